@@ -1,0 +1,11 @@
+//! Passes on what ggml-sys built.
+
+#[expect(clippy::print_stdout, reason = "a build script talks to cargo on its standard output")]
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    for name in ["VERSION", "COMMIT", "BACKENDS", "CPU_FEATURES"] {
+        // Cargo runs this script again when ggml-sys changes them.
+        let value = std::env::var(format!("DEP_GGML_{name}")).unwrap_or_default();
+        println!("cargo::rustc-env=GGML_{name}={value}");
+    }
+}

@@ -1,0 +1,50 @@
+//! Compiles ggml and the shim.
+
+use std::path::Path;
+
+use super::input::Input;
+use super::plan::Compile;
+use super::tools;
+
+/// Builds ggml and installs it into `OUT_DIR`.
+pub fn ggml(input: &Input, compile: &Compile, source: &Path, origin: &str) {
+    let mut config = cmake::Config::new(input.manifest_dir.join("cmake"));
+    config.profile(&compile.build_type).define("GGML_SYS_SOURCE", source).define("GGML_BUILD_COMMIT", origin);
+    for (name, value) in &compile.defines {
+        config.define(name, value);
+    }
+    for flag in &compile.flags {
+        config.cxxflag(flag);
+        // cl takes exceptions through C frames without a flag, and warns of one it does not expect.
+        if input.env != "msvc" {
+            config.cflag(flag);
+        }
+    }
+    for cpp in [false, true] {
+        let mut base = cc::Build::new();
+        // The kernels' processor is the plan's business (cpu.rs), the rest stays at the target's baseline.
+        base.cpp(cpp).inherit_rustflags(false);
+        if cpp { config.init_cxx_cfg(base) } else { config.init_c_cfg(base) };
+    }
+    if input.generator.is_none() && input.env != "msvc" && tools::runs("ninja") {
+        config.generator("Ninja");
+    }
+    config.build();
+}
+
+/// Builds `shim/`, which is linked before ggml.
+pub fn shim(input: &Input, compile: &Compile, include: &Path) -> Result<(), String> {
+    let folder = input.manifest_dir.join("shim");
+    let mut build = cc::Build::new();
+    build.cpp(true).std("c++17").file(folder.join("guard.cpp")).include(&folder).include(include);
+    build.inherit_rustflags(false).cpp_link_stdlib(None).cargo_metadata(true);
+    for flag in &compile.flags {
+        build.flag(flag);
+    }
+    build.try_compile("ggml-sys-shim").map_err(|e| format!("cannot compile {}: {e}", folder.display()))
+}
+
+/// Whether the C compiler is a clang, whose OpenMP runtime is another one.
+pub fn is_clang() -> bool {
+    cc::Build::new().cargo_metadata(false).try_get_compiler().is_ok_and(|tool| tool.is_like_clang())
+}

@@ -1,0 +1,160 @@
+//! Which processor the CPU kernels are compiled for.
+//!
+//! ggml's own default is a trap: without `GGML_NATIVE` it turns AVX2, FMA and so on when the host is the target, and
+//! off when it is not. Here every option is always passed.
+
+use super::input::Input;
+
+/// One of ggml's x86 options with the features, as rustc names them, that it makes the compiler use.
+struct Isa {
+    option: &'static str,
+    features: &'static [&'static str],
+    /// The lowest x86-64 level that has it, 0 for none.
+    level: u8,
+}
+
+const ISAS: &[Isa] = &[
+    Isa { option: "GGML_SSE42", features: &["sse4.2", "popcnt"], level: 2 },
+    Isa { option: "GGML_AVX", features: &["avx"], level: 3 },
+    Isa { option: "GGML_AVX2", features: &["avx2"], level: 3 },
+    Isa { option: "GGML_FMA", features: &["fma"], level: 3 },
+    Isa { option: "GGML_F16C", features: &["f16c"], level: 3 },
+    Isa { option: "GGML_BMI2", features: &["bmi2"], level: 3 },
+    Isa { option: "GGML_AVX512", features: &["avx512f", "avx512cd", "avx512vl", "avx512dq", "avx512bw"], level: 4 },
+    Isa { option: "GGML_AVX512_VBMI", features: &["avx512vbmi"], level: 0 },
+    Isa { option: "GGML_AVX512_VNNI", features: &["avx512vnni"], level: 0 },
+    Isa { option: "GGML_AVX512_BF16", features: &["avx512bf16"], level: 0 },
+    Isa { option: "GGML_AVX_VNNI", features: &["avxvnni"], level: 0 },
+    Isa { option: "GGML_AMX_TILE", features: &["amx-tile"], level: 0 },
+    Isa { option: "GGML_AMX_INT8", features: &["amx-int8"], level: 0 },
+    Isa { option: "GGML_AMX_BF16", features: &["amx-bf16"], level: 0 },
+];
+
+/// The x86-64 level without a word from the user: every x86 server and desktop processor since 2013 to 2015 has it, and
+/// without it ggml is several times slower.
+const DEFAULT_LEVEL: u8 = 3;
+
+/// What the kernels may use.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Cpu {
+    /// All that the building machine has.
+    pub native: bool,
+    /// CMake's options, all of them.
+    pub options: Vec<(&'static str, String)>,
+    /// The features that the kernels rely on, in rustc's names. Empty for `native`: the compiler knows them.
+    pub features: Vec<&'static str>,
+}
+
+/// Decides. `GGML_SYS_CPU` comes first, then the feature `native`, then rustc's flags, then the default.
+///
+/// # Errors
+///
+/// An unknown `GGML_SYS_CPU`, or `native` for another machine.
+pub fn plan(input: &Input) -> Result<Cpu, String> {
+    let x86 = matches!(input.arch.as_str(), "x86_64" | "x86");
+    match input.cpu.as_deref() {
+        Some("native") => native(input),
+        Some(name) if x86 => {
+            let level = ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"].iter().zip(1..).find(|(n, _)| **n == name);
+            let (_, level) = level.ok_or_else(|| {
+                format!("GGML_SYS_CPU={name}: expected x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or native")
+            })?;
+            Ok(by_level(level))
+        }
+        Some(name) if input.arch == "aarch64" && name.starts_with("armv") => Ok(arm(Some(name.to_owned()), vec![])),
+        Some(name) => Err(format!(
+            "GGML_SYS_CPU={name}: for {} expected native{}",
+            input.target,
+            if input.arch == "aarch64" { " or an -march value such as armv8.2-a+dotprod" } else { "" }
+        )),
+        None if input.feature("native") => native(input),
+        None => match asked_of_rustc(input) {
+            Asked::Native => native(input),
+            Asked::Features if x86 => Ok(by_features(input)),
+            Asked::Features if input.arch == "aarch64" => Ok(arm_by_features(input)),
+            Asked::Nothing if x86 => Ok(by_level(DEFAULT_LEVEL)),
+            _ => Ok(arm(None, vec![])),
+        },
+    }
+}
+
+enum Asked {
+    Nothing,
+    Native,
+    Features,
+}
+
+/// What the user told rustc with `-Ctarget-cpu` or `-Ctarget-feature`.
+fn asked_of_rustc(input: &Input) -> Asked {
+    let mut asked = Asked::Nothing;
+    let mut flags = input.rustflags.iter();
+    while let Some(flag) = flags.next() {
+        let option = match flag.as_str() {
+            "-C" | "--codegen" => flags.next().map_or("", String::as_str),
+            joined => joined.strip_prefix("-C").or_else(|| joined.strip_prefix("--codegen=")).unwrap_or(""),
+        };
+        match option.split_once('=') {
+            Some(("target-cpu", "native")) => return Asked::Native,
+            Some(("target-cpu" | "target-feature", _)) => asked = Asked::Features,
+            _ => {}
+        }
+    }
+    asked
+}
+
+fn native(input: &Input) -> Result<Cpu, String> {
+    if input.host != input.target {
+        return Err(format!(
+            "`native` means the machine that builds, {}, but the target is {}: set GGML_SYS_CPU to the processor to compile for",
+            input.host, input.target
+        ));
+    }
+    let options = x86_options(|_| false).chain([("GGML_NATIVE", on(true))]).collect();
+    Ok(Cpu { native: true, options, features: vec![] })
+}
+
+fn by_level(level: u8) -> Cpu {
+    x86(|isa| (1..=level).contains(&isa.level))
+}
+
+/// Exactly what rustc compiles for, less too.
+fn by_features(input: &Input) -> Cpu {
+    // rustc's sse4.2 does not imply popcnt as the C compilers' does; every processor with the one has the other.
+    let has = |name: &&str| *name == "popcnt" || input.target_features.iter().any(|f| f == name);
+    x86(|isa| isa.features.iter().all(|f| has(&f)))
+}
+
+fn x86(enabled: impl Fn(&Isa) -> bool) -> Cpu {
+    let features = ISAS.iter().filter(|isa| enabled(isa)).flat_map(|isa| isa.features).copied().collect();
+    let options = x86_options(enabled).chain([("GGML_NATIVE", on(false))]).collect();
+    Cpu { native: false, options, features }
+}
+
+fn x86_options(enabled: impl Fn(&Isa) -> bool) -> impl Iterator<Item = (&'static str, String)> {
+    ISAS.iter().map(move |isa| (isa.option, on(enabled(isa))))
+}
+
+/// Features of aarch64 that ggml has kernels for, as rustc and as the compilers' `-march` name them.
+const ARM_FEATURES: &[(&str, &str)] =
+    &[("dotprod", "dotprod"), ("fp16", "fp16"), ("i8mm", "i8mm"), ("sve", "sve"), ("sve2", "sve2")];
+
+fn arm_by_features(input: &Input) -> Cpu {
+    let has = |name: &str| input.target_features.iter().any(|f| f == name);
+    let found: Vec<_> = ARM_FEATURES.iter().filter(|(rust, _)| has(rust)).collect();
+    if found.is_empty() {
+        return arm(None, vec![]);
+    }
+    let march = found.iter().fold("armv8.2-a".to_owned(), |march, (_, name)| march + "+" + name);
+    arm(Some(march), found.iter().map(|(rust, _)| *rust).collect())
+}
+
+/// Without `march` the compiler's default, which is the target's baseline.
+fn arm(march: Option<String>, features: Vec<&'static str>) -> Cpu {
+    let march = march.map(|m| ("GGML_CPU_ARM_ARCH", m));
+    Cpu { native: false, options: march.into_iter().chain([("GGML_NATIVE", on(false))]).collect(), features }
+}
+
+/// CMake's word for a flag.
+pub fn on(value: bool) -> String {
+    if value { "ON" } else { "OFF" }.to_owned()
+}

@@ -1,0 +1,77 @@
+//! What the build tells cargo, the crate itself, and the crates that depend on it.
+
+use std::path::Path;
+
+use super::input::Input;
+use super::plan::{Compile, Plan, System};
+
+/// What is known once all is built.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    pub version: &'a str,
+    pub origin: &'a str,
+    pub cpu_features: &'a [String],
+    /// The C compiler's OpenMP runtime.
+    pub openmp: &'static str,
+}
+
+/// Link lines, for what follows the shim.
+pub fn link(out_dir: &Path, compile: &Compile, openmp: &str) -> Vec<String> {
+    let mut lines = vec![format!("cargo::rustc-link-search=native={}", out_dir.join("lib").display())];
+    for library in &compile.libraries {
+        lines.push(if compile.verbatim {
+            format!("cargo::rustc-link-lib=static:+verbatim={library}.a")
+        } else {
+            format!("cargo::rustc-link-lib=static={library}")
+        });
+    }
+    lines.extend(compile.system.iter().map(|system| match system {
+        System::Library(name) => format!("cargo::rustc-link-lib={name}"),
+        System::Framework(name) => format!("cargo::rustc-link-lib=framework={name}"),
+        System::OpenMp => format!("cargo::rustc-link-lib={openmp}"),
+    }));
+    lines
+}
+
+/// `DEP_GGML_*` for the crates that depend on this one.
+pub fn metadata(input: &Input, plan: &Plan, facts: &Facts<'_>) -> Vec<String> {
+    let out = |folder: &str| input.out_dir.join(folder).display().to_string();
+    let mut values = vec![
+        ("version", facts.version.to_owned()),
+        ("commit", facts.origin.to_owned()),
+        ("backends", backends(plan).join(",")),
+        ("cpu_features", facts.cpu_features.join(",")),
+    ];
+    if let Some(compile) = &plan.compile {
+        values.extend([
+            ("root", input.out_dir.display().to_string()),
+            ("include", out("include")),
+            ("lib", out("lib")),
+            ("cmake_dir", out("lib/cmake/ggml")),
+            ("build_type", compile.build_type.clone()),
+        ]);
+    }
+    values.into_iter().map(|(key, value)| format!("cargo::metadata={key}={value}")).collect()
+}
+
+/// The text of `config.rs`, which the crate includes.
+pub fn config(plan: &Plan, facts: &Facts<'_>) -> String {
+    let build_type = plan.compile.as_ref().map_or("", |c| c.build_type.as_str());
+    format!(
+        "/// The version of ggml that was compiled.\npub const VERSION: &str = {:?};\n\
+         /// Where its sources come from.\npub const COMMIT: &str = {:?};\n\
+         /// The backends that were compiled.\npub const BACKENDS: &[&str] = &{:?};\n\
+         /// The processor features that the CPU kernels rely on, as `std::arch`'s detection macros name them.\n\
+         pub const CPU_FEATURES: &[&str] = &{:?};\n\
+         /// The build type of the C code, empty where none was compiled.\npub const BUILD_TYPE: &str = {:?};\n",
+        facts.version,
+        facts.origin,
+        backends(plan),
+        facts.cpu_features,
+        build_type
+    )
+}
+
+fn backends(plan: &Plan) -> Vec<&'static str> {
+    ["cpu"].into_iter().chain(plan.backends.iter().map(|b| b.name)).collect()
+}

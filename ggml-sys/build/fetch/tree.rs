@@ -1,0 +1,133 @@
+//! A folder of sources and the list of its files' hashes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+/// The name of the list inside the folder; it does not list itself.
+pub const LIST: &str = "SHA256SUMS";
+
+/// Path (with `/`) to SHA-256, in the order of the paths.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Sums(BTreeMap<String, String>);
+
+impl Sums {
+    /// Hashes every file below `root`.
+    ///
+    /// # Errors
+    ///
+    /// The file that cannot be read.
+    pub fn of(root: &Path) -> Result<Self, String> {
+        let mut sums = BTreeMap::new();
+        for entry in walkdir::WalkDir::new(root) {
+            let entry = entry.map_err(|e| format!("cannot read {}: {e}", root.display()))?;
+            if entry.file_type().is_dir() {
+                continue;
+            }
+            let relative = entry.path().strip_prefix(root).unwrap_or(entry.path());
+            let parts: Vec<_> = relative.iter().map(|p| p.to_string_lossy()).collect();
+            let path = parts.join("/");
+            if path == LIST {
+                continue;
+            }
+            let bytes = fs::read(entry.path()).map_err(|e| format!("cannot read {}: {e}", entry.path().display()))?;
+            sums.insert(path, hex(&Sha256::digest(bytes)));
+        }
+        Ok(Self(sums))
+    }
+
+    /// Reads a list back, as [`Sums::to_text`] writes it.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        Self(text.lines().filter_map(|l| l.split_once("  ")).map(|(h, p)| (p.to_owned(), h.to_owned())).collect())
+    }
+
+    /// The list as `sha256sum` writes it.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        for (path, hash) in &self.0 {
+            // Writing to a String cannot fail.
+            let _infallible = writeln!(text, "{hash}  {path}");
+        }
+        text
+    }
+
+    /// The hash of the list: the pin's `tree_sha256`.
+    #[must_use]
+    pub fn sha256(&self) -> String {
+        hex(&Sha256::digest(self.to_text()))
+    }
+
+    /// The first path, in order, at which two lists differ, and how this one does.
+    #[must_use]
+    pub fn first_difference(&self, right: &Self) -> Option<(String, &'static str)> {
+        let paths: std::collections::BTreeSet<_> = self.0.keys().chain(right.0.keys()).collect();
+        paths.into_iter().find_map(|path| match (self.0.get(path), right.0.get(path)) {
+            (Some(a), Some(b)) if a == b => None,
+            (Some(_), Some(_)) => Some((path.clone(), "was changed")),
+            (Some(_), None) => Some((path.clone(), "was added")),
+            _ => Some((path.clone(), "is missing")),
+        })
+    }
+}
+
+/// Checks the folder against the pinned hash.
+///
+/// # Errors
+///
+/// Names the first file that differs where the folder's own list is still the pinned one.
+pub fn verify(root: &Path, pinned: &str) -> Result<(), String> {
+    let sums = Sums::of(root)?;
+    if sums.sha256() == pinned {
+        return Ok(());
+    }
+    let listed = fs::read_to_string(root.join(LIST)).map(|text| Sums::parse(&text)).unwrap_or_default();
+    Err(if listed.sha256() == pinned {
+        let (path, how) = sums.first_difference(&listed).unwrap_or_default();
+        format!("{path} {how}")
+    } else {
+        format!("its files have the hash {}, not {pinned}", sums.sha256())
+    })
+}
+
+/// Copies a file, or a folder with all in it.
+///
+/// # Errors
+///
+/// The path that cannot be read or written.
+pub fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    for entry in walkdir::WalkDir::new(from) {
+        let entry = entry.map_err(|e| format!("cannot read {}: {e}", from.display()))?;
+        let relative = entry.path().strip_prefix(from).unwrap_or(entry.path());
+        let target = if relative.as_os_str().is_empty() { to.to_owned() } else { to.join(relative) };
+        let done = if entry.file_type().is_dir() {
+            fs::create_dir_all(&target)
+        } else {
+            copy_file(entry.path(), &target)
+        };
+        done.map_err(|e| format!("cannot copy {} to {}: {e}", entry.path().display(), target.display()))?;
+    }
+    Ok(())
+}
+
+/// Contents only: packages may be read-only, and the copy has to be deletable.
+fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
+    let bytes = fs::read(from)?;
+    fs::write(to, bytes)?;
+    // cargo takes a file newer than the build script's start for a change.
+    if let Ok(time) = fs::metadata(from)?.modified() {
+        fs::File::options().write(true).open(to)?.set_modified(time)?;
+    }
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, b| {
+        let _infallible = write!(text, "{b:02x}");
+        text
+    })
+}

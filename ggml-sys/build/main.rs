@@ -1,0 +1,98 @@
+//! Builds ggml: reads the environment, plans, checks the tools, and then acts.
+
+mod bindings;
+mod cmake;
+mod cpu;
+mod emit;
+mod fetch;
+mod input;
+mod plan;
+mod tools;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use fetch::cargo::Cargo;
+use fetch::pin::Pin;
+use input::Input;
+use plan::{Plan, Source};
+
+#[expect(clippy::print_stdout, reason = "a build script talks to cargo on its standard output")]
+fn main() -> ExitCode {
+    match build() {
+        Ok(lines) => {
+            for line in lines {
+                println!("{line}");
+            }
+            ExitCode::SUCCESS
+        }
+        Err(message) => {
+            for line in message.lines() {
+                println!("cargo::error={line}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build() -> Result<Vec<String>, String> {
+    let input = Input::from_env();
+    let plan = plan::plan(&input)?;
+    tools::check(&input.cmake, plan.compile.is_some())?;
+    let vendor = vendor_folder(&input);
+    let pin = Pin::read(&vendor.join("ggml.toml"))?;
+    let mut lines: Vec<_> = Input::rerun_lines().collect();
+    let source = source(&input, &plan, &vendor, &pin, &mut lines)?;
+    let include = source.join("include");
+    bindings::generate(&input, &plan, &include)?;
+    let mut openmp = "gomp";
+    if let Some(compile) = &plan.compile {
+        cmake::shim(&input, compile, &include)?;
+        cmake::ggml(&input, compile, &source, &pin.origin());
+        if cmake::is_clang() {
+            openmp = "omp";
+        }
+        lines.extend(emit::link(&input.out_dir, compile, openmp));
+    }
+    let origin = pin.origin();
+    let cpu_features: Vec<_> = plan.cpu.features.iter().map(|f| (*f).to_owned()).collect();
+    let facts = emit::Facts { version: &pin.ggml, origin: &origin, cpu_features: &cpu_features, openmp };
+    let config = input.out_dir.join("config.rs");
+    std::fs::write(&config, emit::config(&plan, &facts)).map_err(|e| format!("cannot write {}: {e}", config.display()))?;
+    lines.extend(emit::metadata(&input, &plan, &facts));
+    for path in ["shim", "cmake"] {
+        lines.push(rerun(&input.manifest_dir.join(path)));
+    }
+    Ok(lines)
+}
+
+/// The sources, and what to watch of them.
+fn source(input: &Input, plan: &Plan, vendor: &Path, pin: &Pin, lines: &mut Vec<String>) -> Result<PathBuf, String> {
+    if let Source::Folder(folder) = &plan.source {
+        if !folder.join("CMakeLists.txt").is_file() || !folder.join("include/ggml.h").is_file() {
+            return Err(format!(
+                "GGML_SYS_SOURCE_DIR={}: expected a folder of ggml's, with CMakeLists.txt and include/ggml.h",
+                folder.display()
+            ));
+        }
+        lines.extend(["include", "src", "CMakeLists.txt"].map(|part| rerun(&folder.join(part))));
+        return Ok(folder.clone());
+    }
+    let cargo =
+        Cargo { program: input.cargo.clone().into(), directory: input.manifest_dir.clone(), offline: input.offline };
+    let tree = fetch::ensure(vendor, &input.out_dir, pin, &cargo)?;
+    // Neither changes while building: the second is fetched with its old time stamp.
+    lines.extend([rerun(&vendor.join("ggml.toml")), rerun(&tree.join("CMakeLists.txt"))]);
+    Ok(tree)
+}
+
+/// `vendor/` of this crate: a link to the repository's, or a folder in the published package. Where links are not
+/// checked out, as on Windows, the repository's own.
+fn vendor_folder(input: &Input) -> PathBuf {
+    let linked = input.manifest_dir.join("vendor");
+    if linked.is_dir() { linked } else { input.manifest_dir.join("../vendor") }
+}
+
+fn rerun(path: &Path) -> String {
+    format!("cargo::rerun-if-changed={}", path.display())
+}

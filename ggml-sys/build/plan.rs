@@ -1,0 +1,146 @@
+//! Decides what to build. Pure: the same input gives the same plan, on any machine.
+
+use std::path::PathBuf;
+
+use super::cpu::{self, Cpu, on};
+use super::input::Input;
+
+/// A backend that a cargo feature adds to the CPU's.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// The cargo feature and the name in `DEP_GGML_BACKENDS`.
+    pub name: &'static str,
+    /// ggml's CMake option; passed for every backend, so that no default of ggml's decides.
+    pub option: &'static str,
+    /// Its public header.
+    pub header: &'static str,
+    /// Its static library.
+    pub library: &'static str,
+}
+
+/// The backends that can be built. ggml has more; each comes with its own tests.
+pub const BACKENDS: &[Backend] =
+    &[Backend { name: "rpc", option: "GGML_RPC", header: "ggml-rpc.h", library: "ggml-rpc" }];
+
+/// ggml's backends that default to on somewhere and are not in [`BACKENDS`].
+const OFF: &[&str] = &["GGML_METAL", "GGML_BLAS"];
+
+const HEADERS: &[&str] = &["ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h", "ggml-opt.h", "gguf.h"];
+
+/// Where the sources are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The pinned ones.
+    Vendored,
+    /// A checkout that the user named.
+    Folder(PathBuf),
+}
+
+/// A library that comes with the system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum System {
+    Library(&'static str),
+    Framework(&'static str),
+    /// The OpenMP runtime of the C compiler.
+    OpenMp,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    pub source: Source,
+    pub backends: Vec<&'static Backend>,
+    pub headers: Vec<&'static str>,
+    pub cpu: Cpu,
+    /// None on docs.rs, which gets bindings only.
+    pub compile: Option<Compile>,
+}
+
+/// How to compile and link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compile {
+    pub build_type: String,
+    pub defines: Vec<(&'static str, String)>,
+    /// For C and for C++: an exception thrown by the abort callback has to pass through both.
+    pub flags: Vec<&'static str>,
+    /// In link order: who needs comes before who is needed.
+    pub libraries: Vec<&'static str>,
+    pub system: Vec<System>,
+    /// Whether the names of static libraries have to be spelled out for the linker.
+    pub verbatim: bool,
+}
+
+const BUILD_TYPES: &[&str] = &["Release", "Debug", "RelWithDebInfo", "MinSizeRel"];
+
+/// Decides.
+///
+/// # Errors
+///
+/// A setting that makes no sense, with those that do.
+pub fn plan(input: &Input) -> Result<Plan, String> {
+    let cpu = cpu::plan(input)?;
+    let backends: Vec<_> = BACKENDS.iter().filter(|b| input.feature(b.name)).collect();
+    let headers = HEADERS.iter().copied().chain(backends.iter().map(|b| b.header)).collect();
+    let compile = if input.docs_rs { None } else { Some(compile(input, &backends, &cpu)?) };
+    let source = input.source_dir.clone().map_or(Source::Vendored, Source::Folder);
+    Ok(Plan { source, backends, headers, cpu, compile })
+}
+
+fn compile(input: &Input, backends: &[&'static Backend], cpu: &Cpu) -> Result<Compile, String> {
+    // Release whatever cargo's profile is: a debug ggml is 10 to 40 times slower, and it is not the code being debugged.
+    let build_type = input.build_type.as_deref().unwrap_or("Release");
+    if !BUILD_TYPES.contains(&build_type) {
+        return Err(format!("GGML_SYS_BUILD_TYPE={build_type}: expected one of {}", BUILD_TYPES.join(", ")));
+    }
+    let openmp = input.feature("openmp");
+    let mut defines = vec![
+        ("BUILD_SHARED_LIBS", on(false)),
+        ("CMAKE_INSTALL_LIBDIR", "lib".to_owned()),
+        // Git would stamp the commit of whatever repository the sources happen to lie in.
+        ("GIT_EXE", on(false)),
+        ("GGML_CPU", on(true)),
+        ("GGML_LLAMAFILE", on(true)),
+        ("GGML_OPENMP", on(openmp)),
+        // Would link libibverbs where that is installed.
+        ("GGML_RPC_RDMA", on(false)),
+    ];
+    defines.extend(BACKENDS.iter().map(|b| (b.option, on(backends.contains(&b)))));
+    defines.extend(OFF.iter().map(|option| (*option, on(false))));
+    defines.extend(cpu.options.iter().cloned());
+    let libraries =
+        ["ggml"].into_iter().chain(backends.iter().map(|b| b.library)).chain(["ggml-cpu", "ggml-base"]).collect();
+    Ok(Compile {
+        build_type: build_type.to_owned(),
+        defines,
+        flags: if input.env == "msvc" { vec!["/EHsc"] } else { vec!["-fexceptions"] },
+        libraries,
+        system: system(input, backends, openmp),
+        // ggml drops the prefix `lib` on Windows, where ld does not look for it without.
+        verbatim: input.os == "windows" && input.env == "gnu",
+    })
+}
+
+fn system(input: &Input, backends: &[&'static Backend], openmp: bool) -> Vec<System> {
+    let mut system = Vec::new();
+    if openmp {
+        system.push(System::OpenMp);
+    }
+    match (input.os.as_str(), input.env.as_str()) {
+        ("windows", env) => {
+            if env == "gnu" {
+                system.push(System::Library("stdc++"));
+            }
+            system.push(System::Library("advapi32"));
+            if backends.iter().any(|b| b.name == "rpc") {
+                system.push(System::Library("ws2_32"));
+            }
+        }
+        _ if input.vendor == "apple" => {
+            system.extend([System::Library("c++"), System::Framework("Accelerate")]);
+        }
+        ("android", _) => system.extend([System::Library("c++_shared"), System::Library("m")]),
+        ("freebsd" | "openbsd", _) => system.extend([System::Library("c++"), System::Library("m")]),
+        _ => system.extend([System::Library("stdc++"), System::Library("m")]),
+    }
+    system
+}

@@ -1,0 +1,88 @@
+//! The programs that the build needs: all checked before anything runs, so that one message names all that is missing.
+
+use std::process::{Command, Stdio};
+
+/// A program or library that a build needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tool {
+    CMake,
+    Compiler,
+    LibClang,
+}
+
+impl Tool {
+    fn name(self) -> &'static str {
+        match self {
+            Self::CMake => "cmake",
+            Self::Compiler => "a C and C++ compiler",
+            Self::LibClang => "libclang",
+        }
+    }
+
+    /// Packages of apt, dnf, macOS and winget.
+    fn packages(self) -> [&'static str; 4] {
+        match self {
+            Self::CMake => ["cmake", "cmake", "cmake", "Kitware.CMake"],
+            Self::Compiler => ["g++", "gcc-c++", "", "Microsoft.VisualStudio.2022.BuildTools"],
+            Self::LibClang => ["libclang-dev", "clang-devel", "", "LLVM.LLVM"],
+        }
+    }
+}
+
+/// What is missing and how to install it.
+#[must_use]
+pub fn message(missing: &[Tool]) -> String {
+    let names: Vec<_> = missing.iter().map(|t| t.name()).collect();
+    let [apt, dnf, brew, winget] = [0, 1, 2, 3].map(|i| {
+        let packages = missing.iter().filter_map(|t| t.packages().get(i).copied()).filter(|p| !p.is_empty());
+        packages.collect::<Vec<_>>().join(" ")
+    });
+    let mut lines = vec![
+        format!("building ggml needs {}, not found here. To install:", names.join(", ")),
+        format!("  Debian, Ubuntu: sudo apt-get install {apt}"),
+        format!("  Fedora:         sudo dnf install {dnf}"),
+    ];
+    // Apple's command line tools carry the compiler and libclang.
+    let xcode = missing.iter().any(|t| *t != Tool::CMake).then_some("xcode-select --install");
+    let brew = (!brew.is_empty()).then(|| format!("brew install {brew}"));
+    let mac: Vec<_> = xcode.map(str::to_owned).into_iter().chain(brew).collect();
+    lines.push(format!("  macOS:          {}", mac.join(" && ")));
+    lines.push(format!("  Windows:        winget install {winget}"));
+    if missing.contains(&Tool::LibClang) {
+        lines.push("An installed libclang in an unusual place: set LIBCLANG_PATH to its folder.".to_owned());
+    }
+    if missing.contains(&Tool::CMake) {
+        lines.push("An installed cmake that is not in PATH: set CMAKE to it.".to_owned());
+    }
+    lines.join("\n")
+}
+
+/// Looks for the tools; `compile` says whether C is compiled at all.
+///
+/// # Errors
+///
+/// [`message`].
+pub fn check(cmake: &str, compile: bool) -> Result<(), String> {
+    let mut missing = Vec::new();
+    if compile {
+        if !runs(cmake) {
+            missing.push(Tool::CMake);
+        }
+        if !(compiler(false) && compiler(true)) {
+            missing.push(Tool::Compiler);
+        }
+    }
+    if clang_sys::load().is_err() {
+        missing.push(Tool::LibClang);
+    }
+    if missing.is_empty() { Ok(()) } else { Err(message(&missing)) }
+}
+
+fn compiler(cpp: bool) -> bool {
+    cc::Build::new().cpp(cpp).cargo_metadata(false).try_get_compiler().is_ok_and(|tool| runs(tool.path()))
+}
+
+/// Whether a program is there: how it ends does not matter, as not every compiler knows the flag.
+pub fn runs(program: impl AsRef<std::ffi::OsStr>) -> bool {
+    Command::new(program).arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}

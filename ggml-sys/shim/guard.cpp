@@ -1,0 +1,72 @@
+#include "guard.h"
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+#include "ggml.h"
+
+namespace {
+
+// Thrown out of ggml's abort callback; the text is copied because ggml's own lies on the stack being unwound.
+struct aborted {
+    char text[512];
+};
+
+// Whether an abort on this thread may unwind to a guarded call below it.
+thread_local bool may_unwind = false;
+
+void copy(char * to, size_t size, const char * from) {
+    const size_t n = from == nullptr ? 0 : strnlen(from, size - 1);
+    if (n > 0) {
+        memcpy(to, from, n);
+    }
+    to[n] = '\0';
+}
+
+void on_abort(const char * message) {
+    if (!may_unwind) {
+        // ggml aborts after this, and prints nothing itself once a callback is set.
+        fprintf(stderr, "%s\n", message);
+        return;
+    }
+    aborted a;
+    copy(a.text, sizeof(a.text), message);
+    throw a;
+}
+
+// Sets the thread's permission for one call and puts the former one back, however the call ends.
+struct permission {
+    const bool before;
+    explicit permission(bool now) : before(may_unwind) { may_unwind = now; }
+    ~permission() { may_unwind = before; }
+};
+
+int guarded(bool unwind, ggml_sys_call call, void * data, char * message, size_t size) {
+    const permission p(unwind);
+    try {
+        call(data);
+        return GGML_SYS_RETURNED;
+    } catch (const aborted & a) {
+        copy(message, size, a.text);
+        return GGML_SYS_ABORTED;
+    } catch (const std::exception & e) {
+        copy(message, size, e.what());
+        return GGML_SYS_EXCEPTION;
+    }
+    // No catch-all: a Rust panic or a forced unwind is not ours to stop.
+}
+
+} // namespace
+
+void ggml_sys_guard_install(void) {
+    ggml_set_abort_callback(on_abort);
+}
+
+int ggml_sys_guard(ggml_sys_call call, void * data, char * message, size_t size) {
+    return guarded(true, call, data, message, size);
+}
+
+int ggml_sys_guard_compute(ggml_sys_call call, void * data, char * message, size_t size) {
+    return guarded(false, call, data, message, size);
+}

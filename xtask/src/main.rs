@@ -1,0 +1,26 @@
+//! The project's chores: `cargo xtask --help`.
+
+#[path = "../../ggml-sys/build/fetch/mod.rs"]
+mod fetch;
+mod vendor;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(about = "The project's chores")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Fetch ggml's pinned sources into vendor/ggml/
+    Vendor(vendor::Arguments),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().chore {
+        Chore::Vendor(arguments) => vendor::run(&arguments),
+    }
+}
