@@ -7,7 +7,7 @@ use super::input::Input;
 use super::plan::Plan;
 
 /// Writes `OUT_DIR/bindings.rs`.
-pub fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(), String> {
+pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(), String> {
     let mut wrapper = String::new();
     for header in plan.headers.iter().chain(&["guard.h"]) {
         // Writing to a String cannot fail.

@@ -7,7 +7,7 @@ use super::plan::Compile;
 use super::tools;
 
 /// Builds ggml and installs it into `OUT_DIR`.
-pub fn ggml(input: &Input, compile: &Compile, source: &Path, origin: &str) {
+pub(crate) fn ggml(input: &Input, compile: &Compile, source: &Path, origin: &str) {
     let mut config = cmake::Config::new(input.manifest_dir.join("cmake"));
     config.profile(&compile.build_type).define("GGML_SYS_SOURCE", source).define("GGML_BUILD_COMMIT", origin);
     for (name, value) in &compile.defines {
@@ -24,7 +24,11 @@ pub fn ggml(input: &Input, compile: &Compile, source: &Path, origin: &str) {
         let mut base = cc::Build::new();
         // The kernels' processor is the plan's business (cpu.rs), the rest stays at the target's baseline.
         base.cpp(cpp).inherit_rustflags(false);
-        if cpp { config.init_cxx_cfg(base) } else { config.init_c_cfg(base) };
+        if cpp {
+            config.init_cxx_cfg(base)
+        } else {
+            config.init_c_cfg(base)
+        };
     }
     if input.generator.is_none() && input.env != "msvc" && tools::runs("ninja") {
         config.generator("Ninja");
@@ -33,7 +37,7 @@ pub fn ggml(input: &Input, compile: &Compile, source: &Path, origin: &str) {
 }
 
 /// Builds `shim/`, which is linked before ggml.
-pub fn shim(input: &Input, compile: &Compile, include: &Path) -> Result<(), String> {
+pub(crate) fn shim(input: &Input, compile: &Compile, include: &Path) -> Result<(), String> {
     let folder = input.manifest_dir.join("shim");
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").file(folder.join("guard.cpp")).include(&folder).include(include);
@@ -45,6 +49,6 @@ pub fn shim(input: &Input, compile: &Compile, include: &Path) -> Result<(), Stri
 }
 
 /// Whether the C compiler is a clang, whose OpenMP runtime is another one.
-pub fn is_clang() -> bool {
+pub(crate) fn is_clang() -> bool {
     cc::Build::new().cargo_metadata(false).try_get_compiler().is_ok_and(|tool| tool.is_like_clang())
 }

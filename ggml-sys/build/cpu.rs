@@ -36,13 +36,13 @@ const DEFAULT_LEVEL: u8 = 3;
 
 /// What the kernels may use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Cpu {
+pub(crate) struct Cpu {
     /// All that the building machine has.
-    pub native: bool,
-    /// CMake's options, all of them.
-    pub options: Vec<(&'static str, String)>,
+    pub(crate) native: bool,
+    /// The options for cmake, all of them.
+    pub(crate) options: Vec<(&'static str, String)>,
     /// The features that the kernels rely on, in rustc's names. Empty for `native`: the compiler knows them.
-    pub features: Vec<&'static str>,
+    pub(crate) features: Vec<&'static str>,
 }
 
 /// Decides. `GGML_SYS_CPU` comes first, then the feature `native`, then rustc's flags, then the default.
@@ -50,7 +50,7 @@ pub struct Cpu {
 /// # Errors
 ///
 /// An unknown `GGML_SYS_CPU`, or `native` for another machine.
-pub fn plan(input: &Input) -> Result<Cpu, String> {
+pub(crate) fn plan(input: &Input) -> Result<Cpu, String> {
     let x86 = matches!(input.arch.as_str(), "x86_64" | "x86");
     match input.cpu.as_deref() {
         Some("native") => native(input),
@@ -120,8 +120,8 @@ fn by_level(level: u8) -> Cpu {
 /// Exactly what rustc compiles for, less too.
 fn by_features(input: &Input) -> Cpu {
     // rustc's sse4.2 does not imply popcnt as the C compilers' does; every processor with the one has the other.
-    let has = |name: &&str| *name == "popcnt" || input.target_features.iter().any(|f| f == name);
-    x86(|isa| isa.features.iter().all(|f| has(&f)))
+    let has = |name: &str| name == "popcnt" || input.target_features.iter().any(|f| f == name);
+    x86(|isa| isa.features.iter().all(|f| has(f)))
 }
 
 fn x86(enabled: impl Fn(&Isa) -> bool) -> Cpu {
@@ -154,7 +154,7 @@ fn arm(march: Option<String>, features: Vec<&'static str>) -> Cpu {
     Cpu { native: false, options: march.into_iter().chain([("GGML_NATIVE", on(false))]).collect(), features }
 }
 
-/// CMake's word for a flag.
-pub fn on(value: bool) -> String {
+/// How cmake spells a flag.
+pub(crate) fn on(value: bool) -> String {
     if value { "ON" } else { "OFF" }.to_owned()
 }

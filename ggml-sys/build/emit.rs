@@ -7,16 +7,14 @@ use super::plan::{Compile, Plan, System};
 
 /// What is known once all is built.
 #[derive(Debug)]
-pub struct Facts<'a> {
-    pub version: &'a str,
-    pub origin: &'a str,
-    pub cpu_features: &'a [String],
-    /// The C compiler's OpenMP runtime.
-    pub openmp: &'static str,
+pub(crate) struct Facts<'a> {
+    pub(crate) version: &'a str,
+    pub(crate) origin: &'a str,
+    pub(crate) cpu_features: &'a [String],
 }
 
 /// Link lines, for what follows the shim.
-pub fn link(out_dir: &Path, compile: &Compile, openmp: &str) -> Vec<String> {
+pub(crate) fn link(out_dir: &Path, compile: &Compile, openmp: &str) -> Vec<String> {
     let mut lines = vec![format!("cargo::rustc-link-search=native={}", out_dir.join("lib").display())];
     for library in &compile.libraries {
         lines.push(if compile.verbatim {
@@ -34,7 +32,7 @@ pub fn link(out_dir: &Path, compile: &Compile, openmp: &str) -> Vec<String> {
 }
 
 /// `DEP_GGML_*` for the crates that depend on this one.
-pub fn metadata(input: &Input, plan: &Plan, facts: &Facts<'_>) -> Vec<String> {
+pub(crate) fn metadata(input: &Input, plan: &Plan, facts: &Facts<'_>) -> Vec<String> {
     let out = |folder: &str| input.out_dir.join(folder).display().to_string();
     let mut values = vec![
         ("version", facts.version.to_owned()),
@@ -55,7 +53,7 @@ pub fn metadata(input: &Input, plan: &Plan, facts: &Facts<'_>) -> Vec<String> {
 }
 
 /// The text of `config.rs`, which the crate includes.
-pub fn config(plan: &Plan, facts: &Facts<'_>) -> String {
+pub(crate) fn config(plan: &Plan, facts: &Facts<'_>) -> String {
     let build_type = plan.compile.as_ref().map_or("", |c| c.build_type.as_str());
     format!(
         "/// The version of ggml that was compiled.\npub const VERSION: &str = {:?};\n\

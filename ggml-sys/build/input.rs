@@ -3,55 +3,63 @@
 use std::path::PathBuf;
 
 /// The variables that only a person sets; cargo's own need no rerun line.
-const SET_BY_PEOPLE: &[&str] = &["DOCS_RS", "GGML_SYS_SOURCE_DIR", "GGML_SYS_BUILD_TYPE", "GGML_SYS_CPU", "CMAKE", "CMAKE_GENERATOR"];
+const SET_BY_PEOPLE: &[&str] =
+    &["DOCS_RS", "GGML_SYS_SOURCE_DIR", "GGML_SYS_BUILD_TYPE", "GGML_SYS_CPU", "CMAKE", "CMAKE_GENERATOR"];
 
 /// The outside, as the plan sees it.
 #[derive(Debug, Clone, Default)]
-pub struct Input {
+pub(crate) struct Input {
     /// Whether docs.rs builds: bindings and no C.
-    pub docs_rs: bool,
+    pub(crate) docs_rs: bool,
     /// The target triple and its parts.
-    pub target: String,
-    pub arch: String,
-    pub os: String,
-    pub vendor: String,
-    pub env: String,
+    pub(crate) target: String,
+    pub(crate) arch: String,
+    pub(crate) os: String,
+    pub(crate) vendor: String,
+    pub(crate) env: String,
     /// The triple of the machine that builds.
-    pub host: String,
+    pub(crate) host: String,
     /// The target's processor features as rustc sees them.
-    pub target_features: Vec<String>,
+    pub(crate) target_features: Vec<String>,
     /// rustc's flags, one argument each.
-    pub rustflags: Vec<String>,
+    pub(crate) rustflags: Vec<String>,
     /// Cargo features, in lower case and with `_` for `-`.
-    pub features: Vec<String>,
+    pub(crate) features: Vec<String>,
     /// `GGML_SYS_SOURCE_DIR`: another checkout of ggml.
-    pub source_dir: Option<PathBuf>,
-    /// `GGML_SYS_BUILD_TYPE`: CMake's build type.
-    pub build_type: Option<String>,
+    pub(crate) source_dir: Option<PathBuf>,
+    /// `GGML_SYS_BUILD_TYPE`: the build type for cmake.
+    pub(crate) build_type: Option<String>,
     /// `GGML_SYS_CPU`: the processor to compile for.
-    pub cpu: Option<String>,
+    pub(crate) cpu: Option<String>,
     /// `CMAKE_GENERATOR`, which then stays the user's business.
-    pub generator: Option<String>,
+    pub(crate) generator: Option<String>,
     /// The cmake program.
-    pub cmake: String,
+    pub(crate) cmake: String,
     /// The cargo program.
-    pub cargo: String,
+    pub(crate) cargo: String,
     /// This crate's folder.
-    pub manifest_dir: PathBuf,
+    pub(crate) manifest_dir: PathBuf,
     /// Where the build may write.
-    pub out_dir: PathBuf,
-    /// `CARGO_NET_OFFLINE`.
-    pub offline: bool,
+    pub(crate) out_dir: PathBuf,
+    /// Whether the user keeps cargo off the network.
+    pub(crate) offline: bool,
+    /// `CARGO_HOME`.
+    pub(crate) cargo_home: Option<PathBuf>,
 }
 
 impl Input {
     /// Reads the process's environment.
-    pub fn from_env() -> Self {
-        Self::read(|name| std::env::var(name).ok(), std::env::vars().map(|(name, _)| name))
+    pub(crate) fn from_env() -> Self {
+        let mut input = Self::read(
+            |name| std::env::var(name).ok(),
+            std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()),
+        );
+        input.offline |= cargo_runs_offline();
+        input
     }
 
     /// Reads any environment: `get` looks a variable up, `names` lists them all.
-    pub fn read(get: impl Fn(&str) -> Option<String>, names: impl Iterator<Item = String>) -> Self {
+    pub(crate) fn read(get: impl Fn(&str) -> Option<String>, names: impl Iterator<Item = String>) -> Self {
         let given = |name: &str| get(name).filter(|value| !value.is_empty());
         let text = |name: &str| get(name).unwrap_or_default();
         let list = |name: &str, separator: char| -> Vec<String> {
@@ -80,16 +88,30 @@ impl Input {
             manifest_dir: text("CARGO_MANIFEST_DIR").into(),
             out_dir: text("OUT_DIR").into(),
             offline: given("CARGO_NET_OFFLINE").is_some_and(|value| value == "true" || value == "1"),
+            cargo_home: given("CARGO_HOME").map(PathBuf::from),
         }
     }
 
     /// Whether a cargo feature is on.
-    pub fn feature(&self, name: &str) -> bool {
+    pub(crate) fn feature(&self, name: &str) -> bool {
         self.features.iter().any(|feature| feature == name)
     }
 
     /// The lines that make cargo run the build script again when a person's setting changes.
-    pub fn rerun_lines() -> impl Iterator<Item = String> {
+    pub(crate) fn rerun_lines() -> impl Iterator<Item = String> {
         SET_BY_PEOPLE.iter().map(|name| format!("cargo::rerun-if-env-changed={name}"))
     }
+}
+
+/// Whether the cargo that runs this build script was given `--offline`, which it does not pass on. Known on Linux only;
+/// elsewhere a fetch then tries the network and fails or not.
+fn cargo_runs_offline() -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        let arguments =
+            std::fs::read(format!("/proc/{}/cmdline", std::os::unix::process::parent_id())).unwrap_or_default();
+        arguments.split(|byte| *byte == 0).any(|argument| argument == b"--offline" || argument == b"--frozen")
+    }
+    #[cfg(not(target_os = "linux"))]
+    false
 }

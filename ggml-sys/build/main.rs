@@ -56,9 +56,10 @@ fn build() -> Result<Vec<String>, String> {
     }
     let origin = pin.origin();
     let cpu_features: Vec<_> = plan.cpu.features.iter().map(|f| (*f).to_owned()).collect();
-    let facts = emit::Facts { version: &pin.ggml, origin: &origin, cpu_features: &cpu_features, openmp };
+    let facts = emit::Facts { version: &pin.ggml, origin: &origin, cpu_features: &cpu_features };
     let config = input.out_dir.join("config.rs");
-    std::fs::write(&config, emit::config(&plan, &facts)).map_err(|e| format!("cannot write {}: {e}", config.display()))?;
+    std::fs::write(&config, emit::config(&plan, &facts))
+        .map_err(|e| format!("cannot write {}: {e}", config.display()))?;
     lines.extend(emit::metadata(&input, &plan, &facts));
     for path in ["shim", "cmake"] {
         lines.push(rerun(&input.manifest_dir.join(path)));
@@ -78,12 +79,18 @@ fn source(input: &Input, plan: &Plan, vendor: &Path, pin: &Pin, lines: &mut Vec<
         lines.extend(["include", "src", "CMakeLists.txt"].map(|part| rerun(&folder.join(part))));
         return Ok(folder.clone());
     }
-    let cargo =
-        Cargo { program: input.cargo.clone().into(), directory: input.manifest_dir.clone(), offline: input.offline };
-    let tree = fetch::ensure(vendor, &input.out_dir, pin, &cargo)?;
+    let tree = fetch::ensure(vendor, &input.out_dir, pin, &cargo(input))?;
     // Neither changes while building: the second is fetched with its old time stamp.
     lines.extend([rerun(&vendor.join("ggml.toml")), rerun(&tree.join("CMakeLists.txt"))]);
     Ok(tree)
+}
+
+/// How to fetch. Cargo's configuration is that of the project being built: this crate's folder is inside it, unless this
+/// is a git dependency's checkout, which is in cargo's home; then `OUT_DIR` is.
+fn cargo(input: &Input) -> Cargo {
+    let cached = input.cargo_home.as_ref().is_some_and(|home| input.manifest_dir.starts_with(home));
+    let directory = if cached { &input.out_dir } else { &input.manifest_dir };
+    Cargo { program: input.cargo.clone().into(), directory: directory.clone(), offline: input.offline }
 }
 
 /// `vendor/` of this crate: a link to the repository's, or a folder in the published package. Where links are not

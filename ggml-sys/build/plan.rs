@@ -7,19 +7,19 @@ use super::input::Input;
 
 /// A backend that a cargo feature adds to the CPU's.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Backend {
+pub(crate) struct Backend {
     /// The cargo feature and the name in `DEP_GGML_BACKENDS`.
-    pub name: &'static str,
-    /// ggml's CMake option; passed for every backend, so that no default of ggml's decides.
-    pub option: &'static str,
+    pub(crate) name: &'static str,
+    /// ggml's option for cmake; passed for every backend, so that no default of ggml's decides.
+    pub(crate) option: &'static str,
     /// Its public header.
-    pub header: &'static str,
+    pub(crate) header: &'static str,
     /// Its static library.
-    pub library: &'static str,
+    pub(crate) library: &'static str,
 }
 
 /// The backends that can be built. ggml has more; each comes with its own tests.
-pub const BACKENDS: &[Backend] =
+pub(crate) const BACKENDS: &[Backend] =
     &[Backend { name: "rpc", option: "GGML_RPC", header: "ggml-rpc.h", library: "ggml-rpc" }];
 
 /// ggml's backends that default to on somewhere and are not in [`BACKENDS`].
@@ -29,7 +29,7 @@ const HEADERS: &[&str] = &["ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu
 
 /// Where the sources are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub(crate) enum Source {
     /// The pinned ones.
     Vendored,
     /// A checkout that the user named.
@@ -38,7 +38,7 @@ pub enum Source {
 
 /// A library that comes with the system.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum System {
+pub(crate) enum System {
     Library(&'static str),
     Framework(&'static str),
     /// The OpenMP runtime of the C compiler.
@@ -47,27 +47,27 @@ pub enum System {
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
-    pub source: Source,
-    pub backends: Vec<&'static Backend>,
-    pub headers: Vec<&'static str>,
-    pub cpu: Cpu,
+pub(crate) struct Plan {
+    pub(crate) source: Source,
+    pub(crate) backends: Vec<&'static Backend>,
+    pub(crate) headers: Vec<&'static str>,
+    pub(crate) cpu: Cpu,
     /// None on docs.rs, which gets bindings only.
-    pub compile: Option<Compile>,
+    pub(crate) compile: Option<Compile>,
 }
 
 /// How to compile and link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compile {
-    pub build_type: String,
-    pub defines: Vec<(&'static str, String)>,
+pub(crate) struct Compile {
+    pub(crate) build_type: String,
+    pub(crate) defines: Vec<(&'static str, String)>,
     /// For C and for C++: an exception thrown by the abort callback has to pass through both.
-    pub flags: Vec<&'static str>,
+    pub(crate) flags: Vec<&'static str>,
     /// In link order: who needs comes before who is needed.
-    pub libraries: Vec<&'static str>,
-    pub system: Vec<System>,
+    pub(crate) libraries: Vec<&'static str>,
+    pub(crate) system: Vec<System>,
     /// Whether the names of static libraries have to be spelled out for the linker.
-    pub verbatim: bool,
+    pub(crate) verbatim: bool,
 }
 
 const BUILD_TYPES: &[&str] = &["Release", "Debug", "RelWithDebInfo", "MinSizeRel"];
@@ -77,7 +77,7 @@ const BUILD_TYPES: &[&str] = &["Release", "Debug", "RelWithDebInfo", "MinSizeRel
 /// # Errors
 ///
 /// A setting that makes no sense, with those that do.
-pub fn plan(input: &Input) -> Result<Plan, String> {
+pub(crate) fn plan(input: &Input) -> Result<Plan, String> {
     let cpu = cpu::plan(input)?;
     let backends: Vec<_> = BACKENDS.iter().filter(|b| input.feature(b.name)).collect();
     let headers = HEADERS.iter().copied().chain(backends.iter().map(|b| b.header)).collect();

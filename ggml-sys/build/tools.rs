@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 /// A program or library that a build needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tool {
+pub(crate) enum Tool {
     CMake,
     Compiler,
     LibClang,
@@ -30,8 +30,7 @@ impl Tool {
 }
 
 /// What is missing and how to install it.
-#[must_use]
-pub fn message(missing: &[Tool]) -> String {
+pub(crate) fn message(missing: &[Tool]) -> String {
     let names: Vec<_> = missing.iter().map(|t| t.name()).collect();
     let [apt, dnf, brew, winget] = [0, 1, 2, 3].map(|i| {
         let packages = missing.iter().filter_map(|t| t.packages().get(i).copied()).filter(|p| !p.is_empty());
@@ -62,7 +61,7 @@ pub fn message(missing: &[Tool]) -> String {
 /// # Errors
 ///
 /// [`message`].
-pub fn check(cmake: &str, compile: bool) -> Result<(), String> {
+pub(crate) fn check(cmake: &str, compile: bool) -> Result<(), String> {
     let mut missing = Vec::new();
     if compile {
         if !runs(cmake) {
@@ -83,6 +82,12 @@ fn compiler(cpp: bool) -> bool {
 }
 
 /// Whether a program is there: how it ends does not matter, as not every compiler knows the flag.
-pub fn runs(program: impl AsRef<std::ffi::OsStr>) -> bool {
-    Command::new(program).arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+pub(crate) fn runs(program: impl AsRef<std::ffi::OsStr>) -> bool {
+    Command::new(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok()
 }

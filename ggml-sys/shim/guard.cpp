@@ -13,6 +13,9 @@ struct aborted {
     char text[512];
 };
 
+// Thrown by ggml_sys_cancel.
+struct cancelled {};
+
 // Whether an abort on this thread may unwind to a guarded call below it.
 thread_local bool may_unwind = false;
 
@@ -50,6 +53,8 @@ int guarded(bool unwind, ggml_sys_call call, void * data, char * message, size_t
     } catch (const aborted & a) {
         copy(message, size, a.text);
         return GGML_SYS_ABORTED;
+    } catch (const cancelled &) {
+        return GGML_SYS_CANCELLED;
     } catch (const std::exception & e) {
         copy(message, size, e.what());
         return GGML_SYS_EXCEPTION;
@@ -69,4 +74,8 @@ int ggml_sys_guard(ggml_sys_call call, void * data, char * message, size_t size)
 
 int ggml_sys_guard_compute(ggml_sys_call call, void * data, char * message, size_t size) {
     return guarded(false, call, data, message, size);
+}
+
+void ggml_sys_cancel(void) {
+    throw cancelled();
 }

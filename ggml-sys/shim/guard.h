@@ -14,6 +14,7 @@ extern "C" {
 #define GGML_SYS_RETURNED  0 /* it returned */
 #define GGML_SYS_ABORTED   1 /* ggml was about to abort: an assertion, or GGML_ABORT */
 #define GGML_SYS_EXCEPTION 2 /* a C++ exception left it */
+#define GGML_SYS_CANCELLED 3 /* a callback called ggml_sys_cancel */
 
 typedef void (*ggml_sys_call)(void * data);
 
@@ -29,6 +30,10 @@ int ggml_sys_guard(ggml_sys_call call, void * data, char * message, size_t size)
 /* The same for a call that runs CPU kernels: exceptions are caught, but an abort is final, because worker threads
  * still use the caller's stack and an OpenMP team cannot be left. */
 int ggml_sys_guard_compute(ggml_sys_call call, void * data, char * message, size_t size);
+
+/* Leaves the innermost guarded call of this thread, from a callback that C would not let stop it. The frames in between
+ * must be free of locks. Does not return. */
+void ggml_sys_cancel(void);
 
 #ifdef __cplusplus
 }

@@ -17,6 +17,6 @@ pub(crate) fn run(_arguments: &Arguments) -> Result<()> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let cargo = fetch::cargo::Cargo { program, directory: root, offline: false };
     let tree = fetch::ensure(&vendor, &vendor, &pin, &cargo).map_err(anyhow::Error::msg)?;
-    println!("ggml {} lies in {}, as pinned", pin.ggml, tree.display());
+    println!("ggml {} of {} lies in {}, as pinned", pin.ggml, pin.origin(), tree.display());
     Ok(())
 }

@@ -10,18 +10,24 @@ use super::pin::Pin;
 
 /// How to call cargo.
 #[derive(Debug, Clone)]
-pub struct Cargo {
+pub(crate) struct Cargo {
     /// The program: cargo sets the variable `CARGO` for build scripts and for what it runs.
-    pub program: OsString,
+    pub(crate) program: OsString,
     /// Where to run it: cargo looks for its configuration from there upwards.
-    pub directory: PathBuf,
+    pub(crate) directory: PathBuf,
     /// Whether the network is out of bounds.
-    pub offline: bool,
+    pub(crate) offline: bool,
 }
 
 /// What cargo sets for a build script that would change how it runs itself.
-const NOT_INHERITED: &[&str] =
-    &["RUSTC", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"];
+const NOT_INHERITED: &[&str] = &[
+    "RUSTC",
+    "RUSTC_WRAPPER",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "RUSTFLAGS",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "CARGO_BUILD_TARGET",
+];
 
 impl Cargo {
     /// Unpacks the pinned package and says where; `scratch` is a folder to work in.
@@ -29,8 +35,9 @@ impl Cargo {
     /// # Errors
     ///
     /// What cargo printed.
-    pub fn unpack(&self, pin: &Pin, scratch: &Path) -> Result<PathBuf, String> {
-        let manifest = write_project(pin, scratch).map_err(|e| format!("cannot write to {}: {e}", scratch.display()))?;
+    pub(crate) fn unpack(&self, pin: &Pin, scratch: &Path) -> Result<PathBuf, String> {
+        let manifest =
+            write_project(pin, scratch).map_err(|e| format!("cannot write to {}: {e}", scratch.display()))?;
         // Without the network first: where the package lies in cargo's cache, this is instant and asks nobody.
         match self.locate(pin, &manifest, true) {
             Err(_) if !self.offline => self.locate(pin, &manifest, false),

@@ -1,8 +1,8 @@
 //! Fills `vendor/ggml/` with the pinned sources. Shared by the build script and by `cargo xtask vendor`.
 
-pub mod cargo;
-pub mod pin;
-pub mod tree;
+pub(crate) mod cargo;
+pub(crate) mod pin;
+pub(crate) mod tree;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use pin::Pin;
 /// # Errors
 ///
 /// What is wrong and what to run.
-pub fn ensure(vendor: &Path, elsewhere: &Path, pin: &Pin, cargo: &Cargo) -> Result<PathBuf, String> {
+pub(crate) fn ensure(vendor: &Path, elsewhere: &Path, pin: &Pin, cargo: &Cargo) -> Result<PathBuf, String> {
     for place in [vendor, elsewhere] {
         let tree = place.join("ggml");
         if tree.exists() {
@@ -44,11 +44,12 @@ fn verified(tree: PathBuf, pin: &Pin) -> Result<PathBuf, String> {
 fn fill(place: &Path, pin: &Pin, cargo: &Cargo) -> Result<PathBuf, String> {
     let temporary = Temporary::new(place)?;
     let package = cargo.unpack(pin, &temporary.0.join("project")).map_err(|e| {
-        format!(
-            "ggml's sources are not there, and cargo could not fetch {} {}. \
-             With network access, run `cargo xtask vendor`.\n{e}",
-            pin.package, pin.version
-        )
+        let todo = format!(
+            "the sources of ggml {} are not there and cargo has no {} {}: with network access, run `cargo xtask vendor` \
+             in the repository, or build once",
+            pin.ggml, pin.package, pin.version
+        );
+        if cargo.offline { todo } else { format!("{todo}\n{e}") }
     })?;
     let filled = temporary.0.join("ggml");
     fs::create_dir_all(&filled).map_err(|e| format!("cannot create {}: {e}", filled.display()))?;

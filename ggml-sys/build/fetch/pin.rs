@@ -4,19 +4,19 @@ use std::path::Path;
 
 /// The pin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pin {
+pub(crate) struct Pin {
     /// The package on crates.io.
-    pub package: String,
+    pub(crate) package: String,
     /// Its exact version.
-    pub version: String,
+    pub(crate) version: String,
     /// SHA-256 of its `.crate` file.
     pub sha256: String,
     /// ggml's own version.
-    pub ggml: String,
+    pub(crate) ggml: String,
     /// SHA-256 of the list of kept files, see [`Sums`](super::tree::Sums).
     pub tree_sha256: String,
     /// Path in the package, path below `vendor/ggml/`.
-    pub keep: Vec<(String, String)>,
+    pub(crate) keep: Vec<(String, String)>,
 }
 
 impl Pin {
@@ -25,7 +25,7 @@ impl Pin {
     /// # Errors
     ///
     /// A text for people if the file is missing or a key is not a string.
-    pub fn read(file: &Path) -> Result<Self, String> {
+    pub(crate) fn read(file: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read the pin {}: {e}", file.display()))?;
         Self::parse(&text).map_err(|e| format!("{}: {e}", file.display()))
     }
@@ -35,7 +35,7 @@ impl Pin {
     /// # Errors
     ///
     /// Names the key that is missing or not a string.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| e.to_string())?;
         let get = |key: &str| match table.get(key) {
             Some(toml::Value::String(s)) => Ok(s.clone()),
@@ -60,8 +60,7 @@ impl Pin {
     }
 
     /// `package-version`: stands where ggml's own build puts a git commit.
-    #[must_use]
-    pub fn origin(&self) -> String {
+    pub(crate) fn origin(&self) -> String {
         format!("{}-{}", self.package, self.version)
     }
 }

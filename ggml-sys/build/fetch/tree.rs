@@ -8,11 +8,11 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 /// The name of the list inside the folder; it does not list itself.
-pub const LIST: &str = "SHA256SUMS";
+pub(crate) const LIST: &str = "SHA256SUMS";
 
 /// Path (with `/`) to SHA-256, in the order of the paths.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Sums(BTreeMap<String, String>);
+pub(crate) struct Sums(BTreeMap<String, String>);
 
 impl Sums {
     /// Hashes every file below `root`.
@@ -20,7 +20,7 @@ impl Sums {
     /// # Errors
     ///
     /// The file that cannot be read.
-    pub fn of(root: &Path) -> Result<Self, String> {
+    pub(crate) fn of(root: &Path) -> Result<Self, String> {
         let mut sums = BTreeMap::new();
         for entry in walkdir::WalkDir::new(root) {
             let entry = entry.map_err(|e| format!("cannot read {}: {e}", root.display()))?;
@@ -40,14 +40,12 @@ impl Sums {
     }
 
     /// Reads a list back, as [`Sums::to_text`] writes it.
-    #[must_use]
-    pub fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         Self(text.lines().filter_map(|l| l.split_once("  ")).map(|(h, p)| (p.to_owned(), h.to_owned())).collect())
     }
 
     /// The list as `sha256sum` writes it.
-    #[must_use]
-    pub fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let mut text = String::new();
         for (path, hash) in &self.0 {
             // Writing to a String cannot fail.
@@ -57,14 +55,12 @@ impl Sums {
     }
 
     /// The hash of the list: the pin's `tree_sha256`.
-    #[must_use]
-    pub fn sha256(&self) -> String {
+    pub(crate) fn sha256(&self) -> String {
         hex(&Sha256::digest(self.to_text()))
     }
 
     /// The first path, in order, at which two lists differ, and how this one does.
-    #[must_use]
-    pub fn first_difference(&self, right: &Self) -> Option<(String, &'static str)> {
+    pub(crate) fn first_difference(&self, right: &Self) -> Option<(String, &'static str)> {
         let paths: std::collections::BTreeSet<_> = self.0.keys().chain(right.0.keys()).collect();
         paths.into_iter().find_map(|path| match (self.0.get(path), right.0.get(path)) {
             (Some(a), Some(b)) if a == b => None,
@@ -80,7 +76,7 @@ impl Sums {
 /// # Errors
 ///
 /// Names the first file that differs where the folder's own list is still the pinned one.
-pub fn verify(root: &Path, pinned: &str) -> Result<(), String> {
+pub(crate) fn verify(root: &Path, pinned: &str) -> Result<(), String> {
     let sums = Sums::of(root)?;
     if sums.sha256() == pinned {
         return Ok(());
@@ -99,16 +95,13 @@ pub fn verify(root: &Path, pinned: &str) -> Result<(), String> {
 /// # Errors
 ///
 /// The path that cannot be read or written.
-pub fn copy(from: &Path, to: &Path) -> Result<(), String> {
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), String> {
     for entry in walkdir::WalkDir::new(from) {
         let entry = entry.map_err(|e| format!("cannot read {}: {e}", from.display()))?;
         let relative = entry.path().strip_prefix(from).unwrap_or(entry.path());
         let target = if relative.as_os_str().is_empty() { to.to_owned() } else { to.join(relative) };
-        let done = if entry.file_type().is_dir() {
-            fs::create_dir_all(&target)
-        } else {
-            copy_file(entry.path(), &target)
-        };
+        let done =
+            if entry.file_type().is_dir() { fs::create_dir_all(&target) } else { copy_file(entry.path(), &target) };
         done.map_err(|e| format!("cannot copy {} to {}: {e}", entry.path().display(), target.display()))?;
     }
     Ok(())

@@ -1,0 +1,194 @@
+//! Filling `vendor/ggml/`: cargo itself serves a small package from a folder that replaces crates.io.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+#[path = "../build/fetch/mod.rs"]
+mod fetch;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use fetch::cargo::Cargo;
+use fetch::pin::Pin;
+use fetch::tree::{LIST, Sums, verify};
+use tempfile::TempDir;
+
+const CHECKSUM: &str = "1111111111111111111111111111111111111111111111111111111111111111";
+const FILES: &[(&str, &str)] = &[
+    ("up/ggml/CMakeLists.txt", "project"),
+    ("up/ggml/src/a.c", "int a;"),
+    ("up/LICENSE", "MIT"),
+    ("up/other.c", "no"),
+];
+
+/// A workplace with `vendor/`, a cargo configuration, and the packages that cargo finds.
+struct Place {
+    root: TempDir,
+    pin: Pin,
+    cargo: Cargo,
+}
+
+impl Place {
+    fn new() -> Self {
+        let root = TempDir::new().unwrap();
+        let package = root.path().join("registry/carrier");
+        for (path, text) in FILES {
+            let file = package.join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, text).unwrap();
+            let old = SystemTime::now() - Duration::from_secs(100_000);
+            fs::File::options().write(true).open(&file).unwrap().set_modified(old).unwrap();
+        }
+        fs::create_dir_all(package.join("src")).unwrap();
+        fs::write(package.join("src/lib.rs"), "").unwrap();
+        fs::write(package.join("Cargo.toml"), "[package]\nname = \"carrier\"\nversion = \"1.2.3\"\n").unwrap();
+        let sums = format!("{{\"files\":{{}},\"package\":\"{CHECKSUM}\"}}");
+        fs::write(package.join(".cargo-checksum.json"), sums).unwrap();
+        fs::create_dir_all(root.path().join(".cargo")).unwrap();
+        let config =
+            "[source.crates-io]\nreplace-with = \"folder\"\n[source.folder]\ndirectory = \"registry\"\n".to_owned();
+        fs::write(root.path().join(".cargo/config.toml"), config).unwrap();
+        fs::create_dir_all(root.path().join("vendor")).unwrap();
+
+        let expected = root.path().join("expected");
+        for (from, to) in [("up/ggml", "."), ("up/LICENSE", "LICENSE")] {
+            fs::create_dir_all(&expected).unwrap();
+            fetch::tree::copy(&package.join(from), &expected.join(to)).unwrap();
+        }
+        let pin = Pin::parse(&format!(
+            "package = \"carrier\"\nversion = \"1.2.3\"\nsha256 = \"{CHECKSUM}\"\nggml = \"0.0.1\"\n\
+             tree_sha256 = \"{}\"\n[keep]\n\"up/ggml\" = \".\"\n\"up/LICENSE\" = \"LICENSE\"\n",
+            Sums::of(&expected).unwrap().sha256()
+        ))
+        .unwrap();
+        let cargo = Cargo { program: env!("CARGO").into(), directory: root.path().to_owned(), offline: true };
+        Self { root, pin, cargo }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.path().join(path)
+    }
+
+    fn ensure(&self) -> Result<PathBuf, String> {
+        fetch::ensure(&self.path("vendor"), &self.path("out"), &self.pin, &self.cargo)
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn keeps_what_the_pin_names_and_leaves_nothing_else() {
+    let place = Place::new();
+    let tree = place.ensure().unwrap();
+    assert_eq!(tree, place.path("vendor/ggml"));
+    assert_eq!(names(&tree), ["CMakeLists.txt", "LICENSE", LIST, "src"]);
+    assert_eq!(fs::read_to_string(tree.join("src/a.c")).unwrap(), "int a;");
+    assert_eq!(names(&place.path("vendor")), ["ggml"]);
+    // Else cargo would take the sources for changed since the build began.
+    let age = fs::metadata(tree.join("CMakeLists.txt")).unwrap().modified().unwrap().elapsed().unwrap();
+    assert!(age > Duration::from_secs(50_000), "{age:?}");
+}
+
+#[test]
+fn a_right_tree_is_not_written_again_nor_cargo_asked() {
+    let mut place = Place::new();
+    place.ensure().unwrap();
+    let marker = place.path("vendor/ggml/src");
+    let before = fs::metadata(&marker).unwrap().modified().unwrap();
+    place.cargo.program = "no-such-program".into();
+    place.ensure().unwrap();
+    assert_eq!(fs::metadata(&marker).unwrap().modified().unwrap(), before);
+}
+
+#[test]
+fn a_package_with_another_checksum_is_refused() {
+    let mut place = Place::new();
+    place.cargo.offline = false;
+    place.pin.sha256 = CHECKSUM.replace('1', "2");
+    let error = place.ensure().unwrap_err();
+    assert!(error.contains("checksum"), "{error}");
+    assert_eq!(names(&place.path("vendor")), [""; 0]);
+}
+
+#[test]
+fn a_package_with_other_files_is_refused() {
+    let place = Place::new();
+    fs::write(place.path("registry/carrier/up/ggml/src/a.c"), "int b;").unwrap();
+    let error = place.ensure().unwrap_err();
+    assert!(error.contains("not what the pin says"), "{error}");
+    assert_eq!(names(&place.path("vendor")), [""; 0]);
+}
+
+#[test]
+fn a_changed_tree_is_refused_by_the_file_and_left_alone() {
+    type Change = fn(&Path);
+    let cases: [(&str, Change); 3] = [
+        ("src/a.c was changed", |tree| fs::write(tree.join("src/a.c"), "evil").unwrap()),
+        ("src/b.c was added", |tree| fs::write(tree.join("src/b.c"), "evil").unwrap()),
+        ("LICENSE is missing", |tree| fs::remove_file(tree.join("LICENSE")).unwrap()),
+    ];
+    for (expected, change) in cases {
+        let place = Place::new();
+        let tree = place.ensure().unwrap();
+        change(&tree);
+        let before = Sums::of(&tree).unwrap();
+        let error = place.ensure().unwrap_err();
+        assert!(error.contains(expected), "{error}");
+        assert!(error.contains("GGML_SYS_SOURCE_DIR"), "{error}");
+        assert_eq!(Sums::of(&tree).unwrap(), before);
+    }
+}
+
+#[test]
+fn a_changed_tree_with_a_matching_list_is_refused() {
+    let place = Place::new();
+    let tree = place.ensure().unwrap();
+    fs::write(tree.join("src/a.c"), "evil").unwrap();
+    fs::write(tree.join(LIST), Sums::of(&tree).unwrap().to_text()).unwrap();
+    assert!(place.ensure().unwrap_err().contains("have the hash"));
+    fs::remove_file(tree.join(LIST)).unwrap();
+    assert!(verify(&tree, &place.pin.tree_sha256).is_err());
+}
+
+#[test]
+fn offline_and_missing_is_one_line_that_says_what_to_run() {
+    let place = Place::new();
+    fs::remove_dir_all(place.path("registry/carrier")).unwrap();
+    let error = place.ensure().unwrap_err();
+    assert!(error.contains("cargo xtask vendor"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+#[test]
+fn builds_at_the_same_time_do_not_collide() {
+    let place = Place::new();
+    let trees: Vec<_> = std::thread::scope(|scope| {
+        let builds: Vec<_> = (0..6).map(|_| scope.spawn(|| place.ensure())).collect();
+        builds.into_iter().map(|build| build.join().unwrap()).collect()
+    });
+    assert!(trees.iter().all(|tree| tree == &Ok(place.path("vendor/ggml"))), "{trees:?}");
+    assert_eq!(names(&place.path("vendor")), ["ggml"]);
+}
+
+#[test]
+fn where_vendor_cannot_be_written_the_tree_goes_elsewhere() {
+    let place = Place::new();
+    fs::write(place.path("file"), "").unwrap();
+    // Not even root can create a folder inside a file.
+    let unwritable = place.path("file/vendor");
+    let tree = fetch::ensure(&unwritable, &place.path("out"), &place.pin, &place.cargo).unwrap();
+    assert_eq!(tree, place.path("out/ggml"));
+}
+
+#[test]
+fn the_committed_pin_reads() {
+    let pin = Pin::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("vendor/ggml.toml")).unwrap();
+    assert_eq!(pin.origin(), format!("{}-{}", pin.package, pin.version));
+    assert!(Pin::parse("package = 1\n[keep]\n").unwrap_err().contains("`package`"));
+}
