@@ -121,7 +121,12 @@ fn by_level(level: u8) -> Cpu {
 fn by_features(input: &Input) -> Cpu {
     // rustc's sse4.2 does not imply popcnt as the C compilers' does; every processor with the one has the other.
     let has = |name: &str| name == "popcnt" || input.target_features.iter().any(|f| f == name);
-    x86(|isa| isa.features.iter().all(|f| has(f)))
+    // cl's /arch:AVX2 takes FMA and F16C along.
+    let along: &[&str] = if input.env == "msvc" { &["fma", "f16c"] } else { &[] };
+    x86(|isa| {
+        let along = if isa.option == "GGML_AVX2" { along } else { &[] };
+        isa.features.iter().chain(along).all(|f| has(f))
+    })
 }
 
 fn x86(enabled: impl Fn(&Isa) -> bool) -> Cpu {

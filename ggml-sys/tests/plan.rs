@@ -1,0 +1,286 @@
+//! What the build script decides, for targets and settings that this machine is not.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+#[path = "../build/cpu.rs"]
+mod cpu;
+#[path = "../build/emit.rs"]
+mod emit;
+#[path = "../build/input.rs"]
+#[expect(dead_code, reason = "the real environment is read by the build script only")]
+mod input;
+#[path = "../build/plan.rs"]
+mod plan;
+
+use std::path::PathBuf;
+
+use input::Input;
+use plan::{Compile, Plan, Source, System, plan};
+
+const LINUX: &str = "x86_64-unknown-linux-gnu";
+
+/// The environment that cargo gives a build script for `target`, built on `host`, and `more` on top.
+fn input_on(host: &str, target: &str, more: &[(&str, &str)]) -> Input {
+    let has = |part: &str| target.contains(part);
+    let arch = target.split('-').next().unwrap();
+    let (os, env) = match () {
+        () if has("android") => ("android", ""),
+        () if has("apple-darwin") => ("macos", ""),
+        () if has("msvc") => ("windows", "msvc"),
+        () if has("windows-gnu") => ("windows", "gnu"),
+        () if has("freebsd") => ("freebsd", ""),
+        () => ("linux", "gnu"),
+    };
+    let mut variables = vec![
+        ("TARGET", target),
+        ("HOST", host),
+        ("CARGO_CFG_TARGET_ARCH", arch),
+        ("CARGO_CFG_TARGET_OS", os),
+        ("CARGO_CFG_TARGET_ENV", env),
+        ("CARGO_CFG_TARGET_VENDOR", if has("apple") { "apple" } else { "unknown" }),
+        ("CARGO_CFG_TARGET_FEATURE", "fxsr,sse,sse2"),
+        ("CARGO_MANIFEST_DIR", "/crate"),
+        ("OUT_DIR", "/out"),
+    ];
+    variables.extend(more);
+    let get = |name: &str| variables.iter().rev().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+    Input::read(get, variables.iter().map(|(name, _)| (*name).to_owned()))
+}
+
+fn input(target: &str, more: &[(&str, &str)]) -> Input {
+    input_on(target, target, more)
+}
+
+fn planned(target: &str, more: &[(&str, &str)]) -> Plan {
+    plan(&input(target, more)).unwrap()
+}
+
+fn compile(target: &str, more: &[(&str, &str)]) -> Compile {
+    planned(target, more).compile.unwrap()
+}
+
+fn define<'a>(compile: &'a Compile, name: &str) -> Option<&'a str> {
+    let values: Vec<_> = compile.defines.iter().filter(|(n, _)| *n == name).map(|(_, v)| v.as_str()).collect();
+    assert!(values.len() <= 1, "{name} is given twice");
+    values.first().copied()
+}
+
+#[test]
+fn static_release_with_nothing_left_to_defaults() {
+    let c = compile(LINUX, &[]);
+    assert_eq!(c.build_type, "Release");
+    assert_eq!(c.flags, ["-fexceptions"]);
+    assert_eq!(c.libraries, ["ggml", "ggml-cpu", "ggml-base"]);
+    assert_eq!(c.system, [System::Library("stdc++"), System::Library("m")]);
+    for off in ["BUILD_SHARED_LIBS", "GIT_EXE", "GGML_RPC_RDMA", "GGML_OPENMP", "GGML_RPC", "GGML_METAL", "GGML_BLAS"] {
+        assert_eq!(define(&c, off), Some("OFF"), "{off}");
+    }
+    assert_eq!(define(&c, "GGML_LLAMAFILE"), Some("ON"));
+    assert_eq!(define(&c, "CMAKE_INSTALL_LIBDIR"), Some("lib"));
+}
+
+#[test]
+fn features_add() {
+    let p = planned(LINUX, &[("CARGO_FEATURE_RPC", "1"), ("CARGO_FEATURE_OPENMP", "1")]);
+    assert!(p.headers.contains(&"ggml-rpc.h"));
+    let c = p.compile.unwrap();
+    assert_eq!(c.libraries, ["ggml", "ggml-rpc", "ggml-cpu", "ggml-base"]);
+    assert_eq!((define(&c, "GGML_RPC"), define(&c, "GGML_OPENMP")), (Some("ON"), Some("ON")));
+    assert!(c.system.contains(&System::OpenMp));
+    assert!(!planned(LINUX, &[]).headers.contains(&"ggml-rpc.h"));
+}
+
+#[test]
+fn targets_link_what_they_have() {
+    let rpc = [("CARGO_FEATURE_RPC", "1")];
+    let system = |target| compile(target, &rpc).system;
+    let library = System::Library;
+    assert_eq!(system("aarch64-apple-darwin"), [library("c++"), System::Framework("Accelerate")]);
+    assert_eq!(system("aarch64-linux-android"), [library("c++_shared"), library("m")]);
+    assert_eq!(system("x86_64-unknown-freebsd"), [library("c++"), library("m")]);
+    assert_eq!(system("x86_64-pc-windows-msvc"), [library("advapi32"), library("ws2_32")]);
+    assert_eq!(system("x86_64-pc-windows-gnu"), [library("stdc++"), library("advapi32"), library("ws2_32")]);
+    assert_eq!(compile("x86_64-pc-windows-msvc", &rpc).flags, ["/EHsc"]);
+}
+
+#[test]
+fn link_lines_are_in_order_and_spell_names_out_for_mingw() {
+    let lines = |target| emit::link(&PathBuf::from("/out"), &compile(target, &[]), "gomp");
+    assert_eq!(
+        lines(LINUX),
+        [
+            "cargo::rustc-link-search=native=/out/lib",
+            "cargo::rustc-link-lib=static=ggml",
+            "cargo::rustc-link-lib=static=ggml-cpu",
+            "cargo::rustc-link-lib=static=ggml-base",
+            "cargo::rustc-link-lib=stdc++",
+            "cargo::rustc-link-lib=m",
+        ]
+    );
+    assert!(lines("x86_64-pc-windows-gnu").contains(&"cargo::rustc-link-lib=static:+verbatim=ggml.a".to_owned()));
+    let openmp = compile(LINUX, &[("CARGO_FEATURE_OPENMP", "1")]);
+    assert!(emit::link(&PathBuf::from("/out"), &openmp, "omp").contains(&"cargo::rustc-link-lib=omp".to_owned()));
+}
+
+#[test]
+fn metadata_names_what_was_built() {
+    let input = input(LINUX, &[("CARGO_FEATURE_RPC", "1")]);
+    let features = ["avx2".to_owned(), "fma".to_owned()];
+    let facts = emit::Facts { version: "1.2.3", origin: "carrier-1.0", cpu_features: &features };
+    let plan = plan(&input).unwrap();
+    let lines = emit::metadata(&input, &plan, &facts);
+    for expected in [
+        "version=1.2.3",
+        "commit=carrier-1.0",
+        "backends=cpu,rpc",
+        "cpu_features=avx2,fma",
+        "root=/out",
+        "include=/out/include",
+        "lib=/out/lib",
+        "cmake_dir=/out/lib/cmake/ggml",
+        "build_type=Release",
+    ] {
+        assert!(lines.contains(&format!("cargo::metadata={expected}")), "{expected} in {lines:?}");
+    }
+    assert!(emit::config(&plan, &facts).contains("pub const BACKENDS: &[&str] = &[\"cpu\", \"rpc\"];"));
+}
+
+#[test]
+fn docs_rs_compiles_nothing() {
+    let p = planned(LINUX, &[("DOCS_RS", "1"), ("CARGO_FEATURE_RPC", "1")]);
+    assert_eq!(p.compile, None);
+    assert!(p.headers.contains(&"ggml-rpc.h"));
+    assert!(planned(LINUX, &[("DOCS_RS", "")]).compile.is_some());
+}
+
+#[test]
+fn people_choose_sources_and_build_type() {
+    assert_eq!(planned(LINUX, &[]).source, Source::Vendored);
+    let p = planned(LINUX, &[("GGML_SYS_SOURCE_DIR", "/my/ggml"), ("GGML_SYS_BUILD_TYPE", "Debug")]);
+    assert_eq!(p.source, Source::Folder("/my/ggml".into()));
+    assert_eq!(p.compile.unwrap().build_type, "Debug");
+    let error = plan(&input(LINUX, &[("GGML_SYS_BUILD_TYPE", "debug")])).unwrap_err();
+    assert!(error.contains("RelWithDebInfo"), "{error}");
+    let lines: Vec<_> = Input::rerun_lines().collect();
+    for name in ["GGML_SYS_SOURCE_DIR", "GGML_SYS_BUILD_TYPE", "GGML_SYS_CPU", "DOCS_RS"] {
+        assert!(lines.contains(&format!("cargo::rerun-if-env-changed={name}")), "{name}");
+    }
+}
+
+#[test]
+fn offline_is_seen() {
+    assert!(input(LINUX, &[("CARGO_NET_OFFLINE", "true")]).offline);
+    assert!(!input(LINUX, &[("CARGO_NET_OFFLINE", "false")]).offline);
+    assert!(!input(LINUX, &[]).offline);
+}
+
+mod processor {
+    use super::*;
+
+    const V3: &[&str] = &["sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi2"];
+
+    fn features(target: &str, more: &[(&str, &str)]) -> Vec<&'static str> {
+        planned(target, more).cpu.features
+    }
+
+    #[test]
+    fn default_is_level_3_whoever_builds() {
+        for target in [LINUX, "x86_64-apple-darwin", "x86_64-pc-windows-msvc", "x86_64-linux-android"] {
+            assert_eq!(features(target, &[]), V3, "{target}");
+            let cross = plan(&input_on("aarch64-unknown-linux-gnu", target, &[])).unwrap();
+            assert_eq!(cross.cpu, planned(target, &[]).cpu, "{target}");
+        }
+        let c = compile(LINUX, &[]);
+        assert_eq!((define(&c, "GGML_AVX2"), define(&c, "GGML_AVX512")), (Some("ON"), Some("OFF")));
+        assert_eq!(define(&c, "GGML_NATIVE"), Some("OFF"));
+    }
+
+    #[test]
+    fn levels_by_name() {
+        let level = |name| features(LINUX, &[("GGML_SYS_CPU", name)]);
+        assert_eq!(level("x86-64"), [""; 0]);
+        assert_eq!(level("x86-64-v2"), ["sse4.2", "popcnt"]);
+        assert_eq!(level("x86-64-v3"), V3);
+        assert!(level("x86-64-v4").contains(&"avx512bw"));
+        assert!(!level("x86-64-v4").contains(&"avx512vnni"));
+        let c = compile(LINUX, &[("GGML_SYS_CPU", "x86-64")]);
+        assert_eq!((define(&c, "GGML_SSE42"), define(&c, "GGML_AVX2")), (Some("OFF"), Some("OFF")));
+    }
+
+    #[test]
+    fn rustc_flags_are_followed_up_and_down() {
+        let skylake = [
+            ("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-cpu=x"),
+            (
+                "CARGO_CFG_TARGET_FEATURE",
+                "avx,avx2,avx512bw,avx512cd,avx512dq,avx512f,avx512vl,bmi2,f16c,fma,popcnt,sse4.2",
+            ),
+        ];
+        assert!(features(LINUX, &skylake).contains(&"avx512f"));
+        for flags in ["-Ctarget-feature=+sse4.2", "-C\x1ftarget-feature=+sse4.2", "--codegen=target-cpu=nehalem"] {
+            let down = [("CARGO_ENCODED_RUSTFLAGS", flags), ("CARGO_CFG_TARGET_FEATURE", "sse,sse2,sse4.2")];
+            assert_eq!(features(LINUX, &down), ["sse4.2", "popcnt"], "{flags}");
+        }
+        let unrelated = [("CARGO_ENCODED_RUSTFLAGS", "-Copt-level=3\x1f-Dwarnings")];
+        assert_eq!(features(LINUX, &unrelated), V3);
+    }
+
+    #[test]
+    fn one_missing_part_of_avx512_leaves_it_out() {
+        let partial = [
+            ("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-cpu=knl"),
+            ("CARGO_CFG_TARGET_FEATURE", "avx,avx2,avx512cd,avx512f,bmi2,f16c,fma,sse4.2"),
+        ];
+        assert_eq!(features(LINUX, &partial), V3);
+    }
+
+    #[test]
+    fn cl_has_no_avx2_without_fma() {
+        let given =
+            [("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+avx2"), ("CARGO_CFG_TARGET_FEATURE", "avx,avx2,sse4.2")];
+        assert_eq!(features("x86_64-pc-windows-msvc", &given), ["sse4.2", "popcnt", "avx"]);
+        assert_eq!(features(LINUX, &given), ["sse4.2", "popcnt", "avx", "avx2"]);
+    }
+
+    #[test]
+    fn native_by_feature_by_flag_or_by_name_but_not_across() {
+        for given in [
+            ("CARGO_FEATURE_NATIVE", "1"),
+            ("CARGO_ENCODED_RUSTFLAGS", "-C\x1ftarget-cpu=native"),
+            ("GGML_SYS_CPU", "native"),
+        ] {
+            let c = compile(LINUX, &[given]);
+            assert_eq!((define(&c, "GGML_NATIVE"), define(&c, "GGML_AVX2")), (Some("ON"), Some("OFF")), "{given:?}");
+            let error = plan(&input_on(LINUX, "aarch64-linux-android", &[given])).unwrap_err();
+            assert!(error.contains("GGML_SYS_CPU"), "{error}");
+        }
+        // The variable comes first.
+        let both = [("CARGO_FEATURE_NATIVE", "1"), ("GGML_SYS_CPU", "x86-64-v2")];
+        assert_eq!(features(LINUX, &both), ["sse4.2", "popcnt"]);
+    }
+
+    #[test]
+    fn unknown_names_are_errors_that_list_the_known() {
+        let error = plan(&input(LINUX, &[("GGML_SYS_CPU", "haswell")])).unwrap_err();
+        assert!(error.contains("x86-64-v3"), "{error}");
+        let error = plan(&input("aarch64-apple-darwin", &[("GGML_SYS_CPU", "x86-64-v3")])).unwrap_err();
+        assert!(error.contains("-march"), "{error}");
+    }
+
+    #[test]
+    fn aarch64_takes_the_baseline_or_what_it_is_told() {
+        let arch = |more: &[(&str, &str)]| {
+            let c = compile("aarch64-unknown-linux-gnu", more);
+            (define(&c, "GGML_CPU_ARM_ARCH").map(str::to_owned), define(&c, "GGML_NATIVE").map(str::to_owned))
+        };
+        let off = Some("OFF".to_owned());
+        assert_eq!(arch(&[]), (None, off.clone()));
+        assert_eq!(arch(&[("GGML_SYS_CPU", "armv8.2-a+fp16")]), (Some("armv8.2-a+fp16".to_owned()), off.clone()));
+        let told = [
+            ("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+dotprod,+i8mm"),
+            ("CARGO_CFG_TARGET_FEATURE", "dotprod,i8mm,neon"),
+        ];
+        assert_eq!(arch(&told), (Some("armv8.2-a+dotprod+i8mm".to_owned()), off));
+        assert_eq!(features("aarch64-unknown-linux-gnu", &told), ["dotprod", "i8mm"]);
+    }
+}

@@ -1,0 +1,39 @@
+//! What a user reads when a tool is missing.
+
+#[path = "../build/tools.rs"]
+mod tools;
+
+use tools::Tool::{CMake, Compiler, LibClang};
+
+/// The line for a system.
+fn line(text: &str, system: &str) -> String {
+    text.lines().find(|l| l.trim_start().starts_with(system)).map(|l| l.trim().to_owned()).unwrap_or_default()
+}
+
+#[test]
+fn all_that_is_missing_is_in_one_message() {
+    let text = tools::message(&[CMake, Compiler, LibClang]);
+    assert!(text.starts_with("building ggml needs cmake, a C and C++ compiler, libclang, not found here."), "{text}");
+    assert_eq!(line(&text, "Debian"), "Debian, Ubuntu: sudo apt-get install cmake g++ libclang-dev");
+    assert_eq!(line(&text, "Fedora"), "Fedora:         sudo dnf install cmake gcc-c++ clang-devel");
+    assert_eq!(line(&text, "macOS"), "macOS:          xcode-select --install && brew install cmake");
+    let windows = "winget install Kitware.CMake Microsoft.VisualStudio.2022.BuildTools LLVM.LLVM";
+    assert_eq!(line(&text, "Windows"), format!("Windows:        {windows}"));
+}
+
+#[test]
+fn only_what_is_missing_is_named() {
+    let text = tools::message(&[CMake]);
+    assert_eq!(line(&text, "macOS"), "macOS:          brew install cmake");
+    assert!(!text.contains("libclang") && !text.contains("g++"), "{text}");
+    let text = tools::message(&[LibClang]);
+    assert!(text.contains("LIBCLANG_PATH") && !text.contains("cmake"), "{text}");
+    assert_eq!(line(&text, "macOS"), "macOS:          xcode-select --install");
+}
+
+#[test]
+fn the_check_finds_what_is_here_and_misses_what_is_not() {
+    assert!(tools::runs("cargo"), "cargo runs this test");
+    let error = tools::check("no-such-cmake", true).unwrap_err();
+    assert!(error.contains("needs cmake"), "{error}");
+}
