@@ -1,0 +1,144 @@
+//! A graph that has memory: what both allocators hand out, and the only way to a computation's data.
+
+use ggml_sys as sys;
+
+use crate::dtype::Element;
+use crate::error::{Error, Result};
+use crate::graph::{Entry, Graph, Kind};
+use crate::tensor::Tensor;
+use crate::tensor::ptr::TensorPtr;
+use crate::tensor::transfer;
+
+/// A graph between allocation and release.
+///
+/// Made before ggml touches the graph; its drop leaves the tensors as the user built them, whether the allocation went
+/// well or not: no address into memory that is given to others (H21), sources restored (H25).
+pub(crate) struct Bound<'g, 'c> {
+    graph: &'g Graph<'c>,
+    /// Which entries are inputs that have no value yet.
+    unset: Vec<usize>,
+    computed: bool,
+}
+
+impl<'g, 'c> Bound<'g, 'c> {
+    /// Takes hold of a graph none of whose tensors has memory in another allocation.
+    pub(crate) fn new(call: &'static str, graph: &'g Graph<'c>) -> Result<Self> {
+        let mut unset = Vec::new();
+        for (i, e) in graph.entries().iter().enumerate() {
+            // A view of placed memory gets its address only in an allocation, a leaf of the graph's likewise. What was
+            // leaked (`mem::forget`) keeps its address for ever and is refused for ever.
+            if e.is_allocated_by_graph() && !e.ptr.buffer().is_null() {
+                return Err(Error::InUse { call, tensor: e.ptr.info() });
+            }
+            if e.kind == Kind::Input {
+                unset.push(i);
+            }
+        }
+        Ok(Self { graph, unset, computed: false })
+    }
+
+    pub(crate) fn graph(&self) -> &'g Graph<'c> {
+        self.graph
+    }
+
+    pub(crate) fn graph_ptr(&self) -> *mut sys::ggml_cgraph {
+        self.graph.as_ptr()
+    }
+
+    /// Puts back what a scheduler changed, so that the graph can be planned again.
+    pub(crate) fn restore(&self) {
+        for e in self.graph.entries().iter().filter(|e| e.is_allocated_by_graph()) {
+            e.ptr.release();
+            e.ptr.set_srcs(e.srcs);
+        }
+    }
+
+    fn entry(&self, call: &'static str, t: Tensor<'_>) -> Result<(usize, &'g Entry)> {
+        let found = self.graph.position(t.ptr()).and_then(|i| Some((i, self.graph.entries().get(i)?)));
+        found.ok_or_else(|| Error::NotPart { call, tensor: t.info(), whole: "the allocated graph" })
+    }
+
+    fn input(&self, call: &'static str, t: Tensor<'_>) -> Result<(usize, TensorPtr)> {
+        let (i, e) = self.entry(call, t)?;
+        if e.kind != Kind::Input {
+            return Err(Error::NotPart { call, tensor: t.info(), whole: "the graph's inputs" });
+        }
+        Ok((i, e.ptr))
+    }
+
+    pub(crate) fn set<T: Element>(&mut self, call: &'static str, t: Tensor<'_>, data: &[T]) -> Result<()> {
+        let (i, ptr) = self.input(call, t)?;
+        transfer::write(call, ptr, data)?;
+        self.mark_set(i);
+        Ok(())
+    }
+
+    pub(crate) fn set_at<T: Element>(
+        &mut self,
+        call: &'static str,
+        t: Tensor<'_>,
+        offset: usize,
+        data: &[T],
+    ) -> Result<()> {
+        let (i, ptr) = self.input(call, t)?;
+        if self.unset.contains(&i) {
+            transfer::zero(ptr)?; // the rest would be whatever lay there
+        }
+        transfer::write_at(call, ptr, offset, data)?;
+        self.mark_set(i);
+        Ok(())
+    }
+
+    pub(crate) fn set_bytes(&mut self, call: &'static str, t: Tensor<'_>, data: &[u8]) -> Result<()> {
+        let (i, ptr) = self.input(call, t)?;
+        transfer::write_raw(call, ptr, data)?;
+        self.mark_set(i);
+        Ok(())
+    }
+
+    fn mark_set(&mut self, i: usize) {
+        self.unset.retain(|&u| u != i);
+    }
+
+    /// The tensor behind `t`, if its value can be read now.
+    fn readable(&self, call: &'static str, t: Tensor<'_>) -> Result<TensorPtr> {
+        let (i, e) = self.entry(call, t)?;
+        if !e.kept {
+            return Err(Error::NotKept { call, tensor: t.info() });
+        }
+        match e.kind {
+            Kind::Input if self.unset.contains(&i) => Err(Error::InputNotSet { call, tensor: t.info() }),
+            Kind::Node if !self.computed => Err(Error::NotComputed { call, tensor: t.info() }),
+            _ => Ok(e.ptr),
+        }
+    }
+
+    pub(crate) fn get<T: Element>(&self, call: &'static str, t: Tensor<'_>) -> Result<Vec<T>> {
+        transfer::read(call, self.readable(call, t)?)
+    }
+
+    pub(crate) fn get_into<T: Element>(&self, call: &'static str, t: Tensor<'_>, out: &mut [T]) -> Result<()> {
+        transfer::read_into(call, self.readable(call, t)?, out)
+    }
+
+    pub(crate) fn get_bytes(&self, call: &'static str, t: Tensor<'_>) -> Result<Vec<u8>> {
+        transfer::read_raw(call, self.readable(call, t)?)
+    }
+
+    /// To be called before a computation: all inputs must have values.
+    pub(crate) fn check_inputs(&self, call: &'static str) -> Result<()> {
+        let first = self.unset.first().and_then(|&i| self.graph.entries().get(i));
+        first.map_or(Ok(()), |e| Err(Error::InputNotSet { call, tensor: e.ptr.info() }))
+    }
+
+    /// To be called after a computation.
+    pub(crate) fn set_computed(&mut self, computed: bool) {
+        self.computed = computed;
+    }
+}
+
+impl Drop for Bound<'_, '_> {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}

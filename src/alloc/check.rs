@@ -1,0 +1,72 @@
+//! What is checked of a graph before an allocator sees it: conditions under which ggml would abort.
+
+use crate::buffer::{self, BufferType};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::graph::{Entry, Graph, Kind};
+use crate::ops::kernel;
+use crate::tensor::ptr::TensorPtr;
+
+/// Checks that some of the devices can run each operation, and use each placed tensor where it lies.
+pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
+    for e in graph.entries() {
+        let mut near = false;
+        let mut able = false;
+        for &device in devices {
+            let able_here = device.supports_op(e.ptr)? && kernel_accepts(device, e).is_ok();
+            able |= able_here;
+            near |= able_here && can_reach(device, e.ptr);
+        }
+        if !able {
+            // The reason of the CPU kernels, if that is what it comes down to, says more.
+            if let Some(&cpu) = devices.last() {
+                kernel_accepts(cpu, e)?;
+            }
+            return Err(unsupported(e.ptr, devices, "none of the devices supports the operation with these operands"));
+        }
+        if !near {
+            return Err(unsupported(
+                e.ptr,
+                devices,
+                "its memory is on a device that is not among them, or can't run it",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the device an operation was given to has kernels for it.
+pub(crate) fn kernel_accepts(device: Device, e: &Entry) -> Result<()> {
+    if e.kind != Kind::Node || !device.runs_cpu_kernels() {
+        return Ok(());
+    }
+    kernel::cpu_accepts(e.ptr).map_err(|why| unsupported(e.ptr, &[device], why))
+}
+
+/// Checks that the device can use memory of this type.
+pub(crate) fn memory(device: Device, buft: BufferType) -> Result<()> {
+    if device.supports_buffer_type(buft) {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        op: "graph".into(),
+        operands: Box::default(),
+        device: device.name().into(),
+        reason: format!("it can't use memory of type {}", buft.name()).into(),
+    })
+}
+
+/// Whether `device` can use the memory that `t` has already. What has none yet gets it where it is needed.
+fn can_reach(device: Device, t: TensorPtr) -> bool {
+    buffer::type_of(t).is_none_or(|buft| device.supports_buffer_type(buft))
+}
+
+fn unsupported(t: TensorPtr, devices: &[Device], reason: &'static str) -> Error {
+    let names: Vec<_> = devices.iter().map(|d| d.name()).collect();
+    Error::Unsupported {
+        op: kernel::op_name(t).into(),
+        operands: t.sources().chain([t]).map(TensorPtr::info).collect(),
+        device: names.join(", ").into(),
+        reason: reason.into(),
+    }
+}

@@ -1,0 +1,72 @@
+//! Whether the plan of the last graph serves for the next one.
+//!
+//! ggml compares only the numbers of nodes and leaves and each tensor's size, so that a graph of another topology would
+//! get a plan in which live tensors overlap (H22, H23). This compares everything that a plan depends on.
+
+use ggml_sys as sys;
+
+use crate::graph::Graph;
+
+/// What a plan depends on, of one tensor.
+#[derive(PartialEq, Eq)]
+struct Key {
+    op: sys::ggml_op,
+    params: [i32; 16],
+    dtype: sys::ggml_type,
+    ne: [i64; 4],
+    nb: [usize; 4],
+    flags: i32,
+    /// Positions of the sources, and of the tensor whose memory a view shares.
+    srcs: [Option<usize>; sys::GGML_MAX_SRC as usize],
+    root: Option<usize>,
+    view_offs: usize,
+    /// For placed leaves, the buffer they lie in: it decides where operations run.
+    buffer: usize,
+}
+
+/// The topology of the graph that was planned last.
+#[derive(Default)]
+pub(crate) struct Plan {
+    keys: Vec<Key>,
+}
+
+impl Plan {
+    /// Whether the plan was made for a graph like this one.
+    pub(crate) fn fits(&self, graph: &Graph<'_>) -> bool {
+        let n = graph.entries().len();
+        n == self.keys.len() && keys(graph).zip(&self.keys).all(|(a, b)| a == *b)
+    }
+
+    /// Remembers the graph.
+    pub(crate) fn set(&mut self, graph: &Graph<'_>) {
+        self.keys.clear();
+        self.keys.extend(keys(graph));
+    }
+
+    /// Forgets the plan: the next graph is planned anew.
+    pub(crate) fn clear(&mut self) {
+        self.keys.clear();
+    }
+}
+
+fn keys<'g>(graph: &'g Graph<'_>) -> impl Iterator<Item = Key> + 'g {
+    graph.entries().iter().map(|e| {
+        let t = e.ptr;
+        let mut srcs = [None; sys::GGML_MAX_SRC as usize];
+        for (to, src) in srcs.iter_mut().zip(t.sources()) {
+            *to = graph.position(src);
+        }
+        Key {
+            op: t.op(),
+            params: t.op_params(),
+            dtype: t.raw_type(),
+            ne: t.ne(),
+            nb: t.nb(),
+            flags: t.flags(),
+            srcs,
+            root: t.view_src().and_then(|root| graph.position(root)),
+            view_offs: t.view_offs(),
+            buffer: if e.is_allocated_by_graph() { 0 } else { t.buffer().addr() },
+        }
+    })
+}

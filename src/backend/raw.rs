@@ -1,0 +1,147 @@
+//! The owners of a C backend and of a CPU thread pool, and the only file that frees them.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::transmute;
+use std::ptr::{self, NonNull};
+
+use ggml_sys as sys;
+
+use crate::device::{Device, Registry};
+use crate::error::{Error, Result};
+use crate::{ffi, guard, log};
+
+/// A live backend that nothing else frees.
+pub(super) struct RawBackend {
+    raw: NonNull<sys::ggml_backend>,
+    leaked: bool,
+}
+
+// SAFETY: a backend belongs to no thread; `&mut` keeps it on one at a time (docs/safety.md, "Threads").
+unsafe impl Send for RawBackend {}
+
+impl RawBackend {
+    pub(super) fn init(device: Device, params: Option<&CStr>) -> Result<Self> {
+        const CALL: &str = "ggml_backend_dev_init";
+        let mark = log::mark();
+        let params = params.map_or(ptr::null(), CStr::as_ptr);
+        let raw = guard::call(CALL, || {
+            // SAFETY: the device lives for ever, `params` during the call; the result is ours.
+            unsafe { sys::ggml_backend_dev_init(device.as_ptr(), params) }
+        })?;
+        let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
+        Ok(Self { raw, leaked: false })
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut sys::ggml_backend {
+        self.raw.as_ptr()
+    }
+
+    /// Makes the drop do nothing.
+    pub(super) fn leak(&mut self) {
+        self.leaked = true;
+    }
+
+    pub(super) fn is_leaked(&self) -> bool {
+        self.leaked
+    }
+
+    pub(super) fn name(&self) -> String {
+        // SAFETY: live by the type's invariant; the text is copied at once.
+        let text = unsafe { sys::ggml_backend_name(self.as_ptr()) };
+        // SAFETY: a C string or NULL, see above.
+        unsafe { ffi::string(text) }
+    }
+
+    pub(super) fn synchronize(&mut self) -> Result<()> {
+        guard::call("ggml_backend_synchronize", || {
+            // SAFETY: live by the type's invariant, and `&mut` keeps other threads out.
+            unsafe { sys::ggml_backend_synchronize(self.as_ptr()) }
+        })
+    }
+
+    /// Makes a CPU backend compute on `n` threads of `pool`, which has as many.
+    pub(super) fn use_pool(&mut self, cpu: Registry, pool: &RawPool, n: usize) -> Result<()> {
+        type SetPool = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, *mut sys::ggml_threadpool);
+        type SetThreads = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, c_int);
+        let set_pool = proc(cpu, c"ggml_backend_cpu_set_threadpool")?;
+        // SAFETY: ggml gives a function of this type under this name.
+        let set_pool = unsafe { transmute::<*mut c_void, SetPool>(set_pool) };
+        let set_threads = proc(cpu, c"ggml_backend_set_n_threads")?;
+        // SAFETY: ggml gives a function of this type under this name.
+        let set_threads = unsafe { transmute::<*mut c_void, SetThreads>(set_threads) };
+        let n = c_int::try_from(n).unwrap_or(c_int::MAX);
+        guard::call("ggml_backend_cpu_set_threadpool", || {
+            // SAFETY: backend and pool are live; the owner of both drops the backend first. A former pool is still alive
+            // and idle, and is only paused by this.
+            unsafe { set_pool(self.as_ptr(), pool.raw.as_ptr()) }
+        })?;
+        guard::call("ggml_backend_set_n_threads", || {
+            // SAFETY: the backend is a live CPU backend; the pool has `n` threads, so none beyond its end is used (H26).
+            unsafe { set_threads(self.as_ptr(), n) }
+        })
+    }
+}
+
+impl Drop for RawBackend {
+    fn drop(&mut self) {
+        if self.leaked {
+            return;
+        }
+        // A failure here has nowhere to go: the backend is then leaked, which is safe.
+        let _freed = guard::call("ggml_backend_free", || {
+            // SAFETY: live and ours by the type's invariant, and used by nothing after this.
+            unsafe { sys::ggml_backend_free(self.as_ptr()) }
+        });
+    }
+}
+
+/// A live thread pool that nothing else frees.
+pub(super) struct RawPool {
+    raw: NonNull<sys::ggml_threadpool>,
+    cpu: Registry,
+}
+
+// SAFETY: a pool belongs to no thread; its owner is used by one at a time.
+unsafe impl Send for RawPool {}
+
+impl RawPool {
+    /// Starts `n` threads, the caller's counted; `n` lies in 1 to `Backend::MAX_THREADS`.
+    pub(super) fn start(cpu: Registry, n: usize) -> Result<Self> {
+        type New = unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool_params) -> *mut sys::ggml_threadpool;
+        const CALL: &str = "ggml_threadpool_new";
+        let new = proc(cpu, c"ggml_threadpool_new")?;
+        // SAFETY: ggml gives a function of this type under this name.
+        let new = unsafe { transmute::<*mut c_void, New>(new) };
+        // SAFETY: a pure function of its argument.
+        let mut params = unsafe { sys::ggml_threadpool_params_default(c_int::try_from(n).unwrap_or(1)) };
+        let mark = log::mark();
+        let raw = guard::call(CALL, || {
+            // SAFETY: `params` has a valid number of threads (the caller's check); C copies what it needs of it.
+            unsafe { new(&raw mut params) }
+        })?;
+        let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
+        Ok(Self { raw, cpu })
+    }
+}
+
+impl Drop for RawPool {
+    fn drop(&mut self) {
+        type Free = unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool);
+        // Without the function the threads stay: safe, and it was there when the pool was made.
+        let Ok(free) = proc(self.cpu, c"ggml_threadpool_free") else { return };
+        // SAFETY: ggml gives a function of this type under this name.
+        let free = unsafe { transmute::<*mut c_void, Free>(free) };
+        let raw = self.raw.as_ptr();
+        let _freed = guard::call("ggml_threadpool_free", || {
+            // SAFETY: live and ours by the type's invariant; the backend that used it is gone or has another one.
+            unsafe { free(raw) }
+        });
+    }
+}
+
+/// A function that the CPU backend offers by name.
+fn proc(cpu: Registry, name: &'static CStr) -> Result<*mut c_void> {
+    cpu.proc_address(name)
+        .map(NonNull::as_ptr)
+        .ok_or(Error::Null { call: "ggml_backend_reg_get_proc_address", log: Box::default() })
+}

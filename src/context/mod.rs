@@ -1,0 +1,206 @@
+//! Contexts: arenas of tensor headers, in which computations are written down.
+
+pub(crate) mod pool;
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::ptr::NonNull;
+
+use ggml_sys as sys;
+
+use crate::dtype::DType;
+use crate::error::{Error, Result, TensorInfo};
+use crate::graph::Graph;
+use crate::guard;
+use crate::shape::{MAX_BYTES, Shape};
+use crate::tensor::Tensor;
+use crate::tensor::ptr::{Owner, TensorPtr};
+use pool::Pool;
+
+/// Bytes of the first pool; each further one is twice as large as the one before, up to [`LAST_POOL`].
+const FIRST_POOL: usize = 16 << 10;
+const LAST_POOL: usize = 1 << 20;
+
+/// The most tensors that one builder makes (`ggml_conv_3d`).
+const MOST_TENSORS: usize = 8;
+
+/// An arena of tensors, in which computations are written down (`ggml_context`).
+///
+/// It grows by itself, and holds no data: inputs and results get memory when a [`Graph`] is allocated, weights lie in
+/// [`Weights`](crate::Weights). Tensors of other contexts, of weights and of states may be used as operands as long as
+/// they outlive the result, which the handles' lifetimes see to.
+///
+/// ```
+/// use ggml::prelude::*;
+/// # fn main() -> ggml::Result<()> {
+/// let ctx = Context::new();
+/// let x = ctx.input("x", DType::F32, [4])?;
+/// let y = ctx.relu(x)?;
+/// let graph = ctx.graph([y])?;
+///
+/// let mut sched = Sched::builder().backend(Backend::cpu()?).build()?;
+/// let mut run = sched.alloc(&graph)?;
+/// run.set(x, &[-1.0_f32, 0.0, 1.0, 2.0])?;
+/// run.compute()?;
+/// assert_eq!(run.get::<f32>(y)?, [0.0, 0.0, 1.0, 2.0]);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "ggml_context")]
+#[doc(alias = "ggml_init")]
+#[derive(Default)]
+pub struct Context {
+    pools: RefCell<Vec<Pool>>,
+    /// The pool that is being filled; those after it are empty.
+    current: Cell<usize>,
+}
+
+// SAFETY: a context moves only while no handle to its tensors exists (handles borrow it), and what its tensors point to
+// in other contexts is only followed through such handles. C contexts belong to no thread.
+unsafe impl Send for Context {}
+
+impl Context {
+    /// An empty context. It takes no memory until it is used.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A tensor whose value is set before each computation (`ggml_new_tensor`, `ggml_set_input`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`] where a dimension is below 1, is no whole number of blocks, or the size is too large.
+    #[doc(alias = "ggml_new_tensor")]
+    #[doc(alias = "ggml_new_tensor_1d")]
+    #[doc(alias = "ggml_new_tensor_2d")]
+    #[doc(alias = "ggml_new_tensor_3d")]
+    #[doc(alias = "ggml_new_tensor_4d")]
+    #[doc(alias = "ggml_set_input")]
+    pub fn input(&self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Tensor<'_>> {
+        let t = self.leaf("input", name, dtype, shape.into())?;
+        // OUTPUT as well: else its memory would be reused after its last reader, and a second compute see garbage.
+        t.ptr().add_flags((sys::GGML_TENSOR_FLAG_INPUT | sys::GGML_TENSOR_FLAG_OUTPUT).cast_signed());
+        Ok(t)
+    }
+
+    /// Marks a tensor whose value is to be readable after the computation (`ggml_set_output`). The tensors given to
+    /// [`Context::graph`] are marked by it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Frozen`] for tensors of weights or state, which are always readable.
+    #[doc(alias = "ggml_set_output")]
+    pub fn output<'c>(&'c self, t: Tensor<'c>) -> Result<Tensor<'c>> {
+        if !keeps_flags(t) {
+            return Err(Error::Frozen { op: "set_output", tensor: t.info() });
+        }
+        // A view has no memory of its own: what must be kept is the tensor it looks at.
+        t.ptr().add_flags(sys::GGML_TENSOR_FLAG_OUTPUT.cast_signed());
+        if t.ptr().owner() == Owner::Graph {
+            t.ptr().root().add_flags(sys::GGML_TENSOR_FLAG_OUTPUT.cast_signed());
+        }
+        Ok(t)
+    }
+
+    /// The computation of `outputs` and of everything they depend on, in the order in which they are given
+    /// (`ggml_new_graph_custom`, `ggml_build_forward_expand`). The graph is complete: it can be allocated and computed,
+    /// not changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::EmptyGraph`] where no operation is among the outputs' ancestors.
+    #[doc(alias = "ggml_new_graph_custom")]
+    #[doc(alias = "ggml_new_graph")]
+    #[doc(alias = "ggml_build_forward_expand")]
+    pub fn graph<'c>(&'c self, outputs: impl AsRef<[Tensor<'c>]>) -> Result<Graph<'c>> {
+        let outputs = outputs.as_ref();
+        for &t in outputs.iter().filter(|&&t| keeps_flags(t)) {
+            self.output(t)?;
+        }
+        Graph::new(outputs)
+    }
+
+    /// Forgets all tensors but keeps the memory: the next computation is written into the same arena.
+    ///
+    #[doc(alias = "ggml_reset")]
+    pub fn reset(&mut self) {
+        for pool in self.pools.get_mut() {
+            // SAFETY: handles borrow the context, and `&mut self` says that there are none left.
+            unsafe { pool.reset() };
+        }
+        self.current.set(0);
+    }
+
+    /// A leaf without memory.
+    pub(crate) fn leaf(&self, op: &'static str, name: &str, dtype: DType, shape: Shape) -> Result<Tensor<'_>> {
+        shape.bytes(dtype).map_err(|why| Error::Shape {
+            op,
+            operands: [TensorInfo { name: name.into(), dtype: dtype.name(), ne: shape.ne() }].into(),
+            expected: why.into(),
+        })?;
+        let ne = shape.ne();
+        let t = self.build("ggml_new_tensor", &[], |c| {
+            // SAFETY: the context is live and has room; the dimensions are four, positive, and of a size that fits.
+            unsafe { sys::ggml_new_tensor(c, dtype.raw(), 4, ne.as_ptr()) }
+        })?;
+        t.ptr().set_name(name);
+        Ok(t)
+    }
+
+    /// Runs one of ggml's builders and checks what it made. `operands` are what an error names.
+    pub(crate) fn build<'c>(
+        &'c self,
+        call: &'static str,
+        operands: &[Tensor<'c>],
+        f: impl FnOnce(*mut sys::ggml_context) -> *mut sys::ggml_tensor,
+    ) -> Result<Tensor<'c>> {
+        let pool = self.pool_with_room()?;
+        let raw = guard::call(call, || f(pool))?;
+        let raw = NonNull::new(raw).ok_or(Error::Null { call, log: Box::default() })?;
+        // SAFETY: made just now in a pool of this context, which lives for 'c; all operands are handles of 'c.
+        let t = unsafe { TensorPtr::new(raw) };
+        // Builders multiply dimensions without checking the product: a result must have a size that exists.
+        if t.span().is_none_or(|n| n > MAX_BYTES) || Shape::from(t.ne()).elements().is_none() {
+            return Err(Error::Shape {
+                op: call,
+                operands: operands.iter().map(|t| t.info()).collect(),
+                expected: "the result is too large for the address space".into(),
+            });
+        }
+        // A view of a tensor that has memory at the moment would keep the address beyond its time.
+        t.release();
+        // SAFETY: as above.
+        Ok(unsafe { Tensor::new(t) })
+    }
+
+    /// The C context to build in, with room for whatever one builder makes.
+    fn pool_with_room(&self) -> Result<*mut sys::ggml_context> {
+        // SAFETY: a constant.
+        let need = MOST_TENSORS * unsafe { sys::ggml_tensor_overhead() };
+        let mut pools = self.pools.borrow_mut();
+        while let Some(pool) = pools.get(self.current.get()) {
+            if pool.free() >= need {
+                return Ok(pool.as_ptr());
+            }
+            self.current.set(self.current.get() + 1);
+        }
+        let size = pools.last().map_or(FIRST_POOL, |p| (p.len() * 2).min(LAST_POOL));
+        let pool = Pool::new(size.max(need))?;
+        let raw = pool.as_ptr();
+        pools.push(pool);
+        Ok(raw)
+    }
+}
+
+/// Whether ggml's flags may be set on `t`: not on the leaves of weights and states, which other threads may be reading
+/// and which are kept in any case.
+fn keeps_flags(t: Tensor<'_>) -> bool {
+    t.is_view() || t.ptr().owner() == Owner::Graph
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes: usize = self.pools.borrow().iter().map(Pool::len).sum();
+        f.debug_struct("Context").field("bytes", &bytes).finish()
+    }
+}

@@ -1,0 +1,82 @@
+//! A C context over memory that Rust allocated.
+
+use std::ptr::NonNull;
+
+use ggml_sys as sys;
+
+use crate::error::{Error, Result};
+use crate::guard;
+
+/// One unit of pool memory: ggml wants its pools aligned to 16 bytes.
+#[repr(C, align(16))]
+#[derive(Clone, Copy)]
+struct Unit([u8; 16]);
+
+/// A pool of tensor and graph headers; it holds no tensor data.
+///
+/// # Invariants
+///
+/// `raw` is a live context over `memory`, which is never resized, and nothing else frees it.
+pub(crate) struct Pool {
+    raw: NonNull<sys::ggml_context>,
+    memory: Vec<Unit>,
+}
+
+impl Pool {
+    /// A pool of at least `bytes`.
+    pub(crate) fn new(bytes: usize) -> Result<Self> {
+        guard::install();
+        let units = bytes.div_ceil(size_of::<Unit>()).max(1);
+        let mut memory = Vec::new();
+        memory.try_reserve_exact(units).map_err(|_| Error::OutOfMemory {
+            what: "a pool of tensor headers".into(),
+            bytes,
+            log: Box::default(),
+        })?;
+        memory.resize(units, Unit([0; 16]));
+        let params = sys::ggml_init_params {
+            mem_size: units * size_of::<Unit>(),
+            mem_buffer: memory.as_mut_ptr().cast(),
+            no_alloc: true,
+        };
+        let raw = guard::call("ggml_init", || {
+            // SAFETY: the memory is aligned, as long as said, and lives as long as the context (the type's invariant).
+            unsafe { sys::ggml_init(params) }
+        })?;
+        let raw = NonNull::new(raw).ok_or(Error::Null { call: "ggml_init", log: Box::default() })?;
+        Ok(Self { raw, memory })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut sys::ggml_context {
+        self.raw.as_ptr()
+    }
+
+    /// Bytes that nothing uses yet.
+    pub(crate) fn free(&self) -> usize {
+        // SAFETY: live by the type's invariant; the call only reads it.
+        let used = unsafe { sys::ggml_used_mem(self.as_ptr()) };
+        self.len().saturating_sub(used)
+    }
+
+    /// Bytes in all.
+    pub(crate) fn len(&self) -> usize {
+        self.memory.len() * size_of::<Unit>()
+    }
+
+    /// Forgets all that is in the pool.
+    ///
+    /// # Safety
+    ///
+    /// Nothing may refer to an object of the pool any more.
+    pub(crate) unsafe fn reset(&mut self) {
+        // SAFETY: live by the type's invariant; no object is in use by contract.
+        unsafe { sys::ggml_reset(self.as_ptr()) };
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: live and ours by the type's invariant. The memory is not C's, and is freed after this.
+        unsafe { sys::ggml_free(self.as_ptr()) };
+    }
+}

@@ -1,0 +1,315 @@
+//! Devices: what can hold tensors and compute with them.
+
+pub(crate) mod registry;
+
+use std::ffi::CString;
+use std::fmt;
+use std::ptr::{self, NonNull};
+
+use ggml_sys as sys;
+
+use crate::backend::Backend;
+use crate::buffer::BufferType;
+use crate::error::{Error, Result};
+use crate::tensor::ptr::TensorPtr;
+use crate::{ffi, guard};
+
+pub use registry::Registry;
+
+/// A device that ggml knows: a CPU, a GPU, an accelerator, a device on another host (`ggml_backend_dev_t`).
+///
+/// A handle to an object that lives as long as the process; copying it costs nothing.
+#[doc(alias = "ggml_backend_dev_t")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Device(NonNull<sys::ggml_backend_device>);
+
+// SAFETY: devices are immutable objects that ggml never frees (nothing in the safe API unloads a backend), and their
+// functions are safe to call from any thread (docs/safety.md, "Threads").
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// The kinds of devices.
+#[doc(alias = "ggml_backend_dev_type")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceType {
+    /// The processor, using system memory.
+    Cpu,
+    /// A GPU with memory of its own; devices of RPC servers count as such.
+    Gpu,
+    /// A GPU that uses system memory.
+    IntegratedGpu,
+    /// Works together with the CPU on its memory, such as BLAS.
+    Accelerator,
+    /// Several devices behind one, for tensor parallelism.
+    Meta,
+    /// A kind that this version of the crate does not know.
+    Other(u32),
+}
+
+/// What a device can do beside computing.
+#[doc(alias = "ggml_backend_dev_caps")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Works asynchronously.
+    pub async_compute: bool,
+    /// Has pinned host memory.
+    pub host_buffer: bool,
+    /// Can use memory of the host's as a buffer.
+    pub buffer_from_host: bool,
+    /// Has events that backends can wait for.
+    pub events: bool,
+    /// Can use a file mapping as a buffer.
+    pub mmap: bool,
+}
+
+/// A device's memory in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Memory {
+    /// What is free at the moment.
+    pub free: usize,
+    /// What there is.
+    pub total: usize,
+}
+
+impl Device {
+    /// # Safety
+    ///
+    /// `raw` must be NULL or a device of ggml's registry, or another one that is never freed.
+    pub(crate) unsafe fn from_raw(raw: *mut sys::ggml_backend_device) -> Option<Self> {
+        NonNull::new(raw).map(Self)
+    }
+
+    pub(crate) fn as_ptr(self) -> *mut sys::ggml_backend_device {
+        self.0.as_ptr()
+    }
+
+    /// All devices (`ggml_backend_dev_count`, `ggml_backend_dev_get`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cpu`] where the processor lacks what ggml was compiled for; [`Error::Ggml`] or [`Error::Exception`] where
+    /// a backend fails to start.
+    #[doc(alias = "ggml_backend_dev_count")]
+    #[doc(alias = "ggml_backend_dev_get")]
+    pub fn all() -> Result<Vec<Self>> {
+        registry::devices()
+    }
+
+    /// The device with this name, such as `CPU`, `CUDA0`, `Vulkan0` or `RPC0`; case does not matter
+    /// (`ggml_backend_dev_by_name`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuch`] lists the names there are; else as [`Device::all`].
+    #[doc(alias = "ggml_backend_dev_by_name")]
+    pub fn by_name(name: &str) -> Result<Self> {
+        let all = Self::all()?;
+        all.iter().copied().find(|d| d.name().eq_ignore_ascii_case(name)).ok_or_else(|| Error::NoSuch {
+            what: "device",
+            name: name.into(),
+            available: all.iter().map(|d| d.name().into()).collect(),
+        })
+    }
+
+    /// The first device of a kind (`ggml_backend_dev_by_type`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuch`] lists the names there are; else as [`Device::all`].
+    #[doc(alias = "ggml_backend_dev_by_type")]
+    pub fn by_type(kind: DeviceType) -> Result<Self> {
+        let all = Self::all()?;
+        all.iter().copied().find(|d| d.device_type() == kind).ok_or_else(|| Error::NoSuch {
+            what: "device of a kind",
+            name: format!("{kind:?}").into(),
+            available: all.iter().map(|d| format!("{} ({:?})", d.name(), d.device_type()).into()).collect(),
+        })
+    }
+
+    /// The first GPU, else the first integrated GPU, else the CPU: the order of `ggml_backend_init_best`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::by_type`].
+    pub fn best() -> Result<Self> {
+        Self::by_type(DeviceType::Gpu).or_else(|_| Self::by_type(DeviceType::IntegratedGpu)).or_else(|_| Self::cpu())
+    }
+
+    /// The CPU.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::by_type`].
+    pub fn cpu() -> Result<Self> {
+        Self::by_type(DeviceType::Cpu)
+    }
+
+    /// The name, such as `CPU` or `CUDA0` (`ggml_backend_dev_name`).
+    #[doc(alias = "ggml_backend_dev_name")]
+    pub fn name(self) -> String {
+        // SAFETY: a device lives for ever, and so does its name's owner; C returns a pointer that we copy from at once.
+        let text = unsafe { sys::ggml_backend_dev_name(self.as_ptr()) };
+        // SAFETY: a C string or NULL, see above.
+        unsafe { ffi::string(text) }
+    }
+
+    /// What the device is, in words (`ggml_backend_dev_description`).
+    #[doc(alias = "ggml_backend_dev_description")]
+    pub fn description(self) -> String {
+        // SAFETY: as for the name.
+        let text = unsafe { sys::ggml_backend_dev_description(self.as_ptr()) };
+        // SAFETY: a C string or NULL, see above.
+        unsafe { ffi::string(text) }
+    }
+
+    /// The kind of device (`ggml_backend_dev_type`).
+    #[doc(alias = "ggml_backend_dev_type")]
+    pub fn device_type(self) -> DeviceType {
+        // SAFETY: the device lives for ever; the call only reads it.
+        match unsafe { sys::ggml_backend_dev_type(self.as_ptr()) } {
+            sys::GGML_BACKEND_DEVICE_TYPE_CPU => DeviceType::Cpu,
+            sys::GGML_BACKEND_DEVICE_TYPE_GPU => DeviceType::Gpu,
+            sys::GGML_BACKEND_DEVICE_TYPE_IGPU => DeviceType::IntegratedGpu,
+            sys::GGML_BACKEND_DEVICE_TYPE_ACCEL => DeviceType::Accelerator,
+            sys::GGML_BACKEND_DEVICE_TYPE_META => DeviceType::Meta,
+            other => DeviceType::Other(other),
+        }
+    }
+
+    /// The device's memory (`ggml_backend_dev_memory`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Ggml`] or [`Error::Exception`] where the device does not answer.
+    #[doc(alias = "ggml_backend_dev_memory")]
+    pub fn memory(self) -> Result<Memory> {
+        let (mut free, mut total) = (0, 0);
+        guard::call("ggml_backend_dev_memory", || {
+            // SAFETY: the device lives for ever; C writes the two numbers and keeps nothing.
+            unsafe { sys::ggml_backend_dev_memory(self.as_ptr(), &raw mut free, &raw mut total) }
+        })?;
+        self.check_alive()?;
+        Ok(Memory { free, total })
+    }
+
+    /// What the device can do (`ggml_backend_dev_get_props`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::memory`].
+    #[doc(alias = "ggml_backend_dev_get_props")]
+    pub fn capabilities(self) -> Result<Capabilities> {
+        let mut props = sys::ggml_backend_dev_props {
+            name: ptr::null(),
+            description: ptr::null(),
+            memory_free: 0,
+            memory_total: 0,
+            type_: sys::GGML_BACKEND_DEVICE_TYPE_CPU,
+            device_id: ptr::null(),
+            caps: sys::ggml_backend_dev_caps {
+                async_: false,
+                host_buffer: false,
+                buffer_from_host_ptr: false,
+                events: false,
+                mmap_support: false,
+            },
+        };
+        guard::call("ggml_backend_dev_get_props", || {
+            // SAFETY: the device lives for ever; C fills `props` and keeps nothing.
+            unsafe { sys::ggml_backend_dev_get_props(self.as_ptr(), &raw mut props) }
+        })?;
+        let c = props.caps;
+        Ok(Capabilities {
+            async_compute: c.async_,
+            host_buffer: c.host_buffer,
+            buffer_from_host: c.buffer_from_host_ptr,
+            events: c.events,
+            mmap: c.mmap_support,
+        })
+    }
+
+    /// The registry that the device belongs to; none for meta devices (`ggml_backend_dev_backend_reg`).
+    #[doc(alias = "ggml_backend_dev_backend_reg")]
+    pub fn registry(self) -> Option<Registry> {
+        // SAFETY: the device lives for ever; the call only reads it.
+        let raw = unsafe { sys::ggml_backend_dev_backend_reg(self.as_ptr()) };
+        // SAFETY: a registry lives as long as its devices do: for ever.
+        unsafe { Registry::from_raw(raw) }
+    }
+
+    /// The type of memory that the device uses by default (`ggml_backend_dev_buffer_type`).
+    #[doc(alias = "ggml_backend_dev_buffer_type")]
+    pub fn buffer_type(self) -> BufferType {
+        // SAFETY: the device lives for ever; the call only reads it.
+        let raw = unsafe { sys::ggml_backend_dev_buffer_type(self.as_ptr()) };
+        // SAFETY: every device has a default buffer type, which lives as long as the device.
+        unsafe { BufferType::from_raw(raw) }
+    }
+
+    /// Whether the device says it can run `op`, which must carry its sources.
+    pub(crate) fn supports_op(self, op: TensorPtr) -> Result<bool> {
+        guard::call("ggml_backend_dev_supports_op", || {
+            // SAFETY: the device lives for ever, the tensor and its sources by TensorPtr's invariants. C keeps nothing.
+            unsafe { sys::ggml_backend_dev_supports_op(self.as_ptr(), op.as_ptr()) }
+        })
+    }
+
+    /// Whether the device can use tensors in memory of this type (`ggml_backend_dev_supports_buft`).
+    #[doc(alias = "ggml_backend_dev_supports_buft")]
+    pub fn supports_buffer_type(self, buft: BufferType) -> bool {
+        // SAFETY: both live for ever; the call only reads them.
+        unsafe { sys::ggml_backend_dev_supports_buft(self.as_ptr(), buft.as_ptr()) }
+    }
+
+    /// A stream of work on the device (`ggml_backend_dev_init`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Null`] where the device can't be started; [`Error::Ggml`] or [`Error::Exception`] where it fails.
+    #[doc(alias = "ggml_backend_dev_init")]
+    pub fn init(self) -> Result<Backend> {
+        Backend::new(self, None)
+    }
+
+    /// [`Device::init`] with parameters in the words of the device's backend.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::init`]; [`Error::Param`] where `params` holds a NUL.
+    pub fn init_with(self, params: &str) -> Result<Backend> {
+        let c = CString::new(params).map_err(|_| Error::Param {
+            op: "Device::init_with",
+            name: "params",
+            value: params.escape_default().to_string().into(),
+            expected: "it must not hold a NUL".into(),
+        })?;
+        Backend::new(self, Some(&c))
+    }
+
+    /// Fails when the device is on an RPC server that was lost.
+    pub(crate) fn check_alive(self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether what runs on the device are, or may be, ggml's CPU kernels, whose own claims of what they support are
+    /// too wide: the CPU, and RPC servers, which may serve one.
+    pub(crate) fn runs_cpu_kernels(self) -> bool {
+        self.device_type() == DeviceType::Cpu || self.registry().is_some_and(|r| r.name().starts_with("RPC"))
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({})", self.name())
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}

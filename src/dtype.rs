@@ -1,0 +1,174 @@
+//! Element types: ggml's list, and which Rust types hold them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ggml_sys as sys;
+
+use crate::error::Error;
+
+macro_rules! dtypes {
+    ($($variant:ident = $raw:ident, $name:literal, $doc:literal;)*) => {
+        /// The type of a tensor's elements (`ggml_type`).
+        #[doc(alias = "ggml_type")]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum DType {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        impl DType {
+            /// Every type there is.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// ggml's number of the type.
+            pub(crate) const fn raw(self) -> sys::ggml_type {
+                match self {
+                    $(Self::$variant => sys::$raw,)*
+                }
+            }
+
+            /// The type with ggml's number `raw`, unless that is none (or one that ggml has removed).
+            pub(crate) const fn from_raw(raw: sys::ggml_type) -> Option<Self> {
+                match raw {
+                    $(sys::$raw => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+
+            /// ggml's name of the type, such as `f32` or `q4_K` (`ggml_type_name`).
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+dtypes! {
+    F32 = GGML_TYPE_F32, "f32", "32-bit float";
+    F16 = GGML_TYPE_F16, "f16", "16-bit IEEE float";
+    BF16 = GGML_TYPE_BF16, "bf16", "16-bit brain float";
+    F64 = GGML_TYPE_F64, "f64", "64-bit float";
+    I8 = GGML_TYPE_I8, "i8", "8-bit integer";
+    I16 = GGML_TYPE_I16, "i16", "16-bit integer";
+    I32 = GGML_TYPE_I32, "i32", "32-bit integer";
+    I64 = GGML_TYPE_I64, "i64", "64-bit integer";
+    Q1_0 = GGML_TYPE_Q1_0, "q1_0", "1-bit blocks";
+    Q2_0 = GGML_TYPE_Q2_0, "q2_0", "2-bit blocks";
+    Q4_0 = GGML_TYPE_Q4_0, "q4_0", "4-bit blocks of 32, scale";
+    Q4_1 = GGML_TYPE_Q4_1, "q4_1", "4-bit blocks of 32, scale and minimum";
+    Q5_0 = GGML_TYPE_Q5_0, "q5_0", "5-bit blocks of 32, scale";
+    Q5_1 = GGML_TYPE_Q5_1, "q5_1", "5-bit blocks of 32, scale and minimum";
+    Q8_0 = GGML_TYPE_Q8_0, "q8_0", "8-bit blocks of 32, scale";
+    Q8_1 = GGML_TYPE_Q8_1, "q8_1", "8-bit blocks of 32, scale and sum: an intermediate of kernels";
+    Q2K = GGML_TYPE_Q2_K, "q2_K", "2-bit super-blocks of 256";
+    Q3K = GGML_TYPE_Q3_K, "q3_K", "3-bit super-blocks of 256";
+    Q4K = GGML_TYPE_Q4_K, "q4_K", "4-bit super-blocks of 256";
+    Q5K = GGML_TYPE_Q5_K, "q5_K", "5-bit super-blocks of 256";
+    Q6K = GGML_TYPE_Q6_K, "q6_K", "6-bit super-blocks of 256";
+    Q8K = GGML_TYPE_Q8_K, "q8_K", "8-bit super-blocks of 256: an intermediate of kernels";
+    IQ1S = GGML_TYPE_IQ1_S, "iq1_s", "1.6-bit codebook blocks of 256";
+    IQ1M = GGML_TYPE_IQ1_M, "iq1_m", "1.8-bit codebook blocks of 256";
+    IQ2XXS = GGML_TYPE_IQ2_XXS, "iq2_xxs", "2.1-bit codebook blocks of 256";
+    IQ2XS = GGML_TYPE_IQ2_XS, "iq2_xs", "2.3-bit codebook blocks of 256";
+    IQ2S = GGML_TYPE_IQ2_S, "iq2_s", "2.5-bit codebook blocks of 256";
+    IQ3XXS = GGML_TYPE_IQ3_XXS, "iq3_xxs", "3.1-bit codebook blocks of 256";
+    IQ3S = GGML_TYPE_IQ3_S, "iq3_s", "3.4-bit codebook blocks of 256";
+    IQ4NL = GGML_TYPE_IQ4_NL, "iq4_nl", "4-bit non-linear blocks of 32";
+    IQ4XS = GGML_TYPE_IQ4_XS, "iq4_xs", "4-bit non-linear super-blocks of 256";
+    TQ1_0 = GGML_TYPE_TQ1_0, "tq1_0", "ternary, 1.7 bits";
+    TQ2_0 = GGML_TYPE_TQ2_0, "tq2_0", "ternary, 2.1 bits";
+    MXFP4 = GGML_TYPE_MXFP4, "mxfp4", "4-bit float blocks of 32 (OCP MX)";
+    NVFP4 = GGML_TYPE_NVFP4, "nvfp4", "4-bit float blocks with E4M3 scales";
+}
+
+impl DType {
+    /// Elements per block: 1 for plain types (`ggml_blck_size`).
+    #[doc(alias = "ggml_blck_size")]
+    pub fn block_size(self) -> i64 {
+        // SAFETY: a lookup in a constant table; `raw` is a type that exists.
+        unsafe { sys::ggml_blck_size(self.raw()) }
+    }
+
+    /// Bytes per block (`ggml_type_size`).
+    #[doc(alias = "ggml_type_size")]
+    pub fn type_size(self) -> usize {
+        // SAFETY: a lookup in a constant table; `raw` is a type that exists.
+        unsafe { sys::ggml_type_size(self.raw()) }
+    }
+
+    /// Whether the type stores blocks of quantised values (`ggml_is_quantized`).
+    #[doc(alias = "ggml_is_quantized")]
+    pub fn is_quantized(self) -> bool {
+        // SAFETY: a lookup in a constant table; `raw` is a type that exists.
+        unsafe { sys::ggml_is_quantized(self.raw()) }
+    }
+
+    /// Bytes that `elements` take in a row, or `None` where they are no whole number of blocks or too many
+    /// (`ggml_row_size`).
+    #[doc(alias = "ggml_row_size")]
+    pub fn row_size(self, elements: i64) -> Option<usize> {
+        let block = self.block_size();
+        if elements < 0 || elements % block != 0 {
+            return None;
+        }
+        usize::try_from(elements / block).ok()?.checked_mul(self.type_size())
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for DType {
+    type Err = Error;
+
+    /// Parses ggml's name of a type, in any case.
+    fn from_str(s: &str) -> Result<Self, Error> {
+        Self::ALL.iter().copied().find(|t| t.name().eq_ignore_ascii_case(s)).ok_or_else(|| Error::NoSuch {
+            what: "element type",
+            name: s.into(),
+            available: Self::ALL.iter().map(|t| t.name().into()).collect(),
+        })
+    }
+}
+
+mod sealed {
+    #[expect(unnameable_types, reason = "that is what seals the trait")]
+    pub trait Sealed {}
+}
+
+/// A Rust type that is the element of a tensor. Quantised types have none: they are moved as bytes.
+pub trait Element: bytemuck::Pod + sealed::Sealed {
+    /// The tensor type that holds it.
+    const DTYPE: DType;
+    /// Its name in messages.
+    const NAME: &'static str;
+}
+
+macro_rules! elements {
+    ($($t:ty => $variant:ident, $name:literal;)*) => {
+        $(
+            impl sealed::Sealed for $t {}
+            impl Element for $t {
+                const DTYPE: DType = DType::$variant;
+                const NAME: &'static str = $name;
+            }
+        )*
+    };
+}
+
+elements! {
+    f32 => F32, "f32";
+    f64 => F64, "f64";
+    half::f16 => F16, "f16";
+    half::bf16 => BF16, "bf16";
+    i8 => I8, "i8";
+    i16 => I16, "i16";
+    i32 => I32, "i32";
+    i64 => I64, "i64";
+}

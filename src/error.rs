@@ -1,0 +1,338 @@
+//! What can go wrong, told in terms of the call that was made and the tensors it was made with.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// The result of everything fallible in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A tensor as an error message shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TensorInfo {
+    /// The tensor's name, empty if it has none.
+    pub name: Box<str>,
+    /// ggml's name of the element type, such as `f32` or `q4_K`.
+    pub dtype: &'static str,
+    /// Elements per dimension in ggml's order: `ne[0]` is the innermost.
+    pub ne: [i64; 4],
+}
+
+impl fmt::Display for TensorInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name.is_empty() {
+            write!(f, "{} {:?}", self.dtype, self.ne)
+        } else {
+            write!(f, "`{}` {} {:?}", self.name, self.dtype, self.ne)
+        }
+    }
+}
+
+/// Prints operands as `a, b`, or `no tensors`.
+struct List<'a>(&'a [TensorInfo]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("no tensors");
+        }
+        for (i, t) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str(", ")?;
+            }
+            t.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// Prints the lines ggml logged, each on its own line, and nothing where there are none.
+struct Log<'a>(&'a str);
+
+impl fmt::Display for Log<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.lines().try_for_each(|line| write!(f, "\n  ggml: {line}"))
+    }
+}
+
+/// Why a call failed.
+///
+/// Every variant says which call it was; those about tensors name them with their types and shapes.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operands' shapes, strides or memory do not fit the operation.
+    #[error("{op}({}): {expected}", List(operands))]
+    Shape {
+        /// The operation.
+        op: &'static str,
+        /// What it was called with.
+        operands: Box<[TensorInfo]>,
+        /// What it needs.
+        expected: Cow<'static, str>,
+    },
+    /// The operands' element types do not fit the operation.
+    #[error("{op}({}): {expected}", List(operands))]
+    DType {
+        /// The operation.
+        op: &'static str,
+        /// What it was called with.
+        operands: Box<[TensorInfo]>,
+        /// What it needs.
+        expected: Cow<'static, str>,
+    },
+    /// A parameter that is no tensor is out of its range.
+    #[error("{op}: `{name}` is {value}, but {expected}")]
+    Param {
+        /// The operation.
+        op: &'static str,
+        /// The parameter.
+        name: &'static str,
+        /// What it was.
+        value: Box<str>,
+        /// What it needs.
+        expected: Cow<'static, str>,
+    },
+    /// The operation would write into frozen weights.
+    #[error("{op}: {tensor} belongs to frozen weights, which no operation may write; copy it first (`dup`)")]
+    Frozen {
+        /// The operation.
+        op: &'static str,
+        /// The tensor it would write to.
+        tensor: TensorInfo,
+    },
+    /// Host data of another length than the tensor's.
+    #[error("{call}: {tensor} takes {expected} {unit}, got {got}")]
+    Length {
+        /// The call.
+        call: &'static str,
+        /// The tensor.
+        tensor: TensorInfo,
+        /// How many it takes.
+        expected: usize,
+        /// How many there were.
+        got: usize,
+        /// Of what: elements or bytes.
+        unit: &'static str,
+    },
+    /// A part of a tensor that does not lie inside it.
+    #[error("{call}: {len} elements from element {offset} do not lie inside {tensor}, which has {size}")]
+    Range {
+        /// The call.
+        call: &'static str,
+        /// The tensor.
+        tensor: TensorInfo,
+        /// First element asked for.
+        offset: usize,
+        /// Number of elements asked for.
+        len: usize,
+        /// Number of elements there are.
+        size: usize,
+    },
+    /// Data of another Rust type than the tensor's elements.
+    #[error("{call}: {tensor} does not hold `{asked}` elements")]
+    ElementType {
+        /// The call.
+        call: &'static str,
+        /// The tensor.
+        tensor: TensorInfo,
+        /// The Rust type that was asked for.
+        asked: &'static str,
+    },
+    /// The tensor is not part of the graph, or of the weights, that was asked.
+    #[error("{call}: {tensor} is not part of {whole}")]
+    NotPart {
+        /// The call.
+        call: &'static str,
+        /// The tensor.
+        tensor: TensorInfo,
+        /// What it should be part of.
+        whole: &'static str,
+    },
+    /// The tensor's value does not survive the computation, so it can't be read.
+    #[error(
+        "{call}: the memory of {tensor} is reused during the computation; name it in `Context::graph` or mark it with `Context::output`"
+    )]
+    NotKept {
+        /// The call.
+        call: &'static str,
+        /// The tensor.
+        tensor: TensorInfo,
+    },
+    /// A result was read before it was computed.
+    #[error("{call}: {tensor} has not been computed yet; call `compute` first")]
+    NotComputed {
+        /// The call.
+        call: &'static str,
+        /// The tensor.
+        tensor: TensorInfo,
+    },
+    /// An input was never given a value.
+    #[error("{call}: the input {tensor} was not set; call `set` first")]
+    InputNotSet {
+        /// The call.
+        call: &'static str,
+        /// The tensor.
+        tensor: TensorInfo,
+    },
+    /// A tensor whose memory is given out by another allocation that is still alive (or was leaked).
+    #[error("{call}: {tensor} already has memory in another allocated graph; drop that one first")]
+    InUse {
+        /// The call.
+        call: &'static str,
+        /// The tensor.
+        tensor: TensorInfo,
+    },
+    /// A graph without operations.
+    #[error("graph: nothing to compute; give at least one tensor that an operation made")]
+    EmptyGraph,
+    /// No device, or not the one it was put on, can run an operation.
+    #[error("{op} on {}: {reason} (device {device})", List(operands))]
+    Unsupported {
+        /// The operation.
+        op: Box<str>,
+        /// Its sources and its result.
+        operands: Box<[TensorInfo]>,
+        /// The device, or the list of those that were tried.
+        device: Box<str>,
+        /// What is missing.
+        reason: Cow<'static, str>,
+    },
+    /// Something asked for by name that is not there.
+    #[error("no {what} named `{name}`; there {}", Available(available))]
+    NoSuch {
+        /// What kind of thing.
+        what: &'static str,
+        /// The name.
+        name: Box<str>,
+        /// What there is.
+        available: Box<[Box<str>]>,
+    },
+    /// A name that is taken.
+    #[error("{call}: there is a {what} named `{name}` already")]
+    Duplicate {
+        /// The call.
+        call: &'static str,
+        /// What kind of thing.
+        what: &'static str,
+        /// The name.
+        name: Box<str>,
+    },
+    /// A list of backends that the scheduler can't work with.
+    #[error("Sched: {reason} (backends: {backends})")]
+    Backends {
+        /// What is wrong with it.
+        reason: &'static str,
+        /// The list.
+        backends: Box<str>,
+    },
+    /// Memory that could not be had.
+    #[error("out of memory: {what} needs {bytes} bytes{}", Log(log))]
+    OutOfMemory {
+        /// What for.
+        what: Cow<'static, str>,
+        /// How much.
+        bytes: usize,
+        /// What ggml logged during the call.
+        log: Box<str>,
+    },
+    /// The processor lacks what ggml was compiled for.
+    #[error(
+        "this processor lacks {missing}, which ggml was compiled to use; rebuild with a lower GGML_SYS_CPU (see the README)"
+    )]
+    Cpu {
+        /// The missing features.
+        missing: Box<str>,
+    },
+    /// ggml returned no object.
+    #[error("{call} failed{}", Log(log))]
+    Null {
+        /// The C function.
+        call: &'static str,
+        /// What ggml logged during the call.
+        log: Box<str>,
+    },
+    /// ggml returned a status that is not success.
+    #[error("{call} returned status {status}{}", Log(log))]
+    Status {
+        /// The C function.
+        call: &'static str,
+        /// `ggml_status` as C gave it.
+        status: i32,
+        /// What ggml logged during the call.
+        log: Box<str>,
+    },
+    /// An assertion of ggml's failed; the process lives because the call was guarded.
+    #[error("{call}: ggml gave up: {message}{}", Log(log))]
+    Ggml {
+        /// The C function.
+        call: &'static str,
+        /// ggml's message, with its file and line.
+        message: Box<str>,
+        /// What ggml logged during the call.
+        log: Box<str>,
+    },
+    /// A C++ exception left ggml.
+    #[error("{call}: C++ exception: {message}{}", Log(log))]
+    Exception {
+        /// The C function.
+        call: &'static str,
+        /// The exception's text.
+        message: Box<str>,
+        /// What ggml logged during the call.
+        log: Box<str>,
+    },
+    /// An earlier call failed inside this object and left it in an unknown state.
+    #[error("this {object} can no longer be used: an earlier call failed inside it; make a new one")]
+    Poisoned {
+        /// What it is.
+        object: &'static str,
+    },
+    /// A callback asked to stop.
+    #[error("the computation was cancelled by its callback")]
+    Cancelled,
+    /// No connection to an RPC server.
+    #[error("RPC server {endpoint}: {reason}")]
+    Rpc {
+        /// The server's address.
+        endpoint: Box<str>,
+        /// What went wrong.
+        reason: Cow<'static, str>,
+    },
+    /// An RPC server that was connected is gone; its devices and what lay on them are lost.
+    #[error("RPC server {endpoint} was lost: {reason}; go on with the remaining devices")]
+    RpcLost {
+        /// The server's address.
+        endpoint: Box<str>,
+        /// What went wrong.
+        reason: Cow<'static, str>,
+    },
+    /// A file that could not be read or written.
+    #[error("{path}: {reason}")]
+    File {
+        /// The file.
+        path: Box<str>,
+        /// What the system said.
+        reason: Box<str>,
+    },
+    /// Data that is not valid GGUF.
+    #[error("GGUF: {reason}{}", Log(log))]
+    Gguf {
+        /// What is wrong.
+        reason: Cow<'static, str>,
+        /// What ggml logged during the call.
+        log: Box<str>,
+    },
+}
+
+/// Prints the names there are, for [`Error::NoSuch`].
+struct Available<'a>(&'a [Box<str>]);
+
+impl fmt::Display for Available<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("are none");
+        }
+        write!(f, "are: {}", self.0.join(", "))
+    }
+}

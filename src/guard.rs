@@ -1,0 +1,160 @@
+//! The abort guard: every call into ggml that may assert or throw goes through [`call`].
+//!
+//! ggml reports a broken precondition by `abort()`. The shim in `ggml-sys` sets ggml's abort callback to one that throws
+//! a C++ exception, and catches that exception, or any other, at the guarded call. What it can't help: an abort on a
+//! thread of ggml's own. See `docs/safety.md`.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+
+use crate::error::{Error, Result};
+use crate::log;
+
+type Trampoline = unsafe extern "C-unwind" fn(*mut c_void);
+
+// Declared here rather than generated: the function pointer must be able to unwind.
+unsafe extern "C-unwind" {
+    fn ggml_sys_guard(call: Trampoline, data: *mut c_void, message: *mut c_char, size: usize) -> c_int;
+    fn ggml_sys_guard_compute(call: Trampoline, data: *mut c_void, message: *mut c_char, size: usize) -> c_int;
+    fn ggml_sys_guard_install();
+    fn ggml_sys_cancel() -> !;
+}
+
+/// `GGML_SYS_RETURNED` and its like in the shim's header.
+const RETURNED: c_int = 0;
+const ABORTED: c_int = 1;
+const CANCELLED: c_int = 3;
+
+/// The longest message kept, with its closing NUL.
+const MESSAGE: usize = 512;
+
+/// What a guarded call works on, reached through C's `void *`.
+struct Slot<F, R> {
+    call: Option<F>,
+    result: Option<R>,
+}
+
+/// # Safety
+///
+/// `data` must point to a live `Slot<F, R>` that nothing else uses during the call.
+unsafe extern "C-unwind" fn trampoline<F: FnOnce() -> R, R>(data: *mut c_void) {
+    // SAFETY: live and unaliased by contract.
+    let slot = unsafe { &mut *data.cast::<Slot<F, R>>() };
+    if let Some(f) = slot.call.take() {
+        slot.result = Some(f());
+    }
+}
+
+/// Runs `f`, which makes one call into ggml named `name`, and turns an assertion or a C++ exception into an error.
+///
+/// `f` must own nothing that needs dropping and must not panic: a C++ exception may unwind through it.
+pub(crate) fn call<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
+    guarded(name, ggml_sys_guard, f)
+}
+
+/// [`call`] for a function that runs CPU kernels: exceptions are caught, but an assertion is final, because worker
+/// threads still use this stack.
+pub(crate) fn compute<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
+    guarded(name, ggml_sys_guard_compute, f)
+}
+
+/// Leaves the guarded call that this thread is inside of, which then fails with [`Error::Cancelled`]. For callbacks out of
+/// which C offers no true way to stop; no frame in between may own anything that needs dropping.
+pub(crate) fn cancel() -> ! {
+    // SAFETY: callbacks run inside a guarded call, which catches what this throws.
+    unsafe { ggml_sys_cancel() }
+}
+
+fn guarded<F: FnOnce() -> R, R>(
+    name: &'static str,
+    shim: unsafe extern "C-unwind" fn(Trampoline, *mut c_void, *mut c_char, usize) -> c_int,
+    f: F,
+) -> Result<R> {
+    install();
+    let mark = log::mark();
+    let mut message = MaybeUninit::<[c_char; MESSAGE]>::uninit();
+    let mut slot = Slot { call: Some(f), result: None };
+    // SAFETY: the trampoline's type parameters are those of `slot`, which lives and is used by nothing else during the
+    // call; `message` has MESSAGE bytes. C keeps neither.
+    let end = unsafe { shim(trampoline::<F, R>, (&raw mut slot).cast(), message.as_mut_ptr().cast(), MESSAGE) };
+    match (end, slot.result) {
+        (RETURNED, Some(result)) => Ok(result),
+        (CANCELLED, _) => Err(Error::Cancelled),
+        _ => {
+            // SAFETY: the call did not return, so the shim wrote a NUL-terminated text of at most MESSAGE bytes.
+            let text = unsafe { CStr::from_ptr(message.as_ptr().cast()) };
+            let message = text.to_string_lossy().into();
+            let log = log::since(mark);
+            Err(match end {
+                ABORTED => Error::Ggml { call: name, message, log },
+                _ => Error::Exception { call: name, message, log },
+            })
+        }
+    }
+}
+
+/// Installs the abort and log callbacks, once for the process. ggml keeps both in unsynchronised globals, so this comes
+/// before any other call.
+pub(crate) fn install() {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    ONCE.get_or_init(|| {
+        // SAFETY: sets a global of ggml's; no other thread is inside ggml through this crate yet.
+        unsafe { ggml_sys_guard_install() };
+        log::install();
+    });
+}
+
+/// Checks, before the first CPU kernel can run, that the processor has what ggml was compiled for.
+///
+/// # Errors
+///
+/// [`Error::Cpu`] names what is missing.
+pub(crate) fn check_cpu() -> Result<()> {
+    static MISSING: OnceLock<String> = OnceLock::new();
+    let missing = MISSING.get_or_init(|| {
+        let lacking: Vec<_> = ggml_sys::CPU_FEATURES.iter().copied().filter(|f| !detected(f)).collect();
+        lacking.join(", ")
+    });
+    if missing.is_empty() { Ok(()) } else { Err(Error::Cpu { missing: missing.as_str().into() }) }
+}
+
+/// Whether the running processor has `feature`; features this list does not know are taken to be there.
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+fn detected(feature: &str) -> bool {
+    macro_rules! known {
+        ($($name:tt),* $(,)?) => {
+            match feature {
+                $($name => std::arch::is_x86_feature_detected!($name),)*
+                _ => true,
+            }
+        };
+    }
+    known!(
+        "sse3",
+        "ssse3",
+        "sse4.1",
+        "sse4.2",
+        "popcnt",
+        "avx",
+        "avx2",
+        "bmi1",
+        "bmi2",
+        "fma",
+        "f16c",
+        "avx512f",
+        "avx512cd",
+        "avx512bw",
+        "avx512dq",
+        "avx512vl",
+        "avx512vbmi",
+        "avx512vnni",
+        "avx512bf16",
+        "avxvnni",
+    )
+}
+
+#[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
+fn detected(_feature: &str) -> bool {
+    true
+}

@@ -1,0 +1,40 @@
+//! Safe bindings to [ggml](https://github.com/ggml-org/ggml), the tensor library under llama.cpp and whisper.cpp.
+//!
+//! A computation is written down in a [`Context`], made into a [`Graph`], and given memory by a [`Sched`] (several
+//! devices) or a [`GraphAllocator`] (one). What that returns is the only way to set inputs, compute, and read results.
+//! Weights lie in [`Weights`], memory that computations change in [`State`].
+//!
+//! Names are ggml's own without the prefix; every C function can be searched for under its full name.
+
+pub(crate) mod alloc;
+mod backend;
+mod buffer;
+mod callback;
+mod context;
+mod device;
+mod dtype;
+mod error;
+mod ffi;
+mod graph;
+mod guard;
+mod log;
+mod ops;
+pub mod prelude;
+mod sched;
+mod shape;
+mod tensor;
+mod weights;
+
+pub use alloc::{GraphAllocator, GraphMemory};
+pub use backend::Backend;
+pub use buffer::BufferType;
+pub use context::Context;
+pub use device::{Capabilities, Device, DeviceType, Memory, Registry};
+pub use dtype::{DType, Element};
+pub use error::{Error, Result, TensorInfo};
+pub use ggml_sys as sys;
+pub use graph::Graph;
+pub use sched::{Allocated, Observed, Sched, SchedBuilder, Split, SplitInput};
+pub use shape::Shape;
+pub use tensor::Tensor;
+pub use weights::{State, Weights, WeightsBuilder};

@@ -1,0 +1,113 @@
+//! ggml's log lines, handed to the [`log`](https://docs.rs/log) facade under the target `ggml`.
+//!
+//! Warnings and errors are also kept for a moment, so that an [`Error`](crate::Error) can carry what ggml said during
+//! the call that failed.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, c_char, c_void};
+
+use ggml_sys as sys;
+
+/// How many warnings and errors are kept per thread.
+const KEPT: usize = 16;
+
+#[derive(Default)]
+struct Lines {
+    /// A line that ggml has begun and not ended, with its level.
+    partial: String,
+    level: Option<::log::Level>,
+    /// The last warnings and errors with their numbers.
+    kept: Vec<(u64, String)>,
+}
+
+thread_local! {
+    static LINES: RefCell<Lines> = const { RefCell::new(Lines { partial: String::new(), level: None, kept: Vec::new() }) };
+    /// The number of warnings and errors seen: read at each guarded call, hence apart.
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Marks a place in this thread's log.
+pub(crate) fn mark() -> u64 {
+    COUNT.get()
+}
+
+/// The warnings and errors that this thread logged since `mark`, a line each.
+pub(crate) fn since(mark: u64) -> Box<str> {
+    LINES.with_borrow(|l| {
+        let lines: Vec<_> = l.kept.iter().filter(|(n, _)| *n > mark).map(|(_, s)| s.as_str()).collect();
+        lines.join("\n").into()
+    })
+}
+
+/// Makes ggml log through [`on_line`].
+pub(crate) fn install() {
+    // SAFETY: a global of ggml's; `on_line` has the type C expects and needs no user data, so nothing can dangle.
+    unsafe { sys::ggml_log_set(Some(on_line), std::ptr::null_mut()) };
+}
+
+/// # Safety
+///
+/// `text` must be NULL or a C string; ggml's logger guarantees it.
+unsafe extern "C-unwind" fn on_line(level: sys::ggml_log_level, text: *const c_char, _user: *mut c_void) {
+    if text.is_null() {
+        return;
+    }
+    // SAFETY: a C string by contract, which lives until this returns.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    // A panic in the user's logger must not cross C; the line was at least offered to it.
+    let _caught = std::panic::catch_unwind(|| receive(level, &text));
+}
+
+/// Takes a piece of text, which may be a part of a line or several lines.
+fn receive(level: sys::ggml_log_level, text: &str) {
+    let level = match level {
+        sys::GGML_LOG_LEVEL_ERROR => Some(::log::Level::Error),
+        sys::GGML_LOG_LEVEL_WARN => Some(::log::Level::Warn),
+        sys::GGML_LOG_LEVEL_INFO => Some(::log::Level::Info),
+        sys::GGML_LOG_LEVEL_DEBUG => Some(::log::Level::Debug),
+        sys::GGML_LOG_LEVEL_CONT => None, // goes on with the line before
+        _ => Some(::log::Level::Trace),
+    };
+    let mut done = Vec::new();
+    LINES.with_borrow_mut(|l| {
+        if let Some(level) = level {
+            l.flush(&mut done);
+            l.level = Some(level);
+        }
+        for piece in text.split_inclusive('\n') {
+            l.partial.push_str(piece);
+            if piece.ends_with('\n') {
+                l.flush(&mut done);
+            }
+        }
+        // Warnings and errors are about to be read by an error message: they don't wait for a line end.
+        if l.level.is_some_and(|l| l <= ::log::Level::Warn) {
+            l.flush(&mut done);
+        }
+    });
+    // Outside the borrow: the user's logger may itself call into ggml.
+    for (level, line) in done {
+        ::log::log!(target: "ggml", level, "{line}");
+    }
+}
+
+impl Lines {
+    /// Ends the line that was begun, if there is one.
+    fn flush(&mut self, done: &mut Vec<(::log::Level, String)>) {
+        let line = std::mem::take(&mut self.partial);
+        let line = line.trim_end();
+        if line.is_empty() {
+            return;
+        }
+        let level = self.level.unwrap_or(::log::Level::Info);
+        if level <= ::log::Level::Warn {
+            let n = COUNT.get() + 1;
+            COUNT.set(n);
+            if self.kept.len() == KEPT {
+                self.kept.remove(0);
+            }
+            self.kept.push((n, line.to_owned()));
+        }
+        done.push((level, line.to_owned()));
+    }
+}

@@ -1,0 +1,70 @@
+//! The words in which builders state what they need.
+
+use std::borrow::Cow;
+
+use crate::dtype::DType;
+use crate::error::{Error, Result, TensorInfo};
+use crate::tensor::Tensor;
+use crate::tensor::ptr::Owner;
+
+/// A call of a builder: what an error about it names.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a, 'c> {
+    pub(crate) op: &'static str,
+    pub(crate) operands: &'a [Tensor<'c>],
+}
+
+impl Call<'_, '_> {
+    fn infos(self) -> Box<[TensorInfo]> {
+        self.operands.iter().map(|t| t.info()).collect()
+    }
+
+    /// Shapes, strides or memory must be so.
+    pub(crate) fn shape(self, holds: bool, expected: &'static str) -> Result<()> {
+        if holds {
+            return Ok(());
+        }
+        Err(Error::Shape { op: self.op, operands: self.infos(), expected: expected.into() })
+    }
+
+    /// Element types must be so.
+    pub(crate) fn dtype(self, holds: bool, expected: &'static str) -> Result<()> {
+        if holds {
+            return Ok(());
+        }
+        Err(Error::DType { op: self.op, operands: self.infos(), expected: expected.into() })
+    }
+
+    /// A parameter must be so.
+    pub(crate) fn param(
+        self,
+        holds: bool,
+        name: &'static str,
+        value: impl std::fmt::Debug,
+        expected: impl Into<Cow<'static, str>>,
+    ) -> Result<()> {
+        if holds {
+            return Ok(());
+        }
+        Err(Error::Param { op: self.op, name, value: format!("{value:?}").into(), expected: expected.into() })
+    }
+
+    /// `t` is written to, so it must not lie in frozen weights.
+    pub(crate) fn writable(self, t: Tensor<'_>) -> Result<()> {
+        if t.ptr().owner() != Owner::Weights {
+            return Ok(());
+        }
+        Err(Error::Frozen { op: self.op, tensor: t.info() })
+    }
+
+    /// `b` must fill `a` when repeated (`ggml_can_repeat`).
+    pub(crate) fn repeats(self, b: Tensor<'_>, a: Tensor<'_>) -> Result<()> {
+        let fits = a.ne().iter().zip(b.ne()).all(|(a, b)| b > 0 && a % b == 0);
+        self.shape(fits, "every dimension of the second operand must divide that of the first")
+    }
+}
+
+/// 32-bit, 16-bit and brain floats.
+pub(crate) fn is_float(t: DType) -> bool {
+    matches!(t, DType::F32 | DType::F16 | DType::BF16)
+}

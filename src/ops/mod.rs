@@ -1,0 +1,12 @@
+//! Operations: one file per family, each a set of methods of [`Context`](crate::Context).
+//!
+//! A builder checks whatever C asserts or leaves to its caller about shapes, strides and parameters. What the kernels of
+//! one device accept (types above all) is checked when a graph is allocated, in [`kernel`].
+
+pub(crate) mod check;
+pub(crate) mod kernel;
+
+mod binary;
+mod matmul;
+mod unary;
+mod view;

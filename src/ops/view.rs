@@ -1,0 +1,142 @@
+//! Looking at a tensor's memory in another way.
+
+use ggml_sys as sys;
+
+use super::check::Call;
+use crate::context::Context;
+use crate::error::Result;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use crate::tensor::ptr::span;
+
+impl Context {
+    /// The same elements in another shape (`ggml_reshape_4d`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless `a` is contiguous and has as many elements as `shape`.
+    #[doc(alias = "ggml_reshape")]
+    #[doc(alias = "ggml_reshape_1d")]
+    #[doc(alias = "ggml_reshape_2d")]
+    #[doc(alias = "ggml_reshape_3d")]
+    #[doc(alias = "ggml_reshape_4d")]
+    pub fn reshape<'c>(&'c self, a: Tensor<'c>, shape: impl Into<Shape>) -> Result<Tensor<'c>> {
+        let shape = shape.into();
+        let call = Call { op: "reshape", operands: &[a] };
+        call.shape(a.is_contiguous(), "the operand must be contiguous; use `cont`")?;
+        let same = shape.bytes(a.dtype()).is_ok() && shape.elements() == a.shape().elements();
+        call.param(same, "shape", shape.ne(), "it must have as many elements as the operand, in whole blocks")?;
+        let [n0, n1, n2, n3] = shape.ne();
+        self.build("ggml_reshape_4d", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c, contiguous, and of the shape's size, all that C
+            // asserts. The result keeps it as source.
+            unsafe { sys::ggml_reshape_4d(c, a.as_ptr(), n0, n1, n2, n3) }
+        })
+    }
+
+    /// A part of a tensor's memory (`ggml_view_4d`): `shape` elements from byte `offset` of `a` on, with `strides` bytes
+    /// between neighbours in the second, third and fourth dimension.
+    ///
+    /// The part must lie inside the tensor whose memory `a` is or shares, and none of its elements may overlap.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`](crate::Error::Param) where shape, strides or offset do not fit.
+    #[doc(alias = "ggml_view_1d")]
+    #[doc(alias = "ggml_view_2d")]
+    #[doc(alias = "ggml_view_3d")]
+    #[doc(alias = "ggml_view_4d")]
+    pub fn view<'c>(
+        &'c self,
+        a: Tensor<'c>,
+        shape: impl Into<Shape>,
+        strides: [usize; 3],
+        offset: usize,
+    ) -> Result<Tensor<'c>> {
+        let shape = shape.into();
+        let call = Call { op: "view", operands: &[a] };
+        let (dtype, unit) = (a.dtype(), a.dtype().type_size());
+        call.param(shape.bytes(dtype).is_ok(), "shape", shape.ne(), "dimensions must be positive and in whole blocks")?;
+        let whole = strides.iter().chain([&offset]).all(|n| n % unit == 0);
+        call.param(whole, "strides, offset", (strides, offset), "they must be multiples of the type's size")?;
+        let [nb1, nb2, nb3] = strides;
+        let nb = [unit, nb1, nb2, nb3];
+        call.param(disjoint(a, shape, nb), "strides", strides, "elements must not overlap")?;
+        let root = a.ptr().root();
+        let end = span(dtype, shape.ne(), nb)
+            .and_then(|n| n.checked_add(offset))
+            .and_then(|n| n.checked_add(a.ptr().view_offs()));
+        let inside = end.zip(root.span()).is_some_and(|(end, size)| end <= size);
+        call.param(inside, "offset", offset, "the view must end inside the tensor that it looks at")?;
+        let [n0, n1, n2, n3] = shape.ne();
+        self.build("ggml_view_4d", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c. The strided extent lies inside the root's memory
+            // and elements do not overlap (H1, which C checks for a contiguous view only). The result keeps `a` as source.
+            unsafe { sys::ggml_view_4d(c, a.as_ptr(), n0, n1, n2, n3, nb1, nb2, nb3, offset) }
+        })
+    }
+
+    /// The dimensions in another order (`ggml_permute`): dimension `i` of `a` becomes dimension `axes[i]` of the result.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`](crate::Error::Param) unless `axes` are 0 to 3, each once, and block types keep their first
+    /// dimension.
+    #[doc(alias = "ggml_permute")]
+    pub fn permute<'c>(&'c self, a: Tensor<'c>, axes: [usize; 4]) -> Result<Tensor<'c>> {
+        let call = Call { op: "permute", operands: &[a] };
+        let each_once = (0..4).all(|i| axes.contains(&i));
+        call.param(each_once, "axes", axes, "it must hold each of 0 to 3 once")?;
+        // H3: the size of a tensor of blocks is wrong when rows are not its first dimension.
+        let keeps_rows = axes[0] == 0 || a.dtype().block_size() == 1;
+        call.param(keeps_rows, "axes", axes, "the first dimension of a block type must stay the first")?;
+        let [x0, x1, x2, x3] = axes.map(|x| i32::try_from(x).unwrap_or(0));
+        self.build("ggml_permute", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c; the axes are a permutation, all that C asserts.
+            // The result keeps `a` as source.
+            unsafe { sys::ggml_permute(c, a.as_ptr(), x0, x1, x2, x3) }
+        })
+    }
+
+    /// The first two dimensions exchanged (`ggml_transpose`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DType`](crate::Error::DType) for block types.
+    #[doc(alias = "ggml_transpose")]
+    pub fn transpose<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
+        let call = Call { op: "transpose", operands: &[a] };
+        call.dtype(a.dtype().block_size() == 1, "a tensor of blocks can't be transposed")?; // H3
+        self.build("ggml_transpose", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
+            unsafe { sys::ggml_transpose(c, a.as_ptr()) }
+        })
+    }
+
+    /// A contiguous copy (`ggml_cont`).
+    ///
+    /// # Errors
+    ///
+    /// As all builders, where memory runs out.
+    #[doc(alias = "ggml_cont")]
+    pub fn cont<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
+        self.build("ggml_cont", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
+            unsafe { sys::ggml_cont(c, a.as_ptr()) }
+        })
+    }
+}
+
+/// Whether no two elements of a view share memory: in order of stride, each dimension steps over all below it.
+fn disjoint(a: Tensor<'_>, shape: Shape, nb: [usize; 4]) -> bool {
+    let Some(row) = a.dtype().row_size(shape.ne()[0]) else { return false };
+    let mut dims: Vec<_> = shape.ne().into_iter().zip(nb).skip(1).filter(|(n, _)| *n > 1).collect();
+    dims.sort_by_key(|(_, stride)| *stride);
+    let mut below = row;
+    dims.into_iter().all(|(n, stride)| {
+        let clear = stride >= below;
+        let last = usize::try_from(n - 1).unwrap_or(usize::MAX);
+        below = last.saturating_mul(stride).saturating_add(below);
+        clear
+    })
+}

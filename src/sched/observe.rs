@@ -1,0 +1,172 @@
+//! Looking at what the scheduler did with a graph, and at results while it computes.
+
+use std::ffi::c_void;
+use std::ops::ControlFlow;
+use std::ptr::NonNull;
+
+use ggml_sys as sys;
+
+use super::raw::RawSched;
+use crate::backend::Backend;
+use crate::buffer;
+use crate::callback::State;
+use crate::dtype::Element;
+use crate::error::Result;
+use crate::graph::{Entry, Kind};
+use crate::guard;
+use crate::tensor::Tensor;
+use crate::tensor::ptr::{Owner, TensorPtr};
+use crate::tensor::transfer;
+
+/// A part of a graph that runs on one backend without interruption.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Split<'a> {
+    /// Where it runs.
+    pub backend: &'a Backend,
+    /// Its operations in order, views among them.
+    pub nodes: Vec<Tensor<'a>>,
+    /// What is copied to its device before it runs.
+    pub inputs: Vec<SplitInput<'a>>,
+}
+
+/// A tensor that is copied to a split's device.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct SplitInput<'a> {
+    /// The tensor that is copied.
+    pub tensor: Tensor<'a>,
+    /// Where it comes from.
+    pub from: Option<&'a Backend>,
+    /// The bytes that are copied.
+    pub bytes: usize,
+}
+
+/// Reads the splits off an allocated graph: the scheduler has put copies where an operation's source lies elsewhere.
+pub(super) fn splits<'a>(
+    entries: &'a [Entry],
+    backend_of: impl Fn(TensorPtr) -> Option<&'a Backend>,
+) -> Vec<Split<'a>> {
+    let mut splits: Vec<Split<'a>> = Vec::new();
+    let mut seen = Vec::new(); // copies that an earlier operation needed as well
+    let mut views = Vec::new(); // views before the first operation
+    for e in entries.iter().filter(|e| e.kind == Kind::Node) {
+        // SAFETY: entries live as long as the borrow of their graph.
+        let node = unsafe { Tensor::new(e.ptr) };
+        if is_view_op(e.ptr) {
+            match splits.last_mut() {
+                Some(split) => split.nodes.push(node),
+                None => views.push(node),
+            }
+            continue;
+        }
+        let Some(backend) = backend_of(e.ptr) else { continue };
+        let begins = splits.last().is_none_or(|split| {
+            !std::ptr::eq(split.backend, backend) || (!split.inputs.is_empty() && has_remote_weight(e, backend))
+        });
+        if begins {
+            splits.push(Split { backend, nodes: std::mem::take(&mut views), inputs: Vec::new() });
+        }
+        let Some(split) = splits.last_mut() else { continue };
+        split.nodes.push(node);
+        for (now, built) in e.ptr.srcs().into_iter().zip(e.srcs) {
+            let Some(raw) = NonNull::new(built).filter(|_| now != built && !seen.contains(&now)) else { continue };
+            seen.push(now);
+            // SAFETY: a source of a tensor of the graph, which lives as long.
+            let src = unsafe { TensorPtr::new(raw) };
+            // SAFETY: as above.
+            let tensor = unsafe { Tensor::new(src) };
+            split.inputs.push(SplitInput { tensor, from: backend_of(src), bytes: src.span().unwrap_or(0) });
+        }
+    }
+    splits
+}
+
+/// Whether the scheduler begins a split for `e` so that the copies of earlier weights can go.
+fn has_remote_weight(e: &Entry, backend: &Backend) -> bool {
+    e.srcs.into_iter().filter_map(NonNull::new).any(|raw| {
+        // SAFETY: a source of a tensor of the graph, which lives as long.
+        let src = unsafe { TensorPtr::new(raw) };
+        src.owner() == Owner::Weights
+            && buffer::type_of(src).is_some_and(|buft| !backend.device().supports_buffer_type(buft))
+    })
+}
+
+/// Operations that only look at memory (`ggml_is_view_op`).
+fn is_view_op(t: TensorPtr) -> bool {
+    matches!(
+        t.op(),
+        sys::GGML_OP_NONE | sys::GGML_OP_RESHAPE | sys::GGML_OP_VIEW | sys::GGML_OP_PERMUTE | sys::GGML_OP_TRANSPOSE
+    )
+}
+
+/// A result that was computed just now, shown to the closure of
+/// [`Allocated::compute_with`](crate::Allocated::compute_with).
+#[derive(Debug, Clone, Copy)]
+pub struct Observed<'a>(Tensor<'a>);
+
+impl<'a> Observed<'a> {
+    /// The tensor.
+    pub fn tensor(self) -> Tensor<'a> {
+        self.0
+    }
+
+    /// Its value, in ggml's order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ElementType`](crate::Error::ElementType) where `T` is not its type.
+    pub fn get<T: Element>(self) -> Result<Vec<T>> {
+        transfer::read("Observed::get", self.0.ptr())
+    }
+}
+
+/// The two closures of an observed computation.
+pub(super) struct Observer<A, S>(State<(A, S)>);
+
+impl<A, S> Observer<A, S>
+where
+    A: FnMut(Tensor<'_>) -> bool,
+    S: FnMut(Observed<'_>) -> ControlFlow<()>,
+{
+    pub(super) fn new(ask: A, see: S) -> Self {
+        Self(State::new((ask, see)))
+    }
+
+    /// Computes the allocated graph, calling the closures.
+    pub(super) fn compute(&self, raw: &mut RawSched, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
+        raw.set_callback(Some(on_node::<A, S>), (&raw const *self).cast_mut().cast());
+        let status = raw.compute(graph);
+        raw.set_callback(None, std::ptr::null_mut());
+        status
+    }
+
+    /// Goes on with a panic of the closures.
+    pub(super) fn finish(self) {
+        self.0.finish();
+    }
+}
+
+/// # Safety
+///
+/// `tensor` must be a node of the graph being computed, with memory, and `user` the `Observer<A, S>` of that computation.
+unsafe extern "C-unwind" fn on_node<A, S>(tensor: *mut sys::ggml_tensor, ask: bool, user: *mut c_void) -> bool
+where
+    A: FnMut(Tensor<'_>) -> bool,
+    S: FnMut(Observed<'_>) -> ControlFlow<()>,
+{
+    // SAFETY: live by contract; the closures are behind a RefCell.
+    let observer = unsafe { &*user.cast::<Observer<A, S>>() };
+    let answer = NonNull::new(tensor).and_then(|raw| {
+        // SAFETY: live during the computation, by contract.
+        let ptr = unsafe { TensorPtr::new(raw) };
+        // SAFETY: as above; the closures take it for any lifetime, so it does not outlive the call.
+        let t = unsafe { Tensor::new(ptr) };
+        observer.0.run(|(wants, see)| if ask { Some(wants(t)) } else { see(Observed(t)).is_continue().then_some(true) })
+    });
+    match answer {
+        Some(Some(answer)) => answer,
+        // Asked to stop, or a panic. C's way to stop ends only the current split and computes on with what is not there.
+        _ => guard::cancel(),
+    }
+}

@@ -1,0 +1,202 @@
+//! A graph that the scheduler has given memory.
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+use ggml_sys as sys;
+
+use super::observe::{Observed, Observer};
+use super::{Sched, Split};
+use crate::alloc::bound::Bound;
+use crate::alloc::check;
+use crate::backend::Backend;
+use crate::dtype::Element;
+use crate::error::{Error, Result};
+use crate::graph::Kind;
+use crate::tensor::Tensor;
+
+/// A graph with memory, for as long as it borrows the scheduler.
+///
+/// Inputs keep their values from one computation to the next; results are those of the last one.
+pub struct Allocated<'s, 'c> {
+    sched: &'s mut Sched,
+    bound: Bound<'s, 'c>,
+}
+
+impl<'s, 'c> Allocated<'s, 'c> {
+    pub(super) fn new(sched: &'s mut Sched, bound: Bound<'s, 'c>) -> Self {
+        Self { sched, bound }
+    }
+
+    /// Checks that each operation was given to a device that has a kernel for it.
+    pub(super) fn check_assignments(&self) -> Result<()> {
+        for e in self.bound.graph().entries().iter().filter(|e| e.kind == Kind::Node) {
+            if let Some(backend) = self.backend_of_ptr(e.ptr) {
+                check::kernel_accepts(backend.device(), e)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the whole of an input (`ggml_backend_tensor_set`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPart`] unless `t` is an input of the graph, [`Error::ElementType`], [`Error::Length`].
+    #[doc(alias = "ggml_backend_tensor_set")]
+    pub fn set<T: Element>(&mut self, t: Tensor<'_>, data: &[T]) -> Result<()> {
+        self.bound.set("Allocated::set", t, data)
+    }
+
+    /// Sets a part of an input: `data.len()` elements from element `offset` on, in ggml's order. What was never set is
+    /// zero.
+    ///
+    /// # Errors
+    ///
+    /// As [`Allocated::set`], with [`Error::Range`] where the part does not lie inside the tensor.
+    pub fn set_at<T: Element>(&mut self, t: Tensor<'_>, offset: usize, data: &[T]) -> Result<()> {
+        self.bound.set_at("Allocated::set_at", t, offset, data)
+    }
+
+    /// Sets the whole of an input of any type to the bytes of its blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPart`] unless `t` is an input of the graph, [`Error::Length`].
+    pub fn set_bytes(&mut self, t: Tensor<'_>, data: &[u8]) -> Result<()> {
+        self.bound.set_bytes("Allocated::set_bytes", t, data)
+    }
+
+    /// Computes the graph and waits for the result (`ggml_backend_sched_graph_compute`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InputNotSet`] where an input has no value yet; [`Error::Status`], [`Error::Exception`] or
+    /// [`Error::RpcLost`] where a device fails.
+    #[doc(alias = "ggml_backend_sched_graph_compute")]
+    pub fn compute(&mut self) -> Result<()> {
+        self.bound.check_inputs("Allocated::compute")?;
+        self.bound.set_computed(false);
+        let graph = self.bound.graph_ptr();
+        let status = self.sched.with_raw(|raw| raw.compute(graph))?;
+        self.finish(status)
+    }
+
+    /// Computes the graph and shows results on the way (`ggml_backend_sched_set_eval_callback`).
+    ///
+    /// `ask` is called for each operation before it runs; for those that it answers `true`, `see` is called when they have
+    /// run. Operations are computed in groups that end at the ones asked for, so asking for few costs little. `see` may
+    /// stop the computation.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cancelled`] where `see` stopped it; else as [`Allocated::compute`].
+    ///
+    /// # Panics
+    ///
+    /// A panic in either closure stops the computation and goes on from here.
+    #[doc(alias = "ggml_backend_sched_set_eval_callback")]
+    pub fn compute_with(
+        &mut self,
+        ask: impl FnMut(Tensor<'_>) -> bool,
+        see: impl FnMut(Observed<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.bound.check_inputs("Allocated::compute_with")?;
+        self.bound.set_computed(false);
+        let graph = self.bound.graph_ptr();
+        let observer = Observer::new(ask, see);
+        let status = self.sched.with_raw(|raw| observer.compute(raw, graph));
+        observer.finish();
+        self.finish(status?)
+    }
+
+    fn finish(&mut self, status: sys::ggml_status) -> Result<()> {
+        self.sched.check_alive()?;
+        if status == sys::GGML_STATUS_SUCCESS {
+            self.bound.set_computed(true);
+            return Ok(());
+        }
+        Err(Error::Status { call: "ggml_backend_sched_graph_compute", status, log: Box::default() })
+    }
+
+    /// Reads a tensor: a result, an input, or anything marked with [`Context::output`](crate::Context::output) before the
+    /// graph was made. Elements come in ggml's order, whatever the strides.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPart`] and [`Error::NotKept`] for tensors whose values are not there, [`Error::NotComputed`] before the
+    /// first computation, [`Error::ElementType`].
+    #[doc(alias = "ggml_backend_tensor_get")]
+    pub fn get<T: Element>(&self, t: Tensor<'_>) -> Result<Vec<T>> {
+        self.bound.get("Allocated::get", t)
+    }
+
+    /// [`Allocated::get`] of a contiguous tensor into memory that is there already.
+    ///
+    /// # Errors
+    ///
+    /// As [`Allocated::get`]; [`Error::Length`], and [`Error::Shape`] where the tensor is not contiguous.
+    pub fn get_into<T: Element>(&self, t: Tensor<'_>, out: &mut [T]) -> Result<()> {
+        self.bound.get_into("Allocated::get_into", t, out)
+    }
+
+    /// [`Allocated::get`] of a contiguous tensor of any type, as the bytes of its blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Allocated::get`]; [`Error::Shape`] where the tensor is not contiguous.
+    pub fn get_bytes(&self, t: Tensor<'_>) -> Result<Vec<u8>> {
+        self.bound.get_bytes("Allocated::get_bytes", t)
+    }
+
+    /// The number of parts that the graph was split into (`ggml_backend_sched_get_n_splits`).
+    #[doc(alias = "ggml_backend_sched_get_n_splits")]
+    pub fn n_splits(&self) -> usize {
+        self.sched.raw.as_ref().map_or(0, super::raw::RawSched::n_splits)
+    }
+
+    /// The parts that the graph was split into, in the order in which they run, each with what is copied to its device.
+    pub fn splits(&self) -> Vec<Split<'_>> {
+        super::observe::splits(self.bound.graph().entries(), |t| self.backend_of_ptr(t))
+    }
+
+    /// The backend that a tensor of the graph was given to (`ggml_backend_sched_get_tensor_backend`).
+    #[doc(alias = "ggml_backend_sched_get_tensor_backend")]
+    pub fn backend_of(&self, t: Tensor<'_>) -> Option<&Backend> {
+        self.bound.graph().position(t.ptr())?;
+        self.backend_of_ptr(t.ptr())
+    }
+
+    fn backend_of_ptr(&self, t: crate::tensor::ptr::TensorPtr) -> Option<&Backend> {
+        let raw = self.sched.raw.as_ref()?.backend_of(t);
+        self.sched.backends.iter().find(|b| std::ptr::eq(b.as_ptr(), raw))
+    }
+
+    /// Bytes of memory for computations that the scheduler holds on each backend, in their order
+    /// (`ggml_backend_sched_get_buffer_size`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Ggml`] where ggml fails.
+    #[doc(alias = "ggml_backend_sched_get_buffer_size")]
+    pub fn buffer_sizes(&self) -> Result<Vec<usize>> {
+        let raw = self.sched.raw.as_ref().ok_or(Error::Poisoned { object: "scheduler" })?;
+        self.sched.backends.iter().map(|b| raw.buffer_size(b)).collect()
+    }
+}
+
+impl Drop for Allocated<'_, '_> {
+    fn drop(&mut self) {
+        // Asynchronous work must not outlive the memory's owner. A failure is met again by the next call.
+        let _done = self.sched.with_raw(|raw| {
+            raw.synchronize()?;
+            raw.reset()
+        });
+    }
+}
+
+impl fmt::Debug for Allocated<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Allocated").field("graph", self.bound.graph()).field("splits", &self.n_splits()).finish()
+    }
+}

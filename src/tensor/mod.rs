@@ -1,0 +1,145 @@
+//! Tensor handles.
+
+pub(crate) mod ptr;
+pub(crate) mod transfer;
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use ggml_sys as sys;
+
+use crate::context::Context;
+use crate::dtype::{DType, Element};
+use crate::error::{Error, Result, TensorInfo};
+use crate::shape::Shape;
+use ptr::{Owner, TensorPtr};
+
+/// A tensor: a node of a computation, or a leaf that holds data (`ggml_tensor`).
+///
+/// A handle is a pointer that can be copied freely. It lives as long as the [`Context`], the
+/// [`Weights`](crate::Weights) or the [`State`](crate::State) it came from stays where it is. It describes the tensor; what a
+/// computation made of it is read through the [`Allocated`](crate::Allocated) graph, and what is in weights through
+/// [`Tensor::read`].
+#[doc(alias = "ggml_tensor")]
+#[derive(Clone, Copy)]
+pub struct Tensor<'c> {
+    ptr: TensorPtr,
+    life: PhantomData<&'c Context>,
+}
+
+impl Tensor<'_> {
+    /// # Safety
+    ///
+    /// The invariants of [`TensorPtr`] must hold for `'c`, for the tensor and all that it refers to.
+    pub(crate) unsafe fn new(ptr: TensorPtr) -> Self {
+        Self { ptr, life: PhantomData }
+    }
+
+    pub(crate) fn ptr(self) -> TensorPtr {
+        self.ptr
+    }
+
+    pub(crate) fn as_ptr(self) -> *mut sys::ggml_tensor {
+        self.ptr.as_ptr()
+    }
+
+    /// Elements per dimension.
+    pub fn shape(self) -> Shape {
+        Shape::from(self.ptr.ne())
+    }
+
+    /// Elements per dimension in ggml's order, `ne[0]` innermost.
+    pub fn ne(self) -> [i64; 4] {
+        self.ptr.ne()
+    }
+
+    /// Strides in bytes: `nb[i]` lies between neighbours in dimension `i`.
+    pub fn nb(self) -> [usize; 4] {
+        self.ptr.nb()
+    }
+
+    /// The element type.
+    pub fn dtype(self) -> DType {
+        self.ptr.dtype()
+    }
+
+    /// The name, empty if it has none (`ggml_get_name`).
+    #[doc(alias = "ggml_get_name")]
+    pub fn name(self) -> String {
+        self.ptr.name()
+    }
+
+    /// The number of elements (`ggml_nelements`).
+    #[doc(alias = "ggml_nelements")]
+    pub fn elements(self) -> usize {
+        self.ptr.elements()
+    }
+
+    /// The bytes from the first to the last element (`ggml_nbytes`).
+    #[doc(alias = "ggml_nbytes")]
+    pub fn nbytes(self) -> usize {
+        self.ptr.span().unwrap_or(usize::MAX)
+    }
+
+    /// Whether the elements lie in order without gaps (`ggml_is_contiguous`).
+    #[doc(alias = "ggml_is_contiguous")]
+    pub fn is_contiguous(self) -> bool {
+        self.ptr.is_contiguous()
+    }
+
+    /// Whether the tensor shares another one's memory (`ggml_is_view`).
+    #[doc(alias = "ggml_is_view")]
+    pub fn is_view(self) -> bool {
+        self.ptr.view_src().is_some()
+    }
+
+    /// Gives the tensor a name, cut to 63 bytes (`ggml_set_name`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Frozen`] for tensors of weights: other threads may be reading them. They have their names already.
+    #[doc(alias = "ggml_set_name")]
+    pub fn named(self, name: &str) -> Result<Self> {
+        if self.ptr.owner() != Owner::Graph && !self.is_view() {
+            return Err(Error::Frozen { op: "set_name", tensor: self.info() });
+        }
+        self.ptr.set_name(name);
+        Ok(self)
+    }
+
+    /// Reads a tensor of [`Weights`](crate::Weights) or [`State`](crate::State), or a contiguous view of one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPart`] for any other tensor, [`Error::ElementType`] where `T` is not its type, [`Error::Shape`] for a
+    /// view that is not contiguous.
+    #[doc(alias = "ggml_backend_tensor_get")]
+    pub fn read<T: Element>(self) -> Result<Vec<T>> {
+        const CALL: &str = "Tensor::read";
+        let root = self.ptr.root();
+        if root.owner() == Owner::Graph {
+            return Err(Error::NotPart { call: CALL, tensor: self.info(), whole: "any weights or state" });
+        }
+        transfer::read(CALL, self.ptr)
+    }
+
+    /// The tensor as an error message shows it.
+    pub(crate) fn info(self) -> TensorInfo {
+        self.ptr.info()
+    }
+}
+
+impl fmt::Debug for Tensor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({})", self.info())
+    }
+}
+
+/// Two handles are equal when they are the same tensor.
+impl PartialEq for Tensor<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.ptr == other.ptr
+    }
+}
+
+impl Eq for Tensor<'_> {}

@@ -1,0 +1,170 @@
+//! Moving tensor data between Rust and the device it lies on. Callers have checked that the tensor has memory.
+
+use std::ffi::c_void;
+
+use ggml_sys as sys;
+
+use super::ptr::TensorPtr;
+use crate::buffer;
+use crate::dtype::Element;
+use crate::error::{Error, Result};
+use crate::guard;
+
+/// Fails where `T` is not the type of the tensor's elements.
+fn check_type<T: Element>(call: &'static str, t: TensorPtr) -> Result<()> {
+    if t.dtype() == T::DTYPE {
+        return Ok(());
+    }
+    Err(Error::ElementType { call, tensor: t.info(), asked: T::NAME })
+}
+
+/// Overwrites the whole of a contiguous tensor.
+pub(crate) fn write<T: Element>(call: &'static str, t: TensorPtr, data: &[T]) -> Result<()> {
+    check_type::<T>(call, t)?;
+    if data.len() != t.elements() {
+        let (expected, got) = (t.elements(), data.len());
+        return Err(Error::Length { call, tensor: t.info(), expected, got, unit: "elements" });
+    }
+    write_bytes(call, t, 0, bytemuck::cast_slice(data))
+}
+
+/// Overwrites `data.len()` elements from element `offset` on.
+pub(crate) fn write_at<T: Element>(call: &'static str, t: TensorPtr, offset: usize, data: &[T]) -> Result<()> {
+    check_type::<T>(call, t)?;
+    let size = t.elements();
+    if offset.checked_add(data.len()).is_none_or(|end| end > size) {
+        return Err(Error::Range { call, tensor: t.info(), offset, len: data.len(), size });
+    }
+    write_bytes(call, t, offset * size_of::<T>(), bytemuck::cast_slice(data))
+}
+
+/// Overwrites the whole of a contiguous tensor of any type with the bytes of its blocks.
+pub(crate) fn write_raw(call: &'static str, t: TensorPtr, data: &[u8]) -> Result<()> {
+    let expected = t.span().unwrap_or(usize::MAX);
+    if data.len() != expected {
+        return Err(Error::Length { call, tensor: t.info(), expected, got: data.len(), unit: "bytes" });
+    }
+    write_bytes(call, t, 0, data)
+}
+
+fn write_bytes(call: &'static str, t: TensorPtr, offset: usize, data: &[u8]) -> Result<()> {
+    check_span(call, t, offset, data.len())?;
+    if !t.is_contiguous() {
+        return Err(not_contiguous(call, t));
+    }
+    let (raw, from) = (t.as_ptr(), data.as_ptr().cast::<c_void>());
+    guard::call("ggml_backend_tensor_set", || {
+        // SAFETY: `t` is live and has memory (the caller's check); offset + size lie inside it (check_span), which C
+        // checks only with a sum that may wrap (H4). The call is synchronous: C keeps no pointer to `data`.
+        unsafe { sys::ggml_backend_tensor_set(raw, from, offset, data.len()) }
+    })?;
+    buffer::check_alive(t)
+}
+
+/// Fills the whole tensor with zero bytes.
+pub(crate) fn zero(t: TensorPtr) -> Result<()> {
+    let size = t.span().unwrap_or(0);
+    let raw = t.as_ptr();
+    guard::call("ggml_backend_tensor_memset", || {
+        // SAFETY: `t` is live and has memory (the caller's check), all of it is filled and no more. C keeps nothing.
+        unsafe { sys::ggml_backend_tensor_memset(raw, 0, 0, size) }
+    })?;
+    buffer::check_alive(t)
+}
+
+/// Reads a tensor in the order of its elements, whatever its strides.
+pub(crate) fn read<T: Element>(call: &'static str, t: TensorPtr) -> Result<Vec<T>> {
+    check_type::<T>(call, t)?;
+    let elements = t.elements();
+    let size = size_of::<T>();
+    let span = t.span().unwrap_or(usize::MAX);
+    let mut out = zeroed::<T>(span.div_ceil(size).max(elements))?;
+    let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut out);
+    read_bytes(call, t, bytes.get_mut(..span).unwrap_or_default())?;
+    if !t.is_contiguous() {
+        out = gather(&out, t.ne(), t.nb().map(|nb| nb / size))?;
+    }
+    out.truncate(elements);
+    Ok(out)
+}
+
+/// Reads a contiguous tensor into `out`, which has its length.
+pub(crate) fn read_into<T: Element>(call: &'static str, t: TensorPtr, out: &mut [T]) -> Result<()> {
+    check_type::<T>(call, t)?;
+    if out.len() != t.elements() {
+        let (expected, got) = (t.elements(), out.len());
+        return Err(Error::Length { call, tensor: t.info(), expected, got, unit: "elements" });
+    }
+    if !t.is_contiguous() {
+        return Err(not_contiguous(call, t));
+    }
+    read_bytes(call, t, bytemuck::cast_slice_mut(out))
+}
+
+/// Reads the bytes of a contiguous tensor of any type, as they lie.
+pub(crate) fn read_raw(call: &'static str, t: TensorPtr) -> Result<Vec<u8>> {
+    if !t.is_contiguous() {
+        return Err(not_contiguous(call, t));
+    }
+    let mut out = zeroed::<u8>(t.span().unwrap_or(usize::MAX))?;
+    read_bytes(call, t, &mut out)?;
+    Ok(out)
+}
+
+fn read_bytes(call: &'static str, t: TensorPtr, out: &mut [u8]) -> Result<()> {
+    check_span(call, t, 0, out.len())?;
+    let (raw, size, to) = (t.as_ptr(), out.len(), out.as_mut_ptr().cast::<c_void>());
+    guard::call("ggml_backend_tensor_get", || {
+        // SAFETY: `t` is live and has memory (the caller's check); the size lies inside it (check_span) and is that of
+        // `out`. The call is synchronous: C keeps no pointer to `out`.
+        unsafe { sys::ggml_backend_tensor_get(raw, to, 0, size) }
+    })?;
+    buffer::check_alive(t)
+}
+
+fn check_span(call: &'static str, t: TensorPtr, offset: usize, len: usize) -> Result<()> {
+    let size = t.span().unwrap_or(0);
+    if offset.checked_add(len).is_some_and(|end| end <= size) {
+        return Ok(());
+    }
+    Err(Error::Range { call, tensor: t.info(), offset, len, size })
+}
+
+fn not_contiguous(call: &'static str, t: TensorPtr) -> Error {
+    Error::Shape {
+        op: call,
+        operands: [t.info()].into(),
+        expected: "its elements must lie in order without gaps; make it so with `cont`".into(),
+    }
+}
+
+fn zeroed<T: bytemuck::Pod>(len: usize) -> Result<Vec<T>> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
+        what: "reading a tensor".into(),
+        bytes: len.saturating_mul(size_of::<T>()),
+        log: Box::default(),
+    })?;
+    out.resize(len, T::zeroed());
+    Ok(out)
+}
+
+/// Picks elements by their strides, in elements.
+fn gather<T: Element>(from: &[T], ne: [i64; 4], stride: [usize; 4]) -> Result<Vec<T>> {
+    let [n0, n1, n2, n3] = ne.map(|n| usize::try_from(n).unwrap_or(0));
+    let mut out = zeroed::<T>(n0 * n1 * n2 * n3)?;
+    let mut to = out.iter_mut();
+    for i3 in 0..n3 {
+        for i2 in 0..n2 {
+            for i1 in 0..n1 {
+                let row = i1 * stride[1] + i2 * stride[2] + i3 * stride[3];
+                for i0 in 0..n0 {
+                    if let (Some(to), Some(&value)) = (to.next(), from.get(row + i0 * stride[0])) {
+                        *to = value;
+                    }
+                }
+            }
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,194 @@
+//! Tensors with memory of their own: weights, which stay as they are, and states, which computations change.
+
+mod placed;
+
+use std::fmt;
+
+use crate::buffer::BufferType;
+use crate::dtype::{DType, Element};
+use crate::error::Result;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use crate::tensor::ptr::Owner;
+use placed::{Leaves, Placed};
+
+/// Names tensors and their shapes, and gives them memory.
+///
+/// ```
+/// use ggml::prelude::*;
+/// # fn main() -> ggml::Result<()> {
+/// let mut builder = WeightsBuilder::new();
+/// builder.tensor("up", DType::F32, [2, 3])?.tensor("down", DType::F32, [3, 2])?;
+/// let mut weights = builder.place(Device::cpu()?.buffer_type())?;
+/// weights.set("up", &[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+/// assert_eq!(weights.get("up")?.read::<f32>()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+/// assert_eq!(weights.get("down")?.read::<f32>()?, [0.0; 6]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Default)]
+#[must_use = "a builder makes nothing until it is placed"]
+pub struct WeightsBuilder(Leaves);
+
+impl WeightsBuilder {
+    /// A builder without tensors.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a tensor (`ggml_new_tensor`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) where a dimension is below 1, is no whole number of blocks, or the size is
+    /// too large; [`Error::Duplicate`](crate::Error::Duplicate) where the name is taken.
+    pub fn tensor(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<&mut Self> {
+        self.0.add(name, dtype, shape.into())?;
+        Ok(self)
+    }
+
+    /// Gives all tensors memory of one type, all of it zero (`ggml_backend_alloc_ctx_tensors_from_buft`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::Shape`](crate::Error::Shape) where a tensor is larger
+    /// than a buffer of the type can be.
+    #[doc(alias = "ggml_backend_alloc_ctx_tensors_from_buft")]
+    #[doc(alias = "ggml_backend_alloc_ctx_tensors")]
+    pub fn place(self, buft: BufferType) -> Result<Weights> {
+        self.place_with(|_| buft)
+    }
+
+    /// Gives each tensor memory of the type that `choose` names for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`WeightsBuilder::place`].
+    pub fn place_with(self, choose: impl FnMut(&str) -> BufferType) -> Result<Weights> {
+        Ok(Weights(self.0.place(Owner::Weights, choose)?))
+    }
+
+    /// Gives all tensors memory of one type that operations may write to: a key-value cache, a recurrent state,
+    /// parameters in training.
+    ///
+    /// # Errors
+    ///
+    /// As [`WeightsBuilder::place`].
+    pub fn place_state(self, buft: BufferType) -> Result<State> {
+        self.place_state_with(|_| buft)
+    }
+
+    /// [`WeightsBuilder::place_state`] with a type of memory for each tensor.
+    ///
+    /// # Errors
+    ///
+    /// As [`WeightsBuilder::place`].
+    pub fn place_state_with(self, choose: impl FnMut(&str) -> BufferType) -> Result<State> {
+        Ok(State(self.0.place(Owner::State, choose)?))
+    }
+}
+
+impl fmt::Debug for WeightsBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeightsBuilder").finish_non_exhaustive()
+    }
+}
+
+/// Tensors that stay as they are while anything uses them.
+///
+/// They can be written as long as no handle to one of them exists ([`Weights::set`] takes `&mut self`), and be used from
+/// many threads at once: operations that would write to them are refused.
+pub struct Weights(Placed);
+
+// SAFETY: through `&Weights`, headers and data are only read: writing takes `&mut`, builders refuse to write to frozen
+// tensors (Call::writable), and ggml writes neither names nor flags of named leaves (docs/safety.md, "Threads").
+unsafe impl Sync for Weights {}
+
+impl Weights {
+    /// Overwrites a tensor.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuch`](crate::Error::NoSuch), [`Error::ElementType`](crate::Error::ElementType),
+    /// [`Error::Length`](crate::Error::Length).
+    pub fn set<T: Element>(&mut self, name: &str, data: &[T]) -> Result<()> {
+        self.0.set("Weights::set", name, data)
+    }
+
+    /// Overwrites a tensor of any type with the bytes of its blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuch`](crate::Error::NoSuch), [`Error::Length`](crate::Error::Length).
+    pub fn set_bytes(&mut self, name: &str, data: &[u8]) -> Result<()> {
+        self.0.set_bytes("Weights::set_bytes", name, data)
+    }
+}
+
+/// Tensors that computations may change.
+///
+/// A state moves between threads as a whole but is used by one at a time.
+pub struct State(Placed);
+
+impl State {
+    /// Overwrites a tensor.
+    ///
+    /// # Errors
+    ///
+    /// As [`Weights::set`].
+    pub fn set<T: Element>(&self, name: &str, data: &[T]) -> Result<()> {
+        self.0.set("State::set", name, data)
+    }
+
+    /// Overwrites a tensor of any type with the bytes of its blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Weights::set_bytes`].
+    pub fn set_bytes(&self, name: &str, data: &[u8]) -> Result<()> {
+        self.0.set_bytes("State::set_bytes", name, data)
+    }
+}
+
+macro_rules! both {
+    ($($t:ident, $get:literal, $bytes:literal;)*) => {
+        $(
+            impl $t {
+                /// The tensor with this name, as an operand; [`Tensor::read`] reads it.
+                ///
+                /// # Errors
+                ///
+                /// [`Error::NoSuch`](crate::Error::NoSuch) lists the names there are.
+                #[doc(alias = "ggml_get_tensor")]
+                pub fn get(&self, name: &str) -> Result<Tensor<'_>> {
+                    self.0.get(name)
+                }
+
+                /// All tensors, in the order in which they were named.
+                pub fn iter(&self) -> impl Iterator<Item = Tensor<'_>> {
+                    self.0.iter()
+                }
+
+                /// The bytes of a tensor of any type.
+                ///
+                /// # Errors
+                ///
+                /// [`Error::NoSuch`](crate::Error::NoSuch) lists the names there are.
+                pub fn read_bytes(&self, name: &str) -> Result<Vec<u8>> {
+                    self.0.read_bytes($bytes, name)
+                }
+            }
+
+            impl fmt::Debug for $t {
+                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.debug_struct($get).field("tensors", &self.0.len()).finish()
+                }
+            }
+        )*
+    };
+}
+
+both! {
+    Weights, "Weights", "Weights::read_bytes";
+    State, "State", "State::read_bytes";
+}

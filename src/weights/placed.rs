@@ -1,0 +1,156 @@
+//! Named leaves with memory of their own: what weights and states have in common.
+
+use std::collections::HashMap;
+
+use crate::buffer::{Buffer, BufferType};
+use crate::context::Context;
+use crate::dtype::{DType, Element};
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use crate::tensor::ptr::{Owner, TensorPtr};
+use crate::tensor::transfer;
+
+/// Leaves that have no memory yet.
+#[derive(Default)]
+pub(super) struct Leaves {
+    ctx: Context,
+    tensors: Vec<TensorPtr>,
+    names: HashMap<Box<str>, usize>,
+}
+
+/// Leaves with memory.
+///
+/// # Invariants
+///
+/// Each tensor lies in one of `buffers` and its header in `ctx`; neither is touched again, so both are read-only until
+/// they are dropped, headers first.
+pub(super) struct Placed {
+    leaves: Leaves,
+    _buffers: Vec<Buffer>,
+}
+
+// SAFETY: the headers are written only before this exists, and through `&mut self`; buffers belong to no thread.
+unsafe impl Send for Placed {}
+
+impl Leaves {
+    pub(super) fn add(&mut self, name: &str, dtype: DType, shape: Shape) -> Result<()> {
+        if self.names.contains_key(name) {
+            return Err(Error::Duplicate { call: "WeightsBuilder::tensor", what: "tensor", name: name.into() });
+        }
+        let t = self.ctx.leaf("tensor", name, dtype, shape)?.ptr();
+        self.names.insert(name.into(), self.tensors.len());
+        self.tensors.push(t);
+        Ok(())
+    }
+
+    /// Gives each tensor memory of the type that `choose` names for it, all of it zero.
+    pub(super) fn place(self, owner: Owner, mut choose: impl FnMut(&str) -> BufferType) -> Result<Placed> {
+        // Tensors of one type share buffers; types are few, so a list does.
+        let mut groups: Vec<(BufferType, Vec<TensorPtr>)> = Vec::new();
+        let mut names: Vec<_> = self.names.iter().collect();
+        names.sort_by_key(|(_, i)| **i);
+        for ((name, _), &t) in names.into_iter().zip(&self.tensors) {
+            let buft = choose(name);
+            match groups.iter_mut().find(|(b, _)| *b == buft) {
+                Some((_, tensors)) => tensors.push(t),
+                None => groups.push((buft, vec![t])),
+            }
+        }
+        let mut buffers = Vec::new();
+        for (buft, tensors) in groups {
+            place_group(buft, &tensors, owner, &mut buffers)?;
+        }
+        Ok(Placed { leaves: self, _buffers: buffers })
+    }
+}
+
+/// Lays tensors out one after the other, in as many buffers as the type's largest size asks for.
+fn place_group(buft: BufferType, tensors: &[TensorPtr], owner: Owner, buffers: &mut Vec<Buffer>) -> Result<()> {
+    let (alignment, max) = (buft.alignment()?, buft.max_size()?);
+    let mut chunk: Vec<(TensorPtr, usize)> = Vec::new();
+    let mut end = 0;
+    for &t in tensors {
+        let size = buft.alloc_size(t)?;
+        let next = end_of(end, alignment, size).filter(|&n| n <= max);
+        if next.is_none() && !chunk.is_empty() {
+            buffers.push(fill(buft, &chunk, end, owner)?);
+            chunk.clear();
+            end = 0;
+        }
+        let Some(next) = end_of(end, alignment, size).filter(|&n| n <= max) else {
+            return Err(Error::Shape {
+                op: "WeightsBuilder::place",
+                operands: [t.info()].into(),
+                expected: format!(
+                    "a tensor in memory of type {} may have {max} bytes, this one needs {size}",
+                    buft.name()
+                )
+                .into(),
+            });
+        };
+        chunk.push((t, next - size));
+        end = next;
+    }
+    if !chunk.is_empty() {
+        buffers.push(fill(buft, &chunk, end, owner)?);
+    }
+    Ok(())
+}
+
+/// The end of `size` bytes that begin at the first aligned place from `end` on.
+fn end_of(end: usize, alignment: usize, size: usize) -> Option<usize> {
+    end.checked_next_multiple_of(alignment)?.checked_add(size)
+}
+
+fn fill(buft: BufferType, chunk: &[(TensorPtr, usize)], size: usize, owner: Owner) -> Result<Buffer> {
+    let mut buffer = Buffer::zeroed(buft, size)?;
+    if owner == Owner::Weights {
+        buffer.mark_as_weights();
+    }
+    for &(t, offset) in chunk {
+        buffer.place(t, offset)?;
+        t.set_owner(owner);
+    }
+    Ok(buffer)
+}
+
+impl Placed {
+    fn find(&self, name: &str) -> Result<TensorPtr> {
+        let found = self.leaves.names.get(name).and_then(|&i| self.leaves.tensors.get(i));
+        found.copied().ok_or_else(|| {
+            let mut available: Box<[_]> = self.leaves.names.keys().cloned().collect();
+            available.sort();
+            Error::NoSuch { what: "tensor", name: name.into(), available }
+        })
+    }
+
+    pub(super) fn get(&self, name: &str) -> Result<Tensor<'_>> {
+        let ptr = self.find(name)?;
+        // SAFETY: header and memory live as long as `self`, which the result borrows.
+        Ok(unsafe { Tensor::new(ptr) })
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Tensor<'_>> {
+        self.leaves.tensors.iter().map(|&ptr| {
+            // SAFETY: header and memory live as long as `self`, which the result borrows.
+            unsafe { Tensor::new(ptr) }
+        })
+    }
+
+    pub(super) fn set<T: Element>(&self, call: &'static str, name: &str, data: &[T]) -> Result<()> {
+        transfer::write(call, self.find(name)?, data)
+    }
+
+    pub(super) fn set_bytes(&self, call: &'static str, name: &str, data: &[u8]) -> Result<()> {
+        transfer::write_raw(call, self.find(name)?, data)
+    }
+
+    pub(super) fn read_bytes(&self, call: &'static str, name: &str) -> Result<Vec<u8>> {
+        transfer::read_raw(call, self.find(name)?)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.leaves.tensors.len()
+    }
+}

@@ -1,0 +1,38 @@
+//! The scheduler over one CPU backend.
+
+use ggml::prelude::*;
+
+fn cpu() -> Sched {
+    Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap()
+}
+
+#[test]
+fn a_feed_forward_step_is_that_of_plain_rust() {
+    let (k, m, n) = (6, 4, 3);
+    let w_data: Vec<f32> = (0..k * m).map(|i| (i as f32 * 0.37).sin()).collect();
+    let x_data: Vec<f32> = (0..k * n).map(|i| (i as f32 * 0.73).cos()).collect();
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("w", DType::F32, [k as i64, m as i64]).unwrap();
+    let mut weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+    weights.set("w", &w_data).unwrap();
+
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [k as i64, n as i64]).unwrap();
+    let y = ctx.relu(ctx.mul_mat(weights.get("w").unwrap(), x).unwrap()).unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let mut sched = cpu();
+    for _ in 0..3 {
+        let mut run = sched.alloc(&graph).unwrap();
+        assert!(matches!(run.compute(), Err(Error::InputNotSet { .. })));
+        run.set(x, &x_data).unwrap();
+        assert!(matches!(run.get::<f32>(y), Err(Error::NotComputed { .. })));
+        run.compute().unwrap();
+        let got: Vec<f32> = run.get(y).unwrap();
+        for j in 0..n {
+            for i in 0..m {
+                let dot: f32 = (0..k).map(|l| w_data[i * k + l] * x_data[j * k + l]).sum();
+                assert!((got[j * m + i] - dot.max(0.0)).abs() < 1e-5, "{i} {j}");
+            }
+        }
+    }
+}
