@@ -1,0 +1,131 @@
+//! Which devices take part, which of them holds which layer, and in what order the scheduler wants them.
+
+use anyhow::{Result, bail, ensure};
+
+use crate::digits::model::LAYERS;
+
+/// What a device is, as far as the choice goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A graphics processor.
+    Gpu,
+    /// A server that this program starts when it is chosen, or one that runs already.
+    Rpc,
+    /// The processor.
+    Cpu,
+    /// Anything else, such as a BLAS library; taken only when it is named.
+    Other,
+}
+
+/// A device that could be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    /// ggml's name of it.
+    pub(crate) name: String,
+    /// What it is.
+    pub(crate) kind: Kind,
+}
+
+/// The outcome: indices into the candidates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// The devices that hold weights, in the user's order.
+    pub(crate) holders: Vec<usize>,
+    /// All devices that take part, in the scheduler's order: the CPU is the last one.
+    pub(crate) order: Vec<usize>,
+}
+
+impl Placement {
+    /// Chooses the devices called `wanted`, or else the best accelerator, then the CPU.
+    ///
+    /// # Errors
+    /// Where a name is not known or stands there twice, or there is no CPU to fall back on.
+    pub(crate) fn choose(candidates: &[Candidate], wanted: Option<&[String]>) -> Result<Self> {
+        let first = |kind| candidates.iter().position(|c| c.kind == kind);
+        let Some(cpu) = first(Kind::Cpu) else {
+            bail!("no CPU device was found, but the scheduler needs one: build ggml with its CPU backend")
+        };
+        let holders = match wanted {
+            Some(names) => named(candidates, names)?,
+            None => first(Kind::Gpu).or_else(|| first(Kind::Rpc)).into_iter().chain([cpu]).collect(),
+        };
+        let mut order: Vec<_> = holders.iter().copied().filter(|&device| device != cpu).collect();
+        order.push(cpu);
+        Ok(Self { holders, order })
+    }
+
+    /// Which device holds each of the layers: they take turns.
+    pub(crate) fn of_layers(&self) -> impl Iterator<Item = usize> {
+        self.holders.iter().copied().cycle().take(LAYERS.len())
+    }
+}
+
+fn named(candidates: &[Candidate], names: &[String]) -> Result<Vec<usize>> {
+    let mut chosen = Vec::new();
+    for name in names {
+        // ggml itself does not tell upper from lower case either.
+        let Some(found) = candidates.iter().position(|c| c.name.eq_ignore_ascii_case(name.trim())) else {
+            let known: Vec<_> = candidates.iter().map(|c| c.name.as_str()).collect();
+            bail!("there is no device `{name}`; --devices takes {}", known.join(", "))
+        };
+        ensure!(!chosen.contains(&found), "--devices names `{name}` twice");
+        chosen.push(found);
+    }
+    ensure!(!chosen.is_empty(), "--devices names no device");
+    ensure!(
+        chosen.len() <= LAYERS.len(),
+        "--devices names {} devices, but there are only {} layers to share out",
+        chosen.len(),
+        LAYERS.len()
+    );
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(list: &[(&str, Kind)]) -> Vec<Candidate> {
+        list.iter().map(|&(name, kind)| Candidate { name: name.to_owned(), kind }).collect()
+    }
+
+    fn choose(candidates: &[Candidate], names: &[&str]) -> Result<Placement> {
+        let names: Vec<_> = names.iter().copied().map(str::to_owned).collect();
+        Placement::choose(candidates, Some(&names))
+    }
+
+    #[test]
+    fn without_a_wish_the_best_accelerator_and_the_cpu() {
+        let all = candidates(&[("BLAS", Kind::Other), ("CPU", Kind::Cpu), ("RPC0", Kind::Rpc), ("CUDA0", Kind::Gpu)]);
+        assert_eq!(Placement::choose(&all, None).unwrap(), Placement { holders: vec![3, 1], order: vec![3, 1] });
+        let found = Placement::choose(&all[..3], None).unwrap();
+        assert_eq!(found, Placement { holders: vec![2, 1], order: vec![2, 1] });
+        let found = Placement::choose(&all[..2], None).unwrap();
+        assert_eq!(found, Placement { holders: vec![1], order: vec![1] });
+    }
+
+    #[test]
+    fn the_cpu_comes_last_for_the_scheduler_but_not_for_the_layers() {
+        let all = candidates(&[("CPU", Kind::Cpu), ("RPC0", Kind::Rpc)]);
+        let found = choose(&all, &["cpu", " RPC0"]).unwrap();
+        assert_eq!(found, Placement { holders: vec![0, 1], order: vec![1, 0] });
+        assert_eq!(found.of_layers().collect::<Vec<_>>(), [0, 1, 0, 1]);
+        let found = choose(&all, &["RPC0"]).unwrap();
+        assert_eq!(found, Placement { holders: vec![1], order: vec![1, 0] });
+        assert_eq!(found.of_layers().collect::<Vec<_>>(), [1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn wrong_wishes_are_errors_that_help() {
+        let all = candidates(&[("CPU", Kind::Cpu), ("RPC0", Kind::Rpc)]);
+        let text = |names: &[&str]| choose(&all, names).unwrap_err().to_string();
+        assert_eq!(text(&["CPU", "CUDA7"]), "there is no device `CUDA7`; --devices takes CPU, RPC0");
+        assert_eq!(text(&["CPU", "cpu"]), "--devices names `cpu` twice");
+        assert_eq!(text(&[""]), "there is no device ``; --devices takes CPU, RPC0");
+        assert_eq!(text(&[]), "--devices names no device");
+        let many: Vec<_> = (0..5).map(|i| format!("CPU{i}")).collect();
+        let all: Vec<_> = many.iter().map(|n| Candidate { name: n.clone(), kind: Kind::Cpu }).collect();
+        assert!(Placement::choose(&all, Some(&many)).unwrap_err().to_string().contains("5 devices"));
+        assert!(Placement::choose(&candidates(&[("RPC0", Kind::Rpc)]), None).is_err());
+    }
+}
