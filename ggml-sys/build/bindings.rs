@@ -6,7 +6,10 @@ use std::path::Path;
 use super::input::Input;
 use super::plan::Plan;
 
-/// Writes `OUT_DIR/bindings.rs`.
+/// Declared in ggml's headers and defined nowhere.
+const NEVER_DEFINED: &str = "ggml_threadpool_get_n_threads|ggml_backend_cuda_allreduce_tensor";
+
+/// Writes `OUT_DIR/bindings.rs`, and `OUT_DIR/functions.rs` for the test that links them all.
 pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(), String> {
     let mut wrapper = String::new();
     for header in plan.headers.iter().chain(&["guard.h"]) {
@@ -24,6 +27,7 @@ pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(),
         .prepend_enum_name(false)
         // ggml's abort callback may throw.
         .override_abi(bindgen::Abi::CUnwind, ".*")
+        .blocklist_function(NEVER_DEFINED)
         .blocklist_type("FILE|_IO_.*")
         .raw_line("use libc::FILE;")
         .use_core()
@@ -34,6 +38,14 @@ pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(),
         .formatter(bindgen::Formatter::Prettyplease)
         .generate()
         .map_err(|e| format!("cannot generate bindings: {e}"))?;
-    let file = input.out_dir.join("bindings.rs");
-    bindings.write_to_file(&file).map_err(|e| format!("cannot write {}: {e}", file.display()))
+    let text = bindings.to_string();
+    let names = text.lines().filter_map(|line| line.trim_start().strip_prefix("pub fn ")?.split('(').next());
+    let functions = names.fold(String::from("vec![\n"), |list, name| {
+        list + &format!("    ({name:?}, ggml_sys::{name} as *const () as usize),\n")
+    });
+    for (name, text) in [("bindings.rs", text), ("functions.rs", functions + "]\n")] {
+        let file = input.out_dir.join(name);
+        std::fs::write(&file, text).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+    }
+    Ok(())
 }

@@ -47,8 +47,3 @@ pub(crate) fn shim(input: &Input, compile: &Compile, include: &Path) -> Result<(
     }
     build.try_compile("ggml-sys-shim").map_err(|e| format!("cannot compile {}: {e}", folder.display()))
 }
-
-/// Whether the C compiler is a clang, whose OpenMP runtime is another one.
-pub(crate) fn is_clang() -> bool {
-    cc::Build::new().cargo_metadata(false).try_get_compiler().is_ok_and(|tool| tool.is_like_clang())
-}

@@ -10,7 +10,7 @@ use super::plan::{Compile, Plan, System};
 pub(crate) struct Facts<'a> {
     pub(crate) version: &'a str,
     pub(crate) origin: &'a str,
-    pub(crate) cpu_features: &'a [String],
+    pub(crate) cpu_features: &'a [&'static str],
 }
 
 /// Link lines, for what follows the shim.

@@ -2,6 +2,7 @@
 
 mod bindings;
 mod cmake;
+mod compiler;
 mod cpu;
 mod emit;
 mod fetch;
@@ -38,24 +39,22 @@ fn main() -> ExitCode {
 fn build() -> Result<Vec<String>, String> {
     let input = Input::from_env();
     let plan = plan::plan(&input)?;
-    tools::check(&input.cmake, plan.compile.is_some())?;
+    let own_driver = input.generator.is_some() || input.env == "msvc";
+    tools::check(&input.cmake, plan.compile.is_some(), own_driver)?;
     let vendor = vendor_folder(&input);
     let pin = Pin::read(&vendor.join("ggml.toml"))?;
     let mut lines: Vec<_> = Input::rerun_lines().collect();
     let source = source(&input, &plan, &vendor, &pin, &mut lines)?;
     let include = source.join("include");
     bindings::generate(&input, &plan, &include)?;
-    let mut openmp = "gomp";
     if let Some(compile) = &plan.compile {
         cmake::shim(&input, compile, &include)?;
         cmake::ggml(&input, compile, &source, &pin.origin());
-        if cmake::is_clang() {
-            openmp = "omp";
-        }
-        lines.extend(emit::link(&input.out_dir, compile, openmp));
+        lines.extend(emit::link(&input.out_dir, compile, compiler::openmp()));
     }
     let origin = pin.origin();
-    let cpu_features: Vec<_> = plan.cpu.features.iter().map(|f| (*f).to_owned()).collect();
+    let cpu_features =
+        if plan.cpu.native && plan.compile.is_some() { compiler::native(&input)? } else { plan.cpu.features.clone() };
     let facts = emit::Facts { version: &pin.ggml, origin: &origin, cpu_features: &cpu_features };
     let config = input.out_dir.join("config.rs");
     std::fs::write(&config, emit::config(&plan, &facts))

@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 pub(crate) enum Tool {
     CMake,
     Compiler,
+    /// What cmake drives.
+    Ninja,
     LibClang,
 }
 
@@ -15,6 +17,7 @@ impl Tool {
         match self {
             Self::CMake => "cmake",
             Self::Compiler => "a C and C++ compiler",
+            Self::Ninja => "ninja (or make)",
             Self::LibClang => "libclang",
         }
     }
@@ -24,6 +27,7 @@ impl Tool {
         match self {
             Self::CMake => ["cmake", "cmake", "cmake", "Kitware.CMake"],
             Self::Compiler => ["g++", "gcc-c++", "", "Microsoft.VisualStudio.2022.BuildTools"],
+            Self::Ninja => ["ninja-build", "ninja-build", "ninja", "Ninja-build.Ninja"],
             Self::LibClang => ["libclang-dev", "clang-devel", "", "LLVM.LLVM"],
         }
     }
@@ -42,7 +46,8 @@ pub(crate) fn message(missing: &[Tool]) -> String {
         format!("  Fedora:         sudo dnf install {dnf}"),
     ];
     // Apple's command line tools carry the compiler and libclang.
-    let xcode = missing.iter().any(|t| *t != Tool::CMake).then_some("xcode-select --install");
+    let xcode =
+        missing.iter().any(|t| matches!(t, Tool::Compiler | Tool::LibClang)).then_some("xcode-select --install");
     let brew = (!brew.is_empty()).then(|| format!("brew install {brew}"));
     let mac: Vec<_> = xcode.map(str::to_owned).into_iter().chain(brew).collect();
     lines.push(format!("  macOS:          {}", mac.join(" && ")));
@@ -56,12 +61,12 @@ pub(crate) fn message(missing: &[Tool]) -> String {
     lines.join("\n")
 }
 
-/// Looks for the tools; `compile` says whether C is compiled at all.
+/// Looks for the tools; `compile` says whether C is compiled at all, `generator` whether cmake finds its own driver.
 ///
 /// # Errors
 ///
 /// [`message`].
-pub(crate) fn check(cmake: &str, compile: bool) -> Result<(), String> {
+pub(crate) fn check(cmake: &str, compile: bool, generator: bool) -> Result<(), String> {
     let mut missing = Vec::new();
     if compile {
         if !runs(cmake) {
@@ -69,6 +74,9 @@ pub(crate) fn check(cmake: &str, compile: bool) -> Result<(), String> {
         }
         if !(compiler(false) && compiler(true)) {
             missing.push(Tool::Compiler);
+        }
+        if !(generator || runs("ninja") || runs("make")) {
+            missing.push(Tool::Ninja);
         }
     }
     if clang_sys::load().is_err() {
@@ -78,7 +86,12 @@ pub(crate) fn check(cmake: &str, compile: bool) -> Result<(), String> {
 }
 
 fn compiler(cpp: bool) -> bool {
-    cc::Build::new().cpp(cpp).cargo_metadata(false).try_get_compiler().is_ok_and(|tool| runs(tool.path()))
+    cc::Build::new()
+        .cpp(cpp)
+        .cargo_metadata(false)
+        .cargo_warnings(false)
+        .try_get_compiler()
+        .is_ok_and(|tool| runs(tool.path()))
 }
 
 /// Whether a program is there: how it ends does not matter, as not every compiler knows the flag.

@@ -125,7 +125,7 @@ fn link_lines_are_in_order_and_spell_names_out_for_mingw() {
 #[test]
 fn metadata_names_what_was_built() {
     let input = input(LINUX, &[("CARGO_FEATURE_RPC", "1")]);
-    let features = ["avx2".to_owned(), "fma".to_owned()];
+    let features = ["avx2", "fma"];
     let facts = emit::Facts { version: "1.2.3", origin: "carrier-1.0", cpu_features: &features };
     let plan = plan(&input).unwrap();
     let lines = emit::metadata(&input, &plan, &facts);
@@ -282,5 +282,12 @@ mod processor {
         ];
         assert_eq!(arch(&told), (Some("armv8.2-a+dotprod+i8mm".to_owned()), off));
         assert_eq!(features("aarch64-unknown-linux-gnu", &told), ["dotprod", "i8mm"]);
+    }
+
+    #[test]
+    fn a_compilers_macros_name_features() {
+        let text = "#define __AVX2__ 1\n#define __AVX512F__ 1\n#define __AVX512FP16__X 1\n#undef __FMA__\n";
+        assert_eq!(cpu::features_of_macros(text), ["avx2", "avx512f"]);
+        assert_eq!(cpu::features_of_macros("#define __ARM_FEATURE_SVE 1"), ["sve"]);
     }
 }

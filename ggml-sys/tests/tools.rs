@@ -3,7 +3,7 @@
 #[path = "../build/tools.rs"]
 mod tools;
 
-use tools::Tool::{CMake, Compiler, LibClang};
+use tools::Tool::{CMake, Compiler, LibClang, Ninja};
 
 /// The line for a system.
 fn line(text: &str, system: &str) -> String {
@@ -12,12 +12,15 @@ fn line(text: &str, system: &str) -> String {
 
 #[test]
 fn all_that_is_missing_is_in_one_message() {
-    let text = tools::message(&[CMake, Compiler, LibClang]);
-    assert!(text.starts_with("building ggml needs cmake, a C and C++ compiler, libclang, not found here."), "{text}");
-    assert_eq!(line(&text, "Debian"), "Debian, Ubuntu: sudo apt-get install cmake g++ libclang-dev");
-    assert_eq!(line(&text, "Fedora"), "Fedora:         sudo dnf install cmake gcc-c++ clang-devel");
-    assert_eq!(line(&text, "macOS"), "macOS:          xcode-select --install && brew install cmake");
-    let windows = "winget install Kitware.CMake Microsoft.VisualStudio.2022.BuildTools LLVM.LLVM";
+    let text = tools::message(&[CMake, Compiler, Ninja, LibClang]);
+    assert!(
+        text.starts_with("building ggml needs cmake, a C and C++ compiler, ninja (or make), libclang, not found here."),
+        "{text}"
+    );
+    assert_eq!(line(&text, "Debian"), "Debian, Ubuntu: sudo apt-get install cmake g++ ninja-build libclang-dev");
+    assert_eq!(line(&text, "Fedora"), "Fedora:         sudo dnf install cmake gcc-c++ ninja-build clang-devel");
+    assert_eq!(line(&text, "macOS"), "macOS:          xcode-select --install && brew install cmake ninja");
+    let windows = "winget install Kitware.CMake Microsoft.VisualStudio.2022.BuildTools Ninja-build.Ninja LLVM.LLVM";
     assert_eq!(line(&text, "Windows"), format!("Windows:        {windows}"));
 }
 
@@ -34,6 +37,11 @@ fn only_what_is_missing_is_named() {
 #[test]
 fn the_check_finds_what_is_here_and_misses_what_is_not() {
     assert!(tools::runs("cargo"), "cargo runs this test");
-    let error = tools::check("no-such-cmake", true).unwrap_err();
+    let error = tools::check("no-such-cmake", true, true).unwrap_err();
     assert!(error.contains("needs cmake"), "{error}");
+    assert_eq!(
+        tools::check("no-such-cmake", false, false),
+        Ok(()),
+        "without C only libclang is needed, and it is here"
+    );
 }

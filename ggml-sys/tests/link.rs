@@ -1,0 +1,34 @@
+//! The declarations against the library that was compiled.
+
+use std::collections::BTreeSet;
+use std::ffi::CStr;
+
+/// Every declared function with its address: naming it is what makes the linker look for it.
+fn functions() -> Vec<(&'static str, usize)> {
+    include!(concat!(env!("OUT_DIR"), "/functions.rs"))
+}
+
+#[test]
+fn every_declared_function_is_in_the_library() {
+    let functions = std::hint::black_box(functions());
+    assert!(functions.len() > 600, "only {} functions are declared", functions.len());
+    assert!(functions.iter().all(|(_, address)| *address != 0));
+    let names: BTreeSet<_> = functions.iter().map(|(name, _)| *name).collect();
+    for name in ["ggml_mul_mat", "ggml_backend_sched_new", "ggml_opt_fit", "gguf_init_from_file", "ggml_sys_guard"] {
+        assert!(names.contains(name), "{name}");
+    }
+    assert_eq!(names.contains("ggml_backend_rpc_add_server"), ggml_sys::BACKENDS.contains(&"rpc"));
+}
+
+#[test]
+fn the_library_says_what_the_pin_says() {
+    // SAFETY: takes nothing, returns a static string.
+    let version = unsafe { ggml_sys::ggml_version() };
+    // SAFETY: as above.
+    let commit = unsafe { ggml_sys::ggml_commit() };
+    // SAFETY: a static string of C's.
+    assert_eq!(unsafe { CStr::from_ptr(version) }.to_str(), Ok(ggml_sys::VERSION));
+    // SAFETY: a static string of C's.
+    assert_eq!(unsafe { CStr::from_ptr(commit) }.to_str(), Ok(ggml_sys::COMMIT));
+    assert_eq!(ggml_sys::BACKENDS.first(), Some(&"cpu"));
+}
