@@ -45,17 +45,21 @@ fn build() -> Result<Vec<String>, String> {
     let pin = Pin::read(&vendor.join("ggml.toml"))?;
     let mut lines: Vec<_> = Input::rerun_lines().collect();
     let source = source(&input, &plan, &vendor, &pin, &mut lines)?;
+    let origin = match &plan.source {
+        Source::Vendored => pin.origin(),
+        Source::Folder(_) => "GGML_SYS_SOURCE_DIR".to_owned(),
+    };
     let include = source.join("include");
     bindings::generate(&input, &plan, &include)?;
     if let Some(compile) = &plan.compile {
         cmake::shim(&input, compile, &include)?;
-        cmake::ggml(&input, compile, &source, &pin.origin());
+        cmake::ggml(&input, compile, &source, &origin);
         lines.extend(emit::link(&input.out_dir, compile, compiler::openmp()));
     }
-    let origin = pin.origin();
+    let version = fetch::tree::ggml_version(&source)?;
     let cpu_features =
         if plan.cpu.native && plan.compile.is_some() { compiler::native(&input)? } else { plan.cpu.features.clone() };
-    let facts = emit::Facts { version: &pin.ggml, origin: &origin, cpu_features: &cpu_features };
+    let facts = emit::Facts { version: &version, origin: &origin, cpu_features: &cpu_features };
     let config = input.out_dir.join("config.rs");
     std::fs::write(&config, emit::config(&plan, &facts))
         .map_err(|e| format!("cannot write {}: {e}", config.display()))?;

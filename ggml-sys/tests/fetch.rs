@@ -11,16 +11,13 @@ use std::time::{Duration, SystemTime};
 
 use fetch::cargo::Cargo;
 use fetch::pin::Pin;
-use fetch::tree::{LIST, Sums, verify};
+use fetch::tree::{LIST, Sums, ggml_version, verify};
 use tempfile::TempDir;
 
 const CHECKSUM: &str = "1111111111111111111111111111111111111111111111111111111111111111";
-const FILES: &[(&str, &str)] = &[
-    ("up/ggml/CMakeLists.txt", "project"),
-    ("up/ggml/src/a.c", "int a;"),
-    ("up/LICENSE", "MIT"),
-    ("up/other.c", "no"),
-];
+const VERSION: &str = "set(GGML_VERSION_MAJOR 4)\nset(GGML_VERSION_MINOR 5)\nset(GGML_VERSION_PATCH 6)\n";
+const FILES: &[(&str, &str)] =
+    &[("up/ggml/CMakeLists.txt", VERSION), ("up/ggml/src/a.c", "int a;"), ("up/LICENSE", "MIT"), ("up/other.c", "no")];
 
 /// A workplace with `vendor/`, a cargo configuration, and the packages that cargo finds.
 struct Place {
@@ -90,6 +87,7 @@ fn keeps_what_the_pin_names_and_leaves_nothing_else() {
     assert_eq!(names(&tree), ["CMakeLists.txt", "LICENSE", LIST, "src"]);
     assert_eq!(fs::read_to_string(tree.join("src/a.c")).unwrap(), "int a;");
     assert_eq!(names(&place.path("vendor")), ["ggml"]);
+    assert_eq!(ggml_version(&tree).unwrap(), "4.5.6");
     // Else cargo would take the sources for changed since the build began.
     let age = fs::metadata(tree.join("CMakeLists.txt")).unwrap().modified().unwrap().elapsed().unwrap();
     assert!(age > Duration::from_secs(50_000), "{age:?}");
@@ -121,7 +119,7 @@ fn a_package_with_other_files_is_refused() {
     let place = Place::new();
     fs::write(place.path("registry/carrier/up/ggml/src/a.c"), "int b;").unwrap();
     let error = place.ensure().unwrap_err();
-    assert!(error.contains("not what the pin says"), "{error}");
+    assert!(error.contains("not as pinned: the SHA-256 of its tree"), "{error}");
     assert_eq!(names(&place.path("vendor")), [""; 0]);
 }
 

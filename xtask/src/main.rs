@@ -2,7 +2,9 @@
 
 #[path = "../../ggml-sys/build/fetch/mod.rs"]
 mod fetch;
+mod package;
 mod vendor;
+mod workspace;
 
 use clap::{Parser, Subcommand};
 
@@ -17,10 +19,13 @@ struct Arguments {
 enum Chore {
     /// Fetch ggml's pinned sources into vendor/ggml/
     Vendor(vendor::Arguments),
+    /// Package the crates, and build a program with them elsewhere, offline
+    Package,
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
         Chore::Vendor(arguments) => vendor::run(&arguments),
+        Chore::Package => package::run(),
     }
 }

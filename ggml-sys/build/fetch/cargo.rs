@@ -6,8 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::pin::Pin;
-
 /// How to call cargo.
 #[derive(Debug, Clone)]
 pub(crate) struct Cargo {
@@ -17,6 +15,22 @@ pub(crate) struct Cargo {
     pub(crate) directory: PathBuf,
     /// Whether the network is out of bounds.
     pub(crate) offline: bool,
+}
+
+/// A package of crates.io.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Package<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) version: &'a str,
+    /// SHA-256 of its `.crate` file where it is known; cargo then refuses any other.
+    pub(crate) sha256: Option<&'a str>,
+}
+
+/// Where cargo unpacked a package, and its checksum.
+#[derive(Debug)]
+pub(crate) struct Unpacked {
+    pub(crate) folder: PathBuf,
+    pub(crate) sha256: String,
 }
 
 /// What cargo sets for a build script that would change how it runs itself.
@@ -30,22 +44,26 @@ const NOT_INHERITED: &[&str] = &[
 ];
 
 impl Cargo {
-    /// Unpacks the pinned package and says where; `scratch` is a folder to work in.
+    /// Unpacks a package; `scratch` is a folder to work in.
     ///
     /// # Errors
     ///
     /// What cargo printed.
-    pub(crate) fn unpack(&self, pin: &Pin, scratch: &Path) -> Result<PathBuf, String> {
+    pub(crate) fn unpack(&self, package: Package<'_>, scratch: &Path) -> Result<Unpacked, String> {
         let manifest =
-            write_project(pin, scratch).map_err(|e| format!("cannot write to {}: {e}", scratch.display()))?;
+            write_project(package, scratch).map_err(|e| format!("cannot write to {}: {e}", scratch.display()))?;
         // Without the network first: where the package lies in cargo's cache, this is instant and asks nobody.
-        match self.locate(pin, &manifest, true) {
-            Err(_) if !self.offline => self.locate(pin, &manifest, false),
+        let folder = match self.locate(package, &manifest, true) {
+            Err(_) if !self.offline => self.locate(package, &manifest, false),
             result => result,
-        }
+        }?;
+        let lock = scratch.join("Cargo.lock");
+        let text = fs::read_to_string(&lock).map_err(|e| format!("cannot read {}: {e}", lock.display()))?;
+        let sha256 = locked_checksum(package, &text).ok_or_else(|| format!("no checksum in {}", lock.display()))?;
+        Ok(Unpacked { folder, sha256 })
     }
 
-    fn locate(&self, pin: &Pin, manifest: &Path, offline: bool) -> Result<PathBuf, String> {
+    fn locate(&self, package: Package<'_>, manifest: &Path, offline: bool) -> Result<PathBuf, String> {
         let mut command = Command::new(&self.program);
         command.current_dir(&self.directory).args(["metadata", "--format-version", "1", "--quiet"]);
         command.arg("--manifest-path").arg(manifest);
@@ -59,41 +77,52 @@ impl Cargo {
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
         }
-        let found = manifest_path(pin, &output.stdout).and_then(|m| m.parent().map(Path::to_owned));
-        found.ok_or_else(|| format!("`cargo metadata` does not list {} {}", pin.package, pin.version))
+        let found = manifest_path(package, &output.stdout).and_then(|m| m.parent().map(Path::to_owned));
+        found.ok_or_else(|| format!("`cargo metadata` does not list {} {}", package.name, package.version))
     }
 }
 
-fn manifest_path(pin: &Pin, metadata: &[u8]) -> Option<PathBuf> {
+fn manifest_path(package: Package<'_>, metadata: &[u8]) -> Option<PathBuf> {
     let metadata: serde_json::Value = serde_json::from_slice(metadata).ok()?;
     let package = metadata.get("packages")?.as_array()?.iter().find(|p| {
         let is = |key: &str, value: &str| p.get(key).and_then(|v| v.as_str()) == Some(value);
-        is("name", &pin.package) && is("version", &pin.version)
+        is("name", package.name) && is("version", package.version)
     })?;
     Some(PathBuf::from(package.get("manifest_path")?.as_str()?))
 }
 
-/// A project that depends on the package alone. Its lock file carries the pinned checksum, which cargo compares with the
-/// registry's and with what it downloads.
-fn write_project(pin: &Pin, scratch: &Path) -> std::io::Result<PathBuf> {
-    let Pin { package, version, sha256, .. } = pin;
+fn locked_checksum(package: Package<'_>, lock: &str) -> Option<String> {
+    let lock: toml::Table = lock.parse().ok()?;
+    let package = lock.get("package")?.as_array()?.iter().find(|p| {
+        let is = |key: &str, value: &str| p.get(key).and_then(|v| v.as_str()) == Some(value);
+        is("name", package.name) && is("version", package.version)
+    })?;
+    package.get("checksum")?.as_str().map(str::to_owned)
+}
+
+/// A project that depends on the package alone. A known checksum goes into its lock file: cargo compares it with the
+/// registry's, and that with what it downloads.
+fn write_project(package: Package<'_>, scratch: &Path) -> std::io::Result<PathBuf> {
+    let Package { name, version, sha256 } = package;
     fs::create_dir_all(scratch)?;
     let manifest = scratch.join("Cargo.toml");
     fs::write(
         &manifest,
         format!(
             "[package]\nname = \"fetch\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\n\
-             [lib]\npath = \"lib.rs\"\n\n[dependencies]\n{package} = \"={version}\"\n\n[workspace]\n"
+             [lib]\npath = \"lib.rs\"\n\n[dependencies]\n{name} = \"={version}\"\n\n[workspace]\n"
         ),
     )?;
     fs::write(scratch.join("lib.rs"), "")?;
-    fs::write(
-        scratch.join("Cargo.lock"),
-        format!(
-            "version = 4\n\n[[package]]\nname = \"fetch\"\nversion = \"0.0.0\"\ndependencies = [\n \"{package}\",\n]\n\n\
-             [[package]]\nname = \"{package}\"\nversion = \"{version}\"\n\
-             source = \"registry+https://github.com/rust-lang/crates.io-index\"\nchecksum = \"{sha256}\"\n"
-        ),
-    )?;
+    if let Some(sha256) = sha256 {
+        fs::write(
+            scratch.join("Cargo.lock"),
+            format!(
+                "version = 4\n\n[[package]]\nname = \"fetch\"\nversion = \"0.0.0\"\ndependencies = [\n \"{name}\",\n]\n\n\
+                 [[package]]\nname = \"{name}\"\nversion = \"{version}\"\n\
+                 source = \"registry+https://github.com/rust-lang/crates.io-index\"\nchecksum = \"{sha256}\"\n"
+            ),
+        )?;
+    }
     Ok(manifest)
 }

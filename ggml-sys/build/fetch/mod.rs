@@ -6,10 +6,12 @@ pub(crate) mod tree;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cargo::Cargo;
+use cargo::{Cargo, Package};
 use pin::Pin;
+use tree::Sums;
 
 /// The sources, verified: those in `vendor/ggml/`, fetched if they are not there. Where `vendor` cannot be written they
 /// go to `elsewhere`.
@@ -40,10 +42,9 @@ fn verified(tree: PathBuf, pin: &Pin) -> Result<PathBuf, String> {
     Ok(tree)
 }
 
-/// Fetches into a folder of its own and renames it into place, so that another build sees all of it or nothing.
 fn fill(place: &Path, pin: &Pin, cargo: &Cargo) -> Result<PathBuf, String> {
-    let temporary = Temporary::new(place)?;
-    let package = cargo.unpack(pin, &temporary.0.join("project")).map_err(|e| {
+    let package = Package { name: &pin.package, version: &pin.version, sha256: Some(&pin.sha256) };
+    let fetched = Fetched::new(place, package, &pin.keep, cargo).map_err(|e| {
         let todo = format!(
             "the sources of ggml {} are not there and cargo has no {} {}: with network access, run `cargo xtask vendor` \
              in the repository, or build once",
@@ -51,40 +52,86 @@ fn fill(place: &Path, pin: &Pin, cargo: &Cargo) -> Result<PathBuf, String> {
         );
         if cargo.offline { todo } else { format!("{todo}\n{e}") }
     })?;
-    let filled = temporary.0.join("ggml");
-    fs::create_dir_all(&filled).map_err(|e| format!("cannot create {}: {e}", filled.display()))?;
-    for (from, to) in &pin.keep {
-        let to = if to == "." { filled.clone() } else { filled.join(to) };
-        tree::copy(&package.join(from), &to)?;
+    for (what, is, pinned) in
+        [("checksum", &fetched.sha256, &pin.sha256), ("tree", &fetched.sums.sha256(), &pin.tree_sha256)]
+    {
+        if is != pinned {
+            return Err(format!("{} is not as pinned: the SHA-256 of its {what} is {is}, not {pinned}", pin.origin()));
+        }
     }
-    let sums = tree::Sums::of(&filled)?;
-    if sums.sha256() != pin.tree_sha256 {
-        return Err(format!(
-            "{} is not what the pin says: its kept files have the hash {}, not {}",
-            package.display(),
-            sums.sha256(),
-            pin.tree_sha256
-        ));
+    fetched.install(place).or_else(|error| {
+        let tree = place.join("ggml");
+        // Another build may have been first.
+        if tree.exists() { verified(tree, pin) } else { Err(error) }
+    })
+}
+
+/// The kept files of a package, in a folder of their own: renamed into place, so that another build sees all of them or
+/// none.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub(crate) tree: PathBuf,
+    pub(crate) sums: Sums,
+    pub(crate) sha256: String,
+    temporary: Temporary,
+}
+
+impl Fetched {
+    /// Fetches into a new folder below `place`.
+    ///
+    /// # Errors
+    ///
+    /// What cargo said, or the file that cannot be copied.
+    pub(crate) fn new(
+        place: &Path,
+        package: Package<'_>,
+        keep: &[(String, String)],
+        cargo: &Cargo,
+    ) -> Result<Self, String> {
+        let temporary = Temporary::new(place)?;
+        let unpacked = cargo.unpack(package, &temporary.0.join("project"))?;
+        let tree = temporary.0.join("ggml");
+        fs::create_dir_all(&tree).map_err(|e| format!("cannot create {}: {e}", tree.display()))?;
+        for (from, to) in keep {
+            let to = if to == "." { tree.clone() } else { tree.join(to) };
+            tree::copy(&unpacked.folder.join(from), &to)?;
+        }
+        let sums = Sums::of(&tree)?;
+        let list = tree.join(tree::LIST);
+        fs::write(&list, sums.to_text()).map_err(|e| format!("cannot write {}: {e}", list.display()))?;
+        Ok(Self { tree, sums, sha256: unpacked.sha256, temporary })
     }
-    let list = filled.join(tree::LIST);
-    fs::write(&list, sums.to_text()).map_err(|e| format!("cannot write {}: {e}", list.display()))?;
-    let tree = place.join("ggml");
-    match fs::rename(&filled, &tree) {
-        Ok(()) => Ok(tree),
-        // Another build was first.
-        Err(_) if tree.exists() => verified(tree, pin),
-        Err(e) => Err(format!("cannot rename {} to {}: {e}", filled.display(), tree.display())),
+
+    /// Renames the folder to `place/ggml`, which must not exist.
+    ///
+    /// # Errors
+    ///
+    /// The two paths.
+    pub(crate) fn install(self, place: &Path) -> Result<PathBuf, String> {
+        let tree = place.join("ggml");
+        let renamed = fs::rename(&self.tree, &tree);
+        drop(self.temporary);
+        match renamed {
+            Ok(()) => Ok(tree),
+            Err(e) => Err(format!("cannot rename {} to {}: {e}", self.tree.display(), tree.display())),
+        }
     }
 }
 
 /// A folder that goes when it is dropped.
+#[derive(Debug)]
 struct Temporary(PathBuf);
 
 impl Temporary {
     fn new(place: &Path) -> Result<Self, String> {
+        // Two threads of a process may ask in the same tick of the clock.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.subsec_nanos());
-        let path = place.join(format!(".ggml-{}-{nanos}", std::process::id()));
-        fs::create_dir_all(&path).map_err(|e| format!("cannot create {}: {e}", path.display()))?;
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = place.join(format!(".ggml-{}-{nanos}-{count}", std::process::id()));
+        fs::create_dir_all(place)
+            .and_then(|()| fs::create_dir(&path))
+            .map_err(|e| format!("cannot create {}: {e}", path.display()))?;
         Ok(Self(path))
     }
 }

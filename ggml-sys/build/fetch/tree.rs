@@ -90,6 +90,24 @@ pub(crate) fn verify(root: &Path, pinned: &str) -> Result<(), String> {
     })
 }
 
+/// The version that ggml gives itself in its `CMakeLists.txt`.
+///
+/// # Errors
+///
+/// The file that does not say it.
+pub(crate) fn ggml_version(root: &Path) -> Result<String, String> {
+    let file = root.join("CMakeLists.txt");
+    let text = fs::read_to_string(&file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
+    let part = |name: &str| {
+        let start = format!("set(GGML_VERSION_{name} ");
+        text.lines().find_map(|line| line.strip_prefix(&start)?.split(')').next())
+    };
+    match (part("MAJOR"), part("MINOR"), part("PATCH")) {
+        (Some(major), Some(minor), Some(patch)) => Ok(format!("{major}.{minor}.{patch}")),
+        _ => Err(format!("{} does not say its GGML_VERSION_MAJOR, _MINOR and _PATCH", file.display())),
+    }
+}
+
 /// Copies a file, or a folder with all in it.
 ///
 /// # Errors

@@ -1,0 +1,63 @@
+//! Where things are, and how to run cargo.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::fetch;
+use crate::fetch::cargo::Cargo;
+use crate::fetch::pin::Pin;
+
+/// The repository, and the cargo that runs this.
+pub(crate) struct Workspace {
+    pub(crate) root: PathBuf,
+    cargo: OsString,
+}
+
+impl Workspace {
+    pub(crate) fn find() -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the repository")?.to_owned();
+        Ok(Self { root, cargo: std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()) })
+    }
+
+    pub(crate) fn vendor(&self) -> PathBuf {
+        self.root.join("vendor")
+    }
+
+    pub(crate) fn pin(&self) -> Result<Pin> {
+        Pin::read(&self.vendor().join("ggml.toml")).map_err(anyhow::Error::msg)
+    }
+
+    /// How the fetching module calls cargo.
+    pub(crate) fn fetcher(&self) -> Cargo {
+        Cargo { program: self.cargo.clone(), directory: self.root.clone(), offline: false }
+    }
+
+    /// The pinned sources, fetched if they are not there.
+    pub(crate) fn sources(&self, pin: &Pin) -> Result<PathBuf> {
+        let vendor = self.vendor();
+        fetch::ensure(&vendor, &vendor, pin, &self.fetcher()).map_err(anyhow::Error::msg)
+    }
+
+    /// Cargo, in a folder, without what cargo told this program of its own build.
+    pub(crate) fn cargo(&self, folder: &Path) -> Command {
+        let mut command = Command::new(&self.cargo);
+        command.current_dir(folder);
+        for (name, _) in std::env::vars_os() {
+            let own = name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_"));
+            if own {
+                command.env_remove(name);
+            }
+        }
+        command
+    }
+}
+
+/// Runs a command whose failure is this chore's.
+pub(crate) fn check(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    ensure!(status.success(), "{command:?} failed: {status}");
+    Ok(())
+}
