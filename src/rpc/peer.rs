@@ -1,0 +1,182 @@
+//! A connection to a server, made, checked and watched by us before ggml hears of it.
+
+use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use socket2::{SockRef, TcpKeepalive};
+
+use super::options::Options;
+use super::wire::{CAPS, Command, HELLO_REPLY, VERSION, request_head};
+
+/// Large enough that copying costs few system calls, small enough to stay in the cache.
+const READ_BUFFER: usize = 256 << 10;
+
+/// Joins a header to a payload that is not much larger; anything longer passes through unbuffered.
+const WRITE_BUFFER: usize = 16 << 10;
+
+/// A dead machine is given up after 10 s + 4 × 5 s without an answer to keep-alive probes.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(10));
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_RETRIES: u32 = 4;
+
+/// A socket, buffered both ways.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) reader: BufReader<TcpStream>,
+    pub(super) writer: BufWriter<TcpStream>,
+}
+
+impl Peer {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        let writer = BufWriter::with_capacity(WRITE_BUFFER, stream.try_clone()?);
+        Ok(Self { reader: BufReader::with_capacity(READ_BUFFER, stream), writer })
+    }
+
+    fn stream(&self) -> &TcpStream {
+        self.reader.get_ref()
+    }
+
+    /// What is wrong with a connection on which nothing is due, if something is.
+    pub(super) fn fault_while_idle(&self) -> Option<String> {
+        match self.pending() {
+            Ok(0) => Some("it closed the connection".to_owned()),
+            Ok(_) => Some("it sent data that nothing asked for".to_owned()),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => None,
+            Err(e) => Some(format!("the connection broke: {e}")),
+        }
+    }
+
+    /// Bytes that can be read at once; zero at the end of the stream, `WouldBlock` if there are none yet.
+    fn pending(&self) -> io::Result<usize> {
+        if !self.reader.buffer().is_empty() {
+            return Ok(self.reader.buffer().len());
+        }
+        self.stream().set_nonblocking(true)?;
+        let pending = self.stream().peek(&mut [0]);
+        self.stream().set_nonblocking(false)?;
+        pending
+    }
+
+    /// The length that a reply starts with.
+    pub(super) fn read_len(&mut self) -> io::Result<u64> {
+        let mut len = [0; 8];
+        self.reader.read_exact(&mut len)?;
+        Ok(u64::from_le_bytes(len))
+    }
+
+    /// Some of the next bytes, or an error at the end of the stream. [`BufRead::consume`] takes them.
+    pub(super) fn read_some(&mut self) -> io::Result<&[u8]> {
+        loop {
+            match self.reader.fill_buf() {
+                Ok([]) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => return Ok(self.reader.buffer()),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // The writer would otherwise try to deliver what is left in its buffer, and wait for a peer that takes nothing.
+        // The socket may be closed already; there is nothing to be done about an error.
+        drop(self.stream().shutdown(Shutdown::Both));
+    }
+}
+
+/// The addresses that `endpoint`, a `host:port`, stands for.
+pub(super) fn resolve(endpoint: &str) -> Result<Vec<SocketAddr>, String> {
+    let addresses: Vec<_> = endpoint
+        .to_socket_addrs()
+        .map_err(|e| format!("not the address of a server ({e}); write it as host:port, such as 192.168.0.7:50052"))?
+        .collect();
+    if addresses.is_empty() { Err("the name stands for no address".to_owned()) } else { Ok(addresses) }
+}
+
+/// Connects to the first of `addresses` that listens, and shakes hands.
+pub(super) fn open(addresses: &[SocketAddr], options: &Options) -> Result<(Peer, SocketAddr), String> {
+    let mut failure = "the name stands for no address".to_owned();
+    for address in addresses {
+        match TcpStream::connect_timeout(address, options.connect_limit()) {
+            Ok(stream) => return greet(stream, options).map(|peer| (peer, *address)),
+            Err(e) => failure = format!("can't connect to {address}: {e}; is the server running?"),
+        }
+    }
+    Err(failure)
+}
+
+fn greet(mut stream: TcpStream, options: &Options) -> Result<Peer, String> {
+    let broken = |e: io::Error| format!("the connection broke during the handshake: {e}");
+    let limit = options.connect_limit();
+    stream.set_nodelay(true).map_err(broken)?;
+    stream.set_write_timeout(Some(limit)).map_err(broken)?;
+    let request: Vec<u8> = request_head(Command::Hello, CAPS as u64).into_iter().chain([0; CAPS]).collect();
+    stream.write_all(&request).map_err(broken)?;
+
+    let deadline = Instant::now() + limit;
+    let mut len = [0; 8];
+    read_until(&mut stream, &mut len, deadline).map_err(|e| explain(&e, limit))?;
+    let len = u64::from_le_bytes(len);
+    if len != HELLO_REPLY as u64 {
+        return Err("its answer to the handshake is not that of a ggml RPC server".to_owned());
+    }
+    let mut reply = [0; HELLO_REPLY];
+    read_until(&mut stream, &mut reply, deadline).map_err(|e| explain(&e, limit))?;
+    let [major, minor, patch, ..] = reply;
+    let [our_major, our_minor, _] = VERSION;
+    // ggml's own rule: the same major version, and a minor one that is not newer than the client's.
+    if major != our_major || minor > our_minor {
+        return Err(format!(
+            "it speaks RPC protocol {major}.{minor}.{patch}, this ggml {our_major}.{our_minor}; use a server built from \
+             the same version of ggml"
+        ));
+    }
+    watch(stream, options).map_err(broken)
+}
+
+/// From here on the socket itself notices a peer that stays silent.
+fn watch(stream: TcpStream, options: &Options) -> io::Result<Peer> {
+    stream.set_read_timeout(Some(options.answer_limit()))?;
+    stream.set_write_timeout(Some(options.answer_limit()))?;
+    let keepalive = KEEPALIVE.with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_RETRIES);
+    SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+    Peer::new(stream)
+}
+
+fn explain(error: &io::Error, limit: Duration) -> String {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => {
+            "it closed the connection during the handshake; is it a ggml RPC server?".to_owned()
+        }
+        ErrorKind::TimedOut => format!(
+            "no answer to the handshake within {limit:?}; a server has one client at a time, so another may be connected"
+        ),
+        _ => format!("the connection broke during the handshake: {error}"),
+    }
+}
+
+/// [`Read::read_exact`] that ends at `deadline` however slowly the bytes trickle in.
+fn read_until(stream: &mut TcpStream, mut buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
+    while !buffer.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(buffer) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(n) => buffer = buffer.get_mut(n..).unwrap_or_default(),
+            Err(e) if is_timeout(&e) || e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a socket's time-out ran out: systems report that differently.
+pub(super) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}

@@ -1,0 +1,358 @@
+//! The handshake and the relay against servers that are made to misbehave, without ggml.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::link::Link;
+use super::options::Options;
+use super::wire::{self, CAPS, Command};
+use super::{peer, relay};
+use crate::error::Error;
+
+const SHORT: Duration = Duration::from_millis(300);
+
+fn options() -> Options {
+    Options::new().connect_timeout(SHORT).answer_timeout(SHORT)
+}
+
+/// A server that does `script` with each connection in turn.
+fn server(script: impl FnMut(TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || listener.incoming().map(Result::unwrap).for_each(script));
+    address
+}
+
+type Request = (Command, Vec<u8>);
+
+/// Reads one request.
+fn request(stream: &mut TcpStream) -> Option<Request> {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).ok()?;
+    let mut payload = vec![0; usize::try_from(u64::from_le_bytes(*head.last_chunk().unwrap())).unwrap()];
+    stream.read_exact(&mut payload).ok()?;
+    Some((Command::from_byte(head[0]).unwrap(), payload))
+}
+
+fn reply(stream: &mut TcpStream, payload: &[u8]) {
+    stream.write_all(&[&(payload.len() as u64).to_le_bytes(), payload].concat()).unwrap();
+}
+
+fn shake(stream: &mut TcpStream) {
+    assert_eq!(request(stream), Some((Command::Hello, vec![0; CAPS])));
+    reply(stream, &wire::hello_reply());
+}
+
+/// What a handshake with a server that does `script` comes to.
+fn handshake(script: impl FnMut(TcpStream) + Send + 'static) -> String {
+    let start = Instant::now();
+    let reason = peer::open(&[server(script)], &options()).unwrap_err();
+    assert!(start.elapsed() < 5 * SHORT, "took {:?}", start.elapsed());
+    reason
+}
+
+/// ggml's side of a session.
+struct Client(TcpStream);
+
+impl Client {
+    fn new(address: SocketAddr) -> Self {
+        let mut client = Self(TcpStream::connect(address).unwrap());
+        client.0.set_read_timeout(Some(10 * SHORT)).unwrap();
+        let greeting = client.ask(Command::Hello, &[0; CAPS]);
+        assert_eq!(greeting, wire::hello_reply());
+        client
+    }
+
+    fn tell(&mut self, command: Command, payload: &[u8]) {
+        self.0.write_all(&wire::request_head(command, payload.len() as u64)).unwrap();
+        self.0.write_all(payload).unwrap();
+    }
+
+    fn ask(&mut self, command: Command, payload: &[u8]) -> Vec<u8> {
+        self.tell(command, payload);
+        let mut len = [0; 8];
+        self.0.read_exact(&mut len).unwrap();
+        let mut reply = vec![0; usize::try_from(u64::from_le_bytes(len)).unwrap()];
+        self.0.read_exact(&mut reply).unwrap();
+        reply
+    }
+
+    fn memory(&mut self) -> Vec<u8> {
+        self.ask(Command::GetDeviceMemory, &[0; 4])
+    }
+}
+
+/// A relay, held by one, to a server that does `script` after the handshake.
+fn relayed(mut script: impl FnMut(TcpStream) + Send + 'static) -> (Arc<Link>, SocketAddr) {
+    let address = server(move |mut stream| {
+        shake(&mut stream);
+        script(stream);
+    });
+    let (peer, _) = peer::open(&[address], &options()).unwrap();
+    let link = Arc::new(Link::new("fake", address, options()));
+    link.hold();
+    let relay = relay::start(Arc::clone(&link), peer).unwrap();
+    (link, relay)
+}
+
+/// A server that reports the requests it gets, and answers questions for memory.
+fn recorder() -> (Arc<Link>, SocketAddr, Receiver<Request>) {
+    let (sender, requests) = channel();
+    let (link, relay) = relayed(move |mut stream| {
+        while let Some((command, payload)) = request(&mut stream) {
+            sender.send((command, payload)).unwrap();
+            if command == Command::GetDeviceMemory {
+                reply(&mut stream, &[7; 16]);
+            }
+        }
+    });
+    (link, relay, requests)
+}
+
+fn reason(link: &Link) -> String {
+    match link.check() {
+        Err(Error::RpcLost { endpoint, reason }) => {
+            assert_eq!(&*endpoint, "fake");
+            reason.into_owned()
+        }
+        other => panic!("not lost: {other:?}"),
+    }
+}
+
+/// A request for `len` bytes of a tensor.
+fn get(len: u64) -> Vec<u8> {
+    [&[0; 304][..], &len.to_le_bytes()].concat()
+}
+
+#[test]
+fn nobody_listens() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let reason = peer::open(&[address], &options()).unwrap_err();
+    assert!(reason.contains("can't connect"), "{reason}");
+}
+
+#[test]
+fn handshake_refuses_garbage() {
+    let reason = handshake(|mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap());
+    assert!(reason.contains("not that of a ggml RPC server"), "{reason}");
+}
+
+#[test]
+fn handshake_refuses_another_version() {
+    let reason = handshake(|mut stream| {
+        let mut hello = wire::hello_reply();
+        hello[0] += 1;
+        reply(&mut stream, &hello);
+    });
+    assert!(reason.contains("it speaks RPC protocol 8.0.0"), "{reason}");
+}
+
+#[test]
+fn handshake_notices_a_closed_connection() {
+    let reason = handshake(|mut stream| {
+        request(&mut stream);
+    });
+    assert!(reason.contains("closed the connection during the handshake"), "{reason}");
+}
+
+#[test]
+fn handshake_waits_no_longer_than_told() {
+    let silent = handshake(|_stream| thread::sleep(20 * SHORT));
+    assert!(silent.contains("no answer to the handshake within 300ms"), "{silent}");
+    let trickling = handshake(|mut stream| {
+        for byte in wire::hello_reply() {
+            thread::sleep(SHORT / 4);
+            if stream.write_all(&[byte]).is_err() {
+                break;
+            }
+        }
+    });
+    assert!(trickling.contains("no answer to the handshake within 300ms"), "{trickling}");
+}
+
+#[test]
+fn requests_and_replies_pass_unchanged() {
+    let data: Vec<u8> = (0..3_000_000_u32).map(|i| i.to_le_bytes()[i as usize % 3]).collect();
+    let expected = data.clone();
+    let (link, relay) = relayed(move |mut stream| {
+        let mut stored = Vec::new();
+        while let Some((command, payload)) = request(&mut stream) {
+            match command {
+                Command::SetTensor => stored = payload,
+                Command::GetTensor => reply(&mut stream, &stored),
+                _ => reply(&mut stream, &[7; 16]),
+            }
+        }
+    });
+    let mut client = Client::new(relay);
+    assert_eq!(client.memory(), [7; 16]);
+    client.tell(Command::SetTensor, &data);
+    assert!(client.ask(Command::GetTensor, &get(data.len() as u64)) == expected, "the data was changed on its way");
+    link.check().unwrap();
+}
+
+#[test]
+fn a_closed_connection_is_noticed_before_the_next_request() {
+    let (link, relay) = relayed(drop);
+    let mut client = Client::new(relay);
+    thread::sleep(SHORT);
+    client.tell(Command::BufferClear, &[0; 9]);
+    assert_eq!(client.memory(), [0; 16]);
+    assert_eq!(reason(&link), "it closed the connection");
+}
+
+#[test]
+fn every_question_is_answered_after_the_loss() {
+    let (link, relay) = relayed(|mut stream| drop(request(&mut stream)));
+    let mut client = Client::new(relay);
+    assert_eq!(client.memory(), [0; 16]);
+    assert_eq!(reason(&link), "it closed the connection during GET_DEVICE_MEMORY");
+
+    client.tell(Command::GraphCompute, &[1; 5000]);
+    client.tell(Command::SetTensor, &vec![1; 1_000_000]);
+    assert_eq!(client.ask(Command::AllocBuffer, &[9; 12]), [0; 16]);
+    assert_eq!(client.ask(Command::GetAllocSize, &[0; 3260]), [0; 8]);
+    assert_eq!(client.ask(Command::BufferGetBase, &[0; 8]), (1_u64 << 40).to_le_bytes());
+    assert_eq!(client.ask(Command::SetTensorHash, &[0; 312]), [1]);
+    assert_eq!(client.ask(Command::CopyTensor, &[0; 592]), [1]);
+    assert_eq!(client.ask(Command::DeviceCount, &[]), [0; 4]);
+    assert!(client.ask(Command::GetTensor, &get(100_000)) == vec![0; 100_000], "not zeros");
+    drop(client);
+    assert_eq!(Client::new(relay).memory(), [0; 16], "a later client is answered too");
+}
+
+#[test]
+fn a_reply_that_breaks_off_is_completed() {
+    let (link, relay) = relayed(|mut stream| {
+        request(&mut stream);
+        stream.write_all(&1000_u64.to_le_bytes()).unwrap();
+        stream.write_all(&[5; 600]).unwrap();
+    });
+    let data = Client::new(relay).ask(Command::GetTensor, &get(1000));
+    assert_eq!(data, [[5; 600].as_slice(), &[0; 400]].concat());
+    assert_eq!(reason(&link), "it closed the connection during GET_TENSOR");
+}
+
+#[test]
+fn a_silent_server_is_lost_in_time() {
+    let (link, relay) = relayed(|stream| {
+        thread::sleep(20 * SHORT);
+        drop(stream);
+    });
+    let start = Instant::now();
+    assert_eq!(Client::new(relay).memory(), [0; 16]);
+    assert!((SHORT..5 * SHORT).contains(&start.elapsed()), "took {:?}", start.elapsed());
+    assert_eq!(reason(&link), "it was silent for 300ms during GET_DEVICE_MEMORY");
+}
+
+#[test]
+fn a_server_that_takes_no_data_is_lost_in_time() {
+    let (link, relay) = relayed(|stream| {
+        thread::sleep(20 * SHORT);
+        drop(stream);
+    });
+    let mut client = Client::new(relay);
+    client.tell(Command::SetTensor, &vec![0; 64 << 20]);
+    assert_eq!(client.memory(), [0; 16]);
+    assert_eq!(reason(&link), "it was silent for 300ms during SET_TENSOR");
+}
+
+#[test]
+fn a_reply_of_another_length_never_reaches_the_client() {
+    let (link, relay) = relayed(|mut stream| {
+        request(&mut stream);
+        reply(&mut stream, &[1; 8]);
+    });
+    assert_eq!(Client::new(relay).memory(), [0; 16]);
+    assert_eq!(reason(&link), "it answered GET_DEVICE_MEMORY with 8 bytes instead of 16");
+}
+
+#[test]
+fn a_reply_that_ggml_would_assert_on_never_reaches_the_client() {
+    let (link, relay) = relayed(|mut stream| {
+        request(&mut stream);
+        reply(&mut stream, &3_u64.to_le_bytes());
+    });
+    assert_eq!(Client::new(relay).ask(Command::GetAlignment, &[0; 4]), 64_u64.to_le_bytes());
+    assert_eq!(reason(&link), "it answered GET_ALIGNMENT with 3, which is no power of two in reason");
+}
+
+#[test]
+fn data_that_nobody_asked_for_loses_the_server() {
+    let (link, relay) = relayed(|mut stream| {
+        request(&mut stream);
+        reply(&mut stream, &[7; 16]);
+        stream.write_all(&[1]).unwrap();
+        request(&mut stream);
+    });
+    let mut client = Client::new(relay);
+    assert_eq!(client.memory(), [7; 16]);
+    thread::sleep(SHORT);
+    assert_eq!(client.memory(), [0; 16]);
+    assert_eq!(reason(&link), "it sent data that nothing asked for");
+}
+
+#[test]
+fn a_graph_that_the_server_forgot_is_sent_again() {
+    let (link, relay, requests) = recorder();
+    let mut client = Client::new(relay);
+    let graph = [&1_u32.to_le_bytes()[..], &[9; 100]].concat();
+    let again = 1_u32.to_le_bytes();
+    client.tell(Command::GraphCompute, &graph);
+    client.tell(Command::GraphRecompute, &again);
+    client.tell(Command::FreeBuffer, &[0; 8]);
+    client.tell(Command::GraphRecompute, &again);
+    client.tell(Command::GraphRecompute, &again);
+    client.memory();
+    let commands: Vec<_> = requests.try_iter().collect();
+    let expected = [
+        (Command::GraphCompute, graph.clone()),
+        (Command::GraphRecompute, again.to_vec()),
+        (Command::FreeBuffer, vec![0; 8]),
+        (Command::GraphCompute, graph),
+        (Command::GraphRecompute, again.to_vec()),
+        (Command::GetDeviceMemory, vec![0; 4]),
+    ];
+    assert_eq!(commands, expected);
+    link.check().unwrap();
+}
+
+#[test]
+fn the_connection_is_kept_between_clients_while_it_is_held() {
+    let (connections, count) = channel();
+    let (link, relay) = relayed(move |mut stream| {
+        connections.send(()).unwrap();
+        while request(&mut stream).is_some() {
+            reply(&mut stream, &[7; 16]);
+        }
+    });
+    for _ in 0..3 {
+        assert_eq!(Client::new(relay).memory(), [7; 16]);
+    }
+    assert_eq!(count.try_iter().count(), 1);
+
+    assert!(link.release(), "there was one holder");
+    drop(TcpStream::connect(relay).unwrap());
+    for _ in 0..2 {
+        assert_eq!(Client::new(relay).memory(), [7; 16]);
+    }
+    assert_eq!(count.try_iter().count(), 2, "without a holder each client has a connection of its own");
+    link.check().unwrap();
+}
+
+#[test]
+fn a_client_that_is_not_ggml_does_no_harm() {
+    let (link, relay, _requests) = recorder();
+    let mut stray = TcpStream::connect(relay).unwrap();
+    stray.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(stray.read(&mut [0]).unwrap_or(0), 0, "it is hung up on");
+    let mut blunt = TcpStream::connect(relay).unwrap();
+    blunt.write_all(&wire::request_head(Command::DeviceCount, 0)).unwrap();
+    assert_eq!(blunt.read(&mut [0]).unwrap_or(0), 0, "a session starts with a handshake");
+    assert_eq!(Client::new(relay).memory(), [7; 16]);
+    link.check().unwrap();
+}

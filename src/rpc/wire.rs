@@ -1,0 +1,294 @@
+//! What ggml's RPC protocol puts on the wire, as far as the relay has to understand it.
+//!
+//! A request is a command byte, a length and that many bytes. A reply, for the commands that have one, is a length and
+//! that many bytes. Integers are little-endian, and a client has at most one reply outstanding.
+
+use ggml_sys as sys;
+
+/// The protocol that this file describes.
+pub(super) const VERSION: [u8; 3] = [7, 0, 0];
+
+const _: () = assert!(
+    sys::RPC_PROTO_MAJOR_VERSION == 7 && sys::RPC_PROTO_MINOR_VERSION == 0,
+    "ggml speaks another protocol: compare this file with its sources"
+);
+
+/// Transport capabilities in a HELLO. All zero: plain TCP.
+pub(super) const CAPS: usize = 24;
+
+/// Length of the HELLO reply: version, padding, capabilities.
+pub(super) const HELLO_REPLY: usize = 4 + CAPS;
+
+/// Sources of a tensor, whether it has them or not.
+const SOURCES: u64 = sys::GGML_MAX_SRC as u64;
+
+/// Length of a tensor's description: four 4-byte and five 8-byte fields, and arrays.
+const TENSOR: u64 = 4 * 4
+    + 5 * 8
+    + 2 * 4 * sys::GGML_MAX_DIMS as u64
+    + sys::GGML_MAX_OP_PARAMS as u64
+    + 8 * SOURCES
+    + sys::GGML_MAX_NAME as u64;
+
+/// No fixed-length reply is longer.
+pub(super) const MAX_REPLY: usize = HELLO_REPLY;
+
+/// Sizes and addresses at or above this are taken for nonsense: sums of a few of them must not wrap.
+const ABSURD: u64 = 1 << 60;
+
+/// The most devices a server is believed to have.
+const MAX_DEVICES: u64 = 256;
+
+/// The largest alignment a server is believed to need.
+const MAX_ALIGNMENT: u64 = 1 << 30;
+
+/// What a client can ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Command {
+    AllocBuffer = 0,
+    GetAlignment,
+    GetMaxSize,
+    BufferGetBase,
+    FreeBuffer,
+    BufferClear,
+    SetTensor,
+    SetTensorHash,
+    GetTensor,
+    CopyTensor,
+    GraphCompute,
+    GetDeviceMemory,
+    InitTensor,
+    GetAllocSize,
+    Hello,
+    DeviceCount,
+    GraphRecompute,
+    MemsetTensor,
+}
+
+/// How long a request's payload is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequestLen {
+    Exactly(u64),
+    Any,
+}
+
+impl Command {
+    pub(super) const ALL: [Self; 18] = [
+        Self::AllocBuffer,
+        Self::GetAlignment,
+        Self::GetMaxSize,
+        Self::BufferGetBase,
+        Self::FreeBuffer,
+        Self::BufferClear,
+        Self::SetTensor,
+        Self::SetTensorHash,
+        Self::GetTensor,
+        Self::CopyTensor,
+        Self::GraphCompute,
+        Self::GetDeviceMemory,
+        Self::InitTensor,
+        Self::GetAllocSize,
+        Self::Hello,
+        Self::DeviceCount,
+        Self::GraphRecompute,
+        Self::MemsetTensor,
+    ];
+
+    pub(super) fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(byte)).copied()
+    }
+
+    pub(super) fn byte(self) -> u8 {
+        self as u8
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::AllocBuffer => "ALLOC_BUFFER",
+            Self::GetAlignment => "GET_ALIGNMENT",
+            Self::GetMaxSize => "GET_MAX_SIZE",
+            Self::BufferGetBase => "BUFFER_GET_BASE",
+            Self::FreeBuffer => "FREE_BUFFER",
+            Self::BufferClear => "BUFFER_CLEAR",
+            Self::SetTensor => "SET_TENSOR",
+            Self::SetTensorHash => "SET_TENSOR_HASH",
+            Self::GetTensor => "GET_TENSOR",
+            Self::CopyTensor => "COPY_TENSOR",
+            Self::GraphCompute => "GRAPH_COMPUTE",
+            Self::GetDeviceMemory => "GET_DEVICE_MEMORY",
+            Self::InitTensor => "INIT_TENSOR",
+            Self::GetAllocSize => "GET_ALLOC_SIZE",
+            Self::Hello => "HELLO",
+            Self::DeviceCount => "DEVICE_COUNT",
+            Self::GraphRecompute => "GRAPH_RECOMPUTE",
+            Self::MemsetTensor => "MEMSET_TENSOR",
+        }
+    }
+
+    /// The length of the request's payload. Everything but the two `Any` is small.
+    pub(super) fn request_len(self) -> RequestLen {
+        RequestLen::Exactly(match self {
+            Self::SetTensor | Self::GraphCompute => return RequestLen::Any,
+            Self::DeviceCount => 0,
+            Self::GetAlignment | Self::GetMaxSize | Self::GetDeviceMemory | Self::GraphRecompute => 4,
+            Self::BufferGetBase | Self::FreeBuffer => 8,
+            Self::BufferClear => 8 + 1,
+            Self::AllocBuffer => 4 + 8,
+            Self::Hello => 24,
+            Self::InitTensor => TENSOR,
+            Self::SetTensorHash | Self::GetTensor => TENSOR + 8 + 8,
+            Self::MemsetTensor => TENSOR + 8 + 8 + 1,
+            Self::CopyTensor => 2 * TENSOR,
+            Self::GetAllocSize => 4 + (1 + SOURCES) * TENSOR,
+        })
+    }
+
+    /// The length of the reply to `request`; `None` for a command that is not answered.
+    pub(super) fn reply_len(self, request: &[u8]) -> Option<u64> {
+        match self {
+            Self::FreeBuffer
+            | Self::BufferClear
+            | Self::SetTensor
+            | Self::GraphCompute
+            | Self::InitTensor
+            | Self::GraphRecompute
+            | Self::MemsetTensor => None,
+            Self::SetTensorHash | Self::CopyTensor => Some(1),
+            Self::DeviceCount => Some(4),
+            Self::GetAlignment | Self::GetMaxSize | Self::BufferGetBase | Self::GetAllocSize => Some(8),
+            Self::AllocBuffer | Self::GetDeviceMemory => Some(16),
+            Self::Hello => Some(HELLO_REPLY as u64),
+            // The client reads into memory of the length it asked for, which the request ends with.
+            Self::GetTensor => Some(trailing_u64(request)),
+        }
+    }
+
+    /// Why `reply`, of the right length, is still one that ggml's client must not see: it would assert, or compute with it.
+    pub(super) fn objection(self, request: &[u8], reply: &[u8]) -> Option<String> {
+        let first = u64_at(reply, 0);
+        let (bad, rule) = match self {
+            Self::DeviceCount => (first > MAX_DEVICES, "no plausible number of devices"),
+            Self::GetAlignment => (!first.is_power_of_two() || first > MAX_ALIGNMENT, "no power of two in reason"),
+            Self::GetMaxSize => (first == 0, "not a size"),
+            Self::BufferGetBase => (first == 0 || first >= ABSURD, "no address"),
+            Self::GetAllocSize => (first >= ABSURD, "no plausible size"),
+            Self::AllocBuffer => {
+                let size = u64_at(reply, 8);
+                // A null pointer says that the server has not got the memory, which the client understands.
+                let wrong = first != 0 && (size < trailing_u64(request) || size >= ABSURD);
+                return wrong.then(|| {
+                    format!("it answered {} of {} bytes with a buffer of {size}", self.name(), trailing_u64(request))
+                });
+            }
+            _ => return None,
+        };
+        bad.then(|| format!("it answered {} with {first}, which is {rule}", self.name()))
+    }
+
+    /// What the relay answers in the place of a lost server: a reply that ggml's client accepts, and that keeps it from
+    /// asking more. The result is a prefix; the rest of the reply's length is zeros.
+    ///
+    /// - `ALLOC_BUFFER`: a null buffer, which comes back as an allocation that failed.
+    /// - `BUFFER_GET_BASE`: ggml asserts that it is not null; it is only ever used in address arithmetic.
+    /// - `SET_TENSOR_HASH`: "I have that data", so that it is not sent.
+    /// - `COPY_TENSOR`: "done"; "can't" would make ggml copy through the host.
+    /// - everything else: zeros. `DEVICE_COUNT` is then "none", `GET_TENSOR` defined bytes, and an allocation size of
+    ///   zero is raised by ggml to the tensor's own.
+    pub(super) fn stand_in(self) -> [u8; 8] {
+        match self {
+            Self::GetAlignment => 64_u64.to_le_bytes(),
+            Self::GetMaxSize => u64::MAX.to_le_bytes(),
+            Self::BufferGetBase => (1_u64 << 40).to_le_bytes(),
+            Self::SetTensorHash | Self::CopyTensor => 1_u64.to_le_bytes(),
+            _ => [0; 8],
+        }
+    }
+}
+
+/// The reply to a HELLO: this protocol, over plain TCP.
+pub(super) fn hello_reply() -> [u8; HELLO_REPLY] {
+    let mut reply = [0; HELLO_REPLY];
+    for (to, from) in reply.iter_mut().zip(VERSION) {
+        *to = from;
+    }
+    reply
+}
+
+/// A request's first nine bytes.
+pub(super) fn request_head(command: Command, len: u64) -> [u8; 9] {
+    let mut head = [command.byte(); 9];
+    for (to, from) in head.iter_mut().skip(1).zip(len.to_le_bytes()) {
+        *to = from;
+    }
+    head
+}
+
+/// The device in the first four bytes of a graph's payload, zero where there are fewer.
+pub(super) fn device(payload: &[u8]) -> u32 {
+    payload.first_chunk().copied().map_or(0, u32::from_le_bytes)
+}
+
+fn trailing_u64(bytes: &[u8]) -> u64 {
+    bytes.last_chunk().copied().map_or(0, u64::from_le_bytes)
+}
+
+/// The little-endian number at `at`; bytes that are missing are zero.
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.iter().skip(at).take(8).rev().fold(0, |n, &b| n << 8 | u64::from(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_the_discriminants() {
+        for (i, command) in Command::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(command.byte()), i, "{}", command.name());
+            assert_eq!(Command::from_byte(command.byte()), Some(command));
+        }
+        assert_eq!(Command::Hello.byte(), 14, "upstream keeps HELLO at 14 for ever");
+        assert_eq!(Command::from_byte(18), None, "RPC_CMD_NONE never travels");
+    }
+
+    #[test]
+    fn a_tensor_is_as_long_as_in_protocol_7() {
+        assert_eq!(TENSOR, 296);
+    }
+
+    #[test]
+    fn a_get_is_answered_with_what_its_request_ends_with() {
+        let mut request = vec![0; 312];
+        request[304..].copy_from_slice(&70_000_u64.to_le_bytes());
+        assert_eq!(Command::GetTensor.reply_len(&request), Some(70_000));
+    }
+
+    #[test]
+    fn stand_ins_pass_the_checks_made_on_real_replies() {
+        let request = [0xff; 12];
+        for command in Command::ALL {
+            let Some(len) = command.reply_len(&request).filter(|_| command != Command::GetTensor) else { continue };
+            let reply: Vec<u8> =
+                command.stand_in().into_iter().chain([0; MAX_REPLY]).take(usize::try_from(len).unwrap()).collect();
+            assert_eq!(command.objection(&request, &reply), None);
+        }
+    }
+
+    #[test]
+    fn replies_that_would_make_the_client_assert_are_objected_to() {
+        let request = |n: u64| [&[0; 4][..], &n.to_le_bytes()].concat();
+        let two = |a: u64, b: u64| [a.to_le_bytes(), b.to_le_bytes()].concat();
+        let one = u64::to_le_bytes;
+        assert!(Command::GetAlignment.objection(&[], &one(3)).is_some());
+        assert!(Command::GetAlignment.objection(&[], &one(0)).is_some());
+        assert!(Command::GetAlignment.objection(&[], &one(32)).is_none());
+        assert!(Command::GetMaxSize.objection(&[], &one(0)).is_some());
+        assert!(Command::BufferGetBase.objection(&[], &one(0)).is_some());
+        assert!(Command::GetAllocSize.objection(&[], &one(u64::MAX)).is_some());
+        assert!(Command::DeviceCount.objection(&[], &u32::MAX.to_le_bytes()).is_some());
+        assert!(Command::AllocBuffer.objection(&request(100), &two(1, 99)).is_some());
+        assert!(Command::AllocBuffer.objection(&request(100), &two(1, 100)).is_none());
+        assert!(Command::AllocBuffer.objection(&request(100), &two(0, 0)).is_none());
+    }
+}
