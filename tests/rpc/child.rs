@@ -1,0 +1,80 @@
+//! A server in a process of its own, which can be killed: this test binary, run again.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddrV4;
+use std::process::{Child, Command, Stdio};
+use std::{env, thread};
+
+use ggml::rpc::{self, Server};
+
+/// Tells a child what it is, and where to listen.
+const ADDRESS: &str = "GGML_TEST_RPC_ADDRESS";
+
+/// What the child says before its address.
+const READY: &str = "listening on ";
+
+/// A server process. Ends when this is dropped.
+pub(crate) struct ServerProcess {
+    child: Child,
+    pub(crate) address: SocketAddrV4,
+}
+
+impl ServerProcess {
+    /// A server of the CPU on a free port.
+    pub(crate) fn start() -> Self {
+        Self::start_at("127.0.0.1:0".parse().unwrap())
+    }
+
+    pub(crate) fn start_at(address: SocketAddrV4) -> Self {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "child::a_server_runs_in_a_process_of_its_own", "--nocapture"])
+            .env(ADDRESS, address.to_string())
+            // The child ends with this end of the pipe, however this process ends.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let address =
+            lines.map(|line| line.strip_prefix(READY).map(|at| at.parse().unwrap())).find_map(|at| at).unwrap();
+        Self { child, address }
+    }
+
+    /// Kills the process, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    #[cfg(unix)]
+    pub(crate) fn id(&self) -> i32 {
+        self.child.id().try_into().unwrap()
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_server_runs_in_a_process_of_its_own() {
+    if let Ok(address) = env::var(ADDRESS) {
+        serve(address.parse().unwrap());
+        return;
+    }
+    let server = ServerProcess::start();
+    let connection = rpc::connect(&server.address.to_string()).unwrap();
+    assert_eq!(connection.devices().len(), 2);
+}
+
+/// What the child does: serves the CPU twice, until nobody holds the other end of its standard input.
+fn serve(address: SocketAddrV4) {
+    let cpu = ggml::Device::cpu().unwrap();
+    let server = Server::builder().address(address).devices([cpu, cpu]).threads(2.try_into().unwrap()).start().unwrap();
+    eprintln!("{READY}{}", server.address());
+    thread::spawn(|| std::io::stdin().read_line(&mut String::new())).join().unwrap().unwrap();
+}

@@ -1,0 +1,124 @@
+//! Connections that can't be made, and servers that can't be started.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ggml::Error;
+use ggml::rpc::{self, Options, Server};
+
+use crate::child::ServerProcess;
+
+const LIMIT: Duration = Duration::from_millis(300);
+
+/// Why there is no connection to `endpoint`.
+fn refusal(endpoint: &str) -> String {
+    let start = Instant::now();
+    let error = rpc::connect_with(endpoint, &Options::new().connect_timeout(LIMIT)).unwrap_err();
+    assert!(start.elapsed() < 5 * LIMIT, "took {:?}", start.elapsed());
+    match error {
+        Error::Rpc { endpoint: named, reason } => {
+            assert_eq!(&*named, endpoint);
+            reason.into_owned()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A listener that does `act` with what connects.
+fn listener(act: impl Fn(TcpStream) + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || listener.incoming().map(Result::unwrap).for_each(act));
+    endpoint
+}
+
+#[test]
+fn an_address_must_have_a_port() {
+    let reason = refusal("127.0.0.1");
+    assert!(reason.contains("host:port"), "{reason}");
+}
+
+#[test]
+fn nobody_listens() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let reason = refusal(&port.to_string());
+    assert!(reason.contains("is the server running?"), "{reason}");
+}
+
+#[test]
+fn a_peer_speaks_garbage() {
+    let reason = refusal(&listener(|mut stream| stream.write_all(&[b'x'; 64]).unwrap()));
+    assert!(reason.contains("not that of a ggml RPC server"), "{reason}");
+}
+
+#[test]
+fn a_peer_says_nothing() {
+    let reason = refusal(&listener(|stream| {
+        thread::sleep(20 * LIMIT);
+        drop(stream);
+    }));
+    assert!(reason.contains("no answer to the handshake within 300ms"), "{reason}");
+}
+
+#[test]
+fn a_peer_hangs_after_the_handshake() {
+    let endpoint = listener(|mut stream| {
+        stream.read_exact(&mut [0; 9 + 24]).unwrap();
+        stream.write_all(&[28, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]).unwrap();
+        stream.write_all(&[0; 24]).unwrap();
+        thread::sleep(20 * LIMIT);
+    });
+    let start = Instant::now();
+    let options = Options::new().connect_timeout(LIMIT).answer_timeout(LIMIT);
+    let error = rpc::connect_with(&endpoint, &options).unwrap_err();
+    assert!(matches!(&error, Error::Rpc { reason, .. } if reason.contains("DEVICE_COUNT")), "{error:?}");
+    assert!(start.elapsed() < 10 * LIMIT, "took {:?}", start.elapsed());
+}
+
+#[test]
+fn a_server_has_one_client_at_a_time() {
+    let server = ServerProcess::start();
+    let connection = rpc::connect(&server.address.to_string()).unwrap();
+    assert!(!is_served(&server), "a connection holds the server even while nothing is on it");
+    drop(connection);
+    assert!(is_served(&server), "a connection that is dropped lets go of the server");
+}
+
+/// Whether `server` answers the handshake of another client.
+fn is_served(server: &ServerProcess) -> bool {
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(3 * LIMIT)).unwrap();
+    stream.write_all(&[14, 24, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    stream.write_all(&[0; 24]).unwrap();
+    stream.read_exact(&mut [0; 8 + 28]).is_ok()
+}
+
+#[test]
+fn a_server_for_other_machines_is_not_safe_to_start() {
+    let error = Server::builder().address("0.0.0.0:0".parse().unwrap()).start().unwrap_err();
+    assert!(matches!(error, Error::Param { name: "address", .. }), "{error:?}");
+}
+
+#[test]
+fn a_server_has_no_more_threads_than_ggml() {
+    let error = Server::builder().threads(513.try_into().unwrap()).start().unwrap_err();
+    assert!(matches!(error, Error::Param { name: "threads", .. }), "{error:?}");
+}
+
+#[test]
+fn a_server_does_not_share_its_port() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let std::net::SocketAddr::V4(address) = taken.local_addr().unwrap() else { panic!("IPv6") };
+    let error = Server::builder().address(address).start().unwrap_err();
+    assert!(matches!(error, Error::Rpc { .. }), "{error:?}");
+}
+
+#[test]
+fn a_server_does_not_serve_what_another_serves() {
+    let server = ServerProcess::start();
+    let connection = rpc::connect(&server.address.to_string()).unwrap();
+    let error = Server::builder().devices(connection.devices().iter().copied()).start().unwrap_err();
+    assert!(matches!(error, Error::Param { name: "devices", .. }), "{error:?}");
+}

@@ -1,0 +1,109 @@
+//! Servers that go away. Each of these would end the process without the relay.
+
+use std::time::{Duration, Instant};
+
+use ggml::Error;
+use ggml::rpc::{self, Connection, Options};
+
+use crate::child::ServerProcess;
+use crate::raw::{self, Backend, Memory, Pool, numbers};
+
+const LIMIT: Duration = Duration::from_millis(500);
+
+fn connect(server: &ServerProcess) -> Connection {
+    rpc::connect_with(&server.address.to_string(), &Options::new().answer_timeout(LIMIT)).unwrap()
+}
+
+fn assert_lost(connection: &Connection) {
+    let error = connection.check().unwrap_err();
+    assert!(matches!(&error, Error::RpcLost { endpoint, .. } if **endpoint == *connection.endpoint()), "{error:?}");
+    let error = connection.devices()[0].memory().unwrap_err();
+    assert!(matches!(error, Error::RpcLost { .. }), "{error:?}");
+}
+
+#[test]
+fn everything_comes_back_after_a_server_was_killed() {
+    let mut server = ServerProcess::start();
+    let connection = connect(&server);
+    let device = connection.devices()[0];
+    let pool = Pool::new();
+    let product = pool.product();
+    let memory = pool.allocate(device).unwrap();
+    let backend = Backend::new(device);
+    raw::set(product.a, &numbers(1));
+    connection.check().unwrap();
+
+    server.kill();
+    raw::set(product.b, &numbers(1));
+    backend.compute(&product);
+    assert_eq!(raw::get(product.c, 1.0_f32), vec![0.0; raw::SIDE * raw::SIDE]);
+    assert_lost(&connection);
+
+    let more = Pool::new();
+    more.bytes(1000);
+    assert!(more.allocate(device).is_none(), "a lost server gave memory");
+    drop(Backend::new(device));
+    drop((memory, backend));
+    assert_lost(&connection);
+    let error = rpc::connect(connection.endpoint()).unwrap_err();
+    assert!(matches!(error, Error::Rpc { .. }), "{error:?}");
+}
+
+/// ggml asserts that memory has an address, and asks for it as late as it can.
+#[test]
+fn memory_has_an_address_after_the_loss() {
+    let mut server = ServerProcess::start();
+    let connection = connect(&server);
+    let memory = Memory::new(connection.devices()[1], 1000);
+    server.kill();
+    assert_ne!(memory.address(), 0);
+    assert_lost(&connection);
+}
+
+#[test]
+fn a_server_is_killed_while_it_computes() {
+    let mut server = ServerProcess::start();
+    let connection = connect(&server);
+    let pool = Pool::new();
+    let product = pool.product();
+    let _memory = pool.allocate(connection.devices()[0]).unwrap();
+    let backend = Backend::new(connection.devices()[0]);
+    for _ in 0..1000 {
+        backend.compute(&product);
+    }
+    server.kill();
+    assert_eq!(raw::get(product.c, 1.0_f32).len(), raw::SIDE * raw::SIDE);
+    assert_lost(&connection);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_server_that_hangs_is_lost_in_time() {
+    let server = ServerProcess::start();
+    let connection = connect(&server);
+    let pool = Pool::new();
+    let tensor = pool.bytes(1000);
+    let _memory = pool.allocate(connection.devices()[0]).unwrap();
+    // SAFETY: a signal to a child that has not been waited for.
+    assert_eq!(unsafe { libc::kill(server.id(), libc::SIGSTOP) }, 0);
+    let start = Instant::now();
+    assert_eq!(raw::get(tensor, 1_u8), [0; 1000]);
+    assert!((LIMIT..5 * LIMIT).contains(&start.elapsed()), "took {:?}", start.elapsed());
+    assert_lost(&connection);
+}
+
+#[test]
+fn a_server_that_came_back_is_connected_to_anew() {
+    let mut server = ServerProcess::start();
+    let address = server.address;
+    let old = connect(&server);
+    server.kill();
+    assert!(old.devices()[0].memory().is_err());
+
+    let _server = ServerProcess::start_at(address);
+    let new = rpc::connect(&address.to_string()).unwrap();
+    assert_ne!(new.devices(), old.devices());
+    assert!(new.devices()[0].memory().unwrap().total > 0);
+    new.check().unwrap();
+    assert_lost(&old);
+}

@@ -1,0 +1,19 @@
+//! RPC: servers in this process and in others, and what happens when they go away.
+//!
+//! Except in `safe`, data is moved and graphs are computed with the C functions, so that a failure of the connection is
+//! seen where ggml would have aborted.
+
+#![cfg(feature = "rpc")]
+
+#[cfg(test)]
+mod child;
+#[cfg(test)]
+mod connect;
+#[cfg(test)]
+mod lost;
+#[cfg(test)]
+mod raw;
+#[cfg(test)]
+mod safe;
+#[cfg(test)]
+mod work;

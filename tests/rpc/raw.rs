@@ -1,0 +1,206 @@
+//! What the tests need of ggml's C functions, on the objects of one device.
+
+use std::ffi::CString;
+use std::ptr;
+
+use ggml::{Device, sys};
+
+/// Metadata of a handful of tensors and graphs.
+const POOL: usize = 1 << 20;
+
+/// A tensor pool whose tensors have no data of their own.
+pub(crate) struct Pool(*mut sys::ggml_context);
+
+/// A device's memory.
+pub(crate) struct Memory(*mut sys::ggml_backend_buffer);
+
+/// A device at work.
+pub(crate) struct Backend(*mut sys::ggml_backend);
+
+/// A scheduler for a device, with the CPU to fall back on. Owns its backends.
+pub(crate) struct Sched {
+    raw: *mut sys::ggml_backend_sched,
+    _backends: [Backend; 2],
+}
+
+/// `c = a × b`, each 64 × 64 numbers of type f32.
+pub(crate) struct Product {
+    pub(crate) a: *mut sys::ggml_tensor,
+    pub(crate) b: *mut sys::ggml_tensor,
+    pub(crate) c: *mut sys::ggml_tensor,
+    pub(crate) graph: *mut sys::ggml_cgraph,
+}
+
+pub(crate) const SIDE: usize = 64;
+
+fn device(device: Device) -> *mut sys::ggml_backend_device {
+    let name = CString::new(device.name()).unwrap();
+    // SAFETY: the name lives during the call; the device that has it lives for ever.
+    unsafe { sys::ggml_backend_dev_by_name(name.as_ptr()) }
+}
+
+fn buffer_type(on: Device) -> *mut sys::ggml_backend_buffer_type {
+    // SAFETY: devices live for ever.
+    unsafe { sys::ggml_backend_dev_buffer_type(device(on)) }
+}
+
+impl Pool {
+    pub(crate) fn new() -> Self {
+        let params = sys::ggml_init_params { mem_size: POOL, mem_buffer: ptr::null_mut(), no_alloc: true };
+        // SAFETY: ggml allocates the pool itself.
+        let raw = unsafe { sys::ggml_init(params) };
+        assert!(!raw.is_null());
+        Self(raw)
+    }
+
+    pub(crate) fn bytes(&self, n: usize) -> *mut sys::ggml_tensor {
+        // SAFETY: the pool is live and has room for a few tensors.
+        unsafe { sys::ggml_new_tensor_1d(self.0, sys::GGML_TYPE_I8, n.try_into().unwrap()) }
+    }
+
+    fn square(&self) -> *mut sys::ggml_tensor {
+        let side = SIDE.try_into().unwrap();
+        // SAFETY: the pool is live and has room for a few tensors.
+        unsafe { sys::ggml_new_tensor_2d(self.0, sys::GGML_TYPE_F32, side, side) }
+    }
+
+    pub(crate) fn product(&self) -> Product {
+        let (a, b) = (self.square(), self.square());
+        // SAFETY: inputs are live tensors of the pool.
+        unsafe { sys::ggml_set_input(a) };
+        // SAFETY: as above.
+        unsafe { sys::ggml_set_input(b) };
+        // SAFETY: both are live, and square matrices can be multiplied.
+        let c = unsafe { sys::ggml_mul_mat(self.0, a, b) };
+        // SAFETY: live, see above.
+        unsafe { sys::ggml_set_output(c) };
+        // SAFETY: the pool is live and has room for a graph of the default size.
+        let graph = unsafe { sys::ggml_new_graph(self.0) };
+        // SAFETY: graph and tensor are live.
+        unsafe { sys::ggml_build_forward_expand(graph, c) };
+        Product { a, b, c, graph }
+    }
+
+    /// Gives every tensor of the pool memory on `on`; `None` if there is none.
+    pub(crate) fn allocate(&self, on: Device) -> Option<Memory> {
+        // SAFETY: pool and type are live; the caller keeps the result while it uses the tensors.
+        let raw = unsafe { sys::ggml_backend_alloc_ctx_tensors_from_buft(self.0, buffer_type(on)) };
+        (!raw.is_null()).then_some(Memory(raw))
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: ours, and used by nothing after this.
+        unsafe { sys::ggml_free(self.0) }
+    }
+}
+
+impl Memory {
+    pub(crate) fn new(on: Device, size: usize) -> Self {
+        // SAFETY: devices and their buffer types live for ever.
+        let raw = unsafe { sys::ggml_backend_buft_alloc_buffer(buffer_type(on), size) };
+        assert!(!raw.is_null());
+        Self(raw)
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        // SAFETY: the buffer is live and not empty.
+        unsafe { sys::ggml_backend_buffer_get_base(self.0) }.addr()
+    }
+
+    /// Marks the memory as that of weights: ggml then asks the server whether it has large data already.
+    pub(crate) fn of_weights(&self) {
+        // SAFETY: the buffer is live.
+        unsafe { sys::ggml_backend_buffer_set_usage(self.0, sys::GGML_BACKEND_BUFFER_USAGE_WEIGHTS) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: ours, and used by nothing after this.
+        unsafe { sys::ggml_backend_buffer_free(self.0) }
+    }
+}
+
+impl Backend {
+    pub(crate) fn new(on: Device) -> Self {
+        // SAFETY: devices live for ever; no parameters is NULL.
+        let raw = unsafe { sys::ggml_backend_dev_init(device(on), ptr::null()) };
+        assert!(!raw.is_null());
+        Self(raw)
+    }
+
+    pub(crate) fn compute(&self, product: &Product) {
+        // SAFETY: the backend is live, and the tensors of the graph have memory on its device.
+        let status = unsafe { sys::ggml_backend_graph_compute(self.0, product.graph) };
+        assert_eq!(status, sys::GGML_STATUS_SUCCESS);
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        // SAFETY: ours, and used by nothing after this.
+        unsafe { sys::ggml_backend_free(self.0) }
+    }
+}
+
+impl Sched {
+    pub(crate) fn new(on: Device) -> Self {
+        let backends = [Backend::new(on), Backend::new(Device::cpu().unwrap())];
+        let mut list = backends.each_ref().map(|backend| backend.0);
+        // SAFETY: two live backends, which the result keeps and which outlive it; the last is a CPU.
+        let raw = unsafe { sys::ggml_backend_sched_new(list.as_mut_ptr(), ptr::null_mut(), 2, 256, false, false) };
+        assert!(!raw.is_null());
+        Self { raw, _backends: backends }
+    }
+
+    pub(crate) fn allocate(&self, product: &Product) -> bool {
+        // SAFETY: scheduler and graph are live.
+        unsafe { sys::ggml_backend_sched_alloc_graph(self.raw, product.graph) }
+    }
+
+    pub(crate) fn compute(&self, product: &Product) {
+        // SAFETY: the graph is the one allocated.
+        let status = unsafe { sys::ggml_backend_sched_graph_compute(self.raw, product.graph) };
+        assert_eq!(status, sys::GGML_STATUS_SUCCESS);
+    }
+}
+
+impl Drop for Sched {
+    fn drop(&mut self) {
+        // SAFETY: ours, and used by nothing after this; the backends go later.
+        unsafe { sys::ggml_backend_sched_free(self.raw) }
+    }
+}
+
+/// Fills a tensor that has memory.
+pub(crate) fn set<T>(tensor: *mut sys::ggml_tensor, data: &[T]) {
+    assert_eq!(size_of_val(data), nbytes(tensor));
+    // SAFETY: the tensor is live with memory, and as long as the data.
+    unsafe { sys::ggml_backend_tensor_set(tensor, data.as_ptr().cast(), 0, size_of_val(data)) }
+}
+
+/// Reads a tensor that has memory; what is not written by ggml stays `fill`.
+pub(crate) fn get<T: Copy>(tensor: *const sys::ggml_tensor, fill: T) -> Vec<T> {
+    let mut data = vec![fill; nbytes(tensor) / size_of::<T>()];
+    // SAFETY: the tensor is live with memory, and as long as the data.
+    unsafe { sys::ggml_backend_tensor_get(tensor, data.as_mut_ptr().cast(), 0, size_of_val(data.as_slice())) };
+    data
+}
+
+fn nbytes(tensor: *const sys::ggml_tensor) -> usize {
+    // SAFETY: the tensor is live.
+    unsafe { sys::ggml_nbytes(tensor) }
+}
+
+/// Row `i` of ggml's product of `a` and `b`: the scalar products of `b`'s row `i` with the rows of `a`.
+pub(crate) fn expected(a: &[f32], b: &[f32]) -> Vec<f32> {
+    let dot = |x: &[f32], y: &[f32]| x.iter().zip(y).map(|(x, y)| x * y).sum();
+    b.chunks(SIDE).flat_map(|row| a.chunks(SIDE).map(move |column| dot(row, column))).collect()
+}
+
+/// A square of small whole numbers, whose products are exact.
+pub(crate) fn numbers(step: usize) -> Vec<f32> {
+    (0..SIDE * SIDE).map(|i| f32::from(u8::try_from(i * step % 7).unwrap())).collect()
+}

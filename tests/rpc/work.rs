@@ -1,0 +1,99 @@
+//! What works while the server is there.
+
+use ggml::Device;
+use ggml::rpc::{self, Connection, Options, Server};
+
+use crate::raw::{self, Backend, Pool, Sched, numbers};
+
+/// A connection to a server in this process.
+fn local(options: &Options) -> Connection {
+    let server = Server::builder().start().unwrap();
+    rpc::connect_with(&server.address().to_string(), options).unwrap()
+}
+
+/// Multiplies on the connection's first device.
+fn multiply(connection: &Connection) -> Vec<f32> {
+    let pool = Pool::new();
+    let product = pool.product();
+    let _memory = pool.allocate(connection.devices()[0]).unwrap();
+    raw::set(product.a, &numbers(3));
+    raw::set(product.b, &numbers(5));
+    Backend::new(connection.devices()[0]).compute(&product);
+    raw::get(product.c, f32::NAN)
+}
+
+#[test]
+fn data_comes_back_as_it_went() {
+    let connection = local(&Options::new());
+    // The second is long enough for ggml to ask for its hash first.
+    for n in [1000, 11 << 20] {
+        let pool = Pool::new();
+        let tensor = pool.bytes(n);
+        let memory = pool.allocate(connection.devices()[0]).unwrap();
+        memory.of_weights();
+        let data: Vec<u8> = (0..n).map(|i| (i % 251) as u8).collect();
+        raw::set(tensor, &data);
+        assert!(raw::get(tensor, 0_u8) == data, "{n} bytes changed");
+    }
+    connection.check().unwrap();
+}
+
+#[test]
+fn a_graph_is_computed() {
+    let connection = local(&Options::new());
+    assert_eq!(multiply(&connection), raw::expected(&numbers(3), &numbers(5)));
+    connection.check().unwrap();
+}
+
+#[test]
+fn a_graph_is_computed_without_the_relay() {
+    let connection = local(&Options::new().relay(false));
+    assert_eq!(multiply(&connection), raw::expected(&numbers(3), &numbers(5)));
+}
+
+/// A server forgets its graphs when a buffer is freed, and ggml's client asks it to repeat one all the same.
+#[test]
+fn a_graph_is_computed_again_after_other_memory_was_freed() {
+    let connection = local(&Options::new());
+    let device = connection.devices()[0];
+    let others = Pool::new();
+    others.bytes(100);
+    let other_memory = others.allocate(device).unwrap();
+    let pool = Pool::new();
+    let product = pool.product();
+    let _memory = pool.allocate(device).unwrap();
+    raw::set(product.a, &numbers(3));
+    raw::set(product.b, &numbers(5));
+
+    // Only a scheduler numbers its graphs, which is how the client recognises a repetition.
+    let sched = Sched::new(device);
+    assert!(sched.allocate(&product));
+    sched.compute(&product);
+    assert_eq!(raw::get(product.c, f32::NAN), raw::expected(&numbers(3), &numbers(5)));
+    drop(other_memory);
+    raw::set(product.b, &numbers(6));
+    sched.compute(&product);
+    assert_eq!(raw::get(product.c, f32::NAN), raw::expected(&numbers(3), &numbers(6)));
+    connection.check().unwrap();
+}
+
+#[test]
+fn a_server_is_connected_to_once() {
+    let server = Server::builder().start().unwrap();
+    let port = server.address().port();
+    let first = rpc::connect(&format!("127.0.0.1:{port}")).unwrap();
+    let second = rpc::connect(&format!("127.0.0.1:{port}")).unwrap();
+    assert_eq!(first.devices(), second.devices());
+    let all = Device::all().unwrap();
+    assert_eq!(all.iter().filter(|device| first.devices().contains(device)).count(), 1);
+    drop((first, second));
+    let third = rpc::connect(&format!("127.0.0.1:{port}")).unwrap();
+    assert_eq!(multiply(&third), raw::expected(&numbers(3), &numbers(5)));
+}
+
+#[test]
+fn two_servers_have_devices_of_their_own() {
+    let (one, two) = (local(&Options::new()), local(&Options::new()));
+    assert_ne!(one.devices()[0].name(), two.devices()[0].name());
+    assert_eq!(multiply(&one), multiply(&two));
+}
