@@ -28,7 +28,7 @@ pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(),
         // ggml's abort callback may throw.
         .override_abi(bindgen::Abi::CUnwind, ".*")
         .blocklist_function(NEVER_DEFINED)
-        .blocklist_type("FILE|_IO_.*")
+        .blocklist_type("FILE|_IO_.*|__off(64)?_t")
         .raw_line("use libc::FILE;")
         .use_core()
         .size_t_is_usize(true)
@@ -37,7 +37,11 @@ pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(),
         .rust_edition(bindgen::RustEdition::Edition2024)
         .formatter(bindgen::Formatter::Prettyplease)
         .generate()
-        .map_err(|e| format!("cannot generate bindings: {e}"))?;
+        .map_err(|e| format!(
+                "cannot generate bindings: {e}\n\
+                 If a standard header such as stddef.h is what is missing: clang's own headers come with libclang-dev on \
+                 Debian and Ubuntu, with clang-devel on Fedora."
+            ))?;
     let text = bindings.to_string();
     let names = text.lines().filter_map(|line| line.trim_start().strip_prefix("pub fn ")?.split('(').next());
     let functions = names.fold(String::from("vec![\n"), |list, name| {

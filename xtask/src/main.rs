@@ -2,7 +2,9 @@
 
 #[path = "../../ggml-sys/build/fetch/mod.rs"]
 mod fetch;
+mod headers;
 mod package;
+mod update;
 mod vendor;
 mod workspace;
 
@@ -17,7 +19,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Fetch ggml's pinned sources into vendor/ggml/
+    /// Fetch ggml's pinned sources into vendor/ggml/, or move the pin
     Vendor(vendor::Arguments),
     /// Package the crates, and build a program with them elsewhere, offline
     Package,
