@@ -79,13 +79,18 @@ fn source(input: &Input, plan: &Plan, vendor: &Path, pin: &Pin, lines: &mut Vec<
                 folder.display()
             ));
         }
-        lines.extend(["include", "src", "CMakeLists.txt"].map(|part| rerun(&folder.join(part))));
+        lines.extend(watched(folder));
         return Ok(folder.clone());
     }
     let tree = fetch::ensure(vendor, &input.out_dir, pin, &cargo(input))?;
-    // Neither changes while building: the second is fetched with its old time stamp.
-    lines.extend([rerun(&vendor.join("ggml.toml")), rerun(&tree.join("CMakeLists.txt"))]);
+    lines.push(rerun(&vendor.join("ggml.toml")));
+    lines.extend(watched(&tree));
     Ok(tree)
+}
+
+/// What is compiled of a tree. The build writes nothing there.
+fn watched(tree: &Path) -> [String; 4] {
+    ["CMakeLists.txt", "cmake", "include", "src"].map(|part| rerun(&tree.join(part)))
 }
 
 /// How to fetch. Cargo's configuration is that of the project being built: this crate's folder is inside it, unless this

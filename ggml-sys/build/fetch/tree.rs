@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
@@ -122,18 +123,25 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), String> {
             if entry.file_type().is_dir() { fs::create_dir_all(&target) } else { copy_file(entry.path(), &target) };
         done.map_err(|e| format!("cannot copy {} to {}: {e}", entry.path().display(), target.display()))?;
     }
+    age(to);
     Ok(())
 }
 
 /// Contents only: packages may be read-only, and the copy has to be deletable.
 fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
     let bytes = fs::read(from)?;
-    fs::write(to, bytes)?;
-    // cargo takes a file newer than the build script's start for a change.
-    if let Ok(time) = fs::metadata(from)?.modified() {
-        fs::File::options().write(true).open(to)?.set_modified(time)?;
+    fs::write(to, bytes)
+}
+
+/// Gives all below `root` an old time stamp: cargo takes what is newer than the start of the build script, which may be
+/// what fetches it, for a change since. Where it cannot be set, as for folders on Windows, the script runs once more.
+fn age(root: &Path) {
+    for entry in walkdir::WalkDir::new(root).into_iter().flatten() {
+        let folder = entry.file_type().is_dir();
+        if let Ok(file) = fs::File::options().read(true).write(!folder).open(entry.path()) {
+            let _runs_once_more = file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000));
+        }
     }
-    Ok(())
 }
 
 fn hex(bytes: &[u8]) -> String {
