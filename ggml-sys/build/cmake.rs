@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use super::input::Input;
-use super::plan::Compile;
+use super::plan::{Compile, Plan};
 use super::tools;
 
 /// Builds ggml and installs it into `OUT_DIR`.
-pub(crate) fn ggml(input: &Input, compile: &Compile, source: &Path, origin: &str) {
+pub(crate) fn ggml(input: &Input, plan: &Plan, compile: &Compile, source: &Path, origin: &str) {
     let mut config = cmake::Config::new(input.manifest_dir.join("cmake"));
     config.profile(&compile.build_type).define("GGML_SYS_SOURCE", source).define("GGML_BUILD_COMMIT", origin);
-    for (name, value) in &compile.defines {
+    for (name, value) in compile.defines.iter().chain(&plan.cpu.options) {
         config.define(name, value);
     }
     for flag in &compile.flags {

@@ -1,6 +1,5 @@
 //! What only the C compiler knows.
 
-use super::cpu;
 use super::input::Input;
 
 fn tool() -> Result<cc::Tool, String> {
@@ -12,39 +11,53 @@ pub(crate) fn openmp() -> &'static str {
     if tool().is_ok_and(|tool| tool.is_like_clang()) { "omp" } else { "gomp" }
 }
 
-/// What it compiles for on this machine when told to use all of it.
-pub(crate) fn native(input: &Input) -> Result<Vec<&'static str>, String> {
+/// The macros that it predefines; `native`: when told to use all of this machine.
+pub(crate) fn macros(input: &Input, native: bool) -> Result<String, String> {
     let tool = tool()?;
     if tool.is_like_msvc() {
-        // cl has no such flag: ggml's build looks at the processor, which is this one.
-        return Ok(detected());
+        // cl lists none, and knows no such flag: ggml's build looks at the processor, which is this one.
+        return Ok(if native { detected() } else { String::new() });
     }
     let flag = if input.arch == "aarch64" { "-mcpu=native" } else { "-march=native" };
     let output = tool
         .to_command()
-        .args([flag, "-dM", "-E", "-x", "c"])
+        .args(native.then_some(flag))
+        .args(["-dM", "-E", "-x", "c"])
         .arg(input.manifest_dir.join("shim/guard.h"))
         .output()
         .map_err(|e| format!("cannot run {}: {e}", tool.path().display()))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{} does not know {flag}:\n{said}", tool.path().display()));
+        return Err(format!("{} does not list its macros:\n{said}", tool.path().display()));
     }
-    Ok(cpu::features_of_macros(&String::from_utf8_lossy(&output.stdout)))
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// The processor's features in the form of another compiler's macros.
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-fn detected() -> Vec<&'static str> {
-    macro_rules! detect {
-        ($($name:tt),*) => {
-            [$(($name, std::arch::is_x86_feature_detected!($name))),*]
+fn detected() -> String {
+    macro_rules! defines {
+        ($($feature:tt => $name:literal),* $(,)?) => {
+            [$((concat!("#define ", $name, " 1\n"), std::arch::is_x86_feature_detected!($feature))),*]
         };
     }
-    let known = detect!("sse4.2", "avx", "avx2", "fma", "f16c", "bmi2", "avx512f", "avx512bw", "avx512dq", "avx512vl");
-    known.into_iter().filter(|(_, here)| *here).map(|(name, _)| name).collect()
+    let known = defines! {
+        "sse4.2" => "__SSE4_2__",
+        "avx" => "__AVX__",
+        "avx2" => "__AVX2__",
+        "fma" => "__FMA__",
+        "f16c" => "__F16C__",
+        "bmi2" => "__BMI2__",
+        "avx512f" => "__AVX512F__",
+        "avx512cd" => "__AVX512CD__",
+        "avx512vl" => "__AVX512VL__",
+        "avx512dq" => "__AVX512DQ__",
+        "avx512bw" => "__AVX512BW__",
+    };
+    known.into_iter().filter(|(_, here)| *here).map(|(define, _)| define).collect()
 }
 
 #[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
-fn detected() -> Vec<&'static str> {
-    vec![]
+fn detected() -> String {
+    String::new()
 }

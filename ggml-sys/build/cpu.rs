@@ -41,7 +41,7 @@ pub(crate) struct Cpu {
     pub(crate) native: bool,
     /// The options for cmake, all of them.
     pub(crate) options: Vec<(&'static str, String)>,
-    /// The features that the kernels rely on, in rustc's names. Empty for `native`: the compiler knows them.
+    /// The features that the kernels rely on, in rustc's names. Empty for `native` until the compiler was asked.
     pub(crate) features: Vec<&'static str>,
 }
 
@@ -162,47 +162,4 @@ fn arm(march: Option<String>, features: Vec<&'static str>) -> Cpu {
 /// How cmake spells a flag.
 pub(crate) fn on(value: bool) -> String {
     if value { "ON" } else { "OFF" }.to_owned()
-}
-
-/// The macros by which C compilers tell what they compile for, and rustc's names for the same.
-const MACROS: &[(&str, &str)] = &[
-    ("__SSE4_2__", "sse4.2"),
-    ("__POPCNT__", "popcnt"),
-    ("__LZCNT__", "lzcnt"),
-    ("__MOVBE__", "movbe"),
-    ("__AVX__", "avx"),
-    ("__AVX2__", "avx2"),
-    ("__FMA__", "fma"),
-    ("__F16C__", "f16c"),
-    ("__BMI__", "bmi1"),
-    ("__BMI2__", "bmi2"),
-    ("__GFNI__", "gfni"),
-    ("__AVXVNNI__", "avxvnni"),
-    ("__AVX512F__", "avx512f"),
-    ("__AVX512CD__", "avx512cd"),
-    ("__AVX512VL__", "avx512vl"),
-    ("__AVX512DQ__", "avx512dq"),
-    ("__AVX512BW__", "avx512bw"),
-    ("__AVX512IFMA__", "avx512ifma"),
-    ("__AVX512VBMI__", "avx512vbmi"),
-    ("__AVX512VBMI2__", "avx512vbmi2"),
-    ("__AVX512VNNI__", "avx512vnni"),
-    ("__AVX512BITALG__", "avx512bitalg"),
-    ("__AVX512VPOPCNTDQ__", "avx512vpopcntdq"),
-    ("__AVX512BF16__", "avx512bf16"),
-    ("__AVX512FP16__", "avx512fp16"),
-    ("__AMX_TILE__", "amx-tile"),
-    ("__AMX_INT8__", "amx-int8"),
-    ("__AMX_BF16__", "amx-bf16"),
-    ("__ARM_FEATURE_DOTPROD", "dotprod"),
-    ("__ARM_FEATURE_FP16_VECTOR_ARITHMETIC", "fp16"),
-    ("__ARM_FEATURE_MATMUL_INT8", "i8mm"),
-    ("__ARM_FEATURE_SVE", "sve"),
-    ("__ARM_FEATURE_SVE2", "sve2"),
-];
-
-/// The features in a compiler's list of its macros (`-dM -E`).
-pub(crate) fn features_of_macros(text: &str) -> Vec<&'static str> {
-    let defined: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("#define ")?.split(' ').next()).collect();
-    MACROS.iter().filter(|(name, _)| defined.contains(name)).map(|(_, feature)| *feature).collect()
 }

@@ -10,7 +10,6 @@ use super::plan::{Compile, Plan, System};
 pub(crate) struct Facts<'a> {
     pub(crate) version: &'a str,
     pub(crate) origin: &'a str,
-    pub(crate) cpu_features: &'a [&'static str],
 }
 
 /// Link lines, for what follows the shim.
@@ -38,7 +37,7 @@ pub(crate) fn metadata(input: &Input, plan: &Plan, facts: &Facts<'_>) -> Vec<Str
         ("version", facts.version.to_owned()),
         ("commit", facts.origin.to_owned()),
         ("backends", backends(plan).join(",")),
-        ("cpu_features", facts.cpu_features.join(",")),
+        ("cpu_features", plan.cpu.features.join(",")),
     ];
     if let Some(compile) = &plan.compile {
         values.extend([
@@ -65,7 +64,7 @@ pub(crate) fn config(plan: &Plan, facts: &Facts<'_>) -> String {
         facts.version,
         facts.origin,
         backends(plan),
-        facts.cpu_features,
+        plan.cpu.features,
         build_type
     )
 }

@@ -7,6 +7,7 @@ mod cpu;
 mod emit;
 mod fetch;
 mod input;
+mod macros;
 mod plan;
 mod tools;
 
@@ -38,12 +39,17 @@ fn main() -> ExitCode {
 
 fn build() -> Result<Vec<String>, String> {
     let input = Input::from_env();
-    let plan = plan::plan(&input)?;
+    let mut plan = plan::plan(&input)?;
     let own_driver = input.generator.is_some() || input.env == "msvc";
     tools::check(&input.cmake, plan.compile.is_some(), own_driver)?;
     let vendor = vendor_folder(&input);
     let pin = Pin::read(&vendor.join("ggml.toml"))?;
     let mut lines: Vec<_> = Input::rerun_lines().collect();
+    if plan.compile.is_some()
+        && let Some(warning) = plan.suit(&compiler::macros(&input, plan.cpu.native)?)
+    {
+        lines.push(format!("cargo::warning={warning}"));
+    }
     let source = source(&input, &plan, &vendor, &pin, &mut lines)?;
     let origin = match &plan.source {
         Source::Vendored => pin.origin(),
@@ -53,13 +59,11 @@ fn build() -> Result<Vec<String>, String> {
     bindings::generate(&input, &plan, &include)?;
     if let Some(compile) = &plan.compile {
         cmake::shim(&input, compile, &include)?;
-        cmake::ggml(&input, compile, &source, &origin);
+        cmake::ggml(&input, &plan, compile, &source, &origin);
         lines.extend(emit::link(&input.out_dir, compile, compiler::openmp()));
     }
     let version = fetch::tree::ggml_version(&source)?;
-    let cpu_features =
-        if plan.cpu.native && plan.compile.is_some() { compiler::native(&input)? } else { plan.cpu.features.clone() };
-    let facts = emit::Facts { version: &version, origin: &origin, cpu_features: &cpu_features };
+    let facts = emit::Facts { version: &version, origin: &origin };
     let config = input.out_dir.join("config.rs");
     std::fs::write(&config, emit::config(&plan, &facts))
         .map_err(|e| format!("cannot write {}: {e}", config.display()))?;

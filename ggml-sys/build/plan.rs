@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::cpu::{self, Cpu, on};
 use super::input::Input;
+use super::macros;
 
 /// A backend that a cargo feature adds to the CPU's.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,6 +71,30 @@ pub(crate) struct Compile {
     pub(crate) verbatim: bool,
 }
 
+impl Plan {
+    /// Takes in what the C compiler says of itself, and returns a warning for people where something had to be left out.
+    pub(crate) fn suit(&mut self, macros: &str) -> Option<String> {
+        let Some(compile) = &mut self.compile else { return None };
+        if self.cpu.native {
+            self.cpu.features = macros::features(macros);
+        }
+        let amx = |name: &str| name.starts_with("amx-") || name.starts_with("GGML_AMX_");
+        if !self.cpu.features.iter().any(|feature| amx(feature)) || !macros::loses_tile_configuration(macros) {
+            return None;
+        }
+        self.cpu.features.retain(|feature| !amx(feature));
+        for (_, value) in self.cpu.options.iter_mut().filter(|(name, _)| amx(name)) {
+            *value = on(false);
+        }
+        compile.flags.extend(["-mno-amx-tile", "-mno-amx-int8", "-mno-amx-bf16"]);
+        Some(
+            "this GCC would crash in AMX kernels, so ggml is built without AMX: quantised matrix products are slower. \
+             Build with GCC 11.5, 12.4, 13.3, 14 or newer, or with clang (CC and CXX)"
+                .to_owned(),
+        )
+    }
+}
+
 const BUILD_TYPES: &[&str] = &["Release", "Debug", "RelWithDebInfo", "MinSizeRel"];
 
 /// Decides.
@@ -81,12 +106,12 @@ pub(crate) fn plan(input: &Input) -> Result<Plan, String> {
     let cpu = cpu::plan(input)?;
     let backends: Vec<_> = BACKENDS.iter().filter(|b| input.feature(b.name)).collect();
     let headers = HEADERS.iter().copied().chain(backends.iter().map(|b| b.header)).collect();
-    let compile = if input.docs_rs { None } else { Some(compile(input, &backends, &cpu)?) };
+    let compile = if input.docs_rs { None } else { Some(compile(input, &backends)?) };
     let source = input.source_dir.clone().map_or(Source::Vendored, Source::Folder);
     Ok(Plan { source, backends, headers, cpu, compile })
 }
 
-fn compile(input: &Input, backends: &[&'static Backend], cpu: &Cpu) -> Result<Compile, String> {
+fn compile(input: &Input, backends: &[&'static Backend]) -> Result<Compile, String> {
     // Release whatever cargo's profile is: a debug ggml is 10 to 40 times slower, and it is not the code being debugged.
     let build_type = input.build_type.as_deref().unwrap_or("Release");
     if !BUILD_TYPES.contains(&build_type) {
@@ -106,7 +131,6 @@ fn compile(input: &Input, backends: &[&'static Backend], cpu: &Cpu) -> Result<Co
     ];
     defines.extend(BACKENDS.iter().map(|b| (b.option, on(backends.contains(&b)))));
     defines.extend(OFF.iter().map(|option| (*option, on(false))));
-    defines.extend(cpu.options.iter().cloned());
     let libraries =
         ["ggml"].into_iter().chain(backends.iter().map(|b| b.library)).chain(["ggml-cpu", "ggml-base"]).collect();
     Ok(Compile {

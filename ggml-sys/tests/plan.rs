@@ -9,6 +9,8 @@ mod emit;
 #[path = "../build/input.rs"]
 #[expect(dead_code, reason = "the real environment is read by the build script only")]
 mod input;
+#[path = "../build/macros.rs"]
+mod macros;
 #[path = "../build/plan.rs"]
 mod plan;
 
@@ -59,33 +61,35 @@ fn compile(target: &str, more: &[(&str, &str)]) -> Compile {
     planned(target, more).compile.unwrap()
 }
 
-fn define<'a>(compile: &'a Compile, name: &str) -> Option<&'a str> {
-    let values: Vec<_> = compile.defines.iter().filter(|(n, _)| *n == name).map(|(_, v)| v.as_str()).collect();
+fn define<'a>(plan: &'a Plan, name: &str) -> Option<&'a str> {
+    let all = plan.compile.as_ref().unwrap().defines.iter().chain(&plan.cpu.options);
+    let values: Vec<_> = all.filter(|(n, _)| *n == name).map(|(_, v)| v.as_str()).collect();
     assert!(values.len() <= 1, "{name} is given twice");
     values.first().copied()
 }
 
 #[test]
 fn static_release_with_nothing_left_to_defaults() {
-    let c = compile(LINUX, &[]);
+    let p = planned(LINUX, &[]);
+    for off in ["BUILD_SHARED_LIBS", "GIT_EXE", "GGML_RPC_RDMA", "GGML_OPENMP", "GGML_RPC", "GGML_METAL", "GGML_BLAS"] {
+        assert_eq!(define(&p, off), Some("OFF"), "{off}");
+    }
+    assert_eq!(define(&p, "GGML_LLAMAFILE"), Some("ON"));
+    assert_eq!(define(&p, "CMAKE_INSTALL_LIBDIR"), Some("lib"));
+    let c = p.compile.unwrap();
     assert_eq!(c.build_type, "Release");
     assert_eq!(c.flags, ["-fexceptions"]);
     assert_eq!(c.libraries, ["ggml", "ggml-cpu", "ggml-base"]);
     assert_eq!(c.system, [System::Library("stdc++"), System::Library("m")]);
-    for off in ["BUILD_SHARED_LIBS", "GIT_EXE", "GGML_RPC_RDMA", "GGML_OPENMP", "GGML_RPC", "GGML_METAL", "GGML_BLAS"] {
-        assert_eq!(define(&c, off), Some("OFF"), "{off}");
-    }
-    assert_eq!(define(&c, "GGML_LLAMAFILE"), Some("ON"));
-    assert_eq!(define(&c, "CMAKE_INSTALL_LIBDIR"), Some("lib"));
 }
 
 #[test]
 fn features_add() {
     let p = planned(LINUX, &[("CARGO_FEATURE_RPC", "1"), ("CARGO_FEATURE_OPENMP", "1")]);
     assert!(p.headers.contains(&"ggml-rpc.h"));
+    assert_eq!((define(&p, "GGML_RPC"), define(&p, "GGML_OPENMP")), (Some("ON"), Some("ON")));
     let c = p.compile.unwrap();
     assert_eq!(c.libraries, ["ggml", "ggml-rpc", "ggml-cpu", "ggml-base"]);
-    assert_eq!((define(&c, "GGML_RPC"), define(&c, "GGML_OPENMP")), (Some("ON"), Some("ON")));
     assert!(c.system.contains(&System::OpenMp));
     assert!(!planned(LINUX, &[]).headers.contains(&"ggml-rpc.h"));
 }
@@ -125,15 +129,14 @@ fn link_lines_are_in_order_and_spell_names_out_for_mingw() {
 #[test]
 fn metadata_names_what_was_built() {
     let input = input(LINUX, &[("CARGO_FEATURE_RPC", "1")]);
-    let features = ["avx2", "fma"];
-    let facts = emit::Facts { version: "1.2.3", origin: "carrier-1.0", cpu_features: &features };
+    let facts = emit::Facts { version: "1.2.3", origin: "carrier-1.0" };
     let plan = plan(&input).unwrap();
     let lines = emit::metadata(&input, &plan, &facts);
     for expected in [
         "version=1.2.3",
         "commit=carrier-1.0",
         "backends=cpu,rpc",
-        "cpu_features=avx2,fma",
+        "cpu_features=sse4.2,popcnt,avx,avx2,fma,f16c,bmi2",
         "root=/out",
         "include=/out/include",
         "lib=/out/lib",
@@ -190,9 +193,9 @@ mod processor {
             let cross = plan(&input_on("aarch64-unknown-linux-gnu", target, &[])).unwrap();
             assert_eq!(cross.cpu, planned(target, &[]).cpu, "{target}");
         }
-        let c = compile(LINUX, &[]);
-        assert_eq!((define(&c, "GGML_AVX2"), define(&c, "GGML_AVX512")), (Some("ON"), Some("OFF")));
-        assert_eq!(define(&c, "GGML_NATIVE"), Some("OFF"));
+        let p = planned(LINUX, &[]);
+        assert_eq!((define(&p, "GGML_AVX2"), define(&p, "GGML_AVX512")), (Some("ON"), Some("OFF")));
+        assert_eq!(define(&p, "GGML_NATIVE"), Some("OFF"));
     }
 
     #[test]
@@ -203,8 +206,8 @@ mod processor {
         assert_eq!(level("x86-64-v3"), V3);
         assert!(level("x86-64-v4").contains(&"avx512bw"));
         assert!(!level("x86-64-v4").contains(&"avx512vnni"));
-        let c = compile(LINUX, &[("GGML_SYS_CPU", "x86-64")]);
-        assert_eq!((define(&c, "GGML_SSE42"), define(&c, "GGML_AVX2")), (Some("OFF"), Some("OFF")));
+        let p = planned(LINUX, &[("GGML_SYS_CPU", "x86-64")]);
+        assert_eq!((define(&p, "GGML_SSE42"), define(&p, "GGML_AVX2")), (Some("OFF"), Some("OFF")));
     }
 
     #[test]
@@ -249,8 +252,8 @@ mod processor {
             ("CARGO_ENCODED_RUSTFLAGS", "-C\x1ftarget-cpu=native"),
             ("GGML_SYS_CPU", "native"),
         ] {
-            let c = compile(LINUX, &[given]);
-            assert_eq!((define(&c, "GGML_NATIVE"), define(&c, "GGML_AVX2")), (Some("ON"), Some("OFF")), "{given:?}");
+            let p = planned(LINUX, &[given]);
+            assert_eq!((define(&p, "GGML_NATIVE"), define(&p, "GGML_AVX2")), (Some("ON"), Some("OFF")), "{given:?}");
             let error = plan(&input_on(LINUX, "aarch64-linux-android", &[given])).unwrap_err();
             assert!(error.contains("GGML_SYS_CPU"), "{error}");
         }
@@ -270,8 +273,8 @@ mod processor {
     #[test]
     fn aarch64_takes_the_baseline_or_what_it_is_told() {
         let arch = |more: &[(&str, &str)]| {
-            let c = compile("aarch64-unknown-linux-gnu", more);
-            (define(&c, "GGML_CPU_ARM_ARCH").map(str::to_owned), define(&c, "GGML_NATIVE").map(str::to_owned))
+            let p = planned("aarch64-unknown-linux-gnu", more);
+            (define(&p, "GGML_CPU_ARM_ARCH").map(str::to_owned), define(&p, "GGML_NATIVE").map(str::to_owned))
         };
         let off = Some("OFF".to_owned());
         assert_eq!(arch(&[]), (None, off.clone()));
@@ -287,7 +290,52 @@ mod processor {
     #[test]
     fn a_compilers_macros_name_features() {
         let text = "#define __AVX2__ 1\n#define __AVX512F__ 1\n#define __AVX512FP16__X 1\n#undef __FMA__\n";
-        assert_eq!(cpu::features_of_macros(text), ["avx2", "avx512f"]);
-        assert_eq!(cpu::features_of_macros("#define __ARM_FEATURE_SVE 1"), ["sve"]);
+        assert_eq!(macros::features(text), ["avx2", "avx512f"]);
+        assert_eq!(macros::features("#define __ARM_FEATURE_SVE 1"), ["sve"]);
+    }
+
+    const AMX: &str = "#define __AMX_TILE__ 1\n#define __AMX_INT8__ 1\n#define __AVX2__ 1\n";
+
+    #[test]
+    fn native_relies_on_what_the_compiler_uses() {
+        let mut p = planned(LINUX, &[("CARGO_FEATURE_NATIVE", "1")]);
+        assert_eq!(p.suit(&format!("{AMX}#define __GNUC__ 14\n")), None);
+        assert_eq!(p.cpu.features, ["avx2", "amx-tile", "amx-int8"]);
+        let mut fixed = planned(LINUX, &[]);
+        assert_eq!(fixed.suit("#define __AVX512F__ 1\n"), None);
+        assert_eq!(fixed.cpu.features, V3);
+    }
+
+    #[test]
+    fn amx_is_left_out_where_gcc_loses_the_tile_configuration() {
+        let old = format!("{AMX}#define __GNUC__ 12\n#define __GNUC_MINOR__ 2\n");
+        let by_flags = [
+            ("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+amx-int8"),
+            ("CARGO_CFG_TARGET_FEATURE", "amx-int8,amx-tile,avx,avx2,sse4.2"),
+        ];
+        for given in [&by_flags[..], &[("CARGO_FEATURE_NATIVE", "1")]] {
+            let mut p = planned(LINUX, given);
+            assert!(p.suit(&old).unwrap().contains("without AMX"));
+            assert!(!p.cpu.features.iter().any(|f| f.starts_with("amx")), "{:?}", p.cpu.features);
+            assert!(p.cpu.features.contains(&"avx2"));
+            assert_eq!((define(&p, "GGML_AMX_TILE"), define(&p, "GGML_AMX_INT8")), (Some("OFF"), Some("OFF")));
+            assert!(p.compile.unwrap().flags.contains(&"-mno-amx-tile"));
+        }
+        // Older ones without AMX do not know the flag.
+        let mut p = planned(LINUX, &[("CARGO_FEATURE_NATIVE", "1")]);
+        assert_eq!(p.suit("#define __GNUC__ 9\n#define __AVX2__ 1\n"), None);
+        assert_eq!(p.compile.unwrap().flags, ["-fexceptions"]);
+    }
+
+    #[test]
+    fn which_compilers_lose_the_tile_configuration() {
+        let gcc = |major: u32, minor: u32| {
+            macros::loses_tile_configuration(&format!("#define __GNUC__ {major}\n#define __GNUC_MINOR__ {minor}\n"))
+        };
+        for (major, fixed) in [(11, 5), (12, 4), (13, 3)] {
+            assert!(gcc(major, fixed - 1) && !gcc(major, fixed), "{major}");
+        }
+        assert!(!gcc(14, 0) && !gcc(15, 1) && gcc(10, 9));
+        assert!(!macros::loses_tile_configuration("#define __clang__ 1\n#define __GNUC__ 4\n"));
     }
 }
