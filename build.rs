@@ -1,6 +1,5 @@
 //! Passes on what ggml-sys built.
 
-#[expect(clippy::print_stdout, reason = "a build script talks to cargo on its standard output")]
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     for name in ["VERSION", "COMMIT", "BACKENDS", "CPU_FEATURES"] {

@@ -20,6 +20,8 @@ mod guard;
 mod log;
 mod ops;
 pub mod prelude;
+#[cfg(feature = "rpc")]
+pub mod rpc;
 mod sched;
 mod shape;
 mod tensor;

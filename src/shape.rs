@@ -33,6 +33,7 @@ impl Shape {
 
     /// The bytes of a contiguous tensor of this shape, or why there can be none.
     pub(crate) fn bytes(self, dtype: DType) -> Result<usize, &'static str> {
+        const TOO_LARGE: &str = "the tensor is too large for the address space";
         let [ne0, rest @ ..] = self.0;
         if self.0.iter().any(|&d| d < 1) {
             return Err("every dimension must be at least 1");
@@ -40,7 +41,6 @@ impl Shape {
         if ne0 % dtype.block_size() != 0 {
             return Err("the first dimension must be a multiple of the type's block size");
         }
-        const TOO_LARGE: &str = "the tensor is too large for the address space";
         // ggml counts elements in an i64 even where a block type needs fewer bytes.
         self.elements().ok_or(TOO_LARGE)?;
         let row = dtype.row_size(ne0).ok_or(TOO_LARGE)?;

@@ -153,6 +153,6 @@ impl Backend {
 
 impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Backend").field("device", &self.device).field("threads", &self.threads).finish()
+        f.debug_struct("Backend").field("device", &self.device).field("threads", &self.threads).finish_non_exhaustive()
     }
 }

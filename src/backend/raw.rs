@@ -1,7 +1,7 @@
 //! The owners of a C backend and of a CPU thread pool, and the only file that frees them.
 
 use std::ffi::{CStr, c_int, c_void};
-use std::mem::transmute;
+use std::mem::transmute_copy;
 use std::ptr::{self, NonNull};
 
 use ggml_sys as sys;
@@ -63,12 +63,10 @@ impl RawBackend {
     pub(super) fn use_pool(&mut self, cpu: Registry, pool: &RawPool, n: usize) -> Result<()> {
         type SetPool = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, *mut sys::ggml_threadpool);
         type SetThreads = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, c_int);
-        let set_pool = proc(cpu, c"ggml_backend_cpu_set_threadpool")?;
-        // SAFETY: ggml gives a function of this type under this name.
-        let set_pool = unsafe { transmute::<*mut c_void, SetPool>(set_pool) };
-        let set_threads = proc(cpu, c"ggml_backend_set_n_threads")?;
-        // SAFETY: ggml gives a function of this type under this name.
-        let set_threads = unsafe { transmute::<*mut c_void, SetThreads>(set_threads) };
+        // SAFETY: that is the function's type.
+        let set_pool = unsafe { proc::<SetPool>(cpu, c"ggml_backend_cpu_set_threadpool") }?;
+        // SAFETY: that is the function's type.
+        let set_threads = unsafe { proc::<SetThreads>(cpu, c"ggml_backend_set_n_threads") }?;
         let n = c_int::try_from(n).unwrap_or(c_int::MAX);
         guard::call("ggml_backend_cpu_set_threadpool", || {
             // SAFETY: backend and pool are live; the owner of both drops the backend first. A former pool is still alive
@@ -109,9 +107,8 @@ impl RawPool {
     pub(super) fn start(cpu: Registry, n: usize) -> Result<Self> {
         type New = unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool_params) -> *mut sys::ggml_threadpool;
         const CALL: &str = "ggml_threadpool_new";
-        let new = proc(cpu, c"ggml_threadpool_new")?;
-        // SAFETY: ggml gives a function of this type under this name.
-        let new = unsafe { transmute::<*mut c_void, New>(new) };
+        // SAFETY: that is the function's type.
+        let new = unsafe { proc::<New>(cpu, c"ggml_threadpool_new") }?;
         // SAFETY: a pure function of its argument.
         let mut params = unsafe { sys::ggml_threadpool_params_default(c_int::try_from(n).unwrap_or(1)) };
         let mark = log::mark();
@@ -128,9 +125,8 @@ impl Drop for RawPool {
     fn drop(&mut self) {
         type Free = unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool);
         // Without the function the threads stay: safe, and it was there when the pool was made.
-        let Ok(free) = proc(self.cpu, c"ggml_threadpool_free") else { return };
-        // SAFETY: ggml gives a function of this type under this name.
-        let free = unsafe { transmute::<*mut c_void, Free>(free) };
+        // SAFETY: that is the function's type.
+        let Ok(free) = (unsafe { proc::<Free>(self.cpu, c"ggml_threadpool_free") }) else { return };
         let raw = self.raw.as_ptr();
         let _freed = guard::call("ggml_threadpool_free", || {
             // SAFETY: live and ours by the type's invariant; the backend that used it is gone or has another one.
@@ -140,8 +136,14 @@ impl Drop for RawPool {
 }
 
 /// A function that the CPU backend offers by name.
-fn proc(cpu: Registry, name: &'static CStr) -> Result<*mut c_void> {
-    cpu.proc_address(name)
-        .map(NonNull::as_ptr)
-        .ok_or(Error::Null { call: "ggml_backend_reg_get_proc_address", log: Box::default() })
+///
+/// # Safety
+///
+/// `F` must be the type of a pointer to that function.
+unsafe fn proc<F: Copy>(cpu: Registry, name: &'static CStr) -> Result<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a function pointer is as large as any") };
+    let found = cpu.proc_address(name);
+    let raw = found.ok_or(Error::Null { call: "ggml_backend_reg_get_proc_address", log: Box::default() })?;
+    // SAFETY: a pointer to a function of this type, by contract.
+    Ok(unsafe { transmute_copy::<NonNull<c_void>, F>(&raw) })
 }

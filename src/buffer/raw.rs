@@ -60,7 +60,7 @@ impl Buffer {
         let need = self.buft.alloc_size(t)?;
         let alignment = self.buft.alignment()?;
         let fits = offset.checked_add(need).is_some_and(|end| end <= self.size);
-        if !fits || offset % alignment != 0 || t.has_data() || t.view_src().is_some() {
+        if !fits || !offset.is_multiple_of(alignment) || t.has_data() || t.view_src().is_some() {
             return Err(Error::Shape {
                 op: "ggml_backend_tensor_alloc",
                 operands: [t.info()].into(),

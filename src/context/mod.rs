@@ -57,6 +57,7 @@ pub struct Context {
 
 // SAFETY: a context moves only while no handle to its tensors exists (handles borrow it), and what its tensors point to
 // in other contexts is only followed through such handles. C contexts belong to no thread.
+#[expect(clippy::non_send_fields_in_send_ty, reason = "the pools move with their only owner")]
 unsafe impl Send for Context {}
 
 impl Context {
@@ -201,6 +202,6 @@ fn keeps_flags(t: Tensor<'_>) -> bool {
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes: usize = self.pools.borrow().iter().map(Pool::len).sum();
-        f.debug_struct("Context").field("bytes", &bytes).finish()
+        f.debug_struct("Context").field("bytes", &bytes).finish_non_exhaustive()
     }
 }

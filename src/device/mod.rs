@@ -52,6 +52,7 @@ pub enum DeviceType {
 #[doc(alias = "ggml_backend_dev_caps")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::struct_excessive_bools, reason = "ggml's own list of independent capabilities")]
 pub struct Capabilities {
     /// Works asynchronously.
     pub async_compute: bool,
@@ -292,6 +293,8 @@ impl Device {
 
     /// Fails when the device is on an RPC server that was lost.
     pub(crate) fn check_alive(self) -> Result<()> {
+        #[cfg(feature = "rpc")]
+        crate::rpc::check(self.as_ptr())?;
         Ok(())
     }
 

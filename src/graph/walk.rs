@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ptr::NonNull;
 
 use ggml_sys as sys;
 
@@ -34,21 +35,18 @@ impl Walk {
             while let Some((t, next)) = path.last_mut() {
                 let src = t.srcs().get(*next).copied();
                 *next += 1;
-                match src {
-                    Some(raw) => {
-                        if let Some(raw) = std::ptr::NonNull::new(raw) {
-                            // SAFETY: the source of a live tensor lives (TensorPtr's invariants).
-                            let src = unsafe { TensorPtr::new(raw) };
-                            walk.enter(src, &mut path);
-                        }
+                if let Some(raw) = src {
+                    if let Some(raw) = NonNull::new(raw) {
+                        // SAFETY: the source of a live tensor lives (TensorPtr's invariants).
+                        let src = unsafe { TensorPtr::new(raw) };
+                        walk.enter(src, &mut path);
                     }
-                    None => {
-                        let t = *t;
-                        path.pop();
-                        walk.index.insert(t, walk.order.len());
-                        walk.order.push(t);
-                        walk.nodes += usize::from(!is_leaf(t));
-                    }
+                } else {
+                    let t = *t;
+                    path.pop();
+                    walk.index.insert(t, walk.order.len());
+                    walk.order.push(t);
+                    walk.nodes += usize::from(!is_leaf(t));
                 }
             }
         }

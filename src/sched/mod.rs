@@ -177,6 +177,9 @@ impl Sched {
 
 impl fmt::Debug for Sched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sched").field("backends", &self.backends).field("poisoned", &self.poisoned).finish()
+        f.debug_struct("Sched")
+            .field("backends", &self.backends)
+            .field("poisoned", &self.poisoned)
+            .finish_non_exhaustive()
     }
 }

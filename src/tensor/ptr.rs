@@ -1,6 +1,6 @@
 //! The one place that reads and writes the fields of a C tensor.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 use std::ptr::{self, NonNull};
 
 use ggml_sys as sys;
@@ -184,13 +184,9 @@ impl TensorPtr {
     }
 
     pub(crate) fn name(self) -> String {
-        // SAFETY: the name is a NUL-terminated array inside the live tensor (ggml_set_name cuts it so).
-        let name = unsafe { CStr::from_ptr((&raw const (*self.0.as_ptr()).name).cast()) };
-        name.to_string_lossy().into_owned()
-    }
-
-    pub(crate) fn has_name(self) -> bool {
-        self.get().name[0] != 0
+        let name = self.get().name.map(c_char::cast_unsigned);
+        let end = name.iter().position(|&c| c == 0).unwrap_or(name.len());
+        String::from_utf8_lossy(name.get(..end).unwrap_or_default()).into_owned()
     }
 
     /// Names the tensor, cut to what ggml holds (63 bytes) at a character's end.
@@ -201,7 +197,7 @@ impl TensorPtr {
             end -= 1;
         }
         t.name.fill(0);
-        for (to, &from) in t.name.iter_mut().zip(&name.as_bytes()[..end]) {
+        for (to, &from) in t.name.iter_mut().zip(name.as_bytes().iter().take(end)) {
             *to = c_char::from_ne_bytes([from]);
         }
     }
@@ -219,7 +215,7 @@ pub(crate) fn span(dtype: DType, ne: [i64; 4], nb: [usize; 4]) -> Option<usize> 
     } else {
         usize::try_from(ne[0] / block).ok()?.checked_mul(nb[0])?
     };
-    (1..4).try_fold(first, |n, i| n.checked_add(steps(ne[i], nb[i])?))
+    ne.into_iter().zip(nb).skip(1).try_fold(first, |n, (ne, nb)| n.checked_add(steps(ne, nb)?))
 }
 
 /// The way from the first to the last of `n` things that are `stride` apart.

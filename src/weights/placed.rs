@@ -30,8 +30,9 @@ pub(super) struct Placed {
     _buffers: Vec<Buffer>,
 }
 
-// SAFETY: the headers are written only before this exists, and through `&mut self`; buffers belong to no thread.
-unsafe impl Send for Placed {}
+// SAFETY: the pointers are to headers in `ctx`, which moves with them.
+#[expect(clippy::non_send_fields_in_send_ty, reason = "the headers move with their pointers")]
+unsafe impl Send for Leaves {}
 
 impl Leaves {
     pub(super) fn add(&mut self, name: &str, dtype: DType, shape: Shape) -> Result<()> {

@@ -1,0 +1,11 @@
+use ggml::prelude::*;
+
+fn main() {
+    let ctx = Context::new();
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("w", DType::F32, [4]).unwrap();
+    let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+    let y = ctx.relu(weights.get("w").unwrap()).unwrap();
+    drop(weights);
+    println!("{}", y.name());
+}
