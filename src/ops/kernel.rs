@@ -13,11 +13,25 @@ use crate::tensor::ptr::TensorPtr;
 pub(crate) fn cpu_accepts(t: TensorPtr) -> Result<(), &'static str> {
     let mut srcs = t.sources();
     let (a, b) = (srcs.next(), srcs.next());
-    let accepts = match (t.op(), a, b) {
-        (sys::GGML_OP_NONE | sys::GGML_OP_RESHAPE | sys::GGML_OP_VIEW, ..) => Ok(()),
-        (sys::GGML_OP_PERMUTE | sys::GGML_OP_TRANSPOSE, ..) => Ok(()),
-        (sys::GGML_OP_UNARY | sys::GGML_OP_SQR | sys::GGML_OP_SQRT | sys::GGML_OP_LOG, Some(a), _) => unary(a, t),
-        (sys::GGML_OP_SIN | sys::GGML_OP_COS, Some(a), _) => unary(a, t),
+    match (t.op(), a, b) {
+        (
+            sys::GGML_OP_NONE
+            | sys::GGML_OP_RESHAPE
+            | sys::GGML_OP_VIEW
+            | sys::GGML_OP_PERMUTE
+            | sys::GGML_OP_TRANSPOSE,
+            ..,
+        ) => Ok(()),
+        (
+            sys::GGML_OP_UNARY
+            | sys::GGML_OP_SQR
+            | sys::GGML_OP_SQRT
+            | sys::GGML_OP_LOG
+            | sys::GGML_OP_SIN
+            | sys::GGML_OP_COS,
+            Some(a),
+            _,
+        ) => unary(a, t),
         (sys::GGML_OP_LEAKY_RELU | sys::GGML_OP_CLAMP, Some(a), _) => {
             need(matches!(a.dtype(), DType::F32 | DType::F16), "the CPU kernel takes f32 or f16")
         }
@@ -26,10 +40,12 @@ pub(crate) fn cpu_accepts(t: TensorPtr) -> Result<(), &'static str> {
             binary(a, b, t)
         }
         (sys::GGML_OP_MUL_MAT, Some(a), Some(b)) => mul_mat(a, b),
+        (sys::GGML_OP_IM2COL, Some(_), Some(b)) => im2col(b, t),
+        (sys::GGML_OP_POOL_2D, Some(a), _) => pool(a),
+        (sys::GGML_OP_CROSS_ENTROPY_LOSS, Some(a), Some(b)) => only_f32(&[a, b]),
         (sys::GGML_OP_CONT | sys::GGML_OP_DUP | sys::GGML_OP_CPY, Some(a), _) => copy(a, t),
         _ => Err("this crate knows no CPU kernel for the operation"),
-    };
-    accepts
+    }
 }
 
 /// ggml's name of an operation.
@@ -75,6 +91,16 @@ fn mul_mat(a: TensorPtr, b: TensorPtr) -> Result<(), &'static str> {
     need(b.dtype() == DType::F32 || same, "the CPU kernel takes a second operand of f32, or of the first one's type")?;
     let rows = a.has_contiguous_rows() && b.has_contiguous_rows();
     need(rows, "the CPU kernel needs the elements of each row side by side")
+}
+
+fn im2col(image: TensorPtr, t: TensorPtr) -> Result<(), &'static str> {
+    let types = matches!((image.dtype(), t.dtype()), (DType::F32, DType::F32 | DType::F16) | (DType::F16, DType::F16));
+    need(types, "the CPU kernel takes an image of f32, or f16 for a result of f16")
+}
+
+fn pool(a: TensorPtr) -> Result<(), &'static str> {
+    need(matches!(a.dtype(), DType::F32 | DType::F16), "the CPU kernel takes f32 or f16")?;
+    need(a.is_contiguous(), "the CPU kernel needs a contiguous operand")
 }
 
 fn copy(a: TensorPtr, t: TensorPtr) -> Result<(), &'static str> {

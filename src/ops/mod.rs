@@ -7,6 +7,12 @@ pub(crate) mod check;
 pub(crate) mod kernel;
 
 mod binary;
+mod conv;
+mod loss;
 mod matmul;
+mod pool;
 mod unary;
 mod view;
+
+pub use conv::Conv2d;
+pub use pool::{Pool, Pool2d};

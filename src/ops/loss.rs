@@ -1,0 +1,32 @@
+//! Loss functions.
+
+use ggml_sys as sys;
+
+use super::check::Call;
+use crate::context::Context;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+impl Context {
+    /// The mean over rows of the cross entropy between `soft_max(logits)` and `labels` (`ggml_cross_entropy_loss`): one
+    /// number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless both are contiguous and of one shape,
+    /// [`Error::DType`](crate::Error::DType) unless both are `f32`.
+    #[doc(alias = "ggml_cross_entropy_loss")]
+    pub fn cross_entropy_loss<'c>(&'c self, logits: Tensor<'c>, labels: Tensor<'c>) -> Result<Tensor<'c>> {
+        let call = Call { op: "cross_entropy_loss", operands: &[logits, labels] };
+        call.dtype([logits, labels].iter().all(|t| t.dtype() == DType::F32), "both operands must be f32")?;
+        call.shape(logits.ne() == labels.ne(), "both operands must have one shape")?;
+        // The kernel finds row i at i * nb[1] (H10).
+        call.shape(logits.is_contiguous() && labels.is_contiguous(), "both operands must be contiguous; use `cont`")?;
+        self.build("ggml_cross_entropy_loss", &[logits, labels], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c, of one shape and contiguous. The
+            // result keeps both as sources.
+            unsafe { sys::ggml_cross_entropy_loss(c, logits.as_ptr(), labels.as_ptr()) }
+        })
+    }
+}
