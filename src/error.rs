@@ -139,6 +139,20 @@ pub enum Error {
         /// The Rust type that was asked for.
         asked: &'static str,
     },
+    /// An index beyond what it picks from.
+    #[error("{call}: element {position} of {tensor} is {value}, but an operation uses it to pick one of {below}: it must lie in 0 to {}", below - 1)]
+    Index {
+        /// The call.
+        call: &'static str,
+        /// The tensor of indices.
+        tensor: TensorInfo,
+        /// Which element of the data.
+        position: usize,
+        /// Its value.
+        value: i32,
+        /// What it must be below.
+        below: i64,
+    },
     /// The tensor is not part of the graph, or of the weights, that was asked.
     #[error("{call}: {tensor} is not part of {whole}")]
     NotPart {

@@ -58,16 +58,27 @@ impl<'g, 'c> Bound<'g, 'c> {
         found.ok_or_else(|| Error::NotPart { call, tensor: t.info(), whole: "the allocated graph" })
     }
 
-    fn input(&self, call: &'static str, t: Tensor<'_>) -> Result<(usize, TensorPtr)> {
+    /// The input behind `t`, if `data` may be put into it: kernels don't check all indices, and none without ending the
+    /// process.
+    fn input<T: bytemuck::Pod>(&self, call: &'static str, t: Tensor<'_>, data: &[T]) -> Result<(usize, TensorPtr)> {
         let (i, e) = self.entry(call, t)?;
         if e.kind != Kind::Input {
             return Err(Error::NotPart { call, tensor: t.info(), whole: "the graph's inputs" });
+        }
+        if let Some(below) = e.below {
+            let bytes: &[u8] = bytemuck::cast_slice(data);
+            let indices = bytes.chunks_exact(size_of::<i32>()).map(bytemuck::pod_read_unaligned::<i32>);
+            for (position, value) in indices.enumerate() {
+                if value < 0 || i64::from(value) >= below {
+                    return Err(Error::Index { call, tensor: t.info(), position, value, below });
+                }
+            }
         }
         Ok((i, e.ptr))
     }
 
     pub(crate) fn set<T: Element>(&mut self, call: &'static str, t: Tensor<'_>, data: &[T]) -> Result<()> {
-        let (i, ptr) = self.input(call, t)?;
+        let (i, ptr) = self.input(call, t, data)?;
         transfer::write(call, ptr, data)?;
         self.mark_set(i);
         Ok(())
@@ -80,7 +91,7 @@ impl<'g, 'c> Bound<'g, 'c> {
         offset: usize,
         data: &[T],
     ) -> Result<()> {
-        let (i, ptr) = self.input(call, t)?;
+        let (i, ptr) = self.input(call, t, data)?;
         if self.unset.contains(&i) {
             transfer::zero(ptr)?; // the rest would be whatever lay there
         }
@@ -90,7 +101,7 @@ impl<'g, 'c> Bound<'g, 'c> {
     }
 
     pub(crate) fn set_bytes(&mut self, call: &'static str, t: Tensor<'_>, data: &[u8]) -> Result<()> {
-        let (i, ptr) = self.input(call, t)?;
+        let (i, ptr) = self.input(call, t, data)?;
         transfer::write_raw(call, ptr, data)?;
         self.mark_set(i);
         Ok(())

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::context::pool::Pool;
 use crate::error::{Error, Result};
 use crate::guard;
+use crate::ops::index;
 use crate::tensor::Tensor;
 use crate::tensor::ptr::{Owner, TensorPtr};
 use walk::{Index, Walk};
@@ -24,6 +25,8 @@ pub(crate) struct Entry {
     pub(crate) kind: Kind,
     /// Whether the value survives the computation.
     pub(crate) kept: bool,
+    /// For an input that holds indices, what they must be below.
+    pub(crate) below: Option<i64>,
 }
 
 /// What an entry is to an allocation.
@@ -82,7 +85,7 @@ impl<'c> Graph<'c> {
         } else {
             outputs.iter().map(|t| t.ptr()).try_for_each(expand)?;
         }
-        let entries: Vec<_> = walk.order.iter().map(|&ptr| Entry::new(ptr)).collect();
+        let mut entries: Vec<_> = walk.order.iter().map(|&ptr| Entry::new(ptr)).collect();
         if let Some(t) = entries.iter().find(|e| !walk.index.contains_key(&e.ptr.root())) {
             // No builder makes a view without a way to what it looks at; allocation relies on it.
             return Err(Error::NotPart {
@@ -90,6 +93,11 @@ impl<'c> Graph<'c> {
                 tensor: t.ptr.info(),
                 whole: "a graph with its view's source",
             });
+        }
+        for (indices, n) in walk.order.iter().filter_map(|&t| index::bound(t)) {
+            if let Some(e) = walk.index.get(&indices).and_then(|&i| entries.get_mut(i)) {
+                e.below = Some(e.below.map_or(n, |below| below.min(n)));
+            }
         }
         Ok(Self { raw, _pool: pool, entries, index: walk.index, nodes: walk.nodes, life: PhantomData })
     }
@@ -146,7 +154,7 @@ impl Entry {
         let root = ptr.root();
         // What lies in a state or in weights is there for good; the rest only if ggml was told to keep it.
         let kept = root.owner() != Owner::Graph || root.flags() & output != 0;
-        Self { ptr, srcs: ptr.srcs(), kind, kept }
+        Self { ptr, srcs: ptr.srcs(), kind, kept, below: None }
     }
 
     /// Whether the allocator gives the tensor its memory.

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use ggml_sys as sys;
+
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
 use crate::tensor::Tensor;
@@ -49,12 +51,15 @@ impl Call<'_, '_> {
         Err(Error::Param { op: self.op, name, value: format!("{value:?}").into(), expected: expected.into() })
     }
 
-    /// `t` is written to, so it must not lie in frozen weights.
+    /// `t` is written to, so it must lie neither in frozen weights nor in an input: the values of an input that holds
+    /// indices were checked when it was set.
     pub(crate) fn writable(self, t: Tensor<'_>) -> Result<()> {
-        if t.ptr().owner() != Owner::Weights {
-            return Ok(());
+        let root = t.ptr().root();
+        match root.owner() {
+            Owner::Weights => Err(Error::Frozen { op: self.op, tensor: t.info() }),
+            Owner::Graph => self.shape(root.op() != sys::GGML_OP_NONE, "an operation can't write into an input"),
+            Owner::State => Ok(()),
         }
-        Err(Error::Frozen { op: self.op, tensor: t.info() })
     }
 
     /// `b` must fill `a` when repeated (`ggml_can_repeat`).

@@ -4,15 +4,26 @@
 //! one device accept (types above all) is checked when a graph is allocated, in [`kernel`].
 
 pub(crate) mod check;
+pub(crate) mod index;
 pub(crate) mod kernel;
 
 mod binary;
+mod combine;
 mod conv;
+mod glu;
 mod loss;
 mod matmul;
+mod norm;
 mod pool;
+mod reduce;
+mod rope;
+mod rows;
+mod softmax;
 mod unary;
 mod view;
 
 pub use conv::Conv2d;
+pub use glu::Glu;
 pub use pool::{Pool, Pool2d};
+pub use rope::{Rope, RopeMode};
+pub use softmax::SoftMax;

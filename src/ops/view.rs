@@ -112,19 +112,6 @@ impl Context {
             unsafe { sys::ggml_transpose(c, a.as_ptr()) }
         })
     }
-
-    /// A contiguous copy (`ggml_cont`).
-    ///
-    /// # Errors
-    ///
-    /// As all builders, where memory runs out.
-    #[doc(alias = "ggml_cont")]
-    pub fn cont<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        self.build("ggml_cont", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
-            unsafe { sys::ggml_cont(c, a.as_ptr()) }
-        })
-    }
 }
 
 /// Whether no two elements of a view share memory: in order of stride, each dimension steps over all below it.

@@ -1,0 +1,116 @@
+//! Copies, repetitions and concatenations.
+
+use ggml_sys as sys;
+
+use super::check::Call;
+use crate::context::Context;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+impl Context {
+    /// A copy with the operand's shape and type, contiguous (`ggml_cont`).
+    ///
+    /// # Errors
+    ///
+    /// As all builders, where memory runs out.
+    #[doc(alias = "ggml_cont")]
+    pub fn cont<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
+        self.build("ggml_cont", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
+            unsafe { sys::ggml_cont(c, a.as_ptr()) }
+        })
+    }
+
+    /// A copy (`ggml_dup`).
+    ///
+    /// # Errors
+    ///
+    /// As all builders, where memory runs out.
+    #[doc(alias = "ggml_dup")]
+    pub fn dup<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
+        self.build("ggml_dup", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
+            unsafe { sys::ggml_dup(c, a.as_ptr()) }
+        })
+    }
+
+    /// A copy in another element type (`ggml_cast`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless the rows are whole blocks of `dtype`.
+    #[doc(alias = "ggml_cast")]
+    pub fn cast<'c>(&'c self, a: Tensor<'c>, dtype: DType) -> Result<Tensor<'c>> {
+        let call = Call { op: "cast", operands: &[a] };
+        call.shape(a.shape().bytes(dtype).is_ok(), "rows must be whole blocks of the new type, of a size that exists")?;
+        self.build("ggml_cast", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c, its rows are whole blocks. The result keeps it
+            // as source.
+            unsafe { sys::ggml_cast(c, a.as_ptr(), dtype.raw()) }
+        })
+    }
+
+    /// Writes `a` into `b`, which may be a [`State`](crate::State)'s tensor or a view of one, converting between element
+    /// types; the result is a view of `b` (`ggml_cpy`). What reads `b` itself does not wait for the copy: read the result,
+    /// or give the copy to [`Context::graph`] before what reads it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless both have as many elements, [`Error::Frozen`](crate::Error::Frozen)
+    /// where `b` lies in weights.
+    #[doc(alias = "ggml_cpy")]
+    pub fn cpy<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
+        let call = Call { op: "cpy", operands: &[a, b] };
+        call.writable(b)?;
+        call.shape(a.elements() == b.elements(), "both must have as many elements")?;
+        let same_rows = a.shape() == b.shape() || (a.dtype().block_size() == 1 && b.dtype().block_size() == 1);
+        call.shape(same_rows, "tensors of blocks must have one shape")?;
+        self.build("ggml_cpy", &[a, b], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c, of one size, and `b` may be written.
+            // The result keeps both as sources.
+            unsafe { sys::ggml_cpy(c, a.as_ptr(), b.as_ptr()) }
+        })
+    }
+
+    /// `a`, repeated to the shape of `like` (`ggml_repeat`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless every dimension of `a` divides that of `like`.
+    #[doc(alias = "ggml_repeat")]
+    pub fn repeat<'c>(&'c self, a: Tensor<'c>, like: Tensor<'c>) -> Result<Tensor<'c>> {
+        let call = Call { op: "repeat", operands: &[like, a] };
+        call.repeats(a, like)?;
+        call.dtype(a.dtype().block_size() == 1, "a tensor of blocks can't be repeated")?;
+        self.build("ggml_repeat", &[a, like], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c, and `a` repeats over `like`, all that
+            // C asserts. The result keeps `a` as source.
+            unsafe { sys::ggml_repeat(c, a.as_ptr(), like.as_ptr()) }
+        })
+    }
+
+    /// `a` and `b`, one after the other in dimension `dim` (`ggml_concat`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`](crate::Error::Param) unless `dim` is 0 to 3; [`Error::DType`](crate::Error::DType) unless both have
+    /// one type that is no block type; [`Error::Shape`](crate::Error::Shape) unless all other dimensions are equal.
+    #[doc(alias = "ggml_concat")]
+    pub fn concat<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, dim: usize) -> Result<Tensor<'c>> {
+        let call = Call { op: "concat", operands: &[a, b] };
+        call.param(dim < 4, "dim", dim, "it must lie in 0 to 3")?;
+        call.dtype(
+            a.dtype() == b.dtype() && a.dtype().block_size() == 1,
+            "both must have one type, and no block type",
+        )?;
+        let others = a.ne().into_iter().zip(b.ne()).enumerate().all(|(i, (a, b))| i == dim || a == b);
+        call.shape(others, "all dimensions but the one they are joined in must be equal")?;
+        let dim = i32::try_from(dim).unwrap_or(0);
+        self.build("ggml_concat", &[a, b], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are
+            // all that C asserts. The result keeps both as sources.
+            unsafe { sys::ggml_concat(c, a.as_ptr(), b.as_ptr(), dim) }
+        })
+    }
+}

@@ -1,0 +1,79 @@
+//! Sums, means and largest elements.
+
+use ggml_sys as sys;
+
+use super::check::{Call, is_float};
+use crate::context::Context;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// The type of the builders in this file's table.
+type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor) -> *mut sys::ggml_tensor;
+
+impl Context {
+    /// The sum of all elements (`ggml_sum`): one number of the operand's type.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, `f16` or `bf16`; [`Error::Shape`](crate::Error::Shape)
+    /// unless the elements of its rows lie side by side.
+    #[doc(alias = "ggml_sum")]
+    pub fn sum<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
+        Call { op: "sum", operands: &[a] }.dtype(is_float(a.dtype()), "the operand must be f32, f16 or bf16")?;
+        self.reduced("sum", "ggml_sum", sys::ggml_sum, a)
+    }
+
+    /// The sum of each row (`ggml_sum_rows`): the first dimension becomes 1.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`; [`Error::Shape`](crate::Error::Shape) unless the elements
+    /// of its rows lie side by side.
+    #[doc(alias = "ggml_sum_rows")]
+    pub fn sum_rows<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
+        only_f32("sum_rows", a)?;
+        self.reduced("sum_rows", "ggml_sum_rows", sys::ggml_sum_rows, a)
+    }
+
+    /// The mean of each row (`ggml_mean`): the first dimension becomes 1.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::sum_rows`].
+    #[doc(alias = "ggml_mean")]
+    pub fn mean<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
+        only_f32("mean", a)?;
+        self.reduced("mean", "ggml_mean", sys::ggml_mean, a)
+    }
+
+    /// The place of the largest element of each row (`ggml_argmax`): an `i32` for each row of a matrix.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::sum_rows`]; [`Error::Shape`](crate::Error::Shape) unless the upper two dimensions are 1.
+    #[doc(alias = "ggml_argmax")]
+    pub fn argmax<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
+        let call = only_f32("argmax", a);
+        call?;
+        let [n, _, a2, a3] = a.ne();
+        let matrix = a2 == 1 && a3 == 1 && i32::try_from(n).is_ok();
+        Call { op: "argmax", operands: &[a] }
+            .shape(matrix, "the operand must be a matrix with rows of less than 2^31")?;
+        self.reduced("argmax", "ggml_argmax", sys::ggml_argmax, a)
+    }
+
+    fn reduced<'c>(&'c self, op: &'static str, call: &'static str, f: Builder, a: Tensor<'c>) -> Result<Tensor<'c>> {
+        let rows = a.ptr().has_contiguous_rows();
+        Call { op, operands: &[a] }.shape(rows, "the elements of a row must lie side by side; use `cont`")?;
+        self.build(call, &[a], |c| {
+            // SAFETY: `f` is one of this file's builders, which assert no more than was checked. The context is live and has
+            // room; `a` is live for 'c. The result keeps it as source.
+            unsafe { f(c, a.as_ptr()) }
+        })
+    }
+}
+
+fn only_f32(op: &'static str, a: Tensor<'_>) -> Result<()> {
+    Call { op, operands: &[a] }.dtype(a.dtype() == DType::F32, "the operand must be f32")
+}
