@@ -126,15 +126,15 @@ impl Sched {
         Ok(())
     }
 
-    /// Makes the C scheduler large enough. Its table takes tensors, their copies' sources and views' roots, and asserts
-    /// that there is room.
+    /// Makes the C scheduler large enough. Its table takes all tensors of a graph and asserts that there is room; its
+    /// other tables take some 20 KB of address space for each.
     fn fit(&mut self, graph: &Graph<'_>) -> Result<()> {
-        let need = 2 * graph.entries().len() + 64;
+        let need = graph.entries().len() + graph.entries().len() / 4 + 64;
         if self.raw.as_ref().is_some_and(|raw| raw.capacity >= need) {
             return Ok(());
         }
         self.raw = None;
-        let capacity = need.next_power_of_two();
+        let capacity = need.next_multiple_of(1024);
         // SAFETY: the backends are dropped after the scheduler (field order), and never replaced.
         self.raw = Some(unsafe { RawSched::new(&self.backends, capacity, false, self.op_offload) }?);
         Ok(())

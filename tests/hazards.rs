@@ -1,0 +1,263 @@
+//! What ggml leaves to its caller, attempted: each test is named after its number in `docs/safety.md`.
+//!
+//! Hazards of single operations are in `tests/ops`, those that types close in `tests/ui`.
+
+#![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a test fails by panicking")]
+
+use ggml::prelude::*;
+use ggml::{Error, GraphAllocator};
+
+fn cpu() -> Sched {
+    Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap()
+}
+
+/// `relu(abs(... x ...))`, `n` operations one after the other.
+fn chain<'c>(ctx: &'c Context, x: Tensor<'c>, n: usize) -> Tensor<'c> {
+    (0..n).fold(x, |t, i| if i % 2 == 0 { ctx.neg(t).unwrap() } else { ctx.abs(t).unwrap() })
+}
+
+#[test]
+fn h02_dimensions_that_make_no_tensor_are_refused() {
+    let ctx = Context::new();
+    for ne in [[0, 1], [-1, 4], [4, -4], [i64::MIN, 1], [1 << 61, 2], [i64::MAX, i64::MAX], [1 << 40, 1 << 40]] {
+        assert!(matches!(ctx.input("x", DType::F32, ne), Err(Error::Shape { .. })), "{ne:?}");
+    }
+    assert!(matches!(ctx.input("x", DType::Q4_0, [33, 2]), Err(Error::Shape { .. })), "half a block");
+    assert!(ctx.input("x", DType::Q4_0, [64, 2]).is_ok(), "whole blocks");
+}
+
+#[test]
+fn h04_no_transfer_leaves_the_tensor() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4]).unwrap();
+    let graph = ctx.graph([ctx.relu(x).unwrap()]).unwrap();
+    let mut sched = cpu();
+    let mut run = sched.alloc(&graph).unwrap();
+    for (offset, n) in [(4, 1), (3, 2), (usize::MAX, 4), (usize::MAX - 1, 1), (usize::MAX / 4, 4)] {
+        let result = run.set_at(x, offset, &vec![1.0_f32; n]);
+        assert!(matches!(result, Err(Error::Range { .. })), "{offset} {n}");
+    }
+    assert!(matches!(run.set(x, &[0.0_f32; 5]), Err(Error::Length { .. })));
+    assert!(matches!(run.set(x, &[0.0_f32; 3]), Err(Error::Length { .. })));
+    assert!(matches!(run.set(x, &[0_i32; 4]), Err(Error::ElementType { .. })));
+    assert!(matches!(run.set_bytes(x, &[0; 17]), Err(Error::Length { .. })));
+    run.set_at(x, 3, &[7.0_f32]).unwrap();
+    assert_eq!(run.get::<f32>(x).unwrap(), [0.0, 0.0, 0.0, 7.0], "what was never set is zero");
+}
+
+#[test]
+fn h06_a_context_outgrows_its_first_pool() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [3]).unwrap();
+    let y = chain(&ctx, x, 20_000);
+    let graph = ctx.graph([y]).unwrap();
+    assert_eq!(graph.n_nodes(), 20_000);
+    assert_eq!(graph.nodes().last(), Some(y));
+}
+
+#[test]
+fn h06_a_graph_has_room_for_more_leaves_than_nodes() {
+    let ctx = Context::new();
+    let inputs: Vec<_> = (0..200).map(|i| ctx.input(&format!("x{i}"), DType::F32, [2]).unwrap()).collect();
+    let y = ctx.add(inputs[0], inputs[1]).unwrap();
+    let outputs: Vec<_> = inputs.iter().copied().chain([y]).collect();
+    let graph = ctx.graph(&outputs).unwrap();
+    let mut sched = cpu();
+    let mut run = sched.alloc(&graph).unwrap();
+    for (i, &x) in inputs.iter().enumerate() {
+        run.set(x, &[i as f32; 2]).unwrap();
+    }
+    run.compute().unwrap();
+    assert_eq!(run.get::<f32>(y).unwrap(), [1.0, 1.0]);
+    assert_eq!(run.get::<f32>(inputs[199]).unwrap(), [199.0, 199.0]);
+}
+
+#[test]
+fn h20_nothing_is_computed_from_inputs_without_values() {
+    let ctx = Context::new();
+    let (a, b) = (ctx.input("a", DType::F32, [4]).unwrap(), ctx.input("b", DType::F32, [4]).unwrap());
+    let y = ctx.add(a, b).unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let mut sched = cpu();
+    let mut run = sched.alloc(&graph).unwrap();
+    run.set(a, &[1.0_f32; 4]).unwrap();
+    let message = run.compute().unwrap_err().to_string();
+    assert!(message.contains("`b` f32 [4, 1, 1, 1]"), "{message}");
+    assert!(matches!(run.get::<f32>(b), Err(Error::InputNotSet { .. })));
+    run.set(b, &[2.0_f32; 4]).unwrap();
+    assert!(matches!(run.get::<f32>(y), Err(Error::NotComputed { .. })));
+    run.compute().unwrap();
+    assert_eq!(run.get::<f32>(y).unwrap(), [3.0; 4]);
+}
+
+#[test]
+fn h21_the_scheduler_works_after_it_ran_out_of_memory() {
+    let ctx = Context::new();
+    let huge = ctx.input("huge", DType::F32, [1 << 30, 1 << 13]).unwrap();
+    let huge = ctx.graph([ctx.relu(huge).unwrap()]).unwrap();
+    let x = ctx.input("x", DType::F32, [4]).unwrap();
+    let y = ctx.relu(x).unwrap();
+    let small = ctx.graph([y]).unwrap();
+    let mut sched = cpu();
+    for _ in 0..2 {
+        assert!(matches!(sched.alloc(&huge), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(sched.reserve(&huge), Err(Error::OutOfMemory { .. })));
+        let mut run = sched.alloc(&small).unwrap();
+        run.set(x, &[1.0_f32, -1.0, 2.0, -2.0]).unwrap();
+        run.compute().unwrap();
+        assert_eq!(run.get::<f32>(y).unwrap(), [1.0, 0.0, 2.0, 0.0]);
+    }
+    let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
+    assert!(matches!(allocator.alloc(&huge), Err(Error::OutOfMemory { .. })));
+    assert!(allocator.alloc(&small).is_ok());
+}
+
+/// Two graphs with equal numbers of nodes and leaves and equal sizes: ggml would reuse the first one's plan, in which the
+/// value that the second still needs is overwritten.
+#[test]
+fn h23_a_plan_is_not_reused_for_another_topology() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [256]).unwrap();
+    // One long chain: every value dies at once.
+    let a = chain(&ctx, x, 6);
+    // The first value is needed again at the end.
+    let first = ctx.scale(x, 3.0).unwrap();
+    let b = ctx.add(chain(&ctx, first, 4), first).unwrap();
+    let (ga, gb) = (ctx.graph([a]).unwrap(), ctx.graph([b]).unwrap());
+    assert_eq!(ga.n_nodes(), gb.n_nodes());
+
+    let data: Vec<f32> = (0..256).map(|i| i as f32 - 100.0).collect();
+    let want_a: Vec<f32> = data.iter().map(|v| v.abs()).collect();
+    let want_b: Vec<f32> = data.iter().map(|v| (3.0 * v).abs() + 3.0 * v).collect();
+    let mut sched = cpu();
+    let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
+    let mut backend = Backend::cpu().unwrap();
+    for _ in 0..2 {
+        for (graph, y, want) in [(&ga, a, &want_a), (&gb, b, &want_b)] {
+            let mut run = sched.alloc(graph).unwrap();
+            run.set(x, &data).unwrap();
+            run.compute().unwrap();
+            assert_eq!(run.get::<f32>(y).unwrap(), *want);
+            drop(run);
+            let mut run = allocator.alloc(graph).unwrap();
+            run.set(x, &data).unwrap();
+            run.compute(&mut backend).unwrap();
+            assert_eq!(run.get::<f32>(y).unwrap(), *want);
+        }
+    }
+}
+
+/// The same number of tensors, but another one is kept: a plan that frees it would be wrong.
+#[test]
+fn h23_a_plan_is_not_reused_for_other_outputs() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [64]).unwrap();
+    let mut sched = cpu();
+    let mut step = |keep: usize| {
+        let t = chain(&ctx, x, keep);
+        let kept = ctx.output(ctx.scale(t, 1.0).unwrap()).unwrap();
+        let end = chain(&ctx, kept, 6 - keep);
+        let graph = ctx.graph([end]).unwrap();
+        let mut run = sched.alloc(&graph).unwrap();
+        run.set(x, &[-2.0_f32; 64]).unwrap();
+        run.compute().unwrap();
+        (run.get::<f32>(kept).unwrap(), run.get::<f32>(end).unwrap())
+    };
+    // `chain` negates, takes the absolute value, and so on.
+    let after = |value: f32, n: usize| (0..n).fold(value, |v, i| if i % 2 == 0 { -v } else { v.abs() });
+    for keep in [1, 3, 2, 5] {
+        let (kept, end) = step(keep);
+        assert_eq!(kept, [after(-2.0, keep); 64], "{keep}");
+        assert_eq!(end, [after(after(-2.0, keep), 6 - keep); 64], "{keep}");
+    }
+}
+
+#[test]
+fn h24_a_tensor_has_memory_in_one_allocation_only() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4]).unwrap();
+    let (a, b) = (ctx.relu(x).unwrap(), ctx.neg(x).unwrap());
+    let (ga, gb) = (ctx.graph([a]).unwrap(), ctx.graph([b]).unwrap());
+    let (mut one, mut two) = (cpu(), cpu());
+    let first = one.alloc(&ga).unwrap();
+    assert!(matches!(two.alloc(&ga), Err(Error::InUse { .. })), "the same graph");
+    assert!(matches!(two.alloc(&gb), Err(Error::InUse { .. })), "a graph that shares its input");
+    // What is built meanwhile does not keep addresses of memory that is given back below.
+    let view = ctx.view(a, [2], [8, 8, 8], 4).unwrap();
+    drop(first);
+    let gv = ctx.graph([view]).unwrap();
+    let mut run = two.alloc(&gv).unwrap();
+    run.set(x, &[1.0_f32, 2.0, 3.0, 4.0]).unwrap();
+    run.compute().unwrap();
+    assert_eq!(run.get::<f32>(view).unwrap(), [2.0, 3.0]);
+}
+
+#[test]
+fn h24_a_leaked_allocation_is_never_reached_again() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4]).unwrap();
+    let y = ctx.relu(x).unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let mut sched = cpu();
+    std::mem::forget(sched.alloc(&graph).unwrap());
+    assert!(matches!(sched.alloc(&graph), Err(Error::InUse { .. })));
+    let z = ctx.input("z", DType::F32, [4]).unwrap();
+    let w = ctx.neg(z).unwrap();
+    let other = ctx.graph([w]).unwrap();
+    let mut run = sched.alloc(&other).unwrap();
+    assert!(matches!(run.set(x, &[0.0_f32; 4]), Err(Error::NotPart { .. })));
+    run.set(z, &[1.0_f32; 4]).unwrap();
+    run.compute().unwrap();
+    assert_eq!(run.get::<f32>(w).unwrap(), [-1.0; 4]);
+    drop(run);
+    drop(sched);
+    assert!(matches!(cpu().alloc(&graph), Err(Error::InUse { .. })));
+    assert!(matches!(cpu().alloc(&ctx.graph([ctx.abs(y).unwrap()]).unwrap()), Err(Error::InUse { .. })));
+}
+
+#[test]
+fn h26_threads_beyond_the_pool_are_refused() {
+    let mut backend = Backend::cpu().unwrap();
+    for n in [0, Backend::MAX_THREADS + 1, usize::MAX] {
+        assert!(matches!(backend.set_threads(n), Err(Error::Param { .. })), "{n}");
+    }
+    for n in [1, 3, 2] {
+        backend.set_threads(n).unwrap();
+        assert_eq!(backend.threads(), n);
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [64, 64]).unwrap();
+        let y = ctx.mul_mat(x, x).unwrap();
+        let graph = ctx.graph([y]).unwrap();
+        let mut allocator = GraphAllocator::new(backend.device().buffer_type());
+        let mut run = allocator.alloc(&graph).unwrap();
+        run.set(x, &[1.0_f32; 64 * 64]).unwrap();
+        run.compute(&mut backend).unwrap();
+        assert!(run.get::<f32>(y).unwrap().iter().all(|&v| v == 64.0));
+    }
+}
+
+#[test]
+fn h28_a_placement_that_fails_leaves_nothing_behind() {
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("small", DType::F32, [4]).unwrap().tensor("huge", DType::F32, [1 << 30, 1 << 13]).unwrap();
+    let result = builder.place(Device::cpu().unwrap().buffer_type());
+    assert!(matches!(result, Err(Error::OutOfMemory { .. })), "{result:?}");
+}
+
+#[test]
+fn h35_a_deep_graph_does_not_overflow_the_stack() {
+    let deep = std::thread::Builder::new().stack_size(256 << 10).spawn(|| {
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [1]).unwrap();
+        let y = chain(&ctx, x, 100_001);
+        let graph = ctx.graph([y]).unwrap();
+        let mut backend = Backend::cpu().unwrap();
+        backend.set_threads(1).unwrap();
+        let mut allocator = GraphAllocator::new(backend.device().buffer_type());
+        let mut run = allocator.alloc(&graph).unwrap();
+        run.set(x, &[5.0_f32]).unwrap();
+        run.compute(&mut backend).unwrap();
+        run.get::<f32>(y).unwrap()
+    });
+    assert_eq!(deep.unwrap().join().unwrap(), [-5.0]);
+}
