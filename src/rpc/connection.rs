@@ -2,27 +2,24 @@
 
 use std::ffi::CString;
 use std::fmt;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use super::link::{self, Link};
 use super::options::Options;
+use super::peer;
 use super::raw::RawServer;
-use super::{peer, relay};
+use super::relay::Relay;
 use crate::device::Device;
 use crate::error::{Error, Result};
-
-/// Reaches any listener on the loopback that is reachable at all.
-const WAKE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A server that ggml knows.
 #[derive(Debug)]
 struct Known {
     link: Arc<Link>,
     devices: Vec<Device>,
-    /// Where the relay listens; `None` where ggml talks to the server itself.
-    relay: Option<SocketAddr>,
+    /// `None` where ggml talks to the server itself.
+    relay: Option<Relay>,
 }
 
 /// The servers that ggml knows and that are not known to be lost. Whoever connects holds this throughout.
@@ -97,10 +94,10 @@ impl Connection {
         link.hold();
         let mut known = Known { link, devices: Vec::new(), relay: None };
         let target = if options.uses_relay() {
-            let relay = relay::start(Arc::clone(&known.link), peer)
+            let (relay, target) = Relay::start(Arc::clone(&known.link), peer)
                 .map_err(|e| fail(format!("the relay in this process could not be started: {e}")))?;
             known.relay = Some(relay);
-            relay
+            target
         } else if address.is_ipv4() {
             // The server must be free for ggml.
             drop(peer);
@@ -147,12 +144,9 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if self.known.link.release()
-            && let Some(relay) = self.known.relay
-        {
-            // The relay waits for clients, and looks after each whether anyone holds the link. If this one does not get
-            // through, it looks after the next.
-            drop(TcpStream::connect_timeout(&relay, WAKE_LIMIT));
+        self.known.link.release();
+        if let Some(relay) = &self.known.relay {
+            relay.settle();
         }
     }
 }

@@ -60,16 +60,16 @@ impl Link {
 
     /// Counts one more who wants the server kept; returns how many there were.
     pub(super) fn hold(&self) -> usize {
-        self.holders.fetch_add(1, Ordering::AcqRel)
+        self.holders.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Counts one less; returns whether that was the last.
-    pub(super) fn release(&self) -> bool {
-        self.holders.fetch_sub(1, Ordering::AcqRel) == 1
+    /// Counts one less.
+    pub(super) fn release(&self) {
+        self.holders.fetch_sub(1, Ordering::SeqCst);
     }
 
     pub(super) fn is_held(&self) -> bool {
-        self.holders.load(Ordering::Acquire) > 0
+        self.holders.load(Ordering::SeqCst) > 0
     }
 }
 

@@ -14,11 +14,12 @@
 //!
 //! The protocol has neither authentication nor encryption. See [`Server`] for what a client can do to a server. A server
 //! can send any numbers as results, and make calls fail, but not harm the memory of this process. The relay listens on
-//! the loopback: as long as the connection lasts, other processes of this machine can reach the server through it.
+//! the loopback, and serves no other process where the system tells processes apart (Unix).
 
 mod connection;
 mod link;
 mod options;
+mod own;
 mod peer;
 mod raw;
 mod relay;

@@ -50,7 +50,9 @@ impl Options {
     ///
     /// ggml aborts the process when a server goes away or answers badly. The relay keeps that from happening, for a copy
     /// of the data through the loopback. Without it every later loss of the server ends the process (an abort, with
-    /// nothing undefined about it), the time-outs only apply to the handshake, and the address must be IPv4.
+    /// nothing undefined about it), the time-outs only apply to the handshake, and the address must be IPv4. Child
+    /// processes then inherit ggml's connection, so that the server is taken until they end, and using its devices again
+    /// may wait for that.
     pub fn relay(mut self, relay: bool) -> Self {
         self.relay = relay;
         self

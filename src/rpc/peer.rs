@@ -34,7 +34,7 @@ impl Peer {
         Ok(Self { reader: BufReader::with_capacity(READ_BUFFER, stream), writer })
     }
 
-    fn stream(&self) -> &TcpStream {
+    pub(super) fn stream(&self) -> &TcpStream {
         self.reader.get_ref()
     }
 

@@ -3,23 +3,31 @@
 //! ggml connects to a port on the loopback. What it asks goes on to the server and what the server answers comes back,
 //! both checked, until the server fails: then the relay raises the [`Link`]'s flag and answers by itself from there on.
 //!
-//! One thread serves one server and one client at a time. That is all there can be: a server takes one client, ggml
-//! makes one connection per address and opens the next one only after it gave up the last, and a client has at most one
-//! answer outstanding.
+//! A thread waits for connections, and each has one more, which may outlive it: ggml's sockets are inherited by child
+//! processes, so the end of a connection is not always seen. ggml uses one at a time. A client has at most one answer
+//! outstanding, and the server takes one request after the other, whoever of them it is from.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use super::link::Link;
+use super::own;
 use super::peer::{self, Peer, is_timeout};
 use super::wire::{self, Command, MAX_REPLY, RequestLen};
 
 /// How long to wait after a connection could not be accepted, for want of file handles say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// The relay of one server.
+#[derive(Debug, Clone)]
+pub(super) struct Relay {
+    link: Arc<Link>,
+    session: Arc<Mutex<Session>>,
+}
 
 /// A graph as the client last sent it to a device.
 #[derive(Debug)]
@@ -29,44 +37,105 @@ struct StoredGraph {
     forgotten: bool,
 }
 
+/// The state of affairs with the server.
 #[derive(Debug)]
-struct Relay {
+struct Session {
     link: Arc<Link>,
     /// `None` before the first client, between clients if nobody holds the link, and for ever once the server is lost.
     server: Option<Peer>,
     graphs: HashMap<u32, StoredGraph>,
-}
-
-/// Starts a relay for a server that `peer` is connected to, and returns the address to give to ggml.
-///
-/// The thread runs to the end of the process: ggml never forgets a device, and may connect for it at any time.
-pub(super) fn start(link: Arc<Link>, peer: Peer) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let address = listener.local_addr()?;
-    let relay = Relay { link, server: Some(peer), graphs: HashMap::new() };
-    thread::Builder::new().name("ggml-rpc-relay".to_owned()).spawn(move || relay.run(&listener))?;
-    Ok(address)
+    /// How many clients are connected.
+    clients: usize,
 }
 
 impl Relay {
-    fn run(mut self, listener: &TcpListener) {
+    /// Starts a relay for a server that `peer` is connected to. Also returns the address to give to ggml.
+    ///
+    /// The relay runs to the end of the process: ggml never forgets a device, and may connect for it at any time.
+    pub(super) fn start(link: Arc<Link>, peer: Peer) -> io::Result<(Self, SocketAddr)> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let session = Session { link: Arc::clone(&link), server: Some(peer), graphs: HashMap::new(), clients: 0 };
+        let relay = Self { link, session: Arc::new(Mutex::new(session)) };
+        let waiting = relay.clone();
+        thread::Builder::new().name("ggml-rpc-accept".to_owned()).spawn(move || waiting.wait(&listener))?;
+        Ok((relay, address))
+    }
+
+    fn wait(&self, listener: &TcpListener) {
         loop {
-            match listener.accept().and_then(|(stream, _)| Peer::new(stream)) {
-                // An error is the client's: it vanished within a request, or it is not ggml.
-                Ok(mut client) => {
-                    if self.serve(&mut client).is_err() {
-                        self.part();
-                    }
-                }
-                Err(_) => thread::sleep(ACCEPT_AGAIN),
-            }
-            if !self.link.is_held() {
-                self.part();
+            let served = listener.accept().and_then(|(stream, _)| self.take(stream));
+            if served.is_err() {
+                thread::sleep(ACCEPT_AGAIN);
             }
         }
     }
 
-    /// Closes the connection to the server, which then frees what the client had there and takes another client.
+    /// Serves a connection on a thread of its own.
+    fn take(&self, stream: TcpStream) -> io::Result<()> {
+        let relay = self.clone();
+        let serve = move || {
+            // An error is the client's, which then is gone or not ggml. What it did to the session is dealt with.
+            let _ended = Peer::new(stream).and_then(|mut client| relay.serve(&mut client));
+        };
+        thread::Builder::new().name("ggml-rpc-relay".to_owned()).spawn(serve).map(drop)
+    }
+
+    /// Serves one client, until it leaves between two requests.
+    fn serve(&self, client: &mut Peer) -> io::Result<()> {
+        match read_head(client)? {
+            None => return Ok(()),
+            Some((Command::Hello, len)) => read_payload(client, len)?,
+            Some(_) => return Err(ErrorKind::InvalidData.into()),
+        };
+        if !own::claim(client.stream()) {
+            return Err(ErrorKind::PermissionDenied.into());
+        }
+        self.session().meet();
+        let served = answer(client, &wire::hello_reply()).and_then(|()| self.requests(client));
+        self.session().clients -= 1;
+        self.settle();
+        served
+    }
+
+    fn requests(&self, client: &mut Peer) -> io::Result<()> {
+        while let Some((command, len)) = read_head(client)? {
+            let done = match command {
+                Command::Hello => return Err(ErrorKind::InvalidData.into()),
+                Command::SetTensor => self.session().upload(client, len),
+                _ => {
+                    let payload = read_payload(client, len)?;
+                    self.session().exchange(client, command, payload)
+                }
+            };
+            if let Err(error) = done {
+                // Half a request may have been sent, or half an answer read.
+                self.session().lose(format!("ggml broke off within {}: {error}", command.name()));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the connection to the server, which then takes another client, if nobody needs it.
+    ///
+    /// Called after each change to what that depends on. Where the session is in use, a client is, and this comes again.
+    pub(super) fn settle(&self) {
+        if !self.link.is_held()
+            && let Ok(mut session) = self.session.try_lock()
+            && session.clients == 0
+        {
+            session.part();
+        }
+    }
+
+    fn session(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// Closes the connection to the server, which then frees what was there for us.
     fn part(&mut self) {
         self.server = None;
         self.graphs.clear();
@@ -88,30 +157,9 @@ impl Relay {
         });
     }
 
-    /// Serves one client, until it leaves between two requests.
-    fn serve(&mut self, client: &mut Peer) -> io::Result<()> {
-        match read_head(client)? {
-            None => return Ok(()),
-            Some((Command::Hello, len)) => read_payload(client, len)?,
-            Some(_) => return Err(ErrorKind::InvalidData.into()),
-        };
-        self.meet();
-        answer(client, &wire::hello_reply())?;
-        while let Some((command, len)) = read_head(client)? {
-            match command {
-                Command::Hello => return Err(ErrorKind::InvalidData.into()),
-                Command::SetTensor => self.upload(client, len)?,
-                _ => {
-                    let payload = read_payload(client, len)?;
-                    self.exchange(client, command, payload)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes sure, for a new client, that there is a server or that it is known to be lost.
+    /// Counts a new client, and makes sure that there is a server or that it is known to be lost.
     fn meet(&mut self) {
+        self.clients += 1;
         if self.server.is_none() && self.link.lost().is_none() {
             match peer::open(&[self.link.address()], self.link.options()) {
                 Ok((peer, _)) => self.server = Some(peer),

@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 use ggml::Error;
 use ggml::rpc::{self, Options, Server};
 
-use crate::child::ServerProcess;
-
 const LIMIT: Duration = Duration::from_millis(300);
 
 /// Why there is no connection to `endpoint`.
@@ -79,16 +77,16 @@ fn a_peer_hangs_after_the_handshake() {
 
 #[test]
 fn a_server_has_one_client_at_a_time() {
-    let server = ServerProcess::start();
-    let connection = rpc::connect(&server.address.to_string()).unwrap();
+    let server = Server::builder().start().unwrap();
+    let connection = rpc::connect(&server.address().to_string()).unwrap();
     assert!(!is_served(&server), "a connection holds the server even while nothing is on it");
     drop(connection);
     assert!(is_served(&server), "a connection that is dropped lets go of the server");
 }
 
 /// Whether `server` answers the handshake of another client.
-fn is_served(server: &ServerProcess) -> bool {
-    let mut stream = TcpStream::connect(server.address).unwrap();
+fn is_served(server: &Server) -> bool {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(3 * LIMIT)).unwrap();
     stream.write_all(&[14, 24, 0, 0, 0, 0, 0, 0, 0]).unwrap();
     stream.write_all(&[0; 24]).unwrap();
@@ -117,8 +115,8 @@ fn a_server_does_not_share_its_port() {
 
 #[test]
 fn a_server_does_not_serve_what_another_serves() {
-    let server = ServerProcess::start();
-    let connection = rpc::connect(&server.address.to_string()).unwrap();
+    let server = Server::builder().start().unwrap();
+    let connection = rpc::connect(&server.address().to_string()).unwrap();
     let error = Server::builder().devices(connection.devices().iter().copied()).start().unwrap_err();
     assert!(matches!(error, Error::Param { name: "devices", .. }), "{error:?}");
 }

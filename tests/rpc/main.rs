@@ -1,4 +1,4 @@
-//! RPC: servers in this process and in others, and what happens when they go away.
+//! RPC servers in this process. No process is started here: it would inherit ggml's sockets.
 //!
 //! Except in `safe`, data is moved and graphs are computed with the C functions, so that a failure of the connection is
 //! seen where ggml would have aborted.
@@ -6,11 +6,7 @@
 #![cfg(feature = "rpc")]
 
 #[cfg(test)]
-mod child;
-#[cfg(test)]
 mod connect;
-#[cfg(test)]
-mod lost;
 #[cfg(test)]
 mod raw;
 #[cfg(test)]

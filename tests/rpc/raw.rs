@@ -12,7 +12,7 @@ const POOL: usize = 1 << 20;
 pub(crate) struct Pool(*mut sys::ggml_context);
 
 /// A device's memory.
-pub(crate) struct Memory(*mut sys::ggml_backend_buffer);
+pub(crate) struct Memory(pub(crate) *mut sys::ggml_backend_buffer);
 
 /// A device at work.
 pub(crate) struct Backend(*mut sys::ggml_backend);
@@ -39,7 +39,7 @@ fn device(device: Device) -> *mut sys::ggml_backend_device {
     unsafe { sys::ggml_backend_dev_by_name(name.as_ptr()) }
 }
 
-fn buffer_type(on: Device) -> *mut sys::ggml_backend_buffer_type {
+pub(crate) fn buffer_type(on: Device) -> *mut sys::ggml_backend_buffer_type {
     // SAFETY: devices live for ever.
     unsafe { sys::ggml_backend_dev_buffer_type(device(on)) }
 }
@@ -97,18 +97,6 @@ impl Drop for Pool {
 }
 
 impl Memory {
-    pub(crate) fn new(on: Device, size: usize) -> Self {
-        // SAFETY: devices and their buffer types live for ever.
-        let raw = unsafe { sys::ggml_backend_buft_alloc_buffer(buffer_type(on), size) };
-        assert!(!raw.is_null());
-        Self(raw)
-    }
-
-    pub(crate) fn address(&self) -> usize {
-        // SAFETY: the buffer is live and not empty.
-        unsafe { sys::ggml_backend_buffer_get_base(self.0) }.addr()
-    }
-
     /// Marks the memory as that of weights: ggml then asks the server whether it has large data already.
     pub(crate) fn of_weights(&self) {
         // SAFETY: the buffer is live.

@@ -47,9 +47,16 @@ impl ServerProcess {
         self.child.wait().unwrap();
     }
 
+    /// Makes the process hang, and waits until it does.
     #[cfg(unix)]
-    pub(crate) fn id(&self) -> i32 {
-        self.child.id().try_into().unwrap()
+    pub(crate) fn stop(&self) {
+        let id = self.child.id().try_into().unwrap();
+        // SAFETY: a signal to a child that has not been waited for.
+        assert_eq!(unsafe { libc::kill(id, libc::SIGSTOP) }, 0);
+        let mut status = 0;
+        // SAFETY: writes the status of our child. A stopped child can still be waited for.
+        assert_eq!(unsafe { libc::waitpid(id, &raw mut status, libc::WUNTRACED) }, id);
+        assert!(libc::WIFSTOPPED(status));
     }
 }
 
