@@ -7,7 +7,7 @@ use ggml_sys as sys;
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
 use crate::tensor::Tensor;
-use crate::tensor::ptr::Owner;
+use crate::tensor::ptr::{Owner, TensorPtr};
 
 /// A call of a builder: what an error about it names.
 #[derive(Clone, Copy)]
@@ -72,4 +72,14 @@ impl Call<'_, '_> {
 /// 32-bit, 16-bit and brain floats.
 pub(crate) fn is_float(t: DType) -> bool {
     matches!(t, DType::F32 | DType::F16 | DType::BF16)
+}
+
+/// Whether all strides are those of a new tensor of this shape. `ggml_is_contiguous` does not look at the strides of
+/// dimensions of 1, but kernels that find row `i` at `i` times the second stride use them.
+pub(crate) fn is_packed(t: TensorPtr) -> bool {
+    let [n0, n1, n2, _] = t.ne();
+    let times = |nb: Option<usize>, n: i64| nb?.checked_mul(usize::try_from(n).ok()?);
+    let row = t.dtype().row_size(n0);
+    let plane = times(row, n1);
+    t.nb().map(Some) == [Some(t.dtype().type_size()), row, plane, times(plane, n2)]
 }

@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
+use crate::tensor::ptr::TensorPtr;
 
 impl Context {
     /// A copy with the operand's shape and type, contiguous (`ggml_cont`).
@@ -57,8 +58,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless both have as many elements, [`Error::Frozen`](crate::Error::Frozen)
-    /// where `b` lies in weights.
+    /// [`Error::Shape`](crate::Error::Shape) unless both have as many elements and share no memory, or where `b` lies in an
+    /// input; [`Error::Frozen`](crate::Error::Frozen) where it lies in weights.
     #[doc(alias = "ggml_cpy")]
     pub fn cpy<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
         let call = Call { op: "cpy", operands: &[a, b] };
@@ -66,6 +67,8 @@ impl Context {
         call.shape(a.elements() == b.elements(), "both must have as many elements")?;
         let same_rows = a.shape() == b.shape() || (a.dtype().block_size() == 1 && b.dtype().block_size() == 1);
         call.shape(same_rows, "tensors of blocks must have one shape")?;
+        // Threads copy parts in any order, with memcpy.
+        call.shape(!share_memory(a, b), "they must not share memory; copy the first (`dup`) before")?;
         self.build("ggml_cpy", &[a, b], |c| {
             // SAFETY: the context is live and has room; the operands are live for 'c, of one size, and `b` may be written.
             // The result keeps both as sources.
@@ -87,6 +90,24 @@ impl Context {
             // SAFETY: the context is live and has room; the operands are live for 'c, and `a` repeats over `like`, all that
             // C asserts. The result keeps `a` as source.
             unsafe { sys::ggml_repeat(c, a.as_ptr(), like.as_ptr()) }
+        })
+    }
+
+    /// The sums of what [`Context::repeat`] would make of each element: `a`, folded to the shape of `like`
+    /// (`ggml_repeat_back`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless every dimension of `like` divides that of `a`.
+    #[doc(alias = "ggml_repeat_back")]
+    pub fn repeat_back<'c>(&'c self, a: Tensor<'c>, like: Tensor<'c>) -> Result<Tensor<'c>> {
+        let call = Call { op: "repeat_back", operands: &[a, like] };
+        call.repeats(like, a)?;
+        call.dtype(a.dtype().block_size() == 1, "a tensor of blocks can't be folded")?;
+        self.build("ggml_repeat_back", &[a, like], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c, and `like` repeats over `a`, all that
+            // C asserts. The result keeps `a` as source.
+            unsafe { sys::ggml_repeat_back(c, a.as_ptr(), like.as_ptr()) }
         })
     }
 
@@ -113,4 +134,14 @@ impl Context {
             unsafe { sys::ggml_concat(c, a.as_ptr(), b.as_ptr(), dim) }
         })
     }
+}
+
+/// Whether the extents of two tensors overlap in the memory of one root.
+fn share_memory(a: Tensor<'_>, b: Tensor<'_>) -> bool {
+    let extent = |t: TensorPtr| {
+        let start = if t.view_src().is_some() { t.view_offs() } else { 0 };
+        (start, start.saturating_add(t.span().unwrap_or(usize::MAX)))
+    };
+    let ((a0, a1), (b0, b1)) = (extent(a.ptr()), extent(b.ptr()));
+    a.ptr().root() == b.ptr().root() && a0 < b1 && b0 < a1
 }

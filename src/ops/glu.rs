@@ -4,7 +4,6 @@ use ggml_sys as sys;
 
 use super::check::{Call, is_float};
 use crate::context::Context;
-use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -43,8 +42,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32` or `f16`; [`Error::Shape`](crate::Error::Shape) unless its
-    /// rows are of even length and it is contiguous above its first dimension.
+    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, `f16` or `bf16`; [`Error::Shape`](crate::Error::Shape)
+    /// unless its rows are of even length and it is contiguous above its first dimension.
     #[doc(alias = "ggml_glu")]
     pub fn glu<'c>(&'c self, a: Tensor<'c>, op: Glu, swapped: bool) -> Result<Tensor<'c>> {
         let call = Call { op: "glu", operands: &[a] };
@@ -80,7 +79,6 @@ impl Context {
 }
 
 fn operand(call: Call<'_, '_>, a: Tensor<'_>) -> Result<()> {
-    let types = is_float(a.dtype()) && a.dtype() != DType::BF16;
-    call.dtype(types, "the operand must be f32 or f16")?;
+    call.dtype(is_float(a.dtype()), "the operand must be f32, f16 or bf16")?;
     call.shape(a.ptr().is_contiguous_1(), "the operand must be contiguous above its first dimension; use `cont`")
 }

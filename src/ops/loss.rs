@@ -14,7 +14,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless both are contiguous and of one shape,
+    /// [`Error::Shape`](crate::Error::Shape) unless both have one shape and equally spaced rows,
     /// [`Error::DType`](crate::Error::DType) unless both are `f32`.
     #[doc(alias = "ggml_cross_entropy_loss")]
     pub fn cross_entropy_loss<'c>(&'c self, logits: Tensor<'c>, labels: Tensor<'c>) -> Result<Tensor<'c>> {
@@ -22,10 +22,11 @@ impl Context {
         call.dtype([logits, labels].iter().all(|t| t.dtype() == DType::F32), "both operands must be f32")?;
         call.shape(logits.ne() == labels.ne(), "both operands must have one shape")?;
         // The kernel finds row i at i * nb[1] (H10).
-        call.shape(logits.is_contiguous() && labels.is_contiguous(), "both operands must be contiguous; use `cont`")?;
+        let even = [logits, labels].iter().all(|t| t.ptr().is_contiguous_1());
+        call.shape(even, "all rows of both operands must be equally far apart; use `cont`")?;
         self.build("ggml_cross_entropy_loss", &[logits, labels], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, of one shape and contiguous. The
-            // result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c, of one shape, all that
+            // C asserts. The result keeps both as sources.
             unsafe { sys::ggml_cross_entropy_loss(c, logits.as_ptr(), labels.as_ptr()) }
         })
     }

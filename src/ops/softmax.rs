@@ -1,8 +1,8 @@
-//! Softmax over rows.
+//! Softmax over rows, and the mask that goes before it.
 
 use ggml_sys as sys;
 
-use super::check::Call;
+use super::check::{Call, is_packed};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -87,5 +87,33 @@ impl Context {
             })?;
         }
         Ok(t)
+    }
+
+    /// `a` with negative infinity for what lies in the future: where the column is above the row plus `n_past`
+    /// (`ggml_diag_mask_inf`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, [`Error::Shape`](crate::Error::Shape) unless it has the
+    /// strides of a new tensor, [`Error::Param`](crate::Error::Param) where `n_past` is negative or, with the number of
+    /// rows, 2³¹ or more.
+    #[doc(alias = "ggml_diag_mask_inf")]
+    pub fn diag_mask_inf<'c>(&'c self, a: Tensor<'c>, n_past: i32) -> Result<Tensor<'c>> {
+        let call = Call { op: "diag_mask_inf", operands: &[a] };
+        call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
+        call.shape(is_packed(a.ptr()), "the operand must have the strides of a new tensor; use `cont`")?;
+        let [_, rows, ..] = a.ne();
+        // The kernel adds them in 32 bits.
+        let sum = rows.checked_add(n_past.into()).is_some_and(|n| i32::try_from(n).is_ok());
+        call.param(
+            n_past >= 0 && sum,
+            "n_past",
+            n_past,
+            "it must not be negative, nor reach 2^31 with the rows added",
+        )?;
+        self.build("ggml_diag_mask_inf", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
+            unsafe { sys::ggml_diag_mask_inf(c, a.as_ptr(), n_past) }
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, is_float};
+use super::check::{Call, is_float, is_packed};
 use crate::context::Context;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -74,15 +74,15 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// As [`Context::relu`].
+    /// As [`Context::relu`]; [`Error::Shape`](crate::Error::Shape) unless all rows are equally far apart.
     #[doc(alias = "ggml_leaky_relu")]
     pub fn leaky_relu<'c>(&'c self, a: Tensor<'c>, slope: f32) -> Result<Tensor<'c>> {
         let call = Call { op: "leaky_relu", operands: &[a] };
         unary_operand(call)?;
-        // The kernel finds row i at i * nb[1] (H10).
-        call.shape(a.is_contiguous(), "the operand must be contiguous")?;
+        even_rows(call)?;
         self.build("ggml_leaky_relu", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and contiguous. The result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c; its row i is at i * nb[1], where the kernel looks
+            // for it (H10). The result keeps it as source.
             unsafe { sys::ggml_leaky_relu(c, a.as_ptr(), slope, false) }
         })
     }
@@ -101,8 +101,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::DType`](crate::Error::DType) unless `a` is a float, [`Error::Shape`](crate::Error::Shape) unless it is
-    /// contiguous.
+    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, `f16` or `bf16`, [`Error::Shape`](crate::Error::Shape)
+    /// unless it has the strides of a new tensor.
     #[doc(alias = "ggml_scale_bias")]
     pub fn scale_bias<'c>(&'c self, a: Tensor<'c>, factor: f32, bias: f32) -> Result<Tensor<'c>> {
         self.scaled("scale_bias", a, factor, bias)
@@ -111,27 +111,29 @@ impl Context {
     fn scaled<'c>(&'c self, op: &'static str, a: Tensor<'c>, factor: f32, bias: f32) -> Result<Tensor<'c>> {
         let call = Call { op, operands: &[a] };
         unary_operand(call)?;
-        call.shape(a.is_contiguous(), "the operand must be contiguous")?;
+        call.shape(is_packed(a.ptr()), "the operand must have the strides of a new tensor; use `cont`")?;
         self.build("ggml_scale_bias", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and contiguous. The result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c and laid out as C asserts. The result keeps it as
+            // source.
             unsafe { sys::ggml_scale_bias(c, a.as_ptr(), factor, bias) }
         })
     }
 
-    /// `x`, limited to `min` and `max` (`ggml_clamp`, which works in place; this works on a copy).
+    /// `x`, limited to `min` and `max` (`ggml_clamp`).
     ///
     /// # Errors
     ///
-    /// [`Error::Param`](crate::Error::Param) unless `min <= max`; else as [`Context::relu`].
+    /// [`Error::Param`](crate::Error::Param) unless `min <= max`; else as [`Context::leaky_relu`].
     #[doc(alias = "ggml_clamp")]
     pub fn clamp<'c>(&'c self, a: Tensor<'c>, min: f32, max: f32) -> Result<Tensor<'c>> {
         let call = Call { op: "clamp", operands: &[a] };
         unary_operand(call)?;
+        even_rows(call)?;
         call.param(min <= max, "min", min, format!("it must not be above `max`, {max}"))?;
-        let copy = self.cont(a)?;
         self.build("ggml_clamp", &[a], |c| {
-            // SAFETY: the context is live and has room; `copy` lives in it and is contiguous. The result is a view of it.
-            unsafe { sys::ggml_clamp(c, copy.as_ptr(), min, max) }
+            // SAFETY: the context is live and has room; `a` is live for 'c; its row i is at i * nb[1], where the kernel looks
+            // for it. The result keeps it as source.
+            unsafe { sys::ggml_clamp(c, a.as_ptr(), min, max) }
         })
     }
 }
@@ -143,4 +145,10 @@ fn unary_operand(call: Call<'_, '_>) -> Result<()> {
         call.shape(a.ptr().has_contiguous_rows(), "the elements of a row must lie side by side; use `cont`")?;
     }
     Ok(())
+}
+
+/// For kernels that find row i at i * nb[1].
+fn even_rows(call: Call<'_, '_>) -> Result<()> {
+    let even = call.operands.iter().all(|a| a.ptr().is_contiguous_1());
+    call.shape(even, "all rows must be equally far apart; use `cont`")
 }

@@ -1,0 +1,57 @@
+//! Copies, which have one kernel for all of `cont`, `dup`, `cpy` and `cast`.
+
+use super::{ROWS, Verdict, dense, need};
+use crate::dtype::DType;
+use crate::ops::check::is_float;
+use crate::tensor::ptr::TensorPtr;
+
+const NONE: &str = "the CPU can't copy between these types";
+
+/// Whether `a` can be copied into `t`: the copy itself, or a view of what is copied to.
+pub(super) fn accepts(a: TensorPtr, t: TensorPtr) -> Verdict {
+    let (from, to) = (a.dtype(), t.dtype());
+    let whole = a.is_contiguous() && t.is_contiguous();
+    let [a0, ..] = a.ne();
+    let [t0, ..] = t.ne();
+    if from == to {
+        let blocks = a.elements() / usize::try_from(from.block_size()).unwrap_or(1);
+        need(!whole || i32::try_from(blocks).is_ok(), "the CPU copies less than 2^31 contiguous elements or blocks")?;
+        // The kernel takes a block for one element where it can't copy rows.
+        let rows = a.ne() == t.ne() && dense(a) && dense(t);
+        return need(from.block_size() == 1 || whole || rows, ROWS);
+    }
+    if from.is_quantized() {
+        need(to == DType::F32 && has_float_rows(from), NONE)?;
+        let few = u32::try_from(a.elements()).is_ok();
+        return need(whole && few, "the CPU dequantises contiguous tensors of less than 2^32 elements only");
+    }
+    if to.is_quantized() {
+        need(is_float(from) && can_quantise(to), NONE)?;
+        // Rows of the source go through a buffer for rows of the copy.
+        return need(whole && dense(a) && a0 == t0, "the CPU quantises contiguous tensors of one row length only");
+    }
+    need((from == DType::I32 && to == DType::F32) || (is_float(from) && is_float(to)), NONE)
+}
+
+/// Whether rows of the type are quantised, and can be turned into `f32`.
+pub(super) fn has_float_rows(t: DType) -> bool {
+    t.is_quantized() && !matches!(t, DType::Q8_1 | DType::Q8K)
+}
+
+/// Whether rows of `f32` can be turned into the type without more than the rows.
+fn can_quantise(t: DType) -> bool {
+    matches!(
+        t,
+        DType::Q4_0
+            | DType::Q4_1
+            | DType::Q5_0
+            | DType::Q5_1
+            | DType::Q8_0
+            | DType::Q2K
+            | DType::Q3K
+            | DType::Q4K
+            | DType::Q5K
+            | DType::Q6K
+            | DType::IQ4NL
+    )
+}
