@@ -38,3 +38,28 @@ fn a_feed_forward_step_is_that_of_plain_rust() {
         }
     }
 }
+
+#[test]
+fn a_graph_tells_what_its_operations_are_and_use() {
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("w", DType::F32, [4, 2]).unwrap();
+    let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+    let w = weights.get("w").unwrap();
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4, 3]).unwrap();
+    let product = ctx.mul_mat(w, x).unwrap();
+    let y = ctx.relu(product).unwrap();
+    let other = ctx.relu(y).unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let mut sched = cpu();
+    for allocated in [false, true] {
+        let run = allocated.then(|| sched.alloc(&graph).unwrap());
+        assert_eq!(graph.nodes().map(Tensor::op).collect::<Vec<_>>(), ["MUL_MAT", "RELU"]);
+        assert_eq!(x.op(), "NONE");
+        assert_eq!(graph.sources(y).collect::<Vec<_>>(), [product]);
+        assert_eq!(graph.sources(product).collect::<Vec<_>>(), [w, x]);
+        assert_eq!(graph.sources(x).count(), 0);
+        assert_eq!(graph.sources(other).count(), 0);
+        drop(run);
+    }
+}

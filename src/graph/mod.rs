@@ -118,6 +118,18 @@ impl<'c> Graph<'c> {
         })
     }
 
+    /// What the operation `t` computes with, in the order of its operands; nothing for leaves and for tensors that are
+    /// not part of the graph. The scheduler's copies are not among them, allocated or not.
+    pub fn sources(&self, t: Tensor<'_>) -> impl Iterator<Item = Tensor<'_>> {
+        let srcs = self.position(t.ptr()).and_then(|i| self.entries.get(i)).map(|e| e.srcs);
+        srcs.into_iter().flatten().filter_map(NonNull::new).map(|raw| {
+            // SAFETY: a source of a tensor of the graph, as the builder left it, lives as long (TensorPtr's invariants).
+            let ptr = unsafe { TensorPtr::new(raw) };
+            // SAFETY: it lives for 'c, which outlives the borrow of the graph.
+            unsafe { Tensor::new(ptr) }
+        })
+    }
+
     /// The tensor with this name, if it is part of the graph (`ggml_graph_get_tensor`).
     #[doc(alias = "ggml_graph_get_tensor")]
     pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {

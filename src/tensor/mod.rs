@@ -11,6 +11,7 @@ use ggml_sys as sys;
 use crate::context::Context;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result, TensorInfo};
+use crate::ffi;
 use crate::shape::Shape;
 use ptr::{Owner, TensorPtr};
 
@@ -67,6 +68,16 @@ impl Tensor<'_> {
     #[doc(alias = "ggml_get_name")]
     pub fn name(self) -> String {
         self.ptr.name()
+    }
+
+    /// The operation that computes it, in ggml's words, such as `MUL_MAT` or `RELU`; `NONE` for a leaf (`ggml_op_desc`).
+    #[doc(alias = "ggml_op_desc")]
+    #[doc(alias = "ggml_op_name")]
+    pub fn op(self) -> String {
+        // SAFETY: the tensor lives; C reads which operation it is and returns a string that lives for ever.
+        let text = unsafe { sys::ggml_op_desc(self.as_ptr()) };
+        // SAFETY: a C string or NULL, see above.
+        unsafe { ffi::string(text) }
     }
 
     /// The number of elements (`ggml_nelements`).
