@@ -3,4 +3,5 @@
 //! It is no example of its own; `sched_demo` and `digits_train` include it.
 
 pub(crate) mod data;
+pub(crate) mod forward;
 pub(crate) mod model;
