@@ -32,6 +32,8 @@ fn h04_no_transfer_leaves_the_tensor() {
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let graph = ctx.graph([ctx.relu(x).unwrap()]).unwrap();
     let mut sched = cpu();
+    // Dirties the memory that the allocation below gets.
+    sched.alloc(&graph).unwrap().set(x, &[9.0_f32; 4]).unwrap();
     let mut run = sched.alloc(&graph).unwrap();
     for (offset, n) in [(4, 1), (3, 2), (usize::MAX, 4), (usize::MAX - 1, 1), (usize::MAX / 4, 4)] {
         let result = run.set_at(x, offset, &vec![1.0_f32; n]);
@@ -112,22 +114,39 @@ fn h21_the_scheduler_works_after_it_ran_out_of_memory() {
     assert!(allocator.alloc(&small).is_ok());
 }
 
+/// Two backends on one device share a buffer. Where a larger one could not be had, ggml's allocator forgets that the first
+/// gave it back, and frees it again for the second.
+#[test]
+fn h21_a_buffer_of_two_backends_is_freed_once() {
+    let backends = Sched::builder().backend(Backend::cpu().unwrap()).backend(Backend::cpu().unwrap());
+    let mut sched = backends.build().unwrap();
+    let ctx = Context::new();
+    let graph = |ne: [i64; 2]| {
+        let x = ctx.input("x", DType::F32, ne).unwrap();
+        ctx.graph([ctx.relu(x).unwrap()]).unwrap()
+    };
+    let (small, huge) = (graph([1 << 20, 1]), graph([1 << 30, 1 << 13]));
+    sched.reserve(&small).unwrap();
+    assert!(matches!(sched.alloc(&huge), Err(Error::OutOfMemory { .. })));
+    drop(sched);
+}
+
 /// Two graphs with equal numbers of nodes and leaves and equal sizes: ggml would reuse the first one's plan, in which the
 /// value that the second still needs is overwritten.
 #[test]
 fn h23_a_plan_is_not_reused_for_another_topology() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [256]).unwrap();
-    // One long chain: every value dies at once.
-    let a = chain(&ctx, x, 6);
-    // The first value is needed again at the end.
     let first = ctx.scale(x, 3.0).unwrap();
+    // The first value dies at once.
+    let a = ctx.add(chain(&ctx, first, 4), x).unwrap();
+    // The first value is needed again at the end.
     let b = ctx.add(chain(&ctx, first, 4), first).unwrap();
     let (ga, gb) = (ctx.graph([a]).unwrap(), ctx.graph([b]).unwrap());
     assert_eq!(ga.n_nodes(), gb.n_nodes());
 
     let data: Vec<f32> = (0..256).map(|i| i as f32 - 100.0).collect();
-    let want_a: Vec<f32> = data.iter().map(|v| v.abs()).collect();
+    let want_a: Vec<f32> = data.iter().map(|v| (3.0 * v).abs() + v).collect();
     let want_b: Vec<f32> = data.iter().map(|v| (3.0 * v).abs() + 3.0 * v).collect();
     let mut sched = cpu();
     let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
@@ -154,9 +173,9 @@ fn h23_a_plan_is_not_reused_for_other_outputs() {
     let x = ctx.input("x", DType::F32, [64]).unwrap();
     let mut sched = cpu();
     let mut step = |keep: usize| {
-        let t = chain(&ctx, x, keep);
-        let kept = ctx.output(ctx.scale(t, 1.0).unwrap()).unwrap();
-        let end = chain(&ctx, kept, 6 - keep);
+        let kept = ctx.output(chain(&ctx, x, keep)).unwrap();
+        // Goes on as `chain` would.
+        let end = (keep..6).fold(kept, |t, i| if i % 2 == 0 { ctx.neg(t).unwrap() } else { ctx.abs(t).unwrap() });
         let graph = ctx.graph([end]).unwrap();
         let mut run = sched.alloc(&graph).unwrap();
         run.set(x, &[-2.0_f32; 64]).unwrap();
@@ -168,7 +187,7 @@ fn h23_a_plan_is_not_reused_for_other_outputs() {
     for keep in [1, 3, 2, 5] {
         let (kept, end) = step(keep);
         assert_eq!(kept, [after(-2.0, keep); 64], "{keep}");
-        assert_eq!(end, [after(after(-2.0, keep), 6 - keep); 64], "{keep}");
+        assert_eq!(end, [after(-2.0, 6); 64], "{keep}");
     }
 }
 

@@ -116,9 +116,8 @@ impl GraphAllocator {
         result
     }
 
-    /// After a failed plan the C allocator looks planned but has no memory (H21): the next graph makes a new one.
+    /// After a failed plan the C allocator looks planned but has no memory (H21): the next graph is planned again.
     fn out_of_memory(&mut self) -> Error {
-        self.raw = None;
         self.plan.clear();
         out_of_memory(self.buft, 0, Box::default())
     }

@@ -11,7 +11,9 @@ use crate::alloc::bound::Bound;
 use crate::alloc::{check, plan::Plan};
 use crate::backend::Backend;
 use crate::buffer::out_of_memory;
+use crate::context::Context;
 use crate::device::Device;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use raw::RawSched;
@@ -159,15 +161,32 @@ impl Sched {
         self.backends.iter_mut().for_each(Backend::poison);
     }
 
-    /// The error for a plan that could not be had. The C scheduler's allocator then looks planned but has no memory
-    /// (H21), so it is made anew by the next graph.
+    /// The error for a plan that could not be had.
+    ///
+    /// The C scheduler's allocator then looks planned but has no memory, and where two backends share a buffer it still
+    /// has the pointer that was freed (H21). Planning a graph that surely fits puts that right.
     fn out_of_memory(&mut self) -> Error {
-        self.raw = None;
         self.plan.clear();
+        if !self.plan_least().unwrap_or(false)
+            && let Some(raw) = self.raw.take()
+        {
+            raw.leak();
+        }
         match self.devices.first() {
             Some(d) => out_of_memory(d.buffer_type(), 0, Box::default()),
             None => Error::Poisoned { object: "scheduler" },
         }
+    }
+
+    /// Plans the smallest graph there is.
+    fn plan_least(&mut self) -> Result<bool> {
+        let ctx = Context::new();
+        let least = ctx.graph([ctx.neg(ctx.input("", DType::F32, [1])?)?])?;
+        let bound = Bound::new("Sched::alloc", &least)?;
+        self.with_raw(|raw| {
+            raw.reset()?;
+            raw.reserve(bound.graph_ptr())
+        })
     }
 
     fn check_alive(&self) -> Result<()> {
