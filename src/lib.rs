@@ -15,6 +15,7 @@ mod device;
 mod dtype;
 mod error;
 mod ffi;
+pub mod gguf;
 mod graph;
 mod guard;
 mod log;

@@ -1,0 +1,74 @@
+//! Lists that are also searched by name.
+
+/// Something with a name.
+pub(super) trait Named {
+    fn name(&self) -> &str;
+}
+
+/// Entries in their own order, each name once.
+#[derive(Debug, Clone)]
+pub(super) struct Table<T> {
+    entries: Vec<T>,
+    /// Positions in `entries`, sorted by name. A hash map would keep every name twice.
+    sorted: Vec<usize>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), sorted: Vec::new() }
+    }
+}
+
+impl<T: Named> Table<T> {
+    /// A table of `entries`, or the first name that occurs again.
+    pub(super) fn new(entries: Vec<T>) -> Result<Self, String> {
+        let name = |i: usize| entries.get(i).map(Named::name);
+        let mut sorted: Vec<usize> = (0..entries.len()).collect();
+        sorted.sort_unstable_by_key(|&i| name(i));
+        let twice = sorted.windows(2).find_map(|pair| match *pair {
+            [a, b] if name(a) == name(b) => name(a),
+            _ => None,
+        });
+        match twice {
+            Some(twice) => Err(twice.to_owned()),
+            None => Ok(Self { entries, sorted }),
+        }
+    }
+
+    fn search(&self, name: &str) -> Result<usize, usize> {
+        self.sorted.binary_search_by_key(&Some(name), |&i| self.entries.get(i).map(Named::name))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&T> {
+        let place = self.search(name).ok()?;
+        self.entries.get(*self.sorted.get(place)?)
+    }
+
+    /// Adds an entry at the end, or puts it where one of the same name was.
+    pub(super) fn put(&mut self, entry: T) {
+        match self.search(entry.name()) {
+            Ok(place) => {
+                if let Some(old) = self.sorted.get(place).and_then(|&i| self.entries.get_mut(i)) {
+                    *old = entry;
+                }
+            }
+            Err(place) => {
+                self.sorted.insert(place, self.entries.len());
+                self.entries.push(entry);
+            }
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// All names, sorted.
+    pub(super) fn names(&self) -> Box<[Box<str>]> {
+        self.sorted.iter().filter_map(|&i| self.entries.get(i)).map(|e| e.name().into()).collect()
+    }
+}

@@ -1,0 +1,320 @@
+//! Metadata: a value or an array of values, of one of thirteen types.
+
+use std::io::{self, Write};
+
+use ggml_sys as sys;
+
+use super::invalid;
+use super::parse::Cursor;
+use crate::error::{Error, Result};
+
+/// How a type is stored.
+pub(super) trait Stored: Sized {
+    /// The fewest bytes that one value takes.
+    const LEAST: usize;
+
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self>;
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()>;
+}
+
+macro_rules! numbers {
+    ($($t:ty),*) => {
+        $(
+            impl Stored for $t {
+                const LEAST: usize = size_of::<$t>();
+
+                fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
+                    Ok(Self::from_ne_bytes(cursor.array()?))
+                }
+
+                fn write(&self, out: &mut impl Write) -> io::Result<()> {
+                    out.write_all(&self.to_ne_bytes())
+                }
+            }
+        )*
+    };
+}
+
+numbers!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
+
+impl Stored for bool {
+    const LEAST: usize = 1;
+
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
+        match u8::read(cursor)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(invalid(format!("a boolean is {other}, but must be 0 or 1"))),
+        }
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        u8::from(*self).write(out)
+    }
+}
+
+impl Stored for String {
+    const LEAST: usize = size_of::<u64>();
+
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
+        cursor.text().map(str::to_owned)
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        write_text(self, out)
+    }
+}
+
+/// Writes the length and the bytes of `text`.
+pub(super) fn write_text(text: &str, out: &mut impl Write) -> io::Result<()> {
+    (text.len() as u64).write(out)?;
+    out.write_all(text.as_bytes())
+}
+
+fn read_array<T: Stored>(cursor: &mut Cursor<'_>) -> Result<Vec<T>> {
+    let n = cursor.count(T::LEAST)?;
+    let mut values = reserve(n)?;
+    for _ in 0..n {
+        values.push(T::read(cursor)?);
+    }
+    Ok(values)
+}
+
+/// An empty vector with room for `n` values, which the caller has checked against the length of the file.
+pub(super) fn reserve<T>(n: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(n).map_err(|_| Error::OutOfMemory {
+        what: "the contents of a GGUF file".into(),
+        bytes: n.saturating_mul(size_of::<T>()),
+        log: Box::default(),
+    })?;
+    Ok(values)
+}
+
+macro_rules! kinds {
+    ($($variant:ident($t:ty) = $raw:ident, $name:literal;)*) => {
+        /// A value of a file's metadata (`gguf_type`).
+        #[doc(alias = "gguf_type")]
+        #[derive(Debug, Clone, PartialEq)]
+        #[non_exhaustive]
+        pub enum Value {
+            $(
+                #[doc = concat!("`", $name, "`")]
+                $variant($t),
+            )*
+            /// Several values of one type.
+            Array(Array),
+        }
+
+        /// An array of a file's metadata.
+        #[derive(Debug, Clone, PartialEq)]
+        #[non_exhaustive]
+        pub enum Array {
+            $(
+                #[doc = concat!("of `", $name, "`")]
+                $variant(Vec<$t>),
+            )*
+        }
+
+        impl Value {
+            /// Reads the number of a type and a value of it.
+            pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
+                match sys::gguf_type::from_ne_bytes(cursor.array()?) {
+                    $(sys::$raw => <$t>::read(cursor).map(Self::$variant),)*
+                    sys::GGUF_TYPE_ARRAY => Array::read(cursor).map(Self::Array),
+                    other => Err(invalid(format!("there is no type of values with the number {other}"))),
+                }
+            }
+
+            pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+                match self {
+                    $(
+                        Self::$variant(value) => {
+                            sys::$raw.write(out)?;
+                            value.write(out)
+                        }
+                    )*
+                    Self::Array(array) => {
+                        sys::GGUF_TYPE_ARRAY.write(out)?;
+                        array.write(out)
+                    }
+                }
+            }
+
+            /// ggml's name of the type, such as `u32` or `str` (`gguf_type_name`).
+            #[doc(alias = "gguf_type_name")]
+            #[doc(alias = "gguf_get_kv_type")]
+            pub fn type_name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $name,)*
+                    Self::Array(_) => "arr",
+                }
+            }
+        }
+
+        impl Array {
+            fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
+                match sys::gguf_type::from_ne_bytes(cursor.array()?) {
+                    $(sys::$raw => read_array(cursor).map(Self::$variant),)*
+                    sys::GGUF_TYPE_ARRAY => Err(invalid("an array holds arrays, which ggml does not support")),
+                    other => Err(invalid(format!("there is no type of values with the number {other}"))),
+                }
+            }
+
+            fn write(&self, out: &mut impl Write) -> io::Result<()> {
+                match self {
+                    $(
+                        Self::$variant(values) => {
+                            sys::$raw.write(out)?;
+                            (values.len() as u64).write(out)?;
+                            values.iter().try_for_each(|v| v.write(out))
+                        }
+                    )*
+                }
+            }
+
+            /// The number of values (`gguf_get_arr_n`).
+            #[doc(alias = "gguf_get_arr_n")]
+            pub fn len(&self) -> usize {
+                match self {
+                    $(Self::$variant(values) => values.len(),)*
+                }
+            }
+
+            /// Whether there are none.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// ggml's name of the values' type (`gguf_get_arr_type`).
+            #[doc(alias = "gguf_get_arr_type")]
+            pub fn type_name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $name,)*
+                }
+            }
+        }
+
+        $(
+            impl From<$t> for Value {
+                fn from(value: $t) -> Self {
+                    Self::$variant(value)
+                }
+            }
+
+            impl From<Vec<$t>> for Value {
+                fn from(values: Vec<$t>) -> Self {
+                    Self::Array(Array::$variant(values))
+                }
+            }
+
+            impl From<&[$t]> for Value {
+                fn from(values: &[$t]) -> Self {
+                    values.to_vec().into()
+                }
+            }
+        )*
+    };
+}
+
+kinds! {
+    U8(u8) = GGUF_TYPE_UINT8, "u8";
+    I8(i8) = GGUF_TYPE_INT8, "i8";
+    U16(u16) = GGUF_TYPE_UINT16, "u16";
+    I16(i16) = GGUF_TYPE_INT16, "i16";
+    U32(u32) = GGUF_TYPE_UINT32, "u32";
+    I32(i32) = GGUF_TYPE_INT32, "i32";
+    F32(f32) = GGUF_TYPE_FLOAT32, "f32";
+    Bool(bool) = GGUF_TYPE_BOOL, "bool";
+    String(String) = GGUF_TYPE_STRING, "str";
+    U64(u64) = GGUF_TYPE_UINT64, "u64";
+    I64(i64) = GGUF_TYPE_INT64, "i64";
+    F64(f64) = GGUF_TYPE_FLOAT64, "f64";
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::String(text.to_owned())
+    }
+}
+
+impl From<Array> for Value {
+    fn from(array: Array) -> Self {
+        Self::Array(array)
+    }
+}
+
+impl Value {
+    /// The text, of a string.
+    #[doc(alias = "gguf_get_val_str")]
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The value, of an integer of any type that is not negative.
+    #[doc(alias = "gguf_get_val_u64")]
+    pub fn as_u64(&self) -> Option<u64> {
+        match *self {
+            Self::U64(n) => Some(n),
+            _ => self.as_i64()?.try_into().ok(),
+        }
+    }
+
+    /// The value, of an integer of any type that fits.
+    #[doc(alias = "gguf_get_val_i64")]
+    pub fn as_i64(&self) -> Option<i64> {
+        match *self {
+            Self::U8(n) => Some(n.into()),
+            Self::I8(n) => Some(n.into()),
+            Self::U16(n) => Some(n.into()),
+            Self::I16(n) => Some(n.into()),
+            Self::U32(n) => Some(n.into()),
+            Self::I32(n) => Some(n.into()),
+            Self::U64(n) => n.try_into().ok(),
+            Self::I64(n) => Some(n),
+            _ => None,
+        }
+    }
+
+    /// The value, of a 32-bit float.
+    #[doc(alias = "gguf_get_val_f32")]
+    pub fn as_f32(&self) -> Option<f32> {
+        match *self {
+            Self::F32(x) => Some(x),
+            _ => None,
+        }
+    }
+
+    /// The value, of a float of either type.
+    #[doc(alias = "gguf_get_val_f64")]
+    pub fn as_f64(&self) -> Option<f64> {
+        match *self {
+            Self::F32(x) => Some(x.into()),
+            Self::F64(x) => Some(x),
+            _ => None,
+        }
+    }
+
+    /// The value, of a boolean.
+    #[doc(alias = "gguf_get_val_bool")]
+    pub fn as_bool(&self) -> Option<bool> {
+        match *self {
+            Self::Bool(b) => Some(b),
+            _ => None,
+        }
+    }
+
+    /// The array, of one.
+    #[doc(alias = "gguf_get_arr_data")]
+    #[doc(alias = "gguf_get_arr_str")]
+    pub fn as_array(&self) -> Option<&Array> {
+        match self {
+            Self::Array(array) => Some(array),
+            _ => None,
+        }
+    }
+}

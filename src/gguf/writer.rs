@@ -1,0 +1,206 @@
+//! Writing a file.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::reader::{Entry, TensorInfo, next_offset};
+use super::table::{Named, Table};
+use super::value::{Stored, Value, reserve, write_text};
+use super::{ALIGNMENT_KEY, MAGIC, VERSION, alignment, file, invalid, name_fault};
+use crate::dtype::DType;
+use crate::error::{self, Error, Result};
+use crate::shape::Shape;
+
+/// A tensor with its data.
+#[derive(Clone)]
+struct Content {
+    info: TensorInfo,
+    data: Box<[u8]>,
+}
+
+impl Named for Content {
+    fn name(&self) -> &str {
+        self.info.name()
+    }
+}
+
+/// A file that is being put together.
+///
+/// Metadata and tensors are written in the order in which they were added. The same contents give the same bytes.
+#[derive(Clone, Default)]
+pub struct Writer {
+    metadata: Table<Entry>,
+    tensors: Table<Content>,
+}
+
+impl Writer {
+    /// A file without metadata and tensors.
+    #[doc(alias = "gguf_init_empty")]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the value of a key; a value it had is replaced.
+    ///
+    /// `general.alignment` says what the data of all tensors are aligned to; without it that is 32 bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`] where the key is empty or holds a NUL, or where `general.alignment` is no `u32` that is a power of
+    /// two.
+    #[doc(alias = "gguf_set_val_str")]
+    #[doc(alias = "gguf_set_arr_data")]
+    #[doc(alias = "gguf_set_arr_str")]
+    pub fn set(&mut self, key: &str, value: impl Into<Value>) -> Result<&mut Self> {
+        const OP: &str = "gguf::Writer::set";
+        let value = value.into();
+        if key.is_empty() || key.contains('\0') {
+            let expected = "a key must have at least one byte, and no NUL".into();
+            return Err(Error::Param { op: OP, name: "key", value: format!("{key:?}").into(), expected });
+        }
+        if key == ALIGNMENT_KEY {
+            alignment(Some(&value)).map_err(|why| Error::Param {
+                op: OP,
+                name: ALIGNMENT_KEY,
+                value: format!("{value:?}").into(),
+                expected: why.into(),
+            })?;
+        }
+        self.metadata.put(Entry { key: key.into(), value });
+        Ok(self)
+    }
+
+    /// Adds a tensor with the bytes of its elements or blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`] where the name is longer than 63 bytes or holds a NUL, [`Error::Duplicate`] where it is taken,
+    /// [`Error::Shape`] where there can be no such tensor, [`Error::Length`] where it takes another number of bytes.
+    #[doc(alias = "gguf_add_tensor")]
+    #[doc(alias = "gguf_set_tensor_data")]
+    pub fn tensor(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>, data: &[u8]) -> Result<&mut Self> {
+        const OP: &str = "gguf::Writer::tensor";
+        let shape = shape.into();
+        let info = || error::TensorInfo { name: name.into(), dtype: dtype.name(), ne: shape.ne() };
+        if let Some(why) = name_fault(name) {
+            return Err(Error::Param { op: OP, name: "name", value: format!("{name:?}").into(), expected: why.into() });
+        }
+        if self.tensors.get(name).is_some() {
+            return Err(Error::Duplicate { call: OP, what: "tensor", name: name.into() });
+        }
+        let size = shape.bytes(dtype).map_err(|why| Error::Shape {
+            op: OP,
+            operands: [info()].into(),
+            expected: why.into(),
+        })?;
+        if data.len() != size {
+            let (tensor, got) = (info(), data.len());
+            return Err(Error::Length { call: OP, tensor, expected: size, got, unit: "bytes" });
+        }
+        let mut copy = reserve(size)?;
+        copy.extend_from_slice(data);
+        // The offset follows from the alignment, which may still change: `layout` sets it.
+        let info = TensorInfo { name: name.into(), dtype, shape, offset: 0, size };
+        self.tensors.put(Content { info, data: copy.into() });
+        Ok(self)
+    }
+
+    /// The file as bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`].
+    #[doc(alias = "gguf_get_meta_size")]
+    #[doc(alias = "gguf_get_meta_data")]
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut counter = Counted { out: io::sink(), bytes: 0 };
+        self.emit(&mut counter).map_err(|e| invalid(e.to_string()))?;
+        let len = usize::try_from(counter.bytes).unwrap_or(usize::MAX);
+        let mut out = Counted { out: reserve(len)?, bytes: 0 };
+        self.emit(&mut out).map_err(|e| invalid(e.to_string()))?;
+        Ok(out.out)
+    }
+
+    /// Writes the file, in place of one that may be there. It is written beside it at first, and takes its name when it is
+    /// complete and on disk: whatever happens, there is the old file or the new one, and a reader sees no other.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] where the system refuses.
+    #[doc(alias = "gguf_write_to_file")]
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
+        file::replace(path.as_ref(), |out| self.emit(&mut Counted { out, bytes: 0 }))
+    }
+
+    fn emit<W: Write>(&self, out: &mut Counted<W>) -> io::Result<()> {
+        let alignment = alignment(self.metadata.get(ALIGNMENT_KEY).map(|e| &e.value)).map_err(io::Error::other)?;
+        out.write_all(MAGIC)?;
+        VERSION.write(out)?;
+        (self.tensors.len() as u64).write(out)?;
+        (self.metadata.len() as u64).write(out)?;
+        for Entry { key, value } in self.metadata.iter() {
+            write_text(key, out)?;
+            value.write(out)?;
+        }
+        let mut offset = 0;
+        for Content { info, .. } in self.tensors.iter() {
+            let info = TensorInfo { offset, ..info.clone() };
+            write_info(&info, out)?;
+            offset = next_offset(&info, alignment).ok_or_else(|| io::Error::other("the tensors are too large"))?;
+        }
+        out.pad(alignment)?;
+        for Content { data, .. } in self.tensors.iter() {
+            out.write_all(data)?;
+            out.pad(alignment)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer")
+            .field("metadata", &self.metadata.len())
+            .field("tensors", &self.tensors.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn write_info(info: &TensorInfo, out: &mut impl Write) -> io::Result<()> {
+    write_text(&info.name, out)?;
+    let ne = info.shape.ne();
+    // As in ggml, trailing dimensions of one element are left out, except for the first.
+    let n_dims = ne.iter().rposition(|&d| d != 1).map_or(1, |last| last + 1);
+    u32::try_from(n_dims).map_err(io::Error::other)?.write(out)?;
+    ne.iter().take(n_dims).try_for_each(|d| d.write(out))?;
+    out.write_all(&info.dtype.raw().to_ne_bytes())?;
+    info.offset.write(out)
+}
+
+/// Counts what is written.
+struct Counted<W> {
+    out: W,
+    bytes: u64,
+}
+
+impl<W: Write> Counted<W> {
+    /// Writes zeros up to the next multiple of `alignment`.
+    fn pad(&mut self, alignment: u32) -> io::Result<()> {
+        let end = self.bytes.checked_next_multiple_of(alignment.into()).unwrap_or(self.bytes);
+        let n = end - self.bytes;
+        io::copy(&mut io::Read::take(io::repeat(0), n), self).map(drop)
+    }
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.out.write(bytes)?;
+        self.bytes += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
