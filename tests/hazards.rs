@@ -2,7 +2,16 @@
 //!
 //! Hazards of single operations are in `tests/ops`, those that types close in `tests/ui`.
 
-#![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_wrap,
+    clippy::float_cmp,
+    clippy::mem_forget,
+    clippy::missing_assert_message,
+    reason = "a test fails by panicking, and its numbers are small"
+)]
 
 use ggml::prelude::*;
 use ggml::{Error, GraphAllocator};

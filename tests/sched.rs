@@ -1,6 +1,15 @@
 //! The scheduler over one CPU backend.
 
-#![allow(clippy::unwrap_used, clippy::cast_precision_loss, clippy::float_cmp, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_wrap,
+    clippy::float_cmp,
+    clippy::mem_forget,
+    clippy::missing_assert_message,
+    reason = "a test fails by panicking, and its numbers are small"
+)]
 
 use ggml::prelude::*;
 

@@ -1,6 +1,15 @@
 //! Which types may move between threads, and which may be shared: checked when this file compiles.
 
-#![allow(clippy::unwrap_used, clippy::cast_precision_loss, clippy::float_cmp, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_wrap,
+    clippy::float_cmp,
+    clippy::mem_forget,
+    clippy::missing_assert_message,
+    reason = "a test fails by panicking, and its numbers are small"
+)]
 
 use ggml::*;
 

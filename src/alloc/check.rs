@@ -13,7 +13,7 @@ pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
         let mut near = false;
         let mut able = false;
         for &device in devices {
-            let able_here = device.supports_op(e.ptr)? && kernel_accepts(device, e).is_ok();
+            let able_here = device.fits_wire(e.ptr) && device.supports_op(e.ptr)? && kernel_accepts(device, e).is_ok();
             able |= able_here;
             near |= able_here && can_reach(device, e.ptr);
         }
@@ -37,6 +37,9 @@ pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
 
 /// Checks that the device an operation was given to has kernels for it.
 pub(crate) fn kernel_accepts(device: Device, e: &Entry) -> Result<()> {
+    if !device.fits_wire(e.ptr) {
+        return Err(unsupported(e.ptr, &[device], "RPC can't carry dimensions or strides of 2^32 and more"));
+    }
     if e.kind != Kind::Node || !device.runs_cpu_kernels() {
         return Ok(());
     }

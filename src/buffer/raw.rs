@@ -35,10 +35,10 @@ impl Buffer {
             // SAFETY: the type lives for ever. C keeps nothing of ours; the result is owned by us.
             unsafe { sys::ggml_backend_buft_alloc_buffer(buft.as_ptr(), size) }
         })?;
-        let raw = NonNull::new(raw).ok_or_else(|| out_of_memory(buft, size, log::since(mark)))?;
         // INVARIANT: fresh from ggml, and nobody else has it.
-        let this = Self { raw, buft, size };
+        let this = NonNull::new(raw).map(|raw| Self { raw, buft, size });
         buft.check_alive()?;
+        let this = this.ok_or_else(|| out_of_memory(buft, size, log::since(mark)))?;
         guard::call("ggml_backend_buffer_clear", || {
             // SAFETY: the buffer is live; the call fills it and keeps nothing.
             unsafe { sys::ggml_backend_buffer_clear(this.raw.as_ptr(), 0) }
@@ -59,6 +59,13 @@ impl Buffer {
     pub(crate) fn place(&self, t: TensorPtr, offset: usize) -> Result<()> {
         let need = self.buft.alloc_size(t)?;
         let alignment = self.buft.alignment()?;
+        if self.buft.device().is_some_and(|d| !d.fits_wire(t)) {
+            return Err(Error::Shape {
+                op: "ggml_backend_tensor_alloc",
+                operands: [t.info()].into(),
+                expected: "dimensions and strides below 2^32, which is what RPC can carry".into(),
+            });
+        }
         let fits = offset.checked_add(need).is_some_and(|end| end <= self.size);
         if !fits || !offset.is_multiple_of(alignment) || t.has_data() || t.view_src().is_some() {
             return Err(Error::Shape {

@@ -223,6 +223,7 @@ impl Device {
             // SAFETY: the device lives for ever; C fills `props` and keeps nothing.
             unsafe { sys::ggml_backend_dev_get_props(self.as_ptr(), &raw mut props) }
         })?;
+        self.check_alive()?;
         let c = props.caps;
         Ok(Capabilities {
             async_compute: c.async_,
@@ -301,7 +302,19 @@ impl Device {
     /// Whether what runs on the device are, or may be, ggml's CPU kernels, whose own claims of what they support are
     /// too wide: the CPU, and RPC servers, which may serve one.
     pub(crate) fn runs_cpu_kernels(self) -> bool {
-        self.device_type() == DeviceType::Cpu || self.registry().is_some_and(|r| r.name().starts_with("RPC"))
+        self.device_type() == DeviceType::Cpu || self.is_remote()
+    }
+
+    /// Whether the device is told the true shape of `t`: RPC cuts dimensions and strides to 32 bits.
+    pub(crate) fn fits_wire(self, t: TensorPtr) -> bool {
+        let ne = t.ne().iter().all(|&n| u32::try_from(n).is_ok());
+        let nb = t.nb().iter().all(|&n| u32::try_from(n).is_ok());
+        (ne && nb) || !self.is_remote()
+    }
+
+    /// Whether the device is reached over RPC.
+    fn is_remote(self) -> bool {
+        self.registry().is_some_and(|r| r.name().starts_with("RPC"))
     }
 }
 

@@ -38,15 +38,15 @@ const GREETING_LIMIT: Duration = Duration::from_secs(5);
 /// # Whom it trusts
 ///
 /// The protocol has no authentication, and ggml's server believes what it is sent: a client can crash this process, and
-/// one that means harm can take it over. [`ServerBuilder::start`] therefore only listens to this machine, all of whose
-/// users it trusts.
+/// one that means harm can take it over. That is why [`ServerBuilder::start`] is unsafe.
 ///
 /// # Examples
 ///
 /// ```
 /// use ggml::rpc::{self, Server};
 ///
-/// let server = Server::builder().start()?;
+/// // SAFETY: nobody else on this machine means harm.
+/// let server = unsafe { Server::builder().start()? };
 /// let connection = rpc::connect(&server.address().to_string())?;
 /// assert_eq!(connection.devices().len(), 1);
 /// # Ok::<(), ggml::Error>(())
@@ -97,37 +97,22 @@ impl ServerBuilder {
         self
     }
 
-    /// Starts the server for clients on this machine, and waits until it listens.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Param`] for an address that other machines can reach, for more threads than ggml has room for, and for a
-    /// device of another RPC server. [`Error::Rpc`] if the address is taken or the server does not start. Otherwise as
-    /// [`Device::all`].
-    pub fn start(self) -> Result<Server> {
-        if !self.address.ip().is_loopback() {
-            return Err(Error::Param {
-                op: OP,
-                name: "address",
-                value: self.address.to_string().into(),
-                expected: "clients of other machines need `start_exposed`, which is unsafe".into(),
-            });
-        }
-        // SAFETY: only processes of this machine can connect, which the documentation says are trusted.
-        unsafe { self.start_exposed() }
-    }
-
-    /// Starts the server on any address, and waits until it listens.
+    /// Starts the server, and waits until it listens.
     ///
     /// # Safety
     ///
     /// Everybody who can connect to the address, now or later, must be trusted with this process: what they send is
-    /// not checked enough to keep a hostile or faulty client from reading and writing its memory.
+    /// not checked enough to keep a hostile or faulty client from reading and writing its memory. For a loopback address,
+    /// which is the default, that is every program on this machine.
     ///
     /// # Errors
     ///
-    /// As [`ServerBuilder::start`], but for the address.
-    pub unsafe fn start_exposed(mut self) -> Result<Server> {
+    /// [`Error::Param`] for more threads than ggml has room for, and for a device of another RPC server. [`Error::Rpc`] if
+    /// the address is taken or the server does not start. Otherwise as [`Device::all`].
+    pub unsafe fn start(mut self) -> Result<Server> {
+        if !self.address.ip().is_loopback() {
+            log::warn!("the RPC server on {} can be reached, and taken over, from other machines", self.address);
+        }
         if self.devices.is_empty() {
             self.devices.push(Device::cpu()?);
         }

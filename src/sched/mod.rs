@@ -73,7 +73,7 @@ impl Sched {
     #[doc(alias = "ggml_backend_sched_reserve")]
     pub fn reserve(&mut self, graph: &Graph<'_>) -> Result<()> {
         let bound = Bound::new("Sched::reserve", graph)?;
-        self.prepare(&bound)
+        self.prepare(&bound).map(|_planned| ())
     }
 
     /// Gives `graph` memory on the devices where it will run (`ggml_backend_sched_alloc_graph`). The result is the only
@@ -88,7 +88,7 @@ impl Sched {
     #[doc(alias = "ggml_backend_sched_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<Allocated<'s, 'c>> {
         let bound = Bound::new("Sched::alloc", graph)?;
-        self.prepare(&bound)?;
+        let planned = self.prepare(&bound)?;
         let done = self.with_raw(|raw| {
             raw.reset()?;
             raw.alloc(bound.graph_ptr())
@@ -98,19 +98,22 @@ impl Sched {
         }
         self.check_alive()?;
         let run = Allocated::new(self, bound);
-        run.check_assignments()?;
+        // Where operations run depends on no more than the plan does.
+        if planned {
+            run.check_assignments()?;
+        }
         Ok(run)
     }
 
-    /// Makes the plan fit the graph, and checks that the graph can run at all.
-    fn prepare(&mut self, bound: &Bound<'_, '_>) -> Result<()> {
+    /// Makes the plan fit the graph, and checks that the graph can run at all. Returns whether there is a new plan.
+    fn prepare(&mut self, bound: &Bound<'_, '_>) -> Result<bool> {
         if self.poisoned {
             return Err(Error::Poisoned { object: "scheduler" });
         }
         self.check_alive()?;
         let graph = bound.graph();
         if self.raw.is_some() && self.plan.fits(graph) {
-            return Ok(());
+            return Ok(false);
         }
         self.plan.clear();
         check::runnable(graph, &self.devices)?;
@@ -125,7 +128,7 @@ impl Sched {
         }
         self.check_alive()?;
         self.plan.set(graph);
-        Ok(())
+        Ok(true)
     }
 
     /// Makes the C scheduler large enough. Its table takes all tensors of a graph and asserts that there is room; its

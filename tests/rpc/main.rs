@@ -13,3 +13,12 @@ mod raw;
 mod safe;
 #[cfg(test)]
 mod work;
+
+use ggml::Error;
+use ggml::rpc::{Server, ServerBuilder};
+
+/// Starts a server that only these tests know of.
+fn start(server: ServerBuilder) -> Result<Server, Error> {
+    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+    unsafe { server.start() }
+}

@@ -19,7 +19,7 @@ fn weights(connection: &Connection, value: f32) -> Result<Weights> {
 
 #[test]
 fn a_scheduler_computes_on_a_server() {
-    let server = Server::builder().start().unwrap();
+    let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let mut sched = sched(&connection).unwrap();
     let weights = weights(&connection, 3.0).unwrap();

@@ -7,7 +7,7 @@ use crate::raw::{self, Backend, Pool, Sched, numbers};
 
 /// A connection to a server in this process.
 fn local(options: &Options) -> Connection {
-    let server = Server::builder().start().unwrap();
+    let server = crate::start(Server::builder()).unwrap();
     rpc::connect_with(&server.address().to_string(), options).unwrap()
 }
 
@@ -79,7 +79,7 @@ fn a_graph_is_computed_again_after_other_memory_was_freed() {
 
 #[test]
 fn a_server_is_connected_to_once() {
-    let server = Server::builder().start().unwrap();
+    let server = crate::start(Server::builder()).unwrap();
     let port = server.address().port();
     let first = rpc::connect(&format!("127.0.0.1:{port}")).unwrap();
     let second = rpc::connect(&format!("127.0.0.1:{port}")).unwrap();
