@@ -20,6 +20,7 @@ mod graph;
 mod guard;
 mod log;
 mod ops;
+pub mod opt;
 pub mod prelude;
 #[cfg(feature = "rpc")]
 pub mod rpc;

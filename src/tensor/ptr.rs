@@ -86,6 +86,10 @@ impl TensorPtr {
         self.get_mut().flags |= flags;
     }
 
+    pub(crate) fn remove_flags(mut self, flags: i32) {
+        self.get_mut().flags &= !flags;
+    }
+
     pub(crate) fn srcs(self) -> [*mut sys::ggml_tensor; sys::GGML_MAX_SRC as usize] {
         self.get().src
     }

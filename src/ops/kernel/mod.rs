@@ -5,6 +5,7 @@
 //! skip the strides of dimensions of 1: whether the elements of a row lie side by side ([`dense`]), whether row `i` lies
 //! at `i` times the second stride (`is_contiguous_1`), and whether all strides are those of a new tensor ([`is_packed`]).
 
+mod backward;
 mod copy;
 
 use std::ffi::CStr;
@@ -88,7 +89,7 @@ fn with_one(op: sys::ggml_op, a: TensorPtr, t: TensorPtr) -> Verdict {
             rows_of(a, &types, "the CPU kernel takes f32, f16, bf16, i32 or i16")
         }
         sys::GGML_OP_CONT | sys::GGML_OP_DUP | sys::GGML_OP_CPY => copy::accepts(a, t),
-        _ => UNKNOWN,
+        _ => backward::accepts(t),
     }
 }
 

@@ -1,0 +1,130 @@
+//! The optimisers' parameters.
+
+use crate::error::{Error, Result};
+
+/// How parameters follow their gradients (`ggml_opt_optimizer_params`).
+#[doc(alias = "ggml_opt_optimizer_params")]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Optimizer {
+    /// Adam with decoupled weight decay.
+    AdamW(AdamW),
+    /// Stochastic gradient descent.
+    Sgd(Sgd),
+}
+
+/// Adam with decoupled weight decay (`ggml_opt_step_adamw`).
+#[doc(alias = "ggml_opt_step_adamw")]
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamW {
+    /// Learning rate, above 0.
+    pub alpha: f32,
+    /// Decay of the mean of gradients, at least 0 and below 1.
+    pub beta1: f32,
+    /// Decay of the mean of squared gradients, at least 0 and below 1.
+    pub beta2: f32,
+    /// What keeps the quotient of both finite, above 0.
+    pub eps: f32,
+    /// Weight decay, 0 to 1.
+    pub wd: f32,
+}
+
+impl Default for AdamW {
+    /// ggml's own defaults.
+    fn default() -> Self {
+        Self { alpha: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, wd: 0.0 }
+    }
+}
+
+/// Stochastic gradient descent (`ggml_opt_step_sgd`).
+#[doc(alias = "ggml_opt_step_sgd")]
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sgd {
+    /// Learning rate, above 0.
+    pub alpha: f32,
+    /// Weight decay, 0 to 1.
+    pub wd: f32,
+}
+
+impl Default for Sgd {
+    /// ggml's own defaults.
+    fn default() -> Self {
+        Self { alpha: 1e-3, wd: 0.0 }
+    }
+}
+
+impl From<AdamW> for Optimizer {
+    fn from(how: AdamW) -> Self {
+        Self::AdamW(how)
+    }
+}
+
+impl From<Sgd> for Optimizer {
+    fn from(how: Sgd) -> Self {
+        Self::Sgd(how)
+    }
+}
+
+impl Optimizer {
+    /// Fails where a parameter is out of its range.
+    pub(super) fn check(self) -> Result<()> {
+        const RATE: &str = "it must be above 0 and finite";
+        const UNIT: &str = "it must lie in 0 to 1";
+        const BETA: &str = "it must be at least 0 and below 1";
+        let unit = 0.0..=1.0;
+        let beta = 0.0..1.0;
+        match self {
+            Self::AdamW(AdamW { alpha, beta1, beta2, eps, wd }) => {
+                let need = need_of("AdamW");
+                need(positive(alpha), "alpha", alpha, RATE)?;
+                need(beta.contains(&beta1), "beta1", beta1, BETA)?;
+                need(beta.contains(&beta2), "beta2", beta2, BETA)?;
+                need(positive(eps), "eps", eps, RATE)?;
+                need(unit.contains(&wd), "wd", wd, UNIT)
+            }
+            Self::Sgd(Sgd { alpha, wd }) => {
+                let need = need_of("Sgd");
+                need(positive(alpha), "alpha", alpha, RATE)?;
+                need(unit.contains(&wd), "wd", wd, UNIT)
+            }
+        }
+    }
+
+    /// The number of values that [`Optimizer::values`] gives.
+    pub(super) fn n_values(self) -> i64 {
+        match self {
+            Self::AdamW(_) => 7,
+            Self::Sgd(_) => 2,
+        }
+    }
+
+    /// What the kernels read, for step `step`, the first of which is 1.
+    pub(super) fn values(self, step: u32) -> Vec<f32> {
+        match self {
+            Self::AdamW(AdamW { alpha, beta1, beta2, eps, wd }) => {
+                vec![alpha, beta1, beta2, eps, wd, unbias(beta1, step), unbias(beta2, step)]
+            }
+            Self::Sgd(Sgd { alpha, wd }) => vec![alpha, wd],
+        }
+    }
+}
+
+/// The factor by which a decaying mean that began at 0 is too small after so many steps.
+fn unbias(beta: f32, steps: u32) -> f32 {
+    #[expect(clippy::cast_possible_truncation, reason = "the kernel takes an f32; the value lies between 1 and 2^24")]
+    let factor = (1.0 / (1.0 - f64::from(beta).powf(f64::from(steps)))) as f32;
+    factor
+}
+
+fn positive(x: f32) -> bool {
+    x > 0.0 && x.is_finite()
+}
+
+fn need_of(op: &'static str) -> impl Fn(bool, &'static str, f32, &'static str) -> Result<()> {
+    move |holds, name, value, expected| {
+        if holds {
+            return Ok(());
+        }
+        Err(Error::Param { op, name, value: value.to_string().into(), expected: expected.into() })
+    }
+}
