@@ -172,3 +172,42 @@ elements! {
     i32 => I32, "i32";
     i64 => I64, "i64";
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every number that ggml gives a type is either one of ours, of the same name, or that of a type it removed.
+    #[test]
+    fn types_are_those_of_ggml() {
+        let count = sys::GGML_TYPE_COUNT;
+        let mut found = 0;
+        for raw in 0..count {
+            // SAFETY: a lookup in a table of `GGML_TYPE_COUNT` entries.
+            let size = unsafe { sys::ggml_type_size(raw) };
+            let Some(t) = DType::from_raw(raw) else {
+                assert_eq!(size, 0, "ggml has a type {raw} that is missing here");
+                continue;
+            };
+            found += 1;
+            assert_eq!(t.raw(), raw);
+            // SAFETY: a lookup in a table of `GGML_TYPE_COUNT` entries.
+            let name = unsafe { sys::ggml_type_name(raw) };
+            // SAFETY: a constant C string.
+            assert_eq!(unsafe { crate::ffi::string(name) }, t.name());
+            assert_eq!(t.name().parse::<DType>().unwrap(), t);
+            assert!(t.block_size() > 0 && t.type_size() > 0, "{t}");
+        }
+        assert_eq!(found, DType::ALL.len());
+        assert!(DType::from_raw(count).is_none(), "a number that is no type");
+        assert!("f33".parse::<DType>().is_err(), "a name that is no type");
+    }
+
+    #[test]
+    fn rows_are_whole_blocks() {
+        assert_eq!(DType::Q4_0.row_size(64), Some(36));
+        assert_eq!(DType::Q4_0.row_size(33), None);
+        assert_eq!(DType::F32.row_size(-1), None);
+        assert_eq!(DType::F32.row_size(i64::MAX), None);
+    }
+}

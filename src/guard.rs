@@ -158,3 +158,82 @@ fn detected(feature: &str) -> bool {
 fn detected(_feature: &str) -> bool {
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused() -> Result<()> {
+        call("ggml_new_tensor_1d", || {
+            // SAFETY: an invalid type makes C assert before it looks at the context.
+            let _t = unsafe { ggml_sys::ggml_new_tensor_1d(std::ptr::null_mut(), ggml_sys::ggml_type::MAX, 1) };
+        })
+    }
+
+    #[test]
+    fn an_assertion_is_an_error_that_names_its_place() {
+        let Err(Error::Ggml { call: "ggml_new_tensor_1d", message, .. }) = refused() else { panic!("not refused") };
+        assert!(message.contains("ggml.c:") && message.contains("GGML_ASSERT"), "{message}");
+    }
+
+    #[test]
+    fn a_guard_inside_another_catches_its_own() {
+        let inner = call("outer", refused);
+        assert!(matches!(inner, Ok(Err(Error::Ggml { .. }))), "{inner:?}");
+        let outer = call("outer", || {
+            let inner = compute("inner", || 1);
+            assert!(matches!(inner, Ok(1)), "{inner:?}");
+            refused()
+        });
+        assert!(matches!(outer, Ok(Err(Error::Ggml { .. }))), "{outer:?}");
+    }
+
+    #[test]
+    fn a_callback_leaves_the_call_it_is_inside_of() {
+        let result = compute("cancelled", || {
+            if std::hint::black_box(true) {
+                cancel();
+            }
+        });
+        assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
+    }
+
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[test]
+    fn a_cpp_exception_is_an_error() {
+        unsafe extern "C-unwind" {
+            /// `std::__throw_bad_alloc()` of libstdc++.
+            #[link_name = "_ZSt17__throw_bad_allocv"]
+            fn throw_bad_alloc();
+        }
+        let result = call("allocate", || {
+            // SAFETY: it only throws.
+            unsafe { throw_bad_alloc() }
+        });
+        let Err(Error::Exception { call: "allocate", message, .. }) = result else { panic!("{result:?}") };
+        assert_eq!(&*message, "std::bad_alloc");
+    }
+
+    /// What ggml logged during the call comes with the error, what it logged before does not.
+    #[test]
+    fn an_error_carries_the_lines_of_its_call() {
+        let say = |text: &CStr| {
+            let (mut callback, mut user) = (None, std::ptr::null_mut());
+            // SAFETY: C writes its callback and the user data to the two places.
+            unsafe { ggml_sys::ggml_log_get(&raw mut callback, &raw mut user) };
+            if let Some(callback) = callback {
+                // SAFETY: the callback is this crate's, the text a C string.
+                unsafe { callback(ggml_sys::GGML_LOG_LEVEL_ERROR, text.as_ptr(), user) };
+            }
+        };
+        install();
+        say(c"before\n");
+        let result = call("logs", || {
+            say(c"during");
+            // SAFETY: an invalid type makes C assert before it looks at the context.
+            let _t = unsafe { ggml_sys::ggml_new_tensor_1d(std::ptr::null_mut(), ggml_sys::ggml_type::MAX, 1) };
+        });
+        let Err(Error::Ggml { log, .. }) = result else { panic!("{result:?}") };
+        assert_eq!(&*log, "during");
+    }
+}

@@ -111,3 +111,61 @@ impl Lines {
         done.push((level, line.to_owned()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything that was logged since the last call, through a logger that all tests of this crate share.
+    fn lines() -> &'static std::sync::Mutex<Vec<String>> {
+        static LINES: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+        struct Keep;
+        impl ::log::Log for Keep {
+            fn enabled(&self, _: &::log::Metadata<'_>) -> bool {
+                true
+            }
+            fn log(&self, r: &::log::Record<'_>) {
+                let line = format!("{} {} {}", r.target(), r.level(), r.args());
+                LINES.lock().unwrap().push(line);
+            }
+            fn flush(&self) {}
+        }
+        let _set_before = ::log::set_logger(&Keep);
+        ::log::set_max_level(::log::LevelFilter::Trace);
+        &LINES
+    }
+
+    #[test]
+    fn lines_come_whole_and_none_is_lost() {
+        let lines = lines();
+        receive(sys::GGML_LOG_LEVEL_INFO, "test: begun");
+        receive(sys::GGML_LOG_LEVEL_CONT, " and gone on");
+        receive(sys::GGML_LOG_LEVEL_CONT, " and ended\ntest: second\n");
+        receive(sys::GGML_LOG_LEVEL_DEBUG, "test: not ended");
+        receive(sys::GGML_LOG_LEVEL_WARN, "test: next");
+        let mut lines = lines.lock().unwrap();
+        lines.retain(|l| l.contains("test: "));
+        assert_eq!(
+            *lines,
+            [
+                "ggml INFO test: begun and gone on and ended",
+                "ggml INFO test: second",
+                "ggml DEBUG test: not ended",
+                "ggml WARN test: next",
+            ]
+        );
+    }
+
+    #[test]
+    fn only_the_last_warnings_are_kept() {
+        let start = mark();
+        for i in 0..40 {
+            receive(sys::GGML_LOG_LEVEL_ERROR, &format!("error {i}\n"));
+        }
+        receive(sys::GGML_LOG_LEVEL_INFO, "no error\n");
+        let kept = since(start);
+        assert_eq!(kept.lines().count(), KEPT);
+        assert_eq!(kept.lines().last(), Some("error 39"));
+        assert_eq!(&*since(mark()), "");
+    }
+}
