@@ -43,3 +43,8 @@ pub use sched::{Allocated, Observed, Sched, SchedBuilder, Split, SplitInput};
 pub use shape::Shape;
 pub use tensor::Tensor;
 pub use weights::{State, Weights, WeightsBuilder};
+
+/// The README's example, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
