@@ -1,0 +1,80 @@
+//! Arrays of 64-bit floats in ggml's order of dimensions: what references are computed with.
+
+/// Numbers in a shape, the first dimension innermost.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Array {
+    pub(crate) ne: [usize; 4],
+    pub(crate) data: Vec<f64>,
+}
+
+impl Array {
+    /// The array whose element at `i` is `f(i)`.
+    pub(crate) fn of(ne: [usize; 4], mut f: impl FnMut([usize; 4]) -> f64) -> Self {
+        let mut data = Vec::with_capacity(ne.iter().product());
+        for i3 in 0..ne[3] {
+            for i2 in 0..ne[2] {
+                for i1 in 0..ne[1] {
+                    data.extend((0..ne[0]).map(|i0| f([i0, i1, i2, i3])));
+                }
+            }
+        }
+        Self { ne, data }
+    }
+
+    /// Numbers in `from..to` that look random and are the same every time.
+    pub(crate) fn sample(ne: [usize; 4], seed: u64, from: f64, to: f64) -> Self {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        Self::of(ne, |_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            from + (to - from) * ((state >> 11) as f64 / (1_u64 << 53) as f64)
+        })
+    }
+
+    pub(crate) fn at(&self, i: [usize; 4]) -> f64 {
+        self.data[self.position(i)]
+    }
+
+    /// The element at `i`, each dimension taken modulo its size: how operands are repeated.
+    pub(crate) fn wrapped(&self, i: [usize; 4]) -> f64 {
+        self.at([i[0] % self.ne[0], i[1] % self.ne[1], i[2] % self.ne[2], i[3] % self.ne[3]])
+    }
+
+    pub(crate) fn position(&self, i: [usize; 4]) -> usize {
+        assert!(i.iter().zip(self.ne).all(|(&i, n)| i < n), "{i:?} in {:?}", self.ne);
+        i[0] + self.ne[0] * (i[1] + self.ne[1] * (i[2] + self.ne[2] * i[3]))
+    }
+
+    pub(crate) fn map(&self, f: impl Fn(f64) -> f64) -> Self {
+        Self { ne: self.ne, data: self.data.iter().map(|&x| f(x)).collect() }
+    }
+
+    /// Rows, each turned into another of any length (the same for all).
+    pub(crate) fn rows(&self, f: impl FnMut(&[f64]) -> Vec<f64>) -> Self {
+        let data: Vec<f64> = self.data.chunks(self.ne[0]).flat_map(f).collect();
+        let [_, n1, n2, n3] = self.ne;
+        Self { ne: [data.len() / (n1 * n2 * n3), n1, n2, n3], data }
+    }
+
+    /// The dimensions in another order: dimension `i` becomes dimension `axes[i]`.
+    pub(crate) fn permuted(&self, axes: [usize; 4]) -> Self {
+        let mut ne = [0; 4];
+        for (from, &to) in axes.iter().enumerate() {
+            ne[to] = self.ne[from];
+        }
+        Self::of(ne, |i| self.at(axes.map(|to| i[to])))
+    }
+}
+
+/// Asserts that the numbers are equal to within `tolerance`, relative for those above 1; infinite and undefined ones must
+/// be the same.
+#[track_caller]
+pub(crate) fn assert_close(got: &Array, want: &Array, tolerance: f64, context: &str) {
+    assert_eq!(got.ne, want.ne, "{context}: shape");
+    for (n, (&g, &w)) in got.data.iter().zip(&want.data).enumerate() {
+        let same = g == w || (g.is_nan() && w.is_nan());
+        let near = (g - w).abs() <= tolerance * w.abs().max(1.0);
+        assert!(same || near, "{context}: element {n} of {:?} is {g}, should be {w}", want.ne);
+    }
+}

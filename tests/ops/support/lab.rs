@@ -1,0 +1,126 @@
+//! Operands in any layout, and computations on the CPU.
+
+use std::cell::RefCell;
+
+use ggml::Result;
+use ggml::prelude::*;
+
+use super::array::Array;
+use super::encode::{decode, encode};
+
+/// How an operand lies in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Elements in order without gaps.
+    Plain,
+    /// A view with gaps between and before rows; elements of a row side by side.
+    Gaps,
+    /// Second and third dimension exchanged; elements of a row side by side.
+    Swapped,
+    /// First and second dimension exchanged.
+    Transposed,
+    /// All dimensions in reverse.
+    Reversed,
+}
+
+impl Layout {
+    pub(crate) const ALL: [Self; 5] = [Self::Plain, Self::Gaps, Self::Swapped, Self::Transposed, Self::Reversed];
+    /// Those in which elements of a row lie side by side.
+    pub(crate) const ROWS: [Self; 3] = [Self::Plain, Self::Gaps, Self::Swapped];
+
+    /// The permutation by which the operand is made; each is its own inverse.
+    fn axes(self) -> [usize; 4] {
+        match self {
+            Self::Plain | Self::Gaps => [0, 1, 2, 3],
+            Self::Swapped => [0, 2, 1, 3],
+            Self::Transposed => [1, 0, 2, 3],
+            Self::Reversed => [3, 2, 1, 0],
+        }
+    }
+}
+
+/// A context whose inputs have values.
+pub(crate) struct Lab<'c> {
+    pub(crate) ctx: &'c Context,
+    inputs: RefCell<Vec<(Tensor<'c>, Vec<u8>)>>,
+}
+
+impl<'c> Lab<'c> {
+    pub(crate) fn new(ctx: &'c Context) -> Self {
+        Self { ctx, inputs: RefCell::default() }
+    }
+
+    /// An input with these values.
+    fn input(&self, values: &Array, dtype: DType) -> (Tensor<'c>, Array) {
+        let (bytes, rounded) = encode(dtype, &values.data);
+        let name = format!("x{}", self.inputs.borrow().len());
+        let t = self.ctx.input(&name, dtype, values.ne.map(|n| n as i64)).unwrap();
+        self.inputs.borrow_mut().push((t, bytes));
+        (t, Array { ne: values.ne, data: rounded })
+    }
+
+    /// An operand with these values in this layout, and what the type makes of them.
+    pub(crate) fn operand(&self, values: &Array, dtype: DType, layout: Layout) -> (Tensor<'c>, Array) {
+        let axes = layout.axes();
+        if layout != Layout::Gaps {
+            let (t, rounded) = self.input(&values.permuted(axes), dtype);
+            let t = if layout == Layout::Plain { t } else { self.ctx.permute(t, axes).unwrap() };
+            return (t, rounded.permuted(axes));
+        }
+        // One block more in each row, one row more in each plane, one plane more; numbers that show in any result.
+        let gap = dtype.block_size() as usize;
+        let [n0, n1, n2, n3] = values.ne;
+        let around = Array::of([n0 + gap, n1 + 1, n2 + 1, n3], |[i0, i1, i2, i3]| {
+            let inside = i0 >= gap && i1 < n1 && i2 >= 1;
+            if inside { values.at([i0 - gap, i1, i2 - 1, i3]) } else { STRAY }
+        });
+        let (whole, rounded) = self.input(&around, dtype);
+        let [nb0, nb1, nb2, nb3] = whole.nb();
+        let t = self.ctx.view(whole, values.ne.map(|n| n as i64), [nb1, nb2, nb3], nb0 + nb2).unwrap();
+        (t, Array::of(values.ne, |[i0, i1, i2, i3]| rounded.at([i0 + gap, i1, i2 + 1, i3])))
+    }
+
+    /// A plain operand of `f32`.
+    pub(crate) fn plain(&self, values: &Array) -> (Tensor<'c>, Array) {
+        self.operand(values, DType::F32, Layout::Plain)
+    }
+
+    /// Computes `outputs` with two threads.
+    pub(crate) fn run_all(&self, outputs: &[Tensor<'c>]) -> Result<Vec<Array>> {
+        let graph = self.ctx.graph(outputs)?;
+        let mut sched = cpu()?;
+        let mut run = sched.alloc(&graph)?;
+        for (t, bytes) in self.inputs.borrow().iter() {
+            match run.set_bytes(*t, bytes) {
+                Ok(()) | Err(Error::NotPart { .. }) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        run.compute()?;
+        outputs.iter().map(|&y| Ok(Array { ne: shape(y), data: decode(y.dtype(), &run.get_bytes(y)?) })).collect()
+    }
+
+    /// Computes `y`.
+    pub(crate) fn run(&self, y: Tensor<'c>) -> Result<Array> {
+        Ok(self.run_all(&[y])?.remove(0))
+    }
+
+    /// What the scheduler says to a graph of `y`, without a computation.
+    pub(crate) fn accepted(&self, y: Tensor<'c>) -> Result<()> {
+        let graph = self.ctx.graph([y])?;
+        cpu()?.alloc(&graph).map(drop)
+    }
+}
+
+fn cpu() -> Result<Sched> {
+    let mut backend = Backend::cpu()?;
+    backend.set_threads(2)?;
+    Sched::builder().backend(backend).build()
+}
+
+/// What lies in gaps: infinite in 16 bits, and large in all other types.
+const STRAY: f64 = 1e9;
+
+pub(crate) fn shape(t: Tensor<'_>) -> [usize; 4] {
+    t.ne().map(|n| usize::try_from(n).unwrap())
+}

@@ -1,0 +1,35 @@
+//! What the tests of all families share.
+
+pub(crate) mod array;
+pub(crate) mod encode;
+pub(crate) mod lab;
+
+pub(crate) use array::{Array, assert_close};
+pub(crate) use encode::precision;
+pub(crate) use lab::{Lab, Layout};
+
+/// Asserts that a call fails with this variant of [`ggml::Error`].
+macro_rules! refused {
+    ($variant:ident, $call:expr) => {
+        refused!($variant, $call, "");
+    };
+    ($variant:ident, $call:expr, $($context:tt)+) => {
+        match $call {
+            Err(ggml::Error::$variant { .. }) => {}
+            other => panic!(
+                "{} should be refused as {}, got {other:?} ({})",
+                stringify!($call),
+                stringify!($variant),
+                format_args!($($context)+)
+            ),
+        }
+    };
+}
+pub(crate) use refused;
+
+/// `shape` as the tests write it, filled up with ones.
+pub(crate) fn ne<const N: usize>(shape: [usize; N]) -> [usize; 4] {
+    let mut full = [1; 4];
+    full[..N].copy_from_slice(&shape);
+    full
+}

@@ -1,0 +1,206 @@
+//! Functions of each element.
+
+use ggml::Result;
+use ggml::prelude::*;
+
+use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
+
+type Build = for<'c> fn(&'c Context, Tensor<'c>) -> Result<Tensor<'c>>;
+
+/// A method, its definition, and its own inexactness where ggml uses a table of 16-bit floats.
+type Case = (&'static str, Build, fn(f64) -> f64, f64);
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// The error function by its power series, which is exact enough for small arguments.
+pub(crate) fn erf(x: f64) -> f64 {
+    let (mut term, mut sum) = (x, x);
+    for n in 1..120 {
+        term *= -x * x / f64::from(n);
+        sum += term / f64::from(2 * n + 1);
+    }
+    sum * 2.0 / std::f64::consts::PI.sqrt()
+}
+
+pub(crate) fn gelu(x: f64) -> f64 {
+    0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh())
+}
+
+pub(crate) fn gelu_erf(x: f64) -> f64 {
+    0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))
+}
+
+pub(crate) fn gelu_quick(x: f64) -> f64 {
+    x * sigmoid(1.702 * x)
+}
+
+pub(crate) fn silu(x: f64) -> f64 {
+    x * sigmoid(x)
+}
+
+pub(crate) fn relu(x: f64) -> f64 {
+    x.max(0.0)
+}
+
+fn sgn(x: f64) -> f64 {
+    if x == 0.0 { 0.0 } else { x.signum() }
+}
+
+fn hardsigmoid(x: f64) -> f64 {
+    ((x + 3.0) / 6.0).clamp(0.0, 1.0)
+}
+
+const TABLE: f64 = 2e-3;
+
+const CASES: &[Case] = &[
+    ("abs", |c, a| c.abs(a), f64::abs, 0.0),
+    ("ceil", |c, a| c.ceil(a), f64::ceil, 0.0),
+    ("cos", |c, a| c.cos(a), f64::cos, 0.0),
+    ("elu", |c, a| c.elu(a), |x| if x > 0.0 { x } else { x.exp_m1() }, 0.0),
+    ("exp", |c, a| c.exp(a), f64::exp, 0.0),
+    ("expm1", |c, a| c.expm1(a), f64::exp_m1, 0.0),
+    ("floor", |c, a| c.floor(a), f64::floor, 0.0),
+    ("gelu", |c, a| c.gelu(a), gelu, TABLE),
+    ("gelu_erf", |c, a| c.gelu_erf(a), gelu_erf, 0.0),
+    ("gelu_quick", |c, a| c.gelu_quick(a), gelu_quick, TABLE),
+    ("hardsigmoid", |c, a| c.hardsigmoid(a), hardsigmoid, 0.0),
+    ("hardswish", |c, a| c.hardswish(a), |x| x * hardsigmoid(x), 0.0),
+    ("neg", |c, a| c.neg(a), |x| -x, 0.0),
+    ("relu", |c, a| c.relu(a), relu, 0.0),
+    ("round", |c, a| c.round(a), f64::round, 0.0),
+    ("sgn", |c, a| c.sgn(a), sgn, 0.0),
+    ("sigmoid", |c, a| c.sigmoid(a), sigmoid, 0.0),
+    ("silu", |c, a| c.silu(a), silu, 0.0),
+    ("sin", |c, a| c.sin(a), f64::sin, 0.0),
+    ("softplus", |c, a| c.softplus(a), |x| x.exp().ln_1p(), 0.0),
+    ("sqr", |c, a| c.sqr(a), |x| x * x, 0.0),
+    ("step", |c, a| c.step(a), |x| if x > 0.0 { 1.0 } else { 0.0 }, 0.0),
+    ("tanh", |c, a| c.tanh(a), f64::tanh, 0.0),
+    ("trunc", |c, a| c.trunc(a), f64::trunc, 0.0),
+];
+
+/// Those that are defined for positive numbers only.
+const POSITIVE: &[Case] = &[("log", |c, a| c.log(a), f64::ln, 0.0), ("sqrt", |c, a| c.sqrt(a), f64::sqrt, 0.0)];
+
+/// Numbers of all sizes, those on which functions turn among them.
+fn numbers(shape: [usize; 4], from: f64, to: f64) -> Array {
+    let turning = [0.0, 0.5, -0.5, 1.5, -1.5, 2.5, 3.0, -3.0, 1.0, -1.0];
+    let mut a = Array::sample(shape, 7, from, to);
+    for (to, from) in a.data.iter_mut().zip(turning.into_iter().filter(|x| *x > from)) {
+        *to = from;
+    }
+    a
+}
+
+/// Computes all cases of one operand and compares each.
+fn check(cases: impl Iterator<Item = &'static Case>, values: &Array, dtype: DType, layout: Layout) {
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    let (x, rounded) = lab.operand(values, dtype, layout);
+    let cases: Vec<_> = cases.collect();
+    let outputs: Vec<_> = cases.iter().map(|(_, build, ..)| build(&ctx, x).unwrap()).collect();
+    let results = lab.run_all(&outputs).unwrap();
+    for (((name, _, reference, inexact), got), &y) in cases.iter().zip(&results).zip(&outputs) {
+        assert_eq!((y.ne(), y.dtype()), (x.ne(), dtype), "{name}");
+        let context = format!("{name} of {dtype} {:?}, {layout:?}", values.ne);
+        assert_close(got, &rounded.map(reference), precision(dtype).max(*inexact), &context);
+    }
+}
+
+#[test]
+fn functions_of_elements_are_those_of_plain_rust() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for layout in Layout::ROWS {
+            for shape in [ne([1]), ne([37]), ne([5, 3, 2, 2])] {
+                check(CASES.iter(), &numbers(shape, -3.5, 3.5), dtype, layout);
+                check(POSITIVE.iter(), &numbers(shape, 0.1, 3.5), dtype, layout);
+            }
+        }
+    }
+}
+
+#[test]
+fn functions_of_elements_refuse_what_no_kernel_takes() {
+    let ctx = Context::new();
+    let ints = ctx.input("ints", DType::I32, [4]).unwrap();
+    let blocks = ctx.input("blocks", DType::Q8_0, [32]).unwrap();
+    let transposed = ctx.transpose(ctx.input("x", DType::F32, [4, 2]).unwrap()).unwrap();
+    for (name, build, ..) in CASES.iter().chain(POSITIVE) {
+        refused!(DType, build(&ctx, ints), "{name}");
+        refused!(DType, build(&ctx, blocks), "{name}");
+        refused!(Shape, build(&ctx, transposed), "{name}");
+    }
+}
+
+/// Scaling, shifting, limiting, and the types for which the CPU has a kernel.
+const PARAMETERISED: &[(Case, [DType; 2])] = &[
+    (
+        ("leaky_relu", |c, a| c.leaky_relu(a, 0.25), |x| if x > 0.0 { x } else { 0.25 * x }, 0.0),
+        [DType::F32, DType::F16],
+    ),
+    (("scale", |c, a| c.scale(a, -1.5), |x| -1.5 * x, 0.0), [DType::F32, DType::BF16]),
+    (("scale_bias", |c, a| c.scale_bias(a, 0.5, 3.0), |x| 0.5 * x + 3.0, 0.0), [DType::F32, DType::BF16]),
+    (("clamp", |c, a| c.clamp(a, -0.5, 1.25), |x| x.clamp(-0.5, 1.25), 0.0), [DType::F32, DType::F16]),
+];
+
+#[test]
+fn functions_with_parameters_are_those_of_plain_rust() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for shape in [ne([1]), ne([37]), ne([5, 3, 2, 2])] {
+            let able = PARAMETERISED.iter().filter(|(_, types)| types.contains(&dtype)).map(|(case, _)| case);
+            check(able, &numbers(shape, -3.5, 3.5), dtype, Layout::Plain);
+        }
+        for ((name, build, ..), _) in PARAMETERISED.iter().filter(|(_, types)| !types.contains(&dtype)) {
+            let ctx = Context::new();
+            let y = build(&ctx, ctx.input("x", dtype, [4]).unwrap()).unwrap();
+            refused!(Unsupported, Lab::new(&ctx).accepted(y), "{name} of {dtype}");
+        }
+    }
+}
+
+#[test]
+fn functions_with_parameters_refuse_what_no_kernel_takes() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4, 2]).unwrap();
+    let ints = ctx.input("ints", DType::I32, [4]).unwrap();
+    let transposed = ctx.transpose(x).unwrap();
+    for ((name, build, ..), _) in PARAMETERISED {
+        refused!(DType, build(&ctx, ints), "{name}");
+        refused!(Shape, build(&ctx, transposed), "{name}");
+    }
+    refused!(Param, ctx.clamp(x, 1.0, 0.5));
+    refused!(Param, ctx.clamp(x, f32::NAN, 0.5));
+    refused!(Param, ctx.clamp(x, 0.5, f32::NAN));
+}
+
+/// Clamping works in place in C: the operand must keep its value.
+#[test]
+fn clamp_leaves_its_operand_alone() {
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    let (x, values) = lab.plain(&Array::sample(ne([6, 2]), 3, -2.0, 2.0));
+    let before = ctx.neg(x).unwrap();
+    let y = ctx.clamp(before, -1.0, 1.0).unwrap();
+    let got = lab.run_all(&[y, before, x]).unwrap();
+    assert_close(&got[0], &values.map(|x| (-x).clamp(-1.0, 1.0)), 1e-6, "clamped");
+    assert_close(&got[1], &values.map(|x| -x), 1e-6, "before");
+    assert_close(&got[2], &values, 1e-6, "input");
+}
+
+/// The kernels find row `i` at `i` times the second stride, wherever the third leads.
+#[test]
+fn h10_kernels_that_walk_by_the_second_stride_get_rows_that_lie_so() {
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    let (x, _) = lab.plain(&Array::sample(ne([4, 3, 2]), 3, -2.0, 2.0));
+    for t in [
+        ctx.permute(x, [0, 2, 1, 3]).unwrap(),
+        lab.operand(&Array::sample(ne([4, 3, 2]), 3, 0.0, 1.0), DType::F32, Layout::Gaps).0,
+    ] {
+        refused!(Shape, ctx.leaky_relu(t, 0.1));
+        refused!(Shape, ctx.scale(t, 0.1));
+        refused!(Shape, ctx.scale_bias(t, 0.1, 1.0));
+    }
+}
