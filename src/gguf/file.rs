@@ -61,3 +61,28 @@ fn create_beside(target: &Path) -> io::Result<(File, Temporary)> {
     let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
     Ok((file, Temporary { path, keep: false }))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn a_write_that_fails_halfway_leaves_the_old_file_and_nothing_else() {
+        let folder = std::env::temp_dir().join(format!("ggml-gguf-halfway-{}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("model.gguf");
+        fs::write(&path, "old").unwrap();
+        let e = replace(&path, |out| {
+            out.write_all(&[0; 100_000])?;
+            Err(io::Error::other("no space"))
+        })
+        .unwrap_err();
+        assert!(matches!(&e, Error::File { reason, .. } if &**reason == "no space"), "{e}");
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        let names: Vec<_> = fs::read_dir(&folder).unwrap().map(|f| f.unwrap().file_name()).collect();
+        assert_eq!(names, ["model.gguf"]);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -34,8 +34,8 @@
 // - Several of their accessors check no index or divide by zero, and writing what was read uses fields that were never
 //   set.
 // - std::bad_alloc leaves them in the middle of their work; what they had allocated is lost.
-// The format is small enough that reading it in safe Rust needs no `unsafe` at all. `tests/gguf_c.rs` holds both against
-// each other.
+// The format is small enough that reading it in safe Rust needs no `unsafe` at all. `tests/gguf_files/against_c.rs`
+// holds both against each other.
 
 mod file;
 mod parse;

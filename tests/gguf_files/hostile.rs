@@ -1,0 +1,162 @@
+//! Files that lie, one lie at a time.
+
+use ggml::Error;
+use ggml::gguf::Reader;
+
+/// Bytes of a file that are put together without any check.
+#[derive(Clone, Default)]
+struct Raw(Vec<u8>);
+
+impl Raw {
+    /// A file with these numbers of tensors and metadata.
+    fn file(n_tensors: u64, n_metadata: u64) -> Self {
+        Self(b"GGUF".to_vec()).u32(3).u64(n_tensors).u64(n_metadata)
+    }
+
+    fn u32(self, n: u32) -> Self {
+        self.bytes(&n.to_ne_bytes())
+    }
+
+    fn u64(self, n: u64) -> Self {
+        self.bytes(&n.to_ne_bytes())
+    }
+
+    fn text(self, text: &str) -> Self {
+        self.u64(text.len() as u64).bytes(text.as_bytes())
+    }
+
+    fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn tensor(self, name: &str, dims: &[i64], dtype: u32, offset: u64) -> Self {
+        let n = u32::try_from(dims.len()).unwrap();
+        let named = self.text(name).u32(n);
+        let dims = dims.iter().fold(named, |raw, d| raw.bytes(&d.to_ne_bytes()));
+        dims.u32(dtype).u64(offset)
+    }
+
+    /// Zeros up to a multiple of 32, and as many as are asked for.
+    fn data(mut self, n: usize) -> Self {
+        self.0.resize(self.0.len().next_multiple_of(32) + n, 0);
+        self
+    }
+}
+
+const F32: u32 = 0;
+const Q4_0: u32 = 2;
+const U32: u32 = 4;
+const BOOL: u32 = 7;
+const STRING: u32 = 8;
+const ARRAY: u32 = 9;
+
+fn refused(raw: &Raw, message: &str) {
+    let e = Reader::from_bytes(raw.0.clone()).unwrap_err();
+    assert!(matches!(e, Error::Gguf { .. }), "{e:?}");
+    assert!(e.to_string().contains(message), "expected `{message}` in `{e}`");
+}
+
+#[test]
+fn what_the_lies_below_are_variations_of_is_accepted() {
+    let raw = Raw::file(2, 2).text("k").u32(BOOL).bytes(&[1]).text("general.alignment").u32(U32).u32(32);
+    let raw = raw.tensor("a", &[3], F32, 0).tensor("b", &[32, 2], Q4_0, 32).data(32 + 36);
+    let reader = Reader::from_bytes(raw.0).unwrap();
+    assert_eq!(reader.data("b").unwrap().len(), 36);
+    // As in ggml: a tensor without dimensions has one element, and version 2 is read as well.
+    let scalar = Raw::file(1, 0).tensor("s", &[], F32, 0).data(4);
+    assert_eq!(Reader::from_bytes(scalar.0).unwrap().data("s").unwrap().len(), 4);
+    let old = Raw(b"GGUF".to_vec()).u32(2).u64(0).u64(0);
+    assert_eq!(Reader::from_bytes(old.0).unwrap().version(), 2);
+}
+
+#[test]
+fn lies_in_the_header() {
+    refused(&Raw::default(), "4 bytes are expected at byte 0");
+    refused(&Raw(b"GGML----".to_vec()), "this is no GGUF file: it begins with \"GGML\"");
+    for version in [0, 1, 4, u32::MAX] {
+        refused(&Raw(b"GGUF".to_vec()).u32(version).u64(0).u64(0), "versions 2 to 3 are supported");
+    }
+    refused(&Raw(b"GGUF".to_vec()).u32(3_u32.swap_bytes()).u64(0).u64(0), "the other byte order");
+    for n in [1, 1 << 40, u64::MAX] {
+        refused(&Raw::file(n, 0), "tensors: ");
+        refused(&Raw::file(0, n), "metadata: ");
+    }
+}
+
+#[test]
+fn lies_in_metadata() {
+    let one = || Raw::file(0, 1);
+    let padding = [0; 32];
+    refused(&one().text("").bytes(&padding), "the key of metadata entry 0 is empty");
+    refused(&one().u64(u64::MAX).bytes(&padding), "18446744073709551615 bytes are expected");
+    refused(&one().u64(1).bytes(&[0xff]).bytes(&padding), "no UTF-8");
+    refused(&one().text("k").u32(13).bytes(&padding), "no type of values with the number 13");
+    refused(&one().text("k").u32(u32::MAX).bytes(&padding), "no type of values");
+    refused(&one().text("k").u32(BOOL).bytes(&[2]), "the value of `k`: a boolean is 2");
+    refused(&one().text("k").u32(STRING).u64(2).bytes(&[b'a', 0xc3]), "no UTF-8 from its byte 1 on");
+    refused(&one().text("k").u32(STRING).u64(1 << 40).bytes(&padding), "bytes are expected");
+    refused(&one().text("k").u32(ARRAY).u32(ARRAY).u64(0), "an array holds arrays");
+    refused(&one().text("k").u32(ARRAY).u32(99).u64(0), "no type of values with the number 99");
+    // Counts whose size in bytes overflows, or is just one too large.
+    for n in [9, 1 << 61, u64::MAX] {
+        refused(&one().text("k").u32(ARRAY).u32(U32).u64(n).bytes(&padding), "entries of at least 4 bytes");
+    }
+    let twice = Raw::file(0, 2).text("k").u32(BOOL).bytes(&[1]).text("k").u32(U32).u32(1);
+    refused(&twice, "the key `k` occurs twice");
+}
+
+#[test]
+fn lies_about_the_alignment() {
+    let one = || Raw::file(0, 1).text("general.alignment");
+    for n in [0, 3, 33, u32::MAX] {
+        refused(&one().u32(U32).u32(n), "general.alignment is not valid");
+    }
+    refused(&one().u32(STRING).text("32"), "general.alignment is not valid");
+    // C takes the type of the elements for that of the value, and then gives up.
+    refused(&one().u32(ARRAY).u32(U32).u64(0), "general.alignment is not valid");
+    refused(&one().u32(ARRAY).u32(U32).u64(2).u32(32).u32(32), "general.alignment is not valid");
+    let far = Raw::file(1, 1).text("general.alignment").u32(U32).u32(1 << 31).tensor("t", &[1], F32, 0).data(64);
+    refused(&far, "incomplete");
+}
+
+#[test]
+fn lies_about_tensors() {
+    let one = |name: &str, dims: &[i64], dtype, offset| Raw::file(1, 0).tensor(name, dims, dtype, offset).data(64);
+    refused(&one(&"n".repeat(64), &[1], F32, 0), "at most 63 bytes");
+    refused(&one("a\0b", &[1], F32, 0), "no NUL");
+    refused(&one("t", &[1, 1, 1, 1, 1], F32, 0), "it has 5 dimensions");
+    refused(&Raw::file(1, 0).text("t").u32(u32::MAX).data(64), "it has 4294967295 dimensions");
+    for dims in [&[0][..], &[-1], &[1, i64::MIN], &[4, 0, 4]] {
+        refused(&one("t", dims, F32, 0), "every dimension must be at least 1");
+    }
+    for dims in [&[i64::MAX][..], &[i64::MAX, i64::MAX], &[1 << 32, 1 << 32], &[1 << 16, 1 << 16, 1 << 16, 1 << 16]] {
+        refused(&one("t", dims, F32, 0), "too large");
+    }
+    refused(&one("t", &[33], Q4_0, 0), "multiple of the type's block size");
+    // 4 and 5 were types once; 42 is ggml's count of types.
+    for dtype in [4, 5, 31, 36, 1000, u32::MAX] {
+        refused(&one("t", &[32], dtype, 0), "no element type with the number");
+    }
+    for offset in [1, 32, u64::MAX] {
+        refused(&one("t", &[1], F32, offset), "but 0 is expected");
+    }
+    let twice = Raw::file(2, 0).tensor("t", &[1], F32, 0).tensor("t", &[1], F32, 32).data(64);
+    refused(&twice, "the tensor `t` occurs twice");
+    let overlapping = Raw::file(2, 0).tensor("a", &[8], F32, 0).tensor("b", &[8], F32, 0).data(64);
+    refused(&overlapping, "but 32 is expected");
+}
+
+#[test]
+fn data_that_end_too_early() {
+    let described = |dims: &[i64]| Raw::file(1, 0).tensor("t", dims, F32, 0);
+    refused(&described(&[1]), "incomplete");
+    refused(&described(&[17]).data(64), "incomplete");
+    refused(&described(&[1 << 40]).data(64), "incomplete");
+    assert!(Reader::from_bytes(described(&[16]).data(64).0).is_ok());
+    let most = i64::MAX / 16;
+    let three = [("a", 0), ("b", 1), ("c", 2)].iter().fold(Raw::file(3, 0), |raw, &(name, i)| {
+        raw.tensor(name, &[most], F32, i * u64::try_from(most * 4).unwrap().next_multiple_of(32))
+    });
+    refused(&three.data(64), "incomplete");
+}

@@ -1,0 +1,86 @@
+//! Files that are cut off or changed at random: read or refused, and used in full where they are read.
+
+use ggml::gguf::Reader;
+use ggml::{Device, Error};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::against_c;
+use crate::everything;
+use crate::independent;
+
+/// Looks at everything in a file that was accepted.
+fn use_all(bytes: &[u8]) -> Result<(), Error> {
+    let reader = Reader::from_bytes(bytes)?;
+    let mut total = 0;
+    for t in reader.tensors() {
+        let data = reader.data(t.name()).unwrap();
+        assert_eq!(data.len(), t.size());
+        total += data.len();
+    }
+    assert!(total <= bytes.len(), "no byte belongs to two tensors");
+    for (key, value) in reader.metadata() {
+        assert_eq!(reader.get(key).map(ggml::gguf::Value::type_name), Some(value.type_name()));
+    }
+    let memory = Device::cpu().unwrap().buffer_type();
+    assert_eq!(reader.load(|_| memory).unwrap().iter().count(), reader.tensors().count());
+    against_c::same(bytes, &reader);
+    Ok(())
+}
+
+#[test]
+fn a_file_cut_off_anywhere_is_refused() {
+    let bytes = everything().to_bytes().unwrap();
+    let last = independent::parse(&bytes);
+    // The padding after the last tensor, of three bytes, may be missing.
+    let needed =
+        last.described.next_multiple_of(32) + usize::try_from(last.tensors.last().unwrap().offset).unwrap() + 3;
+    for len in 0..=bytes.len() {
+        match Reader::from_bytes(&bytes[..len]) {
+            Ok(_) => assert!(len >= needed, "{len} bytes of {}", bytes.len()),
+            Err(e) => assert!(len < needed && matches!(e, Error::Gguf { .. }), "{len} bytes: {e}"),
+        }
+    }
+}
+
+#[test]
+fn every_byte_may_have_every_extreme() {
+    let bytes = everything().to_bytes().unwrap();
+    let mut accepted = 0;
+    for at in 0..independent::parse(&bytes).described {
+        for value in [0, 1, 0x7f, 0x80, 0xff] {
+            let mut changed = bytes.clone();
+            changed[at] = value;
+            accepted += usize::from(use_all(&changed).is_ok());
+        }
+    }
+    assert!(accepted > 0, "some changes, as to a number of the metadata, are harmless");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_changes_end_in_a_file_or_an_error(
+        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        whole in prop::option::of((any::<prop::sample::Index>(), any::<u64>())),
+        cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
+    ) {
+        let mut bytes = everything().to_bytes().unwrap();
+        // What is behind the descriptions can't be wrong.
+        let described = independent::parse(&bytes).described;
+        for (at, value) in changes {
+            bytes[at.index(described)] = value;
+        }
+        if let Some((at, number)) = whole {
+            let at = at.index(described - 8);
+            bytes[at..at + 8].copy_from_slice(&number.to_ne_bytes());
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        if let Err(e) = use_all(&bytes) {
+            prop_assert!(matches!(e, Error::Gguf { .. }), "{}", e);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What was written is what is read.
+
+use ggml::gguf::{Array, Reader, Value, Writer};
+use ggml::{DType, Device, Error};
+
+use crate::independent::{self, Tensor};
+use crate::{everything, tensors, values};
+
+#[test]
+fn every_type_of_metadata_and_all_tensors_come_back() {
+    let bytes = everything().to_bytes().unwrap();
+    let reader = Reader::from_bytes(bytes.clone()).unwrap();
+    assert_eq!((reader.version(), reader.alignment()), (3, 32));
+    let read: Vec<_> = reader.metadata().map(|(k, v)| (k, v.clone())).collect();
+    assert_eq!(read, values());
+    assert_eq!(reader.tensors().count(), tensors().len());
+    for (info, (name, dtype, ne, data)) in reader.tensors().zip(tensors()) {
+        assert_eq!((info.name(), info.dtype(), info.shape().ne()), (name, dtype, ne));
+        assert_eq!(info.size(), data.len());
+        assert_eq!(reader.data(name).unwrap(), data);
+        assert_eq!(reader.tensor(name).unwrap(), info);
+    }
+
+    // Written once more, bit for bit.
+    let mut again = Writer::new();
+    for (key, value) in reader.metadata() {
+        again.set(key, value.clone()).unwrap();
+    }
+    for t in reader.tensors() {
+        again.tensor(t.name(), t.dtype(), t.shape(), reader.data(t.name()).unwrap()).unwrap();
+    }
+    assert_eq!(again.to_bytes().unwrap(), bytes);
+}
+
+#[test]
+fn an_independent_parser_reads_what_is_written() {
+    let bytes = everything().to_bytes().unwrap();
+    let file = independent::parse(&bytes);
+    assert_eq!(file.version, 3);
+    let expected: Vec<_> = values().into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+    assert_eq!(file.metadata, expected);
+    let tensor =
+        |name: &str, dims: &[u64], dtype, offset| Tensor { name: name.into(), dims: dims.into(), dtype, offset };
+    // The numbers of the types are those of the format; each tensor begins at the next multiple of 32.
+    assert_eq!(
+        file.tensors,
+        [
+            tensor("conv.weight", &[3, 3, 2, 2], 0, 0),
+            tensor("bias", &[5], 0, 160),
+            tensor("half", &[4, 4], 1, 192),
+            tensor("ids", &[1], 26, 224),
+            tensor("quantised", &[64, 2], 2, 256),
+            tensor("super", &[256], 14, 352),
+            tensor("thin", &[1, 1, 1, 3], 24, 576),
+        ]
+    );
+    let data = file.described.next_multiple_of(32);
+    assert!(bytes[file.described..data].iter().all(|&b| b == 0));
+    for (t, (.., expected)) in file.tensors.iter().zip(tensors()) {
+        let start = data + usize::try_from(t.offset).unwrap();
+        assert_eq!(bytes[start..start + expected.len()], expected, "{}", t.name);
+    }
+    assert_eq!(bytes.len(), data + 576 + 32);
+}
+
+#[test]
+fn the_alignment_is_that_of_the_metadata_whenever_it_is_set() {
+    let mut writer = Writer::new();
+    writer.tensor("a", DType::I8, [1], &[1]).unwrap().tensor("b", DType::I8, [2], &[2, 3]).unwrap();
+    for alignment in [1_u32, 8, 256] {
+        writer.set("general.alignment", alignment).unwrap();
+        let reader = Reader::from_bytes(writer.to_bytes().unwrap()).unwrap();
+        assert_eq!(reader.alignment(), alignment);
+        assert_eq!(reader.tensor("b").unwrap().offset(), u64::from(alignment));
+        assert_eq!(reader.data("a").unwrap(), [1]);
+        assert_eq!(reader.data("b").unwrap(), [2, 3]);
+    }
+    for refused in [Value::U32(0), Value::U32(24), Value::I32(32), vec![32_u32].into()] {
+        let e = writer.set("general.alignment", refused).unwrap_err();
+        assert!(matches!(e, Error::Param { name: "general.alignment", .. }), "{e}");
+    }
+    // A refused value leaves the old one.
+    assert_eq!(Reader::from_bytes(writer.to_bytes().unwrap()).unwrap().alignment(), 256);
+}
+
+#[test]
+fn text_may_hold_nul_and_floats_any_bits() {
+    let nan = f32::from_bits(0x7fa0_0001);
+    let mut writer = Writer::new();
+    writer.set("text", "a\0b").unwrap().set("texts", vec!["\0".to_owned(), "c".to_owned()]).unwrap();
+    writer.set("nan", nan).unwrap();
+    let reader = Reader::from_bytes(writer.to_bytes().unwrap()).unwrap();
+    assert_eq!(reader.get("text").unwrap().as_str(), Some("a\0b"));
+    let texts = Value::Array(Array::String(vec!["\0".into(), "c".into()]));
+    assert_eq!(reader.get("texts"), Some(&texts));
+    assert_eq!(reader.get("nan").unwrap().as_f32().map(f32::to_bits), Some(nan.to_bits()));
+}
+
+#[test]
+fn a_key_set_again_keeps_its_place() {
+    let mut writer = Writer::new();
+    writer.set("a", 1_u8).unwrap().set("b", 2_u8).unwrap().set("a", "new").unwrap();
+    let reader = Reader::from_bytes(writer.to_bytes().unwrap()).unwrap();
+    let read: Vec<_> = reader.metadata().collect();
+    assert_eq!(read, [("a", &"new".into()), ("b", &2_u8.into())]);
+}
+
+#[test]
+fn values_are_read_as_what_they_are() {
+    assert_eq!(Value::from(7_u16).as_u64(), Some(7));
+    assert_eq!(Value::from(-7_i8).as_u64(), None);
+    assert_eq!(Value::from(-7_i8).as_i64(), Some(-7));
+    assert_eq!(Value::from(u64::MAX).as_u64(), Some(u64::MAX));
+    assert_eq!(Value::from(u64::MAX).as_i64(), None);
+    assert_eq!(Value::from(0.5_f32).as_f64(), Some(0.5));
+    assert_eq!(Value::from(0.5_f64).as_f32(), None);
+    assert_eq!(Value::from(true).as_bool(), Some(true));
+    assert_eq!(Value::from(1_u8).as_bool(), None);
+    assert_eq!(Value::from("x").as_str(), Some("x"));
+    assert_eq!(Value::from("x").as_u64(), None);
+    let array = Value::from(vec![1.0_f32, 2.0]);
+    assert_eq!((array.type_name(), array.as_array().unwrap().type_name()), ("arr", "f32"));
+    assert_eq!(array.as_array().unwrap().len(), 2);
+    assert_eq!(Value::from("x").as_array(), None);
+}
+
+#[test]
+fn the_writer_refuses_what_ggml_could_not_read() {
+    let mut writer = Writer::new();
+    for key in ["", "a\0b"] {
+        assert!(matches!(writer.set(key, 1_u8), Err(Error::Param { name: "key", .. })), "{key:?}");
+    }
+    for name in ["n".repeat(64), "a\0b".to_owned()] {
+        assert!(matches!(writer.tensor(&name, DType::I8, [1], &[0]), Err(Error::Param { name: "name", .. })));
+    }
+    writer.tensor(&"n".repeat(63), DType::I8, [1], &[0]).unwrap();
+    assert!(matches!(writer.tensor(&"n".repeat(63), DType::I8, [1], &[0]), Err(Error::Duplicate { .. })));
+    for (dtype, ne) in [(DType::I8, [0, 1]), (DType::I8, [-1, 1]), (DType::Q4_0, [31, 1]), (DType::F32, [i64::MAX, 2])]
+    {
+        assert!(matches!(writer.tensor("t", dtype, ne, &[0]), Err(Error::Shape { .. })), "{dtype} {ne:?}");
+    }
+    let e = writer.tensor("t", DType::F32, [2], &[0; 7]).unwrap_err();
+    assert!(matches!(e, Error::Length { expected: 8, got: 7, unit: "bytes", .. }), "{e}");
+    assert_eq!(Reader::from_bytes(writer.to_bytes().unwrap()).unwrap().tensors().count(), 1);
+}
+
+#[test]
+fn weights_are_loaded_into_the_memory_that_was_named() {
+    let reader = Reader::from_bytes(everything().to_bytes().unwrap()).unwrap();
+    let memory = Device::cpu().unwrap().buffer_type();
+    let mut asked = Vec::new();
+    let weights = reader
+        .load(|name| {
+            asked.push(name.to_owned());
+            memory
+        })
+        .unwrap();
+    let names: Vec<_> = tensors().iter().map(|t| t.0).collect();
+    assert_eq!(asked, names);
+    for (name, dtype, ne, data) in tensors() {
+        let t = weights.get(name).unwrap();
+        assert_eq!((t.dtype(), t.ne()), (dtype, ne));
+        assert_eq!(weights.read_bytes(name).unwrap(), data, "{name}");
+    }
+}
+
+#[test]
+fn an_unknown_name_is_told_with_those_there_are() {
+    let reader = Reader::from_bytes(everything().to_bytes().unwrap()).unwrap();
+    let message = reader.data("conv").unwrap_err().to_string();
+    assert!(message.contains("no tensor named `conv`") && message.contains("conv.weight, half"), "{message}");
+    assert_eq!(reader.get("general.arch"), None);
+}
