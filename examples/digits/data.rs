@@ -36,6 +36,13 @@ impl Images {
     pub(crate) fn len(&self) -> usize {
         self.labels.len()
     }
+
+    /// The first `n`, or all if there are fewer, and the rest.
+    pub(crate) fn split_at(&self, n: usize) -> (Self, Self) {
+        let rows: Vec<_> = self.pixels.chunks_exact(PIXELS).zip(self.labels.iter().copied()).collect();
+        let (first, rest) = rows.split_at(n.min(rows.len()));
+        (first.iter().copied().collect(), rest.iter().copied().collect())
+    }
 }
 
 impl<T: AsRef<[f32]>> FromIterator<(T, u8)> for Images {
@@ -175,6 +182,17 @@ mod tests {
             of_class[usize::from(label)] += 1;
         }
         assert_eq!(of_class, [36, 36, 36, 36, 37, 36, 36, 36, 35, 36]);
+    }
+
+    #[test]
+    fn images_stay_with_their_digits_when_they_are_split() {
+        let image = |value| [value; PIXELS];
+        let all: Images = [(image(0.25), 1), (image(0.5), 2), (image(0.75), 3)].into_iter().collect();
+        let (first, rest) = all.split_at(2);
+        assert_eq!(first, [(image(0.25), 1), (image(0.5), 2)].into_iter().collect());
+        assert_eq!(rest, [(image(0.75), 3)].into_iter().collect());
+        assert_eq!(all.split_at(4).0, all);
+        assert_eq!(all.split_at(4).1.len(), 0);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use super::model::{Kind, LAYERS, OUTPUT, PADDING, POOL};
 
 /// Writes down the logits (`[10, N]`) of `images` (`[8, 8, 1, N]`).
 ///
-/// `tensor` finds a layer's weight or bias by its name. What a layer gives to the next one is named after it, such as
-/// `conv1.out`, and the result [`OUTPUT`].
+/// `tensor` finds a layer's weight or bias by its name. What a layer gives to its activation and to the next one is named
+/// after it, such as `conv1.sum` and `conv1.out`, and the result [`OUTPUT`].
 ///
 /// # Errors
 /// Those of `tensor`, and of ggml where the shapes are others than the model's.
@@ -25,7 +25,7 @@ pub(crate) fn forward<'c>(
             Kind::Conv => ctx.conv_2d(weight, x, Conv2d::padded(i32::try_from(PADDING)?))?,
             Kind::Dense => ctx.mul_mat(weight, flat(ctx, x, i64::try_from(layer.inputs)?)?)?,
         };
-        x = ctx.add(x, bias)?;
+        x = ctx.add(x, bias)?.named(&format!("{}.sum", layer.name))?;
         if layer.relu {
             x = ctx.relu(x)?;
         }

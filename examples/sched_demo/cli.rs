@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Parser;
+use ggml::Backend;
 
 use crate::digits;
 
@@ -14,8 +15,8 @@ const MORE: &str = "\
 Devices:
   The layers of the network are dealt out to the devices in turn, so that ggml's scheduler has to split the graph and to
   copy tensors between them. RPC0 is a server that this program starts by itself, on the loopback interface; it needs no
-  second machine. The CPU always takes part, named or not: the scheduler falls back on it. Without --devices: the best GPU
-  if there is one, else RPC0, and the CPU.
+  second machine, but trusts all programs of this one while it runs. A device that is named twice gets twice as many layers. The CPU always takes part, named or not: the
+  scheduler falls back on it. Without --devices: the best GPU if there is one, else RPC0, and the CPU.
 
 Examples:
   sched_demo                              classify the test images
@@ -25,8 +26,11 @@ Examples:
 
 Exit status:
   0  the test images were classified; the last line on standard output sums it up
-  1  a device, a file or a computation failed; standard error says which, and what to do
-  2  the command line was wrong";
+  1  a device, a file or a computation failed, or ggml's logits are not those of the plain Rust forward pass; standard
+     error says which, and what to do
+  2  the command line was wrong
+
+RUST_LOG=ggml=debug shows what ggml itself reports.";
 
 /// Classifies handwritten digits with a small network that ggml's scheduler spreads over two devices.
 #[derive(Debug, Parser)]
@@ -50,13 +54,18 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 
-    /// Images that are classified at once
+    /// Images that are classified at once; the last ones may be fewer
     #[arg(long, value_name = "N", default_value = "60")]
     pub(crate) batch: NonZeroUsize,
 
-    /// Threads of the CPU [default: one for each core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
-    pub(crate) threads: Option<u16>,
+    /// Threads of each CPU device; this network is so small that more only wait for each other
+    #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
+    pub(crate) threads: NonZeroUsize,
+}
+
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let n = text.parse::<NonZeroUsize>().ok().filter(|n| n.get() <= Backend::MAX_THREADS);
+    n.ok_or_else(|| format!("it has to be a whole number from 1 to {}", Backend::MAX_THREADS))
 }
 
 #[cfg(test)]
@@ -80,7 +89,7 @@ mod tests {
         let cli = parse(&[]).unwrap();
         assert!(cli.model.is_absolute() && cli.model.ends_with("examples/data/digits.gguf"));
         assert!(cli.data.is_absolute() && cli.data.exists());
-        assert_eq!((cli.batch.get(), cli.threads, cli.devices, cli.svg), (60, None, None, None));
+        assert_eq!((cli.batch.get(), cli.threads.get(), cli.devices, cli.svg), (60, 1, None, None));
     }
 
     #[test]

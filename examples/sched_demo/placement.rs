@@ -7,9 +7,11 @@ use crate::digits::model::LAYERS;
 /// What a device is, as far as the choice goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A graphics processor.
+    /// A graphics processor with memory of its own.
     Gpu,
-    /// A server that this program starts when it is chosen, or one that runs already.
+    /// A graphics processor that shares the processor's memory.
+    IntegratedGpu,
+    /// A server that this program starts when it is chosen.
     Rpc,
     /// The processor.
     Cpu,
@@ -29,9 +31,9 @@ pub(crate) struct Candidate {
 /// The outcome: indices into the candidates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placement {
-    /// The devices that hold weights, in the user's order.
+    /// The devices that the layers are dealt out to, in the user's order; one may stand there several times.
     pub(crate) holders: Vec<usize>,
-    /// All devices that take part, in the scheduler's order: the CPU is the last one.
+    /// All devices that take part, each once, in the scheduler's order: the CPU is the last one.
     pub(crate) order: Vec<usize>,
 }
 
@@ -39,7 +41,7 @@ impl Placement {
     /// Chooses the devices called `wanted`, or else the best accelerator, then the CPU.
     ///
     /// # Errors
-    /// Where a name is not known or stands there twice, or there is no CPU to fall back on.
+    /// Where a name is not known, there are more of them than layers, or there is no CPU to fall back on.
     pub(crate) fn choose(candidates: &[Candidate], wanted: Option<&[String]>) -> Result<Self> {
         let first = |kind| candidates.iter().position(|c| c.kind == kind);
         let Some(cpu) = first(Kind::Cpu) else {
@@ -47,9 +49,19 @@ impl Placement {
         };
         let holders = match wanted {
             Some(names) => named(candidates, names)?,
-            None => first(Kind::Gpu).or_else(|| first(Kind::Rpc)).into_iter().chain([cpu]).collect(),
+            None => [Kind::Gpu, Kind::IntegratedGpu, Kind::Rpc]
+                .into_iter()
+                .find_map(first)
+                .into_iter()
+                .chain([cpu])
+                .collect(),
         };
-        let mut order: Vec<_> = holders.iter().copied().filter(|&device| device != cpu).collect();
+        let mut order = Vec::new();
+        for &device in &holders {
+            if device != cpu && !order.contains(&device) {
+                order.push(device);
+            }
+        }
         order.push(cpu);
         Ok(Self { holders, order })
     }
@@ -68,7 +80,6 @@ fn named(candidates: &[Candidate], names: &[String]) -> Result<Vec<usize>> {
             let known: Vec<_> = candidates.iter().map(|c| c.name.as_str()).collect();
             bail!("there is no device `{name}`; --devices takes {}", known.join(", "))
         };
-        ensure!(!chosen.contains(&found), "--devices names `{name}` twice");
         chosen.push(found);
     }
     ensure!(!chosen.is_empty(), "--devices names no device");
@@ -98,6 +109,10 @@ mod tests {
     fn without_a_wish_the_best_accelerator_and_the_cpu() {
         let all = candidates(&[("BLAS", Kind::Other), ("CPU", Kind::Cpu), ("RPC0", Kind::Rpc), ("CUDA0", Kind::Gpu)]);
         assert_eq!(Placement::choose(&all, None).unwrap(), Placement { holders: vec![3, 1], order: vec![3, 1] });
+        let both = candidates(&[("GPU1", Kind::IntegratedGpu), ("CUDA0", Kind::Gpu), ("CPU", Kind::Cpu)]);
+        assert_eq!(Placement::choose(&both, None).unwrap().holders, [1, 2]);
+        let integrated = candidates(&[("RPC0", Kind::Rpc), ("GPU1", Kind::IntegratedGpu), ("CPU", Kind::Cpu)]);
+        assert_eq!(Placement::choose(&integrated, None).unwrap().holders, [1, 2]);
         let found = Placement::choose(&all[..3], None).unwrap();
         assert_eq!(found, Placement { holders: vec![2, 1], order: vec![2, 1] });
         let found = Placement::choose(&all[..2], None).unwrap();
@@ -116,16 +131,23 @@ mod tests {
     }
 
     #[test]
+    fn a_device_named_twice_gets_twice_as_many_layers() {
+        let all = candidates(&[("CPU", Kind::Cpu), ("RPC0", Kind::Rpc)]);
+        let found = choose(&all, &["RPC0", "RPC0", "CPU"]).unwrap();
+        assert_eq!(found, Placement { holders: vec![1, 1, 0], order: vec![1, 0] });
+        assert_eq!(found.of_layers().collect::<Vec<_>>(), [1, 1, 0, 1]);
+        assert_eq!(choose(&all, &["CPU", "CPU"]).unwrap(), Placement { holders: vec![0, 0], order: vec![0] });
+    }
+
+    #[test]
     fn wrong_wishes_are_errors_that_help() {
         let all = candidates(&[("CPU", Kind::Cpu), ("RPC0", Kind::Rpc)]);
         let text = |names: &[&str]| choose(&all, names).unwrap_err().to_string();
         assert_eq!(text(&["CPU", "CUDA7"]), "there is no device `CUDA7`; --devices takes CPU, RPC0");
-        assert_eq!(text(&["CPU", "cpu"]), "--devices names `cpu` twice");
         assert_eq!(text(&[""]), "there is no device ``; --devices takes CPU, RPC0");
         assert_eq!(text(&[]), "--devices names no device");
-        let many: Vec<_> = (0..5).map(|i| format!("CPU{i}")).collect();
-        let all: Vec<_> = many.iter().map(|n| Candidate { name: n.clone(), kind: Kind::Cpu }).collect();
-        assert!(Placement::choose(&all, Some(&many)).unwrap_err().to_string().contains("5 devices"));
+        let many = text(&["CPU"; 5]);
+        assert_eq!(many, "--devices names 5 devices, but there are only 4 layers to share out");
         assert!(Placement::choose(&candidates(&[("RPC0", Kind::Rpc)]), None).is_err());
     }
 }

@@ -1,11 +1,14 @@
 //! What the run showed: scores, the table of splits, and the line that sums it up.
 
 use std::fmt;
+use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::BinaryBytes;
 
+use crate::devices::{self, Devices};
 use crate::digits::data::CLASSES;
+use crate::digits::model::LAYERS;
 
 /// Counts what was classified rightly and how far the logits are off.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -33,16 +36,6 @@ impl Score {
     #[expect(clippy::cast_precision_loss, reason = "there are only so many images")]
     pub(crate) fn accuracy(&self) -> f64 {
         self.right as f64 / self.images.max(1) as f64
-    }
-
-    /// How many images there were.
-    pub(crate) fn images(&self) -> usize {
-        self.images
-    }
-
-    /// How many of them were classified rightly.
-    pub(crate) fn right(&self) -> usize {
-        self.right
     }
 
     /// The greatest difference between a logit and the reference.
@@ -80,11 +73,58 @@ pub(crate) struct Split {
     pub(crate) inputs: Vec<Copied>,
 }
 
-/// The splits as a table, without a line break at its end.
-pub(crate) fn table(splits: &[Split]) -> String {
+impl From<&ggml::Split<'_>> for Split {
+    fn from(split: &ggml::Split<'_>) -> Self {
+        let copied = |input: &ggml::SplitInput<'_>| Copied { name: input.tensor.name(), bytes: input.bytes as u64 };
+        Self {
+            device: split.backend.device().name(),
+            nodes: split.nodes.len(),
+            inputs: split.inputs.iter().map(copied).collect(),
+        }
+    }
+}
+
+/// An empty table, whose columns of the given numbers hold numbers themselves.
+fn empty<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(["split", "device", "nodes", "inputs copied", "bytes"]);
+    table.set_header(header);
+    for &number in numbers {
+        if let Some(column) = table.column_mut(number) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// The devices as a table, with what they hold; without a line break at its end.
+///
+/// # Errors
+/// Where a device does not answer.
+pub(crate) fn device_table(devices: &Devices) -> ggml::Result<String> {
+    let mut table = empty(["device", "description", "memory", "free", "layers"], &[2, 3]);
+    for &device in &devices.all {
+        let holds = LAYERS.iter().zip(&devices.of_layers).filter(|&(_, &holder)| holder == device);
+        let layers: Vec<_> = holds.map(|(layer, _)| layer.name).collect();
+        let memory = device.memory()?;
+        table.add_row([
+            device.name(),
+            devices::description(device),
+            BinaryBytes(memory.total as u64).to_string(),
+            BinaryBytes(memory.free as u64).to_string(),
+            list(&layers),
+        ]);
+    }
+    Ok(table.trim_fmt())
+}
+
+fn list(names: &[&str]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// The splits as a table, without a line break at its end.
+pub(crate) fn split_table(splits: &[Split]) -> String {
+    let mut table = empty(["split", "device", "nodes", "inputs copied", "bytes"], &[0, 2, 4]);
     for (i, split) in splits.iter().enumerate() {
         let names: Vec<_> = split.inputs.iter().map(|input| input.name.as_str()).collect();
         let bytes = split.inputs.iter().map(|input| input.bytes).sum();
@@ -92,16 +132,26 @@ pub(crate) fn table(splits: &[Split]) -> String {
             i.to_string(),
             split.device.clone(),
             split.nodes.to_string(),
-            if names.is_empty() { "none".to_owned() } else { names.join(", ") },
+            list(&names),
             BinaryBytes(bytes).to_string(),
         ]);
     }
-    for number in [0, 2, 4] {
-        if let Some(column) = table.column_mut(number) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
     table.trim_fmt()
+}
+
+/// What was found out, for people; without a line break at its end.
+pub(crate) fn figures(score: &Score, time: Duration, batch: usize) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "there are only so many images")]
+    let speed = score.images as f64 / time.as_secs_f64();
+    format!(
+        "accuracy    {:.2} %: {} of {} images that the network was not trained on\n\
+         speed       {speed:.0} images/s, {batch} at once; the first batch ran once before, untimed\n\
+         difference  at most {:.1e} between a logit and that of the forward pass in plain Rust\n",
+        score.accuracy() * 100.0,
+        score.right,
+        score.images,
+        score.max_abs_diff
+    )
 }
 
 /// The last line of the output. Scripts read it: its form stays.
@@ -152,11 +202,11 @@ mod tests {
         let mut reference: Vec<_> = logits.iter().map(|&v| f64::from(v)).collect();
         reference[4] = -0.25;
         score.add(&logits, &reference, &[3, 1]);
-        assert_eq!((score.images(), score.right(), score.max_abs_diff()), (2, 1, 0.25));
+        assert_eq!((score.images, score.right, score.max_abs_diff()), (2, 1, 0.25));
         let logits = row(&[(7, 0.5)]);
         score.add(&logits, &logits.map(f64::from), &[7]);
         score.add(&logits, &logits.map(f64::from), &[7]);
-        assert_eq!((score.images(), score.right(), score.max_abs_diff()), (4, 3, 0.25));
+        assert_eq!((score.images, score.right, score.max_abs_diff()), (4, 3, 0.25));
         assert!((score.accuracy() - 0.75).abs() < f64::EPSILON);
     }
 
@@ -167,7 +217,7 @@ mod tests {
         score.add(&bad, &[0.0; CLASSES], &[3]);
         let good = row(&[(3, 1.0)]);
         score.add(&good, &good.map(f64::from), &[3]);
-        assert_eq!((score.right(), score.max_abs_diff()), (1, f64::INFINITY));
+        assert_eq!((score.right, score.max_abs_diff()), (1, f64::INFINITY));
     }
 
     #[test]
@@ -184,7 +234,7 @@ mod tests {
             Copied { name: "conv1.out".to_owned(), bytes: 1024 },
         ];
         let split = |device: &str, nodes, inputs| Split { device: device.to_owned(), nodes, inputs };
-        let text = table(&[split("CPU", 7, vec![]), split("RPC0", 12, inputs)]);
+        let text = split_table(&[split("CPU", 7, vec![]), split("RPC0", 12, inputs)]);
         let rows: Vec<Vec<_>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert!(rows.contains(&vec!["0", "CPU", "7", "none", "0", "B"]), "{text}");
         assert!(rows.contains(&vec!["1", "RPC0", "12", "images,", "conv1.out", "16.00", "KiB"]), "{text}");

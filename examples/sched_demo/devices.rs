@@ -1,0 +1,125 @@
+//! The devices that take part.
+
+use std::num::NonZeroUsize;
+
+use anyhow::{Context as _, Result};
+use ggml::{Device, DeviceType, Sched};
+
+use crate::placement::{Candidate, Kind, Placement};
+
+/// The devices, started.
+#[derive(Debug)]
+pub(crate) struct Devices {
+    /// All of them, in the scheduler's order.
+    pub(crate) all: Vec<Device>,
+    /// The one that holds each of the layers.
+    pub(crate) of_layers: Vec<Device>,
+}
+
+impl Devices {
+    /// Finds the devices called `wanted`, or else the best, and starts the RPC server if it is among them.
+    ///
+    /// # Errors
+    /// Where a device is not there, or the server does not start.
+    pub(crate) fn start(wanted: Option<&[String]>, threads: NonZeroUsize) -> Result<Self> {
+        let found = Device::all()?;
+        let mut candidates: Vec<_> =
+            found.iter().map(|device| Candidate { name: device.name(), kind: kind(*device) }).collect();
+        candidates.extend(loopback::NAME.map(|name| Candidate { name: name.to_owned(), kind: Kind::Rpc }));
+        let placement = Placement::choose(&candidates, wanted)?;
+        let mut started = Vec::new();
+        for &i in &placement.order {
+            // The only candidate that was not found is the server, which is not there yet.
+            let device = found.get(i).map_or_else(|| loopback::start(threads), |&device| Ok(device))?;
+            started.push((i, device));
+        }
+        let started_as = |i| started.iter().find(|(started, _)| *started == i).map(|&(_, device)| device);
+        Ok(Self {
+            all: started.iter().map(|&(_, device)| device).collect(),
+            of_layers: placement.of_layers().filter_map(started_as).collect(),
+        })
+    }
+
+    /// A scheduler that leaves each operation where its weights are.
+    ///
+    /// # Errors
+    /// Where a device does not start.
+    pub(crate) fn sched(&self, threads: NonZeroUsize) -> Result<Sched> {
+        let mut builder = Sched::builder().op_offload(false);
+        for &device in &self.all {
+            let mut backend = device.init().with_context(|| format!("device {device} does not start"))?;
+            if device.device_type() == DeviceType::Cpu {
+                backend.set_threads(threads.get())?;
+            }
+            builder = builder.backend(backend);
+        }
+        Ok(builder.build()?)
+    }
+
+    /// The names of the devices that hold weights, in the order of the layers.
+    pub(crate) fn holders(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for name in self.of_layers.iter().map(|device| device.name()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+/// What a device is, in words. Of a server ggml knows but the address, which is another one in each run.
+pub(crate) fn description(device: Device) -> String {
+    if loopback::NAME == Some(&device.name()) { "RPC server in this process".to_owned() } else { device.description() }
+}
+
+fn kind(device: Device) -> Kind {
+    match device.device_type() {
+        DeviceType::Cpu => Kind::Cpu,
+        DeviceType::Gpu => Kind::Gpu,
+        DeviceType::IntegratedGpu => Kind::IntegratedGpu,
+        _ => Kind::Other,
+    }
+}
+
+#[cfg(feature = "rpc")]
+mod loopback {
+    use std::num::NonZeroUsize;
+    use std::sync::OnceLock;
+
+    use anyhow::{Context as _, Result};
+    use ggml::Device;
+    use ggml::rpc::{self, Connection, Server};
+
+    /// What ggml calls the first device on a server.
+    pub(super) const NAME: Option<&str> = Some("RPC0");
+
+    /// Never dropped: a server that loses its client says so on the standard output, where the last line has to be ours.
+    static CONNECTION: OnceLock<Connection> = OnceLock::new();
+
+    /// Starts a server of the CPU in this process, and connects to it.
+    pub(super) fn start(threads: NonZeroUsize) -> Result<Device> {
+        let server = Server::builder().threads(threads);
+        // SAFETY: it listens to this machine only, for as long as this program runs; of that machine's other programs a demo
+        // can only assume, as its help says, that they leave the server alone.
+        let server = unsafe { server.start() }?;
+        let connection = rpc::connect(&server.address().to_string())?;
+        let connection = CONNECTION.get_or_init(|| connection);
+        connection.devices().first().copied().context("the RPC server offers no device")
+    }
+}
+
+#[cfg(not(feature = "rpc"))]
+mod loopback {
+    use std::num::NonZeroUsize;
+
+    use anyhow::{Result, bail};
+    use ggml::Device;
+
+    /// There is none in this build.
+    pub(super) const NAME: Option<&str> = None;
+
+    pub(super) fn start(_: NonZeroUsize) -> Result<Device> {
+        bail!("RPC0 needs the crate's feature `rpc`")
+    }
+}

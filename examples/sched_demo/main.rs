@@ -1,0 +1,161 @@
+//! Classifies handwritten digits with a small network whose layers lie on two devices.
+//!
+//! ggml's scheduler splits the graph where the weights are, copies what one device needs of the other, and this program
+//! shows how: as a table, and with `--svg` as a drawing. All logits are compared with a forward pass in plain Rust.
+//!
+//! ```text
+//! cargo run --release --example sched_demo
+//! cargo run --release --example sched_demo -- --help
+//! ```
+
+mod cli;
+mod devices;
+#[allow(dead_code, reason = "some of it is for training only")]
+#[path = "../digits/mod.rs"]
+mod digits;
+mod network;
+mod picture;
+mod placement;
+mod reference;
+mod report;
+mod svg;
+
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser as _;
+use ggml::{Allocated, Context, Sched, Weights};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use cli::Cli;
+use devices::Devices;
+use digits::data::{self, Images, PIXELS};
+use network::{Batch, Model};
+use reference::Reference;
+use report::{Score, Summary};
+
+/// How far a logit may be off the plain Rust forward pass.
+const TOLERANCE: f64 = 1e-3;
+
+fn main() -> ExitCode {
+    // ggml's own lines only where they are asked for: an error carries those that explain it.
+    env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
+    let Err(error) = demo(&Cli::parse(), &mut io::stdout().lock()) else { return ExitCode::SUCCESS };
+    // Whoever reads the output may stop when they have seen enough, as `head` does.
+    if error.root_cause().downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) {
+        return ExitCode::SUCCESS;
+    }
+    // Nothing is left to be told to if that fails.
+    let _written = writeln!(io::stderr(), "error: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {
+    let test = data::load(&cli.data)?.test;
+    let model = Model::open(&cli.model)?;
+    let devices = Devices::start(cli.devices.as_deref(), cli.threads)?;
+    writeln!(out, "{}\n", report::device_table(&devices)?)?;
+    let mut demo = Demo {
+        reference: model.reference()?,
+        weights: model.place(&devices.of_layers)?,
+        sched: devices.sched(cli.threads)?,
+        score: Score::default(),
+        time: Duration::ZERO,
+        bar: bar(test.len())?,
+    };
+
+    let batch = cli.batch.get().min(test.len());
+    let (whole, rest) = test.split_at(test.len() / batch * batch);
+    let (mut splits, mut copies) = (0, 0);
+    demo.classify(&whole, batch, |batch, run| {
+        let table: Vec<_> = run.splits().iter().map(report::Split::from).collect();
+        splits = run.n_splits();
+        copies = table.iter().map(|split| split.inputs.len()).sum();
+        writeln!(out, "{}\n", report::split_table(&table))?;
+        if let Some(path) = &cli.svg {
+            write_svg(path, &picture::draw(&batch.graph, run, &devices).to_svg()?)?;
+        }
+        Ok(())
+    })?;
+    if rest.len() > 0 {
+        // Fewer images than a batch: they get a graph of their own.
+        demo.classify(&rest, rest.len(), |_, _| Ok(()))?;
+    }
+    demo.bar.finish_and_clear();
+
+    let Demo { score, time, .. } = &demo;
+    writeln!(out, "{}", report::figures(score, *time, batch))?;
+    let summary = Summary {
+        accuracy: score.accuracy(),
+        splits,
+        copies,
+        devices: &devices.holders(),
+        max_abs_diff: score.max_abs_diff(),
+    };
+    writeln!(out, "{summary}")?;
+    out.flush()?;
+    ensure!(
+        score.max_abs_diff() <= TOLERANCE,
+        "ggml's logits differ from the plain Rust forward pass by up to {:.1e}, more than {TOLERANCE:.0e}: a device \
+         computes something else; try each alone with --devices",
+        score.max_abs_diff()
+    );
+    Ok(())
+}
+
+/// What classifies, and what it has found so far.
+struct Demo {
+    reference: Reference,
+    weights: Weights,
+    sched: Sched,
+    score: Score,
+    /// Spent on batches, from setting the images to reading the logits.
+    time: Duration,
+    bar: ProgressBar,
+}
+
+impl Demo {
+    /// Classifies images, whose number is a multiple of `size`. `planned` sees what the scheduler made of a batch.
+    fn classify(
+        &mut self,
+        images: &Images,
+        size: usize,
+        planned: impl FnOnce(&Batch<'_>, &Allocated<'_, '_>) -> Result<()>,
+    ) -> Result<()> {
+        let ctx = Context::new();
+        let batch = Batch::new(&ctx, &self.weights, size)?;
+        let mut run = self.sched.alloc(&batch.graph)?;
+        planned(&batch, &run)?;
+        let mut compute = |pixels: &[f32]| {
+            run.set(batch.images, pixels)?;
+            run.compute()?;
+            run.get::<f32>(batch.logits)
+        };
+        let pixels = images.pixels.chunks_exact(size * PIXELS);
+        if let Some(first) = pixels.clone().next() {
+            compute(first)?; // to warm up
+        }
+        for (pixels, labels) in pixels.zip(images.labels.chunks_exact(size)) {
+            let start = Instant::now();
+            let logits = compute(pixels)?;
+            self.time += start.elapsed();
+            self.score.add(&logits, &self.reference.logits(pixels), labels);
+            self.bar.inc(labels.len() as u64);
+        }
+        Ok(())
+    }
+}
+
+/// A bar over the images on standard error; hidden where that is no terminal.
+fn bar(images: usize) -> Result<ProgressBar> {
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} images")?;
+    Ok(ProgressBar::new(images as u64).with_style(style))
+}
+
+fn write_svg(path: &Path, svg: &str) -> Result<()> {
+    fs::write(path, svg).with_context(|| format!("can't write the drawing {} (--svg FILE)", path.display()))
+}
