@@ -1,0 +1,152 @@
+//! The network's parameters, a training of them, and how well they do.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use fastrand::Rng;
+use ggml::gguf::{Reader, Value, Writer};
+use ggml::opt::{AdamW, Training};
+use ggml::{BufferType, Context, DType, Sched, State, Tensor, WeightsBuilder};
+
+use crate::digits::data::{CLASSES, Images, PIXELS, SIDE, SPLIT_SEED};
+use crate::digits::forward::forward;
+use crate::digits::model::{ARCHITECTURE, INPUT, LAYERS, check_metadata, check_shape, key, tensors};
+
+/// Images of one step.
+pub(crate) const BATCH: usize = 32;
+/// An image is moved by so many pixels at most, so that each epoch shows it in another place.
+const MOST_SHIFT: isize = 1;
+
+/// Makes the parameters: biases of 0, and weights of a variance that keeps that of the values (He et al., 2015).
+pub(crate) fn parameters(memory: BufferType, rng: &mut Rng) -> Result<State> {
+    let mut builder = WeightsBuilder::new();
+    for (name, shape) in tensors() {
+        builder.tensor(&name, DType::F32, ggml_shape(shape)?)?;
+    }
+    let state = builder.place_state(memory)?;
+    for layer in LAYERS {
+        let n: usize = layer.weight_shape().iter().product();
+        #[expect(clippy::cast_precision_loss, reason = "a layer has a few hundred inputs")]
+        let bound = (6.0 / layer.fan_in() as f32).sqrt();
+        let values: Vec<_> = (0..n).map(|_| rng.f32().mul_add(2.0 * bound, -bound)).collect();
+        state.set(&layer.weight_name(), &values)?;
+    }
+    Ok(state)
+}
+
+/// A training of the parameters with batches of [`BATCH`] images.
+pub(crate) struct Trainer<'c> {
+    training: Training<'c>,
+    images: Tensor<'c>,
+    labels: Tensor<'c>,
+}
+
+impl<'c> Trainer<'c> {
+    /// Writes the training down.
+    pub(crate) fn new(ctx: &'c Context, parameters: &'c State) -> Result<Self> {
+        let images = input(ctx, BATCH)?;
+        let logits = forward(ctx, |name| parameters.get(name), images)?;
+        let labels = ctx.input("labels", DType::F32, logits.shape())?;
+        let loss = ctx.cross_entropy_loss(logits, labels)?;
+        let all: Vec<_> = parameters.iter().collect();
+        Ok(Self { training: Training::new(ctx, loss, [], all, AdamW::default())?, images, labels })
+    }
+
+    /// Trains on each image once, in an order and in places drawn by `rng`, and returns the mean loss. What does not fill a
+    /// batch is left out; that is other images in each epoch. `seen` is called after each batch.
+    pub(crate) fn epoch(
+        &mut self,
+        sched: &mut Sched,
+        images: &Images,
+        how: AdamW,
+        rng: &mut Rng,
+        mut seen: impl FnMut(),
+    ) -> Result<f64> {
+        self.training.set_optimizer(how)?;
+        let mut rows: Vec<_> = images.pixels.chunks_exact(PIXELS).zip(images.labels.iter().copied()).collect();
+        rng.shuffle(&mut rows);
+        let mut run = self.training.start(sched)?;
+        let (mut sum, mut batches) = (0.0, 0.0);
+        for batch in rows.chunks_exact(BATCH) {
+            let pixels: Vec<_> = batch.iter().flat_map(|(image, _)| moved(image, rng)).collect();
+            let labels: Vec<_> = batch.iter().flat_map(|&(_, label)| one_hot(label)).collect();
+            run.set(self.images, &pixels)?;
+            run.set(self.labels, &labels)?;
+            sum += f64::from(run.step()?);
+            batches += 1.0;
+            seen();
+        }
+        Ok(sum / batches)
+    }
+}
+
+/// The share of `images` whose digit the network tells.
+pub(crate) fn accuracy(sched: &mut Sched, parameters: &State, images: &Images) -> Result<f64> {
+    let ctx = Context::new();
+    let x = input(&ctx, images.len())?;
+    let logits = forward(&ctx, |name| parameters.get(name), x)?;
+    let graph = ctx.graph([logits])?;
+    let mut run = sched.alloc(&graph)?;
+    run.set(x, &images.pixels)?;
+    run.compute()?;
+    let logits: Vec<f32> = run.get(logits)?;
+    let right = logits.chunks_exact(CLASSES).zip(&images.labels).filter(|(row, label)| {
+        let best = row.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b));
+        best.is_some_and(|(digit, _)| digit == usize::from(**label))
+    });
+    #[expect(clippy::cast_precision_loss, reason = "a few thousand images")]
+    let share = right.count() as f64 / images.len() as f64;
+    Ok(share)
+}
+
+/// Writes the model file, once what is to be written was read again as `sched_demo` reads it.
+pub(crate) fn save(parameters: &State, seed: u64, path: &Path) -> Result<()> {
+    let mut file = Writer::new();
+    file.set(key::ARCHITECTURE, ARCHITECTURE)?
+        .set(key::NAME, "Handwritten digits, 8x8 pixels")?
+        .set(key::LICENSE, "MIT OR Apache-2.0")?
+        .set(key::SPLIT_SEED, SPLIT_SEED)?
+        .set("digits-cnn.training_seed", seed)?;
+    for (name, shape) in tensors() {
+        file.tensor(&name, DType::F32, ggml_shape(shape)?, &parameters.read_bytes(&name)?)?;
+    }
+    let again = Reader::from_bytes(file.to_bytes()?)?;
+    let text = |key| again.get(key).and_then(Value::as_str);
+    check_metadata(text(key::ARCHITECTURE), again.get(key::SPLIT_SEED).and_then(Value::as_u64))?;
+    for (name, _) in tensors() {
+        check_shape(&name, &again.tensor(&name)?.shape().ne())?;
+    }
+    file.write(path).context("can't write the model (name another place with --output FILE)")
+}
+
+fn input(ctx: &Context, images: usize) -> Result<Tensor<'_>> {
+    let side = i64::try_from(SIDE)?;
+    Ok(ctx.input(INPUT, DType::F32, [side, side, 1, i64::try_from(images)?])?)
+}
+
+fn ggml_shape(shape: [usize; 4]) -> Result<[i64; 4]> {
+    let mut ne = [1; 4];
+    for (to, n) in ne.iter_mut().zip(shape) {
+        *to = i64::try_from(n)?;
+    }
+    Ok(ne)
+}
+
+/// 1 for the digit, 0 for all others.
+fn one_hot(label: u8) -> [f32; CLASSES] {
+    std::array::from_fn(|digit| if digit == usize::from(label) { 1.0 } else { 0.0 })
+}
+
+/// The image, moved by up to [`MOST_SHIFT`] pixels; what comes in is white.
+fn moved(image: &[f32], rng: &mut Rng) -> [f32; PIXELS] {
+    let mut step = || rng.isize(-MOST_SHIFT..=MOST_SHIFT);
+    shifted(image, step(), step())
+}
+
+fn shifted(image: &[f32], right: isize, down: isize) -> [f32; PIXELS] {
+    std::array::from_fn(|i| {
+        let from = |at: usize, by: isize| at.checked_add_signed(-by).filter(|&at| at < SIDE);
+        let at = from(i % SIDE, right).zip(from(i / SIDE, down)).map(|(x, y)| y * SIDE + x);
+        at.and_then(|at| image.get(at)).copied().unwrap_or(0.0)
+    })
+}
