@@ -32,8 +32,8 @@ fn functions_of_pairs_are_those_of_plain_rust() {
         (ne([33]), ne([1])),
     ];
     for (a_type, b_type) in TYPES {
-        for a_layout in Layout::ROWS {
-            for b_layout in Layout::ALL {
+        for (i, b_layout) in Layout::ALL.into_iter().enumerate() {
+            for a_layout in [Layout::ROWS[i % 3], Layout::ROWS[(i + 1) % 3]] {
                 for (a_shape, b_shape) in shapes {
                     let ctx = Context::new();
                     let lab = Lab::new(&ctx);

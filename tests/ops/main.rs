@@ -11,5 +11,10 @@
 )]
 
 mod binary;
+mod copy;
+mod matmul;
+mod reduce;
+mod softmax;
 mod support;
 mod unary;
+mod view;

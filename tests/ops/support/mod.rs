@@ -11,7 +11,7 @@ pub(crate) use lab::{Lab, Layout};
 /// Asserts that a call fails with this variant of [`ggml::Error`].
 macro_rules! refused {
     ($variant:ident, $call:expr) => {
-        refused!($variant, $call, "");
+        refused!($variant, $call, "")
     };
     ($variant:ident, $call:expr, $($context:tt)+) => {
         match $call {

@@ -1,0 +1,289 @@
+//! Copies, conversions, repetitions and concatenations.
+
+use ggml::prelude::*;
+
+use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
+
+const PLAIN: [DType; 8] =
+    [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I8, DType::I16, DType::I32, DType::I64];
+const BLOCKS: [DType; 2] = [DType::Q8_0, DType::Q4_0];
+
+#[test]
+fn copies_have_the_elements_in_order() {
+    for (types, layouts, row) in [(&PLAIN[..], &Layout::ALL[..], 5), (&BLOCKS[..], &Layout::ROWS[..], 64)] {
+        for (&dtype, &layout) in types.iter().flat_map(|t| layouts.iter().map(move |l| (t, l))) {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (x, values) = lab.operand(&Array::sample(ne([row, 4, 3, 2]), 5, -90.0, 90.0), dtype, layout);
+            for got in lab.run_all(&[ctx.cont(x).unwrap(), ctx.dup(x).unwrap()]).unwrap() {
+                assert_close(&got, &values, 0.0, &format!("{dtype} {layout:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn casts_convert_between_the_types_that_the_cpu_converts() {
+    let floats = [DType::F32, DType::F16, DType::BF16];
+    let pairs = floats
+        .iter()
+        .flat_map(|&a| floats.iter().map(move |&b| (a, b)))
+        .chain([(DType::I32, DType::F32)])
+        .flat_map(|pair| Layout::ALL.map(|layout| (pair, layout)))
+        .chain(BLOCKS.map(|b| ((b, DType::F32), Layout::Plain)));
+    for ((from, to), layout) in pairs {
+        let ctx = Context::new();
+        let lab = Lab::new(&ctx);
+        let (x, values) = lab.operand(&Array::sample(ne([32, 3, 2, 2]), 5, -50.0, 50.0), from, layout);
+        let y = ctx.cast(x, to).unwrap();
+        assert_eq!(y.dtype(), to);
+        assert_close(&lab.run(y).unwrap(), &values, precision(to), &format!("{from} to {to} {layout:?}"));
+    }
+}
+
+#[test]
+fn casts_to_blocks_stay_within_half_a_step() {
+    for (to, steps) in [(DType::Q8_0, 127.0), (DType::Q4_0, 7.0)] {
+        for from in [DType::F32, DType::F16, DType::BF16] {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (x, values) = lab.plain(&Array::sample(ne([64, 3, 2]), 5, -1.0, 1.0));
+            let y = ctx.cast(ctx.cast(x, from).unwrap(), to).unwrap();
+            // ggml scales q4_0 to -8, so its largest step is up to 1/7 on the other side.
+            assert_close(&lab.run(y).unwrap(), &values, 1.05 / steps, &format!("{from} to {to}"));
+        }
+    }
+}
+
+#[test]
+fn conversions_without_a_kernel_are_refused_before_they_reach_it() {
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    for (from, to) in [
+        (DType::F32, DType::I32),
+        (DType::F16, DType::I32),
+        (DType::F32, DType::I8),
+        (DType::F32, DType::F64),
+        (DType::I32, DType::F16),
+        (DType::I64, DType::I32),
+        (DType::Q8_0, DType::F16),
+        (DType::Q8_0, DType::Q4_0),
+        (DType::Q8_1, DType::F32),
+        (DType::F32, DType::Q8_1),
+        (DType::F32, DType::IQ4XS),
+        (DType::F32, DType::IQ2XXS),
+        (DType::F32, DType::IQ1S),
+        (DType::I32, DType::Q8_0),
+    ] {
+        let x = ctx.input("x", from, [256, 2]).unwrap();
+        refused!(Unsupported, lab.accepted(ctx.cast(x, to).unwrap()), "{from} to {to}");
+    }
+    let x = ctx.input("x", DType::F32, [48, 64]).unwrap();
+    refused!(Shape, ctx.cast(x, DType::Q8_0), "a block and a half");
+    let turned = ctx.transpose(x).unwrap();
+    refused!(Unsupported, lab.accepted(ctx.cast(turned, DType::Q8_0).unwrap()));
+}
+
+fn state(dtype: DType, shape: [i64; 3]) -> State {
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("s", dtype, shape).unwrap();
+    builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap()
+}
+
+#[test]
+fn cpy_writes_into_a_state_and_only_where_it_should() {
+    let parts: [([i64; 3], [usize; 3], usize); 4] = [
+        ([6, 4, 3], [24, 96, 288], 0),
+        ([6, 2, 3], [24, 96, 288], 48),
+        ([3, 4, 2], [24, 96, 192], 96),
+        ([2, 2, 2], [48, 96, 192], 8),
+    ];
+    for layout in Layout::ALL {
+        for (shape, strides, offset) in parts {
+            let state = state(DType::F32, [6, 4, 3]);
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let whole = state.get("s").unwrap();
+            let (x, values) =
+                lab.operand(&Array::sample(ne(shape.map(|n| n as usize)), 3, 1.0, 2.0), DType::F32, layout);
+            let into = ctx.view(whole, shape, strides, offset).unwrap();
+            let y = ctx.cpy(x, into).unwrap();
+            let got = lab.run(ctx.cont(y).unwrap()).unwrap();
+            assert_close(&got, &values, 0.0, "through the result");
+            let mut want = vec![0.0; 72];
+            let mut from = values.data.iter();
+            for i2 in 0..values.ne[2] {
+                for i1 in 0..values.ne[1] {
+                    for i0 in 0..values.ne[0] {
+                        want[(offset + i0 * 4 + i1 * strides[0] + i2 * strides[1]) / 4] = *from.next().unwrap();
+                    }
+                }
+            }
+            let left: Vec<f64> = whole.read::<f32>().unwrap().into_iter().map(f64::from).collect();
+            assert_eq!(left, want, "{shape:?} {layout:?}");
+        }
+    }
+}
+
+/// Different shapes and types, into a target with gaps.
+#[test]
+fn cpy_counts_elements_and_converts() {
+    for (from, to) in [
+        (DType::F32, DType::F16),
+        (DType::F16, DType::F32),
+        (DType::BF16, DType::F16),
+        (DType::F32, DType::F32),
+        (DType::I8, DType::I8),
+        (DType::I64, DType::I64),
+    ] {
+        for layout in Layout::ALL {
+            let size = to.type_size();
+            let state = state(to, [5, 4, 6]);
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (x, values) = lab.operand(&Array::sample(ne([6, 2, 4]), 3, -40.0, 40.0), from, layout);
+            let whole = state.get("s").unwrap();
+            let into = ctx.view(whole, [4, 3, 4], [5 * size, 20 * size, 120 * size], 21 * size).unwrap();
+            let y = ctx.cont(ctx.cpy(x, into).unwrap()).unwrap();
+            let want = Array { ne: ne([4, 3, 4]), data: values.data.clone() };
+            assert_close(&lab.run(y).unwrap(), &want, precision(to), &format!("{from} to {to} {layout:?}"));
+        }
+    }
+}
+
+#[test]
+fn cpy_writes_neither_weights_nor_inputs() {
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("w", DType::F32, [8]).unwrap();
+    let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [8]).unwrap();
+    let w = weights.get("w").unwrap();
+    refused!(Frozen, ctx.cpy(x, w));
+    refused!(Frozen, ctx.cpy(x, ctx.reshape(w, [2, 4]).unwrap()));
+    refused!(Frozen, ctx.cpy(x, ctx.permute(ctx.reshape(w, [2, 4]).unwrap(), [1, 0, 2, 3]).unwrap()));
+    let other = ctx.input("other", DType::F32, [8]).unwrap();
+    refused!(Shape, ctx.cpy(x, other));
+    refused!(Shape, ctx.cpy(x, ctx.reshape(other, [4, 2]).unwrap()));
+    // What may be written to stays so through a view of the result of the copy.
+    let state = state(DType::F32, [8, 1, 1]);
+    let y = ctx.cpy(x, state.get("s").unwrap()).unwrap();
+    assert!(ctx.cpy(x, ctx.reshape(y, [4, 2]).unwrap()).is_ok());
+}
+
+#[test]
+fn cpy_refuses_what_does_not_fit() {
+    let ctx = Context::new();
+    let of_state = state(DType::F32, [8, 4, 2]);
+    let s = of_state.get("s").unwrap();
+    let x = ctx.input("x", DType::F32, [8, 4]).unwrap();
+    refused!(Shape, ctx.cpy(x, s), "fewer elements");
+    let blocks = state(DType::Q8_0, [32, 2, 2]);
+    let flat = ctx.input("flat", DType::F32, [64, 2]).unwrap();
+    refused!(Shape, ctx.cpy(flat, blocks.get("s").unwrap()), "another row length");
+    // Threads copy rows in any order: what overlaps would depend on it.
+    let first = ctx.view(s, [8, 3], [32, 96, 96], 0).unwrap();
+    let second = ctx.view(s, [8, 3], [32, 96, 96], 32).unwrap();
+    let apart = ctx.view(s, [8, 3], [32, 96, 96], 96).unwrap();
+    refused!(Shape, ctx.cpy(first, second));
+    refused!(Shape, ctx.cpy(second, first));
+    refused!(Shape, ctx.cpy(s, s));
+    assert!(ctx.cpy(first, apart).is_ok());
+    assert!(ctx.cpy(ctx.dup(first).unwrap(), second).is_ok());
+}
+
+#[test]
+fn repetitions_fill_a_shape_and_fold_back() {
+    for dtype in [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I16] {
+        for (small, large) in [
+            (ne([3, 2]), ne([6, 4, 2, 3])),
+            (ne([1]), ne([5])),
+            (ne([4, 1, 2]), ne([4, 3, 2])),
+            (ne([1, 3]), ne([7, 3])),
+        ] {
+            for layout in Layout::ROWS {
+                let ctx = Context::new();
+                let lab = Lab::new(&ctx);
+                let (x, values) = lab.operand(&Array::sample(small, 5, -9.0, 9.0), dtype, layout);
+                let (like, of_like) = lab.operand(&Array::sample(large, 6, -9.0, 9.0), dtype, layout);
+                let got = lab.run(ctx.repeat(x, like).unwrap()).unwrap();
+                let context = format!("{dtype} {small:?} {large:?} {layout:?}");
+                assert_close(&got, &Array::of(large, |i| values.wrapped(i)), 0.0, &context);
+                let back = ctx.repeat_back(like, x).unwrap();
+                if dtype != DType::F32 {
+                    refused!(Unsupported, lab.accepted(back), "{dtype}");
+                    continue;
+                }
+                let mut sums = Array::of(small, |_| 0.0);
+                Array::of(large, |i| {
+                    let to = sums.position([0, 1, 2, 3].map(|d| i[d] % small[d]));
+                    sums.data[to] += of_like.at(i);
+                    0.0
+                });
+                assert_close(&lab.run(back).unwrap(), &sums, 1e-5, &context);
+            }
+        }
+    }
+}
+
+#[test]
+fn repetitions_refuse_what_does_not_divide_or_has_no_kernel() {
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
+    refused!(Shape, ctx.repeat(of(DType::F32, [3, 2]), of(DType::F32, [4, 2])));
+    refused!(Shape, ctx.repeat(of(DType::F32, [3, 4]), of(DType::F32, [3, 2])));
+    refused!(Shape, ctx.repeat_back(of(DType::F32, [3, 2]), of(DType::F32, [6, 2])));
+    refused!(DType, ctx.repeat(of(DType::Q8_0, [32, 2]), of(DType::Q8_0, [64, 2])));
+    refused!(DType, ctx.repeat_back(of(DType::Q8_0, [64, 2]), of(DType::Q8_0, [32, 2])));
+    for dtype in [DType::F64, DType::I8, DType::I64] {
+        refused!(Unsupported, lab.accepted(ctx.repeat(of(dtype, [1, 2]), of(dtype, [4, 2])).unwrap()), "{dtype}");
+    }
+    let turned = ctx.transpose(of(DType::F32, [2, 3])).unwrap();
+    refused!(Unsupported, lab.accepted(ctx.repeat(turned, of(DType::F32, [6, 4])).unwrap()));
+}
+
+#[test]
+fn concatenations_join_in_each_dimension() {
+    for dtype in PLAIN {
+        for layout in Layout::ALL {
+            for dim in 0..4 {
+                let (mut a_shape, mut b_shape) = (ne([4, 3, 2, 2]), ne([4, 3, 2, 2]));
+                (a_shape[dim], b_shape[dim]) = (2, 3);
+                let ctx = Context::new();
+                let lab = Lab::new(&ctx);
+                let (a, ra) = lab.operand(&Array::sample(a_shape, 5, -9.0, 9.0), dtype, layout);
+                let (b, rb) = lab.operand(&Array::sample(b_shape, 6, -9.0, 9.0), dtype, Layout::Plain);
+                let y = ctx.concat(a, b, dim).unwrap();
+                let rows = Layout::ROWS.contains(&layout);
+                if !rows && matches!(dtype, DType::F64 | DType::I64) {
+                    refused!(Unsupported, lab.accepted(y), "{dtype} {layout:?}");
+                    continue;
+                }
+                let mut shape = a_shape;
+                shape[dim] = 5;
+                let want = Array::of(shape, |mut i| {
+                    if i[dim] < 2 {
+                        return ra.at(i);
+                    }
+                    i[dim] -= 2;
+                    rb.at(i)
+                });
+                assert_close(&lab.run(y).unwrap(), &want, 0.0, &format!("{dtype} {layout:?} {dim}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn concatenations_refuse_what_does_not_fit() {
+    let ctx = Context::new();
+    let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
+    let a = of(DType::F32, [4, 3]);
+    refused!(Param, ctx.concat(a, a, 4));
+    refused!(Param, ctx.concat(a, a, usize::MAX));
+    refused!(Shape, ctx.concat(a, of(DType::F32, [4, 2]), 0));
+    refused!(Shape, ctx.concat(a, of(DType::F32, [5, 3]), 1));
+    refused!(DType, ctx.concat(a, of(DType::F16, [4, 3]), 0));
+    refused!(DType, ctx.concat(of(DType::Q8_0, [32, 1]), of(DType::Q8_0, [32, 1]), 1));
+}
