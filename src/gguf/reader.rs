@@ -1,7 +1,7 @@
 //! Reading a file.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
@@ -252,12 +252,12 @@ fn within(what: &dyn fmt::Display, e: Error) -> Error {
 
 fn read_file(path: &Path) -> Result<Vec<u8>> {
     let fault = |e: &dyn fmt::Display| file::fault(path, e);
-    let file = File::open(path).map_err(|e| fault(&e))?;
-    let meta = file.metadata().map_err(|e| fault(&e))?;
-    // Pipes and devices may never end.
+    // Before it is opened: pipes and devices may never end, and a pipe that nobody writes to keeps who opens it waiting.
+    let meta = fs::metadata(path).map_err(|e| fault(&e))?;
     if !meta.is_file() {
         return Err(fault(&"this is no regular file"));
     }
+    let file = File::open(path).map_err(|e| fault(&e))?;
     let mut bytes = reserve(usize::try_from(meta.len()).unwrap_or(usize::MAX))?;
     file.take(meta.len()).read_to_end(&mut bytes).map_err(|e| fault(&e))?;
     Ok(bytes)

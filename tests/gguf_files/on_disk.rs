@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ggml::Error;
 use ggml::gguf::{Reader, Writer};
 
-use crate::everything;
+use crate::{everything, tensors};
 
 /// A new, empty folder.
 fn folder(name: &str) -> PathBuf {
@@ -22,17 +22,13 @@ fn a_file_is_written_and_replaced_as_a_whole() {
     let writer = everything();
     writer.write(&path).unwrap();
     assert_eq!(fs::read(&path).unwrap(), writer.to_bytes().unwrap());
-    assert_eq!(Reader::open(&path).unwrap().tensors().count(), writer_tensors());
+    assert_eq!(Reader::open(&path).unwrap().tensors().count(), tensors().len());
 
     let small = Writer::new();
     small.write(&path).unwrap();
     assert_eq!(fs::read(&path).unwrap(), small.to_bytes().unwrap());
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing but the file is left");
     fs::remove_dir_all(folder).unwrap();
-}
-
-fn writer_tensors() -> usize {
-    crate::tensors().len()
 }
 
 #[cfg(unix)]
@@ -67,6 +63,21 @@ fn what_is_no_regular_file_is_neither_read_nor_replaced() {
 #[test]
 fn a_device_that_never_ends_is_refused() {
     assert!(matches!(Reader::open("/dev/zero"), Err(Error::File { .. })));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pipe_is_refused_without_waiting_for_a_writer() {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    let folder = folder("pipe");
+    let pipe = folder.join("pipe.gguf");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let (send, receive) = mpsc::channel();
+    std::thread::spawn(move || send.send(matches!(Reader::open(pipe), Err(Error::File { .. }))));
+    assert_eq!(receive.recv_timeout(Duration::from_secs(20)), Ok(true));
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
