@@ -18,5 +18,6 @@ mod copies;
 mod functions;
 mod images;
 mod matrices;
+mod programs;
 mod rows;
 mod run;
