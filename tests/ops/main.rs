@@ -11,9 +11,13 @@
 )]
 
 mod binary;
+mod conv;
 mod copy;
+mod glu;
 mod matmul;
 mod reduce;
+mod rope;
+mod rows;
 mod softmax;
 mod support;
 mod unary;
