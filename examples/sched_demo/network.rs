@@ -35,10 +35,7 @@ impl Model {
     /// # Errors
     /// Where a tensor has another size than the network needs.
     pub(crate) fn reference(&self) -> Result<Reference> {
-        Reference::new(|name| {
-            let bytes = self.0.data(name)?;
-            Ok(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect())
-        })
+        Reference::new(|name| values(&self.0, name))
     }
 
     /// Puts the layers' weights on these devices, one for each layer.
@@ -67,9 +64,16 @@ fn read(path: &Path) -> Result<Model> {
         ensure!(dtype == DType::F32, "tensor `{}` holds {dtype}, but only f32 is understood", tensor.name());
     }
     for (name, _) in model::tensors() {
-        reader.tensor(&name)?;
+        let finite = values(&reader, &name)?.iter().all(|value| value.is_finite());
+        ensure!(finite, "tensor `{name}` holds infinities or NaNs");
     }
     Ok(Model(reader))
+}
+
+/// The numbers of a tensor of `f32`.
+fn values(reader: &Reader, name: &str) -> Result<Vec<f32>> {
+    let bytes = reader.data(name)?;
+    Ok(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect())
 }
 
 /// The computation of a batch, and where its images go in and its logits come out.

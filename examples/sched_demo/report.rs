@@ -145,7 +145,7 @@ pub(crate) fn figures(score: &Score, time: Duration, batch: usize) -> String {
     let speed = score.images as f64 / time.as_secs_f64();
     format!(
         "accuracy    {:.2} %: {} of {} images that the network was not trained on\n\
-         speed       {speed:.0} images/s, {batch} at once; the first batch ran once before, untimed\n\
+         speed       {speed:.0} images/s, {batch} at once; each graph ran once before, untimed\n\
          difference  at most {:.1e} between a logit and that of the forward pass in plain Rust\n",
         score.accuracy() * 100.0,
         score.right,

@@ -1,0 +1,173 @@
+//! Files that can't be used: one message, exit status 1, never an abort.
+
+use std::fs;
+use std::path::Path;
+
+use ggml::DType;
+use ggml::gguf::{Reader, Writer};
+
+use crate::demo::{Run, run, scratch};
+
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/digits.gguf");
+
+fn run_model(path: &Path) -> Run {
+    run(["--devices".as_ref(), "CPU".as_ref(), "--model".as_ref(), path.as_os_str()])
+}
+
+/// Runs with a model file of these bytes.
+fn run_bytes(name: &str, bytes: &[u8]) -> Run {
+    let path = scratch(name);
+    fs::write(&path, bytes).unwrap();
+    let run = run_model(&path);
+    fs::remove_file(&path).unwrap();
+    run
+}
+
+/// A tensor as it goes into a model file.
+#[derive(Debug, Clone)]
+struct Part {
+    name: String,
+    dtype: DType,
+    shape: [i64; 4],
+    data: Vec<u8>,
+}
+
+/// The model file with what `change` made of its tensors, and the metadata that it lets pass.
+fn altered(change: impl FnOnce(&mut Vec<Part>), keep: impl Fn(&str) -> bool) -> Vec<u8> {
+    let model = Reader::open(MODEL).unwrap();
+    let mut parts: Vec<_> = model
+        .tensors()
+        .map(|t| Part {
+            name: t.name().to_owned(),
+            dtype: t.dtype(),
+            shape: t.shape().ne(),
+            data: model.data(t.name()).unwrap().to_vec(),
+        })
+        .collect();
+    change(&mut parts);
+    let mut writer = Writer::new();
+    for (key, value) in model.metadata().filter(|(key, _)| keep(key)) {
+        writer.set(key, value.clone()).unwrap();
+    }
+    for part in &parts {
+        writer.tensor(&part.name, part.dtype, part.shape, &part.data).unwrap();
+    }
+    writer.to_bytes().unwrap()
+}
+
+fn part<'a>(parts: &'a mut [Part], name: &str) -> &'a mut Part {
+    parts.iter_mut().find(|part| part.name == name).unwrap()
+}
+
+#[test]
+fn the_model_written_again_is_as_good() {
+    // Else the following tests would pass for a reason of their own.
+    let run = run_bytes("again.gguf", &altered(|_| (), |_| true));
+    assert!(run.summary().accuracy >= 0.95);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let path = scratch("no-such-file");
+    for option in ["--model", "--data"] {
+        let run = run([option.as_ref(), path.as_os_str()]);
+        let message = run.error();
+        assert!(message.contains(path.to_str().unwrap()) && message.contains(option), "{message}");
+        assert_eq!(run.stdout, "");
+    }
+}
+
+#[test]
+fn a_directory_is_no_file() {
+    for option in ["--model", "--data", "--svg"] {
+        let run = run([option, env!("CARGO_TARGET_TMPDIR"), "--devices", "CPU"]);
+        assert!(run.error().contains(env!("CARGO_TARGET_TMPDIR")), "{run:?}");
+    }
+}
+
+#[test]
+fn each_file_is_told_from_the_other() {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/digits.csv.gz");
+    assert!(run(["--model", data]).error().contains("no GGUF file"));
+    assert!(run(["--data", MODEL]).error().contains("not a gzipped CSV file"));
+}
+
+#[test]
+fn a_cut_model_is_an_error() {
+    let whole = fs::read(MODEL).unwrap();
+    let mut lengths: Vec<_> = (0..=24).step_by(4).collect();
+    lengths.extend((25..1000).step_by(97));
+    // The last tensor's 40 bytes are followed by 24 of padding, which nobody needs.
+    lengths.extend([whole.len() / 2, whole.len() - 64, whole.len() - 25]);
+    for length in lengths {
+        let run = run_bytes("cut.gguf", &whole[..length]);
+        let message = run.error();
+        assert!(message.contains("GGUF") && message.contains("digits_train"), "{length} bytes: {message}");
+    }
+}
+
+#[test]
+fn a_damaged_model_never_ends_in_a_signal() {
+    let whole = fs::read(MODEL).unwrap();
+    for (i, at) in (0..1000).step_by(37).enumerate() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= [0x80, 0xff, 0x01][i % 3];
+        let run = run_bytes("damaged.gguf", &bytes);
+        // A letter of the licence more or less harms nobody.
+        match run.status {
+            Some(0) => assert!(run.summary().accuracy >= 0.95, "byte {at}: {run:?}"),
+            _ => assert!(run.error().contains("damaged.gguf"), "byte {at}: {run:?}"),
+        }
+    }
+}
+
+#[test]
+fn garbage_is_an_error() {
+    let mut magic = b"GGUF\x03\0\0\0".to_vec();
+    magic.extend([0xff; 4096]);
+    for bytes in [&[0; 4096][..], b"hello", &magic] {
+        assert!(run_bytes("garbage.gguf", bytes).error().contains("GGUF"));
+    }
+}
+
+#[test]
+fn a_missing_tensor_is_named() {
+    for name in ["conv1.weight", "fc2.bias"] {
+        let run = run_bytes("missing.gguf", &altered(|parts| parts.retain(|part| part.name != name), |_| true));
+        assert!(run.error().contains(&format!("`{name}`")), "{run:?}");
+    }
+}
+
+#[test]
+fn a_wrong_tensor_is_named() {
+    type Change = fn(&mut Vec<Part>);
+    let cases: [(Change, &str); 6] = [
+        (|parts| part(parts, "conv2.weight").shape = [3, 3, 32, 16], "shape [3, 3, 32, 16]"),
+        (|parts| part(parts, "fc1.weight").shape = [64, 128, 1, 1], "shape [64, 128, 1, 1]"),
+        (|parts| part(parts, "fc1.bias").dtype = DType::I32, "i32"),
+        (|parts| part(parts, "fc2.bias").name = "fc3.bias".to_owned(), "`fc3.bias` is no tensor"),
+        (|parts| part(parts, "conv1.bias").data[4..8].copy_from_slice(&f32::NAN.to_le_bytes()), "`conv1.bias` holds"),
+        (
+            |parts| part(parts, "fc1.weight").data[..4].copy_from_slice(&f32::INFINITY.to_le_bytes()),
+            "`fc1.weight` holds",
+        ),
+    ];
+    for (change, expected) in cases {
+        let run = run_bytes("wrong.gguf", &altered(change, |_| true));
+        assert!(run.error().contains(expected), "{expected}: {run:?}");
+    }
+}
+
+#[test]
+fn another_network_is_refused() {
+    for key in ["general.architecture", "digits-cnn.split_seed"] {
+        let run = run_bytes("other.gguf", &altered(|_| (), |k| k != key));
+        assert!(run.error().contains(&format!("`{key}` is missing")), "{run:?}");
+    }
+}
+
+#[test]
+fn a_drawing_that_can_not_be_written_is_an_error() {
+    let run = run(["--devices", "CPU", "--svg", "no/such/directory/graph.svg"]);
+    assert!(run.error().starts_with("can't write the drawing no/such/directory/graph.svg"), "{run:?}");
+}
