@@ -293,6 +293,10 @@ impl Device {
     }
 
     /// Fails when the device is on an RPC server that was lost.
+    #[cfg_attr(
+        not(feature = "rpc"),
+        expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "only RPC loses devices")
+    )]
     pub(crate) fn check_alive(self) -> Result<()> {
         #[cfg(feature = "rpc")]
         crate::rpc::check(self.as_ptr())?;
