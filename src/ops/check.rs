@@ -6,6 +6,7 @@ use ggml_sys as sys;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
+use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::ptr::{Owner, TensorPtr};
 
@@ -35,6 +36,11 @@ impl Call<'_, '_> {
             return Ok(());
         }
         Err(Error::DType { op: self.op, operands: self.infos(), expected: expected.into() })
+    }
+
+    /// The result must be a tensor that can exist: builders multiply dimensions, and C asserts that the product fits.
+    pub(crate) fn result(self, ne: [i64; 4], dtype: DType) -> Result<()> {
+        self.shape(Shape::from(ne).bytes(dtype).is_ok(), "the result is too large for the address space")
     }
 
     /// A parameter must be so.

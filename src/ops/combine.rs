@@ -127,6 +127,11 @@ impl Context {
         )?;
         let others = a.ne().into_iter().zip(b.ne()).enumerate().all(|(i, (a, b))| i == dim || a == b);
         call.shape(others, "all dimensions but the one they are joined in must be equal")?;
+        let mut ne = a.ne();
+        if let (Some(n), Some(more)) = (ne.get_mut(dim), b.ne().get(dim)) {
+            *n = n.saturating_add(*more);
+        }
+        call.result(ne, a.dtype())?;
         let dim = i32::try_from(dim).unwrap_or(0);
         self.build("ggml_concat", &[a, b], |c| {
             // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are

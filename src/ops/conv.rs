@@ -83,10 +83,11 @@ impl Context {
         call.param(p.iter().all(|p| (0..1 << 30).contains(p)), "padding", p, "both must lie in 0 to 2^30 - 1")?;
         let types = matches!((dtype, x.dtype()), (DType::F32 | DType::F16, DType::F32) | (DType::F16, DType::F16));
         call.dtype(types, "the image must be f32, or f16 for a result of f16; the result f32 or f16")?;
-        let ([kw, kh, inputs, _], [w, h, depth, _]) = (kernel.ne(), x.ne());
+        let ([kw, kh, inputs, _], [w, h, depth, n]) = (kernel.ne(), x.ne());
         call.shape(inputs == depth, "the image (second) must be as deep as the kernel (third dimensions)")?;
-        let large_enough = how.output(0, w, kw).is_some() && how.output(1, h, kh).is_some();
-        call.shape(large_enough, "the padded image is smaller than the kernel")?;
+        let (ow, oh) = (how.output(0, w, kw).unwrap_or(0), how.output(1, h, kh).unwrap_or(0));
+        call.shape(ow > 0 && oh > 0, "the padded image is smaller than the kernel")?;
+        call.result([kw * kh * inputs, ow, oh, n], dtype)?;
         // The kernel finds pixels at y * width + x, and keeps the upper strides in 32 bits.
         let [nb0, nb1, nb2, nb3] = x.nb();
         let plane = nb0 == x.dtype().type_size() && usize::try_from(w).is_ok_and(|w| nb1 == w * nb0);

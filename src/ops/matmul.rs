@@ -4,6 +4,7 @@ use ggml_sys as sys;
 
 use super::check::Call;
 use crate::context::Context;
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -20,10 +21,11 @@ impl Context {
     #[doc(alias = "ggml_mul_mat")]
     pub fn mul_mat<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
         let call = Call { op: "mul_mat", operands: &[a, b] };
-        let ([a0, _, a2, a3], [b0, _, b2, b3]) = (a.ne(), b.ne());
+        let ([a0, a1, a2, a3], [b0, b1, b2, b3]) = (a.ne(), b.ne());
         call.shape(a0 == b0, "the rows (first dimensions) must be equally long")?;
         call.shape(b2 % a2 == 0 && b3 % a3 == 0, "the upper dimensions of the first must divide those of the second")?;
         call.shape(a.nb()[0] <= a.nb()[1], "the first operand must not be transposed; use `cont`")?;
+        call.result([a1, b1, b2, b3], DType::F32)?;
         self.build("ggml_mul_mat", &[a, b], |c| {
             // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are
             // all that C asserts; dimensions are never 0, so its remainders exist. The result keeps both as sources.

@@ -54,12 +54,8 @@ const HOWS: [([i32; 2], [i32; 2], [i32; 2]); 5] = [
 fn convolutions_are_those_of_plain_rust() {
     let shapes =
         [(ne([3, 3, 2, 4]), ne([8, 7, 2, 2])), (ne([1, 1, 3, 2]), ne([5, 4, 3])), (ne([2, 3, 1, 1]), ne([6, 9]))];
-    let types = [
-        (DType::F32, DType::F32),
-        (DType::F16, DType::F32),
-        (DType::F16, DType::F16),
-        (DType::BF16, DType::F32),
-    ];
+    let types =
+        [(DType::F32, DType::F32), (DType::F16, DType::F32), (DType::F16, DType::F16), (DType::BF16, DType::F32)];
     for (kernel_type, image_type) in types {
         for (kernel_shape, image_shape) in shapes {
             let ctx = Context::new();

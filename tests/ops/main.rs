@@ -14,6 +14,7 @@ mod binary;
 mod conv;
 mod copy;
 mod glu;
+mod hazards;
 mod matmul;
 mod reduce;
 mod rope;

@@ -1,6 +1,6 @@
 //! Copies, which have one kernel for all of `cont`, `dup`, `cpy` and `cast`.
 
-use super::{ROWS, Verdict, dense, need};
+use super::{ROWS, Verdict, countable_whole, dense, need};
 use crate::dtype::DType;
 use crate::ops::check::is_float;
 use crate::tensor::ptr::TensorPtr;
@@ -14,8 +14,7 @@ pub(super) fn accepts(a: TensorPtr, t: TensorPtr) -> Verdict {
     let [a0, ..] = a.ne();
     let [t0, ..] = t.ne();
     if from == to {
-        let blocks = a.elements() / usize::try_from(from.block_size()).unwrap_or(1);
-        need(!whole || i32::try_from(blocks).is_ok(), "the CPU copies less than 2^31 contiguous elements or blocks")?;
+        need(!whole || countable_whole(a), "the CPU copies less than 2^31 - 2^16 contiguous elements or blocks")?;
         // The kernel takes a block for one element where it can't copy rows.
         let rows = a.ne() == t.ne() && dense(a) && dense(t);
         return need(from.block_size() == 1 || whole || rows, ROWS);

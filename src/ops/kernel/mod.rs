@@ -69,8 +69,12 @@ fn with_one(op: sys::ggml_op, a: TensorPtr, t: TensorPtr) -> Verdict {
         | sys::GGML_OP_NORM
         | sys::GGML_OP_RMS_NORM
         | sys::GGML_OP_L2_NORM
-        | sys::GGML_OP_GROUP_NORM
-        | sys::GGML_OP_REPEAT_BACK => rows_of(a, &[DType::F32], "the CPU kernel takes f32 only"),
+        | sys::GGML_OP_GROUP_NORM => rows_of(a, &[DType::F32], "the CPU kernel takes f32 only"),
+        sys::GGML_OP_REPEAT_BACK => {
+            rows_of(a, &[DType::F32], "the CPU kernel takes f32 only")?;
+            // It clears the result as one row.
+            need(countable_whole(t), "the CPU kernel folds to less than 2^31 - 2^16 elements")
+        }
         sys::GGML_OP_SOFT_MAX => {
             rows_of(a, &[DType::F32], "the CPU kernel takes f32 only")?;
             need(a.is_contiguous(), "the CPU kernel needs a contiguous operand")
@@ -139,14 +143,24 @@ fn rows_of(t: TensorPtr, types: &[DType], otherwise: &'static str) -> Verdict {
     need(dense(t), ROWS)
 }
 
-/// Kernels count the elements of a row and the rows in 32 bits.
+/// Kernels count the elements of a row and the rows in 32 bits, and add to that the width of a vector or the number of
+/// threads.
+const MOST: i64 = (1 << 31) - (1 << 16);
+
 fn countable(t: TensorPtr) -> Verdict {
     let fits = |t: TensorPtr| {
         let [n0, n1, n2, n3] = t.ne();
         let rows = n1.checked_mul(n2).and_then(|n| n.checked_mul(n3));
-        [Some(n0), rows].iter().all(|n| n.is_some_and(|n| i32::try_from(n).is_ok()))
+        [Some(n0), rows].iter().all(|n| n.is_some_and(|n| n < MOST))
     };
-    need(t.sources().chain([t]).all(fits), "the CPU kernels take less than 2^31 rows of less than 2^31 elements")
+    need(t.sources().chain([t]).all(fits), "the CPU kernels take less than 2^31 - 2^16 rows, or elements of a row")
+}
+
+/// Whether a kernel can count all elements (blocks) of a tensor as if they were one row.
+fn countable_whole(t: TensorPtr) -> bool {
+    let [n0, n1, n2, n3] = t.ne();
+    let count = [n1, n2, n3].into_iter().try_fold(n0 / t.dtype().block_size(), i64::checked_mul);
+    count.is_some_and(|n| n < MOST)
 }
 
 fn binary(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {

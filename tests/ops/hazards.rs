@@ -1,0 +1,127 @@
+//! Hazards that no single family has: strides of dimensions of 1, sizes that a kernel can't count.
+
+use ggml::Result;
+use ggml::prelude::*;
+use ggml::{Glu, Pool, Pool2d, RopeMode};
+
+use crate::support::lab::shape;
+use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
+
+type Build = for<'c> fn(&Lab<'c>, Tensor<'c>) -> Result<Tensor<'c>>;
+
+/// Operations on one operand of `f32`.
+const OPS: &[(&str, Build)] = &[
+    ("relu", |l, a| l.ctx.relu(a)),
+    ("silu", |l, a| l.ctx.silu(a)),
+    ("sqr", |l, a| l.ctx.sqr(a)),
+    ("leaky_relu", |l, a| l.ctx.leaky_relu(a, 0.1)),
+    ("scale", |l, a| l.ctx.scale(a, 2.0)),
+    ("scale_bias", |l, a| l.ctx.scale_bias(a, 2.0, 1.0)),
+    ("clamp", |l, a| l.ctx.clamp(a, 0.0, 1.0)),
+    ("add", |l, a| l.ctx.add(a, a)),
+    ("mul_mat", |l, a| l.ctx.mul_mat(a, a)),
+    ("sum", |l, a| l.ctx.sum(a)),
+    ("sum_rows", |l, a| l.ctx.sum_rows(a)),
+    ("mean", |l, a| l.ctx.mean(a)),
+    ("argmax", |l, a| l.ctx.argmax(a)),
+    ("norm", |l, a| l.ctx.norm(a, 0.1)),
+    ("rms_norm", |l, a| l.ctx.rms_norm(a, 0.1)),
+    ("l2_norm", |l, a| l.ctx.l2_norm(a, 0.1)),
+    ("group_norm", |l, a| l.ctx.group_norm(a, 1, 0.1)),
+    ("soft_max", |l, a| l.ctx.soft_max(a)),
+    ("diag_mask_inf", |l, a| l.ctx.diag_mask_inf(a, 0)),
+    ("glu", |l, a| l.ctx.glu(a, Glu::Swiglu, false)),
+    ("glu_split", |l, a| l.ctx.glu_split(a, a, Glu::Swiglu)),
+    ("cross_entropy_loss", |l, a| l.ctx.cross_entropy_loss(a, a)),
+    ("pool_2d", |l, a| l.ctx.pool_2d(a, Pool::Max, Pool2d::square(1))),
+    ("repeat", |l, a| l.ctx.repeat(a, a)),
+    ("repeat_back", |l, a| l.ctx.repeat_back(a, a)),
+    ("concat", |l, a| l.ctx.concat(a, a, 0)),
+    ("cont", |l, a| l.ctx.cont(a)),
+    ("cast", |l, a| l.ctx.cast(a, DType::F16)),
+    ("cast to blocks", |l, a| l.ctx.cast(a, DType::Q8_0)),
+    ("get_rows", |l, a| {
+        let [_, _, n2, n3] = shape(a);
+        l.ctx.get_rows(a, l.operand(&Array::of([3, n2, n3, 1], |_| 0.0), DType::I32, Layout::Plain).0)
+    }),
+    ("rope", |l, a| {
+        let [n, _, tokens, _] = shape(a);
+        let positions = Array::of(ne([tokens]), |[i, ..]| i as f64);
+        l.ctx.rope(a, l.operand(&positions, DType::I32, Layout::Plain).0, n as i32, RopeMode::NeoX)
+    }),
+];
+
+/// ggml's predicates of contiguity skip the strides of dimensions of 1, its kernels use them or insist on them. Whatever
+/// is not refused must give what it gives for a copy.
+#[test]
+fn h10_strides_of_dimensions_of_one_are_looked_at() {
+    let odd: [(&str, [usize; 4], [usize; 4]); 6] = [
+        ("a column as a row", ne([4, 1]), [1, 0, 2, 3]),
+        ("one row to a plane", ne([4, 3, 1]), [0, 2, 1, 3]),
+        ("one plane to a batch", ne([4, 2, 3, 1]), [0, 1, 3, 2]),
+        ("one row to a batch", ne([4, 3, 1, 1]), [0, 3, 2, 1]),
+        ("rows of one", ne([6, 4, 1]), [1, 2, 0, 3]),
+        ("all but one dimension of 1", ne([1, 1, 5, 1]), [3, 1, 0, 2]),
+    ];
+    for (what, shape, axes) in odd {
+        let mut computed = 0;
+        for (name, build) in OPS {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (x, values) = lab.plain(&Array::sample(shape, 3, -2.0, 2.0));
+            let Ok(y) = build(&lab, ctx.permute(x, axes).unwrap()) else { continue };
+            let inner = Context::new();
+            let copy = Lab::new(&inner);
+            let (x, _) = copy.plain(&values.permuted(axes));
+            let want = build(&copy, x).unwrap();
+            match lab.run(y) {
+                Ok(got) => assert_close(&got, &copy.run(want).unwrap(), 1e-6, &format!("{name} of {what}")),
+                refusal => refused!(Unsupported, refusal, "{name} of {what}"),
+            }
+            computed += 1;
+        }
+        assert!(computed > 10, "{what}: most operations take it, {computed} did");
+    }
+}
+
+#[test]
+fn h17_no_dimension_is_ever_zero() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4, 2]).unwrap();
+    refused!(Shape, ctx.input("none", DType::F32, [0]));
+    refused!(Shape, ctx.input("none", DType::F32, [4, 0]));
+    refused!(Param, ctx.reshape(x, [4, 0]));
+    refused!(Param, ctx.view(x, [4, 0], [16, 32, 32], 0));
+    refused!(Param, ctx.view(x, [0, 2], [16, 32, 32], 0));
+    let mut builder = WeightsBuilder::new();
+    refused!(Shape, builder.tensor("none", DType::F32, [4, 0]).map(drop));
+}
+
+/// Kernels count rows, elements of a row, and elements of what they copy whole in 32 bits. Refused before memory is taken.
+#[test]
+fn sizes_that_a_kernel_cannot_count_are_refused() {
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    for shape in [[1 << 31, 1, 1], [1, 1 << 31, 1], [1, 1 << 16, 1 << 15], [i64::from(i32::MAX), 1, 1]] {
+        let x = ctx.input("x", DType::F32, shape).unwrap();
+        for (name, build) in OPS.iter().filter(|(name, _)| !matches!(*name, "get_rows" | "rope")) {
+            let Ok(y) = build(&lab, x) else { continue };
+            refused!(Unsupported, lab.accepted(y), "{name} {shape:?}");
+        }
+    }
+    let bytes = ctx.input("bytes", DType::I8, [1 << 16, 1 << 15]).unwrap();
+    refused!(Unsupported, lab.accepted(ctx.cont(bytes).unwrap()));
+    let floats = ctx.input("floats", DType::F32, [1 << 16, 1 << 15]).unwrap();
+    refused!(Unsupported, lab.accepted(ctx.repeat_back(floats, floats).unwrap()));
+}
+
+/// A result may be too large although each operand is not.
+#[test]
+fn results_too_large_for_the_address_space_are_refused() {
+    let ctx = Context::new();
+    let tall = ctx.input("tall", DType::F32, [1, 1 << 40]).unwrap();
+    refused!(Shape, ctx.mul_mat(tall, tall));
+    let wide = ctx.input("wide", DType::I8, [1 << 61]).unwrap();
+    refused!(Shape, ctx.concat(wide, wide, 0));
+    refused!(Shape, ctx.cast(wide, DType::F32));
+}
