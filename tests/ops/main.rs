@@ -16,6 +16,7 @@ mod copy;
 mod glu;
 mod hazards;
 mod matmul;
+mod programs;
 mod reduce;
 mod rope;
 mod rows;
