@@ -98,7 +98,8 @@ pub(super) fn build(
     }
     let steps = parameters.iter().zip(&gradients).map(|(p, &grad)| step(&pool, p, grad, optimizer, settings));
     let steps = steps.collect::<Result<_>>()?;
-    release_all(&pool);
+    // No view among the new tensors keeps an address that another allocation gave: they look at gradients, which have none
+    // yet, and at parameters, which stay where they are.
     Ok(Backward { pool, gradients, steps })
 }
 
@@ -138,20 +139,6 @@ fn made(call: &'static str, raw: *mut sys::ggml_tensor) -> Result<TensorPtr> {
     let raw = NonNull::new(raw).ok_or(Error::Null { call, log: Box::default() })?;
     // SAFETY: made by C just now in a live pool.
     Ok(unsafe { TensorPtr::new(raw) })
-}
-
-/// Takes the addresses out of the views among the pool's tensors: C gives a view the one that its source has at the moment,
-/// which may be that of another allocation.
-fn release_all(pool: &Pool) {
-    // SAFETY: the pool is live; the call only reads it.
-    let mut next = unsafe { sys::ggml_get_first_tensor(pool.as_ptr()) };
-    while let Some(raw) = NonNull::new(next) {
-        // SAFETY: a tensor of the live pool, which only this thread knows.
-        let t = unsafe { TensorPtr::new(raw) };
-        t.release();
-        // SAFETY: pool and tensor are live, and the one holds the other.
-        next = unsafe { sys::ggml_get_next_tensor(pool.as_ptr(), raw.as_ptr()) };
-    }
 }
 
 /// The flags by which C knows loss and parameters, for as long as it builds: left on, they would turn the leaves of

@@ -43,6 +43,11 @@ pub(super) fn check(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<()>
                 *derived = true;
             }
         }
+        // C looks at the gradients of all sources that depend on a parameter, those that it passes none on to as well.
+        let mut sources = e.ptr.sources().filter_map(position);
+        if sources.any(|i| depends.get(i) == Some(&true) && derived.get(i) != Some(&true)) {
+            return Err(refused(e.ptr, "an operand that gets no gradient from it must get one from a later operation"));
+        }
     }
     let reached = |t: &TensorPtr| position(*t).is_some_and(|i| derived.get(i) == Some(&true));
     match parameters.iter().find(|t| !reached(t)) {

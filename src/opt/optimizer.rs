@@ -90,6 +90,21 @@ impl Optimizer {
         }
     }
 
+    /// Takes other parameters for the same kind of optimiser: its steps are part of a graph.
+    pub(super) fn replace(&mut self, new: Self) -> Result<()> {
+        new.check()?;
+        if std::mem::discriminant(&new) != std::mem::discriminant(self) {
+            return Err(Error::Param {
+                op: "Training::set_optimizer",
+                name: "optimizer",
+                value: format!("{new:?}").into(),
+                expected: "a training keeps to its kind of optimiser; make a new one".into(),
+            });
+        }
+        *self = new;
+        Ok(())
+    }
+
     /// The number of values that [`Optimizer::values`] gives.
     pub(super) fn n_values(self) -> i64 {
         match self {

@@ -114,18 +114,7 @@ impl<'c> Training<'c> {
     ///
     /// [`Error::Param`] where one is out of its range, or where it is another kind of optimiser.
     pub fn set_optimizer(&mut self, optimizer: impl Into<Optimizer>) -> Result<()> {
-        let optimizer = optimizer.into();
-        optimizer.check()?;
-        if std::mem::discriminant(&optimizer) != std::mem::discriminant(&self.optimizer) {
-            return Err(Error::Param {
-                op: "Training::set_optimizer",
-                name: "optimizer",
-                value: format!("{optimizer:?}").into(),
-                expected: "a training keeps to its kind of optimizer; make a new one".into(),
-            });
-        }
-        self.optimizer = optimizer;
-        Ok(())
+        self.optimizer.replace(optimizer.into())
     }
 
     /// How many steps were made.
@@ -144,7 +133,7 @@ impl<'c> Training<'c> {
         let one = unsafe { Tensor::new(self.one) };
         run.set(one, &[1.0_f32])?;
         let (loss, settings) = (self.loss, self.settings);
-        Ok(Running { run, loss, settings, optimizer: self.optimizer, steps: &mut self.steps })
+        Ok(Running { run, loss, settings, optimizer: &mut self.optimizer, steps: &mut self.steps })
     }
 }
 
@@ -205,7 +194,7 @@ pub struct Running<'s, 'c> {
     run: Allocated<'s, 'c>,
     loss: TensorPtr,
     settings: TensorPtr,
-    optimizer: Optimizer,
+    optimizer: &'s mut Optimizer,
     steps: &'s mut u32,
 }
 
@@ -217,6 +206,15 @@ impl Running<'_, '_> {
     /// As [`Allocated::set`].
     pub fn set<T: Element>(&mut self, t: Tensor<'_>, data: &[T]) -> Result<()> {
         self.run.set(t, data)
+    }
+
+    /// As [`Training::set_optimizer`], between two steps.
+    ///
+    /// # Errors
+    ///
+    /// As [`Training::set_optimizer`].
+    pub fn set_optimizer(&mut self, optimizer: impl Into<Optimizer>) -> Result<()> {
+        self.optimizer.replace(optimizer.into())
     }
 
     /// Computes loss and gradients from the inputs, moves the parameters by one step, and returns the loss as it was

@@ -1,0 +1,40 @@
+//! Training: gradients against finite differences, steps against plain Rust, and what is refused.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::float_cmp,
+    clippy::missing_assert_message,
+    reason = "a test fails by panicking, and its numbers are small"
+)]
+
+mod gradients;
+mod refused;
+mod steps;
+
+use ggml::prelude::*;
+
+/// One thread is fastest for what is so small.
+fn cpu() -> Sched {
+    let mut cpu = Backend::cpu().unwrap();
+    cpu.set_threads(1).unwrap();
+    Sched::builder().backend(cpu).build().unwrap()
+}
+
+/// A state of tensors that are called `p0`, `p1`, and so on.
+fn state(shapes: &[[i64; 4]]) -> State {
+    let mut builder = WeightsBuilder::new();
+    for (i, &shape) in shapes.iter().enumerate() {
+        builder.tensor(&format!("p{i}"), DType::F32, shape).unwrap();
+    }
+    builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap()
+}
+
+/// Values between -0.45 and 0.45 around `middle` that repeat late.
+fn waves(n: usize, phase: f32, middle: f32) -> Vec<f32> {
+    (0..n).map(|i| 0.45_f32.mul_add((i as f32).mul_add(1.7, phase).sin(), middle)).collect()
+}

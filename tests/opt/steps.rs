@@ -1,0 +1,173 @@
+//! What steps do to parameters: against the optimisers' definitions in plain Rust, and from one start to the next.
+
+use ggml::opt::{AdamW, Sgd, Training};
+use ggml::prelude::*;
+
+use super::{cpu, state, waves};
+
+/// `sum((p - target)²)`, whose gradient is `2 (p - target)`.
+fn distance<'c>(ctx: &'c Context, p: Tensor<'c>, target: Tensor<'c>) -> Tensor<'c> {
+    ctx.sum(ctx.sqr(ctx.sub(p, target).unwrap()).unwrap()).unwrap()
+}
+
+const N: usize = 6;
+const SHAPE: [i64; 4] = [3, 2, 1, 1];
+
+/// A training towards targets, in steps of several starts with a change of the learning rate in between.
+fn run(first: AdamW, second: AdamW) -> (Vec<f32>, Vec<f32>) {
+    let parameters = state(&[SHAPE]);
+    parameters.set("p0", &waves(N, 0.0, 0.0)).unwrap();
+    let ctx = Context::new();
+    let target = ctx.input("target", DType::F32, SHAPE).unwrap();
+    let p = parameters.get("p0").unwrap();
+    let loss = distance(&ctx, p, target);
+    let mut training = Training::new(&ctx, loss, [p], [p], first).unwrap();
+    let mut sched = cpu();
+    let mut losses = Vec::new();
+    for how in [first, first, second] {
+        let mut run = training.start(&mut sched).unwrap();
+        run.set_optimizer(how).unwrap();
+        run.set(target, &waves(N, 1.0, 1.0)).unwrap();
+        losses.extend((0..5).map(|_| run.step().unwrap()));
+        assert_eq!(run.get::<f32>(p).unwrap(), p.read::<f32>().unwrap());
+    }
+    assert_eq!(training.steps(), 15);
+    (p.read().unwrap(), losses)
+}
+
+#[test]
+fn adamw_is_what_its_paper_says() {
+    let first = AdamW { alpha: 0.05, beta1: 0.8, beta2: 0.95, eps: 1e-6, wd: 0.1 };
+    let second = AdamW { alpha: 0.01, ..first };
+    let (got, losses) = run(first, second);
+    for (i, (mut p, target)) in waves(N, 0.0, 0.0).into_iter().map(f64::from).zip(waves(N, 1.0, 1.0)).enumerate() {
+        let (mut m, mut v) = (0.0, 0.0);
+        for step in 1..=15 {
+            let AdamW { alpha, beta1, beta2, eps, wd } = if step <= 10 { first } else { second };
+            let [alpha, beta1, beta2, eps, wd] = [alpha, beta1, beta2, eps, wd].map(f64::from);
+            let g = 2.0 * (p - f64::from(target));
+            m = beta1 * m + (1.0 - beta1) * g;
+            v = beta2 * v + (1.0 - beta2) * g * g;
+            let (mean, variance) = (m / (1.0 - beta1.powi(step)), v / (1.0 - beta2.powi(step)));
+            p -= alpha * (mean / (variance.sqrt() + eps) + wd * p);
+        }
+        assert!((f64::from(got[i]) - p).abs() < 1e-5, "{i}: {} {p}", got[i]);
+    }
+    assert!(losses.is_sorted_by(|a, b| a > b), "{losses:?}");
+}
+
+#[test]
+fn sgd_is_what_its_definition_says() {
+    let how = Sgd { alpha: 0.05, wd: 0.1 };
+    let parameters = state(&[SHAPE]);
+    parameters.set("p0", &waves(N, 0.0, 0.0)).unwrap();
+    let ctx = Context::new();
+    let target = ctx.input("target", DType::F32, SHAPE).unwrap();
+    let p = parameters.get("p0").unwrap();
+    let mut training = Training::new(&ctx, distance(&ctx, p, target), [], [p], how).unwrap();
+    let mut sched = cpu();
+    let mut run = training.start(&mut sched).unwrap();
+    run.set(target, &waves(N, 1.0, 1.0)).unwrap();
+    for _ in 0..7 {
+        run.step().unwrap();
+    }
+    let got: Vec<f32> = p.read().unwrap();
+    for (i, (mut p, target)) in waves(N, 0.0, 0.0).into_iter().zip(waves(N, 1.0, 1.0)).enumerate() {
+        for _ in 0..7 {
+            p -= 0.05 * (2.0 * (p - target) + 0.1 * p);
+        }
+        assert!((got[i] - p).abs() < 1e-6, "{i}: {} {p}", got[i]);
+    }
+}
+
+/// The least squares of a line through points that are on none have a solution in closed form.
+#[test]
+fn a_regression_finds_the_least_squares() {
+    let (x, y) = ([0.0_f32, 1.0, 2.0, 3.0, 4.0], [0.9_f32, 3.2, 4.8, 7.3, 8.9]);
+    let (slope, offset) = (2.01, 1.0);
+    let line = state(&[[1; 4], [1; 4]]);
+    let [a, b] = ["p0", "p1"].map(|name| line.get(name).unwrap());
+    let ctx = Context::new();
+    let [xs, ys] = ["x", "y"].map(|name| ctx.input(name, DType::F32, [5]).unwrap());
+    let guess = ctx.add(ctx.mul(xs, a).unwrap(), b).unwrap();
+    let loss = distance(&ctx, guess, ys);
+    let mut training = Training::new(&ctx, loss, [guess], [a, b], Sgd { alpha: 0.01, wd: 0.0 }).unwrap();
+    let mut sched = cpu();
+    let mut run = training.start(&mut sched).unwrap();
+    run.set(xs, &x).unwrap();
+    run.set(ys, &y).unwrap();
+    for _ in 0..2000 {
+        run.step().unwrap();
+    }
+    assert_eq!(run.get::<f32>(guess).unwrap().len(), 5);
+    let [a, b] = [a, b].map(|t| t.read::<f32>().unwrap()[0]);
+    assert!((a - slope).abs() < 1e-3 && (b - offset).abs() < 1e-3, "{a} {b}");
+}
+
+/// The marks by which C knows parameters and loss are gone: other graphs of the same tensors, and other trainings, work.
+#[test]
+fn a_training_leaves_its_tensors_as_they_were() {
+    let parameters = state(&[SHAPE]);
+    parameters.set("p0", &waves(N, 0.0, 0.0)).unwrap();
+    let ctx = Context::new();
+    let target = ctx.input("target", DType::F32, SHAPE).unwrap();
+    let p = parameters.get("p0").unwrap();
+    let loss = distance(&ctx, p, target);
+    let nodes = ctx.graph([loss]).unwrap().n_nodes();
+    let first = Training::new(&ctx, loss, [], [p], Sgd::default()).unwrap();
+    assert_eq!(ctx.graph([loss]).unwrap().n_nodes(), nodes, "the parameter became a node");
+    drop(first);
+
+    // The first loss is a part of the second one, and must not be derived for itself.
+    let half = ctx.scale(loss, 0.5).unwrap();
+    let mut second = Training::new(&ctx, half, [loss], [p], Sgd { alpha: 1.0, wd: 0.0 }).unwrap();
+    let mut sched = cpu();
+    let mut run = second.start(&mut sched).unwrap();
+    run.set(target, &[0.5_f32; N]).unwrap();
+    let value = run.step().unwrap();
+    assert!((run.get::<f32>(loss).unwrap()[0] - 2.0 * value).abs() < 1e-6);
+    let moved = p.read::<f32>().unwrap();
+    assert!(moved.iter().all(|p| (p - 0.5).abs() < 1e-6), "{moved:?}");
+}
+
+/// Two trainings of the same tensors take turns; each keeps its own moments and its own count.
+#[test]
+fn trainings_take_turns_on_one_scheduler() {
+    let parameters = state(&[SHAPE, SHAPE]);
+    let ctx = Context::new();
+    let target = ctx.input("target", DType::F32, SHAPE).unwrap();
+    let [p, q] = ["p0", "p1"].map(|name| parameters.get(name).unwrap());
+    let loss = distance(&ctx, ctx.add(p, q).unwrap(), target);
+    let mut of_p = Training::new(&ctx, loss, [], [p], AdamW { alpha: 0.1, ..AdamW::default() }).unwrap();
+    let mut of_q = Training::new(&ctx, loss, [], [q], Sgd { alpha: 0.1, wd: 0.0 }).unwrap();
+    let mut sched = cpu();
+    let mut last = f32::INFINITY;
+    for turn in 1..=30 {
+        let training = if turn % 3 == 0 { &mut of_q } else { &mut of_p };
+        let mut run = training.start(&mut sched).unwrap();
+        run.set(target, &waves(N, 0.0, 1.0)).unwrap();
+        last = run.step().unwrap();
+    }
+    assert_eq!((of_p.steps(), of_q.steps()), (20, 10));
+    assert!(last < 0.5, "{last}");
+    assert!(p.read::<f32>().unwrap().iter().chain(&q.read::<f32>().unwrap()).all(|v| *v != 0.0));
+}
+
+#[test]
+fn a_step_needs_its_inputs() {
+    let parameters = state(&[SHAPE]);
+    let ctx = Context::new();
+    let target = ctx.input("target", DType::F32, SHAPE).unwrap();
+    let p = parameters.get("p0").unwrap();
+    let hidden = ctx.sub(p, target).unwrap();
+    let loss = ctx.sum(ctx.sqr(hidden).unwrap()).unwrap();
+    let mut training = Training::new(&ctx, loss, [], [p], Sgd::default()).unwrap();
+    let mut sched = cpu();
+    let mut run = training.start(&mut sched).unwrap();
+    assert!(matches!(run.step(), Err(Error::InputNotSet { .. })));
+    run.set(target, &[1.0_f32; N]).unwrap();
+    run.step().unwrap();
+    assert!(matches!(run.get::<f32>(hidden), Err(Error::NotKept { .. })));
+    drop(run);
+    assert_eq!(training.steps(), 1);
+}
