@@ -50,13 +50,24 @@ unsafe extern "C-unwind" fn trampoline<F: FnOnce() -> R, R>(data: *mut c_void) {
 ///
 /// `f` must own nothing that needs dropping and must not panic: a C++ exception may unwind through it.
 pub(crate) fn call<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
-    guarded(name, ggml_sys_guard, f)
+    let result = guarded(name, ggml_sys_guard, f);
+    log::resume();
+    result
+}
+
+/// [`call`] for a destructor: a failure has nowhere to go, so what it was to free is leaked, which is safe.
+pub(crate) fn free(name: &'static str, f: impl FnOnce()) {
+    if let Err(error) = guarded(name, ggml_sys_guard, f) {
+        ::log::error!(target: "ggml", "leaked: {error}");
+    }
 }
 
 /// [`call`] for a function that runs CPU kernels: exceptions are caught, but an assertion is final, because worker
 /// threads still use this stack.
 pub(crate) fn compute<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
-    guarded(name, ggml_sys_guard_compute, f)
+    let result = guarded(name, ggml_sys_guard_compute, f);
+    log::resume();
+    result
 }
 
 /// Leaves the guarded call that this thread is inside of, which then fails with [`Error::Cancelled`]. For callbacks out of

@@ -3,8 +3,10 @@
 //! Warnings and errors are also kept for a moment, so that an [`Error`](crate::Error) can carry what ggml said during
 //! the call that failed.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_void};
+use std::panic::{catch_unwind, resume_unwind};
 
 use ggml_sys as sys;
 
@@ -18,12 +20,16 @@ struct Lines {
     level: Option<::log::Level>,
     /// The last warnings and errors with their numbers.
     kept: Vec<(u64, String)>,
+    /// A panic of the user's logger that has not gone on yet.
+    panic: Option<Box<dyn Any + Send>>,
 }
 
 thread_local! {
-    static LINES: RefCell<Lines> = const { RefCell::new(Lines { partial: String::new(), level: None, kept: Vec::new() }) };
+    static LINES: RefCell<Lines> = const { RefCell::new(Lines { partial: String::new(), level: None, kept: Vec::new(), panic: None }) };
     /// The number of warnings and errors seen: read at each guarded call, hence apart.
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// Whether there is a panic to go on with.
+    static PANICKED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Marks a place in this thread's log.
@@ -54,8 +60,23 @@ unsafe extern "C-unwind" fn on_line(level: sys::ggml_log_level, text: *const c_c
     }
     // SAFETY: a C string by contract, which lives until this returns.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-    // A panic in the user's logger must not cross C; the line was at least offered to it.
-    let _caught = std::panic::catch_unwind(|| receive(level, &text));
+    // A panic in the user's logger must not cross C: it goes on when the call is over. The first one wins.
+    if let Err(panic) = catch_unwind(|| receive(level, &text)) {
+        LINES.with_borrow_mut(|l| {
+            l.panic.get_or_insert(panic);
+        });
+        PANICKED.set(true);
+    }
+}
+
+/// Goes on with a panic of the user's logger, if there was one on this thread.
+pub(crate) fn resume() {
+    if PANICKED.get() && !std::thread::panicking() {
+        PANICKED.set(false);
+        if let Some(panic) = LINES.with_borrow_mut(|l| l.panic.take()) {
+            resume_unwind(panic);
+        }
+    }
 }
 
 /// Takes a piece of text, which may be a part of a line or several lines.

@@ -6,6 +6,7 @@ pub(crate) mod plan;
 mod raw;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use ggml_sys as sys;
 
@@ -106,14 +107,15 @@ impl GraphAllocator {
 
     fn with_raw<R>(&mut self, f: impl FnOnce(&mut RawAllocator) -> Result<R>) -> Result<R> {
         let raw = self.raw.as_mut().ok_or(Error::Poisoned { object: "graph allocator" })?;
-        let result = f(raw);
-        if matches!(result, Err(Error::Ggml { .. } | Error::Exception { .. })) {
+        // A panic is one of the user's logger, after which nobody knows how the call ended.
+        let result = catch_unwind(AssertUnwindSafe(|| f(raw)));
+        if matches!(result, Ok(Err(Error::Ggml { .. } | Error::Exception { .. })) | Err(_)) {
             self.poisoned = true;
             if let Some(raw) = self.raw.take() {
                 raw.leak();
             }
         }
-        result
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// After a failed plan the C allocator looks planned but has no memory (H21): the next graph is planned again.

@@ -61,8 +61,7 @@ impl RawAllocator {
 
 impl Drop for RawAllocator {
     fn drop(&mut self) {
-        // A failure here has nowhere to go: the allocator is then leaked, which is safe.
-        let _freed = guard::call("ggml_gallocr_free", || {
+        guard::free("ggml_gallocr_free", || {
             // SAFETY: live and ours by the type's invariant.
             unsafe { sys::ggml_gallocr_free(self.as_ptr()) }
         });

@@ -85,8 +85,7 @@ impl Drop for RawBackend {
         if self.leaked {
             return;
         }
-        // A failure here has nowhere to go: the backend is then leaked, which is safe.
-        let _freed = guard::call("ggml_backend_free", || {
+        guard::free("ggml_backend_free", || {
             // SAFETY: live and ours by the type's invariant, and used by nothing after this.
             unsafe { sys::ggml_backend_free(self.as_ptr()) }
         });
@@ -128,7 +127,7 @@ impl Drop for RawPool {
         // SAFETY: that is the function's type.
         let Ok(free) = (unsafe { proc::<Free>(self.cpu, c"ggml_threadpool_free") }) else { return };
         let raw = self.raw.as_ptr();
-        let _freed = guard::call("ggml_threadpool_free", || {
+        guard::free("ggml_threadpool_free", || {
             // SAFETY: live and ours by the type's invariant; the backend that used it is gone or has another one.
             unsafe { free(raw) }
         });

@@ -96,8 +96,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let raw = self.raw.as_ptr();
-        // A failure here has nowhere to go: the memory is then leaked, which is safe.
-        let _freed = guard::call("ggml_backend_buffer_free", || {
+        guard::free("ggml_backend_buffer_free", || {
             // SAFETY: live and ours by the type's invariants, and used by nothing after this.
             unsafe { sys::ggml_backend_buffer_free(raw) }
         });

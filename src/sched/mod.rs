@@ -6,6 +6,7 @@ mod raw;
 mod run;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::alloc::bound::Bound;
 use crate::alloc::{check, plan::Plan};
@@ -145,14 +146,15 @@ impl Sched {
         Ok(())
     }
 
-    /// Calls into the C scheduler. A failure inside it leaves it in an unknown state: it is not used again.
+    /// Calls into the C scheduler. A failure inside it leaves it in an unknown state: it is not used again. So does a
+    /// panic of the user's logger, after which nobody knows how the call ended.
     fn with_raw<R>(&mut self, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {
         let raw = self.raw.as_mut().ok_or(Error::Poisoned { object: "scheduler" })?;
-        let result = f(raw);
-        if matches!(result, Err(Error::Ggml { .. } | Error::Exception { .. })) {
+        let result = catch_unwind(AssertUnwindSafe(|| f(raw)));
+        if matches!(result, Ok(Err(Error::Ggml { .. } | Error::Exception { .. })) | Err(_)) {
             self.poison();
         }
-        result
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Gives up the C objects without freeing them.

@@ -126,8 +126,7 @@ impl RawSched {
 
 impl Drop for RawSched {
     fn drop(&mut self) {
-        // A failure here has nowhere to go: the scheduler is then leaked, which is safe.
-        let _freed = guard::call("ggml_backend_sched_free", || {
+        guard::free("ggml_backend_sched_free", || {
             // SAFETY: live and ours by the type's invariant; the backends still live.
             unsafe { sys::ggml_backend_sched_free(self.as_ptr()) }
         });
