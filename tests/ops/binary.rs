@@ -7,7 +7,10 @@ use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
 
 type Build = for<'c> fn(&'c Context, Tensor<'c>, Tensor<'c>) -> Result<Tensor<'c>>;
 
-const CASES: &[(&str, Build, fn(f64, f64) -> f64)] = &[
+/// A method and its definition.
+type Case = (&'static str, Build, fn(f64, f64) -> f64);
+
+const CASES: &[Case] = &[
     ("add", |c, a, b| c.add(a, b), |a, b| a + b),
     ("sub", |c, a, b| c.sub(a, b), |a, b| a - b),
     ("mul", |c, a, b| c.mul(a, b), |a, b| a * b),

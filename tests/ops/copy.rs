@@ -30,7 +30,7 @@ fn casts_convert_between_the_types_that_the_cpu_converts() {
         .flat_map(|&a| floats.iter().map(move |&b| (a, b)))
         .chain([(DType::I32, DType::F32)])
         .flat_map(|pair| Layout::ALL.map(|layout| (pair, layout)))
-        .chain(BLOCKS.map(|b| ((b, DType::F32), Layout::Plain)));
+        .chain(BLOCKS.into_iter().flat_map(|b| Layout::ROWS.map(|layout| ((b, DType::F32), layout))));
     for ((from, to), layout) in pairs {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
@@ -45,12 +45,44 @@ fn casts_convert_between_the_types_that_the_cpu_converts() {
 fn casts_to_blocks_stay_within_half_a_step() {
     for (to, steps) in [(DType::Q8_0, 127.0), (DType::Q4_0, 7.0)] {
         for from in [DType::F32, DType::F16, DType::BF16] {
-            let ctx = Context::new();
-            let lab = Lab::new(&ctx);
-            let (x, values) = lab.plain(&Array::sample(ne([64, 3, 2]), 5, -1.0, 1.0));
-            let y = ctx.cast(ctx.cast(x, from).unwrap(), to).unwrap();
-            // ggml scales q4_0 to -8, so its largest step is up to 1/7 on the other side.
-            assert_close(&lab.run(y).unwrap(), &values, 1.05 / steps, &format!("{from} to {to}"));
+            for layout in Layout::ROWS {
+                let ctx = Context::new();
+                let lab = Lab::new(&ctx);
+                let (x, values) = lab.operand(&Array::sample(ne([64, 3, 2]), 5, -1.0, 1.0), from, layout);
+                let y = ctx.cast(x, to).unwrap();
+                // ggml scales q4_0 to -8, so its largest step is up to 1/7 on the other side.
+                assert_close(&lab.run(y).unwrap(), &values, 1.05 / steps, &format!("{from} to {to} {layout:?}"));
+            }
+        }
+    }
+}
+
+/// Searches for the best scale must end, and find something, whatever the numbers are.
+#[test]
+fn casts_to_blocks_end_for_all_numbers() {
+    let blocks = [
+        DType::Q4_0,
+        DType::Q4_1,
+        DType::Q5_0,
+        DType::Q5_1,
+        DType::Q8_0,
+        DType::Q2K,
+        DType::Q3K,
+        DType::Q4K,
+        DType::Q5K,
+        DType::Q6K,
+        DType::IQ4NL,
+    ];
+    for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 3e38, 1e-38, 0.0] {
+        let ctx = Context::new();
+        let lab = Lab::new(&ctx);
+        for only_one in [true, false] {
+            let values = Array::of(ne([256, 2]), |[i, ..]| if only_one && i != 77 { 1.0 } else { number });
+            let (x, _) = lab.plain(&values);
+            for to in blocks {
+                let back = ctx.cast(ctx.cast(x, to).unwrap(), DType::F32).unwrap();
+                assert_eq!(lab.run(back).unwrap().ne, values.ne, "{to} of {number}");
+            }
         }
     }
 }

@@ -6,7 +6,10 @@ use ggml::prelude::*;
 use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
 use crate::unary::{gelu, gelu_erf, gelu_quick, relu, silu};
 
-const GATES: [(Glu, fn(f64) -> f64, f64); 5] = [
+/// A unit, the function of its gate, and its own inexactness where ggml uses a table of 16-bit floats.
+type Case = (Glu, fn(f64) -> f64, f64);
+
+const GATES: [Case; 5] = [
     (Glu::Reglu, relu, 0.0),
     (Glu::Geglu, gelu, 4e-3),
     (Glu::Swiglu, silu, 0.0),

@@ -32,7 +32,10 @@ fn scaled(row: &[f64], by: f64) -> Vec<f64> {
     row.iter().map(|x| x / by).collect()
 }
 
-const ROWS: &[(&str, Build, fn(&[f64]) -> Vec<f64>)] = &[
+/// A method, and what it makes of a row.
+type Case = (&'static str, Build, fn(&[f64]) -> Vec<f64>);
+
+const ROWS: &[Case] = &[
     ("sum_rows", |c, a| c.sum_rows(a), |r| vec![sum(r)]),
     ("mean", |c, a| c.mean(a), |r| vec![mean(r)]),
     ("norm", |c, a| c.norm(a, EPS), normalised),

@@ -10,12 +10,11 @@ fn rotated(x: &Array, positions: &[f64], how: &Rope<'_>, factors: Option<&[f64]>
     let n = how.n_dims as usize;
     let mut y = x.clone();
     for i3 in 0..x.ne[3] {
-        for i2 in 0..x.ne[2] {
+        for (i2, position) in positions.iter().enumerate() {
             for i1 in 0..x.ne[1] {
                 for pair in 0..n / 2 {
                     let frequency = f64::from(how.freq_base).powf(-2.0 * pair as f64 / n as f64);
-                    let angle =
-                        positions[i2] * f64::from(how.freq_scale) * frequency / factors.map_or(1.0, |f| f[pair]);
+                    let angle = position * f64::from(how.freq_scale) * frequency / factors.map_or(1.0, |f| f[pair]);
                     let (sin, cos) = angle.sin_cos();
                     let (first, second) = match how.mode {
                         RopeMode::Normal => (2 * pair, 2 * pair + 1),

@@ -57,7 +57,7 @@ fn softmax_with_masks_slopes_and_sinks_is_that_of_plain_rust() {
             let y = ctx.soft_max_ext(x, how).unwrap();
             let scaled = Array::of(shape, |[i0, i1, i2, i3]| {
                 let bias = of_mask.at([i0, i1, i2 % mask_shape[2], i3 % mask_shape[3]]);
-                0.7_f32 as f64 * values.at([i0, i1, i2, i3]) + slope(i2, 6, max_bias.into()) * bias
+                f64::from(how.scale) * values.at([i0, i1, i2, i3]) + slope(i2, 6, max_bias.into()) * bias
             });
             let mut row = 0;
             let want = scaled.rows(|r| {

@@ -4,7 +4,7 @@
 use ggml_sys as sys;
 
 use super::super::check::is_packed;
-use super::{EVEN, PACKED, ROWS, UNKNOWN, Verdict, dense, need};
+use super::{EVEN, PACKED, ROWS, UNKNOWN, Verdict, countable_whole, dense, need};
 use crate::dtype::DType;
 use crate::tensor::ptr::TensorPtr;
 
@@ -19,7 +19,9 @@ pub(super) fn accepts(t: TensorPtr) -> Verdict {
     match (t.op(), b) {
         (sys::GGML_OP_OUT_PROD, Some(_)) => {
             floats(t)?;
-            need(dense(a), ROWS)
+            need(dense(a), ROWS)?;
+            // It clears the result as one row.
+            need(countable_whole(t), "the CPU kernel makes less than 2^31 - 2^16 elements")
         }
         (sys::GGML_OP_IM2COL_BACK, Some(_)) => {
             floats(t)?;

@@ -22,12 +22,15 @@ pub(super) fn accepts(a: TensorPtr, t: TensorPtr) -> Verdict {
     if from.is_quantized() {
         need(to == DType::F32 && has_float_rows(from), NONE)?;
         let few = u32::try_from(a.elements()).is_ok();
-        return need(whole && few, "the CPU dequantises contiguous tensors of less than 2^32 elements only");
+        need(few, "the CPU dequantises less than 2^32 elements")?;
+        // It finds each block and its place by all strides; where shapes differ, a block could span two rows.
+        return need(whole || (a.ne() == t.ne() && dense(t)), ROWS);
     }
     if to.is_quantized() {
         need(is_float(from) && can_quantise(to), NONE)?;
-        // Rows of the source go through a buffer for rows of the copy.
-        return need(whole && dense(a) && a0 == t0, "the CPU quantises contiguous tensors of one row length only");
+        // Rows of the source go through a buffer for rows of the copy, and are written one after the other.
+        need(t.is_contiguous() && a0 == t0, "the CPU quantises into contiguous tensors of one row length only")?;
+        return need(dense(a), ROWS);
     }
     need((from == DType::I32 && to == DType::F32) || (is_float(from) && is_float(to)), NONE)
 }

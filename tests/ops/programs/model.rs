@@ -36,8 +36,7 @@ impl Model {
         let step = match dtype {
             DType::F32 => 1e-6,
             DType::F16 => 1e-3,
-            DType::BF16 => 8e-3,
-            DType::Q8_0 => 8e-3,
+            DType::BF16 | DType::Q8_0 => 8e-3,
             _ => 0.0,
         };
         (largest + error < LARGEST).then(|| Self {

@@ -72,6 +72,18 @@ fn soft_max(row: &[f64]) -> Vec<f64> {
     row.iter().map(|x| (x - most).exp() / all).collect()
 }
 
+fn joined(a: &Array, b: &Array, dim: usize) -> Array {
+    let mut shape = a.ne;
+    shape[dim] += b.ne[dim];
+    Array::of(shape, |mut i| {
+        if i[dim] < a.ne[dim] {
+            return a.at(i);
+        }
+        i[dim] -= a.ne[dim];
+        b.at(i)
+    })
+}
+
 /// Asks ggml for a step. `Ok(None)`: it is computed, but its values are not followed further.
 pub(super) fn apply<'c>(
     step: &Step,
@@ -127,16 +139,7 @@ pub(super) fn apply<'c>(
         Step::Concat(a, b, dim) => {
             let ((ta, a), (tb, b)) = (one(a), one(b));
             let y = ctx.concat(*ta, *tb, dim)?;
-            let (x, z) = (a.array(), b.array());
-            let mut shape = x.ne;
-            shape[dim] += z.ne[dim];
-            let joined = Array::of(shape, |mut i| {
-                if i[dim] < x.ne[dim] {
-                    return x.at(i);
-                }
-                i[dim] -= x.ne[dim];
-                z.at(i)
-            });
+            let joined = joined(&a.array(), &b.array(), dim);
             (y, Model::new(&joined, a.dtype, a.error.max(b.error)))
         }
         Step::Cont(a) => (ctx.cont(one(a).0)?, map(&one(a).1, 1.0, |x| x)),
@@ -155,6 +158,14 @@ pub(super) fn apply<'c>(
             }
             result
         }
+        _ => look(step, ctx, known)?,
+    })
+}
+
+/// Steps that look at memory in another way.
+fn look<'c>(step: &Step, ctx: &'c Context, known: &[Known<'c>]) -> Result<(Tensor<'c>, Option<Model>)> {
+    let one = |n| pick(known, n);
+    Ok(match *step {
         Step::Reshape(a, shape) => {
             let (t, a) = one(a);
             let y = ctx.reshape(*t, shape)?;
@@ -184,5 +195,6 @@ pub(super) fn apply<'c>(
             let nb = [a.dtype.type_size(), nb1, nb2, nb3];
             (y, Some(a.view(shape.map(|n| usize::try_from(n).unwrap()), nb, offset)))
         }
+        _ => unreachable!("`apply` has all others"),
     })
 }
