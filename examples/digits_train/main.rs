@@ -85,3 +85,63 @@ fn rate(epoch: u16, epochs: u16) -> f32 {
     let done = f32::from(epoch - 1) / f32::from(epochs);
     RATE * f32::midpoint(1.0, (std::f32::consts::PI * done).cos())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::{Path, PathBuf};
+
+    use ggml::gguf::Reader;
+
+    /// Trains as the program does with these arguments, and returns what it printed and the file that it wrote.
+    fn run(name: &str, arguments: &[&str]) -> (Result<String>, PathBuf) {
+        let path = std::env::temp_dir().join(format!("digits-train-{}-{name}.gguf", std::process::id()));
+        let output = path.to_str().unwrap();
+        let mut out = Vec::new();
+        let cli = Cli::parse_from(["digits_train", "--output", output].iter().chain(arguments));
+        (train(&cli, &mut out).map(|()| String::from_utf8(out).unwrap()), path)
+    }
+
+    fn read_and_remove(path: &Path) -> Vec<u8> {
+        let bytes = std::fs::read(path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn training_again_is_as_good_as_the_model_that_is_there() {
+        let (printed, path) = run("again", &[]);
+        let printed = printed.unwrap();
+        let new = Reader::from_bytes(read_and_remove(&path)).unwrap();
+        let old = Reader::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/digits.gguf")).unwrap();
+        assert!(new.metadata().eq(old.metadata()));
+        let shapes = |file: &Reader| file.tensors().map(|t| (t.name().to_owned(), t.shape())).collect::<Vec<_>>();
+        assert_eq!(shapes(&new), shapes(&old));
+        let last = printed.lines().next_back().unwrap().strip_prefix("digits_train: accuracy=").unwrap();
+        let accuracy: f64 = last.split(' ').next().unwrap().parse().unwrap();
+        assert!(accuracy >= 0.975, "{printed}");
+    }
+
+    #[test]
+    fn a_bad_model_is_not_written() {
+        let (result, path) = run("bad", &["--epochs", "1"]);
+        let text = result.unwrap_err().to_string();
+        assert!(text.contains("0.95 are required") && text.contains("--epochs"), "{text}");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn an_output_that_is_no_place_for_a_file_is_named() {
+        let cli = Cli::parse_from(["digits_train", "--epochs", "10", "--output", "/no/such/place/digits.gguf"]);
+        let text = format!("{:#}", train(&cli, &mut io::sink()).unwrap_err());
+        assert!(text.contains("/no/such/place") && text.contains("--output FILE"), "{text}");
+    }
+
+    #[test]
+    fn the_rate_falls_to_almost_nothing() {
+        let rates: Vec<_> = (1..=60).map(|epoch| rate(epoch, 60)).collect();
+        assert_eq!(rates.first(), Some(&RATE));
+        assert!(rates.is_sorted_by(|a, b| a > b), "{rates:?}");
+        assert!(rates.last().is_some_and(|&rate| rate > 0.0 && rate < RATE / 100.0), "{rates:?}");
+    }
+}

@@ -150,3 +150,50 @@ fn shifted(image: &[f32], right: isize, down: isize) -> [f32; PIXELS] {
         at.and_then(|at| image.get(at)).copied().unwrap_or(0.0)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digits::data;
+
+    /// The bytes of all parameters after a few batches.
+    fn trained(seed: u64, threads: usize) -> Vec<Vec<u8>> {
+        let mut rng = Rng::with_seed(seed);
+        let mut cpu = ggml::Backend::cpu().unwrap();
+        cpu.set_threads(threads).unwrap();
+        let state = parameters(cpu.device().buffer_type(), &mut rng).unwrap();
+        let mut sched = Sched::builder().backend(cpu).build().unwrap();
+        let ctx = Context::new();
+        let mut trainer = Trainer::new(&ctx, &state).unwrap();
+        let few = data::load(Path::new(data::DEFAULT_PATH)).unwrap().train.split_at(5 * BATCH).0;
+        let mut batches = 0;
+        let loss = trainer.epoch(&mut sched, &few, AdamW::default(), &mut rng, || batches += 1).unwrap();
+        assert!(batches == 5 && loss > 0.0, "{batches} {loss}");
+        tensors().map(|(name, _)| state.read_bytes(&name).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_seed_gives_one_model_on_any_number_of_threads() {
+        let one = trained(1, 1);
+        assert!(trained(1, 1) == one, "not the same again");
+        assert!(trained(1, 2) == one, "not the same on two threads");
+        assert!(trained(2, 1) != one, "the same for another seed");
+    }
+
+    #[test]
+    fn an_image_is_moved_as_a_whole() {
+        let image: [f32; PIXELS] = std::array::from_fn(|i| f32::from(u8::try_from(i).unwrap()) + 1.0);
+        assert_eq!(shifted(&image, 0, 0), image);
+        let at = |image: &[f32], x: usize, y: usize| image[y * SIDE + x];
+        let moved = shifted(&image, 1, -1);
+        for (x, y) in (0..SIDE).flat_map(|x| (0..SIDE).map(move |y| (x, y))) {
+            let expected = if x == 0 || y == SIDE - 1 { 0.0 } else { at(&image, x - 1, y + 1) };
+            assert_eq!(at(&moved, x, y), expected, "{x} {y}");
+        }
+    }
+
+    #[test]
+    fn a_label_becomes_one_of_ten() {
+        assert_eq!(one_hot(3), [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    }
+}
