@@ -152,6 +152,7 @@ fn shifted(image: &[f32], right: isize, down: isize) -> [f32; PIXELS] {
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "values are moved, not computed")]
 mod tests {
     use super::*;
     use crate::digits::data;
