@@ -44,12 +44,17 @@ impl<'c> Training<'c> {
     /// A training of `parameters`, tensors of a [`State`], that makes the number `loss` smaller. What `keep` names can be
     /// read after each step.
     ///
+    /// ggml passes a gradient back through `permute` and `transpose` without copying it. Where what comes before them can't
+    /// take it so, this call or [`Training::start`] says that it needs a contiguous operand: a `reshape` to the same shape,
+    /// put before the `permute`, copies the gradient.
+    ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] names the operation between parameters and loss that has no backward pass;
     /// [`Error::NotPart`] where the loss can't be derived by a parameter; [`Error::Shape`] unless the loss is one number;
     /// [`Error::DType`] unless it and the parameters are `f32`; [`Error::Frozen`] where a parameter lies in weights;
-    /// [`Error::Duplicate`]; [`Error::Param`] where the optimiser's parameters are out of their ranges.
+    /// [`Error::Duplicate`]; [`Error::Param`] where the optimiser's parameters are out of their ranges; [`Error::Ggml`] where
+    /// ggml refuses the strides of a gradient, see above.
     pub fn new(
         ctx: &'c Context,
         loss: Tensor<'c>,

@@ -2,7 +2,7 @@
 
 use ggml::opt::{AdamW, Optimizer, Sgd, Training};
 use ggml::prelude::*;
-use ggml::{Conv2d, SoftMax};
+use ggml::{Conv2d, Pool, Pool2d, SoftMax};
 
 use super::{cpu, state};
 
@@ -90,6 +90,39 @@ fn a_parameter_that_the_loss_does_not_depend_on() {
     for error in [refusal(|ctx, [p, _]| ctx.sqr(p)), refusal(|ctx, [p, q]| ctx.mul(p, ctx.step(q)?))] {
         let text = error.to_string();
         assert!(matches!(error, Error::NotPart { .. }) && text.contains("`p1`"), "{text}");
+    }
+}
+
+/// A gradient comes back through `transpose` without being copied, and these kernels abort, or read what is not there, where
+/// it is not contiguous.
+#[test]
+fn gradients_that_a_kernel_can_not_read() {
+    type Build = for<'c> fn(&'c Context, Tensor<'c>) -> ggml::Result<Tensor<'c>>;
+    let table: [(&str, [i64; 4], Build); 5] = [
+        ("silu_back", SHAPE, Context::silu),
+        ("rms_norm_back", SHAPE, |ctx, p| ctx.rms_norm(p, 1e-5)),
+        ("soft_max_back", SHAPE, Context::soft_max),
+        ("repeat_back", [4, 1, 1, 1], |ctx, p| ctx.repeat(p, ctx.input("like", DType::F32, SHAPE)?)),
+        ("pool_2d_back", [8, 6, 1, 1], |ctx, p| ctx.pool_2d(p, Pool::Max, Pool2d::square(2))),
+    ];
+    for (kernel, shape, build) in table {
+        let parameters = state(&[shape]);
+        let p = parameters.get("p0").unwrap();
+        let start = |between: Build| {
+            let ctx = Context::new();
+            let y = between(&ctx, build(&ctx, p)?)?;
+            let y = ctx.cont(ctx.transpose(y)?)?;
+            let weights = ctx.input("weights", DType::F32, y.shape())?;
+            let mut training = Training::new(&ctx, ctx.sum(ctx.mul(y, weights)?)?, [], [p], Sgd::default())?;
+            training.start(&mut cpu()).map(drop)
+        };
+        let error = start(|_, y| Ok(y)).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, Error::Unsupported { .. }) && text.starts_with(kernel), "{kernel}: {text}");
+        // What the documentation says helps.
+        start(|ctx, y| ctx.reshape(y, y.shape())).unwrap_or_else(|e| panic!("{kernel}: {e}"));
+        // And what C asserts while it builds is an error as well.
+        assert!(matches!(start(Context::cont), Err(Error::Ggml { .. })), "{kernel}");
     }
 }
 
