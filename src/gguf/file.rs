@@ -75,7 +75,7 @@ mod tests {
         let path = folder.join("model.gguf");
         fs::write(&path, "old").unwrap();
         let e = replace(&path, |out| {
-            out.write_all(&[0; 100_000])?;
+            out.write_all(&vec![0; 100_000])?;
             Err(io::Error::other("no space"))
         })
         .unwrap_err();
