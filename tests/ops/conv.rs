@@ -134,6 +134,20 @@ fn convolutions_refuse_what_does_not_fit() {
     }
 }
 
+/// A refusal says what to do about it, rather than what went wrong inside.
+#[test]
+fn refusals_of_convolutions_name_the_reason() {
+    let ctx = Context::new();
+    let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
+    let (kernel, x) = (of([3, 3, 2, 4]), of([8, 8, 2, 1]));
+    let message = ctx.conv_2d(ctx.transpose(kernel).unwrap(), x, Conv2d::default()).unwrap_err().to_string();
+    assert!(message.contains("conv_2d") && message.contains("the kernel must be contiguous"), "{message}");
+    for small in [of([2, 8, 2, 1]), of([8, 2, 2, 1])] {
+        let message = ctx.conv_2d(kernel, small, Conv2d::default()).unwrap_err().to_string();
+        assert!(message.contains("smaller than the kernel"), "{message}");
+    }
+}
+
 fn window(window: [i32; 2], stride: [i32; 2], padding: [i32; 2]) -> Pool2d {
     let mut how = Pool2d::square(1);
     (how.window, how.stride, how.padding) = (window, stride, padding);

@@ -224,6 +224,27 @@ fn cpy_refuses_what_does_not_fit() {
     assert!(ctx.cpy(ctx.dup(first).unwrap(), second).is_ok());
 }
 
+/// Blocks are taken apart row by row into rows side by side, and made only where they follow each other.
+#[test]
+fn copies_of_blocks_need_rows() {
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    let (blocks, values) = lab.operand(&Array::sample(ne([32, 4]), 3, -1.0, 1.0), DType::Q8_0, Layout::Gaps);
+    let columns = state(DType::F32, [4, 32, 1]);
+    let turned = ctx.transpose(columns.get("s").unwrap()).unwrap();
+    refused!(Unsupported, lab.accepted(ctx.cpy(blocks, turned).unwrap()));
+    let wide = state(DType::F32, [40, 4, 1]);
+    let rows = ctx.view(wide.get("s").unwrap(), [32, 4], [160, 640, 640], 16).unwrap();
+    let y = ctx.cont(ctx.cpy(blocks, rows).unwrap()).unwrap();
+    assert_close(&lab.run(y).unwrap(), &values, 1e-6, "into rows with gaps");
+    let of_blocks = state(DType::Q8_0, [64, 4, 1]);
+    let (floats, _) = lab.plain(&values);
+    let apart = ctx.view(of_blocks.get("s").unwrap(), [32, 4], [68, 272, 272], 0).unwrap();
+    refused!(Unsupported, lab.accepted(ctx.cpy(floats, apart).unwrap()));
+    let y = ctx.cpy(blocks, apart).unwrap();
+    assert_close(&lab.run(ctx.cont(y).unwrap()).unwrap(), &values, 0.0, "blocks into blocks");
+}
+
 #[test]
 fn repetitions_fill_a_shape_and_fold_back() {
     for dtype in [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I16] {

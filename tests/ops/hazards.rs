@@ -111,6 +111,8 @@ fn sizes_that_a_kernel_cannot_count_are_refused() {
     }
     let bytes = ctx.input("bytes", DType::I8, [1 << 16, 1 << 15]).unwrap();
     refused!(Unsupported, lab.accepted(ctx.cont(bytes).unwrap()));
+    let blocks = ctx.input("blocks", DType::Q4_0, [1 << 16, 1 << 16]).unwrap();
+    refused!(Unsupported, lab.accepted(ctx.cast(blocks, DType::F32).unwrap()));
     let floats = ctx.input("floats", DType::F32, [1 << 16, 1 << 15]).unwrap();
     refused!(Unsupported, lab.accepted(ctx.repeat_back(floats, floats).unwrap()));
 }
@@ -124,4 +126,43 @@ fn results_too_large_for_the_address_space_are_refused() {
     let wide = ctx.input("wide", DType::I8, [1 << 61]).unwrap();
     refused!(Shape, ctx.concat(wide, wide, 0));
     refused!(Shape, ctx.cast(wide, DType::F32));
+}
+
+/// With more threads than rows, and with one, as with two.
+#[test]
+fn the_number_of_threads_does_not_matter() {
+    let compute = |build: &Build, threads: usize| {
+        let ctx = Context::new();
+        let lab = Lab::with_threads(&ctx, threads);
+        let (x, _) = lab.plain(&Array::sample(ne([64, 3]), 3, -2.0, 2.0));
+        let outputs = [build(&lab, x).unwrap(), ctx.cont(ctx.transpose(x).unwrap()).unwrap()];
+        lab.run_all(&outputs).unwrap()
+    };
+    for (name, build) in OPS {
+        let alone = compute(build, 1);
+        for threads in [2, 7] {
+            for (got, want) in compute(build, threads).iter().zip(&alone) {
+                assert_close(got, want, 1e-6, &format!("{name} with {threads} threads"));
+            }
+        }
+    }
+}
+
+#[test]
+fn no_operation_writes_to_weights() {
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("w", DType::F32, [32, 8]).unwrap();
+    let mut weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+    let values: Vec<f32> = (0..256).map(|i| (i as f32 * 0.37).sin() * 3.0).collect();
+    weights.set("w", &values).unwrap();
+    for (name, build) in OPS {
+        let ctx = Context::new();
+        let lab = Lab::new(&ctx);
+        let w = weights.get("w").unwrap();
+        // The whole, and a view of it.
+        let part = ctx.view(w, [32, 4], [w.nb()[1], 4 * w.nb()[1], 4 * w.nb()[1]], 2 * w.nb()[1]).unwrap();
+        let outputs = [w, part].map(|x| build(&lab, x).unwrap());
+        lab.run_all(&outputs).unwrap();
+        assert_eq!(w.read::<f32>().unwrap(), values, "{name}");
+    }
 }

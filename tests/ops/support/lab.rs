@@ -43,11 +43,17 @@ impl Layout {
 pub(crate) struct Lab<'c> {
     pub(crate) ctx: &'c Context,
     inputs: RefCell<Vec<(Tensor<'c>, Vec<u8>)>>,
+    threads: usize,
 }
 
 impl<'c> Lab<'c> {
     pub(crate) fn new(ctx: &'c Context) -> Self {
-        Self { ctx, inputs: RefCell::default() }
+        Self::with_threads(ctx, 2)
+    }
+
+    /// One that computes with this many threads.
+    pub(crate) fn with_threads(ctx: &'c Context, threads: usize) -> Self {
+        Self { ctx, inputs: RefCell::default(), threads }
     }
 
     /// An input with these values.
@@ -85,10 +91,10 @@ impl<'c> Lab<'c> {
         self.operand(values, DType::F32, Layout::Plain)
     }
 
-    /// Computes `outputs` with two threads.
+    /// Computes `outputs`.
     pub(crate) fn run_all(&self, outputs: &[Tensor<'c>]) -> Result<Vec<Array>> {
         let graph = self.ctx.graph(outputs)?;
-        let mut sched = cpu()?;
+        let mut sched = self.cpu()?;
         let mut run = sched.alloc(&graph)?;
         for (t, bytes) in self.inputs.borrow().iter() {
             match run.set_bytes(*t, bytes) {
@@ -108,14 +114,14 @@ impl<'c> Lab<'c> {
     /// What the scheduler says to a graph of `y`, without a computation.
     pub(crate) fn accepted(&self, y: Tensor<'c>) -> Result<()> {
         let graph = self.ctx.graph([y])?;
-        cpu()?.alloc(&graph).map(drop)
+        self.cpu()?.alloc(&graph).map(drop)
     }
-}
 
-fn cpu() -> Result<Sched> {
-    let mut backend = Backend::cpu()?;
-    backend.set_threads(2)?;
-    Sched::builder().backend(backend).build()
+    fn cpu(&self) -> Result<Sched> {
+        let mut backend = Backend::cpu()?;
+        backend.set_threads(self.threads)?;
+        Sched::builder().backend(backend).build()
+    }
 }
 
 /// What lies in gaps: infinite in 16 bits, and large in all other types.
