@@ -107,6 +107,15 @@ pub(crate) struct Summary {
     pub(crate) max_abs_diff: f64,
 }
 
+impl Summary {
+    /// Checks that the figures are what the example promises: those of a trained network, and of a true computation. A
+    /// difference of nothing at all would be one that was never measured.
+    #[track_caller]
+    pub(crate) fn assert_good(&self) {
+        assert!(self.accuracy >= 0.95 && self.max_abs_diff > 0.0 && self.max_abs_diff <= 1e-3, "{self:?}");
+    }
+}
+
 impl Run {
     /// Checks that all went well.
     #[track_caller]

@@ -63,7 +63,7 @@ fn part<'a>(parts: &'a mut [Part], name: &str) -> &'a mut Part {
 fn the_model_written_again_is_as_good() {
     // Else the following tests would pass for a reason of their own.
     let run = run_bytes("again.gguf", &altered(|_| (), |_| true));
-    assert!(run.summary().accuracy >= 0.95);
+    run.summary().assert_good();
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_damaged_model_never_ends_in_a_signal() {
         let run = run_bytes("damaged.gguf", &bytes);
         // A letter of the licence more or less harms nobody.
         match run.status {
-            Some(0) => assert!(run.summary().accuracy >= 0.95, "byte {at}: {run:?}"),
+            Some(0) => run.summary().assert_good(),
             _ => assert!(run.error().contains("damaged.gguf"), "byte {at}: {run:?}"),
         }
     }

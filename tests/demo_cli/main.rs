@@ -5,3 +5,5 @@
 mod demo;
 mod files;
 mod runs;
+#[cfg(feature = "rpc")]
+mod server;
