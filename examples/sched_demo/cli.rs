@@ -14,9 +14,10 @@ const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/digits.g
 const MORE: &str = "\
 Devices:
   The layers of the network are dealt out to the devices in turn, so that ggml's scheduler has to split the graph and to
-  copy tensors between them. RPC0 is a server that this program starts by itself, on the loopback interface; it needs no
-  second machine, but trusts all programs of this one while it runs. A device that is named twice gets twice as many layers. The CPU always takes part, named or not: the
-  scheduler falls back on it. Without --devices: the best GPU if there is one, else RPC0, and the CPU.
+  copy tensors between them. A device that is named twice gets twice as many layers. The CPU always takes part, named or
+  not: the scheduler falls back on it. RPC0 is a server that this program starts by itself, on the loopback interface; it
+  needs no second machine, but trusts all programs of this one while it runs. Without --devices: the best GPU if there is
+  one, else RPC0, and the CPU.
 
 Examples:
   sched_demo                              classify the test images
@@ -58,7 +59,7 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "N", default_value = "60")]
     pub(crate) batch: NonZeroUsize,
 
-    /// Threads of each CPU device; this network is so small that more only wait for each other
+    /// Threads of each CPU device; one is enough for so small a network
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
     pub(crate) threads: NonZeroUsize,
 }
