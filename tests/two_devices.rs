@@ -78,8 +78,8 @@ fn assert_close(got: &[f32], want: &[f32]) {
     }
 }
 
-#[test]
-fn a_graph_is_split_over_both_devices() {
+/// Allocates the network over both devices, and passes it on with its input and its output.
+fn with_network(f: impl FnOnce(&mut Allocated<'_, '_>, Tensor<'_>, Tensor<'_>)) {
     let weights = weights();
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
@@ -87,30 +87,37 @@ fn a_graph_is_split_over_both_devices() {
     let graph = ctx.graph([y]).unwrap();
     let mut sched = sched();
     let mut run = sched.alloc(&graph).unwrap();
-    let data: Vec<f32> = (0..WIDTH).map(|i| i as f32 * 0.25).collect();
-    run.set(x, &data).unwrap();
-    run.compute().unwrap();
-    assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+    f(&mut run, x, y);
+}
 
-    let splits = run.splits();
-    assert_eq!(splits.len(), run.n_splits(), "the splits are those of the C scheduler");
-    assert_eq!(splits.len(), 4);
-    let names: Vec<_> = splits.iter().map(|s| s.backend.device().name()).collect();
-    let remote = remote().name();
-    assert_eq!(names, [&*remote, "CPU", &*remote, "CPU"]);
-    assert_eq!(splits.iter().map(|s| s.nodes.len()).sum::<usize>(), graph.n_nodes());
-    for (i, split) in splits.iter().enumerate() {
-        assert!(
-            split.nodes.iter().all(|&t| run.backend_of(t).unwrap().device() == split.backend.device()),
-            "split {i}"
-        );
-        assert_eq!(split.inputs.len(), 1, "split {i}");
-        assert_eq!(split.inputs[0].bytes, WIDTH * 4);
-        let from = split.inputs[0].from.unwrap().device();
-        assert_ne!(from, split.backend.device(), "split {i}");
-    }
-    assert!(run.buffer_sizes().unwrap().iter().all(|&n| n > 0));
-    assert_eq!(run.backend_of(y).unwrap().device(), Device::cpu().unwrap());
+#[test]
+fn a_graph_is_split_over_both_devices() {
+    with_network(|run, x, y| {
+        let data: Vec<f32> = (0..WIDTH).map(|i| i as f32 * 0.25).collect();
+        run.set(x, &data).unwrap();
+        run.compute().unwrap();
+        assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+
+        let splits = run.splits();
+        assert_eq!(splits.len(), run.n_splits(), "the splits are those of the C scheduler");
+        assert_eq!(splits.len(), 4);
+        let names: Vec<_> = splits.iter().map(|s| s.backend.device().name()).collect();
+        let remote = remote().name();
+        assert_eq!(names, [&*remote, "CPU", &*remote, "CPU"]);
+        assert_eq!(splits.iter().map(|s| s.nodes.len()).sum::<usize>(), 8);
+        for (i, split) in splits.iter().enumerate() {
+            assert!(
+                split.nodes.iter().all(|&t| run.backend_of(t).unwrap().device() == split.backend.device()),
+                "split {i}"
+            );
+            assert_eq!(split.inputs.len(), 1, "split {i}");
+            assert_eq!(split.inputs[0].bytes, WIDTH * 4);
+            let from = split.inputs[0].from.unwrap().device();
+            assert_ne!(from, split.backend.device(), "split {i}");
+        }
+        assert!(run.buffer_sizes().unwrap().iter().all(|&n| n > 0));
+        assert_eq!(run.backend_of(y).unwrap().device(), Device::cpu().unwrap());
+    });
 }
 
 /// The scheduler replaces sources by copies of its own, which go with the next graph or with the scheduler.
@@ -141,57 +148,47 @@ fn h25_a_graph_survives_its_scheduler() {
 
 #[test]
 fn a_computation_shows_what_was_asked_for() {
-    let weights = weights();
-    let ctx = Context::new();
-    let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-    let y = network(&ctx, &weights, x);
-    let graph = ctx.graph([y]).unwrap();
-    let mut sched = sched();
-    let mut run = sched.alloc(&graph).unwrap();
-    let data = [1.0_f32; WIDTH];
-    run.set(x, &data).unwrap();
-    let last = y;
-    let (mut asked, mut seen) = (0, Vec::new());
-    run.compute_with(
-        |t| {
-            asked += 1;
-            t == last
-        },
-        |observed| {
-            seen.push(observed.get::<f32>().unwrap());
-            ControlFlow::Continue(())
-        },
-    )
-    .unwrap();
-    assert!(asked >= 8, "every operation was offered: {asked}");
-    assert_eq!(seen.len(), 1);
-    assert_close(&seen[0], &expected(&data));
-    assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+    with_network(|run, x, y| {
+        let data = [1.0_f32; WIDTH];
+        run.set(x, &data).unwrap();
+        let last = y;
+        let (mut asked, mut seen) = (0, Vec::new());
+        run.compute_with(
+            |t| {
+                asked += 1;
+                t == last
+            },
+            |observed| {
+                seen.push(observed.get::<f32>().unwrap());
+                ControlFlow::Continue(())
+            },
+        )
+        .unwrap();
+        assert!(asked >= 8, "every operation was offered: {asked}");
+        assert_eq!(seen.len(), 1);
+        assert_close(&seen[0], &expected(&data));
+        assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+    });
 }
 
 #[test]
 fn a_cancelled_computation_computes_nothing_more() {
-    let weights = weights();
-    let ctx = Context::new();
-    let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-    let y = network(&ctx, &weights, x);
-    let graph = ctx.graph([y]).unwrap();
-    let mut sched = sched();
-    let mut run = sched.alloc(&graph).unwrap();
-    run.set(x, &[1.0_f32; WIDTH]).unwrap();
-    let mut seen = 0;
-    let result = run.compute_with(
-        |_| true,
-        |_| {
-            seen += 1;
-            if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        },
-    );
-    assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
-    assert_eq!(seen, 3);
-    assert!(matches!(run.get::<f32>(y), Err(Error::NotComputed { .. })));
-    run.compute().unwrap();
-    assert_close(&run.get::<f32>(y).unwrap(), &expected(&[1.0; WIDTH]));
+    with_network(|run, x, y| {
+        run.set(x, &[1.0_f32; WIDTH]).unwrap();
+        let mut seen = 0;
+        let result = run.compute_with(
+            |_| true,
+            |_| {
+                seen += 1;
+                if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            },
+        );
+        assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
+        assert_eq!(seen, 3);
+        assert!(matches!(run.get::<f32>(y), Err(Error::NotComputed { .. })));
+        run.compute().unwrap();
+        assert_close(&run.get::<f32>(y).unwrap(), &expected(&[1.0; WIDTH]));
+    });
 }
 
 #[test]
