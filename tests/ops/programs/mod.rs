@@ -114,7 +114,12 @@ fn run(steps: &[Step]) -> usize {
     }
     let mut outputs: Vec<(Tensor<'_>, Model, &Step)> = Vec::new();
     for step in steps {
-        let Ok((t, model)) = apply(step, &ctx, &known, &mut targets) else { continue };
+        let (t, model) = match apply(step, &ctx, &known, &mut targets) {
+            Ok(made) => made,
+            // The check comes before C's own, which would be told in C's words.
+            Err(e @ (Error::Ggml { .. } | Error::Exception { .. })) => panic!("{step:?} of {steps:?}: {e}"),
+            Err(_) => continue,
+        };
         let (Some(model), true) = (model, t.elements() < 1 << 14) else { continue };
         // A copy of it is what can be read; where there is no kernel for the one or the other, nothing follows from it.
         let y = ctx.cont(t).unwrap();
