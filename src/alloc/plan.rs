@@ -5,7 +5,9 @@
 
 use ggml_sys as sys;
 
+use crate::buffer::{self, BufferType};
 use crate::graph::Graph;
+use crate::tensor::ptr::Owner;
 
 /// What a plan depends on, of one tensor.
 #[derive(PartialEq, Eq)]
@@ -16,12 +18,13 @@ struct Key {
     ne: [i64; 4],
     nb: [usize; 4],
     flags: i32,
-    /// Positions of the sources, and of the tensor whose memory a view shares.
+    /// Positions of the sources in their places, and of the tensor whose memory a view shares.
     srcs: [Option<usize>; sys::GGML_MAX_SRC as usize],
     root: Option<usize>,
     view_offs: usize,
-    /// For placed leaves, the buffer they lie in: it decides where operations run.
-    buffer: usize,
+    /// For placed leaves, whose they are and what they lie in: that decides where operations run. The buffer itself does
+    /// not, and another one may get its address.
+    place: Option<(Owner, Option<BufferType>)>,
 }
 
 /// The topology of the graph that was planned last.
@@ -52,10 +55,6 @@ impl Plan {
 fn keys<'g>(graph: &'g Graph<'_>) -> impl Iterator<Item = Key> + 'g {
     graph.entries().iter().map(|e| {
         let t = e.ptr;
-        let mut srcs = [None; sys::GGML_MAX_SRC as usize];
-        for (to, src) in srcs.iter_mut().zip(t.sources()) {
-            *to = graph.position(src);
-        }
         Key {
             op: t.op(),
             params: t.op_params(),
@@ -63,10 +62,10 @@ fn keys<'g>(graph: &'g Graph<'_>) -> impl Iterator<Item = Key> + 'g {
             ne: t.ne(),
             nb: t.nb(),
             flags: t.flags(),
-            srcs,
+            srcs: t.slots().map(|src| graph.position(src?)),
             root: t.view_src().and_then(|root| graph.position(root)),
             view_offs: t.view_offs(),
-            buffer: if e.is_allocated_by_graph() { 0 } else { t.buffer().addr() },
+            place: (!e.is_allocated_by_graph()).then(|| (t.owner(), buffer::type_of(t))),
         }
     })
 }

@@ -98,9 +98,14 @@ impl TensorPtr {
         self.get_mut().src = srcs;
     }
 
+    /// The sources in their places, as tensors.
+    pub(crate) fn slots(self) -> [Option<Self>; sys::GGML_MAX_SRC as usize] {
+        self.srcs().map(|s| NonNull::new(s).map(Self))
+    }
+
     /// The sources that are there, in order.
     pub(crate) fn sources(self) -> impl Iterator<Item = Self> {
-        self.srcs().into_iter().filter_map(|s| NonNull::new(s).map(Self))
+        self.slots().into_iter().flatten()
     }
 
     pub(crate) fn view_src(self) -> Option<Self> {
