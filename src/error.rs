@@ -241,12 +241,12 @@ pub enum Error {
         backends: Box<str>,
     },
     /// Memory that could not be had.
-    #[error("out of memory: {what} needs {bytes} bytes{}", Log(log))]
+    #[error("out of memory: {what}{}{}", Needs(*bytes), Log(log))]
     OutOfMemory {
         /// What for.
         what: Cow<'static, str>,
-        /// How much.
-        bytes: usize,
+        /// How much, where it is known; what ggml logged may say it too.
+        bytes: Option<usize>,
         /// What ggml logged during the call.
         log: Box<str>,
     },
@@ -337,6 +337,15 @@ pub enum Error {
         /// What ggml logged during the call.
         log: Box<str>,
     },
+}
+
+/// Prints how much memory was asked for, for [`Error::OutOfMemory`].
+struct Needs(Option<usize>);
+
+impl fmt::Display for Needs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |bytes| write!(f, " needs {bytes} bytes"))
+    }
 }
 
 /// Prints the names there are, for [`Error::NoSuch`].

@@ -62,6 +62,12 @@ pub(crate) fn free(name: &'static str, f: impl FnOnce()) {
     }
 }
 
+/// Whether guarded calls left the object that they were made on in an unknown state: something was thrown inside it, or
+/// the user's logger panicked, after which nobody knows how the call ended.
+pub(crate) fn interrupted<R>(result: &std::thread::Result<Result<R>>) -> bool {
+    matches!(result, Ok(Err(Error::Ggml { .. } | Error::Exception { .. })) | Err(_))
+}
+
 /// [`call`] for a function that runs CPU kernels: exceptions are caught, but an assertion is final, because worker
 /// threads still use this stack.
 pub(crate) fn compute<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {

@@ -111,6 +111,8 @@ fn h21_the_scheduler_works_after_it_ran_out_of_memory() {
     let small = ctx.graph([y]).unwrap();
     let mut sched = cpu();
     for _ in 0..2 {
+        let message = sched.alloc(&huge).unwrap_err().to_string();
+        assert!(message.contains("\n  ggml: ") && !message.contains(" 0 bytes"), "{message}");
         assert!(matches!(sched.alloc(&huge), Err(Error::OutOfMemory { .. })));
         assert!(matches!(sched.reserve(&huge), Err(Error::OutOfMemory { .. })));
         let mut run = sched.alloc(&small).unwrap();

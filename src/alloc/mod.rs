@@ -15,8 +15,8 @@ use crate::buffer::{BufferType, out_of_memory};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::guard;
 use crate::tensor::Tensor;
+use crate::{guard, log};
 use bound::Bound;
 use plan::Plan;
 use raw::RawAllocator;
@@ -76,8 +76,9 @@ impl GraphAllocator {
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<GraphMemory<'s, 'c>> {
         let bound = Bound::new("GraphAllocator::alloc", graph)?;
         self.prepare(&bound)?;
+        let mark = log::mark();
         if !self.with_raw(|raw| raw.alloc(bound.graph_ptr()))? {
-            return Err(self.out_of_memory());
+            return Err(self.out_of_memory(mark));
         }
         Ok(GraphMemory { allocator: self, bound })
     }
@@ -98,8 +99,9 @@ impl GraphAllocator {
         if self.raw.is_none() {
             self.raw = Some(RawAllocator::new(self.buft)?);
         }
+        let mark = log::mark();
         if !self.with_raw(|raw| raw.reserve(bound.graph_ptr()))? {
-            return Err(self.out_of_memory());
+            return Err(self.out_of_memory(mark));
         }
         self.plan.set(graph);
         Ok(())
@@ -107,9 +109,8 @@ impl GraphAllocator {
 
     fn with_raw<R>(&mut self, f: impl FnOnce(&mut RawAllocator) -> Result<R>) -> Result<R> {
         let raw = self.raw.as_mut().ok_or(Error::Poisoned { object: "graph allocator" })?;
-        // A panic is one of the user's logger, after which nobody knows how the call ended.
         let result = catch_unwind(AssertUnwindSafe(|| f(raw)));
-        if matches!(result, Ok(Err(Error::Ggml { .. } | Error::Exception { .. })) | Err(_)) {
+        if guard::interrupted(&result) {
             self.poisoned = true;
             if let Some(raw) = self.raw.take() {
                 raw.leak();
@@ -119,9 +120,10 @@ impl GraphAllocator {
     }
 
     /// After a failed plan the C allocator looks planned but has no memory (H21): the next graph is planned again.
-    fn out_of_memory(&mut self) -> Error {
+    fn out_of_memory(&mut self, mark: u64) -> Error {
+        let log = log::since(mark);
         self.plan.clear();
-        out_of_memory(self.buft, 0, Box::default())
+        out_of_memory(self.buft, None, log)
     }
 }
 

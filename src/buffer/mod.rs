@@ -133,6 +133,6 @@ pub(crate) fn check_alive(t: TensorPtr) -> Result<()> {
 }
 
 /// Out of memory on a device, with what ggml logged.
-pub(crate) fn out_of_memory(buft: BufferType, bytes: usize, log: Box<str>) -> Error {
+pub(crate) fn out_of_memory(buft: BufferType, bytes: Option<usize>, log: Box<str>) -> Error {
     Error::OutOfMemory { what: format!("a buffer of type {}", buft.name()).into(), bytes, log }
 }

@@ -38,7 +38,7 @@ impl Buffer {
         // INVARIANT: fresh from ggml, and nobody else has it.
         let this = NonNull::new(raw).map(|raw| Self { raw, buft, size });
         buft.check_alive()?;
-        let this = this.ok_or_else(|| out_of_memory(buft, size, log::since(mark)))?;
+        let this = this.ok_or_else(|| out_of_memory(buft, Some(size), log::since(mark)))?;
         guard::call("ggml_backend_buffer_clear", || {
             // SAFETY: the buffer is live; the call fills it and keeps nothing.
             unsafe { sys::ggml_backend_buffer_clear(this.raw.as_ptr(), 0) }

@@ -30,7 +30,7 @@ impl Pool {
         let mut memory = Vec::new();
         memory.try_reserve_exact(units).map_err(|_| Error::OutOfMemory {
             what: "a pool of tensor headers".into(),
-            bytes,
+            bytes: Some(bytes),
             log: Box::default(),
         })?;
         memory.resize(units, Unit([0; 16]));

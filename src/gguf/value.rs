@@ -86,7 +86,7 @@ pub(super) fn reserve<T>(n: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     values.try_reserve_exact(n).map_err(|_| Error::OutOfMemory {
         what: "the contents of a GGUF file".into(),
-        bytes: n.saturating_mul(size_of::<T>()),
+        bytes: Some(n.saturating_mul(size_of::<T>())),
         log: Box::default(),
     })?;
     Ok(values)

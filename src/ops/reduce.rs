@@ -54,8 +54,7 @@ impl Context {
     /// As [`Context::sum_rows`]; [`Error::Shape`](crate::Error::Shape) unless the upper two dimensions are 1.
     #[doc(alias = "ggml_argmax")]
     pub fn argmax<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        let call = only_f32("argmax", a);
-        call?;
+        only_f32("argmax", a)?;
         let [n, _, a2, a3] = a.ne();
         let matrix = a2 == 1 && a3 == 1 && i32::try_from(n).is_ok();
         Call { op: "argmax", operands: &[a] }

@@ -17,6 +17,7 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::{guard, log};
 use raw::RawSched;
 
 pub use builder::SchedBuilder;
@@ -90,12 +91,13 @@ impl Sched {
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<Allocated<'s, 'c>> {
         let bound = Bound::new("Sched::alloc", graph)?;
         let planned = self.prepare(&bound)?;
+        let mark = log::mark();
         let done = self.with_raw(|raw| {
             raw.reset()?;
             raw.alloc(bound.graph_ptr())
         })?;
         if !done {
-            return Err(self.out_of_memory());
+            return Err(self.out_of_memory(mark));
         }
         self.check_alive()?;
         let run = Allocated::new(self, bound);
@@ -119,13 +121,14 @@ impl Sched {
         self.plan.clear();
         check::runnable(graph, &self.devices)?;
         self.fit(graph)?;
+        let mark = log::mark();
         let done = self.with_raw(|raw| {
             raw.reset()?;
             raw.reserve(bound.graph_ptr())
         });
         bound.restore();
         if !done? {
-            return Err(self.out_of_memory());
+            return Err(self.out_of_memory(mark));
         }
         self.check_alive()?;
         self.plan.set(graph);
@@ -146,12 +149,11 @@ impl Sched {
         Ok(())
     }
 
-    /// Calls into the C scheduler. A failure inside it leaves it in an unknown state: it is not used again. So does a
-    /// panic of the user's logger, after which nobody knows how the call ended.
+    /// Calls into the C scheduler. A failure inside it leaves it in an unknown state: it is not used again.
     fn with_raw<R>(&mut self, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {
         let raw = self.raw.as_mut().ok_or(Error::Poisoned { object: "scheduler" })?;
         let result = catch_unwind(AssertUnwindSafe(|| f(raw)));
-        if matches!(result, Ok(Err(Error::Ggml { .. } | Error::Exception { .. })) | Err(_)) {
+        if guard::interrupted(&result) {
             self.poison();
         }
         result.unwrap_or_else(|panic| resume_unwind(panic))
@@ -166,11 +168,12 @@ impl Sched {
         self.backends.iter_mut().for_each(Backend::poison);
     }
 
-    /// The error for a plan that could not be had.
+    /// The error for a plan that could not be had, with what ggml logged since `mark`.
     ///
     /// The C scheduler's allocator then looks planned but has no memory, and where two backends share a buffer it still
     /// has the pointer that was freed (H21). Planning a graph that surely fits puts that right.
-    fn out_of_memory(&mut self) -> Error {
+    fn out_of_memory(&mut self, mark: u64) -> Error {
+        let log = log::since(mark);
         self.plan.clear();
         if !self.plan_least().unwrap_or(false)
             && let Some(raw) = self.raw.take()
@@ -178,7 +181,7 @@ impl Sched {
             raw.leak();
         }
         match self.devices.first() {
-            Some(d) => out_of_memory(d.buffer_type(), 0, Box::default()),
+            Some(d) => out_of_memory(d.buffer_type(), None, log),
             None => Error::Poisoned { object: "scheduler" },
         }
     }

@@ -142,7 +142,7 @@ fn zeroed<T: bytemuck::Pod>(len: usize) -> Result<Vec<T>> {
     let mut out = Vec::new();
     out.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
         what: "reading a tensor".into(),
-        bytes: len.saturating_mul(size_of::<T>()),
+        bytes: Some(len.saturating_mul(size_of::<T>())),
         log: Box::default(),
     })?;
     out.resize(len, T::zeroed());

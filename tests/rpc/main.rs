@@ -12,6 +12,8 @@ mod raw;
 #[cfg(test)]
 mod safe;
 #[cfg(test)]
+mod support;
+#[cfg(test)]
 mod work;
 
 use ggml::Error;

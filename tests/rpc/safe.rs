@@ -1,21 +1,9 @@
 //! The safe API on a server's devices.
 
-use ggml::rpc::{self, Connection, Server};
-use ggml::{Backend, Context, DType, Result, Sched, Weights, WeightsBuilder};
+use ggml::rpc::{self, Server};
+use ggml::{Context, DType};
 
-/// A scheduler for the connection's first device.
-fn sched(connection: &Connection) -> Result<Sched> {
-    Sched::builder().backend(connection.devices()[0].init()?).backend(Backend::cpu()?).build()
-}
-
-/// One number on the connection's first device.
-fn weights(connection: &Connection, value: f32) -> Result<Weights> {
-    let mut builder = WeightsBuilder::new();
-    builder.tensor("w", DType::F32, [1])?;
-    let mut weights = builder.place(connection.devices()[0].buffer_type())?;
-    weights.set("w", &[value])?;
-    Ok(weights)
-}
+use crate::support::{sched, weights};
 
 #[test]
 fn a_scheduler_computes_on_a_server() {

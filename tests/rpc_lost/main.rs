@@ -13,3 +13,6 @@ mod lost;
 mod raw;
 #[cfg(test)]
 mod safe;
+#[cfg(test)]
+#[path = "../rpc/support.rs"]
+mod support;

@@ -1,23 +1,10 @@
 //! The safe API after a server was lost.
 
-use ggml::rpc::{self, Connection};
-use ggml::{Backend, Context, DType, Error, Result, Sched, Weights, WeightsBuilder};
+use ggml::rpc;
+use ggml::{Context, DType, Error, Result};
 
 use crate::child::ServerProcess;
-
-/// A scheduler for the connection's first device.
-fn sched(connection: &Connection) -> Result<Sched> {
-    Sched::builder().backend(connection.devices()[0].init()?).backend(Backend::cpu()?).build()
-}
-
-/// One number on the connection's first device.
-fn weights(connection: &Connection, value: f32) -> Result<Weights> {
-    let mut builder = WeightsBuilder::new();
-    builder.tensor("w", DType::F32, [1])?;
-    let mut weights = builder.place(connection.devices()[0].buffer_type())?;
-    weights.set("w", &[value])?;
-    Ok(weights)
-}
+use crate::support::{sched, weights};
 
 #[test]
 fn every_call_says_that_the_server_was_lost() {
