@@ -149,7 +149,7 @@ pub enum Error {
         /// Which element of the data.
         position: usize,
         /// Its value.
-        value: i32,
+        value: i64,
         /// What it must be below.
         below: i64,
     },

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use crate::dtype::Element;
+use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
 use crate::tensor::Tensor;
@@ -67,11 +67,13 @@ impl<'g, 'c> Bound<'g, 'c> {
         }
         if let Some(below) = e.below {
             let bytes: &[u8] = bytemuck::cast_slice(data);
-            let indices = bytes.chunks_exact(size_of::<i32>()).map(bytemuck::pod_read_unaligned::<i32>);
-            for (position, value) in indices.enumerate() {
-                if value < 0 || i64::from(value) >= below {
-                    return Err(Error::Index { call, tensor: t.info(), position, value, below });
-                }
+            let outside = if e.ptr.dtype() == DType::I64 {
+                first_outside(bytes.chunks_exact(size_of::<i64>()).map(bytemuck::pod_read_unaligned::<i64>), below)
+            } else {
+                first_outside(bytes.chunks_exact(size_of::<i32>()).map(bytemuck::pod_read_unaligned::<i32>), below)
+            };
+            if let Some((position, value)) = outside {
+                return Err(Error::Index { call, tensor: t.info(), position, value, below });
             }
         }
         Ok((i, e.ptr))
@@ -152,4 +154,9 @@ impl Drop for Bound<'_, '_> {
     fn drop(&mut self) {
         self.restore();
     }
+}
+
+/// The first index that is not in 0 to below `below`, and where it is.
+fn first_outside(indices: impl Iterator<Item = impl Into<i64>>, below: i64) -> Option<(usize, i64)> {
+    indices.map(Into::into).enumerate().find(|(_, value)| !(0..below).contains(value))
 }

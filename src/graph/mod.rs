@@ -94,7 +94,7 @@ impl<'c> Graph<'c> {
                 whole: "a graph with its view's source",
             });
         }
-        for (indices, n) in walk.order.iter().filter_map(|&t| index::bound(t)) {
+        for (indices, n) in walk.order.iter().flat_map(|&t| index::bounds(t)) {
             if let Some(e) = walk.index.get(&indices).and_then(|&i| entries.get_mut(i)) {
                 e.below = Some(e.below.map_or(n, |below| below.min(n)));
             }

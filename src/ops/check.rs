@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use ggml_sys as sys;
 
+use super::index;
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
 use crate::shape::Shape;
@@ -63,9 +64,24 @@ impl Call<'_, '_> {
         let root = t.ptr().root();
         match root.owner() {
             Owner::Weights => Err(Error::Frozen { op: self.op, tensor: t.info() }),
-            Owner::Graph => self.shape(root.op() != sys::GGML_OP_NONE, "an operation can't write into an input"),
+            Owner::Graph => {
+                self.shape(root.op() != sys::GGML_OP_NONE, "an operation can't write into an input")?;
+                self.shape(!index::is_trusted(root), "an operation can't write into the indices that another made")
+            }
             Owner::State => Ok(()),
         }
+    }
+
+    /// `a` is written to while `others` are read, element by element: they must not share its memory, unless they are
+    /// the very same elements.
+    pub(crate) fn in_place(self, a: Tensor<'_>, others: &[Tensor<'_>]) -> Result<()> {
+        self.writable(a)?;
+        let same = |b: Tensor<'_>| {
+            let (a, b) = (a.ptr(), b.ptr());
+            (a.ne(), a.nb(), a.view_offs(), a.dtype()) == (b.ne(), b.nb(), b.view_offs(), b.dtype())
+        };
+        let apart = others.iter().all(|&b| !share_memory(a, b) || same(b));
+        self.shape(apart, "the operand that is written to must not share memory with another; copy that (`dup`) before")
     }
 
     /// `b` must fill `a` when repeated (`ggml_can_repeat`).
@@ -88,4 +104,14 @@ pub(crate) fn is_packed(t: TensorPtr) -> bool {
     let row = t.dtype().row_size(n0);
     let plane = times(row, n1);
     t.nb().map(Some) == [Some(t.dtype().type_size()), row, plane, times(plane, n2)]
+}
+
+/// Whether the extents of two tensors overlap in the memory of one root.
+pub(crate) fn share_memory(a: Tensor<'_>, b: Tensor<'_>) -> bool {
+    let extent = |t: TensorPtr| {
+        let start = if t.view_src().is_some() { t.view_offs() } else { 0 };
+        (start, start.saturating_add(t.span().unwrap_or(usize::MAX)))
+    };
+    let ((a0, a1), (b0, b1)) = (extent(a.ptr()), extent(b.ptr()));
+    a.ptr().root() == b.ptr().root() && a0 < b1 && b0 < a1
 }

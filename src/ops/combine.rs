@@ -2,12 +2,11 @@
 
 use ggml_sys as sys;
 
-use super::check::Call;
+use super::check::{Call, share_memory};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::TensorPtr;
 
 impl Context {
     /// A copy with the operand's shape and type, contiguous (`ggml_cont`).
@@ -139,14 +138,4 @@ impl Context {
             unsafe { sys::ggml_concat(c, a.as_ptr(), b.as_ptr(), dim) }
         })
     }
-}
-
-/// Whether the extents of two tensors overlap in the memory of one root.
-fn share_memory(a: Tensor<'_>, b: Tensor<'_>) -> bool {
-    let extent = |t: TensorPtr| {
-        let start = if t.view_src().is_some() { t.view_offs() } else { 0 };
-        (start, start.saturating_add(t.span().unwrap_or(usize::MAX)))
-    };
-    let ((a0, a1), (b0, b1)) = (extent(a.ptr()), extent(b.ptr()));
-    a.ptr().root() == b.ptr().root() && a0 < b1 && b0 < a1
 }

@@ -23,13 +23,13 @@ impl Context {
     pub fn get_rows<'c>(&'c self, a: Tensor<'c>, rows: Tensor<'c>) -> Result<Tensor<'c>> {
         let call = Call { op: "get_rows", operands: &[a, rows] };
         call.dtype(rows.dtype() == DType::I32, "the row numbers (second) must be i32")?;
-        let ([n, _, a2, a3], [r0, r1, r2, r3]) = (a.ne(), rows.ne());
+        let ([n, n_rows, a2, a3], [r0, r1, r2, r3]) = (a.ne(), rows.ne());
         call.shape(
             a2 == r1 && a3 == r2 && r3 == 1,
             "the row numbers must have the upper dimensions of the first operand",
         )?;
         call.shape(a.ptr().has_contiguous_rows(), "the elements of a row must lie side by side; use `cont`")?;
-        call.shape(index::is_checked(rows), index::EXPECTED)?;
+        index::check(call, rows, n_rows)?;
         call.result([n, r0, r1, r2], DType::F32)?;
         self.build("ggml_get_rows", &[a, rows], |c| {
             // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The

@@ -36,6 +36,10 @@ pub(super) fn check(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<()>
         if derived.get(i) != Some(&true) || e.kind != Kind::Node {
             continue;
         }
+        // C asserts so: what a gradient is computed from would have been overwritten.
+        if e.ptr.view_src().is_some() && !looks_only(e.ptr) {
+            return Err(refused(e.ptr, "an operation that works in place has no backward pass"));
+        }
         let needs = |t: TensorPtr| position(t).is_some_and(|i| depends.get(i) == Some(&true));
         has_backward(e.ptr, needs).map_err(|why| refused(e.ptr, why))?;
         for i in followed(e.ptr).filter_map(position) {

@@ -3,63 +3,52 @@
 
 use ggml_sys as sys;
 
-use super::super::check::is_packed;
-use super::{EVEN, PACKED, ROWS, UNKNOWN, Verdict, countable_whole, dense, need};
+use super::{EVEN, PACKED, ROWS, Verdict, countable_whole, dense, is_packed, need, sources};
 use crate::dtype::DType;
 use crate::tensor::ptr::TensorPtr;
 
 const FLAT: &str = "the CPU kernel needs contiguous operands; use `cont`";
 
-/// Whether the CPU has a kernel for `t`, if it is an operation of a backward pass or a step of an optimiser.
-pub(super) fn accepts(t: TensorPtr) -> Verdict {
-    let mut srcs = t.sources();
-    let (Some(a), b) = (srcs.next(), srcs.next()) else { return UNKNOWN };
-    // The third source onwards is of the same kind as the second.
-    let rest = || t.sources().skip(1);
-    match (t.op(), b) {
-        (sys::GGML_OP_OUT_PROD, Some(_)) => {
-            floats(t)?;
+pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
+    Some(match t.op() {
+        sys::GGML_OP_OUT_PROD => both(t, |a, _| {
             need(dense(a), ROWS)?;
             // It clears the result as one row.
             need(countable_whole(t), "the CPU kernel makes less than 2^31 - 2^16 elements")
-        }
-        (sys::GGML_OP_IM2COL_BACK, Some(_)) => {
-            floats(t)?;
+        }),
+        sys::GGML_OP_IM2COL_BACK => both(t, |a, _| {
             need(a.is_contiguous(), FLAT)?;
             let near = t.nb().iter().all(|&nb| i32::try_from(nb).is_ok());
             need(near, "the CPU kernel needs planes and batches less than 2 GiB apart")
-        }
+        }),
         // It walks the forward operand by the strides of the result.
-        (sys::GGML_OP_POOL_2D_BACK, Some(b)) => {
-            floats(t)?;
-            need(a.is_contiguous() && is_packed(b), PACKED)
+        sys::GGML_OP_POOL_2D_BACK => both(t, |a, b| need(a.is_contiguous() && is_packed(b), PACKED)),
+        sys::GGML_OP_CROSS_ENTROPY_LOSS_BACK => {
+            both(t, |a, _| need(a.is_contiguous() && t.sources().skip(1).all(is_packed), PACKED))
         }
-        (sys::GGML_OP_CROSS_ENTROPY_LOSS_BACK, Some(_)) => {
-            floats(t)?;
-            need(a.is_contiguous() && rest().all(is_packed), PACKED)
-        }
-        (sys::GGML_OP_SOFT_MAX_BACK, Some(b)) => {
-            floats(t)?;
+        sys::GGML_OP_SOFT_MAX_BACK => both(t, |a, b| {
             need(is_packed(a) && is_packed(b), PACKED)?;
             let [_, max_bias, ..] = t.op_params();
             need(max_bias == 0, "the CPU kernel takes no `max_bias`")
-        }
-        (sys::GGML_OP_SILU_BACK, Some(b)) => {
-            floats(t)?;
+        }),
+        sys::GGML_OP_SILU_BACK => both(t, |a, b| {
             need(dense(a) && dense(b), ROWS)?;
             need(a.is_contiguous_1() && b.is_contiguous_1(), EVEN)
-        }
-        (sys::GGML_OP_RMS_NORM_BACK, Some(b)) => {
-            floats(t)?;
-            need(dense(a) && dense(b), ROWS)
-        }
+        }),
+        sys::GGML_OP_RMS_NORM_BACK => both(t, |a, b| need(dense(a) && dense(b), ROWS)),
         // Gradient and moments are walked by the parameter's strides (H18).
-        (sys::GGML_OP_OPT_STEP_ADAMW | sys::GGML_OP_OPT_STEP_SGD, Some(_)) => {
-            floats(t)?;
-            need(dense(a) && t.sources().all(TensorPtr::is_contiguous), FLAT)
+        sys::GGML_OP_OPT_STEP_ADAMW | sys::GGML_OP_OPT_STEP_SGD => {
+            both(t, |a, _| need(dense(a) && t.sources().all(TensorPtr::is_contiguous), FLAT))
         }
-        _ => UNKNOWN,
-    }
+        _ => return None,
+    })
+}
+
+/// The verdict on an operation of two operands and more, all of `f32`.
+fn both(t: TensorPtr, f: impl FnOnce(TensorPtr, TensorPtr) -> Verdict) -> Verdict {
+    let [a, b] = sources(t)?;
+    floats(t)?;
+    f(a, b)
 }
 
 fn floats(t: TensorPtr) -> Verdict {

@@ -1,14 +1,32 @@
-//! Copies, which have one kernel for all of `cont`, `dup`, `cpy` and `cast`.
+//! Copies, which have one kernel for all of `cont`, `dup`, `cpy` and `cast`, and repetitions.
 
-use super::{ROWS, Verdict, countable_whole, dense, need};
+use ggml_sys as sys;
+
+use super::{ROWS, Verdict, countable_whole, dense, is_float, need, rows_of, sources};
 use crate::dtype::DType;
-use crate::ops::check::is_float;
 use crate::tensor::ptr::TensorPtr;
+
+pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
+    Some(match t.op() {
+        sys::GGML_OP_CONT | sys::GGML_OP_DUP | sys::GGML_OP_CPY => sources(t).and_then(|[a]| copies(a, t)),
+        sys::GGML_OP_REPEAT => sources(t).and_then(|[a]| {
+            let types = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I16];
+            rows_of(a, &types, "the CPU kernel takes f32, f16, bf16, i32 or i16")
+        }),
+        sys::GGML_OP_CONCAT => sources(t).and_then(|[a, b]| concat(a, b)),
+        _ => return None,
+    })
+}
+
+fn concat(a: TensorPtr, b: TensorPtr) -> Verdict {
+    let by_element = matches!(a.dtype(), DType::F32 | DType::F16 | DType::BF16 | DType::I32 | DType::I16 | DType::I8);
+    need(by_element || (dense(a) && dense(b)), ROWS)
+}
 
 const NONE: &str = "the CPU can't copy between these types";
 
 /// Whether `a` can be copied into `t`: the copy itself, or a view of what is copied to.
-pub(super) fn accepts(a: TensorPtr, t: TensorPtr) -> Verdict {
+fn copies(a: TensorPtr, t: TensorPtr) -> Verdict {
     let (from, to) = (a.dtype(), t.dtype());
     let whole = a.is_contiguous() && t.is_contiguous();
     let [a0, ..] = a.ne();
