@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::Call;
+use super::check::{Call, Operands};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -84,7 +84,7 @@ impl Context {
     /// most a row's length, and the other numbers are finite, `freq_base` positive.
     #[doc(alias = "ggml_rope_ext")]
     pub fn rope_ext<'c>(&'c self, a: Tensor<'c>, positions: Tensor<'c>, how: Rope<'c>) -> Result<Tensor<'c>> {
-        let operands: Vec<_> = [Some(a), Some(positions), how.freq_factors].into_iter().flatten().collect();
+        let operands = Operands::new(a, [Some(positions), how.freq_factors]);
         let call = Call { op: "rope_ext", operands: &operands };
         call.dtype(matches!(a.dtype(), DType::F32 | DType::F16), "the operand must be f32 or f16")?;
         call.dtype(positions.dtype() == DType::I32, "the positions (second) must be i32")?;
@@ -95,7 +95,7 @@ impl Context {
         call.shape(rows, "rows must be of even length, their elements side by side; use `cont`")?;
         // H13: other values make the kernel loop for ever or write beyond the row.
         let n_dims = how.n_dims >= 2 && how.n_dims % 2 == 0 && i64::from(how.n_dims) <= row;
-        call.param(n_dims, "n_dims", how.n_dims, format!("it must be even and lie in 2 to {row}"))?;
+        call.param(n_dims, "n_dims", how.n_dims, format_args!("it must be even and lie in 2 to {row}"))?;
         call.param(how.n_ctx_orig >= 0, "n_ctx_orig", how.n_ctx_orig, "it must not be negative")?;
         let base = how.freq_base.is_finite() && how.freq_base > 0.0;
         call.param(base, "freq_base", how.freq_base, "it must be finite and positive")?;

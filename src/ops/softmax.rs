@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, is_packed};
+use super::check::{Call, Operands, is_packed};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -52,7 +52,7 @@ impl Context {
     #[doc(alias = "ggml_soft_max_ext")]
     #[doc(alias = "ggml_soft_max_add_sinks")]
     pub fn soft_max_ext<'c>(&'c self, a: Tensor<'c>, how: SoftMax<'c>) -> Result<Tensor<'c>> {
-        let operands: Vec<_> = [Some(a), how.mask, how.sinks].into_iter().flatten().collect();
+        let operands = Operands::new(a, [how.mask, how.sinks]);
         let call = Call { op: "soft_max_ext", operands: &operands };
         call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
         call.shape(a.is_contiguous(), "the operand must be contiguous; use `cont`")?;

@@ -117,10 +117,11 @@ impl Context {
 /// Whether no two elements of a view share memory: in order of stride, each dimension steps over all below it.
 fn disjoint(a: Tensor<'_>, shape: Shape, nb: [usize; 4]) -> bool {
     let Some(row) = a.dtype().row_size(shape.ne()[0]) else { return false };
-    let mut dims: Vec<_> = shape.ne().into_iter().zip(nb).skip(1).filter(|(n, _)| *n > 1).collect();
-    dims.sort_by_key(|(_, stride)| *stride);
+    let ([_, n1, n2, n3], [_, nb1, nb2, nb3]) = (shape.ne(), nb);
+    let mut dims = [(n1, nb1), (n2, nb2), (n3, nb3)];
+    dims.sort_unstable_by_key(|(_, stride)| *stride);
     let mut below = row;
-    dims.into_iter().all(|(n, stride)| {
+    dims.into_iter().filter(|(n, _)| *n > 1).all(|(n, stride)| {
         let clear = stride >= below;
         let last = usize::try_from(n - 1).unwrap_or(usize::MAX);
         below = last.saturating_mul(stride).saturating_add(below);

@@ -37,6 +37,7 @@ impl TensorPtr {
         Self(raw)
     }
 
+    #[inline]
     pub(crate) fn as_ptr(self) -> *mut sys::ggml_tensor {
         self.0.as_ptr()
     }
@@ -53,23 +54,39 @@ impl TensorPtr {
         unsafe { self.0.as_mut() }
     }
 
+    #[inline]
     pub(crate) fn ne(self) -> [i64; 4] {
         self.get().ne
     }
 
+    #[inline]
     pub(crate) fn nb(self) -> [usize; 4] {
         self.get().nb
     }
 
+    #[inline]
     pub(crate) fn raw_type(self) -> sys::ggml_type {
         self.get().type_
     }
 
+    /// Whether the tensor is so small that no number of elements or bytes can be near an overflow, whatever the types.
+    #[inline]
+    pub(crate) fn is_clearly_small(self) -> bool {
+        let t = self.get();
+        let [n0, n1, n2, n3] = t.ne;
+        let [b0, b1, b2, b3] = t.nb;
+        // With addresses of 64 bits: at most 2^60 elements, and 4 * 2^15 * 2^40 bytes.
+        (n0 | n1 | n2 | n3).cast_unsigned() < 1 << (usize::BITS / 4 - 1)
+            && (b0 | b1 | b2 | b3) < 1 << (usize::BITS / 8 * 5)
+    }
+
     /// Every tensor is made by this crate or by an upstream builder, so its type is one that exists.
+    #[inline]
     pub(crate) fn dtype(self) -> DType {
         DType::from_raw(self.get().type_).unwrap_or(DType::I8)
     }
 
+    #[inline]
     pub(crate) fn op(self) -> sys::ggml_op {
         self.get().op
     }
@@ -78,6 +95,7 @@ impl TensorPtr {
         self.get().op_params
     }
 
+    #[inline]
     pub(crate) fn flags(self) -> i32 {
         self.get().flags
     }
@@ -90,6 +108,7 @@ impl TensorPtr {
         self.get_mut().flags &= !flags;
     }
 
+    #[inline]
     pub(crate) fn srcs(self) -> [*mut sys::ggml_tensor; sys::GGML_MAX_SRC as usize] {
         self.get().src
     }
@@ -108,19 +127,23 @@ impl TensorPtr {
         self.slots().into_iter().flatten()
     }
 
+    #[inline]
     pub(crate) fn view_src(self) -> Option<Self> {
         NonNull::new(self.get().view_src).map(Self)
     }
 
+    #[inline]
     pub(crate) fn view_offs(self) -> usize {
         self.get().view_offs
     }
 
     /// The tensor whose memory this one shares: itself unless it is a view. ggml never makes chains.
+    #[inline]
     pub(crate) fn root(self) -> Self {
         self.view_src().unwrap_or(self)
     }
 
+    #[inline]
     pub(crate) fn owner(self) -> Owner {
         match self.root().get().padding.first() {
             Some(1) => Owner::State,
@@ -140,6 +163,7 @@ impl TensorPtr {
         }
     }
 
+    #[inline]
     pub(crate) fn buffer(self) -> *mut sys::ggml_backend_buffer {
         self.get().buffer
     }
@@ -164,32 +188,66 @@ impl TensorPtr {
     }
 
     /// The bytes from the first to the last element (`ggml_nbytes`), or `None` where that overflows.
+    #[inline]
     pub(crate) fn span(self) -> Option<usize> {
         let t = self.get();
         span(self.dtype(), t.ne, t.nb)
     }
 
+    #[inline]
     pub(crate) fn elements(self) -> usize {
         let ne = self.get().ne;
         ne.iter().fold(1, |n: usize, &d| n.saturating_mul(usize::try_from(d).unwrap_or(0)))
     }
 
     /// Whether elements lie in order without gaps.
+    #[inline]
     pub(crate) fn is_contiguous(self) -> bool {
+        let is = self.is_contiguous_above(0);
         // SAFETY: the tensor is live; the call only reads it.
-        unsafe { sys::ggml_is_contiguous(self.as_ptr()) }
+        debug_assert_eq!(is, unsafe { sys::ggml_is_contiguous(self.as_ptr()) }, "as ggml sees it");
+        is
     }
 
     /// Whether each row's elements lie side by side, and rows in order above dimension 1.
+    #[inline]
     pub(crate) fn is_contiguous_1(self) -> bool {
+        let is = self.is_contiguous_above(1);
         // SAFETY: the tensor is live; the call only reads it.
-        unsafe { sys::ggml_is_contiguous_1(self.as_ptr()) }
+        debug_assert_eq!(is, unsafe { sys::ggml_is_contiguous_1(self.as_ptr()) }, "as ggml sees it");
+        is
     }
 
     /// Whether each row's elements lie side by side.
+    #[inline]
     pub(crate) fn has_contiguous_rows(self) -> bool {
+        let (t, dtype) = (self.get(), self.dtype());
+        let is = t.nb[0] == dtype.type_size() || t.ne[0] == dtype.block_size();
         // SAFETY: the tensor is live; the call only reads it.
-        unsafe { sys::ggml_is_contiguous_rows(self.as_ptr()) }
+        debug_assert_eq!(is, unsafe { sys::ggml_is_contiguous_rows(self.as_ptr()) }, "as ggml sees it");
+        is
+    }
+
+    /// Whether the elements of a row lie side by side, and dimensions in order but for those from 1 to `free`. Dimensions
+    /// of 1 lie anywhere, as for ggml.
+    #[inline]
+    fn is_contiguous_above(self, free: usize) -> bool {
+        let (t, dtype) = (self.get(), self.dtype());
+        let size = |n: i64| n.cast_unsigned() as usize;
+        if t.nb[0] != dtype.type_size() && t.ne[0] != dtype.block_size() {
+            return false;
+        }
+        let blocks = if dtype.block_size() == 1 { t.ne[0] } else { t.ne[0] / dtype.block_size() };
+        let mut next = dtype.type_size().wrapping_mul(size(blocks));
+        for (i, (&ne, &nb)) in t.ne.iter().zip(&t.nb).enumerate().skip(1) {
+            if i <= free {
+                next = nb;
+            } else if ne != 1 && nb != next {
+                return false;
+            }
+            next = next.wrapping_mul(size(ne));
+        }
+        true
     }
 
     pub(crate) fn name(self) -> String {
