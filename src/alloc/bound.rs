@@ -23,7 +23,8 @@ pub(crate) struct Bound<'g, 'c> {
 impl<'g, 'c> Bound<'g, 'c> {
     /// Takes hold of a graph none of whose tensors has memory in another allocation.
     pub(crate) fn new(call: &'static str, graph: &'g Graph<'c>) -> Result<Self> {
-        let mut unset = Vec::new();
+        let mut unset = graph.take_unset();
+        unset.clear();
         for (i, e) in graph.entries().iter().enumerate() {
             // A view of placed memory gets its address only in an allocation, a leaf of the graph's likewise. What was
             // leaked (`mem::forget`) keeps its address for ever and is refused for ever.
@@ -49,7 +50,9 @@ impl<'g, 'c> Bound<'g, 'c> {
     pub(crate) fn restore(&self) {
         for e in self.graph.entries().iter().filter(|e| e.is_allocated_by_graph()) {
             e.ptr.release();
-            e.ptr.set_srcs(e.srcs);
+            for (i, src) in self.graph.srcs(e) {
+                e.ptr.set_source(i, src);
+            }
         }
     }
 
@@ -153,6 +156,7 @@ impl<'g, 'c> Bound<'g, 'c> {
 impl Drop for Bound<'_, '_> {
     fn drop(&mut self) {
         self.restore();
+        self.graph.keep_unset(std::mem::take(&mut self.unset));
     }
 }
 

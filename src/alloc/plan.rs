@@ -6,22 +6,18 @@
 use ggml_sys as sys;
 
 use crate::buffer::{self, BufferType};
-use crate::graph::Graph;
-use crate::tensor::ptr::Owner;
+use crate::graph::{Entry, Graph, Kind};
+use crate::tensor::ptr::{Facts, Owner};
 
 /// What a plan depends on, of one tensor.
-#[derive(PartialEq, Eq)]
 struct Key {
-    op: sys::ggml_op,
-    params: [i32; 16],
-    dtype: sys::ggml_type,
-    ne: [i64; 4],
-    nb: [usize; 4],
-    flags: i32,
-    /// Positions of the sources in their places, and of the tensor whose memory a view shares.
-    srcs: [Option<usize>; sys::GGML_MAX_SRC as usize],
-    root: Option<usize>,
+    facts: Facts,
+    /// Where in memory of the graph's a view begins. Where in placed memory it does is left out: it lies there already. A
+    /// decoder's views of its cache wander.
     view_offs: usize,
+    root: u32,
+    mask: u16,
+    kind: Kind,
     /// For placed leaves, whose they are and what they lie in: that decides where operations run. The buffer itself does
     /// not, and another one may get its address.
     place: Option<(Owner, Option<BufferType>)>,
@@ -31,41 +27,68 @@ struct Key {
 #[derive(Default)]
 pub(crate) struct Plan {
     keys: Vec<Key>,
+    /// The entries of all entries' sources.
+    srcs: Vec<u32>,
+    plans: usize,
 }
 
 impl Plan {
     /// Whether the plan was made for a graph like this one.
     pub(crate) fn fits(&self, graph: &Graph<'_>) -> bool {
-        let n = graph.entries().len();
-        n == self.keys.len() && keys(graph).zip(&self.keys).all(|(a, b)| a == *b)
+        let entries = graph.entries();
+        entries.len() == self.keys.len()
+            && graph.all_srcs() == self.srcs
+            && entries.iter().zip(&self.keys).all(|(e, key)| fits(entries, e, key))
     }
 
     /// Remembers the graph.
     pub(crate) fn set(&mut self, graph: &Graph<'_>) {
-        self.keys.clear();
-        self.keys.extend(keys(graph));
+        self.clear();
+        self.plans += 1;
+        let entries = graph.entries();
+        self.srcs.extend_from_slice(graph.all_srcs());
+        self.keys.extend(entries.iter().map(|e| Key {
+            facts: e.ptr.facts(),
+            view_offs: if views_placed(entries, e) { 0 } else { e.ptr.view_offs() },
+            root: e.root,
+            mask: e.mask,
+            kind: e.kind,
+            place: place(e),
+        }));
     }
 
     /// Forgets the plan: the next graph is planned anew.
     pub(crate) fn clear(&mut self) {
         self.keys.clear();
+        self.srcs.clear();
+    }
+
+    /// How many plans there were.
+    pub(crate) fn plans(&self) -> usize {
+        self.plans
     }
 }
 
-fn keys<'g>(graph: &'g Graph<'_>) -> impl Iterator<Item = Key> + 'g {
-    graph.entries().iter().map(|e| {
-        let t = e.ptr;
-        Key {
-            op: t.op(),
-            params: t.op_params(),
-            dtype: t.raw_type(),
-            ne: t.ne(),
-            nb: t.nb(),
-            flags: t.flags(),
-            srcs: t.slots().map(|src| graph.position(src?)),
-            root: t.view_src().and_then(|root| graph.position(root)),
-            view_offs: t.view_offs(),
-            place: (!e.is_allocated_by_graph()).then(|| (t.owner(), buffer::type_of(t))),
-        }
-    })
+#[inline]
+fn fits(entries: &[Entry], e: &Entry, key: &Key) -> bool {
+    let (root, mask, kind) = (e.root == key.root, e.mask == key.mask, e.kind == key.kind);
+    if !(root && mask && kind) {
+        return false;
+    }
+    let placed = views_placed(entries, e);
+    // The parameters of a view are where it begins.
+    let params = !(placed && e.ptr.op() == sys::GGML_OP_VIEW);
+    e.ptr.is_like(&key.facts, params) && (placed || e.ptr.view_offs() == key.view_offs) && place(e) == key.place
+}
+
+/// Whether the entry is a view of memory that is not the graph's. What is checked of operations when they are planned must
+/// not depend on where in it.
+#[inline]
+fn views_placed(entries: &[Entry], e: &Entry) -> bool {
+    e.kind != Kind::Placed && entries.get(e.root as usize).is_some_and(|root| root.kind == Kind::Placed)
+}
+
+#[inline]
+fn place(e: &Entry) -> Option<(Owner, Option<BufferType>)> {
+    (e.kind == Kind::Placed).then(|| (e.ptr.owner(), buffer::type_of(e.ptr)))
 }

@@ -2,7 +2,7 @@
 
 pub(crate) mod pool;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::ptr::NonNull;
 
@@ -10,7 +10,7 @@ use ggml_sys as sys;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
-use crate::graph::Graph;
+use crate::graph::{Graph, Spares};
 use crate::guard;
 use crate::shape::{MAX_BYTES, Shape};
 use crate::tensor::Tensor;
@@ -55,6 +55,8 @@ pub struct Context {
     current: Cell<usize>,
     /// That pool's C context, and for how many more builders it surely has room.
     open: Cell<Open>,
+    /// What former graphs were made of.
+    spares: OnceCell<Spares>,
 }
 
 /// A pool with room.
@@ -133,7 +135,7 @@ impl Context {
         for &t in outputs.iter().filter(|&&t| keeps_flags(t)) {
             self.output(t)?;
         }
-        Graph::new(outputs)
+        Graph::new(self.spares.get_or_init(Spares::default), outputs)
     }
 
     /// Forgets all tensors but keeps the memory: the next computation is written into the same arena.
@@ -178,8 +180,7 @@ impl Context {
         // SAFETY: made just now in a pool of this context, which lives for 'c; all operands are handles of 'c.
         let t = unsafe { TensorPtr::new(raw) };
         // Builders multiply dimensions without checking the product: a result must have a size that exists.
-        if !t.is_clearly_small()
-            && (t.span().is_none_or(|n| n > MAX_BYTES) || Shape::from(t.ne()).elements().is_none())
+        if !t.is_clearly_small() && (t.span().is_none_or(|n| n > MAX_BYTES) || Shape::from(t.ne()).elements().is_none())
         {
             return Err(too_large(call, operands));
         }

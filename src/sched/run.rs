@@ -157,7 +157,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
 
     /// The parts that the graph was split into, in the order in which they run, each with what is copied to its device.
     pub fn splits(&self) -> Vec<Split<'_>> {
-        super::observe::splits(self.bound.graph().entries(), |t| self.backend_of_ptr(t))
+        super::observe::splits(self.bound.graph(), |t| self.backend_of_ptr(t))
     }
 
     /// The backend that a tensor of the graph was given to (`ggml_backend_sched_get_tensor_backend`).

@@ -64,11 +64,6 @@ impl TensorPtr {
         self.get().nb
     }
 
-    #[inline]
-    pub(crate) fn raw_type(self) -> sys::ggml_type {
-        self.get().type_
-    }
-
     /// Whether the tensor is so small that no number of elements or bytes can be near an overflow, whatever the types.
     #[inline]
     pub(crate) fn is_clearly_small(self) -> bool {
@@ -113,8 +108,19 @@ impl TensorPtr {
         self.get().src
     }
 
-    pub(crate) fn set_srcs(mut self, srcs: [*mut sys::ggml_tensor; sys::GGML_MAX_SRC as usize]) {
-        self.get_mut().src = srcs;
+    /// The next source from place `i` on.
+    #[inline]
+    pub(crate) fn source_from(self, i: usize) -> Option<(usize, Self)> {
+        let srcs = self.get().src.iter().enumerate().skip(i);
+        srcs.filter_map(|(i, &src)| Some((i, Self(NonNull::new(src)?)))).next()
+    }
+
+    /// Puts a source into its place.
+    #[inline]
+    pub(crate) fn set_source(mut self, i: usize, src: Self) {
+        if let Some(to) = self.get_mut().src.get_mut(i) {
+            *to = src.as_ptr();
+        }
     }
 
     /// The sources in their places, as tensors.
@@ -269,9 +275,66 @@ impl TensorPtr {
         }
     }
 
+    /// Gives a tensor without a name that of its kind and number, as ggml does where it puts it into a graph.
+    #[inline]
+    pub(crate) fn name_if_nameless(self, kind: &str, n: usize) {
+        if self.get().name[0] == 0 {
+            self.number(kind, n);
+        }
+    }
+
+    fn number(mut self, kind: &str, mut n: usize) {
+        // From the last digit on; the longest number has 20.
+        let mut text = [0_u8; 20];
+        let mut digits = 0;
+        for to in text.iter_mut().rev() {
+            *to = b'0' + (n % 10) as u8;
+            n /= 10;
+            digits += 1;
+            if n == 0 {
+                break;
+            }
+        }
+        let digits = text.into_iter().skip(text.len() - digits);
+        let name = self.get_mut().name.iter_mut();
+        for (to, from) in name.zip(kind.bytes().chain(digits).chain([0])) {
+            *to = c_char::from_ne_bytes([from]);
+        }
+    }
+
+    /// What decides how an operation is planned.
+    #[inline]
+    pub(crate) fn facts(self) -> Facts {
+        let t = self.get();
+        Facts { dtype: t.type_, ne: t.ne, nb: t.nb, op: t.op, params: t.op_params, flags: t.flags }
+    }
+
+    /// Whether that is the same; its parameters may be left out.
+    #[inline]
+    pub(crate) fn is_like(self, facts: &Facts, params: bool) -> bool {
+        let t = self.get();
+        t.op == facts.op
+            && t.flags == facts.flags
+            && t.type_ == facts.dtype
+            && t.ne == facts.ne
+            && t.nb == facts.nb
+            && (!params || t.op_params == facts.params)
+    }
+
     pub(crate) fn info(self) -> TensorInfo {
         TensorInfo { name: self.name().into(), dtype: self.dtype().name(), ne: self.ne() }
     }
+}
+
+/// What decides how an operation is planned, but for its sources and its memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Facts {
+    dtype: sys::ggml_type,
+    ne: [i64; 4],
+    nb: [usize; 4],
+    op: sys::ggml_op,
+    params: [i32; 16],
+    flags: i32,
 }
 
 /// Bytes from the first to the last element of a tensor with these strides (`ggml_nbytes`, checked).

@@ -1,0 +1,274 @@
+//! What a graph is made of, and the way there from its outputs, without recursion (H35).
+//!
+//! One pass finds the order, fills C's graph, and notes where each operation's sources are. Debug builds compare the result
+//! with a graph that ggml makes (`checked`).
+
+use std::cell::{Cell, UnsafeCell};
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ggml_sys as sys;
+
+use super::table::{Full, Slot, Table};
+use super::{Entry, Kind};
+use crate::error::{Error, Result};
+use crate::ops::index;
+use crate::tensor::ptr::{Owner, TensorPtr};
+
+/// The lists of a graph: kept for the next one when it is dropped.
+pub(super) struct Store {
+    /// What C sees. It points into the lists, which don't change while a graph has them, and C may write to it: the
+    /// scheduler numbers graphs, devices reorder nodes.
+    raw: UnsafeCell<sys::ggml_sys_cgraph>,
+    nodes: Vec<*mut sys::ggml_tensor>,
+    leafs: Vec<*mut sys::ggml_tensor>,
+    table: Table,
+    pub(super) entries: Vec<Entry>,
+    /// The entries of all entries' sources.
+    pub(super) srcs: Vec<u32>,
+    path: Vec<Visit>,
+    /// For an allocation: which inputs have no value yet.
+    pub(super) unset: Cell<Vec<usize>>,
+}
+
+// SAFETY: lists. What their pointers point to is followed only for a graph, whose handles' lifetimes keep it on its thread;
+// what an idle store holds is overwritten before that.
+unsafe impl Send for Store {}
+
+/// A tensor that is being visited.
+struct Visit {
+    t: TensorPtr,
+    slot: Slot,
+    /// The number of the source to look at next.
+    next: usize,
+    /// Which sources there are, and where.
+    mask: u16,
+    srcs: [Slot; sys::GGML_MAX_SRC as usize],
+}
+
+impl Visit {
+    #[inline]
+    fn new(t: TensorPtr, slot: Slot) -> Self {
+        Self { t, slot, next: 0, mask: 0, srcs: [0; _] }
+    }
+}
+
+impl Store {
+    fn new() -> Self {
+        let raw = sys::ggml_sys_cgraph {
+            size: 0,
+            n_nodes: 0,
+            n_leafs: 0,
+            nodes: ptr::null_mut(),
+            grads: ptr::null_mut(),
+            grad_accs: ptr::null_mut(),
+            leafs: ptr::null_mut(),
+            use_counts: ptr::null_mut(),
+            hash_size: 0,
+            hash_used: ptr::null_mut(),
+            hash_keys: ptr::null_mut(),
+            order: 0, // sources from left to right
+            uid: 0,
+        };
+        Self {
+            raw: UnsafeCell::new(raw),
+            nodes: Vec::new(),
+            leafs: Vec::new(),
+            table: Table::default(),
+            entries: Vec::new(),
+            srcs: Vec::new(),
+            path: Vec::new(),
+            unset: Cell::default(),
+        }
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut sys::ggml_cgraph {
+        self.raw.get().cast()
+    }
+
+    pub(super) fn n_nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The position of `t` among the entries.
+    #[inline]
+    pub(super) fn position(&self, t: TensorPtr) -> Option<usize> {
+        self.table.entry_of(t).map(|i| i as usize)
+    }
+
+    /// Makes it the graph of everything that `outputs` depend on, in the order in which ggml visits it.
+    pub(super) fn fill(&mut self, outputs: impl Iterator<Item = TensorPtr> + Clone) -> Result<()> {
+        // As many as last time, or else more.
+        self.table.clear(self.entries.len());
+        while self.visit_all(outputs.clone())?.is_none() {
+            self.table.clear(2 * self.table.room());
+        }
+        self.bound_indices();
+        let len = |list: &[*mut sys::ggml_tensor]| {
+            i32::try_from(list.len()).map_err(|_| Error::OutOfMemory {
+                what: "a graph".into(),
+                bytes: None,
+                log: Box::default(),
+            })
+        };
+        let (n_nodes, n_leafs) = (len(&self.nodes)?, len(&self.leafs)?);
+        let raw = self.raw.get_mut();
+        raw.size = n_nodes.max(n_leafs);
+        raw.n_nodes = n_nodes;
+        raw.n_leafs = n_leafs;
+        raw.nodes = self.nodes.as_mut_ptr();
+        raw.leafs = self.leafs.as_mut_ptr();
+        raw.uid = 0;
+        self.table.lend(raw);
+        Ok(())
+    }
+
+    /// Visits everything, unless the table is too small.
+    fn visit_all(&mut self, outputs: impl Iterator<Item = TensorPtr>) -> Result<Option<()>> {
+        self.entries.clear();
+        self.srcs.clear();
+        self.nodes.clear();
+        self.leafs.clear();
+        self.path.clear();
+        for output in outputs {
+            match self.table.enter(output) {
+                Ok((slot, true)) => self.path.push(Visit::new(output, slot)),
+                Ok(_) => {}
+                Err(Full) => return Ok(None),
+            }
+            while let Some(visit) = self.path.last_mut() {
+                let Some((i, src)) = visit.t.source_from(visit.next) else {
+                    self.leave()?;
+                    continue;
+                };
+                let Ok((slot, new)) = self.table.enter(src) else { return Ok(None) };
+                self.table.uses(slot);
+                visit.next = i + 1;
+                visit.mask |= 1 << i;
+                if let Some(to) = visit.srcs.get_mut(i) {
+                    *to = slot;
+                }
+                if new {
+                    self.path.push(Visit::new(src, slot));
+                }
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// Ends the last visit: everything that the tensor depends on has its place.
+    #[inline]
+    fn leave(&mut self) -> Result<()> {
+        let Some(Visit { t, slot, mask, srcs, .. }) = self.path.pop() else { return Ok(()) };
+        let kind = if !is_leaf(t) {
+            Kind::Node
+        } else if t.owner() == Owner::Graph {
+            Kind::Input
+        } else {
+            Kind::Placed
+        };
+        let at = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        self.table.set_entry(slot, at);
+        let first = u32::try_from(self.srcs.len()).unwrap_or(u32::MAX);
+        for (i, &src) in srcs.iter().enumerate() {
+            if mask >> i & 1 == 1 {
+                self.srcs.push(self.table.entry(src));
+            }
+        }
+        let root = match t.view_src() {
+            None => at,
+            // No builder makes a view without a way to what it looks at; allocation relies on it.
+            Some(root) => self.table.entry_of(root).ok_or_else(|| Error::NotPart {
+                call: "graph",
+                tensor: t.info(),
+                whole: "a graph with its view's source",
+            })?,
+        };
+        // Leaves with memory of their own may be read by other threads now: nothing is written to them.
+        if kind != Kind::Placed {
+            if t.op() != sys::GGML_OP_NONE {
+                t.add_flags(sys::GGML_TENSOR_FLAG_COMPUTE.cast_signed());
+            }
+            match kind {
+                Kind::Node => t.name_if_nameless("node_", self.nodes.len()),
+                _ => t.name_if_nameless("leaf_", self.leafs.len()),
+            }
+        }
+        let list = if kind == Kind::Node { &mut self.nodes } else { &mut self.leafs };
+        list.push(t.as_ptr());
+        // What lies in a state or in weights is there for good; the rest only if ggml was told to keep it.
+        let output = sys::GGML_TENSOR_FLAG_OUTPUT.cast_signed();
+        let kept = t.root().flags() & output != 0 || t.owner() != Owner::Graph;
+        self.entries.push(Entry { ptr: t, below: None, first, root, mask, kind, kept });
+        Ok(())
+    }
+
+    /// Notes for inputs that hold indices what those must be below.
+    fn bound_indices(&mut self) {
+        for i in 0..self.entries.len() {
+            let Some(e) = self.entries.get(i).filter(|e| e.kind == Kind::Node) else { continue };
+            for (indices, n) in index::bounds(e.ptr) {
+                if let Some(e) = self.table.entry_of(indices).and_then(|i| self.entries.get_mut(i as usize)) {
+                    e.below = Some(e.below.map_or(n, |below| below.min(n)));
+                }
+            }
+        }
+    }
+}
+
+/// Whether ggml treats `t` as a leaf: made by no operation, and no parameter of a training.
+fn is_leaf(t: TensorPtr) -> bool {
+    t.op() == sys::GGML_OP_NONE && t.flags() & sys::GGML_TENSOR_FLAG_PARAM.cast_signed() == 0
+}
+
+/// The stores of a context's former graphs.
+///
+/// Shared rather than borrowed: a graph that is dropped late must not keep its context from being reset or moved before,
+/// and it may then be dropped on another thread than that which makes the next.
+#[derive(Default, Clone)]
+pub(crate) struct Spares(Arc<Mutex<Vec<Box<Store>>>>);
+
+/// How many stores a context keeps.
+const MOST_SPARES: usize = 4;
+
+impl Spares {
+    pub(super) fn take(&self) -> Lent {
+        let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let store = spare.unwrap_or_else(|| Box::new(Store::new()));
+        Lent { store: ManuallyDrop::new(store), home: self.clone() }
+    }
+}
+
+/// A store that goes back when it is dropped.
+pub(super) struct Lent {
+    store: ManuallyDrop<Box<Store>>,
+    home: Spares,
+}
+
+impl Deref for Lent {
+    type Target = Store;
+
+    #[inline]
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut Store {
+        &mut self.store
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // SAFETY: nothing uses it after this, the end of its owner.
+        let store = unsafe { ManuallyDrop::take(&mut self.store) };
+        let mut spares = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if spares.len() < MOST_SPARES {
+            spares.push(store);
+        }
+    }
+}
