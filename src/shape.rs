@@ -37,8 +37,8 @@ impl Shape {
         let [ne0, rest @ ..] = self.0;
         // The usual case, in which nothing can overflow: elements have 8 bytes at most, and 4 times 14 bits are 56.
         if dtype.block_size() == 1 && self.0.iter().all(|n| (1..1 << (usize::BITS / 4 - 2)).contains(n)) {
-            let elements: i64 = self.0.iter().product();
-            return Ok(elements.cast_unsigned() as usize * dtype.type_size());
+            let elements = self.0.iter().map(|&n| usize::try_from(n).unwrap_or(0)).product::<usize>();
+            return Ok(elements * dtype.type_size());
         }
         if self.0.iter().any(|&d| d < 1) {
             return Err("every dimension must be at least 1");

@@ -49,7 +49,7 @@ impl<'g, 'c> Bound<'g, 'c> {
     /// Puts back what a scheduler changed, so that the graph can be planned again.
     pub(crate) fn restore(&self) {
         for e in self.graph.entries().iter().filter(|e| e.is_allocated_by_graph()) {
-            e.ptr.release();
+            e.ptr.release_from(e.views_placed());
             for (i, src) in self.graph.srcs(e) {
                 e.ptr.set_source(i, src);
             }

@@ -7,20 +7,21 @@ use ggml_sys as sys;
 
 use crate::buffer::{self, BufferType};
 use crate::graph::{Entry, Graph, Kind};
-use crate::tensor::ptr::{Facts, Owner};
+use crate::tensor::ptr::Facts;
 
 /// What a plan depends on, of one tensor.
 struct Key {
     facts: Facts,
-    /// Where in memory of the graph's a view begins. Where in placed memory it does is left out: it lies there already. A
-    /// decoder's views of its cache wander.
+    /// Where in memory of the graph's a view begins. Where in placed memory it does counts for nothing: it lies there
+    /// already. A decoder's views of its cache wander. What is checked of operations when they are planned must not depend
+    /// on it.
     view_offs: usize,
     root: u32,
     mask: u16,
     kind: Kind,
-    /// For placed leaves, whose they are and what they lie in: that decides where operations run. The buffer itself does
+    /// For placed leaves, what they lie in: that, and whose they are, decides where operations run. The buffer itself does
     /// not, and another one may get its address.
-    place: Option<(Owner, Option<BufferType>)>,
+    buffer_type: Option<BufferType>,
 }
 
 /// The topology of the graph that was planned last.
@@ -38,22 +39,21 @@ impl Plan {
         let entries = graph.entries();
         entries.len() == self.keys.len()
             && graph.all_srcs() == self.srcs
-            && entries.iter().zip(&self.keys).all(|(e, key)| fits(entries, e, key))
+            && entries.iter().zip(&self.keys).enumerate().all(|(i, (e, key))| fits(i, e, key))
     }
 
     /// Remembers the graph.
     pub(crate) fn set(&mut self, graph: &Graph<'_>) {
         self.clear();
         self.plans += 1;
-        let entries = graph.entries();
         self.srcs.extend_from_slice(graph.all_srcs());
-        self.keys.extend(entries.iter().map(|e| Key {
+        self.keys.extend(graph.entries().iter().map(|e| Key {
             facts: e.ptr.facts(),
-            view_offs: if views_placed(entries, e) { 0 } else { e.ptr.view_offs() },
+            view_offs: e.ptr.view_offs(),
             root: e.root,
             mask: e.mask,
             kind: e.kind,
-            place: place(e),
+            buffer_type: buffer_type(e),
         }));
     }
 
@@ -70,25 +70,19 @@ impl Plan {
 }
 
 #[inline]
-fn fits(entries: &[Entry], e: &Entry, key: &Key) -> bool {
-    let (root, mask, kind) = (e.root == key.root, e.mask == key.mask, e.kind == key.kind);
-    if !(root && mask && kind) {
-        return false;
-    }
-    let placed = views_placed(entries, e);
-    // The parameters of a view are where it begins.
-    let params = !(placed && e.ptr.op() == sys::GGML_OP_VIEW);
-    e.ptr.is_like(&key.facts, params) && (placed || e.ptr.view_offs() == key.view_offs) && place(e) == key.place
+fn fits(i: usize, e: &Entry, key: &Key) -> bool {
+    let is_view = e.root as usize != i;
+    // What a view of placed memory has for parameters is where it begins.
+    let wanders = e.views_placed();
+    let params = !(wanders && e.ptr.op() == sys::GGML_OP_VIEW);
+    (e.root, e.mask, e.kind) == (key.root, key.mask, key.kind)
+        && e.ptr.is_like(&key.facts, params)
+        && (!is_view || wanders || e.ptr.view_offs() == key.view_offs)
+        && buffer_type(e) == key.buffer_type
 }
 
-/// Whether the entry is a view of memory that is not the graph's. What is checked of operations when they are planned must
-/// not depend on where in it.
+/// For placed leaves, what they lie in.
 #[inline]
-fn views_placed(entries: &[Entry], e: &Entry) -> bool {
-    e.kind != Kind::Placed && entries.get(e.root as usize).is_some_and(|root| root.kind == Kind::Placed)
-}
-
-#[inline]
-fn place(e: &Entry) -> Option<(Owner, Option<BufferType>)> {
-    (e.kind == Kind::Placed).then(|| (e.ptr.owner(), buffer::type_of(e.ptr)))
+fn buffer_type(e: &Entry) -> Option<BufferType> {
+    if e.is_allocated_by_graph() { None } else { buffer::type_of(e.ptr) }
 }

@@ -12,7 +12,7 @@ use ggml_sys as sys;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use crate::tensor::ptr::TensorPtr;
+use crate::tensor::ptr::{Owner, TensorPtr};
 use store::Lent;
 
 pub(crate) use store::Spares;
@@ -29,6 +29,8 @@ pub(crate) struct Entry {
     /// Which of the operation's places for sources are taken.
     pub(crate) mask: u16,
     pub(crate) kind: Kind,
+    /// What the tensor is whose memory it shares.
+    pub(crate) root_kind: Kind,
     /// Whether the value survives the computation.
     pub(crate) kept: bool,
 }
@@ -39,7 +41,7 @@ pub(crate) enum Kind {
     /// Set by the user before each computation.
     Input,
     /// A leaf of weights or state, with memory of its own.
-    Placed,
+    Placed(Owner),
     /// Made by an operation.
     Node,
 }
@@ -144,8 +146,15 @@ impl<'c> Graph<'c> {
 
 impl Entry {
     /// Whether the allocator gives the tensor its memory.
+    #[inline]
     pub(crate) fn is_allocated_by_graph(&self) -> bool {
-        self.kind != Kind::Placed
+        !matches!(self.kind, Kind::Placed(_))
+    }
+
+    /// Whether it is a view of memory that is not the graph's.
+    #[inline]
+    pub(crate) fn views_placed(&self) -> bool {
+        self.is_allocated_by_graph() && matches!(self.root_kind, Kind::Placed(_))
     }
 }
 

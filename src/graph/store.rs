@@ -15,7 +15,7 @@ use super::table::{Full, Slot, Table};
 use super::{Entry, Kind};
 use crate::error::{Error, Result};
 use crate::ops::index;
-use crate::tensor::ptr::{Owner, TensorPtr};
+use crate::tensor::ptr::{Numbered, Owner, TensorPtr};
 
 /// The lists of a graph: kept for the next one when it is dropped.
 pub(super) struct Store {
@@ -29,6 +29,9 @@ pub(super) struct Store {
     /// The entries of all entries' sources.
     pub(super) srcs: Vec<u32>,
     path: Vec<Visit>,
+    /// The names that ggml would give to what comes next.
+    node_name: Numbered,
+    leaf_name: Numbered,
     /// For an allocation: which inputs have no value yet.
     pub(super) unset: Cell<Vec<usize>>,
 }
@@ -37,22 +40,16 @@ pub(super) struct Store {
 // what an idle store holds is overwritten before that.
 unsafe impl Send for Store {}
 
-/// A tensor that is being visited.
+/// A tensor that is being visited. Small, for it is copied.
+#[derive(Clone, Copy)]
 struct Visit {
     t: TensorPtr,
     slot: Slot,
-    /// The number of the source to look at next.
-    next: usize,
-    /// Which sources there are, and where.
+    /// Where its sources begin in the list of all: until the visit ends, they are slots.
+    first: u32,
+    /// Which places for sources are taken, and which of those are still to be looked at.
     mask: u16,
-    srcs: [Slot; sys::GGML_MAX_SRC as usize],
-}
-
-impl Visit {
-    #[inline]
-    fn new(t: TensorPtr, slot: Slot) -> Self {
-        Self { t, slot, next: 0, mask: 0, srcs: [0; _] }
-    }
+    left: u16,
 }
 
 impl Store {
@@ -80,6 +77,8 @@ impl Store {
             entries: Vec::new(),
             srcs: Vec::new(),
             path: Vec::new(),
+            node_name: Numbered::new(b"node_0"),
+            leaf_name: Numbered::new(b"leaf_0"),
             unset: Cell::default(),
         }
     }
@@ -132,50 +131,67 @@ impl Store {
         self.nodes.clear();
         self.leafs.clear();
         self.path.clear();
+        self.node_name = Numbered::new(b"node_0");
+        self.leaf_name = Numbered::new(b"leaf_0");
         for output in outputs {
             match self.table.enter(output) {
-                Ok((slot, true)) => self.path.push(Visit::new(output, slot)),
+                Ok((slot, true)) => self.begin(output, slot)?,
                 Ok(_) => {}
                 Err(Full) => return Ok(None),
             }
             while let Some(visit) = self.path.last_mut() {
-                let Some((i, src)) = visit.t.source_from(visit.next) else {
-                    self.leave()?;
+                let i = visit.left.trailing_zeros();
+                let Some(src) = visit.t.source(i as usize) else {
+                    let visit = *visit;
+                    self.path.pop();
+                    self.leave(visit)?;
                     continue;
                 };
+                visit.left &= visit.left - 1;
                 let Ok((slot, new)) = self.table.enter(src) else { return Ok(None) };
                 self.table.uses(slot);
-                visit.next = i + 1;
-                visit.mask |= 1 << i;
-                if let Some(to) = visit.srcs.get_mut(i) {
+                let nth = (visit.mask & !(u16::MAX << i)).count_ones();
+                if let Some(to) = self.srcs.get_mut((visit.first + nth) as usize) {
                     *to = slot;
                 }
                 if new {
-                    self.path.push(Visit::new(src, slot));
+                    self.begin(src, slot)?;
                 }
             }
         }
         Ok(Some(()))
     }
 
-    /// Ends the last visit: everything that the tensor depends on has its place.
+    /// Begins a visit. That of a leaf is over at once.
     #[inline]
-    fn leave(&mut self) -> Result<()> {
-        let Some(Visit { t, slot, mask, srcs, .. }) = self.path.pop() else { return Ok(()) };
+    fn begin(&mut self, t: TensorPtr, slot: Slot) -> Result<()> {
+        let mask = t.source_mask();
+        let first = u32::try_from(self.srcs.len()).unwrap_or(u32::MAX);
+        let visit = Visit { t, slot, first, mask, left: mask };
+        if mask == 0 {
+            return self.leave(visit);
+        }
+        self.srcs.extend(std::iter::repeat_n(0, mask.count_ones() as usize));
+        self.path.push(visit);
+        Ok(())
+    }
+
+    /// Ends a visit: everything that the tensor depends on has its entry.
+    #[inline]
+    fn leave(&mut self, visit: Visit) -> Result<()> {
+        let Visit { t, slot, first, mask, .. } = visit;
         let kind = if !is_leaf(t) {
             Kind::Node
-        } else if t.owner() == Owner::Graph {
-            Kind::Input
         } else {
-            Kind::Placed
+            match t.owner() {
+                Owner::Graph => Kind::Input,
+                owner => Kind::Placed(owner),
+            }
         };
         let at = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         self.table.set_entry(slot, at);
-        let first = u32::try_from(self.srcs.len()).unwrap_or(u32::MAX);
-        for (i, &src) in srcs.iter().enumerate() {
-            if mask >> i & 1 == 1 {
-                self.srcs.push(self.table.entry(src));
-            }
+        for src in self.srcs.get_mut(first as usize..).unwrap_or_default().iter_mut().take(mask.count_ones() as usize) {
+            *src = self.table.entry(*src);
         }
         let root = match t.view_src() {
             None => at,
@@ -187,21 +203,27 @@ impl Store {
             })?,
         };
         // Leaves with memory of their own may be read by other threads now: nothing is written to them.
-        if kind != Kind::Placed {
+        if !matches!(kind, Kind::Placed(_)) {
             if t.op() != sys::GGML_OP_NONE {
                 t.add_flags(sys::GGML_TENSOR_FLAG_COMPUTE.cast_signed());
             }
             match kind {
-                Kind::Node => t.name_if_nameless("node_", self.nodes.len()),
-                _ => t.name_if_nameless("leaf_", self.leafs.len()),
+                Kind::Node => t.name_if_nameless(&self.node_name),
+                _ => t.name_if_nameless(&self.leaf_name),
             }
         }
-        let list = if kind == Kind::Node { &mut self.nodes } else { &mut self.leafs };
-        list.push(t.as_ptr());
+        if kind == Kind::Node {
+            self.nodes.push(t.as_ptr());
+            self.node_name.count();
+        } else {
+            self.leafs.push(t.as_ptr());
+            self.leaf_name.count();
+        }
         // What lies in a state or in weights is there for good; the rest only if ggml was told to keep it.
         let output = sys::GGML_TENSOR_FLAG_OUTPUT.cast_signed();
-        let kept = t.root().flags() & output != 0 || t.owner() != Owner::Graph;
-        self.entries.push(Entry { ptr: t, below: None, first, root, mask, kind, kept });
+        let root_kind = if root == at { kind } else { self.entries.get(root as usize).map_or(kind, |root| root.kind) };
+        let kept = matches!(root_kind, Kind::Placed(_)) || t.root().flags() & output != 0;
+        self.entries.push(Entry { ptr: t, below: None, first, root, mask, kind, root_kind, kept });
         Ok(())
     }
 

@@ -108,11 +108,23 @@ impl TensorPtr {
         self.get().src
     }
 
-    /// The next source from place `i` on.
+    /// A bit for each place that has a source.
     #[inline]
-    pub(crate) fn source_from(self, i: usize) -> Option<(usize, Self)> {
-        let srcs = self.get().src.iter().enumerate().skip(i);
-        srcs.filter_map(|(i, &src)| Some((i, Self(NonNull::new(src)?)))).next()
+    pub(crate) fn source_mask(self) -> u16 {
+        let bit = |i: usize, src: &*mut sys::ggml_tensor| u16::from(!src.is_null()) << i;
+        let [s0, s1, s2, rest @ ..] = &self.get().src;
+        let first = bit(0, s0) | bit(1, s1) | bit(2, s2);
+        // Few have more.
+        if rest.iter().fold(0, |any, src| any | src.addr()) == 0 {
+            return first;
+        }
+        rest.iter().enumerate().fold(first, |mask, (i, src)| mask | bit(i + 3, src))
+    }
+
+    /// The source in place `i`.
+    #[inline]
+    pub(crate) fn source(self, i: usize) -> Option<Self> {
+        self.get().src.get(i).copied().and_then(NonNull::new).map(Self)
     }
 
     /// Puts a source into its place.
@@ -180,11 +192,15 @@ impl TensorPtr {
 
     /// Puts the tensor's memory back to what its builder leaves, so that an allocation sees it as new: none, or for a
     /// view of placed memory its address there.
-    pub(crate) fn release(mut self) {
+    pub(crate) fn release(self) {
+        self.release_from(self.view_src().is_some_and(|root| root.owner() != Owner::Graph));
+    }
+
+    /// [`TensorPtr::release`] of a tensor of which the caller knows whether it is a view of placed memory.
+    #[inline]
+    pub(crate) fn release_from(mut self, placed: bool) {
         let data = match self.view_src() {
-            Some(root) if root.owner() != Owner::Graph => {
-                root.get().data.cast::<u8>().wrapping_add(self.view_offs()).cast()
-            }
+            Some(root) if placed => root.get().data.cast::<u8>().wrapping_add(self.view_offs()).cast(),
             _ => ptr::null_mut(),
         };
         let t = self.get_mut();
@@ -239,7 +255,7 @@ impl TensorPtr {
     #[inline]
     fn is_contiguous_above(self, free: usize) -> bool {
         let (t, dtype) = (self.get(), self.dtype());
-        let size = |n: i64| n.cast_unsigned() as usize;
+        let size = |n: i64| usize::try_from(n).unwrap_or(usize::MAX);
         if t.nb[0] != dtype.type_size() && t.ne[0] != dtype.block_size() {
             return false;
         }
@@ -275,30 +291,14 @@ impl TensorPtr {
         }
     }
 
-    /// Gives a tensor without a name that of its kind and number, as ggml does where it puts it into a graph.
+    /// Gives a name to a tensor without one.
     #[inline]
-    pub(crate) fn name_if_nameless(self, kind: &str, n: usize) {
-        if self.get().name[0] == 0 {
-            self.number(kind, n);
-        }
-    }
-
-    fn number(mut self, kind: &str, mut n: usize) {
-        // From the last digit on; the longest number has 20.
-        let mut text = [0_u8; 20];
-        let mut digits = 0;
-        for to in text.iter_mut().rev() {
-            *to = b'0' + (n % 10) as u8;
-            n /= 10;
-            digits += 1;
-            if n == 0 {
-                break;
+    pub(crate) fn name_if_nameless(mut self, name: &Numbered) {
+        let t = self.get_mut();
+        if t.name[0] == 0 {
+            for (to, from) in t.name.iter_mut().zip(name.text) {
+                *to = c_char::from_ne_bytes([from]);
             }
-        }
-        let digits = text.into_iter().skip(text.len() - digits);
-        let name = self.get_mut().name.iter_mut();
-        for (to, from) in name.zip(kind.bytes().chain(digits).chain([0])) {
-            *to = c_char::from_ne_bytes([from]);
         }
     }
 
@@ -323,6 +323,48 @@ impl TensorPtr {
 
     pub(crate) fn info(self) -> TensorInfo {
         TensorInfo { name: self.name().into(), dtype: self.dtype().name(), ne: self.ne() }
+    }
+}
+
+/// A name that ends in a number, padded with NULs. Counting in digits is quicker than writing out a number for each tensor.
+#[derive(Clone, Copy)]
+pub(crate) struct Numbered {
+    text: [u8; 32],
+    len: usize,
+}
+
+impl Numbered {
+    /// The first name, with its number of one digit.
+    pub(crate) fn new(first: &[u8]) -> Self {
+        let mut text = [0; 32];
+        for (to, &from) in text.iter_mut().zip(first) {
+            *to = from;
+        }
+        Self { text, len: first.len() }
+    }
+
+    /// Makes it the next one.
+    #[inline]
+    pub(crate) fn count(&mut self) {
+        for i in (0..self.len).rev() {
+            match self.text.get_mut(i) {
+                Some(digit @ b'0'..=b'8') => return *digit += 1,
+                Some(digit @ b'9') => *digit = b'0',
+                _ => return self.lengthen(i + 1),
+            }
+        }
+    }
+
+    /// Puts a 1 before the digits, which begin at `at` and are all 0. There is room for every number.
+    #[cold]
+    fn lengthen(&mut self, at: usize) {
+        if let Some(end) = self.text.get_mut(self.len) {
+            *end = b'0';
+            self.len += 1;
+        }
+        if let Some(first) = self.text.get_mut(at) {
+            *first = b'1';
+        }
     }
 }
 
