@@ -59,7 +59,7 @@ pub struct Graph<'c> {
 impl<'c> Graph<'c> {
     pub(crate) fn new(spares: &Spares, outputs: &[Tensor<'c>]) -> Result<Self> {
         let mut store = spares.take();
-        store.fill(outputs.iter().map(|t| t.ptr()))?;
+        store.fill(&outputs.iter().map(|t| t.ptr()))?;
         if store.n_nodes() == 0 {
             return Err(Error::EmptyGraph);
         }

@@ -38,6 +38,7 @@ pub(super) struct Store {
 
 // SAFETY: lists. What their pointers point to is followed only for a graph, whose handles' lifetimes keep it on its thread;
 // what an idle store holds is overwritten before that.
+#[expect(clippy::non_send_fields_in_send_ty, reason = "the lists move with their only owner")]
 unsafe impl Send for Store {}
 
 /// A tensor that is being visited. Small, for it is copied.
@@ -98,7 +99,7 @@ impl Store {
     }
 
     /// Makes it the graph of everything that `outputs` depend on, in the order in which ggml visits it.
-    pub(super) fn fill(&mut self, outputs: impl Iterator<Item = TensorPtr> + Clone) -> Result<()> {
+    pub(super) fn fill(&mut self, outputs: &(impl Iterator<Item = TensorPtr> + Clone)) -> Result<()> {
         // As many as last time, or else more.
         self.table.clear(self.entries.len());
         while self.visit_all(outputs.clone())?.is_none() {
@@ -180,13 +181,10 @@ impl Store {
     #[inline]
     fn leave(&mut self, visit: Visit) -> Result<()> {
         let Visit { t, slot, first, mask, .. } = visit;
-        let kind = if !is_leaf(t) {
-            Kind::Node
-        } else {
-            match t.owner() {
-                Owner::Graph => Kind::Input,
-                owner => Kind::Placed(owner),
-            }
+        let kind = match t.owner() {
+            _ if !is_leaf(t) => Kind::Node,
+            Owner::Graph => Kind::Input,
+            owner => Kind::Placed(owner),
         };
         let at = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         self.table.set_entry(slot, at);
@@ -250,6 +248,7 @@ fn is_leaf(t: TensorPtr) -> bool {
 /// Shared rather than borrowed: a graph that is dropped late must not keep its context from being reset or moved before,
 /// and it may then be dropped on another thread than that which makes the next.
 #[derive(Default, Clone)]
+#[expect(clippy::vec_box, reason = "C has pointers to a store while it is in use")]
 pub(crate) struct Spares(Arc<Mutex<Vec<Box<Store>>>>);
 
 /// How many stores a context keeps.
