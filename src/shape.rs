@@ -32,6 +32,7 @@ impl Shape {
     }
 
     /// The bytes of a contiguous tensor of this shape, or why there can be none.
+    #[inline]
     pub(crate) fn bytes(self, dtype: DType) -> Result<usize, &'static str> {
         const TOO_LARGE: &str = "the tensor is too large for the address space";
         let [ne0, rest @ ..] = self.0;

@@ -176,7 +176,7 @@ impl Context {
     ) -> Result<Tensor<'c>> {
         let pool = self.pool_with_room()?;
         let raw = guard::call(call, || f(pool))?;
-        let raw = NonNull::new(raw).ok_or(Error::Null { call, log: Box::default() })?;
+        let raw = NonNull::new(raw).ok_or_else(|| null(call))?;
         // SAFETY: made just now in a pool of this context, which lives for 'c; all operands are handles of 'c.
         let t = unsafe { TensorPtr::new(raw) };
         // Builders multiply dimensions without checking the product: a result must have a size that exists.
@@ -228,6 +228,11 @@ impl Context {
         pools.push(pool);
         Ok(raw)
     }
+}
+
+#[cold]
+fn null(call: &'static str) -> Error {
+    Error::Null { call, log: Box::default() }
 }
 
 #[cold]

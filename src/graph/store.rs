@@ -181,10 +181,13 @@ impl Store {
     #[inline]
     fn leave(&mut self, visit: Visit) -> Result<()> {
         let Visit { t, slot, first, mask, .. } = visit;
-        let kind = match t.owner() {
-            _ if !is_leaf(t) => Kind::Node,
-            Owner::Graph => Kind::Input,
-            owner => Kind::Placed(owner),
+        let kind = if is_leaf(t) {
+            match t.owner() {
+                Owner::Graph => Kind::Input,
+                owner => Kind::Placed(owner),
+            }
+        } else {
+            Kind::Node
         };
         let at = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         self.table.set_entry(slot, at);

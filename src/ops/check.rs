@@ -96,8 +96,7 @@ impl Call<'_, '_> {
 
     /// `b` must fill `a` when repeated (`ggml_can_repeat`).
     pub(crate) fn repeats(self, b: Tensor<'_>, a: Tensor<'_>) -> Result<()> {
-        // Divisions are slow, and nearly never needed.
-        let fits = a.ne().into_iter().zip(b.ne()).all(|(a, b)| b > 0 && (a == b || b == 1 || a % b == 0));
+        let fits = a.ne().into_iter().zip(b.ne()).all(|(a, b)| divides(b, a));
         self.shape(fits, "every dimension of the second operand must divide that of the first")
     }
 }
@@ -128,6 +127,12 @@ impl<'c> Deref for Operands<'c> {
     fn deref(&self) -> &[Tensor<'c>] {
         self.all.get(..self.n).unwrap_or_default()
     }
+}
+
+/// Whether `n` is positive and `of` a multiple of it. Divisions are slow, and nearly never needed.
+#[inline]
+pub(crate) fn divides(n: i64, of: i64) -> bool {
+    n > 0 && (n == 1 || n == of || of % n == 0)
 }
 
 /// 32-bit, 16-bit and brain floats.
