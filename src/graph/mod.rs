@@ -121,12 +121,12 @@ impl<'c> Graph<'c> {
     /// own.
     #[inline]
     pub(crate) fn srcs(&self, e: &Entry) -> impl Iterator<Item = (usize, TensorPtr)> {
-        let srcs = self.store.srcs.get(e.first as usize..).unwrap_or_default();
-        let places = (0..sys::GGML_MAX_SRC as usize).filter({
-            let mask = e.mask;
-            move |i| mask >> i & 1 == 1
-        });
-        places.zip(srcs).filter_map(|(i, &src)| Some((i, self.entries().get(src as usize)?.ptr)))
+        let mut left = e.mask;
+        self.store.srcs.get(e.first as usize..).unwrap_or_default().iter().map_while(move |&src| {
+            let i = left.trailing_zeros();
+            left = left.checked_sub(1)? & left;
+            Some((i as usize, self.entries().get(src as usize)?.ptr))
+        })
     }
 
     /// The entries of all entries' sources, in order.

@@ -58,7 +58,7 @@ impl Context {
         let (dtype, unit) = (a.dtype(), a.dtype().type_size());
         call.param(shape.bytes(dtype).is_ok(), "shape", shape.ne(), "dimensions must be positive and in whole blocks")?;
         // Divisions are slow, and plain types need none.
-        let is_whole = |n: usize| if unit.is_power_of_two() { n & (unit - 1) == 0 } else { n % unit == 0 };
+        let is_whole = |n: usize| if unit.is_power_of_two() { n & (unit - 1) == 0 } else { n.is_multiple_of(unit) };
         let whole = strides.into_iter().chain([offset]).all(is_whole);
         call.param(whole, "strides, offset", (strides, offset), "they must be multiples of the type's size")?;
         let [nb1, nb2, nb3] = strides;
