@@ -30,7 +30,7 @@ mod tensor;
 mod weights;
 
 pub use alloc::{GraphAllocator, GraphMemory};
-pub use backend::Backend;
+pub use backend::{Backend, Event, Priority, Threads};
 pub use buffer::BufferType;
 pub use context::Context;
 pub use device::{Capabilities, Device, DeviceType, Memory, Registry};

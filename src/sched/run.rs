@@ -9,7 +9,7 @@ use super::observe::{Observed, Observer};
 use super::{Sched, Split};
 use crate::alloc::bound::Bound;
 use crate::alloc::check;
-use crate::backend::Backend;
+use crate::backend::{Backend, check_status};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::graph::Kind;
@@ -111,12 +111,11 @@ impl<'s, 'c> Allocated<'s, 'c> {
     }
 
     fn finish(&mut self, status: sys::ggml_status) -> Result<()> {
+        self.sched.backends.iter().for_each(Backend::resume_abort);
         self.sched.check_alive()?;
-        if status == sys::GGML_STATUS_SUCCESS {
-            self.bound.set_computed(true);
-            return Ok(());
-        }
-        Err(Error::Status { call: "ggml_backend_sched_graph_compute", status, log: Box::default() })
+        check_status("ggml_backend_sched_graph_compute", status)?;
+        self.bound.set_computed(true);
+        Ok(())
     }
 
     /// Reads a tensor: a result, an input, or anything marked with [`Context::output`](crate::Context::output) before the
