@@ -31,7 +31,7 @@ mod weights;
 
 pub use alloc::{GraphAllocator, GraphMemory};
 pub use backend::{Backend, Event, Priority, Threads};
-pub use buffer::BufferType;
+pub use buffer::{Buffer, BufferType, BufferUsage};
 pub use context::Context;
 pub use device::{Capabilities, Device, DeviceType, Memory, Registry};
 pub use dtype::{DType, Element};
@@ -42,6 +42,7 @@ pub use ops::{Conv2d, Glu, Pool, Pool2d, Rope, RopeMode, SoftMax};
 pub use sched::{Allocated, Observed, Sched, SchedBuilder, Split, SplitInput};
 pub use shape::Shape;
 pub use tensor::Tensor;
+pub use tensor::pieces::Pieces;
 pub use weights::{State, Weights, WeightsBuilder};
 
 /// The README's example, run as a test.
