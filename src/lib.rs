@@ -39,7 +39,7 @@ pub use error::{Error, Result, TensorInfo};
 pub use ggml_sys as sys;
 pub use graph::Graph;
 pub use ops::{Conv2d, Glu, Pool, Pool2d, Rope, RopeMode, SoftMax};
-pub use sched::{Allocated, Observed, Sched, SchedBuilder, Split, SplitInput};
+pub use sched::{Allocated, Observed, Profile, Sched, SchedBuilder, Split, SplitInput, Timing};
 pub use shape::Shape;
 pub use tensor::Tensor;
 pub use tensor::pieces::Pieces;

@@ -12,7 +12,7 @@ use crate::alloc::check;
 use crate::backend::{Backend, check_status};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::graph::Kind;
+use crate::graph::{Graph, Kind};
 use crate::tensor::Tensor;
 
 /// A graph with memory, for as long as it borrows the scheduler.
@@ -166,7 +166,20 @@ impl<'s, 'c> Allocated<'s, 'c> {
         self.backend_of_ptr(t.ptr())
     }
 
-    fn backend_of_ptr(&self, t: crate::tensor::ptr::TensorPtr) -> Option<&Backend> {
+    pub(super) fn graph(&self) -> &'s Graph<'c> {
+        self.bound.graph()
+    }
+
+    /// The graph in the DOT language, with the backend of each operation and each leaf's (`ggml_graph_dump_dot`).
+    pub fn to_dot(&self) -> String {
+        let backends: Vec<_> = self.sched.backends.iter().map(Backend::name).collect();
+        self.graph().dot(&backends, |t| {
+            let backend = self.backend_of_ptr(t)?;
+            self.sched.backends.iter().position(|b| std::ptr::eq(b, backend))
+        })
+    }
+
+    pub(super) fn backend_of_ptr(&self, t: crate::tensor::ptr::TensorPtr) -> Option<&Backend> {
         let raw = self.sched.raw.as_ref()?.backend_of(t);
         self.sched.backends.iter().find(|b| std::ptr::eq(b.as_ptr(), raw))
     }
