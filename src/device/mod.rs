@@ -1,5 +1,6 @@
 //! Devices: what can hold tensors and compute with them.
 
+mod load;
 pub(crate) mod registry;
 
 use std::ffi::CString;

@@ -60,6 +60,10 @@ impl Registry {
         NonNull::new(raw).map(Self)
     }
 
+    pub(super) fn as_ptr(self) -> *mut sys::ggml_backend_reg {
+        self.0.as_ptr()
+    }
+
     /// All registries (`ggml_backend_reg_count`, `ggml_backend_reg_get`).
     ///
     /// # Errors
