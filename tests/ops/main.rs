@@ -17,13 +17,16 @@
 mod binary;
 mod conv;
 mod copy;
+mod generate;
 mod glu;
 mod hazards;
+mod in_place;
 mod matmul;
 mod programs;
 mod reduce;
 mod rope;
 mod rows;
+mod set;
 mod softmax;
 mod support;
 mod unary;
