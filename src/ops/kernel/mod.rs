@@ -8,10 +8,13 @@
 mod backward;
 mod copy;
 mod elementwise;
+mod mask;
 mod matrix;
 mod rows;
+mod sort;
 mod spatial;
 
+pub(crate) use sort::is_sort;
 use std::ffi::CStr;
 
 use ggml_sys as sys;
@@ -25,8 +28,16 @@ type Verdict = Result<(), &'static str>;
 /// One family's part of the table: its verdict on an operation of its own, `None` for any other.
 type Family = fn(TensorPtr) -> Option<Verdict>;
 
-const FAMILIES: [Family; 6] =
-    [backward::accepts, copy::accepts, elementwise::accepts, matrix::accepts, rows::accepts, spatial::accepts];
+const FAMILIES: &[Family] = &[
+    backward::accepts,
+    copy::accepts,
+    elementwise::accepts,
+    mask::accepts,
+    matrix::accepts,
+    rows::accepts,
+    sort::accepts,
+    spatial::accepts,
+];
 
 /// Whether the CPU has a kernel for the operation `t`, or what is missing.
 pub(crate) fn cpu_accepts(t: TensorPtr) -> Verdict {
