@@ -128,6 +128,24 @@ impl<'c> Rope<'c> {
         }
     }
 
+    /// Between which pairs `YaRN` mixes interpolation and extrapolation (`ggml_rope_yarn_corr_dims`).
+    #[doc(alias = "ggml_rope_yarn_corr_dims")]
+    pub fn yarn_corr_dims(&self) -> [f32; 2] {
+        let mut dims = [0.0; 2];
+        // SAFETY: C computes with the numbers it is given, whatever they are, and writes two.
+        unsafe {
+            sys::ggml_rope_yarn_corr_dims(
+                self.n_dims,
+                self.n_ctx_orig,
+                self.freq_base,
+                self.beta_fast,
+                self.beta_slow,
+                dims.as_mut_ptr(),
+            );
+        }
+        dims
+    }
+
     fn operands(&self, a: Tensor<'c>, positions: Tensor<'c>) -> Vec<Tensor<'c>> {
         [Some(a), Some(positions), self.freq_factors].into_iter().flatten().collect()
     }
@@ -338,9 +356,11 @@ fn check(call: Call<'_, '_>, a: Tensor<'_>, positions: Tensor<'_>, how: &Rope<'_
     how.check(call, row)?;
     if let Some(f) = how.freq_factors {
         call.dtype(f.dtype() == DType::F32, "the frequency factors (third) must be f32")?;
-        // The kernel reads one for every pair of the row, not of `n_dims`.
-        let [n, ..] = f.ne();
-        call.shape(f.is_contiguous() && n >= row / 2, "there must be a frequency factor for each pair of a row")?;
+        // The kernel reads one for every pair of the row, not of `n_dims`. A vector: what has the operand's shape could lend
+        // the result its memory, and be overwritten while other threads read it.
+        let [n, upper @ ..] = f.ne();
+        let vector = f.is_contiguous() && n >= row / 2 && upper == [1; 3];
+        call.shape(vector, "there must be a frequency factor for each pair of a row, in a vector")?;
     }
     Ok(())
 }

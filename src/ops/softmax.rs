@@ -107,6 +107,11 @@ impl Context {
             unsafe { f(c, a.as_ptr(), mask, how.scale, how.max_bias) }
         })?;
         if let Some(sinks) = how.sinks {
+            if a.elements() == 1 {
+                // The result has the layout of the sinks, so C would give it their memory, and the kernel reads them after it
+                // wrote there. An output keeps its memory; what can't be marked as one (weights) does in any case.
+                drop(self.output(sinks));
+            }
             guard::call("ggml_soft_max_add_sinks", || {
                 // SAFETY: `t` was made just now and nobody else has it; the sinks fit, which `check` saw to, and live for 'c.
                 unsafe { sys::ggml_soft_max_add_sinks(t.as_ptr(), sinks.as_ptr()) }

@@ -71,6 +71,21 @@ fn softmax_with_masks_slopes_and_sinks_is_that_of_plain_rust() {
     }
 }
 
+/// One logit and one sink, which could share the memory of the result.
+#[test]
+fn sinks_stay_until_they_are_read() {
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    for (logit, sink) in [(0.5, 1.5), (2.0, -1.0)] {
+        let (x, _) = lab.plain(&Array::of([1; 4], |_| logit));
+        let (s, _) = lab.plain(&Array::of([1; 4], |_| -sink));
+        let mut how = SoftMax::default();
+        how.sinks = Some(ctx.neg(s).unwrap());
+        let got = lab.run(ctx.soft_max_ext(x, how).unwrap()).unwrap();
+        assert_close(&got, &Array { ne: [1; 4], data: soft_max(&[logit], Some(sink)) }, 1e-6, "one of one");
+    }
+}
+
 #[test]
 fn softmax_refuses_what_does_not_fit() {
     let ctx = Context::new();
