@@ -203,7 +203,7 @@ fn precisions_are_passed_on() {
 }
 
 /// Sums of the outer products of rows, and of their sizes.
-fn outer(a: &Array, b: &Array) -> (Array, Array) {
+pub(crate) fn outer(a: &Array, b: &Array) -> (Array, Array) {
     let shape = [a.ne[0], b.ne[0], b.ne[2], b.ne[3]];
     let terms = |[m, n, i2, i3]: [usize; 4]| {
         let (a2, a3) = (i2 * a.ne[2] / b.ne[2], i3 * a.ne[3] / b.ne[3]);

@@ -40,7 +40,7 @@ pub(crate) fn by_length(row: &[f64]) -> Vec<f64> {
     scaled(row, squares(row).sqrt().max(f64::from(EPS)))
 }
 
-fn cumulated(row: &[f64]) -> Vec<f64> {
+pub(crate) fn cumulated(row: &[f64]) -> Vec<f64> {
     (1..=row.len()).map(|n| sum(&row[..n])).collect()
 }
 
