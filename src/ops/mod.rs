@@ -7,6 +7,7 @@ pub(crate) mod check;
 pub(crate) mod index;
 pub(crate) mod kernel;
 
+mod attention;
 mod binary;
 mod combine;
 mod conv;
@@ -15,6 +16,7 @@ mod loss;
 mod matmul;
 mod norm;
 mod pool;
+mod precision;
 mod reduce;
 mod rope;
 mod rows;
@@ -22,8 +24,10 @@ mod softmax;
 mod unary;
 mod view;
 
+pub use attention::FlashAttn;
 pub use conv::Conv2d;
 pub use glu::Glu;
 pub use pool::{Pool, Pool2d};
+pub use precision::Prec;
 pub use rope::{Rope, RopeMode};
 pub use softmax::SoftMax;

@@ -2,7 +2,7 @@
 
 use ggml::Result;
 use ggml::prelude::*;
-use ggml::{Glu, Pool, Pool2d, RopeMode};
+use ggml::{FlashAttn, Glu, Pool, Pool2d, RopeMode};
 
 use crate::support::lab::shape;
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
@@ -20,6 +20,7 @@ const OPS: &[(&str, Build)] = &[
     ("clamp", |l, a| l.ctx.clamp(a, 0.0, 1.0)),
     ("add", |l, a| l.ctx.add(a, a)),
     ("mul_mat", |l, a| l.ctx.mul_mat(a, a)),
+    ("flash_attn_ext", |l, a| l.ctx.flash_attn_ext(a, a, a, FlashAttn::default())),
     ("sum", |l, a| l.ctx.sum(a)),
     ("sum_rows", |l, a| l.ctx.sum_rows(a)),
     ("mean", |l, a| l.ctx.mean(a)),

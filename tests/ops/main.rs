@@ -14,9 +14,11 @@
     reason = "a test fails by panicking; its numbers are small"
 )]
 
+mod attention;
 mod binary;
 mod conv;
 mod copy;
+mod flash;
 mod glu;
 mod hazards;
 mod matmul;

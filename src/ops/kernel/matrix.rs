@@ -15,16 +15,18 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
 }
 
 fn mul_mat(a: TensorPtr, b: TensorPtr) -> Verdict {
-    // H14: these have no dot product, and the kernel would jump to NULL.
-    let none =
-        matches!(a.dtype(), DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::F64 | DType::Q8_1 | DType::Q8K);
-    need(!none, "the CPU has no dot product for the first operand's type")?;
+    need(has_dot(a.dtype()), "the CPU has no dot product for the first operand's type")?;
     let types = match (a.dtype(), b.dtype()) {
         (_, DType::F32) | (DType::F32, DType::BF16) => true,
         (x, y) => is_float(x) && x == y,
     };
     need(types, "the CPU kernel takes a second operand of f32, of the first one's float type, or of bf16 with f32")?;
     need(dense(a) && dense(b), ROWS)
+}
+
+/// Whether rows of the type can be multiplied. Without a dot product, kernels jump to NULL (H14).
+pub(super) fn has_dot(t: DType) -> bool {
+    !matches!(t, DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::F64 | DType::Q8_1 | DType::Q8K)
 }
 
 fn get_rows(a: TensorPtr) -> Verdict {

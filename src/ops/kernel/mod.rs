@@ -5,6 +5,7 @@
 //! skip the strides of dimensions of 1: whether the elements of a row lie side by side ([`dense`]), whether row `i` lies
 //! at `i` times the second stride (`is_contiguous_1`), and whether all strides are those of a new tensor ([`is_packed`]).
 
+mod attention;
 mod backward;
 mod copy;
 mod elementwise;
@@ -25,8 +26,15 @@ type Verdict = Result<(), &'static str>;
 /// One family's part of the table: its verdict on an operation of its own, `None` for any other.
 type Family = fn(TensorPtr) -> Option<Verdict>;
 
-const FAMILIES: [Family; 6] =
-    [backward::accepts, copy::accepts, elementwise::accepts, matrix::accepts, rows::accepts, spatial::accepts];
+const FAMILIES: [Family; 7] = [
+    attention::accepts,
+    backward::accepts,
+    copy::accepts,
+    elementwise::accepts,
+    matrix::accepts,
+    rows::accepts,
+    spatial::accepts,
+];
 
 /// Whether the CPU has a kernel for the operation `t`, or what is missing.
 pub(crate) fn cpu_accepts(t: TensorPtr) -> Verdict {
