@@ -38,7 +38,10 @@ pub use dtype::{DType, Element};
 pub use error::{Error, Result, TensorInfo};
 pub use ggml_sys as sys;
 pub use graph::Graph;
-pub use ops::{Conv2d, FlashAttn, Glu, Pool, Pool2d, Prec, Rope, RopeMode, SoftMax};
+pub use ops::{
+    Conv2d, FlashAttn, GatedDeltaNet, GatedLinearAttn, Glu, Pool, Pool2d, Prec, Rope, RopeMode, RwkvWkv6, RwkvWkv7,
+    SoftMax, SsmScan,
+};
 pub use sched::{Allocated, Observed, Sched, SchedBuilder, Split, SplitInput};
 pub use shape::Shape;
 pub use tensor::Tensor;

@@ -21,6 +21,7 @@ const OPS: &[(&str, Build)] = &[
     ("add", |l, a| l.ctx.add(a, a)),
     ("mul_mat", |l, a| l.ctx.mul_mat(a, a)),
     ("flash_attn_ext", |l, a| l.ctx.flash_attn_ext(a, a, a, FlashAttn::default())),
+    ("ssm_conv", |l, a| l.ctx.ssm_conv(a, a)),
     ("sum", |l, a| l.ctx.sum(a)),
     ("sum_rows", |l, a| l.ctx.sum_rows(a)),
     ("mean", |l, a| l.ctx.mean(a)),

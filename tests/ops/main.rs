@@ -23,6 +23,7 @@ mod glu;
 mod hazards;
 mod matmul;
 mod programs;
+mod recurrent;
 mod reduce;
 mod rope;
 mod rows;

@@ -10,6 +10,7 @@ mod backward;
 mod copy;
 mod elementwise;
 mod matrix;
+mod recurrent;
 mod rows;
 mod spatial;
 
@@ -26,12 +27,13 @@ type Verdict = Result<(), &'static str>;
 /// One family's part of the table: its verdict on an operation of its own, `None` for any other.
 type Family = fn(TensorPtr) -> Option<Verdict>;
 
-const FAMILIES: [Family; 7] = [
+const FAMILIES: [Family; 8] = [
     attention::accepts,
     backward::accepts,
     copy::accepts,
     elementwise::accepts,
     matrix::accepts,
+    recurrent::accepts,
     rows::accepts,
     spatial::accepts,
 ];
