@@ -12,6 +12,7 @@ mod binary;
 mod combine;
 mod conv;
 mod glu;
+mod hyper;
 mod loss;
 mod matmul;
 mod norm;

@@ -22,6 +22,7 @@ const OPS: &[(&str, Build)] = &[
     ("mul_mat", |l, a| l.ctx.mul_mat(a, a)),
     ("flash_attn_ext", |l, a| l.ctx.flash_attn_ext(a, a, a, FlashAttn::default())),
     ("ssm_conv", |l, a| l.ctx.ssm_conv(a, a)),
+    ("dsv4_hc_pre_gated", |l, a| l.ctx.dsv4_hc_pre_gated(a, a, 0.5)),
     ("sum", |l, a| l.ctx.sum(a)),
     ("sum_rows", |l, a| l.ctx.sum_rows(a)),
     ("mean", |l, a| l.ctx.mean(a)),

@@ -21,6 +21,7 @@ mod copy;
 mod flash;
 mod glu;
 mod hazards;
+mod hyper;
 mod matmul;
 mod programs;
 mod recurrent;

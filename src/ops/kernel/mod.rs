@@ -9,6 +9,7 @@ mod attention;
 mod backward;
 mod copy;
 mod elementwise;
+mod hyper;
 mod matrix;
 mod recurrent;
 mod rows;
@@ -27,11 +28,12 @@ type Verdict = Result<(), &'static str>;
 /// One family's part of the table: its verdict on an operation of its own, `None` for any other.
 type Family = fn(TensorPtr) -> Option<Verdict>;
 
-const FAMILIES: [Family; 8] = [
+const FAMILIES: [Family; 9] = [
     attention::accepts,
     backward::accepts,
     copy::accepts,
     elementwise::accepts,
+    hyper::accepts,
     matrix::accepts,
     recurrent::accepts,
     rows::accepts,
