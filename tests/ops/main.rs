@@ -14,17 +14,21 @@
     reason = "a test fails by panicking; its numbers are small"
 )]
 
+mod attention;
 mod binary;
 mod conv;
 mod copy;
+mod flash;
 mod generate;
 mod glu;
 mod hazards;
+mod hyper;
 mod in_place;
 mod mask;
 mod matmul;
 mod norm;
 mod programs;
+mod recurrent;
 mod reduce;
 mod rope;
 mod rows;
