@@ -38,7 +38,9 @@ pub use dtype::{DType, Element};
 pub use error::{Error, Result, TensorInfo};
 pub use ggml_sys as sys;
 pub use graph::Graph;
-pub use ops::{Conv2d, Glu, Pool, Pool2d, Rope, RopeMode, SoftMax};
+pub use ops::{
+    Conv, Conv1d, Conv2d, Conv3d, Glu, Interpolate, Pad, Pool, Pool1d, Pool2d, Rope, RopeMode, Scale, SoftMax, Windows,
+};
 pub use sched::{Allocated, Observed, Sched, SchedBuilder, Split, SplitInput};
 pub use shape::Shape;
 pub use tensor::Tensor;

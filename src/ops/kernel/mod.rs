@@ -6,6 +6,7 @@
 //! at `i` times the second stride (`is_contiguous_1`), and whether all strides are those of a new tensor ([`is_packed`]).
 
 mod backward;
+mod conv;
 mod copy;
 mod elementwise;
 mod matrix;
@@ -25,8 +26,15 @@ type Verdict = Result<(), &'static str>;
 /// One family's part of the table: its verdict on an operation of its own, `None` for any other.
 type Family = fn(TensorPtr) -> Option<Verdict>;
 
-const FAMILIES: [Family; 6] =
-    [backward::accepts, copy::accepts, elementwise::accepts, matrix::accepts, rows::accepts, spatial::accepts];
+const FAMILIES: [Family; 7] = [
+    backward::accepts,
+    conv::accepts,
+    copy::accepts,
+    elementwise::accepts,
+    matrix::accepts,
+    rows::accepts,
+    spatial::accepts,
+];
 
 /// Whether the CPU has a kernel for the operation `t`, or what is missing.
 pub(crate) fn cpu_accepts(t: TensorPtr) -> Verdict {
