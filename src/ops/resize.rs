@@ -53,8 +53,9 @@ impl Interpolate {
     }
 }
 
-/// Kernels divide positions by factors in 32-bit floats. Up to here, what is less than a dimension stays less.
-const LARGEST: i64 = 1 << 22;
+/// Kernels divide positions by factors in 32-bit floats, those of GPUs with an error of some units in the last place. Up
+/// to here, what is less than a dimension stays less.
+const LARGEST: i64 = 1 << 20;
 
 impl Context {
     /// The image `a` in the size `shape` (`ggml_interpolate`). The upper two dimensions are always brought to their size by
@@ -63,7 +64,7 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`; [`Error::Shape`](crate::Error::Shape) and
-    /// [`Error::Param`](crate::Error::Param) where a dimension is above 2²²; [`Error::Param`](crate::Error::Param) unless
+    /// [`Error::Param`](crate::Error::Param) where a dimension is above 2²⁰; [`Error::Param`](crate::Error::Param) unless
     /// `antialias` comes with [`Scale::Bilinear`] and without `align_corners`, with which ggml leaves pixels out.
     #[doc(alias = "ggml_interpolate")]
     #[doc(alias = "ggml_upscale")]
@@ -72,8 +73,8 @@ impl Context {
         let (call, ne) = (Call { op: "interpolate", operands: &[a] }, shape.into().ne());
         call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
         let small = |ne: [i64; 4]| ne.iter().all(|n| (1..=LARGEST).contains(n));
-        call.shape(small(a.ne()), "no dimension may be above 2^22")?;
-        call.param(small(ne), "shape", ne, "each dimension must lie in 1 to 2^22")?;
+        call.shape(small(a.ne()), "no dimension may be above 2^20")?;
+        call.param(small(ne), "shape", ne, "each dimension must lie in 1 to 2^20")?;
         call.result(ne, DType::F32)?;
         let known = !how.antialias || (how.mode == Scale::Bilinear && !how.align_corners);
         call.param(known, "how", how, "antialias must come with the bilinear mode, and without align_corners")?;

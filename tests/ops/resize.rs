@@ -99,7 +99,7 @@ fn images_of_one_pixel_grow_and_shrink() {
 /// Positions are divided in 32-bit floats: none may reach the dimension that it must stay below.
 #[test]
 fn long_rows_are_read_up_to_their_ends() {
-    for (from, to) in [(1 << 22, (1 << 22) - 1), ((1 << 22) - 1, 1 << 22)] {
+    for (from, to) in [(1 << 20, (1 << 20) - 1), ((1 << 20) - 1, 1 << 20)] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
         let (a, _) = lab.plain(&Array::of(ne([from]), |[i, ..]| i as f64));
@@ -114,15 +114,15 @@ fn images_in_another_size_refuse_what_does_not_fit() {
     let ctx = Context::new();
     let a = ctx.input("a", DType::F32, [4, 4, 2, 1]).unwrap();
     let plain = Interpolate::default();
-    for bad in [0, -1, i64::MIN, (1 << 22) + 1, i64::MAX] {
+    for bad in [0, -1, i64::MIN, (1 << 20) + 1, i64::MAX] {
         for axis in 0..4 {
             let mut shape = [2; 4];
             shape[axis] = bad;
             refused!(Param, ctx.interpolate(a, shape, plain), "{bad} {axis}");
         }
     }
-    refused!(Shape, ctx.interpolate(a, [1 << 22; 4], plain), "too large");
-    for shape in [[(1 << 22) + 1, 1], [1, (1 << 22) + 1]] {
+    refused!(Shape, ctx.interpolate(a, [1 << 20; 4], plain), "too large");
+    for shape in [[(1 << 20) + 1, 1], [1, (1 << 20) + 1]] {
         refused!(Shape, ctx.interpolate(ctx.input("a", DType::F32, shape).unwrap(), [2, 2], plain), "{shape:?}");
     }
     for dtype in [DType::F16, DType::I32] {
