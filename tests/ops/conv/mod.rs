@@ -8,7 +8,7 @@ mod transposed;
 use ggml::Conv;
 use ggml::prelude::*;
 
-use crate::support::Array;
+use crate::support::{Array, Lab};
 
 pub(crate) fn how<const N: usize>(stride: [i32; N], padding: [i32; N], dilation: [i32; N]) -> Conv<N> {
     let mut how = Conv::default();
@@ -42,6 +42,17 @@ fn some_moves<const N: usize>() -> Vec<Conv<N>> {
         all.push(how(rotated([1, 2, 1], by), rotated([3, 1, 2], by), rotated([2, 1, 1], by)));
     }
     all
+}
+
+/// What is computed for each of these ways to move.
+fn each<'c, const N: usize>(
+    lab: &Lab<'c>,
+    moves: Vec<Conv<N>>,
+    build: impl Fn(Conv<N>) -> ggml::Result<Tensor<'c>>,
+) -> impl Iterator<Item = (Conv<N>, Array)> {
+    let outputs: Vec<_> = moves.iter().map(|&how| build(how).unwrap()).collect();
+    let results = lab.run_all(&outputs).unwrap();
+    moves.into_iter().zip(results)
 }
 
 /// Numbers over up to three dimensions, times channels, times batches; of a kernel: inputs, and outputs.

@@ -3,7 +3,7 @@
 use ggml::prelude::*;
 use ggml::{Conv, Conv1d, Conv2d, Conv3d};
 
-use super::{KERNELS, Moves, Volume, bad_moves, convolved, how, some_moves};
+use super::{KERNELS, Moves, Volume, bad_moves, convolved, each, how, some_moves};
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
 #[test]
@@ -14,8 +14,7 @@ fn convolutions_of_one_dimension_are_those_of_plain_rust() {
             let lab = Lab::new(&ctx);
             let (k, rk) = lab.operand(&Array::sample(ne(kernel), 1, -1.0, 1.0), dtype, Layout::Plain);
             let (x, rx) = lab.plain(&Array::sample(ne(image), 2, -1.0, 1.0));
-            for how in some_moves::<1>() {
-                let got = lab.run(ctx.conv_1d(k, x, how).unwrap()).unwrap();
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_1d(k, x, how)) {
                 let (k, x) = (Volume::new(&rk, 1, kernel[1]), Volume::new(&rx, 1, image[1]));
                 let (data, [w, ..]) = convolved(&k, &x, &Moves::of(how), false);
                 let want = Array { ne: ne([w, kernel[2], image[2]]), data };
@@ -36,8 +35,7 @@ fn convolutions_of_two_dimensions_are_those_of_plain_rust() {
             let lab = Lab::new(&ctx);
             let (k, rk) = lab.operand(&Array::sample(kernel, 1, -1.0, 1.0), dtype, Layout::Plain);
             let (x, rx) = lab.operand(&Array::sample(image, 2, -1.0, 1.0), of_image, Layout::Plain);
-            for how in some_moves::<2>() {
-                let got = lab.run(ctx.conv_2d(k, x, how).unwrap()).unwrap();
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_2d(k, x, how)) {
                 let (k, x) = (Volume::new(&rk, 2, kernel[2]), Volume::new(&rx, 2, image[2]));
                 let (data, [w, h, _]) = convolved(&k, &x, &Moves::of(how), false);
                 let want = Array { ne: [w, h, kernel[3], image[3]], data };
@@ -57,8 +55,7 @@ fn convolutions_of_three_dimensions_are_those_of_plain_rust() {
             let lab = Lab::new(&ctx);
             let (k, rk) = lab.operand(&Array::sample(kernel, 1, -1.0, 1.0), dtype, Layout::Plain);
             let (x, rx) = lab.plain(&Array::sample(image, 2, -1.0, 1.0));
-            for how in some_moves::<3>() {
-                let got = lab.run(ctx.conv_3d(k, x, inputs, how).unwrap()).unwrap();
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_3d(k, x, inputs, how)) {
                 let n = inputs as usize;
                 let (data, [w, h, d]) =
                     convolved(&Volume::new(&rk, 3, n), &Volume::new(&rx, 3, n), &Moves::of(how), false);
@@ -78,8 +75,7 @@ fn depthwise_convolutions_are_those_of_plain_rust() {
             let sample = |shape, seed| Array::sample(shape, seed, -1.0, 1.0);
             let (k, rk) = lab.operand(&sample(ne([3, 1, channels]), 1), dtype, Layout::Plain);
             let (x, rx) = lab.plain(&sample(ne([9, channels, batch]), 2));
-            for how in some_moves::<1>() {
-                let got = lab.run(ctx.conv_1d_dw(k, x, how).unwrap()).unwrap();
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_1d_dw(k, x, how)) {
                 let (k, x) = (Volume::new(&rk, 1, 1), Volume::new(&rx, 1, channels));
                 let (data, [w, ..]) = convolved(&k, &x, &Moves::of(how), true);
                 let want = Array { ne: ne([w, channels, batch]), data };
@@ -87,8 +83,7 @@ fn depthwise_convolutions_are_those_of_plain_rust() {
             }
             let (k, rk) = lab.operand(&sample([3, 2, 1, channels], 3), dtype, Layout::Plain);
             let (x, rx) = lab.plain(&sample([7, 6, channels, batch], 4));
-            for how in some_moves::<2>() {
-                let got = lab.run(ctx.conv_2d_dw(k, x, how).unwrap()).unwrap();
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_2d_dw(k, x, how)) {
                 let (k, x) = (Volume::new(&rk, 2, 1), Volume::new(&rx, 2, channels));
                 let (data, [w, h, _]) = convolved(&k, &x, &Moves::of(how), true);
                 let want = Array { ne: [w, h, channels, batch], data };
