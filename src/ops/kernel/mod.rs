@@ -7,6 +7,7 @@
 
 mod attention;
 mod backward;
+mod conv;
 mod copy;
 mod elementwise;
 mod generate;
@@ -37,6 +38,7 @@ type Family = fn(TensorPtr) -> Option<Verdict>;
 const FAMILIES: &[Family] = &[
     attention::accepts,
     backward::accepts,
+    conv::accepts,
     copy::accepts,
     elementwise::accepts,
     generate::accepts,
