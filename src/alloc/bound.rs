@@ -5,6 +5,7 @@ use ggml_sys as sys;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
+use crate::ops::index;
 use crate::tensor::Tensor;
 use crate::tensor::ptr::TensorPtr;
 use crate::tensor::transfer;
@@ -67,13 +68,20 @@ impl<'g, 'c> Bound<'g, 'c> {
         }
         if let Some(below) = e.below {
             let bytes: &[u8] = bytemuck::cast_slice(data);
-            let outside = if e.ptr.dtype() == DType::I64 {
-                first_outside(bytes.chunks_exact(size_of::<i64>()).map(bytemuck::pod_read_unaligned::<i64>), below)
+            if e.ptr.dtype() == DType::I64 {
+                check_indices(
+                    call,
+                    e,
+                    bytes.chunks_exact(size_of::<i64>()).map(bytemuck::pod_read_unaligned::<i64>),
+                    below,
+                )?;
             } else {
-                first_outside(bytes.chunks_exact(size_of::<i32>()).map(bytemuck::pod_read_unaligned::<i32>), below)
-            };
-            if let Some((position, value)) = outside {
-                return Err(Error::Index { call, tensor: t.info(), position, value, below });
+                check_indices(
+                    call,
+                    e,
+                    bytes.chunks_exact(size_of::<i32>()).map(bytemuck::pod_read_unaligned::<i32>),
+                    below,
+                )?;
             }
         }
         Ok((i, e.ptr))
@@ -94,6 +102,11 @@ impl<'g, 'c> Bound<'g, 'c> {
         data: &[T],
     ) -> Result<()> {
         let (i, ptr) = self.input(call, t, data)?;
+        if self.graph.entries().get(i).is_some_and(|e| !e.distinct.is_empty()) && data.len() < ptr.elements() {
+            let expected = "an operation writes to the rows that the input names, which must differ: set it as a whole";
+            let value = format!("{offset}").into();
+            return Err(Error::Param { op: call, name: "offset", value, expected: expected.into() });
+        }
         if self.unset.contains(&i) {
             transfer::zero(ptr)?; // the rest would be whatever lay there
         }
@@ -156,7 +169,21 @@ impl Drop for Bound<'_, '_> {
     }
 }
 
-/// The first index that is not in 0 to below `below`, and where it is.
-fn first_outside(indices: impl Iterator<Item = impl Into<i64>>, below: i64) -> Option<(usize, i64)> {
-    indices.map(Into::into).enumerate().find(|(_, value)| !(0..below).contains(value))
+/// Checks what is put into an input of indices.
+fn check_indices(
+    call: &'static str,
+    e: &Entry,
+    indices: impl Iterator<Item = impl Into<i64>> + Clone,
+    below: i64,
+) -> Result<()> {
+    let mut indices = indices.map(Into::<i64>::into);
+    if let Some((position, value)) = indices.clone().enumerate().find(|(_, value)| !(0..below).contains(value)) {
+        return Err(Error::Index { call, tensor: e.ptr.info(), position, value, below });
+    }
+    if e.distinct.is_empty() {
+        return Ok(());
+    }
+    let values: Vec<i64> = indices.by_ref().collect();
+    let repeated = e.distinct.iter().find_map(|&rows| index::repeated(rows, &values));
+    repeated.map_or(Ok(()), |(position, value)| Err(Error::Repeated { call, tensor: e.ptr.info(), position, value }))
 }

@@ -1,5 +1,9 @@
 //! What is checked of a graph before an allocator sees it: conditions under which ggml would abort.
 
+use std::collections::HashMap;
+
+use ggml_sys as sys;
+
 use crate::buffer::{self, BufferType};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -9,6 +13,9 @@ use crate::tensor::ptr::TensorPtr;
 
 /// Checks that some of the devices can run each operation, and use each placed tensor where it lies.
 pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
+    if devices.len() > 1 {
+        same_experts(graph, devices)?;
+    }
     for e in graph.entries() {
         let mut near = false;
         let mut able = false;
@@ -30,6 +37,23 @@ pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
                 devices,
                 "its memory is on a device that is not among them, or can't run it",
             ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that experts that are picked by one tensor are equally many. Where weights are copied to another device, the
+/// scheduler copies those that are picked only; it looks at the numbers once, and for a later operation with more experts
+/// reads beyond its list.
+fn same_experts(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
+    let mut seen = HashMap::new();
+    for e in graph.entries().iter().filter(|e| e.ptr.op() == sys::GGML_OP_MUL_MAT_ID) {
+        let [Some(experts), _, Some(ids), ..] = e.ptr.slots() else { continue };
+        let [_, _, n, _] = experts.ne();
+        if *seen.entry(ids).or_insert(n) != n {
+            let why = "another operation picks from more or fewer experts by the same tensor; give one of them a view of it \
+                       (`reshape`)";
+            return Err(unsupported(e.ptr, devices, why));
         }
     }
     Ok(())

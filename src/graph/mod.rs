@@ -27,6 +27,8 @@ pub(crate) struct Entry {
     pub(crate) kept: bool,
     /// For an input that holds indices, what they must be below.
     pub(crate) below: Option<i64>,
+    /// For an input that names rows to write, the views of it in each of whose rows all values must differ.
+    pub(crate) distinct: Vec<TensorPtr>,
 }
 
 /// What an entry is to an allocation.
@@ -99,6 +101,11 @@ impl<'c> Graph<'c> {
                 e.below = Some(e.below.map_or(n, |below| below.min(n)));
             }
         }
+        for rows in walk.order.iter().filter_map(|&t| index::distinct(t)) {
+            if let Some(e) = walk.index.get(&rows.root()).and_then(|&i| entries.get_mut(i)) {
+                e.distinct.push(rows);
+            }
+        }
         Ok(Self { raw, _pool: pool, entries, index: walk.index, nodes: walk.nodes, life: PhantomData })
     }
 
@@ -166,7 +173,7 @@ impl Entry {
         let root = ptr.root();
         // What lies in a state or in weights is there for good; the rest only if ggml was told to keep it.
         let kept = root.owner() != Owner::Graph || root.flags() & output != 0;
-        Self { ptr, srcs: ptr.srcs(), kind, kept, below: None }
+        Self { ptr, srcs: ptr.srcs(), kind, kept, below: None, distinct: Vec::new() }
     }
 
     /// Whether the allocator gives the tensor its memory.

@@ -10,6 +10,7 @@ pub(crate) mod kernel;
 mod binary;
 mod combine;
 mod conv;
+mod experts;
 mod glu;
 mod loss;
 mod matmul;

@@ -17,6 +17,7 @@
 mod binary;
 mod conv;
 mod copy;
+mod experts;
 mod glu;
 mod hazards;
 mod matmul;
@@ -24,6 +25,7 @@ mod programs;
 mod reduce;
 mod rope;
 mod rows;
+mod set_rows;
 mod softmax;
 mod support;
 mod unary;

@@ -1,24 +1,20 @@
-//! Products of matrices, and rows picked from them.
+//! Products of matrices.
 
 use ggml_sys as sys;
 
-use super::{ROWS, Verdict, copy, dense, is_float, need, sources};
+use super::{ROWS, Verdict, dense, is_float, need, sources};
 use crate::dtype::DType;
 use crate::tensor::ptr::TensorPtr;
 
 pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
     Some(match t.op() {
         sys::GGML_OP_MUL_MAT => sources(t).and_then(|[a, b]| mul_mat(a, b)),
-        sys::GGML_OP_GET_ROWS => sources(t).and_then(|[a]| get_rows(a)),
         _ => return None,
     })
 }
 
 fn mul_mat(a: TensorPtr, b: TensorPtr) -> Verdict {
-    // H14: these have no dot product, and the kernel would jump to NULL.
-    let none =
-        matches!(a.dtype(), DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::F64 | DType::Q8_1 | DType::Q8K);
-    need(!none, "the CPU has no dot product for the first operand's type")?;
+    has_dot_product(a)?;
     let types = match (a.dtype(), b.dtype()) {
         (_, DType::F32) | (DType::F32, DType::BF16) => true,
         (x, y) => is_float(x) && x == y,
@@ -27,9 +23,9 @@ fn mul_mat(a: TensorPtr, b: TensorPtr) -> Verdict {
     need(dense(a) && dense(b), ROWS)
 }
 
-fn get_rows(a: TensorPtr) -> Verdict {
-    let types =
-        matches!(a.dtype(), DType::F32 | DType::F16 | DType::BF16 | DType::I32) || copy::has_float_rows(a.dtype());
-    need(types, "the CPU can't read rows of this type")?;
-    need(dense(a), ROWS)
+/// H14: some types have no dot product, and the kernel would jump to NULL.
+pub(super) fn has_dot_product(a: TensorPtr) -> Verdict {
+    let none =
+        matches!(a.dtype(), DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::F64 | DType::Q8_1 | DType::Q8K);
+    need(!none, "the CPU has no dot product for the first operand's type")
 }

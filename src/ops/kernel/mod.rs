@@ -8,6 +8,7 @@
 mod backward;
 mod copy;
 mod elementwise;
+mod indexed;
 mod matrix;
 mod rows;
 mod spatial;
@@ -25,8 +26,15 @@ type Verdict = Result<(), &'static str>;
 /// One family's part of the table: its verdict on an operation of its own, `None` for any other.
 type Family = fn(TensorPtr) -> Option<Verdict>;
 
-const FAMILIES: [Family; 6] =
-    [backward::accepts, copy::accepts, elementwise::accepts, matrix::accepts, rows::accepts, spatial::accepts];
+const FAMILIES: &[Family] = &[
+    backward::accepts,
+    copy::accepts,
+    elementwise::accepts,
+    indexed::accepts,
+    matrix::accepts,
+    rows::accepts,
+    spatial::accepts,
+];
 
 /// Whether the CPU has a kernel for the operation `t`, or what is missing.
 pub(crate) fn cpu_accepts(t: TensorPtr) -> Verdict {
