@@ -319,6 +319,12 @@ pub enum Error {
     /// A callback asked to stop.
     #[error("the computation was cancelled by its callback")]
     Cancelled,
+    /// A call from inside the closure of a custom operation, whose tensors are being computed.
+    #[error("{call}: the closure of a custom operation can't use ggml")]
+    Nested {
+        /// The call.
+        call: &'static str,
+    },
     /// No connection to an RPC server.
     #[error("RPC server {endpoint}: {reason}")]
     Rpc {

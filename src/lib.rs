@@ -38,7 +38,7 @@ pub use dtype::{DType, Element};
 pub use error::{Error, Result, TensorInfo};
 pub use ggml_sys as sys;
 pub use graph::Graph;
-pub use ops::{Conv2d, Glu, Pool, Pool2d, Rope, RopeMode, SoftMax};
+pub use ops::{Conv2d, Custom, Glu, Operands, Pool, Pool2d, Rope, RopeMode, Rows, RowsMut, SoftMax};
 pub use sched::{Allocated, Observed, Sched, SchedBuilder, Split, SplitInput};
 pub use shape::Shape;
 pub use tensor::Tensor;

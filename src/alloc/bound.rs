@@ -1,11 +1,14 @@
 //! A graph that has memory: what both allocators hand out, and the only way to a computation's data.
 
+use std::panic::resume_unwind;
+
 use ggml_sys as sys;
 
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
-use crate::ops::index;
+use crate::guard;
+use crate::ops::{custom, index};
 use crate::tensor::Tensor;
 use crate::tensor::ptr::TensorPtr;
 use crate::tensor::transfer;
@@ -24,6 +27,7 @@ pub(crate) struct Bound<'g, 'c> {
 impl<'g, 'c> Bound<'g, 'c> {
     /// Takes hold of a graph none of whose tensors has memory in another allocation.
     pub(crate) fn new(call: &'static str, graph: &'g Graph<'c>) -> Result<Self> {
+        guard::check_open(call)?;
         let mut unset = Vec::new();
         for (i, e) in graph.entries().iter().enumerate() {
             // A view of placed memory gets its address only in an allocation, a leaf of the graph's likewise. What was
@@ -153,13 +157,28 @@ impl<'g, 'c> Bound<'g, 'c> {
 
     /// To be called before a computation: all inputs must have values.
     pub(crate) fn check_inputs(&self, call: &'static str) -> Result<()> {
+        guard::check_open(call)?;
         let first = self.unset.first().and_then(|&i| self.graph.entries().get(i));
         first.map_or(Ok(()), |e| Err(Error::InputNotSet { call, tensor: e.ptr.info() }))
     }
 
-    /// To be called after a computation.
-    pub(crate) fn set_computed(&mut self, computed: bool) {
-        self.computed = computed;
+    /// To be called when a computation begins: results of the last one are gone.
+    pub(crate) fn begin(&mut self) {
+        self.computed = false;
+        // Panics that were not gone on with, because something else failed.
+        self.graph.closures().iter().for_each(|&t| drop(custom::take_panic(t)));
+    }
+
+    /// To be called when C has returned from a computation: goes on with the panic of a closure, if there was one.
+    pub(crate) fn go_on(&self) {
+        if let Some(panic) = self.graph.closures().iter().find_map(|&t| custom::take_panic(t)) {
+            resume_unwind(panic);
+        }
+    }
+
+    /// To be called when a computation went well.
+    pub(crate) fn set_computed(&mut self) {
+        self.computed = true;
     }
 }
 

@@ -8,7 +8,7 @@ use crate::buffer::{self, BufferType};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
-use crate::ops::kernel;
+use crate::ops::{custom, kernel};
 use crate::tensor::ptr::TensorPtr;
 
 /// Checks that some of the devices can run each operation, and use each placed tensor where it lies.
@@ -64,10 +64,23 @@ pub(crate) fn kernel_accepts(device: Device, e: &Entry) -> Result<()> {
     if !device.fits_wire(e.ptr) {
         return Err(unsupported(e.ptr, &[device], "RPC can't carry dimensions or strides of 2^32 and more"));
     }
+    if custom::is_custom(e.ptr) && !device.runs_closures() {
+        return Err(unsupported(e.ptr, &[device], "closures run on this process's CPU only"));
+    }
     if e.kind != Kind::Node || !device.runs_cpu_kernels() {
         return Ok(());
     }
     kernel::cpu_accepts(e.ptr).map_err(|why| unsupported(e.ptr, &[device], why))
+}
+
+/// Checks, of an operation that works in place, that the device it was given to can use the memory of what it changes:
+/// the scheduler copies what an operation reads, not that.
+pub(crate) fn reaches(device: Device, e: &Entry) -> Result<()> {
+    let in_place = e.ptr.view_src().is_some() && !kernel::looks(e.ptr);
+    if !in_place || can_reach(device, e.ptr) {
+        return Ok(());
+    }
+    Err(unsupported(e.ptr, &[device], "what it changes in place lies on another device"))
 }
 
 /// Checks that the device can use memory of this type.

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::context::pool::Pool;
 use crate::error::{Error, Result};
 use crate::guard;
-use crate::ops::index;
+use crate::ops::{custom, index};
 use crate::tensor::Tensor;
 use crate::tensor::ptr::{Owner, TensorPtr};
 use walk::{Index, Walk};
@@ -54,6 +54,8 @@ pub struct Graph<'c> {
     entries: Vec<Entry>,
     index: Index,
     nodes: usize,
+    /// The operations that are closures.
+    closures: Vec<TensorPtr>,
     life: PhantomData<&'c Context>,
 }
 
@@ -106,7 +108,8 @@ impl<'c> Graph<'c> {
                 e.distinct.push(rows);
             }
         }
-        Ok(Self { raw, _pool: pool, entries, index: walk.index, nodes: walk.nodes, life: PhantomData })
+        let closures = walk.order.iter().copied().filter(|&t| custom::is_custom(t)).collect();
+        Ok(Self { raw, _pool: pool, entries, index: walk.index, nodes: walk.nodes, closures, life: PhantomData })
     }
 
     /// The number of operations (`ggml_graph_n_nodes`).
@@ -148,6 +151,11 @@ impl<'c> Graph<'c> {
 
     pub(crate) fn as_ptr(&self) -> *mut sys::ggml_cgraph {
         self.raw.as_ptr()
+    }
+
+    /// The operations that are closures.
+    pub(crate) fn closures(&self) -> &[TensorPtr] {
+        &self.closures
     }
 
     pub(crate) fn entries(&self) -> &[Entry] {

@@ -4,6 +4,7 @@
 //! one device accept (types above all) is checked when a graph is allocated, in [`kernel`].
 
 pub(crate) mod check;
+pub(crate) mod custom;
 pub(crate) mod index;
 pub(crate) mod kernel;
 
@@ -24,6 +25,7 @@ mod unary;
 mod view;
 
 pub use conv::Conv2d;
+pub use custom::{Custom, Operands, Rows, RowsMut};
 pub use glu::Glu;
 pub use pool::{Pool, Pool2d};
 pub use rope::{Rope, RopeMode};

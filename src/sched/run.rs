@@ -33,6 +33,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
         for e in self.bound.graph().entries().iter().filter(|e| e.kind == Kind::Node) {
             if let Some(backend) = self.backend_of_ptr(e.ptr) {
                 check::kernel_accepts(backend.device(), e)?;
+                check::reaches(backend.device(), e)?;
             }
         }
         Ok(())
@@ -73,13 +74,18 @@ impl<'s, 'c> Allocated<'s, 'c> {
     ///
     /// [`Error::InputNotSet`] where an input has no value yet; [`Error::Status`], [`Error::Exception`] or
     /// [`Error::RpcLost`] where a device fails.
+    ///
+    /// # Panics
+    ///
+    /// A panic in the closure of a custom operation goes on from here.
     #[doc(alias = "ggml_backend_sched_graph_compute")]
     pub fn compute(&mut self) -> Result<()> {
         self.bound.check_inputs("Allocated::compute")?;
-        self.bound.set_computed(false);
+        self.bound.begin();
         let graph = self.bound.graph_ptr();
-        let status = self.sched.with_raw(|raw| raw.compute(graph))?;
-        self.finish(status)
+        let status = self.sched.with_raw(|raw| raw.compute(graph));
+        self.bound.go_on();
+        self.finish(status?)
     }
 
     /// Computes the graph and shows results on the way (`ggml_backend_sched_set_eval_callback`).
@@ -94,7 +100,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
     ///
     /// # Panics
     ///
-    /// A panic in either closure stops the computation and goes on from here.
+    /// A panic in either closure stops the computation and goes on from here, as does one of a custom operation.
     #[doc(alias = "ggml_backend_sched_set_eval_callback")]
     pub fn compute_with(
         &mut self,
@@ -102,18 +108,19 @@ impl<'s, 'c> Allocated<'s, 'c> {
         see: impl FnMut(Observed<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         self.bound.check_inputs("Allocated::compute_with")?;
-        self.bound.set_computed(false);
+        self.bound.begin();
         let graph = self.bound.graph_ptr();
         let observer = Observer::new(ask, see);
         let status = self.sched.with_raw(|raw| observer.compute(raw, graph));
         observer.finish();
+        self.bound.go_on();
         self.finish(status?)
     }
 
     fn finish(&mut self, status: sys::ggml_status) -> Result<()> {
         self.sched.check_alive()?;
         if status == sys::GGML_STATUS_SUCCESS {
-            self.bound.set_computed(true);
+            self.bound.set_computed();
             return Ok(());
         }
         Err(Error::Status { call: "ggml_backend_sched_graph_compute", status, log: Box::default() })

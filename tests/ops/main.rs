@@ -17,6 +17,7 @@
 mod binary;
 mod conv;
 mod copy;
+mod custom;
 mod experts;
 mod glu;
 mod hazards;
