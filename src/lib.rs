@@ -38,7 +38,10 @@ pub use dtype::{DType, Element};
 pub use error::{Error, Result, TensorInfo};
 pub use ggml_sys as sys;
 pub use graph::Graph;
-pub use ops::{Conv2d, Custom, Glu, Operands, Pool, Pool2d, Rope, RopeMode, Rows, RowsMut, SoftMax};
+pub use ops::{
+    Conv2d, Custom, Glu, MulMat, Operands, Pool, Pool2d, Prec, Rope, RopeMode, Rows, RowsMut, SoftMax, SortOrder,
+    TriType,
+};
 pub use sched::{Allocated, Observed, Sched, SchedBuilder, Split, SplitInput};
 pub use shape::Shape;
 pub use tensor::Tensor;

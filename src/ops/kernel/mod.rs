@@ -10,10 +10,13 @@ mod copy;
 mod custom;
 mod elementwise;
 mod indexed;
+mod mask;
 mod matrix;
 mod rows;
+mod sort;
 mod spatial;
 
+pub(crate) use sort::is_sort;
 use std::ffi::CStr;
 
 use ggml_sys as sys;
@@ -33,8 +36,10 @@ const FAMILIES: &[Family] = &[
     custom::accepts,
     elementwise::accepts,
     indexed::accepts,
+    mask::accepts,
     matrix::accepts,
     rows::accepts,
+    sort::accepts,
     spatial::accepts,
 ];
 
