@@ -32,5 +32,6 @@ mod set_rows;
 mod softmax;
 mod sort;
 mod support;
+mod trust;
 mod unary;
 mod view;
