@@ -49,7 +49,8 @@ impl<'s, 'c> Allocated<'s, 'c> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotPart`] unless `t` is an input of the graph, [`Error::ElementType`], [`Error::Length`].
+    /// [`Error::NotPart`] unless `t` is an input of the graph, [`Error::ElementType`], [`Error::Length`]; of numbers that an
+    /// operation uses as indices, [`Error::Index`] and [`Error::Repeated`].
     #[doc(alias = "ggml_backend_tensor_set")]
     pub fn set<T: Element>(&mut self, t: Tensor<'_>, data: &[T]) -> Result<()> {
         self.bound.set("Allocated::set", t, data)
@@ -60,7 +61,8 @@ impl<'s, 'c> Allocated<'s, 'c> {
     ///
     /// # Errors
     ///
-    /// As [`Allocated::set`], with [`Error::Range`] where the part does not lie inside the tensor.
+    /// As [`Allocated::set`], with [`Error::Range`] where the part does not lie inside the tensor, and [`Error::Param`] where
+    /// it must be set as a whole, for [`Context::set_rows`](crate::Context::set_rows).
     pub fn set_at<T: Element>(&mut self, t: Tensor<'_>, offset: usize, data: &[T]) -> Result<()> {
         self.bound.set_at("Allocated::set_at", t, offset, data)
     }

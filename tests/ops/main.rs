@@ -15,6 +15,7 @@
 )]
 
 mod binary;
+mod closures;
 mod conv;
 mod copy;
 mod custom;
