@@ -4,6 +4,7 @@
 //! one device accept (types above all) is checked when a graph is allocated, in [`kernel`].
 
 pub(crate) mod check;
+pub(crate) mod custom;
 pub(crate) mod index;
 pub(crate) mod kernel;
 
@@ -11,6 +12,7 @@ mod attention;
 mod binary;
 mod combine;
 mod conv;
+mod experts;
 mod generate;
 mod glu;
 mod hyper;
@@ -36,6 +38,7 @@ mod window;
 
 pub use attention::FlashAttn;
 pub use conv::{Conv, Conv1d, Conv2d, Conv3d};
+pub use custom::{Custom, Operands, Rows, RowsMut};
 pub use glu::Glu;
 pub use mask::TriType;
 pub use matmul::MulMat;

@@ -16,8 +16,11 @@
 
 mod attention;
 mod binary;
+mod closures;
 mod conv;
 mod copy;
+mod custom;
+mod experts;
 mod flash;
 mod generate;
 mod glu;
@@ -36,9 +39,11 @@ mod resize;
 mod rope;
 mod rows;
 mod set;
+mod set_rows;
 mod softmax;
 mod sort;
 mod support;
+mod trust;
 mod unary;
 mod view;
 mod window;
