@@ -22,11 +22,13 @@ mod log;
 mod ops;
 pub mod opt;
 pub mod prelude;
+mod quant;
 #[cfg(feature = "rpc")]
 pub mod rpc;
 mod sched;
 mod shape;
 mod tensor;
+mod version;
 mod weights;
 
 pub use alloc::{GraphAllocator, GraphMemory};
@@ -42,6 +44,7 @@ pub use ops::{Conv2d, Glu, Pool, Pool2d, Rope, RopeMode, SoftMax};
 pub use sched::{Allocated, Observed, Sched, SchedBuilder, Split, SplitInput};
 pub use shape::Shape;
 pub use tensor::Tensor;
+pub use version::{commit, version};
 pub use weights::{State, Weights, WeightsBuilder};
 
 /// The README's example, run as a test.

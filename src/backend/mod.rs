@@ -100,6 +100,9 @@ impl Backend {
     #[doc(alias = "ggml_backend_cpu_set_n_threads")]
     #[doc(alias = "ggml_backend_cpu_set_threadpool")]
     #[doc(alias = "ggml_threadpool_new")]
+    #[doc(alias = "ggml_threadpool_free")]
+    #[doc(alias = "ggml_threadpool_params_default")]
+    #[doc(alias = "ggml_threadpool_params_init")]
     pub fn set_threads(&mut self, n: usize) -> Result<()> {
         let refuse = |expected| {
             Err(Error::Param { op: "Backend::set_threads", name: "n", value: n.to_string().into(), expected })
