@@ -52,7 +52,8 @@ impl DType {
         let refuse = |name, value: String, expected: String| {
             Err(Error::Param { op: "quantize", name, value: value.into(), expected: expected.into() })
         };
-        if !self.is_float() && !(self.is_quantized() && !matches!(self, Self::Q8_1 | Self::Q8K)) {
+        let only_kernels = matches!(self, Self::Q8_1 | Self::Q8K);
+        if only_kernels || !(self.is_quantized() || self.is_float()) {
             return Err(self.refused("quantize", data.len(), "ggml does not convert to this type"));
         }
         // H31: C checks some types only, and writes beyond the end for the others.
@@ -127,7 +128,9 @@ impl DType {
             return Ok(bytes.as_chunks().0.iter().map(|&b| f32::from_ne_bytes(b)).collect());
         }
         // SAFETY: `raw` is a type that exists, so that C returns an entry of a constant table.
-        let traits = unsafe { sys::ggml_get_type_traits(self.raw()).as_ref() };
+        let traits = unsafe { sys::ggml_get_type_traits(self.raw()) };
+        // SAFETY: see above.
+        let traits = unsafe { traits.as_ref() };
         let Some(to_float) = traits.and_then(|t| t.to_float) else {
             return Err(self.refused("dequantize", blocks, "ggml does not convert from this type"));
         };
@@ -224,7 +227,7 @@ impl std::ops::Deref for Aligned<'_> {
 }
 
 fn realigned(bytes: &[u8]) -> Result<Aligned<'_>> {
-    if bytes.as_ptr().cast::<u64>().is_aligned() {
+    if bytes.as_ptr().addr().is_multiple_of(align_of::<u64>()) {
         return Ok(Aligned::As(bytes));
     }
     let mut copy = aligned(bytes.len())?;

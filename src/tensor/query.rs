@@ -34,9 +34,9 @@ predicates! {
     is_matrix = ggml_is_matrix, "ggml_is_matrix", "the last two dimensions are 1";
     is_3d = ggml_is_3d, "ggml_is_3d", "the last dimension is 1";
     is_contiguous_1 = ggml_is_contiguous_1, "ggml_is_contiguous_1",
-        "the elements lie in order without gaps, but for gaps between rows";
+        "the elements lie in order without gaps, but for equal gaps after the rows";
     is_contiguous_2 = ggml_is_contiguous_2, "ggml_is_contiguous_2",
-        "the elements lie in order without gaps, but for gaps between rows and between planes";
+        "elements lie side by side in rows, and volumes one after the other, whatever lies between rows and planes";
     is_contiguous_to_1 = ggml_is_contiguous_to_1, "ggml_is_contiguous_to_1",
         "the elements of each row lie in order without gaps, whatever lies between rows";
     is_contiguous_to_2 = ggml_is_contiguous_to_2, "ggml_is_contiguous_to_2",

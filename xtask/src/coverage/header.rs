@@ -23,7 +23,7 @@ impl Header {
         let code = without_directives(&text);
         let mut functions = Vec::new();
         let mut rest = code.as_str();
-        while let Some(at) = rest.find(|c| is_word(c)) {
+        while let Some(at) = rest.find(is_word) {
             rest = &rest[at..];
             let (word, after) = rest.split_at(rest.find(|c| !is_word(c)).unwrap_or(rest.len()));
             rest = after;

@@ -263,7 +263,10 @@ mod tests {
     fn a_stale_line_is_a_problem() {
         for (line, says) in [
             ("[omitted]\nggml_gone = { reason = \"raw\", instead = \"x\" }", "lists ggml_gone, which is in no header"),
-            ("[omitted]\nggml_called = { reason = \"raw\", instead = \"x\" }", "omits ggml_called, which Tensor::called"),
+            (
+                "[omitted]\nggml_called = { reason = \"raw\", instead = \"x\" }",
+                "omits ggml_called, which Tensor::called",
+            ),
             ("[in-rust]\n\"src/a.rs\" = [\"ggml_called\"]", "lists ggml_called, which is called where"),
             ("[called-in]\nggml_called_1d = \"src/a.rs\"", "lists ggml_called_1d twice"),
             ("[in-rust]\n\"src/a.rs\" = [\"ggml_called_1d\"]", "lists ggml_called_1d twice"),

@@ -1,7 +1,5 @@
 //! `docs/coverage.md`.
 
-use std::fmt::Write as _;
-
 use crate::coverage::judge::{Chapter, Fate, How};
 
 const HEAD: &str = "# Coverage\n\n\
@@ -9,15 +7,12 @@ const HEAD: &str = "# Coverage\n\n\
     compares the pinned headers with the aliases in `src/` and with `docs/omitted.toml`. Do not edit.\n";
 
 pub(crate) fn write(chapters: &[Chapter]) -> String {
-    let mut text = String::from(HEAD);
-    for chapter in chapters {
-        // Writing to a string can't fail.
-        let _ = write!(text, "\n## {}\n\n{}\n\n| C | Rust |\n|---|---|\n", chapter.header, chapter.count());
-        for (function, fate) in &chapter.fates {
-            let _ = writeln!(text, "| `{function}` | {} |", describe(fate));
-        }
-    }
-    text
+    let chapters = chapters.iter().map(|chapter| {
+        let rows = chapter.fates.iter().map(|(function, fate)| format!("| `{function}` | {} |\n", describe(fate)));
+        let rows: String = rows.collect();
+        format!("\n## {}\n\n{}\n\n| C | Rust |\n|---|---|\n{rows}", chapter.header, chapter.count())
+    });
+    HEAD.to_owned() + &chapters.collect::<String>()
 }
 
 fn describe(fate: &Fate) -> String {

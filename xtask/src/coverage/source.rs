@@ -88,9 +88,10 @@ impl Scan {
                     rest = after;
                     continue;
                 }
-                (TokenTree::Ident(word), [TokenTree::Punct(bang), TokenTree::Ident(name), TokenTree::Group(body), ..])
-                    if word == "macro_rules" && bang.as_char() == '!' =>
-                {
+                (
+                    TokenTree::Ident(word),
+                    [TokenTree::Punct(bang), TokenTree::Ident(name), TokenTree::Group(body), ..],
+                ) if word == "macro_rules" && bang.as_char() == '!' => {
                     let name = name.to_string();
                     self.tables.entry(name.clone()).or_default();
                     self.walk(body.stream(), None, Some(&name));
@@ -104,7 +105,9 @@ impl Scan {
                 }
                 (TokenTree::Ident(word), _) if word == "sys" || word == "ggml_sys" => self.call(after, table),
                 (TokenTree::Ident(word), _) if word == "impl" => inner = implemented(after),
-                (TokenTree::Ident(word), _) if ["struct", "enum", "union", "trait", "mod"].iter().any(|w| word == w) => {
+                (TokenTree::Ident(word), _)
+                    if ["struct", "enum", "union", "trait", "mod"].iter().any(|w| word == w) =>
+                {
                     inner = name(after);
                 }
                 (TokenTree::Literal(literal), _) => {
