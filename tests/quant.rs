@@ -207,6 +207,22 @@ fn numbers_of_all_sizes_can_be_converted() {
     }
 }
 
+/// Else the inverse of a scale would be infinite, and its product with 0 no number.
+#[test]
+fn numbers_very_near_to_0_count_as_0() {
+    for t in writable().filter(|t| t.is_quantized()) {
+        let of = |x: f32| {
+            let data: Vec<f32> = (0..512).map(|i| if i % 2 == 0 { x } else { -x }).collect();
+            t.quantize(&data, 512, imatrix(t, 512).as_deref()).unwrap()
+        };
+        assert_eq!(of(1e-21), of(0.0), "{t}");
+    }
+    assert_ne!(
+        DType::MXFP4.quantize(&[1e-19; 32], 32, None).unwrap(),
+        DType::MXFP4.quantize(&[0.0; 32], 32, None).unwrap()
+    );
+}
+
 /// The tables of these types are made when they are first used.
 #[test]
 fn threads_may_convert_at_once() {
