@@ -36,7 +36,7 @@ impl DType {
     /// assert_eq!(bytes.len(), 68);
     /// let back = DType::Q8_0.dequantize(&bytes)?;
     /// assert!(row.iter().zip(&back).all(|(a, b)| (a - b).abs() < 0.01));
-    /// # ggml::Result::Ok(())
+    /// # Ok::<(), ggml::Error>(())
     /// ```
     ///
     /// # Errors
