@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
 use crate::guard;
 
-/// What block types take: beyond it, scales overflow the 16-bit floats that hold them, and kernels divide infinities.
+/// What block types take: beyond it, scales overflow the 16-bit floats that hold them, and quantisers divide infinities.
 const LARGEST: f32 = 65504.0;
 
 /// Numbers nearer to 0 count as 0 in block types, since the inverse of a block's scale would be infinite.
@@ -42,7 +42,7 @@ impl DType {
     /// # Errors
     ///
     /// [`Error::DType`] for types that ggml can't convert to, [`Error::Param`] where rows are no whole number of blocks or
-    /// `data` no whole number of rows, where a number is too large, infinite or none, and where `imatrix` is missing, has not
+    /// `data` no whole number of rows, where a number is infinite, none, or too large (for some types and weights before it reaches 65504), and where `imatrix` is missing, has not
     /// `n_per_row` elements, or has one outside of 1e-10 to 1e10; [`Error::OutOfMemory`].
     #[doc(alias = "ggml_quantize_chunk")]
     #[doc(alias = "ggml_quantize_init")]
@@ -103,6 +103,14 @@ impl DType {
         }
         let mut bytes = bytemuck::cast_slice(&out).to_vec();
         bytes.truncate(data.len() / n_per_row * row_size);
+        // Fits of scales and minima may go far beyond the numbers that they are made from.
+        if self.is_quantized() && !self.validate_row_data(&bytes)? {
+            return refuse(
+                "data",
+                format!("{} numbers", data.len()),
+                "scales of so large numbers would be infinite".into(),
+            );
+        }
         Ok(bytes)
     }
 
