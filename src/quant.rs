@@ -27,7 +27,8 @@ impl DType {
     /// ([`requires_imatrix`](Self::requires_imatrix)), for others it is optional or not used. Block types take numbers up to
     /// 65504; those nearer to 0 than 1e-20 count as 0. For `f32`, `f16` and `bf16` this is a plain conversion of any number.
     ///
-    /// Several threads may quantise at once.
+    /// Several threads may quantise at once. Types with a codebook (`iq1` to `iq3`) make their tables when they are first
+    /// used in a process, which takes up to some seconds.
     ///
     /// ```
     /// use ggml::DType;
