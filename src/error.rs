@@ -3,6 +3,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use ggml_sys as sys;
+
+use crate::ffi;
+
 /// The result of everything fallible in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -153,6 +157,20 @@ pub enum Error {
         /// What it must be below.
         below: i64,
     },
+    /// A row to write to that is named twice.
+    #[error(
+        "{call}: element {position} of {tensor} is {value} again, but an operation writes to the rows that it names: they must differ"
+    )]
+    Repeated {
+        /// The call.
+        call: &'static str,
+        /// The tensor of row numbers.
+        tensor: TensorInfo,
+        /// Which element of the data.
+        position: usize,
+        /// Its value.
+        value: i64,
+    },
     /// The tensor is not part of the graph, or of the weights, that was asked.
     #[error("{call}: {tensor} is not part of {whole}")]
     NotPart {
@@ -267,7 +285,8 @@ pub enum Error {
         log: Box<str>,
     },
     /// ggml returned a status that is not success.
-    #[error("{call} returned status {status}{}", Log(log))]
+    #[error("{call} returned {}{}", Named(*status), Log(log))]
+    #[doc(alias = "ggml_status_to_string")]
     Status {
         /// The C function.
         call: &'static str,
@@ -302,9 +321,15 @@ pub enum Error {
         /// What it is.
         object: &'static str,
     },
-    /// A callback asked to stop.
-    #[error("the computation was cancelled by its callback")]
+    /// A callback asked to stop, or the deadline was over.
+    #[error("the computation was cancelled by its callback or its deadline")]
     Cancelled,
+    /// A call from inside the closure of a custom operation, whose tensors are being computed.
+    #[error("{call}: the closure of a custom operation can't use ggml")]
+    Nested {
+        /// The call.
+        call: &'static str,
+    },
     /// No connection to an RPC server.
     #[error("RPC server {endpoint}: {reason}")]
     Rpc {
@@ -345,6 +370,18 @@ struct Needs(Option<usize>);
 impl fmt::Display for Needs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |bytes| write!(f, " needs {bytes} bytes"))
+    }
+}
+
+/// Prints a status with ggml's name of it, for [`Error::Status`].
+struct Named(i32);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: C compares the number with those it knows, and returns a constant string.
+        let text = unsafe { sys::ggml_status_to_string(self.0) };
+        // SAFETY: a constant C string.
+        write!(f, "status {}, {}", self.0, unsafe { ffi::string(text) })
     }
 }
 

@@ -22,26 +22,34 @@ mod log;
 mod ops;
 pub mod opt;
 pub mod prelude;
+mod quant;
 #[cfg(feature = "rpc")]
 pub mod rpc;
 mod sched;
 mod shape;
 mod tensor;
+mod version;
 mod weights;
 
 pub use alloc::{GraphAllocator, GraphMemory};
-pub use backend::Backend;
-pub use buffer::BufferType;
+pub use backend::{Backend, Event, Priority, Threads};
+pub use buffer::{Buffer, BufferType, BufferUsage};
 pub use context::Context;
 pub use device::{Capabilities, Device, DeviceType, Memory, Registry};
 pub use dtype::{DType, Element};
 pub use error::{Error, Result, TensorInfo};
 pub use ggml_sys as sys;
 pub use graph::Graph;
-pub use ops::{Conv2d, Glu, Pool, Pool2d, Rope, RopeMode, SoftMax};
-pub use sched::{Allocated, Observed, Sched, SchedBuilder, Split, SplitInput};
+pub use ops::{
+    Conv, Conv1d, Conv2d, Conv3d, Custom, FlashAttn, GatedDeltaNet, GatedLinearAttn, Glu, Interpolate, MulMat,
+    Operands, Pad, Part, Pool, Pool1d, Pool2d, Prec, Rope, RopeMode, Rows, RowsMut, RwkvWkv6, RwkvWkv7, Scale, SoftMax,
+    SortOrder, SsmScan, TriType, UnaryOp, Windows,
+};
+pub use sched::{Allocated, Observed, Profile, Sched, SchedBuilder, Split, SplitInput, Timing};
 pub use shape::Shape;
 pub use tensor::Tensor;
+pub use tensor::pieces::Pieces;
+pub use version::{commit, version};
 pub use weights::{State, Weights, WeightsBuilder};
 
 /// The README's example, run as a test.

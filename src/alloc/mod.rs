@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use ggml_sys as sys;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, check_status};
 use crate::buffer::{BufferType, out_of_memory};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
@@ -163,6 +163,10 @@ impl GraphMemory<'_, '_> {
     /// [`Error::Unsupported`] unless the backend's device can use the allocator's memory and run the graph,
     /// [`Error::InputNotSet`] where an input has no value yet; [`Error::Status`] or [`Error::Exception`] where the device
     /// fails.
+    ///
+    /// # Panics
+    ///
+    /// A panic in the closure of a custom operation goes on from here.
     #[doc(alias = "ggml_backend_graph_compute")]
     pub fn compute(&mut self, backend: &mut Backend) -> Result<()> {
         const CALL: &str = "ggml_backend_graph_compute";
@@ -173,19 +177,21 @@ impl GraphMemory<'_, '_> {
             check::memory(device, self.allocator.buft)?;
             check::runnable(self.bound.graph(), &[device])?;
         }
-        self.bound.set_computed(false);
+        self.bound.begin();
         let graph = self.bound.graph_ptr();
         let status = guard::compute(CALL, || {
             // SAFETY: backend and graph are live; all tensors have memory that the device can use and operations that it
             // supports (checked when allocated, or above). The call waits, so C keeps nothing.
             unsafe { sys::ggml_backend_graph_compute(backend.as_ptr(), graph) }
         })
-        .inspect_err(|_| backend.poison())?;
+        .inspect_err(|_| backend.poison());
+        // Panics of the graph's closures and of the backend's go on here.
+        self.bound.go_on();
+        backend.resume_abort();
+        let status = status?;
         device.check_alive()?;
-        if status != sys::GGML_STATUS_SUCCESS {
-            return Err(Error::Status { call: CALL, status, log: Box::default() });
-        }
-        self.bound.set_computed(true);
+        check_status(CALL, status)?;
+        self.bound.set_computed();
         Ok(())
     }
 

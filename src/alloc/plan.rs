@@ -7,6 +7,7 @@ use ggml_sys as sys;
 
 use crate::buffer::{self, BufferType};
 use crate::graph::{Entry, Graph, Kind};
+use crate::ops::custom;
 use crate::tensor::ptr::Facts;
 
 /// What a plan depends on, of one tensor.
@@ -72,9 +73,9 @@ impl Plan {
 #[inline]
 fn fits(i: usize, e: &Entry, key: &Key) -> bool {
     let is_view = e.root as usize != i;
-    // What a view of placed memory has for parameters is where it begins.
     let wanders = e.views_placed();
-    let params = !(wanders && e.ptr.op() == sys::GGML_OP_VIEW);
+    // What a view of placed memory has for parameters is where it begins, a closure its address: no plan depends on either.
+    let params = !(wanders && e.ptr.op() == sys::GGML_OP_VIEW || custom::is_custom(e.ptr));
     (e.root, e.mask, e.kind) == (key.root, key.mask, key.kind)
         && e.ptr.is_like(&key.facts, params)
         && (!is_view || wanders || e.ptr.view_offs() == key.view_offs)

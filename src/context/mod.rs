@@ -2,9 +2,11 @@
 
 pub(crate) mod pool;
 
+use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use ggml_sys as sys;
 
@@ -48,6 +50,8 @@ const MOST_TENSORS: usize = 8;
 /// ```
 #[doc(alias = "ggml_context")]
 #[doc(alias = "ggml_init")]
+#[doc(alias = "ggml_free")]
+#[doc(alias = "ggml_tensor_overhead")]
 #[derive(Default)]
 pub struct Context {
     pools: RefCell<Vec<Pool>>,
@@ -57,6 +61,8 @@ pub struct Context {
     open: Cell<Open>,
     /// What former graphs were made of.
     spares: OnceCell<Spares>,
+    /// What C keeps pointers to in the tensors of the pools: closures.
+    kept: RefCell<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
 /// A pool with room.
@@ -101,6 +107,16 @@ impl Context {
         Ok(t)
     }
 
+    /// An input of the type and shape of another tensor (`ggml_dup_tensor`). It shares nothing with that.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::input`], which no tensor that exists can bring about.
+    #[doc(alias = "ggml_dup_tensor")]
+    pub fn input_like(&self, name: &str, like: Tensor<'_>) -> Result<Tensor<'_>> {
+        self.input(name, like.dtype(), like.shape())
+    }
+
     /// Marks a tensor whose value is to be readable after the computation (`ggml_set_output`). The tensors given to
     /// [`Context::graph`] are marked by it.
     ///
@@ -109,6 +125,7 @@ impl Context {
     /// [`Error::Frozen`] for tensors of weights or state, which are always readable.
     #[doc(alias = "ggml_set_output")]
     pub fn output<'c>(&'c self, t: Tensor<'c>) -> Result<Tensor<'c>> {
+        guard::check_open("Context::output")?;
         if !keeps_flags(t) {
             return Err(Error::Frozen { op: "set_output", tensor: t.info() });
         }
@@ -138,7 +155,20 @@ impl Context {
         Graph::new(self.spares.get_or_init(Spares::default), outputs)
     }
 
-    /// Forgets all tensors but keeps the memory: the next computation is written into the same arena.
+    /// The bytes that descriptions of tensors take (`ggml_used_mem`). They hold no data, and a graph has memory of its own.
+    #[doc(alias = "ggml_used_mem")]
+    pub fn used_mem(&self) -> usize {
+        self.pools.borrow().iter().map(Pool::used).sum()
+    }
+
+    /// The bytes that descriptions of tensors can take before the context grows again (`ggml_get_mem_size`).
+    #[doc(alias = "ggml_get_mem_size")]
+    pub fn mem_size(&self) -> usize {
+        self.pools.borrow().iter().map(Pool::len).sum()
+    }
+
+    /// Forgets all tensors but keeps the memory: the next computation is written into the same arena. Closures of custom
+    /// operations are dropped.
     ///
     #[doc(alias = "ggml_reset")]
     pub fn reset(&mut self) {
@@ -148,6 +178,12 @@ impl Context {
         }
         self.current.set(0);
         self.open.take();
+        self.kept.get_mut().clear();
+    }
+
+    /// Keeps `what` as long as the tensors of this context.
+    pub(crate) fn keep(&self, what: Arc<dyn Any + Send + Sync>) {
+        self.kept.borrow_mut().push(what);
     }
 
     /// A leaf without memory.
@@ -252,7 +288,6 @@ fn keeps_flags(t: Tensor<'_>) -> bool {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes: usize = self.pools.borrow().iter().map(Pool::len).sum();
-        f.debug_struct("Context").field("bytes", &bytes).finish_non_exhaustive()
+        f.debug_struct("Context").field("bytes", &self.mem_size()).finish_non_exhaustive()
     }
 }

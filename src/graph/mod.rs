@@ -1,6 +1,7 @@
 //! Graphs: what is to be computed, complete and in order.
 
 mod checked;
+mod dot;
 mod store;
 mod table;
 
@@ -11,6 +12,7 @@ use ggml_sys as sys;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::guard;
 use crate::tensor::Tensor;
 use crate::tensor::ptr::{Owner, TensorPtr};
 use store::Lent;
@@ -22,6 +24,8 @@ pub(crate) struct Entry {
     pub(crate) ptr: TensorPtr,
     /// For an input that holds indices, what they must be below.
     pub(crate) below: Option<i64>,
+    /// For an input that names rows to write: whether there are views of it in each of whose rows all values must differ.
+    pub(crate) distinct: bool,
     /// Where its sources begin in the list of all.
     first: u32,
     /// The entry whose memory this one shares: its own unless it is a view.
@@ -104,8 +108,31 @@ impl<'c> Graph<'c> {
         })
     }
 
+    /// Logs all operations and leaves (`ggml_graph_print`), as information for the target `ggml`.
+    ///
+    /// # Errors
+    ///
+    /// None that is known: ggml only reads the graph.
+    #[doc(alias = "ggml_graph_print")]
+    pub fn print(&self) -> Result<()> {
+        guard::call("ggml_graph_print", || {
+            // SAFETY: the graph is live, and so are its tensors, which C reads: dimensions, names, flags. C keeps nothing.
+            unsafe { sys::ggml_graph_print(self.as_ptr()) }
+        })
+    }
+
     pub(crate) fn as_ptr(&self) -> *mut sys::ggml_cgraph {
         self.store.as_ptr()
+    }
+
+    /// The operations that are closures.
+    pub(crate) fn closures(&self) -> &[TensorPtr] {
+        &self.store.closures
+    }
+
+    /// The views of an input in each of whose rows all values must differ.
+    pub(crate) fn distinct(&self, input: TensorPtr) -> impl Iterator<Item = TensorPtr> {
+        self.store.distinct.iter().copied().filter(move |rows| rows.root() == input)
     }
 
     pub(crate) fn entries(&self) -> &[Entry] {

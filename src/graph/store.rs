@@ -14,7 +14,7 @@ use ggml_sys as sys;
 use super::table::{Full, Slot, Table};
 use super::{Entry, Kind};
 use crate::error::{Error, Result};
-use crate::ops::index;
+use crate::ops::{custom, index};
 use crate::tensor::ptr::{Numbered, Owner, TensorPtr};
 
 /// The lists of a graph: kept for the next one when it is dropped.
@@ -28,6 +28,10 @@ pub(super) struct Store {
     pub(super) entries: Vec<Entry>,
     /// The entries of all entries' sources.
     pub(super) srcs: Vec<u32>,
+    /// The operations that are closures.
+    pub(super) closures: Vec<TensorPtr>,
+    /// Inputs, or views of them, that name rows to write.
+    pub(super) distinct: Vec<TensorPtr>,
     path: Vec<Visit>,
     /// The names that ggml would give to what comes next.
     node_name: Numbered,
@@ -77,6 +81,8 @@ impl Store {
             table: Table::default(),
             entries: Vec::new(),
             srcs: Vec::new(),
+            closures: Vec::new(),
+            distinct: Vec::new(),
             path: Vec::new(),
             node_name: Numbered::new(b"node_0"),
             leaf_name: Numbered::new(b"leaf_0"),
@@ -105,7 +111,7 @@ impl Store {
         while self.visit_all(outputs.clone())?.is_none() {
             self.table.clear(2 * self.table.room());
         }
-        self.bound_indices();
+        self.note_conditions();
         let len = |list: &[*mut sys::ggml_tensor]| {
             i32::try_from(list.len()).map_err(|_| Error::OutOfMemory {
                 what: "a graph".into(),
@@ -224,20 +230,35 @@ impl Store {
         let output = sys::GGML_TENSOR_FLAG_OUTPUT.cast_signed();
         let root_kind = if root == at { kind } else { self.entries.get(root as usize).map_or(kind, |root| root.kind) };
         let kept = matches!(root_kind, Kind::Placed(_)) || t.root().flags() & output != 0;
-        self.entries.push(Entry { ptr: t, below: None, first, root, mask, kind, root_kind, kept });
+        self.entries.push(Entry { ptr: t, below: None, distinct: false, first, root, mask, kind, root_kind, kept });
         Ok(())
     }
 
-    /// Notes for inputs that hold indices what those must be below.
-    fn bound_indices(&mut self) {
+    /// Notes what must hold beyond the graph's own tensors: of the values of inputs that hold indices, and for closures.
+    fn note_conditions(&mut self) {
+        self.closures.clear();
+        self.distinct.clear();
         for i in 0..self.entries.len() {
-            let Some(e) = self.entries.get(i).filter(|e| e.kind == Kind::Node) else { continue };
-            for (indices, n) in index::bounds(e.ptr) {
-                if let Some(e) = self.table.entry_of(indices).and_then(|i| self.entries.get_mut(i as usize)) {
+            let Some(node) = self.entries.get(i).filter(|e| e.kind == Kind::Node).map(|e| e.ptr) else { continue };
+            if custom::is_custom(node) {
+                self.closures.push(node);
+            }
+            for (indices, n) in index::bounds(node) {
+                if let Some(e) = self.entry_mut(indices) {
                     e.below = Some(e.below.map_or(n, |below| below.min(n)));
                 }
             }
+            if let Some(rows) = index::distinct(node) {
+                self.distinct.push(rows);
+                if let Some(e) = self.entry_mut(rows.root()) {
+                    e.distinct = true;
+                }
+            }
         }
+    }
+
+    fn entry_mut(&mut self, t: TensorPtr) -> Option<&mut Entry> {
+        self.table.entry_of(t).and_then(|i| self.entries.get_mut(i as usize))
     }
 }
 

@@ -4,26 +4,51 @@
 //! one device accept (types above all) is checked when a graph is allocated, in [`kernel`].
 
 pub(crate) mod check;
+pub(crate) mod custom;
 pub(crate) mod index;
 pub(crate) mod kernel;
 
+mod attention;
 mod binary;
 mod combine;
 mod conv;
+mod experts;
+mod generate;
 mod glu;
+mod hyper;
 mod loss;
+mod mask;
 mod matmul;
 mod norm;
+mod pad;
 mod pool;
+mod precision;
+mod recurrent;
 mod reduce;
+mod resize;
 mod rope;
 mod rows;
+mod scale;
+mod set;
 mod softmax;
+mod sort;
 mod unary;
 mod view;
+mod window;
 
-pub use conv::Conv2d;
+pub use attention::FlashAttn;
+pub use conv::{Conv, Conv1d, Conv2d, Conv3d};
+pub use custom::{Custom, Operands, Rows, RowsMut};
 pub use glu::Glu;
-pub use pool::{Pool, Pool2d};
+pub use mask::TriType;
+pub use matmul::MulMat;
+pub use pad::Pad;
+pub use pool::{Pool, Pool1d, Pool2d, Windows};
+pub use precision::Prec;
+pub use recurrent::{GatedDeltaNet, GatedLinearAttn, RwkvWkv6, RwkvWkv7, SsmScan};
+pub use resize::{Interpolate, Scale};
 pub use rope::{Rope, RopeMode};
+pub use set::Part;
 pub use softmax::SoftMax;
+pub use sort::SortOrder;
+pub use unary::UnaryOp;

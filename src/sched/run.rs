@@ -9,10 +9,10 @@ use super::observe::{Observed, Observer};
 use super::{Sched, Split};
 use crate::alloc::bound::Bound;
 use crate::alloc::check;
-use crate::backend::Backend;
+use crate::backend::{Backend, check_status};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::graph::Kind;
+use crate::graph::{Graph, Kind};
 use crate::tensor::Tensor;
 
 /// A graph with memory, for as long as it borrows the scheduler.
@@ -33,6 +33,12 @@ impl<'s, 'c> Allocated<'s, 'c> {
         for e in self.bound.graph().entries().iter().filter(|e| e.kind == Kind::Node) {
             if let Some(backend) = self.backend_of_ptr(e.ptr) {
                 check::kernel_accepts(backend.device(), e)?;
+                check::reaches(backend.device(), e)?;
+                check::sorts_numbers(backend.device(), e, || {
+                    // By the sources as they were built: the scheduler may have put a copy in between.
+                    let (_, first) = self.bound.graph().srcs(e).next()?;
+                    self.backend_of_ptr(first).map(Backend::device)
+                })?;
             }
         }
         Ok(())
@@ -42,7 +48,8 @@ impl<'s, 'c> Allocated<'s, 'c> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotPart`] unless `t` is an input of the graph, [`Error::ElementType`], [`Error::Length`].
+    /// [`Error::NotPart`] unless `t` is an input of the graph, [`Error::ElementType`], [`Error::Length`]; of numbers that an
+    /// operation uses as indices, [`Error::Index`] and [`Error::Repeated`].
     #[doc(alias = "ggml_backend_tensor_set")]
     pub fn set<T: Element>(&mut self, t: Tensor<'_>, data: &[T]) -> Result<()> {
         self.bound.set("Allocated::set", t, data)
@@ -53,7 +60,8 @@ impl<'s, 'c> Allocated<'s, 'c> {
     ///
     /// # Errors
     ///
-    /// As [`Allocated::set`], with [`Error::Range`] where the part does not lie inside the tensor.
+    /// As [`Allocated::set`], with [`Error::Range`] where the part does not lie inside the tensor, and [`Error::Param`] where
+    /// it must be set as a whole, for [`Context::set_rows`](crate::Context::set_rows).
     pub fn set_at<T: Element>(&mut self, t: Tensor<'_>, offset: usize, data: &[T]) -> Result<()> {
         self.bound.set_at("Allocated::set_at", t, offset, data)
     }
@@ -73,13 +81,18 @@ impl<'s, 'c> Allocated<'s, 'c> {
     ///
     /// [`Error::InputNotSet`] where an input has no value yet; [`Error::Status`], [`Error::Exception`] or
     /// [`Error::RpcLost`] where a device fails.
+    ///
+    /// # Panics
+    ///
+    /// A panic in the closure of a custom operation goes on from here.
     #[doc(alias = "ggml_backend_sched_graph_compute")]
     pub fn compute(&mut self) -> Result<()> {
         self.bound.check_inputs("Allocated::compute")?;
-        self.bound.set_computed(false);
+        self.bound.begin();
         let graph = self.bound.graph_ptr();
-        let status = self.sched.with_raw(|raw| raw.compute(graph))?;
-        self.finish(status)
+        let status = self.sched.with_raw(|raw| raw.compute(graph));
+        self.bound.go_on();
+        self.finish(status?)
     }
 
     /// Computes the graph and shows results on the way (`ggml_backend_sched_set_eval_callback`).
@@ -94,7 +107,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
     ///
     /// # Panics
     ///
-    /// A panic in either closure stops the computation and goes on from here.
+    /// A panic in either closure stops the computation and goes on from here, as does one of a custom operation.
     #[doc(alias = "ggml_backend_sched_set_eval_callback")]
     pub fn compute_with(
         &mut self,
@@ -102,21 +115,21 @@ impl<'s, 'c> Allocated<'s, 'c> {
         see: impl FnMut(Observed<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         self.bound.check_inputs("Allocated::compute_with")?;
-        self.bound.set_computed(false);
+        self.bound.begin();
         let graph = self.bound.graph_ptr();
         let observer = Observer::new(ask, see);
         let status = self.sched.with_raw(|raw| observer.compute(raw, graph));
         observer.finish();
+        self.bound.go_on();
         self.finish(status?)
     }
 
     fn finish(&mut self, status: sys::ggml_status) -> Result<()> {
+        self.sched.backends.iter().for_each(Backend::resume_abort);
         self.sched.check_alive()?;
-        if status == sys::GGML_STATUS_SUCCESS {
-            self.bound.set_computed(true);
-            return Ok(());
-        }
-        Err(Error::Status { call: "ggml_backend_sched_graph_compute", status, log: Box::default() })
+        check_status("ggml_backend_sched_graph_compute", status)?;
+        self.bound.set_computed();
+        Ok(())
     }
 
     /// Reads a tensor: a result, an input, or anything marked with [`Context::output`](crate::Context::output) before the
@@ -167,7 +180,20 @@ impl<'s, 'c> Allocated<'s, 'c> {
         self.backend_of_ptr(t.ptr())
     }
 
-    fn backend_of_ptr(&self, t: crate::tensor::ptr::TensorPtr) -> Option<&Backend> {
+    pub(super) fn graph(&self) -> &'s Graph<'c> {
+        self.bound.graph()
+    }
+
+    /// The graph in the DOT language, with the backend of each operation and each leaf's (`ggml_graph_dump_dot`).
+    pub fn to_dot(&self) -> String {
+        let backends: Vec<_> = self.sched.backends.iter().map(Backend::name).collect();
+        self.graph().dot(&backends, |t| {
+            let backend = self.backend_of_ptr(t)?;
+            self.sched.backends.iter().position(|b| std::ptr::eq(b, backend))
+        })
+    }
+
+    pub(super) fn backend_of_ptr(&self, t: crate::tensor::ptr::TensorPtr) -> Option<&Backend> {
         let raw = self.sched.raw.as_ref()?.backend_of(t);
         self.sched.backends.iter().find(|b| std::ptr::eq(b.as_ptr(), raw))
     }

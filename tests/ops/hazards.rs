@@ -2,7 +2,7 @@
 
 use ggml::Result;
 use ggml::prelude::*;
-use ggml::{Glu, Pool, Pool2d, RopeMode};
+use ggml::{Conv, FlashAttn, Glu, Interpolate, Pad, Part, Pool, Pool1d, Pool2d, RopeMode, Scale, SortOrder};
 
 use crate::support::lab::shape;
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
@@ -19,7 +19,26 @@ const OPS: &[(&str, Build)] = &[
     ("scale_bias", |l, a| l.ctx.scale_bias(a, 2.0, 1.0)),
     ("clamp", |l, a| l.ctx.clamp(a, 0.0, 1.0)),
     ("add", |l, a| l.ctx.add(a, a)),
+    ("add1", |l, a| l.ctx.add1(a, l.plain(&Array::of(ne([1]), |_| 0.5)).0)),
+    ("xielu", |l, a| l.ctx.xielu(a, 0.5, 0.5, 0.5, -1e-6)),
+    ("silu_back", |l, a| l.ctx.silu_back(a, a)),
+    ("fill", |l, a| l.ctx.fill(a, 0.5)),
+    ("set", |l, a| l.ctx.set(a, l.plain(&Array::of(ne([1]), |_| 0.5)).0, Part::default())),
+    ("acc", |l, a| l.ctx.acc(a, l.plain(&Array::of(ne([1]), |_| 0.5)).0, Part::default())),
+    ("set of it", |l, a| {
+        let zeros = l.plain(&Array::of(shape(a), |_| 0.0)).0;
+        l.ctx.set(zeros, a, Part::default())
+    }),
+    ("acc of it", |l, a| {
+        let zeros = l.plain(&Array::of(shape(a), |_| 0.0)).0;
+        l.ctx.acc(zeros, a, Part::default())
+    }),
+    ("swiglu_oai", |l, a| l.ctx.swiglu_oai(a, a, 1.0, 1.0)),
+    ("swiglu_clamp", |l, a| l.ctx.swiglu_clamp(a, a, 1.0)),
     ("mul_mat", |l, a| l.ctx.mul_mat(a, a)),
+    ("flash_attn_ext", |l, a| l.ctx.flash_attn_ext(a, a, a, FlashAttn::default())),
+    ("ssm_conv", |l, a| l.ctx.ssm_conv(a, a)),
+    ("dsv4_hc_pre_gated", |l, a| l.ctx.dsv4_hc_pre_gated(a, a, 0.5)),
     ("sum", |l, a| l.ctx.sum(a)),
     ("sum_rows", |l, a| l.ctx.sum_rows(a)),
     ("mean", |l, a| l.ctx.mean(a)),
@@ -30,10 +49,36 @@ const OPS: &[(&str, Build)] = &[
     ("group_norm", |l, a| l.ctx.group_norm(a, 1, 0.1)),
     ("soft_max", |l, a| l.ctx.soft_max(a)),
     ("diag_mask_inf", |l, a| l.ctx.diag_mask_inf(a, 0)),
+    ("diag_mask_zero", |l, a| l.ctx.diag_mask_zero(a, 0)),
+    ("cumsum", |l, a| l.ctx.cumsum(a)),
+    ("argsort", |l, a| l.ctx.argsort(a, SortOrder::Asc)),
+    ("top_k", |l, a| l.ctx.top_k(a, 1)),
+    ("out_prod", |l, a| l.ctx.out_prod(a, a)),
+    ("rms_norm_back", |l, a| l.ctx.rms_norm_back(a, a, 0.1)),
+    ("soft_max_ext_back", |l, a| l.ctx.soft_max_ext_back(a, a, 0.5)),
     ("glu", |l, a| l.ctx.glu(a, Glu::Swiglu, false)),
     ("glu_split", |l, a| l.ctx.glu_split(a, a, Glu::Swiglu)),
     ("cross_entropy_loss", |l, a| l.ctx.cross_entropy_loss(a, a)),
     ("pool_2d", |l, a| l.ctx.pool_2d(a, Pool::Max, Pool2d::square(1))),
+    ("pool_1d", |l, a| l.ctx.pool_1d(a, Pool::Avg, Pool1d::of(1))),
+    ("pool_2d_back", |l, a| l.ctx.pool_2d_back(a, a, Pool::Max, Pool2d::square(1))),
+    ("im2col", |l, a| l.ctx.im2col(a, a, Conv::padded(1), DType::F32)),
+    ("im2col_1d", |l, a| l.ctx.im2col_1d(a, a, Conv::padded(1), DType::F32)),
+    ("im2col_3d", |l, a| l.ctx.im2col_3d(a, a, 1, Conv::padded(1), DType::F32)),
+    ("col2im_1d", |l, a| l.ctx.col2im_1d(a, 1, 2, 0)),
+    ("conv_1d", |l, a| l.ctx.conv_1d(a, a, Conv::padded(1))),
+    ("conv_2d", |l, a| l.ctx.conv_2d(a, a, Conv::padded(1))),
+    ("conv_2d_direct", |l, a| l.ctx.conv_2d_direct(a, a, Conv::padded(1))),
+    ("conv_2d_dw_direct", |l, a| l.ctx.conv_2d_dw_direct(a, a, Conv::padded(1))),
+    ("conv_3d_direct", |l, a| l.ctx.conv_3d_direct(a, a, 1, Conv::padded(1))),
+    ("conv_transpose_2d_p0", |l, a| l.ctx.conv_transpose_2d_p0(a, a, 2)),
+    ("nearest", |l, a| l.ctx.interpolate(a, [3, 2, 2, 1], Interpolate::default())),
+    ("bicubic", |l, a| l.ctx.interpolate(a, [3, 2, 2, 1], Interpolate::by(Scale::Bicubic))),
+    ("pad", |l, a| l.ctx.pad(a, Pad::right([1; 4]))),
+    ("pad_circular", |l, a| l.ctx.pad(a, Pad::circular([1; 4]))),
+    ("pad_reflect_1d", |l, a| l.ctx.pad_reflect_1d(a, 0, 0)),
+    ("roll", |l, a| l.ctx.roll(a, [0; 4])),
+    ("win_part", |l, a| l.ctx.win_part(a, 2)),
     ("repeat", |l, a| l.ctx.repeat(a, a)),
     ("repeat_back", |l, a| l.ctx.repeat_back(a, a)),
     ("concat", |l, a| l.ctx.concat(a, a, 0)),
@@ -104,7 +149,9 @@ fn sizes_that_a_kernel_cannot_count_are_refused() {
     let lab = Lab::new(&ctx);
     for shape in [[1 << 31, 1, 1], [1, 1 << 31, 1], [1, 1 << 16, 1 << 15], [i64::from(i32::MAX), 1, 1]] {
         let x = ctx.input("x", DType::F32, shape).unwrap();
-        for (name, build) in OPS.iter().filter(|(name, _)| !matches!(*name, "get_rows" | "rope")) {
+        for (name, build) in
+            OPS.iter().filter(|(name, _)| !matches!(*name, "get_rows" | "rope" | "set of it" | "acc of it"))
+        {
             let Ok(y) = build(&lab, x) else { continue };
             refused!(Unsupported, lab.accepted(y), "{name} {shape:?}");
         }

@@ -14,17 +14,36 @@
     reason = "a test fails by panicking; its numbers are small"
 )]
 
+mod attention;
 mod binary;
+mod closures;
 mod conv;
 mod copy;
+mod custom;
+mod experts;
+mod flash;
+mod generate;
 mod glu;
 mod hazards;
+mod hyper;
+mod in_place;
+mod mask;
 mod matmul;
+mod norm;
+mod pad;
+mod pool;
 mod programs;
+mod recurrent;
 mod reduce;
+mod resize;
 mod rope;
 mod rows;
+mod set;
+mod set_rows;
 mod softmax;
+mod sort;
 mod support;
+mod trust;
 mod unary;
 mod view;
+mod window;

@@ -3,7 +3,7 @@
 
 use ggml_sys as sys;
 
-use super::{EVEN, PACKED, ROWS, Verdict, countable_whole, dense, is_packed, need, sources};
+use super::{EVEN, PACKED, ROWS, Verdict, dense, is_packed, need, rows_of, sources};
 use crate::dtype::DType;
 use crate::tensor::ptr::TensorPtr;
 
@@ -11,12 +11,9 @@ const FLAT: &str = "the CPU kernel needs contiguous operands; use `cont`";
 
 pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
     Some(match t.op() {
-        sys::GGML_OP_OUT_PROD => both(t, |a, _| {
-            need(dense(a), ROWS)?;
-            // It clears the result as one row.
-            need(countable_whole(t), "the CPU kernel makes less than 2^31 - 2^16 elements")
-        }),
-        sys::GGML_OP_IM2COL_BACK => both(t, |a, _| {
+        sys::GGML_OP_IM2COL_BACK => sources(t).and_then(|[a, kernel]| {
+            let types = a.dtype() == DType::F32 && matches!(kernel.dtype(), DType::F32 | DType::F16);
+            need(types, "the CPU kernel takes gradients of f32 and a kernel of f32 or f16")?;
             need(a.is_contiguous(), FLAT)?;
             let near = t.nb().iter().all(|&nb| i32::try_from(nb).is_ok());
             need(near, "the CPU kernel needs planes and batches less than 2 GiB apart")
@@ -31,9 +28,12 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
             let [_, max_bias, ..] = t.op_params();
             need(max_bias == 0, "the CPU kernel takes no `max_bias`")
         }),
-        sys::GGML_OP_SILU_BACK => both(t, |a, b| {
-            need(dense(a) && dense(b), ROWS)?;
-            need(a.is_contiguous_1() && b.is_contiguous_1(), EVEN)
+        sys::GGML_OP_SILU_BACK => sources(t).and_then(|[a, b]| {
+            for s in [a, b] {
+                rows_of(s, &[DType::F32, DType::F16], "the CPU kernel takes f32 or f16")?;
+                need(s.is_contiguous_1(), EVEN)?;
+            }
+            need(a.dtype() == b.dtype(), "the CPU kernel takes operands of one type")
         }),
         sys::GGML_OP_RMS_NORM_BACK => both(t, |a, b| need(dense(a) && dense(b), ROWS)),
         // Gradient and moments are walked by the parameter's strides (H18).

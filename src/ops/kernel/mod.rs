@@ -5,11 +5,21 @@
 //! skip the strides of dimensions of 1: whether the elements of a row lie side by side ([`dense`]), whether row `i` lies
 //! at `i` times the second stride (`is_contiguous_1`), and whether all strides are those of a new tensor ([`is_packed`]).
 
+mod attention;
 mod backward;
+mod conv;
 mod copy;
+mod custom;
 mod elementwise;
+mod generate;
+mod hyper;
+mod indexed;
+mod mask;
 mod matrix;
+mod recurrent;
 mod rows;
+mod set;
+mod sort;
 mod spatial;
 
 use std::ffi::CStr;
@@ -20,23 +30,47 @@ use super::check::{is_float, is_packed};
 use crate::dtype::DType;
 use crate::tensor::ptr::TensorPtr;
 
+pub(crate) use sort::is_sort;
+
 type Verdict = Result<(), &'static str>;
 
 /// One family's part of the table: its verdict on an operation of its own, `None` for any other.
 type Family = fn(TensorPtr) -> Option<Verdict>;
 
-const FAMILIES: [Family; 6] =
-    [backward::accepts, copy::accepts, elementwise::accepts, matrix::accepts, rows::accepts, spatial::accepts];
+const FAMILIES: &[Family] = &[
+    attention::accepts,
+    backward::accepts,
+    conv::accepts,
+    copy::accepts,
+    custom::accepts,
+    elementwise::accepts,
+    generate::accepts,
+    hyper::accepts,
+    indexed::accepts,
+    mask::accepts,
+    matrix::accepts,
+    recurrent::accepts,
+    rows::accepts,
+    set::accepts,
+    sort::accepts,
+    spatial::accepts,
+];
 
 /// Whether the CPU has a kernel for the operation `t`, or what is missing.
 pub(crate) fn cpu_accepts(t: TensorPtr) -> Verdict {
-    let looks =
-        [sys::GGML_OP_NONE, sys::GGML_OP_RESHAPE, sys::GGML_OP_VIEW, sys::GGML_OP_PERMUTE, sys::GGML_OP_TRANSPOSE];
-    if looks.contains(&t.op()) {
+    if looks(t) {
         return Ok(());
     }
     countable(t)?;
     FAMILIES.iter().find_map(|f| f(t)).unwrap_or(Err("this crate knows no CPU kernel for the operation"))
+}
+
+/// Whether an operation does no more than look at another tensor's memory.
+pub(crate) fn looks(t: TensorPtr) -> bool {
+    matches!(
+        t.op(),
+        sys::GGML_OP_NONE | sys::GGML_OP_RESHAPE | sys::GGML_OP_VIEW | sys::GGML_OP_PERMUTE | sys::GGML_OP_TRANSPOSE
+    )
 }
 
 /// The first `N` sources, or the verdict on an operation that lacks one.

@@ -1,10 +1,11 @@
 //! The steps of programs: what is asked of ggml, and what the model makes of it.
 
 use ggml::prelude::*;
-use ggml::{Glu, Result};
+use ggml::{Glu, Result, TriType};
 
 use super::model::{Model, packed};
-use crate::matmul::product;
+use crate::matmul::{outer, product};
+use crate::reduce::cumulated;
 use crate::support::Array;
 
 /// One step; operands are numbers of earlier tensors, taken modulo their count.
@@ -18,8 +19,12 @@ pub(super) enum Step {
     Add(usize, usize),
     Mul(usize, usize),
     MulMat(usize, usize),
+    OutProd(usize, usize),
     GluSplit(usize, usize),
     SumRows(usize),
+    CumSum(usize),
+    Tri(usize),
+    DiagMask(usize, i32),
     SoftMax(usize),
     Repeat(usize, usize),
     Concat(usize, usize, usize),
@@ -113,22 +118,17 @@ pub(super) fn apply<'c>(
             let ((ta, a), (tb, b)) = (one(a), one(b));
             (ctx.mul_mat(*ta, *tb)?, multiplied(a, b))
         }
+        Step::OutProd(a, b) => {
+            let ((ta, a), (tb, b)) = (one(a), one(b));
+            let y = ctx.out_prod(*ta, *tb)?;
+            let (want, _) = outer(&a.array(), &b.array());
+            let error = product_error(a, b) + 1e-6 * a.largest() * b.largest();
+            (y, Model::new(&want, DType::F32, a.ne[1] as f64 * error))
+        }
         Step::GluSplit(a, b) => {
             let ((ta, a), (tb, b)) = (one(a), one(b));
             let y = ctx.glu_split(*ta, *tb, Glu::Reglu)?;
             (y, zip(a, b, product_error(a, b), |x, y| x.max(0.0) * y))
-        }
-        Step::SumRows(a) => {
-            let (t, a) = one(a);
-            let y = ctx.sum_rows(*t)?;
-            let n = a.ne[0] as f64;
-            let error = n * (a.error + 1e-6 * a.largest());
-            (y, Model::new(&a.array().rows(|r| vec![r.iter().sum()]), a.dtype, error))
-        }
-        Step::SoftMax(a) => {
-            let (t, a) = one(a);
-            let y = ctx.soft_max(*t)?;
-            (y, Model::new(&a.array().rows(soft_max), a.dtype, (2.0 * a.error).exp_m1() + 1e-5))
         }
         Step::Repeat(a, like) => {
             let ((t, a), (tl, like)) = (one(a), one(like));
@@ -157,6 +157,46 @@ pub(super) fn apply<'c>(
                 targets.remove(at);
             }
             result
+        }
+        _ => by_rows(step, ctx, known)?,
+    })
+}
+
+/// Functions of rows and matrices.
+fn by_rows<'c>(step: &Step, ctx: &'c Context, known: &[Known<'c>]) -> Result<(Tensor<'c>, Option<Model>)> {
+    let one = |n| pick(known, n);
+    Ok(match *step {
+        Step::SumRows(a) => {
+            let (t, a) = one(a);
+            let y = ctx.sum_rows(*t)?;
+            let n = a.ne[0] as f64;
+            let error = n * (a.error + 1e-6 * a.largest());
+            (y, Model::new(&a.array().rows(|r| vec![r.iter().sum()]), a.dtype, error))
+        }
+        Step::CumSum(a) => {
+            let (t, a) = one(a);
+            let y = ctx.cumsum(*t)?;
+            let error = a.ne[0] as f64 * (a.error + 1e-6 * a.largest());
+            (y, Model::new(&a.array().rows(cumulated), a.dtype, error))
+        }
+        Step::Tri(a) => {
+            let (t, a) = one(a);
+            let y = ctx.tri(*t, TriType::LowerDiag)?;
+            let values = a.array();
+            let kept = Array::of(a.ne, |i| if i[0] <= i[1] { values.at(i) } else { 0.0 });
+            (y, Model::new(&kept, a.dtype, a.error))
+        }
+        Step::DiagMask(a, n_past) => {
+            let (t, a) = one(a);
+            let y = ctx.diag_mask_zero(*t, n_past)?;
+            let values = a.array();
+            let kept = Array::of(a.ne, |i| if i[0] <= i[1] + n_past as usize { values.at(i) } else { 0.0 });
+            (y, Model::new(&kept, a.dtype, a.error))
+        }
+        Step::SoftMax(a) => {
+            let (t, a) = one(a);
+            let y = ctx.soft_max(*t)?;
+            (y, Model::new(&a.array().rows(soft_max), a.dtype, (2.0 * a.error).exp_m1() + 1e-5))
         }
         _ => look(step, ctx, known)?,
     })
@@ -195,6 +235,6 @@ fn look<'c>(step: &Step, ctx: &'c Context, known: &[Known<'c>]) -> Result<(Tenso
             let nb = [a.dtype.type_size(), nb1, nb2, nb3];
             (y, Some(a.view(shape.map(|n| usize::try_from(n).unwrap()), nb, offset)))
         }
-        _ => unreachable!("`apply` has all others"),
+        _ => unreachable!("`apply` and `by_rows` have all others"),
     })
 }
