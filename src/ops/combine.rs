@@ -3,11 +3,14 @@
 use ggml_sys as sys;
 
 use super::check::{Call, share_memory};
+use super::view::packed;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
+use crate::tensor::made::{Made, Name};
+use crate::tensor::ptr::TensorPtr;
 
 impl Context {
     /// A copy with the operand's shape and type, contiguous (`ggml_cont`).
@@ -17,7 +20,7 @@ impl Context {
     /// As all builders, where memory runs out.
     #[doc(alias = "ggml_cont")]
     pub fn cont<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        self.build("ggml_cont", &[a], |c| {
+        self.make("ggml_cont", a, &contiguous(a.ptr(), a.shape()), |c| {
             // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
             unsafe { sys::ggml_cont(c, a.as_ptr()) }
         })
@@ -38,7 +41,7 @@ impl Context {
         let same = shape.bytes(a.dtype()).is_ok() && shape.elements() == a.shape().elements();
         call.param(same, "shape", shape.ne(), "it must have as many elements as the operand, in whole blocks")?;
         let [n0, n1, n2, n3] = shape.ne();
-        self.build("ggml_cont_4d", &[a], |c| {
+        self.make("ggml_cont_4d", a, &contiguous(a.ptr(), shape), |c| {
             // SAFETY: the context is live and has room; `a` is live for 'c and of the shape's size, all that C asserts. The
             // result keeps it as source.
             unsafe { sys::ggml_cont_4d(c, a.as_ptr(), n0, n1, n2, n3) }
@@ -106,7 +109,15 @@ impl Context {
         call.shape(same_rows, "tensors of blocks must have one shape")?;
         // Threads copy parts in any order, with memcpy.
         call.shape(!share_memory(a, b), "they must not share memory; copy the first (`dup`) before")?;
-        self.build("ggml_cpy", &[a, b], |c| {
+        let name = Name::of(b.ptr());
+        let name = if name.is_empty() {
+            name.and_of(a.ptr()).and(b" (copy)")
+        } else {
+            name.and(b" (copy of ").and_of(a.ptr()).and(b")")
+        };
+        let mut made = Made::view(sys::GGML_OP_CPY, b.ptr(), name);
+        made.srcs = [Some(a.ptr()), Some(b.ptr())];
+        self.make("ggml_cpy", b, &made, |c| {
             // SAFETY: the context is live and has room; the operands are live for 'c, of one size, and `b` may be written.
             // The result keeps both as sources.
             unsafe { sys::ggml_cpy(c, a.as_ptr(), b.as_ptr()) }
@@ -203,4 +214,11 @@ impl Context {
             unsafe { sys::ggml_concat(c, a.as_ptr(), b.as_ptr(), dim) }
         })
     }
+}
+
+/// A copy without gaps.
+fn contiguous(a: TensorPtr, shape: Shape) -> Made {
+    let mut made = Made::view(sys::GGML_OP_CONT, a, Name::of(a).and(b" (cont)"));
+    (made.ne, made.nb, made.view) = (shape.ne(), packed(a.dtype(), shape.ne()), None);
+    made
 }

@@ -283,6 +283,12 @@ impl TensorPtr {
         true
     }
 
+    /// The name, with its end and what lies after it.
+    #[inline]
+    pub(crate) fn raw_name(&self) -> &[c_char] {
+        &self.get().name
+    }
+
     pub(crate) fn name(self) -> String {
         let name = self.get().name.map(c_char::cast_unsigned);
         let end = name.iter().position(|&c| c == 0).unwrap_or(name.len());
