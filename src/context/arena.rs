@@ -32,19 +32,21 @@ impl Default for Arena {
 }
 
 impl Arena {
-    /// Keeps the tensor that `make` makes, until the next reset.
+    /// Keeps the tensor that `fill` makes of zeroes, until the next reset.
     #[inline]
-    pub(crate) fn push(&self, make: impl FnOnce() -> sys::ggml_tensor) -> Result<NonNull<sys::ggml_tensor>> {
+    pub(crate) fn push(&self, fill: impl FnOnce(&mut sys::ggml_tensor)) -> Result<NonNull<sys::ggml_tensor>> {
         if self.left.get() == 0 {
             self.open()?;
         }
         let to = self.next.get();
         self.left.set(self.left.get() - 1);
         self.next.set(to.wrapping_add(1));
-        // SAFETY: inside the current chunk, with room for a tensor (the type's invariant), which nothing refers to yet.
-        unsafe { to.write(make()) };
-        // SAFETY: a place inside a chunk.
-        Ok(unsafe { NonNull::new_unchecked(to) })
+        // SAFETY: inside the current chunk, with room for a tensor (the type's invariant).
+        unsafe { to.write_bytes(0, 1) };
+        // SAFETY: a tensor of zeroes, which are valid for all its fields; nothing else refers to the place yet.
+        let t = unsafe { &mut *to };
+        fill(t);
+        Ok(NonNull::from(t))
     }
 
     /// Makes the next chunk the current one.

@@ -235,21 +235,21 @@ impl Context {
         Ok(unsafe { Tensor::new(t) })
     }
 
-    /// Makes a tensor of the type of `like` as ggml's builder would, which is `c`: debug builds compare the two.
+    /// Makes a tensor as ggml's builder would, which is `c`: debug builds compare the two.
     #[inline]
     pub(crate) fn make<'c>(
         &'c self,
         call: &'static str,
-        like: Tensor<'c>,
-        made: &Made,
+        operands: &[Tensor<'c>],
+        fill: impl FnOnce(&mut Made<'_>),
         c: impl FnOnce(*mut sys::ggml_context) -> *mut sys::ggml_tensor,
     ) -> Result<Tensor<'c>> {
         guard::check_open(call)?;
-        let raw = self.arena.push(|| made.tensor(like.ptr()))?;
+        let raw = self.arena.push(|raw| fill(&mut Made { raw }))?;
         // SAFETY: made just now in the arena of this context, which lives for 'c; what it is made of are handles of 'c.
         let t = unsafe { TensorPtr::new(raw) };
         if cfg!(debug_assertions) {
-            let theirs = self.build(call, &[like], c)?;
+            let theirs = self.build(call, operands, c)?;
             assert!(made::same(t, theirs.ptr()), "{call} makes another tensor: {theirs:?}");
         }
         // SAFETY: as above.

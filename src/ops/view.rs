@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::made::{Made, Name};
+use crate::tensor::made::Made;
 use crate::tensor::ptr::span;
 
 impl Context {
@@ -29,9 +29,13 @@ impl Context {
         let same = shape.bytes(a.dtype()).is_ok() && shape.elements() == a.shape().elements();
         call.param(same, "shape", shape.ne(), "it must have as many elements as the operand, in whole blocks")?;
         let [n0, n1, n2, n3] = shape.ne();
-        let mut made = Made::view(sys::GGML_OP_RESHAPE, a.ptr(), Name::of(a.ptr()).and(b" (reshaped)"));
-        (made.ne, made.nb) = (shape.ne(), packed(a.dtype(), shape.ne()));
-        self.make("ggml_reshape_4d", a, &made, |c| {
+        let fill = |t: &mut Made<'_>| {
+            t.operation(sys::GGML_OP_RESHAPE, a.ptr());
+            t.shape(shape.ne(), packed(a.dtype(), shape.ne()));
+            t.view(a.ptr(), 0);
+            t.name(a.ptr(), b" (reshaped)");
+        };
+        self.make("ggml_reshape_4d", &[a], fill, |c| {
             // SAFETY: the context is live and has room; `a` is live for 'c, contiguous, and of the shape's size, all that C
             // asserts. The result keeps it as source.
             unsafe { sys::ggml_reshape_4d(c, a.as_ptr(), n0, n1, n2, n3) }
@@ -75,10 +79,14 @@ impl Context {
         let inside = end.zip(root.span()).is_some_and(|(end, size)| end <= size);
         call.param(inside, "offset", offset, "the view must end inside the tensor that it looks at")?;
         let [n0, n1, n2, n3] = shape.ne();
-        let mut made = Made::view(sys::GGML_OP_VIEW, a.ptr(), Name::of(a.ptr()).and(b" (view)"));
-        (made.ne, made.nb, made.view) = (shape.ne(), nb, Some((a.ptr(), offset)));
-        [made.params[0], made.params[1]] = halves(offset);
-        self.make("ggml_view_4d", a, &made, |c| {
+        let fill = |t: &mut Made<'_>| {
+            t.operation(sys::GGML_OP_VIEW, a.ptr());
+            t.shape(shape.ne(), nb);
+            t.view(a.ptr(), offset);
+            [t.raw.op_params[0], t.raw.op_params[1]] = halves(offset);
+            t.name(a.ptr(), b" (view)");
+        };
+        self.make("ggml_view_4d", &[a], fill, |c| {
             // SAFETY: the context is live and has room; `a` is live for 'c. The strided extent lies inside the root's memory
             // and elements do not overlap (H1, which C checks for a contiguous view only). The result keeps `a` as source.
             unsafe { sys::ggml_view_4d(c, a.as_ptr(), n0, n1, n2, n3, nb1, nb2, nb3, offset) }
@@ -99,16 +107,19 @@ impl Context {
         // H3: the size of a tensor of blocks is wrong when rows are not its first dimension.
         let keeps_rows = axes[0] == 0 || a.dtype().block_size() == 1;
         call.param(keeps_rows, "axes", axes, "the first dimension of a block type must stay the first")?;
-        let axes_i32 = axes.map(|x| i32::try_from(x).unwrap_or(0));
-        let [x0, x1, x2, x3] = axes_i32;
-        let mut made = Made::view(sys::GGML_OP_PERMUTE, a.ptr(), Name::of(a.ptr()).and(b" (permuted)"));
-        for (to, dim) in axes.into_iter().zip(a.ne().into_iter().zip(a.nb())) {
-            if let (Some(ne), Some(nb)) = (made.ne.get_mut(to), made.nb.get_mut(to)) {
-                (*ne, *nb) = dim;
+        let to @ [x0, x1, x2, x3] = axes.map(|x| i32::try_from(x).unwrap_or(0));
+        let fill = |t: &mut Made<'_>| {
+            t.operation(sys::GGML_OP_PERMUTE, a.ptr());
+            for (to, (ne, nb)) in axes.into_iter().zip(a.ne().into_iter().zip(a.nb())) {
+                if let (Some(to_ne), Some(to_nb)) = (t.raw.ne.get_mut(to), t.raw.nb.get_mut(to)) {
+                    (*to_ne, *to_nb) = (ne, nb);
+                }
             }
-        }
-        [made.params[0], made.params[1], made.params[2], made.params[3]] = axes_i32;
-        self.make("ggml_permute", a, &made, |c| {
+            t.view(a.ptr(), 0);
+            [t.raw.op_params[0], t.raw.op_params[1], t.raw.op_params[2], t.raw.op_params[3]] = to;
+            t.name(a.ptr(), b" (permuted)");
+        };
+        self.make("ggml_permute", &[a], fill, |c| {
             // SAFETY: the context is live and has room; `a` is live for 'c; the axes are a permutation, all that C asserts.
             // The result keeps `a` as source.
             unsafe { sys::ggml_permute(c, a.as_ptr(), x0, x1, x2, x3) }
@@ -124,10 +135,14 @@ impl Context {
     pub fn transpose<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
         let call = Call { op: "transpose", operands: &[a] };
         call.dtype(a.dtype().block_size() == 1, "a tensor of blocks can't be transposed")?; // H3
-        let mut made = Made::view(sys::GGML_OP_TRANSPOSE, a.ptr(), Name::of(a.ptr()).and(b" (transposed)"));
-        made.ne.swap(0, 1);
-        made.nb.swap(0, 1);
-        self.make("ggml_transpose", a, &made, |c| {
+        let fill = |t: &mut Made<'_>| {
+            let ([n0, n1, n2, n3], [nb0, nb1, nb2, nb3]) = (a.ne(), a.nb());
+            t.operation(sys::GGML_OP_TRANSPOSE, a.ptr());
+            t.shape([n1, n0, n2, n3], [nb1, nb0, nb2, nb3]);
+            t.view(a.ptr(), 0);
+            t.name(a.ptr(), b" (transposed)");
+        };
+        self.make("ggml_transpose", &[a], fill, |c| {
             // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
             unsafe { sys::ggml_transpose(c, a.as_ptr()) }
         })
