@@ -12,6 +12,7 @@ use ggml_sys as sys;
 
 use crate::backend::{Backend, check_status};
 use crate::buffer::{BufferType, out_of_memory};
+use crate::device::Device;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -79,11 +80,18 @@ impl GraphAllocator {
     /// inside ggml.
     #[doc(alias = "ggml_gallocr_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<GraphMemory<'s, 'c>> {
-        let bound = Bound::new("GraphAllocator::alloc", graph)?;
+        let mut bound = Bound::new("GraphAllocator::alloc", graph)?;
         self.prepare(&bound)?;
+        if self.plan.put_back(&mut bound) {
+            return Ok(GraphMemory { allocator: self, bound });
+        }
+        self.plan.forget();
         let mark = log::mark();
         if !self.with_raw(|raw| raw.alloc(bound.graph_ptr()))? {
             return Err(self.out_of_memory(mark));
+        }
+        if self.buft.device().is_some_and(Device::runs_closures) {
+            self.plan.record(&mut bound);
         }
         Ok(GraphMemory { allocator: self, bound })
     }
