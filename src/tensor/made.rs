@@ -1,6 +1,6 @@
-//! Tensors that Rust makes: those that look at memory or copy it.
+//! Tensors that Rust makes: those that look at memory or copy it, and products of matrices.
 //!
-//! A decoder makes as many of them as of operations that compute, and C prints a name for each, which takes longer than all
+//! A decoder makes more of them than of all others, and for each of the former C prints a name, which takes longer than all
 //! the rest. They are what ggml's builders make: debug builds make both and compare them.
 
 use std::ffi::{CStr, c_char};
