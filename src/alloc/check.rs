@@ -73,6 +73,25 @@ pub(crate) fn kernel_accepts(device: Device, e: &Entry) -> Result<()> {
     kernel::cpu_accepts(e.ptr).map_err(|why| unsupported(e.ptr, &[device], why))
 }
 
+/// Checks that what the user puts on a device can be there: made there by the device, in memory of its own.
+pub(crate) fn pinned(device: Device, e: &Entry) -> Result<()> {
+    if e.ptr.view_src().is_some() || !e.is_allocated_by_graph() {
+        let why = "it can't be pinned, for it lies in memory of its own or another tensor's: it goes where that is";
+        return Err(unsupported(e.ptr, &[device], why));
+    }
+    kernel_accepts(device, e)?;
+    if !device.supports_op(e.ptr)? {
+        return Err(unsupported(e.ptr, &[device], "the device that it is pinned to does not support the operation"));
+    }
+    Ok(())
+}
+
+/// The error where ggml put what was pinned to `device` somewhere else.
+pub(crate) fn moved(device: Device, e: &Entry) -> Error {
+    let why = "it is pinned, but ggml puts it on a backend of higher priority with the same kind of memory";
+    unsupported(e.ptr, &[device], why)
+}
+
 /// Checks, of an operation that works in place, that the device it was given to can use the memory of what it changes:
 /// the scheduler copies what an operation reads, not that.
 pub(crate) fn reaches(device: Device, e: &Entry) -> Result<()> {

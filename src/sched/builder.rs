@@ -2,6 +2,7 @@
 
 use super::Sched;
 use crate::backend::Backend;
+use crate::buffer::BufferType;
 use crate::device::DeviceType;
 use crate::error::{Error, Result};
 
@@ -10,6 +11,8 @@ use crate::error::{Error, Result};
 #[must_use = "a builder makes nothing until `build` is called"]
 pub struct SchedBuilder {
     backends: Vec<Backend>,
+    bufts: Vec<BufferType>,
+    parallel: bool,
     op_offload: bool,
 }
 
@@ -18,12 +21,32 @@ impl SchedBuilder {
     pub const MAX_BACKENDS: usize = 16;
 
     pub(super) fn new() -> Self {
-        Self { backends: Vec::new(), op_offload: true }
+        Self { backends: Vec::new(), bufts: Vec::new(), parallel: false, op_offload: true }
     }
 
     /// Adds a backend. The first has the highest priority; the last must be a CPU.
-    pub fn backend(mut self, backend: Backend) -> Self {
+    pub fn backend(self, backend: Backend) -> Self {
+        let buft = backend.device().buffer_type();
+        self.backend_with(backend, buft)
+    }
+
+    /// [`SchedBuilder::backend`] with the kind of memory that what it computes shall lie in: that of its device, or host
+    /// memory that the device can use, such as [`Device::host_buffer_type`](crate::Device::host_buffer_type) of a GPU for
+    /// the CPU beside it, from which copies are quicker.
+    pub fn backend_with(mut self, backend: Backend, buft: BufferType) -> Self {
         self.backends.push(backend);
+        self.bufts.push(buft);
+        self
+    }
+
+    /// Whether inputs, and what is copied between devices, are kept several times over ([`Allocated::n_copies`]), so that
+    /// devices with events wait for each other rather than be waited for. They are not by default.
+    ///
+    /// The graphs that are allocated one after the other use the copies in turn.
+    ///
+    /// [`Allocated::n_copies`]: crate::Allocated::n_copies
+    pub fn parallel(mut self, yes: bool) -> Self {
+        self.parallel = yes;
         self
     }
 
@@ -37,7 +60,8 @@ impl SchedBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Backends`] unless there are 1 to [`SchedBuilder::MAX_BACKENDS`] backends and the last is a CPU.
+    /// [`Error::Backends`] unless there are 1 to [`SchedBuilder::MAX_BACKENDS`] backends, the last is a CPU, and each can
+    /// compute in its kind of memory.
     #[doc(alias = "ggml_backend_sched_new")]
     pub fn build(self) -> Result<Sched> {
         let refuse = |reason| {
@@ -50,6 +74,16 @@ impl SchedBuilder {
         if self.backends.last().is_none_or(|b| b.device().device_type() != DeviceType::Cpu) {
             return refuse("the last backend must be a CPU, which takes what the others can't run; add Backend::cpu()");
         }
-        Ok(Sched::new(self.backends, self.op_offload))
+        if !self.backends.iter().zip(&self.bufts).all(|(b, &buft)| computes_in(b, buft)) {
+            return refuse("a backend was given memory that its device can't compute in");
+        }
+        Ok(Sched::new(self.backends, self.bufts, self.parallel, self.op_offload))
     }
+}
+
+/// Whether any tensor can lie in memory of that type and be used by the backend. Devices also support types that hold
+/// weights only, in an order of their own: those are neither the device's usual type nor host memory.
+fn computes_in(backend: &Backend, buft: BufferType) -> bool {
+    let device = backend.device();
+    device.supports_buffer_type(buft) && (buft == device.buffer_type() || buft.is_host())
 }

@@ -2,26 +2,29 @@
 
 mod builder;
 mod observe;
+mod pins;
 mod profile;
 mod raw;
 mod run;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr;
 
 use ggml_sys as sys;
 
 use crate::alloc::bound::Bound;
 use crate::alloc::{check, plan::Plan};
 use crate::backend::Backend;
-use crate::buffer::out_of_memory;
+use crate::buffer::{BufferType, out_of_memory};
 use crate::context::Context;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::tensor::Tensor;
+use crate::tensor::ptr::TensorPtr;
 use crate::{guard, log};
+use pins::Pins;
 use raw::RawSched;
 
 pub use builder::SchedBuilder;
@@ -44,8 +47,14 @@ pub struct Sched {
     raw: Option<RawSched>,
     backends: Vec<Backend>,
     devices: Vec<Device>,
+    bufts: Vec<BufferType>,
+    parallel: bool,
     op_offload: bool,
     plan: Plan,
+    /// What was pinned when the plan was made.
+    pins: Pins,
+    /// Whether it is known that each operation of the plan can run where ggml put it.
+    checked: bool,
     poisoned: bool,
 }
 
@@ -55,9 +64,19 @@ impl Sched {
         SchedBuilder::new()
     }
 
-    fn new(backends: Vec<Backend>, op_offload: bool) -> Self {
-        let devices = backends.iter().map(Backend::device).collect();
-        Self { raw: None, backends, devices, op_offload, plan: Plan::default(), poisoned: false }
+    fn new(backends: Vec<Backend>, bufts: Vec<BufferType>, parallel: bool, op_offload: bool) -> Self {
+        Self {
+            raw: None,
+            devices: backends.iter().map(Backend::device).collect(),
+            backends,
+            bufts,
+            parallel,
+            op_offload,
+            plan: Plan::default(),
+            pins: Pins::default(),
+            checked: false,
+            poisoned: false,
+        }
     }
 
     /// The backends, first the one with the highest priority (`ggml_backend_sched_get_backend`).
@@ -65,6 +84,12 @@ impl Sched {
     #[doc(alias = "ggml_backend_sched_get_n_backends")]
     pub fn backends(&self) -> &[Backend] {
         &self.backends
+    }
+
+    /// The kinds of memory that the backends compute in, in their order (`ggml_backend_sched_get_buffer_type`).
+    #[doc(alias = "ggml_backend_sched_get_buffer_type")]
+    pub fn buffer_types(&self) -> &[BufferType] {
+        &self.bufts
     }
 
     /// A backend, to change its settings.
@@ -86,7 +111,48 @@ impl Sched {
     #[doc(alias = "ggml_backend_sched_reserve")]
     pub fn reserve(&mut self, graph: &Graph<'_>) -> Result<()> {
         let bound = Bound::new("Sched::reserve", graph)?;
-        self.prepare(&bound).map(|_planned| ())
+        self.prepare(&bound, Pins::default())
+    }
+
+    /// [`Sched::reserve`] for [`Sched::alloc_pinned`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Sched::alloc_pinned`], but for what is known only when the graph has its memory.
+    pub fn reserve_pinned(&mut self, graph: &Graph<'_>, pins: &[(Tensor<'_>, usize)]) -> Result<()> {
+        const CALL: &str = "Sched::reserve_pinned";
+        let pins = Pins::new(CALL, graph, &self.devices, pins)?;
+        let bound = Bound::new(CALL, graph)?;
+        self.prepare(&bound, pins)
+    }
+
+    /// The bytes of memory that computing `graph` would take on each backend, in their order, without taking them
+    /// (`ggml_backend_sched_reserve_size`). Backends with one kind of memory share it; it is counted for the first.
+    ///
+    /// Nothing is pinned: a closure, which runs on the CPU, may be counted for another device. Memory that the scheduler
+    /// has is given back where it would not do for this graph.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sched::alloc`], but for [`Error::OutOfMemory`].
+    #[doc(alias = "ggml_backend_sched_reserve_size")]
+    pub fn reserve_size(&mut self, graph: &Graph<'_>) -> Result<Vec<usize>> {
+        let bound = Bound::new("Sched::reserve_size", graph)?;
+        self.check()?;
+        self.forget_plan();
+        self.fit_for(graph)?;
+        let mut sizes = vec![0; self.backends.len()];
+        self.with_raw(|raw| {
+            raw.reserve_size(bound.graph_ptr(), &mut sizes)?;
+            raw.reset()
+        })?;
+        self.check_alive()?;
+        for (i, buft) in self.bufts.iter().enumerate() {
+            if let Some(size) = sizes.get_mut(i).filter(|_| self.bufts.iter().take(i).any(|b| b == buft)) {
+                *size = 0;
+            }
+        }
+        Ok(sizes)
     }
 
     /// Gives `graph` memory on the devices where it will run (`ggml_backend_sched_alloc_graph`). The result is the only
@@ -100,53 +166,74 @@ impl Sched {
     /// inside ggml.
     #[doc(alias = "ggml_backend_sched_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<Allocated<'s, 'c>> {
-        let mut bound = Bound::new("Sched::alloc", graph)?;
-        let planned = self.prepare(&bound)?;
+        let bound = Bound::new("Sched::alloc", graph)?;
+        self.allocate(bound, Pins::default())
+    }
+
+    /// [`Sched::alloc`] of a graph some of whose tensors are pinned to backends, by their places among
+    /// [`Sched::backends`]: operations run there, and inputs lie there (`ggml_backend_sched_set_tensor_backend`).
+    ///
+    /// What is pinned differently is planned anew. Closures that are not pinned run on the last backend.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sched::alloc`]; [`Error::NotPart`] for a tensor that is not part of the graph, [`Error::Param`] for a backend
+    /// that there is not or a tensor that is pinned twice, [`Error::Unsupported`] where the device can't run the
+    /// operation, the tensor lies in memory of its own or another tensor's, or ggml puts it on a backend of higher
+    /// priority with the same kind of memory, as it does even with what is pinned.
+    #[doc(alias = "ggml_backend_sched_set_tensor_backend")]
+    pub fn alloc_pinned<'s, 'c>(
+        &'s mut self,
+        graph: &'s Graph<'c>,
+        pins: &[(Tensor<'_>, usize)],
+    ) -> Result<Allocated<'s, 'c>> {
+        const CALL: &str = "Sched::alloc_pinned";
+        let pins = Pins::new(CALL, graph, &self.devices, pins)?;
+        let bound = Bound::new(CALL, graph)?;
+        self.allocate(bound, pins)
+    }
+
+    fn allocate<'s, 'c>(&'s mut self, mut bound: Bound<'s, 'c>, pins: Pins) -> Result<Allocated<'s, 'c>> {
+        self.prepare(&bound, pins)?;
         if self.plan.put_back(&mut bound) {
             return Ok(Allocated::new(self, bound));
         }
         self.plan.forget();
         let mark = log::mark();
-        let cpu = self.cpu();
+        let pins = self.pinned(bound.graph());
         let done = self.with_raw(|raw| {
             raw.reset()?;
-            raw.pin(bound.graph().closures(), cpu)?;
+            raw.pin(&pins)?;
             raw.alloc(bound.graph_ptr())
         })?;
         if !done {
             return Err(self.out_of_memory(mark));
         }
         self.check_alive()?;
-        // Other devices remember graphs by numbers that only an allocation renews, or initialise tensors.
-        if self.devices.iter().all(|d| d.runs_closures()) {
+        // Other devices remember graphs by numbers that only an allocation renews, or initialise tensors; and where there
+        // are copies, it goes on to the next.
+        if !self.parallel && self.devices.iter().all(|d| d.runs_closures()) {
             self.plan.record(&mut bound);
         }
-        let run = Allocated::new(self, bound);
-        // Where operations run depends on no more than the plan does.
-        if planned {
-            run.check_assignments()?;
-        }
-        Ok(run)
+        Allocated::new(self, bound).checked()
     }
 
-    /// Makes the plan fit the graph, and checks that the graph can run at all. Returns whether there is a new plan.
-    fn prepare(&mut self, bound: &Bound<'_, '_>) -> Result<bool> {
-        if self.poisoned {
-            return Err(Error::Poisoned { object: "scheduler" });
-        }
-        self.check_alive()?;
+    /// Makes the plan fit the graph, and checks that the graph can run at all.
+    fn prepare(&mut self, bound: &Bound<'_, '_>, pins: Pins) -> Result<()> {
+        self.check()?;
         let graph = bound.graph();
-        if self.raw.is_some() && self.plan.fits(graph) {
-            return Ok(false);
+        if self.raw.is_some() && self.pins == pins && self.plan.fits(graph) {
+            return Ok(());
         }
-        self.plan.clear();
-        check::runnable(graph, &self.devices)?;
-        self.fit(graph)?;
+        self.forget_plan();
+        pins.check(graph, &self.devices)?;
+        self.fit_for(graph)?;
         let mark = log::mark();
-        let cpu = self.cpu();
+        self.pins = pins;
+        let pins = self.pinned(graph);
         let done = self.with_raw(|raw| {
             raw.reset()?;
-            raw.pin(bound.graph().closures(), cpu)?;
+            raw.pin(&pins)?;
             raw.reserve(bound.graph_ptr())
         });
         bound.restore();
@@ -155,12 +242,31 @@ impl Sched {
         }
         self.check_alive()?;
         self.plan.set(graph);
-        Ok(true)
+        Ok(())
     }
 
-    /// The CPU, which is the last ([`SchedBuilder::build`]).
-    fn cpu(&self) -> *mut sys::ggml_backend {
-        self.backends.last().map_or(ptr::null_mut(), Backend::as_ptr)
+    /// Forgets the plan, and what is known of it.
+    fn forget_plan(&mut self) {
+        self.plan.clear();
+        self.checked = false;
+    }
+
+    /// The backends of all that is pinned: closures to the CPU, which is the last ([`SchedBuilder::build`]), and the
+    /// user's.
+    fn pinned(&self, graph: &Graph<'_>) -> Vec<(TensorPtr, *mut sys::ggml_backend)> {
+        let last = self.backends.last().into_iter();
+        let closures = last.flat_map(|cpu| graph.closures().iter().map(|&t| (t, cpu.as_ptr())));
+        let pins = self
+            .pins
+            .iter()
+            .filter_map(|(i, backend)| Some((graph.entries().get(i)?.ptr, self.backends.get(backend)?.as_ptr())));
+        closures.chain(pins).collect()
+    }
+
+    /// Checks that the graph can run, and makes the C scheduler large enough for it.
+    fn fit_for(&mut self, graph: &Graph<'_>) -> Result<()> {
+        check::runnable(graph, &self.devices)?;
+        self.fit(graph)
     }
 
     /// Makes the C scheduler large enough. Its table takes all tensors of a graph and asserts that there is room; its
@@ -172,8 +278,10 @@ impl Sched {
         }
         self.raw = None;
         let capacity = need.next_multiple_of(1024);
-        // SAFETY: the backends are dropped after the scheduler (field order), and never replaced.
-        self.raw = Some(unsafe { RawSched::new(&self.backends, capacity, false, self.op_offload) }?);
+        // SAFETY: the backends are dropped after the scheduler (field order), and never replaced; the types of memory are
+        // theirs (SchedBuilder::build).
+        let raw = unsafe { RawSched::new(&self.backends, &self.bufts, capacity, self.parallel, self.op_offload) }?;
+        self.raw = Some(raw);
         Ok(())
     }
 
@@ -202,14 +310,14 @@ impl Sched {
     /// has the pointer that was freed (H21). Planning a graph that surely fits puts that right.
     fn out_of_memory(&mut self, mark: u64) -> Error {
         let log = log::since(mark);
-        self.plan.clear();
+        self.forget_plan();
         if !self.plan_least().unwrap_or(false)
             && let Some(raw) = self.raw.take()
         {
             raw.leak();
         }
-        match self.devices.first() {
-            Some(d) => out_of_memory(d.buffer_type(), None, log),
+        match self.bufts.first() {
+            Some(&buft) => out_of_memory(buft, None, log),
             None => Error::Poisoned { object: "scheduler" },
         }
     }
@@ -223,6 +331,13 @@ impl Sched {
             raw.reset()?;
             raw.reserve(bound.graph_ptr())
         })
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.poisoned {
+            return Err(Error::Poisoned { object: "scheduler" });
+        }
+        self.check_alive()
     }
 
     fn check_alive(&self) -> Result<()> {

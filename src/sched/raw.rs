@@ -1,11 +1,12 @@
 //! The owner of a C scheduler, and the only file that frees one.
 
 use std::ffi::c_void;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use ggml_sys as sys;
 
 use crate::backend::Backend;
+use crate::buffer::BufferType;
 use crate::error::{Error, Result};
 use crate::tensor::ptr::TensorPtr;
 use crate::{guard, log};
@@ -25,17 +26,24 @@ impl RawSched {
     ///
     /// # Safety
     ///
-    /// The backends must outlive the result.
-    pub(super) unsafe fn new(backends: &[Backend], capacity: usize, parallel: bool, op_offload: bool) -> Result<Self> {
+    /// The backends must outlive the result. There must be as many types of memory, each one that its backend supports.
+    pub(super) unsafe fn new(
+        backends: &[Backend],
+        bufts: &[BufferType],
+        capacity: usize,
+        parallel: bool,
+        op_offload: bool,
+    ) -> Result<Self> {
         const CALL: &str = "ggml_backend_sched_new";
         let mark = log::mark();
         let mut raws: Vec<_> = backends.iter().map(Backend::as_ptr).collect();
+        let mut bufts: Vec<_> = bufts.iter().map(|buft| buft.as_ptr()).collect();
         let n = i32::try_from(raws.len()).unwrap_or(i32::MAX);
         let raw = guard::call(CALL, || {
             // SAFETY: the backends live longer (by contract), are 1 to 16, and the last is a CPU (SchedBuilder::build).
-            // C copies the array.
+            // Each supports its type of memory, of which there are as many (by contract). C copies both arrays.
             unsafe {
-                sys::ggml_backend_sched_new(raws.as_mut_ptr(), ptr::null_mut(), n, capacity, parallel, op_offload)
+                sys::ggml_backend_sched_new(raws.as_mut_ptr(), bufts.as_mut_ptr(), n, capacity, parallel, op_offload)
             }
         })?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
@@ -46,14 +54,23 @@ impl RawSched {
         self.raw.as_ptr()
     }
 
-    /// Has operations run on `backend`, which is one of the scheduler's, in the next graph that is planned or allocated.
-    pub(super) fn pin(&mut self, nodes: &[TensorPtr], backend: *mut sys::ggml_backend) -> Result<()> {
-        nodes.iter().try_for_each(|t| {
+    /// Has tensors lie, and operations run, on backends of the scheduler's in the next graph that is planned or allocated.
+    pub(super) fn pin(&mut self, pins: &[(TensorPtr, *mut sys::ggml_backend)]) -> Result<()> {
+        pins.iter().try_for_each(|&(t, backend)| {
             guard::call("ggml_backend_sched_set_tensor_backend", || {
                 // SAFETY: scheduler and tensor are live, its table has room for all of the graph's (Sched::fit), and the
                 // backend is one that it knows (the caller's check), which C asserts.
                 unsafe { sys::ggml_backend_sched_set_tensor_backend(self.as_ptr(), t.as_ptr(), backend) }
             })
+        })
+    }
+
+    /// The memory that `graph` would need on each backend, into `sizes`. Forgets pins. Leaves the allocator with a plan
+    /// but without the memory for it (H21): the caller plans again before it allocates.
+    pub(super) fn reserve_size(&mut self, graph: *mut sys::ggml_cgraph, sizes: &mut [usize]) -> Result<()> {
+        guard::call("ggml_backend_sched_reserve_size", || {
+            // SAFETY: as for `reserve`; there is a size for each backend (the caller's list), which is all that C writes.
+            unsafe { sys::ggml_backend_sched_reserve_size(self.as_ptr(), graph, sizes.as_mut_ptr()) }
         })
     }
 
@@ -84,6 +101,14 @@ impl RawSched {
         })
     }
 
+    /// Begins to compute the graph that is allocated. The caller synchronises before anything of it is used or goes.
+    pub(super) fn compute_async(&mut self, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
+        guard::compute("ggml_backend_sched_graph_compute_async", || {
+            // SAFETY: as for `compute`; what devices still work on lives until the caller has synchronised.
+            unsafe { sys::ggml_backend_sched_graph_compute_async(self.as_ptr(), graph) }
+        })
+    }
+
     /// Makes the next computation call `f` with `user` for its nodes, or none.
     pub(super) fn set_callback(&mut self, f: sys::ggml_backend_sched_eval_callback, user: *mut c_void) {
         // SAFETY: live by the type's invariant. C keeps both until the next such call; the caller clears them before
@@ -111,6 +136,12 @@ impl RawSched {
     pub(super) fn n_splits(&self) -> usize {
         // SAFETY: live by the type's invariant; the call only reads it.
         usize::try_from(unsafe { sys::ggml_backend_sched_get_n_splits(self.as_ptr()) }).unwrap_or(0)
+    }
+
+    /// How many copies there are of inputs and of what is copied between devices.
+    pub(super) fn n_copies(&self) -> usize {
+        // SAFETY: live by the type's invariant; the call only reads it.
+        usize::try_from(unsafe { sys::ggml_backend_sched_get_n_copies(self.as_ptr()) }).unwrap_or(1)
     }
 
     /// The backend that a tensor of the allocated graph was given to.
