@@ -353,3 +353,29 @@ impl fmt::Debug for Sched {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where there are copies, the next allocation takes the next; else a graph is put back where it was.
+    #[test]
+    fn only_without_copies_is_a_graph_put_back() {
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [4]).unwrap();
+        let graph = ctx.graph([ctx.neg(x).unwrap()]).unwrap();
+        for parallel in [false, true] {
+            let cpu = Backend::cpu().unwrap();
+            let mut sched = Sched::builder().backend(cpu).parallel(parallel).build().unwrap();
+            let places = [(); 5].map(|()| {
+                drop(sched.alloc(&graph).unwrap());
+                assert_eq!(sched.plan.is_recorded(), !parallel, "known for the next time");
+                let _run = sched.alloc(&graph).unwrap();
+                x.ptr().data().addr()
+            });
+            // Every second of four copies.
+            assert!(places[0] == places[2] && places[1] == places[3], "{places:?}");
+            assert_eq!(places[0] == places[1], !parallel, "{places:?}");
+        }
+    }
+}

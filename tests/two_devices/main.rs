@@ -12,12 +12,16 @@
     reason = "a test fails by panicking, and its numbers are small"
 )]
 
+mod beside;
+mod copies;
+mod pins;
+
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use ggml::prelude::*;
-use ggml::{Error, rpc};
+use ggml::{Error, SchedBuilder, rpc};
 
 /// The device of a server that lives as long as the tests.
 fn remote() -> Device {
@@ -31,9 +35,12 @@ fn remote() -> Device {
     connection.devices()[0]
 }
 
+fn builder() -> SchedBuilder {
+    Sched::builder().backend(remote().init().unwrap()).backend(Backend::cpu().unwrap()).op_offload(false)
+}
+
 fn sched() -> Sched {
-    let sched = Sched::builder().backend(remote().init().unwrap()).backend(Backend::cpu().unwrap());
-    sched.op_offload(false).build().unwrap()
+    builder().build().unwrap()
 }
 
 const WIDTH: usize = 16;
@@ -227,4 +234,17 @@ fn the_last_backend_must_be_a_cpu() {
     assert!(matches!(Sched::builder().build(), Err(Error::Backends { .. })));
     let many = (0..17).fold(Sched::builder(), |b, _| b.backend(Backend::cpu().unwrap()));
     assert!(matches!(many.build(), Err(Error::Backends { .. })));
+}
+
+#[test]
+fn memory_that_a_backend_can_not_use_is_refused() {
+    let (there, here) = (remote().buffer_type(), Device::cpu().unwrap().buffer_type());
+    let cpu = || Backend::cpu().unwrap();
+    let build = |first, last| {
+        let first = Sched::builder().backend_with(remote().init().unwrap(), first);
+        first.backend_with(cpu(), last).build()
+    };
+    assert_eq!(build(there, here).unwrap().buffer_types(), [there, here]);
+    assert!(matches!(build(here, here), Err(Error::Backends { .. })));
+    assert!(matches!(build(there, there), Err(Error::Backends { .. })));
 }
