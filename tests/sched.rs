@@ -111,18 +111,20 @@ fn h21_sizes_are_told_without_taking_them() {
     assert_eq!(run.get::<f32>(y).unwrap(), vec![0.0; 1 << 16]);
 }
 
+#[repr(align(64))]
+struct Memory([u8; 64]);
+
+impl AsRef<[u8]> for Memory {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// Host memory of another type than the CPU's usual one.
 fn other_host_memory() -> BufferType {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [4]).unwrap();
-    #[repr(align(64))]
-    struct Memory([u8; 64]);
-    impl AsRef<[u8]> for Memory {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
-        }
-    }
-    let weights = builder.place_over(Device::cpu().unwrap(), Box::leak(Box::new(Memory([0; 64]))), |_| 0).unwrap();
+    let weights = builder.place_over(Device::cpu().unwrap(), Memory([0; 64]), |_| 0).unwrap();
     weights.buffers()[0].buffer_type()
 }
 

@@ -11,9 +11,16 @@ use crate::error::{Error, Result};
 #[must_use = "a builder makes nothing until `build` is called"]
 pub struct SchedBuilder {
     backends: Vec<Backend>,
-    bufts: Vec<BufferType>,
-    parallel: bool,
-    op_offload: bool,
+    settings: Settings,
+}
+
+/// What the C scheduler is told besides its backends.
+#[derive(Debug)]
+pub(super) struct Settings {
+    /// The kind of memory that each backend computes in.
+    pub(super) bufts: Vec<BufferType>,
+    pub(super) parallel: bool,
+    pub(super) op_offload: bool,
 }
 
 impl SchedBuilder {
@@ -21,7 +28,7 @@ impl SchedBuilder {
     pub const MAX_BACKENDS: usize = 16;
 
     pub(super) fn new() -> Self {
-        Self { backends: Vec::new(), bufts: Vec::new(), parallel: false, op_offload: true }
+        Self { backends: Vec::new(), settings: Settings { bufts: Vec::new(), parallel: false, op_offload: true } }
     }
 
     /// Adds a backend. The first has the highest priority; the last must be a CPU.
@@ -35,7 +42,7 @@ impl SchedBuilder {
     /// the CPU beside it, from which copies are quicker.
     pub fn backend_with(mut self, backend: Backend, buft: BufferType) -> Self {
         self.backends.push(backend);
-        self.bufts.push(buft);
+        self.settings.bufts.push(buft);
         self
     }
 
@@ -46,13 +53,13 @@ impl SchedBuilder {
     ///
     /// [`Allocated::n_copies`]: crate::Allocated::n_copies
     pub fn parallel(mut self, yes: bool) -> Self {
-        self.parallel = yes;
+        self.settings.parallel = yes;
         self
     }
 
     /// Whether a GPU may take over large operations whose weights lie in host memory. It may by default.
     pub fn op_offload(mut self, yes: bool) -> Self {
-        self.op_offload = yes;
+        self.settings.op_offload = yes;
         self
     }
 
@@ -74,10 +81,10 @@ impl SchedBuilder {
         if self.backends.last().is_none_or(|b| b.device().device_type() != DeviceType::Cpu) {
             return refuse("the last backend must be a CPU, which takes what the others can't run; add Backend::cpu()");
         }
-        if !self.backends.iter().zip(&self.bufts).all(|(b, &buft)| computes_in(b, buft)) {
+        if !self.backends.iter().zip(&self.settings.bufts).all(|(b, &buft)| computes_in(b, buft)) {
             return refuse("a backend was given memory that its device can't compute in");
         }
-        Ok(Sched::new(self.backends, self.bufts, self.parallel, self.op_offload))
+        Ok(Sched::new(self.backends, self.settings))
     }
 }
 

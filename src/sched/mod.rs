@@ -24,6 +24,7 @@ use crate::graph::Graph;
 use crate::tensor::Tensor;
 use crate::tensor::ptr::TensorPtr;
 use crate::{guard, log};
+use builder::Settings;
 use pins::Pins;
 use raw::RawSched;
 
@@ -42,14 +43,13 @@ pub use run::Allocated;
 ///
 /// A scheduler has one graph at a time: [`Sched::alloc`] borrows it for as long as that graph has memory.
 #[doc(alias = "ggml_backend_sched_t")]
+#[doc(alias = "ggml_backend_sched_free")]
 pub struct Sched {
     // Field order is drop order: the scheduler goes before its backends.
     raw: Option<RawSched>,
     backends: Vec<Backend>,
     devices: Vec<Device>,
-    bufts: Vec<BufferType>,
-    parallel: bool,
-    op_offload: bool,
+    settings: Settings,
     plan: Plan,
     /// What was pinned when the plan was made.
     pins: Pins,
@@ -64,14 +64,12 @@ impl Sched {
         SchedBuilder::new()
     }
 
-    fn new(backends: Vec<Backend>, bufts: Vec<BufferType>, parallel: bool, op_offload: bool) -> Self {
+    fn new(backends: Vec<Backend>, settings: Settings) -> Self {
         Self {
             raw: None,
             devices: backends.iter().map(Backend::device).collect(),
             backends,
-            bufts,
-            parallel,
-            op_offload,
+            settings,
             plan: Plan::default(),
             pins: Pins::default(),
             checked: false,
@@ -89,7 +87,7 @@ impl Sched {
     /// The kinds of memory that the backends compute in, in their order (`ggml_backend_sched_get_buffer_type`).
     #[doc(alias = "ggml_backend_sched_get_buffer_type")]
     pub fn buffer_types(&self) -> &[BufferType] {
-        &self.bufts
+        &self.settings.bufts
     }
 
     /// A backend, to change its settings.
@@ -147,8 +145,9 @@ impl Sched {
             raw.reset()
         })?;
         self.check_alive()?;
-        for (i, buft) in self.bufts.iter().enumerate() {
-            if let Some(size) = sizes.get_mut(i).filter(|_| self.bufts.iter().take(i).any(|b| b == buft)) {
+        let bufts = &self.settings.bufts;
+        for (i, buft) in bufts.iter().enumerate() {
+            if let Some(size) = sizes.get_mut(i).filter(|_| bufts.iter().take(i).any(|b| b == buft)) {
                 *size = 0;
             }
         }
@@ -212,7 +211,7 @@ impl Sched {
         self.check_alive()?;
         // Other devices remember graphs by numbers that only an allocation renews, or initialise tensors; and where there
         // are copies, it goes on to the next.
-        if !self.parallel && self.devices.iter().all(|d| d.runs_closures()) {
+        if !self.settings.parallel && self.devices.iter().all(|d| d.runs_closures()) {
             self.plan.record(&mut bound);
         }
         Allocated::new(self, bound).checked()
@@ -280,8 +279,7 @@ impl Sched {
         let capacity = need.next_multiple_of(1024);
         // SAFETY: the backends are dropped after the scheduler (field order), and never replaced; the types of memory are
         // theirs (SchedBuilder::build).
-        let raw = unsafe { RawSched::new(&self.backends, &self.bufts, capacity, self.parallel, self.op_offload) }?;
-        self.raw = Some(raw);
+        self.raw = Some(unsafe { RawSched::new(&self.backends, &self.settings, capacity) }?);
         Ok(())
     }
 
@@ -316,7 +314,7 @@ impl Sched {
         {
             raw.leak();
         }
-        match self.bufts.first() {
+        match self.settings.bufts.first() {
             Some(&buft) => out_of_memory(buft, None, log),
             None => Error::Poisoned { object: "scheduler" },
         }

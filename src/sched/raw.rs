@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 
 use ggml_sys as sys;
 
+use super::builder::Settings;
 use crate::backend::Backend;
-use crate::buffer::BufferType;
 use crate::error::{Error, Result};
 use crate::tensor::ptr::TensorPtr;
 use crate::{guard, log};
@@ -27,16 +27,11 @@ impl RawSched {
     /// # Safety
     ///
     /// The backends must outlive the result. There must be as many types of memory, each one that its backend supports.
-    pub(super) unsafe fn new(
-        backends: &[Backend],
-        bufts: &[BufferType],
-        capacity: usize,
-        parallel: bool,
-        op_offload: bool,
-    ) -> Result<Self> {
+    pub(super) unsafe fn new(backends: &[Backend], settings: &Settings, capacity: usize) -> Result<Self> {
         const CALL: &str = "ggml_backend_sched_new";
         let mark = log::mark();
         let mut raws: Vec<_> = backends.iter().map(Backend::as_ptr).collect();
+        let &Settings { ref bufts, parallel, op_offload } = settings;
         let mut bufts: Vec<_> = bufts.iter().map(|buft| buft.as_ptr()).collect();
         let n = i32::try_from(raws.len()).unwrap_or(i32::MAX);
         let raw = guard::call(CALL, || {

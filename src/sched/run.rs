@@ -19,9 +19,11 @@ use crate::guard;
 use crate::tensor::Tensor;
 use crate::tensor::ptr::Owner;
 
-/// A graph with memory, for as long as it borrows the scheduler.
+/// A graph with memory, for as long as it borrows the scheduler; that is given back when this is dropped
+/// (`ggml_backend_sched_reset`).
 ///
 /// Inputs keep their values from one computation to the next; results are those of the last one.
+#[doc(alias = "ggml_backend_sched_reset")]
 pub struct Allocated<'s, 'c> {
     sched: &'s mut Sched,
     bound: Bound<'s, 'c>,
