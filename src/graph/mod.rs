@@ -3,6 +3,8 @@
 mod checked;
 mod dot;
 mod store;
+#[cfg(feature = "tools")]
+pub(crate) mod svg;
 mod table;
 
 use std::fmt;

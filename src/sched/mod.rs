@@ -2,6 +2,8 @@
 
 mod builder;
 mod observe;
+#[cfg(feature = "tools")]
+mod picture;
 mod pins;
 mod profile;
 mod raw;

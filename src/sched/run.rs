@@ -260,6 +260,11 @@ impl<'s, 'c> Allocated<'s, 'c> {
         self.backend_of_ptr(t.ptr())
     }
 
+    #[cfg(feature = "tools")]
+    pub(super) fn backends(&self) -> &[Backend] {
+        &self.sched.backends
+    }
+
     pub(super) fn graph(&self) -> &'s Graph<'c> {
         self.bound.graph()
     }

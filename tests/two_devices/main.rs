@@ -248,3 +248,22 @@ fn memory_that_a_backend_can_not_use_is_refused() {
     assert!(matches!(build(here, here), Err(Error::Backends { .. })));
     assert!(matches!(build(there, there), Err(Error::Backends { .. })));
 }
+
+#[cfg(feature = "tools")]
+#[test]
+fn a_drawing_shows_what_is_copied() {
+    with_network(|run, _, _| {
+        let svg = run.to_svg();
+        let copied: usize = run.splits().iter().map(|split| split.inputs.len()).sum();
+        assert_eq!(svg.matches(r#"class="copied""#).count(), copied, "{svg}");
+        // There and on.
+        assert_eq!(svg.matches(r#"class="copy""#).count(), 2 * copied, "{svg}");
+        assert_eq!(svg.matches(">64 B<").count(), copied, "{svg}");
+        for split in run.splits() {
+            let on = |t: &Tensor<'_>| run.backend_of(*t).unwrap().device() == split.backend.device();
+            let count = run.splits().iter().flat_map(|split| &split.nodes).filter(|t| on(t)).count();
+            let line = format!("{} \u{b7} {count} operations", split.backend.device().name());
+            assert!(svg.contains(&line), "{line} in {svg}");
+        }
+    });
+}

@@ -6,9 +6,6 @@ mod page;
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, ensure};
-use indicatif::BinaryBytes;
-
 use layout::Size;
 use page::Page;
 
@@ -21,7 +18,7 @@ pub(crate) struct Drawing {
     pub(crate) devices: Vec<Device>,
     /// Operations and leaves, each behind what it uses.
     pub(crate) nodes: Vec<Node>,
-    /// Who is used by whom: indices of nodes.
+    /// Who is used by whom: indices of nodes, the lesser first.
     pub(crate) edges: BTreeSet<(usize, usize)>,
 }
 
@@ -58,12 +55,14 @@ pub(crate) enum Kind {
     Input,
     /// Stays the same for all runs.
     Weight,
+    /// Kept from one run to the next.
+    State,
     /// Computed.
     Op,
     /// Another look at the memory of its source.
     View,
     /// Its source, copied to another device for one split; so many bytes.
-    Copy(u64),
+    Copy(usize),
 }
 
 /// A character of the 12 pixel monospaced font.
@@ -72,9 +71,9 @@ const CHAR: f64 = 7.25;
 impl Node {
     fn headline(&self) -> String {
         match self.kind {
-            Kind::Input | Kind::Weight => self.name.clone(),
+            Kind::Input | Kind::Weight | Kind::State => self.name.clone(),
             Kind::Op | Kind::View => self.op.clone(),
-            Kind::Copy(bytes) => BinaryBytes(bytes).to_string(),
+            Kind::Copy(bytes) => with_unit(bytes),
         }
     }
 
@@ -82,6 +81,7 @@ impl Node {
         match (self.kind, self.split) {
             (Kind::Input, _) => "input".to_owned(),
             (Kind::Weight, _) => "weight".to_owned(),
+            (Kind::State, _) => "state".to_owned(),
             (Kind::View, _) => "view".to_owned(),
             (Kind::Op, Some(split)) => format!("split {split}"),
             (Kind::Op, None) | (Kind::Copy(_), _) => String::new(),
@@ -119,23 +119,10 @@ impl Node {
 
 impl Drawing {
     /// The SVG document.
-    ///
-    /// # Errors
-    /// Where an edge names a node, or a node a device, that is not there, where a node comes before what it uses, or
-    /// where no layout was found.
-    pub(crate) fn to_svg(&self) -> Result<String> {
-        let (nodes, devices) = (self.nodes.len(), self.devices.len());
-        for &(from, to) in &self.edges {
-            ensure!(from.max(to) < nodes, "an edge from {from} to {to} in a drawing of {nodes} nodes");
-            // Sources come first in a list of nodes, so that there can't be a circle.
-            ensure!(from < to, "node {to} uses node {from}, which comes after it");
-        }
-        for device in self.nodes.iter().filter_map(|node| node.device) {
-            ensure!(device < devices, "a node is on device {device} of {devices}");
-        }
+    pub(crate) fn to_svg(&self) -> String {
         let sizes: Vec<_> = self.nodes.iter().map(Node::size).collect();
-        let layout = layout::arrange(&sizes, &self.edges)?;
-        Ok(Page { drawing: self, sizes, layout }.write()?)
+        let layout = layout::arrange(&sizes, &self.edges);
+        Page { drawing: self, sizes, layout }.write()
     }
 
     /// Name, swatch and explanation of what the legend lists.
@@ -160,7 +147,7 @@ impl Drawing {
             .filter_map(|node| if let Kind::Copy(bytes) = node.kind { Some(bytes) } else { None })
             .collect();
         if !copied.is_empty() {
-            let bytes = BinaryBytes(copied.iter().sum());
+            let bytes = with_unit(copied.iter().sum());
             let tensors = if copied.len() == 1 { "tensor" } else { "tensors" };
             let text = format!("copied to another device · {} {tensors} · {bytes}", copied.len());
             rows.push((Sample::Copy, text));
@@ -178,6 +165,19 @@ enum Sample {
 #[expect(clippy::cast_precision_loss, reason = "lengths of a line of text")]
 fn chars(text: &str) -> f64 {
     text.chars().count() as f64
+}
+
+/// Bytes in a unit that leaves few digits.
+fn with_unit(bytes: usize) -> String {
+    let mut units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"].into_iter();
+    #[expect(clippy::cast_precision_loss, reason = "it is shown with two digits")]
+    let mut n = bytes as f64;
+    let mut unit = None;
+    while n >= 1024.0 {
+        n /= 1024.0;
+        unit = units.next();
+    }
+    unit.map_or_else(|| format!("{bytes} B"), |unit| format!("{n:.2} {unit}"))
 }
 
 #[cfg(test)]

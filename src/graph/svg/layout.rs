@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use anyhow::{Result, anyhow};
-
 use layout::core::base::Orientation;
 use layout::core::format::{ClipHandle, RenderBackend};
 use layout::core::geometry::{Point, Position};
@@ -32,14 +30,17 @@ pub(super) struct Layout {
 
 /// The free space round a node: half of it on each side.
 const GAP: Point = Point { x: 28.0, y: 34.0 };
-/// Places nodes of the given sizes so that each line goes downwards. The lines must form no circle.
-///
-/// # Errors
-/// Where `layout-rs` gives up: one in ten thousand graphs trips over an assertion of its own.
-pub(super) fn arrange(sizes: &[Size], lines: &BTreeSet<(usize, usize)>) -> Result<Layout> {
+/// Places nodes of the given sizes so that each line goes downwards. The lines lead to greater indices.
+pub(super) fn arrange(sizes: &[Size], lines: &BTreeSet<(usize, usize)>) -> Layout {
     if sizes.is_empty() {
-        return Ok(Layout::default()); // which `layout-rs` takes for a mistake
+        return Layout::default(); // which `layout-rs` takes for a mistake
     }
+    // It trips over assertions of its own for one graph in ten thousand. Nothing of what it used is looked at after that.
+    catch_unwind(AssertUnwindSafe(|| arrange_well(sizes, lines))).unwrap_or_else(|_| arrange_in_rows(sizes, lines))
+}
+
+/// As `layout-rs` does.
+fn arrange_well(sizes: &[Size], lines: &BTreeSet<(usize, usize)>) -> Layout {
     let look = StyleAttr::simple();
     let mut graph = VisualGraph::new(Orientation::TopToBottom);
     let handles: Vec<_> = sizes
@@ -62,9 +63,7 @@ pub(super) fn arrange(sizes: &[Size], lines: &BTreeSet<(usize, usize)>) -> Resul
         }
     }
     let mut seen = Collector { paths: vec![Vec::new(); lines.len()], bounds: None };
-    // Nothing of either is looked at after a panic, so that it does not matter what state they are in.
-    catch_unwind(AssertUnwindSafe(|| graph.do_it(false, false, false, &mut seen)))
-        .map_err(|_| anyhow!("the graph can't be drawn: the layout-rs library failed to lay it out"))?;
+    graph.do_it(false, false, false, &mut seen);
     for &handle in &handles {
         let (from, to) = graph.pos(handle).bbox(false);
         seen.cover(from);
@@ -72,11 +71,52 @@ pub(super) fn arrange(sizes: &[Size], lines: &BTreeSet<(usize, usize)>) -> Resul
     }
     let (low, high) = seen.bounds.unwrap_or((Point::zero(), Point::zero()));
     let shifted = |p: Point| (p.x - low.x, p.y - low.y);
-    Ok(Layout {
+    Layout {
         size: Size { width: high.x - low.x, height: high.y - low.y },
         nodes: handles.iter().map(|&handle| shifted(graph.pos(handle).center())).collect(),
         paths: seen.paths.iter().map(|path| path_data(path, shifted)).collect(),
-    })
+    }
+}
+
+/// A row for each step of the longest way from a leaf.
+fn arrange_in_rows(sizes: &[Size], lines: &BTreeSet<(usize, usize)>) -> Layout {
+    let mut rows = vec![0; sizes.len()];
+    // In the order of where they begin, which no later line changes.
+    for &(from, to) in lines {
+        let below = rows.get(from).map_or(0, |row| row + 1);
+        if let Some(row) = rows.get_mut(to) {
+            *row = below.max(*row);
+        }
+    }
+    let mut widths = vec![0.0; rows.iter().max().map_or(0, |last| last + 1)];
+    let tallest = sizes.iter().map(|size| size.height).fold(0.0, f64::max);
+    let nodes: Vec<_> = (sizes.iter().zip(&rows))
+        .map(|(size, &row)| {
+            let left = widths.get(row).copied().unwrap_or(0.0);
+            if let Some(width) = widths.get_mut(row) {
+                *width = left + size.width + GAP.x;
+            }
+            #[expect(clippy::cast_precision_loss, reason = "a number of rows")]
+            let y = row as f64 * (tallest + GAP.y) + tallest / 2.0;
+            (left + size.width / 2.0, y)
+        })
+        .collect();
+    let end = |i: usize, side: f64| {
+        let ((x, y), size) = (nodes.get(i).copied().unwrap_or_default(), sizes.get(i).copied().unwrap_or_default());
+        (x, y + side * size.height / 2.0)
+    };
+    let paths = lines.iter().map(|&(from, to)| {
+        let ((ax, ay), (bx, by)) = (end(from, 1.0), end(to, -1.0));
+        format!("M{ax:.1} {ay:.1}L{bx:.1} {by:.1}")
+    });
+    Layout {
+        size: Size {
+            width: widths.iter().copied().fold(0.0, f64::max),
+            height: nodes.iter().map(|&(_, y)| y + tallest / 2.0).fold(0.0, f64::max),
+        },
+        paths: paths.collect(),
+        nodes,
+    }
 }
 
 /// The first pair is a point and the control point behind it, all others are a control point and the point that it leads to.

@@ -37,8 +37,14 @@ pub(super) struct Page<'a> {
 
 impl Page<'_> {
     /// The whole document.
-    pub(super) fn write(&self) -> Result<String, std::fmt::Error> {
+    pub(super) fn write(&self) -> String {
         let mut out = String::new();
+        // Writing to a string can't fail.
+        let _ok = self.write_to(&mut out);
+        out
+    }
+
+    fn write_to(&self, out: &mut String) -> std::fmt::Result {
         let legend = self.drawing.legend();
         let legend_width = legend.iter().map(|(_, text)| chars(text)).fold(0.0, f64::max) * CHAR + 56.0;
         let title_width = chars(&self.drawing.title) * CHAR * 1.4;
@@ -58,13 +64,12 @@ impl Page<'_> {
             copy_tip = arrow_tip("copy-tip", COPY),
             y = MARGIN + 14.0,
         )?;
-        Self::legend(&mut out, &legend)?;
+        Self::legend(out, &legend)?;
         let left = MARGIN + (inner - self.layout.size.width) / 2.0;
         writeln!(out, r#"<g transform="translate({left:.1} {top:.1})">"#)?;
-        self.edges(&mut out)?;
-        self.nodes(&mut out)?;
-        writeln!(out, "</g>\n</svg>")?;
-        Ok(out)
+        self.edges(out)?;
+        self.nodes(out)?;
+        writeln!(out, "</g>\n</svg>")
     }
 
     fn legend(out: &mut String, rows: &[(Sample, String)]) -> std::fmt::Result {
@@ -114,7 +119,7 @@ impl Page<'_> {
             let (fill, thickness, radius) = match node.kind {
                 Kind::Op => (fill, 1.2, 5.0),
                 Kind::View => ("white", 0.8, 5.0),
-                Kind::Weight => (fill, 1.2, size.height / 2.0),
+                Kind::Weight | Kind::State => (fill, 1.2, size.height / 2.0),
                 Kind::Input => (fill, 2.4, size.height / 2.0),
                 Kind::Copy(_) => {
                     self.copy(out, node, *size, (x, y))?;
