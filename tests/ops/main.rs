@@ -20,7 +20,6 @@ mod copy;
 mod glu;
 mod hazards;
 mod matmul;
-mod programs;
 mod reduce;
 mod rope;
 mod rows;

@@ -1,0 +1,347 @@
+//! Computations of what a program made, and all that can be done wrong on the way.
+
+use std::ops::ControlFlow;
+
+use ggml::prelude::*;
+use ggml::{GraphMemory, Result};
+
+use crate::decode_or_none;
+use crate::draw::{Bench, Known};
+use crate::program::World;
+use crate::stats::{Stats, variant};
+
+/// Computes graphs of some of the tensors, and compares what comes of it with the models, and between two computations.
+/// Where an allocation was leaked, nothing more can be computed.
+pub(crate) fn graphs<'c>(
+    world: &mut World,
+    rng: &mut fastrand::Rng,
+    bench: &Bench<'c>,
+    ctx: &'c Context,
+    restore: &dyn Fn(),
+) -> ControlFlow<()> {
+    let made: Vec<_> = bench.known.iter().filter(|k| k.copy.is_some()).collect();
+    if made.is_empty() {
+        assert!(ctx.graph([bench.known[0].t]).is_err(), "a graph without operations");
+        return ControlFlow::Continue(());
+    }
+    for _ in 0..rng.usize(1..3) {
+        let chosen: Vec<_> = match rng.u32(..3) {
+            0 => made.clone(),
+            1 => vec![made[made.len() - 1]],
+            _ => (0..rng.usize(1..5)).map(|_| made[rng.usize(..made.len())]).collect(),
+        };
+        let mut outputs: Vec<_> = chosen.iter().filter_map(|k| k.copy).collect();
+        if rng.u32(..8) == 0 {
+            // Not through a copy; it stays marked.
+            outputs.push(chosen[0].t);
+        }
+        if world.trace {
+            crate::say(format_args!("  compute {outputs:?}"));
+        }
+        let graph = ctx.graph(&outputs).unwrap();
+        // Threads spin for a tenth of a second before they rest, which others have to wait for.
+        let n = if rng.u32(..512) == 0 { world.scheds.len() - 1 } else { rng.usize(..world.scheds.len() - 1) };
+        let mut sched = world.scheds.remove(n);
+        // Sums of several threads' sums depend on their number.
+        let alone = sched.backends().iter().all(|b| b.threads() == 1);
+        let first = scheduled(world, rng, bench, &graph, &mut sched, &chosen, &outputs, restore);
+        world.scheds.insert(n, sched);
+        let Some(first) = first else { return ControlFlow::Break(()) };
+        compare(&mut world.stats, &chosen, &first);
+        if alone && rng.u32(..3) == 0 {
+            let second = allocated(world, rng, bench, &graph, &outputs, restore);
+            for ((t, a), b) in outputs.iter().zip(&first.values).zip(second.into_iter().flatten()) {
+                let Some(b) = b else { continue };
+                assert!(*a == b, "two computations of {t:?} ({}) differ: {a:?} {b:?}", t.op());
+                world.stats.values += t.elements() as u64;
+            }
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// What a computation gave.
+struct Computed {
+    /// The bytes of each output.
+    values: Vec<Vec<u8>>,
+    /// The inputs that did not get their values, since they are out of range.
+    tainted: u128,
+}
+
+fn compare(stats: &mut Stats, chosen: &[&Known<'_>], computed: &Computed) {
+    for (known, bytes) in chosen.iter().zip(&computed.values) {
+        let counts = &mut stats.ops[known.op];
+        counts.computed += 1;
+        let Some(model) = known.model.as_ref().filter(|_| known.deps & computed.tainted == 0) else { continue };
+        let Some(got) = decode_or_none(model.dtype, bytes) else { continue };
+        counts.compared += 1;
+        let want = model.array();
+        assert_eq!(got.len(), want.data.len(), "{:?}", known.t);
+        for (i, (g, w)) in got.iter().zip(&want.data).enumerate() {
+            let near = (g - w).abs() <= model.error + 1e-6;
+            assert!(
+                near,
+                "{:?} ({}): element {i} is {g}, should be {w} to within {}",
+                known.t,
+                known.t.op(),
+                model.error
+            );
+        }
+        stats.values += got.len() as u64;
+    }
+}
+
+/// Calls a generic method for an element type, with the data as elements of it.
+macro_rules! typed {
+    ($dtype:expr, $bytes:expr, |$data:ident: $t:ident| $call:expr, $otherwise:expr) => {
+        match $dtype {
+            DType::F32 => typed!(@ f32, $bytes, $data, $t, $call),
+            DType::F64 => typed!(@ f64, $bytes, $data, $t, $call),
+            DType::F16 => typed!(@ half::f16, $bytes, $data, $t, $call),
+            DType::BF16 => typed!(@ half::bf16, $bytes, $data, $t, $call),
+            DType::I8 => typed!(@ i8, $bytes, $data, $t, $call),
+            DType::I16 => typed!(@ i16, $bytes, $data, $t, $call),
+            DType::I32 => typed!(@ i32, $bytes, $data, $t, $call),
+            DType::I64 => typed!(@ i64, $bytes, $data, $t, $call),
+            _ => $otherwise,
+        }
+    };
+    (@ $type:ty, $bytes:expr, $data:ident, $t:ident, $call:expr) => {{
+        type $t = $type;
+        let $data: Vec<$type> = elements($bytes);
+        $call
+    }};
+}
+
+fn elements<T: Element>(bytes: &[u8]) -> Vec<T> {
+    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+}
+
+/// What must be refused, by a check of this crate's.
+fn must_fail<T: std::fmt::Debug>(stats: &mut Stats, what: &str, result: Result<T>) {
+    match result {
+        Err(e) => stats.refuse(&e),
+        Ok(value) => panic!("{what} went through: {value:?}"),
+    }
+}
+
+/// What may go either way.
+fn may_fail<T>(stats: &mut Stats, result: Result<T>) {
+    if let Err(e) = result {
+        stats.refuse(&e);
+    }
+}
+
+/// Computes on a scheduler, after having tried whatever must not be done. `None`: the allocation was leaked.
+#[expect(clippy::too_many_arguments, reason = "a part of one function")]
+fn scheduled<'c>(
+    world: &mut World,
+    rng: &mut fastrand::Rng,
+    bench: &Bench<'c>,
+    graph: &Graph<'c>,
+    sched: &mut Sched,
+    chosen: &[&Known<'c>],
+    outputs: &[Tensor<'c>],
+    restore: &dyn Fn(),
+) -> Option<Computed> {
+    let mut run = sched.alloc(graph).unwrap();
+    if rng.u32(..4) == 0 {
+        let stats = &mut world.stats;
+        must_fail(stats, "reading before computing", run.get_bytes(outputs[0]));
+        if bench.inputs.iter().any(|i| graph_has(&mut run, stats, i.t)) {
+            must_fail(stats, "computing without inputs", run.compute());
+        }
+        for _ in 0..rng.usize(1..6) {
+            misuse(stats, rng, bench, &mut run, outputs);
+        }
+        let other = &mut world.scheds[0];
+        must_fail(&mut world.stats, "a second allocation", other.alloc(graph));
+        must_fail(&mut world.stats, "a second allocation", world.allocators[0].alloc(graph));
+    }
+    if world.leak && rng.u32(..400) == 0 {
+        #[expect(clippy::mem_forget, reason = "safe code may do that")]
+        std::mem::forget(run);
+        must_fail(&mut world.stats, "allocating what was leaked", sched.alloc(graph));
+        return None;
+    }
+    let mut tainted = 0;
+    for input in &bench.inputs {
+        match set(rng, &mut run, input.t, &input.bytes) {
+            Ok(()) | Err(Error::NotPart { .. }) => {}
+            Err(e @ Error::Index { .. }) => {
+                world.stats.refuse(&e);
+                tainted |= input.root;
+                run.set_bytes(input.t, &vec![0; input.bytes.len()]).unwrap();
+            }
+            Err(e) => panic!("setting {:?}: {e}", input.t),
+        }
+    }
+    restore();
+    if rng.u32(..12) == 0 {
+        observed(&mut world.stats, rng, &mut run);
+        restore();
+    }
+    run.compute().unwrap();
+    let values: Vec<_> = outputs.iter().map(|&y| bytes(&run, y)).collect();
+    if rng.u32(..6) == 0 {
+        for _ in 0..rng.usize(1..6) {
+            misuse(&mut world.stats, rng, bench, &mut run, outputs);
+        }
+    }
+    debug_assert!(chosen.len() <= values.len(), "copies come first");
+    Some(Computed { values, tainted })
+}
+
+/// Whether an input is part of the allocated graph.
+fn graph_has(run: &mut Allocated<'_, '_>, stats: &mut Stats, t: Tensor<'_>) -> bool {
+    match run.get_bytes(t) {
+        Err(Error::NotPart { .. }) => false,
+        Err(e) => {
+            stats.refuse(&e);
+            true
+        }
+        Ok(_) => panic!("an input without a value was read"),
+    }
+}
+
+/// Sets an input in one of the ways there are.
+fn set(rng: &mut fastrand::Rng, run: &mut Allocated<'_, '_>, t: Tensor<'_>, bytes: &[u8]) -> Result<()> {
+    match rng.u32(..4) {
+        0 => typed!(t.dtype(), bytes, |data: T| run.set::<T>(t, &data), run.set_bytes(t, bytes)),
+        1 => typed!(
+            t.dtype(),
+            bytes,
+            |data: T| {
+                let (a, b) = data.split_at(rng.usize(..=data.len()));
+                run.set_at::<T>(t, a.len(), b)?;
+                run.set_at::<T>(t, 0, a)
+            },
+            run.set_bytes(t, bytes)
+        ),
+        _ => run.set_bytes(t, bytes),
+    }
+}
+
+/// The bytes of a tensor of any type and strides.
+fn bytes(run: &Allocated<'_, '_>, t: Tensor<'_>) -> Vec<u8> {
+    if t.is_contiguous() {
+        return run.get_bytes(t).unwrap();
+    }
+    typed!(t.dtype(), &[], |_data: T| bytemuck::cast_slice(&run.get::<T>(t).unwrap()).to_vec(), Vec::new())
+}
+
+/// One thing that is wrong, or of no use.
+fn misuse(
+    stats: &mut Stats,
+    rng: &mut fastrand::Rng,
+    bench: &Bench<'_>,
+    run: &mut Allocated<'_, '_>,
+    outputs: &[Tensor<'_>],
+) {
+    let known = &bench.known[rng.usize(..bench.known.len())];
+    let t = known.t;
+    let node = outputs[rng.usize(..outputs.len())];
+    match rng.u32(..14) {
+        0 => must_fail(stats, "setting a result", run.set_bytes(node, &[0; 64])),
+        1 => {
+            let n = rng.usize(..300);
+            if n != t.nbytes() {
+                must_fail(stats, "setting too few or too many bytes", run.set_bytes(t, &vec![0; n]));
+            }
+        }
+        2 if t.dtype() != DType::F64 => must_fail(stats, "another type", run.set::<f64>(t, &vec![0.0; t.elements()])),
+        3 if t.dtype() != DType::I8 => must_fail(stats, "another type", run.get::<i8>(t)),
+        4 => may_fail(stats, run.get::<f32>(t)),
+        5 => may_fail(stats, run.get_bytes(t)),
+        6 => {
+            let mut out = vec![0.0_f32; t.elements() + 1];
+            must_fail(stats, "a longer slice", run.get_into(t, &mut out));
+        }
+        7 => {
+            let offset = [usize::MAX, usize::MAX / 4, usize::MAX - 3, t.elements()][rng.usize(..4)];
+            must_fail(stats, "a part outside", run.set_at::<f32>(t, offset, &[1.0]));
+        }
+        8 => {
+            assert!(run.n_splits() > 0, "no splits");
+            assert!(run.splits().iter().map(|s| s.nodes.len()).sum::<usize>() > 0, "no nodes");
+            assert!(run.buffer_sizes().is_ok(), "no sizes");
+            drop(run.backend_of(t).map(Backend::name));
+        }
+        9 => {
+            // Building goes on meanwhile.
+            let ctx = Context::new();
+            let view = ctx.view(t, [1], [0; 3], 0);
+            may_fail(stats, view.and_then(|v| ctx.cont(v)).and_then(|y| run.get_bytes(y)));
+        }
+        10 => {
+            let ctx = Context::new();
+            let x = ctx.input("stranger", DType::F32, [1]).unwrap();
+            must_fail(stats, "setting a stranger", run.set(x, &[1.0_f32]));
+            must_fail(stats, "reading a stranger", run.get::<f32>(x));
+        }
+        11 => may_fail(stats, t.read::<f32>()),
+        12 => may_fail(stats, t.named("renamed")),
+        _ => {
+            let mut out = vec![0_u16; rng.usize(..50)];
+            let out: &mut [half::f16] = bytemuck::cast_slice_mut(&mut out);
+            may_fail(stats, run.get_into(t, out));
+        }
+    }
+}
+
+/// Computes under observation, and perhaps not to the end.
+fn observed(stats: &mut Stats, rng: &mut fastrand::Rng, run: &mut Allocated<'_, '_>) {
+    let (mut ask, mut see) = (rng.fork(), rng.fork());
+    let result = run.compute_with(
+        |t| {
+            assert!(!t.op().is_empty(), "a node without an operation");
+            ask.bool()
+        },
+        |seen| {
+            let t = seen.tensor();
+            if let Err(e) = seen.get::<f32>() {
+                assert_eq!(variant(&e), "ElementType", "reading {t:?}");
+            }
+            if see.u32(..4) == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        },
+    );
+    may_fail(stats, result);
+}
+
+/// Computes on one backend without a scheduler; `None` for what can't be read there.
+fn allocated<'c>(
+    world: &mut World,
+    rng: &mut fastrand::Rng,
+    bench: &Bench<'c>,
+    graph: &Graph<'c>,
+    outputs: &[Tensor<'c>],
+    restore: &dyn Fn(),
+) -> Option<Vec<Option<Vec<u8>>>> {
+    if graph_inputs(bench, graph).any(|t| t.dtype().block_size() > 1) {
+        return None; // they can only be set as bytes
+    }
+    let n = rng.usize(..world.allocators.len());
+    let mut run = world.allocators[n].alloc(graph).unwrap();
+    for input in &bench.inputs {
+        let set = |run: &mut GraphMemory<'_, '_>, bytes: &[u8]| {
+            typed!(input.t.dtype(), bytes, |data: T| run.set::<T>(input.t, &data), Ok(()))
+        };
+        match set(&mut run, &input.bytes) {
+            Ok(()) | Err(Error::NotPart { .. }) => {}
+            Err(Error::Index { .. }) => set(&mut run, &vec![0; input.bytes.len()]).unwrap(),
+            Err(e) => panic!("setting {:?}: {e}", input.t),
+        }
+    }
+    restore();
+    run.compute(&mut world.backend).unwrap();
+    let read = |&t: &Tensor<'c>| {
+        typed!(t.dtype(), &[], |_data: T| Some(bytemuck::cast_slice(&run.get::<T>(t).unwrap()).to_vec()), None)
+    };
+    Some(outputs.iter().map(read).collect())
+}
+
+/// The inputs that a graph depends on.
+fn graph_inputs<'b, 'c>(bench: &'b Bench<'c>, graph: &'b Graph<'c>) -> impl Iterator<Item = Tensor<'c>> {
+    let sources: Vec<_> = graph.nodes().flat_map(|n| graph.sources(n)).collect();
+    bench.inputs.iter().map(|i| i.t).filter(move |t| sources.contains(t))
+}

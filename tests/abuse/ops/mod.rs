@@ -1,0 +1,52 @@
+//! The table of operations: how each is drawn, and what it should compute.
+
+mod binary;
+mod copy;
+mod glu;
+mod matrix;
+mod norm;
+mod reduce;
+mod rope;
+mod softmax;
+mod spatial;
+mod unary;
+mod view;
+
+use ggml::Result;
+
+use crate::draw::{Draw, Made};
+
+/// An operation.
+pub(crate) struct Op {
+    /// The builder's name.
+    pub(crate) name: &'static str,
+    /// Draws operands, calls the builder, and says what should come of it.
+    pub(crate) run: for<'c> fn(&mut Draw<'_, 'c>) -> Result<Made<'c>>,
+}
+
+/// A line of a family's table.
+const fn op(name: &'static str, run: for<'c> fn(&mut Draw<'_, 'c>) -> Result<Made<'c>>) -> Op {
+    Op { name, run }
+}
+
+/// All operations.
+pub(crate) const FAMILIES: &[&[Op]] = &[
+    view::OPS,
+    binary::OPS,
+    binary::DIV,
+    copy::OPS,
+    glu::OPS,
+    matrix::OPS,
+    norm::OPS,
+    norm::GROUPS,
+    reduce::OPS,
+    rope::OPS,
+    softmax::OPS,
+    spatial::OPS,
+    unary::OPS,
+    unary::TABLE,
+];
+
+pub(crate) fn all() -> Vec<&'static Op> {
+    FAMILIES.iter().flat_map(|f| f.iter()).collect()
+}

@@ -1,0 +1,283 @@
+//! One random program: contexts, weights and states, steps from the table, and computations of what they made.
+
+use ggml::prelude::*;
+use ggml::{GraphAllocator, Result};
+
+use crate::draw::{Bench, Draw, Known, LARGEST, Made, Memory};
+use crate::encode::encode;
+use crate::execute;
+use crate::model::{Model, is_followed};
+use crate::ops::{Op, all};
+use crate::stats::Stats;
+
+/// What programs share: contexts, schedulers and allocators are used again and again.
+pub(crate) struct World {
+    pub(crate) scheds: Vec<Sched>,
+    pub(crate) allocators: Vec<GraphAllocator>,
+    pub(crate) backend: Backend,
+    contexts: Vec<Context>,
+    /// Says which operations have kernels.
+    probe: Sched,
+    table: Vec<&'static Op>,
+    /// How many of the table's first are looks at memory.
+    looks: usize,
+    pub(crate) stats: Stats,
+    pub(crate) trace: bool,
+    /// Whether allocations may be leaked.
+    pub(crate) leak: bool,
+}
+
+fn backend(threads: usize) -> Backend {
+    let mut backend = Backend::cpu().unwrap();
+    backend.set_threads(threads).unwrap();
+    backend
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let memory = Device::cpu().unwrap().buffer_type();
+        let table = all();
+        let sched = |threads: &[usize]| {
+            let builder = threads.iter().fold(Sched::builder(), |b, &n| b.backend(backend(n)));
+            builder.build().unwrap()
+        };
+        Self {
+            // The last one is the one with threads.
+            scheds: vec![sched(&[1]), sched(&[1]), sched(&[1, 1]), sched(&[1, 1]), sched(&[2])],
+            allocators: vec![GraphAllocator::new(memory), GraphAllocator::new(memory)],
+            backend: backend(1),
+            contexts: vec![Context::new(), Context::new()],
+            probe: sched(&[1]),
+            stats: Stats::new(table.len()),
+            looks: crate::ops::FAMILIES[0].len(),
+            table,
+            trace: false,
+            leak: true,
+        }
+    }
+
+    /// Runs the program of this seed.
+    pub(crate) fn run(&mut self, seed: u64) {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut outer = self.contexts.pop().unwrap_or_default();
+        if rng.bool() {
+            outer.reset();
+        }
+        self.in_context(&mut rng, &outer);
+        // A context that is not reset grows.
+        if rng.u32(..8) > 0 {
+            self.contexts.push(outer);
+        }
+        self.stats.programs += 1;
+    }
+
+    fn in_context(&mut self, rng: &mut fastrand::Rng, outer: &Context) {
+        let mut dims = [(); 4].map(|()| rng.i64(1..7));
+        dims[0] = [2, 4, 6, 8, 10, 12, 16, 24, 32, 64][rng.usize(..10)];
+        let weights = rng.bool().then(|| place(rng, dims).place(Device::cpu().unwrap().buffer_type()).unwrap());
+        let weights = weights.map(|mut w| {
+            let data: Vec<_> = w.iter().map(|t| (t.name(), sample(rng, t))).collect();
+            for (name, (bytes, _)) in &data {
+                w.set_bytes(name, bytes).unwrap();
+            }
+            (w, data)
+        });
+        let state = rng.bool().then(|| {
+            let state = place(rng, dims).place_state(Device::cpu().unwrap().buffer_type()).unwrap();
+            let data: Vec<_> = state.iter().map(|t| (t.name(), sample(rng, t))).collect();
+            (state, data)
+        });
+        let mut bench = Bench::default();
+        for (t, (_, values)) in weights.iter().flat_map(|(w, data)| w.iter().zip(data.iter().map(|d| &d.1))) {
+            let known = leaf(&mut bench, t, values.clone());
+            bench.weights.push(known);
+        }
+        for (t, (_, values)) in state.iter().flat_map(|(s, data)| s.iter().zip(data.iter().map(|d| &d.1))) {
+            let known = leaf(&mut bench, t, values.clone());
+            bench.targets.push(known);
+        }
+        let restore = || {
+            if let Some((state, data)) = &state {
+                for (name, (bytes, _)) in data {
+                    state.set_bytes(name, bytes).unwrap();
+                }
+            }
+        };
+        self.inputs(rng, &mut bench, dims, outer);
+        for _ in 0..rng.usize(1..14) {
+            self.step(rng, &mut bench, dims, outer);
+        }
+        if rng.u32(..4) == 0 {
+            // Another context, which goes before this one does; nodes in this one then point to what is no more.
+            let mut inner = self.contexts.pop().unwrap_or_default();
+            if rng.bool() {
+                inner.reset();
+            }
+            let mut nested = bench.clone();
+            for _ in 0..rng.usize(1..8) {
+                let ctx = if rng.bool() { &inner } else { outer };
+                self.step(rng, &mut nested, dims, ctx);
+            }
+            let end = execute::graphs(self, rng, &nested, &inner, &restore);
+            if rng.bool() {
+                self.contexts.push(inner);
+            }
+            if end.is_break() {
+                return;
+            }
+            for _ in 0..rng.usize(..4) {
+                self.step(rng, &mut bench, dims, outer);
+            }
+        }
+        let _leaked = execute::graphs(self, rng, &bench, outer, &restore);
+    }
+
+    /// What a program begins with: shapes that fit each other here and there, of all sorts of types.
+    fn inputs<'c>(&mut self, rng: &mut fastrand::Rng, bench: &mut Bench<'c>, dims: [i64; 4], ctx: &'c Context) {
+        for i in 0..rng.usize(3..7) {
+            let types =
+                [DType::F32, DType::F32, DType::F32, DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::I32];
+            let dtype = match rng.u32(..12) {
+                _ if i == 0 => DType::F32,
+                0 => DType::ALL[rng.usize(..DType::ALL.len())],
+                _ => types[rng.usize(..types.len())],
+            };
+            let pick = |rng: &mut fastrand::Rng| if rng.u32(..3) == 0 { 1 } else { dims[rng.usize(..4)] };
+            let block = dtype.block_size();
+            let n0 = if block > 1 { block * rng.i64(1..3) } else { dims[rng.usize(..4)] };
+            let (n1, n2) = (dims[rng.usize(..4)], if i == 0 { 1 } else { pick(rng) });
+            let n3 = if rng.u32(..4) == 0 { rng.i64(1..4) } else { 1 };
+            let mut draw = Draw { ctx, rng, bench, dims, trace: self.trace, used: 0, undefined: false };
+            draw.fresh(dtype, [n0, n1, n2, n3]).unwrap();
+        }
+    }
+
+    /// One step: an operation from the table, accepted or refused.
+    fn step<'c>(&mut self, rng: &mut fastrand::Rng, bench: &mut Bench<'c>, dims: [i64; 4], ctx: &'c Context) {
+        if bench.is_full() {
+            return;
+        }
+        let i = if rng.u32(..5) == 0 { rng.usize(..self.looks) } else { rng.usize(..self.table.len()) };
+        let op = self.table[i];
+        if self.trace {
+            crate::say(format_args!("  {}", op.name));
+        }
+        self.stats.ops[i].calls += 1;
+        let mut draw = Draw { ctx, rng, bench, dims, trace: self.trace, used: 0, undefined: false };
+        let result = (op.run)(&mut draw);
+        let (used, undefined) = (draw.used, draw.undefined);
+        match result {
+            Ok(mut made) => {
+                made.model = made.model.filter(|_| !undefined);
+                self.stats.ops[i].accepted += 1;
+                self.admit(rng, bench, ctx, i, &made, used);
+            }
+            Err(e) => {
+                if self.trace {
+                    crate::say(format_args!("    refused: {e}"));
+                }
+                self.stats.refuse(&e);
+            }
+        }
+    }
+
+    /// Takes what a step made among the program's tensors, if it can be computed.
+    fn admit<'c>(
+        &mut self,
+        rng: &mut fastrand::Rng,
+        bench: &mut Bench<'c>,
+        ctx: &'c Context,
+        op: usize,
+        made: &Made<'c>,
+        used: u128,
+    ) {
+        let t = made.t;
+        if let Some(m) = &made.model {
+            assert_eq!((m.ne.map(|n| n as i64), m.dtype), (t.ne(), t.dtype()), "shape or type of {t:?}");
+        }
+        if self.trace {
+            let name = format!("t{}", bench.known.len());
+            // Leaves have names, and keep them.
+            let _named = t.named(&name);
+            crate::say(format_args!("    makes {t:?} with strides {:?} as {}", t.nb(), t.op()));
+        }
+        let copy = match self.copied(rng, ctx, t) {
+            Ok(copy) => copy,
+            Err(e) => {
+                if self.trace {
+                    crate::say(format_args!("    no kernel: {e}"));
+                }
+                self.stats.ops[op].no_kernel += 1;
+                self.stats.refuse(&e);
+                None
+            }
+        };
+        let Some(copy) = copy else {
+            // Operands of what is built but not computed.
+            let root = bench.next_root();
+            bench.odd.push(Known { t, model: None, root, deps: used | root, copy: None, op });
+            return;
+        };
+        let (root, deps) = match made.memory {
+            Memory::New => {
+                let root = bench.next_root();
+                (root, used | root)
+            }
+            Memory::View(root) => (root, used),
+            Memory::Written(root) => {
+                // What depends on this memory was computed before or after: nobody knows.
+                bench.known.iter_mut().filter(|k| k.deps & root != 0).for_each(|k| k.model = None);
+                (root, used | root)
+            }
+        };
+        bench.known.push(Known { t, model: made.model.clone(), root, deps, copy: Some(copy), op });
+    }
+
+    /// A copy of `t`, if that and all it depends on can be computed and is no larger than what is.
+    fn copied<'c>(&mut self, rng: &mut fastrand::Rng, ctx: &'c Context, t: Tensor<'c>) -> Result<Option<Tensor<'c>>> {
+        if t.elements() > LARGEST && rng.u32(..16) > 0 {
+            return Ok(None);
+        }
+        let copy = ctx.cont(t)?;
+        let graph = ctx.graph([copy])?;
+        let small = |t: Tensor<'_>| t.elements() <= LARGEST && t.nbytes() <= 16 * LARGEST;
+        if graph.nodes().all(|n| small(n) && graph.sources(n).all(small)) {
+            return self.probe.reserve(&graph).map(|()| Some(copy));
+        }
+        // Memory may be too little, or the size no size; what could be had goes at once.
+        if graph.nodes().map(Tensor::nbytes).max() > Some(1 << 36) {
+            let _refused = GraphAllocator::new(self.backend.device().buffer_type())
+                .reserve(&graph)
+                .inspect_err(|e| self.stats.refuse(e));
+        }
+        Ok(None)
+    }
+}
+
+/// Leaves in a few shapes and types.
+fn place(rng: &mut fastrand::Rng, dims: [i64; 4]) -> WeightsBuilder {
+    let mut builder = WeightsBuilder::new();
+    for i in 0..rng.usize(1..4) {
+        let types = [DType::F32, DType::F32, DType::F32, DType::F16, DType::Q8_0, DType::Q4_0];
+        let dtype = types[rng.usize(..types.len())];
+        let n0 = if dtype.block_size() > 1 { 32 } else { dims[rng.usize(..4)] };
+        let shape = [n0, dims[rng.usize(..4)], rng.i64(1..3), 1];
+        builder.tensor(&i.to_string(), dtype, shape).unwrap();
+    }
+    builder
+}
+
+/// Data for a leaf, and the values that it stands for.
+fn sample(rng: &mut fastrand::Rng, t: Tensor<'_>) -> (Vec<u8>, Vec<f64>) {
+    let values: Vec<_> = (0..t.elements()).map(|_| 4.0 * rng.f64() - 2.0).collect();
+    encode(t.dtype(), &values)
+}
+
+fn leaf<'c>(bench: &mut Bench<'c>, t: Tensor<'c>, values: Vec<f64>) -> Known<'c> {
+    let root = bench.next_root();
+    let ne = t.ne().map(|n| n as usize);
+    let model = Model::exact(crate::array::Array { ne, data: values }, t.dtype()).filter(|_| is_followed(t.dtype()));
+    let known = Known { t, model, root, deps: root, copy: None, op: usize::MAX };
+    bench.known.push(known.clone());
+    known
+}
