@@ -511,7 +511,7 @@ pub(crate) fn mapped(a: &Known<'_>, tolerance: f64, f: impl Fn(f64) -> f64) -> O
         .iter()
         .map(|&x| {
             let y = f(x);
-            let mut e = tolerance * (x.abs() + y.abs());
+            let mut e = tolerance * (x.abs() + y.abs() + 1e-3);
             if m.error > 0.0 {
                 e += 1.5 * ((f(x + m.error) - y).abs() + (f(x - m.error) - y).abs());
             }

@@ -66,7 +66,7 @@ fn run(seed: u64, count: u64) -> Stats {
             let orders = Orders {
                 seed,
                 first: next,
-                count: CHUNK.min(count - next),
+                count: CHUNK.min(count.div_ceil(workers as u64)).min(count - next),
                 trace: u64::MAX,
                 folder: folder(&format!("{seed:x}-{next}")),
             };

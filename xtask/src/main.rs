@@ -1,10 +1,12 @@
 //! The project's chores: `cargo xtask --help`.
 
+mod asan;
 #[path = "../../ggml-sys/build/fetch/mod.rs"]
 mod fetch;
 mod headers;
 mod package;
 mod update;
+mod valgrind;
 mod vendor;
 mod workspace;
 
@@ -23,11 +25,17 @@ enum Chore {
     Vendor(vendor::Arguments),
     /// Package the crates, and build a program with them elsewhere, offline
     Package,
+    /// Run the tests and random programs with ggml's C under AddressSanitizer
+    Asan(asan::Arguments),
+    /// Run random programs under valgrind's memcheck
+    Valgrind(valgrind::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
         Chore::Vendor(arguments) => vendor::run(&arguments),
         Chore::Package => package::run(),
+        Chore::Asan(arguments) => asan::run(&arguments),
+        Chore::Valgrind(arguments) => valgrind::run(&arguments),
     }
 }

@@ -7,20 +7,20 @@ use crate::model::packed;
 pub(super) const OPS: &[Op] = &[
     op("reshape", |p| {
         let a = p.pick(|k| k.t.is_contiguous());
-        let n = a.t.elements() as i64;
+        let n = i64::try_from(a.t.elements()).unwrap_or(i64::MAX);
         let shape = if p.chance(4) {
             [p.dim(), p.dim(), p.dim(), p.dim()]
         } else {
             // Divisors, one after the other.
             let block = a.dtype().block_size();
-            let (mut rest, mut shape) = (n / block, [1; 4]);
+            let (mut rest, mut shape) = ((n / block).max(1), [1; 4]);
             for to in shape.iter_mut().take(3) {
                 let divisors: Vec<_> = (1..=rest.min(64)).filter(|d| rest % d == 0).collect();
                 *to = p.one(&divisors);
                 rest /= *to;
             }
             shape[3] = rest;
-            shape[0] *= block;
+            shape[0] = shape[0].saturating_mul(block);
             shape
         };
         let t = build!(p, reshape(a.t, shape));
