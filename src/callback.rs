@@ -38,6 +38,14 @@ impl<F> State<F> {
         }
     }
 
+    /// Goes on with the closure's panic, if there was one; after that it may be called again.
+    pub(crate) fn resume(&self) {
+        let panic = self.inner.try_borrow_mut().ok().and_then(|mut inner| inner.panic.take());
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+
     /// Ends the callback's life: goes on with its panic, if there was one.
     pub(crate) fn finish(self) {
         if let Some(panic) = self.inner.into_inner().panic {

@@ -302,8 +302,8 @@ pub enum Error {
         /// What it is.
         object: &'static str,
     },
-    /// A callback asked to stop.
-    #[error("the computation was cancelled by its callback")]
+    /// A callback asked to stop, or the deadline was over.
+    #[error("the computation was cancelled by its callback or its deadline")]
     Cancelled,
     /// No connection to an RPC server.
     #[error("RPC server {endpoint}: {reason}")]

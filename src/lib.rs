@@ -30,18 +30,19 @@ mod tensor;
 mod weights;
 
 pub use alloc::{GraphAllocator, GraphMemory};
-pub use backend::Backend;
-pub use buffer::BufferType;
+pub use backend::{Backend, Event, Priority, Threads};
+pub use buffer::{Buffer, BufferType, BufferUsage};
 pub use context::Context;
 pub use device::{Capabilities, Device, DeviceType, Memory, Registry};
 pub use dtype::{DType, Element};
 pub use error::{Error, Result, TensorInfo};
 pub use ggml_sys as sys;
 pub use graph::Graph;
-pub use ops::{Conv2d, Glu, Pool, Pool2d, Rope, RopeMode, SoftMax};
-pub use sched::{Allocated, Observed, Sched, SchedBuilder, Split, SplitInput};
+pub use ops::{Conv2d, Glu, Part, Pool, Pool2d, Rope, RopeMode, SoftMax, UnaryOp};
+pub use sched::{Allocated, Observed, Profile, Sched, SchedBuilder, Split, SplitInput, Timing};
 pub use shape::Shape;
 pub use tensor::Tensor;
+pub use tensor::pieces::Pieces;
 pub use weights::{State, Weights, WeightsBuilder};
 
 /// The README's example, run as a test.

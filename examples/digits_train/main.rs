@@ -47,7 +47,7 @@ fn train(cli: &Cli, out: &mut impl Write) -> Result<()> {
     let mut rng = Rng::with_seed(cli.seed);
 
     let mut cpu = Backend::cpu()?;
-    cpu.set_threads(cli.threads.into())?;
+    cpu.set_threads(usize::from(cli.threads))?;
     let memory = cpu.device().buffer_type();
     let mut sched = Sched::builder().backend(cpu).build()?;
     let parameters = parameters(memory, &mut rng)?;

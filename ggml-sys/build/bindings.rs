@@ -44,6 +44,10 @@ pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(),
             ))?;
     let text = bindings.to_string();
     let names = text.lines().filter_map(|line| line.trim_start().strip_prefix("pub fn ")?.split('(').next());
+    // Those of a backend that is loaded while the program runs are reached through its registry.
+    let dynamic = plan.compile.as_ref().is_some_and(|c| c.dynamic);
+    let absent = if dynamic { declared(include, &plan.headers)? } else { Vec::new() };
+    let names = names.filter(|name| !absent.iter().any(|a| a == name));
     let functions = names.fold(String::from("vec![\n"), |list, name| {
         list + &format!("    ({name:?}, ggml_sys::{name} as *const () as usize),\n")
     });
@@ -52,4 +56,19 @@ pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(),
         std::fs::write(&file, text).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
     }
     Ok(())
+}
+
+/// The functions that the headers of backends, the CPU's among them, declare for backends' own libraries.
+fn declared(include: &Path, headers: &[&str]) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for header in headers {
+        let path = include.join(header);
+        let text = std::fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+        let lines = text.lines().filter(|line| line.trim_start().starts_with("GGML_BACKEND_API"));
+        names.extend(lines.filter_map(|line| {
+            let before = line.split('(').next()?;
+            before.split(|c: char| !(c.is_alphanumeric() || c == '_')).rfind(|word| !word.is_empty()).map(str::to_owned)
+        }));
+    }
+    Ok(names)
 }

@@ -51,6 +51,9 @@ pub(crate) struct Cpu {
 ///
 /// An unknown `GGML_SYS_CPU`, or `native` for another machine.
 pub(crate) fn plan(input: &Input) -> Result<Cpu, String> {
+    if input.feature("dynamic_backends") {
+        return variants(input);
+    }
     let x86 = matches!(input.arch.as_str(), "x86_64" | "x86");
     match input.cpu.as_deref() {
         Some("native") => native(input),
@@ -76,6 +79,16 @@ pub(crate) fn plan(input: &Input) -> Result<Cpu, String> {
             _ => Ok(arm(None, vec![])),
         },
     }
+}
+
+/// One library per processor level; the running one's is chosen when backends are loaded.
+fn variants(input: &Input) -> Result<Cpu, String> {
+    if input.cpu.is_some() || input.feature("native") {
+        return Err("with dynamic-backends the CPU's kernels are built for every level of processors, so neither \
+                    GGML_SYS_CPU nor the feature `native` can choose one"
+            .to_owned());
+    }
+    Ok(Cpu { native: false, options: vec![("GGML_NATIVE", on(false))], features: vec![] })
 }
 
 enum Asked {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::input::Input;
-use super::plan::{Compile, Plan, System};
+use super::plan::{Compile, MODULES, Plan, System};
 
 /// What is known once all is built.
 #[derive(Debug)]
@@ -16,7 +16,9 @@ pub(crate) struct Facts<'a> {
 pub(crate) fn link(out_dir: &Path, compile: &Compile, openmp: &str) -> Vec<String> {
     let mut lines = vec![format!("cargo::rustc-link-search=native={}", out_dir.join("lib").display())];
     for library in &compile.libraries {
-        lines.push(if compile.verbatim {
+        lines.push(if compile.dynamic {
+            format!("cargo::rustc-link-lib=dylib={library}")
+        } else if compile.verbatim {
             format!("cargo::rustc-link-lib=static:+verbatim={library}.a")
         } else {
             format!("cargo::rustc-link-lib=static={library}")
@@ -40,6 +42,9 @@ pub(crate) fn metadata(input: &Input, plan: &Plan, facts: &Facts<'_>) -> Vec<Str
         ("cpu_features", plan.cpu.features.join(",")),
     ];
     if let Some(compile) = &plan.compile {
+        if compile.dynamic {
+            values.push(("backend_dir", out(MODULES)));
+        }
         values.extend([
             ("root", input.out_dir.display().to_string()),
             ("include", out("include")),
@@ -52,7 +57,9 @@ pub(crate) fn metadata(input: &Input, plan: &Plan, facts: &Facts<'_>) -> Vec<Str
 }
 
 /// The text of `config.rs`, which the crate includes.
-pub(crate) fn config(plan: &Plan, facts: &Facts<'_>) -> String {
+pub(crate) fn config(input: &Input, plan: &Plan, facts: &Facts<'_>) -> String {
+    let dynamic = plan.compile.as_ref().is_some_and(|c| c.dynamic);
+    let folder = dynamic.then(|| input.out_dir.join(MODULES).display().to_string());
     let build_type = plan.compile.as_ref().map_or("", |c| c.build_type.as_str());
     format!(
         "/// The version of ggml that was compiled.\npub const VERSION: &str = {:?};\n\
@@ -60,12 +67,15 @@ pub(crate) fn config(plan: &Plan, facts: &Facts<'_>) -> String {
          /// The backends that were compiled.\npub const BACKENDS: &[&str] = &{:?};\n\
          /// The processor features that the CPU kernels rely on, as `std::arch`'s detection macros name them.\n\
          pub const CPU_FEATURES: &[&str] = &{:?};\n\
-         /// The build type of the C code, empty where none was compiled.\npub const BUILD_TYPE: &str = {:?};\n",
+         /// The build type of the C code, empty where none was compiled.\npub const BUILD_TYPE: &str = {:?};\n\
+         /// Where the backends are that a program loads while it runs, if they were built so.\n\
+         pub const BACKEND_DIR: Option<&str> = {:?};\n",
         facts.version,
         facts.origin,
         backends(plan),
         plan.cpu.features,
-        build_type
+        build_type,
+        folder
     )
 }
 

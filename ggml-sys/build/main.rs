@@ -60,12 +60,13 @@ fn build() -> Result<Vec<String>, String> {
     if let Some(compile) = &plan.compile {
         cmake::shim(&input, compile, &include)?;
         cmake::ggml(&input, &plan, compile, &source, &origin);
+        remove_unusable(&input.out_dir.join(plan::MODULES), &compile.unusable)?;
         lines.extend(emit::link(&input.out_dir, compile, compiler::openmp()));
     }
     let version = fetch::tree::ggml_version(&source)?;
     let facts = emit::Facts { version: &version, origin: &origin };
     let config = input.out_dir.join("config.rs");
-    std::fs::write(&config, emit::config(&plan, &facts))
+    std::fs::write(&config, emit::config(&input, &plan, &facts))
         .map_err(|e| format!("cannot write {}: {e}", config.display()))?;
     lines.extend(emit::metadata(&input, &plan, &facts));
     for path in ["shim", "cmake"] {
@@ -90,6 +91,22 @@ fn source(input: &Input, plan: &Plan, vendor: &Path, pin: &Pin, lines: &mut Vec<
     lines.push(rerun(&vendor.join("ggml.toml")));
     lines.extend(watched(&tree));
     Ok(tree)
+}
+
+/// Removes the backends whose file names begin so.
+fn remove_unusable(folder: &Path, names: &[&str]) -> Result<(), String> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let failed = |e: std::io::Error| format!("cannot look through {}: {e}", folder.display());
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if names.iter().any(|unusable| name.starts_with(unusable)) {
+            std::fs::remove_file(&path).map_err(failed)?;
+        }
+    }
+    Ok(())
 }
 
 /// What is compiled of a tree. The build writes nothing there.

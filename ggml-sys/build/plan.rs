@@ -69,12 +69,25 @@ pub(crate) struct Compile {
     pub(crate) system: Vec<System>,
     /// Whether the names of static libraries have to be spelled out for the linker.
     pub(crate) verbatim: bool,
+    /// Whether backends are libraries of their own, loaded while the program runs: ggml itself is then shared, too.
+    pub(crate) dynamic: bool,
+    /// Backends that are not to be kept although they are built.
+    pub(crate) unusable: Vec<&'static str>,
 }
+
+/// Where backends that are loaded while the program runs are installed, below `OUT_DIR`.
+pub(crate) const MODULES: &str = "lib/ggml";
 
 impl Plan {
     /// Takes in what the C compiler says of itself, and returns a warning for people where something had to be left out.
     pub(crate) fn suit(&mut self, macros: &str) -> Option<String> {
         let Some(compile) = &mut self.compile else { return None };
+        if compile.dynamic {
+            // Another variant serves the same processors.
+            let lost = macros::loses_tile_configuration(macros);
+            compile.unusable = if lost { vec!["libggml-cpu-sapphirerapids"] } else { vec![] };
+            return None;
+        }
         if self.cpu.native {
             self.cpu.features = macros::features(macros);
         }
@@ -118,8 +131,11 @@ fn compile(input: &Input, backends: &[&'static Backend]) -> Result<Compile, Stri
         return Err(format!("GGML_SYS_BUILD_TYPE={build_type}: expected one of {}", BUILD_TYPES.join(", ")));
     }
     let openmp = input.feature("openmp");
+    let dynamic = input.feature("dynamic_backends");
     let mut defines = vec![
-        ("BUILD_SHARED_LIBS", on(false)),
+        ("BUILD_SHARED_LIBS", on(dynamic)),
+        ("GGML_BACKEND_DL", on(dynamic)),
+        ("GGML_CPU_ALL_VARIANTS", on(dynamic)),
         ("CMAKE_INSTALL_LIBDIR", "lib".to_owned()),
         // Git would stamp the commit of whatever repository the sources happen to lie in.
         ("GIT_EXE", on(false)),
@@ -131,8 +147,11 @@ fn compile(input: &Input, backends: &[&'static Backend]) -> Result<Compile, Stri
     ];
     defines.extend(BACKENDS.iter().map(|b| (b.option, on(backends.contains(&b)))));
     defines.extend(OFF.iter().map(|option| (*option, on(false))));
-    let libraries =
-        ["ggml"].into_iter().chain(backends.iter().map(|b| b.library)).chain(["ggml-cpu", "ggml-base"]).collect();
+    if dynamic {
+        defines.push(("GGML_BACKEND_DIR", input.out_dir.join(MODULES).display().to_string()));
+    }
+    let linked = backends.iter().map(|b| b.library).chain(["ggml-cpu"]).filter(|_| !dynamic);
+    let libraries = ["ggml"].into_iter().chain(linked).chain(["ggml-base"]).collect();
     Ok(Compile {
         build_type: build_type.to_owned(),
         defines,
@@ -140,7 +159,9 @@ fn compile(input: &Input, backends: &[&'static Backend]) -> Result<Compile, Stri
         libraries,
         system: system(input, backends, openmp),
         // ggml drops the prefix `lib` on Windows, where ld does not look for it without.
-        verbatim: input.os == "windows" && input.env == "gnu",
+        verbatim: input.os == "windows" && input.env == "gnu" && !dynamic,
+        dynamic,
+        unusable: Vec::new(),
     })
 }
 

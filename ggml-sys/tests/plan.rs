@@ -145,7 +145,7 @@ fn metadata_names_what_was_built() {
     ] {
         assert!(lines.contains(&format!("cargo::metadata={expected}")), "{expected} in {lines:?}");
     }
-    assert!(emit::config(&plan, &facts).contains("pub const BACKENDS: &[&str] = &[\"cpu\", \"rpc\"];"));
+    assert!(emit::config(&input, &plan, &facts).contains("pub const BACKENDS: &[&str] = &[\"cpu\", \"rpc\"];"));
 }
 
 #[test]
@@ -337,5 +337,32 @@ mod processor {
         }
         assert!(!gcc(14, 0) && !gcc(15, 1) && gcc(10, 9));
         assert!(!macros::loses_tile_configuration("#define __clang__ 1\n#define __GNUC__ 4\n"));
+    }
+}
+
+#[test]
+fn dynamic_backends_are_libraries_of_their_own() {
+    let dynamic = ("CARGO_FEATURE_DYNAMIC_BACKENDS", "1");
+    let mut p = planned(LINUX, &[dynamic, ("CARGO_FEATURE_RPC", "1")]);
+    for on in ["BUILD_SHARED_LIBS", "GGML_BACKEND_DL", "GGML_CPU_ALL_VARIANTS", "GGML_RPC"] {
+        assert_eq!(define(&p, on), Some("ON"), "{on}");
+    }
+    // A single level would win over the variants, or be refused.
+    assert_eq!((define(&p, "GGML_NATIVE"), define(&p, "GGML_AVX2")), (Some("OFF"), None));
+    assert!(p.cpu.features.is_empty(), "the variant that is loaded suits the processor");
+    let c = p.compile.clone().unwrap();
+    assert_eq!(c.libraries, ["ggml", "ggml-base"], "backends are not linked");
+    let lines = emit::link(&PathBuf::from("/out"), &c, "gomp");
+    assert!(lines.contains(&"cargo::rustc-link-lib=dylib=ggml".to_owned()), "{lines:?}");
+    let facts = emit::Facts { version: "1.2.3", origin: "carrier-1.0" };
+    let text = emit::config(&input(LINUX, &[dynamic]), &p, &facts);
+    assert!(text.contains("pub const BACKEND_DIR: Option<&str> = Some(\"/out/lib/ggml\");"), "{text}");
+    // H36: the variant that such a GCC breaks is left out, so that the next best is chosen.
+    assert!(p.suit("#define __GNUC__ 14\n#define __GNUC_MINOR__ 1\n").is_none());
+    assert!(p.compile.as_ref().unwrap().unusable.is_empty());
+    assert!(p.suit("#define __GNUC__ 12\n#define __GNUC_MINOR__ 2\n").is_none());
+    assert_eq!(p.compile.unwrap().unusable, ["libggml-cpu-sapphirerapids"]);
+    for more in [("GGML_SYS_CPU", "x86-64-v3"), ("CARGO_FEATURE_NATIVE", "1")] {
+        assert!(plan(&input(LINUX, &[dynamic, more])).unwrap_err().contains("dynamic-backends"), "{more:?}");
     }
 }

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use ggml_sys as sys;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, check_status};
 use crate::buffer::{BufferType, out_of_memory};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
@@ -176,10 +176,9 @@ impl GraphMemory<'_, '_> {
             unsafe { sys::ggml_backend_graph_compute(backend.as_ptr(), graph) }
         })
         .inspect_err(|_| backend.poison())?;
+        backend.resume_abort();
         device.check_alive()?;
-        if status != sys::GGML_STATUS_SUCCESS {
-            return Err(Error::Status { call: CALL, status, log: Box::default() });
-        }
+        check_status(CALL, status)?;
         self.bound.set_computed(true);
         Ok(())
     }

@@ -1,15 +1,25 @@
 //! Backends: streams of work on a device.
 
+mod abort;
+mod event;
 mod raw;
+mod threads;
 
 use std::ffi::CStr;
 use std::fmt;
+use std::sync::Arc;
 
 use ggml_sys as sys;
 
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
+use abort::Abort;
+use event::RawEvent;
 use raw::{RawBackend, RawPool};
+
+pub(crate) use abort::check_status;
+pub use event::Event;
+pub use threads::{Priority, Threads};
 
 /// A stream of work on a device (`ggml_backend_t`).
 ///
@@ -20,9 +30,12 @@ use raw::{RawBackend, RawPool};
 /// ggml's backends keep working memory and queues without locks: one thread at a time may use one.
 #[doc(alias = "ggml_backend_t")]
 pub struct Backend {
-    // Field order is drop order: the backend goes before the pool whose threads it uses.
+    // Field order is drop order: the backend goes before the pool whose threads it uses, and what it may call or wait for.
     raw: RawBackend,
     pool: Option<RawPool>,
+    abort: Option<Abort>,
+    /// Events that queued work refers to.
+    events: Vec<Arc<RawEvent>>,
     device: Device,
     threads: usize,
 }
@@ -61,11 +74,34 @@ impl Backend {
         Device::by_name(name)?.init()
     }
 
+    /// A backend from a text: the name of a device, or the name and parameters of its backend's own, with a colon
+    /// between them, such as `CUDA0` or `BLAS:threads=4`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::by_name`] and [`Device::init_with`].
+    pub fn from_spec(spec: &str) -> Result<Self> {
+        // Names may hold a colon themselves (an RPC server's address): the longest name that fits wins.
+        let all = Device::all()?;
+        let fits = |d: &&Device| {
+            let rest = spec.get(d.name().len()..).filter(|_| spec.is_char_boundary(d.name().len()));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+                && spec.get(..d.name().len()).is_some_and(|start| start.eq_ignore_ascii_case(&d.name()))
+        };
+        let Some(device) = all.iter().filter(fits).max_by_key(|d| d.name().len()) else {
+            return Device::by_name(spec)?.init();
+        };
+        match spec.get(device.name().len() + 1..) {
+            Some(params) => device.init_with(params),
+            None => device.init(),
+        }
+    }
+
     pub(crate) fn new(device: Device, params: Option<&CStr>) -> Result<Self> {
         device.check_alive()?;
         let raw = RawBackend::init(device, params)?;
         device.check_alive()?;
-        let mut this = Self { raw, pool: None, device, threads: 1 };
+        let mut this = Self { raw, pool: None, abort: None, events: Vec::new(), device, threads: 1 };
         if device.device_type() == DeviceType::Cpu {
             let n = std::thread::available_parallelism().map_or(1, usize::from);
             this.set_threads(n.min(Self::MAX_THREADS))?;
@@ -90,32 +126,32 @@ impl Backend {
         self.threads
     }
 
-    /// Gives a CPU backend `n` threads of its own, the calling one counted (`ggml_backend_cpu_set_n_threads`,
-    /// `ggml_threadpool_new`).
+    /// Gives a CPU backend threads of its own: a number, the calling one counted, or more about them in [`Threads`]
+    /// (`ggml_backend_cpu_set_n_threads`, `ggml_threadpool_new`).
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] unless `n` lies in 1 to [`Backend::MAX_THREADS`] and the device is a CPU; [`Error::Null`] where
-    /// threads can't be started.
+    /// [`Error::Param`] where the number does not lie in 1 to [`Backend::MAX_THREADS`], or the device is no CPU;
+    /// [`Error::Null`] where threads can't be started.
     #[doc(alias = "ggml_backend_cpu_set_n_threads")]
     #[doc(alias = "ggml_backend_cpu_set_threadpool")]
     #[doc(alias = "ggml_threadpool_new")]
-    pub fn set_threads(&mut self, n: usize) -> Result<()> {
-        let refuse = |expected| {
-            Err(Error::Param { op: "Backend::set_threads", name: "n", value: n.to_string().into(), expected })
-        };
-        if !(1..=Self::MAX_THREADS).contains(&n) {
-            return refuse(format!("it must lie in 1 to {}", Self::MAX_THREADS).into());
-        }
+    pub fn set_threads(&mut self, threads: impl Into<Threads>) -> Result<()> {
+        let threads = threads.into();
         let Some(registry) = self.device.registry().filter(|_| self.device.device_type() == DeviceType::Cpu) else {
-            return refuse("only a CPU backend has threads".into());
+            return Err(Error::Param {
+                op: "Backend::set_threads",
+                name: "threads",
+                value: threads.count.to_string().into(),
+                expected: "only a CPU backend has threads".into(),
+            });
         };
         self.check()?;
-        let pool = RawPool::start(registry, n)?;
-        self.raw.use_pool(registry, &pool, n)?;
+        let pool = RawPool::start(registry, &threads)?;
+        self.raw.use_pool(registry, &pool, threads.count)?;
         // The old pool's threads are idle, and the backend no longer knows them.
         self.pool = Some(pool);
-        self.threads = n;
+        self.threads = threads.count;
         Ok(())
     }
 
@@ -128,7 +164,9 @@ impl Backend {
     pub fn synchronize(&mut self) -> Result<()> {
         self.check()?;
         self.raw.synchronize()?;
-        self.device.check_alive()
+        self.device.check_alive()?;
+        self.events.clear();
+        Ok(())
     }
 
     pub(crate) fn as_ptr(&self) -> *mut sys::ggml_backend {
@@ -139,7 +177,7 @@ impl Backend {
     pub(crate) fn poison(&mut self) {
         self.raw.leak();
         #[expect(clippy::mem_forget, reason = "the interrupted backend still refers to its threads")]
-        std::mem::forget(self.pool.take());
+        std::mem::forget((self.pool.take(), self.abort.take(), std::mem::take(&mut self.events)));
     }
 
     /// Fails after [`Backend::poison`], and when the device was lost.
@@ -148,6 +186,15 @@ impl Backend {
             return Err(Error::Poisoned { object: "backend" });
         }
         self.device.check_alive()
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        // Events must not go while queued work refers to them. Where that fails, so will the next thing.
+        if !self.events.is_empty() && self.synchronize().is_err() {
+            self.poison();
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! The owners of a C backend and of a CPU thread pool, and the only file that frees them.
 
 use std::ffi::{CStr, c_int, c_void};
-use std::mem::transmute_copy;
 use std::ptr::{self, NonNull};
 
 use ggml_sys as sys;
 
+use super::threads::Threads;
 use crate::device::{Device, Registry};
 use crate::error::{Error, Result};
 use crate::{ffi, guard, log};
@@ -59,14 +59,30 @@ impl RawBackend {
         })
     }
 
+    /// Makes a CPU backend ask `callback` whether to stop.
+    pub(super) fn set_abort(
+        &mut self,
+        cpu: Registry,
+        callback: sys::ggml_abort_callback,
+        user: *mut c_void,
+    ) -> Result<()> {
+        type SetAbort = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, sys::ggml_abort_callback, *mut c_void);
+        // SAFETY: that is the function's type.
+        let set = unsafe { cpu.function::<SetAbort>(c"ggml_backend_set_abort_callback") }?;
+        guard::call("ggml_backend_set_abort_callback", || {
+            // SAFETY: the backend is a live CPU backend; it keeps `user`, which its owner drops after it or replaces here.
+            unsafe { set(self.as_ptr(), callback, user) }
+        })
+    }
+
     /// Makes a CPU backend compute on `n` threads of `pool`, which has as many.
     pub(super) fn use_pool(&mut self, cpu: Registry, pool: &RawPool, n: usize) -> Result<()> {
         type SetPool = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, *mut sys::ggml_threadpool);
         type SetThreads = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, c_int);
         // SAFETY: that is the function's type.
-        let set_pool = unsafe { proc::<SetPool>(cpu, c"ggml_backend_cpu_set_threadpool") }?;
+        let set_pool = unsafe { cpu.function::<SetPool>(c"ggml_backend_cpu_set_threadpool") }?;
         // SAFETY: that is the function's type.
-        let set_threads = unsafe { proc::<SetThreads>(cpu, c"ggml_backend_set_n_threads") }?;
+        let set_threads = unsafe { cpu.function::<SetThreads>(c"ggml_backend_set_n_threads") }?;
         let n = c_int::try_from(n).unwrap_or(c_int::MAX);
         guard::call("ggml_backend_cpu_set_threadpool", || {
             // SAFETY: backend and pool are live; the owner of both drops the backend first. A former pool is still alive
@@ -102,17 +118,16 @@ pub(super) struct RawPool {
 unsafe impl Send for RawPool {}
 
 impl RawPool {
-    /// Starts `n` threads, the caller's counted; `n` lies in 1 to `Backend::MAX_THREADS`.
-    pub(super) fn start(cpu: Registry, n: usize) -> Result<Self> {
+    /// Starts the threads.
+    pub(super) fn start(cpu: Registry, threads: &Threads) -> Result<Self> {
         type New = unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool_params) -> *mut sys::ggml_threadpool;
         const CALL: &str = "ggml_threadpool_new";
         // SAFETY: that is the function's type.
-        let new = unsafe { proc::<New>(cpu, c"ggml_threadpool_new") }?;
-        // SAFETY: a pure function of its argument.
-        let mut params = unsafe { sys::ggml_threadpool_params_default(c_int::try_from(n).unwrap_or(1)) };
+        let new = unsafe { cpu.function::<New>(c"ggml_threadpool_new") }?;
+        let mut params = threads.raw()?;
         let mark = log::mark();
         let raw = guard::call(CALL, || {
-            // SAFETY: `params` has a valid number of threads (the caller's check); C copies what it needs of it.
+            // SAFETY: `params` has a valid number of threads (Threads::raw); C copies what it needs of it.
             unsafe { new(&raw mut params) }
         })?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
@@ -125,24 +140,11 @@ impl Drop for RawPool {
         type Free = unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool);
         // Without the function the threads stay: safe, and it was there when the pool was made.
         // SAFETY: that is the function's type.
-        let Ok(free) = (unsafe { proc::<Free>(self.cpu, c"ggml_threadpool_free") }) else { return };
+        let Ok(free) = (unsafe { self.cpu.function::<Free>(c"ggml_threadpool_free") }) else { return };
         let raw = self.raw.as_ptr();
         guard::free("ggml_threadpool_free", || {
             // SAFETY: live and ours by the type's invariant; the backend that used it is gone or has another one.
             unsafe { free(raw) }
         });
     }
-}
-
-/// A function that the CPU backend offers by name.
-///
-/// # Safety
-///
-/// `F` must be the type of a pointer to that function.
-unsafe fn proc<F: Copy>(cpu: Registry, name: &'static CStr) -> Result<F> {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a function pointer is as large as any") };
-    let found = cpu.proc_address(name);
-    let raw = found.ok_or(Error::Null { call: "ggml_backend_reg_get_proc_address", log: Box::default() })?;
-    // SAFETY: a pointer to a function of this type, by contract.
-    Ok(unsafe { transmute_copy::<NonNull<c_void>, F>(&raw) })
 }

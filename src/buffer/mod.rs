@@ -1,5 +1,6 @@
 //! Memory on devices.
 
+mod info;
 mod raw;
 
 use std::fmt;
@@ -12,7 +13,8 @@ use crate::error::{Error, Result};
 use crate::tensor::ptr::TensorPtr;
 use crate::{ffi, guard};
 
-pub(crate) use raw::Buffer;
+pub use info::BufferUsage;
+pub use raw::Buffer;
 
 /// A kind of memory that tensors can lie in (`ggml_backend_buffer_type_t`).
 ///
@@ -104,7 +106,7 @@ impl BufferType {
         Ok(n)
     }
 
-    fn check_alive(self) -> Result<()> {
+    pub(super) fn check_alive(self) -> Result<()> {
         self.device().map_or(Ok(()), Device::check_alive)
     }
 }

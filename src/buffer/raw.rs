@@ -5,17 +5,19 @@ use std::ptr::NonNull;
 use ggml_sys as sys;
 
 use super::{BufferType, out_of_memory};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::tensor::ptr::TensorPtr;
 use crate::{guard, log};
 
-/// Device memory that is freed when this is dropped (`ggml_backend_buffer_t`).
+/// Device memory (`ggml_backend_buffer_t`), owned by the [`Weights`](crate::Weights) or the
+/// [`State`](crate::State) that lies in it.
 ///
 /// # Invariants
 ///
 /// The pointer is a live buffer that nothing else frees.
-#[derive(Debug)]
-pub(crate) struct Buffer {
+#[doc(alias = "ggml_backend_buffer_t")]
+pub struct Buffer {
     raw: NonNull<sys::ggml_backend_buffer>,
     buft: BufferType,
     /// For a device that knows no size, what was asked for.
@@ -39,12 +41,55 @@ impl Buffer {
         let this = NonNull::new(raw).map(|raw| Self { raw, buft, size });
         buft.check_alive()?;
         let this = this.ok_or_else(|| out_of_memory(buft, Some(size), log::since(mark)))?;
-        guard::call("ggml_backend_buffer_clear", || {
-            // SAFETY: the buffer is live; the call fills it and keeps nothing.
-            unsafe { sys::ggml_backend_buffer_clear(this.raw.as_ptr(), 0) }
-        })?;
-        buft.check_alive()?;
+        this.clear(0)?;
         Ok(this)
+    }
+
+    /// A buffer over memory of the host's (`ggml_backend_dev_buffer_from_host_ptr`), in which no tensor is larger than
+    /// `largest`.
+    ///
+    /// # Safety
+    ///
+    /// The memory must outlive the result, and nothing may write to it meanwhile.
+    pub(crate) unsafe fn over(device: Device, memory: &[u8], largest: usize) -> Result<Self> {
+        const CALL: &str = "ggml_backend_dev_buffer_from_host_ptr";
+        let refuse = |reason: String| Error::Unsupported {
+            op: CALL.into(),
+            operands: Box::default(),
+            device: device.name().into(),
+            reason: reason.into(),
+        };
+        if !device.capabilities()?.buffer_from_host {
+            return Err(refuse("the device can't use memory of the host's".into()));
+        }
+        let alignment = device.buffer_type().alignment()?;
+        if memory.is_empty() || memory.as_ptr().align_offset(alignment) != 0 {
+            return Err(refuse(format!("the memory must begin at a multiple of {alignment} bytes and not be empty")));
+        }
+        let mark = log::mark();
+        let raw = guard::call(CALL, || {
+            // SAFETY: the device lives for ever and has such buffers (checked above); the memory is aligned and outlives the
+            // buffer by contract. C takes it as writable, but only tensors that are written to are: the caller's are not.
+            unsafe {
+                sys::ggml_backend_dev_buffer_from_host_ptr(
+                    device.as_ptr(),
+                    memory.as_ptr().cast_mut().cast(),
+                    memory.len(),
+                    largest,
+                )
+            }
+        })?;
+        // INVARIANT: fresh from ggml, and nobody else has it.
+        let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
+        // SAFETY: the buffer is live; the call only reads it.
+        let buft = unsafe { sys::ggml_backend_buffer_get_type(raw.as_ptr()) };
+        // SAFETY: every buffer has a type, and types are never freed.
+        let buft = unsafe { BufferType::from_raw(buft) };
+        Ok(Self { raw, buft, size: memory.len() })
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut sys::ggml_backend_buffer {
+        self.raw.as_ptr()
     }
 
     /// Tells the scheduler that the buffer holds weights: it then runs operations where their weights are.

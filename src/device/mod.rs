@@ -1,5 +1,6 @@
 //! Devices: what can hold tensors and compute with them.
 
+mod load;
 pub(crate) mod registry;
 
 use std::ffi::CString;
@@ -50,10 +51,12 @@ pub enum DeviceType {
 
 /// What a device can do beside computing.
 #[doc(alias = "ggml_backend_dev_caps")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(clippy::struct_excessive_bools, reason = "ggml's own list of independent capabilities")]
 pub struct Capabilities {
+    /// Where the device is, if that is known: for PCI devices `domain:bus:device.function` in lower case.
+    pub id: Option<String>,
     /// Works asynchronously.
     pub async_compute: bool,
     /// Has pinned host memory.
@@ -224,8 +227,11 @@ impl Device {
             unsafe { sys::ggml_backend_dev_get_props(self.as_ptr(), &raw mut props) }
         })?;
         self.check_alive()?;
+        // SAFETY: NULL, or a string of the device's, which lives for ever.
+        let id = unsafe { ffi::string(props.device_id) };
         let c = props.caps;
         Ok(Capabilities {
+            id: (!id.is_empty()).then_some(id),
             async_compute: c.async_,
             host_buffer: c.host_buffer,
             buffer_from_host: c.buffer_from_host_ptr,
@@ -250,6 +256,16 @@ impl Device {
         let raw = unsafe { sys::ggml_backend_dev_buffer_type(self.as_ptr()) };
         // SAFETY: every device has a default buffer type, which lives as long as the device.
         unsafe { BufferType::from_raw(raw) }
+    }
+
+    /// The type of host memory that the device copies from and to fastest, such as pinned memory for a GPU, if it has one
+    /// (`ggml_backend_dev_host_buffer_type`).
+    #[doc(alias = "ggml_backend_dev_host_buffer_type")]
+    pub fn host_buffer_type(self) -> Option<BufferType> {
+        // SAFETY: the device lives for ever; the call only reads it.
+        let raw = unsafe { sys::ggml_backend_dev_host_buffer_type(self.as_ptr()) };
+        // SAFETY: a buffer type, unless NULL; it lives as long as the device.
+        (!raw.is_null()).then(|| unsafe { BufferType::from_raw(raw) })
     }
 
     /// Whether the device says it can run `op`, which must carry its sources.

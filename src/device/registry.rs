@@ -2,13 +2,14 @@
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
+use std::mem::transmute_copy;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 use ggml_sys as sys;
 
 use super::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::{ffi, guard};
 
 /// ggml's lists of registries and devices are plain vectors: whoever reads or extends them holds this.
@@ -59,6 +60,10 @@ impl Registry {
         NonNull::new(raw).map(Self)
     }
 
+    pub(super) fn as_ptr(self) -> *mut sys::ggml_backend_reg {
+        self.0.as_ptr()
+    }
+
     /// All registries (`ggml_backend_reg_count`, `ggml_backend_reg_get`).
     ///
     /// # Errors
@@ -84,6 +89,56 @@ impl Registry {
         })
     }
 
+    /// The registry with this name; case does not matter (`ggml_backend_reg_by_name`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuch`] lists the names there are; else as [`Device::all`].
+    pub fn by_name(name: &str) -> Result<Self> {
+        let all = Self::all()?;
+        all.iter().copied().find(|r| r.name().eq_ignore_ascii_case(name)).ok_or_else(|| Error::NoSuch {
+            what: "registry",
+            name: name.into(),
+            available: all.iter().map(|r| r.name().into()).collect(),
+        })
+    }
+
+    /// What the backend was built with and the machine has, such as `AVX2` or `ARCHS`, as pairs of a name and a value
+    /// (`ggml_backend_get_features_t`). Empty for backends that don't tell.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Ggml`] or [`Error::Exception`] where the backend fails.
+    #[doc(alias = "ggml_backend_get_features_t")]
+    pub fn features(self) -> Result<Vec<(String, String)>> {
+        type Features = unsafe extern "C-unwind" fn(*mut sys::ggml_backend_reg) -> *mut sys::ggml_backend_feature;
+        // SAFETY: that is the function's type.
+        let Some(get) = (unsafe { self.find_function::<Features>(c"ggml_backend_get_features") }) else {
+            return Ok(Vec::new());
+        };
+        let first = guard::call("ggml_backend_get_features", || {
+            // SAFETY: the registry lives for ever; the list is made once and lives as long.
+            unsafe { get(self.0.as_ptr()) }
+        })?;
+        let mut all = Vec::new();
+        let mut at = NonNull::new(first);
+        while let Some(pair) = at {
+            // SAFETY: an entry of a list that lives for ever and ends with one without a name, which we have not passed.
+            let feature = unsafe { pair.read() };
+            if feature.name.is_null() {
+                break;
+            }
+            // SAFETY: C strings that live as long as the list.
+            let name = unsafe { ffi::string(feature.name) };
+            // SAFETY: as above.
+            let value = unsafe { ffi::string(feature.value) };
+            all.push((name, value));
+            // SAFETY: this entry is not the last one, so the list goes on.
+            at = Some(unsafe { pair.add(1) });
+        }
+        Ok(all)
+    }
+
     /// The name (`ggml_backend_reg_name`).
     #[doc(alias = "ggml_backend_reg_name")]
     pub fn name(self) -> String {
@@ -104,10 +159,27 @@ impl Registry {
     }
 
     /// A function that this backend offers beside the common interface, by name (`ggml_backend_reg_get_proc_address`).
-    pub(crate) fn proc_address(self, name: &CStr) -> Option<NonNull<c_void>> {
+    ///
+    /// # Safety
+    ///
+    /// `F` must be the type of a pointer to that function.
+    pub(crate) unsafe fn find_function<F: Copy>(self, name: &'static CStr) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a function pointer is as large as any") };
         // SAFETY: the registry lives for ever, the name during the call, which only compares it.
         let raw = unsafe { sys::ggml_backend_reg_get_proc_address(self.0.as_ptr(), name.as_ptr()) };
-        NonNull::new(raw)
+        // SAFETY: a pointer to a function of this type, by contract.
+        NonNull::new(raw).map(|raw| unsafe { transmute_copy::<NonNull<c_void>, F>(&raw) })
+    }
+
+    /// [`Registry::find_function`] of one that must be there.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub(crate) unsafe fn function<F: Copy>(self, name: &'static CStr) -> Result<F> {
+        // SAFETY: by contract.
+        let found = unsafe { self.find_function(name) };
+        found.ok_or(Error::Null { call: "ggml_backend_reg_get_proc_address", log: Box::default() })
     }
 }
 

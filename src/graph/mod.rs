@@ -1,5 +1,6 @@
 //! Graphs: what is to be computed, complete and in order.
 
+mod dot;
 mod walk;
 
 use std::fmt;

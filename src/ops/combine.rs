@@ -6,6 +6,7 @@ use super::check::{Call, share_memory};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 impl Context {
@@ -22,6 +23,28 @@ impl Context {
         })
     }
 
+    /// A contiguous copy in another shape (`ggml_cont_4d`): the same elements in the same order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`](crate::Error::Param) unless `shape` has as many elements as `a`, in whole blocks.
+    #[doc(alias = "ggml_cont_1d")]
+    #[doc(alias = "ggml_cont_2d")]
+    #[doc(alias = "ggml_cont_3d")]
+    #[doc(alias = "ggml_cont_4d")]
+    pub fn cont_4d<'c>(&'c self, a: Tensor<'c>, shape: impl Into<Shape>) -> Result<Tensor<'c>> {
+        let shape = shape.into();
+        let call = Call { op: "cont_4d", operands: &[a] };
+        let same = shape.bytes(a.dtype()).is_ok() && shape.elements() == a.shape().elements();
+        call.param(same, "shape", shape.ne(), "it must have as many elements as the operand, in whole blocks")?;
+        let [n0, n1, n2, n3] = shape.ne();
+        self.build("ggml_cont_4d", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c and of the shape's size, all that C asserts. The
+            // result keeps it as source.
+            unsafe { sys::ggml_cont_4d(c, a.as_ptr(), n0, n1, n2, n3) }
+        })
+    }
+
     /// A copy (`ggml_dup`).
     ///
     /// # Errors
@@ -32,6 +55,21 @@ impl Context {
         self.build("ggml_dup", &[a], |c| {
             // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
             unsafe { sys::ggml_dup(c, a.as_ptr()) }
+        })
+    }
+
+    /// A copy onto the operand itself (`ggml_dup_inplace`): a view of `a` that changes nothing, as a step of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::relu_inplace`], for all types.
+    #[doc(alias = "ggml_dup_inplace")]
+    pub fn dup_inplace<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
+        Call { op: "dup_inplace", operands: &[a] }.in_place(a, &[])?;
+        self.build("ggml_dup_inplace", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c and may be written. The result keeps it as
+            // source.
+            unsafe { sys::ggml_dup_inplace(c, a.as_ptr()) }
         })
     }
 
@@ -89,6 +127,33 @@ impl Context {
             // SAFETY: the context is live and has room; the operands are live for 'c, and `a` repeats over `like`, all that
             // C asserts. The result keeps `a` as source.
             unsafe { sys::ggml_repeat(c, a.as_ptr(), like.as_ptr()) }
+        })
+    }
+
+    /// `a`, repeated to `shape` (`ggml_repeat_4d`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`](crate::Error::Param) unless every dimension of `a` divides that of `shape`;
+    /// [`Error::DType`](crate::Error::DType) for block types.
+    #[doc(alias = "ggml_repeat_4d")]
+    pub fn repeat_4d<'c>(&'c self, a: Tensor<'c>, shape: impl Into<Shape>) -> Result<Tensor<'c>> {
+        let shape = shape.into();
+        let call = Call { op: "repeat_4d", operands: &[a] };
+        call.dtype(a.dtype().block_size() == 1, "a tensor of blocks can't be repeated")?;
+        let divides = shape.ne().into_iter().zip(a.ne()).all(|(n, part)| n % part == 0);
+        let fits = divides && shape.bytes(a.dtype()).is_ok();
+        call.param(
+            fits,
+            "shape",
+            shape.ne(),
+            "its dimensions must be multiples of the operand's, of a size that exists",
+        )?;
+        let [n0, n1, n2, n3] = shape.ne();
+        self.build("ggml_repeat_4d", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c and repeats over the shape, all that C asserts.
+            // The result keeps it as source.
+            unsafe { sys::ggml_repeat_4d(c, a.as_ptr(), n0, n1, n2, n3) }
         })
     }
 

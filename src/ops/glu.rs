@@ -36,7 +36,105 @@ impl Glu {
     }
 }
 
+/// The type of builders that split rows in halves.
+type OfHalves = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor) -> *mut sys::ggml_tensor;
+
+/// The type of builders that take gate and values apart.
+type OfTwo = unsafe extern "C-unwind" fn(
+    *mut sys::ggml_context,
+    *mut sys::ggml_tensor,
+    *mut sys::ggml_tensor,
+) -> *mut sys::ggml_tensor;
+
+macro_rules! glu {
+    ($(
+        $gate:ident, $name:ident = $c:ident, $alias:literal,
+        $swapped:ident = $c_swapped:ident, $alias_swapped:literal,
+        $split:ident = $c_split:ident, $alias_split:literal;
+    )*) => {
+        impl Context {
+            $(
+                #[doc = concat!("[`Context::", stringify!($gate), "`] of the first half of each row, times the second")]
+                #[doc = concat!("(`", $alias, "`).")]
+                ///
+                /// # Errors
+                ///
+                /// As [`Context::glu`].
+                #[doc(alias = $alias)]
+                pub fn $name<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
+                    self.of_halves(Call { op: stringify!($name), operands: &[a] }, $alias, sys::$c, a)
+                }
+
+                #[doc = concat!("[`Context::", stringify!($gate), "`] of the second half of each row, times the first")]
+                #[doc = concat!("(`", $alias_swapped, "`).")]
+                ///
+                /// # Errors
+                ///
+                /// As [`Context::glu`].
+                #[doc(alias = $alias_swapped)]
+                pub fn $swapped<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
+                    self.of_halves(Call { op: stringify!($swapped), operands: &[a] }, $alias_swapped, sys::$c_swapped, a)
+                }
+
+                #[doc = concat!("[`Context::", stringify!($gate), "`] of `a`, times `b` (`", $alias_split, "`).")]
+                ///
+                /// # Errors
+                ///
+                /// As [`Context::glu_split`].
+                #[doc(alias = $alias_split)]
+                pub fn $split<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
+                    let call = Call { op: stringify!($split), operands: &[a, b] };
+                    self.of_two(call, $alias_split, sys::$c_split, a, b)
+                }
+            )*
+        }
+    };
+}
+
+glu! {
+    relu, reglu = ggml_reglu, "ggml_reglu",
+        reglu_swapped = ggml_reglu_swapped, "ggml_reglu_swapped",
+        reglu_split = ggml_reglu_split, "ggml_reglu_split";
+    gelu, geglu = ggml_geglu, "ggml_geglu",
+        geglu_swapped = ggml_geglu_swapped, "ggml_geglu_swapped",
+        geglu_split = ggml_geglu_split, "ggml_geglu_split";
+    silu, swiglu = ggml_swiglu, "ggml_swiglu",
+        swiglu_swapped = ggml_swiglu_swapped, "ggml_swiglu_swapped",
+        swiglu_split = ggml_swiglu_split, "ggml_swiglu_split";
+    gelu_erf, geglu_erf = ggml_geglu_erf, "ggml_geglu_erf",
+        geglu_erf_swapped = ggml_geglu_erf_swapped, "ggml_geglu_erf_swapped",
+        geglu_erf_split = ggml_geglu_erf_split, "ggml_geglu_erf_split";
+    gelu_quick, geglu_quick = ggml_geglu_quick, "ggml_geglu_quick",
+        geglu_quick_swapped = ggml_geglu_quick_swapped, "ggml_geglu_quick_swapped",
+        geglu_quick_split = ggml_geglu_quick_split, "ggml_geglu_quick_split";
+}
+
 impl Context {
+    fn of_halves<'c>(&'c self, call: Call<'_, 'c>, c: &'static str, f: OfHalves, a: Tensor<'c>) -> Result<Tensor<'c>> {
+        halves(call, a)?;
+        self.build(c, &[a], |c| {
+            // SAFETY: `f` is one of the table above. The context is live and has room; `a` is live for 'c and laid out as
+            // these assert. The result keeps it as source.
+            unsafe { f(c, a.as_ptr()) }
+        })
+    }
+
+    fn of_two<'c>(
+        &'c self,
+        call: Call<'_, 'c>,
+        c: &'static str,
+        f: OfTwo,
+        a: Tensor<'c>,
+        b: Tensor<'c>,
+    ) -> Result<Tensor<'c>> {
+        alike(call, a, b)?;
+        self.build(c, &[a, b], |c| {
+            // SAFETY: `f` is one of the table above. The context is live and has room; the operands are live for 'c and fit
+            // by the checks, which are all that these assert. The result keeps both as sources.
+            unsafe { f(c, a.as_ptr(), b.as_ptr()) }
+        })
+    }
+
     /// Splits each row in two halves and multiplies the function of the first by the second, or with `swapped` the
     /// function of the second by the first (`ggml_glu`): the first dimension is halved.
     ///
@@ -46,10 +144,7 @@ impl Context {
     /// unless its rows are of even length and it is contiguous above its first dimension.
     #[doc(alias = "ggml_glu")]
     pub fn glu<'c>(&'c self, a: Tensor<'c>, op: Glu, swapped: bool) -> Result<Tensor<'c>> {
-        let call = Call { op: "glu", operands: &[a] };
-        operand(call, a)?;
-        let [n, ..] = a.ne();
-        call.shape(n % 2 == 0, "rows must be of even length")?;
+        halves(Call { op: "glu", operands: &[a] }, a)?;
         self.build("ggml_glu", &[a], |c| {
             // SAFETY: the context is live and has room; `a` is live for 'c and laid out as C asserts. The result keeps it as
             // source.
@@ -61,19 +156,50 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// As [`Context::glu`], for both; [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless
-    /// both have one shape and type.
+    /// As [`Context::glu`], for both, but rows may be of odd length; [`Error::Shape`](crate::Error::Shape) and
+    /// [`Error::DType`](crate::Error::DType) unless both have one shape and type.
     #[doc(alias = "ggml_glu_split")]
     pub fn glu_split<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, op: Glu) -> Result<Tensor<'c>> {
-        let call = Call { op: "glu_split", operands: &[a, b] };
-        operand(call, a)?;
-        operand(call, b)?;
-        call.shape(a.shape() == b.shape(), "both operands must have one shape")?;
-        call.dtype(a.dtype() == b.dtype(), "both operands must have one type")?;
+        alike(Call { op: "glu_split", operands: &[a, b] }, a, b)?;
         self.build("ggml_glu_split", &[a, b], |c| {
             // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are
             // all that C asserts. The result keeps both as sources.
             unsafe { sys::ggml_glu_split(c, a.as_ptr(), b.as_ptr(), op.raw()) }
+        })
+    }
+
+    /// `x * sigmoid(alpha * x) * (y + 1)`, where `x` is `a`, at most `limit`, and `y` is `b`, limited to `-limit` and
+    /// `limit` (`ggml_swiglu_oai`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::glu_split`]; [`Error::Param`](crate::Error::Param) where `limit` is negative or undefined.
+    #[doc(alias = "ggml_swiglu_oai")]
+    pub fn swiglu_oai<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, alpha: f32, limit: f32) -> Result<Tensor<'c>> {
+        let call = Call { op: "swiglu_oai", operands: &[a, b] };
+        alike(call, a, b)?;
+        positive(call, limit)?;
+        self.build("ggml_swiglu_oai", &[a, b], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are
+            // all that C asserts; the limits have the order that the kernel relies on. The result keeps both as sources.
+            unsafe { sys::ggml_swiglu_oai(c, a.as_ptr(), b.as_ptr(), alpha, limit) }
+        })
+    }
+
+    /// `silu(x) * y`, where `x` is `a`, at most `limit`, and `y` is `b`, limited to `-limit` and `limit`
+    /// (`ggml_swiglu_clamp`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::swiglu_oai`].
+    #[doc(alias = "ggml_swiglu_clamp")]
+    pub fn swiglu_clamp<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, limit: f32) -> Result<Tensor<'c>> {
+        let call = Call { op: "swiglu_clamp", operands: &[a, b] };
+        alike(call, a, b)?;
+        positive(call, limit)?;
+        self.build("ggml_swiglu_clamp", &[a, b], |c| {
+            // SAFETY: as for `swiglu_oai`.
+            unsafe { sys::ggml_swiglu_clamp(c, a.as_ptr(), b.as_ptr(), limit) }
         })
     }
 }
@@ -81,4 +207,24 @@ impl Context {
 fn operand(call: Call<'_, '_>, a: Tensor<'_>) -> Result<()> {
     call.dtype(is_float(a.dtype()), "the operand must be f32, f16 or bf16")?;
     call.shape(a.ptr().is_contiguous_1(), "the operand must be contiguous above its first dimension; use `cont`")
+}
+
+/// One operand, whose rows are split.
+fn halves(call: Call<'_, '_>, a: Tensor<'_>) -> Result<()> {
+    operand(call, a)?;
+    let [n, ..] = a.ne();
+    call.shape(n % 2 == 0, "rows must be of even length")
+}
+
+/// Gate and values.
+fn alike(call: Call<'_, '_>, a: Tensor<'_>, b: Tensor<'_>) -> Result<()> {
+    operand(call, a)?;
+    operand(call, b)?;
+    call.shape(a.shape() == b.shape(), "both operands must have one shape")?;
+    call.dtype(a.dtype() == b.dtype(), "both operands must have one type")
+}
+
+/// The kernels limit values to `-limit` and `limit`, which has no meaning the other way round.
+fn positive(call: Call<'_, '_>, limit: f32) -> Result<()> {
+    call.param(limit >= 0.0, "limit", limit, "it must not be negative")
 }

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, is_float, is_packed};
+use super::check::{Call, is_float};
 use crate::context::Context;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -11,7 +11,10 @@ use crate::tensor::Tensor;
 type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor) -> *mut sys::ggml_tensor;
 
 macro_rules! unary {
-    ($($name:ident = $c:ident, $alias:literal, $doc:literal;)*) => {
+    ($(
+        $doc:literal, $name:ident = $c:ident, $alias:literal
+        $(, $inplace:ident = $c_inplace:ident, $alias_inplace:literal)?;
+    )*) => {
         impl Context {
             $(
                 #[doc = concat!($doc, " (`", $alias, "`).")]
@@ -24,49 +27,244 @@ macro_rules! unary {
                 /// [`Error::Shape`](crate::Error::Shape) unless the elements of its rows lie side by side.
                 #[doc(alias = $alias)]
                 pub fn $name<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-                    self.unary(stringify!($name), $alias, sys::$c, a)
+                    let call = Call { op: stringify!($name), operands: &[a] };
+                    self.element(call, $alias, sys::$c, a, false)
                 }
+
+                $(
+                    #[doc = concat!("[`Context::", stringify!($name), "`] in place (`", $alias_inplace, "`).")]
+                    ///
+                    /// It writes to `a`, which may be a [`State`](crate::State)'s tensor or a result; what it returns is a
+                    /// view of `a`. Whatever reads `a` itself, or shares its memory, does not wait for it.
+                    ///
+                    /// # Errors
+                    ///
+                    #[doc = concat!("As [`Context::", stringify!($name), "`];")]
+                    /// [`Error::Frozen`](crate::Error::Frozen) where `a` lies in weights,
+                    /// [`Error::Shape`](crate::Error::Shape) where it lies in an input or holds indices.
+                    #[doc(alias = $alias_inplace)]
+                    pub fn $inplace<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
+                        let call = Call { op: stringify!($inplace), operands: &[a] };
+                        self.element(call, $alias_inplace, sys::$c_inplace, a, true)
+                    }
+                )?
             )*
         }
     };
 }
 
 unary! {
-    abs = ggml_abs, "ggml_abs", "Absolute value";
-    ceil = ggml_ceil, "ggml_ceil", "The least integer not below";
-    cos = ggml_cos, "ggml_cos", "Cosine, of radians";
-    elu = ggml_elu, "ggml_elu", "`x` above 0, else `exp(x) - 1`";
-    exp = ggml_exp, "ggml_exp", "Exponential";
-    expm1 = ggml_expm1, "ggml_expm1", "`exp(x) - 1`";
-    floor = ggml_floor, "ggml_floor", "The greatest integer not above";
-    gelu = ggml_gelu, "ggml_gelu", "GELU by its tanh approximation; kernels may use a table of 16-bit floats";
-    gelu_erf = ggml_gelu_erf, "ggml_gelu_erf", "GELU by the error function";
-    gelu_quick = ggml_gelu_quick, "ggml_gelu_quick", "`x * sigmoid(1.702 x)`; kernels may use a table of 16-bit floats";
-    hardsigmoid = ggml_hardsigmoid, "ggml_hardsigmoid", "`(x + 3) / 6`, limited to 0 and 1";
-    hardswish = ggml_hardswish, "ggml_hardswish", "`x * hardsigmoid(x)`";
-    log = ggml_log, "ggml_log", "Natural logarithm";
-    neg = ggml_neg, "ggml_neg", "Negation";
-    relu = ggml_relu, "ggml_relu", "The larger of `x` and 0";
-    round = ggml_round, "ggml_round", "The nearest integer, halves away from 0";
-    sgn = ggml_sgn, "ggml_sgn", "Sign: -1, 0 or 1";
-    sigmoid = ggml_sigmoid, "ggml_sigmoid", "`1 / (1 + exp(-x))`";
-    silu = ggml_silu, "ggml_silu", "`x * sigmoid(x)`";
-    sin = ggml_sin, "ggml_sin", "Sine, of radians";
-    softplus = ggml_softplus, "ggml_softplus", "`log(1 + exp(x))`";
-    sqr = ggml_sqr, "ggml_sqr", "Square";
-    sqrt = ggml_sqrt, "ggml_sqrt", "Square root";
-    step = ggml_step, "ggml_step", "1 above 0, else 0";
-    tanh = ggml_tanh, "ggml_tanh", "Hyperbolic tangent";
-    trunc = ggml_trunc, "ggml_trunc", "The integer part";
+    "Absolute value",
+        abs = ggml_abs, "ggml_abs",
+        abs_inplace = ggml_abs_inplace, "ggml_abs_inplace";
+    "The least integer not below",
+        ceil = ggml_ceil, "ggml_ceil",
+        ceil_inplace = ggml_ceil_inplace, "ggml_ceil_inplace";
+    "Cosine, of radians",
+        cos = ggml_cos, "ggml_cos",
+        cos_inplace = ggml_cos_inplace, "ggml_cos_inplace";
+    "`x` above 0, else `exp(x) - 1`",
+        elu = ggml_elu, "ggml_elu",
+        elu_inplace = ggml_elu_inplace, "ggml_elu_inplace";
+    "Exponential",
+        exp = ggml_exp, "ggml_exp",
+        exp_inplace = ggml_exp_inplace, "ggml_exp_inplace";
+    "`exp(x) - 1`",
+        expm1 = ggml_expm1, "ggml_expm1",
+        expm1_inplace = ggml_expm1_inplace, "ggml_expm1_inplace";
+    "The greatest integer not above",
+        floor = ggml_floor, "ggml_floor",
+        floor_inplace = ggml_floor_inplace, "ggml_floor_inplace";
+    "GELU by its tanh approximation; kernels may use a table of 16-bit floats",
+        gelu = ggml_gelu, "ggml_gelu",
+        gelu_inplace = ggml_gelu_inplace, "ggml_gelu_inplace";
+    "GELU by the error function",
+        gelu_erf = ggml_gelu_erf, "ggml_gelu_erf",
+        gelu_erf_inplace = ggml_gelu_erf_inplace, "ggml_gelu_erf_inplace";
+    "`x * sigmoid(1.702 x)`; kernels may use a table of 16-bit floats",
+        gelu_quick = ggml_gelu_quick, "ggml_gelu_quick",
+        gelu_quick_inplace = ggml_gelu_quick_inplace, "ggml_gelu_quick_inplace";
+    "`(x + 3) / 6`, limited to 0 and 1", hardsigmoid = ggml_hardsigmoid, "ggml_hardsigmoid";
+    "`x * hardsigmoid(x)`", hardswish = ggml_hardswish, "ggml_hardswish";
+    "Natural logarithm",
+        log = ggml_log, "ggml_log",
+        log_inplace = ggml_log_inplace, "ggml_log_inplace";
+    "Negation",
+        neg = ggml_neg, "ggml_neg",
+        neg_inplace = ggml_neg_inplace, "ggml_neg_inplace";
+    "The larger of `x` and 0",
+        relu = ggml_relu, "ggml_relu",
+        relu_inplace = ggml_relu_inplace, "ggml_relu_inplace";
+    "The nearest integer, halves away from 0",
+        round = ggml_round, "ggml_round",
+        round_inplace = ggml_round_inplace, "ggml_round_inplace";
+    "Sign: -1, 0 or 1",
+        sgn = ggml_sgn, "ggml_sgn",
+        sgn_inplace = ggml_sgn_inplace, "ggml_sgn_inplace";
+    "`1 / (1 + exp(-x))`",
+        sigmoid = ggml_sigmoid, "ggml_sigmoid",
+        sigmoid_inplace = ggml_sigmoid_inplace, "ggml_sigmoid_inplace";
+    "`x * sigmoid(x)`",
+        silu = ggml_silu, "ggml_silu",
+        silu_inplace = ggml_silu_inplace, "ggml_silu_inplace";
+    "Sine, of radians",
+        sin = ggml_sin, "ggml_sin",
+        sin_inplace = ggml_sin_inplace, "ggml_sin_inplace";
+    "`log(1 + exp(x))`",
+        softplus = ggml_softplus, "ggml_softplus",
+        softplus_inplace = ggml_softplus_inplace, "ggml_softplus_inplace";
+    "Square",
+        sqr = ggml_sqr, "ggml_sqr",
+        sqr_inplace = ggml_sqr_inplace, "ggml_sqr_inplace";
+    "Square root",
+        sqrt = ggml_sqrt, "ggml_sqrt",
+        sqrt_inplace = ggml_sqrt_inplace, "ggml_sqrt_inplace";
+    "1 above 0, else 0",
+        step = ggml_step, "ggml_step",
+        step_inplace = ggml_step_inplace, "ggml_step_inplace";
+    "Hyperbolic tangent",
+        tanh = ggml_tanh, "ggml_tanh",
+        tanh_inplace = ggml_tanh_inplace, "ggml_tanh_inplace";
+    "The integer part",
+        trunc = ggml_trunc, "ggml_trunc",
+        trunc_inplace = ggml_trunc_inplace, "ggml_trunc_inplace";
+}
+
+/// The functions that [`Context::unary`] computes by number (`ggml_unary_op`), named after the methods.
+macro_rules! numbered {
+    ($($variant:ident = $number:ident, $method:ident;)*) => {
+        /// A function of each element (`ggml_unary_op`).
+        ///
+        /// All but `xIELU`, which has parameters: [`Context::xielu`].
+        #[doc(alias = "ggml_unary_op")]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum UnaryOp {
+            $(
+                #[doc = concat!("[`Context::", stringify!($method), "`].")]
+                $variant,
+            )*
+        }
+
+        impl UnaryOp {
+            fn raw(self) -> sys::ggml_unary_op {
+                match self {
+                    $(Self::$variant => sys::$number,)*
+                }
+            }
+        }
+    };
+}
+
+numbered! {
+    Abs = GGML_UNARY_OP_ABS, abs;
+    Sgn = GGML_UNARY_OP_SGN, sgn;
+    Neg = GGML_UNARY_OP_NEG, neg;
+    Step = GGML_UNARY_OP_STEP, step;
+    Tanh = GGML_UNARY_OP_TANH, tanh;
+    Elu = GGML_UNARY_OP_ELU, elu;
+    Relu = GGML_UNARY_OP_RELU, relu;
+    Sigmoid = GGML_UNARY_OP_SIGMOID, sigmoid;
+    Gelu = GGML_UNARY_OP_GELU, gelu;
+    GeluQuick = GGML_UNARY_OP_GELU_QUICK, gelu_quick;
+    Silu = GGML_UNARY_OP_SILU, silu;
+    HardSwish = GGML_UNARY_OP_HARDSWISH, hardswish;
+    HardSigmoid = GGML_UNARY_OP_HARDSIGMOID, hardsigmoid;
+    Exp = GGML_UNARY_OP_EXP, exp;
+    ExpM1 = GGML_UNARY_OP_EXPM1, expm1;
+    SoftPlus = GGML_UNARY_OP_SOFTPLUS, softplus;
+    GeluErf = GGML_UNARY_OP_GELU_ERF, gelu_erf;
+    Floor = GGML_UNARY_OP_FLOOR, floor;
+    Ceil = GGML_UNARY_OP_CEIL, ceil;
+    Round = GGML_UNARY_OP_ROUND, round;
+    Trunc = GGML_UNARY_OP_TRUNC, trunc;
 }
 
 impl Context {
-    fn unary<'c>(&'c self, op: &'static str, call: &'static str, f: Builder, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        unary_operand(Call { op, operands: &[a] })?;
-        self.build(call, &[a], |c| {
+    fn element<'c>(
+        &'c self,
+        call: Call<'_, 'c>,
+        c: &'static str,
+        f: Builder,
+        a: Tensor<'c>,
+        in_place: bool,
+    ) -> Result<Tensor<'c>> {
+        operand(call, a, in_place)?;
+        self.build(c, &[a], |c| {
             // SAFETY: `f` is one of the table above. The context is live and has room; `a` is live for 'c, and has rows
-            // without gaps, all that these assert. The result keeps it as source.
+            // without gaps, all that these assert; where the result is a view of `a`, that may be written. The result keeps
+            // it as source.
             unsafe { f(c, a.as_ptr()) }
+        })
+    }
+
+    /// The function `op` of each element (`ggml_unary`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::relu`].
+    #[doc(alias = "ggml_unary")]
+    pub fn unary<'c>(&'c self, a: Tensor<'c>, op: UnaryOp) -> Result<Tensor<'c>> {
+        operand(Call { op: "unary", operands: &[a] }, a, false)?;
+        self.build("ggml_unary", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c, and has rows without gaps; the operation exists
+            // and takes no parameters. The result keeps `a` as source.
+            unsafe { sys::ggml_unary(c, a.as_ptr(), op.raw()) }
+        })
+    }
+
+    /// [`Context::unary`] in place (`ggml_unary_inplace`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::relu_inplace`].
+    #[doc(alias = "ggml_unary_inplace")]
+    pub fn unary_inplace<'c>(&'c self, a: Tensor<'c>, op: UnaryOp) -> Result<Tensor<'c>> {
+        operand(Call { op: "unary_inplace", operands: &[a] }, a, true)?;
+        self.build("ggml_unary_inplace", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c, has rows without gaps and may be written; the
+            // operation exists and takes no parameters. The result keeps `a` as source.
+            unsafe { sys::ggml_unary_inplace(c, a.as_ptr(), op.raw()) }
+        })
+    }
+
+    /// The integral of a trained piecewise function, `xIELU` (`ggml_xielu`): with `p = softplus(alpha_p)` and
+    /// `n = beta + softplus(alpha_n)`, `p x² + beta x` above 0, else `n (exp(min(x, eps)) - 1 - x) + beta x`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::leaky_relu`].
+    #[doc(alias = "ggml_xielu")]
+    pub fn xielu<'c>(&'c self, a: Tensor<'c>, alpha_n: f32, alpha_p: f32, beta: f32, eps: f32) -> Result<Tensor<'c>> {
+        let call = Call { op: "xielu", operands: &[a] };
+        operand(call, a, false)?;
+        even_rows(call, a)?;
+        self.build("ggml_xielu", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
+            unsafe { sys::ggml_xielu(c, a.as_ptr(), alpha_n, alpha_p, beta, eps) }
+        })
+    }
+
+    /// The gradient of [`Context::silu`] (`ggml_silu_back`): `grad`, what came back from its result, times the derivative
+    /// at `a`, its operand.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::leaky_relu`], for both; [`Error::Shape`](crate::Error::Shape) and
+    /// [`Error::DType`](crate::Error::DType) unless both have one shape and type.
+    #[doc(alias = "ggml_silu_back")]
+    pub fn silu_back<'c>(&'c self, grad: Tensor<'c>, a: Tensor<'c>) -> Result<Tensor<'c>> {
+        let call = Call { op: "silu_back", operands: &[grad, a] };
+        for t in [grad, a] {
+            operand(call, t, false)?;
+            even_rows(call, t)?;
+        }
+        call.shape(grad.shape() == a.shape(), "both operands must have one shape")?;
+        call.dtype(grad.dtype() == a.dtype(), "both operands must have one type")?;
+        self.build("ggml_silu_back", &[grad, a], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c and of one shape and type; row i of each
+            // is at i * nb[1], where the kernel looks for it (H10). The result keeps both as sources.
+            unsafe { sys::ggml_silu_back(c, grad.as_ptr(), a.as_ptr()) }
         })
     }
 
@@ -77,78 +275,37 @@ impl Context {
     /// As [`Context::relu`]; [`Error::Shape`](crate::Error::Shape) unless all rows are equally far apart.
     #[doc(alias = "ggml_leaky_relu")]
     pub fn leaky_relu<'c>(&'c self, a: Tensor<'c>, slope: f32) -> Result<Tensor<'c>> {
-        let call = Call { op: "leaky_relu", operands: &[a] };
-        unary_operand(call)?;
-        even_rows(call)?;
+        self.leaky(Call { op: "leaky_relu", operands: &[a] }, a, slope, false)
+    }
+
+    /// [`Context::leaky_relu`] in place (`ggml_leaky_relu`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::leaky_relu`] and [`Context::relu_inplace`].
+    pub fn leaky_relu_inplace<'c>(&'c self, a: Tensor<'c>, slope: f32) -> Result<Tensor<'c>> {
+        self.leaky(Call { op: "leaky_relu_inplace", operands: &[a] }, a, slope, true)
+    }
+
+    fn leaky<'c>(&'c self, call: Call<'_, 'c>, a: Tensor<'c>, slope: f32, in_place: bool) -> Result<Tensor<'c>> {
+        operand(call, a, in_place)?;
+        even_rows(call, a)?;
         self.build("ggml_leaky_relu", &[a], |c| {
             // SAFETY: the context is live and has room; `a` is live for 'c; its row i is at i * nb[1], where the kernel looks
-            // for it (H10). The result keeps it as source.
-            unsafe { sys::ggml_leaky_relu(c, a.as_ptr(), slope, false) }
-        })
-    }
-
-    /// `x * factor` (`ggml_scale`).
-    ///
-    /// # Errors
-    ///
-    /// As [`Context::scale_bias`].
-    #[doc(alias = "ggml_scale")]
-    pub fn scale<'c>(&'c self, a: Tensor<'c>, factor: f32) -> Result<Tensor<'c>> {
-        self.scaled("scale", a, factor, 0.0)
-    }
-
-    /// `x * factor + bias` (`ggml_scale_bias`).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, `f16` or `bf16`, [`Error::Shape`](crate::Error::Shape)
-    /// unless it has the strides of a new tensor.
-    #[doc(alias = "ggml_scale_bias")]
-    pub fn scale_bias<'c>(&'c self, a: Tensor<'c>, factor: f32, bias: f32) -> Result<Tensor<'c>> {
-        self.scaled("scale_bias", a, factor, bias)
-    }
-
-    fn scaled<'c>(&'c self, op: &'static str, a: Tensor<'c>, factor: f32, bias: f32) -> Result<Tensor<'c>> {
-        let call = Call { op, operands: &[a] };
-        unary_operand(call)?;
-        call.shape(is_packed(a.ptr()), "the operand must have the strides of a new tensor; use `cont`")?;
-        self.build("ggml_scale_bias", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and laid out as C asserts. The result keeps it as
-            // source.
-            unsafe { sys::ggml_scale_bias(c, a.as_ptr(), factor, bias) }
-        })
-    }
-
-    /// `x`, limited to `min` and `max` (`ggml_clamp`).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Param`](crate::Error::Param) unless `min <= max`; else as [`Context::leaky_relu`].
-    #[doc(alias = "ggml_clamp")]
-    pub fn clamp<'c>(&'c self, a: Tensor<'c>, min: f32, max: f32) -> Result<Tensor<'c>> {
-        let call = Call { op: "clamp", operands: &[a] };
-        unary_operand(call)?;
-        even_rows(call)?;
-        call.param(min <= max, "min", min, format!("it must not be above `max`, {max}"))?;
-        self.build("ggml_clamp", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c; its row i is at i * nb[1], where the kernel looks
-            // for it. The result keeps it as source.
-            unsafe { sys::ggml_clamp(c, a.as_ptr(), min, max) }
+            // for it (H10); where the result is a view of it, it may be written. The result keeps it as source.
+            unsafe { sys::ggml_leaky_relu(c, a.as_ptr(), slope, in_place) }
         })
     }
 }
 
 /// What functions of each element need.
-fn unary_operand(call: Call<'_, '_>) -> Result<()> {
-    for a in call.operands {
-        call.dtype(is_float(a.dtype()), "the operand must be f32, f16 or bf16")?;
-        call.shape(a.ptr().has_contiguous_rows(), "the elements of a row must lie side by side; use `cont`")?;
-    }
-    Ok(())
+pub(super) fn operand(call: Call<'_, '_>, a: Tensor<'_>, in_place: bool) -> Result<()> {
+    call.dtype(is_float(a.dtype()), "the operand must be f32, f16 or bf16")?;
+    call.shape(a.ptr().has_contiguous_rows(), "the elements of a row must lie side by side; use `cont`")?;
+    if in_place { call.in_place(a, &[]) } else { Ok(()) }
 }
 
 /// For kernels that find row i at i * nb[1].
-fn even_rows(call: Call<'_, '_>) -> Result<()> {
-    let even = call.operands.iter().all(|a| a.ptr().is_contiguous_1());
-    call.shape(even, "all rows must be equally far apart; use `cont`")
+pub(super) fn even_rows(call: Call<'_, '_>, a: Tensor<'_>) -> Result<()> {
+    call.shape(a.ptr().is_contiguous_1(), "all rows must be equally far apart; use `cont`")
 }

@@ -4,6 +4,7 @@ use ggml_sys as sys;
 
 use super::check::Call;
 use crate::context::Context;
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -61,7 +62,7 @@ impl Context {
         call.param(whole, "strides, offset", (strides, offset), "they must be multiples of the type's size")?;
         let [nb1, nb2, nb3] = strides;
         let nb = [unit, nb1, nb2, nb3];
-        call.param(disjoint(a, shape, nb), "strides", strides, "elements must not overlap")?;
+        call.param(disjoint(dtype, shape, nb), "strides", strides, "elements must not overlap")?;
         let root = a.ptr().root();
         let end = span(dtype, shape.ne(), nb)
             .and_then(|n| n.checked_add(offset))
@@ -115,8 +116,8 @@ impl Context {
 }
 
 /// Whether no two elements of a view share memory: in order of stride, each dimension steps over all below it.
-fn disjoint(a: Tensor<'_>, shape: Shape, nb: [usize; 4]) -> bool {
-    let Some(row) = a.dtype().row_size(shape.ne()[0]) else { return false };
+pub(super) fn disjoint(dtype: DType, shape: Shape, nb: [usize; 4]) -> bool {
+    let Some(row) = dtype.row_size(shape.ne()[0]) else { return false };
     let mut dims: Vec<_> = shape.ne().into_iter().zip(nb).skip(1).filter(|(n, _)| *n > 1).collect();
     dims.sort_by_key(|(_, stride)| *stride);
     let mut below = row;

@@ -1,13 +1,12 @@
 //! The calls into ggml's RPC backend: the only file of this module with `unsafe` blocks.
 
-use std::ffi::{CStr, c_char, c_void};
-use std::mem::transmute;
+use std::ffi::{CStr, c_char};
 use std::ptr::{self, NonNull};
 
 use ggml_sys as sys;
 
 use crate::device::{Device, Registry, registry};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::guard;
 
 /// A server as ggml's client knows it: a registry of its own, which ggml never frees.
@@ -20,10 +19,8 @@ impl RawServer {
     pub(super) fn add(endpoint: &CStr) -> Result<Option<Self>> {
         const CALL: &str = "ggml_backend_rpc_add_server";
         type AddServer = unsafe extern "C-unwind" fn(*const c_char) -> sys::ggml_backend_reg_t;
-        let function = function(c"ggml_backend_rpc_add_server")?;
-        #[expect(clippy::disallowed_methods, reason = "no cast makes a function of a pointer")]
-        // SAFETY: ggml's RPC backend gives a function of this type under this name.
-        let add = unsafe { transmute::<*mut c_void, AddServer>(function) };
+        // SAFETY: that is the function's type.
+        let add = unsafe { function::<AddServer>(c"ggml_backend_rpc_add_server") }?;
         let raw = guard::call(CALL, || {
             // SAFETY: the string lives during the call; C copies it.
             unsafe { add(endpoint.as_ptr()) }
@@ -73,10 +70,8 @@ impl RawServer {
 pub(super) unsafe fn serve(endpoint: &CStr, threads: usize, devices: &[Device]) -> Result<()> {
     type StartServer =
         unsafe extern "C-unwind" fn(*const c_char, *const c_char, usize, usize, *mut sys::ggml_backend_dev_t);
-    let function = function(c"ggml_backend_rpc_start_server")?;
-    #[expect(clippy::disallowed_methods, reason = "no cast makes a function of a pointer")]
-    // SAFETY: ggml's RPC backend gives a function of this type under this name.
-    let start = unsafe { transmute::<*mut c_void, StartServer>(function) };
+    // SAFETY: that is the function's type.
+    let start = unsafe { function::<StartServer>(c"ggml_backend_rpc_start_server") }?;
     let mut raw: Vec<_> = devices.iter().map(|device| device.as_ptr()).collect();
     let (list, n) = (raw.as_mut_ptr(), raw.len());
     // An assertion stays final here: it may come out of a graph that worker threads are still computing.
@@ -88,8 +83,12 @@ pub(super) unsafe fn serve(endpoint: &CStr, threads: usize, devices: &[Device]) 
 }
 
 /// A function of the RPC backend. (With backends loaded at run time its symbols can't be linked to.)
-fn function(name: &CStr) -> Result<*mut c_void> {
-    let missing = || Error::Null { call: "ggml_backend_reg_get_proc_address", log: Box::default() };
-    let rpc = Registry::all()?.into_iter().find(|registry| registry.name() == "RPC").ok_or_else(missing)?;
-    rpc.proc_address(name).map(NonNull::as_ptr).ok_or_else(missing)
+///
+/// # Safety
+///
+/// `F` must be the type of a pointer to that function.
+unsafe fn function<F: Copy>(name: &'static CStr) -> Result<F> {
+    let rpc = Registry::by_name("RPC")?;
+    // SAFETY: by contract.
+    unsafe { rpc.function(name) }
 }

@@ -2,6 +2,7 @@
 
 mod builder;
 mod observe;
+mod profile;
 mod raw;
 mod run;
 
@@ -22,6 +23,7 @@ use raw::RawSched;
 
 pub use builder::SchedBuilder;
 pub use observe::{Observed, Split, SplitInput};
+pub use profile::{Profile, Timing};
 pub use run::Allocated;
 
 /// Splits graphs over several backends, gives them memory, copies tensors between devices and computes

@@ -93,7 +93,7 @@ fn has_remote_weight(e: &Entry, backend: &Backend) -> bool {
 }
 
 /// Operations that only look at memory (`ggml_is_view_op`).
-fn is_view_op(t: TensorPtr) -> bool {
+pub(super) fn is_view_op(t: TensorPtr) -> bool {
     matches!(
         t.op(),
         sys::GGML_OP_NONE | sys::GGML_OP_RESHAPE | sys::GGML_OP_VIEW | sys::GGML_OP_PERMUTE | sys::GGML_OP_TRANSPOSE

@@ -9,10 +9,10 @@ use super::observe::{Observed, Observer};
 use super::{Sched, Split};
 use crate::alloc::bound::Bound;
 use crate::alloc::check;
-use crate::backend::Backend;
+use crate::backend::{Backend, check_status};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::graph::Kind;
+use crate::graph::{Graph, Kind};
 use crate::tensor::Tensor;
 
 /// A graph with memory, for as long as it borrows the scheduler.
@@ -111,12 +111,11 @@ impl<'s, 'c> Allocated<'s, 'c> {
     }
 
     fn finish(&mut self, status: sys::ggml_status) -> Result<()> {
+        self.sched.backends.iter().for_each(Backend::resume_abort);
         self.sched.check_alive()?;
-        if status == sys::GGML_STATUS_SUCCESS {
-            self.bound.set_computed(true);
-            return Ok(());
-        }
-        Err(Error::Status { call: "ggml_backend_sched_graph_compute", status, log: Box::default() })
+        check_status("ggml_backend_sched_graph_compute", status)?;
+        self.bound.set_computed(true);
+        Ok(())
     }
 
     /// Reads a tensor: a result, an input, or anything marked with [`Context::output`](crate::Context::output) before the
@@ -167,7 +166,20 @@ impl<'s, 'c> Allocated<'s, 'c> {
         self.backend_of_ptr(t.ptr())
     }
 
-    fn backend_of_ptr(&self, t: crate::tensor::ptr::TensorPtr) -> Option<&Backend> {
+    pub(super) fn graph(&self) -> &'s Graph<'c> {
+        self.bound.graph()
+    }
+
+    /// The graph in the DOT language, with the backend of each operation and each leaf's (`ggml_graph_dump_dot`).
+    pub fn to_dot(&self) -> String {
+        let backends: Vec<_> = self.sched.backends.iter().map(Backend::name).collect();
+        self.graph().dot(&backends, |t| {
+            let backend = self.backend_of_ptr(t)?;
+            self.sched.backends.iter().position(|b| std::ptr::eq(b, backend))
+        })
+    }
+
+    pub(super) fn backend_of_ptr(&self, t: crate::tensor::ptr::TensorPtr) -> Option<&Backend> {
         let raw = self.sched.raw.as_ref()?.backend_of(t);
         self.sched.backends.iter().find(|b| std::ptr::eq(b.as_ptr(), raw))
     }

@@ -1,5 +1,6 @@
 //! Tensor handles.
 
+pub(crate) mod pieces;
 pub(crate) mod ptr;
 pub(crate) mod transfer;
 

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::guard;
 
 /// Fails where `T` is not the type of the tensor's elements.
-fn check_type<T: Element>(call: &'static str, t: TensorPtr) -> Result<()> {
+pub(super) fn check_type<T: Element>(call: &'static str, t: TensorPtr) -> Result<()> {
     if t.dtype() == T::DTYPE {
         return Ok(());
     }
@@ -63,13 +63,42 @@ fn write_bytes(call: &'static str, t: TensorPtr, offset: usize, data: &[u8]) -> 
 
 /// Fills the whole tensor with zero bytes.
 pub(crate) fn zero(t: TensorPtr) -> Result<()> {
+    fill(t, 0)
+}
+
+/// Fills the whole tensor, gaps between its elements included, with one byte.
+pub(crate) fn fill(t: TensorPtr, value: u8) -> Result<()> {
     let size = t.span().unwrap_or(0);
     let raw = t.as_ptr();
     guard::call("ggml_backend_tensor_memset", || {
         // SAFETY: `t` is live and has memory (the caller's check), all of it is filled and no more. C keeps nothing.
-        unsafe { sys::ggml_backend_tensor_memset(raw, 0, 0, size) }
+        unsafe { sys::ggml_backend_tensor_memset(raw, value, 0, size) }
     })?;
     buffer::check_alive(t)
+}
+
+/// Copies a tensor into another one, on whatever devices they lie. Both must have memory.
+pub(crate) fn copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result<()> {
+    let operands = || [from.info(), to.info()].into();
+    if from.dtype() != to.dtype() {
+        return Err(Error::DType { op: call, operands: operands(), expected: "both must have one type".into() });
+    }
+    let alike = from.ne() == to.ne() && from.is_contiguous() && to.is_contiguous() && from.nb() == to.nb();
+    if !alike {
+        let expected = "both must have one shape, and be contiguous".into();
+        return Err(Error::Shape { op: call, operands: operands(), expected });
+    }
+    if from.root() == to.root() {
+        let expected = "they must not be parts of one tensor".into();
+        return Err(Error::Shape { op: call, operands: operands(), expected });
+    }
+    guard::call("ggml_backend_tensor_copy", || {
+        // SAFETY: both are live, have memory (the caller's check) that they don't share, and one layout (checked above),
+        // all that C asserts. The copy is synchronous: C keeps nothing.
+        unsafe { sys::ggml_backend_tensor_copy(from.as_ptr(), to.as_ptr()) }
+    })?;
+    buffer::check_alive(from)?;
+    buffer::check_alive(to)
 }
 
 /// Reads a tensor in the order of its elements, whatever its strides.
@@ -130,7 +159,7 @@ fn check_span(call: &'static str, t: TensorPtr, offset: usize, len: usize) -> Re
     Err(Error::Range { call, tensor: t.info(), offset, len, size })
 }
 
-fn not_contiguous(call: &'static str, t: TensorPtr) -> Error {
+pub(super) fn not_contiguous(call: &'static str, t: TensorPtr) -> Error {
     Error::Shape {
         op: call,
         operands: [t.info()].into(),

@@ -4,11 +4,13 @@ mod placed;
 
 use std::fmt;
 
-use crate::buffer::BufferType;
+use crate::buffer::{Buffer, BufferType};
+use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
+use crate::tensor::pieces::Pieces;
 use crate::tensor::ptr::Owner;
 use placed::{Leaves, Placed};
 
@@ -68,6 +70,44 @@ impl WeightsBuilder {
         Ok(Weights(self.0.place(Owner::Weights, choose)?))
     }
 
+    /// Lets all tensors lie in memory of the user's, such as a mapped file, without a copy: each from the byte that
+    /// `offset` gives for its name (`ggml_backend_dev_buffer_from_host_ptr`, `ggml_backend_cpu_buffer_from_ptr`). The
+    /// weights keep the memory; they can't be overwritten.
+    ///
+    /// ```
+    /// use ggml::prelude::*;
+    /// #[repr(align(32))]
+    /// struct Aligned([u8; 64]);
+    /// impl AsRef<[u8]> for Aligned {
+    ///     fn as_ref(&self) -> &[u8] {
+    ///         &self.0
+    ///     }
+    /// }
+    /// # fn main() -> ggml::Result<()> {
+    /// let mut builder = WeightsBuilder::new();
+    /// builder.tensor("bytes", DType::I8, [8])?;
+    /// let weights = builder.place_over(Device::cpu()?, Aligned([7; 64]), |_| 32)?;
+    /// assert_eq!(weights.get("bytes")?.read::<i8>()?, [7; 8]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the device can't use memory of the host's, or where it does
+    /// not begin at a multiple of the device's alignment; [`Error::Shape`](crate::Error::Shape) where a tensor would not
+    /// lie inside the memory, or not be aligned.
+    #[doc(alias = "ggml_backend_dev_buffer_from_host_ptr")]
+    #[doc(alias = "ggml_backend_cpu_buffer_from_ptr")]
+    pub fn place_over(
+        self,
+        device: Device,
+        memory: impl AsRef<[u8]> + Send + Sync + 'static,
+        offset: impl FnMut(&str) -> usize,
+    ) -> Result<Weights> {
+        Ok(Weights(self.0.place_over(device, Box::new(memory), offset)?))
+    }
+
     /// Gives all tensors memory of one type that operations may write to: a key-value cache, a recurrent state,
     /// parameters in training.
     ///
@@ -123,6 +163,39 @@ impl Weights {
     pub fn set_bytes(&mut self, name: &str, data: &[u8]) -> Result<()> {
         self.0.set_bytes("Weights::set_bytes", name, data)
     }
+
+    /// Overwrites equally long pieces of a tensor (`ggml_backend_tensor_set_2d`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Weights::set`]; [`Error::Range`](crate::Error::Range) and [`Error::Param`](crate::Error::Param) where the
+    /// pieces do not lie inside the tensor, or overlap.
+    #[doc(alias = "ggml_backend_tensor_set_2d")]
+    pub fn set_2d<T: Element>(&mut self, name: &str, pieces: Pieces, data: &[T]) -> Result<()> {
+        self.0.set_2d("Weights::set_2d", name, pieces, data)
+    }
+
+    /// Fills a tensor with one byte (`ggml_backend_tensor_memset`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuch`](crate::Error::NoSuch) lists the names there are.
+    #[doc(alias = "ggml_backend_tensor_memset")]
+    pub fn fill(&mut self, name: &str, value: u8) -> Result<()> {
+        self.0.fill("Weights::fill", name, value)
+    }
+
+    /// Copies another tensor of weights or a state into this one, from device to device (`ggml_backend_tensor_copy`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuch`](crate::Error::NoSuch); [`Error::NotPart`](crate::Error::NotPart) where `from` has no memory of
+    /// its own; [`Error::DType`](crate::Error::DType) and [`Error::Shape`](crate::Error::Shape) unless both have one type
+    /// and shape and are contiguous.
+    #[doc(alias = "ggml_backend_tensor_copy")]
+    pub fn copy(&mut self, name: &str, from: Tensor<'_>) -> Result<()> {
+        self.0.copy("Weights::copy", name, from)
+    }
 }
 
 /// Tensors that computations may change.
@@ -148,10 +221,53 @@ impl State {
     pub fn set_bytes(&self, name: &str, data: &[u8]) -> Result<()> {
         self.0.set_bytes("State::set_bytes", name, data)
     }
+
+    /// Overwrites equally long pieces of a tensor (`ggml_backend_tensor_set_2d`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Weights::set`]; [`Error::Range`](crate::Error::Range) and [`Error::Param`](crate::Error::Param) where the
+    /// pieces do not lie inside the tensor, or overlap.
+    #[doc(alias = "ggml_backend_tensor_set_2d")]
+    pub fn set_2d<T: Element>(&self, name: &str, pieces: Pieces, data: &[T]) -> Result<()> {
+        self.0.set_2d("State::set_2d", name, pieces, data)
+    }
+
+    /// Fills a tensor with one byte (`ggml_backend_tensor_memset`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuch`](crate::Error::NoSuch) lists the names there are.
+    #[doc(alias = "ggml_backend_tensor_memset")]
+    pub fn fill(&self, name: &str, value: u8) -> Result<()> {
+        self.0.fill("State::fill", name, value)
+    }
+
+    /// Copies another tensor of weights or a state into this one, from device to device (`ggml_backend_tensor_copy`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuch`](crate::Error::NoSuch); [`Error::NotPart`](crate::Error::NotPart) where `from` has no memory of
+    /// its own; [`Error::DType`](crate::Error::DType) and [`Error::Shape`](crate::Error::Shape) unless both have one type
+    /// and shape and are contiguous.
+    #[doc(alias = "ggml_backend_tensor_copy")]
+    pub fn copy(&self, name: &str, from: Tensor<'_>) -> Result<()> {
+        self.0.copy("State::copy", name, from)
+    }
+
+    /// Fills all tensors with one byte (`ggml_backend_buffer_clear`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Ggml`](crate::Error::Ggml) or [`Error::RpcLost`](crate::Error::RpcLost) where a device fails.
+    #[doc(alias = "ggml_backend_buffer_clear")]
+    pub fn clear(&self, value: u8) -> Result<()> {
+        self.0.clear(value)
+    }
 }
 
 macro_rules! both {
-    ($($t:ident, $get:literal, $bytes:literal;)*) => {
+    ($($t:ident, $get:literal, $bytes:literal, $pieces:literal;)*) => {
         $(
             impl $t {
                 /// The tensor with this name, as an operand; [`Tensor::read`] reads it.
@@ -177,6 +293,23 @@ macro_rules! both {
                 pub fn read_bytes(&self, name: &str) -> Result<Vec<u8>> {
                     self.0.read_bytes($bytes, name)
                 }
+
+                /// Reads equally long pieces of a tensor (`ggml_backend_tensor_get_2d`).
+                ///
+                /// # Errors
+                ///
+                /// [`Error::NoSuch`](crate::Error::NoSuch), [`Error::ElementType`](crate::Error::ElementType),
+                /// [`Error::Length`](crate::Error::Length) where `to` is too short; [`Error::Range`](crate::Error::Range)
+                /// and [`Error::Param`](crate::Error::Param) where the pieces do not lie inside the tensor, or overlap.
+                #[doc(alias = "ggml_backend_tensor_get_2d")]
+                pub fn read_2d<T: Element>(&self, name: &str, pieces: Pieces, to: &mut [T]) -> Result<()> {
+                    self.0.read_2d($pieces, name, pieces, to)
+                }
+
+                /// The buffers that the tensors lie in.
+                pub fn buffers(&self) -> &[Buffer] {
+                    self.0.buffers()
+                }
             }
 
             impl fmt::Debug for $t {
@@ -189,6 +322,6 @@ macro_rules! both {
 }
 
 both! {
-    Weights, "Weights", "Weights::read_bytes";
-    State, "State", "State::read_bytes";
+    Weights, "Weights", "Weights::read_bytes", "Weights::read_2d";
+    State, "State", "State::read_bytes", "State::read_2d";
 }

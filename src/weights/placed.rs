@@ -4,10 +4,12 @@ use std::collections::HashMap;
 
 use crate::buffer::{Buffer, BufferType};
 use crate::context::Context;
+use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
+use crate::tensor::pieces::{self, Pieces};
 use crate::tensor::ptr::{Owner, TensorPtr};
 use crate::tensor::transfer;
 
@@ -27,7 +29,9 @@ pub(super) struct Leaves {
 /// they are dropped, headers first.
 pub(super) struct Placed {
     leaves: Leaves,
-    _buffers: Vec<Buffer>,
+    buffers: Vec<Buffer>,
+    /// Memory of the user's that a buffer lies over; nothing may write to it.
+    memory: Option<Box<dyn AsRef<[u8]> + Send + Sync>>,
 }
 
 // SAFETY: the pointers are to headers in `ctx`, which moves with them.
@@ -45,13 +49,18 @@ impl Leaves {
         Ok(())
     }
 
+    /// The tensors with their whole names (ggml cuts long ones), in the order in which they were added.
+    fn named(&self) -> impl Iterator<Item = (&str, TensorPtr)> {
+        let mut names: Vec<_> = self.names.iter().collect();
+        names.sort_by_key(|(_, i)| **i);
+        names.into_iter().map(|(name, _)| &**name).zip(self.tensors.iter().copied())
+    }
+
     /// Gives each tensor memory of the type that `choose` names for it, all of it zero.
     pub(super) fn place(self, owner: Owner, mut choose: impl FnMut(&str) -> BufferType) -> Result<Placed> {
         // Tensors of one type share buffers; types are few, so a list does.
         let mut groups: Vec<(BufferType, Vec<TensorPtr>)> = Vec::new();
-        let mut names: Vec<_> = self.names.iter().collect();
-        names.sort_by_key(|(_, i)| **i);
-        for ((name, _), &t) in names.into_iter().zip(&self.tensors) {
+        for (name, t) in self.named() {
             let buft = choose(name);
             match groups.iter_mut().find(|(b, _)| *b == buft) {
                 Some((_, tensors)) => tensors.push(t),
@@ -62,7 +71,28 @@ impl Leaves {
         for (buft, tensors) in groups {
             place_group(buft, &tensors, owner, &mut buffers)?;
         }
-        Ok(Placed { leaves: self, _buffers: buffers })
+        Ok(Placed { leaves: self, buffers, memory: None })
+    }
+}
+
+impl Leaves {
+    /// Lets each tensor lie in `memory`, from the byte that `offset` names for it, on a device that can use it as it is.
+    pub(super) fn place_over(
+        self,
+        device: Device,
+        memory: Box<dyn AsRef<[u8]> + Send + Sync>,
+        mut offset: impl FnMut(&str) -> usize,
+    ) -> Result<Placed> {
+        let largest = self.tensors.iter().filter_map(|t| t.span()).max().unwrap_or(0);
+        // SAFETY: the box is moved next to the buffer below, and dropped after it. It is never lent as mutable again, so
+        // the bytes stay where they are and as they are: nothing here writes to tensors over memory (Placed::writable).
+        let mut buffer = unsafe { Buffer::over(device, (*memory).as_ref(), largest) }?;
+        buffer.mark_as_weights();
+        for (name, t) in self.named() {
+            buffer.place(t, offset(name))?;
+            t.set_owner(Owner::Weights);
+        }
+        Ok(Placed { leaves: self, buffers: vec![buffer], memory: Some(memory) })
     }
 }
 
@@ -139,16 +169,53 @@ impl Placed {
         })
     }
 
+    /// A tensor that may be written.
+    fn writable(&self, call: &'static str, name: &str) -> Result<TensorPtr> {
+        let t = self.find(name)?;
+        if self.memory.is_some() {
+            return Err(Error::Frozen { op: call, tensor: t.info() });
+        }
+        Ok(t)
+    }
+
     pub(super) fn set<T: Element>(&self, call: &'static str, name: &str, data: &[T]) -> Result<()> {
-        transfer::write(call, self.find(name)?, data)
+        transfer::write(call, self.writable(call, name)?, data)
     }
 
     pub(super) fn set_bytes(&self, call: &'static str, name: &str, data: &[u8]) -> Result<()> {
-        transfer::write_raw(call, self.find(name)?, data)
+        transfer::write_raw(call, self.writable(call, name)?, data)
+    }
+
+    pub(super) fn set_2d<T: Element>(&self, call: &'static str, name: &str, at: Pieces, data: &[T]) -> Result<()> {
+        pieces::write(call, self.writable(call, name)?, at, data)
+    }
+
+    pub(super) fn fill(&self, call: &'static str, name: &str, value: u8) -> Result<()> {
+        transfer::fill(self.writable(call, name)?, value)
+    }
+
+    pub(super) fn copy(&self, call: &'static str, name: &str, from: Tensor<'_>) -> Result<()> {
+        let to = self.writable(call, name)?;
+        if from.ptr().root().owner() == Owner::Graph {
+            return Err(Error::NotPart { call, tensor: from.info(), whole: "any weights or state" });
+        }
+        transfer::copy(call, from.ptr(), to)
+    }
+
+    pub(super) fn clear(&self, value: u8) -> Result<()> {
+        self.buffers.iter().try_for_each(|b| b.clear(value))
+    }
+
+    pub(super) fn read_2d<T: Element>(&self, call: &'static str, name: &str, at: Pieces, to: &mut [T]) -> Result<()> {
+        pieces::read(call, self.find(name)?, at, to)
     }
 
     pub(super) fn read_bytes(&self, call: &'static str, name: &str) -> Result<Vec<u8>> {
         transfer::read_raw(call, self.find(name)?)
+    }
+
+    pub(super) fn buffers(&self) -> &[Buffer] {
+        &self.buffers
     }
 
     pub(super) fn len(&self) -> usize {

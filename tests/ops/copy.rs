@@ -23,6 +23,40 @@ fn copies_have_the_elements_in_order() {
 }
 
 #[test]
+fn copies_in_another_shape_have_the_elements_in_order() {
+    for (types, layouts, from, shapes) in [
+        (&PLAIN[..], &Layout::ALL[..], ne([5, 4, 3, 2]), [ne([120]), ne([24, 5]), ne([4, 5, 6]), ne([2, 3, 4, 5])]),
+        (
+            &BLOCKS[..],
+            &[Layout::Plain][..],
+            ne([64, 3, 2]),
+            [ne([384]), ne([32, 12]), ne([96, 2, 2]), ne([32, 3, 2, 2])],
+        ),
+    ] {
+        for (&dtype, &layout) in types.iter().flat_map(|t| layouts.iter().map(move |l| (t, l))) {
+            for to in shapes {
+                let ctx = Context::new();
+                let lab = Lab::new(&ctx);
+                let (x, values) = lab.operand(&Array::sample(from, 5, -90.0, 90.0), dtype, layout);
+                let y = ctx.cont_4d(x, to.map(|n| n as i64)).unwrap();
+                let want = Array { ne: to, data: values.data };
+                assert_close(&lab.run(y).unwrap(), &want, 0.0, &format!("{dtype} {layout:?} {to:?}"));
+            }
+        }
+    }
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [6, 4]).unwrap();
+    for shape in [[6, 3], [6, 5], [0, 4], [-6, -4], [i64::MAX, 2]] {
+        refused!(Param, ctx.cont_4d(x, shape), "{shape:?}");
+    }
+    let blocks = ctx.input("blocks", DType::Q8_0, [64, 3]).unwrap();
+    refused!(Param, ctx.cont_4d(blocks, [48, 4]), "half blocks");
+    // With gaps, the kernel would take a block for one element.
+    let (gaps, _) = Lab::new(&ctx).operand(&Array::sample(ne([64, 3]), 5, -1.0, 1.0), DType::Q8_0, Layout::Gaps);
+    refused!(Unsupported, Lab::new(&ctx).accepted(ctx.cont_4d(gaps, [96, 2]).unwrap()));
+}
+
+#[test]
 fn casts_convert_between_the_types_that_the_cpu_converts() {
     let floats = [DType::F32, DType::F16, DType::BF16];
     let pairs = floats
@@ -262,6 +296,8 @@ fn repetitions_fill_a_shape_and_fold_back() {
                 let got = lab.run(ctx.repeat(x, like).unwrap()).unwrap();
                 let context = format!("{dtype} {small:?} {large:?} {layout:?}");
                 assert_close(&got, &Array::of(large, |i| values.wrapped(i)), 0.0, &context);
+                let y = ctx.repeat_4d(x, large.map(|n| n as i64)).unwrap();
+                assert_close(&lab.run(y).unwrap(), &got, 0.0, &context);
                 let back = ctx.repeat_back(like, x).unwrap();
                 if dtype != DType::F32 {
                     refused!(Unsupported, lab.accepted(back), "{dtype}");
@@ -287,6 +323,10 @@ fn repetitions_refuse_what_does_not_divide_or_has_no_kernel() {
     refused!(Shape, ctx.repeat(of(DType::F32, [3, 2]), of(DType::F32, [4, 2])));
     refused!(Shape, ctx.repeat(of(DType::F32, [3, 4]), of(DType::F32, [3, 2])));
     refused!(Shape, ctx.repeat_back(of(DType::F32, [3, 2]), of(DType::F32, [6, 2])));
+    for shape in [[4, 2], [3, 3], [2, 2], [0, 2], [3, 0], [-3, -2], [i64::MAX - 1, 2]] {
+        refused!(Param, ctx.repeat_4d(of(DType::F32, [3, 2]), shape), "{shape:?}");
+    }
+    refused!(DType, ctx.repeat_4d(of(DType::Q8_0, [32, 2]), [64, 2]));
     refused!(DType, ctx.repeat(of(DType::Q8_0, [32, 2]), of(DType::Q8_0, [64, 2])));
     refused!(DType, ctx.repeat_back(of(DType::Q8_0, [64, 2]), of(DType::Q8_0, [32, 2])));
     for dtype in [DType::F64, DType::I8, DType::I64] {

@@ -1,7 +1,7 @@
 //! Gated units.
 
-use ggml::Glu;
 use ggml::prelude::*;
+use ggml::{Glu, Result};
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
 use crate::unary::{gelu, gelu_erf, gelu_quick, relu, silu};
@@ -60,6 +60,79 @@ fn gated_units_are_those_of_plain_rust() {
     }
 }
 
+type OfHalves = for<'c> fn(&'c Context, Tensor<'c>) -> Result<Tensor<'c>>;
+type OfTwo = for<'c> fn(&'c Context, Tensor<'c>, Tensor<'c>) -> Result<Tensor<'c>>;
+
+/// The methods of each unit.
+const METHODS: [(Glu, OfHalves, OfHalves, OfTwo); 5] = [
+    (Glu::Reglu, |c, a| c.reglu(a), |c, a| c.reglu_swapped(a), |c, a, b| c.reglu_split(a, b)),
+    (Glu::Geglu, |c, a| c.geglu(a), |c, a| c.geglu_swapped(a), |c, a, b| c.geglu_split(a, b)),
+    (Glu::Swiglu, |c, a| c.swiglu(a), |c, a| c.swiglu_swapped(a), |c, a, b| c.swiglu_split(a, b)),
+    (Glu::GegluErf, |c, a| c.geglu_erf(a), |c, a| c.geglu_erf_swapped(a), |c, a, b| c.geglu_erf_split(a, b)),
+    (Glu::GegluQuick, |c, a| c.geglu_quick(a), |c, a| c.geglu_quick_swapped(a), |c, a, b| c.geglu_quick_split(a, b)),
+];
+
+#[test]
+fn methods_compute_their_unit() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for (op, halves, swapped, split) in METHODS {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (x, _) = lab.operand(&Array::sample(ne([34, 3, 2]), 4, -2.0, 2.0), dtype, Layout::Plain);
+            let (y, _) = lab.operand(&Array::sample(ne([34, 3, 2]), 5, -2.0, 2.0), dtype, Layout::Plain);
+            let outputs = [
+                halves(&ctx, x).unwrap(),
+                swapped(&ctx, x).unwrap(),
+                split(&ctx, x, y).unwrap(),
+                ctx.glu(x, op, false).unwrap(),
+                ctx.glu(x, op, true).unwrap(),
+                ctx.glu_split(x, y, op).unwrap(),
+            ];
+            let got = lab.run_all(&outputs).unwrap();
+            assert_eq!(got[..3], got[3..], "{op:?} {dtype}");
+            assert_ne!(got[0], got[1], "{op:?} {dtype}");
+        }
+    }
+}
+
+#[test]
+fn limited_units_are_those_of_plain_rust() {
+    for (shape, threads) in [(ne([1]), 2), (ne([37, 3]), 1), (ne([6, 3, 2, 2]), 3)] {
+        for (alpha, limit) in [(1.702_f32, 7.0_f32), (0.5, 1.25), (-1.0, 0.0), (1.0, f32::INFINITY)] {
+            for dtype in [DType::F32, DType::F16] {
+                let ctx = Context::new();
+                let lab = Lab::with_threads(&ctx, threads);
+                let (a, ra) = lab.operand(&Array::sample(shape, 4, -9.0, 9.0), dtype, Layout::Plain);
+                let (b, rb) = lab.operand(&Array::sample(shape, 5, -9.0, 9.0), dtype, Layout::Plain);
+                let most = f64::from(limit);
+                let each = |f: &dyn Fn(f64, f64) -> f64| {
+                    Array::of(shape, |i| f(ra.at(i).min(most), rb.at(i).clamp(-most, most)))
+                };
+                let context = format!("{shape:?} {alpha} {limit} {dtype}");
+                let y = ctx.swiglu_clamp(a, b, limit).unwrap();
+                let want = each(&|x, y| silu(x) * y);
+                assert_close(&lab.run(y).unwrap(), &want, precision(dtype), &context);
+                let y = ctx.swiglu_oai(a, b, alpha, limit).unwrap();
+                if dtype == DType::F16 {
+                    refused!(Unsupported, lab.accepted(y));
+                    continue;
+                }
+                let want = each(&|x, y| x / (1.0 + (-f64::from(alpha) * x).exp()) * (y + 1.0));
+                assert_close(&lab.run(y).unwrap(), &want, precision(dtype), &context);
+            }
+        }
+    }
+    let ctx = Context::new();
+    let half = ctx.input("x", DType::BF16, [4]).unwrap();
+    refused!(Unsupported, Lab::new(&ctx).accepted(ctx.swiglu_clamp(half, half, 1.0).unwrap()));
+    let x = ctx.input("x", DType::F32, [4]).unwrap();
+    // The kernel limits to `-limit` and `limit`, in an order that C++ requires.
+    for limit in [-1.0, f32::NAN, f32::NEG_INFINITY] {
+        refused!(Param, ctx.swiglu_oai(x, x, 1.0, limit));
+        refused!(Param, ctx.swiglu_clamp(x, x, limit));
+    }
+}
+
 #[test]
 fn gated_units_refuse_what_does_not_fit() {
     let ctx = Context::new();
@@ -67,6 +140,20 @@ fn gated_units_refuse_what_does_not_fit() {
     let x = of(DType::F32, [8, 3, 2]);
     let swapped = ctx.permute(of(DType::F32, [8, 2, 3]), [0, 2, 1, 3]).unwrap();
     let turned = ctx.transpose(of(DType::F32, [3, 8, 2])).unwrap();
+    let limited: [OfTwo; 2] = [|c, a, b| c.swiglu_oai(a, b, 1.0, 1.0), |c, a, b| c.swiglu_clamp(a, b, 1.0)];
+    for split in METHODS.map(|(.., split)| split).into_iter().chain(limited) {
+        refused!(Shape, split(&ctx, x, of(DType::F32, [8, 2, 3])));
+        refused!(Shape, split(&ctx, x, swapped));
+        refused!(Shape, split(&ctx, swapped, x));
+        refused!(DType, split(&ctx, x, of(DType::F16, [8, 3, 2])));
+        refused!(DType, split(&ctx, of(DType::I32, [8, 3, 2]), x));
+    }
+    for halves in METHODS.iter().flat_map(|(_, a, b, _)| [a, b]) {
+        refused!(Shape, halves(&ctx, of(DType::F32, [7, 3, 2])), "odd rows");
+        refused!(DType, halves(&ctx, of(DType::I32, [8, 3, 2])));
+        refused!(Shape, halves(&ctx, swapped));
+        refused!(Shape, halves(&ctx, turned));
+    }
     for (op, ..) in GATES {
         refused!(Shape, ctx.glu(of(DType::F32, [7, 3, 2]), op, false), "odd rows");
         refused!(DType, ctx.glu(of(DType::I32, [8, 3, 2]), op, false));

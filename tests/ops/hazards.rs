@@ -2,7 +2,7 @@
 
 use ggml::Result;
 use ggml::prelude::*;
-use ggml::{Glu, Pool, Pool2d, RopeMode};
+use ggml::{Glu, Part, Pool, Pool2d, RopeMode};
 
 use crate::support::lab::shape;
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
@@ -19,6 +19,22 @@ const OPS: &[(&str, Build)] = &[
     ("scale_bias", |l, a| l.ctx.scale_bias(a, 2.0, 1.0)),
     ("clamp", |l, a| l.ctx.clamp(a, 0.0, 1.0)),
     ("add", |l, a| l.ctx.add(a, a)),
+    ("add1", |l, a| l.ctx.add1(a, l.plain(&Array::of(ne([1]), |_| 0.5)).0)),
+    ("xielu", |l, a| l.ctx.xielu(a, 0.5, 0.5, 0.5, -1e-6)),
+    ("silu_back", |l, a| l.ctx.silu_back(a, a)),
+    ("fill", |l, a| l.ctx.fill(a, 0.5)),
+    ("set", |l, a| l.ctx.set(a, l.plain(&Array::of(ne([1]), |_| 0.5)).0, Part::default())),
+    ("acc", |l, a| l.ctx.acc(a, l.plain(&Array::of(ne([1]), |_| 0.5)).0, Part::default())),
+    ("set of it", |l, a| {
+        let zeros = l.plain(&Array::of(shape(a), |_| 0.0)).0;
+        l.ctx.set(zeros, a, Part::default())
+    }),
+    ("acc of it", |l, a| {
+        let zeros = l.plain(&Array::of(shape(a), |_| 0.0)).0;
+        l.ctx.acc(zeros, a, Part::default())
+    }),
+    ("swiglu_oai", |l, a| l.ctx.swiglu_oai(a, a, 1.0, 1.0)),
+    ("swiglu_clamp", |l, a| l.ctx.swiglu_clamp(a, a, 1.0)),
     ("mul_mat", |l, a| l.ctx.mul_mat(a, a)),
     ("sum", |l, a| l.ctx.sum(a)),
     ("sum_rows", |l, a| l.ctx.sum_rows(a)),
@@ -104,7 +120,9 @@ fn sizes_that_a_kernel_cannot_count_are_refused() {
     let lab = Lab::new(&ctx);
     for shape in [[1 << 31, 1, 1], [1, 1 << 31, 1], [1, 1 << 16, 1 << 15], [i64::from(i32::MAX), 1, 1]] {
         let x = ctx.input("x", DType::F32, shape).unwrap();
-        for (name, build) in OPS.iter().filter(|(name, _)| !matches!(*name, "get_rows" | "rope")) {
+        for (name, build) in
+            OPS.iter().filter(|(name, _)| !matches!(*name, "get_rows" | "rope" | "set of it" | "acc of it"))
+        {
             let Ok(y) = build(&lab, x) else { continue };
             refused!(Unsupported, lab.accepted(y), "{name} {shape:?}");
         }

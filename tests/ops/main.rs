@@ -17,12 +17,15 @@
 mod binary;
 mod conv;
 mod copy;
+mod generate;
 mod glu;
 mod hazards;
+mod in_place;
 mod matmul;
 mod reduce;
 mod rope;
 mod rows;
+mod set;
 mod softmax;
 mod support;
 mod unary;

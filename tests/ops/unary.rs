@@ -1,11 +1,11 @@
 //! Functions of each element.
 
-use ggml::Result;
 use ggml::prelude::*;
+use ggml::{Result, UnaryOp};
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
 
-type Build = for<'c> fn(&'c Context, Tensor<'c>) -> Result<Tensor<'c>>;
+pub(crate) type Build = for<'c> fn(&'c Context, Tensor<'c>) -> Result<Tensor<'c>>;
 
 /// A method, its definition, and its own inexactness where ggml uses a table of 16-bit floats.
 type Case = (&'static str, Build, fn(f64) -> f64, f64);
@@ -83,6 +83,110 @@ const CASES: &[Case] = &[
 
 /// Those that are defined for positive numbers only.
 const POSITIVE: &[Case] = &[("log", |c, a| c.log(a), f64::ln, 0.0), ("sqrt", |c, a| c.sqrt(a), f64::sqrt, 0.0)];
+
+/// The definition of a function, and its own inexactness.
+pub(crate) fn definition(name: &str) -> (fn(f64) -> f64, f64) {
+    let (_, _, f, inexact) = CASES.iter().chain(POSITIVE).find(|(n, ..)| *n == name).unwrap();
+    (*f, *inexact)
+}
+
+/// The functions that have a number, and the names that their numbers must stand for.
+const NUMBERED: [(UnaryOp, &str); 21] = [
+    (UnaryOp::Abs, "abs"),
+    (UnaryOp::Sgn, "sgn"),
+    (UnaryOp::Neg, "neg"),
+    (UnaryOp::Step, "step"),
+    (UnaryOp::Tanh, "tanh"),
+    (UnaryOp::Elu, "elu"),
+    (UnaryOp::Relu, "relu"),
+    (UnaryOp::Sigmoid, "sigmoid"),
+    (UnaryOp::Gelu, "gelu"),
+    (UnaryOp::GeluQuick, "gelu_quick"),
+    (UnaryOp::Silu, "silu"),
+    (UnaryOp::HardSwish, "hardswish"),
+    (UnaryOp::HardSigmoid, "hardsigmoid"),
+    (UnaryOp::Exp, "exp"),
+    (UnaryOp::ExpM1, "expm1"),
+    (UnaryOp::SoftPlus, "softplus"),
+    (UnaryOp::GeluErf, "gelu_erf"),
+    (UnaryOp::Floor, "floor"),
+    (UnaryOp::Ceil, "ceil"),
+    (UnaryOp::Round, "round"),
+    (UnaryOp::Trunc, "trunc"),
+];
+
+#[test]
+fn functions_by_number_are_those_by_name() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let ctx = Context::new();
+        let lab = Lab::new(&ctx);
+        let (x, rounded) = lab.operand(&numbers(ne([37, 2]), -3.5, 3.5), dtype, Layout::Gaps);
+        let outputs = NUMBERED.map(|(op, _)| ctx.unary(x, op).unwrap());
+        let in_place = NUMBERED.map(|(op, _)| ctx.unary_inplace(ctx.cont(x).unwrap(), op).unwrap());
+        let copies = in_place.map(|y| ctx.cont(y).unwrap());
+        for results in [lab.run_all(&outputs).unwrap(), lab.run_all(&copies).unwrap()] {
+            for ((op, name), got) in NUMBERED.iter().zip(&results) {
+                let (f, inexact) = definition(name);
+                assert_close(got, &rounded.map(f), precision(dtype).max(inexact), &format!("{op:?} of {dtype}"));
+            }
+        }
+    }
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4, 2]).unwrap();
+    refused!(Shape, ctx.unary(ctx.transpose(x).unwrap(), UnaryOp::Relu));
+    refused!(DType, ctx.unary(ctx.input("i", DType::I32, [4]).unwrap(), UnaryOp::Relu));
+    refused!(Shape, ctx.unary_inplace(x, UnaryOp::Relu), "an input");
+}
+
+/// `xIELU` from its paper: the slope is `2 p x + beta` above 0, and `n (exp(x) - 1) + beta` below, whose integral it is.
+#[test]
+fn xielu_is_that_of_plain_rust() {
+    let softplus = |x: f32| f64::from(x).exp().ln_1p();
+    for (alpha_n, alpha_p, beta, eps) in [(0.8, 0.8, 0.5, -1e-6), (-0.3, 1.2, 0.25, -0.5), (2.0, -1.0, 0.0, 0.0)] {
+        let (p, n) = (softplus(alpha_p), f64::from(beta) + softplus(alpha_n));
+        let f = |x: f64| {
+            if x > 0.0 {
+                p * x * x + f64::from(beta) * x
+            } else {
+                n * (x.min(f64::from(eps)).exp_m1() - x) + f64::from(beta) * x
+            }
+        };
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            for (shape, threads) in [(ne([1]), 2), (ne([37]), 1), (ne([5, 3, 2, 2]), 3)] {
+                let ctx = Context::new();
+                let lab = Lab::with_threads(&ctx, threads);
+                let (x, rounded) = lab.operand(&numbers(shape, -3.5, 3.5), dtype, Layout::Plain);
+                let got = lab.run(ctx.xielu(x, alpha_n, alpha_p, beta, eps).unwrap()).unwrap();
+                assert_close(&got, &rounded.map(f), precision(dtype), &format!("{dtype} {shape:?} {beta}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_gradient_of_silu_is_its_derivative() {
+    let derivative = |x: f64| sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x)));
+    for dtype in [DType::F32, DType::F16] {
+        for (shape, threads) in [(ne([1]), 2), (ne([37]), 1), (ne([5, 3, 2, 2]), 3)] {
+            let ctx = Context::new();
+            let lab = Lab::with_threads(&ctx, threads);
+            let (x, rx) = lab.operand(&numbers(shape, -3.5, 3.5), dtype, Layout::Plain);
+            let (grad, rg) = lab.operand(&Array::sample(shape, 9, -2.0, 2.0), dtype, Layout::Plain);
+            let got = lab.run(ctx.silu_back(grad, x).unwrap()).unwrap();
+            let want = Array::of(shape, |i| rg.at(i) * derivative(rx.at(i)));
+            assert_close(&got, &want, precision(dtype), &format!("{dtype} {shape:?}"));
+        }
+    }
+    let ctx = Context::new();
+    let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
+    let x = of(DType::F32, [4, 2]);
+    refused!(Shape, ctx.silu_back(x, of(DType::F32, [4, 3])));
+    refused!(Shape, ctx.silu_back(of(DType::F32, [4, 1]), x));
+    refused!(DType, ctx.silu_back(x, of(DType::F16, [4, 2])));
+    refused!(DType, ctx.silu_back(of(DType::I32, [4, 2]), of(DType::I32, [4, 2])));
+    let y = ctx.silu_back(of(DType::BF16, [4, 2]), of(DType::BF16, [4, 2])).unwrap();
+    refused!(Unsupported, Lab::new(&ctx).accepted(y));
+}
 
 /// Numbers of all sizes, those on which functions turn among them.
 fn numbers(shape: [usize; 4], from: f64, to: f64) -> Array {
@@ -173,9 +277,10 @@ fn functions_with_parameters_refuse_what_no_kernel_takes() {
     refused!(Param, ctx.clamp(x, 1.0, 0.5));
     refused!(Param, ctx.clamp(x, f32::NAN, 0.5));
     refused!(Param, ctx.clamp(x, 0.5, f32::NAN));
+    refused!(Param, ctx.clamp_inplace(ctx.cont(x).unwrap(), 1.0, 0.5));
 }
 
-/// Clamping works in place in C: the operand must keep its value.
+/// It did not, in older versions of ggml.
 #[test]
 fn clamp_leaves_its_operand_alone() {
     let ctx = Context::new();
@@ -195,6 +300,7 @@ fn h10_kernels_that_walk_by_the_second_stride_get_rows_that_lie_so() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (x, _) = lab.plain(&Array::sample(ne([4, 3, 2]), 3, -2.0, 2.0));
+    let x3 = ctx.input("x3", DType::F32, [4, 3, 2]).unwrap();
     for t in [
         ctx.permute(x, [0, 2, 1, 3]).unwrap(),
         lab.operand(&Array::sample(ne([4, 3, 2]), 3, 0.0, 1.0), DType::F32, Layout::Gaps).0,
@@ -202,5 +308,15 @@ fn h10_kernels_that_walk_by_the_second_stride_get_rows_that_lie_so() {
         refused!(Shape, ctx.leaky_relu(t, 0.1));
         refused!(Shape, ctx.scale(t, 0.1));
         refused!(Shape, ctx.scale_bias(t, 0.1, 1.0));
+        refused!(Shape, ctx.xielu(t, 0.1, 0.1, 0.1, 0.0));
+        refused!(Shape, ctx.silu_back(t, x3));
+        refused!(Shape, ctx.silu_back(x3, t));
+        let result = ctx.cont(x).unwrap();
+        let rows = ctx.permute(result, [0, 2, 1, 3]).unwrap();
+        refused!(Shape, ctx.leaky_relu_inplace(rows, 0.1));
+        refused!(Shape, ctx.clamp_inplace(rows, 0.0, 1.0));
+        refused!(Shape, ctx.scale_inplace(rows, 0.1));
+        refused!(Shape, ctx.scale_bias_inplace(rows, 0.1, 1.0));
+        refused!(Shape, ctx.fill_inplace(rows, 0.1));
     }
 }

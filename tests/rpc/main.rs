@@ -8,6 +8,8 @@
 #[cfg(test)]
 mod connect;
 #[cfg(test)]
+mod events;
+#[cfg(test)]
 mod raw;
 #[cfg(test)]
 mod safe;

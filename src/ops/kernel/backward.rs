@@ -3,7 +3,7 @@
 
 use ggml_sys as sys;
 
-use super::{EVEN, PACKED, ROWS, Verdict, countable_whole, dense, is_packed, need, sources};
+use super::{EVEN, PACKED, ROWS, Verdict, countable_whole, dense, is_packed, need, rows_of, sources};
 use crate::dtype::DType;
 use crate::tensor::ptr::TensorPtr;
 
@@ -31,9 +31,12 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
             let [_, max_bias, ..] = t.op_params();
             need(max_bias == 0, "the CPU kernel takes no `max_bias`")
         }),
-        sys::GGML_OP_SILU_BACK => both(t, |a, b| {
-            need(dense(a) && dense(b), ROWS)?;
-            need(a.is_contiguous_1() && b.is_contiguous_1(), EVEN)
+        sys::GGML_OP_SILU_BACK => sources(t).and_then(|[a, b]| {
+            for s in [a, b] {
+                rows_of(s, &[DType::F32, DType::F16], "the CPU kernel takes f32 or f16")?;
+                need(s.is_contiguous_1(), EVEN)?;
+            }
+            need(a.dtype() == b.dtype(), "the CPU kernel takes operands of one type")
         }),
         sys::GGML_OP_RMS_NORM_BACK => both(t, |a, b| need(dense(a) && dense(b), ROWS)),
         // Gradient and moments are walked by the parameter's strides (H18).

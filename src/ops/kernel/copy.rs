@@ -59,7 +59,7 @@ pub(super) fn has_float_rows(t: DType) -> bool {
 }
 
 /// Whether rows of `f32` can be turned into the type without more than the rows.
-fn can_quantise(t: DType) -> bool {
+pub(super) fn can_quantise(t: DType) -> bool {
     matches!(
         t,
         DType::Q4_0

@@ -8,8 +8,10 @@
 mod backward;
 mod copy;
 mod elementwise;
+mod generate;
 mod matrix;
 mod rows;
+mod set;
 mod spatial;
 
 use std::ffi::CStr;
@@ -25,8 +27,16 @@ type Verdict = Result<(), &'static str>;
 /// One family's part of the table: its verdict on an operation of its own, `None` for any other.
 type Family = fn(TensorPtr) -> Option<Verdict>;
 
-const FAMILIES: [Family; 6] =
-    [backward::accepts, copy::accepts, elementwise::accepts, matrix::accepts, rows::accepts, spatial::accepts];
+const FAMILIES: [Family; 8] = [
+    backward::accepts,
+    copy::accepts,
+    elementwise::accepts,
+    generate::accepts,
+    matrix::accepts,
+    rows::accepts,
+    set::accepts,
+    spatial::accepts,
+];
 
 /// Whether the CPU has a kernel for the operation `t`, or what is missing.
 pub(crate) fn cpu_accepts(t: TensorPtr) -> Verdict {

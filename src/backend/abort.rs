@@ -1,0 +1,98 @@
+//! Stopping a computation from outside.
+
+use std::ffi::c_void;
+use std::time::Instant;
+
+use ggml_sys as sys;
+
+use super::Backend;
+use crate::callback::State;
+use crate::device::DeviceType;
+use crate::error::{Error, Result};
+
+/// The closure that a CPU backend asks between operations, at an address that stays.
+pub(super) struct Abort(Box<State<Box<dyn FnMut() -> bool + Send>>>);
+
+impl Backend {
+    /// Asks `stop` before each operation of a computation whether to end it there, which then fails with
+    /// [`Error::Cancelled`] (`ggml_backend_cpu_set_abort_callback`). Only a CPU backend can be asked to stop.
+    ///
+    /// `stop` runs on the thread that computes. A panic in it stops the computation and goes on in the call of `compute`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] unless the device is a CPU.
+    #[doc(alias = "ggml_backend_cpu_set_abort_callback")]
+    #[doc(alias = "ggml_backend_set_abort_callback_t")]
+    pub fn set_abort(&mut self, stop: impl FnMut() -> bool + Send + 'static) -> Result<()> {
+        let abort = Abort(Box::new(State::new(Box::new(stop))));
+        let user = (&raw const *abort.0).cast_mut().cast();
+        self.install_abort(Some(on_abort), user)?;
+        // The former closure goes only now that C does not know it any more.
+        self.abort = Some(abort);
+        Ok(())
+    }
+
+    /// Ends every computation that is still running at `deadline`, which then fails with [`Error::Cancelled`]; `None`
+    /// lets them run. Replaces [`Backend::set_abort`]'s closure.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::set_abort`].
+    pub fn set_deadline(&mut self, deadline: Option<Instant>) -> Result<()> {
+        match deadline {
+            Some(at) => self.set_abort(move || Instant::now() >= at),
+            None => self.clear_abort(),
+        }
+    }
+
+    /// Lets computations run to their end again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::set_abort`].
+    pub fn clear_abort(&mut self) -> Result<()> {
+        self.install_abort(None, std::ptr::null_mut())?;
+        self.abort = None;
+        Ok(())
+    }
+
+    fn install_abort(&mut self, callback: sys::ggml_abort_callback, user: *mut c_void) -> Result<()> {
+        self.check()?;
+        let cpu = self.device.registry().filter(|_| self.device.device_type() == DeviceType::Cpu);
+        let Some(cpu) = cpu else {
+            return Err(Error::Unsupported {
+                op: "Backend::set_abort".into(),
+                operands: Box::default(),
+                device: self.device.name().into(),
+                reason: "only a CPU backend can be asked to stop".into(),
+            });
+        };
+        self.raw.set_abort(cpu, callback, user)
+    }
+
+    /// To be called after a computation in which the backend took part: goes on with a panic of the closure.
+    pub(crate) fn resume_abort(&self) {
+        if let Some(abort) = &self.abort {
+            abort.0.resume();
+        }
+    }
+}
+
+/// What the status of a computation means.
+pub(crate) fn check_status(call: &'static str, status: sys::ggml_status) -> Result<()> {
+    match status {
+        sys::GGML_STATUS_SUCCESS => Ok(()),
+        sys::GGML_STATUS_ABORTED => Err(Error::Cancelled),
+        _ => Err(Error::Status { call, status, log: Box::default() }),
+    }
+}
+
+/// # Safety
+///
+/// `user` must be the state of an [`Abort`] that lives.
+unsafe extern "C-unwind" fn on_abort(user: *mut c_void) -> bool {
+    // SAFETY: live by contract, and only reached through shared references.
+    let state = unsafe { &*user.cast::<State<Box<dyn FnMut() -> bool + Send>>>() };
+    state.run(|stop| stop()).unwrap_or(true)
+}

@@ -1,0 +1,162 @@
+//! Points in a backend's queue that other backends of its device can wait for.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use ggml_sys as sys;
+
+use super::Backend;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::{guard, log};
+
+/// A point in a backend's queue of work (`ggml_backend_event_t`).
+///
+/// [`Event::record`] puts it behind all work that a backend has been given; [`Backend::wait`] keeps another backend of
+/// the same device from going on before that work is done, and [`Event::synchronize`] the calling thread.
+#[doc(alias = "ggml_backend_event_t")]
+pub struct Event {
+    raw: Arc<RawEvent>,
+    device: Device,
+    recorded: bool,
+}
+
+/// A live event that nothing else frees.
+pub(super) struct RawEvent(NonNull<sys::ggml_backend_event>);
+
+// SAFETY: an event belongs to no thread (docs/safety.md, "Threads").
+unsafe impl Send for RawEvent {}
+// SAFETY: only its `Event`, which is not `Sync`, uses it; a backend that holds it for its queue merely drops it.
+unsafe impl Sync for RawEvent {}
+
+impl RawEvent {
+    fn as_ptr(&self) -> *mut sys::ggml_backend_event {
+        self.0.as_ptr()
+    }
+}
+
+impl Event {
+    /// An event of a device (`ggml_backend_event_new`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where the device has no events ([`Capabilities::events`](crate::Capabilities::events)).
+    #[doc(alias = "ggml_backend_event_new")]
+    pub fn new(device: Device) -> Result<Self> {
+        const CALL: &str = "ggml_backend_event_new";
+        if !device.capabilities()?.events {
+            return Err(Error::Unsupported {
+                op: "Event::new".into(),
+                operands: Box::default(),
+                device: device.name().into(),
+                reason: "the device has no events".into(),
+            });
+        }
+        let mark = log::mark();
+        let raw = guard::call(CALL, || {
+            // SAFETY: the device lives for ever; the result is ours.
+            unsafe { sys::ggml_backend_event_new(device.as_ptr()) }
+        })?;
+        let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
+        device.check_alive()?;
+        Ok(Self { raw: Arc::new(RawEvent(raw)), device, recorded: false })
+    }
+
+    /// The device that the event belongs to.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Puts the event behind all work that `backend` has been given (`ggml_backend_event_record`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where the backend is one of another device.
+    #[doc(alias = "ggml_backend_event_record")]
+    pub fn record(&mut self, backend: &mut Backend) -> Result<()> {
+        backend.check()?;
+        self.check(backend, "Event::record")?;
+        guard::call("ggml_backend_event_record", || {
+            // SAFETY: both are live and of one device (H33). The backend's owner keeps the event until its queue is empty.
+            unsafe { sys::ggml_backend_event_record(self.raw.as_ptr(), backend.as_ptr()) }
+        })?;
+        backend.hold(&self.raw);
+        self.device.check_alive()?;
+        self.recorded = true;
+        Ok(())
+    }
+
+    /// Waits until the work before the event is done (`ggml_backend_event_synchronize`); at once where it was never
+    /// recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Ggml`] or [`Error::Exception`] where the device fails.
+    #[doc(alias = "ggml_backend_event_synchronize")]
+    pub fn synchronize(&self) -> Result<()> {
+        if self.recorded {
+            guard::call("ggml_backend_event_synchronize", || {
+                // SAFETY: live by the type's invariant, and recorded: some devices would wait for ever for one that is not.
+                unsafe { sys::ggml_backend_event_synchronize(self.raw.as_ptr()) }
+            })?;
+        }
+        self.device.check_alive()
+    }
+
+    fn check(&self, backend: &Backend, op: &'static str) -> Result<()> {
+        if backend.device() == self.device {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            op: op.into(),
+            operands: Box::default(),
+            device: backend.device().name().into(),
+            reason: format!("the event belongs to {}", self.device.name()).into(),
+        })
+    }
+}
+
+impl Backend {
+    /// Keeps the backend from going on before the work ahead of `event` is done (`ggml_backend_event_wait`). Does nothing
+    /// where the event was never recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where the event belongs to another device.
+    #[doc(alias = "ggml_backend_event_wait")]
+    pub fn wait(&mut self, event: &Event) -> Result<()> {
+        self.check()?;
+        event.check(self, "Backend::wait")?;
+        if event.recorded {
+            guard::call("ggml_backend_event_wait", || {
+                // SAFETY: both are live and of one device (H33). We keep the event until our queue is empty.
+                unsafe { sys::ggml_backend_event_wait(self.as_ptr(), event.raw.as_ptr()) }
+            })?;
+            self.hold(&event.raw);
+        }
+        self.device.check_alive()
+    }
+
+    /// Keeps an event alive until all work is done.
+    fn hold(&mut self, event: &Arc<RawEvent>) {
+        if !self.events.iter().any(|e| Arc::ptr_eq(e, event)) {
+            self.events.push(Arc::clone(event));
+        }
+    }
+}
+
+impl Drop for RawEvent {
+    fn drop(&mut self) {
+        guard::free("ggml_backend_event_free", || {
+            // SAFETY: live and ours; no backend's queue refers to it any more, or that backend would hold it.
+            unsafe { sys::ggml_backend_event_free(self.as_ptr()) }
+        });
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").field("device", &self.device).field("recorded", &self.recorded).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,140 @@
+//! How a CPU backend's threads run.
+
+use std::ffi::c_int;
+
+use ggml_sys as sys;
+
+use super::Backend;
+use crate::error::{Error, Result};
+
+/// The threads of a CPU backend (`ggml_threadpool_params`).
+///
+/// ```
+/// use ggml::prelude::*;
+/// use ggml::Threads;
+/// # fn main() -> ggml::Result<()> {
+/// let mut threads = Threads::new(2);
+/// threads.poll = 0; // sleep between operations rather than spin
+/// let mut backend = Backend::cpu()?;
+/// backend.set_threads(threads)?;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "ggml_threadpool_params")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Threads {
+    /// How many, the one that calls `compute` counted: 1 to [`Backend::MAX_THREADS`].
+    pub count: usize,
+    /// Their priority. The thread that makes the pool gets it, too.
+    pub priority: Priority,
+    /// How eagerly they wait for work: 0 sleeps, 100 spins longest.
+    pub poll: u32,
+    /// The numbers of the processors that they may run on; empty for all. The thread that makes the pool is bound, too.
+    pub cpus: Vec<usize>,
+    /// Whether each thread gets one of [`Threads::cpus`] for itself, in order.
+    pub strict: bool,
+}
+
+/// The priority of threads (`ggml_sched_priority`). Raising it may need rights that the process lacks; ggml then logs a
+/// warning and goes on.
+#[doc(alias = "ggml_sched_priority")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Priority {
+    /// Below normal.
+    Low,
+    /// That of other threads.
+    #[default]
+    Normal,
+    /// Above normal.
+    Medium,
+    /// High.
+    High,
+    /// Real time.
+    Realtime,
+}
+
+impl Priority {
+    fn raw(self) -> sys::ggml_sched_priority {
+        match self {
+            Self::Low => sys::GGML_SCHED_PRIO_LOW,
+            Self::Normal => sys::GGML_SCHED_PRIO_NORMAL,
+            Self::Medium => sys::GGML_SCHED_PRIO_MEDIUM,
+            Self::High => sys::GGML_SCHED_PRIO_HIGH,
+            Self::Realtime => sys::GGML_SCHED_PRIO_REALTIME,
+        }
+    }
+}
+
+impl Threads {
+    /// The longest that threads may spin.
+    const MAX_POLL: u32 = 100;
+
+    /// `count` threads as ggml runs them by default (`ggml_threadpool_params_default`): of normal priority, on any
+    /// processor, spinning for a while.
+    pub fn new(count: usize) -> Self {
+        Self { count, priority: Priority::default(), poll: 50, cpus: Vec::new(), strict: false }
+    }
+
+    /// The parameters for C.
+    #[doc(alias = "ggml_threadpool_params_default")]
+    pub(super) fn raw(&self) -> Result<sys::ggml_threadpool_params> {
+        let refuse = |name, value: String, expected: String| {
+            Err(Error::Param { op: "Backend::set_threads", name, value: value.into(), expected: expected.into() })
+        };
+        let max = Backend::MAX_THREADS;
+        if !(1..=max).contains(&self.count) {
+            return refuse("count", self.count.to_string(), format!("it must lie in 1 to {max}"));
+        }
+        if self.poll > Self::MAX_POLL {
+            return refuse("poll", self.poll.to_string(), format!("it must lie in 0 to {}", Self::MAX_POLL));
+        }
+        // SAFETY: a pure function of its argument.
+        let mut raw = unsafe { sys::ggml_threadpool_params_default(c_int::try_from(self.count).unwrap_or(1)) };
+        for &cpu in &self.cpus {
+            let Some(bit) = raw.cpumask.get_mut(cpu) else {
+                return refuse("cpus", cpu.to_string(), format!("it must be below {max}"));
+            };
+            *bit = true;
+        }
+        raw.prio = self.priority.raw();
+        raw.poll = self.poll;
+        raw.strict_cpu = self.strict;
+        Ok(raw)
+    }
+}
+
+impl From<usize> for Threads {
+    fn from(count: usize) -> Self {
+        Self::new(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C's own comparison says that our defaults are C's.
+    #[test]
+    fn defaults_are_those_of_ggml() {
+        // SAFETY: a pure function of its argument.
+        let theirs = unsafe { sys::ggml_threadpool_params_default(3) };
+        let ours = Threads::new(3).raw().unwrap();
+        // SAFETY: both live during the call, which only reads them.
+        assert!(unsafe { sys::ggml_threadpool_params_match(&raw const theirs, &raw const ours) }, "{ours:?}");
+    }
+
+    #[test]
+    fn what_c_can_not_hold_is_refused() {
+        let refused = |change: fn(&mut Threads)| {
+            let mut threads = Threads::new(2);
+            change(&mut threads);
+            assert!(matches!(threads.raw(), Err(Error::Param { .. })), "{threads:?}");
+        };
+        refused(|t| t.count = 0);
+        refused(|t| t.count = Backend::MAX_THREADS + 1);
+        refused(|t| t.poll = 101);
+        refused(|t| t.cpus = vec![0, Backend::MAX_THREADS]);
+    }
+}

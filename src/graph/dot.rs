@@ -1,0 +1,64 @@
+//! Graphs in the DOT language, which Graphviz and many viewers draw.
+
+use std::fmt::Write as _;
+use std::ptr::NonNull;
+
+use super::{Entry, Graph, Kind};
+use crate::ops::kernel::op_name;
+use crate::tensor::ptr::TensorPtr;
+
+/// Fill colours of devices, by their place in the scheduler's list; all are light enough for black letters.
+const COLOURS: [&str; 8] = ["#cfe8cf", "#cfdcf5", "#f7dcc4", "#e6d3ee", "#f7f0bf", "#c9ecec", "#f5cfd5", "#dddddd"];
+
+impl Graph<'_> {
+    /// The graph in the DOT language, data flowing downwards: operations as boxes, inputs as ellipses, weights and states
+    /// as cylinders (`ggml_graph_dump_dot`). [`Allocated::to_dot`](crate::Allocated::to_dot) shows devices as well.
+    #[doc(alias = "ggml_graph_dump_dot")]
+    pub fn to_dot(&self) -> String {
+        self.dot(&[], |_| None)
+    }
+
+    /// The graph with the names of the devices that `device` gives as places in `devices`.
+    pub(crate) fn dot(&self, devices: &[String], device: impl Fn(TensorPtr) -> Option<usize>) -> String {
+        let mut out = String::from(
+            "digraph ggml {\n  rankdir=TB;\n  node [fontname=\"sans-serif\", style=filled, fillcolor=white];\n",
+        );
+        for (i, e) in self.entries().iter().enumerate() {
+            let place = device(e.ptr);
+            let colour = place.and_then(|d| COLOURS.get(d % COLOURS.len())).copied().unwrap_or("white");
+            let shape = match e.kind {
+                Kind::Node => "box",
+                Kind::Input => "ellipse",
+                Kind::Placed => "cylinder",
+            };
+            let label = label(e, place.and_then(|d| devices.get(d)));
+            // Writing to a string can't fail.
+            let _ok = writeln!(out, "  n{i} [shape={shape}, fillcolor=\"{colour}\", label=\"{label}\"];");
+        }
+        for (i, e) in self.entries().iter().enumerate() {
+            for (slot, src) in e.srcs.into_iter().enumerate().filter_map(|(s, raw)| Some((s, NonNull::new(raw)?))) {
+                // SAFETY: a source of a tensor of the graph lives as long (TensorPtr's invariants).
+                let src = unsafe { TensorPtr::new(src) };
+                if let Some(from) = self.position(src) {
+                    let _ok = writeln!(out, "  n{from} -> n{i} [label=\"{slot}\"];");
+                }
+            }
+        }
+        out.push_str("}\n");
+        out
+    }
+}
+
+/// Operation, name, type and shape, and where it is computed; each on its own line.
+fn label(e: &Entry, device: Option<&String>) -> String {
+    let mut lines = Vec::new();
+    if e.kind == Kind::Node {
+        lines.push(op_name(e.ptr));
+    }
+    lines.push(e.ptr.name());
+    lines.push(format!("{} {:?}", e.ptr.dtype(), e.ptr.ne()));
+    lines.extend(device.cloned());
+    lines.retain(|line| !line.is_empty());
+    let escaped: Vec<_> = lines.iter().map(|line| line.replace('\\', "\\\\").replace('"', "\\\"")).collect();
+    escaped.join("\\n")
+}

@@ -1,0 +1,105 @@
+//! Tensors whose values come from numbers: constants, sequences, embeddings of time steps.
+
+use ggml_sys as sys;
+
+use super::check::Call;
+use crate::context::Context;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// The type of `ggml_fill` and its twin.
+type Fill = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor, f32) -> *mut sys::ggml_tensor;
+
+impl Context {
+    /// A tensor of the operand's shape and type, all of whose elements are `value` (`ggml_fill`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32` or `f16`; [`Error::Shape`](crate::Error::Shape) unless it
+    /// is contiguous.
+    #[doc(alias = "ggml_fill")]
+    pub fn fill<'c>(&'c self, a: Tensor<'c>, value: f32) -> Result<Tensor<'c>> {
+        self.filled(Call { op: "fill", operands: &[a] }, "ggml_fill", sys::ggml_fill, a, value)
+    }
+
+    /// Writes `value` into all elements of `a`, and returns a view of it (`ggml_fill_inplace`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::fill`] and [`Context::relu_inplace`].
+    #[doc(alias = "ggml_fill_inplace")]
+    pub fn fill_inplace<'c>(&'c self, a: Tensor<'c>, value: f32) -> Result<Tensor<'c>> {
+        let call = Call { op: "fill_inplace", operands: &[a] };
+        call.in_place(a, &[])?;
+        self.filled(call, "ggml_fill_inplace", sys::ggml_fill_inplace, a, value)
+    }
+
+    fn filled<'c>(
+        &'c self,
+        call: Call<'_, 'c>,
+        c: &'static str,
+        f: Fill,
+        a: Tensor<'c>,
+        value: f32,
+    ) -> Result<Tensor<'c>> {
+        call.dtype(matches!(a.dtype(), DType::F32 | DType::F16), "the operand must be f32 or f16")?;
+        call.shape(a.is_contiguous(), "the operand must be contiguous; use `cont`")?;
+        self.build(c, &[a], |c| {
+            // SAFETY: `f` is one of the two above. The context is live and has room; `a` is live for 'c and fits by the
+            // checks above, all that C asserts; where the result is a view of it, it may be written. The result keeps it as
+            // source.
+            unsafe { f(c, a.as_ptr(), value) }
+        })
+    }
+
+    /// The numbers from `start` to below `stop`, `step` apart, as one row of `f32` (`ggml_arange`). They are counted, and
+    /// computed, in `f32`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`](crate::Error::Param) unless all three are finite, `stop` is above `start` and `step` above 0;
+    /// [`Error::Shape`](crate::Error::Shape) where there would be too many numbers.
+    #[doc(alias = "ggml_arange")]
+    pub fn arange(&self, start: f32, stop: f32, step: f32) -> Result<Tensor<'_>> {
+        let call = Call { op: "arange", operands: &[] };
+        call.param(start.is_finite(), "start", start, "it must be finite")?;
+        call.param(stop.is_finite() && stop > start, "stop", stop, "it must be finite and above `start`")?;
+        // As C counts, in the builder and again in the kernel.
+        let count = ((stop - start) / step).ceil();
+        let steps = step.is_finite() && step > 0.0 && count >= 1.0;
+        call.param(steps, "step", step, "it must be finite, above 0, and not vanish beside the range")?;
+        #[expect(clippy::cast_possible_truncation, reason = "what is too large becomes the largest, which is refused")]
+        let n = count as i64;
+        call.result([n, 1, 1, 1], DType::F32)?;
+        self.build("ggml_arange", &[], |c| {
+            // SAFETY: the context is live and has room; `stop` is above `start`, all that C asserts, and the numbers are
+            // counted and not too many.
+            unsafe { sys::ggml_arange(c, start, stop, step) }
+        })
+    }
+
+    /// Embeds each time step in `dim` numbers (`ggml_timestep_embedding`): its products with `dim / 2` frequencies, from 1
+    /// down towards `1 / max_period`, first their cosines, then their sines; an odd `dim` ends in 0. The result has one
+    /// row for each step.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DType`](crate::Error::DType) unless the steps are `f32`; [`Error::Shape`](crate::Error::Shape) unless they
+    /// are one row without gaps; [`Error::Param`](crate::Error::Param) unless `dim` and `max_period` are above 0.
+    #[doc(alias = "ggml_timestep_embedding")]
+    pub fn timestep_embedding<'c>(&'c self, steps: Tensor<'c>, dim: i32, max_period: i32) -> Result<Tensor<'c>> {
+        let call = Call { op: "timestep_embedding", operands: &[steps] };
+        call.dtype(steps.dtype() == DType::F32, "the steps must be f32")?;
+        let [n, rest @ ..] = steps.ne();
+        call.shape(rest == [1; 3] && steps.is_contiguous(), "the steps must be one row without gaps")?;
+        call.param(dim > 0, "dim", dim, "it must be above 0")?;
+        call.param(max_period > 0, "max_period", max_period, "it must be above 0")?;
+        call.result([dim.into(), n, 1, 1], DType::F32)?;
+        self.build("ggml_timestep_embedding", &[steps], |c| {
+            // SAFETY: the context is live and has room; `steps` is live for 'c, and the result of a size that exists. The
+            // result keeps it as source.
+            unsafe { sys::ggml_timestep_embedding(c, steps.as_ptr(), dim, max_period) }
+        })
+    }
+}

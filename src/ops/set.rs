@@ -1,0 +1,201 @@
+//! Writing one tensor into a part of another, or adding it there.
+
+use ggml_sys as sys;
+
+use super::check::{Call, share_memory};
+use super::view::disjoint;
+use crate::context::Context;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::tensor::Tensor;
+use crate::tensor::ptr::span;
+
+/// Which part of the first operand [`Context::set`] and [`Context::acc`] write to: one of the second operand's shape.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Part {
+    /// Bytes between neighbours in the second, third and fourth dimension; `None` for those of the first operand.
+    pub strides: Option<[usize; 3]>,
+    /// The byte at which it begins.
+    pub offset: usize,
+}
+
+impl Part {
+    /// The part that begins at this byte, with the strides of the first operand.
+    pub fn at(offset: usize) -> Self {
+        Self { strides: None, offset }
+    }
+}
+
+/// The builders, by what they are told of the part.
+#[derive(Clone, Copy)]
+enum Builder {
+    Part(unsafe extern "C-unwind" fn(Ctx, T, T, usize, usize, usize, usize) -> T),
+    Row(unsafe extern "C-unwind" fn(Ctx, T, T, usize) -> T),
+    Rows(unsafe extern "C-unwind" fn(Ctx, T, T, usize, usize) -> T),
+}
+
+type Ctx = *mut sys::ggml_context;
+type T = *mut sys::ggml_tensor;
+
+/// The first bytes of strides and offsets that C does not take: it keeps them in 32 bits.
+const END_OF_STRIDES: usize = 1 << 31;
+const END_OF_OFFSETS: usize = 1 << 30;
+
+impl Context {
+    /// A copy of `a` with `b` in a part of it (`ggml_set`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DType`](crate::Error::DType) unless both have one type that is no block type;
+    /// [`Error::Shape`](crate::Error::Shape) unless `a` is contiguous; [`Error::Param`](crate::Error::Param) unless the
+    /// part lies inside `a`, strides and offset are multiples of the type's size, strides below 2³¹ and not 0, the offset
+    /// below 2³⁰, and no elements of the part overlap.
+    #[doc(alias = "ggml_set")]
+    pub fn set<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, part: Part) -> Result<Tensor<'c>> {
+        self.write("ggml_set", Builder::Part(sys::ggml_set), [a, b], part, false)
+    }
+
+    /// [`Context::set`] in place (`ggml_set_inplace`): writes `b` into a part of `a` and returns a view of `a`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::set`]; [`Error::Frozen`](crate::Error::Frozen) where `a` lies in weights,
+    /// [`Error::Shape`](crate::Error::Shape) where it lies in an input, holds indices, or shares memory with `b`.
+    #[doc(alias = "ggml_set_inplace")]
+    pub fn set_inplace<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, part: Part) -> Result<Tensor<'c>> {
+        self.write("ggml_set_inplace", Builder::Part(sys::ggml_set_inplace), [a, b], part, true)
+    }
+
+    /// [`Context::set`] from byte `offset` on, with the strides of `a` (`ggml_set_1d`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::set`].
+    #[doc(alias = "ggml_set_1d")]
+    pub fn set_1d<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, offset: usize) -> Result<Tensor<'c>> {
+        self.write("ggml_set_1d", Builder::Row(sys::ggml_set_1d), [a, b], Part::at(offset), false)
+    }
+
+    /// [`Context::set_1d`] in place (`ggml_set_1d_inplace`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::set_inplace`].
+    #[doc(alias = "ggml_set_1d_inplace")]
+    pub fn set_1d_inplace<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, offset: usize) -> Result<Tensor<'c>> {
+        self.write("ggml_set_1d_inplace", Builder::Row(sys::ggml_set_1d_inplace), [a, b], Part::at(offset), true)
+    }
+
+    /// [`Context::set`] from byte `offset` on, with rows `stride` bytes apart and the other strides of `a`
+    /// (`ggml_set_2d`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::set`].
+    #[doc(alias = "ggml_set_2d")]
+    pub fn set_2d<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, stride: usize, offset: usize) -> Result<Tensor<'c>> {
+        self.write("ggml_set_2d", Builder::Rows(sys::ggml_set_2d), [a, b], rows_of(a, stride, offset), false)
+    }
+
+    /// [`Context::set_2d`] in place (`ggml_set_2d_inplace`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::set_inplace`].
+    #[doc(alias = "ggml_set_2d_inplace")]
+    pub fn set_2d_inplace<'c>(
+        &'c self,
+        a: Tensor<'c>,
+        b: Tensor<'c>,
+        stride: usize,
+        offset: usize,
+    ) -> Result<Tensor<'c>> {
+        let part = rows_of(a, stride, offset);
+        self.write("ggml_set_2d_inplace", Builder::Rows(sys::ggml_set_2d_inplace), [a, b], part, true)
+    }
+
+    /// A copy of `a` with `b` added to a part of it (`ggml_acc`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::set`]; [`Error::DType`](crate::Error::DType) unless both are `f32`.
+    #[doc(alias = "ggml_acc")]
+    pub fn acc<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, part: Part) -> Result<Tensor<'c>> {
+        let call = Call { op: "acc", operands: &[a, b] };
+        call.dtype(a.dtype() == DType::F32, "both must be f32")?;
+        self.write("ggml_acc", Builder::Part(sys::ggml_acc), [a, b], part, false)
+    }
+
+    /// [`Context::acc`] in place (`ggml_acc_inplace`): adds `b` to a part of `a` and returns a view of `a`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::acc`] and [`Context::set_inplace`].
+    #[doc(alias = "ggml_acc_inplace")]
+    pub fn acc_inplace<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, part: Part) -> Result<Tensor<'c>> {
+        let call = Call { op: "acc_inplace", operands: &[a, b] };
+        call.dtype(a.dtype() == DType::F32, "both must be f32")?;
+        self.write("ggml_acc_inplace", Builder::Part(sys::ggml_acc_inplace), [a, b], part, true)
+    }
+
+    /// Checks what all of these need, and calls `f`, the C function of this name.
+    fn write<'c>(
+        &'c self,
+        c: &'static str,
+        f: Builder,
+        [a, b]: [Tensor<'c>; 2],
+        part: Part,
+        in_place: bool,
+    ) -> Result<Tensor<'c>> {
+        let call = Call { op: c.strip_prefix("ggml_").unwrap_or(c), operands: &[a, b] };
+        let one = a.dtype() == b.dtype() && a.dtype().block_size() == 1;
+        call.dtype(one, "both must have one type, and no block type")?;
+        call.shape(a.is_contiguous(), "the operand that is written to must be contiguous; use `cont`")?;
+        if in_place {
+            call.writable(a)?;
+            // Threads write rows in any order.
+            call.shape(!share_memory(a, b), "they must not share memory; copy the second (`dup`) before")?;
+        }
+        let [nb1, nb2, nb3] = inside(call, a, b, part)?;
+        self.build(c, &[a, b], |c| {
+            let (a, b, offset) = (a.as_ptr(), b.as_ptr(), part.offset);
+            // In each case: `f` is one of those above. The context is live and has room; the operands are live for 'c, `b` is
+            // no larger than `a`, and C's own view of it in `a` lies inside, last row and all, without overlap and aligned
+            // (H5); strides and offset fit 32 bits. What is written in place may be. The result keeps both as sources.
+            match f {
+                // SAFETY: as above.
+                Builder::Part(f) => unsafe { f(c, a, b, nb1, nb2, nb3, offset) },
+                // SAFETY: as above; C takes the strides of `a`, as the check did.
+                Builder::Row(f) => unsafe { f(c, a, b, offset) },
+                // SAFETY: as above; C takes the upper strides of `a`, as the check did.
+                Builder::Rows(f) => unsafe { f(c, a, b, nb1, offset) },
+            }
+        })
+    }
+}
+
+/// The part that [`Context::set_2d`] means.
+fn rows_of(a: Tensor<'_>, stride: usize, offset: usize) -> Part {
+    let [_, _, nb2, nb3] = a.nb();
+    Part { strides: Some([stride, nb2, nb3]), offset }
+}
+
+/// Checks that `part` of `a` has room for `b`, and returns its strides.
+fn inside(call: Call<'_, '_>, a: Tensor<'_>, b: Tensor<'_>, part: Part) -> Result<[usize; 3]> {
+    let unit = a.dtype().type_size();
+    let [_, nb1, nb2, nb3] = a.nb();
+    let strides = part.strides.unwrap_or([nb1, nb2, nb3]);
+    // Other devices divide by strides, those of dimensions of 1 too.
+    let known = strides.iter().all(|&nb| nb.is_multiple_of(unit) && (1..END_OF_STRIDES).contains(&nb));
+    call.param(known, "strides", strides, "they must be multiples of the type's size, above 0 and below 2^31")?;
+    let whole = part.offset.is_multiple_of(unit) && part.offset < END_OF_OFFSETS;
+    call.param(whole, "offset", part.offset, "it must be a multiple of the type's size, and below 2^30")?;
+    let [nb1, nb2, nb3] = strides;
+    let nb = [unit, nb1, nb2, nb3];
+    call.param(disjoint(a.dtype(), b.shape(), nb), "strides", strides, "elements must not overlap")?;
+    let end = span(a.dtype(), b.ne(), nb).and_then(|n| n.checked_add(part.offset));
+    let fits = end.zip(a.ptr().span()).is_some_and(|(end, size)| end <= size);
+    call.param(fits, "offset", part.offset, "the part must end inside the operand that is written to")?;
+    Ok(strides)
+}

@@ -1,0 +1,171 @@
+//! How long each operation of a graph takes.
+
+use std::cell::Cell;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use super::Allocated;
+use super::observe::is_view_op;
+use crate::backend::Backend;
+use crate::error::Result;
+use crate::ops::kernel::op_name;
+use crate::shape::Shape;
+
+/// One operation of a [`Profile`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Timing {
+    /// ggml's name of the operation.
+    pub op: String,
+    /// The name of its result.
+    pub name: String,
+    /// The shape of its result.
+    pub shape: Shape,
+    /// The backend that computed it.
+    pub backend: String,
+    /// When it began, from the beginning of the computation.
+    pub start: Duration,
+    /// How long it took, from being given to its device until that was done.
+    pub time: Duration,
+    /// The bytes of its operands and its result.
+    pub bytes: usize,
+}
+
+/// Where the time of a computation went, operation by operation, in the order in which they ran.
+///
+/// Shows as a table of the operations by kind, the most expensive first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Profile {
+    /// The operations; those that merely look at memory are left out.
+    pub timings: Vec<Timing>,
+    /// The whole computation. What is more than the sum of its parts went into copies between devices, and into running
+    /// each operation by itself.
+    pub total: Duration,
+}
+
+impl Allocated<'_, '_> {
+    /// Computes the graph as [`Allocated::compute`] does, but one operation at a time, and measures each.
+    ///
+    /// A device that overlaps or fuses operations does not do so here: the sum is more than a normal computation takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Allocated::compute`].
+    pub fn profile(&mut self) -> Result<Profile> {
+        let graph = self.graph();
+        let entries = graph.entries();
+        let backends: Vec<_> =
+            entries.iter().map(|e| self.backend_of_ptr(e.ptr).map_or_else(String::new, Backend::name)).collect();
+        let begin = Instant::now();
+        let asked = Cell::new(begin);
+        let mut timings = Vec::new();
+        let ask = |t: crate::Tensor<'_>| {
+            asked.set(Instant::now());
+            !is_view_op(t.ptr())
+        };
+        self.compute_with(ask, |observed| {
+            let time = asked.get().elapsed();
+            let t = observed.tensor().ptr();
+            let size = |t: crate::tensor::ptr::TensorPtr| t.span().unwrap_or(0);
+            let backend = graph.position(t).and_then(|i| backends.get(i));
+            timings.push(Timing {
+                op: op_name(t),
+                name: t.name(),
+                shape: Shape::from(t.ne()),
+                backend: backend.cloned().unwrap_or_default(),
+                start: asked.get().duration_since(begin),
+                time,
+                bytes: t.sources().map(size).chain([size(t)]).sum(),
+            });
+            ControlFlow::Continue(())
+        })?;
+        Ok(Profile { timings, total: begin.elapsed() })
+    }
+}
+
+/// What all operations of one kind on one backend took together.
+#[derive(Default)]
+struct Row<'a> {
+    op: &'a str,
+    backend: &'a str,
+    count: usize,
+    time: Duration,
+    bytes: usize,
+}
+
+impl Profile {
+    fn rows(&self) -> Vec<Row<'_>> {
+        let mut rows: Vec<Row<'_>> = Vec::new();
+        for t in &self.timings {
+            let at = rows.iter().position(|r| r.op == t.op && r.backend == t.backend).unwrap_or(rows.len());
+            if at == rows.len() {
+                rows.push(Row { op: &t.op, backend: &t.backend, ..Row::default() });
+            }
+            if let Some(row) = rows.get_mut(at) {
+                row.count += 1;
+                row.time += t.time;
+                row.bytes += t.bytes;
+            }
+        }
+        rows.sort_by_key(|r| std::cmp::Reverse(r.time));
+        rows
+    }
+
+    /// The computation in the trace format that `chrome://tracing` and Perfetto open: one line for each backend.
+    #[cfg(feature = "tools")]
+    pub fn to_trace(&self) -> String {
+        use serde_json::json;
+        let mut backends: Vec<&str> = Vec::new();
+        let mut events = Vec::new();
+        for t in &self.timings {
+            let thread = backends.iter().position(|b| *b == t.backend).unwrap_or_else(|| {
+                backends.push(&t.backend);
+                backends.len() - 1
+            });
+            events.push(json!({
+                "ph": "X", "pid": 1, "tid": thread, "name": t.op,
+                "ts": t.start.as_secs_f64() * 1e6, "dur": t.time.as_secs_f64() * 1e6,
+                "args": { "name": t.name, "shape": t.shape.ne(), "bytes": t.bytes },
+            }));
+        }
+        for (thread, name) in backends.iter().enumerate() {
+            events.push(json!({ "ph": "M", "pid": 1, "tid": thread, "name": "thread_name", "args": { "name": name } }));
+        }
+        json!({ "traceEvents": events, "displayTimeUnit": "ms" }).to_string()
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = self.rows();
+        let op = rows.iter().map(|r| r.op.len()).fold("operation".len(), usize::max);
+        let backend = rows.iter().map(|r| r.backend.len()).fold("backend".len(), usize::max);
+        writeln!(
+            f,
+            "{:<op$}  {:<backend$}  {:>6}  {:>12}  {:>6}  {:>10}  {:>8}",
+            "operation", "backend", "count", "time", "share", "MiB", "GiB/s"
+        )?;
+        for r in &rows {
+            let seconds = r.time.as_secs_f64();
+            let share = 100.0 * seconds / self.total.as_secs_f64().max(f64::MIN_POSITIVE);
+            let mib = mebibytes(r.bytes);
+            writeln!(
+                f,
+                "{:<op$}  {:<backend$}  {:>6}  {:>9.3} ms  {share:>4.1} %  {mib:>10.3}  {:>8.2}",
+                r.op,
+                r.backend,
+                r.count,
+                seconds * 1e3,
+                mib / 1024.0 / seconds.max(f64::MIN_POSITIVE),
+            )?;
+        }
+        write!(f, "total {:.3} ms", self.total.as_secs_f64() * 1e3)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "it is shown with a few digits")]
+fn mebibytes(bytes: usize) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}

@@ -1,0 +1,105 @@
+//! Transfers of equally long pieces at equal distances: columns of a matrix, one head of a cache.
+
+use std::ffi::c_void;
+
+use ggml_sys as sys;
+
+use super::ptr::TensorPtr;
+use super::transfer;
+use crate::dtype::Element;
+use crate::error::{Error, Result};
+use crate::{buffer, guard};
+
+/// Equally long pieces at equal distances, in a tensor and in host memory. All numbers count elements, in the order in
+/// which they lie in the tensor, which must be contiguous.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pieces {
+    /// Where the first piece begins in the tensor.
+    pub offset: usize,
+    /// The length of each piece.
+    pub len: usize,
+    /// How many there are.
+    pub count: usize,
+    /// From the beginning of a piece to that of the next, in the tensor; at least `len`.
+    pub step: usize,
+    /// The same in host memory, where the first piece is at the beginning.
+    pub data_step: usize,
+}
+
+impl Pieces {
+    /// Where the last piece ends in memory with this distance between pieces.
+    fn end(self, step: usize) -> Option<usize> {
+        if self.count == 0 {
+            return Some(0);
+        }
+        (self.count - 1).checked_mul(step)?.checked_add(self.len)
+    }
+
+    /// Offset, length, count and steps in bytes, as C wants them; for pieces that were checked.
+    fn bytes(self, unit: usize) -> (usize, usize, usize, usize, usize) {
+        // With a single piece the steps may be anything, as they are not taken.
+        let step = |n: usize| if self.count < 2 { 0 } else { n * unit };
+        (self.offset * unit, self.len * unit, self.count, step(self.step), step(self.data_step))
+    }
+
+    /// Checks that the pieces lie inside a tensor and inside `data` elements, apart from each other.
+    fn check<T: Element>(self, call: &'static str, t: TensorPtr, data: usize) -> Result<()> {
+        transfer::check_type::<T>(call, t)?;
+        if !t.is_contiguous() {
+            return Err(transfer::not_contiguous(call, t));
+        }
+        let apart = self.count < 2 || (self.step >= self.len && self.data_step >= self.len);
+        if !apart {
+            return Err(Error::Param {
+                op: call,
+                name: "pieces",
+                value: format!("{self:?}").into(),
+                expected: "`step` and `data_step` must be at least `len`".into(),
+            });
+        }
+        let size = t.elements();
+        let end = self.end(self.step).and_then(|n| n.checked_add(self.offset));
+        if end.is_none_or(|end| end > size) {
+            let len = self.end(self.step).unwrap_or(usize::MAX);
+            return Err(Error::Range { call, tensor: t.info(), offset: self.offset, len, size });
+        }
+        let expected = self.end(self.data_step).unwrap_or(usize::MAX);
+        if expected > data {
+            return Err(Error::Length { call, tensor: t.info(), expected, got: data, unit: "elements or more" });
+        }
+        Ok(())
+    }
+}
+
+/// Writes pieces of `data` into a tensor that has memory.
+#[doc(alias = "ggml_backend_tensor_set_2d")]
+pub(crate) fn write<T: Element>(call: &'static str, t: TensorPtr, pieces: Pieces, data: &[T]) -> Result<()> {
+    pieces.check::<T>(call, t, data.len())?;
+    if pieces.count == 0 {
+        return Ok(());
+    }
+    let (raw, from) = (t.as_ptr(), data.as_ptr().cast::<c_void>());
+    let (offset, len, count, step, data_step) = pieces.bytes(size_of::<T>());
+    guard::call("ggml_backend_tensor_set_2d", || {
+        // SAFETY: `t` is live and has memory (the caller's check). All pieces lie inside the tensor and inside `data`
+        // (checked above; in bytes they fit as the tensor and the slice do). The call is synchronous: C keeps nothing.
+        unsafe { sys::ggml_backend_tensor_set_2d(raw, from, offset, len, count, step, data_step) }
+    })?;
+    buffer::check_alive(t)
+}
+
+/// Reads pieces of a tensor that has memory into `out`.
+#[doc(alias = "ggml_backend_tensor_get_2d")]
+pub(crate) fn read<T: Element>(call: &'static str, t: TensorPtr, pieces: Pieces, out: &mut [T]) -> Result<()> {
+    pieces.check::<T>(call, t, out.len())?;
+    if pieces.count == 0 {
+        return Ok(());
+    }
+    let (raw, to) = (t.as_ptr(), out.as_mut_ptr().cast::<c_void>());
+    let (offset, len, count, step, data_step) = pieces.bytes(size_of::<T>());
+    guard::call("ggml_backend_tensor_get_2d", || {
+        // SAFETY: as in `write`.
+        unsafe { sys::ggml_backend_tensor_get_2d(raw, to, offset, len, count, step, data_step) }
+    })?;
+    buffer::check_alive(t)
+}

@@ -1,0 +1,126 @@
+//! Backends: their threads, and computations that are stopped from outside.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use ggml::prelude::*;
+use ggml::{Event, GraphAllocator, Priority, Registry, Threads};
+
+/// A chain of operations, each long enough that asking in between makes sense.
+fn chain(ctx: &Context, length: usize) -> (Tensor<'_>, Tensor<'_>) {
+    let x = ctx.input("x", DType::F32, [64, 64]).unwrap();
+    let y = (0..length).fold(x, |y, _| ctx.add(y, x).unwrap());
+    (x, y)
+}
+
+#[test]
+fn a_computation_is_stopped_where_its_closure_says_so() {
+    let ctx = Context::new();
+    let (x, y) = chain(&ctx, 20);
+    let graph = ctx.graph([y]).unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&asked);
+    let mut backend = Backend::cpu().unwrap();
+    backend.set_abort(move || seen.fetch_add(1, Ordering::Relaxed) == 7).unwrap();
+    let mut sched = Sched::builder().backend(backend).build().unwrap();
+    let mut run = sched.alloc(&graph).unwrap();
+    run.set(x, &[1.0_f32; 64 * 64]).unwrap();
+    assert!(matches!(run.compute(), Err(Error::Cancelled)), "stopped at the eighth operation");
+    assert_eq!(asked.load(Ordering::Relaxed), 8, "asked before each operation");
+    assert!(matches!(run.get::<f32>(y), Err(Error::NotComputed { .. })), "what was stopped has no result");
+    run.compute().unwrap();
+    assert!(run.get::<f32>(y).unwrap().iter().all(|&v| v.to_bits() == 21.0_f32.to_bits()), "it goes on being usable");
+}
+
+#[test]
+fn a_deadline_ends_a_computation_on_one_backend() {
+    let ctx = Context::new();
+    let (x, y) = chain(&ctx, 20);
+    let graph = ctx.graph([y]).unwrap();
+    let mut backend = Backend::cpu().unwrap();
+    let mut allocator = GraphAllocator::new(backend.device().buffer_type());
+    let mut memory = allocator.alloc(&graph).unwrap();
+    memory.set(x, &[1.0_f32; 64 * 64]).unwrap();
+    backend.set_deadline(Some(Instant::now())).unwrap();
+    assert!(matches!(memory.compute(&mut backend), Err(Error::Cancelled)), "the deadline is over");
+    backend.set_deadline(Some(Instant::now() + Duration::from_hours(1))).unwrap();
+    memory.compute(&mut backend).unwrap();
+    backend.set_deadline(None).unwrap();
+    memory.compute(&mut backend).unwrap();
+    assert_eq!(memory.get::<f32>(y).unwrap().first(), Some(&21.0));
+}
+
+#[test]
+fn a_panic_of_the_closure_goes_on_from_compute() {
+    let ctx = Context::new();
+    let (x, y) = chain(&ctx, 3);
+    let graph = ctx.graph([y]).unwrap();
+    let mut backend = Backend::cpu().unwrap();
+    let mut first = true;
+    backend
+        .set_abort(move || {
+            assert!(!std::mem::take(&mut first), "asked and answered");
+            false
+        })
+        .unwrap();
+    let mut sched = Sched::builder().backend(backend).build().unwrap();
+    let mut run = sched.alloc(&graph).unwrap();
+    run.set(x, &[1.0_f32; 64 * 64]).unwrap();
+    let panic = catch_unwind(AssertUnwindSafe(|| run.compute())).unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"asked and answered"));
+    run.compute().unwrap();
+    assert_eq!(run.get::<f32>(y).unwrap().first(), Some(&4.0));
+}
+
+#[test]
+fn threads_of_any_kind_compute() {
+    let ctx = Context::new();
+    let (x, y) = chain(&ctx, 3);
+    let graph = ctx.graph([y]).unwrap();
+    let mut eager = Threads::new(2);
+    (eager.priority, eager.poll) = (Priority::Normal, 100);
+    let mut lazy = Threads::new(2);
+    (lazy.priority, lazy.poll) = (Priority::Low, 0);
+    for threads in [Threads::new(1), eager, lazy] {
+        let mut backend = Backend::cpu().unwrap();
+        backend.set_threads(threads.clone()).unwrap();
+        assert_eq!(backend.threads(), threads.count);
+        let mut sched = Sched::builder().backend(backend).build().unwrap();
+        let mut run = sched.alloc(&graph).unwrap();
+        run.set(x, &[1.0_f32; 64 * 64]).unwrap();
+        run.compute().unwrap();
+        assert_eq!(run.get::<f32>(y).unwrap().first(), Some(&4.0), "{threads:?}");
+    }
+}
+
+#[test]
+fn a_backend_is_found_by_name_and_parameters() {
+    for spec in ["CPU", "cpu", "CPU:", "cpu:anything"] {
+        assert_eq!(Backend::from_spec(spec).unwrap().name(), "CPU", "{spec}");
+    }
+    for spec in ["", ":", "CPUX", "CP", "Ünknown:1", "CPU\0"] {
+        assert!(Backend::from_spec(spec).is_err(), "{spec:?}");
+    }
+    assert!(matches!(Backend::from_spec("CPU:a\0b"), Err(Error::Param { .. })), "a NUL among the parameters");
+}
+
+/// The CPU tells what it was built with; the list is that of this build.
+#[test]
+fn a_registry_lists_its_features() {
+    let features = Registry::by_name("cpu").unwrap().features().unwrap();
+    assert!(features.iter().all(|(name, value)| !name.is_empty() && !value.is_empty()), "{features:?}");
+    for feature in ggml::sys::CPU_FEATURES.iter().filter(|f| **f == "avx2" || **f == "fma") {
+        assert!(features.iter().any(|(name, _)| name.eq_ignore_ascii_case(feature)), "{feature} in {features:?}");
+    }
+    assert!(matches!(Registry::by_name("none"), Err(Error::NoSuch { .. })), "there is no such registry");
+}
+
+/// H33: the CPU has no events, so it can't be given one of another device either.
+#[test]
+fn h33_a_device_without_events_gives_none() {
+    assert!(matches!(Event::new(Device::cpu().unwrap()), Err(Error::Unsupported { .. })), "the CPU has no events");
+}

@@ -1,0 +1,93 @@
+//! Looking at graphs and computations: pictures, timings, traces.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use ggml::prelude::*;
+
+/// Two matrix products with a name that DOT and JSON must escape, and a view in between.
+fn network<'c>(ctx: &'c Context, weights: &'c Weights) -> (Tensor<'c>, Tensor<'c>) {
+    let x = ctx.input("x", DType::F32, [64, 3]).unwrap();
+    let h = ctx.mul_mat(weights.get("w").unwrap(), x).unwrap().named("a \"b\\c\"").unwrap();
+    let h = ctx.reshape(ctx.relu(h).unwrap(), [64, 3]).unwrap();
+    (x, ctx.mul_mat(weights.get("w").unwrap(), h).unwrap().named("y").unwrap())
+}
+
+fn weights() -> Weights {
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("w", DType::F32, [64, 64]).unwrap();
+    let mut weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+    weights.set("w", &vec![0.5_f32; 64 * 64]).unwrap();
+    weights
+}
+
+fn sched() -> Sched {
+    Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap()
+}
+
+#[test]
+fn dot_has_every_tensor_and_every_source() {
+    let (ctx, weights) = (Context::new(), weights());
+    let (x, y) = network(&ctx, &weights);
+    let graph = ctx.graph([y]).unwrap();
+    let dot = graph.to_dot();
+    let count = |what: &str| dot.matches(what).count();
+    assert_eq!((count("shape=box"), count("shape=ellipse"), count("shape=cylinder")), (4, 1, 1), "{dot}");
+    let sources: usize = graph.nodes().map(|t| graph.sources(t).count()).sum();
+    assert_eq!(count(" -> "), sources, "{dot}");
+    assert!(dot.contains(r#"a \"b\\c\"\nf32 [64, 3, 1, 1]"#), "{dot}");
+    let quotes = dot.matches('"').count() - dot.matches("\\\"").count();
+    assert_eq!(quotes % 2, 0, "every text ends: {dot}");
+    assert!(!dot.contains("CPU"), "nothing has a device yet: {dot}");
+    let mut sched = sched();
+    let mut run = sched.alloc(&graph).unwrap();
+    run.set(x, &[1.0_f32; 64 * 3]).unwrap();
+    assert_eq!(run.to_dot().matches("\\nCPU\"").count(), 6, "{}", run.to_dot());
+}
+
+#[test]
+fn a_profile_has_every_operation_once() {
+    let (ctx, weights) = (Context::new(), weights());
+    let (x, y) = network(&ctx, &weights);
+    let graph = ctx.graph([y]).unwrap();
+    let mut sched = sched();
+    let mut run = sched.alloc(&graph).unwrap();
+    assert!(matches!(run.profile(), Err(Error::InputNotSet { .. })), "as for any computation");
+    run.set(x, &[1.0_f32; 64 * 3]).unwrap();
+    let profile = run.profile().unwrap();
+    assert_eq!(run.get::<f32>(y).unwrap(), vec![32.0 * 32.0; 64 * 3], "the graph was computed");
+    let ops: Vec<_> = profile.timings.iter().map(|t| t.op.as_str()).collect();
+    assert_eq!(ops, ["mul_mat", "relu", "mul_mat"], "the reshape is no work");
+    let last = &profile.timings[2];
+    assert_eq!((last.name.as_str(), last.backend.as_str(), last.shape.ne()), ("y", "CPU", [64, 3, 1, 1]));
+    assert_eq!(last.bytes, 4 * (64 * 64 + 2 * 64 * 3), "weights, operand and result");
+    let mut end = std::time::Duration::ZERO;
+    for t in &profile.timings {
+        assert!(t.start >= end && !t.time.is_zero(), "one after the other: {profile:?}");
+        end = t.start + t.time;
+    }
+    assert!(end <= profile.total, "{profile:?}");
+    let table = profile.to_string();
+    assert_eq!(table.lines().count(), 4, "a head, two kinds of operations, the sum: {table}");
+    assert!(table.lines().any(|l| l.starts_with("mul_mat") && l.contains(" 2 ")), "{table}");
+}
+
+#[cfg(feature = "tools")]
+#[test]
+fn a_trace_is_json_that_viewers_open() {
+    let (ctx, weights) = (Context::new(), weights());
+    let (x, y) = network(&ctx, &weights);
+    let graph = ctx.graph([y]).unwrap();
+    let mut sched = sched();
+    let mut run = sched.alloc(&graph).unwrap();
+    run.set(x, &[1.0_f32; 64 * 3]).unwrap();
+    let trace: serde_json::Value = serde_json::from_str(&run.profile().unwrap().to_trace()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let complete: Vec<_> = events.iter().filter(|e| e["ph"] == "X").collect();
+    assert_eq!(complete.len(), 3);
+    assert_eq!(complete[0]["args"]["name"], r#"a "b\c""#);
+    assert_eq!(complete[1]["name"], "relu");
+    for e in complete {
+        assert!(e["dur"].as_f64().unwrap() > 0.0 && e["ts"].is_f64() && e["tid"].is_u64(), "{e}");
+    }
+    assert_eq!(events.iter().filter(|e| e["ph"] == "M" && e["args"]["name"] == "CPU").count(), 1);
+}
