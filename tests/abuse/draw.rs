@@ -383,6 +383,11 @@ impl<'c> Draw<'_, 'c> {
 
     /// A new input of indices below `below`, of which now and then one is not.
     pub(crate) fn indices(&mut self, dtype: DType, ne: [i64; 4], below: i64) -> Result<Known<'c>> {
+        if self.chance(4)
+            && let Some(found) = self.find(|k| k.dtype() == dtype && k.ne() == ne)
+        {
+            return Ok(found);
+        }
         let n = ne.iter().try_fold(1_i64, |n, &d| n.checked_mul(d)).filter(|n| (1..=LARGEST as i64).contains(n));
         let wild = self.wild();
         let values: Vec<_> = (0..n.unwrap_or(0))
@@ -394,6 +399,21 @@ impl<'c> Draw<'_, 'c> {
             })
             .collect();
         let dtype = if self.wild() { self.one(&[DType::I32, DType::I64, DType::F32]) } else { dtype };
+        self.input_of(dtype, ne, &values)
+    }
+
+    /// [`Draw::indices`], no two of which are the same in a row.
+    pub(crate) fn distinct(&mut self, dtype: DType, ne: [i64; 4], below: i64) -> Result<Known<'c>> {
+        let small = ne.iter().all(|n| (1..=64).contains(n)) && ne[0] <= below;
+        if !small || self.wild() {
+            return self.indices(dtype, ne, below);
+        }
+        let mut values = Vec::new();
+        let mut all: Vec<_> = (0..below.min(64)).map(|i| i as f64).collect();
+        for _ in 0..ne[1] * ne[2] * ne[3] {
+            self.rng.shuffle(&mut all);
+            values.extend(all.iter().take(ne[0] as usize));
+        }
         self.input_of(dtype, ne, &values)
     }
 
@@ -496,9 +516,18 @@ impl<'c> Draw<'_, 'c> {
         error: impl Fn(&Model) -> f64,
         f: impl FnMut(&[f64]) -> Vec<f64>,
     ) -> Made<'c> {
-        let model = a.model.as_ref().and_then(|m| Model::new(&m.array().rows(f), t.dtype(), error(m)));
-        self.made(t, model)
+        self.made(t, rowed(a, error, f).and_then(|(v, e)| Model::new(&v, t.dtype(), e)))
     }
+}
+
+/// Rows made from rows, and how far they may be off.
+pub(crate) fn rowed(
+    a: &Known<'_>,
+    error: impl Fn(&Model) -> f64,
+    f: impl FnMut(&[f64]) -> Vec<f64>,
+) -> Option<(Array, f64)> {
+    let m = a.model.as_ref()?;
+    Some((m.array().rows(f), error(m)))
 }
 
 /// The values of a function of each element, and how far they may be off.

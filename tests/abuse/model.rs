@@ -103,6 +103,23 @@ impl Model {
         })
     }
 
+    /// This tensor after these values were written to, or added to, a part of its memory.
+    pub(crate) fn patched(&self, part: &Self, values: &Self, add: bool) -> Option<Self> {
+        let mut root = (*self.root).clone();
+        let values = values.array().data.into_iter().zip(std::iter::repeat(values.error));
+        let mut from = values;
+        let mut error = 0.0_f64;
+        let mut most = 0.0_f64;
+        part.each(|at| {
+            if let Some((value, e)) = from.next() {
+                root[at] = if add { root[at] + value } else { value };
+                (error, most) = (e, if root[at].is_nan() { f64::INFINITY } else { most.max(root[at].abs()) });
+            }
+        });
+        let error = if add { self.error + error + 1e-6 * (most + self.largest()) } else { self.error.max(error) };
+        (most + error < LARGEST).then(|| Self { root: Rc::new(root), error, ..self.clone() })
+    }
+
     /// The places of all elements in the root, in order.
     fn each(&self, mut f: impl FnMut(usize)) {
         let (block, size) = (self.dtype.block_size() as usize, self.dtype.type_size());

@@ -145,7 +145,7 @@ impl World {
             let pick = |rng: &mut fastrand::Rng| if rng.u32(..3) == 0 { 1 } else { dims[rng.usize(..4)] };
             let block = dtype.block_size();
             let n0 = if block > 1 { block * rng.i64(1..3) } else { dims[rng.usize(..4)] };
-            let (n1, n2) = (dims[rng.usize(..4)], if i == 0 { 1 } else { pick(rng) });
+            let (n1, n2) = (dims[if i == 0 { 1 } else { rng.usize(..4) }], if i == 0 { 1 } else { pick(rng) });
             let n3 = if rng.u32(..4) == 0 { rng.i64(1..4) } else { 1 };
             let mut draw = Draw { ctx, rng, bench, dims, trace: self.trace, used: 0, undefined: false };
             draw.fresh(dtype, [n0, n1, n2, n3]).unwrap();

@@ -3,7 +3,7 @@
 use ggml::prelude::*;
 
 use super::{Op, op};
-use crate::draw::{Draw, Known, build};
+use crate::draw::{Draw, Known, build, zipped};
 
 /// Whether `b` repeats over `a`.
 pub(super) fn repeats(b: [i64; 4], a: [i64; 4]) -> bool {
@@ -27,29 +27,79 @@ pub(super) fn pair<'c>(p: &mut Draw<'_, 'c>) -> ggml::Result<(Known<'c>, Known<'
     Ok((a, b))
 }
 
+/// An operand that may be written to, and one that repeats over it.
+fn target<'c>(p: &mut Draw<'_, 'c>) -> ggml::Result<(Known<'c>, Known<'c>)> {
+    let a = p.writable();
+    let ne = a.ne();
+    let b = if p.rng.bool() {
+        p.pick(|k| k.dtype() == a.dtype() && repeats(k.ne(), ne))
+    } else {
+        let n0 = if p.rng.bool() { ne[0] } else { 1 };
+        p.operand(a.dtype(), [n0, ne[1], 1, ne[3]])?
+    };
+    Ok((a, b))
+}
+
 macro_rules! binary {
-    ($($name:ident $f:expr;)*) => {
+    ($($name:ident, $inplace:ident $f:expr;)*) => {
         &[$(
             op(stringify!($name), |p| {
                 let (a, b) = pair(p)?;
                 let t = build!(p, $name(a.t, b.t));
                 Ok(p.zip(t, &a, &b, 1e-6, $f))
             }),
+            op(stringify!($inplace), |p| {
+                let (a, b) = target(p)?;
+                let t = build!(p, $inplace(a.t, b.t));
+                Ok(p.wrote(t, &a, zipped(&a, &b, 1e-6, $f)))
+            }),
         )*]
     };
 }
 
-pub(super) const OPS: &[Op] = binary! {
-    add |x, y| x + y;
-    sub |x, y| x - y;
-    mul |x, y| x * y;
+pub(super) const TABLE: &[Op] = binary! {
+    add, add_inplace |x, y| x + y;
+    sub, sub_inplace |x, y| x - y;
+    mul, mul_inplace |x, y| x * y;
 };
 
-pub(super) const DIV: &[Op] = &[op("div", |p| {
-    let (a, b) = pair(p)?;
-    let t = build!(p, div(a.t, b.t));
-    // Not followed where the divisor may be near 0.
-    let clear = b.model.as_ref().is_some_and(|m| m.array().data.iter().all(|y| y.abs() > 4.0 * m.error + 1e-3));
-    let made = p.zip(t, &a, &b, 1e-6, |x, y| x / y);
-    Ok(if clear { made } else { p.only(t) })
-})];
+/// Whether no divisor may be near 0.
+fn is_clear(b: &Known<'_>) -> bool {
+    b.model.as_ref().is_some_and(|m| m.array().data.iter().all(|y| y.abs() > 4.0 * m.error + 1e-3))
+}
+
+pub(super) const OPS: &[Op] = &[
+    op("div", |p| {
+        let (a, b) = pair(p)?;
+        let t = build!(p, div(a.t, b.t));
+        let made = p.zip(t, &a, &b, 1e-6, |x, y| x / y);
+        Ok(if is_clear(&b) { made } else { p.only(t) })
+    }),
+    op("div_inplace", |p| {
+        let (a, b) = target(p)?;
+        let t = build!(p, div_inplace(a.t, b.t));
+        Ok(p.wrote(t, &a, zipped(&a, &b, 1e-6, |x, y| x / y).filter(|_| is_clear(&b))))
+    }),
+    op("add1", |p| {
+        let a = p.real();
+        let dtype = if p.rng.bool() { DType::F32 } else { a.dtype() };
+        let b = p.operand(dtype, [1; 4])?;
+        let t = build!(p, add1(a.t, b.t));
+        Ok(p.zip(t, &a, &b, 1e-6, |x, y| x + y))
+    }),
+    op("add1_inplace", |p| {
+        let a = p.writable();
+        let b = p.operand(DType::F32, [1; 4])?;
+        let t = build!(p, add1_inplace(a.t, b.t));
+        Ok(p.wrote(t, &a, zipped(&a, &b, 1e-6, |x, y| x + y)))
+    }),
+    op("add_cast", |p| {
+        let types = [DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0];
+        let a = p.of(&types);
+        let b = p.operand(DType::F32, a.ne())?;
+        let to = p.dtype(&[DType::F32, a.dtype()]);
+        let t = build!(p, add_cast(a.t, b.t, to));
+        // Quantised sums are rounded in other ways.
+        Ok(if t.dtype().is_quantized() { p.only(t) } else { p.zip(t, &a, &b, 1e-6, |x, y| x + y) })
+    }),
+];

@@ -101,4 +101,41 @@ pub(super) const OPS: &[Op] = &[
         });
         Ok(p.made(t, model))
     }),
+    op("dup_inplace", |p| {
+        let a = p.writable();
+        let t = build!(p, dup_inplace(a.t));
+        Ok(p.look(t, &a, a.model.clone()))
+    }),
+    op("cont_4d", |p| {
+        let a = p.any();
+        let n = i64::try_from(a.t.elements()).unwrap_or(i64::MAX);
+        let by = p.rng.i64(1..4);
+        let block = a.dtype().block_size();
+        let wild = [p.dim(), p.dim(), 1, 1];
+        let shape = if p.chance(4) {
+            wild
+        } else if n % (by * block) == 0 {
+            [n / by, by, 1, 1]
+        } else {
+            [n, 1, 1, 1]
+        };
+        let t = build!(p, cont_4d(a.t, shape));
+        let ne = t.ne().map(|n| n as usize);
+        let model = a.model.as_ref().map(Model::contiguous);
+        Ok(p.made(t, model.map(|m| m.view(ne, crate::model::packed(m.dtype, ne), 0))))
+    }),
+    op("repeat_4d", |p| {
+        let a = p.any();
+        let times = [(); 4].map(|()| if p.chance(3) { p.rng.i64(2..4) } else { 1 });
+        let mut shape = [0, 1, 2, 3].map(|i: usize| a.ne()[i].saturating_mul(times[i]));
+        if p.wild() {
+            shape[p.rng.usize(..4)] = p.dim();
+        }
+        let t = build!(p, repeat_4d(a.t, shape));
+        let model = a.model.as_ref().and_then(|m| {
+            let values = m.array();
+            Model::new(&Array::of(t.ne().map(|n| n as usize), |i| values.wrapped(i)), t.dtype(), m.error)
+        });
+        Ok(p.made(t, model))
+    }),
 ];

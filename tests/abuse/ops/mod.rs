@@ -2,11 +2,13 @@
 
 mod binary;
 mod copy;
+mod generate;
 mod glu;
 mod matrix;
 mod norm;
 mod reduce;
 mod rope;
+mod set;
 mod softmax;
 mod spatial;
 mod unary;
@@ -33,14 +35,18 @@ const fn op(name: &'static str, run: for<'c> fn(&mut Draw<'_, 'c>) -> Result<Mad
 pub(crate) const FAMILIES: &[&[Op]] = &[
     view::OPS,
     binary::OPS,
-    binary::DIV,
+    binary::TABLE,
     copy::OPS,
+    generate::OPS,
     glu::OPS,
+    glu::GATED,
     matrix::OPS,
     norm::OPS,
     norm::GROUPS,
     reduce::OPS,
     rope::OPS,
+    set::ROWS,
+    set::TABLE,
     softmax::OPS,
     spatial::OPS,
     unary::OPS,
