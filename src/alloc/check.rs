@@ -1,7 +1,7 @@
 //! What is checked of a graph before an allocator sees it: conditions under which ggml would abort.
 
 use crate::buffer::{self, BufferType};
-use crate::device::Device;
+use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
 use crate::ops::kernel;
@@ -46,6 +46,18 @@ pub(crate) fn kernel_accepts(device: Device, e: &Entry) -> Result<()> {
     kernel::cpu_accepts(e.ptr).map_err(|why| unsupported(e.ptr, &[device], why))
 }
 
+/// Checks that a sort on `device` sees no NaN, given the device of the clamp that `ops/sort.rs` puts before it. Only CPU
+/// kernels can't sort NaN. Their own clamp leaves none; that of another device may.
+pub(crate) fn sorts_numbers(device: Device, e: &Entry, clamp: impl FnOnce() -> Option<Device>) -> Result<()> {
+    if !kernel::is_sort(e.ptr) || !device.runs_cpu_kernels() {
+        return Ok(());
+    }
+    if clamp().is_some_and(|clamp| clamp == device || clamp.device_type() == DeviceType::Cpu) {
+        return Ok(());
+    }
+    Err(unsupported(e.ptr, &[device], "it can't sort what was made ready for it on another device"))
+}
+
 /// Checks that the device can use memory of this type.
 pub(crate) fn memory(device: Device, buft: BufferType) -> Result<()> {
     if device.supports_buffer_type(buft) {
@@ -71,5 +83,26 @@ fn unsupported(t: TensorPtr, devices: &[Device], reason: &'static str) -> Error 
         operands: t.sources().chain([t]).map(TensorPtr::info).collect(),
         device: names.join(", ").into(),
         reason: reason.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Context;
+    use crate::dtype::DType;
+
+    /// No two kinds of devices are at hand everywhere, so this asks the check itself.
+    #[test]
+    fn a_cpu_sorts_only_what_a_cpu_made_ready() {
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [4]).unwrap();
+        let graph = ctx.graph([ctx.top_k(ctx.neg(x).unwrap(), 2).unwrap()]).unwrap();
+        let cpu = Device::cpu().unwrap();
+        let refused: Vec<_> = graph.entries().iter().map(|e| sorts_numbers(cpu, e, || None).is_err()).collect();
+        let sorts: Vec<_> = graph.entries().iter().map(|e| kernel::is_sort(e.ptr)).collect();
+        assert_eq!(refused, sorts, "no clamp in sight");
+        assert_eq!(sorts.iter().filter(|&&s| s).count(), 1, "one sort among the entries");
+        assert!(graph.entries().iter().all(|e| sorts_numbers(cpu, e, || Some(cpu)).is_ok()), "clamped on a CPU");
     }
 }

@@ -86,6 +86,15 @@ impl Call<'_, '_> {
         self.shape(apart, "the operand that is written to must not share memory with another; copy that (`dup`) before")
     }
 
+    /// `a` is written to while `others` are read in another order: they must not share its memory at all.
+    pub(crate) fn apart(self, a: Tensor<'_>, others: &[Tensor<'_>]) -> Result<()> {
+        let shared = others.iter().any(|&b| share_memory(a, b));
+        self.shape(
+            !shared,
+            "the operand that is written to must not share memory with this one; copy it (`dup`) before",
+        )
+    }
+
     /// `b` must fill `a` when repeated (`ggml_can_repeat`).
     pub(crate) fn repeats(self, b: Tensor<'_>, a: Tensor<'_>) -> Result<()> {
         let fits = a.ne().iter().zip(b.ne()).all(|(a, b)| b > 0 && a % b == 0);

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::Call;
+use super::check::{Call, is_packed};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -28,6 +28,34 @@ impl Context {
             // SAFETY: the context is live and has room; the operands are live for 'c, of one shape, all that
             // C asserts. The result keeps both as sources.
             unsafe { sys::ggml_cross_entropy_loss(c, logits.as_ptr(), labels.as_ptr()) }
+        })
+    }
+    /// The gradient of [`Context::cross_entropy_loss`] with respect to `logits`, from that with respect to its result, one
+    /// number `grad` (`ggml_cross_entropy_loss_back`). It is the true one where each row of `labels` has the sum 1.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless `grad` is one number and the others have one shape and the strides of
+    /// new tensors, [`Error::DType`](crate::Error::DType) unless all are `f32`.
+    #[doc(alias = "ggml_cross_entropy_loss_back")]
+    pub fn cross_entropy_loss_back<'c>(
+        &'c self,
+        grad: Tensor<'c>,
+        logits: Tensor<'c>,
+        labels: Tensor<'c>,
+    ) -> Result<Tensor<'c>> {
+        let operands = [grad, logits, labels];
+        let call = Call { op: "cross_entropy_loss_back", operands: &operands };
+        call.dtype(operands.iter().all(|t| t.dtype() == DType::F32), "all operands must be f32")?;
+        call.shape(grad.ne() == [1; 4], "the gradient (first) must be one number")?;
+        call.shape(logits.ne() == labels.ne(), "logits and labels must have one shape")?;
+        // The kernel finds row i at i * nb[1] (H10).
+        let packed = is_packed(logits.ptr()) && is_packed(labels.ptr());
+        call.shape(packed, "logits and labels must have the strides of new tensors; use `cont`")?;
+        self.build("ggml_cross_entropy_loss_back", &operands, |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c and of the shapes that C asserts. The
+            // result keeps them as sources.
+            unsafe { sys::ggml_cross_entropy_loss_back(c, grad.as_ptr(), logits.as_ptr(), labels.as_ptr()) }
         })
     }
 }

@@ -6,7 +6,50 @@ use super::check::Call;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::guard;
 use crate::tensor::Tensor;
+
+/// A precision that a device has to keep.
+#[doc(alias = "ggml_prec")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Prec {
+    /// 32-bit floats.
+    F32,
+    /// 16-bit brain floats.
+    BF16,
+    /// 16-bit IEEE floats.
+    F16,
+    /// Blocks of 8 bits.
+    Q8,
+    /// Blocks of 4 bits.
+    Q4,
+}
+
+impl Prec {
+    pub(super) fn raw(self) -> sys::ggml_prec {
+        match self {
+            Self::F32 => sys::GGML_PREC_F32,
+            Self::BF16 => sys::GGML_PREC_BF16,
+            Self::F16 => sys::GGML_PREC_F16,
+            Self::Q8 => sys::GGML_PREC_Q8,
+            Self::Q4 => sys::GGML_PREC_Q4,
+        }
+    }
+}
+
+/// The options of a [`Context::mul_mat_ext`]. The CPU computes the same whatever is said of precisions.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct MulMat {
+    /// What sums must at least be kept in; a device's own choice for `None`.
+    pub acc: Option<Prec>,
+    /// What the second operand may at most be rounded to; a device's own choice for `None`.
+    pub src: Option<Prec>,
+    /// Whether the first operand is a Hadamard matrix in Sylvester's order, divided by the root of its size: devices may
+    /// then transform the second one without looking at it.
+    pub hadamard: bool,
+}
 
 impl Context {
     /// The product of matrices whose rows are multiplied (`ggml_mul_mat`): with `a` of ggml shape `[k, m]` and `b` of
@@ -20,16 +63,113 @@ impl Context {
     /// of `b`, and `a` is not transposed.
     #[doc(alias = "ggml_mul_mat")]
     pub fn mul_mat<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
+        self.mul_mat_ext(a, b, MulMat::default())
+    }
+
+    /// [`Context::mul_mat`] with all options (`ggml_prec_set_acc`, `ggml_prec_set_src`, `ggml_mul_mat_set_hint`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::mul_mat`]; [`Error::Param`](crate::Error::Param) for sums in less than 16 bits;
+    /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) where `a` can't be a Hadamard matrix
+    /// of `f32`, if that is what is said of it.
+    #[doc(alias = "ggml_prec_set_acc")]
+    #[doc(alias = "ggml_prec_set_src")]
+    #[doc(alias = "ggml_mul_mat_set_prec")]
+    #[doc(alias = "ggml_mul_mat_set_hint")]
+    pub fn mul_mat_ext<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, how: MulMat) -> Result<Tensor<'c>> {
         let call = Call { op: "mul_mat", operands: &[a, b] };
         let ([a0, a1, a2, a3], [b0, b1, b2, b3]) = (a.ne(), b.ne());
         call.shape(a0 == b0, "the rows (first dimensions) must be equally long")?;
         call.shape(b2 % a2 == 0 && b3 % a3 == 0, "the upper dimensions of the first must divide those of the second")?;
-        call.shape(a.nb()[0] <= a.nb()[1], "the first operand must not be transposed; use `cont`")?;
+        call.shape(not_transposed(a), "the first operand must not be transposed; use `cont`")?;
         call.result([a1, b1, b2, b3], DType::F32)?;
-        self.build("ggml_mul_mat", &[a, b], |c| {
+        let sums = !matches!(how.acc, Some(Prec::Q8 | Prec::Q4));
+        call.param(sums, "acc", how.acc, "sums must have at least 16 bits")?;
+        if how.hadamard {
+            // H15: devices then transform the rows of `b` by their own length.
+            call.shape(a0 == a1 && a0.count_ones() == 1, "a Hadamard matrix is square, its size a power of two")?;
+            call.dtype(a.dtype() == DType::F32, "the Hadamard matrix (first) must be f32")?;
+        }
+        let t = self.build("ggml_mul_mat", &[a, b], |c| {
             // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are
             // all that C asserts; dimensions are never 0, so its remainders exist. The result keeps both as sources.
             unsafe { sys::ggml_mul_mat(c, a.as_ptr(), b.as_ptr()) }
+        })?;
+        if let Some(acc) = how.acc {
+            let done = guard::call("ggml_prec_set_acc", || {
+                // SAFETY: `t` was made just now and nobody else has it; C changes a parameter of it.
+                unsafe { sys::ggml_prec_set_acc(t.as_ptr(), acc.raw()) }
+            })?;
+            call.param(done, "acc", acc, "ggml can't set it")?;
+        }
+        if let Some(src) = how.src {
+            let done = guard::call("ggml_prec_set_src", || {
+                // SAFETY: as above; C asserts that the number of the source, 1, is one that exists.
+                unsafe { sys::ggml_prec_set_src(t.as_ptr(), src.raw(), 1) }
+            })?;
+            call.param(done, "src", src, "ggml can't set it")?;
+        }
+        if how.hadamard {
+            guard::call("ggml_mul_mat_set_hint", || {
+                // SAFETY: as above; it is a matrix product, as C asserts, of a square matrix of a power of two.
+                unsafe { sys::ggml_mul_mat_set_hint(t.as_ptr(), sys::GGML_HINT_SRC0_IS_HADAMARD) }
+            })?;
+        }
+        Ok(t)
+    }
+
+    /// The sum of the outer products of rows (`ggml_out_prod`): with `a` of ggml shape `[m, k]` and `b` of `[n, k]` the
+    /// result is `[m, n]` in `f32`, in row-major terms `bᵀ · a`.
+    ///
+    /// `a` is repeated over the third and fourth dimension of `b`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless there are equally many rows, the upper dimensions of `a` divide those
+    /// of `b`, and `a` is not transposed.
+    #[doc(alias = "ggml_out_prod")]
+    pub fn out_prod<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
+        let call = Call { op: "out_prod", operands: &[a, b] };
+        let ([a0, a1, a2, a3], [b0, b1, b2, b3]) = (a.ne(), b.ne());
+        call.shape(a1 == b1, "there must be equally many rows (second dimensions)")?;
+        call.shape(b2 % a2 == 0 && b3 % a3 == 0, "the upper dimensions of the first must divide those of the second")?;
+        call.shape(not_transposed(a), "the first operand must not be transposed; use `cont`")?;
+        call.result([a0, b0, b2, b3], DType::F32)?;
+        self.build("ggml_out_prod", &[a, b], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are
+            // all that C asserts; dimensions are never 0. The result keeps both as sources.
+            unsafe { sys::ggml_out_prod(c, a.as_ptr(), b.as_ptr()) }
         })
     }
+
+    /// The matrices `x` for which `a · x` is `b`, in row-major terms, where `a` are square and lower triangular; what lies
+    /// above their diagonals is not read (`ggml_solve_tri`, of which C has this variant only). With `a` of ggml shape
+    /// `[n, n]` and `b` of `[k, n]`, `x` is `[k, n]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DType`](crate::Error::DType) unless both are `f32`; [`Error::Shape`](crate::Error::Shape) unless both are
+    /// contiguous, `a` is square with as many rows as `b`, and the upper dimensions are equal.
+    #[doc(alias = "ggml_solve_tri")]
+    pub fn solve_tri<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
+        let call = Call { op: "solve_tri", operands: &[a, b] };
+        call.dtype([a, b].iter().all(|t| t.dtype() == DType::F32), "both operands must be f32")?;
+        call.shape([a, b].iter().all(|t| t.is_contiguous()), "both operands must be contiguous; use `cont`")?;
+        let ([a0, a1, a2, a3], [_, b1, b2, b3]) = (a.ne(), b.ne());
+        call.shape(a0 == a1, "the first operand must be square")?;
+        call.shape([a1, a2, a3] == [b1, b2, b3], "all dimensions but the first must be equal")?;
+        let (left, lower, unit) = (true, true, false);
+        self.build("ggml_solve_tri", &[a, b], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above; the
+            // variant is the one that C has. The result keeps both as sources.
+            unsafe { sys::ggml_solve_tri(c, a.as_ptr(), b.as_ptr(), left, lower, unit) }
+        })
+    }
+}
+
+/// `ggml_is_transposed`.
+fn not_transposed(a: Tensor<'_>) -> bool {
+    let [nb0, nb1, ..] = a.nb();
+    nb0 <= nb1
 }

@@ -12,7 +12,7 @@ use crate::tensor::Tensor;
 type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor, f32) -> *mut sys::ggml_tensor;
 
 macro_rules! norm {
-    ($($name:ident = $c:ident, $alias:literal, $doc:literal;)*) => {
+    ($($name:ident = $c:ident, $alias:literal, $inplace:ident = $c_inplace:ident, $alias_inplace:literal, $doc:literal;)*) => {
         impl Context {
             $(
                 #[doc = concat!($doc, " (`", $alias, "`).")]
@@ -24,7 +24,22 @@ macro_rules! norm {
                 /// and not negative.
                 #[doc(alias = $alias)]
                 pub fn $name<'c>(&'c self, a: Tensor<'c>, eps: f32) -> Result<Tensor<'c>> {
-                    self.normalised(stringify!($name), $alias, sys::$c, a, eps)
+                    operand(Call { op: stringify!($name), operands: &[a] }, a, eps)?;
+                    self.normalised($alias, sys::$c, a, eps)
+                }
+
+                #[doc = concat!("[`Context::", stringify!($name), "`], written over `a` (`", $alias_inplace, "`).")]
+                ///
+                /// # Errors
+                ///
+                #[doc = concat!("As [`Context::", stringify!($name), "`]; [`Error::Frozen`](crate::Error::Frozen) where `a` is part of")]
+                /// weights, [`Error::Shape`](crate::Error::Shape) where it is part of an input or of indices.
+                #[doc(alias = $alias_inplace)]
+                pub fn $inplace<'c>(&'c self, a: Tensor<'c>, eps: f32) -> Result<Tensor<'c>> {
+                    let call = Call { op: stringify!($inplace), operands: &[a] };
+                    operand(call, a, eps)?;
+                    call.in_place(a, &[])?;
+                    self.normalised($alias_inplace, sys::$c_inplace, a, eps)
                 }
             )*
         }
@@ -32,24 +47,20 @@ macro_rules! norm {
 }
 
 norm! {
-    norm = ggml_norm, "ggml_norm", "Each row less its mean, by the root of its variance plus `eps`";
-    rms_norm = ggml_rms_norm, "ggml_rms_norm", "Each row by the root of its mean square plus `eps`";
-    l2_norm = ggml_l2_norm, "ggml_l2_norm", "Each row by its length, or by `eps` where that is larger";
+    norm = ggml_norm, "ggml_norm", norm_inplace = ggml_norm_inplace, "ggml_norm_inplace",
+        "Each row less its mean, by the root of its variance plus `eps`";
+    rms_norm = ggml_rms_norm, "ggml_rms_norm", rms_norm_inplace = ggml_rms_norm_inplace, "ggml_rms_norm_inplace",
+        "Each row by the root of its mean square plus `eps`";
+    l2_norm = ggml_l2_norm, "ggml_l2_norm", l2_norm_inplace = ggml_l2_norm_inplace, "ggml_l2_norm_inplace",
+        "Each row by its length, or by `eps` where that is larger";
 }
 
 impl Context {
-    fn normalised<'c>(
-        &'c self,
-        op: &'static str,
-        call: &'static str,
-        f: Builder,
-        a: Tensor<'c>,
-        eps: f32,
-    ) -> Result<Tensor<'c>> {
-        operand(Call { op, operands: &[a] }, a, eps)?;
+    /// Calls a builder of the table, when all is checked.
+    fn normalised<'c>(&'c self, call: &'static str, f: Builder, a: Tensor<'c>, eps: f32) -> Result<Tensor<'c>> {
         self.build(call, &[a], |c| {
             // SAFETY: `f` is one of the table above, which assert nothing themselves. The context is live and has room;
-            // `a` is live for 'c. The result keeps it as source.
+            // `a` is live for 'c, and may be written to if `f` does so. The result keeps it as source.
             unsafe { f(c, a.as_ptr(), eps) }
         })
     }
@@ -58,20 +69,59 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// As [`Context::norm`]; [`Error::Param`](crate::Error::Param) unless the third dimension is a multiple of `groups`.
+    /// As [`Context::norm`]; [`Error::Param`](crate::Error::Param) unless the third dimension is a multiple of `groups`:
+    /// devices don't agree on what the groups are otherwise.
     #[doc(alias = "ggml_group_norm")]
     pub fn group_norm<'c>(&'c self, a: Tensor<'c>, groups: i32, eps: f32) -> Result<Tensor<'c>> {
-        let call = Call { op: "group_norm", operands: &[a] };
-        operand(call, a, eps)?;
-        let [_, _, channels, _] = a.ne();
-        let divides = groups > 0 && channels % i64::from(groups) == 0 && i32::try_from(channels).is_ok();
-        call.param(divides, "groups", groups, format!("it must divide the number of channels, {channels}"))?;
+        group_operand(Call { op: "group_norm", operands: &[a] }, a, groups, eps)?;
         self.build("ggml_group_norm", &[a], |c| {
             // SAFETY: the context is live and has room; `a` is live for 'c; there is at least one group and none is empty.
             // The result keeps `a` as source.
             unsafe { sys::ggml_group_norm(c, a.as_ptr(), groups, eps) }
         })
     }
+
+    /// [`Context::group_norm`], written over `a` (`ggml_group_norm_inplace`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::group_norm`] and [`Context::norm_inplace`].
+    #[doc(alias = "ggml_group_norm_inplace")]
+    pub fn group_norm_inplace<'c>(&'c self, a: Tensor<'c>, groups: i32, eps: f32) -> Result<Tensor<'c>> {
+        let call = Call { op: "group_norm_inplace", operands: &[a] };
+        group_operand(call, a, groups, eps)?;
+        call.in_place(a, &[])?;
+        self.build("ggml_group_norm_inplace", &[a], |c| {
+            // SAFETY: as in `group_norm`; `a` may be written to, and the result is a view of it.
+            unsafe { sys::ggml_group_norm_inplace(c, a.as_ptr(), groups, eps) }
+        })
+    }
+
+    /// The gradient of [`Context::rms_norm`] with respect to its operand `x`, from that with respect to its result, `grad`
+    /// (`ggml_rms_norm_back`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless both have one shape; for each as [`Context::rms_norm`].
+    #[doc(alias = "ggml_rms_norm_back")]
+    pub fn rms_norm_back<'c>(&'c self, grad: Tensor<'c>, x: Tensor<'c>, eps: f32) -> Result<Tensor<'c>> {
+        let call = Call { op: "rms_norm_back", operands: &[grad, x] };
+        operand(call, grad, eps)?;
+        operand(call, x, eps)?;
+        call.shape(grad.ne() == x.ne(), "both operands must have one shape")?;
+        self.build("ggml_rms_norm_back", &[grad, x], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c, of the one shape and type that the
+            // kernel needs; C asserts nothing. The result keeps both as sources.
+            unsafe { sys::ggml_rms_norm_back(c, grad.as_ptr(), x.as_ptr(), eps) }
+        })
+    }
+}
+
+fn group_operand(call: Call<'_, '_>, a: Tensor<'_>, groups: i32, eps: f32) -> Result<()> {
+    operand(call, a, eps)?;
+    let [_, _, channels, _] = a.ne();
+    let divides = groups > 0 && channels % i64::from(groups) == 0 && i32::try_from(channels).is_ok();
+    call.param(divides, "groups", groups, format!("it must divide the number of channels, {channels}"))
 }
 
 fn operand(call: Call<'_, '_>, a: Tensor<'_>, eps: f32) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Sums, means and largest elements.
+//! Sums, means, largest elements and counts.
 
 use ggml_sys as sys;
 
@@ -60,6 +60,37 @@ impl Context {
         Call { op: "argmax", operands: &[a] }
             .shape(matrix, "the operand must be a matrix with rows of less than 2^31")?;
         self.reduced("argmax", "ggml_argmax", sys::ggml_argmax, a)
+    }
+
+    /// The sums of each row's elements up to each one (`ggml_cumsum`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::sum_rows`].
+    #[doc(alias = "ggml_cumsum")]
+    pub fn cumsum<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
+        only_f32("cumsum", a)?;
+        self.reduced("cumsum", "ggml_cumsum", sys::ggml_cumsum, a)
+    }
+
+    /// How many elements of `a` are equal to those of `b` at the same place (`ggml_count_equal`): one `i64`.
+    ///
+    /// The CPU kernel takes vectors and matrices only; `reshape` others.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DType`](crate::Error::DType) unless both are `i32`; [`Error::Shape`](crate::Error::Shape) unless both have
+    /// one shape.
+    #[doc(alias = "ggml_count_equal")]
+    pub fn count_equal<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
+        let call = Call { op: "count_equal", operands: &[a, b] };
+        call.dtype([a, b].iter().all(|t| t.dtype() == DType::I32), "both operands must be i32")?;
+        call.shape(a.ne() == b.ne(), "both operands must have one shape")?;
+        self.build("ggml_count_equal", &[a, b], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c and of one shape, all that C asserts.
+            // The result keeps both as sources.
+            unsafe { sys::ggml_count_equal(c, a.as_ptr(), b.as_ptr()) }
+        })
     }
 
     fn reduced<'c>(&'c self, op: &'static str, call: &'static str, f: Builder, a: Tensor<'c>) -> Result<Tensor<'c>> {

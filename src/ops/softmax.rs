@@ -1,4 +1,4 @@
-//! Softmax over rows, and the mask that goes before it.
+//! Softmax over rows.
 
 use ggml_sys as sys;
 
@@ -6,6 +6,7 @@ use super::check::{Call, is_packed};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::guard;
 use crate::tensor::Tensor;
 
 /// What may be done to the rows of a [`Context::soft_max_ext`].
@@ -21,6 +22,21 @@ pub struct SoftMax<'c> {
     pub max_bias: f32,
     /// One more logit per head (third dimension) that takes part in the sum only; `f32`.
     pub sinks: Option<Tensor<'c>>,
+}
+
+/// The type of the builders of a softmax.
+type Builder = unsafe extern "C-unwind" fn(
+    *mut sys::ggml_context,
+    *mut sys::ggml_tensor,
+    *mut sys::ggml_tensor,
+    f32,
+    f32,
+) -> *mut sys::ggml_tensor;
+
+impl<'c> SoftMax<'c> {
+    fn operands(self, a: Tensor<'c>) -> Vec<Tensor<'c>> {
+        [Some(a), self.mask, self.sinks].into_iter().flatten().collect()
+    }
 }
 
 impl Default for SoftMax<'_> {
@@ -42,6 +58,16 @@ impl Context {
         self.soft_max_ext(a, SoftMax::default())
     }
 
+    /// [`Context::soft_max`], written over `a` (`ggml_soft_max_inplace`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::soft_max_ext_inplace`].
+    #[doc(alias = "ggml_soft_max_inplace")]
+    pub fn soft_max_inplace<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
+        self.soft_max_ext_inplace(a, SoftMax::default())
+    }
+
     /// Softmax of each row of `a * scale + mask * slope` (`ggml_soft_max_ext`, `ggml_soft_max_add_sinks`).
     ///
     /// # Errors
@@ -52,68 +78,111 @@ impl Context {
     #[doc(alias = "ggml_soft_max_ext")]
     #[doc(alias = "ggml_soft_max_add_sinks")]
     pub fn soft_max_ext<'c>(&'c self, a: Tensor<'c>, how: SoftMax<'c>) -> Result<Tensor<'c>> {
-        let operands: Vec<_> = [Some(a), how.mask, how.sinks].into_iter().flatten().collect();
-        let call = Call { op: "soft_max_ext", operands: &operands };
-        call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
-        call.shape(a.is_contiguous(), "the operand must be contiguous; use `cont`")?;
-        call.param(how.scale.is_finite(), "scale", how.scale, "it must be finite")?;
-        let bias = how.max_bias.is_finite() && how.max_bias >= 0.0 && (how.max_bias == 0.0 || how.mask.is_some());
-        call.param(bias, "max_bias", how.max_bias, "it must be finite, not negative, and 0 without a mask")?;
-        let [a0, a1, a2, a3] = a.ne();
-        if let Some(mask) = how.mask {
-            call.dtype(matches!(mask.dtype(), DType::F32 | DType::F16), "the mask must be f32 or f16")?;
-            call.shape(mask.is_contiguous(), "the mask must be contiguous")?;
-            let [m0, m1, m2, m3] = mask.ne();
-            let fits = m0 == a0 && m1 >= a1 && a2 % m2 == 0 && a3 % m3 == 0;
-            call.shape(
-                fits,
-                "the mask must have the operand's row length, at least as many rows, and divide the rest",
-            )?;
-        }
-        if let Some(sinks) = how.sinks {
-            call.dtype(sinks.dtype() == DType::F32, "the sinks must be f32")?;
-            call.shape(sinks.is_contiguous() && sinks.ne() == [a2, 1, 1, 1], "there must be one sink per head")?;
-        }
+        check("soft_max_ext", a, how)?;
+        self.softened("ggml_soft_max_ext", sys::ggml_soft_max_ext, a, how)
+    }
+
+    /// [`Context::soft_max_ext`], written over `a` (`ggml_soft_max_ext_inplace`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::soft_max_ext`] and [`Context::norm_inplace`]; [`Error::Shape`](crate::Error::Shape) where mask or sinks
+    /// share memory with `a`.
+    #[doc(alias = "ggml_soft_max_ext_inplace")]
+    pub fn soft_max_ext_inplace<'c>(&'c self, a: Tensor<'c>, how: SoftMax<'c>) -> Result<Tensor<'c>> {
+        check("soft_max_ext_inplace", a, how)?;
+        let operands = how.operands(a);
+        let call = Call { op: "soft_max_ext_inplace", operands: &operands };
+        call.in_place(a, &[])?;
+        call.apart(a, operands.get(1..).unwrap_or_default())?;
+        self.softened("ggml_soft_max_ext_inplace", sys::ggml_soft_max_ext_inplace, a, how)
+    }
+
+    /// Calls one of the two builders, when all is checked.
+    fn softened<'c>(&'c self, call: &'static str, f: Builder, a: Tensor<'c>, how: SoftMax<'c>) -> Result<Tensor<'c>> {
         let mask = how.mask.map_or(std::ptr::null_mut(), Tensor::as_ptr);
-        let t = self.build("ggml_soft_max_ext", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
-            // result keeps them as sources.
-            unsafe { sys::ggml_soft_max_ext(c, a.as_ptr(), mask, how.scale, how.max_bias) }
+        let t = self.build(call, &how.operands(a), |c| {
+            // SAFETY: `f` is one of ggml's two. The context is live and has room; the operands are live for 'c and fit, which
+            // `check` saw to, and `a` may be written to if `f` does so. The result keeps them as sources.
+            unsafe { f(c, a.as_ptr(), mask, how.scale, how.max_bias) }
         })?;
         if let Some(sinks) = how.sinks {
-            crate::guard::call("ggml_soft_max_add_sinks", || {
-                // SAFETY: `t` was made just now and nobody else has it; the sinks fit by the checks above and live for 'c.
+            if a.elements() == 1 {
+                // The result has the layout of the sinks, so C would give it their memory, and the kernel reads them after it
+                // wrote there. An output keeps its memory; what can't be marked as one (weights) does in any case.
+                drop(self.output(sinks));
+            }
+            guard::call("ggml_soft_max_add_sinks", || {
+                // SAFETY: `t` was made just now and nobody else has it; the sinks fit, which `check` saw to, and live for 'c.
                 unsafe { sys::ggml_soft_max_add_sinks(t.as_ptr(), sinks.as_ptr()) }
             })?;
         }
         Ok(t)
     }
 
-    /// `a` with negative infinity for what lies in the future: where the column is above the row plus `n_past`
-    /// (`ggml_diag_mask_inf`).
+    /// The gradient of a [`Context::soft_max_ext`] with this `scale` with respect to its operand, from its result `y` and
+    /// the gradient with respect to that, `grad` (`ggml_soft_max_ext_back`). No device takes a `max_bias`, so C is given 0.
     ///
     /// # Errors
     ///
-    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, [`Error::Shape`](crate::Error::Shape) unless it has the
-    /// strides of a new tensor, [`Error::Param`](crate::Error::Param) where `n_past` is negative or, with the number of
-    /// rows, 2³¹ or more.
-    #[doc(alias = "ggml_diag_mask_inf")]
-    pub fn diag_mask_inf<'c>(&'c self, a: Tensor<'c>, n_past: i32) -> Result<Tensor<'c>> {
-        let call = Call { op: "diag_mask_inf", operands: &[a] };
-        call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
-        call.shape(is_packed(a.ptr()), "the operand must have the strides of a new tensor; use `cont`")?;
-        let [_, rows, ..] = a.ne();
-        // The kernel adds them in 32 bits.
-        let sum = rows.checked_add(n_past.into()).is_some_and(|n| i32::try_from(n).is_ok());
-        call.param(
-            n_past >= 0 && sum,
-            "n_past",
-            n_past,
-            "it must not be negative, nor reach 2^31 with the rows added",
-        )?;
-        self.build("ggml_diag_mask_inf", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
-            unsafe { sys::ggml_diag_mask_inf(c, a.as_ptr(), n_past) }
+    /// [`Error::DType`](crate::Error::DType) unless both are `f32`; [`Error::Shape`](crate::Error::Shape) unless both have
+    /// one shape and the strides of a new tensor; [`Error::Param`](crate::Error::Param) unless `scale` is finite.
+    #[doc(alias = "ggml_soft_max_ext_back")]
+    pub fn soft_max_ext_back<'c>(&'c self, grad: Tensor<'c>, y: Tensor<'c>, scale: f32) -> Result<Tensor<'c>> {
+        check_back("soft_max_ext_back", grad, y, scale)?;
+        self.build("ggml_soft_max_ext_back", &[grad, y], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c, of the one shape and type that the
+            // kernel needs; C asserts nothing. The result keeps both as sources.
+            unsafe { sys::ggml_soft_max_ext_back(c, grad.as_ptr(), y.as_ptr(), scale, 0.0) }
         })
     }
+
+    /// [`Context::soft_max_ext_back`], written over `grad` (`ggml_soft_max_ext_back_inplace`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::soft_max_ext_back`]; for `grad` as [`Context::norm_inplace`]; [`Error::Shape`](crate::Error::Shape)
+    /// where `y` overlaps `grad` without being the same.
+    #[doc(alias = "ggml_soft_max_ext_back_inplace")]
+    pub fn soft_max_ext_back_inplace<'c>(&'c self, grad: Tensor<'c>, y: Tensor<'c>, scale: f32) -> Result<Tensor<'c>> {
+        check_back("soft_max_ext_back_inplace", grad, y, scale)?;
+        Call { op: "soft_max_ext_back_inplace", operands: &[grad, y] }.in_place(grad, &[y])?;
+        self.build("ggml_soft_max_ext_back_inplace", &[grad, y], |c| {
+            // SAFETY: as in `soft_max_ext_back`; `grad` may be written to, and the result is a view of it.
+            unsafe { sys::ggml_soft_max_ext_back_inplace(c, grad.as_ptr(), y.as_ptr(), scale, 0.0) }
+        })
+    }
+}
+
+/// All that the builders of a softmax need, but for writing in place.
+fn check(op: &'static str, a: Tensor<'_>, how: SoftMax<'_>) -> Result<()> {
+    let call = Call { op, operands: &how.operands(a) };
+    call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
+    call.shape(a.is_contiguous(), "the operand must be contiguous; use `cont`")?;
+    call.param(how.scale.is_finite(), "scale", how.scale, "it must be finite")?;
+    let bias = how.max_bias.is_finite() && how.max_bias >= 0.0 && (how.max_bias == 0.0 || how.mask.is_some());
+    call.param(bias, "max_bias", how.max_bias, "it must be finite, not negative, and 0 without a mask")?;
+    let [a0, a1, a2, a3] = a.ne();
+    if let Some(mask) = how.mask {
+        call.dtype(matches!(mask.dtype(), DType::F32 | DType::F16), "the mask must be f32 or f16")?;
+        call.shape(mask.is_contiguous(), "the mask must be contiguous")?;
+        let [m0, m1, m2, m3] = mask.ne();
+        let fits = m0 == a0 && m1 >= a1 && a2 % m2 == 0 && a3 % m3 == 0;
+        call.shape(fits, "the mask must have the operand's row length, at least as many rows, and divide the rest")?;
+    }
+    if let Some(sinks) = how.sinks {
+        call.dtype(sinks.dtype() == DType::F32, "the sinks must be f32")?;
+        call.shape(sinks.is_contiguous() && sinks.ne() == [a2, 1, 1, 1], "there must be one sink per head")?;
+    }
+    Ok(())
+}
+
+fn check_back(op: &'static str, grad: Tensor<'_>, y: Tensor<'_>, scale: f32) -> Result<()> {
+    let call = Call { op, operands: &[grad, y] };
+    call.dtype(grad.dtype() == DType::F32 && y.dtype() == DType::F32, "both operands must be f32")?;
+    call.shape(grad.ne() == y.ne(), "both operands must have one shape")?;
+    // The kernel finds row i at i * nb[1] (H10).
+    let packed = is_packed(grad.ptr()) && is_packed(y.ptr());
+    call.shape(packed, "both operands must have the strides of a new tensor; use `cont`")?;
+    call.param(scale.is_finite(), "scale", scale, "it must be finite")
 }

@@ -33,6 +33,12 @@ impl<'s, 'c> Allocated<'s, 'c> {
         for e in self.bound.graph().entries().iter().filter(|e| e.kind == Kind::Node) {
             if let Some(backend) = self.backend_of_ptr(e.ptr) {
                 check::kernel_accepts(backend.device(), e)?;
+                check::sorts_numbers(backend.device(), e, || {
+                    // By the sources as they were built: the scheduler may have put a copy in between.
+                    let first =
+                        self.bound.graph().entries().iter().find(|s| e.srcs.first() == Some(&s.ptr.as_ptr()))?;
+                    self.backend_of_ptr(first.ptr).map(Backend::device)
+                })?;
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use ggml::Result;
 use ggml::prelude::*;
-use ggml::{Glu, Part, Pool, Pool2d, RopeMode};
+use ggml::{Glu, Part, Pool, Pool2d, RopeMode, SortOrder};
 
 use crate::support::lab::shape;
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
@@ -46,6 +46,13 @@ const OPS: &[(&str, Build)] = &[
     ("group_norm", |l, a| l.ctx.group_norm(a, 1, 0.1)),
     ("soft_max", |l, a| l.ctx.soft_max(a)),
     ("diag_mask_inf", |l, a| l.ctx.diag_mask_inf(a, 0)),
+    ("diag_mask_zero", |l, a| l.ctx.diag_mask_zero(a, 0)),
+    ("cumsum", |l, a| l.ctx.cumsum(a)),
+    ("argsort", |l, a| l.ctx.argsort(a, SortOrder::Asc)),
+    ("top_k", |l, a| l.ctx.top_k(a, 1)),
+    ("out_prod", |l, a| l.ctx.out_prod(a, a)),
+    ("rms_norm_back", |l, a| l.ctx.rms_norm_back(a, a, 0.1)),
+    ("soft_max_ext_back", |l, a| l.ctx.soft_max_ext_back(a, a, 0.5)),
     ("glu", |l, a| l.ctx.glu(a, Glu::Swiglu, false)),
     ("glu_split", |l, a| l.ctx.glu_split(a, a, Glu::Swiglu)),
     ("cross_entropy_loss", |l, a| l.ctx.cross_entropy_loss(a, a)),

@@ -19,9 +19,9 @@ fn squares(row: &[f64]) -> f64 {
     row.iter().map(|x| x * x).sum()
 }
 
-const EPS: f32 = 1e-2;
+pub(crate) const EPS: f32 = 1e-2;
 
-fn normalised(row: &[f64]) -> Vec<f64> {
+pub(crate) fn normalised(row: &[f64]) -> Vec<f64> {
     let m = mean(row);
     let centred: Vec<f64> = row.iter().map(|x| x - m).collect();
     let deviation = (squares(&centred) / row.len() as f64 + f64::from(EPS)).sqrt();
@@ -32,15 +32,28 @@ fn scaled(row: &[f64], by: f64) -> Vec<f64> {
     row.iter().map(|x| x / by).collect()
 }
 
+pub(crate) fn by_root_of_mean_square(row: &[f64]) -> Vec<f64> {
+    scaled(row, (squares(row) / row.len() as f64 + f64::from(EPS)).sqrt())
+}
+
+pub(crate) fn by_length(row: &[f64]) -> Vec<f64> {
+    scaled(row, squares(row).sqrt().max(f64::from(EPS)))
+}
+
+pub(crate) fn cumulated(row: &[f64]) -> Vec<f64> {
+    (1..=row.len()).map(|n| sum(&row[..n])).collect()
+}
+
 /// A method, and what it makes of a row.
 type Case = (&'static str, Build, fn(&[f64]) -> Vec<f64>);
 
 const ROWS: &[Case] = &[
     ("sum_rows", |c, a| c.sum_rows(a), |r| vec![sum(r)]),
     ("mean", |c, a| c.mean(a), |r| vec![mean(r)]),
+    ("cumsum", |c, a| c.cumsum(a), cumulated),
     ("norm", |c, a| c.norm(a, EPS), normalised),
-    ("rms_norm", |c, a| c.rms_norm(a, EPS), |r| scaled(r, (squares(r) / r.len() as f64 + f64::from(EPS)).sqrt())),
-    ("l2_norm", |c, a| c.l2_norm(a, EPS), |r| scaled(r, squares(r).sqrt().max(f64::from(EPS)))),
+    ("rms_norm", |c, a| c.rms_norm(a, EPS), by_root_of_mean_square),
+    ("l2_norm", |c, a| c.l2_norm(a, EPS), by_length),
 ];
 
 const SHAPES: [[usize; 4]; 4] = [[1, 1, 1, 1], [37, 1, 1, 1], [5, 3, 2, 2], [64, 1, 4, 1]];
@@ -161,7 +174,7 @@ fn a_norm_that_is_fused_with_its_weights_is_the_same() {
         let lab = Lab::new(&ctx);
         let (x, values) = lab.operand(&Array::sample(ne([16, 3, 2]), 4, -2.0, 3.0), DType::F32, Layout::Gaps);
         let (w, rw) = lab.plain(&Array::sample(weights, 5, -2.0, 3.0));
-        let norm = values.rows(ROWS[3].2);
+        let norm = values.rows(by_root_of_mean_square);
         let weighted = Array::of(norm.ne, |i| norm.at(i) * rw.wrapped(i));
         let alone = ctx.mul(ctx.rms_norm(x, EPS).unwrap(), w).unwrap();
         assert_close(&lab.run(alone).unwrap(), &weighted, 2e-5, &format!("fused {weights:?}"));
@@ -177,5 +190,42 @@ fn a_norm_that_is_fused_with_its_weights_is_the_same() {
         let n = ctx.rms_norm(x, EPS).unwrap();
         let want = Array::of(rl.ne, |i| rl.at(i) * norm.wrapped(i));
         assert_close(&lab.run(ctx.mul(large, n).unwrap()).unwrap(), &want, 2e-5, "second");
+    }
+}
+
+#[test]
+fn equal_elements_are_counted() {
+    for shape in [ne([1]), ne([37]), ne([5, 6]), ne([3, 17])] {
+        for layout in Layout::ALL {
+            for threads in [1, 3] {
+                let ctx = Context::new();
+                let lab = Lab::with_threads(&ctx, threads);
+                let numbers = |seed| Array::sample(shape, seed, 0.0, 3.0).map(f64::floor);
+                let (a, of_a) = lab.operand(&numbers(4), DType::I32, layout);
+                let (b, of_b) = lab.operand(&numbers(5), DType::I32, Layout::Plain);
+                let y = ctx.count_equal(a, b).unwrap();
+                assert_eq!(y.dtype(), DType::I64);
+                let count = of_a.data.iter().zip(&of_b.data).filter(|(a, b)| a == b).count();
+                let want = Array { ne: ne([1]), data: vec![count as f64] };
+                assert_close(&lab.run(y).unwrap(), &want, 0.0, &format!("{shape:?} {layout:?}"));
+            }
+        }
+    }
+    let ctx = Context::new();
+    let of = |dtype, shape: [i64; 3]| ctx.input("x", dtype, shape).unwrap();
+    let a = of(DType::I32, [4, 3, 1]);
+    refused!(Shape, ctx.count_equal(a, of(DType::I32, [3, 4, 1])));
+    refused!(DType, ctx.count_equal(a, of(DType::F32, [4, 3, 1])));
+    refused!(DType, ctx.count_equal(of(DType::I64, [4, 3, 1]), a));
+}
+
+/// The CPU kernel computes the places of rows wrongly where there are planes, and reads beyond the last one.
+#[test]
+fn equal_elements_are_counted_in_matrices_only() {
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    for shape in [[4, 3, 2, 1], [4, 1, 1, 2], [4, 3, 2, 2]] {
+        let a = ctx.input("a", DType::I32, shape).unwrap();
+        refused!(Unsupported, lab.accepted(ctx.count_equal(a, a).unwrap()), "{shape:?}");
     }
 }

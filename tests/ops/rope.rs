@@ -3,26 +3,74 @@
 use ggml::prelude::*;
 use ggml::{Rope, RopeMode};
 
-use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
+use crate::support::{Array, Lab, Layout, assert_close, assert_in_place, ne, precision, refused, weighted};
 
-/// Rotates pairs of the first `n_dims` elements of each row: pair `i` by the position times `base^(-2i / n_dims)`.
-fn rotated(x: &Array, positions: &[f64], how: &Rope<'_>, factors: Option<&[f64]>) -> Array {
-    let n = how.n_dims as usize;
+/// Which pairs of a row are rotated, and the position and the power of the base for each.
+fn pairs(how: &Rope<'_>, row: usize) -> Vec<(usize, usize, usize, usize)> {
+    let (n, at) = (how.n_dims as usize, how.offset as usize);
+    let sections = how.sections.map(|n| n as usize);
+    let all: usize = sections.iter().sum();
+    let count = if how.mode == RopeMode::Vision { row / 2 } else { n / 2 };
+    (0..count)
+        .map(|pair| {
+            let (first, second) = match how.mode {
+                RopeMode::Normal => (at + 2 * pair, at + 2 * pair + 1),
+                _ => (at + pair, at + pair + count),
+            };
+            // The section that the pair lies in, and where that starts.
+            let inside = pair % all.max(1);
+            let start_of = |s: usize| sections[..s].iter().sum::<usize>();
+            let section = (0..4).rev().find(|&s| inside >= start_of(s) && sections[s] > 0).unwrap_or(0);
+            let turn = inside % 3;
+            let (position, power) = match how.mode {
+                RopeMode::Normal | RopeMode::NeoX => (0, pair),
+                RopeMode::IMRope => (if inside < 3 * sections[turn] { turn } else { 3 }, pair),
+                RopeMode::MRope => (section, pair),
+                _ => (section, inside - start_of(section)),
+            };
+            (first, second, position, power)
+        })
+        .collect()
+}
+
+/// `YaRN`: the angle, between that of the scaled and that of the true position, and the growth.
+fn yarn(angle: f64, pair: usize, how: &Rope<'_>) -> (f64, f64) {
+    let scaled = angle * f64::from(how.freq_scale);
+    if how.ext_factor == 0.0 {
+        return (scaled, 1.0);
+    }
+    let (low, high) = mixed(how);
+    let ramp = 1.0 - ((pair as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
+    let mix = ramp * f64::from(how.ext_factor);
+    (scaled * (1.0 - mix) + angle * mix, 1.0 + 0.1 * (1.0 / f64::from(how.freq_scale)).ln())
+}
+
+/// Between which pairs the mix changes.
+fn mixed(how: &Rope<'_>) -> (f64, f64) {
+    let n = f64::from(how.n_dims);
+    // The pair that turns this often within the context of the training.
+    let turning = |times: f32| {
+        let wave = f64::from(how.n_ctx_orig) / (f64::from(times) * 2.0 * std::f64::consts::PI);
+        n * wave.ln() / (2.0 * f64::from(how.freq_base).ln())
+    };
+    (turning(how.beta_fast).floor().max(0.0), turning(how.beta_slow).ceil().min(n - 1.0))
+}
+
+/// Rotates pairs of each row by position times `base^(-2i / n_dims)`; backwards for gradients.
+fn turned(x: &Array, positions: &[f64], how: &Rope<'_>, factors: Option<&[f64]>, back: bool) -> Array {
+    let tokens = x.ne[2];
     let mut y = x.clone();
-    for i3 in 0..x.ne[3] {
-        for (i2, position) in positions.iter().enumerate() {
-            for i1 in 0..x.ne[1] {
-                for pair in 0..n / 2 {
-                    let frequency = f64::from(how.freq_base).powf(-2.0 * pair as f64 / n as f64);
-                    let angle = position * f64::from(how.freq_scale) * frequency / factors.map_or(1.0, |f| f[pair]);
-                    let (sin, cos) = angle.sin_cos();
-                    let (first, second) = match how.mode {
-                        RopeMode::Normal => (2 * pair, 2 * pair + 1),
-                        _ => (pair, pair + n / 2),
-                    };
-                    let (a, b) = (x.at([first, i1, i2, i3]), x.at([second, i1, i2, i3]));
-                    let factor = f64::from(how.attn_factor);
+    for (number, (first, second, position, power)) in pairs(how, x.ne[0]).into_iter().enumerate() {
+        let frequency = f64::from(how.freq_base).powf(-2.0 * power as f64 / f64::from(how.n_dims));
+        for i2 in 0..tokens {
+            let angle = positions[position * tokens + i2] * frequency / factors.map_or(1.0, |f| f[number]);
+            let (angle, growth) = yarn(angle, number, how);
+            let (sin, cos) = (if back { -angle } else { angle }).sin_cos();
+            let factor = growth * f64::from(how.attn_factor);
+            for i3 in 0..x.ne[3] {
+                for i1 in 0..x.ne[1] {
                     let (to_a, to_b) = (y.position([first, i1, i2, i3]), y.position([second, i1, i2, i3]));
+                    let (a, b) = (x.data[to_a], x.data[to_b]);
                     y.data[to_a] = (a * cos - b * sin) * factor;
                     y.data[to_b] = (a * sin + b * cos) * factor;
                 }
@@ -30,6 +78,10 @@ fn rotated(x: &Array, positions: &[f64], how: &Rope<'_>, factors: Option<&[f64]>
         }
     }
     y
+}
+
+fn rotated(x: &Array, positions: &[f64], how: &Rope<'_>, factors: Option<&[f64]>) -> Array {
+    turned(x, positions, how, factors, false)
 }
 
 #[test]
@@ -131,25 +183,172 @@ fn rotations_refuse_what_does_not_fit() {
     let mut how = Rope::new(8, RopeMode::Normal);
     how.freq_factors = Some(half);
     refused!(DType, ctx.rope_ext(x, positions, how));
+    how.freq_factors = Some(x);
+    refused!(Shape, ctx.rope_ext(x, positions, how), "factors that are no vector");
 }
 
-/// `YaRN` only has to be finite and to leave position 0 scaled but not turned.
 #[test]
-fn yarn_mixes_without_losing_the_first_position() {
+fn yarn_is_that_of_plain_rust() {
+    for mode in [RopeMode::Normal, RopeMode::NeoX] {
+        let ctx = Context::new();
+        let lab = Lab::new(&ctx);
+        let (x, values) = lab.plain(&Array::sample(ne([64, 2, 3]), 4, -1.0, 1.0));
+        let positions = Array { ne: ne([3]), data: vec![0.0, 10.0, 500.0] };
+        let (p, _) = lab.operand(&positions, DType::I32, Layout::Plain);
+        for (ext_factor, freq_scale) in [(1.0, 0.25), (0.5, 0.5), (1.0, 1.0)] {
+            let mut how = Rope::new(64, mode);
+            (how.n_ctx_orig, how.ext_factor, how.freq_scale) = (2048, ext_factor, freq_scale);
+            let got = lab.run(ctx.rope_ext(x, p, how).unwrap()).unwrap();
+            let ends = how.yarn_corr_dims().map(f64::from);
+            assert_eq!((ends[0], ends[1]), mixed(&how), "{how:?}");
+            // Angles of hundreds, in 32 bits.
+            assert_close(&got, &rotated(&values, &positions.data, &how, None), 3e-4, &format!("{how:?}"));
+        }
+    }
+}
+
+/// All modes, with what makes each differ from the others: rows of 16, at most as many dimensions.
+fn modes() -> Vec<Rope<'static>> {
+    let with = |n_dims, mode, sections, offset| {
+        let mut how = Rope::new(n_dims, mode);
+        (how.sections, how.offset, how.freq_base, how.freq_scale, how.attn_factor) =
+            (sections, offset, 100.0, 0.5, 1.25);
+        how
+    };
+    vec![
+        with(6, RopeMode::Normal, [0; 4], 4),
+        with(6, RopeMode::NeoX, [0; 4], 10),
+        with(16, RopeMode::MRope, [3, 2, 2, 1], 0),
+        with(12, RopeMode::MRope, [1, 2, 1, 0], 2),
+        with(16, RopeMode::MRope, [0, 8, 0, 0], 0),
+        with(12, RopeMode::MRope, [1, 0, 2, 3], 0),
+        with(16, RopeMode::IMRope, [3, 3, 2, 0], 0),
+        with(12, RopeMode::IMRope, [2, 1, 1, 2], 4),
+        with(8, RopeMode::Vision, [4, 4, 4, 4], 0),
+        with(8, RopeMode::Vision, [2, 3, 2, 1], 0),
+        with(8, RopeMode::Vision, [3, 2, 0, 0], 0),
+    ]
+}
+
+/// As many positions as the mode takes, no two dimensions alike.
+fn positions_of(how: &Rope<'_>, tokens: usize) -> Array {
+    let dimensions = if matches!(how.mode, RopeMode::Normal | RopeMode::NeoX) { 1 } else { 4 };
+    let places = [0.0, 1.0, 2.0, 7.0, 30.0];
+    Array::of(ne([dimensions * tokens]), |[i, ..]| places[i % tokens] + (3 * (i / tokens)) as f64)
+}
+
+#[test]
+fn rotations_in_every_mode_are_those_of_plain_rust() {
+    let shape = ne([16, 3, 5, 2]);
+    for (dtype, layout, threads) in [
+        (DType::F32, Layout::Plain, 1),
+        (DType::F32, Layout::Gaps, 3),
+        (DType::F32, Layout::Swapped, 2),
+        (DType::F16, Layout::Plain, 2),
+        (DType::F16, Layout::Gaps, 1),
+    ] {
+        for (i, how) in modes().into_iter().enumerate() {
+            let ctx = Context::new();
+            let lab = Lab::with_threads(&ctx, threads);
+            let (x, values) = lab.operand(&Array::sample(shape, 4, -1.0, 1.0), dtype, layout);
+            let (p, positions) = lab.operand(&positions_of(&how, 5), DType::I32, Layout::Plain);
+            let (f, factors) = lab.plain(&Array::sample(ne([8]), 5, 0.5, 2.0));
+            let mut how = how;
+            how.freq_factors = (i % 2 == 1).then_some(f);
+            let factors = how.freq_factors.map(|_| factors.data.as_slice());
+            let outputs = [ctx.rope_ext(x, p, how).unwrap(), ctx.rope_ext_back(x, p, how).unwrap()];
+            let got = lab.run_all(&outputs).unwrap();
+            for (got, back) in got.iter().zip([false, true]) {
+                let want = turned(&values, &positions.data, &how, factors, back);
+                assert_close(got, &want, precision(dtype), &format!("{dtype} {layout:?} {how:?} {back}"));
+            }
+        }
+    }
+}
+
+/// A rotation is linear, so that its gradient has this product with any operand.
+#[test]
+fn rotating_back_is_the_gradient() {
+    let shape = ne([16, 2, 3]);
+    let (x, grad) = (Array::sample(shape, 4, -1.0, 1.0), Array::sample(shape, 5, -1.0, 1.0));
+    for how in modes() {
+        let positions = positions_of(&how, 3);
+        let forward = weighted(&turned(&x, &positions.data, &how, None, false), &grad);
+        let ctx = Context::new();
+        let lab = Lab::new(&ctx);
+        let (p, _) = lab.operand(&positions, DType::I32, Layout::Plain);
+        let (g, _) = lab.plain(&grad);
+        let back = lab.run(ctx.rope_ext_back(g, p, how).unwrap()).unwrap();
+        assert!((weighted(&back, &x) - forward).abs() < 1e-4, "{how:?}");
+    }
+}
+
+#[test]
+fn rotations_write_over_their_operand() {
+    let values = Array::sample(ne([16, 3, 5, 2]), 4, -1.0, 1.0);
+    for how in modes() {
+        let positions = positions_of(&how, 5);
+        let want = rotated(&values, &positions.data, &how, None);
+        assert_in_place("rope_ext_inplace", &values, &want, 2e-5, |lab, a| {
+            lab.ctx.rope_ext_inplace(a, lab.operand(&positions, DType::I32, Layout::Plain).0, how)
+        });
+    }
+    let how = Rope::new(8, RopeMode::Normal);
+    let positions = positions_of(&how, 5);
+    assert_in_place("rope_inplace", &values, &rotated(&values, &positions.data, &how, None), 2e-5, |lab, a| {
+        lab.ctx.rope_inplace(a, lab.operand(&positions, DType::I32, Layout::Plain).0, 8, RopeMode::Normal)
+    });
+    // Factors that would change while they are read.
     let ctx = Context::new();
-    let lab = Lab::new(&ctx);
-    let (x, values) = lab.plain(&Array::sample(ne([64, 1, 3]), 4, -1.0, 1.0));
-    let (p, _) = lab.operand(&Array { ne: ne([3]), data: vec![0.0, 10.0, 5000.0] }, DType::I32, Layout::Plain);
-    let mut how = Rope::new(64, RopeMode::NeoX);
-    (how.n_ctx_orig, how.ext_factor, how.freq_scale) = (2048, 1.0, 0.25);
-    let got = lab.run(ctx.rope_ext(x, p, how).unwrap()).unwrap();
-    let growth = 1.0 + 0.1 * 4.0_f64.ln();
-    for (i, (g, x)) in got.data.iter().zip(&values.data).take(64).enumerate() {
-        assert!((g - x * growth).abs() < 1e-5, "{i}");
+    let a = ctx.dup(ctx.input("x", DType::F32, [8, 4]).unwrap()).unwrap();
+    let p = ctx.input("p", DType::I32, [1]).unwrap();
+    let mut how = Rope::new(8, RopeMode::Normal);
+    how.freq_factors = Some(ctx.view(a, [4], [16, 16, 16], 32).unwrap());
+    refused!(Shape, ctx.rope_ext_inplace(a, p, how));
+    assert!(ctx.rope_ext(a, p, how).is_ok());
+}
+
+#[test]
+fn h13_sections_for_which_the_kernel_divides_by_zero_are_refused() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [16, 2, 4]).unwrap();
+    let four = ctx.input("p", DType::I32, [16]).unwrap();
+    let one = ctx.input("p", DType::I32, [4]).unwrap();
+    let with = |mode, n_dims, sections, offset| {
+        let mut how = Rope::new(n_dims, mode);
+        (how.sections, how.offset) = (sections, offset);
+        how
+    };
+    for mode in [RopeMode::MRope, RopeMode::IMRope, RopeMode::Vision] {
+        for sections in [
+            [0; 4],
+            [0, 0, 0, 8],
+            [-1, 2, 4, 4],
+            [4, 4, 4, -4],
+            [1, -1, 0, 0],
+            [8, 8, 1, 0],
+            [i32::MAX, i32::MAX, 2, 0],
+            [i32::MIN, i32::MIN, 8, 0],
+        ] {
+            refused!(Param, ctx.rope_ext(x, four, with(mode, 8, sections, 0)), "{mode:?} {sections:?}");
+            refused!(Param, ctx.rope_ext_back(x, four, with(mode, 8, sections, 0)), "{mode:?} {sections:?}");
+        }
+        assert!(ctx.rope_ext(x, four, with(mode, 8, [4, 4, 4, 4], 0)).is_ok(), "{mode:?}");
+        refused!(Shape, ctx.rope_ext(x, one, with(mode, 8, [4, 4, 0, 0], 0)), "one position to a token");
     }
-    // Turning keeps lengths.
-    for token in 1..3 {
-        let length = |a: &Array| a.data[64 * token..64 * (token + 1)].iter().map(|x| x * x).sum::<f64>().sqrt();
-        assert!((length(&got) - growth * length(&values)).abs() < 1e-4, "{token}");
+    for mode in [RopeMode::Normal, RopeMode::NeoX] {
+        refused!(Param, ctx.rope_ext(x, one, with(mode, 8, [4, 4, 0, 0], 0)), "sections for nothing");
+        refused!(Shape, ctx.rope_ext(x, four, with(mode, 8, [0; 4], 0)), "four positions to a token");
     }
+    for n_dims in [4, 6, 10, 16] {
+        refused!(Param, ctx.rope_ext(x, four, with(RopeMode::Vision, n_dims, [4; 4], 0)), "not half: {n_dims}");
+    }
+    refused!(Param, ctx.rope_ext(x, four, with(RopeMode::Vision, 8, [4; 4], 2)), "no offset in this mode");
+    for offset in [-2, 1, 3, 10, 16, i32::MIN, i32::MAX, i32::MAX - 1] {
+        for (p, mode, sections) in [(one, RopeMode::NeoX, [0; 4]), (four, RopeMode::MRope, [4; 4])] {
+            refused!(Param, ctx.rope_ext(x, p, with(mode, 8, sections, offset)), "{offset}");
+            refused!(Param, ctx.rope_ext_back(x, p, with(mode, 8, sections, offset)), "{offset}");
+        }
+    }
+    refused!(Param, ctx.rope(x, four, 8, RopeMode::MRope), "sections are needed");
 }

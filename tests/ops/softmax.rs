@@ -1,9 +1,9 @@
-//! Softmax, masks and cross entropy.
+//! Softmax and cross entropy.
 
 use ggml::SoftMax;
 use ggml::prelude::*;
 
-use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
+use crate::support::{Array, Lab, Layout, assert_close, assert_in_place, derived, ne, refused, weighted};
 
 /// Softmax of a row, of which one more logit may take a share.
 fn soft_max(row: &[f64], sink: Option<f64>) -> Vec<f64> {
@@ -71,6 +71,21 @@ fn softmax_with_masks_slopes_and_sinks_is_that_of_plain_rust() {
     }
 }
 
+/// One logit and one sink, which could share the memory of the result.
+#[test]
+fn sinks_stay_until_they_are_read() {
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    for (logit, sink) in [(0.5, 1.5), (2.0, -1.0)] {
+        let (x, _) = lab.plain(&Array::of([1; 4], |_| logit));
+        let (s, _) = lab.plain(&Array::of([1; 4], |_| -sink));
+        let mut how = SoftMax::default();
+        how.sinks = Some(ctx.neg(s).unwrap());
+        let got = lab.run(ctx.soft_max_ext(x, how).unwrap()).unwrap();
+        assert_close(&got, &Array { ne: [1; 4], data: soft_max(&[logit], Some(sink)) }, 1e-6, "one of one");
+    }
+}
+
 #[test]
 fn softmax_refuses_what_does_not_fit() {
     let ctx = Context::new();
@@ -118,28 +133,6 @@ fn softmax_refuses_what_does_not_fit() {
 }
 
 #[test]
-fn diag_mask_inf_hides_the_future() {
-    for n_past in [0, 2, 9] {
-        let ctx = Context::new();
-        let lab = Lab::new(&ctx);
-        let (x, values) = lab.plain(&Array::sample(ne([6, 4, 2, 2]), 4, -2.0, 2.0));
-        let y = ctx.diag_mask_inf(x, n_past).unwrap();
-        let want =
-            Array::of(values.ne, |i| if i[0] > i[1] + n_past as usize { f64::NEG_INFINITY } else { values.at(i) });
-        let got = lab.run_all(&[y, x]).unwrap();
-        assert_close(&got[0], &want, 0.0, &format!("{n_past}"));
-        assert_close(&got[1], &values, 0.0, "the operand keeps its value");
-    }
-    let ctx = Context::new();
-    let x = ctx.input("x", DType::F32, [6, 4]).unwrap();
-    for n_past in [-1, i32::MIN, i32::MAX, i32::MAX - 3] {
-        refused!(Param, ctx.diag_mask_inf(x, n_past), "{n_past}");
-    }
-    refused!(Shape, ctx.diag_mask_inf(ctx.transpose(x).unwrap(), 0));
-    refused!(DType, ctx.diag_mask_inf(ctx.input("h", DType::F16, [6, 4]).unwrap(), 0));
-}
-
-#[test]
 fn cross_entropy_is_that_of_plain_rust() {
     for shape in [ne([1]), ne([10]), ne([10, 7]), ne([5, 3, 2, 2])] {
         let ctx = Context::new();
@@ -169,4 +162,114 @@ fn h10_cross_entropy_gets_rows_that_lie_as_its_kernel_walks() {
     let half = ctx.input("h", DType::F16, [4, 3, 2]).unwrap();
     refused!(DType, ctx.cross_entropy_loss(x, half));
     refused!(DType, ctx.cross_entropy_loss(half, x));
+}
+
+#[test]
+fn softmax_writes_over_its_operand() {
+    let shape = ne([7, 3, 6, 2]);
+    let values = Array::sample(shape, 4, -2.0, 2.0);
+    assert_in_place("soft_max_inplace", &values, &values.rows(|r| soft_max(r, None)), 1e-5, |lab, a| {
+        lab.ctx.soft_max_inplace(a)
+    });
+    let of_mask = Array::sample(ne([7, 3]), 5, -2.0, 0.0);
+    let of_sinks = Array::sample(ne([6]), 6, -1.0, 2.0);
+    let scaled = Array::of(shape, |[i0, i1, i2, i3]| 0.5 * values.at([i0, i1, i2, i3]) + of_mask.at([i0, i1, 0, 0]));
+    let mut row = 0;
+    let want = scaled.rows(|r| {
+        let head = row / 3 % 6;
+        row += 1;
+        soft_max(r, Some(of_sinks.data[head]))
+    });
+    assert_in_place("soft_max_ext_inplace", &values, &want, 1e-5, |lab, a| {
+        let mut how = SoftMax::default();
+        how.scale = 0.5;
+        how.mask = Some(lab.plain(&of_mask).0);
+        how.sinks = Some(lab.plain(&of_sinks).0);
+        lab.ctx.soft_max_ext_inplace(a, how)
+    });
+    // What is read while it is written to would be neither the old nor the new.
+    let ctx = Context::new();
+    let a = ctx.dup(ctx.input("x", DType::F32, [4, 4, 4]).unwrap()).unwrap();
+    let mut how = SoftMax::default();
+    how.mask = Some(ctx.view(a, [4, 4], [16, 64, 64], 0).unwrap());
+    refused!(Shape, ctx.soft_max_ext_inplace(a, how), "a mask inside the operand");
+    let mut how = SoftMax::default();
+    how.sinks = Some(ctx.view(a, [4], [16, 16, 16], 32).unwrap());
+    refused!(Shape, ctx.soft_max_ext_inplace(a, how), "sinks inside the operand");
+    assert!(ctx.soft_max_ext(a, how).is_ok());
+}
+
+#[test]
+fn softmax_passes_gradients_back() {
+    for (shape, scale) in [(ne([1]), 1.0), (ne([9]), 0.5), (ne([5, 3, 2, 2]), 2.0)] {
+        let x = Array::sample(shape, 4, -1.0, 1.0);
+        let of_grad = Array::sample(shape, 5, -1.0, 1.0);
+        let forward = |x: &Array| x.map(|x| scale * x).rows(|r| soft_max(r, None));
+        let want = derived(&x, |x| weighted(&forward(x), &of_grad));
+        let of_y = forward(&x);
+        for threads in [1, 2] {
+            let ctx = Context::new();
+            let lab = Lab::with_threads(&ctx, threads);
+            let (grad, _) = lab.plain(&of_grad);
+            let (y, _) = lab.plain(&of_y);
+            let got = lab.run(ctx.soft_max_ext_back(grad, y, scale as f32).unwrap()).unwrap();
+            assert_close(&got, &want, 1e-5, &format!("{shape:?} {scale}"));
+        }
+        assert_in_place("soft_max_ext_back_inplace", &of_grad, &want, 1e-5, |lab, grad| {
+            lab.ctx.soft_max_ext_back_inplace(grad, lab.plain(&of_y).0, scale as f32)
+        });
+    }
+    let ctx = Context::new();
+    let of = |dtype, shape: [i64; 3]| ctx.input("x", dtype, shape).unwrap();
+    let x = of(DType::F32, [4, 3, 2]);
+    let made = ctx.dup(x).unwrap();
+    let swapped = ctx.permute(of(DType::F32, [4, 2, 3]), [0, 2, 1, 3]).unwrap();
+    for (grad, y) in [(x, of(DType::F32, [4, 2, 3])), (x, swapped), (swapped, x)] {
+        refused!(Shape, ctx.soft_max_ext_back(grad, y, 1.0));
+        refused!(Shape, ctx.soft_max_ext_back_inplace(grad, y, 1.0));
+    }
+    for (grad, y) in [(x, of(DType::F16, [4, 3, 2])), (of(DType::F16, [4, 3, 2]), x)] {
+        refused!(DType, ctx.soft_max_ext_back(grad, y, 1.0));
+    }
+    refused!(Param, ctx.soft_max_ext_back(x, x, f32::NAN));
+    refused!(Param, ctx.soft_max_ext_back_inplace(made, x, f32::INFINITY));
+    let (low, high) =
+        (ctx.view(made, [4, 2], [16, 32, 32], 0).unwrap(), ctx.view(made, [4, 2], [16, 32, 32], 16).unwrap());
+    refused!(Shape, ctx.soft_max_ext_back_inplace(low, high, 1.0), "one row apart");
+    assert!(ctx.soft_max_ext_back_inplace(made, made, 1.0).is_ok());
+}
+
+#[test]
+fn cross_entropy_passes_gradients_back() {
+    for shape in [ne([1]), ne([10]), ne([10, 7]), ne([5, 3, 2, 2])] {
+        // The labels of a row have the sum 1, which ggml takes for granted.
+        let labels = Array::sample(shape, 5, 0.0, 1.0).rows(|r| r.iter().map(|x| x / r.iter().sum::<f64>()).collect());
+        let logits = Array::sample(shape, 4, -3.0, 3.0);
+        let rows = (shape[1] * shape[2] * shape[3]) as f64;
+        let loss = |x: &Array| {
+            let shares = x.rows(|r| soft_max(r, None));
+            shares.data.iter().zip(&labels.data).map(|(p, l)| -l * p.ln()).sum::<f64>() / rows
+        };
+        let want = derived(&logits, |x| 1.5 * loss(x));
+        for threads in [1, 3] {
+            let ctx = Context::new();
+            let lab = Lab::with_threads(&ctx, threads);
+            let (grad, _) = lab.plain(&Array::of([1; 4], |_| 1.5));
+            let (x, l) = (lab.plain(&logits).0, lab.plain(&labels).0);
+            let got = lab.run(ctx.cross_entropy_loss_back(grad, x, l).unwrap()).unwrap();
+            assert_close(&got, &want, 1e-5, &format!("{shape:?}"));
+        }
+    }
+    let ctx = Context::new();
+    let of = |dtype, shape: [i64; 3]| ctx.input("x", dtype, shape).unwrap();
+    let (one, x) = (of(DType::F32, [1, 1, 1]), of(DType::F32, [4, 3, 2]));
+    let swapped = ctx.permute(of(DType::F32, [4, 2, 3]), [0, 2, 1, 3]).unwrap();
+    let half = of(DType::F16, [4, 3, 2]);
+    refused!(Shape, ctx.cross_entropy_loss_back(of(DType::F32, [2, 1, 1]), x, x));
+    refused!(Shape, ctx.cross_entropy_loss_back(one, x, of(DType::F32, [4, 6, 1])));
+    refused!(Shape, ctx.cross_entropy_loss_back(one, swapped, x));
+    refused!(Shape, ctx.cross_entropy_loss_back(one, x, swapped));
+    refused!(DType, ctx.cross_entropy_loss_back(of(DType::F16, [1, 1, 1]), x, x));
+    refused!(DType, ctx.cross_entropy_loss_back(one, half, x));
+    refused!(DType, ctx.cross_entropy_loss_back(one, x, half));
 }

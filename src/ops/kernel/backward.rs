@@ -11,11 +11,6 @@ const FLAT: &str = "the CPU kernel needs contiguous operands; use `cont`";
 
 pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
     Some(match t.op() {
-        sys::GGML_OP_OUT_PROD => both(t, |a, _| {
-            need(dense(a), ROWS)?;
-            // It clears the result as one row.
-            need(countable_whole(t), "the CPU kernel makes less than 2^31 - 2^16 elements")
-        }),
         sys::GGML_OP_IM2COL_BACK => both(t, |a, _| {
             need(a.is_contiguous(), FLAT)?;
             let near = t.nb().iter().all(|&nb| i32::try_from(nb).is_ok());

@@ -9,9 +9,11 @@ mod backward;
 mod copy;
 mod elementwise;
 mod generate;
+mod mask;
 mod matrix;
 mod rows;
 mod set;
+mod sort;
 mod spatial;
 
 use std::ffi::CStr;
@@ -22,19 +24,23 @@ use super::check::{is_float, is_packed};
 use crate::dtype::DType;
 use crate::tensor::ptr::TensorPtr;
 
+pub(crate) use sort::is_sort;
+
 type Verdict = Result<(), &'static str>;
 
 /// One family's part of the table: its verdict on an operation of its own, `None` for any other.
 type Family = fn(TensorPtr) -> Option<Verdict>;
 
-const FAMILIES: [Family; 8] = [
+const FAMILIES: &[Family] = &[
     backward::accepts,
     copy::accepts,
     elementwise::accepts,
     generate::accepts,
+    mask::accepts,
     matrix::accepts,
     rows::accepts,
     set::accepts,
+    sort::accepts,
     spatial::accepts,
 ];
 

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::{EVEN, FLOATS, PACKED, Verdict, countable_whole, is_packed, need, rows_of, sources};
+use super::{EVEN, FLOATS, Verdict, countable_whole, need, rows_of, sources};
 use crate::dtype::DType;
 use crate::tensor::ptr::TensorPtr;
 
@@ -12,6 +12,7 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
         sys::GGML_OP_SUM_ROWS
         | sys::GGML_OP_MEAN
         | sys::GGML_OP_ARGMAX
+        | sys::GGML_OP_CUMSUM
         | sys::GGML_OP_NORM
         | sys::GGML_OP_RMS_NORM
         | sys::GGML_OP_L2_NORM
@@ -25,22 +26,24 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
             only_f32(a)?;
             need(a.is_contiguous(), "the CPU kernel needs a contiguous operand")
         }),
-        sys::GGML_OP_DIAG_MASK_INF => sources(t).and_then(|[a]| {
-            only_f32(a)?;
-            need(is_packed(a), PACKED)
-        }),
         sys::GGML_OP_CROSS_ENTROPY_LOSS => sources(t).and_then(|srcs: [_; 2]| {
             srcs.into_iter().try_for_each(|s| {
                 only_f32(s)?;
                 need(s.is_contiguous_1(), EVEN) // H10
             })
         }),
-        sys::GGML_OP_ROPE => sources(t).and_then(|[a]| rope(a, t)),
+        sys::GGML_OP_COUNT_EQUAL => sources(t).and_then(|srcs: [_; 2]| {
+            need(srcs.iter().all(|s| s.dtype() == DType::I32), "the CPU kernel takes i32 only")?;
+            // It computes the places of rows in higher dimensions wrongly, and reads beyond the tensor.
+            let matrix = |s: TensorPtr| s.ne().iter().skip(2).all(|&n| n == 1);
+            need(srcs.into_iter().all(matrix), "the CPU kernel takes vectors and matrices only; use `reshape`")
+        }),
+        sys::GGML_OP_ROPE | sys::GGML_OP_ROPE_BACK => sources(t).and_then(|[a]| rope(a, t)),
         _ => return None,
     })
 }
 
-fn only_f32(a: TensorPtr) -> Verdict {
+pub(super) fn only_f32(a: TensorPtr) -> Verdict {
     rows_of(a, &[DType::F32], "the CPU kernel takes f32 only")
 }
 

@@ -78,3 +78,25 @@ pub(crate) fn assert_close(got: &Array, want: &Array, tolerance: f64, context: &
         assert!(same || near, "{context}: element {n} of {:?} is {g}, should be {w}", want.ne);
     }
 }
+
+/// The sum of the result's elements, each times a number: a function whose gradient is asked for.
+pub(crate) fn weighted(y: &Array, grad: &Array) -> f64 {
+    y.data.iter().zip(&grad.data).map(|(y, g)| y * g).sum()
+}
+
+/// The derivative of `f` by each number of `x`.
+pub(crate) fn derived(x: &Array, f: impl Fn(&Array) -> f64) -> Array {
+    const STEP: f64 = 1e-5;
+    let mut moved = x.clone();
+    let mut data = Vec::with_capacity(x.data.len());
+    for (i, &at) in x.data.iter().enumerate() {
+        let mut value = |by: f64| {
+            moved.data[i] = at + by;
+            f(&moved)
+        };
+        let slope = (value(STEP) - value(-STEP)) / (2.0 * STEP);
+        value(0.0);
+        data.push(slope);
+    }
+    Array { ne: x.ne, data }
+}

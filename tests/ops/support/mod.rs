@@ -2,10 +2,12 @@
 
 pub(crate) mod array;
 pub(crate) mod encode;
+mod in_place;
 pub(crate) mod lab;
 
-pub(crate) use array::{Array, assert_close};
+pub(crate) use array::{Array, assert_close, derived, weighted};
 pub(crate) use encode::precision;
+pub(crate) use in_place::assert_in_place;
 pub(crate) use lab::{Lab, Layout};
 
 /// Asserts that a call fails with this variant of [`ggml::Error`].

@@ -1,0 +1,21 @@
+//! Sorts.
+
+use ggml_sys as sys;
+
+use super::rows::only_f32;
+use super::{EVEN, Verdict, need, sources};
+use crate::tensor::ptr::TensorPtr;
+
+pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
+    is_sort(t).then(|| {
+        sources(t).and_then(|[a]| {
+            only_f32(a)?;
+            need(a.is_contiguous_1(), EVEN)
+        })
+    })
+}
+
+/// Whether the operation's kernel must not see NaN.
+pub(crate) fn is_sort(t: TensorPtr) -> bool {
+    matches!(t.op(), sys::GGML_OP_ARGSORT | sys::GGML_OP_TOP_K)
+}

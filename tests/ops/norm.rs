@@ -1,0 +1,105 @@
+//! Norms that write over their operand, and the gradient of one.
+
+use ggml::Result;
+use ggml::prelude::*;
+
+use crate::reduce::{EPS, by_length, by_root_of_mean_square, normalised};
+use crate::support::{Array, Lab, Layout, assert_close, assert_in_place, derived, ne, refused, weighted};
+
+type Build = for<'c> fn(&'c Context, Tensor<'c>) -> Result<Tensor<'c>>;
+
+/// A method, and what it makes of a row.
+type Case = (&'static str, Build, fn(&[f64]) -> Vec<f64>);
+
+const IN_PLACE: &[Case] = &[
+    ("norm_inplace", |c, a| c.norm_inplace(a, EPS), normalised),
+    ("rms_norm_inplace", |c, a| c.rms_norm_inplace(a, EPS), by_root_of_mean_square),
+    ("l2_norm_inplace", |c, a| c.l2_norm_inplace(a, EPS), by_length),
+];
+
+const SHAPES: [[usize; 4]; 4] = [[1, 1, 1, 1], [37, 1, 1, 1], [5, 3, 2, 2], [64, 1, 4, 1]];
+
+#[test]
+fn norms_write_over_their_operand() {
+    for shape in SHAPES {
+        let values = Array::sample(shape, 4, -2.0, 3.0);
+        for (name, build, f) in IN_PLACE {
+            assert_in_place(name, &values, &values.rows(f), 2e-5, |lab, a| build(lab.ctx, a));
+        }
+    }
+    let values = Array::sample(ne([4, 3, 6, 2]), 4, -2.0, 3.0);
+    let want = Array { ne: values.ne, data: values.data.chunks(4 * 3 * 2).flat_map(normalised).collect() };
+    assert_in_place("group_norm_inplace", &values, &want, 2e-5, |lab, a| lab.ctx.group_norm_inplace(a, 3, EPS));
+    let ctx = Context::new();
+    let a = ctx.dup(ctx.input("x", DType::F32, [4, 3, 6]).unwrap()).unwrap();
+    let turned = ctx.transpose(a).unwrap();
+    let half = ctx.cast(a, DType::F16).unwrap();
+    for (name, build, _) in IN_PLACE {
+        refused!(Shape, build(&ctx, turned), "{name}");
+        refused!(DType, build(&ctx, half), "{name}");
+    }
+    refused!(Shape, ctx.group_norm_inplace(turned, 1, EPS));
+    refused!(DType, ctx.group_norm_inplace(half, 1, EPS));
+    for eps in [-1e-3, f32::NAN, f32::INFINITY] {
+        refused!(Param, ctx.norm_inplace(a, eps), "{eps}");
+        refused!(Param, ctx.rms_norm_inplace(a, eps), "{eps}");
+        refused!(Param, ctx.l2_norm_inplace(a, eps), "{eps}");
+        refused!(Param, ctx.group_norm_inplace(a, 1, eps), "{eps}");
+    }
+    for groups in [0, -1, 4, 7] {
+        refused!(Param, ctx.group_norm_inplace(a, groups, EPS), "{groups}");
+    }
+}
+
+/// Over rows with gaps: what lies in them stays. The CPU runs `rms_norm` and the multiplication after it as one, but not
+/// this one, whose own result must be written.
+#[test]
+fn a_norm_in_place_writes_its_rows_only() {
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("s", DType::F32, [10, 4]).unwrap();
+    let state = builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
+    let values: Vec<f32> = (0..40).map(|i| (i as f32 * 0.7).sin()).collect();
+    state.set("s", &values).unwrap();
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    let part = ctx.view(state.get("s").unwrap(), [8, 2], [80, 160, 160], 4).unwrap();
+    let (w, of_w) = lab.plain(&Array::sample(ne([8]), 5, -2.0, 3.0));
+    let got = lab.run(ctx.mul(ctx.rms_norm_inplace(part, EPS).unwrap(), w).unwrap()).unwrap();
+    let mut want: Vec<f64> = values.iter().map(|&x| x.into()).collect();
+    for start in [1, 21] {
+        let row = by_root_of_mean_square(&want[start..start + 8]);
+        want[start..start + 8].copy_from_slice(&row);
+    }
+    let product = Array::of(ne([8, 2]), |[i, j, ..]| want[1 + 20 * j + i] * of_w.data[i]);
+    assert_close(&got, &product, 1e-5, "the product");
+    let left = state.get("s").unwrap().read::<f32>().unwrap().into_iter().map(f64::from).collect();
+    assert_close(&Array { ne: ne([40]), data: left }, &Array { ne: ne([40]), data: want }, 1e-5, "the state");
+}
+
+#[test]
+fn rms_norm_passes_gradients_back() {
+    for shape in SHAPES {
+        let (of_x, of_grad) = (Array::sample(shape, 4, -2.0, 3.0), Array::sample(shape, 5, -1.0, 1.0));
+        let want = derived(&of_x, |x| weighted(&x.rows(by_root_of_mean_square), &of_grad));
+        for (threads, layout) in [(1, Layout::Plain), (3, Layout::Gaps), (2, Layout::Swapped)] {
+            let ctx = Context::new();
+            let lab = Lab::with_threads(&ctx, threads);
+            let (grad, _) = lab.operand(&of_grad, DType::F32, layout);
+            let (x, _) = lab.operand(&of_x, DType::F32, layout);
+            let got = lab.run(ctx.rms_norm_back(grad, x, EPS).unwrap()).unwrap();
+            assert_close(&got, &want, 5e-5, &format!("{shape:?} {layout:?}"));
+        }
+    }
+    let ctx = Context::new();
+    let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
+    let x = of(DType::F32, [4, 4]);
+    for other in [of(DType::F32, [4, 2]), of(DType::F32, [2, 4]), ctx.transpose(x).unwrap()] {
+        refused!(Shape, ctx.rms_norm_back(x, other, EPS));
+        refused!(Shape, ctx.rms_norm_back(other, x, EPS));
+    }
+    refused!(DType, ctx.rms_norm_back(x, of(DType::F16, [4, 4]), EPS));
+    refused!(DType, ctx.rms_norm_back(of(DType::F16, [4, 4]), x, EPS));
+    for eps in [-1e-3, f32::NAN, f32::INFINITY] {
+        refused!(Param, ctx.rms_norm_back(x, x, eps), "{eps}");
+    }
+}
