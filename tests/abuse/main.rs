@@ -26,6 +26,7 @@
 #[path = "../ops/support/array.rs"]
 mod array;
 mod child;
+mod coverage;
 mod draw;
 mod driver;
 #[allow(dead_code, reason = "shared with other tests")]

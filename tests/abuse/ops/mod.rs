@@ -4,6 +4,7 @@ mod binary;
 mod copy;
 mod generate;
 mod glu;
+mod mask;
 mod matrix;
 mod norm;
 mod reduce;
@@ -40,9 +41,11 @@ pub(crate) const FAMILIES: &[&[Op]] = &[
     generate::OPS,
     glu::OPS,
     glu::GATED,
+    mask::OPS,
+    mask::TABLE,
     matrix::OPS,
     norm::OPS,
-    norm::GROUPS,
+    norm::TABLE,
     reduce::OPS,
     rope::OPS,
     set::ROWS,

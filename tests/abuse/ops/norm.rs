@@ -1,7 +1,7 @@
 //! Normalisation of rows.
 
 use super::{Op, op};
-use crate::draw::build;
+use crate::draw::{Draw, Known, build, rowed};
 use crate::model::Model;
 
 /// The error of a row that was divided by its own size, where that is not tiny.
@@ -22,7 +22,7 @@ fn size(row: &[f64]) -> f64 {
 }
 
 macro_rules! norm {
-    ($($name:ident $f:expr;)*) => {
+    ($($name:ident, $inplace:ident $f:expr;)*) => {
         &[$(
             op(stringify!($name), |p| {
                 let (a, eps) = (p.f32(), p.float(0.0, 0.1));
@@ -30,31 +30,55 @@ macro_rules! norm {
                 let f: fn(&[f64], f64) -> Vec<f64> = $f;
                 Ok(p.rows(t, &a, error, |row| f(row, eps.into())))
             }),
+            op(stringify!($inplace), |p| {
+                let (a, eps) = (p.writable(), p.float(0.0, 0.1));
+                let t = build!(p, $inplace(a.t, eps));
+                let f: fn(&[f64], f64) -> Vec<f64> = $f;
+                Ok(p.wrote(t, &a, rowed(&a, error, |row| f(row, eps.into()))))
+            }),
         )*]
     };
 }
 
-pub(super) const OPS: &[Op] = norm! {
-    norm |row, eps| {
+pub(super) const TABLE: &[Op] = norm! {
+    norm, norm_inplace |row, eps| {
         let n = row.len() as f64;
         let mean = row.iter().sum::<f64>() / n;
         let variance = row.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n;
         row.iter().map(|x| (x - mean) / (variance + eps).sqrt()).collect()
     };
-    rms_norm |row, eps| {
+    rms_norm, rms_norm_inplace |row, eps| {
         let square = row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64;
         row.iter().map(|x| x / (square + eps).sqrt()).collect()
     };
-    l2_norm |row, eps| {
+    l2_norm, l2_norm_inplace |row, eps| {
         let length = row.iter().map(|x| x * x).sum::<f64>().sqrt().max(eps);
         row.iter().map(|x| x / length).collect()
     };
 };
 
-pub(super) const GROUPS: &[Op] = &[op("group_norm", |p| {
-    let (a, eps) = (p.f32(), p.float(0.0, 0.1));
+fn groups<'c>(p: &mut Draw<'_, 'c>, a: &Known<'c>) -> i32 {
     let groups = p.int(1, 4);
-    let groups = if p.rng.bool() { i32::try_from(a.ne()[2]).unwrap_or(groups) } else { groups };
-    let t = build!(p, group_norm(a.t, groups, eps));
-    Ok(p.only(t))
-})];
+    if p.rng.bool() { i32::try_from(a.ne()[2]).unwrap_or(groups) } else { groups }
+}
+
+pub(super) const OPS: &[Op] = &[
+    op("group_norm", |p| {
+        let (a, eps) = (p.f32(), p.float(0.0, 0.1));
+        let groups = groups(p, &a);
+        let t = build!(p, group_norm(a.t, groups, eps));
+        Ok(p.only(t))
+    }),
+    op("group_norm_inplace", |p| {
+        let (a, eps) = (p.writable(), p.float(0.0, 0.1));
+        let groups = groups(p, &a);
+        let t = build!(p, group_norm_inplace(a.t, groups, eps));
+        Ok(p.wrote(t, &a, None))
+    }),
+    op("rms_norm_back", |p| {
+        let (a, eps) = (p.f32(), p.float(0.0, 0.1));
+        let b = p.operand(a.dtype(), a.ne())?;
+        let t = build!(p, rms_norm_back(a.t, b.t, eps));
+        Ok(p.only(t))
+    }),
+];
