@@ -38,7 +38,10 @@ pub use dtype::{DType, Element};
 pub use error::{Error, Result, TensorInfo};
 pub use ggml_sys as sys;
 pub use graph::Graph;
-pub use ops::{Conv2d, Glu, MulMat, Part, Pool, Pool2d, Prec, Rope, RopeMode, SoftMax, SortOrder, TriType, UnaryOp};
+pub use ops::{
+    Conv2d, FlashAttn, GatedDeltaNet, GatedLinearAttn, Glu, MulMat, Part, Pool, Pool2d, Prec, Rope, RopeMode, RwkvWkv6,
+    RwkvWkv7, SoftMax, SortOrder, SsmScan, TriType, UnaryOp,
+};
 pub use sched::{Allocated, Observed, Profile, Sched, SchedBuilder, Split, SplitInput, Timing};
 pub use shape::Shape;
 pub use tensor::Tensor;

@@ -39,6 +39,16 @@ impl Call<'_, '_> {
         Err(Error::DType { op: self.op, operands: self.infos(), expected: expected.into() })
     }
 
+    /// All of these operands must be `f32`, whatever kernels make of it (H18).
+    pub(crate) fn all_f32(self, operands: &[Tensor<'_>]) -> Result<()> {
+        self.dtype(operands.iter().all(|t| t.dtype() == DType::F32), "all operands must be f32")
+    }
+
+    /// All of these operands must be contiguous.
+    pub(crate) fn all_contiguous(self, operands: &[Tensor<'_>]) -> Result<()> {
+        self.shape(operands.iter().all(|t| t.is_contiguous()), "all operands must be contiguous; use `cont`")
+    }
+
     /// The result must be a tensor that can exist: builders multiply dimensions, and C asserts that the product fits.
     pub(crate) fn result(self, ne: [i64; 4], dtype: DType) -> Result<()> {
         self.shape(Shape::from(ne).bytes(dtype).is_ok(), "the result is too large for the address space")

@@ -43,6 +43,10 @@ fn picks(node: TensorPtr) -> Option<(usize, i64)> {
             let [_, n, ..] = srcs.next()?.ne();
             Some((1, n))
         }
+        sys::GGML_OP_SSM_SCAN => {
+            let [.., n] = srcs.next()?.ne();
+            Some((6, n))
+        }
         _ => None,
     }
 }

@@ -3,40 +3,12 @@
 use ggml_sys as sys;
 
 use super::check::Call;
+use super::precision::Prec;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::guard;
 use crate::tensor::Tensor;
-
-/// A precision that a device has to keep.
-#[doc(alias = "ggml_prec")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Prec {
-    /// 32-bit floats.
-    F32,
-    /// 16-bit brain floats.
-    BF16,
-    /// 16-bit IEEE floats.
-    F16,
-    /// Blocks of 8 bits.
-    Q8,
-    /// Blocks of 4 bits.
-    Q4,
-}
-
-impl Prec {
-    pub(super) fn raw(self) -> sys::ggml_prec {
-        match self {
-            Self::F32 => sys::GGML_PREC_F32,
-            Self::BF16 => sys::GGML_PREC_BF16,
-            Self::F16 => sys::GGML_PREC_F16,
-            Self::Q8 => sys::GGML_PREC_Q8,
-            Self::Q4 => sys::GGML_PREC_Q4,
-        }
-    }
-}
 
 /// The options of a [`Context::mul_mat_ext`]. The CPU computes the same whatever is said of precisions.
 #[derive(Debug, Clone, Copy, Default)]

@@ -2,7 +2,7 @@
 
 use ggml::Result;
 use ggml::prelude::*;
-use ggml::{Glu, Part, Pool, Pool2d, RopeMode, SortOrder};
+use ggml::{FlashAttn, Glu, Part, Pool, Pool2d, RopeMode, SortOrder};
 
 use crate::support::lab::shape;
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
@@ -36,6 +36,9 @@ const OPS: &[(&str, Build)] = &[
     ("swiglu_oai", |l, a| l.ctx.swiglu_oai(a, a, 1.0, 1.0)),
     ("swiglu_clamp", |l, a| l.ctx.swiglu_clamp(a, a, 1.0)),
     ("mul_mat", |l, a| l.ctx.mul_mat(a, a)),
+    ("flash_attn_ext", |l, a| l.ctx.flash_attn_ext(a, a, a, FlashAttn::default())),
+    ("ssm_conv", |l, a| l.ctx.ssm_conv(a, a)),
+    ("dsv4_hc_pre_gated", |l, a| l.ctx.dsv4_hc_pre_gated(a, a, 0.5)),
     ("sum", |l, a| l.ctx.sum(a)),
     ("sum_rows", |l, a| l.ctx.sum_rows(a)),
     ("mean", |l, a| l.ctx.mean(a)),

@@ -14,16 +14,20 @@
     reason = "a test fails by panicking; its numbers are small"
 )]
 
+mod attention;
 mod binary;
 mod conv;
 mod copy;
+mod flash;
 mod generate;
 mod glu;
 mod hazards;
+mod hyper;
 mod in_place;
 mod mask;
 mod matmul;
 mod norm;
+mod recurrent;
 mod reduce;
 mod rope;
 mod rows;

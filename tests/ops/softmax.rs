@@ -13,7 +13,7 @@ fn soft_max(row: &[f64], sink: Option<f64>) -> Vec<f64> {
 
 /// The slope of a head in `ALiBi`: a geometric sequence over the largest power of two of heads, then the odd powers of
 /// the sequence for twice as many.
-fn slope(head: usize, heads: usize, max_bias: f64) -> f64 {
+pub(crate) fn slope(head: usize, heads: usize, max_bias: f64) -> f64 {
     if max_bias == 0.0 {
         return 1.0;
     }

@@ -3,7 +3,7 @@
 
 use ggml_sys as sys;
 
-use super::{EVEN, PACKED, ROWS, Verdict, countable_whole, dense, is_packed, need, rows_of, sources};
+use super::{EVEN, PACKED, ROWS, Verdict, dense, is_packed, need, rows_of, sources};
 use crate::dtype::DType;
 use crate::tensor::ptr::TensorPtr;
 

@@ -23,10 +23,7 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
 }
 
 fn mul_mat(a: TensorPtr, b: TensorPtr) -> Verdict {
-    // H14: these have no dot product, and the kernel would jump to NULL.
-    let none =
-        matches!(a.dtype(), DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::F64 | DType::Q8_1 | DType::Q8K);
-    need(!none, "the CPU has no dot product for the first operand's type")?;
+    need(has_dot(a.dtype()), "the CPU has no dot product for the first operand's type")?;
     let types = match (a.dtype(), b.dtype()) {
         (_, DType::F32) | (DType::F32, DType::BF16) => true,
         (x, y) => is_float(x) && x == y,
@@ -65,6 +62,11 @@ fn out_prod(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
         (n2, n3)
     };
     need(upper(a) == upper(b), "the CPU kernel repeats a first operand of f32 only; use `repeat`")
+}
+
+/// Whether rows of the type can be multiplied. Without a dot product, kernels jump to NULL (H14).
+pub(super) fn has_dot(t: DType) -> bool {
+    !matches!(t, DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::F64 | DType::Q8_1 | DType::Q8K)
 }
 
 fn get_rows(a: TensorPtr) -> Verdict {

@@ -5,12 +5,15 @@
 //! skip the strides of dimensions of 1: whether the elements of a row lie side by side ([`dense`]), whether row `i` lies
 //! at `i` times the second stride (`is_contiguous_1`), and whether all strides are those of a new tensor ([`is_packed`]).
 
+mod attention;
 mod backward;
 mod copy;
 mod elementwise;
 mod generate;
+mod hyper;
 mod mask;
 mod matrix;
+mod recurrent;
 mod rows;
 mod set;
 mod sort;
@@ -32,12 +35,15 @@ type Verdict = Result<(), &'static str>;
 type Family = fn(TensorPtr) -> Option<Verdict>;
 
 const FAMILIES: &[Family] = &[
+    attention::accepts,
     backward::accepts,
     copy::accepts,
     elementwise::accepts,
     generate::accepts,
+    hyper::accepts,
     mask::accepts,
     matrix::accepts,
+    recurrent::accepts,
     rows::accepts,
     set::accepts,
     sort::accepts,

@@ -1,0 +1,129 @@
+//! Attention in one operation.
+
+use ggml_sys as sys;
+
+use crate::context::Context;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::guard;
+use crate::ops::check::Call;
+use crate::ops::precision::Prec;
+use crate::tensor::Tensor;
+
+/// How [`Context::flash_attn_ext`] attends.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct FlashAttn<'c> {
+    /// Added to the scores: `[n_kv, n_batch or more, heads or a divisor, batches or a divisor]`, `f16` and contiguous.
+    /// Negative infinity hides a key from a query.
+    pub mask: Option<Tensor<'c>>,
+    /// Factor of the scores, most often the inverse root of the size of a key.
+    pub scale: f32,
+    /// The largest slope by which the mask is multiplied per head; 0 for none (`ALiBi`).
+    pub max_bias: f32,
+    /// What the scores are softly kept below, by `cap * tanh(score / cap)`, before the mask is added; 0 for no such cap.
+    pub logit_softcap: f32,
+    /// One more score per head, that takes part in the sum only; `f32`.
+    pub sinks: Option<Tensor<'c>>,
+    /// What sums must at least be kept in; a device's own choice for `None`. The CPU keeps [`Prec::F32`], and knows no other.
+    pub acc: Option<Prec>,
+    /// The most keys that the mask leaves visible to any query, or 0 if that is not known: devices may then skip the
+    /// others. Where it is less than the truth, some keys may be left out.
+    pub n_kv_max: i32,
+}
+
+impl Default for FlashAttn<'_> {
+    /// No mask, no scaling, no sinks.
+    fn default() -> Self {
+        Self { mask: None, scale: 1.0, max_bias: 0.0, logit_softcap: 0.0, sinks: None, acc: None, n_kv_max: 0 }
+    }
+}
+
+impl Context {
+    /// Attention: `softmax(q k^T * scale + mask) v` for each head (`ggml_flash_attn_ext`, `ggml_flash_attn_ext_set_prec`,
+    /// `ggml_flash_attn_ext_set_n_kv_max`, `ggml_flash_attn_ext_add_sinks`).
+    ///
+    /// `q` is `[size, n_batch, heads, batches]`, `k` is `[size, n_kv, kv_heads, batches]`, and `v` is
+    /// `[v_size, n_kv, kv_heads, batches]`; each head of keys serves `heads / kv_heads` neighbouring heads of queries. The
+    /// result is `[v_size, heads, n_batch, batches]`, of `f32`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless shapes are as above, [`Error::DType`](crate::Error::DType) unless `q`
+    /// and the sinks are `f32` and the mask is `f16`; [`Error::Param`](crate::Error::Param) unless `scale`, `max_bias` and
+    /// `logit_softcap` are finite, `max_bias` and `n_kv_max` are not negative, the former is 0 without a mask, and
+    /// `acc` has at least 16 bits.
+    #[doc(alias = "ggml_flash_attn_ext")]
+    #[doc(alias = "ggml_flash_attn_ext_set_prec")]
+    #[doc(alias = "ggml_flash_attn_ext_set_n_kv_max")]
+    #[doc(alias = "ggml_flash_attn_ext_add_sinks")]
+    pub fn flash_attn_ext<'c>(
+        &'c self,
+        q: Tensor<'c>,
+        k: Tensor<'c>,
+        v: Tensor<'c>,
+        how: FlashAttn<'c>,
+    ) -> Result<Tensor<'c>> {
+        let operands: Vec<_> = [Some(q), Some(k), Some(v), how.mask, how.sinks].into_iter().flatten().collect();
+        let call = Call { op: "flash_attn_ext", operands: &operands };
+        // H9: C ties only few of these dimensions, the kernels use all.
+        let ([q0, q1, q2, q3], [k0, k1, k2, k3]) = (q.ne(), k.ne());
+        let [v0, v_rest @ ..] = v.ne();
+        call.dtype(q.dtype() == DType::F32, "the queries must be f32")?;
+        call.shape(
+            k0 == q0 && q2 % k2 == 0 && k3 == q3,
+            "keys must have the size and the batches of queries, and a number of heads that divides theirs",
+        )?;
+        call.shape(v_rest == [k1, k2, k3], "values must have the upper dimensions of keys")?;
+        fits(call, q, k, how)?;
+        call.result([v0, q2, q1, q3], DType::F32)?;
+        let mask = how.mask.map_or(std::ptr::null_mut(), Tensor::as_ptr);
+        let t = self.build("ggml_flash_attn_ext", &operands, |c| {
+            let (scale, bias, cap) = (how.scale, how.max_bias, how.logit_softcap);
+            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
+            // result keeps them as sources.
+            unsafe { sys::ggml_flash_attn_ext(c, q.as_ptr(), k.as_ptr(), v.as_ptr(), mask, scale, bias, cap) }
+        })?;
+        if let Some(acc) = how.acc {
+            guard::call("ggml_flash_attn_ext_set_prec", || {
+                // SAFETY: `t` was made just now and nobody else has it; C writes one of its parameters.
+                unsafe { sys::ggml_flash_attn_ext_set_prec(t.as_ptr(), acc.raw()) }
+            })?;
+        }
+        guard::call("ggml_flash_attn_ext_set_n_kv_max", || {
+            // SAFETY: `t` was made just now and nobody else has it; the number is not negative.
+            unsafe { sys::ggml_flash_attn_ext_set_n_kv_max(t.as_ptr(), how.n_kv_max) }
+        })?;
+        if let Some(sinks) = how.sinks {
+            guard::call("ggml_flash_attn_ext_add_sinks", || {
+                // SAFETY: as above; the sinks fit and live for 'c. The result keeps them as a source.
+                unsafe { sys::ggml_flash_attn_ext_add_sinks(t.as_ptr(), sinks.as_ptr()) }
+            })?;
+        }
+        Ok(t)
+    }
+}
+
+/// Whether options make sense, and mask and sinks fit queries and keys.
+fn fits(call: Call<'_, '_>, q: Tensor<'_>, k: Tensor<'_>, how: FlashAttn<'_>) -> Result<()> {
+    let ([_, q1, q2, q3], [_, k1, ..]) = (q.ne(), k.ne());
+    call.param(how.scale.is_finite(), "scale", how.scale, "it must be finite")?;
+    let bias = how.max_bias.is_finite() && how.max_bias >= 0.0 && (how.max_bias == 0.0 || how.mask.is_some());
+    call.param(bias, "max_bias", how.max_bias, "it must be finite, not negative, and 0 without a mask")?;
+    call.param(how.logit_softcap.is_finite(), "logit_softcap", how.logit_softcap, "it must be finite")?;
+    call.param(how.n_kv_max >= 0, "n_kv_max", how.n_kv_max, "it must not be negative")?;
+    let sums = !matches!(how.acc, Some(Prec::Q8 | Prec::Q4));
+    call.param(sums, "acc", how.acc, "sums must have at least 16 bits")?;
+    if let Some(mask) = how.mask {
+        call.dtype(mask.dtype() == DType::F16, "the mask must be f16")?;
+        call.shape(mask.is_contiguous(), "the mask must be contiguous; use `cont`")?;
+        let [m0, m1, m2, m3] = mask.ne();
+        let fits = m0 == k1 && m1 >= q1 && q2 % m2 == 0 && q3 % m3 == 0;
+        call.shape(fits, "the mask must be as long as there are keys, have a row per query, and divide the rest")?;
+    }
+    if let Some(sinks) = how.sinks {
+        call.dtype(sinks.dtype() == DType::F32, "the sinks must be f32")?;
+        call.shape(sinks.is_contiguous() && sinks.ne() == [q2, 1, 1, 1], "there must be one sink per head")?;
+    }
+    Ok(())
+}

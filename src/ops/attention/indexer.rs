@@ -1,0 +1,47 @@
+//! The indexer of sparse attention.
+
+use ggml_sys as sys;
+
+use crate::context::Context;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ops::check::Call;
+use crate::tensor::Tensor;
+
+impl Context {
+    /// How much each key matters to each query: the sum over heads of `weights * max(q k^T, 0)`, plus the mask
+    /// (`ggml_lightning_indexer`).
+    ///
+    /// `q` is `[size, heads, n_batch, batches]`, `k` is `[size, 1, n_kv, batches]`, `weights` are
+    /// `[heads, n_batch, 1, batches]`, and `mask` is `[n_kv, n_batch, 1, batches or a divisor]`; the result is
+    /// `[n_kv, n_batch, 1, batches]`, of `f32`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless shapes are as above, [`Error::DType`](crate::Error::DType) unless `q`
+    /// and `weights` are `f32` and the mask is `f16`.
+    #[doc(alias = "ggml_lightning_indexer")]
+    pub fn lightning_indexer<'c>(
+        &'c self,
+        q: Tensor<'c>,
+        k: Tensor<'c>,
+        weights: Tensor<'c>,
+        mask: Tensor<'c>,
+    ) -> Result<Tensor<'c>> {
+        let operands = [q, k, weights, mask];
+        let call = Call { op: "lightning_indexer", operands: &operands };
+        let types = q.dtype() == DType::F32 && weights.dtype() == DType::F32 && mask.dtype() == DType::F16;
+        call.dtype(types, "queries and weights must be f32, the mask f16")?;
+        let ([q0, q1, q2, q3], [_, _, k2, _], [.., m3]) = (q.ne(), k.ne(), mask.ne());
+        call.shape(k.ne() == [q0, 1, k2, q3], "keys must have one head, and the size and the batches of queries")?;
+        call.shape(weights.ne() == [q1, q2, 1, q3], "there must be a weight per head, query and batch")?;
+        let fits = mask.ne() == [k2, q2, 1, m3] && q3 % m3 == 0;
+        call.shape(fits, "the mask must have a column per key, a row per query, and divide the batches")?;
+        call.result([k2, q2, 1, q3], DType::F32)?;
+        self.build("ggml_lightning_indexer", &operands, |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
+            // result keeps them as sources.
+            unsafe { sys::ggml_lightning_indexer(c, q.as_ptr(), k.as_ptr(), weights.as_ptr(), mask.as_ptr()) }
+        })
+    }
+}

@@ -1,0 +1,86 @@
+//! Relative positions, as SAM has them.
+
+use ggml_sys as sys;
+
+use crate::context::Context;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ops::check::Call;
+use crate::tensor::Tensor;
+
+impl Context {
+    /// The embedding of the distance between each of `qh` queries and each of as many keys, from a table
+    /// `[size, 2 * qh - 1]`: row `[.., j, i]` of the result `[size, kh, qh]` is row `i - j + kh - 1` of `a`
+    /// (`ggml_get_rel_pos`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DType`](crate::Error::DType) unless `a` is `f16`, as the result is, [`Error::Shape`](crate::Error::Shape)
+    /// unless it is such a table, [`Error::Param`](crate::Error::Param) unless `qh` and `kh` are equal and at least 1.
+    #[doc(alias = "ggml_get_rel_pos")]
+    pub fn get_rel_pos<'c>(&'c self, a: Tensor<'c>, qh: i32, kh: i32) -> Result<Tensor<'c>> {
+        let call = Call { op: "get_rel_pos", operands: &[a] };
+        // The kernel copies the bits of a `bf16`, too, into a result of `f16`.
+        call.dtype(a.dtype() == DType::F16, "the operand must be f16")?;
+        call.param(qh >= 1 && qh == kh, "kh", kh, "it must be equal to `qh`, and at least 1")?;
+        let n = i64::from(qh);
+        let [size, ..] = a.ne();
+        call.shape(a.ne() == [size, 2 * n - 1, 1, 1], "there must be one row for each distance")?;
+        call.param(i32::try_from(2 * n).is_ok(), "qh", qh, "it must be less than 2^30")?;
+        call.result([size, n, n, 1], DType::F16)?;
+        self.build("ggml_get_rel_pos", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c and has a row for each distance. The result
+            // keeps it as source.
+            unsafe { sys::ggml_get_rel_pos(c, a.as_ptr(), qh, kh) }
+        })
+    }
+
+    /// `a` with relative positions added (`ggml_add_rel_pos`). `a` are scores `[w * w, n1 * n2, batches]` of keys that form
+    /// a square; `pw` and `ph` are `[w, n1, n2, batches]`. To the score of the key in column `x` and row `y`, number
+    /// `x + w * y`, it adds what `pw` has for `x` and `ph` for `y`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless all are contiguous and of such shapes,
+    /// [`Error::DType`](crate::Error::DType) unless `pw` and `ph` are `f32`.
+    #[doc(alias = "ggml_add_rel_pos")]
+    pub fn add_rel_pos<'c>(&'c self, a: Tensor<'c>, pw: Tensor<'c>, ph: Tensor<'c>) -> Result<Tensor<'c>> {
+        let operands = [a, pw, ph];
+        add_fits(Call { op: "add_rel_pos", operands: &operands }, operands)?;
+        self.build("ggml_add_rel_pos", &operands, |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
+            // result keeps them as sources.
+            unsafe { sys::ggml_add_rel_pos(c, a.as_ptr(), pw.as_ptr(), ph.as_ptr()) }
+        })
+    }
+
+    /// [`Context::add_rel_pos`], written into `a`; the result is a view of it (`ggml_add_rel_pos_inplace`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::add_rel_pos`]; also where `a` lies in an input or shares memory with another operand, and
+    /// [`Error::Frozen`](crate::Error::Frozen) where it lies in weights.
+    #[doc(alias = "ggml_add_rel_pos_inplace")]
+    pub fn add_rel_pos_inplace<'c>(&'c self, a: Tensor<'c>, pw: Tensor<'c>, ph: Tensor<'c>) -> Result<Tensor<'c>> {
+        let operands = [a, pw, ph];
+        let call = Call { op: "add_rel_pos_inplace", operands: &operands };
+        add_fits(call, operands)?;
+        call.in_place(a, &[pw, ph])?;
+        self.build("ggml_add_rel_pos_inplace", &operands, |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c, fit by the checks above, and `a` may
+            // be written to. The result keeps them as sources.
+            unsafe { sys::ggml_add_rel_pos_inplace(c, a.as_ptr(), pw.as_ptr(), ph.as_ptr()) }
+        })
+    }
+}
+
+fn add_fits(call: Call<'_, '_>, [a, pw, ph]: [Tensor<'_>; 3]) -> Result<()> {
+    call.dtype(pw.dtype() == DType::F32 && ph.dtype() == DType::F32, "the positions must be f32")?;
+    call.all_contiguous(&[a, pw, ph])?;
+    let [w, n1, n2, batches] = pw.ne();
+    let fits = w.checked_mul(w).is_some_and(|keys| a.ne() == [keys, n1 * n2, batches, 1]);
+    call.shape(
+        fits && ph.shape() == pw.shape(),
+        "scores must be [w * w, n1 * n2, batches] for positions, of rows and of columns, of [w, n1, n2, batches]",
+    )
+}

@@ -1,0 +1,32 @@
+//! How exactly an operation must compute.
+
+use ggml_sys as sys;
+
+/// A precision that a device has to keep (`ggml_prec`).
+#[doc(alias = "ggml_prec")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Prec {
+    /// 32-bit floats.
+    F32,
+    /// 16-bit brain floats.
+    BF16,
+    /// 16-bit IEEE floats.
+    F16,
+    /// Blocks of 8 bits.
+    Q8,
+    /// Blocks of 4 bits.
+    Q4,
+}
+
+impl Prec {
+    pub(super) const fn raw(self) -> sys::ggml_prec {
+        match self {
+            Self::F32 => sys::GGML_PREC_F32,
+            Self::BF16 => sys::GGML_PREC_BF16,
+            Self::F16 => sys::GGML_PREC_F16,
+            Self::Q8 => sys::GGML_PREC_Q8,
+            Self::Q4 => sys::GGML_PREC_Q4,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! State space models (Mamba).
+
+use ggml_sys as sys;
+
+use super::snapshots;
+use crate::context::Context;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ops::check::Call;
+use crate::ops::index;
+use crate::tensor::Tensor;
+
+/// The operands of [`Context::ssm_scan`], all of `f32` but for `ids`.
+#[derive(Debug, Clone, Copy)]
+pub struct SsmScan<'c> {
+    /// States to begin with, `[d_state, head_size, heads, states]`, contiguous.
+    pub s: Tensor<'c>,
+    /// Inputs, `[head_size, heads, tokens, sequences]`, rows and heads without gaps.
+    pub x: Tensor<'c>,
+    /// Steps of time before the softplus, `[heads, tokens, sequences]`, contiguous.
+    pub dt: Tensor<'c>,
+    /// Rates of decay, negative: `[1, heads]` (Mamba-2) or `[d_state, heads]` (Mamba-1), contiguous.
+    pub a: Tensor<'c>,
+    /// Where inputs go, `[d_state, groups, tokens, sequences]`, rows and groups without gaps; each group serves
+    /// `heads / groups` neighbouring heads.
+    pub b: Tensor<'c>,
+    /// Where outputs come from, like `b`.
+    pub c: Tensor<'c>,
+    /// The number of each sequence's state in `s`, `[sequences]`, `i32`: an input, as they are checked when it is set.
+    pub ids: Tensor<'c>,
+}
+
+impl Context {
+    /// A convolution of each channel with its own kernel, over time (`ggml_ssm_conv`). `sx` is
+    /// `[d_conv - 1 + tokens, channels, sequences]`, `c` is `[d_conv, channels]`; the result is
+    /// `[channels, tokens, sequences]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless shapes are so, with at least one token,
+    /// [`Error::DType`](crate::Error::DType) unless both are `f32`.
+    #[doc(alias = "ggml_ssm_conv")]
+    pub fn ssm_conv<'c>(&'c self, sx: Tensor<'c>, c: Tensor<'c>) -> Result<Tensor<'c>> {
+        let operands = [sx, c];
+        let call = Call { op: "ssm_conv", operands: &operands };
+        call.all_f32(&operands)?;
+        let ([length, channels, sequences, _], [d_conv, ..]) = (sx.ne(), c.ne());
+        let kernels = c.ne() == [d_conv, channels, 1, 1];
+        call.shape(
+            sx.ne() == [length, channels, sequences, 1] && kernels && length >= d_conv,
+            "there must be one kernel per channel, no longer than the input, which has three dimensions",
+        )?;
+        call.result([channels, length - d_conv + 1, sequences, 1], DType::F32)?;
+        self.build("ggml_ssm_conv", &operands, |ctx| {
+            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
+            // result keeps them as sources.
+            unsafe { sys::ggml_ssm_conv(ctx, sx.as_ptr(), c.as_ptr()) }
+        })
+    }
+
+    /// The selective scan (`ggml_ssm_scan`). For each head and token, with `d = softplus(dt)`, the new state is
+    /// `s * exp(d * a) + d * b x^T` and the output `c` times that.
+    ///
+    /// The result has one dimension: the outputs, in the order of `x`, then the states of all sequences after the last
+    /// token, then those after the token before, and so on `n_snapshots` times.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as
+    /// [`SsmScan`] says; [`Error::Param`](crate::Error::Param) unless `n_snapshots` is at least 1, at most the number of
+    /// tokens, and 1 where `a` has a rate per element of a state.
+    #[doc(alias = "ggml_ssm_scan")]
+    pub fn ssm_scan<'c>(&'c self, on: SsmScan<'c>, n_snapshots: i64) -> Result<Tensor<'c>> {
+        let SsmScan { s, x, dt, a, b, c, ids } = on;
+        let operands = [s, x, dt, a, b, c, ids];
+        let call = Call { op: "ssm_scan", operands: &operands };
+        call.all_f32(&[s, x, dt, a, b, c])?;
+        call.dtype(ids.dtype() == DType::I32, "the numbers of states (`ids`) must be i32")?;
+        call.all_contiguous(&[s, dt, a])?;
+        // A row of one element, or one row to a plane, may have any strides; C insists on these nevertheless.
+        let gapless = [x, b, c].into_iter().all(|t| {
+            let ([n0, ..], [nb0, nb1, ..]) = (t.ne(), t.nb());
+            nb0 == t.dtype().type_size() && Some(nb1) == t.dtype().row_size(n0)
+        });
+        call.shape(gapless, "rows of `x`, `b` and `c` must lie side by side, their elements too; use `cont`")?;
+        let [d_state, s1, s2, states] = s.ne();
+        let [size, heads, tokens, sequences] = x.ne();
+        call.shape([s1, s2] == [size, heads], "states and inputs must agree on heads and their size")?;
+        call.shape(dt.ne() == [heads, tokens, sequences, 1], "there must be a time step per head and token")?;
+        let [rates, ..] = a.ne();
+        let decay = a.ne() == [rates, heads, 1, 1] && (rates == 1 || rates == d_state);
+        call.shape(decay, "there must be a rate of decay per head, or per head and element of a state")?;
+        let [_, groups, ..] = b.ne();
+        let grouped = b.ne() == [d_state, groups, tokens, sequences] && c.shape() == b.shape();
+        call.shape(
+            grouped && heads % groups == 0,
+            "`b` and `c` must have a row per group and token; groups divide heads",
+        )?;
+        call.shape(ids.ne() == [sequences, 1, 1, 1], "there must be one state's number per sequence")?;
+        index::check(call, ids, states)?;
+        snapshots(call, n_snapshots, tokens)?;
+        call.param(rates == 1 || n_snapshots == 1, "n_snapshots", n_snapshots, "it must be 1 for rates per element")?;
+        let end = [d_state, size, heads, sequences].into_iter().try_fold(n_snapshots, i64::checked_mul);
+        let outputs = i64::try_from(x.elements()).ok();
+        let all = outputs.zip(end).and_then(|(n, end)| n.checked_add(end));
+        call.result([all.unwrap_or(i64::MAX), 1, 1, 1], DType::F32)?;
+        self.build("ggml_ssm_scan", &operands, |ctx| {
+            let [s, x, dt, a, b, c, ids] = operands.map(Tensor::as_ptr);
+            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
+            // result keeps them as sources; the values of `ids` are checked when they are set.
+            unsafe { sys::ggml_ssm_scan(ctx, s, x, dt, a, b, c, ids, n_snapshots) }
+        })
+    }
+}

@@ -1,0 +1,297 @@
+//! Attention in one operation. ggml's CPU has three ways to compute it: query by query; in tiles of 64 queries, from 64 of
+//! them on; keys split among threads, for one query and 512 keys or more.
+
+use ggml::prelude::*;
+use ggml::{FlashAttn, Prec};
+
+use crate::softmax::slope;
+use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
+
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    size: usize,
+    v_size: usize,
+    n_kv: usize,
+    n_batch: usize,
+    heads: usize,
+    kv_heads: usize,
+    batches: usize,
+}
+
+impl Sizes {
+    fn q(self) -> [usize; 4] {
+        [self.size, self.n_batch, self.heads, self.batches]
+    }
+
+    fn k(self) -> [usize; 4] {
+        [self.size, self.n_kv, self.kv_heads, self.batches]
+    }
+
+    fn v(self) -> [usize; 4] {
+        [self.v_size, self.n_kv, self.kv_heads, self.batches]
+    }
+}
+
+const fn sizes([size, v_size, n_kv, n_batch]: [usize; 4], [heads, kv_heads, batches]: [usize; 3]) -> Sizes {
+    Sizes { size, v_size, n_kv, n_batch, heads, kv_heads, batches }
+}
+
+/// All ways, with and without rests, with heads that share keys and without.
+const SIZES: [Sizes; 9] = [
+    sizes([1, 1, 1, 1], [1, 1, 1]),
+    sizes([8, 8, 5, 1], [2, 2, 1]),
+    sizes([40, 24, 7, 3], [6, 2, 2]),
+    sizes([128, 128, 33, 2], [3, 1, 1]),
+    sizes([64, 64, 70, 64], [2, 1, 1]),
+    sizes([80, 72, 65, 67], [2, 2, 2]),
+    sizes([7, 3, 130, 65], [3, 3, 1]),
+    sizes([64, 64, 513, 1], [4, 2, 1]),
+    sizes([5, 9, 600, 1], [3, 1, 1]),
+];
+
+/// What is added to scores, and how they are treated; as `FlashAttn`, in numbers.
+#[derive(Debug, Clone, Copy)]
+struct Options<'a> {
+    mask: Option<&'a Array>,
+    scale: f64,
+    max_bias: f64,
+    cap: f64,
+    sinks: Option<&'a Array>,
+}
+
+/// Attention by its definition. Where a mask hides all keys, there is nothing.
+fn attention(q: &Array, k: &Array, v: &Array, how: Options<'_>) -> Array {
+    let ([size, n_batch, heads, batches], [_, n_kv, kv_heads, _]) = (q.ne, k.ne);
+    let mut weights = Vec::new();
+    Array::of([v.ne[0], heads, n_batch, batches], |[i, head, query, batch]| {
+        let kv_head = head / (heads / kv_heads);
+        if i == 0 {
+            let query_row = &q.data[q.position([0, query, head, batch])..][..size];
+            weights = (0..n_kv)
+                .map(|key| {
+                    let key_row = &k.data[k.position([0, key, kv_head, batch])..][..size];
+                    let product: f64 = query_row.iter().zip(key_row).map(|(q, k)| q * k).sum();
+                    let score = how.scale * product;
+                    let score = if how.cap == 0.0 { score } else { how.cap * (score / how.cap).tanh() };
+                    let bias = how.mask.map_or(0.0, |m| m.at([key, query, head % m.ne[2], batch % m.ne[3]]));
+                    (score + slope(head, heads, how.max_bias) * bias).exp()
+                })
+                .collect();
+            let sink = how.sinks.map_or(0.0, |s| s.data[head].exp());
+            let all = weights.iter().sum::<f64>() + sink;
+            for w in &mut weights {
+                *w = if all == 0.0 { 0.0 } else { *w / all };
+            }
+        }
+        let column = v.data[v.position([i, 0, kv_head, batch])..].iter().step_by(v.ne[0]);
+        weights.iter().zip(column).map(|(w, v)| w * v).sum()
+    })
+}
+
+/// A mask of these shapes, in which each query sees some of the keys, and the last one none.
+fn hiding(shape: [usize; 4]) -> Array {
+    let noise = Array::sample(shape, 9, -2.0, 1.0);
+    Array::of(shape, |i| {
+        let hidden = noise.at(i) < -1.0 || (i[1] + 1 == shape[1] && shape[1] > 1) || i[0] > i[1] + shape[0] / 2;
+        if hidden { f64::NEG_INFINITY } else { noise.at(i) }
+    })
+}
+
+fn inputs(of: Sizes) -> [Array; 3] {
+    [(of.q(), 1), (of.k(), 2), (of.v(), 3)].map(|(shape, seed)| Array::sample(shape, seed, -1.5, 1.5))
+}
+
+#[test]
+fn attention_is_that_of_plain_rust() {
+    for of in SIZES {
+        let [q, k, v] = inputs(of);
+        let masks = [
+            None,
+            Some(ne([of.n_kv, of.n_batch])),
+            Some([of.n_kv, of.n_batch + 3, of.heads, 1]),
+            Some([of.n_kv, of.n_batch, 1, of.batches]),
+        ];
+        for (threads, mask_shape) in [(1, masks[0]), (2, masks[1]), (5, masks[2]), (2, masks[3])] {
+            let ctx = Context::new();
+            let lab = Lab::with_threads(&ctx, threads);
+            let [(tq, q), (tk, k), (tv, v)] = [&q, &k, &v].map(|a| lab.plain(a));
+            let mask = mask_shape.map(|s| lab.operand(&hiding(s), DType::F16, Layout::Plain));
+            let mut how = FlashAttn::default();
+            how.scale = 0.3;
+            how.mask = mask.as_ref().map(|(t, _)| *t);
+            let got = lab.run(ctx.flash_attn_ext(tq, tk, tv, how).unwrap()).unwrap();
+            let mask = mask.as_ref().map(|(_, a)| a);
+            let want = attention(&q, &k, &v, Options { mask, scale: 0.3, max_bias: 0.0, cap: 0.0, sinks: None });
+            assert_close(&got, &want, 2e-5, &format!("{of:?} {threads} {mask_shape:?}"));
+        }
+    }
+}
+
+#[test]
+fn attention_with_slopes_caps_and_sinks_is_that_of_plain_rust() {
+    for of in SIZES {
+        let [q, k, v] = inputs(of);
+        for (max_bias, cap, with_sinks) in [(8.0, 0.0, false), (0.0, 1.5, false), (0.0, 0.0, true), (4.0, 2.0, true)] {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let [(tq, q), (tk, k), (tv, v)] = [&q, &k, &v].map(|a| lab.plain(a));
+            let (mask, of_mask) = lab.operand(&hiding(ne([of.n_kv, of.n_batch])), DType::F16, Layout::Plain);
+            let (sinks, of_sinks) = lab.plain(&Array::sample(ne([of.heads]), 6, -1.0, 2.0));
+            let mut how = FlashAttn::default();
+            how.scale = 0.3;
+            how.mask = Some(mask);
+            how.max_bias = max_bias;
+            how.logit_softcap = cap;
+            how.sinks = with_sinks.then_some(sinks);
+            how.acc = Some(Prec::F32);
+            // The CPU looks at all keys whatever this says.
+            how.n_kv_max = 1;
+            let got = lab.run(ctx.flash_attn_ext(tq, tk, tv, how).unwrap()).unwrap();
+            let (max_bias, cap) = (max_bias.into(), cap.into());
+            let sinks = with_sinks.then_some(&of_sinks);
+            let want = attention(&q, &k, &v, Options { mask: Some(&of_mask), scale: 0.3, max_bias, cap, sinks });
+            assert_close(&got, &want, 2e-5, &format!("{of:?} {max_bias} {cap} {with_sinks}"));
+        }
+    }
+}
+
+#[test]
+fn attention_takes_keys_and_values_of_many_types() {
+    // How exact: queries are rounded to what keys are multiplied with, values of f16 are summed in f16.
+    let types = [
+        (DType::F32, DType::F32, 2e-5),
+        (DType::F16, DType::F16, 6e-3),
+        (DType::F16, DType::F32, 2e-3),
+        (DType::F32, DType::F16, 6e-3),
+        (DType::BF16, DType::BF16, 8e-3),
+        (DType::Q8_0, DType::Q8_0, 1e-2),
+        (DType::Q8_0, DType::F16, 1e-2),
+        (DType::F32, DType::Q4_0, 2e-5),
+        (DType::Q4_0, DType::Q4_0, 1e-2),
+    ];
+    let blocks =
+        [sizes([32, 64, 9, 3], [4, 2, 2]), sizes([64, 32, 70, 66], [2, 1, 1]), sizes([96, 64, 530, 1], [3, 3, 1])];
+    for of in blocks {
+        let [q, k, v] = inputs(of);
+        for (k_type, v_type, tolerance) in types {
+            for layout in Layout::ROWS {
+                let ctx = Context::new();
+                let lab = Lab::new(&ctx);
+                let (tq, q) = lab.operand(&q, DType::F32, layout);
+                let (tk, k) = lab.operand(&k, k_type, layout);
+                let (tv, v) = lab.operand(&v, v_type, layout);
+                let mut how = FlashAttn::default();
+                how.scale = 0.1;
+                let got = lab.run(ctx.flash_attn_ext(tq, tk, tv, how).unwrap()).unwrap();
+                let none = Options { mask: None, scale: 0.1, max_bias: 0.0, cap: 0.0, sinks: None };
+                let want = attention(&q, &k, &v, none);
+                assert_close(&got, &want, tolerance, &format!("{of:?} {k_type} {v_type} {layout:?}"));
+            }
+        }
+    }
+}
+
+/// C ties few of these dimensions, its kernels use all.
+#[test]
+fn h09_attention_refuses_shapes_that_do_not_fit() {
+    let ctx = Context::new();
+    let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
+    let f32s = |shape| of(DType::F32, shape);
+    let (q, k, v) = (f32s([8, 3, 4, 2]), f32s([8, 5, 2, 2]), f32s([6, 5, 2, 2]));
+    let attend = |q, k, v| ctx.flash_attn_ext(q, k, v, FlashAttn::default());
+    assert!(attend(q, k, v).is_ok());
+    for shape in [[7, 5, 2, 2], [9, 5, 2, 2], [8, 5, 3, 2], [8, 5, 8, 2], [8, 5, 2, 1], [8, 5, 2, 4], [8, 4, 2, 2]] {
+        refused!(Shape, attend(q, f32s(shape), v), "{shape:?}");
+    }
+    for shape in [[6, 4, 2, 2], [6, 6, 2, 2], [6, 5, 1, 2], [6, 5, 4, 2], [6, 5, 3, 2], [6, 5, 2, 1], [6, 5, 2, 4]] {
+        refused!(Shape, attend(q, k, f32s(shape)), "{shape:?}");
+    }
+    refused!(DType, attend(of(DType::F16, [8, 3, 4, 2]), k, v));
+    refused!(Shape, attend(f32s([1, 1 << 20, 1 << 21, 1]), f32s([1; 4]), f32s([1 << 20, 1, 1, 1])), "too large");
+
+    let masked = |mask| {
+        let mut how = FlashAttn::default();
+        how.mask = Some(mask);
+        ctx.flash_attn_ext(q, k, v, how)
+    };
+    for shape in [[5, 3, 1, 1], [5, 4, 4, 2], [5, 3, 2, 1]] {
+        assert!(masked(of(DType::F16, shape)).is_ok(), "{shape:?}");
+    }
+    for shape in [[4, 3, 1, 1], [6, 3, 1, 1], [5, 2, 1, 1], [5, 3, 3, 1], [5, 3, 8, 1], [5, 3, 1, 3], [5, 3, 1, 4]] {
+        refused!(Shape, masked(of(DType::F16, shape)), "{shape:?}");
+    }
+    refused!(Shape, masked(ctx.transpose(of(DType::F16, [3, 5, 1, 1])).unwrap()));
+    refused!(DType, masked(f32s([5, 3, 1, 1])));
+
+    let sunk = |sinks| {
+        let mut how = FlashAttn::default();
+        how.sinks = Some(sinks);
+        ctx.flash_attn_ext(q, k, v, how)
+    };
+    assert!(sunk(f32s([4, 1, 1, 1])).is_ok());
+    for shape in [[3, 1, 1, 1], [5, 1, 1, 1], [4, 2, 1, 1], [1, 4, 1, 1]] {
+        refused!(Shape, sunk(f32s(shape)), "{shape:?}");
+    }
+    let column = ctx.view(f32s([2, 4, 1, 1]), [1, 4], [8, 32, 32], 0).unwrap();
+    refused!(Shape, sunk(ctx.transpose(column).unwrap()), "with gaps");
+    refused!(DType, sunk(of(DType::F16, [4, 1, 1, 1])));
+}
+
+type Change<'a> = &'a dyn Fn(&mut FlashAttn<'_>);
+
+#[test]
+fn attention_refuses_parameters_that_make_no_sense() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [8, 3, 4]).unwrap();
+    let mask = ctx.input("mask", DType::F16, [3, 3]).unwrap();
+    let with = |change: Change<'_>| {
+        let mut how = FlashAttn::default();
+        how.mask = Some(mask);
+        change(&mut how);
+        ctx.flash_attn_ext(x, x, x, how)
+    };
+    let changes: [(&str, Change<'_>); 9] = [
+        ("scale", &|h| h.scale = f32::NAN),
+        ("scale", &|h| h.scale = f32::INFINITY),
+        ("max_bias", &|h| h.max_bias = -1.0),
+        ("max_bias", &|h| h.max_bias = f32::NAN),
+        ("max_bias without a mask", &|h| (h.max_bias, h.mask) = (1.0, None)),
+        ("logit_softcap", &|h| h.logit_softcap = f32::INFINITY),
+        ("n_kv_max", &|h| h.n_kv_max = -1),
+        ("acc", &|h| h.acc = Some(Prec::Q8)),
+        ("acc", &|h| h.acc = Some(Prec::Q4)),
+    ];
+    for (what, change) in changes {
+        refused!(Param, with(change), "{what}");
+    }
+    assert!(with(&|h| (h.max_bias, h.n_kv_max) = (1.0, 3)).is_ok());
+}
+
+/// What the CPU's kernel has no code for, or no function to call.
+#[test]
+fn h14_attention_over_types_that_the_cpu_cannot_multiply_is_refused() {
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    let of = |dtype| ctx.input("x", dtype, [256, 8]).unwrap();
+    let accepted = |q, k, v, how| lab.accepted(ctx.flash_attn_ext(q, k, v, how).unwrap());
+    let float = of(DType::F32);
+    for dtype in DType::ALL.iter().copied() {
+        let plain = matches!(dtype, DType::F64 | DType::I8 | DType::I16 | DType::I32 | DType::I64);
+        if plain || matches!(dtype, DType::Q8_1 | DType::Q8K) {
+            refused!(Unsupported, accepted(float, of(dtype), float, FlashAttn::default()), "keys of {dtype}");
+            refused!(Unsupported, accepted(float, float, of(dtype), FlashAttn::default()), "values of {dtype}");
+        } else {
+            accepted(float, of(dtype), of(dtype), FlashAttn::default()).unwrap();
+        }
+    }
+    for acc in [Prec::F16, Prec::BF16] {
+        let mut how = FlashAttn::default();
+        how.acc = Some(acc);
+        refused!(Unsupported, accepted(float, float, float, how), "{acc:?}");
+    }
+    let square = ctx.input("x", DType::F32, [8, 8]).unwrap();
+    let across = ctx.transpose(square).unwrap();
+    for (q, k, v) in [(across, square, square), (square, across, square), (square, square, across)] {
+        refused!(Unsupported, accepted(q, k, v, FlashAttn::default()));
+    }
+}

@@ -1,0 +1,5 @@
+//! Recurrences over tokens.
+
+mod delta;
+mod heads;
+mod ssm;
