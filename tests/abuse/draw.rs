@@ -85,7 +85,7 @@ impl Bench<'_> {
 }
 
 /// Elements of the largest tensor that is computed.
-pub(crate) const LARGEST: usize = 1 << 11;
+pub(crate) const LARGEST: usize = 1 << 13;
 
 /// One step's view of the program.
 pub(crate) struct Draw<'p, 'c> {

@@ -1,5 +1,6 @@
 //! The table of operations: how each is drawn, and what it should compute.
 
+mod attention;
 mod binary;
 mod copy;
 mod generate;
@@ -35,6 +36,9 @@ const fn op(name: &'static str, run: for<'c> fn(&mut Draw<'_, 'c>) -> Result<Mad
 /// All operations.
 pub(crate) const FAMILIES: &[&[Op]] = &[
     view::OPS,
+    attention::OPS,
+    attention::RECURRENT,
+    attention::STREAMS,
     binary::OPS,
     binary::TABLE,
     copy::OPS,
