@@ -153,6 +153,20 @@ pub enum Error {
         /// What it must be below.
         below: i64,
     },
+    /// A row to write to that is named twice.
+    #[error(
+        "{call}: element {position} of {tensor} is {value} again, but an operation writes to the rows that it names: they must differ"
+    )]
+    Repeated {
+        /// The call.
+        call: &'static str,
+        /// The tensor of row numbers.
+        tensor: TensorInfo,
+        /// Which element of the data.
+        position: usize,
+        /// Its value.
+        value: i64,
+    },
     /// The tensor is not part of the graph, or of the weights, that was asked.
     #[error("{call}: {tensor} is not part of {whole}")]
     NotPart {
@@ -305,6 +319,12 @@ pub enum Error {
     /// A callback asked to stop, or the deadline was over.
     #[error("the computation was cancelled by its callback or its deadline")]
     Cancelled,
+    /// A call from inside the closure of a custom operation, whose tensors are being computed.
+    #[error("{call}: the closure of a custom operation can't use ggml")]
+    Nested {
+        /// The call.
+        call: &'static str,
+    },
     /// No connection to an RPC server.
     #[error("RPC server {endpoint}: {reason}")]
     Rpc {

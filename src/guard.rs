@@ -4,6 +4,7 @@
 //! a C++ exception, and catches that exception, or any other, at the guarded call. What it can't help: an abort on a
 //! thread of ggml's own. See `docs/safety.md`.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -50,6 +51,7 @@ unsafe extern "C-unwind" fn trampoline<F: FnOnce() -> R, R>(data: *mut c_void) {
 ///
 /// `f` must own nothing that needs dropping and must not panic: a C++ exception may unwind through it.
 pub(crate) fn call<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
+    check_open(name)?;
     let result = guarded(name, ggml_sys_guard, f);
     log::resume();
     result
@@ -71,9 +73,35 @@ pub(crate) fn interrupted<R>(result: &std::thread::Result<Result<R>>) -> bool {
 /// [`call`] for a function that runs CPU kernels: exceptions are caught, but an assertion is final, because worker
 /// threads still use this stack.
 pub(crate) fn compute<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
+    check_open(name)?;
     let result = guarded(name, ggml_sys_guard_compute, f);
     log::resume();
     result
+}
+
+thread_local! {
+    /// Whether this thread is inside [`closed`].
+    static CLOSED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f`, a user's closure that a computation calls on one of its threads while others go on. Guarded calls in it fail:
+/// what is being computed, and states that are written to, can be reached from it (through variables of the thread), and
+/// nothing may change or read them now.
+pub(crate) fn closed<R>(f: impl FnOnce() -> R) -> R {
+    struct Reopen(bool);
+    impl Drop for Reopen {
+        fn drop(&mut self) {
+            CLOSED.set(self.0);
+        }
+    }
+    let _reopen = Reopen(CLOSED.replace(true));
+    f()
+}
+
+/// Fails inside [`closed`]. For what changes C objects without a guarded call; freeing is allowed, since what is freed has
+/// no other user.
+pub(crate) fn check_open(call: &'static str) -> Result<()> {
+    if CLOSED.get() { Err(Error::Nested { call }) } else { Ok(()) }
 }
 
 /// Leaves the guarded call that this thread is inside of, which then fails with [`Error::Cancelled`]. For callbacks out of

@@ -39,8 +39,9 @@ pub use error::{Error, Result, TensorInfo};
 pub use ggml_sys as sys;
 pub use graph::Graph;
 pub use ops::{
-    Conv2d, FlashAttn, GatedDeltaNet, GatedLinearAttn, Glu, MulMat, Part, Pool, Pool2d, Prec, Rope, RopeMode, RwkvWkv6,
-    RwkvWkv7, SoftMax, SortOrder, SsmScan, TriType, UnaryOp,
+    Conv, Conv1d, Conv2d, Conv3d, Custom, FlashAttn, GatedDeltaNet, GatedLinearAttn, Glu, Interpolate, MulMat,
+    Operands, Pad, Part, Pool, Pool1d, Pool2d, Prec, Rope, RopeMode, Rows, RowsMut, RwkvWkv6, RwkvWkv7, Scale, SoftMax,
+    SortOrder, SsmScan, TriType, UnaryOp, Windows,
 };
 pub use sched::{Allocated, Observed, Profile, Sched, SchedBuilder, Split, SplitInput, Timing};
 pub use shape::Shape;

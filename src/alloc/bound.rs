@@ -1,10 +1,14 @@
 //! A graph that has memory: what both allocators hand out, and the only way to a computation's data.
 
+use std::panic::resume_unwind;
+
 use ggml_sys as sys;
 
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
+use crate::guard;
+use crate::ops::{custom, index};
 use crate::tensor::Tensor;
 use crate::tensor::ptr::TensorPtr;
 use crate::tensor::transfer;
@@ -23,6 +27,7 @@ pub(crate) struct Bound<'g, 'c> {
 impl<'g, 'c> Bound<'g, 'c> {
     /// Takes hold of a graph none of whose tensors has memory in another allocation.
     pub(crate) fn new(call: &'static str, graph: &'g Graph<'c>) -> Result<Self> {
+        guard::check_open(call)?;
         let mut unset = Vec::new();
         for (i, e) in graph.entries().iter().enumerate() {
             // A view of placed memory gets its address only in an allocation, a leaf of the graph's likewise. What was
@@ -67,13 +72,20 @@ impl<'g, 'c> Bound<'g, 'c> {
         }
         if let Some(below) = e.below {
             let bytes: &[u8] = bytemuck::cast_slice(data);
-            let outside = if e.ptr.dtype() == DType::I64 {
-                first_outside(bytes.chunks_exact(size_of::<i64>()).map(bytemuck::pod_read_unaligned::<i64>), below)
+            if e.ptr.dtype() == DType::I64 {
+                check_indices(
+                    call,
+                    e,
+                    bytes.chunks_exact(size_of::<i64>()).map(bytemuck::pod_read_unaligned::<i64>),
+                    below,
+                )?;
             } else {
-                first_outside(bytes.chunks_exact(size_of::<i32>()).map(bytemuck::pod_read_unaligned::<i32>), below)
-            };
-            if let Some((position, value)) = outside {
-                return Err(Error::Index { call, tensor: t.info(), position, value, below });
+                check_indices(
+                    call,
+                    e,
+                    bytes.chunks_exact(size_of::<i32>()).map(bytemuck::pod_read_unaligned::<i32>),
+                    below,
+                )?;
             }
         }
         Ok((i, e.ptr))
@@ -94,6 +106,11 @@ impl<'g, 'c> Bound<'g, 'c> {
         data: &[T],
     ) -> Result<()> {
         let (i, ptr) = self.input(call, t, data)?;
+        if self.graph.entries().get(i).is_some_and(|e| !e.distinct.is_empty()) && data.len() < ptr.elements() {
+            let expected = "an operation writes to the rows that the input names, which must differ: set it as a whole";
+            let value = format!("{offset}").into();
+            return Err(Error::Param { op: call, name: "offset", value, expected: expected.into() });
+        }
         if self.unset.contains(&i) {
             transfer::zero(ptr)?; // the rest would be whatever lay there
         }
@@ -140,13 +157,28 @@ impl<'g, 'c> Bound<'g, 'c> {
 
     /// To be called before a computation: all inputs must have values.
     pub(crate) fn check_inputs(&self, call: &'static str) -> Result<()> {
+        guard::check_open(call)?;
         let first = self.unset.first().and_then(|&i| self.graph.entries().get(i));
         first.map_or(Ok(()), |e| Err(Error::InputNotSet { call, tensor: e.ptr.info() }))
     }
 
-    /// To be called after a computation.
-    pub(crate) fn set_computed(&mut self, computed: bool) {
-        self.computed = computed;
+    /// To be called when a computation begins: results of the last one are gone.
+    pub(crate) fn begin(&mut self) {
+        self.computed = false;
+        // Panics that were not gone on with, because something else failed.
+        self.graph.closures().iter().for_each(|&t| drop(custom::take_panic(t)));
+    }
+
+    /// To be called when C has returned from a computation: goes on with the panic of a closure, if there was one.
+    pub(crate) fn go_on(&self) {
+        if let Some(panic) = self.graph.closures().iter().find_map(|&t| custom::take_panic(t)) {
+            resume_unwind(panic);
+        }
+    }
+
+    /// To be called when a computation went well.
+    pub(crate) fn set_computed(&mut self) {
+        self.computed = true;
     }
 }
 
@@ -156,7 +188,21 @@ impl Drop for Bound<'_, '_> {
     }
 }
 
-/// The first index that is not in 0 to below `below`, and where it is.
-fn first_outside(indices: impl Iterator<Item = impl Into<i64>>, below: i64) -> Option<(usize, i64)> {
-    indices.map(Into::into).enumerate().find(|(_, value)| !(0..below).contains(value))
+/// Checks what is put into an input of indices.
+fn check_indices(
+    call: &'static str,
+    e: &Entry,
+    indices: impl Iterator<Item = impl Into<i64>> + Clone,
+    below: i64,
+) -> Result<()> {
+    let mut indices = indices.map(Into::<i64>::into);
+    if let Some((position, value)) = indices.clone().enumerate().find(|(_, value)| !(0..below).contains(value)) {
+        return Err(Error::Index { call, tensor: e.ptr.info(), position, value, below });
+    }
+    if e.distinct.is_empty() {
+        return Ok(());
+    }
+    let values: Vec<i64> = indices.by_ref().collect();
+    let repeated = e.distinct.iter().find_map(|&rows| index::repeated(rows, &values));
+    repeated.map_or(Ok(()), |(position, value)| Err(Error::Repeated { call, tensor: e.ptr.info(), position, value }))
 }

@@ -1,14 +1,21 @@
 //! What is checked of a graph before an allocator sees it: conditions under which ggml would abort.
 
+use std::collections::HashMap;
+
+use ggml_sys as sys;
+
 use crate::buffer::{self, BufferType};
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
-use crate::ops::kernel;
+use crate::ops::{custom, kernel};
 use crate::tensor::ptr::TensorPtr;
 
 /// Checks that some of the devices can run each operation, and use each placed tensor where it lies.
 pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
+    if devices.len() > 1 {
+        same_experts(graph, devices)?;
+    }
     for e in graph.entries() {
         let mut near = false;
         let mut able = false;
@@ -35,15 +42,45 @@ pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
     Ok(())
 }
 
+/// Checks that experts that are picked by one tensor are equally many. Where weights are copied to another device, the
+/// scheduler copies those that are picked only; it looks at the numbers once, and for a later operation with more experts
+/// reads beyond its list.
+fn same_experts(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
+    let mut seen = HashMap::new();
+    for e in graph.entries().iter().filter(|e| e.ptr.op() == sys::GGML_OP_MUL_MAT_ID) {
+        let [Some(experts), _, Some(ids), ..] = e.ptr.slots() else { continue };
+        let [_, _, n, _] = experts.ne();
+        if *seen.entry(ids).or_insert(n) != n {
+            let why = "another operation picks from more or fewer experts by the same tensor; give one of them a view of it \
+                       (`reshape`)";
+            return Err(unsupported(e.ptr, devices, why));
+        }
+    }
+    Ok(())
+}
+
 /// Checks that the device an operation was given to has kernels for it.
 pub(crate) fn kernel_accepts(device: Device, e: &Entry) -> Result<()> {
     if !device.fits_wire(e.ptr) {
         return Err(unsupported(e.ptr, &[device], "RPC can't carry dimensions or strides of 2^32 and more"));
     }
+    if custom::is_custom(e.ptr) && !device.runs_closures() {
+        return Err(unsupported(e.ptr, &[device], "closures run on this process's CPU only"));
+    }
     if e.kind != Kind::Node || !device.runs_cpu_kernels() {
         return Ok(());
     }
     kernel::cpu_accepts(e.ptr).map_err(|why| unsupported(e.ptr, &[device], why))
+}
+
+/// Checks, of an operation that works in place, that the device it was given to can use the memory of what it changes:
+/// the scheduler copies what an operation reads, not that.
+pub(crate) fn reaches(device: Device, e: &Entry) -> Result<()> {
+    let in_place = e.ptr.view_src().is_some() && !kernel::looks(e.ptr);
+    if !in_place || can_reach(device, e.ptr) {
+        return Ok(());
+    }
+    Err(unsupported(e.ptr, &[device], "what it changes in place lies on another device"))
 }
 
 /// Checks that a sort on `device` sees no NaN, given the device of the clamp that `ops/sort.rs` puts before it. Only CPU

@@ -158,6 +158,10 @@ impl GraphMemory<'_, '_> {
     /// [`Error::Unsupported`] unless the backend's device can use the allocator's memory and run the graph,
     /// [`Error::InputNotSet`] where an input has no value yet; [`Error::Status`] or [`Error::Exception`] where the device
     /// fails.
+    ///
+    /// # Panics
+    ///
+    /// A panic in the closure of a custom operation goes on from here.
     #[doc(alias = "ggml_backend_graph_compute")]
     pub fn compute(&mut self, backend: &mut Backend) -> Result<()> {
         const CALL: &str = "ggml_backend_graph_compute";
@@ -168,18 +172,21 @@ impl GraphMemory<'_, '_> {
             check::memory(device, self.allocator.buft)?;
             check::runnable(self.bound.graph(), &[device])?;
         }
-        self.bound.set_computed(false);
+        self.bound.begin();
         let graph = self.bound.graph_ptr();
         let status = guard::compute(CALL, || {
             // SAFETY: backend and graph are live; all tensors have memory that the device can use and operations that it
             // supports (checked when allocated, or above). The call waits, so C keeps nothing.
             unsafe { sys::ggml_backend_graph_compute(backend.as_ptr(), graph) }
         })
-        .inspect_err(|_| backend.poison())?;
+        .inspect_err(|_| backend.poison());
+        // Panics of the graph's closures and of the backend's go on here.
+        self.bound.go_on();
         backend.resume_abort();
+        let status = status?;
         device.check_alive()?;
         check_status(CALL, status)?;
-        self.bound.set_computed(true);
+        self.bound.set_computed();
         Ok(())
     }
 

@@ -2,9 +2,11 @@
 
 pub(crate) mod pool;
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use ggml_sys as sys;
 
@@ -53,6 +55,8 @@ pub struct Context {
     pools: RefCell<Vec<Pool>>,
     /// The pool that is being filled; those after it are empty.
     current: Cell<usize>,
+    /// What C keeps pointers to in the tensors of the pools: closures.
+    kept: RefCell<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
 // SAFETY: a context moves only while no handle to its tensors exists (handles borrow it), and what its tensors point to
@@ -92,6 +96,7 @@ impl Context {
     /// [`Error::Frozen`] for tensors of weights or state, which are always readable.
     #[doc(alias = "ggml_set_output")]
     pub fn output<'c>(&'c self, t: Tensor<'c>) -> Result<Tensor<'c>> {
+        guard::check_open("Context::output")?;
         if !keeps_flags(t) {
             return Err(Error::Frozen { op: "set_output", tensor: t.info() });
         }
@@ -121,7 +126,8 @@ impl Context {
         Graph::new(outputs)
     }
 
-    /// Forgets all tensors but keeps the memory: the next computation is written into the same arena.
+    /// Forgets all tensors but keeps the memory: the next computation is written into the same arena. Closures of custom
+    /// operations are dropped.
     ///
     #[doc(alias = "ggml_reset")]
     pub fn reset(&mut self) {
@@ -130,6 +136,12 @@ impl Context {
             unsafe { pool.reset() };
         }
         self.current.set(0);
+        self.kept.get_mut().clear();
+    }
+
+    /// Keeps `what` as long as the tensors of this context.
+    pub(crate) fn keep(&self, what: Arc<dyn Any + Send + Sync>) {
+        self.kept.borrow_mut().push(what);
     }
 
     /// A leaf without memory.

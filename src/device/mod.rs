@@ -325,6 +325,12 @@ impl Device {
         self.device_type() == DeviceType::Cpu || self.is_remote()
     }
 
+    /// Whether what runs on the device can call closures of this process: only its own CPU can. RPC would send their
+    /// addresses.
+    pub(crate) fn runs_closures(self) -> bool {
+        self.device_type() == DeviceType::Cpu && !self.is_remote()
+    }
+
     /// Whether the device is told the true shape of `t`: RPC cuts dimensions and strides to 32 bits.
     pub(crate) fn fits_wire(self, t: TensorPtr) -> bool {
         let ne = t.ne().iter().all(|&n| u32::try_from(n).is_ok());

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::context::pool::Pool;
 use crate::error::{Error, Result};
 use crate::guard;
-use crate::ops::index;
+use crate::ops::{custom, index};
 use crate::tensor::Tensor;
 use crate::tensor::ptr::{Owner, TensorPtr};
 use walk::{Index, Walk};
@@ -28,6 +28,8 @@ pub(crate) struct Entry {
     pub(crate) kept: bool,
     /// For an input that holds indices, what they must be below.
     pub(crate) below: Option<i64>,
+    /// For an input that names rows to write, the views of it in each of whose rows all values must differ.
+    pub(crate) distinct: Vec<TensorPtr>,
 }
 
 /// What an entry is to an allocation.
@@ -53,6 +55,8 @@ pub struct Graph<'c> {
     entries: Vec<Entry>,
     index: Index,
     nodes: usize,
+    /// The operations that are closures.
+    closures: Vec<TensorPtr>,
     life: PhantomData<&'c Context>,
 }
 
@@ -100,7 +104,13 @@ impl<'c> Graph<'c> {
                 e.below = Some(e.below.map_or(n, |below| below.min(n)));
             }
         }
-        Ok(Self { raw, _pool: pool, entries, index: walk.index, nodes: walk.nodes, life: PhantomData })
+        for rows in walk.order.iter().filter_map(|&t| index::distinct(t)) {
+            if let Some(e) = walk.index.get(&rows.root()).and_then(|&i| entries.get_mut(i)) {
+                e.distinct.push(rows);
+            }
+        }
+        let closures = walk.order.iter().copied().filter(|&t| custom::is_custom(t)).collect();
+        Ok(Self { raw, _pool: pool, entries, index: walk.index, nodes: walk.nodes, closures, life: PhantomData })
     }
 
     /// The number of operations (`ggml_graph_n_nodes`).
@@ -144,6 +154,11 @@ impl<'c> Graph<'c> {
         self.raw.as_ptr()
     }
 
+    /// The operations that are closures.
+    pub(crate) fn closures(&self) -> &[TensorPtr] {
+        &self.closures
+    }
+
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -167,7 +182,7 @@ impl Entry {
         let root = ptr.root();
         // What lies in a state or in weights is there for good; the rest only if ggml was told to keep it.
         let kept = root.owner() != Owner::Graph || root.flags() & output != 0;
-        Self { ptr, srcs: ptr.srcs(), kind, kept, below: None }
+        Self { ptr, srcs: ptr.srcs(), kind, kept, below: None, distinct: Vec::new() }
     }
 
     /// Whether the allocator gives the tensor its memory.

@@ -1,6 +1,6 @@
 //! Operands whose values are indices. No kernel checks them all, and none does so without ending the process. So they
 //! are either set by the host, and checked then, or made by an operation whose results are known to be small enough;
-//! indices that come from elsewhere are refused.
+//! indices that come from elsewhere are refused, or promised by the caller of an `unsafe` builder.
 
 use ggml_sys as sys;
 
@@ -19,6 +19,42 @@ pub(super) fn check(call: Call<'_, '_>, t: Tensor<'_>, below: i64) -> Result<()>
         "indices must be an input or a view of one, so that they can be checked when it is set, or come from `argsort` \
          or `top_k` of rows that are not longer than what they pick from",
     )
+}
+
+/// Who says that an operand's indices are in range.
+#[derive(Clone, Copy)]
+pub(super) enum Indices {
+    /// This crate.
+    Checked,
+    /// The caller of an `unsafe` builder.
+    Promised,
+}
+
+impl Indices {
+    /// [`check`], unless the caller has promised as much.
+    pub(super) fn check(self, call: Call<'_, '_>, t: Tensor<'_>, below: i64) -> Result<()> {
+        match self {
+            Self::Checked => check(call, t, below),
+            Self::Promised => Ok(()),
+        }
+    }
+
+    /// Checks that the values in each row of `t`, which [`check`] accepted, will differ: those of an input are looked at
+    /// when it is set (see [`distinct`]), and no row that `argsort` or `top_k` makes has the same number twice.
+    pub(super) fn check_distinct(self, call: Call<'_, '_>, t: Tensor<'_>) -> Result<()> {
+        let differ = matches!(self, Self::Promised) || is_input(t.ptr()) || rows_of_root(t.ptr());
+        call.shape(differ, "numbers of rows to write must be an input, or parts of rows that `argsort` or `top_k` made")
+    }
+}
+
+/// Whether each row of `t` lies inside one row of the tensor it looks at, which has no gaps.
+fn rows_of_root(t: TensorPtr) -> bool {
+    let (root, [n, upper @ ..], [nb, strides @ ..]) = (t.root(), t.ne(), t.nb());
+    let ([width, ..], [unit, row, ..]) = (root.ne(), root.nb());
+    let offset = if t == root { 0 } else { t.view_offs() };
+    let start = i64::try_from(offset % row / unit).unwrap_or(i64::MAX);
+    let whole = upper.into_iter().zip(strides).all(|(n, nb)| n == 1 || nb % row == 0);
+    whole && (n == 1 || nb == unit) && start.checked_add(n).is_some_and(|end| end <= width)
 }
 
 /// Whether an operation makes indices that [`check`] trusts, so that nothing may write to its result.
@@ -47,8 +83,46 @@ fn picks(node: TensorPtr) -> Option<(usize, i64)> {
             let [.., n] = srcs.next()?.ne();
             Some((6, n))
         }
+        sys::GGML_OP_GET_ROWS_BACK | sys::GGML_OP_SET_ROWS => {
+            let [_, n, ..] = node.ne();
+            Some((1, n))
+        }
+        sys::GGML_OP_MUL_MAT_ID => {
+            let [_, _, n, _] = srcs.next()?.ne();
+            Some((2, n))
+        }
+        sys::GGML_OP_ADD_ID => {
+            let [_, n, ..] = srcs.nth(1)?.ne();
+            Some((2, n))
+        }
         _ => None,
     }
+}
+
+/// The operand, an input or a view of one, each row of which must hold different values: the rows that are written are
+/// spread over threads.
+pub(crate) fn distinct(node: TensorPtr) -> Option<TensorPtr> {
+    let [_, rows, ..] = node.slots();
+    rows.filter(|rows| node.op() == sys::GGML_OP_SET_ROWS && is_input(*rows))
+}
+
+/// Where, among the values of the tensor that `t` looks at, a row of `t` repeats one, and that value.
+pub(crate) fn repeated(t: TensorPtr, values: &[i64]) -> Option<(usize, i64)> {
+    let ([n0, n1, n2, n3], unit) = (t.ne(), t.dtype().type_size());
+    let [s0, s1, s2, s3] = t.nb().map(|nb| nb / unit);
+    let offset = if t == t.root() { 0 } else { t.view_offs() / unit };
+    let to = |n: i64| 0..usize::try_from(n).unwrap_or(0);
+    let starts = to(n3).flat_map(|i3| to(n2).flat_map(move |i2| to(n1).map(move |i1| i1 * s1 + i2 * s2 + i3 * s3)));
+    let mut row = Vec::new();
+    starts.map(|start| offset + start).find_map(|start| {
+        row.clear();
+        row.extend(to(n0).map(|i| start + i * s0).filter_map(|i| Some((*values.get(i)?, i))));
+        let ascending = row.is_sorted_by(|(a, _), (b, _)| a < b);
+        if !ascending {
+            row.sort_unstable();
+        }
+        row.array_windows().find(|[(a, _), (b, _)]| a == b).map(|[_, (value, i)]| (*i, *value))
+    })
 }
 
 fn is_input(t: TensorPtr) -> bool {

@@ -4,6 +4,7 @@
 //! one device accept (types above all) is checked when a graph is allocated, in [`kernel`].
 
 pub(crate) mod check;
+pub(crate) mod custom;
 pub(crate) mod index;
 pub(crate) mod kernel;
 
@@ -11,6 +12,7 @@ mod attention;
 mod binary;
 mod combine;
 mod conv;
+mod experts;
 mod generate;
 mod glu;
 mod hyper;
@@ -18,10 +20,12 @@ mod loss;
 mod mask;
 mod matmul;
 mod norm;
+mod pad;
 mod pool;
 mod precision;
 mod recurrent;
 mod reduce;
+mod resize;
 mod rope;
 mod rows;
 mod scale;
@@ -30,15 +34,19 @@ mod softmax;
 mod sort;
 mod unary;
 mod view;
+mod window;
 
 pub use attention::FlashAttn;
-pub use conv::Conv2d;
+pub use conv::{Conv, Conv1d, Conv2d, Conv3d};
+pub use custom::{Custom, Operands, Rows, RowsMut};
 pub use glu::Glu;
 pub use mask::TriType;
 pub use matmul::MulMat;
-pub use pool::{Pool, Pool2d};
+pub use pad::Pad;
+pub use pool::{Pool, Pool1d, Pool2d, Windows};
 pub use precision::Prec;
 pub use recurrent::{GatedDeltaNet, GatedLinearAttn, RwkvWkv6, RwkvWkv7, SsmScan};
+pub use resize::{Interpolate, Scale};
 pub use rope::{Rope, RopeMode};
 pub use set::Part;
 pub use softmax::SoftMax;

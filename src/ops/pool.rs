@@ -14,20 +14,42 @@ use crate::tensor::Tensor;
 pub enum Pool {
     /// The largest.
     Max,
-    /// The mean; elements beyond the border count as 0.
+    /// The mean. Elements beyond the border count as 0 in two dimensions, and don't count in one.
     Avg,
 }
 
-/// The windows of a 2-d pooling; both values of a pair are `[horizontal, vertical]`.
+impl Pool {
+    fn raw(self) -> sys::ggml_op_pool {
+        match self {
+            Self::Max => sys::GGML_OP_POOL_MAX,
+            Self::Avg => sys::GGML_OP_POOL_AVG,
+        }
+    }
+}
+
+/// The windows of a pooling. Each field has a value per dimension, the innermost first: `[horizontal]` or `[horizontal,
+/// vertical]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Pool2d {
+pub struct Windows<const N: usize> {
     /// Sizes of a window.
-    pub window: [i32; 2],
+    pub window: [i32; N],
     /// Steps between neighbouring windows.
-    pub stride: [i32; 2],
+    pub stride: [i32; N],
     /// Elements added on each side of the input.
-    pub padding: [i32; 2],
+    pub padding: [i32; N],
+}
+
+/// The windows of a 1-d pooling.
+pub type Pool1d = Windows<1>;
+/// The windows of a 2-d pooling.
+pub type Pool2d = Windows<2>;
+
+impl Pool1d {
+    /// Windows of `n` elements that touch but don't overlap.
+    pub fn of(n: i32) -> Self {
+        Self { window: [n], stride: [n], padding: [0] }
+    }
 }
 
 impl Pool2d {
@@ -42,7 +64,47 @@ const EXACT: i64 = 1 << 20;
 /// The kernel multiplies the sides of a window in 32 bits.
 const LARGEST_WINDOW: i32 = (1 << 15) - 1;
 
+impl<const N: usize> Windows<N> {
+    /// The sizes of the output, of an input whose first dimensions are those that are moved over.
+    fn outputs(self, call: Call<'_, '_>, input: Tensor<'_>) -> Result<[i64; N]> {
+        let Self { window: k, stride: s, padding: p } = self;
+        let windows = k.iter().all(|k| (1..=LARGEST_WINDOW).contains(k));
+        call.param(windows, "window", k, format!("each must lie in 1 to {LARGEST_WINDOW}"))?;
+        let strides = s.iter().all(|&s| (1..=EXACT).contains(&s.into()));
+        call.param(strides, "stride", s, format!("each must lie in 1 to {EXACT}"))?;
+        let padding = p.iter().zip(k).all(|(&p, k)| p >= 0 && p <= k / 2);
+        call.param(padding, "padding", p, "each must lie in 0 to half a window")?;
+        let mut outputs = [0; N];
+        let windows = k.into_iter().zip(s).zip(p).map(|((k, s), p)| [k, s, p].map(i64::from));
+        for (output, (n, [k, s, p])) in outputs.iter_mut().zip(input.ne().into_iter().zip(windows)) {
+            let room = n.saturating_add(2 * p) - k;
+            *output = if room < 0 || n > EXACT { 0 } else { room / s + 1 };
+        }
+        let fits = outputs.iter().all(|&n| n > 0);
+        call.shape(fits, "a window is larger than the padded input, or a dimension is above 2^20")?;
+        Ok(outputs)
+    }
+}
+
 impl Context {
+    /// Combines the elements in windows over the first dimension (`ggml_pool_1d`). The result is `f32`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::pool_2d`], for one dimension.
+    #[doc(alias = "ggml_pool_1d")]
+    pub fn pool_1d<'c>(&'c self, x: Tensor<'c>, pool: Pool, how: Pool1d) -> Result<Tensor<'c>> {
+        let call = Call { op: "pool_1d", operands: &[x] };
+        operand(call, x)?;
+        how.outputs(call, x)?;
+        let Windows { window: [k], stride: [s], padding: [p] } = how;
+        self.build("ggml_pool_1d", &[x], |c| {
+            // SAFETY: the context is live and has room; `x` is live for 'c, packed, and at least one window large, so that
+            // the output has positive sizes. The result keeps it as source.
+            unsafe { sys::ggml_pool_1d(c, x.as_ptr(), pool.raw(), k, s, p) }
+        })
+    }
+
     /// Combines the elements in windows over the first two dimensions (`ggml_pool_2d`). The result is `f32`.
     ///
     /// # Errors
@@ -54,29 +116,49 @@ impl Context {
     #[doc(alias = "ggml_pool_2d")]
     pub fn pool_2d<'c>(&'c self, x: Tensor<'c>, pool: Pool, how: Pool2d) -> Result<Tensor<'c>> {
         let call = Call { op: "pool_2d", operands: &[x] };
-        let Pool2d { window: k, stride: s, padding: p } = how;
-        let windows = k.iter().all(|k| (1..=LARGEST_WINDOW).contains(k));
-        call.param(windows, "window", k, format!("both must lie in 1 to {LARGEST_WINDOW}"))?;
-        let strides = s.iter().all(|&s| (1..=EXACT).contains(&s.into()));
-        call.param(strides, "stride", s, format!("both must lie in 1 to {EXACT}"))?;
-        let padding = p.iter().zip(k).all(|(&p, k)| p >= 0 && p <= k / 2);
-        call.param(padding, "padding", p, "both must lie in 0 to half a window")?;
-        call.dtype(matches!(x.dtype(), DType::F32 | DType::F16), "the operand must be f32 or f16")?;
-        // The kernel walks from plane to plane by the third stride until the end of the memory (H11).
-        call.shape(is_packed(x.ptr()), "the operand must have the strides of a new tensor; use `cont`")?;
-        let fits = x.ne().iter().zip(k).zip(p).all(|((&n, k), p)| n <= EXACT && n + 2 * i64::from(p) >= i64::from(k));
-        call.shape(fits, "a window is larger than the padded input, or a dimension is above 2^20")?;
-        let op = match pool {
-            Pool::Max => sys::GGML_OP_POOL_MAX,
-            Pool::Avg => sys::GGML_OP_POOL_AVG,
-        };
+        operand(call, x)?;
+        how.outputs(call, x)?;
+        let Windows { window: [k0, k1], stride: [s0, s1], padding } = how;
+        let [p0, p1] = padding.map(small);
         self.build("ggml_pool_2d", &[x], |c| {
-            // SAFETY: the context is live and has room; `x` is live for 'c, packed, and at least one window large, so that
-            // the output has positive sizes. The result keeps it as source.
-            #[expect(clippy::cast_precision_loss, reason = "paddings are at most half a window")]
-            unsafe {
-                sys::ggml_pool_2d(c, x.as_ptr(), op, k[0], k[1], s[0], s[1], p[0] as f32, p[1] as f32)
-            }
+            // SAFETY: as in `pool_1d`.
+            unsafe { sys::ggml_pool_2d(c, x.as_ptr(), pool.raw(), k0, k1, s0, s1, p0, p1) }
         })
     }
+
+    /// The gradient of [`Context::pool_2d`] (`ggml_pool_2d_back`): of `x`, given `grad`, that of the result. The mean
+    /// spreads an element's gradient over its window, the maximum gives it to the first of the largest elements.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless `grad` is contiguous and of the shape that [`Context::pool_2d`] makes
+    /// of `x`; [`Error::DType`](crate::Error::DType) unless both are `f32`; otherwise as [`Context::pool_2d`].
+    #[doc(alias = "ggml_pool_2d_back")]
+    pub fn pool_2d_back<'c>(&'c self, grad: Tensor<'c>, x: Tensor<'c>, pool: Pool, how: Pool2d) -> Result<Tensor<'c>> {
+        let call = Call { op: "pool_2d_back", operands: &[grad, x] };
+        operand(call, x)?;
+        call.dtype([grad, x].iter().all(|t| t.dtype() == DType::F32), "both operands must be f32")?;
+        let ([w, h], [_, _, n2, n3]) = (how.outputs(call, x)?, x.ne());
+        // The kernel walks over both as if they belonged together (H12).
+        let fits = grad.ne() == [w, h, n2, n3] && grad.is_contiguous();
+        call.shape(fits, "the gradient must be contiguous, and have the shape of what is pooled")?;
+        let Windows { window: [k0, k1], stride: [s0, s1], padding } = how;
+        let [p0, p1] = padding.map(small);
+        self.build("ggml_pool_2d_back", &[grad, x], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c and belong together by the checks
+            // above. The result keeps both as sources.
+            unsafe { sys::ggml_pool_2d_back(c, grad.as_ptr(), x.as_ptr(), pool.raw(), k0, k1, s0, s1, p0, p1) }
+        })
+    }
+}
+
+fn operand(call: Call<'_, '_>, x: Tensor<'_>) -> Result<()> {
+    call.dtype(matches!(x.dtype(), DType::F32 | DType::F16), "the operand must be f32 or f16")?;
+    // Kernels find row i at i times the second stride (H10), or walk by the third until the end of the memory (H11).
+    call.shape(is_packed(x.ptr()), "the operand must have the strides of a new tensor; use `cont`")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "paddings are at most half a window")]
+fn small(padding: i32) -> f32 {
+    padding as f32
 }

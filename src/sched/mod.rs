@@ -8,6 +8,9 @@ mod run;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+
+use ggml_sys as sys;
 
 use crate::alloc::bound::Bound;
 use crate::alloc::{check, plan::Plan};
@@ -94,8 +97,10 @@ impl Sched {
         let bound = Bound::new("Sched::alloc", graph)?;
         let planned = self.prepare(&bound)?;
         let mark = log::mark();
+        let cpu = self.cpu();
         let done = self.with_raw(|raw| {
             raw.reset()?;
+            raw.pin(bound.graph().closures(), cpu)?;
             raw.alloc(bound.graph_ptr())
         })?;
         if !done {
@@ -124,8 +129,10 @@ impl Sched {
         check::runnable(graph, &self.devices)?;
         self.fit(graph)?;
         let mark = log::mark();
+        let cpu = self.cpu();
         let done = self.with_raw(|raw| {
             raw.reset()?;
+            raw.pin(bound.graph().closures(), cpu)?;
             raw.reserve(bound.graph_ptr())
         });
         bound.restore();
@@ -135,6 +142,11 @@ impl Sched {
         self.check_alive()?;
         self.plan.set(graph);
         Ok(true)
+    }
+
+    /// The CPU, which is the last ([`SchedBuilder::build`]).
+    fn cpu(&self) -> *mut sys::ggml_backend {
+        self.backends.last().map_or(ptr::null_mut(), Backend::as_ptr)
     }
 
     /// Makes the C scheduler large enough. Its table takes all tensors of a graph and asserts that there is room; its

@@ -46,6 +46,17 @@ impl RawSched {
         self.raw.as_ptr()
     }
 
+    /// Has operations run on `backend`, which is one of the scheduler's, in the next graph that is planned or allocated.
+    pub(super) fn pin(&mut self, nodes: &[TensorPtr], backend: *mut sys::ggml_backend) -> Result<()> {
+        nodes.iter().try_for_each(|t| {
+            guard::call("ggml_backend_sched_set_tensor_backend", || {
+                // SAFETY: scheduler and tensor are live, its table has room for all of the graph's (Sched::fit), and the
+                // backend is one that it knows (the caller's check), which C asserts.
+                unsafe { sys::ggml_backend_sched_set_tensor_backend(self.as_ptr(), t.as_ptr(), backend) }
+            })
+        })
+    }
+
     /// Plans memory for `graph`, whose tensors have none. `false` where it could not be had.
     pub(super) fn reserve(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
         guard::call("ggml_backend_sched_reserve", || {

@@ -33,6 +33,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
         for e in self.bound.graph().entries().iter().filter(|e| e.kind == Kind::Node) {
             if let Some(backend) = self.backend_of_ptr(e.ptr) {
                 check::kernel_accepts(backend.device(), e)?;
+                check::reaches(backend.device(), e)?;
                 check::sorts_numbers(backend.device(), e, || {
                     // By the sources as they were built: the scheduler may have put a copy in between.
                     let first =
@@ -48,7 +49,8 @@ impl<'s, 'c> Allocated<'s, 'c> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotPart`] unless `t` is an input of the graph, [`Error::ElementType`], [`Error::Length`].
+    /// [`Error::NotPart`] unless `t` is an input of the graph, [`Error::ElementType`], [`Error::Length`]; of numbers that an
+    /// operation uses as indices, [`Error::Index`] and [`Error::Repeated`].
     #[doc(alias = "ggml_backend_tensor_set")]
     pub fn set<T: Element>(&mut self, t: Tensor<'_>, data: &[T]) -> Result<()> {
         self.bound.set("Allocated::set", t, data)
@@ -59,7 +61,8 @@ impl<'s, 'c> Allocated<'s, 'c> {
     ///
     /// # Errors
     ///
-    /// As [`Allocated::set`], with [`Error::Range`] where the part does not lie inside the tensor.
+    /// As [`Allocated::set`], with [`Error::Range`] where the part does not lie inside the tensor, and [`Error::Param`] where
+    /// it must be set as a whole, for [`Context::set_rows`](crate::Context::set_rows).
     pub fn set_at<T: Element>(&mut self, t: Tensor<'_>, offset: usize, data: &[T]) -> Result<()> {
         self.bound.set_at("Allocated::set_at", t, offset, data)
     }
@@ -79,13 +82,18 @@ impl<'s, 'c> Allocated<'s, 'c> {
     ///
     /// [`Error::InputNotSet`] where an input has no value yet; [`Error::Status`], [`Error::Exception`] or
     /// [`Error::RpcLost`] where a device fails.
+    ///
+    /// # Panics
+    ///
+    /// A panic in the closure of a custom operation goes on from here.
     #[doc(alias = "ggml_backend_sched_graph_compute")]
     pub fn compute(&mut self) -> Result<()> {
         self.bound.check_inputs("Allocated::compute")?;
-        self.bound.set_computed(false);
+        self.bound.begin();
         let graph = self.bound.graph_ptr();
-        let status = self.sched.with_raw(|raw| raw.compute(graph))?;
-        self.finish(status)
+        let status = self.sched.with_raw(|raw| raw.compute(graph));
+        self.bound.go_on();
+        self.finish(status?)
     }
 
     /// Computes the graph and shows results on the way (`ggml_backend_sched_set_eval_callback`).
@@ -100,7 +108,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
     ///
     /// # Panics
     ///
-    /// A panic in either closure stops the computation and goes on from here.
+    /// A panic in either closure stops the computation and goes on from here, as does one of a custom operation.
     #[doc(alias = "ggml_backend_sched_set_eval_callback")]
     pub fn compute_with(
         &mut self,
@@ -108,11 +116,12 @@ impl<'s, 'c> Allocated<'s, 'c> {
         see: impl FnMut(Observed<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         self.bound.check_inputs("Allocated::compute_with")?;
-        self.bound.set_computed(false);
+        self.bound.begin();
         let graph = self.bound.graph_ptr();
         let observer = Observer::new(ask, see);
         let status = self.sched.with_raw(|raw| observer.compute(raw, graph));
         observer.finish();
+        self.bound.go_on();
         self.finish(status?)
     }
 
@@ -120,7 +129,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
         self.sched.backends.iter().for_each(Backend::resume_abort);
         self.sched.check_alive()?;
         check_status("ggml_backend_sched_graph_compute", status)?;
-        self.bound.set_computed(true);
+        self.bound.set_computed();
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result, TensorInfo};
 use crate::ffi;
+use crate::guard;
 use crate::shape::Shape;
 use ptr::{Owner, TensorPtr};
 
@@ -112,6 +113,7 @@ impl Tensor<'_> {
     /// [`Error::Frozen`] for tensors of weights: other threads may be reading them. They have their names already.
     #[doc(alias = "ggml_set_name")]
     pub fn named(self, name: &str) -> Result<Self> {
+        guard::check_open("Tensor::named")?;
         if self.ptr.owner() != Owner::Graph && !self.is_view() {
             return Err(Error::Frozen { op: "set_name", tensor: self.info() });
         }

@@ -1,6 +1,6 @@
 //! The one place that reads and writes the fields of a C tensor.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 use std::ptr::{self, NonNull};
 
 use ggml_sys as sys;
@@ -78,6 +78,11 @@ impl TensorPtr {
         self.get().op_params
     }
 
+    /// Where the parameters lie, for those that are more than numbers.
+    pub(crate) fn params_ptr(self) -> *const [i32; 16] {
+        &raw const self.get().op_params
+    }
+
     pub(crate) fn flags(self) -> i32 {
         self.get().flags
     }
@@ -146,6 +151,11 @@ impl TensorPtr {
 
     pub(crate) fn has_data(self) -> bool {
         !self.get().data.is_null()
+    }
+
+    /// The first element, on whatever device; NULL without memory.
+    pub(crate) fn data(self) -> *mut c_void {
+        self.get().data
     }
 
     /// Puts the tensor's memory back to what its builder leaves, so that an allocation sees it as new: none, or for a

@@ -2,7 +2,7 @@
 
 use ggml::Result;
 use ggml::prelude::*;
-use ggml::{FlashAttn, Glu, Part, Pool, Pool2d, RopeMode, SortOrder};
+use ggml::{Conv, FlashAttn, Glu, Interpolate, Pad, Part, Pool, Pool1d, Pool2d, RopeMode, Scale, SortOrder};
 
 use crate::support::lab::shape;
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
@@ -60,6 +60,25 @@ const OPS: &[(&str, Build)] = &[
     ("glu_split", |l, a| l.ctx.glu_split(a, a, Glu::Swiglu)),
     ("cross_entropy_loss", |l, a| l.ctx.cross_entropy_loss(a, a)),
     ("pool_2d", |l, a| l.ctx.pool_2d(a, Pool::Max, Pool2d::square(1))),
+    ("pool_1d", |l, a| l.ctx.pool_1d(a, Pool::Avg, Pool1d::of(1))),
+    ("pool_2d_back", |l, a| l.ctx.pool_2d_back(a, a, Pool::Max, Pool2d::square(1))),
+    ("im2col", |l, a| l.ctx.im2col(a, a, Conv::padded(1), DType::F32)),
+    ("im2col_1d", |l, a| l.ctx.im2col_1d(a, a, Conv::padded(1), DType::F32)),
+    ("im2col_3d", |l, a| l.ctx.im2col_3d(a, a, 1, Conv::padded(1), DType::F32)),
+    ("col2im_1d", |l, a| l.ctx.col2im_1d(a, 1, 2, 0)),
+    ("conv_1d", |l, a| l.ctx.conv_1d(a, a, Conv::padded(1))),
+    ("conv_2d", |l, a| l.ctx.conv_2d(a, a, Conv::padded(1))),
+    ("conv_2d_direct", |l, a| l.ctx.conv_2d_direct(a, a, Conv::padded(1))),
+    ("conv_2d_dw_direct", |l, a| l.ctx.conv_2d_dw_direct(a, a, Conv::padded(1))),
+    ("conv_3d_direct", |l, a| l.ctx.conv_3d_direct(a, a, 1, Conv::padded(1))),
+    ("conv_transpose_2d_p0", |l, a| l.ctx.conv_transpose_2d_p0(a, a, 2)),
+    ("nearest", |l, a| l.ctx.interpolate(a, [3, 2, 2, 1], Interpolate::default())),
+    ("bicubic", |l, a| l.ctx.interpolate(a, [3, 2, 2, 1], Interpolate::by(Scale::Bicubic))),
+    ("pad", |l, a| l.ctx.pad(a, Pad::right([1; 4]))),
+    ("pad_circular", |l, a| l.ctx.pad(a, Pad::circular([1; 4]))),
+    ("pad_reflect_1d", |l, a| l.ctx.pad_reflect_1d(a, 0, 0)),
+    ("roll", |l, a| l.ctx.roll(a, [0; 4])),
+    ("win_part", |l, a| l.ctx.win_part(a, 2)),
     ("repeat", |l, a| l.ctx.repeat(a, a)),
     ("repeat_back", |l, a| l.ctx.repeat_back(a, a)),
     ("concat", |l, a| l.ctx.concat(a, a, 0)),

@@ -2,7 +2,7 @@
 
 use ggml::opt::{AdamW, Optimizer, Sgd, Training};
 use ggml::prelude::*;
-use ggml::{Conv2d, Pool, Pool2d, SoftMax};
+use ggml::{Conv2d, Custom, Pool, Pool2d, SoftMax};
 
 use super::{cpu, state};
 
@@ -42,6 +42,14 @@ fn operations_without_a_backward_pass() {
     unsupported("gelu", NONE, |ctx, [p, q]| ctx.mul(ctx.gelu(p)?, q));
     unsupported("sigmoid", NONE, |ctx, [p, q]| ctx.mul(ctx.sigmoid(p)?, q));
     unsupported("clamp", NONE, |ctx, [p, q]| ctx.mul(ctx.clamp(p, 0.0, 1.0)?, q));
+    unsupported("map_custom1", NONE, |ctx, [p, q]| {
+        ctx.map_custom1::<f32>(ctx.mul(p, q)?, Custom::default(), |_, _| {})
+    });
+    unsupported("custom", NONE, |ctx, [p, q]| ctx.custom::<f32>(&[p, q], [1], Custom::default(), |_, _| {}));
+    unsupported("mul_mat_id", NONE, |ctx, [p, q]| {
+        let ids = ctx.input("ids", DType::I32, [1, 3])?;
+        ctx.mul_mat_id(p, ctx.reshape(q, [4, 1, 3])?, ids)
+    });
     unsupported("concat", NONE, |ctx, [p, q]| ctx.concat(p, q, 0));
     unsupported("mean", "several rows", |ctx, [p, q]| ctx.mean(ctx.mul(p, q)?));
     unsupported("sub", "one shape", |ctx, [p, q]| {

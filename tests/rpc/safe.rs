@@ -1,7 +1,7 @@
 //! The safe API on a server's devices.
 
 use ggml::rpc::{self, Server};
-use ggml::{Context, DType};
+use ggml::{Backend, Context, Custom, DType, Error, GraphAllocator, WeightsBuilder};
 
 use crate::support::{sched, weights};
 
@@ -25,4 +25,64 @@ fn a_scheduler_computes_on_a_server() {
     run.set(x, &[5.0_f32; 4]).unwrap();
     run.compute().unwrap();
     assert_eq!(run.get::<f32>(y).unwrap(), [15.0; 4]);
+}
+
+/// A server would be sent the closure's address, and in this process even call it.
+#[test]
+fn closures_stay_here() {
+    let server = crate::start(Server::builder()).unwrap();
+    let connection = rpc::connect(&server.address().to_string()).unwrap();
+    let remote = connection.devices()[0];
+    let context = Context::new();
+    let x = context.input("x", DType::F32, [4]).unwrap();
+    // Weights draw what is around them to their device.
+    let (three, five) = (weights(&connection, 3.0).unwrap(), weights(&connection, 5.0).unwrap());
+    let before = context.mul(x, three.get("w").unwrap()).unwrap();
+    let doubled = context
+        .map_custom1::<f32>(before, Custom::default(), |out, x| {
+            out.for_each(|(i, row)| row.iter_mut().zip(x.row(i)).for_each(|(y, x)| *y = 2.0 * x));
+        })
+        .unwrap();
+    let y = context.mul(doubled, five.get("w").unwrap()).unwrap();
+    let graph = context.graph([y]).unwrap();
+    let mut sched = sched(&connection).unwrap();
+    let mut run = sched.alloc(&graph).unwrap();
+    let places = [before, doubled, y].map(|t| run.backend_of(t).unwrap().device() == remote);
+    assert_eq!(places, [true, false, true]);
+    run.set(x, &[1.0_f32, 2.0, 3.0, 4.0]).unwrap();
+    run.compute().unwrap();
+    assert_eq!(run.get::<f32>(y).unwrap(), [30.0, 60.0, 90.0, 120.0]);
+    drop(run);
+    let mut allocator = GraphAllocator::new(remote.buffer_type());
+    let own = context.map_custom1::<f32>(x, Custom::default(), |_, _| {}).unwrap();
+    let own = context.graph([own]).unwrap();
+    assert!(matches!(allocator.alloc(&own), Err(Error::Unsupported { .. })));
+    let mut allocator = GraphAllocator::new(Backend::cpu().unwrap().device().buffer_type());
+    let mut memory = allocator.alloc(&own).unwrap();
+    memory.set(x, &[1.0_f32; 4]).unwrap();
+    assert!(matches!(memory.compute(&mut remote.init().unwrap()), Err(Error::Unsupported { .. })));
+}
+
+#[test]
+fn closures_change_nothing_on_a_server() {
+    let server = crate::start(Server::builder()).unwrap();
+    let connection = rpc::connect(&server.address().to_string()).unwrap();
+    let mut sched = sched(&connection).unwrap();
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("s", DType::F32, [4]).unwrap();
+    let state = builder.place_state(connection.devices()[0].buffer_type()).unwrap();
+    let context = Context::new();
+    let x = context.input("x", DType::F32, [4]).unwrap();
+    // What is written there anyway, and what comes to lie there.
+    let there = context.cpy(x, state.get("s").unwrap()).unwrap();
+    let three = weights(&connection, 3.0).unwrap();
+    let made = context.mul(x, three.get("w").unwrap()).unwrap();
+    for target in [state.get("s").unwrap(), there, made] {
+        let y = context
+            .map_custom1_inplace::<f32>(target, Custom::default(), |out| out.for_each(|(_, row)| row.fill(1.0)))
+            .unwrap();
+        let graph = context.graph([y]).unwrap();
+        let refusal = sched.alloc(&graph).map(drop);
+        assert!(matches!(refusal, Err(Error::Unsupported { .. })), "{target:?} {refusal:?}");
+    }
 }

@@ -25,7 +25,7 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
 }
 
 fn flash_attn([q, k, v]: [TensorPtr; 3], t: TensorPtr) -> Verdict {
-    need(matrix::has_dot(k.dtype()), "the CPU has no dot product for keys of this type")?;
+    matrix::has_dot_product(k)?;
     need(to_float(v.dtype()), "the CPU can't turn values of this type into f32")?;
     need([q, k, v].into_iter().all(dense), ROWS)?;
     let [_, _, _, precision, ..] = t.op_params();

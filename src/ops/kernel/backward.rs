@@ -11,7 +11,9 @@ const FLAT: &str = "the CPU kernel needs contiguous operands; use `cont`";
 
 pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
     Some(match t.op() {
-        sys::GGML_OP_IM2COL_BACK => both(t, |a, _| {
+        sys::GGML_OP_IM2COL_BACK => sources(t).and_then(|[a, kernel]| {
+            let types = a.dtype() == DType::F32 && matches!(kernel.dtype(), DType::F32 | DType::F16);
+            need(types, "the CPU kernel takes gradients of f32 and a kernel of f32 or f16")?;
             need(a.is_contiguous(), FLAT)?;
             let near = t.nb().iter().all(|&nb| i32::try_from(nb).is_ok());
             need(near, "the CPU kernel needs planes and batches less than 2 GiB apart")

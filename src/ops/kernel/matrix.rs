@@ -1,4 +1,4 @@
-//! Products of matrices, and rows picked from them.
+//! Products of matrices.
 
 use ggml_sys as sys;
 
@@ -17,19 +17,25 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
             need(srcs.iter().all(|s| s.dtype() == DType::F32), "the CPU kernel takes f32 only")?;
             need(srcs.into_iter().all(TensorPtr::is_contiguous), "the CPU kernel needs contiguous operands; use `cont`")
         }),
-        sys::GGML_OP_GET_ROWS => sources(t).and_then(|[a]| get_rows(a)),
         _ => return None,
     })
 }
 
 fn mul_mat(a: TensorPtr, b: TensorPtr) -> Verdict {
-    need(has_dot(a.dtype()), "the CPU has no dot product for the first operand's type")?;
+    has_dot_product(a)?;
     let types = match (a.dtype(), b.dtype()) {
         (_, DType::F32) | (DType::F32, DType::BF16) => true,
         (x, y) => is_float(x) && x == y,
     };
     need(types, "the CPU kernel takes a second operand of f32, of the first one's float type, or of bf16 with f32")?;
     need(dense(a) && dense(b), ROWS)
+}
+
+/// H14: some types have no dot product, and the kernel would jump to NULL.
+pub(super) fn has_dot_product(a: TensorPtr) -> Verdict {
+    let none =
+        matches!(a.dtype(), DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::F64 | DType::Q8_1 | DType::Q8K);
+    need(!none, "the CPU has no dot product for the type of the first operand (or of keys)")
 }
 
 /// H15: the transform reads only the second operand, and writes rows of its length.
@@ -62,16 +68,4 @@ fn out_prod(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
         (n2, n3)
     };
     need(upper(a) == upper(b), "the CPU kernel repeats a first operand of f32 only; use `repeat`")
-}
-
-/// Whether rows of the type can be multiplied. Without a dot product, kernels jump to NULL (H14).
-pub(super) fn has_dot(t: DType) -> bool {
-    !matches!(t, DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::F64 | DType::Q8_1 | DType::Q8K)
-}
-
-fn get_rows(a: TensorPtr) -> Verdict {
-    let types =
-        matches!(a.dtype(), DType::F32 | DType::F16 | DType::BF16 | DType::I32) || copy::has_float_rows(a.dtype());
-    need(types, "the CPU can't read rows of this type")?;
-    need(dense(a), ROWS)
 }

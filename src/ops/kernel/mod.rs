@@ -7,10 +7,13 @@
 
 mod attention;
 mod backward;
+mod conv;
 mod copy;
+mod custom;
 mod elementwise;
 mod generate;
 mod hyper;
+mod indexed;
 mod mask;
 mod matrix;
 mod recurrent;
@@ -37,10 +40,13 @@ type Family = fn(TensorPtr) -> Option<Verdict>;
 const FAMILIES: &[Family] = &[
     attention::accepts,
     backward::accepts,
+    conv::accepts,
     copy::accepts,
+    custom::accepts,
     elementwise::accepts,
     generate::accepts,
     hyper::accepts,
+    indexed::accepts,
     mask::accepts,
     matrix::accepts,
     recurrent::accepts,
@@ -52,13 +58,19 @@ const FAMILIES: &[Family] = &[
 
 /// Whether the CPU has a kernel for the operation `t`, or what is missing.
 pub(crate) fn cpu_accepts(t: TensorPtr) -> Verdict {
-    let looks =
-        [sys::GGML_OP_NONE, sys::GGML_OP_RESHAPE, sys::GGML_OP_VIEW, sys::GGML_OP_PERMUTE, sys::GGML_OP_TRANSPOSE];
-    if looks.contains(&t.op()) {
+    if looks(t) {
         return Ok(());
     }
     countable(t)?;
     FAMILIES.iter().find_map(|f| f(t)).unwrap_or(Err("this crate knows no CPU kernel for the operation"))
+}
+
+/// Whether an operation does no more than look at another tensor's memory.
+pub(crate) fn looks(t: TensorPtr) -> bool {
+    matches!(
+        t.op(),
+        sys::GGML_OP_NONE | sys::GGML_OP_RESHAPE | sys::GGML_OP_VIEW | sys::GGML_OP_PERMUTE | sys::GGML_OP_TRANSPOSE
+    )
 }
 
 /// The first `N` sources, or the verdict on an operation that lacks one.

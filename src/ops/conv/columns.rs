@@ -1,0 +1,217 @@
+//! The parts of an input that a kernel sees, as columns of a matrix, and the way back.
+
+use ggml_sys as sys;
+
+use super::{Conv1d, Conv2d, Conv3d, volumes};
+use crate::context::Context;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ops::check::{Call, is_float};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+impl Context {
+    /// The parts of an image that a convolution's kernel sees, one after the other as rows (`ggml_im2col`): the result is
+    /// `[kernel width · height · inputs, output width, output height, batch]` in `dtype`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless `x` is as deep as the kernel, not smaller than it, and each of its
+    /// planes is contiguous; [`Error::DType`](crate::Error::DType) unless `dtype` is `f16`, or `f32` with an `x` of
+    /// `f32`; [`Error::Param`](crate::Error::Param) unless strides and dilations are positive and paddings lie in 0 to 2³⁰ - 1.
+    #[doc(alias = "ggml_im2col")]
+    pub fn im2col<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv2d, dtype: DType) -> Result<Tensor<'c>> {
+        let call = Call { op: "im2col", operands: &[kernel, x] };
+        types(call, x, dtype)?;
+        call.result(columns_2d(call, kernel, x.ne(), how)?, dtype)?;
+        // The kernel finds pixels at y * width + x, and keeps the upper strides in 32 bits.
+        let ([w, ..], [nb0, nb1, nb2, nb3]) = (x.ne(), x.nb());
+        let plane = nb0 == x.dtype().type_size() && usize::try_from(w).is_ok_and(|w| nb1 == w * nb0);
+        call.shape(plane, "each plane of the image must be contiguous; use `cont`")?;
+        near(call, [nb2, nb3])?;
+        let Conv2d { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
+        self.build("ggml_im2col", &[kernel, x], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, with
+            // which the output dimensions are positive. The result keeps both as sources.
+            unsafe { sys::ggml_im2col(c, kernel.as_ptr(), x.as_ptr(), s0, s1, p0, p1, d0, d1, true, dtype.raw()) }
+        })
+    }
+
+    /// [`Context::im2col`] in one dimension (`ggml_im2col`): `kernel` of `[length, inputs, outputs]` over `x` of
+    /// `[length, inputs, batch]` gives `[kernel length · inputs, output length, batch]`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::im2col`]; of `x`, the rows must be contiguous.
+    #[doc(alias = "ggml_im2col")]
+    pub fn im2col_1d<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv1d, dtype: DType) -> Result<Tensor<'c>> {
+        let call = Call { op: "im2col_1d", operands: &[kernel, x] };
+        types(call, x, dtype)?;
+        call.result(columns_1d(call, kernel, x.ne(), how)?, dtype)?;
+        let [nb0, nb1, nb2, _] = x.nb();
+        call.shape(nb0 == x.dtype().type_size(), "the rows of the image must be contiguous; use `cont`")?;
+        near(call, [nb1, nb2])?;
+        let Conv1d { stride: [s], padding: [p], dilation: [d] } = how;
+        self.build("ggml_im2col", &[kernel, x], |c| {
+            // SAFETY: as in `im2col`; the second dimension's parameters are not used.
+            unsafe { sys::ggml_im2col(c, kernel.as_ptr(), x.as_ptr(), s, 0, p, 0, d, 0, false, dtype.raw()) }
+        })
+    }
+
+    /// [`Context::im2col`] in three dimensions (`ggml_im2col_3d`): `kernel` of `[width, height, depth, inputs · outputs]`
+    /// over `x` of `[width, height, depth, inputs · batch]` gives
+    /// `[kernel width · height · depth · inputs, output width, output height, output depth · batch]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless `x` is not smaller than the kernel, and `inputs` divides the last
+    /// dimensions; [`Error::DType`](crate::Error::DType) unless `x` is `f32` and `dtype` `f32` or `f16`;
+    /// [`Error::Param`](crate::Error::Param) unless `inputs`, strides and dilations are positive and paddings lie in 0 to
+    /// 2³⁰ - 1.
+    #[doc(alias = "ggml_im2col_3d")]
+    pub fn im2col_3d<'c>(
+        &'c self,
+        kernel: Tensor<'c>,
+        x: Tensor<'c>,
+        inputs: i32,
+        how: Conv3d,
+        dtype: DType,
+    ) -> Result<Tensor<'c>> {
+        let call = Call { op: "im2col_3d", operands: &[kernel, x] };
+        let types = x.dtype() == DType::F32 && matches!(dtype, DType::F32 | DType::F16);
+        call.dtype(types, "the image must be f32, the result f32 or f16")?;
+        let [_, batch] = volumes(call, kernel, x, inputs)?;
+        let [w, h, d] = how.outputs(call, x.ne(), kernel.ne())?;
+        let ([kw, kh, kd, _], inputs) = (kernel.ne(), i64::from(inputs));
+        // The kernel has as many elements for each output, so that the first product fits.
+        call.result([kw * kh * kd * inputs, w, h, d.saturating_mul(batch.into())], dtype)?;
+        let Conv3d { stride: [s0, s1, s2], padding: [p0, p1, p2], dilation: [d0, d1, d2] } = how;
+        self.build("ggml_im2col_3d", &[kernel, x], |c| {
+            let (kernel, x, dtype) = (kernel.as_ptr(), x.as_ptr(), dtype.raw());
+            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, with
+            // which the output dimensions are positive. The result keeps both as sources.
+            unsafe { sys::ggml_im2col_3d(c, kernel, x, inputs, s0, s1, s2, p0, p1, p2, d0, d1, d2, dtype) }
+        })
+    }
+
+    /// The gradient of [`Context::im2col`] (`ggml_im2col_back`): of an image of `shape`, given `grad`, that of the columns.
+    /// Each pixel gets the sum over all columns that it stands in.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless `grad` is contiguous and of the shape that [`Context::im2col`] makes of
+    /// such an image with `kernel`; [`Error::DType`](crate::Error::DType) unless it is `f32`; otherwise as
+    /// [`Context::im2col`].
+    #[doc(alias = "ggml_im2col_back")]
+    pub fn im2col_back<'c>(
+        &'c self,
+        grad: Tensor<'c>,
+        kernel: Tensor<'c>,
+        shape: impl Into<Shape>,
+        how: Conv2d,
+    ) -> Result<Tensor<'c>> {
+        let (call, mut ne) = (Call { op: "im2col_back", operands: &[grad, kernel] }, shape.into().ne());
+        gradient(call, grad, ne)?;
+        let columns = columns_2d(call, kernel, ne, how)?;
+        call.shape(grad.ne() == columns, "the gradient must have the shape of the columns of such an image")?;
+        let Conv2d { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
+        self.build("ggml_im2col_back", &[grad, kernel], |c| {
+            let (grad, kernel, ne) = (grad.as_ptr(), kernel.as_ptr(), ne.as_mut_ptr());
+            // SAFETY: the context is live and has room; the operands are live for 'c; the shape is four positive numbers,
+            // which C copies, and belongs to them by the checks above (H12). The result keeps both as sources.
+            unsafe { sys::ggml_im2col_back(c, grad, kernel, ne, s0, s1, p0, p1, d0, d1, true) }
+        })
+    }
+
+    /// The gradient of [`Context::im2col_1d`] (`ggml_im2col_back`), as [`Context::im2col_back`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::im2col_back`].
+    #[doc(alias = "ggml_im2col_back")]
+    pub fn im2col_1d_back<'c>(
+        &'c self,
+        grad: Tensor<'c>,
+        kernel: Tensor<'c>,
+        shape: impl Into<Shape>,
+        how: Conv1d,
+    ) -> Result<Tensor<'c>> {
+        let (call, mut ne) = (Call { op: "im2col_1d_back", operands: &[grad, kernel] }, shape.into().ne());
+        gradient(call, grad, ne)?;
+        let columns = columns_1d(call, kernel, ne, how)?;
+        call.shape(grad.ne() == columns, "the gradient must have the shape of the columns of such an image")?;
+        let Conv1d { stride: [s], padding: [p], dilation: [d] } = how;
+        self.build("ggml_im2col_back", &[grad, kernel], |c| {
+            let (grad, kernel, ne) = (grad.as_ptr(), kernel.as_ptr(), ne.as_mut_ptr());
+            // SAFETY: as in `im2col_back`; the second dimension's parameters are not used.
+            unsafe { sys::ggml_im2col_back(c, grad, kernel, ne, s, 0, p, 0, d, 0, false) }
+        })
+    }
+
+    /// Adds columns up to a signal (`ggml_col2im_1d`), the last step of a transposed convolution: of `a`, `[length ·
+    /// outputs, columns]`, element `k` of an output's part of column `i` goes to place `i · stride + k - padding` of that
+    /// output. The result is `[(columns - 1) · stride + length - 2 · padding, outputs]`, of the type of `a`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless `a` is a contiguous matrix whose rows `outputs` divides, and the result
+    /// not empty; [`Error::DType`](crate::Error::DType) unless it is `f32`, `f16` or `bf16`;
+    /// [`Error::Param`](crate::Error::Param) unless `outputs` and `stride` are positive and `padding` lies in 0 to 2³⁰ - 1.
+    #[doc(alias = "ggml_col2im_1d")]
+    pub fn col2im_1d<'c>(&'c self, a: Tensor<'c>, outputs: i32, stride: i32, padding: i32) -> Result<Tensor<'c>> {
+        let call = Call { op: "col2im_1d", operands: &[a] };
+        call.dtype(is_float(a.dtype()), "the operand must be f32, f16 or bf16")?;
+        call.param(outputs > 0, "outputs", outputs, "it must be positive")?;
+        call.param(stride > 0, "stride", stride, "it must be positive")?;
+        // C doubles it in 32 bits.
+        call.param((0..1 << 30).contains(&padding), "padding", padding, "it must lie in 0 to 2^30 - 1")?;
+        let [rows, columns, n2, n3] = a.ne();
+        call.shape(a.is_contiguous() && n2 == 1 && n3 == 1, "the operand must be a contiguous matrix")?;
+        call.shape(rows % i64::from(outputs) == 0, "the number of outputs must divide the first dimension")?;
+        let steps = (columns - 1).saturating_mul(stride.into());
+        let length = steps.saturating_add(rows / i64::from(outputs) - 2 * i64::from(padding));
+        call.shape(length > 0, "the padding leaves nothing of the result")?;
+        call.result([length, outputs.into(), 1, 1], a.dtype())?;
+        self.build("ggml_col2im_1d", &[a], |c| {
+            // SAFETY: the context is live and has room; `a` is live for 'c and a contiguous matrix of floats; the
+            // parameters lie in what C asserts. The result keeps it as source.
+            unsafe { sys::ggml_col2im_1d(c, a.as_ptr(), stride, outputs, padding) }
+        })
+    }
+}
+
+fn types(call: Call<'_, '_>, x: Tensor<'_>, dtype: DType) -> Result<()> {
+    let types = matches!((dtype, x.dtype()), (DType::F32 | DType::F16, DType::F32) | (DType::F16, DType::F16));
+    call.dtype(types, "the image must be f32, or f16 for a result of f16; the result f32 or f16")
+}
+
+fn near(call: Call<'_, '_>, strides: [usize; 2]) -> Result<()> {
+    let near = strides.iter().all(|&nb| i32::try_from(nb).is_ok());
+    call.shape(near, "the image's planes and batches must be less than 2 GiB apart")
+}
+
+/// What both gradients need of the columns' and of the shape of the image.
+fn gradient(call: Call<'_, '_>, grad: Tensor<'_>, image: [i64; 4]) -> Result<()> {
+    call.dtype(grad.dtype() == DType::F32, "the gradient must be f32")?;
+    call.shape(grad.is_contiguous(), "the gradient must be contiguous; use `cont`")?;
+    call.param(Shape::from(image).bytes(DType::F32).is_ok(), "shape", image, "it must be that of an image")
+}
+
+/// The shape of the columns of an image.
+fn columns_2d(call: Call<'_, '_>, kernel: Tensor<'_>, image: [i64; 4], how: Conv2d) -> Result<[i64; 4]> {
+    let ([kw, kh, inputs, _], [_, _, depth, batch]) = (kernel.ne(), image);
+    call.shape(inputs == depth, "the image must be as deep as the kernel (third dimensions)")?;
+    let [w, h] = how.outputs(call, image, kernel.ne())?;
+    Ok([kw * kh * inputs, w, h, batch])
+}
+
+/// The shape of the columns of an image of one dimension.
+fn columns_1d(call: Call<'_, '_>, kernel: Tensor<'_>, image: [i64; 4], how: Conv1d) -> Result<[i64; 4]> {
+    let ([k, inputs, ..], [_, depth, batch, last]) = (kernel.ne(), image);
+    call.shape(
+        inputs == depth && last == 1,
+        "the image must be as deep as the kernel (second dimensions), 3-d at most",
+    )?;
+    let [w] = how.outputs(call, image, kernel.ne())?;
+    Ok([k * inputs, w, batch, 1])
+}

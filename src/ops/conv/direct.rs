@@ -1,0 +1,123 @@
+//! Convolutions in one operation, without columns in memory.
+
+use ggml_sys as sys;
+
+use super::{Conv2d, Conv3d, floats, volumes};
+use crate::context::Context;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ops::check::{Call, is_packed};
+use crate::tensor::Tensor;
+
+impl Context {
+    /// [`Context::conv_2d`] in one operation (`ggml_conv_2d_direct`): `kernel` of ggml shape `[width, height, inputs,
+    /// outputs]` over `x` of `[width, height, inputs, batch]`; the result is `[width, height, outputs, batch]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless the kernel is contiguous, and `x` as deep as it and not smaller;
+    /// [`Error::DType`](crate::Error::DType) unless the kernel is `f32` or `f16` and `x` `f32`;
+    /// [`Error::Param`](crate::Error::Param) unless strides and dilations are positive and paddings lie in 0 to 2³⁰ - 1.
+    #[doc(alias = "ggml_conv_2d_direct")]
+    pub fn conv_2d_direct<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv2d) -> Result<Tensor<'c>> {
+        let call = Call { op: "conv_2d_direct", operands: &[kernel, x] };
+        floats(call, kernel, x)?;
+        let ([_, _, inputs, outputs], [_, _, depth, batch]) = (kernel.ne(), x.ne());
+        call.shape(inputs == depth, "the image must be as deep as the kernel (third dimensions)")?;
+        call.shape(kernel.is_contiguous(), "the kernel must be contiguous")?;
+        let [w, h] = how.outputs(call, x.ne(), kernel.ne())?;
+        call.result([w, h, outputs, batch], DType::F32)?;
+        let Conv2d { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
+        self.build("ggml_conv_2d_direct", &[kernel, x], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, with
+            // which the output dimensions are positive. The result keeps both as sources.
+            unsafe { sys::ggml_conv_2d_direct(c, kernel.as_ptr(), x.as_ptr(), s0, s1, p0, p1, d0, d1) }
+        })
+    }
+
+    /// [`Context::conv_2d_dw`] in one operation (`ggml_conv_2d_dw_direct`): `kernel` of ggml shape `[width, height, 1,
+    /// channels]` over `x` of `[width, height, channels, batch]`; the result is `[width, height, channels, batch]`.
+    ///
+    /// Both may also have their channels innermost in memory: a kernel that was made as `[channels, 1, width, height]` and
+    /// an image as `[channels, width, height, batch]`, both permuted. The result then lies like the image.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless `x` has the kernel's channels, is not smaller than it, and both lie in
+    /// one of these two ways; else as [`Context::conv_2d_direct`].
+    #[doc(alias = "ggml_conv_2d_dw_direct")]
+    pub fn conv_2d_dw_direct<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv2d) -> Result<Tensor<'c>> {
+        let call = Call { op: "conv_2d_dw_direct", operands: &[kernel, x] };
+        floats(call, kernel, x)?;
+        let ([_, _, one, of_kernel], [_, _, channels, batch]) = (kernel.ne(), x.ne());
+        let fits = one == 1 && of_kernel == channels;
+        call.shape(fits, "the kernel must be [width, height, 1, channels], with the image's channels")?;
+        // C looks at some strides only, and takes all others for granted; it may also see in an image of one column both
+        // orders at once, and then lays the result out by one and fills it by the other.
+        let plain = is_packed(x.ptr()) && kernel.is_contiguous();
+        let channels_first = channels_innermost(x) && lies_by(kernel, [3, 2, 0, 1]);
+        call.shape(
+            plain || channels_first,
+            "both operands must have the strides of new tensors, or both have their channels innermost (several, in \
+             images of several columns)",
+        )?;
+        let [w, h] = how.outputs(call, x.ne(), kernel.ne())?;
+        call.result([w, h, channels, batch], DType::F32)?;
+        let Conv2d { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
+        self.build("ggml_conv_2d_dw_direct", &[kernel, x], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c, fit, and lie in memory as the kernels
+            // take for granted, by the checks above. The result keeps both as sources.
+            unsafe { sys::ggml_conv_2d_dw_direct(c, kernel.as_ptr(), x.as_ptr(), s0, s1, p0, p1, d0, d1) }
+        })
+    }
+
+    /// [`Context::conv_3d`] in one operation (`ggml_conv_3d_direct`): `kernel` of ggml shape `[width, height, depth, inputs
+    /// · outputs]` over `x` of `[width, height, depth, inputs · batch]`; the result is `[width, height, depth, outputs ·
+    /// batch]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless the kernel is contiguous, `x` not smaller than it, and `inputs` divides
+    /// the last dimensions; [`Error::Param`](crate::Error::Param) unless that is positive; else as
+    /// [`Context::conv_2d_direct`].
+    #[doc(alias = "ggml_conv_3d_direct")]
+    pub fn conv_3d_direct<'c>(
+        &'c self,
+        kernel: Tensor<'c>,
+        x: Tensor<'c>,
+        inputs: i32,
+        how: Conv3d,
+    ) -> Result<Tensor<'c>> {
+        let call = Call { op: "conv_3d_direct", operands: &[kernel, x] };
+        floats(call, kernel, x)?;
+        call.shape(kernel.is_contiguous(), "the kernel must be contiguous")?;
+        let [outputs, batch] = volumes(call, kernel, x, inputs)?;
+        let [w, h, d] = how.outputs(call, x.ne(), kernel.ne())?;
+        call.result([w, h, d, i64::from(outputs) * i64::from(batch)], DType::F32)?;
+        let Conv3d { stride: [s0, s1, s2], padding: [p0, p1, p2], dilation: [d0, d1, d2] } = how;
+        self.build("ggml_conv_3d_direct", &[kernel, x], |c| {
+            let (k, x) = (kernel.as_ptr(), x.as_ptr());
+            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, with
+            // which the output dimensions are positive. The result keeps both as sources.
+            unsafe { sys::ggml_conv_3d_direct(c, k, x, s0, s1, s2, p0, p1, p2, d0, d1, d2, inputs, batch, outputs) }
+        })
+    }
+}
+
+/// Whether an image has its channels innermost in a way that C recognises.
+fn channels_innermost(x: Tensor<'_>) -> bool {
+    let [w, _, channels, _] = x.ne();
+    w > 1 && channels > 1 && lies_by(x, [2, 0, 1, 3])
+}
+
+/// Whether a tensor's memory is that of a new one whose dimensions are those of `t` in this order.
+fn lies_by(t: Tensor<'_>, order: [usize; 4]) -> bool {
+    let (ne, nb) = (t.ne(), t.nb());
+    let mut stride = Some(t.dtype().type_size());
+    order.iter().all(|&axis| {
+        let fits = nb.get(axis).copied() == stride;
+        let n = ne.get(axis).and_then(|&n| usize::try_from(n).ok());
+        stride = stride.zip(n).and_then(|(nb, n)| nb.checked_mul(n));
+        fits
+    })
+}

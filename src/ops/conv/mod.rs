@@ -1,0 +1,112 @@
+//! Convolutions.
+
+mod columns;
+mod direct;
+mod product;
+mod transposed;
+
+use super::check::Call;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// How a convolution moves over its input. Each field has a value per dimension, the innermost first: `[horizontal]`,
+/// `[horizontal, vertical]` or `[horizontal, vertical, depth]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Conv<const N: usize> {
+    /// Steps between neighbouring outputs.
+    pub stride: [i32; N],
+    /// Zeros added on each side of the input.
+    pub padding: [i32; N],
+    /// Steps between neighbouring elements of the kernel.
+    pub dilation: [i32; N],
+}
+
+/// How a 1-d convolution moves over its input.
+pub type Conv1d = Conv<1>;
+/// How a 2-d convolution moves over its input.
+pub type Conv2d = Conv<2>;
+/// How a 3-d convolution moves over its input.
+pub type Conv3d = Conv<3>;
+
+impl<const N: usize> Default for Conv<N> {
+    /// Stride 1, no padding, dilation 1.
+    fn default() -> Self {
+        Self { stride: [1; N], padding: [0; N], dilation: [1; N] }
+    }
+}
+
+impl<const N: usize> Conv<N> {
+    /// Stride 1 and dilation 1, with `n` zeros on each side.
+    pub fn padded(n: i32) -> Self {
+        Self { padding: [n; N], ..Self::default() }
+    }
+
+    /// Stride 1 and dilation 1, with half the kernel's size of zeros on each side, so that an odd kernel gives an output
+    /// of the input's size (as `ggml_conv_2d_s1_ph`, `ggml_conv_1d_ph`).
+    #[doc(alias = "ggml_conv_1d_ph")]
+    #[doc(alias = "ggml_conv_1d_dw_ph")]
+    #[doc(alias = "ggml_conv_2d_s1_ph")]
+    pub fn half(kernel: Tensor<'_>) -> Self {
+        Self { padding: first(kernel.ne().map(|n| n / 2)), ..Self::default() }
+    }
+
+    /// The stride of the kernel's size and no padding, so that outputs are made of patches that touch but don't overlap
+    /// (as `ggml_conv_2d_sk_p0`).
+    #[doc(alias = "ggml_conv_2d_sk_p0")]
+    pub fn patches(kernel: Tensor<'_>) -> Self {
+        Self { stride: first(kernel.ne()), ..Self::default() }
+    }
+
+    /// The sizes of the output, of an input and a kernel whose first dimensions are those that are moved over.
+    fn outputs(self, call: Call<'_, '_>, input: [i64; 4], kernel: [i64; 4]) -> Result<[i64; N]> {
+        let Self { stride: s, padding: p, dilation: d } = self;
+        call.param(s.iter().all(|&s| s > 0), "stride", s, "each must be positive")?;
+        call.param(d.iter().all(|&d| d > 0), "dilation", d, "each must be positive")?;
+        // C doubles it in 32 bits.
+        call.param(p.iter().all(|p| (0..1 << 30).contains(p)), "padding", p, "each must lie in 0 to 2^30 - 1")?;
+        let mut outputs = [0; N];
+        for (axis, (output, (input, kernel))) in outputs.iter_mut().zip(input.into_iter().zip(kernel)).enumerate() {
+            *output = self.output(axis, input, kernel).unwrap_or(0);
+        }
+        call.shape(outputs.iter().all(|&n| n > 0), "the padded image is smaller than the kernel")?;
+        Ok(outputs)
+    }
+
+    /// The size of the output in one dimension, if there is one.
+    fn output(self, axis: usize, input: i64, kernel: i64) -> Option<i64> {
+        let (s, p, d) = (self.stride.get(axis)?, self.padding.get(axis)?, self.dilation.get(axis)?);
+        let reach = i64::from(*d).checked_mul(kernel - 1)?.checked_add(1)?;
+        let room = input.checked_add(2 * i64::from(*p))?.checked_sub(reach)?;
+        if room < 0 { None } else { Some(room / i64::from(*s) + 1) }
+    }
+}
+
+/// The first of these numbers, as far as C's parameters can hold them.
+fn first<const N: usize>(numbers: [i64; 4]) -> [i32; N] {
+    let mut held = [i32::MAX; N];
+    for (held, n) in held.iter_mut().zip(numbers) {
+        *held = i32::try_from(n).unwrap_or(i32::MAX);
+    }
+    held
+}
+
+/// The number of outputs and of images in 3-d, whose kernels and images keep them beside `inputs` in the last dimension.
+fn volumes(call: Call<'_, '_>, kernel: Tensor<'_>, x: Tensor<'_>, inputs: i32) -> Result<[i32; 2]> {
+    call.param(inputs > 0, "inputs", inputs, "it must be positive")?;
+    let ([.., of_kernel], [.., of_image]) = (kernel.ne(), x.ne());
+    let n = i64::from(inputs);
+    let whole = of_kernel % n == 0 && of_image % n == 0;
+    call.shape(whole, "the last dimensions of kernel and image must be multiples of the number of inputs")?;
+    // C keeps the quotients in 32 bits.
+    let [outputs, batch] = [of_kernel / n, of_image / n].map(|n| i32::try_from(n).unwrap_or(0));
+    call.shape(outputs > 0 && batch > 0, "there must be less than 2^31 outputs and images")?;
+    Ok([outputs, batch])
+}
+
+/// What all kernels that need no columns take.
+fn floats(call: Call<'_, '_>, kernel: Tensor<'_>, x: Tensor<'_>) -> Result<()> {
+    let types = matches!(kernel.dtype(), DType::F32 | DType::F16) && x.dtype() == DType::F32;
+    call.dtype(types, "the kernel must be f32 or f16, the image (second) f32")
+}

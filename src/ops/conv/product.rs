@@ -1,0 +1,158 @@
+//! Convolutions as a product of matrices: of the columns of the input with the kernel.
+//!
+//! They are built here rather than by ggml's own functions, which round the input of an `f32` kernel to 16 bits, and of
+//! which `ggml_conv_1d` mixes up outputs and batch where there are several of both.
+
+use super::{Conv1d, Conv2d, Conv3d, volumes};
+use crate::context::Context;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ops::check::Call;
+use crate::tensor::Tensor;
+
+impl Context {
+    /// A 1-d convolution (as `ggml_conv_1d`): `kernel` of ggml shape `[length, inputs, outputs]` over `x` of `[length,
+    /// inputs, batch]`; the result is `[length, outputs, batch]`.
+    ///
+    /// It is made of [`Context::im2col_1d`] and [`Context::mul_mat`], and of a copy where there is a batch.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::im2col_1d`]; [`Error::Shape`](crate::Error::Shape) unless the kernel is contiguous and 3-d at most.
+    #[doc(alias = "ggml_conv_1d")]
+    pub fn conv_1d<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv1d) -> Result<Tensor<'c>> {
+        let call = Call { op: "conv_1d", operands: &[kernel, x] };
+        let [_, _, outputs, last] = kernel.ne();
+        whole(call, kernel)?;
+        call.shape(last == 1, "the kernel must have three dimensions at most")?;
+        let columns = self.im2col_1d(kernel, x, how, columns_of(kernel))?;
+        let [_, w, batch, _] = columns.ne();
+        let product = self.columns_times(kernel, columns, outputs, batch)?;
+        self.reshape(product, [w, outputs, batch])
+    }
+
+    /// A 2-d convolution (as `ggml_conv_2d`): `kernel` of ggml shape `[width, height, inputs, outputs]` over `x` of
+    /// `[width, height, inputs, batch]`; the result is `[width, height, outputs, batch]`.
+    ///
+    /// It is made of [`Context::im2col`] and [`Context::mul_mat`], and of a copy where there is a batch.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::im2col`]; [`Error::Shape`](crate::Error::Shape) unless the kernel is contiguous.
+    #[doc(alias = "ggml_conv_2d")]
+    pub fn conv_2d<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv2d) -> Result<Tensor<'c>> {
+        let call = Call { op: "conv_2d", operands: &[kernel, x] };
+        whole(call, kernel)?;
+        let columns = self.im2col(kernel, x, how, columns_of(kernel))?;
+        let ([_, w, h, batch], [.., outputs]) = (columns.ne(), kernel.ne());
+        let product = self.columns_times(kernel, columns, outputs, batch)?;
+        self.reshape(product, [w, h, outputs, batch])
+    }
+
+    /// A 3-d convolution (as `ggml_conv_3d`): `kernel` of ggml shape `[width, height, depth, inputs · outputs]` over `x` of
+    /// `[width, height, depth, inputs · batch]`; the result is `[width, height, depth, outputs · batch]`.
+    ///
+    /// It is made of [`Context::im2col_3d`] and [`Context::mul_mat`], and of a copy where there is a batch.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::im2col_3d`]; [`Error::Shape`](crate::Error::Shape) unless the kernel is contiguous.
+    #[doc(alias = "ggml_conv_3d")]
+    pub fn conv_3d<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, inputs: i32, how: Conv3d) -> Result<Tensor<'c>> {
+        let call = Call { op: "conv_3d", operands: &[kernel, x] };
+        whole(call, kernel)?;
+        let [outputs, batch] = volumes(call, kernel, x, inputs)?.map(i64::from);
+        let columns = self.im2col_3d(kernel, x, inputs, how, columns_of(kernel))?;
+        let [_, w, h, slices] = columns.ne();
+        let product = self.columns_times(kernel, columns, outputs, batch)?;
+        self.reshape(product, [w, h, slices / batch, outputs * batch])
+    }
+
+    /// A 1-d convolution of each channel with a kernel of its own (as `ggml_conv_1d_dw`): `kernel` of ggml shape
+    /// `[length, 1, channels]` over `x` of `[length, channels, batch]`; the result is `[length, channels, batch]`.
+    ///
+    /// It is made of [`Context::im2col_1d`] and [`Context::mul_mat`]. Unlike `ggml_conv_1d_dw`, it takes batches.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::im2col_1d`]; [`Error::Shape`](crate::Error::Shape) unless both operands are contiguous and have as many
+    /// channels.
+    #[doc(alias = "ggml_conv_1d_dw")]
+    pub fn conv_1d_dw<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv1d) -> Result<Tensor<'c>> {
+        let call = Call { op: "conv_1d_dw", operands: &[kernel, x] };
+        let ([_, one, of_kernel, last], [w, channels, batch, n3]) = (kernel.ne(), x.ne());
+        let fits = one == 1 && of_kernel == channels && last == 1 && n3 == 1;
+        call.shape(fits, "the kernel must be [length, 1, channels], the image [length, channels, batch]")?;
+        whole(call, kernel)?;
+        call.shape(x.is_contiguous(), "the image must be contiguous; use `cont`")?;
+        let planes = self.reshape(x, [w, 1, channels * batch])?;
+        let columns = self.im2col_1d(kernel, planes, how, columns_of(kernel))?;
+        let [_, w, ..] = columns.ne();
+        let product = self.columns_of_each(kernel, columns, [w, channels, batch])?;
+        self.reshape(product, [w, channels, batch])
+    }
+
+    /// A 2-d convolution of each channel with a kernel of its own (as `ggml_conv_2d_dw`): `kernel` of ggml shape `[width,
+    /// height, 1, channels]` over `x` of `[width, height, channels, batch]`; the result is `[width, height, channels,
+    /// batch]`.
+    ///
+    /// It is made of [`Context::im2col`] and [`Context::mul_mat`]; [`Context::conv_2d_dw_direct`] needs less memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::im2col`]; [`Error::Shape`](crate::Error::Shape) unless both operands are contiguous and have as many
+    /// channels.
+    #[doc(alias = "ggml_conv_2d_dw")]
+    pub fn conv_2d_dw<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv2d) -> Result<Tensor<'c>> {
+        let call = Call { op: "conv_2d_dw", operands: &[kernel, x] };
+        let ([_, _, one, of_kernel], [w, h, channels, batch]) = (kernel.ne(), x.ne());
+        let fits = one == 1 && of_kernel == channels;
+        call.shape(fits, "the kernel must be [width, height, 1, channels], with the image's channels")?;
+        whole(call, kernel)?;
+        call.shape(x.is_contiguous(), "the image must be contiguous; use `cont`")?;
+        let planes = self.reshape(x, [w, h, 1, channels * batch])?;
+        let columns = self.im2col(kernel, planes, how, columns_of(kernel))?;
+        let [_, w, h, _] = columns.ne();
+        let product = self.columns_of_each(kernel, columns, [w * h, channels, batch])?;
+        self.reshape(product, [w, h, channels, batch])
+    }
+
+    /// The product of columns with the kernel, contiguous: `[places, outputs, batch]`.
+    fn columns_times<'c>(
+        &'c self,
+        kernel: Tensor<'c>,
+        columns: Tensor<'c>,
+        outputs: i64,
+        batch: i64,
+    ) -> Result<Tensor<'c>> {
+        let [k, n1, n2, n3] = columns.ne();
+        let rows = n1 * n2 * n3;
+        let product = self.mul_mat(self.reshape(columns, [k, rows])?, self.reshape(kernel, [k, outputs])?)?;
+        if batch == 1 {
+            return Ok(product);
+        }
+        let by_output = self.reshape(product, [rows / batch, batch, outputs])?;
+        self.cont(self.permute(by_output, [0, 2, 1, 3])?)
+    }
+
+    /// The product of each channel's columns with its own kernel, contiguous; `shape` is places, channels, batch.
+    fn columns_of_each<'c>(
+        &'c self,
+        kernel: Tensor<'c>,
+        columns: Tensor<'c>,
+        [places, channels, batch]: [i64; 3],
+    ) -> Result<Tensor<'c>> {
+        let [k, ..] = columns.ne();
+        let columns = self.reshape(columns, [k, places, channels, batch])?;
+        self.mul_mat(self.reshape(kernel, [k, 1, channels])?, columns)
+    }
+}
+
+fn whole(call: Call<'_, '_>, kernel: Tensor<'_>) -> Result<()> {
+    call.shape(kernel.is_contiguous(), "the kernel must be contiguous")
+}
+
+/// The type of the columns that a kernel is multiplied with.
+fn columns_of(kernel: Tensor<'_>) -> DType {
+    if kernel.dtype() == DType::F16 { DType::F16 } else { DType::F32 }
+}

@@ -1,0 +1,69 @@
+//! Transposed convolutions: each element of the input adds the kernel, times itself, to the output.
+
+use ggml_sys as sys;
+
+use super::floats;
+use crate::context::Context;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ops::check::{Call, is_packed};
+use crate::tensor::Tensor;
+
+impl Context {
+    /// A transposed 1-d convolution (`ggml_conv_transpose_1d`): `kernel` of ggml shape `[length, outputs, inputs]`, `x` of
+    /// `[length, inputs]`; the result is `[(length - 1) · stride + kernel length, outputs]`. ggml knows neither padding nor
+    /// dilation here.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) unless `x` is as deep as the kernel and both have the strides of new tensors;
+    /// [`Error::DType`](crate::Error::DType) unless the kernel is `f32` or `f16` and `x` `f32`;
+    /// [`Error::Param`](crate::Error::Param) unless `stride` is positive.
+    #[doc(alias = "ggml_conv_transpose_1d")]
+    pub fn conv_transpose_1d<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, stride: i32) -> Result<Tensor<'c>> {
+        let call = Call { op: "conv_transpose_1d", operands: &[kernel, x] };
+        check(call, kernel, x, stride)?;
+        let ([k, outputs, inputs, last], [w, depth, n2, n3]) = (kernel.ne(), x.ne());
+        let fits = inputs == depth && [last, n2, n3] == [1; 3];
+        call.shape(fits, "the kernel must be [length, outputs, inputs], the image [length, inputs]")?;
+        call.result([length(w, k, stride), outputs, 1, 1], DType::F32)?;
+        self.build("ggml_conv_transpose_1d", &[kernel, x], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above; no padding
+            // and no dilation are all that C takes. The result keeps both as sources.
+            unsafe { sys::ggml_conv_transpose_1d(c, kernel.as_ptr(), x.as_ptr(), stride, 0, 1) }
+        })
+    }
+
+    /// A transposed 2-d convolution without padding (`ggml_conv_transpose_2d_p0`): `kernel` of ggml shape `[width, height,
+    /// outputs, inputs]`, `x` of `[width, height, inputs, batch]`; the result is `[(width - 1) · stride + kernel width,
+    /// (height - 1) · stride + kernel height, outputs, batch]`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::conv_transpose_1d`].
+    #[doc(alias = "ggml_conv_transpose_2d_p0")]
+    pub fn conv_transpose_2d_p0<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, stride: i32) -> Result<Tensor<'c>> {
+        let call = Call { op: "conv_transpose_2d_p0", operands: &[kernel, x] };
+        check(call, kernel, x, stride)?;
+        let ([kw, kh, outputs, inputs], [w, h, depth, batch]) = (kernel.ne(), x.ne());
+        call.shape(inputs == depth, "the kernel's fourth dimension must be the image's third")?;
+        call.result([length(w, kw, stride), length(h, kh, stride), outputs, batch], DType::F32)?;
+        self.build("ggml_conv_transpose_2d_p0", &[kernel, x], |c| {
+            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The result
+            // keeps both as sources.
+            unsafe { sys::ggml_conv_transpose_2d_p0(c, kernel.as_ptr(), x.as_ptr(), stride) }
+        })
+    }
+}
+
+fn check(call: Call<'_, '_>, kernel: Tensor<'_>, x: Tensor<'_>, stride: i32) -> Result<()> {
+    floats(call, kernel, x)?;
+    call.param(stride > 0, "stride", stride, "it must be positive")?;
+    let packed = is_packed(kernel.ptr()) && is_packed(x.ptr());
+    call.shape(packed, "both operands must have the strides of new tensors; use `cont`")
+}
+
+/// The length of an output dimension; one that no tensor has instead of one that doesn't fit.
+fn length(input: i64, kernel: i64, stride: i32) -> i64 {
+    (input - 1).saturating_mul(stride.into()).saturating_add(kernel)
+}

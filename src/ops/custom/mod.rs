@@ -1,0 +1,174 @@
+//! Operations written in Rust: closures that are called in the midst of a computation.
+
+mod call;
+mod map;
+mod parts;
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use ggml_sys as sys;
+
+use super::check::{Call, share_memory};
+use crate::context::Context;
+use crate::dtype::Element;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use call::Closure;
+
+pub(crate) use call::{is_custom, take_panic};
+pub use parts::{Operands, Rows, RowsMut};
+
+/// How a custom operation is run; [`Default`] uses all threads.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct Custom {
+    /// The most parts that the work is cut into, each of which is one call of the closure, at the same time as the others;
+    /// `None` for as many as the backend has threads.
+    pub n_tasks: Option<usize>,
+}
+
+impl Context {
+    /// A tensor of this shape, made by a closure from any operands (`ggml_custom_4d`). It runs on the CPU.
+    ///
+    /// The closure is called once for each part of the work, from several threads at once ([`Custom::n_tasks`]). It is given
+    /// the rows of the result that it is to fill, which no other call has, and reads what it likes of the operands. Rows
+    /// come to it as zeros.
+    ///
+    /// It is kept until the context is dropped or [reset](Context::reset), so it can't borrow; share data by
+    /// [`Arc`]. It can't call ggml, either: within it, all that would fails with [`Error::Nested`].
+    ///
+    /// ```
+    /// use ggml::prelude::*;
+    /// use ggml::Custom;
+    /// # fn main() -> ggml::Result<()> {
+    /// let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [3, 2])?;
+    /// let scale = 2.0;
+    /// let sums = ctx.custom::<f32>(&[x], [1, 2], Custom::default(), move |out, operands| {
+    ///     let x = operands.rows::<f32>(0);
+    ///     for (i, row) in out {
+    ///         row[0] = scale * x.row(i).iter().sum::<f32>();
+    ///     }
+    /// })?;
+    /// let graph = ctx.graph([sums])?;
+    /// let mut sched = Sched::builder().backend(Backend::cpu()?).build()?;
+    /// let mut run = sched.alloc(&graph)?;
+    /// run.set(x, &[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+    /// run.compute()?;
+    /// assert_eq!(run.get::<f32>(sums)?, [12.0, 30.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`] where the shape makes no tensor, or there are more than 9 operands; [`Error::Param`] unless
+    /// `n_tasks` lies in 1 to 2^31 - 1.
+    ///
+    /// # Panics
+    ///
+    /// Not here: where the closure panics, the computation goes on to its end, and the panic then goes on from
+    /// [`compute`](crate::Allocated::compute). No results can be read after it.
+    #[doc(alias = "ggml_custom_4d")]
+    pub fn custom<'c, T: Element>(
+        &'c self,
+        operands: &[Tensor<'c>],
+        shape: impl Into<Shape>,
+        how: Custom,
+        f: impl Fn(RowsMut<'_, T>, Operands<'_>) + Send + Sync + 'static,
+    ) -> Result<Tensor<'c>> {
+        let (call, shape) = (Call { op: "custom", operands }, shape.into());
+        call.shape(operands.len() < sys::GGML_MAX_SRC as usize, "there can be 9 operands at most")?;
+        call.shape(shape.bytes(T::DTYPE).is_ok(), "no tensor can have the shape of the result")?;
+        let [n0, n1, n2, n3] = shape.ne();
+        let mut args = pointers(operands);
+        let (n, t) = (count(&args), T::DTYPE.raw());
+        self.closure("ggml_custom_4d", call, None, how, f, |c, n_tasks, user| {
+            let args = args.as_mut_ptr();
+            // SAFETY: the context is live and has room; the operands are live for 'c, fewer than C has places for, and the
+            // shape is one that exists. C copies the array. The result keeps the operands as sources, and the closure.
+            unsafe { sys::ggml_custom_4d(c, t, n0, n1, n2, n3, args, n, Some(call::custom), n_tasks, user) }
+        })
+    }
+
+    /// [`Context::custom`] that changes `a` in place, rather than fill rows of zeros; the result is a view of it
+    /// (`ggml_custom_inplace`). The closure is given `operands` without `a`, whose rows it changes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::custom`], where there can be 8 operands beside `a`; [`Error::ElementType`] unless `a` is of `T`;
+    /// [`Error::Shape`] where the elements of its rows don't lie side by side, it shares memory with an operand, or lies in
+    /// an input; [`Error::Frozen`] where it lies in weights.
+    #[doc(alias = "ggml_custom_inplace")]
+    pub fn custom_inplace<'c, T: Element>(
+        &'c self,
+        a: Tensor<'c>,
+        operands: &[Tensor<'c>],
+        how: Custom,
+        f: impl Fn(RowsMut<'_, T>, Operands<'_>) + Send + Sync + 'static,
+    ) -> Result<Tensor<'c>> {
+        let all: Vec<_> = std::iter::once(a).chain(operands.iter().copied()).collect();
+        let call = Call { op: "custom_inplace", operands: &all };
+        call.shape(all.len() < sys::GGML_MAX_SRC as usize, "there can be 8 operands beside the first at most")?;
+        let mut args = pointers(operands);
+        let n = count(&args);
+        self.closure("ggml_custom_inplace", call, Some(a), how, f, |c, n_tasks, user| {
+            let args = args.as_mut_ptr();
+            // SAFETY: as for `ggml_custom_4d`, and `a` may be written; it becomes the first source.
+            unsafe { sys::ggml_custom_inplace(c, a.as_ptr(), args, n, Some(call::custom), n_tasks, user) }
+        })
+    }
+
+    /// Builds an operation of a closure, which is kept as long as its tensor can be. `target` is what it changes in place,
+    /// the first of the operands.
+    fn closure<'c, T: Element>(
+        &'c self,
+        name: &'static str,
+        call: Call<'_, 'c>,
+        target: Option<Tensor<'c>>,
+        how: Custom,
+        f: impl Fn(RowsMut<'_, T>, Operands<'_>) + Send + Sync + 'static,
+        build: impl FnOnce(*mut sys::ggml_context, c_int, *mut c_void) -> *mut sys::ggml_tensor,
+    ) -> Result<Tensor<'c>> {
+        if let Some(a) = target {
+            call.writable(a)?;
+            is::<T>(call, a)?;
+            let [unit, ..] = a.nb();
+            call.shape(unit == size_of::<T>(), "the elements of each row that is changed must lie side by side")?;
+            let apart = call.operands.iter().skip(1).all(|&b| !share_memory(a, b));
+            call.shape(
+                apart,
+                "the operand that is changed must not share memory with another; copy that (`dup`) before",
+            )?;
+        }
+        let n_tasks = how.n_tasks.map_or(Ok(ALL_THREADS), c_int::try_from).unwrap_or(0);
+        call.param(n_tasks != 0, "n_tasks", how.n_tasks, "it must lie in 1 to 2^31 - 1")?;
+        let closure = Arc::new(Closure::new(f, how.n_tasks.unwrap_or(usize::MAX), target.is_some()));
+        let user = Arc::as_ptr(&closure).cast_mut().cast();
+        let made = self.build(name, call.operands, |c| build(c, n_tasks, user))?;
+        self.keep(closure);
+        Ok(made)
+    }
+}
+
+/// `GGML_N_TASKS_MAX`.
+const ALL_THREADS: c_int = -1;
+
+/// Fails unless `t` holds elements of type `T`.
+fn is<T: Element>(call: Call<'_, '_>, t: Tensor<'_>) -> Result<()> {
+    if t.dtype() == T::DTYPE {
+        return Ok(());
+    }
+    Err(Error::ElementType { call: call.op, tensor: t.info(), asked: T::NAME })
+}
+
+/// The operands as C takes them.
+fn pointers(operands: &[Tensor<'_>]) -> Vec<*mut sys::ggml_tensor> {
+    operands.iter().map(|t| t.as_ptr()).collect()
+}
+
+fn count(args: &[*mut sys::ggml_tensor]) -> c_int {
+    c_int::try_from(args.len()).unwrap_or(c_int::MAX)
+}

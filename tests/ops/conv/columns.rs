@@ -1,0 +1,257 @@
+//! Columns, and the way back.
+
+use ggml::prelude::*;
+use ggml::{Conv, Conv1d, Conv2d, Conv3d};
+
+use super::{Moves, Volume, bad_moves, how, places, some_moves};
+use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
+
+/// The columns of an image: what the kernel sees, space before channels, for each place and image.
+fn columns(kernel: [usize; 3], x: &Volume<'_>, moves: &Moves) -> Vec<f64> {
+    let mut all = Vec::new();
+    for batch in 0..x.batch() {
+        for o in places(moves.outputs(x.size, kernel)) {
+            for channel in 0..x.channels {
+                all.extend(places(kernel).map(|k| x.at(moves.place(o, k), channel, batch).unwrap_or(0.0)));
+            }
+        }
+    }
+    all
+}
+
+/// Images whose pixels are what the columns give back to them: each the sum of all places that it stands in.
+fn given_back(
+    kernel: [usize; 3],
+    size: [usize; 3],
+    [channels, batch]: [usize; 2],
+    moves: &Moves,
+    grad: &[f64],
+) -> Vec<f64> {
+    let mut image = vec![0.0; size.iter().product::<usize>() * channels * batch];
+    // The number of each pixel, one above, at the place of its value.
+    let numbers: Vec<f64> = (0..image.len()).map(|i| i as f64 + 1.0).collect();
+    let of = columns(kernel, &Volume { size, channels, data: &numbers }, moves);
+    assert_eq!(of.len(), grad.len());
+    for (number, g) in of.into_iter().zip(grad).filter(|(number, _)| *number > 0.0) {
+        image[number as usize - 1] += g;
+    }
+    image
+}
+
+/// Channels and images may be anywhere as long as each plane is whole.
+#[test]
+fn columns_are_taken_from_planes_that_lie_apart() {
+    for (of_image, dtype) in [(DType::F32, DType::F32), (DType::F32, DType::F16), (DType::F16, DType::F16)] {
+        let ctx = Context::new();
+        let lab = Lab::new(&ctx);
+        let (kernel, _) = lab.plain(&Array::sample(ne([2, 2, 3, 1]), 1, -1.0, 1.0));
+        let (images, values) = lab.operand(&Array::sample([5, 4, 2, 3], 2, -1.0, 1.0), of_image, Layout::Plain);
+        let x = ctx.permute(images, [0, 1, 3, 2]).unwrap();
+        let values = values.permuted([0, 1, 3, 2]);
+        for how in some_moves::<2>() {
+            let y = ctx.im2col(kernel, x, how, dtype).unwrap();
+            let moves = Moves::of(how);
+            let [w, h, _] = moves.outputs([5, 4, 1], [2, 2, 1]);
+            let want = Array { ne: [12, w, h, 2], data: columns([2, 2, 1], &Volume::new(&values, 2, 3), &moves) };
+            assert_close(&lab.run(y).unwrap(), &want, 1e-3, &format!("{of_image} {dtype} {how:?}"));
+        }
+    }
+}
+
+#[test]
+fn columns_of_one_dimension_are_taken_from_rows_that_lie_apart() {
+    for (of_image, dtype) in [(DType::F32, DType::F32), (DType::F32, DType::F16), (DType::F16, DType::F16)] {
+        for layout in Layout::ROWS {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (kernel, _) = lab.plain(&Array::sample(ne([3, 2, 4]), 1, -1.0, 1.0));
+            let (x, values) = lab.operand(&Array::sample(ne([7, 2, 3]), 2, -1.0, 1.0), of_image, layout);
+            for how in some_moves::<1>() {
+                let y = ctx.im2col_1d(kernel, x, how, dtype).unwrap();
+                let moves = Moves::of(how);
+                let [w, ..] = moves.outputs([7, 1, 1], [3, 1, 1]);
+                let data = columns([3, 1, 1], &Volume::new(&values, 1, 2), &moves);
+                let want = Array { ne: ne([6, w, 3]), data };
+                assert_close(&lab.run(y).unwrap(), &want, 1e-3, &format!("{of_image} {dtype} {layout:?} {how:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn columns_of_three_dimensions_are_taken_from_rows_that_lie_apart() {
+    for dtype in [DType::F32, DType::F16] {
+        for layout in Layout::ROWS {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (kernel, _) = lab.plain(&Array::sample([3, 2, 2, 6], 1, -1.0, 1.0));
+            let (x, values) = lab.operand(&Array::sample([5, 4, 3, 4], 2, -1.0, 1.0), DType::F32, layout);
+            for how in some_moves::<3>() {
+                let y = ctx.im2col_3d(kernel, x, 2, how, dtype).unwrap();
+                let moves = Moves::of(how);
+                let [w, h, d] = moves.outputs([5, 4, 3], [3, 2, 2]);
+                let data = columns([3, 2, 2], &Volume::new(&values, 3, 2), &moves);
+                let want = Array { ne: [24, w, h, 2 * d], data };
+                assert_close(&lab.run(y).unwrap(), &want, 1e-3, &format!("{dtype} {layout:?} {how:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_of_columns_are_those_of_plain_rust() {
+    for dtype in [DType::F32, DType::F16] {
+        let ctx = Context::new();
+        let lab = Lab::new(&ctx);
+        let (kernel, _) = lab.operand(&Array::sample([3, 2, 3, 1], 1, -1.0, 1.0), dtype, Layout::Plain);
+        for how in some_moves::<2>() {
+            let moves = Moves::of(how);
+            let [w, h, _] = moves.outputs([6, 5, 1], [3, 2, 1]);
+            let (grad, values) = lab.plain(&Array::sample([18, w, h, 2], 2, -1.0, 1.0));
+            let got = lab.run(ctx.im2col_back(grad, kernel, [6, 5, 3, 2], how).unwrap()).unwrap();
+            let data = given_back([3, 2, 1], [6, 5, 1], [3, 2], &moves, &values.data);
+            assert_close(&got, &Array { ne: [6, 5, 3, 2], data }, 1e-5, &format!("{dtype} {how:?}"));
+        }
+        let (kernel, _) = lab.operand(&Array::sample(ne([3, 2, 4]), 1, -1.0, 1.0), dtype, Layout::Plain);
+        for how in some_moves::<1>() {
+            let moves = Moves::of(how);
+            let [w, ..] = moves.outputs([7, 1, 1], [3, 1, 1]);
+            let (grad, values) = lab.plain(&Array::sample(ne([6, w, 3]), 2, -1.0, 1.0));
+            let got = lab.run(ctx.im2col_1d_back(grad, kernel, [7, 2, 3], how).unwrap()).unwrap();
+            let data = given_back([3, 1, 1], [7, 1, 1], [2, 3], &moves, &values.data);
+            assert_close(&got, &Array { ne: ne([7, 2, 3]), data }, 1e-5, &format!("{dtype} {how:?}"));
+        }
+    }
+}
+
+#[test]
+fn columns_add_up_to_signals_as_in_plain_rust() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for (outputs, length, count) in [(3, 4, 5), (1, 1, 1), (2, 5, 3)] {
+            for (stride, padding) in [(1, 0), (2, 0), (3, 1), (6, 0), (2, 2)] {
+                let size = (count as i32 - 1) * stride + length as i32 - 2 * padding;
+                let ctx = Context::new();
+                let lab = Lab::with_threads(&ctx, 3);
+                let (a, values) =
+                    lab.operand(&Array::sample(ne([length * outputs, count]), 1, -1.0, 1.0), dtype, Layout::Plain);
+                let y = ctx.col2im_1d(a, outputs as i32, stride, padding);
+                if size <= 0 {
+                    refused!(Shape, y, "{outputs} {length} {count} {stride} {padding}");
+                    continue;
+                }
+                let mut want = Array::of(ne([size as usize, outputs]), |_| 0.0);
+                for (i, &v) in values.data.iter().enumerate() {
+                    let (k, output, column) = (i % length, i / length % outputs, i / length / outputs);
+                    let at = column as i32 * stride + k as i32 - padding;
+                    if (0..size).contains(&at) {
+                        want.data[at as usize + size as usize * output] += v;
+                    }
+                }
+                let context = format!("{dtype} {outputs} {length} {count} {stride} {padding}");
+                assert_close(&lab.run(y.unwrap()).unwrap(), &want, precision(dtype), &context);
+            }
+        }
+    }
+}
+
+#[test]
+fn columns_refuse_what_does_not_fit() {
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
+    let (kernel, x) = (of(DType::F32, [3, 3, 2, 4]), of(DType::F32, [8, 8, 2, 1]));
+    refused!(DType, ctx.im2col(kernel, x, Conv2d::default(), DType::BF16));
+    refused!(DType, ctx.im2col(kernel, of(DType::I32, [8, 8, 2, 1]), Conv2d::default(), DType::F32));
+    let (kernel, x) = (of(DType::F32, [3, 2, 4, 1]), of(DType::F32, [8, 2, 3, 1]));
+    refused!(DType, ctx.im2col_1d(kernel, x, Conv1d::default(), DType::BF16));
+    refused!(DType, ctx.im2col_1d(kernel, of(DType::F16, [8, 2, 3, 1]), Conv1d::default(), DType::F32));
+    refused!(Shape, ctx.im2col_1d(kernel, of(DType::F32, [1 << 29, 2, 3, 1]), Conv1d::default(), DType::F16));
+    let (kernel, x) = (of(DType::F32, [3, 2, 2, 6]), of(DType::F32, [6, 5, 4, 4]));
+    refused!(DType, ctx.im2col_3d(kernel, x, 2, Conv3d::default(), DType::BF16));
+    refused!(DType, ctx.im2col_3d(kernel, of(DType::F16, [6, 5, 4, 4]), 2, Conv3d::default(), DType::F16));
+    let turned = ctx.transpose(of(DType::F32, [5, 6, 4, 4])).unwrap();
+    let y = ctx.im2col_3d(kernel, turned, 2, Conv3d::default(), DType::F32).unwrap();
+    refused!(Unsupported, lab.accepted(y));
+    // Small operands, paddings that make the result larger than memory, in both ways of overflowing.
+    let wide = how([1; 3], [(1 << 30) - 1; 3], [1; 3]);
+    refused!(Shape, ctx.im2col_3d(kernel, x, 2, wide, DType::F32));
+    let many = of(DType::F32, [3, 3, 3, 1 << 40]);
+    refused!(Shape, ctx.im2col_3d(of(DType::F32, [1, 1, 1, 1]), many, 1, Conv3d::default(), DType::F32));
+    refused!(Shape, ctx.im2col_3d(of(DType::F32, [1, 1, 1, 1 << 40]), x, 1, Conv3d::default(), DType::F32));
+    let wide = how([1; 2], [(1 << 30) - 1; 2], [1; 2]);
+    refused!(Shape, ctx.im2col(of(DType::F32, [3, 3, 2, 1]), of(DType::F32, [8, 8, 2, 1]), wide, DType::F32));
+}
+
+#[test]
+fn h12_gradients_of_columns_belong_to_an_image() {
+    let ctx = Context::new();
+    let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
+    let (kernel, plain) = (of(DType::F32, [3, 3, 2, 4]), Conv2d::default());
+    let (grad, image) = (of(DType::F32, [18, 6, 4, 3]), [8, 6, 2, 3]);
+    let back = |grad, image: [i64; 4], how| ctx.im2col_back(grad, kernel, image, how);
+    assert!(back(grad, image, plain).is_ok());
+    for other in [[9, 6, 2, 3], [8, 7, 2, 3], [8, 6, 3, 3], [8, 6, 2, 4], [8, 6, 2, 2], [2, 6, 2, 3]] {
+        refused!(Shape, back(grad, other, plain), "{other:?}");
+    }
+    for bad in [[0, 6, 2, 3], [8, -1, 2, 3], [8, 6, 2, i64::MIN], [i64::MAX, 6, 2, 3], [1 << 40, 1 << 40, 2, 3]] {
+        refused!(Param, back(grad, bad, plain), "{bad:?}");
+    }
+    for other in [[17, 6, 4, 3], [18, 5, 4, 3], [18, 6, 3, 3], [18, 6, 4, 2]] {
+        refused!(Shape, back(of(DType::F32, other), image, plain), "{other:?}");
+    }
+    for bad in bad_moves() {
+        refused!(Param, back(grad, image, bad), "{bad:?}");
+    }
+    refused!(DType, back(of(DType::F16, [18, 6, 4, 3]), image, plain));
+    let swapped = ctx.permute(of(DType::F32, [18, 4, 6, 3]), [0, 2, 1, 3]).unwrap();
+    refused!(Shape, back(swapped, image, plain));
+    for dtype in [DType::BF16, DType::I32] {
+        let y = ctx.im2col_back(grad, of(dtype, [3, 3, 2, 4]), image, plain).unwrap();
+        refused!(Unsupported, Lab::new(&ctx).accepted(y), "{dtype}");
+    }
+    let far = ctx.im2col_back(
+        of(DType::F32, [1, 1 << 15, 1 << 15, 2]),
+        of(DType::F32, [1; 4]),
+        [1 << 15, 1 << 15, 1, 2],
+        plain,
+    );
+    refused!(Unsupported, Lab::new(&ctx).accepted(far.unwrap()), "4 GiB apart");
+
+    let (kernel, plain) = (of(DType::F32, [3, 2, 4, 1]), Conv::default());
+    let (grad, image) = (of(DType::F32, [6, 5, 3, 1]), [7, 2, 3, 1]);
+    let back = |grad, image: [i64; 4], how| ctx.im2col_1d_back(grad, kernel, image, how);
+    assert!(back(grad, image, plain).is_ok());
+    for other in [[8, 2, 3, 1], [7, 3, 3, 1], [7, 2, 4, 1], [7, 2, 1, 3], [2, 2, 3, 1]] {
+        refused!(Shape, back(grad, other, plain), "{other:?}");
+    }
+    refused!(Shape, back(of(DType::F32, [6, 5, 1, 3]), image, plain));
+    refused!(Param, back(grad, [7, 0, 3, 1], plain));
+    for bad in bad_moves() {
+        refused!(Param, back(grad, image, bad), "{bad:?}");
+    }
+}
+
+#[test]
+fn signals_of_columns_refuse_what_does_not_fit() {
+    let ctx = Context::new();
+    let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
+    let a = of(DType::F32, [12, 5, 1, 1]);
+    for bad in [0, -1, i32::MIN] {
+        refused!(Param, ctx.col2im_1d(a, bad, 1, 0), "{bad}");
+        refused!(Param, ctx.col2im_1d(a, 3, bad, 0), "{bad}");
+    }
+    for bad in [-1, i32::MIN, i32::MAX, 1 << 30] {
+        refused!(Param, ctx.col2im_1d(a, 3, 1, bad), "{bad}");
+    }
+    for bad in [5, 13, 24, i32::MAX] {
+        refused!(Shape, ctx.col2im_1d(a, bad, 1, 0), "{bad}");
+    }
+    refused!(Shape, ctx.col2im_1d(a, 3, 1, 4), "nothing left");
+    refused!(Shape, ctx.col2im_1d(ctx.transpose(a).unwrap(), 5, 1, 0));
+    refused!(Shape, ctx.col2im_1d(of(DType::F32, [12, 5, 2, 1]), 3, 1, 0));
+    refused!(Shape, ctx.col2im_1d(of(DType::F32, [12, 5, 1, 2]), 3, 1, 0));
+    refused!(Shape, ctx.col2im_1d(of(DType::F32, [1, 1 << 50, 1, 1]), 1, i32::MAX, 0), "too long");
+    for dtype in [DType::I32, DType::Q8_0] {
+        refused!(DType, ctx.col2im_1d(of(dtype, [32, 5, 1, 1]), 2, 1, 0), "{dtype}");
+    }
+}

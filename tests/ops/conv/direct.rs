@@ -1,0 +1,227 @@
+//! Convolutions in one operation.
+
+use ggml::prelude::*;
+use ggml::{Conv2d, Conv3d};
+
+use super::{KERNELS, Moves, Volume, bad_moves, convolved, each, some_moves};
+use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
+
+#[test]
+fn direct_convolutions_are_those_of_plain_rust() {
+    for (dtype, tolerance) in KERNELS.into_iter().take(2) {
+        for layout in Layout::ALL {
+            let (kernel, image) = ([3, 2, 3, 4], [7, 6, 3, 2]);
+            let ctx = Context::new();
+            let lab = Lab::with_threads(&ctx, if layout == Layout::Plain { 3 } else { 1 });
+            let (k, rk) = lab.operand(&Array::sample(kernel, 1, -1.0, 1.0), dtype, Layout::Plain);
+            let (x, rx) = lab.operand(&Array::sample(image, 2, -1.0, 1.0), DType::F32, layout);
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_2d_direct(k, x, how)) {
+                let (data, [w, h, _]) =
+                    convolved(&Volume::new(&rk, 2, 3), &Volume::new(&rx, 2, 3), &Moves::of(how), false);
+                assert_close(
+                    &got,
+                    &Array { ne: [w, h, 4, 2], data },
+                    tolerance,
+                    &format!("{dtype} {layout:?} {how:?}"),
+                );
+            }
+            let (kernel, image) = ([3, 2, 2, 6], [6, 5, 4, 4]);
+            let (k, rk) = lab.operand(&Array::sample(kernel, 1, -1.0, 1.0), dtype, Layout::Plain);
+            let (x, rx) = lab.operand(&Array::sample(image, 2, -1.0, 1.0), DType::F32, layout);
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_3d_direct(k, x, 2, how)) {
+                let (data, [w, h, d]) =
+                    convolved(&Volume::new(&rk, 3, 2), &Volume::new(&rx, 3, 2), &Moves::of(how), false);
+                assert_close(
+                    &got,
+                    &Array { ne: [w, h, d, 6], data },
+                    tolerance,
+                    &format!("{dtype} {layout:?} {how:?}"),
+                );
+            }
+        }
+    }
+}
+
+/// Channels outermost, as in other tensors, or innermost.
+#[test]
+fn direct_depthwise_convolutions_are_those_of_plain_rust() {
+    for (dtype, tolerance) in KERNELS.into_iter().take(2) {
+        // More channels than a vector of floats holds, and some that don't fill it.
+        for channels in [2, 9, 37] {
+            let ctx = Context::new();
+            let lab = Lab::with_threads(&ctx, 3);
+            let (k, rk) = lab.operand(&Array::sample([channels, 1, 3, 2], 1, -1.0, 1.0), dtype, Layout::Plain);
+            let (x, rx) = lab.plain(&Array::sample([channels, 6, 5, 2], 2, -1.0, 1.0));
+            let (k, rk) = (ctx.permute(k, [3, 2, 0, 1]).unwrap(), rk.permuted([3, 2, 0, 1]));
+            let (x, rx) = (ctx.permute(x, [2, 0, 1, 3]).unwrap(), rx.permuted([2, 0, 1, 3]));
+            let (plain_k, _) = lab.operand(&rk, dtype, Layout::Plain);
+            let (plain_x, _) = lab.plain(&rx);
+            for how in some_moves::<2>() {
+                let inner = ctx.conv_2d_dw_direct(k, x, how).unwrap();
+                assert_eq!(inner.nb()[2], 4, "channels are innermost in the result, too");
+                let outer = ctx.conv_2d_dw_direct(plain_k, plain_x, how).unwrap();
+                let got = lab.run_all(&[ctx.cont(inner).unwrap(), outer]).unwrap();
+                let (data, [w, h, _]) =
+                    convolved(&Volume::new(&rk, 2, 1), &Volume::new(&rx, 2, channels), &Moves::of(how), true);
+                let want = Array { ne: [w, h, channels, 2], data };
+                for (got, what) in got.iter().zip(["innermost", "outermost"]) {
+                    assert_close(got, &want, tolerance, &format!("{dtype} {channels} {what} {how:?}"));
+                }
+            }
+        }
+    }
+}
+
+/// The working memory has room for fewer places than there are: for 8 of `f32`, for 24 of `f16`.
+#[test]
+fn direct_convolutions_work_through_what_does_not_fit_at_once() {
+    for (dtype, tolerance) in [(DType::F32, 2e-3), (DType::F16, 2e-2)] {
+        let ctx = Context::new();
+        let lab = Lab::new(&ctx);
+        let (k, rk) = lab.operand(&Array::sample(ne([512, 512]), 1, -0.1, 0.1), dtype, Layout::Plain);
+        let (x, rx) = lab.plain(&Array::sample(ne([519, 515]), 2, -0.1, 0.1));
+        let flat = ctx.conv_2d_direct(k, x, Conv2d::default()).unwrap();
+        let deep = ctx.conv_3d_direct(k, x, 1, Conv3d::default()).unwrap();
+        let want = Array::of(ne([8, 4]), |[i, j, ..]| {
+            let row = |y: usize| -> f64 {
+                let (kernel, pixels) = (&rk.data[512 * y..][..512], &rx.data[519 * (y + j) + i..][..512]);
+                kernel.iter().zip(pixels).map(|(k, x)| k * x).sum()
+            };
+            (0..512).map(row).sum()
+        });
+        for got in lab.run_all(&[flat, deep]).unwrap() {
+            assert_close(&got, &want, tolerance, &format!("{dtype}"));
+        }
+    }
+}
+
+/// What a kernel sees and makes at one place must fit into 16 MiB, or nine of them where floats would lie askew.
+#[test]
+fn direct_convolutions_refuse_kernels_without_room() {
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    let accepted = |dtype, inputs: i64| {
+        let (k, x) = (ctx.input("k", dtype, [1, 1, inputs, 1]), ctx.input("x", DType::F32, [1, 1, inputs, 1]));
+        let (k, x) = (k.unwrap(), x.unwrap());
+        let flat = lab.accepted(ctx.conv_2d_direct(k, x, Conv2d::default()).unwrap());
+        let (k, x) = (ctx.reshape(k, [1, 1, 1, inputs]).unwrap(), ctx.reshape(x, [1, 1, 1, inputs]).unwrap());
+        let deep = ctx.conv_3d_direct(k, x, i32::try_from(inputs).unwrap(), Conv3d::default()).unwrap();
+        (flat, lab.accepted(deep))
+    };
+    for (dtype, inputs, fits) in [
+        (DType::F32, (4 << 20) - 1, true),
+        (DType::F32, 4 << 20, false),
+        (DType::F16, (8 << 20) - 2, true),
+        (DType::F16, 8 << 20, false),
+        (DType::F16, 932_065, true),
+        (DType::F16, 932_066, true),
+        (DType::F16, 932_067, false),
+    ] {
+        let (flat, deep) = accepted(dtype, inputs);
+        if fits {
+            flat.unwrap();
+            deep.unwrap();
+        } else {
+            refused!(Unsupported, flat, "{dtype} {inputs}");
+            refused!(Unsupported, deep, "{dtype} {inputs}");
+        }
+    }
+}
+
+#[test]
+fn direct_convolutions_refuse_what_does_not_fit() {
+    let ctx = Context::new();
+    let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
+    let floats = |shape| of(DType::F32, shape);
+    let plain = Conv2d::default();
+    let (k, x) = (floats([3, 3, 2, 4]), floats([8, 8, 2, 3]));
+    for bad in bad_moves() {
+        refused!(Param, ctx.conv_2d_direct(k, x, bad), "{bad:?}");
+        refused!(Param, ctx.conv_2d_dw_direct(floats([3, 3, 1, 2]), x, bad), "{bad:?}");
+    }
+    for small in [[2, 8, 2, 3], [8, 2, 2, 3], [8, 8, 3, 3]] {
+        refused!(Shape, ctx.conv_2d_direct(k, floats(small), plain), "{small:?}");
+    }
+    refused!(Shape, ctx.conv_2d_direct(ctx.transpose(k).unwrap(), x, plain));
+    for dtype in [DType::BF16, DType::I32, DType::F64] {
+        refused!(DType, ctx.conv_2d_direct(of(dtype, [3, 3, 2, 4]), x, plain), "{dtype}");
+        refused!(DType, ctx.conv_2d_dw_direct(of(dtype, [3, 3, 1, 2]), x, plain), "{dtype}");
+    }
+    refused!(DType, ctx.conv_2d_direct(k, of(DType::F16, [8, 8, 2, 3]), plain));
+    let wide = super::how([1; 2], [(1 << 30) - 1; 2], [1; 2]);
+    refused!(Shape, ctx.conv_2d_direct(k, x, wide));
+    refused!(Shape, ctx.conv_2d_dw_direct(floats([3, 3, 1, 2]), x, wide));
+
+    for shape in [[3, 3, 2, 1], [3, 3, 2, 2], [3, 3, 1, 3], [9, 3, 1, 2]] {
+        refused!(Shape, ctx.conv_2d_dw_direct(floats(shape), x, plain), "{shape:?}");
+    }
+}
+
+#[test]
+fn direct_convolutions_of_three_dimensions_refuse_what_does_not_fit() {
+    let ctx = Context::new();
+    let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
+    let floats = |shape| of(DType::F32, shape);
+    let (k, x) = (floats([3, 2, 2, 6]), floats([6, 5, 4, 4]));
+    for dtype in [DType::BF16, DType::I32, DType::F64] {
+        refused!(DType, ctx.conv_3d_direct(of(dtype, [3, 2, 2, 6]), x, 2, Conv3d::default()), "{dtype}");
+    }
+    refused!(DType, ctx.conv_3d_direct(k, of(DType::F16, [6, 5, 4, 4]), 2, Conv3d::default()));
+    for bad in bad_moves() {
+        refused!(Param, ctx.conv_3d_direct(k, x, 2, bad), "{bad:?}");
+    }
+    for bad in [0, -1, i32::MIN] {
+        refused!(Param, ctx.conv_3d_direct(k, x, bad, Conv3d::default()), "{bad}");
+    }
+    for bad in [3, 4, i32::MAX] {
+        refused!(Shape, ctx.conv_3d_direct(k, x, bad, Conv3d::default()), "{bad}");
+    }
+    refused!(Shape, ctx.conv_3d_direct(k, floats([6, 5, 1, 4]), 2, Conv3d::default()));
+    refused!(Shape, ctx.conv_3d_direct(ctx.transpose(floats([2, 3, 2, 6])).unwrap(), x, 2, Conv3d::default()));
+    refused!(Shape, ctx.conv_3d_direct(k, x, 2, super::how([1; 3], [(1 << 30) - 1; 3], [1; 3])));
+    let many = floats([1, 1, 1, 1 << 31]);
+    refused!(Shape, ctx.conv_3d_direct(many, floats([1, 1, 1, 1]), 1, Conv3d::default()));
+    refused!(Shape, ctx.conv_3d_direct(floats([1, 1, 1, 1]), many, 1, Conv3d::default()));
+}
+
+/// C tells the two orders apart by some strides only, and its kernels then count on all of them.
+#[test]
+fn h10_depthwise_operands_lie_as_their_kernel_walks() {
+    let ctx = Context::new();
+    let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
+    let call = |k, x| ctx.conv_2d_dw_direct(k, x, Conv2d::padded(2));
+    let (outer_k, outer) = (of([3, 3, 1, 4]), of([8, 6, 4, 2]));
+    let inner_k = ctx.permute(of([4, 1, 3, 3]), [3, 2, 0, 1]).unwrap();
+    let inner = ctx.permute(of([4, 8, 6, 2]), [2, 0, 1, 3]).unwrap();
+    assert!(call(outer_k, outer).is_ok() && call(inner_k, inner).is_ok());
+    refused!(Shape, call(outer_k, inner), "two orders");
+    refused!(Shape, call(inner_k, outer), "two orders");
+    for axes in [[1, 0, 2, 3], [0, 1, 3, 2], [2, 1, 0, 3]] {
+        let mut from = [0; 4];
+        for (i, to) in axes.into_iter().enumerate() {
+            from[i] = [8, 6, 4, 2][to];
+        }
+        let x = ctx.permute(of(from), axes).unwrap();
+        assert_eq!(x.ne(), [8, 6, 4, 2]);
+        refused!(Shape, call(outer_k, x), "{axes:?}");
+        refused!(Shape, call(inner_k, x), "{axes:?}");
+    }
+    // Channels innermost, but with gaps between pixels or rows, which the kernel doesn't look at.
+    for gaps in [[6, 8, 6, 2], [4, 9, 6, 2], [4, 8, 7, 2]] {
+        let whole = of(gaps);
+        let [_, nb1, nb2, nb3] = whole.nb();
+        let part = ctx.view(whole, [4, 8, 6, 2], [nb1, nb2, nb3], 0).unwrap();
+        refused!(Shape, call(inner_k, ctx.permute(part, [2, 0, 1, 3]).unwrap()), "{gaps:?}");
+    }
+    // The channels' kernels one after the other, where the kernel expects them side by side.
+    for (shape, axes) in [([4, 3, 3, 1], [3, 0, 1, 2]), ([4, 3, 1, 3], [3, 0, 2, 1]), ([4, 1, 3, 3], [3, 2, 1, 0])] {
+        refused!(Shape, call(ctx.permute(of(shape), axes).unwrap(), inner), "{axes:?}");
+    }
+    // One column: C sees both orders at once, lays the result out by one and fills it by the other.
+    let column = ctx.permute(of([4, 1, 6, 2]), [2, 0, 1, 3]).unwrap();
+    refused!(Shape, call(inner_k, column));
+    refused!(Shape, call(outer_k, column));
+    let pixel = ctx.permute(of([4, 1, 1, 2]), [2, 0, 1, 3]).unwrap();
+    assert!(pixel.is_contiguous(), "to C");
+    refused!(Shape, call(outer_k, pixel));
+}

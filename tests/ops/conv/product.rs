@@ -1,0 +1,221 @@
+//! Convolutions made of columns and a product.
+
+use ggml::prelude::*;
+use ggml::{Conv, Conv1d, Conv2d, Conv3d};
+
+use super::{KERNELS, Moves, Volume, bad_moves, convolved, each, how, some_moves};
+use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
+
+#[test]
+fn convolutions_of_one_dimension_are_those_of_plain_rust() {
+    for (dtype, tolerance) in KERNELS {
+        for (kernel, image) in [([3, 2, 4], [9, 2, 3]), ([3, 1, 1], [8, 1, 1]), ([1, 5, 2], [4, 5, 1])] {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (k, rk) = lab.operand(&Array::sample(ne(kernel), 1, -1.0, 1.0), dtype, Layout::Plain);
+            let (x, rx) = lab.plain(&Array::sample(ne(image), 2, -1.0, 1.0));
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_1d(k, x, how)) {
+                let (k, x) = (Volume::new(&rk, 1, kernel[1]), Volume::new(&rx, 1, image[1]));
+                let (data, [w, ..]) = convolved(&k, &x, &Moves::of(how), false);
+                let want = Array { ne: ne([w, kernel[2], image[2]]), data };
+                assert_close(&got, &want, tolerance, &format!("{dtype} {kernel:?} {image:?} {how:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn convolutions_of_two_dimensions_are_those_of_plain_rust() {
+    let mixed = [(DType::F16, DType::F16, 5e-3)];
+    for (dtype, of_image, tolerance) in KERNELS.map(|(t, e)| (t, DType::F32, e)).into_iter().chain(mixed) {
+        for (kernel, image) in
+            [([3, 3, 2, 4], [8, 7, 2, 2]), ([1, 1, 3, 2], [5, 4, 3, 1]), ([2, 3, 1, 1], [6, 9, 1, 1])]
+        {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (k, rk) = lab.operand(&Array::sample(kernel, 1, -1.0, 1.0), dtype, Layout::Plain);
+            let (x, rx) = lab.operand(&Array::sample(image, 2, -1.0, 1.0), of_image, Layout::Plain);
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_2d(k, x, how)) {
+                let (k, x) = (Volume::new(&rk, 2, kernel[2]), Volume::new(&rx, 2, image[2]));
+                let (data, [w, h, _]) = convolved(&k, &x, &Moves::of(how), false);
+                let want = Array { ne: [w, h, kernel[3], image[3]], data };
+                assert_close(&got, &want, tolerance, &format!("{dtype} {of_image} {kernel:?} {image:?} {how:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn convolutions_of_three_dimensions_are_those_of_plain_rust() {
+    for (dtype, tolerance) in KERNELS {
+        for (kernel, image, inputs) in
+            [([3, 2, 2, 6], [6, 5, 4, 4], 2), ([1, 1, 1, 3], [3, 2, 2, 3], 3), ([2, 3, 1, 2], [5, 4, 3, 1], 1)]
+        {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (k, rk) = lab.operand(&Array::sample(kernel, 1, -1.0, 1.0), dtype, Layout::Plain);
+            let (x, rx) = lab.plain(&Array::sample(image, 2, -1.0, 1.0));
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_3d(k, x, inputs, how)) {
+                let n = inputs as usize;
+                let (data, [w, h, d]) =
+                    convolved(&Volume::new(&rk, 3, n), &Volume::new(&rx, 3, n), &Moves::of(how), false);
+                let want = Array { ne: [w, h, d, kernel[3] / n * (image[3] / n)], data };
+                assert_close(&got, &want, tolerance, &format!("{dtype} {kernel:?} {image:?} {how:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn depthwise_convolutions_are_those_of_plain_rust() {
+    for (dtype, tolerance) in KERNELS {
+        for (channels, batch) in [(3, 2), (1, 1), (5, 1)] {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let sample = |shape, seed| Array::sample(shape, seed, -1.0, 1.0);
+            let (k, rk) = lab.operand(&sample(ne([3, 1, channels]), 1), dtype, Layout::Plain);
+            let (x, rx) = lab.plain(&sample(ne([9, channels, batch]), 2));
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_1d_dw(k, x, how)) {
+                let (k, x) = (Volume::new(&rk, 1, 1), Volume::new(&rx, 1, channels));
+                let (data, [w, ..]) = convolved(&k, &x, &Moves::of(how), true);
+                let want = Array { ne: ne([w, channels, batch]), data };
+                assert_close(&got, &want, tolerance, &format!("{dtype} {channels} {batch} {how:?}"));
+            }
+            let (k, rk) = lab.operand(&sample([3, 2, 1, channels], 3), dtype, Layout::Plain);
+            let (x, rx) = lab.plain(&sample([7, 6, channels, batch], 4));
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_2d_dw(k, x, how)) {
+                let (k, x) = (Volume::new(&rk, 2, 1), Volume::new(&rx, 2, channels));
+                let (data, [w, h, _]) = convolved(&k, &x, &Moves::of(how), true);
+                let want = Array { ne: [w, h, channels, batch], data };
+                assert_close(&got, &want, tolerance, &format!("{dtype} {channels} {batch} {how:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn moves_can_be_those_of_a_kernel() {
+    let ctx = Context::new();
+    let kernel = ctx.input("k", DType::F32, [3, 4, 2, 1]).unwrap();
+    assert_eq!(Conv1d::half(kernel), how([1], [1], [1]));
+    assert_eq!(Conv2d::half(kernel), how([1, 1], [1, 2], [1, 1]));
+    assert_eq!(Conv3d::half(kernel), how([1; 3], [1, 2, 1], [1; 3]));
+    assert_eq!(Conv2d::patches(kernel), how([3, 4], [0, 0], [1, 1]));
+    let long = ctx.input("k", DType::F32, [1 << 40, 4]).unwrap();
+    assert_eq!(Conv2d::patches(long), how([i32::MAX, 4], [0, 0], [1, 1]));
+    refused!(Param, ctx.im2col(long, long, Conv::half(long), DType::F32));
+}
+
+#[test]
+fn convolutions_refuse_what_does_not_fit() {
+    let ctx = Context::new();
+    let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
+    let (kernel, x) = (of(DType::F32, [3, 3, 2, 4]), of(DType::F32, [8, 8, 2, 1]));
+    let plain = Conv2d::default();
+    for bad in bad_moves() {
+        refused!(Param, ctx.conv_2d(kernel, x, bad), "{bad:?}");
+    }
+    refused!(Shape, ctx.conv_2d(kernel, of(DType::F32, [8, 8, 3, 1]), plain), "another depth");
+    refused!(Shape, ctx.conv_2d(kernel, of(DType::F32, [2, 8, 2, 1]), plain), "too narrow");
+    refused!(Shape, ctx.conv_2d(kernel, of(DType::F32, [8, 2, 2, 1]), plain), "too low");
+    refused!(Shape, ctx.conv_2d(kernel, x, how([1, 1], [0, 0], [4, 1])), "dilated beyond the image");
+    refused!(Shape, ctx.conv_2d(kernel, x, how([1, 1], [0, 0], [i32::MAX, i32::MAX])));
+    refused!(DType, ctx.conv_2d(kernel, of(DType::F16, [8, 8, 2, 1]), plain));
+    refused!(Shape, ctx.conv_2d(ctx.transpose(kernel).unwrap(), x, plain));
+    refused!(Shape, ctx.conv_2d(kernel, ctx.transpose(x).unwrap(), plain));
+    let wide = of(DType::F32, [9, 9, 2, 1]);
+    let [_, nb1, nb2, nb3] = wide.nb();
+    refused!(Shape, ctx.conv_2d(kernel, ctx.view(wide, [8, 8, 2, 1], [nb1, nb2, nb3], 0).unwrap(), plain));
+    let far = ctx.input("far", DType::F32, [1 << 15, 1 << 15, 2, 1]).unwrap();
+    refused!(Shape, ctx.conv_2d(kernel, far, plain), "planes 4 GiB apart");
+    for dtype in [DType::Q8_0, DType::BF16, DType::I32] {
+        let kernel = of(dtype, [32, 1, 2, 4]);
+        let y = ctx.conv_2d(kernel, of(DType::F32, [40, 8, 2, 1]), plain);
+        let result = y.and_then(|y| Lab::new(&ctx).accepted(y));
+        match dtype {
+            DType::BF16 => result.unwrap(),
+            _ => refused!(Unsupported, result, "{dtype}"),
+        }
+    }
+}
+
+#[test]
+fn convolutions_of_one_dimension_refuse_what_does_not_fit() {
+    let ctx = Context::new();
+    let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
+    let plain = Conv1d::default();
+    let (kernel, x) = (of([3, 2, 4, 1]), of([8, 2, 3, 1]));
+    for bad in bad_moves() {
+        refused!(Param, ctx.conv_1d(kernel, x, bad), "{bad:?}");
+    }
+    refused!(Shape, ctx.conv_1d(kernel, of([8, 3, 3, 1]), plain), "another depth");
+    refused!(Shape, ctx.conv_1d(kernel, of([8, 2, 1, 3]), plain), "four dimensions");
+    refused!(Shape, ctx.conv_1d(of([3, 2, 4, 2]), x, plain), "a kernel of four dimensions");
+    refused!(Shape, ctx.conv_1d(kernel, of([2, 2, 3, 1]), plain), "too short");
+    refused!(Shape, ctx.conv_1d(ctx.transpose(of([2, 3, 4, 1])).unwrap(), x, plain));
+    refused!(Shape, ctx.conv_1d(kernel, ctx.transpose(of([2, 8, 3, 1])).unwrap(), plain));
+}
+
+#[test]
+fn depthwise_convolutions_refuse_what_does_not_fit() {
+    let ctx = Context::new();
+    let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
+    let plain = Conv1d::default();
+    let x = of([8, 2, 3, 1]);
+    for bad in bad_moves() {
+        refused!(Param, ctx.conv_1d_dw(of([3, 1, 2, 1]), x, bad), "{bad:?}");
+    }
+    for shape in [[3, 2, 2, 1], [3, 1, 3, 1], [3, 1, 2, 2]] {
+        refused!(Shape, ctx.conv_1d_dw(of(shape), x, plain), "{shape:?}");
+    }
+    refused!(Shape, ctx.conv_1d_dw(of([3, 1, 2, 1]), of([8, 2, 1, 3]), plain));
+    let rows = ctx.permute(of([3, 2, 1, 1]), [0, 2, 1, 3]).unwrap();
+    assert!(ctx.conv_1d_dw(rows, x, plain).is_ok(), "contiguous all the same");
+    refused!(Shape, ctx.conv_1d_dw(ctx.permute(of([1, 2, 3, 1]), [1, 2, 0, 3]).unwrap(), x, plain), "kernel");
+    refused!(Shape, ctx.conv_1d_dw(of([3, 1, 2, 1]), ctx.transpose(of([2, 8, 3, 1])).unwrap(), plain));
+
+    let plain = Conv2d::default();
+    let x = of([8, 8, 2, 3]);
+    for shape in [[3, 3, 2, 1], [3, 3, 2, 2], [3, 3, 1, 3]] {
+        refused!(Shape, ctx.conv_2d_dw(of(shape), x, plain), "{shape:?}");
+    }
+    for bad in bad_moves() {
+        refused!(Param, ctx.conv_2d_dw(of([3, 3, 1, 2]), x, bad), "{bad:?}");
+    }
+    refused!(Shape, ctx.conv_2d_dw(ctx.transpose(of([3, 3, 1, 2])).unwrap(), x, plain));
+    refused!(Shape, ctx.conv_2d_dw(of([3, 3, 1, 2]), ctx.transpose(x).unwrap(), plain));
+}
+
+#[test]
+fn convolutions_of_three_dimensions_refuse_what_does_not_fit() {
+    let ctx = Context::new();
+    let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
+    let (kernel, x) = (of([3, 2, 2, 6]), of([6, 5, 4, 4]));
+    for bad in bad_moves() {
+        refused!(Param, ctx.conv_3d(kernel, x, 2, bad), "{bad:?}");
+    }
+    for bad in [0, -1, i32::MIN] {
+        refused!(Param, ctx.conv_3d(kernel, x, bad, Conv3d::default()), "{bad}");
+    }
+    for bad in [3, 4, 6, i32::MAX] {
+        refused!(Shape, ctx.conv_3d(kernel, x, bad, Conv3d::default()), "{bad}");
+    }
+    for small in [[2, 5, 4, 4], [6, 1, 4, 4], [6, 5, 1, 4]] {
+        refused!(Shape, ctx.conv_3d(kernel, of(small), 2, Conv3d::default()), "{small:?}");
+    }
+    refused!(Shape, ctx.conv_3d(ctx.transpose(of([2, 3, 2, 6])).unwrap(), x, 2, Conv3d::default()));
+}
+
+/// A refusal says what to do about it, rather than what went wrong inside.
+#[test]
+fn refusals_of_convolutions_name_the_reason() {
+    let ctx = Context::new();
+    let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
+    let (kernel, x) = (of([3, 3, 2, 4]), of([8, 8, 2, 1]));
+    let message = ctx.conv_2d(ctx.transpose(kernel).unwrap(), x, Conv2d::default()).unwrap_err().to_string();
+    assert!(message.contains("conv_2d") && message.contains("the kernel must be contiguous"), "{message}");
+    for small in [of([2, 8, 2, 1]), of([8, 2, 2, 1])] {
+        let message = ctx.conv_2d(kernel, small, Conv2d::default()).unwrap_err().to_string();
+        assert!(message.contains("smaller than the kernel"), "{message}");
+    }
+}

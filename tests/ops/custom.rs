@@ -1,0 +1,314 @@
+//! Operations that are closures: what they are given, and what they are refused.
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ggml::prelude::*;
+use ggml::{Custom, Operands, Rows, RowsMut};
+
+use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
+
+pub(crate) fn tasks(n: usize) -> Custom {
+    let mut how = Custom::default();
+    how.n_tasks = Some(n);
+    how
+}
+
+pub(crate) fn sched(threads: usize) -> Sched {
+    let mut backend = Backend::cpu().unwrap();
+    backend.set_threads(threads).unwrap();
+    Sched::builder().backend(backend).build().unwrap()
+}
+
+#[test]
+fn maps_are_those_of_plain_rust() {
+    let shape = ne([5, 3, 2, 2]);
+    for layout in Layout::ALL {
+        for (threads, how) in [(1, Custom::default()), (3, Custom::default()), (3, tasks(2)), (2, tasks(7))] {
+            let ctx = Context::new();
+            let lab = Lab::with_threads(&ctx, threads);
+            let (a, x) = lab.operand(&Array::sample(shape, 3, -2.0, 2.0), DType::F32, layout);
+            let (b, y) = lab.operand(&Array::sample(ne([5]), 4, -2.0, 2.0), DType::F16, Layout::Plain);
+            let (c, z) = lab.operand(&Array::sample(shape, 5, -9.0, 9.0).map(f64::floor), DType::I32, layout);
+            let one = ctx.map_custom1::<f32>(a, how, |out, x| {
+                assert_eq!((x.shape(), out.shape()), ([5, 3, 2, 2], [5, 3, 2, 2]));
+                for ([i1, i2, i3], row) in out {
+                    row.iter_mut().enumerate().for_each(|(i0, to)| *to = 2.0 * x.at([i0, i1, i2, i3]));
+                }
+            });
+            let two = ctx.map_custom2(a, b, how, |out: RowsMut<'_, f32>, x: Rows<'_, f32>, y: Rows<'_, half::f16>| {
+                for ([i1, i2, i3], row) in out {
+                    let bias = y.row([0, 0, 0]);
+                    row.iter_mut()
+                        .zip(bias)
+                        .enumerate()
+                        .for_each(|(i0, (to, b))| *to = x.at([i0, i1, i2, i3]) + b.to_f32());
+                }
+            });
+            let three = ctx.map_custom3(
+                a,
+                b,
+                c,
+                how,
+                |out: RowsMut<'_, f32>, x: Rows<'_, f32>, y: Rows<'_, half::f16>, z: Rows<'_, i32>| {
+                    for ([i1, i2, i3], row) in out {
+                        for (i0, to) in row.iter_mut().enumerate() {
+                            let i = [i0, i1, i2, i3];
+                            *to = x.at(i) * y.at([i0, 0, 0, 0]).to_f32() - z.at(i) as f32;
+                        }
+                    }
+                },
+            );
+            let got = lab.run_all(&[one.unwrap(), two.unwrap(), three.unwrap()]).unwrap();
+            let bias = |i: [usize; 4]| y.at([i[0], 0, 0, 0]);
+            let context = format!("{layout:?} {threads} {how:?}");
+            assert_close(&got[0], &x.map(|x| 2.0 * x), 1e-6, &context);
+            assert_close(&got[1], &Array::of(shape, |i| x.at(i) + bias(i)), 1e-6, &context);
+            assert_close(&got[2], &Array::of(shape, |i| x.at(i) * bias(i) - z.at(i)), 1e-5, &context);
+        }
+    }
+}
+
+#[test]
+fn a_custom_operation_has_any_shape_type_and_operands() {
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    let (a, x) = lab.operand(&Array::sample(ne([64, 4]), 3, -2.0, 2.0), DType::Q8_0, Layout::Plain);
+    let (b, y) = lab.operand(&Array::sample(ne([3, 4]), 4, -2.0, 2.0), DType::F32, Layout::Gaps);
+    // The scales of the blocks of `a`, times the sum of the row of `b`.
+    let made = ctx.custom::<f64>(&[a, b], [2, 4], tasks(3), |out, operands| {
+        assert_eq!((operands.len(), operands.is_empty()), (2, false));
+        let b = operands.rows::<f32>(1);
+        for (i, row) in out {
+            let sum: f32 = b.row(i).iter().sum();
+            for (to, block) in row.iter_mut().zip(operands.bytes(0, i).chunks(34)) {
+                *to = half::f16::from_le_bytes([block[0], block[1]]).to_f64() * f64::from(sum);
+            }
+        }
+    });
+    let want = Array::of(ne([2, 4]), |[block, row, ..]| {
+        let most = (0..32).map(|i| x.at([32 * block + i, row, 0, 0]).abs()).fold(0.0, f64::max);
+        most / 127.0 * (0..3).map(|i| y.at([i, row, 0, 0])).sum::<f64>()
+    });
+    assert_close(&lab.run(made.unwrap()).unwrap(), &want, 1e-5, "scales");
+    let count = ctx.custom::<i32>(&[], [7], Custom::default(), |out, operands| {
+        assert!(operands.is_empty());
+        out.for_each(|(_, row)| row.iter_mut().zip(0..).for_each(|(to, n)| *to = n));
+    });
+    let want = Array::of(ne([7]), |[i, ..]| i as f64);
+    assert_close(&lab.run(count.unwrap()).unwrap(), &want, 0.0, "no operands");
+    let nine = ctx.custom::<f32>(&[b; 9], [1], Custom::default(), |out, operands| {
+        let sum = (0..9).map(|n| operands.rows::<f32>(n).at([2, 3, 0, 0])).sum();
+        out.for_each(|(_, row)| row[0] = sum);
+    });
+    let want = Array { ne: ne([1]), data: vec![9.0 * y.at([2, 3, 0, 0])] };
+    assert_close(&lab.run(nine.unwrap()).unwrap(), &want, 1e-5, "nine");
+}
+
+#[test]
+fn closures_change_tensors_in_place() {
+    for layout in Layout::ROWS {
+        let shape = ne([4, 3, 2]);
+        let ctx = Context::new();
+        let lab = Lab::with_threads(&ctx, 3);
+        let (a, x) = lab.plain(&Array::sample(ne([6, 3, 2]), 3, -2.0, 2.0));
+        let (b, y) = lab.plain(&Array::sample(shape, 4, -2.0, 2.0));
+        // Elements 1 to 4 of each row, with the layout's strides.
+        let part = |t| {
+            let [_, nb1, nb2, nb3] = Tensor::nb(t);
+            ctx.view(t, [4, 3, 2], [nb1, nb2, nb3], 4).unwrap()
+        };
+        let target = || {
+            let whole = ctx.dup(a).unwrap();
+            let t = if layout == Layout::Plain { ctx.cont(part(a)).unwrap() } else { part(whole) };
+            if layout == Layout::Swapped { ctx.permute(t, [0, 2, 1, 3]).unwrap() } else { t }
+        };
+        let at =
+            |[i0, i1, i2, i3]: [usize; 4]| if layout == Layout::Swapped { [i0, i2, i1, i3] } else { [i0, i1, i2, i3] };
+        let b = if layout == Layout::Swapped { ctx.permute(b, [0, 2, 1, 3]).unwrap() } else { b };
+        let add = |row: &mut [f32], b: &[f32]| row.iter_mut().zip(b).for_each(|(to, b)| *to += b);
+        let one = ctx.map_custom1_inplace::<f32>(target(), Custom::default(), |out| {
+            out.for_each(|(_, row)| row.iter_mut().for_each(|x| *x = -*x));
+        });
+        let two = ctx.map_custom2_inplace(target(), b, Custom::default(), move |out, b: Rows<'_, f32>| {
+            out.for_each(|(i, row)| add(row, b.row(i)));
+        });
+        let three =
+            ctx.map_custom3_inplace(target(), b, b, tasks(2), move |out, b: Rows<'_, f32>, d: Rows<'_, f32>| {
+                for (i, row) in out {
+                    add(row, b.row(i));
+                    add(row, d.row(i));
+                }
+            });
+        let many = ctx.custom_inplace::<f32>(target(), &[b; 8], Custom::default(), move |out, operands| {
+            assert_eq!(operands.len(), 8);
+            out.for_each(|(i, row)| (0..8).for_each(|n| add(row, operands.rows(n).row(i))));
+        });
+        let outputs = [one, two, three, many].map(|y| ctx.cont(y.unwrap()).unwrap());
+        let got = lab.run_all(&outputs).unwrap();
+        let shape = at(shape);
+        for (got, factor) in got.iter().zip([0.0, 1.0, 2.0, 8.0]) {
+            let want = Array::of(shape, |i| {
+                let [i0, i1, i2, i3] = at(i);
+                let x = x.at([i0 + 1, i1, i2, i3]);
+                if factor == 0.0 { -x } else { x + factor * y.at([i0, i1, i2, i3]) }
+            });
+            assert_close(got, &want, 1e-5, &format!("{layout:?} {factor}"));
+        }
+    }
+}
+
+#[test]
+fn closures_change_states() {
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("count", DType::I64, [2, 2]).unwrap();
+    let state = builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
+    let ctx = Context::new();
+    let count = state.get("count").unwrap();
+    let y = ctx.map_custom1_inplace::<i64>(count, Custom::default(), |out| {
+        out.for_each(|([i, ..], row)| row.iter_mut().for_each(|n| *n += i as i64 + 1));
+    });
+    let graph = ctx.graph([y.unwrap()]).unwrap();
+    let mut sched = sched(2);
+    let mut run = sched.alloc(&graph).unwrap();
+    (0..3).for_each(|_| run.compute().unwrap());
+    drop(run);
+    assert_eq!(count.read::<i64>().unwrap(), [3, 3, 6, 6]);
+}
+
+/// What was computed in the same memory before is not shown.
+#[test]
+fn rows_come_as_zeros() {
+    let ctx = Context::new();
+    let lab = Lab::with_threads(&ctx, 2);
+    let (x, _) = lab.plain(&Array::sample(ne([64, 64]), 3, 1.0, 2.0));
+    let before = ctx.sum(ctx.sqr(ctx.sqr(x).unwrap()).unwrap()).unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let keep = Arc::clone(&seen);
+    let y = ctx.custom::<f32>(&[before], [64, 64], Custom::default(), move |out, _| {
+        out.for_each(|(_, row)| keep.lock().unwrap().extend_from_slice(row));
+    });
+    let got = lab.run(y.unwrap()).unwrap();
+    assert_eq!(got.data, vec![0.0; 64 * 64]);
+    assert_eq!(*seen.lock().unwrap(), vec![0.0; 64 * 64]);
+}
+
+#[test]
+fn each_row_is_given_to_one_task() {
+    for (shape, threads, how, most) in [
+        ([3, 100, 2, 2], 4, Custom::default(), 4),
+        ([3, 100, 2, 2], 4, tasks(3), 3),
+        ([3, 100, 2, 2], 2, tasks(100), 2),
+        ([3, 100, 2, 2], 4, tasks(1), 1),
+        ([3, 2, 1, 1], 7, Custom::default(), 2),
+        ([3, 1, 1, 1], 7, Custom::default(), 1),
+    ] {
+        let ctx = Context::new();
+        let (calls, rows) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let (calls_in, rows_in) = (Arc::clone(&calls), Arc::clone(&rows));
+        let y = ctx.custom::<i8>(&[], shape, how, move |out, _| {
+            calls_in.fetch_add(1, Ordering::Relaxed);
+            assert!(out.len() > 0, "an empty part");
+            out.for_each(|(i, _)| rows_in.lock().unwrap().push(i));
+        });
+        // Something else for all threads: C decides their number for the whole graph.
+        let x = ctx.input("x", DType::F32, [8]).unwrap();
+        let graph = ctx.graph([y.unwrap(), ctx.relu(x).unwrap()]).unwrap();
+        let mut sched = sched(threads);
+        let mut run = sched.alloc(&graph).unwrap();
+        run.set(x, &[0.0_f32; 8]).unwrap();
+        run.compute().unwrap();
+        assert_eq!(calls.load(Ordering::Relaxed), most, "{shape:?} {threads} {how:?}");
+        let rows = rows.lock().unwrap();
+        assert_eq!(rows.len() as i64, shape[1] * shape[2] * shape[3]);
+        assert_eq!(rows.iter().collect::<HashSet<_>>().len(), rows.len(), "each once");
+    }
+}
+
+#[test]
+fn custom_operations_refuse_what_does_not_fit() {
+    let ctx = Context::new();
+    let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
+    let x = of(DType::F32, [4, 3]);
+    let none = |_: RowsMut<'_, f32>, _: Operands<'_>| {};
+    for n in [0, 1 << 31, usize::MAX] {
+        refused!(Param, ctx.custom(&[x], [1], tasks(n), none), "{n}");
+    }
+    for shape in [[0, 1], [-1, 1], [1 << 40, 1 << 40]] {
+        refused!(Shape, ctx.custom(&[x], shape, Custom::default(), none), "{shape:?}");
+    }
+    refused!(Shape, ctx.custom(&[x; 10], [1], Custom::default(), none));
+    let how = Custom::default();
+    let (d, h) = (ctx.dup(x).unwrap(), of(DType::F16, [4, 3]));
+    refused!(ElementType, ctx.map_custom1::<f64>(x, how, |_, _| {}));
+    refused!(ElementType, ctx.map_custom2::<f32, f32>(h, x, how, |_, _, _| {}));
+    refused!(ElementType, ctx.map_custom2::<f32, f32>(x, h, how, |_, _, _| {}));
+    refused!(ElementType, ctx.map_custom3::<f32, f32, f32>(h, x, x, how, |_, _, _, _| {}));
+    refused!(ElementType, ctx.map_custom3::<f32, f32, f32>(x, h, x, how, |_, _, _, _| {}));
+    refused!(ElementType, ctx.map_custom3::<f32, f32, f32>(x, x, h, how, |_, _, _, _| {}));
+    refused!(ElementType, ctx.map_custom1_inplace::<f64>(d, how, |_| {}));
+    refused!(ElementType, ctx.map_custom2_inplace::<f32, f32>(d, h, how, |_, _| {}));
+    refused!(ElementType, ctx.map_custom3_inplace::<f32, f32, f32>(d, h, x, how, |_, _, _| {}));
+    refused!(ElementType, ctx.map_custom3_inplace::<f32, f32, f32>(d, x, h, how, |_, _, _| {}));
+    refused!(ElementType, ctx.map_custom1::<f32>(of(DType::Q8_0, [32, 1]), how, |_, _| {}));
+}
+
+#[test]
+fn closures_write_to_nothing_that_others_rely_on() {
+    let ctx = Context::new();
+    let how = Custom::default();
+    let x = ctx.input("x", DType::F32, [4, 3]).unwrap();
+    let d = ctx.dup(x).unwrap();
+    let none = |_: RowsMut<'_, f32>, _: Operands<'_>| {};
+    assert!(ctx.custom_inplace(d, &[x; 8], how, none).is_ok());
+    refused!(Shape, ctx.custom_inplace(d, &[x; 9], how, none));
+    refused!(Shape, ctx.custom_inplace(x, &[], how, none), "an input");
+    refused!(Shape, ctx.custom_inplace(ctx.view(x, [2], [8, 8, 8], 4).unwrap(), &[], how, none), "a view of one");
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("w", DType::F32, [4, 3]).unwrap();
+    let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+    let w = weights.get("w").unwrap();
+    refused!(Frozen, ctx.map_custom1_inplace::<f32>(w, how, |_| {}));
+    // The rows that a call changes may be read by no other, not even as the same elements.
+    refused!(Shape, ctx.custom_inplace(d, &[x, d], how, none));
+    refused!(Shape, ctx.map_custom2_inplace::<f32, f32>(d, d, how, |_, _| {}));
+    refused!(Shape, ctx.map_custom3_inplace::<f32, f32, f32>(d, x, ctx.transpose(d).unwrap(), how, |_, _, _| {}));
+    let row = |n: usize| ctx.view(d, [4], [16, 16, 16], 16 * n).unwrap();
+    refused!(Shape, ctx.map_custom2_inplace::<f32, f32>(row(1), row(1), how, |_, _| {}));
+    assert!(ctx.map_custom2_inplace::<f32, f32>(row(1), row(0), how, |_, _| {}).is_ok(), "two rows");
+    refused!(Shape, ctx.map_custom1_inplace::<f32>(ctx.transpose(d).unwrap(), how, |_| {}), "spread");
+    // And what they make are no indices that anybody has checked.
+    let made = ctx.custom::<i32>(&[], [2], how, |_, _| {}).unwrap();
+    refused!(Shape, ctx.get_rows(x, made));
+}
+
+/// Errors of the closure's own.
+#[test]
+fn operands_are_checked_when_they_are_used() {
+    type Use = fn(Operands<'_>);
+    let wrong: [(&str, Use); 8] = [
+        ("operand 2 of 2", |o| drop(o.rows::<f32>(2).row([0, 0, 0]).to_vec())),
+        ("operand 0 is f32, not `i32`", |o| drop(o.rows::<i32>(0).row([0, 0, 0]).to_vec())),
+        ("row [3, 0, 0] of", |o| drop(o.rows::<f32>(0).row([3, 0, 0]).to_vec())),
+        ("row [0, 1, 0] of", |o| drop(o.bytes(0, [0, 1, 0]).to_vec())),
+        ("row [0, 0, 1] of", |o| drop(o.bytes(0, [0, 0, 1]).to_vec())),
+        ("don't lie side by side", |o| drop(o.rows::<f32>(1).row([0, 0, 0]).to_vec())),
+        ("element [4, 0, 0, 0] of", |o| drop(o.rows::<f32>(0).at([4, 0, 0, 0]).to_string())),
+        ("element [0, 0, 0, 1] of", |o| drop(o.rows::<f32>(1).at([0, 0, 0, 1]).to_string())),
+    ];
+    for (text, f) in wrong {
+        let ctx = Context::new();
+        let lab = Lab::new(&ctx);
+        let (x, _) = lab.plain(&Array::sample(ne([4, 3]), 3, -1.0, 1.0));
+        let turned = ctx.transpose(x).unwrap();
+        let y = ctx.custom::<f32>(&[x, turned], [1], Custom::default(), move |_, operands| f(operands)).unwrap();
+        let panic = catch_unwind(AssertUnwindSafe(|| lab.run(y).unwrap())).unwrap_err();
+        let said = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .unwrap_or_else(|| panic.downcast_ref::<&str>().unwrap().to_string());
+        assert!(said.contains(text), "{said}");
+    }
+}

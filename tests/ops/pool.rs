@@ -1,0 +1,230 @@
+//! Pooling.
+
+use ggml::prelude::*;
+use ggml::{Pool, Pool1d, Pool2d};
+
+use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
+
+fn window(window: [i32; 2], stride: [i32; 2], padding: [i32; 2]) -> Pool2d {
+    let mut how = Pool2d::square(1);
+    (how.window, how.stride, how.padding) = (window, stride, padding);
+    how
+}
+
+/// The number of windows over `n` elements.
+fn count(n: usize, window: i32, stride: i32, padding: i32) -> usize {
+    (-padding..=n as i32 + padding - window).step_by(stride as usize).count()
+}
+
+/// The elements that a window sees over one dimension.
+fn seen(n: usize, at: usize, window: i32, stride: i32, padding: i32) -> impl Iterator<Item = usize> {
+    let first = at as i32 * stride - padding;
+    (first..first + window).filter_map(|i| usize::try_from(i).ok()).filter(move |&i| i < n)
+}
+
+/// The elements that a window sees.
+fn pixels(x: &Array, [ox, oy, c, n]: [usize; 4], how: Pool2d) -> Vec<[usize; 4]> {
+    let ([k0, k1], [s0, s1], [p0, p1]) = (how.window, how.stride, how.padding);
+    let columns: Vec<_> = seen(x.ne[0], ox, k0, s0, p0).collect();
+    seen(x.ne[1], oy, k1, s1, p1).flat_map(|y| columns.iter().map(move |&x| [x, y, c, n])).collect()
+}
+
+fn pooled(x: &Array, how: Pool2d) -> [usize; 4] {
+    let size = |d: usize| count(x.ne[d], how.window[d], how.stride[d], how.padding[d]);
+    [size(0), size(1), x.ne[2], x.ne[3]]
+}
+
+fn some_windows() -> [Pool2d; 5] {
+    [
+        Pool2d::square(2),
+        Pool2d::square(3),
+        window([3, 2], [1, 2], [1, 1]),
+        window([2, 4], [3, 1], [1, 0]),
+        window([1, 1], [1, 1], [0, 0]),
+    ]
+}
+
+#[test]
+fn pooling_is_that_of_plain_rust() {
+    for dtype in [DType::F32, DType::F16] {
+        for shape in [ne([8, 6, 2, 3]), ne([5, 5]), ne([9, 4, 1, 2])] {
+            for how in some_windows() {
+                let ctx = Context::new();
+                let lab = Lab::new(&ctx);
+                let (x, values) = lab.operand(&Array::sample(shape, 2, -1.0, 1.0), dtype, Layout::Plain);
+                let seen = |i| pixels(&values, i, how).into_iter().map(|i| values.at(i));
+                let area = f64::from(how.window[0] * how.window[1]);
+                let largest = Array::of(pooled(&values, how), |i| seen(i).fold(f64::MIN, f64::max));
+                let mean = Array::of(pooled(&values, how), |i| seen(i).sum::<f64>() / area);
+                let outputs = [Pool::Max, Pool::Avg].map(|pool| ctx.pool_2d(x, pool, how).unwrap());
+                let got = lab.run_all(&outputs).unwrap();
+                assert_close(&got[0], &largest, 1e-6, &format!("max {dtype} {shape:?} {how:?}"));
+                assert_close(&got[1], &mean, 1e-5, &format!("avg {dtype} {shape:?} {how:?}"));
+            }
+        }
+    }
+}
+
+fn row(window: i32, stride: i32, padding: i32) -> Pool1d {
+    let mut how = Pool1d::of(window);
+    (how.stride, how.padding) = ([stride], [padding]);
+    how
+}
+
+#[test]
+fn pooling_of_one_dimension_is_that_of_plain_rust() {
+    for dtype in [DType::F32, DType::F16] {
+        for shape in [ne([8, 6, 2, 3]), ne([5]), ne([37, 2])] {
+            for (k, s, p) in [(2, 2, 0), (3, 3, 0), (3, 1, 1), (5, 2, 2), (1, 1, 0), (4, 7, 1)] {
+                let ctx = Context::new();
+                let lab = Lab::new(&ctx);
+                let (x, values) = lab.operand(&Array::sample(shape, 2, -1.0, 1.0), dtype, Layout::Plain);
+                let whole = [count(shape[0], k, s, p), shape[1], shape[2], shape[3]];
+                let of = |[i, i1, i2, i3]: [usize; 4]| -> Vec<f64> {
+                    seen(shape[0], i, k, s, p).map(|i| values.at([i, i1, i2, i3])).collect()
+                };
+                let largest = Array::of(whole, |i| of(i).into_iter().fold(f64::MIN, f64::max));
+                // Elements beyond the border don't count.
+                let mean = Array::of(whole, |i| of(i).iter().sum::<f64>() / of(i).len() as f64);
+                let outputs = [Pool::Max, Pool::Avg].map(|pool| ctx.pool_1d(x, pool, row(k, s, p)).unwrap());
+                let got = lab.run_all(&outputs).unwrap();
+                assert_close(&got[0], &largest, 1e-6, &format!("max {dtype} {shape:?} {k} {s} {p}"));
+                assert_close(&got[1], &mean, 1e-5, &format!("avg {dtype} {shape:?} {k} {s} {p}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_of_pooling_are_those_of_plain_rust() {
+    for shape in [ne([8, 6, 2, 3]), ne([5, 5]), ne([9, 4, 1, 2])] {
+        for how in some_windows() {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (x, values) = lab.plain(&Array::sample(shape, 2, -1.0, 1.0));
+            let (grad, grads) = lab.plain(&Array::sample(pooled(&values, how), 3, -1.0, 1.0));
+            let area = f64::from(how.window[0] * how.window[1]);
+            let (mut largest, mut mean) = (Array::of(shape, |_| 0.0), Array::of(shape, |_| 0.0));
+            Array::of(grads.ne, |i| {
+                let seen = pixels(&values, i, how);
+                for &pixel in &seen {
+                    mean.data[values.position(pixel)] += grads.at(i) / area;
+                }
+                let most = seen.into_iter().reduce(|a, b| if values.at(b) > values.at(a) { b } else { a }).unwrap();
+                largest.data[values.position(most)] += grads.at(i);
+                0.0
+            });
+            let outputs = [Pool::Max, Pool::Avg].map(|pool| ctx.pool_2d_back(grad, x, pool, how).unwrap());
+            let got = lab.run_all(&outputs).unwrap();
+            assert_close(&got[0], &largest, 1e-5, &format!("max {shape:?} {how:?}"));
+            assert_close(&got[1], &mean, 1e-5, &format!("avg {shape:?} {how:?}"));
+        }
+    }
+}
+
+#[test]
+fn h12_gradients_of_pooling_belong_to_what_was_pooled() {
+    let ctx = Context::new();
+    let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
+    let (x, grad) = (of(DType::F32, [8, 6, 2, 3]), of(DType::F32, [4, 3, 2, 3]));
+    let back = |grad, x, how| ctx.pool_2d_back(grad, x, Pool::Max, how);
+    assert!(back(grad, x, Pool2d::square(2)).is_ok());
+    for other in [[5, 3, 2, 3], [4, 4, 2, 3], [4, 3, 3, 3], [4, 3, 2, 2], [4, 3, 3, 2], [3, 3, 2, 3]] {
+        refused!(Shape, back(of(DType::F32, other), x, Pool2d::square(2)), "{other:?}");
+    }
+    refused!(Shape, back(grad, x, Pool2d::square(3)));
+    refused!(Shape, back(ctx.transpose(of(DType::F32, [3, 4, 2, 3])).unwrap(), x, Pool2d::square(2)));
+    refused!(Shape, back(grad, ctx.transpose(of(DType::F32, [6, 8, 2, 3])).unwrap(), Pool2d::square(2)));
+    refused!(DType, back(of(DType::F16, [4, 3, 2, 3]), x, Pool2d::square(2)));
+    refused!(DType, back(grad, of(DType::F16, [8, 6, 2, 3]), Pool2d::square(2)));
+    refused!(Param, back(grad, x, Pool2d::square(0)));
+}
+
+/// Whatever the values are, no gradient goes where there is no pixel.
+#[test]
+fn gradients_of_pooling_stand_any_values() {
+    for value in [f64::NAN, f64::NEG_INFINITY, f64::INFINITY] {
+        let ctx = Context::new();
+        let lab = Lab::new(&ctx);
+        let (x, _) = lab.plain(&Array::of(ne([8, 6, 2, 3]), |_| value));
+        let how = window([3, 2], [1, 2], [1, 1]);
+        let (grad, _) = lab.plain(&Array::of(pooled(&Array::of(ne([8, 6, 2, 3]), |_| 0.0), how), |_| 1.0));
+        let got = lab.run(ctx.pool_2d_back(grad, x, Pool::Max, how).unwrap()).unwrap();
+        let total: f64 = got.data.iter().sum();
+        assert!(total == 0.0 || total == f64::from(8 * 4 * 6), "{value}: {total}");
+    }
+}
+
+#[test]
+fn h10_pooling_of_one_dimension_gets_rows_that_lie_as_its_kernel_walks() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4, 4, 3, 2]).unwrap();
+    let pool = |x| ctx.pool_1d(x, Pool::Max, Pool1d::of(2));
+    for axes in [[1, 0, 2, 3], [0, 1, 3, 2], [0, 2, 1, 3], [2, 1, 0, 3]] {
+        refused!(Shape, pool(ctx.permute(x, axes).unwrap()), "{axes:?}");
+    }
+    // One row to a plane: ggml calls it contiguous whatever the second stride is.
+    let single = ctx.permute(ctx.input("y", DType::F32, [4, 3]).unwrap(), [0, 2, 1, 3]).unwrap();
+    assert!(single.is_contiguous());
+    refused!(Shape, pool(single));
+}
+
+#[test]
+fn h11_pooling_gets_planes_that_lie_as_its_kernel_walks() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4, 4, 3, 2]).unwrap();
+    let pool = |x| ctx.pool_2d(x, Pool::Max, Pool2d::square(2));
+    for axes in [[1, 0, 2, 3], [0, 1, 3, 2], [0, 2, 1, 3], [2, 1, 0, 3]] {
+        refused!(Shape, pool(ctx.permute(x, axes).unwrap()), "{axes:?}");
+    }
+    // One plane: ggml calls it contiguous whatever the third stride is, and its kernel steps by that until the end.
+    for stride in [0, 4, 1 << 20] {
+        let plane = ctx.view(x, [4, 4], [16, stride, stride], 0).unwrap();
+        assert!(plane.is_contiguous());
+        refused!(Shape, pool(plane), "{stride}");
+    }
+    assert!(pool(ctx.view(x, [4, 4], [16, 64, 64], 64).unwrap()).is_ok());
+}
+
+#[test]
+fn pooling_refuses_what_does_not_fit() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [8, 6]).unwrap();
+    let pool = |how| ctx.pool_2d(x, Pool::Avg, how);
+    for bad in [0, -1, i32::MIN, i32::MAX] {
+        refused!(Param, pool(window([bad, 2], [1, 1], [0, 0])), "{bad}");
+        refused!(Param, pool(window([2, bad], [1, 1], [0, 0])), "{bad}");
+        refused!(Param, pool(window([2, 2], [bad, 1], [0, 0])), "{bad}");
+        refused!(Param, pool(window([2, 2], [1, bad], [0, 0])), "{bad}");
+    }
+    for bad in [-1, 2, i32::MAX, i32::MIN] {
+        refused!(Param, pool(window([2, 2], [1, 1], [bad, 0])), "{bad}");
+        refused!(Param, pool(window([2, 2], [1, 1], [0, bad])), "{bad}");
+    }
+    refused!(Shape, pool(window([9, 2], [1, 1], [0, 0])));
+    refused!(Shape, pool(window([2, 7], [1, 1], [0, 0])));
+    for dtype in [DType::BF16, DType::I32, DType::F64] {
+        let x = ctx.input("x", dtype, [8, 6]).unwrap();
+        refused!(DType, ctx.pool_2d(x, Pool::Max, Pool2d::square(2)), "{dtype}");
+    }
+    let long = ctx.input("long", DType::F32, [1 << 25, 2]).unwrap();
+    refused!(Shape, ctx.pool_2d(long, Pool::Max, Pool2d::square(2)));
+}
+
+#[test]
+fn pooling_of_one_dimension_refuses_what_does_not_fit() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [8, 6]).unwrap();
+    for bad in [0, -1, i32::MIN, i32::MAX] {
+        refused!(Param, ctx.pool_1d(x, Pool::Avg, row(bad, 1, 0)), "{bad}");
+        refused!(Param, ctx.pool_1d(x, Pool::Avg, row(2, bad, 0)), "{bad}");
+    }
+    for bad in [-1, 2, i32::MAX, i32::MIN] {
+        refused!(Param, ctx.pool_1d(x, Pool::Avg, row(2, 1, bad)), "{bad}");
+    }
+    refused!(Shape, ctx.pool_1d(x, Pool::Avg, row(9, 1, 0)));
+    for dtype in [DType::BF16, DType::I32, DType::F64] {
+        refused!(DType, ctx.pool_1d(ctx.input("x", dtype, [8, 6]).unwrap(), Pool::Max, Pool1d::of(2)), "{dtype}");
+    }
+    refused!(Shape, ctx.pool_1d(ctx.input("long", DType::F32, [1 << 21, 2]).unwrap(), Pool::Max, Pool1d::of(2)));
+}

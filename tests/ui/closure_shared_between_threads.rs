@@ -1,0 +1,12 @@
+//! The closure of a custom operation is called from several threads at once.
+
+use std::cell::Cell;
+
+use ggml::prelude::*;
+use ggml::Custom;
+
+fn main() {
+    let ctx = Context::new();
+    let calls = Cell::new(0);
+    let _y = ctx.custom::<f32>(&[], [1], Custom::default(), move |_, _| calls.set(calls.get() + 1));
+}
