@@ -6,7 +6,8 @@ use ggml::prelude::*;
 use ggml::{GraphMemory, Result};
 
 use crate::decode_or_none;
-use crate::draw::{Bench, Known};
+use crate::draw::{Bench, Input, Known};
+use crate::encode::encode;
 use crate::program::World;
 use crate::stats::{Stats, variant};
 
@@ -46,7 +47,11 @@ pub(crate) fn graphs<'c>(
         let alone = sched.backends().iter().all(|b| b.threads() == 1);
         let first = scheduled(world, rng, bench, &graph, &mut sched, &chosen, &outputs, restore);
         world.scheds.insert(n, sched);
-        let Some(first) = first else { return ControlFlow::Break(()) };
+        let first = match first {
+            Ok(first) => first,
+            Err(ControlFlow::Continue(())) => continue,
+            Err(end) => return end,
+        };
         compare(&mut world.stats, &chosen, &first);
         if alone && rng.u32(..3) == 0 {
             let second = allocated(world, rng, bench, &graph, &outputs, restore);
@@ -132,7 +137,8 @@ fn may_fail<T>(stats: &mut Stats, result: Result<T>) {
     }
 }
 
-/// Computes on a scheduler, after having tried whatever must not be done. `None`: the allocation was leaked.
+/// Computes on a scheduler, after having tried whatever must not be done. An error: whether there can be no other
+/// computation, since the allocation was leaked.
 #[expect(clippy::too_many_arguments, reason = "a part of one function")]
 fn scheduled<'c>(
     world: &mut World,
@@ -143,7 +149,7 @@ fn scheduled<'c>(
     chosen: &[&Known<'c>],
     outputs: &[Tensor<'c>],
     restore: &dyn Fn(),
-) -> Option<Computed> {
+) -> Result<Computed, ControlFlow<()>> {
     let mut run = sched.alloc(graph).unwrap();
     if rng.u32(..4) == 0 {
         let stats = &mut world.stats;
@@ -162,16 +168,20 @@ fn scheduled<'c>(
         #[expect(clippy::mem_forget, reason = "safe code may do that")]
         std::mem::forget(run);
         must_fail(&mut world.stats, "allocating what was leaked", sched.alloc(graph));
-        return None;
+        return Err(ControlFlow::Break(()));
     }
     let mut tainted = 0;
     for input in &bench.inputs {
         match set(rng, &mut run, input.t, &input.bytes) {
             Ok(()) | Err(Error::NotPart { .. }) => {}
-            Err(e @ Error::Index { .. }) => {
+            Err(e @ (Error::Index { .. } | Error::Repeated { .. })) => {
                 world.stats.refuse(&e);
                 tainted |= input.root;
-                run.set_bytes(input.t, &vec![0; input.bytes.len()]).unwrap();
+                if other_indices(input).iter().all(|other| run.set_bytes(input.t, other).is_err()) {
+                    // A part of it may have been set, or nothing.
+                    may_fail(&mut world.stats, run.compute());
+                    return Err(ControlFlow::Continue(()));
+                }
             }
             Err(e) => panic!("setting {:?}: {e}", input.t),
         }
@@ -189,7 +199,14 @@ fn scheduled<'c>(
         }
     }
     debug_assert!(chosen.len() <= values.len(), "copies come first");
-    Some(Computed { values, tainted })
+    Ok(Computed { values, tainted })
+}
+
+/// Indices for an input that are mostly in range: zeros, or 0, 1 and so on in each row.
+fn other_indices(input: &Input<'_>) -> [Vec<u8>; 2] {
+    let n = input.t.ne()[0].max(1) as usize;
+    let rows = (0..input.t.elements()).map(|i| (i % n) as f64);
+    [vec![0; input.bytes.len()], encode(input.t.dtype(), &rows.collect::<Vec<_>>()).0]
 }
 
 /// Whether an input is part of the allocated graph.
@@ -213,11 +230,12 @@ fn set(rng: &mut fastrand::Rng, run: &mut Allocated<'_, '_>, t: Tensor<'_>, byte
             bytes,
             |data: T| {
                 let (a, b) = data.split_at(rng.usize(..=data.len()));
-                run.set_at::<T>(t, a.len(), b)?;
-                run.set_at::<T>(t, 0, a)
+                run.set_at::<T>(t, a.len(), b).and_then(|()| run.set_at::<T>(t, 0, a))
             },
             run.set_bytes(t, bytes)
-        ),
+        )
+        // Indices that have to differ are set as a whole.
+        .or_else(|e| if matches!(e, Error::Param { .. }) { run.set_bytes(t, bytes) } else { Err(e) }),
         _ => run.set_bytes(t, bytes),
     }
 }
@@ -328,7 +346,10 @@ fn allocated<'c>(
         };
         match set(&mut run, &input.bytes) {
             Ok(()) | Err(Error::NotPart { .. }) => {}
-            Err(Error::Index { .. }) => set(&mut run, &vec![0; input.bytes.len()]).unwrap(),
+            Err(Error::Index { .. } | Error::Repeated { .. }) => {
+                let found = other_indices(input).iter().any(|other| set(&mut run, other).is_ok());
+                assert!(found, "the scheduler's allocation took others");
+            }
             Err(e) => panic!("setting {:?}: {e}", input.t),
         }
     }

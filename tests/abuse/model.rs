@@ -33,15 +33,18 @@ pub(crate) fn is_followed(dtype: DType) -> bool {
     dtype.block_size() == 1 || matches!(dtype, DType::Q8_0 | DType::Q4_0)
 }
 
-/// How far the type's nearest number may be, in parts of the largest.
-fn rounding(dtype: DType) -> f64 {
-    match dtype {
-        DType::F32 => 1e-6,
-        DType::F16 => 1e-3,
-        DType::BF16 | DType::Q8_0 => 8e-3,
-        DType::Q4_0 => 0.16,
-        _ => 0.0,
-    }
+/// How far the type's nearest number may be from one no larger than `most`.
+fn rounding(dtype: DType, most: f64) -> f64 {
+    let (part, least) = match dtype {
+        // Numbers nearer to 0 than the second become 0.
+        DType::F32 => (1e-6, 1e-37),
+        DType::F16 => (1e-3, 1e-7),
+        DType::BF16 => (8e-3, 1e-37),
+        DType::Q8_0 => (8e-3, 1e-5),
+        DType::Q4_0 => (0.16, 1e-5),
+        _ => (0.0, 0.0),
+    };
+    part * most + least
 }
 
 impl Model {
@@ -70,7 +73,7 @@ impl Model {
                 ne: values.ne,
                 nb: packed(dtype, values.ne),
                 offset: 0,
-                error: error + rounding(dtype) * (largest + error),
+                error: error + rounding(dtype, largest + error),
             }
         })
     }
@@ -98,7 +101,7 @@ impl Model {
         let largest = largest(values);
         (largest + error < LARGEST).then(|| {
             let (_, rounded) = encode(self.dtype, &root);
-            let error = self.error.max(error + rounding(self.dtype) * (largest + error));
+            let error = self.error.max(error + rounding(self.dtype, largest + error));
             Self { root: Rc::new(rounded), error, ..self.clone() }
         })
     }

@@ -41,6 +41,7 @@ pub(crate) fn variant(e: &Error) -> &'static str {
         Error::Range { .. } => "Range",
         Error::ElementType { .. } => "ElementType",
         Error::Index { .. } => "Index",
+        Error::Repeated { .. } => "Repeated",
         Error::NotPart { .. } => "NotPart",
         Error::NotKept { .. } => "NotKept",
         Error::NotComputed { .. } => "NotComputed",

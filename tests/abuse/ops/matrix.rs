@@ -109,4 +109,64 @@ pub(super) const OPS: &[Op] = &[
         let t = build!(p, solve_tri(a.t, b.t));
         Ok(p.only(t))
     }),
+    op("get_rows_back", |p| {
+        let (n, picked, all) = (p.dim(), p.dim(), p.dim());
+        let dtype = p.one(&[DType::F32, DType::F32, DType::F16]);
+        let a = p.operand(dtype, [n, picked, 1, 1])?;
+        let rows = p.indices(DType::I32, [picked, 1, 1, 1], all)?;
+        let like = p.operand(DType::F32, [n, all, 1, 1])?;
+        let t = build!(p, get_rows_back(a.t, rows.t, like.t));
+        Ok(p.only(t))
+    }),
+    op("set_rows", |p| {
+        let a = p.writable();
+        let [n, all, n2, n3] = a.ne();
+        let b1 = p.long(1, all.clamp(1, 8));
+        let dtype = p.one(&[DType::F32, DType::F32, DType::F16]);
+        let b = p.operand(dtype, [n, b1, n2, n3])?;
+        let (r1, r2) = (if p.rng.bool() { n2 } else { 1 }, if p.rng.bool() { n3 } else { 1 });
+        let kind = p.one(&[DType::I32, DType::I64]);
+        let rows = p.distinct(kind, [b1, r1, r2, 1], all)?;
+        let t = build!(p, set_rows(a.t, b.t, rows.t));
+        Ok(p.wrote(t, &a, None))
+    }),
+    op("mul_mat_id", |p| {
+        let (k, m, n, used, tokens) = (p.rng.i64(1..9), p.dim(), p.rng.i64(1..5), p.rng.i64(1..4), p.rng.i64(1..4));
+        let dtype = p.one(&[DType::F32, DType::F32, DType::F16, DType::Q8_0, DType::Q4_0]);
+        let k = if dtype.block_size() > 1 { dtype.block_size() } else { k };
+        let experts = p.operand(dtype, [k, m, n, 1])?;
+        let each = if p.rng.bool() { used } else { 1 };
+        let b = p.operand(DType::F32, [k, each, tokens, 1])?;
+        let ids = p.indices(DType::I32, [used, tokens, 1, 1], n)?;
+        let t = build!(p, mul_mat_id(experts.t, b.t, ids.t));
+        let model = experts.model.as_ref().zip(b.model.as_ref()).zip(ids.model.as_ref()).and_then(|((e, b), ids)| {
+            let (x, y, ids) = (e.array(), b.array(), ids.array());
+            if ids.data.iter().any(|&i| i < 0.0 || i >= x.ne[2] as f64) {
+                return None;
+            }
+            let values = Array::of(t.ne().map(|n| n as usize), |[i, j, k, _]| {
+                let expert = ids.at([j, k, 0, 0]) as usize;
+                (0..x.ne[0]).map(|n| x.at([n, i, expert, 0]) * y.at([n, j % y.ne[1], k, 0])).sum()
+            });
+            Model::new(&values, DType::F32, product_error(e, b))
+        });
+        Ok(p.made(t, model))
+    }),
+    op("add_id", |p| {
+        let a = p.f32();
+        let [n, used, tokens, _] = a.ne();
+        let all = p.rng.i64(1..5);
+        let b = p.operand(DType::F32, [n, all, 1, 1])?;
+        let ids = p.indices(DType::I32, [used, tokens, 1, 1], all)?;
+        let t = build!(p, add_id(a.t, b.t, ids.t));
+        let model = a.model.as_ref().zip(b.model.as_ref()).zip(ids.model.as_ref()).and_then(|((a, b), ids)| {
+            let (x, y, ids) = (a.array(), b.array(), ids.array());
+            if ids.data.iter().any(|&i| i < 0.0 || i >= y.ne[1] as f64) {
+                return None;
+            }
+            let values = Array::of(x.ne, |i| x.at(i) + y.at([i[0], ids.at([i[1], i[2], 0, 0]) as usize, 0, 0]));
+            Model::new(&values, DType::F32, a.error + b.error)
+        });
+        Ok(p.made(t, model))
+    }),
 ];

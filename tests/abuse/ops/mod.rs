@@ -3,6 +3,7 @@
 mod attention;
 mod binary;
 mod copy;
+mod custom;
 mod generate;
 mod glu;
 mod mask;
@@ -42,6 +43,7 @@ pub(crate) const FAMILIES: &[&[Op]] = &[
     binary::OPS,
     binary::TABLE,
     copy::OPS,
+    custom::OPS,
     generate::OPS,
     glu::OPS,
     glu::GATED,
@@ -55,7 +57,10 @@ pub(crate) const FAMILIES: &[&[Op]] = &[
     set::ROWS,
     set::TABLE,
     softmax::OPS,
-    spatial::OPS,
+    spatial::COLUMNS,
+    spatial::CONVOLUTIONS,
+    spatial::POOLS,
+    spatial::SIZES,
     unary::OPS,
     unary::TABLE,
 ];
