@@ -37,6 +37,7 @@ macro_rules! dtypes {
             }
 
             /// ggml's name of the type, such as `f32` or `q4_K` (`ggml_type_name`).
+            #[doc(alias = "ggml_type_name")]
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -106,6 +107,24 @@ impl DType {
         unsafe { sys::ggml_is_quantized(self.raw()) }
     }
 
+    /// The type of most tensors in a file of this `general.file_type`, or `None` for numbers that ggml does not know or
+    /// gives no type (`ggml_ftype_to_ggml_type`).
+    ///
+    /// ```
+    /// use ggml::DType;
+    /// assert_eq!(DType::from_ftype(7), Some(DType::Q8_0));
+    /// assert_eq!(DType::from_ftype(4), None);
+    /// ```
+    #[doc(alias = "ggml_ftype_to_ggml_type")]
+    pub fn from_ftype(ftype: i32) -> Option<Self> {
+        // C asserts that it knows the number, and that it has a type.
+        if !FTYPES.contains(&ftype) {
+            return None;
+        }
+        // SAFETY: a lookup of a number that C knows.
+        Self::from_raw(unsafe { sys::ggml_ftype_to_ggml_type(ftype) })
+    }
+
     /// Bytes that `elements` take in a row, or `None` where they are no whole number of blocks or too many
     /// (`ggml_row_size`).
     #[doc(alias = "ggml_row_size")]
@@ -117,6 +136,36 @@ impl DType {
         usize::try_from(elements / block).ok()?.checked_mul(self.type_size())
     }
 }
+
+/// The kinds of files that have a type.
+const FTYPES: [sys::ggml_ftype; 26] = [
+    sys::GGML_FTYPE_ALL_F32,
+    sys::GGML_FTYPE_MOSTLY_F16,
+    sys::GGML_FTYPE_MOSTLY_BF16,
+    sys::GGML_FTYPE_MOSTLY_Q4_0,
+    sys::GGML_FTYPE_MOSTLY_Q4_1,
+    sys::GGML_FTYPE_MOSTLY_Q1_0,
+    sys::GGML_FTYPE_MOSTLY_Q2_0,
+    sys::GGML_FTYPE_MOSTLY_Q5_0,
+    sys::GGML_FTYPE_MOSTLY_Q5_1,
+    sys::GGML_FTYPE_MOSTLY_Q8_0,
+    sys::GGML_FTYPE_MOSTLY_MXFP4,
+    sys::GGML_FTYPE_MOSTLY_NVFP4,
+    sys::GGML_FTYPE_MOSTLY_Q2_K,
+    sys::GGML_FTYPE_MOSTLY_Q3_K,
+    sys::GGML_FTYPE_MOSTLY_Q4_K,
+    sys::GGML_FTYPE_MOSTLY_Q5_K,
+    sys::GGML_FTYPE_MOSTLY_Q6_K,
+    sys::GGML_FTYPE_MOSTLY_IQ2_XXS,
+    sys::GGML_FTYPE_MOSTLY_IQ2_XS,
+    sys::GGML_FTYPE_MOSTLY_IQ3_XXS,
+    sys::GGML_FTYPE_MOSTLY_IQ1_S,
+    sys::GGML_FTYPE_MOSTLY_IQ1_M,
+    sys::GGML_FTYPE_MOSTLY_IQ4_NL,
+    sys::GGML_FTYPE_MOSTLY_IQ4_XS,
+    sys::GGML_FTYPE_MOSTLY_IQ3_S,
+    sys::GGML_FTYPE_MOSTLY_IQ2_S,
+];
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,6 +3,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use ggml_sys as sys;
+
+use crate::ffi;
+
 /// The result of everything fallible in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -281,7 +285,8 @@ pub enum Error {
         log: Box<str>,
     },
     /// ggml returned a status that is not success.
-    #[error("{call} returned status {status}{}", Log(log))]
+    #[error("{call} returned {}{}", Named(*status), Log(log))]
+    #[doc(alias = "ggml_status_to_string")]
     Status {
         /// The C function.
         call: &'static str,
@@ -365,6 +370,18 @@ struct Needs(Option<usize>);
 impl fmt::Display for Needs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |bytes| write!(f, " needs {bytes} bytes"))
+    }
+}
+
+/// Prints a status with ggml's name of it, for [`Error::Status`].
+struct Named(i32);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: C compares the number with those it knows, and returns a constant string.
+        let text = unsafe { sys::ggml_status_to_string(self.0) };
+        // SAFETY: a constant C string.
+        write!(f, "status {}, {}", self.0, unsafe { ffi::string(text) })
     }
 }
 

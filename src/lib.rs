@@ -22,11 +22,13 @@ mod log;
 mod ops;
 pub mod opt;
 pub mod prelude;
+mod quant;
 #[cfg(feature = "rpc")]
 pub mod rpc;
 mod sched;
 mod shape;
 mod tensor;
+mod version;
 mod weights;
 
 pub use alloc::{GraphAllocator, GraphMemory};
@@ -47,6 +49,7 @@ pub use sched::{Allocated, Observed, Profile, Sched, SchedBuilder, Split, SplitI
 pub use shape::Shape;
 pub use tensor::Tensor;
 pub use tensor::pieces::Pieces;
+pub use version::{commit, version};
 pub use weights::{State, Weights, WeightsBuilder};
 
 /// The README's example, run as a test.

@@ -136,6 +136,8 @@ impl Backend {
     #[doc(alias = "ggml_backend_cpu_set_n_threads")]
     #[doc(alias = "ggml_backend_cpu_set_threadpool")]
     #[doc(alias = "ggml_threadpool_new")]
+    #[doc(alias = "ggml_threadpool_free")]
+    #[doc(alias = "ggml_threadpool_params_init")]
     pub fn set_threads(&mut self, threads: impl Into<Threads>) -> Result<()> {
         let threads = threads.into();
         let Some(registry) = self.device.registry().filter(|_| self.device.device_type() == DeviceType::Cpu) else {

@@ -50,6 +50,8 @@ const MOST_TENSORS: usize = 8;
 /// ```
 #[doc(alias = "ggml_context")]
 #[doc(alias = "ggml_init")]
+#[doc(alias = "ggml_free")]
+#[doc(alias = "ggml_tensor_overhead")]
 #[derive(Default)]
 pub struct Context {
     pools: RefCell<Vec<Pool>>,
@@ -88,6 +90,16 @@ impl Context {
         Ok(t)
     }
 
+    /// An input of the type and shape of another tensor (`ggml_dup_tensor`). It shares nothing with that.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::input`], which no tensor that exists can bring about.
+    #[doc(alias = "ggml_dup_tensor")]
+    pub fn input_like(&self, name: &str, like: Tensor<'_>) -> Result<Tensor<'_>> {
+        self.input(name, like.dtype(), like.shape())
+    }
+
     /// Marks a tensor whose value is to be readable after the computation (`ggml_set_output`). The tensors given to
     /// [`Context::graph`] are marked by it.
     ///
@@ -124,6 +136,18 @@ impl Context {
             self.output(t)?;
         }
         Graph::new(outputs)
+    }
+
+    /// The bytes that descriptions of tensors take (`ggml_used_mem`). They hold no data, and a graph has memory of its own.
+    #[doc(alias = "ggml_used_mem")]
+    pub fn used_mem(&self) -> usize {
+        self.pools.borrow().iter().map(Pool::used).sum()
+    }
+
+    /// The bytes that descriptions of tensors can take before the context grows again (`ggml_get_mem_size`).
+    #[doc(alias = "ggml_get_mem_size")]
+    pub fn mem_size(&self) -> usize {
+        self.pools.borrow().iter().map(Pool::len).sum()
     }
 
     /// Forgets all tensors but keeps the memory: the next computation is written into the same arena. Closures of custom
@@ -213,7 +237,6 @@ fn keeps_flags(t: Tensor<'_>) -> bool {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes: usize = self.pools.borrow().iter().map(Pool::len).sum();
-        f.debug_struct("Context").field("bytes", &bytes).finish_non_exhaustive()
+        f.debug_struct("Context").field("bytes", &self.mem_size()).finish_non_exhaustive()
     }
 }

@@ -16,10 +16,10 @@ struct Unit([u8; 16]);
 ///
 /// # Invariants
 ///
-/// `raw` is a live context over `memory`, which is never resized, and nothing else frees it.
+/// `raw` is a live context over `_memory`, which is never resized, and nothing else frees it.
 pub(crate) struct Pool {
     raw: NonNull<sys::ggml_context>,
-    memory: Vec<Unit>,
+    _memory: Vec<Unit>,
 }
 
 impl Pool {
@@ -44,23 +44,28 @@ impl Pool {
             unsafe { sys::ggml_init(params) }
         })?;
         let raw = NonNull::new(raw).ok_or(Error::Null { call: "ggml_init", log: Box::default() })?;
-        Ok(Self { raw, memory })
+        Ok(Self { raw, _memory: memory })
     }
 
     pub(crate) fn as_ptr(&self) -> *mut sys::ggml_context {
         self.raw.as_ptr()
     }
 
+    /// Bytes that are in use.
+    pub(crate) fn used(&self) -> usize {
+        // SAFETY: live by the type's invariant; the call only reads it.
+        unsafe { sys::ggml_used_mem(self.as_ptr()) }
+    }
+
     /// Bytes that nothing uses yet.
     pub(crate) fn free(&self) -> usize {
-        // SAFETY: live by the type's invariant; the call only reads it.
-        let used = unsafe { sys::ggml_used_mem(self.as_ptr()) };
-        self.len().saturating_sub(used)
+        self.len().saturating_sub(self.used())
     }
 
     /// Bytes in all.
     pub(crate) fn len(&self) -> usize {
-        self.memory.len() * size_of::<Unit>()
+        // SAFETY: live by the type's invariant; the call only reads it.
+        unsafe { sys::ggml_get_mem_size(self.as_ptr()) }
     }
 
     /// Forgets all that is in the pool.

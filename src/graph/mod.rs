@@ -43,11 +43,14 @@ pub(crate) enum Kind {
     Node,
 }
 
-/// A computation: operations in the order in which they run (`ggml_cgraph`), made by [`Context::graph`].
+/// A computation: operations in the order in which they run (`ggml_cgraph`), made by [`Context::graph`]. It takes as much
+/// memory as it needs (`ggml_graph_overhead_custom`).
 ///
 /// A graph is frozen. It is allocated by [`Sched::alloc`](crate::Sched::alloc) or
 /// [`GraphAllocator::alloc`](crate::GraphAllocator::alloc), as often as one likes, but only once at a time.
 #[doc(alias = "ggml_cgraph")]
+#[doc(alias = "ggml_graph_overhead")]
+#[doc(alias = "ggml_graph_overhead_custom")]
 pub struct Graph<'c> {
     raw: NonNull<sys::ggml_cgraph>,
     /// Holds the C graph.
@@ -147,6 +150,19 @@ impl<'c> Graph<'c> {
         self.entries.iter().find(|e| e.ptr.name() == name).map(|e| {
             // SAFETY: entries live for 'c, which outlives the borrow of the graph.
             unsafe { Tensor::new(e.ptr) }
+        })
+    }
+
+    /// Logs all operations and leaves (`ggml_graph_print`), as information for the target `ggml`.
+    ///
+    /// # Errors
+    ///
+    /// None that is known: ggml only reads the graph.
+    #[doc(alias = "ggml_graph_print")]
+    pub fn print(&self) -> Result<()> {
+        guard::call("ggml_graph_print", || {
+            // SAFETY: the graph is live, and so are its tensors, which C reads: dimensions, names, flags. C keeps nothing.
+            unsafe { sys::ggml_graph_print(self.as_ptr()) }
         })
     }
 

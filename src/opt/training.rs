@@ -23,6 +23,7 @@ use super::optimizer::Optimizer;
 ///
 /// The optimiser's moments live here, so they last from one [`Training::start`] to the next.
 #[doc(alias = "ggml_build_backward_expand")]
+#[doc(alias = "ggml_graph_get_grad")]
 #[doc(alias = "ggml_set_param")]
 #[doc(alias = "ggml_set_loss")]
 #[doc(alias = "ggml_opt_context_t")]

@@ -2,6 +2,7 @@
 
 pub(crate) mod pieces;
 pub(crate) mod ptr;
+mod query;
 pub(crate) mod transfer;
 
 use std::fmt;
@@ -74,7 +75,10 @@ impl Tensor<'_> {
 
     /// The operation that computes it, in ggml's words, such as `MUL_MAT` or `RELU`; `NONE` for a leaf (`ggml_op_desc`).
     #[doc(alias = "ggml_op_desc")]
-    #[doc(alias = "ggml_op_name")]
+    #[doc(alias = "ggml_unary_op_name")]
+    #[doc(alias = "ggml_glu_op_name")]
+    #[doc(alias = "ggml_get_unary_op")]
+    #[doc(alias = "ggml_get_glu_op")]
     pub fn op(self) -> String {
         // SAFETY: the tensor lives; C reads which operation it is and returns a string that lives for ever.
         let text = unsafe { sys::ggml_op_desc(self.as_ptr()) };
@@ -96,14 +100,9 @@ impl Tensor<'_> {
 
     /// Whether the elements lie in order without gaps (`ggml_is_contiguous`).
     #[doc(alias = "ggml_is_contiguous")]
+    #[doc(alias = "ggml_is_contiguous_0")]
     pub fn is_contiguous(self) -> bool {
         self.ptr.is_contiguous()
-    }
-
-    /// Whether the tensor shares another one's memory (`ggml_is_view`).
-    #[doc(alias = "ggml_is_view")]
-    pub fn is_view(self) -> bool {
-        self.ptr.view_src().is_some()
     }
 
     /// Gives the tensor a name, cut to 63 bytes (`ggml_set_name`).

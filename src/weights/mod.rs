@@ -280,7 +280,9 @@ macro_rules! both {
                     self.0.get(name)
                 }
 
-                /// All tensors, in the order in which they were named.
+                /// All tensors, in the order in which they were named (`ggml_get_first_tensor`, `ggml_get_next_tensor`).
+                #[doc(alias = "ggml_get_first_tensor")]
+                #[doc(alias = "ggml_get_next_tensor")]
                 pub fn iter(&self) -> impl Iterator<Item = Tensor<'_>> {
                     self.0.iter()
                 }

@@ -1,6 +1,7 @@
 //! The project's chores: `cargo xtask --help`.
 
 mod asan;
+mod coverage;
 #[path = "../../ggml-sys/build/fetch/mod.rs"]
 mod fetch;
 mod headers;
@@ -23,6 +24,8 @@ struct Arguments {
 enum Chore {
     /// Fetch ggml's pinned sources into vendor/ggml/, or move the pin
     Vendor(vendor::Arguments),
+    /// Say where each of ggml's functions is in the safe layer: docs/coverage.md
+    Coverage(coverage::Arguments),
     /// Package the crates, and build a program with them elsewhere, offline
     Package,
     /// Run the tests and random programs with ggml's C under AddressSanitizer
@@ -34,6 +37,7 @@ enum Chore {
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
         Chore::Vendor(arguments) => vendor::run(&arguments),
+        Chore::Coverage(arguments) => coverage::run(&arguments),
         Chore::Package => package::run(),
         Chore::Asan(arguments) => asan::run(&arguments),
         Chore::Valgrind(arguments) => valgrind::run(&arguments),

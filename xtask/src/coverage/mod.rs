@@ -1,0 +1,150 @@
+//! `cargo xtask coverage`: where each public function of ggml's is in the safe layer, or why it is not there.
+
+mod header;
+mod judge;
+mod listed;
+mod report;
+mod source;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use walkdir::WalkDir;
+
+use crate::workspace::Workspace;
+use header::Header;
+use judge::{Chapter, Count, Judge, Sources};
+use listed::Listed;
+use source::Source;
+
+/// The headers that are read.
+const HEADERS: [&str; 11] = [
+    "ggml.h",
+    "ggml-backend.h",
+    "ggml-alloc.h",
+    "ggml-cpu.h",
+    "gguf.h",
+    "ggml-opt.h",
+    "ggml-rpc.h",
+    "ggml-blas.h",
+    "ggml-vulkan.h",
+    "ggml-cuda.h",
+    "ggml-metal.h",
+];
+
+/// The headers of which no function may be missing, and at most [`OMITTED`] percent left out.
+const COMPLETE: [&str; 1] = ["ggml.h"];
+
+const OMITTED: usize = 15;
+
+const REPORT: &str = "docs/coverage.md";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Write nothing; fail where docs/coverage.md is not up to date
+    #[arg(long)]
+    check: bool,
+}
+
+#[expect(clippy::print_stdout, reason = "the chore's result")]
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let workspace = Workspace::find()?;
+    let include = workspace.sources(&workspace.pin()?)?.join("include");
+    let sources = read_sources(&workspace.root)?;
+    let listed = Listed::parse(&read(&workspace.root.join("docs/omitted.toml"))?)?;
+    let known = known(&include)?;
+    let headers = HEADERS.iter().map(|file| Ok(Header::parse(file, &read(&include.join(file))?)));
+    let headers = headers.collect::<Result<Vec<_>>>()?;
+
+    let mut judge = Judge::new(&listed, &sources);
+    let chapters = judge.judge(&headers, &known);
+    let mut problems = judge.problems;
+    problems.extend(chapters.iter().flat_map(incomplete));
+
+    let report = report::write(&chapters);
+    let file = workspace.root.join(REPORT);
+    if !arguments.check {
+        fs::write(&file, report).with_context(|| format!("cannot write {}", file.display()))?;
+    } else if fs::read_to_string(&file).ok().is_none_or(|old| old != report) {
+        problems.push(format!("{REPORT} is out of date: run `cargo xtask coverage`"));
+    }
+
+    let mut total = Count::default();
+    for chapter in &chapters {
+        total.add(chapter.count());
+        println!("coverage of {}: {}", chapter.header, chapter.count());
+    }
+    println!("coverage: {total}");
+    if !problems.is_empty() {
+        bail!("{} problems:\n  {}", problems.len(), problems.join("\n  "));
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The library's sources; files and folders of tests call C as they like.
+fn read_sources(root: &Path) -> Result<Sources> {
+    let mut sources = Sources::new();
+    for entry in WalkDir::new(root.join("src")) {
+        let entry = entry?;
+        let path = entry.path().strip_prefix(root)?;
+        let tests = path.iter().any(|part| part == "tests" || part == "tests.rs");
+        if tests || path.extension().is_none_or(|e| e != "rs") {
+            continue;
+        }
+        let name = path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/");
+        let source = Source::parse(&read(entry.path())?).with_context(|| name.clone())?;
+        sources.insert(name, source);
+    }
+    Ok(sources)
+}
+
+/// Every word of every public header.
+fn known(include: &Path) -> Result<BTreeSet<String>> {
+    let mut known = BTreeSet::new();
+    for entry in fs::read_dir(include).with_context(|| format!("cannot list {}", include.display()))? {
+        known.append(&mut Header::parse("", &read(&entry?.path())?).words);
+    }
+    Ok(known)
+}
+
+/// What a header that is to be complete lacks.
+fn incomplete(chapter: &Chapter) -> Vec<String> {
+    if !COMPLETE.contains(&chapter.header.as_str()) {
+        return vec![];
+    }
+    let missing = chapter.fates.iter().filter(|(_, fate)| matches!(fate, judge::Fate::Missing));
+    let mut problems: Vec<_> = missing.map(|(f, _)| format!("{}: {f} is missing", chapter.header)).collect();
+    let count = chapter.count();
+    if count.omitted * 100 > count.all() * OMITTED {
+        problems.push(format!("{}: {} functions are omitted, above {OMITTED} %", chapter.header, count.omitted));
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use judge::Fate;
+
+    #[test]
+    fn a_complete_header_lacks_nothing_and_omits_little() {
+        let omitted = |n| listed::Omission { reason: listed::Reason::Raw, instead: format!("{n}") };
+        let wrapped = || Fate::Wrapped(vec!["x".into()], judge::How::Called);
+        let chapter = |header: &str, fates: Vec<Fate>| Chapter {
+            header: header.into(),
+            fates: fates.into_iter().map(|fate| ("f".to_owned(), fate)).collect(),
+        };
+        let few = (0..20).map(|n| if n < 3 { Fate::Omitted(omitted(n)) } else { wrapped() }).collect();
+        assert_eq!(incomplete(&chapter("ggml.h", few)), [""; 0]);
+        let many = (0..20).map(|n| if n < 4 { Fate::Omitted(omitted(n)) } else { wrapped() }).collect();
+        assert_eq!(incomplete(&chapter("ggml.h", many)), ["ggml.h: 4 functions are omitted, above 15 %"]);
+        assert_eq!(incomplete(&chapter("ggml.h", vec![Fate::Missing])), ["ggml.h: f is missing"]);
+        assert_eq!(incomplete(&chapter("ggml-other.h", vec![Fate::Missing])), [""; 0]);
+    }
+}

@@ -1,0 +1,31 @@
+//! `docs/coverage.md`.
+
+use crate::coverage::judge::{Chapter, Fate, How};
+
+const HEAD: &str = "# Coverage\n\n\
+    Where each public function of ggml's is in this crate, or what to use instead. Written by `cargo xtask coverage`, which\n\
+    compares the pinned headers with the aliases in `src/` and with `docs/omitted.toml`. Do not edit.\n";
+
+pub(crate) fn write(chapters: &[Chapter]) -> String {
+    let chapters = chapters.iter().map(|chapter| {
+        let rows = chapter.fates.iter().map(|(function, fate)| format!("| `{function}` | {} |\n", describe(fate)));
+        let rows: String = rows.collect();
+        format!("\n## {}\n\n{}\n\n| C | Rust |\n|---|---|\n{rows}", chapter.header, chapter.count())
+    });
+    HEAD.to_owned() + &chapters.collect::<String>()
+}
+
+fn describe(fate: &Fate) -> String {
+    match fate {
+        Fate::Wrapped(items, how) => {
+            let items = items.iter().map(|item| format!("`{item}`")).collect::<Vec<_>>().join(", ");
+            match how {
+                How::Called => items,
+                How::Through(general) => format!("{items}, through `{general}`"),
+                How::Rewritten => format!("{items}, in Rust"),
+            }
+        }
+        Fate::Omitted(omission) => format!("*{}:* {}", omission.reason.text(), omission.instead),
+        Fate::Missing => "**missing**".to_owned(),
+    }
+}
