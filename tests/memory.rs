@@ -183,6 +183,18 @@ fn h04_pieces_outside_are_refused() {
 }
 
 #[test]
+fn pieces_without_elements_take_no_time() {
+    let state = matrix();
+    let before = state.read_bytes("m").unwrap();
+    for count in [1, 3, usize::MAX] {
+        let empty = Pieces { offset: 1, len: 0, count, step: 0, data_step: 0 };
+        state.set_2d::<f32>("m", empty, &[]).unwrap();
+        state.read_2d::<f32>("m", empty, &mut []).unwrap();
+    }
+    assert_eq!(state.read_bytes("m").unwrap(), before, "nothing was written");
+}
+
+#[test]
 fn tensors_are_copied_filled_and_cleared() {
     let buft = Device::cpu().unwrap().buffer_type();
     let mut weights = two_tensors().place(buft).unwrap();

@@ -63,37 +63,19 @@ impl<'g, 'c> Bound<'g, 'c> {
         found.ok_or_else(|| Error::NotPart { call, tensor: t.info(), whole: "the allocated graph" })
     }
 
-    /// The input behind `t`, if `data` may be put into it: kernels don't check all indices, and none without ending the
-    /// process.
-    fn input<T: bytemuck::Pod>(&self, call: &'static str, t: Tensor<'_>, data: &[T]) -> Result<(usize, TensorPtr)> {
+    /// The input behind `t`.
+    fn input(&self, call: &'static str, t: Tensor<'_>) -> Result<(usize, &'g Entry)> {
         let (i, e) = self.entry(call, t)?;
         if e.kind != Kind::Input {
             return Err(Error::NotPart { call, tensor: t.info(), whole: "the graph's inputs" });
         }
-        if let Some(below) = e.below {
-            let bytes: &[u8] = bytemuck::cast_slice(data);
-            if e.ptr.dtype() == DType::I64 {
-                check_indices(
-                    call,
-                    e,
-                    bytes.chunks_exact(size_of::<i64>()).map(bytemuck::pod_read_unaligned::<i64>),
-                    below,
-                )?;
-            } else {
-                check_indices(
-                    call,
-                    e,
-                    bytes.chunks_exact(size_of::<i32>()).map(bytemuck::pod_read_unaligned::<i32>),
-                    below,
-                )?;
-            }
-        }
-        Ok((i, e.ptr))
+        Ok((i, e))
     }
 
     pub(crate) fn set<T: Element>(&mut self, call: &'static str, t: Tensor<'_>, data: &[T]) -> Result<()> {
-        let (i, ptr) = self.input(call, t, data)?;
-        transfer::write(call, ptr, data)?;
+        let (i, e) = self.input(call, t)?;
+        check_values(call, e, data)?;
+        transfer::write(call, e.ptr, data)?;
         self.mark_set(i);
         Ok(())
     }
@@ -105,23 +87,25 @@ impl<'g, 'c> Bound<'g, 'c> {
         offset: usize,
         data: &[T],
     ) -> Result<()> {
-        let (i, ptr) = self.input(call, t, data)?;
-        if self.graph.entries().get(i).is_some_and(|e| !e.distinct.is_empty()) && data.len() < ptr.elements() {
+        let (i, e) = self.input(call, t)?;
+        if !e.distinct.is_empty() && data.len() < e.ptr.elements() {
             let expected = "an operation writes to the rows that the input names, which must differ: set it as a whole";
             let value = format!("{offset}").into();
             return Err(Error::Param { op: call, name: "offset", value, expected: expected.into() });
         }
+        check_values(call, e, data)?;
         if self.unset.contains(&i) {
-            transfer::zero(ptr)?; // the rest would be whatever lay there
+            transfer::zero(e.ptr)?; // the rest would be whatever lay there
         }
-        transfer::write_at(call, ptr, offset, data)?;
+        transfer::write_at(call, e.ptr, offset, data)?;
         self.mark_set(i);
         Ok(())
     }
 
     pub(crate) fn set_bytes(&mut self, call: &'static str, t: Tensor<'_>, data: &[u8]) -> Result<()> {
-        let (i, ptr) = self.input(call, t, data)?;
-        transfer::write_raw(call, ptr, data)?;
+        let (i, e) = self.input(call, t)?;
+        check_values(call, e, data)?;
+        transfer::write_raw(call, e.ptr, data)?;
         self.mark_set(i);
         Ok(())
     }
@@ -185,6 +169,19 @@ impl<'g, 'c> Bound<'g, 'c> {
 impl Drop for Bound<'_, '_> {
     fn drop(&mut self) {
         self.restore();
+    }
+}
+
+/// Checks that `data` may be put into an input: kernels don't check all indices, and none without ending the process.
+fn check_values<T: bytemuck::Pod>(call: &'static str, e: &Entry, data: &[T]) -> Result<()> {
+    let Some(below) = e.below else { return Ok(()) };
+    let bytes: &[u8] = bytemuck::cast_slice(data);
+    if e.ptr.dtype() == DType::I64 {
+        let values = bytes.chunks_exact(size_of::<i64>()).map(bytemuck::pod_read_unaligned::<i64>);
+        check_indices(call, e, values, below)
+    } else {
+        let values = bytes.chunks_exact(size_of::<i32>()).map(bytemuck::pod_read_unaligned::<i32>);
+        check_indices(call, e, values, below)
     }
 }
 

@@ -204,7 +204,7 @@ fn report(stats: &Stats, took: Duration) {
     }
     crate::say(format_args!("refused: {:?}", stats.refused));
     crate::say(format_args!(
-        "{} programs in {:.0} s: {} builder calls, {:.0} % accepted, {} without a kernel, {} results computed, {} compared, {} values",
+        "{} programs in {:.0} s: {} builder calls, {:.0} % accepted, {} without a kernel, {} results computed, {} compared, {} values; {} steps of training, {} trainings refused",
         stats.programs,
         took.as_secs_f64(),
         sum.calls,
@@ -212,7 +212,9 @@ fn report(stats: &Stats, took: Duration) {
         sum.no_kernel,
         sum.computed,
         sum.compared,
-        stats.values
+        stats.values,
+        stats.trainings[0],
+        stats.trainings[1]
     ));
 }
 

@@ -5,11 +5,14 @@ use std::ops::ControlFlow;
 use ggml::prelude::*;
 use ggml::{GraphMemory, Result};
 
+use crate::bench::{Bench, Input, Known};
 use crate::decode_or_none;
-use crate::draw::{Bench, Input, Known};
 use crate::encode::encode;
+use crate::leaves::Leaves;
+use crate::misuse::{misuse, observed};
 use crate::program::World;
-use crate::stats::{Stats, variant};
+use crate::stats::{Stats, may_fail, must_fail};
+use crate::typed::typed;
 
 /// Computes graphs of some of the tensors, and compares what comes of it with the models, and between two computations.
 /// Where an allocation was leaked, nothing more can be computed.
@@ -18,7 +21,7 @@ pub(crate) fn graphs<'c>(
     rng: &mut fastrand::Rng,
     bench: &Bench<'c>,
     ctx: &'c Context,
-    restore: &dyn Fn(),
+    leaves: &Leaves,
 ) -> ControlFlow<()> {
     let made: Vec<_> = bench.known.iter().filter(|k| k.copy.is_some()).collect();
     if made.is_empty() {
@@ -43,9 +46,34 @@ pub(crate) fn graphs<'c>(
         // Threads spin for a tenth of a second before they rest, which others have to wait for.
         let n = if rng.u32(..512) == 0 { world.scheds.len() - 1 } else { rng.usize(..world.scheds.len() - 1) };
         let mut sched = world.scheds.remove(n);
+        if rng.u32(..4) == 0 {
+            leaves.scribble(&mut world.stats, rng);
+        }
+        if rng.u32(..32) == 0 {
+            backends(&mut world.stats, rng, &mut sched);
+        }
+        if rng.u32(..48) == 0 {
+            stopped(&mut world.stats, rng, bench, &graph, &mut sched, leaves);
+        }
         // Sums of several threads' sums depend on their number.
         let alone = sched.backends().iter().all(|b| b.threads() == 1);
-        let first = scheduled(world, rng, bench, &graph, &mut sched, &chosen, &outputs, restore);
+        let first = scheduled(world, rng, bench, &graph, &mut sched, &chosen, &outputs, leaves);
+        let again = first.is_ok() && rng.u32(..8) == 0;
+        for _ in 0..if again { rng.usize(1..4) } else { 0 } {
+            // The plan is still there, unless another graph was allocated in between.
+            if rng.u32(..4) == 0 {
+                sched.reserve(&ctx.graph([rng_one(rng, &made).t]).unwrap()).unwrap();
+            }
+            let next = scheduled(world, rng, bench, &graph, &mut sched, &chosen, &outputs, leaves);
+            match (&first, next) {
+                (Ok(first), Ok(next)) if alone => same(&mut world.stats, &outputs, first, &next),
+                (_, Err(ControlFlow::Break(()))) => {
+                    world.scheds.insert(n, sched);
+                    return ControlFlow::Break(());
+                }
+                _ => {}
+            }
+        }
         world.scheds.insert(n, sched);
         let first = match first {
             Ok(first) => first,
@@ -54,7 +82,7 @@ pub(crate) fn graphs<'c>(
         };
         compare(&mut world.stats, &chosen, &first);
         if alone && rng.u32(..3) == 0 {
-            let second = allocated(world, rng, bench, &graph, &outputs, restore);
+            let second = allocated(world, rng, bench, &graph, &outputs, leaves);
             for ((t, a), b) in outputs.iter().zip(&first.values).zip(second.into_iter().flatten()) {
                 let Some(b) = b else { continue };
                 assert!(*a == b, "two computations of {t:?} ({}) differ: {a:?} {b:?}", t.op());
@@ -65,12 +93,67 @@ pub(crate) fn graphs<'c>(
     ControlFlow::Continue(())
 }
 
+fn rng_one<'b, 'c>(rng: &mut fastrand::Rng, of: &[&'b Known<'c>]) -> &'b Known<'c> {
+    of[rng.usize(..of.len())]
+}
+
+/// Changes the threads of a scheduler's backends, now and then, and asks them for what they can't do.
+fn backends(stats: &mut Stats, rng: &mut fastrand::Rng, sched: &mut Sched) {
+    assert!(sched.backend_mut(usize::MAX).is_none(), "a backend that is not there");
+    let n = sched.backends().len();
+    let backend = sched.backend_mut(rng.usize(..n)).unwrap();
+    for wild in [0, Backend::MAX_THREADS + 1, usize::MAX, 1 << 31, 1 << 32] {
+        must_fail(stats, "a number of threads", backend.set_threads(wild));
+    }
+    backend.synchronize().unwrap();
+    if rng.u32(..8) == 0 {
+        let before = backend.threads();
+        backend.set_threads(rng.usize(1..4)).unwrap();
+        backend.set_threads(before).unwrap();
+    }
+}
+
+/// A computation that may be stopped halfway.
+fn stopped(
+    stats: &mut Stats,
+    rng: &mut fastrand::Rng,
+    bench: &Bench<'_>,
+    graph: &Graph<'_>,
+    sched: &mut Sched,
+    leaves: &Leaves,
+) {
+    for i in 0..sched.backends().len() {
+        let mut stop = rng.fork();
+        sched.backend_mut(i).unwrap().set_abort(move || stop.u32(..3) == 0).unwrap();
+    }
+    let mut run = sched.alloc(graph).unwrap();
+    for input in &bench.inputs {
+        may_fail(stats, run.set_bytes(input.t, &input.bytes));
+    }
+    leaves.restore();
+    for _ in 0..2 {
+        may_fail(stats, run.compute());
+    }
+    drop(run);
+    for i in 0..sched.backends().len() {
+        sched.backend_mut(i).unwrap().clear_abort().unwrap();
+    }
+}
+
 /// What a computation gave.
 struct Computed {
     /// The bytes of each output.
     values: Vec<Vec<u8>>,
     /// The inputs that did not get their values, since they are out of range.
     tainted: u128,
+}
+
+/// Compares two computations of the same.
+fn same(stats: &mut Stats, outputs: &[Tensor<'_>], a: &Computed, b: &Computed) {
+    for ((t, a), b) in outputs.iter().zip(&a.values).zip(&b.values) {
+        assert!(a == b, "two computations of {t:?} ({}) differ: {a:?} {b:?}", t.op());
+        stats.values += t.elements() as u64;
+    }
 }
 
 fn compare(stats: &mut Stats, chosen: &[&Known<'_>], computed: &Computed) {
@@ -96,47 +179,6 @@ fn compare(stats: &mut Stats, chosen: &[&Known<'_>], computed: &Computed) {
     }
 }
 
-/// Calls a generic method for an element type, with the data as elements of it.
-macro_rules! typed {
-    ($dtype:expr, $bytes:expr, |$data:ident: $t:ident| $call:expr, $otherwise:expr) => {
-        match $dtype {
-            DType::F32 => typed!(@ f32, $bytes, $data, $t, $call),
-            DType::F64 => typed!(@ f64, $bytes, $data, $t, $call),
-            DType::F16 => typed!(@ half::f16, $bytes, $data, $t, $call),
-            DType::BF16 => typed!(@ half::bf16, $bytes, $data, $t, $call),
-            DType::I8 => typed!(@ i8, $bytes, $data, $t, $call),
-            DType::I16 => typed!(@ i16, $bytes, $data, $t, $call),
-            DType::I32 => typed!(@ i32, $bytes, $data, $t, $call),
-            DType::I64 => typed!(@ i64, $bytes, $data, $t, $call),
-            _ => $otherwise,
-        }
-    };
-    (@ $type:ty, $bytes:expr, $data:ident, $t:ident, $call:expr) => {{
-        type $t = $type;
-        let $data: Vec<$type> = elements($bytes);
-        $call
-    }};
-}
-
-fn elements<T: Element>(bytes: &[u8]) -> Vec<T> {
-    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
-}
-
-/// What must be refused, by a check of this crate's.
-fn must_fail<T: std::fmt::Debug>(stats: &mut Stats, what: &str, result: Result<T>) {
-    match result {
-        Err(e) => stats.refuse(&e),
-        Ok(value) => panic!("{what} went through: {value:?}"),
-    }
-}
-
-/// What may go either way.
-fn may_fail<T>(stats: &mut Stats, result: Result<T>) {
-    if let Err(e) = result {
-        stats.refuse(&e);
-    }
-}
-
 /// Computes on a scheduler, after having tried whatever must not be done. An error: whether there can be no other
 /// computation, since the allocation was leaked.
 #[expect(clippy::too_many_arguments, reason = "a part of one function")]
@@ -148,7 +190,7 @@ fn scheduled<'c>(
     sched: &mut Sched,
     chosen: &[&Known<'c>],
     outputs: &[Tensor<'c>],
-    restore: &dyn Fn(),
+    leaves: &Leaves,
 ) -> Result<Computed, ControlFlow<()>> {
     let mut run = sched.alloc(graph).unwrap();
     if rng.u32(..4) == 0 {
@@ -186,12 +228,16 @@ fn scheduled<'c>(
             Err(e) => panic!("setting {:?}: {e}", input.t),
         }
     }
-    restore();
+    leaves.restore();
     if rng.u32(..12) == 0 {
         observed(&mut world.stats, rng, &mut run);
-        restore();
+        leaves.restore();
     }
-    run.compute().unwrap();
+    if rng.u32(..64) == 0 {
+        drop(run.profile().unwrap().to_string());
+    } else {
+        run.compute().unwrap();
+    }
     let values: Vec<_> = outputs.iter().map(|&y| bytes(&run, y)).collect();
     if rng.u32(..6) == 0 {
         for _ in 0..rng.usize(1..6) {
@@ -203,7 +249,7 @@ fn scheduled<'c>(
 }
 
 /// Indices for an input that are mostly in range: zeros, or 0, 1 and so on in each row.
-fn other_indices(input: &Input<'_>) -> [Vec<u8>; 2] {
+pub(crate) fn other_indices(input: &Input<'_>) -> [Vec<u8>; 2] {
     let n = input.t.ne()[0].max(1) as usize;
     let rows = (0..input.t.elements()).map(|i| (i % n) as f64);
     [vec![0; input.bytes.len()], encode(input.t.dtype(), &rows.collect::<Vec<_>>()).0]
@@ -248,84 +294,6 @@ fn bytes(run: &Allocated<'_, '_>, t: Tensor<'_>) -> Vec<u8> {
     typed!(t.dtype(), &[], |_data: T| bytemuck::cast_slice(&run.get::<T>(t).unwrap()).to_vec(), Vec::new())
 }
 
-/// One thing that is wrong, or of no use.
-fn misuse(
-    stats: &mut Stats,
-    rng: &mut fastrand::Rng,
-    bench: &Bench<'_>,
-    run: &mut Allocated<'_, '_>,
-    outputs: &[Tensor<'_>],
-) {
-    let known = &bench.known[rng.usize(..bench.known.len())];
-    let t = known.t;
-    let node = outputs[rng.usize(..outputs.len())];
-    match rng.u32(..14) {
-        0 => must_fail(stats, "setting a result", run.set_bytes(node, &[0; 64])),
-        1 => {
-            let n = rng.usize(..300);
-            if n != t.nbytes() {
-                must_fail(stats, "setting too few or too many bytes", run.set_bytes(t, &vec![0; n]));
-            }
-        }
-        2 if t.dtype() != DType::F64 => must_fail(stats, "another type", run.set::<f64>(t, &vec![0.0; t.elements()])),
-        3 if t.dtype() != DType::I8 => must_fail(stats, "another type", run.get::<i8>(t)),
-        4 => may_fail(stats, run.get::<f32>(t)),
-        5 => may_fail(stats, run.get_bytes(t)),
-        6 => {
-            let mut out = vec![0.0_f32; t.elements() + 1];
-            must_fail(stats, "a longer slice", run.get_into(t, &mut out));
-        }
-        7 => {
-            let offset = [usize::MAX, usize::MAX / 4, usize::MAX - 3, t.elements()][rng.usize(..4)];
-            must_fail(stats, "a part outside", run.set_at::<f32>(t, offset, &[1.0]));
-        }
-        8 => {
-            assert!(run.n_splits() > 0, "no splits");
-            assert!(run.splits().iter().map(|s| s.nodes.len()).sum::<usize>() > 0, "no nodes");
-            assert!(run.buffer_sizes().is_ok(), "no sizes");
-            drop(run.backend_of(t).map(Backend::name));
-        }
-        9 => {
-            // Building goes on meanwhile.
-            let ctx = Context::new();
-            let view = ctx.view(t, [1], [0; 3], 0);
-            may_fail(stats, view.and_then(|v| ctx.cont(v)).and_then(|y| run.get_bytes(y)));
-        }
-        10 => {
-            let ctx = Context::new();
-            let x = ctx.input("stranger", DType::F32, [1]).unwrap();
-            must_fail(stats, "setting a stranger", run.set(x, &[1.0_f32]));
-            must_fail(stats, "reading a stranger", run.get::<f32>(x));
-        }
-        11 => may_fail(stats, t.read::<f32>()),
-        12 => may_fail(stats, t.named("renamed")),
-        _ => {
-            let mut out = vec![0_u16; rng.usize(..50)];
-            let out: &mut [half::f16] = bytemuck::cast_slice_mut(&mut out);
-            may_fail(stats, run.get_into(t, out));
-        }
-    }
-}
-
-/// Computes under observation, and perhaps not to the end.
-fn observed(stats: &mut Stats, rng: &mut fastrand::Rng, run: &mut Allocated<'_, '_>) {
-    let (mut ask, mut see) = (rng.fork(), rng.fork());
-    let result = run.compute_with(
-        |t| {
-            assert!(!t.op().is_empty(), "a node without an operation");
-            ask.bool()
-        },
-        |seen| {
-            let t = seen.tensor();
-            if let Err(e) = seen.get::<f32>() {
-                assert_eq!(variant(&e), "ElementType", "reading {t:?}");
-            }
-            if see.u32(..4) == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        },
-    );
-    may_fail(stats, result);
-}
-
 /// Computes on one backend without a scheduler; `None` for what can't be read there.
 fn allocated<'c>(
     world: &mut World,
@@ -333,7 +301,7 @@ fn allocated<'c>(
     bench: &Bench<'c>,
     graph: &Graph<'c>,
     outputs: &[Tensor<'c>],
-    restore: &dyn Fn(),
+    leaves: &Leaves,
 ) -> Option<Vec<Option<Vec<u8>>>> {
     if graph_inputs(bench, graph).any(|t| t.dtype().block_size() > 1) {
         return None; // they can only be set as bytes
@@ -353,7 +321,7 @@ fn allocated<'c>(
             Err(e) => panic!("setting {:?}: {e}", input.t),
         }
     }
-    restore();
+    leaves.restore();
     run.compute(&mut world.backend).unwrap();
     let read = |&t: &Tensor<'c>| {
         typed!(t.dtype(), &[], |_data: T| Some(bytemuck::cast_slice(&run.get::<T>(t).unwrap()).to_vec()), None)

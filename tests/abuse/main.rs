@@ -25,6 +25,7 @@
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../ops/support/array.rs"]
 mod array;
+mod bench;
 mod child;
 mod coverage;
 mod draw;
@@ -33,10 +34,15 @@ mod driver;
 #[path = "../ops/support/encode.rs"]
 mod encode;
 mod execute;
+mod learn;
+mod leaves;
+mod misuse;
 mod model;
 mod ops;
 mod program;
+mod results;
 mod stats;
+mod typed;
 
 use ggml::DType;
 

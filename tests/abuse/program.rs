@@ -3,10 +3,12 @@
 use ggml::prelude::*;
 use ggml::{GraphAllocator, Result};
 
-use crate::draw::{Bench, Draw, Known, LARGEST, Made, Memory};
-use crate::encode::encode;
+use crate::bench::{Bench, Known, LARGEST, Made, Memory};
+use crate::draw::Draw;
 use crate::execute;
-use crate::model::{Model, is_followed};
+use crate::learn;
+use crate::leaves::Leaves;
+use crate::misuse;
 use crate::ops::{Op, all};
 use crate::stats::Stats;
 
@@ -63,7 +65,13 @@ impl World {
         if rng.bool() {
             outer.reset();
         }
+        let begin = rng.clone();
         self.in_context(&mut rng, &outer);
+        if rng.u32(..8) == 0 {
+            // The same once more: plans fit again, and tensors lie where others of their kind lay.
+            outer.reset();
+            self.in_context(&mut begin.clone(), &outer);
+        }
         // A context that is not reset grows.
         if rng.u32(..8) > 0 {
             self.contexts.push(outer);
@@ -74,35 +82,9 @@ impl World {
     fn in_context(&mut self, rng: &mut fastrand::Rng, outer: &Context) {
         let mut dims = [(); 4].map(|()| rng.i64(1..7));
         dims[0] = [2, 4, 6, 8, 10, 12, 16, 24, 32, 64][rng.usize(..10)];
-        let weights = rng.bool().then(|| place(rng, dims).place(Device::cpu().unwrap().buffer_type()).unwrap());
-        let weights = weights.map(|mut w| {
-            let data: Vec<_> = w.iter().map(|t| (t.name(), sample(rng, t))).collect();
-            for (name, (bytes, _)) in &data {
-                w.set_bytes(name, bytes).unwrap();
-            }
-            (w, data)
-        });
-        let state = rng.bool().then(|| {
-            let state = place(rng, dims).place_state(Device::cpu().unwrap().buffer_type()).unwrap();
-            let data: Vec<_> = state.iter().map(|t| (t.name(), sample(rng, t))).collect();
-            (state, data)
-        });
+        let leaves = Leaves::place(&mut self.stats, rng, dims);
         let mut bench = Bench::default();
-        for (t, (_, values)) in weights.iter().flat_map(|(w, data)| w.iter().zip(data.iter().map(|d| &d.1))) {
-            let known = leaf(&mut bench, t, values.clone());
-            bench.weights.push(known);
-        }
-        for (t, (_, values)) in state.iter().flat_map(|(s, data)| s.iter().zip(data.iter().map(|d| &d.1))) {
-            let known = leaf(&mut bench, t, values.clone());
-            bench.targets.push(known);
-        }
-        let restore = || {
-            if let Some((state, data)) = &state {
-                for (name, (bytes, _)) in data {
-                    state.set_bytes(name, bytes).unwrap();
-                }
-            }
-        };
+        leaves.list(&mut bench);
         self.inputs(rng, &mut bench, dims, outer);
         for _ in 0..rng.usize(1..14) {
             self.step(rng, &mut bench, dims, outer);
@@ -118,7 +100,7 @@ impl World {
                 let ctx = if rng.bool() { &inner } else { outer };
                 self.step(rng, &mut nested, dims, ctx);
             }
-            let end = execute::graphs(self, rng, &nested, &inner, &restore);
+            let end = execute::graphs(self, rng, &nested, &inner, &leaves);
             if rng.bool() {
                 self.contexts.push(inner);
             }
@@ -129,7 +111,12 @@ impl World {
                 self.step(rng, &mut bench, dims, outer);
             }
         }
-        let _leaked = execute::graphs(self, rng, &bench, outer, &restore);
+        if execute::graphs(self, rng, &bench, outer, &leaves).is_continue() && rng.u32(..8) == 0 {
+            learn::parameters(self, rng, &bench, outer, &leaves);
+        }
+        if rng.u32(..32) == 0 {
+            misuse::convert(&mut self.stats, rng);
+        }
     }
 
     /// What a program begins with: shapes that fit each other here and there, of all sorts of types.
@@ -158,6 +145,26 @@ impl World {
             return;
         }
         let i = if rng.u32(..5) == 0 { rng.usize(..self.looks) } else { rng.usize(..self.table.len()) };
+        self.step_of(i, rng, bench, dims, ctx);
+    }
+
+    /// A step by one of the operations of these names.
+    pub(crate) fn one_of<'c>(&mut self, rng: &mut fastrand::Rng, bench: &mut Bench<'c>, ctx: &'c Context, of: &[&str]) {
+        let name = of[rng.usize(..of.len())];
+        let i = self.table.iter().position(|op| op.name == name).unwrap();
+        if !bench.is_full() {
+            self.step_of(i, rng, bench, [4, 2, 3, 1], ctx);
+        }
+    }
+
+    fn step_of<'c>(
+        &mut self,
+        i: usize,
+        rng: &mut fastrand::Rng,
+        bench: &mut Bench<'c>,
+        dims: [i64; 4],
+        ctx: &'c Context,
+    ) {
         let op = self.table[i];
         if self.trace {
             crate::say(format_args!("  {}", op.name));
@@ -252,32 +259,4 @@ impl World {
         }
         Ok(None)
     }
-}
-
-/// Leaves in a few shapes and types.
-fn place(rng: &mut fastrand::Rng, dims: [i64; 4]) -> WeightsBuilder {
-    let mut builder = WeightsBuilder::new();
-    for i in 0..rng.usize(1..4) {
-        let types = [DType::F32, DType::F32, DType::F32, DType::F16, DType::Q8_0, DType::Q4_0];
-        let dtype = types[rng.usize(..types.len())];
-        let n0 = if dtype.block_size() > 1 { 32 } else { dims[rng.usize(..4)] };
-        let shape = [n0, dims[rng.usize(..4)], rng.i64(1..3), 1];
-        builder.tensor(&i.to_string(), dtype, shape).unwrap();
-    }
-    builder
-}
-
-/// Data for a leaf, and the values that it stands for.
-fn sample(rng: &mut fastrand::Rng, t: Tensor<'_>) -> (Vec<u8>, Vec<f64>) {
-    let values: Vec<_> = (0..t.elements()).map(|_| 4.0 * rng.f64() - 2.0).collect();
-    encode(t.dtype(), &values)
-}
-
-fn leaf<'c>(bench: &mut Bench<'c>, t: Tensor<'c>, values: Vec<f64>) -> Known<'c> {
-    let root = bench.next_root();
-    let ne = t.ne().map(|n| n as usize);
-    let model = Model::exact(crate::array::Array { ne, data: values }, t.dtype()).filter(|_| is_followed(t.dtype()));
-    let known = Known { t, model, root, deps: root, copy: None, op: usize::MAX };
-    bench.known.push(known.clone());
-    known
 }

@@ -26,6 +26,8 @@ pub(crate) struct Stats {
     pub(crate) programs: u64,
     /// Numbers that were compared with the model's, or between two computations.
     pub(crate) values: u64,
+    /// Steps of optimisers that were made, and trainings that were refused.
+    pub(crate) trainings: [u64; 2],
     pub(crate) ops: Vec<Counts>,
     pub(crate) refused: BTreeMap<String, u64>,
 }
@@ -58,6 +60,21 @@ pub(crate) fn variant(e: &Error) -> &'static str {
     }
 }
 
+/// What must be refused, by a check of this crate's.
+pub(crate) fn must_fail<T: std::fmt::Debug>(stats: &mut Stats, what: &str, result: ggml::Result<T>) {
+    match result {
+        Err(e) => stats.refuse(&e),
+        Ok(value) => panic!("{what} went through: {value:?}"),
+    }
+}
+
+/// What may go either way.
+pub(crate) fn may_fail<T>(stats: &mut Stats, result: ggml::Result<T>) {
+    if let Err(e) = result {
+        stats.refuse(&e);
+    }
+}
+
 impl Stats {
     pub(crate) fn new(ops: usize) -> Self {
         Self { ops: vec![Counts::default(); ops], ..Self::default() }
@@ -74,6 +91,7 @@ impl Stats {
     pub(crate) fn add(&mut self, other: &Self) {
         self.programs += other.programs;
         self.values += other.values;
+        self.trainings = [0, 1].map(|i| self.trainings[i] + other.trainings[i]);
         for (to, from) in self.ops.iter_mut().zip(&other.ops) {
             to.calls += from.calls;
             to.accepted += from.accepted;
@@ -96,7 +114,8 @@ impl Stats {
 
     /// As text, for another process.
     pub(crate) fn write(&self) -> String {
-        let mut text = format!("{} {}\n", self.programs, self.values);
+        let [steps, refused] = self.trainings;
+        let mut text = format!("{} {} {steps} {refused}\n", self.programs, self.values);
         for c in &self.ops {
             writeln!(text, "{} {} {} {} {}", c.calls, c.accepted, c.no_kernel, c.computed, c.compared).unwrap();
         }
@@ -109,8 +128,9 @@ impl Stats {
     /// What `write` wrote, of as many operations.
     pub(crate) fn read(text: &str, ops: usize) -> Option<Self> {
         let mut lines = text.lines();
-        let (programs, values) = lines.next()?.split_once(' ')?;
-        let mut stats = Self { programs: programs.parse().ok()?, values: values.parse().ok()?, ..Self::default() };
+        let first: Vec<u64> = lines.next()?.split(' ').map(|n| n.parse().ok()).collect::<Option<_>>()?;
+        let &[programs, values, steps, refused] = first.as_slice() else { return None };
+        let mut stats = Self { programs, values, trainings: [steps, refused], ..Self::default() };
         for line in lines.by_ref().take(ops) {
             let numbers: Vec<u64> = line.split(' ').map(|n| n.parse().ok()).collect::<Option<_>>()?;
             let &[calls, accepted, no_kernel, computed, compared] = numbers.as_slice() else { return None };

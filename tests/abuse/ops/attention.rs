@@ -4,7 +4,8 @@ use ggml::prelude::*;
 use ggml::{FlashAttn, GatedDeltaNet, GatedLinearAttn, Prec, RwkvWkv6, RwkvWkv7, SsmScan};
 
 use super::{Op, op};
-use crate::draw::{Draw, Known, build};
+use crate::bench::Known;
+use crate::draw::{Draw, build};
 
 pub(super) const OPS: &[Op] = &[
     op("flash_attn_ext", |p| {

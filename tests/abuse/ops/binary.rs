@@ -3,7 +3,9 @@
 use ggml::prelude::*;
 
 use super::{Op, op};
-use crate::draw::{Draw, Known, build, zipped};
+use crate::bench::Known;
+use crate::draw::{Draw, build};
+use crate::results::zipped;
 
 /// Whether `b` repeats over `a`.
 pub(super) fn repeats(b: [i64; 4], a: [i64; 4]) -> bool {

@@ -4,7 +4,9 @@ use ggml::prelude::*;
 use ggml::{Custom, Rows};
 
 use super::{Op, op};
-use crate::draw::{Draw, LARGEST, mapped, zipped};
+use crate::bench::LARGEST;
+use crate::draw::Draw;
+use crate::results::{mapped, zipped};
 
 /// Calls a builder with a closure, its last argument, which can't be shown.
 macro_rules! closure {
@@ -45,7 +47,9 @@ pub(super) const OPS: &[Op] = &[
     op("map_custom1_inplace", |p| {
         let (a, how) = (p.writable(), how(p));
         let t = closure!(p, map_custom1_inplace [::<f32>] (a.t, how; |out| for (_, row) in out {
-            row.iter_mut().for_each(|y| *y += 1.0);
+            for y in row.iter_mut() {
+                *y += 1.0;
+            }
         }));
         Ok(p.wrote(t, &a, mapped(&a, 1e-6, |x| x + 1.0)))
     }),
@@ -100,7 +104,9 @@ pub(super) const OPS: &[Op] = &[
         let (a, how) = (p.writable(), how(p));
         let operands = [p.any().t];
         let t = closure!(p, custom_inplace [::<f32>] (a.t, &operands, how; |out, all| for (_, row) in out {
-            row.iter_mut().for_each(|y| *y *= all.len() as f32);
+            for y in row.iter_mut() {
+                *y *= all.len() as f32;
+            }
         }));
         Ok(p.wrote(t, &a, mapped(&a, 0.0, |x| x)))
     }),

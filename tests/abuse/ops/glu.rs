@@ -3,7 +3,8 @@
 use ggml::Glu;
 
 use super::{Op, op};
-use crate::draw::{Draw, Known, build};
+use crate::bench::Known;
+use crate::draw::{Draw, build};
 
 const GATES: &[Glu] = &[Glu::Reglu, Glu::Geglu, Glu::Swiglu, Glu::GegluErf, Glu::GegluQuick];
 

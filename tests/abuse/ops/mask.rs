@@ -5,7 +5,8 @@ use ggml::{SortOrder, TriType};
 
 use super::{Op, op};
 use crate::array::Array;
-use crate::draw::{Known, build};
+use crate::bench::Known;
+use crate::draw::build;
 use crate::model::Model;
 
 /// The values with something else where the column is above the row plus `past`.

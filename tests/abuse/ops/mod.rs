@@ -19,7 +19,8 @@ mod view;
 
 use ggml::Result;
 
-use crate::draw::{Draw, Made};
+use crate::bench::Made;
+use crate::draw::Draw;
 
 /// An operation.
 pub(crate) struct Op {

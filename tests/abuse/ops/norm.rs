@@ -1,8 +1,10 @@
 //! Normalisation of rows.
 
 use super::{Op, op};
-use crate::draw::{Draw, Known, build, rowed};
+use crate::bench::Known;
+use crate::draw::{Draw, build};
 use crate::model::Model;
+use crate::results::rowed;
 
 /// The error of a row that was divided by its own size, where that is not tiny.
 fn error(m: &Model) -> f64 {

@@ -4,7 +4,8 @@ use ggml::prelude::*;
 use ggml::{Rope, RopeMode};
 
 use super::{Op, op};
-use crate::draw::{Draw, Known, build};
+use crate::bench::Known;
+use crate::draw::{Draw, build};
 
 fn even(k: &Known<'_>) -> bool {
     matches!(k.dtype(), DType::F32 | DType::F16) && k.ne()[0] % 2 == 0

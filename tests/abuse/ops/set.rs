@@ -4,7 +4,8 @@ use ggml::Part;
 use ggml::prelude::*;
 
 use super::{Op, op};
-use crate::draw::{Draw, Known, Made, Memory, build};
+use crate::bench::{Known, Made, Memory};
+use crate::draw::{Draw, build};
 
 /// A place for a part of `a`: its shape, strides above the first, and offset.
 fn place(p: &mut Draw<'_, '_>, a: &Known<'_>) -> ([i64; 4], [usize; 3], usize) {

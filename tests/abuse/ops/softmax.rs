@@ -4,7 +4,9 @@ use ggml::SoftMax;
 use ggml::prelude::*;
 
 use super::{Op, op};
-use crate::draw::{Draw, Known, build, rowed};
+use crate::bench::Known;
+use crate::draw::{Draw, build};
+use crate::results::rowed;
 
 fn soft_max(row: &[f64]) -> Vec<f64> {
     let most = row.iter().copied().fold(f64::MIN, f64::max);

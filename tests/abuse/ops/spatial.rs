@@ -5,7 +5,8 @@ use ggml::{Conv, Interpolate, Pad, Pool, Pool1d, Pool2d, Scale, Windows};
 
 use super::{Op, op};
 use crate::array::Array;
-use crate::draw::{Draw, Known, build};
+use crate::bench::Known;
+use crate::draw::{Draw, build};
 use crate::model::Model;
 
 fn how<const N: usize>(p: &mut Draw<'_, '_>) -> Conv<N> {

@@ -3,7 +3,8 @@
 use ggml::UnaryOp;
 
 use super::{Op, op};
-use crate::draw::{build, mapped, zipped};
+use crate::draw::build;
+use crate::results::{mapped, zipped};
 
 /// An operation of one operand of floats, its twin in place, its function, and to what part of operand and result kernels
 /// compute it.

@@ -1,8 +1,9 @@
 //! Looking at a tensor's memory in another way.
 
 use super::{Op, op};
-use crate::draw::{build, permuted};
+use crate::draw::build;
 use crate::model::packed;
+use crate::results::permuted;
 
 pub(super) const OPS: &[Op] = &[
     op("reshape", |p| {
