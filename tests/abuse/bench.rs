@@ -68,6 +68,8 @@ pub(crate) struct Bench<'c> {
     /// What is not computed: too large, or without a kernel.
     pub(crate) odd: Vec<Known<'c>>,
     pub(crate) roots: u32,
+    /// How many elements further on views of leaves begin.
+    pub(crate) wander: usize,
 }
 
 impl Bench<'_> {

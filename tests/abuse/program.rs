@@ -29,6 +29,15 @@ pub(crate) struct World {
     pub(crate) leak: bool,
 }
 
+/// How a repetition of a program differs from it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Change {
+    /// How many elements further on views of leaves begin.
+    wander: usize,
+    /// The step from which on it is another program.
+    twist: Option<usize>,
+}
+
 fn backend(threads: usize) -> Backend {
     let mut backend = Backend::cpu().unwrap();
     backend.set_threads(threads).unwrap();
@@ -65,12 +74,22 @@ impl World {
         if rng.bool() {
             outer.reset();
         }
+        let mut dims = [(); 4].map(|()| rng.i64(1..7));
+        dims[0] = [2, 4, 6, 8, 10, 12, 16, 24, 32, 64][rng.usize(..10)];
+        let leaves = Leaves::place(&mut self.stats, &mut rng, dims);
         let begin = rng.clone();
-        self.in_context(&mut rng, &outer);
-        if rng.u32(..8) == 0 {
-            // The same once more: plans fit again, and tensors lie where others of their kind lay.
+        self.in_context(&mut rng, &outer, &leaves, dims, Change::default());
+        for turn in 1..=if rng.u32(..6) == 0 { rng.usize(1..4) } else { 0 } {
+            // The same once more, or nearly: plans fit again, or all but fit, and tensors lie where others of their kind lay.
             outer.reset();
-            self.in_context(&mut begin.clone(), &outer);
+            let change = Change {
+                wander: if rng.bool() { turn } else { 0 },
+                twist: if rng.u32(..3) == 0 { Some(rng.usize(..12)) } else { None },
+            };
+            if self.trace {
+                crate::say(format_args!("  again, with {change:?}"));
+            }
+            self.in_context(&mut begin.clone(), &outer, &leaves, dims, change);
         }
         // A context that is not reset grows.
         if rng.u32(..8) > 0 {
@@ -79,14 +98,21 @@ impl World {
         self.stats.programs += 1;
     }
 
-    fn in_context(&mut self, rng: &mut fastrand::Rng, outer: &Context) {
-        let mut dims = [(); 4].map(|()| rng.i64(1..7));
-        dims[0] = [2, 4, 6, 8, 10, 12, 16, 24, 32, 64][rng.usize(..10)];
-        let leaves = Leaves::place(&mut self.stats, rng, dims);
-        let mut bench = Bench::default();
+    fn in_context<'c>(
+        &mut self,
+        rng: &mut fastrand::Rng,
+        outer: &'c Context,
+        leaves: &'c Leaves,
+        dims: [i64; 4],
+        change: Change,
+    ) {
+        let mut bench = Bench { wander: change.wander, ..Bench::default() };
         leaves.list(&mut bench);
         self.inputs(rng, &mut bench, dims, outer);
-        for _ in 0..rng.usize(1..14) {
+        for i in 0..rng.usize(1..14) {
+            if change.twist == Some(i) {
+                *rng = rng.fork();
+            }
             self.step(rng, &mut bench, dims, outer);
         }
         if rng.u32(..4) == 0 {
@@ -100,7 +126,7 @@ impl World {
                 let ctx = if rng.bool() { &inner } else { outer };
                 self.step(rng, &mut nested, dims, ctx);
             }
-            let end = execute::graphs(self, rng, &nested, &inner, &leaves);
+            let end = execute::graphs(self, rng, &nested, &inner, leaves);
             if rng.bool() {
                 self.contexts.push(inner);
             }
@@ -111,8 +137,8 @@ impl World {
                 self.step(rng, &mut bench, dims, outer);
             }
         }
-        if execute::graphs(self, rng, &bench, outer, &leaves).is_continue() && rng.u32(..8) == 0 {
-            learn::parameters(self, rng, &bench, outer, &leaves);
+        if execute::graphs(self, rng, &bench, outer, leaves).is_continue() && rng.u32(..8) == 0 {
+            learn::parameters(self, rng, &bench, outer, leaves);
         }
         if rng.u32(..32) == 0 {
             misuse::convert(&mut self.stats, rng);

@@ -79,6 +79,8 @@ pub(super) const OPS: &[Op] = &[
                 ([s0, s1, s2, s3], [nb1, nb2, nb3], offset)
             }
         };
+        let is_leaf = p.bench.targets.iter().chain(&p.bench.weights).any(|leaf| leaf.root == a.root);
+        let offset = if is_leaf { offset.wrapping_add(p.bench.wander * unit) } else { offset };
         let t = build!(p, view(a.t, shape, strides, offset));
         let [nb1, nb2, nb3] = strides;
         let model = a.model.as_ref().map(|m| m.view(shape.map(|n| n as usize), [unit, nb1, nb2, nb3], offset));
