@@ -70,6 +70,8 @@ pub(crate) struct Bench<'c> {
     pub(crate) roots: u32,
     /// How many elements further on views of leaves begin.
     pub(crate) wander: usize,
+    /// What chooses, now and then, another operand of the same type, shape and strides; nothing else changes by it.
+    pub(crate) swap: Option<fastrand::Rng>,
 }
 
 impl Bench<'_> {

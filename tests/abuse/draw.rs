@@ -169,7 +169,16 @@ impl<'c> Draw<'_, 'c> {
     }
 
     fn take(&mut self, i: usize) -> Known<'c> {
-        let known = self.bench.known[i].clone();
+        let known = &self.bench.known;
+        let like = |a: &Known<'_>, b: &Known<'_>| (a.dtype(), a.ne(), a.t.nb()) == (b.dtype(), b.ne(), b.t.nb());
+        let mut i = i;
+        if let Some(rng) = &mut self.bench.swap
+            && rng.bool()
+        {
+            let others: Vec<_> = (0..known.len()).filter(|&j| like(&known[j], &known[i])).collect();
+            i = others[rng.usize(..others.len())];
+        }
+        let known = known[i].clone();
         self.used |= known.deps;
         known
     }

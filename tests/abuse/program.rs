@@ -36,6 +36,8 @@ struct Change {
     wander: usize,
     /// The step from which on it is another program.
     twist: Option<usize>,
+    /// The seed by which operands are exchanged for others like them.
+    swap: Option<u64>,
 }
 
 fn backend(threads: usize) -> Backend {
@@ -85,6 +87,7 @@ impl World {
             let change = Change {
                 wander: if rng.bool() { turn } else { 0 },
                 twist: if rng.u32(..3) == 0 { Some(rng.usize(..12)) } else { None },
+                swap: if rng.bool() { Some(rng.u64(..)) } else { None },
             };
             if self.trace {
                 crate::say(format_args!("  again, with {change:?}"));
@@ -106,7 +109,8 @@ impl World {
         dims: [i64; 4],
         change: Change,
     ) {
-        let mut bench = Bench { wander: change.wander, ..Bench::default() };
+        let mut bench =
+            Bench { wander: change.wander, swap: change.swap.map(fastrand::Rng::with_seed), ..Bench::default() };
         leaves.list(&mut bench);
         self.inputs(rng, &mut bench, dims, outer);
         for i in 0..rng.usize(1..14) {
