@@ -71,6 +71,9 @@ impl Leaves {
     pub(crate) fn place(stats: &mut Stats, rng: &mut fastrand::Rng, dims: [i64; 4]) -> Self {
         let memory = Device::cpu().unwrap().buffer_type();
         let weights = rng.bool().then(|| {
+            if rng.u32(..4) == 0 {
+                return over(stats, rng, dims);
+            }
             let mut weights = builder(stats, rng, dims).place(memory).unwrap();
             let leaves: Vec<_> = weights.iter().map(|t| Leaf::new(rng, t)).collect();
             for leaf in &leaves {
@@ -184,6 +187,53 @@ fn builder(stats: &mut Stats, rng: &mut fastrand::Rng, dims: [i64; 4]) -> Weight
         must_fail(stats, "half a block", builder.tensor("odd", DType::Q4_0, [33]).map(drop));
     }
     builder
+}
+
+/// Memory of the program's, which ends where the last tensor in it does, or soon after.
+struct Memory(Vec<Aligned>);
+
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(32))]
+struct Aligned([u8; 32]);
+
+impl AsRef<[u8]> for Memory {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
+}
+
+/// Weights that lie in memory of the program's.
+fn over(stats: &mut Stats, rng: &mut fastrand::Rng, dims: [i64; 4]) -> (Weights, Vec<Leaf>) {
+    let cpu = Device::cpu().unwrap();
+    let like = rng.fork();
+    let leaves: Vec<_> = {
+        let weights = builder(stats, &mut like.clone(), dims).place(cpu.buffer_type()).unwrap();
+        weights.iter().map(|t| Leaf::new(rng, t)).collect()
+    };
+    let mut places = Vec::new();
+    let mut memory = Vec::new();
+    for leaf in &leaves {
+        memory.extend(vec![Aligned([0xff; 32]); rng.usize(..3)]);
+        places.push(32 * memory.len());
+        memory.extend(leaf.bytes.chunks(32).map(|part| {
+            let mut all = [0; 32];
+            all[..part.len()].copy_from_slice(part);
+            Aligned(all)
+        }));
+    }
+    let place = |name: &str| places[name.parse::<usize>().unwrap()];
+    if rng.u32(..8) == 0 {
+        for wild in [1, 31, 32 * memory.len(), usize::MAX, 1 << 63] {
+            let builder = builder(stats, &mut like.clone(), dims);
+            let result = builder.place_over(cpu, Memory(memory.clone()), |name| place(name).wrapping_add(wild));
+            must_fail(stats, "a tensor outside of memory", result);
+        }
+    }
+    let mut weights = builder(stats, &mut like.clone(), dims).place_over(cpu, Memory(memory), place).unwrap();
+    let first = &leaves[0];
+    must_fail(stats, "writing to memory of the program's", weights.set_bytes(&first.name, &first.bytes));
+    must_fail(stats, "filling memory of the program's", weights.fill(&first.name, 0));
+    (weights, leaves)
 }
 
 /// Copies into a leaf what has these bytes.

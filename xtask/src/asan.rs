@@ -77,6 +77,8 @@ fn cargo(workspace: &Workspace, target: &str, library: &str, leaks: &str) -> Com
     for flags in ["CFLAGS", "CXXFLAGS"] {
         command.env(format!("{flags}_{suffix}"), "-fsanitize=address -fno-omit-frame-pointer -g1");
     }
+    // The runtime is GCC's.
+    command.env(format!("CC_{suffix}"), "gcc").env(format!("CXX_{suffix}"), "g++");
     command.env("RUSTFLAGS", "-Clinker=gcc -Clink-arg=-Wl,--no-as-needed -Clink-arg=-lasan");
     // Builders are given sizes that no memory has; that is to be an error. A test's thread has a small stack.
     let options = format!("allocator_may_return_null=1:{leaks}:detect_stack_use_after_return=0");
