@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use ggml::prelude::*;
-use ggml::{Error, rpc};
+use ggml::{Custom, Error, rpc};
 
 /// The device of a server that lives as long as the tests.
 fn remote() -> Device {
@@ -218,6 +218,54 @@ fn unreachable_weights_are_an_error() {
     let mut cpu = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
     let message = cpu.alloc(&graph).unwrap_err().to_string();
     assert!(message.contains("`w0` f32 [16, 16, 1, 1]") && message.contains("CPU"), "{message}");
+}
+
+#[test]
+fn what_was_refused_stays_refused() {
+    let weights = weights();
+    let ctx = Context::new();
+    // Computed where the weights lie; closures run here, and can't change what lies there.
+    let there = ctx.neg(weights.get("w0").unwrap()).unwrap();
+    let y = ctx.map_custom1_inplace::<f32>(there, Custom::default(), |out| out.for_each(|(_, row)| row.fill(1.0)));
+    let graph = ctx.graph([y.unwrap()]).unwrap();
+    let mut sched = sched();
+    sched.reserve(&graph).unwrap();
+    for time in 0..3 {
+        let refusal = sched.alloc(&graph).map(drop);
+        assert!(matches!(refusal, Err(Error::Unsupported { .. })), "{time}: {refusal:?}");
+    }
+}
+
+#[test]
+fn a_backend_that_is_replaced_is_not_used_any_more() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4]).unwrap();
+    let y = ctx.neg(x).unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let compute = |sched: &mut Sched| -> ggml::Result<Vec<f32>> {
+        let mut run = sched.alloc(&graph)?;
+        run.set(x, &[1.0_f32, 2.0, 3.0, 4.0])?;
+        run.compute()?;
+        assert!(run.buffer_sizes()?.len() == 2, "one for each");
+        run.get(y)
+    };
+    let mut sched = sched();
+    let want = compute(&mut sched).unwrap();
+    for with in [Device::cpu().unwrap(), remote(), remote(), Device::cpu().unwrap()] {
+        *sched.backend_mut(0).unwrap() = with.init().unwrap();
+        assert_eq!(compute(&mut sched).unwrap(), want);
+        *sched.backend_mut(1).unwrap() = Backend::cpu().unwrap();
+        assert_eq!(compute(&mut sched).unwrap(), want);
+    }
+    *sched.backend_mut(1).unwrap() = remote().init().unwrap();
+    for time in 0..2 {
+        assert!(matches!(compute(&mut sched), Err(Error::Backends { .. })), "{time}");
+    }
+    *sched.backend_mut(1).unwrap() = Backend::cpu().unwrap();
+    assert_eq!(compute(&mut sched).unwrap(), want);
+    let mut fresh = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    *fresh.backend_mut(0).unwrap() = remote().init().unwrap();
+    assert!(matches!(fresh.reserve(&graph), Err(Error::Backends { .. })), "before its first graph");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod threads;
 use std::ffi::CStr;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ggml_sys as sys;
 
@@ -38,6 +39,18 @@ pub struct Backend {
     events: Vec<Arc<RawEvent>>,
     device: Device,
     threads: usize,
+    id: Id,
+}
+
+/// Tells backends apart, even one from another that got its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Id(u64);
+
+impl Id {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 impl Backend {
@@ -101,12 +114,16 @@ impl Backend {
         device.check_alive()?;
         let raw = RawBackend::init(device, params)?;
         device.check_alive()?;
-        let mut this = Self { raw, pool: None, abort: None, events: Vec::new(), device, threads: 1 };
+        let mut this = Self { raw, pool: None, abort: None, events: Vec::new(), device, threads: 1, id: Id::next() };
         if device.device_type() == DeviceType::Cpu {
             let n = std::thread::available_parallelism().map_or(1, usize::from);
             this.set_threads(n.min(Self::MAX_THREADS))?;
         }
         Ok(this)
+    }
+
+    pub(crate) fn id(&self) -> Id {
+        self.id
     }
 
     /// The device that the backend works on (`ggml_backend_get_device`).

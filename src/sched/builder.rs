@@ -40,16 +40,22 @@ impl SchedBuilder {
     /// [`Error::Backends`] unless there are 1 to [`SchedBuilder::MAX_BACKENDS`] backends and the last is a CPU.
     #[doc(alias = "ggml_backend_sched_new")]
     pub fn build(self) -> Result<Sched> {
-        let refuse = |reason| {
-            let names: Vec<_> = self.backends.iter().map(Backend::name).collect();
-            Err(Error::Backends { reason, backends: names.join(", ").into() })
-        };
-        if self.backends.len() > Self::MAX_BACKENDS {
-            return refuse("there are more than 16 backends");
-        }
-        if self.backends.last().is_none_or(|b| b.device().device_type() != DeviceType::Cpu) {
-            return refuse("the last backend must be a CPU, which takes what the others can't run; add Backend::cpu()");
-        }
+        check(&self.backends)?;
         Ok(Sched::new(self.backends, self.op_offload))
     }
+}
+
+/// Checks that a scheduler can work with these backends.
+pub(super) fn check(backends: &[Backend]) -> Result<()> {
+    let refuse = |reason| {
+        let names: Vec<_> = backends.iter().map(Backend::name).collect();
+        Err(Error::Backends { reason, backends: names.join(", ").into() })
+    };
+    if backends.len() > SchedBuilder::MAX_BACKENDS {
+        return refuse("there are more than 16 backends");
+    }
+    if backends.last().is_none_or(|b| b.device().device_type() != DeviceType::Cpu) {
+        return refuse("the last backend must be a CPU, which takes what the others can't run; add Backend::cpu()");
+    }
+    Ok(())
 }

@@ -17,7 +17,7 @@ use crate::alloc::{check, plan::Plan};
 use crate::backend::Backend;
 use crate::buffer::out_of_memory;
 use crate::context::Context;
-use crate::device::Device;
+
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -43,9 +43,10 @@ pub struct Sched {
     // Field order is drop order: the scheduler goes before its backends.
     raw: Option<RawSched>,
     backends: Vec<Backend>,
-    devices: Vec<Device>,
     op_offload: bool,
     plan: Plan,
+    /// Whether the devices that the plan gives operations to were found to have kernels for them.
+    checked: bool,
     poisoned: bool,
 }
 
@@ -56,8 +57,7 @@ impl Sched {
     }
 
     fn new(backends: Vec<Backend>, op_offload: bool) -> Self {
-        let devices = backends.iter().map(Backend::device).collect();
-        Self { raw: None, backends, devices, op_offload, plan: Plan::default(), poisoned: false }
+        Self { raw: None, backends, op_offload, plan: Plan::default(), checked: false, poisoned: false }
     }
 
     /// The backends, first the one with the highest priority (`ggml_backend_sched_get_backend`).
@@ -67,7 +67,7 @@ impl Sched {
         &self.backends
     }
 
-    /// A backend, to change its settings.
+    /// A backend, to change its settings, or to put another one in its place.
     pub fn backend_mut(&mut self, i: usize) -> Option<&mut Backend> {
         self.backends.get_mut(i)
     }
@@ -86,7 +86,7 @@ impl Sched {
     #[doc(alias = "ggml_backend_sched_reserve")]
     pub fn reserve(&mut self, graph: &Graph<'_>) -> Result<()> {
         let bound = Bound::new("Sched::reserve", graph)?;
-        self.prepare(&bound).map(|_planned| ())
+        self.prepare(&bound)
     }
 
     /// Gives `graph` memory on the devices where it will run (`ggml_backend_sched_alloc_graph`). The result is the only
@@ -97,11 +97,11 @@ impl Sched {
     ///
     /// [`Error::InUse`] where a tensor of the graph is allocated elsewhere, [`Error::Unsupported`] where no backend can
     /// run an operation or reach its weights, [`Error::OutOfMemory`], [`Error::Poisoned`] after an earlier failure
-    /// inside ggml.
+    /// inside ggml, [`Error::Backends`] where the last backend was replaced by one that is no CPU.
     #[doc(alias = "ggml_backend_sched_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<Allocated<'s, 'c>> {
         let bound = Bound::new("Sched::alloc", graph)?;
-        let planned = self.prepare(&bound)?;
+        self.prepare(&bound)?;
         let mark = log::mark();
         let cpu = self.cpu();
         let done = self.with_raw(|raw| {
@@ -113,26 +113,32 @@ impl Sched {
             return Err(self.out_of_memory(mark));
         }
         self.check_alive()?;
-        let run = Allocated::new(self, bound);
+        let checked = self.checked;
+        let mut run = Allocated::new(self, bound);
         // Where operations run depends on no more than the plan does.
-        if planned {
+        if !checked {
             run.check_assignments()?;
         }
         Ok(run)
     }
 
-    /// Makes the plan fit the graph, and checks that the graph can run at all. Returns whether there is a new plan.
-    fn prepare(&mut self, bound: &Bound<'_, '_>) -> Result<bool> {
+    /// Makes the plan fit the graph, and checks that the graph can run at all.
+    fn prepare(&mut self, bound: &Bound<'_, '_>) -> Result<()> {
         if self.poisoned {
             return Err(Error::Poisoned { object: "scheduler" });
         }
         self.check_alive()?;
         let graph = bound.graph();
+        if self.raw.as_ref().is_some_and(|raw| !raw.is_over(&self.backends)) {
+            self.raw = None;
+        }
         if self.raw.is_some() && self.plan.fits(graph) {
-            return Ok(false);
+            return Ok(());
         }
         self.plan.clear();
-        check::runnable(graph, &self.devices)?;
+        self.checked = false;
+        let devices: Vec<_> = self.backends.iter().map(Backend::device).collect();
+        check::runnable(graph, &devices)?;
         self.fit(graph)?;
         let mark = log::mark();
         let cpu = self.cpu();
@@ -147,10 +153,10 @@ impl Sched {
         }
         self.check_alive()?;
         self.plan.set(graph);
-        Ok(true)
+        Ok(())
     }
 
-    /// The CPU, which is the last ([`SchedBuilder::build`]).
+    /// The CPU, which is the last ([`builder::check`]).
     fn cpu(&self) -> *mut sys::ggml_backend {
         self.backends.last().map_or(ptr::null_mut(), Backend::as_ptr)
     }
@@ -164,7 +170,9 @@ impl Sched {
         }
         self.raw = None;
         let capacity = need.next_multiple_of(1024);
-        // SAFETY: the backends are dropped after the scheduler (field order), and never replaced.
+        builder::check(&self.backends)?;
+        // SAFETY: the backends are dropped after the scheduler (field order). Where one is replaced (`backend_mut`), the
+        // scheduler is dropped before anything else is done with it (`prepare`).
         self.raw = Some(unsafe { RawSched::new(&self.backends, capacity, false, self.op_offload) }?);
         Ok(())
     }
@@ -200,8 +208,8 @@ impl Sched {
         {
             raw.leak();
         }
-        match self.devices.first() {
-            Some(d) => out_of_memory(d.buffer_type(), None, log),
+        match self.backends.first() {
+            Some(b) => out_of_memory(b.device().buffer_type(), None, log),
             None => Error::Poisoned { object: "scheduler" },
         }
     }
@@ -218,7 +226,7 @@ impl Sched {
     }
 
     fn check_alive(&self) -> Result<()> {
-        self.devices.iter().try_for_each(|d| d.check_alive())
+        self.backends.iter().try_for_each(|b| b.device().check_alive())
     }
 }
 

@@ -5,14 +5,16 @@ use std::ptr::{self, NonNull};
 
 use ggml_sys as sys;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Id};
 use crate::error::{Error, Result};
 use crate::tensor::ptr::TensorPtr;
 use crate::{guard, log};
 
-/// A live scheduler that nothing else frees, over backends that outlive it.
+/// A live scheduler that nothing else frees.
 pub(super) struct RawSched {
     raw: NonNull<sys::ggml_backend_sched>,
+    /// The backends that it was made over.
+    over: Vec<Id>,
     /// The most tensors that a graph may have.
     pub(super) capacity: usize,
 }
@@ -25,21 +27,26 @@ impl RawSched {
     ///
     /// # Safety
     ///
-    /// The backends must outlive the result.
+    /// When one of the backends is gone, the result may be dropped, and not be used otherwise.
     pub(super) unsafe fn new(backends: &[Backend], capacity: usize, parallel: bool, op_offload: bool) -> Result<Self> {
         const CALL: &str = "ggml_backend_sched_new";
         let mark = log::mark();
         let mut raws: Vec<_> = backends.iter().map(Backend::as_ptr).collect();
         let n = i32::try_from(raws.len()).unwrap_or(i32::MAX);
         let raw = guard::call(CALL, || {
-            // SAFETY: the backends live longer (by contract), are 1 to 16, and the last is a CPU (SchedBuilder::build).
+            // SAFETY: the backends are there at each use (by contract), are 1 to 16, and the last is a CPU (builder::check).
             // C copies the array.
             unsafe {
                 sys::ggml_backend_sched_new(raws.as_mut_ptr(), ptr::null_mut(), n, capacity, parallel, op_offload)
             }
         })?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
-        Ok(Self { raw, capacity })
+        Ok(Self { raw, over: backends.iter().map(Backend::id).collect(), capacity })
+    }
+
+    /// Whether these are the backends that it was made over.
+    pub(super) fn is_over(&self, backends: &[Backend]) -> bool {
+        backends.iter().map(Backend::id).eq(self.over.iter().copied())
     }
 
     pub(super) fn as_ptr(&self) -> *mut sys::ggml_backend_sched {
@@ -138,7 +145,8 @@ impl RawSched {
 impl Drop for RawSched {
     fn drop(&mut self) {
         guard::free("ggml_backend_sched_free", || {
-            // SAFETY: live and ours by the type's invariant; the backends still live.
+            // SAFETY: live and ours by the type's invariant. C frees memory and what it made itself, and asks no backend, so that
+            // those may be gone.
             unsafe { sys::ggml_backend_sched_free(self.as_ptr()) }
         });
     }

@@ -29,7 +29,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
     }
 
     /// Checks that each operation was given to a device that has a kernel for it.
-    pub(super) fn check_assignments(&self) -> Result<()> {
+    pub(super) fn check_assignments(&mut self) -> Result<()> {
         for e in self.bound.graph().entries().iter().filter(|e| e.kind == Kind::Node) {
             if let Some(backend) = self.backend_of_ptr(e.ptr) {
                 check::kernel_accepts(backend.device(), e)?;
@@ -41,6 +41,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
                 })?;
             }
         }
+        self.sched.checked = true;
         Ok(())
     }
 
