@@ -73,3 +73,18 @@ fn programs_run_in_a_process_of_their_own() {
     }
     fs::write(orders.stats(), world.stats.write()).unwrap();
 }
+
+/// What processes do one after the other, two threads do at once: they share registries, tables and logs of ggml's.
+#[test]
+fn programs_in_two_threads_do_not_disturb_each_other() {
+    let count = if cfg!(debug_assertions) { 200 } else { 4_000 };
+    std::thread::scope(|scope| {
+        for seed in [1, 2] {
+            scope.spawn(move || {
+                let mut world = World::new();
+                world.leak = env::var_os("ABUSE_NO_LEAKS").is_none();
+                (0..count).for_each(|number| world.run(program_seed(seed, number)));
+            });
+        }
+    });
+}

@@ -1,7 +1,7 @@
 //! Weights and states of a program: placed, filled, copied and read in pieces, with an account of what they must hold.
 
 use ggml::prelude::*;
-use ggml::{Pieces, Result};
+use ggml::{BufferType, Pieces, Result};
 
 use crate::bench::{Bench, Known};
 use crate::encode::encode;
@@ -68,13 +68,14 @@ stores! {
 
 impl Leaves {
     /// Places some, or none.
-    pub(crate) fn place(stats: &mut Stats, rng: &mut fastrand::Rng, dims: [i64; 4]) -> Self {
-        let memory = Device::cpu().unwrap().buffer_type();
+    pub(crate) fn place(stats: &mut Stats, rng: &mut fastrand::Rng, dims: [i64; 4], far: Option<BufferType>) -> Self {
+        let near = Device::cpu().unwrap().buffer_type();
+        let memory = |rng: &mut fastrand::Rng| far.filter(|_| rng.bool()).unwrap_or(near);
         let weights = rng.bool().then(|| {
             if rng.u32(..4) == 0 {
                 return over(stats, rng, dims);
             }
-            let mut weights = builder(stats, rng, dims).place(memory).unwrap();
+            let mut weights = builder(stats, rng, dims).place_with(|_| memory(rng)).unwrap();
             let leaves: Vec<_> = weights.iter().map(|t| Leaf::new(rng, t)).collect();
             for leaf in &leaves {
                 let mut holds = vec![0; leaf.bytes.len()];
@@ -86,7 +87,7 @@ impl Leaves {
             (weights, leaves)
         });
         let state = rng.bool().then(|| {
-            let state = builder(stats, rng, dims).place_state(memory).unwrap();
+            let state = builder(stats, rng, dims).place_state_with(|_| memory(rng)).unwrap();
             let leaves: Vec<_> = state.iter().map(|t| Leaf::new(rng, t)).collect();
             (state, leaves)
         });

@@ -40,6 +40,7 @@ mod misuse;
 mod model;
 mod ops;
 mod program;
+mod remote;
 mod results;
 mod stats;
 mod typed;

@@ -1,7 +1,7 @@
 //! One random program: contexts, weights and states, steps from the table, and computations of what they made.
 
 use ggml::prelude::*;
-use ggml::{GraphAllocator, Result};
+use ggml::{BufferType, GraphAllocator, Result};
 
 use crate::bench::{Bench, Known, LARGEST, Made, Memory};
 use crate::draw::Draw;
@@ -10,6 +10,7 @@ use crate::learn;
 use crate::leaves::Leaves;
 use crate::misuse;
 use crate::ops::{Op, all};
+use crate::remote::Remote;
 use crate::stats::Stats;
 
 /// What programs share: contexts, schedulers and allocators are used again and again.
@@ -25,6 +26,10 @@ pub(crate) struct World {
     looks: usize,
     pub(crate) stats: Stats,
     pub(crate) trace: bool,
+    /// Another device, for some programs; it is started with the first.
+    remote: Option<Remote>,
+    /// The memory of the other device, while a program has one.
+    pub(crate) far: Option<BufferType>,
     /// Whether allocations may be leaked.
     pub(crate) leak: bool,
 }
@@ -64,6 +69,8 @@ impl World {
             stats: Stats::new(table.len()),
             looks: crate::ops::FAMILIES[0].len(),
             table,
+            remote: None,
+            far: None,
             trace: false,
             leak: true,
         }
@@ -72,13 +79,29 @@ impl World {
     /// Runs the program of this seed.
     pub(crate) fn run(&mut self, seed: u64) {
         let mut rng = fastrand::Rng::with_seed(seed);
+        if rng.u32(..64) > 0 || !cfg!(feature = "rpc") {
+            return self.on_devices(rng);
+        }
+        let mut remote = self.remote.take().unwrap_or_else(Remote::start);
+        for _ in 0..2 {
+            std::mem::swap(&mut self.scheds, &mut remote.scheds);
+            std::mem::swap(&mut self.probe, &mut remote.probe);
+            if self.far.take().is_none() {
+                self.far = Some(remote.memory);
+                self.on_devices(rng.fork());
+            }
+        }
+        self.remote = Some(remote);
+    }
+
+    fn on_devices(&mut self, mut rng: fastrand::Rng) {
         let mut outer = self.contexts.pop().unwrap_or_default();
         if rng.bool() {
             outer.reset();
         }
         let mut dims = [(); 4].map(|()| rng.i64(1..7));
         dims[0] = [2, 4, 6, 8, 10, 12, 16, 24, 32, 64][rng.usize(..10)];
-        let leaves = Leaves::place(&mut self.stats, &mut rng, dims);
+        let leaves = Leaves::place(&mut self.stats, &mut rng, dims, self.far);
         let begin = rng.clone();
         self.in_context(&mut rng, &outer, &leaves, dims, Change::default());
         for turn in 1..=if rng.u32(..6) == 0 { rng.usize(1..4) } else { 0 } {
