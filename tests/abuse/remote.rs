@@ -1,6 +1,5 @@
 //! Schedulers over two kinds of memory: that of an RPC server in this process, and the CPU's.
 
-use ggml::prelude::*;
 use ggml::{BufferType, Sched};
 
 /// What programs use instead of schedulers over CPUs. Field order is drop order.
@@ -20,7 +19,7 @@ impl Remote {
         let connection = ggml::rpc::connect(&server.address().to_string()).unwrap();
         let device = connection.devices()[0];
         let sched = || {
-            let mut cpu = Backend::cpu().unwrap();
+            let mut cpu = ggml::Backend::cpu().unwrap();
             cpu.set_threads(1).unwrap();
             Sched::builder().backend(device.init().unwrap()).backend(cpu).op_offload(false).build().unwrap()
         };

@@ -1,6 +1,6 @@
-//! `cargo xtask asan`: the tests and random programs, with ggml's C and C++ under AddressSanitizer.
+//! `cargo xtask asan`: the tests and random programs, with ggml's C and C++ under `AddressSanitizer`.
 //!
-//! Rust's own code is not instrumented, which takes a nightly compiler; its heap is, since ASan replaces `malloc`: what C
+//! Rust's own code is not instrumented, which takes a nightly compiler; its heap is, since the sanitizer replaces `malloc`: what C
 //! does beyond a Rust allocation is seen.
 
 use std::path::Path;
@@ -82,7 +82,9 @@ fn cargo(workspace: &Workspace, target: &str, library: &str, leaks: &str) -> Com
     command.env("RUSTFLAGS", "-Clinker=gcc -Clink-arg=-Wl,--no-as-needed -Clink-arg=-lasan");
     // Builders are given sizes that no memory has; that is to be an error. A test's thread has a small stack.
     let options = format!("allocator_may_return_null=1:{leaks}:detect_stack_use_after_return=0");
-    let runner = format!("env LD_PRELOAD={library} ASAN_OPTIONS={options}");
+    let known = workspace.root.join("xtask/lsan.supp");
+    let leaks = format!("suppressions={}:print_suppressions=0", known.display());
+    let runner = format!("env LD_PRELOAD={library} ASAN_OPTIONS={options} LSAN_OPTIONS={leaks}");
     command.env(format!("CARGO_TARGET_{}_RUNNER", suffix.to_uppercase()), runner);
     command
 }

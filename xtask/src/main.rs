@@ -28,7 +28,7 @@ enum Chore {
     Coverage(coverage::Arguments),
     /// Package the crates, and build a program with them elsewhere, offline
     Package,
-    /// Run the tests and random programs with ggml's C under AddressSanitizer
+    /// Run the tests and random programs with ggml's C under GCC's address sanitizer
     Asan(asan::Arguments),
     /// Run random programs under valgrind's memcheck
     Valgrind(valgrind::Arguments),
