@@ -1,7 +1,7 @@
 //! `cargo xtask asan`: the tests and random programs, with ggml's C and C++ under `AddressSanitizer`.
 //!
-//! Rust's own code is not instrumented, which takes a nightly compiler; its heap is, since the sanitizer replaces `malloc`: what C
-//! does beyond a Rust allocation is seen.
+//! Rust's own code is not instrumented, which takes a nightly compiler; its heap is, since the sanitizer replaces
+//! `malloc`: what C does beyond a Rust allocation is seen.
 
 use std::path::Path;
 use std::process::Command;

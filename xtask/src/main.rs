@@ -29,6 +29,8 @@ enum Chore {
     /// Package the crates, and build a program with them elsewhere, offline
     Package,
     /// Run the tests and random programs with ggml's C under GCC's address sanitizer
+    ///
+    /// Stable Rust will do: only C and C++ are instrumented, and all memory is watched. Takes some 20 minutes.
     Asan(asan::Arguments),
     /// Run random programs under valgrind's memcheck
     Valgrind(valgrind::Arguments),
