@@ -216,7 +216,11 @@ fn tensors_are_copied_filled_and_cleared() {
     let half = ctx.view(state.get("a").unwrap(), [4], [16, 16, 16], 0).unwrap();
     assert!(matches!(state.copy("a", x), Err(Error::NotPart { .. })), "an input has no memory of its own");
     assert!(matches!(state.copy("a", state.get("a").unwrap()), Err(Error::Shape { .. })), "itself");
-    assert!(matches!(state.copy("a", half), Err(Error::Shape { .. })), "another shape");
+    let all = ctx.view(weights.get("a").unwrap(), [8], [32, 32, 32], 0).unwrap();
+    for view in [half, all] {
+        assert!(matches!(state.copy("a", view), Err(Error::NotPart { .. })), "a view has no buffer");
+    }
+    assert_eq!(all.read::<f32>().unwrap(), numbers(8), "but can be read");
     assert!(matches!(state.copy("b", state.get("a").unwrap()), Err(Error::Shape { .. })), "another shape");
     assert!(matches!(state.copy("c", weights.get("a").unwrap()), Err(Error::NoSuch { .. })), "no such tensor");
 }

@@ -77,7 +77,7 @@ pub(crate) fn fill(t: TensorPtr, value: u8) -> Result<()> {
     buffer::check_alive(t)
 }
 
-/// Copies a tensor into another one, on whatever devices they lie. Both must have memory.
+/// Copies a tensor into another one, on whatever devices they lie. Both must have buffers.
 pub(crate) fn copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result<()> {
     let operands = || [from.info(), to.info()].into();
     if from.dtype() != to.dtype() {
@@ -142,11 +142,13 @@ pub(crate) fn read_raw(call: &'static str, t: TensorPtr) -> Result<Vec<u8>> {
 
 fn read_bytes(call: &'static str, t: TensorPtr, out: &mut [u8]) -> Result<()> {
     check_span(call, t, 0, out.len())?;
-    let (raw, size, to) = (t.as_ptr(), out.len(), out.as_mut_ptr().cast::<c_void>());
+    // A view of placed memory has a buffer only while it is allocated; without, RPC would ask for none of the server's.
+    let (from, offset) = if t.buffer().is_null() { (t.root(), t.view_offs()) } else { (t, 0) };
+    let (raw, size, to) = (from.as_ptr(), out.len(), out.as_mut_ptr().cast::<c_void>());
     guard::call("ggml_backend_tensor_get", || {
         // SAFETY: `t` is live and has memory (the caller's check); the size lies inside it (check_span) and is that of
-        // `out`. The call is synchronous: C keeps no pointer to `out`.
-        unsafe { sys::ggml_backend_tensor_get(raw, to, 0, size) }
+        // `out`. What a view looks at lies inside its root (H1). The call is synchronous: C keeps no pointer to `out`.
+        unsafe { sys::ggml_backend_tensor_get(raw, to, offset, size) }
     })?;
     buffer::check_alive(t)
 }

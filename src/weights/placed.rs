@@ -196,8 +196,9 @@ impl Placed {
 
     pub(super) fn copy(&self, call: &'static str, name: &str, from: Tensor<'_>) -> Result<()> {
         let to = self.writable(call, name)?;
-        if from.ptr().root().owner() == Owner::Graph {
-            return Err(Error::NotPart { call, tensor: from.info(), whole: "any weights or state" });
+        // Views have no buffer, which C asserts.
+        if from.ptr().owner() == Owner::Graph || from.is_view() {
+            return Err(Error::NotPart { call, tensor: from.info(), whole: "the tensors of any weights or state" });
         }
         transfer::copy(call, from.ptr(), to)
     }
