@@ -17,7 +17,7 @@ use crate::tensor::Tensor;
 use crate::tensor::ptr::{Owner, TensorPtr};
 use store::Lent;
 
-pub(crate) use store::Spares;
+pub(crate) use store::{Lists, Spares};
 
 /// A tensor of a graph.
 pub(crate) struct Entry {
@@ -123,6 +123,11 @@ impl<'c> Graph<'c> {
 
     pub(crate) fn as_ptr(&self) -> *mut sys::ggml_cgraph {
         self.store.as_ptr()
+    }
+
+    /// Where its lists are.
+    pub(crate) fn lists(&self) -> Lists {
+        self.store.lists()
     }
 
     /// The operations that are closures.

@@ -45,6 +45,13 @@ pub(super) struct Store {
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the lists move with their only owner")]
 unsafe impl Send for Store {}
 
+/// Where the lists of a graph are that C has pointers to, and how long they are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Lists {
+    nodes: [usize; 2],
+    table: [usize; 4],
+}
+
 /// A tensor that is being visited. Small, for it is copied.
 #[derive(Clone, Copy)]
 struct Visit {
@@ -96,6 +103,10 @@ impl Store {
 
     pub(super) fn n_nodes(&self) -> usize {
         self.nodes.len()
+    }
+
+    pub(super) fn lists(&self) -> Lists {
+        Lists { nodes: [self.nodes.len(), self.nodes.as_ptr().addr()], table: self.table.lists() }
     }
 
     /// The position of `t` among the entries.

@@ -5,7 +5,7 @@ use ggml_sys as sys;
 use crate::tensor::ptr::TensorPtr;
 
 /// The fewest slots a table has.
-const LEAST: usize = 1024;
+const LEAST: usize = 64;
 
 /// The entry of a tensor whose visit has not ended.
 const NONE: u32 = u32::MAX;
@@ -109,6 +109,11 @@ impl Table {
         }
         let i = self.find(t);
         (!self.keys[i].is_null() && self.entries[i] != NONE).then(|| self.entries[i])
+    }
+
+    /// What C sees of the table: the number of its slots, and where its lists are.
+    pub(super) fn lists(&self) -> [usize; 4] {
+        [self.slots, self.keys.as_ptr().addr(), self.used.as_ptr().addr(), self.uses.as_ptr().addr()]
     }
 
     /// Shows C the table.

@@ -100,8 +100,12 @@ impl Sched {
     /// inside ggml, [`Error::Backends`] where the last backend was replaced by one that is no CPU.
     #[doc(alias = "ggml_backend_sched_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<Allocated<'s, 'c>> {
-        let bound = Bound::new("Sched::alloc", graph)?;
+        let mut bound = Bound::new("Sched::alloc", graph)?;
         self.prepare(&bound)?;
+        if self.plan.put_back(&mut bound) {
+            return Ok(Allocated::new(self, bound));
+        }
+        self.plan.forget();
         let mark = log::mark();
         let cpu = self.cpu();
         let done = self.with_raw(|raw| {
@@ -119,6 +123,7 @@ impl Sched {
         if !checked {
             run.check_assignments()?;
         }
+        run.record();
         Ok(run)
     }
 

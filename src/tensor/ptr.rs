@@ -220,6 +220,22 @@ impl TensorPtr {
         t.extra = ptr::null_mut();
     }
 
+    /// [`TensorPtr::release`] of a tensor that was put into its [`Home`].
+    #[inline]
+    pub(crate) fn leave_home(mut self, views_placed: bool) {
+        let t = self.get_mut();
+        t.buffer = ptr::null_mut();
+        if !views_placed {
+            t.data = ptr::null_mut();
+        }
+    }
+
+    /// Where an allocator put the tensor; `None` if it did more than that.
+    pub(crate) fn home(self) -> Option<Home> {
+        let t = self.get();
+        t.extra.is_null().then_some(Home { tensor: self, data: t.data, buffer: t.buffer })
+    }
+
     /// The bytes from the first to the last element (`ggml_nbytes`), or `None` where that overflows.
     #[inline]
     pub(crate) fn span(self) -> Option<usize> {
@@ -283,6 +299,12 @@ impl TensorPtr {
         true
     }
 
+    /// The name, with its end and what lies after it.
+    #[inline]
+    pub(crate) fn raw_name(&self) -> &[c_char] {
+        &self.get().name
+    }
+
     pub(crate) fn name(self) -> String {
         let name = self.get().name.map(c_char::cast_unsigned);
         let end = name.iter().position(|&c| c == 0).unwrap_or(name.len());
@@ -322,9 +344,14 @@ impl TensorPtr {
     /// Whether that is the same; its parameters may be left out.
     #[inline]
     pub(crate) fn is_like(self, facts: &Facts, params: bool) -> bool {
-        let words = self.words();
-        let differ = words.iter().zip(&facts.words).fold(0, |differ, (a, b)| differ | (a ^ b));
-        self.get().type_ == facts.dtype && (differ == 0 || !params && self.is_like_but_for_params(facts))
+        if self.get().type_ != facts.dtype {
+            return false;
+        }
+        if !params {
+            // Those of closures have gaps, in which C leaves anything.
+            return self.is_like_but_for_params(facts);
+        }
+        self.words().iter().zip(&facts.words).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
     }
 
     fn is_like_but_for_params(self, facts: &Facts) -> bool {
@@ -361,6 +388,29 @@ impl TensorPtr {
 pub(crate) struct Numbered {
     text: [u8; 32],
     len: usize,
+}
+
+/// The memory of a tensor.
+#[derive(Clone, Copy)]
+pub(crate) struct Home {
+    pub(crate) tensor: TensorPtr,
+    data: *mut c_void,
+    buffer: *mut sys::ggml_backend_buffer,
+}
+
+impl Home {
+    /// Puts the tensor there again. One that views placed memory has its address already, perhaps in another buffer than
+    /// last time: weights may have been replaced by others whose tensors got the same place.
+    #[inline]
+    pub(crate) fn put_back(mut self, views_placed: bool) {
+        let placed = if views_placed { self.tensor.view_src() } else { None };
+        let buffer = placed.map_or(self.buffer, TensorPtr::buffer);
+        let t = self.tensor.get_mut();
+        t.buffer = buffer;
+        if !views_placed {
+            t.data = self.data;
+        }
+    }
 }
 
 impl Numbered {

@@ -28,6 +28,8 @@ pub(crate) fn graphs<'c>(
         assert!(ctx.graph([bench.known[0].t]).is_err(), "a graph without operations");
         return ControlFlow::Continue(());
     }
+    // Graphs that are held have lists of their own; those of the others are used again.
+    let mut held = Vec::new();
     for _ in 0..rng.usize(1..3) {
         let chosen: Vec<_> = match rng.u32(..3) {
             0 => made.clone(),
@@ -42,6 +44,11 @@ pub(crate) fn graphs<'c>(
         if world.trace {
             crate::say(format_args!("  compute {outputs:?}"));
         }
+        let graph = held.pop().filter(|_| rng.bool());
+        if rng.bool() {
+            held.push(ctx.graph([made[rng.usize(..made.len())].t]).unwrap());
+        }
+        drop(graph);
         let graph = ctx.graph(&outputs).unwrap();
         // Threads spin for a tenth of a second before they rest, which others have to wait for.
         let n = if rng.u32(..512) == 0 { world.scheds.len() - 1 } else { rng.usize(..world.scheds.len() - 1) };
@@ -65,7 +72,9 @@ pub(crate) fn graphs<'c>(
                 let other = made[rng.usize(..made.len())];
                 may_fail(&mut world.stats, sched.reserve(&ctx.graph([other.t]).unwrap()));
             }
-            let next = scheduled(world, rng, bench, &graph, &mut sched, &chosen, &outputs, leaves);
+            let twin = rng.bool().then(|| ctx.graph(&outputs).unwrap());
+            let graph = twin.as_ref().unwrap_or(&graph);
+            let next = scheduled(world, rng, bench, graph, &mut sched, &chosen, &outputs, leaves);
             match (&first, next) {
                 (Ok(first), Ok(next)) if alone => same(&mut world.stats, &outputs, first, &next),
                 (_, Err(ControlFlow::Break(()))) => {
