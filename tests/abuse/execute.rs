@@ -44,11 +44,11 @@ pub(crate) fn graphs<'c>(
         if world.trace {
             crate::say(format_args!("  compute {outputs:?}"));
         }
-        let graph = held.pop().filter(|_| rng.bool());
+        let gone = held.pop().filter(|_| rng.bool());
         if rng.bool() {
             held.push(ctx.graph([made[rng.usize(..made.len())].t]).unwrap());
         }
-        drop(graph);
+        drop(gone);
         let graph = ctx.graph(&outputs).unwrap();
         // Threads spin for a tenth of a second before they rest, which others have to wait for.
         let n = if rng.u32(..512) == 0 { world.scheds.len() - 1 } else { rng.usize(..world.scheds.len() - 1) };
