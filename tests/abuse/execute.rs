@@ -103,7 +103,7 @@ pub(crate) fn graphs<'c>(
     ControlFlow::Continue(())
 }
 
-/// Changes the threads of a scheduler's backends, now and then, and asks them for what they can't do.
+/// Changes the threads of a scheduler's last backend, now and then, or replaces it, and asks it for what it can't do.
 fn backends(stats: &mut Stats, rng: &mut fastrand::Rng, sched: &mut Sched) {
     assert!(sched.backend_mut(usize::MAX).is_none(), "a backend that is not there");
     let last = sched.backends().len() - 1;
@@ -112,6 +112,11 @@ fn backends(stats: &mut Stats, rng: &mut fastrand::Rng, sched: &mut Sched) {
         must_fail(stats, "a number of threads", backend.set_threads(wild));
     }
     backend.synchronize().unwrap();
+    if rng.u32(..4) == 0 {
+        let threads = backend.threads();
+        *backend = Backend::cpu().unwrap();
+        backend.set_threads(threads).unwrap();
+    }
     if rng.u32(..8) == 0 {
         let before = backend.threads();
         backend.set_threads(rng.usize(1..4)).unwrap();
