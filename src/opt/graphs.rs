@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::context::pool::Pool;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Kind};
+use crate::graph::{Graph, Kind, Spares};
 use crate::tensor::Tensor;
 use crate::tensor::ptr::{Owner, TensorPtr};
 use crate::weights::State;
@@ -132,7 +132,7 @@ impl<'c> Derived<'c> {
     /// Builds gradients and steps. `results` are those of the forward pass.
     fn new(opt: &OptContext<'_>, memory: &Memory, results: &[Tensor<'c>], loss: Tensor<'c>) -> Result<Self> {
         // The loss must come last, and nothing that it does not need.
-        let forward = Graph::new(&[loss])?;
+        let forward = Graph::new(&Spares::default(), &[loss])?;
         let values: Vec<_> = opt.parameters.iter().map(|t| t.ptr()).collect();
         derivable::check(&forward, &values)?;
 
@@ -159,9 +159,10 @@ impl<'c> Derived<'c> {
         // A step overwrites a parameter that gradients of other parameters are computed from: all gradients come first.
         let mut results = results.to_vec();
         results.extend(built.gradients.iter().map(handle));
-        let grad = if !steps || opt.params.opt_period > 1 { Some(Graph::new(&results)?) } else { None };
+        let grad =
+            if !steps || opt.params.opt_period > 1 { Some(Graph::new(&Spares::default(), &results)?) } else { None };
         results.extend(built.steps.iter().map(handle));
-        let opt = if steps { Some(Graph::new(&results)?) } else { None };
+        let opt = if steps { Some(Graph::new(&Spares::default(), &results)?) } else { None };
         Ok(Self { grad, opt, _backward: built.pool, _leaves: leaves, one, settings })
     }
 }
