@@ -44,7 +44,8 @@
 //!
 //! ggml passes a gradient back through `permute` and `transpose` without copying it. Where what comes before them can't take
 //! it so, [`OptContext::graphs`] or, if it depends on the device, [`OptContext::alloc`] says that it must be contiguous: a
-//! `reshape` to the same shape, put before the `permute`, copies the gradient.
+//! `reshape` to the same shape, put before the `permute`, copies the gradient. The gradient of a `view` begins as 0 times what
+//! it is a view of, so that infinities there, such as those of a mask, make NaN of it.
 //!
 //! # Why not `ggml_opt_context_t`?
 //!

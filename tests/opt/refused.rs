@@ -66,7 +66,7 @@ fn operations_without_a_backward_pass() {
 }
 
 #[test]
-fn operands_that_a_backward_pass_does_not_know() {
+fn h12_operands_that_a_backward_pass_does_not_know() {
     unsupported("add1", "use `add`", |ctx, [p, q]| ctx.add1(p, ctx.sum(q)?));
     unsupported("mul_mat", "transposed", |ctx, [p, q]| {
         let [p, q] = [ctx.reshape(p, [3, 4])?, ctx.transpose(q)?];
@@ -150,7 +150,7 @@ fn other_types_than_f32() {
 /// These assert, while C builds the backward pass, how the gradient lies in memory, or look at parts of it as if it lay in
 /// order.
 #[test]
-fn gradients_that_do_not_lie_in_order() {
+fn h12_gradients_that_do_not_lie_in_order() {
     type Build = for<'c> fn(&'c Context, Tensor<'c>) -> ggml::Result<Tensor<'c>>;
     let turned: [(&str, Build); 7] = [
         ("scale", |ctx, y| ctx.scale(y, 2.0)),
