@@ -138,8 +138,8 @@ impl<'p> OptContext<'p> {
     /// parameter (`ggml_opt_prepare_alloc`). `inputs` is what data sets are put into; a computation that is fed by hand
     /// needs to name none.
     ///
-    /// The second dimension of `outputs` is the number of datapoints. Other tensors that are to be read after each batch are
-    /// marked before, by [`Context::output`].
+    /// The second dimension of `outputs` is the number of datapoints. What they are computed from can be read after each
+    /// batch, too, if it is marked before, by [`Context::output`].
     ///
     /// The graphs can be used for any number of batches. For batches that differ in more than their data, there may be any
     /// number of graphs: parameters, moments and sums are the same.

@@ -67,9 +67,12 @@ fn dependent(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<Vec<bool>>
             if !matches!(from.dtype(), DType::F32 | DType::F16) {
                 return Err(refused(t, "gradients are only passed through f32"));
             }
-            if t.view_src().is_some() && !looks_only(t) {
+        }
+        if t.view_src().is_some() && !looks_only(t) {
+            match from {
                 // C asserts so: what a gradient is computed from would have been overwritten.
-                need_copy(forward, t)?;
+                Some(_) => need_copy(forward, t)?,
+                None => need_unused(forward, t, depends.get(..i).unwrap_or_default())?,
             }
         }
         if let Some(depends) = depends.get_mut(i) {
@@ -92,6 +95,17 @@ fn need_copy(forward: &Graph<'_>, t: TensorPtr) -> Result<()> {
     let other = |e: TensorPtr| e != t && !target.contains(&e) && e.sources().any(uses);
     if forward.entries().iter().any(|e| other(e.ptr)) {
         return Err(refused(t, "what it overwrites is used by another operation as well; copy that (`dup`) before"));
+    }
+    Ok(())
+}
+
+/// Checks that nothing whose gradient is computed, perhaps from its operands and its result, comes before `t`, which writes
+/// to them. C does not look at that.
+fn need_unused(forward: &Graph<'_>, t: TensorPtr, depends: &[bool]) -> Result<()> {
+    let overwritten = |e: TensorPtr| e.sources().chain([e]).any(|s| s.root() == t.root());
+    let before = forward.entries().iter().zip(depends).filter(|(_, depends)| **depends);
+    if before.map(|(e, _)| e.ptr).any(|e| !looks_only(e) && overwritten(e)) {
+        return Err(refused(t, "it writes over what a gradient is computed from; copy that (`dup`) before"));
     }
     Ok(())
 }

@@ -171,6 +171,11 @@ fn copies() {
     check("cont_4d", 0.5, &[A], |ctx, p| ctx.sqr(ctx.cont_4d(ctx.sqr(p[0])?, [6, 4])?));
     check("cast", 0.5, &[A], |ctx, p| ctx.sqr(ctx.cast(p[0], DType::F32)?));
     check("cpy", 0.5, &[A], |ctx, p| ctx.sqr(ctx.cpy(p[0], ctx.step(p[0])?)?));
+    // What is written over before it is used does no harm.
+    check("mul, by what was written in place", 0.5, &[A], |ctx, p| {
+        let fixed = ctx.scale_inplace(ctx.dup(ctx.step(p[0])?)?, 2.0)?;
+        ctx.mul(ctx.sqr(p[0])?, fixed)
+    });
     check("cpy, another shape", 0.5, &[A], |ctx, p| {
         let to = ctx.reshape(ctx.step(p[0])?, [6, 4])?;
         ctx.sqr(ctx.reshape(ctx.cpy(p[0], to)?, [12, 2])?)

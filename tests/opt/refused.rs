@@ -123,6 +123,17 @@ fn what_works_in_place() {
         let changed = ctx.step(ctx.scale_inplace(ctx.mul(p, q)?, 2.0)?)?;
         ctx.mul(changed, ctx.mul(p, q)?)
     });
+    // What is written over here depends on no parameter, but gradients are computed from it.
+    unsupported("scale", "writes over", |ctx, [p, q]| {
+        let fixed = ctx.dup(ctx.step(p)?)?;
+        let product = ctx.mul(ctx.mul(p, q)?, fixed)?;
+        ctx.add(product, ctx.scale_inplace(fixed, 2.0)?)
+    });
+    unsupported("cpy", "writes over", |ctx, [p, q]| {
+        let result = ctx.exp(ctx.mul(p, q)?)?;
+        let sum = ctx.sum_rows(result)?;
+        ctx.add(ctx.cpy(ctx.step(p)?, result)?, sum)
+    });
     // The square's gradient would be computed from what the copy wrote over its operand.
     unsupported("cpy", "used by another", |ctx, [p, q]| {
         let to = ctx.step(q)?;
