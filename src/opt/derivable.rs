@@ -63,10 +63,8 @@ fn dependent(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<Vec<bool>>
         let inherited = |s: &TensorPtr| forward.position(*s).is_some_and(|i| depends.get(i) == Some(&true));
         // ggml takes what it looks at in `i32` for indices.
         let from = followed(t).filter(inherited).find(|_| t.dtype() != DType::I32);
-        if let Some(from) = from {
-            if !matches!(from.dtype(), DType::F32 | DType::F16) {
-                return Err(refused(t, "gradients are only passed through f32"));
-            }
+        if from.is_some_and(|from| !matches!(from.dtype(), DType::F32 | DType::F16)) {
+            return Err(refused(t, "gradients are only passed through f32"));
         }
         if t.view_src().is_some() && !looks_only(t) {
             match from {

@@ -17,6 +17,7 @@ mod batches;
 mod data;
 mod fit;
 mod gradients;
+mod random;
 mod refused;
 mod steps;
 
