@@ -96,6 +96,8 @@ pub(super) struct Counts {
     /// The batches since the last step.
     pub(super) batches: u32,
     pub(super) epoch: u32,
+    /// Whether the last batch failed, so that sums may hold part of its gradients.
+    pub(super) failed: bool,
 }
 
 const NEW: &str = "OptContext::new";
@@ -194,7 +196,7 @@ impl<'p> OptContext<'p> {
     /// [`Error::Ggml`] or [`Error::RpcLost`] where a device fails.
     #[doc(alias = "ggml_opt_reset")]
     pub fn reset(&mut self, optimizer: bool) -> Result<()> {
-        self.counts.batches = 0;
+        (self.counts.batches, self.counts.failed) = (0, false);
         self.memory.sums.as_ref().map_or(Ok(()), |sums| sums.clear(0))?;
         if optimizer {
             self.counts = Counts::default();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use super::context::{BuildType, OptContext};
+use super::context::{BuildType, Counts, OptContext};
 use super::dataset::{Call, Dataset};
 use super::graphs::OptGraphs;
 use super::result::{Batch, OptResult};
@@ -60,9 +60,9 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] unless the graphs' inputs were named and have room for as many datapoints as
-    /// the outputs, and the data have labels, of the outputs' size, exactly where the loss takes some; else as
-    /// [`Dataset::get_batch_host`] and [`Allocated::set`].
+    /// [`Error::Param`] unless the graphs' inputs were named and have room for as many datapoints as the outputs, and the
+    /// data have labels, of the outputs' size, exactly where the loss takes some; else as [`Dataset::get_batch_host`] and
+    /// [`Allocated::set`].
     #[doc(alias = "ggml_opt_dataset_get_batch")]
     pub fn set_batch<D: Element>(&mut self, dataset: &Dataset<D>, ibatch: usize) -> Result<()> {
         let first = ibatch.saturating_mul(self.graphs.ndata());
@@ -88,9 +88,9 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where the next batch needs another graph, where the schedule returned what is
-    /// no good, or where `result` is one of other losses; else as [`Allocated::compute`]. Where a device fails, some
-    /// parameters may have moved and others not, and gradients that were added up are forgotten.
+    /// [`Error::Param`] where the next batch needs another graph, where the schedule returned what is no good, or where
+    /// `result` is one of other losses; else as [`Allocated::compute`]. Where a computation fails, some parameters may have
+    /// moved and others not, and the gradients that were added up are forgotten before the next one.
     #[doc(alias = "ggml_opt_eval")]
     pub fn eval(&mut self, result: Option<&mut OptResult>) -> Result<f32> {
         let loss_type = self.graphs.loss_type;
@@ -129,20 +129,23 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
             return self.run.compute();
         }
         let opt = &mut *self.opt;
+        let before = opt.counts;
         let in_periods = opt.params.build_type == BuildType::Opt;
-        if in_periods
-            && opt.counts.batches == 0
-            && let Some(sums) = &opt.memory.sums
-        {
-            sums.clear(0)?;
+        if before.failed || (in_periods && before.batches == 0) {
+            opt.memory.sums.as_ref().map_or(Ok(()), |sums| sums.clear(0))?;
         }
-        let batches = std::mem::take(&mut opt.counts.batches);
-        self.run.compute()?;
-        if self.what == BuildType::Opt {
-            opt.counts.steps = opt.counts.steps.saturating_add(1);
-        } else if in_periods {
-            opt.counts.batches = batches + 1;
+        // Until it is known to be otherwise, even where a closure panics.
+        opt.counts = Counts { batches: 0, failed: true, ..before };
+        let done = self.run.compute();
+        if matches!(done, Err(Error::InputNotSet { .. })) {
+            opt.counts = before; // nothing was computed
         }
+        done?;
+        let (steps, batches) = match self.what {
+            BuildType::Opt => (before.steps.saturating_add(1), 0),
+            _ => (before.steps, before.batches + u32::from(in_periods)),
+        };
+        opt.counts = Counts { steps, batches, failed: false, ..before };
         Ok(())
     }
 

@@ -1,8 +1,5 @@
 //! Losses and results against plain Rust, gradients of several batches, and graphs for each batch.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use ggml::opt::{AdamW, BuildType, Dataset, LossType, OptContext, OptParams, OptResult, Sgd};
 use ggml::prelude::*;
 
@@ -351,39 +348,4 @@ fn frozen_weights_can_be_evaluated() {
     let dataset = Dataset::new(2, x).unwrap().with_labels(CLASSES, y).unwrap();
     let result = opt.evaluate(&mut cpu(), &graphs, &dataset, 0..N, |_| {}).unwrap();
     assert_eq!(result.pred().len(), N);
-}
-
-/// What failed is not part of a step: the period begins anew, and nothing of its gradients is left.
-#[test]
-fn a_batch_that_fails_ends_its_period() {
-    let state = parameter();
-    let p = state.get("p0").unwrap();
-    let before: Vec<f32> = p.read().unwrap();
-    let mut params = OptParams::new(LossType::Sum);
-    params.optimizer = Sgd { alpha: 1.0, wd: 0.0 }.into();
-    params.opt_period = 2;
-    let mut opt = OptContext::new([p], params).unwrap();
-    let ctx = Context::new();
-    let (inputs, outs) = model(&ctx, p, 1);
-    let graphs = opt.graphs(&ctx, inputs, outs).unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut cpu = Backend::cpu().unwrap();
-    let stops = Arc::clone(&stop);
-    cpu.set_abort(move || stops.load(Ordering::Relaxed)).unwrap();
-    let mut sched = Sched::builder().backend(cpu).build().unwrap();
-    let mut feed = |opt: &mut OptContext<'_>, x: [f32; 2]| {
-        let mut run = opt.alloc(&mut sched, &graphs, true).unwrap();
-        run.set(inputs, &x).unwrap();
-        (run.build_type(), run.eval(None).map(drop))
-    };
-    assert!(matches!(feed(&mut opt, [8.0, 8.0]), (BuildType::Grad, Ok(()))));
-    stop.store(true, Ordering::Relaxed);
-    assert!(matches!(feed(&mut opt, [4.0, 4.0]), (BuildType::Opt, Err(Error::Cancelled))));
-    stop.store(false, Ordering::Relaxed);
-    assert_eq!((opt.steps(), p.read::<f32>().unwrap()), (0, before.clone()));
-    assert!(matches!(feed(&mut opt, [1.0, 0.0]), (BuildType::Grad, Ok(()))));
-    assert!(matches!(feed(&mut opt, [1.0, 0.5]), (BuildType::Opt, Ok(()))));
-    let expected: Vec<_> = before.chunks_exact(2).flat_map(|b| [b[0] - 2.0, b[1] - 0.5]).collect();
-    let near = p.read::<f32>().unwrap().iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-6);
-    assert!(near && opt.steps() == 1, "{expected:?}");
 }

@@ -15,6 +15,7 @@
 
 mod batches;
 mod data;
+mod failed;
 mod fit;
 mod gradients;
 mod random;
