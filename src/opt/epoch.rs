@@ -105,7 +105,7 @@ impl Default for Fit {
 
 impl OptContext<'_> {
     /// Trains on the data before `idata_split` in their present order, then evaluates the rest (`ggml_opt_epoch`). What does
-    /// not fill a batch at the end of either part is left out.
+    /// not fill a batch at the end of either part is left out; batches that don't fill a period are part of the next one.
     ///
     /// # Errors
     ///
