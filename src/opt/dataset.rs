@@ -1,10 +1,9 @@
 //! Data to train and to evaluate on.
 
-use std::fmt;
-
 use super::rng::Rng;
 use crate::dtype::{DType, Element};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::ops::check::Call;
 
 /// Datapoints, and what a model should make of each (`ggml_opt_dataset_t`).
 ///
@@ -42,19 +41,19 @@ impl<D: Element> Dataset<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where there is no datapoint, or `data` are no whole number of them.
+    /// [`Error::Param`](crate::Error::Param) where there is no datapoint, or `data` are no whole number of them.
     #[doc(alias = "ggml_opt_dataset_init")]
     pub fn new(ne_datapoint: usize, data: impl Into<Vec<D>>) -> Result<Self> {
         let data = data.into();
-        let call = Call("Dataset::new");
-        call.need(ne_datapoint > 0, "ne_datapoint", ne_datapoint, "it must be above 0")?;
+        let call = call("Dataset::new");
+        call.param(ne_datapoint > 0, "ne_datapoint", ne_datapoint, "it must be above 0")?;
         let n = data.len();
         let whole = n > 0 && n.is_multiple_of(ne_datapoint);
-        call.need(
+        call.param(
             whole,
             "data",
-            format!("{n} elements"),
-            &format!("datapoints of {ne_datapoint} are expected, one at least"),
+            format_args!("{n} elements"),
+            format!("datapoints of {ne_datapoint} are expected, one at least"),
         )?;
         let ndata = n / ne_datapoint;
         let permutation = (0..ndata).collect();
@@ -65,14 +64,14 @@ impl<D: Element> Dataset<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where there are more or fewer.
+    /// [`Error::Param`](crate::Error::Param) where there are more or fewer.
     pub fn with_labels(self, ne_label: usize, labels: impl Into<Vec<f32>>) -> Result<Self> {
         let labels = labels.into();
-        let call = Call("Dataset::with_labels");
-        call.need(ne_label > 0, "ne_label", ne_label, "it must be above 0")?;
+        let call = call("Dataset::with_labels");
+        call.param(ne_label > 0, "ne_label", ne_label, "it must be above 0")?;
         let whole = ne_label.checked_mul(self.ndata) == Some(labels.len());
         let expected = format!("there are {} datapoints, and a label has {ne_label} elements", self.ndata);
-        call.need(whole, "labels", format!("{} elements", labels.len()), &expected)?;
+        call.param(whole, "labels", format_args!("{} elements", labels.len()), expected)?;
         Ok(Self { ne_label, labels, ..self })
     }
 
@@ -81,11 +80,11 @@ impl<D: Element> Dataset<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where the data are no whole number of shards.
+    /// [`Error::Param`](crate::Error::Param) where the data are no whole number of shards.
     pub fn with_shards(self, ndata_shard: usize) -> Result<Self> {
         let whole = ndata_shard > 0 && self.ndata.is_multiple_of(ndata_shard);
         let expected = format!("the {} datapoints must be a whole number of shards", self.ndata);
-        Call("Dataset::with_shards").need(whole, "ndata_shard", ndata_shard, &expected)?;
+        call("Dataset::with_shards").param(whole, "ndata_shard", ndata_shard, expected)?;
         let permutation = (0..self.ndata / ndata_shard).collect();
         Ok(Self { ndata_shard, permutation, ..self })
     }
@@ -138,12 +137,12 @@ impl<D: Element> Dataset<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where `idata` is beyond the data, or inside a shard.
+    /// [`Error::Param`](crate::Error::Param) where `idata` is beyond the data, or inside a shard.
     #[doc(alias = "ggml_opt_dataset_shuffle")]
     pub fn shuffle(&mut self, rng: &mut Rng, idata: usize) -> Result<()> {
         let fits = idata <= self.ndata && idata.is_multiple_of(self.ndata_shard);
         let expected = format!("there are {} datapoints, in shards of {}", self.ndata, self.ndata_shard);
-        Call("Dataset::shuffle").need(fits, "idata", idata, &expected)?;
+        call("Dataset::shuffle").param(fits, "idata", idata, expected)?;
         if let Some(front) = self.permutation.get_mut(..idata / self.ndata_shard) {
             rng.shuffle(front);
         }
@@ -155,38 +154,44 @@ impl<D: Element> Dataset<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where the slices don't hold a whole number of shards, or a label for each datapoint; where there are
+    /// [`Error::Param`](crate::Error::Param) where the slices don't hold a whole number of shards, or a label for each datapoint; where there are
     /// no such many batches; where a datapoint has a NaN, or a label is no finite number, from which no model could learn.
     #[doc(alias = "ggml_opt_dataset_get_batch_host")]
     pub fn get_batch_host(&self, ibatch: usize, data_batch: &mut [D], labels_batch: &mut [f32]) -> Result<()> {
         let batch = data_batch.len() / self.ne_datapoint;
         let first = ibatch.saturating_mul(batch);
-        self.copy(Call("Dataset::get_batch_host"), first, data_batch, labels_batch)
+        self.copy(call("Dataset::get_batch_host"), first, data_batch, labels_batch)
     }
 
     /// Copies a batch that begins with datapoint `first` of the present order.
-    pub(super) fn copy(&self, call: Call, first: usize, data_batch: &mut [D], labels_batch: &mut [f32]) -> Result<()> {
+    pub(super) fn copy(
+        &self,
+        call: Call<'_, '_>,
+        first: usize,
+        data_batch: &mut [D],
+        labels_batch: &mut [f32],
+    ) -> Result<()> {
         let (of_shard, n) = (self.ne_datapoint * self.ndata_shard, data_batch.len());
         let shards = n / of_shard;
         let expected = format!("a batch must be a whole number of shards, which have {of_shard} elements");
-        call.need(shards > 0 && n.is_multiple_of(of_shard), "data_batch", format!("{n} elements"), &expected)?;
+        call.param(shards > 0 && n.is_multiple_of(of_shard), "data_batch", format_args!("{n} elements"), expected)?;
         let of_labels = self.ne_label * self.ndata_shard;
         let n = labels_batch.len();
         let expected = format!("the labels of the batch have {}", of_labels * shards);
-        call.need(n == of_labels * shards, "labels_batch", format!("{n} elements"), &expected)?;
+        call.param(n == of_labels * shards, "labels_batch", format_args!("{n} elements"), expected)?;
         let start = first / self.ndata_shard;
         let parts = start.checked_add(shards).and_then(|end| self.permutation.get(start..end));
-        let Some(parts) = parts.filter(|_| first.is_multiple_of(self.ndata_shard)) else {
-            let expected = format!("there are {} datapoints, in shards of {}", self.ndata, self.ndata_shard);
-            return Err(call.error("ibatch", format!("a batch from datapoint {first}"), &expected));
-        };
+        let parts = parts.filter(|_| first.is_multiple_of(self.ndata_shard));
+        let expected = format!("there are {} datapoints, in shards of {}", self.ndata, self.ndata_shard);
+        call.param(parts.is_some(), "ibatch", format_args!("a batch from datapoint {first}"), expected)?;
+        let parts = parts.unwrap_or_default();
         gather(&self.data, parts, of_shard, data_batch);
         gather(&self.labels, parts, of_labels, labels_batch);
         let mut bytes = bytemuck::cast_slice::<_, u8>(data_batch).chunks_exact(size_of::<f32>());
         let nan = D::DTYPE == DType::F32 && bytes.any(|x| bytemuck::pod_read_unaligned::<f32>(x).is_nan());
-        call.need(!nan, "data_batch", "NaN", "a model can't learn from what is no number")?;
+        call.param(!nan, "data_batch", f32::NAN, "a model can't learn from what is no number")?;
         let finite = labels_batch.iter().all(|x| x.is_finite());
-        call.need(finite, "labels_batch", "infinite or NaN", "a model can't learn what is no number")
+        call.param(finite, "labels_batch", format_args!("infinite or NaN"), "a model can't learn what is no number")
     }
 }
 
@@ -202,18 +207,7 @@ fn gather<T: Copy>(from: &[T], parts: &[usize], len: usize, to: &mut [T]) {
     }
 }
 
-/// A call of a method.
-#[derive(Clone, Copy)]
-pub(super) struct Call(pub(super) &'static str);
-
-impl Call {
-    /// A parameter must be so.
-    pub(super) fn need(self, holds: bool, name: &'static str, value: impl fmt::Display, expected: &str) -> Result<()> {
-        if holds { Ok(()) } else { Err(self.error(name, value, expected)) }
-    }
-
-    pub(super) fn error(self, name: &'static str, value: impl fmt::Display, expected: &str) -> Error {
-        let expected = expected.to_owned().into();
-        Error::Param { op: self.0, name, value: format!("{value}").into(), expected }
-    }
+/// A call of a method: what an error about its parameters names.
+pub(super) fn call(op: &'static str) -> Call<'static, 'static> {
+    Call { op, operands: &[] }
 }

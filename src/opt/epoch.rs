@@ -5,13 +5,14 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::context::OptContext;
-use super::dataset::{Call, Dataset};
+use super::dataset::{Dataset, call};
 use super::graphs::OptGraphs;
 use super::result::{Estimate, OptResult};
 use super::rng::Rng;
 use super::run::check_batch;
 use crate::dtype::Element;
 use crate::error::Result;
+use crate::ops::check::Call;
 use crate::sched::Sched;
 
 /// How far a loop over a data set is, after each batch (`ggml_opt_epoch_callback`).
@@ -120,7 +121,7 @@ impl OptContext<'_> {
         idata_split: usize,
         mut progress: impl FnMut(&Progress<'_>),
     ) -> Result<Epoch> {
-        let call = Call("OptContext::epoch");
+        let call = call("OptContext::epoch");
         check(call, graphs, dataset, 0..idata_split)?;
         self.counts.epoch = self.counts.epoch.saturating_add(1);
         let train = self.batches(sched, graphs, dataset, true, 0..idata_split, &mut progress)?;
@@ -144,7 +145,7 @@ impl OptContext<'_> {
         range: Range<usize>,
         mut progress: impl FnMut(&Progress<'_>),
     ) -> Result<OptResult> {
-        check(Call("OptContext::evaluate"), graphs, dataset, range.clone())?;
+        check(call("OptContext::evaluate"), graphs, dataset, range.clone())?;
         self.batches(sched, graphs, dataset, false, range, &mut progress)
     }
 
@@ -165,10 +166,10 @@ impl OptContext<'_> {
         how: Fit,
         mut progress: impl FnMut(&Progress<'_>),
     ) -> Result<Epoch> {
-        let call = Call("OptContext::fit");
+        let call = call("OptContext::fit");
         let Fit { nepoch, val_split, seed } = how;
-        call.need(nepoch > 0, "nepoch", nepoch, "it must be above 0")?;
-        call.need((0.0..1.0).contains(&val_split), "val_split", val_split, "it must be at least 0 and below 1")?;
+        call.param(nepoch > 0, "nepoch", nepoch, "it must be above 0")?;
+        call.param((0.0..1.0).contains(&val_split), "val_split", val_split, "it must be at least 0 and below 1")?;
         let period = usize::try_from(self.params.opt_period).unwrap_or(usize::MAX);
         let step = graphs.ndata().saturating_mul(period);
         let nsteps = dataset.ndata() / step;
@@ -181,7 +182,7 @@ impl OptContext<'_> {
         let nsteps = nsteps.min(((1.0 - val_split) * nsteps as f32) as usize);
         let split = nsteps * step;
         let least = format!("a step takes {step} of {} datapoints", dataset.ndata());
-        call.need(split > 0, "val_split", val_split, &least)?;
+        call.param(split > 0, "val_split", val_split, least)?;
         check(call, graphs, dataset, 0..split)?;
 
         // Gradients of a period that someone else began are not those of a batch of this one.
@@ -221,12 +222,17 @@ impl OptContext<'_> {
 }
 
 /// Checks that this range of a data set can be put into the graphs, and is a batch at least.
-fn check<D: Element>(call: Call, graphs: &OptGraphs<'_>, dataset: &Dataset<D>, range: Range<usize>) -> Result<()> {
+fn check<D: Element>(
+    call: Call<'_, '_>,
+    graphs: &OptGraphs<'_>,
+    dataset: &Dataset<D>,
+    range: Range<usize>,
+) -> Result<()> {
     check_batch(call, graphs, dataset)?;
     let (n, shard, batch) = (dataset.ndata(), dataset.ndata_shard(), graphs.ndata());
     let fits = range.end <= n && [range.start, range.end].iter().all(|i| i.is_multiple_of(shard));
     let expected = format!("there are {n} datapoints, in shards of {shard}");
-    call.need(fits, "range", format!("{range:?}"), &expected)?;
+    call.param(fits, "range", &range, expected)?;
     let expected = format!("a batch has {batch} datapoints, and there must be one at least");
-    call.need(range.len() >= batch, "range", format!("{range:?}"), &expected)
+    call.param(range.len() >= batch, "range", &range, expected)
 }

@@ -4,11 +4,12 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::context::{BuildType, Counts, OptContext};
-use super::dataset::{Call, Dataset};
+use super::dataset::{Dataset, call};
 use super::graphs::OptGraphs;
 use super::result::{Batch, OptResult};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::ops::check::Call;
 use crate::sched::{Allocated, Sched, Split};
 use crate::tensor::Tensor;
 
@@ -27,12 +28,12 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
         graphs: &'s OptGraphs<'c>,
         backward: bool,
     ) -> Result<Self> {
-        let call = Call("OptContext::alloc");
+        let call = call("OptContext::alloc");
         let own = Rc::ptr_eq(&opt.memory, &graphs.memory);
-        call.need(own, "graphs", "those of another context", "they must be made by this one")?;
+        call.param(own, "graphs", format_args!("those of another context"), "they must be made by this one")?;
         let what = opt.next(backward);
         let able = !backward || what > BuildType::Forward;
-        call.need(able, "backward", true, "its `build_type` is `Forward`")?;
+        call.param(able, "backward", true, "its `build_type` is `Forward`")?;
         let Some(graph) = graphs.graph(what) else { return Err(no_graph(what)) };
         let mut run = sched.alloc(graph)?;
         if let Some(derived) = graphs.derived.as_ref().filter(|_| what > BuildType::Forward) {
@@ -71,7 +72,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
 
     /// Sets inputs and labels to the batch that begins with datapoint `first`.
     pub(super) fn set_datapoints<D: Element>(&mut self, dataset: &Dataset<D>, first: usize) -> Result<()> {
-        let call = Call("OptRun::set_batch");
+        let call = call("OptRun::set_batch");
         let inputs = check_batch(call, self.graphs, dataset)?;
         let mut data = vec![D::zeroed(); inputs.elements()];
         let mut labels = vec![0.0; self.graphs.labels().map_or(0, Tensor::elements)];
@@ -181,25 +182,34 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
 
 /// Checks that a data set can be put into graphs, and returns what its data are put into.
 pub(super) fn check_batch<'c, D: Element>(
-    call: Call,
+    call: Call<'_, '_>,
     graphs: &OptGraphs<'c>,
     dataset: &Dataset<D>,
 ) -> Result<Tensor<'c>> {
-    let Some(inputs) = graphs.inputs() else {
-        return Err(call.error("inputs", "not named", "name them to `OptContext::graphs`"));
-    };
+    let named = graphs.inputs().ok_or_else(|| Error::Param {
+        op: call.op,
+        name: "inputs",
+        value: "not named".into(),
+        expected: "data can only be put into what is named to `OptContext::graphs`".into(),
+    });
+    let inputs = named?;
     let ndata = graphs.ndata();
     let fits = |elements: usize, each: usize| each.checked_mul(ndata) == Some(elements);
     let expected = format!("inputs have {} elements, and outputs {ndata} datapoints", inputs.elements());
-    call.need(fits(inputs.elements(), dataset.ne_datapoint()), "ne_datapoint", dataset.ne_datapoint(), &expected)?;
+    call.param(fits(inputs.elements(), dataset.ne_datapoint()), "ne_datapoint", dataset.ne_datapoint(), expected)?;
     let of_label = graphs.labels().map_or(0, Tensor::elements);
     let expected = format!("the loss takes {of_label} elements of labels for {ndata} datapoints");
-    call.need(fits(of_label, dataset.ne_label()), "ne_label", dataset.ne_label(), &expected)?;
+    call.param(fits(of_label, dataset.ne_label()), "ne_label", dataset.ne_label(), expected)?;
     Ok(inputs)
 }
 
 fn no_graph(what: BuildType) -> Error {
-    Call("OptRun::eval").error("batch", format!("{what:?}"), "the next batch needs another graph; call `alloc` again")
+    Error::Param {
+        op: "OptRun::eval",
+        name: "batch",
+        value: format!("{what:?}").into(),
+        expected: "the next batch needs another graph; call `alloc` again".into(),
+    }
 }
 
 impl fmt::Debug for OptRun<'_, '_, '_> {
