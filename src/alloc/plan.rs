@@ -34,8 +34,8 @@ pub(crate) struct Plan {
     srcs: Vec<u32>,
     /// Where each entry of the last graph was put, unless the allocator changed more than that.
     homes: Vec<Home>,
-    /// The lists of that graph. The scheduler computes what it finds there, not what it is given (H24).
-    lists: Lists,
+    /// Where that graph's lists were.
+    lists: Option<Lists>,
     plans: usize,
 }
 
@@ -81,8 +81,8 @@ impl Plan {
         if graph.entries().iter().all(|e| graph.srcs(e).all(|(i, src)| e.ptr.source(i) == Some(src))) {
             self.homes.extend(graph.entries().iter().map_while(|e| e.ptr.home()));
             self.homes.truncate(if self.homes.len() == graph.entries().len() { usize::MAX } else { 0 });
-            self.lists = graph.lists();
         }
+        self.lists = Some(graph.lists());
         bound.set_moved_only(!self.homes.is_empty());
     }
 
@@ -96,12 +96,13 @@ impl Plan {
         self.homes.clear();
     }
 
-    /// Puts a graph that fits where the last one was, if it is made of the very same tensors and has the same lists. A
-    /// decoder that drops its graph, resets its context and builds the same again gets both again.
+    /// Puts a graph that fits where the last one was, if it is made of the very same tensors, in the very same lists: the
+    /// scheduler goes on to look at those, and they may hold another graph by now, or be no more. A decoder that resets its
+    /// context and builds the same again gets the same tensors and lists again.
     pub(crate) fn put_back(&self, bound: &mut Bound<'_, '_>) -> bool {
         let entries = bound.graph().entries();
         let same = entries.len() == self.homes.len()
-            && bound.graph().lists() == self.lists
+            && self.lists == Some(bound.graph().lists())
             && entries.iter().zip(&self.homes).all(|(e, h)| e.ptr == h.tensor);
         if same {
             for (e, home) in entries.iter().zip(&self.homes).filter(|(e, _)| e.is_allocated_by_graph()) {

@@ -125,7 +125,8 @@ impl<'c> Graph<'c> {
         self.store.as_ptr()
     }
 
-    /// Where its lists are.
+    /// Where the lists lie that C sees: a scheduler looks at those of the graph that it allocated last, whichever it is
+    /// given to compute.
     pub(crate) fn lists(&self) -> Lists {
         self.store.lists()
     }

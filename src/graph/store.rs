@@ -4,6 +4,7 @@
 //! with a graph that ggml makes (`checked`).
 
 use std::cell::{Cell, UnsafeCell};
+use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
@@ -45,11 +46,11 @@ pub(super) struct Store {
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the lists move with their only owner")]
 unsafe impl Send for Store {}
 
-/// Where the lists of a graph are that C has pointers to, and how long they are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Where a graph's lists lie. They are compared, not followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lists {
-    nodes: [usize; 2],
-    table: [usize; 4],
+    lists: [*mut c_void; 4],
+    slots: usize,
 }
 
 /// A tensor that is being visited. Small, for it is copied.
@@ -101,12 +102,16 @@ impl Store {
         self.raw.get().cast()
     }
 
-    pub(super) fn n_nodes(&self) -> usize {
-        self.nodes.len()
+    /// Where the lists lie that C sees.
+    pub(super) fn lists(&self) -> Lists {
+        // SAFETY: C writes to it inside of calls only, and those are made by this thread, which is here now.
+        let raw = unsafe { &*self.raw.get() };
+        let lists = [raw.nodes.cast(), raw.use_counts.cast(), raw.hash_used.cast(), raw.hash_keys.cast()];
+        Lists { lists, slots: raw.hash_size }
     }
 
-    pub(super) fn lists(&self) -> Lists {
-        Lists { nodes: [self.nodes.len(), self.nodes.as_ptr().addr()], table: self.table.lists() }
+    pub(super) fn n_nodes(&self) -> usize {
+        self.nodes.len()
     }
 
     /// The position of `t` among the entries.

@@ -111,11 +111,6 @@ impl Table {
         (!self.keys[i].is_null() && self.entries[i] != NONE).then(|| self.entries[i])
     }
 
-    /// What C sees of the table: the number of its slots, and where its lists are.
-    pub(super) fn lists(&self) -> [usize; 4] {
-        [self.slots, self.keys.as_ptr().addr(), self.used.as_ptr().addr(), self.uses.as_ptr().addr()]
-    }
-
     /// Shows C the table.
     pub(super) fn lend(&mut self, graph: &mut sys::ggml_sys_cgraph) {
         graph.use_counts = self.uses.as_mut_ptr();

@@ -1,9 +1,9 @@
 //! Trainings of a program's state by a loss that some steps make of it.
 
-use ggml::opt::{AdamW, Optimizer, Running, Sgd, Training};
+use ggml::opt::{AdamW, BuildType, LossType, OptContext, OptParams, OptRun, Optimizer, Sgd};
 use ggml::prelude::*;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, Known};
 use crate::execute;
 use crate::leaves::Leaves;
 use crate::program::World;
@@ -82,63 +82,93 @@ pub(crate) fn parameters<'c>(
     let wanted = parameters.iter().fold(0, |all, k| all | k.root);
     let last = steps.known.iter().rev().find(|k| k.deps & wanted == wanted && k.dtype() == DType::F32);
     let Some(last) = last.or(steps.known.last()) else { return };
-    let loss = if rng.u32(..16) == 0 { Ok(last.t) } else { ctx.sum(last.t) };
-    let Ok(loss) = loss.inspect_err(|e| world.stats.refuse(e)) else { return };
     let parameters: Vec<_> = parameters.iter().map(|k| k.t).collect();
-    let optimizer = optimizer(rng);
-    let keep = if rng.bool() { vec![last.t] } else { Vec::new() };
-    let training = Training::new(ctx, loss, keep, &parameters, optimizer);
-    // ggml refuses some gradients by their strides, which is documented.
-    let ours = |e: &Error| !matches!(e, Error::Ggml { .. });
-    let mut training = match training {
-        Ok(training) => training,
-        Err(e) => {
-            if world.trace {
-                crate::say(format_args!("  no training of {parameters:?} by {loss:?}: {e}"));
-            }
-            world.stats.trainings[1] += 1;
-            if ours(&e) {
-                world.stats.refuse(&e);
-            }
-            return;
-        }
+    let losses = [LossType::Sum, LossType::Sum, LossType::Mean, LossType::MeanSquaredError, LossType::CrossEntropy];
+    let mut params = OptParams::new(losses[rng.usize(..losses.len())]);
+    params.optimizer = optimizer(rng);
+    params.opt_period = rng.u32(0..20).clamp(0, 3).max(u32::from(rng.u32(..16) > 0));
+    params.build_type =
+        [BuildType::Opt, BuildType::Opt, BuildType::Opt, BuildType::Grad, BuildType::Forward][rng.usize(..5)];
+    let opt = OptContext::new(&parameters, params);
+    let graphs = opt.and_then(|opt| opt.graphs(ctx, None, last.t).map(|graphs| (opt, graphs)));
+    let (mut opt, graphs) = match graphs {
+        Ok(both) => both,
+        Err(e) => return refused(world, &e),
     };
     if world.trace {
-        crate::say(format_args!("  train {parameters:?} by {loss:?}"));
+        crate::say(format_args!("  train {parameters:?} by {:?}: {params:?}", last.t));
     }
     let n = rng.usize(..world.scheds.len() - 1);
-    let mut run = match training.start(&mut world.scheds[n]) {
-        Ok(run) => run,
-        Err(e) => {
-            world.stats.trainings[1] += 1;
-            if ours(&e) {
-                world.stats.refuse(&e);
-            }
-            return;
+    for _ in 0..rng.usize(1..4) {
+        let backward = rng.u32(..8) > 0;
+        let mut sched = world.scheds.remove(n);
+        let run = opt.alloc(&mut sched, &graphs, backward);
+        let result = run.map(|mut run| batch(world, rng, &steps, &mut run, leaves, graphs.labels(), last));
+        world.scheds.insert(n, sched);
+        match result {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(e) => return refused(world, &e),
         }
-    };
+        if rng.u32(..4) == 0 {
+            may_fail(&mut world.stats, opt.set_optimizer(optimizer(rng)));
+        }
+        if rng.u32(..8) == 0 {
+            opt.reset(rng.bool()).unwrap();
+        }
+    }
+}
+
+/// Counts a training that can't be. ggml refuses some gradients by their strides, which is documented.
+fn refused(world: &mut World, e: &Error) {
+    if world.trace {
+        crate::say(format_args!("  no training: {e}"));
+    }
+    world.stats.trainings[1] += 1;
+    if !matches!(e, Error::Ggml { .. }) {
+        world.stats.refuse(e);
+    }
+}
+
+/// Computes with a graph that has memory; whether there can be another time.
+fn batch(
+    world: &mut World,
+    rng: &mut fastrand::Rng,
+    bench: &Bench<'_>,
+    run: &mut OptRun<'_, '_, '_>,
+    leaves: &Leaves,
+    labels: Option<Tensor<'_>>,
+    last: &Known<'_>,
+) -> bool {
     if rng.u32(..8) == 0 {
         if last.copy.is_some() {
             must_fail(&mut world.stats, "reading before a step", run.get::<f32>(last.t));
         }
-        may_fail(&mut world.stats, run.step());
+        may_fail(&mut world.stats, run.eval(None));
     }
-    if !set_inputs(&steps, &mut run) {
-        return;
+    if !set_inputs(bench, run) {
+        return false;
+    }
+    if let Some(labels) = labels {
+        let values: Vec<_> = (0..labels.elements()).map(|_| rng.f32()).collect();
+        run.set(labels, &values).unwrap();
     }
     leaves.restore();
     for _ in 0..rng.usize(1..4) {
-        match run.step() {
+        match run.eval(None) {
             Ok(_) => world.stats.trainings[0] += 1,
             // Inputs of block types can't be set here.
-            Err(Error::InputNotSet { .. }) => return,
+            Err(Error::InputNotSet { .. }) => return false,
+            // Another graph is due.
+            Err(e @ Error::Param { .. }) => {
+                world.stats.refuse(&e);
+                break;
+            }
             Err(e) => panic!("a step: {e}"),
-        }
-        if rng.u32(..4) == 0 {
-            may_fail(&mut world.stats, run.set_optimizer(self::optimizer(rng)));
         }
         may_fail(&mut world.stats, run.get::<f32>(last.t));
     }
+    true
 }
 
 /// An optimiser, mostly one that there can be.
@@ -155,7 +185,7 @@ fn optimizer(rng: &mut fastrand::Rng) -> Optimizer {
 }
 
 /// Sets all inputs; whether that can be done.
-fn set_inputs(bench: &Bench<'_>, run: &mut Running<'_, '_>) -> bool {
+fn set_inputs(bench: &Bench<'_>, run: &mut OptRun<'_, '_, '_>) -> bool {
     for input in &bench.inputs {
         let mut set = |bytes: &[u8]| typed!(input.t.dtype(), bytes, |data: T| run.set::<T>(input.t, &data), Ok(()));
         let result = set(&input.bytes);
