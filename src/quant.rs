@@ -104,6 +104,9 @@ impl DType {
         }
         let mut bytes = bytemuck::cast_slice(&out).to_vec();
         bytes.truncate(data.len() / n_per_row * row_size);
+        if self == Self::IQ4NL {
+            settle_empty(&mut bytes);
+        }
         // Fits of scales and minima may go far beyond the numbers that they are made from.
         if self.is_quantized() && !self.validate_row_data(&bytes)? {
             return refuse(
@@ -248,4 +251,14 @@ fn realigned(bytes: &[u8]) -> Result<Aligned<'_>> {
 
 fn out_of_memory(bytes: usize) -> Error {
     Error::OutOfMemory { what: "converted numbers".into(), bytes: Some(bytes), log: Box::default() }
+}
+
+/// Gives blocks of `iq4_nl` whose scale is 0 the codes of zeros: ggml leaves there what was on its stack.
+fn settle_empty(bytes: &mut [u8]) {
+    for block in bytes.as_chunks_mut::<18>().0 {
+        let [low, high, codes @ ..] = block;
+        if (*low, *high & 0x7f) == (0, 0) {
+            codes.fill(0x88);
+        }
+    }
 }
