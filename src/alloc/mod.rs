@@ -92,6 +92,14 @@ impl GraphAllocator {
             return Ok(());
         }
         self.plan.clear();
+        if self.buft.is_extra()? {
+            return Err(Error::Unsupported {
+                op: "GraphAllocator".into(),
+                operands: Box::default(),
+                device: self.buft.name().into(),
+                reason: "memory that rearranges tensors is for weights only".into(),
+            });
+        }
         if let Some(device) = self.buft.device() {
             device.check_alive()?;
             check::runnable(graph, &[device])?;

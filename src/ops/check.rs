@@ -73,7 +73,7 @@ impl Call<'_, '_> {
     pub(crate) fn writable(self, t: Tensor<'_>) -> Result<()> {
         let root = t.ptr().root();
         match root.owner() {
-            Owner::Weights => Err(Error::Frozen { op: self.op, tensor: t.info() }),
+            Owner::Weights | Owner::Packed => Err(Error::Frozen { op: self.op, tensor: t.info() }),
             Owner::Graph => {
                 self.shape(root.op() != sys::GGML_OP_NONE, "an operation can't write into an input")?;
                 self.shape(!index::is_trusted(root), "an operation can't write into the indices that another made")

@@ -164,7 +164,7 @@ fn check_operands(loss: Tensor<'_>, parameters: &[Tensor<'_>]) -> Result<()> {
         let call = Call { op: NAME, operands: &[t] };
         match t.ptr().owner() {
             Owner::State => {}
-            Owner::Weights => return Err(Error::Frozen { op: NAME, tensor: t.info() }),
+            Owner::Weights | Owner::Packed => return Err(Error::Frozen { op: NAME, tensor: t.info() }),
             Owner::Graph => {
                 return Err(Error::NotPart { call: NAME, tensor: t.info(), whole: "a state; see `place_state`" });
             }

@@ -87,7 +87,7 @@ fn has_remote_weight(e: &Entry, backend: &Backend) -> bool {
     e.srcs.into_iter().filter_map(NonNull::new).any(|raw| {
         // SAFETY: a source of a tensor of the graph, which lives as long.
         let src = unsafe { TensorPtr::new(raw) };
-        src.owner() == Owner::Weights
+        matches!(src.owner(), Owner::Weights | Owner::Packed)
             && buffer::type_of(src).is_some_and(|buft| !backend.device().supports_buffer_type(buft))
     })
 }

@@ -27,6 +27,8 @@ pub(crate) enum Owner {
     State,
     /// `Weights`: memory of its own, frozen.
     Weights,
+    /// `Weights` that a device keeps in an order of its own (H27).
+    Packed,
 }
 
 impl TensorPtr {
@@ -130,6 +132,7 @@ impl TensorPtr {
         match self.root().get().padding.first() {
             Some(1) => Owner::State,
             Some(2) => Owner::Weights,
+            Some(3) => Owner::Packed,
             _ => Owner::Graph,
         }
     }
@@ -139,6 +142,7 @@ impl TensorPtr {
             Owner::Graph => 0,
             Owner::State => 1,
             Owner::Weights => 2,
+            Owner::Packed => 3,
         };
         if let Some(first) = self.get_mut().padding.first_mut() {
             *first = mark;
@@ -147,6 +151,11 @@ impl TensorPtr {
 
     pub(crate) fn buffer(self) -> *mut sys::ggml_backend_buffer {
         self.get().buffer
+    }
+
+    /// Says what type of buffer a tensor without memory would lie in. It must be released before the buffer goes.
+    pub(crate) fn set_buffer(mut self, buffer: *mut sys::ggml_backend_buffer) {
+        self.get_mut().buffer = buffer;
     }
 
     pub(crate) fn has_data(self) -> bool {

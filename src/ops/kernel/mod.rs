@@ -16,6 +16,7 @@ mod hyper;
 mod indexed;
 mod mask;
 mod matrix;
+mod packed;
 mod recurrent;
 mod rows;
 mod set;
