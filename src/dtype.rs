@@ -8,7 +8,7 @@ use ggml_sys as sys;
 use crate::error::Error;
 
 macro_rules! dtypes {
-    ($($variant:ident = $raw:ident, $name:literal, $doc:literal;)*) => {
+    ($($variant:ident = $raw:ident, $name:literal, $block:literal, $size:literal, $doc:literal;)*) => {
         /// The type of a tensor's elements (`ggml_type`).
         #[doc(alias = "ggml_type")]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,61 +43,74 @@ macro_rules! dtypes {
                     $(Self::$variant => $name,)*
                 }
             }
+
+            /// Elements and bytes of a block.
+            const fn block(self) -> (i64, usize) {
+                match self {
+                    $(Self::$variant => ($block, $size),)*
+                }
+            }
         }
     };
 }
 
 dtypes! {
-    F32 = GGML_TYPE_F32, "f32", "32-bit float";
-    F16 = GGML_TYPE_F16, "f16", "16-bit IEEE float";
-    BF16 = GGML_TYPE_BF16, "bf16", "16-bit brain float";
-    F64 = GGML_TYPE_F64, "f64", "64-bit float";
-    I8 = GGML_TYPE_I8, "i8", "8-bit integer";
-    I16 = GGML_TYPE_I16, "i16", "16-bit integer";
-    I32 = GGML_TYPE_I32, "i32", "32-bit integer";
-    I64 = GGML_TYPE_I64, "i64", "64-bit integer";
-    Q1_0 = GGML_TYPE_Q1_0, "q1_0", "1-bit blocks";
-    Q2_0 = GGML_TYPE_Q2_0, "q2_0", "2-bit blocks";
-    Q4_0 = GGML_TYPE_Q4_0, "q4_0", "4-bit blocks of 32, scale";
-    Q4_1 = GGML_TYPE_Q4_1, "q4_1", "4-bit blocks of 32, scale and minimum";
-    Q5_0 = GGML_TYPE_Q5_0, "q5_0", "5-bit blocks of 32, scale";
-    Q5_1 = GGML_TYPE_Q5_1, "q5_1", "5-bit blocks of 32, scale and minimum";
-    Q8_0 = GGML_TYPE_Q8_0, "q8_0", "8-bit blocks of 32, scale";
-    Q8_1 = GGML_TYPE_Q8_1, "q8_1", "8-bit blocks of 32, scale and sum: an intermediate of kernels";
-    Q2K = GGML_TYPE_Q2_K, "q2_K", "2-bit super-blocks of 256";
-    Q3K = GGML_TYPE_Q3_K, "q3_K", "3-bit super-blocks of 256";
-    Q4K = GGML_TYPE_Q4_K, "q4_K", "4-bit super-blocks of 256";
-    Q5K = GGML_TYPE_Q5_K, "q5_K", "5-bit super-blocks of 256";
-    Q6K = GGML_TYPE_Q6_K, "q6_K", "6-bit super-blocks of 256";
-    Q8K = GGML_TYPE_Q8_K, "q8_K", "8-bit super-blocks of 256: an intermediate of kernels";
-    IQ1S = GGML_TYPE_IQ1_S, "iq1_s", "1.6-bit codebook blocks of 256";
-    IQ1M = GGML_TYPE_IQ1_M, "iq1_m", "1.8-bit codebook blocks of 256";
-    IQ2XXS = GGML_TYPE_IQ2_XXS, "iq2_xxs", "2.1-bit codebook blocks of 256";
-    IQ2XS = GGML_TYPE_IQ2_XS, "iq2_xs", "2.3-bit codebook blocks of 256";
-    IQ2S = GGML_TYPE_IQ2_S, "iq2_s", "2.5-bit codebook blocks of 256";
-    IQ3XXS = GGML_TYPE_IQ3_XXS, "iq3_xxs", "3.1-bit codebook blocks of 256";
-    IQ3S = GGML_TYPE_IQ3_S, "iq3_s", "3.4-bit codebook blocks of 256";
-    IQ4NL = GGML_TYPE_IQ4_NL, "iq4_nl", "4-bit non-linear blocks of 32";
-    IQ4XS = GGML_TYPE_IQ4_XS, "iq4_xs", "4-bit non-linear super-blocks of 256";
-    TQ1_0 = GGML_TYPE_TQ1_0, "tq1_0", "ternary, 1.7 bits";
-    TQ2_0 = GGML_TYPE_TQ2_0, "tq2_0", "ternary, 2.1 bits";
-    MXFP4 = GGML_TYPE_MXFP4, "mxfp4", "4-bit float blocks of 32 (OCP MX)";
-    NVFP4 = GGML_TYPE_NVFP4, "nvfp4", "4-bit float blocks with E4M3 scales";
+    F32 = GGML_TYPE_F32, "f32", 1, 4, "32-bit float";
+    F16 = GGML_TYPE_F16, "f16", 1, 2, "16-bit IEEE float";
+    BF16 = GGML_TYPE_BF16, "bf16", 1, 2, "16-bit brain float";
+    F64 = GGML_TYPE_F64, "f64", 1, 8, "64-bit float";
+    I8 = GGML_TYPE_I8, "i8", 1, 1, "8-bit integer";
+    I16 = GGML_TYPE_I16, "i16", 1, 2, "16-bit integer";
+    I32 = GGML_TYPE_I32, "i32", 1, 4, "32-bit integer";
+    I64 = GGML_TYPE_I64, "i64", 1, 8, "64-bit integer";
+    Q1_0 = GGML_TYPE_Q1_0, "q1_0", 128, 18, "1-bit blocks";
+    Q2_0 = GGML_TYPE_Q2_0, "q2_0", 64, 18, "2-bit blocks";
+    Q4_0 = GGML_TYPE_Q4_0, "q4_0", 32, 18, "4-bit blocks of 32, scale";
+    Q4_1 = GGML_TYPE_Q4_1, "q4_1", 32, 20, "4-bit blocks of 32, scale and minimum";
+    Q5_0 = GGML_TYPE_Q5_0, "q5_0", 32, 22, "5-bit blocks of 32, scale";
+    Q5_1 = GGML_TYPE_Q5_1, "q5_1", 32, 24, "5-bit blocks of 32, scale and minimum";
+    Q8_0 = GGML_TYPE_Q8_0, "q8_0", 32, 34, "8-bit blocks of 32, scale";
+    Q8_1 = GGML_TYPE_Q8_1, "q8_1", 32, 36, "8-bit blocks of 32, scale and sum: an intermediate of kernels";
+    Q2K = GGML_TYPE_Q2_K, "q2_K", 256, 84, "2-bit super-blocks of 256";
+    Q3K = GGML_TYPE_Q3_K, "q3_K", 256, 110, "3-bit super-blocks of 256";
+    Q4K = GGML_TYPE_Q4_K, "q4_K", 256, 144, "4-bit super-blocks of 256";
+    Q5K = GGML_TYPE_Q5_K, "q5_K", 256, 176, "5-bit super-blocks of 256";
+    Q6K = GGML_TYPE_Q6_K, "q6_K", 256, 210, "6-bit super-blocks of 256";
+    Q8K = GGML_TYPE_Q8_K, "q8_K", 256, 292, "8-bit super-blocks of 256: an intermediate of kernels";
+    IQ1S = GGML_TYPE_IQ1_S, "iq1_s", 256, 50, "1.6-bit codebook blocks of 256";
+    IQ1M = GGML_TYPE_IQ1_M, "iq1_m", 256, 56, "1.8-bit codebook blocks of 256";
+    IQ2XXS = GGML_TYPE_IQ2_XXS, "iq2_xxs", 256, 66, "2.1-bit codebook blocks of 256";
+    IQ2XS = GGML_TYPE_IQ2_XS, "iq2_xs", 256, 74, "2.3-bit codebook blocks of 256";
+    IQ2S = GGML_TYPE_IQ2_S, "iq2_s", 256, 82, "2.5-bit codebook blocks of 256";
+    IQ3XXS = GGML_TYPE_IQ3_XXS, "iq3_xxs", 256, 98, "3.1-bit codebook blocks of 256";
+    IQ3S = GGML_TYPE_IQ3_S, "iq3_s", 256, 110, "3.4-bit codebook blocks of 256";
+    IQ4NL = GGML_TYPE_IQ4_NL, "iq4_nl", 32, 18, "4-bit non-linear blocks of 32";
+    IQ4XS = GGML_TYPE_IQ4_XS, "iq4_xs", 256, 136, "4-bit non-linear super-blocks of 256";
+    TQ1_0 = GGML_TYPE_TQ1_0, "tq1_0", 256, 54, "ternary, 1.7 bits";
+    TQ2_0 = GGML_TYPE_TQ2_0, "tq2_0", 256, 66, "ternary, 2.1 bits";
+    MXFP4 = GGML_TYPE_MXFP4, "mxfp4", 32, 17, "4-bit float blocks of 32 (OCP MX)";
+    NVFP4 = GGML_TYPE_NVFP4, "nvfp4", 64, 36, "4-bit float blocks with E4M3 scales";
 }
 
 impl DType {
     /// Elements per block: 1 for plain types (`ggml_blck_size`).
     #[doc(alias = "ggml_blck_size")]
+    #[inline]
     pub fn block_size(self) -> i64 {
+        let (n, _) = self.block();
         // SAFETY: a lookup in a constant table; `raw` is a type that exists.
-        unsafe { sys::ggml_blck_size(self.raw()) }
+        debug_assert_eq!(n, unsafe { sys::ggml_blck_size(self.raw()) }, "the table is ggml's");
+        n
     }
 
     /// Bytes per block (`ggml_type_size`).
     #[doc(alias = "ggml_type_size")]
+    #[inline]
     pub fn type_size(self) -> usize {
+        let (_, n) = self.block();
         // SAFETY: a lookup in a constant table; `raw` is a type that exists.
-        unsafe { sys::ggml_type_size(self.raw()) }
+        debug_assert_eq!(n, unsafe { sys::ggml_type_size(self.raw()) }, "the table is ggml's");
+        n
     }
 
     /// Whether the type stores blocks of quantised values (`ggml_is_quantized`).
@@ -128,8 +141,12 @@ impl DType {
     /// Bytes that `elements` take in a row, or `None` where they are no whole number of blocks or too many
     /// (`ggml_row_size`).
     #[doc(alias = "ggml_row_size")]
+    #[inline]
     pub fn row_size(self, elements: i64) -> Option<usize> {
         let block = self.block_size();
+        if block == 1 {
+            return usize::try_from(elements).ok()?.checked_mul(self.type_size());
+        }
         if elements < 0 || elements % block != 0 {
             return None;
         }
@@ -245,7 +262,10 @@ mod tests {
             // SAFETY: a constant C string.
             assert_eq!(unsafe { crate::ffi::string(name) }, t.name());
             assert_eq!(t.name().parse::<DType>().unwrap(), t);
-            assert!(t.block_size() > 0 && t.type_size() > 0, "{t}");
+            // SAFETY: a lookup in a table of `GGML_TYPE_COUNT` entries.
+            let block = unsafe { sys::ggml_blck_size(raw) };
+            assert_eq!((t.block_size(), t.type_size()), (block, size), "{t}");
+            assert!(block > 0 && size > 0, "{t}");
         }
         assert_eq!(found, DType::ALL.len());
         assert!(DType::from_raw(count).is_none(), "a number that is no type");

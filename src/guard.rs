@@ -29,6 +29,7 @@ const CANCELLED: c_int = 3;
 
 /// The longest message kept, with its closing NUL.
 const MESSAGE: usize = 512;
+type Message = [c_char; MESSAGE];
 
 /// What a guarded call works on, reached through C's `void *`.
 struct Slot<F, R> {
@@ -50,6 +51,7 @@ unsafe extern "C-unwind" fn trampoline<F: FnOnce() -> R, R>(data: *mut c_void) {
 /// Runs `f`, which makes one call into ggml named `name`, and turns an assertion or a C++ exception into an error.
 ///
 /// `f` must own nothing that needs dropping and must not panic: a C++ exception may unwind through it.
+#[inline]
 pub(crate) fn call<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
     check_open(name)?;
     let result = guarded(name, ggml_sys_guard, f);
@@ -72,6 +74,7 @@ pub(crate) fn interrupted<R>(result: &std::thread::Result<Result<R>>) -> bool {
 
 /// [`call`] for a function that runs CPU kernels: exceptions are caught, but an assertion is final, because worker
 /// threads still use this stack.
+#[inline]
 pub(crate) fn compute<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
     check_open(name)?;
     let result = guarded(name, ggml_sys_guard_compute, f);
@@ -111,6 +114,7 @@ pub(crate) fn cancel() -> ! {
     unsafe { ggml_sys_cancel() }
 }
 
+#[inline]
 fn guarded<F: FnOnce() -> R, R>(
     name: &'static str,
     shim: unsafe extern "C-unwind" fn(Trampoline, *mut c_void, *mut c_char, usize) -> c_int,
@@ -118,29 +122,42 @@ fn guarded<F: FnOnce() -> R, R>(
 ) -> Result<R> {
     install();
     let mark = log::mark();
-    let mut message = MaybeUninit::<[c_char; MESSAGE]>::uninit();
+    let mut message = MaybeUninit::<Message>::uninit();
     let mut slot = Slot { call: Some(f), result: None };
     // SAFETY: the trampoline's type parameters are those of `slot`, which lives and is used by nothing else during the
     // call; `message` has MESSAGE bytes. C keeps neither.
     let end = unsafe { shim(trampoline::<F, R>, (&raw mut slot).cast(), message.as_mut_ptr().cast(), MESSAGE) };
-    match (end, slot.result) {
-        (RETURNED, Some(result)) => Ok(result),
-        (CANCELLED, _) => Err(Error::Cancelled),
-        _ => {
-            // SAFETY: the call did not return, so the shim wrote a NUL-terminated text of at most MESSAGE bytes.
-            let text = unsafe { CStr::from_ptr(message.as_ptr().cast()) };
-            let message = text.to_string_lossy().into();
-            let log = log::since(mark);
-            Err(match end {
-                ABORTED => Error::Ggml { call: name, message, log },
-                _ => Error::Exception { call: name, message, log },
-            })
-        }
+    match slot.result {
+        Some(result) if end == RETURNED => Ok(result),
+        // SAFETY: the call did not return, so the shim wrote a NUL-terminated text of at most MESSAGE bytes, unless it was
+        // cancelled.
+        _ => Err(unsafe { failure(name, end, mark, &message) }),
+    }
+}
+
+/// The error for a call that did not return. Apart from the calls that do, of which there is one for each operation.
+///
+/// # Safety
+///
+/// `message` must hold a NUL-terminated text unless `end` is CANCELLED.
+#[cold]
+unsafe fn failure(name: &'static str, end: c_int, mark: u64, message: &MaybeUninit<Message>) -> Error {
+    if end == CANCELLED {
+        return Error::Cancelled;
+    }
+    // SAFETY: such a text, by contract.
+    let text = unsafe { CStr::from_ptr(message.as_ptr().cast()) };
+    let message = text.to_string_lossy().into();
+    let log = log::since(mark);
+    match end {
+        ABORTED => Error::Ggml { call: name, message, log },
+        _ => Error::Exception { call: name, message, log },
     }
 }
 
 /// Installs the abort and log callbacks, once for the process. ggml keeps both in unsynchronised globals, so this comes
 /// before any other call.
+#[inline]
 pub(crate) fn install() {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {

@@ -33,6 +33,7 @@ thread_local! {
 }
 
 /// Marks a place in this thread's log.
+#[inline]
 pub(crate) fn mark() -> u64 {
     COUNT.get()
 }
@@ -70,8 +71,16 @@ unsafe extern "C-unwind" fn on_line(level: sys::ggml_log_level, text: *const c_c
 }
 
 /// Goes on with a panic of the user's logger, if there was one on this thread.
+#[inline]
 pub(crate) fn resume() {
-    if PANICKED.get() && !std::thread::panicking() {
+    if PANICKED.get() {
+        resume_now();
+    }
+}
+
+#[cold]
+fn resume_now() {
+    if !std::thread::panicking() {
         PANICKED.set(false);
         if let Some(panic) = LINES.with_borrow_mut(|l| l.panic.take()) {
             resume_unwind(panic);

@@ -40,7 +40,9 @@ pub(crate) fn ggml(input: &Input, plan: &Plan, compile: &Compile, source: &Path,
 pub(crate) fn shim(input: &Input, compile: &Compile, include: &Path) -> Result<(), String> {
     let folder = input.manifest_dir.join("shim");
     let mut build = cc::Build::new();
-    build.cpp(true).std("c++17").file(folder.join("guard.cpp")).include(&folder).include(include);
+    build.cpp(true).std("c++17").include(&folder).include(include).include(include.with_file_name("src"));
+    // Of ggml's private header, graph.cpp needs one type only.
+    build.file(folder.join("guard.cpp")).file(folder.join("graph.cpp")).flag_if_supported("-Wno-unused-function");
     build.inherit_rustflags(false).cpp_link_stdlib(None).cargo_metadata(true);
     for flag in &compile.flags {
         build.flag(flag);

@@ -28,7 +28,8 @@ impl<'g, 'c> Bound<'g, 'c> {
     /// Takes hold of a graph none of whose tensors has memory in another allocation.
     pub(crate) fn new(call: &'static str, graph: &'g Graph<'c>) -> Result<Self> {
         guard::check_open(call)?;
-        let mut unset = Vec::new();
+        let mut unset = graph.take_unset();
+        unset.clear();
         for (i, e) in graph.entries().iter().enumerate() {
             // A view of placed memory gets its address only in an allocation, a leaf of the graph's likewise. What was
             // leaked (`mem::forget`) keeps its address for ever and is refused for ever.
@@ -53,8 +54,10 @@ impl<'g, 'c> Bound<'g, 'c> {
     /// Puts back what a scheduler changed, so that the graph can be planned again.
     pub(crate) fn restore(&self) {
         for e in self.graph.entries().iter().filter(|e| e.is_allocated_by_graph()) {
-            e.ptr.release();
-            e.ptr.set_srcs(e.srcs);
+            e.ptr.release_from(e.views_placed());
+            for (i, src) in self.graph.srcs(e) {
+                e.ptr.set_source(i, src);
+            }
         }
     }
 
@@ -73,22 +76,34 @@ impl<'g, 'c> Bound<'g, 'c> {
         if let Some(below) = e.below {
             let bytes: &[u8] = bytemuck::cast_slice(data);
             if e.ptr.dtype() == DType::I64 {
-                check_indices(
-                    call,
-                    e,
-                    bytes.chunks_exact(size_of::<i64>()).map(bytemuck::pod_read_unaligned::<i64>),
-                    below,
-                )?;
+                let indices = bytes.chunks_exact(size_of::<i64>()).map(bytemuck::pod_read_unaligned::<i64>);
+                self.check_indices(call, e, indices, below)?;
             } else {
-                check_indices(
-                    call,
-                    e,
-                    bytes.chunks_exact(size_of::<i32>()).map(bytemuck::pod_read_unaligned::<i32>),
-                    below,
-                )?;
+                let indices = bytes.chunks_exact(size_of::<i32>()).map(bytemuck::pod_read_unaligned::<i32>);
+                self.check_indices(call, e, indices.map(i64::from), below)?;
             }
         }
         Ok((i, e.ptr))
+    }
+
+    /// Checks what is put into an input of indices.
+    fn check_indices(
+        &self,
+        call: &'static str,
+        e: &Entry,
+        indices: impl Iterator<Item = i64> + Clone,
+        below: i64,
+    ) -> Result<()> {
+        if let Some((position, value)) = indices.clone().enumerate().find(|(_, value)| !(0..below).contains(value)) {
+            return Err(Error::Index { call, tensor: e.ptr.info(), position, value, below });
+        }
+        if !e.distinct || e.ptr.elements() == 1 {
+            return Ok(());
+        }
+        let values: Vec<i64> = indices.collect();
+        let repeated = self.graph.distinct(e.ptr).find_map(|rows| index::repeated(rows, &values));
+        repeated
+            .map_or(Ok(()), |(position, value)| Err(Error::Repeated { call, tensor: e.ptr.info(), position, value }))
     }
 
     pub(crate) fn set<T: Element>(&mut self, call: &'static str, t: Tensor<'_>, data: &[T]) -> Result<()> {
@@ -106,7 +121,7 @@ impl<'g, 'c> Bound<'g, 'c> {
         data: &[T],
     ) -> Result<()> {
         let (i, ptr) = self.input(call, t, data)?;
-        if self.graph.entries().get(i).is_some_and(|e| !e.distinct.is_empty()) && data.len() < ptr.elements() {
+        if self.graph.entries().get(i).is_some_and(|e| e.distinct) && data.len() < ptr.elements() {
             let expected = "an operation writes to the rows that the input names, which must differ: set it as a whole";
             let value = format!("{offset}").into();
             return Err(Error::Param { op: call, name: "offset", value, expected: expected.into() });
@@ -185,24 +200,6 @@ impl<'g, 'c> Bound<'g, 'c> {
 impl Drop for Bound<'_, '_> {
     fn drop(&mut self) {
         self.restore();
+        self.graph.keep_unset(std::mem::take(&mut self.unset));
     }
-}
-
-/// Checks what is put into an input of indices.
-fn check_indices(
-    call: &'static str,
-    e: &Entry,
-    indices: impl Iterator<Item = impl Into<i64>> + Clone,
-    below: i64,
-) -> Result<()> {
-    let mut indices = indices.map(Into::<i64>::into);
-    if let Some((position, value)) = indices.clone().enumerate().find(|(_, value)| !(0..below).contains(value)) {
-        return Err(Error::Index { call, tensor: e.ptr.info(), position, value, below });
-    }
-    if e.distinct.is_empty() {
-        return Ok(());
-    }
-    let values: Vec<i64> = indices.by_ref().collect();
-    let repeated = e.distinct.iter().find_map(|&rows| index::repeated(rows, &values));
-    repeated.map_or(Ok(()), |(position, value)| Err(Error::Repeated { call, tensor: e.ptr.info(), position, value }))
 }

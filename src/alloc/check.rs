@@ -17,7 +17,7 @@ pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
         same_experts(graph, devices)?;
     }
     for e in graph.entries() {
-        multiplied_only(e)?;
+        multiplied_only(graph, e)?;
         let mut near = false;
         let mut able = false;
         for &device in devices {
@@ -44,13 +44,12 @@ pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
 }
 
 /// Checks that weights in memory that rearranges them are the first operand of products, and nothing else (H27).
-fn multiplied_only(e: &Entry) -> Result<()> {
+fn multiplied_only(graph: &Graph<'_>, e: &Entry) -> Result<()> {
     let product = matches!(e.ptr.op(), sys::GGML_OP_MUL_MAT | sys::GGML_OP_MUL_MAT_ID);
     let misused = |(slot, t): &(usize, TensorPtr)| {
         t.owner() == Owner::Packed && (!product || *slot != 0 || t.view_src().is_some())
     };
-    let slots = e.ptr.slots().into_iter().enumerate();
-    match slots.filter_map(|(i, t)| Some((i, t?))).find(misused) {
+    match graph.srcs(e).find(misused) {
         Some((_, t)) => Err(Error::Packed { call: "graph", tensor: t.info() }),
         None => Ok(()),
     }
@@ -89,8 +88,8 @@ pub(crate) fn kernel_accepts(device: Device, e: &Entry) -> Result<()> {
 
 /// Checks, of an operation that works in place, that the device it was given to can use the memory of what it changes:
 /// the scheduler copies what an operation reads, not that. Nor can it copy what was rearranged (H27).
-pub(crate) fn reaches(device: Device, e: &Entry) -> Result<()> {
-    if e.ptr.sources().any(|t| t.owner() == Owner::Packed && !can_reach(device, t)) {
+pub(crate) fn reaches(graph: &Graph<'_>, device: Device, e: &Entry) -> Result<()> {
+    if graph.srcs(e).any(|(_, t)| t.owner() == Owner::Packed && !can_reach(device, t)) {
         return Err(unsupported(e.ptr, &[device], "weights that another device has rearranged can't be copied"));
     }
     let in_place = e.ptr.view_src().is_some() && !kernel::looks(e.ptr);

@@ -54,6 +54,11 @@ impl GraphAllocator {
         self.raw.as_ref().map_or(Ok(0), RawAllocator::buffer_size)
     }
 
+    /// How often memory was planned: once for each graph that differs from the one before.
+    pub fn plans(&self) -> usize {
+        self.plan.plans()
+    }
+
     /// Takes the memory that graphs like this one need (`ggml_gallocr_reserve`).
     ///
     /// # Errors

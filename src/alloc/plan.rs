@@ -6,68 +6,84 @@
 use ggml_sys as sys;
 
 use crate::buffer::{self, BufferType};
-use crate::graph::Graph;
+use crate::graph::{Entry, Graph, Kind};
 use crate::ops::custom;
-use crate::tensor::ptr::Owner;
+use crate::tensor::ptr::Facts;
 
 /// What a plan depends on, of one tensor.
-#[derive(PartialEq, Eq)]
 struct Key {
-    op: sys::ggml_op,
-    params: [i32; 16],
-    dtype: sys::ggml_type,
-    ne: [i64; 4],
-    nb: [usize; 4],
-    flags: i32,
-    /// Positions of the sources in their places, and of the tensor whose memory a view shares.
-    srcs: [Option<usize>; sys::GGML_MAX_SRC as usize],
-    root: Option<usize>,
+    facts: Facts,
+    /// Where in memory of the graph's a view begins. Where in placed memory it does counts for nothing: it lies there
+    /// already. A decoder's views of its cache wander. What is checked of operations when they are planned must not depend
+    /// on it.
     view_offs: usize,
-    /// For placed leaves, whose they are and what they lie in: that decides where operations run. The buffer itself does
+    root: u32,
+    mask: u16,
+    kind: Kind,
+    /// For placed leaves, what they lie in: that, and whose they are, decides where operations run. The buffer itself does
     /// not, and another one may get its address.
-    place: Option<(Owner, Option<BufferType>)>,
+    buffer_type: Option<BufferType>,
 }
 
 /// The topology of the graph that was planned last.
 #[derive(Default)]
 pub(crate) struct Plan {
     keys: Vec<Key>,
+    /// The entries of all entries' sources.
+    srcs: Vec<u32>,
+    plans: usize,
 }
 
 impl Plan {
     /// Whether the plan was made for a graph like this one.
     pub(crate) fn fits(&self, graph: &Graph<'_>) -> bool {
-        let n = graph.entries().len();
-        n == self.keys.len() && keys(graph).zip(&self.keys).all(|(a, b)| a == *b)
+        let entries = graph.entries();
+        entries.len() == self.keys.len()
+            && graph.all_srcs() == self.srcs
+            && entries.iter().zip(&self.keys).enumerate().all(|(i, (e, key))| fits(i, e, key))
     }
 
     /// Remembers the graph.
     pub(crate) fn set(&mut self, graph: &Graph<'_>) {
-        self.keys.clear();
-        self.keys.extend(keys(graph));
+        self.clear();
+        self.plans += 1;
+        self.srcs.extend_from_slice(graph.all_srcs());
+        self.keys.extend(graph.entries().iter().map(|e| Key {
+            facts: e.ptr.facts(),
+            view_offs: e.ptr.view_offs(),
+            root: e.root,
+            mask: e.mask,
+            kind: e.kind,
+            buffer_type: buffer_type(e),
+        }));
     }
 
     /// Forgets the plan: the next graph is planned anew.
     pub(crate) fn clear(&mut self) {
         self.keys.clear();
+        self.srcs.clear();
+    }
+
+    /// How many plans there were.
+    pub(crate) fn plans(&self) -> usize {
+        self.plans
     }
 }
 
-fn keys<'g>(graph: &'g Graph<'_>) -> impl Iterator<Item = Key> + 'g {
-    graph.entries().iter().map(|e| {
-        let t = e.ptr;
-        Key {
-            op: t.op(),
-            // Those of a closure are its address, on which no plan depends.
-            params: if custom::is_custom(t) { [0; 16] } else { t.op_params() },
-            dtype: t.raw_type(),
-            ne: t.ne(),
-            nb: t.nb(),
-            flags: t.flags(),
-            srcs: t.slots().map(|src| graph.position(src?)),
-            root: t.view_src().and_then(|root| graph.position(root)),
-            view_offs: t.view_offs(),
-            place: (!e.is_allocated_by_graph()).then(|| (t.owner(), buffer::type_of(t))),
-        }
-    })
+#[inline]
+fn fits(i: usize, e: &Entry, key: &Key) -> bool {
+    let is_view = e.root as usize != i;
+    let wanders = e.views_placed();
+    // What a view of placed memory has for parameters is where it begins, a closure its address: no plan depends on either.
+    let params = !(wanders && e.ptr.op() == sys::GGML_OP_VIEW || custom::is_custom(e.ptr));
+    (e.root, e.mask, e.kind) == (key.root, key.mask, key.kind)
+        && e.ptr.is_like(&key.facts, params)
+        && (!is_view || wanders || e.ptr.view_offs() == key.view_offs)
+        && buffer_type(e) == key.buffer_type
+}
+
+/// For placed leaves, what they lie in.
+#[inline]
+fn buffer_type(e: &Entry) -> Option<BufferType> {
+    if e.is_allocated_by_graph() { None } else { buffer::type_of(e.ptr) }
 }

@@ -3,7 +3,7 @@
 pub(crate) mod pool;
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use ggml_sys as sys;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
-use crate::graph::Graph;
+use crate::graph::{Graph, Spares};
 use crate::guard;
 use crate::shape::{MAX_BYTES, Shape};
 use crate::tensor::Tensor;
@@ -57,8 +57,25 @@ pub struct Context {
     pools: RefCell<Vec<Pool>>,
     /// The pool that is being filled; those after it are empty.
     current: Cell<usize>,
+    /// That pool's C context, and for how many more builders it surely has room.
+    open: Cell<Open>,
+    /// What former graphs were made of.
+    spares: OnceCell<Spares>,
     /// What C keeps pointers to in the tensors of the pools: closures.
     kept: RefCell<Vec<Arc<dyn Any + Send + Sync>>>,
+}
+
+/// A pool with room.
+#[derive(Clone, Copy)]
+struct Open {
+    raw: *mut sys::ggml_context,
+    builders: usize,
+}
+
+impl Default for Open {
+    fn default() -> Self {
+        Self { raw: std::ptr::null_mut(), builders: 0 }
+    }
 }
 
 // SAFETY: a context moves only while no handle to its tensors exists (handles borrow it), and what its tensors point to
@@ -135,7 +152,7 @@ impl Context {
         for &t in outputs.iter().filter(|&&t| keeps_flags(t)) {
             self.output(t)?;
         }
-        Graph::new(outputs)
+        Graph::new(self.spares.get_or_init(Spares::default), outputs)
     }
 
     /// The bytes that descriptions of tensors take (`ggml_used_mem`). They hold no data, and a graph has memory of its own.
@@ -160,6 +177,7 @@ impl Context {
             unsafe { pool.reset() };
         }
         self.current.set(0);
+        self.open.take();
         self.kept.get_mut().clear();
     }
 
@@ -185,6 +203,7 @@ impl Context {
     }
 
     /// Runs one of ggml's builders and checks what it made. `operands` are what an error names.
+    #[inline]
     pub(crate) fn build<'c>(
         &'c self,
         call: &'static str,
@@ -192,45 +211,79 @@ impl Context {
         f: impl FnOnce(*mut sys::ggml_context) -> *mut sys::ggml_tensor,
     ) -> Result<Tensor<'c>> {
         // H27: what an operation hides behind others is found when the graph is allocated (`alloc/check.rs`).
-        let products = usize::from(matches!(call, "ggml_mul_mat" | "ggml_mul_mat_id"));
-        if let Some(t) = operands.iter().skip(products).find(|t| t.ptr().owner() == Owner::Packed) {
-            return Err(Error::Packed { call, tensor: t.info() });
+        let packed = operands.iter().enumerate().filter(|(_, t)| t.ptr().owner() == Owner::Packed);
+        for (i, t) in packed {
+            if i > 0 || !matches!(call, "ggml_mul_mat" | "ggml_mul_mat_id") {
+                return Err(Error::Packed { call, tensor: t.info() });
+            }
         }
         let pool = self.pool_with_room()?;
         let raw = guard::call(call, || f(pool))?;
-        let raw = NonNull::new(raw).ok_or(Error::Null { call, log: Box::default() })?;
+        let raw = NonNull::new(raw).ok_or_else(|| null(call))?;
         // SAFETY: made just now in a pool of this context, which lives for 'c; all operands are handles of 'c.
         let t = unsafe { TensorPtr::new(raw) };
         // Builders multiply dimensions without checking the product: a result must have a size that exists.
-        if t.span().is_none_or(|n| n > MAX_BYTES) || Shape::from(t.ne()).elements().is_none() {
-            return Err(Error::Shape {
-                op: call,
-                operands: operands.iter().map(|t| t.info()).collect(),
-                expected: "the result is too large for the address space".into(),
-            });
+        if !t.is_clearly_small() && (t.span().is_none_or(|n| n > MAX_BYTES) || Shape::from(t.ne()).elements().is_none())
+        {
+            return Err(too_large(call, operands));
         }
         // A view of a tensor that has memory at the moment would keep the address beyond its time.
-        t.release();
+        if t.view_src().is_some() {
+            t.release();
+        }
         // SAFETY: as above.
         Ok(unsafe { Tensor::new(t) })
     }
 
     /// The C context to build in, with room for whatever one builder makes.
+    #[inline]
     fn pool_with_room(&self) -> Result<*mut sys::ggml_context> {
+        let open = self.open.get();
+        match open.builders.checked_sub(1) {
+            Some(builders) => {
+                self.open.set(Open { builders, ..open });
+                Ok(open.raw)
+            }
+            None => self.open_pool(),
+        }
+    }
+
+    /// Looks for room. Most builders make less than the most, so a pool is looked at again before it counts as full.
+    #[cold]
+    fn open_pool(&self) -> Result<*mut sys::ggml_context> {
         // SAFETY: a constant.
         let need = MOST_TENSORS * unsafe { sys::ggml_tensor_overhead() };
+        let open = |pool: &Pool, room: usize| {
+            let raw = pool.as_ptr();
+            self.open.set(Open { raw, builders: room / need - 1 });
+            raw
+        };
         let mut pools = self.pools.borrow_mut();
         while let Some(pool) = pools.get(self.current.get()) {
             if pool.free() >= need {
-                return Ok(pool.as_ptr());
+                return Ok(open(pool, pool.free()));
             }
             self.current.set(self.current.get() + 1);
         }
-        let size = pools.last().map_or(FIRST_POOL, |p| (p.len() * 2).min(LAST_POOL));
-        let pool = Pool::new(size.max(need))?;
-        let raw = pool.as_ptr();
+        let size = pools.last().map_or(FIRST_POOL, |p| (p.len() * 2).min(LAST_POOL)).max(need);
+        let pool = Pool::new(size)?;
+        let raw = open(&pool, size);
         pools.push(pool);
         Ok(raw)
+    }
+}
+
+#[cold]
+fn null(call: &'static str) -> Error {
+    Error::Null { call, log: Box::default() }
+}
+
+#[cold]
+fn too_large(call: &'static str, operands: &[Tensor<'_>]) -> Error {
+    Error::Shape {
+        op: call,
+        operands: operands.iter().map(|t| t.info()).collect(),
+        expected: "the result is too large for the address space".into(),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Graphs in the DOT language, which Graphviz and many viewers draw.
 
 use std::fmt::Write as _;
-use std::ptr::NonNull;
 
 use super::{Entry, Graph, Kind};
 use crate::ops::kernel::op_name;
@@ -29,16 +28,14 @@ impl Graph<'_> {
             let shape = match e.kind {
                 Kind::Node => "box",
                 Kind::Input => "ellipse",
-                Kind::Placed => "cylinder",
+                Kind::Placed(_) => "cylinder",
             };
             let label = label(e, place.and_then(|d| devices.get(d)));
             // Writing to a string can't fail.
             let _ok = writeln!(out, "  n{i} [shape={shape}, fillcolor=\"{colour}\", label=\"{label}\"];");
         }
         for (i, e) in self.entries().iter().enumerate() {
-            for (slot, src) in e.srcs.into_iter().enumerate().filter_map(|(s, raw)| Some((s, NonNull::new(raw)?))) {
-                // SAFETY: a source of a tensor of the graph lives as long (TensorPtr's invariants).
-                let src = unsafe { TensorPtr::new(src) };
+            for (slot, src) in self.srcs(e) {
                 if let Some(from) = self.position(src) {
                     let _ok = writeln!(out, "  n{from} -> n{i} [label=\"{slot}\"];");
                 }

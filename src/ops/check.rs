@@ -1,6 +1,7 @@
 //! The words in which builders state what they need.
 
-use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
 
 use ggml_sys as sys;
 
@@ -23,20 +24,26 @@ impl Call<'_, '_> {
         self.operands.iter().map(|t| t.info()).collect()
     }
 
+    #[cold]
+    fn wrong_shape(self, expected: &'static str) -> Error {
+        Error::Shape { op: self.op, operands: self.infos(), expected: expected.into() }
+    }
+
+    #[cold]
+    fn wrong_dtype(self, expected: &'static str) -> Error {
+        Error::DType { op: self.op, operands: self.infos(), expected: expected.into() }
+    }
+
     /// Shapes, strides or memory must be so.
+    #[inline]
     pub(crate) fn shape(self, holds: bool, expected: &'static str) -> Result<()> {
-        if holds {
-            return Ok(());
-        }
-        Err(Error::Shape { op: self.op, operands: self.infos(), expected: expected.into() })
+        if holds { Ok(()) } else { Err(self.wrong_shape(expected)) }
     }
 
     /// Element types must be so.
+    #[inline]
     pub(crate) fn dtype(self, holds: bool, expected: &'static str) -> Result<()> {
-        if holds {
-            return Ok(());
-        }
-        Err(Error::DType { op: self.op, operands: self.infos(), expected: expected.into() })
+        if holds { Ok(()) } else { Err(self.wrong_dtype(expected)) }
     }
 
     /// All of these operands must be `f32`, whatever kernels make of it (H18).
@@ -54,18 +61,21 @@ impl Call<'_, '_> {
         self.shape(Shape::from(ne).bytes(dtype).is_ok(), "the result is too large for the address space")
     }
 
-    /// A parameter must be so.
+    /// A parameter must be so. What needs formatting is best given as `format_args!`, which costs nothing if it is.
+    #[inline]
     pub(crate) fn param(
         self,
         holds: bool,
         name: &'static str,
-        value: impl std::fmt::Debug,
-        expected: impl Into<Cow<'static, str>>,
+        value: impl fmt::Debug,
+        expected: impl fmt::Display,
     ) -> Result<()> {
-        if holds {
-            return Ok(());
-        }
-        Err(Error::Param { op: self.op, name, value: format!("{value:?}").into(), expected: expected.into() })
+        if holds { Ok(()) } else { Err(self.wrong_param(name, &value, &expected)) }
+    }
+
+    #[cold]
+    fn wrong_param(self, name: &'static str, value: &dyn fmt::Debug, expected: &dyn fmt::Display) -> Error {
+        Error::Param { op: self.op, name, value: format!("{value:?}").into(), expected: expected.to_string().into() }
     }
 
     /// `t` is written to, so it must lie neither in frozen weights nor in an input: the values of an input that holds
@@ -107,9 +117,43 @@ impl Call<'_, '_> {
 
     /// `b` must fill `a` when repeated (`ggml_can_repeat`).
     pub(crate) fn repeats(self, b: Tensor<'_>, a: Tensor<'_>) -> Result<()> {
-        let fits = a.ne().iter().zip(b.ne()).all(|(a, b)| b > 0 && a % b == 0);
+        let fits = a.ne().into_iter().zip(b.ne()).all(|(a, b)| divides(b, a));
         self.shape(fits, "every dimension of the second operand must divide that of the first")
     }
+}
+
+/// The operands of a builder some of which may be missing, without those.
+pub(crate) struct Operands<'c> {
+    all: [Tensor<'c>; sys::GGML_MAX_SRC as usize],
+    n: usize,
+}
+
+impl<'c> Operands<'c> {
+    /// The first, which is there, and those of the others that are. There can be no more than sources of a tensor.
+    pub(crate) fn new(first: Tensor<'c>, others: impl IntoIterator<Item = Option<Tensor<'c>>>) -> Self {
+        let mut this = Self { all: [first; _], n: 1 };
+        for t in others.into_iter().flatten() {
+            if let Some(to) = this.all.get_mut(this.n) {
+                *to = t;
+                this.n += 1;
+            }
+        }
+        this
+    }
+}
+
+impl<'c> Deref for Operands<'c> {
+    type Target = [Tensor<'c>];
+
+    fn deref(&self) -> &[Tensor<'c>] {
+        self.all.get(..self.n).unwrap_or_default()
+    }
+}
+
+/// Whether `n` is positive and `of` a multiple of it. Divisions are slow, and nearly never needed.
+#[inline]
+pub(crate) fn divides(n: i64, of: i64) -> bool {
+    n > 0 && (n == 1 || n == of || of % n == 0)
 }
 
 /// 32-bit, 16-bit and brain floats.

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::Call;
+use super::check::{Call, Operands};
 use crate::context::Context;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -110,7 +110,7 @@ impl Context {
         post: Tensor<'c>,
         comb: Option<Tensor<'c>>,
     ) -> Result<Tensor<'c>> {
-        let operands: Vec<_> = [Some(x), Some(residual), Some(post), comb].into_iter().flatten().collect();
+        let operands = Operands::new(x, [Some(residual), Some(post), comb]);
         let call = Call { op: "dsv4_hc_post", operands: &operands };
         call.all_f32(call.operands)?;
         let ([width, tokens, ..], [_, streams, ..]) = (x.ne(), residual.ne());

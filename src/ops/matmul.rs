@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::Call;
+use super::check::{Call, divides};
 use super::precision::Prec;
 use crate::context::Context;
 use crate::dtype::DType;
@@ -53,7 +53,10 @@ impl Context {
         let call = Call { op: "mul_mat", operands: &[a, b] };
         let ([a0, a1, a2, a3], [b0, b1, b2, b3]) = (a.ne(), b.ne());
         call.shape(a0 == b0, "the rows (first dimensions) must be equally long")?;
-        call.shape(b2 % a2 == 0 && b3 % a3 == 0, "the upper dimensions of the first must divide those of the second")?;
+        call.shape(
+            divides(a2, b2) && divides(a3, b3),
+            "the upper dimensions of the first must divide those of the second",
+        )?;
         call.shape(not_transposed(a), "the first operand must not be transposed; use `cont`")?;
         call.result([a1, b1, b2, b3], DType::F32)?;
         let sums = !matches!(how.acc, Some(Prec::Q8 | Prec::Q4));

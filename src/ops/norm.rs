@@ -121,7 +121,7 @@ fn group_operand(call: Call<'_, '_>, a: Tensor<'_>, groups: i32, eps: f32) -> Re
     operand(call, a, eps)?;
     let [_, _, channels, _] = a.ne();
     let divides = groups > 0 && channels % i64::from(groups) == 0 && i32::try_from(channels).is_ok();
-    call.param(divides, "groups", groups, format!("it must divide the number of channels, {channels}"))
+    call.param(divides, "groups", groups, format_args!("it must divide the number of channels, {channels}"))
 }
 
 fn operand(call: Call<'_, '_>, a: Tensor<'_>, eps: f32) -> Result<()> {

@@ -69,9 +69,9 @@ impl<const N: usize> Windows<N> {
     fn outputs(self, call: Call<'_, '_>, input: Tensor<'_>) -> Result<[i64; N]> {
         let Self { window: k, stride: s, padding: p } = self;
         let windows = k.iter().all(|k| (1..=LARGEST_WINDOW).contains(k));
-        call.param(windows, "window", k, format!("each must lie in 1 to {LARGEST_WINDOW}"))?;
+        call.param(windows, "window", k, format_args!("each must lie in 1 to {LARGEST_WINDOW}"))?;
         let strides = s.iter().all(|&s| (1..=EXACT).contains(&s.into()));
-        call.param(strides, "stride", s, format!("each must lie in 1 to {EXACT}"))?;
+        call.param(strides, "stride", s, format_args!("each must lie in 1 to {EXACT}"))?;
         let padding = p.iter().zip(k).all(|(&p, k)| p >= 0 && p <= k / 2);
         call.param(padding, "padding", p, "each must lie in 0 to half a window")?;
         let mut outputs = [0; N];

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::Call;
+use super::check::{Call, Operands};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -146,18 +146,18 @@ impl<'c> Rope<'c> {
         dims
     }
 
-    fn operands(&self, a: Tensor<'c>, positions: Tensor<'c>) -> Vec<Tensor<'c>> {
-        [Some(a), Some(positions), self.freq_factors].into_iter().flatten().collect()
+    fn operands(&self, a: Tensor<'c>, positions: Tensor<'c>) -> Operands<'c> {
+        Operands::new(a, [Some(positions), self.freq_factors])
     }
 
     /// H13: other values make the kernel loop for ever, divide by zero, or write beyond the row.
     fn check(&self, call: Call<'_, '_>, row: i64) -> Result<()> {
         let n_dims = i64::from(self.n_dims);
         let even = n_dims >= 2 && n_dims % 2 == 0 && n_dims <= row;
-        call.param(even, "n_dims", n_dims, format!("it must be even and lie in 2 to {row}"))?;
+        call.param(even, "n_dims", n_dims, format_args!("it must be even and lie in 2 to {row}"))?;
         let offset = i64::from(self.offset);
         let inside = offset >= 0 && offset % 2 == 0 && n_dims + offset <= row;
-        call.param(inside, "offset", offset, format!("it must be even and lie in 0 to {}", row - n_dims))?;
+        call.param(inside, "offset", offset, format_args!("it must be even and lie in 0 to {}", row - n_dims))?;
         let all: i64 = self.sections.iter().map(|&n| i64::from(n)).sum();
         let [first, second, third, _] = self.sections;
         let sections = if self.mode.is_multi() {
@@ -175,7 +175,7 @@ impl<'c> Rope<'c> {
             ),
         )?;
         if self.mode == RopeMode::Vision {
-            call.param(2 * n_dims == row, "n_dims", n_dims, format!("it must be half of {row} in this mode"))?;
+            call.param(2 * n_dims == row, "n_dims", n_dims, format_args!("it must be half of {row} in this mode"))?;
             call.param(offset == 0, "offset", offset, "it must be 0 in this mode")?;
         }
         call.param(self.n_ctx_orig >= 0, "n_ctx_orig", self.n_ctx_orig, "it must not be negative")?;

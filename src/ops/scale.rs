@@ -119,5 +119,5 @@ fn packed(call: Call<'_, '_>, a: Tensor<'_>, in_place: bool) -> Result<()> {
 fn limits(call: Call<'_, '_>, a: Tensor<'_>, min: f32, max: f32, in_place: bool) -> Result<()> {
     operand(call, a, in_place)?;
     even_rows(call, a)?;
-    call.param(min <= max, "min", min, format!("it must not be above `max`, {max}"))
+    call.param(min <= max, "min", min, format_args!("it must not be above `max`, {max}"))
 }

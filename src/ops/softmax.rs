@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, is_packed};
+use super::check::{Call, Operands, is_packed};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -34,8 +34,8 @@ type Builder = unsafe extern "C-unwind" fn(
 ) -> *mut sys::ggml_tensor;
 
 impl<'c> SoftMax<'c> {
-    fn operands(self, a: Tensor<'c>) -> Vec<Tensor<'c>> {
-        [Some(a), self.mask, self.sinks].into_iter().flatten().collect()
+    fn operands(self, a: Tensor<'c>) -> Operands<'c> {
+        Operands::new(a, [self.mask, self.sinks])
     }
 }
 

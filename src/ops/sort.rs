@@ -98,5 +98,5 @@ fn sortable(call: Call<'_, '_>, a: Tensor<'_>) -> Result<()> {
 fn some_of_row(call: Call<'_, '_>, a: Tensor<'_>, k: i32) -> Result<()> {
     sortable(call, a)?;
     let [n, ..] = a.ne();
-    call.param(k >= 1 && i64::from(k) <= n, "k", k, format!("it must lie in 1 to {n}"))
+    call.param(k >= 1 && i64::from(k) <= n, "k", k, format_args!("it must lie in 1 to {n}"))
 }

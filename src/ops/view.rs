@@ -58,7 +58,9 @@ impl Context {
         let call = Call { op: "view", operands: &[a] };
         let (dtype, unit) = (a.dtype(), a.dtype().type_size());
         call.param(shape.bytes(dtype).is_ok(), "shape", shape.ne(), "dimensions must be positive and in whole blocks")?;
-        let whole = strides.iter().chain([&offset]).all(|n| n % unit == 0);
+        // Divisions are slow, and plain types need none.
+        let is_whole = |n: usize| if unit.is_power_of_two() { n & (unit - 1) == 0 } else { n.is_multiple_of(unit) };
+        let whole = strides.into_iter().chain([offset]).all(is_whole);
         call.param(whole, "strides, offset", (strides, offset), "they must be multiples of the type's size")?;
         let [nb1, nb2, nb3] = strides;
         let nb = [unit, nb1, nb2, nb3];
@@ -118,10 +120,11 @@ impl Context {
 /// Whether no two elements of a view share memory: in order of stride, each dimension steps over all below it.
 pub(super) fn disjoint(dtype: DType, shape: Shape, nb: [usize; 4]) -> bool {
     let Some(row) = dtype.row_size(shape.ne()[0]) else { return false };
-    let mut dims: Vec<_> = shape.ne().into_iter().zip(nb).skip(1).filter(|(n, _)| *n > 1).collect();
-    dims.sort_by_key(|(_, stride)| *stride);
+    let ([_, n1, n2, n3], [_, nb1, nb2, nb3]) = (shape.ne(), nb);
+    let mut dims = [(n1, nb1), (n2, nb2), (n3, nb3)];
+    dims.sort_unstable_by_key(|(_, stride)| *stride);
     let mut below = row;
-    dims.into_iter().all(|(n, stride)| {
+    dims.into_iter().filter(|(n, _)| *n > 1).all(|(n, stride)| {
         let clear = stride >= below;
         let last = usize::try_from(n - 1).unwrap_or(usize::MAX);
         below = last.saturating_mul(stride).saturating_add(below);

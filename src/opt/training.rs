@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::context::pool::Pool;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
-use crate::graph::Graph;
+use crate::graph::{Graph, Spares};
 use crate::ops::check::Call;
 use crate::sched::{Allocated, Sched, Split};
 use crate::tensor::Tensor;
@@ -95,7 +95,7 @@ impl<'c> Training<'c> {
                 unsafe { Tensor::new(ptr) }
             })
             .collect();
-        let graph = Graph::new(&results)?;
+        let graph = Graph::new(&Spares::default(), &results)?;
         Ok(Self {
             graph,
             _backward: pool,

@@ -72,6 +72,12 @@ impl Sched {
         self.backends.get_mut(i)
     }
 
+    /// How often memory was planned: once for each graph that differs from the one before. A decoder whose shapes stay the
+    /// same plans once.
+    pub fn plans(&self) -> usize {
+        self.plan.plans()
+    }
+
     /// Plans memory for graphs like this one, so that allocating one later needs no more (`ggml_backend_sched_reserve`).
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use crate::buffer;
 use crate::callback::State;
 use crate::dtype::Element;
 use crate::error::Result;
-use crate::graph::{Entry, Kind};
+use crate::graph::{Entry, Graph, Kind};
 use crate::guard;
 use crate::tensor::Tensor;
 use crate::tensor::ptr::{Owner, TensorPtr};
@@ -44,13 +44,13 @@ pub struct SplitInput<'a> {
 
 /// Reads the splits off an allocated graph: the scheduler has put copies where an operation's source lies elsewhere.
 pub(super) fn splits<'a>(
-    entries: &'a [Entry],
+    graph: &'a Graph<'_>,
     backend_of: impl Fn(TensorPtr) -> Option<&'a Backend>,
 ) -> Vec<Split<'a>> {
     let mut splits: Vec<Split<'a>> = Vec::new();
     let mut seen = Vec::new(); // copies that an earlier operation needed as well
     let mut views = Vec::new(); // views before the first operation
-    for e in entries.iter().filter(|e| e.kind == Kind::Node) {
+    for e in graph.entries().iter().filter(|e| e.kind == Kind::Node) {
         // SAFETY: entries live as long as the borrow of their graph.
         let node = unsafe { Tensor::new(e.ptr) };
         if is_view_op(e.ptr) {
@@ -62,19 +62,18 @@ pub(super) fn splits<'a>(
         }
         let Some(backend) = backend_of(e.ptr) else { continue };
         let begins = splits.last().is_none_or(|split| {
-            !std::ptr::eq(split.backend, backend) || (!split.inputs.is_empty() && has_remote_weight(e, backend))
+            !std::ptr::eq(split.backend, backend) || (!split.inputs.is_empty() && has_remote_weight(graph, e, backend))
         });
         if begins {
             splits.push(Split { backend, nodes: std::mem::take(&mut views), inputs: Vec::new() });
         }
         let Some(split) = splits.last_mut() else { continue };
         split.nodes.push(node);
-        for (now, built) in e.ptr.srcs().into_iter().zip(e.srcs) {
-            let Some(raw) = NonNull::new(built).filter(|_| now != built && !seen.contains(&now)) else { continue };
+        let now = e.ptr.srcs();
+        for (i, src) in graph.srcs(e) {
+            let Some(&now) = now.get(i).filter(|&&now| now != src.as_ptr() && !seen.contains(&now)) else { continue };
             seen.push(now);
             // SAFETY: a source of a tensor of the graph, which lives as long.
-            let src = unsafe { TensorPtr::new(raw) };
-            // SAFETY: as above.
             let tensor = unsafe { Tensor::new(src) };
             split.inputs.push(SplitInput { tensor, from: backend_of(src), bytes: src.span().unwrap_or(0) });
         }
@@ -83,10 +82,8 @@ pub(super) fn splits<'a>(
 }
 
 /// Whether the scheduler begins a split for `e` so that the copies of earlier weights can go.
-fn has_remote_weight(e: &Entry, backend: &Backend) -> bool {
-    e.srcs.into_iter().filter_map(NonNull::new).any(|raw| {
-        // SAFETY: a source of a tensor of the graph, which lives as long.
-        let src = unsafe { TensorPtr::new(raw) };
+fn has_remote_weight(graph: &Graph<'_>, e: &Entry, backend: &Backend) -> bool {
+    graph.srcs(e).any(|(_, src)| {
         matches!(src.owner(), Owner::Weights | Owner::Packed)
             && buffer::type_of(src).is_some_and(|buft| !backend.device().supports_buffer_type(buft))
     })

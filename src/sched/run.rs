@@ -33,12 +33,11 @@ impl<'s, 'c> Allocated<'s, 'c> {
         for e in self.bound.graph().entries().iter().filter(|e| e.kind == Kind::Node) {
             if let Some(backend) = self.backend_of_ptr(e.ptr) {
                 check::kernel_accepts(backend.device(), e)?;
-                check::reaches(backend.device(), e)?;
+                check::reaches(self.bound.graph(), backend.device(), e)?;
                 check::sorts_numbers(backend.device(), e, || {
                     // By the sources as they were built: the scheduler may have put a copy in between.
-                    let first =
-                        self.bound.graph().entries().iter().find(|s| e.srcs.first() == Some(&s.ptr.as_ptr()))?;
-                    self.backend_of_ptr(first.ptr).map(Backend::device)
+                    let (_, first) = self.bound.graph().srcs(e).next()?;
+                    self.backend_of_ptr(first).map(Backend::device)
                 })?;
             }
         }
@@ -171,7 +170,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
 
     /// The parts that the graph was split into, in the order in which they run, each with what is copied to its device.
     pub fn splits(&self) -> Vec<Split<'_>> {
-        super::observe::splits(self.bound.graph().entries(), |t| self.backend_of_ptr(t))
+        super::observe::splits(self.bound.graph(), |t| self.backend_of_ptr(t))
     }
 
     /// The backend that a tensor of the graph was given to (`ggml_backend_sched_get_tensor_backend`).

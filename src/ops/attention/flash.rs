@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::guard;
-use crate::ops::check::Call;
+use crate::ops::check::{Call, Operands};
 use crate::ops::precision::Prec;
 use crate::tensor::Tensor;
 
@@ -64,7 +64,7 @@ impl Context {
         v: Tensor<'c>,
         how: FlashAttn<'c>,
     ) -> Result<Tensor<'c>> {
-        let operands: Vec<_> = [Some(q), Some(k), Some(v), how.mask, how.sinks].into_iter().flatten().collect();
+        let operands = Operands::new(q, [Some(k), Some(v), how.mask, how.sinks]);
         let call = Call { op: "flash_attn_ext", operands: &operands };
         // H9: C ties only few of these dimensions, the kernels use all.
         let ([q0, q1, q2, q3], [k0, k1, k2, k3]) = (q.ne(), k.ne());

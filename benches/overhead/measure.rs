@@ -1,0 +1,56 @@
+//! Comparing two pieces of work.
+
+use std::time::{Duration, Instant};
+
+/// How long `f` takes.
+pub(crate) fn time(f: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    f();
+    start.elapsed()
+}
+
+/// Medians of both sides.
+pub(crate) struct Times {
+    raw: f64,
+    safe: f64,
+}
+
+/// Runs both sides turn by turn, the first one changing.
+pub(crate) fn compare(
+    rounds: usize,
+    mut raw: impl FnMut(usize) -> Duration,
+    mut safe: impl FnMut(usize) -> Duration,
+) -> Times {
+    let rounds = rounds.max(30);
+    let [mut raws, mut safes] = [(); 2].map(|()| Vec::with_capacity(rounds));
+    for i in 0..rounds + rounds / 10 {
+        let pair = if i % 2 == 0 {
+            let raw = raw(i);
+            (raw, safe(i))
+        } else {
+            let safe = safe(i);
+            (raw(i), safe)
+        };
+        // The first rounds warm up.
+        if i >= rounds / 10 {
+            raws.push(pair.0);
+            safes.push(pair.1);
+        }
+    }
+    Times { raw: median(raws), safe: median(safes) }
+}
+
+fn median(mut times: Vec<Duration>) -> f64 {
+    times.sort();
+    times[times.len() / 2].as_nanos() as f64
+}
+
+impl Times {
+    /// Prints a line and returns the ratio. `per` is what a time in nanoseconds is divided by.
+    pub(crate) fn print(&self, what: &str, nodes: usize, per: usize, unit: &str) -> f64 {
+        let ratio = self.safe / self.raw;
+        let per = per as f64;
+        println!("{what:8} {nodes:6} {:12.1} {:12.1} {ratio:7.3} {unit}", self.raw / per, self.safe / per);
+        ratio
+    }
+}

@@ -1,0 +1,108 @@
+//! The model that both sides run: a small transformer that decodes with a cache, so small that the kernels hide little.
+
+/// Elements of a token.
+pub(crate) const WIDTH: i64 = 64;
+/// Attention heads, and elements of each.
+pub(crate) const HEADS: i64 = 2;
+pub(crate) const HEAD: i64 = WIDTH / HEADS;
+/// Elements between the layers of the feed-forward part.
+pub(crate) const INNER: i64 = 96;
+/// Tokens that the cache holds.
+pub(crate) const CONTEXT: i64 = 32;
+/// Results.
+pub(crate) const WORDS: i64 = 50;
+pub(crate) const EPS: f32 = 1e-5;
+/// Bytes of an element.
+pub(crate) const F32: usize = size_of::<f32>();
+/// The largest numbers of layers, and with it of outputs: two writes to the cache for each, and the result.
+pub(crate) const MOST_OUTPUTS: usize = 2 * 320 + 1;
+
+pub(crate) struct Net {
+    pub(crate) layers: usize,
+    /// Names, shapes and values of the weights: those of the layers in order, then the last two.
+    pub(crate) weights: Vec<Leaf>,
+    /// The caches of keys and values of each layer.
+    pub(crate) caches: Vec<Leaf>,
+}
+
+pub(crate) struct Leaf {
+    pub(crate) name: String,
+    pub(crate) ne: [i64; 2],
+    pub(crate) data: Vec<f32>,
+}
+
+/// Weights of a layer.
+pub(crate) const PER_LAYER: usize = 9;
+
+impl Net {
+    pub(crate) fn new(layers: usize) -> Self {
+        let mut state = 1_u32;
+        let mut leaf = |name: String, ne: [i64; 2]| {
+            let data = (0..ne[0] * ne[1]).map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 16) as f32 / 65536.0 - 0.5
+            });
+            Leaf { name, ne, data: data.collect() }
+        };
+        let mut weights = Vec::new();
+        let mut caches = Vec::new();
+        for l in 0..layers {
+            for (name, ne) in [
+                ("attn_norm", [WIDTH, 1]),
+                ("q", [WIDTH, WIDTH]),
+                ("k", [WIDTH, WIDTH]),
+                ("v", [WIDTH, WIDTH]),
+                ("out", [WIDTH, WIDTH]),
+                ("ffn_norm", [WIDTH, 1]),
+                ("gate", [WIDTH, INNER]),
+                ("up", [WIDTH, INNER]),
+                ("down", [INNER, WIDTH]),
+            ] {
+                weights.push(leaf(format!("blk.{l}.{name}"), ne));
+            }
+            caches.push(leaf(format!("cache.{l}.k"), [WIDTH * CONTEXT, 1]));
+            caches.push(leaf(format!("cache.{l}.v"), [WIDTH * CONTEXT, 1]));
+        }
+        weights.push(leaf("norm".into(), [WIDTH, 1]));
+        weights.push(leaf("head".into(), [WIDTH, WORDS]));
+        Self { layers, weights, caches }
+    }
+}
+
+/// The place of step `i`'s first token in the cache.
+pub(crate) fn place(i: usize) -> usize {
+    i % (CONTEXT as usize - 2)
+}
+
+/// What step `i` of `tokens` tokens computes with: tokens, positions, mask.
+#[derive(Default)]
+pub(crate) struct Inputs {
+    pub(crate) tokens: Vec<f32>,
+    pub(crate) positions: Vec<i32>,
+    pub(crate) mask: Vec<f32>,
+    pub(crate) result: Vec<f32>,
+}
+
+impl Inputs {
+    pub(crate) fn new(tokens: usize) -> Self {
+        let mut this = Self::default();
+        this.tokens.resize(tokens * WIDTH as usize, 0.0);
+        this.positions.resize(tokens, 0);
+        this.mask.resize(tokens * CONTEXT as usize, 0.0);
+        this.result.resize(tokens * WORDS as usize, 0.0);
+        this
+    }
+
+    pub(crate) fn set(&mut self, i: usize) {
+        for (n, x) in self.tokens.iter_mut().enumerate() {
+            *x = ((i * 7 + n) % 13) as f32 - 6.0;
+        }
+        for (n, p) in self.positions.iter_mut().enumerate() {
+            *p = (place(i) + n) as i32;
+        }
+        for (n, m) in self.mask.iter_mut().enumerate() {
+            let (row, column) = (n / CONTEXT as usize, n % CONTEXT as usize);
+            *m = if column <= place(i) + row { 0.0 } else { f32::NEG_INFINITY };
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A decoder's loop: the same small graph is built, allocated and computed again and again, its cache written further on
+//! each time. It plans once, and grows no memory.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_wrap,
+    clippy::float_cmp,
+    clippy::missing_assert_message,
+    reason = "a test fails by panicking, and its numbers are small"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use ggml::GraphAllocator;
+use ggml::prelude::*;
+
+/// Held by the test that runs: one of them measures memory.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Bytes that Rust holds.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+struct Counted;
+
+// SAFETY: hands everything to the system's allocator.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        HELD.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counted = Counted;
+
+/// Bytes that Rust and C hold together.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn malloced() -> usize {
+    // SAFETY: only reads the allocator's own counters.
+    let info = unsafe { libc::mallinfo2() };
+    info.uordblks + info.hblkhd
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn malloced() -> usize {
+    HELD.load(Ordering::Relaxed)
+}
+
+const PLACES: usize = 100;
+
+/// One step: the token goes into the cache at `place`, and the result is the sum of what is there.
+fn build<'c>(ctx: &'c Context, cache: Tensor<'c>, place: usize) -> ggml::Result<(Tensor<'c>, Tensor<'c>, Graph<'c>)> {
+    let x = ctx.input("x", DType::F32, [4])?;
+    let to = ctx.view(cache, [4], [16, 16, 16], place * 16)?;
+    let written = ctx.cpy(ctx.scale(x, 2.0)?, to)?;
+    let y = ctx.sum_rows(ctx.cont(ctx.transpose(cache)?)?)?;
+    let graph = ctx.graph([written, y])?;
+    Ok((x, y, graph))
+}
+
+#[test]
+fn a_decoder_plans_once_and_grows_no_memory() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut leaves = WeightsBuilder::new();
+    leaves.tensor("cache", DType::F32, [4, PLACES as i64]).unwrap();
+    let state = leaves.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
+    let cache = state.get("cache").unwrap();
+    let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    sched.backend_mut(0).unwrap().set_threads(1).unwrap();
+    let mut ctx = Context::new();
+    let mut out = [0.0; 4];
+    let mut want = vec![0.0_f32; PLACES];
+    let mut held = [0; 2];
+    for i in 0..10_000 {
+        ctx.reset();
+        let (x, y, graph) = build(&ctx, cache, i % PLACES).unwrap();
+        let mut run = sched.alloc(&graph).unwrap();
+        let value = (i % 17) as f32;
+        run.set(x, &[value; 4]).unwrap();
+        run.compute().unwrap();
+        run.get_into(y, &mut out).unwrap();
+        want[i % PLACES] = 2.0 * value;
+        assert_eq!(out, [want.iter().sum::<f32>(); 4], "step {i}");
+        drop(run);
+        drop(graph);
+        if i == 1_000 {
+            held = [HELD.load(Ordering::Relaxed), malloced()];
+        }
+    }
+    assert_eq!(sched.plans(), 1);
+    let [rust, both] = held;
+    // The test's own threads come and go; two bytes a step would be more than that.
+    let [more_rust, more] = [HELD.load(Ordering::Relaxed).saturating_sub(rust), malloced().saturating_sub(both)];
+    assert!(more_rust < 16 << 10 && more < 16 << 10, "{more_rust} bytes more in Rust, {more} in all");
+}
+
+#[test]
+fn another_graph_is_another_plan() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut leaves = WeightsBuilder::new();
+    leaves.tensor("cache", DType::F32, [4, PLACES as i64]).unwrap();
+    let cpu = Device::cpu().unwrap().buffer_type();
+    let state = leaves.place_state(cpu).unwrap();
+    let cache = state.get("cache").unwrap();
+    let mut allocator = GraphAllocator::new(cpu);
+    let mut ctx = Context::new();
+    for i in 0..5 {
+        ctx.reset();
+        let (.., graph) = build(&ctx, cache, i).unwrap();
+        drop(allocator.alloc(&graph).unwrap());
+    }
+    assert_eq!(allocator.plans(), 1, "a place in the cache needs no plan");
+    // In memory of the graph's own, the place of a view counts.
+    for i in 0..3 {
+        ctx.reset();
+        let x = ctx.input("x", DType::F32, [16]).unwrap();
+        let part = ctx.view(ctx.neg(x).unwrap(), [4], [16, 16, 16], 16 * i).unwrap();
+        let graph = ctx.graph([ctx.abs(part).unwrap()]).unwrap();
+        drop(allocator.alloc(&graph).unwrap());
+    }
+    assert_eq!(allocator.plans(), 4);
+}
+
+/// A graph that is dropped late, after its context was reset, gives its lists to the next one only then.
+#[test]
+fn graphs_that_live_at_once_share_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let ctx = Context::new();
+    let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    let x = ctx.input("x", DType::F32, [2]).unwrap();
+    for _ in 0..3 {
+        let graphs: Vec<_> = (1..8)
+            .map(|n| {
+                let y = (0..n).fold(x, |t, _| ctx.neg(t).unwrap());
+                (n, y, ctx.graph([y]).unwrap())
+            })
+            .collect();
+        for (n, y, graph) in &graphs {
+            assert_eq!(graph.n_nodes(), *n);
+            let mut run = sched.alloc(graph).unwrap();
+            run.set(x, &[1.0_f32, 2.0]).unwrap();
+            run.compute().unwrap();
+            let sign = if n % 2 == 0 { 1.0 } else { -1.0 };
+            assert_eq!(run.get::<f32>(*y).unwrap(), [sign, 2.0 * sign]);
+        }
+    }
+}
