@@ -31,7 +31,7 @@ mod tensor;
 mod version;
 mod weights;
 
-pub use alloc::{GraphAllocator, GraphMemory};
+pub use alloc::{Compare, Compared, Comparison, GraphAllocator, GraphMemory, GraphPlan, Mismatch};
 pub use backend::{Backend, Event, Priority, Threads};
 pub use buffer::{Buffer, BufferType, BufferUsage};
 pub use context::Context;

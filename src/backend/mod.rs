@@ -1,6 +1,7 @@
 //! Backends: streams of work on a device.
 
 mod abort;
+mod cpu;
 mod event;
 mod raw;
 mod threads;
