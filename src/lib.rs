@@ -11,6 +11,7 @@ mod backend;
 mod buffer;
 mod callback;
 mod context;
+pub mod cpu;
 mod device;
 mod dtype;
 mod error;

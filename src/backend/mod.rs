@@ -3,6 +3,7 @@
 mod abort;
 mod cpu;
 mod event;
+pub(crate) mod numa;
 mod raw;
 mod threads;
 
@@ -20,6 +21,7 @@ use raw::{RawBackend, RawPool};
 
 pub(crate) use abort::check_status;
 pub use event::Event;
+pub use numa::{Numa, is_numa, numa_init};
 pub use threads::{Priority, Threads};
 
 /// A stream of work on a device (`ggml_backend_t`).
@@ -100,6 +102,9 @@ impl Backend {
 
     pub(crate) fn new(device: Device, params: Option<&CStr>) -> Result<Self> {
         device.check_alive()?;
+        if device.device_type() == DeviceType::Cpu {
+            numa::used();
+        }
         let raw = RawBackend::init(device, params)?;
         device.check_alive()?;
         let mut this = Self { raw, pool: None, abort: None, events: Vec::new(), device, threads: 1 };
@@ -122,7 +127,8 @@ impl Backend {
         self.raw.name()
     }
 
-    /// The threads that a CPU backend computes with; 1 for other devices.
+    /// The threads that a CPU backend computes with; 1 for other devices (`ggml_threadpool_get_n_threads`).
+    #[doc(alias = "ggml_threadpool_get_n_threads")]
     pub fn threads(&self) -> usize {
         self.threads
     }

@@ -83,7 +83,7 @@ fn word(bytes: &[u8]) -> u64 {
 
 /// Fails where bytes mean something else than those of the tensor's elements (H27): C has no function that reads them
 /// back, and calls it.
-pub(super) fn check_plain(call: &'static str, t: TensorPtr) -> Result<()> {
+pub(crate) fn check_plain(call: &'static str, t: TensorPtr) -> Result<()> {
     if t.owner() == Owner::Packed { Err(Error::Packed { call, tensor: t.info() }) } else { Ok(()) }
 }
 

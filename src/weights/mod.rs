@@ -1,5 +1,6 @@
 //! Tensors with memory of their own: weights, which stay as they are, and states, which computations change.
 
+mod element;
 mod packed;
 mod placed;
 

@@ -149,7 +149,7 @@ fn fill(buft: BufferType, chunk: &[(TensorPtr, usize)], size: usize, owner: Owne
 }
 
 impl Placed {
-    fn find(&self, name: &str) -> Result<TensorPtr> {
+    pub(super) fn find(&self, name: &str) -> Result<TensorPtr> {
         let found = self.leaves.names.get(name).and_then(|&i| self.leaves.tensors.get(i));
         found.copied().ok_or_else(|| {
             let mut available: Box<[_]> = self.leaves.names.keys().cloned().collect();
@@ -172,7 +172,7 @@ impl Placed {
     }
 
     /// A tensor that may be written.
-    fn writable(&self, call: &'static str, name: &str) -> Result<TensorPtr> {
+    pub(super) fn writable(&self, call: &'static str, name: &str) -> Result<TensorPtr> {
         let t = self.find(name)?;
         if self.memory.is_some() {
             return Err(Error::Frozen { op: call, tensor: t.info() });
