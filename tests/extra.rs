@@ -12,6 +12,7 @@
     reason = "a test fails by panicking, and its numbers are small"
 )]
 
+use ggml::opt::{AdamW, Training};
 use ggml::prelude::*;
 use ggml::{BufferType, Custom, Error, GraphAllocator, Pieces};
 
@@ -332,4 +333,26 @@ fn h27_no_other_device_gets_rearranged_weights() {
 
     let mut allocator = GraphAllocator::new(remote.buffer_type());
     assert!(matches!(allocator.alloc(&graph), Err(Error::Unsupported { .. })), "out of its reach");
+}
+
+/// They would look at weights in other ways.
+#[test]
+fn h27_gradients_do_not_go_through_rearranged_weights() {
+    let (weights, _) = weights(repack(), DType::Q4_0, [32, 8, 1]);
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("x", DType::F32, [32]).unwrap().tensor("b", DType::F32, [8]).unwrap();
+    let state = builder.place_state(plain()).unwrap();
+    let ctx = Context::new();
+    let (x, b) = (state.get("x").unwrap(), state.get("b").unwrap());
+    let y = ctx.add(ctx.mul_mat(weights.get("w").unwrap(), x).unwrap(), b).unwrap();
+    let loss = ctx.sum(ctx.sqr(y).unwrap()).unwrap();
+    let mut sched = sched(1);
+    let refused = Training::new(&ctx, loss, [], [x], AdamW::default()).and_then(|mut t| t.start(&mut sched).map(drop));
+    assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+    // What is added to them is another matter.
+    let ctx = Context::new();
+    let y = ctx.add(ctx.mul_mat(weights.get("w").unwrap(), x).unwrap(), b).unwrap();
+    let loss = ctx.sum(ctx.sqr(y).unwrap()).unwrap();
+    let mut training = Training::new(&ctx, loss, [], [b], AdamW::default()).unwrap();
+    training.start(&mut sched).unwrap().step().unwrap();
 }
