@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ggml::prelude::*;
-use ggml::{Compare, Comparison, Custom, Error, FlashAttn, GraphAllocator};
+use ggml::{BufferType, Compare, Comparison, Custom, Error, FlashAttn, GraphAllocator};
 
 fn cpu() -> Backend {
     Backend::cpu().unwrap()
@@ -43,15 +43,15 @@ struct Net {
 /// Something of everything: quantised weights, a cache that is written to, views, sorts, results of several types, and
 /// memory that is used again.
 impl Net {
-    fn new() -> Self {
+    fn new(memory: BufferType) -> Self {
         let mut builder = WeightsBuilder::new();
         builder.tensor("up", DType::Q8_0, [64, 32]).unwrap().tensor("norm", DType::F32, [32]).unwrap();
-        let mut weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+        let mut weights = builder.place(memory).unwrap();
         weights.set_bytes("up", &DType::Q8_0.quantize(&sample(64 * 32), 64, None).unwrap()).unwrap();
         weights.set("norm", &sample(32)).unwrap();
         let mut builder = WeightsBuilder::new();
         builder.tensor("cache", DType::F32, [32, 8]).unwrap().tensor("count", DType::F32, [1]).unwrap();
-        Self { weights, cache: builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap() }
+        Self { weights, cache: builder.place_state(memory).unwrap() }
     }
 
     fn outputs<'c>(&'c self, ctx: &'c Context, x: Tensor<'c>, rows: Tensor<'c>) -> [Tensor<'c>; 5] {
@@ -72,23 +72,24 @@ impl Net {
     }
 }
 
-fn compare_net(other: &mut Backend) -> Comparison {
-    let net = Net::new();
+fn compare_net(backend: &mut Backend, other: &mut Backend) -> Comparison {
+    let memory = backend.device().buffer_type();
+    let net = Net::new(memory);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [64, 4]).unwrap();
     let rows = ctx.input("rows", DType::I32, [3]).unwrap();
     let outputs = net.outputs(&ctx, x, rows);
     let graph = ctx.graph(outputs).unwrap();
-    let mut allocator = memory();
+    let mut allocator = GraphAllocator::new(memory);
     let mut memory = allocator.alloc(&graph).unwrap();
     memory.set(x, &sample(64 * 4)).unwrap();
     memory.set(rows, &[3, 0, 3]).unwrap();
-    let comparison = memory.compare(&mut cpu(), other, Compare::default()).unwrap();
+    let comparison = memory.compare(backend, other, Compare::default()).unwrap();
     assert_eq!(net.cache.get("count").unwrap().read::<f32>().unwrap(), [1.0], "a state is changed once");
 
     let compared = memory.get::<f32>(outputs[3]).unwrap();
     let blocks = memory.get::<i32>(outputs[0]).unwrap();
-    memory.compute(&mut cpu()).unwrap();
+    memory.compute(backend).unwrap();
     let same = compared.iter().zip(memory.get::<f32>(outputs[3]).unwrap()).all(|(a, b)| a.to_bits() == b.to_bits());
     assert!(same, "what was compared is what is computed");
     assert_eq!(memory.get::<i32>(outputs[0]).unwrap(), blocks);
@@ -113,7 +114,7 @@ fn assert_equal(comparison: &Comparison) {
 fn a_device_is_equal_to_itself() {
     let mut other = cpu();
     other.set_threads(3).unwrap();
-    assert_equal(&compare_net(&mut other));
+    assert_equal(&compare_net(&mut cpu(), &mut other));
 }
 
 #[cfg(feature = "rpc")]
@@ -124,7 +125,8 @@ fn a_server_is_equal_to_what_it_serves() {
     let server = unsafe { rpc::Server::builder().start().unwrap() };
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let mut remote = connection.devices()[0].init().unwrap();
-    assert_equal(&compare_net(&mut remote));
+    assert_equal(&compare_net(&mut cpu(), &mut remote));
+    assert_equal(&compare_net(&mut remote, &mut cpu()));
 
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();

@@ -122,7 +122,7 @@ impl<'g, 'c> Bound<'g, 'c> {
     ) -> Result<()> {
         let (i, ptr) = self.input(call, t, data)?;
         if self.graph.entries().get(i).is_some_and(|e| e.distinct) && data.len() < ptr.elements() {
-            let expected = "an operation writes to the rows that the input names, which must differ: set it as a whole";
+            let expected = "an operation needs the numbers of a row to differ: set it as a whole";
             let value = format!("{offset}").into();
             return Err(Error::Param { op: call, name: "offset", value, expected: expected.into() });
         }

@@ -12,6 +12,7 @@ use crate::tensor::Tensor;
 /// An allocated graph with what one backend needs to compute it (`ggml_backend_graph_plan_t`), made by
 /// [`GraphMemory::plan`].
 #[doc(alias = "ggml_backend_graph_plan_t")]
+#[doc(alias = "ggml_backend_graph_plan_free")]
 pub struct GraphPlan<'p, 's, 'c> {
     /// None once it was leaked.
     raw: Option<RawPlan>,
