@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ggml::cpu::{self, Numa};
 use ggml::prelude::*;
-use ggml::{Custom, Error, GraphAllocator};
+use ggml::{Custom, Error, GraphAllocator, Threads};
 
 fn allocator() -> GraphAllocator {
     GraphAllocator::new(Device::cpu().unwrap().buffer_type())
@@ -145,9 +145,13 @@ fn paused_threads_wake_for_the_next_computation() {
         assert!(memory.get::<f32>(y).unwrap().iter().all(|y| (y + 32.0).abs() < 0.2));
         backend.pause_threads().unwrap();
     }
-    backend.set_threads(2).unwrap();
+    let mut threads = Threads::new(2);
+    threads.paused = true;
+    backend.set_threads(threads.clone()).unwrap();
     memory.compute(&mut backend).unwrap();
     backend.pause_threads().unwrap();
+    backend.set_threads(threads).unwrap();
+    drop(backend); // with threads that were never woken
 }
 
 #[cfg(feature = "rpc")]
