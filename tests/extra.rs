@@ -1,5 +1,7 @@
-//! Weights in memory that rearranges them (H27).
+//! Weights in memory that rearranges them (H27). Which types it takes depends on the processor: this is written for AVX2,
+//! which builds for x86-64 have unless they are told otherwise.
 
+#![cfg(target_arch = "x86_64")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
