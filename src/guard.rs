@@ -103,6 +103,7 @@ pub(crate) fn closed<R>(f: impl FnOnce() -> R) -> R {
 
 /// Fails inside [`closed`]. For what changes C objects without a guarded call; freeing is allowed, since what is freed has
 /// no other user.
+#[inline]
 pub(crate) fn check_open(call: &'static str) -> Result<()> {
     if CLOSED.get() { Err(Error::Nested { call }) } else { Ok(()) }
 }

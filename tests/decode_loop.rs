@@ -12,11 +12,12 @@
 )]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use ggml::GraphAllocator;
 use ggml::prelude::*;
+use ggml::{Error, GraphAllocator};
 
 /// Held by the test that runs: one of them measures memory.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -155,4 +156,48 @@ fn graphs_that_live_at_once_share_nothing() {
             assert_eq!(run.get::<f32>(*y).unwrap(), [sign, 2.0 * sign]);
         }
     }
+}
+
+/// The same tensors are put back where they were, but only as long as the memory there is still theirs.
+#[test]
+fn what_comes_in_between_is_not_in_the_way() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [64]).unwrap();
+    let y = ctx.sqr(ctx.neg(x).unwrap()).unwrap();
+    let small = ctx.graph([y]).unwrap();
+    let z = ctx.abs(ctx.cont(ctx.transpose(ctx.repeat_4d(y, [64, 512, 1, 1]).unwrap()).unwrap()).unwrap()).unwrap();
+    let large = ctx.graph([z, y]).unwrap();
+    let run_on = |sched: &mut Sched, graph: &Graph<'_>, value: f32| {
+        let mut run = sched.alloc(graph).unwrap();
+        run.set(x, &[value; 64]).unwrap();
+        run.compute().unwrap();
+        assert_eq!(run.get::<f32>(y).unwrap(), [value * value; 64]);
+        if graph.n_nodes() == large.n_nodes() {
+            assert_eq!(run.get::<f32>(z).unwrap(), vec![value * value; 64 * 512]);
+        }
+    };
+    let [mut one, mut two] = [(); 2].map(|()| Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap());
+    for i in 0..6_u8 {
+        let value = f32::from(i);
+        run_on(&mut one, &small, value + 1.0);
+        run_on(&mut one, &small, value + 2.0);
+        match i {
+            0 => run_on(&mut one, &large, 3.0),
+            1 => one.reserve(&large).unwrap(),
+            2 => run_on(&mut two, &small, 4.0),
+            3 => {
+                let mut run = one.alloc(&small).unwrap();
+                run.set(x, &[1.0_f32; 64]).unwrap();
+                let stopped = run.compute_with(|_| true, |_| ControlFlow::Break(()));
+                assert!(matches!(stopped, Err(Error::Cancelled)), "{stopped:?}");
+            }
+            4 => two = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap(),
+            _ => {}
+        }
+        run_on(&mut two, &large, value + 5.0);
+        run_on(&mut one, &small, value + 6.0);
+        run_on(&mut two, &large, value + 7.0);
+    }
+    assert_eq!(one.plans(), 5, "the first, and two for each of the others");
 }

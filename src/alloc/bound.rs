@@ -22,6 +22,8 @@ pub(crate) struct Bound<'g, 'c> {
     /// Which entries are inputs that have no value yet.
     unset: Vec<usize>,
     computed: bool,
+    /// Whether the allocator changed nothing of the tensors but where they are.
+    moved_only: bool,
 }
 
 impl<'g, 'c> Bound<'g, 'c> {
@@ -40,7 +42,7 @@ impl<'g, 'c> Bound<'g, 'c> {
                 unset.push(i);
             }
         }
-        Ok(Self { graph, unset, computed: false })
+        Ok(Self { graph, unset, computed: false, moved_only: false })
     }
 
     pub(crate) fn graph(&self) -> &'g Graph<'c> {
@@ -51,9 +53,17 @@ impl<'g, 'c> Bound<'g, 'c> {
         self.graph.as_ptr()
     }
 
+    pub(crate) fn set_moved_only(&mut self, it_is: bool) {
+        self.moved_only = it_is;
+    }
+
     /// Puts back what a scheduler changed, so that the graph can be planned again.
     pub(crate) fn restore(&self) {
         for e in self.graph.entries().iter().filter(|e| e.is_allocated_by_graph()) {
+            if self.moved_only {
+                e.ptr.leave_home(e.views_placed());
+                continue;
+            }
             e.ptr.release_from(e.views_placed());
             for (i, src) in self.graph.srcs(e) {
                 e.ptr.set_source(i, src);

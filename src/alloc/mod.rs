@@ -84,11 +84,19 @@ impl GraphAllocator {
     /// inside ggml.
     #[doc(alias = "ggml_gallocr_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<GraphMemory<'s, 'c>> {
-        let bound = Bound::new("GraphAllocator::alloc", graph)?;
+        let mut bound = Bound::new("GraphAllocator::alloc", graph)?;
         self.prepare(&bound)?;
+        if self.plan.put_back(&mut bound) {
+            return Ok(GraphMemory { allocator: self, bound });
+        }
+        self.plan.forget();
         let mark = log::mark();
         if !self.with_raw(|raw| raw.alloc(bound.graph_ptr()))? {
             return Err(self.out_of_memory(mark));
+        }
+        // Elsewhere tensors may be initialised when they get memory.
+        if self.buft.is_host() {
+            self.plan.record(&mut bound);
         }
         Ok(GraphMemory { allocator: self, bound })
     }
@@ -237,5 +245,30 @@ fn run(
 impl fmt::Debug for GraphMemory<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GraphMemory").field("graph", self.bound.graph()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Context;
+    use crate::device::Device;
+    use crate::dtype::DType;
+
+    /// Memory that is planned anew may be other memory: nothing is put back where it was before.
+    #[test]
+    fn a_place_is_known_until_the_next_plan() {
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [4]).unwrap();
+        let y = ctx.neg(x).unwrap();
+        let [one, other] = [y, ctx.sqr(y).unwrap()].map(|t| ctx.graph([t]).unwrap());
+        let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
+        for _ in 0..2 {
+            drop(allocator.alloc(&one).unwrap());
+            assert!(allocator.plan.is_recorded(), "put back next time");
+        }
+        assert!(x.ptr().data().is_null() && y.ptr().buffer().is_null(), "tensors are left without memory");
+        allocator.reserve(&other).unwrap();
+        assert!(!allocator.plan.is_recorded(), "another plan");
     }
 }

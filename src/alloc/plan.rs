@@ -5,10 +5,11 @@
 
 use ggml_sys as sys;
 
+use super::bound::Bound;
 use crate::buffer::{self, BufferType};
 use crate::graph::{Entry, Graph, Kind};
 use crate::ops::custom;
-use crate::tensor::ptr::Facts;
+use crate::tensor::ptr::{Facts, Home};
 
 /// What a plan depends on, of one tensor.
 struct Key {
@@ -25,14 +26,20 @@ struct Key {
     buffer_type: Option<BufferType>,
 }
 
-/// The topology of the graph that was planned last.
+/// The topology of the graph that was planned last, and where the last graph of that kind was put.
 #[derive(Default)]
 pub(crate) struct Plan {
     keys: Vec<Key>,
     /// The entries of all entries' sources.
     srcs: Vec<u32>,
+    /// Where each entry of the last graph was put, unless the allocator changed more than that.
+    homes: Vec<Home>,
     plans: usize,
 }
+
+// SAFETY: the pointers of homes are compared, and followed only when they are those of a graph on this thread.
+#[expect(clippy::non_send_fields_in_send_ty, reason = "the pointers are compared before they are followed")]
+unsafe impl Send for Plan {}
 
 impl Plan {
     /// Whether the plan was made for a graph like this one.
@@ -62,6 +69,42 @@ impl Plan {
     pub(crate) fn clear(&mut self) {
         self.keys.clear();
         self.srcs.clear();
+        self.homes.clear();
+    }
+
+    /// Remembers where an allocation that went well put a graph that fits.
+    pub(crate) fn record(&mut self, bound: &mut Bound<'_, '_>) {
+        self.homes.clear();
+        let graph = bound.graph();
+        if graph.entries().iter().all(|e| graph.srcs(e).all(|(i, src)| e.ptr.source(i) == Some(src))) {
+            self.homes.extend(graph.entries().iter().map_while(|e| e.ptr.home(!e.is_allocated_by_graph())));
+            self.homes.truncate(if self.homes.len() == graph.entries().len() { usize::MAX } else { 0 });
+        }
+        bound.set_moved_only(!self.homes.is_empty());
+    }
+
+    /// Whether a graph may be put back.
+    pub(crate) fn is_recorded(&self) -> bool {
+        !self.homes.is_empty()
+    }
+
+    /// Forgets where the last graph was put: the next one is allocated by ggml.
+    pub(crate) fn forget(&mut self) {
+        self.homes.clear();
+    }
+
+    /// Puts a graph that fits where the last one was, if it is made of the very same tensors. A decoder that resets its
+    /// context and builds the same again gets the same tensors again.
+    pub(crate) fn put_back(&self, bound: &mut Bound<'_, '_>) -> bool {
+        let entries = bound.graph().entries();
+        let same = entries.len() == self.homes.len() && entries.iter().zip(&self.homes).all(|(e, h)| e.ptr == h.tensor);
+        if same {
+            for (e, home) in entries.iter().zip(&self.homes).filter(|(e, _)| e.is_allocated_by_graph()) {
+                home.put_back(e.views_placed());
+            }
+            bound.set_moved_only(true);
+        }
+        same
     }
 
     /// How many plans there were.

@@ -1,5 +1,6 @@
 //! Contexts: arenas of tensor headers, in which computations are written down.
 
+mod arena;
 pub(crate) mod pool;
 
 use std::any::Any;
@@ -16,7 +17,9 @@ use crate::graph::{Graph, Spares};
 use crate::guard;
 use crate::shape::{MAX_BYTES, Shape};
 use crate::tensor::Tensor;
+use crate::tensor::made::{self, Made};
 use crate::tensor::ptr::{Owner, TensorPtr};
+use arena::Arena;
 use pool::Pool;
 
 /// Bytes of the first pool; each further one is twice as large as the one before, up to [`LAST_POOL`].
@@ -59,6 +62,8 @@ pub struct Context {
     current: Cell<usize>,
     /// That pool's C context, and for how many more builders it surely has room.
     open: Cell<Open>,
+    /// Tensors that Rust makes.
+    arena: Arena,
     /// What former graphs were made of.
     spares: OnceCell<Spares>,
     /// What C keeps pointers to in the tensors of the pools: closures.
@@ -158,13 +163,13 @@ impl Context {
     /// The bytes that descriptions of tensors take (`ggml_used_mem`). They hold no data, and a graph has memory of its own.
     #[doc(alias = "ggml_used_mem")]
     pub fn used_mem(&self) -> usize {
-        self.pools.borrow().iter().map(Pool::used).sum()
+        self.pools.borrow().iter().map(Pool::used).sum::<usize>() + self.arena.used()
     }
 
     /// The bytes that descriptions of tensors can take before the context grows again (`ggml_get_mem_size`).
     #[doc(alias = "ggml_get_mem_size")]
     pub fn mem_size(&self) -> usize {
-        self.pools.borrow().iter().map(Pool::len).sum()
+        self.pools.borrow().iter().map(Pool::len).sum::<usize>() + self.arena.len()
     }
 
     /// Forgets all tensors but keeps the memory: the next computation is written into the same arena. Closures of custom
@@ -176,6 +181,8 @@ impl Context {
             // SAFETY: handles borrow the context, and `&mut self` says that there are none left.
             unsafe { pool.reset() };
         }
+        // SAFETY: as above.
+        unsafe { self.arena.reset() };
         self.current.set(0);
         self.open.take();
         self.kept.get_mut().clear();
@@ -210,13 +217,7 @@ impl Context {
         operands: &[Tensor<'c>],
         f: impl FnOnce(*mut sys::ggml_context) -> *mut sys::ggml_tensor,
     ) -> Result<Tensor<'c>> {
-        // H27: what an operation hides behind others is found when the graph is allocated (`alloc/check.rs`).
-        let packed = operands.iter().enumerate().filter(|(_, t)| t.ptr().owner() == Owner::Packed);
-        for (i, t) in packed {
-            if i > 0 || !matches!(call, "ggml_mul_mat" | "ggml_mul_mat_id") {
-                return Err(Error::Packed { call, tensor: t.info() });
-            }
-        }
+        check_packed(call, operands)?;
         let pool = self.pool_with_room()?;
         let raw = guard::call(call, || f(pool))?;
         let raw = NonNull::new(raw).ok_or_else(|| null(call))?;
@@ -230,6 +231,28 @@ impl Context {
         // A view of a tensor that has memory at the moment would keep the address beyond its time.
         if t.view_src().is_some() {
             t.release();
+        }
+        // SAFETY: as above.
+        Ok(unsafe { Tensor::new(t) })
+    }
+
+    /// Makes a tensor as ggml's builder would, which is `c`: debug builds compare the two.
+    #[inline]
+    pub(crate) fn make<'c>(
+        &'c self,
+        call: &'static str,
+        operands: &[Tensor<'c>],
+        fill: impl FnOnce(&mut Made<'_>),
+        c: impl FnOnce(*mut sys::ggml_context) -> *mut sys::ggml_tensor,
+    ) -> Result<Tensor<'c>> {
+        guard::check_open(call)?;
+        check_packed(call, operands)?;
+        let raw = self.arena.push(|raw| fill(&mut Made { raw }))?;
+        // SAFETY: made just now in the arena of this context, which lives for 'c; what it is made of are handles of 'c.
+        let t = unsafe { TensorPtr::new(raw) };
+        if cfg!(debug_assertions) {
+            let theirs = self.build(call, operands, c)?;
+            assert!(made::same(t, theirs.ptr()), "{call} makes another tensor: {theirs:?}");
         }
         // SAFETY: as above.
         Ok(unsafe { Tensor::new(t) })
@@ -271,6 +294,18 @@ impl Context {
         pools.push(pool);
         Ok(raw)
     }
+}
+
+/// H27: weights that a device has rearranged are the first operand of products, and nothing else. What a builder hides
+/// behind other operations is found when the graph is allocated (`alloc/check.rs`).
+#[inline]
+fn check_packed(call: &'static str, operands: &[Tensor<'_>]) -> Result<()> {
+    for (i, t) in operands.iter().enumerate().filter(|(_, t)| t.ptr().owner() == Owner::Packed) {
+        if i > 0 || !matches!(call, "ggml_mul_mat" | "ggml_mul_mat_id") {
+            return Err(Error::Packed { call, tensor: t.info() });
+        }
+    }
+    Ok(())
 }
 
 #[cold]

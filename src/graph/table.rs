@@ -5,7 +5,7 @@ use ggml_sys as sys;
 use crate::tensor::ptr::TensorPtr;
 
 /// The fewest slots a table has.
-const LEAST: usize = 1024;
+const LEAST: usize = 64;
 
 /// The entry of a tensor whose visit has not ended.
 const NONE: u32 = u32::MAX;

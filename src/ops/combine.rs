@@ -3,11 +3,13 @@
 use ggml_sys as sys;
 
 use super::check::{Call, share_memory};
+use super::view::packed;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
+use crate::tensor::made::{self, Made};
 
 impl Context {
     /// A copy with the operand's shape and type, contiguous (`ggml_cont`).
@@ -17,10 +19,15 @@ impl Context {
     /// As all builders, where memory runs out.
     #[doc(alias = "ggml_cont")]
     pub fn cont<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        self.build("ggml_cont", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
-            unsafe { sys::ggml_cont(c, a.as_ptr()) }
-        })
+        self.make(
+            "ggml_cont",
+            &[a],
+            |t| contiguous(t, a, a.shape()),
+            |c| {
+                // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
+                unsafe { sys::ggml_cont(c, a.as_ptr()) }
+            },
+        )
     }
 
     /// A contiguous copy in another shape (`ggml_cont_4d`): the same elements in the same order.
@@ -38,11 +45,16 @@ impl Context {
         let same = shape.bytes(a.dtype()).is_ok() && shape.elements() == a.shape().elements();
         call.param(same, "shape", shape.ne(), "it must have as many elements as the operand, in whole blocks")?;
         let [n0, n1, n2, n3] = shape.ne();
-        self.build("ggml_cont_4d", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and of the shape's size, all that C asserts. The
-            // result keeps it as source.
-            unsafe { sys::ggml_cont_4d(c, a.as_ptr(), n0, n1, n2, n3) }
-        })
+        self.make(
+            "ggml_cont_4d",
+            &[a],
+            |t| contiguous(t, a, shape),
+            |c| {
+                // SAFETY: the context is live and has room; `a` is live for 'c and of the shape's size, all that C asserts. The
+                // result keeps it as source.
+                unsafe { sys::ggml_cont_4d(c, a.as_ptr(), n0, n1, n2, n3) }
+            },
+        )
     }
 
     /// A copy (`ggml_dup`).
@@ -106,7 +118,18 @@ impl Context {
         call.shape(same_rows, "tensors of blocks must have one shape")?;
         // Threads copy parts in any order, with memcpy.
         call.shape(!share_memory(a, b), "they must not share memory; copy the first (`dup`) before")?;
-        self.build("ggml_cpy", &[a, b], |c| {
+        let fill = |t: &mut Made<'_>| {
+            t.operation(sys::GGML_OP_CPY, b.ptr());
+            [t.raw.src[0], t.raw.src[1]] = [a.as_ptr(), b.as_ptr()];
+            t.shape(b.ne(), b.nb());
+            t.view(b.ptr(), 0);
+            let (from, to) = (a.ptr(), b.ptr());
+            match (made::name_of(&to), made::name_of(&from)) {
+                (b"", from) => t.name_of_parts(&[from, b" (copy)"]),
+                (to, from) => t.name_of_parts(&[to, b" (copy of ", from, b")"]),
+            }
+        };
+        self.make("ggml_cpy", &[a, b], fill, |c| {
             // SAFETY: the context is live and has room; the operands are live for 'c, of one size, and `b` may be written.
             // The result keeps both as sources.
             unsafe { sys::ggml_cpy(c, a.as_ptr(), b.as_ptr()) }
@@ -203,4 +226,11 @@ impl Context {
             unsafe { sys::ggml_concat(c, a.as_ptr(), b.as_ptr(), dim) }
         })
     }
+}
+
+/// A copy without gaps.
+fn contiguous(t: &mut Made<'_>, a: Tensor<'_>, shape: Shape) {
+    t.operation(sys::GGML_OP_CONT, a.ptr());
+    t.shape(shape.ne(), packed(a.dtype(), shape.ne()));
+    t.name(a.ptr(), b" (cont)");
 }

@@ -77,14 +77,14 @@ pub(crate) fn bounds(node: TensorPtr) -> impl Iterator<Item = (TensorPtr, i64)> 
 
 /// Which source of an operation holds indices, and what they must be below.
 fn picks(node: TensorPtr) -> Option<(usize, i64)> {
-    let mut srcs = node.sources();
+    let ne_of = |slot| node.source(slot).map(TensorPtr::ne);
     match node.op() {
         sys::GGML_OP_GET_ROWS => {
-            let [_, n, ..] = srcs.next()?.ne();
+            let [_, n, ..] = ne_of(0)?;
             Some((1, n))
         }
         sys::GGML_OP_SSM_SCAN => {
-            let [.., n] = srcs.next()?.ne();
+            let [.., n] = ne_of(0)?;
             Some((6, n))
         }
         sys::GGML_OP_GET_ROWS_BACK | sys::GGML_OP_SET_ROWS => {
@@ -92,11 +92,11 @@ fn picks(node: TensorPtr) -> Option<(usize, i64)> {
             Some((1, n))
         }
         sys::GGML_OP_MUL_MAT_ID => {
-            let [_, _, n, _] = srcs.next()?.ne();
+            let [_, _, n, _] = ne_of(0)?;
             Some((2, n))
         }
         sys::GGML_OP_ADD_ID => {
-            let [_, n, ..] = srcs.nth(1)?.ne();
+            let [_, n, ..] = ne_of(1)?;
             Some((2, n))
         }
         _ => None,
@@ -106,11 +106,14 @@ fn picks(node: TensorPtr) -> Option<(usize, i64)> {
 /// The operand, an input or a view of one, each row of which must hold different values: rows that are written are
 /// spread over threads, and the kernel for experts that were rearranged has room for each token once (H27).
 pub(crate) fn distinct(node: TensorPtr) -> Option<TensorPtr> {
+    if !matches!(node.op(), sys::GGML_OP_SET_ROWS | sys::GGML_OP_MUL_MAT_ID) {
+        return None;
+    }
     let [first, second, third, ..] = node.slots();
-    let named = match node.op() {
-        sys::GGML_OP_SET_ROWS => second,
-        sys::GGML_OP_MUL_MAT_ID => third.filter(|_| first.is_some_and(|t| t.owner() == Owner::Packed)),
-        _ => None,
+    let named = if node.op() == sys::GGML_OP_SET_ROWS {
+        second
+    } else {
+        third.filter(|_| first.is_some_and(|t| t.owner() == Owner::Packed))
     };
     named.filter(|t| is_input(*t))
 }

@@ -4,11 +4,13 @@ use ggml_sys as sys;
 
 use super::check::{Call, divides};
 use super::precision::Prec;
+use super::view::packed;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::guard;
 use crate::tensor::Tensor;
+use crate::tensor::made::Made;
 
 /// The options of a [`Context::mul_mat_ext`]. The CPU computes the same whatever is said of precisions.
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,7 +68,14 @@ impl Context {
             call.shape(a0 == a1 && a0.count_ones() == 1, "a Hadamard matrix is square, its size a power of two")?;
             call.dtype(a.dtype() == DType::F32, "the Hadamard matrix (first) must be f32")?;
         }
-        let t = self.build("ggml_mul_mat", &[a, b], |c| {
+        let ne = [a1, b1, b2, b3];
+        let fill = |t: &mut Made<'_>| {
+            t.operation(sys::GGML_OP_MUL_MAT, a.ptr());
+            t.raw.type_ = sys::GGML_TYPE_F32;
+            t.raw.src[1] = b.as_ptr();
+            t.shape(ne, packed(DType::F32, ne));
+        };
+        let t = self.make("ggml_mul_mat", &[a, b], fill, |c| {
             // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are
             // all that C asserts; dimensions are never 0, so its remainders exist. The result keeps both as sources.
             unsafe { sys::ggml_mul_mat(c, a.as_ptr(), b.as_ptr()) }

@@ -169,7 +169,7 @@ impl<'c> Rope<'c> {
             sections,
             "sections",
             self.sections,
-            format!(
+            format_args!(
                 "with four positions to a token they must not be negative, the first three not all 0, their sum at most \
                  {row}; else they must be 0"
             ),

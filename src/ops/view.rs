@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
+use crate::tensor::made::Made;
 use crate::tensor::ptr::span;
 
 impl Context {
@@ -28,7 +29,13 @@ impl Context {
         let same = shape.bytes(a.dtype()).is_ok() && shape.elements() == a.shape().elements();
         call.param(same, "shape", shape.ne(), "it must have as many elements as the operand, in whole blocks")?;
         let [n0, n1, n2, n3] = shape.ne();
-        self.build("ggml_reshape_4d", &[a], |c| {
+        let fill = |t: &mut Made<'_>| {
+            t.operation(sys::GGML_OP_RESHAPE, a.ptr());
+            t.shape(shape.ne(), packed(a.dtype(), shape.ne()));
+            t.view(a.ptr(), 0);
+            t.name(a.ptr(), b" (reshaped)");
+        };
+        self.make("ggml_reshape_4d", &[a], fill, |c| {
             // SAFETY: the context is live and has room; `a` is live for 'c, contiguous, and of the shape's size, all that C
             // asserts. The result keeps it as source.
             unsafe { sys::ggml_reshape_4d(c, a.as_ptr(), n0, n1, n2, n3) }
@@ -72,7 +79,14 @@ impl Context {
         let inside = end.zip(root.span()).is_some_and(|(end, size)| end <= size);
         call.param(inside, "offset", offset, "the view must end inside the tensor that it looks at")?;
         let [n0, n1, n2, n3] = shape.ne();
-        self.build("ggml_view_4d", &[a], |c| {
+        let fill = |t: &mut Made<'_>| {
+            t.operation(sys::GGML_OP_VIEW, a.ptr());
+            t.shape(shape.ne(), nb);
+            t.view(a.ptr(), offset);
+            [t.raw.op_params[0], t.raw.op_params[1]] = halves(offset);
+            t.name(a.ptr(), b" (view)");
+        };
+        self.make("ggml_view_4d", &[a], fill, |c| {
             // SAFETY: the context is live and has room; `a` is live for 'c. The strided extent lies inside the root's memory
             // and elements do not overlap (H1, which C checks for a contiguous view only). The result keeps `a` as source.
             unsafe { sys::ggml_view_4d(c, a.as_ptr(), n0, n1, n2, n3, nb1, nb2, nb3, offset) }
@@ -93,8 +107,19 @@ impl Context {
         // H3: the size of a tensor of blocks is wrong when rows are not its first dimension.
         let keeps_rows = axes[0] == 0 || a.dtype().block_size() == 1;
         call.param(keeps_rows, "axes", axes, "the first dimension of a block type must stay the first")?;
-        let [x0, x1, x2, x3] = axes.map(|x| i32::try_from(x).unwrap_or(0));
-        self.build("ggml_permute", &[a], |c| {
+        let to @ [x0, x1, x2, x3] = axes.map(|x| i32::try_from(x).unwrap_or(0));
+        let fill = |t: &mut Made<'_>| {
+            t.operation(sys::GGML_OP_PERMUTE, a.ptr());
+            for (to, (ne, nb)) in axes.into_iter().zip(a.ne().into_iter().zip(a.nb())) {
+                if let (Some(to_ne), Some(to_nb)) = (t.raw.ne.get_mut(to), t.raw.nb.get_mut(to)) {
+                    (*to_ne, *to_nb) = (ne, nb);
+                }
+            }
+            t.view(a.ptr(), 0);
+            [t.raw.op_params[0], t.raw.op_params[1], t.raw.op_params[2], t.raw.op_params[3]] = to;
+            t.name(a.ptr(), b" (permuted)");
+        };
+        self.make("ggml_permute", &[a], fill, |c| {
             // SAFETY: the context is live and has room; `a` is live for 'c; the axes are a permutation, all that C asserts.
             // The result keeps `a` as source.
             unsafe { sys::ggml_permute(c, a.as_ptr(), x0, x1, x2, x3) }
@@ -110,11 +135,31 @@ impl Context {
     pub fn transpose<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
         let call = Call { op: "transpose", operands: &[a] };
         call.dtype(a.dtype().block_size() == 1, "a tensor of blocks can't be transposed")?; // H3
-        self.build("ggml_transpose", &[a], |c| {
+        let fill = |t: &mut Made<'_>| {
+            let ([n0, n1, n2, n3], [nb0, nb1, nb2, nb3]) = (a.ne(), a.nb());
+            t.operation(sys::GGML_OP_TRANSPOSE, a.ptr());
+            t.shape([n1, n0, n2, n3], [nb1, nb0, nb2, nb3]);
+            t.view(a.ptr(), 0);
+            t.name(a.ptr(), b" (transposed)");
+        };
+        self.make("ggml_transpose", &[a], fill, |c| {
             // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
             unsafe { sys::ggml_transpose(c, a.as_ptr()) }
         })
     }
+}
+
+/// The strides of a new tensor, of a size that exists.
+pub(super) fn packed(dtype: DType, ne: [i64; 4]) -> [usize; 4] {
+    let [n0, n1, n2, _] = ne;
+    let size = |n: i64| usize::try_from(n).unwrap_or(0);
+    let row = dtype.row_size(n0).unwrap_or(0);
+    [dtype.type_size(), row, row * size(n1), row * size(n1) * size(n2)]
+}
+
+/// A size in the place of two parameters.
+fn halves(n: usize) -> [i32; 2] {
+    bytemuck::cast(n as u64)
 }
 
 /// Whether no two elements of a view share memory: in order of stride, each dimension steps over all below it.

@@ -100,8 +100,12 @@ impl Sched {
     /// inside ggml.
     #[doc(alias = "ggml_backend_sched_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<Allocated<'s, 'c>> {
-        let bound = Bound::new("Sched::alloc", graph)?;
+        let mut bound = Bound::new("Sched::alloc", graph)?;
         let planned = self.prepare(&bound)?;
+        if self.plan.put_back(&mut bound) {
+            return Ok(Allocated::new(self, bound));
+        }
+        self.plan.forget();
         let mark = log::mark();
         let cpu = self.cpu();
         let done = self.with_raw(|raw| {
@@ -113,6 +117,10 @@ impl Sched {
             return Err(self.out_of_memory(mark));
         }
         self.check_alive()?;
+        // Other devices remember graphs by numbers that only an allocation renews, or initialise tensors.
+        if self.devices.iter().all(|d| d.runs_closures()) {
+            self.plan.record(&mut bound);
+        }
         let run = Allocated::new(self, bound);
         // Where operations run depends on no more than the plan does.
         if planned {

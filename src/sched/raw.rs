@@ -70,7 +70,7 @@ impl RawSched {
     pub(super) fn alloc(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
         guard::call("ggml_backend_sched_alloc_graph", || {
             // SAFETY: as for `reserve`; no graph is allocated now (the caller reset the scheduler). C keeps pointers to
-            // the graph until the reset at the end of its allocation.
+            // the graph until the next reset, and follows them only when it computes.
             unsafe { sys::ggml_backend_sched_alloc_graph(self.as_ptr(), graph) }
         })
     }

@@ -92,7 +92,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
         let graph = self.bound.graph_ptr();
         let status = self.sched.with_raw(|raw| raw.compute(graph));
         self.bound.go_on();
-        self.finish(status?)
+        self.finish(status)
     }
 
     /// Computes the graph and shows results on the way (`ggml_backend_sched_set_eval_callback`).
@@ -121,10 +121,14 @@ impl<'s, 'c> Allocated<'s, 'c> {
         let status = self.sched.with_raw(|raw| observer.compute(raw, graph));
         observer.finish();
         self.bound.go_on();
-        self.finish(status?)
+        self.finish(status)
     }
 
-    fn finish(&mut self, status: sys::ggml_status) -> Result<()> {
+    fn finish(&mut self, status: Result<sys::ggml_status>) -> Result<()> {
+        if !matches!(status, Ok(sys::GGML_STATUS_SUCCESS)) {
+            self.sched.plan.forget();
+        }
+        let status = status?;
         self.sched.backends.iter().for_each(Backend::resume_abort);
         self.sched.check_alive()?;
         check_status("ggml_backend_sched_graph_compute", status)?;
@@ -213,10 +217,12 @@ impl<'s, 'c> Allocated<'s, 'c> {
 
 impl Drop for Allocated<'_, '_> {
     fn drop(&mut self) {
+        // What may be put back stays allocated for the scheduler, which then looks at it again only to compute.
+        let keep = self.sched.plan.is_recorded();
         // Asynchronous work must not outlive the memory's owner. A failure is met again by the next call.
         let _done = self.sched.with_raw(|raw| {
             raw.synchronize()?;
-            raw.reset()
+            if keep { Ok(()) } else { raw.reset() }
         });
     }
 }

@@ -1,5 +1,6 @@
 //! Tensor handles.
 
+pub(crate) mod made;
 pub(crate) mod pieces;
 pub(crate) mod ptr;
 mod query;

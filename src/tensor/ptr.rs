@@ -239,6 +239,22 @@ impl TensorPtr {
         t.extra = ptr::null_mut();
     }
 
+    /// [`TensorPtr::release`] of a tensor that was put into its [`Home`].
+    #[inline]
+    pub(crate) fn leave_home(mut self, views_placed: bool) {
+        let t = self.get_mut();
+        t.buffer = ptr::null_mut();
+        if !views_placed {
+            t.data = ptr::null_mut();
+        }
+    }
+
+    /// Where an allocator put the tensor; `None` if it did more than that. What is `placed` was there before.
+    pub(crate) fn home(self, placed: bool) -> Option<Home> {
+        let t = self.get();
+        (placed || t.extra.is_null()).then_some(Home { tensor: self, data: t.data, buffer: t.buffer })
+    }
+
     /// The bytes from the first to the last element (`ggml_nbytes`), or `None` where that overflows.
     #[inline]
     pub(crate) fn span(self) -> Option<usize> {
@@ -300,6 +316,12 @@ impl TensorPtr {
             next = next.wrapping_mul(size(ne));
         }
         true
+    }
+
+    /// The name, with its end and what lies after it.
+    #[inline]
+    pub(crate) fn raw_name(&self) -> &[c_char] {
+        &self.get().name
     }
 
     pub(crate) fn name(self) -> String {
@@ -380,6 +402,26 @@ impl TensorPtr {
 pub(crate) struct Numbered {
     text: [u8; 32],
     len: usize,
+}
+
+/// The memory of a tensor.
+#[derive(Clone, Copy)]
+pub(crate) struct Home {
+    pub(crate) tensor: TensorPtr,
+    data: *mut c_void,
+    buffer: *mut sys::ggml_backend_buffer,
+}
+
+impl Home {
+    /// Puts the tensor there again. One that views placed memory has its address already.
+    #[inline]
+    pub(crate) fn put_back(mut self, views_placed: bool) {
+        let t = self.tensor.get_mut();
+        t.buffer = self.buffer;
+        if !views_placed {
+            t.data = self.data;
+        }
+    }
 }
 
 impl Numbered {

@@ -1,0 +1,95 @@
+//! Tensors that Rust makes, beside the pools of those that C makes.
+
+use std::cell::{Cell, RefCell};
+use std::ptr::{self, NonNull};
+
+use ggml_sys as sys;
+
+use crate::error::{Error, Result};
+
+/// How many tensors the first chunk holds, and the largest.
+const FIRST: usize = 64;
+const LARGEST: usize = 4096;
+
+/// Memory for tensors, which stay where they are until a reset.
+///
+/// # Invariants
+///
+/// `next` has room for `left` tensors, which are the last of the current chunk's. Chunks are vectors without items and never
+/// grow: nothing but what [`Arena::push`] gave out refers to what is in them.
+pub(crate) struct Arena {
+    chunks: RefCell<Vec<Vec<sys::ggml_tensor>>>,
+    /// The number of chunks that are in use; the last of them is the current one.
+    used: Cell<usize>,
+    next: Cell<*mut sys::ggml_tensor>,
+    left: Cell<usize>,
+}
+
+impl Default for Arena {
+    fn default() -> Self {
+        Self { chunks: RefCell::default(), used: Cell::new(0), next: Cell::new(ptr::null_mut()), left: Cell::new(0) }
+    }
+}
+
+impl Arena {
+    /// Keeps the tensor that `fill` makes of zeroes, until the next reset.
+    #[inline]
+    pub(crate) fn push(&self, fill: impl FnOnce(&mut sys::ggml_tensor)) -> Result<NonNull<sys::ggml_tensor>> {
+        if self.left.get() == 0 {
+            self.open()?;
+        }
+        let to = self.next.get();
+        self.left.set(self.left.get() - 1);
+        self.next.set(to.wrapping_add(1));
+        // SAFETY: inside the current chunk, with room for a tensor (the type's invariant).
+        unsafe { to.write_bytes(0, 1) };
+        // SAFETY: a tensor of zeroes, which are valid for all its fields; nothing else refers to the place yet.
+        let t = unsafe { &mut *to };
+        fill(t);
+        Ok(NonNull::from(t))
+    }
+
+    /// Makes the next chunk the current one.
+    #[cold]
+    fn open(&self) -> Result<()> {
+        let mut chunks = self.chunks.borrow_mut();
+        let used = self.used.get();
+        if used == chunks.len() {
+            let n = chunks.last().map_or(FIRST, |c| (2 * c.capacity()).min(LARGEST));
+            let mut chunk = Vec::new();
+            chunk.try_reserve_exact(n).map_err(|_| Error::OutOfMemory {
+                what: "a pool of tensor headers".into(),
+                bytes: Some(n * size_of::<sys::ggml_tensor>()),
+                log: Box::default(),
+            })?;
+            chunks.push(chunk);
+        }
+        if let Some(chunk) = chunks.get_mut(used) {
+            self.next.set(chunk.as_mut_ptr());
+            self.left.set(chunk.capacity());
+        }
+        self.used.set(used + 1);
+        Ok(())
+    }
+
+    /// Bytes that are in use.
+    pub(crate) fn used(&self) -> usize {
+        let tensors: usize = self.chunks.borrow().iter().take(self.used.get()).map(Vec::capacity).sum();
+        (tensors - self.left.get()) * size_of::<sys::ggml_tensor>()
+    }
+
+    /// Bytes in all.
+    pub(crate) fn len(&self) -> usize {
+        self.chunks.borrow().iter().map(Vec::capacity).sum::<usize>() * size_of::<sys::ggml_tensor>()
+    }
+
+    /// Forgets all tensors.
+    ///
+    /// # Safety
+    ///
+    /// Nothing may refer to a tensor of the arena any more.
+    pub(crate) unsafe fn reset(&mut self) {
+        self.used.set(0);
+        self.left.set(0);
+    }
+}
