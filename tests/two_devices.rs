@@ -228,3 +228,47 @@ fn the_last_backend_must_be_a_cpu() {
     let many = (0..17).fold(Sched::builder(), |b, _| b.backend(Backend::cpu().unwrap()));
     assert!(matches!(many.build(), Err(Error::Backends { .. })));
 }
+
+/// Layers that lie on both devices are trained as on one: moments and sums of gradients lie where their parameters do.
+#[test]
+fn parameters_on_both_devices_are_trained() {
+    use ggml::opt::{AdamW, BuildType, LossType, OptContext, OptParams};
+    let train = |sched: &mut Sched, place: [ggml::BufferType; 2]| {
+        let mut builder = WeightsBuilder::new();
+        for name in ["w0", "w1"] {
+            builder.tensor(name, DType::F32, [WIDTH as i64, WIDTH as i64]).unwrap();
+        }
+        let state = builder.place_state_with(|name| place[usize::from(name == "w1")]).unwrap();
+        state.set("w0", &matrix(0)).unwrap();
+        state.set("w1", &matrix(1)).unwrap();
+        let [w0, w1] = ["w0", "w1"].map(|name| state.get(name).unwrap());
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [WIDTH as i64, 4]).unwrap();
+        let y = ctx.mul_mat(w1, ctx.relu(ctx.mul_mat(w0, x).unwrap()).unwrap()).unwrap();
+        let mut params = OptParams::new(LossType::MeanSquaredError);
+        params.optimizer = AdamW { alpha: 0.01, ..AdamW::default() }.into();
+        params.opt_period = 2;
+        let mut opt = OptContext::new([w0, w1], params).unwrap();
+        let graphs = opt.graphs(&ctx, x, y).unwrap();
+        let mut splits = 0;
+        let losses: Vec<f32> = (0..10)
+            .map(|i| {
+                let mut run = opt.alloc(sched, &graphs, true).unwrap();
+                assert_eq!(run.build_type(), if i % 2 == 0 { BuildType::Grad } else { BuildType::Opt });
+                splits = splits.max(run.splits().len());
+                run.set(x, &matrix(2 + i % 2)[..4 * WIDTH]).unwrap();
+                run.set(graphs.labels().unwrap(), &matrix(5)[..4 * WIDTH]).unwrap();
+                run.eval(None).unwrap()
+            })
+            .collect();
+        assert!(losses[9] < losses[1], "{losses:?}");
+        (splits, [w0, w1].map(|w| w.read::<f32>().unwrap()))
+    };
+    let (one, two) = (remote().buffer_type(), Device::cpu().unwrap().buffer_type());
+    let mut cpu = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    let (splits, expected) = train(&mut cpu, [two, two]);
+    assert_eq!(splits, 1);
+    let (splits, got) = train(&mut sched(), [one, two]);
+    assert!(splits > 2, "{splits}");
+    got.iter().zip(&expected).for_each(|(got, expected)| assert_close(got, expected));
+}
