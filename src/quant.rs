@@ -49,6 +49,8 @@ impl DType {
     #[doc(alias = "ggml_quantize_init")]
     #[doc(alias = "ggml_fp32_to_fp16_row")]
     #[doc(alias = "ggml_fp32_to_bf16_row_ref")]
+    #[doc(alias = "ggml_cpu_fp32_to_fp16")]
+    #[doc(alias = "ggml_cpu_fp32_to_bf16")]
     pub fn quantize(self, data: &[f32], n_per_row: usize, imatrix: Option<&[f32]>) -> Result<Vec<u8>> {
         let refuse = |name, value: String, expected: String| {
             Err(Error::Param { op: "quantize", name, value: value.into(), expected: expected.into() })
@@ -134,6 +136,8 @@ impl DType {
     #[doc(alias = "ggml_get_type_traits")]
     #[doc(alias = "ggml_fp16_to_fp32_row")]
     #[doc(alias = "ggml_bf16_to_fp32_row")]
+    #[doc(alias = "ggml_cpu_fp16_to_fp32")]
+    #[doc(alias = "ggml_cpu_bf16_to_fp32")]
     pub fn dequantize(self, bytes: &[u8]) -> Result<Vec<f32>> {
         let blocks = self.blocks("dequantize", bytes)?;
         if self == Self::F32 {

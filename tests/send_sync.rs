@@ -34,9 +34,10 @@ macro_rules! table {
 }
 
 table! {
-    sync: Device, Registry, BufferType, Weights, DType, Shape, Error, TensorInfo, DeviceType, Capabilities, Memory;
+    sync: Comparison, cpu::Features, Device, Registry, BufferType, Weights, DType, Shape, Error, TensorInfo, DeviceType, Capabilities, Memory;
     send: Context, State, Sched, GraphAllocator, WeightsBuilder;
     neither: Tensor<'static>, Graph<'static>, Allocated<'static, 'static>, GraphMemory<'static, 'static>,
+        GraphPlan<'static, 'static, 'static>,
         Observed<'static>, opt::OptContext<'static>, opt::OptGraphs<'static>,
         opt::OptRun<'static, 'static, 'static>;
 }

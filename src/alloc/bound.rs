@@ -135,7 +135,7 @@ impl<'g, 'c> Bound<'g, 'c> {
     ) -> Result<()> {
         let (i, e) = self.input(call, t)?;
         if e.distinct && data.len() < e.ptr.elements() {
-            let expected = "an operation writes to the rows that the input names, which must differ: set it as a whole";
+            let expected = "an operation needs the numbers of a row to differ: set it as a whole";
             let value = format!("{offset}").into();
             return Err(Error::Param { op: call, name: "offset", value, expected: expected.into() });
         }

@@ -79,7 +79,7 @@ impl Plan {
         self.homes.clear();
         let graph = bound.graph();
         if graph.entries().iter().all(|e| graph.srcs(e).all(|(i, src)| e.ptr.source(i) == Some(src))) {
-            self.homes.extend(graph.entries().iter().map_while(|e| e.ptr.home()));
+            self.homes.extend(graph.entries().iter().map_while(|e| e.ptr.home(!e.is_allocated_by_graph())));
             self.homes.truncate(if self.homes.len() == graph.entries().len() { usize::MAX } else { 0 });
         }
         self.lists = Some(graph.lists());

@@ -1,7 +1,9 @@
 //! Backends: streams of work on a device.
 
 mod abort;
+mod cpu;
 mod event;
+pub(crate) mod numa;
 mod raw;
 mod threads;
 
@@ -20,6 +22,7 @@ use raw::{RawBackend, RawPool};
 
 pub(crate) use abort::check_status;
 pub use event::Event;
+pub use numa::{Numa, is_numa, numa_init};
 pub use threads::{Priority, Threads};
 
 /// A stream of work on a device (`ggml_backend_t`).
@@ -112,6 +115,9 @@ impl Backend {
 
     pub(crate) fn new(device: Device, params: Option<&CStr>) -> Result<Self> {
         device.check_alive()?;
+        if device.device_type() == DeviceType::Cpu {
+            numa::used();
+        }
         let raw = RawBackend::init(device, params)?;
         device.check_alive()?;
         let mut this = Self { raw, pool: None, abort: None, events: Vec::new(), device, threads: 1, id: Id::next() };
@@ -138,7 +144,8 @@ impl Backend {
         self.raw.name()
     }
 
-    /// The threads that a CPU backend computes with; 1 for other devices.
+    /// The threads that a CPU backend computes with; 1 for other devices (`ggml_threadpool_get_n_threads`).
+    #[doc(alias = "ggml_threadpool_get_n_threads")]
     pub fn threads(&self) -> usize {
         self.threads
     }

@@ -33,7 +33,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
         for e in self.bound.graph().entries().iter().filter(|e| e.kind == Kind::Node) {
             if let Some(backend) = self.backend_of_ptr(e.ptr) {
                 check::kernel_accepts(backend.device(), e)?;
-                check::reaches(backend.device(), e)?;
+                check::reaches(self.bound.graph(), backend.device(), e)?;
                 check::sorts_numbers(backend.device(), e, || {
                     // By the sources as they were built: the scheduler may have put a copy in between.
                     let (_, first) = self.bound.graph().srcs(e).next()?;

@@ -28,6 +28,8 @@ pub(crate) enum Owner {
     State,
     /// `Weights`: memory of its own, frozen.
     Weights,
+    /// `Weights` that a device keeps in an order of its own (H27).
+    Packed,
 }
 
 impl TensorPtr {
@@ -172,6 +174,7 @@ impl TensorPtr {
         match self.root().get().padding.first() {
             Some(1) => Owner::State,
             Some(2) => Owner::Weights,
+            Some(3) => Owner::Packed,
             _ => Owner::Graph,
         }
     }
@@ -181,15 +184,31 @@ impl TensorPtr {
             Owner::Graph => 0,
             Owner::State => 1,
             Owner::Weights => 2,
+            Owner::Packed => 3,
         };
         if let Some(first) = self.get_mut().padding.first_mut() {
             *first = mark;
         }
     }
 
+    /// Takes over everything of another tensor but its memory: what `place` gives takes the place of the tensors that it
+    /// refers to. Those must live as long as this one.
+    pub(crate) fn become_copy(mut self, of: Self, place: impl Fn(Self) -> Option<Self>) {
+        let raw = |t: Option<Self>| t.and_then(&place).map_or(ptr::null_mut(), Self::as_ptr);
+        let (src, view_src) = (of.slots().map(raw), raw(of.view_src()));
+        let (data, buffer, extra) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let copy = sys::ggml_tensor { src, view_src, data, buffer, extra, ..*of.get() };
+        *self.get_mut() = copy;
+    }
+
     #[inline]
     pub(crate) fn buffer(self) -> *mut sys::ggml_backend_buffer {
         self.get().buffer
+    }
+
+    /// Says what type of buffer a tensor without memory would lie in. It must be released before the buffer goes.
+    pub(crate) fn set_buffer(mut self, buffer: *mut sys::ggml_backend_buffer) {
+        self.get_mut().buffer = buffer;
     }
 
     pub(crate) fn has_data(self) -> bool {
@@ -230,10 +249,10 @@ impl TensorPtr {
         }
     }
 
-    /// Where an allocator put the tensor; `None` if it did more than that.
-    pub(crate) fn home(self) -> Option<Home> {
+    /// Where an allocator put the tensor; `None` if it did more than that. What is `placed` was there before.
+    pub(crate) fn home(self, placed: bool) -> Option<Home> {
         let t = self.get();
-        t.extra.is_null().then_some(Home { tensor: self, data: t.data, buffer: t.buffer })
+        (placed || t.extra.is_null()).then_some(Home { tensor: self, data: t.data, buffer: t.buffer })
     }
 
     /// The bytes from the first to the last element (`ggml_nbytes`), or `None` where that overflows.
