@@ -153,3 +153,12 @@ fn a_backend_computes_in_the_memory_that_it_is_given() {
     let message = sched.alloc(&huge).unwrap_err().to_string();
     assert!(message.contains(&other.name()), "{message}");
 }
+
+/// The device supports it, for weights.
+#[test]
+fn memory_for_weights_only_is_nothing_to_compute_in() {
+    for extra in Device::cpu().unwrap().extra_buffer_types().unwrap() {
+        let sched = Sched::builder().backend_with(Backend::cpu().unwrap(), extra).build();
+        assert!(matches!(sched, Err(Error::Backends { .. })), "{extra:?}");
+    }
+}

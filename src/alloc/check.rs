@@ -9,7 +9,7 @@ use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
 use crate::ops::{custom, kernel};
-use crate::tensor::ptr::TensorPtr;
+use crate::tensor::ptr::{Owner, TensorPtr};
 
 /// Checks that some of the devices can run each operation, and use each placed tensor where it lies.
 pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
@@ -17,6 +17,7 @@ pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
         same_experts(graph, devices)?;
     }
     for e in graph.entries() {
+        multiplied_only(graph, e)?;
         let mut near = false;
         let mut able = false;
         for &device in devices {
@@ -40,6 +41,18 @@ pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Checks that weights in memory that rearranges them are the first operand of products, and nothing else (H27).
+fn multiplied_only(graph: &Graph<'_>, e: &Entry) -> Result<()> {
+    let product = matches!(e.ptr.op(), sys::GGML_OP_MUL_MAT | sys::GGML_OP_MUL_MAT_ID);
+    let misused = |(slot, t): &(usize, TensorPtr)| {
+        t.owner() == Owner::Packed && (!product || *slot != 0 || t.view_src().is_some())
+    };
+    match graph.srcs(e).find(misused) {
+        Some((_, t)) => Err(Error::Packed { call: "graph", tensor: t.info() }),
+        None => Ok(()),
+    }
 }
 
 /// Checks that experts that are picked by one tensor are equally many. Where weights are copied to another device, the
@@ -93,8 +106,11 @@ pub(crate) fn moved(device: Device, e: &Entry) -> Error {
 }
 
 /// Checks, of an operation that works in place, that the device it was given to can use the memory of what it changes:
-/// the scheduler copies what an operation reads, not that.
-pub(crate) fn reaches(device: Device, e: &Entry) -> Result<()> {
+/// the scheduler copies what an operation reads, not that. Nor can it copy what was rearranged (H27).
+pub(crate) fn reaches(graph: &Graph<'_>, device: Device, e: &Entry) -> Result<()> {
+    if graph.srcs(e).any(|(_, t)| t.owner() == Owner::Packed && !can_reach(device, t)) {
+        return Err(unsupported(e.ptr, &[device], "weights that another device has rearranged can't be copied"));
+    }
     let in_place = e.ptr.view_src().is_some() && !kernel::looks(e.ptr);
     if !in_place || can_reach(device, e.ptr) {
         return Ok(());

@@ -2,6 +2,8 @@
 
 pub(crate) mod bound;
 pub(crate) mod check;
+mod compare;
+mod graph_plan;
 pub(crate) mod plan;
 mod raw;
 
@@ -20,6 +22,9 @@ use crate::{guard, log};
 use bound::Bound;
 use plan::Plan;
 use raw::RawAllocator;
+
+pub use compare::{Compare, Compared, Comparison, Mismatch};
+pub use graph_plan::GraphPlan;
 
 /// Gives graphs memory of one type (`ggml_gallocr_t`), for computations on one backend.
 ///
@@ -105,6 +110,14 @@ impl GraphAllocator {
             return Ok(());
         }
         self.plan.clear();
+        if self.buft.is_extra()? {
+            return Err(Error::Unsupported {
+                op: "GraphAllocator".into(),
+                operands: Box::default(),
+                device: self.buft.name().into(),
+                reason: "memory that rearranges tensors is for weights only".into(),
+            });
+        }
         if let Some(device) = self.buft.device() {
             device.check_alive()?;
             check::runnable(graph, &[device])?;
@@ -179,27 +192,25 @@ impl GraphMemory<'_, '_> {
     pub fn compute(&mut self, backend: &mut Backend) -> Result<()> {
         const CALL: &str = "ggml_backend_graph_compute";
         self.bound.check_inputs("GraphMemory::compute")?;
+        self.check_backend(backend)?;
+        let (raw, graph) = (backend.as_ptr(), self.bound.graph_ptr());
+        run(&mut self.bound, backend, CALL, || {
+            // SAFETY: backend and graph are live; all tensors have memory that the device can use and operations that it
+            // supports (checked when allocated, or above). The call waits, so C keeps nothing.
+            unsafe { sys::ggml_backend_graph_compute(raw, graph) }
+        })?;
+        self.bound.set_computed();
+        Ok(())
+    }
+
+    /// Checks that the backend can compute the graph where it lies.
+    fn check_backend(&self, backend: &Backend) -> Result<()> {
         backend.check()?;
         let device = backend.device();
         if Some(device) != self.allocator.buft.device() {
             check::memory(device, self.allocator.buft)?;
             check::runnable(self.bound.graph(), &[device])?;
         }
-        self.bound.begin();
-        let graph = self.bound.graph_ptr();
-        let status = guard::compute(CALL, || {
-            // SAFETY: backend and graph are live; all tensors have memory that the device can use and operations that it
-            // supports (checked when allocated, or above). The call waits, so C keeps nothing.
-            unsafe { sys::ggml_backend_graph_compute(backend.as_ptr(), graph) }
-        })
-        .inspect_err(|_| backend.poison());
-        // Panics of the graph's closures and of the backend's go on here.
-        self.bound.go_on();
-        backend.resume_abort();
-        let status = status?;
-        device.check_alive()?;
-        check_status(CALL, status)?;
-        self.bound.set_computed();
         Ok(())
     }
 
@@ -211,6 +222,24 @@ impl GraphMemory<'_, '_> {
     pub fn get<T: Element>(&self, t: Tensor<'_>) -> Result<Vec<T>> {
         self.bound.get("GraphMemory::get", t)
     }
+}
+
+/// Runs `f`, which computes the graph or a part of it on `backend`. Results of the last computation are gone; whether those
+/// of this one are there, the caller says.
+fn run(
+    bound: &mut Bound<'_, '_>,
+    backend: &mut Backend,
+    call: &'static str,
+    f: impl FnOnce() -> sys::ggml_status,
+) -> Result<()> {
+    bound.begin();
+    let status = guard::compute(call, f).inspect_err(|_| backend.poison());
+    // Panics of the graph's closures and of the backend's go on here.
+    bound.go_on();
+    backend.resume_abort();
+    let status = status?;
+    backend.device().check_alive()?;
+    check_status(call, status)
 }
 
 impl fmt::Debug for GraphMemory<'_, '_> {

@@ -19,7 +19,6 @@ use crate::alloc::{check, plan::Plan};
 use crate::backend::Backend;
 use crate::buffer::{BufferType, out_of_memory};
 use crate::context::Context;
-use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -50,12 +49,11 @@ pub struct Sched {
     // Field order is drop order: the scheduler goes before its backends.
     raw: Option<RawSched>,
     backends: Vec<Backend>,
-    devices: Vec<Device>,
     settings: Settings,
     plan: Plan,
     /// What was pinned when the plan was made.
     pins: Pins,
-    /// Whether it is known that each operation of the plan can run where ggml put it.
+    /// Whether the devices that the plan gives operations to were found to have kernels for them.
     checked: bool,
     poisoned: bool,
 }
@@ -69,7 +67,6 @@ impl Sched {
     fn new(backends: Vec<Backend>, settings: Settings) -> Self {
         Self {
             raw: None,
-            devices: backends.iter().map(Backend::device).collect(),
             backends,
             settings,
             plan: Plan::default(),
@@ -88,11 +85,11 @@ impl Sched {
 
     /// The kinds of memory that the backends compute in, in their order (`ggml_backend_sched_get_buffer_type`).
     #[doc(alias = "ggml_backend_sched_get_buffer_type")]
-    pub fn buffer_types(&self) -> &[BufferType] {
-        &self.settings.bufts
+    pub fn buffer_types(&self) -> Vec<BufferType> {
+        self.settings.buffer_types(&self.backends)
     }
 
-    /// A backend, to change its settings.
+    /// A backend, to change its settings, or to put another one in its place.
     pub fn backend_mut(&mut self, i: usize) -> Option<&mut Backend> {
         self.backends.get_mut(i)
     }
@@ -121,7 +118,7 @@ impl Sched {
     /// As [`Sched::alloc_pinned`], but for what is known only when the graph has its memory.
     pub fn reserve_pinned(&mut self, graph: &Graph<'_>, pins: &[(Tensor<'_>, usize)]) -> Result<()> {
         const CALL: &str = "Sched::reserve_pinned";
-        let pins = Pins::new(CALL, graph, &self.devices, pins)?;
+        let pins = Pins::new(CALL, graph, self.backends.len(), pins)?;
         let bound = Bound::new(CALL, graph)?;
         self.prepare(&bound, pins)
     }
@@ -147,7 +144,7 @@ impl Sched {
             raw.reset()
         })?;
         self.check_alive()?;
-        let bufts = &self.settings.bufts;
+        let bufts = self.buffer_types();
         for (i, buft) in bufts.iter().enumerate() {
             if let Some(size) = sizes.get_mut(i).filter(|_| bufts.iter().take(i).any(|b| b == buft)) {
                 *size = 0;
@@ -164,7 +161,7 @@ impl Sched {
     ///
     /// [`Error::InUse`] where a tensor of the graph is allocated elsewhere, [`Error::Unsupported`] where no backend can
     /// run an operation or reach its weights, [`Error::OutOfMemory`], [`Error::Poisoned`] after an earlier failure
-    /// inside ggml.
+    /// inside ggml, [`Error::Backends`] where a backend was replaced by one that does not do in its place.
     #[doc(alias = "ggml_backend_sched_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<Allocated<'s, 'c>> {
         let bound = Bound::new("Sched::alloc", graph)?;
@@ -189,7 +186,7 @@ impl Sched {
         pins: &[(Tensor<'_>, usize)],
     ) -> Result<Allocated<'s, 'c>> {
         const CALL: &str = "Sched::alloc_pinned";
-        let pins = Pins::new(CALL, graph, &self.devices, pins)?;
+        let pins = Pins::new(CALL, graph, self.backends.len(), pins)?;
         let bound = Bound::new(CALL, graph)?;
         self.allocate(bound, pins)
     }
@@ -211,12 +208,14 @@ impl Sched {
             return Err(self.out_of_memory(mark));
         }
         self.check_alive()?;
-        // Other devices remember graphs by numbers that only an allocation renews, or initialise tensors; and where there
-        // are copies, it goes on to the next.
-        if !self.settings.parallel && self.devices.iter().all(|d| d.runs_closures()) {
-            self.plan.record(&mut bound);
+        let checked = self.checked;
+        let mut run = Allocated::new(self, bound);
+        // Where operations run depends on no more than the plan does.
+        if !checked {
+            run.check_assignments()?;
         }
-        Allocated::new(self, bound).checked()
+        run.record();
+        Ok(run)
     }
 
     /// Makes the plan fit the graph, and checks that the graph can run at all.
@@ -227,7 +226,7 @@ impl Sched {
             return Ok(());
         }
         self.forget_plan();
-        pins.check(graph, &self.devices)?;
+        pins.check(graph, &self.backends)?;
         self.fit_for(graph)?;
         let mark = log::mark();
         self.pins = pins;
@@ -252,8 +251,7 @@ impl Sched {
         self.checked = false;
     }
 
-    /// The backends of all that is pinned: closures to the CPU, which is the last ([`SchedBuilder::build`]), and the
-    /// user's.
+    /// The backends of all that is pinned: closures to the CPU, which is the last ([`builder::check`]), and the user's.
     fn pinned(&self, graph: &Graph<'_>) -> Vec<(TensorPtr, *mut sys::ggml_backend)> {
         let last = self.backends.last().into_iter();
         let closures = last.flat_map(|cpu| graph.closures().iter().map(|&t| (t, cpu.as_ptr())));
@@ -266,7 +264,8 @@ impl Sched {
 
     /// Checks that the graph can run, and makes the C scheduler large enough for it.
     fn fit_for(&mut self, graph: &Graph<'_>) -> Result<()> {
-        check::runnable(graph, &self.devices)?;
+        let devices: Vec<_> = self.backends.iter().map(Backend::device).collect();
+        check::runnable(graph, &devices)?;
         self.fit(graph)
     }
 
@@ -279,8 +278,9 @@ impl Sched {
         }
         self.raw = None;
         let capacity = need.next_multiple_of(1024);
-        // SAFETY: the backends are dropped after the scheduler (field order), and never replaced; the types of memory are
-        // theirs (SchedBuilder::build).
+        builder::check(&self.backends, &self.settings)?;
+        // SAFETY: the backends are dropped after the scheduler (field order). Where one is replaced (`backend_mut`), the
+        // scheduler is dropped before anything else is done with it (`check`). What they compute in was checked.
         self.raw = Some(unsafe { RawSched::new(&self.backends, &self.settings, capacity) }?);
         Ok(())
     }
@@ -316,7 +316,7 @@ impl Sched {
         {
             raw.leak();
         }
-        match self.settings.bufts.first() {
+        match self.buffer_types().first() {
             Some(&buft) => out_of_memory(buft, None, log),
             None => Error::Poisoned { object: "scheduler" },
         }
@@ -333,15 +333,20 @@ impl Sched {
         })
     }
 
-    fn check(&self) -> Result<()> {
+    /// Checks that the scheduler can be used, and lets go of the C one if backends were replaced.
+    fn check(&mut self) -> Result<()> {
         if self.poisoned {
             return Err(Error::Poisoned { object: "scheduler" });
         }
-        self.check_alive()
+        self.check_alive()?;
+        if self.raw.as_ref().is_some_and(|raw| !raw.is_over(&self.backends)) {
+            self.raw = None;
+        }
+        Ok(())
     }
 
     fn check_alive(&self) -> Result<()> {
-        self.devices.iter().try_for_each(|d| d.check_alive())
+        self.backends.iter().try_for_each(|b| b.device().check_alive())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tensors that the user put on backends of their choice.
 
 use crate::alloc::check;
-use crate::device::Device;
+use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::tensor::Tensor;
@@ -15,7 +15,7 @@ impl Pins {
     pub(super) fn new(
         call: &'static str,
         graph: &Graph<'_>,
-        devices: &[Device],
+        n_backends: usize,
         pins: &[(Tensor<'_>, usize)],
     ) -> Result<Self> {
         let mut found = Vec::with_capacity(pins.len());
@@ -25,8 +25,8 @@ impl Pins {
             };
             let refuse =
                 |name, value, expected: String| Err(Error::Param { op: call, name, value, expected: expected.into() });
-            if backend >= devices.len() {
-                let expected = format!("the scheduler has {} backends", devices.len());
+            if backend >= n_backends {
+                let expected = format!("the scheduler has {n_backends} backends");
                 return refuse("backend", backend.to_string().into(), expected);
             }
             if found.iter().any(|&(other, _)| other == i) {
@@ -38,10 +38,10 @@ impl Pins {
         Ok(Self(found))
     }
 
-    /// Checks that the devices can have what is pinned to them.
-    pub(super) fn check(&self, graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
-        self.iter().try_for_each(|(i, backend)| match (graph.entries().get(i), devices.get(backend)) {
-            (Some(e), Some(&device)) => check::pinned(device, e),
+    /// Checks that the backends can have what is pinned to them.
+    pub(super) fn check(&self, graph: &Graph<'_>, backends: &[Backend]) -> Result<()> {
+        self.iter().try_for_each(|(i, backend)| match (graph.entries().get(i), backends.get(backend)) {
+            (Some(e), Some(backend)) => check::pinned(backend.device(), e),
             _ => Ok(()),
         })
     }

@@ -6,14 +6,16 @@ use std::ptr::NonNull;
 use ggml_sys as sys;
 
 use super::builder::Settings;
-use crate::backend::Backend;
+use crate::backend::{Backend, Id};
 use crate::error::{Error, Result};
 use crate::tensor::ptr::TensorPtr;
 use crate::{guard, log};
 
-/// A live scheduler that nothing else frees, over backends that outlive it.
+/// A live scheduler that nothing else frees.
 pub(super) struct RawSched {
     raw: NonNull<sys::ggml_backend_sched>,
+    /// The backends that it was made over.
+    over: Vec<Id>,
     /// The most tensors that a graph may have.
     pub(super) capacity: usize,
 }
@@ -26,23 +28,29 @@ impl RawSched {
     ///
     /// # Safety
     ///
-    /// The backends must outlive the result. There must be as many types of memory, each one that its backend supports.
+    /// When one of the backends is gone, the result may be dropped, and not be used otherwise. Each must support the type of
+    /// memory that the settings have for it.
     pub(super) unsafe fn new(backends: &[Backend], settings: &Settings, capacity: usize) -> Result<Self> {
         const CALL: &str = "ggml_backend_sched_new";
         let mark = log::mark();
         let mut raws: Vec<_> = backends.iter().map(Backend::as_ptr).collect();
-        let &Settings { ref bufts, parallel, op_offload } = settings;
-        let mut bufts: Vec<_> = bufts.iter().map(|buft| buft.as_ptr()).collect();
+        let &Settings { parallel, op_offload, .. } = settings;
+        let mut bufts: Vec<_> = settings.buffer_types(backends).iter().map(|buft| buft.as_ptr()).collect();
         let n = i32::try_from(raws.len()).unwrap_or(i32::MAX);
         let raw = guard::call(CALL, || {
-            // SAFETY: the backends live longer (by contract), are 1 to 16, and the last is a CPU (SchedBuilder::build).
-            // Each supports its type of memory, of which there are as many (by contract). C copies both arrays.
+            // SAFETY: the backends are there at each use (by contract), are 1 to 16, and the last is a CPU (builder::check).
+            // Each supports its type of memory (by contract). C copies both arrays.
             unsafe {
                 sys::ggml_backend_sched_new(raws.as_mut_ptr(), bufts.as_mut_ptr(), n, capacity, parallel, op_offload)
             }
         })?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
-        Ok(Self { raw, capacity })
+        Ok(Self { raw, over: backends.iter().map(Backend::id).collect(), capacity })
+    }
+
+    /// Whether these are the backends that it was made over.
+    pub(super) fn is_over(&self, backends: &[Backend]) -> bool {
+        backends.iter().map(Backend::id).eq(self.over.iter().copied())
     }
 
     pub(super) fn as_ptr(&self) -> *mut sys::ggml_backend_sched {
@@ -164,7 +172,8 @@ impl RawSched {
 impl Drop for RawSched {
     fn drop(&mut self) {
         guard::free("ggml_backend_sched_free", || {
-            // SAFETY: live and ours by the type's invariant; the backends still live.
+            // SAFETY: live and ours by the type's invariant. C frees memory and what it made itself, and asks no backend, so that
+            // those may be gone.
             unsafe { sys::ggml_backend_sched_free(self.as_ptr()) }
         });
     }

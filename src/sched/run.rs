@@ -34,20 +34,8 @@ impl<'s, 'c> Allocated<'s, 'c> {
         Self { sched, bound }
     }
 
-    /// Checks that each operation can run where it was put, unless that is known of the plan: it depends on no more.
-    pub(super) fn checked(self) -> Result<Self> {
-        if !self.sched.checked {
-            if let Err(error) = self.check_assignments() {
-                self.sched.plan.forget();
-                return Err(error);
-            }
-            self.sched.checked = true;
-        }
-        Ok(self)
-    }
-
     /// Checks that each operation was given to a device that has a kernel for it, and that pins were heeded.
-    fn check_assignments(&self) -> Result<()> {
+    pub(super) fn check_assignments(&mut self) -> Result<()> {
         for (i, backend) in self.sched.pins.iter() {
             let (Some(e), Some(wanted)) = (self.graph().entries().get(i), self.sched.backends.get(backend)) else {
                 continue;
@@ -59,7 +47,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
         for e in self.bound.graph().entries().iter().filter(|e| e.kind == Kind::Node) {
             if let Some(backend) = self.backend_of_ptr(e.ptr) {
                 check::kernel_accepts(backend.device(), e)?;
-                check::reaches(backend.device(), e)?;
+                check::reaches(self.bound.graph(), backend.device(), e)?;
                 check::sorts_numbers(backend.device(), e, || {
                     // By the sources as they were built: the scheduler may have put a copy in between.
                     let (_, first) = self.bound.graph().srcs(e).next()?;
@@ -67,7 +55,17 @@ impl<'s, 'c> Allocated<'s, 'c> {
                 })?;
             }
         }
+        self.sched.checked = true;
         Ok(())
+    }
+
+    /// Remembers where the graph was put, for when it comes again.
+    pub(super) fn record(&mut self) {
+        // Other devices remember graphs by numbers that only an allocation renews, or initialise tensors; and where there
+        // are copies, each allocation takes the next.
+        if !self.sched.settings.parallel && self.sched.backends.iter().all(|b| b.device().runs_closures()) {
+            self.sched.plan.record(&mut self.bound);
+        }
     }
 
     /// Sets the whole of an input (`ggml_backend_tensor_set`).

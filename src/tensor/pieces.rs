@@ -35,6 +35,11 @@ impl Pieces {
         (self.count - 1).checked_mul(step)?.checked_add(self.len)
     }
 
+    /// Whether there is nothing to transfer. C would go through any number of pieces without elements, one by one.
+    fn are_empty(self) -> bool {
+        self.count == 0 || self.len == 0
+    }
+
     /// Offset, length, count and steps in bytes, as C wants them; for pieces that were checked.
     fn bytes(self, unit: usize) -> (usize, usize, usize, usize, usize) {
         // With a single piece the steps may be anything, as they are not taken.
@@ -44,6 +49,7 @@ impl Pieces {
 
     /// Checks that the pieces lie inside a tensor and inside `data` elements, apart from each other.
     fn check<T: Element>(self, call: &'static str, t: TensorPtr, data: usize) -> Result<()> {
+        transfer::check_plain(call, t)?;
         transfer::check_type::<T>(call, t)?;
         if !t.is_contiguous() {
             return Err(transfer::not_contiguous(call, t));
@@ -75,7 +81,7 @@ impl Pieces {
 #[doc(alias = "ggml_backend_tensor_set_2d")]
 pub(crate) fn write<T: Element>(call: &'static str, t: TensorPtr, pieces: Pieces, data: &[T]) -> Result<()> {
     pieces.check::<T>(call, t, data.len())?;
-    if pieces.count == 0 {
+    if pieces.are_empty() {
         return Ok(());
     }
     let (raw, from) = (t.as_ptr(), data.as_ptr().cast::<c_void>());
@@ -92,7 +98,7 @@ pub(crate) fn write<T: Element>(call: &'static str, t: TensorPtr, pieces: Pieces
 #[doc(alias = "ggml_backend_tensor_get_2d")]
 pub(crate) fn read<T: Element>(call: &'static str, t: TensorPtr, pieces: Pieces, out: &mut [T]) -> Result<()> {
     pieces.check::<T>(call, t, out.len())?;
-    if pieces.count == 0 {
+    if pieces.are_empty() {
         return Ok(());
     }
     let (raw, to) = (t.as_ptr(), out.as_mut_ptr().cast::<c_void>());

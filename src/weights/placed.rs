@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::packed;
 use crate::buffer::{Buffer, BufferType};
 use crate::context::Context;
 use crate::device::Device;
@@ -98,6 +99,7 @@ impl Leaves {
 
 /// Lays tensors out one after the other, in as many buffers as the type's largest size asks for.
 fn place_group(buft: BufferType, tensors: &[TensorPtr], owner: Owner, buffers: &mut Vec<Buffer>) -> Result<()> {
+    let owner = packed::owner(buft, tensors, owner)?;
     let (alignment, max) = (buft.alignment()?, buft.max_size()?);
     let mut chunk: Vec<(TensorPtr, usize)> = Vec::new();
     let mut end = 0;
@@ -136,7 +138,7 @@ fn end_of(end: usize, alignment: usize, size: usize) -> Option<usize> {
 
 fn fill(buft: BufferType, chunk: &[(TensorPtr, usize)], size: usize, owner: Owner) -> Result<Buffer> {
     let mut buffer = Buffer::zeroed(buft, size)?;
-    if owner == Owner::Weights {
+    if owner != Owner::State {
         buffer.mark_as_weights();
     }
     for &(t, offset) in chunk {
@@ -147,7 +149,7 @@ fn fill(buft: BufferType, chunk: &[(TensorPtr, usize)], size: usize, owner: Owne
 }
 
 impl Placed {
-    fn find(&self, name: &str) -> Result<TensorPtr> {
+    pub(super) fn find(&self, name: &str) -> Result<TensorPtr> {
         let found = self.leaves.names.get(name).and_then(|&i| self.leaves.tensors.get(i));
         found.copied().ok_or_else(|| {
             let mut available: Box<[_]> = self.leaves.names.keys().cloned().collect();
@@ -170,7 +172,7 @@ impl Placed {
     }
 
     /// A tensor that may be written.
-    fn writable(&self, call: &'static str, name: &str) -> Result<TensorPtr> {
+    pub(super) fn writable(&self, call: &'static str, name: &str) -> Result<TensorPtr> {
         let t = self.find(name)?;
         if self.memory.is_some() {
             return Err(Error::Frozen { op: call, tensor: t.info() });
@@ -191,13 +193,14 @@ impl Placed {
     }
 
     pub(super) fn fill(&self, call: &'static str, name: &str, value: u8) -> Result<()> {
-        transfer::fill(self.writable(call, name)?, value)
+        transfer::fill(call, self.writable(call, name)?, value)
     }
 
     pub(super) fn copy(&self, call: &'static str, name: &str, from: Tensor<'_>) -> Result<()> {
         let to = self.writable(call, name)?;
-        if from.ptr().root().owner() == Owner::Graph {
-            return Err(Error::NotPart { call, tensor: from.info(), whole: "any weights or state" });
+        // Views have no buffer, which C asserts.
+        if from.ptr().owner() == Owner::Graph || from.is_view() {
+            return Err(Error::NotPart { call, tensor: from.info(), whole: "the tensors of any weights or state" });
         }
         transfer::copy(call, from.ptr(), to)
     }

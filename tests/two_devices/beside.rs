@@ -2,8 +2,6 @@
 
 use std::time::Instant;
 
-use ggml::Custom;
-
 use super::*;
 
 /// The caller goes on long before the devices are done.

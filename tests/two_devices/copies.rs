@@ -1,7 +1,5 @@
 //! Inputs and what is copied between devices, several times over.
 
-use ggml::Custom;
-
 use super::*;
 
 fn data(seed: usize) -> Vec<f32> {

@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use ggml::prelude::*;
-use ggml::{Error, SchedBuilder, rpc};
+use ggml::{Custom, Error, SchedBuilder, rpc};
 
 /// The device of a server that lives as long as the tests.
 fn remote() -> Device {
@@ -228,6 +228,54 @@ fn unreachable_weights_are_an_error() {
 }
 
 #[test]
+fn what_was_refused_stays_refused() {
+    let weights = weights();
+    let ctx = Context::new();
+    // Computed where the weights lie; closures run here, and can't change what lies there.
+    let there = ctx.neg(weights.get("w0").unwrap()).unwrap();
+    let y = ctx.map_custom1_inplace::<f32>(there, Custom::default(), |out| out.for_each(|(_, row)| row.fill(1.0)));
+    let graph = ctx.graph([y.unwrap()]).unwrap();
+    let mut sched = sched();
+    sched.reserve(&graph).unwrap();
+    for time in 0..3 {
+        let refusal = sched.alloc(&graph).map(drop);
+        assert!(matches!(refusal, Err(Error::Unsupported { .. })), "{time}: {refusal:?}");
+    }
+}
+
+#[test]
+fn a_backend_that_is_replaced_is_not_used_any_more() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4]).unwrap();
+    let y = ctx.neg(x).unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let compute = |sched: &mut Sched| -> ggml::Result<Vec<f32>> {
+        let mut run = sched.alloc(&graph)?;
+        run.set(x, &[1.0_f32, 2.0, 3.0, 4.0])?;
+        run.compute()?;
+        assert!(run.buffer_sizes()?.len() == 2, "one for each");
+        run.get(y)
+    };
+    let mut sched = sched();
+    let want = compute(&mut sched).unwrap();
+    for with in [Device::cpu().unwrap(), remote(), remote(), Device::cpu().unwrap()] {
+        *sched.backend_mut(0).unwrap() = with.init().unwrap();
+        assert_eq!(compute(&mut sched).unwrap(), want);
+        *sched.backend_mut(1).unwrap() = Backend::cpu().unwrap();
+        assert_eq!(compute(&mut sched).unwrap(), want);
+    }
+    *sched.backend_mut(1).unwrap() = remote().init().unwrap();
+    for time in 0..2 {
+        assert!(matches!(compute(&mut sched), Err(Error::Backends { .. })), "{time}");
+    }
+    *sched.backend_mut(1).unwrap() = Backend::cpu().unwrap();
+    assert_eq!(compute(&mut sched).unwrap(), want);
+    let mut fresh = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    *fresh.backend_mut(0).unwrap() = remote().init().unwrap();
+    assert!(matches!(fresh.reserve(&graph), Err(Error::Backends { .. })), "before its first graph");
+}
+
+#[test]
 fn the_last_backend_must_be_a_cpu() {
     let only_remote = Sched::builder().backend(remote().init().unwrap()).build();
     assert!(matches!(only_remote, Err(Error::Backends { .. })));
@@ -247,6 +295,22 @@ fn memory_that_a_backend_can_not_use_is_refused() {
     assert_eq!(build(there, here).unwrap().buffer_types(), [there, here]);
     assert!(matches!(build(here, here), Err(Error::Backends { .. })));
     assert!(matches!(build(there, there), Err(Error::Backends { .. })));
+    // A backend may be replaced later. Without a choice of memory it is its device's.
+    let ctx = Context::new();
+    let graph = ctx.graph([ctx.neg(ctx.input("x", DType::F32, [4]).unwrap()).unwrap()]).unwrap();
+    for (mut sched, fits) in [(build(there, here).unwrap(), false), (sched(), true)] {
+        drop(sched.alloc(&graph).unwrap());
+        *sched.backend_mut(0).unwrap() = cpu();
+        assert_eq!(sched.buffer_types()[0], if fits { here } else { there });
+        match sched.alloc(&graph) {
+            Ok(run) => assert!(fits, "{run:?}"),
+            Err(error) => assert!(!fits && matches!(error, Error::Backends { .. }), "{error}"),
+        }
+        match sched.reserve_size(&graph) {
+            Ok(sizes) => assert!(fits && sizes[0] > 0 && sizes[1] == 0, "{sizes:?}"),
+            Err(error) => assert!(!fits && matches!(error, Error::Backends { .. }), "{error}"),
+        }
+    }
 }
 
 #[cfg(feature = "tools")]
@@ -266,4 +330,48 @@ fn a_drawing_shows_what_is_copied() {
             assert!(svg.contains(&line), "{line} in {svg}");
         }
     });
+}
+
+/// Layers that lie on both devices are trained as on one: moments and sums of gradients lie where their parameters do.
+#[test]
+fn parameters_on_both_devices_are_trained() {
+    use ggml::opt::{AdamW, BuildType, LossType, OptContext, OptParams};
+    let train = |sched: &mut Sched, place: [ggml::BufferType; 2]| {
+        let mut builder = WeightsBuilder::new();
+        for name in ["w0", "w1"] {
+            builder.tensor(name, DType::F32, [WIDTH as i64, WIDTH as i64]).unwrap();
+        }
+        let state = builder.place_state_with(|name| place[usize::from(name == "w1")]).unwrap();
+        state.set("w0", &matrix(0)).unwrap();
+        state.set("w1", &matrix(1)).unwrap();
+        let [w0, w1] = ["w0", "w1"].map(|name| state.get(name).unwrap());
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [WIDTH as i64, 4]).unwrap();
+        let y = ctx.mul_mat(w1, ctx.relu(ctx.mul_mat(w0, x).unwrap()).unwrap()).unwrap();
+        let mut params = OptParams::new(LossType::MeanSquaredError);
+        params.optimizer = AdamW { alpha: 0.01, ..AdamW::default() }.into();
+        params.opt_period = 2;
+        let mut opt = OptContext::new([w0, w1], params).unwrap();
+        let graphs = opt.graphs(&ctx, x, y).unwrap();
+        let mut splits = 0;
+        let losses: Vec<f32> = (0..10)
+            .map(|i| {
+                let mut run = opt.alloc(sched, &graphs, true).unwrap();
+                assert_eq!(run.build_type(), if i % 2 == 0 { BuildType::Grad } else { BuildType::Opt });
+                splits = splits.max(run.splits().len());
+                run.set(x, &matrix(2 + i % 2)[..4 * WIDTH]).unwrap();
+                run.set(graphs.labels().unwrap(), &matrix(5)[..4 * WIDTH]).unwrap();
+                run.eval(None).unwrap()
+            })
+            .collect();
+        assert!(losses[9] < losses[1], "{losses:?}");
+        (splits, [w0, w1].map(|w| w.read::<f32>().unwrap()))
+    };
+    let (one, two) = (remote().buffer_type(), Device::cpu().unwrap().buffer_type());
+    let mut cpu = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    let (splits, expected) = train(&mut cpu, [two, two]);
+    assert_eq!(splits, 1);
+    let (splits, got) = train(&mut sched(), [one, two]);
+    assert!(splits > 2, "{splits}");
+    got.iter().zip(&expected).for_each(|(got, expected)| assert_close(got, expected));
 }

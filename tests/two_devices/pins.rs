@@ -1,7 +1,5 @@
 //! Operations and inputs that run and lie where the user wants.
 
-use ggml::Custom;
-
 use super::*;
 
 /// `neg`, `abs`, `sqr` of an input.
