@@ -125,6 +125,23 @@ impl<'s, 'c> Allocated<'s, 'c> {
     /// `meanwhile` begins as soon as all work has been given to the devices. A CPU, and the scheduler where it copies from
     /// one device to another, work before that: only what other devices have left to do then takes no time of its own.
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// # fn main() -> ggml::Result<()> {
+    /// # let ctx = Context::new();
+    /// # let x = ctx.input("x", DType::F32, [2])?;
+    /// # let y = ctx.sqr(x)?;
+    /// # let graph = ctx.graph([y])?;
+    /// # let mut sched = Sched::builder().backend(Backend::cpu()?).build()?;
+    /// let mut run = sched.alloc(&graph)?;
+    /// run.set(x, &[2.0_f32, 3.0])?;
+    /// let next = run.compute_async(|| [4.0_f32, 5.0])?; // prepares the next input
+    /// assert_eq!(run.get::<f32>(y)?, [4.0, 9.0]);
+    /// run.set(x, &next)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// Where the graph uses a [`State`](crate::State), ggml can't be used within `meanwhile`, for it could reach what is
     /// being written: all that would fails with [`Error::Nested`].
     ///
