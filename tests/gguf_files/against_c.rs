@@ -148,7 +148,7 @@ fn shown(value: &Value) -> String {
 }
 
 /// Fails unless ggml reads from `bytes` what `reader` does.
-pub(crate) fn same(bytes: &[u8], reader: &Reader) {
+pub(crate) fn same(bytes: &[u8], reader: &Reader<impl AsRef<[u8]>>) {
     let c = C::parse(bytes);
     // SAFETY: a live context, here and below.
     let n = unsafe { sys::gguf_get_n_kv(c.0) };

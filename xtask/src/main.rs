@@ -3,6 +3,7 @@
 mod coverage;
 #[path = "../../ggml-sys/build/fetch/mod.rs"]
 mod fetch;
+mod fuzz;
 mod headers;
 mod package;
 mod update;
@@ -24,6 +25,8 @@ enum Chore {
     Vendor(vendor::Arguments),
     /// Say where each of ggml's functions is in the safe layer: docs/coverage.md
     Coverage(coverage::Arguments),
+    /// Read GGUF files that were changed at random
+    FuzzGguf(fuzz::Arguments),
     /// Package the crates, and build a program with them elsewhere, offline
     Package,
 }
@@ -32,6 +35,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
         Chore::Vendor(arguments) => vendor::run(&arguments),
         Chore::Coverage(arguments) => coverage::run(&arguments),
+        Chore::FuzzGguf(arguments) => fuzz::run(&arguments),
         Chore::Package => package::run(),
     }
 }
