@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -272,24 +272,28 @@ impl<R: Read + Seek> Reader<R> {
         progress(done, total);
         let mut chunk = Vec::new();
         for (t, whole) in self.header.tensors.iter().zip(whole) {
-            let len = if whole { t.size() } else { t.size().min(CHUNK) };
-            if chunk.len() < len {
-                chunk = reserve(len)?;
-                chunk.resize(len, 0);
-            }
-            let start = self.header.range(t)?.start;
-            self.source.seek(SeekFrom::Start(start)).map_err(|e| self.fault(&e))?;
-            let mut at = 0;
-            while at < t.size() {
-                let part = chunk.get_mut(..len.min(t.size() - at)).unwrap_or_default();
-                self.source.read_exact(part).map_err(|e| self.fault(&e))?;
-                weights.set_bytes_at(t.name(), at, part)?;
-                at += part.len();
-                done += part.len() as u64;
+            let most = if whole { t.size() } else { CHUNK };
+            let pieces = Pieces { header: &self.header, source: &mut self.source, name: &self.name, chunk: &mut chunk };
+            pieces.each(t, most, |at, piece| {
+                weights.set_bytes_at(t.name(), at, piece)?;
+                done += piece.len() as u64;
                 progress(done, total);
-            }
+                Ok(())
+            })?;
         }
         Ok(weights)
+    }
+
+    /// Writes the data of a tensor to `out`, some megabytes at a time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::read`], and where `out` refuses.
+    pub fn copy(&mut self, name: &str, mut out: impl Write) -> Result<()> {
+        let t = self.header.tensor(name)?;
+        let mut chunk = Vec::new();
+        let pieces = Pieces { header: &self.header, source: &mut self.source, name: &self.name, chunk: &mut chunk };
+        pieces.each(t, CHUNK, |_, piece| out.write_all(piece).map_err(|e| unread(&e)))
     }
 
     /// Reads the rest of the file, so that all data are in memory.
@@ -307,6 +311,36 @@ impl<R: Read + Seek> Reader<R> {
 
     fn fault(&self, e: &dyn fmt::Display) -> Error {
         file::fault((*self.name).as_ref(), e)
+    }
+}
+
+/// A tensor's way through a piece of memory.
+struct Pieces<'a, R> {
+    header: &'a Header,
+    source: &'a mut R,
+    name: &'a str,
+    chunk: &'a mut Vec<u8>,
+}
+
+impl<R: Read + Seek> Pieces<'_, R> {
+    /// Calls `f` with the place and the bytes of each piece of `t`; they have at most `most` bytes.
+    fn each(self, t: &TensorInfo, most: usize, mut f: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+        let fault = |e| file::fault(self.name.as_ref(), &e);
+        let len = t.size().min(most);
+        if self.chunk.len() < len {
+            *self.chunk = reserve(len)?;
+            self.chunk.resize(len, 0);
+        }
+        let start = self.header.range(t)?.start;
+        self.source.seek(SeekFrom::Start(start)).map_err(fault)?;
+        let mut at = 0;
+        while at < t.size() {
+            let piece = self.chunk.get_mut(..len.min(t.size() - at)).unwrap_or_default();
+            self.source.read_exact(piece).map_err(fault)?;
+            f(at, piece)?;
+            at += piece.len();
+        }
+        Ok(())
     }
 }
 
