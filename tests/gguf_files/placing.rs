@@ -68,6 +68,19 @@ fn tensors_are_used_where_they_lie() {
 }
 
 #[test]
+fn a_mapped_file_is_used_as_it_is() {
+    let folder = folder("mapped");
+    let path = folder.join("model.gguf");
+    everything().write(&path).unwrap();
+    // SAFETY: nobody else writes to a file that this test has made, and removes at its end.
+    let map = unsafe { memmap2::Mmap::map(&fs::File::open(&path).unwrap()) }.unwrap();
+    let weights = Reader::from_bytes(map).unwrap().map(Device::cpu().unwrap(), |_| None).unwrap();
+    same_data(&weights);
+    drop(weights);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn some_tensors_are_copied_and_may_then_be_changed() {
     let (cpu, dropped) = (Device::cpu().unwrap(), Arc::new(AtomicBool::new(false)));
     let reader = Reader::from_bytes(Mapped::new(&everything().to_bytes().unwrap(), &dropped)).unwrap();
