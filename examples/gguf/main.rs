@@ -100,7 +100,7 @@ fn list(reader: &Reader<File>, out: &mut impl Write) -> Result<()> {
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::NOTHING);
     table.set_header(header);
     table
 }
