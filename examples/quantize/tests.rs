@@ -147,6 +147,23 @@ fn threads_make_no_difference() {
 }
 
 #[test]
+fn each_matrix_has_weights_of_its_own() {
+    let numbers = noise(256 * 8);
+    let folder = Folder::with("matrices", &numbers, [256, 4, 2]);
+    let file = folder.file("imatrix.gguf");
+    imatrix(&file, "up.weight", 256, &[2.0, 0.0]);
+    folder.run(&["--type", "q4_K", "--imatrix", file.to_str().unwrap()]).unwrap();
+    let weights: Vec<_> = (1..=256).map(|i| i as f32 / 2.0).collect();
+    let (first, second) = numbers.split_at(256 * 4);
+    let expected = [
+        DType::Q4K.quantize(first, 256, Some(&weights)).unwrap(),
+        // What was never used matters equally.
+        DType::Q4K.quantize(second, 256, Some(&[1.0; 256])).unwrap(),
+    ];
+    assert!(folder.result().data("up.weight").unwrap() == expected.concat(), "the weights are others");
+}
+
+#[test]
 fn what_can_not_be_converted_is_named() {
     for (bad, expected) in [(f32::NAN, "number 300 is NaN"), (f32::NEG_INFINITY, "number 300 is -inf"), (1e6, "")] {
         let mut matrix = noise(512);
