@@ -54,7 +54,7 @@ impl Model {
 }
 
 fn read(path: &Path) -> Result<Model> {
-    let reader = Reader::open(path)?;
+    let reader = Reader::open(path)?.into_memory()?;
     let architecture = reader.get(key::ARCHITECTURE).and_then(Value::as_str);
     let split_seed = reader.get(key::SPLIT_SEED).and_then(Value::as_u64);
     model::check_metadata(architecture, split_seed)?;

@@ -1,6 +1,8 @@
 //! GGUF files: metadata and tensors, as ggml and the programs above it store models.
 //!
-//! [`Reader`] reads a file and checks it as a whole, [`Writer`] makes one.
+//! [`Reader`] reads the beginning of a file, checks what it says against the file's length, and brings tensors to where
+//! they are to be used: copied ([`Reader::load`]), in pieces ([`Reader::stream`]), or as they lie in a mapped file
+//! ([`Reader::map`]). [`Writer`] makes a file, all at once or with data that are told while it is written.
 //!
 //! ```
 //! use ggml::gguf::{Reader, Writer};
@@ -38,6 +40,7 @@
 // holds both against each other.
 
 mod file;
+mod header;
 mod parse;
 mod reader;
 mod table;
@@ -50,7 +53,8 @@ use ggml_sys as sys;
 
 use crate::error::Error;
 
-pub use reader::{Reader, TensorInfo};
+pub use header::TensorInfo;
+pub use reader::Reader;
 pub use value::{Array, Value};
 pub use writer::Writer;
 

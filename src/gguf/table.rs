@@ -59,6 +59,16 @@ impl<T: Named> Table<T> {
         }
     }
 
+    /// Takes an entry out; those behind it move up.
+    pub(super) fn remove(&mut self, name: &str) -> Option<T> {
+        let place = self.search(name).ok()?;
+        let at = self.sorted.remove(place);
+        for i in self.sorted.iter_mut().filter(|i| **i > at) {
+            *i -= 1;
+        }
+        Some(self.entries.remove(at))
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.entries.iter()
     }

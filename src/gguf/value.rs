@@ -1,6 +1,6 @@
 //! Metadata: a value or an array of values, of one of thirteen types.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use ggml_sys as sys;
 
@@ -13,7 +13,7 @@ pub(super) trait Stored: Sized {
     /// The fewest bytes that one value takes.
     const LEAST: usize;
 
-    fn read(cursor: &mut Cursor<'_>) -> Result<Self>;
+    fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self>;
 
     fn write(&self, out: &mut impl Write) -> io::Result<()>;
 }
@@ -24,7 +24,7 @@ macro_rules! numbers {
             impl Stored for $t {
                 const LEAST: usize = size_of::<$t>();
 
-                fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
+                fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self> {
                     Ok(Self::from_ne_bytes(cursor.array()?))
                 }
 
@@ -41,7 +41,7 @@ numbers!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
 impl Stored for bool {
     const LEAST: usize = 1;
 
-    fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
+    fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self> {
         match u8::read(cursor)? {
             0 => Ok(false),
             1 => Ok(true),
@@ -57,8 +57,8 @@ impl Stored for bool {
 impl Stored for String {
     const LEAST: usize = size_of::<u64>();
 
-    fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
-        cursor.text().map(str::to_owned)
+    fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self> {
+        cursor.text()
     }
 
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
@@ -72,7 +72,7 @@ pub(super) fn write_text(text: &str, out: &mut impl Write) -> io::Result<()> {
     out.write_all(text.as_bytes())
 }
 
-fn read_array<T: Stored>(cursor: &mut Cursor<'_>) -> Result<Vec<T>> {
+fn read_array<T: Stored, R: Read>(cursor: &mut Cursor<R>) -> Result<Vec<T>> {
     let n = cursor.count(T::LEAST)?;
     let mut values = reserve(n)?;
     for _ in 0..n {
@@ -93,7 +93,7 @@ pub(super) fn reserve<T>(n: usize) -> Result<Vec<T>> {
 }
 
 macro_rules! kinds {
-    ($($variant:ident($t:ty) = $raw:ident, $name:literal;)*) => {
+    ($($variant:ident($t:ty) = $raw:ident, $name:literal, $get:literal, $set:literal;)*) => {
         /// A value of a file's metadata (`gguf_type`).
         #[doc(alias = "gguf_type")]
         #[derive(Debug, Clone, PartialEq)]
@@ -101,6 +101,8 @@ macro_rules! kinds {
         pub enum Value {
             $(
                 #[doc = concat!("`", $name, "`")]
+                #[doc(alias = $get)]
+                #[doc(alias = $set)]
                 $variant($t),
             )*
             /// Several values of one type.
@@ -119,7 +121,7 @@ macro_rules! kinds {
 
         impl Value {
             /// Reads the number of a type and a value of it.
-            pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
+            pub(super) fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self> {
                 match sys::gguf_type::from_ne_bytes(cursor.array()?) {
                     $(sys::$raw => <$t>::read(cursor).map(Self::$variant),)*
                     sys::GGUF_TYPE_ARRAY => Array::read(cursor).map(Self::Array),
@@ -154,7 +156,7 @@ macro_rules! kinds {
         }
 
         impl Array {
-            fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
+            fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self> {
                 match sys::gguf_type::from_ne_bytes(cursor.array()?) {
                     $(sys::$raw => read_array(cursor).map(Self::$variant),)*
                     sys::GGUF_TYPE_ARRAY => Err(invalid("an array holds arrays, which ggml does not support")),
@@ -219,18 +221,18 @@ macro_rules! kinds {
 }
 
 kinds! {
-    U8(u8) = GGUF_TYPE_UINT8, "u8";
-    I8(i8) = GGUF_TYPE_INT8, "i8";
-    U16(u16) = GGUF_TYPE_UINT16, "u16";
-    I16(i16) = GGUF_TYPE_INT16, "i16";
-    U32(u32) = GGUF_TYPE_UINT32, "u32";
-    I32(i32) = GGUF_TYPE_INT32, "i32";
-    F32(f32) = GGUF_TYPE_FLOAT32, "f32";
-    Bool(bool) = GGUF_TYPE_BOOL, "bool";
-    String(String) = GGUF_TYPE_STRING, "str";
-    U64(u64) = GGUF_TYPE_UINT64, "u64";
-    I64(i64) = GGUF_TYPE_INT64, "i64";
-    F64(f64) = GGUF_TYPE_FLOAT64, "f64";
+    U8(u8) = GGUF_TYPE_UINT8, "u8", "gguf_get_val_u8", "gguf_set_val_u8";
+    I8(i8) = GGUF_TYPE_INT8, "i8", "gguf_get_val_i8", "gguf_set_val_i8";
+    U16(u16) = GGUF_TYPE_UINT16, "u16", "gguf_get_val_u16", "gguf_set_val_u16";
+    I16(i16) = GGUF_TYPE_INT16, "i16", "gguf_get_val_i16", "gguf_set_val_i16";
+    U32(u32) = GGUF_TYPE_UINT32, "u32", "gguf_get_val_u32", "gguf_set_val_u32";
+    I32(i32) = GGUF_TYPE_INT32, "i32", "gguf_get_val_i32", "gguf_set_val_i32";
+    F32(f32) = GGUF_TYPE_FLOAT32, "f32", "gguf_get_val_f32", "gguf_set_val_f32";
+    Bool(bool) = GGUF_TYPE_BOOL, "bool", "gguf_get_val_bool", "gguf_set_val_bool";
+    String(String) = GGUF_TYPE_STRING, "str", "gguf_get_val_str", "gguf_set_val_str";
+    U64(u64) = GGUF_TYPE_UINT64, "u64", "gguf_get_val_u64", "gguf_set_val_u64";
+    I64(i64) = GGUF_TYPE_INT64, "i64", "gguf_get_val_i64", "gguf_set_val_i64";
+    F64(f64) = GGUF_TYPE_FLOAT64, "f64", "gguf_get_val_f64", "gguf_set_val_f64";
 }
 
 impl From<&str> for Value {
@@ -247,7 +249,6 @@ impl From<Array> for Value {
 
 impl Value {
     /// The text, of a string.
-    #[doc(alias = "gguf_get_val_str")]
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::String(text) => Some(text),
@@ -256,7 +257,6 @@ impl Value {
     }
 
     /// The value, of an integer of any type that is not negative.
-    #[doc(alias = "gguf_get_val_u64")]
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
             Self::U64(n) => Some(n),
@@ -265,7 +265,6 @@ impl Value {
     }
 
     /// The value, of an integer of any type that fits.
-    #[doc(alias = "gguf_get_val_i64")]
     pub fn as_i64(&self) -> Option<i64> {
         match *self {
             Self::U8(n) => Some(n.into()),
@@ -281,7 +280,6 @@ impl Value {
     }
 
     /// The value, of a 32-bit float.
-    #[doc(alias = "gguf_get_val_f32")]
     pub fn as_f32(&self) -> Option<f32> {
         match *self {
             Self::F32(x) => Some(x),
@@ -290,7 +288,6 @@ impl Value {
     }
 
     /// The value, of a float of either type.
-    #[doc(alias = "gguf_get_val_f64")]
     pub fn as_f64(&self) -> Option<f64> {
         match *self {
             Self::F32(x) => Some(x.into()),
@@ -300,7 +297,6 @@ impl Value {
     }
 
     /// The value, of a boolean.
-    #[doc(alias = "gguf_get_val_bool")]
     pub fn as_bool(&self) -> Option<bool> {
         match *self {
             Self::Bool(b) => Some(b),

@@ -4,7 +4,9 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::reader::{Entry, TensorInfo, next_offset};
+use super::header::{Entry, TensorInfo, next_offset};
+use super::parse::unread;
+use super::reader::Reader;
 use super::table::{Named, Table};
 use super::value::{Stored, Value, reserve, write_text};
 use super::{ALIGNMENT_KEY, MAGIC, VERSION, alignment, file, invalid, name_fault};
@@ -12,11 +14,11 @@ use crate::dtype::DType;
 use crate::error::{self, Error, Result};
 use crate::shape::Shape;
 
-/// A tensor with its data.
+/// A tensor, with its data unless they are to be told when they are written.
 #[derive(Clone)]
 struct Content {
     info: TensorInfo,
-    data: Box<[u8]>,
+    data: Option<Box<[u8]>>,
 }
 
 impl Named for Content {
@@ -71,54 +73,86 @@ impl Writer {
         Ok(self)
     }
 
+    /// Removes a key, and returns the value that it had (`gguf_remove_key`).
+    #[doc(alias = "gguf_remove_key")]
+    pub fn remove(&mut self, key: &str) -> Option<Value> {
+        self.metadata.remove(key).map(|entry| entry.value)
+    }
+
+    /// Sets all keys of another file to the values they have there (`gguf_set_kv`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::set`]: ggml reads some keys that it could not write.
+    #[doc(alias = "gguf_set_kv")]
+    pub fn set_kv<S>(&mut self, from: &Reader<S>) -> Result<&mut Self> {
+        for (key, value) in from.metadata() {
+            self.set(key, value.clone())?;
+        }
+        Ok(self)
+    }
+
     /// Adds a tensor with the bytes of its elements or blocks.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where the name is longer than 63 bytes or holds a NUL, [`Error::Duplicate`] where it is taken,
-    /// [`Error::Shape`] where there can be no such tensor, [`Error::Length`] where it takes another number of bytes.
-    #[doc(alias = "gguf_add_tensor")]
+    /// As [`Writer::declare`]; [`Error::Length`] where it takes another number of bytes.
     #[doc(alias = "gguf_set_tensor_data")]
     pub fn tensor(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>, data: &[u8]) -> Result<&mut Self> {
         const OP: &str = "gguf::Writer::tensor";
-        let shape = shape.into();
-        let info = || error::TensorInfo { name: name.into(), dtype: dtype.name(), ne: shape.ne() };
+        let info = self.describe(OP, name, dtype, shape.into())?;
+        if data.len() != info.size {
+            let tensor = error::TensorInfo { name: name.into(), dtype: dtype.name(), ne: info.shape.ne() };
+            return Err(Error::Length { call: OP, tensor, expected: info.size, got: data.len(), unit: "bytes" });
+        }
+        let mut copy = reserve(data.len())?;
+        copy.extend_from_slice(data);
+        self.tensors.put(Content { info, data: Some(copy.into()) });
+        Ok(self)
+    }
+
+    /// Adds a tensor whose data are told when they are written: by [`Writer::write_with`] or [`Writer::write_to`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`] where the name is longer than 63 bytes or holds a NUL, [`Error::Duplicate`] where it is taken,
+    /// [`Error::Shape`] where there can be no such tensor.
+    #[doc(alias = "gguf_add_tensor")]
+    pub fn declare(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<&mut Self> {
+        let info = self.describe("gguf::Writer::declare", name, dtype, shape.into())?;
+        self.tensors.put(Content { info, data: None });
+        Ok(self)
+    }
+
+    fn describe(&self, op: &'static str, name: &str, dtype: DType, shape: Shape) -> Result<TensorInfo> {
         if let Some(why) = name_fault(name) {
-            return Err(Error::Param { op: OP, name: "name", value: format!("{name:?}").into(), expected: why.into() });
+            return Err(Error::Param { op, name: "name", value: format!("{name:?}").into(), expected: why.into() });
         }
         if self.tensors.get(name).is_some() {
-            return Err(Error::Duplicate { call: OP, what: "tensor", name: name.into() });
+            return Err(Error::Duplicate { call: op, what: "tensor", name: name.into() });
         }
         let size = shape.bytes(dtype).map_err(|why| Error::Shape {
-            op: OP,
-            operands: [info()].into(),
+            op,
+            operands: [error::TensorInfo { name: name.into(), dtype: dtype.name(), ne: shape.ne() }].into(),
             expected: why.into(),
         })?;
-        if data.len() != size {
-            let (tensor, got) = (info(), data.len());
-            return Err(Error::Length { call: OP, tensor, expected: size, got, unit: "bytes" });
-        }
-        let mut copy = reserve(size)?;
-        copy.extend_from_slice(data);
-        // The offset follows from the alignment, which may still change: `layout` sets it.
-        let info = TensorInfo { name: name.into(), dtype, shape, offset: 0, size };
-        self.tensors.put(Content { info, data: copy.into() });
-        Ok(self)
+        // The offset follows from the alignment, which may still change: `laid_out` sets it.
+        Ok(TensorInfo { name: name.into(), dtype, shape, offset: 0, size })
     }
 
     /// The file as bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`].
+    /// [`Error::OutOfMemory`], and [`Error::Gguf`] where a tensor was declared without data.
     #[doc(alias = "gguf_get_meta_size")]
     #[doc(alias = "gguf_get_meta_data")]
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut counter = Counted { out: io::sink(), bytes: 0 };
-        self.emit(&mut counter).map_err(|e| invalid(e.to_string()))?;
+        self.emit(&mut counter, &mut no_data).map_err(|e| invalid(e.to_string()))?;
         let len = usize::try_from(counter.bytes).unwrap_or(usize::MAX);
         let mut out = Counted { out: reserve(len)?, bytes: 0 };
-        self.emit(&mut out).map_err(|e| invalid(e.to_string()))?;
+        self.emit(&mut out, &mut no_data).map_err(|e| invalid(e.to_string()))?;
         Ok(out.out)
     }
 
@@ -127,13 +161,67 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`Error::File`] where the system refuses.
+    /// [`Error::File`] where the system refuses, or where a tensor was declared without data.
     #[doc(alias = "gguf_write_to_file")]
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
-        file::replace(path.as_ref(), |out| self.emit(&mut Counted { out, bytes: 0 }))
+        self.write_with(path, no_data)
     }
 
-    fn emit<W: Write>(&self, out: &mut Counted<W>) -> io::Result<()> {
+    /// [`Writer::write`], with the data of the tensors that were only declared: `data` writes those of the tensor that it is
+    /// given, all its bytes, in as many pieces as it likes. So a file may be larger than memory.
+    ///
+    /// ```
+    /// # use ggml::gguf::{Reader, Writer};
+    /// # use ggml::prelude::*;
+    /// # fn main() -> ggml::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("ggml-doc-{}.gguf", std::process::id()));
+    /// let mut writer = Writer::new();
+    /// writer.declare("ones", DType::I8, [1000])?;
+    /// writer.write_with(&path, |_, out| (0..10).try_for_each(|_| out.write_all(&[1; 100])))?;
+    /// assert_eq!(Reader::open(&path)?.read("ones")?, [1; 1000]);
+    /// # std::fs::remove_file(path).ok();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] where the system or `data` refuses, or where `data` writes more or fewer bytes than a tensor has.
+    pub fn write_with(
+        &self,
+        path: impl AsRef<Path>,
+        mut data: impl FnMut(&TensorInfo, &mut dyn Write) -> io::Result<()>,
+    ) -> Result<()> {
+        file::replace(path.as_ref(), |out| self.emit(&mut Counted { out, bytes: 0 }, &mut data))
+    }
+
+    /// [`Writer::write_with`] to anything that can be written to.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::write_with`].
+    #[doc(alias = "gguf_write_to_file_ptr")]
+    pub fn write_to(
+        &self,
+        out: impl Write,
+        mut data: impl FnMut(&TensorInfo, &mut dyn Write) -> io::Result<()>,
+    ) -> Result<()> {
+        let mut out = Counted { out, bytes: 0 };
+        self.emit(&mut out, &mut data).and_then(|()| out.flush()).map_err(|e| unread(&e))
+    }
+
+    /// The tensors, each where its data will begin.
+    fn laid_out(&self, alignment: u32) -> Option<Vec<TensorInfo>> {
+        let mut offset = 0;
+        let place = |Content { info, .. }: &Content| {
+            let info = TensorInfo { offset, ..info.clone() };
+            offset = next_offset(&info, alignment)?;
+            Some(info)
+        };
+        self.tensors.iter().map(place).collect()
+    }
+
+    fn emit<W: Write>(&self, out: &mut Counted<W>, fill: &mut Fill<'_>) -> io::Result<()> {
         let alignment = alignment(self.metadata.get(ALIGNMENT_KEY).map(|e| &e.value)).map_err(io::Error::other)?;
         out.write_all(MAGIC)?;
         VERSION.write(out)?;
@@ -143,15 +231,19 @@ impl Writer {
             write_text(key, out)?;
             value.write(out)?;
         }
-        let mut offset = 0;
-        for Content { info, .. } in self.tensors.iter() {
-            let info = TensorInfo { offset, ..info.clone() };
-            write_info(&info, out)?;
-            offset = next_offset(&info, alignment).ok_or_else(|| io::Error::other("the tensors are too large"))?;
-        }
+        let infos = self.laid_out(alignment).ok_or_else(|| io::Error::other("the tensors are too large"))?;
+        infos.iter().try_for_each(|info| write_info(info, out))?;
         out.pad(alignment)?;
-        for Content { data, .. } in self.tensors.iter() {
-            out.write_all(data)?;
+        for (info, Content { data, .. }) in infos.iter().zip(self.tensors.iter()) {
+            let start = out.bytes;
+            match data {
+                Some(data) => out.write_all(data)?,
+                None => fill(info, out)?,
+            }
+            let (name, size, written) = (&info.name, info.size, out.bytes - start);
+            if written != size as u64 {
+                return Err(io::Error::other(format!("tensor `{name}` has {size} bytes, but {written} were written")));
+            }
             out.pad(alignment)?;
         }
         Ok(())
@@ -165,6 +257,13 @@ impl fmt::Debug for Writer {
             .field("tensors", &self.tensors.len())
             .finish_non_exhaustive()
     }
+}
+
+/// Writes the data of a tensor that was only declared.
+type Fill<'a> = dyn FnMut(&TensorInfo, &mut dyn Write) -> io::Result<()> + 'a;
+
+fn no_data(info: &TensorInfo, _: &mut dyn Write) -> io::Result<()> {
+    Err(io::Error::other(format!("tensor `{}` was declared, but there are no data", info.name)))
 }
 
 fn write_info(info: &TensorInfo, out: &mut impl Write) -> io::Result<()> {

@@ -47,7 +47,8 @@ pub(crate) fn write_raw(call: &'static str, t: TensorPtr, data: &[u8]) -> Result
     write_bytes(call, t, 0, data)
 }
 
-fn write_bytes(call: &'static str, t: TensorPtr, offset: usize, data: &[u8]) -> Result<()> {
+/// Overwrites bytes of a contiguous tensor of any type, from byte `offset` on.
+pub(crate) fn write_bytes(call: &'static str, t: TensorPtr, offset: usize, data: &[u8]) -> Result<()> {
     check_span(call, t, offset, data.len())?;
     if !t.is_contiguous() {
         return Err(not_contiguous(call, t));

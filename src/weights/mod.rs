@@ -106,9 +106,19 @@ impl WeightsBuilder {
         self,
         device: Device,
         memory: impl AsRef<[u8]> + Send + Sync + 'static,
-        offset: impl FnMut(&str) -> usize,
+        mut offset: impl FnMut(&str) -> usize,
     ) -> Result<Weights> {
-        Ok(Weights(self.0.place_over(device, Box::new(memory), offset)?))
+        self.place_partly_over(device, memory, |name| Ok(Ok(offset(name))))
+    }
+
+    /// [`WeightsBuilder::place_over`] for tensors with an offset; those with a type get zeroed memory of their own.
+    pub(crate) fn place_partly_over(
+        self,
+        device: Device,
+        memory: impl AsRef<[u8]> + Send + Sync + 'static,
+        choose: impl FnMut(&str) -> Result<Result<usize, BufferType>>,
+    ) -> Result<Weights> {
+        Ok(Weights(self.0.place_over(device, Box::new(memory), choose)?))
     }
 
     /// Gives all tensors memory of one type that operations may write to: a key-value cache, a recurrent state,
@@ -168,6 +178,11 @@ impl Weights {
     /// [`Error::NoSuch`](crate::Error::NoSuch), [`Error::Length`](crate::Error::Length).
     pub fn set_bytes(&mut self, name: &str, data: &[u8]) -> Result<()> {
         self.0.set_bytes("Weights::set_bytes", name, data)
+    }
+
+    /// Overwrites bytes of a tensor of any type, from byte `offset` on.
+    pub(crate) fn set_bytes_at(&mut self, name: &str, offset: usize, data: &[u8]) -> Result<()> {
+        self.0.set_bytes_at("Weights::set_bytes", name, offset, data)
     }
 
     /// Overwrites equally long pieces of a tensor (`ggml_backend_tensor_set_2d`).

@@ -31,13 +31,22 @@ pub(super) struct Leaves {
 pub(super) struct Placed {
     leaves: Leaves,
     buffers: Vec<Buffer>,
-    /// Memory of the user's that a buffer lies over; nothing may write to it.
-    memory: Option<Box<dyn AsRef<[u8]> + Send + Sync>>,
+    /// Dropped after the buffer over it.
+    over: Option<Over>,
+}
+
+/// Memory of the user's that a buffer lies over; nothing may write to the tensors there.
+struct Over {
+    tensors: Vec<TensorPtr>,
+    _memory: Box<dyn AsRef<[u8]> + Send + Sync>,
 }
 
 // SAFETY: the pointers are to headers in `ctx`, which moves with them.
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the headers move with their pointers")]
 unsafe impl Send for Leaves {}
+// SAFETY: the pointers are to headers in the `ctx` beside, which moves with them.
+#[expect(clippy::non_send_fields_in_send_ty, reason = "the headers move with their pointers")]
+unsafe impl Send for Over {}
 
 impl Leaves {
     pub(super) fn add(&mut self, name: &str, dtype: DType, shape: Shape) -> Result<()> {
@@ -59,41 +68,66 @@ impl Leaves {
 
     /// Gives each tensor memory of the type that `choose` names for it, all of it zero.
     pub(super) fn place(self, owner: Owner, mut choose: impl FnMut(&str) -> BufferType) -> Result<Placed> {
-        // Tensors of one type share buffers; types are few, so a list does.
-        let mut groups: Vec<(BufferType, Vec<TensorPtr>)> = Vec::new();
+        let mut groups = Groups::default();
         for (name, t) in self.named() {
-            let buft = choose(name);
-            match groups.iter_mut().find(|(b, _)| *b == buft) {
-                Some((_, tensors)) => tensors.push(t),
-                None => groups.push((buft, vec![t])),
-            }
+            groups.add(choose(name), t);
         }
-        let mut buffers = Vec::new();
-        for (buft, tensors) in groups {
-            place_group(buft, &tensors, owner, &mut buffers)?;
-        }
-        Ok(Placed { leaves: self, buffers, memory: None })
+        let buffers = groups.place(owner)?;
+        Ok(Placed { leaves: self, buffers, over: None })
     }
-}
 
-impl Leaves {
-    /// Lets each tensor lie in `memory`, from the byte that `offset` names for it, on a device that can use it as it is.
+    /// Lets each tensor lie in `memory`, from the byte that `choose` names for it, on a device that can use it as it is, or
+    /// gives it memory of its own of the type that `choose` names instead.
     pub(super) fn place_over(
         self,
         device: Device,
         memory: Box<dyn AsRef<[u8]> + Send + Sync>,
-        mut offset: impl FnMut(&str) -> usize,
+        mut choose: impl FnMut(&str) -> Result<Result<usize, BufferType>>,
     ) -> Result<Placed> {
-        let largest = self.tensors.iter().filter_map(|t| t.span()).max().unwrap_or(0);
-        // SAFETY: the box is moved next to the buffer below, and dropped after it. It is never lent as mutable again, so
-        // the bytes stay where they are and as they are: nothing here writes to tensors over memory (Placed::writable).
-        let mut buffer = unsafe { Buffer::over(device, (*memory).as_ref(), largest) }?;
-        buffer.mark_as_weights();
+        let (mut over, mut groups) = (Vec::new(), Groups::default());
         for (name, t) in self.named() {
-            buffer.place(t, offset(name))?;
-            t.set_owner(Owner::Weights);
+            match choose(name)? {
+                Ok(offset) => over.push((t, offset)),
+                Err(buft) => groups.add(buft, t),
+            }
         }
-        Ok(Placed { leaves: self, buffers: vec![buffer], memory: Some(memory) })
+        let mut buffers = groups.place(Owner::Weights)?;
+        if !over.is_empty() {
+            let largest = over.iter().filter_map(|(t, _)| t.span()).max().unwrap_or(0);
+            // SAFETY: the box is moved next to the buffer below, and dropped after it. It is never lent as mutable again, so
+            // the bytes stay where they are and as they are: nothing here writes to tensors over memory (Placed::writable).
+            let mut buffer = unsafe { Buffer::over(device, (*memory).as_ref(), largest) }?;
+            buffer.mark_as_weights();
+            for &(t, offset) in &over {
+                buffer.place(t, offset)?;
+                t.set_owner(Owner::Weights);
+            }
+            buffers.push(buffer);
+        }
+        let over = Some(Over { tensors: over.into_iter().map(|(t, _)| t).collect(), _memory: memory });
+        Ok(Placed { leaves: self, buffers, over })
+    }
+}
+
+/// Tensors by the type of their memory. Types are few, so a list does.
+#[derive(Default)]
+struct Groups(Vec<(BufferType, Vec<TensorPtr>)>);
+
+impl Groups {
+    fn add(&mut self, buft: BufferType, t: TensorPtr) {
+        match self.0.iter_mut().find(|(b, _)| *b == buft) {
+            Some((_, tensors)) => tensors.push(t),
+            None => self.0.push((buft, vec![t])),
+        }
+    }
+
+    /// Gives all tensors memory, those of one type in shared buffers.
+    fn place(self, owner: Owner) -> Result<Vec<Buffer>> {
+        let mut buffers = Vec::new();
+        for (buft, tensors) in self.0 {
+            place_group(buft, &tensors, owner, &mut buffers)?;
+        }
+        Ok(buffers)
     }
 }
 
@@ -174,7 +208,7 @@ impl Placed {
     /// A tensor that may be written.
     pub(super) fn writable(&self, call: &'static str, name: &str) -> Result<TensorPtr> {
         let t = self.find(name)?;
-        if self.memory.is_some() {
+        if self.over.as_ref().is_some_and(|over| over.tensors.contains(&t)) {
             return Err(Error::Frozen { op: call, tensor: t.info() });
         }
         Ok(t)
@@ -186,6 +220,10 @@ impl Placed {
 
     pub(super) fn set_bytes(&self, call: &'static str, name: &str, data: &[u8]) -> Result<()> {
         transfer::write_raw(call, self.writable(call, name)?, data)
+    }
+
+    pub(super) fn set_bytes_at(&self, call: &'static str, name: &str, offset: usize, data: &[u8]) -> Result<()> {
+        transfer::write_bytes(call, self.writable(call, name)?, offset, data)
     }
 
     pub(super) fn set_2d<T: Element>(&self, call: &'static str, name: &str, at: Pieces, data: &[T]) -> Result<()> {

@@ -34,7 +34,7 @@ struct Part {
 
 /// The model file with what `change` made of its tensors, and the metadata that it lets pass.
 fn altered(change: impl FnOnce(&mut Vec<Part>), keep: impl Fn(&str) -> bool) -> Vec<u8> {
-    let model = Reader::open(MODEL).unwrap();
+    let model = Reader::open(MODEL).unwrap().into_memory().unwrap();
     let mut parts: Vec<_> = model
         .tensors()
         .map(|t| Part {

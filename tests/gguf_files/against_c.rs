@@ -1,10 +1,11 @@
 //! ggml's own functions, held against this crate's: both make the same bytes, and read the same from them.
 
 use std::ffi::{CStr, CString, c_char};
+use std::io::Cursor;
 use std::ptr;
 
-use ggml::gguf::{Array, Reader, Value};
-use ggml::sys;
+use ggml::gguf::{Array, Reader, Value, Writer};
+use ggml::{DType, Device, sys};
 
 use crate::{everything, tensors, values};
 
@@ -148,7 +149,7 @@ fn shown(value: &Value) -> String {
 }
 
 /// Fails unless ggml reads from `bytes` what `reader` does.
-pub(crate) fn same(bytes: &[u8], reader: &Reader) {
+pub(crate) fn same(bytes: &[u8], reader: &Reader<impl AsRef<[u8]>>) {
     let c = C::parse(bytes);
     // SAFETY: a live context, here and below.
     let n = unsafe { sys::gguf_get_n_kv(c.0) };
@@ -188,6 +189,29 @@ fn ggml_reads_what_is_written() {
     same(&bytes, &Reader::from_bytes(bytes.clone()).unwrap());
     let aligned = everything().set("general.alignment", 128_u32).unwrap().to_bytes().unwrap();
     same(&aligned, &Reader::from_bytes(aligned.clone()).unwrap());
+}
+
+#[test]
+fn ggml_reads_tensors_of_every_type() {
+    let mut writer = Writer::new();
+    for dtype in DType::ALL {
+        let ne = [2 * dtype.block_size(), 3];
+        let size = 6 * dtype.type_size();
+        let data: Vec<u8> = (0..size).map(|i| u8::try_from(i % 251).unwrap()).collect();
+        writer.tensor(dtype.name(), *dtype, ne, &data).unwrap();
+    }
+    let bytes = writer.to_bytes().unwrap();
+    let mut stream = Reader::from_stream(Cursor::new(&bytes)).unwrap();
+    let reader = Reader::from_bytes(&bytes).unwrap();
+    same(&bytes, &reader);
+    let memory = Device::cpu().unwrap().buffer_type();
+    let (loaded, streamed) = (reader.load(|_| memory).unwrap(), stream.stream(|_| memory, |_, _| ()).unwrap());
+    for t in reader.tensors() {
+        let data = reader.data(t.name()).unwrap();
+        assert_eq!(loaded.get(t.name()).unwrap().dtype(), t.dtype());
+        assert_eq!(loaded.read_bytes(t.name()).unwrap(), data, "{}", t.name());
+        assert_eq!(streamed.read_bytes(t.name()).unwrap(), data, "{}", t.name());
+    }
 }
 
 /// Sets `key` in ggml's way.

@@ -13,6 +13,7 @@ mod hostile;
 mod independent;
 mod mutated;
 mod on_disk;
+mod placing;
 mod round_trip;
 
 use ggml::DType;

@@ -9,7 +9,7 @@ use ggml::gguf::{Reader, Writer};
 use crate::{everything, tensors};
 
 /// A new, empty folder.
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("gguf-{name}-{}", std::process::id()));
     fs::create_dir_all(&path).unwrap();
     path

@@ -4,6 +4,7 @@ mod asan;
 mod coverage;
 #[path = "../../ggml-sys/build/fetch/mod.rs"]
 mod fetch;
+mod fuzz;
 mod headers;
 mod package;
 mod update;
@@ -26,6 +27,8 @@ enum Chore {
     Vendor(vendor::Arguments),
     /// Say where each of ggml's functions is in the safe layer: docs/coverage.md
     Coverage(coverage::Arguments),
+    /// Read GGUF files that were changed at random
+    FuzzGguf(fuzz::Arguments),
     /// Package the crates, and build a program with them elsewhere, offline
     Package,
     /// Run the tests and random programs with ggml's C under GCC's address sanitizer
@@ -40,6 +43,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
         Chore::Vendor(arguments) => vendor::run(&arguments),
         Chore::Coverage(arguments) => coverage::run(&arguments),
+        Chore::FuzzGguf(arguments) => fuzz::run(&arguments),
         Chore::Package => package::run(),
         Chore::Asan(arguments) => asan::run(&arguments),
         Chore::Valgrind(arguments) => valgrind::run(&arguments),

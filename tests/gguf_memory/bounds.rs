@@ -1,45 +1,12 @@
-//! What reading a file takes of memory is bounded by the file's length, whatever the file says.
-//!
-//! A test of its own: it counts what the whole process allocates.
-
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+//! Files that announce as much as they can.
 
 use ggml::gguf::{Reader, Writer};
 
-/// The system's allocator, which also counts.
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(now, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise; it is from the system's allocator.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use crate::counting;
 
 /// The most bytes that were allocated at a time while `bytes` were read, themselves not counted.
 fn peak(bytes: Vec<u8>) -> (usize, bool) {
-    let before = NOW.load(Ordering::Relaxed);
-    PEAK.store(before, Ordering::Relaxed);
-    let result = Reader::from_bytes(bytes);
-    (PEAK.load(Ordering::Relaxed) - before, result.is_ok())
+    counting::peak(|| Reader::from_bytes(bytes).is_ok())
 }
 
 fn header(n_tensors: u64, n_metadata: u64) -> Vec<u8> {

@@ -1,0 +1,69 @@
+//! How much each column of each matrix matters.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use ggml::DType;
+use ggml::gguf::Reader;
+
+/// What `DType::quantize` takes as weights.
+const WEIGHTS: std::ops::RangeInclusive<f32> = 1e-10..=1e10;
+
+/// Means of squares by tensor, of all its matrices one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Imatrix(HashMap<String, Vec<f32>>);
+
+impl Imatrix {
+    /// # Errors
+    /// Where the file can't be read, or holds something else.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let mut reader = Reader::open(path)?;
+        let sums: Vec<_> = reader.tensors().map(|t| (t.name().to_owned(), t.shape().ne())).collect();
+        let mut found = HashMap::new();
+        for (name, ne) in sums {
+            let Some(tensor) = name.strip_suffix(".in_sum2") else { continue };
+            let columns = usize::try_from(ne[0])?;
+            let squares = numbers(&mut reader, &name)?;
+            let counts = numbers(&mut reader, &format!("{tensor}.counts"))?;
+            ensure!(
+                squares.len() == columns * counts.len(),
+                "{}: `{tensor}` has {} sums in rows of {columns}, but {} counts",
+                path.display(),
+                squares.len(),
+                counts.len()
+            );
+            let means = squares.chunks(columns).zip(counts).flat_map(|(squares, count)| {
+                // What was never used matters equally little.
+                squares.iter().map(move |&x| if count > 0.0 { x / count } else { 1.0 })
+            });
+            let means: Vec<_> = means.map(|x| x.clamp(*WEIGHTS.start(), *WEIGHTS.end())).collect();
+            ensure!(means.iter().all(|x| x.is_finite()), "{}: `{name}` holds NaNs", path.display());
+            found.insert(tensor.to_owned(), means);
+        }
+        if found.is_empty() {
+            bail!("{}: there is no tensor NAME.in_sum2, so this is no importance matrix", path.display());
+        }
+        Ok(Self(found))
+    }
+
+    /// The weights for each of the `matrices` of a tensor with rows of `columns`.
+    ///
+    /// # Errors
+    /// Where those in the file are for another shape.
+    pub(crate) fn of(&self, tensor: &str, columns: usize, matrices: usize) -> Result<Option<Vec<&[f32]>>> {
+        let Some(means) = self.0.get(tensor) else { return Ok(None) };
+        ensure!(
+            means.len() == columns * matrices,
+            "the importance matrix has {} numbers for `{tensor}`, which has {columns} columns and {matrices} matrices",
+            means.len()
+        );
+        Ok(Some(means.chunks(columns).collect()))
+    }
+}
+
+fn numbers(reader: &mut Reader<std::fs::File>, name: &str) -> Result<Vec<f32>> {
+    let dtype = reader.tensor(name)?.dtype();
+    ensure!(dtype == DType::F32, "`{name}` holds {dtype}, but an importance matrix is of f32");
+    dtype.dequantize(&reader.read(name)?).context("out of memory")
+}

@@ -1,0 +1,234 @@
+//! What a file says before its data.
+
+use std::fmt;
+use std::io::Read;
+use std::ops::Range;
+
+use ggml_sys as sys;
+
+use super::parse::Cursor;
+use super::table::{Named, Table};
+use super::value::{Stored, Value, reserve};
+use super::{ALIGNMENT_KEY, MAGIC, VERSION, alignment, invalid, name_fault};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+
+/// The fewest bytes of a metadata entry: the length of its key, a byte of it, a type, and a value.
+const LEAST_ENTRY: usize = 8 + 1 + 4 + 1;
+
+/// The fewest bytes of a tensor's description: the length of its name, no dimensions, a type, and an offset.
+const LEAST_TENSOR: usize = 8 + 4 + 4 + 8;
+
+/// A key and its value.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) key: Box<str>,
+    pub(super) value: Value,
+}
+
+impl Named for Entry {
+    fn name(&self) -> &str {
+        &self.key
+    }
+}
+
+/// What a file says about one of its tensors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorInfo {
+    pub(super) name: Box<str>,
+    pub(super) dtype: DType,
+    pub(super) shape: Shape,
+    pub(super) offset: u64,
+    pub(super) size: usize,
+}
+
+impl TensorInfo {
+    /// The name (`gguf_get_tensor_name`).
+    #[doc(alias = "gguf_get_tensor_name")]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The type of the elements (`gguf_get_tensor_type`).
+    #[doc(alias = "gguf_get_tensor_type")]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The elements per dimension (`gguf_get_tensor_ne`).
+    #[doc(alias = "gguf_get_tensor_ne")]
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Where the data begin, in bytes from the beginning of the data section (`gguf_get_tensor_offset`).
+    #[doc(alias = "gguf_get_tensor_offset")]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The bytes of the data (`gguf_get_tensor_size`).
+    #[doc(alias = "gguf_get_tensor_size")]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl Named for TensorInfo {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Metadata and descriptions of tensors, all checked against each other and the length of the file.
+#[derive(Clone)]
+pub(super) struct Header {
+    pub(super) version: u32,
+    pub(super) alignment: u32,
+    /// Where tensor data begin.
+    pub(super) data: u64,
+    pub(super) metadata: Table<Entry>,
+    pub(super) tensors: Table<TensorInfo>,
+}
+
+impl Header {
+    /// Reads the beginning of a file of `len` bytes.
+    pub(super) fn read(input: impl Read, len: u64) -> Result<Self> {
+        let mut cursor = Cursor::new(input, len);
+        let version = read_version(&mut cursor)?;
+        let n_tensors = cursor.count(LEAST_TENSOR).map_err(|e| within(&"tensors", e))?;
+        let n_metadata = cursor.count(LEAST_ENTRY).map_err(|e| within(&"metadata", e))?;
+
+        let mut metadata = reserve(n_metadata)?;
+        for i in 0..n_metadata {
+            metadata.push(read_entry(&mut cursor, i)?);
+        }
+        let metadata = Table::new(metadata).map_err(|key| invalid(format!("the key `{key}` occurs twice")))?;
+        let alignment = alignment(metadata.get(ALIGNMENT_KEY).map(|e| &e.value))
+            .map_err(|why| invalid(format!("{ALIGNMENT_KEY} is not valid: {why}")))?;
+
+        let mut tensors = reserve(n_tensors)?;
+        let mut end = Some(0);
+        for i in 0..n_tensors {
+            let t = read_tensor(&mut cursor, i)?;
+            check_offset(&t, end)?;
+            end = next_offset(&t, alignment);
+            tensors.push(t);
+        }
+        let data = match tensors.last() {
+            Some(last) => data_start(cursor.position(), alignment, last, len)?,
+            None => len,
+        };
+        let tensors = Table::new(tensors).map_err(|name| invalid(format!("the tensor `{name}` occurs twice")))?;
+        Ok(Self { version, alignment, data, metadata, tensors })
+    }
+
+    pub(super) fn tensor(&self, name: &str) -> Result<&TensorInfo> {
+        self.tensors.get(name).ok_or_else(|| Error::NoSuch {
+            what: "tensor",
+            name: name.into(),
+            available: self.tensors.names(),
+        })
+    }
+
+    /// Where the data of a tensor lie in the file.
+    pub(super) fn range(&self, t: &TensorInfo) -> Result<Range<u64>> {
+        // `read` has checked the last tensor, which ends behind all others.
+        range(self.data, t).ok_or_else(|| outside(t))
+    }
+}
+
+pub(super) fn outside(t: &TensorInfo) -> Error {
+    invalid(format!("the data of tensor `{}` lie outside the file", t.name))
+}
+
+/// Puts what was being read before the reason.
+pub(super) fn within(what: &dyn fmt::Display, e: Error) -> Error {
+    match e {
+        Error::Gguf { reason, log } => Error::Gguf { reason: format!("{what}: {reason}").into(), log },
+        other => other,
+    }
+}
+
+fn read_version<R: Read>(cursor: &mut Cursor<R>) -> Result<u32> {
+    let magic: [u8; MAGIC.len()] = cursor.array()?;
+    if magic != MAGIC {
+        return Err(invalid(format!("this is no GGUF file: it begins with {:?}", String::from_utf8_lossy(&magic))));
+    }
+    let version = u32::read(cursor)?;
+    match version {
+        2..=VERSION => Ok(version),
+        _ if (2..=VERSION).contains(&version.swap_bytes()) => Err(invalid(
+            "the file was written for machines of the other byte order; convert it with the tools it was made with",
+        )),
+        _ => Err(invalid(format!("the file is of version {version}; versions 2 to {VERSION} are supported"))),
+    }
+}
+
+fn read_entry<R: Read>(cursor: &mut Cursor<R>, i: usize) -> Result<Entry> {
+    let key = cursor.text().map_err(|e| within(&format_args!("the key of metadata entry {i}"), e))?;
+    if key.is_empty() {
+        return Err(invalid(format!("the key of metadata entry {i} is empty")));
+    }
+    let value = Value::read(cursor).map_err(|e| within(&format_args!("the value of `{key}`"), e))?;
+    Ok(Entry { key: key.into(), value })
+}
+
+fn read_tensor<R: Read>(cursor: &mut Cursor<R>, i: usize) -> Result<TensorInfo> {
+    let name = cursor.text().map_err(|e| within(&format_args!("the name of tensor {i}"), e))?;
+    if let Some(why) = name_fault(&name) {
+        return Err(invalid(format!("the name of tensor {i}: {why}")));
+    }
+    describe(cursor, &name).map_err(|e| within(&format_args!("tensor `{name}`"), e))
+}
+
+fn describe<R: Read>(cursor: &mut Cursor<R>, name: &str) -> Result<TensorInfo> {
+    let n_dims = u32::read(cursor)?;
+    let mut ne = [1; sys::GGML_MAX_DIMS as usize];
+    if n_dims > sys::GGML_MAX_DIMS {
+        return Err(invalid(format!("it has {n_dims} dimensions; ggml has at most {}", sys::GGML_MAX_DIMS)));
+    }
+    for (_, d) in (0..n_dims).zip(&mut ne) {
+        *d = i64::read(cursor)?;
+    }
+    let shape = Shape::from(ne);
+    let raw = sys::ggml_type::from_ne_bytes(cursor.array()?);
+    let dtype = DType::from_raw(raw)
+        .ok_or_else(|| invalid(format!("ggml has no element type with the number {raw}, or has it no longer")))?;
+    let size = shape.bytes(dtype).map_err(|why| invalid(format!("{dtype} {shape}: {why}")))?;
+    let offset = u64::read(cursor)?;
+    Ok(TensorInfo { name: name.into(), dtype, shape, offset, size })
+}
+
+/// Where the data of the tensor after `t` begin.
+pub(super) fn next_offset(t: &TensorInfo, alignment: u32) -> Option<u64> {
+    t.offset.checked_add(t.size as u64)?.checked_next_multiple_of(alignment.into())
+}
+
+fn check_offset(t: &TensorInfo, expected: Option<u64>) -> Result<()> {
+    match expected {
+        Some(expected) if t.offset == expected => Ok(()),
+        Some(expected) => Err(invalid(format!(
+            "the data of tensor `{}` begin at byte {} of the data section, but {expected} is expected",
+            t.name, t.offset
+        ))),
+        None => Err(invalid(format!("the tensors before `{}` are too large for the format", t.name))),
+    }
+}
+
+fn range(data: u64, t: &TensorInfo) -> Option<Range<u64>> {
+    let start = data.checked_add(t.offset)?;
+    Some(start..start.checked_add(t.size as u64)?)
+}
+
+/// Where the data section begins when the descriptions end at `described`, in a file that holds it up to `last`.
+fn data_start(described: u64, alignment: u32, last: &TensorInfo, len: u64) -> Result<u64> {
+    let start = described.checked_next_multiple_of(alignment.into());
+    start.filter(|&start| range(start, last).is_some_and(|r| r.end <= len)).ok_or_else(|| {
+        invalid(format!(
+            "the file has {len} bytes, but the data of its last tensor `{}` would end later; it is incomplete",
+            last.name
+        ))
+    })
+}
