@@ -4,6 +4,7 @@ mod coverage;
 #[path = "../../ggml-sys/build/fetch/mod.rs"]
 mod fetch;
 mod headers;
+mod helgrind;
 mod package;
 mod update;
 mod vendor;
@@ -26,6 +27,8 @@ enum Chore {
     Coverage(coverage::Arguments),
     /// Package the crates, and build a program with them elsewhere, offline
     Package,
+    /// Run the tests of threads under helgrind
+    Helgrind,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -33,5 +36,6 @@ fn main() -> anyhow::Result<()> {
         Chore::Vendor(arguments) => vendor::run(&arguments),
         Chore::Coverage(arguments) => coverage::run(&arguments),
         Chore::Package => package::run(),
+        Chore::Helgrind => helgrind::run(),
     }
 }

@@ -55,6 +55,15 @@ impl Workspace {
     }
 }
 
+/// The triple of this machine.
+pub(crate) fn host() -> Result<String> {
+    let output = Command::new("rustc").arg("-vV").output().context("cannot run rustc")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let host =
+        text.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc does not say what it runs on")?;
+    Ok(host.to_owned())
+}
+
 /// Runs a command whose failure is this chore's.
 pub(crate) fn check(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
