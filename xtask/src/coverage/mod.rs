@@ -35,7 +35,7 @@ const HEADERS: [&str; 11] = [
 ];
 
 /// The headers of which no function may be missing, and at most [`OMITTED`] percent left out.
-const COMPLETE: [&str; 1] = ["ggml.h"];
+const COMPLETE: [&str; 2] = ["ggml.h", "ggml-alloc.h"];
 
 const OMITTED: usize = 15;
 
