@@ -1,15 +1,6 @@
 //! Which types may move between threads, and which may be shared: checked when this file compiles.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::cast_precision_loss,
-    clippy::cast_possible_wrap,
-    clippy::float_cmp,
-    clippy::mem_forget,
-    clippy::missing_assert_message,
-    reason = "a test fails by panicking, and its numbers are small"
-)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ggml::*;
 
@@ -35,9 +26,9 @@ macro_rules! table {
 
 table! {
     sync: Device, Registry, BufferType, Weights, DType, Shape, Error, TensorInfo, DeviceType, Capabilities, Memory;
-    send: Context, State, Sched, GraphAllocator, WeightsBuilder;
+    send: Context, State, Sched, GraphAllocator, WeightsBuilder, Backend, Event;
     neither: Tensor<'static>, Graph<'static>, Allocated<'static, 'static>, GraphMemory<'static, 'static>,
-        Observed<'static>, opt::Training<'static>, opt::Running<'static, 'static>;
+        Observed<'static>, Transfers<'static, 'static>, Writable<'static>, opt::Training<'static>, opt::Running<'static, 'static>;
 }
 
 /// A backend is used by one thread at a time, through `&mut`; `&Backend` only reads its name and device.
