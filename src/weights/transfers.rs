@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ggml_sys as sys;
 
@@ -266,7 +267,10 @@ impl Drop for Transfers<'_, '_> {
     fn drop(&mut self) {
         for backend in [Some(&mut *self.backend), self.source.as_deref_mut()].into_iter().flatten() {
             if let Err(error) = backend.settle() {
-                log::error!(target: "ggml", "transfers may still use memory that is borrowed, and can't be stopped: {error}");
+                // A logger that panics must not keep this from its end.
+                drop(catch_unwind(AssertUnwindSafe(|| {
+                    log::error!(target: "ggml", "transfers may go on in borrowed memory, and can't be stopped: {error}");
+                })));
                 std::process::abort();
             }
         }
