@@ -18,20 +18,26 @@ use ggml::{Error, GraphAllocator, Pieces, Writable};
 
 /// The CPU, and a server that lives as long as the tests.
 fn devices() -> Vec<Device> {
-    let mut all = vec![Device::cpu().unwrap()];
-    #[cfg(feature = "rpc")]
-    all.push({
-        use ggml::rpc;
-        static REMOTE: std::sync::OnceLock<(rpc::Server, rpc::Connection)> = std::sync::OnceLock::new();
-        let (_, connection) = REMOTE.get_or_init(|| {
-            // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
-            let server = unsafe { rpc::Server::builder().start().unwrap() };
-            let connection = rpc::connect(&server.address().to_string()).unwrap();
-            (server, connection)
-        });
-        connection.devices()[0]
+    std::iter::once(Device::cpu().unwrap()).chain(remote()).collect()
+}
+
+#[cfg(feature = "rpc")]
+fn remote() -> Option<Device> {
+    use ggml::rpc;
+    use std::sync::OnceLock;
+    static REMOTE: OnceLock<(rpc::Server, rpc::Connection)> = OnceLock::new();
+    let (_, connection) = REMOTE.get_or_init(|| {
+        // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+        let server = unsafe { rpc::Server::builder().start().unwrap() };
+        let connection = rpc::connect(&server.address().to_string()).unwrap();
+        (server, connection)
     });
-    all
+    connection.devices().first().copied()
+}
+
+#[cfg(not(feature = "rpc"))]
+fn remote() -> Option<Device> {
+    None
 }
 
 /// Long enough that a server takes its time.
