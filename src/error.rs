@@ -105,6 +105,16 @@ pub enum Error {
         /// The tensor it would write to.
         tensor: TensorInfo,
     },
+    /// Weights in memory that rearranges them, used for something else than products.
+    #[error(
+        "{call}: {tensor} lies in memory that rearranges it: it can be set as a whole, and be the first operand of `mul_mat` or `mul_mat_id`, nothing else"
+    )]
+    Packed {
+        /// The call.
+        call: &'static str,
+        /// The tensor.
+        tensor: TensorInfo,
+    },
     /// Host data of another length than the tensor's.
     #[error("{call}: {tensor} takes {expected} {unit}, got {got}")]
     Length {
@@ -157,14 +167,14 @@ pub enum Error {
         /// What it must be below.
         below: i64,
     },
-    /// A row to write to that is named twice.
+    /// A row to write to, or an expert, that is named twice.
     #[error(
-        "{call}: element {position} of {tensor} is {value} again, but an operation writes to the rows that it names: they must differ"
+        "{call}: element {position} of {tensor} is {value} again, but an operation needs what it names in a row to differ"
     )]
     Repeated {
         /// The call.
         call: &'static str,
-        /// The tensor of row numbers.
+        /// The tensor of numbers.
         tensor: TensorInfo,
         /// Which element of the data.
         position: usize,

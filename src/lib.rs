@@ -11,6 +11,7 @@ mod backend;
 mod buffer;
 mod callback;
 mod context;
+pub mod cpu;
 mod device;
 mod dtype;
 mod error;
@@ -31,7 +32,7 @@ mod tensor;
 mod version;
 mod weights;
 
-pub use alloc::{GraphAllocator, GraphMemory};
+pub use alloc::{Compare, Compared, Comparison, GraphAllocator, GraphMemory, GraphPlan, Mismatch};
 pub use backend::{Backend, Event, Priority, Threads};
 pub use buffer::{Buffer, BufferType, BufferUsage};
 pub use context::Context;

@@ -49,6 +49,8 @@ impl DType {
     #[doc(alias = "ggml_quantize_init")]
     #[doc(alias = "ggml_fp32_to_fp16_row")]
     #[doc(alias = "ggml_fp32_to_bf16_row_ref")]
+    #[doc(alias = "ggml_cpu_fp32_to_fp16")]
+    #[doc(alias = "ggml_cpu_fp32_to_bf16")]
     pub fn quantize(self, data: &[f32], n_per_row: usize, imatrix: Option<&[f32]>) -> Result<Vec<u8>> {
         let refuse = |name, value: String, expected: String| {
             Err(Error::Param { op: "quantize", name, value: value.into(), expected: expected.into() })
@@ -104,6 +106,9 @@ impl DType {
         }
         let mut bytes = bytemuck::cast_slice(&out).to_vec();
         bytes.truncate(data.len() / n_per_row * row_size);
+        if self == Self::IQ4NL {
+            settle_empty(&mut bytes);
+        }
         // Fits of scales and minima may go far beyond the numbers that they are made from.
         if self.is_quantized() && !self.validate_row_data(&bytes)? {
             return refuse(
@@ -131,6 +136,8 @@ impl DType {
     #[doc(alias = "ggml_get_type_traits")]
     #[doc(alias = "ggml_fp16_to_fp32_row")]
     #[doc(alias = "ggml_bf16_to_fp32_row")]
+    #[doc(alias = "ggml_cpu_fp16_to_fp32")]
+    #[doc(alias = "ggml_cpu_bf16_to_fp32")]
     pub fn dequantize(self, bytes: &[u8]) -> Result<Vec<f32>> {
         let blocks = self.blocks("dequantize", bytes)?;
         if self == Self::F32 {
@@ -248,4 +255,14 @@ fn realigned(bytes: &[u8]) -> Result<Aligned<'_>> {
 
 fn out_of_memory(bytes: usize) -> Error {
     Error::OutOfMemory { what: "converted numbers".into(), bytes: Some(bytes), log: Box::default() }
+}
+
+/// Gives blocks of `iq4_nl` whose scale is 0 the codes of zeros: ggml leaves there what was on its stack.
+fn settle_empty(bytes: &mut [u8]) {
+    for block in bytes.as_chunks_mut::<18>().0 {
+        let [low, high, codes @ ..] = block;
+        if (*low, *high & 0x7f) == (0, 0) {
+            codes.fill(0x88);
+        }
+    }
 }

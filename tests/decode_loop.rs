@@ -201,3 +201,26 @@ fn what_comes_in_between_is_not_in_the_way() {
     }
     assert_eq!(one.plans(), 5, "the first, and two for each of the others");
 }
+
+/// Two graphs of the same tensors have lists of their own, and those of one that is gone may be another graph's by now.
+#[test]
+fn a_graph_is_not_computed_by_the_lists_of_another() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [2]).unwrap();
+    let y = ctx.neg(x).unwrap();
+    let [first, second] = [(); 2].map(|()| ctx.graph([y]).unwrap());
+    let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    let mut run = |graph: &Graph<'_>, value: f32| {
+        let mut run = sched.alloc(graph).unwrap();
+        run.set(x, &[value; 2]).unwrap();
+        run.compute().unwrap();
+        assert_eq!(run.get::<f32>(y).unwrap(), [-value; 2]);
+    };
+    run(&first, 1.0);
+    drop(first);
+    let other = ctx.graph([ctx.sqr(x).unwrap()]).unwrap();
+    run(&second, 2.0);
+    drop(other);
+    run(&second, 3.0);
+}

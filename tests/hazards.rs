@@ -245,6 +245,65 @@ fn h24_a_leaked_allocation_is_never_reached_again() {
     assert!(matches!(cpu().alloc(&ctx.graph([ctx.abs(y).unwrap()]).unwrap()), Err(Error::InUse { .. })));
 }
 
+/// The scheduler keeps pointers to the lists of the graph that it allocated, which another graph may have by now.
+#[test]
+fn h24_a_graph_made_again_is_computed_by_its_own_lists() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4]).unwrap();
+    let (y, long) = (ctx.neg(x).unwrap(), chain(&ctx, x, 400));
+    let mut sched = cpu();
+    let compute = |sched: &mut Sched, graph: &Graph<'_>| {
+        let mut run = sched.alloc(graph).unwrap();
+        run.set(x, &[1.0_f32, 2.0, 3.0, 4.0]).unwrap();
+        run.compute().unwrap();
+        assert_eq!(run.get::<f32>(y).unwrap(), [-1.0, -2.0, -3.0, -4.0]);
+    };
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        compute(&mut sched, &ctx.graph([y]).unwrap());
+        // These take the lists that were left, and fill them with something else, or make them longer.
+        held.push(ctx.graph([ctx.abs(x).unwrap()]).unwrap());
+        compute(&mut sched, &ctx.graph([y]).unwrap());
+        held.push(ctx.graph([long]).unwrap());
+        compute(&mut sched, &ctx.graph([y]).unwrap());
+    }
+    assert_eq!(sched.plans(), 1, "the same graph each time");
+}
+
+/// Tensors that are put back where they were may look at weights that are others by now, with the same addresses.
+#[test]
+fn h24_views_are_of_the_weights_that_there_are() {
+    let buft = Device::cpu().unwrap().buffer_type();
+    let place = |name: &str, n: usize| {
+        let mut builder = WeightsBuilder::new();
+        builder.tensor(name, DType::F32, [32, 4]).unwrap();
+        let state = builder.place_state(buft).unwrap();
+        state.set(name, &vec![n as f32; 128]).unwrap();
+        state
+    };
+    let (mut ctx, mut sched, mut others) = (Context::new(), cpu(), Vec::new());
+    for n in 0..200 {
+        ctx.reset();
+        let state = place("w", n);
+        let x = ctx.input("x", DType::F32, [32]).unwrap();
+        let part = ctx.view(state.get("w").unwrap(), [32, 2], [128, 256, 256], 0).unwrap();
+        let y = ctx.mul_mat(part, x).unwrap();
+        let graph = ctx.graph([y]).unwrap();
+        let mut run = sched.alloc(&graph).unwrap();
+        run.set(x, &[1.0_f32; 32]).unwrap();
+        run.compute().unwrap();
+        assert_eq!(run.get::<f32>(y).unwrap(), [32.0 * n as f32; 2]);
+        assert_eq!(run.get::<f32>(part).unwrap(), [n as f32; 64]);
+        drop(run);
+        drop(graph);
+        drop(state);
+        // Takes the place of what C had of the state, so that its next one lies elsewhere.
+        if n % 3 == 0 {
+            others.push(place("another", n));
+        }
+    }
+}
+
 #[test]
 fn h26_threads_beyond_the_pool_are_refused() {
     let mut backend = Backend::cpu().unwrap();

@@ -91,3 +91,29 @@ fn a_trace_is_json_that_viewers_open() {
     }
     assert_eq!(events.iter().filter(|e| e["ph"] == "M" && e["args"]["name"] == "CPU").count(), 1);
 }
+
+#[cfg(feature = "tools")]
+#[test]
+fn a_drawing_has_every_tensor_and_every_source() {
+    let (ctx, weights) = (Context::new(), weights());
+    let (_, y) = network(&ctx, &weights);
+    let mut states = WeightsBuilder::new();
+    states.tensor("s", DType::F32, [64, 3]).unwrap();
+    let states = states.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
+    let y = ctx.add(y, states.get("s").unwrap()).unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let mut sched = sched();
+    let svg = sched.alloc(&graph).unwrap().to_svg();
+    let document = roxmltree::Document::parse(&svg).unwrap();
+    let of_class = |class| document.descendants().filter(move |n| n.attribute("class") == Some(class));
+    assert_eq!(of_class("node").count(), graph.n_nodes() + 3, "operations, input, weight, state");
+    let sources: usize = graph.nodes().map(|t| graph.sources(t).count()).sum();
+    assert_eq!(of_class("edge").count(), sources, "each use is a line");
+    assert_eq!(of_class("copied").count(), 0, "there is one device");
+    let texts: Vec<_> = document.descendants().filter_map(|n| n.text().filter(|_| n.is_text())).collect();
+    for (badge, times) in [("input", 1), ("weight", 1), ("state", 1), ("view", 1), ("split 0", 4), ("mul_mat", 2)] {
+        assert_eq!(texts.iter().filter(|&&text| text == badge).count(), times, "{badge} in {texts:?}");
+    }
+    assert!(texts.contains(&"5 operations in 1 splits"), "{texts:?}");
+    assert!(texts.contains(&"f32 64x3 \u{b7} a \"b\\c\""), "{texts:?}");
+}

@@ -183,6 +183,18 @@ fn h04_pieces_outside_are_refused() {
 }
 
 #[test]
+fn pieces_without_elements_take_no_time() {
+    let state = matrix();
+    let before = state.read_bytes("m").unwrap();
+    for count in [1, 3, usize::MAX] {
+        let empty = Pieces { offset: 1, len: 0, count, step: 0, data_step: 0 };
+        state.set_2d::<f32>("m", empty, &[]).unwrap();
+        state.read_2d::<f32>("m", empty, &mut []).unwrap();
+    }
+    assert_eq!(state.read_bytes("m").unwrap(), before, "nothing was written");
+}
+
+#[test]
 fn tensors_are_copied_filled_and_cleared() {
     let buft = Device::cpu().unwrap().buffer_type();
     let mut weights = two_tensors().place(buft).unwrap();
@@ -204,7 +216,47 @@ fn tensors_are_copied_filled_and_cleared() {
     let half = ctx.view(state.get("a").unwrap(), [4], [16, 16, 16], 0).unwrap();
     assert!(matches!(state.copy("a", x), Err(Error::NotPart { .. })), "an input has no memory of its own");
     assert!(matches!(state.copy("a", state.get("a").unwrap()), Err(Error::Shape { .. })), "itself");
-    assert!(matches!(state.copy("a", half), Err(Error::Shape { .. })), "another shape");
+    let all = ctx.view(weights.get("a").unwrap(), [8], [32, 32, 32], 0).unwrap();
+    for view in [half, all] {
+        assert!(matches!(state.copy("a", view), Err(Error::NotPart { .. })), "a view has no buffer");
+    }
+    assert_eq!(all.read::<f32>().unwrap(), numbers(8), "but can be read");
     assert!(matches!(state.copy("b", state.get("a").unwrap()), Err(Error::Shape { .. })), "another shape");
     assert!(matches!(state.copy("c", weights.get("a").unwrap()), Err(Error::NoSuch { .. })), "no such tensor");
+}
+
+#[test]
+fn single_elements_are_read_and_set_by_their_position() {
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("f", DType::F32, [3, 2, 4, 5]).unwrap().tensor("i", DType::I32, [1 << 15]).unwrap();
+    let memory = Device::cpu().unwrap().buffer_type();
+    let mut weights = builder.place(memory).unwrap();
+    let all: Vec<f32> = (0..120_u8).map(f32::from).collect();
+    weights.set("f", &all).unwrap();
+    assert_eq!(weights.element::<f32>("f", [2, 1, 3, 4]).unwrap(), 119.0);
+    assert_eq!(weights.element::<f32>("f", [1, 0, 2, 3]).unwrap(), 85.0, "1 + 3 * 2 * (2 + 4 * 3)");
+    weights.set_element("f", [1, 0, 2, 3], -1.0_f32).unwrap();
+    let read = weights.get("f").unwrap().read::<f32>().unwrap();
+    let changed: Vec<_> = all.iter().zip(&read).enumerate().filter(|(_, (a, b))| a != b).collect();
+    assert_eq!(changed, [(85, (&85.0, &-1.0))]);
+    for at in [[3, 0, 0, 0], [0, 2, 0, 0], [0, 0, 4, 0], [0, 0, 0, 5], [-1, 0, 0, 0], [0, i64::MAX, 0, 0]] {
+        assert!(matches!(weights.element::<f32>("f", at), Err(Error::Param { .. })), "{at:?}");
+        assert!(matches!(weights.set_element("f", at, 0.0_f32), Err(Error::Param { .. })), "{at:?}");
+    }
+    assert!(matches!(weights.element::<i32>("f", [0; 4]), Err(Error::ElementType { .. })));
+    assert!(matches!(weights.fill_with("f", 1_i32), Err(Error::ElementType { .. })));
+    assert!(matches!(weights.element::<f32>("g", [0; 4]), Err(Error::NoSuch { .. })));
+
+    weights.fill_with("i", 7_i32).unwrap();
+    assert_eq!(weights.get("i").unwrap().read::<i32>().unwrap(), vec![7; 1 << 15]);
+    weights.fill_with("f", 0.5_f32).unwrap();
+    assert_eq!(weights.get("f").unwrap().read::<f32>().unwrap(), [0.5; 120]);
+
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("n", DType::I32, [2]).unwrap();
+    let state = builder.place_state(memory).unwrap();
+    state.set_element("n", [1, 0, 0, 0], 5_i32).unwrap();
+    assert_eq!(state.element::<i32>("n", [1, 0, 0, 0]).unwrap(), 5);
+    state.fill_with("n", 9_i32).unwrap();
+    assert_eq!(state.get("n").unwrap().read::<i32>().unwrap(), [9, 9]);
 }

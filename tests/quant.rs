@@ -255,6 +255,18 @@ fn numbers_very_near_to_0_count_as_0() {
 }
 
 /// The tables of these types are made when they are first used.
+/// ggml itself leaves what was on its stack where there is nothing to scale.
+#[test]
+fn blocks_of_zeros_are_the_same_each_time() {
+    for zeros in [[0.0_f32; 64], [-0.0; 64], [1e-30; 64]] {
+        let bytes = DType::IQ4NL.quantize(&zeros, 64, None).unwrap();
+        for block in bytes.chunks(18) {
+            assert_eq!((&block[..2], &block[2..]), (&[0; 2][..], &[0x88; 16][..]));
+        }
+        assert!(DType::IQ4NL.dequantize(&bytes).unwrap().iter().all(|x| *x == 0.0), "zeros");
+    }
+}
+
 #[test]
 fn threads_may_convert_at_once() {
     let data = weights(2048, 6);

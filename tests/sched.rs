@@ -11,6 +11,7 @@
     reason = "a test fails by panicking, and its numbers are small"
 )]
 
+use ggml::BufferType;
 use ggml::prelude::*;
 
 fn cpu() -> Sched {
@@ -70,5 +71,94 @@ fn a_graph_tells_what_its_operations_are_and_use() {
         assert_eq!(graph.sources(x).count(), 0);
         assert_eq!(graph.sources(other).count(), 0);
         drop(run);
+    }
+}
+
+/// What a size is told of is planned, but has no memory.
+#[test]
+fn h21_sizes_are_told_without_taking_them() {
+    let ctx = Context::new();
+    let huge = ctx.input("huge", DType::F32, [1 << 30, 1 << 13]).unwrap();
+    let huge = ctx.graph([ctx.relu(huge).unwrap()]).unwrap();
+    let x = ctx.input("x", DType::F32, [1 << 16]).unwrap();
+    let y = ctx.relu(x).unwrap();
+    let small = ctx.graph([y]).unwrap();
+    let twins = Sched::builder().backend(Backend::cpu().unwrap()).backend(Backend::cpu().unwrap());
+    for mut sched in [cpu(), twins.build().unwrap()] {
+        for _ in 0..2 {
+            let sizes = sched.reserve_size(&huge).unwrap();
+            assert_eq!(sizes.iter().sum::<usize>(), 1 << 46, "input and result, counted once: {sizes:?}");
+            let sizes = sched.reserve_size(&small).unwrap();
+            assert!((1 << 18..1 << 20).contains(&sizes.iter().sum::<usize>()), "{sizes:?}");
+            let mut run = sched.alloc(&small).unwrap();
+            let data: Vec<f32> = (0..1 << 16).map(|i| i as f32 - 1000.0).collect();
+            run.set(x, &data).unwrap();
+            run.compute().unwrap();
+            assert!(run.get::<f32>(y).unwrap().iter().zip(&data).all(|(y, x)| *y == x.max(0.0)));
+            assert_eq!(run.buffer_sizes().unwrap(), sizes);
+            drop(run);
+            assert!(matches!(sched.alloc(&huge), Err(Error::OutOfMemory { .. })));
+            sched.reserve_size(&huge).unwrap();
+        }
+    }
+    // The plan of the first is gone: its memory may be, too.
+    let mut sched = cpu();
+    drop(sched.alloc(&small).unwrap());
+    sched.reserve_size(&huge).unwrap();
+    let mut run = sched.alloc(&small).unwrap();
+    run.set(x, &vec![-1.0_f32; 1 << 16]).unwrap();
+    run.compute().unwrap();
+    assert_eq!(run.get::<f32>(y).unwrap(), vec![0.0; 1 << 16]);
+}
+
+#[repr(align(64))]
+struct Memory([u8; 64]);
+
+impl AsRef<[u8]> for Memory {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Host memory of another type than the CPU's usual one.
+fn other_host_memory() -> BufferType {
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("w", DType::F32, [4]).unwrap();
+    let weights = builder.place_over(Device::cpu().unwrap(), Memory([0; 64]), |_| 0).unwrap();
+    weights.buffers()[0].buffer_type()
+}
+
+#[test]
+fn a_backend_computes_in_the_memory_that_it_is_given() {
+    let (usual, other) = (Device::cpu().unwrap().buffer_type(), other_host_memory());
+    assert_ne!(usual, other);
+    let first = Sched::builder().backend_with(Backend::cpu().unwrap(), other);
+    let mut sched = first.backend(Backend::cpu().unwrap()).build().unwrap();
+    assert_eq!(sched.buffer_types(), [other, usual]);
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4]).unwrap();
+    let (a, b) = (ctx.neg(x).unwrap(), ctx.relu(ctx.neg(x).unwrap()).unwrap());
+    let graph = ctx.graph([a, b]).unwrap();
+    // Either is moved to the first where both have the same memory.
+    let mut run = sched.alloc_pinned(&graph, &[(a, 0), (b, 1)]).unwrap();
+    assert!(run.buffer_sizes().unwrap().iter().all(|&n| n > 0), "each has its own");
+    run.set(x, &[1.0_f32, -2.0, 3.0, -4.0]).unwrap();
+    run.compute().unwrap();
+    assert_eq!(run.get::<f32>(a).unwrap(), [-1.0, 2.0, -3.0, 4.0]);
+    assert_eq!(run.get::<f32>(b).unwrap(), [0.0, 2.0, 0.0, 4.0]);
+    drop(run);
+    let huge = ctx.input("huge", DType::F32, [1 << 30, 1 << 13]).unwrap();
+    let huge = ctx.graph([ctx.relu(huge).unwrap()]).unwrap();
+    let mut sched = Sched::builder().backend_with(Backend::cpu().unwrap(), other).build().unwrap();
+    let message = sched.alloc(&huge).unwrap_err().to_string();
+    assert!(message.contains(&other.name()), "{message}");
+}
+
+/// The device supports it, for weights.
+#[test]
+fn memory_for_weights_only_is_nothing_to_compute_in() {
+    for extra in Device::cpu().unwrap().extra_buffer_types().unwrap() {
+        let sched = Sched::builder().backend_with(Backend::cpu().unwrap(), extra).build();
+        assert!(matches!(sched, Err(Error::Backends { .. })), "{extra:?}");
     }
 }

@@ -25,10 +25,12 @@ macro_rules! table {
 }
 
 table! {
-    sync: Device, Registry, BufferType, Weights, DType, Shape, Error, TensorInfo, DeviceType, Capabilities, Memory;
+    sync: Comparison, cpu::Features, Device, Registry, BufferType, Weights, DType, Shape, Error, TensorInfo, DeviceType, Capabilities, Memory;
     send: Context, State, Sched, GraphAllocator, WeightsBuilder, Backend, Event;
     neither: Tensor<'static>, Graph<'static>, Allocated<'static, 'static>, GraphMemory<'static, 'static>,
-        Observed<'static>, Transfers<'static, 'static>, Writable<'static>, opt::Training<'static>, opt::Running<'static, 'static>;
+        GraphPlan<'static, 'static, 'static>,
+        Observed<'static>, Transfers<'static, 'static>, Writable<'static>, opt::OptContext<'static>, opt::OptGraphs<'static>,
+        opt::OptRun<'static, 'static, 'static>;
 }
 
 /// A backend is used by one thread at a time, through `&mut`; `&Backend` only reads its name and device.

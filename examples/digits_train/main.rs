@@ -22,7 +22,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use cli::Cli;
 use digits::data;
-use network::{BATCH, Trainer, accuracy, parameters, save};
+use network::{BATCH, Trainer, accuracy, evaluate, parameters, save};
 
 /// One of so many training images is left for validation.
 const VALIDATE_EVERY: usize = 10;
@@ -52,24 +52,26 @@ fn train(cli: &Cli, out: &mut impl Write) -> Result<()> {
     let mut sched = Sched::builder().backend(cpu).build()?;
     let parameters = parameters(memory, &mut rng)?;
     let ctx = Context::new();
-    let mut trainer = Trainer::new(&ctx, &parameters)?;
+    let epochs = cli.epochs;
+    let schedule = move |epoch| AdamW { alpha: rate(epoch, epochs.into()), wd: DECAY, ..AdamW::default() };
+    let mut trainer = Trainer::new(&ctx, &parameters, &train, schedule, cli.seed)?;
 
     let (n_train, n_validation, n_test) = (train.len(), validation.len(), test.len());
     writeln!(out, "{n_train} images to train, {n_validation} to validate, {n_test} to test; seed {}", cli.seed)?;
     let bar = ProgressBar::new(u64::from(cli.epochs) * u64::try_from(n_train / BATCH)?);
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} batches, {eta} left")?);
     for epoch in 1..=cli.epochs {
-        let how = AdamW { alpha: rate(epoch, cli.epochs), wd: DECAY, ..AdamW::default() };
-        let loss = trainer.epoch(&mut sched, &train, how, &mut rng, || bar.inc(1))?;
-        let trained = accuracy(&mut sched, &parameters, &train)?;
-        let validated = accuracy(&mut sched, &parameters, &validation)?;
+        let trained = trainer.epoch(&mut sched, &mut rng, |_| bar.inc(1))?;
+        let loss = trained.loss().map_or(f64::NAN, |loss| loss.value);
+        let validated = accuracy(&evaluate(&mut sched, &parameters, &validation)?)?;
+        let trained = accuracy(&trained)?;
         let line =
             format!("epoch {epoch:2}: loss {loss:.4}, accuracy {trained:.4} training, {validated:.4} validation");
         bar.suspend(|| writeln!(out, "{line}"))?;
     }
     bar.finish_and_clear();
 
-    let tested = accuracy(&mut sched, &parameters, &test)?;
+    let tested = accuracy(&evaluate(&mut sched, &parameters, &test)?)?;
     ensure!(
         tested >= REQUIRED,
         "the model tells {tested:.4} of the test images, but {REQUIRED} are required: it is not written; train for more \
@@ -81,8 +83,9 @@ fn train(cli: &Cli, out: &mut impl Write) -> Result<()> {
 }
 
 /// The learning rate of an epoch.
-fn rate(epoch: u16, epochs: u16) -> f32 {
-    let done = f32::from(epoch - 1) / f32::from(epochs);
+fn rate(epoch: u32, epochs: u32) -> f32 {
+    #[expect(clippy::cast_precision_loss, reason = "a share of a few thousand epochs")]
+    let done = (epoch - 1) as f32 / epochs as f32;
     RATE * f32::midpoint(1.0, (std::f32::consts::PI * done).cos())
 }
 

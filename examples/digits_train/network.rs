@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
 use ggml::gguf::{Reader, Value, Writer};
-use ggml::opt::{AdamW, Training};
+use ggml::opt::{self, AdamW, BuildType, Dataset, LossType, OptContext, OptGraphs, OptParams, OptResult, Progress};
 use ggml::{BufferType, Context, DType, Sched, State, Tensor, WeightsBuilder};
 
 use crate::digits::data::{CLASSES, Images, PIXELS, SIDE, SPLIT_SEED};
@@ -34,69 +34,74 @@ pub(crate) fn parameters(memory: BufferType, rng: &mut Rng) -> Result<State> {
     Ok(state)
 }
 
-/// A training of the parameters with batches of [`BATCH`] images.
+/// An optimisation of the parameters, by batches of [`BATCH`] images.
 pub(crate) struct Trainer<'c> {
-    training: Training<'c>,
-    images: Tensor<'c>,
-    labels: Tensor<'c>,
+    opt: OptContext<'c>,
+    graphs: OptGraphs<'c>,
+    images: &'c Images,
+    /// The images as an epoch shows them.
+    dataset: Dataset,
+    order: opt::Rng,
 }
 
 impl<'c> Trainer<'c> {
-    /// Writes the training down.
-    pub(crate) fn new(ctx: &'c Context, parameters: &'c State) -> Result<Self> {
-        let images = input(ctx, BATCH)?;
-        let logits = forward(ctx, |name| parameters.get(name), images)?;
-        let labels = ctx.input("labels", DType::F32, logits.shape())?;
-        let loss = ctx.cross_entropy_loss(logits, labels)?;
+    /// Writes the network, its gradients and steps down. `schedule` gives the optimiser of each epoch, `seed` the order of
+    /// the images.
+    pub(crate) fn new(
+        ctx: &'c Context,
+        parameters: &'c State,
+        images: &'c Images,
+        schedule: impl Fn(u32) -> AdamW + 'c,
+        seed: u64,
+    ) -> Result<Self> {
+        let inputs = input(ctx, BATCH)?;
+        let logits = forward(ctx, |name| parameters.get(name), inputs)?;
         let all: Vec<_> = parameters.iter().collect();
-        Ok(Self { training: Training::new(ctx, loss, [], all, AdamW::default())?, images, labels })
+        let opt = OptContext::new(all, OptParams::new(LossType::CrossEntropy))?;
+        let opt = opt.with_schedule(move |at| schedule(at.epoch).into());
+        let graphs = opt.graphs(ctx, inputs, logits)?;
+        Ok(Self { opt, graphs, images, dataset: dataset(images)?, order: opt::Rng::new(seed) })
     }
 
-    /// Trains on each image once, in an order and in places drawn by `rng`, and returns the mean loss. What does not fill a
-    /// batch is left out; that is other images in each epoch. `seen` is called after each batch.
+    /// Trains on each image once, in an order of its own and in places drawn by `rng`, and returns what came of it. What
+    /// does not fill a batch is left out; that is other images in each epoch.
     pub(crate) fn epoch(
         &mut self,
         sched: &mut Sched,
-        images: &Images,
-        how: AdamW,
         rng: &mut Rng,
-        mut seen: impl FnMut(),
-    ) -> Result<f64> {
-        self.training.set_optimizer(how)?;
-        let mut rows: Vec<_> = images.pixels.chunks_exact(PIXELS).zip(images.labels.iter().copied()).collect();
-        rng.shuffle(&mut rows);
-        let mut run = self.training.start(sched)?;
-        let (mut sum, mut batches) = (0.0, 0.0);
-        for batch in rows.chunks_exact(BATCH) {
-            let pixels: Vec<_> = batch.iter().flat_map(|(image, _)| moved(image, rng)).collect();
-            let labels: Vec<_> = batch.iter().flat_map(|&(_, label)| one_hot(label)).collect();
-            run.set(self.images, &pixels)?;
-            run.set(self.labels, &labels)?;
-            sum += f64::from(run.step()?);
-            batches += 1.0;
-            seen();
+        seen: impl FnMut(&Progress<'_>),
+    ) -> Result<OptResult> {
+        let shown = self.dataset.data_mut().chunks_exact_mut(PIXELS);
+        for (to, image) in shown.zip(self.images.pixels.chunks_exact(PIXELS)) {
+            to.copy_from_slice(&moved(image, rng));
         }
-        Ok(sum / batches)
+        let n = self.dataset.ndata();
+        self.dataset.shuffle(&mut self.order, n)?;
+        Ok(self.opt.epoch(sched, &self.graphs, &self.dataset, n, seen)?.train)
     }
 }
 
-/// The share of `images` whose digit the network tells.
-pub(crate) fn accuracy(sched: &mut Sched, parameters: &State, images: &Images) -> Result<f64> {
+/// The images with what the network should make of them.
+fn dataset(images: &Images) -> Result<Dataset> {
+    let labels: Vec<_> = images.labels.iter().flat_map(|&label| one_hot(label)).collect();
+    Ok(Dataset::new(PIXELS, images.pixels.as_slice())?.with_labels(CLASSES, labels)?)
+}
+
+/// How well the network tells these images, all in one batch.
+pub(crate) fn evaluate(sched: &mut Sched, parameters: &State, images: &Images) -> Result<OptResult> {
     let ctx = Context::new();
-    let x = input(&ctx, images.len())?;
-    let logits = forward(&ctx, |name| parameters.get(name), x)?;
-    let graph = ctx.graph([logits])?;
-    let mut run = sched.alloc(&graph)?;
-    run.set(x, &images.pixels)?;
-    run.compute()?;
-    let logits: Vec<f32> = run.get(logits)?;
-    let right = logits.chunks_exact(CLASSES).zip(&images.labels).filter(|(row, label)| {
-        let best = row.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b));
-        best.is_some_and(|(digit, _)| digit == usize::from(**label))
-    });
-    #[expect(clippy::cast_precision_loss, reason = "a few thousand images")]
-    let share = right.count() as f64 / images.len() as f64;
-    Ok(share)
+    let inputs = input(&ctx, images.len())?;
+    let logits = forward(&ctx, |name| parameters.get(name), inputs)?;
+    let mut params = OptParams::new(LossType::CrossEntropy);
+    params.build_type = BuildType::Forward;
+    let mut opt = OptContext::new([], params)?;
+    let graphs = opt.graphs(&ctx, inputs, logits)?;
+    Ok(opt.evaluate(sched, &graphs, &dataset(images)?, 0..images.len(), |_| {})?)
+}
+
+/// The share of images whose digit was told.
+pub(crate) fn accuracy(result: &OptResult) -> Result<f64> {
+    Ok(result.accuracy().context("no image was looked at")?.value)
 }
 
 /// Writes the model file, once what is to be written was read again as `sched_demo` reads it.
@@ -165,11 +170,11 @@ mod tests {
         let state = parameters(cpu.device().buffer_type(), &mut rng).unwrap();
         let mut sched = Sched::builder().backend(cpu).build().unwrap();
         let ctx = Context::new();
-        let mut trainer = Trainer::new(&ctx, &state).unwrap();
         let few = data::load(Path::new(data::DEFAULT_PATH)).unwrap().train.split_at(5 * BATCH).0;
+        let mut trainer = Trainer::new(&ctx, &state, &few, |_| AdamW::default(), seed).unwrap();
         let mut batches = 0;
-        let loss = trainer.epoch(&mut sched, &few, AdamW::default(), &mut rng, || batches += 1).unwrap();
-        assert!(batches == 5 && loss > 0.0, "{batches} {loss}");
+        let result = trainer.epoch(&mut sched, &mut rng, |_| batches += 1).unwrap();
+        assert!(batches == 5 && result.ndata() == 5 * BATCH, "{batches} {result:?}");
         tensors().map(|(name, _)| state.read_bytes(&name).unwrap()).collect()
     }
 

@@ -14,11 +14,9 @@ mod devices;
 #[path = "../digits/mod.rs"]
 mod digits;
 mod network;
-mod picture;
 mod placement;
 mod reference;
 mod report;
-mod svg;
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -71,19 +69,19 @@ fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {
     let batch = cli.batch.get().min(test.len());
     let (whole, rest) = test.split_at(test.len() / batch * batch);
     let (mut splits, mut copies) = (0, 0);
-    demo.classify(&whole, batch, |batch, run| {
+    demo.classify(&whole, batch, |run| {
         let table: Vec<_> = run.splits().iter().map(report::Split::from).collect();
         splits = run.n_splits();
         copies = table.iter().map(|split| split.inputs.len()).sum();
         writeln!(out, "{}\n", report::split_table(&table))?;
         if let Some(path) = &cli.svg {
-            write_svg(path, &picture::draw(&batch.graph, run, &devices).to_svg()?)?;
+            write_svg(path, &run.to_svg())?;
         }
         Ok(())
     })?;
     if rest.len() > 0 {
         // Fewer images than a batch: they get a graph of their own.
-        demo.classify(&rest, rest.len(), |_, _| Ok(()))?;
+        demo.classify(&rest, rest.len(), |_| Ok(()))?;
     }
     demo.bar.finish_and_clear();
 
@@ -124,12 +122,12 @@ impl Demo {
         &mut self,
         images: &Images,
         size: usize,
-        planned: impl FnOnce(&Batch<'_>, &Allocated<'_, '_>) -> Result<()>,
+        planned: impl FnOnce(&Allocated<'_, '_>) -> Result<()>,
     ) -> Result<()> {
         let ctx = Context::new();
         let batch = Batch::new(&ctx, &self.weights, size)?;
         let mut run = self.sched.alloc(&batch.graph)?;
-        planned(&batch, &run)?;
+        planned(&run)?;
         let mut compute = |pixels: &[f32]| {
             run.set(batch.images, pixels)?;
             run.compute()?;

@@ -76,24 +76,26 @@ impl<'g, 'c> Bound<'g, 'c> {
         found.ok_or_else(|| Error::NotPart { call, tensor: t.info(), whole: "the allocated graph" })
     }
 
-    /// The input behind `t`, if `data` may be put into it: kernels don't check all indices, and none without ending the
-    /// process.
-    fn input<T: bytemuck::Pod>(&self, call: &'static str, t: Tensor<'_>, data: &[T]) -> Result<(usize, TensorPtr)> {
+    /// The input behind `t`.
+    fn input(&self, call: &'static str, t: Tensor<'_>) -> Result<(usize, &'g Entry)> {
         let (i, e) = self.entry(call, t)?;
         if e.kind != Kind::Input {
             return Err(Error::NotPart { call, tensor: t.info(), whole: "the graph's inputs" });
         }
-        if let Some(below) = e.below {
-            let bytes: &[u8] = bytemuck::cast_slice(data);
-            if e.ptr.dtype() == DType::I64 {
-                let indices = bytes.chunks_exact(size_of::<i64>()).map(bytemuck::pod_read_unaligned::<i64>);
-                self.check_indices(call, e, indices, below)?;
-            } else {
-                let indices = bytes.chunks_exact(size_of::<i32>()).map(bytemuck::pod_read_unaligned::<i32>);
-                self.check_indices(call, e, indices.map(i64::from), below)?;
-            }
+        Ok((i, e))
+    }
+
+    /// Checks that `data` may be put into an input: kernels don't check all indices, and none without ending the process.
+    fn check_values<T: bytemuck::Pod>(&self, call: &'static str, e: &Entry, data: &[T]) -> Result<()> {
+        let Some(below) = e.below else { return Ok(()) };
+        let bytes: &[u8] = bytemuck::cast_slice(data);
+        if e.ptr.dtype() == DType::I64 {
+            let indices = bytes.chunks_exact(size_of::<i64>()).map(bytemuck::pod_read_unaligned::<i64>);
+            self.check_indices(call, e, indices, below)
+        } else {
+            let indices = bytes.chunks_exact(size_of::<i32>()).map(bytemuck::pod_read_unaligned::<i32>);
+            self.check_indices(call, e, indices.map(i64::from), below)
         }
-        Ok((i, e.ptr))
     }
 
     /// Checks what is put into an input of indices.
@@ -117,8 +119,9 @@ impl<'g, 'c> Bound<'g, 'c> {
     }
 
     pub(crate) fn set<T: Element>(&mut self, call: &'static str, t: Tensor<'_>, data: &[T]) -> Result<()> {
-        let (i, ptr) = self.input(call, t, data)?;
-        transfer::write(call, ptr, data)?;
+        let (i, e) = self.input(call, t)?;
+        self.check_values(call, e, data)?;
+        transfer::write(call, e.ptr, data)?;
         self.mark_set(i);
         Ok(())
     }
@@ -130,23 +133,25 @@ impl<'g, 'c> Bound<'g, 'c> {
         offset: usize,
         data: &[T],
     ) -> Result<()> {
-        let (i, ptr) = self.input(call, t, data)?;
-        if self.graph.entries().get(i).is_some_and(|e| e.distinct) && data.len() < ptr.elements() {
-            let expected = "an operation writes to the rows that the input names, which must differ: set it as a whole";
+        let (i, e) = self.input(call, t)?;
+        if e.distinct && data.len() < e.ptr.elements() {
+            let expected = "an operation needs the numbers of a row to differ: set it as a whole";
             let value = format!("{offset}").into();
             return Err(Error::Param { op: call, name: "offset", value, expected: expected.into() });
         }
+        self.check_values(call, e, data)?;
         if self.unset.contains(&i) {
-            transfer::zero(ptr)?; // the rest would be whatever lay there
+            transfer::zero(e.ptr)?; // the rest would be whatever lay there
         }
-        transfer::write_at(call, ptr, offset, data)?;
+        transfer::write_at(call, e.ptr, offset, data)?;
         self.mark_set(i);
         Ok(())
     }
 
     pub(crate) fn set_bytes(&mut self, call: &'static str, t: Tensor<'_>, data: &[u8]) -> Result<()> {
-        let (i, ptr) = self.input(call, t, data)?;
-        transfer::write_raw(call, ptr, data)?;
+        let (i, e) = self.input(call, t)?;
+        self.check_values(call, e, data)?;
+        transfer::write_raw(call, e.ptr, data)?;
         self.mark_set(i);
         Ok(())
     }

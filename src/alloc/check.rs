@@ -11,7 +11,7 @@ use crate::graph::{Entry, Graph, Kind};
 use crate::guard;
 use crate::ops::{custom, kernel};
 use crate::tensor::Tensor;
-use crate::tensor::ptr::TensorPtr;
+use crate::tensor::ptr::{Owner, TensorPtr};
 
 /// Checks that some of the devices can run each operation, and use each placed tensor where it lies.
 pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
@@ -19,6 +19,7 @@ pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
         same_experts(graph, devices)?;
     }
     for e in graph.entries() {
+        multiplied_only(graph, e)?;
         let mut near = false;
         let mut able = false;
         for &device in devices {
@@ -42,6 +43,18 @@ pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Checks that weights in memory that rearranges them are the first operand of products, and nothing else (H27).
+fn multiplied_only(graph: &Graph<'_>, e: &Entry) -> Result<()> {
+    let product = matches!(e.ptr.op(), sys::GGML_OP_MUL_MAT | sys::GGML_OP_MUL_MAT_ID);
+    let misused = |(slot, t): &(usize, TensorPtr)| {
+        t.owner() == Owner::Packed && (!product || *slot != 0 || t.view_src().is_some())
+    };
+    match graph.srcs(e).find(misused) {
+        Some((_, t)) => Err(Error::Packed { call: "graph", tensor: t.info() }),
+        None => Ok(()),
+    }
 }
 
 /// Checks that experts that are picked by one tensor are equally many. Where weights are copied to another device, the
@@ -124,9 +137,31 @@ impl Device {
     }
 }
 
+/// Checks that what the user puts on a device can be there: made there by the device, in memory of its own.
+pub(crate) fn pinned(device: Device, e: &Entry) -> Result<()> {
+    if e.ptr.view_src().is_some() || !e.is_allocated_by_graph() {
+        let why = "it can't be pinned, for it lies in memory of its own or another tensor's: it goes where that is";
+        return Err(unsupported(e.ptr, &[device], why));
+    }
+    kernel_accepts(device, e)?;
+    if !device.claims(e.ptr)? {
+        return Err(unsupported(e.ptr, &[device], "the device that it is pinned to does not support the operation"));
+    }
+    Ok(())
+}
+
+/// The error where ggml put what was pinned to `device` somewhere else.
+pub(crate) fn moved(device: Device, e: &Entry) -> Error {
+    let why = "it is pinned, but ggml puts it on a backend of higher priority with the same kind of memory";
+    unsupported(e.ptr, &[device], why)
+}
+
 /// Checks, of an operation that works in place, that the device it was given to can use the memory of what it changes:
-/// the scheduler copies what an operation reads, not that.
-pub(crate) fn reaches(device: Device, e: &Entry) -> Result<()> {
+/// the scheduler copies what an operation reads, not that. Nor can it copy what was rearranged (H27).
+pub(crate) fn reaches(graph: &Graph<'_>, device: Device, e: &Entry) -> Result<()> {
+    if graph.srcs(e).any(|(_, t)| t.owner() == Owner::Packed && !can_reach(device, t)) {
+        return Err(unsupported(e.ptr, &[device], "weights that another device has rearranged can't be copied"));
+    }
     let in_place = e.ptr.view_src().is_some() && !kernel::looks(e.ptr);
     if !in_place || can_reach(device, e.ptr) {
         return Ok(());

@@ -2,6 +2,8 @@
 
 pub(crate) mod bound;
 pub(crate) mod check;
+mod compare;
+mod graph_plan;
 pub(crate) mod plan;
 mod raw;
 
@@ -22,6 +24,9 @@ use crate::{guard, log};
 use bound::Bound;
 use plan::Plan;
 use raw::{Places, RawAllocator};
+
+pub use compare::{Compare, Compared, Comparison, Mismatch};
+pub use graph_plan::GraphPlan;
 
 /// Gives graphs memory of one type, or of several (`ggml_gallocr_t`), for computations on one backend.
 ///
@@ -207,6 +212,14 @@ impl GraphAllocator {
             return Ok(());
         }
         self.plan.clear();
+        if self.bufts.iter().map(|b| b.is_extra()).collect::<Result<Vec<_>>>()?.contains(&true) {
+            return Err(Error::Unsupported {
+                op: "GraphAllocator".into(),
+                operands: Box::default(),
+                device: format!("{:?}", self.bufts).into(),
+                reason: "memory that rearranges tensors is for weights only".into(),
+            });
+        }
         self.check(graph)?;
         if self.raw.is_none() {
             self.raw = Some(RawAllocator::new(&self.bufts)?);
@@ -284,15 +297,16 @@ impl GraphMemory<'_, '_> {
     #[doc(alias = "ggml_backend_graph_compute")]
     pub fn compute(&mut self, backend: &mut Backend) -> Result<()> {
         const CALL: &str = "ggml_backend_graph_compute";
-        self.begin("GraphMemory::compute", backend)?;
-        let graph = self.bound.graph_ptr();
-        let status = guard::compute(CALL, || {
+        self.bound.check_inputs("GraphMemory::compute")?;
+        self.check_backend(backend)?;
+        let (raw, graph) = (backend.as_ptr(), self.bound.graph_ptr());
+        run(&mut self.bound, backend, CALL, || {
             // SAFETY: backend and graph are live; all tensors have memory that the device can use and operations that it
-            // supports (`begin`). The call waits, so C keeps nothing.
-            unsafe { sys::ggml_backend_graph_compute(backend.as_ptr(), graph) }
-        })
-        .inspect_err(|_| backend.poison());
-        self.end(CALL, backend, status)
+            // supports (checked when allocated, or above). The call waits, so C keeps nothing.
+            unsafe { sys::ggml_backend_graph_compute(raw, graph) }
+        })?;
+        self.bound.set_computed();
+        Ok(())
     }
 
     /// Starts to compute the graph (`ggml_backend_graph_compute_async`), calls `meanwhile`, and waits for the result. A
@@ -308,7 +322,9 @@ impl GraphMemory<'_, '_> {
     #[doc(alias = "ggml_backend_graph_compute_async")]
     pub fn compute_async<R>(&mut self, backend: &mut Backend, meanwhile: impl FnOnce() -> R) -> Result<R> {
         const CALL: &str = "ggml_backend_graph_compute_async";
-        self.begin("GraphMemory::compute_async", backend)?;
+        self.bound.check_inputs("GraphMemory::compute_async")?;
+        self.check_backend(backend)?;
+        self.bound.begin();
         let graph = self.bound.graph_ptr();
         let mut work = Underway(Some(backend));
         let status = guard::compute(CALL, || {
@@ -322,32 +338,19 @@ impl GraphMemory<'_, '_> {
         if status.is_err() {
             backend.poison();
         }
-        self.end(CALL, backend, status.and_then(|status| settled.map(|()| status)))?;
+        end(&self.bound, backend, CALL, status.and_then(|status| settled.map(|()| status)))?;
+        self.bound.set_computed();
         result.ok_or(Error::Status { call: CALL, status: sys::GGML_STATUS_FAILED, log: Box::default() })
     }
 
-    /// To be called before a computation: checks that the backend can do it.
-    fn begin(&mut self, call: &'static str, backend: &Backend) -> Result<()> {
-        self.bound.check_inputs(call)?;
+    /// Checks that the backend can compute the graph where it lies.
+    fn check_backend(&self, backend: &Backend) -> Result<()> {
         backend.check()?;
         let device = backend.device();
         self.allocator.bufts.iter().try_for_each(|&buft| check::memory(device, buft))?;
         if Some(device) != self.allocator.device() {
             check::runnable(self.bound.graph(), &[device])?;
         }
-        self.bound.begin();
-        Ok(())
-    }
-
-    /// To be called after it.
-    fn end(&mut self, call: &'static str, backend: &Backend, status: Result<sys::ggml_status>) -> Result<()> {
-        // Panics of the graph's closures and of the backend's go on here.
-        self.bound.go_on();
-        backend.resume_abort();
-        let status = status?;
-        backend.device().check_alive()?;
-        check_status(call, status)?;
-        self.bound.set_computed();
         Ok(())
     }
 
@@ -380,6 +383,29 @@ impl Drop for Underway<'_> {
             ::log::error!(target: "ggml", "a computation can't be waited for: {error}");
         }
     }
+}
+
+/// Runs `f`, which computes the graph or a part of it on `backend`. Results of the last computation are gone; whether those
+/// of this one are there, the caller says.
+fn run(
+    bound: &mut Bound<'_, '_>,
+    backend: &mut Backend,
+    call: &'static str,
+    f: impl FnOnce() -> sys::ggml_status,
+) -> Result<()> {
+    bound.begin();
+    let status = guard::compute(call, f).inspect_err(|_| backend.poison());
+    end(bound, backend, call, status)
+}
+
+/// To be called when C has returned from a computation, and nothing of it is under way any more.
+fn end(bound: &Bound<'_, '_>, backend: &Backend, call: &'static str, status: Result<sys::ggml_status>) -> Result<()> {
+    // Panics of the graph's closures and of the backend's go on here.
+    bound.go_on();
+    backend.resume_abort();
+    let status = status?;
+    backend.device().check_alive()?;
+    check_status(call, status)
 }
 
 impl fmt::Debug for GraphMemory<'_, '_> {

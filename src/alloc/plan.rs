@@ -7,7 +7,7 @@ use ggml_sys as sys;
 
 use super::bound::Bound;
 use crate::buffer::{self, BufferType};
-use crate::graph::{Entry, Graph, Kind};
+use crate::graph::{Entry, Graph, Kind, Lists};
 use crate::ops::custom;
 use crate::tensor::ptr::{Facts, Home};
 
@@ -34,6 +34,8 @@ pub(crate) struct Plan {
     srcs: Vec<u32>,
     /// Where each entry of the last graph was put, unless the allocator changed more than that.
     homes: Vec<Home>,
+    /// Where that graph's lists were.
+    lists: Option<Lists>,
     plans: usize,
 }
 
@@ -77,9 +79,10 @@ impl Plan {
         self.homes.clear();
         let graph = bound.graph();
         if graph.entries().iter().all(|e| graph.srcs(e).all(|(i, src)| e.ptr.source(i) == Some(src))) {
-            self.homes.extend(graph.entries().iter().map_while(|e| e.ptr.home()));
+            self.homes.extend(graph.entries().iter().map_while(|e| e.ptr.home(!e.is_allocated_by_graph())));
             self.homes.truncate(if self.homes.len() == graph.entries().len() { usize::MAX } else { 0 });
         }
+        self.lists = Some(graph.lists());
         bound.set_moved_only(!self.homes.is_empty());
     }
 
@@ -93,11 +96,14 @@ impl Plan {
         self.homes.clear();
     }
 
-    /// Puts a graph that fits where the last one was, if it is made of the very same tensors. A decoder that resets its
-    /// context and builds the same again gets the same tensors again.
+    /// Puts a graph that fits where the last one was, if it is made of the very same tensors, in the very same lists: the
+    /// scheduler goes on to look at those, and they may hold another graph by now, or be no more. A decoder that resets its
+    /// context and builds the same again gets the same tensors and lists again.
     pub(crate) fn put_back(&self, bound: &mut Bound<'_, '_>) -> bool {
         let entries = bound.graph().entries();
-        let same = entries.len() == self.homes.len() && entries.iter().zip(&self.homes).all(|(e, h)| e.ptr == h.tensor);
+        let same = entries.len() == self.homes.len()
+            && self.lists == Some(bound.graph().lists())
+            && entries.iter().zip(&self.homes).all(|(e, h)| e.ptr == h.tensor);
         if same {
             for (e, home) in entries.iter().zip(&self.homes).filter(|(e, _)| e.is_allocated_by_graph()) {
                 home.put_back(e.views_placed());

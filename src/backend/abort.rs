@@ -7,7 +7,6 @@ use ggml_sys as sys;
 
 use super::Backend;
 use crate::callback::State;
-use crate::device::DeviceType;
 use crate::error::{Error, Result};
 
 /// The closure that a CPU backend asks between operations, at an address that stays.
@@ -58,16 +57,7 @@ impl Backend {
     }
 
     fn install_abort(&mut self, callback: sys::ggml_abort_callback, user: *mut c_void) -> Result<()> {
-        self.check()?;
-        let cpu = self.device.registry().filter(|_| self.device.device_type() == DeviceType::Cpu);
-        let Some(cpu) = cpu else {
-            return Err(Error::Unsupported {
-                op: "Backend::set_abort".into(),
-                operands: Box::default(),
-                device: self.device.name().into(),
-                reason: "only a CPU backend can be asked to stop".into(),
-            });
-        };
+        let cpu = self.cpu_registry("Backend::set_abort")?;
         self.raw.set_abort(cpu, callback, user)
     }
 

@@ -1,13 +1,16 @@
 //! Backends: streams of work on a device.
 
 mod abort;
+mod cpu;
 mod event;
+pub(crate) mod numa;
 mod raw;
 mod threads;
 
 use std::ffi::CStr;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ggml_sys as sys;
 
@@ -19,6 +22,7 @@ use raw::{RawBackend, RawPool};
 
 pub(crate) use abort::check_status;
 pub use event::Event;
+pub use numa::{Numa, is_numa, numa_init};
 pub use threads::{Priority, Threads};
 
 /// A stream of work on a device (`ggml_backend_t`).
@@ -39,6 +43,18 @@ pub struct Backend {
     events: Vec<Arc<RawEvent>>,
     device: Device,
     threads: usize,
+    id: Id,
+}
+
+/// Tells backends apart, even one from another that got its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Id(u64);
+
+impl Id {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 impl Backend {
@@ -110,14 +126,21 @@ impl Backend {
 
     pub(crate) fn new(device: Device, params: Option<&CStr>) -> Result<Self> {
         device.check_alive()?;
+        if device.device_type() == DeviceType::Cpu {
+            numa::used();
+        }
         let raw = RawBackend::init(device, params)?;
         device.check_alive()?;
-        let mut this = Self { raw, pool: None, abort: None, events: Vec::new(), device, threads: 1 };
+        let mut this = Self { raw, pool: None, abort: None, events: Vec::new(), device, threads: 1, id: Id::next() };
         if device.device_type() == DeviceType::Cpu {
             let n = std::thread::available_parallelism().map_or(1, usize::from);
             this.set_threads(n.min(Self::MAX_THREADS))?;
         }
         Ok(this)
+    }
+
+    pub(crate) fn id(&self) -> Id {
+        self.id
     }
 
     /// The device that the backend works on (`ggml_backend_get_device`).
@@ -132,7 +155,8 @@ impl Backend {
         self.raw.name()
     }
 
-    /// The threads that a CPU backend computes with; 1 for other devices.
+    /// The threads that a CPU backend computes with; 1 for other devices (`ggml_threadpool_get_n_threads`).
+    #[doc(alias = "ggml_threadpool_get_n_threads")]
     pub fn threads(&self) -> usize {
         self.threads
     }

@@ -83,20 +83,43 @@ impl RawBackend {
         })
     }
 
-    /// Makes a CPU backend compute on `n` threads of `pool`, which has as many.
-    pub(super) fn use_pool(&mut self, cpu: Registry, pool: &RawPool, n: usize) -> Result<()> {
+    /// Makes a CPU backend leave out what is there for speed only, or not.
+    pub(super) fn set_use_ref(&mut self, cpu: Registry, on: bool) -> Result<()> {
+        type SetUseRef = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, bool);
+        // SAFETY: that is the function's type.
+        let set = unsafe { cpu.function::<SetUseRef>(c"ggml_backend_cpu_set_use_ref") }?;
+        guard::call("ggml_backend_cpu_set_use_ref", || {
+            // SAFETY: the backend is a live CPU backend, of which C sets a field.
+            unsafe { set(self.as_ptr(), on) }
+        })
+    }
+
+    /// Lets the threads of `pool`, which the backend uses, sleep until the next computation. That is what ggml does with a
+    /// pool that is replaced; one that a computation finds asleep is woken.
+    pub(super) fn pause_pool(&mut self, cpu: Registry, pool: &RawPool) -> Result<()> {
+        self.set_pool(cpu, ptr::null_mut())?;
+        self.set_pool(cpu, pool.raw.as_ptr())
+    }
+
+    /// `pool` must be NULL, or live as long as the backend has it.
+    fn set_pool(&mut self, cpu: Registry, pool: *mut sys::ggml_threadpool) -> Result<()> {
         type SetPool = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, *mut sys::ggml_threadpool);
-        type SetThreads = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, c_int);
         // SAFETY: that is the function's type.
-        let set_pool = unsafe { cpu.function::<SetPool>(c"ggml_backend_cpu_set_threadpool") }?;
-        // SAFETY: that is the function's type.
-        let set_threads = unsafe { cpu.function::<SetThreads>(c"ggml_backend_set_n_threads") }?;
-        let n = c_int::try_from(n).unwrap_or(c_int::MAX);
+        let set = unsafe { cpu.function::<SetPool>(c"ggml_backend_cpu_set_threadpool") }?;
         guard::call("ggml_backend_cpu_set_threadpool", || {
             // SAFETY: backend and pool are live; the owner of both drops the backend first. A former pool is still alive
             // and idle, and is only paused by this.
-            unsafe { set_pool(self.as_ptr(), pool.raw.as_ptr()) }
-        })?;
+            unsafe { set(self.as_ptr(), pool) }
+        })
+    }
+
+    /// Makes a CPU backend compute on `n` threads of `pool`, which has as many.
+    pub(super) fn use_pool(&mut self, cpu: Registry, pool: &RawPool, n: usize) -> Result<()> {
+        type SetThreads = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, c_int);
+        // SAFETY: that is the function's type.
+        let set_threads = unsafe { cpu.function::<SetThreads>(c"ggml_backend_set_n_threads") }?;
+        let n = c_int::try_from(n).unwrap_or(c_int::MAX);
+        self.set_pool(cpu, pool.raw.as_ptr())?;
         guard::call("ggml_backend_set_n_threads", || {
             // SAFETY: the backend is a live CPU backend; the pool has `n` threads, so none beyond its end is used (H26).
             unsafe { set_threads(self.as_ptr(), n) }

@@ -34,6 +34,8 @@ pub struct Threads {
     pub cpus: Vec<usize>,
     /// Whether each thread gets one of [`Threads::cpus`] for itself, in order.
     pub strict: bool,
+    /// Whether they sleep until the first computation, as after [`Backend::pause_threads`].
+    pub paused: bool,
 }
 
 /// The priority of threads (`ggml_sched_priority`). Raising it may need rights that the process lacks; ggml then logs a
@@ -74,7 +76,7 @@ impl Threads {
     /// `count` threads as ggml runs them by default (`ggml_threadpool_params_default`): of normal priority, on any
     /// processor, spinning for a while.
     pub fn new(count: usize) -> Self {
-        Self { count, priority: Priority::default(), poll: 50, cpus: Vec::new(), strict: false }
+        Self { count, priority: Priority::default(), poll: 50, cpus: Vec::new(), strict: false, paused: false }
     }
 
     /// The parameters for C.
@@ -101,6 +103,7 @@ impl Threads {
         raw.prio = self.priority.raw();
         raw.poll = self.poll;
         raw.strict_cpu = self.strict;
+        raw.paused = self.paused;
         Ok(raw)
     }
 }

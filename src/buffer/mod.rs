@@ -1,5 +1,6 @@
 //! Memory on devices.
 
+pub(crate) mod extra;
 mod info;
 mod raw;
 

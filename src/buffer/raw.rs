@@ -46,6 +46,18 @@ impl Buffer {
         Ok(this)
     }
 
+    /// A buffer without bytes, which shows what type it would have.
+    pub(crate) fn empty(buft: BufferType) -> Result<Self> {
+        const CALL: &str = "ggml_backend_buft_alloc_buffer";
+        let raw = guard::call(CALL, || {
+            // SAFETY: the type lives for ever. For a size of 0, C makes an object without memory; it is ours.
+            unsafe { sys::ggml_backend_buft_alloc_buffer(buft.as_ptr(), 0) }
+        })?;
+        // INVARIANT: fresh from ggml, and nobody else has it.
+        let raw = NonNull::new(raw).ok_or(Error::Null { call: CALL, log: Box::default() })?;
+        Ok(Self { raw, buft, size: 0 })
+    }
+
     /// A buffer over memory of the host's (`ggml_backend_dev_buffer_from_host_ptr`), in which no tensor is larger than
     /// `largest`.
     ///
@@ -89,7 +101,7 @@ impl Buffer {
         Ok(Self { raw, buft, size: memory.len() })
     }
 
-    pub(super) fn as_ptr(&self) -> *mut sys::ggml_backend_buffer {
+    pub(crate) fn as_ptr(&self) -> *mut sys::ggml_backend_buffer {
         self.raw.as_ptr()
     }
 

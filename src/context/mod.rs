@@ -217,6 +217,7 @@ impl Context {
         operands: &[Tensor<'c>],
         f: impl FnOnce(*mut sys::ggml_context) -> *mut sys::ggml_tensor,
     ) -> Result<Tensor<'c>> {
+        check_packed(call, operands)?;
         let pool = self.pool_with_room()?;
         let raw = guard::call(call, || f(pool))?;
         let raw = NonNull::new(raw).ok_or_else(|| null(call))?;
@@ -245,6 +246,7 @@ impl Context {
         c: impl FnOnce(*mut sys::ggml_context) -> *mut sys::ggml_tensor,
     ) -> Result<Tensor<'c>> {
         guard::check_open(call)?;
+        check_packed(call, operands)?;
         let raw = self.arena.push(|raw| fill(&mut Made { raw }))?;
         // SAFETY: made just now in the arena of this context, which lives for 'c; what it is made of are handles of 'c.
         let t = unsafe { TensorPtr::new(raw) };
@@ -292,6 +294,18 @@ impl Context {
         pools.push(pool);
         Ok(raw)
     }
+}
+
+/// H27: weights that a device has rearranged are the first operand of products, and nothing else. What a builder hides
+/// behind other operations is found when the graph is allocated (`alloc/check.rs`).
+#[inline]
+fn check_packed(call: &'static str, operands: &[Tensor<'_>]) -> Result<()> {
+    for (i, t) in operands.iter().enumerate().filter(|(_, t)| t.ptr().owner() == Owner::Packed) {
+        if i > 0 || !matches!(call, "ggml_mul_mat" | "ggml_mul_mat_id") {
+            return Err(Error::Packed { call, tensor: t.info() });
+        }
+    }
+    Ok(())
 }
 
 #[cold]

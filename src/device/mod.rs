@@ -1,5 +1,6 @@
 //! Devices: what can hold tensors and compute with them.
 
+mod features;
 mod load;
 pub(crate) mod registry;
 
@@ -15,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::tensor::ptr::TensorPtr;
 use crate::{ffi, guard};
 
+pub use features::{Features, features};
 pub use registry::Registry;
 
 /// A device that ggml knows: a CPU, a GPU, an accelerator, a device on another host (`ggml_backend_dev_t`).

@@ -3,6 +3,8 @@
 mod checked;
 mod dot;
 mod store;
+#[cfg(feature = "tools")]
+pub(crate) mod svg;
 mod table;
 
 use std::fmt;
@@ -17,7 +19,7 @@ use crate::tensor::Tensor;
 use crate::tensor::ptr::{Owner, TensorPtr};
 use store::Lent;
 
-pub(crate) use store::Spares;
+pub(crate) use store::{Lists, Spares};
 
 /// A tensor of a graph.
 pub(crate) struct Entry {
@@ -123,6 +125,12 @@ impl<'c> Graph<'c> {
 
     pub(crate) fn as_ptr(&self) -> *mut sys::ggml_cgraph {
         self.store.as_ptr()
+    }
+
+    /// Where the lists lie that C sees: a scheduler looks at those of the graph that it allocated last, whichever it is
+    /// given to compute.
+    pub(crate) fn lists(&self) -> Lists {
+        self.store.lists()
     }
 
     /// The operations that are closures.

@@ -4,6 +4,7 @@
 //! with a graph that ggml makes (`checked`).
 
 use std::cell::{Cell, UnsafeCell};
+use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
@@ -44,6 +45,13 @@ pub(super) struct Store {
 // what an idle store holds is overwritten before that.
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the lists move with their only owner")]
 unsafe impl Send for Store {}
+
+/// Where a graph's lists lie. They are compared, not followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lists {
+    lists: [*mut c_void; 4],
+    slots: usize,
+}
 
 /// A tensor that is being visited. Small, for it is copied.
 #[derive(Clone, Copy)]
@@ -92,6 +100,14 @@ impl Store {
 
     pub(super) fn as_ptr(&self) -> *mut sys::ggml_cgraph {
         self.raw.get().cast()
+    }
+
+    /// Where the lists lie that C sees.
+    pub(super) fn lists(&self) -> Lists {
+        // SAFETY: C writes to it inside of calls only, and those are made by this thread, which is here now.
+        let raw = unsafe { &*self.raw.get() };
+        let lists = [raw.nodes.cast(), raw.use_counts.cast(), raw.hash_used.cast(), raw.hash_keys.cast()];
+        Lists { lists, slots: raw.hash_size }
     }
 
     pub(super) fn n_nodes(&self) -> usize {

@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use ggml_sys as sys;
 
-use super::index;
+use super::{index, kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
 use crate::shape::Shape;
@@ -83,10 +83,11 @@ impl Call<'_, '_> {
     pub(crate) fn writable(self, t: Tensor<'_>) -> Result<()> {
         let root = t.ptr().root();
         match root.owner() {
-            Owner::Weights => Err(Error::Frozen { op: self.op, tensor: t.info() }),
+            Owner::Weights | Owner::Packed => Err(Error::Frozen { op: self.op, tensor: t.info() }),
             Owner::Graph => {
                 self.shape(root.op() != sys::GGML_OP_NONE, "an operation can't write into an input")?;
-                self.shape(!index::is_trusted(root), "an operation can't write into the indices that another made")
+                self.shape(!index::is_trusted(root), "an operation can't write into the indices that another made")?;
+                self.shape(!kernel::readies(root), "an operation can't write into what was made ready for a sort")
             }
             Owner::State => Ok(()),
         }

@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
+use crate::tensor::ptr::Owner;
 
 impl Context {
     /// Products with matrices that are picked for each row (`ggml_mul_mat_id`): with `experts` of shape `[k, m, n]`, `b` of
@@ -15,7 +16,7 @@ impl Context {
     /// product of row `[e, t]` of `b` with matrix `ids[e, t]`. A `b` with fewer rows for each token is repeated.
     ///
     /// The numbers in `ids` must be an input, a view of one, or made by `argsort` or `top_k`: those of an input are checked
-    /// when it is set.
+    /// when it is set. For experts in memory that rearranges them, those of each token must differ.
     ///
     /// # Errors
     ///
@@ -35,7 +36,8 @@ impl Context {
     /// # Safety
     ///
     /// Whenever the result is computed, all numbers must lie in 0 to below the third dimension of `experts`: kernels write
-    /// beyond their tables otherwise.
+    /// beyond their tables otherwise. Where the experts lie in memory that rearranges them
+    /// ([`Device::extra_buffer_types`](crate::Device::extra_buffer_types)), those of each token must differ, too.
     pub unsafe fn mul_mat_id_unchecked<'c>(
         &'c self,
         experts: Tensor<'c>,
@@ -62,6 +64,9 @@ impl Context {
         let [nb0, nb1, ..] = experts.nb();
         call.shape(nb0 <= nb1, "the first operand must not be transposed; use `cont`")?;
         indices.check(call, ids, n)?;
+        if experts.ptr().owner() == Owner::Packed {
+            indices.check_distinct(call, ids)?;
+        }
         call.result([m, used, tokens, 1], DType::F32)?;
         self.build("ggml_mul_mat_id", &[experts, b, ids], |c| {
             // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are

@@ -7,7 +7,7 @@ use ggml_sys as sys;
 use super::check::Call;
 use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::TensorPtr;
+use crate::tensor::ptr::{Owner, TensorPtr};
 
 /// Checks an index operand of a builder, all of whose values must lie in 0 to below `below`.
 ///
@@ -43,7 +43,11 @@ impl Indices {
     /// when it is set (see [`distinct`]), and no row that `argsort` or `top_k` makes has the same number twice.
     pub(super) fn check_distinct(self, call: Call<'_, '_>, t: Tensor<'_>) -> Result<()> {
         let differ = matches!(self, Self::Promised) || is_input(t.ptr()) || rows_of_root(t.ptr());
-        call.shape(differ, "numbers of rows to write must be an input, or parts of rows that `argsort` or `top_k` made")
+        call.shape(
+            differ,
+            "numbers of rows to write, or of rearranged experts, must be an input, or parts of rows that `argsort` or \
+             `top_k` made",
+        )
     }
 }
 
@@ -99,14 +103,19 @@ fn picks(node: TensorPtr) -> Option<(usize, i64)> {
     }
 }
 
-/// The operand, an input or a view of one, each row of which must hold different values: the rows that are written are
-/// spread over threads.
+/// The operand, an input or a view of one, each row of which must hold different values: rows that are written are
+/// spread over threads, and the kernel for experts that were rearranged has room for each token once (H27).
 pub(crate) fn distinct(node: TensorPtr) -> Option<TensorPtr> {
-    if node.op() != sys::GGML_OP_SET_ROWS {
+    if !matches!(node.op(), sys::GGML_OP_SET_ROWS | sys::GGML_OP_MUL_MAT_ID) {
         return None;
     }
-    let [_, rows, ..] = node.slots();
-    rows.filter(|rows| is_input(*rows))
+    let [first, second, third, ..] = node.slots();
+    let named = if node.op() == sys::GGML_OP_SET_ROWS {
+        second
+    } else {
+        third.filter(|_| first.is_some_and(|t| t.owner() == Owner::Packed))
+    };
+    named.filter(|t| is_input(*t))
 }
 
 /// Where, among the values of the tensor that `t` looks at, a row of `t` repeats one, and that value.

@@ -14,38 +14,37 @@ use crate::tensor::ptr::TensorPtr;
 /// The most tensors that C makes to pass a gradient through one operation (a product of matrices: seven), with room to
 /// spare. A graph that needed more would be an error, not an overflow.
 const MOST_PER_NODE: usize = 12;
-/// The most tensors that are made for each parameter: a copy of its gradient, and the step.
-const PER_PARAMETER: usize = 2;
+/// The most tensors that are made for each parameter: a copy of its gradient, the sum with earlier ones, and the step.
+const PER_PARAMETER: usize = 3;
 
 /// A parameter and what goes with it.
 pub(super) struct Parameter {
     pub(super) value: TensorPtr,
+    /// What its gradients are added to, if they are those of several batches.
+    pub(super) sum: Option<TensorPtr>,
     /// The means of its gradients and of their squares, for an optimiser that keeps such.
     pub(super) moments: Option<[TensorPtr; 2]>,
 }
+
+/// The optimiser whose steps are to be built, and the tensor of what its kernels read.
+pub(super) type Steps = Option<(Optimizer, TensorPtr)>;
 
 /// What C built.
 pub(super) struct Backward {
     /// Holds the tensors below, and all that lies between them and the forward pass.
     pub(super) pool: Pool,
-    /// The gradient of each parameter.
+    /// The gradient of each parameter, or where there is one, its sum, which is written to.
     pub(super) gradients: Vec<TensorPtr>,
-    /// The step of each parameter, which writes to it.
+    /// The step of each parameter, which writes to it; none without an optimiser.
     pub(super) steps: Vec<TensorPtr>,
 }
 
 /// Builds the gradients of `forward`'s last tensor, the loss, and a step of the optimiser for each parameter. `one` is the
-/// loss's own gradient, `settings` what the optimiser's kernels read.
+/// loss's own gradient.
 ///
 /// The caller has checked that the loss can be derived (`derivable::check`), and keeps all tensors alive as long as the
 /// result is used.
-pub(super) fn build(
-    forward: &Graph<'_>,
-    parameters: &[Parameter],
-    optimizer: Optimizer,
-    one: TensorPtr,
-    settings: TensorPtr,
-) -> Result<Backward> {
+pub(super) fn build(forward: &Graph<'_>, parameters: &[Parameter], steps: Steps, one: TensorPtr) -> Result<Backward> {
     let entries = forward.entries();
     let n_new = MOST_PER_NODE * forward.n_nodes() + PER_PARAMETER * parameters.len();
     let size = entries.len() + n_new;
@@ -94,12 +93,17 @@ pub(super) fn build(
         })?;
         // SAFETY: made by C just now in the pool, or `one`; its sources are in the pool or in the forward pass.
         let grad = unsafe { TensorPtr::new(grad) };
-        gradients.push(if grad.is_contiguous() { grad } else { cont(&pool, grad)? });
+        let grad = if grad.is_contiguous() { grad } else { cont(&pool, grad)? };
+        gradients.push(p.sum.map_or(Ok(grad), |sum| add(&pool, sum, grad))?);
     }
-    let steps = parameters.iter().zip(&gradients).map(|(p, &grad)| step(&pool, p, grad, optimizer, settings));
+    let steps = steps.into_iter().flat_map(|(optimizer, settings)| {
+        let each = parameters.iter().zip(&gradients);
+        each.map(move |(p, &grad)| (p, grad, optimizer, settings))
+    });
+    let steps = steps.map(|(p, grad, optimizer, settings)| step(&pool, p, grad, optimizer, settings));
     let steps = steps.collect::<Result<_>>()?;
     // No view among the new tensors keeps an address that another allocation gave: they look at gradients, which have none
-    // yet, and at parameters, which stay where they are.
+    // yet, and at parameters and sums, which stay where they are.
     Ok(Backward { pool, gradients, steps })
 }
 
@@ -109,6 +113,16 @@ fn cont(pool: &Pool, t: TensorPtr) -> Result<TensorPtr> {
         unsafe { sys::ggml_cont(pool.as_ptr(), t.as_ptr()) }
     })?;
     made("ggml_cont", raw)
+}
+
+/// Adds a gradient to the sum of earlier ones, in place.
+fn add(pool: &Pool, sum: TensorPtr, grad: TensorPtr) -> Result<TensorPtr> {
+    let raw = guard::call("ggml_add_inplace", || {
+        // SAFETY: pool and tensors are live, there is room (PER_PARAMETER), and both are of the parameter's shape. The result
+        // keeps both as sources, and looks at the sum, which is no input and lies in no weights.
+        unsafe { sys::ggml_add_inplace(pool.as_ptr(), sum.as_ptr(), grad.as_ptr()) }
+    })?;
+    made("ggml_add_inplace", raw)
 }
 
 /// The step of one parameter. C reads gradient and moments by the parameter's strides and types (H18): all are contiguous

@@ -1,10 +1,10 @@
 //! Training through ggml's own gradients and optimisers.
 //!
-//! A loss is written down like any other computation. [`Training`] adds its gradients and the optimiser's steps; what
-//! it computes, it computes on a [`Sched`](crate::Sched), with the same checks as any graph.
+//! A model is written down like any other computation. An [`OptContext`] adds a loss, its gradients and the optimiser's
+//! steps, and keeps what lasts from batch to batch.
 //!
 //! ```
-//! use ggml::opt::{AdamW, Training};
+//! use ggml::opt::{AdamW, LossType, OptContext, OptParams};
 //! use ggml::prelude::*;
 //! # fn main() -> ggml::Result<()> {
 //! // y = a x + b
@@ -13,19 +13,21 @@
 //! let line = builder.place_state(Device::cpu()?.buffer_type())?;
 //!
 //! let ctx = Context::new();
-//! let x = ctx.input("x", DType::F32, [4])?;
-//! let y = ctx.input("y", DType::F32, [4])?;
-//! let guess = ctx.add(ctx.mul(x, line.get("a")?)?, line.get("b")?)?;
-//! let loss = ctx.sum(ctx.sqr(ctx.sub(guess, y)?)?)?;
-//! let rate = AdamW { alpha: 0.1, ..AdamW::default() };
-//! let mut training = Training::new(&ctx, loss, [guess], [line.get("a")?, line.get("b")?], rate)?;
+//! let x = ctx.input("x", DType::F32, [1, 4])?;
+//! let y = ctx.add(ctx.mul(x, line.get("a")?)?, line.get("b")?)?;
+//!
+//! let mut params = OptParams::new(LossType::MeanSquaredError);
+//! params.optimizer = AdamW { alpha: 0.1, ..AdamW::default() }.into();
+//! let mut opt = OptContext::new([line.get("a")?, line.get("b")?], params)?;
+//! let graphs = opt.graphs(&ctx, x, y)?;
+//! let labels = graphs.labels().expect("what outputs are compared with");
 //!
 //! let mut sched = Sched::builder().backend(Backend::cpu()?).build()?;
-//! let mut run = training.start(&mut sched)?;
+//! let mut run = opt.alloc(&mut sched, &graphs, true)?;
 //! run.set(x, &[0.0_f32, 1.0, 2.0, 3.0])?;
-//! run.set(y, &[1.0_f32, 3.0, 5.0, 7.0])?;
+//! run.set(labels, &[1.0_f32, 3.0, 5.0, 7.0])?;
 //! for _ in 0..500 {
-//!     run.step()?;
+//!     run.eval(None)?;
 //! }
 //! assert!((line.get("a")?.read::<f32>()?[0] - 2.0).abs() < 0.01);
 //! assert!((line.get("b")?.read::<f32>()?[0] - 1.0).abs() < 0.01);
@@ -33,18 +35,45 @@
 //! # }
 //! ```
 //!
+//! [`Dataset`], [`OptContext::epoch`] and [`OptContext::fit`] put data into the inputs, batch by batch.
+//!
+//! # Gradients
+//!
+//! They are ggml's own (`ggml_build_backward_expand`). Its backward pass knows part of the operations, and of some only
+//! certain shapes; [`OptContext::graphs`] says which operation it is that it does not know, instead of ending the process.
+//!
+//! ggml passes a gradient back through `permute` and `transpose` without copying it. Where what comes before them can't take
+//! it so, [`OptContext::graphs`] or, if it depends on the device, [`OptContext::alloc`] says that it must be contiguous: a
+//! `reshape` to the same shape, put before the `permute`, copies the gradient. The gradient of a `view` begins as 0 times what
+//! it is a view of, so that infinities there, such as those of a mask, make NaN of it.
+//!
 //! # Why not `ggml_opt_context_t`?
 //!
-//! That object builds the same three passes from the same functions, but it can't be used soundly. It ignores whether
+//! That object builds the same three graphs from the same functions, but it can't be used soundly. It ignores whether
 //! memory for its graph could be had (`ggml_opt_alloc`) and goes on to compute on NULL; it ignores the status of a
 //! computation (`ggml_opt_eval`) and reports the loss of an earlier one; its graphs are hidden, so that nothing can check
-//! whether the CPU has kernels for them, and of a fixed size. Here they are graphs like any other. Its data sets, its
-//! results and its loops over batches are a few lines of Rust, in which batches may be of any order and origin.
+//! whether the CPU has kernels for them, and of a fixed size. Here they are graphs like any other, on a
+//! [`Sched`](crate::Sched) with the same checks. Data sets, results and loops are Rust.
 
 mod backward;
+mod context;
+mod dataset;
 mod derivable;
+mod epoch;
+mod graphs;
+mod loss;
 mod optimizer;
-mod training;
+mod result;
+mod rng;
+mod rules;
+mod run;
 
+pub use context::{BuildType, Moment, OptContext, OptParams};
+pub use dataset::Dataset;
+pub use epoch::{Epoch, Fit, Progress};
+pub use graphs::OptGraphs;
+pub use loss::LossType;
 pub use optimizer::{AdamW, Optimizer, Sgd};
-pub use training::{Running, Training};
+pub use result::{Estimate, OptResult};
+pub use rng::Rng;
+pub use run::OptRun;

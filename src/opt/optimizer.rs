@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Result};
 
-/// How parameters follow their gradients (`ggml_opt_optimizer_params`).
+/// How parameters follow their gradients (`ggml_opt_optimizer_type`, `ggml_opt_optimizer_params`).
+#[doc(alias = "ggml_opt_optimizer_type")]
 #[doc(alias = "ggml_opt_optimizer_params")]
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
@@ -15,6 +16,7 @@ pub enum Optimizer {
 
 /// Adam with decoupled weight decay (`ggml_opt_step_adamw`).
 #[doc(alias = "ggml_opt_step_adamw")]
+#[doc(alias = "ggml_opt_get_default_optimizer_params")]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamW {
     /// Learning rate, above 0.
@@ -65,7 +67,23 @@ impl From<Sgd> for Optimizer {
     }
 }
 
+impl Default for Optimizer {
+    /// [`AdamW`] with ggml's own defaults.
+    fn default() -> Self {
+        Self::AdamW(AdamW::default())
+    }
+}
+
 impl Optimizer {
+    /// ggml's name of it (`ggml_opt_optimizer_name`).
+    #[doc(alias = "ggml_opt_optimizer_name")]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AdamW(_) => "adamw",
+            Self::Sgd(_) => "sgd",
+        }
+    }
+
     /// Fails where a parameter is out of its range.
     pub(super) fn check(self) -> Result<()> {
         const RATE: &str = "it must be above 0 and finite";
@@ -95,10 +113,10 @@ impl Optimizer {
         new.check()?;
         if std::mem::discriminant(&new) != std::mem::discriminant(self) {
             return Err(Error::Param {
-                op: "Training::set_optimizer",
+                op: "OptContext::set_optimizer",
                 name: "optimizer",
                 value: format!("{new:?}").into(),
-                expected: "a training keeps to its kind of optimiser; make a new one".into(),
+                expected: "a context keeps to its kind of optimiser; make a new one".into(),
             });
         }
         *self = new;

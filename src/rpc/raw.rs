@@ -7,7 +7,7 @@ use ggml_sys as sys;
 
 use crate::device::{Device, Registry, registry};
 use crate::error::Result;
-use crate::guard;
+use crate::{backend, guard};
 
 /// A server as ggml's client knows it: a registry of its own, which ggml never frees.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +74,7 @@ pub(super) unsafe fn serve(endpoint: &CStr, threads: usize, devices: &[Device]) 
     let start = unsafe { function::<StartServer>(c"ggml_backend_rpc_start_server") }?;
     let mut raw: Vec<_> = devices.iter().map(|device| device.as_ptr()).collect();
     let (list, n) = (raw.as_mut_ptr(), raw.len());
+    backend::numa::used();
     // An assertion stays final here: it may come out of a graph that worker threads are still computing.
     guard::compute("ggml_backend_rpc_start_server", || {
         // SAFETY: the endpoint and the list of `n` devices live during the call, the devices for ever; no cache directory

@@ -2,6 +2,7 @@
 
 use super::Sched;
 use crate::backend::Backend;
+use crate::buffer::BufferType;
 use crate::device::DeviceType;
 use crate::error::{Error, Result};
 
@@ -10,7 +11,16 @@ use crate::error::{Error, Result};
 #[must_use = "a builder makes nothing until `build` is called"]
 pub struct SchedBuilder {
     backends: Vec<Backend>,
-    op_offload: bool,
+    settings: Settings,
+}
+
+/// What the C scheduler is told besides its backends.
+#[derive(Debug)]
+pub(super) struct Settings {
+    /// The kind of memory that each backend computes in, unless it is its device's.
+    pub(super) memory: Vec<Option<BufferType>>,
+    pub(super) parallel: bool,
+    pub(super) op_offload: bool,
 }
 
 impl SchedBuilder {
@@ -18,18 +28,41 @@ impl SchedBuilder {
     pub const MAX_BACKENDS: usize = 16;
 
     pub(super) fn new() -> Self {
-        Self { backends: Vec::new(), op_offload: true }
+        Self { backends: Vec::new(), settings: Settings { memory: Vec::new(), parallel: false, op_offload: true } }
     }
 
     /// Adds a backend. The first has the highest priority; the last must be a CPU.
-    pub fn backend(mut self, backend: Backend) -> Self {
+    pub fn backend(self, backend: Backend) -> Self {
+        self.add(backend, None)
+    }
+
+    /// [`SchedBuilder::backend`] with the kind of memory that what it computes shall lie in: that of its device, or host
+    /// memory that the device can use, such as [`Device::host_buffer_type`](crate::Device::host_buffer_type) of a GPU for
+    /// the CPU beside it, from which copies are quicker.
+    pub fn backend_with(self, backend: Backend, buft: BufferType) -> Self {
+        self.add(backend, Some(buft))
+    }
+
+    fn add(mut self, backend: Backend, memory: Option<BufferType>) -> Self {
         self.backends.push(backend);
+        self.settings.memory.push(memory);
+        self
+    }
+
+    /// Whether inputs, and what is copied between devices, are kept several times over ([`Allocated::n_copies`]), so that
+    /// devices with events wait for each other rather than be waited for. They are not by default.
+    ///
+    /// The graphs that are allocated one after the other use the copies in turn.
+    ///
+    /// [`Allocated::n_copies`]: crate::Allocated::n_copies
+    pub fn parallel(mut self, yes: bool) -> Self {
+        self.settings.parallel = yes;
         self
     }
 
     /// Whether a GPU may take over large operations whose weights lie in host memory. It may by default.
     pub fn op_offload(mut self, yes: bool) -> Self {
-        self.op_offload = yes;
+        self.settings.op_offload = yes;
         self
     }
 
@@ -37,19 +70,44 @@ impl SchedBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Backends`] unless there are 1 to [`SchedBuilder::MAX_BACKENDS`] backends and the last is a CPU.
+    /// [`Error::Backends`] unless there are 1 to [`SchedBuilder::MAX_BACKENDS`] backends, the last is a CPU, and each can
+    /// compute in its kind of memory.
     #[doc(alias = "ggml_backend_sched_new")]
     pub fn build(self) -> Result<Sched> {
-        let refuse = |reason| {
-            let names: Vec<_> = self.backends.iter().map(Backend::name).collect();
-            Err(Error::Backends { reason, backends: names.join(", ").into() })
-        };
-        if self.backends.len() > Self::MAX_BACKENDS {
-            return refuse("there are more than 16 backends");
-        }
-        if self.backends.last().is_none_or(|b| b.device().device_type() != DeviceType::Cpu) {
-            return refuse("the last backend must be a CPU, which takes what the others can't run; add Backend::cpu()");
-        }
-        Ok(Sched::new(self.backends, self.op_offload))
+        check(&self.backends, &self.settings)?;
+        Ok(Sched::new(self.backends, self.settings))
     }
+}
+
+impl Settings {
+    /// The kinds of memory that these backends compute in.
+    pub(super) fn buffer_types(&self, backends: &[Backend]) -> Vec<BufferType> {
+        let usual = backends.iter().map(|b| b.device().buffer_type());
+        usual.zip(&self.memory).map(|(usual, wanted)| wanted.unwrap_or(usual)).collect()
+    }
+}
+
+/// Checks that a scheduler can work with these backends.
+pub(super) fn check(backends: &[Backend], settings: &Settings) -> Result<()> {
+    let refuse = |reason| {
+        let names: Vec<_> = backends.iter().map(Backend::name).collect();
+        Err(Error::Backends { reason, backends: names.join(", ").into() })
+    };
+    if backends.len() > SchedBuilder::MAX_BACKENDS {
+        return refuse("there are more than 16 backends");
+    }
+    if backends.last().is_none_or(|b| b.device().device_type() != DeviceType::Cpu) {
+        return refuse("the last backend must be a CPU, which takes what the others can't run; add Backend::cpu()");
+    }
+    if !backends.iter().zip(settings.buffer_types(backends)).all(|(b, buft)| computes_in(b, buft)) {
+        return refuse("a backend was given memory that its device can't compute in");
+    }
+    Ok(())
+}
+
+/// Whether any tensor can lie in memory of that type and be used by the backend. Devices also support types that hold
+/// weights only, in an order of their own (H27): those are neither the device's usual type nor host memory.
+fn computes_in(backend: &Backend, buft: BufferType) -> bool {
+    let device = backend.device();
+    device.supports_buffer_type(buft) && (buft == device.buffer_type() || buft.is_host())
 }

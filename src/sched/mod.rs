@@ -2,26 +2,31 @@
 
 mod builder;
 mod observe;
+#[cfg(feature = "tools")]
+mod picture;
+mod pins;
 mod profile;
 mod raw;
 mod run;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr;
 
 use ggml_sys as sys;
 
 use crate::alloc::bound::Bound;
 use crate::alloc::{check, plan::Plan};
 use crate::backend::Backend;
-use crate::buffer::out_of_memory;
+use crate::buffer::{BufferType, out_of_memory};
 use crate::context::Context;
-use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::tensor::Tensor;
+use crate::tensor::ptr::TensorPtr;
 use crate::{guard, log};
+use builder::Settings;
+use pins::Pins;
 use raw::RawSched;
 
 pub use builder::SchedBuilder;
@@ -39,13 +44,17 @@ pub use run::Allocated;
 ///
 /// A scheduler has one graph at a time: [`Sched::alloc`] borrows it for as long as that graph has memory.
 #[doc(alias = "ggml_backend_sched_t")]
+#[doc(alias = "ggml_backend_sched_free")]
 pub struct Sched {
     // Field order is drop order: the scheduler goes before its backends.
     raw: Option<RawSched>,
     backends: Vec<Backend>,
-    devices: Vec<Device>,
-    op_offload: bool,
+    settings: Settings,
     plan: Plan,
+    /// What was pinned when the plan was made.
+    pins: Pins,
+    /// Whether the devices that the plan gives operations to were found to have kernels for them.
+    checked: bool,
     poisoned: bool,
 }
 
@@ -55,9 +64,16 @@ impl Sched {
         SchedBuilder::new()
     }
 
-    fn new(backends: Vec<Backend>, op_offload: bool) -> Self {
-        let devices = backends.iter().map(Backend::device).collect();
-        Self { raw: None, backends, devices, op_offload, plan: Plan::default(), poisoned: false }
+    fn new(backends: Vec<Backend>, settings: Settings) -> Self {
+        Self {
+            raw: None,
+            backends,
+            settings,
+            plan: Plan::default(),
+            pins: Pins::default(),
+            checked: false,
+            poisoned: false,
+        }
     }
 
     /// The backends, first the one with the highest priority (`ggml_backend_sched_get_backend`).
@@ -67,7 +83,13 @@ impl Sched {
         &self.backends
     }
 
-    /// A backend, to change its settings.
+    /// The kinds of memory that the backends compute in, in their order (`ggml_backend_sched_get_buffer_type`).
+    #[doc(alias = "ggml_backend_sched_get_buffer_type")]
+    pub fn buffer_types(&self) -> Vec<BufferType> {
+        self.settings.buffer_types(&self.backends)
+    }
+
+    /// A backend, to change its settings, or to put another one in its place.
     pub fn backend_mut(&mut self, i: usize) -> Option<&mut Backend> {
         self.backends.get_mut(i)
     }
@@ -86,7 +108,49 @@ impl Sched {
     #[doc(alias = "ggml_backend_sched_reserve")]
     pub fn reserve(&mut self, graph: &Graph<'_>) -> Result<()> {
         let bound = Bound::new("Sched::reserve", graph)?;
-        self.prepare(&bound).map(|_planned| ())
+        self.prepare(&bound, Pins::default())
+    }
+
+    /// [`Sched::reserve`] for [`Sched::alloc_pinned`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Sched::alloc_pinned`], but for what is known only when the graph has its memory.
+    pub fn reserve_pinned(&mut self, graph: &Graph<'_>, pins: &[(Tensor<'_>, usize)]) -> Result<()> {
+        const CALL: &str = "Sched::reserve_pinned";
+        let pins = Pins::new(CALL, graph, self.backends.len(), pins)?;
+        let bound = Bound::new(CALL, graph)?;
+        self.prepare(&bound, pins)
+    }
+
+    /// The bytes of memory that computing `graph` would take on each backend, in their order, without taking them
+    /// (`ggml_backend_sched_reserve_size`). Backends with one kind of memory share it; it is counted for the first.
+    ///
+    /// Nothing is pinned: a closure, which runs on the CPU, may be counted for another device. Memory that the scheduler
+    /// has is given back where it would not do for this graph.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sched::alloc`], but for [`Error::OutOfMemory`].
+    #[doc(alias = "ggml_backend_sched_reserve_size")]
+    pub fn reserve_size(&mut self, graph: &Graph<'_>) -> Result<Vec<usize>> {
+        let bound = Bound::new("Sched::reserve_size", graph)?;
+        self.check()?;
+        self.forget_plan();
+        self.fit_for(graph)?;
+        let mut sizes = vec![0; self.backends.len()];
+        self.with_raw(|raw| {
+            raw.reserve_size(bound.graph_ptr(), &mut sizes)?;
+            raw.reset()
+        })?;
+        self.check_alive()?;
+        let bufts = self.buffer_types();
+        for (i, buft) in bufts.iter().enumerate() {
+            if let Some(size) = sizes.get_mut(i).filter(|_| bufts.iter().take(i).any(|b| b == buft)) {
+                *size = 0;
+            }
+        }
+        Ok(sizes)
     }
 
     /// Gives `graph` memory on the devices where it will run (`ggml_backend_sched_alloc_graph`). The result is the only
@@ -97,56 +161,79 @@ impl Sched {
     ///
     /// [`Error::InUse`] where a tensor of the graph is allocated elsewhere, [`Error::Unsupported`] where no backend can
     /// run an operation or reach its weights, [`Error::OutOfMemory`], [`Error::Poisoned`] after an earlier failure
-    /// inside ggml.
+    /// inside ggml, [`Error::Backends`] where a backend was replaced by one that does not do in its place.
     #[doc(alias = "ggml_backend_sched_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<Allocated<'s, 'c>> {
-        let mut bound = Bound::new("Sched::alloc", graph)?;
-        let planned = self.prepare(&bound)?;
+        let bound = Bound::new("Sched::alloc", graph)?;
+        self.allocate(bound, Pins::default())
+    }
+
+    /// [`Sched::alloc`] of a graph some of whose tensors are pinned to backends, by their places among
+    /// [`Sched::backends`]: operations run there, and inputs lie there (`ggml_backend_sched_set_tensor_backend`).
+    ///
+    /// What is pinned differently is planned anew. Closures that are not pinned run on the last backend.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sched::alloc`]; [`Error::NotPart`] for a tensor that is not part of the graph, [`Error::Param`] for a backend
+    /// that there is not or a tensor that is pinned twice, [`Error::Unsupported`] where the device can't run the
+    /// operation, the tensor lies in memory of its own or another tensor's, or ggml puts it on a backend of higher
+    /// priority with the same kind of memory, as it does even with what is pinned.
+    #[doc(alias = "ggml_backend_sched_set_tensor_backend")]
+    pub fn alloc_pinned<'s, 'c>(
+        &'s mut self,
+        graph: &'s Graph<'c>,
+        pins: &[(Tensor<'_>, usize)],
+    ) -> Result<Allocated<'s, 'c>> {
+        const CALL: &str = "Sched::alloc_pinned";
+        let pins = Pins::new(CALL, graph, self.backends.len(), pins)?;
+        let bound = Bound::new(CALL, graph)?;
+        self.allocate(bound, pins)
+    }
+
+    fn allocate<'s, 'c>(&'s mut self, mut bound: Bound<'s, 'c>, pins: Pins) -> Result<Allocated<'s, 'c>> {
+        self.prepare(&bound, pins)?;
         if self.plan.put_back(&mut bound) {
             return Ok(Allocated::new(self, bound));
         }
         self.plan.forget();
         let mark = log::mark();
-        let cpu = self.cpu();
+        let pins = self.pinned(bound.graph());
         let done = self.with_raw(|raw| {
             raw.reset()?;
-            raw.pin(bound.graph().closures(), cpu)?;
+            raw.pin(&pins)?;
             raw.alloc(bound.graph_ptr())
         })?;
         if !done {
             return Err(self.out_of_memory(mark));
         }
         self.check_alive()?;
-        // Other devices remember graphs by numbers that only an allocation renews, or initialise tensors.
-        if self.devices.iter().all(|d| d.runs_closures()) {
-            self.plan.record(&mut bound);
-        }
-        let run = Allocated::new(self, bound);
+        let checked = self.checked;
+        let mut run = Allocated::new(self, bound);
         // Where operations run depends on no more than the plan does.
-        if planned {
+        if !checked {
             run.check_assignments()?;
         }
+        run.record();
         Ok(run)
     }
 
-    /// Makes the plan fit the graph, and checks that the graph can run at all. Returns whether there is a new plan.
-    fn prepare(&mut self, bound: &Bound<'_, '_>) -> Result<bool> {
-        if self.poisoned {
-            return Err(Error::Poisoned { object: "scheduler" });
-        }
-        self.check_alive()?;
+    /// Makes the plan fit the graph, and checks that the graph can run at all.
+    fn prepare(&mut self, bound: &Bound<'_, '_>, pins: Pins) -> Result<()> {
+        self.check()?;
         let graph = bound.graph();
-        if self.raw.is_some() && self.plan.fits(graph) {
-            return Ok(false);
+        if self.raw.is_some() && self.pins == pins && self.plan.fits(graph) {
+            return Ok(());
         }
-        self.plan.clear();
-        check::runnable(graph, &self.devices)?;
-        self.fit(graph)?;
+        self.forget_plan();
+        pins.check(graph, &self.backends)?;
+        self.fit_for(graph)?;
         let mark = log::mark();
-        let cpu = self.cpu();
+        self.pins = pins;
+        let pins = self.pinned(graph);
         let done = self.with_raw(|raw| {
             raw.reset()?;
-            raw.pin(bound.graph().closures(), cpu)?;
+            raw.pin(&pins)?;
             raw.reserve(bound.graph_ptr())
         });
         bound.restore();
@@ -155,12 +242,31 @@ impl Sched {
         }
         self.check_alive()?;
         self.plan.set(graph);
-        Ok(true)
+        Ok(())
     }
 
-    /// The CPU, which is the last ([`SchedBuilder::build`]).
-    fn cpu(&self) -> *mut sys::ggml_backend {
-        self.backends.last().map_or(ptr::null_mut(), Backend::as_ptr)
+    /// Forgets the plan, and what is known of it.
+    fn forget_plan(&mut self) {
+        self.plan.clear();
+        self.checked = false;
+    }
+
+    /// The backends of all that is pinned: closures to the CPU, which is the last ([`builder::check`]), and the user's.
+    fn pinned(&self, graph: &Graph<'_>) -> Vec<(TensorPtr, *mut sys::ggml_backend)> {
+        let last = self.backends.last().into_iter();
+        let closures = last.flat_map(|cpu| graph.closures().iter().map(|&t| (t, cpu.as_ptr())));
+        let pins = self
+            .pins
+            .iter()
+            .filter_map(|(i, backend)| Some((graph.entries().get(i)?.ptr, self.backends.get(backend)?.as_ptr())));
+        closures.chain(pins).collect()
+    }
+
+    /// Checks that the graph can run, and makes the C scheduler large enough for it.
+    fn fit_for(&mut self, graph: &Graph<'_>) -> Result<()> {
+        let devices: Vec<_> = self.backends.iter().map(Backend::device).collect();
+        check::runnable(graph, &devices)?;
+        self.fit(graph)
     }
 
     /// Makes the C scheduler large enough. Its table takes all tensors of a graph and asserts that there is room; its
@@ -172,8 +278,10 @@ impl Sched {
         }
         self.raw = None;
         let capacity = need.next_multiple_of(1024);
-        // SAFETY: the backends are dropped after the scheduler (field order), and never replaced.
-        self.raw = Some(unsafe { RawSched::new(&self.backends, capacity, false, self.op_offload) }?);
+        builder::check(&self.backends, &self.settings)?;
+        // SAFETY: the backends are dropped after the scheduler (field order). Where one is replaced (`backend_mut`), the
+        // scheduler is dropped before anything else is done with it (`check`). What they compute in was checked.
+        self.raw = Some(unsafe { RawSched::new(&self.backends, &self.settings, capacity) }?);
         Ok(())
     }
 
@@ -202,14 +310,14 @@ impl Sched {
     /// has the pointer that was freed (H21). Planning a graph that surely fits puts that right.
     fn out_of_memory(&mut self, mark: u64) -> Error {
         let log = log::since(mark);
-        self.plan.clear();
+        self.forget_plan();
         if !self.plan_least().unwrap_or(false)
             && let Some(raw) = self.raw.take()
         {
             raw.leak();
         }
-        match self.devices.first() {
-            Some(d) => out_of_memory(d.buffer_type(), None, log),
+        match self.buffer_types().first() {
+            Some(&buft) => out_of_memory(buft, None, log),
             None => Error::Poisoned { object: "scheduler" },
         }
     }
@@ -225,8 +333,20 @@ impl Sched {
         })
     }
 
+    /// Checks that the scheduler can be used, and lets go of the C one if backends were replaced.
+    fn check(&mut self) -> Result<()> {
+        if self.poisoned {
+            return Err(Error::Poisoned { object: "scheduler" });
+        }
+        self.check_alive()?;
+        if self.raw.as_ref().is_some_and(|raw| !raw.is_over(&self.backends)) {
+            self.raw = None;
+        }
+        Ok(())
+    }
+
     fn check_alive(&self) -> Result<()> {
-        self.devices.iter().try_for_each(|d| d.check_alive())
+        self.backends.iter().try_for_each(|b| b.device().check_alive())
     }
 }
 
@@ -236,5 +356,31 @@ impl fmt::Debug for Sched {
             .field("backends", &self.backends)
             .field("poisoned", &self.poisoned)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where there are copies, the next allocation takes the next; else a graph is put back where it was.
+    #[test]
+    fn only_without_copies_is_a_graph_put_back() {
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [4]).unwrap();
+        let graph = ctx.graph([ctx.neg(x).unwrap()]).unwrap();
+        for parallel in [false, true] {
+            let cpu = Backend::cpu().unwrap();
+            let mut sched = Sched::builder().backend(cpu).parallel(parallel).build().unwrap();
+            let places = [(); 5].map(|()| {
+                drop(sched.alloc(&graph).unwrap());
+                assert_eq!(sched.plan.is_recorded(), !parallel, "known for the next time");
+                let _run = sched.alloc(&graph).unwrap();
+                x.ptr().data().addr()
+            });
+            // Every second of four copies.
+            assert!(places[0] == places[2] && places[1] == places[3], "{places:?}");
+            assert_eq!(places[0] == places[1], !parallel, "{places:?}");
+        }
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn splits<'a>(
 /// Whether the scheduler begins a split for `e` so that the copies of earlier weights can go.
 fn has_remote_weight(graph: &Graph<'_>, e: &Entry, backend: &Backend) -> bool {
     graph.srcs(e).any(|(_, src)| {
-        src.owner() == Owner::Weights
+        matches!(src.owner(), Owner::Weights | Owner::Packed)
             && buffer::type_of(src).is_some_and(|buft| !backend.device().supports_buffer_type(buft))
     })
 }

@@ -1,18 +1,21 @@
 //! The owner of a C scheduler, and the only file that frees one.
 
 use std::ffi::c_void;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use ggml_sys as sys;
 
-use crate::backend::Backend;
+use super::builder::Settings;
+use crate::backend::{Backend, Id};
 use crate::error::{Error, Result};
 use crate::tensor::ptr::TensorPtr;
 use crate::{guard, log};
 
-/// A live scheduler that nothing else frees, over backends that outlive it.
+/// A live scheduler that nothing else frees.
 pub(super) struct RawSched {
     raw: NonNull<sys::ggml_backend_sched>,
+    /// The backends that it was made over.
+    over: Vec<Id>,
     /// The most tensors that a graph may have.
     pub(super) capacity: usize,
 }
@@ -25,35 +28,52 @@ impl RawSched {
     ///
     /// # Safety
     ///
-    /// The backends must outlive the result.
-    pub(super) unsafe fn new(backends: &[Backend], capacity: usize, parallel: bool, op_offload: bool) -> Result<Self> {
+    /// When one of the backends is gone, the result may be dropped, and not be used otherwise. Each must support the type of
+    /// memory that the settings have for it.
+    pub(super) unsafe fn new(backends: &[Backend], settings: &Settings, capacity: usize) -> Result<Self> {
         const CALL: &str = "ggml_backend_sched_new";
         let mark = log::mark();
         let mut raws: Vec<_> = backends.iter().map(Backend::as_ptr).collect();
+        let &Settings { parallel, op_offload, .. } = settings;
+        let mut bufts: Vec<_> = settings.buffer_types(backends).iter().map(|buft| buft.as_ptr()).collect();
         let n = i32::try_from(raws.len()).unwrap_or(i32::MAX);
         let raw = guard::call(CALL, || {
-            // SAFETY: the backends live longer (by contract), are 1 to 16, and the last is a CPU (SchedBuilder::build).
-            // C copies the array.
+            // SAFETY: the backends are there at each use (by contract), are 1 to 16, and the last is a CPU (builder::check).
+            // Each supports its type of memory (by contract). C copies both arrays.
             unsafe {
-                sys::ggml_backend_sched_new(raws.as_mut_ptr(), ptr::null_mut(), n, capacity, parallel, op_offload)
+                sys::ggml_backend_sched_new(raws.as_mut_ptr(), bufts.as_mut_ptr(), n, capacity, parallel, op_offload)
             }
         })?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
-        Ok(Self { raw, capacity })
+        Ok(Self { raw, over: backends.iter().map(Backend::id).collect(), capacity })
+    }
+
+    /// Whether these are the backends that it was made over.
+    pub(super) fn is_over(&self, backends: &[Backend]) -> bool {
+        backends.iter().map(Backend::id).eq(self.over.iter().copied())
     }
 
     pub(super) fn as_ptr(&self) -> *mut sys::ggml_backend_sched {
         self.raw.as_ptr()
     }
 
-    /// Has operations run on `backend`, which is one of the scheduler's, in the next graph that is planned or allocated.
-    pub(super) fn pin(&mut self, nodes: &[TensorPtr], backend: *mut sys::ggml_backend) -> Result<()> {
-        nodes.iter().try_for_each(|t| {
+    /// Has tensors lie, and operations run, on backends of the scheduler's in the next graph that is planned or allocated.
+    pub(super) fn pin(&mut self, pins: &[(TensorPtr, *mut sys::ggml_backend)]) -> Result<()> {
+        pins.iter().try_for_each(|&(t, backend)| {
             guard::call("ggml_backend_sched_set_tensor_backend", || {
                 // SAFETY: scheduler and tensor are live, its table has room for all of the graph's (Sched::fit), and the
                 // backend is one that it knows (the caller's check), which C asserts.
                 unsafe { sys::ggml_backend_sched_set_tensor_backend(self.as_ptr(), t.as_ptr(), backend) }
             })
+        })
+    }
+
+    /// The memory that `graph` would need on each backend, into `sizes`. Forgets pins. Leaves the allocator with a plan
+    /// but without the memory for it (H21): the caller plans again before it allocates.
+    pub(super) fn reserve_size(&mut self, graph: *mut sys::ggml_cgraph, sizes: &mut [usize]) -> Result<()> {
+        guard::call("ggml_backend_sched_reserve_size", || {
+            // SAFETY: as for `reserve`; there is a size for each backend (the caller's list), which is all that C writes.
+            unsafe { sys::ggml_backend_sched_reserve_size(self.as_ptr(), graph, sizes.as_mut_ptr()) }
         })
     }
 
@@ -81,6 +101,14 @@ impl RawSched {
             // SAFETY: `graph` is the one that is allocated (the caller holds its Bound), so its tensors live and have
             // memory. C keeps nothing new.
             unsafe { sys::ggml_backend_sched_graph_compute(self.as_ptr(), graph) }
+        })
+    }
+
+    /// Begins to compute the graph that is allocated. The caller synchronises before anything of it is used or goes.
+    pub(super) fn compute_async(&mut self, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
+        guard::compute("ggml_backend_sched_graph_compute_async", || {
+            // SAFETY: as for `compute`; what devices still work on lives until the caller has synchronised.
+            unsafe { sys::ggml_backend_sched_graph_compute_async(self.as_ptr(), graph) }
         })
     }
 
@@ -113,6 +141,12 @@ impl RawSched {
         usize::try_from(unsafe { sys::ggml_backend_sched_get_n_splits(self.as_ptr()) }).unwrap_or(0)
     }
 
+    /// How many copies there are of inputs and of what is copied between devices.
+    pub(super) fn n_copies(&self) -> usize {
+        // SAFETY: live by the type's invariant; the call only reads it.
+        usize::try_from(unsafe { sys::ggml_backend_sched_get_n_copies(self.as_ptr()) }).unwrap_or(1)
+    }
+
     /// The backend that a tensor of the allocated graph was given to.
     pub(super) fn backend_of(&self, t: TensorPtr) -> *mut sys::ggml_backend {
         // SAFETY: the scheduler is live; `t` is one of the allocated graph's tensors (the caller's check), so it is found
@@ -138,7 +172,8 @@ impl RawSched {
 impl Drop for RawSched {
     fn drop(&mut self) {
         guard::free("ggml_backend_sched_free", || {
-            // SAFETY: live and ours by the type's invariant; the backends still live.
+            // SAFETY: live and ours by the type's invariant. C frees memory and what it made itself, and asks no backend, so that
+            // those may be gone.
             unsafe { sys::ggml_backend_sched_free(self.as_ptr()) }
         });
     }

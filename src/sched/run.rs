@@ -2,22 +2,28 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use ggml_sys as sys;
 
 use super::observe::{Observed, Observer};
+use super::raw::RawSched;
 use super::{Sched, Split};
 use crate::alloc::bound::Bound;
 use crate::alloc::check;
 use crate::backend::{Backend, check_status};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Kind};
+use crate::graph::{Entry, Graph, Kind};
+use crate::guard;
 use crate::tensor::Tensor;
+use crate::tensor::ptr::Owner;
 
-/// A graph with memory, for as long as it borrows the scheduler.
+/// A graph with memory, for as long as it borrows the scheduler; that is given back when this is dropped
+/// (`ggml_backend_sched_reset`).
 ///
 /// Inputs keep their values from one computation to the next; results are those of the last one.
+#[doc(alias = "ggml_backend_sched_reset")]
 pub struct Allocated<'s, 'c> {
     sched: &'s mut Sched,
     bound: Bound<'s, 'c>,
@@ -28,12 +34,20 @@ impl<'s, 'c> Allocated<'s, 'c> {
         Self { sched, bound }
     }
 
-    /// Checks that each operation was given to a device that has a kernel for it.
-    pub(super) fn check_assignments(&self) -> Result<()> {
+    /// Checks that each operation was given to a device that has a kernel for it, and that pins were heeded.
+    pub(super) fn check_assignments(&mut self) -> Result<()> {
+        for (i, backend) in self.sched.pins.iter() {
+            let (Some(e), Some(wanted)) = (self.graph().entries().get(i), self.sched.backends.get(backend)) else {
+                continue;
+            };
+            if self.backend_of_ptr(e.ptr).is_none_or(|b| !std::ptr::eq(b, wanted)) {
+                return Err(check::moved(wanted.device(), e));
+            }
+        }
         for e in self.bound.graph().entries().iter().filter(|e| e.kind == Kind::Node) {
             if let Some(backend) = self.backend_of_ptr(e.ptr) {
                 check::kernel_accepts(backend.device(), e)?;
-                check::reaches(backend.device(), e)?;
+                check::reaches(self.bound.graph(), backend.device(), e)?;
                 check::sorts_numbers(backend.device(), e, || {
                     // By the sources as they were built: the scheduler may have put a copy in between.
                     let (_, first) = self.bound.graph().srcs(e).next()?;
@@ -41,7 +55,17 @@ impl<'s, 'c> Allocated<'s, 'c> {
                 })?;
             }
         }
+        self.sched.checked = true;
         Ok(())
+    }
+
+    /// Remembers where the graph was put, for when it comes again.
+    pub(super) fn record(&mut self) {
+        // Other devices remember graphs by numbers that only an allocation renews, or initialise tensors; and where there
+        // are copies, each allocation takes the next.
+        if !self.sched.settings.parallel && self.sched.backends.iter().all(|b| b.device().runs_closures()) {
+            self.sched.plan.record(&mut self.bound);
+        }
     }
 
     /// Sets the whole of an input (`ggml_backend_tensor_set`).
@@ -93,6 +117,66 @@ impl<'s, 'c> Allocated<'s, 'c> {
         let status = self.sched.with_raw(|raw| raw.compute(graph));
         self.bound.go_on();
         self.finish(status)
+    }
+
+    /// Computes the graph while `meanwhile` runs on the calling thread, and waits for both
+    /// (`ggml_backend_sched_graph_compute_async`, `ggml_backend_sched_synchronize`).
+    ///
+    /// `meanwhile` begins as soon as all work has been given to the devices. A CPU, and the scheduler where it copies from
+    /// one device to another, work before that: only what other devices have left to do then takes no time of its own.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// # fn main() -> ggml::Result<()> {
+    /// # let ctx = Context::new();
+    /// # let x = ctx.input("x", DType::F32, [2])?;
+    /// # let y = ctx.sqr(x)?;
+    /// # let graph = ctx.graph([y])?;
+    /// # let mut sched = Sched::builder().backend(Backend::cpu()?).build()?;
+    /// let mut run = sched.alloc(&graph)?;
+    /// run.set(x, &[2.0_f32, 3.0])?;
+    /// let next = run.compute_async(|| [4.0_f32, 5.0])?; // prepares the next input
+    /// assert_eq!(run.get::<f32>(y)?, [4.0, 9.0]);
+    /// run.set(x, &next)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Where the graph uses a [`State`](crate::State), ggml can't be used within `meanwhile`, for it could reach what is
+    /// being written: all that would fails with [`Error::Nested`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Allocated::compute`]. `meanwhile` is not called where the computation did not get under way.
+    ///
+    /// # Panics
+    ///
+    /// A panic in `meanwhile`, or in the closure of a custom operation, goes on from here when the devices are done.
+    #[doc(alias = "ggml_backend_sched_graph_compute_async")]
+    #[doc(alias = "ggml_backend_sched_synchronize")]
+    pub fn compute_async<R>(&mut self, meanwhile: impl FnOnce() -> R) -> Result<R> {
+        // A guard that waits when it is dropped would not do: one that is leaked does not, and what devices read would go.
+        self.bound.check_inputs("Allocated::compute_async")?;
+        self.bound.begin();
+        let graph = self.bound.graph_ptr();
+        let mut status = self.sched.with_raw(|raw| raw.compute_async(graph));
+        let under_way = matches!(status, Ok(sys::GGML_STATUS_SUCCESS));
+        let value = under_way.then(|| catch_unwind(AssertUnwindSafe(|| self.run_beside(meanwhile))));
+        let done = self.sched.with_raw(RawSched::synchronize);
+        status = status.and_then(|status| done.map(|()| status));
+        self.bound.go_on();
+        let finished = self.finish(status);
+        match value {
+            Some(Ok(value)) => finished.map(|()| value),
+            Some(Err(panic)) => resume_unwind(panic),
+            None => finished.and(Err(Error::Cancelled)), // it is an error already
+        }
+    }
+
+    /// Runs what may not reach states that the graph writes to.
+    fn run_beside<R>(&self, f: impl FnOnce() -> R) -> R {
+        let is_state = |e: &Entry| e.kind == Kind::Placed(Owner::State);
+        if self.graph().entries().iter().any(is_state) { guard::closed(f) } else { f() }
     }
 
     /// Computes the graph and shows results on the way (`ggml_backend_sched_set_eval_callback`).
@@ -169,7 +253,14 @@ impl<'s, 'c> Allocated<'s, 'c> {
     /// The number of parts that the graph was split into (`ggml_backend_sched_get_n_splits`).
     #[doc(alias = "ggml_backend_sched_get_n_splits")]
     pub fn n_splits(&self) -> usize {
-        self.sched.raw.as_ref().map_or(0, super::raw::RawSched::n_splits)
+        self.sched.raw.as_ref().map_or(0, RawSched::n_splits)
+    }
+
+    /// How many copies there are of each input and of what is copied between devices (`ggml_backend_sched_get_n_copies`):
+    /// one, unless the scheduler was made with [`SchedBuilder::parallel`](crate::SchedBuilder::parallel).
+    #[doc(alias = "ggml_backend_sched_get_n_copies")]
+    pub fn n_copies(&self) -> usize {
+        self.sched.raw.as_ref().map_or(1, RawSched::n_copies)
     }
 
     /// The parts that the graph was split into, in the order in which they run, each with what is copied to its device.
@@ -182,6 +273,11 @@ impl<'s, 'c> Allocated<'s, 'c> {
     pub fn backend_of(&self, t: Tensor<'_>) -> Option<&Backend> {
         self.bound.graph().position(t.ptr())?;
         self.backend_of_ptr(t.ptr())
+    }
+
+    #[cfg(feature = "tools")]
+    pub(super) fn backends(&self) -> &[Backend] {
+        &self.sched.backends
     }
 
     pub(super) fn graph(&self) -> &'s Graph<'c> {

@@ -54,6 +54,7 @@ impl Pieces {
 
     /// Checks that the pieces lie inside a tensor and inside `data` elements, apart from each other.
     fn check<T: Element>(self, call: &'static str, t: TensorPtr, data: usize) -> Result<()> {
+        transfer::check_plain(call, t)?;
         transfer::check_type::<T>(call, t)?;
         if !t.is_contiguous() {
             return Err(transfer::not_contiguous(call, t));

@@ -28,6 +28,8 @@ pub(crate) enum Owner {
     State,
     /// `Weights`: memory of its own, frozen.
     Weights,
+    /// `Weights` that a device keeps in an order of its own (H27).
+    Packed,
 }
 
 impl TensorPtr {
@@ -172,6 +174,7 @@ impl TensorPtr {
         match self.root().get().padding.first() {
             Some(1) => Owner::State,
             Some(2) => Owner::Weights,
+            Some(3) => Owner::Packed,
             _ => Owner::Graph,
         }
     }
@@ -181,15 +184,31 @@ impl TensorPtr {
             Owner::Graph => 0,
             Owner::State => 1,
             Owner::Weights => 2,
+            Owner::Packed => 3,
         };
         if let Some(first) = self.get_mut().padding.first_mut() {
             *first = mark;
         }
     }
 
+    /// Takes over everything of another tensor but its memory: what `place` gives takes the place of the tensors that it
+    /// refers to. Those must live as long as this one.
+    pub(crate) fn become_copy(mut self, of: Self, place: impl Fn(Self) -> Option<Self>) {
+        let raw = |t: Option<Self>| t.and_then(&place).map_or(ptr::null_mut(), Self::as_ptr);
+        let (src, view_src) = (of.slots().map(raw), raw(of.view_src()));
+        let (data, buffer, extra) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let copy = sys::ggml_tensor { src, view_src, data, buffer, extra, ..*of.get() };
+        *self.get_mut() = copy;
+    }
+
     #[inline]
     pub(crate) fn buffer(self) -> *mut sys::ggml_backend_buffer {
         self.get().buffer
+    }
+
+    /// Says what type of buffer a tensor without memory would lie in. It must be released before the buffer goes.
+    pub(crate) fn set_buffer(mut self, buffer: *mut sys::ggml_backend_buffer) {
+        self.get_mut().buffer = buffer;
     }
 
     pub(crate) fn has_data(self) -> bool {
@@ -230,10 +249,10 @@ impl TensorPtr {
         }
     }
 
-    /// Where an allocator put the tensor; `None` if it did more than that.
-    pub(crate) fn home(self) -> Option<Home> {
+    /// Where an allocator put the tensor; `None` if it did more than that. What is `placed` was there before.
+    pub(crate) fn home(self, placed: bool) -> Option<Home> {
         let t = self.get();
-        t.extra.is_null().then_some(Home { tensor: self, data: t.data, buffer: t.buffer })
+        (placed || t.extra.is_null()).then_some(Home { tensor: self, data: t.data, buffer: t.buffer })
     }
 
     /// The bytes from the first to the last element (`ggml_nbytes`), or `None` where that overflows.
@@ -344,9 +363,14 @@ impl TensorPtr {
     /// Whether that is the same; its parameters may be left out.
     #[inline]
     pub(crate) fn is_like(self, facts: &Facts, params: bool) -> bool {
-        let words = self.words();
-        let differ = words.iter().zip(&facts.words).fold(0, |differ, (a, b)| differ | (a ^ b));
-        self.get().type_ == facts.dtype && (differ == 0 || !params && self.is_like_but_for_params(facts))
+        if self.get().type_ != facts.dtype {
+            return false;
+        }
+        if !params {
+            // Those of closures have gaps, in which C leaves anything.
+            return self.is_like_but_for_params(facts);
+        }
+        self.words().iter().zip(&facts.words).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
     }
 
     fn is_like_but_for_params(self, facts: &Facts) -> bool {
@@ -394,11 +418,14 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Puts the tensor there again. One that views placed memory has its address already.
+    /// Puts the tensor there again. One that views placed memory has its address already, perhaps in another buffer than
+    /// last time: weights may have been replaced by others whose tensors got the same place.
     #[inline]
     pub(crate) fn put_back(mut self, views_placed: bool) {
+        let placed = if views_placed { self.tensor.view_src() } else { None };
+        let buffer = placed.map_or(self.buffer, TensorPtr::buffer);
         let t = self.tensor.get_mut();
-        t.buffer = self.buffer;
+        t.buffer = buffer;
         if !views_placed {
             t.data = self.data;
         }

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use ggml_sys as sys;
 
-use super::ptr::TensorPtr;
+use super::ptr::{Owner, TensorPtr};
 use crate::buffer;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
@@ -61,22 +61,49 @@ fn write_bytes(call: &'static str, t: TensorPtr, offset: usize, data: &[u8]) -> 
     if !t.is_contiguous() {
         return Err(not_contiguous(call, t));
     }
-    let (raw, from) = (t.as_ptr(), data.as_ptr().cast::<c_void>());
+    let aligned: Vec<u64>;
+    let mut from = data.as_ptr().cast::<c_void>();
+    if t.owner() == Owner::Packed {
+        if t.view_src().is_some() || (offset, Some(data.len())) != (0, t.span()) {
+            return Err(Error::Packed { call, tensor: t.info() });
+        }
+        // What rearranges them reads blocks, which have an alignment, where others copy bytes.
+        if !from.cast::<u64>().is_aligned() {
+            aligned = data.chunks(size_of::<u64>()).map(word).collect();
+            from = aligned.as_ptr().cast();
+        }
+    }
+    let raw = t.as_ptr();
     guard::call("ggml_backend_tensor_set", || {
         // SAFETY: `t` is live and has memory (the caller's check); offset + size lie inside it (check_span), which C
-        // checks only with a sum that may wrap (H4). The call is synchronous: C keeps no pointer to `data`.
+        // checks only with a sum that may wrap (H4). Where it rearranges the data, that is all of them, and they are
+        // aligned (H27). The call is synchronous: C keeps no pointer to them.
         unsafe { sys::ggml_backend_tensor_set(raw, from, offset, data.len()) }
     })?;
     buffer::check_alive(t)
 }
 
+/// The bytes of a word, which the last one may lack.
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; size_of::<u64>()];
+    word.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from);
+    u64::from_ne_bytes(word)
+}
+
+/// Fails where bytes mean something else than those of the tensor's elements (H27): C has no function that reads them
+/// back, and calls it.
+pub(crate) fn check_plain(call: &'static str, t: TensorPtr) -> Result<()> {
+    if t.owner() == Owner::Packed { Err(Error::Packed { call, tensor: t.info() }) } else { Ok(()) }
+}
+
 /// Fills the whole tensor with zero bytes.
 pub(crate) fn zero(t: TensorPtr) -> Result<()> {
-    fill(t, 0)
+    fill("ggml_backend_tensor_memset", t, 0)
 }
 
 /// Fills the whole tensor, gaps between its elements included, with one byte.
-pub(crate) fn fill(t: TensorPtr, value: u8) -> Result<()> {
+pub(crate) fn fill(call: &'static str, t: TensorPtr, value: u8) -> Result<()> {
+    check_plain(call, t)?;
     let size = t.span().unwrap_or(0);
     let raw = t.as_ptr();
     guard::call("ggml_backend_tensor_memset", || {
@@ -86,7 +113,7 @@ pub(crate) fn fill(t: TensorPtr, value: u8) -> Result<()> {
     buffer::check_alive(t)
 }
 
-/// Copies a tensor into another one, on whatever devices they lie. Both must have memory.
+/// Copies a tensor into another one, on whatever devices they lie. Both must have buffers.
 pub(crate) fn copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result<()> {
     check_copy(call, from, to)?;
     guard::call("ggml_backend_tensor_copy", || {
@@ -100,6 +127,8 @@ pub(crate) fn copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result
 
 /// Fails unless both have one type and layout, without gaps, and no memory in common.
 pub(crate) fn check_copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result<()> {
+    check_plain(call, from)?;
+    check_plain(call, to)?;
     let operands = || [from.info(), to.info()].into();
     if from.dtype() != to.dtype() {
         return Err(Error::DType { op: call, operands: operands(), expected: "both must have one type".into() });
@@ -149,12 +178,15 @@ pub(crate) fn read_raw(call: &'static str, t: TensorPtr) -> Result<Vec<u8>> {
 }
 
 fn read_bytes(call: &'static str, t: TensorPtr, out: &mut [u8]) -> Result<()> {
+    check_plain(call, t)?;
     check_span(call, t, 0, out.len())?;
-    let (raw, size, to) = (t.as_ptr(), out.len(), out.as_mut_ptr().cast::<c_void>());
+    // A view of placed memory has a buffer only while it is allocated; without, RPC would ask for none of the server's.
+    let (from, offset) = if t.buffer().is_null() { (t.root(), t.view_offs()) } else { (t, 0) };
+    let (raw, size, to) = (from.as_ptr(), out.len(), out.as_mut_ptr().cast::<c_void>());
     guard::call("ggml_backend_tensor_get", || {
         // SAFETY: `t` is live and has memory (the caller's check); the size lies inside it (check_span) and is that of
-        // `out`. The call is synchronous: C keeps no pointer to `out`.
-        unsafe { sys::ggml_backend_tensor_get(raw, to, 0, size) }
+        // `out`. What a view looks at lies inside its root (H1). The call is synchronous: C keeps no pointer to `out`.
+        unsafe { sys::ggml_backend_tensor_get(raw, to, offset, size) }
     })?;
     buffer::check_alive(t)
 }

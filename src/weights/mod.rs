@@ -1,5 +1,7 @@
 //! Tensors with memory of their own: weights, which stay as they are, and states, which computations change.
 
+mod element;
+mod packed;
 mod placed;
 mod transfers;
 
@@ -68,7 +70,8 @@ impl WeightsBuilder {
     /// # Errors
     ///
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::Shape`](crate::Error::Shape) where a tensor is larger
-    /// than a buffer of the type can be.
+    /// than a buffer of the type can be; [`Error::Unsupported`](crate::Error::Unsupported) for memory that rearranges
+    /// tensors and does not [hold](BufferType::holds) this one.
     #[doc(alias = "ggml_backend_alloc_ctx_tensors_from_buft")]
     #[doc(alias = "ggml_backend_alloc_ctx_tensors")]
     #[doc(alias = "ggml_backend_buft_alloc_buffer_n")]
@@ -133,7 +136,7 @@ impl WeightsBuilder {
     ///
     /// # Errors
     ///
-    /// As [`WeightsBuilder::place`].
+    /// As [`WeightsBuilder::place`]; memory that rearranges tensors is not for states.
     pub fn place_state(self, buft: BufferType) -> Result<State> {
         self.place_state_with(|_| buft)
     }
@@ -158,6 +161,9 @@ impl fmt::Debug for WeightsBuilder {
 ///
 /// They can be written as long as no handle to one of them exists ([`Weights::set`] takes `&mut self`), and be used from
 /// many threads at once: operations that would write to them are refused.
+///
+/// Those in memory that rearranges them ([`Device::extra_buffer_types`]) are set as a whole, and can't be read, filled or
+/// copied: all that is an [`Error::Packed`](crate::Error::Packed).
 pub struct Weights(Placed);
 
 // SAFETY: through `&Weights`, headers and data are only read: writing takes `&mut`, builders refuse to write to frozen

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::packed;
 use crate::buffer::{Buffer, BufferType};
 use crate::context::Context;
 use crate::device::Device;
@@ -154,10 +155,11 @@ fn place_group(
     owner: Owner,
     buffers: &mut Vec<Buffer>,
 ) -> Result<()> {
+    let owner = packed::owner(buft, tensors, owner)?;
     let mut rest = tensors.iter();
     for chunk in lay_out_in(buft, max, tensors)? {
         let mut buffer = Buffer::zeroed(buft, chunk.size)?;
-        if owner == Owner::Weights {
+        if owner != Owner::State {
             buffer.mark_as_weights();
         }
         for (offset, &t) in chunk.offsets.into_iter().zip(&mut rest) {
@@ -170,7 +172,7 @@ fn place_group(
 }
 
 impl Placed {
-    fn find(&self, name: &str) -> Result<TensorPtr> {
+    pub(super) fn find(&self, name: &str) -> Result<TensorPtr> {
         let found = self.leaves.names.get(name).and_then(|&i| self.leaves.tensors.get(i));
         found.copied().ok_or_else(|| {
             let mut available: Box<[_]> = self.leaves.names.keys().cloned().collect();
@@ -214,13 +216,14 @@ impl Placed {
     }
 
     pub(super) fn fill(&self, call: &'static str, name: &str, value: u8) -> Result<()> {
-        transfer::fill(self.writable(call, name)?, value)
+        transfer::fill(call, self.writable(call, name)?, value)
     }
 
     pub(super) fn copy(&self, call: &'static str, name: &str, from: Tensor<'_>) -> Result<()> {
         let to = self.writable(call, name)?;
-        if from.ptr().root().owner() == Owner::Graph {
-            return Err(Error::NotPart { call, tensor: from.info(), whole: "any weights or state" });
+        // Views have no buffer, which C asserts.
+        if from.ptr().owner() == Owner::Graph || from.is_view() {
+            return Err(Error::NotPart { call, tensor: from.info(), whole: "the tensors of any weights or state" });
         }
         transfer::copy(call, from.ptr(), to)
     }

@@ -32,7 +32,6 @@ mod matmul;
 mod norm;
 mod pad;
 mod pool;
-mod programs;
 mod recurrent;
 mod reduce;
 mod resize;

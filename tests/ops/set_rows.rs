@@ -124,6 +124,7 @@ fn rows_to_write_are_checked_when_they_are_set() {
         if dtype == DType::I32 {
             refused!(Param, run.set_at(rows, 1, &[2]));
             refused!(Param, run.set_at(rows, 0, &[0, 1, 2]));
+            refused!(Param, run.set_at(rows, 0, &[1, 1]), "what is wrong with a part is that it is one");
             run.set_at(rows, 0, &[0, 1, 2, 3, 4, 5]).unwrap();
             let bytes: Vec<u8> = [0_i32, 1, 1, 3, 4, 5].iter().flat_map(|n| n.to_le_bytes()).collect();
             refused!(Repeated, run.set_bytes(rows, &bytes));

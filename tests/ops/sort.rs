@@ -223,3 +223,17 @@ fn places_are_row_numbers() {
     let other = ctx.input("other", DType::I32, [5, 12]).unwrap();
     refused!(Shape, ctx.cpy(other, places));
 }
+
+/// The clamp before a sort can be reached through the graph, and used like any other tensor.
+#[test]
+fn what_is_ready_for_a_sort_stays_so() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4]).unwrap();
+    let sort = ctx.argsort(x, SortOrder::Asc).unwrap();
+    let graph = ctx.graph([sort]).unwrap();
+    let clamp = graph.sources(sort).next().unwrap();
+    refused!(Shape, ctx.log_inplace(clamp));
+    refused!(Shape, ctx.cpy(x, ctx.view(clamp, [4], [16; 3], 0).unwrap()));
+    ctx.log(clamp).unwrap();
+    ctx.log_inplace(ctx.clamp(x, -1.0, 1.0).unwrap()).unwrap();
+}

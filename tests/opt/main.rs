@@ -1,4 +1,4 @@
-//! Training: gradients against finite differences, steps against plain Rust, and what is refused.
+//! Training: gradients against finite differences, steps and results against plain Rust, and what is refused.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,15 +7,22 @@
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
     clippy::float_cmp,
     clippy::missing_assert_message,
     reason = "a test fails by panicking, and its numbers are small"
 )]
 
+mod batches;
+mod data;
+mod failed;
+mod fit;
 mod gradients;
+mod random;
 mod refused;
 mod steps;
 
+use ggml::opt::{LossType, OptContext, OptParams, Optimizer};
 use ggml::prelude::*;
 
 /// One thread is fastest for what is so small.
@@ -37,4 +44,11 @@ fn state(shapes: &[[i64; 4]]) -> State {
 /// Values between -0.45 and 0.45 around `middle` that repeat late.
 fn waves(n: usize, phase: f32, middle: f32) -> Vec<f32> {
     (0..n).map(|i| 0.45_f32.mul_add((i as f32).mul_add(1.7, phase).sin(), middle)).collect()
+}
+
+/// An optimisation of the sum of outputs.
+fn sum<'p>(parameters: &[Tensor<'p>], optimizer: impl Into<Optimizer>) -> ggml::Result<OptContext<'p>> {
+    let mut params = OptParams::new(LossType::Sum);
+    params.optimizer = optimizer.into();
+    OptContext::new(parameters, params)
 }

@@ -1,9 +1,9 @@
 //! What steps do to parameters: against the optimisers' definitions in plain Rust, and from one start to the next.
 
-use ggml::opt::{AdamW, Sgd, Training};
+use ggml::opt::{AdamW, Sgd};
 use ggml::prelude::*;
 
-use super::{cpu, state, waves};
+use super::{cpu, state, sum, waves};
 
 /// `sum((p - target)²)`, whose gradient is `2 (p - target)`.
 fn distance<'c>(ctx: &'c Context, p: Tensor<'c>, target: Tensor<'c>) -> Tensor<'c> {
@@ -21,17 +21,17 @@ fn run(first: AdamW, second: AdamW) -> (Vec<f32>, Vec<f32>) {
     let target = ctx.input("target", DType::F32, SHAPE).unwrap();
     let p = parameters.get("p0").unwrap();
     let loss = distance(&ctx, p, target);
-    let mut training = Training::new(&ctx, loss, [p], [p], first).unwrap();
+    let mut opt = sum(&[p], first).unwrap();
+    let graphs = opt.graphs(&ctx, target, loss).unwrap();
     let mut sched = cpu();
     let mut losses = Vec::new();
     for how in [first, first, second] {
-        let mut run = training.start(&mut sched).unwrap();
-        run.set_optimizer(how).unwrap();
+        opt.set_optimizer(how).unwrap();
+        let mut run = opt.alloc(&mut sched, &graphs, true).unwrap();
         run.set(target, &waves(N, 1.0, 1.0)).unwrap();
-        losses.extend((0..5).map(|_| run.step().unwrap()));
-        assert_eq!(run.get::<f32>(p).unwrap(), p.read::<f32>().unwrap());
+        losses.extend((0..5).map(|_| run.eval(None).unwrap()));
     }
-    assert_eq!(training.steps(), 15);
+    assert_eq!(opt.steps(), 15);
     (p.read().unwrap(), losses)
 }
 
@@ -64,12 +64,13 @@ fn sgd_is_what_its_definition_says() {
     let ctx = Context::new();
     let target = ctx.input("target", DType::F32, SHAPE).unwrap();
     let p = parameters.get("p0").unwrap();
-    let mut training = Training::new(&ctx, distance(&ctx, p, target), [], [p], how).unwrap();
+    let mut opt = sum(&[p], how).unwrap();
+    let graphs = opt.graphs(&ctx, target, distance(&ctx, p, target)).unwrap();
     let mut sched = cpu();
-    let mut run = training.start(&mut sched).unwrap();
+    let mut run = opt.alloc(&mut sched, &graphs, true).unwrap();
     run.set(target, &waves(N, 1.0, 1.0)).unwrap();
     for _ in 0..7 {
-        run.step().unwrap();
+        run.eval(None).unwrap();
     }
     let got: Vec<f32> = p.read().unwrap();
     for (i, (mut p, target)) in waves(N, 0.0, 0.0).into_iter().zip(waves(N, 1.0, 1.0)).enumerate() {
@@ -91,13 +92,15 @@ fn a_regression_finds_the_least_squares() {
     let [xs, ys] = ["x", "y"].map(|name| ctx.input(name, DType::F32, [5]).unwrap());
     let guess = ctx.add(ctx.mul(xs, a).unwrap(), b).unwrap();
     let loss = distance(&ctx, guess, ys);
-    let mut training = Training::new(&ctx, loss, [guess], [a, b], Sgd { alpha: 0.01, wd: 0.0 }).unwrap();
+    ctx.output(guess).unwrap();
+    let mut opt = sum(&[a, b], Sgd { alpha: 0.01, wd: 0.0 }).unwrap();
+    let graphs = opt.graphs(&ctx, xs, loss).unwrap();
     let mut sched = cpu();
-    let mut run = training.start(&mut sched).unwrap();
+    let mut run = opt.alloc(&mut sched, &graphs, true).unwrap();
     run.set(xs, &x).unwrap();
     run.set(ys, &y).unwrap();
     for _ in 0..2000 {
-        run.step().unwrap();
+        run.eval(None).unwrap();
     }
     assert_eq!(run.get::<f32>(guess).unwrap().len(), 5);
     let [a, b] = [a, b].map(|t| t.read::<f32>().unwrap()[0]);
@@ -114,17 +117,19 @@ fn a_training_leaves_its_tensors_as_they_were() {
     let p = parameters.get("p0").unwrap();
     let loss = distance(&ctx, p, target);
     let nodes = ctx.graph([loss]).unwrap().n_nodes();
-    let first = Training::new(&ctx, loss, [], [p], Sgd::default()).unwrap();
+    let first = sum(&[p], Sgd::default()).unwrap().graphs(&ctx, target, loss).unwrap();
     assert_eq!(ctx.graph([loss]).unwrap().n_nodes(), nodes, "the parameter became a node");
     drop(first);
 
     // The first loss is a part of the second one, and must not be derived for itself.
     let half = ctx.scale(loss, 0.5).unwrap();
-    let mut second = Training::new(&ctx, half, [loss], [p], Sgd { alpha: 1.0, wd: 0.0 }).unwrap();
+    ctx.output(loss).unwrap();
+    let mut second = sum(&[p], Sgd { alpha: 1.0, wd: 0.0 }).unwrap();
+    let graphs = second.graphs(&ctx, target, half).unwrap();
     let mut sched = cpu();
-    let mut run = second.start(&mut sched).unwrap();
+    let mut run = second.alloc(&mut sched, &graphs, true).unwrap();
     run.set(target, &[0.5_f32; N]).unwrap();
-    let value = run.step().unwrap();
+    let value = run.eval(None).unwrap();
     assert!((run.get::<f32>(loss).unwrap()[0] - 2.0 * value).abs() < 1e-6);
     let moved = p.read::<f32>().unwrap();
     assert!(moved.iter().all(|p| (p - 0.5).abs() < 1e-6), "{moved:?}");
@@ -138,15 +143,16 @@ fn trainings_take_turns_on_one_scheduler() {
     let target = ctx.input("target", DType::F32, SHAPE).unwrap();
     let [p, q] = ["p0", "p1"].map(|name| parameters.get(name).unwrap());
     let loss = distance(&ctx, ctx.add(p, q).unwrap(), target);
-    let mut of_p = Training::new(&ctx, loss, [], [p], AdamW { alpha: 0.1, ..AdamW::default() }).unwrap();
-    let mut of_q = Training::new(&ctx, loss, [], [q], Sgd { alpha: 0.1, wd: 0.0 }).unwrap();
+    let mut of_p = sum(&[p], AdamW { alpha: 0.1, ..AdamW::default() }).unwrap();
+    let mut of_q = sum(&[q], Sgd { alpha: 0.1, wd: 0.0 }).unwrap();
+    let graphs = [&of_p, &of_q].map(|opt| opt.graphs(&ctx, target, loss).unwrap());
     let mut sched = cpu();
     let mut last = f32::INFINITY;
     for turn in 1..=30 {
-        let training = if turn % 3 == 0 { &mut of_q } else { &mut of_p };
-        let mut run = training.start(&mut sched).unwrap();
+        let (opt, graphs) = if turn % 3 == 0 { (&mut of_q, &graphs[1]) } else { (&mut of_p, &graphs[0]) };
+        let mut run = opt.alloc(&mut sched, graphs, true).unwrap();
         run.set(target, &waves(N, 0.0, 1.0)).unwrap();
-        last = run.step().unwrap();
+        last = run.eval(None).unwrap();
     }
     assert_eq!((of_p.steps(), of_q.steps()), (20, 10));
     assert!(last < 0.5, "{last}");
@@ -161,13 +167,14 @@ fn a_step_needs_its_inputs() {
     let p = parameters.get("p0").unwrap();
     let hidden = ctx.sub(p, target).unwrap();
     let loss = ctx.sum(ctx.sqr(hidden).unwrap()).unwrap();
-    let mut training = Training::new(&ctx, loss, [], [p], Sgd::default()).unwrap();
+    let mut opt = sum(&[p], Sgd::default()).unwrap();
+    let graphs = opt.graphs(&ctx, target, loss).unwrap();
     let mut sched = cpu();
-    let mut run = training.start(&mut sched).unwrap();
-    assert!(matches!(run.step(), Err(Error::InputNotSet { .. })));
+    let mut run = opt.alloc(&mut sched, &graphs, true).unwrap();
+    assert!(matches!(run.eval(None), Err(Error::InputNotSet { .. })));
     run.set(target, &[1.0_f32; N]).unwrap();
-    run.step().unwrap();
+    run.eval(None).unwrap();
     assert!(matches!(run.get::<f32>(hidden), Err(Error::NotKept { .. })));
     drop(run);
-    assert_eq!(training.steps(), 1);
+    assert_eq!(opt.steps(), 1);
 }

@@ -27,6 +27,23 @@ fn a_scheduler_computes_on_a_server() {
     assert_eq!(run.get::<f32>(y).unwrap(), [15.0; 4]);
 }
 
+/// Outside of an allocation a view has no buffer of its own, by which a server could be asked for it.
+#[test]
+fn views_of_what_lies_on_a_server_are_read() {
+    let server = crate::start(Server::builder()).unwrap();
+    let connection = rpc::connect(&server.address().to_string()).unwrap();
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("s", DType::F32, [2, 3]).unwrap();
+    let state = builder.place_state(connection.devices()[0].buffer_type()).unwrap();
+    state.set("s", &[0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+    let context = Context::new();
+    let s = state.get("s").unwrap();
+    let row = context.view(s, [2], [8, 8, 8], 8).unwrap();
+    assert_eq!(row.read::<f32>().unwrap(), [2.0, 3.0]);
+    assert_eq!(context.transpose(s).unwrap().read::<f32>().unwrap(), [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
+    connection.check().unwrap();
+}
+
 /// A server would be sent the closure's address, and in this process even call it.
 #[test]
 fn closures_stay_here() {

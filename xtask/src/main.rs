@@ -1,5 +1,6 @@
 //! The project's chores: `cargo xtask --help`.
 
+mod asan;
 mod coverage;
 #[path = "../../ggml-sys/build/fetch/mod.rs"]
 mod fetch;
@@ -7,6 +8,7 @@ mod headers;
 mod helgrind;
 mod package;
 mod update;
+mod valgrind;
 mod vendor;
 mod workspace;
 
@@ -27,6 +29,12 @@ enum Chore {
     Coverage(coverage::Arguments),
     /// Package the crates, and build a program with them elsewhere, offline
     Package,
+    /// Run the tests and random programs with ggml's C under GCC's address sanitizer
+    ///
+    /// Stable Rust will do: only C and C++ are instrumented, and all memory is watched. Takes some 20 minutes.
+    Asan(asan::Arguments),
+    /// Run random programs under valgrind's memcheck
+    Valgrind(valgrind::Arguments),
     /// Run the tests of threads under helgrind
     Helgrind,
 }
@@ -36,6 +44,8 @@ fn main() -> anyhow::Result<()> {
         Chore::Vendor(arguments) => vendor::run(&arguments),
         Chore::Coverage(arguments) => coverage::run(&arguments),
         Chore::Package => package::run(),
+        Chore::Asan(arguments) => asan::run(&arguments),
+        Chore::Valgrind(arguments) => valgrind::run(&arguments),
         Chore::Helgrind => helgrind::run(),
     }
 }

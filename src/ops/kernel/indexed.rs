@@ -2,9 +2,9 @@
 
 use ggml_sys as sys;
 
-use super::{ROWS, Verdict, copy, dense, is_float, matrix, need, sources};
+use super::{ROWS, Verdict, copy, dense, is_float, matrix, need, packed, sources};
 use crate::dtype::DType;
-use crate::tensor::ptr::TensorPtr;
+use crate::tensor::ptr::{Owner, TensorPtr};
 
 pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
     Some(match t.op() {
@@ -48,5 +48,6 @@ fn mul_mat_id(a: TensorPtr, b: TensorPtr, ids: TensorPtr) -> Verdict {
     need(dense(a) && dense(b), ROWS)?;
     let ([_, _, n, _], [used, tokens, ..]) = (a.ne(), ids.ne());
     let entries = n.checked_mul(used).and_then(|n| n.checked_mul(tokens));
-    need(entries.is_some_and(|n| n <= MOST_ENTRIES), "the CPU kernel takes less than 2^40 experts times numbers")
+    need(entries.is_some_and(|n| n <= MOST_ENTRIES), "the CPU kernel takes less than 2^40 experts times numbers")?;
+    if a.owner() == Owner::Packed { packed::mul_mat_id(a, b) } else { Ok(()) }
 }

@@ -2,14 +2,17 @@
 
 use ggml_sys as sys;
 
-use super::{ROWS, Verdict, copy, countable_whole, dense, is_float, need, rows_of, sources};
+use super::{ROWS, Verdict, copy, countable_whole, dense, is_float, need, packed, rows_of, sources};
 use crate::dtype::DType;
-use crate::tensor::ptr::TensorPtr;
+use crate::tensor::ptr::{Owner, TensorPtr};
 
 pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
     Some(match t.op() {
         sys::GGML_OP_MUL_MAT => sources(t).and_then(|[a, b]| {
             let [_, hint, ..] = t.op_params();
+            if a.owner() == Owner::Packed {
+                return packed::mul_mat(a, b, t);
+            }
             if hint == sys::GGML_HINT_SRC0_IS_HADAMARD.cast_signed() { hadamard(a, b) } else { mul_mat(a, b) }
         }),
         sys::GGML_OP_OUT_PROD => sources(t).and_then(|[a, b]| out_prod(a, b, t)),

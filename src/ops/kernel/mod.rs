@@ -16,6 +16,7 @@ mod hyper;
 mod indexed;
 mod mask;
 mod matrix;
+mod packed;
 mod recurrent;
 mod rows;
 mod set;
@@ -30,7 +31,7 @@ use super::check::{is_float, is_packed};
 use crate::dtype::DType;
 use crate::tensor::ptr::TensorPtr;
 
-pub(crate) use sort::is_sort;
+pub(crate) use sort::{is_sort, readies};
 
 type Verdict = Result<(), &'static str>;
 

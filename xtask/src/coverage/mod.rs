@@ -3,6 +3,7 @@
 mod header;
 mod judge;
 mod listed;
+mod migration;
 mod report;
 mod source;
 
@@ -17,6 +18,7 @@ use crate::workspace::Workspace;
 use header::Header;
 use judge::{Chapter, Count, Judge, Sources};
 use listed::Listed;
+use migration::Migration;
 use source::Source;
 
 /// The headers that are read.
@@ -35,11 +37,12 @@ const HEADERS: [&str; 11] = [
 ];
 
 /// The headers of which no function may be missing, and at most [`OMITTED`] percent left out.
-const COMPLETE: [&str; 2] = ["ggml.h", "ggml-alloc.h"];
+const COMPLETE: [&str; 5] = ["ggml.h", "ggml-backend.h", "ggml-alloc.h", "ggml-cpu.h", "ggml-opt.h"];
 
 const OMITTED: usize = 15;
 
 const REPORT: &str = "docs/coverage.md";
+const MIGRATION: &str = "docs/migration.md";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -63,12 +66,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut problems = judge.problems;
     problems.extend(chapters.iter().flat_map(incomplete));
 
-    let report = report::write(&chapters);
-    let file = workspace.root.join(REPORT);
-    if !arguments.check {
-        fs::write(&file, report).with_context(|| format!("cannot write {}", file.display()))?;
-    } else if fs::read_to_string(&file).ok().is_none_or(|old| old != report) {
-        problems.push(format!("{REPORT} is out of date: run `cargo xtask coverage`"));
+    let migration = Migration::parse(&read(&workspace.root.join("docs/migration.toml"))?)?;
+    let functions = functions(&workspace.root)?;
+    let (migration, wrong) = migration.write(&chapters, |name| functions.contains(name));
+    problems.extend(wrong);
+    for (file, text) in [(REPORT, report::write(&chapters)), (MIGRATION, migration)] {
+        let path = workspace.root.join(file);
+        if !arguments.check {
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        } else if fs::read_to_string(&path).ok().is_none_or(|old| old != text) {
+            problems.push(format!("{file} is out of date: run `cargo xtask coverage`"));
+        }
     }
 
     let mut total = Count::default();
@@ -102,6 +110,20 @@ fn read_sources(root: &Path) -> Result<Sources> {
         sources.insert(name, source);
     }
     Ok(sources)
+}
+
+/// The names of all functions of the library.
+fn functions(root: &Path) -> Result<BTreeSet<String>> {
+    let mut functions = BTreeSet::new();
+    for entry in WalkDir::new(root.join("src")).into_iter().filter_entry(|e| e.file_name() != "tests") {
+        let entry = entry?;
+        if entry.path().extension().is_some_and(|e| e == "rs") {
+            let text = read(entry.path())?;
+            let names = text.split("fn ").skip(1).map(|s| s.split(|c: char| c != '_' && !c.is_alphanumeric()).next());
+            functions.extend(names.flatten().map(str::to_owned));
+        }
+    }
+    Ok(functions)
 }
 
 /// Every word of every public header.

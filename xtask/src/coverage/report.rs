@@ -15,7 +15,7 @@ pub(crate) fn write(chapters: &[Chapter]) -> String {
     HEAD.to_owned() + &chapters.collect::<String>()
 }
 
-fn describe(fate: &Fate) -> String {
+pub(crate) fn describe(fate: &Fate) -> String {
     match fate {
         Fate::Wrapped(items, how) => {
             let items = items.iter().map(|item| format!("`{item}`")).collect::<Vec<_>>().join(", ");

@@ -1,0 +1,54 @@
+//! The same graph, with leaves of its own on another device.
+//!
+//! ggml's function for that asserts that there is memory, and forgets what a failed copy has made.
+
+use std::collections::HashMap;
+
+use crate::buffer::{Buffer, BufferType};
+use crate::context::Context;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Kind, Spares};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use crate::tensor::ptr::{Owner, TensorPtr};
+use crate::tensor::transfer;
+
+/// Copies of a graph's tensors, in its order. Weights and states get memory, and their contents; `buffers` must live as
+/// long as anything uses that.
+pub(super) fn tensors<'c>(
+    call: &'static str,
+    ctx: &'c Context,
+    graph: &Graph<'_>,
+    memory: BufferType,
+    buffers: &mut Vec<Buffer>,
+) -> Result<Vec<Tensor<'c>>> {
+    let mut copies: HashMap<TensorPtr, TensorPtr> = HashMap::new();
+    let mut list = Vec::new();
+    for e in graph.entries() {
+        if e.ptr.owner() == Owner::Packed {
+            return Err(Error::Packed { call, tensor: e.ptr.info() });
+        }
+        // Of one element: shape and type are taken over with all else.
+        let copy = ctx.leaf(call, "", DType::I8, Shape::from([1]))?;
+        // Sources and the tensor that a view looks at come first in a graph, and their copies are of `ctx`, too.
+        copy.ptr().become_copy(e.ptr, |t| copies.get(&t).copied());
+        if let Kind::Placed(_) = e.kind {
+            let buffer = Buffer::zeroed(memory, memory.alloc_size_of(copy.ptr())?)?;
+            buffer.place(copy.ptr(), 0)?;
+            buffers.push(buffer);
+            transfer::write_raw(call, copy.ptr(), &transfer::read_raw(call, e.ptr)?)?;
+        } else {
+            copy.ptr().release();
+        }
+        copies.insert(e.ptr, copy.ptr());
+        list.push(copy);
+    }
+    Ok(list)
+}
+
+/// The graph of these copies. Its operations are in the same order; they are not marked as outputs.
+pub(super) fn graph<'c>(of: &Graph<'_>, copies: &[Tensor<'c>]) -> Result<Graph<'c>> {
+    let nodes = of.entries().iter().zip(copies).filter(|(e, _)| e.kind == Kind::Node);
+    Graph::new(&Spares::default(), &nodes.map(|(_, copy)| *copy).collect::<Vec<_>>())
+}

@@ -1,0 +1,135 @@
+//! Two devices against each other, operation by operation: for when one gives other numbers than it should.
+
+mod copy;
+mod report;
+mod step;
+
+use std::fmt;
+
+use super::{GraphAllocator, GraphMemory};
+use crate::backend::Backend;
+use crate::context::Context;
+use crate::error::Result;
+use crate::graph::Kind;
+use crate::ops::kernel;
+use crate::tensor::ptr::TensorPtr;
+use crate::tensor::transfer;
+
+pub use report::{Compared, Comparison, Mismatch};
+
+/// How two devices are compared.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Compare {
+    /// How far results may be apart, as a part of their size: a result deviates where the root of the mean square
+    /// difference is above this part of the root mean square. A thousandth if not set; quantised weights may need ten
+    /// times as much.
+    pub tolerance: f64,
+    /// Whether to stop behind the first result that deviates.
+    pub stop: bool,
+    /// Whether each operation of the second device begins with the results of the first, so that a difference shows where
+    /// it arises, and only there. (What `argsort` and `top_k` make stays the device's own.) If not, differences add up as
+    /// they would in use.
+    pub apart: bool,
+}
+
+impl Default for Compare {
+    fn default() -> Self {
+        Self { tolerance: 1e-3, stop: false, apart: true }
+    }
+}
+
+impl GraphMemory<'_, '_> {
+    /// Computes the graph on `backend`, as [`GraphMemory::compute`] does but one operation at a time, and a copy of it on
+    /// `other`, and compares the results (`ggml_backend_compare_graph_backend`, `ggml_backend_graph_copy`).
+    ///
+    /// Weights, states and inputs are copied to the other device, in addition to what results need there. States that
+    /// the graph writes to are changed once, as by [`GraphMemory::compute`]; closures of custom operations are called for
+    /// both.
+    ///
+    /// ```
+    /// use ggml::prelude::*;
+    /// use ggml::{Compare, GraphAllocator};
+    /// # fn main() -> ggml::Result<()> {
+    /// let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [4])?;
+    /// let y = ctx.soft_max(ctx.scale(x, 0.5)?)?;
+    /// let graph = ctx.graph([y])?;
+    /// let mut backend = Backend::best()?;
+    /// let mut allocator = GraphAllocator::new(backend.device().buffer_type());
+    /// let mut memory = allocator.alloc(&graph)?;
+    /// memory.set(x, &[1.0_f32, 2.0, 3.0, 4.0])?;
+    /// let comparison = memory.compare(&mut backend, &mut Backend::cpu()?, Compare::default())?;
+    /// assert!(comparison.agrees(), "{comparison}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`GraphMemory::compute`], for both devices; [`Error::Packed`](crate::Error::Packed) for weights in memory that
+    /// rearranges them, which can't be copied; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    ///
+    /// # Panics
+    ///
+    /// A panic in the closure of a custom operation goes on from here.
+    #[doc(alias = "ggml_backend_compare_graph_backend")]
+    #[doc(alias = "ggml_backend_graph_copy")]
+    #[doc(alias = "ggml_backend_graph_copy_free")]
+    pub fn compare(&mut self, backend: &mut Backend, other: &mut Backend, how: Compare) -> Result<Comparison> {
+        const CALL: &str = "GraphMemory::compare";
+        self.bound.check_inputs(CALL)?;
+        self.check_backend(backend)?;
+        other.check()?;
+        let graph = self.bound.graph();
+        let memory = other.device().buffer_type();
+        // What copies of leaves lie in must outlive their headers.
+        let mut buffers = Vec::new();
+        let ctx = Context::new();
+        let copies = copy::tensors(CALL, &ctx, graph, memory, &mut buffers)?;
+        let copied = copy::graph(graph, &copies)?;
+        let mut allocator = GraphAllocator::new(memory);
+        let mut theirs = allocator.alloc(&copied)?;
+        for (e, copy) in graph.entries().iter().zip(&copies).filter(|(e, _)| e.kind == Kind::Input) {
+            theirs.bound.set_bytes(CALL, *copy, &transfer::read_raw(CALL, e.ptr)?)?;
+        }
+        theirs.check_backend(other)?;
+
+        let mut nodes = Vec::new();
+        let mut all = true;
+        for (e, copy) in graph.entries().iter().zip(&copies).filter(|(e, _)| e.kind == Kind::Node) {
+            if kernel::looks(e.ptr) {
+                continue;
+            }
+            step::compute(&mut self.bound, backend, e.ptr)?;
+            step::compute(&mut theirs.bound, other, copy.ptr())?;
+            let left = step::numbers(CALL, e.ptr)?;
+            let node = Compared::new(nodes.len(), e.ptr, &left, &step::numbers(CALL, copy.ptr())?, how.tolerance);
+            let deviates = node.deviates;
+            nodes.push(node);
+            if deviates && how.stop {
+                all = false;
+                break;
+            }
+            if how.apart && step::may_lend(e.ptr, &left) {
+                lend(CALL, e.ptr, copy.ptr())?;
+            }
+        }
+        if all {
+            self.bound.set_computed();
+        }
+        Ok(Comparison { reference: backend.name(), other: other.name(), nodes })
+    }
+}
+
+/// Puts a result in the place of its copy. Where it has gaps, that goes for what lies in them as well.
+fn lend(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result<()> {
+    let (from, to) = if from.is_contiguous() { (from, to) } else { (from.root(), to.root()) };
+    transfer::write_raw(call, to, &transfer::read_raw(call, from)?)
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        report::table(self, f)
+    }
+}

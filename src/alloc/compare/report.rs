@@ -1,0 +1,152 @@
+//! What comparing two devices found.
+
+use std::fmt;
+
+use crate::dtype::DType;
+use crate::ops::kernel;
+use crate::shape::Shape;
+use crate::tensor::ptr::TensorPtr;
+
+/// The results of two devices, made by [`GraphMemory::compare`](crate::GraphMemory::compare). Printed, it is a table.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Comparison {
+    /// The backend that the other is compared with.
+    pub reference: String,
+    /// The other one.
+    pub other: String,
+    /// The operations in the order in which they ran. Those that only look at memory (views) are left out, and those after
+    /// the one where it was told to stop.
+    pub nodes: Vec<Compared>,
+}
+
+/// The two results of one operation.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Compared {
+    /// The position among those compared.
+    pub position: usize,
+    /// The tensor's name.
+    pub name: String,
+    /// The operation, such as `mul_mat`.
+    pub op: String,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// Its shape.
+    pub shape: Shape,
+    /// The largest difference; infinite where one number is infinite or none and the other is not the same.
+    pub max_abs: f64,
+    /// The mean square difference, divided by the mean square of the reference.
+    pub nmse: f64,
+    /// The first element that differs by more than the tolerance times the root mean square of the reference.
+    pub mismatch: Option<Mismatch>,
+    /// Whether the two differ by more than the tolerance.
+    pub deviates: bool,
+}
+
+/// An element that differs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Mismatch {
+    /// Where it is.
+    pub at: [i64; 4],
+    /// What the reference has there.
+    pub reference: f64,
+    /// What the other has.
+    pub other: f64,
+}
+
+impl Comparison {
+    /// Whether no result deviates.
+    pub fn agrees(&self) -> bool {
+        self.first_deviation().is_none()
+    }
+
+    /// The first operation whose results deviate.
+    pub fn first_deviation(&self) -> Option<&Compared> {
+        self.nodes.iter().find(|n| n.deviates)
+    }
+}
+
+impl Compared {
+    pub(super) fn new(position: usize, t: TensorPtr, left: &[f64], right: &[f64], tolerance: f64) -> Self {
+        let pairs = || left.iter().copied().zip(right.iter().copied());
+        let squares: f64 = left.iter().filter(|x| x.is_finite()).map(|x| x * x).sum();
+        let differences: f64 = pairs().map(|(a, b)| difference(a, b).powi(2)).sum();
+        let nmse = if differences == 0.0 { 0.0 } else { differences / squares };
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a tensor of more than 2^53 elements takes more memory than there is"
+        )]
+        let limit = tolerance * (squares / left.len().max(1) as f64).sqrt();
+        let mismatch = pairs().position(|(a, b)| difference(a, b) > limit);
+        let shape = Shape::from(t.ne());
+        Self {
+            position,
+            name: t.name(),
+            op: kernel::op_name(t),
+            dtype: t.dtype(),
+            shape,
+            max_abs: pairs().map(|(a, b)| difference(a, b)).fold(0.0, f64::max),
+            nmse,
+            mismatch: mismatch.zip(mismatch.and_then(|i| pairs().nth(i))).map(|(i, (reference, other))| Mismatch {
+                at: place(i, shape.ne()),
+                reference,
+                other,
+            }),
+            deviates: nmse.is_nan() || nmse > tolerance.powi(2),
+        }
+    }
+}
+
+/// How far two numbers are apart. The same infinity, and NaN twice, are no difference.
+fn difference(a: f64, b: f64) -> f64 {
+    if a.is_finite() && b.is_finite() {
+        (a - b).abs()
+    } else if a.total_cmp(&b).is_eq() || (a.is_nan() && b.is_nan()) {
+        0.0
+    } else {
+        f64::INFINITY
+    }
+}
+
+/// Where element `i` is, in order of dimensions.
+fn place(i: usize, ne: [i64; 4]) -> [i64; 4] {
+    let mut rest = i64::try_from(i).unwrap_or(i64::MAX);
+    ne.map(|n| {
+        let at = rest % n.max(1);
+        rest /= n.max(1);
+        at
+    })
+}
+
+pub(super) fn table(comparison: &Comparison, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Comparison { reference, other, nodes } = comparison;
+    let shapes: Vec<_> = nodes.iter().map(|n| format!("{} {:?}", n.dtype, n.shape.ne())).collect();
+    let width = |title: &str, lengths: &mut dyn Iterator<Item = usize>| lengths.fold(title.len(), usize::max);
+    let name = width("name", &mut nodes.iter().map(|n| n.name.chars().count()));
+    let op = width("operation", &mut nodes.iter().map(|n| n.op.len()));
+    let shape = width("result", &mut shapes.iter().map(String::len));
+    writeln!(f, "{other} compared with {reference}")?;
+    writeln!(
+        f,
+        "{:>5}  {:<name$}  {:<op$}  {:<shape$}  {:>10}  {:>10}  first mismatch",
+        "", "name", "operation", "result", "max abs", "nmse"
+    )?;
+    for (n, result) in nodes.iter().zip(&shapes) {
+        let mark = if n.deviates { '!' } else { ' ' };
+        write!(
+            f,
+            "{:>4}{mark}  {:<name$}  {:<op$}  {result:<shape$}  {:>10.3e}  {:>10.3e}",
+            n.position, n.name, n.op, n.max_abs, n.nmse
+        )?;
+        if let Some(m) = n.mismatch {
+            write!(f, "  {:?}: {:e} instead of {:e}", m.at, m.other, m.reference)?;
+        }
+        writeln!(f)?;
+    }
+    match comparison.first_deviation() {
+        Some(n) => write!(f, "the results of {} (`{}`) deviate first", n.op, n.name),
+        None => write!(f, "no result deviates"),
+    }
+}

@@ -1,0 +1,184 @@
+//! Draws a scheduled graph as SVG: data flows downwards, nodes have their device's colour, and what the scheduler copies
+//! from one device to another is dashed and labelled with its size.
+
+mod layout;
+mod page;
+
+use std::collections::BTreeSet;
+
+use layout::Size;
+use page::Page;
+
+/// What is drawn.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Drawing {
+    /// The headline.
+    pub(crate) title: String,
+    /// The devices, in the scheduler's order.
+    pub(crate) devices: Vec<Device>,
+    /// Operations and leaves, each behind what it uses.
+    pub(crate) nodes: Vec<Node>,
+    /// Who is used by whom: indices of nodes, the lesser first.
+    pub(crate) edges: BTreeSet<(usize, usize)>,
+}
+
+/// A device, as the legend names it.
+#[derive(Debug, Clone)]
+pub(crate) struct Device {
+    /// Its short name, such as `CPU`.
+    pub(crate) name: String,
+    /// What it is.
+    pub(crate) description: String,
+}
+
+/// A tensor of the graph.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    /// What it is to the graph.
+    pub(crate) kind: Kind,
+    /// The operation that computes it; not shown for weights and inputs.
+    pub(crate) op: String,
+    /// Its own name, which may be empty.
+    pub(crate) name: String,
+    /// Element type and shape.
+    pub(crate) shape: String,
+    /// Index into the devices, where it has one.
+    pub(crate) device: Option<usize>,
+    /// Which of the scheduler's splits computes it.
+    pub(crate) split: Option<usize>,
+}
+
+/// What a node is to the graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Set from outside, anew for each run.
+    Input,
+    /// Stays the same for all runs.
+    Weight,
+    /// Kept from one run to the next.
+    State,
+    /// Computed.
+    Op,
+    /// Another look at the memory of its source.
+    View,
+    /// Its source, copied to another device for one split; so many bytes.
+    Copy(usize),
+}
+
+/// A character of the 12 pixel monospaced font.
+const CHAR: f64 = 7.25;
+
+impl Node {
+    fn headline(&self) -> String {
+        match self.kind {
+            Kind::Input | Kind::Weight | Kind::State => self.name.clone(),
+            Kind::Op | Kind::View => self.op.clone(),
+            Kind::Copy(bytes) => with_unit(bytes),
+        }
+    }
+
+    fn badge(&self) -> String {
+        match (self.kind, self.split) {
+            (Kind::Input, _) => "input".to_owned(),
+            (Kind::Weight, _) => "weight".to_owned(),
+            (Kind::State, _) => "state".to_owned(),
+            (Kind::View, _) => "view".to_owned(),
+            (Kind::Op, Some(split)) => format!("split {split}"),
+            (Kind::Op, None) | (Kind::Copy(_), _) => String::new(),
+        }
+    }
+
+    /// The second line.
+    fn detail(&self) -> String {
+        match self.kind {
+            Kind::Op if !self.name.is_empty() => format!("{} · {}", self.shape, self.name),
+            _ => self.shape.clone(),
+        }
+    }
+
+    fn size(&self) -> Size {
+        if self.is_copy() {
+            return Size { width: chars(&self.headline()) * CHAR + 10.0, height: 18.0 };
+        }
+        let first = chars(&self.headline()) + chars(&self.badge()) + 2.0;
+        let width = first.max(chars(&self.detail())) * CHAR + 20.0;
+        Size { width: width.max(120.0), height: 44.0 }
+    }
+
+    fn is_copy(&self) -> bool {
+        matches!(self.kind, Kind::Copy(_))
+    }
+
+    /// What a viewer shows while the pointer rests on the node.
+    fn tooltip(&self, devices: &[Device]) -> String {
+        let device = self.device.and_then(|d| devices.get(d)).map_or("no device", |d| &d.name);
+        let what = if self.is_copy() { "copied to" } else { "on" };
+        format!("{} {} {} {what} {device}", self.op, self.name, self.shape)
+    }
+}
+
+impl Drawing {
+    /// The SVG document.
+    pub(crate) fn to_svg(&self) -> String {
+        let sizes: Vec<_> = self.nodes.iter().map(Node::size).collect();
+        let layout = layout::arrange(&sizes, &self.edges);
+        Page { drawing: self, sizes, layout }.write()
+    }
+
+    /// Name, swatch and explanation of what the legend lists.
+    fn legend(&self) -> Vec<(Sample, String)> {
+        let mut rows: Vec<_> = self
+            .devices
+            .iter()
+            .enumerate()
+            .map(|(i, device)| {
+                let computed = self.nodes.iter().filter(|n| n.device == Some(i) && n.kind == Kind::Op).count();
+                let operations = if computed == 1 { "operation" } else { "operations" };
+                let mut text = format!("{} · {computed} {operations}", device.name);
+                if !device.description.is_empty() {
+                    text = format!("{text} · {}", device.description);
+                }
+                (Sample::Device(i), text)
+            })
+            .collect();
+        let copied: Vec<_> = self
+            .nodes
+            .iter()
+            .filter_map(|node| if let Kind::Copy(bytes) = node.kind { Some(bytes) } else { None })
+            .collect();
+        if !copied.is_empty() {
+            let bytes = with_unit(copied.iter().sum());
+            let tensors = if copied.len() == 1 { "tensor" } else { "tensors" };
+            let text = format!("copied to another device · {} {tensors} · {bytes}", copied.len());
+            rows.push((Sample::Copy, text));
+        }
+        rows
+    }
+}
+
+/// What a row of the legend explains.
+enum Sample {
+    Device(usize),
+    Copy,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "lengths of a line of text")]
+fn chars(text: &str) -> f64 {
+    text.chars().count() as f64
+}
+
+/// Bytes in a unit that leaves few digits.
+fn with_unit(bytes: usize) -> String {
+    let mut units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"].into_iter();
+    #[expect(clippy::cast_precision_loss, reason = "it is shown with two digits")]
+    let mut n = bytes as f64;
+    let mut unit = None;
+    while n >= 1024.0 {
+        n /= 1024.0;
+        unit = units.next();
+    }
+    unit.map_or_else(|| format!("{bytes} B"), |unit| format!("{n:.2} {unit}"))
+}
+
+#[cfg(test)]
+mod tests;

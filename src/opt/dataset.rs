@@ -1,0 +1,213 @@
+//! Data to train and to evaluate on.
+
+use super::rng::Rng;
+use crate::dtype::{DType, Element};
+use crate::error::Result;
+use crate::ops::check::Call;
+
+/// Datapoints, and what a model should make of each (`ggml_opt_dataset_t`).
+///
+/// Data lie in the host's memory, one datapoint behind the other. Shards of some datapoints are what is shuffled; batches
+/// are copied from it.
+///
+/// ```
+/// use ggml::opt::{Dataset, Rng};
+/// # fn main() -> ggml::Result<()> {
+/// // Four points of two coordinates, and a number for each.
+/// let data = vec![0.0_f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0];
+/// let mut xor = Dataset::new(2, data)?.with_labels(1, vec![0.0, 1.0, 1.0, 0.0])?;
+/// xor.shuffle(&mut Rng::new(1), xor.ndata())?;
+/// let (mut points, mut labels) = ([0.0; 4], [0.0; 2]);
+/// xor.get_batch_host(1, &mut points, &mut labels)?;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "ggml_opt_dataset_t")]
+#[doc(alias = "ggml_opt_dataset_free")]
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dataset<D = f32> {
+    ne_datapoint: usize,
+    data: Vec<D>,
+    ne_label: usize,
+    labels: Vec<f32>,
+    ndata: usize,
+    ndata_shard: usize,
+    /// The order of shards.
+    permutation: Vec<usize>,
+}
+
+impl<D: Element> Dataset<D> {
+    /// Datapoints of `ne_datapoint` elements each, without labels, in shards of one (`ggml_opt_dataset_init`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`](crate::Error::Param) where there is no datapoint, or `data` are no whole number of them.
+    #[doc(alias = "ggml_opt_dataset_init")]
+    pub fn new(ne_datapoint: usize, data: impl Into<Vec<D>>) -> Result<Self> {
+        let data = data.into();
+        let call = call("Dataset::new");
+        call.param(ne_datapoint > 0, "ne_datapoint", ne_datapoint, "it must be above 0")?;
+        let n = data.len();
+        let whole = n > 0 && n.is_multiple_of(ne_datapoint);
+        call.param(
+            whole,
+            "data",
+            format_args!("{n} elements"),
+            format!("datapoints of {ne_datapoint} are expected, one at least"),
+        )?;
+        let ndata = n / ne_datapoint;
+        let permutation = (0..ndata).collect();
+        Ok(Self { ne_datapoint, data, ne_label: 0, labels: Vec::new(), ndata, ndata_shard: 1, permutation })
+    }
+
+    /// With a label of `ne_label` elements for each datapoint.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`](crate::Error::Param) where there are more or fewer.
+    pub fn with_labels(self, ne_label: usize, labels: impl Into<Vec<f32>>) -> Result<Self> {
+        let labels = labels.into();
+        let call = call("Dataset::with_labels");
+        call.param(ne_label > 0, "ne_label", ne_label, "it must be above 0")?;
+        let whole = ne_label.checked_mul(self.ndata) == Some(labels.len());
+        let expected = format!("there are {} datapoints, and a label has {ne_label} elements", self.ndata);
+        call.param(whole, "labels", format_args!("{} elements", labels.len()), expected)?;
+        Ok(Self { ne_label, labels, ..self })
+    }
+
+    /// With shards of so many datapoints, which stay together when they are shuffled. Their order is that of the data
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`](crate::Error::Param) where the data are no whole number of shards.
+    pub fn with_shards(self, ndata_shard: usize) -> Result<Self> {
+        let whole = ndata_shard > 0 && self.ndata.is_multiple_of(ndata_shard);
+        let expected = format!("the {} datapoints must be a whole number of shards", self.ndata);
+        call("Dataset::with_shards").param(whole, "ndata_shard", ndata_shard, expected)?;
+        let permutation = (0..self.ndata / ndata_shard).collect();
+        Ok(Self { ndata_shard, permutation, ..self })
+    }
+
+    /// The number of datapoints (`ggml_opt_dataset_ndata`).
+    #[doc(alias = "ggml_opt_dataset_ndata")]
+    pub fn ndata(&self) -> usize {
+        self.ndata
+    }
+
+    /// The number of elements of a datapoint.
+    pub fn ne_datapoint(&self) -> usize {
+        self.ne_datapoint
+    }
+
+    /// The number of elements of a label; 0 where there are none.
+    pub fn ne_label(&self) -> usize {
+        self.ne_label
+    }
+
+    /// The number of datapoints of a shard.
+    pub fn ndata_shard(&self) -> usize {
+        self.ndata_shard
+    }
+
+    /// All data, in the order in which they were given (`ggml_opt_dataset_data`).
+    #[doc(alias = "ggml_opt_dataset_data")]
+    pub fn data(&self) -> &[D] {
+        &self.data
+    }
+
+    /// All data, to change them: to show images at another place, for instance.
+    pub fn data_mut(&mut self) -> &mut [D] {
+        &mut self.data
+    }
+
+    /// All labels, in the order in which they were given (`ggml_opt_dataset_labels`).
+    #[doc(alias = "ggml_opt_dataset_labels")]
+    pub fn labels(&self) -> &[f32] {
+        &self.labels
+    }
+
+    /// All labels, to change them.
+    pub fn labels_mut(&mut self) -> &mut [f32] {
+        &mut self.labels
+    }
+
+    /// Puts the shards of the first `idata` datapoints of the present order into another one (`ggml_opt_dataset_shuffle`).
+    /// The rest stays where it is: data to validate on stay apart from those to train on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`](crate::Error::Param) where `idata` is beyond the data, or inside a shard.
+    #[doc(alias = "ggml_opt_dataset_shuffle")]
+    pub fn shuffle(&mut self, rng: &mut Rng, idata: usize) -> Result<()> {
+        let fits = idata <= self.ndata && idata.is_multiple_of(self.ndata_shard);
+        let expected = format!("there are {} datapoints, in shards of {}", self.ndata, self.ndata_shard);
+        call("Dataset::shuffle").param(fits, "idata", idata, expected)?;
+        if let Some(front) = self.permutation.get_mut(..idata / self.ndata_shard) {
+            rng.shuffle(front);
+        }
+        Ok(())
+    }
+
+    /// Copies batch number `ibatch` of the present order (`ggml_opt_dataset_get_batch_host`). How many datapoints a batch
+    /// has follows from the length of `data_batch`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`](crate::Error::Param) where the slices don't hold a whole number of shards, or a label for each datapoint; where there are
+    /// no such many batches; where a datapoint has a NaN, or a label is no finite number, from which no model could learn.
+    #[doc(alias = "ggml_opt_dataset_get_batch_host")]
+    pub fn get_batch_host(&self, ibatch: usize, data_batch: &mut [D], labels_batch: &mut [f32]) -> Result<()> {
+        let batch = data_batch.len() / self.ne_datapoint;
+        let first = ibatch.saturating_mul(batch);
+        self.copy(call("Dataset::get_batch_host"), first, data_batch, labels_batch)
+    }
+
+    /// Copies a batch that begins with datapoint `first` of the present order.
+    pub(super) fn copy(
+        &self,
+        call: Call<'_, '_>,
+        first: usize,
+        data_batch: &mut [D],
+        labels_batch: &mut [f32],
+    ) -> Result<()> {
+        let (of_shard, n) = (self.ne_datapoint * self.ndata_shard, data_batch.len());
+        let shards = n / of_shard;
+        let expected = format!("a batch must be a whole number of shards, which have {of_shard} elements");
+        call.param(shards > 0 && n.is_multiple_of(of_shard), "data_batch", format_args!("{n} elements"), expected)?;
+        let of_labels = self.ne_label * self.ndata_shard;
+        let n = labels_batch.len();
+        let expected = format!("the labels of the batch have {}", of_labels * shards);
+        call.param(n == of_labels * shards, "labels_batch", format_args!("{n} elements"), expected)?;
+        let start = first / self.ndata_shard;
+        let parts = start.checked_add(shards).and_then(|end| self.permutation.get(start..end));
+        let parts = parts.filter(|_| first.is_multiple_of(self.ndata_shard));
+        let expected = format!("there are {} datapoints, in shards of {}", self.ndata, self.ndata_shard);
+        call.param(parts.is_some(), "ibatch", format_args!("a batch from datapoint {first}"), expected)?;
+        let parts = parts.unwrap_or_default();
+        gather(&self.data, parts, of_shard, data_batch);
+        gather(&self.labels, parts, of_labels, labels_batch);
+        let mut bytes = bytemuck::cast_slice::<_, u8>(data_batch).chunks_exact(size_of::<f32>());
+        let nan = D::DTYPE == DType::F32 && bytes.any(|x| bytemuck::pod_read_unaligned::<f32>(x).is_nan());
+        call.param(!nan, "data_batch", f32::NAN, "a model can't learn from what is no number")?;
+        let finite = labels_batch.iter().all(|x| x.is_finite());
+        call.param(finite, "labels_batch", format_args!("infinite or NaN"), "a model can't learn what is no number")
+    }
+}
+
+/// Copies some of equally long parts.
+fn gather<T: Copy>(from: &[T], parts: &[usize], len: usize, to: &mut [T]) {
+    if len == 0 {
+        return;
+    }
+    for (to, &part) in to.chunks_exact_mut(len).zip(parts) {
+        if let Some(from) = from.get(part * len..(part + 1) * len) {
+            to.copy_from_slice(from);
+        }
+    }
+}
+
+/// A call of a method: what an error about its parameters names.
+pub(super) fn call(op: &'static str) -> Call<'static, 'static> {
+    Call { op, operands: &[] }
+}

@@ -1,0 +1,178 @@
+//! The computations of an optimisation: a loss, its gradients, and steps.
+
+use std::fmt;
+use std::rc::Rc;
+
+use super::backward::{self, Parameter};
+use super::context::{BuildType, Memory, OptContext};
+use super::derivable;
+use super::loss::{Loss, LossType};
+use crate::context::Context;
+use crate::context::pool::Pool;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Kind, Spares};
+use crate::tensor::Tensor;
+use crate::tensor::ptr::{Owner, TensorPtr};
+use crate::weights::State;
+
+/// A model's forward pass, the backward pass from its loss, and the optimiser's steps, for batches of one shape; made by
+/// [`OptContext::graphs`].
+#[doc(alias = "ggml_build_backward_expand")]
+#[doc(alias = "ggml_graph_get_grad")]
+#[doc(alias = "ggml_set_param")]
+#[doc(alias = "ggml_set_loss")]
+pub struct OptGraphs<'c> {
+    // Field order is drop order: the graphs point into all that follows. Their own lifetime is that of the user's context,
+    // so they never leave this module but by a borrow of this.
+    forward: Graph<'c>,
+    pub(super) derived: Option<Derived<'c>>,
+    pub(super) memory: Rc<Memory>,
+    pub(super) loss: Loss<'c>,
+    pub(super) loss_type: LossType,
+    inputs: Option<Tensor<'c>>,
+    outputs: Tensor<'c>,
+}
+
+/// What computes gradients and steps. The order of its fields matters, too.
+pub(super) struct Derived<'c> {
+    grad: Option<Graph<'c>>,
+    opt: Option<Graph<'c>>,
+    _backward: Pool,
+    _leaves: Context,
+    /// The loss's own gradient.
+    pub(super) one: TensorPtr,
+    /// What the optimiser's kernels read.
+    pub(super) settings: Option<TensorPtr>,
+}
+
+impl<'c> OptGraphs<'c> {
+    pub(super) fn new(
+        opt: &OptContext<'_>,
+        ctx: &'c Context,
+        inputs: Option<Tensor<'c>>,
+        outputs: Tensor<'c>,
+    ) -> Result<Self> {
+        let loss_type = opt.params.loss_type;
+        let loss = Loss::new(ctx, loss_type, outputs, opt.params.opt_period)?;
+        if outputs.ptr().owner() == Owner::Graph {
+            ctx.output(outputs)?;
+        }
+        let results: Vec<_> = loss.results().collect();
+        let forward = ctx.graph(&results)?;
+        if let Some(t) = inputs {
+            let input = forward.position(t.ptr()).and_then(|i| forward.entries().get(i));
+            if input.is_none_or(|e| e.kind != Kind::Input) {
+                return Err(Error::NotPart {
+                    call: "OptContext::graphs",
+                    tensor: t.info(),
+                    whole: "the inputs of the outputs",
+                });
+            }
+        }
+        let memory = Rc::clone(&opt.memory);
+        let derives = opt.params.build_type > BuildType::Forward;
+        let derived = if derives { Some(Derived::new(opt, &memory, &results, loss.value)?) } else { None };
+        Ok(Self { forward, derived, memory, loss, loss_type, inputs, outputs })
+    }
+
+    /// The graph that computes so much, if there is one.
+    pub(super) fn graph(&self, what: BuildType) -> Option<&Graph<'c>> {
+        match what {
+            BuildType::Forward => Some(&self.forward),
+            BuildType::Grad => self.derived.as_ref()?.grad.as_ref(),
+            BuildType::Opt => self.derived.as_ref()?.opt.as_ref(),
+        }
+    }
+
+    /// What data are put into, if it was named (`ggml_opt_inputs`).
+    #[doc(alias = "ggml_opt_inputs")]
+    pub fn inputs(&self) -> Option<Tensor<'c>> {
+        self.inputs
+    }
+
+    /// What the loss is of (`ggml_opt_outputs`).
+    #[doc(alias = "ggml_opt_outputs")]
+    pub fn outputs(&self) -> Tensor<'c> {
+        self.outputs
+    }
+
+    /// What outputs are compared with, an input of their shape, for losses that do (`ggml_opt_labels`).
+    #[doc(alias = "ggml_opt_labels")]
+    pub fn labels(&self) -> Option<Tensor<'c>> {
+        self.loss.labels
+    }
+
+    /// The loss: one number (`ggml_opt_loss`). A mean is divided by [`OptParams::opt_period`](super::OptParams::opt_period).
+    #[doc(alias = "ggml_opt_loss")]
+    pub fn loss(&self) -> Tensor<'c> {
+        self.loss.value
+    }
+
+    /// For each datapoint, the place of its largest output (`ggml_opt_pred`), for [`LossType::CrossEntropy`].
+    #[doc(alias = "ggml_opt_pred")]
+    pub fn pred(&self) -> Option<Tensor<'c>> {
+        self.loss.pred
+    }
+
+    /// How many predictions are those of the labels (`ggml_opt_ncorrect`), for [`LossType::CrossEntropy`].
+    #[doc(alias = "ggml_opt_ncorrect")]
+    pub fn ncorrect(&self) -> Option<Tensor<'c>> {
+        self.loss.ncorrect
+    }
+
+    /// The number of datapoints of a batch.
+    pub fn ndata(&self) -> usize {
+        let [_, n, ..] = self.outputs.ne();
+        usize::try_from(n).unwrap_or(0)
+    }
+}
+
+impl<'c> Derived<'c> {
+    /// Builds gradients and steps. `results` are those of the forward pass.
+    fn new(opt: &OptContext<'_>, memory: &Memory, results: &[Tensor<'c>], loss: Tensor<'c>) -> Result<Self> {
+        // The loss must come last, and nothing that it does not need.
+        let forward = Graph::new(&Spares::default(), &[loss])?;
+        let values: Vec<_> = opt.parameters.iter().map(|t| t.ptr()).collect();
+        derivable::check(&forward, &values)?;
+
+        let leaves = Context::new();
+        let leaf = |name, n: i64| Ok::<_, Error>(leaves.input(name, DType::F32, [n])?.ptr());
+        let one = leaf("gradient of the loss", 1)?;
+        let steps = opt.params.build_type == BuildType::Opt;
+        let optimizer = Some(opt.params.optimizer).filter(|_| steps);
+        let settings = optimizer.map(|o| leaf("optimizer", o.n_values())).transpose()?;
+        let mut moments = memory.moments.iter().flat_map(State::iter).map(Tensor::ptr);
+        let mut sums = memory.sums.iter().flat_map(State::iter).map(Tensor::ptr);
+        let parameters = values.iter().map(|&value| {
+            let moments = moments.next().zip(moments.next()).map(|(m, v)| [m, v]);
+            Parameter { value, sum: sums.next(), moments }
+        });
+        let parameters: Vec<_> = parameters.collect();
+        let built = backward::build(&forward, &parameters, optimizer.zip(settings), one)?;
+
+        let handle = |ptr: &TensorPtr| {
+            // SAFETY: what is in the pool lives as long as the result, which outlives all uses of its graphs: they are only
+            // lent. It refers to the user's tensors, which live for 'c, to `leaves`, and to memory that is kept beside it.
+            unsafe { Tensor::new(*ptr) }
+        };
+        // A step overwrites a parameter that gradients of other parameters are computed from: all gradients come first.
+        let mut results = results.to_vec();
+        results.extend(built.gradients.iter().map(handle));
+        let grad =
+            if !steps || opt.params.opt_period > 1 { Some(Graph::new(&Spares::default(), &results)?) } else { None };
+        results.extend(built.steps.iter().map(handle));
+        let opt = if steps { Some(Graph::new(&Spares::default(), &results)?) } else { None };
+        Ok(Self { grad, opt, _backward: built.pool, _leaves: leaves, one, settings })
+    }
+}
+
+impl fmt::Debug for OptGraphs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OptGraphs")
+            .field("forward", &self.forward)
+            .field("grad", &self.graph(BuildType::Grad))
+            .field("opt", &self.graph(BuildType::Opt))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,32 @@
+//! Random numbers that stay the same: an order of data can be had again.
+
+/// A source of random numbers, always the same ones for the same seed (`SplitMix64`). It is for shuffling data, not for
+/// secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// The numbers that belong to a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    }
+
+    /// Puts items into another order, each as likely as any other (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            let below = last as u128 + 1;
+            #[expect(clippy::cast_possible_truncation, reason = "at most `last`")]
+            let other = ((u128::from(self.next_u64()) * below) >> 64) as usize;
+            items.swap(last, other);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! A batch: a graph of an optimisation that has memory.
+
+use std::fmt;
+use std::rc::Rc;
+
+use super::context::{BuildType, Counts, OptContext};
+use super::dataset::{Dataset, call};
+use super::graphs::OptGraphs;
+use super::result::{Batch, OptResult};
+use crate::dtype::Element;
+use crate::error::{Error, Result};
+use crate::ops::check::Call;
+use crate::sched::{Allocated, Sched, Split};
+use crate::tensor::Tensor;
+
+/// One of an optimisation's graphs with memory, for as long as it borrows the scheduler; made by [`OptContext::alloc`].
+pub struct OptRun<'s, 'c, 'p> {
+    run: Allocated<'s, 'c>,
+    graphs: &'s OptGraphs<'c>,
+    opt: &'s mut OptContext<'p>,
+    what: BuildType,
+}
+
+impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
+    pub(super) fn new(
+        opt: &'s mut OptContext<'p>,
+        sched: &'s mut Sched,
+        graphs: &'s OptGraphs<'c>,
+        backward: bool,
+    ) -> Result<Self> {
+        let call = call("OptContext::alloc");
+        let own = Rc::ptr_eq(&opt.memory, &graphs.memory);
+        call.param(own, "graphs", format_args!("those of another context"), "they must be made by this one")?;
+        let what = opt.next(backward);
+        let able = !backward || what > BuildType::Forward;
+        call.param(able, "backward", true, "its `build_type` is `Forward`")?;
+        let Some(graph) = graphs.graph(what) else { return Err(no_graph(what)) };
+        let mut run = sched.alloc(graph)?;
+        if let Some(derived) = graphs.derived.as_ref().filter(|_| what > BuildType::Forward) {
+            // SAFETY: the graphs, which own the tensor, are borrowed for 's.
+            run.set(unsafe { Tensor::new(derived.one) }, &[1.0_f32])?;
+        }
+        Ok(Self { run, graphs, opt, what })
+    }
+
+    /// What it computes.
+    pub fn build_type(&self) -> BuildType {
+        self.what
+    }
+
+    /// Sets the whole of an input, such as images or labels.
+    ///
+    /// # Errors
+    ///
+    /// As [`Allocated::set`].
+    pub fn set<T: Element>(&mut self, t: Tensor<'_>, data: &[T]) -> Result<()> {
+        self.run.set(t, data)
+    }
+
+    /// Sets inputs and labels to batch number `ibatch` of a data set (`ggml_opt_dataset_get_batch`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`] unless the graphs' inputs were named and have room for as many datapoints as the outputs, and the
+    /// data have labels, of the outputs' size, exactly where the loss takes some; else as [`Dataset::get_batch_host`] and
+    /// [`Allocated::set`].
+    #[doc(alias = "ggml_opt_dataset_get_batch")]
+    pub fn set_batch<D: Element>(&mut self, dataset: &Dataset<D>, ibatch: usize) -> Result<()> {
+        let first = ibatch.saturating_mul(self.graphs.ndata());
+        self.set_datapoints(dataset, first)
+    }
+
+    /// Sets inputs and labels to the batch that begins with datapoint `first`.
+    pub(super) fn set_datapoints<D: Element>(&mut self, dataset: &Dataset<D>, first: usize) -> Result<()> {
+        let call = call("OptRun::set_batch");
+        let inputs = check_batch(call, self.graphs, dataset)?;
+        let mut data = vec![D::zeroed(); inputs.elements()];
+        let mut labels = vec![0.0; self.graphs.labels().map_or(0, Tensor::elements)];
+        dataset.copy(call, first, &mut data, &mut labels)?;
+        self.run.set(inputs, &data)?;
+        self.graphs.labels().map_or(Ok(()), |t| self.run.set(t, &labels))
+    }
+
+    /// Computes the batch (`ggml_opt_eval`): outputs and loss, and if it was allocated for that, gradients, and a step of the
+    /// optimiser. Returns the loss, as it was before the step, and adds it to `result`.
+    ///
+    /// It can be called again for another batch, unless that needs another graph: where the gradients of several batches
+    /// are added up.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`] where the next batch needs another graph, where the schedule returned what is no good, or where
+    /// `result` is one of other losses; else as [`Allocated::compute`]. Where a computation fails, some parameters may have
+    /// moved and others not, and the gradients that were added up are forgotten before the next one.
+    #[doc(alias = "ggml_opt_eval")]
+    pub fn eval(&mut self, result: Option<&mut OptResult>) -> Result<f32> {
+        let loss_type = self.graphs.loss_type;
+        result.as_deref().map_or(Ok(()), |r| r.check(loss_type))?;
+        let backward = self.what > BuildType::Forward;
+        if self.what != self.opt.next(backward) {
+            return Err(no_graph(self.what));
+        }
+        let settings = self.graphs.derived.as_ref().and_then(|d| d.settings);
+        if let Some(settings) = settings.filter(|_| self.what == BuildType::Opt) {
+            // SAFETY: the graphs, which own the tensor, are borrowed as long as `self` lives.
+            let settings = unsafe { Tensor::new(settings) };
+            self.run.set(settings, &self.opt.settings()?)?;
+        }
+        self.compute(backward)?;
+        let mut loss = [0.0_f32];
+        self.run.get_into(self.graphs.loss(), &mut loss)?;
+        let [mut loss] = loss;
+        if loss_type.is_mean() {
+            #[expect(clippy::cast_precision_loss, reason = "a factor")]
+            let period = self.opt.params.opt_period as f32;
+            loss *= period;
+        }
+        if let Some(result) = result {
+            let pred = self.graphs.pred().map_or(Ok(Vec::new()), |t| self.run.get(t))?;
+            let ncorrect: Vec<i64> = self.graphs.ncorrect().map_or(Ok(Vec::new()), |t| self.run.get(t))?;
+            let ncorrect = ncorrect.first().and_then(|&n| usize::try_from(n).ok()).unwrap_or(0);
+            result.add(Batch { loss_type, loss, ndata: self.graphs.ndata(), pred, ncorrect });
+        }
+        Ok(loss)
+    }
+
+    /// Computes the graph, and counts it.
+    fn compute(&mut self, backward: bool) -> Result<()> {
+        if !backward {
+            return self.run.compute();
+        }
+        let opt = &mut *self.opt;
+        let before = opt.counts;
+        let in_periods = opt.params.build_type == BuildType::Opt;
+        if before.failed || (in_periods && before.batches == 0) {
+            opt.memory.sums.as_ref().map_or(Ok(()), |sums| sums.clear(0))?;
+        }
+        // Until it is known to be otherwise, even where a closure panics.
+        opt.counts = Counts { batches: 0, failed: true, ..before };
+        let done = self.run.compute();
+        if matches!(done, Err(Error::InputNotSet { .. })) {
+            opt.counts = before; // nothing was computed
+        }
+        done?;
+        let (steps, batches) = match self.what {
+            BuildType::Opt => (before.steps.saturating_add(1), 0),
+            _ => (before.steps, before.batches + u32::from(in_periods)),
+        };
+        opt.counts = Counts { steps, batches, failed: false, ..before };
+        Ok(())
+    }
+
+    /// Reads outputs, or a tensor that was marked with [`Context::output`](crate::Context::output) before the graphs were
+    /// made, as it was in the last batch.
+    ///
+    /// # Errors
+    ///
+    /// As [`Allocated::get`].
+    pub fn get<T: Element>(&self, t: Tensor<'_>) -> Result<Vec<T>> {
+        self.run.get(t)
+    }
+
+    /// [`OptRun::get`] of a contiguous tensor into memory that is there already.
+    ///
+    /// # Errors
+    ///
+    /// As [`Allocated::get_into`].
+    pub fn get_into<T: Element>(&self, t: Tensor<'_>, out: &mut [T]) -> Result<()> {
+        self.run.get_into(t, out)
+    }
+
+    /// The parts that the graph was split into.
+    pub fn splits(&self) -> Vec<Split<'_>> {
+        self.run.splits()
+    }
+
+    /// The optimisation.
+    pub fn opt(&self) -> &OptContext<'p> {
+        self.opt
+    }
+}
+
+/// Checks that a data set can be put into graphs, and returns what its data are put into.
+pub(super) fn check_batch<'c, D: Element>(
+    call: Call<'_, '_>,
+    graphs: &OptGraphs<'c>,
+    dataset: &Dataset<D>,
+) -> Result<Tensor<'c>> {
+    let named = graphs.inputs().ok_or_else(|| Error::Param {
+        op: call.op,
+        name: "inputs",
+        value: "not named".into(),
+        expected: "data can only be put into what is named to `OptContext::graphs`".into(),
+    });
+    let inputs = named?;
+    let ndata = graphs.ndata();
+    let fits = |elements: usize, each: usize| each.checked_mul(ndata) == Some(elements);
+    let expected = format!("inputs have {} elements, and outputs {ndata} datapoints", inputs.elements());
+    call.param(fits(inputs.elements(), dataset.ne_datapoint()), "ne_datapoint", dataset.ne_datapoint(), expected)?;
+    let of_label = graphs.labels().map_or(0, Tensor::elements);
+    let expected = format!("the loss takes {of_label} elements of labels for {ndata} datapoints");
+    call.param(fits(of_label, dataset.ne_label()), "ne_label", dataset.ne_label(), expected)?;
+    Ok(inputs)
+}
+
+fn no_graph(what: BuildType) -> Error {
+    Error::Param {
+        op: "OptRun::eval",
+        name: "batch",
+        value: format!("{what:?}").into(),
+        expected: "the next batch needs another graph; call `alloc` again".into(),
+    }
+}
+
+impl fmt::Debug for OptRun<'_, '_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OptRun").field("run", &self.run).field("what", &self.what).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,123 @@
+//! Makes a drawing of what the scheduler did with a graph.
+
+use super::Split;
+use super::observe::is_view_op;
+use super::run::Allocated;
+use crate::backend::Backend;
+use crate::device::Device;
+use crate::graph::svg::{self, Drawing, Kind, Node};
+use crate::graph::{self, Graph};
+use crate::ops::kernel::op_name;
+use crate::tensor::Tensor;
+use crate::tensor::ptr::Owner;
+
+impl Allocated<'_, '_> {
+    /// A drawing of the graph as SVG, data flowing downwards: each operation in the colour of its device and with the
+    /// number of its split, and what is copied from one device to another as dashed lines with their sizes.
+    ///
+    /// It is meant for graphs of some hundred operations. The crate that places them may panic, which is caught, unless
+    /// panics abort; the drawing is then less handsome.
+    pub fn to_svg(&self) -> String {
+        let splits = self.splits();
+        let mut devices = Vec::new();
+        for device in self.backends().iter().map(Backend::device) {
+            if !devices.contains(&device) {
+                devices.push(device);
+            }
+        }
+        let (graph, drawn, drawing) = (self.graph(), Vec::new(), Drawing::default());
+        let mut picture = Picture { run: self, graph, splits: &splits, devices: &devices, drawn, drawing };
+        picture.drawing.title = format!("{} operations in {} splits", graph.n_nodes(), splits.len());
+        let device = |d: &Device| svg::Device { name: d.name(), description: d.description() };
+        picture.drawing.devices = devices.iter().map(device).collect();
+        for node in graph.nodes() {
+            let device = picture.device_of(node);
+            let sources: Vec<_> = graph.sources(node).map(|source| picture.seen_from(device, source)).collect();
+            let kind = if is_view_op(node.ptr()) { Kind::View } else { Kind::Op };
+            let index = picture.add(kind, node, device);
+            picture.drawing.edges.extend(sources.into_iter().map(|source| (source, index)));
+        }
+        picture.drawing.to_svg()
+    }
+}
+
+/// A drawing while it grows.
+struct Picture<'a, 'c> {
+    run: &'a Allocated<'a, 'c>,
+    graph: &'a Graph<'c>,
+    splits: &'a [Split<'a>],
+    devices: &'a [Device],
+    /// The tensors that are drawn, and the device that a copy is on, with their nodes.
+    drawn: Vec<(Tensor<'a>, Option<usize>, usize)>,
+    drawing: Drawing,
+}
+
+impl<'a> Picture<'a, '_> {
+    fn device_of(&self, t: Tensor<'_>) -> Option<usize> {
+        let device = self.run.backend_of(t)?.device();
+        self.devices.iter().position(|&d| d == device)
+    }
+
+    /// The node that an operation on `device` reads `source` from: the tensor itself, or a copy on that device.
+    fn seen_from(&mut self, device: Option<usize>, source: Tensor<'a>) -> usize {
+        let own = self.find(source, None).unwrap_or_else(|| {
+            // Operations come before those that use them, so that only leaves are left.
+            self.add(self.kind_of(source), source, self.device_of(source))
+        });
+        let bytes = self
+            .splits
+            .iter()
+            .filter(|split| device.and_then(|d| self.devices.get(d)) == Some(&split.backend.device()))
+            .flat_map(|split| &split.inputs)
+            .find_map(|input| (input.tensor == source).then_some(input.bytes));
+        let Some(bytes) = bytes else { return own };
+        self.find(source, device).unwrap_or_else(|| {
+            let copy = self.add(Kind::Copy(bytes), source, device);
+            self.drawing.edges.insert((own, copy));
+            copy
+        })
+    }
+
+    /// What a leaf is.
+    fn kind_of(&self, t: Tensor<'_>) -> Kind {
+        let entry = self.graph.position(t.ptr()).and_then(|i| self.graph.entries().get(i));
+        match entry.map(|e| e.kind) {
+            Some(graph::Kind::Placed(Owner::State)) => Kind::State,
+            Some(graph::Kind::Placed(_)) => Kind::Weight,
+            _ => Kind::Input,
+        }
+    }
+
+    fn find(&self, t: Tensor<'_>, copied_to: Option<usize>) -> Option<usize> {
+        self.drawn.iter().find(|&&(drawn, to, _)| drawn == t && to == copied_to).map(|&(_, _, index)| index)
+    }
+
+    fn add(&mut self, kind: Kind, t: Tensor<'a>, device: Option<usize>) -> usize {
+        let index = self.drawing.nodes.len();
+        let copied_to = device.filter(|_| matches!(kind, Kind::Copy(_)));
+        self.drawn.push((t, copied_to, index));
+        self.drawing.nodes.push(Node {
+            kind,
+            op: op_name(t.ptr()),
+            name: given_name(t),
+            shape: shape(t),
+            device,
+            split: self.splits.iter().position(|split| split.nodes.contains(&t)),
+        });
+        index
+    }
+}
+
+/// The name of a tensor, unless it is one that ggml made up, such as `node_7` or ` (reshaped)`.
+fn given_name(t: Tensor<'_>) -> String {
+    let name = t.name();
+    if name.starts_with("node_") || name.ends_with(')') { String::new() } else { name }
+}
+
+/// Such as `f32 8x8x16x60`.
+fn shape(t: Tensor<'_>) -> String {
+    let ne = t.ne();
+    let used = ne.iter().rposition(|&n| n > 1).map_or(1, |last| last + 1);
+    let dimensions: Vec<_> = ne.iter().take(used).map(i64::to_string).collect();
+    format!("{} {}", t.dtype(), dimensions.join("x"))
+}

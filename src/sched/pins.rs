@@ -1,0 +1,52 @@
+//! Tensors that the user put on backends of their choice.
+
+use crate::alloc::check;
+use crate::backend::Backend;
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::tensor::Tensor;
+
+/// Entries of a graph with the places of their backends, by entry.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Pins(Vec<(usize, usize)>);
+
+impl Pins {
+    /// Finds the tensors among the graph's.
+    pub(super) fn new(
+        call: &'static str,
+        graph: &Graph<'_>,
+        n_backends: usize,
+        pins: &[(Tensor<'_>, usize)],
+    ) -> Result<Self> {
+        let mut found = Vec::with_capacity(pins.len());
+        for &(t, backend) in pins {
+            let Some(i) = graph.position(t.ptr()) else {
+                return Err(Error::NotPart { call, tensor: t.info(), whole: "the graph" });
+            };
+            let refuse =
+                |name, value, expected: String| Err(Error::Param { op: call, name, value, expected: expected.into() });
+            if backend >= n_backends {
+                let expected = format!("the scheduler has {n_backends} backends");
+                return refuse("backend", backend.to_string().into(), expected);
+            }
+            if found.iter().any(|&(other, _)| other == i) {
+                return refuse("pins", t.name().into(), "it is pinned twice".into());
+            }
+            found.push((i, backend));
+        }
+        found.sort_unstable();
+        Ok(Self(found))
+    }
+
+    /// Checks that the backends can have what is pinned to them.
+    pub(super) fn check(&self, graph: &Graph<'_>, backends: &[Backend]) -> Result<()> {
+        self.iter().try_for_each(|(i, backend)| match (graph.entries().get(i), backends.get(backend)) {
+            (Some(e), Some(backend)) => check::pinned(backend.device(), e),
+            _ => Ok(()),
+        })
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.0.iter().copied()
+    }
+}

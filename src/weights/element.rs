@@ -1,0 +1,107 @@
+//! Single elements of weights and states.
+
+use super::placed::Placed;
+use super::{State, Weights};
+use crate::dtype::Element;
+use crate::error::{Error, Result};
+use crate::tensor::pieces::{self, Pieces};
+use crate::tensor::ptr::TensorPtr;
+use crate::tensor::transfer;
+
+/// How many elements are written at once to fill a tensor.
+const CHUNK: usize = 1 << 14;
+
+impl Placed {
+    fn element<T: Element>(&self, call: &'static str, name: &str, at: [i64; 4]) -> Result<T> {
+        let t = self.find(name)?;
+        let mut value = [T::zeroed()];
+        pieces::read(call, t, one(call, t, at)?, &mut value)?;
+        let [value] = value;
+        Ok(value)
+    }
+
+    fn set_element<T: Element>(&self, call: &'static str, name: &str, at: [i64; 4], value: T) -> Result<()> {
+        let t = self.writable(call, name)?;
+        pieces::write(call, t, one(call, t, at)?, &[value])
+    }
+
+    fn fill_with<T: Element>(&self, call: &'static str, name: &str, value: T) -> Result<()> {
+        let t = self.writable(call, name)?;
+        transfer::check_plain(call, t)?;
+        let n = t.elements();
+        let chunk = vec![value; n.min(CHUNK)];
+        (0..n).step_by(CHUNK).try_for_each(|first| {
+            let rest = chunk.get(..n - first).unwrap_or(&chunk);
+            transfer::write_at(call, t, first, rest)
+        })
+    }
+}
+
+/// The element of a tensor in order at this position.
+fn one(call: &'static str, t: TensorPtr, at: [i64; 4]) -> Result<Pieces> {
+    let ne = t.ne();
+    if at.iter().zip(ne).any(|(i, n)| !(0..n).contains(i)) {
+        return Err(Error::Param {
+            op: call,
+            name: "at",
+            value: format!("{at:?}").into(),
+            expected: format!("the tensor has the dimensions {ne:?}").into(),
+        });
+    }
+    let offset = at.iter().zip(ne).rev().fold(0, |offset, (i, n)| offset * n + i);
+    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+    Ok(Pieces { offset, len: 1, count: 1, step: 1, data_step: 1 })
+}
+
+macro_rules! elements {
+    ($($t:ident, [$($mutable:tt)?], $get:literal, $set:literal, $fill:literal;)*) => {
+        $(
+            impl $t {
+                /// One element of a tensor, by its position in each dimension (`ggml_get_f32_nd`). For one in order of all
+                /// see [`Tensor::unravel_index`](crate::Tensor::unravel_index).
+                ///
+                /// # Errors
+                ///
+                /// [`Error::NoSuch`], [`Error::ElementType`], [`Error::Param`] where there is none;
+                /// [`Error::Packed`].
+                #[doc(alias = "ggml_get_f32_nd")]
+                #[doc(alias = "ggml_get_f32_1d")]
+                #[doc(alias = "ggml_get_i32_nd")]
+                #[doc(alias = "ggml_get_i32_1d")]
+                pub fn element<T: Element>(&self, name: &str, at: [i64; 4]) -> Result<T> {
+                    self.0.element($get, name, at)
+                }
+
+                /// Overwrites one element of a tensor (`ggml_set_f32_nd`).
+                ///
+                /// # Errors
+                ///
+                /// [`Error::NoSuch`], [`Error::ElementType`], [`Error::Param`] where there is none;
+                /// [`Error::Frozen`], [`Error::Packed`].
+                #[doc(alias = "ggml_set_f32_nd")]
+                #[doc(alias = "ggml_set_f32_1d")]
+                #[doc(alias = "ggml_set_i32_nd")]
+                #[doc(alias = "ggml_set_i32_1d")]
+                pub fn set_element<T: Element>(&$($mutable)? self, name: &str, at: [i64; 4], value: T) -> Result<()> {
+                    self.0.set_element($set, name, at, value)
+                }
+
+                /// Overwrites all elements of a tensor with one value (`ggml_set_f32`).
+                ///
+                /// # Errors
+                ///
+                /// [`Error::NoSuch`], [`Error::ElementType`], [`Error::Frozen`], [`Error::Packed`].
+                #[doc(alias = "ggml_set_f32")]
+                #[doc(alias = "ggml_set_i32")]
+                pub fn fill_with<T: Element>(&$($mutable)? self, name: &str, value: T) -> Result<()> {
+                    self.0.fill_with($fill, name, value)
+                }
+            }
+        )*
+    };
+}
+
+elements! {
+    Weights, [mut], "Weights::element", "Weights::set_element", "Weights::fill_with";
+    State, [], "State::element", "State::set_element", "State::fill_with";
+}

@@ -1,0 +1,59 @@
+//! Random programs over the whole safe API: whatever is asked of it, nothing ends the process, reads beyond a tensor or
+//! runs for ever; what fails, fails by a check of this crate's, not by one of ggml's; and what is computed is what a model
+//! of each operation computes.
+//!
+//! Programs run in processes of their own, so that a crash or a hang is told with the seed of the program that did it:
+//!
+//! - `ABUSE_PROGRAMS`: how many programs;
+//! - `ABUSE_SEED`: the seed of a run, instead of a fixed and a random one;
+//! - `ABUSE_PROGRAM`: the seed of one program, which is run alone, with every step printed.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_assert_message,
+    clippy::float_cmp,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::field_reassign_with_default,
+    reason = "a test fails by panicking; its numbers are small, and options can be made in no other way"
+)]
+
+#[allow(dead_code, reason = "shared with other tests")]
+#[path = "../ops/support/array.rs"]
+mod array;
+mod bench;
+mod child;
+mod coverage;
+mod draw;
+mod driver;
+#[allow(dead_code, reason = "shared with other tests")]
+#[path = "../ops/support/encode.rs"]
+mod encode;
+mod execute;
+mod learn;
+mod leaves;
+mod misuse;
+mod model;
+mod ops;
+mod program;
+mod remote;
+mod results;
+mod stats;
+mod typed;
+
+use ggml::DType;
+
+/// The numbers that bytes of this type stand for, where that is known.
+fn decode_or_none(dtype: DType, bytes: &[u8]) -> Option<Vec<f64>> {
+    model::is_followed(dtype).then(|| encode::decode(dtype, bytes))
+}
+
+/// Prints a line for whoever looks at a program.
+#[expect(clippy::print_stderr, reason = "this is how a program is shown")]
+fn say(line: std::fmt::Arguments<'_>) {
+    eprintln!("{line}");
+}

@@ -1,0 +1,209 @@
+//! What only the CPU can do.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::float_cmp,
+    clippy::mem_forget,
+    clippy::missing_assert_message,
+    reason = "a test fails by panicking"
+)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ggml::cpu::{self, Numa};
+use ggml::prelude::*;
+use ggml::{Custom, Error, GraphAllocator, Threads};
+
+fn allocator() -> GraphAllocator {
+    GraphAllocator::new(Device::cpu().unwrap().buffer_type())
+}
+
+/// A product, for which kernels need working memory.
+struct Product {
+    weights: Weights,
+}
+
+impl Product {
+    fn new() -> Self {
+        let mut builder = WeightsBuilder::new();
+        builder.tensor("w", DType::Q8_0, [32, 4]).unwrap();
+        let mut weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+        weights.set_bytes("w", &DType::Q8_0.quantize(&[1.0; 128], 32, None).unwrap()).unwrap();
+        Self { weights }
+    }
+
+    fn graph<'c>(&'c self, ctx: &'c Context) -> (Tensor<'c>, Tensor<'c>, Graph<'c>) {
+        let x = ctx.input("x", DType::F32, [32, 2]).unwrap();
+        let y = ctx.neg(ctx.mul_mat(self.weights.get("w").unwrap(), x).unwrap()).unwrap();
+        (x, y, ctx.graph([y]).unwrap())
+    }
+}
+
+#[test]
+fn a_plan_is_computed_as_often_as_one_likes() {
+    let product = Product::new();
+    let ctx = Context::new();
+    let (x, y, graph) = product.graph(&ctx);
+    let mut allocator = allocator();
+    let mut memory = allocator.alloc(&graph).unwrap();
+    for threads in [1, 3] {
+        let mut backend = Backend::cpu().unwrap();
+        backend.set_threads(threads).unwrap();
+        let mut plan = memory.plan(&mut backend).unwrap();
+        if threads == 1 {
+            assert!(matches!(plan.compute(), Err(Error::InputNotSet { .. })));
+            assert!(matches!(plan.get::<f32>(y), Err(Error::NotComputed { .. })));
+        }
+        for k in [1.0_f32, 2.0, 0.5] {
+            plan.set(x, &[k; 64]).unwrap();
+            plan.compute().unwrap();
+            let got = plan.get::<f32>(y).unwrap();
+            assert!(got.iter().all(|y| (y + 32.0 * k).abs() < 0.2 * k), "{threads} threads, {k}: {got:?}");
+        }
+        let planned = plan.get::<f32>(y).unwrap();
+        drop(plan);
+        assert_eq!(memory.get::<f32>(y).unwrap(), planned, "the result outlives the plan");
+        memory.compute(&mut backend).unwrap();
+        assert_eq!(memory.get::<f32>(y).unwrap(), planned);
+    }
+}
+
+#[test]
+fn a_plan_can_be_stopped() {
+    let product = Product::new();
+    let ctx = Context::new();
+    let (x, y, graph) = product.graph(&ctx);
+    let stop = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&stop);
+    let mut backend = Backend::cpu().unwrap();
+    backend.set_abort(move || asked.load(Ordering::Relaxed)).unwrap();
+    let mut allocator = allocator();
+    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut plan = memory.plan(&mut backend).unwrap();
+    plan.set(x, &[1.0_f32; 64]).unwrap();
+    assert!(matches!(plan.compute(), Err(Error::Cancelled)));
+    assert!(matches!(plan.get::<f32>(y), Err(Error::NotComputed { .. })));
+    stop.store(false, Ordering::Relaxed);
+    plan.compute().unwrap();
+    plan.get::<f32>(y).unwrap();
+}
+
+#[test]
+fn a_panic_in_a_closure_goes_on_from_a_plan() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4]).unwrap();
+    let fails = Arc::new(AtomicBool::new(true));
+    let now = Arc::clone(&fails);
+    let y = ctx
+        .map_custom1::<f32>(x, Custom::default(), move |_, _| assert!(!now.load(Ordering::Relaxed), "in the closure"))
+        .unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let mut allocator = allocator();
+    let mut backend = Backend::cpu().unwrap();
+    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut plan = memory.plan(&mut backend).unwrap();
+    plan.set(x, &[1.0_f32; 4]).unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| plan.compute())).is_err());
+    assert!(matches!(plan.get::<f32>(y), Err(Error::NotComputed { .. })));
+    fails.store(false, Ordering::Relaxed);
+    plan.compute().unwrap();
+    assert_eq!(plan.get::<f32>(y).unwrap(), [0.0; 4]);
+}
+
+#[test]
+fn a_plan_that_is_leaked_harms_nobody() {
+    let product = Product::new();
+    let ctx = Context::new();
+    let (x, y, graph) = product.graph(&ctx);
+    let mut allocator = allocator();
+    let mut backend = Backend::cpu().unwrap();
+    let mut memory = allocator.alloc(&graph).unwrap();
+    memory.set(x, &[1.0_f32; 64]).unwrap();
+    std::mem::forget(memory.plan(&mut backend).unwrap());
+    backend.set_threads(2).unwrap();
+    memory.compute(&mut backend).unwrap();
+    memory.get::<f32>(y).unwrap();
+}
+
+#[test]
+fn paused_threads_wake_for_the_next_computation() {
+    let product = Product::new();
+    let ctx = Context::new();
+    let (x, y, graph) = product.graph(&ctx);
+    let mut allocator = allocator();
+    let mut backend = Backend::cpu().unwrap();
+    backend.set_threads(3).unwrap();
+    backend.pause_threads().unwrap();
+    backend.pause_threads().unwrap();
+    let mut memory = allocator.alloc(&graph).unwrap();
+    memory.set(x, &[1.0_f32; 64]).unwrap();
+    for _ in 0..3 {
+        memory.compute(&mut backend).unwrap();
+        assert!(memory.get::<f32>(y).unwrap().iter().all(|y| (y + 32.0).abs() < 0.2));
+        backend.pause_threads().unwrap();
+    }
+    let mut threads = Threads::new(2);
+    threads.paused = true;
+    backend.set_threads(threads.clone()).unwrap();
+    memory.compute(&mut backend).unwrap();
+    backend.pause_threads().unwrap();
+    backend.set_threads(threads).unwrap();
+    drop(backend); // with threads that were never woken
+}
+
+#[cfg(feature = "rpc")]
+#[test]
+fn other_devices_refuse_what_only_a_cpu_can_do() {
+    use ggml::rpc;
+    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+    let server = unsafe { rpc::Server::builder().start().unwrap() };
+    let connection = rpc::connect(&server.address().to_string()).unwrap();
+    let mut remote = connection.devices().first().unwrap().init().unwrap();
+    let refused = |result: ggml::Result<()>| {
+        assert!(matches!(result, Err(Error::Unsupported { .. })), "{result:?}");
+    };
+    refused(remote.pause_threads());
+    refused(remote.set_use_ref(true));
+    let ctx = Context::new();
+    let graph = ctx.graph([ctx.neg(ctx.input("x", DType::F32, [4]).unwrap()).unwrap()]).unwrap();
+    let mut allocator = GraphAllocator::new(remote.device().buffer_type());
+    refused(allocator.alloc(&graph).unwrap().plan(&mut remote).map(drop));
+    // Nor can a CPU use the server's memory.
+    refused(allocator.alloc(&graph).unwrap().plan(&mut Backend::cpu().unwrap()).map(drop));
+}
+
+#[test]
+fn features_are_those_that_the_backend_lists() {
+    let features = cpu::features().unwrap();
+    let listed = Device::cpu().unwrap().registry().unwrap().features().unwrap();
+    let shown = features.to_string();
+    let shown: Vec<_> = shown.split(' ').map(|word| word.split('=').next().unwrap()).collect();
+    for (name, _) in &listed {
+        assert!(shown.contains(&name.as_str()), "{name} in {shown:?}");
+    }
+    assert_eq!(shown.len(), listed.len(), "{shown:?} {listed:?}");
+    assert!(features.others.iter().any(|name| name == "REPACK"), "{features:?}");
+    for name in &features.others {
+        assert!(!name.contains("AVX") && !name.contains("SVE"), "{name} has a field");
+    }
+    if cfg!(target_arch = "x86_64") {
+        for (feature, there) in [("avx", features.avx), ("avx2", features.avx2), ("fma", features.fma)] {
+            assert_eq!(ggml::sys::CPU_FEATURES.contains(&feature), there, "{feature}");
+        }
+        assert!(!features.neon && features.sve_bytes == 0 && features.riscv_v_bytes == 0);
+    }
+}
+
+/// In time is in `tests/numa.rs`.
+#[test]
+fn nodes_can_not_be_counted_while_computations_may_run() {
+    let _backend = Backend::cpu().unwrap();
+    for strategy in [Numa::Distribute, Numa::Isolate, Numa::Numactl] {
+        let refused = cpu::numa_init(strategy);
+        assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+    }
+    cpu::is_numa().unwrap();
+}

@@ -1,0 +1,150 @@
+//! Data sets and results, which compute nothing.
+
+use ggml::opt::{Dataset, OptResult, Rng};
+use ggml::prelude::*;
+
+/// `n` datapoints of two elements, both the datapoint's number, and one label, the negated number.
+fn numbered(n: usize) -> Dataset {
+    let data: Vec<_> = (0..n).flat_map(|i| [i as f32; 2]).collect();
+    Dataset::new(2, data).unwrap().with_labels(1, (0..n).map(|i| -(i as f32)).collect::<Vec<_>>()).unwrap()
+}
+
+/// The numbers of the datapoints in their present order, read in batches.
+fn order(dataset: &Dataset, batch: usize) -> Vec<usize> {
+    let (mut data, mut labels) = (vec![0.0; 2 * batch], vec![0.0; batch]);
+    let batches = (0..dataset.ndata() / batch).flat_map(|i| {
+        dataset.get_batch_host(i, &mut data, &mut labels).unwrap();
+        assert!(data.chunks_exact(2).zip(&labels).all(|(d, &l)| d == [-l; 2]), "labels follow data");
+        labels.iter().map(|&l| -l as usize).collect::<Vec<_>>()
+    });
+    batches.collect()
+}
+
+fn parameter<T: std::fmt::Debug>(result: ggml::Result<T>) -> &'static str {
+    match result {
+        Err(Error::Param { name, .. }) => name,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_shuffle_is_an_order_of_the_same_data() {
+    let mut dataset = numbered(12);
+    assert_eq!((dataset.ndata(), dataset.ne_datapoint(), dataset.ne_label()), (12, 2, 1));
+    assert_eq!(order(&dataset, 4), (0..12).collect::<Vec<_>>());
+    dataset.shuffle(&mut Rng::new(7), 12).unwrap();
+    let first = order(&dataset, 4);
+    assert_ne!(first, (0..12).collect::<Vec<_>>());
+    let mut sorted = first.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, (0..12).collect::<Vec<_>>());
+    assert_eq!(order(&dataset, 3), first, "whatever the batch");
+    // The same seed gives the same order, another one another.
+    let with = |seed| {
+        let mut dataset = numbered(12);
+        dataset.shuffle(&mut Rng::new(seed), 12).unwrap();
+        order(&dataset, 1)
+    };
+    assert_eq!(with(7), first);
+    assert_ne!(with(8), first);
+    // The rest stays in its place.
+    dataset.shuffle(&mut Rng::new(3), 6).unwrap();
+    let second = order(&dataset, 1);
+    assert_eq!(second[6..], first[6..]);
+    assert_ne!(second[..6], first[..6]);
+    dataset.shuffle(&mut Rng::new(3), 0).unwrap();
+    assert_eq!(order(&dataset, 1), second);
+}
+
+/// The numbers are those of `SplitMix64`'s published reference, so that orders can be had again.
+#[test]
+fn random_numbers_stay_the_same() {
+    let mut rng = Rng::new(1_234_567);
+    let numbers: Vec<_> = (0..5).map(|_| rng.next_u64()).collect();
+    let published = [
+        6_457_827_717_110_365_317,
+        3_203_168_211_198_807_973,
+        9_817_491_932_198_370_423,
+        4_593_380_528_125_082_431,
+        16_408_922_859_458_223_821,
+    ];
+    assert_eq!(numbers, published);
+    // Each order of three is about as frequent as any other.
+    let mut seen = std::collections::HashMap::new();
+    for _ in 0..6000 {
+        let mut items = [0, 1, 2];
+        rng.shuffle(&mut items);
+        *seen.entry(items).or_insert(0) += 1;
+    }
+    assert!(seen.len() == 6 && seen.values().all(|n| (850..1150).contains(n)), "{seen:?}");
+}
+
+#[test]
+fn shards_stay_together() {
+    let mut dataset = numbered(12).with_shards(3).unwrap();
+    dataset.shuffle(&mut Rng::new(1), 12).unwrap();
+    let order = order(&dataset, 6);
+    assert!(order.chunks_exact(3).all(|s| s[0] % 3 == 0 && s[1] == s[0] + 1 && s[2] == s[0] + 2), "{order:?}");
+    assert_ne!(order, (0..12).collect::<Vec<_>>());
+    assert_eq!(parameter(dataset.shuffle(&mut Rng::new(1), 4)), "idata");
+    let (mut data, mut labels) = ([0.0; 8], [0.0; 4]);
+    assert_eq!(parameter(dataset.get_batch_host(0, &mut data, &mut labels)), "data_batch");
+}
+
+#[test]
+fn data_that_are_none() {
+    assert_eq!(parameter(Dataset::new(0, [1.0_f32])), "ne_datapoint");
+    assert_eq!(parameter(Dataset::new(3, Vec::<f32>::new())), "data");
+    assert_eq!(parameter(Dataset::new(3, [0.0_f32; 4])), "data");
+    let new = || Dataset::new(2, [0.0_f32; 6]).unwrap();
+    assert_eq!(parameter(new().with_labels(0, [])), "ne_label");
+    assert_eq!(parameter(new().with_labels(2, [0.0; 5])), "labels");
+    assert_eq!(parameter(new().with_labels(usize::MAX, [0.0; 5])), "labels");
+    assert_eq!(parameter(new().with_shards(0)), "ndata_shard");
+    assert_eq!(parameter(new().with_shards(2)), "ndata_shard");
+    assert_eq!(parameter(new().shuffle(&mut Rng::new(1), 4)), "idata");
+}
+
+#[test]
+fn batches_that_are_none() {
+    let dataset = numbered(5);
+    let get = |ibatch, data: usize, labels: usize| {
+        parameter(dataset.get_batch_host(ibatch, &mut vec![0.0; data], &mut vec![0.0; labels]))
+    };
+    assert_eq!(get(0, 0, 0), "data_batch");
+    assert_eq!(get(0, 3, 1), "data_batch");
+    assert_eq!(get(0, 4, 1), "labels_batch");
+    assert_eq!(get(0, 4, 0), "labels_batch");
+    assert_eq!(get(2, 4, 2), "ibatch");
+    assert_eq!(get(0, 12, 6), "ibatch");
+    assert_eq!(get(usize::MAX, 4, 2), "ibatch");
+    assert_eq!(get(usize::MAX / 2 + 1, 4, 2), "ibatch");
+}
+
+#[test]
+fn what_is_no_number() {
+    let read = |dataset: &Dataset| dataset.get_batch_host(1, &mut [0.0; 4], &mut [0.0; 2]);
+    let mut dataset = numbered(4);
+    read(&dataset).unwrap();
+    dataset.data_mut()[0] = f32::NAN;
+    read(&dataset).unwrap(); // not in that batch
+    dataset.data_mut()[6] = f32::NEG_INFINITY;
+    read(&dataset).unwrap(); // a mask, perhaps
+    dataset.data_mut()[7] = f32::NAN;
+    assert_eq!(parameter(read(&dataset)), "data_batch");
+    for label in [f32::NAN, f32::INFINITY] {
+        let mut dataset = numbered(4);
+        dataset.labels_mut()[3] = label;
+        assert_eq!(parameter(read(&dataset)), "labels_batch");
+    }
+    // Other types have no NaN, whatever their bits.
+    let numbers = Dataset::new(1, [-1_i32; 2]).unwrap();
+    numbers.get_batch_host(0, &mut [0; 2], &mut []).unwrap();
+}
+
+#[test]
+fn the_result_of_nothing() {
+    let result = OptResult::new();
+    assert_eq!((result.ndata(), result.nbatches(), result.ncorrect()), (0, 0, None));
+    assert!(result.loss().is_none() && result.accuracy().is_none() && result.pred().is_empty());
+}

@@ -1,0 +1,100 @@
+//! Inputs and what is copied between devices, several times over.
+
+use super::*;
+
+fn data(seed: usize) -> Vec<f32> {
+    (0..WIDTH).map(|i| ((i * 3 + seed * 5) % 17) as f32 * 0.25 - 2.0).collect()
+}
+
+/// More graphs than there are copies, each computed with two inputs.
+#[test]
+fn graphs_use_the_copies_in_turn() {
+    let weights = weights();
+    let mut sched = builder().parallel(true).build().unwrap();
+    for round in 0..6 {
+        // New tensors each time, as in a decoder.
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
+        let y = network(&ctx, &weights, x);
+        let graph = ctx.graph([y]).unwrap();
+        let mut run = sched.alloc(&graph).unwrap();
+        assert_eq!(run.n_copies(), 4);
+        assert_eq!((run.n_splits(), run.splits().len()), (4, 4));
+        for step in 0..2 {
+            let data = data(2 * round + step);
+            run.set(x, &data).unwrap();
+            run.compute().unwrap();
+            assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+            assert_eq!(run.get::<f32>(x).unwrap(), data, "inputs stay");
+        }
+    }
+    assert_eq!(sched.plans(), 1, "all copies are of one plan");
+    with_network(|run, _, _| assert_eq!(run.n_copies(), 1));
+}
+
+/// Sources are the scheduler's copies while a graph is allocated, each time others.
+#[test]
+fn h25_a_graph_survives_the_copies() {
+    let weights = weights();
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
+    let y = network(&ctx, &weights, x);
+    let graph = ctx.graph([y]).unwrap();
+    for parallel in [true, false, true] {
+        let mut sched = builder().parallel(parallel).build().unwrap();
+        for round in 0..3 {
+            let mut run = sched.alloc(&graph).unwrap();
+            run.set(x, &data(round)).unwrap();
+            run.compute().unwrap();
+            assert_close(&run.get::<f32>(y).unwrap(), &expected(&data(round)));
+        }
+    }
+}
+
+/// Nine operands of each operation are copied, four times over: as many as there can be. The scheduler's tables hold them.
+#[test]
+fn the_most_copies_fit() {
+    const STEPS: usize = 120;
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4]).unwrap();
+    let (mut y, mut pins) = (x, Vec::new());
+    for _ in 0..STEPS {
+        let parts: Vec<_> = (0..9).map(|i| ctx.scale(y, i as f32).unwrap()).collect();
+        pins.extend(parts.iter().map(|&t| (t, 0)));
+        let sum = ctx.custom::<f32>(&parts, [4], Custom::default(), |out, operands| {
+            for (i, row) in out {
+                for (j, to) in row.iter_mut().enumerate() {
+                    *to = (0..9).map(|k| operands.rows::<f32>(k).row(i)[j]).sum::<f32>() / 36.0;
+                }
+            }
+        });
+        y = sum.unwrap();
+    }
+    let graph = ctx.graph([y]).unwrap();
+    let mut sched = builder().parallel(true).build().unwrap();
+    for round in 0..2 {
+        let mut run = sched.alloc_pinned(&graph, &pins).unwrap();
+        assert_eq!(run.n_splits(), 2 * STEPS);
+        let data = [1.0, -2.0, 0.5, round as f32];
+        run.set(x, &data).unwrap();
+        run.compute().unwrap();
+        assert_close(&run.get::<f32>(y).unwrap(), &data);
+    }
+}
+
+#[test]
+fn sizes_are_those_that_are_taken() {
+    let weights = weights();
+    let ctx = Context::new();
+    let y = network(&ctx, &weights, ctx.input("x", DType::F32, [WIDTH as i64]).unwrap());
+    let graph = ctx.graph([y]).unwrap();
+    for parallel in [false, true] {
+        let mut sched = builder().parallel(parallel).build().unwrap();
+        let sizes = sched.reserve_size(&graph).unwrap();
+        assert!(sizes.iter().all(|&n| n > 0), "{sizes:?}");
+        for _ in 0..2 {
+            assert_eq!(sched.alloc(&graph).unwrap().buffer_sizes().unwrap(), sizes, "taken after that");
+            assert_eq!(sched.reserve_size(&graph).unwrap(), sizes);
+        }
+    }
+}

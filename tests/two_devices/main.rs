@@ -1,0 +1,377 @@
+//! The scheduler over two devices: an RPC server in this process, and the CPU.
+
+#![cfg(feature = "rpc")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_wrap,
+    clippy::float_cmp,
+    clippy::missing_assert_message,
+    reason = "a test fails by panicking, and its numbers are small"
+)]
+
+mod beside;
+mod copies;
+mod pins;
+
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+
+use ggml::prelude::*;
+use ggml::{Custom, Error, SchedBuilder, rpc};
+
+/// The device of a server that lives as long as the tests.
+fn remote() -> Device {
+    static REMOTE: OnceLock<(rpc::Server, rpc::Connection)> = OnceLock::new();
+    let (_, connection) = REMOTE.get_or_init(|| {
+        // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+        let server = unsafe { rpc::Server::builder().start().unwrap() };
+        let connection = rpc::connect(&server.address().to_string()).unwrap();
+        (server, connection)
+    });
+    connection.devices()[0]
+}
+
+fn builder() -> SchedBuilder {
+    Sched::builder().backend(remote().init().unwrap()).backend(Backend::cpu().unwrap()).op_offload(false)
+}
+
+fn sched() -> Sched {
+    builder().build().unwrap()
+}
+
+const WIDTH: usize = 16;
+
+/// Four layers of weights, alternately on the one device and the other.
+fn weights() -> Weights {
+    let mut builder = WeightsBuilder::new();
+    for i in 0..4 {
+        builder.tensor(&format!("w{i}"), DType::F32, [WIDTH as i64, WIDTH as i64]).unwrap();
+    }
+    let (one, two) = (remote().buffer_type(), Device::cpu().unwrap().buffer_type());
+    let mut weights = builder.place_with(|name| if name == "w0" || name == "w2" { one } else { two }).unwrap();
+    for i in 0..4 {
+        weights.set(&format!("w{i}"), &matrix(i)).unwrap();
+    }
+    weights
+}
+
+fn matrix(seed: usize) -> Vec<f32> {
+    (0..WIDTH * WIDTH).map(|i| ((i * 7 + seed * 13) % 11) as f32 * 0.1 - 0.5).collect()
+}
+
+/// `relu(w x)` for each layer.
+fn network<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> Tensor<'c> {
+    (0..4).fold(x, |t, i| {
+        let w = weights.get(&format!("w{i}")).unwrap();
+        ctx.relu(ctx.mul_mat(w, t).unwrap()).unwrap()
+    })
+}
+
+fn expected(x: &[f32]) -> Vec<f32> {
+    (0..4).fold(x.to_vec(), |t, seed| {
+        let w = matrix(seed);
+        w.chunks(WIDTH).map(|row| row.iter().zip(&t).map(|(w, t)| w * t).sum::<f32>().max(0.0)).collect()
+    })
+}
+
+fn assert_close(got: &[f32], want: &[f32]) {
+    assert_eq!(got.len(), want.len());
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        assert!((g - w).abs() <= 1e-4 * (1.0 + w.abs()), "element {i}: {g} instead of {w}");
+    }
+}
+
+/// Allocates the network over both devices, and passes it on with its input and its output.
+fn with_network(f: impl FnOnce(&mut Allocated<'_, '_>, Tensor<'_>, Tensor<'_>)) {
+    let weights = weights();
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
+    let y = network(&ctx, &weights, x);
+    let graph = ctx.graph([y]).unwrap();
+    let mut sched = sched();
+    let mut run = sched.alloc(&graph).unwrap();
+    f(&mut run, x, y);
+}
+
+#[test]
+fn a_graph_is_split_over_both_devices() {
+    with_network(|run, x, y| {
+        let data: Vec<f32> = (0..WIDTH).map(|i| i as f32 * 0.25).collect();
+        run.set(x, &data).unwrap();
+        run.compute().unwrap();
+        assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+
+        let splits = run.splits();
+        assert_eq!(splits.len(), run.n_splits(), "the splits are those of the C scheduler");
+        assert_eq!(splits.len(), 4);
+        let names: Vec<_> = splits.iter().map(|s| s.backend.device().name()).collect();
+        let remote = remote().name();
+        assert_eq!(names, [&*remote, "CPU", &*remote, "CPU"]);
+        assert_eq!(splits.iter().map(|s| s.nodes.len()).sum::<usize>(), 8);
+        for (i, split) in splits.iter().enumerate() {
+            assert!(
+                split.nodes.iter().all(|&t| run.backend_of(t).unwrap().device() == split.backend.device()),
+                "split {i}"
+            );
+            assert_eq!(split.inputs.len(), 1, "split {i}");
+            assert_eq!(split.inputs[0].bytes, WIDTH * 4);
+            let from = split.inputs[0].from.unwrap().device();
+            assert_ne!(from, split.backend.device(), "split {i}");
+        }
+        assert!(run.buffer_sizes().unwrap().iter().all(|&n| n > 0));
+        assert_eq!(run.backend_of(y).unwrap().device(), Device::cpu().unwrap());
+    });
+}
+
+/// The scheduler replaces sources by copies of its own, which go with the next graph or with the scheduler.
+#[test]
+fn h25_a_graph_survives_its_scheduler() {
+    let weights = weights();
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
+    let y = network(&ctx, &weights, x);
+    let graph = ctx.graph([y]).unwrap();
+    let other = ctx.graph([ctx.neg(ctx.input("z", DType::F32, [8]).unwrap()).unwrap()]).unwrap();
+    for round in 0..3 {
+        let mut sched = sched();
+        for step in 0..3 {
+            let data: Vec<f32> = (0..WIDTH).map(|i| (i + round + step) as f32 * 0.125).collect();
+            let mut run = sched.alloc(&graph).unwrap();
+            run.set(x, &data).unwrap();
+            run.compute().unwrap();
+            assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+            drop(run);
+            drop(sched.alloc(&other).unwrap());
+        }
+    }
+    // On one device, where nothing is copied, the same graph can't reach the remote weights: an error, no crash.
+    let mut cpu = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    assert!(matches!(cpu.alloc(&graph), Err(Error::Unsupported { .. })));
+}
+
+#[test]
+fn a_computation_shows_what_was_asked_for() {
+    with_network(|run, x, y| {
+        let data = [1.0_f32; WIDTH];
+        run.set(x, &data).unwrap();
+        let last = y;
+        let (mut asked, mut seen) = (0, Vec::new());
+        run.compute_with(
+            |t| {
+                asked += 1;
+                t == last
+            },
+            |observed| {
+                seen.push(observed.get::<f32>().unwrap());
+                ControlFlow::Continue(())
+            },
+        )
+        .unwrap();
+        assert!(asked >= 8, "every operation was offered: {asked}");
+        assert_eq!(seen.len(), 1);
+        assert_close(&seen[0], &expected(&data));
+        assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+    });
+}
+
+#[test]
+fn a_cancelled_computation_computes_nothing_more() {
+    with_network(|run, x, y| {
+        run.set(x, &[1.0_f32; WIDTH]).unwrap();
+        let mut seen = 0;
+        let result = run.compute_with(
+            |_| true,
+            |_| {
+                seen += 1;
+                if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            },
+        );
+        assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
+        assert_eq!(seen, 3);
+        assert!(matches!(run.get::<f32>(y), Err(Error::NotComputed { .. })));
+        run.compute().unwrap();
+        assert_close(&run.get::<f32>(y).unwrap(), &expected(&[1.0; WIDTH]));
+    });
+}
+
+#[test]
+fn a_panic_in_a_callback_comes_back() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4]).unwrap();
+    let y = ctx.relu(ctx.neg(x).unwrap()).unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let mut sched = sched();
+    let mut run = sched.alloc(&graph).unwrap();
+    run.set(x, &[-1.0_f32; 4]).unwrap();
+    let panic = catch_unwind(AssertUnwindSafe(|| run.compute_with(|_| panic!("asked"), |_| ControlFlow::Continue(()))));
+    assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"asked"));
+    let panic = catch_unwind(AssertUnwindSafe(|| run.compute_with(|_| true, |_| panic!("seen"))));
+    assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"seen"));
+    run.compute().unwrap();
+    assert_eq!(run.get::<f32>(y).unwrap(), [1.0; 4]);
+}
+
+/// Weights of a device that no backend of the scheduler can reach.
+#[test]
+fn unreachable_weights_are_an_error() {
+    let weights = weights();
+    let ctx = Context::new();
+    let y = ctx.relu(weights.get("w0").unwrap()).unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let mut cpu = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    let message = cpu.alloc(&graph).unwrap_err().to_string();
+    assert!(message.contains("`w0` f32 [16, 16, 1, 1]") && message.contains("CPU"), "{message}");
+}
+
+#[test]
+fn what_was_refused_stays_refused() {
+    let weights = weights();
+    let ctx = Context::new();
+    // Computed where the weights lie; closures run here, and can't change what lies there.
+    let there = ctx.neg(weights.get("w0").unwrap()).unwrap();
+    let y = ctx.map_custom1_inplace::<f32>(there, Custom::default(), |out| out.for_each(|(_, row)| row.fill(1.0)));
+    let graph = ctx.graph([y.unwrap()]).unwrap();
+    let mut sched = sched();
+    sched.reserve(&graph).unwrap();
+    for time in 0..3 {
+        let refusal = sched.alloc(&graph).map(drop);
+        assert!(matches!(refusal, Err(Error::Unsupported { .. })), "{time}: {refusal:?}");
+    }
+}
+
+#[test]
+fn a_backend_that_is_replaced_is_not_used_any_more() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4]).unwrap();
+    let y = ctx.neg(x).unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let compute = |sched: &mut Sched| -> ggml::Result<Vec<f32>> {
+        let mut run = sched.alloc(&graph)?;
+        run.set(x, &[1.0_f32, 2.0, 3.0, 4.0])?;
+        run.compute()?;
+        assert!(run.buffer_sizes()?.len() == 2, "one for each");
+        run.get(y)
+    };
+    let mut sched = sched();
+    let want = compute(&mut sched).unwrap();
+    for with in [Device::cpu().unwrap(), remote(), remote(), Device::cpu().unwrap()] {
+        *sched.backend_mut(0).unwrap() = with.init().unwrap();
+        assert_eq!(compute(&mut sched).unwrap(), want);
+        *sched.backend_mut(1).unwrap() = Backend::cpu().unwrap();
+        assert_eq!(compute(&mut sched).unwrap(), want);
+    }
+    *sched.backend_mut(1).unwrap() = remote().init().unwrap();
+    for time in 0..2 {
+        assert!(matches!(compute(&mut sched), Err(Error::Backends { .. })), "{time}");
+    }
+    *sched.backend_mut(1).unwrap() = Backend::cpu().unwrap();
+    assert_eq!(compute(&mut sched).unwrap(), want);
+    let mut fresh = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    *fresh.backend_mut(0).unwrap() = remote().init().unwrap();
+    assert!(matches!(fresh.reserve(&graph), Err(Error::Backends { .. })), "before its first graph");
+}
+
+#[test]
+fn the_last_backend_must_be_a_cpu() {
+    let only_remote = Sched::builder().backend(remote().init().unwrap()).build();
+    assert!(matches!(only_remote, Err(Error::Backends { .. })));
+    assert!(matches!(Sched::builder().build(), Err(Error::Backends { .. })));
+    let many = (0..17).fold(Sched::builder(), |b, _| b.backend(Backend::cpu().unwrap()));
+    assert!(matches!(many.build(), Err(Error::Backends { .. })));
+}
+
+#[test]
+fn memory_that_a_backend_can_not_use_is_refused() {
+    let (there, here) = (remote().buffer_type(), Device::cpu().unwrap().buffer_type());
+    let cpu = || Backend::cpu().unwrap();
+    let build = |first, last| {
+        let first = Sched::builder().backend_with(remote().init().unwrap(), first);
+        first.backend_with(cpu(), last).build()
+    };
+    assert_eq!(build(there, here).unwrap().buffer_types(), [there, here]);
+    assert!(matches!(build(here, here), Err(Error::Backends { .. })));
+    assert!(matches!(build(there, there), Err(Error::Backends { .. })));
+    // A backend may be replaced later. Without a choice of memory it is its device's.
+    let ctx = Context::new();
+    let graph = ctx.graph([ctx.neg(ctx.input("x", DType::F32, [4]).unwrap()).unwrap()]).unwrap();
+    for (mut sched, fits) in [(build(there, here).unwrap(), false), (sched(), true)] {
+        drop(sched.alloc(&graph).unwrap());
+        *sched.backend_mut(0).unwrap() = cpu();
+        assert_eq!(sched.buffer_types()[0], if fits { here } else { there });
+        match sched.alloc(&graph) {
+            Ok(run) => assert!(fits, "{run:?}"),
+            Err(error) => assert!(!fits && matches!(error, Error::Backends { .. }), "{error}"),
+        }
+        match sched.reserve_size(&graph) {
+            Ok(sizes) => assert!(fits && sizes[0] > 0 && sizes[1] == 0, "{sizes:?}"),
+            Err(error) => assert!(!fits && matches!(error, Error::Backends { .. }), "{error}"),
+        }
+    }
+}
+
+#[cfg(feature = "tools")]
+#[test]
+fn a_drawing_shows_what_is_copied() {
+    with_network(|run, _, _| {
+        let svg = run.to_svg();
+        let copied: usize = run.splits().iter().map(|split| split.inputs.len()).sum();
+        assert_eq!(svg.matches(r#"class="copied""#).count(), copied, "{svg}");
+        // There and on.
+        assert_eq!(svg.matches(r#"class="copy""#).count(), 2 * copied, "{svg}");
+        assert_eq!(svg.matches(">64 B<").count(), copied, "{svg}");
+        for split in run.splits() {
+            let on = |t: &Tensor<'_>| run.backend_of(*t).unwrap().device() == split.backend.device();
+            let count = run.splits().iter().flat_map(|split| &split.nodes).filter(|t| on(t)).count();
+            let line = format!("{} \u{b7} {count} operations", split.backend.device().name());
+            assert!(svg.contains(&line), "{line} in {svg}");
+        }
+    });
+}
+
+/// Layers that lie on both devices are trained as on one: moments and sums of gradients lie where their parameters do.
+#[test]
+fn parameters_on_both_devices_are_trained() {
+    use ggml::opt::{AdamW, BuildType, LossType, OptContext, OptParams};
+    let train = |sched: &mut Sched, place: [ggml::BufferType; 2]| {
+        let mut builder = WeightsBuilder::new();
+        for name in ["w0", "w1"] {
+            builder.tensor(name, DType::F32, [WIDTH as i64, WIDTH as i64]).unwrap();
+        }
+        let state = builder.place_state_with(|name| place[usize::from(name == "w1")]).unwrap();
+        state.set("w0", &matrix(0)).unwrap();
+        state.set("w1", &matrix(1)).unwrap();
+        let [w0, w1] = ["w0", "w1"].map(|name| state.get(name).unwrap());
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [WIDTH as i64, 4]).unwrap();
+        let y = ctx.mul_mat(w1, ctx.relu(ctx.mul_mat(w0, x).unwrap()).unwrap()).unwrap();
+        let mut params = OptParams::new(LossType::MeanSquaredError);
+        params.optimizer = AdamW { alpha: 0.01, ..AdamW::default() }.into();
+        params.opt_period = 2;
+        let mut opt = OptContext::new([w0, w1], params).unwrap();
+        let graphs = opt.graphs(&ctx, x, y).unwrap();
+        let mut splits = 0;
+        let losses: Vec<f32> = (0..10)
+            .map(|i| {
+                let mut run = opt.alloc(sched, &graphs, true).unwrap();
+                assert_eq!(run.build_type(), if i % 2 == 0 { BuildType::Grad } else { BuildType::Opt });
+                splits = splits.max(run.splits().len());
+                run.set(x, &matrix(2 + i % 2)[..4 * WIDTH]).unwrap();
+                run.set(graphs.labels().unwrap(), &matrix(5)[..4 * WIDTH]).unwrap();
+                run.eval(None).unwrap()
+            })
+            .collect();
+        assert!(losses[9] < losses[1], "{losses:?}");
+        (splits, [w0, w1].map(|w| w.read::<f32>().unwrap()))
+    };
+    let (one, two) = (remote().buffer_type(), Device::cpu().unwrap().buffer_type());
+    let mut cpu = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    let (splits, expected) = train(&mut cpu, [two, two]);
+    assert_eq!(splits, 1);
+    let (splits, got) = train(&mut sched(), [one, two]);
+    assert!(splits > 2, "{splits}");
+    got.iter().zip(&expected).for_each(|(got, expected)| assert_close(got, expected));
+}

@@ -1,0 +1,105 @@
+//! `cargo xtask asan`: the tests and random programs, with ggml's C and C++ under `AddressSanitizer`.
+//!
+//! Rust's own code is not instrumented, which takes a nightly compiler; its heap is, since the sanitizer replaces
+//! `malloc`: what C does beyond a Rust allocation is seen.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::workspace::{Workspace, check, host};
+
+/// Tests that start cargo and rustc, which are not ours to check.
+const NOT_OURS: &[&str] = &["demo_cli", "ui"];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// How many random programs to run
+    #[arg(long, default_value_t = 20_000)]
+    programs: u64,
+    /// The seed of their run, instead of a fixed and a random one
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Run the programs only, not the other tests
+    #[arg(long)]
+    programs_only: bool,
+}
+
+#[expect(clippy::print_stdout, reason = "the chore's result")]
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let workspace = Workspace::find()?;
+    let target = host()?;
+    ensure!(
+        target.ends_with("linux-gnu"),
+        "this needs GCC's libasan and LD_PRELOAD, on Linux with glibc, not {target}"
+    );
+    let library = libasan()?;
+    if !arguments.programs_only {
+        let mut command = cargo(&workspace, &target, &library, "detect_leaks=0");
+        command.args(["--no-fail-fast", "--lib"]);
+        for name in tests(&workspace.root)? {
+            command.args(["--test", &name]);
+        }
+        println!("all tests but {NOT_OURS:?} and random programs; leaks are not looked for, as some leak on purpose");
+        check(&mut command)?;
+    }
+    let mut command = cargo(&workspace, &target, &library, "detect_leaks=1");
+    command.args(["--test", "abuse", "--", "--nocapture"]);
+    command.env("ABUSE_NO_LEAKS", "1").env("ABUSE_PROGRAMS", arguments.programs.to_string());
+    if let Some(seed) = arguments.seed {
+        command.env("ABUSE_SEED", seed.to_string());
+    }
+    println!("{} random programs, leaks looked for", arguments.programs);
+    check(&mut command)?;
+    println!(
+        "asan: {}{} random programs: no error and no leak",
+        if arguments.programs_only { "" } else { "all tests, " },
+        arguments.programs
+    );
+    Ok(())
+}
+
+/// The runtime, which has to come before everything else in a process.
+fn libasan() -> Result<String> {
+    let output =
+        Command::new("gcc").arg("-print-file-name=libasan.so").output().context("cannot run gcc: install it")?;
+    let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    ensure!(Path::new(&path).is_absolute(), "gcc has no libasan.so: install its AddressSanitizer runtime");
+    Ok(path)
+}
+
+/// `cargo test` with instrumented C.
+fn cargo(workspace: &Workspace, target: &str, library: &str, leaks: &str) -> Command {
+    let mut command = workspace.cargo(&workspace.root);
+    command.args(["test", "--release", "--target", target, "--target-dir"]).arg(workspace.root.join("target/asan"));
+    let suffix = target.replace('-', "_");
+    for flags in ["CFLAGS", "CXXFLAGS"] {
+        command.env(format!("{flags}_{suffix}"), "-fsanitize=address -fno-omit-frame-pointer -g1");
+    }
+    // The runtime is GCC's.
+    command.env(format!("CC_{suffix}"), "gcc").env(format!("CXX_{suffix}"), "g++");
+    command.env("RUSTFLAGS", "-Clinker=gcc -Clink-arg=-Wl,--no-as-needed -Clink-arg=-lasan");
+    // Builders are given sizes that no memory has; that is to be an error. A test's thread has a small stack.
+    let options = format!("allocator_may_return_null=1:{leaks}:detect_stack_use_after_return=0");
+    let known = workspace.root.join("xtask/lsan.supp");
+    let leaks = format!("suppressions={}:print_suppressions=0", known.display());
+    let runner = format!("env LD_PRELOAD={library} ASAN_OPTIONS={options} LSAN_OPTIONS={leaks}");
+    command.env(format!("CARGO_TARGET_{}_RUNNER", suffix.to_uppercase()), runner);
+    command
+}
+
+/// The integration tests that run under the sanitizer.
+fn tests(root: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(root.join("tests"))? {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
+        let is_test = path.join("main.rs").is_file() || path.extension().is_some_and(|e| e == "rs");
+        if is_test && name != "abuse" && !NOT_OURS.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
