@@ -61,9 +61,14 @@ pub(crate) fn call<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
 
 /// [`call`] for a destructor: a failure has nowhere to go, so what it was to free is leaked, which is safe.
 pub(crate) fn free(name: &'static str, f: impl FnOnce()) {
-    if let Err(error) = guarded(name, ggml_sys_guard, f) {
+    if let Err(error) = settle(name, f) {
         ::log::error!(target: "ggml", "leaked: {error}");
     }
+}
+
+/// [`call`] where a panic of the user's logger must wait: it goes on from the next call.
+pub(crate) fn settle<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
+    guarded(name, ggml_sys_guard, f)
 }
 
 /// Whether guarded calls left the object that they were made on in an unknown state: something was thrown inside it, or

@@ -51,7 +51,7 @@ pub use shape::Shape;
 pub use tensor::Tensor;
 pub use tensor::pieces::Pieces;
 pub use version::{commit, version};
-pub use weights::{State, Weights, WeightsBuilder};
+pub use weights::{State, Transfers, Weights, WeightsBuilder, Writable};
 
 /// The README's example, run as a test.
 #[cfg(doctest)]

@@ -8,7 +8,9 @@ use crate::buffer::{self, BufferType};
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
+use crate::guard;
 use crate::ops::{custom, kernel};
+use crate::tensor::Tensor;
 use crate::tensor::ptr::{Owner, TensorPtr};
 
 /// Checks that some of the devices can run each operation, and use each placed tensor where it lies.
@@ -21,7 +23,7 @@ pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
         let mut near = false;
         let mut able = false;
         for &device in devices {
-            let able_here = device.fits_wire(e.ptr) && device.supports_op(e.ptr)? && kernel_accepts(device, e).is_ok();
+            let able_here = device.fits_wire(e.ptr) && device.claims(e.ptr)? && kernel_accepts(device, e).is_ok();
             able |= able_here;
             near |= able_here && can_reach(device, e.ptr);
         }
@@ -74,16 +76,65 @@ fn same_experts(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
 
 /// Checks that the device an operation was given to has kernels for it.
 pub(crate) fn kernel_accepts(device: Device, e: &Entry) -> Result<()> {
-    if !device.fits_wire(e.ptr) {
-        return Err(unsupported(e.ptr, &[device], "RPC can't carry dimensions or strides of 2^32 and more"));
+    accepts(device, e.ptr, e.kind == Kind::Node)
+}
+
+fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()> {
+    carries(device, t)?;
+    if custom::is_custom(t) && !device.runs_closures() {
+        return Err(unsupported(t, &[device], "closures run on this process's CPU only"));
     }
-    if custom::is_custom(e.ptr) && !device.runs_closures() {
-        return Err(unsupported(e.ptr, &[device], "closures run on this process's CPU only"));
-    }
-    if e.kind != Kind::Node || !device.runs_cpu_kernels() {
+    if !is_node || !device.runs_cpu_kernels() {
         return Ok(());
     }
-    kernel::cpu_accepts(e.ptr).map_err(|why| unsupported(e.ptr, &[device], why))
+    kernel::cpu_accepts(t).map_err(|why| unsupported(t, &[device], why))
+}
+
+fn carries(device: Device, t: TensorPtr) -> Result<()> {
+    if device.fits_wire(t) {
+        return Ok(());
+    }
+    Err(unsupported(t, &[device], "RPC can't carry dimensions or strides of 2^32 and more"))
+}
+
+/// Checks that a device can be asked about all tensors of a graph.
+pub(crate) fn fits_wire(graph: &Graph<'_>, device: Device) -> Result<()> {
+    graph.entries().iter().try_for_each(|e| carries(device, e.ptr))
+}
+
+impl Device {
+    /// Whether the device can run the operation that makes `op`, with the operands that it has
+    /// (`ggml_backend_dev_supports_op`): what
+    /// [`GraphMemory::compute`](crate::GraphMemory::compute) asks, which is stricter than ggml where its CPU kernels promise
+    /// too much. Anything can hold a leaf.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Ggml`], [`Error::Exception`] or [`Error::RpcLost`] where the device does not answer.
+    #[doc(alias = "ggml_backend_dev_supports_op")]
+    #[doc(alias = "ggml_backend_supports_op")]
+    pub fn supports_op(self, op: Tensor<'_>) -> Result<bool> {
+        self.check_alive()?;
+        let is_node = op.ptr().op() != sys::GGML_OP_NONE;
+        Ok(accepts(self, op.ptr(), is_node).is_ok() && self.claims(op.ptr())?)
+    }
+
+    /// Whether the device wants to run the operation that makes `op` even if its weights lie elsewhere and must be copied
+    /// first, because it has so many rows that this is worth while (`ggml_backend_dev_offload_op`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::supports_op`].
+    #[doc(alias = "ggml_backend_dev_offload_op")]
+    #[doc(alias = "ggml_backend_offload_op")]
+    pub fn offloads(self, op: Tensor<'_>) -> Result<bool> {
+        let offloads = guard::call("ggml_backend_dev_offload_op", || {
+            // SAFETY: the device lives for ever, the tensor and its sources as long as the handle. C keeps nothing.
+            unsafe { sys::ggml_backend_dev_offload_op(self.as_ptr(), op.as_ptr()) }
+        })?;
+        self.check_alive()?;
+        Ok(offloads)
+    }
 }
 
 /// Checks that what the user puts on a device can be there: made there by the device, in memory of its own.
@@ -93,7 +144,7 @@ pub(crate) fn pinned(device: Device, e: &Entry) -> Result<()> {
         return Err(unsupported(e.ptr, &[device], why));
     }
     kernel_accepts(device, e)?;
-    if !device.supports_op(e.ptr)? {
+    if !device.claims(e.ptr)? {
         return Err(unsupported(e.ptr, &[device], "the device that it is pinned to does not support the operation"));
     }
     Ok(())

@@ -7,56 +7,119 @@ mod graph_plan;
 pub(crate) mod plan;
 mod raw;
 
+use std::ffi::c_int;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use ggml_sys as sys;
 
 use crate::backend::{Backend, check_status};
-use crate::buffer::{BufferType, out_of_memory};
+use crate::buffer::BufferType;
+use crate::device::Device;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::graph::Graph;
+use crate::graph::{Graph, Kind};
 use crate::tensor::Tensor;
 use crate::{guard, log};
 use bound::Bound;
 use plan::Plan;
-use raw::RawAllocator;
+use raw::{Places, RawAllocator};
 
 pub use compare::{Compare, Compared, Comparison, Mismatch};
 pub use graph_plan::GraphPlan;
 
-/// Gives graphs memory of one type (`ggml_gallocr_t`), for computations on one backend.
+/// Gives graphs memory of one type, or of several (`ggml_gallocr_t`), for computations on one backend.
 ///
 /// Memory grows with the largest graph, and is planned anew whenever a graph differs from the one before.
 #[doc(alias = "ggml_gallocr_t")]
+#[doc(alias = "ggml_gallocr_free")]
 pub struct GraphAllocator {
     raw: Option<RawAllocator>,
-    buft: BufferType,
+    /// Not empty, none twice.
+    bufts: Box<[BufferType]>,
+    choose: Option<Box<Choose>>,
     plan: Plan,
+    /// What the plan was made with.
+    places: Places,
     poisoned: bool,
 }
+
+/// Says which type of memory a tensor gets.
+type Choose = dyn Fn(Tensor<'_>) -> usize + Send;
 
 impl GraphAllocator {
     /// An allocator of memory of this type (`ggml_gallocr_new`). It takes none until it is used.
     #[doc(alias = "ggml_gallocr_new")]
     pub fn new(buft: BufferType) -> Self {
-        Self { raw: None, buft, plan: Plan::default(), poisoned: false }
+        Self::over([buft].into(), None)
     }
 
-    /// The type of memory.
-    pub fn buffer_type(&self) -> BufferType {
-        self.buft
+    /// An allocator of memory of several types (`ggml_gallocr_new_n`). `choose` says for each operation and each input of
+    /// a graph, by its number among them, which type it gets; of what has memory already, or shares another tensor's, the
+    /// answer counts for nothing, and an operation that can take an operand's place may do so. The backend that
+    /// computes must be able to use them all.
+    ///
+    /// ```
+    /// use ggml::prelude::*;
+    /// use ggml::GraphAllocator;
+    /// # fn main() -> ggml::Result<()> {
+    /// let cpu = Device::cpu()?.buffer_type();
+    /// assert!(GraphAllocator::with_buffers(&[cpu], |_| 0).is_ok());
+    /// assert!(GraphAllocator::with_buffers(&[cpu, cpu], |_| 0).is_err(), "the same type twice");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`] where there is no type, or one is there twice.
+    #[doc(alias = "ggml_gallocr_new_n")]
+    pub fn with_buffers(bufts: &[BufferType], choose: impl Fn(Tensor<'_>) -> usize + Send + 'static) -> Result<Self> {
+        let twice = bufts.iter().enumerate().any(|(i, b)| bufts.iter().skip(i + 1).any(|other| b == other));
+        if bufts.is_empty() || twice {
+            return Err(Error::Param {
+                op: "GraphAllocator::with_buffers",
+                name: "bufts",
+                value: format!("{bufts:?}").into(),
+                expected: "one type of memory or more, and none twice".into(),
+            });
+        }
+        Ok(Self::over(bufts.into(), Some(Box::new(choose))))
     }
 
-    /// Bytes that the allocator holds (`ggml_gallocr_get_buffer_size`).
+    fn over(bufts: Box<[BufferType]>, choose: Option<Box<Choose>>) -> Self {
+        Self { raw: None, bufts, choose, plan: Plan::default(), places: Places::default(), poisoned: false }
+    }
+
+    /// The types of memory; of one that was made with [`GraphAllocator::new`], there is one.
+    pub fn buffer_types(&self) -> &[BufferType] {
+        &self.bufts
+    }
+
+    /// Bytes that the allocator holds of each type (`ggml_gallocr_get_buffer_size`).
     ///
     /// # Errors
     ///
     /// [`Error::Ggml`] where ggml fails.
     #[doc(alias = "ggml_gallocr_get_buffer_size")]
-    pub fn buffer_size(&self) -> Result<usize> {
-        self.raw.as_ref().map_or(Ok(0), RawAllocator::buffer_size)
+    pub fn buffer_sizes(&self) -> Result<Vec<usize>> {
+        (0..self.bufts.len()).map(|i| self.raw.as_ref().map_or(Ok(0), |raw| raw.buffer_size(i))).collect()
+    }
+
+    /// Bytes of each type that a new allocator would take for graphs like this one (`ggml_gallocr_reserve_n_size`). Takes
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// As [`GraphAllocator::alloc`].
+    #[doc(alias = "ggml_gallocr_reserve_n_size")]
+    pub fn sizes(&self, graph: &Graph<'_>) -> Result<Vec<usize>> {
+        let places = self.places("GraphAllocator::sizes", graph)?;
+        let bound = Bound::new("GraphAllocator::sizes", graph)?;
+        self.check(graph)?;
+        // One of its own, which forgets what memory there is.
+        let mut raw = Some(RawAllocator::new(&self.bufts)?);
+        attempt(&mut raw, |raw| raw.sizes(bound.graph_ptr(), &places, self.bufts.len()))
     }
 
     /// How often memory was planned: once for each graph that differs from the one before.
@@ -64,15 +127,17 @@ impl GraphAllocator {
         self.plan.plans()
     }
 
-    /// Takes the memory that graphs like this one need (`ggml_gallocr_reserve`).
+    /// Takes the memory that graphs like this one need (`ggml_gallocr_reserve`, `ggml_gallocr_reserve_n`).
     ///
     /// # Errors
     ///
     /// As [`GraphAllocator::alloc`].
     #[doc(alias = "ggml_gallocr_reserve")]
+    #[doc(alias = "ggml_gallocr_reserve_n")]
     pub fn reserve(&mut self, graph: &Graph<'_>) -> Result<()> {
+        let places = self.places("GraphAllocator::reserve", graph)?;
         let bound = Bound::new("GraphAllocator::reserve", graph)?;
-        self.prepare(&bound)
+        self.prepare(&bound, places)
     }
 
     /// Gives `graph` memory (`ggml_gallocr_alloc_graph`). When the result is dropped, it is free for the next graph.
@@ -81,11 +146,12 @@ impl GraphAllocator {
     ///
     /// [`Error::InUse`] where a tensor of the graph is allocated elsewhere, [`Error::Unsupported`] where the device can't
     /// run an operation or reach its weights, [`Error::OutOfMemory`], [`Error::Poisoned`] after an earlier failure
-    /// inside ggml.
+    /// inside ggml, [`Error::Param`] where a type of memory was chosen that there is not.
     #[doc(alias = "ggml_gallocr_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<GraphMemory<'s, 'c>> {
+        let places = self.places("GraphAllocator::alloc", graph)?;
         let mut bound = Bound::new("GraphAllocator::alloc", graph)?;
-        self.prepare(&bound)?;
+        self.prepare(&bound, places)?;
         if self.plan.put_back(&mut bound) {
             return Ok(GraphMemory { allocator: self, bound });
         }
@@ -95,53 +161,81 @@ impl GraphAllocator {
             return Err(self.out_of_memory(mark));
         }
         // Elsewhere tensors may be initialised when they get memory.
-        if self.buft.is_host() {
+        if self.bufts.iter().all(|b| b.is_host()) {
             self.plan.record(&mut bound);
         }
         Ok(GraphMemory { allocator: self, bound })
     }
 
-    fn prepare(&mut self, bound: &Bound<'_, '_>) -> Result<()> {
+    /// Asks the user's closure where tensors are to go. Before the graph is taken hold of: the closure may do anything that
+    /// safe code can, such as allocate the graph elsewhere.
+    fn places(&self, op: &'static str, graph: &Graph<'_>) -> Result<Places> {
+        let mut places = Places::default();
+        let Some(choose) = self.choose.as_ref().filter(|_| self.bufts.len() > 1) else { return Ok(places) };
+        for e in graph.entries() {
+            // SAFETY: entries live as long as the graph, which lives during the call.
+            let chosen = choose(unsafe { Tensor::new(e.ptr) });
+            let place = c_int::try_from(chosen).ok().filter(|_| chosen < self.bufts.len());
+            let place = place.ok_or_else(|| Error::Param {
+                op,
+                name: "choose",
+                value: chosen.to_string().into(),
+                expected: format!("one of {} types of memory for {}", self.bufts.len(), e.ptr.info()).into(),
+            })?;
+            // In the order of C's lists.
+            let list = if e.kind == Kind::Node { &mut places.nodes } else { &mut places.leafs };
+            list.push(place);
+        }
+        Ok(places)
+    }
+
+    /// The device that the first type of memory belongs to: that which is to compute, if nothing else is said.
+    fn device(&self) -> Option<Device> {
+        self.bufts.first().and_then(|b| b.device())
+    }
+
+    /// Checks what can be known before it is known which backend will compute.
+    fn check(&self, graph: &Graph<'_>) -> Result<()> {
+        for device in self.bufts.iter().filter_map(|b| b.device()) {
+            device.check_alive()?;
+            check::fits_wire(graph, device)?;
+        }
+        self.device().map_or(Ok(()), |device| check::runnable(graph, &[device]))
+    }
+
+    fn prepare(&mut self, bound: &Bound<'_, '_>, places: Places) -> Result<()> {
         if self.poisoned {
             return Err(Error::Poisoned { object: "graph allocator" });
         }
         let graph = bound.graph();
-        if self.raw.is_some() && self.plan.fits(graph) {
+        if self.raw.is_some() && self.places == places && self.plan.fits(graph) {
             return Ok(());
         }
         self.plan.clear();
-        if self.buft.is_extra()? {
+        if self.bufts.iter().map(|b| b.is_extra()).collect::<Result<Vec<_>>>()?.contains(&true) {
             return Err(Error::Unsupported {
                 op: "GraphAllocator".into(),
                 operands: Box::default(),
-                device: self.buft.name().into(),
+                device: format!("{:?}", self.bufts).into(),
                 reason: "memory that rearranges tensors is for weights only".into(),
             });
         }
-        if let Some(device) = self.buft.device() {
-            device.check_alive()?;
-            check::runnable(graph, &[device])?;
-        }
+        self.check(graph)?;
         if self.raw.is_none() {
-            self.raw = Some(RawAllocator::new(self.buft)?);
+            self.raw = Some(RawAllocator::new(&self.bufts)?);
         }
         let mark = log::mark();
-        if !self.with_raw(|raw| raw.reserve(bound.graph_ptr()))? {
+        if !self.with_raw(|raw| raw.reserve(bound.graph_ptr(), &places))? {
             return Err(self.out_of_memory(mark));
         }
         self.plan.set(graph);
+        self.places = places;
         Ok(())
     }
 
     fn with_raw<R>(&mut self, f: impl FnOnce(&mut RawAllocator) -> Result<R>) -> Result<R> {
-        let raw = self.raw.as_mut().ok_or(Error::Poisoned { object: "graph allocator" })?;
-        let result = catch_unwind(AssertUnwindSafe(|| f(raw)));
-        if guard::interrupted(&result) {
-            self.poisoned = true;
-            if let Some(raw) = self.raw.take() {
-                raw.leak();
-            }
-        }
+        let result = catch_unwind(AssertUnwindSafe(|| attempt(&mut self.raw, f)));
+        self.poisoned = self.raw.is_none();
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
@@ -149,14 +243,26 @@ impl GraphAllocator {
     fn out_of_memory(&mut self, mark: u64) -> Error {
         let log = log::since(mark);
         self.plan.clear();
-        out_of_memory(self.buft, None, log)
+        let names: Vec<_> = self.bufts.iter().map(|b| b.name()).collect();
+        let what = format!("a buffer of type {}", names.join(" or ")).into();
+        Error::OutOfMemory { what, bytes: None, log }
     }
 }
 
 impl fmt::Debug for GraphAllocator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GraphAllocator").field("buffer_type", &self.buft).finish_non_exhaustive()
+        f.debug_struct("GraphAllocator").field("buffer_types", &self.bufts).finish_non_exhaustive()
     }
+}
+
+/// Does something with a C allocator, which is leaked if nobody knows how that ended.
+fn attempt<R>(raw: &mut Option<RawAllocator>, f: impl FnOnce(&mut RawAllocator) -> Result<R>) -> Result<R> {
+    let live = raw.as_mut().ok_or(Error::Poisoned { object: "graph allocator" })?;
+    let result = catch_unwind(AssertUnwindSafe(|| f(live)));
+    if let Some(raw) = raw.take_if(|_| guard::interrupted(&result)) {
+        raw.leak();
+    }
+    result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// A graph with memory, for as long as it borrows its [`GraphAllocator`].
@@ -203,12 +309,46 @@ impl GraphMemory<'_, '_> {
         Ok(())
     }
 
+    /// Starts to compute the graph (`ggml_backend_graph_compute_async`), calls `meanwhile`, and waits for the result. A
+    /// device that does not work asynchronously computes first. When `meanwhile` panics, that too waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`GraphMemory::compute`]. Where the computation can't be started, `meanwhile` is not called.
+    ///
+    /// # Panics
+    ///
+    /// As [`GraphMemory::compute`].
+    #[doc(alias = "ggml_backend_graph_compute_async")]
+    pub fn compute_async<R>(&mut self, backend: &mut Backend, meanwhile: impl FnOnce() -> R) -> Result<R> {
+        const CALL: &str = "ggml_backend_graph_compute_async";
+        self.bound.check_inputs("GraphMemory::compute_async")?;
+        self.check_backend(backend)?;
+        self.bound.begin();
+        let graph = self.bound.graph_ptr();
+        let mut work = Underway(Some(backend));
+        let status = guard::compute(CALL, || {
+            // SAFETY: as in `compute`; what the device still uses then is lent to this call, which does not end, not even by
+            // a panic, before `work` has waited.
+            unsafe { sys::ggml_backend_graph_compute_async(work.backend(), graph) }
+        });
+        let result = matches!(status, Ok(sys::GGML_STATUS_SUCCESS)).then(meanwhile);
+        let settled = work.settle();
+        drop(work);
+        if status.is_err() {
+            backend.poison();
+        }
+        end(&self.bound, backend, CALL, status.and_then(|status| settled.map(|()| status)))?;
+        self.bound.set_computed();
+        result.ok_or(Error::Status { call: CALL, status: sys::GGML_STATUS_FAILED, log: Box::default() })
+    }
+
     /// Checks that the backend can compute the graph where it lies.
     fn check_backend(&self, backend: &Backend) -> Result<()> {
         backend.check()?;
         let device = backend.device();
-        if Some(device) != self.allocator.buft.device() {
-            check::memory(device, self.allocator.buft)?;
+        self.allocator.bufts.iter().try_for_each(|&buft| check::memory(device, buft))?;
+        if Some(device) != self.allocator.device() {
             check::runnable(self.bound.graph(), &[device])?;
         }
         Ok(())
@@ -224,6 +364,27 @@ impl GraphMemory<'_, '_> {
     }
 }
 
+/// A computation that may be under way: its drop waits. After that has failed, or the start, the backend is poisoned.
+struct Underway<'b>(Option<&'b mut Backend>);
+
+impl Underway<'_> {
+    fn backend(&self) -> *mut sys::ggml_backend {
+        self.0.as_deref().map_or(std::ptr::null_mut(), Backend::as_ptr)
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        self.0.take().map_or(Ok(()), Backend::settle)
+    }
+}
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.settle() {
+            ::log::error!(target: "ggml", "a computation can't be waited for: {error}");
+        }
+    }
+}
+
 /// Runs `f`, which computes the graph or a part of it on `backend`. Results of the last computation are gone; whether those
 /// of this one are there, the caller says.
 fn run(
@@ -234,6 +395,11 @@ fn run(
 ) -> Result<()> {
     bound.begin();
     let status = guard::compute(call, f).inspect_err(|_| backend.poison());
+    end(bound, backend, call, status)
+}
+
+/// To be called when C has returned from a computation, and nothing of it is under way any more.
+fn end(bound: &Bound<'_, '_>, backend: &Backend, call: &'static str, status: Result<sys::ggml_status>) -> Result<()> {
     // Panics of the graph's closures and of the backend's go on here.
     bound.go_on();
     backend.resume_abort();

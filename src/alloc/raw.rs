@@ -1,7 +1,7 @@
 //! The owner of a C graph allocator, and the only file that frees one.
 
-use std::ffi::c_void;
-use std::ptr::NonNull;
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
 
 use ggml_sys as sys;
 
@@ -10,6 +10,20 @@ use crate::buffer::BufferType;
 use crate::error::{Error, Result};
 use crate::guard;
 
+/// For each of a graph's nodes and leaves, the number of the type of memory that it gets; where there is only one, none.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Places {
+    pub(super) nodes: Vec<c_int>,
+    pub(super) leafs: Vec<c_int>,
+}
+
+impl Places {
+    /// The two lists for C, which takes NULL for zeros.
+    fn as_ptrs(&self) -> (*const c_int, *const c_int) {
+        if self.nodes.is_empty() { (ptr::null(), ptr::null()) } else { (self.nodes.as_ptr(), self.leafs.as_ptr()) }
+    }
+}
+
 /// A live graph allocator that nothing else frees.
 pub(super) struct RawAllocator(NonNull<sys::ggml_gallocr>);
 
@@ -17,11 +31,15 @@ pub(super) struct RawAllocator(NonNull<sys::ggml_gallocr>);
 unsafe impl Send for RawAllocator {}
 
 impl RawAllocator {
-    pub(super) fn new(buft: BufferType) -> Result<Self> {
-        const CALL: &str = "ggml_gallocr_new";
+    /// An allocator of memory of these types, of which there is at least one and none twice: where a buffer that two share
+    /// can't be had, C frees it twice (H21).
+    pub(super) fn new(bufts: &[BufferType]) -> Result<Self> {
+        const CALL: &str = "ggml_gallocr_new_n";
+        let mut raw: Vec<_> = bufts.iter().map(|b| b.as_ptr()).collect();
+        let n = c_int::try_from(raw.len()).unwrap_or(c_int::MAX);
         let raw = guard::call(CALL, || {
-            // SAFETY: buffer types live for ever; the result is ours.
-            unsafe { sys::ggml_gallocr_new(buft.as_ptr()) }
+            // SAFETY: buffer types live for ever; C copies the list, which has `n` of them. The result is ours.
+            unsafe { sys::ggml_gallocr_new_n(raw.as_mut_ptr(), n) }
         })?;
         NonNull::new(raw).map(Self).ok_or(Error::Null { call: CALL, log: Box::default() })
     }
@@ -31,11 +49,26 @@ impl RawAllocator {
     }
 
     /// Plans memory for `graph`. `false` where it could not be had.
-    pub(super) fn reserve(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
-        guard::call("ggml_gallocr_reserve", || {
-            // SAFETY: allocator and graph are live; C keeps no pointer to the graph's tensors.
-            unsafe { sys::ggml_gallocr_reserve(self.as_ptr(), graph) }
+    pub(super) fn reserve(&mut self, graph: *mut sys::ggml_cgraph, places: &Places) -> Result<bool> {
+        let (nodes, leafs) = places.as_ptrs();
+        guard::call("ggml_gallocr_reserve_n", || {
+            // SAFETY: allocator and graph are live; the numbers are those of the graph's nodes and leaves, below that of the
+            // allocator's types (GraphAllocator::places). C keeps no pointer to them nor to the graph's tensors.
+            unsafe { sys::ggml_gallocr_reserve_n(self.as_ptr(), graph, nodes, leafs) }
         })
+    }
+
+    /// The bytes of each type that [`RawAllocator::reserve`] would take. Afterwards the allocator may lack memory that it
+    /// had, and looks planned (H21): it serves for nothing more.
+    pub(super) fn sizes(&mut self, graph: *mut sys::ggml_cgraph, places: &Places, n: usize) -> Result<Vec<usize>> {
+        let (nodes, leafs) = places.as_ptrs();
+        let mut sizes = vec![0; n];
+        let to = sizes.as_mut_ptr();
+        guard::call("ggml_gallocr_reserve_n_size", || {
+            // SAFETY: as in `reserve`; C writes a number for each of the allocator's `n` types.
+            unsafe { sys::ggml_gallocr_reserve_n_size(self.as_ptr(), graph, nodes, leafs, to) }
+        })?;
+        Ok(sizes)
     }
 
     /// Gives `graph`, for which memory is planned, its memory. `false` where it could not be had.
@@ -47,10 +80,12 @@ impl RawAllocator {
         })
     }
 
-    pub(super) fn buffer_size(&self) -> Result<usize> {
+    /// The bytes taken of the `i`th type, which there must be.
+    pub(super) fn buffer_size(&self, i: usize) -> Result<usize> {
+        let i = c_int::try_from(i).unwrap_or(c_int::MAX);
         guard::call("ggml_gallocr_get_buffer_size", || {
-            // SAFETY: live by the type's invariant; a new allocator has one buffer, number 0.
-            unsafe { sys::ggml_gallocr_get_buffer_size(self.as_ptr(), 0) }
+            // SAFETY: live by the type's invariant; C asserts the number.
+            unsafe { sys::ggml_gallocr_get_buffer_size(self.as_ptr(), i) }
         })
     }
 

@@ -1,6 +1,8 @@
 //! Points in a backend's queue that other backends of its device can wait for.
 
+use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -16,10 +18,13 @@ use crate::{guard, log};
 /// [`Event::record`] puts it behind all work that a backend has been given; [`Backend::wait`] keeps another backend of
 /// the same device from going on before that work is done, and [`Event::synchronize`] the calling thread.
 #[doc(alias = "ggml_backend_event_t")]
+#[doc(alias = "ggml_backend_event_free")]
 pub struct Event {
     raw: Arc<RawEvent>,
     device: Device,
     recorded: bool,
+    /// Not `Sync`: devices keep no locks for their events.
+    one_thread: PhantomData<Cell<()>>,
 }
 
 /// A live event that nothing else frees.
@@ -60,7 +65,7 @@ impl Event {
         })?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
         device.check_alive()?;
-        Ok(Self { raw: Arc::new(RawEvent(raw)), device, recorded: false })
+        Ok(Self { raw: Arc::new(RawEvent(raw)), device, recorded: false, one_thread: PhantomData })
     }
 
     /// The device that the event belongs to.

@@ -33,6 +33,7 @@ pub use threads::{Priority, Threads};
 ///
 /// ggml's backends keep working memory and queues without locks: one thread at a time may use one.
 #[doc(alias = "ggml_backend_t")]
+#[doc(alias = "ggml_backend_free")]
 pub struct Backend {
     // Field order is drop order: the backend goes before the pool whose threads it uses, and what it may call or wait for.
     raw: RawBackend,
@@ -88,6 +89,16 @@ impl Backend {
     #[doc(alias = "ggml_backend_init_by_name")]
     pub fn by_name(name: &str) -> Result<Self> {
         Device::by_name(name)?.init()
+    }
+
+    /// A backend on the first device of a kind (`ggml_backend_init_by_type`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::by_type`] and [`Device::init`].
+    #[doc(alias = "ggml_backend_init_by_type")]
+    pub fn by_type(kind: DeviceType) -> Result<Self> {
+        Device::by_type(kind)?.init()
     }
 
     /// A backend from a text: the name of a device, or the name and parameters of its backend's own, with a colon
@@ -193,6 +204,11 @@ impl Backend {
         self.device.check_alive()?;
         self.events.clear();
         Ok(())
+    }
+
+    /// Waits until nothing is under way any more, though the device may be lost. Never panics. After an error nobody knows.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        self.raw.settle().inspect_err(|_| self.poison())
     }
 
     pub(crate) fn as_ptr(&self) -> *mut sys::ggml_backend {

@@ -59,6 +59,14 @@ impl RawBackend {
         })
     }
 
+    /// [`RawBackend::synchronize`] that never panics, and also where guarded calls fail otherwise.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        guard::settle("ggml_backend_synchronize", || {
+            // SAFETY: as in `synchronize`.
+            unsafe { sys::ggml_backend_synchronize(self.as_ptr()) }
+        })
+    }
+
     /// Makes a CPU backend ask `callback` whether to stop.
     pub(super) fn set_abort(
         &mut self,

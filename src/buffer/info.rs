@@ -9,6 +9,7 @@ use crate::{ffi, guard};
 
 /// What a buffer is for (`ggml_backend_buffer_usage`).
 #[doc(alias = "ggml_backend_buffer_usage")]
+#[doc(alias = "ggml_backend_buffer_set_usage")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BufferUsage {

@@ -11,6 +11,7 @@ use ggml_sys as sys;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::tensor::Tensor;
 use crate::tensor::ptr::TensorPtr;
 use crate::{ffi, guard};
 
@@ -57,6 +58,8 @@ impl BufferType {
     ///
     /// [`Error::Ggml`] or [`Error::Exception`] where the device does not answer.
     #[doc(alias = "ggml_backend_buft_get_alignment")]
+    #[doc(alias = "ggml_backend_buffer_get_alignment")]
+    #[doc(alias = "ggml_backend_get_alignment")]
     pub fn alignment(self) -> Result<usize> {
         let n = guard::call("ggml_backend_buft_get_alignment", || {
             // SAFETY: lives for ever; the call only reads it.
@@ -72,6 +75,8 @@ impl BufferType {
     ///
     /// As [`BufferType::alignment`].
     #[doc(alias = "ggml_backend_buft_get_max_size")]
+    #[doc(alias = "ggml_backend_buffer_get_max_size")]
+    #[doc(alias = "ggml_backend_get_max_size")]
     pub fn max_size(self) -> Result<usize> {
         let n = guard::call("ggml_backend_buft_get_max_size", || {
             // SAFETY: lives for ever; the call only reads it.
@@ -97,8 +102,18 @@ impl BufferType {
         unsafe { Device::from_raw(raw) }
     }
 
-    /// The bytes that a tensor takes in such a buffer, its padding included.
-    pub(crate) fn alloc_size(self, t: TensorPtr) -> Result<usize> {
+    /// The bytes that a tensor takes in such memory, its padding included (`ggml_backend_buft_get_alloc_size`).
+    ///
+    /// # Errors
+    ///
+    /// As [`BufferType::alignment`].
+    #[doc(alias = "ggml_backend_buft_get_alloc_size")]
+    #[doc(alias = "ggml_backend_buffer_get_alloc_size")]
+    pub fn alloc_size(self, t: Tensor<'_>) -> Result<usize> {
+        self.alloc_size_of(t.ptr())
+    }
+
+    pub(crate) fn alloc_size_of(self, t: TensorPtr) -> Result<usize> {
         let n = guard::call("ggml_backend_buft_get_alloc_size", || {
             // SAFETY: the type lives for ever, the tensor by TensorPtr's invariants; the call only reads them.
             unsafe { sys::ggml_backend_buft_get_alloc_size(self.as_ptr(), t.as_ptr()) }

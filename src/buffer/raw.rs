@@ -17,6 +17,7 @@ use crate::{guard, log};
 ///
 /// The pointer is a live buffer that nothing else frees.
 #[doc(alias = "ggml_backend_buffer_t")]
+#[doc(alias = "ggml_backend_buffer_free")]
 pub struct Buffer {
     raw: NonNull<sys::ggml_backend_buffer>,
     buft: BufferType,
@@ -114,7 +115,7 @@ impl Buffer {
     ///
     /// The caller keeps the buffer alive as long as anything can reach the tensor's data.
     pub(crate) fn place(&self, t: TensorPtr, offset: usize) -> Result<()> {
-        let need = self.buft.alloc_size(t)?;
+        let need = self.buft.alloc_size_of(t)?;
         let alignment = self.buft.alignment()?;
         if self.buft.device().is_some_and(|d| !d.fits_wire(t)) {
             return Err(Error::Shape {

@@ -253,6 +253,8 @@ impl Device {
 
     /// The type of memory that the device uses by default (`ggml_backend_dev_buffer_type`).
     #[doc(alias = "ggml_backend_dev_buffer_type")]
+    #[doc(alias = "ggml_backend_get_default_buffer_type")]
+    #[doc(alias = "ggml_backend_cpu_buffer_type")]
     pub fn buffer_type(self) -> BufferType {
         // SAFETY: the device lives for ever; the call only reads it.
         let raw = unsafe { sys::ggml_backend_dev_buffer_type(self.as_ptr()) };
@@ -271,7 +273,7 @@ impl Device {
     }
 
     /// Whether the device says it can run `op`, which must carry its sources.
-    pub(crate) fn supports_op(self, op: TensorPtr) -> Result<bool> {
+    pub(crate) fn claims(self, op: TensorPtr) -> Result<bool> {
         guard::call("ggml_backend_dev_supports_op", || {
             // SAFETY: the device lives for ever, the tensor and its sources by TensorPtr's invariants. C keeps nothing.
             unsafe { sys::ggml_backend_dev_supports_op(self.as_ptr(), op.as_ptr()) }
@@ -280,6 +282,7 @@ impl Device {
 
     /// Whether the device can use tensors in memory of this type (`ggml_backend_dev_supports_buft`).
     #[doc(alias = "ggml_backend_dev_supports_buft")]
+    #[doc(alias = "ggml_backend_supports_buft")]
     pub fn supports_buffer_type(self, buft: BufferType) -> bool {
         // SAFETY: both live for ever; the call only reads them.
         unsafe { sys::ggml_backend_dev_supports_buft(self.as_ptr(), buft.as_ptr()) }

@@ -94,6 +94,7 @@ impl Registry {
     /// # Errors
     ///
     /// [`Error::NoSuch`] lists the names there are; else as [`Device::all`].
+    #[doc(alias = "ggml_backend_reg_by_name")]
     pub fn by_name(name: &str) -> Result<Self> {
         let all = Self::all()?;
         all.iter().copied().find(|r| r.name().eq_ignore_ascii_case(name)).ok_or_else(|| Error::NoSuch {
@@ -154,16 +155,20 @@ impl Registry {
     /// # Errors
     ///
     /// As [`Device::all`].
+    #[doc(alias = "ggml_backend_reg_dev_count")]
+    #[doc(alias = "ggml_backend_reg_dev_get")]
     pub fn devices(self) -> Result<Vec<Device>> {
         Ok(devices()?.into_iter().filter(|d| d.registry() == Some(self)).collect())
     }
 
-    /// A function that this backend offers beside the common interface, by name (`ggml_backend_reg_get_proc_address`).
+    /// A function that this backend offers beside the common interface, by name (`ggml_backend_reg_get_proc_address`), if
+    /// it has one.
     ///
     /// # Safety
     ///
     /// `F` must be the type of a pointer to that function.
-    pub(crate) unsafe fn find_function<F: Copy>(self, name: &'static CStr) -> Option<F> {
+    #[doc(alias = "ggml_backend_reg_get_proc_address")]
+    pub unsafe fn find_function<F: Copy>(self, name: &CStr) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a function pointer is as large as any") };
         // SAFETY: the registry lives for ever, the name during the call, which only compares it.
         let raw = unsafe { sys::ggml_backend_reg_get_proc_address(self.0.as_ptr(), name.as_ptr()) };

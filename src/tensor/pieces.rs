@@ -26,6 +26,9 @@ pub struct Pieces {
     pub data_step: usize,
 }
 
+/// Offset, length, count, and the two steps, in bytes.
+type InBytes = (usize, usize, usize, usize, usize);
+
 impl Pieces {
     /// Where the last piece ends in memory with this distance between pieces.
     fn end(self, step: usize) -> Option<usize> {
@@ -35,13 +38,15 @@ impl Pieces {
         (self.count - 1).checked_mul(step)?.checked_add(self.len)
     }
 
-    /// Whether there is nothing to transfer. C would go through any number of pieces without elements, one by one.
-    fn are_empty(self) -> bool {
-        self.count == 0 || self.len == 0
+    /// Offset, length, count and steps in bytes, if the pieces lie inside a tensor and inside `data` elements, apart from
+    /// each other. Nothing where there is nothing to transfer: C would go through pieces without elements one by one.
+    pub(crate) fn checked<T: Element>(self, call: &'static str, t: TensorPtr, data: usize) -> Result<Option<InBytes>> {
+        self.check::<T>(call, t, data)?;
+        Ok((self.count > 0 && self.len > 0).then(|| self.bytes(size_of::<T>())))
     }
 
     /// Offset, length, count and steps in bytes, as C wants them; for pieces that were checked.
-    fn bytes(self, unit: usize) -> (usize, usize, usize, usize, usize) {
+    fn bytes(self, unit: usize) -> InBytes {
         // With a single piece the steps may be anything, as they are not taken.
         let step = |n: usize| if self.count < 2 { 0 } else { n * unit };
         (self.offset * unit, self.len * unit, self.count, step(self.step), step(self.data_step))
@@ -80,12 +85,10 @@ impl Pieces {
 /// Writes pieces of `data` into a tensor that has memory.
 #[doc(alias = "ggml_backend_tensor_set_2d")]
 pub(crate) fn write<T: Element>(call: &'static str, t: TensorPtr, pieces: Pieces, data: &[T]) -> Result<()> {
-    pieces.check::<T>(call, t, data.len())?;
-    if pieces.are_empty() {
+    let Some((offset, len, count, step, data_step)) = pieces.checked::<T>(call, t, data.len())? else {
         return Ok(());
-    }
+    };
     let (raw, from) = (t.as_ptr(), data.as_ptr().cast::<c_void>());
-    let (offset, len, count, step, data_step) = pieces.bytes(size_of::<T>());
     guard::call("ggml_backend_tensor_set_2d", || {
         // SAFETY: `t` is live and has memory (the caller's check). All pieces lie inside the tensor and inside `data`
         // (checked above; in bytes they fit as the tensor and the slice do). The call is synchronous: C keeps nothing.
@@ -97,12 +100,10 @@ pub(crate) fn write<T: Element>(call: &'static str, t: TensorPtr, pieces: Pieces
 /// Reads pieces of a tensor that has memory into `out`.
 #[doc(alias = "ggml_backend_tensor_get_2d")]
 pub(crate) fn read<T: Element>(call: &'static str, t: TensorPtr, pieces: Pieces, out: &mut [T]) -> Result<()> {
-    pieces.check::<T>(call, t, out.len())?;
-    if pieces.are_empty() {
+    let Some((offset, len, count, step, data_step)) = pieces.checked::<T>(call, t, out.len())? else {
         return Ok(());
-    }
+    };
     let (raw, to) = (t.as_ptr(), out.as_mut_ptr().cast::<c_void>());
-    let (offset, len, count, step, data_step) = pieces.bytes(size_of::<T>());
     guard::call("ggml_backend_tensor_get_2d", || {
         // SAFETY: as in `write`.
         unsafe { sys::ggml_backend_tensor_get_2d(raw, to, offset, len, count, step, data_step) }

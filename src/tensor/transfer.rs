@@ -18,13 +18,22 @@ pub(super) fn check_type<T: Element>(call: &'static str, t: TensorPtr) -> Result
     Err(Error::ElementType { call, tensor: t.info(), asked: T::NAME })
 }
 
-/// Overwrites the whole of a contiguous tensor.
-pub(crate) fn write<T: Element>(call: &'static str, t: TensorPtr, data: &[T]) -> Result<()> {
+/// Fails unless the tensor is contiguous and has `got` elements of type `T`.
+pub(crate) fn check_whole<T: Element>(call: &'static str, t: TensorPtr, got: usize) -> Result<()> {
     check_type::<T>(call, t)?;
-    if data.len() != t.elements() {
-        let (expected, got) = (t.elements(), data.len());
+    let expected = t.elements();
+    if got != expected {
         return Err(Error::Length { call, tensor: t.info(), expected, got, unit: "elements" });
     }
+    if !t.is_contiguous() {
+        return Err(not_contiguous(call, t));
+    }
+    Ok(())
+}
+
+/// Overwrites the whole of a contiguous tensor.
+pub(crate) fn write<T: Element>(call: &'static str, t: TensorPtr, data: &[T]) -> Result<()> {
+    check_whole::<T>(call, t, data.len())?;
     write_bytes(call, t, 0, bytemuck::cast_slice(data))
 }
 
@@ -107,6 +116,18 @@ pub(crate) fn fill(call: &'static str, t: TensorPtr, value: u8) -> Result<()> {
 
 /// Copies a tensor into another one, on whatever devices they lie. Both must have buffers.
 pub(crate) fn copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result<()> {
+    check_copy(call, from, to)?;
+    guard::call("ggml_backend_tensor_copy", || {
+        // SAFETY: both are live, have memory (the caller's check) that they don't share, and one layout (check_copy), all
+        // that C asserts. The copy is synchronous: C keeps nothing.
+        unsafe { sys::ggml_backend_tensor_copy(from.as_ptr(), to.as_ptr()) }
+    })?;
+    buffer::check_alive(from)?;
+    buffer::check_alive(to)
+}
+
+/// Fails unless both have one type and layout, without gaps, and no memory in common.
+pub(crate) fn check_copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result<()> {
     check_plain(call, from)?;
     check_plain(call, to)?;
     let operands = || [from.info(), to.info()].into();
@@ -122,13 +143,7 @@ pub(crate) fn copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result
         let expected = "they must not be parts of one tensor".into();
         return Err(Error::Shape { op: call, operands: operands(), expected });
     }
-    guard::call("ggml_backend_tensor_copy", || {
-        // SAFETY: both are live, have memory (the caller's check) that they don't share, and one layout (checked above),
-        // all that C asserts. The copy is synchronous: C keeps nothing.
-        unsafe { sys::ggml_backend_tensor_copy(from.as_ptr(), to.as_ptr()) }
-    })?;
-    buffer::check_alive(from)?;
-    buffer::check_alive(to)
+    Ok(())
 }
 
 /// Reads a tensor in the order of its elements, whatever its strides.
@@ -149,14 +164,7 @@ pub(crate) fn read<T: Element>(call: &'static str, t: TensorPtr) -> Result<Vec<T
 
 /// Reads a contiguous tensor into `out`, which has its length.
 pub(crate) fn read_into<T: Element>(call: &'static str, t: TensorPtr, out: &mut [T]) -> Result<()> {
-    check_type::<T>(call, t)?;
-    if out.len() != t.elements() {
-        let (expected, got) = (t.elements(), out.len());
-        return Err(Error::Length { call, tensor: t.info(), expected, got, unit: "elements" });
-    }
-    if !t.is_contiguous() {
-        return Err(not_contiguous(call, t));
-    }
+    check_whole::<T>(call, t, out.len())?;
     read_bytes(call, t, bytemuck::cast_slice_mut(out))
 }
 

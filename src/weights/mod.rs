@@ -3,6 +3,7 @@
 mod element;
 mod packed;
 mod placed;
+mod transfers;
 
 use std::fmt;
 
@@ -15,6 +16,8 @@ use crate::tensor::Tensor;
 use crate::tensor::pieces::Pieces;
 use crate::tensor::ptr::Owner;
 use placed::{Leaves, Placed};
+
+pub use transfers::{Transfers, Writable};
 
 /// Names tensors and their shapes, and gives them memory.
 ///
@@ -51,6 +54,17 @@ impl WeightsBuilder {
         Ok(self)
     }
 
+    /// The bytes that [`WeightsBuilder::place`] would take (`ggml_backend_alloc_ctx_tensors_from_buft_size`). Takes none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Shape`](crate::Error::Shape) where a tensor is larger than a buffer of the type can be.
+    #[doc(alias = "ggml_backend_alloc_ctx_tensors_from_buft_size")]
+    #[doc(alias = "ggml_backend_buft_get_alloc_size_n")]
+    pub fn size(&self, buft: BufferType) -> Result<usize> {
+        self.0.size(buft)
+    }
+
     /// Gives all tensors memory of one type, all of it zero (`ggml_backend_alloc_ctx_tensors_from_buft`).
     ///
     /// # Errors
@@ -60,6 +74,12 @@ impl WeightsBuilder {
     /// tensors and does not [hold](BufferType::holds) this one.
     #[doc(alias = "ggml_backend_alloc_ctx_tensors_from_buft")]
     #[doc(alias = "ggml_backend_alloc_ctx_tensors")]
+    #[doc(alias = "ggml_backend_buft_alloc_buffer_n")]
+    #[doc(alias = "ggml_backend_buft_alloc_buffer")]
+    #[doc(alias = "ggml_backend_alloc_buffer")]
+    #[doc(alias = "ggml_backend_tensor_alloc")]
+    #[doc(alias = "ggml_tallocr_new")]
+    #[doc(alias = "ggml_tallocr_alloc")]
     pub fn place(self, buft: BufferType) -> Result<Weights> {
         self.place_with(|_| buft)
     }

@@ -39,7 +39,7 @@ impl BufferType {
             return Ok(false);
         }
         // It takes the size of the first matrix for that of all.
-        if packing == Packing::Amx && (n != 1 || self.alloc_size(t.ptr())? >= MOST_AMX_BYTES) {
+        if packing == Packing::Amx && (n != 1 || self.alloc_size_of(t.ptr())? >= MOST_AMX_BYTES) {
             return Ok(false);
         }
         supports(self, device, ctx, [k, m, n], t.dtype())
@@ -54,7 +54,7 @@ fn supports(buft: BufferType, device: Device, ctx: &Context, [k, m, n]: [i64; 3]
     let op = if n == 1 { ctx.mul_mat(w, b) } else { ctx.mul_mat_id(w, b, ctx.input("", DType::I32, [1, 1])?) }?;
     let buffer = Buffer::empty(buft)?;
     w.ptr().set_buffer(buffer.as_ptr());
-    let answer = device.supports_op(op.ptr());
+    let answer = device.claims(op.ptr());
     w.ptr().release();
     answer
 }

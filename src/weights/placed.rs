@@ -66,6 +66,12 @@ impl Leaves {
         names.into_iter().map(|(name, _)| &**name).zip(self.tensors.iter().copied())
     }
 
+    /// The bytes of the buffers that all tensors would lie in, in memory of one type.
+    pub(super) fn size(&self, buft: BufferType) -> Result<usize> {
+        let chunks = lay_out_in(buft, buft.max_size()?, &self.tensors)?;
+        Ok(chunks.iter().map(|chunk| chunk.size).sum())
+    }
+
     /// Gives each tensor memory of the type that `choose` names for it, all of it zero.
     pub(super) fn place(self, owner: Owner, mut choose: impl FnMut(&str) -> BufferType) -> Result<Placed> {
         let mut groups = Groups::default();
@@ -125,61 +131,78 @@ impl Groups {
     fn place(self, owner: Owner) -> Result<Vec<Buffer>> {
         let mut buffers = Vec::new();
         for (buft, tensors) in self.0 {
-            place_group(buft, &tensors, owner, &mut buffers)?;
+            place_group(buft, buft.max_size()?, &tensors, owner, &mut buffers)?;
         }
         Ok(buffers)
     }
 }
 
-/// Lays tensors out one after the other, in as many buffers as the type's largest size asks for.
-fn place_group(buft: BufferType, tensors: &[TensorPtr], owner: Owner, buffers: &mut Vec<Buffer>) -> Result<()> {
-    let owner = packed::owner(buft, tensors, owner)?;
-    let (alignment, max) = (buft.alignment()?, buft.max_size()?);
-    let mut chunk: Vec<(TensorPtr, usize)> = Vec::new();
-    let mut end = 0;
-    for &t in tensors {
-        let size = buft.alloc_size(t)?;
-        let next = end_of(end, alignment, size).filter(|&n| n <= max);
-        if next.is_none() && !chunk.is_empty() {
-            buffers.push(fill(buft, &chunk, end, owner)?);
-            chunk.clear();
-            end = 0;
-        }
-        let Some(next) = end_of(end, alignment, size).filter(|&n| n <= max) else {
-            return Err(Error::Shape {
-                op: "WeightsBuilder::place",
-                operands: [t.info()].into(),
-                expected: format!(
-                    "a tensor in memory of type {} may have {max} bytes, this one needs {size}",
-                    buft.name()
-                )
-                .into(),
-            });
+/// What lies in one buffer: where each tensor begins, and where the last one ends.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Chunk {
+    offsets: Vec<usize>,
+    size: usize,
+}
+
+/// Lays tensors of these sizes out one after the other, in as many buffers as their largest size asks for.
+///
+/// # Errors
+///
+/// The first size that is larger than a buffer can be.
+fn lay_out(sizes: &[usize], alignment: usize, max: usize) -> std::result::Result<Vec<Chunk>, usize> {
+    let mut chunks: Vec<Chunk> = Vec::new();
+    for &size in sizes {
+        let fits = |chunk: &Chunk| {
+            let begin = chunk.size.checked_next_multiple_of(alignment)?;
+            begin.checked_add(size).filter(|&end| end <= max).map(|end| (begin, end))
         };
-        chunk.push((t, next - size));
-        end = next;
+        let (begin, end) = if let Some(place) = chunks.last().and_then(fits) {
+            place
+        } else {
+            chunks.push(Chunk::default());
+            (0, Some(size).filter(|&size| size <= max).ok_or(size)?)
+        };
+        if let Some(chunk) = chunks.last_mut() {
+            chunk.offsets.push(begin);
+            chunk.size = end;
+        }
     }
-    if !chunk.is_empty() {
-        buffers.push(fill(buft, &chunk, end, owner)?);
+    Ok(chunks)
+}
+
+/// [`lay_out`] for tensors in memory of a type whose buffers have `max` bytes at most.
+fn lay_out_in(buft: BufferType, max: usize, tensors: &[TensorPtr]) -> Result<Vec<Chunk>> {
+    let sizes = tensors.iter().map(|&t| buft.alloc_size_of(t)).collect::<Result<Vec<_>>>()?;
+    lay_out(&sizes, buft.alignment()?, max).map_err(|size| {
+        let operands = tensors.iter().zip(&sizes).filter(|(_, n)| **n == size).take(1).map(|(t, _)| t.info()).collect();
+        let name = buft.name();
+        let expected = format!("a tensor in memory of type {name} may have {max} bytes, this one needs {size}").into();
+        Error::Shape { op: "WeightsBuilder::place", operands, expected }
+    })
+}
+
+/// Gives tensors memory of one type, in buffers of `max` bytes at most.
+fn place_group(
+    buft: BufferType,
+    max: usize,
+    tensors: &[TensorPtr],
+    owner: Owner,
+    buffers: &mut Vec<Buffer>,
+) -> Result<()> {
+    let owner = packed::owner(buft, tensors, owner)?;
+    let mut rest = tensors.iter();
+    for chunk in lay_out_in(buft, max, tensors)? {
+        let mut buffer = Buffer::zeroed(buft, chunk.size)?;
+        if owner != Owner::State {
+            buffer.mark_as_weights();
+        }
+        for (offset, &t) in chunk.offsets.into_iter().zip(&mut rest) {
+            buffer.place(t, offset)?;
+            t.set_owner(owner);
+        }
+        buffers.push(buffer);
     }
     Ok(())
-}
-
-/// The end of `size` bytes that begin at the first aligned place from `end` on.
-fn end_of(end: usize, alignment: usize, size: usize) -> Option<usize> {
-    end.checked_next_multiple_of(alignment)?.checked_add(size)
-}
-
-fn fill(buft: BufferType, chunk: &[(TensorPtr, usize)], size: usize, owner: Owner) -> Result<Buffer> {
-    let mut buffer = Buffer::zeroed(buft, size)?;
-    if owner != Owner::State {
-        buffer.mark_as_weights();
-    }
-    for &(t, offset) in chunk {
-        buffer.place(t, offset)?;
-        t.set_owner(owner);
-    }
-    Ok(buffer)
 }
 
 impl Placed {
@@ -261,5 +284,49 @@ impl Placed {
 
     pub(super) fn len(&self) -> usize {
         self.leaves.tensors.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_follow_each_other_until_a_buffer_is_full() {
+        let chunk = |offsets: &[usize], size| Chunk { offsets: offsets.into(), size };
+        assert_eq!(lay_out(&[], 32, 100), Ok(vec![]), "nothing");
+        let all = lay_out(&[10, 40, 32, 1], 32, usize::MAX);
+        assert_eq!(all, Ok(vec![chunk(&[0, 32, 96, 128], 129)]), "aligned");
+        let split = lay_out(&[10, 40, 32, 100, 1, 32], 32, 100);
+        let want = vec![chunk(&[0, 32], 72), chunk(&[0], 32), chunk(&[0], 100), chunk(&[0, 32], 64)];
+        assert_eq!(split, Ok(want), "no buffer is larger than 100 bytes");
+        assert_eq!(lay_out(&[10, 101, 102], 32, 100), Err(101), "the first that is too large");
+        let huge = lay_out(&[usize::MAX - 1, usize::MAX], 32, usize::MAX);
+        assert_eq!(huge, Ok(vec![chunk(&[0], usize::MAX - 1), chunk(&[0], usize::MAX)]), "sums don't wrap");
+    }
+
+    /// No device at hand has small buffers.
+    #[test]
+    fn weights_larger_than_a_buffer_lie_in_several() {
+        let buft = Device::cpu().unwrap().buffer_type();
+        let mut leaves = Leaves::default();
+        for (i, n) in [8, 8, 16, 4].into_iter().enumerate() {
+            leaves.add(&format!("t{i}"), DType::F32, [n].into()).unwrap();
+        }
+        let mut buffers = Vec::new();
+        place_group(buft, 96, &leaves.tensors, Owner::State, &mut buffers).unwrap();
+        let sizes: Vec<_> = buffers.iter().map(|b| (b.size(), b.buffer_type())).collect();
+        assert_eq!(sizes, [(64, buft), (80, buft)], "two with two tensors each");
+        let placed = Placed { leaves, buffers, over: None };
+        for (i, n) in [8_u8, 8, 16, 4].into_iter().enumerate() {
+            let values = vec![f32::from(n); n.into()];
+            placed.set("test", &format!("t{i}"), &values).unwrap();
+        }
+        for (i, n) in [8_u8, 8, 16, 4].into_iter().enumerate() {
+            let read = placed.get(&format!("t{i}")).unwrap().read::<f32>().unwrap();
+            assert_eq!(read, vec![f32::from(n); n.into()], "t{i} is where nothing else is");
+        }
+        let more = place_group(buft, 8, &placed.leaves.tensors, Owner::State, &mut Vec::new());
+        assert!(matches!(more, Err(Error::Shape { .. })), "{more:?}");
     }
 }

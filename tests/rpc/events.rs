@@ -47,3 +47,26 @@ fn h33_events_of_another_device_are_refused() {
         assert!(matches!(result, Err(Error::Unsupported { .. })), "{result:?}");
     }
 }
+
+/// An event belongs to no thread: one records it, the next waits for it, a third drops it.
+#[test]
+fn an_event_moves_between_threads() {
+    let server = crate::start(Server::builder()).unwrap();
+    let connection = rpc::connect(&server.address().to_string()).unwrap();
+    let device = connection.devices()[0];
+    let (mut first, mut second) = (device.init().unwrap(), device.init().unwrap());
+    let mut event = Event::new(device).unwrap();
+    let (event, first) = std::thread::spawn(move || {
+        event.record(&mut first).unwrap();
+        (event, first)
+    })
+    .join()
+    .unwrap();
+    let event = std::thread::spawn(move || {
+        second.wait(&event).unwrap();
+        event.synchronize().unwrap();
+        event
+    });
+    drop((event.join().unwrap(), first));
+    connection.check().unwrap();
+}

@@ -1,7 +1,7 @@
 //! The safe API after a server was lost.
 
 use ggml::rpc;
-use ggml::{Context, DType, Error, Result};
+use ggml::{Context, DType, Error, GraphAllocator, Result, WeightsBuilder};
 
 use crate::child::ServerProcess;
 use crate::support::{sched, weights};
@@ -29,6 +29,33 @@ fn every_call_says_that_the_server_was_lost() {
     assert_lost(self::weights(&connection, 1.0));
     assert_lost(self::sched(&connection));
     assert_lost(connection.devices()[0].memory());
+}
+
+/// What is under way when the server goes is waited for, and comes to an error; nothing is left that uses what was lent.
+#[test]
+fn work_that_is_under_way_says_that_the_server_was_lost() {
+    let mut server = ServerProcess::start();
+    let connection = rpc::connect(&server.address.to_string()).unwrap();
+    let device = connection.devices()[0];
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("s", DType::F32, [1 << 20]).unwrap();
+    let state = builder.place_state(device.buffer_type()).unwrap();
+    let context = Context::new();
+    let x = context.input("x", DType::F32, [4]).unwrap();
+    let graph = context.graph([context.neg(x).unwrap()]).unwrap();
+    let mut allocator = GraphAllocator::new(device.buffer_type());
+    let mut memory = allocator.alloc(&graph).unwrap();
+    memory.set(x, &[1.0_f32; 4]).unwrap();
+    let mut backend = device.init().unwrap();
+    memory.compute_async(&mut backend, || ()).unwrap();
+    let mut out = vec![0.0_f32; 1 << 20];
+    assert_lost(backend.transfers(|queue| {
+        queue.set(&state, "s", vec![1.0_f32; 1 << 20])?;
+        server.kill();
+        queue.get(state.get("s")?, &mut out)
+    }));
+    assert_lost(backend.transfers(|_| Ok(())));
+    assert_lost(memory.compute_async(&mut backend, || ()));
 }
 
 fn assert_lost<T>(result: Result<T>) {

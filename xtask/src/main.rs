@@ -6,6 +6,7 @@ mod coverage;
 mod fetch;
 mod fuzz;
 mod headers;
+mod helgrind;
 mod package;
 mod update;
 mod valgrind;
@@ -37,6 +38,8 @@ enum Chore {
     Asan(asan::Arguments),
     /// Run random programs under valgrind's memcheck
     Valgrind(valgrind::Arguments),
+    /// Run the tests of threads under helgrind
+    Helgrind,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -47,5 +50,6 @@ fn main() -> anyhow::Result<()> {
         Chore::Package => package::run(),
         Chore::Asan(arguments) => asan::run(&arguments),
         Chore::Valgrind(arguments) => valgrind::run(&arguments),
+        Chore::Helgrind => helgrind::run(),
     }
 }

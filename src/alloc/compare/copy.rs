@@ -34,7 +34,7 @@ pub(super) fn tensors<'c>(
         // Sources and the tensor that a view looks at come first in a graph, and their copies are of `ctx`, too.
         copy.ptr().become_copy(e.ptr, |t| copies.get(&t).copied());
         if let Kind::Placed(_) = e.kind {
-            let buffer = Buffer::zeroed(memory, memory.alloc_size(copy.ptr())?)?;
+            let buffer = Buffer::zeroed(memory, memory.alloc_size_of(copy.ptr())?)?;
             buffer.place(copy.ptr(), 0)?;
             buffers.push(buffer);
             transfer::write_raw(call, copy.ptr(), &transfer::read_raw(call, e.ptr)?)?;

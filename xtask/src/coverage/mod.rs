@@ -37,7 +37,7 @@ const HEADERS: [&str; 11] = [
 ];
 
 /// The headers of which no function may be missing, and at most [`OMITTED`] percent left out.
-const COMPLETE: [&str; 4] = ["ggml.h", "ggml-cpu.h", "gguf.h", "ggml-opt.h"];
+const COMPLETE: [&str; 6] = ["ggml.h", "ggml-backend.h", "ggml-alloc.h", "ggml-cpu.h", "gguf.h", "ggml-opt.h"];
 
 const OMITTED: usize = 15;
 

@@ -1,0 +1,222 @@
+//! Allocators of several types of memory, and how much memory things would take.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::float_cmp,
+    clippy::mem_forget,
+    reason = "a test fails by panicking"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ggml::prelude::*;
+use ggml::{BufferType, Error, GraphAllocator};
+
+/// Two types of memory that the CPU can use: its own, and that of its buffers over memory of the user's.
+fn two_types() -> [BufferType; 2] {
+    #[repr(align(64))]
+    struct Aligned([u8; 64]);
+    impl AsRef<[u8]> for Aligned {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("w", DType::F32, [4]).unwrap();
+    let cpu = Device::cpu().unwrap();
+    let weights = builder.place_over(cpu, Aligned([0; 64]), |_| 0).unwrap();
+    let types = [cpu.buffer_type(), weights.buffers()[0].buffer_type()];
+    assert_ne!(types[0], types[1], "two types");
+    types
+}
+
+/// `-(x + x)^2 + x`, none of whose operations can be computed in another's place.
+fn formula(ctx: &Context, n: i64) -> (Tensor<'_>, Tensor<'_>) {
+    let x = ctx.input("x", DType::F32, [n]).unwrap();
+    let sum = ctx.add(x, x).unwrap().named("sum").unwrap();
+    let square = ctx.mul(sum, sum).unwrap().named("square").unwrap();
+    let y = ctx.add(ctx.neg(square).unwrap(), x).unwrap().named("y").unwrap();
+    (x, y)
+}
+
+#[test]
+fn tensors_lie_where_they_were_told_to() {
+    let ctx = Context::new();
+    let (x, y) = formula(&ctx, 1024);
+    let graph = ctx.graph([y]).unwrap();
+    let mut backend = Backend::cpu().unwrap();
+    // By a bit for each of these tensors.
+    let names = ["x", "sum", "square", "y"];
+    let chosen = Arc::new(AtomicUsize::new(0));
+    let bits = Arc::clone(&chosen);
+    let choose = move |t: Tensor<'_>| {
+        let bit = names.iter().position(|&n| t.name() == n).unwrap_or(0);
+        bits.load(Ordering::Relaxed) >> bit & 1
+    };
+    let mut allocator = GraphAllocator::with_buffers(&two_types(), choose).unwrap();
+    assert_eq!(allocator.buffer_types(), two_types());
+    assert_eq!(allocator.buffer_sizes().unwrap(), [0, 0], "nothing was taken yet");
+    for bits in 0..16 {
+        chosen.store(bits, Ordering::Relaxed);
+        let plans = allocator.plans();
+        for _ in 0..2 {
+            let mut memory = allocator.alloc(&graph).unwrap();
+            memory.set(x, &[3.0_f32; 1024]).unwrap();
+            memory.compute(&mut backend).unwrap();
+            assert_eq!(memory.get::<f32>(y).unwrap(), [-33.0; 1024], "{bits:04b}");
+        }
+        assert_eq!(allocator.plans(), plans + 1, "planned anew for another choice, and only then");
+    }
+}
+
+#[test]
+fn sizes_are_known_before_memory_is_taken() {
+    let ctx = Context::new();
+    let (_, y) = formula(&ctx, 1024);
+    let graph = ctx.graph([y]).unwrap();
+    for (first, want) in [(true, [true, false]), (false, [true, true])] {
+        let choose = move |t: Tensor<'_>| usize::from(!first && t.name() == "square");
+        let mut allocator = GraphAllocator::with_buffers(&two_types(), choose).unwrap();
+        let sizes = allocator.sizes(&graph).unwrap();
+        assert_eq!(sizes.iter().map(|&n| n >= 4096).collect::<Vec<_>>(), want, "{sizes:?}");
+        assert_eq!(allocator.buffer_sizes().unwrap(), [0, 0], "nothing was taken");
+        allocator.reserve(&graph).unwrap();
+        assert_eq!(allocator.buffer_sizes().unwrap(), sizes, "what was said");
+        assert_eq!(allocator.sizes(&graph).unwrap(), sizes, "whatever there is");
+        assert_eq!(allocator.buffer_sizes().unwrap(), sizes, "which stays");
+    }
+    // More than there is can be asked for.
+    let huge = ctx.graph([ctx.relu(ctx.input("h", DType::F32, [1 << 30, 1 << 13]).unwrap()).unwrap()]).unwrap();
+    let allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
+    assert!(allocator.sizes(&huge).unwrap()[0] >= 1 << 45, "32 TiB");
+    let memory = allocator.sizes(&graph).unwrap();
+    assert!(memory[0] >= 3 * 4096, "{memory:?}");
+}
+
+#[test]
+fn types_of_memory_that_there_are_not_are_refused() {
+    let ctx = Context::new();
+    let (_, y) = formula(&ctx, 8);
+    let graph = ctx.graph([y]).unwrap();
+    let [one, two] = two_types();
+    for bufts in [&[][..], &[one, one], &[one, two, one]] {
+        let result = GraphAllocator::with_buffers(bufts, |_| 0).map(drop);
+        assert!(matches!(result, Err(Error::Param { name: "bufts", .. })), "{result:?}");
+    }
+    for number in [2, usize::MAX, 1 << 32] {
+        let mut allocator = GraphAllocator::with_buffers(&[one, two], move |_| number).unwrap();
+        let results = [allocator.sizes(&graph).map(drop), allocator.reserve(&graph), allocator.alloc(&graph).map(drop)];
+        for result in results {
+            assert!(matches!(result, Err(Error::Param { name: "choose", .. })), "{number}: {result:?}");
+        }
+    }
+}
+
+/// The closure may do anything, such as allocate the same graph.
+#[test]
+fn a_graph_that_its_own_choice_allocates_is_allocated_once() {
+    let ctx: &'static Context = Box::leak(Box::default());
+    let (x, y) = formula(ctx, 8);
+    let graph: &'static _ = Box::leak(Box::new(ctx.graph([y]).unwrap()));
+    std::thread_local! {
+        static GRAPH: std::cell::Cell<Option<&'static Graph<'static>>> = const { std::cell::Cell::new(None) };
+    }
+    GRAPH.set(Some(graph));
+    let choose = |_: Tensor<'_>| {
+        let Some(graph) = GRAPH.take() else { return 0 };
+        let other = Box::leak(Box::new(GraphAllocator::new(Device::cpu().unwrap().buffer_type())));
+        std::mem::forget(other.alloc(graph).unwrap());
+        0
+    };
+    let mut allocator = GraphAllocator::with_buffers(&two_types(), choose).unwrap();
+    let result = allocator.alloc(graph).map(drop);
+    assert!(matches!(result, Err(Error::InUse { .. })), "{result:?} for {x:?}");
+}
+
+/// H21: after an allocation that failed, ggml takes its plan for one that has memory.
+#[test]
+fn h21_an_allocator_of_several_types_works_after_it_ran_out_of_memory() {
+    let ctx = Context::new();
+    let huge = ctx.graph([ctx.relu(ctx.input("h", DType::F32, [1 << 30, 1 << 13]).unwrap()).unwrap()]).unwrap();
+    let (x, y) = formula(&ctx, 8);
+    let small = ctx.graph([y]).unwrap();
+    let mut backend = Backend::cpu().unwrap();
+    for last in [0, 1] {
+        let choose = move |t: Tensor<'_>| if t.name() == "x" { 1 - last } else { last };
+        let mut allocator = GraphAllocator::with_buffers(&two_types(), choose).unwrap();
+        for _ in 0..2 {
+            for _ in 0..2 {
+                let result = allocator.alloc(&huge).map(drop);
+                assert!(matches!(result, Err(Error::OutOfMemory { .. })), "{result:?}");
+            }
+            let mut memory = allocator.alloc(&small).unwrap();
+            memory.set(x, &[1.0_f32; 8]).unwrap();
+            memory.compute(&mut backend).unwrap();
+            assert_eq!(memory.get::<f32>(y).unwrap(), [-3.0; 8], "{last}");
+        }
+    }
+}
+
+/// Memory that the backend's device can't use.
+#[cfg(feature = "rpc")]
+#[test]
+fn every_type_of_memory_must_be_one_that_the_backend_can_use() {
+    use ggml::rpc;
+    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+    let server = unsafe { rpc::Server::builder().start().unwrap() };
+    let connection = rpc::connect(&server.address().to_string()).unwrap();
+    let remote = connection.devices()[0];
+    let cpu = Device::cpu().unwrap();
+    let ctx = Context::new();
+    let (x, y) = formula(&ctx, 8);
+    let graph = ctx.graph([y]).unwrap();
+    let choose = |t: Tensor<'_>| usize::from(t.name() == "square");
+    for (bufts, device) in [([cpu, remote], cpu), ([cpu, remote], remote), ([remote, cpu], cpu)] {
+        let bufts = bufts.map(Device::buffer_type);
+        let mut allocator = GraphAllocator::with_buffers(&bufts, choose).unwrap();
+        let mut memory = allocator.alloc(&graph).unwrap();
+        memory.set(x, &[1.0_f32; 8]).unwrap();
+        let mut backend = device.init().unwrap();
+        let results = [memory.compute(&mut backend), memory.compute_async(&mut backend, || ())];
+        assert!(results.iter().all(|r| matches!(r, Err(Error::Unsupported { .. }))), "{results:?}");
+    }
+}
+
+#[test]
+fn weights_know_how_large_they_will_be() {
+    let cpu = Device::cpu().unwrap().buffer_type();
+    let mut builder = WeightsBuilder::new();
+    assert_eq!(builder.size(cpu).unwrap(), 0, "nothing");
+    builder.tensor("a", DType::F32, [5]).unwrap().tensor("b", DType::Q4_0, [64, 3]).unwrap();
+    builder.tensor("c", DType::I8, [1]).unwrap();
+    let size = builder.size(cpu).unwrap();
+    let weights = builder.place(cpu).unwrap();
+    assert_eq!(weights.buffers().iter().map(ggml::Buffer::size).sum::<usize>(), size, "what it became");
+    let each: Vec<_> = weights.iter().map(|t| cpu.alloc_size(t).unwrap()).collect();
+    assert_eq!(each, [20, 108, 1], "the CPU adds nothing");
+}
+
+#[test]
+fn devices_say_what_they_can_run() {
+    let cpu = Device::cpu().unwrap();
+    let ctx = Context::new();
+    let (x, y) = formula(&ctx, 256);
+    let integers = ctx.input("i", DType::I32, [256]).unwrap();
+    for t in [x, y, integers, ctx.reshape(x, [16, 16]).unwrap()] {
+        assert!(cpu.supports_op(t).unwrap(), "{t:?}");
+        assert!(!cpu.offloads(t).unwrap(), "the CPU takes no work from others: {t:?}");
+    }
+    let product = ctx.mul_mat(integers, x).unwrap();
+    assert!(!cpu.supports_op(product).unwrap(), "integers are not multiplied");
+    let graph = ctx.graph([product]).unwrap();
+    let mut allocator = GraphAllocator::new(cpu.buffer_type());
+    let mut memory = allocator.alloc(&graph).unwrap();
+    memory.set(integers, &[1; 256]).unwrap();
+    memory.set(x, &[1.0_f32; 256]).unwrap();
+    let result = memory.compute(&mut cpu.init().unwrap());
+    assert!(matches!(result, Err(Error::Unsupported { .. })), "as a computation sees it: {result:?}");
+    assert_eq!(Backend::by_type(DeviceType::Cpu).unwrap().device(), cpu);
+    assert!(matches!(Backend::by_type(DeviceType::Other(99)), Err(Error::NoSuch { .. })), "no such kind");
+}

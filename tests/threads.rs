@@ -1,0 +1,162 @@
+//! Work on several threads at once, and what moves between them. `cargo xtask helgrind` runs this under a race detector.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_wrap,
+    clippy::float_cmp,
+    reason = "a test fails by panicking, and its numbers are small"
+)]
+
+use std::sync::Barrier;
+use std::thread;
+
+use ggml::GraphAllocator;
+use ggml::prelude::*;
+
+/// Rows and columns of all matrices.
+const N: usize = 32;
+
+/// How often each thread computes.
+const STEPS: usize = 8;
+
+/// A backend on the CPU. How many threads it has may be set, since a race detector does not see how ggml's own threads
+/// wait for each other.
+fn backend() -> Backend {
+    let threads = std::env::var("GGML_TEST_THREADS").map_or(2, |n| n.parse().unwrap());
+    let mut backend = Backend::cpu().unwrap();
+    backend.set_threads(threads).unwrap();
+    backend
+}
+
+fn sched() -> Sched {
+    Sched::builder().backend(backend()).build().unwrap()
+}
+
+/// Twice the identity, and a vector of threes.
+fn weights() -> Weights {
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("w", DType::F32, [N as i64, N as i64]).unwrap().tensor("b", DType::F32, [N as i64]).unwrap();
+    let mut weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+    let identity: Vec<f32> = (0..N * N).map(|i| if i % (N + 1) == 0 { 2.0 } else { 0.0 }).collect();
+    weights.set("w", &identity).unwrap();
+    weights.set("b", &[3.0_f32; N]).unwrap();
+    weights
+}
+
+/// A vector that each step adds to.
+fn state() -> State {
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("sum", DType::F32, [N as i64]).unwrap();
+    builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap()
+}
+
+/// Computes `w x + b`, adds it to the state, and returns the state's new values.
+fn step(ctx: &Context, sched: &mut Sched, weights: &Weights, state: &State, x: f32) -> Vec<f32> {
+    let input = ctx.input("x", DType::F32, [N as i64]).unwrap();
+    let y = ctx.add(ctx.mul_mat(weights.get("w").unwrap(), input).unwrap(), weights.get("b").unwrap()).unwrap();
+    let sum = state.get("sum").unwrap();
+    let total = ctx.cpy(ctx.add(sum, y).unwrap(), sum).unwrap();
+    let graph = ctx.graph([total]).unwrap();
+    let mut run = sched.alloc(&graph).unwrap();
+    run.set(input, &[x; N]).unwrap();
+    run.compute().unwrap();
+    sum.read().unwrap()
+}
+
+#[test]
+fn two_schedulers_share_weights() {
+    let weights = weights();
+    let barrier = Barrier::new(2);
+    thread::scope(|s| {
+        for x in [1.0_f32, 2.0] {
+            let (weights, barrier) = (&weights, &barrier);
+            s.spawn(move || {
+                let (mut ctx, mut sched, state) = (Context::new(), sched(), state());
+                barrier.wait();
+                for i in 1..=STEPS {
+                    let sum = step(&ctx, &mut sched, weights, &state, x);
+                    assert_eq!(sum, [(2.0 * x + 3.0) * i as f32; N], "step {i} with {x}");
+                    ctx.reset();
+                }
+            });
+        }
+    });
+}
+
+/// All that a computation needs, passed from thread to thread between its steps.
+struct Baton {
+    ctx: Context,
+    sched: Sched,
+    state: State,
+    allocator: GraphAllocator,
+    backend: Backend,
+    builder: WeightsBuilder,
+}
+
+impl Baton {
+    fn new() -> Self {
+        let allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
+        let (ctx, sched, state, backend) = (Context::new(), sched(), state(), backend());
+        Self { ctx, sched, state, allocator, backend, builder: WeightsBuilder::new() }
+    }
+
+    /// The `i`th step of all that is there; every second one leaves the context as it is.
+    fn step(mut self, weights: &Weights, i: usize) -> Self {
+        let sum = step(&self.ctx, &mut self.sched, weights, &self.state, 1.0);
+        assert_eq!(sum, [5.0 * i as f32; N], "step {i}");
+
+        let x = self.ctx.input("x", DType::F32, [N as i64]).unwrap();
+        let y = self.ctx.neg(self.ctx.add(x, self.state.get("sum").unwrap()).unwrap()).unwrap();
+        let graph = self.ctx.graph([y]).unwrap();
+        let mut run = self.allocator.alloc(&graph).unwrap();
+        run.set(x, &[i as f32; N]).unwrap();
+        run.compute(&mut self.backend).unwrap();
+        assert_eq!(run.get::<f32>(y).unwrap(), [-6.0 * i as f32; N], "step {i}");
+        drop(run);
+        drop(graph);
+        self.builder.tensor(&format!("t{i}"), DType::F32, [1]).unwrap();
+        if i.is_multiple_of(2) {
+            self.ctx.reset();
+        }
+        self
+    }
+}
+
+/// Objects belong to no thread: each of these is used by one, then by the next, while others use theirs.
+#[test]
+fn everything_moves_between_threads() {
+    let weights = weights();
+    thread::scope(|s| {
+        for _ in 0..2 {
+            let weights = &weights;
+            s.spawn(move || {
+                let last = (1..=STEPS).fold(Baton::new(), |baton, i| {
+                    thread::scope(|s| s.spawn(move || baton.step(weights, i)).join().unwrap())
+                });
+                // The last thread drops what others made.
+                let placed = last.builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+                assert_eq!(placed.iter().count(), STEPS, "a tensor of each step");
+            });
+        }
+    });
+}
+
+/// Weights are read by many while devices are listed and other weights come and go.
+#[test]
+fn weights_are_read_from_everywhere() {
+    let weights = weights();
+    thread::scope(|s| {
+        for _ in 0..3 {
+            s.spawn(|| {
+                for _ in 0..STEPS {
+                    assert_eq!(weights.get("b").unwrap().read::<f32>().unwrap(), [3.0; N], "as they were written");
+                    assert_eq!(weights.iter().map(Tensor::name).collect::<Vec<_>>(), ["w", "b"], "in order");
+                    assert!(!Device::all().unwrap().is_empty(), "there is a CPU");
+                    drop(state());
+                }
+            });
+        }
+    });
+}
