@@ -4,6 +4,7 @@ pub(crate) mod bound;
 pub(crate) mod check;
 mod compare;
 mod graph_plan;
+mod memory;
 pub(crate) mod plan;
 mod raw;
 
@@ -11,12 +12,8 @@ use std::ffi::c_int;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use ggml_sys as sys;
-
-use crate::backend::{Backend, check_status};
 use crate::buffer::BufferType;
 use crate::device::Device;
-use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind};
 use crate::tensor::Tensor;
@@ -27,6 +24,8 @@ use raw::{Places, RawAllocator};
 
 pub use compare::{Compare, Compared, Comparison, Mismatch};
 pub use graph_plan::GraphPlan;
+pub use memory::GraphMemory;
+use memory::run;
 
 /// Gives graphs memory of one type, or of several (`ggml_gallocr_t`), for computations on one backend.
 ///
@@ -263,155 +262,6 @@ fn attempt<R>(raw: &mut Option<RawAllocator>, f: impl FnOnce(&mut RawAllocator) 
         raw.leak();
     }
     result.unwrap_or_else(|panic| resume_unwind(panic))
-}
-
-/// A graph with memory, for as long as it borrows its [`GraphAllocator`].
-///
-/// Inputs keep their values from one computation to the next; results are those of the last one.
-pub struct GraphMemory<'s, 'c> {
-    allocator: &'s mut GraphAllocator,
-    bound: Bound<'s, 'c>,
-}
-
-impl GraphMemory<'_, '_> {
-    /// Sets the whole of an input (`ggml_backend_tensor_set`).
-    ///
-    /// # Errors
-    ///
-    /// As [`Allocated::set`](crate::Allocated::set).
-    pub fn set<T: Element>(&mut self, t: Tensor<'_>, data: &[T]) -> Result<()> {
-        self.bound.set("GraphMemory::set", t, data)
-    }
-
-    /// Computes the graph and waits for the result (`ggml_backend_graph_compute`).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] unless the backend's device can use the allocator's memory and run the graph,
-    /// [`Error::InputNotSet`] where an input has no value yet; [`Error::Status`] or [`Error::Exception`] where the device
-    /// fails.
-    ///
-    /// # Panics
-    ///
-    /// A panic in the closure of a custom operation goes on from here.
-    #[doc(alias = "ggml_backend_graph_compute")]
-    pub fn compute(&mut self, backend: &mut Backend) -> Result<()> {
-        const CALL: &str = "ggml_backend_graph_compute";
-        self.bound.check_inputs("GraphMemory::compute")?;
-        self.check_backend(backend)?;
-        let (raw, graph) = (backend.as_ptr(), self.bound.graph_ptr());
-        run(&mut self.bound, backend, CALL, || {
-            // SAFETY: backend and graph are live; all tensors have memory that the device can use and operations that it
-            // supports (checked when allocated, or above). The call waits, so C keeps nothing.
-            unsafe { sys::ggml_backend_graph_compute(raw, graph) }
-        })?;
-        self.bound.set_computed();
-        Ok(())
-    }
-
-    /// Starts to compute the graph (`ggml_backend_graph_compute_async`), calls `meanwhile`, and waits for the result. A
-    /// device that does not work asynchronously computes first. When `meanwhile` panics, that too waits.
-    ///
-    /// # Errors
-    ///
-    /// As [`GraphMemory::compute`]. Where the computation can't be started, `meanwhile` is not called.
-    ///
-    /// # Panics
-    ///
-    /// As [`GraphMemory::compute`].
-    #[doc(alias = "ggml_backend_graph_compute_async")]
-    pub fn compute_async<R>(&mut self, backend: &mut Backend, meanwhile: impl FnOnce() -> R) -> Result<R> {
-        const CALL: &str = "ggml_backend_graph_compute_async";
-        self.bound.check_inputs("GraphMemory::compute_async")?;
-        self.check_backend(backend)?;
-        self.bound.begin();
-        let graph = self.bound.graph_ptr();
-        let mut work = Underway(Some(backend));
-        let status = guard::compute(CALL, || {
-            // SAFETY: as in `compute`; what the device still uses then is lent to this call, which does not end, not even by
-            // a panic, before `work` has waited.
-            unsafe { sys::ggml_backend_graph_compute_async(work.backend(), graph) }
-        });
-        let result = matches!(status, Ok(sys::GGML_STATUS_SUCCESS)).then(meanwhile);
-        let settled = work.settle();
-        drop(work);
-        if status.is_err() {
-            backend.poison();
-        }
-        end(&self.bound, backend, CALL, status.and_then(|status| settled.map(|()| status)))?;
-        self.bound.set_computed();
-        result.ok_or(Error::Status { call: CALL, status: sys::GGML_STATUS_FAILED, log: Box::default() })
-    }
-
-    /// Checks that the backend can compute the graph where it lies.
-    fn check_backend(&self, backend: &Backend) -> Result<()> {
-        backend.check()?;
-        let device = backend.device();
-        self.allocator.bufts.iter().try_for_each(|&buft| check::memory(device, buft))?;
-        if Some(device) != self.allocator.device() {
-            check::runnable(self.bound.graph(), &[device])?;
-        }
-        Ok(())
-    }
-
-    /// Reads a tensor (`ggml_backend_tensor_get`).
-    ///
-    /// # Errors
-    ///
-    /// As [`Allocated::get`](crate::Allocated::get).
-    pub fn get<T: Element>(&self, t: Tensor<'_>) -> Result<Vec<T>> {
-        self.bound.get("GraphMemory::get", t)
-    }
-}
-
-/// A computation that may be under way: its drop waits. After that has failed, or the start, the backend is poisoned.
-struct Underway<'b>(Option<&'b mut Backend>);
-
-impl Underway<'_> {
-    fn backend(&self) -> *mut sys::ggml_backend {
-        self.0.as_deref().map_or(std::ptr::null_mut(), Backend::as_ptr)
-    }
-
-    fn settle(&mut self) -> Result<()> {
-        self.0.take().map_or(Ok(()), Backend::settle)
-    }
-}
-
-impl Drop for Underway<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = self.settle() {
-            ::log::error!(target: "ggml", "a computation can't be waited for: {error}");
-        }
-    }
-}
-
-/// Runs `f`, which computes the graph or a part of it on `backend`. Results of the last computation are gone; whether those
-/// of this one are there, the caller says.
-fn run(
-    bound: &mut Bound<'_, '_>,
-    backend: &mut Backend,
-    call: &'static str,
-    f: impl FnOnce() -> sys::ggml_status,
-) -> Result<()> {
-    bound.begin();
-    let status = guard::compute(call, f).inspect_err(|_| backend.poison());
-    end(bound, backend, call, status)
-}
-
-/// To be called when C has returned from a computation, and nothing of it is under way any more.
-fn end(bound: &Bound<'_, '_>, backend: &Backend, call: &'static str, status: Result<sys::ggml_status>) -> Result<()> {
-    // Panics of the graph's closures and of the backend's go on here.
-    bound.go_on();
-    backend.resume_abort();
-    let status = status?;
-    backend.device().check_alive()?;
-    check_status(call, status)
-}
-
-impl fmt::Debug for GraphMemory<'_, '_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GraphMemory").field("graph", self.bound.graph()).finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,20 @@
 //! The one place that reads and writes the fields of a C tensor.
 
-use std::ffi::{c_char, c_void};
-use std::mem::offset_of;
+mod facts;
+mod home;
+mod name;
+
+use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 
 use ggml_sys as sys;
 
 use crate::dtype::DType;
 use crate::error::TensorInfo;
+
+pub(crate) use facts::Facts;
+pub(crate) use home::Home;
+pub(crate) use name::Numbered;
 
 /// A pointer to a live C tensor.
 ///
@@ -45,7 +52,7 @@ impl TensorPtr {
         self.0.as_ptr()
     }
 
-    /// The tensor as it is now. The borrow must end before anything writes to it, so it never leaves this file.
+    /// The tensor as it is now. The borrow must end before anything writes to it, so it never leaves this folder.
     fn get(&self) -> &sys::ggml_tensor {
         // SAFETY: live by the type's invariants; writers are on this thread and not inside this borrow.
         unsafe { self.0.as_ref() }
@@ -53,7 +60,7 @@ impl TensorPtr {
 
     /// The tensor for a write of one of its fields; the same rule as for `get`.
     fn get_mut(&mut self) -> &mut sys::ggml_tensor {
-        // SAFETY: live by the type's invariants; only this thread uses it, and no other borrow leaves this file.
+        // SAFETY: live by the type's invariants; only this thread uses it, and no other borrow leaves this folder.
         unsafe { self.0.as_mut() }
     }
 
@@ -220,41 +227,6 @@ impl TensorPtr {
         self.get().data
     }
 
-    /// Puts the tensor's memory back to what its builder leaves, so that an allocation sees it as new: none, or for a
-    /// view of placed memory its address there.
-    pub(crate) fn release(self) {
-        self.release_from(self.view_src().is_some_and(|root| root.owner() != Owner::Graph));
-    }
-
-    /// [`TensorPtr::release`] of a tensor of which the caller knows whether it is a view of placed memory.
-    #[inline]
-    pub(crate) fn release_from(mut self, placed: bool) {
-        let data = match self.view_src() {
-            Some(root) if placed => root.get().data.cast::<u8>().wrapping_add(self.view_offs()).cast(),
-            _ => ptr::null_mut(),
-        };
-        let t = self.get_mut();
-        t.data = data;
-        t.buffer = ptr::null_mut();
-        t.extra = ptr::null_mut();
-    }
-
-    /// [`TensorPtr::release`] of a tensor that was put into its [`Home`].
-    #[inline]
-    pub(crate) fn leave_home(mut self, views_placed: bool) {
-        let t = self.get_mut();
-        t.buffer = ptr::null_mut();
-        if !views_placed {
-            t.data = ptr::null_mut();
-        }
-    }
-
-    /// Where an allocator put the tensor; `None` if it did more than that. What is `placed` was there before.
-    pub(crate) fn home(self, placed: bool) -> Option<Home> {
-        let t = self.get();
-        (placed || t.extra.is_null()).then_some(Home { tensor: self, data: t.data, buffer: t.buffer })
-    }
-
     /// The bytes from the first to the last element (`ggml_nbytes`), or `None` where that overflows.
     #[inline]
     pub(crate) fn span(self) -> Option<usize> {
@@ -318,170 +290,9 @@ impl TensorPtr {
         true
     }
 
-    /// The name, with its end and what lies after it.
-    #[inline]
-    pub(crate) fn raw_name(&self) -> &[c_char] {
-        &self.get().name
-    }
-
-    pub(crate) fn name(self) -> String {
-        let name = self.get().name.map(c_char::cast_unsigned);
-        let end = name.iter().position(|&c| c == 0).unwrap_or(name.len());
-        String::from_utf8_lossy(name.get(..end).unwrap_or_default()).into_owned()
-    }
-
-    /// Names the tensor, cut to what ggml holds (63 bytes) at a character's end.
-    pub(crate) fn set_name(mut self, name: &str) {
-        let t = self.get_mut();
-        let mut end = name.len().min(t.name.len() - 1);
-        while !name.is_char_boundary(end) {
-            end -= 1;
-        }
-        t.name.fill(0);
-        for (to, &from) in t.name.iter_mut().zip(name.as_bytes().iter().take(end)) {
-            *to = c_char::from_ne_bytes([from]);
-        }
-    }
-
-    /// Gives a name to a tensor without one.
-    #[inline]
-    pub(crate) fn name_if_nameless(mut self, name: &Numbered) {
-        let t = self.get_mut();
-        if t.name[0] == 0 {
-            for (to, from) in t.name.iter_mut().zip(name.text) {
-                *to = c_char::from_ne_bytes([from]);
-            }
-        }
-    }
-
-    /// What decides how an operation is planned.
-    #[inline]
-    pub(crate) fn facts(self) -> Facts {
-        Facts { dtype: self.get().type_, words: *self.words() }
-    }
-
-    /// Whether that is the same; its parameters may be left out.
-    #[inline]
-    pub(crate) fn is_like(self, facts: &Facts, params: bool) -> bool {
-        if self.get().type_ != facts.dtype {
-            return false;
-        }
-        if !params {
-            // Those of closures have gaps, in which C leaves anything.
-            return self.is_like_but_for_params(facts);
-        }
-        self.words().iter().zip(&facts.words).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
-    }
-
-    fn is_like_but_for_params(self, facts: &Facts) -> bool {
-        let known = |words: &[u64; WORDS]| {
-            let [ne0, ne1, ne2, ne3, nb0, nb1, nb2, nb3, op, .., flags] = *words;
-            ([ne0, ne1, ne2, ne3, nb0, nb1, nb2, nb3], half(op, 0), half(flags, 1))
-        };
-        known(self.words()) == known(&facts.words)
-    }
-
-    /// Dimensions, strides, operation, parameters and flags, which lie in a row.
-    #[inline]
-    fn words(&self) -> &[u64; WORDS] {
-        const {
-            assert!(FIRST.is_multiple_of(8), "words are aligned");
-            assert!(offset_of!(sys::ggml_tensor, nb) == FIRST + 4 * 8, "strides follow dimensions");
-            assert!(offset_of!(sys::ggml_tensor, op) == FIRST + 8 * 8, "the operation follows");
-            assert!(offset_of!(sys::ggml_tensor, op_params) == FIRST + 8 * 8 + 4, "its parameters follow");
-            assert!(offset_of!(sys::ggml_tensor, flags) == FIRST + WORDS * 8 - 4, "the flags are last");
-        }
-        let words = self.as_ptr().cast::<u64>().wrapping_add(FIRST / 8).cast::<[u64; WORDS]>();
-        // SAFETY: inside the tensor, which is live by the type's invariants, and aligned: it begins with `ne`. All of it are
-        // numbers, without padding (asserted above). Writers are on this thread and not inside this borrow.
-        unsafe { &*words }
-    }
-
     pub(crate) fn info(self) -> TensorInfo {
         TensorInfo { name: self.name().into(), dtype: self.dtype().name(), ne: self.ne() }
     }
-}
-
-/// A name that ends in a number, padded with NULs. Counting in digits is quicker than writing out a number for each tensor.
-#[derive(Clone, Copy)]
-pub(crate) struct Numbered {
-    text: [u8; 32],
-    len: usize,
-}
-
-/// The memory of a tensor.
-#[derive(Clone, Copy)]
-pub(crate) struct Home {
-    pub(crate) tensor: TensorPtr,
-    data: *mut c_void,
-    buffer: *mut sys::ggml_backend_buffer,
-}
-
-impl Home {
-    /// Puts the tensor there again. One that views placed memory has its address already, perhaps in another buffer than
-    /// last time: weights may have been replaced by others whose tensors got the same place.
-    #[inline]
-    pub(crate) fn put_back(mut self, views_placed: bool) {
-        let placed = if views_placed { self.tensor.view_src() } else { None };
-        let buffer = placed.map_or(self.buffer, TensorPtr::buffer);
-        let t = self.tensor.get_mut();
-        t.buffer = buffer;
-        if !views_placed {
-            t.data = self.data;
-        }
-    }
-}
-
-impl Numbered {
-    /// The first name, with its number of one digit.
-    pub(crate) fn new(first: &[u8]) -> Self {
-        let mut text = [0; 32];
-        for (to, &from) in text.iter_mut().zip(first) {
-            *to = from;
-        }
-        Self { text, len: first.len() }
-    }
-
-    /// Makes it the next one.
-    #[inline]
-    pub(crate) fn count(&mut self) {
-        for i in (0..self.len).rev() {
-            match self.text.get_mut(i) {
-                Some(digit @ b'0'..=b'8') => return *digit += 1,
-                Some(digit @ b'9') => *digit = b'0',
-                _ => return self.lengthen(i + 1),
-            }
-        }
-    }
-
-    /// Puts a 1 before the digits, which begin at `at` and are all 0. There is room for every number.
-    #[cold]
-    fn lengthen(&mut self, at: usize) {
-        if let Some(end) = self.text.get_mut(self.len) {
-            *end = b'0';
-            self.len += 1;
-        }
-        if let Some(first) = self.text.get_mut(at) {
-            *first = b'1';
-        }
-    }
-}
-
-/// Where a tensor's dimensions begin, and how many words there are from there to the end of its flags.
-const FIRST: usize = offset_of!(sys::ggml_tensor, ne);
-const WORDS: usize = 17;
-
-/// What decides how an operation is planned, but for its sources and its memory.
-#[derive(Clone, Copy)]
-pub(crate) struct Facts {
-    dtype: sys::ggml_type,
-    words: [u64; WORDS],
-}
-
-/// A half of a word, the first or the second in memory.
-fn half(word: u64, which: usize) -> [u8; 4] {
-    let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
-    if which == 0 { [a, b, c, d] } else { [e, f, g, h] }
 }
 
 /// Bytes from the first to the last element of a tensor with these strides (`ggml_nbytes`, checked).

@@ -1,0 +1,85 @@
+//! Names of C tensors.
+
+use std::ffi::c_char;
+
+use super::TensorPtr;
+
+impl TensorPtr {
+    /// The name, with its end and what lies after it.
+    #[inline]
+    pub(crate) fn raw_name(&self) -> &[c_char] {
+        &self.get().name
+    }
+
+    pub(crate) fn name(self) -> String {
+        let name = self.get().name.map(c_char::cast_unsigned);
+        let end = name.iter().position(|&c| c == 0).unwrap_or(name.len());
+        String::from_utf8_lossy(name.get(..end).unwrap_or_default()).into_owned()
+    }
+
+    /// Names the tensor, cut to what ggml holds (63 bytes) at a character's end.
+    pub(crate) fn set_name(mut self, name: &str) {
+        let t = self.get_mut();
+        let mut end = name.len().min(t.name.len() - 1);
+        while !name.is_char_boundary(end) {
+            end -= 1;
+        }
+        t.name.fill(0);
+        for (to, &from) in t.name.iter_mut().zip(name.as_bytes().iter().take(end)) {
+            *to = c_char::from_ne_bytes([from]);
+        }
+    }
+
+    /// Gives a name to a tensor without one.
+    #[inline]
+    pub(crate) fn name_if_nameless(mut self, name: &Numbered) {
+        let t = self.get_mut();
+        if t.name[0] == 0 {
+            for (to, from) in t.name.iter_mut().zip(name.text) {
+                *to = c_char::from_ne_bytes([from]);
+            }
+        }
+    }
+}
+
+/// A name that ends in a number, padded with NULs. Counting in digits is quicker than writing out a number for each tensor.
+#[derive(Clone, Copy)]
+pub(crate) struct Numbered {
+    text: [u8; 32],
+    len: usize,
+}
+
+impl Numbered {
+    /// The first name, with its number of one digit.
+    pub(crate) fn new(first: &[u8]) -> Self {
+        let mut text = [0; 32];
+        for (to, &from) in text.iter_mut().zip(first) {
+            *to = from;
+        }
+        Self { text, len: first.len() }
+    }
+
+    /// Makes it the next one.
+    #[inline]
+    pub(crate) fn count(&mut self) {
+        for i in (0..self.len).rev() {
+            match self.text.get_mut(i) {
+                Some(digit @ b'0'..=b'8') => return *digit += 1,
+                Some(digit @ b'9') => *digit = b'0',
+                _ => return self.lengthen(i + 1),
+            }
+        }
+    }
+
+    /// Puts a 1 before the digits, which begin at `at` and are all 0. There is room for every number.
+    #[cold]
+    fn lengthen(&mut self, at: usize) {
+        if let Some(end) = self.text.get_mut(self.len) {
+            *end = b'0';
+            self.len += 1;
+        }
+        if let Some(first) = self.text.get_mut(at) {
+            *first = b'1';
+        }
+    }
+}
