@@ -1,28 +1,6 @@
 //! Computing while the calling thread does something else.
 
-use std::time::Instant;
-
 use super::*;
-
-/// The caller goes on long before the devices are done.
-#[test]
-fn the_caller_goes_on_while_devices_compute() {
-    const WIDE: usize = 768;
-    let ctx = Context::new();
-    let x = ctx.input("x", DType::F32, [WIDE as i64, WIDE as i64]).unwrap();
-    let y = (0..8).fold(x, |t, _| ctx.scale(ctx.mul_mat(t, t).unwrap(), 1.0 / WIDE as f32).unwrap());
-    let y = ctx.sum(y).unwrap();
-    let graph = ctx.graph([y]).unwrap();
-    let pins: Vec<_> = graph.nodes().map(|t| (t, 0)).chain([(x, 0)]).collect();
-    let mut sched = sched();
-    let mut run = sched.alloc_pinned(&graph, &pins).unwrap();
-    run.set(x, &vec![1.0_f32; WIDE * WIDE]).unwrap();
-    let begin = Instant::now();
-    let begun = run.compute_async(|| begin.elapsed()).unwrap();
-    let all = begin.elapsed();
-    assert_close(&run.get::<f32>(y).unwrap(), &[(WIDE * WIDE) as f32]);
-    assert!(begun < all / 2, "called after {begun:?} of {all:?}");
-}
 
 #[test]
 fn results_are_there_and_values_come_back() {
