@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ggml::gguf::Reader;
+use ggml::gguf::{Reader, Value};
 use safetensors::tensor::TensorView;
 
 use super::*;
@@ -71,15 +71,15 @@ fn tensors_and_settings_are_renamed() {
     assert_eq!(tensors, [("blk.0.ffn_up.weight".to_owned(), DType::F32, [2, 3, 1, 1])]);
     let numbers = DType::F32.dequantize(&reader.read("blk.0.ffn_up.weight").unwrap()).unwrap();
     assert_eq!(numbers, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    let text = |key| reader.get(key).and_then(|v| v.as_str()).unwrap();
-    let number = |key| reader.get(key).and_then(|v| v.as_u64()).unwrap();
+    let text = |key| reader.get(key).and_then(Value::as_str).unwrap();
+    let number = |key| reader.get(key).and_then(Value::as_u64).unwrap();
     assert_eq!([text("general.architecture"), text("general.name"), text("general.license")], ["bert", "small", "MIT"]);
     assert_eq!(text("tokenizer.huggingface.json"), "{}");
     assert_eq!(
         [number("bert.block_count"), number("bert.context_length"), number("bert.max_sentence_length")],
         [1, 4, 3]
     );
-    assert_eq!(reader.get("bert.attention.layer_norm_epsilon").and_then(|v| v.as_f32()), Some(1e-12));
+    assert_eq!(reader.get("bert.attention.layer_norm_epsilon").and_then(Value::as_f32), Some(1e-12));
 }
 
 #[test]
