@@ -14,7 +14,7 @@ use ggml::{Context, DType, FlashAttn, Graph, SoftMax, Tensor, Weights};
 
 use crate::model::Config;
 
-/// What sums of squares are at least divided by.
+/// What the length of a mean is at least taken for: a vector of zeros stays one.
 const LEAST_LENGTH: f32 = 1e-12;
 
 /// What the graph of a batch depends on.

@@ -93,15 +93,12 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
 }
 
 fn model_path(cli: &Cli) -> Result<PathBuf> {
-    let Some(path) = &cli.model else {
-        let path = cli.dtype.path();
-        ensure!(
-            path.exists(),
-            "the model is not there yet: `cargo xtask model` fetches it (or name another with --model)"
-        );
-        return Ok(path);
-    };
-    Ok(path.clone())
+    if let Some(path) = &cli.model {
+        return Ok(path.clone());
+    }
+    let path = cli.dtype.path();
+    ensure!(path.exists(), "the model is not there yet: `cargo xtask model` fetches it (or name another with --model)");
+    Ok(path)
 }
 
 /// The sentences that are closest to a query, best first.
