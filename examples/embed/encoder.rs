@@ -115,8 +115,10 @@ impl<'c> Encoder<'c, '_> {
 
     fn attention(&self, q: Tensor<'c>, k: Tensor<'c>, v: Tensor<'c>) -> Result<Tensor<'c>> {
         let ctx = self.ctx;
+        // The CPU's fast product takes a second operand without gaps only; the copy costs far less than it saves.
+        let q = ctx.cont(self.heads(q)?)?;
         // A token's attention to each token: [tokens, tokens, heads, sentences].
-        let scores = ctx.mul_mat(self.heads(k)?, self.heads(q)?)?;
+        let scores = ctx.mul_mat(self.heads(k)?, q)?;
         let mut how = SoftMax::default();
         (how.scale, how.mask) = (self.scale(), self.mask);
         let scores = ctx.soft_max_ext(scores, how)?;
