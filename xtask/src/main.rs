@@ -7,6 +7,7 @@ mod fetch;
 mod fuzz;
 mod headers;
 mod helgrind;
+mod model;
 mod package;
 mod update;
 mod valgrind;
@@ -30,6 +31,8 @@ enum Chore {
     Coverage(coverage::Arguments),
     /// Read GGUF files that were changed at random
     FuzzGguf(fuzz::Arguments),
+    /// Fetch a model of sentences, all-MiniLM-L6-v2, and turn it into GGUF files: target/model
+    Model(model::Arguments),
     /// Package the crates, and build a program with them elsewhere, offline
     Package,
     /// Run the tests and random programs with ggml's C under GCC's address sanitizer
@@ -47,6 +50,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Vendor(arguments) => vendor::run(&arguments),
         Chore::Coverage(arguments) => coverage::run(&arguments),
         Chore::FuzzGguf(arguments) => fuzz::run(&arguments),
+        Chore::Model(arguments) => model::run(&arguments),
         Chore::Package => package::run(),
         Chore::Asan(arguments) => asan::run(&arguments),
         Chore::Valgrind(arguments) => valgrind::run(&arguments),

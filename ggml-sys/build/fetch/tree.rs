@@ -144,7 +144,8 @@ fn age(root: &Path) {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// As digests are written.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, b| {
         let _infallible = write!(text, "{b:02x}");
         text

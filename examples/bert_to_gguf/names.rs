@@ -1,0 +1,52 @@
+//! What tensors are called.
+
+use anyhow::{Context as _, Result};
+
+/// `bert.pooling_type` of vectors that are means.
+pub(crate) const MEAN: u32 = 1;
+
+/// Of the model as a whole: what `transformers` calls them, and what programs over ggml do.
+const MODEL: [(&str, &str); 4] = [
+    ("embeddings.word_embeddings", "token_embd"),
+    ("embeddings.position_embeddings", "position_embd"),
+    ("embeddings.token_type_embeddings", "token_types"),
+    ("embeddings.LayerNorm", "token_embd_norm"),
+];
+
+/// Of a layer.
+const LAYER: [(&str, &str); 8] = [
+    ("attention.self.query", "attn_q"),
+    ("attention.self.key", "attn_k"),
+    ("attention.self.value", "attn_v"),
+    ("attention.output.dense", "attn_output"),
+    ("attention.output.LayerNorm", "attn_output_norm"),
+    ("intermediate.dense", "ffn_up"),
+    ("output.dense", "ffn_down"),
+    ("output.LayerNorm", "layer_output_norm"),
+];
+
+/// What a tensor is called in a GGUF file; `None` where sentences need none such.
+///
+/// # Errors
+/// Where no BERT has such a tensor.
+pub(crate) fn translate(name: &str) -> Result<Option<String>> {
+    let short = name.strip_prefix("bert.").unwrap_or(name);
+    // The numbers from 0 on; and what makes one vector of a text in pre-training.
+    if short == "embeddings.position_ids" || short.starts_with("pooler.") {
+        return Ok(None);
+    }
+    let translated = || {
+        let (module, kind) = short.rsplit_once('.').filter(|(_, kind)| matches!(*kind, "weight" | "bias"))?;
+        let find =
+            |table: &[(&str, &str)], name: &str| table.iter().find(|(n, _)| *n == name).map(|&(_, n)| n.to_owned());
+        let module = match module.strip_prefix("encoder.layer.") {
+            Some(rest) => {
+                let (layer, module) = rest.split_once('.')?;
+                format!("blk.{}.{}", layer.parse::<u32>().ok()?, find(&LAYER, module)?)
+            }
+            None => find(&MODEL, module)?,
+        };
+        Some(format!("{module}.{kind}"))
+    };
+    translated().map(Some).with_context(|| format!("`{name}` is no tensor of a BERT encoder"))
+}

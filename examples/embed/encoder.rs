@@ -1,0 +1,169 @@
+//! The encoder as a computation of ggml's: written down once for each shape of a batch.
+//!
+//! ```text
+//! tokens -> word + position + segment -> norm         [width, tokens, sentences]
+//! each layer:
+//!     attention: q, k, v, softmax(k q / sqrt(size)) v   one batch of matrices for each head of each sentence
+//!     x = norm(x + attention)
+//!     x = norm(x + down(gelu(up(x))))
+//! mean over the tokens of a sentence, length 1         [width, sentences]
+//! ```
+
+use anyhow::Result;
+use ggml::{Context, DType, FlashAttn, Graph, SoftMax, Tensor, Weights};
+
+use crate::model::Config;
+
+/// What the length of a mean is at least taken for: a vector of zeros stays one.
+const LEAST_LENGTH: f32 = 1e-12;
+
+/// What the graph of a batch depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Of the longest sentence.
+    pub(crate) tokens: usize,
+    pub(crate) sentences: usize,
+    /// Whether any is shorter.
+    pub(crate) padded: bool,
+}
+
+/// The computation of a batch, what goes into it, and what comes out.
+#[derive(Debug)]
+pub(crate) struct Batch<'c> {
+    pub(crate) graph: Graph<'c>,
+    /// Numbers of words, sentence after sentence, each padded to the length of the longest.
+    pub(crate) tokens: Tensor<'c>,
+    /// 0, 1, 2, ...
+    pub(crate) positions: Tensor<'c>,
+    /// 0: all is of the first segment.
+    pub(crate) segment: Tensor<'c>,
+    /// Where there is padding: 0 for a token, negative infinity for padding.
+    pub(crate) mask: Option<Tensor<'c>>,
+    /// What each token counts in its sentence's mean.
+    pub(crate) shares: Tensor<'c>,
+    /// The vectors of the sentences.
+    pub(crate) vectors: Tensor<'c>,
+}
+
+impl<'c> Batch<'c> {
+    /// # Errors
+    /// Where the weights' shapes are none of such a model.
+    pub(crate) fn new(
+        ctx: &'c Context,
+        weights: &'c Weights,
+        config: &Config,
+        shape: Shape,
+        flash: bool,
+    ) -> Result<Self> {
+        let (n, sentences) = (i64::try_from(shape.tokens)?, i64::try_from(shape.sentences)?);
+        let tokens = ctx.input("tokens", DType::I32, [n * sentences])?;
+        let positions = ctx.input("positions", DType::I32, [n])?;
+        let segment = ctx.input("segment", DType::I32, [1])?;
+        let shares = ctx.input("shares", DType::F32, [n, 1, sentences])?;
+        let mask = shape.padded.then(|| ctx.input("mask", DType::F16, [n, 1, 1, sentences])).transpose()?;
+        // Every token of a sentence looks at the same ones.
+        let rows = mask.map(|mask| ctx.repeat_4d(mask, [n, n, 1, sentences])).transpose()?;
+        let encoder = Encoder { ctx, weights, config, n, sentences, mask: rows, flash };
+
+        let words = ctx.get_rows(weights.get("token_embd.weight")?, tokens)?;
+        let places = ctx.get_rows(weights.get("position_embd.weight")?, positions)?;
+        let segments = ctx.get_rows(weights.get("token_types.weight")?, segment)?;
+        let words = ctx.reshape(words, [config.width, n, sentences])?;
+        let mut x = ctx.add(ctx.add(words, places)?, segments)?;
+        x = encoder.norm(x, "token_embd_norm")?;
+        for layer in 0..config.layers {
+            x = encoder.layer(x, layer)?;
+        }
+        let vectors = encoder.mean(x, shares)?.named("vectors")?;
+        Ok(Self { graph: ctx.graph([vectors])?, tokens, positions, segment, mask, shares, vectors })
+    }
+}
+
+/// What all parts of the computation need.
+struct Encoder<'c, 'a> {
+    ctx: &'c Context,
+    weights: &'c Weights,
+    config: &'a Config,
+    /// Tokens of each sentence.
+    n: i64,
+    sentences: i64,
+    mask: Option<Tensor<'c>>,
+    flash: bool,
+}
+
+impl<'c> Encoder<'c, '_> {
+    fn layer(&self, x: Tensor<'c>, layer: usize) -> Result<Tensor<'c>> {
+        let ctx = self.ctx;
+        let name = |part: &str| format!("blk.{layer}.{part}");
+        let q = self.linear(x, &name("attn_q"))?;
+        let k = self.linear(x, &name("attn_k"))?;
+        let v = self.linear(x, &name("attn_v"))?;
+        let attended = if self.flash { self.flash_attention(q, k, v) } else { self.attention(q, k, v) }?;
+        let attended = self.linear(attended, &name("attn_output"))?;
+        let x = self.norm(ctx.add(attended, x)?, &name("attn_output_norm"))?;
+        let up = ctx.gelu_erf(self.linear(x, &name("ffn_up"))?)?;
+        let down = self.linear(up, &name("ffn_down"))?;
+        self.norm(ctx.add(down, x)?, &name("layer_output_norm"))
+    }
+
+    /// `[size, tokens, heads, sentences]`: the numbers of each head, as a view.
+    fn heads(&self, x: Tensor<'c>) -> Result<Tensor<'c>> {
+        let Config { width, heads, .. } = *self.config;
+        let x = self.ctx.reshape(x, [width / heads, heads, self.n, self.sentences])?;
+        Ok(self.ctx.permute(x, [0, 2, 1, 3])?)
+    }
+
+    fn attention(&self, q: Tensor<'c>, k: Tensor<'c>, v: Tensor<'c>) -> Result<Tensor<'c>> {
+        let ctx = self.ctx;
+        // The CPU's fast product takes a second operand without gaps only; the copy costs far less than it saves.
+        let q = ctx.cont(self.heads(q)?)?;
+        // A token's attention to each token: [tokens, tokens, heads, sentences].
+        let scores = ctx.mul_mat(self.heads(k)?, q)?;
+        let mut how = SoftMax::default();
+        (how.scale, how.mask) = (self.scale(), self.mask);
+        let scores = ctx.soft_max_ext(scores, how)?;
+        // A product sums over the first dimension of both, which has to be the tokens here.
+        let v = ctx.cont(ctx.permute(self.heads(v)?, [1, 0, 2, 3])?)?;
+        let attended = ctx.mul_mat(v, scores)?;
+        let attended = ctx.cont(ctx.permute(attended, [0, 2, 1, 3])?)?;
+        Ok(ctx.reshape(attended, [self.config.width, self.n, self.sentences])?)
+    }
+
+    fn flash_attention(&self, q: Tensor<'c>, k: Tensor<'c>, v: Tensor<'c>) -> Result<Tensor<'c>> {
+        let mut how = FlashAttn::default();
+        (how.scale, how.mask) = (self.scale(), self.mask);
+        let attended = self.ctx.flash_attn_ext(self.heads(q)?, self.heads(k)?, self.heads(v)?, how)?;
+        Ok(self.ctx.reshape(attended, [self.config.width, self.n, self.sentences])?)
+    }
+
+    /// One by the root of the size of a key, so that scores don't grow with it.
+    fn scale(&self) -> f32 {
+        #[expect(clippy::cast_precision_loss, reason = "a few hundred at most")]
+        let size = (self.config.width / self.config.heads) as f32;
+        size.sqrt().recip()
+    }
+
+    /// Each sentence's mean over its tokens, of length 1: `[width, sentences]`.
+    fn mean(&self, x: Tensor<'c>, shares: Tensor<'c>) -> Result<Tensor<'c>> {
+        let ctx = self.ctx;
+        let by_token = ctx.cont(ctx.permute(x, [1, 0, 2, 3])?)?;
+        let mean = ctx.mul_mat(by_token, shares)?;
+        let mean = ctx.reshape(mean, [self.config.width, self.sentences])?;
+        Ok(ctx.l2_norm(mean, LEAST_LENGTH)?)
+    }
+
+    fn linear(&self, x: Tensor<'c>, name: &str) -> Result<Tensor<'c>> {
+        let product = self.ctx.mul_mat(self.weight(name, "weight")?, x)?;
+        Ok(self.ctx.add(product, self.weight(name, "bias")?)?)
+    }
+
+    fn norm(&self, x: Tensor<'c>, name: &str) -> Result<Tensor<'c>> {
+        let normal = self.ctx.norm(x, self.config.eps)?;
+        let scaled = self.ctx.mul(normal, self.weight(name, "weight")?)?;
+        Ok(self.ctx.add(scaled, self.weight(name, "bias")?)?)
+    }
+
+    fn weight(&self, name: &str, kind: &str) -> Result<Tensor<'c>> {
+        Ok(self.weights.get(&format!("{name}.{kind}"))?)
+    }
+}

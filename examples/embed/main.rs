@@ -1,0 +1,142 @@
+//! Turns sentences into vectors with a real transformer, all-MiniLM-L6-v2, and finds those that mean the same.
+//!
+//! ```text
+//! cargo xtask model
+//! cargo run --release --example embed -- 'The cat sits on the mat.' 'A dog lies on the rug.'
+//! cargo run --release --example embed -- --help
+//! ```
+//!
+//! How such a model is written on this crate is in `encoder.rs` (the computation) and `model.rs` (its weights and batches).
+
+mod check;
+mod cli;
+mod encoder;
+mod model;
+mod npy;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser as _;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use cli::Cli;
+use model::Model;
+use tokens::Tokens;
+
+/// The most sentences of which each two are compared.
+const COMPARED: usize = 10;
+/// Numbers of a vector that are shown.
+const SHOWN: usize = 4;
+
+fn main() -> ExitCode {
+    // ggml's own lines only where they are asked for: an error carries those that explain it.
+    env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
+    let Err(error) = run(&Cli::parse(), &mut io::stdout().lock()) else { return ExitCode::SUCCESS };
+    // Whoever reads the output may stop when they have seen enough, as `head` does.
+    if error.root_cause().downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) {
+        return ExitCode::SUCCESS;
+    }
+    // Nothing is left to be told to if that fails.
+    let _written = writeln!(io::stderr(), "error: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
+    if cli.check {
+        return check::run(cli, out);
+    }
+    let mut sentences = cli.sentences.clone();
+    if let Some(path) = &cli.file {
+        let text = fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
+        sentences.extend(text.lines().map(str::to_owned));
+    }
+    ensure!(!sentences.is_empty(), "there are no sentences");
+    let path = model_path(cli)?;
+    let devices = model::devices(&cli.device)?;
+    let mut model = Model::open(&path, &devices, cli.threads, cli.flash)
+        .with_context(|| format!("can't use the model {}", path.display()))?;
+    let tokenizer = Tokens::new(&model)?;
+    let tokens = tokenizer.of(&sentences)?;
+    let bar = bar(sentences.len())?;
+    let start = Instant::now();
+    let vectors = model.embed(&tokens, cli.batch, |n| bar.inc(n as u64))?;
+    let seconds = start.elapsed().as_secs_f64();
+    bar.finish_and_clear();
+
+    if let Some(path) = &cli.out {
+        npy::write(path, &vectors)?;
+    }
+    if let Some(query) = &cli.search {
+        let query = model.embed(&tokenizer.of(&[query])?, cli.batch, |_| ())?;
+        let query = query.first().context("a query has a vector")?;
+        search(query, &sentences, &vectors, cli.top, out)?;
+    } else if cli.out.is_none() {
+        show(&sentences, &vectors, out)?;
+    }
+    let tokens: usize = tokens.iter().map(Vec::len).sum();
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    let speed = tokens as f64 / seconds;
+    writeln!(
+        out,
+        "embed: sentences={} tokens={tokens} seconds={seconds:.3} tokens_per_second={speed:.0}",
+        sentences.len()
+    )?;
+    Ok(())
+}
+
+fn model_path(cli: &Cli) -> Result<PathBuf> {
+    if let Some(path) = &cli.model {
+        return Ok(path.clone());
+    }
+    let path = cli.dtype.path();
+    ensure!(path.exists(), "the model is not there yet: `cargo xtask model` fetches it (or name another with --model)");
+    Ok(path)
+}
+
+/// The sentences that are closest to a query, best first.
+fn search(query: &[f32], sentences: &[String], vectors: &[Vec<f32>], top: usize, out: &mut impl Write) -> Result<()> {
+    let mut scores: Vec<_> = vectors.iter().map(|v| cosine(query, v)).zip(sentences).enumerate().collect();
+    scores.sort_by(|(_, (a, _)), (_, (b, _))| b.total_cmp(a));
+    for (i, (score, sentence)) in scores.into_iter().take(top) {
+        writeln!(out, "{score:.4}  {:>4}: {sentence}", i + 1)?;
+    }
+    Ok(())
+}
+
+fn show(sentences: &[String], vectors: &[Vec<f32>], out: &mut impl Write) -> Result<()> {
+    for (i, (sentence, vector)) in sentences.iter().zip(vectors).enumerate() {
+        let numbers: Vec<_> = vector.iter().take(SHOWN).map(|x| format!("{x:8.5}")).collect();
+        writeln!(out, "{:>4}  [{}, ... {}]  {sentence}", i + 1, numbers.join(", "), vector.len())?;
+    }
+    if (2..=COMPARED).contains(&sentences.len()) {
+        let line = |first: String, cells: &[String]| format!("{first:>4}{}", cells.concat());
+        let head: Vec<_> = (1..=vectors.len()).map(|i| format!("{i:>8}")).collect();
+        writeln!(out, "\n{}", line(String::new(), &head))?;
+        for (i, a) in vectors.iter().enumerate() {
+            let cells: Vec<_> = vectors.iter().map(|b| format!("{:>8.4}", cosine(a, b))).collect();
+            writeln!(out, "{}", line((i + 1).to_string(), &cells))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// The cosine of the angle between two vectors: 1 where they have one direction.
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
+    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
+}
+
+/// A bar over the sentences on standard error; hidden where that is no terminal.
+fn bar(sentences: usize) -> Result<ProgressBar> {
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} sentences, {eta} left")?;
+    Ok(ProgressBar::new(sentences as u64).with_style(style))
+}

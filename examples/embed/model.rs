@@ -1,0 +1,206 @@
+//! An encoder of the BERT family: its file, its weights on the devices, and batches of sentences through it.
+
+use std::cmp::Reverse;
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use ggml::gguf::{Reader, Value};
+use ggml::{Context, Device, DeviceType, Sched, Weights};
+use half::f16;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::encoder::{Batch, Shape};
+
+/// What `bert.pooling_type` is where vectors are means.
+const MEAN: u64 = 1;
+
+/// What the file says of the model.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Config {
+    pub(crate) layers: usize,
+    pub(crate) heads: i64,
+    /// Numbers that a token has between the layers, and a sentence in the end.
+    pub(crate) width: i64,
+    pub(crate) eps: f32,
+    /// The most tokens that a sentence may have.
+    pub(crate) max_tokens: usize,
+}
+
+impl Config {
+    pub(crate) fn read<S>(file: &Reader<S>) -> Result<Self> {
+        let value = |key: &str| file.get(key).with_context(|| format!("the file does not say what `{key}` is"));
+        let number = |key: &str| {
+            let number = value(key)?.as_u64().filter(|&n| n > 0);
+            number.with_context(|| format!("`{key}` is no number of anything"))
+        };
+        ensure!(value("general.architecture")?.as_str() == Some("bert"), "the file holds no `bert`");
+        ensure!(number("bert.pooling_type")? == MEAN, "the file holds no model whose vectors are means");
+        let config = Self {
+            layers: number("bert.block_count")?.try_into()?,
+            heads: number("bert.attention.head_count")?.try_into()?,
+            width: number("bert.embedding_length")?.try_into()?,
+            eps: value("bert.attention.layer_norm_epsilon")?.as_f32().context("the epsilon of norms is no f32")?,
+            max_tokens: number("bert.max_sentence_length")?.min(number("bert.context_length")?).try_into()?,
+        };
+        let Config { heads, width, .. } = config;
+        ensure!(width % heads == 0, "{width} numbers can't be shared by {heads} heads");
+        Ok(config)
+    }
+}
+
+/// The devices by name, the layers' holders first to last.
+pub(crate) fn devices(names: &[String]) -> Result<Vec<Device>> {
+    names.iter().map(|name| Ok(Device::by_name(name)?)).collect()
+}
+
+/// A model that is ready.
+#[derive(Debug)]
+pub(crate) struct Model {
+    config: Config,
+    weights: Weights,
+    sched: Sched,
+    flash: bool,
+    /// The text of its `tokenizer.json`.
+    tokenizer: String,
+}
+
+impl Model {
+    /// Reads a file, and deals its layers out to the devices.
+    ///
+    /// # Errors
+    /// Where the file can't be read or holds something else, or a device has not enough memory.
+    pub(crate) fn open(path: &Path, devices: &[Device], threads: NonZeroUsize, flash: bool) -> Result<Self> {
+        let mut file = Reader::open(path)?;
+        let config = Config::read(&file)?;
+        let tokenizer = file.get("tokenizer.huggingface.json").and_then(Value::as_str);
+        let tokenizer = tokenizer.context("the file has no tokenizer")?.to_owned();
+        let cpu = Device::cpu()?;
+        let bar = ProgressBar::new(0);
+        bar.set_style(ProgressStyle::with_template("weights {wide_bar} {bytes}/{total_bytes}")?);
+        let place = |name: &str| {
+            let layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+            let layer: Option<usize> = layer.and_then(|(layer, _)| layer.parse().ok());
+            // Tables of embeddings are large, and little is computed with them.
+            let device = layer.and_then(|i| devices.get(i * devices.len() / config.layers));
+            device.copied().unwrap_or(cpu).buffer_type()
+        };
+        let weights = file.stream(place, |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        })?;
+        bar.finish_and_clear();
+        Ok(Self { weights, sched: sched(devices, cpu, threads)?, flash, tokenizer, config })
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) fn tokenizer(&self) -> &str {
+        &self.tokenizer
+    }
+
+    /// The vectors of sentences, in their order, each of length 1. `done` is told how many more there are.
+    ///
+    /// Sentences are sorted by length, so that those computed at once need little padding.
+    ///
+    /// # Errors
+    /// Where a sentence has no tokens, too many, or one that the model doesn't know, or where a device fails.
+    pub(crate) fn embed(
+        &mut self,
+        sentences: &[Vec<i32>],
+        batch: NonZeroUsize,
+        mut done: impl FnMut(usize),
+    ) -> Result<Vec<Vec<f32>>> {
+        let most = self.config.max_tokens;
+        let fits = sentences.iter().all(|s| (1..=most).contains(&s.len()));
+        ensure!(fits, "sentences must have 1 to {most} tokens");
+        let mut sorted: Vec<_> = sentences.iter().enumerate().collect();
+        // The largest batch first: what comes after fits into the memory that it took.
+        sorted.sort_by_key(|(_, s)| Reverse(s.len()));
+        let batches: Vec<_> = sorted.chunks(batch.get()).collect();
+        let mut vectors = Vec::with_capacity(sentences.len());
+        // Batches of one shape are neighbours, and share a graph.
+        for batches in batches.chunk_by(|a, b| shape(a) == shape(b)) {
+            let Some(shape) = batches.first().map(|batch| shape(batch)) else { continue };
+            let ctx = Context::new();
+            let graph = Batch::new(&ctx, &self.weights, &self.config, shape, self.flash)?;
+            let mut run = self.sched.alloc(&graph.graph)?;
+            for batch in batches {
+                let inputs = Inputs::new(batch, shape);
+                run.set(graph.tokens, &inputs.tokens)?;
+                run.set(graph.positions, &inputs.positions)?;
+                run.set(graph.segment, &[0_i32])?;
+                run.set(graph.shares, &inputs.shares)?;
+                if let Some(mask) = graph.mask {
+                    run.set(mask, &inputs.mask)?;
+                }
+                run.compute()?;
+                let found = run.get::<f32>(graph.vectors)?;
+                let width = usize::try_from(self.config.width)?;
+                vectors.extend(batch.iter().zip(found.chunks_exact(width)).map(|(&(i, _), v)| (i, v.to_vec())));
+                done(batch.len());
+            }
+        }
+        vectors.sort_by_key(|&(i, _)| i);
+        Ok(vectors.into_iter().map(|(_, vector)| vector).collect())
+    }
+}
+
+/// A scheduler over the devices and the CPU, on which it falls back.
+fn sched(devices: &[Device], cpu: Device, threads: NonZeroUsize) -> Result<Sched> {
+    let mut started = Vec::new();
+    let mut builder = Sched::builder().op_offload(false);
+    for &device in devices.iter().filter(|&&device| device != cpu).chain([&cpu]) {
+        if started.contains(&device) {
+            continue;
+        }
+        started.push(device);
+        let mut backend = device.init().with_context(|| format!("device {device} does not start"))?;
+        if device.device_type() == DeviceType::Cpu {
+            backend.set_threads(threads.get())?;
+        }
+        builder = builder.backend(backend);
+    }
+    Ok(builder.build()?)
+}
+
+/// A sentence and where it stood.
+type Placed<'a> = (usize, &'a Vec<i32>);
+
+/// The shape of a batch.
+fn shape(batch: &[Placed<'_>]) -> Shape {
+    let lengths = || batch.iter().map(|(_, s)| s.len());
+    let tokens = lengths().max().unwrap_or(0);
+    Shape { tokens, sentences: batch.len(), padded: lengths().any(|n| n < tokens) }
+}
+
+/// What goes into a graph.
+struct Inputs {
+    tokens: Vec<i32>,
+    positions: Vec<i32>,
+    /// What is added to the attention that is paid to a token.
+    mask: Vec<f16>,
+    /// The share of each token in its sentence's mean.
+    shares: Vec<f32>,
+}
+
+impl Inputs {
+    fn new(batch: &[Placed<'_>], shape: Shape) -> Self {
+        let mut inputs =
+            Self { tokens: vec![], positions: (0..).take(shape.tokens).collect(), mask: vec![], shares: vec![] };
+        for (_, sentence) in batch {
+            #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
+            let share = 1.0 / sentence.len() as f32;
+            for i in 0..shape.tokens {
+                let token = sentence.get(i).copied();
+                // Nobody looks at padding, so any token will do.
+                inputs.tokens.push(token.unwrap_or(0));
+                inputs.mask.push(token.map_or(f16::NEG_INFINITY, |_| f16::ZERO));
+                inputs.shares.push(token.map_or(0.0, |_| share));
+            }
+        }
+        inputs
+    }
+}

@@ -1,0 +1,37 @@
+//! Sentences as numbers of words.
+
+use anyhow::{Context as _, Error, Result};
+use tokenizers::{Tokenizer, TruncationParams};
+
+use crate::model::Model;
+
+/// What a model's words are.
+#[derive(Debug)]
+pub(crate) struct Tokens(Tokenizer);
+
+impl Tokens {
+    /// # Errors
+    /// Where the model's tokenizer is none.
+    pub(crate) fn new(model: &Model) -> Result<Self> {
+        let read = || {
+            let mut tokenizer = Tokenizer::from_bytes(model.tokenizer())?;
+            let max_length = model.config().max_tokens;
+            tokenizer.with_truncation(Some(TruncationParams { max_length, ..TruncationParams::default() }))?;
+            // What is padded, and how far, is decided when batches are known.
+            tokenizer.with_padding(None);
+            Ok(tokenizer)
+        };
+        read().map(Self).map_err(Error::from_boxed).context("the model's tokenizer can't be used")
+    }
+
+    /// The words of each sentence, with the marks of its beginning and end; what is too long is cut.
+    ///
+    /// # Errors
+    /// Where a sentence can't be taken apart.
+    pub(crate) fn of<S: AsRef<str>>(&self, sentences: &[S]) -> Result<Vec<Vec<i32>>> {
+        let texts = sentences.iter().map(AsRef::as_ref).collect();
+        let encoded = self.0.encode_batch_fast::<&str>(texts, true).map_err(Error::from_boxed)?;
+        let numbers = |ids: &[u32]| ids.iter().map(|&id| Ok(i32::try_from(id)?)).collect();
+        encoded.iter().map(|encoding| numbers(encoding.get_ids())).collect()
+    }
+}

