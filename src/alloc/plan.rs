@@ -71,16 +71,18 @@ impl Plan {
     pub(crate) fn clear(&mut self) {
         self.keys.clear();
         self.srcs.clear();
-        self.homes.clear();
+        self.forget();
     }
 
     /// Remembers where an allocation that went well put a graph that fits.
     pub(crate) fn record(&mut self, bound: &mut Bound<'_, '_>) {
-        self.homes.clear();
+        self.forget();
         let graph = bound.graph();
         if graph.entries().iter().all(|e| graph.srcs(e).all(|(i, src)| e.ptr.source(i) == Some(src))) {
             self.homes.extend(graph.entries().iter().map_while(|e| e.ptr.home(!e.is_allocated_by_graph())));
-            self.homes.truncate(if self.homes.len() == graph.entries().len() { usize::MAX } else { 0 });
+        }
+        if self.homes.len() < graph.entries().len() {
+            self.forget();
         }
         self.lists = Some(graph.lists());
         bound.set_moved_only(!self.homes.is_empty());

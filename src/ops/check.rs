@@ -165,11 +165,15 @@ pub(crate) fn is_float(t: DType) -> bool {
 /// Whether all strides are those of a new tensor of this shape. `ggml_is_contiguous` does not look at the strides of
 /// dimensions of 1, but kernels that find row `i` at `i` times the second stride use them.
 pub(crate) fn is_packed(t: TensorPtr) -> bool {
-    let [n0, n1, n2, _] = t.ne();
-    let times = |nb: Option<usize>, n: i64| nb?.checked_mul(usize::try_from(n).ok()?);
-    let row = t.dtype().row_size(n0);
-    let plane = times(row, n1);
-    t.nb().map(Some) == [Some(t.dtype().type_size()), row, plane, times(plane, n2)]
+    t.nb() == packed(t.dtype(), t.ne())
+}
+
+/// The strides of a new tensor, of a size that exists.
+pub(super) fn packed(dtype: DType, ne: [i64; 4]) -> [usize; 4] {
+    let [n0, n1, n2, _] = ne;
+    let size = |n: i64| usize::try_from(n).unwrap_or(0);
+    let row = dtype.row_size(n0).unwrap_or(0);
+    [dtype.type_size(), row, row * size(n1), row * size(n1) * size(n2)]
 }
 
 /// Whether the extents of two tensors overlap in the memory of one root.

@@ -2,8 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, share_memory};
-use super::view::packed;
+use super::check::{Call, packed, share_memory};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;

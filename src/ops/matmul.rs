@@ -2,9 +2,8 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, divides};
+use super::check::{Call, divides, packed};
 use super::precision::Prec;
-use super::view::packed;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::Call;
+use super::check::{Call, packed};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -147,14 +147,6 @@ impl Context {
             unsafe { sys::ggml_transpose(c, a.as_ptr()) }
         })
     }
-}
-
-/// The strides of a new tensor, of a size that exists.
-pub(super) fn packed(dtype: DType, ne: [i64; 4]) -> [usize; 4] {
-    let [n0, n1, n2, _] = ne;
-    let size = |n: i64| usize::try_from(n).unwrap_or(0);
-    let row = dtype.row_size(n0).unwrap_or(0);
-    [dtype.type_size(), row, row * size(n1), row * size(n1) * size(n2)]
 }
 
 /// A size in the place of two parameters.
