@@ -41,15 +41,22 @@ pub(crate) fn sdks(input: &Input, wanted: &[Sdk]) -> (Vec<(&'static str, String)
 
 /// The folder with `OpenBLAS`'s `cblas.h`: others have one of that name, too, which lacks what ggml needs.
 fn openblas(input: &Input, named: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
-    let usual = [format!("/usr/include/{}-linux-gnu/openblas-pthread", input.arch), "/usr/include/openblas".to_owned()];
-    let usual = usual.into_iter().filter(|_| input.host == input.target).map(PathBuf::from);
     let named: Vec<_> = named.collect();
-    // Those that the compiler looks through by itself come after a folder that was named.
-    let places = if named.is_empty() { vec![PathBuf::new()] } else { named };
-    places.into_iter().chain(usual).find_map(|place| {
-        let path = defining(input, "cblas.h", "openblas_set_num_threads", [place].into_iter())?;
+    let find = |place: &Path| {
+        let path = defining(input, "cblas.h", "openblas_set_num_threads", [place.to_owned()].into_iter())?;
         Some(path.parent().unwrap_or(&path).to_owned())
-    })
+    };
+    if !named.is_empty() {
+        return named.iter().find_map(|place| find(place).filter(|found| found == place));
+    }
+    // The first stands for the folders that the compiler looks through by itself.
+    let usual = [
+        String::new(),
+        format!("/usr/include/{}-linux-gnu/openblas-pthread", input.arch),
+        "/usr/include/openblas".to_owned(),
+    ];
+    let here = if input.host == input.target { usual.len() } else { 1 };
+    usual.iter().take(here).find_map(|place| find(Path::new(place)))
 }
 
 /// Where the C compiler finds a header, looking through `places` first, if the header defines `word`.
@@ -58,6 +65,7 @@ fn defining(input: &Input, header: &str, word: &str, places: impl Iterator<Item 
     fs::write(&source, format!("#include <{header}>\n")).ok()?;
     let mut probe = cc::Build::new();
     probe.file(source).includes(places.filter(|p| p.is_dir())).inherit_rustflags(false);
+    probe.target(&input.target).host(&input.host).opt_level(0);
     let text = probe.cargo_metadata(false).cargo_warnings(false).cargo_output(false).try_expand().ok()?;
     let text = String::from_utf8_lossy(&text);
     // `# 1 "/usr/include/cblas.h" 1 3 4`

@@ -81,12 +81,13 @@ impl Backend {
         Device::cpu()?.init()
     }
 
-    /// A backend on the device with this name (`ggml_backend_init_by_name`).
+    /// A backend on the device with this name (`ggml_backend_init_by_name`), such as `BLAS`.
     ///
     /// # Errors
     ///
     /// As [`Device::by_name`] and [`Device::init`].
     #[doc(alias = "ggml_backend_init_by_name")]
+    #[doc(alias = "ggml_backend_blas_init")]
     pub fn by_name(name: &str) -> Result<Self> {
         Device::by_name(name)?.init()
     }
