@@ -88,6 +88,10 @@ fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()> {
     if !is_node {
         return Ok(());
     }
+    if device.is_blas() && !device.claims(t)? {
+        // The scheduler heeds what devices claim; that BLAS computes nothing else is worth another look.
+        return Err(unsupported(t, &[device], "BLAS has no code for the operation with these operands"));
+    }
     if device.runs_blas() {
         blas::accepts(t).map_err(|why| unsupported(t, &[device], why))?;
     }
