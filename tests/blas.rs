@@ -6,6 +6,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     reason = "a test fails by panicking, and its numbers are small"
 )]
@@ -93,7 +94,7 @@ fn products_are_those_of_plain_rust() {
     ];
     let types = [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q4K, DType::IQ4NL];
     for (sa, sb) in shapes {
-        for dtype in types.into_iter().filter(|d| sa[0] % d.block_size() as usize == 0) {
+        for dtype in types.into_iter().filter(|d| (sa[0] as i64) % d.block_size() == 0) {
             let (bytes, a_values) = encoded(dtype, sa, 1);
             let b_values = numbers(sb.iter().product(), 2);
             let expected = product(&a_values, sa, &b_values, sb);
