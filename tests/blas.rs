@@ -244,6 +244,24 @@ fn transposed_operands_have_no_gaps() {
     }
 }
 
+/// Nobody here knows what a server computes with.
+#[cfg(feature = "rpc")]
+#[test]
+fn a_server_may_be_one_of_blas() {
+    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+    let server = unsafe { ggml::rpc::Server::builder().devices([blas()]).start().unwrap() };
+    let connection = ggml::rpc::connect(&server.address().to_string()).unwrap();
+    let remote = connection.devices()[0];
+    let ctx = Context::new();
+    let a = ctx.input("a", DType::F32, [4, 3]).unwrap();
+    let whole = ctx.input("b", DType::F32, [5, 6]).unwrap();
+    for (gap, accepted) in [(5, false), (3, true)] {
+        let b = ctx.view(whole, [3_i64, 6], [gap * 4, gap * 24, gap * 24], 0).unwrap();
+        let y = ctx.out_prod(a, ctx.transpose(b).unwrap()).unwrap();
+        assert_eq!(remote.supports_op(y).unwrap(), accepted, "rows {gap} apart");
+    }
+}
+
 /// BLAS is handed dimensions in 32 bits. Tensors of such sizes are asked about only.
 #[test]
 fn dimensions_fit_into_32_bits() {

@@ -86,7 +86,10 @@ impl Sdk {
                 vec![("CMAKE_FIND_ROOT_PATH", folder.to_owned()), ("CMAKE_PREFIX_PATH", folder.to_owned())]
             }
             Self::OpenBlas => vec![("CMAKE_PREFIX_PATH", folder.to_owned())],
-            Self::Cuda => vec![("CUDAToolkit_ROOT", folder.to_owned())],
+            Self::Cuda => {
+                let nvcc = format!("{folder}/bin/nvcc{}", if platform == Platform::Windows { ".exe" } else { "" });
+                vec![("CUDAToolkit_ROOT", folder.to_owned()), ("CMAKE_CUDA_COMPILER", nvcc)]
+            }
             // ggml, or cmake, reads the variable itself.
             Self::Vulkan | Self::Rocm | Self::OpenCl => Vec::new(),
         }

@@ -556,7 +556,9 @@ mod matrix {
         assert_eq!((define(&p, "CMAKE_PREFIX_PATH"), define(&p, "CMAKE_FIND_ROOT_PATH")), (Some("/b"), Some("/b")));
         let p = with(LINUX, &["blas"], &[("OPENBLAS_DIR", "/b")]).unwrap();
         assert_eq!((define(&p, "CMAKE_PREFIX_PATH"), define(&p, "CMAKE_FIND_ROOT_PATH")), (Some("/b"), None));
-        assert_eq!(define(&with(LINUX, &["cuda"], &[("CUDA_PATH", "/c")]).unwrap(), "CUDAToolkit_ROOT"), Some("/c"));
+        let p = with(LINUX, &["cuda"], &[("CUDA_PATH", "/c")]).unwrap();
+        assert_eq!(define(&p, "CUDAToolkit_ROOT"), Some("/c"));
+        assert_eq!(define(&p, "CMAKE_CUDA_COMPILER"), Some("/c/bin/nvcc"));
         let c = with(LINUX, &["blas"], &[("OPENBLAS_DIR", "/b")]).unwrap().compile.unwrap();
         let lines = emit::link(Path::new("/out"), &c, "gomp");
         let at = |line: &str| lines.iter().position(|l| l == line).unwrap();

@@ -6,12 +6,14 @@ use ggml_sys as sys;
 use crate::dtype::DType;
 use crate::tensor::ptr::TensorPtr;
 
-/// Whether the backend computes `t` as it should, if it claims to, or what is wrong.
+/// Whether the backend has code for operations of this kind.
+pub(super) fn computes(t: TensorPtr) -> bool {
+    matches!(t.op(), sys::GGML_OP_MUL_MAT | sys::GGML_OP_OUT_PROD)
+}
+
+/// Whether the backend computes such an operation as it should, if it claims to, or what is wrong.
 pub(super) fn accepts(t: TensorPtr) -> Result<(), &'static str> {
     let product = t.op() == sys::GGML_OP_MUL_MAT;
-    if !product && t.op() != sys::GGML_OP_OUT_PROD {
-        return Ok(());
-    }
     let [Some(a), Some(b), ..] = t.slots() else { return Err("the operation lacks an operand") };
     let counts = |t: TensorPtr| t.ne().into_iter().take(2).all(|n| i32::try_from(n).is_ok());
     if !(counts(a) && counts(b)) {

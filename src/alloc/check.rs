@@ -92,7 +92,7 @@ fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()> {
         // The scheduler heeds what devices claim; that BLAS computes nothing else is worth another look.
         return Err(unsupported(t, &[device], "BLAS has no code for the operation with these operands"));
     }
-    if device.runs_blas() {
+    if blas::computes(t) && device.runs_blas() {
         blas::accepts(t).map_err(|why| unsupported(t, &[device], why))?;
     }
     if !device.runs_cpu_kernels() {
