@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::input::Input;
-use super::plan::Plan;
+use super::plan::{Linkage, Plan};
 
 /// Declared in ggml's headers and defined nowhere.
 const NEVER_DEFINED: &str = "ggml_threadpool_get_n_threads|ggml_backend_cuda_allreduce_tensor";
@@ -45,8 +45,8 @@ pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(),
     let text = bindings.to_string();
     let names = text.lines().filter_map(|line| line.trim_start().strip_prefix("pub fn ")?.split('(').next());
     // Those of a backend that is loaded while the program runs are reached through its registry.
-    let dynamic = plan.compile.as_ref().is_some_and(|c| c.dynamic);
-    let absent = if dynamic { declared(include, &plan.headers)? } else { Vec::new() };
+    let modules = plan.compile.as_ref().is_some_and(|c| c.linkage == Linkage::Modules);
+    let absent = if modules { declared(include, &plan.headers)? } else { Vec::new() };
     let names = names.filter(|name| !absent.iter().any(|a| a == name));
     let functions = names.fold(String::from("vec![\n"), |list, name| {
         list + &format!("    ({name:?}, ggml_sys::{name} as *const () as usize),\n")

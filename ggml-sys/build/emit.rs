@@ -2,21 +2,23 @@
 
 use std::path::Path;
 
-use super::input::Input;
-use super::plan::{Compile, MODULES, Plan, System};
+use super::plan::{Compile, Linkage, MODULES, Plan, System};
 
 /// What is known once all is built.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
+    /// Where ggml is installed.
+    pub(crate) root: &'a Path,
     pub(crate) version: &'a str,
     pub(crate) origin: &'a str,
 }
 
-/// Link lines, for what follows the shim.
-pub(crate) fn link(out_dir: &Path, compile: &Compile, openmp: &str) -> Vec<String> {
-    let mut lines = vec![format!("cargo::rustc-link-search=native={}", out_dir.join("lib").display())];
+/// Link lines, for what follows the shim. ggml is installed in `root`.
+pub(crate) fn link(root: &Path, compile: &Compile, openmp: &str) -> Vec<String> {
+    let mut lines = vec![format!("cargo::rustc-link-search=native={}", root.join("lib").display())];
+    lines.extend(compile.search.iter().map(|folder| format!("cargo::rustc-link-search=native={folder}")));
     for library in &compile.libraries {
-        lines.push(if compile.dynamic {
+        lines.push(if compile.linkage != Linkage::Static {
             format!("cargo::rustc-link-lib=dylib={library}")
         } else if compile.verbatim {
             format!("cargo::rustc-link-lib=static:+verbatim={library}.a")
@@ -33,8 +35,8 @@ pub(crate) fn link(out_dir: &Path, compile: &Compile, openmp: &str) -> Vec<Strin
 }
 
 /// `DEP_GGML_*` for the crates that depend on this one.
-pub(crate) fn metadata(input: &Input, plan: &Plan, facts: &Facts<'_>) -> Vec<String> {
-    let out = |folder: &str| input.out_dir.join(folder).display().to_string();
+pub(crate) fn metadata(plan: &Plan, facts: &Facts<'_>) -> Vec<String> {
+    let out = |folder: &str| facts.root.join(folder).display().to_string();
     let mut values = vec![
         ("version", facts.version.to_owned()),
         ("commit", facts.origin.to_owned()),
@@ -42,11 +44,11 @@ pub(crate) fn metadata(input: &Input, plan: &Plan, facts: &Facts<'_>) -> Vec<Str
         ("cpu_features", plan.cpu.features.join(",")),
     ];
     if let Some(compile) = &plan.compile {
-        if compile.dynamic {
+        if compile.linkage == Linkage::Modules {
             values.push(("backend_dir", out(MODULES)));
         }
         values.extend([
-            ("root", input.out_dir.display().to_string()),
+            ("root", facts.root.display().to_string()),
             ("include", out("include")),
             ("lib", out("lib")),
             ("cmake_dir", out("lib/cmake/ggml")),
@@ -57,9 +59,9 @@ pub(crate) fn metadata(input: &Input, plan: &Plan, facts: &Facts<'_>) -> Vec<Str
 }
 
 /// The text of `config.rs`, which the crate includes.
-pub(crate) fn config(input: &Input, plan: &Plan, facts: &Facts<'_>) -> String {
-    let dynamic = plan.compile.as_ref().is_some_and(|c| c.dynamic);
-    let folder = dynamic.then(|| input.out_dir.join(MODULES).display().to_string());
+pub(crate) fn config(plan: &Plan, facts: &Facts<'_>) -> String {
+    let modules = plan.compile.as_ref().is_some_and(|c| c.linkage == Linkage::Modules);
+    let folder = modules.then(|| facts.root.join(MODULES).display().to_string());
     let build_type = plan.compile.as_ref().map_or("", |c| c.build_type.as_str());
     format!(
         "/// The version of ggml that was compiled.\npub const VERSION: &str = {:?};\n\

@@ -3,8 +3,19 @@
 use std::path::PathBuf;
 
 /// The variables that only a person sets; cargo's own need no rerun line.
-const SET_BY_PEOPLE: &[&str] =
-    &["DOCS_RS", "GGML_SYS_SOURCE_DIR", "GGML_SYS_BUILD_TYPE", "GGML_SYS_CPU", "CMAKE", "CMAKE_GENERATOR"];
+const SET_BY_PEOPLE: &[&str] = &[
+    "DOCS_RS",
+    "GGML_SYS_SOURCE_DIR",
+    "GGML_SYS_BUILD_TYPE",
+    "GGML_SYS_CPU",
+    "GGML_SYS_PREFIX",
+    "GGML_SYS_CUDA_ARCHITECTURES",
+    "CMAKE",
+    "CMAKE_GENERATOR",
+];
+
+/// The variables that name folders of others' libraries.
+const SDKS: &[&str] = &["OPENBLAS_DIR", "VULKAN_SDK", "CUDA_PATH", "ROCM_PATH", "HIP_PATH", "OCL_ROOT"];
 
 /// The outside, as the plan sees it.
 #[derive(Debug, Clone, Default)]
@@ -31,6 +42,12 @@ pub(crate) struct Input {
     pub(crate) build_type: Option<String>,
     /// `GGML_SYS_CPU`: the processor to compile for.
     pub(crate) cpu: Option<String>,
+    /// `GGML_SYS_PREFIX`: where the ggml is installed that the feature `system` links.
+    pub(crate) prefix: Option<PathBuf>,
+    /// `GGML_SYS_CUDA_ARCHITECTURES`: the GPUs that CUDA kernels are compiled for, in cmake's words.
+    pub(crate) cuda_architectures: Option<String>,
+    /// [`SDKS`] that are set.
+    sdks: Vec<(&'static str, String)>,
     /// `CMAKE_GENERATOR`, which then stays the user's business.
     pub(crate) generator: Option<String>,
     /// The cmake program.
@@ -82,6 +99,9 @@ impl Input {
             source_dir: given("GGML_SYS_SOURCE_DIR").map(PathBuf::from),
             build_type: given("GGML_SYS_BUILD_TYPE"),
             cpu: given("GGML_SYS_CPU"),
+            prefix: given("GGML_SYS_PREFIX").map(PathBuf::from),
+            cuda_architectures: given("GGML_SYS_CUDA_ARCHITECTURES"),
+            sdks: SDKS.iter().filter_map(|name| Some((*name, given(name)?))).collect(),
             generator: given("CMAKE_GENERATOR"),
             cmake: given("CMAKE").unwrap_or_else(|| "cmake".to_owned()),
             cargo: given("CARGO").unwrap_or_else(|| "cargo".to_owned()),
@@ -97,9 +117,14 @@ impl Input {
         self.features.iter().any(|feature| feature == name)
     }
 
+    /// The folder of others' libraries that a variable names.
+    pub(crate) fn sdk(&self, variable: &str) -> Option<&str> {
+        self.sdks.iter().find(|(name, _)| *name == variable).map(|(_, folder)| folder.as_str())
+    }
+
     /// The lines that make cargo run the build script again when a person's setting changes.
     pub(crate) fn rerun_lines() -> impl Iterator<Item = String> {
-        SET_BY_PEOPLE.iter().map(|name| format!("cargo::rerun-if-env-changed={name}"))
+        SET_BY_PEOPLE.iter().chain(SDKS).map(|name| format!("cargo::rerun-if-env-changed={name}"))
     }
 }
 

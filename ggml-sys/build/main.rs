@@ -1,14 +1,17 @@
 //! Builds ggml: reads the environment, plans, checks the tools, and then acts.
 
+mod backends;
 mod bindings;
 mod cmake;
 mod compiler;
 mod cpu;
 mod emit;
 mod fetch;
+mod find;
 mod input;
 mod macros;
 mod plan;
+mod sdk;
 mod tools;
 
 use std::path::{Path, PathBuf};
@@ -17,7 +20,7 @@ use std::process::ExitCode;
 use fetch::cargo::Cargo;
 use fetch::pin::Pin;
 use input::Input;
-use plan::{Plan, Source};
+use plan::{Linkage, Plan, Source};
 
 #[expect(clippy::print_stdout, reason = "a build script talks to cargo on its standard output")]
 fn main() -> ExitCode {
@@ -41,11 +44,17 @@ fn build() -> Result<Vec<String>, String> {
     let input = Input::from_env();
     let mut plan = plan::plan(&input)?;
     let own_driver = input.generator.is_some() || input.env == "msvc";
-    tools::check(&input.cmake, plan.compile.is_some(), own_driver)?;
+    let mut absent = Vec::new();
+    if let Some(compile) = &mut plan.compile {
+        let (defines, missing) = find::sdks(&input, &compile.sdks);
+        compile.defines.extend(defines);
+        absent = missing;
+    }
+    tools::check(&input.cmake, plan.compile.is_some(), own_driver, &absent)?;
     let vendor = vendor_folder(&input);
     let pin = Pin::read(&vendor.join("ggml.toml"))?;
     let mut lines: Vec<_> = Input::rerun_lines().collect();
-    if plan.compile.is_some()
+    if plan.compile.as_ref().is_some_and(|c| !matches!(c.linkage, Linkage::Installed(_)))
         && let Some(warning) = plan.suit(&compiler::macros(&input, plan.cpu.native)?)
     {
         lines.push(format!("cargo::warning={warning}"));
@@ -56,19 +65,25 @@ fn build() -> Result<Vec<String>, String> {
         Source::Folder(_) => "GGML_SYS_SOURCE_DIR".to_owned(),
     };
     let include = source.join("include");
+    let version = fetch::tree::ggml_version(&source)?;
     bindings::generate(&input, &plan, &include)?;
+    let mut root = input.out_dir.clone();
     if let Some(compile) = &plan.compile {
         cmake::shim(&input, compile, &include)?;
-        cmake::ggml(&input, &plan, compile, &source, &origin);
-        remove_unusable(&input.out_dir.join(plan::MODULES), &compile.unusable)?;
-        lines.extend(emit::link(&input.out_dir, compile, compiler::openmp()));
+        if let Linkage::Installed(prefix) = &compile.linkage {
+            root = find::installed(prefix.as_deref(), &version, &compile.libraries)?;
+            lines.push(rerun(&root.join("lib")));
+        } else {
+            cmake::ggml(&input, &plan, compile, &source, &origin);
+            remove_unusable(&root.join(plan::MODULES), &compile.unusable)?;
+        }
+        lines.extend(emit::link(&root, compile, compiler::openmp()));
     }
-    let version = fetch::tree::ggml_version(&source)?;
-    let facts = emit::Facts { version: &version, origin: &origin };
+    let facts = emit::Facts { root: &root, version: &version, origin: &origin };
     let config = input.out_dir.join("config.rs");
-    std::fs::write(&config, emit::config(&input, &plan, &facts))
+    std::fs::write(&config, emit::config(&plan, &facts))
         .map_err(|e| format!("cannot write {}: {e}", config.display()))?;
-    lines.extend(emit::metadata(&input, &plan, &facts));
+    lines.extend(emit::metadata(&plan, &facts));
     for path in ["shim", "cmake"] {
         lines.push(rerun(&input.manifest_dir.join(path)));
     }

@@ -2,29 +2,11 @@
 
 use std::path::PathBuf;
 
+use super::backends::{self, Backend};
 use super::cpu::{self, Cpu, on};
 use super::input::Input;
 use super::macros;
-
-/// A backend that a cargo feature adds to the CPU's.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Backend {
-    /// The cargo feature and the name in `DEP_GGML_BACKENDS`.
-    pub(crate) name: &'static str,
-    /// ggml's option for cmake; passed for every backend, so that no default of ggml's decides.
-    pub(crate) option: &'static str,
-    /// Its public header.
-    pub(crate) header: &'static str,
-    /// Its static library.
-    pub(crate) library: &'static str,
-}
-
-/// The backends that can be built. ggml has more; each comes with its own tests.
-pub(crate) const BACKENDS: &[Backend] =
-    &[Backend { name: "rpc", option: "GGML_RPC", header: "ggml-rpc.h", library: "ggml-rpc" }];
-
-/// ggml's backends that default to on somewhere and are not in [`BACKENDS`].
-const OFF: &[&str] = &["GGML_METAL", "GGML_BLAS"];
+use super::sdk::Sdk;
 
 const HEADERS: &[&str] = &["ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h", "ggml-opt.h", "gguf.h"];
 
@@ -35,6 +17,19 @@ pub(crate) enum Source {
     Vendored,
     /// A checkout that the user named.
     Folder(PathBuf),
+}
+
+/// What is linked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Linkage {
+    /// Static libraries.
+    Static,
+    /// Shared libraries.
+    Shared,
+    /// Shared libraries, but for backends, which are loaded while the program runs.
+    Modules,
+    /// Shared libraries that are there already, in this folder, or in that which pkg-config knows.
+    Installed(Option<PathBuf>),
 }
 
 /// A library that comes with the system.
@@ -69,8 +64,11 @@ pub(crate) struct Compile {
     pub(crate) system: Vec<System>,
     /// Whether the names of static libraries have to be spelled out for the linker.
     pub(crate) verbatim: bool,
-    /// Whether backends are libraries of their own, loaded while the program runs: ggml itself is then shared, too.
-    pub(crate) dynamic: bool,
+    pub(crate) linkage: Linkage,
+    /// What has to be there besides the tools.
+    pub(crate) sdks: Vec<Sdk>,
+    /// Folders that the linker looks through, beside that of ggml.
+    pub(crate) search: Vec<String>,
     /// Backends that are not to be kept although they are built.
     pub(crate) unusable: Vec<&'static str>,
 }
@@ -82,7 +80,7 @@ impl Plan {
     /// Takes in what the C compiler says of itself, and returns a warning for people where something had to be left out.
     pub(crate) fn suit(&mut self, macros: &str) -> Option<String> {
         let Some(compile) = &mut self.compile else { return None };
-        if compile.dynamic {
+        if compile.linkage == Linkage::Modules {
             // Another variant serves the same processors.
             let lost = macros::loses_tile_configuration(macros);
             compile.unusable = if lost { vec!["libggml-cpu-sapphirerapids"] } else { vec![] };
@@ -116,26 +114,44 @@ const BUILD_TYPES: &[&str] = &["Release", "Debug", "RelWithDebInfo", "MinSizeRel
 ///
 /// A setting that makes no sense, with those that do.
 pub(crate) fn plan(input: &Input) -> Result<Plan, String> {
-    let cpu = cpu::plan(input)?;
-    let backends: Vec<_> = BACKENDS.iter().filter(|b| input.feature(b.name)).collect();
-    let headers = HEADERS.iter().copied().chain(backends.iter().map(|b| b.header)).collect();
-    let compile = if input.docs_rs { None } else { Some(compile(input, &backends)?) };
+    let linkage = linkage(input)?;
+    let backends = backends::chosen(input, linkage == Linkage::Modules)?;
+    let mut headers: Vec<_> = HEADERS.iter().copied().chain(backends.iter().map(|b| b.header)).collect();
+    headers.dedup(); // that of CUDA is HIP's
+    let cpu = if matches!(linkage, Linkage::Installed(_)) { Cpu::default() } else { cpu::plan(input)? };
+    let compile = if input.docs_rs { None } else { Some(compile(input, &backends, linkage)?) };
     let source = input.source_dir.clone().map_or(Source::Vendored, Source::Folder);
     Ok(Plan { source, backends, headers, cpu, compile })
 }
 
-fn compile(input: &Input, backends: &[&'static Backend]) -> Result<Compile, String> {
+/// How the features say to link. `system` comes first, then `dynamic-backends`, which implies `dynamic-link`.
+fn linkage(input: &Input) -> Result<Linkage, String> {
+    if input.feature("system") {
+        if input.source_dir.is_some() {
+            return Err("the feature `system` links the ggml that is installed, so GGML_SYS_SOURCE_DIR has no meaning"
+                .to_owned());
+        }
+        return Ok(Linkage::Installed(input.prefix.clone()));
+    }
+    Ok(match (input.feature("dynamic_backends"), input.feature("dynamic_link")) {
+        (true, _) => Linkage::Modules,
+        (false, true) => Linkage::Shared,
+        (false, false) => Linkage::Static,
+    })
+}
+
+fn compile(input: &Input, backends: &[&'static Backend], linkage: Linkage) -> Result<Compile, String> {
     // Release whatever cargo's profile is: a debug ggml is 10 to 40 times slower, and it is not the code being debugged.
     let build_type = input.build_type.as_deref().unwrap_or("Release");
     if !BUILD_TYPES.contains(&build_type) {
         return Err(format!("GGML_SYS_BUILD_TYPE={build_type}: expected one of {}", BUILD_TYPES.join(", ")));
     }
     let openmp = input.feature("openmp");
-    let dynamic = input.feature("dynamic_backends");
+    let modules = linkage == Linkage::Modules;
     let mut defines = vec![
-        ("BUILD_SHARED_LIBS", on(dynamic)),
-        ("GGML_BACKEND_DL", on(dynamic)),
-        ("GGML_CPU_ALL_VARIANTS", on(dynamic)),
+        ("BUILD_SHARED_LIBS", on(linkage != Linkage::Static)),
+        ("GGML_BACKEND_DL", on(modules)),
+        ("GGML_CPU_ALL_VARIANTS", on(modules)),
         ("CMAKE_INSTALL_LIBDIR", "lib".to_owned()),
         // Git would stamp the commit of whatever repository the sources happen to lie in.
         ("GIT_EXE", on(false)),
@@ -145,27 +161,37 @@ fn compile(input: &Input, backends: &[&'static Backend]) -> Result<Compile, Stri
         // Would link libibverbs where that is installed.
         ("GGML_RPC_RDMA", on(false)),
     ];
-    defines.extend(BACKENDS.iter().map(|b| (b.option, on(backends.contains(&b)))));
-    defines.extend(OFF.iter().map(|option| (*option, on(false))));
-    if dynamic {
+    defines.extend(backends::defines(input, backends));
+    if modules {
         defines.push(("GGML_BACKEND_DIR", input.out_dir.join(MODULES).display().to_string()));
     }
-    let linked = backends.iter().map(|b| b.library).chain(["ggml-cpu"]).filter(|_| !dynamic);
+    let linked = backends.iter().map(|b| b.library).chain(["ggml-cpu"]).filter(|_| !modules);
     let libraries = ["ggml"].into_iter().chain(linked).chain(["ggml-base"]).collect();
+    // What is installed was built already, and only a static library leaves to us what it needs.
+    let installed = matches!(linkage, Linkage::Installed(_));
+    let sdks = if installed { Vec::new() } else { backends::sdks(input, backends) };
+    let mut system = system(input, openmp && !installed);
+    let mut search = Vec::new();
+    if linkage == Linkage::Static {
+        system.extend(backends::links(input, backends));
+        search.extend(sdks.iter().flat_map(|sdk| sdk.search(input)));
+    }
     Ok(Compile {
         build_type: build_type.to_owned(),
         defines,
         flags: if input.env == "msvc" { vec!["/EHsc"] } else { vec!["-fexceptions"] },
         libraries,
-        system: system(input, backends, openmp),
+        system,
         // ggml drops the prefix `lib` on Windows, where ld does not look for it without.
-        verbatim: input.os == "windows" && input.env == "gnu" && !dynamic,
-        dynamic,
+        verbatim: input.os == "windows" && input.env == "gnu" && linkage == Linkage::Static,
+        linkage,
+        sdks,
+        search,
         unusable: Vec::new(),
     })
 }
 
-fn system(input: &Input, backends: &[&'static Backend], openmp: bool) -> Vec<System> {
+fn system(input: &Input, openmp: bool) -> Vec<System> {
     let mut system = Vec::new();
     if openmp {
         system.push(System::OpenMp);
@@ -176,9 +202,6 @@ fn system(input: &Input, backends: &[&'static Backend], openmp: bool) -> Vec<Sys
                 system.push(System::Library("stdc++"));
             }
             system.push(System::Library("advapi32"));
-            if backends.iter().any(|b| b.name == "rpc") {
-                system.push(System::Library("ws2_32"));
-            }
         }
         _ if input.vendor == "apple" => {
             system.extend([System::Library("c++"), System::Framework("Accelerate")]);

@@ -2,6 +2,8 @@
 
 use std::process::{Command, Stdio};
 
+use super::sdk::Sdk;
+
 /// A program or library that a build needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tool {
@@ -10,6 +12,7 @@ pub(crate) enum Tool {
     /// What cmake drives.
     Ninja,
     LibClang,
+    Sdk(Sdk),
 }
 
 impl Tool {
@@ -19,6 +22,7 @@ impl Tool {
             Self::Compiler => "a C and C++ compiler",
             Self::Ninja => "ninja (or make)",
             Self::LibClang => "libclang",
+            Self::Sdk(sdk) => sdk.name(),
         }
     }
 
@@ -29,6 +33,7 @@ impl Tool {
             Self::Compiler => ["g++", "gcc-c++", "", "Microsoft.VisualStudio.2022.BuildTools"],
             Self::Ninja => ["ninja-build", "ninja-build", "ninja", "Ninja-build.Ninja"],
             Self::LibClang => ["libclang-dev", "clang-devel", "", "LLVM.LLVM"],
+            Self::Sdk(sdk) => sdk.packages(),
         }
     }
 }
@@ -40,18 +45,21 @@ pub(crate) fn message(missing: &[Tool]) -> String {
         let packages = missing.iter().filter_map(|t| t.packages().get(i).copied()).filter(|p| !p.is_empty());
         packages.collect::<Vec<_>>().join(" ")
     });
-    let mut lines = vec![
-        format!("building ggml needs {}, not found here. To install:", names.join(", ")),
-        format!("  Debian, Ubuntu: sudo apt-get install {apt}"),
-        format!("  Fedora:         sudo dnf install {dnf}"),
-    ];
     // Apple's command line tools carry the compiler and libclang.
     let xcode =
         missing.iter().any(|t| matches!(t, Tool::Compiler | Tool::LibClang)).then_some("xcode-select --install");
     let brew = (!brew.is_empty()).then(|| format!("brew install {brew}"));
     let mac: Vec<_> = xcode.map(str::to_owned).into_iter().chain(brew).collect();
-    lines.push(format!("  macOS:          {}", mac.join(" && ")));
-    lines.push(format!("  Windows:        winget install {winget}"));
+    let mut lines = vec![format!("building ggml needs {}, not found here. To install:", names.join(", "))];
+    let systems = [
+        ("Debian, Ubuntu: sudo apt-get install ", apt),
+        ("Fedora:         sudo dnf install ", dnf),
+        ("macOS:          ", mac.join(" && ")),
+        ("Windows:        winget install ", winget),
+    ];
+    lines.extend(systems.iter().filter(|(_, what)| !what.is_empty()).map(|(how, what)| format!("  {how}{what}")));
+    lines
+        .extend(missing.iter().filter_map(|t| if let Tool::Sdk(sdk) = t { Some(sdk.hint().to_owned()) } else { None }));
     if missing.contains(&Tool::LibClang) {
         lines.push("An installed libclang in an unusual place: set LIBCLANG_PATH to its folder.".to_owned());
     }
@@ -62,11 +70,12 @@ pub(crate) fn message(missing: &[Tool]) -> String {
 }
 
 /// Looks for the tools; `compile` says whether C is compiled at all, `generator` whether cmake finds its own driver.
+/// `absent` is what else is known to be missing.
 ///
 /// # Errors
 ///
 /// [`message`].
-pub(crate) fn check(cmake: &str, compile: bool, generator: bool) -> Result<(), String> {
+pub(crate) fn check(cmake: &str, compile: bool, generator: bool, absent: &[Sdk]) -> Result<(), String> {
     let mut missing = Vec::new();
     if compile {
         if !runs(cmake) {
@@ -82,6 +91,7 @@ pub(crate) fn check(cmake: &str, compile: bool, generator: bool) -> Result<(), S
     if clang_sys::load().is_err() {
         missing.push(Tool::LibClang);
     }
+    missing.extend(absent.iter().copied().map(Tool::Sdk));
     if missing.is_empty() { Ok(()) } else { Err(message(&missing)) }
 }
 

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+#[path = "../build/backends.rs"]
+mod backends;
 #[path = "../build/cpu.rs"]
 mod cpu;
 #[path = "../build/emit.rs"]
@@ -13,11 +15,15 @@ mod input;
 mod macros;
 #[path = "../build/plan.rs"]
 mod plan;
+#[path = "../build/sdk.rs"]
+#[expect(dead_code, reason = "what to install is said where tools are looked for")]
+mod sdk;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use input::Input;
-use plan::{Compile, Plan, Source, System, plan};
+use plan::{Compile, Linkage, Plan, Source, System, plan};
+use sdk::Sdk;
 
 const LINUX: &str = "x86_64-unknown-linux-gnu";
 
@@ -129,9 +135,9 @@ fn link_lines_are_in_order_and_spell_names_out_for_mingw() {
 #[test]
 fn metadata_names_what_was_built() {
     let input = input(LINUX, &[("CARGO_FEATURE_RPC", "1")]);
-    let facts = emit::Facts { version: "1.2.3", origin: "carrier-1.0" };
+    let facts = emit::Facts { root: Path::new("/out"), version: "1.2.3", origin: "carrier-1.0" };
     let plan = plan(&input).unwrap();
-    let lines = emit::metadata(&input, &plan, &facts);
+    let lines = emit::metadata(&plan, &facts);
     for expected in [
         "version=1.2.3",
         "commit=carrier-1.0",
@@ -145,7 +151,7 @@ fn metadata_names_what_was_built() {
     ] {
         assert!(lines.contains(&format!("cargo::metadata={expected}")), "{expected} in {lines:?}");
     }
-    assert!(emit::config(&input, &plan, &facts).contains("pub const BACKENDS: &[&str] = &[\"cpu\", \"rpc\"];"));
+    assert!(emit::config(&plan, &facts).contains("pub const BACKENDS: &[&str] = &[\"cpu\", \"rpc\"];"));
 }
 
 #[test]
@@ -354,8 +360,8 @@ fn dynamic_backends_are_libraries_of_their_own() {
     assert_eq!(c.libraries, ["ggml", "ggml-base"], "backends are not linked");
     let lines = emit::link(&PathBuf::from("/out"), &c, "gomp");
     assert!(lines.contains(&"cargo::rustc-link-lib=dylib=ggml".to_owned()), "{lines:?}");
-    let facts = emit::Facts { version: "1.2.3", origin: "carrier-1.0" };
-    let text = emit::config(&input(LINUX, &[dynamic]), &p, &facts);
+    let facts = emit::Facts { root: Path::new("/out"), version: "1.2.3", origin: "carrier-1.0" };
+    let text = emit::config(&p, &facts);
     assert!(text.contains("pub const BACKEND_DIR: Option<&str> = Some(\"/out/lib/ggml\");"), "{text}");
     // H36: the variant that such a GCC breaks is left out, so that the next best is chosen.
     assert!(p.suit("#define __GNUC__ 14\n#define __GNUC_MINOR__ 1\n").is_none());
@@ -364,5 +370,275 @@ fn dynamic_backends_are_libraries_of_their_own() {
     assert_eq!(p.compile.unwrap().unusable, ["libggml-cpu-sapphirerapids"]);
     for more in [("GGML_SYS_CPU", "x86-64-v3"), ("CARGO_FEATURE_NATIVE", "1")] {
         assert!(plan(&input(LINUX, &[dynamic, more])).unwrap_err().contains("dynamic-backends"), "{more:?}");
+    }
+}
+
+/// Features by targets.
+mod matrix {
+    use super::*;
+
+    const MAC: &str = "aarch64-apple-darwin";
+    const MSVC: &str = "x86_64-pc-windows-msvc";
+    const ANDROID: &str = "aarch64-linux-android";
+    const TARGETS: [&str; 4] = [LINUX, MAC, MSVC, ANDROID];
+
+    const LIBRARY: fn(&'static str) -> System = System::Library;
+    const FRAMEWORK: fn(&'static str) -> System = System::Framework;
+
+    fn on(feature: &str) -> (String, &'static str) {
+        (format!("CARGO_FEATURE_{}", feature.to_uppercase().replace('-', "_")), "1")
+    }
+
+    /// The plan for a target with these features.
+    fn with(target: &str, features: &[&str], more: &[(&str, &str)]) -> Result<Plan, String> {
+        let features: Vec<_> = features.iter().map(|f| on(f)).collect();
+        let all: Vec<_> =
+            features.iter().map(|(name, value)| (name.as_str(), *value)).chain(more.iter().copied()).collect();
+        plan(&input(target, &all))
+    }
+
+    /// What a static backend adds to the link line of a target, in the order of [`TARGETS`].
+    #[test]
+    fn backends_link_what_they_need() {
+        let none = || Some(vec![]);
+        let rows = [
+            ("rpc", [none(), none(), Some(vec![LIBRARY("ws2_32")]), none()]),
+            (
+                "blas",
+                [
+                    Some(vec![LIBRARY("openblas")]),
+                    none(),
+                    Some(vec![LIBRARY("openblas")]),
+                    Some(vec![LIBRARY("openblas")]),
+                ],
+            ),
+            (
+                "vulkan",
+                [
+                    Some(vec![LIBRARY("vulkan")]),
+                    Some(vec![LIBRARY("vulkan")]),
+                    Some(vec![LIBRARY("vulkan-1")]),
+                    Some(vec![LIBRARY("vulkan")]),
+                ],
+            ),
+            (
+                "cuda",
+                [
+                    Some(["cudart", "cublas", "cuda"].map(LIBRARY).to_vec()),
+                    None,
+                    Some(["cudart", "cublas", "cuda"].map(LIBRARY).to_vec()),
+                    None,
+                ],
+            ),
+            (
+                "hip",
+                [
+                    Some(["amdhip64", "hipblas", "rocblas"].map(LIBRARY).to_vec()),
+                    None,
+                    Some(["amdhip64", "hipblas", "rocblas"].map(LIBRARY).to_vec()),
+                    None,
+                ],
+            ),
+            ("metal", [None, Some(["Foundation", "Metal", "MetalKit"].map(FRAMEWORK).to_vec()), None, None]),
+            (
+                "opencl",
+                [
+                    Some(vec![LIBRARY("OpenCL")]),
+                    Some(vec![FRAMEWORK("OpenCL")]),
+                    Some(vec![LIBRARY("OpenCL")]),
+                    Some(vec![LIBRARY("OpenCL")]),
+                ],
+            ),
+        ];
+        assert_eq!(rows.len(), backends::BACKENDS.len(), "a row for each backend");
+        for (feature, expected) in rows {
+            for (target, expected) in TARGETS.into_iter().zip(expected) {
+                let what = format!("{feature} for {target}");
+                let Some(expected) = expected else {
+                    let error = with(target, &[feature], &[]).unwrap_err();
+                    assert!(
+                        error.contains(&format!("`{feature}` is for")) && error.contains(target),
+                        "{what}: {error}"
+                    );
+                    continue;
+                };
+                let p = with(target, &[feature], &[]).unwrap();
+                let backend = backends::BACKENDS.iter().find(|b| b.name == feature).unwrap();
+                for b in backends::BACKENDS {
+                    assert_eq!(
+                        define(&p, b.option),
+                        Some(if b == backend { "ON" } else { "OFF" }),
+                        "{what}: {}",
+                        b.option
+                    );
+                }
+                assert!(p.headers.contains(&backend.header), "{what}");
+                let c = p.compile.unwrap();
+                assert_eq!(c.libraries, ["ggml", backend.library, "ggml-cpu", "ggml-base"], "{what}");
+                let bare = compile(target, &[]).system;
+                assert_eq!(c.system, [bare, expected].concat(), "{what}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_feature_is_one_of_cargo() {
+        let manifest: toml::Table = toml::from_str(include_str!("../Cargo.toml")).unwrap();
+        let features = manifest["features"].as_table().unwrap();
+        for b in backends::BACKENDS {
+            assert!(features.contains_key(b.name), "{}", b.name);
+        }
+        for name in ["native", "openmp", "dynamic-link", "dynamic-backends", "system"] {
+            assert!(features.contains_key(name), "{name}");
+        }
+        assert_eq!(features.len(), backends::BACKENDS.len() + 5, "{features:?}");
+    }
+
+    #[test]
+    fn backends_add_up() {
+        let p = with(LINUX, &["rpc", "blas", "vulkan", "cuda", "opencl", "openmp"], &[]).unwrap();
+        let c = p.compile.unwrap();
+        let libraries =
+            ["ggml", "ggml-rpc", "ggml-blas", "ggml-vulkan", "ggml-cuda", "ggml-opencl", "ggml-cpu", "ggml-base"];
+        assert_eq!(c.libraries, libraries);
+        assert!(c.system.contains(&System::OpenMp) && c.system.contains(&LIBRARY("openblas")));
+        assert_eq!(c.sdks, [Sdk::OpenBlas, Sdk::Vulkan, Sdk::Cuda, Sdk::OpenCl]);
+    }
+
+    #[test]
+    fn what_has_to_be_installed() {
+        let sdks = |target, feature| with(target, &[feature], &[]).unwrap().compile.unwrap().sdks;
+        assert_eq!(sdks(LINUX, "hip"), [Sdk::Rocm]);
+        for feature in ["rpc", "blas", "metal", "opencl", "openmp", "native"] {
+            assert!(sdks(MAC, feature).is_empty(), "{feature} comes with the system");
+        }
+        assert_eq!(sdks(MAC, "vulkan"), [Sdk::Vulkan]);
+        assert_eq!((sdks(MSVC, "blas"), sdks(ANDROID, "blas")), (vec![Sdk::OpenBlas], vec![Sdk::OpenBlas]));
+    }
+
+    #[test]
+    fn vendors_and_options_of_backends() {
+        let value = |target, feature: &str, more: &[(&str, &str)], name| {
+            define(&with(target, &[feature], more).unwrap(), name).map(str::to_owned)
+        };
+        for target in TARGETS {
+            let vendor = if target == MAC { "Apple" } else { "OpenBLAS" };
+            assert_eq!(value(target, "blas", &[], "GGML_BLAS_VENDOR").as_deref(), Some(vendor), "{target}");
+        }
+        assert_eq!(value(LINUX, "rpc", &[], "GGML_BLAS_VENDOR"), None);
+        assert_eq!(value(LINUX, "cuda", &[], "GGML_CUDA_NCCL").as_deref(), Some("OFF"));
+        assert_eq!(value(LINUX, "cuda", &[], "CMAKE_CUDA_ARCHITECTURES"), None);
+        let archs = [("GGML_SYS_CUDA_ARCHITECTURES", "90")];
+        assert_eq!(value(LINUX, "cuda", &archs, "CMAKE_CUDA_ARCHITECTURES").as_deref(), Some("90"));
+        assert_eq!(value(LINUX, "blas", &archs, "CMAKE_CUDA_ARCHITECTURES"), None);
+        assert_eq!(value(LINUX, "hip", &[], "GGML_HIP_RCCL").as_deref(), Some("OFF"));
+        assert_eq!(value(MAC, "metal", &[], "GGML_METAL_EMBED_LIBRARY").as_deref(), Some("ON"));
+        assert_eq!(value(ANDROID, "opencl", &[], "GGML_OPENCL_EMBED_KERNELS").as_deref(), Some("ON"));
+    }
+
+    #[test]
+    fn folders_of_others_are_searched_and_told_to_cmake() {
+        let search = |target, feature: &str, more: &[(&str, &str)]| {
+            with(target, &[feature], more).unwrap().compile.unwrap().search
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(search(LINUX, "blas", &[]), none);
+        assert_eq!(search(LINUX, "blas", &[("OPENBLAS_DIR", "/b")]), ["/b/lib"]);
+        assert_eq!(search(LINUX, "rpc", &[("OPENBLAS_DIR", "/b")]), none, "of what is built with it only");
+        assert_eq!(search(MSVC, "vulkan", &[("VULKAN_SDK", "C:/V")]), ["C:/V/Lib"]);
+        assert_eq!(search(LINUX, "cuda", &[]), ["/usr/local/cuda/lib64", "/usr/local/cuda/lib64/stubs"]);
+        assert_eq!(search(LINUX, "cuda", &[("CUDA_PATH", "/c")]), ["/c/lib64", "/c/lib64/stubs"]);
+        assert_eq!(search(MSVC, "cuda", &[("CUDA_PATH", "C:/c")]), ["C:/c/lib/x64"]);
+        assert_eq!(search(LINUX, "hip", &[]), ["/opt/rocm/lib"]);
+        assert_eq!(search(MSVC, "hip", &[("HIP_PATH", "C:/h"), ("ROCM_PATH", "C:/r")]), ["C:/h/lib"]);
+        assert_eq!(search(MSVC, "opencl", &[("OCL_ROOT", "C:/o")]), ["C:/o/lib"]);
+        let p = with(ANDROID, &["blas"], &[("OPENBLAS_DIR", "/b")]).unwrap();
+        assert_eq!((define(&p, "CMAKE_PREFIX_PATH"), define(&p, "CMAKE_FIND_ROOT_PATH")), (Some("/b"), Some("/b")));
+        let p = with(LINUX, &["blas"], &[("OPENBLAS_DIR", "/b")]).unwrap();
+        assert_eq!((define(&p, "CMAKE_PREFIX_PATH"), define(&p, "CMAKE_FIND_ROOT_PATH")), (Some("/b"), None));
+        let p = with(LINUX, &["cuda"], &[("CUDA_PATH", "/c")]).unwrap();
+        assert_eq!(define(&p, "CUDAToolkit_ROOT"), Some("/c"));
+        assert_eq!(define(&p, "CMAKE_CUDA_COMPILER"), Some("/c/bin/nvcc"));
+        let c = with(LINUX, &["blas"], &[("OPENBLAS_DIR", "/b")]).unwrap().compile.unwrap();
+        let lines = emit::link(Path::new("/out"), &c, "gomp");
+        let at = |line: &str| lines.iter().position(|l| l == line).unwrap();
+        assert!(at("cargo::rustc-link-search=native=/b/lib") < at("cargo::rustc-link-lib=openblas"), "{lines:?}");
+        assert!(at("cargo::rustc-link-lib=static=ggml-blas") < at("cargo::rustc-link-lib=openblas"), "{lines:?}");
+        let rerun: Vec<_> = Input::rerun_lines().collect();
+        for name in ["OPENBLAS_DIR", "VULKAN_SDK", "CUDA_PATH", "ROCM_PATH", "HIP_PATH", "OCL_ROOT", "GGML_SYS_PREFIX"]
+        {
+            assert!(rerun.contains(&format!("cargo::rerun-if-env-changed={name}")), "{name}");
+        }
+    }
+
+    #[test]
+    fn openmp_and_native_for_each_target() {
+        for target in TARGETS {
+            let p = with(target, &["openmp", "native"], &[]).unwrap();
+            assert_eq!((define(&p, "GGML_OPENMP"), define(&p, "GGML_NATIVE")), (Some("ON"), Some("ON")), "{target}");
+            assert!(p.compile.unwrap().system.contains(&System::OpenMp), "{target}");
+        }
+    }
+
+    #[test]
+    fn shared_libraries_bring_what_they_need() {
+        for target in TARGETS {
+            let p = with(target, &["dynamic-link", "blas", "opencl"], &[]).unwrap();
+            assert_eq!(
+                (define(&p, "BUILD_SHARED_LIBS"), define(&p, "GGML_BACKEND_DL")),
+                (Some("ON"), Some("OFF")),
+                "{target}"
+            );
+            assert_eq!(define(&p, "GGML_AVX2").is_some(), target.starts_with("x86_64"), "{target}: one level");
+            let c = p.compile.unwrap();
+            assert_eq!(c.linkage, Linkage::Shared);
+            assert_eq!(c.libraries, ["ggml", "ggml-blas", "ggml-opencl", "ggml-cpu", "ggml-base"]);
+            assert_eq!(c.system, compile(target, &[]).system, "{target}");
+            let lines = emit::link(Path::new("/out"), &c, "gomp");
+            assert!(lines.contains(&"cargo::rustc-link-lib=dylib=ggml-blas".to_owned()), "{lines:?}");
+        }
+        // What is loaded is shared as well.
+        let p = with(LINUX, &["dynamic-link", "dynamic-backends", "blas"], &[]).unwrap();
+        assert_eq!((define(&p, "BUILD_SHARED_LIBS"), define(&p, "GGML_BACKEND_DL")), (Some("ON"), Some("ON")));
+        let c = p.compile.unwrap();
+        assert_eq!(
+            (c.linkage, c.libraries, c.sdks),
+            (Linkage::Modules, vec!["ggml", "ggml-base"], vec![Sdk::OpenBlas])
+        );
+    }
+
+    #[test]
+    fn cuda_and_hip_only_as_libraries_of_their_own() {
+        let error = with(LINUX, &["cuda", "hip"], &[]).unwrap_err();
+        assert!(error.contains("dynamic-backends"), "{error}");
+        let p = with(LINUX, &["cuda", "hip", "dynamic-backends"], &[]).unwrap();
+        assert_eq!(p.headers.iter().filter(|h| **h == "ggml-cuda.h").count(), 1);
+    }
+
+    #[test]
+    fn an_installed_ggml_is_linked_and_not_compiled() {
+        let p =
+            with(LINUX, &["system", "rpc", "blas", "openmp", "native"], &[("GGML_SYS_PREFIX", "/opt/ggml")]).unwrap();
+        assert_eq!((p.source.clone(), p.cpu.features.len()), (Source::Vendored, 0), "declarations are the pinned ones");
+        let c = p.compile.clone().unwrap();
+        assert_eq!(c.linkage, Linkage::Installed(Some("/opt/ggml".into())));
+        assert_eq!(c.libraries, ["ggml", "ggml-rpc", "ggml-blas", "ggml-cpu", "ggml-base"]);
+        assert!(c.sdks.is_empty(), "it was built elsewhere");
+        assert_eq!(c.system, [LIBRARY("stdc++"), LIBRARY("m")]);
+        let lines = emit::link(Path::new("/opt/ggml"), &c, "gomp");
+        assert!(lines.contains(&"cargo::rustc-link-search=native=/opt/ggml/lib".to_owned()), "{lines:?}");
+        assert!(lines.contains(&"cargo::rustc-link-lib=dylib=ggml-base".to_owned()), "{lines:?}");
+        let facts = emit::Facts { root: Path::new("/opt/ggml"), version: "1.2.3", origin: "carrier-1.0" };
+        assert!(emit::metadata(&p, &facts).contains(&"cargo::metadata=root=/opt/ggml".to_owned()));
+        assert_eq!(with(LINUX, &["system"], &[]).unwrap().compile.unwrap().linkage, Linkage::Installed(None));
+        let error = with(LINUX, &["system"], &[("GGML_SYS_SOURCE_DIR", "/src")]).unwrap_err();
+        assert!(error.contains("GGML_SYS_SOURCE_DIR"), "{error}");
+    }
+
+    #[test]
+    fn docs_rs_documents_every_backend() {
+        let all: Vec<_> = backends::BACKENDS.iter().map(|b| b.name).collect();
+        let p = with(LINUX, &all, &[("DOCS_RS", "1")]).unwrap();
+        assert_eq!((p.compile, p.backends.len()), (None, all.len()));
     }
 }

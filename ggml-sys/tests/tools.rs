@@ -1,9 +1,12 @@
 //! What a user reads when a tool is missing.
 
+#[path = "../build/sdk.rs"]
+mod sdk;
 #[path = "../build/tools.rs"]
 mod tools;
 
-use tools::Tool::{CMake, Compiler, LibClang, Ninja};
+use sdk::{Platform, Sdk};
+use tools::Tool::{self, CMake, Compiler, LibClang, Ninja};
 
 /// The line for a system.
 fn line(text: &str, system: &str) -> String {
@@ -37,11 +40,29 @@ fn only_what_is_missing_is_named() {
 #[test]
 fn the_check_finds_what_is_here_and_misses_what_is_not() {
     assert!(tools::runs("cargo"), "cargo runs this test");
-    let error = tools::check("no-such-cmake", true, true).unwrap_err();
+    let error = tools::check("no-such-cmake", true, true, &[]).unwrap_err();
     assert!(error.contains("needs cmake"), "{error}");
     assert_eq!(
-        tools::check("no-such-cmake", false, false),
+        tools::check("no-such-cmake", false, false, &[]),
         Ok(()),
         "without C only libclang is needed, and it is here"
     );
+}
+
+#[test]
+fn missing_libraries_are_named_with_what_to_install() {
+    let error = tools::check("no-such-cmake", true, true, &[Sdk::OpenBlas]).unwrap_err();
+    assert!(error.contains("cmake") && error.contains("OpenBLAS (feature `blas`), not found here."), "{error}");
+    let text = tools::message(&[CMake, Tool::Sdk(Sdk::OpenBlas)]);
+    assert_eq!(line(&text, "Debian"), "Debian, Ubuntu: sudo apt-get install cmake libopenblas-dev");
+    assert_eq!(line(&text, "Fedora"), "Fedora:         sudo dnf install cmake openblas-devel");
+    for sdk in [Sdk::OpenBlas, Sdk::Vulkan, Sdk::Cuda, Sdk::Rocm, Sdk::OpenCl] {
+        let text = tools::message(&[Tool::Sdk(sdk)]);
+        assert!(text.contains(sdk.name()), "{text}");
+        for platform in [Platform::Apple, Platform::Windows, Platform::Android, Platform::Unix] {
+            assert!(text.contains(sdk.variable(platform)), "{platform:?}: {text}");
+        }
+        assert!(!line(&text, "Debian").is_empty(), "{text}");
+        assert!(text.lines().all(|l| !l.ends_with("install ")), "systems without packages are left out: {text}");
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use ggml_sys as sys;
 
+use super::blas;
 use crate::buffer::{self, BufferType};
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
@@ -84,7 +85,17 @@ fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()> {
     if custom::is_custom(t) && !device.runs_closures() {
         return Err(unsupported(t, &[device], "closures run on this process's CPU only"));
     }
-    if !is_node || !device.runs_cpu_kernels() {
+    if !is_node {
+        return Ok(());
+    }
+    if device.is_blas() && !device.claims(t)? {
+        // The scheduler heeds what devices claim; that BLAS computes nothing else is worth another look.
+        return Err(unsupported(t, &[device], "BLAS has no code for the operation with these operands"));
+    }
+    if blas::computes(t) && device.runs_blas() {
+        blas::accepts(t).map_err(|why| unsupported(t, &[device], why))?;
+    }
+    if !device.runs_cpu_kernels() {
         return Ok(());
     }
     kernel::cpu_accepts(t).map_err(|why| unsupported(t, &[device], why))
@@ -105,8 +116,8 @@ pub(crate) fn fits_wire(graph: &Graph<'_>, device: Device) -> Result<()> {
 impl Device {
     /// Whether the device can run the operation that makes `op`, with the operands that it has
     /// (`ggml_backend_dev_supports_op`): what
-    /// [`GraphMemory::compute`](crate::GraphMemory::compute) asks, which is stricter than ggml where its CPU kernels promise
-    /// too much. Anything can hold a leaf.
+    /// [`GraphMemory::compute`](crate::GraphMemory::compute) asks, which is stricter than ggml where its CPU kernels or BLAS
+    /// promise too much. Anything can hold a leaf.
     ///
     /// # Errors
     ///

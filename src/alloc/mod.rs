@@ -1,5 +1,6 @@
 //! Graphs on one device, without a scheduler.
 
+mod blas;
 pub(crate) mod bound;
 pub(crate) mod check;
 mod compare;

@@ -81,12 +81,13 @@ impl Backend {
         Device::cpu()?.init()
     }
 
-    /// A backend on the device with this name (`ggml_backend_init_by_name`).
+    /// A backend on the device with this name (`ggml_backend_init_by_name`), such as `BLAS`.
     ///
     /// # Errors
     ///
     /// As [`Device::by_name`] and [`Device::init`].
     #[doc(alias = "ggml_backend_init_by_name")]
+    #[doc(alias = "ggml_backend_blas_init")]
     pub fn by_name(name: &str) -> Result<Self> {
         Device::by_name(name)?.init()
     }
@@ -102,7 +103,7 @@ impl Backend {
     }
 
     /// A backend from a text: the name of a device, or the name and parameters of its backend's own, with a colon
-    /// between them, such as `CUDA0` or `BLAS:threads=4`.
+    /// between them, such as `CUDA0`.
     ///
     /// # Errors
     ///
@@ -132,7 +133,7 @@ impl Backend {
         let raw = RawBackend::init(device, params)?;
         device.check_alive()?;
         let mut this = Self { raw, pool: None, abort: None, events: Vec::new(), device, threads: 1, id: Id::next() };
-        if device.device_type() == DeviceType::Cpu {
+        if device.device_type() == DeviceType::Cpu || device.is_blas() {
             let n = std::thread::available_parallelism().map_or(1, usize::from);
             this.set_threads(n.min(Self::MAX_THREADS))?;
         }
@@ -155,7 +156,7 @@ impl Backend {
         self.raw.name()
     }
 
-    /// The threads that a CPU backend computes with; 1 for other devices (`ggml_threadpool_get_n_threads`).
+    /// The threads that a CPU or BLAS backend computes with; 1 for other devices (`ggml_threadpool_get_n_threads`).
     #[doc(alias = "ggml_threadpool_get_n_threads")]
     pub fn threads(&self) -> usize {
         self.threads
@@ -164,30 +165,47 @@ impl Backend {
     /// Gives a CPU backend threads of its own: a number, the calling one counted, or more about them in [`Threads`]
     /// (`ggml_backend_cpu_set_n_threads`, `ggml_threadpool_new`).
     ///
+    /// To a BLAS backend it tells their number (`ggml_backend_blas_set_n_threads`); the threads are those of the BLAS
+    /// library, which it keeps for the whole process: the backend that computed last has set their number.
+    ///
     /// # Errors
     ///
-    /// [`Error::Param`] where the number does not lie in 1 to [`Backend::MAX_THREADS`], or the device is no CPU;
-    /// [`Error::Null`] where threads can't be started.
+    /// [`Error::Param`] where the number does not lie in 1 to [`Backend::MAX_THREADS`], more than a number is said of a BLAS
+    /// backend's, or the device is neither; [`Error::Null`] where threads can't be started.
     #[doc(alias = "ggml_backend_cpu_set_n_threads")]
     #[doc(alias = "ggml_backend_cpu_set_threadpool")]
+    #[doc(alias = "ggml_backend_blas_set_n_threads")]
     #[doc(alias = "ggml_threadpool_new")]
     #[doc(alias = "ggml_threadpool_free")]
     #[doc(alias = "ggml_threadpool_params_init")]
     pub fn set_threads(&mut self, threads: impl Into<Threads>) -> Result<()> {
         let threads = threads.into();
-        let Some(registry) = self.device.registry().filter(|_| self.device.device_type() == DeviceType::Cpu) else {
-            return Err(Error::Param {
+        let refuse = |expected: &'static str| {
+            Err(Error::Param {
                 op: "Backend::set_threads",
                 name: "threads",
-                value: threads.count.to_string().into(),
-                expected: "only a CPU backend has threads".into(),
-            });
+                value: format!("{threads:?}").into(),
+                expected: expected.into(),
+            })
+        };
+        let blas = self.device.is_blas();
+        let has_threads = blas || self.device.device_type() == DeviceType::Cpu;
+        let Some(registry) = self.device.registry().filter(|_| has_threads) else {
+            return refuse("only a CPU or BLAS backend has threads");
         };
         self.check()?;
-        let pool = RawPool::start(registry, &threads)?;
-        self.raw.use_pool(registry, &pool, threads.count)?;
-        // The old pool's threads are idle, and the backend no longer knows them.
-        self.pool = Some(pool);
+        if blas {
+            if threads != Threads::new(threads.count) {
+                return refuse("of a BLAS backend's threads there is only a number");
+            }
+            threads.check_count()?;
+            self.raw.set_n_threads(registry, threads.count)?;
+        } else {
+            let pool = RawPool::start(registry, &threads)?;
+            self.raw.use_pool(registry, &pool, threads.count)?;
+            // The old pool's threads are idle, and the backend no longer knows them.
+            self.pool = Some(pool);
+        }
         self.threads = threads.count;
         Ok(())
     }
@@ -216,7 +234,16 @@ impl Backend {
     }
 
     /// After a failure inside the C object neither using nor freeing it is safe: it is leaked, with its threads.
+    ///
+    /// That of BLAS is freed, as its threads may still be converting an operand, whose memory may be freed next: its
+    /// destructor waits for them. Another one takes its place, as that of one which is never used.
     pub(crate) fn poison(&mut self) {
+        if self.device.is_blas()
+            && !self.raw.is_leaked()
+            && let Ok(other) = RawBackend::init(self.device, None)
+        {
+            drop(std::mem::replace(&mut self.raw, other));
+        }
         self.raw.leak();
         #[expect(clippy::mem_forget, reason = "the interrupted backend still refers to its threads")]
         std::mem::forget((self.pool.take(), self.abort.take(), std::mem::take(&mut self.events)));

@@ -115,13 +115,19 @@ impl RawBackend {
 
     /// Makes a CPU backend compute on `n` threads of `pool`, which has as many.
     pub(super) fn use_pool(&mut self, cpu: Registry, pool: &RawPool, n: usize) -> Result<()> {
+        self.set_pool(cpu, pool.raw.as_ptr())?;
+        // The pool has `n` threads, so none beyond its end is used (H26).
+        self.set_n_threads(cpu, n)
+    }
+
+    /// Tells a CPU or BLAS backend, of this registry, how many threads to use. A CPU's pool must have as many.
+    pub(super) fn set_n_threads(&mut self, registry: Registry, n: usize) -> Result<()> {
         type SetThreads = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, c_int);
         // SAFETY: that is the function's type.
-        let set_threads = unsafe { cpu.function::<SetThreads>(c"ggml_backend_set_n_threads") }?;
+        let set_threads = unsafe { registry.function::<SetThreads>(c"ggml_backend_set_n_threads") }?;
         let n = c_int::try_from(n).unwrap_or(c_int::MAX);
-        self.set_pool(cpu, pool.raw.as_ptr())?;
         guard::call("ggml_backend_set_n_threads", || {
-            // SAFETY: the backend is a live CPU backend; the pool has `n` threads, so none beyond its end is used (H26).
+            // SAFETY: the backend is live and of that registry, which C asserts; C sets a field.
             unsafe { set_threads(self.as_ptr(), n) }
         })
     }

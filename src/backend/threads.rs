@@ -7,7 +7,7 @@ use ggml_sys as sys;
 use super::Backend;
 use crate::error::{Error, Result};
 
-/// The threads of a CPU backend (`ggml_threadpool_params`).
+/// The threads of a CPU backend, or how many a BLAS backend uses (`ggml_threadpool_params`).
 ///
 /// ```
 /// use ggml::prelude::*;
@@ -79,16 +79,19 @@ impl Threads {
         Self { count, priority: Priority::default(), poll: 50, cpus: Vec::new(), strict: false, paused: false }
     }
 
+    /// Checks how many there are.
+    pub(super) fn check_count(&self) -> Result<()> {
+        let max = Backend::MAX_THREADS;
+        if (1..=max).contains(&self.count) {
+            return Ok(());
+        }
+        refuse("count", self.count.to_string(), format!("it must lie in 1 to {max}"))
+    }
+
     /// The parameters for C.
     #[doc(alias = "ggml_threadpool_params_default")]
     pub(super) fn raw(&self) -> Result<sys::ggml_threadpool_params> {
-        let refuse = |name, value: String, expected: String| {
-            Err(Error::Param { op: "Backend::set_threads", name, value: value.into(), expected: expected.into() })
-        };
-        let max = Backend::MAX_THREADS;
-        if !(1..=max).contains(&self.count) {
-            return refuse("count", self.count.to_string(), format!("it must lie in 1 to {max}"));
-        }
+        self.check_count()?;
         if self.poll > Self::MAX_POLL {
             return refuse("poll", self.poll.to_string(), format!("it must lie in 0 to {}", Self::MAX_POLL));
         }
@@ -96,7 +99,7 @@ impl Threads {
         let mut raw = unsafe { sys::ggml_threadpool_params_default(c_int::try_from(self.count).unwrap_or(1)) };
         for &cpu in &self.cpus {
             let Some(bit) = raw.cpumask.get_mut(cpu) else {
-                return refuse("cpus", cpu.to_string(), format!("it must be below {max}"));
+                return refuse("cpus", cpu.to_string(), format!("it must be below {}", Backend::MAX_THREADS));
             };
             *bit = true;
         }
@@ -106,6 +109,10 @@ impl Threads {
         raw.paused = self.paused;
         Ok(raw)
     }
+}
+
+fn refuse<T>(name: &'static str, value: String, expected: String) -> Result<T> {
+    Err(Error::Param { op: "Backend::set_threads", name, value: value.into(), expected: expected.into() })
 }
 
 impl From<usize> for Threads {

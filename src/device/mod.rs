@@ -330,6 +330,16 @@ impl Device {
         self.device_type() == DeviceType::Cpu || self.is_remote()
     }
 
+    /// Whether the device is ggml's BLAS backend in this process.
+    pub(crate) fn is_blas(self) -> bool {
+        self.device_type() == DeviceType::Accelerator && self.registry().is_some_and(|r| r.name() == "BLAS")
+    }
+
+    /// Whether what runs on the device is, or may be, ggml's BLAS backend, which claims too much as well.
+    pub(crate) fn runs_blas(self) -> bool {
+        self.is_blas() || self.is_remote()
+    }
+
     /// Whether what runs on the device can call closures of this process: only its own CPU can. RPC would send their
     /// addresses.
     pub(crate) fn runs_closures(self) -> bool {

@@ -1,0 +1,115 @@
+//! Finds what others have installed: their libraries, and a whole ggml.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::input::Input;
+use super::sdk::Sdk;
+use super::tools;
+
+/// Looks for libraries of others. What is found may have something to tell cmake; the rest is missing.
+pub(crate) fn sdks(input: &Input, wanted: &[Sdk]) -> (Vec<(&'static str, String)>, Vec<Sdk>) {
+    let (mut defines, mut missing) = (Vec::new(), Vec::new());
+    for &sdk in wanted {
+        let folder = sdk.folder(input).map(PathBuf::from);
+        let below = |sub: &str| folder.iter().map(|f| f.join(sub)).collect::<Vec<_>>();
+        let program = |name: &str| {
+            tools::runs(name) || below("bin").into_iter().chain(below("Bin")).any(|bin| tools::runs(bin.join(name)))
+        };
+        let header = |name: &str| {
+            let places = below("include").into_iter().chain(below("Include"));
+            defining(input, name, "", places).is_some()
+        };
+        let found = match sdk {
+            Sdk::OpenBlas => {
+                let cblas = openblas(input, below("include").into_iter().chain(below("include/openblas")));
+                defines.extend(cblas.iter().map(|folder| ("BLAS_INCLUDE_DIRS", folder.display().to_string())));
+                cblas.is_some()
+            }
+            Sdk::Vulkan => header("vulkan/vulkan.h") && header("spirv/unified1/spirv.h") && program("glslc"),
+            Sdk::Cuda => program("nvcc"),
+            Sdk::Rocm => program("hipcc") || program("hipconfig"),
+            Sdk::OpenCl => header("CL/cl.h") && (tools::runs("python3") || tools::runs("python")),
+        };
+        if !found {
+            missing.push(sdk);
+        }
+    }
+    (defines, missing)
+}
+
+/// The folder with `OpenBLAS`'s `cblas.h`: others have one of that name, too, which lacks what ggml needs.
+fn openblas(input: &Input, named: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
+    let named: Vec<_> = named.collect();
+    let find = |place: &Path| {
+        let path = defining(input, "cblas.h", "openblas_set_num_threads", [place.to_owned()].into_iter())?;
+        Some(path.parent().unwrap_or(&path).to_owned())
+    };
+    if !named.is_empty() {
+        return named.iter().find_map(|place| find(place).filter(|found| found == place));
+    }
+    // The first stands for the folders that the compiler looks through by itself.
+    let usual = [
+        String::new(),
+        format!("/usr/include/{}-linux-gnu/openblas-pthread", input.arch),
+        "/usr/include/openblas".to_owned(),
+    ];
+    let here = if input.host == input.target { usual.len() } else { 1 };
+    usual.iter().take(here).find_map(|place| find(Path::new(place)))
+}
+
+/// Where the C compiler finds a header, looking through `places` first, if the header defines `word`.
+fn defining(input: &Input, header: &str, word: &str, places: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
+    let source = input.out_dir.join("probe.c");
+    fs::write(&source, format!("#include <{header}>\n")).ok()?;
+    let mut probe = cc::Build::new();
+    probe.file(source).includes(places.filter(|p| p.is_dir())).inherit_rustflags(false);
+    probe.target(&input.target).host(&input.host).opt_level(0);
+    let text = probe.cargo_metadata(false).cargo_warnings(false).cargo_output(false).try_expand().ok()?;
+    let text = String::from_utf8_lossy(&text);
+    // `# 1 "/usr/include/cblas.h" 1 3 4`
+    let lines = text.lines().filter(|line| line.starts_with('#')).filter_map(|line| line.split('"').nth(1));
+    let found = lines.map(|path| path.replace("\\\\", "/")).find(|path| path.ends_with(header))?;
+    text.contains(word).then(|| PathBuf::from(found))
+}
+
+/// The folder of the ggml that is installed, in which the versions agree: this crate's declarations are those of one.
+///
+/// # Errors
+///
+/// None, another version, or one whose libraries are not shared.
+pub(crate) fn installed(named: Option<&Path>, version: &str, libraries: &[&str]) -> Result<PathBuf, String> {
+    let install =
+        "Install one (cmake -DBUILD_SHARED_LIBS=ON) and set GGML_SYS_PREFIX to its folder, or leave the feature out.";
+    let root = named.map(Path::to_owned).or_else(by_pkg_config).ok_or_else(|| {
+        format!("the feature `system` needs an installed ggml {version}, and pkg-config knows none. {install}")
+    })?;
+    let lib = root.join("lib");
+    let config = lib.join("cmake/ggml/ggml-config-version.cmake");
+    let text = fs::read_to_string(&config).map_err(|e| {
+        format!("the feature `system` needs an installed ggml {version}: {}: {e}. {install}", config.display())
+    })?;
+    let there = text.lines().find_map(|line| line.trim().strip_prefix("set(PACKAGE_VERSION \"")?.strip_suffix("\")"));
+    if there != Some(version) {
+        let there = there.unwrap_or("of an unknown version");
+        return Err(format!("the ggml in {} is {there}, and this crate declares {version}. {install}", root.display()));
+    }
+    for library in libraries {
+        let names = [format!("lib{library}.so"), format!("lib{library}.dylib"), format!("{library}.lib")];
+        if !names.iter().any(|name| lib.join(name).exists()) {
+            return Err(format!(
+                "the ggml in {} has no shared library {library}: build it with BUILD_SHARED_LIBS=ON, \
+                 GGML_BACKEND_DL=OFF and all backends whose features are on",
+                root.display()
+            ));
+        }
+    }
+    Ok(root)
+}
+
+fn by_pkg_config() -> Option<PathBuf> {
+    let output = Command::new("pkg-config").args(["--variable=prefix", "ggml"]).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    (output.status.success() && !text.trim().is_empty()).then(|| text.trim().into())
+}

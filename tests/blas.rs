@@ -1,0 +1,384 @@
+//! BLAS beside the CPU: products of large matrices.
+
+#![cfg(feature = "blas")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "a test fails by panicking, and its numbers are small"
+)]
+
+use ggml::prelude::*;
+use ggml::{GraphAllocator, Priority, Threads};
+
+fn blas() -> Device {
+    Device::by_name("BLAS").unwrap()
+}
+
+fn backend(threads: usize) -> Backend {
+    let mut backend = blas().init().unwrap();
+    backend.set_threads(threads).unwrap();
+    backend
+}
+
+/// BLAS first, so that it gets what it can compute.
+fn sched(threads: usize) -> Sched {
+    Sched::builder().backend(backend(threads)).backend(Backend::cpu().unwrap()).build().unwrap()
+}
+
+fn numbers(n: usize, seed: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i * 37 + seed * 101) % 211) as f32 / 105.0 - 1.0).collect()
+}
+
+/// A matrix of `ne` in `dtype`: its bytes, and the numbers that they stand for.
+fn encoded(dtype: DType, ne: [usize; 4], seed: usize) -> (Vec<u8>, Vec<f32>) {
+    let bytes = dtype.quantize(&numbers(ne.iter().product(), seed), ne[0], None).unwrap();
+    let rounded = dtype.dequantize(&bytes).unwrap();
+    (bytes, rounded)
+}
+
+/// `[k, m] x [k, n]`, the first repeated over the planes of the second.
+fn product(a: &[f32], [k, m, a2, a3]: [usize; 4], b: &[f32], [_, n, b2, b3]: [usize; 4]) -> Vec<f64> {
+    let mut out = Vec::new();
+    for i3 in 0..b3 {
+        for i2 in 0..b2 {
+            let (pa, pb) = ((i3 / (b3 / a3)) * a2 + i2 / (b2 / a2), i3 * b2 + i2);
+            for j in 0..n {
+                for i in 0..m {
+                    let (row, column) = (&a[(pa * m + i) * k..][..k], &b[(pb * n + j) * k..][..k]);
+                    out.push(row.iter().zip(column).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum());
+                }
+            }
+        }
+    }
+    out
+}
+
+fn assert_close(got: &[f32], expected: &[f64], what: &str) {
+    assert_eq!(got.len(), expected.len(), "{what}");
+    for (i, (x, y)) in got.iter().zip(expected).enumerate() {
+        assert!((f64::from(*x) - y).abs() < 1e-4 * (1.0 + y.abs()), "{what}: {x} for {y} at {i}");
+    }
+}
+
+fn shape(ne: [usize; 4]) -> [i64; 4] {
+    ne.map(|n| n as i64)
+}
+
+#[test]
+fn it_is_an_accelerator_on_the_memory_of_the_host() {
+    let device = blas();
+    assert!(Device::all().unwrap().contains(&device));
+    assert_eq!(device, Device::by_type(DeviceType::Accelerator).unwrap());
+    assert_eq!(device.registry().unwrap().name(), "BLAS");
+    if !cfg!(target_vendor = "apple") {
+        assert_eq!(device.description(), "OpenBLAS");
+    }
+    assert!(device.buffer_type().is_host() && device.supports_buffer_type(Device::cpu().unwrap().buffer_type()));
+    assert!(!device.capabilities().unwrap().async_compute);
+    assert_eq!(Backend::from_spec("blas").unwrap().name(), "BLAS");
+    assert!(ggml::sys::BACKENDS.contains(&"blas"));
+}
+
+#[test]
+fn products_are_those_of_plain_rust() {
+    let shapes = [
+        ([64, 48, 1, 1], [64, 33, 1, 1]),
+        ([256, 32, 2, 1], [256, 40, 4, 3]),
+        ([512, 70, 3, 2], [512, 32, 3, 2]),
+        // Rows enough for all threads to convert some.
+        ([256, 300, 1, 1], [256, 32, 1, 1]),
+    ];
+    let types = [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q4K, DType::IQ4NL];
+    for (sa, sb) in shapes {
+        for dtype in types.into_iter().filter(|d| (sa[0] as i64) % d.block_size() == 0) {
+            let (bytes, a_values) = encoded(dtype, sa, 1);
+            let b_values = numbers(sb.iter().product(), 2);
+            let expected = product(&a_values, sa, &b_values, sb);
+            for threads in [1, 2, 7] {
+                let what = format!("{dtype:?} {sa:?} {sb:?} on {threads} threads");
+                let ctx = Context::new();
+                let a = ctx.input("a", dtype, shape(sa)).unwrap();
+                let b = ctx.input("b", DType::F32, shape(sb)).unwrap();
+                let y = ctx.mul_mat(a, b).unwrap();
+                let graph = ctx.graph([y]).unwrap();
+                let mut sched = sched(threads);
+                let mut run = sched.alloc(&graph).unwrap();
+                assert_eq!(run.backend_of(y).unwrap().name(), "BLAS", "{what}");
+                run.set_bytes(a, &bytes).unwrap();
+                run.set(b, &b_values).unwrap();
+                run.compute().unwrap();
+                assert_close(&run.get(y).unwrap(), &expected, &what);
+            }
+        }
+    }
+}
+
+/// `[m, k]` and `[n, k]`, the second as it is, or a transposed `[k, n]`.
+#[test]
+fn outer_products_are_those_of_plain_rust() {
+    for (m, n, k) in [(5, 7, 3), (64, 33, 40), (1, 9, 4), (9, 1, 4), (6, 5, 1)] {
+        for turned in [false, true] {
+            let what = format!("{m} {n} {k} {turned}");
+            let ctx = Context::new();
+            let a = ctx.input("a", DType::F32, [m as i64, k as i64]).unwrap();
+            let [b0, b1] = if turned { [k, n] } else { [n, k] };
+            let b = ctx.input("b", DType::F32, [b0 as i64, b1 as i64]).unwrap();
+            let y = ctx.out_prod(a, if turned { ctx.transpose(b).unwrap() } else { b }).unwrap();
+            assert!(blas().supports_op(y).unwrap(), "{what}");
+            let graph = ctx.graph([y]).unwrap();
+            let mut allocator = GraphAllocator::new(blas().buffer_type());
+            let (x, z) = (numbers(m * k, 3), numbers(n * k, 4));
+            let mut memory = allocator.alloc(&graph).unwrap();
+            memory.set(a, &x).unwrap();
+            memory.set(b, &z).unwrap();
+            memory.compute(&mut backend(2)).unwrap();
+            let at = |j: usize, p: usize| f64::from(if turned { z[j * k + p] } else { z[p * n + j] });
+            let sum = |i: usize, j: usize| (0..k).map(|p| f64::from(x[p * m + i]) * at(j, p)).sum();
+            let expected: Vec<f64> = (0..n).flat_map(|j| (0..m).map(move |i| (i, j))).map(|(i, j)| sum(i, j)).collect();
+            assert_close(&memory.get(y).unwrap(), &expected, &what);
+        }
+    }
+}
+
+#[test]
+fn what_it_can_not_do_goes_to_the_cpu() {
+    let ctx = Context::new();
+    let (sa, sb) = ([64, 40, 1, 1], [64, 36, 1, 1]);
+    let w = ctx.input("w", DType::F32, shape(sa)).unwrap();
+    let x = ctx.input("x", DType::F32, shape(sb)).unwrap();
+    let large = ctx.mul_mat(w, x).unwrap();
+    let relu = ctx.relu(large).unwrap();
+    let again = ctx.mul_mat(relu, relu).unwrap();
+    let column = ctx.view(again, [36_i64, 1], [36 * 4, 36 * 4, 36 * 4], 0).unwrap();
+    let small = ctx.mul_mat(ctx.relu(again).unwrap(), column).unwrap();
+    let graph = ctx.graph([small]).unwrap();
+    let mut sched = sched(2);
+    let mut run = sched.alloc(&graph).unwrap();
+    for (t, name) in [(large, "BLAS"), (relu, "CPU"), (again, "BLAS"), (small, "CPU")] {
+        assert_eq!(run.backend_of(t).unwrap().name(), name, "{t:?}");
+    }
+    assert!(run.n_splits() >= 4, "{}", run.to_dot());
+    assert_eq!(run.n_copies(), 1, "one copy of the graph");
+    let (a, b) = (numbers(64 * 40, 5), numbers(64 * 36, 6));
+    for round in 0..3 {
+        run.set(w, &a).unwrap();
+        run.set(x, &b).unwrap();
+        run.compute().unwrap();
+        let relu: Vec<f32> = product(&a, sa, &b, sb).into_iter().map(|v| v.max(0.0) as f32).collect();
+        let r = [40, 36, 1, 1];
+        let again: Vec<f32> = product(&relu, r, &relu, r).into_iter().map(|v| v as f32).collect();
+        let rows: Vec<f32> = again.iter().map(|v| v.max(0.0)).collect();
+        let expected = product(&rows, [36, 36, 1, 1], &again[..36], [36, 1, 1, 1]);
+        let got: Vec<f32> = run.get(small).unwrap();
+        for (x, y) in got.iter().zip(&expected) {
+            assert!((f64::from(*x) - y).abs() < 1e-4 * y.abs().max(1.0), "{x} for {y} in round {round}");
+        }
+    }
+}
+
+#[test]
+fn alone_it_refuses_what_it_can_not_do() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [64, 64]).unwrap();
+    let short = ctx.input("short", DType::F16, [64, 64]).unwrap();
+    let few = ctx.input("few", DType::F32, [64, 4]).unwrap();
+    let refused = [
+        ctx.relu(x).unwrap(),
+        ctx.mul_mat(short, short).unwrap(),
+        ctx.mul_mat(x, few).unwrap(),
+        ctx.add(x, x).unwrap(),
+    ];
+    for y in refused {
+        assert!(!blas().supports_op(y).unwrap(), "{y:?}");
+        let graph = ctx.graph([y]).unwrap();
+        let mut allocator = GraphAllocator::new(blas().buffer_type());
+        // The memory is the CPU's, which can run it all.
+        let mut memory = allocator.alloc(&graph).unwrap();
+        let unless_absent = |set: ggml::Result<()>| match set {
+            Ok(()) | Err(Error::NotPart { .. }) => {}
+            Err(error) => panic!("{error}"),
+        };
+        unless_absent(memory.set(x, &[1.0_f32; 64 * 64]));
+        unless_absent(memory.set(few, &[1.0_f32; 64 * 4]));
+        unless_absent(memory.set(short, &[half::f16::ONE; 64 * 64]));
+        let error = memory.compute(&mut backend(1)).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+    }
+}
+
+/// ggml asserts while it computes that the elements of the first operand lie side by side, but does not look at the
+/// stride of a dimension of 1 before.
+#[test]
+fn rows_of_one_element_lie_side_by_side_too() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [8]).unwrap();
+    let a = ctx.transpose(ctx.view(x, [8_i64, 1], [0, 32, 32], 0).unwrap()).unwrap();
+    assert_eq!((a.ne(), a.nb()[0]), ([1, 8, 1, 1], 0));
+    let b = ctx.input("b", DType::F32, [5, 8]).unwrap();
+    let y = ctx.out_prod(a, b).unwrap();
+    assert!(!blas().supports_op(y).unwrap());
+    let graph = ctx.graph([y]).unwrap();
+    assert!(matches!(sched(1).alloc(&graph), Err(Error::Unsupported { .. })), "the CPU refuses it, too");
+}
+
+/// ggml takes a transposed operand for one without gaps.
+#[test]
+fn transposed_operands_have_no_gaps() {
+    let ctx = Context::new();
+    let a = ctx.input("a", DType::F32, [4, 3]).unwrap();
+    let whole = ctx.input("b", DType::F32, [5, 6]).unwrap();
+    let b = ctx.transpose(ctx.view(whole, [3_i64, 6], [20, 120, 120], 0).unwrap()).unwrap();
+    let y = ctx.out_prod(a, b).unwrap();
+    assert!(!blas().supports_op(y).unwrap() && Device::cpu().unwrap().supports_op(y).unwrap());
+    let graph = ctx.graph([y]).unwrap();
+    match sched(1).alloc(&graph) {
+        Err(Error::Unsupported { device, reason, .. }) => {
+            assert_eq!(&*device, "BLAS");
+            assert!(reason.contains("without gaps"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Nobody here knows what a server computes with.
+#[cfg(feature = "rpc")]
+#[test]
+fn a_server_may_be_one_of_blas() {
+    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+    let server = unsafe { ggml::rpc::Server::builder().devices([blas()]).start().unwrap() };
+    let connection = ggml::rpc::connect(&server.address().to_string()).unwrap();
+    let remote = connection.devices()[0];
+    let ctx = Context::new();
+    let a = ctx.input("a", DType::F32, [4, 3]).unwrap();
+    let whole = ctx.input("b", DType::F32, [5, 6]).unwrap();
+    for (gap, accepted) in [(5, false), (3, true)] {
+        let b = ctx.view(whole, [3_i64, 6], [gap * 4, gap * 24, gap * 24], 0).unwrap();
+        let y = ctx.out_prod(a, ctx.transpose(b).unwrap()).unwrap();
+        assert_eq!(remote.supports_op(y).unwrap(), accepted, "rows {gap} apart");
+    }
+}
+
+/// BLAS is handed dimensions in 32 bits. Tensors of such sizes are asked about only.
+#[test]
+fn dimensions_fit_into_32_bits() {
+    let ctx = Context::new();
+    let tensor = |ne: [i64; 2]| ctx.input("", DType::F32, ne).unwrap();
+    let most = i64::from(i32::MAX);
+    let x = tensor([64, 64]);
+    for (n, fits) in [(most, true), (most + 1, false)] {
+        let products = [
+            ctx.mul_mat(tensor([64, n]), x).unwrap(),
+            ctx.mul_mat(x, tensor([64, n])).unwrap(),
+            ctx.mul_mat(tensor([n, 32]), tensor([n, 32])).unwrap(),
+            ctx.out_prod(tensor([n, 64]), x).unwrap(),
+            ctx.out_prod(x, tensor([n, 64])).unwrap(),
+        ];
+        for y in products {
+            assert_eq!(blas().supports_op(y).unwrap(), fits, "{y:?}");
+        }
+    }
+}
+
+#[test]
+fn threads_have_a_number_only() {
+    let mut backend = blas().init().unwrap();
+    assert_eq!(backend.threads(), std::thread::available_parallelism().unwrap().get().min(Backend::MAX_THREADS));
+    for count in [0, Backend::MAX_THREADS + 1] {
+        assert!(matches!(backend.set_threads(count), Err(Error::Param { name: "count", .. })), "{count}");
+    }
+    let mut lazy = Threads::new(2);
+    lazy.priority = Priority::Low;
+    assert!(matches!(backend.set_threads(lazy), Err(Error::Param { name: "threads", .. })), "BLAS has no priorities");
+    backend.set_threads(3).unwrap();
+    assert_eq!(backend.threads(), 3);
+    assert!(backend.set_use_ref(true).is_err() && backend.pause_threads().is_err(), "those are the CPU's");
+}
+
+/// The library's threads are one set for the process, whose number each backend sets.
+#[test]
+fn backends_compute_at_once_on_different_numbers_of_threads() {
+    let (sa, sb) = ([256, 96, 2, 1], [256, 64, 2, 1]);
+    let (bytes, a_values) = encoded(DType::F16, sa, 7);
+    let b_values = numbers(sb.iter().product(), 8);
+    let expected = product(&a_values, sa, &b_values, sb);
+    std::thread::scope(|scope| {
+        for threads in [1, 2, 3, 5] {
+            let (bytes, b_values, expected) = (&bytes, &b_values, &expected);
+            scope.spawn(move || {
+                let ctx = Context::new();
+                let a = ctx.input("a", DType::F16, shape(sa)).unwrap();
+                let b = ctx.input("b", DType::F32, shape(sb)).unwrap();
+                let y = ctx.mul_mat(a, b).unwrap();
+                let graph = ctx.graph([y]).unwrap();
+                let mut sched = sched(threads);
+                let mut run = sched.alloc(&graph).unwrap();
+                run.set_bytes(a, bytes).unwrap();
+                run.set(b, b_values).unwrap();
+                for _ in 0..20 {
+                    run.compute().unwrap();
+                    assert_close(&run.get(y).unwrap(), expected, "beside others");
+                }
+            });
+        }
+    });
+}
+
+/// ggml starts a thread for each part of an operand that it converts, and where one can't be started, leaves the others at
+/// work: the backend waits for them before the memory that they use can go. In a process of its own, which has room
+/// for the stacks of a few new threads only.
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_that_can_not_be_started_are_an_error() {
+    const CHILD: &str = "GGML_TEST_NO_THREADS";
+    if std::env::var_os(CHILD).is_none() {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["threads_that_can_not_be_started_are_an_error", "--exact", "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    let k = 1 << 19;
+    let ctx = Context::new();
+    let a = ctx.input("a", DType::F16, [k as i64, 64]).unwrap();
+    let b = ctx.input("b", DType::F32, [k as i64, 32]).unwrap();
+    let y = ctx.mul_mat(a, b).unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let mut allocator = GraphAllocator::new(blas().buffer_type());
+    let mut memory = allocator.alloc(&graph).unwrap();
+    memory.set(a, &vec![half::f16::ONE; k * 64]).unwrap();
+    memory.set(b, &vec![1.0_f32; k * 32]).unwrap();
+    let mut one = backend(1);
+    memory.compute(&mut one).unwrap();
+    assert_eq!(memory.get::<f32>(y).unwrap().last(), Some(&(k as f32)), "the library has what it needs now");
+    one.set_threads(64).unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let size = status.lines().find_map(|l| l.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: C writes one structure.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) }, 0);
+    // Room for the stacks of a few.
+    let tight = libc::rlimit { rlim_cur: (size.unwrap() + 20_000) * 1024, ..limit };
+    // SAFETY: C reads one structure.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const tight) }, 0);
+    let result = memory.compute(&mut one);
+    // Threads that were still at work would find it gone.
+    drop(memory);
+    drop(allocator);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    assert!(matches!(result, Err(Error::Exception { .. })), "{result:?}");
+    assert!(matches!(one.synchronize(), Err(Error::Poisoned { .. })), "nobody knows what it was doing");
+    assert_eq!(one.name(), "BLAS");
+    let mut allocator = GraphAllocator::new(blas().buffer_type());
+    let mut memory = allocator.alloc(&graph).unwrap();
+    memory.set(a, &vec![half::f16::ONE; k * 64]).unwrap();
+    memory.set(b, &vec![1.0_f32; k * 32]).unwrap();
+    memory.compute(&mut backend(2)).unwrap();
+    assert_eq!(memory.get::<f32>(y).unwrap().last(), Some(&(k as f32)), "others go on");
+}
