@@ -37,9 +37,14 @@ const HEADERS: [&str; 11] = [
 ];
 
 /// The headers of which no function may be missing, and at most [`OMITTED`] percent left out.
-const COMPLETE: [&str; 6] = ["ggml.h", "ggml-backend.h", "ggml-alloc.h", "ggml-cpu.h", "gguf.h", "ggml-opt.h"];
+const COMPLETE: [&str; 7] =
+    ["ggml.h", "ggml-backend.h", "ggml-alloc.h", "ggml-cpu.h", "gguf.h", "ggml-opt.h", "ggml-blas.h"];
 
+/// The share of a header's functions, in percent, that may be omitted.
 const OMITTED: usize = 15;
+
+/// As many may be omitted of a small header, like those of the backends, which the registry mostly stands for.
+const FEW: usize = 6;
 
 const REPORT: &str = "docs/coverage.md";
 const MIGRATION: &str = "docs/migration.md";
@@ -143,7 +148,7 @@ fn incomplete(chapter: &Chapter) -> Vec<String> {
     let missing = chapter.fates.iter().filter(|(_, fate)| matches!(fate, judge::Fate::Missing));
     let mut problems: Vec<_> = missing.map(|(f, _)| format!("{}: {f} is missing", chapter.header)).collect();
     let count = chapter.count();
-    if count.omitted * 100 > count.all() * OMITTED {
+    if count.omitted > FEW && count.omitted * 100 > count.all() * OMITTED {
         problems.push(format!("{}: {} functions are omitted, above {OMITTED} %", chapter.header, count.omitted));
     }
     problems
@@ -162,10 +167,10 @@ mod tests {
             header: header.into(),
             fates: fates.into_iter().map(|fate| ("f".to_owned(), fate)).collect(),
         };
-        let few = (0..20).map(|n| if n < 3 { Fate::Omitted(omitted(n)) } else { wrapped() }).collect();
+        let few = (0..40).map(|n| if n < 6 { Fate::Omitted(omitted(n)) } else { wrapped() }).collect();
         assert_eq!(incomplete(&chapter("ggml.h", few)), [""; 0]);
-        let many = (0..20).map(|n| if n < 4 { Fate::Omitted(omitted(n)) } else { wrapped() }).collect();
-        assert_eq!(incomplete(&chapter("ggml.h", many)), ["ggml.h: 4 functions are omitted, above 15 %"]);
+        let many = (0..40).map(|n| if n < 7 { Fate::Omitted(omitted(n)) } else { wrapped() }).collect();
+        assert_eq!(incomplete(&chapter("ggml.h", many)), ["ggml.h: 7 functions are omitted, above 15 %"]);
         assert_eq!(incomplete(&chapter("ggml.h", vec![Fate::Missing])), ["ggml.h: f is missing"]);
         assert_eq!(incomplete(&chapter("ggml-other.h", vec![Fate::Missing])), [""; 0]);
     }
