@@ -8,6 +8,7 @@
 mod names;
 #[cfg(test)]
 mod tests;
+mod vocabulary;
 
 use std::fs;
 use std::io::{self, Write};
@@ -26,8 +27,8 @@ const MORE: &str = "\
 The folder holds config.json, tokenizer.json, model.safetensors (of f32), and what says how sentences are made of tokens:
 sentence_bert_config.json and 1_Pooling/config.json. Only encoders whose vectors are means are understood.
 
-Tensors and metadata are named as other programs over ggml name those of a `bert`; the whole of tokenizer.json is in
-tokenizer.huggingface.json. The example `quantize` makes the file smaller.
+Tensors and metadata are named as other programs over ggml name those of a `bert`, so that llama.cpp runs the file; the
+whole of tokenizer.json is in tokenizer.huggingface.json. The example `quantize` makes the file smaller.
 
 Exit status:
   0  the file was written
@@ -128,6 +129,7 @@ fn describe(writer: &mut Writer, cli: &Cli) -> Result<()> {
         ("bert.feed_forward_length", &config, "intermediate_size"),
         ("bert.attention.head_count", &config, "num_attention_heads"),
         ("bert.max_sentence_length", &sentences, "max_seq_length"),
+        ("tokenizer.ggml.token_type_count", &config, "type_vocab_size"),
     ];
     for (ours, json, theirs) in numbers {
         let number = json.get(theirs)?.as_u64().and_then(|n| u32::try_from(n).ok());
@@ -138,6 +140,7 @@ fn describe(writer: &mut Writer, cli: &Cli) -> Result<()> {
     writer.set("bert.attention.layer_norm_epsilon", eps as f32)?;
     writer.set("bert.attention.causal", false)?;
     writer.set("bert.pooling_type", names::MEAN)?;
+    vocabulary::describe(writer, &tokenizer)?;
     writer.set("tokenizer.huggingface.json", tokenizer)?;
     Ok(())
 }

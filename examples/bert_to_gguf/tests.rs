@@ -18,7 +18,10 @@ impl Drop for Folder {
 
 const CONFIG: &str = r#"{"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute",
     "num_hidden_layers": 1, "max_position_embeddings": 4, "hidden_size": 2, "intermediate_size": 3,
-    "num_attention_heads": 1, "layer_norm_eps": 1e-12}"#;
+    "num_attention_heads": 1, "layer_norm_eps": 1e-12, "type_vocab_size": 2}"#;
+
+const TOKENIZER: &str = r###"{"model": {"type": "WordPiece", "vocab": {"##ed": 2, "[PAD]": 0, "want": 1, "[SEP]": 3}},
+    "added_tokens": [{"id": 0, "content": "[PAD]"}, {"id": 3, "content": "[SEP]"}]}"###;
 
 impl Folder {
     fn new(test: &str) -> Self {
@@ -27,7 +30,7 @@ impl Folder {
         folder.put("config.json", CONFIG);
         folder.put("1_Pooling/config.json", r#"{"pooling_mode_mean_tokens": true}"#);
         folder.put("sentence_bert_config.json", r#"{"max_seq_length": 3}"#);
-        folder.put("tokenizer.json", "{}");
+        folder.put("tokenizer.json", TOKENIZER);
         folder.tensors(Dtype::F32, &["encoder.layer.0.intermediate.dense.weight", "pooler.dense.weight"]);
         folder
     }
@@ -74,12 +77,29 @@ fn tensors_and_settings_are_renamed() {
     let text = |key| reader.get(key).and_then(Value::as_str).unwrap();
     let number = |key| reader.get(key).and_then(Value::as_u64).unwrap();
     assert_eq!([text("general.architecture"), text("general.name"), text("general.license")], ["bert", "small", "MIT"]);
-    assert_eq!(text("tokenizer.huggingface.json"), "{}");
+    assert_eq!(text("tokenizer.huggingface.json"), TOKENIZER);
     assert_eq!(
         [number("bert.block_count"), number("bert.context_length"), number("bert.max_sentence_length")],
         [1, 4, 3]
     );
     assert_eq!(reader.get("bert.attention.layer_norm_epsilon").and_then(Value::as_f32), Some(1e-12));
+}
+
+#[test]
+fn words_are_listed_by_their_numbers() {
+    let folder = Folder::new("words");
+    folder.run(&[]).unwrap();
+    let reader = Reader::open(folder.0.join("out.gguf")).unwrap();
+    let get = |key: &str| reader.get(&format!("tokenizer.ggml.{key}")).unwrap();
+    assert_eq!(*get("model"), Value::from("bert"));
+    let tokens = ["[PAD]", "\u{2581}want", "ed", "[SEP]"].map(str::to_owned);
+    assert_eq!(*get("tokens"), Value::from(tokens.to_vec()));
+    assert_eq!(*get("token_type"), Value::from(vec![3_i32, 1, 1, 3]));
+    assert_eq!(
+        ["token_type_count", "padding_token_id", "seperator_token_id"].map(|k| get(k).as_u64()),
+        [2, 0, 3].map(Some)
+    );
+    assert!(reader.get("tokenizer.ggml.cls_token_id").is_none(), "there is none");
 }
 
 #[test]
@@ -98,6 +118,9 @@ fn other_models_are_refused() {
         ("config.json", CONFIG.replace("hidden_size", "size"), "does not say what `hidden_size` is"),
         ("config.json", CONFIG.replace(": 2", ": -2"), "`hidden_size` is no number"),
         ("config.json", "{".to_owned(), "config.json"),
+        ("tokenizer.json", TOKENIZER.replace("WordPiece", "BPE"), "only \"WordPiece\" is understood"),
+        ("tokenizer.json", TOKENIZER.replace(": 1,", ": 2,"), "has no number of its own"),
+        ("tokenizer.json", TOKENIZER.replace(": 1,", ": 4,"), "has no number of its own"),
         ("1_Pooling/config.json", r#"{"pooling_mode_mean_tokens": false}"#.to_owned(), "only true is understood"),
         ("model.safetensors", "nonsense".to_owned(), "model.safetensors is damaged"),
     ];
