@@ -1,0 +1,119 @@
+"""PyTorch and onnxruntime as engines that are compared: a line of JSON in, a line of JSON out.
+
+    peer.py ENGINE FOLDER THREADS
+
+ENGINE is torch, torch-compiled, onnx or onnx-int8; FOLDER has config.json and model.safetensors.
+"""
+
+import json
+import pathlib
+import sys
+import time
+import warnings
+
+engine, folder, threads = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
+out = sys.stdout
+sys.stdout = sys.stderr  # what libraries print is no answer
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+warnings.filterwarnings("ignore")
+torch.set_num_threads(threads)
+torch.set_grad_enabled(False)
+config = json.loads((folder / "config.json").read_text())
+width, heads = config["hidden_size"], config["num_attention_heads"]
+
+
+class Linear(torch.nn.Module):
+    def __init__(self, weights, name):
+        super().__init__()
+        self.weight = torch.nn.Parameter(weights[name + ".weight"])
+        self.bias = torch.nn.Parameter(weights[name + ".bias"])
+
+    def forward(self, x):
+        return F.linear(x, self.weight, self.bias)
+
+
+class Norm(Linear):
+    def forward(self, x):
+        return F.layer_norm(x, (width,), self.weight, self.bias, config["layer_norm_eps"])
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, weights, i):
+        super().__init__()
+        name = f"encoder.layer.{i}."
+        self.q, self.k, self.v = (Linear(weights, f"{name}attention.self.{x}") for x in ("query", "key", "value"))
+        self.attended = Linear(weights, name + "attention.output.dense")
+        self.attended_norm = Norm(weights, name + "attention.output.LayerNorm")
+        self.up = Linear(weights, name + "intermediate.dense")
+        self.down = Linear(weights, name + "output.dense")
+        self.norm = Norm(weights, name + "output.LayerNorm")
+
+    def forward(self, x):
+        split = lambda x: x.unflatten(-1, (heads, width // heads)).transpose(1, 2)
+        attended = F.scaled_dot_product_attention(split(self.q(x)), split(self.k(x)), split(self.v(x)))
+        x = self.attended_norm(x + self.attended(attended.transpose(1, 2).flatten(2)))
+        return self.norm(x + self.down(F.gelu(self.up(x))))
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self, weights):
+        super().__init__()
+        table = lambda name: torch.nn.Parameter(weights[f"embeddings.{name}_embeddings.weight"])
+        self.words, self.places, self.types = table("word"), table("position"), table("token_type")
+        self.norm = Norm(weights, "embeddings.LayerNorm")
+        self.layers = torch.nn.ModuleList(Layer(weights, i) for i in range(config["num_hidden_layers"]))
+
+    def forward(self, tokens):
+        x = F.embedding(tokens, self.words) + self.places[: tokens.shape[1]] + self.types[0]
+        x = self.norm(x)
+        for layer in self.layers:
+            x = layer(x)
+        return F.normalize(x.mean(1))
+
+
+encoder = Encoder(load_file(folder / "model.safetensors")).eval()
+
+
+def exported(int8):
+    """The session of onnxruntime, from a file that is written once."""
+    import onnxruntime
+
+    path = folder.parent / f"encoder-{torch.__version__}.onnx"
+    if not path.exists():
+        dimensions = {0: torch.export.Dim("batch", max=64), 1: torch.export.Dim("tokens", max=512)}
+        example = torch.zeros((2, 16), dtype=torch.int64)
+        torch.onnx.export(encoder, (example,), path, dynamic_shapes=(dimensions,), dynamo=True, external_data=False)
+    if int8:
+        from onnxruntime.quantization import quantize_dynamic
+
+        small = path.with_suffix(".int8.onnx")
+        if not small.exists():
+            quantize_dynamic(path, small)
+        path = small
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+if engine in ("torch", "torch-compiled"):
+    forward = torch.compile(encoder) if engine == "torch-compiled" else encoder
+    embed = lambda sentences: forward(torch.tensor(sentences)).numpy()
+else:
+    import numpy
+
+    session = exported(engine == "onnx-int8")
+    name = session.get_inputs()[0].name
+    embed = lambda sentences: session.run(None, {name: numpy.array(sentences, dtype=numpy.int64)})[0]
+
+for line in sys.stdin:
+    request = json.loads(line)
+    seconds = []
+    for _ in range(request["repeat"]):
+        start = time.perf_counter()
+        vectors = embed(request["sentences"])
+        seconds.append(time.perf_counter() - start)
+    print(json.dumps({"seconds": seconds, "vectors": vectors.tolist()}), file=out, flush=True)

@@ -1,0 +1,137 @@
+//! The engines, as processes.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+use wire::{Answer, Request};
+
+use crate::build::Places;
+use crate::sentences;
+use crate::table::Cell;
+
+/// An engine, and how it is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    Ours,
+    OursQ8_0,
+    Llama,
+    LlamaQ8_0,
+    Candle,
+    Torch,
+    TorchCompiled,
+    Onnx,
+    OnnxInt8,
+}
+
+impl Kind {
+    /// All but the one that compiles for a minute at each shape.
+    pub(crate) const USUAL: [Self; 8] = [
+        Self::Ours,
+        Self::OursQ8_0,
+        Self::Llama,
+        Self::LlamaQ8_0,
+        Self::Candle,
+        Self::Torch,
+        Self::Onnx,
+        Self::OnnxInt8,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "this crate f32",
+            Self::OursQ8_0 => "this crate q8_0",
+            Self::Llama => "llama.cpp f32",
+            Self::LlamaQ8_0 => "llama.cpp q8_0",
+            Self::Candle => "candle f32",
+            Self::Torch => "PyTorch f32",
+            Self::TorchCompiled => "PyTorch f32 compiled",
+            Self::Onnx => "onnxruntime f32",
+            Self::OnnxInt8 => "onnxruntime int8",
+        }
+    }
+
+    /// How it is started; what it needs is built or fetched.
+    pub(crate) fn command(self, places: &Places, base: &Path, threads: usize) -> Result<Command> {
+        let threads = threads.to_string();
+        let rust = |package: &str, dtype: &str| {
+            let mut command = Command::new(places.program(package)?);
+            command.arg("--model").arg(places.gguf(dtype)).args(["--threads", &threads]);
+            Ok(command)
+        };
+        let python = |engine: &str| {
+            let mut command = Command::new(places.python(base)?);
+            command.arg(places.script()).arg(engine).arg(places.published()).arg(&threads);
+            Ok(command)
+        };
+        match self {
+            Self::Ours => rust("ours", "f32"),
+            Self::OursQ8_0 => rust("ours", "q8_0"),
+            Self::Llama => rust("llama", "f32"),
+            Self::LlamaQ8_0 => rust("llama", "q8_0"),
+            Self::Candle => {
+                let mut command = Command::new(places.program("candle")?);
+                // candle has one pool of threads for a process.
+                command.arg("--model").arg(places.published()).env("RAYON_NUM_THREADS", &threads);
+                Ok(command)
+            }
+            Self::Torch => python("torch"),
+            Self::TorchCompiled => python("torch-compiled"),
+            Self::Onnx => python("onnx"),
+            Self::OnnxInt8 => python("onnx-int8"),
+        }
+    }
+}
+
+/// A process that answers.
+pub(crate) struct Running {
+    pub(crate) kind: Kind,
+    /// From its start to its first vector.
+    pub(crate) start: Duration,
+    child: Child,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Running {
+    pub(crate) fn start(kind: Kind, mut command: Command) -> Result<Self> {
+        let begin = Instant::now();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("can't run {command:?}"))?;
+        let requests = child.stdin.take().context("a pipe")?;
+        let answers = BufReader::new(child.stdout.take().context("a pipe")?);
+        let mut engine = Self { kind, start: Duration::ZERO, child, requests, answers };
+        engine.ask(&Request { sentences: sentences(Cell::new(1, 16), 0), repeat: 1 })?;
+        engine.start = begin.elapsed();
+        Ok(engine)
+    }
+
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<Answer> {
+        let mut line = serde_json::to_string(request)?;
+        line.push('\n');
+        self.requests.write_all(line.as_bytes()).with_context(|| format!("{} ended", self.kind.name()))?;
+        self.requests.flush()?;
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer)?;
+        serde_json::from_str(&answer).with_context(|| format!("{} gave no answer", self.kind.name()))
+    }
+
+    /// The most memory that it has had, in MiB; `None` where the system doesn't tell.
+    pub(crate) fn peak(&self) -> Result<Option<u64>> {
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())) else { return Ok(None) };
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()).context("VmHWM")?;
+        Ok(Some(kib.parse::<u64>()? / 1024))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
