@@ -26,9 +26,12 @@ mod relay;
 mod server;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod wire;
 
 pub use connection::{Connection, connect, connect_with};
 pub(crate) use link::check;
 pub use options::Options;
 pub use server::{Server, ServerBuilder};
+pub use traffic::Traffic;
+pub use wire::VERSION;

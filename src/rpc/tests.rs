@@ -184,7 +184,7 @@ fn handshake_waits_no_longer_than_told() {
 #[test]
 fn requests_and_replies_pass_unchanged() {
     let data: Vec<u8> = (0..3_000_000_u32).map(|i| i.to_le_bytes()[i as usize % 3]).collect();
-    let expected = data.clone();
+    let (expected, data_len) = (data.clone(), data.len() as u64);
     let (link, relay) = relayed(move |mut stream| {
         let mut stored = Vec::new();
         while let Some((command, payload)) = request(&mut stream) {
@@ -200,6 +200,10 @@ fn requests_and_replies_pass_unchanged() {
     client.tell(Command::SetTensor, &data);
     assert!(client.ask(Command::GetTensor, &get(data.len() as u64)) == expected, "the data was changed on its way");
     link.check().unwrap();
+    let traffic = link.traffic.read();
+    let sent = (9 + 4) + (9 + data_len) + (9 + 312);
+    let received = (8 + 16) + (8 + data_len);
+    assert_eq!((traffic.requests, traffic.sent, traffic.received), (3, sent, received));
 }
 
 #[test]
