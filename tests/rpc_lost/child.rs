@@ -41,6 +41,11 @@ impl ServerProcess {
         Self { child, address }
     }
 
+    /// Whether the process has not ended by itself.
+    pub(crate) fn is_there(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// Kills the process, and waits until it is gone.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -80,10 +85,20 @@ fn a_server_runs_in_a_process_of_its_own() {
 
 /// What the child does: serves the CPU twice, until nobody holds the other end of its standard input.
 fn serve(address: SocketAddrV4) {
+    #[cfg(unix)]
+    limit_memory();
     let cpu = ggml::Device::cpu().unwrap();
     let server = Server::builder().address(address).devices([cpu, cpu]).threads(2.try_into().unwrap());
     // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
     let server = unsafe { server.start().unwrap() };
     eprintln!("{READY}{}", server.address());
     thread::spawn(|| std::io::stdin().read_line(&mut String::new())).join().unwrap().unwrap();
+}
+
+/// A client that was told nonsense may ask for any amount of memory, and for zeros in all of it.
+#[cfg(unix)]
+fn limit_memory() {
+    let limit = libc::rlimit { rlim_cur: 2 << 30, rlim_max: 2 << 30 };
+    // SAFETY: reads the limits during the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
 }
