@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 use ggml::Backend;
 
 use crate::model::Size;
@@ -48,17 +48,6 @@ pub(crate) struct Cli {
     /// What the weights and the tokens are drawn by
     #[arg(long, value_name = "N", default_value_t = 42)]
     pub(crate) seed: u64,
-
-    #[command(subcommand)]
-    pub(crate) role: Option<Role>,
-}
-
-/// What a process is there for, if not for all.
-#[derive(Debug, Clone, Copy, Subcommand)]
-pub(crate) enum Role {
-    /// Serve the CPU until the standard input ends
-    #[command(hide = true)]
-    Serve,
 }
 
 impl Cli {

@@ -19,7 +19,7 @@ use clap::Parser as _;
 use ggml::rpc::{Connection, Traffic};
 use ggml::{Allocated, Device, Error};
 
-use cli::{Cli, Role};
+use cli::Cli;
 use cluster::{Cluster, Mode, Outcome, Placement};
 use model::Model;
 use servers::ServerProcess;
@@ -30,11 +30,7 @@ const TOLERANCE: f32 = 1e-4;
 fn main() -> ExitCode {
     // ggml's own lines only where they are asked for: an error carries those that explain it.
     env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
-    let cli = Cli::parse();
-    let done = match cli.role {
-        Some(Role::Serve) => servers::serve(),
-        None => demo(&cli, &mut io::stdout().lock()),
-    };
+    let done = if servers::is_one() { servers::serve() } else { demo(&Cli::parse(), &mut io::stdout().lock()) };
     let Err(error) = done else { return ExitCode::SUCCESS };
     // Whoever reads the output may stop when they have seen enough, as `head` does.
     if error.root_cause().downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) {

@@ -12,8 +12,11 @@ use ggml::rpc::{self, Connection, Options, Server};
 /// What a server says before its address. ggml's own lines come before and after.
 const READY: &str = "listening on ";
 
-/// What makes this program a server. A test is run by its name.
-const SERVE: &[&str] = if cfg!(test) { &["--exact", "servers::tests::a_server", "--nocapture"] } else { &["serve"] };
+/// Makes this program a server, and tells it how many threads to compute with.
+const THREADS: &str = "RPC_CLUSTER_THREADS";
+
+/// A test is run by its name.
+const ARGUMENTS: &[&str] = if cfg!(test) { &["--exact", "servers::tests::a_server", "--nocapture"] } else { &[] };
 
 /// Longer than a step takes on a machine that is busy with other things.
 const ANSWER_LIMIT: Duration = Duration::from_mins(1);
@@ -34,7 +37,7 @@ impl ServerProcess {
     /// Where the process does not start, or does not come to serve.
     pub(crate) fn start(threads: NonZeroUsize) -> Result<Self> {
         let mut command = Command::new(env::current_exe()?);
-        command.args(SERVE).env(THREADS, threads.to_string());
+        command.args(ARGUMENTS).env(THREADS, threads.to_string());
         // The server ends with this end of its standard input, however this process ends.
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("can't start {command:?}"))?;
@@ -53,12 +56,17 @@ impl ServerProcess {
         Ok(Self { child, _stdout: stdout, address })
     }
 
+    /// Where it listens.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Connects to it.
     ///
     /// # Errors
     /// Where the server is gone.
     pub(crate) fn connect(&self) -> Result<Connection> {
-        Ok(rpc::connect_with(&self.address, &Options::new().answer_timeout(ANSWER_LIMIT))?)
+        Ok(rpc::connect_with(self.address(), &Options::new().answer_timeout(ANSWER_LIMIT))?)
     }
 
     /// Kills the process, and waits until it is gone.
@@ -78,8 +86,10 @@ impl Drop for ServerProcess {
     }
 }
 
-/// Tells a server how many threads to compute with.
-const THREADS: &str = "RPC_CLUSTER_THREADS";
+/// Whether this process was started to be a server.
+pub(crate) fn is_one() -> bool {
+    env::var_os(THREADS).is_some()
+}
 
 /// Is a server until the standard input ends.
 ///
@@ -102,7 +112,7 @@ mod tests {
     /// The servers of the other tests; nothing where it was not started by one.
     #[test]
     fn a_server() {
-        if env::var_os(THREADS).is_some() {
+        if is_one() {
             serve().unwrap();
         }
     }

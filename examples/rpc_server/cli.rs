@@ -21,7 +21,7 @@ Examples:
   rpc_server --device Vulkan0 --device CPU    serve these two devices, in this order
 
 Exit status:
-  1  the server could not be started; standard error says why
+  1  the server could not be started, or a client brought it down; standard error says why
   2  the command line was wrong";
 
 /// Serves devices of this machine to programs on others.

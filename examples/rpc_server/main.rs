@@ -9,7 +9,6 @@ mod cli;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::thread;
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
@@ -34,9 +33,7 @@ fn run(cli: &Cli) -> Result<()> {
     let server = serve(cli, &mut io::stderr())?;
     writeln!(out, "listening on {}", server.address())?;
     out.flush()?;
-    loop {
-        thread::park();
-    }
+    Err(server.wait()).context("the server ended")
 }
 
 /// Starts the server, after a warning where one is due.

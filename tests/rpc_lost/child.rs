@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddrV4;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use std::{env, thread};
 
 use ggml::rpc::{self, Server};
@@ -29,6 +30,8 @@ impl ServerProcess {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "child::a_server_runs_in_a_process_of_its_own", "--nocapture"])
             .env(ADDRESS, address.to_string())
+            // ggml would start a debugger when it aborts.
+            .env("GGML_NO_BACKTRACE", "1")
             // The child ends with this end of the pipe, however this process ends.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -44,6 +47,18 @@ impl ServerProcess {
     /// Whether the process has not ended by itself.
     pub(crate) fn is_there(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
+    }
+
+    /// What the process ended with, if it ended by itself just now.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        // The sockets of a process are closed before it can be waited for.
+        for _ in 0..100 {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return Some(status.to_string());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        None
     }
 
     /// Kills the process, and waits until it is gone.
