@@ -357,7 +357,7 @@ impl Device {
     }
 
     /// Whether the device is reached over RPC.
-    fn is_remote(self) -> bool {
+    pub(crate) fn is_remote(self) -> bool {
         self.registry().is_some_and(|r| r.name().starts_with("RPC"))
     }
 }
