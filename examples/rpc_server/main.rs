@@ -53,7 +53,7 @@ fn serve(cli: &Cli, warnings: &mut impl Write) -> Result<Server> {
     }
     // SAFETY: whom to trust is for the user to say, by the address; the help and the warning tell them what with.
     let server = unsafe { server.start() };
-    server.with_context(|| format!("can't serve on {}", cli.address))
+    Ok(server?)
 }
 
 fn device(name: &str) -> Result<Device> {

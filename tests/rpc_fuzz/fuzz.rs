@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::io;
+use std::time::Duration;
 
 use fastrand::Rng;
 
@@ -81,8 +82,12 @@ fn death(server: &mut ServerProcess, error: Option<&io::Error>) -> Option<String
         return None;
     }
     let hangs = error.into_iter().chain(&greeted).any(silent);
-    // An exception in C++ ends the server's thread, and no more.
-    Some(server.ended().unwrap_or_else(|| if hangs { "hangs" } else { "listens no more" }.to_owned()))
+    // The sockets of a process are closed before it has ended. An exception in C++ ends the server's thread, and no more.
+    Some(
+        server
+            .ended(Duration::from_secs(1))
+            .unwrap_or_else(|| if hangs { "hangs" } else { "listens no more" }.to_owned()),
+    )
 }
 
 /// Sends so many sequences; returns how many servers died of what.

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddrV4;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use ggml::rpc::{self, Server};
@@ -44,21 +44,18 @@ impl ServerProcess {
         Self { child, address }
     }
 
-    /// Whether the process has not ended by itself.
-    pub(crate) fn is_there(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
-    }
-
-    /// What the process ended with, if it ended by itself just now.
-    pub(crate) fn ended(&mut self) -> Option<String> {
-        // The sockets of a process are closed before it can be waited for.
-        for _ in 0..100 {
+    /// What the process ended with, if it has ended by itself or does so within this time.
+    pub(crate) fn ended(&mut self, within: Duration) -> Option<String> {
+        let start = Instant::now();
+        loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return Some(status.to_string());
             }
-            thread::sleep(Duration::from_millis(10));
+            if start.elapsed() >= within {
+                return None;
+            }
+            thread::sleep(Duration::from_millis(5));
         }
-        None
     }
 
     /// Kills the process, and waits until it is gone.

@@ -1,5 +1,6 @@
 //! Servers that answer nonsense: the process lives, and goes on with the devices that are left.
 
+use std::env;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -65,7 +66,7 @@ static SERVER: Mutex<Option<ServerProcess>> = Mutex::new(None);
 /// What work comes to on a server whose answers are changed; how many answers there were, and how many were changed.
 fn behind(plan: Plan, limit: Duration) -> (Result<Vec<f32>>, usize, usize) {
     let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
-    if server.as_mut().is_some_and(|server| !server.is_there()) {
+    if server.as_mut().is_some_and(|server| server.ended(Duration::ZERO).is_some()) {
         *server = None;
     }
     let server = server.get_or_insert_with(ServerProcess::start);
@@ -113,7 +114,8 @@ fn changed_answers_are_errors_or_other_numbers() {
     assert!(answers > 15, "{answers}");
 
     let plan = (0..answers, any::<bool>(), change()).prop_map(|(from, and_on, change)| Plan { from, and_on, change });
-    let mut runner = TestRunner::new(Config { cases: 60, failure_persistence: None, ..Config::default() });
+    let cases = if env::var_os("PROPTEST_CASES").is_some() { Config::default().cases } else { 60 };
+    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let errors = AtomicUsize::new(0);
     let tried = runner.run(&plan, |plan| {
         let (result, _, changed) = behind(plan, LIMIT);
@@ -153,11 +155,11 @@ fn no_answer_is_an_error_wherever_it_is() {
 #[test]
 fn a_silent_server_is_lost() {
     let (_, answers, _) = behind(never(), LIMIT);
-    for from in [1, answers / 2, answers - 1] {
+    for from in [1, answers - 1] {
         let plan = Plan { from, and_on: false, change: Change::Silence };
-        let (result, _, changed) = behind(plan, Duration::from_secs(1));
+        let (result, _, changed) = behind(plan, Duration::from_secs(2));
         let error = result.unwrap_err();
         assert_eq!(changed, 1);
-        assert!(error.to_string().contains("it was silent for 1s"), "{error}");
+        assert!(error.to_string().contains("it was silent for 2s"), "{error}");
     }
 }
