@@ -243,6 +243,11 @@ impl GraphAllocator {
     fn out_of_memory(&mut self, mark: u64) -> Error {
         let log = log::since(mark);
         self.plan.clear();
+        // A server that was lost while it was asked gives no memory either.
+        let mut devices = self.bufts.iter().filter_map(|b| b.device());
+        if let Err(lost) = devices.try_for_each(Device::check_alive) {
+            return lost;
+        }
         let names: Vec<_> = self.bufts.iter().map(|b| b.name()).collect();
         let what = format!("a buffer of type {}", names.join(" or ")).into();
         Error::OutOfMemory { what, bytes: None, log }

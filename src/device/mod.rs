@@ -192,6 +192,7 @@ impl Device {
     ///
     /// [`Error::Ggml`] or [`Error::Exception`] where the device does not answer.
     #[doc(alias = "ggml_backend_dev_memory")]
+    #[doc(alias = "ggml_backend_rpc_get_device_memory")]
     pub fn memory(self) -> Result<Memory> {
         let (mut free, mut total) = (0, 0);
         guard::call("ggml_backend_dev_memory", || {
@@ -255,6 +256,7 @@ impl Device {
     #[doc(alias = "ggml_backend_dev_buffer_type")]
     #[doc(alias = "ggml_backend_get_default_buffer_type")]
     #[doc(alias = "ggml_backend_cpu_buffer_type")]
+    #[doc(alias = "ggml_backend_rpc_buffer_type")]
     pub fn buffer_type(self) -> BufferType {
         // SAFETY: the device lives for ever; the call only reads it.
         let raw = unsafe { sys::ggml_backend_dev_buffer_type(self.as_ptr()) };
@@ -294,6 +296,7 @@ impl Device {
     ///
     /// [`Error::Null`] where the device can't be started; [`Error::Ggml`] or [`Error::Exception`] where it fails.
     #[doc(alias = "ggml_backend_dev_init")]
+    #[doc(alias = "ggml_backend_rpc_init")]
     pub fn init(self) -> Result<Backend> {
         Backend::new(self, None)
     }
@@ -354,7 +357,7 @@ impl Device {
     }
 
     /// Whether the device is reached over RPC.
-    fn is_remote(self) -> bool {
+    pub(crate) fn is_remote(self) -> bool {
         self.registry().is_some_and(|r| r.name().starts_with("RPC"))
     }
 }
