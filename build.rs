@@ -7,4 +7,8 @@ fn main() {
         let value = std::env::var(format!("DEP_GGML_{name}")).unwrap_or_default();
         println!("cargo::rustc-env=GGML_{name}={value}");
     }
+    // The tests and examples of this package, over an installed ggml: other packages' programs are their own business.
+    if let Ok(folder) = std::env::var("DEP_GGML_RPATH") {
+        println!("cargo::rustc-link-arg=-Wl,-rpath,{folder}");
+    }
 }

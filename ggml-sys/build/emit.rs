@@ -2,20 +2,24 @@
 
 use std::path::Path;
 
+use super::input::Input;
 use super::plan::{Compile, Linkage, MODULES, Plan, System};
+use super::sdk::Platform;
 
 /// What is known once all is built.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
-    /// Where ggml is installed.
+    /// Where ggml is installed, and its libraries and headers.
     pub(crate) root: &'a Path,
+    pub(crate) lib: &'a Path,
+    pub(crate) include: &'a Path,
     pub(crate) version: &'a str,
     pub(crate) origin: &'a str,
 }
 
-/// Link lines, for what follows the shim. ggml is installed in `root`.
-pub(crate) fn link(root: &Path, compile: &Compile, openmp: &str) -> Vec<String> {
-    let mut lines = vec![format!("cargo::rustc-link-search=native={}", root.join("lib").display())];
+/// Link lines, for what follows the shim. ggml's libraries are in `lib`.
+pub(crate) fn link(lib: &Path, compile: &Compile, openmp: &str) -> Vec<String> {
+    let mut lines = vec![format!("cargo::rustc-link-search=native={}", lib.display())];
     lines.extend(compile.search.iter().map(|folder| format!("cargo::rustc-link-search=native={folder}")));
     for library in &compile.libraries {
         lines.push(if compile.linkage != Linkage::Static {
@@ -36,7 +40,6 @@ pub(crate) fn link(root: &Path, compile: &Compile, openmp: &str) -> Vec<String> 
 
 /// `DEP_GGML_*` for the crates that depend on this one.
 pub(crate) fn metadata(plan: &Plan, facts: &Facts<'_>) -> Vec<String> {
-    let out = |folder: &str| facts.root.join(folder).display().to_string();
     let mut values = vec![
         ("version", facts.version.to_owned()),
         ("commit", facts.origin.to_owned()),
@@ -45,17 +48,27 @@ pub(crate) fn metadata(plan: &Plan, facts: &Facts<'_>) -> Vec<String> {
     ];
     if let Some(compile) = &plan.compile {
         if compile.linkage == Linkage::Modules {
-            values.push(("backend_dir", out(MODULES)));
+            values.push(("backend_dir", facts.root.join(MODULES).display().to_string()));
         }
         values.extend([
             ("root", facts.root.display().to_string()),
-            ("include", out("include")),
-            ("lib", out("lib")),
-            ("cmake_dir", out("lib/cmake/ggml")),
+            ("include", facts.include.display().to_string()),
+            ("lib", facts.lib.display().to_string()),
+            ("cmake_dir", facts.lib.join("cmake/ggml").display().to_string()),
             ("build_type", compile.build_type.clone()),
         ]);
     }
     values.into_iter().map(|(key, value)| format!("cargo::metadata={key}={value}")).collect()
+}
+
+/// An installed ggml is where the dynamic linker may not look, and cargo gives no search path for it. What a program has
+/// to carry is said to the crates that depend on this one directly; the tests of this one carry it.
+pub(crate) fn rpath(input: &Input, compile: &Compile, lib: &Path) -> Vec<String> {
+    if compile.linkage != Linkage::Installed || Platform::of(input) == Platform::Windows {
+        return Vec::new();
+    }
+    let lib = lib.display();
+    vec![format!("cargo::metadata=rpath={lib}"), format!("cargo::rustc-link-arg=-Wl,-rpath,{lib}")]
 }
 
 /// The text of `config.rs`, which the crate includes.

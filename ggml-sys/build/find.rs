@@ -1,8 +1,7 @@
-//! Finds what others have installed: their libraries, and a whole ggml.
+//! Finds the libraries of others that backends are built with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use super::input::Input;
 use super::sdk::Sdk;
@@ -72,44 +71,4 @@ fn defining(input: &Input, header: &str, word: &str, places: impl Iterator<Item 
     let lines = text.lines().filter(|line| line.starts_with('#')).filter_map(|line| line.split('"').nth(1));
     let found = lines.map(|path| path.replace("\\\\", "/")).find(|path| path.ends_with(header))?;
     text.contains(word).then(|| PathBuf::from(found))
-}
-
-/// The folder of the ggml that is installed, in which the versions agree: this crate's declarations are those of one.
-///
-/// # Errors
-///
-/// None, another version, or one whose libraries are not shared.
-pub(crate) fn installed(named: Option<&Path>, version: &str, libraries: &[&str]) -> Result<PathBuf, String> {
-    let install =
-        "Install one (cmake -DBUILD_SHARED_LIBS=ON) and set GGML_SYS_PREFIX to its folder, or leave the feature out.";
-    let root = named.map(Path::to_owned).or_else(by_pkg_config).ok_or_else(|| {
-        format!("the feature `system` needs an installed ggml {version}, and pkg-config knows none. {install}")
-    })?;
-    let lib = root.join("lib");
-    let config = lib.join("cmake/ggml/ggml-config-version.cmake");
-    let text = fs::read_to_string(&config).map_err(|e| {
-        format!("the feature `system` needs an installed ggml {version}: {}: {e}. {install}", config.display())
-    })?;
-    let there = text.lines().find_map(|line| line.trim().strip_prefix("set(PACKAGE_VERSION \"")?.strip_suffix("\")"));
-    if there != Some(version) {
-        let there = there.unwrap_or("of an unknown version");
-        return Err(format!("the ggml in {} is {there}, and this crate declares {version}. {install}", root.display()));
-    }
-    for library in libraries {
-        let names = [format!("lib{library}.so"), format!("lib{library}.dylib"), format!("{library}.lib")];
-        if !names.iter().any(|name| lib.join(name).exists()) {
-            return Err(format!(
-                "the ggml in {} has no shared library {library}: build it with BUILD_SHARED_LIBS=ON, \
-                 GGML_BACKEND_DL=OFF and all backends whose features are on",
-                root.display()
-            ));
-        }
-    }
-    Ok(root)
-}
-
-fn by_pkg_config() -> Option<PathBuf> {
-    let output = Command::new("pkg-config").args(["--variable=prefix", "ggml"]).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    (output.status.success() && !text.trim().is_empty()).then(|| text.trim().into())
 }

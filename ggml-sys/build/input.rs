@@ -10,6 +10,8 @@ const SET_BY_PEOPLE: &[&str] = &[
     "GGML_SYS_CPU",
     "GGML_SYS_PREFIX",
     "GGML_SYS_CUDA_ARCHITECTURES",
+    "CMAKE_PREFIX_PATH",
+    "PKG_CONFIG_PATH",
     "CMAKE",
     "CMAKE_GENERATOR",
 ];
@@ -44,6 +46,8 @@ pub(crate) struct Input {
     pub(crate) cpu: Option<String>,
     /// `GGML_SYS_PREFIX`: where the ggml is installed that the feature `system` links.
     pub(crate) prefix: Option<PathBuf>,
+    /// `CMAKE_PREFIX_PATH`: where cmake looks for what is installed, and `system` too.
+    pub(crate) prefix_path: Vec<PathBuf>,
     /// `GGML_SYS_CUDA_ARCHITECTURES`: the GPUs that CUDA kernels are compiled for, in cmake's words.
     pub(crate) cuda_architectures: Option<String>,
     /// [`SDKS`] that are set.
@@ -100,6 +104,9 @@ impl Input {
             build_type: given("GGML_SYS_BUILD_TYPE"),
             cpu: given("GGML_SYS_CPU"),
             prefix: given("GGML_SYS_PREFIX").map(PathBuf::from),
+            prefix_path: std::env::split_paths(&text("CMAKE_PREFIX_PATH"))
+                .filter(|path| !path.as_os_str().is_empty())
+                .collect(),
             cuda_architectures: given("GGML_SYS_CUDA_ARCHITECTURES"),
             sdks: SDKS.iter().filter_map(|name| Some((*name, given(name)?))).collect(),
             generator: given("CMAKE_GENERATOR"),

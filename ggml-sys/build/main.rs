@@ -9,6 +9,7 @@ mod emit;
 mod fetch;
 mod find;
 mod input;
+mod installed;
 mod macros;
 mod plan;
 mod sdk;
@@ -20,7 +21,8 @@ use std::process::ExitCode;
 use fetch::cargo::Cargo;
 use fetch::pin::Pin;
 use input::Input;
-use plan::{Linkage, Plan, Source};
+use installed::{Installed, Wanted};
+use plan::{Compile, Linkage, Plan, Source};
 
 #[expect(clippy::print_stdout, reason = "a build script talks to cargo on its standard output")]
 fn main() -> ExitCode {
@@ -54,13 +56,13 @@ fn build() -> Result<Vec<String>, String> {
     let vendor = vendor_folder(&input);
     let pin = Pin::read(&vendor.join("ggml.toml"))?;
     let mut lines: Vec<_> = Input::rerun_lines().collect();
-    if plan.compile.as_ref().is_some_and(|c| !matches!(c.linkage, Linkage::Installed(_)))
+    if plan.compile.as_ref().is_some_and(|c| !matches!(c.linkage, Linkage::Installed))
         && let Some(warning) = plan.suit(&compiler::macros(&input, plan.cpu.native)?)
     {
         lines.push(format!("cargo::warning={warning}"));
     }
     let source = source(&input, &plan, &vendor, &pin, &mut lines)?;
-    let origin = match &plan.source {
+    let mut origin = match &plan.source {
         Source::Vendored => pin.origin(),
         Source::Folder(_) => "GGML_SYS_SOURCE_DIR".to_owned(),
     };
@@ -68,18 +70,21 @@ fn build() -> Result<Vec<String>, String> {
     let version = fetch::tree::ggml_version(&source)?;
     bindings::generate(&input, &plan, &include)?;
     let mut root = input.out_dir.clone();
+    let (mut lib, mut headers) = (root.join("lib"), root.join("include"));
     if let Some(compile) = &plan.compile {
         cmake::shim(&input, compile, &include)?;
-        if let Linkage::Installed(prefix) = &compile.linkage {
-            root = find::installed(prefix.as_deref(), &version, &compile.libraries)?;
-            lines.push(rerun(&root.join("lib")));
+        if matches!(compile.linkage, Linkage::Installed) {
+            let found = installed(&input, &plan, compile, &version, &include)?;
+            lines.extend(found.files.iter().map(|file| rerun(file)));
+            lines.extend(emit::rpath(&input, compile, &found.lib));
+            (root, lib, headers, origin) = (found.root, found.lib, found.include, found.commit);
         } else {
             cmake::ggml(&input, &plan, compile, &source, &origin);
             remove_unusable(&root.join(plan::MODULES), &compile.unusable)?;
         }
-        lines.extend(emit::link(&root, compile, compiler::openmp()));
+        lines.extend(emit::link(&lib, compile, compiler::openmp()));
     }
-    let facts = emit::Facts { root: &root, version: &version, origin: &origin };
+    let facts = emit::Facts { root: &root, lib: &lib, include: &headers, version: &version, origin: &origin };
     let config = input.out_dir.join("config.rs");
     std::fs::write(&config, emit::config(&plan, &facts))
         .map_err(|e| format!("cannot write {}: {e}", config.display()))?;
@@ -88,6 +93,18 @@ fn build() -> Result<Vec<String>, String> {
         lines.push(rerun(&input.manifest_dir.join(path)));
     }
     Ok(lines)
+}
+
+/// The installed ggml.
+fn installed(
+    input: &Input,
+    plan: &Plan,
+    compile: &Compile,
+    version: &str,
+    include: &Path,
+) -> Result<Installed, String> {
+    let wanted = Wanted { version, libraries: &compile.libraries, headers: &plan.headers, include };
+    installed::find(input, wanted, installed::pkg_config)
 }
 
 /// The sources, and what to watch of them.

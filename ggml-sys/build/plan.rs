@@ -6,7 +6,7 @@ use super::backends::{self, Backend};
 use super::cpu::{self, Cpu, on};
 use super::input::Input;
 use super::macros;
-use super::sdk::Sdk;
+use super::sdk::{Platform, Sdk};
 
 const HEADERS: &[&str] = &["ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h", "ggml-opt.h", "gguf.h"];
 
@@ -28,8 +28,8 @@ pub(crate) enum Linkage {
     Shared,
     /// Shared libraries, but for backends, which are loaded while the program runs.
     Modules,
-    /// Shared libraries that are there already, in this folder, or in that which pkg-config knows.
-    Installed(Option<PathBuf>),
+    /// Shared libraries that are there already, found by `installed.rs`.
+    Installed,
 }
 
 /// A library that comes with the system.
@@ -118,7 +118,7 @@ pub(crate) fn plan(input: &Input) -> Result<Plan, String> {
     let backends = backends::chosen(input, linkage == Linkage::Modules)?;
     let mut headers: Vec<_> = HEADERS.iter().copied().chain(backends.iter().map(|b| b.header)).collect();
     headers.dedup(); // that of CUDA is HIP's
-    let cpu = if matches!(linkage, Linkage::Installed(_)) { Cpu::default() } else { cpu::plan(input)? };
+    let cpu = if matches!(linkage, Linkage::Installed) { Cpu::default() } else { cpu::plan(input)? };
     let compile = if input.docs_rs { None } else { Some(compile(input, &backends, linkage)?) };
     let source = input.source_dir.clone().map_or(Source::Vendored, Source::Folder);
     Ok(Plan { source, backends, headers, cpu, compile })
@@ -131,7 +131,7 @@ fn linkage(input: &Input) -> Result<Linkage, String> {
             return Err("the feature `system` links the ggml that is installed, so GGML_SYS_SOURCE_DIR has no meaning"
                 .to_owned());
         }
-        return Ok(Linkage::Installed(input.prefix.clone()));
+        return Ok(Linkage::Installed);
     }
     Ok(match (input.feature("dynamic_backends"), input.feature("dynamic_link")) {
         (true, _) => Linkage::Modules,
@@ -165,10 +165,16 @@ fn compile(input: &Input, backends: &[&'static Backend], linkage: Linkage) -> Re
     if modules {
         defines.push(("GGML_BACKEND_DIR", input.out_dir.join(MODULES).display().to_string()));
     }
+    if linkage == Linkage::Shared
+        && let Some(folder) = own_folder(input)
+    {
+        // They find each other wherever they are put, as long as they stay together.
+        defines.push(("CMAKE_INSTALL_RPATH", folder.to_owned()));
+    }
     let linked = backends.iter().map(|b| b.library).chain(["ggml-cpu"]).filter(|_| !modules);
     let libraries = ["ggml"].into_iter().chain(linked).chain(["ggml-base"]).collect();
     // What is installed was built already, and only a static library leaves to us what it needs.
-    let installed = matches!(linkage, Linkage::Installed(_));
+    let installed = matches!(linkage, Linkage::Installed);
     let sdks = if installed { Vec::new() } else { backends::sdks(input, backends) };
     let mut system = system(input, openmp && !installed);
     let mut search = Vec::new();
@@ -189,6 +195,15 @@ fn compile(input: &Input, backends: &[&'static Backend], linkage: Linkage) -> Re
         search,
         unusable: Vec::new(),
     })
+}
+
+/// What dynamic linkers call the folder of the library that they read.
+fn own_folder(input: &Input) -> Option<&'static str> {
+    match Platform::of(input) {
+        Platform::Apple => Some("@loader_path"),
+        Platform::Unix | Platform::Android => Some("$ORIGIN"),
+        Platform::Windows => None,
+    }
 }
 
 fn system(input: &Input, openmp: bool) -> Vec<System> {

@@ -19,7 +19,7 @@ mod plan;
 #[expect(dead_code, reason = "what to install is said where tools are looked for")]
 mod sdk;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use input::Input;
 use plan::{Compile, Linkage, Plan, Source, System, plan};
@@ -74,6 +74,11 @@ fn define<'a>(plan: &'a Plan, name: &str) -> Option<&'a str> {
     values.first().copied()
 }
 
+fn facts<'a>(root: &'a str, lib: &'a str) -> emit::Facts<'a> {
+    let include = Path::new("/headers");
+    emit::Facts { root: Path::new(root), lib: Path::new(lib), include, version: "1.2.3", origin: "carrier-1.0" }
+}
+
 #[test]
 fn static_release_with_nothing_left_to_defaults() {
     let p = planned(LINUX, &[]);
@@ -115,7 +120,7 @@ fn targets_link_what_they_have() {
 
 #[test]
 fn link_lines_are_in_order_and_spell_names_out_for_mingw() {
-    let lines = |target| emit::link(&PathBuf::from("/out"), &compile(target, &[]), "gomp");
+    let lines = |target| emit::link(Path::new("/out/lib"), &compile(target, &[]), "gomp");
     assert_eq!(
         lines(LINUX),
         [
@@ -129,13 +134,13 @@ fn link_lines_are_in_order_and_spell_names_out_for_mingw() {
     );
     assert!(lines("x86_64-pc-windows-gnu").contains(&"cargo::rustc-link-lib=static:+verbatim=ggml.a".to_owned()));
     let openmp = compile(LINUX, &[("CARGO_FEATURE_OPENMP", "1")]);
-    assert!(emit::link(&PathBuf::from("/out"), &openmp, "omp").contains(&"cargo::rustc-link-lib=omp".to_owned()));
+    assert!(emit::link(Path::new("/out/lib"), &openmp, "omp").contains(&"cargo::rustc-link-lib=omp".to_owned()));
 }
 
 #[test]
 fn metadata_names_what_was_built() {
     let input = input(LINUX, &[("CARGO_FEATURE_RPC", "1")]);
-    let facts = emit::Facts { root: Path::new("/out"), version: "1.2.3", origin: "carrier-1.0" };
+    let facts = facts("/out", "/out/lib");
     let plan = plan(&input).unwrap();
     let lines = emit::metadata(&plan, &facts);
     for expected in [
@@ -144,7 +149,7 @@ fn metadata_names_what_was_built() {
         "backends=cpu,rpc",
         "cpu_features=sse4.2,popcnt,avx,avx2,fma,f16c,bmi2",
         "root=/out",
-        "include=/out/include",
+        "include=/headers",
         "lib=/out/lib",
         "cmake_dir=/out/lib/cmake/ggml",
         "build_type=Release",
@@ -358,9 +363,9 @@ fn dynamic_backends_are_libraries_of_their_own() {
     assert!(p.cpu.features.is_empty(), "the variant that is loaded suits the processor");
     let c = p.compile.clone().unwrap();
     assert_eq!(c.libraries, ["ggml", "ggml-base"], "backends are not linked");
-    let lines = emit::link(&PathBuf::from("/out"), &c, "gomp");
+    let lines = emit::link(Path::new("/out/lib"), &c, "gomp");
     assert!(lines.contains(&"cargo::rustc-link-lib=dylib=ggml".to_owned()), "{lines:?}");
-    let facts = emit::Facts { root: Path::new("/out"), version: "1.2.3", origin: "carrier-1.0" };
+    let facts = facts("/out", "/out/lib");
     let text = emit::config(&p, &facts);
     assert!(text.contains("pub const BACKEND_DIR: Option<&str> = Some(\"/out/lib/ggml\");"), "{text}");
     // H36: the variant that such a GCC breaks is left out, so that the next best is chosen.
@@ -560,7 +565,7 @@ mod matrix {
         assert_eq!(define(&p, "CUDAToolkit_ROOT"), Some("/c"));
         assert_eq!(define(&p, "CMAKE_CUDA_COMPILER"), Some("/c/bin/nvcc"));
         let c = with(LINUX, &["blas"], &[("OPENBLAS_DIR", "/b")]).unwrap().compile.unwrap();
-        let lines = emit::link(Path::new("/out"), &c, "gomp");
+        let lines = emit::link(Path::new("/out/lib"), &c, "gomp");
         let at = |line: &str| lines.iter().position(|l| l == line).unwrap();
         assert!(at("cargo::rustc-link-search=native=/b/lib") < at("cargo::rustc-link-lib=openblas"), "{lines:?}");
         assert!(at("cargo::rustc-link-lib=static=ggml-blas") < at("cargo::rustc-link-lib=openblas"), "{lines:?}");
@@ -593,8 +598,14 @@ mod matrix {
             let c = p.compile.unwrap();
             assert_eq!(c.linkage, Linkage::Shared);
             assert_eq!(c.libraries, ["ggml", "ggml-blas", "ggml-opencl", "ggml-cpu", "ggml-base"]);
+            let beside = match target {
+                _ if target.contains("apple") => Some("@loader_path"),
+                _ if target.contains("windows") => None,
+                _ => Some("$ORIGIN"),
+            };
+            assert_eq!(c.defines.iter().find(|(n, _)| *n == "CMAKE_INSTALL_RPATH").map(|(_, v)| v.as_str()), beside);
             assert_eq!(c.system, compile(target, &[]).system, "{target}");
-            let lines = emit::link(Path::new("/out"), &c, "gomp");
+            let lines = emit::link(Path::new("/out/lib"), &c, "gomp");
             assert!(lines.contains(&"cargo::rustc-link-lib=dylib=ggml-blas".to_owned()), "{lines:?}");
         }
         // What is loaded is shared as well.
@@ -621,16 +632,25 @@ mod matrix {
             with(LINUX, &["system", "rpc", "blas", "openmp", "native"], &[("GGML_SYS_PREFIX", "/opt/ggml")]).unwrap();
         assert_eq!((p.source.clone(), p.cpu.features.len()), (Source::Vendored, 0), "declarations are the pinned ones");
         let c = p.compile.clone().unwrap();
-        assert_eq!(c.linkage, Linkage::Installed(Some("/opt/ggml".into())));
+        assert_eq!(c.linkage, Linkage::Installed);
         assert_eq!(c.libraries, ["ggml", "ggml-rpc", "ggml-blas", "ggml-cpu", "ggml-base"]);
         assert!(c.sdks.is_empty(), "it was built elsewhere");
         assert_eq!(c.system, [LIBRARY("stdc++"), LIBRARY("m")]);
-        let lines = emit::link(Path::new("/opt/ggml"), &c, "gomp");
-        assert!(lines.contains(&"cargo::rustc-link-search=native=/opt/ggml/lib".to_owned()), "{lines:?}");
+        let lines = emit::link(Path::new("/opt/ggml/lib64"), &c, "gomp");
+        assert!(lines.contains(&"cargo::rustc-link-search=native=/opt/ggml/lib64".to_owned()), "{lines:?}");
         assert!(lines.contains(&"cargo::rustc-link-lib=dylib=ggml-base".to_owned()), "{lines:?}");
-        let facts = emit::Facts { root: Path::new("/opt/ggml"), version: "1.2.3", origin: "carrier-1.0" };
-        assert!(emit::metadata(&p, &facts).contains(&"cargo::metadata=root=/opt/ggml".to_owned()));
-        assert_eq!(with(LINUX, &["system"], &[]).unwrap().compile.unwrap().linkage, Linkage::Installed(None));
+        let facts = facts("/opt/ggml", "/opt/ggml/lib64");
+        let said = emit::metadata(&p, &facts);
+        for line in ["root=/opt/ggml", "lib=/opt/ggml/lib64", "cmake_dir=/opt/ggml/lib64/cmake/ggml"] {
+            assert!(said.contains(&format!("cargo::metadata={line}")), "{line}: {said:?}");
+        }
+        let rpath = |target, c| emit::rpath(&input(target, &[]), c, Path::new("/opt/ggml/lib64"));
+        let carried = ["cargo::metadata=rpath=/opt/ggml/lib64", "cargo::rustc-link-arg=-Wl,-rpath,/opt/ggml/lib64"];
+        assert_eq!(rpath(LINUX, &c), carried);
+        assert!(rpath("x86_64-pc-windows-msvc", &c).is_empty());
+        let compiled = compile(LINUX, &[("CARGO_FEATURE_DYNAMIC_LINK", "1")]);
+        assert!(rpath(LINUX, &compiled).is_empty(), "cargo knows where those are");
+        assert_eq!(with(LINUX, &["system"], &[]).unwrap().compile.unwrap().linkage, Linkage::Installed);
         let error = with(LINUX, &["system"], &[("GGML_SYS_SOURCE_DIR", "/src")]).unwrap_err();
         assert!(error.contains("GGML_SYS_SOURCE_DIR"), "{error}");
     }

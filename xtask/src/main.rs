@@ -7,6 +7,8 @@ mod fetch;
 mod fuzz;
 mod headers;
 mod helgrind;
+mod install;
+mod interop;
 mod model;
 mod package;
 mod update;
@@ -35,6 +37,12 @@ enum Chore {
     FuzzRpc(fuzz::Arguments),
     /// Fetch a model of sentences, all-MiniLM-L6-v2, and turn it into GGUF files: target/model
     Model(model::Arguments),
+    /// Compile ggml as the crate does, and install it for the feature `system` and for other programs
+    Install(install::Arguments),
+    /// Build llama-cpp-sys-2 and this crate into one program over one installed ggml, and run it: target/interop
+    ///
+    /// Takes some minutes the first time, as it compiles llama.cpp.
+    Interop,
     /// Package the crates, and build a program with them elsewhere, offline
     Package,
     /// Run the tests and random programs with ggml's C under GCC's address sanitizer
@@ -54,6 +62,8 @@ fn main() -> anyhow::Result<()> {
         Chore::FuzzGguf(arguments) => fuzz::run(fuzz::GGUF, &arguments),
         Chore::FuzzRpc(arguments) => fuzz::run(fuzz::RPC, &arguments),
         Chore::Model(arguments) => model::run(&arguments),
+        Chore::Install(arguments) => install::run(&arguments),
+        Chore::Interop => interop::run(),
         Chore::Package => package::run(),
         Chore::Asan(arguments) => asan::run(&arguments),
         Chore::Valgrind(arguments) => valgrind::run(&arguments),

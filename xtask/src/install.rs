@@ -1,0 +1,159 @@
+//! `cargo xtask install`: ggml, compiled as the crate compiles it, in a folder of its own for all who link one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::workspace::Workspace;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The folder to install into
+    #[arg(long)]
+    prefix: PathBuf,
+    /// The backends to build besides the CPU's, and how: features of ggml-sys
+    #[arg(long, value_delimiter = ',', default_value = "rpc")]
+    features: Vec<String>,
+}
+
+/// What makes no shared libraries that others can link.
+const REFUSED: &[(&str, &str)] = &[
+    ("system", "that is what the installed ggml is for"),
+    ("dynamic-backends", "programs that link ggml-cpu by name, as llama-cpp-sys-2's do, could not link that"),
+];
+
+/// What ggml's own build installs. Windows has the libraries themselves in `bin`.
+const FOLDERS: &[&str] = &["include", "lib", "bin"];
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let features: Vec<_> = arguments.features.iter().map(String::as_str).collect();
+    install(&Workspace::find()?, &arguments.prefix, &features)
+}
+
+/// Installs into `prefix`; what is there already and the same is left alone.
+#[expect(clippy::print_stdout, reason = "the chore's progress")]
+pub(crate) fn install(workspace: &Workspace, prefix: &Path, features: &[&str]) -> Result<()> {
+    for (feature, reason) in REFUSED {
+        ensure!(!features.contains(feature), "`{feature}` cannot be installed: {reason}");
+    }
+    let prefix = std::path::absolute(prefix)?;
+    println!("compiling ggml with {}: minutes, if it was not compiled before", features.join(", "));
+    let built = compile(workspace, features)?;
+    let mut count = Count::default();
+    for folder in FOLDERS {
+        let from = built.join(folder);
+        if from.is_dir() {
+            copy(&from, &prefix.join(folder), &mut count)?;
+        }
+    }
+    let text = pkg_config(&workspace.pin()?.ggml, &libraries(&built.join("lib"))?);
+    let folder = prefix.join("lib/pkgconfig");
+    fs::create_dir_all(&folder)?;
+    write(text.as_bytes(), &folder.join("ggml.pc"), &mut count)?;
+    println!("{}: {} files, of which {} are new or changed", prefix.display(), count.all, count.changed);
+    println!("use it: GGML_SYS_PREFIX={} cargo build --features system", prefix.display());
+    Ok(())
+}
+
+/// Has ggml-sys's build script build shared libraries, and returns its folder.
+fn compile(workspace: &Workspace, features: &[&str]) -> Result<PathBuf> {
+    let all = features.iter().copied().chain(["dynamic-link"]).collect::<Vec<_>>().join(",");
+    let mut command = workspace.cargo(&workspace.root);
+    command.args(["build", "--package", "ggml-sys", "--features", &all]);
+    // Its progress and its errors go to standard error, as ever.
+    command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    ensure!(output.status.success(), "ggml was not built: {}", output.status);
+    let folder = String::from_utf8(output.stdout)?.lines().filter_map(out_dir).next_back();
+    folder.context("cargo does not say where ggml-sys was built")
+}
+
+/// The build script's folder, in one of cargo's messages about ggml-sys.
+fn out_dir(line: &str) -> Option<PathBuf> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let text = |key: &str| message.get(key)?.as_str();
+    let ours = text("reason")? == "build-script-executed" && text("package_id")?.contains("/ggml-sys#");
+    ours.then(|| text("out_dir").map(PathBuf::from)).flatten()
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    all: usize,
+    changed: usize,
+}
+
+fn copy(from: &Path, to: &Path, count: &mut Count) -> Result<()> {
+    for entry in walkdir::WalkDir::new(from).sort_by_file_name() {
+        let entry = entry?;
+        let target = to.join(entry.path().strip_prefix(from)?);
+        if entry.file_type().is_dir() {
+            fs::create_dir_all(&target).with_context(|| format!("cannot create {}", target.display()))?;
+        } else if entry.file_type().is_symlink() {
+            link(&fs::read_link(entry.path())?, &target, count)?;
+        } else {
+            write(&fs::read(entry.path())?, &target, count)?;
+        }
+    }
+    Ok(())
+}
+
+/// Programs may be running from the file that was there, so it is replaced, never written over.
+fn replace(target: &Path, count: &mut Count, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
+    count.changed += 1;
+    let failed = || format!("cannot write {}", target.display());
+    let folder = target.parent().with_context(failed)?;
+    let aside = tempfile::Builder::new().prefix(".ggml-").tempdir_in(folder).with_context(failed)?;
+    let new = aside.path().join("new");
+    make(&new).and_then(|()| fs::rename(&new, target)).with_context(failed)
+}
+
+fn write(bytes: &[u8], target: &Path, count: &mut Count) -> Result<()> {
+    count.all += 1;
+    if !target.is_symlink() && fs::read(target).is_ok_and(|there| there == bytes) {
+        return Ok(());
+    }
+    replace(target, count, |new| fs::write(new, bytes))
+}
+
+fn link(to: &Path, target: &Path, count: &mut Count) -> Result<()> {
+    count.all += 1;
+    if fs::read_link(target).is_ok_and(|there| there == to) {
+        return Ok(());
+    }
+    #[cfg(unix)]
+    return replace(target, count, |new| std::os::unix::fs::symlink(to, new));
+    #[cfg(not(unix))]
+    bail!("{}: a link to {} cannot be made here", target.display(), to.display());
+}
+
+/// The names of the shared libraries, as the linker is told them; those that need others come first.
+fn libraries(folder: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        let stem = name.strip_suffix(".so").or_else(|| name.strip_suffix(".dylib")).and_then(|s| s.strip_prefix("lib"));
+        let stem = stem.or_else(|| name.strip_suffix(".lib"));
+        // On macOS the versions come before the ending.
+        names.extend(stem.filter(|stem| !stem.contains('.')).map(str::to_owned));
+    }
+    names.sort_by_key(|name| (name == "ggml-base", name.len()));
+    if names.is_empty() {
+        bail!("no shared library in {}", folder.display());
+    }
+    Ok(names)
+}
+
+/// The file by which pkg-config knows of it, which is wherever its folder is moved to.
+fn pkg_config(version: &str, libraries: &[String]) -> String {
+    let links: Vec<_> = libraries.iter().map(|name| format!("-l{name}")).collect();
+    format!(
+        "prefix=${{pcfiledir}}/../..\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
+         Name: ggml\nDescription: Tensors and their computation\nVersion: {version}\n\
+         Libs: -L${{libdir}} {}\nCflags: -I${{includedir}}\n",
+        links.join(" ")
+    )
+}

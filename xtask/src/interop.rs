@@ -1,0 +1,51 @@
+//! `cargo xtask interop`: llama.cpp's crate and this one in one program, over one installed ggml.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::install;
+use crate::workspace::{Workspace, check};
+
+/// The crate, which is no member of the workspace: it can only be built over an installed ggml.
+const CRATE: &str = "tests/interop";
+
+#[expect(clippy::print_stdout, reason = "the chore's progress")]
+pub(crate) fn run() -> Result<()> {
+    let start = Instant::now();
+    let workspace = Workspace::find()?;
+    let folder = workspace.root.join("target/interop");
+    let prefix = folder.join("ggml");
+    install::install(&workspace, &prefix, &["rpc"])?;
+
+    println!("compiling llama.cpp and the program: minutes, if that was not done before");
+    let target = workspace.root.join("target");
+    let mut build = workspace.cargo(&workspace.root.join(CRATE));
+    build.args(["build", "--locked", "--target-dir"]).arg(&target);
+    // Each crate is told in its own way.
+    build.env("GGML_SYS_PREFIX", &prefix).env("CMAKE_PREFIX_PATH", &prefix);
+    // A build type without flags: the compiler neither optimises llama.cpp nor describes it, which takes far less time.
+    build.env("LLAMA_LIB_PROFILE", "None");
+    if Command::new("ninja").arg("--version").output().is_ok() {
+        build.env("CMAKE_GENERATOR", "Ninja");
+    }
+    check(&mut build)?;
+    let program = target.join("debug/interop");
+    check(&mut Command::new(&program))?;
+    notices_a_second_copy(&program, &prefix, &folder)?;
+    println!("interop: a second copy is noticed; {} s in all", start.elapsed().as_secs());
+    Ok(())
+}
+
+/// The program's check is worth something only if it fails where there are two.
+fn notices_a_second_copy(program: &Path, prefix: &Path, folder: &Path) -> Result<()> {
+    let second = folder.join("libggml-base-second.so");
+    fs::copy(prefix.join("lib/libggml-base.so"), &second).context("cannot copy the library")?;
+    let output = Command::new(program).arg(&second).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success() && said.contains("copies=2"), "a second copy is not noticed: {said}");
+    Ok(())
+}
