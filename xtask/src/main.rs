@@ -2,6 +2,8 @@
 
 mod asan;
 mod coverage;
+mod cuda_check;
+mod cuda_toolkit;
 #[path = "../../ggml-sys/build/fetch/mod.rs"]
 mod fetch;
 mod fuzz;
@@ -9,6 +11,7 @@ mod headers;
 mod helgrind;
 mod model;
 mod package;
+mod sys_plan;
 mod update;
 mod valgrind;
 mod vendor;
@@ -33,6 +36,10 @@ enum Chore {
     FuzzGguf(fuzz::Arguments),
     /// Fetch a model of sentences, all-MiniLM-L6-v2, and turn it into GGUF files: target/model
     Model(model::Arguments),
+    /// Fetch CUDA's compiler and libraries, which need no GPU: target/cuda-toolkit
+    CudaToolkit(cuda_toolkit::Arguments),
+    /// Compile ggml's CUDA backend, without a GPU
+    CudaCheck(cuda_check::Arguments),
     /// Package the crates, and build a program with them elsewhere, offline
     Package,
     /// Run the tests and random programs with ggml's C under GCC's address sanitizer
@@ -51,6 +58,8 @@ fn main() -> anyhow::Result<()> {
         Chore::Coverage(arguments) => coverage::run(&arguments),
         Chore::FuzzGguf(arguments) => fuzz::run(&arguments),
         Chore::Model(arguments) => model::run(&arguments),
+        Chore::CudaToolkit(arguments) => cuda_toolkit::run(&arguments),
+        Chore::CudaCheck(arguments) => cuda_check::run(&arguments),
         Chore::Package => package::run(),
         Chore::Asan(arguments) => asan::run(&arguments),
         Chore::Valgrind(arguments) => valgrind::run(&arguments),
