@@ -7,6 +7,7 @@ mod cuda_toolkit;
 #[path = "../../ggml-sys/build/fetch/mod.rs"]
 mod fetch;
 mod fuzz;
+mod gpu_bundle;
 mod headers;
 mod helgrind;
 mod model;
@@ -40,6 +41,8 @@ enum Chore {
     CudaToolkit(cuda_toolkit::Arguments),
     /// Compile ggml's CUDA backend, without a GPU
     CudaCheck(cuda_check::Arguments),
+    /// Put together what a machine with a GPU needs to test it, without Rust and network: target/gpu-bundle
+    GpuBundle(gpu_bundle::Arguments),
     /// Package the crates, and build a program with them elsewhere, offline
     Package,
     /// Run the tests and random programs with ggml's C under GCC's address sanitizer
@@ -60,6 +63,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Model(arguments) => model::run(&arguments),
         Chore::CudaToolkit(arguments) => cuda_toolkit::run(&arguments),
         Chore::CudaCheck(arguments) => cuda_check::run(&arguments),
+        Chore::GpuBundle(arguments) => gpu_bundle::run(&arguments),
         Chore::Package => package::run(),
         Chore::Asan(arguments) => asan::run(&arguments),
         Chore::Valgrind(arguments) => valgrind::run(&arguments),
