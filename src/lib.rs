@@ -34,7 +34,7 @@ mod weights;
 
 pub use alloc::{Compare, Compared, Comparison, GraphAllocator, GraphMemory, GraphPlan, Mismatch};
 pub use backend::{Backend, Event, Priority, Threads};
-pub use buffer::{Buffer, BufferType, BufferUsage};
+pub use buffer::{Buffer, BufferType, BufferUsage, Pinned};
 pub use context::Context;
 pub use device::{Capabilities, Device, DeviceType, Memory, Registry};
 pub use dtype::{DType, Element};

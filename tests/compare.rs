@@ -163,6 +163,21 @@ fn reference_code_rounds_differently() {
     assert_equal(&memory.compare(&mut reference, &mut cpu(), Compare::default()).unwrap());
 }
 
+/// A cast has itself among its sources, and kernels of quantised types look there.
+#[test]
+fn casts_are_compared() {
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("w", DType::Q8_0, [32, 3]).unwrap();
+    let mut weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+    weights.set_bytes("w", &DType::Q8_0.quantize(&sample(96), 32, None).unwrap()).unwrap();
+    let ctx = Context::new();
+    let y = ctx.cast(weights.get("w").unwrap(), DType::F32).unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let mut allocator = memory();
+    let mut memory = allocator.alloc(&graph).unwrap();
+    assert_equal(&memory.compare(&mut cpu(), &mut cpu(), Compare::default()).unwrap());
+}
+
 /// `x`, but for the second device, which is called second: there, element 5 is 3 more.
 fn faulty<'c>(ctx: &'c Context, x: Tensor<'c>) -> Tensor<'c> {
     let calls = Arc::new(AtomicUsize::new(0));

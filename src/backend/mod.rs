@@ -3,6 +3,8 @@
 mod abort;
 mod cpu;
 mod event;
+#[cfg(all(feature = "metal", not(feature = "dynamic-backends")))]
+mod metal;
 pub(crate) mod numa;
 mod raw;
 mod threads;
@@ -88,6 +90,8 @@ impl Backend {
     /// As [`Device::by_name`] and [`Device::init`].
     #[doc(alias = "ggml_backend_init_by_name")]
     #[doc(alias = "ggml_backend_blas_init")]
+    #[doc(alias = "ggml_backend_cuda_init")]
+    #[doc(alias = "ggml_backend_metal_init")]
     pub fn by_name(name: &str) -> Result<Self> {
         Device::by_name(name)?.init()
     }

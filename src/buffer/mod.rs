@@ -2,6 +2,7 @@
 
 pub(crate) mod extra;
 mod info;
+mod pinned;
 mod raw;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use crate::tensor::ptr::TensorPtr;
 use crate::{ffi, guard};
 
 pub use info::BufferUsage;
+pub use pinned::Pinned;
 pub use raw::Buffer;
 
 /// A kind of memory that tensors can lie in (`ggml_backend_buffer_type_t`).

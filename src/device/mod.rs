@@ -165,6 +165,7 @@ impl Device {
 
     /// What the device is, in words (`ggml_backend_dev_description`).
     #[doc(alias = "ggml_backend_dev_description")]
+    #[doc(alias = "ggml_backend_cuda_get_device_description")]
     pub fn description(self) -> String {
         // SAFETY: as for the name.
         let text = unsafe { sys::ggml_backend_dev_description(self.as_ptr()) };
@@ -193,6 +194,7 @@ impl Device {
     /// [`Error::Ggml`] or [`Error::Exception`] where the device does not answer.
     #[doc(alias = "ggml_backend_dev_memory")]
     #[doc(alias = "ggml_backend_rpc_get_device_memory")]
+    #[doc(alias = "ggml_backend_cuda_get_device_memory")]
     pub fn memory(self) -> Result<Memory> {
         let (mut free, mut total) = (0, 0);
         guard::call("ggml_backend_dev_memory", || {
@@ -257,6 +259,7 @@ impl Device {
     #[doc(alias = "ggml_backend_get_default_buffer_type")]
     #[doc(alias = "ggml_backend_cpu_buffer_type")]
     #[doc(alias = "ggml_backend_rpc_buffer_type")]
+    #[doc(alias = "ggml_backend_cuda_buffer_type")]
     pub fn buffer_type(self) -> BufferType {
         // SAFETY: the device lives for ever; the call only reads it.
         let raw = unsafe { sys::ggml_backend_dev_buffer_type(self.as_ptr()) };
@@ -267,6 +270,7 @@ impl Device {
     /// The type of host memory that the device copies from and to fastest, such as pinned memory for a GPU, if it has one
     /// (`ggml_backend_dev_host_buffer_type`).
     #[doc(alias = "ggml_backend_dev_host_buffer_type")]
+    #[doc(alias = "ggml_backend_cuda_host_buffer_type")]
     pub fn host_buffer_type(self) -> Option<BufferType> {
         // SAFETY: the device lives for ever; the call only reads it.
         let raw = unsafe { sys::ggml_backend_dev_host_buffer_type(self.as_ptr()) };

@@ -2,15 +2,19 @@
 
 mod asan;
 mod coverage;
+mod cuda_check;
+mod cuda_toolkit;
 #[path = "../../ggml-sys/build/fetch/mod.rs"]
 mod fetch;
 mod fuzz;
+mod gpu_bundle;
 mod headers;
 mod helgrind;
 mod install;
 mod interop;
 mod model;
 mod package;
+mod sys_plan;
 mod update;
 mod valgrind;
 mod vendor;
@@ -43,6 +47,12 @@ enum Chore {
     ///
     /// Takes some minutes the first time, as it compiles llama.cpp.
     Interop,
+    /// Fetch CUDA's compiler and libraries, which need no GPU: target/cuda-toolkit
+    CudaToolkit(cuda_toolkit::Arguments),
+    /// Compile ggml's CUDA backend, without a GPU
+    CudaCheck(cuda_check::Arguments),
+    /// Put together what a machine with a GPU needs to test it, without Rust and network: target/gpu-bundle
+    GpuBundle(gpu_bundle::Arguments),
     /// Package the crates, and build a program with them elsewhere, offline
     Package,
     /// Run the tests and random programs with ggml's C under GCC's address sanitizer
@@ -64,6 +74,9 @@ fn main() -> anyhow::Result<()> {
         Chore::Model(arguments) => model::run(&arguments),
         Chore::Install(arguments) => install::run(&arguments),
         Chore::Interop => interop::run(),
+        Chore::CudaToolkit(arguments) => cuda_toolkit::run(&arguments),
+        Chore::CudaCheck(arguments) => cuda_check::run(&arguments),
+        Chore::GpuBundle(arguments) => gpu_bundle::run(&arguments),
         Chore::Package => package::run(),
         Chore::Asan(arguments) => asan::run(&arguments),
         Chore::Valgrind(arguments) => valgrind::run(&arguments),

@@ -1,0 +1,214 @@
+//! Host memory that a backend was told of, from which it copies faster.
+
+use std::ffi::{CStr, c_void};
+use std::fmt;
+use std::ptr;
+
+use crate::device::Registry;
+use crate::error::Result;
+use crate::guard;
+
+/// Memory of the user's, such as a mapped file, that the driver of a GPU keeps where it is, so that it copies from there
+/// without a stop in between; made by [`Registry::pin`]. Dropping it ends that, and drops the memory.
+pub struct Pinned<M> {
+    /// None once it must stay for ever.
+    memory: Option<Box<M>>,
+    pinned: Option<Registration>,
+}
+
+/// Memory that a backend was told of.
+struct Registration {
+    /// Where it begins: for C to compare only.
+    address: usize,
+    unregister: Unregister,
+}
+
+type Register = unsafe extern "C-unwind" fn(*mut c_void, usize) -> bool;
+type Unregister = unsafe extern "C-unwind" fn(*mut c_void);
+
+/// Without this variable ggml does neither.
+const VARIABLE: &str = "GGML_CUDA_REGISTER_HOST";
+
+impl Registry {
+    /// Tells the backend of memory of the user's that its devices will copy from, for as long as the result lives
+    /// (`ggml_backend_register_host_buffer`). That is for speed only: what [`Pinned::is_pinned`] tells is whether the backend
+    /// did it. ggml's CUDA and HIP do while the environment variable `GGML_CUDA_REGISTER_HOST` is set; other backends
+    /// don't.
+    ///
+    /// ```
+    /// use ggml::prelude::*;
+    /// # fn main() -> ggml::Result<()> {
+    /// let mut builder = WeightsBuilder::new();
+    /// builder.tensor("w", DType::I8, [4])?;
+    /// let device = Device::best()?;
+    /// let mut weights = builder.place(device.buffer_type())?;
+    /// let file = vec![1_u8, 2, 3, 4]; // or a mapped one
+    /// match device.registry() {
+    ///     Some(registry) => weights.set_bytes("w", registry.pin(file)?.as_ref())?,
+    ///     None => weights.set_bytes("w", &file)?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Ggml`](crate::Error::Ggml) or [`Error::Exception`](crate::Error::Exception) where the backend fails.
+    #[doc(alias = "ggml_backend_cuda_register_host_buffer")]
+    #[doc(alias = "ggml_backend_cuda_unregister_host_buffer")]
+    pub fn pin<M: AsRef<[u8]> + 'static>(self, memory: M) -> Result<Pinned<M>> {
+        const REGISTER: &CStr = c"ggml_backend_register_host_buffer";
+        const UNREGISTER: &CStr = c"ggml_backend_unregister_host_buffer";
+        // SAFETY: that is the function's type.
+        let register = unsafe { self.find_function::<Register>(REGISTER) };
+        // SAFETY: that is the function's type.
+        let unregister = unsafe { self.find_function::<Unregister>(UNREGISTER) };
+        // SAFETY: a pair of the same backend's.
+        unsafe { Pinned::new(memory, register.zip(unregister)) }
+    }
+}
+
+impl<M: AsRef<[u8]> + 'static> Pinned<M> {
+    /// # Safety
+    ///
+    /// The functions must be those of a backend: the first may keep the memory until the second is given its address.
+    unsafe fn new(memory: M, functions: Option<(Register, Unregister)>) -> Result<Self> {
+        const CALL: &str = "ggml_backend_register_host_buffer";
+        // A place of its own: what `M` holds in itself must not move.
+        let memory = Box::new(memory);
+        let bytes = (*memory).as_ref();
+        let mut pinned = None;
+        if let Some((register, unregister)) = functions.filter(|_| !bytes.is_empty()) {
+            let start = bytes.as_ptr().cast_mut().cast();
+            let done = guard::call(CALL, || {
+                // SAFETY: the bytes stay where they are until the result is dropped, which calls `unregister` first: the box
+                // is never lent as mutable. Devices only read them.
+                unsafe { register(start, bytes.len()) }
+            });
+            match done {
+                Ok(true) => pinned = Some(Registration { address: start.addr(), unregister }),
+                Ok(false) => {}
+                Err(error) => {
+                    // Nobody knows what the backend keeps.
+                    Box::leak(memory);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Self { memory: Some(memory), pinned })
+    }
+}
+
+impl<M> Pinned<M> {
+    /// Whether the backend keeps the memory where it is.
+    pub fn is_pinned(&self) -> bool {
+        self.pinned.is_some()
+    }
+}
+
+impl<M: AsRef<[u8]>> AsRef<[u8]> for Pinned<M> {
+    fn as_ref(&self) -> &[u8] {
+        self.memory.as_deref().map_or(&[], AsRef::as_ref)
+    }
+}
+
+impl<M> Drop for Pinned<M> {
+    fn drop(&mut self) {
+        let Some(Registration { address, unregister }) = self.pinned.take() else { return };
+        // Without the variable the call would do nothing, and the memory must not go.
+        let done = std::env::var_os(VARIABLE).is_some()
+            && guard::settle("ggml_backend_unregister_host_buffer", || {
+                // SAFETY: that is memory which `register` was given, once for each such call.
+                unsafe { unregister(ptr::without_provenance_mut(address)) }
+            })
+            .is_ok();
+        if !done && let Some(memory) = self.memory.take() {
+            Box::leak(memory);
+        }
+    }
+}
+
+impl<M> fmt::Debug for Pinned<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pinned").field("is_pinned", &self.is_pinned()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::missing_assert_message, reason = "a test fails by panicking")]
+
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// The address that stands registered, and 0 for none.
+    static THERE: AtomicUsize = AtomicUsize::new(0);
+
+    unsafe extern "C-unwind" fn register(start: *mut c_void, size: usize) -> bool {
+        THERE.compare_exchange(0, start.addr() + size, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    unsafe extern "C-unwind" fn unregister(start: *mut c_void) {
+        assert!(THERE.swap(0, Ordering::SeqCst) > start.addr());
+    }
+
+    /// Counts its owners.
+    struct Memory(Arc<()>, [u8; 4]);
+
+    impl AsRef<[u8]> for Memory {
+        fn as_ref(&self) -> &[u8] {
+            &self.1
+        }
+    }
+
+    fn pin(count: &Arc<()>) -> Pinned<Memory> {
+        // SAFETY: these keep an address, and never look there.
+        unsafe { Pinned::new(Memory(Arc::clone(count), [1, 2, 3, 4]), Some((register, unregister))) }.unwrap()
+    }
+
+    /// In a process of its own, as it sets a variable.
+    #[test]
+    fn memory_goes_once_the_backend_has_let_go_of_it() {
+        let count = Arc::new(());
+        if std::env::var_os(VARIABLE).is_none() {
+            let status = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["buffer::pinned::tests::memory_goes_once_the_backend_has_let_go_of_it", "--exact"])
+                .env(VARIABLE, "1")
+                .output()
+                .unwrap();
+            assert!(status.status.success(), "{status:?}");
+            let text = String::from_utf8_lossy(&status.stdout).into_owned();
+            assert!(text.contains("1 passed"), "{text}");
+            // Here nothing can be let go of.
+            let pinned = pin(&count);
+            assert!(pinned.is_pinned());
+            drop(pinned);
+            assert_eq!(Arc::strong_count(&count), 2, "it stays for ever");
+            return;
+        }
+        let pinned = pin(&count);
+        assert!(pinned.is_pinned());
+        let bytes = pinned.as_ref();
+        assert_eq!((bytes, bytes.as_ptr().addr() + 4), (&[1, 2, 3, 4][..], THERE.load(Ordering::SeqCst)));
+        let moved = Box::new(pinned);
+        assert_eq!(moved.as_ref().as_ref().as_ptr().addr() + 4, THERE.load(Ordering::SeqCst), "the bytes stay");
+        let second = pin(&count);
+        assert!(!second.is_pinned(), "the backend refused");
+        drop(second);
+        drop(moved);
+        assert_eq!((THERE.load(Ordering::SeqCst), Arc::strong_count(&count)), (0, 1));
+    }
+
+    #[test]
+    fn backends_without_such_functions_pin_nothing() {
+        let registry = crate::Device::cpu().unwrap().registry().unwrap();
+        let pinned = registry.pin(vec![5_u8; 3]).unwrap();
+        assert!(!pinned.is_pinned());
+        assert_eq!(pinned.as_ref(), [5; 3]);
+        // SAFETY: as above.
+        let empty = unsafe { Pinned::new(Vec::new(), Some((register, unregister))) }.unwrap();
+        assert!(!empty.is_pinned() && empty.as_ref().is_empty());
+    }
+}

@@ -1,0 +1,29 @@
+//! The device to test, and the CPU to compare it with.
+
+use ggml::prelude::*;
+
+/// The device that the environment names.
+pub(crate) fn device() -> Device {
+    load();
+    let name = std::env::var("GGML_TEST_DEVICE").unwrap_or_else(|_| "CPU".into());
+    Device::by_name(&name).unwrap()
+}
+
+pub(crate) fn cpu() -> Backend {
+    load();
+    Backend::cpu().unwrap()
+}
+
+#[cfg(feature = "dynamic-backends")]
+fn load() {
+    use std::sync::Once;
+    static LOADED: Once = Once::new();
+    LOADED.call_once(|| match std::env::var_os("GGML_TEST_BACKENDS") {
+        // SAFETY: whoever names the folder vouches for what is in it.
+        Some(folder) => unsafe { ggml::Registry::load_all_from(folder) }.unwrap(),
+        None => drop(ggml::Registry::load_all().unwrap()),
+    });
+}
+
+#[cfg(not(feature = "dynamic-backends"))]
+fn load() {}

@@ -1,0 +1,187 @@
+//! One device against the CPU: the one that the environment variable `GGML_TEST_DEVICE` names, such as `CUDA0`, else the CPU
+//! itself, which shows that the tests work.
+//!
+//! Nothing is skipped in silence: what a device says it can't do is listed in a line that begins with `unsupported:`, and
+//! what every GPU of ggml's can do must be there. Backends that are loaded while the program runs come from the folder
+//! that `GGML_TEST_BACKENDS` names, else from where the build put them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::float_cmp,
+    clippy::missing_assert_message,
+    reason = "a test fails by panicking, and its numbers are small"
+)]
+
+mod events;
+mod load;
+mod memory;
+mod ops;
+mod sched;
+mod threads;
+mod transfers;
+
+use std::cell::RefCell;
+
+use ggml::prelude::*;
+use ggml::{Compare, Comparison, GraphAllocator, Result};
+use load::{cpu, device};
+
+fn is_cpu() -> bool {
+    device().device_type() == DeviceType::Cpu
+}
+
+/// Numbers in -1 to 1 that look random and are the same every time.
+fn sample(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+fn elements(shape: [i64; 4]) -> usize {
+    shape.iter().product::<i64>().try_into().unwrap()
+}
+
+/// What an input is set to.
+enum Values {
+    Floats(Vec<f32>),
+    Integers(Vec<i32>),
+}
+
+/// A context whose inputs have values.
+struct Feed<'c> {
+    ctx: &'c Context,
+    inputs: RefCell<Vec<(Tensor<'c>, Values)>>,
+}
+
+impl<'c> Feed<'c> {
+    fn new(ctx: &'c Context) -> Self {
+        Self { ctx, inputs: RefCell::default() }
+    }
+
+    fn input(&self, dtype: DType, shape: [i64; 4], values: Values) -> Tensor<'c> {
+        let name = format!("x{}", self.inputs.borrow().len());
+        let t = self.ctx.input(&name, dtype, shape).unwrap();
+        self.inputs.borrow_mut().push((t, values));
+        t
+    }
+
+    fn f32(&self, shape: [i64; 4]) -> Tensor<'c> {
+        let seed = self.inputs.borrow().len() as u64;
+        self.input(DType::F32, shape, Values::Floats(sample(elements(shape), seed)))
+    }
+
+    /// Numbers in 0.1 to 2.1.
+    fn positive(&self, shape: [i64; 4]) -> Tensor<'c> {
+        let values = sample(elements(shape), 77).into_iter().map(|x| x + 1.1).collect();
+        self.input(DType::F32, shape, Values::Floats(values))
+    }
+
+    fn ids(&self, shape: [i64; 4], f: impl Fn(usize) -> i32) -> Tensor<'c> {
+        self.input(DType::I32, shape, Values::Integers((0..elements(shape)).map(f).collect()))
+    }
+
+    /// Weights of a type that numbers are converted to. They stay until the process ends.
+    fn of(&self, dtype: DType, shape: [i64; 4]) -> Tensor<'c> {
+        let mut builder = WeightsBuilder::new();
+        builder.tensor("w", dtype, shape).unwrap();
+        let mut weights = builder.place(cpu().device().buffer_type()).unwrap();
+        let n_inputs = self.inputs.borrow().len() as u64;
+        let numbers = sample(elements(shape), 99 + n_inputs);
+        weights.set_bytes("w", &dtype.quantize(&numbers, shape[0].try_into().unwrap(), None).unwrap()).unwrap();
+        Box::leak(Box::new(weights)).get("w").unwrap()
+    }
+
+    /// Computes `y` on the CPU and on the device, operation by operation.
+    fn compare(&self, y: Tensor<'c>, tolerance: f64) -> Result<Comparison> {
+        let graph = self.ctx.graph([y])?;
+        let (mut reference, mut other) = (cpu(), device().init()?);
+        let mut allocator = GraphAllocator::new(reference.device().buffer_type());
+        let mut memory = allocator.alloc(&graph)?;
+        for (t, values) in self.inputs.borrow().iter() {
+            match values {
+                Values::Floats(data) => memory.set(*t, data)?,
+                Values::Integers(data) => memory.set(*t, data)?,
+            }
+        }
+        let mut how = Compare::default();
+        how.tolerance = tolerance;
+        memory.compare(&mut reference, &mut other, how)
+    }
+}
+
+/// What is compared, and how far results may be apart.
+struct Case {
+    name: String,
+    tolerance: f64,
+    /// Whether every GPU of ggml's can do it.
+    must: bool,
+    #[expect(clippy::type_complexity, reason = "one type, used once")]
+    build: Box<dyn for<'c> Fn(&Feed<'c>) -> Result<Tensor<'c>>>,
+}
+
+fn case(name: impl Into<String>, build: impl for<'c> Fn(&Feed<'c>) -> Result<Tensor<'c>> + 'static) -> Case {
+    Case { name: name.into(), tolerance: 2e-3, must: true, build: Box::new(build) }
+}
+
+impl Case {
+    /// Devices multiply in fewer bits, or by rounded operands.
+    fn rough(mut self) -> Self {
+        self.tolerance = 2.5e-2;
+        self
+    }
+
+    fn optional(mut self) -> Self {
+        self.must = false;
+        self
+    }
+}
+
+/// Compares all cases, and fails with all that is wrong.
+fn agree(family: &str, cases: impl IntoIterator<Item = Case>) {
+    let (mut compared, mut unsupported, mut wrong) = (0, Vec::new(), Vec::new());
+    for case in cases {
+        // Before it runs, for one that ends the process.
+        eprintln!("{family}: {}", case.name);
+        let ctx = Context::new();
+        let feed = Feed::new(&ctx);
+        let y = (case.build)(&feed).unwrap();
+        match feed.compare(y, case.tolerance) {
+            Ok(comparison) if comparison.agrees() => compared += 1,
+            Ok(comparison) => wrong.push(format!("{}\n{comparison}", case.name)),
+            Err(Error::Unsupported { reason, .. }) if !case.must => {
+                unsupported.push(format!("{} ({reason})", case.name));
+            }
+            Err(error) => wrong.push(format!("{}: {error}", case.name)),
+        }
+    }
+    eprintln!("compared: family={family} device={} cases={compared} unsupported={}", device(), unsupported.len());
+    for name in &unsupported {
+        eprintln!("unsupported: {name}");
+    }
+    assert!(wrong.is_empty(), "{} of {family} are wrong on {}:\n{}", wrong.len(), device(), wrong.join("\n"));
+    assert!(compared > 0, "nothing was compared");
+}
+
+#[test]
+fn the_device_is_there() {
+    let device = device();
+    eprintln!("device: {device}: {}", device.description());
+    assert!(Device::all().unwrap().contains(&device));
+    assert!(device.registry().unwrap().devices().unwrap().contains(&device));
+    assert_eq!(device.init().unwrap().device(), device);
+    assert_eq!(Backend::from_spec(&device.name()).unwrap().device(), device);
+    for (name, value) in device.registry().unwrap().features().unwrap() {
+        eprintln!("feature: {name}={value}");
+    }
+}

@@ -1,0 +1,83 @@
+//! The device's memory, and what happens where there is too little.
+
+use ggml::GraphAllocator;
+use ggml::prelude::*;
+
+use crate::{cpu, device, is_cpu, sample};
+
+#[test]
+fn memory_is_what_the_device_says() {
+    let (device, memory) = (device(), device().memory().unwrap());
+    eprintln!("memory: free={} total={}", memory.free, memory.total);
+    assert!(memory.free <= memory.total && memory.total > 0, "{memory:?}");
+    let buft = device.buffer_type();
+    assert!(buft.alignment().unwrap().is_power_of_two() && device.supports_buffer_type(buft));
+    assert_eq!(buft.is_host(), is_cpu(), "{buft:?}");
+    assert!(is_cpu() || buft.device() == Some(device), "{buft:?}");
+    assert!(buft.max_size().unwrap() > 1 << 20);
+}
+
+#[test]
+fn weights_of_some_size_are_held() {
+    const N: usize = 1 << 24;
+    let before = device().memory().unwrap();
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("w", DType::F32, [N as i64]).unwrap();
+    let mut weights = builder.place(device().buffer_type()).unwrap();
+    let data = sample(N, 1);
+    weights.set("w", &data).unwrap();
+    assert!(weights.get("w").unwrap().read::<f32>().unwrap() == data);
+    assert_eq!(weights.buffers()[0].is_host(), is_cpu());
+    let there = device().memory().unwrap();
+    eprintln!("taken: {}", before.free.saturating_sub(there.free));
+    assert_eq!(there.total, before.total);
+}
+
+/// What can't be had is an error, and the device goes on.
+#[test]
+fn h21_too_little_memory_is_an_error() {
+    let device = device();
+    let ctx = Context::new();
+    let huge = ctx.input("huge", DType::F32, [1 << 30, 1 << 13]).unwrap();
+    let huge = ctx.graph([ctx.relu(huge).unwrap()]).unwrap();
+    let x = ctx.input("x", DType::F32, [4]).unwrap();
+    let y = ctx.relu(x).unwrap();
+    let small = ctx.graph([y]).unwrap();
+    let mut backend = device.init().unwrap();
+    let mut allocator = GraphAllocator::new(device.buffer_type());
+    let mut sched = Sched::builder().backend(device.init().unwrap()).backend(cpu()).build().unwrap();
+    for _ in 0..2 {
+        let mut builder = WeightsBuilder::new();
+        builder.tensor("w", DType::F32, [1 << 30, 1 << 13]).unwrap();
+        let placed = builder.place(device.buffer_type());
+        assert!(matches!(placed, Err(Error::OutOfMemory { .. })), "{placed:?}");
+        assert!(matches!(allocator.alloc(&huge), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(sched.alloc(&huge), Err(Error::OutOfMemory { .. })));
+        let mut memory = allocator.alloc(&small).unwrap();
+        memory.set(x, &[1.0_f32, -1.0, 2.0, -2.0]).unwrap();
+        memory.compute(&mut backend).unwrap();
+        assert_eq!(memory.get::<f32>(y).unwrap(), [1.0, 0.0, 2.0, 0.0]);
+        drop(memory);
+        let mut run = sched.alloc(&small).unwrap();
+        run.set(x, &[1.0_f32, -1.0, 2.0, -2.0]).unwrap();
+        run.compute().unwrap();
+        assert_eq!(run.get::<f32>(y).unwrap(), [1.0, 0.0, 2.0, 0.0]);
+    }
+}
+
+/// Memory that a buffer gave back can be had again.
+#[test]
+fn memory_comes_back() {
+    let free = || device().memory().unwrap().free;
+    let take = || {
+        let mut builder = WeightsBuilder::new();
+        builder.tensor("w", DType::F32, [1 << 24]).unwrap();
+        drop(builder.place(device().buffer_type()).unwrap());
+    };
+    take();
+    let before = free();
+    (0..20).for_each(|_| take());
+    let lost = before.saturating_sub(free());
+    // Other programs take memory, too; on a host above all.
+    assert!(is_cpu() || lost < 20 << 26, "{lost} bytes are gone");
+}

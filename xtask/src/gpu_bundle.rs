@@ -1,0 +1,247 @@
+//! `cargo xtask gpu-bundle`: a folder for a machine with a GPU, nvcc and cmake, and without Rust and network. There,
+//! `run.sh` builds ggml's CUDA backend, and the device tests and benchmarks that were built here load it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use walkdir::WalkDir;
+
+use crate::sys_plan;
+use crate::workspace::{Workspace, check};
+
+/// What runs there; it is part of this program, and copied into the bundle.
+const SCRIPT: &str = include_str!("gpu_bundle/run.sh");
+
+/// The tests and benchmarks that take any device, by how cargo chooses them.
+const PROGRAMS: &[(&str, &str)] = &[("--test", "device"), ("--bench", "device")];
+
+/// Says that a folder is a bundle, which may be replaced.
+const MARK: &str = "bundle.json";
+
+/// What the CUDA backend is compiled of, in ggml's folder.
+const SOURCES: &[&str] = &["CMakeLists.txt", "LICENSE", "cmake", "include", "src/ggml-cuda"];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Where it goes [default: target/gpu-bundle in the repository]
+    #[arg(long, value_name = "FOLDER")]
+    into: Option<PathBuf>,
+
+    /// Run it here, on the CPU, once it is made
+    #[arg(long)]
+    try_out: bool,
+}
+
+#[expect(clippy::print_stdout, reason = "the chore's result")]
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    ensure!(cfg!(target_os = "linux"), "bundles are for Linux, and are made there");
+    let workspace = Workspace::find()?;
+    let pin = workspace.pin()?;
+    let sources = workspace.sources(&pin)?;
+    let bundle = arguments.into.clone().unwrap_or_else(|| workspace.root.join("target").join("gpu-bundle"));
+    clear(&bundle)?;
+    fs::create_dir_all(bundle.join("bin"))?;
+
+    let mut libraries = None;
+    for (kind, name) in PROGRAMS {
+        println!("building {} {name}", kind.trim_start_matches('-'));
+        let built = build(&workspace, kind, name)?;
+        let file = format!("{}-{name}", kind.trim_start_matches('-'));
+        copy(&built.program, &bundle.join("bin").join(file))?;
+        libraries = Some(built.libraries);
+    }
+    let libraries = libraries.context("nothing was built")?;
+    copy_libraries(&libraries, &bundle.join("lib"))?;
+    copy_sources(&sources, &bundle.join("ggml"))?;
+    copy(&workspace.root.join("ggml-sys/cmake/CMakeLists.txt"), &bundle.join("CMakeLists.txt"))?;
+    fs::write(bundle.join("cmake.args"), cmake_arguments(&workspace)?)?;
+    let script = bundle.join("run.sh");
+    fs::write(&script, SCRIPT)?;
+    check(Command::new("chmod").arg("+x").arg(&script))?;
+    fs::write(
+        bundle.join(MARK),
+        json!({ "crate": env!("CARGO_PKG_VERSION"), "ggml": pin.origin(), "commit": commit(&workspace) }).to_string(),
+    )?;
+    println!("gpu-bundle: folder={} bytes={}", bundle.display(), size(&bundle)?);
+    println!("there, run: ./run.sh (needs nvcc, cmake, ninja or make, and bash)");
+    if arguments.try_out {
+        check(Command::new("bash").arg(&script).arg("--cpu"))?;
+    }
+    Ok(())
+}
+
+/// Removes a bundle that is there; nothing else.
+fn clear(bundle: &Path) -> Result<()> {
+    let empty = fs::read_dir(bundle).map_or(true, |mut entries| entries.next().is_none());
+    if empty {
+        return Ok(());
+    }
+    ensure!(bundle.join(MARK).is_file(), "{} is there and is no bundle: choose another folder", bundle.display());
+    fs::remove_dir_all(bundle).with_context(|| format!("cannot remove {}", bundle.display()))
+}
+
+/// What cargo built.
+#[derive(Debug)]
+struct Built {
+    program: PathBuf,
+    /// Where the build script of `ggml-sys` installed ggml.
+    libraries: PathBuf,
+}
+
+/// Builds a test or a benchmark with shared libraries of ggml's, which it looks for beside itself.
+fn build(workspace: &Workspace, kind: &str, name: &str) -> Result<Built> {
+    let mut cargo = workspace.cargo(&workspace.root);
+    cargo.args(["rustc", "--release", "--features", "dynamic-backends", kind, name]);
+    cargo.args(["--message-format", "json-render-diagnostics", "--"]);
+    cargo.args(["-Clink-arg=-Wl,-rpath,$ORIGIN/../lib", "-Cstrip=symbols"]);
+    let output = cargo.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    ensure!(output.status.success(), "cargo could not build {name}: {}", output.status);
+    built(&String::from_utf8_lossy(&output.stdout), name)
+}
+
+/// Reads what cargo says of a build.
+fn built(messages: &str, name: &str) -> Result<Built> {
+    let (mut program, mut libraries) = (None, None);
+    for line in messages.lines() {
+        let Ok(message) = serde_json::from_str::<Value>(line) else { continue };
+        let text = |pointer: &str| message.pointer(pointer).and_then(Value::as_str);
+        if text("/target/name") == Some(name) && text("/executable").is_some() {
+            program = text("/executable").map(PathBuf::from);
+        }
+        if text("/package_id").is_some_and(|id| id.contains("ggml-sys")) && text("/out_dir").is_some() {
+            libraries = text("/out_dir").map(|folder| Path::new(folder).join("lib"));
+        }
+    }
+    Ok(Built {
+        program: program.with_context(|| format!("cargo built no program {name}"))?,
+        libraries: libraries.context("cargo ran no build script of ggml-sys")?,
+    })
+}
+
+/// Copies ggml's shared libraries under the names that programs look for, and the backends that are loaded.
+fn copy_libraries(from: &Path, to: &Path) -> Result<()> {
+    for name in ["libggml.so.0", "libggml-base.so.0"] {
+        copy(&from.join(name), &to.join(name))?;
+    }
+    let modules = from.join("ggml");
+    let mut backends = 0;
+    for entry in fs::read_dir(&modules).with_context(|| format!("cannot list {}", modules.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "so") {
+            copy(&path, &to.join("backends").join(path.file_name().unwrap_or_default()))?;
+            backends += 1;
+        }
+    }
+    ensure!(backends > 0, "there are no backends in {}", modules.display());
+    Ok(())
+}
+
+/// Copies what the CUDA backend is compiled of.
+fn copy_sources(from: &Path, to: &Path) -> Result<()> {
+    for part in SOURCES {
+        for entry in WalkDir::new(from.join(part)) {
+            let entry = entry?;
+            if entry.file_type().is_file() {
+                copy(entry.path(), &to.join(entry.path().strip_prefix(from)?))?;
+            }
+        }
+    }
+    // The backend includes headers from there, and its libraries are made of the rest.
+    for entry in fs::read_dir(from.join("src"))? {
+        let path = entry?.path();
+        if path.is_file() {
+            copy(&path, &to.join(path.strip_prefix(from)?))?;
+        }
+    }
+    Ok(())
+}
+
+/// What cmake is told there: as the build script's for the features `cuda` and `dynamic-backends`, but for the CPU, which
+/// is built here, and for the GPU that is there.
+fn cmake_arguments(workspace: &Workspace) -> Result<String> {
+    let more = [("GGML_SYS_CUDA_ARCHITECTURES", "native")];
+    let planned = sys_plan::defines(workspace, &["cuda", "dynamic-backends"], &more, Path::new("/out"))?;
+    let mut all: BTreeMap<_, _> = planned.into_iter().filter(|(name, _)| name != "GGML_BACKEND_DIR").collect();
+    for name in ["GGML_CPU", "GGML_CPU_ALL_VARIANTS"] {
+        all.insert(name.to_owned(), "OFF".to_owned());
+    }
+    let lines: Vec<_> = all.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
+    // A last line without an end would not be read.
+    Ok(lines.join("\n") + "\n")
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    Ok(())
+}
+
+/// The commit of this repository, if git knows it.
+fn commit(workspace: &Workspace) -> Option<String> {
+    let output = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(&workspace.root).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn size(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in WalkDir::new(folder) {
+        let entry = entry?;
+        if entry.file_type().is_file() {
+            bytes += entry.metadata()?.len();
+        }
+    }
+    if bytes == 0 {
+        bail!("{} is empty", folder.display());
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn programs_and_libraries_are_found_in_what_cargo_says() {
+        let script = json!({ "reason": "build-script-executed", "package_id": "path+file:///x/ggml-sys#0.1.0", "out_dir": "/o" });
+        let other =
+            json!({ "reason": "build-script-executed", "package_id": "path+file:///x/ggml#0.1.0", "out_dir": "/p" });
+        let library = json!({ "reason": "compiler-artifact", "target": { "name": "ggml" }, "executable": null });
+        let test =
+            json!({ "reason": "compiler-artifact", "target": { "name": "device" }, "executable": "/t/device-1" });
+        let all = format!("{script}\nnothing\n{other}\n{library}\n{test}\n");
+        let found = built(&all, "device").unwrap();
+        assert_eq!((found.program, found.libraries), ("/t/device-1".into(), "/o/lib".into()));
+        assert!(built(&all, "ggml").unwrap_err().to_string().contains("no program ggml"));
+        assert!(built(&test.to_string(), "device").unwrap_err().to_string().contains("no build script"));
+    }
+
+    #[test]
+    fn folders_of_others_are_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        clear(folder.path()).unwrap();
+        fs::write(folder.path().join("mine"), "").unwrap();
+        assert!(clear(folder.path()).unwrap_err().to_string().contains("no bundle"));
+        assert!(folder.path().join("mine").is_file());
+        fs::write(folder.path().join(MARK), "").unwrap();
+        clear(folder.path()).unwrap();
+        assert!(!folder.path().exists());
+    }
+
+    #[test]
+    fn cmake_builds_the_backend_of_cuda_only() {
+        let text = cmake_arguments(&Workspace::find().unwrap()).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        for line in ["-DGGML_CUDA=ON", "-DGGML_CPU=OFF", "-DGGML_BACKEND_DL=ON", "-DCMAKE_CUDA_ARCHITECTURES=native"] {
+            assert!(lines.contains(&line), "{line} in {text}");
+        }
+        assert!(!text.contains("/out"), "nothing of here: {text}");
+    }
+}
