@@ -16,6 +16,7 @@ use ggml_sys as sys;
 
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
+use crate::meta;
 use abort::Abort;
 use event::RawEvent;
 use raw::{RawBackend, RawPool};
@@ -44,6 +45,8 @@ pub struct Backend {
     device: Device,
     threads: usize,
     id: Id,
+    /// For a meta device, the plan whose graphs it computed last.
+    serves: Option<u64>,
 }
 
 /// Tells backends apart, even one from another that got its memory.
@@ -130,14 +133,31 @@ impl Backend {
         if device.device_type() == DeviceType::Cpu {
             numa::used();
         }
+        if params.is_some() {
+            meta::before_use("Device::init_with", device, "several devices that work as one have no parameters in common")?;
+        }
         let raw = RawBackend::init(device, params)?;
         device.check_alive()?;
-        let mut this = Self { raw, pool: None, abort: None, events: Vec::new(), device, threads: 1, id: Id::next() };
+        let mut this = Self { raw, pool: None, abort: None, events: Vec::new(), device, threads: 1, id: Id::next(), serves: None };
         if device.device_type() == DeviceType::Cpu || device.is_blas() {
             let n = std::thread::available_parallelism().map_or(1, usize::from);
             this.set_threads(n.min(Self::MAX_THREADS))?;
         }
         Ok(this)
+    }
+
+    /// Makes a backend of a meta device ready for graphs of this plan. Between graphs with other numbers of operations or of
+    /// sums, C forgets to make its lists longer, or keeps some of lists that it freed: it gets a new object for each plan.
+    pub(crate) fn serve(&mut self, plan: u64) -> Result<()> {
+        if meta::is_meta(self.device) && self.serves != Some(plan) {
+            self.check()?;
+            if self.serves.is_some() {
+                self.raw = RawBackend::init(self.device, None)?;
+                self.id = Id::next();
+            }
+            self.serves = Some(plan);
+        }
+        Ok(())
     }
 
     pub(crate) fn id(&self) -> Id {

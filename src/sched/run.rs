@@ -15,7 +15,7 @@ use crate::backend::{Backend, check_status};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
-use crate::guard;
+use crate::{guard, meta};
 use crate::tensor::Tensor;
 use crate::tensor::ptr::Owner;
 
@@ -199,6 +199,10 @@ impl<'s, 'c> Allocated<'s, 'c> {
         see: impl FnMut(Observed<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         self.bound.check_inputs("Allocated::compute_with")?;
+        for backend in &self.sched.backends {
+            let why = "several devices that work as one compute a graph as a whole";
+            meta::before_use("Allocated::compute_with", backend.device(), why)?;
+        }
         self.bound.begin();
         let graph = self.bound.graph_ptr();
         let observer = Observer::new(ask, see);
