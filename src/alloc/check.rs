@@ -9,10 +9,10 @@ use crate::buffer::{self, BufferType};
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
-use crate::{guard, meta};
 use crate::ops::{custom, kernel};
 use crate::tensor::Tensor;
 use crate::tensor::ptr::{Owner, TensorPtr};
+use crate::{guard, meta};
 
 /// Checks that some of the devices can run each operation, and use each placed tensor where it lies.
 pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {

@@ -10,8 +10,8 @@ use super::check;
 use crate::backend::{Backend, check_status};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::{guard, meta};
 use crate::tensor::Tensor;
+use crate::{guard, meta};
 
 /// A graph with memory, for as long as it borrows its [`GraphAllocator`].
 ///

@@ -9,8 +9,8 @@ use ggml_sys as sys;
 
 use super::bound::Bound;
 use crate::buffer::{self, BufferType};
-use crate::meta;
 use crate::graph::{Entry, Graph, Kind, Lists};
+use crate::meta;
 use crate::ops::custom;
 use crate::tensor::ptr::{Facts, Home};
 

@@ -369,7 +369,8 @@ impl Device {
 
     /// Whether the device, or one that it is made of, is reached over RPC.
     fn is_remote(self) -> bool {
-        self.registry().is_some_and(|r| r.name().starts_with("RPC")) || meta::members(self).iter().any(|d| d.is_remote())
+        self.registry().is_some_and(|r| r.name().starts_with("RPC"))
+            || meta::members(self).iter().any(|d| d.is_remote())
     }
 }
 

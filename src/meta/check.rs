@@ -85,7 +85,9 @@ impl Walk<'_, '_> {
         let refuse = |reason: &str| Err(self.refuse(e, &sources, reason));
         let root = (e.root as usize != i).then(|| seen.get(e.root as usize));
         if e.root_kind != Kind::Node || root.flatten().is_some_and(|root| !root.here) {
-            return refuse("it looks at an input, at weights, or at another device's memory; copy those first (`cont`)");
+            return refuse(
+                "it looks at an input, at weights, or at another device's memory; copy those first (`cont`)",
+            );
         }
         let mut states: [Option<State>; sys::GGML_MAX_SRC as usize] = Default::default();
         for &(place, _, _, source) in &sources {
@@ -107,14 +109,18 @@ impl Walk<'_, '_> {
         let op = e.ptr.op();
         let scaled = op == sys::GGML_OP_MUL && late(0);
         if scaled && sources.first().is_none_or(|&(_, _, first, _)| self.uses.get(first) != Some(&1)) {
-            return refuse("a sum over devices that is multiplied may be used by nothing else; use `scale` or `cont` first");
+            return refuse(
+                "a sum over devices that is multiplied may be used by nothing else; use `scale` or `cont` first",
+            );
         }
         if op == sys::GGML_OP_VIEW && late(0) {
             return refuse("a sum over devices can't be viewed in part; use `cont` first");
         }
         let pending = partial || scaled || (op == sys::GGML_OP_ADD && late(0) && late(1));
         if e.kept && pending {
-            return refuse("a sum over devices can't be read, as ggml may not have added it up; read what is made of it");
+            return refuse(
+                "a sum over devices can't be read, as ggml may not have added it up; read what is made of it",
+            );
         }
         if e.kept && state != State::Mirrored && !(e.ptr.is_contiguous() && e.ptr.view_src().is_none()) {
             return refuse("a result that is divided can be read if it is contiguous and no view; use `cont`");

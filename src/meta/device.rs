@@ -135,9 +135,8 @@ impl fmt::Debug for MetaDevice {
 
 /// Checks that devices can work as one. All must be able to add up results.
 fn check(devices: &[Device]) -> Result<()> {
-    let computes = |d: &Device| {
-        matches!(d.device_type(), DeviceType::Cpu | DeviceType::Gpu | DeviceType::IntegratedGpu)
-    };
+    let computes =
+        |d: &Device| matches!(d.device_type(), DeviceType::Cpu | DeviceType::Gpu | DeviceType::IntegratedGpu);
     if (2..=MetaDevice::MAX_DEVICES).contains(&devices.len()) && devices.iter().all(computes) {
         return devices.iter().try_for_each(|d| d.check_alive());
     }

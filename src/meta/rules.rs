@@ -181,8 +181,10 @@ fn product(t: TensorPtr, w: Option<&State>, x: Option<&State>) -> Verdict<Made> 
             Ok(Made { state: Mirrored, partial: true })
         }
         (Some(w @ Along { axis: 2, .. }), Some(x)) if w == x => whole(w.clone()),
-        _ => Err("the matrix must be divided along axis 1, or both operands along axis 0 or 2 alike, or only the second along \
-                  axis 1"),
+        _ => Err(
+            "the matrix must be divided along axis 1, or both operands along axis 0 or 2 alike, or only the second along \
+                  axis 1",
+        ),
     }
 }
 
@@ -255,18 +257,21 @@ mod tests {
             ctx.mul_mat(ctx.input("", DType::F32, w).unwrap(), ctx.input("", DType::F32, x).unwrap()).unwrap()
         };
         let t = of([8, 6, 2], [8, 4, 2]);
-        table(t, &[
-            (&[Mirrored, Mirrored], Some(Mirrored)),
-            (&[along(1, &[2, 4]), Mirrored], Some(along(0, &[2, 4]))),
-            (&[Mirrored, along(1, &[1, 3])], Some(along(1, &[1, 3]))),
-            (&[along(0, &[4, 4]), along(0, &[4, 4])], Some(Mirrored)),
-            (&[along(2, &[1, 1]), along(2, &[1, 1])], Some(along(2, &[1, 1]))),
-            (&[along(0, &[4, 4]), Mirrored], None),
-            (&[Mirrored, along(0, &[4, 4])], None),
-            (&[along(0, &[4, 4]), along(0, &[2, 6])], None),
-            (&[along(2, &[1, 1]), Mirrored], None),
-            (&[along(1, &[3, 3]), along(1, &[2, 2])], None),
-        ]);
+        table(
+            t,
+            &[
+                (&[Mirrored, Mirrored], Some(Mirrored)),
+                (&[along(1, &[2, 4]), Mirrored], Some(along(0, &[2, 4]))),
+                (&[Mirrored, along(1, &[1, 3])], Some(along(1, &[1, 3]))),
+                (&[along(0, &[4, 4]), along(0, &[4, 4])], Some(Mirrored)),
+                (&[along(2, &[1, 1]), along(2, &[1, 1])], Some(along(2, &[1, 1]))),
+                (&[along(0, &[4, 4]), Mirrored], None),
+                (&[Mirrored, along(0, &[4, 4])], None),
+                (&[along(0, &[4, 4]), along(0, &[2, 6])], None),
+                (&[along(2, &[1, 1]), Mirrored], None),
+                (&[along(1, &[3, 3]), along(1, &[2, 2])], None),
+            ],
+        );
         assert!(states(t, &[along(0, &[4, 4]), along(0, &[4, 4])]).unwrap().partial, "to be added up");
         assert!(!states(t, &[along(1, &[2, 4]), Mirrored]).unwrap().partial, "nothing to add up");
         // The products of two heads of queries with one of keys are not those of a part of the heads.
@@ -282,22 +287,28 @@ mod tests {
         table(ctx.scale(x, 2.0).unwrap(), &rows);
         table(ctx.cast(x, DType::F16).unwrap(), &rows);
         let bias = ctx.input("", DType::F32, [8, 1]).unwrap();
-        table(ctx.add(x, bias).unwrap(), &[
-            (&[Mirrored, Mirrored], Some(Mirrored)),
-            (&[along(0, &[2, 6]), along(0, &[2, 6])], Some(along(0, &[2, 6]))),
-            (&[along(1, &[2, 4]), Mirrored], Some(along(1, &[2, 4]))),
-            (&[along(0, &[2, 6]), Mirrored], None),
-            (&[along(0, &[2, 6]), along(0, &[4, 4])], None),
-            (&[Mirrored, along(0, &[4, 4])], None),
-        ]);
+        table(
+            ctx.add(x, bias).unwrap(),
+            &[
+                (&[Mirrored, Mirrored], Some(Mirrored)),
+                (&[along(0, &[2, 6]), along(0, &[2, 6])], Some(along(0, &[2, 6]))),
+                (&[along(1, &[2, 4]), Mirrored], Some(along(1, &[2, 4]))),
+                (&[along(0, &[2, 6]), Mirrored], None),
+                (&[along(0, &[2, 6]), along(0, &[4, 4])], None),
+                (&[Mirrored, along(0, &[4, 4])], None),
+            ],
+        );
         let one = ctx.glu(x, Glu::Swiglu, false).unwrap();
         table(one, &[(&[along(0, &[4, 4])], None), (&[along(1, &[2, 4])], Some(along(1, &[2, 4])))]);
         let two = ctx.glu_split(x, ctx.input("", DType::F32, [8, 6]).unwrap(), Glu::Swiglu).unwrap();
-        table(two, &[
-            (&[along(0, &[4, 4]), along(0, &[4, 4])], Some(along(0, &[4, 4]))),
-            (&[along(0, &[4, 4]), Mirrored], None),
-            (&[Mirrored, along(0, &[4, 4])], None),
-        ]);
+        table(
+            two,
+            &[
+                (&[along(0, &[4, 4]), along(0, &[4, 4])], Some(along(0, &[4, 4]))),
+                (&[along(0, &[4, 4]), Mirrored], None),
+                (&[Mirrored, along(0, &[4, 4])], None),
+            ],
+        );
     }
 
     #[test]
@@ -315,20 +326,29 @@ mod tests {
         let ctx = Context::new();
         let x = ctx.input("", DType::F32, [8, 6]).unwrap();
         let reshaped = |ne: [i64; 3]| ctx.reshape(x, ne).unwrap();
-        table(reshaped([4, 2, 6]), &[
-            (&[along(0, &[4, 4])], Some(along(1, &[1, 1]))),
-            (&[along(0, &[2, 6])], None),
-            (&[along(1, &[2, 4])], Some(along(2, &[2, 4]))),
-            (&[Mirrored], Some(Mirrored)),
-        ]);
+        table(
+            reshaped([4, 2, 6]),
+            &[
+                (&[along(0, &[4, 4])], Some(along(1, &[1, 1]))),
+                (&[along(0, &[2, 6])], None),
+                (&[along(1, &[2, 4])], Some(along(2, &[2, 4]))),
+                (&[Mirrored], Some(Mirrored)),
+            ],
+        );
         table(reshaped([16, 3, 1]), &[(&[along(0, &[4, 4])], None), (&[along(1, &[2, 4])], Some(along(1, &[1, 2])))]);
         table(reshaped([48, 1, 1]), &[(&[along(1, &[2, 4])], Some(along(0, &[16, 32])))]);
         table(reshaped([6, 8, 1]), &[(&[along(0, &[4, 4])], None), (&[along(1, &[3, 3])], Some(along(1, &[4, 4])))]);
         table(ctx.transpose(x).unwrap(), &[(&[along(0, &[4, 4])], Some(along(1, &[4, 4])))]);
         let permuted = ctx.permute(x, [2, 0, 1, 3]).unwrap();
-        table(permuted, &[(&[along(0, &[4, 4])], Some(along(2, &[4, 4]))), (&[along(1, &[2, 4])], Some(along(0, &[2, 4])))]);
+        table(
+            permuted,
+            &[(&[along(0, &[4, 4])], Some(along(2, &[4, 4]))), (&[along(1, &[2, 4])], Some(along(0, &[2, 4])))],
+        );
         let view = ctx.view(x, [8, 3], [32, 96, 96], 0);
-        table(view.unwrap(), &[(&[along(0, &[4, 4])], None), (&[along(1, &[2, 4])], None), (&[Mirrored], Some(Mirrored))]);
+        table(
+            view.unwrap(),
+            &[(&[along(0, &[4, 4])], None), (&[along(1, &[2, 4])], None), (&[Mirrored], Some(Mirrored))],
+        );
     }
 
     #[test]
@@ -337,20 +357,26 @@ mod tests {
         let input = |dtype, ne: [i64; 4]| ctx.input("", dtype, ne).unwrap();
         let x = input(DType::F32, [8, 4, 3, 1]);
         let rope = ctx.rope(x, input(DType::I32, [3, 1, 1, 1]), 8, RopeMode::Normal).unwrap();
-        table(rope, &[
-            (&[along(1, &[1, 3]), Mirrored], Some(along(1, &[1, 3]))),
-            (&[along(0, &[4, 4]), Mirrored], None),
-            (&[along(2, &[1, 2]), Mirrored], None),
-        ]);
+        table(
+            rope,
+            &[
+                (&[along(1, &[1, 3]), Mirrored], Some(along(1, &[1, 3]))),
+                (&[along(0, &[4, 4]), Mirrored], None),
+                (&[along(2, &[1, 2]), Mirrored], None),
+            ],
+        );
         let [q, kv] = [input(DType::F32, [8, 3, 4, 1]), input(DType::F16, [8, 5, 2, 1])];
         let heads = |q: &[i64], k: &[i64]| [along(2, q), along(2, k), along(2, k)];
         let t = ctx.flash_attn_ext(q, kv, kv, FlashAttn::default()).unwrap();
-        table(t, &[
-            (&heads(&[2, 2], &[1, 1]), Some(along(1, &[2, 2]))),
-            (&heads(&[1, 3], &[1, 1]), None),
-            (&[along(2, &[2, 2]), Mirrored, Mirrored], None),
-            (&[Mirrored, Mirrored, Mirrored], Some(Mirrored)),
-        ]);
+        table(
+            t,
+            &[
+                (&heads(&[2, 2], &[1, 1]), Some(along(1, &[2, 2]))),
+                (&heads(&[1, 3], &[1, 1]), None),
+                (&[along(2, &[2, 2]), Mirrored, Mirrored], None),
+                (&[Mirrored, Mirrored, Mirrored], Some(Mirrored)),
+            ],
+        );
     }
 
     #[test]

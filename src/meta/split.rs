@@ -86,8 +86,7 @@ impl State {
     pub(super) fn raw(&self) -> sys::ggml_backend_meta_split_state {
         let mut nr = [0; 16];
         nr[0] = 1;
-        let mut raw =
-            sys::ggml_backend_meta_split_state { axis: self.raw_axis(), ne: [0; 256], nr, n_segments: 1 };
+        let mut raw = sys::ggml_backend_meta_split_state { axis: self.raw_axis(), ne: [0; 256], nr, n_segments: 1 };
         if let Self::Along { shares, .. } = self {
             raw.ne.iter_mut().zip(shares).for_each(|(to, &share)| *to = share);
         }

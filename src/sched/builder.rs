@@ -103,7 +103,9 @@ pub(super) fn check(backends: &[Backend], settings: &Settings) -> Result<()> {
     let devices = || backends.iter().map(|b| b.device());
     if devices().any(meta::is_meta) {
         if settings.parallel || devices().filter(|&d| meta::is_meta(d)).count() > 1 {
-            return refuse("of several devices that work as one there may be one, and no copies of its inputs (`parallel`)");
+            return refuse(
+                "of several devices that work as one there may be one, and no copies of its inputs (`parallel`)",
+            );
         }
         if devices().any(meta::is_host) && devices().any(|d| !meta::is_meta(d) && d.device_type() != DeviceType::Cpu) {
             return refuse("beside several CPUs that work as one there may be CPUs only");

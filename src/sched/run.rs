@@ -15,9 +15,9 @@ use crate::backend::{Backend, check_status};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
-use crate::{guard, meta};
 use crate::tensor::Tensor;
 use crate::tensor::ptr::Owner;
+use crate::{guard, meta};
 
 /// A graph with memory, for as long as it borrows the scheduler; that is given back when this is dropped
 /// (`ggml_backend_sched_reset`).

@@ -143,7 +143,11 @@ pub(crate) fn check_copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> 
     }
     // From device to device, C asks what it takes for the host's for addresses.
     for device in [from, to].into_iter().filter_map(|t| buffer::type_of(t)?.device()) {
-        meta::before_use(call, device, "what several devices have that work as one can't be copied; read it, and set the other")?;
+        meta::before_use(
+            call,
+            device,
+            "what several devices have that work as one can't be copied; read it, and set the other",
+        )?;
     }
     if from.root() == to.root() {
         let expected = "they must not be parts of one tensor".into();

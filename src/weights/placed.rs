@@ -8,10 +8,10 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
+use crate::meta;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::pieces::{self, Pieces};
-use crate::meta;
 use crate::tensor::ptr::{Owner, TensorPtr};
 use crate::tensor::transfer;
 

@@ -15,11 +15,11 @@ use crate::backend::Backend;
 use crate::buffer;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::{guard, meta};
 use crate::tensor::Tensor;
 use crate::tensor::pieces::Pieces;
 use crate::tensor::ptr::{Owner, TensorPtr};
 use crate::tensor::transfer;
+use crate::{guard, meta};
 
 /// Tensors that [`Transfers`] may write to: those of a [`State`], or of [`Weights`] that nothing else uses meanwhile.
 #[derive(Clone, Copy)]

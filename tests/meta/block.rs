@@ -56,16 +56,19 @@ const TOKENS: i64 = 5;
 fn layer(device: Device, flash: bool, kv_heads: i64, x: &[f32]) -> Vec<f32> {
     let width = HEADS * HEAD;
     let matrix = |name, ne| Matrix::new(name, DType::F32, ne);
-    let weights = place(device, &[
-        matrix("q.1", [width, width]),
-        matrix("k.1", [width, kv_heads * HEAD]),
-        matrix("v.1", [width, kv_heads * HEAD]),
-        matrix("o.0", [width, width]),
-        matrix("gate.1", [width, 2 * width]),
-        matrix("up.1", [width, 2 * width]),
-        matrix("down.0", [2 * width, width]),
-        matrix("norm", [width, 1]),
-    ]);
+    let weights = place(
+        device,
+        &[
+            matrix("q.1", [width, width]),
+            matrix("k.1", [width, kv_heads * HEAD]),
+            matrix("v.1", [width, kv_heads * HEAD]),
+            matrix("o.0", [width, width]),
+            matrix("gate.1", [width, 2 * width]),
+            matrix("up.1", [width, 2 * width]),
+            matrix("down.0", [2 * width, width]),
+            matrix("norm", [width, 1]),
+        ],
+    );
     let ctx = Context::new();
     run(device, &ctx, (x, &[width, TOKENS]), |x| {
         let w = |name| weights.get(name);
@@ -107,7 +110,12 @@ fn a_layer_is_the_same_on_several_devices() {
                 continue; // a head is not divided
             }
             let tolerance = if flash { 1e-3 } else { 1e-5 };
-            assert_close(&layer(cpus(n), flash, kv_heads, &x), &wide(&one), tolerance, &format!("{flash} {kv_heads} on {n}"));
+            assert_close(
+                &layer(cpus(n), flash, kv_heads, &x),
+                &wide(&one),
+                tolerance,
+                &format!("{flash} {kv_heads} on {n}"),
+            );
         }
     }
 }

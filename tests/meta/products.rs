@@ -9,7 +9,8 @@ const ROWS: usize = 96;
 
 /// Columns of `x` times the matrix, against the definition.
 fn check(device: Device, name: &'static str, dtype: DType, columns: usize, tolerance: f64) {
-    let matrices = [Matrix::new(name, dtype, [K as i64, ROWS as i64]), Matrix::new("cut.1", DType::F32, [K as i64, K as i64])];
+    let matrices =
+        [Matrix::new(name, dtype, [K as i64, ROWS as i64]), Matrix::new("cut.1", DType::F32, [K as i64, K as i64])];
     let weights = place(device, &matrices);
     let x = noise(K * columns, 7);
     let ctx = Context::new();

@@ -91,6 +91,9 @@ pub(crate) fn run<'c>(
         memory.set(positions, &all)?;
     }
     let mut backend = device.init()?;
+    if device.name().contains("CPU") {
+        backend.set_threads(x.0.len() % 2 + 1)?;
+    }
     memory.compute(&mut backend)?;
     let first = memory.get::<f32>(y)?;
     memory.compute(&mut backend)?;

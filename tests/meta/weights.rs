@@ -16,7 +16,10 @@ fn weights_come_back_as_they_were() {
         builder.tensor("q.0", DType::Q8_0, [96, 4]).unwrap().tensor("q.1", DType::Q8_0, [96, 4]).unwrap();
         let mut weights = builder.place(cpus(n).buffer_type()).unwrap();
         for (i, name) in ["whole", "a.0", "a.1", "a.2"].into_iter().enumerate() {
-            assert!(weights.get(name).unwrap().read::<f32>().unwrap().iter().all(|&v| v.to_bits() == 0), "zero at first");
+            assert!(
+                weights.get(name).unwrap().read::<f32>().unwrap().iter().all(|&v| v.to_bits() == 0),
+                "zero at first"
+            );
             let values = noise(96 * 7 * 5 * 2, i as u64);
             weights.set(name, &values).unwrap();
             assert_eq!(weights.get(name).unwrap().read::<f32>().unwrap(), values, "{name} on {n}");
@@ -54,7 +57,10 @@ fn a_device_is_like_any_other() {
     assert!(!device.supports_buffer_type(cpu.buffer_type()), "not one device's");
     assert!(!cpu.supports_buffer_type(device.buffer_type()), "nor the other way round");
     assert!(device.extra_buffer_types().unwrap().is_empty(), "none");
-    assert!(device.init().unwrap().set_threads(2).is_err(), "no threads of its own");
+    let mut backend = device.init().unwrap();
+    backend.set_threads(1).unwrap();
+    assert_eq!(backend.threads(), 1, "those of each CPU");
+    assert!(backend.set_threads(0).is_err() && backend.set_abort(|| true).is_err(), "no more than their number");
 }
 
 #[test]
