@@ -197,8 +197,8 @@ impl GraphAllocator {
 
     /// Checks what can be known before it is known which backend will compute.
     fn check(&self, graph: &Graph<'_>) -> Result<()> {
+        self.check_alive()?;
         for device in self.bufts.iter().filter_map(|b| b.device()) {
-            device.check_alive()?;
             check::fits_wire(graph, device)?;
         }
         let Some(device) = self.device() else { return Ok(()) };
@@ -210,6 +210,7 @@ impl GraphAllocator {
         if self.poisoned {
             return Err(Error::Poisoned { object: "graph allocator" });
         }
+        self.check_alive()?;
         let graph = bound.graph();
         if self.raw.is_some() && self.places == places && self.plan.fits(graph) {
             return Ok(());
@@ -238,6 +239,10 @@ impl GraphAllocator {
         self.plan.set(graph);
         self.places = places;
         Ok(())
+    }
+
+    fn check_alive(&self) -> Result<()> {
+        self.bufts.iter().filter_map(|b| b.device()).try_for_each(Device::check_alive)
     }
 
     fn with_raw<R>(&mut self, f: impl FnOnce(&mut RawAllocator) -> Result<R>) -> Result<R> {

@@ -61,8 +61,8 @@ const REFUSED: &[(&str, Build)] = &[
     ("looks at an input", |ctx, w, x| ctx.add(w("whole"), ctx.reshape(x, [8, 8, 8])?)),
     ("looks at an input", |ctx, w, _| ctx.relu(ctx.reshape(w("whole"), [64, 8])?)),
     ("no view", |ctx, w, _| ctx.transpose(ctx.relu(w("w.0"))?)),
-    ("is not known how the operation", |ctx, _, x| ctx.roll(x, [1, 0, 0, 0])),
-    ("is not known how the operation", |ctx, _, x| ctx.argsort(x, ggml::SortOrder::Asc)),
+    ("is not known how the operation", |ctx, w, _| ctx.roll(w("whole"), [1, 0, 0, 0])),
+    ("is not known how the operation", |ctx, w, _| ctx.argsort(w("whole"), ggml::SortOrder::Asc)),
 ];
 
 #[test]
@@ -216,8 +216,9 @@ fn the_cpu_does_not_read_what_several_have() {
     // Between what several devices compute, another one can't.
     let first = ctx.add(x, weights.get("whole").unwrap()).unwrap();
     let rolled = ctx.roll(x, [1, 0, 0, 0]).unwrap();
-    let graph = ctx.graph([ctx.add(first, rolled).unwrap()]).unwrap();
-    let error = sched.alloc_pinned(&graph, &[(rolled, 1)]).unwrap_err().to_string();
+    let last = ctx.add(first, rolled).unwrap();
+    let graph = ctx.graph([last]).unwrap();
+    let error = sched.alloc_pinned(&graph, &[(rolled, 1), (last, 0)]).unwrap_err().to_string();
     assert!(error.contains("without interruption"), "{error}");
     let graph = ctx.graph([ctx.add(rolled, weights.get("whole").unwrap()).unwrap()]).unwrap();
     assert!(sched.alloc_pinned(&graph, &[(rolled, 1)]).is_ok(), "before it, it can");
