@@ -20,6 +20,7 @@ pub mod gguf;
 mod graph;
 mod guard;
 mod log;
+pub mod meta;
 mod ops;
 pub mod opt;
 pub mod prelude;

@@ -9,10 +9,10 @@ use crate::buffer::{self, BufferType};
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
-use crate::guard;
 use crate::ops::{custom, index, kernel};
 use crate::tensor::Tensor;
 use crate::tensor::ptr::{Owner, TensorPtr};
+use crate::{guard, meta};
 
 /// Checks that some of the devices can run each operation, and use each placed tensor where it lies.
 pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
@@ -82,6 +82,13 @@ pub(crate) fn kernel_accepts(device: Device, e: &Entry) -> Result<()> {
 
 fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()> {
     carries(device, t)?;
+    if meta::is_meta(device) && is_node {
+        if !meta::knows(t) {
+            let why = "it is not known how the operation goes with several devices that work as one";
+            return Err(unsupported(t, &[device], why));
+        }
+        return meta::members(device).iter().try_for_each(|&d| accepts(d, t, is_node));
+    }
     if custom::is_custom(t) && !device.runs_closures() {
         return Err(unsupported(t, &[device], "closures run on this process's CPU only"));
     }

@@ -10,8 +10,8 @@ use super::check;
 use crate::backend::{Backend, check_status};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::guard;
 use crate::tensor::Tensor;
+use crate::{guard, meta};
 
 /// A graph with memory, for as long as it borrows its [`GraphAllocator`].
 ///
@@ -47,6 +47,7 @@ impl GraphMemory<'_, '_> {
         const CALL: &str = "ggml_backend_graph_compute";
         self.bound.check_inputs("GraphMemory::compute")?;
         self.check_backend(backend)?;
+        backend.serve(self.allocator.plan.id())?;
         let (raw, graph) = (backend.as_ptr(), self.bound.graph_ptr());
         run(&mut self.bound, backend, CALL, || {
             // SAFETY: backend and graph are live; all tensors have memory that the device can use and operations that it
@@ -72,6 +73,9 @@ impl GraphMemory<'_, '_> {
         const CALL: &str = "ggml_backend_graph_compute_async";
         self.bound.check_inputs("GraphMemory::compute_async")?;
         self.check_backend(backend)?;
+        backend.serve(self.allocator.plan.id())?;
+        let device = backend.device();
+        let alone = meta::alone(CALL, std::iter::once(device))?;
         self.bound.begin();
         let graph = self.bound.graph_ptr();
         let mut work = Underway(Some(backend));
@@ -80,6 +84,7 @@ impl GraphMemory<'_, '_> {
             // a panic, before `work` has waited.
             unsafe { sys::ggml_backend_graph_compute_async(work.backend(), graph) }
         });
+        drop(alone);
         let result = matches!(status, Ok(sys::GGML_STATUS_SUCCESS)).then(meanwhile);
         let settled = work.settle();
         drop(work);
@@ -142,7 +147,9 @@ pub(crate) fn run(
     f: impl FnOnce() -> sys::ggml_status,
 ) -> Result<()> {
     bound.begin();
+    let alone = meta::alone(call, std::iter::once(backend.device()))?;
     let status = guard::compute(call, f).inspect_err(|_| backend.poison());
+    drop(alone);
     end(bound, backend, call, status)
 }
 

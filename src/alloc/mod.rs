@@ -18,7 +18,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind};
 use crate::tensor::Tensor;
-use crate::{guard, log};
+use crate::{guard, log, meta};
 use bound::Bound;
 use plan::Plan;
 use raw::{Places, RawAllocator};
@@ -76,12 +76,13 @@ impl GraphAllocator {
     #[doc(alias = "ggml_gallocr_new_n")]
     pub fn with_buffers(bufts: &[BufferType], choose: impl Fn(Tensor<'_>) -> usize + Send + 'static) -> Result<Self> {
         let twice = bufts.iter().enumerate().any(|(i, b)| bufts.iter().skip(i + 1).any(|other| b == other));
-        if bufts.is_empty() || twice {
+        let divided = bufts.len() > 1 && bufts.iter().filter_map(|b| b.device()).any(meta::is_meta);
+        if bufts.is_empty() || twice || divided {
             return Err(Error::Param {
                 op: "GraphAllocator::with_buffers",
                 name: "bufts",
                 value: format!("{bufts:?}").into(),
-                expected: "one type of memory or more, and none twice".into(),
+                expected: "one type of memory or more, none twice, and none of several devices beside others".into(),
             });
         }
         Ok(Self::over(bufts.into(), Some(Box::new(choose))))
@@ -196,17 +197,20 @@ impl GraphAllocator {
 
     /// Checks what can be known before it is known which backend will compute.
     fn check(&self, graph: &Graph<'_>) -> Result<()> {
+        self.check_alive()?;
         for device in self.bufts.iter().filter_map(|b| b.device()) {
-            device.check_alive()?;
             check::fits_wire(graph, device)?;
         }
-        self.device().map_or(Ok(()), |device| check::runnable(graph, &[device]))
+        let Some(device) = self.device() else { return Ok(()) };
+        check::runnable(graph, &[device])?;
+        meta::check(graph, device, |_| true)
     }
 
     fn prepare(&mut self, bound: &Bound<'_, '_>, places: Places) -> Result<()> {
         if self.poisoned {
             return Err(Error::Poisoned { object: "graph allocator" });
         }
+        self.check_alive()?;
         let graph = bound.graph();
         if self.raw.is_some() && self.places == places && self.plan.fits(graph) {
             return Ok(());
@@ -221,6 +225,10 @@ impl GraphAllocator {
             });
         }
         self.check(graph)?;
+        if self.device().is_some_and(meta::is_meta) {
+            // With its memory goes what C remembers of how tensors at these addresses were divided.
+            self.raw = None;
+        }
         if self.raw.is_none() {
             self.raw = Some(RawAllocator::new(&self.bufts)?);
         }
@@ -233,7 +241,12 @@ impl GraphAllocator {
         Ok(())
     }
 
+    fn check_alive(&self) -> Result<()> {
+        self.bufts.iter().filter_map(|b| b.device()).try_for_each(Device::check_alive)
+    }
+
     fn with_raw<R>(&mut self, f: impl FnOnce(&mut RawAllocator) -> Result<R>) -> Result<R> {
+        let _alone = meta::alone("GraphAllocator", self.device().into_iter())?;
         let result = catch_unwind(AssertUnwindSafe(|| attempt(&mut self.raw, f)));
         self.poisoned = self.raw.is_none();
         result.unwrap_or_else(|panic| resume_unwind(panic))

@@ -3,11 +3,14 @@
 //! ggml compares only the numbers of nodes and leaves and each tensor's size, so that a graph of another topology would
 //! get a plan in which live tensors overlap (H22, H23). This compares everything that a plan depends on.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use ggml_sys as sys;
 
 use super::bound::Bound;
 use crate::buffer::{self, BufferType};
 use crate::graph::{Entry, Graph, Kind, Lists};
+use crate::meta;
 use crate::ops::custom;
 use crate::tensor::ptr::{Facts, Home};
 
@@ -37,6 +40,9 @@ pub(crate) struct Plan {
     /// Where that graph's lists were.
     lists: Option<Lists>,
     plans: usize,
+    /// Where weights lay that are divided among devices, and how.
+    divided: Vec<(usize, meta::State)>,
+    id: u64,
 }
 
 // SAFETY: the pointers of homes are compared, and followed only when they are those of a graph on this thread.
@@ -50,12 +56,15 @@ impl Plan {
         entries.len() == self.keys.len()
             && graph.all_srcs() == self.srcs
             && entries.iter().zip(&self.keys).enumerate().all(|(i, (e, key))| fits(i, e, key))
+            && meta::places(graph) == self.divided
     }
 
     /// Remembers the graph.
     pub(crate) fn set(&mut self, graph: &Graph<'_>) {
         self.clear();
         self.plans += 1;
+        self.id = next_id();
+        self.divided = meta::places(graph);
         self.srcs.extend_from_slice(graph.all_srcs());
         self.keys.extend(graph.entries().iter().map(|e| Key {
             facts: e.ptr.facts(),
@@ -115,10 +124,21 @@ impl Plan {
         same
     }
 
+    /// Tells the plan from all others.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// How many plans there were.
     pub(crate) fn plans(&self) -> usize {
         self.plans
     }
+}
+
+/// A number for a plan that no other has.
+pub(crate) fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 #[inline]

@@ -18,6 +18,7 @@ use ggml_sys as sys;
 
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
+use crate::meta;
 use abort::Abort;
 use event::RawEvent;
 use raw::{RawBackend, RawPool};
@@ -46,6 +47,8 @@ pub struct Backend {
     device: Device,
     threads: usize,
     id: Id,
+    /// For a meta device, the plan whose graphs it computed last.
+    serves: Option<u64>,
 }
 
 /// Tells backends apart, even one from another that got its memory.
@@ -134,14 +137,37 @@ impl Backend {
         if device.device_type() == DeviceType::Cpu {
             numa::used();
         }
+        if params.is_some() {
+            meta::before_use(
+                "Device::init_with",
+                device,
+                "several devices that work as one have no parameters in common",
+            )?;
+        }
         let raw = RawBackend::init(device, params)?;
         device.check_alive()?;
-        let mut this = Self { raw, pool: None, abort: None, events: Vec::new(), device, threads: 1, id: Id::next() };
-        if device.device_type() == DeviceType::Cpu || device.is_blas() {
+        let mut this =
+            Self { raw, pool: None, abort: None, events: Vec::new(), device, threads: 1, id: Id::next(), serves: None };
+        if device.device_type() == DeviceType::Cpu || device.is_blas() || has_cpus(device) {
             let n = std::thread::available_parallelism().map_or(1, usize::from);
             this.set_threads(n.min(Self::MAX_THREADS))?;
         }
         Ok(this)
+    }
+
+    /// Makes a backend of a meta device ready for graphs of this plan. Between graphs with other numbers of operations or of
+    /// sums, C forgets to make its lists longer, or keeps some of lists that it freed: it gets a new object for each plan.
+    pub(crate) fn serve(&mut self, plan: u64) -> Result<()> {
+        if meta::is_meta(self.device) && self.serves != Some(plan) {
+            self.check()?;
+            if self.serves.is_some() {
+                self.raw = RawBackend::init(self.device, None)?;
+                self.id = Id::next();
+                self.raw.set_member_threads(meta::members(self.device), self.threads)?;
+            }
+            self.serves = Some(plan);
+        }
+        Ok(())
     }
 
     pub(crate) fn id(&self) -> Id {
@@ -170,7 +196,8 @@ impl Backend {
     /// (`ggml_backend_cpu_set_n_threads`, `ggml_threadpool_new`).
     ///
     /// To a BLAS backend it tells their number (`ggml_backend_blas_set_n_threads`); the threads are those of the BLAS
-    /// library, which it keeps for the whole process: the backend that computed last has set their number.
+    /// library, which it keeps for the whole process: the backend that computed last has set their number. So too for the
+    /// CPUs among the devices of a [`MetaDevice`](crate::meta::MetaDevice), which start their threads for each graph.
     ///
     /// # Errors
     ///
@@ -192,6 +219,16 @@ impl Backend {
                 expected: expected.into(),
             })
         };
+        if has_cpus(self.device) {
+            if threads != Threads::new(threads.count) {
+                return refuse("of the threads of devices that work as one there is only a number");
+            }
+            threads.check_count()?;
+            self.check()?;
+            self.raw.set_member_threads(meta::members(self.device), threads.count)?;
+            self.threads = threads.count;
+            return Ok(());
+        }
         let blas = self.device.is_blas();
         let has_threads = blas || self.device.device_type() == DeviceType::Cpu;
         let Some(registry) = self.device.registry().filter(|_| has_threads) else {
@@ -260,6 +297,11 @@ impl Backend {
         }
         self.device.check_alive()
     }
+}
+
+/// Whether it is a meta device with CPUs among its devices.
+fn has_cpus(device: Device) -> bool {
+    meta::members(device).iter().any(|d| d.device_type() == DeviceType::Cpu)
 }
 
 impl Drop for Backend {

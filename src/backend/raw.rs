@@ -6,9 +6,14 @@ use std::ptr::{self, NonNull};
 use ggml_sys as sys;
 
 use super::threads::Threads;
-use crate::device::{Device, Registry};
+use crate::device::{Device, DeviceType, Registry};
 use crate::error::{Error, Result};
 use crate::{ffi, guard, log};
+
+unsafe extern "C-unwind" {
+    /// The backend of a meta backend's member. ggml exports it, and declares it in a header of its own only.
+    fn ggml_backend_meta_simple_backend(meta: *mut sys::ggml_backend, index: usize) -> *mut sys::ggml_backend;
+}
 
 /// A live backend that nothing else frees.
 pub(super) struct RawBackend {
@@ -122,15 +127,37 @@ impl RawBackend {
 
     /// Tells a CPU or BLAS backend, of this registry, how many threads to use. A CPU's pool must have as many.
     pub(super) fn set_n_threads(&mut self, registry: Registry, n: usize) -> Result<()> {
-        type SetThreads = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, c_int);
-        // SAFETY: that is the function's type.
-        let set_threads = unsafe { registry.function::<SetThreads>(c"ggml_backend_set_n_threads") }?;
-        let n = c_int::try_from(n).unwrap_or(c_int::MAX);
-        guard::call("ggml_backend_set_n_threads", || {
-            // SAFETY: the backend is live and of that registry, which C asserts; C sets a field.
-            unsafe { set_threads(self.as_ptr(), n) }
-        })
+        // SAFETY: live by the type's invariant, and of that registry, as the caller says.
+        unsafe { set_n_threads(registry, self.as_ptr(), n) }
     }
+
+    /// Tells those backends of a meta backend that are CPUs, by their devices, how many threads to start for each graph.
+    pub(super) fn set_member_threads(&mut self, members: &[Device], n: usize) -> Result<()> {
+        for (i, device) in members.iter().enumerate().filter(|(_, d)| d.device_type() == DeviceType::Cpu) {
+            let Some(registry) = device.registry() else { continue };
+            let member = guard::call("ggml_backend_meta_simple_backend", || {
+                // SAFETY: a live meta backend of these members, so it has an `i`th; the result lives as long as it.
+                unsafe { ggml_backend_meta_simple_backend(self.as_ptr(), i) }
+            })?;
+            // SAFETY: live, see above, and of that registry, as its device is.
+            unsafe { set_n_threads(registry, member, n) }?;
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+///
+/// The backend must be live, a CPU or BLAS backend, and of this registry.
+unsafe fn set_n_threads(registry: Registry, backend: *mut sys::ggml_backend, n: usize) -> Result<()> {
+    type SetThreads = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, c_int);
+    // SAFETY: that is the function's type.
+    let set_threads = unsafe { registry.function::<SetThreads>(c"ggml_backend_set_n_threads") }?;
+    let n = c_int::try_from(n).unwrap_or(c_int::MAX);
+    guard::call("ggml_backend_set_n_threads", || {
+        // SAFETY: the backend is live and of that registry, which C asserts; C sets a field.
+        unsafe { set_threads(backend, n) }
+    })
 }
 
 impl Drop for RawBackend {

@@ -62,7 +62,9 @@ impl Buffer {
     #[doc(alias = "ggml_backend_buffer_is_host")]
     pub fn is_host(&self) -> bool {
         // SAFETY: live by the type's invariant; the call only reads it.
-        unsafe { sys::ggml_backend_buffer_is_host(self.as_ptr()) }
+        let is = unsafe { sys::ggml_backend_buffer_is_host(self.as_ptr()) };
+        // C says so of several CPUs that work as one, too.
+        is && self.buffer_type().is_host()
     }
 
     /// Fills the whole buffer with one byte (`ggml_backend_buffer_clear`).

@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use crate::tensor::ptr::TensorPtr;
-use crate::{ffi, guard};
+use crate::{ffi, guard, meta};
 
 pub use info::BufferUsage;
 pub use pinned::Pinned;
@@ -91,6 +91,10 @@ impl BufferType {
     /// Whether the processor can address the memory directly (`ggml_backend_buft_is_host`).
     #[doc(alias = "ggml_backend_buft_is_host")]
     pub fn is_host(self) -> bool {
+        // C says so of several CPUs that work as one, where addresses are none.
+        if self.device().is_some_and(meta::is_meta) {
+            return false;
+        }
         // SAFETY: lives for ever; the call only reads it.
         unsafe { sys::ggml_backend_buft_is_host(self.as_ptr()) }
     }

@@ -1,5 +1,6 @@
 //! The owner of a C buffer, and the only file that frees one.
 
+use std::ffi::c_int;
 use std::ptr::NonNull;
 
 use ggml_sys as sys;
@@ -8,7 +9,7 @@ use super::{BufferType, out_of_memory};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::tensor::ptr::TensorPtr;
-use crate::{guard, log};
+use crate::{guard, log, meta};
 
 /// Device memory (`ggml_backend_buffer_t`), owned by the [`Weights`](crate::Weights) or the
 /// [`State`](crate::State) that lies in it.
@@ -23,6 +24,8 @@ pub struct Buffer {
     buft: BufferType,
     /// For a device that knows no size, what was asked for.
     size: usize,
+    /// How what lies there is divided among devices. Dropped after the C buffer, which may ask for it.
+    _divided: Option<meta::Divided>,
 }
 
 // SAFETY: a buffer belongs to no thread; freeing and transfers may happen on any (docs/safety.md, "Threads").
@@ -39,9 +42,32 @@ impl Buffer {
             unsafe { sys::ggml_backend_buft_alloc_buffer(buft.as_ptr(), size) }
         })?;
         // INVARIANT: fresh from ggml, and nobody else has it.
-        let this = NonNull::new(raw).map(|raw| Self { raw, buft, size });
+        let this = NonNull::new(raw).map(|raw| Self { raw, buft, size, _divided: None });
         buft.check_alive()?;
         let this = this.ok_or_else(|| out_of_memory(buft, Some(size), log::since(mark)))?;
+        this.clear(0)?;
+        Ok(this)
+    }
+
+    /// Memory for these tensors, leaves without memory, on several devices, among which they are divided; all of it zero
+    /// (`ggml_backend_buft_alloc_buffer_n`).
+    ///
+    /// The caller keeps the buffer alive as long as anything can reach the tensors' data.
+    pub(crate) fn divided(buft: BufferType, tensors: &[TensorPtr], divided: meta::Divided) -> Result<Self> {
+        let mark = log::mark();
+        let mut raw: Vec<_> = tensors.iter().map(|t| t.as_ptr()).collect();
+        let n = c_int::try_from(raw.len()).unwrap_or(c_int::MAX);
+        let raw = guard::call("ggml_backend_buft_alloc_buffer_n", || {
+            // SAFETY: the type lives for ever, the tensors, `n` of them, are live leaves without memory, and how each is
+            // divided is known (`divided`). They keep the buffer's pointer: the caller keeps the buffer.
+            unsafe { sys::ggml_backend_buft_alloc_buffer_n(buft.as_ptr(), raw.as_mut_ptr(), n) }
+        });
+        buft.check_alive()?;
+        // C asserts that each device has the memory that it is asked for.
+        let raw = raw.map_err(|_| out_of_memory(buft, None, log::since(mark)))?;
+        // INVARIANT: fresh from ggml, and nobody else has it.
+        let this = NonNull::new(raw).map(|raw| Self { raw, buft, size: 0, _divided: Some(divided) });
+        let this = this.ok_or_else(|| out_of_memory(buft, None, log::since(mark)))?;
         this.clear(0)?;
         Ok(this)
     }
@@ -55,7 +81,7 @@ impl Buffer {
         })?;
         // INVARIANT: fresh from ggml, and nobody else has it.
         let raw = NonNull::new(raw).ok_or(Error::Null { call: CALL, log: Box::default() })?;
-        Ok(Self { raw, buft, size: 0 })
+        Ok(Self { raw, buft, size: 0, _divided: None })
     }
 
     /// A buffer over memory of the host's (`ggml_backend_dev_buffer_from_host_ptr`), in which no tensor is larger than
@@ -98,7 +124,7 @@ impl Buffer {
         let buft = unsafe { sys::ggml_backend_buffer_get_type(raw.as_ptr()) };
         // SAFETY: every buffer has a type, and types are never freed.
         let buft = unsafe { BufferType::from_raw(buft) };
-        Ok(Self { raw, buft, size: memory.len() })
+        Ok(Self { raw, buft, size: memory.len(), _divided: None })
     }
 
     pub(crate) fn as_ptr(&self) -> *mut sys::ggml_backend_buffer {

@@ -14,7 +14,7 @@ use crate::backend::Backend;
 use crate::buffer::BufferType;
 use crate::error::{Error, Result};
 use crate::tensor::ptr::TensorPtr;
-use crate::{ffi, guard};
+use crate::{ffi, guard, meta};
 
 pub use features::{Features, features};
 pub use registry::Registry;
@@ -157,6 +157,9 @@ impl Device {
     /// The name, such as `CPU` or `CUDA0` (`ggml_backend_dev_name`).
     #[doc(alias = "ggml_backend_dev_name")]
     pub fn name(self) -> String {
+        if let Some(name) = meta::name(self) {
+            return name;
+        }
         // SAFETY: a device lives for ever, and so does its name's owner; C returns a pointer that we copy from at once.
         let text = unsafe { sys::ggml_backend_dev_name(self.as_ptr()) };
         // SAFETY: a C string or NULL, see above.
@@ -261,6 +264,9 @@ impl Device {
     #[doc(alias = "ggml_backend_rpc_buffer_type")]
     #[doc(alias = "ggml_backend_cuda_buffer_type")]
     pub fn buffer_type(self) -> BufferType {
+        if let Some(buft) = meta::buffer_type(self) {
+            return buft;
+        }
         // SAFETY: the device lives for ever; the call only reads it.
         let raw = unsafe { sys::ggml_backend_dev_buffer_type(self.as_ptr()) };
         // SAFETY: every device has a default buffer type, which lives as long as the device.
@@ -290,6 +296,10 @@ impl Device {
     #[doc(alias = "ggml_backend_dev_supports_buft")]
     #[doc(alias = "ggml_backend_supports_buft")]
     pub fn supports_buffer_type(self, buft: BufferType) -> bool {
+        // C takes what lies on several CPUs for host memory; there are no addresses (meta).
+        if buft.device().is_some_and(meta::is_meta) && !meta::is_meta(self) {
+            return false;
+        }
         // SAFETY: both live for ever; the call only reads them.
         unsafe { sys::ggml_backend_dev_supports_buft(self.as_ptr(), buft.as_ptr()) }
     }
@@ -320,7 +330,7 @@ impl Device {
         Backend::new(self, Some(&c))
     }
 
-    /// Fails when the device is on an RPC server that was lost.
+    /// Fails when the device, or one that it is made of, is on an RPC server that was lost.
     #[cfg_attr(
         not(feature = "rpc"),
         expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "only RPC loses devices")
@@ -328,13 +338,17 @@ impl Device {
     pub(crate) fn check_alive(self) -> Result<()> {
         #[cfg(feature = "rpc")]
         crate::rpc::check(self.as_ptr())?;
+        #[cfg(feature = "rpc")]
+        meta::members(self).iter().try_for_each(|d| d.check_alive())?;
         Ok(())
     }
 
     /// Whether what runs on the device are, or may be, ggml's CPU kernels, whose own claims of what they support are
     /// too wide: the CPU, and RPC servers, which may serve one.
     pub(crate) fn runs_cpu_kernels(self) -> bool {
-        self.device_type() == DeviceType::Cpu || self.is_remote()
+        self.device_type() == DeviceType::Cpu
+            || self.is_remote()
+            || meta::members(self).iter().any(|d| d.runs_cpu_kernels())
     }
 
     /// Whether the device is ggml's BLAS backend in this process.
@@ -360,9 +374,10 @@ impl Device {
         (ne && nb) || !self.is_remote()
     }
 
-    /// Whether the device is reached over RPC.
+    /// Whether the device, or one that it is made of, is reached over RPC.
     pub(crate) fn is_remote(self) -> bool {
         self.registry().is_some_and(|r| r.name().starts_with("RPC"))
+            || meta::members(self).iter().any(|d| d.is_remote())
     }
 }
 

@@ -5,6 +5,7 @@ use crate::backend::Backend;
 use crate::buffer::BufferType;
 use crate::device::DeviceType;
 use crate::error::{Error, Result};
+use crate::meta;
 
 /// Collects what a [`Sched`] works with (`ggml_backend_sched_new`).
 #[derive(Debug)]
@@ -98,6 +99,17 @@ pub(super) fn check(backends: &[Backend], settings: &Settings) -> Result<()> {
     }
     if backends.last().is_none_or(|b| b.device().device_type() != DeviceType::Cpu) {
         return refuse("the last backend must be a CPU, which takes what the others can't run; add Backend::cpu()");
+    }
+    let devices = || backends.iter().map(|b| b.device());
+    if devices().any(meta::is_meta) {
+        if settings.parallel || devices().filter(|&d| meta::is_meta(d)).count() > 1 {
+            return refuse(
+                "of several devices that work as one there may be one, and no copies of its inputs (`parallel`)",
+            );
+        }
+        if devices().any(meta::is_host) && devices().any(|d| !meta::is_meta(d) && d.device_type() != DeviceType::Cpu) {
+            return refuse("beside several CPUs that work as one there may be CPUs only");
+        }
     }
     if !backends.iter().zip(settings.buffer_types(backends)).all(|(b, buft)| computes_in(b, buft)) {
         return refuse("a backend was given memory that its device can't compute in");

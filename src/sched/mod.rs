@@ -1,6 +1,7 @@
 //! The scheduler: one graph over several devices.
 
 mod builder;
+mod divided;
 mod observe;
 #[cfg(feature = "tools")]
 mod picture;
@@ -24,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::tensor::Tensor;
 use crate::tensor::ptr::TensorPtr;
-use crate::{guard, log};
+use crate::{guard, log, meta};
 use builder::Settings;
 use pins::Pins;
 use raw::RawSched;
@@ -198,7 +199,7 @@ impl Sched {
         }
         self.plan.forget();
         let mark = log::mark();
-        let pins = self.pinned(bound.graph());
+        let pins = self.pinned(bound.graph(), &self.pins);
         let done = self.with_raw(|raw| {
             raw.reset()?;
             raw.pin(&pins)?;
@@ -227,10 +228,12 @@ impl Sched {
         }
         self.forget_plan();
         pins.check(graph, &self.backends)?;
+        self.renew()?;
         self.fit_for(graph)?;
+        self.check_divided(bound, &pins)?;
         let mark = log::mark();
         self.pins = pins;
-        let pins = self.pinned(graph);
+        let pins = self.pinned(graph, &self.pins);
         let done = self.with_raw(|raw| {
             raw.reset()?;
             raw.pin(&pins)?;
@@ -252,11 +255,10 @@ impl Sched {
     }
 
     /// The backends of all that is pinned: closures to the CPU, which is the last ([`builder::check`]), and the user's.
-    fn pinned(&self, graph: &Graph<'_>) -> Vec<(TensorPtr, *mut sys::ggml_backend)> {
+    fn pinned(&self, graph: &Graph<'_>, pins: &Pins) -> Vec<(TensorPtr, *mut sys::ggml_backend)> {
         let last = self.backends.last().into_iter();
         let closures = last.flat_map(|cpu| graph.closures().iter().map(|&t| (t, cpu.as_ptr())));
-        let pins = self
-            .pins
+        let pins = pins
             .iter()
             .filter_map(|(i, backend)| Some((graph.entries().get(i)?.ptr, self.backends.get(backend)?.as_ptr())));
         closures.chain(pins).collect()
@@ -287,6 +289,7 @@ impl Sched {
 
     /// Calls into the C scheduler. A failure inside it leaves it in an unknown state: it is not used again.
     fn with_raw<R>(&mut self, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {
+        let _alone = meta::alone("Sched", self.backends.iter().map(Backend::device))?;
         let raw = self.raw.as_mut().ok_or(Error::Poisoned { object: "scheduler" })?;
         let result = catch_unwind(AssertUnwindSafe(|| f(raw)));
         if guard::interrupted(&result) {

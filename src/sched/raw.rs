@@ -77,6 +77,14 @@ impl RawSched {
         })
     }
 
+    /// Says where operations of `graph` would run, until the next reset (`ggml_backend_sched_split_graph`).
+    pub(super) fn split(&mut self, graph: *mut sys::ggml_cgraph) -> Result<()> {
+        guard::call("ggml_backend_sched_split_graph", || {
+            // SAFETY: as for `reserve`.
+            unsafe { sys::ggml_backend_sched_split_graph(self.as_ptr(), graph) }
+        })
+    }
+
     /// Plans memory for `graph`, whose tensors have none. `false` where it could not be had.
     pub(super) fn reserve(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
         guard::call("ggml_backend_sched_reserve", || {

@@ -15,9 +15,9 @@ use crate::backend::{Backend, check_status};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
-use crate::guard;
 use crate::tensor::Tensor;
 use crate::tensor::ptr::Owner;
+use crate::{guard, meta};
 
 /// A graph with memory, for as long as it borrows the scheduler; that is given back when this is dropped
 /// (`ggml_backend_sched_reset`).
@@ -202,6 +202,10 @@ impl<'s, 'c> Allocated<'s, 'c> {
         see: impl FnMut(Observed<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         self.bound.check_inputs("Allocated::compute_with")?;
+        for backend in &self.sched.backends {
+            let why = "several devices that work as one compute a graph as a whole";
+            meta::before_use("Allocated::compute_with", backend.device(), why)?;
+        }
         self.bound.begin();
         let graph = self.bound.graph_ptr();
         let observer = Observer::new(ask, see);

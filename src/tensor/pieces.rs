@@ -8,7 +8,7 @@ use super::ptr::TensorPtr;
 use super::transfer;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::{buffer, guard};
+use crate::{buffer, guard, meta};
 
 /// Equally long pieces at equal distances, in a tensor and in host memory. All numbers count elements, in the order in
 /// which they lie in the tensor, which must be contiguous.
@@ -55,6 +55,9 @@ impl Pieces {
     /// Checks that the pieces lie inside a tensor and inside `data` elements, apart from each other.
     fn check<T: Element>(self, call: &'static str, t: TensorPtr, data: usize) -> Result<()> {
         transfer::check_plain(call, t)?;
+        if let Some(device) = buffer::type_of(t).and_then(buffer::BufferType::device) {
+            meta::before_use(call, device, "several devices that work as one take a tensor as a whole")?;
+        }
         transfer::check_type::<T>(call, t)?;
         if !t.is_contiguous() {
             return Err(transfer::not_contiguous(call, t));

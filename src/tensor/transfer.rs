@@ -8,7 +8,7 @@ use super::ptr::{Owner, TensorPtr};
 use crate::buffer;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::guard;
+use crate::{guard, meta};
 
 /// Fails where `T` is not the type of the tensor's elements.
 pub(super) fn check_type<T: Element>(call: &'static str, t: TensorPtr) -> Result<()> {
@@ -75,6 +75,7 @@ pub(crate) fn write_bytes(call: &'static str, t: TensorPtr, offset: usize, data:
         }
     }
     let raw = t.as_ptr();
+    let _alone = meta::transfers(call, t, offset, data.len())?;
     guard::call("ggml_backend_tensor_set", || {
         // SAFETY: `t` is live and has memory (the caller's check); offset + size lie inside it (check_span), which C
         // checks only with a sum that may wrap (H4). Where it rearranges the data, that is all of them, and they are
@@ -107,6 +108,7 @@ pub(crate) fn fill(call: &'static str, t: TensorPtr, value: u8) -> Result<()> {
     check_plain(call, t)?;
     let size = t.span().unwrap_or(0);
     let raw = t.as_ptr();
+    let _alone = meta::transfers(call, t, 0, size)?;
     guard::call("ggml_backend_tensor_memset", || {
         // SAFETY: `t` is live and has memory (the caller's check), all of it is filled and no more. C keeps nothing.
         unsafe { sys::ggml_backend_tensor_memset(raw, value, 0, size) }
@@ -138,6 +140,14 @@ pub(crate) fn check_copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> 
     if !alike {
         let expected = "both must have one shape, and be contiguous".into();
         return Err(Error::Shape { op: call, operands: operands(), expected });
+    }
+    // From device to device, C asks what it takes for the host's for addresses.
+    for device in [from, to].into_iter().filter_map(|t| buffer::type_of(t)?.device()) {
+        meta::before_use(
+            call,
+            device,
+            "what several devices have that work as one can't be copied; read it, and set the other",
+        )?;
     }
     if from.root() == to.root() {
         let expected = "they must not be parts of one tensor".into();
@@ -184,6 +194,7 @@ fn read_bytes(call: &'static str, t: TensorPtr, out: &mut [u8]) -> Result<()> {
     // A view of placed memory has a buffer only while it is allocated; without, RPC would ask for none of the server's.
     let (from, offset) = if t.buffer().is_null() { (t.root(), t.view_offs()) } else { (t, 0) };
     let (raw, size, to) = (from.as_ptr(), out.len(), out.as_mut_ptr().cast::<c_void>());
+    let _alone = meta::transfers(call, t, 0, size)?;
     guard::call("ggml_backend_tensor_get", || {
         // SAFETY: `t` is live and has memory (the caller's check); the size lies inside it (check_span) and is that of
         // `out`. What a view looks at lies inside its root (H1). The call is synchronous: C keeps no pointer to `out`.

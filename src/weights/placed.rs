@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
+use crate::meta;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::pieces::{self, Pieces};
@@ -189,6 +190,13 @@ fn place_group(
     owner: Owner,
     buffers: &mut Vec<Buffer>,
 ) -> Result<()> {
+    if let Some(divided) = meta::divide(buft, tensors, owner)? {
+        let mut buffer = Buffer::divided(buft, tensors, divided)?;
+        buffer.mark_as_weights();
+        tensors.iter().for_each(|t| t.set_owner(owner));
+        buffers.push(buffer);
+        return Ok(());
+    }
     let owner = packed::owner(buft, tensors, owner)?;
     let mut rest = tensors.iter();
     for chunk in lay_out_in(buft, max, tensors)? {

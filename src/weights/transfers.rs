@@ -15,11 +15,11 @@ use crate::backend::Backend;
 use crate::buffer;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::guard;
 use crate::tensor::Tensor;
 use crate::tensor::pieces::Pieces;
 use crate::tensor::ptr::{Owner, TensorPtr};
 use crate::tensor::transfer;
+use crate::{guard, meta};
 
 /// Tensors that [`Transfers`] may write to: those of a [`State`], or of [`Weights`] that nothing else uses meanwhile.
 #[derive(Clone, Copy)]
@@ -115,6 +115,9 @@ fn run<'s, 'env, R>(
 ) -> Result<R> {
     guard::check_open("Backend::transfers")?;
     let devices = [Some(&*backend), source.as_deref()].map(|b| b.map(Backend::device));
+    for device in devices.into_iter().flatten() {
+        meta::before_use("Backend::transfers", device, "several devices that work as one are waited for each time")?;
+    }
     backend.check()?;
     source.as_ref().map_or(Ok(()), |s| s.check())?;
     let mut transfers = Transfers { backend, source, held: Vec::new(), env: PhantomData };

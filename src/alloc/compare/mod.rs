@@ -11,6 +11,7 @@ use crate::backend::Backend;
 use crate::context::Context;
 use crate::error::Result;
 use crate::graph::Kind;
+use crate::meta;
 use crate::ops::kernel;
 use crate::tensor::ptr::TensorPtr;
 use crate::tensor::transfer;
@@ -82,6 +83,10 @@ impl GraphMemory<'_, '_> {
         self.check_backend(backend)?;
         other.check()?;
         let graph = self.bound.graph();
+        for device in [backend.device(), other.device()] {
+            let why = "several devices that work as one compute a graph as a whole";
+            meta::before_use("GraphMemory::compare", device, why)?;
+        }
         let memory = other.device().buffer_type();
         // What copies of leaves lie in must outlive their headers.
         let mut buffers = Vec::new();

@@ -1,0 +1,153 @@
+//! How tensors are divided among devices.
+
+use std::fmt;
+
+use ggml_sys as sys;
+
+use crate::dtype::DType;
+use crate::error::{Error, Result, TensorInfo};
+use crate::ffi;
+
+/// How a tensor of weights is divided among the devices of a [`MetaDevice`](super::MetaDevice)
+/// (`ggml_backend_meta_split_state`).
+///
+/// Axes count in ggml's order, 0 innermost: a matrix of a product is divided by its rows along axis 1, and then so is the
+/// result along its axis 0; along axis 0 it is divided where the other operand is, and the results are added up.
+#[doc(alias = "ggml_backend_meta_split_state")]
+#[doc(alias = "ggml_backend_meta_split_axis")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Split {
+    /// Each device has all of it.
+    Mirrored,
+    /// Each device has a part, and none more than one block longer than another's.
+    Even {
+        /// Along which axis: 0, 1 or 2.
+        axis: usize,
+    },
+    /// Each device has a part of the length that is given for it, in the devices' order.
+    Shares {
+        /// Along which axis: 0, 1 or 2.
+        axis: usize,
+        /// The lengths: at least 1, along axis 0 whole blocks, together the tensor's.
+        shares: Vec<i64>,
+    },
+}
+
+/// A [`Split`] of a certain tensor, or what follows for a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    Mirrored,
+    Along { axis: usize, shares: Box<[i64]> },
+}
+
+/// The axes along which ggml can transfer what is divided.
+const AXES: usize = 3;
+
+impl Split {
+    /// What it means for a tensor on `n` devices.
+    pub(super) fn resolve(&self, t: &TensorInfo, dtype: DType, n: usize) -> Result<State> {
+        let refuse = |expected: String| Error::Param {
+            op: "MetaDevice",
+            name: "split",
+            value: format!("{self:?}").into(),
+            expected: format!("for {t} on {n} devices, {expected}").into(),
+        };
+        let (&axis, shares) = match self {
+            Self::Mirrored => return Ok(State::Mirrored),
+            Self::Even { axis } => (axis, None),
+            Self::Shares { axis, shares } => (axis, Some(shares)),
+        };
+        let Some(&len) = t.ne.get(axis).filter(|_| axis < AXES) else {
+            return Err(refuse("the axis must be 0, 1 or 2".into()));
+        };
+        let block = if axis == 0 { dtype.block_size() } else { 1 };
+        let shares = match shares {
+            Some(shares) => shares.clone().into_boxed_slice(),
+            None => evenly(len, block, n),
+        };
+        let sum = shares.iter().try_fold(0_i64, |sum, &share| sum.checked_add(share));
+        if shares.len() != n || sum != Some(len) || shares.iter().any(|&share| share < 1 || share % block != 0) {
+            let blocks = if block > 1 { format!(" of whole blocks of {block}") } else { String::new() };
+            return Err(refuse(format!("each must get a part{blocks}, and all together {len}")));
+        }
+        Ok(State::Along { axis, shares })
+    }
+}
+
+/// `len` elements in `n` parts of whole blocks, none more than a block longer than another.
+fn evenly(len: i64, block: i64, n: usize) -> Box<[i64]> {
+    let (blocks, n) = (len / block, i64::try_from(n).unwrap_or(i64::MAX));
+    (0..n).map(|i| (blocks / n + i64::from(i < blocks % n)) * block).collect()
+}
+
+impl State {
+    /// As C has it: one segment, not repeated.
+    pub(super) fn raw(&self) -> sys::ggml_backend_meta_split_state {
+        let mut nr = [0; 16];
+        nr[0] = 1;
+        let mut raw = sys::ggml_backend_meta_split_state { axis: self.raw_axis(), ne: [0; 256], nr, n_segments: 1 };
+        if let Self::Along { shares, .. } = self {
+            raw.ne.iter_mut().zip(shares).for_each(|(to, &share)| *to = share);
+        }
+        raw
+    }
+
+    fn raw_axis(&self) -> sys::ggml_backend_meta_split_axis {
+        match self {
+            Self::Along { axis: 0, .. } => sys::GGML_BACKEND_SPLIT_AXIS_0,
+            Self::Along { axis: 1, .. } => sys::GGML_BACKEND_SPLIT_AXIS_1,
+            Self::Along { axis: 2, .. } => sys::GGML_BACKEND_SPLIT_AXIS_2,
+            Self::Along { .. } => sys::GGML_BACKEND_SPLIT_AXIS_3,
+            Self::Mirrored => sys::GGML_BACKEND_SPLIT_AXIS_MIRRORED,
+        }
+    }
+}
+
+/// In ggml's words (`ggml_backend_meta_split_axis_name`).
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: C compares the number with those it knows, of which it is one, and returns a constant string.
+        let text = unsafe { sys::ggml_backend_meta_split_axis_name(self.raw_axis()) };
+        // SAFETY: a constant C string.
+        let name = unsafe { ffi::string(text) };
+        match self {
+            Self::Mirrored => f.write_str(&name),
+            Self::Along { shares, .. } => write!(f, "axis {name} as {shares:?}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(ne: [i64; 4]) -> TensorInfo {
+        TensorInfo { name: "w".into(), dtype: "f32", ne }
+    }
+
+    #[test]
+    fn even_parts_are_whole_blocks() {
+        let along = |axis, shares: &[i64]| State::Along { axis, shares: shares.into() };
+        let even = |axis, ne, dtype, n| Split::Even { axis }.resolve(&info(ne), dtype, n).ok();
+        assert_eq!(even(1, [7, 9, 1, 1], DType::F32, 2), Some(along(1, &[5, 4])));
+        assert_eq!(even(0, [96, 9, 1, 1], DType::Q4_0, 2), Some(along(0, &[64, 32])), "blocks of 32");
+        assert_eq!(even(2, [1, 1, 3, 1], DType::F32, 3), Some(along(2, &[1, 1, 1])));
+        assert_eq!(even(0, [64, 9, 1, 1], DType::Q4_0, 3), None, "two blocks for three");
+        assert_eq!(even(3, [1, 1, 1, 8], DType::F32, 2), None, "no axis to transfer along");
+    }
+
+    #[test]
+    fn shares_must_be_the_tensor() {
+        let ok = |axis, shares: &[i64], dtype| {
+            let shares = shares.to_vec();
+            Split::Shares { axis, shares }.resolve(&info([96, 8, 1, 1]), dtype, 2).is_ok()
+        };
+        assert!(ok(1, &[3, 5], DType::F32) && ok(0, &[32, 64], DType::Q4_0), "they are");
+        for shares in [&[4, 5][..], &[8], &[8, 0], &[9, -1], &[3, 3, 2], &[i64::MAX, i64::MAX], &[]] {
+            assert!(!ok(1, shares, DType::F32), "{shares:?}");
+        }
+        assert!(!ok(0, &[16, 80], DType::Q4_0), "half a block");
+        assert!(ok(0, &[16, 80], DType::F32), "no blocks");
+    }
+}

@@ -1,0 +1,110 @@
+//! Graphs part of which runs on several devices that work as one.
+
+use ggml_sys as sys;
+
+use super::observe::is_view_op;
+use super::pins::Pins;
+use super::{RawSched, Sched};
+use crate::alloc::bound::Bound;
+use crate::alloc::plan::next_id;
+use crate::backend::Backend;
+use crate::error::{Error, Result};
+use crate::graph::{Entry, Kind};
+use crate::meta;
+use crate::ops::kernel;
+use crate::tensor::ptr::TensorPtr;
+
+impl Sched {
+    fn meta(&self) -> Option<&Backend> {
+        self.backends.iter().find(|b| meta::is_meta(b.device()))
+    }
+
+    /// To be called before another plan: gives up what ggml remembers of former graphs on a meta device, which may be wrong
+    /// for the next ([`Backend::serve`], [`meta::places`]).
+    pub(super) fn renew(&mut self) -> Result<()> {
+        if self.meta().is_none() {
+            return Ok(());
+        }
+        self.raw = None;
+        let id = next_id();
+        self.backends.iter_mut().try_for_each(|b| b.serve(id))
+    }
+
+    /// Checks that the part of the graph that ggml will give to a meta device can run there: before it is allocated, for
+    /// that is where ggml asserts it.
+    pub(super) fn check_divided(&mut self, bound: &Bound<'_, '_>, pins: &Pins) -> Result<()> {
+        let Some(meta) = self.meta() else { return Ok(()) };
+        let (device, meta) = (meta.device(), meta.as_ptr());
+        let graph = bound.graph();
+        let pins = self.pinned(graph, pins);
+        self.with_raw(|raw| {
+            raw.reset()?;
+            raw.pin(&pins)?;
+            raw.split(bound.graph_ptr())
+        })?;
+        let raw = self.raw.as_ref().ok_or(Error::Poisoned { object: "scheduler" })?;
+        let entries = || graph.entries().iter();
+        let on: Vec<bool> = entries().map(|e| raw.backend_of(e.ptr) == meta).collect();
+        let place = |e: &Entry| graph.position(e.ptr).and_then(|i| on.get(i)).copied().unwrap_or(false);
+        let parts = parts(raw, entries().filter(|e| e.kind == Kind::Node).map(|e| e.ptr), meta);
+        let n_splits = raw.n_splits();
+        let done = self.with_raw(RawSched::reset);
+        bound.restore();
+        done?;
+        if parts.n != n_splits || parts.here > 1 {
+            let reason = "several devices that work as one compute one part of a graph, without interruption: pin what is \
+                          between to the same backend, or make two graphs of it";
+            return Err(refuse(&device.name(), None, reason));
+        }
+        if let Some(e) = entries().find(|e| parts.views.contains(&e.ptr) && !place(e)) {
+            let reason = "it looks at another device's memory in the middle of what several devices compute that work as one; \
+                          give the input the shape that it is to have, or use `cont` before";
+            return Err(refuse(&device.name(), Some(e.ptr), reason));
+        }
+        meta::check(graph, device, place)
+    }
+}
+
+/// The parts that a graph is split into.
+struct Parts {
+    n: usize,
+    /// How many of them are the meta device's.
+    here: usize,
+    /// What only looks at memory, in those: that never begins a part.
+    views: Vec<TensorPtr>,
+}
+
+fn parts(raw: &RawSched, nodes: impl Iterator<Item = TensorPtr>, meta: *mut sys::ggml_backend) -> Parts {
+    let mut parts = Parts { n: 0, here: 0, views: Vec::new() };
+    let (mut last, mut views) = (None, Vec::new());
+    for t in nodes {
+        if is_view_op(t) {
+            views.push(t);
+            continue;
+        }
+        let backend = raw.backend_of(t);
+        // Views before the first operation belong to its part, all others to the part before.
+        if last.unwrap_or(backend) == meta {
+            parts.views.append(&mut views);
+        }
+        views.clear();
+        if last != Some(backend) {
+            parts.n += 1;
+            parts.here += usize::from(backend == meta);
+        }
+        last = Some(backend);
+    }
+    if last == Some(meta) {
+        parts.views.append(&mut views);
+    }
+    parts
+}
+
+fn refuse(device: &str, t: Option<TensorPtr>, reason: &'static str) -> Error {
+    Error::Unsupported {
+        op: t.map_or_else(|| "Sched".into(), kernel::op_name).into(),
+        operands: t.into_iter().flat_map(|t| t.sources().chain([t])).map(TensorPtr::info).collect(),
+        device: device.into(),
+        reason: reason.into(),
+    }
+}

@@ -1,0 +1,134 @@
+//! Where ggml's code for meta devices goes wrong with graphs that it is not asked about by llama.cpp.
+
+use ggml::GraphAllocator;
+use ggml::meta::{MetaDevice, Split};
+use ggml::prelude::*;
+
+use crate::support::{Matrix, assert_close, cpus, noise, place, run, wide};
+
+const N: i64 = 16;
+
+fn square(name: &'static str) -> Matrix {
+    Matrix::new(name, DType::F32, [N, N])
+}
+
+/// ggml makes lists for the graph at hand when there are more operations or sums than ever; after that a graph with the
+/// most of the one and fewer of the other wrote beyond them, or used lists that were freed.
+#[test]
+fn graphs_of_other_sizes_follow_each_other() {
+    let device = cpus(2);
+    let weights = place(device, &[square("a.1"), square("b.0")]);
+    let mut backend = device.init().unwrap();
+    backend.set_threads(1).unwrap();
+    let mut allocator = GraphAllocator::new(device.buffer_type());
+    let x = noise(N as usize, 1);
+    // Many operations and no sum, few and many sums, in turn.
+    for (ops, sums) in [(300, 0), (4, 8), (300, 0), (500, 0), (4, 8), (2, 1), (300, 9), (300, 0)] {
+        let ctx = Context::new();
+        let input = ctx.input("x", DType::F32, [N]).unwrap();
+        let mut y = input;
+        let mut want = wide(&x);
+        for _ in 0..ops {
+            y = ctx.scale(y, 1.001).unwrap();
+            want.iter_mut().for_each(|v| *v *= 1.001);
+        }
+        for _ in 0..sums {
+            let rows = ctx.mul_mat(weights.get("a.1").unwrap(), y).unwrap();
+            y = ctx.scale(ctx.mul_mat(weights.get("b.0").unwrap(), rows).unwrap(), 0.1).unwrap();
+            want = square("b.0").times(&square("a.1").times(&want)).into_iter().map(|v| v * 0.1).collect();
+        }
+        let graph = ctx.graph([y]).unwrap();
+        let mut memory = allocator.alloc(&graph).unwrap();
+        memory.set(input, &x).unwrap();
+        memory.compute(&mut backend).unwrap();
+        assert_close(&memory.get::<f32>(y).unwrap(), &want, 1e-4, &format!("{ops} operations, {sums} sums"));
+    }
+}
+
+#[test]
+fn other_weights_at_the_same_address_are_divided_anew() {
+    let cpu = Device::cpu().unwrap();
+    // One name, so that all else is alike.
+    let axis = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(1));
+    let answer = std::sync::Arc::clone(&axis);
+    let device =
+        MetaDevice::new(&[cpu; 2], move |t| match (&*t.name, answer.load(std::sync::atomic::Ordering::SeqCst)) {
+            ("w", 9) => Split::Mirrored,
+            ("w", axis) => Split::Even { axis },
+            _ => Split::Mirrored,
+        });
+    let device = device.unwrap().device();
+    let mut backend = device.init().unwrap();
+    let mut allocator = GraphAllocator::new(device.buffer_type());
+    let mut ctx = Context::new();
+    let x = noise((N * N) as usize, 2);
+    for how in [1, 9, 0, 1, 0, 9] {
+        axis.store(how, std::sync::atomic::Ordering::SeqCst);
+        let weights = place(device, &[square("w")]);
+        ctx.reset();
+        let input = ctx.input("x", DType::F32, [N, N]).unwrap();
+        let w = weights.get("w").unwrap();
+        let y = ctx.scale(ctx.relu(w).unwrap(), 2.0).unwrap();
+        let keep = ctx.relu(input).unwrap();
+        let graph = ctx.graph([y, keep]).unwrap();
+        let mut memory = allocator.alloc(&graph).unwrap();
+        memory.set(input, &x).unwrap();
+        memory.compute(&mut backend).unwrap();
+        let want: Vec<_> = square("w").values.iter().map(|&v| f64::from(v.max(0.0)) * 2.0).collect();
+        assert_close(&memory.get::<f32>(y).unwrap(), &want, 1e-6, &format!("axis {how}"));
+    }
+    assert_eq!(allocator.plans(), 6, "planned anew each time");
+}
+
+/// ggml's tables have no locks, and those of weights are written to by every computation.
+#[test]
+fn threads_take_turns() {
+    let device = cpus(2);
+    let weights = place(device, &[square("a.1"), square("b.0")]);
+    let x = noise(N as usize, 3);
+    let want: Vec<_> = square("b.0").times(&square("a.1").times(&wide(&x)));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let ctx = Context::new();
+                    let got = run(device, &ctx, (&x, &[N]), |x| {
+                        let rows = ctx.mul_mat(weights.get("a.1")?, x)?;
+                        ctx.scale(ctx.mul_mat(weights.get("b.0")?, rows)?, 1.0)
+                    });
+                    assert_close(&got.unwrap(), &want, 1e-5, "the same");
+                    assert_eq!(weights.get("a.1").unwrap().read::<f32>().unwrap(), square("a.1").values);
+                }
+            });
+        }
+    });
+}
+
+/// A sum that goes into another, or into products, is added up late; what is made of it is right.
+#[test]
+fn sums_that_are_added_up_late_are_right() {
+    let device = cpus(3);
+    let weights = place(device, &[square("a.1"), square("b.0"), square("c.0"), square("m")]);
+    let x = noise(N as usize, 4);
+    let ctx = Context::new();
+    let got = run(device, &ctx, (&x, &[N]), |x| {
+        let w = |name| weights.get(name);
+        let rows = ctx.mul_mat(w("a.1")?, x)?;
+        let [b, c] = [ctx.mul_mat(w("b.0")?, rows)?, ctx.mul_mat(w("c.0")?, rows)?];
+        let scaled = ctx.mul(b, x)?;
+        ctx.scale(ctx.add(scaled, c)?, 0.5)
+    });
+    let rows = square("a.1").times(&wide(&x));
+    let (b, c) = (square("b.0").times(&rows), square("c.0").times(&rows));
+    let want: Vec<_> = b.iter().zip(&c).zip(&x).map(|((b, c), &x)| (b * f64::from(x) + c) * 0.5).collect();
+    assert_close(&got.unwrap(), &want, 1e-5, "both");
+}
+
+/// ggml asserts that each device has the memory.
+#[test]
+fn too_large_weights_are_an_error() {
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("w.1", DType::F32, [1 << 30, 1 << 20]).unwrap();
+    let error = builder.place(cpus(2).buffer_type()).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+}

@@ -1,0 +1,225 @@
+//! What ggml would end the process on, or compute wrongly, is an error before anything is allocated.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ggml::meta::{MetaDevice, Split};
+use ggml::prelude::*;
+use ggml::{Compare, Glu, GraphAllocator, Pieces};
+
+use crate::support::{cpus, noise};
+
+/// Square matrices that are divided as their names say.
+fn weights(device: Device) -> Weights {
+    let mut builder = WeightsBuilder::new();
+    for name in ["whole", "w.0", "w.1", "w.2"] {
+        builder.tensor(name, DType::F32, [8, 8, 8]).unwrap();
+    }
+    builder.tensor("one", DType::F32, [8]).unwrap();
+    builder.place(device.buffer_type()).unwrap()
+}
+
+type Build = for<'c> fn(&'c Context, &dyn Fn(&str) -> Tensor<'c>, Tensor<'c>) -> ggml::Result<Tensor<'c>>;
+
+/// What is refused, and a part of the reason.
+const REFUSED: &[(&str, Build)] = &[
+    // Products.
+    ("the matrix must be divided", |ctx, w, x| ctx.mul_mat(w("w.0"), x)),
+    ("the matrix must be divided", |ctx, w, _| ctx.mul_mat(w("w.1"), w("w.1"))),
+    ("the matrix must be divided", |ctx, w, _| ctx.mul_mat(w("w.2"), w("whole"))),
+    ("the matrix must be divided", |ctx, w, _| ctx.mul_mat(w("whole"), w("w.0"))),
+    // A sum over devices.
+    ("can't be read", |ctx, w, _| ctx.mul_mat(w("w.0"), w("w.0"))),
+    ("can't be read", |ctx, w, _| ctx.mul(ctx.mul_mat(w("w.0"), w("w.0"))?, w("whole"))),
+    ("can't be read", |ctx, w, _| {
+        ctx.add(ctx.mul_mat(w("w.0"), w("w.0"))?, ctx.mul_mat(w("w.0"), ctx.relu(w("w.0"))?)?)
+    }),
+    ("may be used by nothing else", |ctx, w, _| {
+        let sum = ctx.mul_mat(w("w.0"), w("w.0"))?;
+        ctx.add(ctx.mul(sum, w("whole"))?, sum)
+    }),
+    ("viewed in part", |ctx, w, _| {
+        let sum = ctx.mul_mat(w("w.0"), w("w.0"))?;
+        ctx.relu(ctx.view(sum, [8, 4], [32, 128, 128], 0)?)
+    }),
+    // Operands that are divided differently.
+    ("divided alike", |ctx, w, x| ctx.add(x, w("w.0"))),
+    ("must be divided as the first", |ctx, w, x| ctx.add(w("w.0"), x)),
+    ("must be divided as the first", |ctx, w, _| ctx.mul(w("w.0"), w("w.1"))),
+    ("must be divided as the first", |ctx, w, _| ctx.add(w("w.0"), w("one"))),
+    ("divided alike", |ctx, w, _| ctx.glu_split(w("w.0"), w("w.1"), Glu::Swiglu)),
+    // Rows.
+    ("whole rows", |ctx, w, _| ctx.rms_norm(w("w.0"), 1e-5)),
+    ("whole rows", |ctx, w, _| ctx.sum_rows(w("w.0"))),
+    ("whole rows", |ctx, w, _| ctx.soft_max(w("w.0"))),
+    ("both halves", |ctx, w, _| ctx.glu(w("w.0"), Glu::Swiglu, false)),
+    ("no operand may be divided", |ctx, w, _| ctx.repeat(w("w.1"), w("whole"))),
+    ("divided alike", |ctx, w, _| ctx.concat(w("whole"), w("w.0"), 0)),
+    ("no operand may be divided", |ctx, w, _| ctx.concat(w("w.1"), w("w.1"), 0)),
+    // Shapes.
+    ("not be one of the new shape", |ctx, w, _| ctx.relu(ctx.reshape(ctx.relu(w("w.0"))?, [2, 256])?)),
+    ("a view of a part", |ctx, w, _| ctx.relu(ctx.view(ctx.relu(w("w.1"))?, [8, 4], [32, 256, 256], 0)?)),
+    ("looks at an input", |ctx, w, x| ctx.add(w("whole"), ctx.reshape(x, [8, 8, 8])?)),
+    ("looks at an input", |ctx, w, _| ctx.relu(ctx.reshape(w("whole"), [64, 8])?)),
+    ("no view", |ctx, w, _| ctx.transpose(ctx.relu(w("w.0"))?)),
+    ("is not known how the operation", |ctx, w, _| ctx.roll(w("whole"), [1, 0, 0, 0])),
+    ("is not known how the operation", |ctx, w, _| ctx.argsort(w("whole"), ggml::SortOrder::Asc)),
+];
+
+#[test]
+fn what_is_not_known_to_work_is_refused() {
+    let device = cpus(2);
+    let weights = weights(device);
+    for (i, (reason, build)) in REFUSED.iter().enumerate() {
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [8, 8, 8]).unwrap();
+        let y = build(&ctx, &|name| weights.get(name).unwrap(), x).unwrap();
+        let graph = ctx.graph([y]).unwrap();
+        let mut allocator = GraphAllocator::new(device.buffer_type());
+        let error = allocator.alloc(&graph).err().unwrap_or_else(|| panic!("{i}: {reason}: allocated"));
+        assert!(matches!(error, Error::Unsupported { .. }) && error.to_string().contains(reason), "{i}: {error}");
+        let mut sched =
+            Sched::builder().backend(device.init().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap();
+        let error = sched.alloc(&graph).err().unwrap_or_else(|| panic!("{i}: {reason}: scheduled"));
+        assert!(matches!(error, Error::Unsupported { .. }), "{i}: {error}");
+    }
+}
+
+/// The error names the tensors and how they are divided.
+#[test]
+fn an_error_says_how_operands_are_divided() {
+    let device = cpus(2);
+    let weights = weights(device);
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [8, 8, 8]).unwrap();
+    let graph = ctx.graph([ctx.mul_mat(weights.get("w.0").unwrap(), x).unwrap()]).unwrap();
+    let mut allocator = GraphAllocator::new(device.buffer_type());
+    let text = allocator.alloc(&graph).unwrap_err().to_string();
+    assert!(text.contains("`w.0` is axis 0 as [4, 4], `x` is MIRRORED") && text.contains("Meta(CPU,CPU)"), "{text}");
+}
+
+#[test]
+fn answers_that_do_not_fit_are_refused() {
+    let cpu = Device::cpu().unwrap();
+    let place = |split: Split| {
+        let device = MetaDevice::new(&[cpu; 2], move |_| split.clone()).unwrap().device();
+        let mut builder = WeightsBuilder::new();
+        builder.tensor("w", DType::Q8_0, [64, 3]).unwrap();
+        builder.place(device.buffer_type()).map(drop)
+    };
+    let shares = |axis, shares: &[i64]| place(Split::Shares { axis, shares: shares.into() });
+    assert!(shares(1, &[1, 2]).is_ok() && shares(0, &[32, 32]).is_ok(), "they fit");
+    for (axis, s) in
+        [(1, &[3, 0][..]), (1, &[1, 1]), (1, &[1, 1, 1]), (0, &[16, 48]), (2, &[1, 0]), (3, &[1, 1]), (1, &[4, -1])]
+    {
+        let error = shares(axis, s).unwrap_err();
+        assert!(matches!(error, Error::Param { name: "split", .. }) && error.to_string().contains("`w`"), "{error}");
+    }
+    assert!(place(Split::Even { axis: 2 }).is_err(), "one element for two devices");
+}
+
+#[test]
+fn devices_that_can_not_work_as_one_are_refused() {
+    let cpu = Device::cpu().unwrap();
+    let new = |devices: &[Device]| MetaDevice::new(devices, |_| Split::Mirrored);
+    for devices in [&[][..], &[cpu], &[cpu; 17], &[cpu, cpus(2)]] {
+        assert!(matches!(new(devices), Err(Error::Param { name: "devices", .. })), "{devices:?}");
+    }
+    assert!(new(&[cpu; 16]).is_ok(), "as many as C takes");
+    assert!(cpus(2).init_with("x").is_err(), "no parameters in common");
+}
+
+/// The closure runs before ggml is called.
+#[test]
+fn a_panic_of_the_closure_goes_on() {
+    let cpu = Device::cpu().unwrap();
+    let device = MetaDevice::new(&[cpu; 2], |t| if &*t.name == "bad" { panic!("no idea") } else { Split::Mirrored });
+    let place = |name| {
+        let mut builder = WeightsBuilder::new();
+        builder.tensor("good", DType::F32, [8]).unwrap().tensor(name, DType::F32, [8]).unwrap();
+        builder.place(device.as_ref().unwrap().device().buffer_type()).map(drop)
+    };
+    let panic = catch_unwind(AssertUnwindSafe(|| place("bad"))).unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"no idea"));
+    place("other").unwrap();
+}
+
+/// Parts of a tensor, states, and all that looks into a computation.
+#[test]
+fn what_takes_one_device_is_refused() {
+    let device = cpus(2);
+    let mut weights = weights(device);
+    let pieces = Pieces { offset: 0, len: 1, count: 1, step: 1, data_step: 1 };
+    assert!(
+        weights.set_2d("whole", pieces, &[1.0_f32]).is_err() && weights.read_2d("w.1", pieces, &mut [0.0_f32]).is_err()
+    );
+    let copy = {
+        let mut builder = WeightsBuilder::new();
+        builder.tensor("copy", DType::F32, [8]).unwrap();
+        let mut copy = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+        copy.copy("copy", weights.get("one").unwrap())
+    };
+    assert!(matches!(copy, Err(Error::Unsupported { .. })), "C would read at no address: {copy:?}");
+    let transfers = device.init().unwrap().transfers(|_| Ok(()));
+    assert!(matches!(transfers, Err(Error::Unsupported { .. })), "{transfers:?}");
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("cache", DType::F32, [8]).unwrap();
+    let state = builder.place_state(device.buffer_type());
+    assert!(matches!(state, Err(Error::Unsupported { .. })), "{state:?}");
+    let two = GraphAllocator::with_buffers(&[device.buffer_type(), Device::cpu().unwrap().buffer_type()], |_| 0);
+    assert!(matches!(two, Err(Error::Param { .. })), "{two:?}");
+
+    // A view of what is divided is read through its root.
+    let ctx = Context::new();
+    let view = |name| ctx.view(weights.get(name).unwrap(), [8, 4], [32, 128, 128], 64).unwrap().read::<f32>();
+    assert!(view("w.1").is_err() && view("whole").is_ok());
+
+    let x = ctx.input("x", DType::F32, [8]).unwrap();
+    let y = ctx.relu(x).unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let cpu = || Backend::cpu().unwrap();
+    let builder = || Sched::builder().backend(device.init().unwrap());
+    assert!(builder().backend(cpu()).parallel(true).build().is_err(), "no copies of inputs");
+    assert!(builder().backend(device.init().unwrap()).backend(cpu()).build().is_err(), "one is enough");
+    let mut sched = builder().backend(cpu()).build().unwrap();
+    let mut run = sched.alloc(&graph).unwrap();
+    run.set(x, &noise(8, 1)).unwrap();
+    assert!(matches!(run.profile(), Err(Error::Unsupported { .. })), "one operation at a time");
+    run.compute().unwrap();
+    drop(run);
+
+    let mut allocator = GraphAllocator::new(device.buffer_type());
+    let mut run = allocator.alloc(&graph).unwrap();
+    run.set(x, &noise(8, 1)).unwrap();
+    let compared = run.compare(&mut device.init().unwrap(), &mut cpu(), Compare::default());
+    assert!(matches!(compared, Err(Error::Unsupported { .. })), "{compared:?}");
+    assert!(run.compute(&mut cpu()).is_err(), "a CPU would read at no address");
+    run.compute(&mut device.init().unwrap()).unwrap();
+}
+
+/// What the CPU would take for its own memory.
+#[test]
+fn the_cpu_does_not_read_what_several_have() {
+    let device = cpus(2);
+    let weights = weights(device);
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [8, 8, 8]).unwrap();
+    let here = ctx.add(x, weights.get("whole").unwrap()).unwrap();
+    let there = ctx.roll(here, [1, 0, 0, 0]).unwrap();
+    let graph = ctx.graph([there]).unwrap();
+    let mut sched = Sched::builder().backend(device.init().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap();
+    let error = sched.alloc_pinned(&graph, &[(there, 1)]).unwrap_err().to_string();
+    assert!(error.contains("can't be used elsewhere"), "{error}");
+    let mut alone = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    let own = ctx.graph([here]).unwrap();
+    assert!(matches!(alone.alloc(&own), Err(Error::Unsupported { .. })), "weights on no device of the scheduler's");
+
+    // Between what several devices compute, another one can't.
+    let first = ctx.add(x, weights.get("whole").unwrap()).unwrap();
+    let rolled = ctx.roll(x, [1, 0, 0, 0]).unwrap();
+    let last = ctx.add(first, rolled).unwrap();
+    let graph = ctx.graph([last]).unwrap();
+    let error = sched.alloc_pinned(&graph, &[(rolled, 1), (last, 0)]).unwrap_err().to_string();
+    assert!(error.contains("without interruption"), "{error}");
+    let graph = ctx.graph([ctx.add(rolled, weights.get("whole").unwrap()).unwrap()]).unwrap();
+    assert!(sched.alloc_pinned(&graph, &[(rolled, 1)]).is_ok(), "before it, it can");
+}

@@ -1,0 +1,180 @@
+//! The devices of two RPC servers that work as one.
+
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use ggml::GraphAllocator;
+use ggml::meta::MetaDevice;
+use ggml::prelude::*;
+use ggml::rpc::{self, Connection, Server};
+
+use crate::support::{Matrix, assert_close, by_name, noise, place, run, wide};
+
+/// Tells a child what it is.
+const SERVE: &str = "GGML_TEST_META_SERVE";
+
+/// What the child says before its address.
+const READY: &str = "listening on ";
+
+/// A server in a process of its own: this test binary, run again. Ends when this is dropped.
+struct Process {
+    child: Child,
+    address: String,
+}
+
+impl Process {
+    fn start() -> Self {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "remote::a_server_runs_in_a_process_of_its_own", "--nocapture"])
+            .env(SERVE, "1")
+            // The child ends with this end of the pipe, however this process ends.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let address = lines.find_map(|line| line.strip_prefix(READY).map(str::to_owned)).unwrap();
+        Self { child, address }
+    }
+
+    fn end(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[test]
+fn a_server_runs_in_a_process_of_its_own() {
+    if env::var_os(SERVE).is_none() {
+        assert_eq!(rpc::connect(&Process::start().address).unwrap().devices().len(), 1);
+        return;
+    }
+    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+    let server = unsafe { Server::builder().threads(1.try_into().unwrap()).start().unwrap() };
+    eprintln!("{READY}{}", server.address());
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+/// Two servers that live as long as the tests.
+fn servers() -> [Device; 2] {
+    static SERVERS: OnceLock<[(Process, Connection); 2]> = OnceLock::new();
+    let start = |()| {
+        let process = Process::start();
+        let connection = rpc::connect(&process.address).unwrap();
+        (process, connection)
+    };
+    SERVERS.get_or_init(|| [(); 2].map(start)).each_ref().map(|(_, connection)| connection.devices()[0])
+}
+
+const WIDTH: i64 = 64;
+
+fn matrices() -> [Matrix; 2] {
+    [Matrix::new("up.1", DType::Q8_0, [WIDTH, 192]), Matrix::new("down.0", DType::Q8_0, [192, WIDTH])]
+}
+
+fn want(x: &[f32]) -> Vec<f64> {
+    let [up, down] = matrices();
+    let hidden: Vec<_> = up.times(&wide(x)).into_iter().map(|h| h.max(0.0)).collect();
+    down.times(&hidden).into_iter().zip(x).map(|(y, &x)| y + f64::from(x)).collect()
+}
+
+fn feed_forward<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> ggml::Result<Tensor<'c>> {
+    let hidden = ctx.relu(ctx.mul_mat(weights.get("up.1")?, x)?)?;
+    ctx.add(ctx.mul_mat(weights.get("down.0")?, hidden)?, x)
+}
+
+#[test]
+fn two_servers_and_a_cpu_beside_one_compute_the_block() {
+    let [one, two] = servers();
+    let x = noise(WIDTH as usize, 2);
+    for devices in [&[one, two][..], &[one, two, one], &[Device::cpu().unwrap(), two]] {
+        let device = MetaDevice::new(devices, by_name).unwrap().device();
+        let weights = place(device, &matrices());
+        for (m, name) in matrices().iter().zip(["up.1", "down.0"]) {
+            assert_eq!(weights.read_bytes(name).unwrap(), m.bytes(), "{name} on {device}");
+        }
+        let ctx = Context::new();
+        let got = run(device, &ctx, (&x, &[WIDTH]), |x| feed_forward(&ctx, &weights, x)).unwrap();
+        assert_close(&got, &want(&x), 0.02, &device.name());
+    }
+}
+
+/// In a scheduler, what the servers computed is whole and can be used by the CPU; what is divided can't.
+#[test]
+fn the_cpu_goes_on_with_what_servers_computed() {
+    let device = MetaDevice::new(&servers(), by_name).unwrap().device();
+    let weights = place(device, &matrices());
+    let mut sched = Sched::builder().backend(device.init().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap();
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [WIDTH]).unwrap();
+    let whole = feed_forward(&ctx, &weights, x).unwrap();
+    let rolled = ctx.roll(whole, [1, 0, 0, 0]).unwrap();
+    let graph = ctx.graph([rolled]).unwrap();
+    let values = noise(WIDTH as usize, 3);
+    for _ in 0..2 {
+        let mut run = sched.alloc_pinned(&graph, &[(rolled, 1)]).unwrap();
+        run.set(x, &values).unwrap();
+        run.compute().unwrap();
+        let mut want = want(&values);
+        want.rotate_right(1);
+        assert_close(&run.get::<f32>(rolled).unwrap(), &want, 0.02, "rolled by the CPU");
+    }
+    let part = ctx.mul_mat(weights.get("up.1").unwrap(), x).unwrap();
+    let rolled = ctx.roll(part, [1, 0, 0, 0]).unwrap();
+    let graph = ctx.graph([rolled]).unwrap();
+    let error = sched.alloc_pinned(&graph, &[(rolled, 1)]).unwrap_err().to_string();
+    assert!(error.contains("can't be used on another device"), "{error}");
+}
+
+/// Whichever of them is lost, and whenever, that is an error, and the rest can go on.
+#[test]
+fn a_lost_server_is_an_error() {
+    for lost in [0, 1] {
+        let mut processes = [(); 2].map(|()| Process::start());
+        let connections = processes.each_ref().map(|p| rpc::connect(&p.address).unwrap());
+        let devices = connections.each_ref().map(|c| c.devices()[0]);
+        let device = MetaDevice::new(&devices, by_name).unwrap().device();
+        let weights = place(device, &matrices());
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [WIDTH]).unwrap();
+        let y = feed_forward(&ctx, &weights, x).unwrap();
+        let graph = ctx.graph([y]).unwrap();
+        let mut allocator = GraphAllocator::new(device.buffer_type());
+        let mut backend = device.init().unwrap();
+        let mut memory = allocator.alloc(&graph).unwrap();
+        let values = noise(WIDTH as usize, 5);
+        memory.set(x, &values).unwrap();
+        memory.compute(&mut backend).unwrap();
+        assert_close(&memory.get::<f32>(y).unwrap(), &want(&values), 0.02, "before");
+
+        processes[lost].end();
+        let result =
+            memory.set(x, &values).and_then(|()| memory.compute(&mut backend)).and_then(|()| memory.get::<f32>(y));
+        let endpoint = &*processes[lost].address;
+        assert!(matches!(&result, Err(Error::RpcLost { endpoint: e, .. }) if &**e == endpoint), "{lost}: {result:?}");
+        drop(memory);
+        for (what, error) in [
+            ("allocate", allocator.alloc(&graph).err()),
+            ("begin", device.init().err()),
+            ("ask", device.memory().err()),
+            ("read", weights.read_bytes("up.1").err()),
+            ("make", MetaDevice::new(&devices, by_name).err()),
+        ] {
+            assert!(matches!(error, Some(Error::RpcLost { .. })), "{what} without {lost}: {error:?}");
+        }
+        let left = devices[1 - lost];
+        let ctx = Context::new();
+        let one = place(left, &matrices());
+        let got = run(left, &ctx, (&values, &[WIDTH]), |x| feed_forward(&ctx, &one, x)).unwrap();
+        assert_close(&got, &want(&values), 0.02, "on the one that is left");
+    }
+}

@@ -1,0 +1,122 @@
+//! What tests of meta devices begin with.
+
+use ggml::meta::{MetaDevice, Split};
+use ggml::prelude::*;
+use ggml::{GraphAllocator, TensorInfo};
+
+/// Divides a tensor by the end of its name: `.0` along axis 0, and so on; all others are whole.
+pub(crate) fn by_name(t: &TensorInfo) -> Split {
+    match t.name.rsplit_once('.').and_then(|(_, axis)| axis.parse().ok()) {
+        Some(axis) => Split::Even { axis },
+        None => Split::Mirrored,
+    }
+}
+
+/// The CPU, so many times.
+pub(crate) fn cpus(n: usize) -> Device {
+    MetaDevice::new(&vec![Device::cpu().unwrap(); n], by_name).unwrap().device()
+}
+
+/// Numbers between -1 and 1 that look random.
+pub(crate) fn noise(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+/// A matrix of `rows` rows with `k` elements each.
+pub(crate) struct Matrix {
+    pub(crate) name: &'static str,
+    pub(crate) dtype: DType,
+    pub(crate) ne: [i64; 2],
+    pub(crate) values: Vec<f32>,
+}
+
+impl Matrix {
+    pub(crate) fn new(name: &'static str, dtype: DType, ne: [i64; 2]) -> Self {
+        let n = (ne[0] * ne[1]) as usize;
+        let seed = name.bytes().map(u64::from).sum::<u64>() + n as u64;
+        Self { name, dtype, ne, values: noise(n, seed) }
+    }
+
+    /// The bytes of its blocks.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.dtype.quantize(&self.values, self.ne[0] as usize, None).unwrap()
+    }
+
+    /// What the blocks say.
+    pub(crate) fn decoded(&self) -> Vec<f64> {
+        self.dtype.dequantize(&self.bytes()).unwrap().into_iter().map(f64::from).collect()
+    }
+
+    /// The product with one column, from the definition.
+    pub(crate) fn times(&self, x: &[f64]) -> Vec<f64> {
+        let k = self.ne[0] as usize;
+        self.decoded().chunks(k).map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
+    }
+}
+
+pub(crate) fn place(device: Device, matrices: &[Matrix]) -> Weights {
+    let mut builder = WeightsBuilder::new();
+    for m in matrices {
+        builder.tensor(m.name, m.dtype, m.ne).unwrap();
+    }
+    let mut weights = builder.place(device.buffer_type()).unwrap();
+    for m in matrices {
+        weights.set_bytes(m.name, &m.bytes()).unwrap();
+    }
+    weights
+}
+
+/// Computes `y` of an input `x` on a device. An input `positions` is set to numbers from 0 on.
+pub(crate) fn run<'c>(
+    device: Device,
+    ctx: &'c Context,
+    x: (&[f32], &[i64]),
+    y: impl FnOnce(Tensor<'c>) -> ggml::Result<Tensor<'c>>,
+) -> ggml::Result<Vec<f32>> {
+    let input = ctx.input("x", DType::F32, shape(x.1))?;
+    let y = y(input)?;
+    let graph = ctx.graph([y])?;
+    let mut allocator = GraphAllocator::new(device.buffer_type());
+    let mut memory = allocator.alloc(&graph)?;
+    memory.set(input, x.0)?;
+    if let Some(positions) = graph.tensor("positions") {
+        let all: Vec<i32> = (0..positions.elements() as i32).collect();
+        memory.set(positions, &all)?;
+    }
+    let mut backend = device.init()?;
+    if device.name().contains("CPU") {
+        backend.set_threads(x.0.len() % 2 + 1)?;
+    }
+    memory.compute(&mut backend)?;
+    let first = memory.get::<f32>(y)?;
+    memory.compute(&mut backend)?;
+    assert_eq!(memory.get::<f32>(y)?, first, "and again");
+    Ok(first)
+}
+
+pub(crate) fn shape(ne: &[i64]) -> [i64; 4] {
+    let mut full = [1; 4];
+    full[..ne.len()].copy_from_slice(ne);
+    full
+}
+
+/// Fails unless the numbers are as close as `tolerance`, by the root mean square.
+#[track_caller]
+pub(crate) fn assert_close(got: &[f32], want: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    let square = |n: f64| n * n;
+    let size: f64 = want.iter().map(|&w| square(w)).sum();
+    let error: f64 = got.iter().zip(want).map(|(&g, &w)| square(f64::from(g) - w)).sum();
+    assert!(size > 0.0 && (error / size).sqrt() < tolerance, "{what}: off by {}", (error / size).sqrt());
+}
+
+pub(crate) fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&v| f64::from(v)).collect()
+}
