@@ -1,0 +1,138 @@
+//! The keys and values of bytes that were read, and the loop that reads on: one pass over what is new.
+//!
+//! The graph of a step has the same shape whatever was read before. Where its keys go is an input, and so is which of those in
+//! the cache are looked at. So the scheduler plans once, and a step takes no memory.
+//!
+//! The cache is a ring: beyond its end, a byte takes the place of the one that just fell out of the window. That works
+//! because RoPE turns keys by where they stand, and only differences between that count.
+
+use anyhow::{Result, ensure};
+use ggml::{Context, DType, Device, Sched, State, Tensor, WeightsBuilder};
+use half::f16;
+
+use crate::model::{BYTES, Config, Inputs, Model};
+
+/// Memory for the keys and values of a model, each in rows of this type.
+pub(crate) fn memory(config: Config, dtype: DType) -> Result<State> {
+    let mut builder = WeightsBuilder::new();
+    let shape = [i64::try_from(config.width)?, i64::try_from(config.window)?];
+    for layer in 0..config.layers {
+        builder.tensor(&format!("k.{layer}"), dtype, shape)?.tensor(&format!("v.{layer}"), dtype, shape)?;
+    }
+    Ok(builder.place_state(Device::cpu()?.buffer_type())?)
+}
+
+/// The cache in a computation.
+#[derive(Debug)]
+pub(crate) struct Cache<'c, 'a> {
+    layers: &'a [[Tensor<'c>; 2]],
+    /// Which rows are written.
+    rows: Tensor<'c>,
+}
+
+impl<'c> Cache<'c, '_> {
+    /// Puts the keys and values of a layer into the cache, and returns all that is there.
+    pub(crate) fn put(&self, ctx: &'c Context, layer: usize, new: [Tensor<'c>; 2]) -> Result<[Tensor<'c>; 2]> {
+        let Some(&[k, v]) = self.layers.get(layer) else { anyhow::bail!("the cache has no layer {layer}") };
+        let put = |to: Tensor<'c>, new| {
+            let [width, ..] = to.ne();
+            let [n, ..] = self.rows.ne();
+            // What is read is the result, so that it is read after it was written.
+            ctx.set_rows(to, ctx.reshape(new, [width, n])?, self.rows)
+        };
+        let [new_k, new_v] = new;
+        Ok([put(k, new_k)?, put(v, new_v)?])
+    }
+}
+
+/// Whether a byte looks at another, both given by where they stand.
+pub(crate) fn looks(window: usize, from: usize, at: usize) -> bool {
+    at <= from && from - at < window
+}
+
+/// 0 where there is something to look at, negative infinity elsewhere.
+pub(crate) fn mask(looks: bool) -> f16 {
+    if looks { f16::ZERO } else { f16::NEG_INFINITY }
+}
+
+/// Reads bytes, and tells after each what may come next.
+pub(crate) struct Decoder<'m> {
+    model: &'m Model<'m>,
+    cache: Vec<[Tensor<'m>; 2]>,
+    ctx: Context,
+    sched: Sched,
+    /// How many bytes were read.
+    position: usize,
+    /// What goes into a step and comes out, kept for the next one.
+    positions: Vec<i32>,
+    rows: Vec<i64>,
+    mask: Vec<f16>,
+    logits: Vec<f32>,
+}
+
+impl<'m> Decoder<'m> {
+    /// One that has read nothing. `memory` is that of [`memory`] for the model.
+    pub(crate) fn new(model: &'m Model<'m>, memory: &'m State, sched: Sched) -> Result<Self> {
+        let layer = |i| Ok([memory.get(&format!("k.{i}"))?, memory.get(&format!("v.{i}"))?]);
+        Ok(Self {
+            model,
+            cache: (0..model.config().layers).map(layer).collect::<Result<_>>()?,
+            ctx: Context::new(),
+            sched,
+            position: 0,
+            positions: Vec::new(),
+            rows: Vec::new(),
+            mask: Vec::new(),
+            logits: Vec::new(),
+        })
+    }
+
+    /// How often the scheduler had to plan.
+    pub(crate) fn plans(&self) -> usize {
+        self.sched.plans()
+    }
+
+    /// Reads on, and returns the logits after each of these bytes, [`BYTES`] for each.
+    ///
+    /// # Errors
+    /// Where there is no byte, or several that go beyond the end of the ring: the first of them would look at what the last
+    /// of them has overwritten.
+    pub(crate) fn read(&mut self, tokens: &[i32]) -> Result<&[f32]> {
+        let (n, window, first) = (tokens.len(), self.model.config().window, self.position);
+        ensure!(n == 1 || (n > 1 && first + n <= window), "can't read {n} bytes at once behind {first} of {window}");
+        self.fill(first, n, window)?;
+        self.logits.resize(n * BYTES, 0.0);
+
+        self.ctx.reset();
+        let inputs = Inputs::new(&self.ctx, n, 1, window)?;
+        let rows = self.ctx.input("rows", DType::I64, [i64::try_from(n)?])?;
+        let logits = self.model.forward(&self.ctx, &inputs, Some(&Cache { layers: &self.cache, rows }))?;
+        let graph = self.ctx.graph([logits])?;
+        let mut run = self.sched.alloc(&graph)?;
+        run.set(inputs.tokens, tokens)?;
+        run.set(inputs.positions, &self.positions)?;
+        run.set(inputs.mask, &self.mask)?;
+        run.set(rows, &self.rows)?;
+        run.compute()?;
+        run.get_into(logits, &mut self.logits)?;
+        self.position = first + n;
+        Ok(&self.logits)
+    }
+
+    /// Fills in where `n` bytes from `first` on stand, where their keys go, and what they look at.
+    fn fill(&mut self, first: usize, n: usize, window: usize) -> Result<()> {
+        self.positions.clear();
+        self.rows.clear();
+        self.mask.clear();
+        let end = first + n;
+        for at in first..end {
+            self.positions.push(i32::try_from(at)?);
+            self.rows.push(i64::try_from(at % window)?);
+            // The last byte whose key is in a row, if any.
+            let byte_of = |row: usize| (end - 1).checked_sub((end - 1 + window - row) % window);
+            let seen = |row| byte_of(row).is_some_and(|key| looks(window, at, key));
+            self.mask.extend((0..window).map(|row| mask(seen(row))));
+        }
+        Ok(())
+    }
+}

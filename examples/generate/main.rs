@@ -1,0 +1,143 @@
+//! Trains a small decoder on bytes of text, and lets it write on: the loop that every engine for language models has.
+//!
+//! ```text
+//! cargo run --release --example generate -- train --output model.gguf
+//! cargo run --release --example generate -- sample --model model.gguf 'The scheduler'
+//! cargo run --release --example generate -- --help
+//! ```
+//!
+//! `model.rs` has the computation, `cache.rs` the cache and the steps, `train.rs` the training.
+
+mod cache;
+mod check;
+mod cli;
+#[path = "../quantize/convert.rs"]
+mod convert;
+#[path = "../../benches/overhead/counted.rs"]
+mod counted;
+mod file;
+mod model;
+mod plot;
+#[cfg(test)]
+mod reference;
+mod sample;
+#[cfg(test)]
+mod tests;
+mod text;
+mod train;
+
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use clap::Parser as _;
+use ggml::{Backend, Sched};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use cache::Decoder;
+use check::Check;
+use cli::{Cli, Command};
+use model::{Config, Model};
+use sample::Sampler;
+use text::Text;
+use train::Training;
+
+/// The sizes of the model that is trained.
+const CONFIG: Config = Config { layers: 2, heads: 4, width: 128, inner: 384, window: 128 };
+/// What is trained to be compared, in half a minute or so.
+const CHECK: Check = Check { config: CONFIG, training: Training { steps: 300, seed: 1 }, bits: 3.0 };
+
+fn main() -> ExitCode {
+    // ggml's own lines only where they are asked for: an error carries those that explain it.
+    env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
+    let Err(error) = run(&Cli::parse(), &mut io::stdout().lock()) else { return ExitCode::SUCCESS };
+    // Whoever reads the output may stop when they have seen enough, as `head` does.
+    if error.root_cause().downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) {
+        return ExitCode::SUCCESS;
+    }
+    // Nothing is left to be told to if that fails.
+    let _written = writeln!(io::stderr(), "error: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
+    match &cli.command {
+        Some(Command::Train(cli)) => train(CONFIG, cli, out),
+        Some(Command::Sample(cli)) => sample(cli, out),
+        None => check::run(&CHECK, &Text::shipped(least(CONFIG))?, cli::processors(), out),
+    }
+}
+
+/// Trains a model, and writes it down.
+fn train(config: Config, cli: &cli::Train, out: &mut impl Write) -> Result<()> {
+    let least = least(config);
+    let text = if cli.text.is_empty() { Text::shipped(least) } else { Text::read(&cli.text, least) }?;
+    writeln!(out, "{} bytes to train on, {} held out; seed {}", text.train.len(), text.held_out.len(), cli.seed)?;
+    let how = Training { steps: cli.steps, seed: cli.seed };
+    let mut sched = sched(cli.threads)?;
+    let bar = bar(how.steps.into())?;
+    let mut losses = Vec::new();
+    let weights = train::train(config, &text, how, &mut sched, |loss| {
+        losses.push(loss / std::f32::consts::LN_2);
+        bar.inc(1);
+        bar.set_message(format!("{:.3} bits", train::bits(loss.into())));
+    })?;
+    bar.finish_and_clear();
+    if let Some(path) = &cli.plot {
+        fs::write(path, plot::svg(&losses)).with_context(|| format!("can't write {}", path.display()))?;
+    }
+    let model = Model::new(config, |name| weights.get(name))?;
+    let held_out = train::loss(&model, &mut sched, &text.held_out)?;
+    let path = cli.output.display();
+    let file = file::write(config, how, &weights)?;
+    file.write(&cli.output).with_context(|| format!("can't write {path} (name another place with --output FILE)"))?;
+    let bits = train::bits(held_out);
+    writeln!(out, "generate: loss={held_out:.4} bits_per_byte={bits:.3} steps={} model={path}", how.steps)?;
+    Ok(())
+}
+
+/// Writes on behind a prompt.
+fn sample(cli: &cli::Sample, out: &mut impl Write) -> Result<()> {
+    let path = cli.model.display();
+    let opened = file::open(&cli.model, cli.dtype);
+    let (config, weights) = opened.with_context(|| format!("can't use {path} (`generate train` makes a model)"))?;
+    let model = Model::new(config, |name| weights.get(name))?;
+    let memory = cache::memory(config, cli.cache)?;
+    let mut decoder = Decoder::new(&model, &memory, sched(cli.threads)?)?;
+    let mut sampler = Sampler::new(cli.temperature, cli.top_k.get(), cli.seed);
+
+    out.write_all(cli.prompt.as_bytes())?;
+    let prompt: Vec<_> = cli.prompt.bytes().map(i32::from).collect();
+    // No byte looks further back than the window.
+    let prompt = prompt.rchunks(config.window).next().context("a prompt has one byte at least")?;
+    let start = Instant::now();
+    let mut next = sampler.pick(decoder.read(prompt)?);
+    for _ in 0..cli.tokens {
+        out.write_all(&[next])?;
+        out.flush()?;
+        next = sampler.pick(decoder.read(&[next.into()])?);
+    }
+    writeln!(out)?;
+    log::info!("{} bytes in {:.3} s", cli.tokens, start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// The fewest bytes that must be held out.
+fn least(config: Config) -> usize {
+    2 * config.window
+}
+
+/// A scheduler for the CPU.
+fn sched(threads: NonZeroUsize) -> Result<Sched> {
+    let mut cpu = Backend::cpu()?;
+    cpu.set_threads(threads.get())?;
+    Ok(Sched::builder().backend(cpu).build()?)
+}
+
+fn bar(n: u64) -> Result<ProgressBar> {
+    let bar = ProgressBar::new(n);
+    Ok(bar.with_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} steps, {msg}, {eta} left")?))
+}
