@@ -244,4 +244,75 @@ mod tests {
         }
         assert!(!text.contains("/out"), "nothing of here: {text}");
     }
+
+    /// A program with the options of Rust's test harness.
+    const TEST: &str = r#"#!/usr/bin/env bash
+case $1 in
+    --list) printf 'good: test\nfamily::bad: test\nhung: test\ndead: test\nidle: test\n' ;;
+    good)
+        [ "$GGML_TEST_DEVICE" = CPU ] && [ -d "$GGML_TEST_BACKENDS" ] || exit 9
+        echo 'unsupported: a "quoted" thing'
+        echo 'compared: family=x device=CPU cases=3 unsupported=1'
+        echo 'test result: ok. 1 passed; 0 failed; 0 ignored'
+        ;;
+    family::bad) exit 101 ;;
+    hung) sleep 100 ;;
+    dead) kill -SEGV $$ ;;
+    idle) echo 'test result: ok. 0 passed; 0 failed; 1 ignored' ;;
+esac
+"#;
+
+    fn program(path: &Path, text: &str) {
+        fs::write(path, text).unwrap();
+        check(Command::new("chmod").arg("+x").arg(path)).unwrap();
+    }
+
+    /// A bundle of such programs.
+    fn small() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["bin", "lib/backends"] {
+            fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        fs::write(folder.path().join(MARK), "{}").unwrap();
+        program(&folder.path().join("run.sh"), SCRIPT);
+        program(&folder.path().join("bin/test-device"), TEST);
+        let bench = "#!/usr/bin/env bash\necho noise\necho '{\"name\": \"x\", \"value\": 2.5}'\n";
+        program(&folder.path().join("bin/bench-device"), bench);
+        folder
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_script_reports_what_became_of_each_test() {
+        let folder = small();
+        let output = Command::new(folder.path().join("run.sh")).args(["--cpu", "--limit", "2"]).output().unwrap();
+        assert!(!output.status.success(), "tests failed: {output:?}");
+        let report = fs::read_to_string(folder.path().join("out/report.json")).unwrap();
+        let report: Value = serde_json::from_str(&report).unwrap();
+        assert_eq!((&report["passed"], &report["failed"], &report["ignored"]), (&json!(1), &json!(3), &json!(1)));
+        let results: Vec<_> =
+            report["tests"].as_array().unwrap().iter().map(|t| t["result"].as_str().unwrap()).collect();
+        assert_eq!(results, ["passed", "failed", "no end in 2 s", "died: 139", "ignored"]);
+        assert_eq!(report["tests"][1]["name"], "family::bad");
+        assert_eq!(report["unsupported"], json!(["a \"quoted\" thing"]));
+        assert_eq!(report["figures"], json!([{ "name": "x", "value": 2.5 }]));
+        assert_eq!(report["compared"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_script_says_where_there_is_no_gpu() {
+        let folder = small();
+        // A driver's tool that answers as one without a GPU does.
+        let tools = folder.path().join("tools");
+        fs::create_dir(&tools).unwrap();
+        let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+        for (answer, expected) in [("echo driver is gone; exit 9", "driver is gone"), ("", "lists none")] {
+            program(&tools.join("nvidia-smi"), &format!("#!/usr/bin/env bash\n{answer}\n"));
+            let output = Command::new(folder.path().join("run.sh")).env("PATH", &path).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(text.contains("no GPU: ") && text.contains(expected), "{text}");
+            assert!(!output.status.success() && !folder.path().join("out/report.json").exists());
+        }
+    }
 }
