@@ -100,7 +100,7 @@ impl Registry {
     /// # Safety
     ///
     /// Nothing of this backend may be used any more, in any thread: neither this handle and its copies nor its devices,
-    /// their buffer types, backends, buffers, and what lies in them.
+    /// their buffer types, backends, buffers, what lies in them, and [`Pinned`](crate::Pinned) memory.
     #[doc(alias = "ggml_backend_unload")]
     pub unsafe fn unload(self) -> Result<()> {
         registry::locked(|| {

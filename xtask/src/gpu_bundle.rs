@@ -22,8 +22,9 @@ const PROGRAMS: &[(&str, &str)] = &[("--test", "device"), ("--bench", "device")]
 /// Says that a folder is a bundle, which may be replaced.
 const MARK: &str = "bundle.json";
 
-/// What the CUDA backend is compiled of, in ggml's folder.
-const SOURCES: &[&str] = &["CMakeLists.txt", "LICENSE", "cmake", "include", "src/ggml-cuda"];
+/// What the CUDA backend and the library below it are compiled of, in the folder of ggml, beside the files in `src`.
+const SOURCES: &[&str] =
+    &["CMakeLists.txt", "LICENSE", "cmake", "include", "src/ggml-cuda", "src/ggml-cpu/ggml-cpu-impl.h"];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -243,5 +244,113 @@ mod tests {
             assert!(lines.contains(&line), "{line} in {text}");
         }
         assert!(!text.contains("/out"), "nothing of here: {text}");
+    }
+
+    /// A program with the options of Rust's test harness.
+    const TEST: &str = r#"#!/usr/bin/env bash
+case $1 in
+    --list) printf 'good: test\nfamily::bad: test\nhung: test\ndead: test\nidle: test\n' ;;
+    good)
+        [ -d "$GGML_TEST_BACKENDS" ] || exit 9
+        echo "unsupported: $GGML_TEST_DEVICE"
+        echo 'unsupported: a "quoted" thing'
+        echo 'compared: family=x device=CPU cases=3 unsupported=1'
+        echo 'test result: ok. 1 passed; 0 failed; 0 ignored'
+        ;;
+    family::bad) exit 101 ;;
+    hung) sleep 100 ;;
+    dead) kill -SEGV $$ ;;
+    idle) echo 'test result: ok. 0 passed; 0 failed; 1 ignored' ;;
+esac
+"#;
+
+    fn program(path: &Path, text: &str) {
+        fs::write(path, text).unwrap();
+        check(Command::new("chmod").arg("+x").arg(path)).unwrap();
+    }
+
+    /// A bundle of such programs.
+    fn small() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["bin", "lib/backends"] {
+            fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        fs::write(folder.path().join(MARK), "{}").unwrap();
+        program(&folder.path().join("run.sh"), SCRIPT);
+        program(&folder.path().join("bin/test-device"), TEST);
+        let bench = "#!/usr/bin/env bash\necho noise\necho '{\"name\": \"x\", \"value\": 2.5}'\n";
+        program(&folder.path().join("bin/bench-device"), bench);
+        folder
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_script_reports_what_became_of_each_test() {
+        let folder = small();
+        let output = Command::new(folder.path().join("run.sh")).args(["--cpu", "--limit", "2"]).output().unwrap();
+        assert!(!output.status.success(), "tests failed: {output:?}");
+        let report = fs::read_to_string(folder.path().join("out/report.json")).unwrap();
+        let report: Value = serde_json::from_str(&report).unwrap();
+        assert_eq!((&report["passed"], &report["failed"], &report["ignored"]), (&json!(1), &json!(3), &json!(1)));
+        let results: Vec<_> =
+            report["tests"].as_array().unwrap().iter().map(|t| t["result"].as_str().unwrap()).collect();
+        assert_eq!(results, ["passed", "failed", "no end in 2 s", "died: 139", "ignored"]);
+        assert_eq!(report["tests"][1]["name"], "family::bad");
+        assert_eq!(report["unsupported"], json!(["CPU", "a \"quoted\" thing"]));
+        assert_eq!(report["figures"], json!([{ "name": "x", "value": 2.5 }]));
+        assert_eq!(report["compared"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_script_says_where_there_is_no_gpu() {
+        let folder = small();
+        // A driver's tool that answers as one without a GPU does.
+        let tools = folder.path().join("tools");
+        fs::create_dir(&tools).unwrap();
+        let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+        for (answer, expected) in [("echo driver is gone; exit 9", "driver is gone"), ("", "lists none")] {
+            program(&tools.join("nvidia-smi"), &format!("#!/usr/bin/env bash\n{answer}\n"));
+            let output = Command::new(folder.path().join("run.sh")).env("PATH", &path).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(text.contains("no GPU: ") && text.contains(expected), "{text}");
+            assert!(!output.status.success() && !folder.path().join("out/report.json").exists());
+        }
+    }
+
+    /// With tools that only pretend: what they are asked, and what becomes of what they make.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_script_builds_the_backend_and_tests_the_gpu() {
+        let folder = small();
+        let tools = folder.path().join("cuda/bin");
+        fs::create_dir_all(&tools).unwrap();
+        let tool = |name: &str, text: &str| program(&tools.join(name), &format!("#!/usr/bin/env bash\n{text}\n"));
+        tool("nvidia-smi", "echo 'NVIDIA \"Test\", 580.1'; echo 'Another, 580.1'");
+        tool("nvcc", "echo 'Cuda compilation tools, release 13.0, V13.0.88'");
+        tool("ninja", "exit 1");
+        let made = "mkdir -p \"$2/bin\" && echo module > \"$2/bin/libggml-cuda.so\"";
+        tool("cmake", &format!("if [ \"$1\" = --build ]; then {made}; else printf '%s\\n' \"$@\"; fi"));
+        fs::write(folder.path().join("cmake.args"), "-DA=1;2\n-DB=x y\n").unwrap();
+        let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+        let script = || {
+            let mut script = Command::new(folder.path().join("run.sh"));
+            script.env("PATH", &path).env("CUDA_PATH", folder.path().join("cuda"));
+            script
+        };
+        let early = script().arg("--no-build").output().unwrap();
+        assert!(String::from_utf8_lossy(&early.stderr).contains("there is no CUDA backend yet"), "{early:?}");
+        let built = script().arg("--build-only").output().unwrap();
+        assert!(built.status.success(), "{built:?}");
+        let asked = fs::read_to_string(folder.path().join("out/configure.log")).unwrap();
+        assert!(asked.contains("-G\nNinja\n") && asked.ends_with("-DA=1;2\n-DB=x y\n"), "{asked}");
+        assert_eq!(fs::read_to_string(folder.path().join("lib/backends/libggml-cuda.so")).unwrap(), "module\n");
+        let run = script().args(["--no-build", "--limit", "2"]).output().unwrap();
+        assert!(!run.status.success(), "some tests fail: {run:?}");
+        let report = fs::read_to_string(folder.path().join("out/report.json")).unwrap();
+        let report: Value = serde_json::from_str(&report).unwrap();
+        assert_eq!((&report["gpu"], &report["driver"]), (&json!("NVIDIA \"Test\""), &json!("580.1")));
+        assert_eq!((&report["device"], &report["unsupported"][0]), (&json!("CUDA0"), &json!("CUDA0")));
+        assert!(report["nvcc"] == "13.0" && report["build_seconds"].as_u64().unwrap() > 0, "{report}");
     }
 }

@@ -65,17 +65,17 @@ else
     query=${query%%$'\n'*}
     gpu=${query%,*} driver=${query##*, }
     say "GPU: $gpu, driver $driver"
-fi
-
-if [ "$build" = 1 ]; then
     for folder in "${CUDA_PATH:-}" /usr/local/cuda; do
         if [ -n "$folder" ] && [ -x "$folder/bin/nvcc" ]; then PATH=$PATH:$folder/bin; fi
     done
+    if have nvcc; then nvcc_version=$(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'); fi
+fi
+
+if [ "$build" = 1 ]; then
     have nvcc || fail "there is no nvcc: set CUDA_PATH to the folder of CUDA's toolkit"
     have cmake || fail "there is no cmake"
     generator=()
     if have ninja; then generator=(-G Ninja); fi
-    nvcc_version=$(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')
     mapfile -t arguments < "$here/cmake.args"
     start=$SECONDS
     say "compiling the CUDA backend with nvcc $nvcc_version, $jobs files at once: minutes"
@@ -84,11 +84,14 @@ if [ "$build" = 1 ]; then
     cmake --build "$here/build" --target ggml-cuda --parallel "$jobs" > "$out/build.log" 2>&1 &
     builder=$!
     while kill -0 "$builder" 2>/dev/null; do
-        sleep 5
-        printf 'run.sh: %s s: %s\n' $((SECONDS - start)) "$(tail -c 300 "$out/build.log" | tail -1)"
+        sleep 1
+        if [ $(((SECONDS - start) % 15)) = 0 ]; then
+            say "$((SECONDS - start)) s: $(tail -c 300 "$out/build.log" | tail -1)"
+        fi
     done
     wait "$builder" || { tail -40 "$out/build.log" >&2; fail "the CUDA backend can't be compiled: see $out/build.log"; }
     build_seconds=$((SECONDS - start))
+    echo "$build_seconds" > "$here/build/seconds"
     module=$(find "$here/build" -name libggml-cuda.so -type f | head -1)
     [ -n "$module" ] || fail "cmake made no libggml-cuda.so"
     cp "$module" "$backends/"
@@ -97,6 +100,7 @@ fi
 [ "$tests" = 1 ] || exit 0
 if [ "$cpu" = 0 ]; then
     [ -f "$backends/libggml-cuda.so" ] || fail "there is no CUDA backend yet: run without --no-build"
+    build_seconds=$(cat "$here/build/seconds" 2>/dev/null || echo 0)
 fi
 
 # What the programs were linked with comes before anything that is installed.
