@@ -157,6 +157,9 @@ impl GraphAllocator {
             return Ok(GraphMemory { allocator: self, bound });
         }
         self.plan.forget();
+        if self.device().is_some_and(meta::is_meta) {
+            self.plan.count(bound.graph());
+        }
         let mark = log::mark();
         if !self.with_raw(|raw| raw.alloc(bound.graph_ptr()))? {
             return Err(self.out_of_memory(mark));
