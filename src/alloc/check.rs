@@ -9,7 +9,7 @@ use crate::buffer::{self, BufferType};
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
-use crate::ops::{custom, kernel};
+use crate::ops::{custom, index, kernel};
 use crate::tensor::Tensor;
 use crate::tensor::ptr::{Owner, TensorPtr};
 use crate::{guard, meta};
@@ -197,6 +197,23 @@ pub(crate) fn sorts_numbers(device: Device, e: &Entry, clamp: impl FnOnce() -> O
         return Ok(());
     }
     Err(unsupported(e.ptr, &[device], "it can't sort what was made ready for it on another device"))
+}
+
+/// Checks that an operation on `device` does not pick by numbers that lie on a server, unless on that server itself: what
+/// comes from there is not checked, and nothing but zeros comes from one that was lost.
+pub(crate) fn picks_by_own_numbers(
+    graph: &Graph<'_>,
+    device: Device,
+    e: &Entry,
+    place: impl FnOnce(TensorPtr) -> Option<Device>,
+) -> Result<()> {
+    let Some(slot) = index::slot(e.ptr) else { return Ok(()) };
+    // As it was built: the scheduler may have put a copy in its place.
+    let Some((_, indices)) = graph.srcs(e).find(|(i, _)| *i == slot) else { return Ok(()) };
+    if place(indices.root()).is_some_and(|there| there.is_remote() && there != device) {
+        return Err(unsupported(e.ptr, &[device], "it picks by numbers that an RPC server sends, which may be any"));
+    }
+    Ok(())
 }
 
 /// Checks that the device can use memory of this type.

@@ -259,6 +259,10 @@ impl GraphAllocator {
     fn out_of_memory(&mut self, mark: u64) -> Error {
         let log = log::since(mark);
         self.plan.clear();
+        // A server that was lost while it was asked gives no memory either.
+        if let Err(lost) = self.check_alive() {
+            return lost;
+        }
         let names: Vec<_> = self.bufts.iter().map(|b| b.name()).collect();
         let what = format!("a buffer of type {}", names.join(" or ")).into();
         Error::OutOfMemory { what, bytes: None, log }

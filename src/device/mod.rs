@@ -195,6 +195,7 @@ impl Device {
     ///
     /// [`Error::Ggml`] or [`Error::Exception`] where the device does not answer.
     #[doc(alias = "ggml_backend_dev_memory")]
+    #[doc(alias = "ggml_backend_rpc_get_device_memory")]
     pub fn memory(self) -> Result<Memory> {
         let (mut free, mut total) = (0, 0);
         guard::call("ggml_backend_dev_memory", || {
@@ -258,6 +259,7 @@ impl Device {
     #[doc(alias = "ggml_backend_dev_buffer_type")]
     #[doc(alias = "ggml_backend_get_default_buffer_type")]
     #[doc(alias = "ggml_backend_cpu_buffer_type")]
+    #[doc(alias = "ggml_backend_rpc_buffer_type")]
     pub fn buffer_type(self) -> BufferType {
         if let Some(buft) = meta::buffer_type(self) {
             return buft;
@@ -304,6 +306,7 @@ impl Device {
     ///
     /// [`Error::Null`] where the device can't be started; [`Error::Ggml`] or [`Error::Exception`] where it fails.
     #[doc(alias = "ggml_backend_dev_init")]
+    #[doc(alias = "ggml_backend_rpc_init")]
     pub fn init(self) -> Result<Backend> {
         Backend::new(self, None)
     }
@@ -368,7 +371,7 @@ impl Device {
     }
 
     /// Whether the device, or one that it is made of, is reached over RPC.
-    fn is_remote(self) -> bool {
+    pub(crate) fn is_remote(self) -> bool {
         self.registry().is_some_and(|r| r.name().starts_with("RPC"))
             || meta::members(self).iter().any(|d| d.is_remote())
     }

@@ -75,6 +75,11 @@ pub(crate) fn bounds(node: TensorPtr) -> impl Iterator<Item = (TensorPtr, i64)> 
         .map(|(t, below)| (t.root(), below))
 }
 
+/// Which source of an operation holds indices.
+pub(crate) fn slot(node: TensorPtr) -> Option<usize> {
+    picks(node).map(|(slot, _)| slot)
+}
+
 /// Which source of an operation holds indices, and what they must be below.
 fn picks(node: TensorPtr) -> Option<(usize, i64)> {
     let ne_of = |slot| node.source(slot).map(TensorPtr::ne);

@@ -10,6 +10,7 @@ use super::options::Options;
 use super::peer;
 use super::raw::RawServer;
 use super::relay::Relay;
+use super::traffic::Traffic;
 use crate::device::Device;
 use crate::error::{Error, Result};
 
@@ -130,6 +131,15 @@ impl Connection {
     /// The address that the connection was asked for by.
     pub fn endpoint(&self) -> &str {
         self.known.link.endpoint()
+    }
+
+    /// What was exchanged with the server through the relay, for all its devices and by all who are connected; `None`
+    /// without the relay.
+    ///
+    /// Uploads and computations are under way for a while after the call returns. They are counted for certain once
+    /// something was read that came after them.
+    pub fn traffic(&self) -> Option<Traffic> {
+        self.known.relay.as_ref().map(|_| self.known.link.traffic.read())
     }
 
     /// Whether the server was there when it was last needed. Asks nothing of it.

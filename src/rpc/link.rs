@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use ggml_sys as sys;
 
 use super::options::Options;
+use super::traffic::Counter;
 use crate::device::Device;
 use crate::error::{Error, Result};
 
@@ -21,11 +22,20 @@ pub(super) struct Link {
     lost: OnceLock<Box<str>>,
     /// The [`Connection`](super::Connection)s that want the server kept, even while nothing uses it.
     holders: AtomicUsize,
+    /// What the relay exchanged with the server.
+    pub(super) traffic: Counter,
 }
 
 impl Link {
     pub(super) fn new(endpoint: &str, address: SocketAddr, options: Options) -> Self {
-        Self { endpoint: endpoint.into(), address, options, lost: OnceLock::new(), holders: AtomicUsize::new(0) }
+        Self {
+            endpoint: endpoint.into(),
+            address,
+            options,
+            lost: OnceLock::new(),
+            holders: AtomicUsize::new(0),
+            traffic: Counter::default(),
+        }
     }
 
     /// Fails once the server was lost.

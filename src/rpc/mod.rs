@@ -13,8 +13,9 @@
 //! # Trust
 //!
 //! The protocol has neither authentication nor encryption. See [`Server`] for what a client can do to a server. A server
-//! can send any numbers as results, and make calls fail, but not harm the memory of this process. The relay listens on
-//! the loopback, and serves no other process where the system tells processes apart (Unix).
+//! can send any numbers as results, and make calls fail, but not harm the memory of this process: numbers that pick rows
+//! or experts are used on the server that they lie on, and refused elsewhere. The relay listens on the loopback, and serves
+//! no other process where the system tells processes apart (Unix).
 
 mod connection;
 mod link;
@@ -26,9 +27,12 @@ mod relay;
 mod server;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod wire;
 
 pub use connection::{Connection, connect, connect_with};
 pub(crate) use link::check;
 pub use options::Options;
 pub use server::{Server, ServerBuilder};
+pub use traffic::Traffic;
+pub use wire::VERSION;

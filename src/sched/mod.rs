@@ -322,6 +322,10 @@ impl Sched {
         {
             raw.leak();
         }
+        // A server that was lost while it was asked gives no memory either.
+        if let Err(lost) = self.check_alive() {
+            return lost;
+        }
         match self.buffer_types().first() {
             Some(&buft) => out_of_memory(buft, None, log),
             None => Error::Poisoned { object: "scheduler" },

@@ -48,6 +48,9 @@ impl<'s, 'c> Allocated<'s, 'c> {
             if let Some(backend) = self.backend_of_ptr(e.ptr) {
                 check::kernel_accepts(backend.device(), e)?;
                 check::reaches(self.bound.graph(), backend.device(), e)?;
+                check::picks_by_own_numbers(self.bound.graph(), backend.device(), e, |t| {
+                    self.backend_of_ptr(t).map(Backend::device)
+                })?;
                 check::sorts_numbers(backend.device(), e, || {
                     // By the sources as they were built: the scheduler may have put a copy in between.
                     let (_, first) = self.bound.graph().srcs(e).next()?;

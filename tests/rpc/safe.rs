@@ -1,7 +1,7 @@
 //! The safe API on a server's devices.
 
 use ggml::rpc::{self, Server};
-use ggml::{Backend, Context, Custom, DType, Error, GraphAllocator, WeightsBuilder};
+use ggml::{Backend, Context, Custom, DType, Error, GraphAllocator, SortOrder, WeightsBuilder};
 
 use crate::support::{sched, weights};
 
@@ -78,6 +78,38 @@ fn closures_stay_here() {
     let mut memory = allocator.alloc(&own).unwrap();
     memory.set(x, &[1.0_f32; 4]).unwrap();
     assert!(matches!(memory.compute(&mut remote.init().unwrap()), Err(Error::Unsupported { .. })));
+}
+
+/// A server may say that a row is the millionth, and a lost one that all are the first.
+#[test]
+fn nothing_here_picks_by_what_a_server_says() {
+    let server = crate::start(Server::builder()).unwrap();
+    let connection = rpc::connect(&server.address().to_string()).unwrap();
+    let mut sched = sched(&connection).unwrap();
+    let context = Context::new();
+    let x = context.input("x", DType::F32, [4]).unwrap();
+    let rows = context.input("rows", DType::F32, [2, 4]).unwrap();
+    let given = context.input("given", DType::I32, [4]).unwrap();
+    let order = context.argsort(x, SortOrder::Desc).unwrap();
+    let first = context.view(order, [2], [4, 4, 4], 0).unwrap();
+    let (there, here) = (0, 1);
+    for (indices, root) in [(order, order), (first, order), (given, given)] {
+        let y = context.get_rows(rows, indices).unwrap();
+        let graph = context.graph([y]).unwrap();
+        let refusal = sched.alloc_pinned(&graph, &[(root, there), (y, here)]).map(drop);
+        assert!(matches!(&refusal, Err(Error::Unsupported { reason, .. }) if reason.contains("server")), "{refusal:?}");
+        for (makes, picks) in [(here, here), (here, there), (there, there)] {
+            let mut run = sched.alloc_pinned(&graph, &[(root, makes), (y, picks)]).unwrap();
+            if root == order {
+                run.set(x, &[1.0_f32, 4.0, 3.0, 2.0]).unwrap();
+            } else {
+                run.set(given, &[1, 2, 3, 0]).unwrap();
+            }
+            run.set(rows, &[0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]).unwrap();
+            run.compute().unwrap();
+            assert_eq!(run.get::<f32>(y).unwrap()[..4], [2.0, 3.0, 4.0, 5.0]);
+        }
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddrV4;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use ggml::rpc::{self, Server};
@@ -29,6 +30,8 @@ impl ServerProcess {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "child::a_server_runs_in_a_process_of_its_own", "--nocapture"])
             .env(ADDRESS, address.to_string())
+            // ggml would start a debugger when it aborts.
+            .env("GGML_NO_BACKTRACE", "1")
             // The child ends with this end of the pipe, however this process ends.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -39,6 +42,20 @@ impl ServerProcess {
         let address =
             lines.map(|line| line.strip_prefix(READY).map(|at| at.parse().unwrap())).find_map(|at| at).unwrap();
         Self { child, address }
+    }
+
+    /// What the process ended with, if it has ended by itself or does so within this time.
+    pub(crate) fn ended(&mut self, within: Duration) -> Option<String> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return Some(status.to_string());
+            }
+            if start.elapsed() >= within {
+                return None;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Kills the process, and waits until it is gone.
@@ -80,10 +97,20 @@ fn a_server_runs_in_a_process_of_its_own() {
 
 /// What the child does: serves the CPU twice, until nobody holds the other end of its standard input.
 fn serve(address: SocketAddrV4) {
+    #[cfg(unix)]
+    limit_memory();
     let cpu = ggml::Device::cpu().unwrap();
     let server = Server::builder().address(address).devices([cpu, cpu]).threads(2.try_into().unwrap());
     // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
     let server = unsafe { server.start().unwrap() };
     eprintln!("{READY}{}", server.address());
     thread::spawn(|| std::io::stdin().read_line(&mut String::new())).join().unwrap().unwrap();
+}
+
+/// A client that was told nonsense may ask for any amount of memory, and for zeros in all of it.
+#[cfg(unix)]
+fn limit_memory() {
+    let limit = libc::rlimit { rlim_cur: 2 << 30, rlim_max: 2 << 30 };
+    // SAFETY: reads the limits during the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
 }

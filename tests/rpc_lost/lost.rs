@@ -102,7 +102,7 @@ fn a_server_that_hangs_is_lost_in_time() {
     server.stop();
     let start = Instant::now();
     assert_eq!(raw::get(tensor, 2_u8), [0; 1000]);
-    assert!((LIMIT..5 * LIMIT).contains(&start.elapsed()), "took {:?}", start.elapsed());
+    assert!((LIMIT..100 * LIMIT).contains(&start.elapsed()), "took {:?}", start.elapsed());
     assert_lost(&connection);
 }
 

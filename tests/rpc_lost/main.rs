@@ -8,6 +8,10 @@ mod child;
 #[cfg(test)]
 mod lost;
 #[cfg(test)]
+mod nonsense;
+#[cfg(test)]
+mod proxy;
+#[cfg(test)]
 #[path = "../rpc/raw.rs"]
 #[expect(dead_code, reason = "the other tests of RPC need more of it")]
 mod raw;

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz-gguf`: the test of changed GGUF files, run for longer.
+//! `cargo xtask fuzz-gguf` and `cargo xtask fuzz-rpc`: tests of random input, run for longer.
 
 use anyhow::Result;
 
@@ -6,20 +6,31 @@ use crate::workspace::{Workspace, check};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// How many files to try
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    runs: u64,
+    /// How many files, or sequences of requests, to try
+    #[arg(long, value_name = "N")]
+    runs: Option<u64>,
 
-    /// What they are drawn by; the same seed gives the same files [default: another one each time]
+    /// What they are drawn by; the same seed gives the same input [default: another one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+/// A target of `cargo test`, what to run of it, and how often unless told otherwise.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fuzz {
+    target: &'static str,
+    test: &'static str,
+    runs: u64,
+}
+
+pub(crate) const GGUF: Fuzz = Fuzz { target: "gguf_memory", test: "fuzz::fuzz", runs: 1_000_000 };
+pub(crate) const RPC: Fuzz = Fuzz { target: "rpc_fuzz", test: "fuzz::", runs: 10_000 };
+
+pub(crate) fn run(fuzz: Fuzz, arguments: &Arguments) -> Result<()> {
     let workspace = Workspace::find()?;
     let mut cargo = workspace.cargo(&workspace.root);
-    cargo.args(["test", "--quiet", "--test", "gguf_memory", "fuzz::fuzz", "--", "--exact", "--nocapture"]);
-    cargo.env("GGML_FUZZ_RUNS", arguments.runs.to_string());
+    cargo.args(["test", "--quiet", "--test", fuzz.target, fuzz.test, "--", "--nocapture"]);
+    cargo.env("GGML_FUZZ_RUNS", arguments.runs.unwrap_or(fuzz.runs).to_string());
     if let Some(seed) = arguments.seed {
         cargo.env("GGML_FUZZ_SEED", seed.to_string());
     }

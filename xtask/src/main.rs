@@ -31,6 +31,8 @@ enum Chore {
     Coverage(coverage::Arguments),
     /// Read GGUF files that were changed at random
     FuzzGguf(fuzz::Arguments),
+    /// Send an RPC server requests that were changed at random, and count what ends it
+    FuzzRpc(fuzz::Arguments),
     /// Fetch a model of sentences, all-MiniLM-L6-v2, and turn it into GGUF files: target/model
     Model(model::Arguments),
     /// Package the crates, and build a program with them elsewhere, offline
@@ -49,7 +51,8 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
         Chore::Vendor(arguments) => vendor::run(&arguments),
         Chore::Coverage(arguments) => coverage::run(&arguments),
-        Chore::FuzzGguf(arguments) => fuzz::run(&arguments),
+        Chore::FuzzGguf(arguments) => fuzz::run(fuzz::GGUF, &arguments),
+        Chore::FuzzRpc(arguments) => fuzz::run(fuzz::RPC, &arguments),
         Chore::Model(arguments) => model::run(&arguments),
         Chore::Package => package::run(),
         Chore::Asan(arguments) => asan::run(&arguments),

@@ -1,0 +1,127 @@
+//! Servers in processes of their own: this program, run again.
+
+use std::env;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::num::NonZeroUsize;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use ggml::rpc::{self, Connection, Options, Server};
+
+/// What a server says before its address. ggml's own lines come before and after.
+const READY: &str = "listening on ";
+
+/// Makes this program a server, and tells it how many threads to compute with.
+const THREADS: &str = "RPC_CLUSTER_THREADS";
+
+/// A test is run by its name.
+const ARGUMENTS: &[&str] = if cfg!(test) { &["--exact", "servers::tests::a_server", "--nocapture"] } else { &[] };
+
+/// Longer than a step takes on a machine that is busy with other things.
+const ANSWER_LIMIT: Duration = Duration::from_mins(1);
+
+/// A server's process. Ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct ServerProcess {
+    child: Child,
+    /// Kept open: the server writes a line for each client.
+    _stdout: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl ServerProcess {
+    /// Starts a server of the CPU on a free port.
+    ///
+    /// # Errors
+    /// Where the process does not start, or does not come to serve.
+    pub(crate) fn start(threads: NonZeroUsize) -> Result<Self> {
+        let mut command = Command::new(env::current_exe()?);
+        command.args(ARGUMENTS).env(THREADS, threads.to_string());
+        // The server ends with this end of its standard input, however this process ends.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("can't start {command:?}"))?;
+        let mut stdout = BufReader::new(child.stdout.take().context("the server has no standard output")?);
+        let mut line = String::new();
+        let address = loop {
+            line.clear();
+            if stdout.read_line(&mut line)? == 0 {
+                let status = child.wait()?;
+                anyhow::bail!("a server ended before it listened: {status}");
+            }
+            if let Some((_, address)) = line.split_once(READY) {
+                break address.trim().to_owned();
+            }
+        };
+        Ok(Self { child, _stdout: stdout, address })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Connects to it.
+    ///
+    /// # Errors
+    /// Where the server is gone.
+    pub(crate) fn connect(&self) -> Result<Connection> {
+        Ok(rpc::connect_with(self.address(), &Options::new().answer_timeout(ANSWER_LIMIT))?)
+    }
+
+    /// Kills the process, and waits until it is gone.
+    ///
+    /// # Errors
+    /// Where the system does not let it be killed.
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // One that is gone can't be killed.
+        drop(self.kill());
+    }
+}
+
+/// Whether this process was started to be a server.
+pub(crate) fn is_one() -> bool {
+    env::var_os(THREADS).is_some()
+}
+
+/// Is a server until the standard input ends.
+///
+/// # Errors
+/// Where it does not start.
+pub(crate) fn serve() -> Result<()> {
+    let threads = env::var(THREADS).ok().and_then(|n| n.parse().ok()).unwrap_or(NonZeroUsize::MIN);
+    // SAFETY: it listens to this machine only, while a cluster runs; of that machine's other programs a demonstration can
+    // only assume, as its help says, that they leave the server alone.
+    let server = unsafe { Server::builder().threads(threads).start() }?;
+    writeln!(io::stdout(), "{READY}{}", server.address())?;
+    io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The servers of the other tests; nothing where it was not started by one.
+    #[test]
+    fn a_server() {
+        if is_one() {
+            serve().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_server_is_there_until_it_is_killed() {
+        let mut server = ServerProcess::start(NonZeroUsize::MIN).unwrap();
+        assert_eq!(server.connect().unwrap().devices().len(), 1);
+        server.kill().unwrap();
+        assert!(server.connect().is_err());
+    }
+}

@@ -1,0 +1,117 @@
+//! Drawing requests: what a client would say, and what becomes of it.
+
+use fastrand::Rng;
+
+use crate::client::Memory;
+use crate::wire::{
+    ADD, BUFFER_CLEAR, COMPUTE, COPY_TENSOR, FIELDS, FREE_BUFFER, GET_ALLOC_SIZE, GET_TENSOR, GRAPH_COMPUTE,
+    GRAPH_RECOMPUTE, INIT_TENSOR, MEMSET_TENSOR, OPS, Request, SET_TENSOR, SET_TENSOR_HASH, Tensor,
+};
+
+/// Elements of the tensors: eight of them fit into [`MEMORY`] bytes.
+pub(crate) const N: u32 = 64;
+pub(crate) const MEMORY: u64 = 8 * 4 * N as u64;
+
+/// One of the tensors that a client would have.
+fn tensor(memory: Memory, i: u64) -> Tensor {
+    Tensor::row(i + 1, memory.buffer, memory.base + i * u64::from(4 * N), N)
+}
+
+/// `c = a op b` on the first device.
+pub(crate) fn graph(memory: Memory, op: u32) -> Vec<u8> {
+    let (a, b, mut c) = (tensor(memory, 0), tensor(memory, 1), tensor(memory, 2));
+    (c.op, c.flags, c.src[0], c.src[1]) = (op, COMPUTE, a.id, b.id);
+    let head = [&0_u32.to_le_bytes()[..], &1_u32.to_le_bytes(), &c.id.to_le_bytes(), &3_u32.to_le_bytes()];
+    [&head.concat()[..], &a.bytes(), &b.bytes(), &c.bytes()].concat()
+}
+
+/// A tensor and where in it.
+pub(crate) fn place(memory: Memory, i: u64, offset: u64) -> Vec<u8> {
+    [&tensor(memory, i).bytes()[..], &offset.to_le_bytes()].concat()
+}
+
+/// What a client would say.
+pub(crate) fn sane(rng: &mut Rng, memory: Memory) -> Request {
+    let i = rng.u64(0..8);
+    let bytes = u64::from(4 * N);
+    let (command, payload) = match rng.u8(0..11) {
+        0 => (BUFFER_CLEAR, [&memory.buffer.to_le_bytes()[..], &[0]].concat()),
+        1 => {
+            let data: Vec<u8> = (0..bytes).map(|_| rng.u8(..)).collect();
+            (SET_TENSOR, [&tensor(memory, i).bytes()[..], &[0; 9], &data].concat())
+        }
+        2 => (SET_TENSOR_HASH, [place(memory, i, 0), rng.u64(..).to_le_bytes().to_vec()].concat()),
+        3 => (GET_TENSOR, [place(memory, i, 0), bytes.to_le_bytes().to_vec()].concat()),
+        4 => (COPY_TENSOR, [tensor(memory, i).bytes(), tensor(memory, (i + 1) % 8).bytes()].concat()),
+        5 => (INIT_TENSOR, tensor(memory, i).bytes()),
+        6 => {
+            let sources = (0..10).flat_map(|_| Tensor::row(0, 0, 0, 0).bytes());
+            (GET_ALLOC_SIZE, [0; 4].into_iter().chain(tensor(memory, i).bytes()).chain(sources).collect())
+        }
+        7 => (MEMSET_TENSOR, [&place(memory, i, 0)[..], &bytes.to_le_bytes(), &[7]].concat()),
+        8 => (GRAPH_RECOMPUTE, vec![0; 4]),
+        _ => (GRAPH_COMPUTE, graph(memory, ADD)),
+    };
+    Request { command, payload }
+}
+
+/// A number that is likely to be on one side of a limit.
+fn number(rng: &mut Rng) -> u64 {
+    match rng.u8(0..5) {
+        0 => 1 << rng.u32(0..64),
+        1 => (1 << rng.u32(0..64)) - 1,
+        2 => rng.u64(0..64).wrapping_neg(),
+        3 => rng.u64(0..5000),
+        _ => rng.u64(..),
+    }
+}
+
+fn put(payload: &mut [u8], at: usize, len: usize, value: u64) {
+    payload.iter_mut().skip(at).zip(value.to_le_bytes()).take(len).for_each(|(to, from)| *to = from);
+}
+
+/// What somebody who means harm makes of a request; also the length that it shall claim.
+pub(crate) fn spoil(rng: &mut Rng, memory: Memory, request: &mut Request) -> u64 {
+    let payload = &mut request.payload;
+    match rng.u8(0..9) {
+        // A field of a tensor, which stands where it stands in this command.
+        0..=3 => {
+            let first = match request.command {
+                GRAPH_COMPUTE => 20 + 296 * rng.usize(0..3),
+                GET_ALLOC_SIZE => 4 + 296 * rng.usize(0..11),
+                COPY_TENSOR => 296 * rng.usize(0..2),
+                _ => 0,
+            };
+            let (at, len) = FIELDS[rng.usize(0..FIELDS.len())];
+            let value = match at {
+                8 | 52 => rng.u64(0..u64::from(OPS)),
+                220 => memory.base.wrapping_add(number(rng)),
+                124 | 132 | 204 => rng.u64(0..5),
+                _ => number(rng),
+            };
+            put(payload, first + at, len, value);
+        }
+        // Any operation, of what is there.
+        4 if request.command == GRAPH_COMPUTE => *payload = graph(memory, rng.u32(0..OPS)),
+        // A count, an offset, a size.
+        4 | 5 => {
+            let at = [0, 4, 8, 16, payload.len().saturating_sub(8), payload.len().saturating_sub(16)];
+            put(payload, at[rng.usize(0..at.len())], 8, number(rng));
+        }
+        6 => {
+            for _ in 0..rng.usize(1..20) {
+                let at = rng.usize(0..payload.len().max(1));
+                put(payload, at, 1, rng.u64(..));
+            }
+        }
+        // Other lengths, and then the rest of the stream is read as something else.
+        7 => payload.resize(rng.usize(0..2 * payload.len() + 2), rng.u8(..)),
+        _ => return number(rng),
+    }
+    request.payload.len() as u64
+}
+
+/// Memory that was given back.
+pub(crate) fn free(memory: Memory) -> Request {
+    Request { command: FREE_BUFFER, payload: memory.buffer.to_le_bytes().to_vec() }
+}

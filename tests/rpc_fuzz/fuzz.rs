@@ -1,0 +1,155 @@
+//! Sequences of requests, and what became of the server.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::io;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::child::ServerProcess;
+use crate::client::Client;
+use crate::draw::{self, MEMORY, N};
+use crate::wire::{self, ADD, GET_TENSOR, GRAPH_COMPUTE, Request, SET_TENSOR};
+
+/// How many sequences there are to be; `cargo xtask fuzz-rpc` sets it.
+const RUNS: &str = "GGML_FUZZ_RUNS";
+const SEED: &str = "GGML_FUZZ_SEED";
+const DEFAULT_RUNS: u64 = 100;
+
+/// What became of the server, and the request before that.
+type Deaths = BTreeMap<(String, &'static str), u64>;
+
+/// How a sequence is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// As a client would say it.
+    Sane,
+    /// Requests that were changed.
+    Spoilt,
+    /// Bytes that are no requests, with or without a greeting.
+    Noise,
+}
+
+fn variable(name: &str) -> Option<u64> {
+    env::var(name).ok().map(|value| value.parse().expect("a number"))
+}
+
+/// Sends a sequence, and notes the command that was sent last.
+fn sequence(rng: &mut Rng, server: &ServerProcess, kind: Kind, last: &mut Option<u8>) -> io::Result<()> {
+    let address = server.address.into();
+    if kind == Kind::Noise {
+        let mut client = if rng.bool() { Client::greeted(address)? } else { Client::connect(address)? };
+        let noise: Vec<u8> = (0..rng.usize(1..3000)).map(|_| rng.u8(..)).collect();
+        *last = None;
+        return client.send(&noise);
+    }
+    let mut client = Client::greeted(address)?;
+    let mut memory = client.allocate(MEMORY)?;
+    for _ in 0..rng.u8(1..12) {
+        if rng.u8(0..20) == 0 {
+            *last = Some(wire::FREE_BUFFER);
+            let free = draw::free(memory);
+            client.ask(free.command, &free.payload)?;
+            if kind == Kind::Sane || rng.bool() {
+                memory = client.allocate(MEMORY)?;
+            }
+        }
+        let mut request = draw::sane(rng, memory);
+        if kind == Kind::Sane && request.command == wire::GRAPH_RECOMPUTE {
+            request = Request { command: GRAPH_COMPUTE, payload: draw::graph(memory, ADD) };
+        }
+        let mut len = request.payload.len() as u64;
+        if kind == Kind::Spoilt && rng.u8(0..3) == 0 {
+            len = draw::spoil(rng, memory, &mut request);
+        }
+        *last = Some(request.command);
+        client.tell(&request, len)?;
+        if len != request.payload.len() as u64 {
+            // The server may wait for more. The end of the connection tells it that there is none.
+            return Ok(());
+        }
+        client.settle()?;
+    }
+    Ok(())
+}
+
+/// What became of the server if it serves no more.
+fn death(server: &mut ServerProcess, error: Option<&io::Error>) -> Option<String> {
+    let silent = |e: &io::Error| matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+    let greeted = Client::greeted(server.address.into()).err();
+    if greeted.is_none() && !error.is_some_and(silent) {
+        return None;
+    }
+    let hangs = error.into_iter().chain(&greeted).any(silent);
+    // The sockets of a process are closed before it has ended. An exception in C++ ends the server's thread, and no more.
+    Some(
+        server
+            .ended(Duration::from_secs(1))
+            .unwrap_or_else(|| if hangs { "hangs" } else { "listens no more" }.to_owned()),
+    )
+}
+
+/// Sends so many sequences; returns how many servers died of what.
+fn run(kind: Kind, runs: u64, rng: &mut Rng) -> Deaths {
+    let mut server = ServerProcess::start();
+    let mut deaths = Deaths::new();
+    for _ in 0..runs {
+        let mut last = None;
+        let sent = sequence(rng, &server, kind, &mut last);
+        if kind == Kind::Sane {
+            sent.as_ref().expect("a sane client is served");
+        }
+        if let Some(end) = death(&mut server, sent.as_ref().err()) {
+            *deaths.entry((end, last.map_or("noise", wire::name))).or_default() += 1;
+            server = ServerProcess::start();
+        }
+    }
+    deaths
+}
+
+fn rng() -> Rng {
+    let seed = variable(SEED).unwrap_or_else(|| fastrand::u64(..));
+    println!("{SEED}={seed}");
+    Rng::with_seed(seed)
+}
+
+/// Otherwise the rest would show nothing.
+#[test]
+fn what_a_client_would_say_is_understood() {
+    let server = ServerProcess::start();
+    let mut client = Client::greeted(server.address.into()).unwrap();
+    let memory = client.allocate(MEMORY).unwrap();
+    let numbers = |x: f32| [x; N as usize].iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    for (i, value) in [(0, 1.5), (1, 2.0)] {
+        let place = draw::place(memory, i, 0);
+        client.ask(SET_TENSOR, &[&place[..296], &[0; 9], &numbers(value)].concat()).unwrap();
+    }
+    client.ask(GRAPH_COMPUTE, &draw::graph(memory, ADD)).unwrap();
+    let get = [draw::place(memory, 2, 0), u64::from(4 * N).to_le_bytes().to_vec()].concat();
+    assert_eq!(client.ask(GET_TENSOR, &get).unwrap(), numbers(3.5));
+    drop(client);
+    assert_eq!(run(Kind::Sane, 50, &mut rng()), Deaths::new());
+}
+
+/// Without knowing the protocol nobody does harm, but for asking for more memory than there is.
+#[test]
+fn noise_is_refused() {
+    let runs = variable(RUNS).unwrap_or(DEFAULT_RUNS);
+    let deaths = run(Kind::Noise, runs, &mut rng());
+    println!("noise: {runs} sequences, {deaths:?}");
+    assert!(deaths.values().sum::<u64>() <= runs / 20, "{deaths:?}");
+}
+
+/// Counts. That servers die is known; that each was replaced, and this process is there to say so, is what is tested.
+#[test]
+fn spoilt_requests_are_survived_by_all_but_the_server() {
+    let runs = variable(RUNS).unwrap_or(DEFAULT_RUNS);
+    let deaths = run(Kind::Spoilt, runs, &mut rng());
+    let dead: u64 = deaths.values().sum();
+    println!("spoilt requests: {dead} of {runs} sequences ended the server");
+    for ((end, command), n) in &deaths {
+        println!("  {n:6}  {end} after {command}");
+    }
+    assert!(dead < runs, "no sequence at all was survived: is there a server?");
+}

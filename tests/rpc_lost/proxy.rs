@@ -1,0 +1,147 @@
+//! A man in the middle: a proxy before a real server, that changes what the server answers.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// What becomes of an answer.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    /// It says that it is so long, and is as long as it was.
+    Length(u64),
+    /// It ends after so many bytes, its length among them, and the connection with it.
+    Cut(usize),
+    /// So many more bytes come after it.
+    More(usize),
+    /// These bytes stand in it, from the one of this number on, as often as there is room.
+    Bytes(usize, Vec<u8>),
+    /// It never comes.
+    Silence,
+}
+
+/// Which answers are changed, the one to the greeting being number 0.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) from: usize,
+    /// All after that too.
+    pub(crate) and_on: bool,
+    pub(crate) change: Change,
+}
+
+/// Stands before a server until it is dropped.
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    answers: Arc<AtomicUsize>,
+    changed: Arc<AtomicUsize>,
+    /// The client's and the server's ends.
+    streams: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+/// The commands that are answered, by their numbers.
+const ANSWERED: [u8; 11] = [0, 1, 2, 3, 7, 8, 9, 11, 13, 14, 15];
+
+impl Proxy {
+    pub(crate) fn start(server: SocketAddr, plan: Plan) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let proxy = Self { address, answers: Arc::default(), changed: Arc::default(), streams: Arc::default() };
+        let (answers, changed, streams) = (proxy.answers.clone(), proxy.changed.clone(), proxy.streams.clone());
+        thread::spawn(move || {
+            // The first connection only: whoever comes again finds nobody.
+            let (client, _) = listener.accept().unwrap();
+            drop(listener);
+            let server = TcpStream::connect(server).unwrap();
+            streams.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
+            let session = Session { client, server, plan, answers, changed };
+            // It ends with one of the two connections.
+            drop(session.run());
+        });
+        proxy
+    }
+
+    /// How many answers were changed.
+    pub(crate) fn changed(&self) -> usize {
+        self.changed.load(Ordering::SeqCst)
+    }
+
+    /// How many answers there were.
+    pub(crate) fn answers(&self) -> usize {
+        self.answers.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // The server takes the next client then.
+        for stream in self.streams.lock().unwrap().iter() {
+            drop(stream.shutdown(Shutdown::Both));
+        }
+    }
+}
+
+struct Session {
+    client: TcpStream,
+    server: TcpStream,
+    plan: Plan,
+    answers: Arc<AtomicUsize>,
+    changed: Arc<AtomicUsize>,
+}
+
+impl Session {
+    fn run(mut self) -> io::Result<()> {
+        loop {
+            let mut command = [0];
+            self.client.read_exact(&mut command)?;
+            let payload = read(&mut self.client)?;
+            self.server.write_all(&[&command[..], &(payload.len() as u64).to_le_bytes(), &payload].concat())?;
+            if !ANSWERED.contains(&command[0]) {
+                continue;
+            }
+            let answer = read(&mut self.server)?;
+            let n = self.answers.fetch_add(1, Ordering::SeqCst);
+            let whole = [&(answer.len() as u64).to_le_bytes()[..], &answer].concat();
+            if n == self.plan.from || self.plan.and_on && n > self.plan.from {
+                self.changed.fetch_add(1, Ordering::SeqCst);
+                if !self.change(whole)? {
+                    self.client.shutdown(Shutdown::Both)?;
+                    return Ok(());
+                }
+            } else {
+                self.client.write_all(&whole)?;
+            }
+        }
+    }
+
+    /// Answers otherwise than with `answer`; returns whether the connection goes on.
+    fn change(&mut self, mut answer: Vec<u8>) -> io::Result<bool> {
+        match &self.plan.change {
+            Change::Length(n) => answer[..8].copy_from_slice(&n.to_le_bytes()),
+            Change::Cut(n) => {
+                self.client.write_all(answer.get(..*n).unwrap_or(&answer))?;
+                return Ok(false);
+            }
+            Change::More(n) => answer.extend(vec![0xa5; *n]),
+            Change::Bytes(at, bytes) => {
+                answer.iter_mut().skip(8 + at).zip(bytes.iter().cycle()).for_each(|(to, from)| *to = *from);
+            }
+            Change::Silence => {
+                // Until the client gives up.
+                io::copy(&mut self.client, &mut io::sink())?;
+                return Ok(false);
+            }
+        }
+        self.client.write_all(&answer)?;
+        Ok(true)
+    }
+}
+
+/// Reads a length and what it is the length of.
+fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut len = [0; 8];
+    stream.read_exact(&mut len)?;
+    let mut payload = vec![0; usize::try_from(u64::from_le_bytes(len)).unwrap()];
+    stream.read_exact(&mut payload)?;
+    Ok(payload)
+}
