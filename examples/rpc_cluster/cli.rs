@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use clap::Parser;
 use ggml::Backend;
 
+use crate::cluster::Mode;
 use crate::model::Size;
 
 const MORE: &str = "\
@@ -14,6 +15,7 @@ machine while they run.
 Examples:
   rpc_cluster                             two servers and the CPU, a third of the layers each
   rpc_cluster --layers 12 --tokens 1      a deeper network, one token at a time
+  rpc_cluster --tensor-parallel           half of each layer on each of the two servers
 
 Exit status:
   0  the cluster computed what the CPU does alone, the loss of a server was an error, and the rest went on; the last line on
@@ -25,6 +27,10 @@ Exit status:
 #[derive(Debug, Parser)]
 #[command(name = "rpc_cluster", after_help = MORE, max_term_width = 120)]
 pub(crate) struct Cli {
+    /// Divide each layer among the servers, rather than the layers among servers and CPU
+    #[arg(long)]
+    pub(crate) tensor_parallel: bool,
+
     /// Layers of the network
     #[arg(long, value_name = "N", default_value = "6")]
     pub(crate) layers: NonZeroUsize,
@@ -51,6 +57,11 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
+    /// How the network is spread.
+    pub(crate) fn mode(&self) -> Mode {
+        if self.tensor_parallel { Mode::Tensors } else { Mode::Layers }
+    }
+
     /// The network's size.
     pub(crate) fn size(&self) -> Size {
         Size { layers: self.layers.get(), width: self.width.get(), tokens: self.tokens.get() }

@@ -4,7 +4,8 @@ use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use ggml::{Allocated, Context, Device, DeviceType, Sched, Weights};
+use ggml::meta::{MetaDevice, Split};
+use ggml::{Allocated, Context, Device, DeviceType, Sched, TensorInfo, Weights};
 
 use crate::model::{Model, Part, Step};
 
@@ -13,12 +14,15 @@ use crate::model::{Model, Part, Step};
 pub(crate) enum Mode {
     /// Each device holds layers that follow on each other.
     Layers,
+    /// Each server holds a part of every layer.
+    Tensors,
 }
 
 impl Mode {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Layers => "layers",
+            Self::Tensors => "tensor-parallel",
         }
     }
 }
@@ -30,6 +34,7 @@ pub(crate) struct Placement {
     devices: Vec<Device>,
     /// The device of each layer, by its number.
     of_layers: Vec<usize>,
+    of_head: usize,
 }
 
 impl Placement {
@@ -41,26 +46,41 @@ impl Placement {
         Self::new(Mode::Layers, &[], layers)
     }
 
-    /// Spreads the layers over the servers' devices and the CPU, which also holds the head.
+    /// Spreads the layers over the servers' devices and the CPU, which also holds the head; or each layer over the servers'
+    /// devices, and the head too.
     ///
     /// # Errors
-    /// Where there is no CPU.
+    /// Where there is no CPU, or the servers' devices can't work as one.
     pub(crate) fn new(mode: Mode, remote: &[Device], layers: usize) -> Result<Self> {
-        let mut devices = remote.to_vec();
-        devices.push(Device::cpu()?);
-        let of_layers = match mode {
-            Mode::Layers => runs(devices.len(), layers).collect(),
+        let mut devices = match (mode, remote) {
+            (Mode::Tensors, [_, _, ..]) => vec![MetaDevice::new(remote, divide)?.device()],
+            _ => remote.to_vec(),
         };
-        Ok(Self { devices, of_layers })
+        devices.push(Device::cpu()?);
+        let (of_layers, of_head) = match mode {
+            Mode::Layers => (runs(devices.len(), layers).collect(), devices.len() - 1),
+            Mode::Tensors => (vec![0; layers], 0),
+        };
+        Ok(Self { devices, of_layers, of_head })
     }
 
-    /// The number of the device that a part lies on: what is not in a layer lies on the CPU.
+    /// The number of the device that a part lies on.
     fn number(&self, part: Part) -> usize {
         let of_layer = match part {
             Part::Layer(i) => self.of_layers.get(i).copied(),
             Part::Head => None,
         };
-        of_layer.unwrap_or(self.devices.len().saturating_sub(1))
+        of_layer.unwrap_or(self.of_head)
+    }
+}
+
+/// How weights are divided among devices that work as one: of the matrices that a layer begins with the rows, of the one that
+/// it ends with the columns that go with them, so that only what the layer makes has to be added up.
+fn divide(t: &TensorInfo) -> Split {
+    match t.name.rsplit('.').next() {
+        Some("gate" | "up" | "head") => Split::Even { axis: 1 },
+        Some("down") => Split::Even { axis: 0 },
+        _ => Split::Mirrored,
     }
 }
 

@@ -20,7 +20,7 @@ use ggml::rpc::{Connection, Traffic};
 use ggml::{Allocated, Device, Error};
 
 use cli::Cli;
-use cluster::{Cluster, Mode, Outcome, Placement};
+use cluster::{Cluster, Outcome, Placement};
 use model::Model;
 use servers::ServerProcess;
 
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 }
 
 fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {
-    let (mode, size, steps) = (Mode::Layers, cli.size(), cli.steps.get());
+    let (mode, size, steps) = (cli.mode(), cli.size(), cli.steps.get());
     let model = Model { size, seed: cli.seed };
     let local = Placement::local(size.layers)?;
     let local = Cluster::new(model, local, cli.threads)?.run(steps, |_| Ok(()), |_| Ok(()))?;
@@ -175,5 +175,21 @@ mod tests {
         assert_eq!(splits.len(), 5, "{out}");
         assert_eq!(splits.iter().filter(|line| line.contains(".out (768 bytes)")).count(), 3, "{out}");
         assert!(out.contains("tokens/s on the CPU alone") && out.contains("in 6 requests"), "{out}");
+    }
+
+    #[test]
+    fn two_servers_compute_half_of_each_layer() {
+        let arguments =
+            ["rpc_cluster", "--tensor-parallel", "--layers", "3", "--width", "64", "--tokens", "3", "--steps", "4"];
+        let mut out = Vec::new();
+        demo(&Cli::try_parse_from(arguments).unwrap(), &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        let last = out.lines().next_back().unwrap();
+        assert!(last.starts_with("rpc_cluster: mode=tensor-parallel max_abs_diff="), "{out}");
+        assert!(last.contains(" servers=2 lost=\"") && last.contains(" survivors=1 "), "{out}");
+        // All in one part, on both; then on the one that is left.
+        let splits: Vec<_> = out.lines().filter(|line| line.contains("copied to it")).collect();
+        assert_eq!(splits.len(), 2, "{out}");
+        assert!(splits[0].contains("Meta(RPC"), "{out}");
     }
 }

@@ -157,6 +157,9 @@ impl GraphAllocator {
             return Ok(GraphMemory { allocator: self, bound });
         }
         self.plan.forget();
+        if self.device().is_some_and(meta::is_meta) {
+            self.plan.count(bound.graph());
+        }
         let mark = log::mark();
         if !self.with_raw(|raw| raw.alloc(bound.graph_ptr()))? {
             return Err(self.out_of_memory(mark));
@@ -257,8 +260,7 @@ impl GraphAllocator {
         let log = log::since(mark);
         self.plan.clear();
         // A server that was lost while it was asked gives no memory either.
-        let mut devices = self.bufts.iter().filter_map(|b| b.device());
-        if let Err(lost) = devices.try_for_each(Device::check_alive) {
+        if let Err(lost) = self.check_alive() {
             return lost;
         }
         let names: Vec<_> = self.bufts.iter().map(|b| b.name()).collect();

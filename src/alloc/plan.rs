@@ -43,6 +43,8 @@ pub(crate) struct Plan {
     /// Where weights lay that are divided among devices, and how.
     divided: Vec<(usize, meta::State)>,
     id: u64,
+    /// How many tensors were given memory by this plan on a meta device.
+    used: usize,
 }
 
 // SAFETY: the pointers of homes are compared, and followed only when they are those of a graph on this thread.
@@ -53,7 +55,8 @@ impl Plan {
     /// Whether the plan was made for a graph like this one.
     pub(crate) fn fits(&self, graph: &Graph<'_>) -> bool {
         let entries = graph.entries();
-        entries.len() == self.keys.len()
+        self.used <= meta::MOST_TENSORS
+            && entries.len() == self.keys.len()
             && graph.all_srcs() == self.srcs
             && entries.iter().zip(&self.keys).enumerate().all(|(i, (e, key))| fits(i, e, key))
             && meta::places(graph) == self.divided
@@ -64,6 +67,7 @@ impl Plan {
         self.clear();
         self.plans += 1;
         self.id = next_id();
+        self.used = 0;
         self.divided = meta::places(graph);
         self.srcs.extend_from_slice(graph.all_srcs());
         self.keys.extend(graph.entries().iter().map(|e| Key {
@@ -122,6 +126,12 @@ impl Plan {
             bound.set_moved_only(true);
         }
         same
+    }
+
+    /// Counts an allocation on a meta device, after which C has headers for all its tensors until the graph is computed: after
+    /// too many that are not, a plan is of no more use.
+    pub(crate) fn count(&mut self, graph: &Graph<'_>) {
+        self.used += graph.entries().len();
     }
 
     /// Tells the plan from all others.

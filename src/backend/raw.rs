@@ -8,7 +8,7 @@ use ggml_sys as sys;
 use super::threads::Threads;
 use crate::device::{Device, DeviceType, Registry};
 use crate::error::{Error, Result};
-use crate::{ffi, guard, log};
+use crate::{ffi, guard, log, meta};
 
 unsafe extern "C-unwind" {
     /// The backend of a meta backend's member. ggml exports it, and declares it in a header of its own only.
@@ -27,6 +27,10 @@ unsafe impl Send for RawBackend {}
 impl RawBackend {
     pub(super) fn init(device: Device, params: Option<&CStr>) -> Result<Self> {
         const CALL: &str = "ggml_backend_dev_init";
+        // C does not look whether those that work as one could be started.
+        for &member in meta::members(device) {
+            drop(Self::init(member, None)?);
+        }
         let mark = log::mark();
         let params = params.map_or(ptr::null(), CStr::as_ptr);
         let raw = guard::call(CALL, || {

@@ -12,6 +12,9 @@ use crate::tensor::ptr::TensorPtr;
 
 use ggml_sys as sys;
 
+/// C has room for two to the twentieth headers beside each buffer, copies of a scheduler's inputs counted.
+pub(crate) const MOST_TENSORS: usize = 1 << 19;
+
 /// What is known of an entry.
 struct Seen {
     /// How it is divided once partial sums are added up.
@@ -27,6 +30,14 @@ struct Seen {
 /// all results can be read. What else they read is copied there.
 pub(crate) fn check(graph: &Graph<'_>, device: Device, on: impl Fn(&Entry) -> bool) -> Result<()> {
     let Some(meta) = known(device) else { return Ok(()) };
+    if graph.entries().len() > MOST_TENSORS {
+        return Err(Error::Unsupported {
+            op: "graph".into(),
+            operands: Box::default(),
+            device: device.name().into(),
+            reason: format!("several devices that work as one take graphs of {MOST_TENSORS} tensors at most").into(),
+        });
+    }
     let walk = Walk { graph, device, meta, uses: uses(graph) };
     let mut seen: Vec<Seen> = Vec::with_capacity(graph.entries().len());
     for (i, e) in graph.entries().iter().enumerate() {

@@ -68,7 +68,7 @@ impl MetaDevice {
     /// # Errors
     ///
     /// [`Error::Param`] unless there are 2 to [`MetaDevice::MAX_DEVICES`] devices, each a CPU or a GPU (as those of RPC servers
-    /// are); else as [`Device::init`] for each of them.
+    /// are); [`Error::RpcLost`] where one is lost.
     #[doc(alias = "ggml_backend_meta_device")]
     pub fn new<F>(devices: &[Device], split: F) -> Result<Self>
     where
@@ -79,8 +79,6 @@ impl MetaDevice {
         if let Some(known) = find(|k| closure.is_some() && k.closure == closure && *k.splits.members == *devices) {
             return Ok(Self(known.device));
         }
-        // C does not look whether a device could be started.
-        devices.iter().try_for_each(|d| d.init().map(drop))?;
         // For ever, as C keeps the address: it frees no device.
         let splits: &'static Splits = Box::leak(Box::new(Splits::new(devices, Box::new(split))));
         let alone = Alone::wait();

@@ -114,7 +114,6 @@ fn divided(rule: Rule, t: TensorPtr, axis: usize, shares: &[i64], srcs: &[Option
     let at = |i: usize| srcs.get(i).and_then(Option::as_ref);
     let rest_whole = srcs.iter().skip(1).flatten().all(|s| *s == State::Mirrored);
     match rule {
-        Rule::Elements => Ok(same(axis)),
         Rule::Broadcast => {
             let one = t.source(1).is_some_and(|b| b.ne().get(axis) == Some(&1));
             need(
@@ -124,7 +123,7 @@ fn divided(rule: Rule, t: TensorPtr, axis: usize, shares: &[i64], srcs: &[Option
             Ok(same(axis))
         }
         Rule::Rows | Rule::SoftMax if axis == 0 => Err("it takes whole rows"),
-        Rule::Rows => Ok(same(axis)),
+        Rule::Elements | Rule::Rows => Ok(same(axis)),
         Rule::SoftMax => {
             need(t.source(1).is_none() && t.source(2).is_none(), "with a mask or sinks, nothing may be divided")?;
             need(!has_bias(t), "the bias of each head depends on its number, so nothing may be divided")?;

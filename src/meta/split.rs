@@ -15,6 +15,7 @@ use crate::ffi;
 /// result along its axis 0; along axis 0 it is divided where the other operand is, and the results are added up.
 #[doc(alias = "ggml_backend_meta_split_state")]
 #[doc(alias = "ggml_backend_meta_split_axis")]
+#[doc(alias = "ggml_backend_meta_split_axis_name")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Split {

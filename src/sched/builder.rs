@@ -100,7 +100,7 @@ pub(super) fn check(backends: &[Backend], settings: &Settings) -> Result<()> {
     if backends.last().is_none_or(|b| b.device().device_type() != DeviceType::Cpu) {
         return refuse("the last backend must be a CPU, which takes what the others can't run; add Backend::cpu()");
     }
-    let devices = || backends.iter().map(|b| b.device());
+    let devices = || backends.iter().map(Backend::device);
     if devices().any(meta::is_meta) {
         if settings.parallel || devices().filter(|&d| meta::is_meta(d)).count() > 1 {
             return refuse(

@@ -15,7 +15,7 @@ use crate::ops::kernel;
 use crate::tensor::ptr::TensorPtr;
 
 impl Sched {
-    fn meta(&self) -> Option<&Backend> {
+    pub(super) fn meta(&self) -> Option<&Backend> {
         self.backends.iter().find(|b| meta::is_meta(b.device()))
     }
 

@@ -198,6 +198,9 @@ impl Sched {
             return Ok(Allocated::new(self, bound));
         }
         self.plan.forget();
+        if self.meta().is_some() {
+            self.plan.count(bound.graph());
+        }
         let mark = log::mark();
         let pins = self.pinned(bound.graph(), &self.pins);
         let done = self.with_raw(|raw| {

@@ -193,7 +193,9 @@ fn place_group(
     if let Some(divided) = meta::divide(buft, tensors, owner)? {
         let mut buffer = Buffer::divided(buft, tensors, divided)?;
         buffer.mark_as_weights();
-        tensors.iter().for_each(|t| t.set_owner(owner));
+        for t in tensors {
+            t.set_owner(owner);
+        }
         buffers.push(buffer);
         return Ok(());
     }

@@ -7,6 +7,8 @@
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::float_cmp,
     clippy::missing_assert_message,
     reason = "a test fails by panicking, and its numbers are small"
 )]
