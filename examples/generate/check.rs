@@ -56,6 +56,16 @@ impl Found {
         self.diff = self.diff.max(found);
         found
     }
+
+    fn steady(&mut self, speed: &Speed) {
+        // A debug build of the library makes much twice, to compare.
+        if speed.allocations > 0 && !cfg!(debug_assertions) {
+            self.faults.push(format!("steps allocate: {speed}"));
+        }
+        if speed.plans > 1 {
+            self.faults.push(format!("steps are planned again: {speed}"));
+        }
+    }
 }
 
 pub(crate) fn run(check: &Check, text: &Text, out: &mut impl Write) -> Result<()> {
@@ -81,10 +91,8 @@ pub(crate) fn run(check: &Check, text: &Text, out: &mut impl Write) -> Result<()
 
     let window = config.window;
     let bytes = text.held_out.get(..window + window / 2).context("the text that is held out is too short")?;
+    // Beyond the window, so that steps go round the ring.
     let full = full_pass(&model, &mut sched, bytes)?;
-    let (bytes, in_window) = (bytes, full.get(..window * BYTES).unwrap_or_default());
-    let prompt = bytes.get(..window).unwrap_or_default();
-
     let steps = |dtype, bytes, chunk| read(&model, dtype, bytes, chunk);
     let single = steps(DType::F32, bytes, 1)?;
     let diff_window = found.same("steps with a cache of f32", &single, &full);
@@ -95,8 +103,9 @@ pub(crate) fn run(check: &Check, text: &Text, out: &mut impl Write) -> Result<()
         "steps of one byte, and a pass over {} bytes: f32 {diff_window:.1e}, f16 {diff_f16:.1e}",
         bytes.len()
     )?;
+    let (prompt, _) = bytes.split_at(window);
     let at_once = steps(DType::F32, prompt, window)?;
-    found.same("a prompt in one go", &at_once, in_window);
+    found.same("a prompt in one go", &at_once, full.get(..window * BYTES).unwrap_or_default());
     for chunk in [2, 7, window / 2] {
         let diff = found.same("a prompt in pieces", &steps(DType::F32, prompt, chunk)?, &at_once);
         writeln!(out, "a prompt in pieces of {chunk}, and in one go: {diff:.1e}")?;
@@ -115,19 +124,15 @@ pub(crate) fn run(check: &Check, text: &Text, out: &mut impl Write) -> Result<()
 
     let speed_f32 = speed(&model, prompt)?;
     writeln!(out, "f32: {speed_f32}")?;
-    // A debug build of the library makes much twice, to compare.
-    if speed_f32.allocations > 0 && !cfg!(debug_assertions) {
-        found.faults.push(format!("steps allocate: {speed_f32}"));
-    }
-    if speed_f32.plans > 1 {
-        found.faults.push(format!("steps are planned again: {speed_f32}"));
-    }
+    found.steady(&speed_f32);
     for (dtype, worse) in QUANTISED {
         let (_, weights) = file::read(&file, Some(dtype))?;
         let model = Model::new(config, |name| weights.get(name))?;
         let by = bits(loss(&model, &mut sched, &text.held_out)? - loss_f32);
         found.below(dtype.name(), by.abs(), worse);
-        writeln!(out, "{dtype}: {by:+.4} bits, {}", speed(&model, prompt)?)?;
+        let speed = speed(&model, prompt)?;
+        writeln!(out, "{dtype}: {by:+.4} bits, {speed}")?;
+        found.steady(&speed);
     }
     let Speed { tokens_per_s, allocations, .. } = speed_f32;
     writeln!(

@@ -46,7 +46,7 @@ use train::Training;
 
 /// The sizes of the model that is trained.
 const CONFIG: Config = Config { layers: 2, heads: 4, width: 128, inner: 384, window: 128 };
-/// What is trained to be compared, in about half a minute.
+/// What is trained to be compared, in less than a minute.
 const CHECK: Check = Check { config: CONFIG, training: Training { steps: 300, seed: 1 }, bits: 3.0 };
 
 fn main() -> ExitCode {
