@@ -1,16 +1,19 @@
 //! A global allocator that counts.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::Cell;
 
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    /// Of this thread: what others do beside does not count.
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
 
 struct Counted;
 
 // SAFETY: hands everything to the system's allocator.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        ALLOCATIONS.with(|n| n.set(n.get() + 1));
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
@@ -24,7 +27,7 @@ unsafe impl GlobalAlloc for Counted {
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
-/// How often Rust has asked for memory. A reallocation counts as well: it goes through `alloc`.
+/// How often this thread has asked Rust for memory. A reallocation counts as well: it goes through `alloc`.
 pub(crate) fn allocations() -> usize {
-    ALLOCATIONS.load(Ordering::Relaxed)
+    ALLOCATIONS.with(Cell::get)
 }

@@ -4,7 +4,7 @@
 //! the cache are looked at. So the scheduler plans once, and a step takes no memory.
 //!
 //! The cache is a ring: beyond its end, a byte takes the place of the one that just fell out of the window. That works
-//! because RoPE turns keys by where they stand, and only differences between that count.
+//! because `RoPE` turns keys by where they stand, and only differences between that count.
 
 use anyhow::{Result, ensure};
 use ggml::{Context, DType, Device, Sched, State, Tensor, WeightsBuilder};

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::thread;
 
 use clap::{Args, Parser, Subcommand};
 use ggml::{Backend, DType};
@@ -65,8 +64,8 @@ pub(crate) struct Train {
     #[arg(long, value_name = "SVG")]
     pub(crate) plot: Option<PathBuf>,
 
-    /// Threads of the CPU [default: as many as there are processors]
-    #[arg(long, value_name = "N", default_value_t = processors(), value_parser = threads, hide_default_value = true)]
+    /// Threads of the CPU; more than one are faster only where nothing else runs
+    #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
     pub(crate) threads: NonZeroUsize,
 }
 
@@ -107,10 +106,6 @@ pub(crate) struct Sample {
     /// Threads of the CPU; the model is so small that one is fastest
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
     pub(crate) threads: NonZeroUsize,
-}
-
-pub(crate) fn processors() -> NonZeroUsize {
-    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 fn threads(text: &str) -> Result<NonZeroUsize, String> {

@@ -5,7 +5,7 @@
 //! bytes -> rows of a table                                        [width, bytes]
 //! each layer:
 //!     h = norm(x)
-//!     q, k = rope(W h), v = W h                                   keys and values go through the cache, if there is one
+//!     q, k = rope(W h), v = W h                                   [width, bytes], through the cache if there is one
 //!     x = x + W (softmax(k q / sqrt(size) + mask) v)
 //!     h = norm(x)
 //!     x = x + W (silu(W h) * W h)
@@ -13,7 +13,7 @@
 //! ```
 
 use anyhow::{Result, ensure};
-use ggml::{Context, DType, Glu, RopeMode, SoftMax, Tensor};
+use ggml::{Context, DType, FlashAttn, Glu, RopeMode, SoftMax, Tensor};
 
 use crate::cache::Cache;
 
@@ -203,30 +203,47 @@ impl<'w> Model<'w> {
         let q = turned(layer.q)?;
         let k = turned(layer.k)?;
         let v = split(ctx.mul_mat(layer.v, h)?, inputs.n, inputs.sequences)?;
-        let (k, v) = match cache {
-            Some(cache) => {
-                let [k, v] = cache.put(ctx, i, [k, v])?;
-                let keys = i64::try_from(self.config.window)?;
-                (split(k, keys, 1)?, split(v, keys, 1)?)
-            }
-            None => (k, v),
-        };
-        // One product of matrices for each head of each sequence.
-        let q = ctx.cont(ctx.permute(q, [0, 2, 1, 3])?)?;
-        let scores = ctx.mul_mat(ctx.permute(k, [0, 2, 1, 3])?, q)?;
-        let mut how = SoftMax::default();
         #[expect(clippy::cast_precision_loss, reason = "a few hundred at most")]
-        let root = (size as f32).sqrt();
-        (how.scale, how.mask) = (root.recip(), Some(inputs.mask));
-        let scores = ctx.soft_max_ext(scores, how)?;
-        // A product sums over the first dimension of both, which has to be the keys here.
-        let v = ctx.cont(ctx.permute(v, [1, 2, 0, 3])?)?;
-        let attended = ctx.permute(ctx.mul_mat(v, scores)?, [0, 2, 1, 3])?;
-        let attended = ctx.reshape(ctx.cont(attended)?, [width, inputs.n * inputs.sequences])?;
+        let scale = (size as f32).sqrt().recip();
+        let attended = if let Some(cache) = cache {
+            let [k, v] = cache.put(ctx, i, [k, v])?;
+            let keys = i64::try_from(self.config.window)?;
+            attend_at_once(ctx, [q, split(k, keys, 1)?, split(v, keys, 1)?], inputs.mask, scale)
+        } else {
+            attend(ctx, [q, k, v], inputs.mask, scale)
+        };
+        let attended = ctx.reshape(attended?, [width, inputs.n * inputs.sequences])?;
         Ok(ctx.mul_mat(layer.output, attended)?)
     }
 }
 
 fn norm<'c>(ctx: &'c Context, x: Tensor<'c>, weight: Tensor<'c>) -> Result<Tensor<'c>> {
     Ok(ctx.mul(ctx.rms_norm(x, EPS)?, weight)?)
+}
+
+/// For each byte and head, the mean of values, weighted by how well their keys fit: `[size, heads, bytes, sequences]`.
+fn attend<'c>(ctx: &'c Context, qkv: [Tensor<'c>; 3], mask: Tensor<'c>, scale: f32) -> ggml::Result<Tensor<'c>> {
+    let [q, k, v] = qkv;
+    // One product of matrices for each head of each sequence.
+    let q = ctx.cont(ctx.permute(q, [0, 2, 1, 3])?)?;
+    let scores = ctx.mul_mat(ctx.permute(k, [0, 2, 1, 3])?, q)?;
+    let mut how = SoftMax::default();
+    (how.scale, how.mask) = (scale, Some(mask));
+    let scores = ctx.soft_max_ext(scores, how)?;
+    // A product sums over the first dimension of both, which has to be the keys here.
+    let v = ctx.cont(ctx.permute(v, [1, 2, 0, 3])?)?;
+    ctx.cont(ctx.permute(ctx.mul_mat(v, scores)?, [0, 2, 1, 3])?)
+}
+
+/// [`attend`] in one operation. It takes keys and values as they lie in the cache, but ggml can't derive it.
+fn attend_at_once<'c>(
+    ctx: &'c Context,
+    qkv: [Tensor<'c>; 3],
+    mask: Tensor<'c>,
+    scale: f32,
+) -> ggml::Result<Tensor<'c>> {
+    let mut how = FlashAttn::default();
+    (how.scale, how.mask) = (scale, Some(mask));
+    let [q, k, v] = qkv.map(|x| ctx.permute(x, [0, 2, 1, 3]));
+    ctx.flash_attn_ext(q?, k?, v?, how)
 }
