@@ -176,6 +176,19 @@ impl Walk<'_, '_> {
     }
 }
 
+/// Checks that a graph that is not for meta devices has nothing on one: views of that would be made ready there.
+pub(crate) fn check_absent(graph: &Graph<'_>) -> Result<()> {
+    let mut placed = graph.entries().iter().filter(|e| any() && matches!(e.kind, Kind::Placed(_)));
+    placed.find(|e| state_of(e.ptr).is_some()).map_or(Ok(()), |e| {
+        Err(Error::Unsupported {
+            op: "graph".into(),
+            operands: [e.ptr.info()].into(),
+            device: "CPU".into(),
+            reason: "it lies on several devices that work as one".into(),
+        })
+    })
+}
+
 /// Where the weights of a graph lie that are on meta devices, and how they are divided. ggml remembers how results are
 /// divided by their addresses, and by those of their sources: a graph with the same plan but other weights at the addresses
 /// of the former ones would be taken for the same.
