@@ -75,77 +75,137 @@ fn grow<'c>(ctx: &'c Context, draw: &mut Draw, all: &[Tensor<'c>], rows: Tensor<
     }
 }
 
+/// Results with the names of their operations.
+type Results = Vec<(String, Vec<f32>)>;
+
+/// A program: what it makes is the same each time, if what was taken of it is.
+struct Program {
+    seed: u64,
+    /// Which of its operations several devices can compute.
+    taken: Option<Vec<bool>>,
+}
+
+impl Program {
+    const STEPS: usize = 40;
+
+    /// Writes it down, and has `compute` compute a part of its results. The first time, `takes` says what is left out.
+    fn write<'c>(
+        &mut self,
+        ctx: &'c Context,
+        weights: &'c Weights,
+        mut takes: impl FnMut(&Graph<'c>) -> bool,
+    ) -> Option<(Graph<'c>, Vec<(String, Tensor<'c>)>)> {
+        let mut draw = Draw(self.seed * 0x9e37_79b9);
+        let rows = ctx.input("rows", DType::I32, [3]).unwrap();
+        let mut all: Vec<_> = weights.iter().collect();
+        let leaves = all.len();
+        let mut taken = vec![false; Self::STEPS];
+        for (step, took) in taken.iter_mut().enumerate() {
+            let Ok(t) = grow(ctx, &mut draw, &all, rows) else { continue };
+            if t.elements() > 20_000 {
+                continue;
+            }
+            *took = match &self.taken {
+                Some(taken) => taken[step],
+                None => takes(&ctx.graph([readable(ctx, t)]).unwrap()),
+            };
+            if *took {
+                all.push(t);
+            }
+        }
+        self.taken.get_or_insert(taken);
+        // Together, so that sums are used in several ways; not all, so that some are added up late.
+        let seen: Vec<_> = all[leaves..].iter().filter(|_| draw.below(3) == 0).collect();
+        let results: Vec<_> = seen.into_iter().map(|&t| (t.op(), readable(ctx, t))).collect();
+        let outputs: Vec<_> = results.iter().map(|&(_, y)| y).collect();
+        (!outputs.is_empty()).then(|| (ctx.graph(&outputs).unwrap(), results))
+    }
+
+    /// Computes it on one device, or several. `None` where they don't take it.
+    fn allocate(&mut self, device: Device, weights: &Weights) -> Option<Results> {
+        let ctx = Context::new();
+        let mut allocator = GraphAllocator::new(device.buffer_type());
+        let (graph, results) = self.write(&ctx, weights, |graph| is_taken(allocator.alloc(graph).map(drop)))?;
+        let mut run = allocator.alloc(&graph);
+        if !is_taken(run.as_ref().map(drop).map_err(Clone::clone)) {
+            return None;
+        }
+        let run = run.as_mut().unwrap();
+        if let Some(rows) = graph.tensor("rows") {
+            run.set(rows, &[2_i32, 0, 1]).unwrap();
+        }
+        let mut backend = device.init().unwrap();
+        backend.set_threads(1).unwrap();
+        run.compute(&mut backend).unwrap();
+        Some(results.into_iter().map(|(op, y)| (op, run.get(y).unwrap())).collect())
+    }
+
+    /// Computes it with a scheduler over several devices and a CPU.
+    fn schedule(&mut self, sched: &mut Sched, weights: &Weights) -> Option<Results> {
+        let ctx = Context::new();
+        let (graph, results) = self.write(&ctx, weights, |_| false)?;
+        let mut run = sched.alloc(&graph);
+        if !is_taken(run.as_ref().map(drop).map_err(Clone::clone)) {
+            return None;
+        }
+        let run = run.as_mut().unwrap();
+        if let Some(rows) = graph.tensor("rows") {
+            run.set(rows, &[2_i32, 0, 1]).unwrap();
+        }
+        run.compute().unwrap();
+        Some(results.into_iter().map(|(op, y)| (op, run.get(y).unwrap())).collect())
+    }
+}
+
+/// A result that can be read, whatever it is made of.
+fn readable<'c>(ctx: &'c Context, t: Tensor<'c>) -> Tensor<'c> {
+    ctx.scale(ctx.cont(t).unwrap(), 1.0).unwrap()
+}
+
+/// Whether something was allocated. It is refused by this crate, or not at all.
+#[track_caller]
+fn is_taken(result: ggml::Result<()>) -> bool {
+    match result {
+        Ok(()) => true,
+        Err(Error::Unsupported { .. }) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn assert_same(one: &Results, several: &Results, what: &str) {
+    assert_eq!(one.len(), several.len(), "{what}");
+    for ((op, one), (_, several)) in one.iter().zip(several) {
+        let size = one.iter().fold(1e-3_f32, |m, v| m.max(v.abs()));
+        let off = one.iter().zip(several).fold(0.0_f32, |m, (a, b)| m.max((a - b).abs()));
+        assert!(off <= size * 1e-3 || one.iter().any(|v| !v.is_finite()), "{what}: {op} is off by {off} of {size}");
+    }
+}
+
 /// Whatever several devices take, they compute as one does; the rest is refused before ggml sees it.
 #[test]
 fn programs_at_random_are_the_same_on_several_devices() {
-    let mut known = 0;
-    let mut divided = 0;
-    for seed in 1..=200 {
-        let n = 2 + seed as usize % 2;
+    let cpu = Device::cpu().unwrap();
+    let on_one = weights(cpu);
+    let (mut allocated, mut scheduled) = (0, 0);
+    for n in [2, 3] {
         let device = cpus(n);
-        let on = [Device::cpu().unwrap(), device].map(weights);
-        let mut outputs = [Vec::new(), Vec::new()];
-        // The same program twice; what the several refuse is left out of both.
-        let mut taken: Vec<bool> = Vec::new();
-        for (which, weights) in on.iter().enumerate().rev() {
-            let memory = weights.buffers()[0].buffer_type();
-            let mut draw = Draw(seed * 0x9e37_79b9);
-            let ctx = Context::new();
-            let rows = ctx.input("rows", DType::I32, [3]).unwrap();
-            let mut all: Vec<_> = weights.iter().collect();
-            let leaves = all.len();
-            let mut allocator = GraphAllocator::new(memory);
-            for step in 0..40 {
-                let Ok(t) = grow(&ctx, &mut draw, &all, rows) else { continue };
-                if t.elements() > 20_000 {
-                    continue;
-                }
-                if which == 1 {
-                    let y = ctx.scale(ctx.cont(t).unwrap(), 1.0).unwrap();
-                    let error = allocator.alloc(&ctx.graph([y]).unwrap()).err();
-                    let fine = matches!(error, None | Some(Error::Unsupported { .. }));
-                    assert!(fine, "{seed}, {step}: {}: {error:?}", t.op());
-                    taken.resize(step + 1, false);
-                    taken[step] = error.is_none();
-                }
-                if taken.get(step) == Some(&true) {
-                    all.push(t);
-                }
+        let on_several = weights(device);
+        let mut several = device.init().unwrap();
+        several.set_threads(1).unwrap();
+        let mut sched = Sched::builder().backend(several).backend(Backend::cpu().unwrap()).build().unwrap();
+        for seed in 1..=100 {
+            let mut program = Program { seed, taken: None };
+            let Some(several) = program.allocate(device, &on_several) else { continue };
+            let one = program.allocate(cpu, &on_one).unwrap();
+            assert_same(&one, &several, &format!("{seed} on {n}"));
+            allocated += several.len();
+            if let Some(several) = program.schedule(&mut sched, &on_several) {
+                assert_same(&one, &several, &format!("{seed} on {n} and a CPU"));
+                scheduled += several.len();
             }
-            // Together, so that sums are used in several ways; not all, so that some are added up late.
-            let seen: Vec<_> = all[leaves..].iter().copied().filter(|_| draw.below(3) == 0).collect();
-            let made: Vec<_> = seen.iter().map(|&t| ctx.scale(ctx.cont(t).unwrap(), 1.0).unwrap()).collect();
-            if made.is_empty() {
-                continue;
-            }
-            let graph = ctx.graph(&made).unwrap();
-            let mut backend = [Device::cpu().unwrap(), device][which].init().unwrap();
-            backend.set_threads(1).unwrap();
-            let mut run = match allocator.alloc(&graph) {
-                Ok(run) => run,
-                Err(Error::Unsupported { .. }) if which == 1 => break,
-                Err(error) => panic!("{seed}: {error}"),
-            };
-            if graph.tensor("rows").is_some() {
-                run.set(rows, &[2_i32, 0, 1]).unwrap();
-            }
-            run.compute(&mut backend).unwrap();
-            for (i, &y) in made.iter().enumerate() {
-                outputs[which].push((seen[i].op(), run.get::<f32>(y).unwrap()));
-            }
-            if which == 1 {
-                known += 1;
-                divided += made.len();
-            }
-        }
-        let [one, several] = &outputs;
-        for ((op, one), (_, several)) in one.iter().zip(several) {
-            let size = one.iter().fold(1e-3_f32, |m, v| m.max(v.abs()));
-            let off = one.iter().zip(several).fold(0.0_f32, |m, (a, b)| m.max((a - b).abs()));
-            assert!(off <= size * 1e-3 || one.iter().any(|v| !v.is_finite()), "{seed}: {op} is off by {off} of {size}");
         }
     }
-    assert!(known > 150 && divided > 1000, "few were taken: {known}, {divided}");
+    assert!(allocated > 1000 && scheduled > 500, "few were taken: {allocated}, {scheduled}");
 }
 
 type Build = for<'c> fn(&'c Context, Tensor<'c>) -> ggml::Result<Tensor<'c>>;
