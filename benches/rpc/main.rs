@@ -54,7 +54,7 @@ fn main() {
 }
 
 fn row(name: &str, values: [f64; 3]) {
-    println!("{name:28} {:12.0} {:12.0} {:12.0}", values[0], values[1], values[2]);
+    println!("{name:28} {:12.1} {:12.1} {:12.1}", values[0], values[1], values[2]);
 }
 
 /// The best of so many runs.

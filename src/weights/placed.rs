@@ -70,7 +70,8 @@ impl Leaves {
     /// The bytes of the buffers that all tensors would lie in, in memory of one type.
     pub(super) fn size(&self, buft: BufferType) -> Result<usize> {
         let chunks = lay_out_in(buft, buft.max_size()?, &self.tensors)?;
-        Ok(chunks.iter().map(|chunk| chunk.size).sum())
+        // What a server says that they take may be anything.
+        Ok(chunks.iter().fold(0, |sum, chunk| chunk.size.saturating_add(sum)))
     }
 
     /// Gives each tensor memory of the type that `choose` names for it, all of it zero.

@@ -6,7 +6,7 @@ use crate::workspace::{Workspace, check};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// How many files, or sequences of requests, to try
+    /// How many files or sequences of requests to try [default: 1000000 files, 10000 sequences]
     #[arg(long, value_name = "N")]
     runs: Option<u64>,
 
