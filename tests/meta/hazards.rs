@@ -165,3 +165,16 @@ fn graphs_that_are_never_computed_are_forgotten() {
     memory.compute(&mut device.init().unwrap()).unwrap();
     assert_eq!(memory.get::<f32>(y).unwrap(), [3.0]);
 }
+
+/// For what graphs take, ggml asserts it too: the allocator is given up, the process is not.
+#[test]
+fn too_large_graphs_are_an_error() {
+    let device = cpus(2);
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [1 << 30, 1 << 20]).unwrap();
+    let graph = ctx.graph([ctx.neg(x).unwrap()]).unwrap();
+    let mut allocator = GraphAllocator::new(device.buffer_type());
+    let error = allocator.alloc(&graph).unwrap_err();
+    assert!(matches!(error, Error::Ggml { .. }), "{error}");
+    assert!(matches!(allocator.alloc(&graph), Err(Error::Poisoned { .. })), "not used again");
+}
