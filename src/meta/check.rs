@@ -13,7 +13,13 @@ use crate::tensor::ptr::TensorPtr;
 use ggml_sys as sys;
 
 /// C has room for two to the twentieth headers beside each buffer, copies of a scheduler's inputs counted.
-pub(crate) const MOST_TENSORS: usize = 1 << 19;
+const MOST_TENSORS: usize = 1 << 19;
+
+/// How many tensors graphs of `len` may have had together before what C remembers of them must go. It makes headers for
+/// each graph that is allocated, until one is computed, and never forgets how a tensor was divided.
+pub(crate) fn most_used(len: usize) -> usize {
+    (8 * len).clamp(1 << 14, MOST_TENSORS)
+}
 
 /// What is known of an entry.
 struct Seen {

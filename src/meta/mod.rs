@@ -71,7 +71,7 @@ mod split;
 pub use device::MetaDevice;
 pub use split::Split;
 
-pub(crate) use check::{MOST_TENSORS, before_use, check, check_absent, places};
+pub(crate) use check::{before_use, check, check_absent, most_used, places};
 pub(crate) use device::{buffer_type, is_host, is_meta, members, name};
 pub(crate) use lock::alone;
 pub(crate) use place::{Divided, divide, transfers};

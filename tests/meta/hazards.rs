@@ -147,7 +147,8 @@ fn too_large_weights_are_an_error() {
     assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
 }
 
-/// ggml makes headers for each graph that is allocated, and clears them when one is computed.
+/// ggml makes headers for each graph that is allocated, clears them when one is computed, and never forgets how a tensor was
+/// divided.
 #[test]
 fn graphs_that_are_never_computed_are_forgotten() {
     let device = cpus(2);
@@ -159,7 +160,7 @@ fn graphs_that_are_never_computed_are_forgotten() {
     for _ in 0..300 {
         allocator.alloc(&graph).unwrap();
     }
-    assert!((2..5).contains(&allocator.plans()), "more than a million tensors: {} plans", allocator.plans());
+    assert!((20..60).contains(&allocator.plans()), "more than a million tensors: {} plans", allocator.plans());
     let mut memory = allocator.alloc(&graph).unwrap();
     memory.set(x, &[3.0_f32]).unwrap();
     memory.compute(&mut device.init().unwrap()).unwrap();
