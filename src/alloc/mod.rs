@@ -204,7 +204,7 @@ impl GraphAllocator {
         for device in self.bufts.iter().filter_map(|b| b.device()) {
             check::fits_wire(graph, device)?;
         }
-        let Some(device) = self.device() else { return Ok(()) };
+        let Some(device) = self.device() else { return meta::check_absent(graph) };
         check::runnable(graph, &[device])?;
         meta::check(graph, device, |_| true)
     }

@@ -55,7 +55,7 @@ impl Plan {
     /// Whether the plan was made for a graph like this one.
     pub(crate) fn fits(&self, graph: &Graph<'_>) -> bool {
         let entries = graph.entries();
-        self.used <= meta::MOST_TENSORS
+        self.used <= meta::most_used(entries.len())
             && entries.len() == self.keys.len()
             && graph.all_srcs() == self.srcs
             && entries.iter().zip(&self.keys).enumerate().all(|(i, (e, key))| fits(i, e, key))
@@ -128,8 +128,8 @@ impl Plan {
         same
     }
 
-    /// Counts an allocation on a meta device, after which C has headers for all its tensors until the graph is computed: after
-    /// too many that are not, a plan is of no more use.
+    /// Counts an allocation on a meta device, where C keeps some kilobytes for each tensor at each address: after too many, a
+    /// plan is of no more use.
     pub(crate) fn count(&mut self, graph: &Graph<'_>) {
         self.used += graph.entries().len();
     }

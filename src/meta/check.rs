@@ -13,7 +13,13 @@ use crate::tensor::ptr::TensorPtr;
 use ggml_sys as sys;
 
 /// C has room for two to the twentieth headers beside each buffer, copies of a scheduler's inputs counted.
-pub(crate) const MOST_TENSORS: usize = 1 << 19;
+const MOST_TENSORS: usize = 1 << 19;
+
+/// How many tensors graphs of `len` may have had together before what C remembers of them must go. It makes headers for
+/// each graph that is allocated, until one is computed, and never forgets how a tensor was divided.
+pub(crate) fn most_used(len: usize) -> usize {
+    (8 * len).clamp(1 << 14, MOST_TENSORS)
+}
 
 /// What is known of an entry.
 struct Seen {
@@ -174,6 +180,19 @@ impl Walk<'_, '_> {
             reason: format!("{reason}: {}", divided.join(", ")).into(),
         }
     }
+}
+
+/// Checks that a graph that is not for meta devices has nothing on one: views of that would be made ready there.
+pub(crate) fn check_absent(graph: &Graph<'_>) -> Result<()> {
+    let mut placed = graph.entries().iter().filter(|e| any() && matches!(e.kind, Kind::Placed(_)));
+    placed.find(|e| state_of(e.ptr).is_some()).map_or(Ok(()), |e| {
+        Err(Error::Unsupported {
+            op: "graph".into(),
+            operands: [e.ptr.info()].into(),
+            device: "CPU".into(),
+            reason: "it lies on several devices that work as one".into(),
+        })
+    })
 }
 
 /// Where the weights of a graph lie that are on meta devices, and how they are divided. ggml remembers how results are

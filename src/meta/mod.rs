@@ -1,8 +1,8 @@
 //! Tensor parallelism: several devices behind one, each with a part of the weights (`ggml_backend_meta_device`).
 //!
-//! A [`MetaDevice`] is a [`Device`] like any other: it has a type of memory for weights, and computes graphs, alone or in a
-//! [`Sched`](crate::Sched). A closure says for each tensor of weights how it is divided ([`Split`]); how results are divided
-//! follows. Where a product is summed over a divided dimension, the devices add up their parts.
+//! A [`MetaDevice`] is a [`Device`](crate::Device) like any other: it has a type of memory for weights, and computes graphs,
+//! alone or in a [`Sched`](crate::Sched). A closure says for each tensor of weights how it is divided ([`Split`]); how
+//! results are divided follows. Where a product is summed over a divided dimension, the devices add up their parts.
 //!
 //! The feed-forward block of a transformer: each device has some of the rows of `up` and the columns of `down` that go with
 //! them, so that only the last result has to be added up.
@@ -47,12 +47,14 @@
 //!
 //! ggml ends the process where it does not know how a result would be divided, and computes nonsense in some cases that it
 //! believes it knows. This crate keeps rules of its own, for those operations that were tried: whatever they don't cover is
-//! an [`Error::Unsupported`] before anything is allocated, which names the operands and how they are divided. Only results
-//! of operations can be looked at with `reshape` and its like, not inputs or weights; there are no states, so a cache can't
-//! lie on such a device; and each device gets a part of everything that is divided.
+//! an [`Error::Unsupported`](crate::Error::Unsupported) before anything is allocated, which names the operands and how they
+//! are divided. Only results of operations can be looked at with `reshape` and its like, not inputs or weights; there are no
+//! states, so a cache can't lie on such a device; and each device gets a part of everything that is divided.
 //!
-//! Weights are read and written as a whole. A [`Sched`](crate::Sched) gives such a device one part of each graph, without
-//! interruption. One thread at a time uses such devices, whichever they are; others wait.
+//! Weights are read and written as a whole. Where one of the devices lacks memory for a graph, ggml gives up: that is an
+//! [`Error::Ggml`](crate::Error::Ggml), and the allocator or scheduler can no longer be used. A [`Sched`](crate::Sched) gives
+//! such a device one part of each graph, without interruption. One thread at a time uses such devices, whichever they are;
+//! others wait.
 //!
 //! # What stays for ever
 //!
@@ -69,7 +71,7 @@ mod split;
 pub use device::MetaDevice;
 pub use split::Split;
 
-pub(crate) use check::{MOST_TENSORS, before_use, check, places};
+pub(crate) use check::{before_use, check, check_absent, most_used, places};
 pub(crate) use device::{buffer_type, is_host, is_meta, members, name};
 pub(crate) use lock::alone;
 pub(crate) use place::{Divided, divide, transfers};

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ggml_sys as sys;
 
-use super::device::known;
+use super::device::{any, known};
 use super::lock::Alone;
 use super::split::{Split, State};
 use crate::buffer::{self, BufferType};
@@ -119,6 +119,9 @@ pub(super) fn state_of(t: TensorPtr) -> Option<State> {
 ///
 /// [`Error::Unsupported`] where a part of a tensor would be transferred that is divided: ggml asserts that it is whole.
 pub(crate) fn transfers(call: &'static str, t: TensorPtr, offset: usize, len: usize) -> Result<Option<Alone>> {
+    if !any() {
+        return Ok(None);
+    }
     let Some(device) = buffer::type_of(t).and_then(BufferType::device).filter(|&d| known(d).is_some()) else {
         return Ok(None);
     };

@@ -15,6 +15,7 @@ use super::peer;
 use super::raw;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::meta;
 
 const OP: &str = "rpc::Server";
 
@@ -115,8 +116,9 @@ impl ServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] for more threads than ggml has room for, and for a device of another RPC server. [`Error::Rpc`] if
-    /// the address is taken or the server does not start. Otherwise as [`Device::all`].
+    /// [`Error::Param`] for more threads than ggml has room for, and for a device of another RPC server;
+    /// [`Error::Unsupported`] for devices that work as one. [`Error::Rpc`] if the address is taken or the server does not
+    /// start. Otherwise as [`Device::all`].
     pub unsafe fn start(mut self) -> Result<Server> {
         if !self.address.ip().is_loopback() {
             log::warn!("the RPC server on {} can be reached, and taken over, from other machines", self.address);
@@ -133,6 +135,9 @@ impl ServerBuilder {
                 expected: "it is on an RPC server itself, whose loss clients could not be told; let them connect there"
                     .into(),
             });
+        }
+        for &device in &self.devices {
+            meta::before_use(OP, device, "several devices that work as one can't be served; serve each of them")?;
         }
         let asked = self.address;
         let failure = |reason: String| Error::Rpc { endpoint: asked.to_string().into(), reason: reason.into() };

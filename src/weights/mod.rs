@@ -55,6 +55,7 @@ impl WeightsBuilder {
     }
 
     /// The bytes that [`WeightsBuilder::place`] would take (`ggml_backend_alloc_ctx_tensors_from_buft_size`). Takes none.
+    /// For memory of a [`MetaDevice`](crate::meta::MetaDevice), those that each device would take if nothing were divided.
     ///
     /// # Errors
     ///

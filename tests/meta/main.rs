@@ -15,6 +15,7 @@
 
 mod block;
 mod hazards;
+mod operations;
 mod products;
 mod refused;
 #[cfg(feature = "rpc")]

@@ -213,6 +213,12 @@ fn the_cpu_does_not_read_what_several_have() {
     let own = ctx.graph([here]).unwrap();
     assert!(matches!(alone.alloc(&own), Err(Error::Unsupported { .. })), "weights on no device of the scheduler's");
 
+    // A view would be made ready on the several.
+    let view = ctx.transpose(weights.get("w.1").unwrap()).unwrap();
+    let graph_of_view = ctx.graph([ctx.cont(view).unwrap()]).unwrap();
+    let mut on_cpu = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
+    assert!(matches!(on_cpu.alloc(&graph_of_view), Err(Error::Unsupported { .. })), "not the CPU's");
+
     // Between what several devices compute, another one can't.
     let first = ctx.add(x, weights.get("whole").unwrap()).unwrap();
     let rolled = ctx.roll(x, [1, 0, 0, 0]).unwrap();

@@ -108,6 +108,13 @@ fn two_servers_and_a_cpu_beside_one_compute_the_block() {
     }
 }
 
+#[test]
+fn several_devices_are_not_served_as_one() {
+    // SAFETY: it does not start.
+    let refused = unsafe { Server::builder().devices([crate::support::cpus(2)]).start() };
+    assert!(matches!(refused, Err(Error::Unsupported { .. })), "their memory has no addresses: {refused:?}");
+}
+
 /// In a scheduler, what the servers computed is whole and can be used by the CPU; what is divided can't.
 #[test]
 fn the_cpu_goes_on_with_what_servers_computed() {

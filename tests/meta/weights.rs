@@ -1,5 +1,8 @@
 //! Weights that are divided.
 
+use std::io::Cursor;
+
+use ggml::gguf::{Reader, Writer};
 use ggml::meta::{MetaDevice, Split};
 use ggml::prelude::*;
 
@@ -32,6 +35,24 @@ fn weights_come_back_as_they_were() {
             assert_eq!(weights.read_bytes(name).unwrap(), bytes, "{name} on {n}");
         }
     }
+}
+
+/// A file is read in pieces, but for what several devices take.
+#[test]
+fn weights_come_from_a_file() {
+    let values = noise(64 * 4, 8);
+    let mut writer = Writer::new();
+    writer
+        .tensor("w.0", DType::F32, [64, 4], &values.iter().flat_map(|v| v.to_ne_bytes()).collect::<Vec<_>>())
+        .unwrap();
+    let file = writer.to_bytes().unwrap();
+    let buft = cpus(2).buffer_type();
+    let streamed = Reader::from_stream(Cursor::new(&file)).unwrap().stream(|_| buft, |_, _| ()).unwrap();
+    let loaded = Reader::from_bytes(&file[..]).unwrap().load(|_| buft).unwrap();
+    for weights in [streamed, loaded] {
+        assert_eq!(weights.get("w.0").unwrap().read::<f32>().unwrap(), values);
+    }
+    assert!(Reader::from_bytes(file).unwrap().map(cpus(2), |_| None).is_err(), "no memory of the host's");
 }
 
 #[test]

@@ -1,0 +1,249 @@
+//! Each operation that is known, and programs that are made of them at random, against one device.
+
+use ggml::prelude::*;
+use ggml::{Conv, Glu, GraphAllocator, Interpolate, Pad, Pool, Pool2d};
+
+use crate::support::{cpus, noise, run};
+
+/// Matrices that are divided as their names say, and whole ones.
+fn weights(device: Device) -> Weights {
+    let mut builder = WeightsBuilder::new();
+    for (i, ne) in SHAPES.iter().enumerate() {
+        for how in ["", ".0", ".1", ".2"] {
+            builder.tensor(&format!("{i}{how}"), DType::F32, *ne).unwrap();
+        }
+    }
+    let names: Vec<_> =
+        SHAPES.iter().enumerate().flat_map(|(i, _)| ["", ".0", ".1", ".2"].map(|h| format!("{i}{h}"))).collect();
+    let mut weights = builder.place(device.buffer_type()).unwrap();
+    for (seed, name) in names.iter().enumerate() {
+        let n = weights.get(name).unwrap().elements();
+        weights.set(name, &noise(n, seed as u64)).unwrap();
+    }
+    weights
+}
+
+const SHAPES: [[i64; 3]; 3] = [[12, 6, 4], [6, 12, 4], [12, 12, 4]];
+
+/// Draws numbers.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 20) as usize % n
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+}
+
+/// One more operation on what there is.
+fn grow<'c>(ctx: &'c Context, draw: &mut Draw, all: &[Tensor<'c>], rows: Tensor<'c>) -> ggml::Result<Tensor<'c>> {
+    // Mostly on what came last.
+    let a = if draw.below(3) == 0 { draw.pick(all) } else { all[all.len() - 1 - draw.below(all.len().min(4))] };
+    let b = draw.pick(all);
+    let [n0, n1, n2, _] = a.ne();
+    match draw.below(24) {
+        0 => ctx.relu(a),
+        1 => ctx.scale(a, 0.5),
+        2 => ctx.clamp(a, -0.7, 0.7),
+        3 => ctx.tanh(a),
+        4 => ctx.add(a, b),
+        5 => ctx.mul(a, b),
+        6 => ctx.sub(a, b),
+        7..=9 => ctx.mul_mat(a, b),
+        10 => ctx.reshape(a, [n0 * n1, n2, 1]),
+        11 => {
+            ctx.reshape(a, draw.pick(&[[n0 / 2, 2, n1 * n2], [n0, 2, n1 * n2 / 2], [n0 / 3, 3, n1 * n2], [n0, n1, n2]]))
+        }
+        12 => ctx.permute(a, draw.pick(&[[1, 0, 2, 3], [0, 2, 1, 3], [2, 0, 1, 3], [1, 2, 0, 3], [0, 1, 3, 2]])),
+        13 => ctx.transpose(a),
+        14 => ctx.cont(a),
+        15 => ctx.soft_max(a),
+        16 => ctx.rms_norm(a, 1e-3),
+        17 => ctx.sum_rows(a),
+        18 => ctx.glu(a, Glu::Swiglu, false),
+        19 => ctx.glu_split(a, b, Glu::Geglu),
+        20 if n1 > 2 => ctx.get_rows(a, rows),
+        21 => ctx.cast(ctx.cast(a, DType::F16)?, DType::F32),
+        22 => ctx.view(a, [n0, 1 + n1 / 2], [a.nb()[1], a.nb()[2], a.nb()[3]], 0),
+        _ => ctx.scale_inplace(a, 0.9),
+    }
+}
+
+/// Results with the names of their operations.
+type Results = Vec<(String, Vec<f32>)>;
+
+/// A program: what it makes is the same each time, if what was taken of it is.
+struct Program {
+    seed: u64,
+    /// Which of its operations several devices can compute.
+    taken: Option<Vec<bool>>,
+}
+
+impl Program {
+    const STEPS: usize = 40;
+
+    /// Writes it down, and has `compute` compute a part of its results. The first time, `takes` says what is left out.
+    fn write<'c>(
+        &mut self,
+        ctx: &'c Context,
+        weights: &'c Weights,
+        mut takes: impl FnMut(&Graph<'c>) -> bool,
+    ) -> Option<(Graph<'c>, Vec<(String, Tensor<'c>)>)> {
+        let mut draw = Draw(self.seed * 0x9e37_79b9);
+        let rows = ctx.input("rows", DType::I32, [3]).unwrap();
+        let mut all: Vec<_> = weights.iter().collect();
+        let leaves = all.len();
+        let mut taken = vec![false; Self::STEPS];
+        for (step, took) in taken.iter_mut().enumerate() {
+            let Ok(t) = grow(ctx, &mut draw, &all, rows) else { continue };
+            if t.elements() > 20_000 {
+                continue;
+            }
+            *took = match &self.taken {
+                Some(taken) => taken[step],
+                None => takes(&ctx.graph([readable(ctx, t)]).unwrap()),
+            };
+            if *took {
+                all.push(t);
+            }
+        }
+        self.taken.get_or_insert(taken);
+        // Together, so that sums are used in several ways; not all, so that some are added up late.
+        let seen: Vec<_> = all[leaves..].iter().filter(|_| draw.below(3) == 0).collect();
+        let results: Vec<_> = seen.into_iter().map(|&t| (t.op(), readable(ctx, t))).collect();
+        let outputs: Vec<_> = results.iter().map(|&(_, y)| y).collect();
+        (!outputs.is_empty()).then(|| (ctx.graph(&outputs).unwrap(), results))
+    }
+
+    /// Computes it on one device, or several. `None` where they don't take it.
+    fn allocate(&mut self, device: Device, weights: &Weights) -> Option<Results> {
+        let ctx = Context::new();
+        let mut allocator = GraphAllocator::new(device.buffer_type());
+        let (graph, results) = self.write(&ctx, weights, |graph| is_taken(allocator.alloc(graph).map(drop)))?;
+        let mut run = allocator.alloc(&graph);
+        if !is_taken(run.as_ref().map(drop).map_err(Clone::clone)) {
+            return None;
+        }
+        let run = run.as_mut().unwrap();
+        if let Some(rows) = graph.tensor("rows") {
+            run.set(rows, &[2_i32, 0, 1]).unwrap();
+        }
+        let mut backend = device.init().unwrap();
+        backend.set_threads(1).unwrap();
+        run.compute(&mut backend).unwrap();
+        Some(results.into_iter().map(|(op, y)| (op, run.get(y).unwrap())).collect())
+    }
+
+    /// Computes it with a scheduler over several devices and a CPU.
+    fn schedule(&mut self, sched: &mut Sched, weights: &Weights) -> Option<Results> {
+        let ctx = Context::new();
+        let (graph, results) = self.write(&ctx, weights, |_| false)?;
+        let mut run = sched.alloc(&graph);
+        if !is_taken(run.as_ref().map(drop).map_err(Clone::clone)) {
+            return None;
+        }
+        let run = run.as_mut().unwrap();
+        if let Some(rows) = graph.tensor("rows") {
+            run.set(rows, &[2_i32, 0, 1]).unwrap();
+        }
+        run.compute().unwrap();
+        Some(results.into_iter().map(|(op, y)| (op, run.get(y).unwrap())).collect())
+    }
+}
+
+/// A result that can be read, whatever it is made of.
+fn readable<'c>(ctx: &'c Context, t: Tensor<'c>) -> Tensor<'c> {
+    ctx.scale(ctx.cont(t).unwrap(), 1.0).unwrap()
+}
+
+/// Whether something was allocated. It is refused by this crate, or not at all.
+#[track_caller]
+fn is_taken(result: ggml::Result<()>) -> bool {
+    match result {
+        Ok(()) => true,
+        Err(Error::Unsupported { .. }) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn assert_same(one: &Results, several: &Results, what: &str) {
+    assert_eq!(one.len(), several.len(), "{what}");
+    for ((op, one), (_, several)) in one.iter().zip(several) {
+        let size = one.iter().fold(1e-3_f32, |m, v| m.max(v.abs()));
+        let off = one.iter().zip(several).fold(0.0_f32, |m, (a, b)| m.max((a - b).abs()));
+        assert!(off <= size * 1e-3 || one.iter().any(|v| !v.is_finite()), "{what}: {op} is off by {off} of {size}");
+    }
+}
+
+/// Whatever several devices take, they compute as one does; the rest is refused before ggml sees it.
+#[test]
+fn programs_at_random_are_the_same_on_several_devices() {
+    let cpu = Device::cpu().unwrap();
+    let on_one = weights(cpu);
+    let (mut allocated, mut scheduled) = (0, 0);
+    for n in [2, 3] {
+        let device = cpus(n);
+        let on_several = weights(device);
+        let mut several = device.init().unwrap();
+        several.set_threads(1).unwrap();
+        let mut sched = Sched::builder().backend(several).backend(Backend::cpu().unwrap()).build().unwrap();
+        for seed in 1..=100 {
+            let mut program = Program { seed, taken: None };
+            let Some(several) = program.allocate(device, &on_several) else { continue };
+            let one = program.allocate(cpu, &on_one).unwrap();
+            assert_same(&one, &several, &format!("{seed} on {n}"));
+            allocated += several.len();
+            if let Some(several) = program.schedule(&mut sched, &on_several) {
+                assert_same(&one, &several, &format!("{seed} on {n} and a CPU"));
+                scheduled += several.len();
+            }
+        }
+    }
+    assert!(allocated > 1000 && scheduled > 500, "few were taken: {allocated}, {scheduled}");
+}
+
+type Build = for<'c> fn(&'c Context, Tensor<'c>) -> ggml::Result<Tensor<'c>>;
+
+/// What each device computes as a whole, if nothing is divided.
+const WHOLE: &[Build] = &[
+    |ctx, x| ctx.repeat(x, ctx.concat(x, x, 1)?),
+    |ctx, x| ctx.concat(x, ctx.sqr(x)?, 2),
+    |ctx, x| ctx.group_norm(x, 2, 1e-5),
+    |ctx, x| ctx.sum(x),
+    |ctx, x| ctx.cumsum(x),
+    |ctx, x| ctx.cast(ctx.argmax(ctx.reshape(x, [8, 32])?)?, DType::F32),
+    |ctx, x| ctx.out_prod(x, ctx.sin(x)?),
+    |ctx, x| ctx.clamp(ctx.diag_mask_inf(x, 1)?, -9.0, 9.0),
+    |ctx, x| ctx.pad(x, Pad::right([1, 2, 0, 0])),
+    |ctx, x| ctx.cont(ctx.view(x, [3, 2, 2], x.nb()[1..].try_into().unwrap(), 8)?),
+    |ctx, x| ctx.interpolate(x, [16, 16, 4], Interpolate::default()),
+    |ctx, x| ctx.pool_2d(x, Pool::Max, Pool2d::square(2)),
+    |ctx, x| ctx.conv_2d(ctx.cont(ctx.view(x, [3, 3, 4], x.nb()[1..].try_into().unwrap(), 0)?)?, x, Conv::padded(1)),
+    |ctx, x| ctx.sqrt(ctx.sqr(x)?),
+    |ctx, x| ctx.log(ctx.scale_bias(ctx.cos(x)?, 1.0, 2.0)?),
+    |ctx, x| ctx.leaky_relu(x, 0.1),
+    |ctx, x| ctx.norm(x, 1e-5),
+    |ctx, x| ctx.l2_norm(x, 1e-5),
+    |ctx, x| ctx.mean(x),
+    |ctx, x| ctx.div(x, ctx.scale_bias(ctx.sqr(x)?, 1.0, 1.0)?),
+];
+
+#[test]
+fn what_is_not_divided_is_the_same_on_several_devices() {
+    let x = noise(8 * 8 * 4, 3);
+    for (i, build) in WHOLE.iter().enumerate() {
+        let compute = |device| {
+            let ctx = Context::new();
+            run(device, &ctx, (&x, &[8, 8, 4]), |x| ctx.scale(build(&ctx, ctx.scale(x, 1.0)?)?, 1.0))
+        };
+        let [one, several] =
+            [Device::cpu().unwrap(), cpus(2)].map(|d| compute(d).unwrap_or_else(|e| panic!("{i}: {e}")));
+        assert_eq!(one, several, "{i}");
+    }
+}
