@@ -3,6 +3,7 @@
 mod features;
 mod load;
 pub(crate) mod registry;
+mod vulkan;
 
 use std::ffi::CString;
 use std::fmt;
@@ -100,6 +101,7 @@ impl Device {
     /// [`Error::Cpu`] where the processor lacks what ggml was compiled for; [`Error::Ggml`] or [`Error::Exception`] where
     /// a backend fails to start.
     #[doc(alias = "ggml_backend_dev_count")]
+    #[doc(alias = "ggml_backend_vk_get_device_count")]
     #[doc(alias = "ggml_backend_dev_get")]
     pub fn all() -> Result<Vec<Self>> {
         registry::devices()
@@ -165,6 +167,7 @@ impl Device {
 
     /// What the device is, in words (`ggml_backend_dev_description`).
     #[doc(alias = "ggml_backend_dev_description")]
+    #[doc(alias = "ggml_backend_vk_get_device_description")]
     pub fn description(self) -> String {
         // SAFETY: as for the name.
         let text = unsafe { sys::ggml_backend_dev_description(self.as_ptr()) };
@@ -192,6 +195,7 @@ impl Device {
     ///
     /// [`Error::Ggml`] or [`Error::Exception`] where the device does not answer.
     #[doc(alias = "ggml_backend_dev_memory")]
+    #[doc(alias = "ggml_backend_vk_get_device_memory")]
     pub fn memory(self) -> Result<Memory> {
         let (mut free, mut total) = (0, 0);
         guard::call("ggml_backend_dev_memory", || {
@@ -255,6 +259,7 @@ impl Device {
     #[doc(alias = "ggml_backend_dev_buffer_type")]
     #[doc(alias = "ggml_backend_get_default_buffer_type")]
     #[doc(alias = "ggml_backend_cpu_buffer_type")]
+    #[doc(alias = "ggml_backend_vk_buffer_type")]
     pub fn buffer_type(self) -> BufferType {
         // SAFETY: the device lives for ever; the call only reads it.
         let raw = unsafe { sys::ggml_backend_dev_buffer_type(self.as_ptr()) };
@@ -265,7 +270,11 @@ impl Device {
     /// The type of host memory that the device copies from and to fastest, such as pinned memory for a GPU, if it has one
     /// (`ggml_backend_dev_host_buffer_type`).
     #[doc(alias = "ggml_backend_dev_host_buffer_type")]
+    #[doc(alias = "ggml_backend_vk_host_buffer_type")]
     pub fn host_buffer_type(self) -> Option<BufferType> {
+        if self.is_vulkan() && !vulkan::has_host_memory() {
+            return None;
+        }
         // SAFETY: the device lives for ever; the call only reads it.
         let raw = unsafe { sys::ggml_backend_dev_host_buffer_type(self.as_ptr()) };
         // SAFETY: a buffer type, unless NULL; it lives as long as the device.
