@@ -157,8 +157,10 @@ pub(crate) fn kept_off(graph: &Graph<'_>, devices: &[Device]) -> Result<Vec<usiz
     let Some((&last, others)) = devices.split_last() else { return Ok(Vec::new()) };
     let vulkan: Vec<_> = others.iter().copied().filter(|d| d.is_vulkan()).collect();
     let mut found = Vec::new();
-    let nodes = graph.entries().iter().enumerate().filter(|(_, e)| e.kind == Kind::Node);
-    for (i, e) in nodes.filter(|_| !vulkan.is_empty()) {
+    if vulkan.is_empty() {
+        return Ok(found);
+    }
+    for (i, e) in graph.entries().iter().enumerate().filter(|(_, e)| e.kind == Kind::Node) {
         let own = e.ptr.view_src().is_none() && e.is_allocated_by_graph();
         if own
             && vulkan.iter().any(|&device| kernel_accepts(device, e).is_err())

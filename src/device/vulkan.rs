@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ggml_sys as sys;
 
-use super::Device;
+use super::{Device, DeviceType};
 use crate::error::{Error, Result};
 use crate::guard;
 
@@ -41,6 +41,7 @@ pub(super) fn has_host_memory() -> bool {
 impl Device {
     /// Whether the device is one of ggml's Vulkan backend in this process.
     pub(crate) fn is_vulkan(self) -> bool {
-        self.registry().is_some_and(|r| r.name() == "Vulkan")
+        matches!(self.device_type(), DeviceType::Gpu | DeviceType::IntegratedGpu)
+            && self.registry().is_some_and(|r| r.name() == "Vulkan")
     }
 }

@@ -9,6 +9,7 @@
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
     clippy::print_stdout,
     clippy::print_stderr,
     clippy::missing_assert_message,
@@ -80,8 +81,15 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(1);
     let excluded = ops::excluded();
     let mut trials = ops::trials();
-    let whole =
-        [device::trials(), placing::trials(), waiting::trials(), fused::trials(), failing::trials(), threads::trials()];
+    let whole = [
+        device::trials(),
+        placing::trials(),
+        waiting::trials(),
+        fused::trials(),
+        fused::hard_trials(),
+        failing::trials(),
+        threads::trials(),
+    ];
     trials.extend(whole.into_iter().flatten());
     let conclusion = libtest_mimic::run(&arguments, trials);
     let counts = ops::counts();
