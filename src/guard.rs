@@ -77,8 +77,8 @@ pub(crate) fn interrupted<R>(result: &std::thread::Result<Result<R>>) -> bool {
     matches!(result, Ok(Err(Error::Ggml { .. } | Error::Exception { .. })) | Err(_))
 }
 
-/// [`call`] for a function that runs CPU kernels: exceptions are caught, but an assertion is final, because worker
-/// threads still use this stack.
+/// [`call`] for a function that runs kernels: exceptions are caught, but an assertion in one of a CPU's is final, because
+/// worker threads still use this stack.
 #[inline]
 pub(crate) fn compute<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
     check_open(name)?;
@@ -229,6 +229,8 @@ fn detected(_feature: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ggml_sys as sys;
+
     use super::*;
 
     fn refused() -> Result<()> {
@@ -254,6 +256,21 @@ mod tests {
             refused()
         });
         assert!(matches!(outer, Ok(Err(Error::Ggml { .. }))), "{outer:?}");
+    }
+
+    /// Vulkan computes on the caller's thread. What a CPU kernel asserts ends the process.
+    #[test]
+    fn an_assertion_of_vulkan_is_an_error_also_while_it_computes() {
+        for file in [c"/a b/ggml-vulkan.cpp", c"C:\\x\\ggml-vulkan-common.h", c"ggml-vulkan.cpp"] {
+            let result = compute("computes", || {
+                if std::hint::black_box(true) {
+                    // SAFETY: C strings; there is nothing to be put in for.
+                    unsafe { sys::ggml_abort(file.as_ptr(), 7, c"text".as_ptr()) }
+                }
+            });
+            let Err(Error::Ggml { call: "computes", message, .. }) = result else { panic!("{result:?}") };
+            assert!(message.ends_with(":7: text"), "{message}");
+        }
     }
 
     #[test]

@@ -211,6 +211,18 @@ fn compare_faulty(how: Compare) -> (Comparison, bool) {
     (comparison, computed.is_ok())
 }
 
+/// In ggml a cast is its own second operand, of which some kernels read the strides.
+#[test]
+fn casts_of_blocks_can_be_compared() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::Q8_0, [64, 3]).unwrap();
+    let graph = ctx.graph([ctx.cast(x, DType::F32).unwrap()]).unwrap();
+    let mut memory = memory();
+    let mut memory = memory.alloc(&graph).unwrap();
+    memory.set_bytes(x, &DType::Q8_0.quantize(&sample(64 * 3), 64, None).unwrap()).unwrap();
+    assert_equal(&memory.compare(&mut cpu(), &mut cpu(), Compare::default()).unwrap());
+}
+
 #[test]
 fn a_wrong_result_is_found_where_it_arises() {
     let mut how = Compare::default();

@@ -16,8 +16,23 @@ struct aborted {
 // Thrown by ggml_sys_cancel.
 struct cancelled {};
 
-// Whether an abort on this thread may unwind to a guarded call below it.
-thread_local bool may_unwind = false;
+// What aborts on this thread may unwind to a guarded call below it.
+enum class aborts { none, lone, all };
+thread_local aborts may_unwind = aborts::none;
+
+// Whether an abort comes from code that computes without other threads on this one's stack: that of ggml's Vulkan backend.
+// The text begins with the file and the line: "/path/ggml-vulkan.cpp:123: ...".
+bool is_lone(const char * message) {
+    const char * end = message == nullptr ? nullptr : strstr(message, ": ");
+    if (end == nullptr) {
+        return false;
+    }
+    const char * name = end;
+    while (name > message && name[-1] != '/' && name[-1] != '\\') {
+        name--;
+    }
+    return strncmp(name, "ggml-vulkan", strlen("ggml-vulkan")) == 0 && memchr(name, ':', end - name) != nullptr;
+}
 
 void copy(char * to, size_t size, const char * from) {
     const size_t n = from == nullptr ? 0 : strnlen(from, size - 1);
@@ -28,7 +43,7 @@ void copy(char * to, size_t size, const char * from) {
 }
 
 void on_abort(const char * message) {
-    if (!may_unwind) {
+    if (may_unwind == aborts::none || (may_unwind == aborts::lone && !is_lone(message))) {
         // ggml aborts after this, and prints nothing itself once a callback is set.
         fprintf(stderr, "%s\n", message);
         return;
@@ -40,12 +55,12 @@ void on_abort(const char * message) {
 
 // Sets the thread's permission for one call and puts the former one back, however the call ends.
 struct permission {
-    const bool before;
-    explicit permission(bool now) : before(may_unwind) { may_unwind = now; }
+    const aborts before;
+    explicit permission(aborts now) : before(may_unwind) { may_unwind = now; }
     ~permission() { may_unwind = before; }
 };
 
-int guarded(bool unwind, ggml_sys_call call, void * data, char * message, size_t size) {
+int guarded(aborts unwind, ggml_sys_call call, void * data, char * message, size_t size) {
     const permission p(unwind);
     try {
         call(data);
@@ -69,11 +84,11 @@ void ggml_sys_guard_install(void) {
 }
 
 int ggml_sys_guard(ggml_sys_call call, void * data, char * message, size_t size) {
-    return guarded(true, call, data, message, size);
+    return guarded(aborts::all, call, data, message, size);
 }
 
 int ggml_sys_guard_compute(ggml_sys_call call, void * data, char * message, size_t size) {
-    return guarded(false, call, data, message, size);
+    return guarded(aborts::lone, call, data, message, size);
 }
 
 void ggml_sys_cancel(void) {

@@ -27,8 +27,9 @@ void ggml_sys_guard_install(void);
  * process: threads of ggml's own cannot be unwound. */
 int ggml_sys_guard(ggml_sys_call call, void * data, char * message, size_t size);
 
-/* The same for a call that runs CPU kernels: exceptions are caught, but an abort is final, because worker threads
- * still use the caller's stack and an OpenMP team cannot be left. */
+/* The same for a call that runs kernels: exceptions are caught, but an abort of a CPU's is final, because worker threads
+ * still use the caller's stack and an OpenMP team cannot be left. One of Vulkan's is not: it runs on the caller's thread
+ * only. */
 int ggml_sys_guard_compute(ggml_sys_call call, void * data, char * message, size_t size);
 
 /* Leaves the innermost guarded call of this thread, from a callback that C would not let stop it. The frames in between

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ggml_sys as sys;
 
-use super::blas;
+use super::{blas, vulkan};
 use crate::buffer::{self, BufferType};
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
@@ -102,6 +102,9 @@ fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()> {
     if blas::computes(t) && device.runs_blas() {
         blas::accepts(t).map_err(|why| unsupported(t, &[device], why))?;
     }
+    if device.is_vulkan() {
+        vulkan::accepts_on(device, t)?.map_err(|why| unsupported(t, &[device], why))?;
+    }
     if !device.runs_cpu_kernels() {
         return Ok(());
     }
@@ -123,8 +126,8 @@ pub(crate) fn fits_wire(graph: &Graph<'_>, device: Device) -> Result<()> {
 impl Device {
     /// Whether the device can run the operation that makes `op`, with the operands that it has
     /// (`ggml_backend_dev_supports_op`): what
-    /// [`GraphMemory::compute`](crate::GraphMemory::compute) asks, which is stricter than ggml where its CPU kernels or BLAS
-    /// promise too much. Anything can hold a leaf.
+    /// [`GraphMemory::compute`](crate::GraphMemory::compute) asks, which is stricter than ggml where its CPU kernels, BLAS
+    /// or Vulkan promise too much. Anything can hold a leaf.
     ///
     /// # Errors
     ///
@@ -153,6 +156,31 @@ impl Device {
         self.check_alive()?;
         Ok(offloads)
     }
+}
+
+/// The operations that a Vulkan device claims but can't be given, and the last device can: the scheduler, which knows of
+/// claims only, has to be told. By their places among the graph's entries.
+pub(crate) fn kept_off(graph: &Graph<'_>, devices: &[Device]) -> Result<Vec<usize>> {
+    let Some((&last, others)) = devices.split_last() else { return Ok(Vec::new()) };
+    let vulkan: Vec<_> = others.iter().copied().filter(|d| d.is_vulkan()).collect();
+    let mut found = Vec::new();
+    if vulkan.is_empty() {
+        return Ok(found);
+    }
+    for (i, e) in graph.entries().iter().enumerate().filter(|(_, e)| e.kind == Kind::Node) {
+        let own = e.ptr.view_src().is_none() && e.is_allocated_by_graph();
+        if own
+            && vulkan.iter().any(|&device| kernel_accepts(device, e).is_err())
+            && kernel_accepts(last, e).is_ok()
+            && last.claims(e.ptr)?
+        {
+            found.push(i);
+            // A CPU sorts what a CPU made ready.
+            let clamp = graph.srcs(e).next().filter(|_| kernel::is_sort(e.ptr));
+            found.extend(clamp.and_then(|(_, t)| graph.position(t)));
+        }
+    }
+    Ok(found)
 }
 
 /// Checks that what the user puts on a device can be there: made there by the device, in memory of its own.

@@ -31,6 +31,15 @@ impl GraphMemory<'_, '_> {
         self.bound.set("GraphMemory::set", t, data)
     }
 
+    /// Sets the whole of an input of any type to the bytes of its blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Allocated::set_bytes`](crate::Allocated::set_bytes).
+    pub fn set_bytes(&mut self, t: Tensor<'_>, data: &[u8]) -> Result<()> {
+        self.bound.set_bytes("GraphMemory::set_bytes", t, data)
+    }
+
     /// Computes the graph and waits for the result (`ggml_backend_graph_compute`).
     ///
     /// # Errors

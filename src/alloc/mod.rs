@@ -8,6 +8,7 @@ mod graph_plan;
 mod memory;
 pub(crate) mod plan;
 mod raw;
+mod vulkan;
 
 use std::ffi::c_int;
 use std::fmt;

@@ -1,14 +1,15 @@
 //! Points in a backend's queue that other backends of its device can wait for.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fmt;
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ggml_sys as sys;
 
 use super::Backend;
+use super::raw::RawBackend;
+use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::{guard, log};
@@ -23,8 +24,9 @@ pub struct Event {
     raw: Arc<RawEvent>,
     device: Device,
     recorded: bool,
-    /// Not `Sync`: devices keep no locks for their events.
-    one_thread: PhantomData<Cell<()>>,
+    /// What waits for the event on Vulkan, where C's own wait writes to the queue of the backend that recorded it, which
+    /// may be gone, or at work on another thread. (Not `Sync`, nor is the event: devices keep no locks for them.)
+    waiter: RefCell<Option<RawBackend>>,
 }
 
 /// A live event that nothing else frees.
@@ -64,8 +66,10 @@ impl Event {
             unsafe { sys::ggml_backend_event_new(device.as_ptr()) }
         })?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
+        let raw = Arc::new(RawEvent(raw));
         device.check_alive()?;
-        Ok(Self { raw: Arc::new(RawEvent(raw)), device, recorded: false, one_thread: PhantomData })
+        let waiter = if device.is_vulkan() { Some(RawBackend::init(device, None)?) } else { None };
+        Ok(Self { raw, device, recorded: false, waiter: RefCell::new(waiter) })
     }
 
     /// The device that the event belongs to.
@@ -100,13 +104,27 @@ impl Event {
     /// [`Error::Ggml`] or [`Error::Exception`] where the device fails.
     #[doc(alias = "ggml_backend_event_synchronize")]
     pub fn synchronize(&self) -> Result<()> {
-        if self.recorded {
-            guard::call("ggml_backend_event_synchronize", || {
+        match &mut *self.waiter.borrow_mut() {
+            _ if !self.recorded => {}
+            Some(waiter) => self.wait_by(waiter)?,
+            None => guard::call("ggml_backend_event_synchronize", || {
                 // SAFETY: live by the type's invariant, and recorded: some devices would wait for ever for one that is not.
                 unsafe { sys::ggml_backend_event_synchronize(self.raw.as_ptr()) }
-            })?;
+            })?,
         }
         self.device.check_alive()
+    }
+
+    /// Waits by a backend that has nothing else to do.
+    fn wait_by(&self, waiter: &mut RawBackend) -> Result<()> {
+        if waiter.is_leaked() {
+            return Err(Error::Poisoned { object: "event" });
+        }
+        let waited = guard::call("ggml_backend_event_wait", || {
+            // SAFETY: both are live and of one device; the backend is done with the event before this function ends.
+            unsafe { sys::ggml_backend_event_wait(waiter.as_ptr(), self.raw.as_ptr()) }
+        });
+        waited.and_then(|()| waiter.synchronize()).inspect_err(|_| waiter.leak())
     }
 
     fn check(&self, backend: &Backend, op: &'static str) -> Result<()> {
@@ -149,6 +167,19 @@ impl Backend {
             self.events.push(Arc::clone(event));
         }
     }
+}
+
+/// Waits until a Vulkan device has done what its backends gave it, whatever state they are in: they share its queues.
+pub(super) fn drain(device: Device) -> Result<()> {
+    let mut event = Event::new(device)?;
+    let Some(mut waiter) = event.waiter.get_mut().take() else { return Ok(()) };
+    guard::settle("ggml_backend_event_record", || {
+        // SAFETY: both are live and of one device, and the backend is done with the event before this function ends.
+        unsafe { sys::ggml_backend_event_record(event.raw.as_ptr(), waiter.as_ptr()) }
+    })?;
+    waiter.settle().inspect_err(|_| waiter.leak())?;
+    // The other queue, if there is one, is that of transfers, which this waits for.
+    Buffer::zeroed(device.buffer_type(), 1 << 10).map(drop)
 }
 
 impl Drop for RawEvent {

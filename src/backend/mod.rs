@@ -86,7 +86,7 @@ impl Backend {
         Device::cpu()?.init()
     }
 
-    /// A backend on the device with this name (`ggml_backend_init_by_name`), such as `BLAS`.
+    /// A backend on the device with this name (`ggml_backend_init_by_name`), such as `BLAS` or `Vulkan0`.
     ///
     /// # Errors
     ///
@@ -95,6 +95,7 @@ impl Backend {
     #[doc(alias = "ggml_backend_blas_init")]
     #[doc(alias = "ggml_backend_cuda_init")]
     #[doc(alias = "ggml_backend_metal_init")]
+    #[doc(alias = "ggml_backend_vk_init")]
     pub fn by_name(name: &str) -> Result<Self> {
         Device::by_name(name)?.init()
     }
@@ -276,6 +277,8 @@ impl Backend {
 
     /// After a failure inside the C object neither using nor freeing it is safe: it is leaked, with its threads.
     ///
+    /// What it gave to a Vulkan device is waited for, since memory that it uses may be freed next.
+    ///
     /// That of BLAS is freed, as its threads may still be converting an operand, whose memory may be freed next: its
     /// destructor waits for them. Another one takes its place, as that of one which is never used.
     pub(crate) fn poison(&mut self) {
@@ -284,6 +287,12 @@ impl Backend {
             && let Ok(other) = RawBackend::init(self.device, None)
         {
             drop(std::mem::replace(&mut self.raw, other));
+        }
+        if self.device.is_vulkan()
+            && !self.raw.is_leaked()
+            && let Err(error) = event::drain(self.device)
+        {
+            log::error!(target: "ggml", "{} may still be at work: {error}", self.device);
         }
         self.raw.leak();
         #[expect(clippy::mem_forget, reason = "the interrupted backend still refers to its threads")]

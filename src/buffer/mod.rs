@@ -156,6 +156,11 @@ pub(crate) fn check_alive(t: TensorPtr) -> Result<()> {
     type_of(t).map_or(Ok(()), BufferType::check_alive)
 }
 
+/// Whether the tensor's memory is Vulkan's, which fills whole words of four bytes only. Its buffer must be alive.
+pub(crate) fn fills_words(t: TensorPtr) -> bool {
+    type_of(t).and_then(BufferType::device).is_some_and(Device::is_vulkan)
+}
+
 /// Out of memory on a device, with what ggml logged.
 pub(crate) fn out_of_memory(buft: BufferType, bytes: Option<usize>, log: Box<str>) -> Error {
     Error::OutOfMemory { what: format!("a buffer of type {}", buft.name()).into(), bytes, log }

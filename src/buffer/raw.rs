@@ -36,6 +36,8 @@ unsafe impl Sync for Buffer {}
 impl Buffer {
     /// Allocates `size` bytes, all of them zero.
     pub(crate) fn zeroed(buft: BufferType, size: usize) -> Result<Self> {
+        // Vulkan fills whole words.
+        let size = if buft.device().is_some_and(Device::is_vulkan) { size.div_ceil(4).saturating_mul(4) } else { size };
         let mark = log::mark();
         let raw = guard::call("ggml_backend_buft_alloc_buffer", || {
             // SAFETY: the type lives for ever. C keeps nothing of ours; the result is owned by us.

@@ -3,6 +3,7 @@
 mod features;
 mod load;
 pub(crate) mod registry;
+mod vulkan;
 
 use std::ffi::CString;
 use std::fmt;
@@ -100,6 +101,7 @@ impl Device {
     /// [`Error::Cpu`] where the processor lacks what ggml was compiled for; [`Error::Ggml`] or [`Error::Exception`] where
     /// a backend fails to start.
     #[doc(alias = "ggml_backend_dev_count")]
+    #[doc(alias = "ggml_backend_vk_get_device_count")]
     #[doc(alias = "ggml_backend_dev_get")]
     pub fn all() -> Result<Vec<Self>> {
         registry::devices()
@@ -169,6 +171,7 @@ impl Device {
     /// What the device is, in words (`ggml_backend_dev_description`).
     #[doc(alias = "ggml_backend_dev_description")]
     #[doc(alias = "ggml_backend_cuda_get_device_description")]
+    #[doc(alias = "ggml_backend_vk_get_device_description")]
     pub fn description(self) -> String {
         // SAFETY: as for the name.
         let text = unsafe { sys::ggml_backend_dev_description(self.as_ptr()) };
@@ -198,6 +201,7 @@ impl Device {
     #[doc(alias = "ggml_backend_dev_memory")]
     #[doc(alias = "ggml_backend_rpc_get_device_memory")]
     #[doc(alias = "ggml_backend_cuda_get_device_memory")]
+    #[doc(alias = "ggml_backend_vk_get_device_memory")]
     pub fn memory(self) -> Result<Memory> {
         let (mut free, mut total) = (0, 0);
         guard::call("ggml_backend_dev_memory", || {
@@ -263,6 +267,7 @@ impl Device {
     #[doc(alias = "ggml_backend_cpu_buffer_type")]
     #[doc(alias = "ggml_backend_rpc_buffer_type")]
     #[doc(alias = "ggml_backend_cuda_buffer_type")]
+    #[doc(alias = "ggml_backend_vk_buffer_type")]
     pub fn buffer_type(self) -> BufferType {
         if let Some(buft) = meta::buffer_type(self) {
             return buft;
@@ -277,7 +282,11 @@ impl Device {
     /// (`ggml_backend_dev_host_buffer_type`).
     #[doc(alias = "ggml_backend_dev_host_buffer_type")]
     #[doc(alias = "ggml_backend_cuda_host_buffer_type")]
+    #[doc(alias = "ggml_backend_vk_host_buffer_type")]
     pub fn host_buffer_type(self) -> Option<BufferType> {
+        if self.is_vulkan() && !vulkan::has_host_memory() {
+            return None;
+        }
         // SAFETY: the device lives for ever; the call only reads it.
         let raw = unsafe { sys::ggml_backend_dev_host_buffer_type(self.as_ptr()) };
         // SAFETY: a buffer type, unless NULL; it lives as long as the device.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ggml_sys as sys;
 
-use super::Device;
+use super::{Device, vulkan};
 use crate::error::{Error, Result};
 use crate::{ffi, guard};
 
@@ -36,7 +36,10 @@ pub(super) fn devices() -> Result<Vec<Device>> {
                 unsafe { sys::ggml_backend_dev_get(i) }
             })?;
             // SAFETY: devices of the registry are never freed.
-            all.extend(unsafe { Device::from_raw(raw) });
+            let Some(device) = (unsafe { Device::from_raw(raw) }) else { continue };
+            if !device.is_vulkan() || vulkan::starts(device)? {
+                all.push(device);
+            }
         }
         Ok(all)
     })

@@ -54,6 +54,8 @@ pub struct Sched {
     plan: Plan,
     /// What was pinned when the plan was made.
     pins: Pins,
+    /// What is pinned to the last backend because a device before it can't be given it.
+    kept_off: Vec<usize>,
     /// Whether the devices that the plan gives operations to were found to have kernels for them.
     checked: bool,
     poisoned: bool,
@@ -72,6 +74,7 @@ impl Sched {
             settings,
             plan: Plan::default(),
             pins: Pins::default(),
+            kept_off: Vec::new(),
             checked: false,
             poisoned: false,
         }
@@ -233,6 +236,8 @@ impl Sched {
         pins.check(graph, &self.backends)?;
         self.renew()?;
         self.fit_for(graph)?;
+        let devices: Vec<_> = self.backends.iter().map(Backend::device).collect();
+        self.kept_off = check::kept_off(graph, &devices)?;
         self.check_divided(bound, &pins)?;
         let mark = log::mark();
         self.pins = pins;
@@ -259,12 +264,14 @@ impl Sched {
 
     /// The backends of all that is pinned: closures to the CPU, which is the last ([`builder::check`]), and the user's.
     fn pinned(&self, graph: &Graph<'_>, pins: &Pins) -> Vec<(TensorPtr, *mut sys::ggml_backend)> {
-        let last = self.backends.last().into_iter();
-        let closures = last.flat_map(|cpu| graph.closures().iter().map(|&t| (t, cpu.as_ptr())));
+        let Some(last) = self.backends.last().map(Backend::as_ptr) else { return Vec::new() };
+        let closures = graph.closures().iter().copied();
+        let kept_off = self.kept_off.iter().filter_map(|&i| Some(graph.entries().get(i)?.ptr));
+        let to_last = closures.chain(kept_off).map(|t| (t, last));
         let pins = pins
             .iter()
             .filter_map(|(i, backend)| Some((graph.entries().get(i)?.ptr, self.backends.get(backend)?.as_ptr())));
-        closures.chain(pins).collect()
+        to_last.chain(pins).collect()
     }
 
     /// Checks that the graph can run, and makes the C scheduler large enough for it.

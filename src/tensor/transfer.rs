@@ -109,6 +109,14 @@ pub(crate) fn fill(call: &'static str, t: TensorPtr, value: u8) -> Result<()> {
     let size = t.span().unwrap_or(0);
     let raw = t.as_ptr();
     let _alone = meta::transfers(call, t, 0, size)?;
+    if buffer::fills_words(t) && !(size.is_multiple_of(4) && t.view_offs().is_multiple_of(4)) {
+        let data = vec![value; size];
+        guard::call("ggml_backend_tensor_set", || {
+            // SAFETY: as below; the data are as long as the tensor. The call is synchronous.
+            unsafe { sys::ggml_backend_tensor_set(raw, data.as_ptr().cast(), 0, size) }
+        })?;
+        return buffer::check_alive(t);
+    }
     guard::call("ggml_backend_tensor_memset", || {
         // SAFETY: `t` is live and has memory (the caller's check), all of it is filled and no more. C keeps nothing.
         unsafe { sys::ggml_backend_tensor_memset(raw, value, 0, size) }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::packed;
-use crate::buffer::{Buffer, BufferType};
+use crate::buffer::{self, Buffer, BufferType};
 use crate::context::Context;
 use crate::device::Device;
 use crate::dtype::{DType, Element};
@@ -278,6 +278,11 @@ impl Placed {
     }
 
     pub(super) fn clear(&self, value: u8) -> Result<()> {
+        let mut tensors = self.leaves.tensors.iter().copied();
+        if value != 0 && tensors.clone().any(buffer::fills_words) {
+            // Its own function for buffers sets one byte of four.
+            return tensors.try_for_each(|t| transfer::fill("ggml_backend_buffer_clear", t, value));
+        }
         self.buffers.iter().try_for_each(|b| b.clear(value))
     }
 

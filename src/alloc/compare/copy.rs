@@ -32,8 +32,6 @@ pub(super) fn tensors<'c>(
         // Of one element: shape and type are taken over with all else.
         let copy = ctx.leaf(call, "", DType::I8, Shape::from([1]))?;
         // Sources and the tensor that a view looks at come first in a graph, and their copies are of `ctx`, too.
-        // A cast has itself as one.
-        copies.insert(e.ptr, copy.ptr());
         copy.ptr().become_copy(e.ptr, |t| copies.get(&t).copied());
         if let Kind::Placed(_) = e.kind {
             let buffer = Buffer::zeroed(memory, memory.alloc_size_of(copy.ptr())?)?;
@@ -43,6 +41,7 @@ pub(super) fn tensors<'c>(
         } else {
             copy.ptr().release();
         }
+        copies.insert(e.ptr, copy.ptr());
         list.push(copy);
     }
     Ok(list)

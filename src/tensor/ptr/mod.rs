@@ -201,7 +201,9 @@ impl TensorPtr {
     /// Takes over everything of another tensor but its memory: what `place` gives takes the place of the tensors that it
     /// refers to. Those must live as long as this one.
     pub(crate) fn become_copy(mut self, of: Self, place: impl Fn(Self) -> Option<Self>) {
-        let raw = |t: Option<Self>| t.and_then(&place).map_or(ptr::null_mut(), Self::as_ptr);
+        // A cast is its own second source, which kernels read.
+        let place = |t: Self| if t == of { Some(self) } else { place(t) };
+        let raw = |t: Option<Self>| t.and_then(place).map_or(ptr::null_mut(), Self::as_ptr);
         let (src, view_src) = (of.slots().map(raw), raw(of.view_src()));
         let (data, buffer, extra) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         let copy = sys::ggml_tensor { src, view_src, data, buffer, extra, ..*of.get() };

@@ -1,0 +1,47 @@
+//! Vulkan's devices. ggml starts each when it is first asked for its memory, without a lock, and keeps one that could not
+//! be started, half made.
+
+use std::sync::{Mutex, PoisonError};
+
+use ggml_sys as sys;
+
+use super::{Device, DeviceType};
+use crate::error::{Error, Result};
+use crate::guard;
+
+/// The devices that were started, in ggml's order, and whether that went well.
+static STARTED: Mutex<Vec<(Device, bool)>> = Mutex::new(Vec::new());
+
+/// Starts a device, once. Where it can't be, nothing may be done with it ever.
+pub(super) fn starts(device: Device) -> Result<bool> {
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, well)) = started.iter().find(|(other, _)| *other == device) {
+        return Ok(*well);
+    }
+    let result = guard::call("ggml_backend_dev_buffer_type", || {
+        // SAFETY: the device lives for ever, and no other thread starts it: we hold the lock.
+        unsafe { sys::ggml_backend_dev_buffer_type(device.as_ptr()) }
+    });
+    if let Err(error @ Error::Nested { .. }) = result {
+        return Err(error);
+    }
+    if let Err(error) = &result {
+        ::log::error!(target: "ggml", "{} can't be used: {error}", device.name());
+    }
+    started.push((device, result.is_ok()));
+    Ok(result.is_ok())
+}
+
+/// Whether there is memory of the host's for Vulkan: it belongs to the first device, whichever is asked.
+pub(super) fn has_host_memory() -> bool {
+    let started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    started.first().is_some_and(|&(_, well)| well)
+}
+
+impl Device {
+    /// Whether the device is one of ggml's Vulkan backend in this process.
+    pub(crate) fn is_vulkan(self) -> bool {
+        matches!(self.device_type(), DeviceType::Gpu | DeviceType::IntegratedGpu)
+            && self.registry().is_some_and(|r| r.name() == "Vulkan")
+    }
+}

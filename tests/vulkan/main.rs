@@ -1,0 +1,122 @@
+//! A Vulkan device beside the CPU: a GPU where there is one, else Mesa's lavapipe, which ggml lists only when told to by a
+//! variable. A harness of its own: without a device it fails, and it counts what it left out.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::missing_assert_message,
+    clippy::type_complexity,
+    reason = "a test fails by panicking, and its numbers are small"
+)]
+
+mod bench;
+mod device;
+mod failing;
+mod fused;
+mod ops;
+mod placing;
+mod threads;
+mod waiting;
+
+use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
+
+use ggml::prelude::*;
+use libtest_mimic::{Arguments, Trial};
+
+/// Makes ggml list the first device even if it is the processor. Read when the backend starts.
+const VISIBLE: &str = "GGML_VK_VISIBLE_DEVICES";
+
+fn vulkan() -> Device {
+    static DEVICE: OnceLock<Device> = OnceLock::new();
+    *DEVICE.get_or_init(|| Device::by_name("Vulkan0").expect("main has looked for it"))
+}
+
+fn backend() -> Backend {
+    vulkan().init().unwrap()
+}
+
+fn cpu() -> Backend {
+    let mut cpu = Backend::cpu().unwrap();
+    cpu.set_threads(2).unwrap();
+    cpu
+}
+
+/// Whether the device is Mesa's, which runs on the processor: it takes seconds to compile a large shader.
+fn is_software() -> bool {
+    vulkan().description().contains("llvmpipe")
+}
+
+fn main() -> ExitCode {
+    if std::env::var_os("NEXTEST").is_none()
+        && std::env::var_os(VISIBLE).is_none()
+        && Device::by_name("Vulkan0").is_err()
+    {
+        // The variable must be set before anything has asked for devices, and before there are threads.
+        let again = std::env::current_exe()
+            .and_then(|exe| Command::new(exe).args(std::env::args_os().skip(1)).env(VISIBLE, "0").status());
+        return match again {
+            Ok(status) if status.success() => ExitCode::SUCCESS,
+            other => {
+                eprintln!("vulkan: {other:?}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let mut arguments = Arguments::from_args();
+    if let Err(error) = Device::by_name("Vulkan0") {
+        eprintln!("vulkan: {error}");
+        eprintln!("vulkan: these tests need a GPU, or lavapipe: apt-get install mesa-vulkan-drivers");
+        return ExitCode::FAILURE;
+    }
+    // What they measure is one device, and what compiles shaders are its own threads.
+    arguments.test_threads.get_or_insert(1);
+    let excluded = ops::excluded();
+    let mut trials = ops::trials();
+    let whole = [
+        device::trials(),
+        placing::trials(),
+        waiting::trials(),
+        fused::trials(),
+        fused::hard_trials(),
+        failing::trials(),
+        threads::trials(),
+    ];
+    trials.extend(whole.into_iter().flatten());
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let counts = ops::counts();
+    println!(
+        "vulkan: device={:?} ops={} cases={} refused={} excluded={excluded}",
+        vulkan().description(),
+        counts.ops,
+        counts.cases,
+        counts.refused,
+    );
+    conclusion.exit_code()
+}
+
+/// A trial of a function that panics where it fails.
+fn trial(name: &str, f: fn()) -> Trial {
+    Trial::test(name, move || {
+        f();
+        Ok(())
+    })
+}
+
+/// Trials of functions by their names.
+macro_rules! trials {
+    ($($name:ident),* $(,)?) => {
+        pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
+            vec![$(crate::trial(concat!(module_path!(), "::", stringify!($name)), $name)),*]
+        }
+    };
+}
+pub(crate) use trials;

@@ -1,0 +1,172 @@
+//! Graphs over two devices, and weights on each.
+
+use ggml::prelude::*;
+use ggml::{BufferType, GraphAllocator};
+
+use crate::bench::distance;
+use crate::{backend, cpu, vulkan};
+
+const WIDTH: usize = 32;
+
+fn matrix(i: usize) -> Vec<f32> {
+    (0..WIDTH * WIDTH).map(|j| ((j * 7 + i * 13) % 23) as f32 / 40.0 - 0.25).collect()
+}
+
+/// Layers of weights, each where it is said to lie.
+fn weights(places: &[BufferType]) -> Weights {
+    let mut builder = WeightsBuilder::new();
+    for i in 0..places.len() {
+        builder.tensor(&format!("w{i}"), DType::F32, [WIDTH as i64, WIDTH as i64]).unwrap();
+    }
+    let mut weights = builder.place_with(|name| places[name[1..].parse::<usize>().unwrap()]).unwrap();
+    for i in 0..places.len() {
+        weights.set(&format!("w{i}"), &matrix(i)).unwrap();
+    }
+    weights
+}
+
+fn network<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> Tensor<'c> {
+    (0..weights.iter().count()).fold(x, |x, i| {
+        let w = weights.get(&format!("w{i}")).unwrap();
+        ctx.tanh(ctx.mul_mat(w, x).unwrap()).unwrap()
+    })
+}
+
+fn expected(layers: usize, x: &[f32]) -> Vec<f32> {
+    let mut x: Vec<f64> = x.iter().map(|&x| x.into()).collect();
+    for i in 0..layers {
+        let w = matrix(i);
+        let row = |r: &[f32]| r.iter().zip(&x).map(|(&w, &x)| f64::from(w) * x).sum::<f64>().tanh();
+        x = w.chunks(WIDTH).map(row).collect();
+    }
+    x.into_iter().map(|x| x as f32).collect()
+}
+
+fn input(seed: usize) -> Vec<f32> {
+    (0..WIDTH).map(|i| ((i * 3 + seed * 5) % 17) as f32 * 0.25 - 2.0).collect()
+}
+
+fn sched() -> Sched {
+    Sched::builder().backend(backend()).backend(cpu()).op_offload(false).build().unwrap()
+}
+
+/// There and back twice, with copies in both directions.
+fn a_schedule_goes_from_device_to_device() {
+    let (there, here) = (vulkan().buffer_type(), Device::cpu().unwrap().buffer_type());
+    let weights = weights(&[there, here, there, here]);
+    for parallel in [false, true] {
+        let mut sched =
+            Sched::builder().backend(backend()).backend(cpu()).op_offload(false).parallel(parallel).build().unwrap();
+        for round in 0..5 {
+            let ctx = Context::new();
+            let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
+            let y = network(&ctx, &weights, x);
+            let graph = ctx.graph([y]).unwrap();
+            let mut run = sched.alloc(&graph).unwrap();
+            assert_eq!((run.n_splits(), run.n_copies()), (4, if parallel { 4 } else { 1 }), "{}", run.to_dot());
+            assert!(run.splits().iter().all(|split| !split.inputs.is_empty()), "each is given something");
+            for step in 0..2 {
+                let data = input(2 * round + step);
+                run.set(x, &data).unwrap();
+                if step == 0 { run.compute() } else { run.compute_async(|| ()) }.unwrap();
+                let far = distance(&run.get(y).unwrap(), &expected(4, &data));
+                assert!(far < 1e-2, "{far}");
+                assert_eq!(run.get::<f32>(x).unwrap(), data, "inputs stay");
+            }
+        }
+    }
+}
+
+fn weights_on_the_device_are_read_back() {
+    for place in [vulkan().buffer_type(), vulkan().host_buffer_type().unwrap()] {
+        let weights = weights(&[place, place]);
+        for i in 0..2 {
+            assert_eq!(weights.get(&format!("w{i}")).unwrap().read::<f32>().unwrap(), matrix(i), "{place:?}");
+        }
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
+        let y = network(&ctx, &weights, x);
+        let graph = ctx.graph([y]).unwrap();
+        let mut sched = sched();
+        let mut run = sched.alloc(&graph).unwrap();
+        let at = run.backend_of(y).unwrap().name();
+        assert_eq!(at == "Vulkan0", !place.is_host(), "it runs where its weights lie");
+        run.set(x, &input(3)).unwrap();
+        run.compute().unwrap();
+        let far = distance(&run.get(y).unwrap(), &expected(2, &input(3)));
+        assert!(far < 1e-2, "{far} with {place:?}");
+    }
+}
+
+fn an_allocator_of_its_memory_needs_no_scheduler() {
+    let place = vulkan().buffer_type();
+    let weights = weights(&[place, place, place]);
+    let mut allocator = GraphAllocator::new(place);
+    let mut backend = backend();
+    for round in 0..3 {
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
+        let y = network(&ctx, &weights, x);
+        let graph = ctx.graph([y]).unwrap();
+        let mut memory = allocator.alloc(&graph).unwrap();
+        memory.set(x, &input(round)).unwrap();
+        memory.compute(&mut backend).unwrap();
+        assert!(distance(&memory.get(y).unwrap(), &expected(3, &input(round))) < 1e-2);
+        assert!(matches!(memory.compute(&mut cpu()), Err(Error::Unsupported { .. })), "the CPU can't reach it");
+    }
+    assert!(allocator.buffer_sizes().unwrap()[0] > 0);
+}
+
+/// Sizes that are no multiple of four bytes, which is all that Vulkan fills.
+fn odd_sizes_are_filled_to_the_end() {
+    let mut builder = WeightsBuilder::new();
+    builder
+        .tensor("a", DType::F16, [3])
+        .unwrap()
+        .tensor("b", DType::I8, [5])
+        .unwrap()
+        .tensor("c", DType::I8, [1])
+        .unwrap();
+    let state = builder.place_state(vulkan().buffer_type()).unwrap();
+    let all = |state: &State| ["a", "b", "c"].map(|name| state.read_bytes(name).unwrap()).concat();
+    assert!(all(&state).iter().all(|&b| b == 0), "new memory is zero");
+    for name in ["a", "b", "c"] {
+        state.fill(name, 0xA5).unwrap();
+    }
+    assert!(all(&state).iter().all(|&b| b == 0xA5), "{:?}", all(&state));
+    state.fill("b", 1).unwrap();
+    assert_eq!(state.read_bytes("a").unwrap(), [0xA5; 6], "its neighbours stay");
+    state.clear(0x11).unwrap();
+    assert!(all(&state).iter().all(|&b| b == 0x11), "{:?}", all(&state));
+}
+
+/// What the scheduler would give to the device, for the device says that it can, and it can't.
+fn what_the_device_can_not_be_given_goes_to_the_cpu() {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [9, 4]).unwrap();
+    let doubled = ctx.scale(x, 2.0).unwrap();
+    let largest = ctx.top_k(doubled, 1).unwrap();
+    let shifted = ctx.view(doubled, [7_i64, 3], [36, 144, 144], 4).unwrap();
+    let soft = ctx.soft_max(ctx.cont(shifted).unwrap()).unwrap();
+    let graph = ctx.graph([largest, soft]).unwrap();
+    let mut sched = sched();
+    let mut run = sched.alloc_pinned(&graph, &[(doubled, 0)]).unwrap();
+    assert_eq!(run.backend_of(doubled).unwrap().name(), "Vulkan0");
+    assert_eq!(run.backend_of(largest).unwrap().name(), "CPU");
+    let data: Vec<f32> = (0..36).map(|i| -1.0 - ((i * 7) % 36) as f32).collect();
+    run.set(x, &data).unwrap();
+    run.compute().unwrap();
+    let best = |row: &[f32]| row.iter().position(|v| row.iter().all(|other| other <= v)).unwrap() as i32;
+    assert_eq!(run.get::<i32>(largest).unwrap(), data.chunks(9).map(best).collect::<Vec<_>>());
+    drop(run);
+    let error = sched.alloc_pinned(&graph, &[(largest, 0)]).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+}
+
+crate::trials! {
+    a_schedule_goes_from_device_to_device,
+    weights_on_the_device_are_read_back,
+    an_allocator_of_its_memory_needs_no_scheduler,
+    odd_sizes_are_filled_to_the_end,
+    what_the_device_can_not_be_given_goes_to_the_cpu,
+}
