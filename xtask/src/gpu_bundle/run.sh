@@ -32,6 +32,34 @@ json_lines() {
     printf ']'
 }
 
+# CUDA from Python's packages lacks the names that libraries are found by, and some have no stub of the driver's: then a
+# folder of links that has them is used instead. Sets what cmake is to be told.
+complete_toolkit() {
+    local nvcc root lib file name
+    toolkit=()
+    nvcc=$(readlink -f "$(command -v nvcc)")
+    root=$(dirname "$(dirname "$nvcc")")
+    lib=$root/lib64
+    [ -d "$lib" ] || lib=$root/lib
+    if [ -e "$lib/libcudart.so" ] && [ -e "$lib/stubs/libcuda.so" ]; then return; fi
+    if [ ! -d "$lib" ] || ! ls "$lib"/libcudart.so* >/dev/null 2>&1; then return; fi # cmake knows where else to look
+    say "completing $root by links in $here/toolkit"
+    rm -rf "$here/toolkit"
+    mkdir -p "$here/toolkit/lib/stubs"
+    for file in "$root"/*; do
+        name=${file##*/}
+        case $name in lib | lib64) ;; *) ln -s "$file" "$here/toolkit/$name" ;; esac
+    done
+    for file in "$lib"/*; do
+        name=${file##*/}
+        [ "$name" = stubs ] || ln -s "$file" "$here/toolkit/lib/$name"
+        case $name in *.so.*) [ -e "$lib/${name%%.so.*}.so" ] || ln -sf "$file" "$here/toolkit/lib/${name%%.so.*}.so" ;; esac
+    done
+    ln -s lib "$here/toolkit/lib64"
+    "${CC:-cc}" -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$here/toolkit/lib/stubs/libcuda.so" "$here/libcuda.c"
+    toolkit=("-DCUDAToolkit_ROOT=$here/toolkit" "-DCMAKE_CUDA_COMPILER=$here/toolkit/bin/nvcc")
+}
+
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cpu=0 build=1 tests=1 device= limit=120 out=$here/out
 jobs=$(nproc 2>/dev/null || echo 2)
@@ -76,11 +104,12 @@ if [ "$build" = 1 ]; then
     have cmake || fail "there is no cmake"
     generator=()
     if have ninja; then generator=(-G Ninja); fi
+    complete_toolkit
     mapfile -t arguments < "$here/cmake.args"
     start=$SECONDS
     say "compiling the CUDA backend with nvcc $nvcc_version, $jobs files at once: minutes"
-    cmake -S "$here" -B "$here/build" "${generator[@]}" "-DGGML_SYS_SOURCE=$here/ggml" "${arguments[@]}" \
-        > "$out/configure.log" 2>&1 || { tail -20 "$out/configure.log" >&2; fail "cmake failed: see $out/configure.log"; }
+    cmake -S "$here" -B "$here/build" "${generator[@]}" "-DGGML_SYS_SOURCE=$here/ggml" \
+        "${toolkit[@]}" "${arguments[@]}" > "$out/configure.log" 2>&1 || { tail -20 "$out/configure.log" >&2; fail "cmake failed: see $out/configure.log"; }
     cmake --build "$here/build" --target ggml-cuda --parallel "$jobs" > "$out/build.log" 2>&1 &
     builder=$!
     while kill -0 "$builder" 2>/dev/null; do
