@@ -57,6 +57,8 @@ complete_toolkit() {
     done
     ln -s lib "$here/toolkit/lib64"
     "${CC:-cc}" -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$here/toolkit/lib/stubs/libcuda.so" "$here/libcuda.c"
+    # nvcc goes by where it really is, and has the linker look there.
+    export LIBRARY_PATH=$here/toolkit/lib${LIBRARY_PATH:+:$LIBRARY_PATH}
     toolkit=("-DCUDAToolkit_ROOT=$here/toolkit" "-DCMAKE_CUDA_COMPILER=$here/toolkit/bin/nvcc")
 }
 
