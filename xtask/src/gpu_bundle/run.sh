@@ -35,18 +35,15 @@ json_lines() {
 # CUDA from Python's packages lacks the names that libraries are found by, and some have no stub of the driver's: then a
 # folder of links that has them is used instead. Sets what cmake is to be told.
 complete_toolkit() {
-    local nvcc root lib file name
+    local lib=$cuda/lib64 file name
     toolkit=()
-    nvcc=$(readlink -f "$(command -v nvcc)")
-    root=$(dirname "$(dirname "$nvcc")")
-    lib=$root/lib64
-    [ -d "$lib" ] || lib=$root/lib
+    [ -d "$lib" ] || lib=$cuda/lib
     if [ -e "$lib/libcudart.so" ] && [ -e "$lib/stubs/libcuda.so" ]; then return; fi
     if [ ! -d "$lib" ] || ! ls "$lib"/libcudart.so* >/dev/null 2>&1; then return; fi # cmake knows where else to look
-    say "completing $root by links in $here/toolkit"
+    say "completing $cuda by links in $here/toolkit"
     rm -rf "$here/toolkit"
     mkdir -p "$here/toolkit/lib/stubs"
-    for file in "$root"/*; do
+    for file in "$cuda"/*; do
         name=${file##*/}
         case $name in lib | lib64) ;; *) ln -s "$file" "$here/toolkit/$name" ;; esac
     done
@@ -83,7 +80,7 @@ done
 mkdir -p "$out"
 rm -f "$out/report.json"
 backends=$here/lib/backends
-gpu= driver= nvcc_version= build_seconds=0
+gpu= driver= nvcc_version= cuda= build_seconds=0
 
 if [ "$cpu" = 1 ]; then
     device=${device:-CPU}
@@ -98,7 +95,10 @@ else
     for folder in "${CUDA_PATH:-}" /usr/local/cuda; do
         if [ -n "$folder" ] && [ -x "$folder/bin/nvcc" ]; then PATH=$PATH:$folder/bin; fi
     done
-    if have nvcc; then nvcc_version=$(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'); fi
+    if have nvcc; then
+        nvcc_version=$(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')
+        cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+    fi
 fi
 
 if [ "$build" = 1 ]; then
@@ -136,6 +136,7 @@ fi
 
 # What the programs were linked with comes before anything that is installed.
 export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+if [ -n "$cuda" ]; then LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$cuda/lib64:$cuda/lib; fi
 export GGML_TEST_BACKENDS=$backends GGML_TEST_DEVICE=$device GGML_NO_BACKTRACE=1 RUST_BACKTRACE=0
 # Lets the test of pinned memory pin some.
 export GGML_CUDA_REGISTER_HOST=1
