@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use walkdir::WalkDir;
 
 use crate::cuda_toolkit;
+use crate::fetch;
 use crate::sys_plan;
 use crate::workspace::{Workspace, check};
 
@@ -62,12 +63,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     copy(&workspace.root.join("ggml-sys/cmake/CMakeLists.txt"), &bundle.join("CMakeLists.txt"))?;
     fs::write(bundle.join("cmake.args"), cmake_arguments(&workspace)?)?;
     fs::write(bundle.join("libcuda.c"), cuda_toolkit::stub())?;
+    let version = fetch::tree::ggml_version(&sources).map_err(anyhow::Error::msg)?;
     let script = bundle.join("run.sh");
     fs::write(&script, SCRIPT)?;
     check(Command::new("chmod").arg("+x").arg(&script))?;
     fs::write(
         bundle.join(MARK),
-        json!({ "crate": env!("CARGO_PKG_VERSION"), "ggml": pin.origin(), "commit": commit(&workspace) }).to_string(),
+        json!({ "ggml": version, "origin": pin.origin(), "commit": commit(&workspace) }).to_string(),
     )?;
     println!("gpu-bundle: folder={} bytes={}", bundle.display(), size(&bundle)?);
     println!("there, run: ./run.sh (needs nvcc, cmake, ninja or make, and bash)");
