@@ -155,17 +155,21 @@ mod tests {
     }
 
     /// Counts its owners.
-    struct Memory(Arc<()>, [u8; 4]);
+    struct Memory {
+        _owner: Arc<()>,
+        bytes: [u8; 4],
+    }
 
     impl AsRef<[u8]> for Memory {
         fn as_ref(&self) -> &[u8] {
-            &self.1
+            &self.bytes
         }
     }
 
     fn pin(count: &Arc<()>) -> Pinned<Memory> {
         // SAFETY: these keep an address, and never look there.
-        unsafe { Pinned::new(Memory(Arc::clone(count), [1, 2, 3, 4]), Some((register, unregister))) }.unwrap()
+        unsafe { Pinned::new(Memory { _owner: Arc::clone(count), bytes: [1, 2, 3, 4] }, Some((register, unregister))) }
+            .unwrap()
     }
 
     /// In a process of its own, as it sets a variable.

@@ -6,7 +6,26 @@ use ggml::prelude::*;
 pub(crate) fn device() -> Device {
     load();
     let name = std::env::var("GGML_TEST_DEVICE").unwrap_or_else(|_| "CPU".into());
+    #[cfg(feature = "rpc")]
+    if name == "RPC" {
+        return served();
+    }
     Device::by_name(&name).unwrap()
+}
+
+/// The CPU by way of a server in this process, which is a device of its own.
+#[cfg(feature = "rpc")]
+fn served() -> Device {
+    use ggml::rpc;
+    use std::sync::OnceLock;
+    static SERVED: OnceLock<(rpc::Server, rpc::Connection)> = OnceLock::new();
+    let (_, connection) = SERVED.get_or_init(|| {
+        // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+        let server = unsafe { rpc::Server::builder().start().unwrap() };
+        let connection = rpc::connect(&server.address().to_string()).unwrap();
+        (server, connection)
+    });
+    *connection.devices().first().unwrap()
 }
 
 pub(crate) fn cpu() -> Backend {

@@ -163,17 +163,21 @@ fn link(_to: &str, at: &Path) -> Result<()> {
     anyhow::bail!("cannot make the link {}", at.display())
 }
 
-/// A library with the driver's names, for the linker. What it would say of devices is that there are none.
+/// The source of a library with the driver's names, for the linker. What it would say of devices is that there are none.
+pub(crate) fn stub() -> String {
+    let mut text = String::from("/* Names of libcuda.so.1 for the linker; a driver brings the real one. */\n");
+    for name in DRIVER {
+        // 100 is CUDA_ERROR_NO_DEVICE; writing to a String cannot fail.
+        let _infallible = writeln!(text, "int {name}(void) {{ return 100; }}");
+    }
+    text
+}
+
 fn compile_stub(stub: &Path) -> Result<()> {
     let folder = stub.parent().context("a file lies in a folder")?;
     fs::create_dir_all(folder)?;
-    let mut text = String::from("/* Names of libcuda.so.1 for the linker; a driver brings the real one. */\n");
-    for name in DRIVER {
-        // 100 is CUDA_ERROR_NO_DEVICE.
-        writeln!(text, "int {name}(void) {{ return 100; }}")?;
-    }
     let source = folder.join("libcuda.c");
-    fs::write(&source, text)?;
+    fs::write(&source, self::stub())?;
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let mut cc = Command::new(&compiler);
     cc.args(["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"]).arg(stub).arg(&source);

@@ -10,6 +10,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use walkdir::WalkDir;
 
+use crate::cuda_toolkit;
+use crate::fetch;
 use crate::sys_plan;
 use crate::workspace::{Workspace, check};
 
@@ -60,12 +62,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     copy_sources(&sources, &bundle.join("ggml"))?;
     copy(&workspace.root.join("ggml-sys/cmake/CMakeLists.txt"), &bundle.join("CMakeLists.txt"))?;
     fs::write(bundle.join("cmake.args"), cmake_arguments(&workspace)?)?;
+    fs::write(bundle.join("libcuda.c"), cuda_toolkit::stub())?;
+    let version = fetch::tree::ggml_version(&sources).map_err(anyhow::Error::msg)?;
     let script = bundle.join("run.sh");
     fs::write(&script, SCRIPT)?;
     check(Command::new("chmod").arg("+x").arg(&script))?;
     fs::write(
         bundle.join(MARK),
-        json!({ "crate": env!("CARGO_PKG_VERSION"), "ggml": pin.origin(), "commit": commit(&workspace) }).to_string(),
+        json!({ "ggml": version, "origin": pin.origin(), "commit": commit(&workspace) }).to_string(),
     )?;
     println!("gpu-bundle: folder={} bytes={}", bundle.display(), size(&bundle)?);
     println!("there, run: ./run.sh (needs nvcc, cmake, ninja or make, and bash)");
@@ -171,7 +175,6 @@ fn cmake_arguments(workspace: &Workspace) -> Result<String> {
         all.insert(name.to_owned(), "OFF".to_owned());
     }
     let lines: Vec<_> = all.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
-    // A last line without an end would not be read.
     Ok(lines.join("\n") + "\n")
 }
 
@@ -328,6 +331,10 @@ esac
         let tool = |name: &str, text: &str| program(&tools.join(name), &format!("#!/usr/bin/env bash\n{text}\n"));
         tool("nvidia-smi", "echo 'NVIDIA \"Test\", 580.1'; echo 'Another, 580.1'");
         tool("nvcc", "echo 'Cuda compilation tools, release 13.0, V13.0.88'");
+        // As Python's packages lay it out.
+        fs::create_dir_all(folder.path().join("cuda/lib")).unwrap();
+        fs::write(folder.path().join("cuda/lib/libcudart.so.13"), "cudart").unwrap();
+        fs::write(folder.path().join("libcuda.c"), cuda_toolkit::stub()).unwrap();
         tool("ninja", "exit 1");
         let made = "mkdir -p \"$2/bin\" && echo module > \"$2/bin/libggml-cuda.so\"";
         tool("cmake", &format!("if [ \"$1\" = --build ]; then {made}; else printf '%s\\n' \"$@\"; fi"));
@@ -343,6 +350,10 @@ esac
         let built = script().arg("--build-only").output().unwrap();
         assert!(built.status.success(), "{built:?}");
         let asked = fs::read_to_string(folder.path().join("out/configure.log")).unwrap();
+        let toolkit = folder.path().join("toolkit");
+        assert!(asked.contains(&format!("-DCUDAToolkit_ROOT={}\n", toolkit.display())), "{asked}");
+        assert_eq!(fs::read_to_string(toolkit.join("lib64/libcudart.so")).unwrap(), "cudart");
+        assert!(toolkit.join("bin/nvcc").is_file() && toolkit.join("lib64/stubs/libcuda.so").is_file());
         assert!(asked.contains("-G\nNinja\n") && asked.ends_with("-DA=1;2\n-DB=x y\n"), "{asked}");
         assert_eq!(fs::read_to_string(folder.path().join("lib/backends/libggml-cuda.so")).unwrap(), "module\n");
         let run = script().args(["--no-build", "--limit", "2"]).output().unwrap();

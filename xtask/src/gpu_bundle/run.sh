@@ -32,6 +32,33 @@ json_lines() {
     printf ']'
 }
 
+# CUDA from Python's packages lacks the names that libraries are found by, and some have no stub of the driver's: then a
+# folder of links that has them is used instead. Sets what cmake is to be told.
+complete_toolkit() {
+    local lib=$cuda/lib64 file name
+    toolkit=()
+    [ -d "$lib" ] || lib=$cuda/lib
+    if [ -e "$lib/libcudart.so" ] && [ -e "$lib/stubs/libcuda.so" ]; then return; fi
+    if [ ! -d "$lib" ] || ! ls "$lib"/libcudart.so* >/dev/null 2>&1; then return; fi # cmake knows where else to look
+    say "completing $cuda by links in $here/toolkit"
+    rm -rf "$here/toolkit"
+    mkdir -p "$here/toolkit/lib/stubs"
+    for file in "$cuda"/*; do
+        name=${file##*/}
+        case $name in lib | lib64) ;; *) ln -s "$file" "$here/toolkit/$name" ;; esac
+    done
+    for file in "$lib"/*; do
+        name=${file##*/}
+        [ "$name" = stubs ] || ln -s "$file" "$here/toolkit/lib/$name"
+        case $name in *.so.*) [ -e "$lib/${name%%.so.*}.so" ] || ln -sf "$file" "$here/toolkit/lib/${name%%.so.*}.so" ;; esac
+    done
+    ln -s lib "$here/toolkit/lib64"
+    "${CC:-cc}" -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$here/toolkit/lib/stubs/libcuda.so" "$here/libcuda.c"
+    # nvcc goes by where it really is, and has the linker look there.
+    export LIBRARY_PATH=$here/toolkit/lib${LIBRARY_PATH:+:$LIBRARY_PATH}
+    toolkit=("-DCUDAToolkit_ROOT=$here/toolkit" "-DCMAKE_CUDA_COMPILER=$here/toolkit/bin/nvcc")
+}
+
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cpu=0 build=1 tests=1 device= limit=120 out=$here/out
 jobs=$(nproc 2>/dev/null || echo 2)
@@ -53,7 +80,7 @@ done
 mkdir -p "$out"
 rm -f "$out/report.json"
 backends=$here/lib/backends
-gpu= driver= nvcc_version= build_seconds=0
+gpu= driver= nvcc_version= cuda= build_seconds=0
 
 if [ "$cpu" = 1 ]; then
     device=${device:-CPU}
@@ -68,7 +95,10 @@ else
     for folder in "${CUDA_PATH:-}" /usr/local/cuda; do
         if [ -n "$folder" ] && [ -x "$folder/bin/nvcc" ]; then PATH=$PATH:$folder/bin; fi
     done
-    if have nvcc; then nvcc_version=$(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'); fi
+    if have nvcc; then
+        nvcc_version=$(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')
+        cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+    fi
 fi
 
 if [ "$build" = 1 ]; then
@@ -76,11 +106,12 @@ if [ "$build" = 1 ]; then
     have cmake || fail "there is no cmake"
     generator=()
     if have ninja; then generator=(-G Ninja); fi
+    complete_toolkit
     mapfile -t arguments < "$here/cmake.args"
     start=$SECONDS
     say "compiling the CUDA backend with nvcc $nvcc_version, $jobs files at once: minutes"
-    cmake -S "$here" -B "$here/build" "${generator[@]}" "-DGGML_SYS_SOURCE=$here/ggml" "${arguments[@]}" \
-        > "$out/configure.log" 2>&1 || { tail -20 "$out/configure.log" >&2; fail "cmake failed: see $out/configure.log"; }
+    cmake -S "$here" -B "$here/build" "${generator[@]}" "-DGGML_SYS_SOURCE=$here/ggml" \
+        "${toolkit[@]}" "${arguments[@]}" > "$out/configure.log" 2>&1 || { tail -20 "$out/configure.log" >&2; fail "cmake failed: see $out/configure.log"; }
     cmake --build "$here/build" --target ggml-cuda --parallel "$jobs" > "$out/build.log" 2>&1 &
     builder=$!
     while kill -0 "$builder" 2>/dev/null; do
@@ -105,6 +136,7 @@ fi
 
 # What the programs were linked with comes before anything that is installed.
 export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+if [ -n "$cuda" ]; then LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$cuda/lib64:$cuda/lib; fi
 export GGML_TEST_BACKENDS=$backends GGML_TEST_DEVICE=$device GGML_NO_BACKTRACE=1 RUST_BACKTRACE=0
 # Lets the test of pinned memory pin some.
 export GGML_CUDA_REGISTER_HOST=1
