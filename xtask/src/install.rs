@@ -159,7 +159,6 @@ fn pkg_config(version: &str, libraries: &[String]) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use super::*;
 
