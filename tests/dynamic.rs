@@ -124,7 +124,7 @@ mod vulkan {
         all.sort();
         assert_eq!(compute(), [2.0, 4.0, 6.0, 8.0], "whatever else is there");
         if let Some(vulkan) = Device::all().unwrap().into_iter().find(|d| d.name() == "Vulkan0") {
-            assert_eq!(compute_by(Sched::builder().backend(vulkan.init().unwrap())), [2.0, 4.0, 6.0, 8.0]);
+            assert_eq!(compute_by(Sched::builder().backend(vulkan.init().unwrap())), [2.0, 4.0, 6.0, 8.0], "by Vulkan");
         }
         println!("listed: {}", all.join(" "));
     }
