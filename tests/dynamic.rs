@@ -5,15 +5,19 @@
 
 use std::path::{Path, PathBuf};
 
-use ggml::Registry;
 use ggml::prelude::*;
+use ggml::{Registry, SchedBuilder};
 
 fn compute() -> Vec<f32> {
+    compute_by(Sched::builder())
+}
+
+fn compute_by(backends: SchedBuilder) -> Vec<f32> {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let y = ctx.add(x, x).unwrap();
     let graph = ctx.graph([y]).unwrap();
-    let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    let mut sched = backends.backend(Backend::cpu().unwrap()).build().unwrap();
     let mut run = sched.alloc(&graph).unwrap();
     run.set(x, &[1.0_f32, 2.0, 3.0, 4.0]).unwrap();
     run.compute().unwrap();
@@ -76,4 +80,98 @@ fn backends_come_and_go() {
         assert!(!has("AMX_INT8") || variants.iter().any(|v| v.to_str().unwrap().contains("sapphire")), "{features:?}");
     }
     assert_eq!(compute(), [2.0, 4.0, 6.0, 8.0]);
+}
+
+/// Vulkan's module, where it can be used and where it can't: each in a process of its own, as a module is loaded once.
+#[cfg(all(feature = "vulkan", target_os = "linux"))]
+mod vulkan {
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Names the folder to load from, for a process that is to do so.
+    const FOLDER: &str = "GGML_TEST_BACKENDS";
+    const MODULE: &str = "libggml-vulkan.so";
+    /// What is listed besides; a server's devices would be RPC's.
+    const OTHERS: &str = if cfg!(feature = "rpc") { "CPU=CPU RPC=" } else { "CPU=CPU" };
+
+    /// What a process lists that loads all backends of a folder, and computes: "CPU=CPU Vulkan=Vulkan0".
+    fn listed(folder: &Path, variables: &[(&str, &str)]) -> String {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "vulkan::is_there_only_where_it_can_be_used", "--nocapture"]);
+        for name in ["GGML_VK_VISIBLE_DEVICES", "VK_ICD_FILENAMES", "VK_DRIVER_FILES"] {
+            command.env_remove(name);
+        }
+        let output = command.env(FOLDER, folder).envs(variables.iter().copied()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{variables:?}: {}\n{text}\n{errors}", output.status);
+        let line = text.lines().find_map(|line| line.split_once("listed: "));
+        line.unwrap_or_else(|| panic!("{variables:?}: {text}\n{errors}")).1.to_owned()
+    }
+
+    /// What such a process does.
+    #[expect(clippy::print_stdout, reason = "for the process that started this one")]
+    fn list(folder: &Path) {
+        // SAFETY: the folder holds what was built with this crate.
+        unsafe { Registry::load_all_from(folder) }.unwrap();
+        let mut all = Vec::new();
+        for registry in Registry::all().unwrap() {
+            let devices: Vec<_> = registry.devices().unwrap().into_iter().map(Device::name).collect();
+            all.push(format!("{}={}", registry.name(), devices.join("+")));
+        }
+        all.sort();
+        assert_eq!(compute(), [2.0, 4.0, 6.0, 8.0], "whatever else is there");
+        if let Some(vulkan) = Device::all().unwrap().into_iter().find(|d| d.name() == "Vulkan0") {
+            assert_eq!(compute_by(Sched::builder().backend(vulkan.init().unwrap())), [2.0, 4.0, 6.0, 8.0], "by Vulkan");
+        }
+        println!("listed: {}", all.join(" "));
+    }
+
+    /// A new folder of this test's.
+    fn new_folder(name: &str) -> PathBuf {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("dynamic-{name}"));
+        let _there_was_none = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    /// A folder with links to the modules whose names are wanted.
+    fn folder_with(from: &Path, wanted: impl Fn(&str) -> bool) -> PathBuf {
+        let folder = new_folder("modules");
+        for entry in std::fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            if wanted(entry.file_name().to_str().unwrap()) {
+                std::os::unix::fs::symlink(entry.path(), folder.join(entry.file_name())).unwrap();
+            }
+        }
+        folder
+    }
+
+    #[test]
+    fn is_there_only_where_it_can_be_used() {
+        if let Some(folder) = std::env::var_os(FOLDER) {
+            return list(Path::new(&folder));
+        }
+        let folder = Path::new(ggml::sys::BACKEND_DIR.unwrap());
+        assert!(folder.join(MODULE).is_file(), "it was built");
+
+        let devices = ("GGML_VK_VISIBLE_DEVICES", "0");
+        let without = folder_with(folder, |name| name != MODULE);
+        assert_eq!(listed(&without, &[devices]), OTHERS, "no module");
+
+        // A machine without Vulkan's loader: the module needs one, and what is found first is none.
+        let broken = new_folder("loader");
+        std::fs::write(broken.join("libvulkan.so.1"), "not a library\n").unwrap();
+        let usual = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+        let path = format!("{}:{usual}", broken.display());
+        assert_eq!(listed(folder, &[("LD_LIBRARY_PATH", &path), devices]), OTHERS, "no loader");
+
+        // One without a driver.
+        assert_eq!(listed(folder, &[("VK_ICD_FILENAMES", "/no/such/driver.json")]), OTHERS, "no driver");
+
+        // One with a driver that computes on the CPU, which ggml takes only where it is named; CI has Mesa's.
+        assert_eq!(listed(folder, &[devices]), format!("{OTHERS} Vulkan=Vulkan0"));
+    }
 }

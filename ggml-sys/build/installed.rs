@@ -95,13 +95,13 @@ fn places(input: &Input, pkg_config: impl Fn(&str) -> Option<String>) -> Vec<Pla
         return vec![below("GGML_SYS_PREFIX", prefix)];
     }
     let mut places: Vec<_> = input.prefix_path.iter().map(|root| below("CMAKE_PREFIX_PATH", root)).collect();
+    // A file that can be moved with its folder says `/opt/ggml/lib/pkgconfig/../..`.
+    let folder = |variable| pkg_config(variable).map(|f| fs::canonicalize(&f).unwrap_or_else(|_| f.into()));
     // It knows of this machine's libraries.
     if input.host == input.target
-        && let (Some(root), Some(lib), Some(include)) =
-            (pkg_config("prefix"), pkg_config("libdir"), pkg_config("includedir"))
+        && let (Some(root), Some(lib), Some(include)) = (folder("prefix"), folder("libdir"), folder("includedir"))
     {
-        let (lib, include) = (vec![lib.into()], include.into());
-        places.push(Place { by: "pkg-config", root: root.into(), libs: lib, include });
+        places.push(Place { by: "pkg-config", root, libs: vec![lib], include });
     }
     places
 }

@@ -72,9 +72,10 @@ fn build() -> Result<Vec<String>, String> {
     let mut root = input.out_dir.clone();
     let (mut lib, mut headers) = (root.join("lib"), root.join("include"));
     if let Some(compile) = &plan.compile {
+        let installed = compile.linkage == Linkage::Installed;
+        let found = installed.then(|| find_installed(&input, &plan, compile, &version, &include)).transpose()?;
         cmake::shim(&input, compile, &include)?;
-        if matches!(compile.linkage, Linkage::Installed) {
-            let found = installed(&input, &plan, compile, &version, &include)?;
+        if let Some(found) = found {
             lines.extend(found.files.iter().map(|file| rerun(file)));
             lines.extend(emit::rpath(&input, compile, &found.lib));
             (root, lib, headers, origin) = (found.root, found.lib, found.include, found.commit);
@@ -96,7 +97,7 @@ fn build() -> Result<Vec<String>, String> {
 }
 
 /// The installed ggml.
-fn installed(
+fn find_installed(
     input: &Input,
     plan: &Plan,
     compile: &Compile,

@@ -117,7 +117,7 @@ fn find(variables: &[(&'static str, String)], known: Option<&Tree>) -> Result<In
             "includedir" => tree.root().join("include"),
             other => unreachable!("pkg-config is not asked for {other}"),
         };
-        Some(path.display().to_string())
+        Some(format!("{}/../{}", path.display(), path.file_name()?.display()))
     })
 }
 
@@ -160,7 +160,7 @@ fn variables_come_before_pkg_config() {
     let root = |variables: &[_], known| find(variables, known).unwrap().root;
     assert_eq!(root(&[named.variable(), prefix_path.clone()], Some(known)), named.root());
     assert_eq!(root(std::slice::from_ref(&prefix_path), Some(known)), cmake.root(), "the first that has one");
-    assert_eq!(root(&[("CMAKE_PREFIX_PATH", String::new())], Some(known)), known.root());
+    assert_eq!(root(&[("CMAKE_PREFIX_PATH", String::new())], Some(known)), known.root().canonicalize().unwrap());
     // Another crate's cmake would take that one: no other is taken in its place.
     cmake.version("1.2.4");
     let error = find(&[prefix_path], Some(known)).unwrap_err();

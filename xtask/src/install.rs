@@ -157,3 +157,60 @@ fn pkg_config(version: &str, libraries: &[String]) -> String {
         links.join(" ")
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_and_the_same_is_left_alone() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(from.path().join("cmake")).unwrap();
+        fs::write(from.path().join("cmake/a"), "a").unwrap();
+        fs::write(from.path().join("libx.so.1"), "one").unwrap();
+        #[cfg(unix)]
+        std::os::unix::fs::symlink("libx.so.1", from.path().join("libx.so")).unwrap();
+        let files = if cfg!(unix) { 3 } else { 2 };
+        let copied = || {
+            let mut count = Count::default();
+            copy(from.path(), to.path(), &mut count).unwrap();
+            (count.all, count.changed)
+        };
+        assert_eq!(copied(), (files, files));
+        assert_eq!(copied(), (files, 0));
+        assert_eq!(fs::read_to_string(to.path().join("cmake/a")).unwrap(), "a");
+        #[cfg(unix)]
+        assert_eq!(fs::read_link(to.path().join("libx.so")).unwrap(), Path::new("libx.so.1"));
+        // A program that has the old file open keeps it.
+        let mut open = fs::File::open(to.path().join("libx.so.1")).unwrap();
+        fs::write(from.path().join("libx.so.1"), "two").unwrap();
+        assert_eq!(copied(), (files, 1));
+        let mut kept = String::new();
+        std::io::Read::read_to_string(&mut open, &mut kept).unwrap();
+        assert_eq!((kept.as_str(), fs::read_to_string(to.path().join("libx.so.1")).unwrap().as_str()), ("one", "two"));
+        let names: Vec<_> = fs::read_dir(to.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names.len(), files, "nothing is left over: {names:?}");
+    }
+
+    #[test]
+    fn pkg_config_is_told_of_the_shared_libraries() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(libraries(folder.path()).is_err());
+        for name in ["libggml-base.so", "libggml-cpu.so", "libggml.so", "libggml.so.0", "libggml.0.dylib", "libx.a"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let names = libraries(folder.path()).unwrap();
+        assert_eq!(names, ["ggml", "ggml-cpu", "ggml-base"]);
+        let text = pkg_config("1.2.3", &names);
+        assert!(text.contains("\nVersion: 1.2.3\nLibs: -L${libdir} -lggml -lggml-cpu -lggml-base\n"), "{text}");
+    }
+
+    #[test]
+    fn what_others_cannot_link_is_not_installed() {
+        let workspace = Workspace::find().unwrap();
+        for (feature, _) in REFUSED {
+            let error = install(&workspace, Path::new("/no/such/folder"), &["rpc", feature]).unwrap_err();
+            assert!(error.to_string().contains(feature), "{error}");
+        }
+    }
+}
