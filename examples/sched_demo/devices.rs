@@ -66,6 +66,12 @@ impl Devices {
         }
         names
     }
+
+    /// How far a logit may be off the plain Rust forward pass. GPUs of this machine multiply in half floats.
+    pub(crate) fn tolerance(&self) -> f64 {
+        let gpu = |d: &Device| matches!(d.device_type(), DeviceType::Gpu | DeviceType::IntegratedGpu);
+        if self.all.iter().any(|d| gpu(d) && !d.name().starts_with("RPC")) { 2e-2 } else { 1e-3 }
+    }
 }
 
 /// What a device is, in words. Of a server ggml knows but the address, which is another one in each run.

@@ -36,9 +36,6 @@ use network::{Batch, Model};
 use reference::Reference;
 use report::{Score, Summary};
 
-/// How far a logit may be off the plain Rust forward pass.
-const TOLERANCE: f64 = 1e-3;
-
 fn main() -> ExitCode {
     // ggml's own lines only where they are asked for: an error carries those that explain it.
     env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
@@ -96,9 +93,10 @@ fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {
     };
     writeln!(out, "{summary}")?;
     out.flush()?;
+    let tolerance = devices.tolerance();
     ensure!(
-        score.max_abs_diff() <= TOLERANCE,
-        "ggml's logits differ from the plain Rust forward pass by up to {:.1e}, more than {TOLERANCE:.0e}: a device \
+        score.max_abs_diff() <= tolerance,
+        "ggml's logits differ from the plain Rust forward pass by up to {:.1e}, more than {tolerance:.0e}: a device \
          computes something else; try each alone with --devices",
         score.max_abs_diff()
     );
