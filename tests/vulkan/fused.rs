@@ -100,13 +100,18 @@ crate::trials! {
     norms_with_weights,
     products_with_biases,
     gates,
-    a_layer_of_a_transformer,
     what_is_written_is_read_after,
 }
 
 /// What lavapipe can't bear is listed as ignored there.
 pub(crate) fn hard_trials() -> Vec<Trial> {
-    let [_, (what, why)] = LAVAPIPE;
-    let name = format!("vulkan::fused::norms_with_weights_and_biases ({what}: {why})");
-    vec![crate::trial(&name, norms_with_weights_and_biases).with_ignored_flag(crate::is_software())]
+    let [_, one, two] = LAVAPIPE;
+    let hard: [(&str, (&str, &str), fn()); 2] = [
+        ("norms_with_weights_and_biases", one, norms_with_weights_and_biases),
+        ("a_layer_of_a_transformer", two, a_layer_of_a_transformer),
+    ];
+    let trial = |(test, (what, why), f): (&str, (&str, &str), fn())| {
+        crate::trial(&format!("vulkan::fused::{test} ({what}: {why})"), f).with_ignored_flag(crate::is_software())
+    };
+    hard.map(trial).into()
 }
