@@ -2,10 +2,13 @@
 
 use ggml::prelude::*;
 
+/// Where the environment names no device: one that is there everywhere, and if possible has memory of its own.
+const USUAL: &str = if cfg!(all(feature = "rpc", not(feature = "dynamic-backends"))) { "RPC" } else { "CPU" };
+
 /// The device that the environment names.
 pub(crate) fn device() -> Device {
     load();
-    let name = std::env::var("GGML_TEST_DEVICE").unwrap_or_else(|_| "CPU".into());
+    let name = std::env::var("GGML_TEST_DEVICE").unwrap_or_else(|_| USUAL.into());
     #[cfg(feature = "rpc")]
     if name == "RPC" {
         return served();

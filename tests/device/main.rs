@@ -1,5 +1,6 @@
-//! One device against the CPU: the one that the environment variable `GGML_TEST_DEVICE` names, such as `CUDA0`, else the CPU
-//! itself, or with `RPC` a server of it, which show that the tests work.
+//! One device against the CPU: the one that the environment variable `GGML_TEST_DEVICE` names, such as `CUDA0`, else `RPC`,
+//! a server of the CPU (without that feature, or with backends that are loaded, the CPU itself), which shows that the tests
+//! work.
 //!
 //! Nothing is skipped in silence: what a device says it can't do is listed in a line that begins with `unsupported:`, and
 //! what every GPU of ggml's can do must be there. Backends that are loaded while the program runs come from the folder
