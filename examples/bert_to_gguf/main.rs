@@ -6,6 +6,8 @@
 //! ```
 
 mod names;
+#[path = "../support/mod.rs"]
+mod support;
 #[cfg(test)]
 mod tests;
 mod vocabulary;
@@ -59,11 +61,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
-    let Err(error) = run(&Cli::parse(), &mut io::stdout()) else { return ExitCode::SUCCESS };
-    // Nothing is left to be told to if that fails.
-    let _written = writeln!(io::stderr(), "error: {error:#}");
-    ExitCode::FAILURE
+    support::run(|| run(&Cli::parse(), &mut io::stdout()))
 }
 
 fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {

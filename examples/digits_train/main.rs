@@ -9,6 +9,8 @@ mod cli;
 #[path = "../digits/mod.rs"]
 mod digits;
 mod network;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -34,11 +36,7 @@ const DECAY: f32 = 1e-2;
 const REQUIRED: f64 = 0.95;
 
 fn main() -> ExitCode {
-    env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
-    let Err(error) = train(&Cli::parse(), &mut io::stdout()) else { return ExitCode::SUCCESS };
-    // Nothing is left to be told to if that fails.
-    let _written = writeln!(io::stderr(), "error: {error:#}");
-    ExitCode::FAILURE
+    support::run(|| train(&Cli::parse(), &mut io::stdout()))
 }
 
 fn train(cli: &Cli, out: &mut impl Write) -> Result<()> {

@@ -2,10 +2,10 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::thread;
 
 use clap::{Parser, ValueEnum};
-use ggml::Backend;
+
+use crate::support::{processors, threads};
 
 const MORE: &str = "\
 The model is all-MiniLM-L6-v2: `cargo xtask model` fetches it, and makes a file of each type. Any other encoder that the
@@ -107,13 +107,4 @@ impl Weights {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/target/model");
         PathBuf::from(folder).join(format!("all-minilm-l6-v2-{}.gguf", self.name()))
     }
-}
-
-fn processors() -> NonZeroUsize {
-    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
-}
-
-fn threads(text: &str) -> Result<NonZeroUsize, String> {
-    let n = text.parse::<NonZeroUsize>().ok().filter(|n| n.get() <= Backend::MAX_THREADS);
-    n.ok_or_else(|| format!("it has to be a whole number from 1 to {}", Backend::MAX_THREADS))
 }

@@ -13,12 +13,14 @@ mod cli;
 mod encoder;
 mod model;
 mod npy;
+#[path = "../support/mod.rs"]
+mod support;
 #[cfg(test)]
 mod tests;
 mod tokens;
 
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -37,16 +39,7 @@ const COMPARED: usize = 10;
 const SHOWN: usize = 4;
 
 fn main() -> ExitCode {
-    // ggml's own lines only where they are asked for: an error carries those that explain it.
-    env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
-    let Err(error) = run(&Cli::parse(), &mut io::stdout().lock()) else { return ExitCode::SUCCESS };
-    // Whoever reads the output may stop when they have seen enough, as `head` does.
-    if error.root_cause().downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) {
-        return ExitCode::SUCCESS;
-    }
-    // Nothing is left to be told to if that fails.
-    let _written = writeln!(io::stderr(), "error: {error:#}");
-    ExitCode::FAILURE
+    support::print(|out| run(&Cli::parse(), out))
 }
 
 fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {

@@ -4,7 +4,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use ggml::{Backend, DType};
+use ggml::DType;
+
+use crate::support::threads;
 
 const MORE: &str = "\
 The model is small: it learns how documentation looks, and many of its words, in a minute. The same seed gives the same model
@@ -106,11 +108,6 @@ pub(crate) struct Sample {
     /// Threads of the CPU; the model is so small that one is fastest
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
     pub(crate) threads: NonZeroUsize,
-}
-
-fn threads(text: &str) -> Result<NonZeroUsize, String> {
-    let n = text.parse::<NonZeroUsize>().ok().filter(|n| n.get() <= Backend::MAX_THREADS);
-    n.ok_or_else(|| format!("it has to be a whole number from 1 to {}", Backend::MAX_THREADS))
 }
 
 fn temperature(text: &str) -> Result<f32, String> {

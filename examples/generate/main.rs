@@ -21,13 +21,15 @@ mod plot;
 #[cfg(test)]
 mod reference;
 mod sample;
+#[path = "../support/mod.rs"]
+mod support;
 #[cfg(test)]
 mod tests;
 mod text;
 mod train;
 
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
@@ -50,16 +52,7 @@ const CONFIG: Config = Config { layers: 2, heads: 4, width: 128, inner: 384, win
 const CHECK: Check = Check { config: CONFIG, training: Training { steps: 300, seed: 1 }, bits: 3.0 };
 
 fn main() -> ExitCode {
-    // ggml's own lines only where they are asked for: an error carries those that explain it.
-    env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
-    let Err(error) = run(&Cli::parse(), &mut io::stdout().lock()) else { return ExitCode::SUCCESS };
-    // Whoever reads the output may stop when they have seen enough, as `head` does.
-    if error.root_cause().downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) {
-        return ExitCode::SUCCESS;
-    }
-    // Nothing is left to be told to if that fails.
-    let _written = writeln!(io::stderr(), "error: {error:#}");
-    ExitCode::FAILURE
+    support::print(|out| run(&Cli::parse(), out))
 }
 
 fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {

@@ -6,6 +6,8 @@
 //! ```
 
 mod cli;
+#[path = "../support/mod.rs"]
+mod support;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -29,15 +31,7 @@ const WIDTH: usize = 80;
 const COLUMNS: usize = 8;
 
 fn main() -> ExitCode {
-    env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
-    let Err(error) = run(&Cli::parse(), &mut io::stdout().lock()) else { return ExitCode::SUCCESS };
-    let unread = error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe);
-    if unread {
-        return ExitCode::SUCCESS;
-    }
-    // Nothing is left to be told to if that fails.
-    let _written = writeln!(io::stderr(), "error: {error:#}");
-    ExitCode::FAILURE
+    support::print(|out| run(&Cli::parse(), out))
 }
 
 fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {

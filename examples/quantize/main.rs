@@ -8,13 +8,14 @@
 mod cli;
 mod convert;
 mod imatrix;
+#[path = "../support/mod.rs"]
+mod support;
 #[cfg(test)]
 mod tests;
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
-use std::thread;
 
 use anyhow::{Result, ensure};
 use clap::Parser as _;
@@ -27,11 +28,7 @@ use convert::Job;
 use imatrix::Imatrix;
 
 fn main() -> ExitCode {
-    env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
-    let Err(error) = run(&Cli::parse(), &mut io::stdout()) else { return ExitCode::SUCCESS };
-    // Nothing is left to be told to if that fails.
-    let _written = writeln!(io::stderr(), "error: {error:#}");
-    ExitCode::FAILURE
+    support::run(|| run(&Cli::parse(), &mut io::stdout()))
 }
 
 /// What is done with a tensor.
@@ -75,7 +72,7 @@ struct Sums {
 fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     let output = cli.output.display();
     ensure!(cli.force || !cli.output.exists(), "{output} is there already: --force replaces it");
-    let threads = cli.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let threads = cli.threads.unwrap_or_else(support::processors);
     let mut reader = Reader::open(&cli.input)?;
     let weights = cli.imatrix.as_deref().map(Imatrix::read).transpose()?.unwrap_or_default();
 

@@ -3,10 +3,10 @@
 use std::num::NonZeroUsize;
 
 use clap::Parser;
-use ggml::Backend;
 
 use crate::cluster::Mode;
 use crate::model::Size;
+use crate::support::threads;
 
 const MORE: &str = "\
 The servers are this program again, in processes of their own, on the loopback interface. They trust all programs of this
@@ -66,11 +66,6 @@ impl Cli {
     pub(crate) fn size(&self) -> Size {
         Size { layers: self.layers.get(), width: self.width.get(), tokens: self.tokens.get() }
     }
-}
-
-fn threads(text: &str) -> Result<NonZeroUsize, String> {
-    let n = text.parse::<NonZeroUsize>().ok().filter(|n| n.get() <= Backend::MAX_THREADS);
-    n.ok_or_else(|| format!("it has to be a whole number from 1 to {}", Backend::MAX_THREADS))
 }
 
 #[cfg(test)]

@@ -10,8 +10,10 @@ mod cli;
 mod cluster;
 mod model;
 mod servers;
+#[path = "../support/mod.rs"]
+mod support;
 
-use std::io::{self, ErrorKind, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -28,17 +30,7 @@ use servers::ServerProcess;
 const TOLERANCE: f32 = 1e-4;
 
 fn main() -> ExitCode {
-    // ggml's own lines only where they are asked for: an error carries those that explain it.
-    env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
-    let done = if servers::is_one() { servers::serve() } else { demo(&Cli::parse(), &mut io::stdout().lock()) };
-    let Err(error) = done else { return ExitCode::SUCCESS };
-    // Whoever reads the output may stop when they have seen enough, as `head` does.
-    if error.root_cause().downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) {
-        return ExitCode::SUCCESS;
-    }
-    // Nothing is left to be told to if that fails.
-    let _written = writeln!(io::stderr(), "error: {error:#}");
-    ExitCode::FAILURE
+    support::print(|out| if servers::is_one() { servers::serve() } else { demo(&Cli::parse(), out) })
 }
 
 fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {

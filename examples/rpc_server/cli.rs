@@ -4,7 +4,8 @@ use std::net::SocketAddrV4;
 use std::num::NonZeroUsize;
 
 use clap::Parser;
-use ggml::Backend;
+
+use crate::support::threads;
 
 const MORE: &str = "\
 The first line on standard output is `listening on ADDRESS`; what ggml says about its clients goes to standard error. The
@@ -43,11 +44,6 @@ pub(crate) struct Cli {
     /// List the devices of this machine, and serve none
     #[arg(long)]
     pub(crate) list: bool,
-}
-
-fn threads(text: &str) -> Result<NonZeroUsize, String> {
-    let n = text.parse::<NonZeroUsize>().ok().filter(|n| n.get() <= Backend::MAX_THREADS);
-    n.ok_or_else(|| format!("it has to be a whole number from 1 to {}", Backend::MAX_THREADS))
 }
 
 #[cfg(test)]

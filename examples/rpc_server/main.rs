@@ -6,6 +6,8 @@
 //! ```
 
 mod cli;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -18,11 +20,7 @@ use ggml::rpc::Server;
 use cli::Cli;
 
 fn main() -> ExitCode {
-    env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
-    let Err(error) = run(&Cli::parse()) else { return ExitCode::SUCCESS };
-    // Nothing is left to be told to if that fails.
-    let _written = writeln!(io::stderr(), "error: {error:#}");
-    ExitCode::FAILURE
+    support::run(|| run(&Cli::parse()))
 }
 
 fn run(cli: &Cli) -> Result<()> {

@@ -4,9 +4,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Parser;
-use ggml::Backend;
 
 use crate::digits;
+use crate::support::threads;
 
 /// The model that `digits_train` wrote.
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/digits.gguf");
@@ -62,11 +62,6 @@ pub(crate) struct Cli {
     /// Threads of each CPU device; one is enough for so small a network
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
     pub(crate) threads: NonZeroUsize,
-}
-
-fn threads(text: &str) -> Result<NonZeroUsize, String> {
-    let n = text.parse::<NonZeroUsize>().ok().filter(|n| n.get() <= Backend::MAX_THREADS);
-    n.ok_or_else(|| format!("it has to be a whole number from 1 to {}", Backend::MAX_THREADS))
 }
 
 #[cfg(test)]

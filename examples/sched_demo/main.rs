@@ -17,9 +17,11 @@ mod network;
 mod placement;
 mod reference;
 mod report;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -37,16 +39,7 @@ use reference::Reference;
 use report::{Score, Summary};
 
 fn main() -> ExitCode {
-    // ggml's own lines only where they are asked for: an error carries those that explain it.
-    env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
-    let Err(error) = demo(&Cli::parse(), &mut io::stdout().lock()) else { return ExitCode::SUCCESS };
-    // Whoever reads the output may stop when they have seen enough, as `head` does.
-    if error.root_cause().downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) {
-        return ExitCode::SUCCESS;
-    }
-    // Nothing is left to be told to if that fails.
-    let _written = writeln!(io::stderr(), "error: {error:#}");
-    ExitCode::FAILURE
+    support::print(|out| demo(&Cli::parse(), out))
 }
 
 fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {

@@ -1,0 +1,47 @@
+//! What the examples share: how a program ends, and on how many threads it may compute.
+//!
+//! It is no example of its own; the others include it.
+
+#![allow(dead_code, reason = "no program needs all of it")]
+
+use std::io::{self, ErrorKind, StdoutLock, Write as _};
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::thread;
+
+use anyhow::{Error, Result};
+use ggml::Backend;
+
+/// Runs a program, and says on standard error why it failed.
+pub(crate) fn run(program: impl FnOnce() -> Result<()>) -> ExitCode {
+    // ggml's own lines only where they are asked for: an error carries those that explain it.
+    env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
+    let Err(error) = program() else { return ExitCode::SUCCESS };
+    // Nothing is left to be told to if that fails.
+    let _written = writeln!(io::stderr(), "error: {error:#}");
+    ExitCode::FAILURE
+}
+
+/// Runs a program that is there for what it prints, and done where nobody reads that: whoever does may stop when they have
+/// seen enough, as `head` does.
+pub(crate) fn print(program: impl FnOnce(&mut StdoutLock<'_>) -> Result<()>) -> ExitCode {
+    run(|| match program(&mut io::stdout().lock()) {
+        Err(error) if is_unread(&error) => Ok(()),
+        done => done,
+    })
+}
+
+fn is_unread(error: &Error) -> bool {
+    error.root_cause().downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe)
+}
+
+/// As many threads as there are processors.
+pub(crate) fn processors() -> NonZeroUsize {
+    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+/// Reads a number of threads that a backend can have.
+pub(crate) fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let n = text.parse::<NonZeroUsize>().ok().filter(|n| n.get() <= Backend::MAX_THREADS);
+    n.ok_or_else(|| format!("it has to be a whole number from 1 to {}", Backend::MAX_THREADS))
+}
