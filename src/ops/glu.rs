@@ -3,36 +3,22 @@
 use ggml_sys as sys;
 
 use super::check::{Call, is_float};
+use super::numbered::numbered;
 use crate::context::Context;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// The function that the gate goes through (`ggml_glu_op`).
-#[doc(alias = "ggml_glu_op")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Glu {
-    /// [`Context::relu`].
-    Reglu,
-    /// [`Context::gelu`].
-    Geglu,
-    /// [`Context::silu`].
-    Swiglu,
-    /// [`Context::gelu_erf`].
-    GegluErf,
-    /// [`Context::gelu_quick`].
-    GegluQuick,
-}
-
-impl Glu {
-    fn raw(self) -> sys::ggml_glu_op {
-        match self {
-            Self::Reglu => sys::GGML_GLU_OP_REGLU,
-            Self::Geglu => sys::GGML_GLU_OP_GEGLU,
-            Self::Swiglu => sys::GGML_GLU_OP_SWIGLU,
-            Self::GegluErf => sys::GGML_GLU_OP_GEGLU_ERF,
-            Self::GegluQuick => sys::GGML_GLU_OP_GEGLU_QUICK,
-        }
+numbered! {
+    /// The function that the gate goes through (`ggml_glu_op`).
+    ///
+    /// Those with parameters have methods: [`Context::swiglu_oai`], [`Context::swiglu_clamp`].
+    #[doc(alias = "ggml_glu_op")]
+    pub enum Glu: sys::ggml_glu_op {
+        Reglu = GGML_GLU_OP_REGLU, relu;
+        Geglu = GGML_GLU_OP_GEGLU, gelu;
+        Swiglu = GGML_GLU_OP_SWIGLU, silu;
+        GegluErf = GGML_GLU_OP_GEGLU_ERF, gelu_erf;
+        GegluQuick = GGML_GLU_OP_GEGLU_QUICK, gelu_quick;
     }
 }
 

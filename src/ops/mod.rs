@@ -20,6 +20,7 @@ mod loss;
 mod mask;
 mod matmul;
 mod norm;
+mod numbered;
 mod pad;
 mod pool;
 mod precision;

@@ -3,6 +3,7 @@
 use ggml_sys as sys;
 
 use super::check::{Call, is_float};
+use super::numbered::numbered;
 use crate::context::Context;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -130,54 +131,34 @@ unary! {
         trunc_inplace = ggml_trunc_inplace, "ggml_trunc_inplace";
 }
 
-/// The functions that [`Context::unary`] computes by number (`ggml_unary_op`), named after the methods.
-macro_rules! numbered {
-    ($($variant:ident = $number:ident, $method:ident;)*) => {
-        /// A function of each element (`ggml_unary_op`).
-        ///
-        /// All but `xIELU`, which has parameters: [`Context::xielu`].
-        #[doc(alias = "ggml_unary_op")]
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum UnaryOp {
-            $(
-                #[doc = concat!("[`Context::", stringify!($method), "`].")]
-                $variant,
-            )*
-        }
-
-        impl UnaryOp {
-            fn raw(self) -> sys::ggml_unary_op {
-                match self {
-                    $(Self::$variant => sys::$number,)*
-                }
-            }
-        }
-    };
-}
-
 numbered! {
-    Abs = GGML_UNARY_OP_ABS, abs;
-    Sgn = GGML_UNARY_OP_SGN, sgn;
-    Neg = GGML_UNARY_OP_NEG, neg;
-    Step = GGML_UNARY_OP_STEP, step;
-    Tanh = GGML_UNARY_OP_TANH, tanh;
-    Elu = GGML_UNARY_OP_ELU, elu;
-    Relu = GGML_UNARY_OP_RELU, relu;
-    Sigmoid = GGML_UNARY_OP_SIGMOID, sigmoid;
-    Gelu = GGML_UNARY_OP_GELU, gelu;
-    GeluQuick = GGML_UNARY_OP_GELU_QUICK, gelu_quick;
-    Silu = GGML_UNARY_OP_SILU, silu;
-    HardSwish = GGML_UNARY_OP_HARDSWISH, hardswish;
-    HardSigmoid = GGML_UNARY_OP_HARDSIGMOID, hardsigmoid;
-    Exp = GGML_UNARY_OP_EXP, exp;
-    ExpM1 = GGML_UNARY_OP_EXPM1, expm1;
-    SoftPlus = GGML_UNARY_OP_SOFTPLUS, softplus;
-    GeluErf = GGML_UNARY_OP_GELU_ERF, gelu_erf;
-    Floor = GGML_UNARY_OP_FLOOR, floor;
-    Ceil = GGML_UNARY_OP_CEIL, ceil;
-    Round = GGML_UNARY_OP_ROUND, round;
-    Trunc = GGML_UNARY_OP_TRUNC, trunc;
+    /// A function of each element (`ggml_unary_op`).
+    ///
+    /// All but `xIELU`, which has parameters: [`Context::xielu`].
+    #[doc(alias = "ggml_unary_op")]
+    pub enum UnaryOp: sys::ggml_unary_op {
+        Abs = GGML_UNARY_OP_ABS, abs;
+        Sgn = GGML_UNARY_OP_SGN, sgn;
+        Neg = GGML_UNARY_OP_NEG, neg;
+        Step = GGML_UNARY_OP_STEP, step;
+        Tanh = GGML_UNARY_OP_TANH, tanh;
+        Elu = GGML_UNARY_OP_ELU, elu;
+        Relu = GGML_UNARY_OP_RELU, relu;
+        Sigmoid = GGML_UNARY_OP_SIGMOID, sigmoid;
+        Gelu = GGML_UNARY_OP_GELU, gelu;
+        GeluQuick = GGML_UNARY_OP_GELU_QUICK, gelu_quick;
+        Silu = GGML_UNARY_OP_SILU, silu;
+        HardSwish = GGML_UNARY_OP_HARDSWISH, hardswish;
+        HardSigmoid = GGML_UNARY_OP_HARDSIGMOID, hardsigmoid;
+        Exp = GGML_UNARY_OP_EXP, exp;
+        ExpM1 = GGML_UNARY_OP_EXPM1, expm1;
+        SoftPlus = GGML_UNARY_OP_SOFTPLUS, softplus;
+        GeluErf = GGML_UNARY_OP_GELU_ERF, gelu_erf;
+        Floor = GGML_UNARY_OP_FLOOR, floor;
+        Ceil = GGML_UNARY_OP_CEIL, ceil;
+        Round = GGML_UNARY_OP_ROUND, round;
+        Trunc = GGML_UNARY_OP_TRUNC, trunc;
+    }
 }
 
 impl Context {

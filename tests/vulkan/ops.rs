@@ -90,34 +90,10 @@ fn two<'c>(
 
 const PAIRS: [[DType; 2]; 3] = [[F32, F32], [F16, F16], [F16, F32]];
 
-const UNARY: [UnaryOp; 21] = [
-    UnaryOp::Abs,
-    UnaryOp::Sgn,
-    UnaryOp::Neg,
-    UnaryOp::Step,
-    UnaryOp::Tanh,
-    UnaryOp::Elu,
-    UnaryOp::Relu,
-    UnaryOp::Sigmoid,
-    UnaryOp::Gelu,
-    UnaryOp::GeluQuick,
-    UnaryOp::Silu,
-    UnaryOp::HardSwish,
-    UnaryOp::HardSigmoid,
-    UnaryOp::Exp,
-    UnaryOp::ExpM1,
-    UnaryOp::SoftPlus,
-    UnaryOp::GeluErf,
-    UnaryOp::Floor,
-    UnaryOp::Ceil,
-    UnaryOp::Round,
-    UnaryOp::Trunc,
-];
-
 const OPS: &[Op] = &[
     Op("UNARY", 2e-3, |b| {
         let mut all = Vec::new();
-        for op in UNARY {
+        for &op in UnaryOp::ALL {
             for dtype in [F32, F16] {
                 all.push(b.ctx.unary(b.of(dtype, SHAPE), op)?);
                 all.push(b.ctx.unary(b.laid(Layout::Gaps, dtype, SHAPE, -2.0, 2.0), op)?);
@@ -175,7 +151,7 @@ const OPS: &[Op] = &[
     }),
     Op("GLU", 2e-3, |b| {
         let mut all = Vec::new();
-        for op in [Glu::Reglu, Glu::Geglu, Glu::Swiglu, Glu::GegluErf, Glu::GegluQuick] {
+        for &op in Glu::ALL {
             for dtype in [F32, F16] {
                 let x = || b.of(dtype, [66, 5, 3, 2]);
                 all.extend([b.ctx.glu(x(), op, false)?, b.ctx.glu(x(), op, true)?, b.ctx.glu_split(x(), x(), op)?]);

@@ -6,13 +6,11 @@ use super::{Op, op};
 use crate::bench::Known;
 use crate::draw::{Draw, build};
 
-const GATES: &[Glu] = &[Glu::Reglu, Glu::Geglu, Glu::Swiglu, Glu::GegluErf, Glu::GegluQuick];
-
 pub(super) const OPS: &[Op] = &[
     op("glu", |p| {
         let types = [p.real().dtype()];
         let a = p.pick(|k| types.contains(&k.dtype()) && k.ne()[0] % 2 == 0);
-        let (gate, swapped) = (p.one(GATES), p.rng.bool());
+        let (gate, swapped) = (p.one(Glu::ALL), p.rng.bool());
         let t = build!(p, glu(a.t, gate, swapped));
         if gate != Glu::Reglu {
             return Ok(p.only(t));
@@ -27,7 +25,7 @@ pub(super) const OPS: &[Op] = &[
     op("glu_split", |p| {
         let a = p.real();
         let b = p.operand(a.dtype(), a.ne())?;
-        let gate = p.one(GATES);
+        let gate = p.one(Glu::ALL);
         let t = build!(p, glu_split(a.t, b.t, gate));
         if gate != Glu::Reglu {
             return Ok(p.only(t));

@@ -52,30 +52,6 @@ pub(super) const TABLE: &[Op] = unary! {
     trunc, trunc_inplace, 0.0 f64::trunc;
 };
 
-const NUMBERED: &[UnaryOp] = &[
-    UnaryOp::Abs,
-    UnaryOp::Sgn,
-    UnaryOp::Neg,
-    UnaryOp::Step,
-    UnaryOp::Tanh,
-    UnaryOp::Elu,
-    UnaryOp::Relu,
-    UnaryOp::Sigmoid,
-    UnaryOp::Gelu,
-    UnaryOp::GeluQuick,
-    UnaryOp::Silu,
-    UnaryOp::HardSwish,
-    UnaryOp::HardSigmoid,
-    UnaryOp::Exp,
-    UnaryOp::ExpM1,
-    UnaryOp::SoftPlus,
-    UnaryOp::GeluErf,
-    UnaryOp::Floor,
-    UnaryOp::Ceil,
-    UnaryOp::Round,
-    UnaryOp::Trunc,
-];
-
 pub(super) const OPS: &[Op] = &[
     op("hardsigmoid", |p| {
         let a = p.real();
@@ -88,12 +64,12 @@ pub(super) const OPS: &[Op] = &[
         Ok(p.map(t, &a, 1e-6, |x| x * ((x + 3.0) / 6.0).clamp(0.0, 1.0)))
     }),
     op("unary", |p| {
-        let (a, kind) = (p.real(), p.one(NUMBERED));
+        let (a, kind) = (p.real(), p.one(UnaryOp::ALL));
         let t = build!(p, unary(a.t, kind));
         Ok(p.only(t))
     }),
     op("unary_inplace", |p| {
-        let (a, kind) = (p.writable(), p.one(NUMBERED));
+        let (a, kind) = (p.writable(), p.one(UnaryOp::ALL));
         let t = build!(p, unary_inplace(a.t, kind));
         Ok(p.wrote(t, &a, None))
     }),

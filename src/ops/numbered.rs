@@ -1,0 +1,51 @@
+//! Functions that an operation computes by ggml's number of them.
+
+/// Makes an enum of such functions, each as the method of [`Context`](crate::Context) that it is documented at.
+macro_rules! numbered {
+    (
+        $(#[$attribute:meta])*
+        pub enum $name:ident: $raw:ty {
+            $($variant:ident = $number:ident, $method:ident;)*
+        }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $name {
+            $(
+                #[doc = concat!("[`Context::", stringify!($method), "`].")]
+                $variant,
+            )*
+        }
+
+        impl $name {
+            /// Every function there is.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// ggml's number of it.
+            pub(in crate::ops) fn raw(self) -> $raw {
+                match self {
+                    $(Self::$variant => ggml_sys::$number,)*
+                }
+            }
+        }
+    };
+}
+
+pub(super) use numbered;
+
+#[cfg(test)]
+mod tests {
+    use ggml_sys as sys;
+
+    use crate::ops::{Glu, UnaryOp};
+
+    #[test]
+    fn all_numbers_of_ggml_have_a_name_unless_they_take_parameters() {
+        let unary = (0..sys::GGML_UNARY_OP_COUNT).filter(|&n| n != sys::GGML_UNARY_OP_XIELU);
+        assert!(UnaryOp::ALL.iter().map(|op| op.raw()).eq(unary), "{:?}", UnaryOp::ALL);
+        let limited = [sys::GGML_GLU_OP_SWIGLU_OAI, sys::GGML_GLU_OP_SWIGLU_CLAMP];
+        let glu = (0..sys::GGML_GLU_OP_COUNT).filter(|n| !limited.contains(n));
+        assert!(Glu::ALL.iter().map(|op| op.raw()).eq(glu), "{:?}", Glu::ALL);
+    }
+}
