@@ -2,6 +2,7 @@
 
 mod builder;
 mod divided;
+mod failure;
 mod observe;
 #[cfg(feature = "tools")]
 mod picture;
@@ -11,21 +12,18 @@ mod raw;
 mod run;
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use ggml_sys as sys;
 
 use crate::alloc::bound::Bound;
 use crate::alloc::{check, plan::Plan};
 use crate::backend::Backend;
-use crate::buffer::{BufferType, out_of_memory};
-use crate::context::Context;
-use crate::dtype::DType;
+use crate::buffer::BufferType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::log;
 use crate::tensor::Tensor;
 use crate::tensor::ptr::TensorPtr;
-use crate::{guard, log, meta};
 use builder::Settings;
 use pins::Pins;
 use raw::RawSched;
@@ -297,59 +295,6 @@ impl Sched {
         Ok(())
     }
 
-    /// Calls into the C scheduler. A failure inside it leaves it in an unknown state: it is not used again.
-    fn with_raw<R>(&mut self, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {
-        let _alone = meta::alone("Sched", self.backends.iter().map(Backend::device))?;
-        let raw = self.raw.as_mut().ok_or(Error::Poisoned { object: "scheduler" })?;
-        let result = catch_unwind(AssertUnwindSafe(|| f(raw)));
-        if guard::interrupted(&result) {
-            self.poison();
-        }
-        result.unwrap_or_else(|panic| resume_unwind(panic))
-    }
-
-    /// Gives up the C objects without freeing them.
-    fn poison(&mut self) {
-        self.poisoned = true;
-        if let Some(raw) = self.raw.take() {
-            raw.leak();
-        }
-        self.backends.iter_mut().for_each(Backend::poison);
-    }
-
-    /// The error for a plan that could not be had, with what ggml logged since `mark`.
-    ///
-    /// The C scheduler's allocator then looks planned but has no memory, and where two backends share a buffer it still
-    /// has the pointer that was freed (H21). Planning a graph that surely fits puts that right.
-    fn out_of_memory(&mut self, mark: u64) -> Error {
-        let log = log::since(mark);
-        self.forget_plan();
-        if !self.plan_least().unwrap_or(false)
-            && let Some(raw) = self.raw.take()
-        {
-            raw.leak();
-        }
-        // A server that was lost while it was asked gives no memory either.
-        if let Err(lost) = self.check_alive() {
-            return lost;
-        }
-        match self.buffer_types().first() {
-            Some(&buft) => out_of_memory(buft, None, log),
-            None => Error::Poisoned { object: "scheduler" },
-        }
-    }
-
-    /// Plans the smallest graph there is.
-    fn plan_least(&mut self) -> Result<bool> {
-        let ctx = Context::new();
-        let least = ctx.graph([ctx.neg(ctx.input("", DType::F32, [1])?)?])?;
-        let bound = Bound::new("Sched::alloc", &least)?;
-        self.with_raw(|raw| {
-            raw.reset()?;
-            raw.reserve(bound.graph_ptr())
-        })
-    }
-
     /// Checks that the scheduler can be used, and lets go of the C one if backends were replaced.
     fn check(&mut self) -> Result<()> {
         if self.poisoned {
@@ -379,6 +324,7 @@ impl fmt::Debug for Sched {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Context, DType};
 
     /// Where there are copies, the next allocation takes the next; else a graph is put back where it was.
     #[test]

@@ -1,11 +1,11 @@
 //! What can go wrong, told in terms of the call that was made and the tensors it was made with.
 
+mod print;
+
 use std::borrow::Cow;
 use std::fmt;
 
-use ggml_sys as sys;
-
-use crate::ffi;
+use print::{Available, List, Log, Named, Needs};
 
 /// The result of everything fallible in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -29,33 +29,6 @@ impl fmt::Display for TensorInfo {
         } else {
             write!(f, "`{}` {} {:?}", self.name, self.dtype, self.ne)
         }
-    }
-}
-
-/// Prints operands as `a, b`, or `no tensors`.
-struct List<'a>(&'a [TensorInfo]);
-
-impl fmt::Display for List<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("no tensors");
-        }
-        for (i, t) in self.0.iter().enumerate() {
-            if i > 0 {
-                f.write_str(", ")?;
-            }
-            t.fmt(f)?;
-        }
-        Ok(())
-    }
-}
-
-/// Prints the lines ggml logged, each on its own line, and nothing where there are none.
-struct Log<'a>(&'a str);
-
-impl fmt::Display for Log<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.lines().try_for_each(|line| write!(f, "\n  ggml: {line}"))
     }
 }
 
@@ -372,37 +345,4 @@ pub enum Error {
         /// What ggml logged during the call.
         log: Box<str>,
     },
-}
-
-/// Prints how much memory was asked for, for [`Error::OutOfMemory`].
-struct Needs(Option<usize>);
-
-impl fmt::Display for Needs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |bytes| write!(f, " needs {bytes} bytes"))
-    }
-}
-
-/// Prints a status with ggml's name of it, for [`Error::Status`].
-struct Named(i32);
-
-impl fmt::Display for Named {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: C compares the number with those it knows, and returns a constant string.
-        let text = unsafe { sys::ggml_status_to_string(self.0) };
-        // SAFETY: a constant C string.
-        write!(f, "status {}, {}", self.0, unsafe { ffi::string(text) })
-    }
-}
-
-/// Prints the names there are, for [`Error::NoSuch`].
-struct Available<'a>(&'a [Box<str>]);
-
-impl fmt::Display for Available<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("are none");
-        }
-        write!(f, "are: {}", self.0.join(", "))
-    }
 }
