@@ -1,12 +1,7 @@
 //! Allocators of several types of memory, and how much memory things would take.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::float_cmp,
-    clippy::mem_forget,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
+#![allow(clippy::mem_forget, reason = "leaks")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,15 +1,7 @@
 //! Two devices against each other, operation by operation.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::cast_precision_loss,
-    clippy::cast_possible_wrap,
-    clippy::float_cmp,
-    clippy::missing_assert_message,
-    reason = "a test fails by panicking, and its numbers are small"
-)]
+#![cfg(test)]
+#![allow(clippy::cast_precision_loss, reason = "small numbers")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

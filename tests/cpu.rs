@@ -1,13 +1,7 @@
 //! What only the CPU can do.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::float_cmp,
-    clippy::mem_forget,
-    clippy::missing_assert_message,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
+#![allow(clippy::mem_forget, reason = "leaks")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -2,16 +2,13 @@
 //! which builds for x86-64 have unless they are told otherwise.
 
 #![cfg(target_arch = "x86_64")]
+#![cfg(test)]
 #![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_sign_loss,
-    clippy::missing_assert_message,
-    reason = "a test fails by panicking, and its numbers are small"
+    reason = "small numbers"
 )]
 
 use ggml::opt::{LossType, OptContext, OptParams};

@@ -1,6 +1,6 @@
 //! What a graph prints goes to the logger, which all tests of a process share: hence a file of its own.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![cfg(test)]
 
 use std::sync::Mutex;
 

@@ -1,12 +1,7 @@
 //! Memory of weights and states: over the user's own, in pieces, copied and filled.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::float_cmp,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
+#![allow(clippy::float_cmp, reason = "exact results")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,17 +1,13 @@
 //! Numbers to blocks and back: independent decoders, the error of each format, any bytes, and what is refused.
 
+#![cfg(test)]
 #![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::missing_assert_message,
     clippy::float_cmp,
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_sign_loss,
-    clippy::needless_pass_by_value,
-    reason = "tests"
+    reason = "small numbers, exact results"
 )]
 
 #[path = "ops/support/encode.rs"]
@@ -295,6 +291,7 @@ fn plain_types_take_any_number() {
 
 /// Asserts that a conversion was refused for its parameter of this name.
 #[track_caller]
+#[expect(clippy::needless_pass_by_value, reason = "what a call returned")]
 fn refused<T: std::fmt::Debug>(result: ggml::Result<T>, parameter: &str) {
     assert!(matches!(&result, Err(Error::Param { name, .. }) if *name == parameter), "{result:?}");
 }

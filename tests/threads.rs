@@ -1,13 +1,7 @@
 //! Work on several threads at once, and what moves between them. `cargo xtask helgrind` runs this under a race detector.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::cast_precision_loss,
-    clippy::cast_possible_wrap,
-    clippy::float_cmp,
-    reason = "a test fails by panicking, and its numbers are small"
-)]
+#![cfg(test)]
+#![allow(clippy::cast_precision_loss, clippy::cast_possible_wrap, reason = "small numbers")]
 
 use std::sync::Barrier;
 use std::thread;

@@ -1,14 +1,12 @@
 //! Transfers and computations that are waited for later: on the CPU, which does them at once, and on an RPC server, which
 //! does not.
 
+#![cfg(test)]
 #![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
     clippy::cast_precision_loss,
     clippy::cast_possible_wrap,
     clippy::float_cmp,
-    reason = "a test fails by panicking, and its numbers are small"
+    reason = "small numbers, exact results"
 )]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

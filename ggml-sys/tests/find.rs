@@ -1,6 +1,6 @@
 //! Libraries of others.
 
-#![allow(clippy::unwrap_used, clippy::missing_assert_message, reason = "a panic is how a test fails")]
+#![cfg(test)]
 
 #[path = "../build/backends.rs"]
 mod backends;

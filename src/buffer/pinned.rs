@@ -136,8 +136,6 @@ impl<M> fmt::Debug for Pinned<M> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::missing_assert_message, reason = "a test fails by panicking")]
-
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -64,8 +64,6 @@ fn create_beside(target: &Path) -> io::Result<(File, Temporary)> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
     use super::*;
 
     #[test]

@@ -75,7 +75,6 @@ impl<'c> Draw<'_, 'c> {
         of[self.rng.usize(..of.len())]
     }
 
-    #[expect(clippy::print_stderr, reason = "this is how a program is shown")]
     pub(crate) fn trace(&self, name: &str, arguments: &dyn std::fmt::Debug) {
         if self.trace {
             eprintln!("    {name}{arguments:?}");

@@ -8,18 +8,14 @@
 //! - `ABUSE_SEED`: the seed of a run, instead of a fixed and a random one;
 //! - `ABUSE_PROGRAM`: the seed of one program, which is run alone, with every step printed.
 
+#![cfg(test)]
 #![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::missing_assert_message,
     clippy::float_cmp,
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_sign_loss,
-    clippy::field_reassign_with_default,
-    reason = "a test fails by panicking; its numbers are small, and options can be made in no other way"
+    reason = "small numbers, exact results"
 )]
 
 #[allow(dead_code, reason = "shared with other tests")]
@@ -53,7 +49,6 @@ fn decode_or_none(dtype: DType, bytes: &[u8]) -> Option<Vec<f64>> {
 }
 
 /// Prints a line for whoever looks at a program.
-#[expect(clippy::print_stderr, reason = "this is how a program is shown")]
 fn say(line: std::fmt::Arguments<'_>) {
     eprintln!("{line}");
 }

@@ -1,12 +1,6 @@
 //! Files in the GGUF format: written, read, damaged, and held against ggml's own functions.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::missing_assert_message,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 
 mod against_c;
 mod hostile;

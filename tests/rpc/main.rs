@@ -4,18 +4,13 @@
 //! seen where ggml would have aborted.
 
 #![cfg(feature = "rpc")]
+#![cfg(test)]
 
-#[cfg(test)]
 mod connect;
-#[cfg(test)]
 mod events;
-#[cfg(test)]
 mod raw;
-#[cfg(test)]
 mod safe;
-#[cfg(test)]
 mod support;
-#[cfg(test)]
 mod work;
 
 use ggml::Error;

@@ -4,16 +4,12 @@
 //! another one after each that died; what killed it is counted. `cargo xtask fuzz-rpc` does this for longer.
 
 #![cfg(all(feature = "rpc", unix))]
+#![cfg(test)]
 
-#[cfg(test)]
 #[path = "../rpc_lost/child.rs"]
 #[expect(dead_code, reason = "the tests of lost servers need more of it")]
 mod child;
-#[cfg(test)]
 mod client;
-#[cfg(test)]
 mod draw;
-#[cfg(test)]
 mod fuzz;
-#[cfg(test)]
 mod wire;

@@ -2,21 +2,15 @@
 //! would end the process.
 
 #![cfg(feature = "rpc")]
+#![cfg(test)]
 
-#[cfg(test)]
 mod child;
-#[cfg(test)]
 mod lost;
-#[cfg(test)]
 mod nonsense;
-#[cfg(test)]
 mod proxy;
-#[cfg(test)]
 #[path = "../rpc/raw.rs"]
 #[expect(dead_code, reason = "the other tests of RPC need more of it")]
 mod raw;
-#[cfg(test)]
 mod safe;
-#[cfg(test)]
 #[path = "../rpc/support.rs"]
 mod support;

@@ -146,8 +146,6 @@ fn core(files: &BTreeSet<String>) -> Result<BTreeSet<String>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
     use super::*;
 
     #[test]

@@ -113,8 +113,6 @@ fn example(workspace: &Workspace, name: &str) -> Command {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::missing_assert_message, reason = "a test fails by panicking")]
-
     use super::*;
 
     #[test]
