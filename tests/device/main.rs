@@ -25,6 +25,7 @@ mod transfers;
 
 use std::cell::RefCell;
 
+use fastrand::Rng;
 use ggml::prelude::*;
 use ggml::{Compare, Comparison, GraphAllocator, Result};
 use load::{cpu, device};
@@ -35,14 +36,8 @@ fn is_cpu() -> bool {
 
 /// Numbers in -1 to 1 that look random and are the same every time.
 fn sample(n: usize, seed: u64) -> Vec<f32> {
-    let mut state = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
-    };
-    (0..n).map(|_| next()).collect()
+    let mut rng = Rng::with_seed(seed);
+    (0..n).map(|_| 2.0 * rng.f32() - 1.0).collect()
 }
 
 fn elements(shape: [i64; 4]) -> usize {

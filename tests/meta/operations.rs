@@ -1,5 +1,6 @@
 //! Each operation that is known, and programs that are made of them at random, against one device.
 
+use fastrand::Rng;
 use ggml::prelude::*;
 use ggml::{Conv, Glu, GraphAllocator, Interpolate, Pad, Pool, Pool2d};
 
@@ -25,29 +26,17 @@ fn weights(device: Device) -> Weights {
 
 const SHAPES: [[i64; 3]; 3] = [[12, 6, 4], [6, 12, 4], [12, 12, 4]];
 
-/// Draws numbers.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) as usize % n
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
-    }
+fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
+    from[rng.usize(..from.len())]
 }
 
 /// One more operation on what there is.
-fn grow<'c>(ctx: &'c Context, draw: &mut Draw, all: &[Tensor<'c>], rows: Tensor<'c>) -> ggml::Result<Tensor<'c>> {
+fn grow<'c>(ctx: &'c Context, rng: &mut Rng, all: &[Tensor<'c>], rows: Tensor<'c>) -> ggml::Result<Tensor<'c>> {
     // Mostly on what came last.
-    let a = if draw.below(3) == 0 { draw.pick(all) } else { all[all.len() - 1 - draw.below(all.len().min(4))] };
-    let b = draw.pick(all);
+    let a = if rng.usize(..3) == 0 { pick(rng, all) } else { all[all.len() - 1 - rng.usize(..all.len().min(4))] };
+    let b = pick(rng, all);
     let [n0, n1, n2, _] = a.ne();
-    match draw.below(24) {
+    match rng.usize(..24) {
         0 => ctx.relu(a),
         1 => ctx.scale(a, 0.5),
         2 => ctx.clamp(a, -0.7, 0.7),
@@ -58,9 +47,9 @@ fn grow<'c>(ctx: &'c Context, draw: &mut Draw, all: &[Tensor<'c>], rows: Tensor<
         7..=9 => ctx.mul_mat(a, b),
         10 => ctx.reshape(a, [n0 * n1, n2, 1]),
         11 => {
-            ctx.reshape(a, draw.pick(&[[n0 / 2, 2, n1 * n2], [n0, 2, n1 * n2 / 2], [n0 / 3, 3, n1 * n2], [n0, n1, n2]]))
+            ctx.reshape(a, pick(rng, &[[n0 / 2, 2, n1 * n2], [n0, 2, n1 * n2 / 2], [n0 / 3, 3, n1 * n2], [n0, n1, n2]]))
         }
-        12 => ctx.permute(a, draw.pick(&[[1, 0, 2, 3], [0, 2, 1, 3], [2, 0, 1, 3], [1, 2, 0, 3], [0, 1, 3, 2]])),
+        12 => ctx.permute(a, pick(rng, &[[1, 0, 2, 3], [0, 2, 1, 3], [2, 0, 1, 3], [1, 2, 0, 3], [0, 1, 3, 2]])),
         13 => ctx.transpose(a),
         14 => ctx.cont(a),
         15 => ctx.soft_max(a),
@@ -95,13 +84,13 @@ impl Program {
         weights: &'c Weights,
         mut takes: impl FnMut(&Graph<'c>) -> bool,
     ) -> Option<(Graph<'c>, Vec<(String, Tensor<'c>)>)> {
-        let mut draw = Draw(self.seed * 0x9e37_79b9);
+        let mut rng = Rng::with_seed(self.seed);
         let rows = ctx.input("rows", DType::I32, [3]).unwrap();
         let mut all: Vec<_> = weights.iter().collect();
         let leaves = all.len();
         let mut taken = vec![false; Self::STEPS];
         for (step, took) in taken.iter_mut().enumerate() {
-            let Ok(t) = grow(ctx, &mut draw, &all, rows) else { continue };
+            let Ok(t) = grow(ctx, &mut rng, &all, rows) else { continue };
             if t.elements() > 20_000 {
                 continue;
             }
@@ -115,7 +104,7 @@ impl Program {
         }
         self.taken.get_or_insert(taken);
         // Together, so that sums are used in several ways; not all, so that some are added up late.
-        let seen: Vec<_> = all[leaves..].iter().filter(|_| draw.below(3) == 0).collect();
+        let seen: Vec<_> = all[leaves..].iter().filter(|_| rng.usize(..3) == 0).collect();
         let results: Vec<_> = seen.into_iter().map(|&t| (t.op(), readable(ctx, t))).collect();
         let outputs: Vec<_> = results.iter().map(|&(_, y)| y).collect();
         (!outputs.is_empty()).then(|| (ctx.graph(&outputs).unwrap(), results))

@@ -1,5 +1,6 @@
 //! What tests of meta devices begin with.
 
+use fastrand::Rng;
 use ggml::meta::{MetaDevice, Split};
 use ggml::prelude::*;
 use ggml::{GraphAllocator, TensorInfo};
@@ -19,14 +20,8 @@ pub(crate) fn cpus(n: usize) -> Device {
 
 /// Numbers between -1 and 1 that look random.
 pub(crate) fn noise(n: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
-    };
-    (0..n).map(|_| next()).collect()
+    let mut rng = Rng::with_seed(seed);
+    (0..n).map(|_| 2.0 * rng.f32() - 1.0).collect()
 }
 
 /// A matrix of `rows` rows with `k` elements each.

@@ -1,7 +1,8 @@
 //! Operands with values, and the comparison of what the device makes of them with what the CPU does.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 
+use fastrand::Rng;
 use ggml::prelude::*;
 use ggml::{Compare, Comparison, GraphAllocator, Result};
 use half::{bf16, f16};
@@ -24,25 +25,18 @@ pub(crate) const ALL: [Layout; 4] = [Layout::Plain, Layout::Gaps, Layout::Swappe
 pub(crate) struct Bench<'c> {
     pub(crate) ctx: &'c Context,
     inputs: RefCell<Vec<(Tensor<'c>, Vec<u8>)>>,
-    seed: Cell<u64>,
+    rng: RefCell<Rng>,
 }
 
 impl<'c> Bench<'c> {
     pub(crate) fn new(ctx: &'c Context) -> Self {
-        Self { ctx, inputs: RefCell::default(), seed: Cell::new(1) }
+        Self { ctx, inputs: RefCell::default(), rng: RefCell::new(Rng::with_seed(1)) }
     }
 
     /// Numbers between the two that look random.
     fn numbers(&self, n: usize, from: f32, to: f32) -> Vec<f32> {
-        let mut state = self.seed.get().wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        self.seed.set(self.seed.get() + 1);
-        let next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            from + (to - from) * ((state >> 40) as f32 / (1_u64 << 24) as f32)
-        };
-        std::iter::repeat_with(next).take(n).collect()
+        let mut rng = self.rng.borrow_mut();
+        (0..n).map(|_| from + (to - from) * rng.f32()).collect()
     }
 
     fn put(&self, t: Tensor<'c>, bytes: Vec<u8>) -> Tensor<'c> {

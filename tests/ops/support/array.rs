@@ -1,5 +1,7 @@
 //! Arrays of 64-bit floats in ggml's order of dimensions: what references are computed with.
 
+use fastrand::Rng;
+
 /// Numbers in a shape, the first dimension innermost.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Array {
@@ -23,13 +25,8 @@ impl Array {
 
     /// Numbers in `from..to` that look random and are the same every time.
     pub(crate) fn sample(ne: [usize; 4], seed: u64, from: f64, to: f64) -> Self {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        Self::of(ne, |_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            from + (to - from) * ((state >> 11) as f64 / (1_u64 << 53) as f64)
-        })
+        let mut rng = Rng::with_seed(seed);
+        Self::of(ne, |_| from + (to - from) * rng.f64())
     }
 
     pub(crate) fn at(&self, i: [usize; 4]) -> f64 {
