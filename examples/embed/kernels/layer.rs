@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use ggml::gguf::Reader;
-use ggml::{Context, Tensor};
+use ggml::{Context, DType, Tensor};
 use pulp::Arch;
 
 use super::attention::Attention;
-use super::linear::{Linear, Then};
+use super::int8::BlockPanels;
+use super::linear::{self, Linear, Then, Weights};
 use super::panels::Panels;
 use crate::model::Config;
 
@@ -24,18 +25,18 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
-    /// Reads layer `n`; weights of any type become f32.
+    /// Reads layer `n`.
     pub(crate) fn read(file: &mut Reader<File>, config: &Config, n: usize) -> Result<Self> {
         let (width, heads) = (usize::try_from(config.width)?, usize::try_from(config.heads)?);
-        let mut part = Part { file, layer: n };
-        let qkv = part.linear(&["attn_q", "attn_k", "attn_v"], width, Then::Nothing)?;
-        let norm = part.norm("attn_output_norm", config)?;
-        let output = part.linear(&["attn_output"], width, norm)?;
-        let up = part.linear(&["ffn_up"], width, Then::Gelu)?;
-        let norm = part.norm("layer_output_norm", config)?;
-        let down = part.linear(&["ffn_down"], up.columns, norm)?;
+        let mut read = Read { file, layer: n };
+        let qkv = read.linear(&["attn_q", "attn_k", "attn_v"], width, Then::Nothing)?;
+        let norm = read.norm("attn_output_norm", config)?;
+        let output = read.linear(&["attn_output"], width, norm)?;
+        let up = read.linear(&["ffn_up"], width, Then::Gelu)?;
+        let norm = read.norm("layer_output_norm", config)?;
+        let down = read.linear(&["ffn_down"], up.columns(), norm)?;
         ensure!(
-            qkv.columns == 3 * width && output.columns == width && down.columns == width,
+            qkv.columns() == 3 * width && output.columns() == width && down.columns() == width,
             "the weights' shapes are none of such a model"
         );
         let attention = Attention { arch: Arch::new(), width, heads, scale: config.scale() };
@@ -52,29 +53,39 @@ impl Layer {
 }
 
 /// Where weights are read from.
-struct Part<'a> {
+struct Read<'a> {
     file: &'a mut Reader<File>,
     layer: usize,
 }
 
-impl Part<'_> {
-    fn numbers(&mut self, name: &str, kind: &str) -> Result<Vec<f32>> {
+impl Read<'_> {
+    fn bytes(&mut self, name: &str, kind: &str) -> Result<(DType, Vec<u8>)> {
         let name = format!("blk.{}.{name}.{kind}", self.layer);
-        let dtype = self.file.tensor(&name)?.dtype();
-        dtype.dequantize(&self.file.read(&name)?).with_context(|| format!("`{name}` can't be made f32"))
+        Ok((self.file.tensor(&name)?.dtype(), self.file.read(&name)?))
+    }
+
+    fn numbers(&mut self, name: &str, kind: &str) -> Result<Vec<f32>> {
+        let (dtype, bytes) = self.bytes(name, kind)?;
+        Ok(dtype.dequantize(&bytes)?)
     }
 
     /// Matrices of the same depth beside each other.
     fn linear(&mut self, names: &[&str], depth: usize, then: Then) -> Result<Arc<Linear>> {
-        let (mut weights, mut bias) = (Vec::new(), Vec::new());
-        for name in names {
-            weights.extend(self.numbers(name, "weight")?);
-            bias.extend(self.numbers(name, "bias")?);
-        }
-        ensure!(weights.len() == depth * bias.len(), "the weights' shapes are none of such a model");
+        let parts = names.iter().map(|name| self.part(name, depth)).collect::<Result<_>>()?;
+        Ok(Arc::new(Linear { arch: Arch::new(), parts, then }))
+    }
+
+    fn part(&mut self, name: &str, depth: usize) -> Result<linear::Part> {
+        let bias = self.numbers(name, "bias")?;
         let columns = bias.len();
-        let (weights, bias) = (Panels::from_columns(&weights, depth), Panels::from_columns(&bias, 1));
-        Ok(Arc::new(Linear { arch: Arch::new(), weights, bias, columns, then }))
+        let (dtype, bytes) = self.bytes(name, "weight")?;
+        let size = dtype.row_size(i64::try_from(depth)?).context("rows of weights are no whole blocks")?;
+        ensure!(bytes.len() == size * columns, "the weights' shapes are none of such a model");
+        let weights = match BlockPanels::new(dtype, &bytes, columns) {
+            Some(panels) => Weights::Blocks(panels),
+            None => Weights::Floats(Panels::from_columns(&dtype.dequantize(&bytes)?, depth)),
+        };
+        Ok(linear::Part { weights, bias: Panels::from_columns(&bias, 1), columns })
     }
 
     fn norm(&mut self, name: &str, config: &Config) -> Result<Then> {

@@ -1,16 +1,21 @@
 //! A product with weights, and what is done with its result at once.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::Result;
 use ggml::{Context, Custom, Operands, RowsMut, Tensor};
 use pulp::{Arch, Simd, WithSimd};
 
+use super::int8::{self, BlockPanels};
 use super::math;
-use super::panels::{self, Panels, WIDTH, by_width, product};
+use super::panels::{self, Panels, WIDTH, apart, by_width, product};
 
 /// Rows whose results stay in the cache together.
 const BLOCK: usize = 64;
+
+/// A row of the result, with its place.
+type Out<'a> = ([usize; 3], &'a mut [f32]);
 
 /// What is done with the result.
 #[derive(Debug)]
@@ -25,17 +30,33 @@ pub(super) enum Then {
     },
 }
 
+#[derive(Debug)]
+pub(super) enum Weights {
+    Floats(Panels),
+    Blocks(BlockPanels),
+}
+
+/// Some columns of the result.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) weights: Weights,
+    pub(super) bias: Panels,
+    pub(super) columns: usize,
+}
+
 /// `w x + b`, and what then.
 #[derive(Debug)]
 pub(super) struct Linear {
     pub(super) arch: Arch,
-    pub(super) weights: Panels,
-    pub(super) bias: Panels,
-    pub(super) columns: usize,
+    pub(super) parts: Vec<Part>,
     pub(super) then: Then,
 }
 
 impl Linear {
+    pub(super) fn columns(&self) -> usize {
+        self.parts.iter().map(|part| part.columns).sum()
+    }
+
     /// The operation on x, and on what else `then` takes.
     pub(super) fn apply<'c>(
         self: &Arc<Self>,
@@ -46,7 +67,7 @@ impl Linear {
         let operands: Vec<_> = [x].into_iter().chain(and).collect();
         let [_, n1, n2, n3] = x.ne();
         let this = Arc::clone(self);
-        let shape = [i64::try_from(self.columns)?, n1, n2, n3];
+        let shape = [i64::try_from(self.columns())?, n1, n2, n3];
         Ok(ctx.custom::<f32>(&operands, shape, Custom::default(), move |out, operands| {
             this.arch.dispatch(Task { this: &this, out, operands });
         })?)
@@ -64,49 +85,105 @@ impl WithSimd for Task<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        by_width!(simd: S, run(self));
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let x = self.operands.rows::<f32>(0);
+        loop {
+            let mut out: Vec<_> = self.out.by_ref().take(BLOCK).collect();
+            if out.is_empty() {
+                break;
+            }
+            let rows: Vec<_> = out.iter().map(|&(i, _)| x.row(i)).collect();
+            let mut blocks = Vec::new();
+            let mut first = 0;
+            for Part { weights, bias, columns } in &self.this.parts {
+                match weights {
+                    Weights::Floats(panels) => {
+                        let columns = first..first + columns;
+                        apart(simd, Multiply { panels, bias, rows: &rows, columns, out: &mut out });
+                    }
+                    Weights::Blocks(panels) => {
+                        if blocks.is_empty() {
+                            for row in &rows {
+                                blocks.push(int8::quantise(row));
+                            }
+                        }
+                        let bias = bias.iter().flatten().copied();
+                        panels.multiply(bias, &blocks, |column, row, sums| {
+                            for ((_, out), sums) in out[row..].iter_mut().zip(sums) {
+                                store(out, first + column..first + columns, &sums.0);
+                            }
+                        });
+                    }
+                }
+                first += columns;
+            }
+            self.this.then.apply(&self.operands, out);
+        }
     }
 }
 
-#[inline(always)]
-fn run<S: Simd, const R: usize, const V: usize>(simd: S, mut task: Task<'_>) {
-    let Linear { weights, bias, then, .. } = task.this;
-    let x = task.operands.rows::<f32>(0);
-    loop {
-        let mut block: Vec<_> = task.out.by_ref().take(BLOCK).collect();
-        let Some(last) = block.len().checked_sub(1) else { break };
-        let rows: Vec<_> = block.iter().map(|&(i, _)| x.row(i)).collect();
-        // A panel is read for all rows of a block while it is in the nearest cache.
-        for ((panel, bias), first) in weights.iter().zip(bias.iter()).zip((0..).step_by(WIDTH)) {
-            let (panel, bias) = (panels::vectors::<S, V>(panel), panels::vectors::<S, V>(bias));
-            for (n, out) in block.chunks_mut(R).enumerate() {
-                // Where rows are missing at the end, the last is computed again.
-                let rows = std::array::from_fn(|i| rows[(n * R + i).min(last)]);
-                let sums: [_; R] = product::<S, R, V>(simd, rows, panel, bias[0]);
-                for ((_, out), sums) in out.iter_mut().zip(&sums) {
-                    let end = out.len().min(first + WIDTH);
-                    let sums: &[f32] = bytemuck::cast_slice(sums);
-                    out[first..end].copy_from_slice(&sums[..end - first]);
-                }
-            }
-        }
-        match then {
-            Then::Nothing => {}
-            Then::Gelu => {
-                for (_, out) in block {
-                    for x in out {
+impl Then {
+    /// What is done while rows are in the cache.
+    #[inline(always)]
+    fn apply(&self, operands: &Operands<'_>, rows: Vec<Out<'_>>) {
+        match self {
+            Self::Nothing => {}
+            Self::Gelu => {
+                for (_, row) in rows {
+                    for x in row {
                         *x = math::gelu(*x);
                     }
                 }
             }
-            Then::AddNorm { scale, shift, eps } => {
-                let and = task.operands.rows::<f32>(1);
-                for (i, out) in block {
-                    out.iter_mut().zip(and.row(i)).for_each(|(x, y)| *x += y);
-                    math::norm(out, scale, shift, *eps);
+            Self::AddNorm { scale, shift, eps } => {
+                let and = operands.rows::<f32>(1);
+                for (i, row) in rows {
+                    row.iter_mut().zip(and.row(i)).for_each(|(x, y)| *x += y);
+                    math::norm(row, scale, shift, *eps);
                 }
             }
         }
     }
+}
+
+/// Rows times panels: a panel is read for all rows while it is in the nearest cache.
+struct Multiply<'a, 'b> {
+    panels: &'a Panels,
+    bias: &'a Panels,
+    rows: &'a [&'a [f32]],
+    columns: Range<usize>,
+    out: &'a mut [Out<'b>],
+}
+
+impl WithSimd for Multiply<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        by_width!(simd: S, multiply(self));
+    }
+}
+
+#[inline(always)]
+fn multiply<S: Simd, const R: usize, const V: usize>(simd: S, this: Multiply<'_, '_>) {
+    let Multiply { panels, bias, rows, columns, out } = this;
+    for ((panel, bias), first) in panels.iter().zip(bias.iter()).zip(columns.clone().step_by(WIDTH)) {
+        let (panel, bias) = (panels::vectors::<S, V>(panel), panels::vectors::<S, V>(bias));
+        for (rows, out) in rows.chunks(R).zip(out.chunks_mut(R)) {
+            // Where rows are missing at the end, the last is computed again.
+            let last = rows.len() - 1;
+            let rows = std::array::from_fn(|i| rows[i.min(last)]);
+            let sums: [_; R] = product::<S, R, V>(simd, rows, panel, bias[0]);
+            for ((_, out), sums) in out.iter_mut().zip(&sums) {
+                store(out, first..columns.end, bytemuck::cast_slice(sums));
+            }
+        }
+    }
+}
+
+/// Sums of a panel's columns to their places, as many as there are.
+#[inline(always)]
+fn store(out: &mut [f32], columns: Range<usize>, sums: &[f32]) {
+    let n = columns.len().min(WIDTH);
+    out[columns.start..][..n].copy_from_slice(&sums[..n]);
 }

@@ -10,6 +10,7 @@
 #![allow(clippy::inline_always, reason = "what is not inlined is not compiled for the processor's vectors")]
 
 mod attention;
+mod int8;
 mod layer;
 mod linear;
 mod math;

@@ -1,7 +1,7 @@
 //! Matrices in the order in which a product reads them.
 
 use bytemuck::{Pod, Zeroable};
-use pulp::Simd;
+use pulp::{Simd, WithSimd};
 
 /// Columns of a panel.
 pub(super) const WIDTH: usize = 32;
@@ -60,12 +60,14 @@ pub(super) fn vectors<S: Simd, const V: usize>(panel: &[Row]) -> &[[S::f32s; V]]
 #[inline(always)]
 pub(super) fn product<S: Simd, const R: usize, const V: usize>(
     simd: S,
-    rows: [&[f32]; R],
+    mut rows: [&[f32]; R],
     panel: &[[S::f32s; V]],
     start: [S::f32s; V],
 ) -> [[S::f32s; V]; R] {
     // So that the compiler knows that no index is beyond them.
-    let rows = rows.map(|row| &row[..panel.len()]);
+    for row in &mut rows {
+        *row = &row[..panel.len()];
+    }
     let mut sums = [start; R];
     for (k, numbers) in panel.iter().enumerate() {
         for (sums, row) in sums.iter_mut().zip(rows) {
@@ -76,6 +78,12 @@ pub(super) fn product<S: Simd, const R: usize, const V: usize>(
         }
     }
     sums
+}
+
+/// Runs a kernel in a function of its own, so that what its loops need stays in the registers, whatever surrounds them.
+#[inline(never)]
+pub(super) fn apart<S: Simd, Op: WithSimd>(simd: S, op: Op) -> Op::Output {
+    simd.vectorize(op)
 }
 
 /// Calls a function with the number of rows and of vectors to a row that fit into the processor's registers.

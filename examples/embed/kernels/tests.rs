@@ -10,7 +10,8 @@ use half::f16;
 use pulp::Arch;
 
 use super::attention::Attention;
-use super::linear::{Linear, Then};
+use super::int8::{self, BlockPanels};
+use super::linear::{Linear, Part, Then, Weights};
 use super::math;
 use super::panels::Panels;
 
@@ -83,8 +84,13 @@ fn products_are_sums_whatever_comes_after_them() {
                     })
                     .collect();
                 let with = matches!(then, Then::AddNorm { .. }).then_some(and);
-                let (weights, bias) = (Panels::from_columns(&w, depth), Panels::from_columns(&b, 1));
-                let linear = Arc::new(Linear { arch, weights, bias, columns, then });
+                // In two parts.
+                let parts = [0..columns / 2, columns / 2..columns].map(|part| {
+                    let weights =
+                        Weights::Floats(Panels::from_columns(&w[part.start * depth..part.end * depth], depth));
+                    Part { weights, bias: Panels::from_columns(&b[part.clone()], 1), columns: part.len() }
+                });
+                let linear = Arc::new(Linear { arch, parts: parts.into(), then });
                 let out = linear.apply(&ctx, input, with).unwrap();
                 let mut floats = vec![(input, &x[..])];
                 floats.extend(with.map(|and| (and, &residual[..])));
@@ -109,6 +115,45 @@ fn close(found: &[f32], expected: &[f64], allowed: f64, what: &str) {
         let error = (f64::from(found) - expected).abs();
         assert!(error <= allowed * expected.abs().max(1.0), "{found} for {expected} at {i}: {what}");
     }
+}
+
+/// ggml's own conversions say what blocks stand for.
+#[test]
+fn products_of_blocks_are_those_of_the_numbers_that_they_stand_for() {
+    let mut rng = fastrand::Rng::with_seed(4);
+    for (dtype, depth, columns, rows) in
+        [(DType::Q8_0, 32, 1, 1), (DType::Q8_0, 96, 33, 6), (DType::Q4_0, 64, 70, 9), (DType::Q8_0, 384, 64, 70)]
+    {
+        let (w, mut x) = (random(&mut rng, depth * columns), random(&mut rng, depth * rows));
+        x[..16].fill(0.0);
+        let w = dtype.quantize(&w, depth, None).unwrap();
+        let stands_for = dtype.dequantize(&w).unwrap();
+        let unpack = int8::unpack(dtype).unwrap();
+        let unpacked = w.chunks(dtype.type_size()).map(unpack);
+        let unpacked: Vec<_> = unpacked.flat_map(|(scale, numbers)| numbers.map(|x| scale * f32::from(x))).collect();
+        assert!(unpacked == stands_for, "{dtype}");
+        // Rounded as ggml rounds them, but for the scale, which has 16 bits there.
+        let rounded = DType::Q8_0.dequantize(&DType::Q8_0.quantize(&x, depth, None).unwrap()).unwrap();
+        let bias = random(&mut rng, columns);
+        let expected: Vec<_> = rounded
+            .chunks(depth)
+            .flat_map(|x| stands_for.chunks(depth).zip(&bias).map(move |(w, &b)| dot(w, x) + f64::from(b)))
+            .collect();
+        for threads in [1, 3] {
+            let Some(panels) = BlockPanels::new(dtype, &w, columns) else {
+                assert!(!int8::any(), "there are panels wherever there are the instructions");
+                continue;
+            };
+            let ctx = Context::new();
+            let input = ctx.input("x", DType::F32, [depth as i64, rows as i64]).unwrap();
+            let part = Part { weights: Weights::Blocks(panels), bias: Panels::from_columns(&bias, 1), columns };
+            let linear = Arc::new(Linear { arch: Arch::new(), parts: vec![part], then: Then::Nothing });
+            let out = linear.apply(&ctx, input, None).unwrap();
+            let found = compute(&ctx, threads, out, &[(input, &x)], None);
+            close(&found, &expected, 1e-2, &format!("{dtype} {depth} {columns} {rows}"));
+        }
+    }
+    assert!(BlockPanels::new(DType::F16, &[0; 64], 1).is_none());
 }
 
 #[test]
