@@ -1,13 +1,14 @@
 //! An encoder of the BERT family: its file, its weights on the devices, and batches of sentences through it.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
-use ggml::gguf::{Reader, Value};
-use ggml::{Context, Device, DeviceType, Sched, Weights};
+use ggml::gguf::{Reader, TensorInfo, Value};
+use ggml::{BufferType, Context, Device, DeviceType, Sched, Weights};
 use half::f16;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -105,14 +106,18 @@ impl Model {
         let own = |layer| by == Kernels::Own && kernels::any() && holder(layer) == cpu;
         let bar = ProgressBar::new(0);
         bar.set_style(ProgressStyle::with_template("weights {wide_bar} {bytes}/{total_bytes}")?);
-        let place = |name: &str| {
-            let layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
-            match layer.and_then(|(layer, _)| layer.parse().ok()) {
-                Some(layer) => (!own(layer)).then(|| holder(layer).buffer_type()),
+        let mut places = HashMap::new();
+        for t in file.tensors() {
+            let layer = t.name().strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+            let memory = match layer.and_then(|(layer, _)| layer.parse().ok()) {
+                Some(layer) if own(layer) => continue,
+                Some(layer) => fastest(holder(layer), t)?,
                 // Tables of embeddings are large, and little is computed with them.
-                None => Some(cpu.buffer_type()),
-            }
-        };
+                None => cpu.buffer_type(),
+            };
+            places.insert(t.name().to_owned(), memory);
+        }
+        let place = |name: &str| places.get(name).copied();
         let weights = file.stream(place, |done, total| {
             bar.set_length(total);
             bar.set_position(done);
@@ -197,6 +202,16 @@ impl Model {
             sorted.split_off(..most.min(sorted.len()))
         })
     }
+}
+
+/// The memory of a device that weights of a layer are to lie in: one that rearranges them, where they can.
+fn fastest(device: Device, t: &TensorInfo) -> Result<BufferType> {
+    for memory in device.extra_buffer_types()? {
+        if memory.holds(t.dtype(), t.shape())? {
+            return Ok(memory);
+        }
+    }
+    Ok(device.buffer_type())
 }
 
 /// A scheduler over the devices and the CPU, on which it falls back.
