@@ -6,7 +6,7 @@ use half::f16;
 use pulp::{Arch, Simd, WithSimd};
 
 use super::math;
-use super::panels::{self, Panels, WIDTH, by_width, product};
+use super::panels::{self, Panels, WIDTH, by_width, fill, product};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attention {
@@ -52,27 +52,28 @@ fn run<S: Simd, const R: usize, const V: usize>(simd: S, task: Task<'_>) {
     let x = task.operands.rows::<f32>(0);
     let [_, tokens, ..] = x.shape();
     let mut rows: Vec<_> = task.out.collect();
-    for rows in rows.chunk_by_mut(|([_, a, _], _), ([_, b, _], _)| a == b) {
-        let Some(&([_, sentence, _], _)) = rows.first() else { continue };
+    for out in rows.chunk_by_mut(|([_, a, _], _), ([_, b, _], _)| a == b) {
+        let Some(&([_, sentence, _], _)) = out.first() else { continue };
         let tokens = match task.operands.len() {
             2 => task.operands.rows::<f16>(1).row([0, 0, sentence]).iter().take_while(|x| **x == f16::ZERO).count(),
             _ => tokens,
         };
-        let all: Vec<_> = (0..tokens).map(|i| x.row([i, sentence, 0])).collect();
+        let queries: Vec<_> = out.iter().map(|&(i, _)| x.row(i)).collect();
+        let others: Vec<_> = (0..tokens).map(|i| x.row([i, sentence, 0])).collect();
         let (mut keys, mut values) = (Panels::new(size, tokens), Panels::new(tokens, size));
         let padded = tokens.next_multiple_of(WIDTH);
-        let mut scores = vec![[0.0_f32; WIDTH]; R * padded / WIDTH];
+        let mut scores = vec![0.0; R * padded];
         let zeros = [simd.splat_f32s(0.0); V];
         for head in (0..width).step_by(size) {
-            for (i, row) in all.iter().enumerate() {
+            for (i, row) in others.iter().enumerate() {
                 keys.set_column(i, &row[width + head..][..size]);
                 values.set_row(i, &row[2 * width + head..][..size]);
             }
-            for rows in rows.chunks_mut(R) {
-                let last = rows.len() - 1;
-                let queries: [&[f32]; R] =
-                    std::array::from_fn(|i| &x.row([rows[i.min(last)].0[0], sentence, 0])[head..][..size]);
-                let scores = scores.as_flattened_mut();
+            for (queries, out) in queries.chunks(R).zip(out.chunks_mut(R)) {
+                let mut queries = fill::<R, &[f32]>(queries);
+                for query in &mut queries {
+                    *query = &query[head..][..size];
+                }
                 for (panel, first) in keys.iter().zip((0..).step_by(WIDTH)) {
                     let sums = product::<S, R, V>(simd, queries, panels::vectors::<S, V>(panel), zeros);
                     for (scores, sums) in scores.chunks_exact_mut(padded).zip(&sums) {
@@ -83,10 +84,13 @@ fn run<S: Simd, const R: usize, const V: usize>(simd: S, task: Task<'_>) {
                 for (share, scores) in shares.iter_mut().zip(scores.chunks_exact_mut(padded)) {
                     *share = 1.0 / math::soft_max(&mut scores[..tokens], scale);
                 }
-                let weights: [&[f32]; R] = std::array::from_fn(|i| &scores[i * padded..][..tokens]);
+                let mut weights = [&scores[..tokens]; R];
+                for (weights, scores) in weights.iter_mut().zip(scores.chunks_exact(padded)) {
+                    *weights = &scores[..tokens];
+                }
                 for (panel, first) in values.iter().zip((0..size).step_by(WIDTH)) {
                     let sums = product::<S, R, V>(simd, weights, panels::vectors::<S, V>(panel), zeros);
-                    for (((_, out), sums), share) in rows.iter_mut().zip(&sums).zip(shares) {
+                    for (((_, out), sums), share) in out.iter_mut().zip(&sums).zip(shares) {
                         let out = &mut out[head + first..head + size.min(first + WIDTH)];
                         let sums: &[f32] = bytemuck::cast_slice(sums);
                         out.iter_mut().zip(sums).for_each(|(out, &x)| *out = x * share);

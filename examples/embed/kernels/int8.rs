@@ -5,6 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use ggml::DType;
 use half::f16;
 
+use super::math;
 use super::panels::{Row, WIDTH};
 
 /// Numbers that share a scale.
@@ -60,7 +61,7 @@ impl BlockPanels {
     pub(super) fn multiply(
         &self,
         bias: impl Iterator<Item = Row>,
-        rows: &[Quantised],
+        rows: &[&[Part]],
         done: impl FnMut(usize, usize, &[Row]),
     ) {
         // SAFETY: the processor has what the function is compiled for, by the type's invariant.
@@ -90,27 +91,28 @@ pub(super) fn unpack(dtype: DType) -> Option<Unpack> {
     }
 }
 
-/// A row that comes in, in blocks.
-pub(super) type Quantised = Vec<Part>;
-
-/// One of them: four shifted numbers in each `i32`.
+/// A block of what comes in: four shifted numbers in each `i32`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     numbers: [i32; BLOCK / FOUR],
     scale: f32,
 }
 
+/// A row in blocks.
 #[inline(always)]
-pub(super) fn quantise(row: &[f32]) -> Quantised {
+pub(super) fn quantise(row: &[f32]) -> Vec<Part> {
     /// Added to a small number, it leaves the whole part in the lowest bits.
     const WHOLE: f32 = 12_582_912.0 + SHIFT as f32;
     let (parts, _) = row.as_chunks::<BLOCK>();
     let mut quantised = Vec::with_capacity(parts.len());
-    // No iterator's methods: what is not inlined here has no vectors.
+    // No closures: what is not inlined here has no vectors.
     for block in parts {
-        let largest = block.iter().fold(0.0, |most: f32, x| if x.abs() > most { x.abs() } else { most });
+        let largest = math::largest(block);
         let by = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-        let bytes = block.map(|x| (x * by + WHOLE).to_bits().to_le_bytes()[0]);
+        let mut bytes = [0; BLOCK];
+        for (byte, x) in bytes.iter_mut().zip(block) {
+            *byte = (x * by + WHOLE).to_bits().to_le_bytes()[0];
+        }
         quantised.push(Part { numbers: bytemuck::cast(bytes), scale: largest / 127.0 });
     }
     quantised
@@ -131,8 +133,8 @@ mod x86 {
         _mm512_set1_ps,
     };
 
-    use super::{Block, BlockPanels, Part, Quantised};
-    use crate::kernels::panels::{Row, WIDTH};
+    use super::{Block, BlockPanels, Part};
+    use crate::kernels::panels::{Row, WIDTH, fill};
 
     /// Rows and vectors whose sums fit into the registers.
     const ROWS: usize = 4;
@@ -142,17 +144,14 @@ mod x86 {
     pub(super) fn multiply(
         panels: &BlockPanels,
         bias: impl Iterator<Item = Row>,
-        rows: &[Quantised],
+        rows: &[&[Part]],
         mut done: impl FnMut(usize, usize, &[Row]),
     ) {
         let panels = panels.blocks.chunks_exact(panels.depth);
         for ((panel, bias), column) in panels.zip(bias).zip((0..).step_by(WIDTH)) {
             for (rows, first) in rows.chunks(ROWS).zip((0..).step_by(ROWS)) {
-                // Where rows are missing at the end, the last is computed again.
-                let last = rows.len() - 1;
-                let sums = product(std::array::from_fn(|i| &rows[i.min(last)][..]), panel, bytemuck::cast(bias));
-                let sums: [Row; ROWS] = bytemuck::cast(sums);
-                done(column, first, &sums[..=last]);
+                let sums: [Row; ROWS] = bytemuck::cast(product(fill(rows), panel, bytemuck::cast(bias)));
+                done(column, first, &sums[..rows.len()]);
             }
         }
     }

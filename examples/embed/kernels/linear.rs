@@ -9,7 +9,7 @@ use pulp::{Arch, Simd, WithSimd};
 
 use super::int8::{self, BlockPanels};
 use super::math;
-use super::panels::{self, Panels, WIDTH, apart, by_width, product};
+use super::panels::{self, Panels, WIDTH, apart, by_width, fill, product};
 
 /// Rows whose results stay in the cache together.
 const BLOCK: usize = 64;
@@ -107,8 +107,8 @@ impl WithSimd for Task<'_> {
                                 blocks.push(int8::quantise(row));
                             }
                         }
-                        let bias = bias.iter().flatten().copied();
-                        panels.multiply(bias, &blocks, |column, row, sums| {
+                        let (bias, rows) = (bias.iter().flatten().copied(), blocks.iter().map(|row| &row[..]));
+                        panels.multiply(bias, &rows.collect::<Vec<_>>(), |column, row, sums| {
                             for ((_, out), sums) in out[row..].iter_mut().zip(sums) {
                                 store(out, first + column..first + columns, &sums.0);
                             }
@@ -170,10 +170,7 @@ fn multiply<S: Simd, const R: usize, const V: usize>(simd: S, this: Multiply<'_,
     for ((panel, bias), first) in panels.iter().zip(bias.iter()).zip(columns.clone().step_by(WIDTH)) {
         let (panel, bias) = (panels::vectors::<S, V>(panel), panels::vectors::<S, V>(bias));
         for (rows, out) in rows.chunks(R).zip(out.chunks_mut(R)) {
-            // Where rows are missing at the end, the last is computed again.
-            let last = rows.len() - 1;
-            let rows = std::array::from_fn(|i| rows[i.min(last)]);
-            let sums: [_; R] = product::<S, R, V>(simd, rows, panel, bias[0]);
+            let sums: [_; R] = product::<S, R, V>(simd, fill(rows), panel, bias[0]);
             for ((_, out), sums) in out.iter_mut().zip(&sums) {
                 store(out, first..columns.end, bytemuck::cast_slice(sums));
             }

@@ -64,6 +64,12 @@ fn max(row: &[f32]) -> f32 {
     fold(row, f32::NEG_INFINITY, |x| x, |a, b| if a > b { a } else { b })
 }
 
+/// The largest, whatever the signs.
+#[inline(always)]
+pub(super) fn largest(row: &[f32]) -> f32 {
+    fold(row, 0.0, f32::abs, |a, b| if a > b { a } else { b })
+}
+
 #[inline(always)]
 fn sum(row: &[f32], each: impl Fn(f32) -> f32) -> f32 {
     fold(row, 0.0, each, |a, b| a + b)

@@ -56,6 +56,16 @@ pub(super) fn vectors<S: Simd, const V: usize>(panel: &[Row]) -> &[[S::f32s; V]]
     S::as_simd_f32s(bytemuck::cast_slice(panel)).0.as_chunks().0
 }
 
+/// R of them; where there are fewer, the last again. (Iterators and `from_fn` are not always inlined.)
+#[inline(always)]
+pub(super) fn fill<const R: usize, T: Copy>(some: &[T]) -> [T; R] {
+    let mut all = [some[0]; R];
+    for (i, to) in all.iter_mut().enumerate() {
+        *to = some[i.min(some.len() - 1)];
+    }
+    all
+}
+
 /// R rows times a panel, plus `start`: all sums stay in registers.
 #[inline(always)]
 pub(super) fn product<S: Simd, const R: usize, const V: usize>(
