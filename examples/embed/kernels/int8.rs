@@ -1,6 +1,8 @@
 //! Products with blocks of whole numbers, for processors that add up four products of bytes in one instruction (AVX-512
 //! VNNI). What comes in is made such blocks too, as ggml does.
 
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there are no such panels elsewhere"))]
+
 use bytemuck::{Pod, Zeroable};
 use ggml::DType;
 use half::f16;
@@ -69,6 +71,8 @@ impl BlockPanels {
         unsafe {
             x86::multiply(self, bias, rows, done);
         }
+        #[cfg(not(target_arch = "x86_64"))]
+        drop((bias, rows, done));
     }
 }
 
