@@ -45,7 +45,7 @@ pub(crate) fn run(cli: &Cli, out: &mut impl io::Write) -> Result<()> {
     let mut faults = Vec::new();
     for Bounds { dtype, reference, alone } in BOUNDS {
         let path = dtype.path();
-        let model = Model::open(&path, &devices, cli.threads, cli.flash);
+        let model = Model::open(&path, &devices, cli.threads, cli.kernels);
         let mut model =
             model.with_context(|| format!("can't use {} (`cargo xtask model` makes it)", path.display()))?;
         let tokens = Tokens::new(&model)?.of(&sentences)?;

@@ -7,6 +7,8 @@ use clap::{Parser, ValueEnum};
 
 use crate::support::{processors, threads};
 
+use crate::model::Kernels;
+
 const MORE: &str = "\
 The model is all-MiniLM-L6-v2: `cargo xtask model` fetches it, and makes a file of each type. Any other encoder that the
 example bert_to_gguf turned into a file will do with --model.
@@ -68,9 +70,9 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "N", default_value = "32")]
     pub(crate) batch: NonZeroUsize,
 
-    /// Compute attention in one operation
-    #[arg(long)]
-    pub(crate) flash: bool,
+    /// What computes the layers
+    #[arg(long, value_enum, default_value_t = Kernels::Own)]
+    pub(crate) kernels: Kernels,
 
     /// Compare the vectors of fifty sentences, with weights of each type, with those that PyTorch computed
     #[arg(long, conflicts_with_all = ["sentences", "file", "out", "search", "model", "dtype"])]

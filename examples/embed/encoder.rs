@@ -12,6 +12,7 @@
 use anyhow::Result;
 use ggml::{Context, DType, FlashAttn, Graph, SoftMax, Tensor, Weights};
 
+use crate::kernels::Layer;
 use crate::model::Config;
 
 /// What the length of a mean is at least taken for: a vector of zeros stays one.
@@ -46,11 +47,14 @@ pub(crate) struct Batch<'c> {
 }
 
 impl<'c> Batch<'c> {
+    /// `layers` are those that kernels of our own compute, where they do; what else there is has its weights in `weights`.
+    ///
     /// # Errors
     /// Where the weights' shapes are none of such a model.
     pub(crate) fn new(
         ctx: &'c Context,
         weights: &'c Weights,
+        layers: &[Option<Layer>],
         config: &Config,
         shape: Shape,
         flash: bool,
@@ -71,8 +75,11 @@ impl<'c> Batch<'c> {
         let words = ctx.reshape(words, [config.width, n, sentences])?;
         let mut x = ctx.add(ctx.add(words, places)?, segments)?;
         x = encoder.norm(x, "token_embd_norm")?;
-        for layer in 0..config.layers {
-            x = encoder.layer(x, layer)?;
+        for (i, layer) in layers.iter().enumerate() {
+            x = match layer {
+                Some(layer) => layer.apply(ctx, x, mask)?,
+                None => encoder.layer(x, i)?,
+            };
         }
         let vectors = encoder.mean(x, shares)?.named("vectors")?;
         Ok(Self { graph: ctx.graph([vectors])?, tokens, positions, segment, mask, shares, vectors })
@@ -120,7 +127,7 @@ impl<'c> Encoder<'c, '_> {
         // A token's attention to each token: [tokens, tokens, heads, sentences].
         let scores = ctx.mul_mat(self.heads(k)?, q)?;
         let mut how = SoftMax::default();
-        (how.scale, how.mask) = (self.scale(), self.mask);
+        (how.scale, how.mask) = (self.config.scale(), self.mask);
         let scores = ctx.soft_max_ext(scores, how)?;
         // A product sums over the first dimension of both, which has to be the tokens here.
         let v = ctx.cont(ctx.permute(self.heads(v)?, [1, 0, 2, 3])?)?;
@@ -131,16 +138,9 @@ impl<'c> Encoder<'c, '_> {
 
     fn flash_attention(&self, q: Tensor<'c>, k: Tensor<'c>, v: Tensor<'c>) -> Result<Tensor<'c>> {
         let mut how = FlashAttn::default();
-        (how.scale, how.mask) = (self.scale(), self.mask);
+        (how.scale, how.mask) = (self.config.scale(), self.mask);
         let attended = self.ctx.flash_attn_ext(self.heads(q)?, self.heads(k)?, self.heads(v)?, how)?;
         Ok(self.ctx.reshape(attended, [self.config.width, self.n, self.sentences])?)
-    }
-
-    /// One by the root of the size of a key, so that scores don't grow with it.
-    fn scale(&self) -> f32 {
-        #[expect(clippy::cast_precision_loss, reason = "a few hundred at most")]
-        let size = (self.config.width / self.config.heads) as f32;
-        size.sqrt().recip()
     }
 
     /// Each sentence's mean over its tokens, of length 1: `[width, sentences]`.

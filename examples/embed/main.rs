@@ -11,6 +11,7 @@
 mod check;
 mod cli;
 mod encoder;
+mod kernels;
 mod model;
 mod npy;
 #[path = "../support/mod.rs"]
@@ -54,7 +55,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     ensure!(!sentences.is_empty(), "there are no sentences");
     let path = model_path(cli)?;
     let devices = model::devices(&cli.device)?;
-    let mut model = Model::open(&path, &devices, cli.threads, cli.flash)
+    let mut model = Model::open(&path, &devices, cli.threads, cli.kernels)
         .with_context(|| format!("can't use the model {}", path.display()))?;
     let tokenizer = Tokens::new(&model)?;
     let tokens = tokenizer.of(&sentences)?;

@@ -1,19 +1,25 @@
 //! An encoder of the BERT family: its file, its weights on the devices, and batches of sentences through it.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use ggml::gguf::{Reader, Value};
-use ggml::{Context, Device, DeviceType, Sched, Weights};
+use clap::ValueEnum;
+use ggml::gguf::{Reader, TensorInfo, Value};
+use ggml::{BufferType, Context, Device, DeviceType, Sched, Weights};
 use half::f16;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::encoder::{Batch, Shape};
+use crate::kernels::{self, Layer};
 
 /// What `bert.pooling_type` is where vectors are means.
 const MEAN: u64 = 1;
+
+/// The most tokens at once for our own kernels: as many as the processor's caches hold what is between the layers of.
+const CACHED: usize = 512;
 
 /// What the file says of the model.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +53,13 @@ impl Config {
         ensure!(width % heads == 0, "{width} numbers can't be shared by {heads} heads");
         Ok(config)
     }
+
+    /// One by the root of the size of a key, so that scores don't grow with it.
+    pub(crate) fn scale(&self) -> f32 {
+        #[expect(clippy::cast_precision_loss, reason = "a few hundred at most")]
+        let size = (self.width / self.heads) as f32;
+        size.sqrt().recip()
+    }
 }
 
 /// The devices by name, the layers' holders first to last.
@@ -54,11 +67,24 @@ pub(crate) fn devices(names: &[String]) -> Result<Vec<Device>> {
     names.iter().map(|name| Ok(Device::by_name(name)?)).collect()
 }
 
+/// What layers are computed by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kernels {
+    /// Kernels of our own where layers are on the CPU, else those of ggml
+    Own,
+    /// Operations of ggml
+    Ggml,
+    /// Operations of ggml, with attention as one
+    Flash,
+}
+
 /// A model that is ready.
 #[derive(Debug)]
 pub(crate) struct Model {
     config: Config,
     weights: Weights,
+    /// Those that kernels of our own compute.
+    layers: Vec<Option<Layer>>,
     sched: Sched,
     flash: bool,
     /// The text of its `tokenizer.json`.
@@ -70,27 +96,43 @@ impl Model {
     ///
     /// # Errors
     /// Where the file can't be read or holds something else, or a device has not enough memory.
-    pub(crate) fn open(path: &Path, devices: &[Device], threads: NonZeroUsize, flash: bool) -> Result<Self> {
+    pub(crate) fn open(path: &Path, devices: &[Device], threads: NonZeroUsize, by: Kernels) -> Result<Self> {
         let mut file = Reader::open(path)?;
         let config = Config::read(&file)?;
         let tokenizer = file.get("tokenizer.huggingface.json").and_then(Value::as_str);
         let tokenizer = tokenizer.context("the file has no tokenizer")?.to_owned();
         let cpu = Device::cpu()?;
+        let holder = |layer: usize| devices.get(layer * devices.len() / config.layers).copied().unwrap_or(cpu);
+        let own = |layer| by == Kernels::Own && kernels::any() && holder(layer) == cpu;
         let bar = ProgressBar::new(0);
         bar.set_style(ProgressStyle::with_template("weights {wide_bar} {bytes}/{total_bytes}")?);
-        let place = |name: &str| {
-            let layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
-            let layer: Option<usize> = layer.and_then(|(layer, _)| layer.parse().ok());
-            // Tables of embeddings are large, and little is computed with them.
-            let device = layer.and_then(|i| devices.get(i * devices.len() / config.layers));
-            device.copied().unwrap_or(cpu).buffer_type()
-        };
+        let mut places = HashMap::new();
+        for t in file.tensors() {
+            let layer = t.name().strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+            let memory = match layer.and_then(|(layer, _)| layer.parse().ok()) {
+                Some(layer) if own(layer) => continue,
+                Some(layer) => fastest(holder(layer), t)?,
+                // Tables of embeddings are large, and little is computed with them.
+                None => cpu.buffer_type(),
+            };
+            places.insert(t.name().to_owned(), memory);
+        }
+        let place = |name: &str| places.get(name).copied();
         let weights = file.stream(place, |done, total| {
             bar.set_length(total);
             bar.set_position(done);
         })?;
         bar.finish_and_clear();
-        Ok(Self { weights, sched: sched(devices, cpu, threads)?, flash, tokenizer, config })
+        let layers = (0..config.layers).map(|i| own(i).then(|| Layer::read(&mut file, &config, i)).transpose());
+        let layers = layers.collect::<Result<_>>()?;
+        Ok(Self {
+            weights,
+            layers,
+            sched: sched(devices, cpu, threads)?,
+            flash: by == Kernels::Flash,
+            tokenizer,
+            config,
+        })
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -119,13 +161,13 @@ impl Model {
         let mut sorted: Vec<_> = sentences.iter().enumerate().collect();
         // The largest batch first: what comes after fits into the memory that it took.
         sorted.sort_by_key(|(_, s)| Reverse(s.len()));
-        let batches: Vec<_> = sorted.chunks(batch.get()).collect();
+        let batches: Vec<_> = self.batches(&sorted, batch).collect();
         let mut vectors = Vec::with_capacity(sentences.len());
         // Batches of one shape are neighbours, and share a graph.
         for batches in batches.chunk_by(|a, b| shape(a) == shape(b)) {
             let Some(shape) = batches.first().map(|batch| shape(batch)) else { continue };
             let ctx = Context::new();
-            let graph = Batch::new(&ctx, &self.weights, &self.config, shape, self.flash)?;
+            let graph = Batch::new(&ctx, &self.weights, &self.layers, &self.config, shape, self.flash)?;
             let mut run = self.sched.alloc(&graph.graph)?;
             for batch in batches {
                 let inputs = Inputs::new(batch, shape);
@@ -146,6 +188,30 @@ impl Model {
         vectors.sort_by_key(|&(i, _)| i);
         Ok(vectors.into_iter().map(|(_, vector)| vector).collect())
     }
+
+    /// Cuts sentences, the longest first, into batches.
+    fn batches<'s, 'a>(
+        &self,
+        mut sorted: &'s [Placed<'a>],
+        batch: NonZeroUsize,
+    ) -> impl Iterator<Item = &'s [Placed<'a>]> {
+        let most_tokens = if self.layers.iter().any(Option::is_some) { CACHED } else { usize::MAX };
+        std::iter::from_fn(move || {
+            let (_, longest) = sorted.first()?;
+            let most = (most_tokens / longest.len()).clamp(1, batch.get());
+            sorted.split_off(..most.min(sorted.len()))
+        })
+    }
+}
+
+/// The memory of a device that weights of a layer are to lie in: one that rearranges them, where they can.
+fn fastest(device: Device, t: &TensorInfo) -> Result<BufferType> {
+    for memory in device.extra_buffer_types()? {
+        if memory.holds(t.dtype(), t.shape())? {
+            return Ok(memory);
+        }
+    }
+    Ok(device.buffer_type())
 }
 
 /// A scheduler over the devices and the CPU, on which it falls back.

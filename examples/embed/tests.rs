@@ -12,12 +12,12 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::CommandFactory as _;
+use clap::{CommandFactory as _, ValueEnum as _};
 use ggml::gguf::{Reader, Value, Writer};
 use ggml::{DType, Device};
 
 use super::*;
-use model::Config;
+use model::{Config, Kernels};
 
 const WIDTH: usize = 8;
 const HEADS: usize = 2;
@@ -131,8 +131,8 @@ impl Tiny {
         Self { path, tensors }
     }
 
-    fn open(&self, devices: &[Device], flash: bool) -> Result<Model> {
-        Model::open(&self.path, devices, NonZeroUsize::new(2).unwrap(), flash)
+    fn open(&self, devices: &[Device], by: Kernels) -> Result<Model> {
+        Model::open(&self.path, devices, NonZeroUsize::new(2).unwrap(), by)
     }
 
     fn run(&self, arguments: &[&str]) -> Result<String, String> {
@@ -216,7 +216,7 @@ fn attend(q: &[f64], keys: &[Vec<f64>], values: &[Vec<f64>]) -> Vec<f64> {
 }
 
 /// `x` times the share of a normal distribution that lies below it; the integral by Simpson's rule.
-fn gelu(x: f64) -> f64 {
+pub(crate) fn gelu(x: f64) -> f64 {
     const STEPS: usize = 200;
     let step = x / STEPS as f64;
     let density = |i: usize| (-0.5 * (i as f64 * step).powi(2)).exp() / std::f64::consts::TAU.sqrt();
@@ -265,8 +265,8 @@ fn compare(tiny: &Tiny, model: &mut Model, size: usize, allowed: f64) {
 #[test]
 fn vectors_are_those_of_the_definition_in_batches_of_any_size() {
     let tiny = Tiny::new("definition");
-    for flash in [false, true] {
-        let mut model = tiny.open(&cpu(), flash).unwrap();
+    for &by in Kernels::value_variants() {
+        let mut model = tiny.open(&cpu(), by).unwrap();
         for size in [1, 2, 3, 4, 11, 100] {
             compare(&tiny, &mut model, size, 2e-6);
         }
@@ -282,15 +282,17 @@ fn every_split_of_the_layers_gives_the_same() {
     let connection = ggml::rpc::connect(&server.address().to_string()).unwrap();
     let (cpu, remote) = (Device::cpu().unwrap(), connection.devices()[0]);
     for devices in [&[remote][..], &[cpu, remote], &[remote, cpu], &[cpu, remote, cpu], &[cpu, cpu, remote, remote]] {
-        let mut model = tiny.open(devices, false).unwrap();
-        compare(&tiny, &mut model, 4, 2e-6);
+        for &by in Kernels::value_variants() {
+            let mut model = tiny.open(devices, by).unwrap();
+            compare(&tiny, &mut model, 4, 2e-6);
+        }
     }
 }
 
 #[test]
 fn sentences_that_the_model_cannot_take_are_refused() {
     let tiny = Tiny::new("refused");
-    let mut model = tiny.open(&cpu(), false).unwrap();
+    let mut model = tiny.open(&cpu(), Kernels::Own).unwrap();
     let mut embed = |sentences: &[Vec<i32>]| model.embed(sentences, batch(2), |_| ()).map_err(|e| format!("{e:#}"));
     assert!(embed(&[vec![1], vec![]]).unwrap_err().contains("1 to 7 tokens"));
     assert!(embed(&[vec![1; LONGEST + 1]]).unwrap_err().contains("1 to 7 tokens"));
@@ -304,7 +306,7 @@ fn sentences_that_the_model_cannot_take_are_refused() {
 #[test]
 fn sentences_become_words_with_marks() {
     let tiny = Tiny::new("words");
-    let tokens = Tokens::new(&tiny.open(&cpu(), false).unwrap()).unwrap();
+    let tokens = Tokens::new(&tiny.open(&cpu(), Kernels::Own).unwrap()).unwrap();
     let found = tokens.of(&["The CATS sits", "", "bird", "on on on on on on on on"]).unwrap();
     assert_eq!(found, [&[2, 4, 5, 7, 8, 3][..], &[2, 3], &[2, 1, 3], &[2, 9, 9, 9, 9, 9, 3]]);
 }
@@ -317,7 +319,7 @@ fn the_program_writes_and_searches() {
     let (file, out) = (lines.to_str().unwrap(), matrix.to_str().unwrap());
     let written = tiny.run(&["the cat", "--file", file, "--out", out, "--batch", "2"]);
     let shown = tiny.run(&["the cat", "dogs"]);
-    let searched = tiny.run(&["--file", file, "--search", "the mat", "--top", "2", "--flash"]);
+    let searched = tiny.run(&["--file", file, "--search", "the mat", "--top", "2", "--kernels", "flash"]);
     let rows = npy::read(&matrix);
     fs::remove_file(lines).unwrap();
     fs::remove_file(matrix).unwrap();
@@ -341,7 +343,7 @@ fn other_files_are_refused() {
             writer.set(key, value).unwrap();
         }
     };
-    let refused = |tiny: &Tiny| format!("{:#}", tiny.open(&cpu(), false).unwrap_err());
+    let refused = |tiny: &Tiny| format!("{:#}", tiny.open(&cpu(), Kernels::Own).unwrap_err());
     let changes: [(_, Value, &str); 7] = [
         ("general.architecture", "llama".into(), "no `bert`"),
         ("bert.pooling_type", 2_u32.into(), "vectors are means"),
@@ -358,13 +360,16 @@ fn other_files_are_refused() {
     let removed = Tiny::with("removed", |writer| drop(writer.remove("bert.block_count")));
     assert!(refused(&removed).contains("does not say what `bert.block_count` is"));
     assert!(
-        Tokens::new(&Tiny::with("json", set("tokenizer.huggingface.json", "{}".into())).open(&cpu(), false).unwrap())
-            .is_err()
+        Tokens::new(
+            &Tiny::with("json", set("tokenizer.huggingface.json", "{}".into())).open(&cpu(), Kernels::Own).unwrap()
+        )
+        .is_err()
     );
     // Layers that are not in the file, and weights of another shape.
     for (test, key, number) in [("layers", "bert.block_count", 4_u32), ("wide", "bert.embedding_length", 16)] {
         let tiny = Tiny::with(test, set(key, number.into()));
-        tiny.open(&cpu(), false).unwrap().embed(&sentences(), batch(2), |_| ()).unwrap_err();
+        tiny.open(&cpu(), Kernels::Own).unwrap_err();
+        tiny.open(&cpu(), Kernels::Ggml).unwrap().embed(&sentences(), batch(2), |_| ()).unwrap_err();
     }
 }
 

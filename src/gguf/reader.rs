@@ -84,15 +84,26 @@ impl<S> Reader<S> {
     pub fn into_source(self) -> S {
         self.source
     }
+}
 
-    /// Memory for all tensors.
-    fn builder(&self) -> Result<WeightsBuilder> {
-        let mut builder = WeightsBuilder::new();
-        for t in self.tensors() {
-            builder.tensor(t.name(), t.dtype(), t.shape())?;
-        }
-        Ok(builder)
+/// Memory for those of a file's tensors that `choose` names a type of memory for, and these, in the file's order.
+fn place<P: Into<Option<BufferType>>>(
+    header: &Header,
+    mut choose: impl FnMut(&str) -> P,
+) -> Result<(Weights, impl Iterator<Item = (&TensorInfo, BufferType)> + Clone)> {
+    let (tensors, types): (Vec<_>, Vec<_>) =
+        header.tensors.iter().filter_map(|t| Some((t, choose(t.name()).into()?))).unzip();
+    let weights = builder(&tensors)?.place_each(types.iter().copied())?;
+    Ok((weights, tensors.into_iter().zip(types)))
+}
+
+/// Memory for tensors.
+fn builder(tensors: &[&TensorInfo]) -> Result<WeightsBuilder> {
+    let mut builder = WeightsBuilder::new();
+    for t in tensors {
+        builder.tensor(t.name(), t.dtype(), t.shape())?;
     }
+    Ok(builder)
 }
 
 impl<B: AsRef<[u8]>> Reader<B> {
@@ -124,14 +135,14 @@ impl<B: AsRef<[u8]>> Reader<B> {
         range.and_then(|range| self.source.as_ref().get(range)).ok_or_else(|| outside(t))
     }
 
-    /// Copies all tensors into memory of the types that `place` names for them.
+    /// Copies the tensors into memory of the types that `place` names for them; those for which it names `None` are left out.
     ///
     /// # Errors
     ///
     /// As [`WeightsBuilder::place_with`], and where a device refuses the data.
-    pub fn load(&self, place: impl FnMut(&str) -> BufferType) -> Result<Weights> {
-        let mut weights = self.builder()?.place_with(place)?;
-        for t in self.tensors() {
+    pub fn load<P: Into<Option<BufferType>>>(&self, place: impl FnMut(&str) -> P) -> Result<Weights> {
+        let (mut weights, chosen) = self::place(&self.header, place)?;
+        for (t, _) in chosen {
             weights.set_bytes(t.name(), self.data_of(t)?)?;
         }
         Ok(weights)
@@ -160,7 +171,7 @@ impl<B: AsRef<[u8]> + Send + Sync + 'static> Reader<B> {
     /// As [`WeightsBuilder::place_over`] and [`WeightsBuilder::place_with`]. A file whose alignment is smaller than the
     /// device's can't be used as it is.
     pub fn map(self, device: Device, mut place: impl FnMut(&str) -> Option<BufferType>) -> Result<Weights> {
-        let builder = self.builder()?;
+        let builder = builder(&self.tensors().collect::<Vec<_>>())?;
         let Self { header, source, name } = self;
         let (shared, mut copied) = (Shared(Arc::new(source)), Vec::new());
         let reader = Reader { header, source: shared.clone(), name };
@@ -249,30 +260,26 @@ impl<R: Read + Seek> Reader<R> {
         Ok(data)
     }
 
-    /// Brings all tensors into memory of the types that `place` names for them, some megabytes at a time. `progress` is
-    /// told how many bytes are there and how many there will be.
+    /// Brings the tensors into memory of the types that `place` names for them, some megabytes at a time; those for which it
+    /// names `None` are left out. `progress` is told how many bytes are there and how many there will be.
     ///
     /// # Errors
     ///
     /// As [`WeightsBuilder::place_with`], where a device refuses the data, and [`Error::File`] where they can't be read.
-    pub fn stream(
+    pub fn stream<P: Into<Option<BufferType>>>(
         &mut self,
-        mut place: impl FnMut(&str) -> BufferType,
+        place: impl FnMut(&str) -> P,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Weights> {
-        let mut whole = Vec::new();
-        let mut weights = self.builder()?.place_with(|name| {
-            let buft = place(name);
-            // Devices that are several take a tensor as a whole, since each gets a part of it.
-            whole.push(buft.device().is_some_and(|d| d.device_type() == DeviceType::Meta));
-            buft
-        })?;
-        let total = self.tensors().map(|t| t.size() as u64).sum();
+        let (mut weights, chosen) = self::place(&self.header, place)?;
+        // Devices that are several take a tensor as a whole, since each gets a part of it.
+        let whole = |buft: BufferType| buft.device().is_some_and(|d| d.device_type() == DeviceType::Meta);
+        let total = chosen.clone().map(|(t, _)| t.size() as u64).sum();
         let mut done = 0;
         progress(done, total);
         let mut chunk = Vec::new();
-        for (t, whole) in self.header.tensors.iter().zip(whole) {
-            let most = if whole { t.size() } else { CHUNK };
+        for (t, buft) in chosen {
+            let most = if whole(buft) { t.size() } else { CHUNK };
             let pieces = Pieces { header: &self.header, source: &mut self.source, name: &self.name, chunk: &mut chunk };
             pieces.each(t, most, |at, piece| {
                 weights.set_bytes_at(t.name(), at, piece)?;

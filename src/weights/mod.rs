@@ -94,6 +94,11 @@ impl WeightsBuilder {
         Ok(Weights(self.0.place(Owner::Weights, choose)?))
     }
 
+    /// Gives each tensor memory of a type of its own, in the order in which they were added.
+    pub(crate) fn place_each(self, types: impl IntoIterator<Item = BufferType>) -> Result<Weights> {
+        Ok(Weights(self.0.place_each(Owner::Weights, types)?))
+    }
+
     /// Lets all tensors lie in memory of the user's, such as a mapped file, without a copy: each from the byte that
     /// `offset` gives for its name (`ggml_backend_dev_buffer_from_host_ptr`, `ggml_backend_cpu_buffer_from_ptr`). The
     /// weights keep the memory; they can't be overwritten.

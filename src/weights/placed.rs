@@ -76,9 +76,15 @@ impl Leaves {
 
     /// Gives each tensor memory of the type that `choose` names for it, all of it zero.
     pub(super) fn place(self, owner: Owner, mut choose: impl FnMut(&str) -> BufferType) -> Result<Placed> {
+        let types: Vec<_> = self.named().map(|(name, _)| choose(name)).collect();
+        self.place_each(owner, types)
+    }
+
+    /// Gives each tensor memory of a type of its own, in the order in which they were added.
+    pub(super) fn place_each(self, owner: Owner, types: impl IntoIterator<Item = BufferType>) -> Result<Placed> {
         let mut groups = Groups::default();
-        for (name, t) in self.named() {
-            groups.add(choose(name), t);
+        for ((_, t), buft) in self.named().zip(types) {
+            groups.add(buft, t);
         }
         let buffers = groups.place(owner)?;
         Ok(Placed { leaves: self, buffers, over: None })

@@ -162,6 +162,35 @@ fn a_file_is_streamed_in_pieces() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+#[test]
+fn tensors_without_a_place_are_left_out() {
+    let memory = Device::cpu().unwrap().buffer_type();
+    let file = everything().to_bytes().unwrap();
+    let reader = Reader::from_bytes(&file[..]).unwrap();
+    let mut stream = Reader::from_stream(Cursor::new(&file)).unwrap();
+    let names: Vec<_> = reader.tensors().map(|t| t.name().to_owned()).collect();
+    let all = reader.load(|_| memory).unwrap();
+    // Each by itself, every second, and none.
+    let wanted: [&dyn Fn(usize, usize) -> bool; 3] =
+        [&|i, turn| i == turn, &|i, turn| i % 2 == turn % 2, &|_, _| false];
+    for (wanted, turn) in wanted.iter().flat_map(|w| (0..names.len()).map(move |turn| (w, turn))) {
+        let place = |name: &str| wanted(names.iter().position(|n| n == name).unwrap(), turn).then_some(memory);
+        let expected: Vec<_> =
+            names.iter().enumerate().filter(|&(i, _)| wanted(i, turn)).map(|(_, name)| name).collect();
+        let total: u64 = expected.iter().map(|name| reader.tensor(name).unwrap().size() as u64).sum();
+        let mut last = None;
+        for weights in
+            [reader.load(place).unwrap(), stream.stream(place, |done, all| last = Some((done, all))).unwrap()]
+        {
+            assert_eq!(weights.iter().count(), expected.len());
+            for name in &expected {
+                assert!(weights.read_bytes(name).unwrap() == all.read_bytes(name).unwrap(), "{name}");
+            }
+        }
+        assert_eq!(last, Some((total, total)));
+    }
+}
+
 /// A file on a disk that fails from some byte on.
 struct Broken(Cursor<Vec<u8>>, u64);
 

@@ -18,6 +18,8 @@ use crate::table::Cell;
 pub(crate) enum Kind {
     Ours,
     OursQ8_0,
+    Ggml,
+    GgmlQ8_0,
     Llama,
     LlamaQ8_0,
     Candle,
@@ -29,9 +31,11 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All but the one that compiles for a minute at each shape.
-    pub(crate) const USUAL: [Self; 8] = [
+    pub(crate) const USUAL: [Self; 10] = [
         Self::Ours,
         Self::OursQ8_0,
+        Self::Ggml,
+        Self::GgmlQ8_0,
         Self::Llama,
         Self::LlamaQ8_0,
         Self::Candle,
@@ -44,6 +48,8 @@ impl Kind {
         match self {
             Self::Ours => "this crate f32",
             Self::OursQ8_0 => "this crate q8_0",
+            Self::Ggml => "ggml's kernels f32",
+            Self::GgmlQ8_0 => "ggml's kernels q8_0",
             Self::Llama => "llama.cpp f32",
             Self::LlamaQ8_0 => "llama.cpp q8_0",
             Self::Candle => "candle f32",
@@ -70,6 +76,11 @@ impl Kind {
         match self {
             Self::Ours => rust("ours", "f32"),
             Self::OursQ8_0 => rust("ours", "q8_0"),
+            Self::Ggml | Self::GgmlQ8_0 => {
+                let mut command = rust("ours", if self == Self::Ggml { "f32" } else { "q8_0" })?;
+                command.args(["--kernels", "ggml"]);
+                Ok(command)
+            }
             Self::Llama => rust("llama", "f32"),
             Self::LlamaQ8_0 => rust("llama", "q8_0"),
             Self::Candle => {

@@ -14,6 +14,7 @@ mod table;
 
 use std::path::PathBuf;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
@@ -23,6 +24,8 @@ use wire::Request;
 use engine::{Kind, Running};
 use table::{Cell, Row};
 
+/// For how long nobody computes before an engine's turn.
+const SETTLE: Duration = Duration::from_millis(300);
 /// How long each engine computes in each round, at least, as far as `MOST` repetitions go.
 const SECONDS: f64 = 0.3;
 const MOST: usize = 50;
@@ -100,6 +103,8 @@ fn main() -> Result<()> {
                 // Nobody always begins.
                 let i = (turn + round) % running.len();
                 bar.set_message(format!("{cell} {}", running[i].kind.name()));
+                // Threads of the one before may still spin, in wait for more.
+                thread::sleep(SETTLE);
                 let answer = running[i].ask(&Request { sentences: sentences.clone(), repeat: repeats[i] })?;
                 seconds[i].push(median(answer.seconds).context("no times")?);
                 bar.inc(1);

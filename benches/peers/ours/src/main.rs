@@ -3,6 +3,8 @@
 #[allow(dead_code, reason = "the example uses all of it")]
 #[path = "../../../../examples/embed/encoder.rs"]
 mod encoder;
+#[path = "../../../../examples/embed/kernels/mod.rs"]
+mod kernels;
 #[allow(dead_code, reason = "the example uses all of it")]
 #[path = "../../../../examples/embed/model.rs"]
 mod model;
@@ -12,7 +14,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Parser;
-use model::Model;
+use model::{Kernels, Model};
 use wire::Engine;
 
 #[derive(Parser)]
@@ -21,8 +23,8 @@ struct Cli {
     model: PathBuf,
     #[arg(long)]
     threads: NonZeroUsize,
-    #[arg(long)]
-    flash: bool,
+    #[arg(long, default_value = "own")]
+    kernels: Kernels,
 }
 
 struct Ours(Model);
@@ -37,5 +39,5 @@ impl Engine for Ours {
 fn main() -> Result<()> {
     let cli = Cli::parse();
     let devices = model::devices(&["CPU".to_owned()])?;
-    wire::serve(Ours(Model::open(&cli.model, &devices, cli.threads, cli.flash)?))
+    wire::serve(Ours(Model::open(&cli.model, &devices, cli.threads, cli.kernels)?))
 }
