@@ -95,6 +95,9 @@ pub(crate) enum Weights {
     /// 4.5 bits
     #[value(name = "q4_0")]
     Q4_0,
+    /// 4.5 bits, with an importance matrix
+    #[value(name = "q4_0-imatrix")]
+    Q4_0Imatrix,
 }
 
 impl Weights {
@@ -104,6 +107,7 @@ impl Weights {
             Self::F16 => "f16",
             Self::Q8_0 => "q8_0",
             Self::Q4_0 => "q4_0",
+            Self::Q4_0Imatrix => "q4_0-imatrix",
         }
     }
 

@@ -12,8 +12,11 @@ mod check;
 mod cli;
 mod encoder;
 mod imatrix;
+#[path = "../sched_demo/loopback.rs"]
+mod loopback;
 mod model;
 mod npy;
+mod splits;
 #[cfg(test)]
 mod tests;
 mod tokens;

@@ -283,18 +283,19 @@ fn vectors_are_those_of_the_definition_in_batches_of_any_size() {
     }
 }
 
-#[cfg(feature = "rpc")]
 #[test]
-fn every_split_of_the_layers_gives_the_same() {
+fn every_backend_and_every_split_of_the_layers_gives_the_same() {
     let tiny = Tiny::new("splits");
-    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
-    let server = unsafe { ggml::rpc::Server::builder().threads(NonZeroUsize::MIN).start().unwrap() };
-    let connection = ggml::rpc::connect(&server.address().to_string()).unwrap();
-    let (cpu, remote) = (Device::cpu().unwrap(), connection.devices()[0]);
-    for devices in [&[remote][..], &[cpu, remote], &[remote, cpu], &[cpu, remote, cpu], &[cpu, cpu, remote, remote]] {
-        let mut model = tiny.open(devices, false).unwrap();
-        compare(&tiny, &mut model, 4, 2e-6);
+    let devices = splits::devices(NonZeroUsize::MIN).unwrap();
+    assert!(devices.len() > usize::from(cfg!(feature = "rpc")), "{devices:?}");
+    let all = splits::all(&devices, LAYERS);
+    for split in &all {
+        let mut model = tiny.open(split, false).unwrap();
+        compare(&tiny, &mut model, 4, if splits::with_gpu(split) { 2e-2 } else { 2e-6 });
     }
+    // The results of all devices can be looked at.
+    let last = all.iter().rfind(|split| !splits::with_gpu(split)).unwrap();
+    compare_importance(&tiny, &mut tiny.open(last, false).unwrap(), 4);
 }
 
 /// That the importance of columns for [`sentences`] is what the plain Rust encoder finds: the mean of the squares of what it
