@@ -13,12 +13,13 @@ const MORE: &str = "\
 The model is all-MiniLM-L6-v2: `cargo xtask model` fetches it, and makes a file of each type. Any other encoder that the
 example bert_to_gguf turned into a file will do with --model.
 
-Without --out and --search: the beginning of each vector, and how similar each two of up to ten sentences are.
+Without --out, --search and --imatrix: the beginning of each vector, and how similar each two of up to ten sentences are.
 
 Examples:
   embed 'The cat sits on the mat.' 'A dog lies on the rug.'
   embed --file lines.txt --out vectors.npy
   embed --file lines.txt --search 'how do I reset my password'
+  embed --file lines.txt --imatrix imatrix.gguf
   embed --check                              compare with vectors that PyTorch computed
 
 Exit status:
@@ -41,6 +42,10 @@ pub(crate) struct Cli {
     /// Write the vectors to a file of NumPy's, a row for each sentence
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Write how much each column of each matrix matters for these sentences, which the example `quantize` reads
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "search"])]
+    pub(crate) imatrix: Option<PathBuf>,
 
     /// Show the sentences that are closest to this one
     #[arg(long, value_name = "QUERY")]
@@ -75,7 +80,7 @@ pub(crate) struct Cli {
     pub(crate) kernels: Kernels,
 
     /// Compare the vectors of fifty sentences, with weights of each type, with those that PyTorch computed
-    #[arg(long, conflicts_with_all = ["sentences", "file", "out", "search", "model", "dtype"])]
+    #[arg(long, conflicts_with_all = ["sentences", "file", "out", "search", "imatrix", "model", "dtype"])]
     pub(crate) check: bool,
 }
 
@@ -92,6 +97,9 @@ pub(crate) enum Weights {
     /// 4.5 bits
     #[value(name = "q4_0")]
     Q4_0,
+    /// 4.5 bits, with an importance matrix
+    #[value(name = "q4_0-imatrix")]
+    Q4_0Imatrix,
 }
 
 impl Weights {
@@ -101,6 +109,7 @@ impl Weights {
             Self::F16 => "f16",
             Self::Q8_0 => "q8_0",
             Self::Q4_0 => "q4_0",
+            Self::Q4_0Imatrix => "q4_0-imatrix",
         }
     }
 

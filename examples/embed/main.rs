@@ -11,9 +11,13 @@
 mod check;
 mod cli;
 mod encoder;
+mod imatrix;
 mod kernels;
+#[path = "../sched_demo/loopback.rs"]
+mod loopback;
 mod model;
 mod npy;
+mod splits;
 #[path = "../support/mod.rs"]
 mod support;
 #[cfg(test)]
@@ -31,7 +35,8 @@ use clap::Parser as _;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use cli::Cli;
-use model::Model;
+use imatrix::Imatrix;
+use model::{Kernels, Model};
 use tokens::Tokens;
 
 /// The most sentences of which each two are compared.
@@ -55,13 +60,28 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     ensure!(!sentences.is_empty(), "there are no sentences");
     let path = model_path(cli)?;
     let devices = model::devices(&cli.device)?;
-    let mut model = Model::open(&path, &devices, cli.threads, cli.kernels)
+    let by = match cli.kernels {
+        // What comes into its own kernels can't be looked at.
+        Kernels::Own if cli.imatrix.is_some() => Kernels::Ggml,
+        by => by,
+    };
+    let mut model = Model::open(&path, &devices, cli.threads, by)
         .with_context(|| format!("can't use the model {}", path.display()))?;
     let tokenizer = Tokens::new(&model)?;
     let tokens = tokenizer.of(&sentences)?;
     let bar = bar(sentences.len())?;
     let start = Instant::now();
-    let vectors = model.embed(&tokens, cli.batch, |n| bar.inc(n as u64))?;
+    let mut progress = |n| bar.inc(n as u64);
+    if let Some(path) = &cli.imatrix {
+        let imatrix = Imatrix::of(&mut model, &tokens, cli.batch, progress)?;
+        let seconds = start.elapsed().as_secs_f64();
+        bar.finish_and_clear();
+        let datasets = cli.file.iter().map(|file| file.display().to_string()).collect();
+        imatrix.write(path, datasets, model.config().max_tokens)?;
+        writeln!(out, "imatrix: matrices={} file={}", imatrix.len(), path.display())?;
+        return summary(&tokens, seconds, out);
+    }
+    let vectors = model.embed(&tokens, cli.batch, &mut progress)?;
     let seconds = start.elapsed().as_secs_f64();
     bar.finish_and_clear();
 
@@ -75,14 +95,14 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     } else if cli.out.is_none() {
         show(&sentences, &vectors, out)?;
     }
-    let tokens: usize = tokens.iter().map(Vec::len).sum();
+    summary(&tokens, seconds, out)
+}
+
+fn summary(tokens: &[Vec<i32>], seconds: f64, out: &mut impl Write) -> Result<()> {
+    let (sentences, tokens) = (tokens.len(), tokens.iter().map(Vec::len).sum::<usize>());
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     let speed = tokens as f64 / seconds;
-    writeln!(
-        out,
-        "embed: sentences={} tokens={tokens} seconds={seconds:.3} tokens_per_second={speed:.0}",
-        sentences.len()
-    )?;
+    writeln!(out, "embed: sentences={sentences} tokens={tokens} seconds={seconds:.3} tokens_per_second={speed:.0}")?;
     Ok(())
 }
 

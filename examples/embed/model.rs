@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 use ggml::gguf::{Reader, TensorInfo, Value};
-use ggml::{BufferType, Context, Device, DeviceType, Sched, Weights};
+use ggml::{Allocated, BufferType, Context, Device, DeviceType, Sched, Weights};
 use half::f16;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -145,8 +145,6 @@ impl Model {
 
     /// The vectors of sentences, in their order, each of length 1. `done` is told how many more there are.
     ///
-    /// Sentences are sorted by length, so that those computed at once need little padding.
-    ///
     /// # Errors
     /// Where a sentence has no tokens, too many, or one that the model doesn't know, or where a device fails.
     pub(crate) fn embed(
@@ -155,6 +153,28 @@ impl Model {
         batch: NonZeroUsize,
         mut done: impl FnMut(usize),
     ) -> Result<Vec<Vec<f32>>> {
+        let width = usize::try_from(self.config.width)?;
+        let mut vectors = Vec::with_capacity(sentences.len());
+        self.each_batch(sentences, batch, |run, graph, batch| {
+            run.compute()?;
+            let found = run.get::<f32>(graph.vectors)?;
+            vectors.extend(batch.iter().zip(found.chunks_exact(width)).map(|(&(i, _), v)| (i, v.to_vec())));
+            done(batch.len());
+            Ok(())
+        })?;
+        vectors.sort_by_key(|&(i, _)| i);
+        Ok(vectors.into_iter().map(|(_, vector)| vector).collect())
+    }
+
+    /// Hands out batches of sentences, ready to be computed.
+    ///
+    /// Sentences are sorted by length, so that those computed at once need little padding.
+    pub(crate) fn each_batch(
+        &mut self,
+        sentences: &[Vec<i32>],
+        batch: NonZeroUsize,
+        mut compute: impl FnMut(&mut Allocated<'_, '_>, &Batch<'_>, &[Placed<'_>]) -> Result<()>,
+    ) -> Result<()> {
         let most = self.config.max_tokens;
         let fits = sentences.iter().all(|s| (1..=most).contains(&s.len()));
         ensure!(fits, "sentences must have 1 to {most} tokens");
@@ -162,7 +182,6 @@ impl Model {
         // The largest batch first: what comes after fits into the memory that it took.
         sorted.sort_by_key(|(_, s)| Reverse(s.len()));
         let batches: Vec<_> = self.batches(&sorted, batch).collect();
-        let mut vectors = Vec::with_capacity(sentences.len());
         // Batches of one shape are neighbours, and share a graph.
         for batches in batches.chunk_by(|a, b| shape(a) == shape(b)) {
             let Some(shape) = batches.first().map(|batch| shape(batch)) else { continue };
@@ -178,15 +197,10 @@ impl Model {
                 if let Some(mask) = graph.mask {
                     run.set(mask, &inputs.mask)?;
                 }
-                run.compute()?;
-                let found = run.get::<f32>(graph.vectors)?;
-                let width = usize::try_from(self.config.width)?;
-                vectors.extend(batch.iter().zip(found.chunks_exact(width)).map(|(&(i, _), v)| (i, v.to_vec())));
-                done(batch.len());
+                compute(&mut run, &graph, batch)?;
             }
         }
-        vectors.sort_by_key(|&(i, _)| i);
-        Ok(vectors.into_iter().map(|(_, vector)| vector).collect())
+        Ok(())
     }
 
     /// Cuts sentences, the longest first, into batches.
@@ -233,7 +247,7 @@ fn sched(devices: &[Device], cpu: Device, threads: NonZeroUsize) -> Result<Sched
 }
 
 /// A sentence and where it stood.
-type Placed<'a> = (usize, &'a Vec<i32>);
+pub(crate) type Placed<'a> = (usize, &'a Vec<i32>);
 
 /// The shape of a batch.
 fn shape(batch: &[Placed<'_>]) -> Shape {

@@ -7,6 +7,7 @@
     reason = "small numbers"
 )]
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::num::NonZeroUsize;
@@ -17,7 +18,11 @@ use ggml::gguf::{Reader, Value, Writer};
 use ggml::{DType, Device};
 
 use super::*;
-use model::{Config, Kernels};
+use model::Config;
+
+/// What reads an importance matrix.
+#[path = "../quantize/imatrix.rs"]
+mod reader;
 
 const WIDTH: usize = 8;
 const HEADS: usize = 2;
@@ -32,6 +37,8 @@ const WORDS: [&str; 11] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "do
 struct Tiny {
     path: PathBuf,
     tensors: HashMap<String, Vec<f64>>,
+    /// What [`Tiny::linear`] was given, by name of the matrix.
+    operands: RefCell<HashMap<String, Vec<Vec<f64>>>>,
 }
 
 impl Drop for Tiny {
@@ -128,7 +135,7 @@ impl Tiny {
         }
         change(&mut writer);
         writer.write(&path).unwrap();
-        Self { path, tensors }
+        Self { path, tensors, operands: RefCell::default() }
     }
 
     fn open(&self, devices: &[Device], by: Kernels) -> Result<Model> {
@@ -153,9 +160,12 @@ impl Tiny {
     }
 
     fn linear(&self, x: &[f64], name: &str) -> Vec<f64> {
-        let rows = self.tensor(&format!("{name}.weight")).chunks(x.len());
+        let matrix = format!("{name}.weight");
+        let rows = self.tensor(&matrix).chunks(x.len());
         let bias = self.tensor(&format!("{name}.bias"));
-        rows.zip(bias).map(|(row, b)| dot(row, x) + b).collect()
+        let sums = rows.zip(bias).map(|(row, b)| dot(row, x) + b).collect();
+        self.operands.borrow_mut().entry(matrix).or_default().push(x.to_vec());
+        sums
     }
 
     fn norm(&self, x: &[f64], name: &str) -> Vec<f64> {
@@ -273,18 +283,71 @@ fn vectors_are_those_of_the_definition_in_batches_of_any_size() {
     }
 }
 
-#[cfg(feature = "rpc")]
 #[test]
-fn every_split_of_the_layers_gives_the_same() {
+fn every_backend_and_every_split_of_the_layers_gives_the_same() {
     let tiny = Tiny::new("splits");
-    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
-    let server = unsafe { ggml::rpc::Server::builder().threads(NonZeroUsize::MIN).start().unwrap() };
-    let connection = ggml::rpc::connect(&server.address().to_string()).unwrap();
-    let (cpu, remote) = (Device::cpu().unwrap(), connection.devices()[0]);
-    for devices in [&[remote][..], &[cpu, remote], &[remote, cpu], &[cpu, remote, cpu], &[cpu, cpu, remote, remote]] {
+    let devices = splits::devices(NonZeroUsize::MIN).unwrap();
+    assert!(devices.len() > usize::from(cfg!(feature = "rpc")), "{devices:?}");
+    let all = splits::all(&devices, LAYERS);
+    for split in &all {
         for &by in Kernels::value_variants() {
-            let mut model = tiny.open(devices, by).unwrap();
-            compare(&tiny, &mut model, 4, 2e-6);
+            let mut model = tiny.open(split, by).unwrap();
+            compare(&tiny, &mut model, 4, if splits::with_gpu(split) { 2e-2 } else { 2e-6 });
+        }
+    }
+    // The results of all devices can be looked at.
+    let last = all.iter().rfind(|split| !splits::with_gpu(split)).unwrap();
+    compare_importance(&tiny, &mut tiny.open(last, Kernels::Ggml).unwrap(), 4);
+}
+
+/// That the importance of columns for [`sentences`] is what the plain Rust encoder finds: the mean of the squares of what it
+/// multiplies them by.
+fn compare_importance(tiny: &Tiny, model: &mut Model, size: usize) {
+    let (sentences, path) = (sentences(), tiny.path.with_extension("imatrix"));
+    let mut done = 0;
+    let found = Imatrix::of(model, &sentences, batch(size), |n| done += n).unwrap();
+    assert_eq!((found.len(), done), (6 * LAYERS, sentences.len()));
+    found.write(&path, vec!["lines.txt".to_owned()], LONGEST).unwrap();
+    let read = (reader::Imatrix::read(&path), Reader::open(&path));
+    fs::remove_file(&path).unwrap();
+    let (read, file) = (read.0.unwrap(), read.1.unwrap().into_memory().unwrap());
+
+    tiny.operands.take();
+    for tokens in &sentences {
+        tiny.reference(tokens);
+    }
+    let tokens: usize = sentences.iter().map(Vec::len).sum();
+    for (matrix, operands) in tiny.operands.take() {
+        assert_eq!(operands.len(), tokens);
+        let columns = operands[0].len();
+        let weights = read.of(&matrix, columns, 1).unwrap().unwrap()[0];
+        for (i, &found) in weights.iter().enumerate() {
+            let expected = operands.iter().map(|x| x[i] * x[i]).sum::<f64>() / tokens as f64;
+            let error = (f64::from(found) - expected).abs();
+            // The squares of numbers that are as exact as vectors are.
+            let allowed = 4e-6 * expected.sqrt() + 1e-6 * expected;
+            assert!(error <= allowed, "column {i} of {matrix} in batches of {size}: {found} instead of {expected}");
+        }
+        let counts = DType::F32.dequantize(file.data(&format!("{matrix}.counts")).unwrap()).unwrap();
+        assert_eq!(counts, [tokens as f32]);
+    }
+    let metadata: Vec<_> = file.metadata().map(|(key, value)| (key, value.clone())).collect();
+    let expected = [
+        ("general.type", "imatrix".into()),
+        ("imatrix.datasets", vec!["lines.txt".to_owned()].into()),
+        ("imatrix.chunk_count", (tokens.div_ceil(LONGEST) as u32).into()),
+        ("imatrix.chunk_size", (LONGEST as u32).into()),
+    ];
+    assert_eq!(metadata, expected);
+}
+
+#[test]
+fn importance_is_that_of_the_definition_whatever_is_padded() {
+    let tiny = Tiny::new("importance");
+    for by in [Kernels::Ggml, Kernels::Flash] {
+        let mut model = tiny.open(&cpu(), by).unwrap();
+        for size in [1, 3, 4, 100] {
+            compare_importance(&tiny, &mut model, size);
         }
     }
 }
@@ -318,11 +381,18 @@ fn the_program_writes_and_searches() {
     fs::write(&lines, "the mat\ndogs\n\ncats\n").unwrap();
     let (file, out) = (lines.to_str().unwrap(), matrix.to_str().unwrap());
     let written = tiny.run(&["the cat", "--file", file, "--out", out, "--batch", "2"]);
+    let importance = tiny.path.with_extension("program");
+    let summed = tiny.run(&["the cat", "--file", file, "--imatrix", importance.to_str().unwrap()]);
+    let imatrix = Reader::open(&importance);
     let shown = tiny.run(&["the cat", "dogs"]);
     let searched = tiny.run(&["--file", file, "--search", "the mat", "--top", "2", "--kernels", "flash"]);
     let rows = npy::read(&matrix);
-    fs::remove_file(lines).unwrap();
+    fs::remove_file(&lines).unwrap();
     fs::remove_file(matrix).unwrap();
+    fs::remove_file(importance).unwrap();
+    let summed = summed.unwrap();
+    assert!(summed.starts_with("imatrix: matrices=18 file=") && summed.contains("\nembed: sentences=5 tokens=18 "));
+    assert_eq!(imatrix.unwrap().get("imatrix.datasets"), Some(&vec![file.to_owned()].into()));
     assert!(written.unwrap().starts_with("embed: sentences=5 tokens=18 seconds="));
     let rows = rows.unwrap();
     assert_eq!((rows.len(), rows[0].len()), (5, WIDTH));
@@ -383,9 +453,15 @@ fn settings_are_read() {
 #[test]
 fn the_command_is_consistent() {
     Cli::command().debug_assert();
-    for wrong in
-        [&["embed"][..], &["embed", "--check", "x"], &["embed", "x", "--dtype", "q2_K"], &["embed", "x", "--top", "1"]]
-    {
+    for wrong in [
+        &["embed"][..],
+        &["embed", "--check", "x"],
+        &["embed", "--check", "--imatrix", "y"],
+        &["embed", "x", "--imatrix", "y", "--out", "z"],
+        &["embed", "x", "--imatrix", "y", "--search", "z"],
+        &["embed", "x", "--dtype", "q2_K"],
+        &["embed", "x", "--top", "1"],
+    ] {
         assert!(Cli::try_parse_from(wrong).is_err(), "{wrong:?}");
     }
     let help = Cli::command().render_help().to_string();

@@ -33,12 +33,17 @@ impl Imatrix {
                 squares.len(),
                 counts.len()
             );
+            let sum = |&x: &f32| x.is_finite() && x >= 0.0;
+            ensure!(
+                squares.iter().all(sum) && counts.iter().all(sum),
+                "{}: sums and counts of `{tensor}` have to be finite and not less than 0",
+                path.display()
+            );
             let means = squares.chunks(columns).zip(counts).flat_map(|(squares, count)| {
                 // What was never used matters equally little.
                 squares.iter().map(move |&x| if count > 0.0 { x / count } else { 1.0 })
             });
-            let means: Vec<_> = means.map(|x| x.clamp(*WEIGHTS.start(), *WEIGHTS.end())).collect();
-            ensure!(means.iter().all(|x| x.is_finite()), "{}: `{name}` holds NaNs", path.display());
+            let means = means.map(|x| x.clamp(*WEIGHTS.start(), *WEIGHTS.end())).collect();
             found.insert(tensor.to_owned(), means);
         }
         if found.is_empty() {

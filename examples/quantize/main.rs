@@ -62,6 +62,8 @@ impl Plan {
 #[derive(Debug, Default)]
 struct Sums {
     converted: usize,
+    /// Of these, those that the importance matrix knows.
+    weighted: usize,
     kept: usize,
     before: u64,
     after: u64,
@@ -100,11 +102,11 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
         return Err(error);
     }
     written?;
-    let Sums { converted, kept, before, after, .. } = sums;
+    let Sums { converted, weighted, kept, before, after, .. } = sums;
     let error = rmse(sums.squares, sums.numbers);
     writeln!(
         out,
-        "quantize: converted={converted} kept={kept} bytes={before} to {after} rmse={error:.3e} file={output}"
+        "quantize: converted={converted} weighted={weighted} kept={kept} bytes={before} to {after} rmse={error:.3e} file={output}"
     )?;
     Ok(())
 }
@@ -155,6 +157,7 @@ fn tensor(
     to.write_all(&converted.bytes)?;
     let n = columns * rows * matrices;
     sums.converted += 1;
+    sums.weighted += usize::from(weights.is_some());
     sums.squares += converted.squares;
     sums.numbers += n as u64;
     let error = rmse(converted.squares, n as u64);

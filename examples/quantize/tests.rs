@@ -76,23 +76,38 @@ fn rmse(a: &[f32], b: &[f32]) -> f32 {
 /// An importance matrix for a tensor, in which columns matter more and more.
 fn imatrix(path: &Path, tensor: &str, columns: i64, counts: &[f32]) {
     let n = usize::try_from(columns).unwrap() * counts.len();
-    let sums: Vec<_> = (1..=n).map(|i| i as f32).collect();
+    write_imatrix(path, tensor, columns, &(1..=n).map(|i| i as f32).collect::<Vec<_>>(), counts);
+}
+
+fn write_imatrix(path: &Path, tensor: &str, columns: i64, sums: &[f32], counts: &[f32]) {
     let matrices = i64::try_from(counts.len()).unwrap();
     let mut writer = Writer::new();
-    writer.tensor(&format!("{tensor}.in_sum2"), DType::F32, [columns, matrices], &bytes(&sums)).unwrap();
+    writer.tensor(&format!("{tensor}.in_sum2"), DType::F32, [columns, matrices], &bytes(sums)).unwrap();
     writer.tensor(&format!("{tensor}.counts"), DType::F32, [1, matrices], &bytes(counts)).unwrap();
     writer.write(path).unwrap();
 }
 
+/// All that ggml can turn numbers into, and back.
+const TYPES: [&str; 28] = [
+    "f32", "f16", "bf16", "q1_0", "q2_0", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "mxfp4", "nvfp4", "q2_K", "q3_K",
+    "q4_K", "q5_K", "q6_K", "tq1_0", "tq2_0", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s",
+    "iq4_nl", "iq4_xs",
+];
+
 #[test]
-fn every_type_is_made() {
+fn every_type_is_made_and_unmade() {
     let matrix = noise(256 * 2 * 2);
     let folder = Folder::with("types", &matrix, [256, 2, 2]);
     let file = folder.file("imatrix.gguf");
     imatrix(&file, "up.weight", 256, &[1.0, 2.0]);
     let options = ["--imatrix", file.to_str().unwrap(), "--keep", "output", "--type"];
-    let types: Vec<_> = DType::ALL.iter().copied().filter(|&t| can_quantize(t) && t != DType::F32).collect();
-    assert!(types.len() >= 20, "{types:?}");
+    let mut types: Vec<_> = DType::ALL.iter().copied().filter(|&t| can_quantize(t)).collect();
+    let mut names = types.iter().map(|t| t.name()).collect::<Vec<_>>();
+    names.sort_unstable();
+    let mut expected = TYPES;
+    expected.sort_unstable();
+    assert_eq!(names, expected);
+    types.retain(|&t| t != DType::F32);
     for dtype in types {
         let printed = folder.run(&[&options[..], &[dtype.name()]].concat()).unwrap();
         let result = folder.result();
@@ -106,6 +121,13 @@ fn every_type_is_made() {
         let told: f32 = told[0].rsplit(' ').next().unwrap().parse().unwrap();
         assert!((told - error).abs() < 1e-2 * error, "{dtype}: {told} is not {error}");
         assert!(printed.contains("bytes=") && printed.contains("converted=1") || dtype.block_size() == 1, "{printed}");
+
+        fs::rename(folder.file("out.gguf"), folder.file("small.gguf")).unwrap();
+        let (small, out) = (folder.file("small.gguf"), folder.file("out.gguf"));
+        let cli = Cli::parse_from(["quantize", small.to_str().unwrap(), out.to_str().unwrap(), "--type", "f32"]);
+        crate::run(&cli, &mut Vec::new()).unwrap();
+        assert_eq!(folder.result().tensor("up.weight").unwrap().dtype(), DType::F32);
+        assert_eq!(folder.result().data("up.weight").unwrap(), bytes(&back), "{dtype}");
     }
 }
 
@@ -118,8 +140,13 @@ fn other_tensors_and_keys_stay() {
     for name in ["bias", "ids", "odd", "output.weight"] {
         assert_eq!(new.data(name).unwrap(), old.data(name).unwrap(), "{name}");
     }
-    for part in ["it has one dimension", "--keep names it", "no whole blocks", "no numbers that", "converted=1 kept=4"]
-    {
+    for part in [
+        "it has one dimension",
+        "--keep names it",
+        "no whole blocks",
+        "no numbers that",
+        "converted=1 weighted=0 kept=4",
+    ] {
         assert!(printed.contains(part), "{part} in {printed}");
     }
     let metadata: Vec<_> = new.metadata().map(|(key, value)| (key, value.clone())).collect();
@@ -187,11 +214,14 @@ fn importance_is_asked_for_and_checked() {
     let options = ["--type", "iq1_s", "--imatrix", file.to_str().unwrap()];
     imatrix(&file, "up.weight", 128, &[1.0]);
     assert!(folder.run(&options).unwrap_err().contains("128 numbers for `up.weight`, which has 256 columns"));
-    imatrix(&file, "up.weight", 256, &[f32::NAN]);
-    assert!(
-        folder.run(&options[2..].iter().chain(&["--type", "q4_0"]).copied().collect::<Vec<_>>()).is_ok(),
-        "no uses"
-    );
+    for (sum, count) in [(f32::NAN, 1.0), (f32::INFINITY, 1.0), (-1.0, 1.0), (1.0, f32::NAN), (1.0, -1.0)] {
+        write_imatrix(&file, "up.weight", 256, &[sum; 256], &[count]);
+        let e = folder.run(&options).unwrap_err();
+        assert!(e.contains("sums and counts of `up.weight` have to be finite and not less than 0"), "{e}");
+    }
+    imatrix(&file, "up.weight", 256, &[1.0]);
+    let printed = folder.run(&[&options[..], &["--keep", "output"]].concat()).unwrap();
+    assert!(printed.contains("converted=1 weighted=1 "), "{printed}");
     fs::write(&file, Writer::new().to_bytes().unwrap()).unwrap();
     assert!(folder.run(&options).unwrap_err().contains("no importance matrix"));
 }

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use anyhow::{Context as _, Result};
 use ggml::{Device, DeviceType, Sched};
 
+use crate::loopback;
 use crate::placement::{Candidate, Kind, Placement};
 
 /// The devices, started.
@@ -85,47 +86,5 @@ fn kind(device: Device) -> Kind {
         DeviceType::Gpu => Kind::Gpu,
         DeviceType::IntegratedGpu => Kind::IntegratedGpu,
         _ => Kind::Other,
-    }
-}
-
-#[cfg(feature = "rpc")]
-mod loopback {
-    use std::num::NonZeroUsize;
-    use std::sync::OnceLock;
-
-    use anyhow::{Context as _, Result};
-    use ggml::Device;
-    use ggml::rpc::{self, Connection, Server};
-
-    /// What ggml calls the first device on a server.
-    pub(super) const NAME: Option<&str> = Some("RPC0");
-
-    /// Never dropped: a server that loses its client says so on the standard output, where the last line has to be ours.
-    static CONNECTION: OnceLock<Connection> = OnceLock::new();
-
-    /// Starts a server of the CPU in this process, and connects to it.
-    pub(super) fn start(threads: NonZeroUsize) -> Result<Device> {
-        let server = Server::builder().threads(threads);
-        // SAFETY: it listens to this machine only, for as long as this program runs; of that machine's other programs a demo
-        // can only assume, as its help says, that they leave the server alone.
-        let server = unsafe { server.start() }?;
-        let connection = rpc::connect(&server.address().to_string())?;
-        let connection = CONNECTION.get_or_init(|| connection);
-        connection.devices().first().copied().context("the RPC server offers no device")
-    }
-}
-
-#[cfg(not(feature = "rpc"))]
-mod loopback {
-    use std::num::NonZeroUsize;
-
-    use anyhow::{Result, bail};
-    use ggml::Device;
-
-    /// There is none in this build.
-    pub(super) const NAME: Option<&str> = None;
-
-    pub(super) fn start(_: NonZeroUsize) -> Result<Device> {
-        bail!("RPC0 needs the crate's feature `rpc`")
     }
 }

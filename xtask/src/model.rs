@@ -23,15 +23,33 @@ const FILES: &[(&str, &str)] = &[
     ("tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"),
 ];
 
-/// What files are made: the type of the matrices, what they are made of, and the tensors that stay as they are there.
-///
+/// A file that is made of another one's matrices.
+struct Made {
+    name: &'static str,
+    /// Of the matrices.
+    dtype: &'static str,
+    from: &'static str,
+    /// The tensors that stay as they are there.
+    kept: &'static [&'static str],
+    /// Whether an importance matrix says which columns are to be kept more exact.
+    imatrix: bool,
+}
+
 /// Positions and types of tokens are few, so they stay f32. The values that attention adds up stay f16 in the small files:
 /// they are 3 % of the weights, and a third to a half of the error.
-const TYPES: &[(&str, &str, &[&str])] = &[
-    ("f16", "f32", &["position_embd", "token_types"]),
-    ("q8_0", "f16", &["position_embd", "token_types", "attn_v"]),
-    ("q4_0", "f16", &["position_embd", "token_types", "attn_v"]),
+const MADE: &[Made] = &[
+    Made { name: "f16", dtype: "f16", from: "f32", kept: &["position_embd", "token_types"], imatrix: false },
+    Made { name: "q8_0", dtype: "q8_0", from: "f16", kept: SMALL, imatrix: false },
+    Made { name: "q4_0", dtype: "q4_0", from: "f16", kept: SMALL, imatrix: false },
+    Made { name: "q4_0-imatrix", dtype: "q4_0", from: "f16", kept: SMALL, imatrix: true },
 ];
+const SMALL: &[&str] = &["position_embd", "token_types", "attn_v"];
+
+/// What the importance matrix is made with: this repository's pages, of which no line is among the sentences that the example
+/// `embed` checks.
+const TEXTS: &[&str] = &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/safety.md"];
+/// Lines that are shorter than this are no sentences.
+const LINE: usize = 40;
 
 /// Beginning of the files' names.
 const NAME: &str = "all-minilm-l6-v2";
@@ -71,13 +89,35 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             .arg(&source)
             .arg(&full),
     )?;
-    for (dtype, from, kept) in TYPES {
+    let imatrix = file("imatrix");
+    importance(&workspace, &full, &output.join("calibration.txt"), &imatrix)?;
+    for made in MADE {
         let mut command = example(&workspace, "quantize");
-        command.arg(file(from)).arg(file(dtype)).args(["--type", dtype, "--force"]);
-        check(command.args(kept.iter().flat_map(|name| ["--keep", name])))?;
+        command.arg(file(made.from)).arg(file(made.name)).args(["--type", made.dtype, "--force"]);
+        if made.imatrix {
+            command.arg("--imatrix").arg(&imatrix);
+        }
+        check(command.args(made.kept.iter().flat_map(|name| ["--keep", name])))?;
     }
-    println!("model: files={} folder={}", TYPES.len() + 1, output.display());
+    println!("model: files={} folder={}", MADE.len() + 1, output.display());
     Ok(())
+}
+
+/// Has the model compute the lines of [`TEXTS`], which go into a file of their own, and finds how much each column matters.
+fn importance(workspace: &Workspace, model: &Path, text: &Path, imatrix: &Path) -> Result<()> {
+    let mut pages = String::new();
+    for page in TEXTS {
+        let path = workspace.root.join(page);
+        pages += &fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    }
+    fs::write(text, lines(&pages)).with_context(|| format!("cannot write {}", text.display()))?;
+    let mut command = example(workspace, "embed");
+    check(command.arg("--model").arg(model).arg("--file").arg(text).arg("--imatrix").arg(imatrix))
+}
+
+/// The lines of a page that say something.
+fn lines(page: &str) -> String {
+    page.lines().filter(|line| line.len() >= LINE).flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Puts the package into a folder of its own.
@@ -128,6 +168,14 @@ mod tests {
             text.contains("has the SHA-256 44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn pages_become_lines() {
+        let long = "a".repeat(LINE);
+        assert_eq!(lines(&format!("# Title\n\n{long}\n{}\r\n  {long}", &long[1..])), format!("{long}\n  {long}\n"));
+        let root = Workspace::find().unwrap().root;
+        assert!(TEXTS.iter().all(|page| lines(&fs::read_to_string(root.join(page)).unwrap()).len() > 1000));
     }
 
     #[test]

@@ -1,0 +1,63 @@
+//! All ways to deal the layers out to the devices at hand.
+
+use std::num::NonZeroUsize;
+
+use anyhow::Result;
+use ggml::{Device, DeviceType};
+
+use crate::loopback;
+
+/// All devices of this build and machine, the CPU first, with a server in this process if it can be one.
+///
+/// # Errors
+/// Where ggml finds none, or the server does not start.
+pub(crate) fn devices(threads: NonZeroUsize) -> Result<Vec<Device>> {
+    let mut devices = Device::all()?;
+    if loopback::NAME.is_some() {
+        let server = loopback::start(threads)?;
+        devices.retain(|&device| device != server);
+        devices.push(server);
+    }
+    let cpu = Device::cpu()?;
+    devices.sort_by_key(|&device| device != cpu);
+    Ok(devices)
+}
+
+/// Whether any is a GPU, which may multiply in half floats; no CPU does, not even a server's.
+pub(crate) fn with_gpu(devices: &[Device]) -> bool {
+    let gpu = |d: &Device| matches!(d.device_type(), DeviceType::Gpu | DeviceType::IntegratedGpu);
+    devices.iter().any(|d| gpu(d) && !d.name().starts_with("RPC"))
+}
+
+/// The holders of the layers: each device alone, and each two in turn.
+pub(crate) fn few<T: Copy + PartialEq>(devices: &[T], layers: usize) -> Vec<Vec<T>> {
+    let alone = devices.iter().map(|&device| vec![device; layers]);
+    let in_turn = pairs(devices).map(|(a, b)| [a, b].into_iter().cycle().take(layers).collect());
+    alone.chain(in_turn).collect()
+}
+
+/// Those, and of each two the one up to each of the layers and then the other.
+pub(crate) fn all<T: Copy + PartialEq>(devices: &[T], layers: usize) -> Vec<Vec<T>> {
+    let cuts = |(a, b)| (1..layers).map(move |n| [vec![a; n], vec![b; layers - n]].concat());
+    let mut splits = few(devices, layers);
+    splits.extend(pairs(devices).flat_map(cuts));
+    splits
+}
+
+fn pairs<T: Copy + PartialEq>(devices: &[T]) -> impl Iterator<Item = (T, T)> {
+    devices.iter().flat_map(|&a| devices.iter().filter(move |&&b| b != a).map(move |&b| (a, b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cut_is_there() {
+        let pair = ["aaa", "bbb", "aba", "bab", "abb", "aab", "baa", "bba"].map(|s| s.chars().collect::<Vec<_>>());
+        assert_eq!(all(&['a', 'b'], 3), pair);
+        assert_eq!(few(&['a', 'b'], 3), pair[..4]);
+        assert_eq!(all(&['a'], 6), [['a'; 6]]);
+        assert_eq!(all(&['a', 'b', 'c'], 6).len(), 3 + 6 * (5 + 1));
+    }
+}
