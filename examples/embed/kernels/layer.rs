@@ -90,6 +90,8 @@ impl Read<'_> {
 
     fn norm(&mut self, name: &str, config: &Config) -> Result<Then> {
         let (scale, shift) = (self.numbers(name, "weight")?, self.numbers(name, "bias")?);
+        let width = usize::try_from(config.width)?;
+        ensure!([scale.len(), shift.len()] == [width; 2], "`{name}` has not {width} numbers");
         Ok(Then::AddNorm { scale, shift, eps: config.eps })
     }
 }

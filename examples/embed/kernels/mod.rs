@@ -4,7 +4,8 @@
 //! ([`panels`]), a few rows of what comes in stay in registers instead, and what follows on a product (a bias, GELU, the
 //! residual and its norm) is done while its result is in the cache. So a layer is five operations, not thirty.
 //!
-//! All of it is safe Rust: pulp finds the widest vectors that the processor has, and compiles each kernel for each width.
+//! pulp finds the widest vectors that the processor has, and compiles each kernel for each width, from safe Rust. Weights in
+//! blocks of bytes take an instruction that it does not know ([`int8`]).
 
 #![allow(clippy::indexing_slicing, reason = "arithmetic with indices is what this is")]
 #![allow(clippy::inline_always, reason = "what is not inlined is not compiled for the processor's vectors")]
