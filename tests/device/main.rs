@@ -15,6 +15,7 @@
     reason = "small numbers, exact results"
 )]
 
+mod bench;
 mod events;
 mod load;
 mod memory;
@@ -23,12 +24,14 @@ mod sched;
 mod threads;
 mod transfers;
 
-use std::cell::RefCell;
-
+use bench::Bench;
 use fastrand::Rng;
 use ggml::prelude::*;
 use ggml::{Compare, Comparison, GraphAllocator, Result};
 use load::{cpu, device};
+
+/// How far from 0 operands are at most.
+const REACH: f32 = 1.0;
 
 fn is_cpu() -> bool {
     device().device_type() == DeviceType::Cpu
@@ -40,58 +43,10 @@ fn sample(n: usize, seed: u64) -> Vec<f32> {
     (0..n).map(|_| 2.0 * rng.f32() - 1.0).collect()
 }
 
-fn elements(shape: [i64; 4]) -> usize {
-    shape.iter().product::<i64>().try_into().unwrap()
-}
-
-/// What an input is set to.
-enum Values {
-    Floats(Vec<f32>),
-    Integers(Vec<i32>),
-}
-
-/// A context whose inputs have values.
-struct Feed<'c> {
-    ctx: &'c Context,
-    inputs: RefCell<Vec<(Tensor<'c>, Values)>>,
-}
-
-impl<'c> Feed<'c> {
-    fn new(ctx: &'c Context) -> Self {
-        Self { ctx, inputs: RefCell::default() }
-    }
-
-    fn input(&self, dtype: DType, shape: [i64; 4], values: Values) -> Tensor<'c> {
-        let name = format!("x{}", self.inputs.borrow().len());
-        let t = self.ctx.input(&name, dtype, shape).unwrap();
-        self.inputs.borrow_mut().push((t, values));
-        t
-    }
-
-    fn f32(&self, shape: [i64; 4]) -> Tensor<'c> {
-        let seed = self.inputs.borrow().len() as u64;
-        self.input(DType::F32, shape, Values::Floats(sample(elements(shape), seed)))
-    }
-
+impl<'c> Bench<'c> {
     /// Numbers in 0.1 to 2.1.
-    fn positive(&self, shape: [i64; 4]) -> Tensor<'c> {
-        let values = sample(elements(shape), 77).into_iter().map(|x| x + 1.1).collect();
-        self.input(DType::F32, shape, Values::Floats(values))
-    }
-
-    fn ids(&self, shape: [i64; 4], f: impl Fn(usize) -> i32) -> Tensor<'c> {
-        self.input(DType::I32, shape, Values::Integers((0..elements(shape)).map(f).collect()))
-    }
-
-    /// Weights of a type that numbers are converted to. They stay until the process ends.
-    fn of(&self, dtype: DType, shape: [i64; 4]) -> Tensor<'c> {
-        let mut builder = WeightsBuilder::new();
-        builder.tensor("w", dtype, shape).unwrap();
-        let mut weights = builder.place(cpu().device().buffer_type()).unwrap();
-        let n_inputs = self.inputs.borrow().len() as u64;
-        let numbers = sample(elements(shape), 99 + n_inputs);
-        weights.set_bytes("w", &dtype.quantize(&numbers, shape[0].try_into().unwrap(), None).unwrap()).unwrap();
-        Box::leak(Box::new(weights)).get("w").unwrap()
+    fn positive(&self, ne: [i64; 4]) -> Tensor<'c> {
+        self.within(DType::F32, ne, 0.1, 2.1)
     }
 
     /// Computes `y` on the CPU and on the device, operation by operation.
@@ -100,12 +55,7 @@ impl<'c> Feed<'c> {
         let (mut reference, mut other) = (cpu(), device().init()?);
         let mut allocator = GraphAllocator::new(reference.device().buffer_type());
         let mut memory = allocator.alloc(&graph)?;
-        for (t, values) in self.inputs.borrow().iter() {
-            match values {
-                Values::Floats(data) => memory.set(*t, data)?,
-                Values::Integers(data) => memory.set(*t, data)?,
-            }
-        }
+        self.set(|t, bytes| memory.set_bytes(t, bytes))?;
         let mut how = Compare::default();
         how.tolerance = tolerance;
         memory.compare(&mut reference, &mut other, how)
@@ -119,10 +69,10 @@ struct Case {
     /// Whether every GPU of ggml's can do it.
     must: bool,
     #[expect(clippy::type_complexity, reason = "one type, used once")]
-    build: Box<dyn for<'c> Fn(&Feed<'c>) -> Result<Tensor<'c>>>,
+    build: Box<dyn for<'c> Fn(&Bench<'c>) -> Result<Tensor<'c>>>,
 }
 
-fn case(name: impl Into<String>, build: impl for<'c> Fn(&Feed<'c>) -> Result<Tensor<'c>> + 'static) -> Case {
+fn case(name: impl Into<String>, build: impl for<'c> Fn(&Bench<'c>) -> Result<Tensor<'c>> + 'static) -> Case {
     Case { name: name.into(), tolerance: 2e-3, must: true, build: Box::new(build) }
 }
 
@@ -146,9 +96,9 @@ fn agree(family: &str, cases: impl IntoIterator<Item = Case>) {
         // Before it runs, for one that ends the process.
         eprintln!("{family}: {}", case.name);
         let ctx = Context::new();
-        let feed = Feed::new(&ctx);
-        let y = (case.build)(&feed).unwrap();
-        match feed.compare(y, case.tolerance) {
+        let bench = Bench::new(&ctx);
+        let y = (case.build)(&bench).unwrap();
+        match bench.compare(y, case.tolerance) {
             Ok(comparison) if comparison.agrees() => compared += 1,
             Ok(comparison) => wrong.push(format!("{}\n{comparison}", case.name)),
             Err(Error::Unsupported { reason, .. }) if !case.must => {

@@ -119,14 +119,14 @@ fn positions() {
         for n_dims in [64, 32] {
             for dtype in [DType::F32, DType::F16] {
                 cases.push(case(format!("{mode:?} {n_dims} of {dtype}"), move |f| {
-                    let positions = f.ids([9, 1, 1, 1], |i| i as i32 * 3);
+                    let positions = f.ints([9, 1, 1, 1], (0..).map(|i| i * 3));
                     f.ctx.rope(f.of(dtype, [64, 4, 9, 1]), positions, n_dims, mode)
                 }));
             }
         }
     }
     cases.push(case("yarn and factors", |f| {
-        let positions = f.ids([9, 1, 1, 1], |i| i as i32 * 30);
+        let positions = f.ints([9, 1, 1, 1], (0..).map(|i| i * 30));
         let mut how = Rope::new(64, RopeMode::NeoX);
         (how.n_ctx_orig, how.freq_scale, how.ext_factor, how.attn_factor) = (512, 0.25, 1.0, 1.1);
         how.freq_factors = Some(f.positive([32, 1, 1, 1]));
@@ -135,7 +135,7 @@ fn positions() {
     for mode in [RopeMode::MRope, RopeMode::Vision] {
         cases.push(
             case(format!("{mode:?}"), move |f| {
-                let positions = f.ids([9 * 4, 1, 1, 1], |i| i as i32);
+                let positions = f.ints([9 * 4, 1, 1, 1], 0..);
                 let mut how = Rope::new(32, mode);
                 how.sections = [8, 12, 12, 0];
                 f.ctx.rope_ext(f.f32([64, 4, 9, 1]), positions, how)
@@ -218,7 +218,7 @@ fn experts() {
         for tokens in [1, 4, 33] {
             cases.push(
                 case(format!("{dtype}, {tokens} tokens"), move |f| {
-                    let ids = f.ids([2, tokens, 1, 1], |i| (i % 2 * 3 + i / 2 % 3) as i32);
+                    let ids = f.ints([2, tokens, 1, 1], (0..).map(|i| i % 2 * 3 + i / 2 % 3));
                     f.ctx.mul_mat_id(f.of(dtype, [256, 40, 8, 1]), f.f32([256, 2, tokens, 1]), ids)
                 })
                 .rough(),
@@ -233,14 +233,14 @@ fn rows() {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::Q4_0, DType::Q5_1, DType::Q8_0] {
         cases.push(case(format!("get_rows of {dtype}"), move |f| {
-            let ids = f.ids([7, 1, 1, 1], |i| (i * 5 % 11) as i32);
+            let ids = f.ints([7, 1, 1, 1], (0..).map(|i| i * 5 % 11));
             f.ctx.get_rows(f.of(dtype, [64, 11, 1, 1]), ids)
         }));
     }
     for dtype in [DType::F32, DType::F16, DType::Q8_0, DType::Q4_0] {
         cases.push(
             case(format!("set_rows of {dtype}"), move |f| {
-                let rows = f.ids([3, 1, 1, 1], |i| [4, 0, 9][i]);
+                let rows = f.ints([3, 1, 1, 1], [4, 0, 9]);
                 let to = f.ctx.dup(f.of(dtype, [64, 11, 1, 1]))?;
                 f.ctx.set_rows(to, f.f32([64, 3, 1, 1]), rows)
             })
@@ -377,7 +377,7 @@ fn a_block_of_a_transformer() {
         "block",
         [case("block", |f| {
             let (ctx, x) = (f.ctx, f.f32([256, 12, 1, 1]));
-            let positions = f.ids([12, 1, 1, 1], |i| i as i32);
+            let positions = f.ints([12, 1, 1, 1], 0..);
             let h = ctx.mul(ctx.rms_norm(x, 1e-5)?, f.positive([256, 1, 1, 1]))?;
             let head = |h| ctx.mul_mat(f.of(DType::Q8_0, [256, 256, 1, 1]), h);
             let [q, k, v] = [head(h)?, head(h)?, head(h)?];

@@ -5,7 +5,8 @@ use std::process::Command;
 use ggml::prelude::*;
 use ggml::{GraphAllocator, SortOrder};
 
-use crate::bench::{Bench, distance};
+use crate::bench::Bench;
+use crate::beside::distance;
 use crate::{backend, cpu, vulkan};
 
 fn it_works() {

@@ -5,7 +5,8 @@ use ggml::{GraphAllocator, Result, Rope, RopeMode};
 
 use libtest_mimic::Trial;
 
-use crate::bench::{Bench, distance};
+use crate::bench::Bench;
+use crate::beside::distance;
 use crate::ops::LAVAPIPE;
 use crate::{backend, cpu};
 

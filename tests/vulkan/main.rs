@@ -11,7 +11,9 @@
     reason = "small numbers, tables of closures"
 )]
 
+#[path = "../device/bench.rs"]
 mod bench;
+mod beside;
 mod device;
 mod failing;
 mod fused;
@@ -28,6 +30,9 @@ use libtest_mimic::{Arguments, Trial};
 
 /// Makes ggml list the first device even if it is the processor. Read when the backend starts.
 const VISIBLE: &str = "GGML_VK_VISIBLE_DEVICES";
+
+/// How far from 0 operands are at most.
+const REACH: f32 = 2.0;
 
 fn vulkan() -> Device {
     static DEVICE: OnceLock<Device> = OnceLock::new();

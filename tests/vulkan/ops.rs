@@ -10,7 +10,8 @@ use ggml::{
 };
 use libtest_mimic::{Failed, Trial};
 
-use crate::bench::{ALL, Bench, Layout, ROWS};
+use crate::bench::Bench;
+use crate::beside::{ALL, Layout, ROWS};
 
 type Build = for<'c> fn(&Bench<'c>) -> Result<Vec<Tensor<'c>>>;
 

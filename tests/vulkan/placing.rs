@@ -3,7 +3,7 @@
 use ggml::prelude::*;
 use ggml::{BufferType, GraphAllocator};
 
-use crate::bench::distance;
+use crate::beside::distance;
 use crate::{backend, cpu, vulkan};
 
 const WIDTH: usize = 32;

@@ -3,7 +3,8 @@
 use ggml::GraphAllocator;
 use ggml::prelude::*;
 
-use crate::bench::{Bench, distance};
+use crate::bench::Bench;
+use crate::beside::distance;
 use crate::{backend, cpu, vulkan};
 
 fn two_threads_have_a_backend_each() {

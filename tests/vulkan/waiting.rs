@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ggml::prelude::*;
 use ggml::{Event, GraphAllocator, Pieces};
 
-use crate::bench::distance;
+use crate::beside::distance;
 use crate::{backend, vulkan};
 
 const WIDTH: usize = 256;
