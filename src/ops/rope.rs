@@ -52,7 +52,8 @@ pub struct Rope<'c> {
     pub n_dims: i32,
     /// Which of them together.
     pub mode: RopeMode,
-    /// With four positions, how many pairs are rotated by each. They repeat where pairs are left over.
+    /// With four positions, how many pairs are rotated by each. They repeat where pairs are left over, but for
+    /// [`RopeMode::Vision`], where the first two must be enough.
     pub sections: [i32; 4],
     /// How many elements of a row lie before those that are rotated (`ggml_rope_set_offset`).
     pub offset: i32,
@@ -177,6 +178,10 @@ impl<'c> Rope<'c> {
         if self.mode == RopeMode::Vision {
             call.param(2 * n_dims == row, "n_dims", n_dims, format_args!("it must be half of {row} in this mode"))?;
             call.param(offset == 0, "offset", offset, "it must be 0 in this mode")?;
+            // The CPU goes on to the other two, the kernels of GPUs begin anew, or divide by zero.
+            let two = i64::from(first) + i64::from(second);
+            let expected = format_args!("in this mode the first two must cover all {n_dims} pairs");
+            call.param(two >= n_dims, "sections", self.sections, expected)?;
         }
         call.param(self.n_ctx_orig >= 0, "n_ctx_orig", self.n_ctx_orig, "it must not be negative")?;
         let base = self.freq_base.is_finite() && self.freq_base > 0.0;

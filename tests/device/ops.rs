@@ -137,7 +137,7 @@ fn positions() {
             case(format!("{mode:?}"), move |f| {
                 let positions = f.ints([9 * 4, 1, 1, 1], 0..);
                 let mut how = Rope::new(32, mode);
-                how.sections = [8, 12, 12, 0];
+                how.sections = if mode == RopeMode::Vision { [20, 12, 0, 0] } else { [8, 12, 12, 0] };
                 f.ctx.rope_ext(f.f32([64, 4, 9, 1]), positions, how)
             })
             .optional(),

@@ -225,8 +225,9 @@ fn modes() -> Vec<Rope<'static>> {
         with(16, RopeMode::IMRope, [3, 3, 2, 0], 0),
         with(12, RopeMode::IMRope, [2, 1, 1, 2], 4),
         with(8, RopeMode::Vision, [4, 4, 4, 4], 0),
-        with(8, RopeMode::Vision, [2, 3, 2, 1], 0),
-        with(8, RopeMode::Vision, [3, 2, 0, 0], 0),
+        with(8, RopeMode::Vision, [2, 6, 2, 1], 0),
+        with(8, RopeMode::Vision, [5, 4, 0, 0], 0),
+        with(8, RopeMode::Vision, [0, 8, 0, 0], 0),
     ]
 }
 
@@ -344,6 +345,9 @@ fn h13_sections_for_which_the_kernel_divides_by_zero_are_refused() {
         refused!(Param, ctx.rope_ext(x, four, with(RopeMode::Vision, n_dims, [4; 4], 0)), "not half: {n_dims}");
     }
     refused!(Param, ctx.rope_ext(x, four, with(RopeMode::Vision, 8, [4; 4], 2)), "no offset in this mode");
+    for sections in [[4, 3, 4, 4], [0, 0, 8, 8], [7, 0, 1, 0]] {
+        refused!(Param, ctx.rope_ext(x, four, with(RopeMode::Vision, 8, sections, 0)), "too few: {sections:?}");
+    }
     for offset in [-2, 1, 3, 10, 16, i32::MIN, i32::MAX, i32::MAX - 1] {
         for (p, mode, sections) in [(one, RopeMode::NeoX, [0; 4]), (four, RopeMode::MRope, [4; 4])] {
             refused!(Param, ctx.rope_ext(x, p, with(mode, 8, sections, offset)), "{offset}");

@@ -256,7 +256,11 @@ fn rotations() {
                 let positions = ctx.input("positions", DType::I32, [n])?;
                 let mut feeds = vec![(positions, Feed::Int((0..n as i32).map(|i| i * 5 % 7).collect()))];
                 let mut how = Rope::new(n_dims, mode);
-                how.sections = if multi { [1; 4] } else { [0; 4] };
+                how.sections = match mode {
+                    RopeMode::Vision => [1, 3, 1, 0],
+                    _ if multi => [1; 4],
+                    _ => [0; 4],
+                };
                 how.attn_factor = 1.3;
                 if factors {
                     let factors = ctx.input("factors", DType::F32, [4])?;
