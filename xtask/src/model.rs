@@ -45,11 +45,11 @@ const MADE: &[Made] = &[
 ];
 const SMALL: &[&str] = &["position_embd", "token_types", "attn_v"];
 
-/// What the importance matrix is made with: this repository's pages, of which no line is among the sentences that the example
+/// What the importance matrix is made with: this repository's pages, of which nothing is among the sentences that the example
 /// `embed` checks.
 const TEXTS: &[&str] = &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/safety.md"];
-/// Lines that are shorter than this are no sentences.
-const LINE: usize = 40;
+/// Paragraphs with fewer bytes are headings, or code.
+const PARAGRAPH: usize = 60;
 
 /// Beginning of the files' names.
 const NAME: &str = "all-minilm-l6-v2";
@@ -103,21 +103,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Has the model compute the lines of [`TEXTS`], which go into a file of their own, and finds how much each column matters.
+/// Has the model compute the paragraphs of [`TEXTS`], which go into a file of their own, and finds how much each column matters.
 fn importance(workspace: &Workspace, model: &Path, text: &Path, imatrix: &Path) -> Result<()> {
-    let mut pages = String::new();
+    let mut lines = String::new();
     for page in TEXTS {
         let path = workspace.root.join(page);
-        pages += &fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        lines += &paragraphs(&fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?);
     }
-    fs::write(text, lines(&pages)).with_context(|| format!("cannot write {}", text.display()))?;
+    fs::write(text, lines).with_context(|| format!("cannot write {}", text.display()))?;
     let mut command = example(workspace, "embed");
     check(command.arg("--model").arg(model).arg("--file").arg(text).arg("--imatrix").arg(imatrix))
 }
 
-/// The lines of a page that say something.
-fn lines(page: &str) -> String {
-    page.lines().filter(|line| line.len() >= LINE).flat_map(|line| [line, "\n"]).collect()
+/// The paragraphs of a page, each in one line.
+fn paragraphs(page: &str) -> String {
+    let lines = page.split("\n\n").map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.filter(|line| line.len() >= PARAGRAPH).flat_map(|line| [line, "\n".to_owned()]).collect()
 }
 
 /// Puts the package into a folder of its own.
@@ -171,11 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn pages_become_lines() {
-        let long = "a".repeat(LINE);
-        assert_eq!(lines(&format!("# Title\n\n{long}\n{}\r\n  {long}", &long[1..])), format!("{long}\n  {long}\n"));
+    fn paragraphs_become_lines() {
+        let (word, rest) = ("a".repeat(PARAGRAPH - 3), "b c");
+        let page = format!("# Title\n\n{word}\n  {rest}\n\n\n{word} d\n\n{word}  ef");
+        assert_eq!(paragraphs(&page), format!("{word} {rest}\n{word} ef\n"));
         let root = Workspace::find().unwrap().root;
-        assert!(TEXTS.iter().all(|page| lines(&fs::read_to_string(root.join(page)).unwrap()).len() > 1000));
+        assert!(TEXTS.iter().all(|page| paragraphs(&fs::read_to_string(root.join(page)).unwrap()).len() > 1000));
     }
 
     #[test]
