@@ -79,7 +79,8 @@ pub(crate) struct Cli {
     #[arg(long, value_enum, default_value_t = Kernels::Own)]
     pub(crate) kernels: Kernels,
 
-    /// Compare the vectors of fifty sentences, with weights of each type, with those that PyTorch computed
+    /// Compare the vectors of fifty sentences, with weights of each type, with those that PyTorch computed; and those of some
+    /// with each split of the layers over the devices there are, of which a server in this process is one
     #[arg(long, conflicts_with_all = ["sentences", "file", "out", "search", "imatrix", "model", "dtype"])]
     pub(crate) check: bool,
 }

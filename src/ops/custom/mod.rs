@@ -39,6 +39,8 @@ impl Context {
     /// It is kept until the context is dropped or [reset](Context::reset), so it can't borrow; share data by
     /// [`Arc`]. It can't call ggml, either: within it, all that would fails with [`Error::Nested`].
     ///
+    /// Kernels of your own can be such operations: `examples/embed/kernels` has those of a transformer's encoder.
+    ///
     /// ```
     /// use ggml::prelude::*;
     /// use ggml::Custom;
