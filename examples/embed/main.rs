@@ -13,7 +13,7 @@ mod cli;
 mod encoder;
 mod imatrix;
 mod kernels;
-#[path = "../sched_demo/loopback.rs"]
+#[path = "../support/loopback.rs"]
 mod loopback;
 mod model;
 mod npy;

@@ -13,6 +13,7 @@ mod devices;
 #[allow(dead_code, reason = "some of it is for training only")]
 #[path = "../digits/mod.rs"]
 mod digits;
+#[path = "../support/loopback.rs"]
 mod loopback;
 mod network;
 mod placement;

@@ -105,8 +105,7 @@ pub(super) struct Part {
 /// A row in blocks.
 #[inline(always)]
 pub(super) fn quantise(row: &[f32]) -> Vec<Part> {
-    /// Added to a small number, it leaves the whole part in the lowest bits.
-    const WHOLE: f32 = 12_582_912.0 + SHIFT as f32;
+    const WHOLE: f32 = math::WHOLE + SHIFT as f32;
     let (parts, _) = row.as_chunks::<BLOCK>();
     let mut quantised = Vec::with_capacity(parts.len());
     // No closures: what is not inlined here has no vectors.

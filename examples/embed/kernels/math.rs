@@ -3,6 +3,9 @@
 /// Sums are kept apart by so many, as in a vector.
 const LANES: usize = 16;
 
+/// Added to a small number, it leaves the whole part in the lowest bits.
+pub(super) const WHOLE: f32 = 12_582_912.0;
+
 /// `erf(x) = x p(x^2) / q(x^2)` up to 4e-7, fitted to it (least squares, weighted until the largest error was the least).
 const ERF_P: [f32; 6] =
     [std::f32::consts::FRAC_2_SQRT_PI, 0.191_941_5, 0.052_966_985, 0.003_836_898_2, 0.000_287_457_92, 2.050_385_5e-6];
@@ -32,8 +35,6 @@ pub(super) fn gelu(x: f32) -> f32 {
 /// `e^x` of numbers that aren't above 0; below -87 it is next to nothing.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    /// Added to a small number, it leaves the whole part in the lowest bits.
-    const WHOLE: f32 = 12_582_912.0;
     /// ln 2, of which the first has zeros enough at its end that its products are exact.
     const LN_2: [f32; 2] = [0.693_145_75, 1.428_606_8e-6];
     /// 1 / n!, but for what rounds to less than an f32 can tell on half a power of two to each side.
