@@ -53,37 +53,9 @@ fn copies(a: TensorPtr, t: TensorPtr) -> Verdict {
     need((from == DType::I32 && to == DType::F32) || (is_float(from) && is_float(to)), NONE)
 }
 
-/// Whether rows of the type are quantised, and can be turned into `f32`. A type that is not listed can't: the kernels would
-/// jump to NULL.
+/// Whether rows of the type are quantised, and can be turned into `f32`.
 pub(super) fn has_float_rows(t: DType) -> bool {
-    matches!(
-        t,
-        DType::Q1_0
-            | DType::Q2_0
-            | DType::Q4_0
-            | DType::Q4_1
-            | DType::Q5_0
-            | DType::Q5_1
-            | DType::Q8_0
-            | DType::Q2K
-            | DType::Q3K
-            | DType::Q4K
-            | DType::Q5K
-            | DType::Q6K
-            | DType::IQ1S
-            | DType::IQ1M
-            | DType::IQ2XXS
-            | DType::IQ2XS
-            | DType::IQ2S
-            | DType::IQ3XXS
-            | DType::IQ3S
-            | DType::IQ4NL
-            | DType::IQ4XS
-            | DType::TQ1_0
-            | DType::TQ2_0
-            | DType::MXFP4
-            | DType::NVFP4
-    )
+    t.has_floats_in_blocks()
 }
 
 /// Whether rows of `f32` can be turned into the type without more than the rows.
@@ -102,23 +74,4 @@ pub(super) fn can_quantise(t: DType) -> bool {
             | DType::Q6K
             | DType::IQ4NL
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use ggml_sys as sys;
-
-    use super::*;
-
-    #[test]
-    fn types_with_rows_of_floats_are_those_of_ggml() {
-        for &t in DType::ALL {
-            // SAFETY: a type that exists; C returns an entry of a constant table.
-            let traits = unsafe { sys::ggml_get_type_traits(t.raw()) };
-            // SAFETY: see above; the table is never freed nor written to.
-            let traits = unsafe { traits.as_ref() }.unwrap();
-            assert_eq!(has_float_rows(t), t.is_quantized() && traits.to_float.is_some(), "{t}");
-            assert!(!can_quantise(t) || t.is_quantized(), "{t}");
-        }
-    }
 }
