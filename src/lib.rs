@@ -19,6 +19,7 @@ mod ffi;
 pub mod gguf;
 mod graph;
 mod guard;
+mod header;
 mod log;
 pub mod meta;
 mod ops;
@@ -27,6 +28,7 @@ pub mod prelude;
 mod quant;
 #[cfg(feature = "rpc")]
 pub mod rpc;
+mod rules;
 mod sched;
 mod shape;
 mod tensor;

@@ -8,9 +8,10 @@ use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
 use crate::guard;
-use crate::ops::{custom, index};
+use crate::header::TensorPtr;
+use crate::ops::custom;
+use crate::rules::indices as index;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::TensorPtr;
 use crate::tensor::transfer;
 
 /// A graph between allocation and release.

@@ -10,9 +10,9 @@ use ggml_sys as sys;
 use super::bound::Bound;
 use crate::buffer::{self, BufferType};
 use crate::graph::{Entry, Graph, Kind, Lists};
+use crate::header::{Facts, Home};
 use crate::meta;
 use crate::ops::custom;
-use crate::tensor::ptr::{Facts, Home};
 
 /// What a plan depends on, of one tensor.
 struct Key {

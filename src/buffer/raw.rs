@@ -8,7 +8,7 @@ use ggml_sys as sys;
 use super::{BufferType, out_of_memory};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::tensor::ptr::TensorPtr;
+use crate::header::TensorPtr;
 use crate::{guard, log, meta};
 
 /// Device memory (`ggml_backend_buffer_t`), owned by the [`Weights`](crate::Weights) or the

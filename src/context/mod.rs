@@ -15,10 +15,10 @@ use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
 use crate::graph::{Graph, Spares};
 use crate::guard;
+use crate::header::made::{self, Made};
+use crate::header::{Owner, TensorPtr};
 use crate::shape::{MAX_BYTES, Shape};
 use crate::tensor::Tensor;
-use crate::tensor::made::{self, Made};
-use crate::tensor::ptr::{Owner, TensorPtr};
 use arena::Arena;
 use pool::Pool;
 
@@ -297,7 +297,7 @@ impl Context {
 }
 
 /// H27: weights that a device has rearranged are the first operand of products, and nothing else. What a builder hides
-/// behind other operations is found when the graph is allocated (`alloc/check.rs`).
+/// behind other operations is found when the graph is allocated (`rules/run.rs`).
 #[inline]
 fn check_packed(call: &'static str, operands: &[Tensor<'_>]) -> Result<()> {
     for (i, t) in operands.iter().enumerate().filter(|(_, t)| t.ptr().owner() == Owner::Packed) {

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{Entry, Graph, Kind};
-use crate::ops::kernel::op_name;
-use crate::tensor::ptr::TensorPtr;
+use crate::header::TensorPtr;
+use crate::rules::cpu::op_name;
 
 /// Fill colours of devices, by their place in the scheduler's list; all are light enough for black letters.
 const COLOURS: [&str; 8] = ["#cfe8cf", "#cfdcf5", "#f7dcc4", "#e6d3ee", "#f7f0bf", "#c9ecec", "#f5cfd5", "#dddddd"];

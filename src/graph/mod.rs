@@ -15,8 +15,8 @@ use ggml_sys as sys;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::guard;
+use crate::header::{Owner, TensorPtr};
 use crate::tensor::Tensor;
-use crate::tensor::ptr::{Owner, TensorPtr};
 use store::Lent;
 
 pub(crate) use store::{Lists, Spares};

@@ -15,8 +15,9 @@ use ggml_sys as sys;
 use super::table::{Full, Slot, Table};
 use super::{Entry, Kind};
 use crate::error::{Error, Result};
-use crate::ops::{custom, index};
-use crate::tensor::ptr::{Numbered, Owner, TensorPtr};
+use crate::header::{Numbered, Owner, TensorPtr};
+use crate::ops::custom;
+use crate::rules::indices as index;
 
 /// The lists of a graph: kept for the next one when it is dropped.
 pub(super) struct Store {

@@ -5,12 +5,12 @@ use std::ops::Deref;
 
 use ggml_sys as sys;
 
-use super::{index, kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
+use crate::header::{Owner, TensorPtr};
+use crate::rules::{cpu, indices};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::{Owner, TensorPtr};
 
 /// A call of a builder: what an error about it names.
 #[derive(Clone, Copy)]
@@ -86,8 +86,8 @@ impl Call<'_, '_> {
             Owner::Weights | Owner::Packed => Err(Error::Frozen { op: self.op, tensor: t.info() }),
             Owner::Graph => {
                 self.shape(root.op() != sys::GGML_OP_NONE, "an operation can't write into an input")?;
-                self.shape(!index::is_trusted(root), "an operation can't write into the indices that another made")?;
-                self.shape(!kernel::readies(root), "an operation can't write into what was made ready for a sort")
+                self.shape(!indices::is_trusted(root), "an operation can't write into the indices that another made")?;
+                self.shape(!cpu::readies(root), "an operation can't write into what was made ready for a sort")
             }
             Owner::State => Ok(()),
         }

@@ -6,9 +6,9 @@ use super::check::{Call, packed, share_memory};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::header::made::{self, Made};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::made::{self, Made};
 
 impl Context {
     /// A copy with the operand's shape and type, contiguous (`ggml_cont`).

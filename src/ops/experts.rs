@@ -7,8 +7,8 @@ use super::index::Indices;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::header::Owner;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::Owner;
 
 impl Context {
     /// Products with matrices that are picked for each row (`ggml_mul_mat_id`): with `experts` of shape `[k, m, n]`, `b` of

@@ -8,8 +8,8 @@ use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::guard;
+use crate::header::made::Made;
 use crate::tensor::Tensor;
-use crate::tensor::made::Made;
 
 /// The options of a [`Context::mul_mat_ext`]. The CPU computes the same whatever is said of precisions.
 #[derive(Debug, Clone, Copy, Default)]

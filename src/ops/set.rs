@@ -7,8 +7,8 @@ use super::view::disjoint;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::header::span;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::span;
 
 /// Which part of the first operand [`Context::set`] and [`Context::acc`] write to: one of the second operand's shape.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

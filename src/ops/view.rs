@@ -6,10 +6,10 @@ use super::check::{Call, packed};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::header::made::Made;
+use crate::header::span;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::made::Made;
-use crate::tensor::ptr::span;
 
 impl Context {
     /// The same elements in another shape (`ggml_reshape_4d`).

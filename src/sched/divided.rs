@@ -10,9 +10,9 @@ use crate::alloc::plan::next_id;
 use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Kind};
+use crate::header::TensorPtr;
 use crate::meta;
-use crate::ops::kernel;
-use crate::tensor::ptr::TensorPtr;
+use crate::rules::cpu as kernel;
 
 impl Sched {
     pub(super) fn meta(&self) -> Option<&Backend> {

@@ -16,14 +16,15 @@ use std::fmt;
 use ggml_sys as sys;
 
 use crate::alloc::bound::Bound;
-use crate::alloc::{check, plan::Plan};
+use crate::alloc::plan::Plan;
 use crate::backend::Backend;
 use crate::buffer::BufferType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::header::TensorPtr;
 use crate::log;
+use crate::rules::run as check;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::TensorPtr;
 use builder::Settings;
 use pins::Pins;
 use raw::RawSched;

@@ -7,9 +7,9 @@ use crate::backend::Backend;
 use crate::device::Device;
 use crate::graph::svg::{self, Drawing, Kind, Node};
 use crate::graph::{self, Graph};
-use crate::ops::kernel::op_name;
+use crate::header::Owner;
+use crate::rules::cpu::op_name;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::Owner;
 
 impl Allocated<'_, '_> {
     /// A drawing of the graph as SVG, data flowing downwards: each operation in the colour of its device and with the

@@ -10,13 +10,13 @@ use super::observe::{Observed, Observer};
 use super::raw::RawSched;
 use super::{Sched, Split};
 use crate::alloc::bound::Bound;
-use crate::alloc::check;
 use crate::backend::{Backend, check_status};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
+use crate::header::Owner;
+use crate::rules::run as check;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::Owner;
 use crate::{guard, meta};
 
 /// A graph with memory, for as long as it borrows the scheduler; that is given back when this is dropped
@@ -300,7 +300,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
         })
     }
 
-    pub(super) fn backend_of_ptr(&self, t: crate::tensor::ptr::TensorPtr) -> Option<&Backend> {
+    pub(super) fn backend_of_ptr(&self, t: crate::header::TensorPtr) -> Option<&Backend> {
         let raw = self.sched.raw.as_ref()?.backend_of(t);
         self.sched.backends.iter().find(|b| std::ptr::eq(b.as_ptr(), raw))
     }

@@ -1,8 +1,6 @@
 //! Tensor handles.
 
-pub(crate) mod made;
 pub(crate) mod pieces;
-pub(crate) mod ptr;
 mod query;
 pub(crate) mod transfer;
 
@@ -16,8 +14,8 @@ use crate::dtype::{DType, Element};
 use crate::error::{Error, Result, TensorInfo};
 use crate::ffi;
 use crate::guard;
+use crate::header::{Owner, TensorPtr};
 use crate::shape::Shape;
-use ptr::{Owner, TensorPtr};
 
 /// A tensor: a node of a computation, or a leaf that holds data (`ggml_tensor`).
 ///

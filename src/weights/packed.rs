@@ -6,9 +6,9 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::header::{Owner, TensorPtr};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::{Owner, TensorPtr};
 
 /// ggml counts blocks in 32 bits when it rearranges them, and when it multiplies by them.
 const MOST_BLOCKS: i64 = (1 << 31) - (1 << 16);

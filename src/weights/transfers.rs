@@ -15,9 +15,9 @@ use crate::backend::Backend;
 use crate::buffer;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::header::{Owner, TensorPtr};
 use crate::tensor::Tensor;
 use crate::tensor::pieces::Pieces;
-use crate::tensor::ptr::{Owner, TensorPtr};
 use crate::tensor::transfer;
 use crate::{guard, meta};
 

@@ -11,9 +11,9 @@ use crate::backend::Backend;
 use crate::context::Context;
 use crate::error::Result;
 use crate::graph::Kind;
+use crate::header::TensorPtr;
 use crate::meta;
-use crate::ops::kernel;
-use crate::tensor::ptr::TensorPtr;
+use crate::rules::cpu as kernel;
 use crate::tensor::transfer;
 
 pub use report::{Compared, Comparison, Mismatch};

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use crate::dtype::DType;
-use crate::ops::kernel;
+use crate::header::TensorPtr;
+use crate::rules::cpu as kernel;
 use crate::shape::Shape;
-use crate::tensor::ptr::TensorPtr;
 
 /// The results of two devices, made by [`GraphMemory::compare`](crate::GraphMemory::compare). Printed, it is a table.
 #[derive(Debug, Clone, PartialEq)]

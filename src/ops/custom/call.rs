@@ -11,7 +11,7 @@ use ggml_sys as sys;
 
 use super::parts::{Operand, Operands, RowsMut};
 use crate::dtype::Element;
-use crate::tensor::ptr::TensorPtr;
+use crate::header::TensorPtr;
 use crate::{buffer, ffi, guard};
 
 type Panic = Box<dyn Any + Send>;

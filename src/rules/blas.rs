@@ -1,0 +1,52 @@
+//! What ggml's BLAS backend can bear of what it claims to support. It asserts while it computes, where that ends the
+//! process, hands dimensions on in 32 bits, and takes a transposed operand for one without gaps.
+
+use ggml_sys as sys;
+
+use crate::dtype::DType;
+use crate::header::TensorPtr;
+
+/// Whether the backend has code for operations of this kind.
+pub(super) fn computes(t: TensorPtr) -> bool {
+    matches!(t.op(), sys::GGML_OP_MUL_MAT | sys::GGML_OP_OUT_PROD)
+}
+
+/// Whether the backend computes such an operation as it should, if it claims to, or what is wrong.
+pub(super) fn accepts(t: TensorPtr) -> Result<(), &'static str> {
+    let product = t.op() == sys::GGML_OP_MUL_MAT;
+    let [Some(a), Some(b), ..] = t.slots() else { return Err("the operation lacks an operand") };
+    let counts = |t: TensorPtr| t.ne().into_iter().take(2).all(|n| i32::try_from(n).is_ok());
+    if !(counts(a) && counts(b)) {
+        return Err("BLAS counts rows and their elements in 32 bits");
+    }
+    if !(dense(a) && (!product || dense(b))) {
+        return Err("BLAS needs the elements of each row side by side; use `cont`");
+    }
+    let converted = a.ne().into_iter().try_fold(4_i64, i64::checked_mul);
+    if converted.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+        return Err("the first operand would be too large in f32");
+    }
+    if !product && transposed(b) && !packed_when_transposed(b) {
+        return Err("BLAS takes a transposed second operand without gaps only; use `cont`");
+    }
+    Ok(())
+}
+
+/// ggml's predicate skips the stride of a dimension of 1; the backend asserts it.
+fn dense(t: TensorPtr) -> bool {
+    let [nb0, ..] = t.nb();
+    nb0 == t.dtype().type_size()
+}
+
+fn transposed(t: TensorPtr) -> bool {
+    let [nb0, nb1, ..] = t.nb();
+    nb0 > nb1
+}
+
+/// Whether the columns of a matrix lie one after the other.
+fn packed_when_transposed(t: TensorPtr) -> bool {
+    let ([n0, n1, ..], [nb0, nb1, ..]) = (t.ne(), t.nb());
+    let unit = DType::F32.type_size();
+    let column = usize::try_from(n1).ok().and_then(|n| n.checked_mul(unit));
+    (n0 == 1 || Some(nb0) == column) && (n1 == 1 || nb1 == unit)
+}
