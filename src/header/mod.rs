@@ -2,6 +2,7 @@
 
 mod facts;
 mod home;
+mod layout;
 pub(crate) mod made;
 mod name;
 
@@ -15,7 +16,11 @@ use crate::error::TensorInfo;
 
 pub(crate) use facts::Facts;
 pub(crate) use home::Home;
+pub(crate) use layout::Layout;
 pub(crate) use name::Numbered;
+
+/// The type of all of ggml's predicates of one tensor.
+type Predicate = unsafe extern "C-unwind" fn(*const sys::ggml_tensor) -> bool;
 
 /// A pointer to a live C tensor.
 ///
@@ -230,86 +235,79 @@ impl TensorPtr {
         self.get().data
     }
 
-    /// The bytes from the first to the last element (`ggml_nbytes`), or `None` where that overflows.
+    /// How its elements lie in memory.
+    #[inline]
+    pub(crate) fn layout(self) -> Layout {
+        let t = self.get();
+        Layout { dtype: self.dtype(), ne: t.ne, nb: t.nb }
+    }
+
+    /// [`Layout::span`].
     #[inline]
     pub(crate) fn span(self) -> Option<usize> {
-        let t = self.get();
-        span(self.dtype(), t.ne, t.nb)
+        self.layout().span()
     }
 
     #[inline]
     pub(crate) fn elements(self) -> usize {
-        let ne = self.get().ne;
-        ne.iter().fold(1, |n: usize, &d| n.saturating_mul(usize::try_from(d).unwrap_or(0)))
+        self.layout().elements()
     }
 
-    /// Whether elements lie in order without gaps.
+    /// [`Layout::is_contiguous`].
     #[inline]
     pub(crate) fn is_contiguous(self) -> bool {
-        let is = self.is_contiguous_above(0);
-        // SAFETY: the tensor is live; the call only reads it.
-        debug_assert_eq!(is, unsafe { sys::ggml_is_contiguous(self.as_ptr()) }, "as ggml sees it");
-        is
+        self.as_by_ggml(self.layout().is_contiguous(), sys::ggml_is_contiguous)
     }
 
-    /// Whether each row's elements lie side by side, and rows in order above dimension 1.
+    /// [`Layout::is_contiguous_1`].
     #[inline]
     pub(crate) fn is_contiguous_1(self) -> bool {
-        let is = self.is_contiguous_above(1);
-        // SAFETY: the tensor is live; the call only reads it.
-        debug_assert_eq!(is, unsafe { sys::ggml_is_contiguous_1(self.as_ptr()) }, "as ggml sees it");
-        is
+        self.as_by_ggml(self.layout().is_contiguous_1(), sys::ggml_is_contiguous_1)
     }
 
-    /// Whether each row's elements lie side by side.
+    /// [`Layout::has_contiguous_rows`].
     #[inline]
     pub(crate) fn has_contiguous_rows(self) -> bool {
-        let (t, dtype) = (self.get(), self.dtype());
-        let is = t.nb[0] == dtype.type_size() || t.ne[0] == dtype.block_size();
-        // SAFETY: the tensor is live; the call only reads it.
-        debug_assert_eq!(is, unsafe { sys::ggml_is_contiguous_rows(self.as_ptr()) }, "as ggml sees it");
+        self.as_by_ggml(self.layout().has_contiguous_rows(), sys::ggml_is_contiguous_rows)
+    }
+
+    /// [`Layout::is_transposed`].
+    #[inline]
+    pub(crate) fn is_transposed(self) -> bool {
+        self.as_by_ggml(self.layout().is_transposed(), sys::ggml_is_transposed)
+    }
+
+    /// [`Layout::has_dense_rows`].
+    #[inline]
+    pub(crate) fn has_dense_rows(self) -> bool {
+        self.layout().has_dense_rows()
+    }
+
+    /// [`Layout::is_packed`].
+    #[inline]
+    pub(crate) fn is_packed(self) -> bool {
+        self.layout().is_packed()
+    }
+
+    /// An answer about strides, which debug builds compare with that of ggml's predicate.
+    #[inline]
+    fn as_by_ggml(self, is: bool, predicate: Predicate) -> bool {
+        // SAFETY: the tensor is live; `predicate` is one of ggml's, which only read it.
+        debug_assert_eq!(is, unsafe { predicate(self.as_ptr()) }, "as ggml sees it");
         is
     }
 
-    /// Whether the elements of a row lie side by side, and dimensions in order but for those from 1 to `free`. Dimensions
-    /// of 1 lie anywhere, as for ggml.
-    #[inline]
-    fn is_contiguous_above(self, free: usize) -> bool {
-        let (t, dtype) = (self.get(), self.dtype());
-        let size = |n: i64| usize::try_from(n).unwrap_or(usize::MAX);
-        if t.nb[0] != dtype.type_size() && t.ne[0] != dtype.block_size() {
-            return false;
-        }
-        let blocks = if dtype.block_size() == 1 { t.ne[0] } else { t.ne[0] / dtype.block_size() };
-        let mut next = dtype.type_size().wrapping_mul(size(blocks));
-        for (i, (&ne, &nb)) in t.ne.iter().zip(&t.nb).enumerate().skip(1) {
-            if i <= free {
-                next = nb;
-            } else if ne != 1 && nb != next {
-                return false;
-            }
-            next = next.wrapping_mul(size(ne));
-        }
-        true
+    /// Whether the extents of two tensors overlap in the memory of one root.
+    pub(crate) fn overlaps(self, other: Self) -> bool {
+        let extent = |t: Self| {
+            let start = if t.view_src().is_some() { t.view_offs() } else { 0 };
+            (start, start.saturating_add(t.span().unwrap_or(usize::MAX)))
+        };
+        let ((a0, a1), (b0, b1)) = (extent(self), extent(other));
+        self.root() == other.root() && a0 < b1 && b0 < a1
     }
 
     pub(crate) fn info(self) -> TensorInfo {
         TensorInfo { name: self.name().into(), dtype: self.dtype().name(), ne: self.ne() }
     }
-}
-
-/// Bytes from the first to the last element of a tensor with these strides (`ggml_nbytes`, checked).
-pub(crate) fn span(dtype: DType, ne: [i64; 4], nb: [usize; 4]) -> Option<usize> {
-    let (block, size) = (dtype.block_size(), dtype.type_size());
-    let first = if block == 1 {
-        size.checked_add(steps(ne[0], nb[0])?)?
-    } else {
-        usize::try_from(ne[0] / block).ok()?.checked_mul(nb[0])?
-    };
-    ne.into_iter().zip(nb).skip(1).try_fold(first, |n, (ne, nb)| n.checked_add(steps(ne, nb)?))
-}
-
-/// The way from the first to the last of `n` things that are `stride` apart.
-fn steps(n: i64, stride: usize) -> Option<usize> {
-    usize::try_from(n.checked_sub(1)?).ok()?.checked_mul(stride)
 }

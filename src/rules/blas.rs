@@ -3,7 +3,6 @@
 
 use ggml_sys as sys;
 
-use crate::dtype::DType;
 use crate::header::TensorPtr;
 
 /// Whether the backend has code for operations of this kind.
@@ -19,34 +18,15 @@ pub(super) fn accepts(t: TensorPtr) -> Result<(), &'static str> {
     if !(counts(a) && counts(b)) {
         return Err("BLAS counts rows and their elements in 32 bits");
     }
-    if !(dense(a) && (!product || dense(b))) {
+    if !(a.has_dense_rows() && (!product || b.has_dense_rows())) {
         return Err("BLAS needs the elements of each row side by side; use `cont`");
     }
     let converted = a.ne().into_iter().try_fold(4_i64, i64::checked_mul);
     if converted.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
         return Err("the first operand would be too large in f32");
     }
-    if !product && transposed(b) && !packed_when_transposed(b) {
+    if !product && b.is_transposed() && !b.layout().has_contiguous_columns() {
         return Err("BLAS takes a transposed second operand without gaps only; use `cont`");
     }
     Ok(())
-}
-
-/// ggml's predicate skips the stride of a dimension of 1; the backend asserts it.
-fn dense(t: TensorPtr) -> bool {
-    let [nb0, ..] = t.nb();
-    nb0 == t.dtype().type_size()
-}
-
-fn transposed(t: TensorPtr) -> bool {
-    let [nb0, nb1, ..] = t.nb();
-    nb0 > nb1
-}
-
-/// Whether the columns of a matrix lie one after the other.
-fn packed_when_transposed(t: TensorPtr) -> bool {
-    let ([n0, n1, ..], [nb0, nb1, ..]) = (t.ne(), t.nb());
-    let unit = DType::F32.type_size();
-    let column = usize::try_from(n1).ok().and_then(|n| n.checked_mul(unit));
-    (n0 == 1 || Some(nb0) == column) && (n1 == 1 || nb1 == unit)
 }

@@ -109,7 +109,7 @@ fn special(t: TensorPtr) -> Verdict {
         | sys::GGML_OP_POOL_2D
         | sys::GGML_OP_OPT_STEP_ADAMW
         | sys::GGML_OP_OPT_STEP_SGD
-        | sys::GGML_OP_ARANGE => need(n0 * rows <= FLAT && elements(t) <= Some(FLAT), TOO_MANY),
+        | sys::GGML_OP_ARANGE => need(n0 * rows <= FLAT && t.layout().count() <= Some(FLAT), TOO_MANY),
         // Numbers are compared as if they were integers, by which -2 is above -1.
         sys::GGML_OP_TOP_K => need(t.ne().first() != Some(&1), "Vulkan finds the wrong one where all are negative"),
         _ => Ok(()),
@@ -130,11 +130,7 @@ fn copies(from: TensorPtr, to: TensorPtr) -> Verdict {
 
 /// Whether shaders can count the elements, and C hand them the strides.
 fn countable(t: TensorPtr) -> bool {
-    elements(t).is_some_and(|n| i32::try_from(n).is_ok()) && t.nb().iter().all(|&n| u32::try_from(n).is_ok())
-}
-
-fn elements(t: TensorPtr) -> Option<i64> {
-    t.ne().into_iter().try_fold(1_i64, i64::checked_mul)
+    t.layout().count().is_some_and(|n| i32::try_from(n).is_ok()) && t.nb().iter().all(|&n| u32::try_from(n).is_ok())
 }
 
 fn need(holds: bool, otherwise: &'static str) -> Verdict {

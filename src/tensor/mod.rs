@@ -14,7 +14,7 @@ use crate::dtype::{DType, Element};
 use crate::error::{Error, Result, TensorInfo};
 use crate::ffi;
 use crate::guard;
-use crate::header::{Owner, TensorPtr};
+use crate::header::{Layout, Owner, TensorPtr};
 use crate::shape::Shape;
 
 /// A tensor: a node of a computation, or a leaf that holds data (`ggml_tensor`).
@@ -40,6 +40,12 @@ impl Tensor<'_> {
 
     pub(crate) fn ptr(self) -> TensorPtr {
         self.ptr
+    }
+
+    /// How its elements lie in memory.
+    #[inline]
+    pub(crate) fn layout(self) -> Layout {
+        self.ptr.layout()
     }
 
     pub(crate) fn as_ptr(self) -> *mut sys::ggml_tensor {

@@ -3,7 +3,7 @@
 
 use ggml_sys as sys;
 
-use super::{EVEN, PACKED, ROWS, Verdict, dense, is_packed, need, rows_of, sources};
+use super::{EVEN, PACKED, ROWS, Verdict, need, rows_of, sources};
 use crate::dtype::DType;
 use crate::header::TensorPtr;
 
@@ -19,12 +19,12 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
             need(near, "the CPU kernel needs planes and batches less than 2 GiB apart")
         }),
         // It walks the forward operand by the strides of the result.
-        sys::GGML_OP_POOL_2D_BACK => both(t, |a, b| need(a.is_contiguous() && is_packed(b), PACKED)),
+        sys::GGML_OP_POOL_2D_BACK => both(t, |a, b| need(a.is_contiguous() && b.is_packed(), PACKED)),
         sys::GGML_OP_CROSS_ENTROPY_LOSS_BACK => {
-            both(t, |a, _| need(a.is_contiguous() && t.sources().skip(1).all(is_packed), PACKED))
+            both(t, |a, _| need(a.is_contiguous() && t.sources().skip(1).all(TensorPtr::is_packed), PACKED))
         }
         sys::GGML_OP_SOFT_MAX_BACK => both(t, |a, b| {
-            need(is_packed(a) && is_packed(b), PACKED)?;
+            need(a.is_packed() && b.is_packed(), PACKED)?;
             let [_, max_bias, ..] = t.op_params();
             need(max_bias == 0, "the CPU kernel takes no `max_bias`")
         }),
@@ -35,10 +35,10 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
             }
             need(a.dtype() == b.dtype(), "the CPU kernel takes operands of one type")
         }),
-        sys::GGML_OP_RMS_NORM_BACK => both(t, |a, b| need(dense(a) && dense(b), ROWS)),
+        sys::GGML_OP_RMS_NORM_BACK => both(t, |a, b| need(a.has_dense_rows() && b.has_dense_rows(), ROWS)),
         // Gradient and moments are walked by the parameter's strides (H18).
         sys::GGML_OP_OPT_STEP_ADAMW | sys::GGML_OP_OPT_STEP_SGD => {
-            both(t, |a, _| need(dense(a) && t.sources().all(TensorPtr::is_contiguous), FLAT))
+            both(t, |a, _| need(a.has_dense_rows() && t.sources().all(TensorPtr::is_contiguous), FLAT))
         }
         _ => return None,
     })

@@ -2,14 +2,14 @@
 
 use ggml_sys as sys;
 
-use super::{ROWS, Verdict, countable_whole, dense, need, sources};
+use super::{ROWS, Verdict, countable_whole, need, sources};
 use crate::dtype::DType;
 use crate::header::TensorPtr;
 
 pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
     Some(match t.op() {
         sys::GGML_OP_IM2COL => sources(t).and_then(|[_, image]| im2col(image, t)),
-        sys::GGML_OP_IM2COL_3D => sources(t).and_then(|[_, image]| need(dense(image), ROWS)),
+        sys::GGML_OP_IM2COL_3D => sources(t).and_then(|[_, image]| need(image.has_dense_rows(), ROWS)),
         sys::GGML_OP_CONV_2D => sources(t).and_then(|[kernel, _]| {
             let [.., outputs] = kernel.ne();
             patches(kernel, outputs)
@@ -34,7 +34,7 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
 fn im2col(image: TensorPtr, t: TensorPtr) -> Verdict {
     let types = matches!((image.dtype(), t.dtype()), (DType::F32, DType::F32 | DType::F16) | (DType::F16, DType::F16));
     need(types, "the CPU kernel takes an image of f32, or f16 for a result of f16")?;
-    need(dense(image), ROWS)
+    need(image.has_dense_rows(), ROWS)
 }
 
 /// The working memory of the kernels that need no columns, in bytes.

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::{ROWS, Verdict, countable_whole, dense, is_float, need, rows_of, sources};
+use super::{ROWS, Verdict, countable_whole, need, rows_of, sources};
 use crate::dtype::DType;
 use crate::header::TensorPtr;
 
@@ -20,7 +20,7 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
 
 fn concat(a: TensorPtr, b: TensorPtr) -> Verdict {
     let by_element = matches!(a.dtype(), DType::F32 | DType::F16 | DType::BF16 | DType::I32 | DType::I16 | DType::I8);
-    need(by_element || (dense(a) && dense(b)), ROWS)
+    need(by_element || (a.has_dense_rows() && b.has_dense_rows()), ROWS)
 }
 
 const NONE: &str = "the CPU can't copy between these types";
@@ -34,7 +34,7 @@ fn copies(a: TensorPtr, t: TensorPtr) -> Verdict {
     if from == to {
         need(!whole || countable_whole(a), "the CPU copies less than 2^31 - 2^16 contiguous elements or blocks")?;
         // The kernel takes a block for one element where it can't copy rows.
-        let rows = a.ne() == t.ne() && dense(a) && dense(t);
+        let rows = a.ne() == t.ne() && a.has_dense_rows() && t.has_dense_rows();
         return need(from.block_size() == 1 || whole || rows, ROWS);
     }
     if from.is_quantized() {
@@ -42,15 +42,15 @@ fn copies(a: TensorPtr, t: TensorPtr) -> Verdict {
         let few = u32::try_from(a.elements()).is_ok();
         need(few, "the CPU dequantises less than 2^32 elements")?;
         // It finds each block and its place by all strides; where shapes differ, a block could span two rows.
-        return need(whole || (a.ne() == t.ne() && dense(t)), ROWS);
+        return need(whole || (a.ne() == t.ne() && t.has_dense_rows()), ROWS);
     }
     if to.is_quantized() {
-        need(is_float(from) && can_quantise(to), NONE)?;
+        need(from.is_float() && can_quantise(to), NONE)?;
         // Rows of the source go through a buffer for rows of the copy, and are written one after the other.
         need(t.is_contiguous() && a0 == t0, "the CPU quantises into contiguous tensors of one row length only")?;
-        return need(dense(a), ROWS);
+        return need(a.has_dense_rows(), ROWS);
     }
-    need((from == DType::I32 && to == DType::F32) || (is_float(from) && is_float(to)), NONE)
+    need((from == DType::I32 && to == DType::F32) || (from.is_float() && to.is_float()), NONE)
 }
 
 /// Whether rows of the type are quantised, and can be turned into `f32`.

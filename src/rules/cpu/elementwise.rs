@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::{EVEN, FLOATS, PACKED, ROWS, Verdict, copy, dense, is_float, is_packed, need, rows_of, sources};
+use super::{EVEN, FLOATS, PACKED, ROWS, Verdict, copy, need, rows_of, sources};
 use crate::dtype::DType;
 use crate::header::TensorPtr;
 
@@ -25,7 +25,7 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
         }),
         sys::GGML_OP_SCALE => sources(t).and_then(|[a]| {
             rows_of(a, &[DType::F32, DType::BF16], "the CPU kernel takes f32 or bf16")?;
-            need(is_packed(a), PACKED)
+            need(a.is_packed(), PACKED)
         }),
         sys::GGML_OP_GLU => {
             let [unit, ..] = t.op_params();
@@ -55,14 +55,14 @@ fn binary(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
     // Of f16 or bf16 and f32, the sum may be f32 too (`add_cast`).
     let made = t.dtype() == a.dtype() || (t.dtype() == DType::F32 && b.dtype() == DType::F32);
     need(made, "the CPU kernel makes the first operand's type, or f32 if the second is f32")?;
-    need(dense(a), "the CPU kernel needs the elements of the first operand's rows side by side; use `cont`")
+    need(a.has_dense_rows(), "the CPU kernel needs the elements of the first operand's rows side by side; use `cont`")
 }
 
 const PAIR: &str = "the CPU kernel takes two operands of one float type, or f16 or bf16 with f32";
 
 fn float_pair(a: TensorPtr, b: TensorPtr) -> bool {
     match (a.dtype(), b.dtype()) {
-        (x, y) if x == y => is_float(x),
+        (x, y) if x == y => x.is_float(),
         (DType::F16 | DType::BF16, DType::F32) => true,
         _ => false,
     }
@@ -72,10 +72,10 @@ fn float_pair(a: TensorPtr, b: TensorPtr) -> bool {
 fn add_to_blocks(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
     need(copy::has_float_rows(a.dtype()), "the CPU can't read rows of this type")?;
     // It takes any other type for f32, and writes beyond the row.
-    let made = is_float(t.dtype()) || copy::can_quantise(t.dtype());
+    let made = t.dtype().is_float() || copy::can_quantise(t.dtype());
     need(made, "the CPU can't make rows of the result's type")?;
     need(b.dtype() == DType::F32 && a.ne() == b.ne(), "the CPU kernel adds f32 of the same shape to blocks")?;
-    need(dense(a) && dense(b), ROWS)?;
+    need(a.has_dense_rows() && b.has_dense_rows(), ROWS)?;
     need(t.nb().is_sorted(), "the CPU kernel needs the dimensions in order of their strides; use `cont`")
 }
 
@@ -83,11 +83,14 @@ fn add_to_blocks(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
 fn add1(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
     if !a.dtype().is_quantized() {
         need(float_pair(a, b), PAIR)?;
-        return need(dense(a), ROWS);
+        return need(a.has_dense_rows(), ROWS);
     }
     let both_ways = copy::has_float_rows(a.dtype()) && copy::can_quantise(a.dtype());
     need(both_ways && b.dtype() == DType::F32, "the CPU kernel adds f32 to blocks that it can read and make")?;
     // It finds rows of the result by the first stride in place of the fourth.
     let [_, _, _, batches] = a.ne();
-    need(batches == 1 && dense(a) && t.nb().is_sorted(), "the CPU kernel needs blocks in order, without batches")
+    need(
+        batches == 1 && a.has_dense_rows() && t.nb().is_sorted(),
+        "the CPU kernel needs blocks in order, without batches",
+    )
 }

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::{ROWS, Verdict, dense, need, rows_of, sources};
+use super::{ROWS, Verdict, need, rows_of, sources};
 use crate::dtype::DType;
 use crate::header::TensorPtr;
 
@@ -11,7 +11,7 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
         sys::GGML_OP_FILL => sources(t).and_then(|[a]| {
             need(matches!(a.dtype(), DType::F32 | DType::F16), "the CPU kernel takes f32 or f16")?;
             // It fills the result row by row.
-            need(dense(t), ROWS)
+            need(t.has_dense_rows(), ROWS)
         }),
         // Its builder counted as the kernel does.
         sys::GGML_OP_ARANGE => Ok(()),

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::{ROWS, Verdict, copy, dense, is_float, matrix, need, packed, sources};
+use super::{ROWS, Verdict, copy, matrix, need, packed, sources};
 use crate::dtype::DType;
 use crate::header::{Owner, TensorPtr};
 
@@ -12,7 +12,7 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
         sys::GGML_OP_GET_ROWS_BACK => sources(t).and_then(|[a, rows]| get_rows_back(a, rows)),
         sys::GGML_OP_SET_ROWS => sources(t).and_then(|[b]| set_rows(b, t)),
         sys::GGML_OP_MUL_MAT_ID => sources(t).and_then(|[a, b, ids]| mul_mat_id(a, b, ids)),
-        sys::GGML_OP_ADD_ID => sources(t).and_then(|[a, b]| need(dense(a) && dense(b), ROWS)),
+        sys::GGML_OP_ADD_ID => sources(t).and_then(|[a, b]| need(a.has_dense_rows() && b.has_dense_rows(), ROWS)),
         _ => return None,
     })
 }
@@ -21,21 +21,21 @@ fn get_rows(a: TensorPtr) -> Verdict {
     let types =
         matches!(a.dtype(), DType::F32 | DType::F16 | DType::BF16 | DType::I32) || copy::has_float_rows(a.dtype());
     need(types, "the CPU can't read rows of this type")?;
-    need(dense(a), ROWS)
+    need(a.has_dense_rows(), ROWS)
 }
 
 fn get_rows_back(a: TensorPtr, rows: TensorPtr) -> Verdict {
-    need(dense(a), ROWS)?;
+    need(a.has_dense_rows(), ROWS)?;
     // It reads them as lying side by side.
-    need(dense(rows), "the CPU kernel needs the row numbers side by side; use a packed view")
+    need(rows.has_dense_rows(), "the CPU kernel needs the row numbers side by side; use a packed view")
 }
 
 fn set_rows(b: TensorPtr, t: TensorPtr) -> Verdict {
     let to = t.dtype();
-    need(is_float(to) || copy::can_quantise(to), "the CPU can't write rows of this type")?;
+    need(to.is_float() || copy::can_quantise(to), "the CPU can't write rows of this type")?;
     // It has room for the numbers of one thread, and all threads use it.
     need(b.dtype() == DType::F32 || to == DType::F16, "the CPU writes rows of f16 to f16 only; use `cast`")?;
-    need(dense(b) && dense(t), ROWS)
+    need(b.has_dense_rows() && t.has_dense_rows(), ROWS)
 }
 
 /// The entries of the kernel's table, which has one of 8 bytes for each expert and number.
@@ -43,9 +43,9 @@ const MOST_ENTRIES: i64 = 1 << 40;
 
 fn mul_mat_id(a: TensorPtr, b: TensorPtr, ids: TensorPtr) -> Verdict {
     matrix::has_dot_product(a)?;
-    let types = b.dtype() == DType::F32 || (a.dtype() == b.dtype() && is_float(a.dtype()));
+    let types = b.dtype() == DType::F32 || (a.dtype() == b.dtype() && a.dtype().is_float());
     need(types, "the CPU kernel takes rows of f32, or of the experts' float type")?;
-    need(dense(a) && dense(b), ROWS)?;
+    need(a.has_dense_rows() && b.has_dense_rows(), ROWS)?;
     let ([_, _, n, _], [used, tokens, ..]) = (a.ne(), ids.ne());
     let entries = n.checked_mul(used).and_then(|n| n.checked_mul(tokens));
     need(entries.is_some_and(|n| n <= MOST_ENTRIES), "the CPU kernel takes less than 2^40 experts times numbers")?;

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::{ROWS, Verdict, copy, countable_whole, dense, is_float, need, packed, rows_of, sources};
+use super::{ROWS, Verdict, copy, countable_whole, need, packed, rows_of, sources};
 use crate::dtype::DType;
 use crate::header::{Owner, TensorPtr};
 
@@ -28,10 +28,10 @@ fn mul_mat(a: TensorPtr, b: TensorPtr) -> Verdict {
     has_dot_product(a)?;
     let types = match (a.dtype(), b.dtype()) {
         (_, DType::F32) | (DType::F32, DType::BF16) => true,
-        (x, y) => is_float(x) && x == y,
+        (x, y) => x.is_float() && x == y,
     };
     need(types, "the CPU kernel takes a second operand of f32, of the first one's float type, or of bf16 with f32")?;
-    need(dense(a) && dense(b), ROWS)
+    need(a.has_dense_rows() && b.has_dense_rows(), ROWS)
 }
 
 /// H14: some types have no dot product, and the kernel would jump to NULL.
@@ -52,7 +52,7 @@ fn hadamard(a: TensorPtr, b: TensorPtr) -> Verdict {
 
 fn out_prod(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
     need(b.dtype() == DType::F32, "the CPU kernel takes a second operand of f32")?;
-    need(dense(a), ROWS)?;
+    need(a.has_dense_rows(), ROWS)?;
     // It clears the result as one row.
     need(countable_whole(t), "the CPU kernel makes less than 2^31 - 2^16 elements")?;
     if a.dtype() == DType::F32 {

@@ -1,9 +1,5 @@
 //! What ggml's CPU kernels accept. The CPU device claims to support nearly everything and aborts inside the kernel, on a
 //! worker thread, where nothing can catch it, or reads beyond a tensor; so this table decides.
-//!
-//! Three questions about strides come up again and again, and ggml's own predicates answer them too kindly, because they
-//! skip the strides of dimensions of 1: whether the elements of a row lie side by side ([`dense`]), whether row `i` lies
-//! at `i` times the second stride (`is_contiguous_1`), and whether all strides are those of a new tensor ([`is_packed`]).
 
 mod attention;
 mod backward;
@@ -29,7 +25,6 @@ use ggml_sys as sys;
 
 use crate::dtype::DType;
 use crate::header::TensorPtr;
-use crate::ops::check::{is_float, is_packed};
 
 pub(crate) use sort::{is_sort, readies};
 
@@ -104,15 +99,9 @@ fn need(holds: bool, otherwise: &'static str) -> Verdict {
     if holds { Ok(()) } else { Err(otherwise) }
 }
 
-/// Whether the elements (blocks) of a row lie side by side. Kernels assert so of rows of one element, too.
-fn dense(t: TensorPtr) -> bool {
-    let [nb0, ..] = t.nb();
-    nb0 == t.dtype().type_size()
-}
-
 fn rows_of(t: TensorPtr, types: &[DType], otherwise: &'static str) -> Verdict {
     need(types.contains(&t.dtype()), otherwise)?;
-    need(dense(t), ROWS)
+    need(t.has_dense_rows(), ROWS)
 }
 
 /// Kernels count the elements of a row and the rows in 32 bits, and add to that the width of a vector or the number of

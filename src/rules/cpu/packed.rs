@@ -3,7 +3,7 @@
 
 use ggml_sys as sys;
 
-use super::{MOST, PACKED, ROWS, Verdict, countable_whole, dense, is_packed, need};
+use super::{MOST, PACKED, ROWS, Verdict, countable_whole, need};
 use crate::buffer::{self, extra::Packing};
 use crate::dtype::DType;
 use crate::header::TensorPtr;
@@ -15,7 +15,7 @@ pub(super) fn mul_mat(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
     need(hint != sys::GGML_HINT_SRC0_IS_HADAMARD.cast_signed(), "a Hadamard matrix must not be rearranged")?;
     need(b.dtype() == DType::F32, F32)?;
     // Both take several rows of the second operand for one.
-    need(is_packed(b), PACKED)?;
+    need(b.is_packed(), PACKED)?;
     let [k, n, planes, last] = b.ne();
     match packing(a)? {
         Packing::Repack => {
@@ -35,7 +35,7 @@ pub(super) fn mul_mat(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
 /// The numbers of the experts of each token differ (`rules/indices.rs`), which leaves the table as large as it must be.
 pub(super) fn mul_mat_id(a: TensorPtr, b: TensorPtr) -> Verdict {
     need(b.dtype() == DType::F32, F32)?;
-    need(dense(b), ROWS)?;
+    need(b.has_dense_rows(), ROWS)?;
     need(packing(a)? == Packing::Repack, "there is no AMX kernel for experts")
 }
 

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::{MOST, PACKED, ROWS, Verdict, dense, is_packed, need, sources};
+use super::{MOST, PACKED, ROWS, Verdict, need, sources};
 use crate::header::TensorPtr;
 
 pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
@@ -27,9 +27,9 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
 
 /// It finds channels at multiples of the row's length, counted in 32 bits.
 fn ssm_conv(sx: TensorPtr, c: TensorPtr) -> Verdict {
-    need(dense(sx) && dense(c), ROWS)?;
-    let ([length, channels, ..], [_, nb1, ..]) = (sx.ne(), sx.nb());
-    let whole = Some(nb1) == sx.dtype().row_size(length) && c.is_contiguous();
+    need(sx.has_dense_rows() && c.has_dense_rows(), ROWS)?;
+    let [length, channels, ..] = sx.ne();
+    let whole = sx.layout().has_dense_planes() && c.is_contiguous();
     need(whole, "the CPU kernel needs a contiguous kernel, and the channels of a sequence side by side; use `cont`")?;
     need(counted(&[length, channels]), "the CPU kernel takes sequences of less than 2^31 - 2^16 elements")
 }
@@ -38,8 +38,8 @@ fn ssm_conv(sx: TensorPtr, c: TensorPtr) -> Verdict {
 /// row of the result, too, which is short enough.
 fn ssm_scan(srcs: [TensorPtr; 7]) -> Verdict {
     let [s, ..] = srcs;
-    need(srcs.into_iter().all(dense), ROWS)?;
-    need(is_packed(s), PACKED)
+    need(srcs.into_iter().all(TensorPtr::has_dense_rows), ROWS)?;
+    need(s.is_packed(), PACKED)
 }
 
 /// Whether a kernel can count that many times that many things.

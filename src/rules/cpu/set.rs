@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::{ROWS, Verdict, dense, need, sources};
+use super::{ROWS, Verdict, need, sources};
 use crate::dtype::DType;
 use crate::header::TensorPtr;
 
@@ -15,6 +15,6 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
     Some(sources(t).and_then(|[a, b]| {
         need(types.contains(&a.dtype()), "the CPU kernel sets f32 or i32, and adds f32")?;
         need(a.is_contiguous(), "the CPU kernel needs a contiguous first operand; use `cont`")?;
-        need(dense(b), ROWS)
+        need(b.has_dense_rows(), ROWS)
     }))
 }

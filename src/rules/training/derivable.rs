@@ -3,11 +3,11 @@
 
 use ggml_sys as sys;
 
-use super::passes::{Layout, followed, passes};
+use super::passes::{followed, fresh, passes};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind};
-use crate::header::TensorPtr;
+use crate::header::{Layout, TensorPtr};
 use crate::rules::cpu::op_name;
 
 /// The call that errors name.
@@ -23,7 +23,7 @@ pub(crate) fn check(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<()>
     // The gradient of each entry: backwards from the loss.
     let mut gradients: Vec<Option<Layout>> = vec![None; entries.len()];
     if let (Some(gradient), Some(loss)) = (gradients.last_mut(), entries.last()) {
-        *gradient = Some(Layout::fresh(loss.ptr.ne()));
+        *gradient = Some(fresh(loss.ptr.ne()));
     }
     for (i, e) in entries.iter().enumerate().rev() {
         let Some(Some(gradient)) = gradients.get(i).copied() else { continue };

@@ -3,58 +3,18 @@
 
 use ggml_sys as sys;
 
-use crate::header::{TensorPtr, span};
+use crate::dtype::DType;
+use crate::header::{Layout, TensorPtr};
 
-/// How a gradient, which is `f32`, lies in memory. C computes most of them anew, but hands some on as views.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Layout {
-    ne: [i64; 4],
-    nb: [usize; 4],
-}
-
-/// The size of an element.
-const UNIT: usize = size_of::<f32>();
-
-impl Layout {
-    /// That of a new tensor.
-    pub(super) fn fresh(ne: [i64; 4]) -> Self {
-        let [n0, n1, n2, _] = ne;
-        let times = |nb: usize, n: i64| nb.saturating_mul(usize::try_from(n).unwrap_or(usize::MAX));
-        let row = times(UNIT, n0);
-        let plane = times(row, n1);
-        Self { ne, nb: [UNIT, row, plane, times(plane, n2)] }
-    }
-
-    /// With dimension `i` in the place of dimension `axes[i]`: what `permute` by the same axes made of a tensor, undone.
-    fn unpermuted(self, axes: [usize; 4]) -> Self {
-        let pick = |i: &usize| (self.ne.get(*i).copied().unwrap_or(1), self.nb.get(*i).copied().unwrap_or(UNIT));
-        let dims = axes.map(|i| pick(&i));
-        Self { ne: dims.map(|(ne, _)| ne), nb: dims.map(|(_, nb)| nb) }
-    }
-
-    /// `ggml_is_contiguous`: strides of dimensions of 1 don't matter.
-    fn is_contiguous(self) -> bool {
-        let new = Self::fresh(self.ne);
-        self.ne.iter().zip(self.nb).zip(new.nb).all(|((&n, nb), new)| n == 1 || nb == new)
-    }
-
-    /// `ggml_is_contiguous_rows`.
-    fn has_rows(self) -> bool {
-        let ([n0, ..], [nb0, ..]) = (self.ne, self.nb);
-        n0 == 1 || nb0 == UNIT
-    }
-
-    /// `ggml_is_padded_1d`: all rows equally far apart.
-    fn is_even(self) -> bool {
-        let ([_, n1, n2, _], [nb0, nb1, nb2, nb3]) = (self.ne, self.nb);
-        let times = |nb: usize, n: i64| usize::try_from(n).ok().and_then(|n| nb.checked_mul(n));
-        nb0 == UNIT && Some(nb2) == times(nb1, n1) && Some(nb3) == times(nb2, n2)
-    }
+/// How a new gradient lies in memory.
+pub(super) fn fresh(ne: [i64; 4]) -> Layout {
+    Layout::packed(DType::F32, ne)
 }
 
 /// A gradient that is handed on to an operand.
 pub(super) struct Pass {
     pub(super) to: TensorPtr,
+    /// How it lies in memory. C computes most anew, but hands some on as views.
     pub(super) layout: Layout,
     onto: Onto,
 }
@@ -77,7 +37,7 @@ impl Pass {
 
     /// A gradient that C computes anew.
     fn fresh(to: TensorPtr) -> Self {
-        Self::new(to, Layout::fresh(to.ne()))
+        Self::new(to, fresh(to.ne()))
     }
 
     fn onto(self, onto: Onto) -> Self {
@@ -89,11 +49,11 @@ impl Pass {
         let Some(before) = before else { return Ok(self.layout) };
         let fits = match self.onto {
             Onto::Any => true,
-            Onto::Even => before.is_even(),
+            Onto::Even => before.has_even_rows(),
             Onto::Contiguous => before.is_contiguous(),
         };
         // Sums are new tensors.
-        if fits { Ok(Layout::fresh(before.ne)) } else { Err(PERMUTED) }
+        if fits { Ok(fresh(before.ne)) } else { Err(PERMUTED) }
     }
 }
 
@@ -184,14 +144,14 @@ impl Node {
                     .and_then(|()| collect(self.a.map(|a| self.same(a)), None))
             }
             sys::GGML_OP_SUB => need(one_shape, ONE_SHAPE)
-                .and_then(|()| need(self.b.is_none() || self.grad.has_rows(), PERMUTED))
+                .and_then(|()| need(self.b.is_none() || self.grad.has_contiguous_rows(), PERMUTED))
                 .and_then(|()| collect(self.a.map(|a| self.same(a)), self.b.map(Pass::fresh))),
             sys::GGML_OP_DIV => need(one_shape, ONE_SHAPE).and_then(|()| self.fresh()),
             sys::GGML_OP_MUL => self.fresh(),
             sys::GGML_OP_SQR | sys::GGML_OP_SQRT | sys::GGML_OP_LOG | sys::GGML_OP_SIN | sys::GGML_OP_COS => {
                 self.fresh_first()
             }
-            sys::GGML_OP_SCALE => need(self.grad.is_even(), PERMUTED).and_then(|()| self.fresh_first()),
+            sys::GGML_OP_SCALE => need(self.grad.has_even_rows(), PERMUTED).and_then(|()| self.fresh_first()),
             sys::GGML_OP_UNARY => self.function(),
             sys::GGML_OP_GLU => {
                 let [unit, ..] = self.t.op_params();
@@ -205,7 +165,7 @@ impl Node {
     fn function(&self) -> Passes {
         match unary_op(self.t) {
             sys::GGML_UNARY_OP_SGN | sys::GGML_UNARY_OP_STEP => Ok(Vec::new()),
-            sys::GGML_UNARY_OP_NEG => need(self.grad.has_rows(), PERMUTED).and_then(|()| self.fresh_first()),
+            sys::GGML_UNARY_OP_NEG => need(self.grad.has_contiguous_rows(), PERMUTED).and_then(|()| self.fresh_first()),
             sys::GGML_UNARY_OP_ABS
             | sys::GGML_UNARY_OP_RELU
             | sys::GGML_UNARY_OP_SILU
@@ -225,7 +185,7 @@ impl Node {
             sys::GGML_OP_MEAN => {
                 let one = self.t.elements() == 1;
                 need(one, "the mean of several rows has no backward pass; use `sum_rows`, `scale`")
-                    .and_then(|()| need(self.grad.is_even(), PERMUTED))
+                    .and_then(|()| need(self.grad.has_even_rows(), PERMUTED))
                     .and_then(|()| even())
             }
             sys::GGML_OP_MUL_MAT => self.product().and_then(|()| self.fresh()),
@@ -238,8 +198,7 @@ impl Node {
         let [_, hint, ..] = self.t.op_params();
         need(hint == 0, "it has no backward pass with a hint")?;
         let (Some(a), Some(b)) = (self.a, self.second) else { return Ok(()) };
-        let [nb0, nb1, ..] = b.nb();
-        need(nb0 <= nb1, "its first operand has no gradient where the second is transposed; use `cont`")?;
+        need(!b.is_transposed(), "its first operand has no gradient where the second is transposed; use `cont`")?;
         let ([_, _, a2, a3], [_, _, b2, b3]) = (a.ne(), b.ne());
         let folds = (a2, a3) == (b2, b3) || b3 == 1;
         need(folds, "a first operand that is repeated in the fourth dimension has no gradient; use `repeat`")
@@ -262,9 +221,9 @@ impl Node {
             sys::GGML_OP_PERMUTE => {
                 let [x0, x1, x2, x3, ..] = self.t.op_params();
                 let axes = [x0, x1, x2, x3].map(|x| usize::try_from(x).unwrap_or(0));
-                collect(self.a.map(|a| Pass::new(a, self.grad.unpermuted(axes))), None)
+                collect(self.a.map(|a| Pass::new(a, self.grad.permuted(axes))), None)
             }
-            sys::GGML_OP_TRANSPOSE => collect(self.a.map(|a| Pass::new(a, self.grad.unpermuted([1, 0, 2, 3]))), None),
+            sys::GGML_OP_TRANSPOSE => collect(self.a.map(|a| Pass::new(a, self.grad.permuted([1, 0, 2, 3]))), None),
             _ => return None,
         })
     }
@@ -327,8 +286,7 @@ fn part(t: TensorPtr, a: TensorPtr) -> Result<(), &'static str> {
     need(a.is_contiguous(), "a view of what is not contiguous has no backward pass; use `cont`")?;
     let [_, strides @ ..] = t.nb();
     let offset = t.view_offs().checked_sub(if a.view_src().is_some() { a.view_offs() } else { 0 });
-    let end = span(t.dtype(), t.ne(), t.nb()).zip(offset).and_then(|(n, offset)| n.checked_add(offset));
-    let inside = end.zip(a.span()).is_some_and(|(end, size)| end <= size);
+    let inside = offset.is_some_and(|offset| t.layout().fits(offset, a.span()));
     need(inside, "a view that goes beyond what it is a view of has no backward pass")?;
     let near = strides.iter().all(|nb| (1..END).contains(nb)) && offset.is_some_and(|n| n < END);
     need(near, "a view with strides of 0, or strides or an offset of 2^31 and more, has no backward pass")
