@@ -346,3 +346,16 @@ pub enum Error {
         log: Box<str>,
     },
 }
+
+impl Error {
+    /// [`Error::Unsupported`], whose operands may be none.
+    pub(crate) fn unsupported(
+        op: impl Into<Box<str>>,
+        operands: impl IntoIterator<Item = TensorInfo>,
+        device: impl Into<Box<str>>,
+        reason: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        let operands = operands.into_iter().collect();
+        Self::Unsupported { op: op.into(), operands, device: device.into(), reason: reason.into() }
+    }
+}

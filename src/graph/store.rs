@@ -16,7 +16,6 @@ use super::table::{Full, Slot, Table};
 use super::{Entry, Kind};
 use crate::error::{Error, Result};
 use crate::header::{Numbered, Owner, TensorPtr};
-use crate::ops::custom;
 use crate::rules::indices as index;
 
 /// The lists of a graph: kept for the next one when it is dropped.
@@ -257,7 +256,7 @@ impl Store {
         self.distinct.clear();
         for i in 0..self.entries.len() {
             let Some(node) = self.entries.get(i).filter(|e| e.kind == Kind::Node).map(|e| e.ptr) else { continue };
-            if custom::is_custom(node) {
+            if TensorPtr::is_custom(node) {
                 self.closures.push(node);
             }
             for (indices, n) in index::bounds(node) {

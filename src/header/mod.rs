@@ -13,6 +13,7 @@ use ggml_sys as sys;
 
 use crate::dtype::DType;
 use crate::error::TensorInfo;
+use crate::ffi;
 
 pub(crate) use facts::Facts;
 pub(crate) use home::Home;
@@ -100,6 +101,41 @@ impl TensorPtr {
     #[inline]
     pub(crate) fn op(self) -> sys::ggml_op {
         self.get().op
+    }
+
+    /// ggml's word for the operation, such as `MUL_MAT` or `RELU` (`ggml_op_desc`).
+    pub(crate) fn op_desc(self) -> String {
+        // SAFETY: the tensor is live; C reads which operation it is and returns a string that lives for ever.
+        let text = unsafe { sys::ggml_op_desc(self.as_ptr()) };
+        // SAFETY: a C string or NULL, see above.
+        unsafe { ffi::string(text) }
+    }
+
+    /// The same as errors and pictures show it.
+    pub(crate) fn op_name(self) -> String {
+        self.op_desc().to_lowercase()
+    }
+
+    /// Whether it is a leaf, or does no more than look at another tensor's memory (`ggml_is_view_op`).
+    #[inline]
+    pub(crate) fn is_view_op(self) -> bool {
+        matches!(
+            self.op(),
+            sys::GGML_OP_NONE
+                | sys::GGML_OP_RESHAPE
+                | sys::GGML_OP_VIEW
+                | sys::GGML_OP_PERMUTE
+                | sys::GGML_OP_TRANSPOSE
+        )
+    }
+
+    /// Whether a closure computes it.
+    #[inline]
+    pub(crate) fn is_custom(self) -> bool {
+        matches!(
+            self.op(),
+            sys::GGML_OP_CUSTOM | sys::GGML_OP_MAP_CUSTOM1 | sys::GGML_OP_MAP_CUSTOM2 | sys::GGML_OP_MAP_CUSTOM3
+        )
     }
 
     pub(crate) fn op_params(self) -> [i32; 16] {

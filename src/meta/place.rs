@@ -80,11 +80,8 @@ impl Drop for Divided {
 pub(crate) fn divide(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> Result<Option<Divided>> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let Some((device, known)) = buft.device().and_then(|d| Some((d, known(d)?))) else { return Ok(None) };
-    let refuse = |t: TensorPtr, reason: &'static str| Error::Unsupported {
-        op: "WeightsBuilder::place".into(),
-        operands: [t.info()].into(),
-        device: device.name().into(),
-        reason: reason.into(),
+    let refuse = |t: TensorPtr, reason: &'static str| {
+        Error::unsupported("WeightsBuilder::place", [t.info()], device.name(), reason)
     };
     let mut states = Vec::with_capacity(tensors.len());
     for &t in tensors {

@@ -3,6 +3,7 @@
 
 use ggml_sys as sys;
 
+use super::{Refusal, Verdict};
 use crate::header::TensorPtr;
 
 /// Whether the backend has code for operations of this kind.
@@ -11,22 +12,22 @@ pub(super) fn computes(t: TensorPtr) -> bool {
 }
 
 /// Whether the backend computes such an operation as it should, if it claims to, or what is wrong.
-pub(super) fn accepts(t: TensorPtr) -> Result<(), &'static str> {
+pub(super) fn accepts(t: TensorPtr) -> Verdict {
     let product = t.op() == sys::GGML_OP_MUL_MAT;
-    let [Some(a), Some(b), ..] = t.slots() else { return Err("the operation lacks an operand") };
+    let [Some(a), Some(b), ..] = t.slots() else { return Err(Refusal("the operation lacks an operand")) };
     let counts = |t: TensorPtr| t.ne().into_iter().take(2).all(|n| i32::try_from(n).is_ok());
     if !(counts(a) && counts(b)) {
-        return Err("BLAS counts rows and their elements in 32 bits");
+        return Err(Refusal("BLAS counts rows and their elements in 32 bits"));
     }
     if !(a.has_dense_rows() && (!product || b.has_dense_rows())) {
-        return Err("BLAS needs the elements of each row side by side; use `cont`");
+        return Err(Refusal("BLAS needs the elements of each row side by side; use `cont`"));
     }
     let converted = a.ne().into_iter().try_fold(4_i64, i64::checked_mul);
     if converted.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-        return Err("the first operand would be too large in f32");
+        return Err(Refusal("the first operand would be too large in f32"));
     }
     if !product && b.is_transposed() && !b.layout().has_contiguous_columns() {
-        return Err("BLAS takes a transposed second operand without gaps only; use `cont`");
+        return Err(Refusal("BLAS takes a transposed second operand without gaps only; use `cont`"));
     }
     Ok(())
 }

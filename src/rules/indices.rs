@@ -99,23 +99,15 @@ pub(crate) fn repeated(t: TensorPtr, values: &[i64]) -> Option<(usize, i64)> {
 
 pub(crate) fn is_input(t: TensorPtr) -> bool {
     let root = t.root();
-    looks(t) && root.op() == sys::GGML_OP_NONE && root.flags() & sys::GGML_TENSOR_FLAG_INPUT.cast_signed() != 0
+    t.is_view_op() && root.op() == sys::GGML_OP_NONE && root.flags() & sys::GGML_TENSOR_FLAG_INPUT.cast_signed() != 0
 }
 
 /// For a result, or a view of one, whose values are indices by nature: what they are below.
 pub(crate) fn made_below(t: TensorPtr) -> Option<i64> {
     let root = t.root();
-    if !is_trusted(root) || !(t == root || looks(t)) {
+    if !is_trusted(root) || !(t == root || t.is_view_op()) {
         return None;
     }
     let [n, ..] = root.sources().next()?.ne();
     Some(n)
-}
-
-/// Whether `t` is a leaf, or looks at another tensor's memory without writing to it.
-fn looks(t: TensorPtr) -> bool {
-    matches!(
-        t.op(),
-        sys::GGML_OP_NONE | sys::GGML_OP_VIEW | sys::GGML_OP_RESHAPE | sys::GGML_OP_PERMUTE | sys::GGML_OP_TRANSPOSE
-    )
 }

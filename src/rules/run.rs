@@ -4,13 +4,12 @@ use std::collections::HashMap;
 
 use ggml_sys as sys;
 
-use super::{blas, cpu, indices, vulkan};
+use super::{Refusal, blas, cpu, indices, vulkan};
 use crate::buffer::{self, BufferType};
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
 use crate::header::{Owner, TensorPtr};
-use crate::ops::custom;
 use crate::tensor::Tensor;
 use crate::{guard, meta};
 
@@ -89,7 +88,7 @@ fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()> {
         }
         return meta::members(device).iter().try_for_each(|&d| accepts(d, t, is_node));
     }
-    if custom::is_custom(t) && !device.runs_closures() {
+    if t.is_custom() && !device.runs_closures() {
         return Err(unsupported(t, &[device], "closures run on this process's CPU only"));
     }
     if !is_node {
@@ -100,15 +99,15 @@ fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()> {
         return Err(unsupported(t, &[device], "BLAS has no code for the operation with these operands"));
     }
     if blas::computes(t) && device.runs_blas() {
-        blas::accepts(t).map_err(|why| unsupported(t, &[device], why))?;
+        blas::accepts(t).map_err(|refusal| refusal.of(t, device.name()))?;
     }
     if device.is_vulkan() {
-        vulkan::accepts_on(device, t)?.map_err(|why| unsupported(t, &[device], why))?;
+        vulkan::accepts_on(device, t)?.map_err(|refusal| refusal.of(t, device.name()))?;
     }
     if !device.runs_cpu_kernels() {
         return Ok(());
     }
-    cpu::cpu_accepts(t).map_err(|why| unsupported(t, &[device], why))
+    cpu::accepts(t).map_err(|refusal| refusal.of(t, device.name()))
 }
 
 fn carries(device: Device, t: TensorPtr) -> Result<()> {
@@ -208,7 +207,7 @@ pub(crate) fn reaches(graph: &Graph<'_>, device: Device, e: &Entry) -> Result<()
     if graph.srcs(e).any(|(_, t)| t.owner() == Owner::Packed && !can_reach(device, t)) {
         return Err(unsupported(e.ptr, &[device], "weights that another device has rearranged can't be copied"));
     }
-    let in_place = e.ptr.view_src().is_some() && !cpu::looks(e.ptr);
+    let in_place = e.ptr.view_src().is_some() && !e.ptr.is_view_op();
     if !in_place || can_reach(device, e.ptr) {
         return Ok(());
     }
@@ -249,12 +248,7 @@ pub(crate) fn memory(device: Device, buft: BufferType) -> Result<()> {
     if device.supports_buffer_type(buft) {
         return Ok(());
     }
-    Err(Error::Unsupported {
-        op: "graph".into(),
-        operands: Box::default(),
-        device: device.name().into(),
-        reason: format!("it can't use memory of type {}", buft.name()).into(),
-    })
+    Err(Error::unsupported("graph", [], device.name(), format!("it can't use memory of type {}", buft.name())))
 }
 
 /// Whether `device` can use the memory that `t` has already. What has none yet gets it where it is needed.
@@ -264,12 +258,7 @@ fn can_reach(device: Device, t: TensorPtr) -> bool {
 
 fn unsupported(t: TensorPtr, devices: &[Device], reason: &'static str) -> Error {
     let names: Vec<_> = devices.iter().map(|d| d.name()).collect();
-    Error::Unsupported {
-        op: cpu::op_name(t).into(),
-        operands: t.sources().chain([t]).map(TensorPtr::info).collect(),
-        device: names.join(", ").into(),
-        reason: reason.into(),
-    }
+    Refusal(reason).of(t, names.join(", "))
 }
 
 #[cfg(test)]

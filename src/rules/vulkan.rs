@@ -4,12 +4,10 @@
 
 use ggml_sys as sys;
 
-use super::cpu;
+use super::{Verdict, cpu, need};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::header::TensorPtr;
-
-type Verdict = std::result::Result<(), &'static str>;
 
 /// What any device may count on: Vulkan's least limit for a dimension of a dispatch.
 const GROUPS: i64 = 65_535;
@@ -19,10 +17,10 @@ const FLAT: i64 = 1 << 24;
 /// Whether the backend computes an operation as it should, if it claims to, or what is wrong. Operands that don't begin at
 /// a multiple of `alignment` are understood by some shaders only.
 pub(super) fn accepts(t: TensorPtr, alignment: usize) -> Verdict {
-    if cpu::looks(t) {
+    if t.is_view_op() {
         return Ok(());
     }
-    cpu::cpu_accepts(t)?;
+    cpu::accepts(t)?;
     need(t.sources().chain([t]).all(countable), "Vulkan counts elements and strides in 32 bits")?;
     let aligned = |t: TensorPtr| t.view_offs().is_multiple_of(alignment);
     let srcs = t.slots();
@@ -131,8 +129,4 @@ fn copies(from: TensorPtr, to: TensorPtr) -> Verdict {
 /// Whether shaders can count the elements, and C hand them the strides.
 fn countable(t: TensorPtr) -> bool {
     t.layout().count().is_some_and(|n| i32::try_from(n).is_ok()) && t.nb().iter().all(|&n| u32::try_from(n).is_ok())
-}
-
-fn need(holds: bool, otherwise: &'static str) -> Verdict {
-    if holds { Ok(()) } else { Err(otherwise) }
 }

@@ -8,7 +8,6 @@ use crate::device::Device;
 use crate::graph::svg::{self, Drawing, Kind, Node};
 use crate::graph::{self, Graph};
 use crate::header::Owner;
-use crate::rules::cpu::op_name;
 use crate::tensor::Tensor;
 
 impl Allocated<'_, '_> {
@@ -98,7 +97,7 @@ impl<'a> Picture<'a, '_> {
         self.drawn.push((t, copied_to, index));
         self.drawing.nodes.push(Node {
             kind,
-            op: op_name(t.ptr()),
+            op: t.ptr().op_name(),
             name: given_name(t),
             shape: shape(t),
             device,

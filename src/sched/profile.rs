@@ -9,7 +9,6 @@ use super::Allocated;
 use super::observe::is_view_op;
 use crate::backend::Backend;
 use crate::error::Result;
-use crate::rules::cpu::op_name;
 use crate::shape::Shape;
 
 /// One operation of a [`Profile`].
@@ -71,7 +70,7 @@ impl Allocated<'_, '_> {
             let size = |t: crate::header::TensorPtr| t.span().unwrap_or(0);
             let backend = graph.position(t).and_then(|i| backends.get(i));
             timings.push(Timing {
-                op: op_name(t),
+                op: t.op_name(),
                 name: t.name(),
                 shape: Shape::from(t.ne()),
                 backend: backend.cloned().unwrap_or_default(),

@@ -12,7 +12,6 @@ use ggml_sys as sys;
 use crate::context::Context;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result, TensorInfo};
-use crate::ffi;
 use crate::guard;
 use crate::header::{Layout, Owner, TensorPtr};
 use crate::shape::Shape;
@@ -85,10 +84,7 @@ impl Tensor<'_> {
     #[doc(alias = "ggml_get_unary_op")]
     #[doc(alias = "ggml_get_glu_op")]
     pub fn op(self) -> String {
-        // SAFETY: the tensor lives; C reads which operation it is and returns a string that lives for ever.
-        let text = unsafe { sys::ggml_op_desc(self.as_ptr()) };
-        // SAFETY: a C string or NULL, see above.
-        unsafe { ffi::string(text) }
+        self.ptr.op_desc()
     }
 
     /// The number of elements (`ggml_nelements`).

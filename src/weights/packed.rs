@@ -64,11 +64,8 @@ pub(super) fn owner(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> Re
     if !buft.is_extra()? {
         return Ok(owner);
     }
-    let refuse = |t: TensorPtr, reason: &'static str| Error::Unsupported {
-        op: "WeightsBuilder::place".into(),
-        operands: [t.info()].into(),
-        device: buft.name().into(),
-        reason: reason.into(),
+    let refuse = |t: TensorPtr, reason: &'static str| {
+        Error::unsupported("WeightsBuilder::place", [t.info()], buft.name(), reason)
     };
     for &t in tensors {
         if owner != Owner::Weights {

@@ -304,10 +304,6 @@ fn own_memory(call: &'static str, backend: &Backend, t: TensorPtr) -> Result<()>
     if buffer::type_of(t) == Some(device.buffer_type()) {
         return Ok(());
     }
-    Err(Error::Unsupported {
-        op: call.into(),
-        operands: [t.info()].into(),
-        device: device.name().into(),
-        reason: "the tensor does not lie in the device's own memory".into(),
-    })
+    let why = "the tensor does not lie in the device's own memory";
+    Err(Error::unsupported(call, [t.info()], device.name(), why))
 }

@@ -4,7 +4,6 @@ use std::fmt;
 
 use crate::dtype::DType;
 use crate::header::TensorPtr;
-use crate::rules::cpu as kernel;
 use crate::shape::Shape;
 
 /// The results of two devices, made by [`GraphMemory::compare`](crate::GraphMemory::compare). Printed, it is a table.
@@ -84,7 +83,7 @@ impl Compared {
         Self {
             position,
             name: t.name(),
-            op: kernel::op_name(t),
+            op: TensorPtr::op_name(t),
             dtype: t.dtype(),
             shape,
             max_abs: pairs().map(|(a, b)| difference(a, b)).fold(0.0, f64::max),

@@ -17,7 +17,7 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 use call::Closure;
 
-pub(crate) use call::{is_custom, take_panic};
+pub(crate) use call::take_panic;
 pub use parts::{Operands, Rows, RowsMut};
 
 /// How a custom operation is run; [`Default`] uses all threads.

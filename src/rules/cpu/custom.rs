@@ -2,8 +2,7 @@
 
 use super::Verdict;
 use crate::header::TensorPtr;
-use crate::ops::custom;
 
 pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
-    custom::is_custom(t).then_some(Ok(()))
+    t.is_custom().then_some(Ok(()))
 }

@@ -19,16 +19,11 @@ mod set;
 mod sort;
 mod spatial;
 
-use std::ffi::CStr;
-
-use ggml_sys as sys;
-
+use super::{Refusal, Verdict, need};
 use crate::dtype::DType;
 use crate::header::TensorPtr;
 
 pub(crate) use sort::{is_sort, readies};
-
-type Verdict = Result<(), &'static str>;
 
 /// One family's part of the table: its verdict on an operation of its own, `None` for any other.
 type Family = fn(TensorPtr) -> Option<Verdict>;
@@ -53,24 +48,16 @@ const FAMILIES: &[Family] = &[
 ];
 
 /// Whether the CPU has a kernel for the operation `t`, or what is missing.
-pub(crate) fn cpu_accepts(t: TensorPtr) -> Verdict {
-    if looks(t) {
+pub(crate) fn accepts(t: TensorPtr) -> Verdict {
+    if t.is_view_op() {
         return Ok(());
     }
     countable(t)?;
-    FAMILIES.iter().find_map(|f| f(t)).unwrap_or(Err("this crate knows no CPU kernel for the operation"))
-}
-
-/// Whether an operation does no more than look at another tensor's memory.
-pub(crate) fn looks(t: TensorPtr) -> bool {
-    matches!(
-        t.op(),
-        sys::GGML_OP_NONE | sys::GGML_OP_RESHAPE | sys::GGML_OP_VIEW | sys::GGML_OP_PERMUTE | sys::GGML_OP_TRANSPOSE
-    )
+    FAMILIES.iter().find_map(|f| f(t)).unwrap_or(Err(Refusal("this crate knows no CPU kernel for the operation")))
 }
 
 /// The first `N` sources, or the verdict on an operation that lacks one.
-fn sources<const N: usize>(t: TensorPtr) -> Result<[TensorPtr; N], &'static str> {
+fn sources<const N: usize>(t: TensorPtr) -> Verdict<[TensorPtr; N]> {
     let mut srcs = t.slots().into_iter();
     let mut missing = false;
     let found = [(); N].map(|()| {
@@ -79,25 +66,13 @@ fn sources<const N: usize>(t: TensorPtr) -> Result<[TensorPtr; N], &'static str>
             t
         })
     });
-    if missing { Err("the operation lacks an operand") } else { Ok(found) }
-}
-
-/// ggml's name of an operation.
-pub(crate) fn op_name(t: TensorPtr) -> String {
-    // SAFETY: the tensor is live; C reads its operation and returns a constant string.
-    let text = unsafe { sys::ggml_op_desc(t.as_ptr()) };
-    // SAFETY: a constant C string.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().to_lowercase()
+    if missing { Err(Refusal("the operation lacks an operand")) } else { Ok(found) }
 }
 
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 const ROWS: &str = "the CPU kernel needs the elements of each row side by side; use `cont`";
 const EVEN: &str = "the CPU kernel needs all rows equally far apart; use `cont`";
 const PACKED: &str = "the CPU kernel needs an operand with the strides of a new tensor; use `cont`";
-
-fn need(holds: bool, otherwise: &'static str) -> Verdict {
-    if holds { Ok(()) } else { Err(otherwise) }
-}
 
 fn rows_of(t: TensorPtr, types: &[DType], otherwise: &'static str) -> Verdict {
     need(types.contains(&t.dtype()), otherwise)?;

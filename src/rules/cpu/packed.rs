@@ -3,7 +3,7 @@
 
 use ggml_sys as sys;
 
-use super::{MOST, PACKED, ROWS, Verdict, countable_whole, need};
+use super::{MOST, PACKED, ROWS, Refusal, Verdict, countable_whole, need};
 use crate::buffer::{self, extra::Packing};
 use crate::dtype::DType;
 use crate::header::TensorPtr;
@@ -39,6 +39,8 @@ pub(super) fn mul_mat_id(a: TensorPtr, b: TensorPtr) -> Verdict {
     need(packing(a)? == Packing::Repack, "there is no AMX kernel for experts")
 }
 
-fn packing(a: TensorPtr) -> Result<Packing, &'static str> {
-    buffer::type_of(a).and_then(Packing::of).ok_or("this crate knows no CPU kernel for weights in such an order")
+fn packing(a: TensorPtr) -> Verdict<Packing> {
+    buffer::type_of(a)
+        .and_then(Packing::of)
+        .ok_or(Refusal("this crate knows no CPU kernel for weights in such an order"))
 }

@@ -8,7 +8,7 @@ use crate::header::TensorPtr;
 use crate::meta::device::{Known, any, known};
 use crate::meta::place::state_of;
 use crate::meta::split::State;
-use crate::rules::cpu;
+use crate::rules::Refusal;
 
 use ggml_sys as sys;
 
@@ -37,12 +37,8 @@ struct Seen {
 pub(crate) fn check(graph: &Graph<'_>, device: Device, on: impl Fn(&Entry) -> bool) -> Result<()> {
     let Some(meta) = known(device) else { return Ok(()) };
     if graph.entries().len() > MOST_TENSORS {
-        return Err(Error::Unsupported {
-            op: "graph".into(),
-            operands: Box::default(),
-            device: device.name().into(),
-            reason: format!("several devices that work as one take graphs of {MOST_TENSORS} tensors at most").into(),
-        });
+        let why = format!("several devices that work as one take graphs of {MOST_TENSORS} tensors at most");
+        return Err(Error::unsupported("graph", [], device.name(), why));
     }
     let walk = Walk { graph, device, meta, uses: uses(graph) };
     let mut seen: Vec<Seen> = Vec::with_capacity(graph.entries().len());
@@ -114,7 +110,7 @@ impl Walk<'_, '_> {
         }
         let Made { state, partial } = match states::made(e.ptr, &states) {
             Ok(made) => made,
-            Err(reason) => return refuse(reason),
+            Err(Refusal(reason)) => return refuse(reason),
         };
         if let State::Along { axis: 0, shares } = &state
             && shares.iter().any(|n| n % e.ptr.dtype().block_size() != 0)
@@ -173,12 +169,8 @@ impl Walk<'_, '_> {
             format!("`{}` is {}{partial}", t.name(), seen.state)
         };
         let divided: Vec<_> = sources.iter().map(how).collect();
-        Error::Unsupported {
-            op: cpu::op_name(e.ptr).into(),
-            operands: sources.iter().map(|&(_, t, _, _)| t).chain([e.ptr]).map(TensorPtr::info).collect(),
-            device: self.device.name().into(),
-            reason: format!("{reason}: {}", divided.join(", ")).into(),
-        }
+        let operands = sources.iter().map(|&(_, t, _, _)| t).chain([e.ptr]).map(TensorPtr::info);
+        Error::unsupported(e.ptr.op_name(), operands, self.device.name(), format!("{reason}: {}", divided.join(", ")))
     }
 }
 
@@ -186,12 +178,7 @@ impl Walk<'_, '_> {
 pub(crate) fn check_absent(graph: &Graph<'_>) -> Result<()> {
     let mut placed = graph.entries().iter().filter(|e| any() && matches!(e.kind, Kind::Placed(_)));
     placed.find(|e| state_of(e.ptr).is_some()).map_or(Ok(()), |e| {
-        Err(Error::Unsupported {
-            op: "graph".into(),
-            operands: [e.ptr.info()].into(),
-            device: "CPU".into(),
-            reason: "it lies on several devices that work as one".into(),
-        })
+        Err(Error::unsupported("graph", [e.ptr.info()], "CPU", "it lies on several devices that work as one"))
     })
 }
 
@@ -211,6 +198,5 @@ pub(crate) fn before_use(op: &'static str, device: Device, reason: &'static str)
     if known(device).is_none() {
         return Ok(());
     }
-    let (operands, device) = (Box::default(), device.name().into());
-    Err(Error::Unsupported { op: op.into(), operands, device, reason: reason.into() })
+    Err(Error::unsupported(op, [], device.name(), reason))
 }

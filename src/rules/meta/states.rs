@@ -5,6 +5,7 @@ use ggml_sys as sys;
 
 use crate::header::TensorPtr;
 use crate::meta::split::State;
+use crate::rules::{Refusal, Verdict, need};
 
 /// What an operation makes of divided operands.
 #[derive(Debug, PartialEq, Eq)]
@@ -88,12 +89,10 @@ pub(crate) fn knows(t: TensorPtr) -> bool {
     t.op() == sys::GGML_OP_NONE || rule(t.op()).is_some()
 }
 
-type Verdict<T> = Result<T, &'static str>;
-
 /// What operation `t` makes of sources that are divided so, in their places.
 pub(super) fn made(t: TensorPtr, srcs: &[Option<State>]) -> Verdict<Made> {
     let Some(rule) = rule(t.op()) else {
-        return Err("it is not known how the operation goes with several devices that work as one");
+        return Err(Refusal("it is not known how the operation goes with several devices that work as one"));
     };
     let at = |i: usize| srcs.get(i).and_then(Option::as_ref);
     let whole = || srcs.iter().flatten().all(|s| *s == State::Mirrored);
@@ -103,7 +102,7 @@ pub(super) fn made(t: TensorPtr, srcs: &[Option<State>]) -> Verdict<Made> {
     let state = match at(0) {
         Some(State::Along { axis, shares }) => divided(rule, t, *axis, shares, srcs)?,
         Some(State::Mirrored) if whole() && (rule != Rule::Cast || t.view_src().is_none()) => State::Mirrored,
-        _ => return Err("the operands must be divided alike"),
+        _ => return Err(Refusal("the operands must be divided alike")),
     };
     Ok(Made { state, partial: false })
 }
@@ -122,7 +121,7 @@ fn divided(rule: Rule, t: TensorPtr, axis: usize, shares: &[i64], srcs: &[Option
             )?;
             Ok(same(axis))
         }
-        Rule::Rows | Rule::SoftMax if axis == 0 => Err("it takes whole rows"),
+        Rule::Rows | Rule::SoftMax if axis == 0 => Err(Refusal("it takes whole rows")),
         Rule::Elements | Rule::Rows => Ok(same(axis)),
         Rule::SoftMax => {
             need(t.source(1).is_none() && t.source(2).is_none(), "with a mask or sinks, nothing may be divided")?;
@@ -132,7 +131,7 @@ fn divided(rule: Rule, t: TensorPtr, axis: usize, shares: &[i64], srcs: &[Option
         Rule::Reshape => reshaped(t, axis, shares),
         Rule::Permute => {
             let to = t.op_params().get(axis).and_then(|&to| usize::try_from(to).ok());
-            to.filter(|&to| to < 4).map(same).ok_or("the permutation is none")
+            to.filter(|&to| to < 4).map(same).ok_or(Refusal("the permutation is none"))
         }
         Rule::Transpose => Ok(same(if axis < 2 { axis ^ 1 } else { axis })),
         Rule::Rope => {
@@ -153,13 +152,11 @@ fn divided(rule: Rule, t: TensorPtr, axis: usize, shares: &[i64], srcs: &[Option
             need(t.view_src().is_none(), "it is not known how to copy into what is divided")?;
             Ok(same(axis))
         }
-        Rule::View => Err("a view of a part of what is divided is not known to work; use `reshape` or `permute`"),
-        Rule::Whole | Rule::Product => Err("no operand may be divided"),
+        Rule::View => {
+            Err(Refusal("a view of a part of what is divided is not known to work; use `reshape` or `permute`"))
+        }
+        Rule::Whole | Rule::Product => Err(Refusal("no operand may be divided")),
     }
-}
-
-fn need(holds: bool, otherwise: &'static str) -> Verdict<()> {
-    if holds { Ok(()) } else { Err(otherwise) }
 }
 
 /// Whether the second parameter, the largest bias of attention, is more than zero.
@@ -180,25 +177,25 @@ fn product(t: TensorPtr, w: Option<&State>, x: Option<&State>) -> Verdict<Made> 
             Ok(Made { state: Mirrored, partial: true })
         }
         (Some(w @ Along { axis: 2, .. }), Some(x)) if w == x => whole(w.clone()),
-        _ => Err(
+        _ => Err(Refusal(
             "the matrix must be divided along axis 1, or both operands along axis 0 or 2 alike, or only the second along \
                   axis 1",
-        ),
+        )),
     }
 }
 
 /// A division goes over to the axis at whose end as many elements have gone by.
 fn reshaped(t: TensorPtr, axis: usize, shares: &[i64]) -> Verdict<State> {
     const ODD: &str = "the division would not be one of the new shape";
-    let Some(from) = t.source(0).map(TensorPtr::ne) else { return Err("the operation lacks an operand") };
+    let Some(from) = t.source(0).map(TensorPtr::ne) else { return Err(Refusal("the operation lacks an operand")) };
     let end = |ne: [i64; 4], axis: usize| ne.iter().take(axis + 1).product::<i64>();
     let last = |ne: [i64; 4]| ne.iter().rposition(|&n| n != 1).unwrap_or(0);
     let (to, block) = (t.ne(), end(from, axis));
     // As ggml chooses, which takes other axes as well.
     let axis_to = if axis == last(from) { Some(last(to)) } else { (0..4).find(|&d| end(to, d) % block == 0) };
-    let axis_to = axis_to.filter(|&d| end(to, d) == block).ok_or(ODD)?;
-    let (Some(&len), Some(&len_to)) = (from.get(axis), to.get(axis_to)) else { return Err(ODD) };
-    scaled(shares, len, len_to).map(|shares| State::Along { axis: axis_to, shares }).ok_or(ODD)
+    let axis_to = axis_to.filter(|&d| end(to, d) == block).ok_or(Refusal(ODD))?;
+    let (Some(&len), Some(&len_to)) = (from.get(axis), to.get(axis_to)) else { return Err(Refusal(ODD)) };
+    scaled(shares, len, len_to).map(|shares| State::Along { axis: axis_to, shares }).ok_or(Refusal(ODD))
 }
 
 /// Shares of `from` as shares of `to`, where they are whole.

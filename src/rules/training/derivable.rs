@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind};
 use crate::header::{Layout, TensorPtr};
-use crate::rules::cpu::op_name;
+use crate::rules::Refusal;
 
 /// The call that errors name.
 const CALL: &str = "OptContext::graphs";
@@ -34,9 +34,9 @@ pub(crate) fn check(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<()>
         if !float(e.ptr) || !e.ptr.sources().filter(|&t| needs(t)).all(float) {
             return Err(refused(e.ptr, "gradients are only passed through f32"));
         }
-        for pass in passes(e.ptr, gradient, needs).map_err(|why| refused(e.ptr, why))? {
+        for pass in passes(e.ptr, gradient, needs).map_err(|refusal| refusal.of(e.ptr, "all"))? {
             if let Some(gradient) = position(pass.to).and_then(|i| gradients.get_mut(i)) {
-                *gradient = Some(pass.join(*gradient).map_err(|why| refused(e.ptr, why))?);
+                *gradient = Some(pass.join(*gradient).map_err(|refusal| refusal.of(e.ptr, "all"))?);
             }
         }
         // C looks at the gradients of all sources that depend on a parameter, those that it passes none on to as well.
@@ -120,14 +120,9 @@ fn first_source(t: TensorPtr) -> Option<TensorPtr> {
 
 /// Whether the operation only looks at its source's memory.
 fn looks_only(t: TensorPtr) -> bool {
-    matches!(t.op(), sys::GGML_OP_RESHAPE | sys::GGML_OP_VIEW | sys::GGML_OP_PERMUTE | sys::GGML_OP_TRANSPOSE)
+    t.is_view_op() && t.op() != sys::GGML_OP_NONE
 }
 
 fn refused(t: TensorPtr, reason: &'static str) -> Error {
-    Error::Unsupported {
-        op: op_name(t).into(),
-        operands: t.sources().chain([t]).map(TensorPtr::info).collect(),
-        device: "all".into(),
-        reason: reason.into(),
-    }
+    Refusal(reason).of(t, "all")
 }

@@ -5,6 +5,7 @@ use ggml_sys as sys;
 
 use crate::dtype::DType;
 use crate::header::{Layout, TensorPtr};
+use crate::rules::{Refusal, Verdict, need};
 
 /// How a new gradient lies in memory.
 pub(super) fn fresh(ne: [i64; 4]) -> Layout {
@@ -45,7 +46,7 @@ impl Pass {
     }
 
     /// What the operand's gradient is after this one was added to the one that it has, if any.
-    pub(super) fn join(&self, before: Option<Layout>) -> Result<Layout, &'static str> {
+    pub(super) fn join(&self, before: Option<Layout>) -> Verdict<Layout> {
         let Some(before) = before else { return Ok(self.layout) };
         let fits = match self.onto {
             Onto::Any => true,
@@ -53,7 +54,7 @@ impl Pass {
             Onto::Contiguous => before.is_contiguous(),
         };
         // Sums are new tensors.
-        if fits { Ok(fresh(before.ne)) } else { Err(PERMUTED) }
+        if fits { Ok(fresh(before.ne)) } else { Err(Refusal(PERMUTED)) }
     }
 }
 
@@ -81,18 +82,18 @@ fn unary_op(t: TensorPtr) -> sys::ggml_unary_op {
     op.cast_unsigned()
 }
 
-type Passes = Result<Vec<Pass>, &'static str>;
+type Passes = Verdict<Vec<Pass>>;
 
 const NONE: &str = "ggml has no backward pass for it";
 
 /// What `t` hands on of its gradient to those of its sources that need one, in the order in which C does it.
 pub(super) fn passes(t: TensorPtr, grad: Layout, needs: impl Fn(TensorPtr) -> bool) -> Passes {
-    let [Some(first), second, third, ..] = t.slots() else { return Err(NONE) };
+    let [Some(first), second, third, ..] = t.slots() else { return Err(Refusal(NONE)) };
     let wants = |s: &TensorPtr| needs(*s);
     let (a, b, c) = (Some(first).filter(wants), second.filter(wants), third.filter(wants));
     let node = Node { t, grad, first, second, third, a, b, c };
     let families = [Node::elements, Node::sums, Node::parts, Node::rows, Node::windows];
-    families.iter().find_map(|family| family(&node)).unwrap_or(Err(NONE))
+    families.iter().find_map(|family| family(&node)).unwrap_or(Err(Refusal(NONE)))
 }
 
 /// An operation that has a gradient.
@@ -125,7 +126,7 @@ impl Node {
         collect(self.a.map(Pass::fresh), None)
     }
 
-    fn in_order(&self) -> Result<(), &'static str> {
+    fn in_order(&self) -> Verdict {
         need(self.grad.is_contiguous(), PERMUTED)
     }
 
@@ -172,7 +173,7 @@ impl Node {
             | sys::GGML_UNARY_OP_EXP
             | sys::GGML_UNARY_OP_EXPM1
             | sys::GGML_UNARY_OP_SOFTPLUS => self.fresh_first(),
-            _ => Err(NONE),
+            _ => Err(Refusal(NONE)),
         }
     }
 
@@ -194,7 +195,7 @@ impl Node {
     }
 
     /// The conditions of a product of matrices.
-    fn product(&self) -> Result<(), &'static str> {
+    fn product(&self) -> Verdict {
         let [_, hint, ..] = self.t.op_params();
         need(hint == 0, "it has no backward pass with a hint")?;
         let (Some(a), Some(b)) = (self.a, self.second) else { return Ok(()) };
@@ -282,7 +283,7 @@ const END: usize = 1 << 31;
 
 /// The conditions of a view `t` of `a`: the gradient is added to a part of another one, which is found by the strides of
 /// the view.
-fn part(t: TensorPtr, a: TensorPtr) -> Result<(), &'static str> {
+fn part(t: TensorPtr, a: TensorPtr) -> Verdict {
     need(a.is_contiguous(), "a view of what is not contiguous has no backward pass; use `cont`")?;
     let [_, strides @ ..] = t.nb();
     let offset = t.view_offs().checked_sub(if a.view_src().is_some() { a.view_offs() } else { 0 });
@@ -295,8 +296,4 @@ fn part(t: TensorPtr, a: TensorPtr) -> Result<(), &'static str> {
 fn is_matrix(t: TensorPtr) -> bool {
     let [_, _, n2, n3] = t.ne();
     n2 == 1 && n3 == 1
-}
-
-fn need(holds: bool, otherwise: &'static str) -> Result<(), &'static str> {
-    if holds { Ok(()) } else { Err(otherwise) }
 }
