@@ -25,8 +25,11 @@ mod peer;
 mod raw;
 mod relay;
 mod server;
+mod session;
+mod survey;
 #[cfg(test)]
 mod tests;
+mod timed;
 mod traffic;
 mod wire;
 
