@@ -1,6 +1,8 @@
 //! Calls while the process is short of file handles.
 
 use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ggml::Error;
@@ -83,6 +85,34 @@ fn a_device_is_of_use_again_once_there_are_handles() {
     });
 }
 
+/// The handle that the relay needs is taken, after ggml connected to it: ggml would wait for ever.
+#[test]
+fn a_call_that_the_relay_has_no_handle_for_is_an_error() {
+    alone("handles::a_call_that_the_relay_has_no_handle_for_is_an_error", || {
+        limit_handles();
+        let server = ServerProcess::start();
+        let connection = rpc::connect(&server.address.to_string()).unwrap();
+        let device = connection.devices()[0];
+        let mut failed = 0;
+        for _ in 0..5 {
+            let taken = take_all_but(1);
+            // The relay accepts this one, and then finds no handle for the next.
+            device.memory().unwrap();
+            // ggml's and the relay's ends are closed, and the relay tries again soon.
+            thread::sleep(Duration::from_millis(10));
+            let more = take_all_but(1);
+            if let Err(error) = in_time(|| device.memory()) {
+                assert!(matches!(error, Error::Ggml { .. }), "{error:?}");
+                failed += 1;
+            }
+            drop((taken, more));
+            connection.check().unwrap();
+            assert!(in_time(|| device.memory()).unwrap().total > 0);
+        }
+        assert!(failed > 0, "the relay had a handle each time");
+    });
+}
+
 /// A program that takes each handle as soon as it is free.
 #[test]
 fn a_connect_returns_while_other_threads_take_every_handle() {
@@ -92,18 +122,18 @@ fn a_connect_returns_while_other_threads_take_every_handle() {
         let endpoint = server.address.to_string();
         let options = Options::new().connect_timeout(LIMIT).answer_timeout(LIMIT);
         for left in 0..12 {
-            let done = std::sync::atomic::AtomicBool::new(false);
+            let done = AtomicBool::new(false);
             let taken = take_all_but(left);
-            std::thread::scope(|scope| {
+            thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut more = Vec::new();
-                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    while !done.load(Ordering::Relaxed) {
                         more.extend(File::open("/dev/null"));
-                        std::thread::yield_now();
+                        thread::yield_now();
                     }
                 });
                 let connection = in_time(|| rpc::connect_with(&endpoint, &options));
-                done.store(true, std::sync::atomic::Ordering::Relaxed);
+                done.store(true, Ordering::Relaxed);
                 if let Err(error) = connection {
                     assert!(matches!(error, Error::Rpc { .. }), "{error:?}");
                 }
