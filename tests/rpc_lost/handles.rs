@@ -85,6 +85,25 @@ fn a_device_is_of_use_again_once_there_are_handles() {
     });
 }
 
+/// The relay connects to the server again when a device is used that nobody held.
+#[test]
+fn a_server_that_there_is_no_handle_for_is_not_lost() {
+    alone("handles::a_server_that_there_is_no_handle_for_is_not_lost", || {
+        limit_handles();
+        let server = ServerProcess::start();
+        let connection = rpc::connect(&server.address.to_string()).unwrap();
+        let device = connection.devices()[0];
+        drop(connection);
+        // Its end is seen.
+        thread::sleep(Duration::from_millis(50));
+        let taken = take_all_but(1);
+        let error = in_time(|| device.memory()).unwrap_err();
+        assert!(matches!(error, Error::Ggml { .. }), "{error:?}");
+        drop(taken);
+        assert!(in_time(|| device.memory()).unwrap().total > 0);
+    });
+}
+
 /// The handle that the relay needs is taken, after ggml connected to it: ggml would wait for ever.
 #[test]
 fn a_call_that_the_relay_has_no_handle_for_is_an_error() {
