@@ -8,6 +8,10 @@ use std::process::Command;
 use ggml::prelude::*;
 use ggml::{Error, GraphAllocator};
 
+/// Numbers of experts and of tokens, each of which has as many indices.
+const EXPERTS: usize = 1 << 14;
+const TOKENS: usize = 1 << 7;
+
 const NAME: &str = "h92_a_backend_that_was_interrupted_is_not_used_again";
 
 /// A CPU backend frees its working memory before it asks for more, and keeps the address where it gets none.
@@ -24,20 +28,19 @@ fn h92_a_backend_that_was_interrupted_is_not_used_again() {
         assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
         return;
     }
-    const EXPERTS: i64 = 1 << 14;
-    const TOKENS: i64 = 1 << 7;
     let ctx = Context::new();
-    let experts = ctx.input("experts", DType::F32, [1, 1, EXPERTS]).unwrap();
-    let rows = ctx.input("rows", DType::F32, [1, 1, TOKENS]).unwrap();
-    let ids = ctx.input("ids", DType::I32, [TOKENS, TOKENS]).unwrap();
+    let [e, n] = [EXPERTS, TOKENS].map(|n| i64::try_from(n).unwrap());
+    let experts = ctx.input("experts", DType::F32, [1, 1, e]).unwrap();
+    let rows = ctx.input("rows", DType::F32, [1, 1, n]).unwrap();
+    let ids = ctx.input("ids", DType::I32, [n, n]).unwrap();
     // The kernel's table has 8 bytes for each expert and index: 2 GiB.
     let y = ctx.mul_mat_id(experts, rows, ids).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
     let mut memory = allocator.alloc(&graph).unwrap();
-    memory.set(experts, &[1.0_f32; EXPERTS as usize]).unwrap();
-    memory.set(rows, &[1.0_f32; TOKENS as usize]).unwrap();
-    memory.set(ids, &[0; (TOKENS * TOKENS) as usize]).unwrap();
+    memory.set(experts, &vec![1.0_f32; EXPERTS]).unwrap();
+    memory.set(rows, &[1.0_f32; TOKENS]).unwrap();
+    memory.set(ids, &vec![0; TOKENS * TOKENS]).unwrap();
     let mut one = Backend::cpu().unwrap();
     one.set_threads(1).unwrap();
 
@@ -59,7 +62,7 @@ fn h92_a_backend_that_was_interrupted_is_not_used_again() {
     let small = ctx.graph([ctx.neg(rows).unwrap()]).unwrap();
     drop(memory);
     let mut memory = allocator.alloc(&small).unwrap();
-    memory.set(rows, &[1.0_f32; TOKENS as usize]).unwrap();
+    memory.set(rows, &[1.0_f32; TOKENS]).unwrap();
     let mut other = Backend::cpu().unwrap();
     memory.compute(&mut other).unwrap();
 }

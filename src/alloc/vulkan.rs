@@ -157,7 +157,7 @@ mod tests {
         accepts(y.ptr(), ALIGNMENT)
     }
 
-    fn of<'c>(ctx: &'c Context, ne: [i64; 4]) -> Tensor<'c> {
+    fn of(ctx: &Context, ne: [i64; 4]) -> Tensor<'_> {
         ctx.input("x", DType::F32, ne).unwrap()
     }
 
