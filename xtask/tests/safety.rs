@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const HAZARDS: usize = 142;
 
 /// How many of them have no other proof than that somebody read the code. Each has its reason.
-const BY_READING: usize = 4;
+const BY_READING: usize = 5;
 
 /// The table of what programs broke.
 const ATTACK: &str = "Found by attack (issue letters a to p)";
