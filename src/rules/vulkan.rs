@@ -130,3 +130,83 @@ fn copies(from: TensorPtr, to: TensorPtr) -> Verdict {
 fn countable(t: TensorPtr) -> bool {
     t.layout().count().is_some_and(|n| i32::try_from(n).is_ok()) && t.nb().iter().all(|&n| u32::try_from(n).is_ok())
 }
+
+/// These need no device.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Context;
+    use crate::ops::{Rope, RopeMode};
+    use crate::tensor::Tensor;
+
+    /// What devices say.
+    const ALIGNMENT: usize = 16;
+
+    fn ask(y: Tensor<'_>) -> Verdict {
+        assert_eq!(kernel::cpu_accepts(y.ptr()), Ok(()), "the CPU's kernels refuse nothing");
+        accepts(y.ptr(), ALIGNMENT)
+    }
+
+    fn of(ctx: &Context, ne: [i64; 4]) -> Tensor<'_> {
+        ctx.input("x", DType::F32, ne).unwrap()
+    }
+
+    #[test]
+    fn h134_operations_with_too_many_rows_are_refused() {
+        let ctx = Context::new();
+        let (many, few) = (of(&ctx, [4, 65_536, 1, 1]), of(&ctx, [4, 65_535, 1, 1]));
+        for (x, fits) in [(many, false), (few, true)] {
+            let verdict = if fits { Ok(()) } else { Err(TOO_MANY) };
+            assert_eq!(ask(ctx.rms_norm(x, 1e-5).unwrap()), verdict);
+            assert_eq!(ask(ctx.diag_mask_inf(x, 0).unwrap()), verdict);
+            assert_eq!(ask(ctx.cumsum(x).unwrap()), verdict);
+            assert_eq!(ask(ctx.norm(x, 1e-5).unwrap()), Ok(()), "rows are no limit there");
+        }
+        assert_eq!(ask(ctx.soft_max(many).unwrap()), Ok(()), "short rows are no limit there");
+        assert_eq!(ask(ctx.arange(0.0, 16_777_216.0, 1.0).unwrap()), Ok(()));
+        let steps = of(&ctx, [65_536, 1, 1, 1]);
+        assert_eq!(ask(ctx.timestep_embedding(steps, 8, 10).unwrap()), Err(TOO_MANY));
+        let flat = of(&ctx, [1 << 13, (1 << 11) + 1, 1, 1]);
+        assert_eq!(ask(ctx.silu_back(flat, flat).unwrap()), Err(TOO_MANY));
+    }
+
+    #[test]
+    fn h136_strides_that_32_bits_do_not_hold_are_refused() {
+        let ctx = Context::new();
+        let wide = of(&ctx, [1 << 20, 1 << 12, 1, 1]);
+        let rows = |stride: usize| ctx.view(wide, [4, 2], [stride, 2 * stride, 2 * stride], 0).unwrap();
+        assert!(ask(ctx.neg(rows(1 << 32)).unwrap()).is_err(), "it would be 0");
+        assert!(ask(ctx.add(of(&ctx, [4, 2, 1, 1]), rows(1 << 32)).unwrap()).is_err(), "the second operand's");
+        assert_eq!(ask(ctx.neg(rows(1 << 30)).unwrap()), Ok(()));
+        assert!(ask(ctx.neg(of(&ctx, [1 << 16, 1 << 15, 1, 1])).unwrap()).is_err(), "2^31 elements");
+    }
+
+    #[test]
+    fn h137_what_shaders_would_read_elsewhere_is_refused() {
+        let ctx = Context::new();
+        let at = |dtype, offset: usize| {
+            let whole = ctx.input("x", dtype, [9, 8]).unwrap();
+            ctx.view(whole, [8], [32, 32, 32], offset).unwrap()
+        };
+        let turned = |x, positions| ask(ctx.rope_ext(x, positions, Rope::new(8, RopeMode::Normal)).unwrap());
+        let x = of(&ctx, [8, 2, 8, 1]);
+        assert_eq!(turned(x, at(DType::I32, 16)), Ok(()));
+        for offset in [4, 8, 20] {
+            assert!(turned(x, at(DType::I32, offset)).is_err(), "positions from {offset} on");
+        }
+        let beginning = ctx.view(of(&ctx, [9, 2, 8, 1]), [8, 2, 8], [36, 72, 576], 4).unwrap();
+        assert_eq!(turned(beginning, at(DType::I32, 16)), Ok(()), "what is turned may begin anywhere");
+
+        let gaps = ctx.view(of(&ctx, [9, 4, 1, 1]), [8, 4], [36, 144, 144], 0).unwrap();
+        assert!(ask(ctx.sum(gaps).unwrap()).is_err());
+        assert_eq!(ask(ctx.sum(ctx.cont(gaps).unwrap()).unwrap()), Ok(()));
+        assert_eq!(ask(ctx.sum_rows(gaps).unwrap()), Ok(()), "rows are looked for by their stride");
+
+        assert!(ask(ctx.top_k(of(&ctx, [9, 4, 1, 1]), 1).unwrap()).is_err());
+        assert_eq!(ask(ctx.top_k(of(&ctx, [9, 4, 1, 1]), 2).unwrap()), Ok(()));
+
+        let matrix = |offset| ctx.view(of(&ctx, [9, 4, 1, 1]), [8, 4], [36, 144, 144], offset).unwrap();
+        let product = |offset| ask(ctx.mul_mat(of(&ctx, [8, 2, 1, 1]), matrix(offset)).unwrap());
+        assert!(product(4).is_err() && product(0).is_ok(), "operands begin at a multiple of the alignment");
+    }
+}
