@@ -194,6 +194,7 @@ fn detected(feature: &str) -> bool {
         ($($name:tt),* $(,)?) => {
             match feature {
                 $($name => std::arch::is_x86_feature_detected!($name),)*
+                "avxvnni" => avxvnni(),
                 _ => true,
             }
         };
@@ -218,8 +219,25 @@ fn detected(feature: &str) -> bool {
         "avx512vbmi",
         "avx512vnni",
         "avx512bf16",
-        "avxvnni",
     )
+}
+
+/// Whether the processor has AVX-VNNI, of which the standard library's macro knows from Rust 1.89 on.
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+#[allow(unused_unsafe, reason = "newer Rust has these functions safe")]
+fn avxvnni() -> bool {
+    #[cfg(target_arch = "x86")]
+    use std::arch::x86::__cpuid_count;
+    #[cfg(target_arch = "x86_64")]
+    use std::arch::x86_64::__cpuid_count;
+    // What the system has to keep for it is what it keeps for AVX2.
+    if !std::arch::is_x86_feature_detected!("avx2") {
+        return false;
+    }
+    // SAFETY: a processor with AVX2 has the instruction, and this leaf.
+    let leaves = unsafe { __cpuid_count(7, 0) }.eax;
+    // SAFETY: as above.
+    leaves >= 1 && unsafe { __cpuid_count(7, 1) }.eax & 1 << 4 != 0
 }
 
 #[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
@@ -297,6 +315,14 @@ mod tests {
         });
         let Err(Error::Exception { call: "allocate", message, .. }) = result else { panic!("{result:?}") };
         assert_eq!(&*message, "std::bad_alloc");
+    }
+
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[test]
+    fn avx_vnni_is_there_where_linux_lists_it() {
+        let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        let flags = processors.lines().find(|line| line.starts_with("flags")).unwrap();
+        assert_eq!(avxvnni(), flags.split_whitespace().any(|flag| flag == "avx_vnni"));
     }
 
     /// What ggml logged during the call comes with the error, what it logged before does not.

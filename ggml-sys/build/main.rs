@@ -6,6 +6,7 @@ mod cmake;
 mod compiler;
 mod cpu;
 mod emit;
+mod enums;
 mod fetch;
 mod find;
 mod input;

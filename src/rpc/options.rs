@@ -7,7 +7,7 @@ use std::time::Duration;
 /// ```
 /// use std::time::Duration;
 ///
-/// let options = ggml::rpc::Options::new().connect_timeout(Duration::from_secs(2)).answer_timeout(Duration::from_mins(1));
+/// let options = ggml::rpc::Options::new().connect_timeout(Duration::from_secs(2)).answer_timeout(Duration::from_secs(60));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
@@ -19,7 +19,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connect_timeout: Duration::from_secs(5), answer_timeout: Duration::from_mins(10), relay: true }
+        Self { connect_timeout: Duration::from_secs(5), answer_timeout: Duration::from_secs(600), relay: true }
     }
 }
 
