@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 use crate::error::{Error, Result};
-use crate::log;
+use crate::{log, version};
 
 type Trampoline = unsafe extern "C-unwind" fn(*mut c_void);
 
@@ -126,7 +126,7 @@ fn guarded<F: FnOnce() -> R, R>(
     shim: unsafe extern "C-unwind" fn(Trampoline, *mut c_void, *mut c_char, usize) -> c_int,
     f: F,
 ) -> Result<R> {
-    install();
+    install()?;
     let mark = log::mark();
     let mut message = MaybeUninit::<Message>::uninit();
     let mut slot = Slot { call: Some(f), result: None };
@@ -161,16 +161,22 @@ unsafe fn failure(name: &'static str, end: c_int, mark: u64, message: &MaybeUnin
     }
 }
 
-/// Installs the abort and log callbacks, once for the process. ggml keeps both in unsynchronised globals, so this comes
-/// before any other call.
+/// Makes sure that ggml is the right one, and installs the abort and log callbacks, once for the process. ggml keeps both in
+/// unsynchronised globals, so this comes before any other call.
+///
+/// # Errors
+///
+/// [`Error::Version`].
 #[inline]
-pub(crate) fn install() {
+pub(crate) fn install() -> Result<()> {
     static ONCE: OnceLock<()> = OnceLock::new();
+    version::check()?;
     ONCE.get_or_init(|| {
         // SAFETY: sets a global of ggml's; no other thread is inside ggml through this crate yet.
         unsafe { ggml_sys_guard_install() };
         log::install();
     });
+    Ok(())
 }
 
 /// Checks, before the first CPU kernel can run, that the processor has what ggml was compiled for.
@@ -337,7 +343,7 @@ mod tests {
                 unsafe { callback(ggml_sys::GGML_LOG_LEVEL_ERROR, text.as_ptr(), user) };
             }
         };
-        install();
+        install().unwrap();
         say(c"before\n");
         let result = call("logs", || {
             say(c"during");

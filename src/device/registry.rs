@@ -17,8 +17,8 @@ static LISTS: Mutex<()> = Mutex::new(());
 
 /// Runs `f`, which reads or extends ggml's lists, alone. The first such call starts every backend.
 pub(crate) fn locked<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    guard::install()?;
     guard::check_cpu()?;
-    guard::install();
     let _lock = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
     f()
 }
