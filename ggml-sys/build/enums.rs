@@ -15,8 +15,10 @@ pub(crate) fn with_one_signedness(declarations: &str) -> String {
     for line in declarations.lines() {
         let of_enum = alias(line).filter(|(_, to)| [SIGNED, UNSIGNED].contains(to));
         match of_enum.and_then(|(name, _)| Some((name, negative.get(name)?))) {
-            Some((name, true)) => text += &format!("pub type {name} = {SIGNED};"),
-            Some((name, false)) => text += &format!("pub type {name} = {UNSIGNED};"),
+            Some((name, is_negative)) => {
+                let of = if *is_negative { SIGNED } else { UNSIGNED };
+                text.extend(["pub type ", name, " = ", of, ";"]);
+            }
             None => text += line,
         }
         text.push('\n');
