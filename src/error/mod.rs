@@ -263,7 +263,6 @@ pub enum Error {
     #[error(
         "this program was compiled for ggml {built}, but ggml {found} is what it runs with; make the system find the former first (LD_LIBRARY_PATH, on macOS DYLD_LIBRARY_PATH, on Windows PATH), or compile the program again, with one ggml for all that it links"
     )]
-    #[doc(alias = "ggml_version")]
     Version {
         /// The version, and the commit where it is known, that this crate was compiled for.
         built: Box<str>,
