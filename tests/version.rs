@@ -1,6 +1,7 @@
 //! Another ggml of the same library name, found when the program starts: an error from all that can fail.
 
-#![cfg(all(test, target_os = "linux", any(feature = "dynamic-link", feature = "dynamic-backends")))]
+#![cfg(all(target_os = "linux", any(feature = "dynamic-link", feature = "dynamic-backends")))]
+#![cfg(test)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
