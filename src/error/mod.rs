@@ -261,6 +261,16 @@ pub enum Error {
         /// The missing features.
         missing: Box<str>,
     },
+    /// Another ggml is linked, or was found when the program started, than the one that this crate was compiled for.
+    #[error(
+        "this program was compiled for ggml {built}, but ggml {found} is what it runs with; make the system find the former first (LD_LIBRARY_PATH, on macOS DYLD_LIBRARY_PATH, on Windows PATH), or compile the program again, with one ggml for all that it links"
+    )]
+    Version {
+        /// The version, and the commit where it is known, that this crate was compiled for.
+        built: Box<str>,
+        /// Those of the ggml that is there.
+        found: Box<str>,
+    },
     /// ggml returned no object.
     #[error("{call} failed{}", Log(log))]
     Null {
