@@ -20,8 +20,7 @@ use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
 use crate::meta;
 use abort::Abort;
-use event::RawEvent;
-use raw::{RawBackend, RawPool};
+use raw::{RawBackend, RawEvent, RawPool};
 
 pub(crate) use abort::check_status;
 pub use event::Event;

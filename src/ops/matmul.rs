@@ -70,10 +70,7 @@ impl Context {
         }
         let ne = [a1, b1, b2, b3];
         let fill = |t: &mut Made<'_>| {
-            t.operation(sys::GGML_OP_MUL_MAT, a.ptr());
-            t.raw.type_ = sys::GGML_TYPE_F32;
-            t.raw.src[1] = b.as_ptr();
-            t.shape(ne, Layout::packed(DType::F32, ne).nb);
+            t.operation(sys::GGML_OP_MUL_MAT, [a.ptr(), b.ptr()], Layout::packed(DType::F32, ne));
         };
         let t = self.make("ggml_mul_mat", &[a, b], fill, |c| {
             // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are
