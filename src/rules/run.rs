@@ -13,19 +13,28 @@ use crate::header::{Owner, TensorPtr};
 use crate::tensor::Tensor;
 use crate::{guard, meta};
 
-/// Checks that some of the devices can run each operation, and use each placed tensor where it lies.
-pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
+/// Asks every table about a graph, in one walk, before the scheduler sees it: some of the devices must be able to run each
+/// operation, and to use each placed tensor where it lies.
+///
+/// Returns the entries that a Vulkan device claims, the rules refuse, and the last device can run: they must be pinned to
+/// that one, because the scheduler trusts claims.
+pub(crate) fn graph(graph: &Graph<'_>, devices: &[Device]) -> Result<Vec<usize>> {
     if devices.len() > 1 {
         same_experts(graph, devices)?;
     }
-    for e in graph.entries() {
+    let others = devices.len().saturating_sub(1);
+    let vulkan: Vec<_> = devices.iter().enumerate().map(|(i, d)| i < others && d.is_vulkan()).collect();
+    let mut kept_off = Vec::new();
+    for (i, e) in graph.entries().iter().enumerate() {
         multiplied_only(graph, e)?;
-        let mut near = false;
-        let mut able = false;
-        for &device in devices {
-            let able_here = device.fits_wire(e.ptr) && device.claims(e.ptr)? && kernel_accepts(device, e).is_ok();
-            able |= able_here;
-            near |= able_here && can_reach(device, e.ptr);
+        let [mut near, mut able, mut by_last, mut misclaimed] = [false; 4];
+        for (&device, &vulkan) in devices.iter().zip(&vulkan) {
+            let claimed = device.fits_wire(e.ptr) && device.claims(e.ptr)?;
+            let accepted = (claimed || vulkan) && kernel_accepts(device, e).is_ok();
+            misclaimed |= vulkan && !accepted;
+            by_last = claimed && accepted;
+            able |= by_last;
+            near |= by_last && can_reach(device, e.ptr);
         }
         if !able {
             // The reason of the CPU kernels, if that is what it comes down to, says more.
@@ -35,12 +44,39 @@ pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
             return Err(unsupported(e.ptr, devices, "none of the devices supports the operation with these operands"));
         }
         if !near {
-            return Err(unsupported(
-                e.ptr,
-                devices,
-                "its memory is on a device that is not among them, or can't run it",
-            ));
+            let why = "its memory is on a device that is not among them, or can't run it";
+            return Err(unsupported(e.ptr, devices, why));
         }
+        if misclaimed && by_last && e.kind == Kind::Node && e.ptr.view_src().is_none() {
+            kept_off.push(i);
+            // A CPU sorts what a CPU made ready.
+            let clamp = graph.srcs(e).next().filter(|_| cpu::is_sort(e.ptr));
+            kept_off.extend(clamp.and_then(|(_, t)| graph.position(t)));
+        }
+    }
+    Ok(kept_off)
+}
+
+/// [`graph`], where nothing can be pinned.
+pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
+    self::graph(graph, devices).map(drop)
+}
+
+/// What [`graph`] returns.
+pub(crate) fn kept_off(graph: &Graph<'_>, devices: &[Device]) -> Result<Vec<usize>> {
+    if devices.iter().any(|d| d.is_vulkan()) { self::graph(graph, devices) } else { Ok(Vec::new()) }
+}
+
+/// Asks every table once more, when the scheduler has given each operation to a device.
+#[expect(dead_code, reason = "what the scheduler's loop is to call in place of the four checks that this makes")]
+pub(crate) fn placed(graph: &Graph<'_>, place: impl Fn(TensorPtr) -> Option<Device>) -> Result<()> {
+    for e in graph.entries().iter().filter(|e| e.kind == Kind::Node) {
+        let Some(device) = place(e.ptr) else { continue };
+        kernel_accepts(device, e)?;
+        reaches(graph, device, e)?;
+        picks_by_own_numbers(graph, device, e, &place)?;
+        // By the sources as they were built: the scheduler may have put a copy in between.
+        sorts_numbers(device, e, || place(graph.srcs(e).next()?.1))?;
     }
     Ok(())
 }
@@ -155,31 +191,6 @@ impl Device {
         self.check_alive()?;
         Ok(offloads)
     }
-}
-
-/// The operations that a Vulkan device claims but can't be given, and the last device can: the scheduler, which knows of
-/// claims only, has to be told. By their places among the graph's entries.
-pub(crate) fn kept_off(graph: &Graph<'_>, devices: &[Device]) -> Result<Vec<usize>> {
-    let Some((&last, others)) = devices.split_last() else { return Ok(Vec::new()) };
-    let vulkan: Vec<_> = others.iter().copied().filter(|d| d.is_vulkan()).collect();
-    let mut found = Vec::new();
-    if vulkan.is_empty() {
-        return Ok(found);
-    }
-    for (i, e) in graph.entries().iter().enumerate().filter(|(_, e)| e.kind == Kind::Node) {
-        let own = e.ptr.view_src().is_none() && e.is_allocated_by_graph();
-        if own
-            && vulkan.iter().any(|&device| kernel_accepts(device, e).is_err())
-            && kernel_accepts(last, e).is_ok()
-            && last.claims(e.ptr)?
-        {
-            found.push(i);
-            // A CPU sorts what a CPU made ready.
-            let clamp = graph.srcs(e).next().filter(|_| cpu::is_sort(e.ptr));
-            found.extend(clamp.and_then(|(_, t)| graph.position(t)));
-        }
-    }
-    Ok(found)
 }
 
 /// Checks that what the user puts on a device can be there: made there by the device, in memory of its own.
