@@ -6,9 +6,9 @@ use std::ptr::{self, NonNull};
 use ggml_sys as sys;
 
 use super::threads::Threads;
-use crate::device::{Device, DeviceType, Registry};
+use crate::device::{Device, DeviceType, Registry, meta};
 use crate::error::{Error, Result};
-use crate::{ffi, guard, log, meta};
+use crate::{ffi, guard, log};
 
 unsafe extern "C-unwind" {
     /// The backend of a meta backend's member. ggml exports it, and declares it in a header of its own only.

@@ -1,9 +1,8 @@
 //! What runs on a device, and where: what this crate has to know of a few backends beside what they say of themselves.
 
-use super::{Device, DeviceType};
+use super::{Device, DeviceType, meta};
 use crate::error::Result;
 use crate::header::TensorPtr;
-use crate::meta;
 
 impl Device {
     /// Fails when the device, or one that it is made of, is on an RPC server that was lost.

@@ -14,8 +14,8 @@ use super::options::Options;
 use super::peer;
 use super::raw;
 use crate::device::Device;
+use crate::device::meta;
 use crate::error::{Error, Result};
-use crate::meta;
 
 const OP: &str = "rpc::Server";
 

@@ -6,12 +6,11 @@ use ggml_sys as sys;
 
 use super::{Refusal, blas, cpu, indices, vulkan};
 use crate::buffer::{self, BufferType};
+use crate::device::meta;
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
 use crate::header::{Owner, TensorPtr};
-use crate::tensor::Tensor;
-use crate::{guard, meta};
 
 /// Asks every table about a graph, in one walk, before the scheduler sees it: some of the devices must be able to run each
 /// operation, and to use each placed tensor where it lies.
@@ -115,7 +114,7 @@ pub(crate) fn kernel_accepts(device: Device, e: &Entry) -> Result<()> {
     accepts(device, e.ptr, e.kind == Kind::Node)
 }
 
-fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()> {
+pub(crate) fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()> {
     carries(device, t)?;
     if meta::is_meta(device) && is_node {
         if !super::meta::knows(t) {
@@ -156,41 +155,6 @@ fn carries(device: Device, t: TensorPtr) -> Result<()> {
 /// Checks that a device can be asked about all tensors of a graph.
 pub(crate) fn fits_wire(graph: &Graph<'_>, device: Device) -> Result<()> {
     graph.entries().iter().try_for_each(|e| carries(device, e.ptr))
-}
-
-impl Device {
-    /// Whether the device can run the operation that makes `op`, with the operands that it has
-    /// (`ggml_backend_dev_supports_op`): what
-    /// [`GraphMemory::compute`](crate::GraphMemory::compute) asks, which is stricter than ggml where its CPU kernels, BLAS
-    /// or Vulkan promise too much. Anything can hold a leaf.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Ggml`], [`Error::Exception`] or [`Error::RpcLost`] where the device does not answer.
-    #[doc(alias = "ggml_backend_dev_supports_op")]
-    #[doc(alias = "ggml_backend_supports_op")]
-    pub fn supports_op(self, op: Tensor<'_>) -> Result<bool> {
-        self.check_alive()?;
-        let is_node = op.ptr().op() != sys::GGML_OP_NONE;
-        Ok(accepts(self, op.ptr(), is_node).is_ok() && self.claims(op.ptr())?)
-    }
-
-    /// Whether the device wants to run the operation that makes `op` even if its weights lie elsewhere and must be copied
-    /// first, because it has so many rows that this is worth while (`ggml_backend_dev_offload_op`).
-    ///
-    /// # Errors
-    ///
-    /// As [`Device::supports_op`].
-    #[doc(alias = "ggml_backend_dev_offload_op")]
-    #[doc(alias = "ggml_backend_offload_op")]
-    pub fn offloads(self, op: Tensor<'_>) -> Result<bool> {
-        let offloads = guard::call("ggml_backend_dev_offload_op", || {
-            // SAFETY: the device lives for ever, the tensor and its sources as long as the handle. C keeps nothing.
-            unsafe { sys::ggml_backend_dev_offload_op(self.as_ptr(), op.as_ptr()) }
-        })?;
-        self.check_alive()?;
-        Ok(offloads)
-    }
 }
 
 /// Checks that what the user puts on a device can be there: made there by the device, in memory of its own.

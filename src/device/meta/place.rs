@@ -10,8 +10,7 @@ use ggml_sys as sys;
 use super::device::{any, known};
 use super::lock::Alone;
 use super::split::{Split, State};
-use crate::buffer::{self, BufferType};
-use crate::device::Device;
+use crate::device::{self, BufferType, Device};
 use crate::error::{Error, Result, TensorInfo};
 use crate::guard;
 use crate::header::{Owner, TensorPtr};
@@ -105,7 +104,7 @@ pub(crate) fn divide(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> R
 
 /// How the memory of `t`, a tensor of weights, is divided, if it lies on a meta device.
 pub(crate) fn state_of(t: TensorPtr) -> Option<State> {
-    let known = known(buffer::type_of(t)?.device()?)?;
+    let known = known(device::type_of(t)?.device()?)?;
     Some(known.splits.state(t.root().as_ptr().addr()).unwrap_or(State::Mirrored))
 }
 
@@ -119,7 +118,7 @@ pub(crate) fn transfers(call: &'static str, t: TensorPtr, offset: usize, len: us
     if !any() {
         return Ok(None);
     }
-    let Some(device) = buffer::type_of(t).and_then(BufferType::device).filter(|&d| known(d).is_some()) else {
+    let Some(device) = device::type_of(t).and_then(BufferType::device).filter(|&d| known(d).is_some()) else {
         return Ok(None);
     };
     guard::check_open(call)?;
