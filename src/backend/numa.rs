@@ -54,14 +54,7 @@ pub(crate) fn used() {
 #[doc(alias = "ggml_numa_init")]
 pub fn numa_init(strategy: Numa) -> Result<()> {
     type Init = unsafe extern "C-unwind" fn(sys::ggml_numa_strategy);
-    let refuse = |reason: &'static str| {
-        Err(Error::Unsupported {
-            op: "numa_init".into(),
-            operands: Box::default(),
-            device: "CPU".into(),
-            reason: reason.into(),
-        })
-    };
+    let refuse = |reason: &'static str| Err(Error::unsupported("numa_init", [], "CPU", reason));
     let cpu = registry()?;
     // SAFETY: that is the function's type.
     let init = unsafe { cpu.function::<Init>(c"ggml_backend_cpu_numa_init") }?;

@@ -2,6 +2,8 @@
 
 mod features;
 mod load;
+#[cfg(feature = "rpc")]
+pub(crate) mod lost;
 mod memory;
 pub(crate) mod meta;
 mod nature;

@@ -12,7 +12,7 @@ impl Device {
     )]
     pub(crate) fn check_alive(self) -> Result<()> {
         #[cfg(feature = "rpc")]
-        crate::rpc::check(self.as_ptr())?;
+        super::lost::check(self.as_ptr())?;
         #[cfg(feature = "rpc")]
         meta::members(self).iter().try_for_each(|d| d.check_alive())?;
         Ok(())

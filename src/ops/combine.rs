@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, share_memory};
+use super::check::Call;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -117,7 +117,7 @@ impl Context {
         let same_rows = a.shape() == b.shape() || (a.dtype().block_size() == 1 && b.dtype().block_size() == 1);
         call.shape(same_rows, "tensors of blocks must have one shape")?;
         // Threads copy parts in any order, with memcpy.
-        call.shape(!share_memory(a, b), "they must not share memory; copy the first (`dup`) before")?;
+        call.shape(!a.ptr().overlaps(b.ptr()), "they must not share memory; copy the first (`dup`) before")?;
         let fill = |t: &mut Made<'_>| {
             t.operation(sys::GGML_OP_CPY, [a.ptr(), b.ptr()], b.layout());
             t.view(b.ptr(), 0);

@@ -8,8 +8,7 @@ use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::guard;
-use crate::header::Layout;
-use crate::header::made::Made;
+use crate::header::{Layout, made::Made};
 use crate::tensor::Tensor;
 
 /// The options of a [`Context::mul_mat_ext`]. The CPU computes the same whatever is said of precisions.

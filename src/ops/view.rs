@@ -5,8 +5,7 @@ use ggml_sys as sys;
 use super::check::Call;
 use crate::context::Context;
 use crate::error::Result;
-use crate::header::Layout;
-use crate::header::made::Made;
+use crate::header::{Layout, made::Made};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 

@@ -5,13 +5,13 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::link::{self, Link};
+use super::link::Link;
 use super::options::Options;
 use super::peer;
 use super::raw::RawServer;
 use super::relay::Relay;
 use super::traffic::Traffic;
-use crate::device::Device;
+use crate::device::{Device, lost};
 use crate::error::{Error, Result};
 
 /// A server that ggml knows.
@@ -183,7 +183,7 @@ fn introduce(target: SocketAddr, link: &Arc<Link>) -> Result<Vec<Device>> {
     let (Some(server), Some(devices)) = (server, devices) else {
         return Err(fail("it offers no devices"));
     };
-    link::attach(&devices, link);
+    lost::attach(&devices, &link.server);
     server.register()?;
     Ok(devices)
 }

@@ -129,12 +129,8 @@ pub(crate) fn transfers(call: &'static str, t: TensorPtr, offset: usize, len: us
     // Views of a graph's own tensors that are read were checked when it was allocated.
     let whole = (offset, Some(len)) == (0, t.span()) && (t.owner() == Owner::Graph || t.view_src().is_none());
     if !(mirrored || whole) {
-        return Err(Error::Unsupported {
-            op: call.into(),
-            operands: [t.info()].into(),
-            device: device.name().into(),
-            reason: "what is divided among devices is read and written as a whole".into(),
-        });
+        let why = "what is divided among devices is read and written as a whole";
+        return Err(Error::unsupported(call, [t.info()], device.name(), why));
     }
     Ok(Some(Alone::wait()))
 }
