@@ -16,7 +16,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Ggml`], [`Error::Exception`] or [`Error::RpcLost`] where the device does not answer.
+    /// [`Error::Ggml`](crate::Error::Ggml), [`Error::Exception`](crate::Error::Exception) or
+    /// [`Error::RpcLost`](crate::Error::RpcLost) where the device does not answer.
     #[doc(alias = "ggml_backend_dev_supports_op")]
     #[doc(alias = "ggml_backend_supports_op")]
     pub fn supports_op(self, op: Tensor<'_>) -> Result<bool> {
