@@ -6,8 +6,8 @@ use super::Sched;
 use crate::backend::Backend;
 use crate::buffer::BufferType;
 use crate::device::DeviceType;
+use crate::device::meta;
 use crate::error::{Error, Result};
-use crate::meta;
 
 /// Collects what a [`Sched`] works with (`ggml_backend_sched_new`).
 #[derive(Debug)]
