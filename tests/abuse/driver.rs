@@ -216,6 +216,7 @@ fn report(stats: &Stats, took: Duration) {
         stats.trainings[0],
         stats.trainings[1]
     ));
+    crate::say(format_args!("abuse: programs={} {}", stats.programs, stats.hostile));
 }
 
 /// The table must not rot: each operation has to be drawn so that it is accepted and computed often enough.

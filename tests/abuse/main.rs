@@ -30,6 +30,8 @@ mod driver;
 #[path = "../ops/support/encode.rs"]
 mod encode;
 mod execute;
+mod finish;
+mod hostile;
 mod learn;
 mod leaves;
 mod misuse;

@@ -1,0 +1,437 @@
+//! Ways to have code of the program's called, and to leave things behind.
+
+use std::ops::ControlFlow;
+
+use ggml::prelude::*;
+use ggml::{GraphAllocator, Result};
+
+use super::bomb::Bomb;
+use super::kept::{self, Kept};
+use super::stage::{Place, Stage, inside, provoke};
+use crate::bench::{Bench, Known};
+use crate::execute;
+use crate::finish;
+use crate::leaves::Leaves;
+use crate::program::World;
+use crate::stats::{may_fail, variant};
+
+/// A graph of a program's.
+pub(super) struct Scene<'b> {
+    pub(super) bench: &'b Bench<'static>,
+    pub(super) ctx: &'static Context,
+    pub(super) leaves: &'static Leaves,
+    pub(super) graph: &'static Graph<'static>,
+    pub(super) chosen: Vec<&'b Known<'static>>,
+    pub(super) outputs: Vec<Tensor<'static>>,
+}
+
+type Actor = Option<Box<Stage>>;
+type Assault = fn(&mut World, &mut fastrand::Rng, &mut Scene<'_>, &mut Actor, &mut Sched);
+
+const ALL: &[(&str, Assault)] = &[
+    ("observed", observed),
+    ("stopped", stopped),
+    ("computed", computed),
+    ("beside", beside),
+    ("logged", logged),
+    ("no memory", no_memory),
+    ("chosen", chosen),
+    ("transferred", transferred),
+    ("forgotten", forgotten),
+    ("planned", planned),
+    ("while allocated", while_allocated),
+    ("unwound", unwound),
+];
+
+/// One of them.
+pub(super) fn any(world: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor) {
+    let (name, assault) = ALL[rng.usize(..ALL.len())];
+    if world.only.as_ref().is_some_and(|only| only != name) {
+        return;
+    }
+    if world.trace {
+        crate::say(format_args!("    {name}"));
+    }
+    let stage = actor.as_mut().unwrap();
+    stage.left = rng.u32(1..6);
+    stage.seldom = rng.u32(1..4);
+    stage.panics = rng.u32(..3) == 0;
+    stage.trace = world.trace;
+    let n = rng.usize(..world.scheds.len() - 1);
+    let mut sched = world.scheds.remove(n);
+    assault(world, rng, scene, actor, &mut sched);
+    for i in 0..sched.backends().len() {
+        drop(sched.backend_mut(i).unwrap().clear_abort());
+    }
+    // A failure inside ggml may have cost the scheduler, which says so; any other error is a failure of this program.
+    match sched.reserve(scene.graph) {
+        Err(Error::Poisoned { .. }) => {
+            world.stats.hostile.poisoned += 1;
+            sched = world.another(&sched);
+        }
+        result => may_fail(&mut world.stats, result),
+    }
+    world.scheds.insert(n, sched);
+}
+
+/// What a call may end in of which code of the program's had a part.
+fn settle<T>(world: &mut World, result: Option<Result<T>>) -> bool {
+    match result {
+        Some(Ok(_)) => true,
+        Some(Err(e)) => {
+            assert_ne!(variant(&e), "Poisoned", "a call that was no more than disturbed");
+            world.stats.refuse(&e);
+            false
+        }
+        None => false,
+    }
+}
+
+/// With closures that see results.
+fn observed(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, sched: &mut Sched) {
+    let Some(mut run) = execute::alloc(&mut w.stats, sched, scene.graph) else { return };
+    if finish::give(&mut w.stats, rng, scene.bench, &mut run).is_none() {
+        return;
+    }
+    scene.leaves.restore();
+    let (mut ask, mut see, bomb) = (rng.fork(), rng.fork(), Bomb);
+    let result = provoke(actor, || {
+        run.compute_with(
+            move |_| {
+                bomb.act(Place::Ask);
+                ask.bool()
+            },
+            |seen| {
+                inside(Place::See);
+                drop(seen.get::<f32>());
+                if see.u32(..8) == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            },
+        )
+    });
+    settle(w, result);
+    if rng.bool() {
+        again(w, rng, scene, &mut run);
+    }
+}
+
+/// Computes as if nothing had been.
+fn again(w: &mut World, rng: &mut fastrand::Rng, scene: &Scene<'_>, run: &mut Allocated<'_, 'static>) {
+    if let Some(computed) = finish::finish(w, rng, scene.bench, run, &scene.outputs, scene.leaves) {
+        execute::compare(&mut w.stats, &scene.chosen, &computed);
+    }
+}
+
+/// With a closure that may stop it, which is replaced afterwards.
+fn stopped(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, sched: &mut Sched) {
+    let last = sched.backends().len() - 1;
+    for _ in 0..rng.usize(1..3) {
+        let (mut stop, bomb) = (rng.fork(), Bomb);
+        let backend = sched.backend_mut(last).unwrap();
+        // The one before goes.
+        let set = provoke(actor, || {
+            backend.set_abort(move || {
+                bomb.act(Place::Abort);
+                stop.u32(..16) == 0
+            })
+        });
+        settle(w, set);
+        let Some(mut run) = execute::alloc(&mut w.stats, sched, scene.graph) else { return };
+        if finish::give(&mut w.stats, rng, scene.bench, &mut run).is_none() {
+            return;
+        }
+        scene.leaves.restore();
+        let result = provoke(actor, || run.compute());
+        settle(w, result);
+    }
+    let backend = sched.backend_mut(last).unwrap();
+    let cleared = provoke(actor, || if rng.bool() { backend.clear_abort() } else { backend.set_abort(|| false) });
+    settle(w, cleared);
+}
+
+/// With custom operations, if the program has some.
+fn computed(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, sched: &mut Sched) {
+    let Some(mut run) = execute::alloc(&mut w.stats, sched, scene.graph) else { return };
+    if finish::give(&mut w.stats, rng, scene.bench, &mut run).is_none() {
+        return;
+    }
+    scene.leaves.restore();
+    let result = provoke(actor, || run.compute());
+    settle(w, result);
+    again(w, rng, scene, &mut run);
+}
+
+/// While something else runs.
+fn beside(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, sched: &mut Sched) {
+    let Some(mut run) = execute::alloc(&mut w.stats, sched, scene.graph) else { return };
+    if finish::give(&mut w.stats, rng, scene.bench, &mut run).is_none() {
+        return;
+    }
+    scene.leaves.restore();
+    let bomb = Bomb;
+    let result = provoke(actor, || {
+        run.compute_async(move || {
+            bomb.act(Place::Meanwhile);
+            bomb.act(Place::Meanwhile);
+        })
+    });
+    settle(w, result);
+    again(w, rng, scene, &mut run);
+}
+
+/// What logs, and goes well.
+fn logged(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, sched: &mut Sched) {
+    let mut held = None;
+    if rng.bool() {
+        held = execute::alloc(&mut w.stats, sched, scene.graph);
+    }
+    let result = provoke(actor, || scene.graph.print());
+    settle(w, result);
+    if let Some(run) = &mut held {
+        again(w, rng, scene, run);
+    }
+}
+
+/// Where memory can't be had, ggml logs in the middle of an allocation.
+fn no_memory(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, sched: &mut Sched) {
+    let huge = scene.ctx.input("huge", DType::F32, [1 << 20, 1 << 21]).unwrap();
+    let huge = scene.ctx.neg(huge).unwrap();
+    let mut all = scene.outputs.clone();
+    all.insert(rng.usize(..=all.len()), huge);
+    let both = scene.ctx.graph(&all).unwrap();
+    for _ in 0..rng.usize(1..3) {
+        let poisoned = match rng.u32(..3) {
+            0 => provoke(actor, || sched.alloc(&both).map(drop)),
+            1 => provoke(actor, || sched.reserve(&both)),
+            _ => {
+                let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
+                provoke(actor, || allocator.alloc(&both).map(drop))
+            }
+        };
+        match poisoned {
+            Some(Ok(())) => panic!("8 TiB were had"),
+            Some(Err(Error::OutOfMemory { .. })) => actor.as_mut().unwrap().out_of_memory = true,
+            Some(Err(Error::Poisoned { .. })) => return,
+            Some(Err(e)) => w.stats.refuse(&e),
+            None => {}
+        }
+    }
+    let stage = actor.as_mut().unwrap();
+    let mut kept = std::mem::take(&mut stage.kept);
+    kept::check(w, rng, scene, &mut kept);
+}
+
+/// With a closure that chooses where tensors lie.
+fn chosen(w: &mut World, _: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, _: &mut Sched) {
+    let cpu = Device::cpu().unwrap();
+    let mut bufts = vec![cpu.buffer_type()];
+    bufts.extend(w.far);
+    if bufts.len() == 1 {
+        // None of it may be used, but the closure is asked before.
+        bufts.extend(cpu.extra_buffer_types().unwrap());
+    }
+    let bomb = Bomb;
+    let allocator = GraphAllocator::with_buffers(&bufts, move |_| {
+        bomb.act(Place::Choose);
+        0
+    });
+    let Ok(mut allocator) = allocator else { return };
+    let result = provoke(actor, || allocator.alloc(scene.graph).map(drop));
+    settle(w, result);
+    let result = provoke(actor, || allocator.reserve(scene.graph));
+    settle(w, result);
+    provoke(actor, move || drop(allocator));
+}
+
+/// Within the closure in which transfers are queued.
+fn transferred(w: &mut World, _: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, _: &mut Sched) {
+    let leaves = scene.leaves;
+    let Some((state, name, bytes)) = leaves.first_of_state() else { return };
+    let mut read = vec![0.0_f32; state.get(name).unwrap().elements()];
+    leaves.restore();
+    let backend = &mut w.backend;
+    let result = provoke(actor, || {
+        backend.transfers(|queue| {
+            inside(Place::Transfers);
+            let result = queue.get(state.get(name)?, &mut read);
+            inside(Place::Transfers);
+            result
+        })
+    });
+    // The closure may have written to it meanwhile.
+    if let (Some(Ok(())), DType::F32, 0) =
+        (&result, state.get(name).unwrap().dtype(), actor.as_ref().unwrap().calls)
+    {
+        assert_eq!(bytemuck::cast_slice::<f32, u8>(&read), bytes, "what was read");
+    }
+    settle(w, result);
+}
+
+/// Allocations that are forgotten, with schedulers that are dropped.
+fn forgotten(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, sched: &mut Sched) {
+    if !w.leak {
+        return;
+    }
+    actor.as_mut().unwrap().forgot = true;
+    for _ in 0..rng.usize(1..4) {
+        let far = w.far.is_some();
+        match rng.u32(..4) {
+            0 => {
+                let Some(mut run) = execute::alloc(&mut w.stats, sched, scene.graph) else { return };
+                if rng.bool() {
+                    again(w, rng, scene, &mut run);
+                }
+                #[expect(clippy::mem_forget, reason = "safe code may do that")]
+                std::mem::forget(run);
+                if rng.bool() {
+                    *sched = w.another(sched);
+                }
+            }
+            1 if !far => {
+                let allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
+                match Kept::allocator(allocator, scene.graph) {
+                    Ok(kept) => kept.forget(rng.bool()),
+                    Err(e) => w.stats.refuse(&e),
+                }
+            }
+            2 if !far => {
+                let sched = w.another(sched);
+                match Kept::sched(sched, scene.graph) {
+                    Ok(mut kept) => {
+                        may_fail(&mut w.stats, kept.compute());
+                        kept.forget(rng.bool());
+                    }
+                    Err(e) => w.stats.refuse(&e),
+                }
+            }
+            _ => ask(w, rng, scene, sched),
+        }
+    }
+    ask(w, rng, scene, sched);
+}
+
+/// Plans, which are forgotten now and then.
+fn planned(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, _: &mut Sched) {
+    if w.far.is_some() {
+        return;
+    }
+    let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
+    let mut backend = Backend::cpu().unwrap();
+    backend.set_threads(1).unwrap();
+    let bomb = Bomb;
+    backend
+        .set_abort(move || {
+            bomb.act(Place::Abort);
+            false
+        })
+        .unwrap();
+    let Ok(mut run) = allocator.alloc(scene.graph) else { return };
+    if finish::give_memory(scene.bench, &mut run).is_none() {
+        return;
+    }
+    scene.leaves.restore();
+    {
+        let plan = provoke(actor, || run.plan(&mut backend));
+        let Some(Ok(mut plan)) = plan else { return };
+        let result = provoke(actor, || plan.compute());
+        settle(w, result);
+        if w.leak && rng.bool() {
+            actor.as_mut().unwrap().forgot = true;
+            #[expect(clippy::mem_forget, reason = "safe code may do that")]
+            std::mem::forget(plan);
+        }
+    }
+    let backend = &mut backend;
+    provoke(actor, || drop(backend.clear_abort()));
+    if let Some(computed) = finish::finish_memory(w, scene.bench, &mut run, &scene.outputs, scene.leaves) {
+        execute::compare(&mut w.stats, &scene.chosen, &computed);
+    }
+}
+
+/// Questions about tensors that may have memory.
+fn ask(w: &mut World, rng: &mut fastrand::Rng, scene: &Scene<'_>, sched: &Sched) {
+    let y = scene.outputs[rng.usize(..scene.outputs.len())];
+    let graph = scene.ctx.graph([y]).unwrap();
+    assert!(graph.to_dot().contains("digraph"), "no graph");
+    for backend in sched.backends() {
+        may_fail(&mut w.stats, backend.device().supports_op(y));
+        may_fail(&mut w.stats, backend.device().offloads(y));
+    }
+    let mut other = w.another(sched);
+    may_fail(&mut w.stats, other.reserve(&graph));
+}
+
+/// Other graphs of the same tensors, made and used while they are allocated.
+fn while_allocated(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, _: &mut Actor, sched: &mut Sched) {
+    let Some(mut run) = execute::alloc(&mut w.stats, sched, scene.graph) else { return };
+    let before = finish::finish(w, rng, scene.bench, &mut run, &scene.outputs, scene.leaves);
+    let y = scene.outputs[rng.usize(..scene.outputs.len())];
+    let more = scene.ctx.cont(y).unwrap();
+    for t in [y, more] {
+        let graph = scene.ctx.graph([t]).unwrap();
+        assert!(graph.to_dot().contains("digraph"), "no graph");
+        let mut other = w.spare();
+        match other.alloc(&graph) {
+            Ok(mut second) => {
+                let _there = finish::give(&mut w.stats, rng, scene.bench, &mut second);
+                scene.leaves.restore();
+                may_fail(&mut w.stats, second.compute());
+                drop(second.to_dot());
+            }
+            Err(e) => w.stats.refuse(&e),
+        }
+    }
+    if let Some(before) = before {
+        for (&t, bytes) in scene.outputs.iter().zip(&before.values) {
+            assert!(finish::bytes(&run, t) == *bytes, "another graph changed {t:?}");
+        }
+    }
+    again(w, rng, scene, &mut run);
+}
+
+/// Destructors that run while a panic goes on, and loggers that panic then.
+fn unwound(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, sched: &mut Sched) {
+    /// Logs when it is dropped, by way of the library.
+    struct Prints(Context);
+    impl Drop for Prints {
+        fn drop(&mut self) {
+            let made = self.0.input("x", DType::F32, [4]).and_then(|x| self.0.graph([self.0.neg(x)?]));
+            drop(made.and_then(|graph| graph.print()));
+            inside(Place::Drop);
+        }
+    }
+    let last = sched.backends().len() - 1;
+    let stage = actor.as_mut().unwrap();
+    (stage.panics, stage.seldom, stage.left) = (true, rng.u32(1..3), 20);
+    let backend = sched.backend_mut(last).unwrap();
+    let prints = Prints(Context::new());
+    let set = provoke(actor, || {
+        backend.set_abort(move || {
+            let _captured = &prints;
+            inside(Place::Abort);
+            false
+        })
+    });
+    settle(w, set);
+    let prints = Prints(Context::new());
+    let backend = sched.backend_mut(last).unwrap();
+    let bomb = Bomb;
+    // What was thrown may come out of the next call that does something: setting a closure.
+    let set = provoke(actor, || {
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _logs = prints;
+            std::panic::resume_unwind(Box::new(()));
+        }));
+        assert!(ended.is_err(), "a panic was swallowed");
+        backend.set_abort(move || {
+            bomb.act(Place::Abort);
+            false
+        })
+    });
+    settle(w, set);
+    let Some(mut run) = execute::alloc(&mut w.stats, sched, scene.graph) else { return };
+    if finish::give(&mut w.stats, rng, scene.bench, &mut run).is_some() {
+        scene.leaves.restore();
+        let result = provoke(actor, || run.compute());
+        settle(w, result);
+    }
+}
