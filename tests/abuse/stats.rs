@@ -90,6 +90,7 @@ pub(crate) fn variant(e: &Error) -> &'static str {
         Error::Duplicate { .. } => "Duplicate",
         Error::NoSuch { .. } => "NoSuch",
         Error::Cancelled => "Cancelled",
+        Error::Nested { .. } => "Nested",
         // The check comes before C's own, which would be told in C's words.
         e => panic!("not an error of a check: {e}"),
     }
