@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use ggml::prelude::*;
 use ggml::Result;
+use ggml::prelude::*;
 
 use crate::bench::{Bench, Known};
 use crate::decode_or_none;
@@ -152,7 +152,11 @@ fn stopped(
 
 /// Gives a graph memory, unless it can't be spread over the backends: operations on experts over several of any kind, and
 /// what works in place over different ones.
-pub(crate) fn alloc<'s, 'c>(stats: &mut Stats, sched: &'s mut Sched, graph: &'s Graph<'c>) -> Option<Allocated<'s, 'c>> {
+pub(crate) fn alloc<'s, 'c>(
+    stats: &mut Stats,
+    sched: &'s mut Sched,
+    graph: &'s Graph<'c>,
+) -> Option<Allocated<'s, 'c>> {
     let several = sched.backends().len() > 1;
     let differ = sched.backends().iter().any(|b| b.device() != sched.backends()[0].device());
     match sched.alloc(graph) {

@@ -129,4 +129,3 @@ pub(crate) fn bytes(run: &Allocated<'_, '_>, t: Tensor<'_>) -> Vec<u8> {
     }
     typed!(t.dtype(), &[], |_data: T| bytemuck::cast_slice(&run.get::<T>(t).unwrap()).to_vec(), Vec::new())
 }
-

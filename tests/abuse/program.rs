@@ -226,7 +226,13 @@ impl World {
     }
 
     /// What a program begins with: shapes that fit each other here and there, of all sorts of types.
-    pub(crate) fn inputs<'c>(&mut self, rng: &mut fastrand::Rng, bench: &mut Bench<'c>, dims: [i64; 4], ctx: &'c Context) {
+    pub(crate) fn inputs<'c>(
+        &mut self,
+        rng: &mut fastrand::Rng,
+        bench: &mut Bench<'c>,
+        dims: [i64; 4],
+        ctx: &'c Context,
+    ) {
         for i in 0..rng.usize(3..7) {
             let types =
                 [DType::F32, DType::F32, DType::F32, DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::I32];
@@ -246,7 +252,13 @@ impl World {
     }
 
     /// One step: an operation from the table, accepted or refused.
-    pub(crate) fn step<'c>(&mut self, rng: &mut fastrand::Rng, bench: &mut Bench<'c>, dims: [i64; 4], ctx: &'c Context) {
+    pub(crate) fn step<'c>(
+        &mut self,
+        rng: &mut fastrand::Rng,
+        bench: &mut Bench<'c>,
+        dims: [i64; 4],
+        ctx: &'c Context,
+    ) {
         if bench.is_full() {
             return;
         }

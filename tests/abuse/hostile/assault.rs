@@ -257,9 +257,7 @@ fn transferred(w: &mut World, _: &mut fastrand::Rng, scene: &mut Scene<'_>, acto
         })
     });
     // The closure may have written to it meanwhile.
-    if let (Some(Ok(())), DType::F32, 0) =
-        (&result, state.get(name).unwrap().dtype(), actor.as_ref().unwrap().calls)
-    {
+    if let (Some(Ok(())), DType::F32, 0) = (&result, state.get(name).unwrap().dtype(), actor.as_ref().unwrap().calls) {
         assert_eq!(bytemuck::cast_slice::<f32, u8>(&read), bytes, "what was read");
     }
     settle(w, result);
