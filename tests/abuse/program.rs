@@ -58,6 +58,29 @@ fn backend(threads: usize) -> Backend {
     backend
 }
 
+/// A backend on the CPU with a thread.
+pub(crate) fn one() -> Backend {
+    backend(1)
+}
+
+/// A new scheduler over the CPU.
+pub(crate) fn spare() -> Sched {
+    Sched::builder().backend(one()).build().unwrap()
+}
+
+/// A new scheduler over devices like those of another.
+pub(crate) fn another(like: &Sched) -> Sched {
+    let mut builder = Sched::builder().op_offload(false);
+    for backend in like.backends() {
+        let mut new = backend.device().init().unwrap();
+        if new.device() == Device::cpu().unwrap() {
+            new.set_threads(backend.threads()).unwrap();
+        }
+        builder = builder.backend(new);
+    }
+    builder.build().unwrap()
+}
+
 impl World {
     pub(crate) fn new() -> Self {
         hostile::install();
@@ -121,30 +144,6 @@ impl World {
         std::mem::swap(&mut self.scheds, &mut remote.scheds);
         std::mem::swap(&mut self.probe, &mut remote.probe);
         self.remote = Some(remote);
-    }
-
-    /// A backend on the CPU with a thread.
-    #[expect(clippy::unused_self, reason = "as its likes")]
-    pub(crate) fn one(&self) -> Backend {
-        backend(1)
-    }
-
-    /// A new scheduler over the CPU.
-    pub(crate) fn spare(&self) -> Sched {
-        Sched::builder().backend(self.one()).build().unwrap()
-    }
-
-    /// A new scheduler over devices like those of another.
-    pub(crate) fn another(&self, like: &Sched) -> Sched {
-        let mut builder = Sched::builder().op_offload(false);
-        for backend in like.backends() {
-            let mut new = backend.device().init().unwrap();
-            if new.device().device_type() == Device::cpu().unwrap().device_type() {
-                new.set_threads(backend.threads()).unwrap();
-            }
-            builder = builder.backend(new);
-        }
-        builder.build().unwrap()
     }
 
     fn on_devices(&mut self, mut rng: fastrand::Rng) {

@@ -3,7 +3,8 @@
 //! `cargo test --release --test soak` takes about a minute, a debug build some seconds; `SOAK_SECONDS` says how long each
 //! part may take.
 
-#![cfg(all(test, target_os = "linux", target_env = "gnu"))]
+#![cfg(test)]
+#![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 #[cfg(feature = "rpc")]
 #[path = "../rpc_lost/child.rs"]

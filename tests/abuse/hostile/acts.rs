@@ -119,7 +119,7 @@ pub(crate) const ALL: &[Act] = &[
         },
         None => Backend::cpu().map(drop),
     }),
-    act("set a state", Kind::Call, |s| state(s, |state, name, bytes| state.set_bytes(name, bytes))),
+    act("set a state", Kind::Call, |s| state(s, State::set_bytes)),
     act("fill a state", Kind::Call, |s| state(s, |state, name, _| state.fill(name, 1))),
     act("clear a state", Kind::Call, |s| state(s, |state, _, _| state.clear(2))),
     act("read a state", Kind::Call, |s| state(s, |state, name, _| state.read_bytes(name).map(drop))),

@@ -5,14 +5,15 @@ use std::ops::ControlFlow;
 use ggml::prelude::*;
 use ggml::{GraphAllocator, Result};
 
+use super::behind;
 use super::bomb::Bomb;
-use super::kept::{self, Kept};
+use super::kept;
 use super::stage::{Place, Stage, inside, provoke};
 use crate::bench::{Bench, Known};
 use crate::execute;
 use crate::finish;
 use crate::leaves::Leaves;
-use crate::program::World;
+use crate::program::{World, another};
 use crate::stats::may_fail;
 
 /// A graph of a program's.
@@ -25,7 +26,7 @@ pub(super) struct Scene<'b> {
     pub(super) outputs: Vec<Tensor<'static>>,
 }
 
-type Actor = Option<Box<Stage>>;
+pub(super) type Actor = Option<Box<Stage>>;
 type Assault = fn(&mut World, &mut fastrand::Rng, &mut Scene<'_>, &mut Actor, &mut Sched);
 
 const ALL: &[(&str, Assault)] = &[
@@ -37,10 +38,10 @@ const ALL: &[(&str, Assault)] = &[
     ("no memory", no_memory),
     ("chosen", chosen),
     ("transferred", transferred),
-    ("forgotten", forgotten),
-    ("planned", planned),
-    ("while allocated", while_allocated),
-    ("unwound", unwound),
+    ("forgotten", behind::forgotten),
+    ("planned", behind::planned),
+    ("while allocated", behind::while_allocated),
+    ("unwound", behind::unwound),
 ];
 
 /// One of them.
@@ -67,7 +68,7 @@ pub(super) fn any(world: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<
     match sched.reserve(scene.graph) {
         Err(Error::Poisoned { .. }) => {
             world.stats.hostile.poisoned += 1;
-            sched = world.another(&sched);
+            sched = another(&sched);
         }
         result => may_fail(&mut world.stats, result),
     }
@@ -75,7 +76,7 @@ pub(super) fn any(world: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<
 }
 
 /// What a call may end in of which code of the program's had a part.
-fn settle<T>(world: &mut World, result: Option<Result<T>>) -> bool {
+pub(super) fn settle<T>(world: &mut World, result: Option<Result<T>>) -> bool {
     match result {
         Some(Ok(_)) => true,
         Some(Err(e)) => {
@@ -114,7 +115,7 @@ fn observed(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor
 }
 
 /// Computes as if nothing had been.
-fn again(w: &mut World, rng: &mut fastrand::Rng, scene: &Scene<'_>, run: &mut Allocated<'_, 'static>) {
+pub(super) fn again(w: &mut World, rng: &mut fastrand::Rng, scene: &Scene<'_>, run: &mut Allocated<'_, 'static>) {
     if let Some(computed) = finish::finish(w, rng, scene.bench, run, &scene.outputs, scene.leaves) {
         execute::compare(&mut w.stats, &scene.chosen, &computed);
     }
@@ -208,7 +209,7 @@ fn no_memory(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, acto
         };
         match poisoned {
             Some(Ok(())) => panic!("8 TiB were had"),
-            Some(Err(Error::OutOfMemory { .. })) => actor.as_mut().unwrap().out_of_memory = true,
+            Some(Err(Error::OutOfMemory { .. })) => actor.as_mut().unwrap().out_of_memory = 1,
             Some(Err(Error::Poisoned { .. })) => return,
             Some(Err(e)) => w.stats.refuse(&e),
             None => {}
@@ -261,174 +262,4 @@ fn transferred(w: &mut World, _: &mut fastrand::Rng, scene: &mut Scene<'_>, acto
         assert_eq!(bytemuck::cast_slice::<f32, u8>(&read), bytes, "what was read");
     }
     settle(w, result);
-}
-
-/// Allocations that are forgotten, with schedulers that are dropped.
-fn forgotten(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, sched: &mut Sched) {
-    if !w.leak {
-        return;
-    }
-    actor.as_mut().unwrap().forgot = true;
-    for _ in 0..rng.usize(1..4) {
-        let far = w.far.is_some();
-        match rng.u32(..4) {
-            0 => {
-                let Some(mut run) = execute::alloc(&mut w.stats, sched, scene.graph) else { return };
-                if rng.bool() {
-                    again(w, rng, scene, &mut run);
-                }
-                #[expect(clippy::mem_forget, reason = "safe code may do that")]
-                std::mem::forget(run);
-                if rng.bool() {
-                    *sched = w.another(sched);
-                }
-            }
-            1 if !far => {
-                let allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
-                match Kept::allocator(allocator, scene.graph) {
-                    Ok(kept) => kept.forget(rng.bool()),
-                    Err(e) => w.stats.refuse(&e),
-                }
-            }
-            2 if !far => {
-                let sched = w.another(sched);
-                match Kept::sched(sched, scene.graph) {
-                    Ok(mut kept) => {
-                        may_fail(&mut w.stats, kept.compute());
-                        kept.forget(rng.bool());
-                    }
-                    Err(e) => w.stats.refuse(&e),
-                }
-            }
-            _ => ask(w, rng, scene, sched),
-        }
-    }
-    ask(w, rng, scene, sched);
-}
-
-/// Plans, which are forgotten now and then.
-fn planned(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, _: &mut Sched) {
-    if w.far.is_some() {
-        return;
-    }
-    let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
-    let mut backend = Backend::cpu().unwrap();
-    backend.set_threads(1).unwrap();
-    let bomb = Bomb;
-    backend
-        .set_abort(move || {
-            bomb.act(Place::Abort);
-            false
-        })
-        .unwrap();
-    let Ok(mut run) = allocator.alloc(scene.graph) else { return };
-    if finish::give_memory(scene.bench, &mut run).is_none() {
-        return;
-    }
-    scene.leaves.restore();
-    {
-        let plan = provoke(actor, || run.plan(&mut backend));
-        let Some(Ok(mut plan)) = plan else { return };
-        let result = provoke(actor, || plan.compute());
-        settle(w, result);
-        if w.leak && rng.bool() {
-            actor.as_mut().unwrap().forgot = true;
-            #[expect(clippy::mem_forget, reason = "safe code may do that")]
-            std::mem::forget(plan);
-        }
-    }
-    let backend = &mut backend;
-    provoke(actor, || drop(backend.clear_abort()));
-    if let Some(computed) = finish::finish_memory(w, scene.bench, &mut run, &scene.outputs, scene.leaves) {
-        execute::compare(&mut w.stats, &scene.chosen, &computed);
-    }
-}
-
-/// Questions about tensors that may have memory.
-fn ask(w: &mut World, rng: &mut fastrand::Rng, scene: &Scene<'_>, sched: &Sched) {
-    let y = scene.outputs[rng.usize(..scene.outputs.len())];
-    let graph = scene.ctx.graph([y]).unwrap();
-    assert!(graph.to_dot().contains("digraph"), "no graph");
-    for backend in sched.backends() {
-        may_fail(&mut w.stats, backend.device().supports_op(y));
-        may_fail(&mut w.stats, backend.device().offloads(y));
-    }
-    let mut other = w.another(sched);
-    may_fail(&mut w.stats, other.reserve(&graph));
-}
-
-/// Other graphs of the same tensors, made and used while they are allocated.
-fn while_allocated(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, _: &mut Actor, sched: &mut Sched) {
-    let Some(mut run) = execute::alloc(&mut w.stats, sched, scene.graph) else { return };
-    let before = finish::finish(w, rng, scene.bench, &mut run, &scene.outputs, scene.leaves);
-    let y = scene.outputs[rng.usize(..scene.outputs.len())];
-    let more = scene.ctx.cont(y).unwrap();
-    for t in [y, more] {
-        let graph = scene.ctx.graph([t]).unwrap();
-        assert!(graph.to_dot().contains("digraph"), "no graph");
-        let mut other = w.spare();
-        match other.alloc(&graph) {
-            Ok(mut second) => {
-                let _there = finish::give(&mut w.stats, rng, scene.bench, &mut second);
-                scene.leaves.restore();
-                may_fail(&mut w.stats, second.compute());
-                drop(second.to_dot());
-            }
-            Err(e) => w.stats.refuse(&e),
-        }
-    }
-    if let Some(before) = before {
-        for (&t, bytes) in scene.outputs.iter().zip(&before.values) {
-            assert!(finish::bytes(&run, t) == *bytes, "another graph changed {t:?}");
-        }
-    }
-    again(w, rng, scene, &mut run);
-}
-
-/// Destructors that run while a panic goes on, and loggers that panic then.
-fn unwound(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, sched: &mut Sched) {
-    /// Logs when it is dropped, by way of the library.
-    struct Prints(Context);
-    impl Drop for Prints {
-        fn drop(&mut self) {
-            let made = self.0.input("x", DType::F32, [4]).and_then(|x| self.0.graph([self.0.neg(x)?]));
-            drop(made.and_then(|graph| graph.print()));
-            inside(Place::Drop);
-        }
-    }
-    let last = sched.backends().len() - 1;
-    let stage = actor.as_mut().unwrap();
-    (stage.panics, stage.seldom, stage.left) = (true, rng.u32(1..3), 20);
-    let backend = sched.backend_mut(last).unwrap();
-    let prints = Prints(Context::new());
-    let set = provoke(actor, || {
-        backend.set_abort(move || {
-            let _captured = &prints;
-            inside(Place::Abort);
-            false
-        })
-    });
-    settle(w, set);
-    let prints = Prints(Context::new());
-    let backend = sched.backend_mut(last).unwrap();
-    let bomb = Bomb;
-    // What was thrown may come out of the next call that does something: setting a closure.
-    let set = provoke(actor, || {
-        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _logs = prints;
-            std::panic::resume_unwind(Box::new(()));
-        }));
-        assert!(ended.is_err(), "a panic was swallowed");
-        backend.set_abort(move || {
-            bomb.act(Place::Abort);
-            false
-        })
-    });
-    settle(w, set);
-    let Some(mut run) = execute::alloc(&mut w.stats, sched, scene.graph) else { return };
-    if finish::give(&mut w.stats, rng, scene.bench, &mut run).is_some() {
-        scene.leaves.restore();
-        let result = provoke(actor, || run.compute());
-        settle(w, result);
-    }
 }

@@ -10,6 +10,7 @@ pub(crate) struct Bomb;
 
 impl Bomb {
     /// To be called in the closure, so that it captures this.
+    #[expect(clippy::unused_self, reason = "captured by that")]
     pub(crate) fn act(&self, place: Place) {
         inside(place);
     }

@@ -7,6 +7,7 @@ use ggml::meta::{MetaDevice, Split};
 use ggml::prelude::*;
 use ggml::{Custom, Result, TensorInfo};
 
+use super::assault::Actor;
 use super::forever;
 use super::stage::{Place, Stage, inside, provoke};
 use crate::leaves::Leaves;
@@ -82,7 +83,9 @@ fn near(
     if rng.bool() {
         let t = ctx.roll(v, [1, 0, 0, 0])?;
         pins.push((t, 1));
-        values.iter_mut().for_each(|row| row.rotate_right(1));
+        for row in values.iter_mut() {
+            row.rotate_right(1);
+        }
         return Ok(t);
     }
     let waits = rng.bool();
@@ -106,12 +109,17 @@ fn near(
     })
 }
 
-fn chain(rng: &mut fastrand::Rng, device: Device, ctx: &'static Context) -> Result<Chain> {
+fn chain(rng: &mut fastrand::Rng, device: Device, ctx: &'static Context, actor: &mut Actor) -> Result<Chain> {
     let (n, m, columns) = (32, [32, 64][rng.usize(..2)], rng.usize(1..4));
     let (up, down) = (numbers(rng, m, n), numbers(rng, n, m));
-    let mut builder = WeightsBuilder::new();
-    builder.tensor("up.1", DType::F32, [n as i64, m as i64])?.tensor("down.0", DType::F32, [m as i64, n as i64])?;
-    let mut weights = builder.place(device.buffer_type())?;
+    let mut weights = loop {
+        let mut builder = WeightsBuilder::new();
+        builder.tensor("up.1", DType::F32, [n as i64, m as i64])?.tensor("down.0", DType::F32, [m as i64, n as i64])?;
+        // The closure that divides them may panic.
+        if let Some(weights) = provoke(actor, || builder.place(device.buffer_type())) {
+            break weights?;
+        }
+    };
     weights.set("up.1", &flat(&up))?;
     weights.set("down.0", &flat(&down))?;
     let weights = forever(weights);
@@ -144,10 +152,16 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
     let mut together = world.together.take().unwrap_or_else(Together::new);
     let device = together.device;
     let ctx = forever(Context::new());
-    let chain = chain(rng, device, ctx).unwrap();
-    world.stats.hostile.two_devices += 1;
     let leaves = forever(Leaves::default());
-    let mut actor = Some(Box::new(Stage::new(rng.fork(), ctx, chain.graph, vec![chain.y], leaves)));
+    let other = ctx.neg(ctx.input("other", DType::F32, [4]).unwrap()).unwrap();
+    let graph = forever(ctx.graph([other]).unwrap());
+    let mut stage = Stage::new(rng.fork(), ctx, graph, vec![other], leaves);
+    (stage.left, stage.seldom, stage.panics, stage.trace) = (rng.u32(..4), 2, rng.bool(), world.trace);
+    let mut actor = Some(Box::new(stage));
+    let chain = chain(rng, device, ctx, &mut actor).unwrap();
+    world.stats.hostile.two_devices += 1;
+    let stage = actor.as_mut().unwrap();
+    (stage.graph, stage.outputs) = (chain.graph, vec![chain.y]);
     let before = (device.supports_op(chain.y).unwrap(), chain.graph.to_dot());
     for round in 0..rng.usize(1..4) {
         let mut sched = together.scheds.pop().unwrap_or_else(|| sched(device));
@@ -168,7 +182,7 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
             // While it is allocated:
             look(world, rng, device, ctx, &chain, &before);
             if world.leak && rng.u32(..4) == 0 {
-                actor.as_mut().unwrap().forgot = true;
+                actor.as_mut().unwrap().forgot = 1;
                 #[expect(clippy::mem_forget, reason = "safe code may do that")]
                 std::mem::forget(run);
                 rng.bool()
@@ -186,7 +200,7 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
     let stage = actor.unwrap();
     world.stats.hostile.reentered += u64::from(stage.calls > 0);
     world.stats.hostile.panicked += u64::from(stage.thrown > 0);
-    world.stats.hostile.forgot += u64::from(stage.forgot);
+    world.stats.hostile.forgot += stage.forgot;
     drop(stage);
     let mut sched = sched(device);
     let mut run = sched.alloc_pinned(chain.graph, &chain.pins).unwrap();

@@ -6,6 +6,7 @@
 
 mod acts;
 mod assault;
+mod behind;
 mod bomb;
 mod devices;
 mod kept;
@@ -44,7 +45,7 @@ pub(crate) fn program(world: &mut World, rng: &mut fastrand::Rng) {
         None => kind,
     };
     match kind {
-        0 => threads::program(world, rng),
+        0 => threads::program(rng),
         1 | 2 => tight::program(world, rng),
         3 | 4 => packed::program(world, rng),
         5..8 => devices::program(world, rng),
@@ -80,8 +81,8 @@ fn any(world: &mut World, rng: &mut fastrand::Rng) {
         let stage = stage.unwrap();
         world.stats.hostile.reentered += u64::from(stage.calls > 0);
         world.stats.hostile.panicked += u64::from(stage.thrown > 0);
-        world.stats.hostile.forgot += u64::from(stage.forgot);
-        world.stats.hostile.out_of_memory += u64::from(stage.out_of_memory);
+        world.stats.hostile.forgot += stage.forgot;
+        world.stats.hostile.out_of_memory += stage.out_of_memory;
         world.stats.hostile.two_devices += u64::from(world.far.is_some());
         let mut kept = stage.kept;
         kept::check(world, rng, &scene, &mut kept);

@@ -5,7 +5,7 @@ use ggml::{BufferType, GraphAllocator};
 
 use super::forever;
 use super::kept::Kept;
-use crate::program::World;
+use crate::program::{World, spare};
 
 /// Memory that takes blocks of this type, if the processor has such.
 fn memory(dtype: DType) -> Option<BufferType> {
@@ -39,7 +39,7 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
     let mut kept = Vec::new();
     for _ in 0..rng.usize(1..4) {
         let one = if rng.bool() {
-            Kept::sched(world.spare(), graph)
+            Kept::sched(spare(), graph)
         } else {
             Kept::allocator(GraphAllocator::new(cpu.buffer_type()), graph)
         };
@@ -56,7 +56,7 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
     }
     drop(kept);
     assert_eq!(answers(), before, "after allocations went");
-    let mut sched = world.spare();
+    let mut sched = spare();
     let mut run = sched.alloc(graph).unwrap();
     run.set(x, &data).unwrap();
     run.compute().unwrap();

@@ -76,8 +76,9 @@ pub(crate) struct Stage {
     pub(crate) calls: u32,
     pub(crate) thrown: u32,
     surfaced: u32,
-    pub(crate) forgot: bool,
-    pub(crate) out_of_memory: bool,
+    /// 1 where it did.
+    pub(crate) forgot: u64,
+    pub(crate) out_of_memory: u64,
     pub(crate) trace: bool,
     trouble: Vec<String>,
 }
@@ -108,8 +109,8 @@ impl Stage {
             calls: 0,
             thrown: 0,
             surfaced: 0,
-            forgot: false,
-            out_of_memory: false,
+            forgot: 0,
+            out_of_memory: 0,
             trace: false,
             trouble: Vec::new(),
         }

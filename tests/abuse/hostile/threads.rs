@@ -7,7 +7,7 @@ use ggml::prelude::*;
 use ggml::{Custom, GraphAllocator};
 
 use super::logger;
-use crate::program::World;
+use crate::program::spare;
 
 /// Calls the library when its thread ends.
 struct Last {
@@ -81,7 +81,7 @@ fn thread(mut rng: fastrand::Rng) {
 }
 
 /// Computes with weights that other threads read, in a custom operation too.
-pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
+pub(super) fn program(rng: &mut fastrand::Rng) {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [64, 4]).unwrap();
     let mut weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
@@ -103,7 +103,7 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
     let graph = ctx.graph([y]).unwrap();
     let data: Vec<f32> = (0..256).map(|_| rng.i32(-8..8) as f32).collect();
     let want: Vec<f32> = values.iter().zip(&data).map(|(w, x)| w + x).collect();
-    let mut sched = world.spare();
+    let mut sched = spare();
     let (weights, values) = (&weights, &values);
     std::thread::scope(|scope| {
         for _ in 0..rng.usize(1..3) {

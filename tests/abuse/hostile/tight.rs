@@ -4,7 +4,7 @@ use ggml::prelude::*;
 use ggml::{GraphAllocator, Result};
 
 use super::limit;
-use crate::program::World;
+use crate::program::{World, one, spare};
 
 /// What programs of this kind need.
 struct Tight {
@@ -65,7 +65,7 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
     let y = y.unwrap_or_else(|| chain(length).unwrap());
     let graph = if from <= 1 { tight.call("graph", || ctx.graph([y])) } else { None };
     let graph = graph.unwrap_or_else(|| ctx.graph([y]).unwrap());
-    let mut sched = world.spare();
+    let mut sched = spare();
     let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
     let on_one = rng.bool();
     for attempt in 0..2 {
@@ -88,7 +88,7 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
     let sign = if length.div_ceil(2) % 2 == 0 { 1.0 } else { -1.0 };
     let right = |got: &[f32]| got.iter().zip(&values).all(|(g, v)| *g == sign * v) && got.len() == values.len();
     if on_one {
-        let mut backend = world.one();
+        let mut backend = one();
         let mut run = match allocator.alloc(&graph) {
             Err(Error::Poisoned { .. }) if tight.broken => return count(world, &tight),
             run => run.unwrap(),
@@ -98,7 +98,7 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
         }
         if tight.call("compute on one device", || run.compute(&mut backend)).is_none() {
             // A backend that failed inside says so.
-            run.compute(&mut world.one()).unwrap();
+            run.compute(&mut one()).unwrap();
         }
         let got = tight.call("get", || run.get::<f32>(y)).unwrap_or_else(|| run.get(y).unwrap());
         assert!(right(&got), "wrong numbers after memory was short");
