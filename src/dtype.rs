@@ -120,6 +120,39 @@ impl DType {
         unsafe { sys::ggml_is_quantized(self.raw()) }
     }
 
+    /// Whether the type stores blocks that are converted from and to floats. A list of those that are known: ggml has no
+    /// functions for others, and would call NULL.
+    pub(crate) const fn has_floats_in_blocks(self) -> bool {
+        matches!(
+            self,
+            Self::Q1_0
+                | Self::Q2_0
+                | Self::Q4_0
+                | Self::Q4_1
+                | Self::Q5_0
+                | Self::Q5_1
+                | Self::Q8_0
+                | Self::Q2K
+                | Self::Q3K
+                | Self::Q4K
+                | Self::Q5K
+                | Self::Q6K
+                | Self::IQ1S
+                | Self::IQ1M
+                | Self::IQ2XXS
+                | Self::IQ2XS
+                | Self::IQ2S
+                | Self::IQ3XXS
+                | Self::IQ3S
+                | Self::IQ4NL
+                | Self::IQ4XS
+                | Self::TQ1_0
+                | Self::TQ2_0
+                | Self::MXFP4
+                | Self::NVFP4
+        )
+    }
+
     /// The type of most tensors in a file of this `general.file_type`, or `None` for numbers that ggml does not know or
     /// gives no type (`ggml_ftype_to_ggml_type`).
     ///
@@ -270,6 +303,17 @@ mod tests {
         assert_eq!(found, DType::ALL.len());
         assert!(DType::from_raw(count).is_none(), "a number that is no type");
         assert!("f33".parse::<DType>().is_err(), "a name that is no type");
+    }
+
+    #[test]
+    fn types_with_floats_in_blocks_are_those_of_ggml() {
+        for &t in DType::ALL {
+            // SAFETY: a type that exists; C returns an entry of a constant table.
+            let traits = unsafe { sys::ggml_get_type_traits(t.raw()) };
+            // SAFETY: see above; the table is never freed nor written to.
+            let traits = unsafe { traits.as_ref() }.unwrap();
+            assert_eq!(t.has_floats_in_blocks(), t.is_quantized() && traits.to_float.is_some(), "{t}");
+        }
     }
 
     #[test]

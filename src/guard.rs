@@ -4,13 +4,13 @@
 //! a C++ exception, and catches that exception, or any other, at the guarded call. What it can't help: an abort on a
 //! thread of ggml's own. See `docs/safety.md`.
 
-use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
+use crate::callback;
 use crate::error::{Error, Result};
-use crate::log;
+use crate::log::{self, Deferral};
 
 type Trampoline = unsafe extern "C-unwind" fn(*mut c_void);
 
@@ -50,67 +50,50 @@ unsafe extern "C-unwind" fn trampoline<F: FnOnce() -> R, R>(data: *mut c_void) {
 
 /// Runs `f`, which makes one call into ggml named `name`, and turns an assertion or a C++ exception into an error.
 ///
-/// `f` must own nothing that needs dropping and must not panic: a C++ exception may unwind through it.
+/// `f` must own nothing that needs dropping and must not panic: a C++ exception may unwind through it. This never panics
+/// either, so the caller can write down what C did.
 #[inline]
 pub(crate) fn call<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
-    check_open(name)?;
-    let result = guarded(name, ggml_sys_guard, f);
-    log::resume();
-    result
+    callback::check_open(name)?;
+    guarded(name, ggml_sys_guard, f)
 }
 
 /// [`call`] for a destructor: a failure has nowhere to go, so what it was to free is leaked, which is safe.
 pub(crate) fn free(name: &'static str, f: impl FnOnce()) {
     if let Err(error) = settle(name, f) {
-        ::log::error!(target: "ggml", "leaked: {error}");
+        log::say(::log::Level::Error, format!("leaked: {error}"));
     }
 }
 
-/// [`call`] where a panic of the user's logger must wait: it goes on from the next call.
+/// [`call`] that is allowed inside of user code too: for what ends something.
 pub(crate) fn settle<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
     guarded(name, ggml_sys_guard, f)
 }
 
-/// Whether guarded calls left the object that they were made on in an unknown state: something was thrown inside it, or
-/// the user's logger panicked, after which nobody knows how the call ended.
-pub(crate) fn interrupted<R>(result: &std::thread::Result<Result<R>>) -> bool {
-    matches!(result, Ok(Err(Error::Ggml { .. } | Error::Exception { .. })) | Err(_))
+/// Whether guarded calls left the object that they were made on in an unknown state: something was thrown inside it.
+pub(crate) fn interrupted<R>(result: &Result<R>) -> bool {
+    matches!(result, Err(Error::Ggml { .. } | Error::Exception { .. }))
+}
+
+/// What ggml means by some assertions: that there is no memory.
+pub(crate) fn or_out_of_memory(error: Error) -> Error {
+    match error {
+        Error::Ggml { call, message, log } if message.contains("!= NULL") || log.contains("failed to allocate") => {
+            Error::OutOfMemory { what: call.into(), bytes: None, log }
+        }
+        Error::Exception { call, message, log } if &*message == "std::bad_alloc" => {
+            Error::OutOfMemory { what: call.into(), bytes: None, log }
+        }
+        other => other,
+    }
 }
 
 /// [`call`] for a function that runs kernels: exceptions are caught, but an assertion in one of a CPU's is final, because
 /// worker threads still use this stack.
 #[inline]
 pub(crate) fn compute<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
-    check_open(name)?;
-    let result = guarded(name, ggml_sys_guard_compute, f);
-    log::resume();
-    result
-}
-
-thread_local! {
-    /// Whether this thread is inside [`closed`].
-    static CLOSED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs `f`, a user's closure that a computation calls on one of its threads while others go on. Guarded calls in it fail:
-/// what is being computed, and states that are written to, can be reached from it (through variables of the thread), and
-/// nothing may change or read them now.
-pub(crate) fn closed<R>(f: impl FnOnce() -> R) -> R {
-    struct Reopen(bool);
-    impl Drop for Reopen {
-        fn drop(&mut self) {
-            CLOSED.set(self.0);
-        }
-    }
-    let _reopen = Reopen(CLOSED.replace(true));
-    f()
-}
-
-/// Fails inside [`closed`]. For what changes C objects without a guarded call; freeing is allowed, since what is freed has
-/// no other user.
-#[inline]
-pub(crate) fn check_open(call: &'static str) -> Result<()> {
-    if CLOSED.get() { Err(Error::Nested { call }) } else { Ok(()) }
+    callback::check_open(name)?;
+    guarded(name, ggml_sys_guard_compute, f)
 }
 
 /// Leaves the guarded call that this thread is inside of, which then fails with [`Error::Cancelled`]. For callbacks out of
@@ -127,6 +110,7 @@ fn guarded<F: FnOnce() -> R, R>(
     f: F,
 ) -> Result<R> {
     install();
+    let _deferral = Deferral::begin();
     let mark = log::mark();
     let mut message = MaybeUninit::<Message>::uninit();
     let mut slot = Slot { call: Some(f), result: None };

@@ -19,6 +19,8 @@ mod ffi;
 pub mod gguf;
 mod graph;
 mod guard;
+mod list;
+mod lock;
 mod log;
 pub mod meta;
 mod ops;

@@ -1,14 +1,20 @@
 //! ggml's log lines, handed to the [`log`](https://docs.rs/log) facade under the target `ggml`.
 //!
+//! The logger is user code. It gets its lines when the outermost C call of the thread has returned and no lock of this crate's
+//! is held ([`Deferral`]), and it runs [closed](crate::callback::closed). Its panic is kept until what C did is written down:
+//! it goes on at the end of a [public call](public), this one or the next of the thread.
+//!
 //! Warnings and errors are also kept for a moment, so that an [`Error`](crate::Error) can carry what ggml said during
 //! the call that failed.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_void};
-use std::panic::{catch_unwind, resume_unwind};
+use std::marker::PhantomData;
+use std::panic::resume_unwind;
 
 use ggml_sys as sys;
+
+use crate::callback::{self, Panic};
 
 /// How many warnings and errors are kept per thread.
 const KEPT: usize = 16;
@@ -20,16 +26,48 @@ struct Lines {
     level: Option<::log::Level>,
     /// The last warnings and errors with their numbers.
     kept: Vec<(u64, String)>,
-    /// A panic of the user's logger that has not gone on yet.
-    panic: Option<Box<dyn Any + Send>>,
+    /// Lines that the logger has not seen yet.
+    queue: Vec<(::log::Level, String)>,
+    /// How many more there were, for which there was no memory.
+    lost: usize,
+    /// A panic of the logger that has not gone on yet.
+    panic: Option<Panic>,
 }
 
+impl Drop for Lines {
+    /// A thread ends: a panic in here, which the payload's destructor may bring about, would end the process.
+    fn drop(&mut self) {
+        if let Some(panic) = self.panic.take() {
+            callback::forget(panic);
+        }
+    }
+}
+
+// Only the first has a destructor. It is gone when other variables of the thread are dropped, which may log.
 thread_local! {
-    static LINES: RefCell<Lines> = const { RefCell::new(Lines { partial: String::new(), level: None, kept: Vec::new(), panic: None }) };
+    static LINES: RefCell<Lines> = const {
+        RefCell::new(Lines {
+            partial: String::new(),
+            level: None,
+            kept: Vec::new(),
+            queue: Vec::new(),
+            lost: 0,
+            panic: None,
+        })
+    };
     /// The number of warnings and errors seen: read at each guarded call, hence apart.
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// How many deferrals there are.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// Whether lines wait for the logger.
+    static QUEUED: Cell<bool> = const { Cell::new(false) };
     /// Whether there is a panic to go on with.
     static PANICKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does something with this thread's lines, unless they are gone because the thread ends.
+fn with_lines<R>(f: impl FnOnce(&mut Lines) -> R) -> Option<R> {
+    LINES.try_with(|lines| lines.try_borrow_mut().ok().map(|mut lines| f(&mut lines))).ok().flatten()
 }
 
 /// Marks a place in this thread's log.
@@ -40,10 +78,112 @@ pub(crate) fn mark() -> u64 {
 
 /// The warnings and errors that this thread logged since `mark`, a line each.
 pub(crate) fn since(mark: u64) -> Box<str> {
-    LINES.with_borrow(|l| {
+    let join = |l: &mut Lines| {
         let lines: Vec<_> = l.kept.iter().filter(|(n, _)| *n > mark).map(|(_, s)| s.as_str()).collect();
         lines.join("\n").into()
-    })
+    };
+    with_lines(join).unwrap_or_default()
+}
+
+/// Keeps this thread's lines from the logger until the last deferral ends. Each guarded call has one, and so has each lock of
+/// this crate's.
+pub(crate) struct Deferral(PhantomData<*const ()>);
+
+impl Deferral {
+    #[inline]
+    pub(crate) fn begin() -> Self {
+        DEPTH.set(DEPTH.get() + 1);
+        Self(PhantomData)
+    }
+}
+
+impl Drop for Deferral {
+    #[inline]
+    fn drop(&mut self) {
+        if DEPTH.get() == 1 && QUEUED.get() {
+            // Still deferred: what the logger itself brings about comes after this line, not inside of it.
+            deliver();
+        }
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
+/// Hands the logger what waits for it. Never panics.
+#[cold]
+fn deliver() {
+    while QUEUED.replace(false) {
+        let Some((lines, lost)) = with_lines(|l| (std::mem::take(&mut l.queue), std::mem::take(&mut l.lost))) else {
+            return;
+        };
+        for (level, line) in lines {
+            hand_over(level, &line);
+        }
+        if lost > 0 {
+            hand_over(::log::Level::Warn, &format!("{lost} more lines were lost, for want of memory"));
+        }
+    }
+}
+
+/// Calls the logger, closed. Its panic must not cross C: the first one is kept, to go on later.
+fn hand_over(level: ::log::Level, line: &str) {
+    if let Err(panic) = callback::run(|| ::log::log!(target: "ggml", level, "{line}")) {
+        let mut panic = Some(panic);
+        with_lines(|l| {
+            if l.panic.is_none() {
+                l.panic = panic.take();
+                PANICKED.set(true);
+            }
+        });
+        panic.into_iter().for_each(callback::forget);
+    }
+}
+
+/// Logs a line of this crate's own, as one of ggml's.
+pub(crate) fn say(level: ::log::Level, line: String) {
+    let _deferral = Deferral::begin();
+    queue(level, line);
+}
+
+fn queue(level: ::log::Level, line: String) {
+    let mut line = Some(line);
+    let queued = with_lines(|l| {
+        if l.queue.try_reserve(1).is_err() {
+            l.lost += 1;
+        } else {
+            l.queue.extend(line.take().map(|line| (level, line)));
+        }
+        QUEUED.set(true);
+    });
+    if let (None, Some(line)) = (queued, line) {
+        hand_over(level, &line); // the thread ends, and keeps nothing any more
+    }
+}
+
+/// Runs a public call that makes several calls into ggml: the logger gets its lines at the end, and its panic goes on from
+/// there, when Rust has written down what C did. One that an earlier call left goes on before anything is done.
+#[inline]
+pub(crate) fn public<R>(f: impl FnOnce() -> R) -> R {
+    if PANICKED.get() {
+        resume();
+    }
+    let deferral = Deferral::begin();
+    let result = f();
+    drop(deferral);
+    if PANICKED.get() {
+        resume();
+    }
+    result
+}
+
+#[cold]
+fn resume() {
+    if DEPTH.get() == 0
+        && !std::thread::panicking()
+        && let Some(panic) = with_lines(|l| l.panic.take()).flatten()
+    {
+        PANICKED.set(false);
+        resume_unwind(panic);
+    }
 }
 
 /// Makes ggml log through [`on_line`].
@@ -61,31 +201,9 @@ unsafe extern "C-unwind" fn on_line(level: sys::ggml_log_level, text: *const c_c
     }
     // SAFETY: a C string by contract, which lives until this returns.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-    // A panic in the user's logger must not cross C: it goes on when the call is over. The first one wins.
-    if let Err(panic) = catch_unwind(|| receive(level, &text)) {
-        LINES.with_borrow_mut(|l| {
-            l.panic.get_or_insert(panic);
-        });
-        PANICKED.set(true);
-    }
-}
-
-/// Goes on with a panic of the user's logger, if there was one on this thread.
-#[inline]
-pub(crate) fn resume() {
-    if PANICKED.get() {
-        resume_now();
-    }
-}
-
-#[cold]
-fn resume_now() {
-    if !std::thread::panicking() {
-        PANICKED.set(false);
-        if let Some(panic) = LINES.with_borrow_mut(|l| l.panic.take()) {
-            resume_unwind(panic);
-        }
-    }
+    // Outside of guarded calls, as on a thread of ggml's, the line is handed over at once.
+    let _deferral = Deferral::begin();
+    receive(level, &text);
 }
 
 /// Takes a piece of text, which may be a part of a line or several lines.
@@ -98,34 +216,36 @@ fn receive(level: sys::ggml_log_level, text: &str) {
         sys::GGML_LOG_LEVEL_CONT => None, // goes on with the line before
         _ => Some(::log::Level::Trace),
     };
-    let mut done = Vec::new();
-    LINES.with_borrow_mut(|l| {
+    let known = with_lines(|l| {
         if let Some(level) = level {
-            l.flush(&mut done);
+            l.flush();
             l.level = Some(level);
         }
         for piece in text.split_inclusive('\n') {
+            if l.partial.try_reserve(piece.len()).is_err() {
+                l.lost += 1;
+                continue;
+            }
             l.partial.push_str(piece);
             if piece.ends_with('\n') {
-                l.flush(&mut done);
+                l.flush();
             }
         }
         // Warnings and errors are about to be read by an error message: they don't wait for a line end.
         if l.level.is_some_and(|l| l <= ::log::Level::Warn) {
-            l.flush(&mut done);
+            l.flush();
         }
     });
-    // Outside the borrow: the user's logger may itself call into ggml.
-    for (level, line) in done {
-        ::log::log!(target: "ggml", level, "{line}");
+    if known.is_none() {
+        queue(level.unwrap_or(::log::Level::Info), text.trim_end().to_owned());
     }
 }
 
 impl Lines {
     /// Ends the line that was begun, if there is one.
-    fn flush(&mut self, done: &mut Vec<(::log::Level, String)>) {
-        let line = std::mem::take(&mut self.partial);
-        let line = line.trim_end();
+    fn flush(&mut self) {
+        let mut line = std::mem::take(&mut self.partial);
+        line.truncate(line.trim_end().len());
         if line.is_empty() {
             return;
         }
@@ -136,9 +256,17 @@ impl Lines {
             if self.kept.len() == KEPT {
                 self.kept.remove(0);
             }
-            self.kept.push((n, line.to_owned()));
+            self.kept.push((n, line.clone()));
         }
-        done.push((level, line.to_owned()));
+        if level > ::log::max_level() {
+            return;
+        }
+        if self.queue.try_reserve(1).is_err() {
+            self.lost += 1;
+        } else {
+            self.queue.push((level, line));
+        }
+        QUEUED.set(true);
     }
 }
 
@@ -168,11 +296,13 @@ mod tests {
     #[test]
     fn lines_come_whole_and_none_is_lost() {
         let lines = lines();
+        let deferral = Deferral::begin();
         receive(sys::GGML_LOG_LEVEL_INFO, "test: begun");
         receive(sys::GGML_LOG_LEVEL_CONT, " and gone on");
         receive(sys::GGML_LOG_LEVEL_CONT, " and ended\ntest: second\n");
         receive(sys::GGML_LOG_LEVEL_DEBUG, "test: not ended");
         receive(sys::GGML_LOG_LEVEL_WARN, "test: next");
+        drop(deferral);
         let mut lines = lines.lock().unwrap();
         lines.retain(|l| l.contains("test: "));
         assert_eq!(

@@ -11,6 +11,20 @@ use crate::guard;
 /// What block types take: beyond it, scales overflow the 16-bit floats that hold them, and quantisers divide infinities.
 const LARGEST: f32 = 65504.0;
 
+/// What the scales of `nvfp4` reach: 448 times the largest code. What is larger would come back as this.
+const LARGEST_OF_NVFP4: f32 = 2688.0;
+
+/// A block must not come back with numbers that are larger than its largest by more than this factor. Rounding of a scale
+/// that is hardly more than 0 doubles numbers, and fits with sensible weights triple some. A fit that counts next to one
+/// number only, which may be an eighth of a code, makes the others ten times as large.
+const GROWTH: f32 = 4.0;
+
+/// The least scales make numbers of about this size of nearly nothing.
+const GRAIN: f32 = 1e-6;
+
+/// How many blocks are compared with what they were made from at once.
+const COMPARED: usize = 256;
+
 /// Numbers nearer to 0 count as 0 in block types, since the inverse of a block's scale would be infinite.
 const SMALLEST: f32 = 1e-20;
 
@@ -25,7 +39,9 @@ impl DType {
     ///
     /// `imatrix` says how much each column matters; some types can't do without
     /// ([`requires_imatrix`](Self::requires_imatrix)), for others it is optional or not used. Block types take numbers up to
-    /// 65504; those nearer to 0 than 1e-20 count as 0. For `f32`, `f16` and `bf16` this is a plain conversion of any number.
+    /// 65504, `nvfp4` up to 2688; those nearer to 0 than 1e-20 count as 0, and those below a type's least scale come back as
+    /// 0. What a block would give back is compared with what it was made from: where it would be over four times as large,
+    /// it is refused. That happens to `iq1_s` and `iq1_m` where nearly all of a block is 0, or weighs nothing. For `f32`, `f16` and `bf16` this is a plain conversion of any number.
     ///
     /// Several threads may quantise at once. Types with a codebook (`iq1` to `iq3`) make their tables when they are first
     /// used in a process, which takes up to some seconds.
@@ -43,7 +59,8 @@ impl DType {
     /// # Errors
     ///
     /// [`Error::DType`] for types that ggml can't convert to, [`Error::Param`] where rows are no whole number of blocks or
-    /// `data` no whole number of rows, where a number is infinite, none, or too large (for some types and weights before it reaches 65504), and where `imatrix` is missing, has not
+    /// `data` no whole number of rows, where a number is infinite, none, or too large (for some types and weights before it reaches 65504), where what
+    /// is made of them would come back far larger, and where `imatrix` is missing, has not
     /// `n_per_row` elements, or has one outside of 1e-10 to 1e10; [`Error::OutOfMemory`].
     #[doc(alias = "ggml_quantize_chunk")]
     #[doc(alias = "ggml_quantize_init")]
@@ -55,8 +72,7 @@ impl DType {
         let refuse = |name, value: String, expected: String| {
             Err(Error::Param { op: "quantize", name, value: value.into(), expected: expected.into() })
         };
-        let only_kernels = matches!(self, Self::Q8_1 | Self::Q8K);
-        if only_kernels || !(self.is_quantized() || self.is_float()) {
+        if !(self.has_floats_in_blocks() || self.is_float()) {
             return Err(self.refused("quantize", data.len(), "ggml does not convert to this type"));
         }
         // H31: C checks some types only, and writes beyond the end for the others.
@@ -68,9 +84,10 @@ impl DType {
         if !data.len().is_multiple_of(n_per_row) {
             return refuse("data", format!("{} numbers", data.len()), format!("rows have {n_per_row}"));
         }
-        let bad = |x: f32| !(x.is_finite() && x.abs() <= LARGEST);
+        let largest = if self == Self::NVFP4 { LARGEST_OF_NVFP4 } else { LARGEST };
+        let bad = |x: f32| !(x.is_finite() && x.abs() <= largest);
         if let Some((i, x)) = data.iter().enumerate().find(|(_, x)| self.is_quantized() && bad(**x)) {
-            return refuse("data", format!("{x} at {i}"), format!("its numbers must lie in -{LARGEST} to {LARGEST}"));
+            return refuse("data", format!("{x} at {i}"), format!("its numbers must lie in -{largest} to {largest}"));
         }
         if let Some(imatrix) = imatrix {
             if imatrix.len() != n_per_row {
@@ -117,7 +134,35 @@ impl DType {
                 "scales of so large numbers would be infinite".into(),
             );
         }
+        if let Some((i, x, back)) = self.far_off(&data, &bytes)? {
+            return refuse(
+                "data",
+                format!("{x} as the largest of the block at {i}"),
+                format!("it would come back as {back}; use an imatrix of like weights, or another type"),
+            );
+        }
         Ok(bytes)
+    }
+
+    /// Where a block of the type begins that holds far larger numbers than those that it was made from, the largest of
+    /// these, and what it gives back.
+    fn far_off(self, data: &[f32], bytes: &[u8]) -> Result<Option<(usize, f32, f32)>> {
+        if !self.is_quantized() {
+            return Ok(None);
+        }
+        let of_block = usize::try_from(self.block_size()).unwrap_or(usize::MAX);
+        let largest = |block: &[f32]| block.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+        let parts = data.chunks(COMPARED * of_block).zip(bytes.chunks(COMPARED * self.type_size()));
+        for (part, (data, bytes)) in parts.enumerate() {
+            let back = self.dequantize(bytes)?;
+            for (block, (data, back)) in data.chunks(of_block).zip(back.chunks(of_block)).enumerate() {
+                let (was, is) = (largest(data), largest(back));
+                if is > GROWTH * was + GRAIN {
+                    return Ok(Some(((part * COMPARED + block) * of_block, was, is)));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Whether [`quantize`](Self::quantize) needs to know how much each column matters (`ggml_quantize_requires_imatrix`).

@@ -198,7 +198,7 @@ fn h27_rearranged_weights_are_set_as_a_whole_and_never_read() {
     };
     packed(weights.read_bytes("w").map(drop), "read_bytes");
     assert!(weights.get("w").unwrap().read::<f32>().is_err(), "its type is not even f32");
-    packed(weights.fill("w", 0), "fill");
+    packed(weights.fill_bytes("w", 0), "fill");
     let pieces = Pieces { offset: 0, len: 4, count: 1, step: 4, data_step: 4 };
     packed(weights.set_2d("w", pieces, &[0_i8; 4]), "set_2d");
     packed(weights.read_2d("w", pieces, &mut [0_i8; 4]), "read_2d");

@@ -5,8 +5,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ggml::GraphAllocator;
 use ggml::prelude::*;
-use ggml::{Error, GraphAllocator};
 
 static PANICS: AtomicBool = AtomicBool::new(false);
 
@@ -51,9 +51,7 @@ fn a_panic_of_the_logger_comes_back() {
         assert!(message.starts_with("logging "), "{message}");
     }
 
-    // Nobody knows how the call ended.
-    assert!(matches!(sched.reserve(&small), Err(Error::Poisoned { .. })), "the scheduler");
-    assert!(matches!(allocator.reserve(&small), Err(Error::Poisoned { .. })), "the allocator");
-    let mut another = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
-    assert!(another.reserve(&small).is_ok(), "the graph itself is as it was");
+    // It went on after what ggml did was written down.
+    assert!(sched.reserve(&small).is_ok(), "the scheduler");
+    assert!(allocator.reserve(&small).is_ok(), "the allocator");
 }

@@ -77,7 +77,7 @@ fn weights_lie_in_memory_of_the_user() {
     let results = [
         weights.set("a", &[0.0_f32; 8]),
         weights.set_bytes("a", &[0; 32]),
-        weights.fill("a", 0),
+        weights.fill_bytes("a", 0),
         weights.copy("a", other.get("a").unwrap()),
         weights.set_2d("a", Pieces { offset: 0, len: 1, count: 1, step: 1, data_step: 1 }, &[0.0_f32]),
     ];
@@ -197,13 +197,13 @@ fn tensors_are_copied_filled_and_cleared() {
     let state = two_tensors().place_state(buft).unwrap();
     state.copy("a", weights.get("a").unwrap()).unwrap();
     assert_eq!(state.get("a").unwrap().read::<f32>().unwrap(), numbers(8));
-    state.fill("b", 0xff).unwrap();
+    state.fill_bytes("b", 0xff).unwrap();
     assert_eq!(state.read_bytes("b").unwrap(), [0xff; 32]);
     weights.copy("b", state.get("b").unwrap()).unwrap();
     assert_eq!(weights.read_bytes("b").unwrap(), [0xff; 32]);
-    weights.fill("b", 1).unwrap();
+    weights.fill_bytes("b", 1).unwrap();
     assert_eq!(weights.read_bytes("b").unwrap(), [1; 32]);
-    state.clear(2).unwrap();
+    state.clear_bytes(2).unwrap();
     assert_eq!((state.read_bytes("a").unwrap(), state.read_bytes("b").unwrap()), (vec![2; 32], vec![2; 32]));
 
     let ctx = Context::new();

@@ -14,6 +14,9 @@
 #[allow(dead_code, reason = "shared with the tests of operations")]
 mod encode;
 
+#[path = "quant/sizes.rs"]
+mod sizes;
+
 use ggml::{DType, Error};
 use half::f16;
 
@@ -168,86 +171,6 @@ fn what_matters_more_is_kept_better() {
         let (with, without) = (of(&matters), of(&vec![1.0; n]));
         assert!(with < 0.9 * without, "{t}: {with} with weights, {without} without");
     }
-}
-
-/// Numbers of all sizes, and weights of all sizes: nothing asserts, hangs, or makes numbers that are none. The largest
-/// may be refused, since scales are fitted.
-#[test]
-fn numbers_of_all_sizes_can_be_converted() {
-    let mut rng = fastrand::Rng::with_seed(5);
-    for t in writable() {
-        let (mut made, mut tries) = (0, 0);
-        let mut check = |data: &[f32], weights: Option<&[f32]>| {
-            tries += 1;
-            match t.quantize(data, 512, weights) {
-                Ok(bytes) => {
-                    made += 1;
-                    assert!(t.dequantize(&bytes).unwrap().iter().all(|x| x.is_finite()), "{t}");
-                }
-                Err(error) => {
-                    let large = data.iter().any(|x| x.abs() > 1000.0);
-                    assert!(large && error.to_string().contains("infinite"), "{t}: {error}");
-                }
-            }
-        };
-        for (low, high) in [(-45, 4), (-45, -38), (-20, -15), (-16, -12), (-8, -3), (4, 4)] {
-            let mut number = || {
-                let x = 10.0_f32.powf(low as f32 + rng.f32() * (high - low) as f32) * (rng.f32() + 0.1);
-                let x = x.min(65504.0);
-                [x, -x, 0.0, 65504.0_f32.min(x * 7.0)][rng.usize(0..4)]
-            };
-            let data: Vec<f32> = (0..512).map(|_| number()).collect();
-            let weights: Vec<f32> = (0..512).map(|_| 10.0_f32.powf(rng.f32() * 19.0 - 9.5)).collect();
-            check(&data, imatrix(t, 512).as_deref());
-            check(&data, Some(&weights));
-        }
-        for weight in [1e-10, 1e10] {
-            let data: Vec<f32> = (0..512).map(|i| [1e-14, -1.0, 65504.0][i % 3]).collect();
-            check(&data, Some(&[weight; 512]));
-        }
-        for constant in [0.0, 65504.0, -65504.0, 1.0, f32::MIN_POSITIVE] {
-            check(&[constant; 512], imatrix(t, 512).as_deref());
-        }
-        assert!(made * 2 > tries, "{t}: {made} of {tries}");
-        let zeros = t.dequantize(&t.quantize(&[0.0; 512], 512, imatrix(t, 512).as_deref()).unwrap()).unwrap();
-        assert!(zeros.iter().all(|&x| x.abs() < 1e-6), "{t}: {zeros:?}");
-    }
-}
-
-/// Fitted with weights, a minimum may lie below all numbers.
-#[test]
-fn scales_that_would_be_infinite_are_refused() {
-    let mut rng = fastrand::Rng::with_seed(10);
-    let mut refusals = 0;
-    for _ in 0..300 {
-        let data: Vec<f32> = (0..32).map(|_| -65504.0 + 30000.0 * rng.f32() * rng.f32()).collect();
-        let weights: Vec<f32> = (0..32).map(|_| if rng.bool() { 1e-10 } else { 1e10 }).collect();
-        let result = DType::Q4_1.quantize(&data, 32, Some(&weights));
-        refusals += u32::from(result.is_err());
-        match result {
-            Ok(bytes) => assert!(DType::Q4_1.dequantize(&bytes).unwrap().iter().all(|x| x.is_finite())),
-            Err(_) => refused(result, "data"),
-        }
-        let tenth: Vec<f32> = data.iter().map(|x| x / 10.0).collect();
-        assert!(DType::Q4_1.quantize(&tenth, 32, Some(&weights)).is_ok());
-    }
-    assert!(refusals > 0, "no fit was too large");
-}
-
-/// Else the inverse of a scale would be infinite, and its product with 0 no number.
-#[test]
-fn numbers_very_near_to_0_count_as_0() {
-    for t in writable().filter(|t| t.is_quantized()) {
-        let of = |x: f32| {
-            let data: Vec<f32> = (0..512).map(|i| if i % 2 == 0 { x } else { -x }).collect();
-            t.quantize(&data, 512, imatrix(t, 512).as_deref()).unwrap()
-        };
-        assert_eq!(of(1e-21), of(0.0), "{t}");
-    }
-    assert_ne!(
-        DType::MXFP4.quantize(&[1e-19; 32], 32, None).unwrap(),
-        DType::MXFP4.quantize(&[0.0; 32], 32, None).unwrap()
-    );
 }
 
 /// The tables of these types are made when they are first used.

@@ -235,7 +235,7 @@ fn a_computation_is_under_way_while_something_else_is_done() {
             memory.set(x, &vec![round as f32; 256 * 256]).unwrap();
             let other = memory.compute_async(&mut backend, || {
                 called += 1;
-                // The graph can't be had a second time, neither now nor later.
+                // What devices are looking at can't be had a second time.
                 let again = GraphAllocator::new(device.buffer_type()).alloc(&graph).map(drop);
                 assert!(matches!(again, Err(Error::InUse { .. })), "{again:?}");
                 called

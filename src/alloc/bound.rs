@@ -1,48 +1,44 @@
 //! A graph that has memory: what both allocators hand out, and the only way to a computation's data.
 
 use std::panic::resume_unwind;
+use std::sync::Arc;
 
 use ggml_sys as sys;
 
+use super::placement::{Live, Placement};
+use crate::callback;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
-use crate::guard;
+
+use crate::list;
 use crate::ops::{custom, index};
 use crate::tensor::Tensor;
-use crate::tensor::ptr::TensorPtr;
+use crate::tensor::ptr::Owner;
 use crate::tensor::transfer;
 
-/// A graph between allocation and release.
+/// A graph with the values of its inputs, and after allocation with its memory.
 ///
-/// Made before ggml touches the graph; its drop leaves the tensors as the user built them, whether the allocation went
-/// well or not: no address into memory that is given to others (H21), sources restored (H25).
+/// Nothing of it depends on its drop: the headers are as built all the time (`placement`).
 pub(crate) struct Bound<'g, 'c> {
     graph: &'g Graph<'c>,
+    /// Where it lies; none before it is allocated.
+    placement: Option<Arc<Placement>>,
     /// Which entries are inputs that have no value yet.
     unset: Vec<usize>,
     computed: bool,
-    /// Whether the allocator changed nothing of the tensors but where they are.
-    moved_only: bool,
 }
 
 impl<'g, 'c> Bound<'g, 'c> {
-    /// Takes hold of a graph none of whose tensors has memory in another allocation.
+    /// Takes up a graph whose tensors no computation uses at the moment.
     pub(crate) fn new(call: &'static str, graph: &'g Graph<'c>) -> Result<Self> {
-        guard::check_open(call)?;
+        callback::check_open(call)?;
+        graph.check_free(call)?;
         let mut unset = graph.take_unset();
         unset.clear();
-        for (i, e) in graph.entries().iter().enumerate() {
-            // A view of placed memory gets its address only in an allocation, a leaf of the graph's likewise. What was
-            // leaked (`mem::forget`) keeps its address for ever and is refused for ever.
-            if e.is_allocated_by_graph() && !e.ptr.buffer().is_null() {
-                return Err(Error::InUse { call, tensor: e.ptr.info() });
-            }
-            if e.kind == Kind::Input {
-                unset.push(i);
-            }
-        }
-        Ok(Self { graph, unset, computed: false, moved_only: false })
+        let inputs = graph.entries().iter().enumerate().filter(|(_, e)| e.kind == Kind::Input);
+        inputs.map(|(i, _)| i).try_for_each(|i| list::push(&mut unset, i, "a graph's inputs"))?;
+        Ok(Self { graph, placement: None, unset, computed: false })
     }
 
     pub(crate) fn graph(&self) -> &'g Graph<'c> {
@@ -53,22 +49,24 @@ impl<'g, 'c> Bound<'g, 'c> {
         self.graph.as_ptr()
     }
 
-    pub(crate) fn set_moved_only(&mut self, it_is: bool) {
-        self.moved_only = it_is;
+    /// Says where the graph lies.
+    pub(crate) fn place(&mut self, placement: Arc<Placement>) {
+        self.placement = Some(placement);
     }
 
-    /// Puts back what a scheduler changed, so that the graph can be planned again.
-    pub(crate) fn restore(&self) {
-        for e in self.graph.entries().iter().filter(|e| e.is_allocated_by_graph()) {
-            if self.moved_only {
-                e.ptr.leave_home(e.views_placed());
-                continue;
-            }
-            e.ptr.release_from(e.views_placed());
-            for (i, src) in self.graph.srcs(e) {
-                e.ptr.set_source(i, src);
-            }
-        }
+    pub(crate) fn placement(&self) -> Result<&Arc<Placement>> {
+        self.placement.as_ref().ok_or(Error::Poisoned { object: "allocation" })
+    }
+
+    /// Puts its memory into the headers, for as long as the result lives.
+    pub(crate) fn live(&self, call: &'static str) -> Result<Live<'g, 'c>> {
+        Live::of(call, self.graph, Arc::clone(self.placement()?))
+    }
+
+    /// Runs `f`, a transfer, with an entry's memory in its header.
+    fn reach<R>(&self, call: &'static str, e: &Entry, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        callback::check_open(call)?;
+        self.placement()?.reach(call, self.graph, e, f)
     }
 
     fn entry(&self, call: &'static str, t: Tensor<'_>) -> Result<(usize, &'g Entry)> {
@@ -112,7 +110,7 @@ impl<'g, 'c> Bound<'g, 'c> {
         if !e.distinct || e.ptr.elements() == 1 {
             return Ok(());
         }
-        let values: Vec<i64> = indices.collect();
+        let values = list::collect(indices, "checking indices")?;
         let repeated = self.graph.distinct(e.ptr).find_map(|rows| index::repeated(rows, &values));
         repeated
             .map_or(Ok(()), |(position, value)| Err(Error::Repeated { call, tensor: e.ptr.info(), position, value }))
@@ -121,7 +119,7 @@ impl<'g, 'c> Bound<'g, 'c> {
     pub(crate) fn set<T: Element>(&mut self, call: &'static str, t: Tensor<'_>, data: &[T]) -> Result<()> {
         let (i, e) = self.input(call, t)?;
         self.check_values(call, e, data)?;
-        transfer::write(call, e.ptr, data)?;
+        self.reach(call, e, || transfer::write(call, e.ptr, data))?;
         self.mark_set(i);
         Ok(())
     }
@@ -140,10 +138,13 @@ impl<'g, 'c> Bound<'g, 'c> {
             return Err(Error::Param { op: call, name: "offset", value, expected: expected.into() });
         }
         self.check_values(call, e, data)?;
-        if self.unset.contains(&i) {
-            transfer::zero(e.ptr)?; // the rest would be whatever lay there
-        }
-        transfer::write_at(call, e.ptr, offset, data)?;
+        let unset = self.unset.contains(&i);
+        self.reach(call, e, || {
+            if unset {
+                transfer::zero(e.ptr)?; // the rest would be whatever lay there
+            }
+            transfer::write_at(call, e.ptr, offset, data)
+        })?;
         self.mark_set(i);
         Ok(())
     }
@@ -151,7 +152,7 @@ impl<'g, 'c> Bound<'g, 'c> {
     pub(crate) fn set_bytes(&mut self, call: &'static str, t: Tensor<'_>, data: &[u8]) -> Result<()> {
         let (i, e) = self.input(call, t)?;
         self.check_values(call, e, data)?;
-        transfer::write_raw(call, e.ptr, data)?;
+        self.reach(call, e, || transfer::write_raw(call, e.ptr, data))?;
         self.mark_set(i);
         Ok(())
     }
@@ -161,7 +162,7 @@ impl<'g, 'c> Bound<'g, 'c> {
     }
 
     /// The tensor behind `t`, if its value can be read now.
-    fn readable(&self, call: &'static str, t: Tensor<'_>) -> Result<TensorPtr> {
+    fn readable(&self, call: &'static str, t: Tensor<'_>) -> Result<&'g Entry> {
         let (i, e) = self.entry(call, t)?;
         if !e.kept {
             return Err(Error::NotKept { call, tensor: t.info() });
@@ -169,25 +170,35 @@ impl<'g, 'c> Bound<'g, 'c> {
         match e.kind {
             Kind::Input if self.unset.contains(&i) => Err(Error::InputNotSet { call, tensor: t.info() }),
             Kind::Node if !self.computed => Err(Error::NotComputed { call, tensor: t.info() }),
-            _ => Ok(e.ptr),
+            _ => Ok(e),
         }
     }
 
     pub(crate) fn get<T: Element>(&self, call: &'static str, t: Tensor<'_>) -> Result<Vec<T>> {
-        transfer::read(call, self.readable(call, t)?)
+        let e = self.readable(call, t)?;
+        self.reach(call, e, || transfer::read(call, e.ptr))
     }
 
     pub(crate) fn get_into<T: Element>(&self, call: &'static str, t: Tensor<'_>, out: &mut [T]) -> Result<()> {
-        transfer::read_into(call, self.readable(call, t)?, out)
+        let e = self.readable(call, t)?;
+        self.reach(call, e, || transfer::read_into(call, e.ptr, out))
     }
 
     pub(crate) fn get_bytes(&self, call: &'static str, t: Tensor<'_>) -> Result<Vec<u8>> {
-        transfer::read_raw(call, self.readable(call, t)?)
+        let e = self.readable(call, t)?;
+        self.reach(call, e, || transfer::read_raw(call, e.ptr))
+    }
+
+    /// Runs user code while devices compute. It must not reach states that the graph writes to.
+    pub(crate) fn run_beside<R>(&self, f: impl FnOnce() -> R) -> R {
+        let is_state = |e: &Entry| e.kind == Kind::Placed(Owner::State);
+        if self.graph.entries().iter().any(is_state) { callback::closed(f) } else { f() }
     }
 
     /// To be called before a computation: all inputs must have values.
     pub(crate) fn check_inputs(&self, call: &'static str) -> Result<()> {
-        guard::check_open(call)?;
+        callback::check_open(call)?;
+        self.graph.check_free(call)?;
         let first = self.unset.first().and_then(|&i| self.graph.entries().get(i));
         first.map_or(Ok(()), |e| Err(Error::InputNotSet { call, tensor: e.ptr.info() }))
     }
@@ -214,7 +225,6 @@ impl<'g, 'c> Bound<'g, 'c> {
 
 impl Drop for Bound<'_, '_> {
     fn drop(&mut self) {
-        self.restore();
         self.graph.keep_unset(std::mem::take(&mut self.unset));
     }
 }

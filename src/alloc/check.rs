@@ -135,6 +135,7 @@ impl Device {
     #[doc(alias = "ggml_backend_dev_supports_op")]
     #[doc(alias = "ggml_backend_supports_op")]
     pub fn supports_op(self, op: Tensor<'_>) -> Result<bool> {
+        op.check_free("Device::supports_op")?;
         self.check_alive()?;
         let is_node = op.ptr().op() != sys::GGML_OP_NONE;
         Ok(accepts(self, op.ptr(), is_node).is_ok() && self.claims(op.ptr())?)
@@ -149,6 +150,7 @@ impl Device {
     #[doc(alias = "ggml_backend_dev_offload_op")]
     #[doc(alias = "ggml_backend_offload_op")]
     pub fn offloads(self, op: Tensor<'_>) -> Result<bool> {
+        op.check_free("Device::offloads")?;
         let offloads = guard::call("ggml_backend_dev_offload_op", || {
             // SAFETY: the device lives for ever, the tensor and its sources as long as the handle. C keeps nothing.
             unsafe { sys::ggml_backend_dev_offload_op(self.as_ptr(), op.as_ptr()) }

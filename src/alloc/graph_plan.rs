@@ -41,6 +41,7 @@ impl<'s, 'c> GraphMemory<'s, 'c> {
                 reason: "only a CPU backend makes plans".into(),
             });
         }
+        let _live = self.bound.live("GraphMemory::plan")?;
         // SAFETY: the device is a CPU, whose backends make plans. `self` and `backend` are borrowed for as long as the plan
         // lives: the graph, its memory, and the backend's threads and closure stay as they are.
         let raw = unsafe { RawPlan::new(backend, self.bound.graph_ptr()) }?;
@@ -74,6 +75,7 @@ impl GraphPlan<'_, '_, '_> {
         self.memory.bound.check_inputs("GraphPlan::compute")?;
         self.backend.check()?;
         let plan = self.raw.as_ref().ok_or(Error::Poisoned { object: "graph plan" })?;
+        let _live = self.memory.bound.live("GraphPlan::compute")?;
         run(&mut self.memory.bound, self.backend, "ggml_backend_graph_plan_compute", || plan.compute())?;
         self.memory.bound.set_computed();
         Ok(())

@@ -11,7 +11,7 @@ use crate::backend::{Backend, check_status};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use crate::{guard, meta};
+use crate::{guard, log, meta};
 
 /// A graph with memory, for as long as it borrows its [`GraphAllocator`].
 ///
@@ -57,6 +57,7 @@ impl GraphMemory<'_, '_> {
         self.bound.check_inputs("GraphMemory::compute")?;
         self.check_backend(backend)?;
         backend.serve(self.allocator.plan.id())?;
+        let _live = self.bound.live(CALL)?;
         let (raw, graph) = (backend.as_ptr(), self.bound.graph_ptr());
         run(&mut self.bound, backend, CALL, || {
             // SAFETY: backend and graph are live; all tensors have memory that the device can use and operations that it
@@ -84,7 +85,8 @@ impl GraphMemory<'_, '_> {
         self.check_backend(backend)?;
         backend.serve(self.allocator.plan.id())?;
         let device = backend.device();
-        let alone = meta::alone(CALL, std::iter::once(device))?;
+        let mut live = self.bound.live(CALL)?;
+        let alone = meta::alone(CALL, std::iter::once(device), false)?;
         self.bound.begin();
         let graph = self.bound.graph_ptr();
         let mut work = Underway(Some(backend));
@@ -94,9 +96,11 @@ impl GraphMemory<'_, '_> {
             unsafe { sys::ggml_backend_graph_compute_async(work.backend(), graph) }
         });
         drop(alone);
-        let result = matches!(status, Ok(sys::GGML_STATUS_SUCCESS)).then(meanwhile);
+        live.share();
+        let result = matches!(status, Ok(sys::GGML_STATUS_SUCCESS)).then(|| self.bound.run_beside(meanwhile));
         let settled = work.settle();
         drop(work);
+        drop(live);
         if status.is_err() {
             backend.poison();
         }
@@ -142,7 +146,7 @@ impl Underway<'_> {
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.settle() {
-            ::log::error!(target: "ggml", "a computation can't be waited for: {error}");
+            log::say(::log::Level::Error, format!("a computation can't be waited for: {error}"));
         }
     }
 }
@@ -156,7 +160,7 @@ pub(crate) fn run(
     f: impl FnOnce() -> sys::ggml_status,
 ) -> Result<()> {
     bound.begin();
-    let alone = meta::alone(call, std::iter::once(backend.device()))?;
+    let alone = meta::alone(call, std::iter::once(backend.device()), false)?;
     let status = guard::compute(call, f).inspect_err(|_| backend.poison());
     drop(alone);
     end(bound, backend, call, status)

@@ -6,20 +6,20 @@ pub(crate) mod check;
 mod compare;
 mod graph_plan;
 mod memory;
+pub(crate) mod placement;
 pub(crate) mod plan;
 mod raw;
 mod vulkan;
 
 use std::ffi::c_int;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::buffer::BufferType;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind};
 use crate::tensor::Tensor;
-use crate::{guard, log, meta};
+use crate::{guard, list, log, meta};
 use bound::Bound;
 use plan::Plan;
 use raw::{Places, RawAllocator};
@@ -28,6 +28,7 @@ pub use compare::{Compare, Compared, Comparison, Mismatch};
 pub use graph_plan::GraphPlan;
 pub use memory::GraphMemory;
 use memory::run;
+use placement::AsBuilt;
 
 /// Gives graphs memory of one type, or of several (`ggml_gallocr_t`), for computations on one backend.
 ///
@@ -42,7 +43,6 @@ pub struct GraphAllocator {
     plan: Plan,
     /// What the plan was made with.
     places: Places,
-    poisoned: bool,
 }
 
 /// Says which type of memory a tensor gets.
@@ -90,7 +90,7 @@ impl GraphAllocator {
     }
 
     fn over(bufts: Box<[BufferType]>, choose: Option<Box<Choose>>) -> Self {
-        Self { raw: None, bufts, choose, plan: Plan::default(), places: Places::default(), poisoned: false }
+        Self { raw: None, bufts, choose, plan: Plan::default(), places: Places::default() }
     }
 
     /// The types of memory; of one that was made with [`GraphAllocator::new`], there is one.
@@ -117,11 +117,14 @@ impl GraphAllocator {
     #[doc(alias = "ggml_gallocr_reserve_n_size")]
     pub fn sizes(&self, graph: &Graph<'_>) -> Result<Vec<usize>> {
         let places = self.places("GraphAllocator::sizes", graph)?;
-        let bound = Bound::new("GraphAllocator::sizes", graph)?;
-        self.check(graph)?;
-        // One of its own, which forgets what memory there is.
-        let mut raw = Some(RawAllocator::new(&self.bufts)?);
-        attempt(&mut raw, |raw| raw.sizes(bound.graph_ptr(), &places, self.bufts.len()))
+        log::public(|| {
+            let bound = Bound::new("GraphAllocator::sizes", graph)?;
+            self.check(graph)?;
+            // One of its own, which forgets what memory there is.
+            let mut raw = Some(RawAllocator::new(&self.bufts)?);
+            let _as_built = AsBuilt::after(graph);
+            attempt(&mut raw, |raw| raw.sizes(bound.graph_ptr(), &places, self.bufts.len()))
+        })
     }
 
     /// How often memory was planned: once for each graph that differs from the one before.
@@ -138,21 +141,23 @@ impl GraphAllocator {
     #[doc(alias = "ggml_gallocr_reserve_n")]
     pub fn reserve(&mut self, graph: &Graph<'_>) -> Result<()> {
         let places = self.places("GraphAllocator::reserve", graph)?;
-        let bound = Bound::new("GraphAllocator::reserve", graph)?;
-        self.prepare(&bound, places)
+        log::public(|| self.prepare(&Bound::new("GraphAllocator::reserve", graph)?, places))
     }
 
     /// Gives `graph` memory (`ggml_gallocr_alloc_graph`). When the result is dropped, it is free for the next graph.
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] where a tensor of the graph is allocated elsewhere, [`Error::Unsupported`] where the device can't
-    /// run an operation or reach its weights, [`Error::OutOfMemory`], [`Error::Poisoned`] after an earlier failure
-    /// inside ggml, [`Error::Param`] where a type of memory was chosen that there is not.
+    /// [`Error::Unsupported`] where the device can't run an operation or reach its weights, [`Error::OutOfMemory`],
+    /// [`Error::InUse`] within the closure of a [`compute_async`](crate::Allocated::compute_async) that uses a tensor of the
+    /// graph, [`Error::Param`] where a buffer type was chosen that there is not.
     #[doc(alias = "ggml_gallocr_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<GraphMemory<'s, 'c>> {
         let places = self.places("GraphAllocator::alloc", graph)?;
-        let mut bound = Bound::new("GraphAllocator::alloc", graph)?;
+        log::public(|| self.allocate(Bound::new("GraphAllocator::alloc", graph)?, places))
+    }
+
+    fn allocate<'s, 'c>(&'s mut self, mut bound: Bound<'s, 'c>, places: Places) -> Result<GraphMemory<'s, 'c>> {
         self.prepare(&bound, places)?;
         if self.plan.put_back(&mut bound) {
             return Ok(GraphMemory { allocator: self, bound });
@@ -162,13 +167,14 @@ impl GraphAllocator {
             self.plan.count(bound.graph());
         }
         let mark = log::mark();
+        let as_built = AsBuilt::after(bound.graph());
         if !self.with_raw(|raw| raw.alloc(bound.graph_ptr()))? {
             return Err(self.out_of_memory(mark));
         }
         // Elsewhere tensors may be initialised when they get memory.
-        if self.bufts.iter().all(|b| b.is_host()) {
-            self.plan.record(&mut bound);
-        }
+        let reusable = self.bufts.iter().all(|b| b.is_host());
+        self.plan.record(&mut bound, reusable, self.device().is_some_and(meta::is_meta))?;
+        drop(as_built);
         Ok(GraphMemory { allocator: self, bound })
     }
 
@@ -189,7 +195,7 @@ impl GraphAllocator {
             })?;
             // In the order of C's lists.
             let list = if e.kind == Kind::Node { &mut places.nodes } else { &mut places.leafs };
-            list.push(place);
+            list::push(list, place, "the places of tensors")?;
         }
         Ok(places)
     }
@@ -211,9 +217,6 @@ impl GraphAllocator {
     }
 
     fn prepare(&mut self, bound: &Bound<'_, '_>, places: Places) -> Result<()> {
-        if self.poisoned {
-            return Err(Error::Poisoned { object: "graph allocator" });
-        }
         self.check_alive()?;
         let graph = bound.graph();
         if self.raw.is_some() && self.places == places && self.plan.fits(graph) {
@@ -237,10 +240,13 @@ impl GraphAllocator {
             self.raw = Some(RawAllocator::new(&self.bufts)?);
         }
         let mark = log::mark();
-        if !self.with_raw(|raw| raw.reserve(bound.graph_ptr(), &places))? {
+        let as_built = AsBuilt::after(graph);
+        let done = self.with_raw(|raw| raw.reserve(bound.graph_ptr(), &places));
+        drop(as_built);
+        if !done? {
             return Err(self.out_of_memory(mark));
         }
-        self.plan.set(graph);
+        self.plan.set(graph)?;
         self.places = places;
         Ok(())
     }
@@ -250,10 +256,12 @@ impl GraphAllocator {
     }
 
     fn with_raw<R>(&mut self, f: impl FnOnce(&mut RawAllocator) -> Result<R>) -> Result<R> {
-        let _alone = meta::alone("GraphAllocator", self.device().into_iter())?;
-        let result = catch_unwind(AssertUnwindSafe(|| attempt(&mut self.raw, f)));
-        self.poisoned = self.raw.is_none();
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        let _alone = meta::alone("GraphAllocator", self.device().into_iter(), false)?;
+        let result = attempt(&mut self.raw, f);
+        if self.raw.is_none() {
+            self.plan.clear(); // it was the C object's
+        }
+        result.map_err(guard::or_out_of_memory)
     }
 
     /// After a failed plan the C allocator looks planned but has no memory (H21): the next graph is planned again.
@@ -276,14 +284,14 @@ impl fmt::Debug for GraphAllocator {
     }
 }
 
-/// Does something with a C allocator, which is leaked if nobody knows how that ended.
+/// Does something with a C allocator, which is leaked if nobody knows how that ended. The next graph gets another one.
 fn attempt<R>(raw: &mut Option<RawAllocator>, f: impl FnOnce(&mut RawAllocator) -> Result<R>) -> Result<R> {
     let live = raw.as_mut().ok_or(Error::Poisoned { object: "graph allocator" })?;
-    let result = catch_unwind(AssertUnwindSafe(|| f(live)));
+    let result = f(live);
     if let Some(raw) = raw.take_if(|_| guard::interrupted(&result)) {
         raw.leak();
     }
-    result.unwrap_or_else(|panic| resume_unwind(panic))
+    result
 }
 
 #[cfg(test)]

@@ -3,16 +3,19 @@
 //! ggml compares only the numbers of nodes and leaves and each tensor's size, so that a graph of another topology would
 //! get a plan in which live tensors overlap (H22, H23). This compares everything that a plan depends on.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ggml_sys as sys;
 
 use super::bound::Bound;
+use super::placement::Placement;
 use crate::buffer::{self, BufferType};
+use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind, Lists};
 use crate::meta;
 use crate::ops::custom;
-use crate::tensor::ptr::{Facts, Home};
+use crate::tensor::ptr::Facts;
 
 /// What a plan depends on, of one tensor.
 struct Key {
@@ -35,8 +38,10 @@ pub(crate) struct Plan {
     keys: Vec<Key>,
     /// The entries of all entries' sources.
     srcs: Vec<u32>,
-    /// Where each entry of the last graph was put, unless the allocator changed more than that.
-    homes: Vec<Home>,
+    /// Where the last graph was put.
+    placement: Option<Arc<Placement>>,
+    /// Whether the next graph of that kind may lie there, too, without asking the allocator.
+    reusable: bool,
     /// Where that graph's lists were.
     lists: Option<Lists>,
     plans: usize,
@@ -46,10 +51,6 @@ pub(crate) struct Plan {
     /// How many tensors were given memory by this plan on a meta device.
     used: usize,
 }
-
-// SAFETY: the pointers of homes are compared, and followed only when they are those of a graph on this thread.
-#[expect(clippy::non_send_fields_in_send_ty, reason = "the pointers are compared before they are followed")]
-unsafe impl Send for Plan {}
 
 impl Plan {
     /// Whether the plan was made for a graph like this one.
@@ -63,8 +64,11 @@ impl Plan {
     }
 
     /// Remembers the graph.
-    pub(crate) fn set(&mut self, graph: &Graph<'_>) {
+    pub(crate) fn set(&mut self, graph: &Graph<'_>) -> Result<()> {
         self.clear();
+        let no_memory = |_| Error::no_memory("the plan of a graph");
+        self.srcs.try_reserve(graph.all_srcs().len()).map_err(no_memory)?;
+        self.keys.try_reserve(graph.entries().len()).map_err(no_memory)?;
         self.plans += 1;
         self.id = next_id();
         self.used = 0;
@@ -78,6 +82,7 @@ impl Plan {
             kind: e.kind,
             buffer_type: buffer_type(e),
         }));
+        Ok(())
     }
 
     /// Forgets the plan: the next graph is planned anew.
@@ -87,45 +92,42 @@ impl Plan {
         self.forget();
     }
 
-    /// Remembers where an allocation that went well put a graph that fits.
-    pub(crate) fn record(&mut self, bound: &mut Bound<'_, '_>) {
-        self.forget();
+    /// Notes where C has just put a graph that fits. `reusable`: whether the next one may lie there without another
+    /// allocation; `whole`: see [`Placement`].
+    pub(crate) fn record(&mut self, bound: &mut Bound<'_, '_>, reusable: bool, whole: bool) -> Result<()> {
         let graph = bound.graph();
-        if graph.entries().iter().all(|e| graph.srcs(e).all(|(i, src)| e.ptr.source(i) == Some(src))) {
-            self.homes.extend(graph.entries().iter().map_while(|e| e.ptr.home(!e.is_allocated_by_graph())));
+        self.forget();
+        // One that a forgotten allocation still has stays as it is.
+        let mut placement = self.placement.take().filter(|p| Arc::strong_count(p) == 1).unwrap_or_default();
+        if let Some(placement) = Arc::get_mut(&mut placement) {
+            placement.note(graph, whole)?;
         }
-        if self.homes.len() < graph.entries().len() {
-            self.forget();
-        }
+        self.reusable = reusable && placement.is_plain();
         self.lists = Some(graph.lists());
-        bound.set_moved_only(!self.homes.is_empty());
+        bound.place(Arc::clone(&placement));
+        self.placement = Some(placement);
+        Ok(())
     }
 
     /// Whether a graph may be put back.
     pub(crate) fn is_recorded(&self) -> bool {
-        !self.homes.is_empty()
+        self.reusable
     }
 
     /// Forgets where the last graph was put: the next one is allocated by ggml.
     pub(crate) fn forget(&mut self) {
-        self.homes.clear();
+        self.reusable = false;
     }
 
     /// Puts a graph that fits where the last one was, if it is made of the very same tensors, in the very same lists: the
     /// scheduler goes on to look at those, and they may hold another graph by now, or be no more. A decoder that resets its
     /// context and builds the same again gets the same tensors and lists again.
     pub(crate) fn put_back(&self, bound: &mut Bound<'_, '_>) -> bool {
-        let entries = bound.graph().entries();
-        let same = entries.len() == self.homes.len()
-            && self.lists == Some(bound.graph().lists())
-            && entries.iter().zip(&self.homes).all(|(e, h)| e.ptr == h.tensor);
-        if same {
-            for (e, home) in entries.iter().zip(&self.homes).filter(|(e, _)| e.is_allocated_by_graph()) {
-                home.put_back(e.views_placed());
-            }
-            bound.set_moved_only(true);
-        }
-        same
+        let graph = bound.graph();
+        let placement = self.placement.as_ref().filter(|_| self.reusable && self.lists == Some(graph.lists()));
+        let Some(placement) = placement.filter(|p| p.is_of(graph)) else { return false };
+        bound.place(Arc::clone(placement));
+        true
     }
 
     /// Counts an allocation on a meta device, where C keeps some kilobytes for each tensor at each address: after too many, a

@@ -8,6 +8,7 @@ use ggml_sys as sys;
 use super::Backend;
 use crate::callback::State;
 use crate::error::{Error, Result};
+use crate::log;
 
 /// The closure that a CPU backend asks between operations, at an address that stays.
 pub(super) struct Abort(Box<State<Box<dyn FnMut() -> bool + Send>>>);
@@ -16,7 +17,8 @@ impl Backend {
     /// Asks `stop` before each operation of a computation whether to end it there, which then fails with
     /// [`Error::Cancelled`] (`ggml_backend_cpu_set_abort_callback`). Only a CPU backend can be asked to stop.
     ///
-    /// `stop` runs on the thread that computes. A panic in it stops the computation and goes on in the call of `compute`.
+    /// `stop` runs on the thread that computes, in the midst of it: there, every call into ggml fails with
+    /// [`Error::Nested`]. A panic in it stops the computation and goes on in the call of `compute`.
     ///
     /// # Errors
     ///
@@ -26,9 +28,12 @@ impl Backend {
     pub fn set_abort(&mut self, stop: impl FnMut() -> bool + Send + 'static) -> Result<()> {
         let abort = Abort(Box::new(State::new(Box::new(stop))));
         let user = (&raw const *abort.0).cast_mut().cast();
-        self.install_abort(Some(on_abort), user)?;
-        // The former closure goes only now that C does not know it any more.
-        self.abort = Some(abort);
+        // The former closure goes only when C does not know it any more; its destructor may panic.
+        let former = log::public(|| {
+            self.install_abort(Some(on_abort), user)?;
+            Ok(self.abort.replace(abort))
+        })?;
+        drop(former);
         Ok(())
     }
 
@@ -51,14 +56,22 @@ impl Backend {
     ///
     /// As [`Backend::set_abort`].
     pub fn clear_abort(&mut self) -> Result<()> {
-        self.install_abort(None, std::ptr::null_mut())?;
-        self.abort = None;
+        let former = log::public(|| {
+            self.install_abort(None, std::ptr::null_mut())?;
+            Ok(self.abort.take())
+        })?;
+        drop(former);
         Ok(())
     }
 
     fn install_abort(&mut self, callback: sys::ggml_abort_callback, user: *mut c_void) -> Result<()> {
         let cpu = self.cpu_registry("Backend::set_abort")?;
         self.raw.set_abort(cpu, callback, user)
+    }
+
+    /// Whether a closure is asked during computations.
+    pub(crate) fn may_be_stopped(&self) -> bool {
+        self.abort.is_some()
     }
 
     /// To be called after a computation in which the backend took part: goes on with a panic of the closure.

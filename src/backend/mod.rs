@@ -18,7 +18,7 @@ use ggml_sys as sys;
 
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
-use crate::meta;
+use crate::{log, meta};
 use abort::Abort;
 use event::RawEvent;
 use raw::{RawBackend, RawPool};
@@ -292,7 +292,7 @@ impl Backend {
             && !self.raw.is_leaked()
             && let Err(error) = event::drain(self.device)
         {
-            log::error!(target: "ggml", "{} may still be at work: {error}", self.device);
+            log::say(::log::Level::Error, format!("{} may still be at work: {error}", self.device));
         }
         self.raw.leak();
         #[expect(clippy::mem_forget, reason = "the interrupted backend still refers to its threads")]

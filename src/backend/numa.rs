@@ -2,13 +2,13 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::sync::{Mutex, PoisonError};
 
 use ggml_sys as sys;
 
 use crate::device::{Device, Registry};
 use crate::error::{Error, Result};
 use crate::guard;
+use crate::lock::Lock;
 
 /// How threads are spread over the memories of a processor (`ggml_numa_strategy`).
 #[doc(alias = "ggml_numa_strategy")]
@@ -32,14 +32,14 @@ enum Stage {
     Used,
 }
 
-static STAGE: Mutex<Stage> = Mutex::new(Stage::Nothing);
+static STAGE: Lock<Stage> = Lock::new(Stage::Nothing);
 
 /// The nodes that ggml has room for. It puts those beyond into none, but takes any number for the current one.
 const MOST_NODES: u32 = 8;
 
 /// To be called before anything is made that can compute on a CPU.
 pub(crate) fn used() {
-    *STAGE.lock().unwrap_or_else(PoisonError::into_inner) = Stage::Used;
+    *STAGE.lock() = Stage::Used;
 }
 
 /// Tells ggml to mind that parts of the memory are nearer to some of the processors (`ggml_numa_init`). Without effect where
@@ -65,7 +65,7 @@ pub fn numa_init(strategy: Numa) -> Result<()> {
     let cpu = registry()?;
     // SAFETY: that is the function's type.
     let init = unsafe { cpu.function::<Init>(c"ggml_backend_cpu_numa_init") }?;
-    let mut stage = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut stage = STAGE.lock();
     match *stage {
         Stage::Nothing => {}
         Stage::Initialised => return refuse("it was done before, and can be done once"),
@@ -98,7 +98,7 @@ pub fn is_numa() -> Result<bool> {
     let cpu = registry()?;
     // SAFETY: that is the function's type.
     let is_numa = unsafe { cpu.function::<IsNuma>(c"ggml_backend_cpu_is_numa") }?;
-    let _stage = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _stage = STAGE.lock();
     guard::call("ggml_is_numa", || {
         // SAFETY: C reads a global, which nobody writes to now: we hold the lock.
         unsafe { is_numa() }

@@ -116,6 +116,7 @@ impl BufferType {
     #[doc(alias = "ggml_backend_buft_get_alloc_size")]
     #[doc(alias = "ggml_backend_buffer_get_alloc_size")]
     pub fn alloc_size(self, t: Tensor<'_>) -> Result<usize> {
+        t.check_free("BufferType::alloc_size")?;
         self.alloc_size_of(t.ptr())
     }
 

@@ -14,11 +14,11 @@ use ggml_sys as sys;
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
 use crate::graph::{Graph, Spares};
-use crate::guard;
 use crate::shape::{MAX_BYTES, Shape};
 use crate::tensor::Tensor;
 use crate::tensor::made::{self, Made};
-use crate::tensor::ptr::{Owner, TensorPtr};
+use crate::tensor::ptr::{Owner, TensorPtr, any_in_use};
+use crate::{callback, guard};
 use arena::Arena;
 use pool::Pool;
 
@@ -130,7 +130,8 @@ impl Context {
     /// [`Error::Frozen`] for tensors of weights or state, which are always readable.
     #[doc(alias = "ggml_set_output")]
     pub fn output<'c>(&'c self, t: Tensor<'c>) -> Result<Tensor<'c>> {
-        guard::check_open("Context::output")?;
+        callback::check_open("Context::output")?;
+        t.check_free("Context::output")?;
         if !keeps_flags(t) {
             return Err(Error::Frozen { op: "set_output", tensor: t.info() });
         }
@@ -217,7 +218,7 @@ impl Context {
         operands: &[Tensor<'c>],
         f: impl FnOnce(*mut sys::ggml_context) -> *mut sys::ggml_tensor,
     ) -> Result<Tensor<'c>> {
-        check_packed(call, operands)?;
+        check_operands(call, operands)?;
         let pool = self.pool_with_room()?;
         let raw = guard::call(call, || f(pool))?;
         let raw = NonNull::new(raw).ok_or_else(|| null(call))?;
@@ -245,8 +246,8 @@ impl Context {
         fill: impl FnOnce(&mut Made<'_>),
         c: impl FnOnce(*mut sys::ggml_context) -> *mut sys::ggml_tensor,
     ) -> Result<Tensor<'c>> {
-        guard::check_open(call)?;
-        check_packed(call, operands)?;
+        callback::check_open(call)?;
+        check_operands(call, operands)?;
         let raw = self.arena.push(|raw| fill(&mut Made { raw }))?;
         // SAFETY: made just now in the arena of this context, which lives for 'c; what it is made of are handles of 'c.
         let t = unsafe { TensorPtr::new(raw) };
@@ -296,10 +297,15 @@ impl Context {
     }
 }
 
-/// H27: weights that a device has rearranged are the first operand of products, and nothing else. What a builder hides
+/// Nothing is built from what a computation under way uses (`alloc/placement.rs`).
+///
+/// H27: weights that a device has repacked are the first operand of products, and nothing else. What a builder hides
 /// behind other operations is found when the graph is allocated (`alloc/check.rs`).
 #[inline]
-fn check_packed(call: &'static str, operands: &[Tensor<'_>]) -> Result<()> {
+fn check_operands(call: &'static str, operands: &[Tensor<'_>]) -> Result<()> {
+    if any_in_use() {
+        operands.iter().try_for_each(|t| t.check_free(call))?;
+    }
     for (i, t) in operands.iter().enumerate().filter(|(_, t)| t.ptr().owner() == Owner::Packed) {
         if i > 0 || !matches!(call, "ggml_mul_mat" | "ggml_mul_mat_id") {
             return Err(Error::Packed { call, tensor: t.info() });

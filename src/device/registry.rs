@@ -4,22 +4,22 @@ use std::ffi::{CStr, c_void};
 use std::fmt;
 use std::mem::transmute_copy;
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
 
 use ggml_sys as sys;
 
 use super::{Device, vulkan};
 use crate::error::{Error, Result};
+use crate::lock::Lock;
 use crate::{ffi, guard};
 
 /// ggml's lists of registries and devices are plain vectors: whoever reads or extends them holds this.
-static LISTS: Mutex<()> = Mutex::new(());
+static LISTS: Lock<()> = Lock::new(());
 
 /// Runs `f`, which reads or extends ggml's lists, alone. The first such call starts every backend.
 pub(crate) fn locked<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     guard::check_cpu()?;
     guard::install();
-    let _lock = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = LISTS.lock();
     f()
 }
 

@@ -1,20 +1,20 @@
 //! Vulkan's devices. ggml starts each when it is first asked for its memory, without a lock, and keeps one that could not
 //! be started, half made.
 
-use std::sync::{Mutex, PoisonError};
-
 use ggml_sys as sys;
 
 use super::{Device, DeviceType};
 use crate::error::{Error, Result};
 use crate::guard;
+use crate::lock::Lock;
+use crate::log;
 
 /// The devices that were started, in ggml's order, and whether that went well.
-static STARTED: Mutex<Vec<(Device, bool)>> = Mutex::new(Vec::new());
+static STARTED: Lock<Vec<(Device, bool)>> = Lock::new(Vec::new());
 
 /// Starts a device, once. Where it can't be, nothing may be done with it ever.
 pub(super) fn starts(device: Device) -> Result<bool> {
-    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut started = STARTED.lock();
     if let Some((_, well)) = started.iter().find(|(other, _)| *other == device) {
         return Ok(*well);
     }
@@ -26,7 +26,7 @@ pub(super) fn starts(device: Device) -> Result<bool> {
         return Err(error);
     }
     if let Err(error) = &result {
-        ::log::error!(target: "ggml", "{} can't be used: {error}", device.name());
+        log::say(::log::Level::Error, format!("{} can't be used: {error}", device.name()));
     }
     started.push((device, result.is_ok()));
     Ok(result.is_ok())
@@ -34,7 +34,7 @@ pub(super) fn starts(device: Device) -> Result<bool> {
 
 /// Whether there is memory of the host's for Vulkan: it belongs to the first device, whichever is asked.
 pub(super) fn has_host_memory() -> bool {
-    let started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let started = STARTED.lock();
     started.first().is_some_and(|&(_, well)| well)
 }
 

@@ -190,8 +190,8 @@ pub enum Error {
         /// The tensor.
         tensor: TensorInfo,
     },
-    /// A tensor whose memory is given out by another allocation that is still alive (or was leaked).
-    #[error("{call}: {tensor} already has memory in another allocated graph; drop that one first")]
+    /// A tensor that devices are using, in the closure of the `compute_async` that has them do so.
+    #[error("{call}: {tensor} is being used by the computation that is under way; do that when it is over")]
     InUse {
         /// The call.
         call: &'static str,
@@ -307,9 +307,15 @@ pub enum Error {
     /// A callback asked to stop, or the deadline was over.
     #[error("the computation was cancelled by its callback or its deadline")]
     Cancelled,
-    /// A call from inside the closure of a custom operation, whose tensors are being computed.
-    #[error("{call}: the closure of a custom operation can't use ggml")]
+    /// A call from user code that runs inside of another call: a closure that ggml calls back, or the logger.
+    #[error("{call}: a closure that ggml calls, or a logger, can't use ggml itself; do that when the call is over")]
     Nested {
+        /// The call.
+        call: &'static str,
+    },
+    /// Another thread computes on a meta device, with closures that may wait for this thread.
+    #[error("{call}: another thread computes with closures beside a meta device; call again when it is done")]
+    Busy {
         /// The call.
         call: &'static str,
     },
@@ -345,4 +351,12 @@ pub enum Error {
         /// What ggml logged during the call.
         log: Box<str>,
     },
+}
+
+impl Error {
+    /// Memory of this process that could not be had, for something that grows with what the user made.
+    #[cold]
+    pub(crate) fn no_memory(what: &'static str) -> Self {
+        Self::OutOfMemory { what: what.into(), bytes: None, log: Box::default() }
+    }
 }

@@ -14,9 +14,9 @@ use ggml_sys as sys;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::guard;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::{Owner, TensorPtr};
+use crate::tensor::ptr::{Owner, TensorPtr, any_in_use};
+use crate::{callback, guard};
 use store::Lent;
 
 pub(crate) use store::{Lists, Spares};
@@ -64,6 +64,7 @@ pub struct Graph<'c> {
 
 impl<'c> Graph<'c> {
     pub(crate) fn new(spares: &Spares, outputs: &[Tensor<'c>]) -> Result<Self> {
+        callback::check_open("Context::graph")?;
         let mut store = spares.take();
         store.fill(&outputs.iter().map(|t| t.ptr()))?;
         if store.n_nodes() == 0 {
@@ -72,7 +73,9 @@ impl<'c> Graph<'c> {
         if cfg!(debug_assertions) {
             checked::as_by_ggml(&store)?;
         }
-        Ok(Self { store, life: PhantomData })
+        let this = Self { store, life: PhantomData };
+        this.debug_assert_as_built();
+        Ok(this)
     }
 
     /// The number of operations (`ggml_graph_n_nodes`).
@@ -141,6 +144,26 @@ impl<'c> Graph<'c> {
     /// The views of an input in each of whose rows all values must differ.
     pub(crate) fn distinct(&self, input: TensorPtr) -> impl Iterator<Item = TensorPtr> {
         self.store.distinct.iter().copied().filter(move |rows| rows.root() == input)
+    }
+
+    /// Fails where a computation is under way, in whose closure this is, that uses some of the tensors.
+    pub(crate) fn check_free(&self, call: &'static str) -> Result<()> {
+        if !any_in_use() {
+            return Ok(());
+        }
+        let used = self.entries().iter().find(|e| e.is_allocated_by_graph() && e.ptr.is_in_use());
+        used.map_or(Ok(()), |e| Err(Error::InUse { call, tensor: e.ptr.info() }))
+    }
+
+    /// Debug builds check that headers say what their builders left (`alloc/placement.rs`).
+    pub(crate) fn debug_assert_as_built(&self) {
+        if cfg!(debug_assertions) {
+            for e in self.entries().iter().filter(|e| e.is_allocated_by_graph()) {
+                assert!(e.ptr.is_as_built(e.views_placed()), "the memory of {}", e.ptr.info());
+                let srcs = self.srcs(e).all(|(i, src)| e.ptr.source(i) == Some(src));
+                assert!(srcs && e.ptr.source_mask() == e.mask, "the sources of {}", e.ptr.info());
+            }
+        }
     }
 
     pub(crate) fn entries(&self) -> &[Entry] {

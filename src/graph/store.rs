@@ -4,17 +4,18 @@
 //! with a graph that ggml makes (`checked`).
 
 use std::cell::{Cell, UnsafeCell};
-use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ggml_sys as sys;
 
 use super::table::{Full, Slot, Table};
 use super::{Entry, Kind};
 use crate::error::{Error, Result};
+use crate::list;
+use crate::lock::Lock;
 use crate::ops::{custom, index};
 use crate::tensor::ptr::{Numbered, Owner, TensorPtr};
 
@@ -49,7 +50,7 @@ unsafe impl Send for Store {}
 /// Where a graph's lists lie. They are compared, not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lists {
-    lists: [*mut c_void; 4],
+    lists: [usize; 4],
     slots: usize,
 }
 
@@ -106,7 +107,7 @@ impl Store {
     pub(super) fn lists(&self) -> Lists {
         // SAFETY: C writes to it inside of calls only, and those are made by this thread, which is here now.
         let raw = unsafe { &*self.raw.get() };
-        let lists = [raw.nodes.cast(), raw.use_counts.cast(), raw.hash_used.cast(), raw.hash_keys.cast()];
+        let lists = [raw.nodes.addr(), raw.use_counts.addr(), raw.hash_used.addr(), raw.hash_keys.addr()];
         Lists { lists, slots: raw.hash_size }
     }
 
@@ -123,18 +124,12 @@ impl Store {
     /// Makes it the graph of everything that `outputs` depend on, in the order in which ggml visits it.
     pub(super) fn fill(&mut self, outputs: &(impl Iterator<Item = TensorPtr> + Clone)) -> Result<()> {
         // As many as last time, or else more.
-        self.table.clear(self.entries.len());
+        self.table.clear(self.entries.len())?;
         while self.visit_all(outputs.clone())?.is_none() {
-            self.table.clear(2 * self.table.room());
+            self.table.clear(2 * self.table.room())?;
         }
-        self.note_conditions();
-        let len = |list: &[*mut sys::ggml_tensor]| {
-            i32::try_from(list.len()).map_err(|_| Error::OutOfMemory {
-                what: "a graph".into(),
-                bytes: None,
-                log: Box::default(),
-            })
-        };
+        self.note_conditions()?;
+        let len = |list: &[*mut sys::ggml_tensor]| i32::try_from(list.len()).map_err(|_| no_memory());
         let (n_nodes, n_leafs) = (len(&self.nodes)?, len(&self.leafs)?);
         let raw = self.raw.get_mut();
         raw.size = n_nodes.max(n_leafs);
@@ -188,15 +183,19 @@ impl Store {
     /// Begins a visit. That of a leaf is over at once.
     #[inline]
     fn begin(&mut self, t: TensorPtr, slot: Slot) -> Result<()> {
+        if t.is_in_use() {
+            return Err(Error::InUse { call: "Context::graph", tensor: t.info() });
+        }
         let mask = t.source_mask();
         let first = u32::try_from(self.srcs.len()).unwrap_or(u32::MAX);
         let visit = Visit { t, slot, first, mask, left: mask };
         if mask == 0 {
             return self.leave(visit);
         }
-        self.srcs.extend(std::iter::repeat_n(0, mask.count_ones() as usize));
-        self.path.push(visit);
-        Ok(())
+        let n = mask.count_ones() as usize;
+        self.srcs.try_reserve(n).map_err(|_| no_memory())?;
+        self.srcs.extend(std::iter::repeat_n(0, n));
+        push(&mut self.path, visit)
     }
 
     /// Ends a visit: everything that the tensor depends on has its entry.
@@ -236,28 +235,30 @@ impl Store {
             }
         }
         if kind == Kind::Node {
-            self.nodes.push(t.as_ptr());
+            push(&mut self.nodes, t.as_ptr())?;
             self.node_name.count();
         } else {
-            self.leafs.push(t.as_ptr());
+            push(&mut self.leafs, t.as_ptr())?;
             self.leaf_name.count();
         }
         // What lies in a state or in weights is there for good; the rest only if ggml was told to keep it.
         let output = sys::GGML_TENSOR_FLAG_OUTPUT.cast_signed();
         let root_kind = if root == at { kind } else { self.entries.get(root as usize).map_or(kind, |root| root.kind) };
         let kept = matches!(root_kind, Kind::Placed(_)) || t.root().flags() & output != 0;
-        self.entries.push(Entry { ptr: t, below: None, distinct: false, first, root, mask, kind, root_kind, kept });
-        Ok(())
+        push(
+            &mut self.entries,
+            Entry { ptr: t, below: None, distinct: false, first, root, mask, kind, root_kind, kept },
+        )
     }
 
     /// Notes what must hold beyond the graph's own tensors: of the values of inputs that hold indices, and for closures.
-    fn note_conditions(&mut self) {
+    fn note_conditions(&mut self) -> Result<()> {
         self.closures.clear();
         self.distinct.clear();
         for i in 0..self.entries.len() {
             let Some(node) = self.entries.get(i).filter(|e| e.kind == Kind::Node).map(|e| e.ptr) else { continue };
             if custom::is_custom(node) {
-                self.closures.push(node);
+                push(&mut self.closures, node)?;
             }
             for (indices, n) in index::bounds(node) {
                 if let Some(e) = self.entry_mut(indices) {
@@ -265,17 +266,29 @@ impl Store {
                 }
             }
             if let Some(rows) = index::distinct(node) {
-                self.distinct.push(rows);
+                push(&mut self.distinct, rows)?;
                 if let Some(e) = self.entry_mut(rows.root()) {
                     e.distinct = true;
                 }
             }
         }
+        Ok(())
     }
 
     fn entry_mut(&mut self, t: TensorPtr) -> Option<&mut Entry> {
         self.table.entry_of(t).and_then(|i| self.entries.get_mut(i as usize))
     }
+}
+
+/// Adds to a list of a graph's.
+#[inline]
+fn push<T>(list: &mut Vec<T>, item: T) -> Result<()> {
+    list::push(list, item, "a graph")
+}
+
+#[cold]
+fn no_memory() -> Error {
+    Error::no_memory("a graph")
 }
 
 /// Whether ggml treats `t` as a leaf: made by no operation, and no parameter of a training.
@@ -289,14 +302,14 @@ fn is_leaf(t: TensorPtr) -> bool {
 /// and it may then be dropped on another thread than that which makes the next.
 #[derive(Default, Clone)]
 #[expect(clippy::vec_box, reason = "C has pointers to a store while it is in use")]
-pub(crate) struct Spares(Arc<Mutex<Vec<Box<Store>>>>);
+pub(crate) struct Spares(Arc<Lock<Vec<Box<Store>>>>);
 
 /// How many stores a context keeps.
 const MOST_SPARES: usize = 4;
 
 impl Spares {
     pub(super) fn take(&self) -> Lent {
-        let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let spare = self.0.lock().pop();
         let store = spare.unwrap_or_else(|| Box::new(Store::new()));
         Lent { store: ManuallyDrop::new(store), home: self.clone() }
     }
@@ -327,7 +340,7 @@ impl Drop for Lent {
     fn drop(&mut self) {
         // SAFETY: nothing uses it after this, the end of its owner.
         let store = unsafe { ManuallyDrop::take(&mut self.store) };
-        let mut spares = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spares = self.home.0.lock();
         if spares.len() < MOST_SPARES {
             spares.push(store);
         }

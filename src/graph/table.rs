@@ -2,6 +2,7 @@
 
 use ggml_sys as sys;
 
+use crate::error::{Error, Result};
 use crate::tensor::ptr::TensorPtr;
 
 /// The fewest slots a table has.
@@ -35,20 +36,37 @@ pub(super) struct Table {
     entries: Vec<u32>,
 }
 
+/// Makes a list at least so long.
+fn grow<T: Clone>(list: &mut Vec<T>, len: usize, value: T) -> Result<()> {
+    list.try_reserve_exact(len.saturating_sub(list.len())).map_err(|_| no_memory())?;
+    list.resize(len.max(list.len()), value);
+    Ok(())
+}
+
+#[cold]
+fn no_memory() -> Error {
+    Error::no_memory("the table of a graph's tensors")
+}
+
 #[expect(clippy::indexing_slicing, reason = "slots come from `find`, which masks them to lie inside the lists")]
 impl Table {
     /// Empties the table, for some `tensors`.
-    pub(super) fn clear(&mut self, tensors: usize) {
-        self.slots = (2 * tensors + 2).next_power_of_two().max(LEAST);
+    pub(super) fn clear(&mut self, tensors: usize) -> Result<()> {
+        let slots = tensors.checked_mul(2).and_then(|n| n.checked_add(2)?.checked_next_power_of_two());
+        let slots = slots.ok_or_else(no_memory)?.max(LEAST);
+        self.slots = 0; // until all lists are long enough
         self.len = 0;
-        if self.keys.len() < self.slots {
-            self.keys.resize(self.slots, std::ptr::null_mut());
-            self.used.resize(self.slots / 32, 0);
-            self.uses.resize(self.slots, 0);
-            self.entries.resize(self.slots, NONE);
+        if self.entries.len() < slots {
+            // The last of them: where it is long enough, so are the others.
+            grow(&mut self.keys, slots, std::ptr::null_mut())?;
+            grow(&mut self.used, slots / 32, 0)?;
+            grow(&mut self.uses, slots, 0)?;
+            grow(&mut self.entries, slots, NONE)?;
         }
+        self.slots = slots;
         self.keys[..self.slots].fill(std::ptr::null_mut());
         self.used[..self.slots / 32].fill(0);
+        Ok(())
     }
 
     /// How many tensors fit.
@@ -69,7 +87,7 @@ impl Table {
 
     /// The slot of a tensor, and whether it is new.
     #[inline]
-    pub(super) fn enter(&mut self, t: TensorPtr) -> Result<(Slot, bool), Full> {
+    pub(super) fn enter(&mut self, t: TensorPtr) -> std::result::Result<(Slot, bool), Full> {
         let i = self.find(t);
         let new = self.keys[i].is_null();
         if new {

@@ -81,7 +81,7 @@ impl MetaDevice {
         }
         // For ever, as C keeps the address: it frees no device.
         let splits: &'static Splits = Box::leak(Box::new(Splits::new(devices, Box::new(split))));
-        let alone = Alone::wait();
+        let alone = Alone::wait("MetaDevice::new", false)?;
         let mut raw: Vec<_> = devices.iter().map(|d| d.as_ptr()).collect();
         let user: *const Splits = splits;
         let user = user.cast_mut().cast::<c_void>();

@@ -51,8 +51,8 @@
 //! are divided. Only results of operations can be looked at with `reshape` and its like, not inputs or weights; there are no
 //! states, so a cache can't lie on such a device; and each device gets a part of everything that is divided.
 //!
-//! Weights are read and written as a whole. Where one of the devices lacks memory for a graph, ggml gives up: that is an
-//! [`Error::Ggml`](crate::Error::Ggml), and the allocator or scheduler can no longer be used. A [`Sched`](crate::Sched) gives
+//! Weights are read and written as a whole. Where one of the devices lacks memory for a graph, that is an
+//! [`Error::OutOfMemory`](crate::Error::OutOfMemory). A [`Sched`](crate::Sched) gives
 //! such a device one part of each graph, without interruption. One thread at a time uses such devices, whichever they are;
 //! others wait.
 //!

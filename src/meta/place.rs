@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use ggml_sys as sys;
 
@@ -11,9 +10,10 @@ use super::device::{any, known};
 use super::lock::Alone;
 use super::split::{Split, State};
 use crate::buffer::{self, BufferType};
+use crate::callback;
 use crate::device::Device;
 use crate::error::{Error, Result, TensorInfo};
-use crate::guard;
+use crate::lock::Lock;
 use crate::tensor::ptr::{Owner, TensorPtr};
 
 /// How a closure divides tensors.
@@ -24,16 +24,16 @@ pub(super) struct Splits {
     pub(super) members: Box<[Device]>,
     choose: Box<Choose>,
     /// By the tensor's address, with a number that tells a tensor from the next one there.
-    states: Mutex<HashMap<usize, (u64, State)>>,
+    states: Lock<HashMap<usize, (u64, State)>>,
 }
 
 impl Splits {
     pub(super) fn new(members: &[Device], choose: Box<Choose>) -> Self {
-        Self { members: members.into(), choose, states: Mutex::default() }
+        Self { members: members.into(), choose, states: Lock::default() }
     }
 
     fn state(&self, address: usize) -> Option<State> {
-        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let states = self.states.lock();
         states.get(&address).map(|(_, state)| state.clone())
     }
 }
@@ -62,7 +62,7 @@ pub(crate) struct Divided {
 
 impl Drop for Divided {
     fn drop(&mut self) {
-        let mut states = self.splits.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut states = self.splits.states.lock();
         for address in &self.tensors {
             // Another tensor may have its address by now.
             if states.get(address).is_some_and(|&(id, _)| id == self.id) {
@@ -100,7 +100,7 @@ pub(crate) fn divide(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> R
     }
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
     let tensors = states.iter().map(|&(address, _)| address).collect();
-    let mut table = known.splits.states.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut table = known.splits.states.lock();
     table.extend(states.into_iter().map(|(address, state)| (address, (id, state))));
     drop(table);
     Ok(Some(Divided { splits: known.splits, tensors, id }))
@@ -125,7 +125,7 @@ pub(crate) fn transfers(call: &'static str, t: TensorPtr, offset: usize, len: us
     let Some(device) = buffer::type_of(t).and_then(BufferType::device).filter(|&d| known(d).is_some()) else {
         return Ok(None);
     };
-    guard::check_open(call)?;
+    callback::check_open(call)?;
     let mirrored = match t.owner() {
         Owner::Graph => t.op() == sys::GGML_OP_NONE,
         _ => state_of(t) == Some(State::Mirrored),
@@ -140,5 +140,5 @@ pub(crate) fn transfers(call: &'static str, t: TensorPtr, offset: usize, len: us
             reason: "what is divided among devices is read and written as a whole".into(),
         });
     }
-    Ok(Some(Alone::wait()))
+    Alone::wait(call, false).map(Some)
 }

@@ -197,10 +197,10 @@ impl<'p> OptContext<'p> {
     #[doc(alias = "ggml_opt_reset")]
     pub fn reset(&mut self, optimizer: bool) -> Result<()> {
         (self.counts.batches, self.counts.failed) = (0, false);
-        self.memory.sums.as_ref().map_or(Ok(()), |sums| sums.clear(0))?;
+        self.memory.sums.as_ref().map_or(Ok(()), |sums| sums.clear_bytes(0))?;
         if optimizer {
             self.counts = Counts::default();
-            self.memory.moments.as_ref().map_or(Ok(()), |moments| moments.clear(0))?;
+            self.memory.moments.as_ref().map_or(Ok(()), |moments| moments.clear_bytes(0))?;
         }
         Ok(())
     }

@@ -155,7 +155,7 @@ impl<D: Element> Dataset<D> {
     /// # Errors
     ///
     /// [`Error::Param`](crate::Error::Param) where the slices don't hold a whole number of shards, or a label for each datapoint; where there are
-    /// no such many batches; where a datapoint has a NaN, or a label is no finite number, from which no model could learn.
+    /// no such many batches; where a number of a datapoint or a label is infinite or NaN, which the error finds.
     #[doc(alias = "ggml_opt_dataset_get_batch_host")]
     pub fn get_batch_host(&self, ibatch: usize, data_batch: &mut [D], labels_batch: &mut [f32]) -> Result<()> {
         let batch = data_batch.len() / self.ne_datapoint;
@@ -187,12 +187,33 @@ impl<D: Element> Dataset<D> {
         let parts = parts.unwrap_or_default();
         gather(&self.data, parts, of_shard, data_batch);
         gather(&self.labels, parts, of_labels, labels_batch);
-        let mut bytes = bytemuck::cast_slice::<_, u8>(data_batch).chunks_exact(size_of::<f32>());
-        let nan = D::DTYPE == DType::F32 && bytes.any(|x| bytemuck::pod_read_unaligned::<f32>(x).is_nan());
-        call.param(!nan, "data_batch", f32::NAN, "a model can't learn from what is no number")?;
-        let finite = labels_batch.iter().all(|x| x.is_finite());
-        call.param(finite, "labels_batch", format_args!("infinite or NaN"), "a model can't learn what is no number")
+        let datapoint = |i: usize, len: usize| {
+            let part = parts.get(i / (len * self.ndata_shard)).map_or(0, |part| part * self.ndata_shard);
+            format!("element {} of datapoint {}", i % len, part + i / len % self.ndata_shard)
+        };
+        if let Some((i, x)) = data_batch.iter().enumerate().find_map(|(i, x)| Some((i, infinite(x)?))) {
+            let value = format!("{x} as {}", datapoint(i, self.ne_datapoint));
+            call.param(false, "data_batch", format_args!("{value}"), "a model learns from finite numbers only")?;
+        }
+        if let Some((i, x)) = labels_batch.iter().enumerate().find(|(_, x)| !x.is_finite()) {
+            let value = format!("{x} as {} of the labels", datapoint(i, self.ne_label));
+            call.param(false, "labels_batch", format_args!("{value}"), "a model learns finite numbers only")?;
+        }
+        Ok(())
     }
+}
+
+/// A number that is infinite or NaN, which no integer is.
+fn infinite<D: Element>(x: &D) -> Option<f64> {
+    let bytes = bytemuck::bytes_of(x);
+    let x: f64 = match D::DTYPE {
+        DType::F32 => bytemuck::pod_read_unaligned::<f32>(bytes).into(),
+        DType::F64 => bytemuck::pod_read_unaligned(bytes),
+        DType::F16 => bytemuck::pod_read_unaligned::<half::f16>(bytes).into(),
+        DType::BF16 => bytemuck::pod_read_unaligned::<half::bf16>(bytes).into(),
+        _ => 0.0,
+    };
+    (!x.is_finite()).then_some(x)
 }
 
 /// Copies some of equally long parts.

@@ -133,7 +133,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
         let before = opt.counts;
         let in_periods = opt.params.build_type == BuildType::Opt;
         if before.failed || (in_periods && before.batches == 0) {
-            opt.memory.sums.as_ref().map_or(Ok(()), |sums| sums.clear(0))?;
+            opt.memory.sums.as_ref().map_or(Ok(()), |sums| sums.clear_bytes(0))?;
         }
         // Until it is known to be otherwise, even where a closure panics.
         opt.counts = Counts { batches: 0, failed: true, ..before };

@@ -1,5 +1,7 @@
 //! Making a scheduler.
 
+use ggml_sys as sys;
+
 use super::Sched;
 use crate::backend::Backend;
 use crate::buffer::BufferType;
@@ -81,6 +83,17 @@ impl SchedBuilder {
 }
 
 impl Settings {
+    /// The bytes that the C scheduler allocates for graphs of `capacity` tensors, rounded up: for each, room for 30 inputs of
+    /// a split twice, as headers and as numbers in four lists; its graph; and two tables with a place for each copy.
+    pub(super) fn bytes_of_tables(&self, capacity: usize, n_backends: usize) -> usize {
+        const SPLIT_INPUTS: usize = 2 * 30;
+        const MAX_COPIES: usize = 4;
+        let copies = if self.parallel { MAX_COPIES } else { 1 };
+        let each =
+            SPLIT_INPUTS * (size_of::<sys::ggml_tensor>() + 4 * size_of::<i32>()) + 2 * n_backends * copies * 16 + 128;
+        capacity.saturating_mul(each)
+    }
+
     /// The kinds of memory that these backends compute in.
     pub(super) fn buffer_types(&self, backends: &[Backend]) -> Vec<BufferType> {
         let usual = backends.iter().map(|b| b.device().buffer_type());

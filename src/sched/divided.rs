@@ -6,6 +6,7 @@ use super::observe::is_view_op;
 use super::pins::Pins;
 use super::{RawSched, Sched};
 use crate::alloc::bound::Bound;
+use crate::alloc::placement::AsBuilt;
 use crate::alloc::plan::next_id;
 use crate::backend::Backend;
 use crate::error::{Error, Result};
@@ -36,8 +37,9 @@ impl Sched {
         let Some(meta) = self.meta() else { return Ok(()) };
         let (device, meta) = (meta.device(), meta.as_ptr());
         let graph = bound.graph();
-        let pins = self.pinned(graph, pins);
-        self.with_raw(|raw| {
+        let pins = self.pinned(graph, pins)?;
+        let as_built = AsBuilt::after(graph);
+        self.planning(|raw| {
             raw.reset()?;
             raw.pin(&pins)?;
             raw.split(bound.graph_ptr())
@@ -48,8 +50,8 @@ impl Sched {
         let place = |e: &Entry| graph.position(e.ptr).and_then(|i| on.get(i)).copied().unwrap_or(false);
         let parts = parts(raw, entries().filter(|e| e.kind == Kind::Node).map(|e| e.ptr), meta);
         let n_splits = raw.n_splits();
-        let done = self.with_raw(RawSched::reset);
-        bound.restore();
+        let done = self.planning(RawSched::reset);
+        drop(as_built);
         done?;
         if parts.n != n_splits || parts.here > 1 {
             let reason = "several devices that work as one compute one part of a graph, without interruption: pin what is \

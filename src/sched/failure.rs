@@ -1,36 +1,45 @@
-//! What a failure inside ggml leaves of a scheduler.
-
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+//! Calls into the C scheduler, and what a failure inside it leaves.
 
 use super::Sched;
 use super::raw::RawSched;
 use crate::alloc::bound::Bound;
+use crate::alloc::placement::AsBuilt;
 use crate::backend::Backend;
 use crate::buffer::out_of_memory;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::graph::Graph;
 use crate::{guard, log, meta};
 
 impl Sched {
-    /// Calls into the C scheduler. A failure inside it leaves it in an unknown state: it is not used again.
-    pub(super) fn with_raw<R>(&mut self, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {
-        let _alone = meta::alone("Sched", self.backends.iter().map(Backend::device))?;
-        let raw = self.raw.as_mut().ok_or(Error::Poisoned { object: "scheduler" })?;
-        let result = catch_unwind(AssertUnwindSafe(|| f(raw)));
+    /// Calls into the C scheduler without computing anything. A failure inside it leaves it in an unknown state: it is leaked,
+    /// and the next graph gets another one. Backends take no part in planning, so they stay as they are.
+    pub(super) fn planning<R>(&mut self, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {
+        let result = self.with_raw(false, f);
         if guard::interrupted(&result) {
-            self.poison();
+            self.forget_plan();
+            self.raw.take().into_iter().for_each(RawSched::leak);
         }
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        result.map_err(guard::or_out_of_memory)
     }
 
-    /// Gives up the C objects without freeing them.
-    fn poison(&mut self) {
-        self.poisoned = true;
-        if let Some(raw) = self.raw.take() {
-            raw.leak();
+    /// Calls into the C scheduler to compute the graph that it has allocated. A failure inside it may leave work under way:
+    /// neither scheduler nor backends are used again.
+    pub(super) fn computing<R>(&mut self, graph: &Graph<'_>, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {
+        let calls_user_code = !graph.closures().is_empty() || self.backends.iter().any(Backend::may_be_stopped);
+        let result = self.with_raw(calls_user_code, f);
+        if guard::interrupted(&result) {
+            self.poisoned = true;
+            self.raw.take().into_iter().for_each(RawSched::leak);
+            self.backends.iter_mut().for_each(Backend::poison);
         }
-        self.backends.iter_mut().for_each(Backend::poison);
+        result
+    }
+
+    fn with_raw<R>(&mut self, calls_user_code: bool, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {
+        let _alone = meta::alone("Sched", self.backends.iter().map(Backend::device), calls_user_code)?;
+        f(self.raw.as_mut().ok_or(Error::Poisoned { object: "scheduler" })?)
     }
 
     /// The error for a plan that could not be had, with what ggml logged since `mark`.
@@ -60,7 +69,8 @@ impl Sched {
         let ctx = Context::new();
         let least = ctx.graph([ctx.neg(ctx.input("", DType::F32, [1])?)?])?;
         let bound = Bound::new("Sched::alloc", &least)?;
-        self.with_raw(|raw| {
+        let _as_built = AsBuilt::after(&least);
+        self.planning(|raw| {
             raw.reset()?;
             raw.reserve(bound.graph_ptr())
         })

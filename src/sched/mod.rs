@@ -16,14 +16,15 @@ use std::fmt;
 use ggml_sys as sys;
 
 use crate::alloc::bound::Bound;
+use crate::alloc::placement::AsBuilt;
 use crate::alloc::{check, plan::Plan};
 use crate::backend::Backend;
 use crate::buffer::BufferType;
 use crate::error::{Error, Result};
-use crate::graph::Graph;
-use crate::log;
+use crate::graph::{Graph, Kind};
 use crate::tensor::Tensor;
 use crate::tensor::ptr::TensorPtr;
+use crate::{list, log};
 use builder::Settings;
 use pins::Pins;
 use raw::RawSched;
@@ -109,8 +110,7 @@ impl Sched {
     /// As [`Sched::alloc`].
     #[doc(alias = "ggml_backend_sched_reserve")]
     pub fn reserve(&mut self, graph: &Graph<'_>) -> Result<()> {
-        let bound = Bound::new("Sched::reserve", graph)?;
-        self.prepare(&bound, Pins::default())
+        log::public(|| self.prepare(&Bound::new("Sched::reserve", graph)?, Pins::default()))
     }
 
     /// [`Sched::reserve`] for [`Sched::alloc_pinned`].
@@ -121,8 +121,7 @@ impl Sched {
     pub fn reserve_pinned(&mut self, graph: &Graph<'_>, pins: &[(Tensor<'_>, usize)]) -> Result<()> {
         const CALL: &str = "Sched::reserve_pinned";
         let pins = Pins::new(CALL, graph, self.backends.len(), pins)?;
-        let bound = Bound::new(CALL, graph)?;
-        self.prepare(&bound, pins)
+        log::public(|| self.prepare(&Bound::new(CALL, graph)?, pins))
     }
 
     /// The bytes of memory that computing `graph` would take on each backend, in their order, without taking them
@@ -136,15 +135,20 @@ impl Sched {
     /// As [`Sched::alloc`], but for [`Error::OutOfMemory`].
     #[doc(alias = "ggml_backend_sched_reserve_size")]
     pub fn reserve_size(&mut self, graph: &Graph<'_>) -> Result<Vec<usize>> {
-        let bound = Bound::new("Sched::reserve_size", graph)?;
+        log::public(|| self.sizes(&Bound::new("Sched::reserve_size", graph)?))
+    }
+
+    fn sizes(&mut self, bound: &Bound<'_, '_>) -> Result<Vec<usize>> {
         self.check()?;
         self.forget_plan();
-        self.fit_for(graph)?;
+        self.fit_for(bound.graph())?;
         let mut sizes = vec![0; self.backends.len()];
-        self.with_raw(|raw| {
+        let as_built = AsBuilt::after(bound.graph());
+        self.planning(|raw| {
             raw.reserve_size(bound.graph_ptr(), &mut sizes)?;
             raw.reset()
         })?;
+        drop(as_built);
         self.check_alive()?;
         let bufts = self.buffer_types();
         for (i, buft) in bufts.iter().enumerate() {
@@ -161,13 +165,13 @@ impl Sched {
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] where a tensor of the graph is allocated elsewhere, [`Error::Unsupported`] where no backend can
-    /// run an operation or reach its weights, [`Error::OutOfMemory`], [`Error::Poisoned`] after an earlier failure
-    /// inside ggml, [`Error::Backends`] where a backend was replaced by one that does not do in its place.
+    /// [`Error::Unsupported`] where no backend can run an operation or reach its weights, [`Error::OutOfMemory`],
+    /// [`Error::Poisoned`] after a computation that failed inside ggml, [`Error::Backends`] where a backend was replaced by
+    /// one that does not do in its place, [`Error::InUse`] within the closure of an [`Allocated::compute_async`] that uses a
+    /// tensor of the graph.
     #[doc(alias = "ggml_backend_sched_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<Allocated<'s, 'c>> {
-        let bound = Bound::new("Sched::alloc", graph)?;
-        self.allocate(bound, Pins::default())
+        log::public(|| self.allocate(Bound::new("Sched::alloc", graph)?, Pins::default()))
     }
 
     /// [`Sched::alloc`] of a graph some of whose tensors are pinned to backends, by their places among
@@ -189,8 +193,7 @@ impl Sched {
     ) -> Result<Allocated<'s, 'c>> {
         const CALL: &str = "Sched::alloc_pinned";
         let pins = Pins::new(CALL, graph, self.backends.len(), pins)?;
-        let bound = Bound::new(CALL, graph)?;
-        self.allocate(bound, pins)
+        log::public(|| self.allocate(Bound::new(CALL, graph)?, pins))
     }
 
     fn allocate<'s, 'c>(&'s mut self, mut bound: Bound<'s, 'c>, pins: Pins) -> Result<Allocated<'s, 'c>> {
@@ -203,8 +206,10 @@ impl Sched {
             self.plan.count(bound.graph());
         }
         let mark = log::mark();
-        let pins = self.pinned(bound.graph(), &self.pins);
-        let done = self.with_raw(|raw| {
+        let graph = bound.graph();
+        let pins = self.pinned(graph, &self.pins)?;
+        let as_built = AsBuilt::after(graph);
+        let done = self.planning(|raw| {
             raw.reset()?;
             raw.pin(&pins)?;
             raw.alloc(bound.graph_ptr())
@@ -212,15 +217,54 @@ impl Sched {
         if !done {
             return Err(self.out_of_memory(mark));
         }
-        self.check_alive()?;
-        let checked = self.checked;
-        let mut run = Allocated::new(self, bound);
-        // Where operations run depends on no more than the plan does.
-        if !checked {
-            run.check_assignments()?;
+        let noted = self.note(&mut bound);
+        drop(as_built);
+        if let Err(error) = noted {
+            self.planning(RawSched::reset)?;
+            return Err(error);
         }
-        run.record();
-        Ok(run)
+        Ok(Allocated::new(self, bound))
+    }
+
+    /// Looks at what the C scheduler did with a graph, while the graph's headers say so.
+    fn note(&mut self, bound: &mut Bound<'_, '_>) -> Result<()> {
+        self.check_alive()?;
+        // Where operations run depends on no more than the plan does.
+        if !self.checked {
+            self.check_assignments(bound.graph())?;
+            self.checked = true;
+        }
+        // Other devices remember graphs by numbers that only an allocation renews, or initialise tensors; and where there
+        // are copies, each allocation takes the next.
+        let reusable = !self.settings.parallel && self.backends.iter().all(|b| b.device().runs_closures());
+        let whole = self.meta().is_some();
+        self.plan.record(bound, reusable, whole)
+    }
+
+    /// Checks that each operation was given to a device that has a kernel for it, and that pins were heeded.
+    fn check_assignments(&self, graph: &Graph<'_>) -> Result<()> {
+        for (i, backend) in self.pins.iter() {
+            let (Some(e), Some(wanted)) = (graph.entries().get(i), self.backends.get(backend)) else { continue };
+            if self.backend_of(e.ptr).is_none_or(|b| !std::ptr::eq(b, wanted)) {
+                return Err(check::moved(wanted.device(), e));
+            }
+        }
+        let place = |t| self.backend_of(t).map(Backend::device);
+        for e in graph.entries().iter().filter(|e| e.kind == Kind::Node) {
+            let Some(device) = place(e.ptr) else { continue };
+            check::kernel_accepts(device, e)?;
+            check::reaches(graph, device, e)?;
+            check::picks_by_own_numbers(graph, device, e, place)?;
+            // By the sources as they were built: the scheduler may have put a copy in between.
+            check::sorts_numbers(device, e, || place(graph.srcs(e).next()?.1))?;
+        }
+        Ok(())
+    }
+
+    /// The backend that a tensor of the allocated graph was given to.
+    fn backend_of(&self, t: TensorPtr) -> Option<&Backend> {
+        let raw = self.raw.as_ref()?.backend_of(t);
+        self.backends.iter().find(|b| std::ptr::eq(b.as_ptr(), raw))
     }
 
     /// Makes the plan fit the graph, and checks that the graph can run at all.
@@ -239,19 +283,19 @@ impl Sched {
         self.check_divided(bound, &pins)?;
         let mark = log::mark();
         self.pins = pins;
-        let pins = self.pinned(graph, &self.pins);
-        let done = self.with_raw(|raw| {
+        let pins = self.pinned(graph, &self.pins)?;
+        let as_built = AsBuilt::after(graph);
+        let done = self.planning(|raw| {
             raw.reset()?;
             raw.pin(&pins)?;
             raw.reserve(bound.graph_ptr())
         });
-        bound.restore();
+        drop(as_built);
         if !done? {
             return Err(self.out_of_memory(mark));
         }
         self.check_alive()?;
-        self.plan.set(graph);
-        Ok(())
+        self.plan.set(graph)
     }
 
     /// Forgets the plan, and what is known of it.
@@ -261,15 +305,15 @@ impl Sched {
     }
 
     /// The backends of all that is pinned: closures to the CPU, which is the last ([`builder::check`]), and the user's.
-    fn pinned(&self, graph: &Graph<'_>, pins: &Pins) -> Vec<(TensorPtr, *mut sys::ggml_backend)> {
-        let Some(last) = self.backends.last().map(Backend::as_ptr) else { return Vec::new() };
+    fn pinned(&self, graph: &Graph<'_>, pins: &Pins) -> Result<Vec<(TensorPtr, *mut sys::ggml_backend)>> {
+        let Some(last) = self.backends.last().map(Backend::as_ptr) else { return Ok(Vec::new()) };
         let closures = graph.closures().iter().copied();
         let kept_off = self.kept_off.iter().filter_map(|&i| Some(graph.entries().get(i)?.ptr));
         let to_last = closures.chain(kept_off).map(|t| (t, last));
         let pins = pins
             .iter()
             .filter_map(|(i, backend)| Some((graph.entries().get(i)?.ptr, self.backends.get(backend)?.as_ptr())));
-        to_last.chain(pins).collect()
+        list::collect(to_last.chain(pins), "the list of what is pinned")
     }
 
     /// Checks that the graph can run, and makes the C scheduler large enough for it.
@@ -279,8 +323,7 @@ impl Sched {
         self.fit(graph)
     }
 
-    /// Makes the C scheduler large enough. Its table takes all tensors of a graph and asserts that there is room; its
-    /// other tables take some 20 KB of address space for each.
+    /// Makes the C scheduler large enough. Its table takes all tensors of a graph and asserts that there is room.
     fn fit(&mut self, graph: &Graph<'_>) -> Result<()> {
         let need = graph.entries().len() + graph.entries().len() / 4 + 64;
         if self.raw.as_ref().is_some_and(|raw| raw.capacity >= need) {
@@ -288,6 +331,8 @@ impl Sched {
         }
         self.raw = None;
         let capacity = need.next_multiple_of(1024);
+        // C does not look whether it gets that memory.
+        drop(list::reserved(self.settings.bytes_of_tables(capacity, self.backends.len()), "the scheduler's tables")?);
         builder::check(&self.backends, &self.settings)?;
         // SAFETY: the backends are dropped after the scheduler (field order). Where one is replaced (`backend_mut`), the
         // scheduler is dropped before anything else is done with it (`check`). What they compute in was checked.
@@ -338,7 +383,8 @@ mod tests {
             let places = [(); 5].map(|()| {
                 drop(sched.alloc(&graph).unwrap());
                 assert_eq!(sched.plan.is_recorded(), !parallel, "known for the next time");
-                let _run = sched.alloc(&graph).unwrap();
+                let run = sched.alloc(&graph).unwrap();
+                let _live = run.live_for_tests();
                 x.ptr().data().addr()
             });
             // Every second of four copies.

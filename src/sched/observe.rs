@@ -9,7 +9,7 @@ use ggml_sys as sys;
 use super::raw::RawSched;
 use crate::backend::Backend;
 use crate::buffer;
-use crate::callback::State;
+use crate::callback::{self, State};
 use crate::dtype::Element;
 use crate::error::Result;
 use crate::graph::{Entry, Graph, Kind};
@@ -46,6 +46,7 @@ pub struct SplitInput<'a> {
 pub(super) fn splits<'a>(
     graph: &'a Graph<'_>,
     backend_of: impl Fn(TensorPtr) -> Option<&'a Backend>,
+    copy_of: impl Fn(&Entry, usize) -> Option<TensorPtr>,
 ) -> Vec<Split<'a>> {
     let mut splits: Vec<Split<'a>> = Vec::new();
     let mut seen = Vec::new(); // copies that an earlier operation needed as well
@@ -69,10 +70,9 @@ pub(super) fn splits<'a>(
         }
         let Some(split) = splits.last_mut() else { continue };
         split.nodes.push(node);
-        let now = e.ptr.srcs();
         for (i, src) in graph.srcs(e) {
-            let Some(&now) = now.get(i).filter(|&&now| now != src.as_ptr() && !seen.contains(&now)) else { continue };
-            seen.push(now);
+            let Some(copy) = copy_of(e, i).filter(|copy| !seen.contains(copy)) else { continue };
+            seen.push(copy);
             // SAFETY: a source of a tensor of the graph, which lives as long.
             let tensor = unsafe { Tensor::new(src) };
             split.inputs.push(SplitInput { tensor, from: backend_of(src), bytes: src.span().unwrap_or(0) });
@@ -114,7 +114,7 @@ impl<'a> Observed<'a> {
     ///
     /// [`Error::ElementType`](crate::Error::ElementType) where `T` is not its type.
     pub fn get<T: Element>(self) -> Result<Vec<T>> {
-        transfer::read("Observed::get", self.0.ptr())
+        callback::reopened(|| transfer::read("Observed::get", self.0.ptr()))
     }
 }
 

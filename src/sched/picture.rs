@@ -1,5 +1,9 @@
 //! Makes a drawing of what the scheduler did with a graph.
 
+use std::collections::HashMap;
+
+use ggml_sys as sys;
+
 use super::Split;
 use super::observe::is_view_op;
 use super::run::Allocated;
@@ -15,8 +19,7 @@ impl Allocated<'_, '_> {
     /// A drawing of the graph as SVG, data flowing downwards: each operation in the colour of its device and with the
     /// number of its split, and what is copied from one device to another as dashed lines with their sizes.
     ///
-    /// It is meant for graphs of some hundred operations. The crate that places them may panic, which is caught, unless
-    /// panics abort; the drawing is then less handsome.
+    /// It takes about as long as the graph has operations and operands. Beyond some hundred there is little to see.
     pub fn to_svg(&self) -> String {
         let splits = self.splits();
         let mut devices = Vec::new();
@@ -25,8 +28,9 @@ impl Allocated<'_, '_> {
                 devices.push(device);
             }
         }
-        let (graph, drawn, drawing) = (self.graph(), Vec::new(), Drawing::default());
-        let mut picture = Picture { run: self, graph, splits: &splits, devices: &devices, drawn, drawing };
+        let (graph, drawn, drawing) = (self.graph(), HashMap::new(), Drawing::default());
+        let (of_split, copied) = index(&splits, &devices);
+        let mut picture = Picture { run: self, graph, of_split, copied, devices: &devices, drawn, drawing };
         picture.drawing.title = format!("{} operations in {} splits", graph.n_nodes(), splits.len());
         let device = |d: &Device| svg::Device { name: d.name(), description: d.description() };
         picture.drawing.devices = devices.iter().map(device).collect();
@@ -41,14 +45,40 @@ impl Allocated<'_, '_> {
     }
 }
 
+/// A tensor's address.
+type Key = *mut sys::ggml_tensor;
+
+fn key(t: Tensor<'_>) -> Key {
+    t.ptr().as_ptr()
+}
+
+/// Which split computes a tensor, and how many bytes of it are copied to which device.
+fn index(splits: &[Split<'_>], devices: &[Device]) -> (HashMap<Key, usize>, HashMap<(Key, usize), usize>) {
+    let (mut of_split, mut copied) = (HashMap::new(), HashMap::new());
+    for (i, split) in splits.iter().enumerate() {
+        for &node in &split.nodes {
+            of_split.entry(key(node)).or_insert(i);
+        }
+        let device = split.backend.device();
+        let Some(device) = devices.iter().position(|&d| d == device) else { continue };
+        for input in &split.inputs {
+            copied.entry((key(input.tensor), device)).or_insert(input.bytes);
+        }
+    }
+    (of_split, copied)
+}
+
 /// A drawing while it grows.
 struct Picture<'a, 'c> {
     run: &'a Allocated<'a, 'c>,
     graph: &'a Graph<'c>,
-    splits: &'a [Split<'a>],
+    /// The split that computes a tensor.
+    of_split: HashMap<Key, usize>,
+    /// The bytes of what is copied to a device.
+    copied: HashMap<(Key, usize), usize>,
     devices: &'a [Device],
     /// The tensors that are drawn, and the device that a copy is on, with their nodes.
-    drawn: Vec<(Tensor<'a>, Option<usize>, usize)>,
+    drawn: HashMap<(Key, Option<usize>), usize>,
     drawing: Drawing,
 }
 
@@ -64,12 +94,7 @@ impl<'a> Picture<'a, '_> {
             // Operations come before those that use them, so that only leaves are left.
             self.add(self.kind_of(source), source, self.device_of(source))
         });
-        let bytes = self
-            .splits
-            .iter()
-            .filter(|split| device.and_then(|d| self.devices.get(d)) == Some(&split.backend.device()))
-            .flat_map(|split| &split.inputs)
-            .find_map(|input| (input.tensor == source).then_some(input.bytes));
+        let bytes = device.and_then(|device| self.copied.get(&(key(source), device)).copied());
         let Some(bytes) = bytes else { return own };
         self.find(source, device).unwrap_or_else(|| {
             let copy = self.add(Kind::Copy(bytes), source, device);
@@ -89,20 +114,20 @@ impl<'a> Picture<'a, '_> {
     }
 
     fn find(&self, t: Tensor<'_>, copied_to: Option<usize>) -> Option<usize> {
-        self.drawn.iter().find(|&&(drawn, to, _)| drawn == t && to == copied_to).map(|&(_, _, index)| index)
+        self.drawn.get(&(key(t), copied_to)).copied()
     }
 
     fn add(&mut self, kind: Kind, t: Tensor<'a>, device: Option<usize>) -> usize {
         let index = self.drawing.nodes.len();
         let copied_to = device.filter(|_| matches!(kind, Kind::Copy(_)));
-        self.drawn.push((t, copied_to, index));
+        self.drawn.entry((key(t), copied_to)).or_insert(index);
         self.drawing.nodes.push(Node {
             kind,
             op: op_name(t.ptr()),
             name: given_name(t),
             shape: shape(t),
             device,
-            split: self.splits.iter().position(|split| split.nodes.contains(&t)),
+            split: self.of_split.get(&key(t)).copied(),
         });
         index
     }

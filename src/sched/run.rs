@@ -10,14 +10,13 @@ use super::observe::{Observed, Observer};
 use super::raw::RawSched;
 use super::{Sched, Split};
 use crate::alloc::bound::Bound;
-use crate::alloc::check;
 use crate::backend::{Backend, check_status};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::graph::{Entry, Graph, Kind};
+use crate::graph::{Entry, Graph};
 use crate::tensor::Tensor;
-use crate::tensor::ptr::Owner;
-use crate::{guard, meta};
+use crate::tensor::ptr::TensorPtr;
+use crate::{log, meta};
 
 /// A graph with memory, for as long as it borrows the scheduler; that is given back when this is dropped
 /// (`ggml_backend_sched_reset`).
@@ -30,45 +29,13 @@ pub struct Allocated<'s, 'c> {
 }
 
 impl<'s, 'c> Allocated<'s, 'c> {
+    #[cfg(test)]
+    pub(super) fn live_for_tests(&self) -> crate::alloc::placement::Live<'s, 'c> {
+        self.bound.live("test").unwrap()
+    }
+
     pub(super) fn new(sched: &'s mut Sched, bound: Bound<'s, 'c>) -> Self {
         Self { sched, bound }
-    }
-
-    /// Checks that each operation was given to a device that has a kernel for it, and that pins were heeded.
-    pub(super) fn check_assignments(&mut self) -> Result<()> {
-        for (i, backend) in self.sched.pins.iter() {
-            let (Some(e), Some(wanted)) = (self.graph().entries().get(i), self.sched.backends.get(backend)) else {
-                continue;
-            };
-            if self.backend_of_ptr(e.ptr).is_none_or(|b| !std::ptr::eq(b, wanted)) {
-                return Err(check::moved(wanted.device(), e));
-            }
-        }
-        for e in self.bound.graph().entries().iter().filter(|e| e.kind == Kind::Node) {
-            if let Some(backend) = self.backend_of_ptr(e.ptr) {
-                check::kernel_accepts(backend.device(), e)?;
-                check::reaches(self.bound.graph(), backend.device(), e)?;
-                check::picks_by_own_numbers(self.bound.graph(), backend.device(), e, |t| {
-                    self.backend_of_ptr(t).map(Backend::device)
-                })?;
-                check::sorts_numbers(backend.device(), e, || {
-                    // By the sources as they were built: the scheduler may have put a copy in between.
-                    let (_, first) = self.bound.graph().srcs(e).next()?;
-                    self.backend_of_ptr(first).map(Backend::device)
-                })?;
-            }
-        }
-        self.sched.checked = true;
-        Ok(())
-    }
-
-    /// Remembers where the graph was put, for when it comes again.
-    pub(super) fn record(&mut self) {
-        // Other devices remember graphs by numbers that only an allocation renews, or initialise tensors; and where there
-        // are copies, each allocation takes the next.
-        if !self.sched.settings.parallel && self.sched.backends.iter().all(|b| b.device().runs_closures()) {
-            self.sched.plan.record(&mut self.bound);
-        }
     }
 
     /// Sets the whole of an input (`ggml_backend_tensor_set`).
@@ -114,12 +81,16 @@ impl<'s, 'c> Allocated<'s, 'c> {
     /// A panic in the closure of a custom operation goes on from here.
     #[doc(alias = "ggml_backend_sched_graph_compute")]
     pub fn compute(&mut self) -> Result<()> {
-        self.bound.check_inputs("Allocated::compute")?;
-        self.bound.begin();
-        let graph = self.bound.graph_ptr();
-        let status = self.sched.with_raw(|raw| raw.compute(graph));
-        self.bound.go_on();
-        self.finish(status)
+        log::public(|| {
+            self.bound.check_inputs("Allocated::compute")?;
+            self.bound.begin();
+            let live = self.bound.live("Allocated::compute")?;
+            let graph = self.bound.graph_ptr();
+            let status = self.sched.computing(self.bound.graph(), |raw| raw.compute(graph));
+            drop(live);
+            self.bound.go_on();
+            self.finish(status)
+        })
     }
 
     /// Computes the graph while `meanwhile` runs on the calling thread, and waits for both
@@ -162,10 +133,13 @@ impl<'s, 'c> Allocated<'s, 'c> {
         self.bound.check_inputs("Allocated::compute_async")?;
         self.bound.begin();
         let graph = self.bound.graph_ptr();
-        let mut status = self.sched.with_raw(|raw| raw.compute_async(graph));
+        let mut live = self.bound.live("Allocated::compute_async")?;
+        let mut status = self.sched.computing(self.bound.graph(), |raw| raw.compute_async(graph));
         let under_way = matches!(status, Ok(sys::GGML_STATUS_SUCCESS));
-        let value = under_way.then(|| catch_unwind(AssertUnwindSafe(|| self.run_beside(meanwhile))));
-        let done = self.sched.with_raw(RawSched::synchronize);
+        live.share();
+        let value = under_way.then(|| catch_unwind(AssertUnwindSafe(|| self.bound.run_beside(meanwhile))));
+        let done = self.sched.computing(self.bound.graph(), RawSched::synchronize);
+        drop(live);
         status = status.and_then(|status| done.map(|()| status));
         self.bound.go_on();
         let finished = self.finish(status);
@@ -176,17 +150,12 @@ impl<'s, 'c> Allocated<'s, 'c> {
         }
     }
 
-    /// Runs what may not reach states that the graph writes to.
-    fn run_beside<R>(&self, f: impl FnOnce() -> R) -> R {
-        let is_state = |e: &Entry| e.kind == Kind::Placed(Owner::State);
-        if self.graph().entries().iter().any(is_state) { guard::closed(f) } else { f() }
-    }
-
     /// Computes the graph and shows results on the way (`ggml_backend_sched_set_eval_callback`).
     ///
     /// `ask` is called for each operation before it runs; for those that it answers `true`, `see` is called when they have
     /// run. Operations are computed in groups that end at the ones asked for, so asking for few costs little. `see` may
-    /// stop the computation.
+    /// stop the computation. Within both closures, [`Observed::get`] is the only call into ggml that doesn't fail with
+    /// [`Error::Nested`].
     ///
     /// # Errors
     ///
@@ -209,7 +178,9 @@ impl<'s, 'c> Allocated<'s, 'c> {
         self.bound.begin();
         let graph = self.bound.graph_ptr();
         let observer = Observer::new(ask, see);
-        let status = self.sched.with_raw(|raw| observer.compute(raw, graph));
+        let live = self.bound.live("Allocated::compute_with")?;
+        let status = self.sched.computing(self.bound.graph(), |raw| observer.compute(raw, graph));
+        drop(live);
         observer.finish();
         self.bound.go_on();
         self.finish(status)
@@ -272,7 +243,8 @@ impl<'s, 'c> Allocated<'s, 'c> {
 
     /// The parts that the graph was split into, in the order in which they run, each with what is copied to its device.
     pub fn splits(&self) -> Vec<Split<'_>> {
-        super::observe::splits(self.bound.graph(), |t| self.backend_of_ptr(t))
+        let copy_of = |e: &Entry, slot| self.bound.placement().ok()?.copy_of(e, slot);
+        super::observe::splits(self.bound.graph(), |t| self.backend_of_ptr(t), copy_of)
     }
 
     /// The backend that a tensor of the graph was given to (`ggml_backend_sched_get_tensor_backend`).
@@ -300,9 +272,8 @@ impl<'s, 'c> Allocated<'s, 'c> {
         })
     }
 
-    pub(super) fn backend_of_ptr(&self, t: crate::tensor::ptr::TensorPtr) -> Option<&Backend> {
-        let raw = self.sched.raw.as_ref()?.backend_of(t);
-        self.sched.backends.iter().find(|b| std::ptr::eq(b.as_ptr(), raw))
+    pub(super) fn backend_of_ptr(&self, t: TensorPtr) -> Option<&Backend> {
+        self.sched.backend_of(t)
     }
 
     /// Bytes of memory for computations that the scheduler holds on each backend, in their order
@@ -323,7 +294,7 @@ impl Drop for Allocated<'_, '_> {
         // What may be put back stays allocated for the scheduler, which then looks at it again only to compute.
         let keep = self.sched.plan.is_recorded();
         // Asynchronous work must not outlive the memory's owner. A failure is met again by the next call.
-        let _done = self.sched.with_raw(|raw| {
+        let _done = self.sched.computing(self.bound.graph(), |raw| {
             raw.synchronize()?;
             if keep { Ok(()) } else { raw.reset() }
         });

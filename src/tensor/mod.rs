@@ -11,13 +11,13 @@ use std::marker::PhantomData;
 
 use ggml_sys as sys;
 
+use crate::callback;
 use crate::context::Context;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result, TensorInfo};
 use crate::ffi;
-use crate::guard;
 use crate::shape::Shape;
-use ptr::{Owner, TensorPtr};
+use ptr::{Owner, TensorPtr, any_in_use};
 
 /// A tensor: a node of a computation, or a leaf that holds data (`ggml_tensor`).
 ///
@@ -113,7 +113,8 @@ impl Tensor<'_> {
     /// [`Error::Frozen`] for tensors of weights: other threads may be reading them. They have their names already.
     #[doc(alias = "ggml_set_name")]
     pub fn named(self, name: &str) -> Result<Self> {
-        guard::check_open("Tensor::named")?;
+        callback::check_open("Tensor::named")?;
+        self.check_free("Tensor::named")?;
         if self.ptr.owner() != Owner::Graph && !self.is_view() {
             return Err(Error::Frozen { op: "set_name", tensor: self.info() });
         }
@@ -135,6 +136,15 @@ impl Tensor<'_> {
             return Err(Error::NotPart { call: CALL, tensor: self.info(), whole: "any weights or state" });
         }
         transfer::read(CALL, self.ptr)
+    }
+
+    /// Fails where a computation is under way, in whose closure this is, that uses the tensor, its memory or a source.
+    pub(crate) fn check_free(self, call: &'static str) -> Result<()> {
+        let all = || self.ptr.sources().chain([self.ptr, self.ptr.root()]);
+        if any_in_use() && all().any(TensorPtr::is_in_use) {
+            return Err(Error::InUse { call, tensor: self.info() });
+        }
+        Ok(())
     }
 
     /// The tensor as an error message shows it.

@@ -8,7 +8,7 @@ use super::ptr::{Owner, TensorPtr};
 use crate::buffer;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::{guard, meta};
+use crate::{guard, list, meta};
 
 /// Fails where `T` is not the type of the tensor's elements.
 pub(super) fn check_type<T: Element>(call: &'static str, t: TensorPtr) -> Result<()> {
@@ -70,7 +70,7 @@ pub(crate) fn write_bytes(call: &'static str, t: TensorPtr, offset: usize, data:
         }
         // What rearranges them reads blocks, which have an alignment, where others copy bytes.
         if !from.cast::<u64>().is_aligned() {
-            aligned = data.chunks(size_of::<u64>()).map(word).collect();
+            aligned = list::collect(data.chunks(size_of::<u64>()).map(word), "an aligned copy of the data")?;
             from = aligned.as_ptr().cast();
         }
     }
@@ -110,7 +110,7 @@ pub(crate) fn fill(call: &'static str, t: TensorPtr, value: u8) -> Result<()> {
     let raw = t.as_ptr();
     let _alone = meta::transfers(call, t, 0, size)?;
     if buffer::fills_words(t) && !(size.is_multiple_of(4) && t.view_offs().is_multiple_of(4)) {
-        let data = vec![value; size];
+        let data = list::filled(value, size, "the bytes to fill a tensor with")?;
         guard::call("ggml_backend_tensor_set", || {
             // SAFETY: as below; the data are as long as the tensor. The call is synchronous.
             unsafe { sys::ggml_backend_tensor_set(raw, data.as_ptr().cast(), 0, size) }
@@ -228,14 +228,7 @@ pub(super) fn not_contiguous(call: &'static str, t: TensorPtr) -> Error {
 }
 
 fn zeroed<T: bytemuck::Pod>(len: usize) -> Result<Vec<T>> {
-    let mut out = Vec::new();
-    out.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
-        what: "reading a tensor".into(),
-        bytes: Some(len.saturating_mul(size_of::<T>())),
-        log: Box::default(),
-    })?;
-    out.resize(len, T::zeroed());
-    Ok(out)
+    list::filled(T::zeroed(), len, "reading a tensor")
 }
 
 /// Picks elements by their strides, in elements.

@@ -222,14 +222,15 @@ impl Weights {
         self.0.set_2d("Weights::set_2d", name, pieces, data)
     }
 
-    /// Fills a tensor with one byte (`ggml_backend_tensor_memset`).
+    /// Sets each byte of a tensor to `byte` (`ggml_backend_tensor_memset`). For one number in all elements there is
+    /// [`fill_with`](Self::fill_with).
     ///
     /// # Errors
     ///
     /// [`Error::NoSuch`](crate::Error::NoSuch) lists the names there are.
     #[doc(alias = "ggml_backend_tensor_memset")]
-    pub fn fill(&mut self, name: &str, value: u8) -> Result<()> {
-        self.0.fill("Weights::fill", name, value)
+    pub fn fill_bytes(&mut self, name: &str, byte: u8) -> Result<()> {
+        self.0.fill_bytes("Weights::fill_bytes", name, byte)
     }
 
     /// Copies another tensor of weights or a state into this one, from device to device (`ggml_backend_tensor_copy`).
@@ -280,14 +281,15 @@ impl State {
         self.0.set_2d("State::set_2d", name, pieces, data)
     }
 
-    /// Fills a tensor with one byte (`ggml_backend_tensor_memset`).
+    /// Sets each byte of a tensor to `byte` (`ggml_backend_tensor_memset`). For one number in all elements there is
+    /// [`fill_with`](Self::fill_with).
     ///
     /// # Errors
     ///
     /// [`Error::NoSuch`](crate::Error::NoSuch) lists the names there are.
     #[doc(alias = "ggml_backend_tensor_memset")]
-    pub fn fill(&self, name: &str, value: u8) -> Result<()> {
-        self.0.fill("State::fill", name, value)
+    pub fn fill_bytes(&self, name: &str, byte: u8) -> Result<()> {
+        self.0.fill_bytes("State::fill_bytes", name, byte)
     }
 
     /// Copies another tensor of weights or a state into this one, from device to device (`ggml_backend_tensor_copy`).
@@ -302,14 +304,14 @@ impl State {
         self.0.copy("State::copy", name, from)
     }
 
-    /// Fills all tensors with one byte (`ggml_backend_buffer_clear`).
+    /// Sets each byte of all tensors to `byte` (`ggml_backend_buffer_clear`).
     ///
     /// # Errors
     ///
     /// [`Error::Ggml`](crate::Error::Ggml) or [`Error::RpcLost`](crate::Error::RpcLost) where a device fails.
     #[doc(alias = "ggml_backend_buffer_clear")]
-    pub fn clear(&self, value: u8) -> Result<()> {
-        self.0.clear(value)
+    pub fn clear_bytes(&self, byte: u8) -> Result<()> {
+        self.0.clear_bytes(byte)
     }
 }
 

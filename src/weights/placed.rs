@@ -270,7 +270,7 @@ impl Placed {
         pieces::write(call, self.writable(call, name)?, at, data)
     }
 
-    pub(super) fn fill(&self, call: &'static str, name: &str, value: u8) -> Result<()> {
+    pub(super) fn fill_bytes(&self, call: &'static str, name: &str, value: u8) -> Result<()> {
         transfer::fill(call, self.writable(call, name)?, value)
     }
 
@@ -283,11 +283,11 @@ impl Placed {
         transfer::copy(call, from.ptr(), to)
     }
 
-    pub(super) fn clear(&self, value: u8) -> Result<()> {
+    pub(super) fn clear_bytes(&self, value: u8) -> Result<()> {
         let mut tensors = self.leaves.tensors.iter().copied();
         if value != 0 && tensors.clone().any(buffer::fills_words) {
             // Its own function for buffers sets one byte of four.
-            return tensors.try_for_each(|t| transfer::fill("ggml_backend_buffer_clear", t, value));
+            return tensors.try_for_each(|t| transfer::fill("State::clear_bytes", t, value));
         }
         self.buffers.iter().try_for_each(|b| b.clear(value))
     }

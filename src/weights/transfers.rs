@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ggml_sys as sys;
 
@@ -19,7 +18,7 @@ use crate::tensor::Tensor;
 use crate::tensor::pieces::Pieces;
 use crate::tensor::ptr::{Owner, TensorPtr};
 use crate::tensor::transfer;
-use crate::{guard, meta};
+use crate::{callback, guard, log, meta};
 
 /// Tensors that [`Transfers`] may write to: those of a [`State`], or of [`Weights`] that nothing else uses meanwhile.
 #[derive(Clone, Copy)]
@@ -113,7 +112,7 @@ fn run<'s, 'env, R>(
     source: Option<&'s mut Backend>,
     f: impl FnOnce(&mut Transfers<'_, 'env>) -> Result<R>,
 ) -> Result<R> {
-    guard::check_open("Backend::transfers")?;
+    callback::check_open("Backend::transfers")?;
     let devices = [Some(&*backend), source.as_deref()].map(|b| b.map(Backend::device));
     for device in devices.into_iter().flatten() {
         meta::before_use("Backend::transfers", device, "several devices that work as one are waited for each time")?;
@@ -270,10 +269,8 @@ impl Drop for Transfers<'_, '_> {
     fn drop(&mut self) {
         for backend in [Some(&mut *self.backend), self.source.as_deref_mut()].into_iter().flatten() {
             if let Err(error) = backend.settle() {
-                // A logger that panics must not keep this from its end.
-                drop(catch_unwind(AssertUnwindSafe(|| {
-                    log::error!(target: "ggml", "transfers may go on in borrowed memory, and can't be stopped: {error}");
-                })));
+                let line = format!("transfers may go on in borrowed memory, and can't be stopped: {error}");
+                log::say(::log::Level::Error, line);
                 std::process::abort();
             }
         }

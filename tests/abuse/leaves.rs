@@ -50,7 +50,7 @@ macro_rules! stores {
                 }
 
                 fn fill(&mut self, name: &str, value: u8) -> Result<()> {
-                    $inner::fill(self, name, value)
+                    $inner::fill_bytes(self, name, value)
                 }
 
                 fn put(&mut self, name: &str, data: &[u8]) -> Result<()> {
@@ -139,7 +139,7 @@ impl Leaves {
             match rng.u32(..8) {
                 0 => {
                     let value = rng.u8(..);
-                    state.clear(value).unwrap();
+                    state.clear_bytes(value).unwrap();
                     holds.fill(value);
                 }
                 1 => {
@@ -245,7 +245,7 @@ fn over(stats: &mut Stats, rng: &mut fastrand::Rng, dims: [i64; 4]) -> (Weights,
     let mut weights = builder(stats, &mut like.clone(), dims).place_over(cpu, Memory(memory), place).unwrap();
     let first = &leaves[0];
     must_fail(stats, "writing to memory of the program's", weights.set_bytes(&first.name, &first.bytes));
-    must_fail(stats, "filling memory of the program's", weights.fill(&first.name, 0));
+    must_fail(stats, "filling memory of the program's", weights.fill_bytes(&first.name, 0));
     (weights, leaves)
 }
 

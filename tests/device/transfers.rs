@@ -30,9 +30,9 @@ fn what_goes_there_comes_back() {
     assert!(read(&state, "a") == data && read(&state, "b").iter().all(|&x| x == 0.0), "its neighbour stays");
     state.copy("b", state.get("a").unwrap()).unwrap();
     assert!(read(&state, "b") == data, "copied on the device");
-    state.fill("a", 0xff).unwrap();
+    state.fill_bytes("a", 0xff).unwrap();
     assert!(state.read_bytes("a").unwrap().iter().all(|&b| b == 0xff));
-    state.clear(0).unwrap();
+    state.clear_bytes(0).unwrap();
     assert!(read(&state, "b").iter().all(|&x| x == 0.0));
 }
 

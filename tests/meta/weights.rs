@@ -26,7 +26,7 @@ fn weights_come_back_as_they_were() {
             let values = noise(96 * 7 * 5 * 2, i as u64);
             weights.set(name, &values).unwrap();
             assert_eq!(weights.get(name).unwrap().read::<f32>().unwrap(), values, "{name} on {n}");
-            weights.fill(name, 0).unwrap();
+            weights.fill_bytes(name, 0).unwrap();
             assert!(weights.get(name).unwrap().read::<f32>().unwrap().iter().all(|&v| v.to_bits() == 0), "zero again");
         }
         for name in ["q.0", "q.1"] {

@@ -2,6 +2,7 @@
 
 use ggml::opt::{Dataset, OptResult, Rng};
 use ggml::prelude::*;
+use half::{bf16, f16};
 
 /// `n` datapoints of two elements, both the datapoint's number, and one label, the negated number.
 fn numbered(n: usize) -> Dataset {
@@ -128,16 +129,28 @@ fn what_is_no_number() {
     read(&dataset).unwrap();
     dataset.data_mut()[0] = f32::NAN;
     read(&dataset).unwrap(); // not in that batch
-    dataset.data_mut()[6] = f32::NEG_INFINITY;
-    read(&dataset).unwrap(); // a mask, perhaps
-    dataset.data_mut()[7] = f32::NAN;
-    assert_eq!(parameter(read(&dataset)), "data_batch");
+    for data in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        dataset.data_mut()[7] = data;
+        assert_eq!(parameter(read(&dataset)), "data_batch");
+        let text = read(&dataset).unwrap_err().to_string();
+        assert!(text.contains("element 1 of datapoint 3"), "{text}");
+    }
     for label in [f32::NAN, f32::INFINITY] {
         let mut dataset = numbered(4);
         dataset.labels_mut()[3] = label;
         assert_eq!(parameter(read(&dataset)), "labels_batch");
+        let text = read(&dataset).unwrap_err().to_string();
+        assert!(text.contains("element 0 of datapoint 3"), "{text}");
     }
-    // Other types have no NaN, whatever their bits.
+    for bad in [f64::NAN, f64::INFINITY] {
+        let data = Dataset::new(1, [0.0, bad]).unwrap();
+        assert_eq!(parameter(data.get_batch_host(0, &mut [0.0; 2], &mut [])), "data_batch");
+        let data = Dataset::new(1, [f16::ZERO, f16::from_f64(bad)]).unwrap();
+        assert_eq!(parameter(data.get_batch_host(0, &mut [f16::ZERO; 2], &mut [])), "data_batch");
+        let data = Dataset::new(1, [bf16::ZERO, bf16::from_f64(bad)]).unwrap();
+        assert_eq!(parameter(data.get_batch_host(0, &mut [bf16::ZERO; 2], &mut [])), "data_batch");
+    }
+    // Integers are finite, whatever their bits.
     let numbers = Dataset::new(1, [-1_i32; 2]).unwrap();
     numbers.get_batch_host(0, &mut [0; 2], &mut []).unwrap();
 }

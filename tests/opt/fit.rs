@@ -170,9 +170,11 @@ fn h30_what_does_not_fit_together() {
     }
     assert_eq!(fit(1, 0.9, 16), "val_split", "nothing is left for a step");
     assert_eq!(fit(1, 0.0, 7), "val_split", "fewer data than a step takes");
-    let mut nan = clusters(12);
-    nan.data_mut()[5] = f32::NAN;
-    assert_eq!(name(opt.epoch(&mut sched, &graphs, &nan, 12, |_| {}).map(drop)), "data_batch");
+    for none in [f32::NAN, f32::INFINITY] {
+        let mut bad = clusters(12);
+        bad.data_mut()[5] = none;
+        assert_eq!(name(opt.epoch(&mut sched, &graphs, &bad, 12, |_| {}).map(drop)), "data_batch");
+    }
     let mut run = opt.alloc(&mut sched, &graphs, true).unwrap();
     assert_eq!(name(run.set_batch(&good, 3)), "ibatch");
     assert_eq!(name(run.set_batch(&good, usize::MAX)), "ibatch");

@@ -29,7 +29,7 @@ fn work(device: impl FnOnce() -> Result<Device>) -> Result<Vec<f32>> {
     let mut builder = WeightsBuilder::new();
     builder.tensor("s", DType::F32, [8])?;
     let state = builder.place_state(device.buffer_type())?;
-    state.clear(0)?;
+    state.clear_bytes(0)?;
 
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [32])?;

@@ -131,12 +131,12 @@ fn odd_sizes_are_filled_to_the_end() {
     let all = |state: &State| ["a", "b", "c"].map(|name| state.read_bytes(name).unwrap()).concat();
     assert!(all(&state).iter().all(|&b| b == 0), "new memory is zero");
     for name in ["a", "b", "c"] {
-        state.fill(name, 0xA5).unwrap();
+        state.fill_bytes(name, 0xA5).unwrap();
     }
     assert!(all(&state).iter().all(|&b| b == 0xA5), "{:?}", all(&state));
-    state.fill("b", 1).unwrap();
+    state.fill_bytes("b", 1).unwrap();
     assert_eq!(state.read_bytes("a").unwrap(), [0xA5; 6], "its neighbours stay");
-    state.clear(0x11).unwrap();
+    state.clear_bytes(0x11).unwrap();
     assert!(all(&state).iter().all(|&b| b == 0x11), "{:?}", all(&state));
 }
 

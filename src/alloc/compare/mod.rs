@@ -95,10 +95,12 @@ impl GraphMemory<'_, '_> {
         let copied = copy::graph(graph, &copies)?;
         let mut allocator = GraphAllocator::new(memory);
         let mut theirs = allocator.alloc(&copied)?;
+        let _live = self.bound.live(CALL)?;
         for (e, copy) in graph.entries().iter().zip(&copies).filter(|(e, _)| e.kind == Kind::Input) {
             theirs.bound.set_bytes(CALL, *copy, &transfer::read_raw(CALL, e.ptr)?)?;
         }
         theirs.check_backend(other)?;
+        let _their_live = theirs.bound.live(CALL)?;
 
         let mut nodes = Vec::new();
         let mut all = true;

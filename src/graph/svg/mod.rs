@@ -1,8 +1,10 @@
 //! Draws a scheduled graph as SVG: data flows downwards, nodes have their device's colour, and what the scheduler copies
 //! from one device to another is dashed and labelled with its size.
 
+mod layers;
 mod layout;
 mod page;
+mod straight;
 
 use std::collections::BTreeSet;
 

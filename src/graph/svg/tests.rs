@@ -236,13 +236,10 @@ fn the_datas_way_is_straight_and_leaves_are_beside_it() {
     }
 }
 
-/// The graph that this seed gives trips over an assertion of `layout-rs` 0.1.3, and is placed in rows.
-const BEYOND_THE_LIBRARY: u32 = 14_682;
-
 #[test]
 fn all_kinds_of_graphs_are_drawn() {
     Document::parse(&Drawing::default().to_svg()).unwrap();
-    for seed in (0..300).chain([BEYOND_THE_LIBRARY]) {
+    for seed in 0..300 {
         let drawing = random(seed);
         let svg = drawing.to_svg();
         let document = Document::parse(&svg).unwrap();
@@ -254,6 +251,37 @@ fn all_kinds_of_graphs_are_drawn() {
             assert!(touches(&frames[from], start) && touches(&frames[to], end), "seed {seed}: {from} -> {to}");
             assert!(start[1] < end[1], "seed {seed}: {from} -> {to} leads upwards");
         }
+    }
+}
+
+/// As dense as graphs can be: each node uses ten of all those before it.
+fn dense(nodes: usize) -> Drawing {
+    let mut drawing = random(1);
+    (drawing.nodes, drawing.edges) = Default::default();
+    for n in 0..nodes {
+        let sources: Vec<_> =
+            (0..n.min(10)).map(|i| if i == 0 { n - 1 } else { (n * 7919 + i * 104_729) % n }).collect();
+        drawing.add(Kind::Op, "add", 0, &sources);
+    }
+    drawing
+}
+
+/// Layers, orders and places are found in a fixed number of passes over nodes, lines and bends, of which there are few.
+#[test]
+fn dense_graphs_are_drawn_in_linear_time() {
+    for nodes in [400, 1000] {
+        let drawing = dense(nodes);
+        let layers = layers::Layers::new(nodes, &drawing.edges);
+        assert_eq!(layers.rows.len(), nodes, "a chain goes through all");
+        assert!(layers.items.len() <= nodes * (1 + layers::BENDS), "{} items", layers.items.len());
+        let joined: usize = layers.items.iter().map(|item| item.below.len()).sum();
+        assert!(joined <= drawing.edges.len() + layers.items.len(), "{joined} steps of lines");
+        let svg = drawing.to_svg();
+        let document = Document::parse(&svg).unwrap();
+        assert_eq!(of_class(&document, &["edge"]).len(), drawing.edges.len());
+        let frames = frames(&document);
+        assert!(frames.windows(2).all(|f| f[0][3] < f[1][1]), "each node lies below its source");
+        assert!(svg.len() < 600 * (nodes + drawing.edges.len()), "{} bytes", svg.len());
     }
 }
 

@@ -1,20 +1,17 @@
 //! The way from C to a closure, on any thread, and of its panics back to the caller.
 
-use std::any::Any;
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
-use std::sync::{Mutex, PoisonError};
 
 use ggml_sys as sys;
 
 use super::parts::{Operand, Operands, RowsMut};
+use crate::callback::{self, Panic};
 use crate::dtype::Element;
+use crate::lock::{Held, Lock};
 use crate::tensor::ptr::TensorPtr;
-use crate::{buffer, ffi, guard};
-
-type Panic = Box<dyn Any + Send>;
+use crate::{buffer, ffi};
 
 /// A user's closure, reached through C's `void *`. The context that holds its operations owns it.
 pub(super) struct Closure {
@@ -23,7 +20,7 @@ pub(super) struct Closure {
     /// Whether the operation writes to its first source.
     in_place: bool,
     /// The first panic of the current computation. After it, the closure is not called again.
-    panic: Mutex<Option<Panic>>,
+    panic: Lock<Option<Panic>>,
 }
 
 impl Closure {
@@ -36,7 +33,7 @@ impl Closure {
             let (out, operands) = task.open::<T>();
             f(out, operands);
         });
-        Self { body, most_tasks, in_place, panic: Mutex::new(None) }
+        Self { body, most_tasks, in_place, panic: Lock::new(None) }
     }
 
     /// Does one task's part. C calls this on each of its threads, as many as there are, whatever was asked for.
@@ -55,18 +52,17 @@ impl Closure {
         let rows = rows * part / parts..rows * (part + 1) / parts;
         let task = Task { t, rows, in_place: self.in_place, life: PhantomData };
         // No panic may unwind through C.
-        let Err(panic) = catch_unwind(AssertUnwindSafe(|| guard::closed(|| (self.body)(task)))) else { return };
+        let Err(panic) = callback::run(|| (self.body)(task)) else { return };
         let mut slot = self.slot();
         if slot.is_none() {
             *slot = Some(panic);
         } else {
-            #[expect(clippy::mem_forget, reason = "what a panic carries may panic when it is dropped, here inside C")]
-            std::mem::forget(panic);
+            callback::forget(panic);
         }
     }
 
-    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Panic>> {
-        self.panic.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slot(&self) -> Held<'_, Option<Panic>> {
+        self.panic.lock()
     }
 }
 

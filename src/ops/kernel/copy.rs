@@ -55,7 +55,7 @@ fn copies(a: TensorPtr, t: TensorPtr) -> Verdict {
 
 /// Whether rows of the type are quantised, and can be turned into `f32`.
 pub(super) fn has_float_rows(t: DType) -> bool {
-    t.is_quantized() && !matches!(t, DType::Q8_1 | DType::Q8K)
+    t.has_floats_in_blocks()
 }
 
 /// Whether rows of `f32` can be turned into the type without more than the rows.

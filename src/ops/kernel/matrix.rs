@@ -34,11 +34,10 @@ fn mul_mat(a: TensorPtr, b: TensorPtr) -> Verdict {
     need(dense(a) && dense(b), ROWS)
 }
 
-/// H14: some types have no dot product, and the kernel would jump to NULL.
+/// H14: other types have no dot product, and the kernel would jump to NULL.
 pub(super) fn has_dot_product(a: TensorPtr) -> Verdict {
-    let none =
-        matches!(a.dtype(), DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::F64 | DType::Q8_1 | DType::Q8K);
-    need(!none, "the CPU has no dot product for the type of the first operand (or of keys)")
+    let has = is_float(a.dtype()) || copy::has_float_rows(a.dtype());
+    need(has, "the CPU has no dot product for the type of the first operand (or of keys)")
 }
 
 /// H15: the transform reads only the second operand, and writes rows of its length.
@@ -71,4 +70,35 @@ fn out_prod(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
         (n2, n3)
     };
     need(upper(a) == upper(b), "the CPU kernel repeats a first operand of f32 only; use `repeat`")
+}
+
+#[cfg(all(test, not(feature = "dynamic-backends")))]
+mod tests {
+    use super::*;
+
+    fn traits(t: sys::ggml_type) -> Option<&'static sys::ggml_type_traits_cpu> {
+        // SAFETY: a type that exists; C returns an entry of a constant table.
+        let traits = unsafe { sys::ggml_get_type_traits_cpu(t) };
+        // SAFETY: see above; the table is never freed, nor written to once ggml has started.
+        unsafe { traits.as_ref() }
+    }
+
+    /// Whoever has a dot product also makes its second operand from `f32`, which the kernels don't ask.
+    #[test]
+    fn dot_products_are_those_of_ggml() {
+        for &t in DType::ALL {
+            let known = is_float(t) || copy::has_float_rows(t);
+            let of_ggml = traits(t.raw()).unwrap();
+            assert_eq!(known, of_ggml.vec_dot.is_some(), "{t}");
+            assert!(!known || traits(of_ggml.vec_dot_type).unwrap().from_float.is_some(), "{t}");
+        }
+    }
+
+    #[test]
+    fn types_that_are_made_from_floats_are_so_by_ggml() {
+        for &t in DType::ALL {
+            assert!(!copy::can_quantise(t) || t.has_floats_in_blocks());
+            assert!(!copy::can_quantise(t) || traits(t.raw()).unwrap().from_float.is_some(), "{t}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use crate::dtype::DType;
 use crate::error::TensorInfo;
 
 pub(crate) use facts::Facts;
-pub(crate) use home::Home;
+pub(crate) use home::{Home, Sharing, any_in_use};
 pub(crate) use name::Numbered;
 
 /// A pointer to a live C tensor.

@@ -34,7 +34,7 @@ fn how<'c>(p: &mut Draw<'_, 'c>, a: &Known<'c>) -> ggml::Result<(Rope<'c>, Known
     if how.mode == RopeMode::Vision && !p.wild() {
         how.n_dims = i32::try_from(a.ne()[0] / 2).unwrap_or(2);
         let first = p.int(0, how.n_dims);
-        how.sections = [first, how.n_dims - first, how.sections[2].min(first), 0];
+        how.sections = [first, how.n_dims.wrapping_sub(first), how.sections[2].min(first), 0];
     } else if p.chance(4) {
         how.offset = p.int(0, 2).wrapping_mul(2);
     }

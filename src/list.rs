@@ -1,0 +1,40 @@
+//! Lists that grow with what the user made: where there is no memory for them, that is an error, and never an abort.
+
+use crate::error::{Error, Result};
+
+/// Adds to a list. `what` says what the list is.
+#[inline]
+pub(crate) fn push<T>(list: &mut Vec<T>, item: T, what: &'static str) -> Result<()> {
+    list.try_reserve(1).map_err(|_| Error::no_memory(what))?;
+    list.push(item);
+    Ok(())
+}
+
+/// `Iterator::collect`.
+pub(crate) fn collect<T>(items: impl IntoIterator<Item = T>, what: &'static str) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    let items = items.into_iter();
+    list.try_reserve(items.size_hint().0).map_err(|_| Error::no_memory(what))?;
+    items.into_iter().try_for_each(|item| push(&mut list, item, what))?;
+    Ok(list)
+}
+
+/// So much memory, without touching it: to see whether it can be had.
+pub(crate) fn reserved(bytes: usize, what: &'static str) -> Result<Vec<u8>> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(bytes).map_err(|_| no_memory(what, bytes))?;
+    Ok(list)
+}
+
+/// `vec![value; n]`.
+pub(crate) fn filled<T: Clone>(value: T, n: usize, what: &'static str) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(n).map_err(|_| no_memory(what, n.saturating_mul(size_of::<T>())))?;
+    list.resize(n, value);
+    Ok(list)
+}
+
+#[cold]
+fn no_memory(what: &'static str, bytes: usize) -> Error {
+    Error::OutOfMemory { what: what.into(), bytes: Some(bytes), log: Box::default() }
+}

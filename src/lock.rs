@@ -1,0 +1,43 @@
+//! Locks of this crate's. No user code runs on a thread that holds one: log lines wait until it is released.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::log::Deferral;
+
+/// A mutex whose guard defers log lines. A panic does not poison it: no invariant depends on more than one write.
+#[derive(Debug, Default)]
+pub(crate) struct Lock<T>(Mutex<T>);
+
+/// What [`Lock::lock`] returns.
+pub(crate) struct Held<'a, T> {
+    // Field order is drop order: the lock is released before the lines go out.
+    guard: MutexGuard<'a, T>,
+    _deferral: Deferral,
+}
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    /// Waits for the lock.
+    pub(crate) fn lock(&self) -> Held<'_, T> {
+        let deferral = Deferral::begin();
+        Held { guard: self.0.lock().unwrap_or_else(PoisonError::into_inner), _deferral: deferral }
+    }
+}
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}

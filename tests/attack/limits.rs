@@ -1,0 +1,80 @@
+//! Letters g and i: what does not fit into memory is an error. In processes of their own, with little address space.
+
+use std::process::Command;
+
+use ggml::prelude::*;
+use ggml::{Error, GraphAllocator};
+
+/// Tells a child process from the test that starts it.
+const CHILD: &str = "GGML_TEST_ATTACK_CHILD";
+
+/// Runs the test `name` of this program again, with so many KiB of address space. What the parent is to do ends here.
+fn limited(name: &str, kib: usize) -> bool {
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().unwrap();
+    let script = format!("ulimit -v {kib} && exec \"$0\" --exact limits::{name} --nocapture --test-threads 1");
+    let output = Command::new("sh").arg("-c").arg(script).arg(program).env(CHILD, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {text}", output.status);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "it ran");
+    false
+}
+
+fn cpu() -> Backend {
+    let mut backend = Backend::cpu().unwrap();
+    backend.set_threads(1).unwrap();
+    backend
+}
+
+/// A chain of so many operations.
+fn chain(ctx: &Context, n: usize) -> Result<Tensor<'_>, Error> {
+    (0..n).try_fold(ctx.input("x", DType::F32, [1])?, |t, _| ctx.neg(t))
+}
+
+/// Letter g.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_graph_that_does_not_fit_is_an_error() {
+    if !limited("a_graph_that_does_not_fit_is_an_error", 1 << 20) {
+        return;
+    }
+    let mut refused = 0;
+    for n in [500_000, 1_000_000, 1_500_000] {
+        let ctx = Context::new();
+        let graph = chain(&ctx, n).and_then(|y| ctx.graph([y]));
+        let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
+        let done = graph.as_ref().map_err(Clone::clone).and_then(|g| allocator.alloc(g).map(drop));
+        match done {
+            Ok(()) => {}
+            Err(Error::OutOfMemory { .. }) => refused += 1,
+            Err(other) => panic!("{n}: {other}"),
+        }
+    }
+    assert!(refused > 0, "not everything fits");
+    let ctx = Context::new();
+    let graph = ctx.graph([chain(&ctx, 10).unwrap()]).unwrap();
+    assert!(GraphAllocator::new(Device::cpu().unwrap().buffer_type()).alloc(&graph).is_ok(), "small ones do");
+}
+
+/// Letter i.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_scheduler_that_ran_out_of_memory_plans_the_next_graph() {
+    if !limited("a_scheduler_that_ran_out_of_memory_plans_the_next_graph", 1 << 20) {
+        return;
+    }
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let ctx = Context::new();
+    let large = ctx.graph([chain(&ctx, 50_000).unwrap()]).unwrap();
+    let small = ctx.graph([chain(&ctx, 10).unwrap()]).unwrap();
+    let before = threads();
+    for i in 0..10 {
+        let mut sched = Sched::builder().backend(cpu()).build().unwrap();
+        let error = sched.alloc(&large).map(drop).unwrap_err();
+        assert!(matches!(error, Error::OutOfMemory { .. }), "{i}: {error}");
+        assert!(sched.alloc(&small).is_ok(), "{i}: the scheduler is as good as new");
+    }
+    assert_eq!(threads(), before);
+}
