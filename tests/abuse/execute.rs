@@ -209,7 +209,7 @@ pub(crate) fn compare(stats: &mut Stats, chosen: &[&Known<'_>], computed: &Compu
 }
 
 /// Whether a graph that is allocated, or was forgotten, can be allocated elsewhere.
-const SHARED: bool = false;
+const SHARED: bool = true;
 
 /// An allocation of what another one has, which must go well or be refused.
 fn second<T>(stats: &mut Stats, result: Result<T>) {

@@ -144,9 +144,9 @@ fn states() {
     };
     let memory = Device::cpu().unwrap().buffer_type();
     let state = builder().place_state(memory).unwrap();
-    state.fill("a", 1).unwrap();
+    state.fill_bytes("a", 1).unwrap();
     let mut weights = builder().place(memory).unwrap();
-    weights.fill("a", 2).unwrap();
+    weights.fill_bytes("a", 2).unwrap();
     state.copy("a", weights.get("a").unwrap()).unwrap();
     let mut read = [0.0_f32; 1 << 12];
     let mut backend = backend(1);

@@ -120,8 +120,8 @@ pub(crate) const ALL: &[Act] = &[
         None => Backend::cpu().map(drop),
     }),
     act("set a state", Kind::Call, |s| state(s, State::set_bytes)),
-    act("fill a state", Kind::Call, |s| state(s, |state, name, _| state.fill(name, 1))),
-    act("clear a state", Kind::Call, |s| state(s, |state, _, _| state.clear(2))),
+    act("fill a state", Kind::Call, |s| state(s, |state, name, _| state.fill_bytes(name, 1))),
+    act("clear a state", Kind::Call, |s| state(s, |state, _, _| state.clear_bytes(2))),
     act("read a state", Kind::Call, |s| state(s, |state, name, _| state.read_bytes(name).map(drop))),
     act("read weights", Kind::Call, |s| match s.leaves.first_of_weights() {
         Some((weights, name, bytes)) => weights.read_bytes(name).map(|got| assert_eq!(got, bytes, "weights changed")),
