@@ -44,7 +44,9 @@ fn random_programs_compute_what_the_model_computes_or_are_refused() {
         stats.add(&run(seed, count));
     }
     report(&stats, started.elapsed());
-    check(&stats);
+    if env::var_os("ABUSE_ONLY").is_none() {
+        check(&stats);
+    }
 }
 
 /// A folder for what a child writes.
@@ -226,6 +228,8 @@ fn check(stats: &Stats) {
     if stats.programs < 5_000 {
         return;
     }
+    let hostile = stats.hostile.all();
+    assert!(hostile.iter().take(5).all(|&n| n > stats.programs / 5_000), "too few are hostile: {}", stats.hostile);
     let least = stats.programs / 2_500;
     for (op, c) in ops::all().iter().zip(&stats.ops) {
         assert!(c.accepted >= least && c.computed >= least, "{}: too little of it is computed: {c:?}", op.name);

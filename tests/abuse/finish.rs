@@ -86,7 +86,11 @@ pub(crate) fn finish_memory(
 ) -> Option<Computed> {
     let tainted = give_memory(bench, run)?;
     leaves.restore();
-    run.compute(&mut world.backend).unwrap();
+    match run.compute(&mut world.backend) {
+        // Memory is had before it is known which backend will compute.
+        Err(Error::Unsupported { .. }) if world.far.is_some() => return None,
+        result => result.unwrap(),
+    }
     let values: Option<Vec<_>> = outputs.iter().map(|&t| memory_bytes(run, t)).collect();
     Some(Computed { values: values?, tainted })
 }

@@ -38,6 +38,10 @@ pub(crate) struct Hostile {
 }
 
 impl Hostile {
+    pub(crate) fn all(mut self) -> [u64; 6] {
+        self.numbers().map(|n| *n)
+    }
+
     fn numbers(&mut self) -> [&mut u64; 6] {
         let Self { reentered, forgot, out_of_memory, two_devices, panicked, poisoned } = self;
         [reentered, forgot, out_of_memory, two_devices, panicked, poisoned]

@@ -46,8 +46,8 @@ pub(crate) fn program(world: &mut World, rng: &mut fastrand::Rng) {
     };
     match kind {
         0 => threads::program(rng),
-        1 | 2 => tight::program(world, rng),
-        3 | 4 => packed::program(world, rng),
+        1 => tight::program(world, rng),
+        2..5 => packed::program(world, rng),
         5..8 => devices::program(world, rng),
         _ => any(world, rng),
     }

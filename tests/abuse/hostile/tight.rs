@@ -48,8 +48,15 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
     let size = |rng: &mut fastrand::Rng, from: u32, to: u32| 1_u64 << rng.u32(from..to);
     // Either is long; both would take long.
     let long = rng.bool();
-    let length = if long { size(rng, 8, 16) + rng.u64(..256) } else { rng.u64(1..20) };
-    let elements = if long { 4 } else { size(rng, 10, 23) };
+    let length = if long {
+        {
+            let most = if rng.u32(..8) == 0 { 17 } else { 14 };
+            size(rng, 8, most) + rng.u64(..256)
+        }
+    } else {
+        rng.u64(1..20)
+    };
+    let elements = if long { 4 } else { size(rng, 10, 22) };
     let mut tight =
         Tight { left: size(rng, 12, 26) + rng.u64(..65536), ran_out: false, broken: false, trace: world.trace };
     if world.trace {
