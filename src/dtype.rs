@@ -153,6 +153,11 @@ impl DType {
         )
     }
 
+    /// 32-bit, 16-bit and brain floats.
+    pub(crate) fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F16 | Self::BF16)
+    }
+
     /// The type of most tensors in a file of this `general.file_type`, or `None` for numbers that ggml does not know or
     /// gives no type (`ggml_ftype_to_ggml_type`).
     ///

@@ -19,6 +19,7 @@ mod ffi;
 pub mod gguf;
 mod graph;
 mod guard;
+mod header;
 mod list;
 mod lock;
 mod log;
@@ -29,6 +30,7 @@ pub mod prelude;
 mod quant;
 #[cfg(feature = "rpc")]
 pub mod rpc;
+mod rules;
 mod sched;
 mod shape;
 mod tensor;

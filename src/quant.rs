@@ -230,10 +230,6 @@ impl DType {
         Ok(true)
     }
 
-    fn is_float(self) -> bool {
-        matches!(self, Self::F32 | Self::F16 | Self::BF16)
-    }
-
     /// The number of blocks in `bytes`.
     fn blocks(self, op: &'static str, bytes: &[u8]) -> Result<usize> {
         let size = self.type_size();

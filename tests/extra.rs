@@ -363,3 +363,18 @@ fn h27_gradients_do_not_go_through_rearranged_weights() {
     run.set(graphs.labels().unwrap(), &[1.0_f32; 8]).unwrap();
     run.eval(None).unwrap();
 }
+
+/// The kernels count the blocks of a matrix in 32 bits.
+#[test]
+fn h109_blocks_of_the_second_operand_are_counted_in_32_bits() {
+    let (weights, _) = weights(repack(), DType::Q4_0, [2048, 8, 1]);
+    let ctx = Context::new();
+    let refusal = |rows: i64| {
+        let x = ctx.input("x", DType::F32, [2048, rows]).unwrap();
+        let graph = ctx.graph([ctx.mul_mat(weights.get("w").unwrap(), x).unwrap()]).unwrap();
+        sched(1).alloc(&graph).map(drop)
+    };
+    refusal(1 << 10).unwrap();
+    let error = refusal(1 << 26).unwrap_err().to_string();
+    assert!(error.contains("less than 2^36 numbers"), "{error}");
+}

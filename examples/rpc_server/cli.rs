@@ -8,8 +8,8 @@ use clap::Parser;
 use crate::support::threads;
 
 const MORE: &str = "\
-The first line on standard output is `listening on ADDRESS`; what ggml says about its clients goes to standard error. The
-server runs until it is killed, and serves one client at a time.
+The first line on standard output is `listening on ADDRESS`; what ggml says about its clients is logged to
+standard error, with RUST_LOG=ggml=info. The server runs until it is killed, and serves one client at a time.
 
 Trust:
   ggml's protocol has neither authentication nor encryption, and its server believes what it is sent: whoever can connect

@@ -10,11 +10,11 @@ use crate::callback;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
-
+use crate::header::Owner;
 use crate::list;
-use crate::ops::{custom, index};
+use crate::ops::custom;
+use crate::rules::indices as index;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::Owner;
 use crate::tensor::transfer;
 
 /// A graph with the values of its inputs, and after allocation with its memory.

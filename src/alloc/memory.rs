@@ -6,10 +6,10 @@ use ggml_sys as sys;
 
 use super::GraphAllocator;
 use super::bound::Bound;
-use super::check;
 use crate::backend::{Backend, check_status};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::rules::run as check;
 use crate::tensor::Tensor;
 use crate::{guard, log, meta};
 

@@ -1,15 +1,12 @@
 //! Graphs on one device, without a scheduler.
 
-mod blas;
 pub(crate) mod bound;
-pub(crate) mod check;
 mod compare;
 mod graph_plan;
 mod memory;
 pub(crate) mod placement;
 pub(crate) mod plan;
 mod raw;
-mod vulkan;
 
 use std::ffi::c_int;
 use std::fmt;
@@ -18,6 +15,7 @@ use crate::buffer::BufferType;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind};
+use crate::rules::run as check;
 use crate::tensor::Tensor;
 use crate::{guard, list, log, meta};
 use bound::Bound;

@@ -8,14 +8,14 @@
 //! allocation, or a question to a device never meets what an allocation left, not even one that was forgotten.
 //!
 //! One exception: within [`compute_async`](crate::Allocated::compute_async)'s closure devices may still be looking at headers.
-//! They are marked as [in use](crate::tensor::ptr::TensorPtr::is_in_use) then, and refused everywhere.
+//! They are marked as [in use](crate::header::TensorPtr::is_in_use) then, and refused everywhere.
 
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph};
+use crate::header::{Home, Sharing, TensorPtr};
 use crate::list;
-use crate::tensor::ptr::{Home, Sharing, TensorPtr};
 
 /// Where each entry of a graph lies, and which of its sources the scheduler replaced by copies of its own.
 #[derive(Default)]

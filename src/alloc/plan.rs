@@ -13,9 +13,8 @@ use super::placement::Placement;
 use crate::buffer::{self, BufferType};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind, Lists};
+use crate::header::{Facts, TensorPtr};
 use crate::meta;
-use crate::ops::custom;
-use crate::tensor::ptr::Facts;
 
 /// What a plan depends on, of one tensor.
 struct Key {
@@ -158,7 +157,7 @@ fn fits(i: usize, e: &Entry, key: &Key) -> bool {
     let is_view = e.root as usize != i;
     let wanders = e.views_placed();
     // What a view of placed memory has for parameters is where it begins, a closure its address: no plan depends on either.
-    let params = !(wanders && e.ptr.op() == sys::GGML_OP_VIEW || custom::is_custom(e.ptr));
+    let params = !(wanders && e.ptr.op() == sys::GGML_OP_VIEW || TensorPtr::is_custom(e.ptr));
     (e.root, e.mask, e.kind) == (key.root, key.mask, key.kind)
         && e.ptr.is_like(&key.facts, params)
         && (!is_view || wanders || e.ptr.view_offs() == key.view_offs)

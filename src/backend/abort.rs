@@ -11,7 +11,11 @@ use crate::error::{Error, Result};
 use crate::log;
 
 /// The closure that a CPU backend asks between operations, at an address that stays.
-pub(super) struct Abort(Box<State<Box<dyn FnMut() -> bool + Send>>>);
+pub(super) struct Abort {
+    state: Box<State<Box<dyn FnMut() -> bool + Send>>>,
+    /// Whether it is user code, which may wait for another thread.
+    is_user_code: bool,
+}
 
 impl Backend {
     /// Asks `stop` before each operation of a computation whether to end it there, which then fails with
@@ -26,8 +30,12 @@ impl Backend {
     #[doc(alias = "ggml_backend_cpu_set_abort_callback")]
     #[doc(alias = "ggml_backend_set_abort_callback_t")]
     pub fn set_abort(&mut self, stop: impl FnMut() -> bool + Send + 'static) -> Result<()> {
-        let abort = Abort(Box::new(State::new(Box::new(stop))));
-        let user = (&raw const *abort.0).cast_mut().cast();
+        self.replace_abort(Box::new(stop), true)
+    }
+
+    fn replace_abort(&mut self, stop: Box<dyn FnMut() -> bool + Send>, is_user_code: bool) -> Result<()> {
+        let abort = Abort { state: Box::new(State::new(stop)), is_user_code };
+        let user = (&raw const *abort.state).cast_mut().cast();
         // The former closure goes only when C does not know it any more; its destructor may panic.
         let former = log::public(|| {
             self.install_abort(Some(on_abort), user)?;
@@ -45,7 +53,7 @@ impl Backend {
     /// As [`Backend::set_abort`].
     pub fn set_deadline(&mut self, deadline: Option<Instant>) -> Result<()> {
         match deadline {
-            Some(at) => self.set_abort(move || Instant::now() >= at),
+            Some(at) => self.replace_abort(Box::new(move || Instant::now() >= at), false),
             None => self.clear_abort(),
         }
     }
@@ -69,15 +77,15 @@ impl Backend {
         self.raw.set_abort(cpu, callback, user)
     }
 
-    /// Whether a closure is asked during computations.
-    pub(crate) fn may_be_stopped(&self) -> bool {
-        self.abort.is_some()
+    /// Whether computations ask user code whether to stop.
+    pub(crate) fn asks_user_code(&self) -> bool {
+        self.abort.as_ref().is_some_and(|abort| abort.is_user_code)
     }
 
     /// To be called after a computation in which the backend took part: goes on with a panic of the closure.
     pub(crate) fn resume_abort(&self) {
         if let Some(abort) = &self.abort {
-            abort.0.resume();
+            abort.state.resume();
         }
     }
 }

@@ -40,11 +40,6 @@ impl Backend {
     pub(super) fn cpu_registry(&self, op: &'static str) -> Result<Registry> {
         self.check()?;
         let cpu = self.device.registry().filter(|_| self.device.device_type() == DeviceType::Cpu);
-        cpu.ok_or_else(|| Error::Unsupported {
-            op: op.into(),
-            operands: Box::default(),
-            device: self.device.name().into(),
-            reason: "only a CPU backend can do that".into(),
-        })
+        cpu.ok_or_else(|| Error::unsupported(op, [], self.device.name(), "only a CPU backend can do that"))
     }
 }

@@ -53,12 +53,7 @@ impl Event {
     pub fn new(device: Device) -> Result<Self> {
         const CALL: &str = "ggml_backend_event_new";
         if !device.capabilities()?.events {
-            return Err(Error::Unsupported {
-                op: "Event::new".into(),
-                operands: Box::default(),
-                device: device.name().into(),
-                reason: "the device has no events".into(),
-            });
+            return Err(Error::unsupported("Event::new", [], device.name(), "the device has no events"));
         }
         let mark = log::mark();
         let raw = guard::call(CALL, || {
@@ -131,12 +126,7 @@ impl Event {
         if backend.device() == self.device {
             return Ok(());
         }
-        Err(Error::Unsupported {
-            op: op.into(),
-            operands: Box::default(),
-            device: backend.device().name().into(),
-            reason: format!("the event belongs to {}", self.device.name()).into(),
-        })
+        Err(Error::unsupported(op, [], backend.device().name(), format!("the event belongs to {}", self.device.name())))
     }
 }
 

@@ -43,11 +43,6 @@ impl Backend {
         if unsafe { sys::ggml_backend_is_metal(self.as_ptr()) } {
             return Ok(());
         }
-        Err(Error::Unsupported {
-            op: op.into(),
-            operands: Box::default(),
-            device: self.device().name().into(),
-            reason: "only a Metal backend can do that".into(),
-        })
+        Err(Error::unsupported(op, [], self.device().name(), "only a Metal backend can do that"))
     }
 }

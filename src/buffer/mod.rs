@@ -12,8 +12,8 @@ use ggml_sys as sys;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::header::TensorPtr;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::TensorPtr;
 use crate::{ffi, guard, meta};
 
 pub use info::BufferUsage;

@@ -8,7 +8,7 @@ use ggml_sys as sys;
 use super::{BufferType, out_of_memory};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::tensor::ptr::TensorPtr;
+use crate::header::TensorPtr;
 use crate::{guard, log, meta};
 
 /// Device memory (`ggml_backend_buffer_t`), owned by the [`Weights`](crate::Weights) or the
@@ -94,12 +94,7 @@ impl Buffer {
     /// The memory must outlive the result, and nothing may write to it meanwhile.
     pub(crate) unsafe fn over(device: Device, memory: &[u8], largest: usize) -> Result<Self> {
         const CALL: &str = "ggml_backend_dev_buffer_from_host_ptr";
-        let refuse = |reason: String| Error::Unsupported {
-            op: CALL.into(),
-            operands: Box::default(),
-            device: device.name().into(),
-            reason: reason.into(),
-        };
+        let refuse = |reason: String| Error::unsupported(CALL, [], device.name(), reason);
         if !device.capabilities()?.buffer_from_host {
             return Err(refuse("the device can't use memory of the host's".into()));
         }

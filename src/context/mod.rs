@@ -14,10 +14,10 @@ use ggml_sys as sys;
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
 use crate::graph::{Graph, Spares};
+use crate::header::made::{self, Made};
+use crate::header::{Owner, TensorPtr, any_in_use};
 use crate::shape::{MAX_BYTES, Shape};
 use crate::tensor::Tensor;
-use crate::tensor::made::{self, Made};
-use crate::tensor::ptr::{Owner, TensorPtr, any_in_use};
 use crate::{callback, guard};
 use arena::Arena;
 use pool::Pool;
@@ -300,7 +300,7 @@ impl Context {
 /// Nothing is built from what a computation under way uses (`alloc/placement.rs`).
 ///
 /// H27: weights that a device has repacked are the first operand of products, and nothing else. What a builder hides
-/// behind other operations is found when the graph is allocated (`alloc/check.rs`).
+/// behind other operations is found when the graph is allocated (`rules/run.rs`).
 #[inline]
 fn check_operands(call: &'static str, operands: &[Tensor<'_>]) -> Result<()> {
     if any_in_use() {

@@ -15,7 +15,7 @@ use ggml_sys as sys;
 use crate::backend::Backend;
 use crate::buffer::BufferType;
 use crate::error::{Error, Result};
-use crate::tensor::ptr::TensorPtr;
+use crate::header::TensorPtr;
 use crate::{ffi, guard, meta};
 
 pub use features::{Features, features};

@@ -2,8 +2,8 @@
 
 use super::{Device, DeviceType};
 use crate::error::Result;
+use crate::header::TensorPtr;
 use crate::meta;
-use crate::tensor::ptr::TensorPtr;
 
 impl Device {
     /// Fails when the device, or one that it is made of, is on an RPC server that was lost.

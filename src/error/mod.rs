@@ -359,4 +359,15 @@ impl Error {
     pub(crate) fn no_memory(what: &'static str) -> Self {
         Self::OutOfMemory { what: what.into(), bytes: None, log: Box::default() }
     }
+
+    /// [`Error::Unsupported`], whose operands may be none.
+    pub(crate) fn unsupported(
+        op: impl Into<Box<str>>,
+        operands: impl IntoIterator<Item = TensorInfo>,
+        device: impl Into<Box<str>>,
+        reason: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        let operands = operands.into_iter().collect();
+        Self::Unsupported { op: op.into(), operands, device: device.into(), reason: reason.into() }
+    }
 }

@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Entry, Graph, Kind};
-use crate::ops::kernel::op_name;
-use crate::tensor::ptr::TensorPtr;
+use crate::header::TensorPtr;
 
 /// Fill colours of devices, by their place in the scheduler's list; all are light enough for black letters.
 const COLOURS: [&str; 8] = ["#cfe8cf", "#cfdcf5", "#f7dcc4", "#e6d3ee", "#f7f0bf", "#c9ecec", "#f5cfd5", "#dddddd"];
@@ -50,7 +49,7 @@ impl Graph<'_> {
 fn label(e: &Entry, device: Option<&String>) -> String {
     let mut lines = Vec::new();
     if e.kind == Kind::Node {
-        lines.push(op_name(e.ptr));
+        lines.push(e.ptr.op_name());
     }
     lines.push(e.ptr.name());
     lines.push(format!("{} {:?}", e.ptr.dtype(), e.ptr.ne()));

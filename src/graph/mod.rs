@@ -14,8 +14,8 @@ use ggml_sys as sys;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::header::{Owner, TensorPtr, any_in_use};
 use crate::tensor::Tensor;
-use crate::tensor::ptr::{Owner, TensorPtr, any_in_use};
 use crate::{callback, guard};
 use store::Lent;
 

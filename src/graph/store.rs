@@ -14,10 +14,10 @@ use ggml_sys as sys;
 use super::table::{Full, Slot, Table};
 use super::{Entry, Kind};
 use crate::error::{Error, Result};
+use crate::header::{Numbered, Owner, TensorPtr};
 use crate::list;
 use crate::lock::Lock;
-use crate::ops::{custom, index};
-use crate::tensor::ptr::{Numbered, Owner, TensorPtr};
+use crate::rules::indices as index;
 
 /// The lists of a graph: kept for the next one when it is dropped.
 pub(super) struct Store {
@@ -257,7 +257,7 @@ impl Store {
         self.distinct.clear();
         for i in 0..self.entries.len() {
             let Some(node) = self.entries.get(i).filter(|e| e.kind == Kind::Node).map(|e| e.ptr) else { continue };
-            if custom::is_custom(node) {
+            if TensorPtr::is_custom(node) {
                 push(&mut self.closures, node)?;
             }
             for (indices, n) in index::bounds(node) {

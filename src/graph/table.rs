@@ -3,7 +3,7 @@
 use ggml_sys as sys;
 
 use crate::error::{Error, Result};
-use crate::tensor::ptr::TensorPtr;
+use crate::header::TensorPtr;
 
 /// The fewest slots a table has.
 const LEAST: usize = 64;

@@ -22,12 +22,12 @@ use crate::guard;
 pub struct MetaDevice(Device);
 
 /// What is known of a meta device. It lives for ever, as the device does.
-pub(super) struct Known {
+pub(crate) struct Known {
     device: Device,
     buft: BufferType,
     /// Whether C takes its memory for the host's, as it does where all devices are CPUs.
     host: bool,
-    pub(super) splits: &'static Splits,
+    pub(crate) splits: &'static Splits,
     /// For a closure that captures nothing, its type: that says which closure it is.
     closure: Option<TypeId>,
 }
@@ -39,7 +39,7 @@ static KNOWN: RwLock<Vec<&'static Known>> = RwLock::new(Vec::new());
 static ANY: AtomicBool = AtomicBool::new(false);
 
 impl Known {
-    pub(super) fn is_host(&self) -> bool {
+    pub(crate) fn is_host(&self) -> bool {
         self.host
     }
 }
@@ -147,7 +147,7 @@ fn check(devices: &[Device]) -> Result<()> {
 }
 
 /// Whether there are meta devices.
-pub(super) fn any() -> bool {
+pub(crate) fn any() -> bool {
     ANY.load(Ordering::Acquire)
 }
 
@@ -158,7 +158,7 @@ fn find(is: impl Fn(&Known) -> bool) -> Option<&'static Known> {
     KNOWN.read().unwrap_or_else(PoisonError::into_inner).iter().copied().find(|k| is(k))
 }
 
-pub(super) fn known(device: Device) -> Option<&'static Known> {
+pub(crate) fn known(device: Device) -> Option<&'static Known> {
     find(|k| k.device == device)
 }
 

@@ -61,19 +61,17 @@
 //! ggml frees no device: what [`MetaDevice::new`] makes, the closure included, stays as long as the process lives. Make one
 //! for each configuration and keep it. (For a closure that captures nothing, the same devices give the same one again.)
 
-mod check;
-mod device;
+pub(crate) mod device;
 mod lock;
-mod place;
-mod rules;
-mod split;
+pub(crate) mod place;
+pub(crate) mod split;
 
 pub use device::MetaDevice;
 pub use split::Split;
 
-pub(crate) use check::{before_use, check, check_absent, most_used, places};
 pub(crate) use device::{buffer_type, is_host, is_meta, members, name};
 pub(crate) use lock::alone;
 pub(crate) use place::{Divided, divide, transfers};
-pub(crate) use rules::knows;
 pub(crate) use split::State;
+
+pub(crate) use crate::rules::meta::{before_use, check, check_absent, most_used, places};

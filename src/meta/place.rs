@@ -13,22 +13,22 @@ use crate::buffer::{self, BufferType};
 use crate::callback;
 use crate::device::Device;
 use crate::error::{Error, Result, TensorInfo};
+use crate::header::{Owner, TensorPtr};
 use crate::lock::Lock;
-use crate::tensor::ptr::{Owner, TensorPtr};
 
 /// How a closure divides tensors.
 type Choose = dyn Fn(&TensorInfo) -> Split + Send + Sync;
 
 /// What C's callback looks into: how the weights on a device are divided.
-pub(super) struct Splits {
-    pub(super) members: Box<[Device]>,
+pub(crate) struct Splits {
+    pub(crate) members: Box<[Device]>,
     choose: Box<Choose>,
     /// By the tensor's address, with a number that tells a tensor from the next one there.
     states: Lock<HashMap<usize, (u64, State)>>,
 }
 
 impl Splits {
-    pub(super) fn new(members: &[Device], choose: Box<Choose>) -> Self {
+    pub(crate) fn new(members: &[Device], choose: Box<Choose>) -> Self {
         Self { members: members.into(), choose, states: Lock::default() }
     }
 
@@ -43,7 +43,7 @@ impl Splits {
 /// # Safety
 ///
 /// `user` must be a [`Splits`] that lives for ever.
-pub(super) unsafe extern "C-unwind" fn on_split_state(
+pub(crate) unsafe extern "C-unwind" fn on_split_state(
     t: *const sys::ggml_tensor,
     user: *mut c_void,
 ) -> sys::ggml_backend_meta_split_state {
@@ -80,11 +80,8 @@ impl Drop for Divided {
 pub(crate) fn divide(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> Result<Option<Divided>> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let Some((device, known)) = buft.device().and_then(|d| Some((d, known(d)?))) else { return Ok(None) };
-    let refuse = |t: TensorPtr, reason: &'static str| Error::Unsupported {
-        op: "WeightsBuilder::place".into(),
-        operands: [t.info()].into(),
-        device: device.name().into(),
-        reason: reason.into(),
+    let refuse = |t: TensorPtr, reason: &'static str| {
+        Error::unsupported("WeightsBuilder::place", [t.info()], device.name(), reason)
     };
     let mut states = Vec::with_capacity(tensors.len());
     for &t in tensors {
@@ -107,7 +104,7 @@ pub(crate) fn divide(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> R
 }
 
 /// How the memory of `t`, a tensor of weights, is divided, if it lies on a meta device.
-pub(super) fn state_of(t: TensorPtr) -> Option<State> {
+pub(crate) fn state_of(t: TensorPtr) -> Option<State> {
     let known = known(buffer::type_of(t)?.device()?)?;
     Some(known.splits.state(t.root().as_ptr().addr()).unwrap_or(State::Mirrored))
 }

@@ -47,7 +47,7 @@ const AXES: usize = 3;
 
 impl Split {
     /// What it means for a tensor on `n` devices.
-    pub(super) fn resolve(&self, t: &TensorInfo, dtype: DType, n: usize) -> Result<State> {
+    pub(crate) fn resolve(&self, t: &TensorInfo, dtype: DType, n: usize) -> Result<State> {
         let refuse = |expected: String| Error::Param {
             op: "MetaDevice",
             name: "split",
@@ -84,7 +84,7 @@ fn evenly(len: i64, block: i64, n: usize) -> Box<[i64]> {
 
 impl State {
     /// As C has it: one segment, not repeated.
-    pub(super) fn raw(&self) -> sys::ggml_backend_meta_split_state {
+    pub(crate) fn raw(&self) -> sys::ggml_backend_meta_split_state {
         let mut nr = [0; 16];
         nr[0] = 1;
         let mut raw = sys::ggml_backend_meta_split_state { axis: self.raw_axis(), ne: [0; 256], nr, n_segments: 1 };

@@ -134,8 +134,5 @@ impl Context {
 /// What `ggml_add1` asserts; it looks at the strides of dimensions of 1 too.
 fn one_number(call: Call<'_, '_>, a: Tensor<'_>, b: Tensor<'_>) -> Result<()> {
     call.shape(b.ne() == [1; 4], "the second operand must be one number")?;
-    let ([_, n1, n2, _], [nb0, nb1, nb2, nb3]) = (a.ne(), a.nb());
-    let times = |nb: usize, n: i64| usize::try_from(n).ok().and_then(|n| nb.checked_mul(n));
-    let padded = nb0 == a.dtype().type_size() && times(nb1, n1) == Some(nb2) && times(nb2, n2) == Some(nb3);
-    call.shape(padded, "rows must have no gaps, and planes none between them; use `cont`")
+    call.shape(a.layout().has_even_rows(), "rows must have no gaps, and planes none between them; use `cont`")
 }

@@ -5,12 +5,12 @@ use std::ops::Deref;
 
 use ggml_sys as sys;
 
-use super::{index, kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
+use crate::header::{Owner, TensorPtr};
+use crate::rules::{cpu, indices};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::{Owner, TensorPtr};
 
 /// A call of a builder: what an error about it names.
 #[derive(Clone, Copy)]
@@ -86,8 +86,8 @@ impl Call<'_, '_> {
             Owner::Weights | Owner::Packed => Err(Error::Frozen { op: self.op, tensor: t.info() }),
             Owner::Graph => {
                 self.shape(root.op() != sys::GGML_OP_NONE, "an operation can't write into an input")?;
-                self.shape(!index::is_trusted(root), "an operation can't write into the indices that another made")?;
-                self.shape(!kernel::readies(root), "an operation can't write into what was made ready for a sort")
+                self.shape(!indices::is_trusted(root), "an operation can't write into the indices that another made")?;
+                self.shape(!cpu::readies(root), "an operation can't write into what was made ready for a sort")
             }
             Owner::State => Ok(()),
         }
@@ -98,12 +98,11 @@ impl Call<'_, '_> {
     pub(crate) fn in_place(self, a: Tensor<'_>, others: &[Tensor<'_>]) -> Result<()> {
         self.writable(a)?;
         let a = a.ptr();
-        let same =
-            |b: TensorPtr| (a.ne(), a.nb(), a.view_offs(), a.dtype()) == (b.ne(), b.nb(), b.view_offs(), b.dtype());
+        let same = |b: TensorPtr| (a.layout(), a.view_offs()) == (b.layout(), b.view_offs());
         // The CPU computes a norm together with a product that follows it, and then reads what the norm is of.
         let normed = |b: TensorPtr| (b.op() == sys::GGML_OP_RMS_NORM).then(|| b.sources().next()).flatten();
         let mut read = others.iter().flat_map(|b| [Some(b.ptr()), normed(b.ptr())]).flatten();
-        let apart = read.all(|b| !overlap(a, b) || same(b));
+        let apart = read.all(|b| !a.overlaps(b) || same(b));
         self.shape(apart, "the operand that is written to must not share memory with another; copy that (`dup`) before")
     }
 
@@ -157,35 +156,7 @@ pub(crate) fn divides(n: i64, of: i64) -> bool {
     n > 0 && (n == 1 || n == of || of % n == 0)
 }
 
-/// 32-bit, 16-bit and brain floats.
-pub(crate) fn is_float(t: DType) -> bool {
-    matches!(t, DType::F32 | DType::F16 | DType::BF16)
-}
-
-/// Whether all strides are those of a new tensor of this shape. `ggml_is_contiguous` does not look at the strides of
-/// dimensions of 1, but kernels that find row `i` at `i` times the second stride use them.
-pub(crate) fn is_packed(t: TensorPtr) -> bool {
-    t.nb() == packed(t.dtype(), t.ne())
-}
-
-/// The strides of a new tensor, of a size that exists.
-pub(super) fn packed(dtype: DType, ne: [i64; 4]) -> [usize; 4] {
-    let [n0, n1, n2, _] = ne;
-    let size = |n: i64| usize::try_from(n).unwrap_or(0);
-    let row = dtype.row_size(n0).unwrap_or(0);
-    [dtype.type_size(), row, row * size(n1), row * size(n1) * size(n2)]
-}
-
 /// Whether the extents of two tensors overlap in the memory of one root.
 pub(crate) fn share_memory(a: Tensor<'_>, b: Tensor<'_>) -> bool {
-    overlap(a.ptr(), b.ptr())
-}
-
-fn overlap(a: TensorPtr, b: TensorPtr) -> bool {
-    let extent = |t: TensorPtr| {
-        let start = if t.view_src().is_some() { t.view_offs() } else { 0 };
-        (start, start.saturating_add(t.span().unwrap_or(usize::MAX)))
-    };
-    let ((a0, a1), (b0, b1)) = (extent(a), extent(b));
-    a.root() == b.root() && a0 < b1 && b0 < a1
+    a.ptr().overlaps(b.ptr())
 }

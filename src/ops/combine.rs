@@ -2,13 +2,14 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, packed, share_memory};
+use super::check::{Call, share_memory};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::header::Layout;
+use crate::header::made::{self, Made};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::made::{self, Made};
 
 impl Context {
     /// A copy with the operand's shape and type, contiguous (`ggml_cont`).
@@ -230,6 +231,6 @@ impl Context {
 /// A copy without gaps.
 fn contiguous(t: &mut Made<'_>, a: Tensor<'_>, shape: Shape) {
     t.operation(sys::GGML_OP_CONT, a.ptr());
-    t.shape(shape.ne(), packed(a.dtype(), shape.ne()));
+    t.shape(shape.ne(), Layout::packed(a.dtype(), shape.ne()).nb);
     t.name(a.ptr(), b" (cont)");
 }

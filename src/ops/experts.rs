@@ -7,8 +7,8 @@ use super::index::Indices;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::header::Owner;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::Owner;
 
 impl Context {
     /// Products with matrices that are picked for each row (`ggml_mul_mat_id`): with `experts` of shape `[k, m, n]`, `b` of
@@ -61,8 +61,7 @@ impl Context {
         call.shape([a3, b3, i2, i3] == [1; 4], "experts and rows have three dimensions, their numbers two")?;
         call.shape(i1 == tokens, "there must be a list of experts for each token (third dimension) of the rows")?;
         call.shape(used % b1 == 0, "the rows for each token must divide the experts for each")?;
-        let [nb0, nb1, ..] = experts.nb();
-        call.shape(nb0 <= nb1, "the first operand must not be transposed; use `cont`")?;
+        call.shape(!experts.ptr().is_transposed(), "the first operand must not be transposed; use `cont`")?;
         indices.check(call, ids, n)?;
         if experts.ptr().owner() == Owner::Packed {
             indices.check_distinct(call, ids)?;

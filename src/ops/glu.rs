@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, is_float};
+use super::check::Call;
 use super::numbered::numbered;
 use crate::context::Context;
 use crate::error::Result;
@@ -191,7 +191,7 @@ impl Context {
 }
 
 fn operand(call: Call<'_, '_>, a: Tensor<'_>) -> Result<()> {
-    call.dtype(is_float(a.dtype()), "the operand must be f32, f16 or bf16")?;
+    call.dtype(a.dtype().is_float(), "the operand must be f32, f16 or bf16")?;
     call.shape(a.ptr().is_contiguous_1(), "the operand must be contiguous above its first dimension; use `cont`")
 }
 

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, is_packed};
+use super::check::Call;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -50,7 +50,7 @@ impl Context {
         call.shape(grad.ne() == [1; 4], "the gradient (first) must be one number")?;
         call.shape(logits.ne() == labels.ne(), "logits and labels must have one shape")?;
         // The kernel finds row i at i * nb[1] (H10).
-        let packed = is_packed(logits.ptr()) && is_packed(labels.ptr());
+        let packed = logits.layout().is_packed() && labels.layout().is_packed();
         call.shape(packed, "logits and labels must have the strides of new tensors; use `cont`")?;
         self.build("ggml_cross_entropy_loss_back", &operands, |c| {
             // SAFETY: the context is live and has room; the operands are live for 'c and of the shapes that C asserts. The

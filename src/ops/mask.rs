@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, is_packed};
+use super::check::Call;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -129,7 +129,7 @@ impl Context {
 
 fn future_operand(call: Call<'_, '_>, a: Tensor<'_>, n_past: i32) -> Result<()> {
     call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
-    call.shape(is_packed(a.ptr()), "the operand must have the strides of a new tensor; use `cont`")?;
+    call.shape(a.layout().is_packed(), "the operand must have the strides of a new tensor; use `cont`")?;
     let [_, rows, ..] = a.ne();
     // The kernel adds them in 32 bits.
     let sum = rows.checked_add(n_past.into()).is_some_and(|n| i32::try_from(n).is_ok());

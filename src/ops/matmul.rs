@@ -2,14 +2,15 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, divides, packed};
+use super::check::{Call, divides};
 use super::precision::Prec;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::guard;
+use crate::header::Layout;
+use crate::header::made::Made;
 use crate::tensor::Tensor;
-use crate::tensor::made::Made;
 
 /// The options of a [`Context::mul_mat_ext`]. The CPU computes the same whatever is said of precisions.
 #[derive(Debug, Clone, Copy, Default)]
@@ -58,7 +59,7 @@ impl Context {
             divides(a2, b2) && divides(a3, b3),
             "the upper dimensions of the first must divide those of the second",
         )?;
-        call.shape(not_transposed(a), "the first operand must not be transposed; use `cont`")?;
+        call.shape(!a.ptr().is_transposed(), "the first operand must not be transposed; use `cont`")?;
         call.result([a1, b1, b2, b3], DType::F32)?;
         let sums = !matches!(how.acc, Some(Prec::Q8 | Prec::Q4));
         call.param(sums, "acc", how.acc, "sums must have at least 16 bits")?;
@@ -72,7 +73,7 @@ impl Context {
             t.operation(sys::GGML_OP_MUL_MAT, a.ptr());
             t.raw.type_ = sys::GGML_TYPE_F32;
             t.raw.src[1] = b.as_ptr();
-            t.shape(ne, packed(DType::F32, ne));
+            t.shape(ne, Layout::packed(DType::F32, ne).nb);
         };
         let t = self.make("ggml_mul_mat", &[a, b], fill, |c| {
             // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are
@@ -117,7 +118,7 @@ impl Context {
         let ([a0, a1, a2, a3], [b0, b1, b2, b3]) = (a.ne(), b.ne());
         call.shape(a1 == b1, "there must be equally many rows (second dimensions)")?;
         call.shape(b2 % a2 == 0 && b3 % a3 == 0, "the upper dimensions of the first must divide those of the second")?;
-        call.shape(not_transposed(a), "the first operand must not be transposed; use `cont`")?;
+        call.shape(!a.ptr().is_transposed(), "the first operand must not be transposed; use `cont`")?;
         call.result([a0, b0, b2, b3], DType::F32)?;
         self.build("ggml_out_prod", &[a, b], |c| {
             // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are
@@ -149,10 +150,4 @@ impl Context {
             unsafe { sys::ggml_solve_tri(c, a.as_ptr(), b.as_ptr(), left, lower, unit) }
         })
     }
-}
-
-/// `ggml_is_transposed`.
-fn not_transposed(a: Tensor<'_>) -> bool {
-    let [nb0, nb1, ..] = a.nb();
-    nb0 <= nb1
 }

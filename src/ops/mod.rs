@@ -1,12 +1,11 @@
 //! Operations: one file per family, each a set of methods of [`Context`](crate::Context).
 //!
 //! A builder checks whatever C asserts or leaves to its caller about shapes, strides and parameters. What the kernels of
-//! one device accept (types above all) is checked when a graph is allocated, in [`kernel`].
+//! one device accept (types above all) is checked when a graph is allocated, by `rules/`.
 
 pub(crate) mod check;
 pub(crate) mod custom;
-pub(crate) mod index;
-pub(crate) mod kernel;
+mod index;
 
 mod attention;
 mod binary;

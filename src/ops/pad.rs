@@ -105,8 +105,7 @@ impl Context {
     #[doc(alias = "ggml_roll")]
     pub fn roll<'c>(&'c self, a: Tensor<'c>, shifts: [i32; 4]) -> Result<Tensor<'c>> {
         let call = Call { op: "roll", operands: &[a] };
-        let [nb0, ..] = a.nb();
-        call.shape(nb0 == a.dtype().type_size(), "the elements of each row must lie side by side; use `cont`")?;
+        call.shape(a.layout().has_dense_rows(), "the elements of each row must lie side by side; use `cont`")?;
         let within = shifts.iter().zip(a.ne()).all(|(&s, n)| i64::from(s).abs() < n);
         call.param(within, "shifts", shifts, "each must be less than the dimension, either way")?;
         let [s0, s1, s2, s3] = shifts;

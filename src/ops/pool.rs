@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, is_packed};
+use super::check::Call;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -155,7 +155,7 @@ impl Context {
 fn operand(call: Call<'_, '_>, x: Tensor<'_>) -> Result<()> {
     call.dtype(matches!(x.dtype(), DType::F32 | DType::F16), "the operand must be f32 or f16")?;
     // Kernels find row i at i times the second stride (H10), or walk by the third until the end of the memory (H11).
-    call.shape(is_packed(x.ptr()), "the operand must have the strides of a new tensor; use `cont`")
+    call.shape(x.layout().is_packed(), "the operand must have the strides of a new tensor; use `cont`")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "paddings are at most half a window")]

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, is_float};
+use super::check::Call;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -20,7 +20,7 @@ impl Context {
     /// unless the elements of its rows lie side by side.
     #[doc(alias = "ggml_sum")]
     pub fn sum<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        Call { op: "sum", operands: &[a] }.dtype(is_float(a.dtype()), "the operand must be f32, f16 or bf16")?;
+        Call { op: "sum", operands: &[a] }.dtype(a.dtype().is_float(), "the operand must be f32, f16 or bf16")?;
         self.reduced("sum", "ggml_sum", sys::ggml_sum, a)
     }
 

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, is_packed};
+use super::check::Call;
 use super::unary::{even_rows, operand};
 use crate::context::Context;
 use crate::error::Result;
@@ -113,7 +113,7 @@ impl Context {
 
 fn packed(call: Call<'_, '_>, a: Tensor<'_>, in_place: bool) -> Result<()> {
     operand(call, a, in_place)?;
-    call.shape(is_packed(a.ptr()), "the operand must have the strides of a new tensor; use `cont`")
+    call.shape(a.layout().is_packed(), "the operand must have the strides of a new tensor; use `cont`")
 }
 
 fn limits(call: Call<'_, '_>, a: Tensor<'_>, min: f32, max: f32, in_place: bool) -> Result<()> {

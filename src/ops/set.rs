@@ -3,12 +3,11 @@
 use ggml_sys as sys;
 
 use super::check::{Call, share_memory};
-use super::view::disjoint;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::header::Layout;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::span;
 
 /// Which part of the first operand [`Context::set`] and [`Context::acc`] write to: one of the second operand's shape.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -192,10 +191,9 @@ fn inside(call: Call<'_, '_>, a: Tensor<'_>, b: Tensor<'_>, part: Part) -> Resul
     let whole = part.offset.is_multiple_of(unit) && part.offset < END_OF_OFFSETS;
     call.param(whole, "offset", part.offset, "it must be a multiple of the type's size, and below 2^30")?;
     let [nb1, nb2, nb3] = strides;
-    let nb = [unit, nb1, nb2, nb3];
-    call.param(disjoint(a.dtype(), b.shape(), nb), "strides", strides, "elements must not overlap")?;
-    let end = span(a.dtype(), b.ne(), nb).and_then(|n| n.checked_add(part.offset));
-    let fits = end.zip(a.ptr().span()).is_some_and(|(end, size)| end <= size);
+    let layout = Layout { dtype: a.dtype(), ne: b.ne(), nb: [unit, nb1, nb2, nb3] };
+    call.param(layout.is_disjoint(), "strides", strides, "elements must not overlap")?;
+    let fits = layout.fits(part.offset, a.ptr().span());
     call.param(fits, "offset", part.offset, "the part must end inside the operand that is written to")?;
     Ok(strides)
 }

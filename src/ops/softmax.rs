@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, Operands, is_packed};
+use super::check::{Call, Operands};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -182,7 +182,7 @@ fn check_back(op: &'static str, grad: Tensor<'_>, y: Tensor<'_>, scale: f32) -> 
     call.dtype(grad.dtype() == DType::F32 && y.dtype() == DType::F32, "both operands must be f32")?;
     call.shape(grad.ne() == y.ne(), "both operands must have one shape")?;
     // The kernel finds row i at i * nb[1] (H10).
-    let packed = is_packed(grad.ptr()) && is_packed(y.ptr());
+    let packed = grad.layout().is_packed() && y.layout().is_packed();
     call.shape(packed, "both operands must have the strides of a new tensor; use `cont`")?;
     call.param(scale.is_finite(), "scale", scale, "it must be finite")
 }

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, is_float};
+use super::check::Call;
 use super::numbered::numbered;
 use crate::context::Context;
 use crate::error::Result;
@@ -281,7 +281,7 @@ impl Context {
 
 /// What functions of each element need.
 pub(super) fn operand(call: Call<'_, '_>, a: Tensor<'_>, in_place: bool) -> Result<()> {
-    call.dtype(is_float(a.dtype()), "the operand must be f32, f16 or bf16")?;
+    call.dtype(a.dtype().is_float(), "the operand must be f32, f16 or bf16")?;
     call.shape(a.ptr().has_contiguous_rows(), "the elements of a row must lie side by side; use `cont`")?;
     if in_place { call.in_place(a, &[]) } else { Ok(()) }
 }

@@ -2,14 +2,13 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, packed};
+use super::check::Call;
 use crate::context::Context;
-use crate::dtype::DType;
 use crate::error::Result;
+use crate::header::Layout;
+use crate::header::made::Made;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::made::Made;
-use crate::tensor::ptr::span;
 
 impl Context {
     /// The same elements in another shape (`ggml_reshape_4d`).
@@ -31,7 +30,7 @@ impl Context {
         let [n0, n1, n2, n3] = shape.ne();
         let fill = |t: &mut Made<'_>| {
             t.operation(sys::GGML_OP_RESHAPE, a.ptr());
-            t.shape(shape.ne(), packed(a.dtype(), shape.ne()));
+            t.shape(shape.ne(), Layout::packed(a.dtype(), shape.ne()).nb);
             t.view(a.ptr(), 0);
             t.name(a.ptr(), b" (reshaped)");
         };
@@ -70,18 +69,16 @@ impl Context {
         let whole = strides.into_iter().chain([offset]).all(is_whole);
         call.param(whole, "strides, offset", (strides, offset), "they must be multiples of the type's size")?;
         let [nb1, nb2, nb3] = strides;
-        let nb = [unit, nb1, nb2, nb3];
-        call.param(disjoint(dtype, shape, nb), "strides", strides, "elements must not overlap")?;
+        let layout = Layout { dtype, ne: shape.ne(), nb: [unit, nb1, nb2, nb3] };
+        call.param(layout.is_disjoint(), "strides", strides, "elements must not overlap")?;
         let root = a.ptr().root();
-        let end = span(dtype, shape.ne(), nb)
-            .and_then(|n| n.checked_add(offset))
-            .and_then(|n| n.checked_add(a.ptr().view_offs()));
-        let inside = end.zip(root.span()).is_some_and(|(end, size)| end <= size);
+        let start = offset.checked_add(a.ptr().view_offs());
+        let inside = start.is_some_and(|start| layout.fits(start, root.span()));
         call.param(inside, "offset", offset, "the view must end inside the tensor that it looks at")?;
         let [n0, n1, n2, n3] = shape.ne();
         let fill = |t: &mut Made<'_>| {
             t.operation(sys::GGML_OP_VIEW, a.ptr());
-            t.shape(shape.ne(), nb);
+            t.shape(layout.ne, layout.nb);
             t.view(a.ptr(), offset);
             [t.raw.op_params[0], t.raw.op_params[1]] = halves(offset);
             t.name(a.ptr(), b" (view)");
@@ -152,19 +149,4 @@ impl Context {
 /// A size in the place of two parameters.
 fn halves(n: usize) -> [i32; 2] {
     bytemuck::cast(n as u64)
-}
-
-/// Whether no two elements of a view share memory: in order of stride, each dimension steps over all below it.
-pub(super) fn disjoint(dtype: DType, shape: Shape, nb: [usize; 4]) -> bool {
-    let Some(row) = dtype.row_size(shape.ne()[0]) else { return false };
-    let ([_, n1, n2, n3], [_, nb1, nb2, nb3]) = (shape.ne(), nb);
-    let mut dims = [(n1, nb1), (n2, nb2), (n3, nb3)];
-    dims.sort_unstable_by_key(|(_, stride)| *stride);
-    let mut below = row;
-    dims.into_iter().filter(|(n, _)| *n > 1).all(|(n, stride)| {
-        let clear = stride >= below;
-        let last = usize::try_from(n - 1).unwrap_or(usize::MAX);
-        below = last.saturating_mul(stride).saturating_add(below);
-        clear
-    })
 }

@@ -9,7 +9,7 @@ use crate::context::pool::Pool;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::guard;
-use crate::tensor::ptr::TensorPtr;
+use crate::header::TensorPtr;
 
 /// The most tensors that C makes to pass a gradient through one operation (a product of matrices: seven), with room to
 /// spare. A graph that needed more would be an error, not an overflow.
@@ -42,7 +42,7 @@ pub(super) struct Backward {
 /// Builds the gradients of `forward`'s last tensor, the loss, and a step of the optimiser for each parameter. `one` is the
 /// loss's own gradient.
 ///
-/// The caller has checked that the loss can be derived (`derivable::check`), and keeps all tensors alive as long as the
+/// The caller has checked that the loss can be derived (`rules::training::check`), and keeps all tensors alive as long as the
 /// result is used.
 pub(super) fn build(forward: &Graph<'_>, parameters: &[Parameter], steps: Steps, one: TensorPtr) -> Result<Backward> {
     let entries = forward.entries();

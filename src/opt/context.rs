@@ -11,10 +11,10 @@ use crate::buffer;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::header::Owner;
 use crate::ops::check::Call;
 use crate::sched::Sched;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::Owner;
 use crate::weights::{State, WeightsBuilder};
 
 /// What an [`OptContext`] computes (`ggml_opt_build_type`). Each contains the one before.

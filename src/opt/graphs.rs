@@ -5,15 +5,15 @@ use std::rc::Rc;
 
 use super::backward::{self, Parameter};
 use super::context::{BuildType, Memory, OptContext};
-use super::derivable;
 use super::loss::{Loss, LossType};
 use crate::context::Context;
 use crate::context::pool::Pool;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind, Spares};
+use crate::header::{Owner, TensorPtr};
+use crate::rules::training;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::{Owner, TensorPtr};
 use crate::weights::State;
 
 /// A model's forward pass, the backward pass from its loss, and the optimiser's steps, for batches of one shape; made by
@@ -134,7 +134,7 @@ impl<'c> Derived<'c> {
         // The loss must come last, and nothing that it does not need.
         let forward = Graph::new(&Spares::default(), &[loss])?;
         let values: Vec<_> = opt.parameters.iter().map(|t| t.ptr()).collect();
-        derivable::check(&forward, &values)?;
+        training::check(&forward, &values)?;
 
         let leaves = Context::new();
         let leaf = |name, n: i64| Ok::<_, Error>(leaves.input(name, DType::F32, [n])?.ptr());

@@ -58,14 +58,12 @@
 mod backward;
 mod context;
 mod dataset;
-mod derivable;
 mod epoch;
 mod graphs;
 mod loss;
 mod optimizer;
 mod result;
 mod rng;
-mod rules;
 mod run;
 
 pub use context::{BuildType, Moment, OptContext, OptParams};

@@ -2,14 +2,17 @@
 
 use std::ffi::CString;
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::link::{self, Link};
 use super::options::Options;
-use super::peer;
+use super::own;
+use super::peer::{self, Peer};
 use super::raw::RawServer;
 use super::relay::Relay;
+use super::survey::Survey;
 use super::traffic::Traffic;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -18,12 +21,14 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 struct Known {
     link: Arc<Link>,
+    survey: Survey,
     devices: Vec<Device>,
     /// `None` where ggml talks to the server itself.
     relay: Option<Relay>,
 }
 
-/// The servers that ggml knows and that are not known to be lost. Whoever connects holds this throughout.
+/// The servers that ggml knows, those that were lost among them: ggml never forgets one. Whoever connects holds this
+/// throughout.
 static KNOWN: Mutex<Vec<Arc<Known>>> = Mutex::new(Vec::new());
 
 fn known() -> MutexGuard<'static, Vec<Arc<Known>>> {
@@ -52,8 +57,11 @@ pub fn connect(endpoint: &str) -> Result<Connection> {
 /// Connects to the RPC server at `endpoint`, a `host:port`, and adds its devices to those of [`Device::all`]
 /// (`ggml_backend_rpc_add_server`, `ggml_backend_register`).
 ///
-/// A second connection to the same server shares the first one's devices and options. After the server was lost, a new
-/// connection makes new devices; the old ones stay lost.
+/// A second connection to the same server shares the first one's devices and options. After the server was lost, its devices
+/// stay lost for as long as a [`Connection`], a backend or a buffer of theirs is left: a new connection makes new ones then.
+/// When nothing is left of them and the server offers the same, a new connection takes them up again, as ggml frees none.
+///
+/// A connection that can't be made leaves nothing behind: ggml hears of a server when it has answered all that ggml asks.
 ///
 /// Connections are made one after the other: this waits for a call that is connecting elsewhere.
 ///
@@ -66,15 +74,31 @@ pub fn connect(endpoint: &str) -> Result<Connection> {
 pub fn connect_with(endpoint: &str, options: &Options) -> Result<Connection> {
     let addresses = peer::resolve(endpoint).map_err(|reason| failure(endpoint, reason))?;
     let mut known = known();
-    known.retain(|known| known.link.lost().is_none());
-    if let Some(known) = known.iter().find(|known| addresses.contains(&known.link.address()))
-        && let Some(connection) = Connection::renew(known)
-    {
+    let there = known.iter().find(|known| known.link.lost().is_none() && addresses.contains(&known.link.address()));
+    if let Some(connection) = there.and_then(Connection::renew) {
         return Ok(connection);
     }
-    let connection = Connection::open(endpoint, &addresses, options)?;
-    known.push(Arc::clone(&connection.known));
-    Ok(connection)
+    Connection::open(endpoint, &addresses, options, &mut known)
+}
+
+impl Known {
+    /// A relay for this server, over `peer`, and whether ggml does not know it: that of an earlier loss of the same server,
+    /// if nobody needs it any more, or a new one.
+    fn relay(&self, peer: Peer, known: &mut Vec<Arc<Self>>) -> Result<(Relay, bool)> {
+        let mut peer = Some(peer);
+        let left = known.iter().position(|former| {
+            former.link.lost().is_some()
+                && former.link.address() == self.link.address()
+                && former.survey == self.survey
+                && former.relay.as_ref().is_some_and(|relay| relay.renew(&self.link, &mut peer))
+        });
+        if let Some(relay) = left.and_then(|left| known.swap_remove(left).relay.clone()) {
+            return Ok((relay, false));
+        }
+        let fail = |e| failure(self.link.endpoint(), format!("the relay in this process could not be started: {e}"));
+        let peer = peer.ok_or_else(|| fail(io::ErrorKind::NotConnected.into()))?;
+        Ok((Relay::start(Arc::clone(&self.link), self.survey.clone(), peer).map_err(fail)?, true))
+    }
 }
 
 /// A hold on an RPC server: its devices, and that it stays ours.
@@ -87,31 +111,52 @@ pub struct Connection {
 }
 
 impl Connection {
-    fn open(endpoint: &str, addresses: &[SocketAddr], options: &Options) -> Result<Self> {
+    fn open(endpoint: &str, addresses: &[SocketAddr], options: &Options, known: &mut Vec<Arc<Known>>) -> Result<Self> {
         let fail = |reason: String| failure(endpoint, reason);
-        let (peer, address) = peer::open(addresses, options).map_err(fail)?;
+        let (mut peer, address) = peer::open(addresses, options).map_err(fail)?;
         let link = Arc::new(Link::new(endpoint, address, options.clone()));
+        let survey = Survey::make(&mut peer, &link).map_err(fail)?;
+        if own::is_short_of_handles(peer.stream()) {
+            return Err(fail(
+                "this process has hardly any file handles left; close some, or raise the limit".to_owned(),
+            ));
+        }
         // From here on a `Connection` drops its hold whatever happens.
         link.hold();
-        let mut known = Known { link, devices: Vec::new(), relay: None };
-        let target = if options.uses_relay() {
-            let (relay, target) = Relay::start(Arc::clone(&known.link), peer)
-                .map_err(|e| fail(format!("the relay in this process could not be started: {e}")))?;
-            known.relay = Some(relay);
-            target
-        } else if address.is_ipv4() {
+        let mut ours = Known { link, survey, devices: Vec::new(), relay: None };
+        if !options.uses_relay() {
             // The server must be free for ggml.
             drop(peer);
-            address
-        } else {
-            return Err(fail(format!("{address} is IPv6, which needs the relay (`Options::relay`)")));
-        };
-        let introduced = introduce(target, &known.link);
-        if let Ok(devices) = &introduced {
-            known.devices.clone_from(devices);
+            let introduced = if address.is_ipv4() {
+                tell(address, endpoint).and_then(|server| introduce(server, &ours.link))
+            } else {
+                Err(fail(format!("{address} is IPv6, which needs the relay (`Options::relay`)")))
+            };
+            return introduced.map(|devices| Self::keep(Known { devices, ..ours }, known));
         }
-        let connection = Self { known: Arc::new(known) };
-        introduced.map(|_| connection)
+        let (relay, is_new) = ours.relay(peer, known)?;
+        ours.relay = Some(relay.clone());
+        let server = tell(relay.address(), endpoint);
+        let is_told = server.is_ok() || !is_new;
+        match server.and_then(|server| introduce(server, &ours.link)) {
+            Ok(devices) => Ok(Self::keep(Known { devices, ..ours }, known)),
+            Err(error) => {
+                if is_told {
+                    ours.link.lose("its devices could not be listed when it was connected to".to_owned());
+                    drop(Self::keep(ours, known));
+                } else {
+                    relay.stop();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// A connection to a server that ggml knows from now on.
+    fn keep(server: Known, known: &mut Vec<Arc<Known>>) -> Self {
+        let server = Arc::new(server);
+        known.push(Arc::clone(&server));
+        Self { known: server }
     }
 
     /// Another hold on a known server; `None` if it turns out to be lost.
@@ -171,18 +216,22 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Makes ggml connect to `target`, which is `link`'s relay or server, and list its devices.
-fn introduce(target: SocketAddr, link: &Arc<Link>) -> Result<Vec<Device>> {
-    let fail = |reason: &str| failure(link.endpoint(), reason.to_owned());
-    let target = CString::new(target.to_string()).map_err(|e| fail(&e.to_string()))?;
-    let server = RawServer::add(&target)?;
-    let devices = server.map(RawServer::devices).transpose()?;
-    if let Some(reason) = link.lost() {
-        return Err(fail(reason));
+/// Makes ggml connect to `target`, which is the relay or server of `endpoint`.
+fn tell(target: SocketAddr, endpoint: &str) -> Result<RawServer> {
+    let fail = |reason: String| failure(endpoint, reason);
+    let target = CString::new(target.to_string()).map_err(|e| fail(e.to_string()))?;
+    match RawServer::add(&target) {
+        Ok(Some(server)) => Ok(server),
+        Ok(None) => Err(fail("ggml found no devices".to_owned())),
+        // For want of a file handle or a thread: what the server has to say is known.
+        Err(e @ (Error::Ggml { .. } | Error::Exception { .. })) => Err(fail(format!("ggml could not connect: {e}"))),
+        Err(e) => Err(e),
     }
-    let (Some(server), Some(devices)) = (server, devices) else {
-        return Err(fail("it offers no devices"));
-    };
+}
+
+/// Makes ggml list the devices of a server that it knows.
+fn introduce(server: RawServer, link: &Arc<Link>) -> Result<Vec<Device>> {
+    let devices = server.devices()?;
     link::attach(&devices, link);
     server.register()?;
     Ok(devices)

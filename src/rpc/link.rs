@@ -89,7 +89,7 @@ static ANY_LOST: AtomicBool = AtomicBool::new(false);
 /// The link of each device of a server, by the device's address. ggml frees no device, so addresses stay taken.
 static LINKS: RwLock<Option<HashMap<usize, Arc<Link>>>> = RwLock::new(None);
 
-/// Notes that `devices` are reached through `link`.
+/// Notes that `devices` are reached through `link`, and no longer through one that was lost and that nobody needs.
 pub(super) fn attach(devices: &[Device], link: &Arc<Link>) {
     let mut links = LINKS.write().unwrap_or_else(PoisonError::into_inner);
     let links = links.get_or_insert_default();
@@ -109,7 +109,7 @@ pub(super) fn is_remote(device: Device) -> bool {
 ///
 /// # Errors
 ///
-/// [`Error::RpcLost`], for ever, once the server was lost.
+/// [`Error::RpcLost`] once the server was lost, for as long as anything of it is left.
 pub(crate) fn check(device: *mut sys::ggml_backend_device) -> Result<()> {
     if ANY_LOST.load(Ordering::Acquire) { find(device, Link::check).unwrap_or(Ok(())) } else { Ok(()) }
 }

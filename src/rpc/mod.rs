@@ -8,7 +8,8 @@
 //! ggml aborts the process then. Here it does not, because ggml talks to servers through a relay in this process that
 //! always answers (see [`Options::relay`]). Calls on the devices of a lost server return
 //! [`Error::RpcLost`](crate::Error::RpcLost), and what lay on them is gone. Uploads and computations are not answered by
-//! a server, so the loss of one shows in the next call that reads, allocates or asks for something.
+//! a server, so the loss of one shows in the next call that reads, allocates or asks for something. A process that has no
+//! file handle left for ggml or the relay gets an error of ggml's from that call, and may go on once there is one.
 //!
 //! # Trust
 //!
@@ -25,8 +26,11 @@ mod peer;
 mod raw;
 mod relay;
 mod server;
+mod session;
+mod survey;
 #[cfg(test)]
 mod tests;
+mod timed;
 mod traffic;
 mod wire;
 

@@ -4,27 +4,43 @@
 //! end to be closed there: otherwise the connection would seem alive for as long as a child is, when ggml closed it long
 //! ago. What is not of this process is not served at all.
 
-use std::net::TcpStream;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
 
 /// Whether the other end of `accepted` is a socket of this process, which then is not inherited by children any more.
-/// Where the process can't list its files, every connection counts as its own.
 ///
 /// The other end must be waiting for an answer, so that it is not closed meanwhile.
 #[cfg(unix)]
 pub(super) fn claim(accepted: &TcpStream) -> bool {
     let (Ok(theirs), Ok(ours)) = (accepted.peer_addr(), accepted.local_addr()) else { return false };
-    let Ok(files) = std::fs::read_dir("/dev/fd") else { return true };
-    let handles = files.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok());
-    let other = handles.into_iter().find(|handle| {
-        unix::address(libc::getsockname, *handle) == Some(theirs)
-            && unix::address(libc::getpeername, *handle) == Some(ours)
-    });
-    other.map(unix::close_in_children).is_some()
+    let other = unix::sockets().find(|socket| (socket.own, socket.peer) == (theirs, ours));
+    other.map(|socket| unix::close_in_children(socket.handle)).is_some()
 }
 
 #[cfg(not(unix))]
 pub(super) fn claim(_accepted: &TcpStream) -> bool {
     true
+}
+
+/// Ends the streams that this process's sockets read from `relay`, except those that are served.
+///
+/// Who has such a socket must be waiting for an answer, so that it is not closed meanwhile: only ggml connects to a relay,
+/// and ggml's first request is answered.
+#[cfg(unix)]
+pub(super) fn hang_up(relay: SocketAddr, is_served: impl Fn(SocketAddr) -> bool) {
+    for socket in unix::sockets().filter(|socket| socket.peer == relay && !is_served(socket.own)) {
+        unix::end_stream(socket.handle);
+    }
+}
+
+#[cfg(not(unix))]
+pub(super) fn hang_up(_relay: SocketAddr, _is_served: impl Fn(SocketAddr) -> bool) {}
+
+/// Whether this process can have hardly any more file handles than it has. `any` is a socket that is open.
+pub(super) fn is_short_of_handles(any: &TcpStream) -> bool {
+    /// What a connection between ggml and the relay takes, its two ends, and as many more.
+    const ENOUGH: usize = 4;
+    (0..ENOUGH).map(|_| any.try_clone()).collect::<io::Result<Vec<_>>>().is_err()
 }
 
 #[cfg(unix)]
@@ -36,6 +52,51 @@ mod unix {
     use socket2::SockAddr;
 
     type Ask = unsafe extern "C" fn(c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> c_int;
+
+    /// A connected socket of this process.
+    pub(super) struct Socket {
+        pub(super) handle: c_int,
+        pub(super) own: SocketAddr,
+        pub(super) peer: SocketAddr,
+    }
+
+    /// The connected sockets of this process.
+    pub(super) fn sockets() -> impl Iterator<Item = Socket> {
+        handles().filter_map(|handle| {
+            let peer = address(libc::getpeername, handle)?;
+            Some(Socket { handle, own: address(libc::getsockname, handle)?, peer })
+        })
+    }
+
+    /// The handles that may be open: those that the system lists, or all that there can be where it does not, as when there
+    /// is no handle left to read the list with.
+    fn handles() -> Box<dyn Iterator<Item = c_int>> {
+        match std::fs::read_dir("/dev/fd") {
+            Ok(files) => {
+                let listed: Vec<_> = files.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok()).collect();
+                Box::new(listed.into_iter())
+            }
+            Err(_) => Box::new(0..most_handles()),
+        }
+    }
+
+    /// How many handles this process can have.
+    fn most_handles() -> c_int {
+        /// What no process is believed to have.
+        const MANY: c_int = 1 << 20;
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: writes to `limit`, which is live for the call.
+        match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
+            0 => c_int::try_from(limit.rlim_cur).unwrap_or(MANY).min(MANY),
+            _ => MANY,
+        }
+    }
+
+    /// Makes whoever reads from a socket see the end of the stream.
+    pub(super) fn end_stream(handle: c_int) {
+        // SAFETY: changes the state of a socket that is open: its owner waits for an answer. A failure leaves it as it was.
+        let _changed = unsafe { libc::shutdown(handle, libc::SHUT_RD) };
+    }
 
     /// What `ask`, one of getsockname and getpeername, says about `handle`, which need be no socket, nor open.
     pub(super) fn address(ask: Ask, handle: c_int) -> Option<SocketAddr> {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use socket2::{SockRef, TcpKeepalive};
 
 use super::options::Options;
+use super::timed::{Limit, Timed};
 use super::wire::{CAPS, Command, HELLO_REPLY, VERSION, request_head};
 
 /// Large enough that copying costs few system calls, small enough to stay in the cache.
@@ -23,19 +24,29 @@ const KEEPALIVE_RETRIES: u32 = 4;
 /// A socket, buffered both ways.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) reader: BufReader<TcpStream>,
-    pub(super) writer: BufWriter<TcpStream>,
+    pub(super) reader: BufReader<Timed>,
+    pub(super) writer: BufWriter<Timed>,
 }
 
 impl Peer {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        let writer = BufWriter::with_capacity(WRITE_BUFFER, stream.try_clone()?);
-        Ok(Self { reader: BufReader::with_capacity(READ_BUFFER, stream), writer })
+        let [reader, writer] = Timed::pair(stream);
+        Ok(Self {
+            reader: BufReader::with_capacity(READ_BUFFER, reader),
+            writer: BufWriter::with_capacity(WRITE_BUFFER, writer),
+        })
     }
 
     pub(super) fn stream(&self) -> &TcpStream {
-        self.reader.get_ref()
+        self.reader.get_ref().stream()
+    }
+
+    /// Limits all that is sent and received from now on, together.
+    pub(super) fn limit(&mut self, limit: Limit) {
+        let start = Instant::now();
+        self.reader.get_mut().limit(start, limit);
+        self.writer.get_mut().limit(start, limit);
     }
 
     /// What is wrong with a connection on which nothing is due, if something is.
@@ -62,8 +73,12 @@ impl Peer {
     /// The length that a reply starts with.
     pub(super) fn read_len(&mut self) -> io::Result<u64> {
         let mut len = [0; 8];
-        self.reader.read_exact(&mut len)?;
+        self.read_exact(&mut len)?;
         Ok(u64::from_le_bytes(len))
+    }
+
+    pub(super) fn read_exact(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        self.reader.read_exact(bytes)
     }
 
     /// Some of the next bytes, or an error at the end of the stream. [`BufRead::consume`] takes them.
@@ -100,7 +115,7 @@ pub(super) fn resolve(endpoint: &str) -> Result<Vec<SocketAddr>, String> {
 pub(super) fn open(addresses: &[SocketAddr], options: &Options) -> Result<(Peer, SocketAddr), String> {
     let mut failure = "the name stands for no address".to_owned();
     for address in addresses {
-        match TcpStream::connect_timeout(address, options.connect_limit()) {
+        match TcpStream::connect_timeout(address, options.connect_limit().total) {
             Ok(stream) => return greet(stream, options).map(|peer| (peer, *address)),
             Err(e) => failure = format!("can't connect to {address}: {e}; is the server running?"),
         }
@@ -108,23 +123,22 @@ pub(super) fn open(addresses: &[SocketAddr], options: &Options) -> Result<(Peer,
     Err(failure)
 }
 
-fn greet(mut stream: TcpStream, options: &Options) -> Result<Peer, String> {
-    let broken = |e: io::Error| format!("the connection broke during the handshake: {e}");
+fn greet(stream: TcpStream, options: &Options) -> Result<Peer, String> {
     let limit = options.connect_limit();
-    stream.set_nodelay(true).map_err(broken)?;
-    stream.set_write_timeout(Some(limit)).map_err(broken)?;
+    let explain = |e| explain(&e, limit.total);
+    let keepalive = KEEPALIVE.with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_RETRIES);
+    SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(explain)?;
+    let mut peer = Peer::new(stream).map_err(explain)?;
+    peer.limit(limit);
     let request: Vec<u8> = request_head(Command::Hello, CAPS as u64).into_iter().chain([0; CAPS]).collect();
-    stream.write_all(&request).map_err(broken)?;
+    peer.writer.write_all(&request).map_err(explain)?;
+    peer.writer.flush().map_err(explain)?;
 
-    let deadline = Instant::now() + limit;
-    let mut len = [0; 8];
-    read_until(&mut stream, &mut len, deadline).map_err(|e| explain(&e, limit))?;
-    let len = u64::from_le_bytes(len);
-    if len != HELLO_REPLY as u64 {
+    if peer.read_len().map_err(explain)? != HELLO_REPLY as u64 {
         return Err("its answer to the handshake is not that of a ggml RPC server".to_owned());
     }
     let mut reply = [0; HELLO_REPLY];
-    read_until(&mut stream, &mut reply, deadline).map_err(|e| explain(&e, limit))?;
+    peer.read_exact(&mut reply).map_err(explain)?;
     let [major, minor, patch, ..] = reply;
     let [our_major, our_minor, _] = VERSION;
     // ggml's own rule: the same major version, and a minor one that is not newer than the client's.
@@ -134,16 +148,7 @@ fn greet(mut stream: TcpStream, options: &Options) -> Result<Peer, String> {
              the same version of ggml"
         ));
     }
-    watch(stream, options).map_err(broken)
-}
-
-/// From here on the socket itself notices a peer that stays silent.
-fn watch(stream: TcpStream, options: &Options) -> io::Result<Peer> {
-    stream.set_read_timeout(Some(options.answer_limit()))?;
-    stream.set_write_timeout(Some(options.answer_limit()))?;
-    let keepalive = KEEPALIVE.with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_RETRIES);
-    SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-    Peer::new(stream)
+    Ok(peer)
 }
 
 fn explain(error: &io::Error, limit: Duration) -> String {
@@ -151,32 +156,25 @@ fn explain(error: &io::Error, limit: Duration) -> String {
         ErrorKind::UnexpectedEof => {
             "it closed the connection during the handshake; is it a ggml RPC server?".to_owned()
         }
-        ErrorKind::TimedOut => format!(
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => format!(
             "no answer to the handshake within {limit:?}; a server has one client at a time, so another may be connected"
         ),
         _ => format!("the connection broke during the handshake: {error}"),
     }
 }
 
-/// [`Read::read_exact`] that ends at `deadline` however slowly the bytes trickle in.
-fn read_until(stream: &mut TcpStream, mut buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
-    while !buffer.is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(buffer) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(n) => buffer = buffer.get_mut(n..).unwrap_or_default(),
-            Err(e) if is_timeout(&e) || e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
+/// What an error of the connection to a server means for `command`, which had so much time.
+pub(super) fn fault(error: &io::Error, command: Command, limit: Limit) -> String {
+    let command = command.name();
+    match error.kind() {
+        ErrorKind::UnexpectedEof => format!("it closed the connection during {command}"),
+        ErrorKind::TimedOut => format!("it did not finish {command} within {:?}", limit.total),
+        ErrorKind::WouldBlock => format!("it was silent for {:?} during {command}", limit.silence),
+        _ => format!("the connection broke during {command}: {error}"),
     }
-    Ok(())
 }
 
-/// Whether a socket's time-out ran out: systems report that differently.
-pub(super) fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+/// What is wrong with an answer of `got` bytes.
+pub(super) fn wrong_length(command: Command, got: u64, expected: u64) -> String {
+    format!("it answered {} with {got} bytes instead of {expected}", command.name())
 }

@@ -6,79 +6,116 @@
 //! A thread waits for connections, and each has one more, which may outlive it: ggml's sockets are inherited by child
 //! processes, so the end of a connection is not always seen. ggml uses one at a time. A client has at most one answer
 //! outstanding, and the server takes one request after the other, whoever of them it is from.
+//!
+//! ggml waits for an answer without a limit. So nothing that ggml has connected is left waiting: what can't be served, for
+//! want of file handles or threads, is broken off, which ggml reports as an error on the thread that asked.
 
-use std::collections::HashMap;
-use std::io::{self, BufRead, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::collections::HashSet;
+use std::io::{self, BufRead, ErrorKind, Read};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use socket2::SockRef;
 
 use super::link::Link;
 use super::own;
-use super::peer::{self, Peer, is_timeout};
-use super::wire::{self, Command, MAX_REPLY, RequestLen};
+use super::peer::Peer;
+use super::session::{self, Session};
+use super::survey::Survey;
+use super::wire::{self, Command, RequestLen};
 
 /// How long to wait after a connection could not be accepted, for want of file handles say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
+/// For how long that is tried before those who wait are told.
+const ACCEPT_LIMIT: Duration = Duration::from_millis(500);
+
 /// The relay of one server.
 #[derive(Debug, Clone)]
 pub(super) struct Relay {
-    link: Arc<Link>,
     session: Arc<Mutex<Session>>,
+    door: Arc<Door>,
 }
 
-/// A graph as the client last sent it to a device.
+/// Where ggml connects to.
 #[derive(Debug)]
-struct StoredGraph {
-    payload: Vec<u8>,
-    /// Whether the server has forgotten it.
-    forgotten: bool,
-}
-
-/// The state of affairs with the server.
-#[derive(Debug)]
-struct Session {
-    link: Arc<Link>,
-    /// `None` before the first client, between clients if nobody holds the link, and for ever once the server is lost.
-    server: Option<Peer>,
-    graphs: HashMap<u32, StoredGraph>,
-    /// How many clients are connected.
-    clients: usize,
+struct Door {
+    listener: TcpListener,
+    address: SocketAddr,
+    closed: AtomicBool,
+    /// The other ends of what was accepted and is served.
+    served: Mutex<HashSet<SocketAddr>>,
 }
 
 impl Relay {
-    /// Starts a relay for a server that `peer` is connected to. Also returns the address to give to ggml.
+    /// Starts a relay for a server that `peer` is connected to, and that offers what the survey says.
     ///
-    /// The relay runs to the end of the process: ggml never forgets a device, and may connect for it at any time.
-    pub(super) fn start(link: Arc<Link>, peer: Peer) -> io::Result<(Self, SocketAddr)> {
+    /// Once ggml was told of a server, the relay runs to the end of the process: ggml never forgets a device, and may
+    /// connect for it at any time. Until then it can be [stopped](Self::stop).
+    pub(super) fn start(link: Arc<Link>, survey: Survey, peer: Peer) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
-        let session = Session { link: Arc::clone(&link), server: Some(peer), graphs: HashMap::new(), clients: 0 };
-        let relay = Self { link, session: Arc::new(Mutex::new(session)) };
+        let door = Door { listener, address, closed: AtomicBool::new(false), served: Mutex::default() };
+        let relay = Self { session: Arc::new(Mutex::new(Session::new(link, survey, peer))), door: Arc::new(door) };
         let waiting = relay.clone();
-        thread::Builder::new().name("ggml-rpc-accept".to_owned()).spawn(move || waiting.wait(&listener))?;
-        Ok((relay, address))
+        thread::Builder::new().name("ggml-rpc-accept".to_owned()).spawn(move || waiting.wait())?;
+        Ok(relay)
     }
 
-    fn wait(&self, listener: &TcpListener) {
+    /// The address to give to ggml.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.door.address
+    }
+
+    /// Gives back the thread and the port, for a server that ggml does not know.
+    pub(super) fn stop(&self) {
+        self.door.close();
+        self.session().part();
+    }
+
+    /// Goes on with another link, over the connection in `peer`, if nobody needs this one. Returns whether it does, and only
+    /// then takes the connection.
+    pub(super) fn renew(&self, link: &Arc<Link>, peer: &mut Option<Peer>) -> bool {
+        // Where the session is in use, a client is.
+        self.session.try_lock().is_ok_and(|mut session| session.renew(link, peer))
+    }
+
+    fn wait(&self) {
+        let mut failing: Option<Instant> = None;
         loop {
-            let served = listener.accept().and_then(|(stream, _)| self.take(stream));
-            if served.is_err() {
-                thread::sleep(ACCEPT_AGAIN);
+            let accepted = self.door.listener.accept();
+            if self.door.closed.load(Ordering::SeqCst) {
+                return;
             }
+            if let Ok((stream, other)) = accepted {
+                failing = None;
+                self.take(stream, other);
+                continue;
+            }
+            let start = Instant::now();
+            if start.duration_since(*failing.get_or_insert(start)) >= ACCEPT_LIMIT {
+                self.door.hang_up();
+            }
+            // The search through all handles takes no more than a tenth of the time.
+            thread::sleep(ACCEPT_AGAIN.max(start.elapsed().saturating_mul(9)));
         }
     }
 
-    /// Serves a connection on a thread of its own.
-    fn take(&self, stream: TcpStream) -> io::Result<()> {
+    /// Serves a connection on a thread of its own. Without one, it is closed.
+    fn take(&self, stream: TcpStream, other: SocketAddr) {
         let relay = self.clone();
         let serve = move || {
             // An error is the client's, which then is gone or not ggml. What it did to the session is dealt with.
             let _ended = Peer::new(stream).and_then(|mut client| relay.serve(&mut client));
+            relay.door.served().remove(&other);
         };
-        thread::Builder::new().name("ggml-rpc-relay".to_owned()).spawn(serve).map(drop)
+        self.door.served().insert(other);
+        if thread::Builder::new().name("ggml-rpc-relay".to_owned()).spawn(serve).is_err() {
+            self.door.served().remove(&other);
+        }
     }
 
     /// Serves one client, until it leaves between two requests.
@@ -91,9 +128,9 @@ impl Relay {
         if !own::claim(client.stream()) {
             return Err(ErrorKind::PermissionDenied.into());
         }
-        self.session().meet();
-        let served = answer(client, &wire::hello_reply()).and_then(|()| self.requests(client));
-        self.session().clients -= 1;
+        self.session().meet(client)?;
+        let served = session::answer(client, &wire::hello_reply()).and_then(|()| self.requests(client));
+        self.session().leave();
         self.settle();
         served
     }
@@ -121,9 +158,8 @@ impl Relay {
     ///
     /// Called after each change to what that depends on. Where the session is in use, a client is, and this comes again.
     pub(super) fn settle(&self) {
-        if !self.link.is_held()
-            && let Ok(mut session) = self.session.try_lock()
-            && session.clients == 0
+        if let Ok(mut session) = self.session.try_lock()
+            && session.is_free()
         {
             session.part();
         }
@@ -134,176 +170,24 @@ impl Relay {
     }
 }
 
-impl Session {
-    /// Closes the connection to the server, which then frees what was there for us.
-    fn part(&mut self) {
-        self.server = None;
-        self.graphs.clear();
+impl Door {
+    fn served(&self) -> MutexGuard<'_, HashSet<SocketAddr>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lose(&mut self, reason: String) {
-        self.link.lose(reason);
-        self.part();
+    /// Breaks off the connections of this process's that were made and can't be accepted.
+    fn hang_up(&self) {
+        own::hang_up(self.address, |other| self.served().contains(&other));
     }
 
-    /// Loses the server to an error that happened during `command`.
-    fn fail(&mut self, command: Command, error: &io::Error) {
-        let command = command.name();
-        let limit = self.link.options().answer_limit();
-        self.lose(match error.kind() {
-            ErrorKind::UnexpectedEof => format!("it closed the connection during {command}"),
-            _ if is_timeout(error) => format!("it was silent for {limit:?} during {command}"),
-            _ => format!("the connection broke during {command}: {error}"),
-        });
-    }
-
-    /// Counts a new client, and makes sure that there is a server or that it is known to be lost.
-    fn meet(&mut self) {
-        self.clients += 1;
-        if self.server.is_none() && self.link.lost().is_none() {
-            match peer::open(&[self.link.address()], self.link.options()) {
-                Ok((peer, _)) => self.server = Some(peer),
-                Err(reason) => self.lose(reason),
-            }
+    /// Ends the thread that waits, whose end closes the port.
+    fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        // Wakes the thread on Linux. Elsewhere a connection does, and there is nothing more to try where that fails.
+        drop(SockRef::from(&self.listener).shutdown(Shutdown::Both));
+        if cfg!(not(target_os = "linux")) {
+            drop(TcpStream::connect(self.address));
         }
-    }
-
-    /// Loses the server if it is in no state to take a request.
-    fn look(&mut self) {
-        if let Some(fault) = self.server.as_ref().and_then(Peer::fault_while_idle) {
-            self.lose(fault);
-        }
-    }
-
-    /// Does `step` to the server, if there is one, and loses it if that fails.
-    fn send(&mut self, command: Command, step: impl FnOnce(&mut Peer) -> io::Result<()>) {
-        if let Some(server) = self.server.as_mut()
-            && let Err(error) = step(server)
-        {
-            self.fail(command, &error);
-        }
-    }
-
-    /// Counts a request that was sent.
-    fn count(&self, sent: u64, received: u64) {
-        if self.server.is_some() {
-            self.link.traffic.add(sent, received);
-        }
-    }
-
-    /// Passes on a tensor's data as it comes, which may be more than fits into memory.
-    fn upload(&mut self, client: &mut Peer, len: u64) -> io::Result<()> {
-        let command = Command::SetTensor;
-        self.look();
-        self.send(command, |server| server.writer.write_all(&wire::request_head(command, len)));
-        self.count(wire::REQUEST_HEAD as u64 + len, 0);
-        let mut left = len;
-        while left > 0 {
-            let chunk = up_to(client.read_some()?, left);
-            let n = chunk.len();
-            self.send(command, |server| server.writer.write_all(chunk));
-            client.reader.consume(n);
-            left = left.saturating_sub(n as u64);
-        }
-        self.send(command, |server| server.writer.flush());
-        Ok(())
-    }
-
-    /// Passes on a request, and its answer if it has one.
-    fn exchange(&mut self, client: &mut Peer, command: Command, payload: Vec<u8>) -> io::Result<()> {
-        let (command, payload) = self.recall(command, payload);
-        self.look();
-        self.send(command, |server| {
-            server.writer.write_all(&wire::request_head(command, payload.len() as u64))?;
-            server.writer.write_all(&payload)?;
-            server.writer.flush()
-        });
-        let reply = command.reply_len(&payload);
-        // Before the answer is passed on: whoever has it shall find it counted.
-        self.count((wire::REQUEST_HEAD + payload.len()) as u64, reply.map_or(0, |len| wire::REPLY_HEAD as u64 + len));
-        if let Some(len) = reply {
-            client.writer.write_all(&len.to_le_bytes())?;
-            let passed = self.pass_reply(client, command, &payload, len)?;
-            fill_reply(client, command, passed, len)?;
-            client.writer.flush()?;
-        }
-        self.remember(command, payload);
-        Ok(())
-    }
-
-    /// Sends a graph anew where the server was told to repeat one that it has forgotten.
-    ///
-    /// A server forgets every graph when any buffer is freed, but ggml's client does not know that, asks for a repetition
-    /// and would lose the connection. The graph is the one it sent last, unchanged, or the client had sent it again.
-    fn recall(&mut self, command: Command, payload: Vec<u8>) -> (Command, Vec<u8>) {
-        if command == Command::GraphRecompute {
-            let device = wire::device(&payload);
-            if self.graphs.get(&device).is_some_and(|graph| graph.forgotten)
-                && let Some(graph) = self.graphs.remove(&device)
-            {
-                return (Command::GraphCompute, graph.payload);
-            }
-        }
-        (command, payload)
-    }
-
-    fn remember(&mut self, command: Command, payload: Vec<u8>) {
-        match command {
-            Command::GraphCompute if self.server.is_some() => {
-                self.graphs.insert(wire::device(&payload), StoredGraph { payload, forgotten: false });
-            }
-            Command::FreeBuffer => self.graphs.values_mut().for_each(|graph| graph.forgotten = true),
-            _ => {}
-        }
-    }
-
-    /// Passes on the server's answer, `len` bytes after its length, and returns how many of them came.
-    fn pass_reply(&mut self, client: &mut Peer, command: Command, request: &[u8], len: u64) -> io::Result<u64> {
-        let Some(server) = self.server.as_mut() else { return Ok(0) };
-        match server.read_len() {
-            Ok(got) if got == len => {}
-            Ok(got) => {
-                self.lose(format!("it answered {} with {got} bytes instead of {len}", command.name()));
-                return Ok(0);
-            }
-            Err(error) => {
-                self.fail(command, &error);
-                return Ok(0);
-            }
-        }
-        if command == Command::GetTensor {
-            return self.pass_data(client, len);
-        }
-        let mut buffer = [0; MAX_REPLY];
-        let reply = usize::try_from(len).ok().and_then(|len| buffer.get_mut(..len)).unwrap_or_default();
-        if let Err(error) = server.reader.read_exact(reply) {
-            self.fail(command, &error);
-            return Ok(0);
-        }
-        if let Some(objection) = command.objection(request, reply) {
-            self.lose(objection);
-            return Ok(0);
-        }
-        client.writer.write_all(reply)?;
-        Ok(len)
-    }
-
-    fn pass_data(&mut self, client: &mut Peer, len: u64) -> io::Result<u64> {
-        let mut passed = 0;
-        while passed < len {
-            let Some(server) = self.server.as_mut() else { break };
-            match server.read_some() {
-                Ok(chunk) => {
-                    let chunk = up_to(chunk, len.saturating_sub(passed));
-                    client.writer.write_all(chunk)?;
-                    let n = chunk.len();
-                    server.reader.consume(n);
-                    passed = passed.saturating_add(n as u64);
-                }
-                Err(error) => self.fail(Command::GetTensor, &error),
-            }
-        }
-        Ok(passed)
     }
 }
 
@@ -327,23 +211,4 @@ fn read_payload(client: &mut Peer, len: u64) -> io::Result<Vec<u8>> {
     let mut payload = Vec::new();
     (&mut client.reader).take(len).read_to_end(&mut payload)?;
     if payload.len() as u64 == len { Ok(payload) } else { Err(ErrorKind::UnexpectedEof.into()) }
-}
-
-fn answer(client: &mut Peer, reply: &[u8]) -> io::Result<()> {
-    client.writer.write_all(&(reply.len() as u64).to_le_bytes())?;
-    client.writer.write_all(reply)?;
-    client.writer.flush()
-}
-
-/// Completes an answer of `len` bytes of which `passed` are the server's.
-fn fill_reply(client: &mut Peer, command: Command, passed: u64, len: u64) -> io::Result<()> {
-    let missing = len.saturating_sub(passed);
-    let stand_in = command.stand_in();
-    // Only a GET_TENSOR is ever passed on in part, and its stand-in is all zeros.
-    io::copy(&mut stand_in.as_slice().chain(io::repeat(0)).take(missing), &mut client.writer)?;
-    Ok(())
-}
-
-fn up_to(bytes: &[u8], len: u64) -> &[u8] {
-    usize::try_from(len).ok().and_then(|len| bytes.get(..len)).unwrap_or(bytes)
 }

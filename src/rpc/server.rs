@@ -33,7 +33,8 @@ const GREETING_LIMIT: Duration = Duration::from_secs(5);
 
 /// An RPC server in this process (`ggml_backend_rpc_start_server`).
 ///
-/// It serves one client at a time, on a thread of its own, and writes a few lines about that to the standard output.
+/// It serves one client at a time, on a thread of its own, and logs a few lines about that, as information. (An installed
+/// ggml, of the feature `system`, prints them on the standard output.)
 /// Nothing can stop it: it runs, with what it uses, until the process ends, whether or not this handle is dropped. What a
 /// client sends may end it all the same: see [`Server::wait`].
 ///

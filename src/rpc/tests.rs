@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -11,13 +12,17 @@ use super::link::Link;
 use super::options::Options;
 use super::peer;
 use super::relay::Relay;
+use super::survey::Survey;
 use super::wire::{self, CAPS, Command};
 use crate::error::Error;
 
 const SHORT: Duration = Duration::from_millis(300);
 
+/// How many bytes a second are enough.
+const RATE: NonZeroU64 = NonZeroU64::new(4 << 20).unwrap();
+
 fn options() -> Options {
-    Options::new().connect_timeout(SHORT).answer_timeout(SHORT)
+    Options::new().connect_timeout(SHORT).answer_timeout(SHORT).least_rate(RATE)
 }
 
 /// A server that does `script` with each connection in turn.
@@ -46,6 +51,16 @@ fn reply(stream: &mut TcpStream, payload: &[u8]) {
 fn shake(stream: &mut TcpStream) {
     assert_eq!(request(stream), Some((Command::Hello, vec![0; CAPS])));
     reply(stream, &wire::hello_reply());
+}
+
+/// Sends bytes one by one, in so much time altogether.
+fn trickle(stream: &mut TcpStream, bytes: &[u8], time: Duration) {
+    for byte in bytes {
+        thread::sleep(time / u32::try_from(bytes.len()).unwrap());
+        if stream.write_all(&[*byte]).is_err() {
+            break;
+        }
+    }
 }
 
 /// What a handshake with a server that does `script` comes to.
@@ -102,7 +117,8 @@ fn start(mut script: impl FnMut(TcpStream) + Send + 'static) -> (Arc<Link>, Rela
     let (peer, _) = peer::open(&[address], &options()).unwrap();
     let link = Arc::new(Link::new("fake", address, options()));
     link.hold();
-    let (relay, address) = Relay::start(Arc::clone(&link), peer).unwrap();
+    let relay = Relay::start(Arc::clone(&link), Survey::default(), peer).unwrap();
+    let address = relay.address();
     (link, relay, address)
 }
 
@@ -171,12 +187,7 @@ fn handshake_waits_no_longer_than_told() {
     let silent = handshake(|_stream| thread::sleep(200 * SHORT));
     assert!(silent.contains("no answer to the handshake within 300ms"), "{silent}");
     let trickling = handshake(|mut stream| {
-        for byte in wire::hello_reply() {
-            thread::sleep(SHORT / 4);
-            if stream.write_all(&[byte]).is_err() {
-                break;
-            }
-        }
+        trickle(&mut stream, &wire::hello_reply(), 7 * SHORT);
     });
     assert!(trickling.contains("no answer to the handshake within 300ms"), "{trickling}");
 }
@@ -257,7 +268,7 @@ fn a_silent_server_is_lost_in_time() {
     let start = Instant::now();
     assert_eq!(Client::new(relay).memory(), [0; 16]);
     assert!((SHORT..100 * SHORT).contains(&start.elapsed()), "took {:?}", start.elapsed());
-    assert_eq!(reason(&link), "it was silent for 300ms during GET_DEVICE_MEMORY");
+    assert_eq!(reason(&link), "it did not finish GET_DEVICE_MEMORY within 300ms");
 }
 
 #[test]
@@ -270,6 +281,131 @@ fn a_server_that_takes_no_data_is_lost_in_time() {
     client.tell(Command::SetTensor, &vec![0; 64 << 20]);
     assert_eq!(client.memory(), [0; 16]);
     assert_eq!(reason(&link), "it was silent for 300ms during SET_TENSOR");
+}
+
+#[test]
+fn an_answer_in_single_bytes_ends_at_the_limit() {
+    let (link, relay) = relayed(|mut stream| {
+        request(&mut stream);
+        trickle(&mut stream, &[&16_u64.to_le_bytes()[..], &[7; 16]].concat(), 20 * SHORT);
+    });
+    let start = Instant::now();
+    Client::new(relay).memory();
+    assert!((SHORT..10 * SHORT).contains(&start.elapsed()), "took {:?}", start.elapsed());
+    assert_eq!(reason(&link), "it did not finish GET_DEVICE_MEMORY within 300ms");
+}
+
+/// A request and its answer have a second more for each time that the least rate goes into them.
+#[test]
+fn large_data_has_the_time_of_the_least_rate_and_no_more() {
+    let len = u32::try_from(RATE.get()).unwrap();
+    let slow = |time: Duration| {
+        relayed(move |mut stream| {
+            request(&mut stream);
+            stream.write_all(&u64::from(len).to_le_bytes()).unwrap();
+            for _ in 0..64 {
+                thread::sleep(time / 64);
+                if stream.write_all(&vec![5; len as usize / 64]).is_err() {
+                    return;
+                }
+            }
+            request(&mut stream);
+        })
+    };
+    let (link, relay) = slow(3 * SHORT);
+    assert_eq!(Client::new(relay).ask(Command::GetTensor, &get(len.into())), vec![5; len as usize]);
+    link.check().unwrap();
+    let (link, relay) = slow(20 * SHORT);
+    Client::new(relay).ask(Command::GetTensor, &get(len.into()));
+    assert_eq!(reason(&link), "it did not finish GET_TENSOR within 1.3s");
+}
+
+/// An upload is given up as a whole, too.
+#[test]
+fn data_that_is_taken_in_small_pieces_ends_at_the_limit() {
+    let (link, relay) = relayed(|mut stream| {
+        while stream.read_exact(&mut vec![0; 64 << 10]).is_ok() {
+            thread::sleep(SHORT / 5);
+        }
+    });
+    let mut client = Client::new(relay);
+    let start = Instant::now();
+    client.tell(Command::SetTensor, &vec![0; 24 << 20]);
+    client.memory();
+    assert!(start.elapsed() < 100 * SHORT, "took {:?}", start.elapsed());
+    assert_eq!(reason(&link), "it did not finish SET_TENSOR within 6.3s");
+}
+
+#[test]
+fn what_ggml_asks_of_every_server_is_answered_from_the_survey() {
+    let (sender, requests) = channel();
+    let address = server(move |mut stream| {
+        shake(&mut stream);
+        while let Some((command, payload)) = request(&mut stream) {
+            sender.send(command).unwrap();
+            match command {
+                Command::DeviceCount => reply(&mut stream, &2_u32.to_le_bytes()),
+                Command::GetAlignment => reply(&mut stream, &(32_u64 << payload[0]).to_le_bytes()),
+                _ => reply(&mut stream, &(1000 + u64::from(payload[0])).to_le_bytes()),
+            }
+        }
+    });
+    let (mut peer, _) = peer::open(&[address], &options()).unwrap();
+    let link = Arc::new(Link::new("fake", address, options()));
+    let survey = Survey::make(&mut peer, &link).unwrap();
+    let asked =
+        [Command::DeviceCount, Command::GetAlignment, Command::GetMaxSize, Command::GetAlignment, Command::GetMaxSize];
+    assert_eq!(requests.try_iter().collect::<Vec<_>>(), asked);
+    assert_eq!(link.traffic.read().requests, 5);
+    link.hold();
+    let relay = Relay::start(Arc::clone(&link), survey, peer).unwrap();
+    let mut client = Client::new(relay.address());
+    assert_eq!(client.ask(Command::DeviceCount, &[]), 2_u32.to_le_bytes());
+    for device in 0..2_u32 {
+        assert_eq!(client.ask(Command::GetAlignment, &device.to_le_bytes()), (32_u64 << device).to_le_bytes());
+        assert_eq!(client.ask(Command::GetMaxSize, &device.to_le_bytes()), (1000 + u64::from(device)).to_le_bytes());
+    }
+    assert_eq!(requests.try_iter().count(), 0, "the server was asked again");
+}
+
+#[test]
+fn a_relay_that_is_stopped_gives_back_its_port() {
+    let (_link, relay, address) = start(drop);
+    relay.stop();
+    drop(relay);
+    let start = Instant::now();
+    while TcpListener::bind(address).is_err() {
+        assert!(start.elapsed() < 100 * SHORT, "the port is still taken");
+        thread::sleep(SHORT / 100);
+    }
+}
+
+#[test]
+fn a_relay_goes_on_with_another_link_once_nobody_needs_the_first() {
+    let (link, relay, address) = start(drop);
+    let other = server(|mut stream| {
+        shake(&mut stream);
+        while request(&mut stream).is_some() {
+            reply(&mut stream, &[9; 16]);
+        }
+    });
+    let (peer, _) = peer::open(&[other], &options()).unwrap();
+    let (new, mut peer) = (Arc::new(Link::new("fake", other, options())), Some(peer));
+    let mut client = Client::new(address);
+    assert_eq!(client.memory(), [0; 16]);
+    assert!(link.check().is_err());
+    assert!(!relay.renew(&new, &mut peer), "the first is held");
+    link.release();
+    assert!(!relay.renew(&new, &mut peer), "the first has a client");
+    drop(client);
+    let start = Instant::now();
+    while !relay.renew(&new, &mut peer) {
+        assert!(start.elapsed() < 100 * SHORT, "the client is not seen to leave");
+    }
+    assert!(peer.is_none());
+    assert_eq!(Client::new(address).memory(), [9; 16]);
+    new.check().unwrap();
+    assert!(link.check().is_err(), "what was lost stays lost");
 }
 
 #[test]

@@ -11,9 +11,8 @@ use crate::alloc::plan::next_id;
 use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Kind};
+use crate::header::TensorPtr;
 use crate::meta;
-use crate::ops::kernel;
-use crate::tensor::ptr::TensorPtr;
 
 impl Sched {
     pub(super) fn meta(&self) -> Option<&Backend> {
@@ -104,7 +103,7 @@ fn parts(raw: &RawSched, nodes: impl Iterator<Item = TensorPtr>, meta: *mut sys:
 
 fn refuse(device: &str, t: Option<TensorPtr>, reason: &'static str) -> Error {
     Error::Unsupported {
-        op: t.map_or_else(|| "Sched".into(), kernel::op_name).into(),
+        op: t.map_or_else(|| "Sched".into(), TensorPtr::op_name).into(),
         operands: t.into_iter().flat_map(|t| t.sources().chain([t])).map(TensorPtr::info).collect(),
         device: device.into(),
         reason: reason.into(),

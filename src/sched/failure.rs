@@ -27,7 +27,7 @@ impl Sched {
     /// Calls into the C scheduler to compute the graph that it has allocated. A failure inside it may leave work under way:
     /// neither scheduler nor backends are used again.
     pub(super) fn computing<R>(&mut self, graph: &Graph<'_>, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {
-        let calls_user_code = !graph.closures().is_empty() || self.backends.iter().any(Backend::may_be_stopped);
+        let calls_user_code = !graph.closures().is_empty() || self.backends.iter().any(Backend::asks_user_code);
         let result = self.with_raw(calls_user_code, f);
         if guard::interrupted(&result) {
             self.poisoned = true;

@@ -17,13 +17,14 @@ use ggml_sys as sys;
 
 use crate::alloc::bound::Bound;
 use crate::alloc::placement::AsBuilt;
-use crate::alloc::{check, plan::Plan};
+use crate::alloc::plan::Plan;
 use crate::backend::Backend;
 use crate::buffer::BufferType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind};
+use crate::header::TensorPtr;
+use crate::rules::run as check;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::TensorPtr;
 use crate::{list, log};
 use builder::Settings;
 use pins::Pins;

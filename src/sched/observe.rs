@@ -14,8 +14,8 @@ use crate::dtype::Element;
 use crate::error::Result;
 use crate::graph::{Entry, Graph, Kind};
 use crate::guard;
+use crate::header::{Owner, TensorPtr};
 use crate::tensor::Tensor;
-use crate::tensor::ptr::{Owner, TensorPtr};
 use crate::tensor::transfer;
 
 /// A part of a graph that runs on one backend without interruption.

@@ -11,9 +11,8 @@ use crate::backend::Backend;
 use crate::device::Device;
 use crate::graph::svg::{self, Drawing, Kind, Node};
 use crate::graph::{self, Graph};
-use crate::ops::kernel::op_name;
+use crate::header::Owner;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::Owner;
 
 impl Allocated<'_, '_> {
     /// A drawing of the graph as SVG, data flowing downwards: each operation in the colour of its device and with the
@@ -123,7 +122,7 @@ impl<'a> Picture<'a, '_> {
         self.drawn.entry((key(t), copied_to)).or_insert(index);
         self.drawing.nodes.push(Node {
             kind,
-            op: op_name(t.ptr()),
+            op: t.ptr().op_name(),
             name: given_name(t),
             shape: shape(t),
             device,

@@ -1,9 +1,9 @@
 //! Tensors that the user put on backends of their choice.
 
-use crate::alloc::check;
 use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::rules::run as check;
 use crate::tensor::Tensor;
 
 /// Entries of a graph with the places of their backends, by entry.

@@ -9,7 +9,6 @@ use super::Allocated;
 use super::observe::is_view_op;
 use crate::backend::Backend;
 use crate::error::Result;
-use crate::ops::kernel::op_name;
 use crate::shape::Shape;
 
 /// One operation of a [`Profile`].
@@ -68,10 +67,10 @@ impl Allocated<'_, '_> {
         self.compute_with(ask, |observed| {
             let time = asked.get().elapsed();
             let t = observed.tensor().ptr();
-            let size = |t: crate::tensor::ptr::TensorPtr| t.span().unwrap_or(0);
+            let size = |t: crate::header::TensorPtr| t.span().unwrap_or(0);
             let backend = graph.position(t).and_then(|i| backends.get(i));
             timings.push(Timing {
-                op: op_name(t),
+                op: t.op_name(),
                 name: t.name(),
                 shape: Shape::from(t.ne()),
                 backend: backend.cloned().unwrap_or_default(),

@@ -8,7 +8,7 @@ use ggml_sys as sys;
 use super::builder::Settings;
 use crate::backend::{Backend, Id};
 use crate::error::{Error, Result};
-use crate::tensor::ptr::TensorPtr;
+use crate::header::TensorPtr;
 use crate::{guard, log};
 
 /// A live scheduler that nothing else frees.

@@ -14,8 +14,8 @@ use crate::backend::{Backend, check_status};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph};
+use crate::header::TensorPtr;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::TensorPtr;
 use crate::{log, meta};
 
 /// A graph with memory, for as long as it borrows the scheduler; that is given back when this is dropped

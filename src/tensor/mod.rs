@@ -1,8 +1,6 @@
 //! Tensor handles.
 
-pub(crate) mod made;
 pub(crate) mod pieces;
-pub(crate) mod ptr;
 mod query;
 pub(crate) mod transfer;
 
@@ -15,9 +13,8 @@ use crate::callback;
 use crate::context::Context;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result, TensorInfo};
-use crate::ffi;
+use crate::header::{Layout, Owner, TensorPtr, any_in_use};
 use crate::shape::Shape;
-use ptr::{Owner, TensorPtr, any_in_use};
 
 /// A tensor: a node of a computation, or a leaf that holds data (`ggml_tensor`).
 ///
@@ -42,6 +39,12 @@ impl Tensor<'_> {
 
     pub(crate) fn ptr(self) -> TensorPtr {
         self.ptr
+    }
+
+    /// How its elements lie in memory.
+    #[inline]
+    pub(crate) fn layout(self) -> Layout {
+        self.ptr.layout()
     }
 
     pub(crate) fn as_ptr(self) -> *mut sys::ggml_tensor {
@@ -81,10 +84,7 @@ impl Tensor<'_> {
     #[doc(alias = "ggml_get_unary_op")]
     #[doc(alias = "ggml_get_glu_op")]
     pub fn op(self) -> String {
-        // SAFETY: the tensor lives; C reads which operation it is and returns a string that lives for ever.
-        let text = unsafe { sys::ggml_op_desc(self.as_ptr()) };
-        // SAFETY: a C string or NULL, see above.
-        unsafe { ffi::string(text) }
+        self.ptr.op_desc()
     }
 
     /// The number of elements (`ggml_nelements`).

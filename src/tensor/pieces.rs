@@ -4,10 +4,10 @@ use std::ffi::c_void;
 
 use ggml_sys as sys;
 
-use super::ptr::TensorPtr;
 use super::transfer;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::header::TensorPtr;
 use crate::{buffer, guard, meta};
 
 /// Equally long pieces at equal distances, in a tensor and in host memory. All numbers count elements, in the order in

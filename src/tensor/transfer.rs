@@ -4,10 +4,10 @@ use std::ffi::c_void;
 
 use ggml_sys as sys;
 
-use super::ptr::{Owner, TensorPtr};
 use crate::buffer;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::header::{Owner, TensorPtr};
 use crate::{guard, list, meta};
 
 /// Fails where `T` is not the type of the tensor's elements.

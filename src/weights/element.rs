@@ -4,8 +4,8 @@ use super::placed::Placed;
 use super::{State, Weights};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::header::TensorPtr;
 use crate::tensor::pieces::{self, Pieces};
-use crate::tensor::ptr::TensorPtr;
 use crate::tensor::transfer;
 
 /// How many elements are written at once to fill a tensor.

@@ -11,10 +11,10 @@ use crate::buffer::{Buffer, BufferType};
 use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
+use crate::header::Owner;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::pieces::Pieces;
-use crate::tensor::ptr::Owner;
 use placed::{Leaves, Placed};
 
 pub use transfers::{Transfers, Writable};

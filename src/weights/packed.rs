@@ -6,9 +6,9 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::header::{Owner, TensorPtr};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::{Owner, TensorPtr};
 
 /// ggml counts blocks in 32 bits when it rearranges them, and when it multiplies by them.
 const MOST_BLOCKS: i64 = (1 << 31) - (1 << 16);
@@ -64,11 +64,8 @@ pub(super) fn owner(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> Re
     if !buft.is_extra()? {
         return Ok(owner);
     }
-    let refuse = |t: TensorPtr, reason: &'static str| Error::Unsupported {
-        op: "WeightsBuilder::place".into(),
-        operands: [t.info()].into(),
-        device: buft.name().into(),
-        reason: reason.into(),
+    let refuse = |t: TensorPtr, reason: &'static str| {
+        Error::unsupported("WeightsBuilder::place", [t.info()], buft.name(), reason)
     };
     for &t in tensors {
         if owner != Owner::Weights {

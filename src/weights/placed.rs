@@ -8,11 +8,11 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
+use crate::header::{Owner, TensorPtr};
 use crate::meta;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::pieces::{self, Pieces};
-use crate::tensor::ptr::{Owner, TensorPtr};
 use crate::tensor::transfer;
 
 /// Leaves that have no memory yet.

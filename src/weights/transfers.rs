@@ -14,9 +14,9 @@ use crate::backend::Backend;
 use crate::buffer;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::header::{Owner, TensorPtr};
 use crate::tensor::Tensor;
 use crate::tensor::pieces::Pieces;
-use crate::tensor::ptr::{Owner, TensorPtr};
 use crate::tensor::transfer;
 use crate::{callback, guard, log, meta};
 
@@ -301,10 +301,6 @@ fn own_memory(call: &'static str, backend: &Backend, t: TensorPtr) -> Result<()>
     if buffer::type_of(t) == Some(device.buffer_type()) {
         return Ok(());
     }
-    Err(Error::Unsupported {
-        op: call.into(),
-        operands: [t.info()].into(),
-        device: device.name().into(),
-        reason: "the tensor does not lie in the device's own memory".into(),
-    })
+    let why = "the tensor does not lie in the device's own memory";
+    Err(Error::unsupported(call, [t.info()], device.name(), why))
 }

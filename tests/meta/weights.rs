@@ -55,6 +55,24 @@ fn weights_come_from_a_file() {
     assert!(Reader::from_bytes(file).unwrap().map(cpus(2), |_| None).is_err(), "no memory of the host's");
 }
 
+/// Each of several devices is sent its parts of whole rows: a piece that ends within one would be asserted against.
+#[test]
+fn h104_tensors_of_some_size_are_streamed_to_several_devices() {
+    // Rows of 12,000 bytes, 9 MB in all: more than one piece, none of which would end with a row.
+    let values = noise(3000 * 768, 3);
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_ne_bytes()).collect();
+    let mut writer = Writer::new();
+    for name in ["w.0", "w.1", "whole"] {
+        writer.tensor(name, DType::F32, [3000, 768], &bytes).unwrap();
+    }
+    let file = writer.to_bytes().unwrap();
+    let buft = cpus(2).buffer_type();
+    let weights = Reader::from_stream(Cursor::new(&file)).unwrap().stream(|_| buft, |_, _| ()).unwrap();
+    for name in ["w.0", "w.1", "whole"] {
+        assert!(weights.get(name).unwrap().read::<f32>().unwrap() == values, "{name}");
+    }
+}
+
 #[test]
 fn a_device_has_its_part_only() {
     let mut builder = WeightsBuilder::new();

@@ -19,6 +19,7 @@ mod copy;
 mod custom;
 mod experts;
 mod flash;
+mod found;
 mod generate;
 mod glu;
 mod hazards;

@@ -135,3 +135,26 @@ fn closures_change_nothing_on_a_server() {
         assert!(matches!(refusal, Err(Error::Unsupported { .. })), "{target:?} {refusal:?}");
     }
 }
+
+/// The protocol has 32 bits for each dimension and stride.
+#[test]
+fn h126_shapes_that_rpc_would_cut_are_refused() {
+    let server = crate::start(Server::builder()).unwrap();
+    let connection = rpc::connect(&server.address().to_string()).unwrap();
+    let remote = connection.devices()[0];
+    let context = Context::new();
+    let long = context.input("long", DType::I8, [1 << 32]).unwrap();
+    let wide = context.input("wide", DType::F32, [1 << 20, 1 << 12]).unwrap();
+    let apart = context.view(wide, [4, 2], [1 << 32, 1 << 33, 1 << 33], 0).unwrap();
+    assert!(!remote.supports_op(context.cont(long).unwrap()).unwrap());
+    for y in [context.cont(long).unwrap(), context.cont(apart).unwrap()] {
+        let graph = context.graph([y]).unwrap();
+        let message = GraphAllocator::new(remote.buffer_type()).alloc(&graph).unwrap_err().to_string();
+        assert!(message.contains("RPC can't carry"), "{message}");
+    }
+    let near = context.input("near", DType::F32, [1 << 10, 1 << 10]).unwrap();
+    let near = context.view(near, [4, 2], [1 << 20, 1 << 21, 1 << 21], 0).unwrap();
+    let graph = context.graph([context.cont(near).unwrap()]).unwrap();
+    drop(GraphAllocator::new(remote.buffer_type()).alloc(&graph).unwrap());
+    connection.check().unwrap();
+}

@@ -1,5 +1,5 @@
-//! Holds docs/safety.md against the code: every hazard has one row, every proof that it names exists, and every unsafe
-//! function is listed.
+//! Holds docs/safety.md against the code: every hazard has one row, the files and the tests that it names exist, and every
+//! unsafe function is listed.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::missing_assert_message, reason = "a test fails by panicking")]
 
@@ -7,28 +7,49 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// How many hazards there are. A row that comes or goes changes this on purpose.
+const HAZARDS: usize = 142;
+
+/// How many of them have no other proof than that somebody read the code. Each has its reason.
+const BY_READING: usize = 5;
+
+/// The table of what programs broke.
+const ATTACK: &str = "Found by attack (issue letters a to p)";
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// All Rust in a folder of the repository, without comments.
-fn rust(folder: &str) -> String {
+/// All Rust in a folder of the repository, comments among it.
+fn whole(folder: &str) -> String {
     let files = walkdir::WalkDir::new(root().join(folder)).into_iter().map(Result::unwrap);
-    let mut text = String::new();
-    for file in files.filter(|f| f.path().extension().is_some_and(|e| e == "rs")) {
-        let source = fs::read_to_string(file.path()).unwrap();
-        text.extend(source.lines().filter(|l| !l.trim_start().starts_with("//")).flat_map(|l| [l, "\n"]));
-    }
+    let text: String = files
+        .filter(|f| f.path().extension().is_some_and(|e| e == "rs"))
+        .map(|f| fs::read_to_string(f.path()).unwrap())
+        .collect();
     assert!(!text.is_empty(), "no Rust in {folder}");
     text
 }
 
-/// The cells of the table under a heading of docs/safety.md.
+/// All Rust in a folder of the repository, without comments.
+fn rust(folder: &str) -> String {
+    let whole = whole(folder);
+    whole.lines().filter(|l| !l.trim_start().starts_with("//")).flat_map(|l| [l, "\n"]).collect()
+}
+
+fn document() -> String {
+    fs::read_to_string(root().join("docs/safety.md")).unwrap()
+}
+
+/// The cells of all tables under a heading of docs/safety.md, and under the headings below it.
 fn table(heading: &str) -> Vec<Vec<String>> {
-    let text = fs::read_to_string(root().join("docs/safety.md")).unwrap();
+    let text = document();
     let (_, after) = text.split_once(&format!("## {heading}\n")).unwrap();
-    let rows = after.lines().skip_while(|l| !l.starts_with("|---")).skip(1).take_while(|l| l.starts_with('|'));
-    rows.map(|row| row.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect()).collect()
+    let (section, _) = after.split_once("\n## ").unwrap_or((after, ""));
+    let lines: Vec<_> = section.lines().collect();
+    let is_head = |i: usize| lines.get(i + 1).is_some_and(|next| next.starts_with("|---"));
+    let rows = lines.iter().enumerate().filter(|(i, l)| l.starts_with('|') && !l.starts_with("|---") && !is_head(*i));
+    rows.map(|(_, row)| row.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect()).collect()
 }
 
 /// What stands between backticks.
@@ -36,35 +57,153 @@ fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
-#[test]
-fn every_hazard_has_one_row_and_a_proof() {
-    let rows = table("Hazards");
-    let numbers: Vec<_> = rows.iter().map(|row| row.first().unwrap().clone()).collect();
-    assert_eq!(numbers, (1..=36).map(|n| format!("H{n}")).collect::<Vec<_>>(), "one row each, in order");
-    let tests = rust("tests") + &rust("src") + &rust("ggml-sys/tests");
-    let calls = rust("src");
-    for row in rows {
-        let [number, _, _, proof] = row.as_slice() else { panic!("four cells: {row:?}") };
+/// The names of the tests in Rust without comments: functions that are marked as such and not ignored, and those that a
+/// list of trials names.
+fn tests_in(text: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let (mut marked, mut ignored, mut listed) = (false, false, false);
+    for line in text.lines().map(str::trim) {
+        if listed {
+            listed = line != "}";
+            names.extend(line.strip_suffix(',').map(str::to_owned));
+        } else if line.ends_with("trials! {") {
+            listed = true;
+        } else if line.starts_with("#[") {
+            marked |= line == "#[test]";
+            ignored |= line.starts_with("#[ignore");
+        } else {
+            if let Some((name, _)) = line.strip_prefix("fn ").and_then(|rest| rest.split_once('('))
+                && marked
+                && !ignored
+            {
+                names.insert(name.to_owned());
+            }
+            (marked, ignored) = (false, false);
+        }
+    }
+    names
+}
+
+/// What rows are held against.
+struct Code {
+    tests: BTreeSet<String>,
+    source: String,
+}
+
+impl Code {
+    fn read() -> Self {
+        let source = rust("src");
+        let tests = tests_in(&(rust("tests") + &source + &rust("ggml-sys/tests")));
+        assert!(tests.len() > 500, "too few tests are found: {}", tests.len());
+        Self { tests, source }
+    }
+
+    /// A path is below `src` or below the root; all else that is quoted is a name that the source has.
+    fn check_closed_by(&self, number: &str, closed: &str) {
+        let there = |path: &str| root().join("src").join(path).exists() || root().join(path).exists();
+        let is_path = |name: &str| name.contains('/') || Path::new(name).extension().is_some_and(|e| e == "rs");
+        for name in quoted(closed).filter(|name| !there(name)) {
+            assert!(!is_path(name), "{number}: there is no file {name}");
+            let last = name.rsplit("::").next().unwrap();
+            assert!(self.source.contains(last), "{number}: the source does not have {name}");
+        }
+        assert!(quoted(closed).any(there), "{number}: no file closes it");
+    }
+
+    /// Tests, `no call of` functions, or `by reading:` a reason; the first two may be together. Gives whether it is the last.
+    fn check_proof(&self, number: &str, proof: &str) -> bool {
+        if let Some((before, reason)) = proof.split_once("by reading: ") {
+            assert!(before.is_empty() && !reason.is_empty(), "{number}: what is read needs a reason, and nothing else");
+            return true;
+        }
         let (named, uncalled) = proof.split_once("no call of ").unwrap_or((proof, ""));
-        assert!(quoted(proof).next().is_some(), "{number} has no proof");
+        assert!(quoted(proof).next().is_some(), "{number} has no proof: {proof}");
         for name in quoted(named) {
             let exists = match name.strip_prefix("ui/") {
                 Some(file) => root().join("tests/ui").join(file).is_file(),
-                None => tests.contains(&format!("fn {name}() {{")) || tests.contains(&format!("fn {name}(\n")),
+                None => self.tests.contains(name),
             };
             assert!(exists, "{number}: there is no test {name}");
         }
         for name in quoted(uncalled) {
-            let called = calls.contains(&format!("sys::{name}")) || calls.contains(&format!("c\"{name}\""));
-            assert!(!called, "{number}: src calls {name}");
+            let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+            let called = self.source.split(&format!("sys::{name}")).skip(1).any(ends);
+            let looked_up = self.source.contains(&format!("c\"{name}\""));
+            assert!(!called && !looked_up, "{number}: src calls {name}");
+        }
+        false
+    }
+
+    /// Gives whether the row's proof is that somebody read the code.
+    fn check(&self, row: &[String]) -> bool {
+        let [number, what, closed, proof] = row else { panic!("four cells: {row:?}") };
+        assert!(what.ends_with('.'), "{number}: sentences end with a full stop: {what}");
+        self.check_closed_by(number, closed);
+        self.check_proof(number, proof)
+    }
+}
+
+#[test]
+fn every_hazard_has_one_row_and_a_proof() {
+    let rows = table("Hazards");
+    let numbers: Vec<_> = rows.iter().map(|row| row.first().unwrap().clone()).collect();
+    assert_eq!(numbers, (1..=HAZARDS).map(|n| format!("H{n}")).collect::<Vec<_>>(), "one row each, in order");
+    let code = Code::read();
+    let read: Vec<_> = rows.iter().filter(|row| code.check(row)).map(|row| row.first().unwrap()).collect();
+    assert_eq!(read.len(), BY_READING, "the rows without a test: {read:?}");
+}
+
+#[test]
+fn what_was_found_by_attack_has_a_proof() {
+    let rows = table(ATTACK);
+    let numbers: Vec<_> = rows.iter().map(|row| row.first().unwrap().clone()).collect();
+    let expected: Vec<_> = ('a'..='p').zip(HAZARDS + 1..).map(|(letter, n)| format!("H{n} ({letter})")).collect();
+    assert_eq!(numbers, expected, "one row each, in order");
+    let code = Code::read();
+    for row in &rows {
+        let [number, _, closed, _] = row.as_slice() else { panic!("four cells: {row:?}") };
+        code.check_closed_by(number, closed);
+    }
+    let open: Vec<_> = rows.iter().flatten().filter(|cell| cell.contains("TODO-")).collect();
+    assert!(open.is_empty(), "without a proof: {open:?}");
+    for row in &rows {
+        assert!(!code.check(row), "what a program broke has a test: {row:?}");
+    }
+}
+
+/// The numbers that stand as words in a text, such as 12 of "H12".
+fn cited(text: &str) -> BTreeSet<usize> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter_map(|word| word.strip_prefix('H')?.parse().ok()).collect()
+}
+
+#[test]
+fn numbers_that_the_code_cites_have_rows() {
+    let there = table("Hazards").len() + table(ATTACK).len();
+    let code = whole("src") + &whole("tests") + &whole("ggml-sys/src") + &whole("ggml-sys/build");
+    let cited = cited(&code);
+    assert!(cited.len() > 20, "too few are found: {cited:?}");
+    assert!(cited.iter().all(|n| (1..=there).contains(n)), "there are {there} hazards: {cited:?}");
+}
+
+/// Tests named `h01_…` attempt a hazard.
+#[test]
+fn tests_that_attempt_hazards_are_named_by_rows() {
+    let text = document();
+    for name in Code::read().tests {
+        let number = name.strip_prefix('h').and_then(|rest| rest.split_once('_')).map(|(number, _)| number);
+        if let Some(number) = number.filter(|n| n.len() > 1 && n.bytes().all(|b| b.is_ascii_digit())) {
+            assert!(text.contains(&format!("`{name}`")), "no row names {name}");
+            let number: usize = number.parse().unwrap();
+            assert!(text.contains(&format!("\n| H{number} ")), "{name}: there is no H{number}");
         }
     }
 }
 
 #[test]
 fn tests_that_other_tables_name_exist() {
-    let text = fs::read_to_string(root().join("docs/safety.md")).unwrap();
-    let tests = rust("tests");
+    let text = document();
+    let tests = Code::read().tests;
     // "`tests/ops` `name`"
     for (_, after) in text.match_indices("`tests/").map(|(at, _)| text.split_at(at)) {
         let mut parts = after.split('`').skip(1);
@@ -72,7 +211,7 @@ fn tests_that_other_tables_name_exist() {
         assert!(root().join(folder).exists(), "there is no {folder}");
         // Else it is the whole file that is named.
         if let (Some(" "), Some(name)) = (between, name) {
-            assert!(tests.contains(&format!("fn {name}() {{")), "there is no test {name}");
+            assert!(tests.contains(name), "there is no test {name}");
         }
     }
 }

@@ -9,9 +9,9 @@ use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind, Spares};
+use crate::header::{Owner, TensorPtr};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::ptr::{Owner, TensorPtr};
 use crate::tensor::transfer;
 
 /// Copies of a graph's tensors, in its order. Weights and states get memory, and their contents; `buffers` must live as

@@ -3,9 +3,8 @@
 use std::fmt;
 
 use crate::dtype::DType;
-use crate::ops::kernel;
+use crate::header::TensorPtr;
 use crate::shape::Shape;
-use crate::tensor::ptr::TensorPtr;
 
 /// The results of two devices, made by [`GraphMemory::compare`](crate::GraphMemory::compare). Printed, it is a table.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,7 +83,7 @@ impl Compared {
         Self {
             position,
             name: t.name(),
-            op: kernel::op_name(t),
+            op: TensorPtr::op_name(t),
             dtype: t.dtype(),
             shape,
             max_abs: pairs().map(|(a, b)| difference(a, b)).fold(0.0, f64::max),

@@ -10,7 +10,7 @@ use crate::context::pool::Pool;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::guard;
-use crate::tensor::ptr::TensorPtr;
+use crate::header::TensorPtr;
 use crate::tensor::transfer;
 
 /// Computes an operation of `bound`'s graph, whose sources were computed. Its result is there until the next ones need the

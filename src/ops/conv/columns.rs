@@ -6,7 +6,7 @@ use super::{Conv1d, Conv2d, Conv3d, volumes};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::check::{Call, is_float};
+use crate::ops::check::Call;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -25,9 +25,8 @@ impl Context {
         types(call, x, dtype)?;
         call.result(columns_2d(call, kernel, x.ne(), how)?, dtype)?;
         // The kernel finds pixels at y * width + x, and keeps the upper strides in 32 bits.
-        let ([w, ..], [nb0, nb1, nb2, nb3]) = (x.ne(), x.nb());
-        let plane = nb0 == x.dtype().type_size() && usize::try_from(w).is_ok_and(|w| nb1 == w * nb0);
-        call.shape(plane, "each plane of the image must be contiguous; use `cont`")?;
+        let [.., nb2, nb3] = x.nb();
+        call.shape(x.layout().has_dense_planes(), "each plane of the image must be contiguous; use `cont`")?;
         near(call, [nb2, nb3])?;
         let Conv2d { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
         self.build("ggml_im2col", &[kernel, x], |c| {
@@ -48,8 +47,8 @@ impl Context {
         let call = Call { op: "im2col_1d", operands: &[kernel, x] };
         types(call, x, dtype)?;
         call.result(columns_1d(call, kernel, x.ne(), how)?, dtype)?;
-        let [nb0, nb1, nb2, _] = x.nb();
-        call.shape(nb0 == x.dtype().type_size(), "the rows of the image must be contiguous; use `cont`")?;
+        let [_, nb1, nb2, _] = x.nb();
+        call.shape(x.layout().has_dense_rows(), "the rows of the image must be contiguous; use `cont`")?;
         near(call, [nb1, nb2])?;
         let Conv1d { stride: [s], padding: [p], dilation: [d] } = how;
         self.build("ggml_im2col", &[kernel, x], |c| {
@@ -160,7 +159,7 @@ impl Context {
     #[doc(alias = "ggml_col2im_1d")]
     pub fn col2im_1d<'c>(&'c self, a: Tensor<'c>, outputs: i32, stride: i32, padding: i32) -> Result<Tensor<'c>> {
         let call = Call { op: "col2im_1d", operands: &[a] };
-        call.dtype(is_float(a.dtype()), "the operand must be f32, f16 or bf16")?;
+        call.dtype(a.dtype().is_float(), "the operand must be f32, f16 or bf16")?;
         call.param(outputs > 0, "outputs", outputs, "it must be positive")?;
         call.param(stride > 0, "stride", stride, "it must be positive")?;
         // C doubles it in 32 bits.

@@ -6,7 +6,7 @@ use super::{Conv2d, Conv3d, floats, volumes};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::check::{Call, is_packed};
+use crate::ops::check::Call;
 use crate::tensor::Tensor;
 
 impl Context {
@@ -54,8 +54,8 @@ impl Context {
         call.shape(fits, "the kernel must be [width, height, 1, channels], with the image's channels")?;
         // C looks at some strides only, and takes all others for granted; it may also see in an image of one column both
         // orders at once, and then lays the result out by one and fills it by the other.
-        let plain = is_packed(x.ptr()) && kernel.is_contiguous();
-        let channels_first = channels_innermost(x) && lies_by(kernel, [3, 2, 0, 1]);
+        let plain = x.layout().is_packed() && kernel.is_contiguous();
+        let channels_first = channels_innermost(x) && kernel.layout().is_packed_in_order([3, 2, 0, 1]);
         call.shape(
             plain || channels_first,
             "both operands must have the strides of new tensors, or both have their channels innermost (several, in \
@@ -107,17 +107,5 @@ impl Context {
 /// Whether an image has its channels innermost in a way that C recognises.
 fn channels_innermost(x: Tensor<'_>) -> bool {
     let [w, _, channels, _] = x.ne();
-    w > 1 && channels > 1 && lies_by(x, [2, 0, 1, 3])
-}
-
-/// Whether a tensor's memory is that of a new one whose dimensions are those of `t` in this order.
-fn lies_by(t: Tensor<'_>, order: [usize; 4]) -> bool {
-    let (ne, nb) = (t.ne(), t.nb());
-    let mut stride = Some(t.dtype().type_size());
-    order.iter().all(|&axis| {
-        let fits = nb.get(axis).copied() == stride;
-        let n = ne.get(axis).and_then(|&n| usize::try_from(n).ok());
-        stride = stride.zip(n).and_then(|(nb, n)| nb.checked_mul(n));
-        fits
-    })
+    w > 1 && channels > 1 && x.layout().is_packed_in_order([2, 0, 1, 3])
 }

@@ -6,7 +6,7 @@ use super::floats;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::check::{Call, is_packed};
+use crate::ops::check::Call;
 use crate::tensor::Tensor;
 
 impl Context {
@@ -59,7 +59,7 @@ impl Context {
 fn check(call: Call<'_, '_>, kernel: Tensor<'_>, x: Tensor<'_>, stride: i32) -> Result<()> {
     floats(call, kernel, x)?;
     call.param(stride > 0, "stride", stride, "it must be positive")?;
-    let packed = is_packed(kernel.ptr()) && is_packed(x.ptr());
+    let packed = kernel.layout().is_packed() && x.layout().is_packed();
     call.shape(packed, "both operands must have the strides of new tensors; use `cont`")
 }
 

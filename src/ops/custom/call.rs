@@ -9,8 +9,8 @@ use ggml_sys as sys;
 use super::parts::{Operand, Operands, RowsMut};
 use crate::callback::{self, Panic};
 use crate::dtype::Element;
+use crate::header::TensorPtr;
 use crate::lock::{Held, Lock};
-use crate::tensor::ptr::TensorPtr;
 use crate::{buffer, ffi};
 
 /// A user's closure, reached through C's `void *`. The context that holds its operations owns it.
@@ -130,18 +130,10 @@ struct Params {
     closure: *const Closure,
 }
 
-/// Whether the operation is a closure.
-pub(crate) fn is_custom(t: TensorPtr) -> bool {
-    matches!(
-        t.op(),
-        sys::GGML_OP_CUSTOM | sys::GGML_OP_MAP_CUSTOM1 | sys::GGML_OP_MAP_CUSTOM2 | sys::GGML_OP_MAP_CUSTOM3
-    )
-}
-
 /// The panic of the closure behind `t` in the last computation, if it is a closure and there was one.
 pub(crate) fn take_panic(t: TensorPtr) -> Option<Panic> {
     const { assert!(size_of::<Params>() <= sys::GGML_MAX_OP_PARAMS as usize, "C has room for them") };
-    if !is_custom(t) {
+    if !t.is_custom() {
         return None;
     }
     // SAFETY: the parameters of such an operation, as C wrote them, wherever they lie.

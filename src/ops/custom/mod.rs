@@ -17,7 +17,7 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 use call::Closure;
 
-pub(crate) use call::{is_custom, take_panic};
+pub(crate) use call::take_panic;
 pub use parts::{Operands, Rows, RowsMut};
 
 /// How a custom operation is run; [`Default`] uses all threads.
@@ -137,8 +137,7 @@ impl Context {
         if let Some(a) = target {
             call.writable(a)?;
             is::<T>(call, a)?;
-            let [unit, ..] = a.nb();
-            call.shape(unit == size_of::<T>(), "the elements of each row that is changed must lie side by side")?;
+            call.shape(a.layout().has_dense_rows(), "the elements of each row that is changed must lie side by side")?;
             let apart = call.operands.iter().skip(1).all(|&b| !share_memory(a, b));
             call.shape(
                 apart,

@@ -78,10 +78,7 @@ impl Context {
         call.dtype(ids.dtype() == DType::I32, "the numbers of states (`ids`) must be i32")?;
         call.all_contiguous(&[s, dt, a])?;
         // A row of one element, or one row to a plane, may have any strides; C insists on these nevertheless.
-        let gapless = [x, b, c].into_iter().all(|t| {
-            let ([n0, ..], [nb0, nb1, ..]) = (t.ne(), t.nb());
-            nb0 == t.dtype().type_size() && Some(nb1) == t.dtype().row_size(n0)
-        });
+        let gapless = [x, b, c].into_iter().all(|t| t.layout().has_dense_planes());
         call.shape(gapless, "rows of `x`, `b` and `c` must lie side by side, their elements too; use `cont`")?;
         let [d_state, s1, s2, states] = s.ne();
         let [size, heads, tokens, sequences] = x.ne();

@@ -1,0 +1,171 @@
+//! How the elements of a tensor lie in memory: plain data, and every question about strides.
+//!
+//! Three of them come up again and again, and ggml's own predicates answer them too kindly, because they skip the strides
+//! of dimensions of 1: whether the elements of a row lie side by side ([`Layout::has_dense_rows`]), whether row `i` lies at
+//! `i` times the second stride ([`Layout::is_contiguous_1`]), and whether all strides are those of a new tensor
+//! ([`Layout::is_packed`]).
+
+use crate::dtype::DType;
+
+/// The element type, the dimensions, and the strides in bytes of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) dtype: DType,
+    pub(crate) ne: [i64; 4],
+    pub(crate) nb: [usize; 4],
+}
+
+impl Layout {
+    /// That of a new tensor.
+    #[inline]
+    pub(crate) fn packed(dtype: DType, ne: [i64; 4]) -> Self {
+        let [n0, n1, n2, _] = ne;
+        let row = dtype.row_size(n0).unwrap_or(0);
+        let plane = row.saturating_mul(size(n1));
+        Self { dtype, ne, nb: [dtype.type_size(), row, plane, plane.saturating_mul(size(n2))] }
+    }
+
+    #[inline]
+    pub(crate) fn elements(self) -> usize {
+        self.ne.iter().fold(1, |n: usize, &d| n.saturating_mul(usize::try_from(d).unwrap_or(0)))
+    }
+
+    /// The number of elements, if it can be counted as ggml does.
+    pub(crate) fn count(self) -> Option<i64> {
+        self.ne.into_iter().try_fold(1_i64, i64::checked_mul)
+    }
+
+    /// The bytes from the first to the last element (`ggml_nbytes`), or `None` where that overflows.
+    #[inline]
+    pub(crate) fn span(self) -> Option<usize> {
+        let ([n0, upper @ ..], [nb0, strides @ ..]) = (self.ne, self.nb);
+        let (block, size) = (self.dtype.block_size(), self.dtype.type_size());
+        let first = if block == 1 {
+            size.checked_add(steps(n0, nb0)?)?
+        } else {
+            usize::try_from(n0 / block).ok()?.checked_mul(nb0)?
+        };
+        upper.into_iter().zip(strides).try_fold(first, |n, (ne, nb)| n.checked_add(steps(ne, nb)?))
+    }
+
+    /// Whether all elements lie within `size` bytes if the first lies at `offset`.
+    #[inline]
+    pub(crate) fn fits(self, offset: usize, size: Option<usize>) -> bool {
+        let end = self.span().and_then(|n| n.checked_add(offset));
+        end.zip(size).is_some_and(|(end, size)| end <= size)
+    }
+
+    /// Whether no two elements share memory: in order of stride, each dimension steps over all below it.
+    pub(crate) fn is_disjoint(self) -> bool {
+        let ([n0, n1, n2, n3], [_, nb1, nb2, nb3]) = (self.ne, self.nb);
+        let Some(mut below) = self.dtype.row_size(n0) else { return false };
+        let mut dims = [(n1, nb1), (n2, nb2), (n3, nb3)];
+        dims.sort_unstable_by_key(|(_, stride)| *stride);
+        dims.into_iter().filter(|(n, _)| *n > 1).all(|(n, stride)| {
+            let clear = stride >= below;
+            below = size(n - 1).saturating_mul(stride).saturating_add(below);
+            clear
+        })
+    }
+
+    /// Whether elements lie in order without gaps. Strides of dimensions of 1 may be any.
+    #[inline]
+    pub(crate) fn is_contiguous(self) -> bool {
+        self.is_contiguous_above(0)
+    }
+
+    /// Whether each row's elements lie side by side, and rows in order above dimension 1.
+    #[inline]
+    pub(crate) fn is_contiguous_1(self) -> bool {
+        self.is_contiguous_above(1)
+    }
+
+    /// Whether the elements of a row lie side by side, and dimensions in order except for those from 1 to `free`.
+    #[inline]
+    fn is_contiguous_above(self, free: usize) -> bool {
+        if !self.has_contiguous_rows() {
+            return false;
+        }
+        let ([n0, ..], block) = (self.ne, self.dtype.block_size());
+        let blocks = if block == 1 { n0 } else { n0 / block };
+        let mut next = self.dtype.type_size().wrapping_mul(size(blocks));
+        for (i, (&ne, &nb)) in self.ne.iter().zip(&self.nb).enumerate().skip(1) {
+            if i <= free {
+                next = nb;
+            } else if ne != 1 && nb != next {
+                return false;
+            }
+            next = next.wrapping_mul(size(ne));
+        }
+        true
+    }
+
+    /// Whether each row's elements (blocks) lie side by side; a row of one may have any stride.
+    #[inline]
+    pub(crate) fn has_contiguous_rows(self) -> bool {
+        self.has_dense_rows() || self.ne[0] == self.dtype.block_size()
+    }
+
+    /// Whether the first stride is the size of an element (block), even in rows of one.
+    #[inline]
+    pub(crate) fn has_dense_rows(self) -> bool {
+        self.nb[0] == self.dtype.type_size()
+    }
+
+    /// Whether the first two strides are those of a new tensor: the rows of a plane have no gaps between them.
+    pub(crate) fn has_dense_planes(self) -> bool {
+        self.has_dense_rows() && Some(self.nb[1]) == self.dtype.row_size(self.ne[0])
+    }
+
+    /// Whether all rows are equally far apart, and their elements side by side (`ggml_is_padded_1d`).
+    pub(crate) fn has_even_rows(self) -> bool {
+        let ([_, n1, n2, _], [_, nb1, nb2, nb3]) = (self.ne, self.nb);
+        let times = |nb: usize, n: i64| usize::try_from(n).ok().and_then(|n| nb.checked_mul(n));
+        self.has_dense_rows() && times(nb1, n1) == Some(nb2) && times(nb2, n2) == Some(nb3)
+    }
+
+    /// Whether all strides are those of a new tensor, even in dimensions of 1.
+    #[inline]
+    pub(crate) fn is_packed(self) -> bool {
+        self == Self::packed(self.dtype, self.ne)
+    }
+
+    /// Whether the memory is that of a new tensor whose dimensions are these in another order.
+    pub(crate) fn is_packed_in_order(self, axes: [usize; 4]) -> bool {
+        self.permuted(axes).is_packed()
+    }
+
+    /// Whether a row's elements lie farther apart than rows (`ggml_is_transposed`).
+    #[inline]
+    pub(crate) fn is_transposed(self) -> bool {
+        self.nb[0] > self.nb[1]
+    }
+
+    /// Whether the columns of each plane lie one after the other, each without gaps.
+    pub(crate) fn has_contiguous_columns(self) -> bool {
+        let ([n0, n1, ..], [nb0, nb1, ..], unit) = (self.ne, self.nb, self.dtype.type_size());
+        let column = usize::try_from(n1).ok().and_then(|n| n.checked_mul(unit));
+        (n0 == 1 || Some(nb0) == column) && (n1 == 1 || nb1 == unit)
+    }
+
+    /// Dimension `axes[i]` in place of dimension `i`.
+    pub(crate) fn permuted(self, axes: [usize; 4]) -> Self {
+        let unit = self.dtype.type_size();
+        Self {
+            ne: axes.map(|i| self.ne.get(i).copied().unwrap_or(1)),
+            nb: axes.map(|i| self.nb.get(i).copied().unwrap_or(unit)),
+            ..self
+        }
+    }
+}
+
+#[inline]
+fn size(n: i64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+/// The way from the first to the last of `n` things that are `stride` apart.
+#[inline]
+fn steps(n: i64, stride: usize) -> Option<usize> {
+    usize::try_from(n.checked_sub(1)?).ok()?.checked_mul(stride)
+}

@@ -1,0 +1,25 @@
+//! Pooling, images in another size, and what is done to borders.
+
+use ggml_sys as sys;
+
+use super::{PACKED, Verdict, need, rows_of, sources};
+use crate::dtype::DType;
+use crate::header::TensorPtr;
+
+pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
+    Some(match t.op() {
+        // They find row i at i times the second stride, or walk by the third until the end of the memory (H10, H11).
+        sys::GGML_OP_POOL_1D | sys::GGML_OP_POOL_2D => sources(t).and_then(|[a]| {
+            rows_of(a, &[DType::F32, DType::F16], "the CPU kernel takes f32 or f16")?;
+            need(a.is_packed(), PACKED)
+        }),
+        sys::GGML_OP_ROLL => sources(t).and_then(|[a]| rows_of(a, &[DType::F32], "the CPU kernel takes f32 only")),
+        // All that these ask of their operands, the builder asks as well.
+        sys::GGML_OP_UPSCALE
+        | sys::GGML_OP_PAD
+        | sys::GGML_OP_PAD_REFLECT_1D
+        | sys::GGML_OP_WIN_PART
+        | sys::GGML_OP_WIN_UNPART => Ok(()),
+        _ => return None,
+    })
+}

@@ -1,0 +1,113 @@
+//! Operands whose values are indices. No kernel checks them all, and none does so without ending the process. So they
+//! are either set by the host, and checked then, or made by an operation whose results are known to be small enough;
+//! indices that come from elsewhere are refused, or promised by the caller of an `unsafe` builder.
+
+use ggml_sys as sys;
+
+use crate::header::{Owner, TensorPtr};
+
+/// Whether each row of `t` lies inside one row of the tensor it looks at, which has no gaps.
+pub(crate) fn rows_of_root(t: TensorPtr) -> bool {
+    let (root, [n, upper @ ..], [nb, strides @ ..]) = (t.root(), t.ne(), t.nb());
+    let ([width, ..], [unit, row, ..]) = (root.ne(), root.nb());
+    let offset = if t == root { 0 } else { t.view_offs() };
+    let start = i64::try_from(offset % row / unit).unwrap_or(i64::MAX);
+    let whole = upper.into_iter().zip(strides).all(|(n, nb)| n == 1 || nb % row == 0);
+    whole && (n == 1 || nb == unit) && start.checked_add(n).is_some_and(|end| end <= width)
+}
+
+/// Whether an operation makes indices that builders trust, so that nothing may write to its result.
+pub(crate) fn is_trusted(t: TensorPtr) -> bool {
+    matches!(t.op(), sys::GGML_OP_ARGSORT | sys::GGML_OP_TOP_K)
+}
+
+/// The inputs that hold the indices of an operation, each with the number that all of them must be below.
+pub(crate) fn bounds(node: TensorPtr) -> impl Iterator<Item = (TensorPtr, i64)> {
+    picks(node)
+        .into_iter()
+        .filter_map(move |(slot, below)| Some((node.slots().into_iter().nth(slot)??, below)))
+        .filter(|(t, _)| is_input(*t))
+        .map(|(t, below)| (t.root(), below))
+}
+
+/// Which source of an operation holds indices.
+pub(crate) fn slot(node: TensorPtr) -> Option<usize> {
+    picks(node).map(|(slot, _)| slot)
+}
+
+/// Which source of an operation holds indices, and what they must be below.
+fn picks(node: TensorPtr) -> Option<(usize, i64)> {
+    let ne_of = |slot| node.source(slot).map(TensorPtr::ne);
+    match node.op() {
+        sys::GGML_OP_GET_ROWS => {
+            let [_, n, ..] = ne_of(0)?;
+            Some((1, n))
+        }
+        sys::GGML_OP_SSM_SCAN => {
+            let [.., n] = ne_of(0)?;
+            Some((6, n))
+        }
+        sys::GGML_OP_GET_ROWS_BACK | sys::GGML_OP_SET_ROWS => {
+            let [_, n, ..] = node.ne();
+            Some((1, n))
+        }
+        sys::GGML_OP_MUL_MAT_ID => {
+            let [_, _, n, _] = ne_of(0)?;
+            Some((2, n))
+        }
+        sys::GGML_OP_ADD_ID => {
+            let [_, n, ..] = ne_of(1)?;
+            Some((2, n))
+        }
+        _ => None,
+    }
+}
+
+/// The operand, an input or a view of one, each row of which must hold different values: rows that are written are
+/// spread over threads, and the kernel for experts that were rearranged has room for each token once (H27).
+pub(crate) fn distinct(node: TensorPtr) -> Option<TensorPtr> {
+    if !matches!(node.op(), sys::GGML_OP_SET_ROWS | sys::GGML_OP_MUL_MAT_ID) {
+        return None;
+    }
+    let [first, second, third, ..] = node.slots();
+    let named = if node.op() == sys::GGML_OP_SET_ROWS {
+        second
+    } else {
+        third.filter(|_| first.is_some_and(|t| t.owner() == Owner::Packed))
+    };
+    named.filter(|t| is_input(*t))
+}
+
+/// Where, among the values of the tensor that `t` looks at, a row of `t` repeats one, and that value.
+pub(crate) fn repeated(t: TensorPtr, values: &[i64]) -> Option<(usize, i64)> {
+    let ([n0, n1, n2, n3], unit) = (t.ne(), t.dtype().type_size());
+    let [s0, s1, s2, s3] = t.nb().map(|nb| nb / unit);
+    let offset = if t == t.root() { 0 } else { t.view_offs() / unit };
+    let to = |n: i64| 0..usize::try_from(n).unwrap_or(0);
+    let starts = to(n3).flat_map(|i3| to(n2).flat_map(move |i2| to(n1).map(move |i1| i1 * s1 + i2 * s2 + i3 * s3)));
+    let mut row = Vec::new();
+    starts.map(|start| offset + start).find_map(|start| {
+        row.clear();
+        row.extend(to(n0).map(|i| start + i * s0).filter_map(|i| Some((*values.get(i)?, i))));
+        let ascending = row.is_sorted_by(|(a, _), (b, _)| a < b);
+        if !ascending {
+            row.sort_unstable();
+        }
+        row.array_windows().find(|[(a, _), (b, _)]| a == b).map(|[_, (value, i)]| (*i, *value))
+    })
+}
+
+pub(crate) fn is_input(t: TensorPtr) -> bool {
+    let root = t.root();
+    t.is_view_op() && root.op() == sys::GGML_OP_NONE && root.flags() & sys::GGML_TENSOR_FLAG_INPUT.cast_signed() != 0
+}
+
+/// For a result, or a view of one, whose values are indices by nature: what they are below.
+pub(crate) fn made_below(t: TensorPtr) -> Option<i64> {
+    let root = t.root();
+    if !is_trusted(root) || !(t == root || t.is_view_op()) {
+        return None;
+    }
+    let [n, ..] = root.sources().next()?.ne();
+    Some(n)
+}

@@ -1,0 +1,388 @@
+//! How the result of an operation is divided, given how its operands are: a part of ggml's own rules, and none where its
+//! result would be wrong.
+
+use ggml_sys as sys;
+
+use crate::header::TensorPtr;
+use crate::meta::split::State;
+use crate::rules::{Refusal, Verdict, need};
+
+/// What an operation makes of divided operands.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Made {
+    pub(super) state: State,
+    /// Whether each device has a summand of it, until they are added up.
+    pub(super) partial: bool,
+}
+
+/// How an operation goes with divided operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    /// Element by element.
+    Elements,
+    /// Row by row.
+    Rows,
+    /// Element by element, the second operand repeated.
+    Broadcast,
+    Product,
+    /// The same elements in the same order.
+    Reshape,
+    View,
+    Permute,
+    Transpose,
+    SoftMax,
+    Rope,
+    Pick,
+    Attention,
+    Glu,
+    Cast,
+    /// Nothing is divided; each device computes all of it.
+    Whole,
+}
+
+fn rule(op: sys::ggml_op) -> Option<Rule> {
+    Some(match op {
+        sys::GGML_OP_UNARY
+        | sys::GGML_OP_SQR
+        | sys::GGML_OP_SQRT
+        | sys::GGML_OP_LOG
+        | sys::GGML_OP_SIN
+        | sys::GGML_OP_COS
+        | sys::GGML_OP_SCALE
+        | sys::GGML_OP_CLAMP
+        | sys::GGML_OP_LEAKY_RELU => Rule::Elements,
+        sys::GGML_OP_NORM
+        | sys::GGML_OP_RMS_NORM
+        | sys::GGML_OP_L2_NORM
+        | sys::GGML_OP_SUM_ROWS
+        | sys::GGML_OP_MEAN => Rule::Rows,
+        sys::GGML_OP_ADD | sys::GGML_OP_SUB | sys::GGML_OP_MUL | sys::GGML_OP_DIV => Rule::Broadcast,
+        sys::GGML_OP_MUL_MAT => Rule::Product,
+        sys::GGML_OP_CONT | sys::GGML_OP_RESHAPE => Rule::Reshape,
+        sys::GGML_OP_VIEW => Rule::View,
+        sys::GGML_OP_PERMUTE => Rule::Permute,
+        sys::GGML_OP_TRANSPOSE => Rule::Transpose,
+        sys::GGML_OP_SOFT_MAX => Rule::SoftMax,
+        sys::GGML_OP_ROPE => Rule::Rope,
+        sys::GGML_OP_GET_ROWS => Rule::Pick,
+        sys::GGML_OP_FLASH_ATTN_EXT => Rule::Attention,
+        sys::GGML_OP_GLU => Rule::Glu,
+        sys::GGML_OP_CPY => Rule::Cast,
+        sys::GGML_OP_REPEAT
+        | sys::GGML_OP_CONCAT
+        | sys::GGML_OP_GROUP_NORM
+        | sys::GGML_OP_SUM
+        | sys::GGML_OP_CUMSUM
+        | sys::GGML_OP_ARGMAX
+        | sys::GGML_OP_OUT_PROD
+        | sys::GGML_OP_DIAG_MASK_INF
+        | sys::GGML_OP_IM2COL
+        | sys::GGML_OP_POOL_2D
+        | sys::GGML_OP_UPSCALE
+        | sys::GGML_OP_PAD => Rule::Whole,
+        _ => return None,
+    })
+}
+
+/// Whether there is a rule for operations of this kind.
+pub(crate) fn knows(t: TensorPtr) -> bool {
+    t.op() == sys::GGML_OP_NONE || rule(t.op()).is_some()
+}
+
+/// What operation `t` makes of sources that are divided so, in their places.
+pub(super) fn made(t: TensorPtr, srcs: &[Option<State>]) -> Verdict<Made> {
+    let Some(rule) = rule(t.op()) else {
+        return Err(Refusal("it is not known how the operation goes with several devices that work as one"));
+    };
+    let at = |i: usize| srcs.get(i).and_then(Option::as_ref);
+    let whole = || srcs.iter().flatten().all(|s| *s == State::Mirrored);
+    if rule == Rule::Product {
+        return product(t, at(0), at(1));
+    }
+    let state = match at(0) {
+        Some(State::Along { axis, shares }) => divided(rule, t, *axis, shares, srcs)?,
+        Some(State::Mirrored) if whole() && (rule != Rule::Cast || t.view_src().is_none()) => State::Mirrored,
+        _ => return Err(Refusal("the operands must be divided alike")),
+    };
+    Ok(Made { state, partial: false })
+}
+
+/// The state of a result whose first operand is divided along `axis`.
+fn divided(rule: Rule, t: TensorPtr, axis: usize, shares: &[i64], srcs: &[Option<State>]) -> Verdict<State> {
+    let same = |axis| State::Along { axis, shares: shares.into() };
+    let at = |i: usize| srcs.get(i).and_then(Option::as_ref);
+    let rest_whole = srcs.iter().skip(1).flatten().all(|s| *s == State::Mirrored);
+    match rule {
+        Rule::Broadcast => {
+            let one = t.source(1).is_some_and(|b| b.ne().get(axis) == Some(&1));
+            need(
+                at(1) == Some(&same(axis)) || (one && rest_whole),
+                "the second operand must be divided as the first is, or have length 1 along that axis and be whole",
+            )?;
+            Ok(same(axis))
+        }
+        Rule::Rows | Rule::SoftMax if axis == 0 => Err(Refusal("it takes whole rows")),
+        Rule::Elements | Rule::Rows => Ok(same(axis)),
+        Rule::SoftMax => {
+            need(t.source(1).is_none() && t.source(2).is_none(), "with a mask or sinks, nothing may be divided")?;
+            need(!has_bias(t), "the bias of each head depends on its number, so nothing may be divided")?;
+            Ok(same(axis))
+        }
+        Rule::Reshape => reshaped(t, axis, shares),
+        Rule::Permute => {
+            let to = t.op_params().get(axis).and_then(|&to| usize::try_from(to).ok());
+            to.filter(|&to| to < 4).map(same).ok_or(Refusal("the permutation is none"))
+        }
+        Rule::Transpose => Ok(same(if axis < 2 { axis ^ 1 } else { axis })),
+        Rule::Rope => {
+            need(axis == 1 && rest_whole, "only heads, its axis 1, can be divided, and only of its first operand")?;
+            Ok(same(axis))
+        }
+        Rule::Pick => {
+            need(axis == 0 && rest_whole, "only along axis 0 can what is picked from be divided")?;
+            Ok(same(axis))
+        }
+        Rule::Attention => attention(t, axis, shares, srcs),
+        Rule::Glu => {
+            need(t.source(1).is_some() || axis != 0, "both halves of a row must be on one device")?;
+            need(t.source(1).is_none() || at(1) == Some(&same(axis)), "the operands must be divided alike")?;
+            Ok(same(axis))
+        }
+        Rule::Cast => {
+            need(t.view_src().is_none(), "it is not known how to copy into what is divided")?;
+            Ok(same(axis))
+        }
+        Rule::View => {
+            Err(Refusal("a view of a part of what is divided is not known to work; use `reshape` or `permute`"))
+        }
+        Rule::Whole | Rule::Product => Err(Refusal("no operand may be divided")),
+    }
+}
+
+/// Whether the second parameter, the largest bias of attention, is more than zero.
+fn has_bias(t: TensorPtr) -> bool {
+    t.op_params().get(1).is_none_or(|&bits| f32::from_bits(bits.cast_unsigned()) != 0.0)
+}
+
+fn product(t: TensorPtr, w: Option<&State>, x: Option<&State>) -> Verdict<Made> {
+    use State::{Along, Mirrored};
+    let whole = |state| Ok(Made { state, partial: false });
+    match (w, x) {
+        (Some(Mirrored), Some(Mirrored)) => whole(Mirrored),
+        (Some(Along { axis: 1, shares }), Some(Mirrored)) => whole(Along { axis: 0, shares: shares.clone() }),
+        (Some(Mirrored), Some(x @ Along { axis: 1, .. })) => whole(x.clone()),
+        (Some(w @ Along { axis: 0, .. }), Some(x)) if w == x => {
+            // What is added up are floats.
+            need(t.nb()[0] == size_of::<f32>(), "partial sums are f32")?;
+            Ok(Made { state: Mirrored, partial: true })
+        }
+        (Some(w @ Along { axis: 2, .. }), Some(x)) if w == x => whole(w.clone()),
+        _ => Err(Refusal(
+            "the matrix must be divided along axis 1, or both operands along axis 0 or 2 alike, or only the second along \
+                  axis 1",
+        )),
+    }
+}
+
+/// A division goes over to the axis at whose end as many elements have gone by.
+fn reshaped(t: TensorPtr, axis: usize, shares: &[i64]) -> Verdict<State> {
+    const ODD: &str = "the division would not be one of the new shape";
+    let Some(from) = t.source(0).map(TensorPtr::ne) else { return Err(Refusal("the operation lacks an operand")) };
+    let end = |ne: [i64; 4], axis: usize| ne.iter().take(axis + 1).product::<i64>();
+    let last = |ne: [i64; 4]| ne.iter().rposition(|&n| n != 1).unwrap_or(0);
+    let (to, block) = (t.ne(), end(from, axis));
+    // As ggml chooses, which takes other axes as well.
+    let axis_to = if axis == last(from) { Some(last(to)) } else { (0..4).find(|&d| end(to, d) % block == 0) };
+    let axis_to = axis_to.filter(|&d| end(to, d) == block).ok_or(Refusal(ODD))?;
+    let (Some(&len), Some(&len_to)) = (from.get(axis), to.get(axis_to)) else { return Err(Refusal(ODD)) };
+    scaled(shares, len, len_to).map(|shares| State::Along { axis: axis_to, shares }).ok_or(Refusal(ODD))
+}
+
+/// Shares of `from` as shares of `to`, where they are whole.
+fn scaled(shares: &[i64], from: i64, to: i64) -> Option<Box<[i64]>> {
+    let one = |&share: &i64| share.checked_mul(to).filter(|n| n % from == 0).map(|n| n / from);
+    shares.iter().map(one).collect()
+}
+
+/// Heads of queries, keys and values are divided alike; the result has them along axis 1.
+fn attention(t: TensorPtr, axis: usize, shares: &[i64], srcs: &[Option<State>]) -> Verdict<State> {
+    let heads = |i: usize| t.source(i).map_or(0, |t| t.ne()[2]);
+    let alike = |i: usize| match srcs.get(i) {
+        Some(Some(State::Along { axis: 2, shares: of })) => scaled(shares, heads(0), heads(i)).as_ref() == Some(of),
+        _ => false,
+    };
+    need(axis == 2 && alike(1) && alike(2), "queries, keys and values must be divided by heads alike, along axis 2")?;
+    need(srcs.iter().skip(3).flatten().all(|s| *s == State::Mirrored), "the mask must be whole")?;
+    need(t.source(4).is_none(), "with sinks, nothing may be divided")?;
+    need(!has_bias(t), "the bias of each head depends on its number, so nothing may be divided")?;
+    Ok(State::Along { axis: 1, shares: shares.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::State::Mirrored;
+    use super::*;
+    use crate::context::Context;
+    use crate::dtype::DType;
+    use crate::ops::{FlashAttn, Glu, RopeMode};
+    use crate::tensor::Tensor;
+
+    fn along(axis: usize, shares: &[i64]) -> State {
+        State::Along { axis, shares: shares.into() }
+    }
+
+    fn states(t: Tensor<'_>, srcs: &[State]) -> Verdict<Made> {
+        let mut srcs = srcs.iter().cloned();
+        let places: Vec<_> = t.ptr().slots().iter().map(|s| s.and_then(|_| srcs.next())).collect();
+        made(t.ptr(), &places)
+    }
+
+    /// Holds what the rules say against a table: the operation, how its operands are divided, and how its result is.
+    #[track_caller]
+    fn table(t: Tensor<'_>, rows: &[(&[State], Option<State>)]) {
+        for (srcs, want) in rows {
+            let made = states(t, srcs);
+            assert_eq!(made.as_ref().map(|m| &m.state).ok(), want.as_ref(), "{} of {srcs:?}: {made:?}", t.op());
+        }
+    }
+
+    #[test]
+    fn products() {
+        let ctx = Context::new();
+        let of = |w: [i64; 3], x: [i64; 3]| {
+            ctx.mul_mat(ctx.input("", DType::F32, w).unwrap(), ctx.input("", DType::F32, x).unwrap()).unwrap()
+        };
+        let t = of([8, 6, 2], [8, 4, 2]);
+        table(
+            t,
+            &[
+                (&[Mirrored, Mirrored], Some(Mirrored)),
+                (&[along(1, &[2, 4]), Mirrored], Some(along(0, &[2, 4]))),
+                (&[Mirrored, along(1, &[1, 3])], Some(along(1, &[1, 3]))),
+                (&[along(0, &[4, 4]), along(0, &[4, 4])], Some(Mirrored)),
+                (&[along(2, &[1, 1]), along(2, &[1, 1])], Some(along(2, &[1, 1]))),
+                (&[along(0, &[4, 4]), Mirrored], None),
+                (&[Mirrored, along(0, &[4, 4])], None),
+                (&[along(0, &[4, 4]), along(0, &[2, 6])], None),
+                (&[along(2, &[1, 1]), Mirrored], None),
+                (&[along(1, &[3, 3]), along(1, &[2, 2])], None),
+            ],
+        );
+        assert!(states(t, &[along(0, &[4, 4]), along(0, &[4, 4])]).unwrap().partial, "to be added up");
+        assert!(!states(t, &[along(1, &[2, 4]), Mirrored]).unwrap().partial, "nothing to add up");
+        // The products of two heads of queries with one of keys are not those of a part of the heads.
+        table(of([8, 6, 2], [8, 4, 4]), &[(&[along(2, &[1, 1]), along(2, &[2, 2])], None)]);
+    }
+
+    #[test]
+    fn element_by_element() {
+        let ctx = Context::new();
+        let x = ctx.input("", DType::F32, [8, 6]).unwrap();
+        let rows = [(&[along(0, &[2, 6])][..], Some(along(0, &[2, 6]))), (&[Mirrored], Some(Mirrored))];
+        table(ctx.relu(x).unwrap(), &rows);
+        table(ctx.scale(x, 2.0).unwrap(), &rows);
+        table(ctx.cast(x, DType::F16).unwrap(), &rows);
+        let bias = ctx.input("", DType::F32, [8, 1]).unwrap();
+        table(
+            ctx.add(x, bias).unwrap(),
+            &[
+                (&[Mirrored, Mirrored], Some(Mirrored)),
+                (&[along(0, &[2, 6]), along(0, &[2, 6])], Some(along(0, &[2, 6]))),
+                (&[along(1, &[2, 4]), Mirrored], Some(along(1, &[2, 4]))),
+                (&[along(0, &[2, 6]), Mirrored], None),
+                (&[along(0, &[2, 6]), along(0, &[4, 4])], None),
+                (&[Mirrored, along(0, &[4, 4])], None),
+            ],
+        );
+        let one = ctx.glu(x, Glu::Swiglu, false).unwrap();
+        table(one, &[(&[along(0, &[4, 4])], None), (&[along(1, &[2, 4])], Some(along(1, &[2, 4])))]);
+        let two = ctx.glu_split(x, ctx.input("", DType::F32, [8, 6]).unwrap(), Glu::Swiglu).unwrap();
+        table(
+            two,
+            &[
+                (&[along(0, &[4, 4]), along(0, &[4, 4])], Some(along(0, &[4, 4]))),
+                (&[along(0, &[4, 4]), Mirrored], None),
+                (&[Mirrored, along(0, &[4, 4])], None),
+            ],
+        );
+    }
+
+    #[test]
+    fn row_by_row() {
+        let ctx = Context::new();
+        let x = ctx.input("", DType::F32, [8, 6]).unwrap();
+        let rows = [(&[along(0, &[4, 4])][..], None), (&[along(1, &[2, 4])], Some(along(1, &[2, 4])))];
+        table(ctx.rms_norm(x, 1e-5).unwrap(), &rows);
+        table(ctx.mean(x).unwrap(), &rows);
+        table(ctx.soft_max(x).unwrap(), &rows);
+    }
+
+    #[test]
+    fn shapes() {
+        let ctx = Context::new();
+        let x = ctx.input("", DType::F32, [8, 6]).unwrap();
+        let reshaped = |ne: [i64; 3]| ctx.reshape(x, ne).unwrap();
+        table(
+            reshaped([4, 2, 6]),
+            &[
+                (&[along(0, &[4, 4])], Some(along(1, &[1, 1]))),
+                (&[along(0, &[2, 6])], None),
+                (&[along(1, &[2, 4])], Some(along(2, &[2, 4]))),
+                (&[Mirrored], Some(Mirrored)),
+            ],
+        );
+        table(reshaped([16, 3, 1]), &[(&[along(0, &[4, 4])], None), (&[along(1, &[2, 4])], Some(along(1, &[1, 2])))]);
+        table(reshaped([48, 1, 1]), &[(&[along(1, &[2, 4])], Some(along(0, &[16, 32])))]);
+        table(reshaped([6, 8, 1]), &[(&[along(0, &[4, 4])], None), (&[along(1, &[3, 3])], Some(along(1, &[4, 4])))]);
+        table(ctx.transpose(x).unwrap(), &[(&[along(0, &[4, 4])], Some(along(1, &[4, 4])))]);
+        let permuted = ctx.permute(x, [2, 0, 1, 3]).unwrap();
+        table(
+            permuted,
+            &[(&[along(0, &[4, 4])], Some(along(2, &[4, 4]))), (&[along(1, &[2, 4])], Some(along(0, &[2, 4])))],
+        );
+        let view = ctx.view(x, [8, 3], [32, 96, 96], 0);
+        table(
+            view.unwrap(),
+            &[(&[along(0, &[4, 4])], None), (&[along(1, &[2, 4])], None), (&[Mirrored], Some(Mirrored))],
+        );
+    }
+
+    #[test]
+    fn heads() {
+        let ctx = Context::new();
+        let input = |dtype, ne: [i64; 4]| ctx.input("", dtype, ne).unwrap();
+        let x = input(DType::F32, [8, 4, 3, 1]);
+        let rope = ctx.rope(x, input(DType::I32, [3, 1, 1, 1]), 8, RopeMode::Normal).unwrap();
+        table(
+            rope,
+            &[
+                (&[along(1, &[1, 3]), Mirrored], Some(along(1, &[1, 3]))),
+                (&[along(0, &[4, 4]), Mirrored], None),
+                (&[along(2, &[1, 2]), Mirrored], None),
+            ],
+        );
+        let [q, kv] = [input(DType::F32, [8, 3, 4, 1]), input(DType::F16, [8, 5, 2, 1])];
+        let heads = |q: &[i64], k: &[i64]| [along(2, q), along(2, k), along(2, k)];
+        let t = ctx.flash_attn_ext(q, kv, kv, FlashAttn::default()).unwrap();
+        table(
+            t,
+            &[
+                (&heads(&[2, 2], &[1, 1]), Some(along(1, &[2, 2]))),
+                (&heads(&[1, 3], &[1, 1]), None),
+                (&[along(2, &[2, 2]), Mirrored, Mirrored], None),
+                (&[Mirrored, Mirrored, Mirrored], Some(Mirrored)),
+            ],
+        );
+    }
+
+    #[test]
+    fn what_is_not_known() {
+        let ctx = Context::new();
+        let x = ctx.input("", DType::F32, [8, 6]).unwrap();
+        let concat = ctx.concat(x, ctx.input("", DType::F32, [8, 6]).unwrap(), 0).unwrap();
+        table(concat, &[(&[Mirrored, Mirrored], Some(Mirrored)), (&[along(1, &[2, 4]), along(1, &[2, 4])], None)]);
+        let roll = ctx.roll(x, [1, 0, 0, 0]).unwrap();
+        assert!(!knows(roll.ptr()) && knows(concat.ptr()) && knows(x.ptr()), "as the table has it");
+        table(roll, &[(&[Mirrored], None)]);
+    }
+}

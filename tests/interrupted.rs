@@ -1,0 +1,68 @@
+//! A computation that an exception ends, in a process that has too little memory for it.
+
+#![cfg(target_os = "linux")]
+#![cfg(test)]
+
+use std::process::Command;
+
+use ggml::prelude::*;
+use ggml::{Error, GraphAllocator};
+
+/// Numbers of experts and of tokens, each of which has as many indices.
+const EXPERTS: usize = 1 << 14;
+const TOKENS: usize = 1 << 7;
+
+const NAME: &str = "h92_a_backend_that_was_interrupted_is_not_used_again";
+
+/// A CPU backend frees its working memory before it asks for more, and keeps the address where it gets none.
+#[test]
+fn h92_a_backend_that_was_interrupted_is_not_used_again() {
+    const CHILD: &str = "GGML_TEST_INTERRUPTED";
+    if std::env::var_os(CHILD).is_none() {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args([NAME, "--exact", "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+        return;
+    }
+    let ctx = Context::new();
+    let [e, n] = [EXPERTS, TOKENS].map(|n| i64::try_from(n).unwrap());
+    let experts = ctx.input("experts", DType::F32, [1, 1, e]).unwrap();
+    let rows = ctx.input("rows", DType::F32, [1, 1, n]).unwrap();
+    let ids = ctx.input("ids", DType::I32, [n, n]).unwrap();
+    // The kernel's table has 8 bytes for each expert and index: 2 GiB.
+    let y = ctx.mul_mat_id(experts, rows, ids).unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
+    let mut memory = allocator.alloc(&graph).unwrap();
+    memory.set(experts, &vec![1.0_f32; EXPERTS]).unwrap();
+    memory.set(rows, &[1.0_f32; TOKENS]).unwrap();
+    memory.set(ids, &vec![0; TOKENS * TOKENS]).unwrap();
+    let mut one = Backend::cpu().unwrap();
+    one.set_threads(1).unwrap();
+
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let size = status.lines().find_map(|l| l.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: C writes one structure.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) }, 0);
+    let tight = libc::rlimit { rlim_cur: (size.unwrap() + (1 << 20)) * 1024, ..limit };
+    // SAFETY: C reads one structure.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const tight) }, 0);
+    let result = memory.compute(&mut one);
+    assert!(matches!(result, Err(Error::Exception { .. })), "{result:?}");
+    assert!(matches!(memory.get::<f32>(y), Err(Error::NotComputed { .. })));
+    assert!(matches!(one.synchronize(), Err(Error::Poisoned { .. })), "nobody knows what it was doing");
+    assert!(matches!(memory.compute(&mut one), Err(Error::Poisoned { .. })), "it is not used again");
+
+    // Another one is, within the same limit.
+    let small = ctx.graph([ctx.neg(rows).unwrap()]).unwrap();
+    drop(memory);
+    let mut memory = allocator.alloc(&small).unwrap();
+    memory.set(rows, &[1.0_f32; TOKENS]).unwrap();
+    let mut other = Backend::cpu().unwrap();
+    memory.compute(&mut other).unwrap();
+}

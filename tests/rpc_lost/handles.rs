@@ -1,0 +1,164 @@
+//! Calls while the process is short of file handles.
+
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ggml::Error;
+use ggml::rpc::{self, Options};
+
+use crate::again::alone;
+use crate::child::ServerProcess;
+
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// How many handles the process may have.
+const HANDLES: libc::rlim_t = 128;
+
+/// Takes all handles but so many.
+fn take_all_but(left: usize) -> Vec<File> {
+    let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    taken.truncate(taken.len().saturating_sub(left));
+    taken
+}
+
+fn limit_handles() {
+    let limit = libc::rlimit { rlim_cur: HANDLES, rlim_max: HANDLES };
+    // SAFETY: reads the limits during the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+}
+
+fn in_time<T>(call: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = call();
+    assert!(start.elapsed() < 4 * LIMIT, "took {:?}", start.elapsed());
+    result
+}
+
+#[test]
+fn a_connect_returns_however_few_handles_are_left() {
+    alone("handles::a_connect_returns_however_few_handles_are_left", || {
+        limit_handles();
+        let options = Options::new().connect_timeout(LIMIT).answer_timeout(LIMIT);
+        let mut failed = 0;
+        for left in 0..12 {
+            let server = ServerProcess::start();
+            let endpoint = server.address.to_string();
+            let taken = take_all_but(left);
+            match in_time(|| rpc::connect_with(&endpoint, &options)) {
+                Ok(connection) => assert_eq!(connection.devices().len(), 2),
+                Err(Error::Rpc { .. }) => failed += 1,
+                Err(other) => panic!("{left}: {other:?}"),
+            }
+            drop(taken);
+            let connection = in_time(|| rpc::connect_with(&endpoint, &options)).unwrap();
+            assert!(connection.devices()[0].memory().unwrap().total > 0);
+        }
+        assert!((1..12).contains(&failed), "{failed} of 12 failed");
+    });
+}
+
+/// ggml connects to the relay again when a device is used.
+#[test]
+fn a_device_is_of_use_again_once_there_are_handles() {
+    alone("handles::a_device_is_of_use_again_once_there_are_handles", || {
+        limit_handles();
+        let server = ServerProcess::start();
+        let options = Options::new().connect_timeout(LIMIT).answer_timeout(LIMIT);
+        let connection = rpc::connect_with(&server.address.to_string(), &options).unwrap();
+        let device = connection.devices()[0];
+        let mut failed = 0;
+        for left in 0..6 {
+            let taken = take_all_but(left);
+            for _ in 0..3 {
+                if in_time(|| device.memory()).is_err() {
+                    failed += 1;
+                }
+            }
+            drop(taken);
+            connection.check().unwrap();
+            assert!(in_time(|| device.memory()).unwrap().total > 0);
+            drop(in_time(|| device.init()).unwrap());
+        }
+        assert!((1..18).contains(&failed), "{failed} of 18 failed");
+    });
+}
+
+/// The relay connects to the server again when a device is used that nobody held.
+#[test]
+fn a_server_that_there_is_no_handle_for_is_not_lost() {
+    alone("handles::a_server_that_there_is_no_handle_for_is_not_lost", || {
+        limit_handles();
+        let server = ServerProcess::start();
+        let connection = rpc::connect(&server.address.to_string()).unwrap();
+        let device = connection.devices()[0];
+        drop(connection);
+        // Its end is seen.
+        thread::sleep(Duration::from_millis(50));
+        let taken = take_all_but(1);
+        let error = in_time(|| device.memory()).unwrap_err();
+        assert!(matches!(error, Error::Ggml { .. }), "{error:?}");
+        drop(taken);
+        assert!(in_time(|| device.memory()).unwrap().total > 0);
+    });
+}
+
+/// The handle that the relay needs is taken, after ggml connected to it: ggml would wait for ever.
+#[test]
+fn a_call_that_the_relay_has_no_handle_for_is_an_error() {
+    alone("handles::a_call_that_the_relay_has_no_handle_for_is_an_error", || {
+        limit_handles();
+        let server = ServerProcess::start();
+        let connection = rpc::connect(&server.address.to_string()).unwrap();
+        let device = connection.devices()[0];
+        let mut failed = 0;
+        for _ in 0..5 {
+            let taken = take_all_but(1);
+            // The relay accepts this one, and then finds no handle for the next.
+            device.memory().unwrap();
+            // ggml's and the relay's ends are closed, and the relay tries again soon.
+            thread::sleep(Duration::from_millis(10));
+            let more = take_all_but(1);
+            if let Err(error) = in_time(|| device.memory()) {
+                assert!(matches!(error, Error::Ggml { .. }), "{error:?}");
+                failed += 1;
+            }
+            drop((taken, more));
+            connection.check().unwrap();
+            assert!(in_time(|| device.memory()).unwrap().total > 0);
+        }
+        assert!(failed > 0, "the relay had a handle each time");
+    });
+}
+
+/// A program that takes each handle as soon as it is free.
+#[test]
+fn a_connect_returns_while_other_threads_take_every_handle() {
+    alone("handles::a_connect_returns_while_other_threads_take_every_handle", || {
+        limit_handles();
+        let server = ServerProcess::start();
+        let endpoint = server.address.to_string();
+        let options = Options::new().connect_timeout(LIMIT).answer_timeout(LIMIT);
+        for left in 0..12 {
+            let done = AtomicBool::new(false);
+            let taken = take_all_but(left);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut more = Vec::new();
+                    while !done.load(Ordering::Relaxed) {
+                        more.extend(File::open("/dev/null"));
+                        thread::yield_now();
+                    }
+                });
+                let connection = in_time(|| rpc::connect_with(&endpoint, &options));
+                done.store(true, Ordering::Relaxed);
+                if let Err(error) = connection {
+                    assert!(matches!(error, Error::Rpc { .. }), "{error:?}");
+                }
+            });
+            drop(taken);
+            assert_eq!(in_time(|| rpc::connect_with(&endpoint, &options)).unwrap().devices().len(), 2);
+        }
+    });
+}

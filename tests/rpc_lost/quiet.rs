@@ -1,0 +1,39 @@
+//! Standard output is the program's: what ggml's server has to say goes to the log.
+
+use ggml::rpc::{self, Server};
+
+use crate::again::alone;
+
+struct ToStderr;
+
+impl log::Log for ToStderr {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        eprintln!("log: {} {}", record.target(), record.args());
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn a_server_prints_nothing_and_logs_what_it_does() {
+    let said = alone("quiet::a_server_prints_nothing_and_logs_what_it_does", || {
+        log::set_logger(&ToStderr).unwrap();
+        log::set_max_level(log::LevelFilter::Info);
+        // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+        let server = unsafe { Server::builder().start().unwrap() };
+        let connection = rpc::connect(&server.address().to_string()).unwrap();
+        assert_eq!(connection.devices().len(), 1);
+        println!("the program's own line");
+    });
+    let Some(said) = said else { return };
+    let (printed, logged) = (String::from_utf8(said.stdout).unwrap(), String::from_utf8(said.stderr).unwrap());
+    assert!(printed.contains("the program's own line"), "{printed}");
+    for line in ["Starting RPC server v7.0.0", "Devices:", "transport      : TCP", "Accepted client connection"] {
+        assert!(!printed.contains(line), "{printed}");
+        assert!(logged.lines().any(|l| l.starts_with("log: ggml ") && l.contains(line)), "{line}: {logged}");
+    }
+}
