@@ -11,12 +11,12 @@ use super::stage::Stage;
 pub(crate) enum Kind {
     /// It goes into ggml, or changes what ggml reads.
     Call,
-    /// It makes a tensor, perhaps without ggml.
-    Build,
+    /// It looks at tensors of the graph, or makes others of them, by way of ggml.
+    Same,
+    /// It uses what was allocated before, if that is there.
+    Kept,
     /// It reads what never changes, or gives something back.
     Pure,
-    /// It may do without ggml.
-    Maybe,
 }
 
 /// Something to do.
@@ -56,16 +56,16 @@ fn state(s: &mut Stage, f: impl FnOnce(&State, &str, &[u8]) -> Result<()>) -> Re
 }
 
 pub(crate) const ALL: &[Act] = &[
-    act("build in the same context", Kind::Build, |s| {
+    act("build in the same context", Kind::Call, |s| {
         let x = s.ctx.input("inside", DType::F32, [4])?;
         s.ctx.neg(x).map(drop)
     }),
-    act("build on what is computed", Kind::Build, |s| s.ctx.cont(any_output(s)).map(drop)),
-    act("build a view", Kind::Build, |s| {
+    act("build on what is computed", Kind::Same, |s| s.ctx.cont(any_output(s)).map(drop)),
+    act("build a view", Kind::Same, |s| {
         let t = any_output(s);
         s.ctx.view(t, [1], [0; 3], 0).map(drop)
     }),
-    act("build elsewhere", Kind::Build, |s| {
+    act("build elsewhere", Kind::Call, |s| {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [4])?;
         let y = ctx.neg(x)?;
@@ -74,13 +74,13 @@ pub(crate) const ALL: &[Act] = &[
         s.loose.push(Box::new(Context::new()));
         Ok(())
     }),
-    act("a graph of the same", Kind::Build, |s| {
+    act("a graph of the same", Kind::Same, |s| {
         let t = any_output(s);
         let graph = s.ctx.graph([t])?;
         assert!(graph.to_dot().contains("digraph"), "no graph");
         Ok(())
     }),
-    act("mark an output", Kind::Build, |s| s.ctx.output(any_output(s)).map(drop)),
+    act("mark an output", Kind::Same, |s| s.ctx.output(any_output(s)).map(drop)),
     act("look at the graph", Kind::Pure, |s| {
         let n = s.graph.nodes().map(|t| s.graph.sources(t).count()).sum::<usize>();
         assert!(n > 0, "operations without sources");
@@ -97,21 +97,21 @@ pub(crate) const ALL: &[Act] = &[
         drop(s.kept.pop());
         Ok(())
     }),
-    act("allocate the same, and keep it", Kind::Call, |s| {
+    act("allocate the same, and keep it", Kind::Same, |s| {
         let sched = sched(s.rng.usize(1..3))?;
         let kept = Kept::sched(sched, s.graph)?;
         s.kept.push(kept);
         Ok(())
     }),
-    act("allocate the same on one device, and keep it", Kind::Call, |s| {
+    act("allocate the same on one device, and keep it", Kind::Same, |s| {
         let allocator = GraphAllocator::new(Device::cpu()?.buffer_type());
         let kept = Kept::allocator(allocator, s.graph)?;
         s.kept.push(kept);
         Ok(())
     }),
-    act("reserve", Kind::Call, |s| sched(1)?.reserve(s.graph)),
-    act("sizes", Kind::Call, |s| GraphAllocator::new(Device::cpu()?.buffer_type()).sizes(s.graph).map(drop)),
-    act("compute what was kept", Kind::Call, |s| match s.kept.last_mut() {
+    act("reserve", Kind::Same, |s| sched(1)?.reserve(s.graph)),
+    act("sizes", Kind::Same, |s| GraphAllocator::new(Device::cpu()?.buffer_type()).sizes(s.graph).map(drop)),
+    act("compute what was kept", Kind::Kept, |s| match s.kept.last_mut() {
         Some(kept) => match kept.compute() {
             // It was not set yet.
             Err(Error::InputNotSet { .. }) => Backend::cpu().map(drop),
@@ -141,9 +141,9 @@ pub(crate) const ALL: &[Act] = &[
     }),
     act("ask for memory", Kind::Call, |_| Device::cpu()?.memory().map(drop)),
     act("print the graph", Kind::Call, |s| s.graph.print()),
-    act("ask what is supported", Kind::Maybe, |s| Device::cpu()?.supports_op(any_output(s)).map(drop)),
-    act("ask what is offloaded", Kind::Call, |s| Device::cpu()?.offloads(any_output(s)).map(drop)),
-    act("convert numbers", Kind::Maybe, |_| {
+    act("ask what is supported", Kind::Same, |s| Device::cpu()?.supports_op(any_output(s)).map(drop)),
+    act("ask what is offloaded", Kind::Same, |s| Device::cpu()?.offloads(any_output(s)).map(drop)),
+    act("convert numbers", Kind::Call, |_| {
         let bytes = DType::Q8_0.quantize(&[1.0; 32], 32, None)?;
         DType::Q8_0.dequantize(&bytes).map(drop)
     }),

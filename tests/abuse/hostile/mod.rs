@@ -75,7 +75,10 @@ fn any(world: &mut World, rng: &mut fastrand::Rng) {
             crate::say(format_args!("  attack {outputs:?}"));
         }
         let graph = forever(ctx.graph(&outputs).unwrap());
-        let mut stage = Some(Box::new(Stage::new(rng.fork(), ctx, graph, outputs.clone(), leaves)));
+        let mut stage = Stage::new(rng.fork(), ctx, graph, outputs.clone(), leaves);
+        let is_state = |t: Tensor<'_>| bench.targets.iter().any(|k| k.t == t);
+        stage.writes = graph.nodes().any(|node| graph.sources(node).any(is_state));
+        let mut stage = Some(Box::new(stage));
         let mut scene = Scene { bench: &bench, ctx, leaves, graph, chosen, outputs };
         assault::any(world, rng, &mut scene, &mut stage);
         let stage = stage.unwrap();

@@ -37,25 +37,30 @@ pub(crate) enum Place {
 /// What the rules say of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
-    /// `Error::Nested`.
+    /// `Error::Nested`, unless it was no call that can be made anywhere.
     Nested,
+    /// `Error::InUse`, likewise.
+    InUse,
     /// It goes well.
     Fine,
     /// As anywhere else.
     Free,
-    /// As anywhere else, or `Error::Nested`.
+    /// Any of these.
     Either,
 }
 
-/// The model of the rules: closures and loggers that run within a call into ggml can't make another.
-fn rule(place: Place, kind: Kind) -> Rule {
+/// The model of the rules. Closures and loggers that run within a call into ggml can't make another. What runs beside a
+/// computation can't look at what is computed, and can't do anything if that writes to a state.
+fn rule(place: Place, kind: Kind, writes: bool) -> Rule {
     match (place, kind) {
         (_, Kind::Pure) => Rule::Fine,
-        (Place::Custom | Place::Abort | Place::Ask | Place::See | Place::Logger, Kind::Call) => Rule::Nested,
-        (Place::Choose | Place::Transfers, _) => Rule::Free,
-        // Builders of views make no call; destructors run wherever their owner is dropped; what runs beside a computation
-        // may not be allowed to reach what that uses; ggml's lists of devices are not open to two at a time.
-        _ => Rule::Either,
+        (Place::Custom | Place::Abort | Place::Ask | Place::See | Place::Logger, _) => Rule::Nested,
+        (Place::Choose | Place::Split | Place::Transfers, _) => Rule::Free,
+        (Place::Meanwhile, _) if writes => Rule::Nested,
+        (Place::Meanwhile, Kind::Same) => Rule::InUse,
+        (Place::Meanwhile, Kind::Call) => Rule::Free,
+        // What was kept may be of the same tensors; destructors run wherever their owner is dropped.
+        (Place::Meanwhile, Kind::Kept) | (Place::Drop, _) => Rule::Either,
     }
 }
 
@@ -67,6 +72,8 @@ pub(crate) struct Stage {
     pub(crate) outputs: Vec<Tensor<'static>>,
     pub(crate) leaves: &'static Leaves,
     pub(crate) kept: Vec<Kept>,
+    /// Whether computing the graph may write to a state.
+    pub(crate) writes: bool,
     /// Things to drop.
     pub(crate) loose: Vec<Box<dyn std::any::Any>>,
     /// How often something is done yet.
@@ -105,6 +112,7 @@ impl Stage {
             outputs,
             leaves,
             kept: Vec::new(),
+            writes: false,
             loose: Vec::new(),
             left: 0,
             seldom: 1,
@@ -141,18 +149,26 @@ impl Stage {
             crate::say(format_args!("      {place:?}: {}", act.name));
         }
         match catch_unwind(AssertUnwindSafe(|| (act.run)(self))) {
-            Ok(result) => self.judge(place, act, &result),
+            Ok(result) => {
+                if self.trace {
+                    crate::say(format_args!("        {result:?}"));
+                }
+                self.judge(place, act, &result);
+            }
             Err(payload) => self.came_back(payload),
         }
         None
     }
 
     fn judge(&mut self, place: Place, act: Act, result: &ggml::Result<()>) {
-        let nested = matches!(result, Err(Error::Nested { .. }));
-        let well = match rule(place, act.kind) {
-            Rule::Nested => nested,
+        let (nested, in_use) =
+            (matches!(result, Err(Error::Nested { .. })), matches!(result, Err(Error::InUse { .. })));
+        let arguments = matches!(result, Err(Error::Param { .. } | Error::Shape { .. }));
+        let well = match rule(place, act.kind, self.writes) {
+            Rule::Nested => nested || arguments,
+            Rule::InUse => in_use || arguments,
             Rule::Fine => result.is_ok(),
-            Rule::Free => !nested,
+            Rule::Free => !nested && !in_use,
             Rule::Either => true,
         };
         // No safe call ends in an error of C's.
