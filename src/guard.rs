@@ -96,6 +96,13 @@ pub(crate) fn compute<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R>
     guarded(name, ggml_sys_guard_compute, f)
 }
 
+/// [`compute`] for a call that lasts as long as a server: what it logs goes to the logger line by line.
+#[cfg(feature = "rpc")]
+pub(crate) fn serve<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
+    callback::check_open(name)?;
+    protected(name, ggml_sys_guard_compute, f)
+}
+
 /// Leaves the guarded call that this thread is inside of, which then fails with [`Error::Cancelled`]. For callbacks out of
 /// which C offers no true way to stop; no frame in between may own anything that needs dropping.
 pub(crate) fn cancel() -> ! {
@@ -103,14 +110,17 @@ pub(crate) fn cancel() -> ! {
     unsafe { ggml_sys_cancel() }
 }
 
+type Shim = unsafe extern "C-unwind" fn(Trampoline, *mut c_void, *mut c_char, usize) -> c_int;
+
 #[inline]
-fn guarded<F: FnOnce() -> R, R>(
-    name: &'static str,
-    shim: unsafe extern "C-unwind" fn(Trampoline, *mut c_void, *mut c_char, usize) -> c_int,
-    f: F,
-) -> Result<R> {
-    install();
+fn guarded<F: FnOnce() -> R, R>(name: &'static str, shim: Shim, f: F) -> Result<R> {
     let _deferral = Deferral::begin();
+    protected(name, shim, f)
+}
+
+#[inline]
+fn protected<F: FnOnce() -> R, R>(name: &'static str, shim: Shim, f: F) -> Result<R> {
+    install();
     let mark = log::mark();
     let mut message = MaybeUninit::<Message>::uninit();
     let mut slot = Slot { call: Some(f), result: None };

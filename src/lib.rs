@@ -6,6 +6,8 @@
 //!
 //! Names are ggml's own without the prefix; every C function can be searched for under its full name.
 
+#![deny(clippy::disallowed_types)]
+
 pub(crate) mod alloc;
 mod backend;
 mod buffer;

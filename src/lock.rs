@@ -1,7 +1,9 @@
 //! Locks of this crate's. No user code runs on a thread that holds one: log lines wait until it is released.
 
+#![expect(clippy::disallowed_types, reason = "the one place for it")]
+
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::log::Deferral;
 
@@ -19,6 +21,18 @@ pub(crate) struct Held<'a, T> {
 impl<T> Lock<T> {
     pub(crate) const fn new(value: T) -> Self {
         Self(Mutex::new(value))
+    }
+
+    /// The lock, if no thread has it.
+    #[cfg_attr(not(feature = "rpc"), expect(dead_code, reason = "only the relay asks"))]
+    pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
+        let deferral = Deferral::begin();
+        let guard = match self.0.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Held { guard, _deferral: deferral })
     }
 
     /// Waits for the lock.

@@ -4,7 +4,6 @@ use std::any::TypeId;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
 
 use ggml_sys as sys;
 
@@ -15,6 +14,7 @@ use crate::buffer::BufferType;
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result, TensorInfo};
 use crate::guard;
+use crate::lock::Lock;
 
 /// Several devices that work as one (`ggml_backend_meta_device`). See the [module](super).
 #[doc(alias = "ggml_backend_meta_get_split_state_t")]
@@ -33,7 +33,7 @@ pub(crate) struct Known {
 }
 
 /// All there are, few as they are.
-static KNOWN: RwLock<Vec<&'static Known>> = RwLock::new(Vec::new());
+static KNOWN: Lock<Vec<&'static Known>> = Lock::new(Vec::new());
 
 /// Whether there are any: spares everyone else the lock.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -103,7 +103,7 @@ impl MetaDevice {
         // SAFETY: the type lives for ever; the call only reads it.
         let host = unsafe { sys::ggml_backend_buft_is_host(buft.as_ptr()) };
         let known: &'static Known = Box::leak(Box::new(Known { device, buft, host, splits, closure }));
-        KNOWN.write().unwrap_or_else(PoisonError::into_inner).push(known);
+        KNOWN.lock().push(known);
         ANY.store(true, Ordering::Release);
         Ok(Self(device))
     }
@@ -155,7 +155,7 @@ fn find(is: impl Fn(&Known) -> bool) -> Option<&'static Known> {
     if !any() {
         return None;
     }
-    KNOWN.read().unwrap_or_else(PoisonError::into_inner).iter().copied().find(|k| is(k))
+    KNOWN.lock().iter().copied().find(|k| is(k))
 }
 
 pub(crate) fn known(device: Device) -> Option<&'static Known> {

@@ -4,6 +4,8 @@
 //! A computation on the CPU beside a meta device may call user code, which may wait for another thread. So that thread must
 //! not wait for the computation: it gets [`Error::Busy`] instead.
 
+#![expect(clippy::disallowed_types, reason = "a lock that waits on a condition, with a deferral of its own")]
+
 use std::cell::Cell;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::link::{self, Link};
 use super::options::Options;
@@ -16,6 +16,7 @@ use super::survey::Survey;
 use super::traffic::Traffic;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::lock::Lock;
 
 /// A server that ggml knows.
 #[derive(Debug)]
@@ -29,11 +30,7 @@ struct Known {
 
 /// The servers that ggml knows, those that were lost among them: ggml never forgets one. Whoever connects holds this
 /// throughout.
-static KNOWN: Mutex<Vec<Arc<Known>>> = Mutex::new(Vec::new());
-
-fn known() -> MutexGuard<'static, Vec<Arc<Known>>> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static KNOWN: Lock<Vec<Arc<Known>>> = Lock::new(Vec::new());
 
 /// Connects to the RPC server at `endpoint`, a `host:port`, with the default [`Options`].
 ///
@@ -73,7 +70,7 @@ pub fn connect(endpoint: &str) -> Result<Connection> {
 #[doc(alias = "ggml_backend_register")]
 pub fn connect_with(endpoint: &str, options: &Options) -> Result<Connection> {
     let addresses = peer::resolve(endpoint).map_err(|reason| failure(endpoint, reason))?;
-    let mut known = known();
+    let mut known = KNOWN.lock();
     let there = known.iter().find(|known| known.link.lost().is_none() && addresses.contains(&known.link.address()));
     if let Some(connection) = there.and_then(Connection::renew) {
         return Ok(connection);

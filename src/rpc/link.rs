@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use ggml_sys as sys;
 
@@ -11,6 +11,7 @@ use super::options::Options;
 use super::traffic::Counter;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::lock::Lock;
 
 /// A server, shared by its relay, its devices and the user's [`Connection`](super::Connection)s.
 #[derive(Debug)]
@@ -87,11 +88,11 @@ impl Link {
 static ANY_LOST: AtomicBool = AtomicBool::new(false);
 
 /// The link of each device of a server, by the device's address. ggml frees no device, so addresses stay taken.
-static LINKS: RwLock<Option<HashMap<usize, Arc<Link>>>> = RwLock::new(None);
+static LINKS: Lock<Option<HashMap<usize, Arc<Link>>>> = Lock::new(None);
 
 /// Notes that `devices` are reached through `link`, and no longer through one that was lost and that nobody needs.
 pub(super) fn attach(devices: &[Device], link: &Arc<Link>) {
-    let mut links = LINKS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut links = LINKS.lock();
     let links = links.get_or_insert_default();
     links.extend(devices.iter().map(|device| (device.as_ptr().addr(), Arc::clone(link))));
 }
@@ -115,6 +116,6 @@ pub(crate) fn check(device: *mut sys::ggml_backend_device) -> Result<()> {
 }
 
 fn find<R>(device: *mut sys::ggml_backend_device, look: impl FnOnce(&Link) -> R) -> Option<R> {
-    let links = LINKS.read().unwrap_or_else(PoisonError::into_inner);
+    let links = LINKS.lock();
     links.as_ref()?.get(&device.addr()).map(|link| look(link))
 }

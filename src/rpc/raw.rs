@@ -76,7 +76,7 @@ pub(super) unsafe fn serve(endpoint: &CStr, threads: usize, devices: &[Device]) 
     let (list, n) = (raw.as_mut_ptr(), raw.len());
     backend::numa::used();
     // An assertion stays final here: it may come out of a graph that worker threads are still computing.
-    guard::compute("ggml_backend_rpc_start_server", || {
+    guard::serve("ggml_backend_rpc_start_server", || {
         // SAFETY: the endpoint and the list of `n` devices live during the call, the devices for ever; no cache directory
         // is NULL. That no client sends anything hostile is the caller's promise.
         unsafe { start(endpoint.as_ptr(), ptr::null(), threads, n, list) }

@@ -13,8 +13,8 @@
 use std::collections::HashSet;
 use std::io::{self, BufRead, ErrorKind, Read};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,7 @@ use super::peer::Peer;
 use super::session::{self, Session};
 use super::survey::Survey;
 use super::wire::{self, Command, RequestLen};
+use crate::lock::{Held, Lock};
 
 /// How long to wait after a connection could not be accepted, for want of file handles say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -36,7 +37,7 @@ const ACCEPT_LIMIT: Duration = Duration::from_millis(500);
 /// The relay of one server.
 #[derive(Debug, Clone)]
 pub(super) struct Relay {
-    session: Arc<Mutex<Session>>,
+    session: Arc<Lock<Session>>,
     door: Arc<Door>,
 }
 
@@ -47,7 +48,7 @@ struct Door {
     address: SocketAddr,
     closed: AtomicBool,
     /// The other ends of what was accepted and is served.
-    served: Mutex<HashSet<SocketAddr>>,
+    served: Lock<HashSet<SocketAddr>>,
 }
 
 impl Relay {
@@ -58,8 +59,8 @@ impl Relay {
     pub(super) fn start(link: Arc<Link>, survey: Survey, peer: Peer) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
-        let door = Door { listener, address, closed: AtomicBool::new(false), served: Mutex::default() };
-        let relay = Self { session: Arc::new(Mutex::new(Session::new(link, survey, peer))), door: Arc::new(door) };
+        let door = Door { listener, address, closed: AtomicBool::new(false), served: Lock::default() };
+        let relay = Self { session: Arc::new(Lock::new(Session::new(link, survey, peer))), door: Arc::new(door) };
         let waiting = relay.clone();
         thread::Builder::new().name("ggml-rpc-accept".to_owned()).spawn(move || waiting.wait())?;
         Ok(relay)
@@ -80,7 +81,7 @@ impl Relay {
     /// then takes the connection.
     pub(super) fn renew(&self, link: &Arc<Link>, peer: &mut Option<Peer>) -> bool {
         // Where the session is in use, a client is.
-        self.session.try_lock().is_ok_and(|mut session| session.renew(link, peer))
+        self.session.try_lock().is_some_and(|mut session| session.renew(link, peer))
     }
 
     fn wait(&self) {
@@ -158,21 +159,21 @@ impl Relay {
     ///
     /// Called after each change to what that depends on. Where the session is in use, a client is, and this comes again.
     pub(super) fn settle(&self) {
-        if let Ok(mut session) = self.session.try_lock()
+        if let Some(mut session) = self.session.try_lock()
             && session.is_free()
         {
             session.part();
         }
     }
 
-    fn session(&self) -> MutexGuard<'_, Session> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    fn session(&self) -> Held<'_, Session> {
+        self.session.lock()
     }
 }
 
 impl Door {
-    fn served(&self) -> MutexGuard<'_, HashSet<SocketAddr>> {
-        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    fn served(&self) -> Held<'_, HashSet<SocketAddr>> {
+        self.served.lock()
     }
 
     /// Breaks off the connections of this process's that were made and can't be accepted.

@@ -15,7 +15,7 @@ use super::peer;
 use super::raw;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::meta;
+use crate::{log, meta};
 
 const OP: &str = "rpc::Server";
 
@@ -122,7 +122,9 @@ impl ServerBuilder {
     /// start. Otherwise as [`Device::all`].
     pub unsafe fn start(mut self) -> Result<Server> {
         if !self.address.ip().is_loopback() {
-            log::warn!("the RPC server on {} can be reached, and taken over, from other machines", self.address);
+            let line =
+                format!("the RPC server on {} can be reached, and taken over, from other machines", self.address);
+            log::say(::log::Level::Warn, line);
         }
         if self.devices.is_empty() {
             self.devices.push(Device::cpu()?);

@@ -111,7 +111,7 @@ fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()> {
 }
 
 fn carries(device: Device, t: TensorPtr) -> Result<()> {
-    if device.fits_wire(t) {
+    if t.sources().chain([t]).all(|t| device.fits_wire(t)) {
         return Ok(());
     }
     Err(unsupported(t, &[device], "RPC can't carry dimensions or strides of 2^32 and more"))
