@@ -1,7 +1,5 @@
 //! Computations of what a program made, and all that can be done wrong on the way.
 
-use std::ops::ControlFlow;
-
 use ggml::Result;
 use ggml::prelude::*;
 
@@ -14,18 +12,17 @@ use crate::program::World;
 use crate::stats::{Stats, may_fail, must_fail};
 
 /// Computes graphs of some of the tensors, and compares what comes of it with the models, and between two computations.
-/// Where an allocation was leaked, nothing more can be computed.
 pub(crate) fn graphs<'c>(
     world: &mut World,
     rng: &mut fastrand::Rng,
     bench: &Bench<'c>,
     ctx: &'c Context,
     leaves: &Leaves,
-) -> ControlFlow<()> {
+) {
     let made: Vec<_> = bench.known.iter().filter(|k| k.copy.is_some()).collect();
     if made.is_empty() {
         assert!(ctx.graph([bench.known[0].t]).is_err(), "a graph without operations");
-        return ControlFlow::Continue(());
+        return;
     }
     // Graphs that are held have lists of their own; those of the others are used again.
     let mut held = Vec::new();
@@ -64,7 +61,7 @@ pub(crate) fn graphs<'c>(
         // Sums of several threads' sums depend on their number.
         let alone = sched.backends().iter().all(|b| b.threads() == 1) && !has_loose_bits(&graph);
         let first = scheduled(world, rng, bench, &graph, &mut sched, &chosen, &outputs, leaves);
-        let again = first.is_ok() && rng.u32(..8) == 0;
+        let again = first.is_some() && rng.u32(..8) == 0;
         for _ in 0..if again { rng.usize(1..4) } else { 0 } {
             // The plan is still there, unless another graph was allocated in between.
             if rng.u32(..4) == 0 {
@@ -74,21 +71,12 @@ pub(crate) fn graphs<'c>(
             let twin = rng.bool().then(|| ctx.graph(&outputs).unwrap());
             let graph = twin.as_ref().unwrap_or(&graph);
             let next = scheduled(world, rng, bench, graph, &mut sched, &chosen, &outputs, leaves);
-            match (&first, next) {
-                (Ok(first), Ok(next)) if alone => same(&mut world.stats, &outputs, first, &next),
-                (_, Err(ControlFlow::Break(()))) => {
-                    world.scheds.insert(n, sched);
-                    return ControlFlow::Break(());
-                }
-                _ => {}
+            if let (Some(first), Some(next), true) = (&first, next, alone) {
+                same(&mut world.stats, &outputs, first, &next);
             }
         }
         world.scheds.insert(n, sched);
-        let first = match first {
-            Ok(first) => first,
-            Err(ControlFlow::Continue(())) => continue,
-            Err(end) => return end,
-        };
+        let Some(first) = first else { continue };
         compare(&mut world.stats, &chosen, &first);
         if alone && world.far.is_none() && rng.u32(..3) == 0 {
             let second = allocated(world, rng, bench, &graph, &outputs, leaves);
@@ -99,7 +87,6 @@ pub(crate) fn graphs<'c>(
             }
         }
     }
-    ControlFlow::Continue(())
 }
 
 /// Changes the threads of a scheduler's last backend, now and then, or replaces it, and asks it for what it can't do.
@@ -208,24 +195,17 @@ pub(crate) fn compare(stats: &mut Stats, chosen: &[&Known<'_>], computed: &Compu
     }
 }
 
-/// Whether a graph that is allocated, or was forgotten, can be allocated elsewhere.
-const SHARED: bool = true;
-
-/// An allocation of what another one has, which must go well or be refused.
+/// An allocation of what another one has, or had when it was forgotten: that goes well, unless the devices can't reach the
+/// graph's weights or can't run it.
 fn second<T>(stats: &mut Stats, result: Result<T>) {
     match result {
-        Ok(_) => assert!(SHARED, "a second allocation went through"),
-        // Other devices may not reach its weights.
-        Err(e @ Error::Unsupported { .. }) if SHARED => stats.refuse(&e),
-        Err(e) => {
-            assert!(!SHARED, "a second allocation: {e}");
-            stats.refuse(&e);
-        }
+        Ok(_) => {}
+        Err(e @ Error::Unsupported { .. }) => stats.refuse(&e),
+        Err(e) => panic!("a second allocation: {e}"),
     }
 }
 
-/// Computes on a scheduler, after having tried whatever must not be done. An error: whether there can be no other
-/// computation, since the allocation was leaked.
+/// Computes on a scheduler, after having tried whatever must not be done.
 #[expect(clippy::too_many_arguments, reason = "a part of one function")]
 fn scheduled<'c>(
     world: &mut World,
@@ -236,8 +216,8 @@ fn scheduled<'c>(
     chosen: &[&Known<'c>],
     outputs: &[Tensor<'c>],
     leaves: &Leaves,
-) -> Result<Computed, ControlFlow<()>> {
-    let Some(mut run) = alloc(&mut world.stats, sched, graph) else { return Err(ControlFlow::Continue(())) };
+) -> Option<Computed> {
+    let mut run = alloc(&mut world.stats, sched, graph)?;
     if rng.u32(..4) == 0 {
         let stats = &mut world.stats;
         must_fail(stats, "reading before computing", run.get_bytes(outputs[0]));
@@ -255,12 +235,12 @@ fn scheduled<'c>(
         #[expect(clippy::mem_forget, reason = "safe code may do that")]
         std::mem::forget(run);
         second(&mut world.stats, sched.alloc(graph));
-        return Err(if SHARED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) });
+        return None;
     }
     let Some(tainted) = give(&mut world.stats, rng, bench, &mut run) else {
         // A part of it may have been set, or nothing.
         may_fail(&mut world.stats, run.compute());
-        return Err(ControlFlow::Continue(()));
+        return None;
     };
     leaves.restore();
     if rng.u32(..12) == 0 {
@@ -279,7 +259,7 @@ fn scheduled<'c>(
         }
     }
     debug_assert!(chosen.len() <= values.len(), "copies come first");
-    Ok(Computed { values, tainted })
+    Some(Computed { values, tainted })
 }
 
 /// Whether an input is part of the allocated graph.

@@ -205,18 +205,16 @@ impl World {
                 let ctx = if rng.bool() { &inner } else { outer };
                 self.step(rng, &mut nested, dims, ctx);
             }
-            let end = execute::graphs(self, rng, &nested, &inner, leaves);
+            execute::graphs(self, rng, &nested, &inner, leaves);
             if rng.bool() {
                 self.contexts.push(inner);
-            }
-            if end.is_break() {
-                return;
             }
             for _ in 0..rng.usize(..4) {
                 self.step(rng, &mut bench, dims, outer);
             }
         }
-        if execute::graphs(self, rng, &bench, outer, leaves).is_continue() && rng.u32(..8) == 0 {
+        execute::graphs(self, rng, &bench, outer, leaves);
+        if rng.u32(..8) == 0 {
             learn::parameters(self, rng, &bench, outer, leaves);
         }
         if rng.u32(..32) == 0 {

@@ -33,27 +33,25 @@ pub(crate) struct Hostile {
     pub(crate) two_devices: u64,
     /// Those whose closures, loggers or destructors panicked.
     pub(crate) panicked: u64,
-    /// Objects that could not be used after a failure.
-    pub(crate) poisoned: u64,
 }
 
 impl Hostile {
-    pub(crate) fn all(mut self) -> [u64; 6] {
+    pub(crate) fn all(mut self) -> [u64; 5] {
         self.numbers().map(|n| *n)
     }
 
-    fn numbers(&mut self) -> [&mut u64; 6] {
-        let Self { reentered, forgot, out_of_memory, two_devices, panicked, poisoned } = self;
-        [reentered, forgot, out_of_memory, two_devices, panicked, poisoned]
+    fn numbers(&mut self) -> [&mut u64; 5] {
+        let Self { reentered, forgot, out_of_memory, two_devices, panicked } = self;
+        [reentered, forgot, out_of_memory, two_devices, panicked]
     }
 }
 
 impl std::fmt::Display for Hostile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { reentered, forgot, out_of_memory, two_devices, panicked, poisoned } = self;
+        let Self { reentered, forgot, out_of_memory, two_devices, panicked } = self;
         write!(
             f,
-            "reentered={reentered} forgot={forgot} out_of_memory={out_of_memory} two_devices={two_devices} panicked={panicked} poisoned={poisoned}"
+            "reentered={reentered} forgot={forgot} out_of_memory={out_of_memory} two_devices={two_devices} panicked={panicked}"
         )
     }
 }

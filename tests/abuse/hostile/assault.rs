@@ -13,7 +13,7 @@ use crate::bench::{Bench, Known};
 use crate::execute;
 use crate::finish;
 use crate::leaves::Leaves;
-use crate::program::{World, another};
+use crate::program::World;
 use crate::stats::may_fail;
 
 /// A graph of a program's.
@@ -64,14 +64,8 @@ pub(super) fn any(world: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<
     for i in 0..sched.backends().len() {
         drop(sched.backend_mut(i).unwrap().clear_abort());
     }
-    // A failure inside ggml may have cost the scheduler, which says so; any other error is a failure of this program.
-    match sched.reserve(scene.graph) {
-        Err(Error::Poisoned { .. }) => {
-            world.stats.hostile.poisoned += 1;
-            sched = another(&sched);
-        }
-        result => may_fail(&mut world.stats, result),
-    }
+    // Nothing failed inside ggml: it goes on.
+    may_fail(&mut world.stats, sched.reserve(scene.graph));
     world.scheds.insert(n, sched);
 }
 
@@ -210,7 +204,6 @@ fn no_memory(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, acto
         match poisoned {
             Some(Ok(())) => panic!("8 TiB were had"),
             Some(Err(Error::OutOfMemory { .. })) => actor.as_mut().unwrap().out_of_memory = 1,
-            Some(Err(Error::Poisoned { .. })) => return,
             Some(Err(e)) => w.stats.refuse(&e),
             None => {}
         }

@@ -55,10 +55,9 @@ fn rule(place: Place, kind: Kind, writes: bool) -> Rule {
     match (place, kind) {
         (_, Kind::Pure) => Rule::Fine,
         (Place::Custom | Place::Abort | Place::Ask | Place::See | Place::Logger, _) => Rule::Nested,
-        (Place::Choose | Place::Split | Place::Transfers, _) => Rule::Free,
         (Place::Meanwhile, _) if writes => Rule::Nested,
         (Place::Meanwhile, Kind::Same) => Rule::InUse,
-        (Place::Meanwhile, Kind::Call) => Rule::Free,
+        (Place::Choose | Place::Split | Place::Transfers, _) | (Place::Meanwhile, Kind::Call) => Rule::Free,
         // What was kept may be of the same tensors; destructors run wherever their owner is dropped.
         (Place::Meanwhile, Kind::Kept) | (Place::Drop, _) => Rule::Either,
     }
