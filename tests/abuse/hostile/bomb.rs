@@ -1,5 +1,6 @@
 //! Values whose destructors are code of the program's too.
 
+use std::any::Any;
 use std::mem::ManuallyDrop;
 
 use super::stage::{Place, inside};
@@ -22,28 +23,31 @@ impl Drop for Bomb {
     }
 }
 
-/// What the program panics with.
+/// What the program panics with. It takes no memory, since the library may have to leak it; `LIVE`: its drop does something,
+/// which may be a panic.
 #[derive(Debug)]
-pub(super) struct Payload {
-    /// Whether its drop does something, which may be a panic.
-    live: bool,
+pub(super) struct Payload<const LIVE: bool>;
+
+/// A new payload of either kind.
+pub(super) fn payload(live: bool) -> Box<dyn Any + Send> {
+    if live { Box::new(Payload::<true>) } else { Box::new(Payload::<false>) }
 }
 
-impl Payload {
-    pub(super) fn new(live: bool) -> Self {
-        Self { live }
-    }
-
-    /// Drops it in peace.
-    #[expect(clippy::boxed_local, reason = "as panics come")]
-    pub(super) fn defuse(self: Box<Self>) {
-        let _not_dropped = ManuallyDrop::new(*self);
-    }
+/// Drops a panic's payload in peace, if it is of the program's.
+pub(super) fn defuse(panic: Box<dyn Any + Send>) -> Result<(), Box<dyn Any + Send>> {
+    let panic = match panic.downcast::<Payload<true>>() {
+        Ok(live) => {
+            let _not_dropped = ManuallyDrop::new(*live);
+            return Ok(());
+        }
+        Err(other) => other,
+    };
+    panic.downcast::<Payload<false>>().map(drop)
 }
 
-impl Drop for Payload {
+impl<const LIVE: bool> Drop for Payload<LIVE> {
     fn drop(&mut self) {
-        if self.live {
+        if LIVE {
             inside(Place::Drop);
         }
     }

@@ -1,5 +1,6 @@
 //! What a program's own code finds when it is called, and what it does there.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -7,7 +8,7 @@ use ggml::GraphAllocator;
 use ggml::prelude::*;
 
 use super::acts::{self, Act, Kind};
-use super::bomb::Payload;
+use super::bomb::{defuse, payload};
 use super::kept::Kept;
 use crate::leaves::Leaves;
 use crate::stats::variant;
@@ -74,7 +75,7 @@ pub(crate) struct Stage {
     /// Whether computing the graph may write to a state.
     pub(crate) writes: bool,
     /// Things to drop.
-    pub(crate) loose: Vec<Box<dyn std::any::Any>>,
+    pub(crate) loose: Vec<Box<dyn Any>>,
     /// How often something is done yet.
     pub(crate) left: u32,
     /// One in how many times it is done.
@@ -128,7 +129,7 @@ impl Stage {
     }
 
     /// Does something; what it wants to panic with.
-    fn act(&mut self, place: Place) -> Option<Payload> {
+    fn act(&mut self, place: Place) -> Option<Box<dyn Any + Send>> {
         if self.left == 0 || self.rng.u32(..self.seldom) > 0 {
             return None;
         }
@@ -140,7 +141,7 @@ impl Stage {
             if self.trace {
                 crate::say(format_args!("      {place:?}: panic"));
             }
-            return Some(Payload::new(self.rng.bool()));
+            return Some(payload(self.rng.bool()));
         }
         let act = acts::ALL[self.rng.usize(..acts::ALL.len())];
         self.calls += 1;
@@ -178,12 +179,9 @@ impl Stage {
     }
 
     /// Looks at a panic that came out of a call.
-    fn came_back(&mut self, payload: Box<dyn std::any::Any + Send>) {
-        match payload.downcast::<Payload>() {
-            Ok(payload) => {
-                self.surfaced += 1;
-                payload.defuse();
-            }
+    fn came_back(&mut self, payload: Box<dyn Any + Send>) {
+        match defuse(payload) {
+            Ok(()) => self.surfaced += 1,
             Err(other) => self.trouble.push(format!("a panic of the library's: {}", words(&*other))),
         }
     }
@@ -194,7 +192,7 @@ impl Stage {
 }
 
 /// The text of a panic.
-pub(super) fn words(payload: &(dyn std::any::Any + Send)) -> String {
+pub(super) fn words(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "something".to_owned())
 }
@@ -208,7 +206,7 @@ pub(crate) fn inside(place: Place) {
     STAGE.with(|s| *s.borrow_mut() = Some(stage));
     if let Some(payload) = panic {
         // Without a word of the panic hook's.
-        resume_unwind(Box::new(payload));
+        resume_unwind(payload);
     }
 }
 
