@@ -97,27 +97,20 @@ impl DType {
     #[doc(alias = "ggml_blck_size")]
     #[inline]
     pub fn block_size(self) -> i64 {
-        let (n, _) = self.block();
-        // SAFETY: a lookup in a constant table; `raw` is a type that exists.
-        debug_assert_eq!(n, unsafe { sys::ggml_blck_size(self.raw()) }, "the table is ggml's");
-        n
+        self.block().0
     }
 
     /// Bytes per block (`ggml_type_size`).
     #[doc(alias = "ggml_type_size")]
     #[inline]
     pub fn type_size(self) -> usize {
-        let (_, n) = self.block();
-        // SAFETY: a lookup in a constant table; `raw` is a type that exists.
-        debug_assert_eq!(n, unsafe { sys::ggml_type_size(self.raw()) }, "the table is ggml's");
-        n
+        self.block().1
     }
 
     /// Whether the type stores blocks of quantised values (`ggml_is_quantized`).
     #[doc(alias = "ggml_is_quantized")]
     pub fn is_quantized(self) -> bool {
-        // SAFETY: a lookup in a constant table; `raw` is a type that exists.
-        unsafe { sys::ggml_is_quantized(self.raw()) }
+        self.block().0 > 1
     }
 
     /// Whether the type stores blocks that are converted from and to floats. A list of those that are known: ggml has no
@@ -168,12 +161,7 @@ impl DType {
     /// ```
     #[doc(alias = "ggml_ftype_to_ggml_type")]
     pub fn from_ftype(ftype: i32) -> Option<Self> {
-        // C asserts that it knows the number, and that it has a type.
-        if !FTYPES.contains(&ftype) {
-            return None;
-        }
-        // SAFETY: a lookup of a number that C knows.
-        Self::from_raw(unsafe { sys::ggml_ftype_to_ggml_type(ftype) })
+        FTYPES.iter().find(|(known, _)| *known == ftype).map(|(_, dtype)| *dtype)
     }
 
     /// Bytes that `elements` take in a row, or `None` where they are no whole number of blocks or too many
@@ -192,34 +180,34 @@ impl DType {
     }
 }
 
-/// The kinds of files that have a type.
-const FTYPES: [sys::ggml_ftype; 26] = [
-    sys::GGML_FTYPE_ALL_F32,
-    sys::GGML_FTYPE_MOSTLY_F16,
-    sys::GGML_FTYPE_MOSTLY_BF16,
-    sys::GGML_FTYPE_MOSTLY_Q4_0,
-    sys::GGML_FTYPE_MOSTLY_Q4_1,
-    sys::GGML_FTYPE_MOSTLY_Q1_0,
-    sys::GGML_FTYPE_MOSTLY_Q2_0,
-    sys::GGML_FTYPE_MOSTLY_Q5_0,
-    sys::GGML_FTYPE_MOSTLY_Q5_1,
-    sys::GGML_FTYPE_MOSTLY_Q8_0,
-    sys::GGML_FTYPE_MOSTLY_MXFP4,
-    sys::GGML_FTYPE_MOSTLY_NVFP4,
-    sys::GGML_FTYPE_MOSTLY_Q2_K,
-    sys::GGML_FTYPE_MOSTLY_Q3_K,
-    sys::GGML_FTYPE_MOSTLY_Q4_K,
-    sys::GGML_FTYPE_MOSTLY_Q5_K,
-    sys::GGML_FTYPE_MOSTLY_Q6_K,
-    sys::GGML_FTYPE_MOSTLY_IQ2_XXS,
-    sys::GGML_FTYPE_MOSTLY_IQ2_XS,
-    sys::GGML_FTYPE_MOSTLY_IQ3_XXS,
-    sys::GGML_FTYPE_MOSTLY_IQ1_S,
-    sys::GGML_FTYPE_MOSTLY_IQ1_M,
-    sys::GGML_FTYPE_MOSTLY_IQ4_NL,
-    sys::GGML_FTYPE_MOSTLY_IQ4_XS,
-    sys::GGML_FTYPE_MOSTLY_IQ3_S,
-    sys::GGML_FTYPE_MOSTLY_IQ2_S,
+/// The kinds of files that have a type. A table of our own: C's function aborts for others.
+const FTYPES: [(sys::ggml_ftype, DType); 26] = [
+    (sys::GGML_FTYPE_ALL_F32, DType::F32),
+    (sys::GGML_FTYPE_MOSTLY_F16, DType::F16),
+    (sys::GGML_FTYPE_MOSTLY_BF16, DType::BF16),
+    (sys::GGML_FTYPE_MOSTLY_Q4_0, DType::Q4_0),
+    (sys::GGML_FTYPE_MOSTLY_Q4_1, DType::Q4_1),
+    (sys::GGML_FTYPE_MOSTLY_Q1_0, DType::Q1_0),
+    (sys::GGML_FTYPE_MOSTLY_Q2_0, DType::Q2_0),
+    (sys::GGML_FTYPE_MOSTLY_Q5_0, DType::Q5_0),
+    (sys::GGML_FTYPE_MOSTLY_Q5_1, DType::Q5_1),
+    (sys::GGML_FTYPE_MOSTLY_Q8_0, DType::Q8_0),
+    (sys::GGML_FTYPE_MOSTLY_MXFP4, DType::MXFP4),
+    (sys::GGML_FTYPE_MOSTLY_NVFP4, DType::NVFP4),
+    (sys::GGML_FTYPE_MOSTLY_Q2_K, DType::Q2K),
+    (sys::GGML_FTYPE_MOSTLY_Q3_K, DType::Q3K),
+    (sys::GGML_FTYPE_MOSTLY_Q4_K, DType::Q4K),
+    (sys::GGML_FTYPE_MOSTLY_Q5_K, DType::Q5K),
+    (sys::GGML_FTYPE_MOSTLY_Q6_K, DType::Q6K),
+    (sys::GGML_FTYPE_MOSTLY_IQ2_XXS, DType::IQ2XXS),
+    (sys::GGML_FTYPE_MOSTLY_IQ2_XS, DType::IQ2XS),
+    (sys::GGML_FTYPE_MOSTLY_IQ3_XXS, DType::IQ3XXS),
+    (sys::GGML_FTYPE_MOSTLY_IQ1_S, DType::IQ1S),
+    (sys::GGML_FTYPE_MOSTLY_IQ1_M, DType::IQ1M),
+    (sys::GGML_FTYPE_MOSTLY_IQ4_NL, DType::IQ4NL),
+    (sys::GGML_FTYPE_MOSTLY_IQ4_XS, DType::IQ4XS),
+    (sys::GGML_FTYPE_MOSTLY_IQ3_S, DType::IQ3S),
+    (sys::GGML_FTYPE_MOSTLY_IQ2_S, DType::IQ2S),
 ];
 
 impl fmt::Display for DType {
@@ -304,6 +292,8 @@ mod tests {
             let block = unsafe { sys::ggml_blck_size(raw) };
             assert_eq!((t.block_size(), t.type_size()), (block, size), "{t}");
             assert!(block > 0 && size > 0, "{t}");
+            // SAFETY: as above.
+            assert_eq!(t.is_quantized(), unsafe { sys::ggml_is_quantized(raw) }, "{t}");
         }
         assert_eq!(found, DType::ALL.len());
         assert!(DType::from_raw(count).is_none(), "a number that is no type");
@@ -319,6 +309,16 @@ mod tests {
             let traits = unsafe { traits.as_ref() }.unwrap();
             assert_eq!(t.has_floats_in_blocks(), t.is_quantized() && traits.to_float.is_some(), "{t}");
         }
+    }
+
+    #[test]
+    fn kinds_of_files_are_those_of_ggml() {
+        for (ftype, t) in FTYPES {
+            // SAFETY: a lookup of a number that C knows, or else it aborts.
+            assert_eq!(unsafe { sys::ggml_ftype_to_ggml_type(ftype) }, t.raw(), "{t}");
+            assert_eq!(DType::from_ftype(ftype), Some(t));
+        }
+        assert_eq!(DType::from_ftype(sys::GGML_FTYPE_UNKNOWN), None);
     }
 
     #[test]

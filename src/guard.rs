@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use crate::callback;
 use crate::error::{Error, Result};
 use crate::log::{self, Deferral};
+use crate::version;
 
 type Trampoline = unsafe extern "C-unwind" fn(*mut c_void);
 
@@ -120,7 +121,7 @@ fn guarded<F: FnOnce() -> R, R>(name: &'static str, shim: Shim, f: F) -> Result<
 
 #[inline]
 fn protected<F: FnOnce() -> R, R>(name: &'static str, shim: Shim, f: F) -> Result<R> {
-    install();
+    install()?;
     let mark = log::mark();
     let mut message = MaybeUninit::<Message>::uninit();
     let mut slot = Slot { call: Some(f), result: None };
@@ -155,16 +156,22 @@ unsafe fn failure(name: &'static str, end: c_int, mark: u64, message: &MaybeUnin
     }
 }
 
-/// Installs the abort and log callbacks, once for the process. ggml keeps both in unsynchronised globals, so this comes
-/// before any other call.
+/// Makes sure that ggml is the right one, and installs the abort and log callbacks, once for the process. ggml keeps both in
+/// unsynchronised globals, so this comes before any other call.
+///
+/// # Errors
+///
+/// [`Error::Version`].
 #[inline]
-pub(crate) fn install() {
+pub(crate) fn install() -> Result<()> {
     static ONCE: OnceLock<()> = OnceLock::new();
+    version::check()?;
     ONCE.get_or_init(|| {
         // SAFETY: sets a global of ggml's; no other thread is inside ggml through this crate yet.
         unsafe { ggml_sys_guard_install() };
         log::install();
     });
+    Ok(())
 }
 
 /// Checks, before the first CPU kernel can run, that the processor has what ggml was compiled for.
@@ -188,6 +195,7 @@ fn detected(feature: &str) -> bool {
         ($($name:tt),* $(,)?) => {
             match feature {
                 $($name => std::arch::is_x86_feature_detected!($name),)*
+                "avxvnni" => avxvnni(),
                 _ => true,
             }
         };
@@ -212,8 +220,25 @@ fn detected(feature: &str) -> bool {
         "avx512vbmi",
         "avx512vnni",
         "avx512bf16",
-        "avxvnni",
     )
+}
+
+/// Whether the processor has AVX-VNNI, of which the standard library's macro knows from Rust 1.89 on.
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+#[allow(unused_unsafe, reason = "newer Rust has these functions safe")]
+fn avxvnni() -> bool {
+    #[cfg(target_arch = "x86")]
+    use std::arch::x86::__cpuid_count;
+    #[cfg(target_arch = "x86_64")]
+    use std::arch::x86_64::__cpuid_count;
+    // What the system has to keep for it is what it keeps for AVX2.
+    if !std::arch::is_x86_feature_detected!("avx2") {
+        return false;
+    }
+    // SAFETY: a processor with AVX2 has the instruction, and this leaf.
+    let leaves = unsafe { __cpuid_count(7, 0) }.eax;
+    // SAFETY: as above.
+    leaves >= 1 && unsafe { __cpuid_count(7, 1) }.eax & 1 << 4 != 0
 }
 
 #[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
@@ -293,6 +318,14 @@ mod tests {
         assert_eq!(&*message, "std::bad_alloc");
     }
 
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[test]
+    fn avx_vnni_is_there_where_linux_lists_it() {
+        let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        let flags = processors.lines().find(|line| line.starts_with("flags")).unwrap();
+        assert_eq!(avxvnni(), flags.split_whitespace().any(|flag| flag == "avx_vnni"));
+    }
+
     /// What ggml logged during the call comes with the error, what it logged before does not.
     #[test]
     fn an_error_carries_the_lines_of_its_call() {
@@ -305,7 +338,7 @@ mod tests {
                 unsafe { callback(ggml_sys::GGML_LOG_LEVEL_ERROR, text.as_ptr(), user) };
             }
         };
-        install();
+        install().unwrap();
         say(c"before\n");
         let result = call("logs", || {
             say(c"during");

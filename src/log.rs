@@ -15,6 +15,7 @@ use std::panic::resume_unwind;
 use ggml_sys as sys;
 
 use crate::callback::{self, Panic};
+use crate::error::Shown;
 
 /// How many warnings and errors are kept per thread.
 const KEPT: usize = 16;
@@ -124,9 +125,9 @@ fn deliver() {
     }
 }
 
-/// Calls the logger, closed. Its panic must not cross C: the first one is kept, to go on later.
+/// Calls the logger, closed, with what a terminal obeys escaped: names from files are in there. Its panic must not cross C: the first one is kept, to go on later.
 fn hand_over(level: ::log::Level, line: &str) {
-    if let Err(panic) = callback::run(|| ::log::log!(target: "ggml", level, "{line}")) {
+    if let Err(panic) = callback::run(|| ::log::log!(target: "ggml", level, "{}", Shown::text(line))) {
         let mut panic = Some(panic);
         with_lines(|l| {
             if l.panic.is_none() {

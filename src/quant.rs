@@ -6,7 +6,7 @@ use ggml_sys as sys;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
-use crate::guard;
+use crate::{guard, version};
 
 /// What block types take: beyond it, scales overflow the 16-bit floats that hold them, and quantisers divide infinities.
 const LARGEST: f32 = 65504.0;
@@ -188,6 +188,7 @@ impl DType {
         if self == Self::F32 {
             return Ok(bytes.as_chunks().0.iter().map(|&b| f32::from_ne_bytes(b)).collect());
         }
+        version::check()?;
         // SAFETY: `raw` is a type that exists, so that C returns an entry of a constant table.
         let traits = unsafe { sys::ggml_get_type_traits(self.raw()) };
         // SAFETY: see above.

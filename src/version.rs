@@ -1,7 +1,10 @@
-//! Which ggml this is.
+//! Which ggml this is, and whether it is the one that this crate was compiled for.
+
+use std::sync::OnceLock;
 
 use ggml_sys as sys;
 
+use crate::error::{Error, Result};
 use crate::ffi;
 
 /// The version that the linked ggml gives itself, such as `0.26.0` (`ggml_version`).
@@ -20,4 +23,98 @@ pub fn commit() -> String {
     let text = unsafe { sys::ggml_commit() };
     // SAFETY: a constant C string.
     unsafe { ffi::string(text) }
+}
+
+/// What stands where a commit would, and names none.
+const NO_COMMIT: &[&str] = &["", "unknown", "GGML_SYS_SOURCE_DIR"];
+
+/// Fails where the linked ggml is another one than this crate was compiled for: the numbers of its operations, the fields of
+/// its structs and the parameters of its functions may be others. That happens to shared libraries, of which another one of
+/// the same name is found when the program starts, and to static ones that another crate links as well.
+///
+/// To be called before any other function of ggml's; the answer is kept.
+///
+/// # Errors
+///
+/// [`Error::Version`].
+#[inline]
+pub(crate) fn check() -> Result<()> {
+    static FOUND: OnceLock<Option<Other>> = OnceLock::new();
+    match FOUND.get_or_init(|| compare([sys::VERSION, sys::COMMIT], [&version(), &commit()])) {
+        None => Ok(()),
+        Some(other) => Err(other.error()),
+    }
+}
+
+/// Both ggmls, as the message names them.
+#[derive(Debug, PartialEq, Eq)]
+struct Other {
+    built: Box<str>,
+    found: Box<str>,
+}
+
+impl Other {
+    #[cold]
+    fn error(&self) -> Error {
+        Error::Version { built: self.built.clone(), found: self.found.clone() }
+    }
+}
+
+/// Compares versions, and commits where both are known: versions are given to releases, between which numbers move too.
+fn compare(built: [&str; 2], found: [&str; 2]) -> Option<Other> {
+    let ([_, built_commit], [_, found_commit]) = (built, found);
+    let known = |commit: &str| !NO_COMMIT.contains(&commit);
+    let commits = known(built_commit) && known(found_commit) && !same_commit(built_commit, found_commit);
+    if built[0] == found[0] && !commits {
+        return None;
+    }
+    let name = |[version, commit]: [&str; 2]| {
+        let commit = if known(commit) { format!(" ({commit})") } else { String::new() };
+        format!("{version}{commit}").into()
+    };
+    Some(Other { built: name(built), found: name(found) })
+}
+
+/// Whether two names are of one commit: git shortens hashes to as many digits as a clone needs.
+fn same_commit(a: &str, b: &str) -> bool {
+    let hash = |c: &str| c.len() >= 7 && c.bytes().all(|b| b.is_ascii_hexdigit());
+    a == b || (hash(a) && hash(b) && (a.starts_with(b) || b.starts_with(a)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ggml_that_is_linked_here_is_the_right_one() {
+        assert!(check().is_ok(), "{:?}", check());
+        assert_eq!(version(), sys::VERSION);
+    }
+
+    #[test]
+    fn another_version_is_another_ggml() {
+        let Some(other) = compare(["1.2.3", "carrier-1"], ["1.2.4", "unknown"]) else { panic!("taken for the same") };
+        let text = other.error().to_string();
+        assert!(text.contains("ggml 1.2.3 (carrier-1)") && text.contains("ggml 1.2.4 "), "{text}");
+        assert!(compare(["1.2.3", "a"], ["1.2.30", "a"]).is_some(), "the whole version counts");
+        assert!(compare(["1.2.3", "a"], ["", "a"]).is_some(), "none is another");
+    }
+
+    #[test]
+    fn commits_count_where_both_are_known() {
+        let same = |built: &str, found: &str| compare(["1.2.3", built], ["1.2.3", found]).is_none();
+        assert!(!same("carrier-1", "carrier-2"));
+        assert!(!same("0123456", "0123457"));
+        assert!(!same("0123456", "0123456-dirty"), "changed sources");
+        assert!(!same("012345", "0123456"), "too short to tell");
+        for (built, found) in [
+            ("carrier-1", "carrier-1"),
+            ("0123456", "0123456789a"),
+            ("carrier-1", "unknown"),
+            ("carrier-1", ""),
+            ("GGML_SYS_SOURCE_DIR", "0123456"),
+        ] {
+            assert!(same(built, found) && same(found, built), "{built} {found}");
+        }
+    }
 }

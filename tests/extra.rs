@@ -378,3 +378,49 @@ fn h109_blocks_of_the_second_operand_are_counted_in_32_bits() {
     let error = refusal(1 << 26).unwrap_err().to_string();
     assert!(error.contains("less than 2^36 numbers"), "{error}");
 }
+
+/// A matrix of a language model is larger than what is read of a file at a time.
+#[test]
+fn h27_a_large_matrix_is_streamed_as_a_whole() {
+    use ggml::gguf::{Reader, Writer};
+
+    let (k, m) = (2048, 4096);
+    let mut writer = Writer::new();
+    let rows: Vec<f32> = (0..16).flat_map(|i| sample(k, i)).collect();
+    let blocks = DType::Q4_0.quantize(&rows, k, None).unwrap();
+    // Rows in another order in each tensor.
+    let matrix = |step: usize| -> Vec<u8> {
+        (0..m).flat_map(|i| blocks.chunks(blocks.len() / 16).nth(i * step % 16).unwrap().iter().copied()).collect()
+    };
+    for (name, step) in [("a", 1), ("b", 3)] {
+        writer.tensor(name, DType::Q4_0, [k as i64, m as i64], &matrix(step)).unwrap();
+    }
+    writer.tensor("small", DType::F32, [1], &1.0_f32.to_ne_bytes()).unwrap();
+    let file = writer.to_bytes().unwrap();
+    assert!(matrix(1).len() > 4 << 20);
+    let product = |weights: &Weights, name: &str| {
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [k as i64, 2]).unwrap();
+        let y = ctx.mul_mat(weights.get(name).unwrap(), x).unwrap();
+        let graph = ctx.graph([y]).unwrap();
+        let mut sched = sched(2);
+        let mut run = sched.alloc(&graph).unwrap();
+        run.set(x, &sample(2 * k, 5)).unwrap();
+        run.compute().unwrap();
+        run.get::<f32>(y).unwrap()
+    };
+    let mut reader = Reader::from_stream(std::io::Cursor::new(&file)).unwrap();
+    let unpacked = reader.stream(|_| plain(), |_, _| ()).unwrap();
+    let mut told = Vec::new();
+    let packed = reader
+        .stream(|name| if name == "small" { plain() } else { repack() }, |done, total| told.push((done, total)))
+        .unwrap();
+    for name in ["a", "b"] {
+        let want: Vec<f64> = product(&unpacked, name).into_iter().map(f64::from).collect();
+        assert_close(&product(&packed, name), &want, k / 16, name);
+        assert!(matches!(packed.read_bytes(name), Err(Error::Packed { .. })), "{name} was not repacked");
+    }
+    assert_eq!(packed.get("small").unwrap().read::<f32>().unwrap(), [1.0]);
+    let total = 2 * matrix(1).len() as u64 + 4;
+    assert_eq!((told.len(), told.last()), (4, Some(&(total, total))));
+}

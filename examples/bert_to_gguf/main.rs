@@ -25,6 +25,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
+use support::output::Output;
+use support::shown::Shown;
+
 const MORE: &str = "\
 The folder holds config.json, tokenizer.json, model.safetensors (of f32), and what says how sentences are made of tokens:
 sentence_bert_config.json and 1_Pooling/config.json. Only encoders whose vectors are means are understood.
@@ -66,7 +69,7 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     let output = cli.output.display();
-    ensure!(cli.force || !cli.output.exists(), "{output} is there already: --force replaces it");
+    let place = Output::new(&cli.output, cli.force, "OUTPUT")?;
     let mut writer = Writer::new();
     describe(&mut writer, cli)?;
 
@@ -76,14 +79,19 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     let mut tensors = Vec::new();
     for (theirs, tensor) in file.iter() {
         let Some(ours) = names::translate(theirs).with_context(|| path.display().to_string())? else { continue };
-        ensure!(tensor.dtype() == Dtype::F32, "`{theirs}` is of {:?}, but only f32 is understood", tensor.dtype());
+        ensure!(
+            tensor.dtype() == Dtype::F32,
+            "`{}` is of {:?}, but only f32 is understood",
+            Shown::name(theirs),
+            tensor.dtype()
+        );
         tensors.push((ours, tensor));
     }
     // The file's own order is not told.
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
     for (name, tensor) in &tensors {
         let dimensions: Vec<_> = tensor.shape().iter().rev().map(|&n| i64::try_from(n)).collect::<Result<_, _>>()?;
-        ensure!(matches!(dimensions.len(), 1 | 2), "`{name}` has {} dimensions", dimensions.len());
+        ensure!(matches!(dimensions.len(), 1 | 2), "`{}` has {} dimensions", Shown::name(name), dimensions.len());
         let ne = [0, 1].map(|i| dimensions.get(i).copied().unwrap_or(1));
         writer.declare(name, DType::F32, ne)?;
     }
@@ -91,7 +99,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     let bar = ProgressBar::new(total as u64);
     bar.set_style(ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes}, {eta} left")?);
     let mut data = tensors.iter().map(|(_, tensor)| tensor.data());
-    writer.write_with(&cli.output, |_, to| {
+    writer.write_with(place.path(), |_, to| {
         let bytes = data.next().unwrap_or_default(); // in the order of their declaration
         // Both formats keep numbers with the least significant byte first.
         bar.wrap_write(to).write_all(bytes)
@@ -161,7 +169,13 @@ impl Json {
 
     fn expect(&self, key: &str, expected: &Value) -> Result<()> {
         let found = self.get(key)?;
-        ensure!(found == expected, "{}: `{key}` is {found}, but only {expected} is understood", self.path.display());
+        let text = found.to_string();
+        ensure!(
+            found == expected,
+            "{}: `{key}` is {}, but only {expected} is understood",
+            self.path.display(),
+            Shown::name(&text)
+        );
         Ok(())
     }
 }

@@ -2,6 +2,8 @@
 
 use anyhow::{Context as _, Result};
 
+use crate::support::shown::Shown;
+
 /// `bert.pooling_type` of vectors that are means.
 pub(crate) const MEAN: u32 = 1;
 
@@ -48,5 +50,5 @@ pub(crate) fn translate(name: &str) -> Result<Option<String>> {
         };
         Some(format!("{module}.{kind}"))
     };
-    translated().map(Some).with_context(|| format!("`{name}` is no tensor of a BERT encoder"))
+    translated().map(Some).with_context(|| format!("`{}` is no tensor of a BERT encoder", Shown::name(name)))
 }

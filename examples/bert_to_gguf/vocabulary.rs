@@ -4,6 +4,8 @@ use anyhow::{Context as _, Result, ensure};
 use ggml::gguf::Writer;
 use serde_json::Value;
 
+use crate::support::shown::Shown;
+
 /// `tokenizer.ggml.token_type` of a piece of text, and of a mark.
 const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
@@ -42,7 +44,8 @@ pub(crate) fn describe(writer: &mut Writer, tokenizer: &str) -> Result<()> {
     for (piece, number) in pieces {
         let number = number.as_u64().and_then(|n| usize::try_from(n).ok());
         let place = number.and_then(|n| tokens.get_mut(n)).filter(|place| place.is_none());
-        let place = place.with_context(|| format!("tokenizer.json: `{piece}` has no number of its own"))?;
+        let place =
+            place.with_context(|| format!("tokenizer.json: `{}` has no number of its own", Shown::name(piece)))?;
         *place = Some(if marks.contains(&piece.as_str()) {
             (piece.clone(), CONTROL)
         } else if let Some(rest) = piece.strip_prefix(LATER) {

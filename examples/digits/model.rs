@@ -11,6 +11,7 @@
 use anyhow::{Result, bail, ensure};
 
 use super::data::{CLASSES, SIDE, SPLIT_SEED};
+use crate::support::shown::Shown;
 
 /// Width and height of a convolution's kernel.
 pub(crate) const KERNEL: usize = 3;
@@ -127,7 +128,7 @@ pub(crate) fn check_metadata(architecture: Option<&str>, split_seed: Option<u64>
         architecture == Some(ARCHITECTURE),
         "`{}` is {}, but only models of the architecture `{ARCHITECTURE}` are understood",
         key::ARCHITECTURE,
-        architecture.map_or("missing".to_owned(), |name| format!("`{name}`"))
+        architecture.map_or("missing".to_owned(), |name| format!("`{}`", Shown::name(name)))
     );
     ensure!(
         split_seed == Some(SPLIT_SEED),
@@ -147,7 +148,7 @@ pub(crate) fn check_shape(name: &str, found: &[i64]) -> Result<()> {
     let expected = tensors().find(|(n, _)| n == name).map(|(_, shape)| shape);
     let Some(expected) = expected else {
         let known: Vec<_> = tensors().map(|(n, _)| n).collect();
-        bail!("`{name}` is no tensor of a {ARCHITECTURE} model, which has {}", known.join(", "))
+        bail!("`{}` is no tensor of a {ARCHITECTURE} model, which has {}", Shown::name(name), known.join(", "))
     };
     let dimensions = found.len().max(expected.len());
     let same = (0..dimensions).all(|i| {

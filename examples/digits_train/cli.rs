@@ -17,7 +17,7 @@ model that gets fewer than 95 % of them right is not written.
 The same seed gives the same model on the same machine, however many threads there are.
 
 Examples:
-  digits_train                              train, and write the model in place of the one that is there
+  digits_train --force                      train, and write the model in place of the one that is there
   digits_train --output /tmp/digits.gguf    write it elsewhere
 
 Exit status:
@@ -33,6 +33,10 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "FILE", default_value = MODEL, hide_default_value = true)]
     #[arg(help = "Where the model is written [default: examples/data/digits.gguf of this repository]")]
     pub(crate) output: PathBuf,
+
+    /// Replace a file that is there
+    #[arg(long)]
+    pub(crate) force: bool,
 
     /// The images
     #[arg(long, value_name = "FILE", default_value = digits::data::DEFAULT_PATH, hide_default_value = true)]

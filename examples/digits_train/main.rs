@@ -1,7 +1,7 @@
 //! Trains the network of `sched_demo` through ggml's own gradients and optimiser, and writes `examples/data/digits.gguf`.
 //!
 //! ```text
-//! cargo run --release --example digits_train
+//! cargo run --release --example digits_train -- --force
 //! cargo run --release --example digits_train -- --help
 //! ```
 
@@ -25,6 +25,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use cli::Cli;
 use digits::data;
 use network::{BATCH, Trainer, accuracy, evaluate, parameters, save};
+use support::output::Output;
 
 /// One of so many training images is left for validation.
 const VALIDATE_EVERY: usize = 10;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
 }
 
 fn train(cli: &Cli, out: &mut impl Write) -> Result<()> {
+    let output = Output::new(&cli.output, cli.force, "--output FILE")?;
     let data::Split { train, test } = data::load(&cli.data)?;
     let (validation, train) = train.split_at(train.len() / VALIDATE_EVERY);
     let mut rng = Rng::with_seed(cli.seed);
@@ -75,7 +77,7 @@ fn train(cli: &Cli, out: &mut impl Write) -> Result<()> {
         "the model tells {tested:.4} of the test images, but {REQUIRED} are required: it is not written; train for more \
          epochs (--epochs) or with another --seed"
     );
-    save(&parameters, cli.seed, &cli.output)?;
+    save(&parameters, cli.seed, output.path())?;
     writeln!(out, "digits_train: accuracy={tested:.4} model={}", cli.output.display())?;
     Ok(())
 }
@@ -135,9 +137,17 @@ mod tests {
 
     #[test]
     fn an_output_that_is_no_place_for_a_file_is_named() {
-        let cli = Cli::parse_from(["digits_train", "--epochs", "10", "--output", "/no/such/place/digits.gguf"]);
-        let text = format!("{:#}", train(&cli, &mut io::sink()).unwrap_err());
-        assert!(text.contains("/no/such/place") && text.contains("--output FILE"), "{text}");
+        let mut out = Vec::new();
+        let mut run = |arguments: &[&str]| {
+            let cli = Cli::parse_from(["digits_train"].iter().chain(arguments));
+            format!("{:#}", train(&cli, &mut out).unwrap_err())
+        };
+        let text = run(&["--output", "/no/such/place/digits.gguf"]);
+        assert!(text.contains("the folder /no/such/place is not there") && text.contains("--output FILE"), "{text}");
+        // The model of the repository.
+        let text = run(&[]);
+        assert!(text.contains("digits.gguf is there already: --force replaces it"), "{text}");
+        assert!(out.is_empty(), "work had begun");
     }
 
     #[test]

@@ -47,6 +47,10 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "search"])]
     pub(crate) imatrix: Option<PathBuf>,
 
+    /// Replace a file that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+
     /// Show the sentences that are closest to this one
     #[arg(long, value_name = "QUERY")]
     pub(crate) search: Option<String>,

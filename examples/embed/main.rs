@@ -37,6 +37,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use cli::Cli;
 use imatrix::Imatrix;
 use model::{Kernels, Model};
+use support::output::Output;
+use support::shown::Shown;
 use tokens::Tokens;
 
 /// The most sentences of which each two are compared.
@@ -52,6 +54,8 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     if cli.check {
         return check::run(cli, out);
     }
+    let vectors_to = Output::of(cli.out.as_ref(), cli.force, "--out FILE")?;
+    let imatrix_to = Output::of(cli.imatrix.as_ref(), cli.force, "--imatrix FILE")?;
     let mut sentences = cli.sentences.clone();
     if let Some(path) = &cli.file {
         let text = fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
@@ -72,21 +76,21 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     let bar = bar(sentences.len())?;
     let start = Instant::now();
     let mut progress = |n| bar.inc(n as u64);
-    if let Some(path) = &cli.imatrix {
+    if let Some(output) = &imatrix_to {
         let imatrix = Imatrix::of(&mut model, &tokens, cli.batch, progress)?;
         let seconds = start.elapsed().as_secs_f64();
         bar.finish_and_clear();
         let datasets = cli.file.iter().map(|file| file.display().to_string()).collect();
-        imatrix.write(path, datasets, model.config().max_tokens)?;
-        writeln!(out, "imatrix: matrices={} file={}", imatrix.len(), path.display())?;
+        imatrix.write(output.path(), datasets, model.config().max_tokens)?;
+        writeln!(out, "imatrix: matrices={} file={}", imatrix.len(), output.path().display())?;
         return summary(&tokens, seconds, out);
     }
     let vectors = model.embed(&tokens, cli.batch, &mut progress)?;
     let seconds = start.elapsed().as_secs_f64();
     bar.finish_and_clear();
 
-    if let Some(path) = &cli.out {
-        npy::write(path, &vectors)?;
+    if let Some(output) = &vectors_to {
+        output.write(&npy::bytes(&vectors)?)?;
     }
     if let Some(query) = &cli.search {
         let query = model.embed(&tokenizer.of(&[query])?, cli.batch, |_| ())?;
@@ -120,7 +124,7 @@ fn search(query: &[f32], sentences: &[String], vectors: &[Vec<f32>], top: usize,
     let mut scores: Vec<_> = vectors.iter().map(|v| cosine(query, v)).zip(sentences).enumerate().collect();
     scores.sort_by(|(_, (a, _)), (_, (b, _))| b.total_cmp(a));
     for (i, (score, sentence)) in scores.into_iter().take(top) {
-        writeln!(out, "{score:.4}  {:>4}: {sentence}", i + 1)?;
+        writeln!(out, "{score:.4}  {:>4}: {}", i + 1, Shown::text(sentence))?;
     }
     Ok(())
 }
@@ -128,6 +132,7 @@ fn search(query: &[f32], sentences: &[String], vectors: &[Vec<f32>], top: usize,
 fn show(sentences: &[String], vectors: &[Vec<f32>], out: &mut impl Write) -> Result<()> {
     for (i, (sentence, vector)) in sentences.iter().zip(vectors).enumerate() {
         let numbers: Vec<_> = vector.iter().take(SHOWN).map(|x| format!("{x:8.5}")).collect();
+        let sentence = Shown::text(sentence);
         writeln!(out, "{:>4}  [{}, ... {}]  {sentence}", i + 1, numbers.join(", "), vector.len())?;
     }
     if (2..=COMPARED).contains(&sentences.len()) {

@@ -11,18 +11,13 @@ const MAGIC: &[u8] = b"\x93NUMPY\x01\x00";
 /// Where the numbers begin is a multiple of this.
 const ALIGNMENT: usize = 64;
 
-/// Writes a matrix.
+/// A file with a matrix.
 ///
 /// # Errors
-/// Where the rows' lengths differ, or the file can't be written.
-pub(crate) fn write(path: &Path, rows: &[Vec<f32>]) -> Result<()> {
+/// Where the rows' lengths differ.
+pub(crate) fn bytes(rows: &[Vec<f32>]) -> Result<Vec<u8>> {
     let columns = rows.first().map_or(0, Vec::len);
     ensure!(rows.iter().all(|row| row.len() == columns), "rows of a matrix have one length");
-    let bytes = bytes(rows, columns)?;
-    fs::write(path, bytes).with_context(|| format!("can't write {}", path.display()))
-}
-
-fn bytes(rows: &[Vec<f32>], columns: usize) -> Result<Vec<u8>> {
     let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {columns}), }}", rows.len());
     let start = MAGIC.len() + size_of::<u16>();
     // Filled up with blanks, with a line feed at the end.
@@ -64,7 +59,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let rows = [vec![1.0, -2.5, f32::MIN_POSITIVE], vec![0.0, f32::MAX, 3.0]];
-        let bytes = bytes(&rows, 3).unwrap();
+        let bytes = bytes(&rows).unwrap();
         assert_eq!(bytes.len() % ALIGNMENT, 24);
         assert_eq!(bytes.get(..10).unwrap(), b"\x93NUMPY\x01\x00\x76\x00");
         assert_eq!(parse(&bytes).unwrap(), rows);
@@ -76,8 +71,7 @@ mod tests {
     #[test]
     fn rows_of_other_lengths_are_refused() {
         let path = std::env::temp_dir().join(format!("embed-{}.npy", std::process::id()));
-        assert!(write(&path, &[vec![1.0], vec![]]).unwrap_err().to_string().contains("one length"));
-        assert!(!path.exists());
+        assert!(bytes(&[vec![1.0], vec![]]).unwrap_err().to_string().contains("one length"));
         assert!(read(&path).unwrap_err().to_string().contains("can't read"));
     }
 }

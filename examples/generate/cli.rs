@@ -66,6 +66,10 @@ pub(crate) struct Train {
     #[arg(long, value_name = "SVG")]
     pub(crate) plot: Option<PathBuf>,
 
+    /// Replace files that are there
+    #[arg(long)]
+    pub(crate) force: bool,
+
     /// Threads of the CPU; more than one are faster only where nothing else runs
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
     pub(crate) threads: NonZeroUsize,

@@ -28,8 +28,7 @@ mod tests;
 mod text;
 mod train;
 
-use std::fs;
-use std::io::Write;
+use std::io::{self, IsTerminal as _, Write};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
@@ -43,6 +42,7 @@ use check::Check;
 use cli::{Cli, Command};
 use model::{Config, Model};
 use sample::Sampler;
+use support::output::Output;
 use text::Text;
 use train::Training;
 
@@ -65,6 +65,9 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
 
 /// Trains a model, and writes it down.
 fn train(config: Config, cli: &cli::Train, out: &mut impl Write) -> Result<()> {
+    let output = Output::new(&cli.output, cli.force, "--output FILE")?;
+    let plot = Output::of(cli.plot.as_ref(), cli.force, "--plot SVG")?;
+    plot.iter().try_for_each(|plot| plot.differs(&output))?;
     let least = least(config);
     let text = if cli.text.is_empty() { Text::shipped(least) } else { Text::read(&cli.text, least) }?;
     writeln!(out, "{} bytes to train on, {} held out; seed {}", text.train.len(), text.held_out.len(), cli.seed)?;
@@ -78,14 +81,15 @@ fn train(config: Config, cli: &cli::Train, out: &mut impl Write) -> Result<()> {
         bar.set_message(format!("{:.3} bits", train::bits(loss.into())));
     })?;
     bar.finish_and_clear();
-    if let Some(path) = &cli.plot {
-        fs::write(path, plot::svg(&losses)?).with_context(|| format!("can't write {}", path.display()))?;
-    }
     let model = Model::new(config, |name| weights.get(name))?;
     let held_out = train::loss(&model, &mut sched, &text.held_out)?;
     let path = cli.output.display();
     let file = file::write(config, how, &weights)?;
-    file.write(&cli.output).with_context(|| format!("can't write {path} (name another place with --output FILE)"))?;
+    // The model first: it is what the time went into.
+    file.write(output.path()).with_context(|| format!("can't write {path} (name another place with --output FILE)"))?;
+    if let Some(plot) = &plot {
+        plot.write(plot::svg(&losses)?.as_bytes())?;
+    }
     let bits = train::bits(held_out);
     writeln!(out, "generate: loss={held_out:.4} bits_per_byte={bits:.3} steps={} model={path}", how.steps)?;
     Ok(())
@@ -106,12 +110,24 @@ fn sample(cli: &cli::Sample, out: &mut impl Write) -> Result<()> {
     // No byte looks further back than the window.
     let prompt = prompt.rchunks(config.window).next().context("a prompt has one byte at least")?;
     let mut next = sampler.pick(decoder.read(prompt)?);
+    let (terminal, mut before) = (io::stdout().is_terminal(), 0);
     for _ in 0..cli.tokens {
-        out.write_all(&[next])?;
+        out.write_all(&[if terminal { harmless(before, next) } else { next }])?;
+        before = next;
         out.flush()?;
         next = sampler.pick(decoder.read(&[next.into()])?);
     }
     Ok(writeln!(out)?)
+}
+
+/// A byte of a model's as a terminal gets it, behind another one: none that it obeys.
+fn harmless(before: u8, byte: u8) -> u8 {
+    match (before, byte) {
+        (_, b'\n' | b'\t') => byte,
+        // The latter are control characters in UTF-8.
+        (_, ..0x20 | 0x7f) | (0xc2, 0x80..=0x9f) => b'?',
+        _ => byte,
+    }
 }
 
 /// The fewest bytes that must be held out.

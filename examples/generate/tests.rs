@@ -1,5 +1,6 @@
 //! The program on a tiny model.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
@@ -288,9 +289,17 @@ fn a_model_is_trained_and_writes_on() {
     let short = program(&["train", "--output", &nowhere, "--text", &plot[..plot.len() - 1]]).unwrap_err();
     assert!(short.contains("can't read"), "{short}");
     assert!(!Path::new(&nowhere).exists());
-    let bad = folder.file("none/model.gguf");
-    let e = program(&["train", "--output", &bad, "--text", &folder.file("text.txt"), "--steps", "1"]).unwrap_err();
-    assert!(e.contains("--output FILE"), "{e}");
+    let train =
+        |output: &str, more: &[&str]| program(&[&["train", "--output", output, "--text", "none"], more].concat());
+    let e = train(&folder.file("none/model.gguf"), &[]).unwrap_err();
+    assert!(e.contains("--output FILE") && e.contains("none is not there"), "{e}");
+    let e = train(&model, &[]).unwrap_err();
+    assert!(e.contains("model.gguf is there already: --force replaces it"), "{e}");
+    let e = train(&nowhere, &["--plot", &plot]).unwrap_err();
+    assert!(e.contains("loss.svg is there already: --force"), "{e}");
+    let e = train(&nowhere, &["--plot", &nowhere]).unwrap_err();
+    assert!(e.contains("--plot SVG and --output FILE name the same file"), "{e}");
+    assert!(train(&model, &["--plot", &plot, "--force"]).unwrap_err().contains("can't read none"));
 }
 
 #[test]
@@ -327,4 +336,12 @@ fn the_command_line_is_sound() {
         program(wrong).unwrap_err();
     }
     assert!(Cli::try_parse_from(["generate", "--check"]).unwrap().check);
+}
+
+#[test]
+fn a_terminal_obeys_no_model() {
+    let text = "\u{1b}[2J\u{9b}2J\u{7f}\tGrüße, ° 世界\r\n";
+    let pairs = std::iter::once(0).chain(text.bytes()).zip(text.bytes());
+    let shown: Vec<u8> = pairs.map(|(before, byte)| harmless(before, byte)).collect();
+    assert_eq!(String::from_utf8_lossy(&shown), "?[2J\u{fffd}?2J?\tGrüße, ° 世界?\n");
 }

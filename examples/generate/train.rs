@@ -100,7 +100,7 @@ pub(crate) fn train(
         for _ in 0..BATCH {
             let drawn = text.draw(n + 1, &mut rng);
             ensure!(drawn.len() == n + 1, "the text is too short");
-            for (&[byte, next], column) in drawn.array_windows().zip(&mut columns) {
+            for ((&byte, &next), column) in drawn.iter().zip(drawn.iter().skip(1)).zip(&mut columns) {
                 tokens.push(i32::from(byte));
                 if let Some(p) = column.get_mut(usize::from(next)) {
                     *p = 1.0;

@@ -16,7 +16,7 @@ Examples:
   gguf set model.gguf sizes 'u32[]' 1 2 3 --force          in place
   gguf remove model.gguf general.url -o new.gguf
 
-A file that is there is only replaced with --force. It is written beside its place at first: whatever happens, there is the
+A file that is there is only replaced with --force, a read-only one not even so. The new one is written beside its place at first: whatever happens, there is the
 old file or the new one, as a whole.
 
 Exit status:

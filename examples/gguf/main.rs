@@ -13,17 +13,19 @@ mod tests;
 mod value;
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use clap::Parser as _;
 use comfy_table::{CellAlignment, Table, presets};
 use ggml::gguf::{Reader, Writer};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use cli::{Cli, Command, Target};
+use support::output::Output;
+use support::shown::Shown;
 
 /// Characters of a value in a list.
 const WIDTH: usize = 80;
@@ -39,7 +41,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
         Command::List { file } => list(&Reader::open(file)?, out),
         Command::Dump { file, tensor: None, .. } => {
             for (key, value) in Reader::open(file)?.metadata() {
-                writeln!(out, "{key}: {} = {}", value::kind(value), value::line(value, usize::MAX))?;
+                writeln!(out, "{}: {} = {}", Shown::name(key), value::kind(value), value::line(value, usize::MAX))?;
             }
             Ok(())
         }
@@ -47,7 +49,10 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
         Command::Get { file, key } => {
             let reader = Reader::open(file)?;
             let value = reader.get(key).with_context(|| missing(&reader, key))?;
-            value::texts(value).iter().try_for_each(|text| writeln!(out, "{text}"))?;
+            // A program gets what is in the file; a terminal gets what it can show.
+            let plain = io::stdout().is_terminal();
+            let shown = |text: String| if plain { support::lines(&text) } else { text };
+            value::texts(value).try_for_each(|text| writeln!(out, "{}", shown(text)))?;
             Ok(())
         }
         Command::Set { file, key, kind, values, target } => {
@@ -64,8 +69,11 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
 }
 
 fn missing(reader: &Reader<File>, key: &str) -> String {
-    let keys: Vec<_> = reader.metadata().map(|(key, _)| key).collect();
-    format!("there is no key `{key}`; there are {}", keys.join(", "))
+    format!(
+        "there is no key `{}`; there are {}",
+        Shown::name(key),
+        support::names(reader.metadata().map(|(key, _)| key))
+    )
 }
 
 fn list(reader: &Reader<File>, out: &mut impl Write) -> Result<()> {
@@ -75,13 +83,13 @@ fn list(reader: &Reader<File>, out: &mut impl Write) -> Result<()> {
     writeln!(out, "version {version}, {keys} keys, {tensors} tensors of {bytes} bytes, aligned to {alignment}")?;
     let mut table = table(&["key", "type", "value"]);
     for (key, value) in reader.metadata() {
-        table.add_row([key, &value::kind(value), &value::line(value, WIDTH)]);
+        table.add_row([Shown::name(key).to_string(), value::kind(value), value::line(value, WIDTH)]);
     }
     writeln!(out, "{table}")?;
     let mut table = self::table(&["tensor", "type", "shape", "offset", "bytes"]);
     for t in reader.tensors() {
-        let shape = t.shape().to_string();
-        table.add_row([t.name(), t.dtype().name(), &shape, &t.offset().to_string(), &t.size().to_string()]);
+        let (name, shape) = (Shown::name(t.name()).to_string(), t.shape().to_string());
+        table.add_row([&name, t.dtype().name(), &shape, &t.offset().to_string(), &t.size().to_string()]);
     }
     for i in [3, 4] {
         if let Some(column) = table.column_mut(i) {
@@ -101,7 +109,7 @@ fn table(header: &[&str]) -> Table {
 
 fn dump(reader: &mut Reader<File>, name: &str, limit: usize, out: &mut impl Write) -> Result<()> {
     let (dtype, shape) = reader.tensor(name).map(|t| (t.dtype(), t.shape()))?;
-    writeln!(out, "{name}: {dtype} {shape}")?;
+    writeln!(out, "{}: {dtype} {shape}", Shown::name(name))?;
     let numbers = dtype.dequantize(&reader.read(name)?)?;
     let shown = if limit == 0 { numbers.len() } else { limit.min(numbers.len()) };
     let row = usize::try_from(shape.ne()[0])?;
@@ -123,12 +131,7 @@ fn rewrite(
     out: &mut impl Write,
     change: impl FnOnce(&mut Writer, &Reader<File>) -> Result<()>,
 ) -> Result<()> {
-    let output = target.output.as_deref().unwrap_or(file);
-    ensure!(
-        target.force || !output.exists(),
-        "{} is there already: --force replaces it, --output FILE writes another one",
-        output.display()
-    );
+    let output = Output::new(target.output.as_deref().unwrap_or(file), target.force, "--output FILE")?;
     let mut reader = Reader::open(file)?;
     let mut writer = Writer::new();
     writer.set_kv(&reader)?;
@@ -138,8 +141,8 @@ fn rewrite(
     }
     let bar = ProgressBar::new(reader.tensors().map(|t| t.size() as u64).sum());
     bar.set_style(ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes}, {eta} left")?);
-    writer.write_with(output, |t, to| reader.copy(t.name(), bar.wrap_write(to)).map_err(io::Error::other))?;
+    writer.write_with(output.path(), |t, to| reader.copy(t.name(), bar.wrap_write(to)).map_err(io::Error::other))?;
     bar.finish_and_clear();
-    writeln!(out, "gguf: wrote {}", output.display())?;
+    writeln!(out, "gguf: wrote {}", output.path().display())?;
     Ok(())
 }

@@ -115,3 +115,47 @@ fn what_is_not_changed_stays() {
         assert_eq!(fs::read(folder.file()).unwrap(), before);
     }
 }
+
+#[test]
+fn a_read_only_file_is_not_replaced_even_with_force() {
+    let folder = Folder::new("read-only");
+    let old = fs::read(folder.file()).unwrap();
+    let mut permissions = fs::metadata(folder.file()).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(folder.file(), permissions).unwrap();
+    for arguments in [&["general.name", "str", "new", "--force"][..], &["general.name", "str", "new"]] {
+        let refused = folder.run("set", arguments).unwrap_err();
+        assert!(refused.contains("in.gguf (--output FILE): it is read-only"), "{refused}");
+    }
+    assert_eq!(fs::read(folder.file()).unwrap(), old);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_to_nothing_is_no_place_for_a_file() {
+    let folder = Folder::new("dangling");
+    let link = folder.0.join("link.gguf");
+    std::os::unix::fs::symlink("gone.gguf", &link).unwrap();
+    let refused = folder.run("remove", &["sizes", "--force", "-o", link.to_str().unwrap()]).unwrap_err();
+    assert!(refused.contains("it is a link to a file that is not there"), "{refused}");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink() && !folder.0.join("gone.gguf").exists());
+}
+
+#[test]
+fn what_a_file_holds_is_shown_escaped_and_short() {
+    let folder = Folder::new("escaped");
+    let (evil, shown) = ("\u{1b}]0;title\u{7}\u{9b}2J", r"\u{1b}]0;title\u{7}\u{9b}2J");
+    let mut writer = Writer::new();
+    writer.set(evil, evil).unwrap().set(&"k".repeat(5 << 20), vec![evil.repeat(1 << 20); 2]).unwrap();
+    writer.tensor(evil, DType::F32, [1], &[0; 4]).unwrap();
+    writer.write(folder.file()).unwrap();
+    let runs = [("list", vec![]), ("dump", vec![evil]), ("get", vec!["none"]), ("dump", vec!["none"])];
+    for (command, arguments) in runs {
+        let text = folder.run(command, &arguments).unwrap_or_else(|e| e);
+        assert!(text.contains(shown), "{command}: {text:?}");
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n') && text.len() < 3000, "{command}: {text:?}");
+    }
+    let all = folder.run("dump", &[]).unwrap();
+    assert!(all.contains(shown) && !all.chars().any(|c| c.is_control() && c != '\n'));
+    assert_eq!(folder.run("get", &[evil]).unwrap(), format!("{evil}\n"), "for programs");
+}

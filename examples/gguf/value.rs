@@ -1,5 +1,7 @@
 //! Values as text.
 
+use std::iter;
+
 use anyhow::{Context as _, Result, bail, ensure};
 use ggml::gguf::{Array, Value};
 
@@ -32,13 +34,13 @@ macro_rules! kinds {
         const NAMES: &[&str] = &[$($name),*];
 
         /// The value as it is, or the values of an array.
-        pub(crate) fn texts(value: &Value) -> Vec<String> {
+        pub(crate) fn texts(value: &Value) -> Box<dyn Iterator<Item = String> + '_> {
             match value {
                 $(
-                    Value::$variant(value) => vec![value.to_string()],
-                    Value::Array(Array::$variant(values)) => values.iter().map(ToString::to_string).collect(),
+                    Value::$variant(value) => Box::new(iter::once_with(|| value.to_string())),
+                    Value::Array(Array::$variant(values)) => Box::new(values.iter().map(|value| value.to_string())),
                 )*
-                other => vec![format!("{other:?}")],
+                other => Box::new(iter::once_with(move || format!("{other:?}"))),
             }
         }
     };
@@ -66,15 +68,18 @@ pub(crate) fn kind(value: &Value) -> String {
 
 /// The value on one line of at most `width` characters.
 pub(crate) fn line(value: &Value, width: usize) -> String {
-    let texts = texts(value);
-    let quoted = |text: &String| match value {
-        Value::String(_) | Value::Array(Array::String(_)) => format!("{text:?}"),
-        _ => text.clone(),
+    let quoted = |text: String| match value {
+        // No more of a long one than is shown.
+        Value::String(_) | Value::Array(Array::String(_)) => {
+            let end = text.char_indices().nth(width).map_or(text.len(), |(end, _)| end);
+            format!("{:?}", text.get(..end).unwrap_or_default())
+        }
+        _ => text,
     };
     let whole = match value {
         // Each text has a character and a separator at least.
-        Value::Array(_) => format!("[{}]", texts.iter().take(width).map(quoted).collect::<Vec<_>>().join(", ")),
-        _ => texts.iter().map(quoted).collect(),
+        Value::Array(_) => format!("[{}]", texts(value).take(width).map(quoted).collect::<Vec<_>>().join(", ")),
+        _ => texts(value).map(quoted).collect(),
     };
     if whole.chars().count() <= width {
         return whole;

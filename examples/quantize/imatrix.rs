@@ -7,6 +7,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use ggml::DType;
 use ggml::gguf::Reader;
 
+use crate::support::shown::Shown;
+
 /// What `DType::quantize` takes as weights.
 const WEIGHTS: std::ops::RangeInclusive<f32> = 1e-10..=1e10;
 
@@ -26,9 +28,10 @@ impl Imatrix {
             let columns = usize::try_from(ne[0])?;
             let squares = numbers(&mut reader, &name)?;
             let counts = numbers(&mut reader, &format!("{tensor}.counts"))?;
+            let shown = Shown::name(tensor);
             ensure!(
                 squares.len() == columns * counts.len(),
-                "{}: `{tensor}` has {} sums in rows of {columns}, but {} counts",
+                "{}: `{shown}` has {} sums in rows of {columns}, but {} counts",
                 path.display(),
                 squares.len(),
                 counts.len()
@@ -36,7 +39,7 @@ impl Imatrix {
             let sum = |&x: &f32| x.is_finite() && x >= 0.0;
             ensure!(
                 squares.iter().all(sum) && counts.iter().all(sum),
-                "{}: sums and counts of `{tensor}` have to be finite and not less than 0",
+                "{}: sums and counts of `{shown}` have to be finite and not less than 0",
                 path.display()
             );
             let means = squares.chunks(columns).zip(counts).flat_map(|(squares, count)| {
@@ -60,8 +63,9 @@ impl Imatrix {
         let Some(means) = self.0.get(tensor) else { return Ok(None) };
         ensure!(
             means.len() == columns * matrices,
-            "the importance matrix has {} numbers for `{tensor}`, which has {columns} columns and {matrices} matrices",
-            means.len()
+            "the importance matrix has {} numbers for `{}`, which has {columns} columns and {matrices} matrices",
+            means.len(),
+            Shown::name(tensor)
         );
         Ok(Some(means.chunks(columns).collect()))
     }
@@ -69,6 +73,6 @@ impl Imatrix {
 
 fn numbers(reader: &mut Reader<std::fs::File>, name: &str) -> Result<Vec<f32>> {
     let dtype = reader.tensor(name)?.dtype();
-    ensure!(dtype == DType::F32, "`{name}` holds {dtype}, but an importance matrix is of f32");
+    ensure!(dtype == DType::F32, "`{}` holds {dtype}, but an importance matrix is of f32", Shown::name(name));
     dtype.dequantize(&reader.read(name)?).context("out of memory")
 }

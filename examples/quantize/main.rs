@@ -26,6 +26,8 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use cli::{Cli, can_quantize};
 use convert::Job;
 use imatrix::Imatrix;
+use support::output::Output;
+use support::shown::Shown;
 
 fn main() -> ExitCode {
     support::run(|| run(&Cli::parse(), &mut io::stdout()))
@@ -73,7 +75,7 @@ struct Sums {
 
 fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     let output = cli.output.display();
-    ensure!(cli.force || !cli.output.exists(), "{output} is there already: --force replaces it");
+    let place = Output::new(&cli.output, cli.force, "OUTPUT")?;
     let threads = cli.threads.unwrap_or_else(support::processors);
     let mut reader = Reader::open(&cli.input)?;
     let weights = cli.imatrix.as_deref().map(Imatrix::read).transpose()?.unwrap_or_default();
@@ -88,12 +90,12 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     let bar = ProgressBar::new(reader.tensors().map(|t| t.size() as u64).sum());
     bar.set_style(ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes}, {eta} left")?);
     let (mut sums, mut plans, mut failure) = (Sums::default(), plans.into_iter(), None);
-    let written = writer.write_with(&cli.output, |new, to| {
+    let written = writer.write_with(place.path(), |new, to| {
         let plan = plans.next().unwrap_or(Plan::Convert);
         let line = tensor(&mut reader, new, &plan, &weights, threads, &bar, &mut sums, to);
         let done = line.and_then(|line| Ok(bar.suspend(|| writeln!(out, "{line}"))?));
         done.map_err(|e| {
-            failure = Some(e.context(format!("tensor `{}`", new.name())));
+            failure = Some(e.context(format!("tensor `{}`", Shown::name(new.name()))));
             io::Error::other("stopped")
         })
     });
@@ -143,6 +145,7 @@ fn tensor(
     if let Plan::Keep(why) = plan {
         reader.copy(name, bar.wrap_write(to))?;
         sums.kept += 1;
+        let name = Shown::name(name);
         return Ok(format!("{name} {shape}: stays {from}: {why}"));
     }
     let [columns, rows, a, b] = shape.ne();
@@ -162,6 +165,7 @@ fn tensor(
     sums.numbers += n as u64;
     let error = rmse(converted.squares, n as u64);
     let (before, after) = (HumanBytes(before as u64), HumanBytes(new.size() as u64));
+    let name = Shown::name(name);
     Ok(format!("{name} {shape}: {from} to {to_type}, {before} to {after}, rmse {error:.3e}"))
 }
 

@@ -55,6 +55,10 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 
+    /// Replace a file that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+
     /// Images that are classified at once; the last ones may be fewer
     #[arg(long, value_name = "N", default_value = "60")]
     pub(crate) batch: NonZeroUsize,
@@ -106,7 +110,9 @@ mod tests {
     #[test]
     fn help_names_every_option_examples_and_exit_statuses() {
         let help = Cli::command().render_help().to_string();
-        for part in ["--devices", "--model", "--data", "--svg", "--batch", "--threads", "Examples:", "Exit status:"] {
+        for part in
+            ["--devices", "--model", "--data", "--svg", "--force", "--batch", "--threads", "Examples:", "Exit status:"]
+        {
             assert!(help.contains(part), "{part} is missing in:\n{help}");
         }
         assert!(!help.contains(env!("CARGO_MANIFEST_DIR")), "a path of this machine is in:\n{help}");

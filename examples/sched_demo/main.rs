@@ -22,13 +22,11 @@ mod report;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::fs;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Parser as _;
 use ggml::{Allocated, Context, Sched, Weights};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -39,12 +37,14 @@ use digits::data::{self, Images, PIXELS};
 use network::{Batch, Model};
 use reference::Reference;
 use report::{Score, Summary};
+use support::output::Output;
 
 fn main() -> ExitCode {
     support::print(|out| demo(&Cli::parse(), out))
 }
 
 fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {
+    let svg = Output::of(cli.svg.as_ref(), cli.force, "--svg FILE")?;
     let test = data::load(&cli.data)?.test;
     let model = Model::open(&cli.model)?;
     let devices = Devices::start(cli.devices.as_deref(), cli.threads)?;
@@ -66,8 +66,8 @@ fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {
         splits = run.n_splits();
         copies = table.iter().map(|split| split.inputs.len()).sum();
         writeln!(out, "{}\n", report::split_table(&table))?;
-        if let Some(path) = &cli.svg {
-            write_svg(path, &run.to_svg())?;
+        if let Some(svg) = &svg {
+            svg.write(run.to_svg().as_bytes())?;
         }
         Ok(())
     })?;
@@ -145,8 +145,4 @@ impl Demo {
 fn bar(images: usize) -> Result<ProgressBar> {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} images")?;
     Ok(ProgressBar::new(images as u64).with_style(style))
-}
-
-fn write_svg(path: &Path, svg: &str) -> Result<()> {
-    fs::write(path, svg).with_context(|| format!("can't write the drawing {} (--svg FILE)", path.display()))
 }

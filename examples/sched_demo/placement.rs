@@ -3,6 +3,7 @@
 use anyhow::{Result, bail, ensure};
 
 use crate::digits::model::LAYERS;
+use crate::support::shown::Shown;
 
 /// What a device is, as far as the choice goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +79,7 @@ fn named(candidates: &[Candidate], names: &[String]) -> Result<Vec<usize>> {
         // ggml itself does not tell upper from lower case either.
         let Some(found) = candidates.iter().position(|c| c.name.eq_ignore_ascii_case(name.trim())) else {
             let known: Vec<_> = candidates.iter().map(|c| c.name.as_str()).collect();
-            bail!("there is no device `{name}`; --devices takes {}", known.join(", "))
+            bail!("there is no device `{}`; --devices takes {}", Shown::name(name), known.join(", "))
         };
         chosen.push(found);
     }

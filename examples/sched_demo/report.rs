@@ -1,5 +1,6 @@
 //! What the run showed: scores, the table of splits, and the line that sums it up.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use indicatif::BinaryBytes;
 use crate::devices::{self, Devices};
 use crate::digits::data::CLASSES;
 use crate::digits::model::LAYERS;
+use crate::support::shown::Shown;
 
 /// Counts what was classified rightly and how far the logits are off.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -118,7 +120,7 @@ pub(crate) fn device_table(devices: &Devices) -> ggml::Result<String> {
     Ok(table.trim_fmt())
 }
 
-fn list(names: &[&str]) -> String {
+fn list(names: &[impl Borrow<str>]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
@@ -126,7 +128,7 @@ fn list(names: &[&str]) -> String {
 pub(crate) fn split_table(splits: &[Split]) -> String {
     let mut table = empty(["split", "device", "nodes", "inputs copied", "bytes"], &[0, 2, 4]);
     for (i, split) in splits.iter().enumerate() {
-        let names: Vec<_> = split.inputs.iter().map(|input| input.name.as_str()).collect();
+        let names: Vec<_> = split.inputs.iter().map(|input| Shown::name(&input.name).to_string()).collect();
         let bytes = split.inputs.iter().map(|input| input.bytes).sum();
         table.add_row([
             i.to_string(),

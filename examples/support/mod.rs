@@ -4,6 +4,11 @@
 
 #![allow(dead_code, reason = "no program needs all of it")]
 
+pub(crate) mod output;
+#[path = "../../src/error/shown.rs"]
+pub(crate) mod shown;
+
+use std::fmt::Write as _;
 use std::io::{self, ErrorKind, StdoutLock, Write as _};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -12,14 +17,38 @@ use std::thread;
 use anyhow::{Error, Result};
 use ggml::Backend;
 
+use shown::Shown;
+
 /// Runs a program, and says on standard error why it failed.
 pub(crate) fn run(program: impl FnOnce() -> Result<()>) -> ExitCode {
     // ggml's own lines only where they are asked for: an error carries those that explain it.
     env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
     let Err(error) = program() else { return ExitCode::SUCCESS };
     // Nothing is left to be told to if that fails.
-    let _written = writeln!(io::stderr(), "error: {error:#}");
+    let _written = writeln!(io::stderr(), "error: {}", lines(&format!("{error:#}")));
     ExitCode::FAILURE
+}
+
+/// Text of several lines as a terminal may show it, whatever it is made of.
+pub(crate) fn lines(text: &str) -> String {
+    let mut shown = String::new();
+    for line in text.split_inclusive('\n') {
+        let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
+        // A string takes all.
+        let _written = write!(shown, "{}{end}", Shown::text(line));
+    }
+    shown
+}
+
+/// Names that there are, for a message.
+pub(crate) fn names(names: impl Iterator<Item = impl AsRef<str>>) -> String {
+    const MOST: usize = 50;
+    let mut names: Vec<_> = names.take(MOST + 1).map(|name| Shown::name(name.as_ref()).to_string()).collect();
+    if names.len() > MOST {
+        names.truncate(MOST);
+        names.push("…".to_owned());
+    }
+    names.join(", ")
 }
 
 /// Runs a program that is there for what it prints, and done where nobody reads that: whoever does may stop when they have

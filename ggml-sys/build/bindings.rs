@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::enums;
 use super::input::Input;
 use super::plan::{Linkage, Plan};
 
@@ -42,7 +43,7 @@ pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(),
                  If a standard header such as stddef.h is what is missing: clang's own headers come with libclang-dev on \
                  Debian and Ubuntu, with clang-devel on Fedora."
             ))?;
-    let text = bindings.to_string();
+    let text = enums::with_one_signedness(&bindings.to_string());
     let names = text.lines().filter_map(|line| line.trim_start().strip_prefix("pub fn ")?.split('(').next());
     // Those of a backend that is loaded while the program runs are reached through its registry.
     let modules = plan.compile.as_ref().is_some_and(|c| c.linkage == Linkage::Modules);

@@ -6,6 +6,7 @@ mod cmake;
 mod compiler;
 mod cpu;
 mod emit;
+mod enums;
 mod fetch;
 mod find;
 mod input;
@@ -14,6 +15,7 @@ mod macros;
 mod plan;
 mod sdk;
 mod tools;
+mod version;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -68,6 +70,9 @@ fn build() -> Result<Vec<String>, String> {
     };
     let include = source.join("include");
     let version = fetch::tree::ggml_version(&source)?;
+    if let (Source::Folder(folder), true) = (&plan.source, plan.compile.is_some()) {
+        version::check(folder, &version, &pin.ggml)?;
+    }
     bindings::generate(&input, &plan, &include)?;
     let mut root = input.out_dir.clone();
     let (mut lib, mut headers) = (root.join("lib"), root.join("include"));

@@ -5,6 +5,7 @@ use std::fs;
 
 use ggml_sys as sys;
 
+use crate::device::named::named;
 use crate::device::{Device, Registry};
 use crate::error::{Error, Result};
 use crate::guard;
@@ -53,7 +54,6 @@ pub(crate) fn used() {
 /// with more nodes than ggml knows; else as [`Device::cpu`].
 #[doc(alias = "ggml_numa_init")]
 pub fn numa_init(strategy: Numa) -> Result<()> {
-    type Init = unsafe extern "C-unwind" fn(sys::ggml_numa_strategy);
     let refuse = |reason: &'static str| {
         Err(Error::Unsupported {
             op: "numa_init".into(),
@@ -63,8 +63,7 @@ pub fn numa_init(strategy: Numa) -> Result<()> {
         })
     };
     let cpu = registry()?;
-    // SAFETY: that is the function's type.
-    let init = unsafe { cpu.function::<Init>(c"ggml_backend_cpu_numa_init") }?;
+    let init = cpu.function(named!(c"ggml_backend_cpu_numa_init" as ggml_numa_init(_)))?;
     let mut stage = STAGE.lock();
     match *stage {
         Stage::Nothing => {}
@@ -94,10 +93,8 @@ pub fn numa_init(strategy: Numa) -> Result<()> {
 /// As [`Device::cpu`].
 #[doc(alias = "ggml_is_numa")]
 pub fn is_numa() -> Result<bool> {
-    type IsNuma = unsafe extern "C-unwind" fn() -> bool;
     let cpu = registry()?;
-    // SAFETY: that is the function's type.
-    let is_numa = unsafe { cpu.function::<IsNuma>(c"ggml_backend_cpu_is_numa") }?;
+    let is_numa = cpu.function(named!(c"ggml_backend_cpu_is_numa" as ggml_is_numa()))?;
     let _stage = STAGE.lock();
     guard::call("ggml_is_numa", || {
         // SAFETY: C reads a global, which nobody writes to now: we hold the lock.

@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 use ggml_sys as sys;
 
 use super::threads::Threads;
+use crate::device::named::named;
 use crate::device::{Device, DeviceType, Registry};
 use crate::error::{Error, Result};
 use crate::{ffi, guard, log, meta};
@@ -83,9 +84,7 @@ impl RawBackend {
         callback: sys::ggml_abort_callback,
         user: *mut c_void,
     ) -> Result<()> {
-        type SetAbort = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, sys::ggml_abort_callback, *mut c_void);
-        // SAFETY: that is the function's type.
-        let set = unsafe { cpu.function::<SetAbort>(c"ggml_backend_set_abort_callback") }?;
+        let set = cpu.function(named!(c"ggml_backend_set_abort_callback" as ggml_backend_set_abort_callback_t))?;
         guard::call("ggml_backend_set_abort_callback", || {
             // SAFETY: the backend is a live CPU backend; it keeps `user`, which its owner drops after it or replaces here.
             unsafe { set(self.as_ptr(), callback, user) }
@@ -94,9 +93,7 @@ impl RawBackend {
 
     /// Makes a CPU backend leave out what is there for speed only, or not.
     pub(super) fn set_use_ref(&mut self, cpu: Registry, on: bool) -> Result<()> {
-        type SetUseRef = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, bool);
-        // SAFETY: that is the function's type.
-        let set = unsafe { cpu.function::<SetUseRef>(c"ggml_backend_cpu_set_use_ref") }?;
+        let set = cpu.function(named!(c"ggml_backend_cpu_set_use_ref" as ggml_backend_cpu_set_use_ref(_, _)))?;
         guard::call("ggml_backend_cpu_set_use_ref", || {
             // SAFETY: the backend is a live CPU backend, of which C sets a field.
             unsafe { set(self.as_ptr(), on) }
@@ -112,9 +109,7 @@ impl RawBackend {
 
     /// `pool` must be NULL, or live as long as the backend has it.
     fn set_pool(&mut self, cpu: Registry, pool: *mut sys::ggml_threadpool) -> Result<()> {
-        type SetPool = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, *mut sys::ggml_threadpool);
-        // SAFETY: that is the function's type.
-        let set = unsafe { cpu.function::<SetPool>(c"ggml_backend_cpu_set_threadpool") }?;
+        let set = cpu.function(named!(c"ggml_backend_cpu_set_threadpool" as ggml_backend_cpu_set_threadpool(_, _)))?;
         guard::call("ggml_backend_cpu_set_threadpool", || {
             // SAFETY: backend and pool are live; the owner of both drops the backend first. A former pool is still alive
             // and idle, and is only paused by this.
@@ -154,9 +149,7 @@ impl RawBackend {
 ///
 /// The backend must be live, a CPU or BLAS backend, and of this registry.
 unsafe fn set_n_threads(registry: Registry, backend: *mut sys::ggml_backend, n: usize) -> Result<()> {
-    type SetThreads = unsafe extern "C-unwind" fn(*mut sys::ggml_backend, c_int);
-    // SAFETY: that is the function's type.
-    let set_threads = unsafe { registry.function::<SetThreads>(c"ggml_backend_set_n_threads") }?;
+    let set_threads = registry.function(named!(c"ggml_backend_set_n_threads" as ggml_backend_set_n_threads_t))?;
     let n = c_int::try_from(n).unwrap_or(c_int::MAX);
     guard::call("ggml_backend_set_n_threads", || {
         // SAFETY: the backend is live and of that registry, which C asserts; C sets a field.
@@ -188,10 +181,8 @@ unsafe impl Send for RawPool {}
 impl RawPool {
     /// Starts the threads.
     pub(super) fn start(cpu: Registry, threads: &Threads) -> Result<Self> {
-        type New = unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool_params) -> *mut sys::ggml_threadpool;
         const CALL: &str = "ggml_threadpool_new";
-        // SAFETY: that is the function's type.
-        let new = unsafe { cpu.function::<New>(c"ggml_threadpool_new") }?;
+        let new = cpu.function(named!(c"ggml_threadpool_new" as ggml_threadpool_new(_)))?;
         let mut params = threads.raw()?;
         let mark = log::mark();
         let raw = guard::call(CALL, || {
@@ -205,10 +196,8 @@ impl RawPool {
 
 impl Drop for RawPool {
     fn drop(&mut self) {
-        type Free = unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool);
         // Without the function the threads stay: safe, and it was there when the pool was made.
-        // SAFETY: that is the function's type.
-        let Ok(free) = (unsafe { self.cpu.function::<Free>(c"ggml_threadpool_free") }) else { return };
+        let Ok(free) = self.cpu.function(named!(c"ggml_threadpool_free" as ggml_threadpool_free(_))) else { return };
         let raw = self.raw.as_ptr();
         guard::free("ggml_threadpool_free", || {
             // SAFETY: live and ours by the type's invariant; the backend that used it is gone or has another one.

@@ -2,10 +2,9 @@
 
 use std::ptr::NonNull;
 
-use ggml_sys as sys;
-
 use super::BufferType;
 use crate::device::Device;
+use crate::device::named::named;
 use crate::error::Result;
 use crate::guard;
 
@@ -39,14 +38,10 @@ impl Device {
     /// [`Error::Ggml`](crate::Error::Ggml) or [`Error::Exception`](crate::Error::Exception) where the backend fails.
     #[doc(alias = "ggml_backend_dev_get_extra_bufts_t")]
     pub fn extra_buffer_types(self) -> Result<Vec<BufferType>> {
-        type Get =
-            unsafe extern "C-unwind" fn(*mut sys::ggml_backend_device) -> *mut *mut sys::ggml_backend_buffer_type;
         const CALL: &str = "ggml_backend_dev_get_extra_bufts";
         let Some(registry) = self.registry() else { return Ok(Vec::new()) };
-        // SAFETY: that is the function's type.
-        let Some(get) = (unsafe { registry.find_function::<Get>(c"ggml_backend_dev_get_extra_bufts") }) else {
-            return Ok(Vec::new());
-        };
+        let named = named!(c"ggml_backend_dev_get_extra_bufts" as ggml_backend_dev_get_extra_bufts_t);
+        let Some(get) = registry.find(named) else { return Ok(Vec::new()) };
         let first = guard::call(CALL, || {
             // SAFETY: the device lives for ever, and is of the registry that the function is from; C keeps nothing. The list
             // is made once, and lives for ever.

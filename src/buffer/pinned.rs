@@ -25,6 +25,10 @@ struct Registration {
 
 type Register = unsafe extern "C-unwind" fn(*mut c_void, usize) -> bool;
 type Unregister = unsafe extern "C-unwind" fn(*mut c_void);
+// No header declares the names that are looked up; CUDA's and HIP's backends give these functions for them.
+#[cfg(any(feature = "cuda", feature = "hip"))]
+const _: (Register, Unregister) =
+    (crate::sys::ggml_backend_cuda_register_host_buffer, crate::sys::ggml_backend_cuda_unregister_host_buffer);
 
 /// Without this variable ggml does neither.
 const VARIABLE: &str = "GGML_CUDA_REGISTER_HOST";

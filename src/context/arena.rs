@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 use ggml_sys as sys;
 
 use crate::error::{Error, Result};
+use crate::version;
 
 /// How many tensors the first chunk holds, and the largest.
 const FIRST: usize = 64;
@@ -52,6 +53,8 @@ impl Arena {
     /// Makes the next chunk the current one.
     #[cold]
     fn open(&self) -> Result<()> {
+        // Functions that read a tensor are called without a guard, so there must be none.
+        version::check()?;
         let mut chunks = self.chunks.borrow_mut();
         let used = self.used.get();
         if used == chunks.len() {

@@ -25,7 +25,7 @@ pub(crate) struct Pool {
 impl Pool {
     /// A pool of at least `bytes`.
     pub(crate) fn new(bytes: usize) -> Result<Self> {
-        guard::install();
+        guard::install()?;
         let units = bytes.div_ceil(size_of::<Unit>()).max(1);
         let mut memory = Vec::new();
         memory.try_reserve_exact(units).map_err(|_| Error::OutOfMemory {

@@ -2,6 +2,7 @@
 
 mod features;
 mod load;
+pub(crate) mod named;
 mod nature;
 pub(crate) mod registry;
 mod vulkan;

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 
 use ggml_sys as sys;
 
+use super::named::named;
 use super::{Device, vulkan};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
@@ -17,8 +18,8 @@ static LISTS: Lock<()> = Lock::new(());
 
 /// Runs `f`, which reads or extends ggml's lists, alone. The first such call starts every backend.
 pub(crate) fn locked<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    guard::install()?;
     guard::check_cpu()?;
-    guard::install();
     let _lock = LISTS.lock();
     f()
 }
@@ -115,9 +116,7 @@ impl Registry {
     /// [`Error::Ggml`] or [`Error::Exception`] where the backend fails.
     #[doc(alias = "ggml_backend_get_features_t")]
     pub fn features(self) -> Result<Vec<(String, String)>> {
-        type Features = unsafe extern "C-unwind" fn(*mut sys::ggml_backend_reg) -> *mut sys::ggml_backend_feature;
-        // SAFETY: that is the function's type.
-        let Some(get) = (unsafe { self.find_function::<Features>(c"ggml_backend_get_features") }) else {
+        let Some(get) = self.find(named!(c"ggml_backend_get_features" as ggml_backend_get_features_t)) else {
             return Ok(Vec::new());
         };
         let first = guard::call("ggml_backend_get_features", || {
@@ -177,17 +176,6 @@ impl Registry {
         let raw = unsafe { sys::ggml_backend_reg_get_proc_address(self.0.as_ptr(), name.as_ptr()) };
         // SAFETY: a pointer to a function of this type, by contract.
         NonNull::new(raw).map(|raw| unsafe { transmute_copy::<NonNull<c_void>, F>(&raw) })
-    }
-
-    /// [`Registry::find_function`] of one that must be there.
-    ///
-    /// # Safety
-    ///
-    /// As there.
-    pub(crate) unsafe fn function<F: Copy>(self, name: &'static CStr) -> Result<F> {
-        // SAFETY: by contract.
-        let found = unsafe { self.find_function(name) };
-        found.ok_or(Error::Null { call: "ggml_backend_reg_get_proc_address", log: Box::default() })
     }
 }
 

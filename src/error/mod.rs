@@ -1,11 +1,13 @@
 //! What can go wrong, told in terms of the call that was made and the tensors it was made with.
 
 mod print;
+mod shown;
 
 use std::borrow::Cow;
 use std::fmt;
 
 use print::{Available, List, Log, Named, Needs};
+pub(crate) use shown::Shown;
 
 /// The result of everything fallible in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -27,7 +29,7 @@ impl fmt::Display for TensorInfo {
         if self.name.is_empty() {
             write!(f, "{} {:?}", self.dtype, self.ne)
         } else {
-            write!(f, "`{}` {} {:?}", self.name, self.dtype, self.ne)
+            write!(f, "`{}` {} {:?}", Shown::name(&self.name), self.dtype, self.ne)
         }
     }
 }
@@ -39,7 +41,7 @@ impl fmt::Display for TensorInfo {
 #[non_exhaustive]
 pub enum Error {
     /// The operands' shapes, strides or memory do not fit the operation.
-    #[error("{op}({}): {expected}", List(operands))]
+    #[error("{op}({}): {}", List(operands), Shown::text(expected))]
     Shape {
         /// The operation.
         op: &'static str,
@@ -49,7 +51,7 @@ pub enum Error {
         expected: Cow<'static, str>,
     },
     /// The operands' element types do not fit the operation.
-    #[error("{op}({}): {expected}", List(operands))]
+    #[error("{op}({}): {}", List(operands), Shown::text(expected))]
     DType {
         /// The operation.
         op: &'static str,
@@ -59,7 +61,7 @@ pub enum Error {
         expected: Cow<'static, str>,
     },
     /// A parameter that is no tensor is out of its range.
-    #[error("{op}: `{name}` is {value}, but {expected}")]
+    #[error("{op}: `{name}` is {}, but {}", Shown::text(value), Shown::text(expected))]
     Param {
         /// The operation.
         op: &'static str,
@@ -202,7 +204,7 @@ pub enum Error {
     #[error("graph: nothing to compute; give at least one tensor that an operation made")]
     EmptyGraph,
     /// No device, or not the one it was put on, can run an operation.
-    #[error("{op} on {}: {reason} (device {device})", List(operands))]
+    #[error("{} on {}: {} (device {})", Shown::name(op), List(operands), Shown::text(reason), Shown::text(device))]
     Unsupported {
         /// The operation.
         op: Box<str>,
@@ -214,7 +216,7 @@ pub enum Error {
         reason: Cow<'static, str>,
     },
     /// Something asked for by name that is not there.
-    #[error("no {what} named `{name}`; there {}", Available(available))]
+    #[error("no {what} named `{}`; there {}", Shown::name(name), Available(available))]
     NoSuch {
         /// What kind of thing.
         what: &'static str,
@@ -224,7 +226,7 @@ pub enum Error {
         available: Box<[Box<str>]>,
     },
     /// A name that is taken.
-    #[error("{call}: there is a {what} named `{name}` already")]
+    #[error("{call}: there is a {what} named `{}` already", Shown::name(name))]
     Duplicate {
         /// The call.
         call: &'static str,
@@ -234,7 +236,7 @@ pub enum Error {
         name: Box<str>,
     },
     /// A list of backends that the scheduler can't work with.
-    #[error("Sched: {reason} (backends: {backends})")]
+    #[error("Sched: {reason} (backends: {})", Shown::text(backends))]
     Backends {
         /// What is wrong with it.
         reason: &'static str,
@@ -242,7 +244,7 @@ pub enum Error {
         backends: Box<str>,
     },
     /// Memory that could not be had.
-    #[error("out of memory: {what}{}{}", Needs(*bytes), Log(log))]
+    #[error("out of memory: {}{}{}", Shown::text(what), Needs(*bytes), Log(log))]
     OutOfMemory {
         /// What for.
         what: Cow<'static, str>,
@@ -258,6 +260,16 @@ pub enum Error {
     Cpu {
         /// The missing features.
         missing: Box<str>,
+    },
+    /// Another ggml is linked, or was found when the program started, than the one that this crate was compiled for.
+    #[error(
+        "this program was compiled for ggml {built}, but ggml {found} is what it runs with; make the system find the former first (LD_LIBRARY_PATH, on macOS DYLD_LIBRARY_PATH, on Windows PATH), or compile the program again, with one ggml for all that it links"
+    )]
+    Version {
+        /// The version, and the commit where it is known, that this crate was compiled for.
+        built: Box<str>,
+        /// Those of the ggml that is there.
+        found: Box<str>,
     },
     /// ggml returned no object.
     #[error("{call} failed{}", Log(log))]
@@ -279,7 +291,7 @@ pub enum Error {
         log: Box<str>,
     },
     /// An assertion of ggml's failed; the process lives because the call was guarded.
-    #[error("{call}: ggml gave up: {message}{}", Log(log))]
+    #[error("{call}: ggml gave up: {}{}", Shown::text(message), Log(log))]
     Ggml {
         /// The C function.
         call: &'static str,
@@ -289,7 +301,7 @@ pub enum Error {
         log: Box<str>,
     },
     /// A C++ exception left ggml.
-    #[error("{call}: C++ exception: {message}{}", Log(log))]
+    #[error("{call}: C++ exception: {}{}", Shown::text(message), Log(log))]
     Exception {
         /// The C function.
         call: &'static str,
@@ -320,7 +332,7 @@ pub enum Error {
         call: &'static str,
     },
     /// No connection to an RPC server.
-    #[error("RPC server {endpoint}: {reason}")]
+    #[error("RPC server {}: {}", Shown::text(endpoint), Shown::text(reason))]
     Rpc {
         /// The server's address.
         endpoint: Box<str>,
@@ -328,7 +340,7 @@ pub enum Error {
         reason: Cow<'static, str>,
     },
     /// An RPC server that was connected is gone; its devices and what lay on them are lost.
-    #[error("RPC server {endpoint} was lost: {reason}; go on with the remaining devices")]
+    #[error("RPC server {} was lost: {}; go on with the remaining devices", Shown::text(endpoint), Shown::text(reason))]
     RpcLost {
         /// The server's address.
         endpoint: Box<str>,
@@ -336,7 +348,7 @@ pub enum Error {
         reason: Cow<'static, str>,
     },
     /// A file that could not be read or written.
-    #[error("{path}: {reason}")]
+    #[error("{}: {}", Shown::text(path), Shown::text(reason))]
     File {
         /// The file.
         path: Box<str>,
@@ -344,7 +356,7 @@ pub enum Error {
         reason: Box<str>,
     },
     /// Data that is not valid GGUF.
-    #[error("GGUF: {reason}{}", Log(log))]
+    #[error("GGUF: {}{}", Shown::text(reason), Log(log))]
     Gguf {
         /// What is wrong.
         reason: Cow<'static, str>,

@@ -4,8 +4,11 @@ use std::fmt;
 
 use ggml_sys as sys;
 
-use super::TensorInfo;
+use super::{Shown, TensorInfo};
 use crate::ffi;
+
+/// The most names of what there is that are printed.
+const AVAILABLE: usize = 50;
 
 /// Prints operands as `a, b`, or `no tensors`.
 pub(super) struct List<'a>(pub(super) &'a [TensorInfo]);
@@ -30,7 +33,7 @@ pub(super) struct Log<'a>(pub(super) &'a str);
 
 impl fmt::Display for Log<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.lines().try_for_each(|line| write!(f, "\n  ggml: {line}"))
+        self.0.lines().try_for_each(|line| write!(f, "\n  ggml: {}", Shown::text(line)))
     }
 }
 
@@ -63,6 +66,72 @@ impl fmt::Display for Available<'_> {
         if self.0.is_empty() {
             return f.write_str("are none");
         }
-        write!(f, "are: {}", self.0.join(", "))
+        f.write_str("are: ")?;
+        for (i, name) in self.0.iter().take(AVAILABLE).enumerate() {
+            write!(f, "{}{}", if i > 0 { ", " } else { "" }, Shown::name(name))?;
+        }
+        match self.0.len().saturating_sub(AVAILABLE) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Error;
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_obeys_is_escaped() {
+        let text = "a\u{1b}]0;b\u{7}c\u{9b}31m\r\n\u{202e}d \u{e9}\u{4e16}\u{1f600} 'e\"\\";
+        let shown = r#"a\u{1b}]0;b\u{7}c\u{9b}31m\r\n\u{202e}d é世😀 'e"\"#;
+        assert_eq!(Shown::name(text).to_string(), shown);
+        assert_eq!(Shown::text(text).to_string(), shown);
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        let cut = |text: &str| Shown::name(text).to_string();
+        assert_eq!(cut(&"x".repeat(80)), "x".repeat(80));
+        assert_eq!(cut(&"x".repeat(81)), format!("{}…", "x".repeat(79)));
+        // No escape is cut in two.
+        assert_eq!(cut(&"\u{1b}".repeat(5 << 20)), format!("{}…", r"\u{1b}".repeat(13)));
+        assert_eq!(Shown::text(&"y".repeat(5 << 20)).to_string().chars().count(), 4096);
+    }
+
+    /// Every variant with text from elsewhere in it.
+    #[test]
+    fn no_error_is_raw_or_long() {
+        let evil = "\u{1b}[2J".repeat(1 << 14);
+        let text = || -> Box<str> { evil.as_str().into() };
+        let tensor = || TensorInfo { name: text(), dtype: "f32", ne: [1; 4] };
+        let operands = || -> Box<[TensorInfo]> { [tensor(), tensor()].into() };
+        let (op, call, what) = ("test", "test", "tensor");
+        let errors = [
+            Error::Shape { op, operands: operands(), expected: evil.clone().into() },
+            Error::DType { op, operands: operands(), expected: evil.clone().into() },
+            Error::Param { op, name: "n", value: text(), expected: evil.clone().into() },
+            Error::Frozen { op, tensor: tensor() },
+            Error::Length { call, tensor: tensor(), expected: 1, got: 2, unit: "bytes" },
+            Error::Unsupported { op: text(), operands: operands(), device: text(), reason: evil.clone().into() },
+            Error::NoSuch { what, name: text(), available: vec![text(); 1000].into() },
+            Error::Duplicate { call, what, name: text() },
+            Error::Backends { reason: "test", backends: text() },
+            Error::OutOfMemory { what: evil.clone().into(), bytes: None, log: text() },
+            Error::Null { call, log: text() },
+            Error::Status { call, status: 1, log: text() },
+            Error::Ggml { call, message: text(), log: text() },
+            Error::Exception { call, message: text(), log: text() },
+            Error::Rpc { endpoint: text(), reason: evil.clone().into() },
+            Error::RpcLost { endpoint: text(), reason: evil.clone().into() },
+            Error::File { path: text(), reason: text() },
+            Error::Gguf { reason: evil.clone().into(), log: text() },
+        ];
+        for error in errors {
+            let printed = error.to_string();
+            assert!(!printed.chars().any(|c| c.is_control() && c != '\n'), "{}", Shown::text(&printed));
+            assert!(printed.len() < 20_000, "{} bytes: {}", printed.len(), Shown::name(&printed));
+        }
     }
 }

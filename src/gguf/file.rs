@@ -1,11 +1,11 @@
 //! Replacing a file without ever losing the one that is there.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use tempfile::NamedTempFile;
 
 use crate::error::{Error, Result};
 
@@ -13,53 +13,64 @@ pub(super) fn fault(path: &Path, reason: &dyn fmt::Display) -> Error {
     Error::File { path: path.display().to_string().into(), reason: reason.to_string().into() }
 }
 
-/// A file that is removed unless it gets its final name.
-struct Temporary {
-    path: PathBuf,
-    keep: bool,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.keep {
-            // Nothing can be done about one that stays; what failed before is what the caller is told.
-            fs::remove_file(&self.path).ok();
-        }
-    }
-}
-
 /// Gives `path` the contents that `write` makes.
-pub(super) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
-    // A link stays one: what it points to is replaced.
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let old = fs::metadata(&target).ok();
-    // A rename would put a file in place of a device or a pipe.
-    if old.as_ref().is_some_and(|m| !m.is_file()) {
-        return Err(fault(path, &"this is no regular file"));
-    }
+///
+/// They are written to a file of a random name in the same folder, hence on the same file system, which is renamed at the
+/// end, or removed where anything fails. A process that is killed leaves it behind; that is in nobody's way.
+pub(super) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&mut File>) -> io::Result<()>) -> Result<()> {
     let fault = |e: io::Error| fault(path, &e);
-    let (file, mut temporary) = create_beside(&target).map_err(fault)?;
+    let (target, old) = target(path).map_err(fault)?;
+    let mut temporary = create_beside(&target).map_err(fault)?;
     if let Some(old) = old {
-        file.set_permissions(old.permissions()).map_err(fault)?;
+        temporary.as_file().set_permissions(old.permissions()).map_err(fault)?;
     }
-    let mut out = BufWriter::new(file);
+    let mut out = BufWriter::new(temporary.as_file_mut());
     write(&mut out).map_err(fault)?;
     out.flush().map_err(fault)?;
-    // Else the new name could reach the disk before the contents do.
-    out.get_ref().sync_all().map_err(fault)?;
     drop(out);
-    fs::rename(&temporary.path, &target).map_err(fault)?;
-    temporary.keep = true;
+    // Else the new name could reach the disk before the contents do.
+    temporary.as_file().sync_all().map_err(fault)?;
+    temporary.persist(&target).map_err(|e| fault(e.error))?;
     Ok(())
 }
 
-/// A new file in the same folder, hence on the same file system.
-fn create_beside(target: &Path) -> io::Result<(File, Temporary)> {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let n = COUNTER.fetch_add(1, Ordering::Relaxed);
-    let path = target.with_file_name(format!(".gguf-{}-{n}.tmp", process::id()));
-    let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
-    Ok((file, Temporary { path, keep: false }))
+/// The file that is to be written, and what is known of it if it is there: what a link points to, so that links stay.
+///
+/// # Errors
+///
+/// Where something is there that must not be replaced.
+fn target(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
+    match fs::symlink_metadata(path) {
+        // A link to nothing may be a mistake, or a disk that is not there.
+        Ok(link) if link.is_symlink() && !fs::exists(path)? => {
+            return Err(io::Error::other("this is a link to a file that is not there"));
+        }
+        Ok(_) => {}
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok((path.to_owned(), None)),
+        Err(e) => return Err(e),
+    }
+    let target = fs::canonicalize(path)?;
+    let old = fs::metadata(&target)?;
+    // A rename would put a file in place of a device or a pipe.
+    if !old.is_file() {
+        return Err(io::Error::other("this is no regular file"));
+    }
+    // A rename asks the folder only. The system tells no root that a file is read-only.
+    if old.permissions().readonly() {
+        return Err(io::Error::new(ErrorKind::PermissionDenied, "the file that is there is read-only"));
+    }
+    drop(OpenOptions::new().write(true).open(&target)?);
+    Ok((target, Some(old)))
+}
+
+/// A new file in the same folder, with the permissions of any new file.
+fn create_beside(target: &Path) -> io::Result<NamedTempFile> {
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".gguf-").suffix(".tmp");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // but for what the umask takes away
+    builder.tempfile_in(folder)
 }
 
 #[cfg(test)]
@@ -68,9 +79,8 @@ mod tests {
 
     #[test]
     fn a_write_that_fails_halfway_leaves_the_old_file_and_nothing_else() {
-        let folder = std::env::temp_dir().join(format!("ggml-gguf-halfway-{}", process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("model.gguf");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
         fs::write(&path, "old").unwrap();
         let e = replace(&path, |out| {
             out.write_all(&vec![0; 100_000])?;
@@ -81,6 +91,5 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"old");
         let names: Vec<_> = fs::read_dir(&folder).unwrap().map(|f| f.unwrap().file_name()).collect();
         assert_eq!(names, ["model.gguf"]);
-        fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -8,10 +8,10 @@ use ggml_sys as sys;
 
 use super::parse::Cursor;
 use super::table::{Named, Table};
-use super::value::{Stored, Value, reserve};
+use super::value::{Stored, Value, push};
 use super::{ALIGNMENT_KEY, MAGIC, VERSION, alignment, invalid, name_fault};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Shown};
 use crate::shape::Shape;
 
 /// The fewest bytes of a metadata entry: the length of its key, a byte of it, a type, and a value.
@@ -19,6 +19,10 @@ const LEAST_ENTRY: usize = 8 + 1 + 4 + 1;
 
 /// The fewest bytes of a tensor's description: the length of its name, no dimensions, a type, and an offset.
 const LEAST_TENSOR: usize = 8 + 4 + 4 + 8;
+
+/// ggml takes as many tensors and entries as it can address, of so many bytes each.
+const MOST_TENSORS: u64 = u64::MAX / (size_of::<sys::ggml_tensor>() as u64 + 8);
+const MOST_ENTRIES: u64 = u64::MAX / 88;
 
 /// A key and its value.
 #[derive(Debug, Clone)]
@@ -97,30 +101,30 @@ impl Header {
     pub(super) fn read(input: impl Read, len: u64) -> Result<Self> {
         let mut cursor = Cursor::new(input, len);
         let version = read_version(&mut cursor)?;
-        let n_tensors = cursor.count(LEAST_TENSOR).map_err(|e| within(&"tensors", e))?;
-        let n_metadata = cursor.count(LEAST_ENTRY).map_err(|e| within(&"metadata", e))?;
+        let n_tensors = cursor.count(LEAST_TENSOR, MOST_TENSORS).map_err(|e| within(&"tensors", e))?;
+        let n_metadata = cursor.count(LEAST_ENTRY, MOST_ENTRIES).map_err(|e| within(&"metadata", e))?;
 
-        let mut metadata = reserve(n_metadata)?;
+        let mut metadata = Vec::new();
         for i in 0..n_metadata {
-            metadata.push(read_entry(&mut cursor, i)?);
+            push(&mut metadata, n_metadata, read_entry(&mut cursor, i)?)?;
         }
-        let metadata = Table::new(metadata).map_err(|key| invalid(format!("the key `{key}` occurs twice")))?;
+        let metadata = Table::new(metadata, |key| invalid(format!("the key `{}` occurs twice", Shown::name(key))))?;
         let alignment = alignment(metadata.get(ALIGNMENT_KEY).map(|e| &e.value))
             .map_err(|why| invalid(format!("{ALIGNMENT_KEY} is not valid: {why}")))?;
 
-        let mut tensors = reserve(n_tensors)?;
+        let mut tensors = Vec::new();
         let mut end = Some(0);
         for i in 0..n_tensors {
             let t = read_tensor(&mut cursor, i)?;
             check_offset(&t, end)?;
             end = next_offset(&t, alignment);
-            tensors.push(t);
+            push(&mut tensors, n_tensors, t)?;
         }
         let data = match tensors.last() {
             Some(last) => data_start(cursor.position(), alignment, last, len)?,
             None => len,
         };
-        let tensors = Table::new(tensors).map_err(|name| invalid(format!("the tensor `{name}` occurs twice")))?;
+        let tensors = Table::new(tensors, |name| invalid(format!("the tensor `{}` occurs twice", Shown::name(name))))?;
         Ok(Self { version, alignment, data, metadata, tensors })
     }
 
@@ -140,7 +144,7 @@ impl Header {
 }
 
 pub(super) fn outside(t: &TensorInfo) -> Error {
-    invalid(format!("the data of tensor `{}` lie outside the file", t.name))
+    invalid(format!("the data of tensor `{}` lie outside the file", Shown::name(&t.name)))
 }
 
 /// Puts what was being read before the reason.
@@ -171,7 +175,7 @@ fn read_entry<R: Read>(cursor: &mut Cursor<R>, i: usize) -> Result<Entry> {
     if key.is_empty() {
         return Err(invalid(format!("the key of metadata entry {i} is empty")));
     }
-    let value = Value::read(cursor).map_err(|e| within(&format_args!("the value of `{key}`"), e))?;
+    let value = Value::read(cursor).map_err(|e| within(&format_args!("the value of `{}`", Shown::name(&key)), e))?;
     Ok(Entry { key: key.into(), value })
 }
 
@@ -180,7 +184,7 @@ fn read_tensor<R: Read>(cursor: &mut Cursor<R>, i: usize) -> Result<TensorInfo> 
     if let Some(why) = name_fault(&name) {
         return Err(invalid(format!("the name of tensor {i}: {why}")));
     }
-    describe(cursor, &name).map_err(|e| within(&format_args!("tensor `{name}`"), e))
+    describe(cursor, &name).map_err(|e| within(&format_args!("tensor `{}`", Shown::name(&name)), e))
 }
 
 fn describe<R: Read>(cursor: &mut Cursor<R>, name: &str) -> Result<TensorInfo> {
@@ -211,9 +215,10 @@ fn check_offset(t: &TensorInfo, expected: Option<u64>) -> Result<()> {
         Some(expected) if t.offset == expected => Ok(()),
         Some(expected) => Err(invalid(format!(
             "the data of tensor `{}` begin at byte {} of the data section, but {expected} is expected",
-            t.name, t.offset
+            Shown::name(&t.name),
+            t.offset
         ))),
-        None => Err(invalid(format!("the tensors before `{}` are too large for the format", t.name))),
+        None => Err(invalid(format!("the tensors before `{}` are too large for the format", Shown::name(&t.name)))),
     }
 }
 
@@ -228,7 +233,7 @@ fn data_start(described: u64, alignment: u32, last: &TensorInfo, len: u64) -> Re
     start.filter(|&start| range(start, last).is_some_and(|r| r.end <= len)).ok_or_else(|| {
         invalid(format!(
             "the file has {len} bytes, but the data of its last tensor `{}` would end later; it is incomplete",
-            last.name
+            Shown::name(&last.name)
         ))
     })
 }

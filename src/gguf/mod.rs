@@ -24,8 +24,9 @@
 //! # What is accepted
 //!
 //! Versions 2 and 3 in the byte order of the machine, as in ggml itself, and with its rules: keys and tensor names occur
-//! once, names have at most 63 bytes, arrays hold no arrays, and tensors follow each other without gaps other than those
-//! that the alignment asks for. Beyond that, this module refuses what ggml lets through and what would go wrong later:
+//! once, names have at most 63 bytes, texts and arrays at most 2^30 bytes and values, arrays hold no arrays, and tensors
+//! follow each other without gaps other than those that the alignment asks for. Memory grows with what was read, not with
+//! what a file announces. Beyond that, this module refuses what ggml lets through and what would go wrong later:
 //! data that ends before the last tensor does, tensors without elements, text that is no UTF-8, and booleans that are
 //! neither 0 nor 1.
 
@@ -43,6 +44,7 @@ mod file;
 mod header;
 mod parse;
 mod reader;
+mod strings;
 mod table;
 mod value;
 mod writer;
@@ -55,6 +57,7 @@ use crate::error::Error;
 
 pub use header::TensorInfo;
 pub use reader::Reader;
+pub use strings::Strings;
 pub use value::{Array, Value};
 pub use writer::Writer;
 

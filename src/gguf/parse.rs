@@ -2,12 +2,18 @@
 
 use std::io::{self, Read};
 
-use super::value::{Stored, reserve};
+use super::value::{Stored, out_of_memory, reserve};
 use super::{file, invalid};
 use crate::error::{Error, Result};
 
 /// What a stream is called in messages, as long as nothing better is known.
 pub(super) const STREAM: &str = "a stream";
+
+/// The most bytes of a text, as in ggml.
+pub(super) const MOST_TEXT: u64 = 1 << 30;
+
+/// The least room that texts which are read one after the other get at once.
+const ROOM: usize = 4096;
 
 /// A place in a file of known length.
 pub(super) struct Cursor<R> {
@@ -41,34 +47,80 @@ impl<R: Read> Cursor<R> {
         Ok(bytes)
     }
 
-    /// A number of things that follow and take at least `least` bytes each. It fits the rest of the file, so that memory
-    /// may be reserved for it.
-    pub(super) fn count(&mut self, least: usize) -> Result<usize> {
+    /// A number of things that follow and take at least `least` bytes each: not more than `most`, and not more than the rest
+    /// of the file has room for.
+    pub(super) fn count(&mut self, least: usize, most: u64) -> Result<usize> {
         let n = u64::read(self)?;
-        let most = self.left / (least as u64).max(1);
-        Some(n).filter(|&n| n <= most).and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
-            invalid(format!(
+        let room = self.left / (least as u64).max(1);
+        if n > room {
+            return Err(invalid(format!(
                 "{n} entries of at least {least} bytes are announced before byte {}, where the file has {} more bytes",
                 self.at, self.left
-            ))
-        })
+            )));
+        }
+        usize::try_from(n)
+            .ok()
+            .filter(|_| n <= most)
+            .ok_or_else(|| invalid(format!("{n} entries are announced before byte {}; {most} are the most", self.at)))
     }
 
     pub(super) fn text(&mut self) -> Result<String> {
-        let n = u64::read(self)?;
-        let at = self.at;
-        let len = usize::try_from(n).ok().filter(|_| n <= self.left).ok_or_else(|| self.too_short(n))?;
+        let len = self.text_len()?;
         let mut bytes = reserve(len)?;
         bytes.resize(len, 0);
+        let at = self.at;
         self.fill(&mut bytes)?;
-        String::from_utf8(bytes).map_err(|e| {
-            invalid(format!("the text at byte {at} is no UTF-8 from its byte {} on", e.utf8_error().valid_up_to()))
-        })
+        String::from_utf8(bytes).map_err(|e| no_text(at, e.utf8_error().valid_up_to()))
+    }
+
+    /// Reads a text to the end of others.
+    pub(super) fn append_text(&mut self, to: &mut String) -> Result<()> {
+        let len = self.text_len()?;
+        if len == 0 {
+            return Ok(());
+        }
+        if to.capacity() - to.len() < len {
+            // No more than all that may follow.
+            let rest = usize::try_from(self.left).unwrap_or(usize::MAX);
+            let room = len.max(to.len().max(ROOM).min(rest));
+            to.try_reserve_exact(room).map_err(|_| out_of_memory(to.len().saturating_add(room)))?;
+        }
+        let (at, start, mut left) = (self.at, to.len(), len);
+        // A character may lie across the end of a piece: what there is of it begins the next one.
+        let (mut piece, mut begun) = ([0; 256], 0);
+        while left > 0 {
+            let end = piece.len().min(begun + left);
+            self.fill(piece.get_mut(begun..end).unwrap_or_default())?;
+            left -= end - begun;
+            let bytes = piece.get(..end).unwrap_or_default();
+            let valid = match str::from_utf8(bytes) {
+                Ok(_) => end,
+                Err(e) if e.error_len().is_none() && left > 0 => e.valid_up_to(),
+                Err(e) => return Err(no_text(at, to.len() - start + e.valid_up_to())),
+            };
+            to.push_str(str::from_utf8(bytes.get(..valid).unwrap_or_default()).unwrap_or_default());
+            piece.copy_within(valid..end, 0);
+            begun = end - valid;
+        }
+        Ok(())
+    }
+
+    /// The length of a text that the file has room for.
+    fn text_len(&mut self) -> Result<usize> {
+        let n = u64::read(self)?;
+        if n > MOST_TEXT && n <= self.left {
+            return Err(invalid(format!("the text at byte {} has {n} bytes; {MOST_TEXT} are the most", self.at)));
+        }
+        usize::try_from(n).ok().filter(|_| n <= self.left).ok_or_else(|| self.too_short(n))
     }
 
     fn too_short(&self, n: u64) -> Error {
         invalid(format!("{n} bytes are expected at byte {}, where the file has {} more bytes", self.at, self.left))
     }
+}
+
+fn no_text(at: u64, valid: usize) -> Error {
+    invalid(format!("the text at byte {at} is no UTF-8 from its byte {valid} on"))
 }
 
 /// An error of the system's while a stream is read.

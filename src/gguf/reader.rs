@@ -261,7 +261,8 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     /// Brings the tensors into memory of the types that `place` names for them, some megabytes at a time; those for which it
-    /// names `None` are left out. `progress` is told how many bytes are there and how many there will be.
+    /// names `None` are left out. Memory that repacks tensors, and that of several devices, takes each as a whole: the largest
+    /// of those is then in memory once more. `progress` is told how many bytes are there and how many there will be.
     ///
     /// # Errors
     ///
@@ -272,14 +273,14 @@ impl<R: Read + Seek> Reader<R> {
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Weights> {
         let (mut weights, chosen) = self::place(&self.header, place)?;
-        // Devices that are several take a tensor as a whole, since each gets a part of it.
-        let whole = |buft: BufferType| buft.device().is_some_and(|d| d.device_type() == DeviceType::Meta);
+        // Devices that are several take a tensor as a whole, since each gets a part of it; what is repacked has no parts.
+        let several = |buft: BufferType| buft.device().is_some_and(|d| d.device_type() == DeviceType::Meta);
         let total = chosen.clone().map(|(t, _)| t.size() as u64).sum();
         let mut done = 0;
         progress(done, total);
         let mut chunk = Vec::new();
         for (t, buft) in chosen {
-            let most = if whole(buft) { t.size() } else { CHUNK };
+            let most = if several(buft) || buft.is_extra()? { t.size() } else { CHUNK };
             let pieces = Pieces { header: &self.header, source: &mut self.source, name: &self.name, chunk: &mut chunk };
             pieces.each(t, most, |at, piece| {
                 weights.set_bytes_at(t.name(), at, piece)?;
@@ -335,6 +336,8 @@ impl<R: Read + Seek> Pieces<'_, R> {
         let fault = |e| file::fault(self.name.as_ref(), &e);
         let len = t.size().min(most);
         if self.chunk.len() < len {
+            // Both at once would be more than is needed.
+            *self.chunk = Vec::new();
             *self.chunk = reserve(len)?;
             self.chunk.resize(len, 0);
         }

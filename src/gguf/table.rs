@@ -1,5 +1,8 @@
 //! Lists that are also searched by name.
 
+use super::value::reserve;
+use crate::error::{Error, Result};
+
 /// Something with a name.
 pub(super) trait Named {
     fn name(&self) -> &str;
@@ -20,22 +23,23 @@ impl<T> Default for Table<T> {
 }
 
 impl<T: Named> Table<T> {
-    /// A table of `entries`, or the first name that occurs again.
-    pub(super) fn new(entries: Vec<T>) -> Result<Self, String> {
+    /// A table of `entries`, or the error that `twice` makes of the first name that occurs again.
+    pub(super) fn new(entries: Vec<T>, twice: impl FnOnce(&str) -> Error) -> Result<Self> {
         let name = |i: usize| entries.get(i).map(Named::name);
-        let mut sorted: Vec<usize> = (0..entries.len()).collect();
+        let mut sorted: Vec<usize> = reserve(entries.len())?;
+        sorted.extend(0..entries.len());
         sorted.sort_unstable_by_key(|&i| name(i));
-        let twice = sorted.windows(2).find_map(|pair| match *pair {
+        let again = sorted.windows(2).find_map(|pair| match *pair {
             [a, b] if name(a) == name(b) => name(a),
             _ => None,
         });
-        match twice {
-            Some(twice) => Err(twice.to_owned()),
+        match again {
+            Some(name) => Err(twice(name)),
             None => Ok(Self { entries, sorted }),
         }
     }
 
-    fn search(&self, name: &str) -> Result<usize, usize> {
+    fn search(&self, name: &str) -> std::result::Result<usize, usize> {
         self.sorted.binary_search_by_key(&Some(name), |&i| self.entries.get(i).map(Named::name))
     }
 

@@ -5,8 +5,18 @@ use std::io::{self, Read, Write};
 use ggml_sys as sys;
 
 use super::invalid;
-use super::parse::Cursor;
+use super::parse::{Cursor, MOST_TEXT};
+use super::strings::Strings;
 use crate::error::{Error, Result};
+
+/// The fewest bytes of a text: its length.
+const LEAST_TEXT: usize = size_of::<u64>();
+
+/// The most values of an array, as in ggml.
+const MOST_VALUES: u64 = 1 << 30;
+
+/// The least room that a list which is read gets at once.
+const ROOM: usize = 64;
 
 /// How a type is stored.
 pub(super) trait Stored: Sized {
@@ -55,7 +65,7 @@ impl Stored for bool {
 }
 
 impl Stored for String {
-    const LEAST: usize = size_of::<u64>();
+    const LEAST: usize = LEAST_TEXT;
 
     fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self> {
         cursor.text()
@@ -72,28 +82,75 @@ pub(super) fn write_text(text: &str, out: &mut impl Write) -> io::Result<()> {
     out.write_all(text.as_bytes())
 }
 
-fn read_array<T: Stored, R: Read>(cursor: &mut Cursor<R>) -> Result<Vec<T>> {
-    let n = cursor.count(T::LEAST)?;
-    let mut values = reserve(n)?;
-    for _ in 0..n {
-        values.push(T::read(cursor)?);
+/// How an array is stored.
+trait List: Sized {
+    fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self>;
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()>;
+}
+
+impl<T: Stored> List for Vec<T> {
+    fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self> {
+        let n = cursor.count(T::LEAST, MOST_VALUES)?;
+        let mut values = Self::new();
+        for _ in 0..n {
+            push(&mut values, n, T::read(cursor)?)?;
+        }
+        Ok(values)
     }
-    Ok(values)
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        (self.len() as u64).write(out)?;
+        self.iter().try_for_each(|v| v.write(out))
+    }
+}
+
+impl List for Strings {
+    fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self> {
+        let n = cursor.count(LEAST_TEXT, MOST_VALUES)?;
+        let (mut text, mut ends) = (String::new(), Vec::new());
+        for _ in 0..n {
+            cursor.append_text(&mut text)?;
+            push(&mut ends, n, text.len())?;
+        }
+        Ok(Self::new(text, ends))
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        (self.len() as u64).write(out)?;
+        self.iter().try_for_each(|text| write_text(text, out))
+    }
+}
+
+/// Adds a value to those of which there will be `n`, as a file says: memory grows with what was read, not with what was
+/// announced, and ends as what is needed.
+pub(super) fn push<T>(values: &mut Vec<T>, n: usize, value: T) -> Result<()> {
+    let len = values.len();
+    if len == values.capacity() {
+        more(values, n.saturating_sub(len).min(len.max(ROOM)).max(1))?;
+    }
+    values.push(value);
+    Ok(())
 }
 
 /// An empty vector with room for `n` values, which the caller has checked against the length of the file.
 pub(super) fn reserve<T>(n: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
-    values.try_reserve_exact(n).map_err(|_| Error::OutOfMemory {
-        what: "the contents of a GGUF file".into(),
-        bytes: Some(n.saturating_mul(size_of::<T>())),
-        log: Box::default(),
-    })?;
+    more(&mut values, n)?;
     Ok(values)
 }
 
+/// Makes room for `n` more values.
+fn more<T>(values: &mut Vec<T>, n: usize) -> Result<()> {
+    values.try_reserve_exact(n).map_err(|_| out_of_memory(n.saturating_mul(size_of::<T>())))
+}
+
+pub(super) fn out_of_memory(bytes: usize) -> Error {
+    Error::OutOfMemory { what: "the contents of a GGUF file".into(), bytes: Some(bytes), log: Box::default() }
+}
+
 macro_rules! kinds {
-    ($($variant:ident($t:ty) = $raw:ident, $name:literal, $get:literal, $set:literal;)*) => {
+    ($($variant:ident($t:ty, $many:ty) = $raw:ident, $name:literal, $get:literal, $set:literal;)*) => {
         /// A value of a file's metadata (`gguf_type`).
         #[doc(alias = "gguf_type")]
         #[derive(Debug, Clone, PartialEq)]
@@ -115,7 +172,7 @@ macro_rules! kinds {
         pub enum Array {
             $(
                 #[doc = concat!("of `", $name, "`")]
-                $variant(Vec<$t>),
+                $variant($many),
             )*
         }
 
@@ -158,7 +215,7 @@ macro_rules! kinds {
         impl Array {
             fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self> {
                 match sys::gguf_type::from_ne_bytes(cursor.array()?) {
-                    $(sys::$raw => read_array(cursor).map(Self::$variant),)*
+                    $(sys::$raw => List::read(cursor).map(Self::$variant),)*
                     sys::GGUF_TYPE_ARRAY => Err(invalid("an array holds arrays, which ggml does not support")),
                     other => Err(invalid(format!("there is no type of values with the number {other}"))),
                 }
@@ -169,8 +226,7 @@ macro_rules! kinds {
                     $(
                         Self::$variant(values) => {
                             sys::$raw.write(out)?;
-                            (values.len() as u64).write(out)?;
-                            values.iter().try_for_each(|v| v.write(out))
+                            List::write(values, out)
                         }
                     )*
                 }
@@ -207,7 +263,7 @@ macro_rules! kinds {
 
             impl From<Vec<$t>> for Value {
                 fn from(values: Vec<$t>) -> Self {
-                    Self::Array(Array::$variant(values))
+                    Self::Array(Array::$variant(values.into()))
                 }
             }
 
@@ -221,23 +277,29 @@ macro_rules! kinds {
 }
 
 kinds! {
-    U8(u8) = GGUF_TYPE_UINT8, "u8", "gguf_get_val_u8", "gguf_set_val_u8";
-    I8(i8) = GGUF_TYPE_INT8, "i8", "gguf_get_val_i8", "gguf_set_val_i8";
-    U16(u16) = GGUF_TYPE_UINT16, "u16", "gguf_get_val_u16", "gguf_set_val_u16";
-    I16(i16) = GGUF_TYPE_INT16, "i16", "gguf_get_val_i16", "gguf_set_val_i16";
-    U32(u32) = GGUF_TYPE_UINT32, "u32", "gguf_get_val_u32", "gguf_set_val_u32";
-    I32(i32) = GGUF_TYPE_INT32, "i32", "gguf_get_val_i32", "gguf_set_val_i32";
-    F32(f32) = GGUF_TYPE_FLOAT32, "f32", "gguf_get_val_f32", "gguf_set_val_f32";
-    Bool(bool) = GGUF_TYPE_BOOL, "bool", "gguf_get_val_bool", "gguf_set_val_bool";
-    String(String) = GGUF_TYPE_STRING, "str", "gguf_get_val_str", "gguf_set_val_str";
-    U64(u64) = GGUF_TYPE_UINT64, "u64", "gguf_get_val_u64", "gguf_set_val_u64";
-    I64(i64) = GGUF_TYPE_INT64, "i64", "gguf_get_val_i64", "gguf_set_val_i64";
-    F64(f64) = GGUF_TYPE_FLOAT64, "f64", "gguf_get_val_f64", "gguf_set_val_f64";
+    U8(u8, Vec<u8>) = GGUF_TYPE_UINT8, "u8", "gguf_get_val_u8", "gguf_set_val_u8";
+    I8(i8, Vec<i8>) = GGUF_TYPE_INT8, "i8", "gguf_get_val_i8", "gguf_set_val_i8";
+    U16(u16, Vec<u16>) = GGUF_TYPE_UINT16, "u16", "gguf_get_val_u16", "gguf_set_val_u16";
+    I16(i16, Vec<i16>) = GGUF_TYPE_INT16, "i16", "gguf_get_val_i16", "gguf_set_val_i16";
+    U32(u32, Vec<u32>) = GGUF_TYPE_UINT32, "u32", "gguf_get_val_u32", "gguf_set_val_u32";
+    I32(i32, Vec<i32>) = GGUF_TYPE_INT32, "i32", "gguf_get_val_i32", "gguf_set_val_i32";
+    F32(f32, Vec<f32>) = GGUF_TYPE_FLOAT32, "f32", "gguf_get_val_f32", "gguf_set_val_f32";
+    Bool(bool, Vec<bool>) = GGUF_TYPE_BOOL, "bool", "gguf_get_val_bool", "gguf_set_val_bool";
+    String(String, Strings) = GGUF_TYPE_STRING, "str", "gguf_get_val_str", "gguf_set_val_str";
+    U64(u64, Vec<u64>) = GGUF_TYPE_UINT64, "u64", "gguf_get_val_u64", "gguf_set_val_u64";
+    I64(i64, Vec<i64>) = GGUF_TYPE_INT64, "i64", "gguf_get_val_i64", "gguf_set_val_i64";
+    F64(f64, Vec<f64>) = GGUF_TYPE_FLOAT64, "f64", "gguf_get_val_f64", "gguf_set_val_f64";
 }
 
 impl From<&str> for Value {
     fn from(text: &str) -> Self {
         Self::String(text.to_owned())
+    }
+}
+
+impl From<Strings> for Value {
+    fn from(texts: Strings) -> Self {
+        Self::Array(Array::String(texts))
     }
 }
 
@@ -248,6 +310,19 @@ impl From<Array> for Value {
 }
 
 impl Value {
+    /// What it is, if it is larger than ggml reads.
+    pub(super) fn too_large(&self) -> Option<String> {
+        let long = |text: &str| (text.len() as u64 > MOST_TEXT).then(|| format!("a text of {} bytes", text.len()));
+        match self {
+            Self::String(text) => long(text),
+            Self::Array(array) if array.len() as u64 > MOST_VALUES => {
+                Some(format!("an array of {} values", array.len()))
+            }
+            Self::Array(Array::String(texts)) => texts.iter().find_map(long),
+            _ => None,
+        }
+    }
+
     /// The text, of a string.
     pub fn as_str(&self) -> Option<&str> {
         match self {

@@ -5,13 +5,13 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::header::{Entry, TensorInfo, next_offset};
-use super::parse::unread;
+use super::parse::{MOST_TEXT, unread};
 use super::reader::Reader;
 use super::table::{Named, Table};
 use super::value::{Stored, Value, reserve, write_text};
 use super::{ALIGNMENT_KEY, MAGIC, VERSION, alignment, file, invalid, name_fault};
 use crate::dtype::DType;
-use crate::error::{self, Error, Result};
+use crate::error::{self, Error, Result, Shown};
 use crate::shape::Shape;
 
 /// A tensor, with its data unless they are to be told when they are written.
@@ -49,23 +49,27 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where the key is empty or holds a NUL, or where `general.alignment` is no `u32` that is a power of
-    /// two.
+    /// [`Error::Param`] where the key is empty, longer than 2^30 bytes or holds a NUL, where a text or an array has more than
+    /// 2^30 bytes or values, which ggml does not read, or where `general.alignment` is no `u32` that is a power of two.
     #[doc(alias = "gguf_set_val_str")]
     #[doc(alias = "gguf_set_arr_data")]
     #[doc(alias = "gguf_set_arr_str")]
     pub fn set(&mut self, key: &str, value: impl Into<Value>) -> Result<&mut Self> {
         const OP: &str = "gguf::Writer::set";
         let value = value.into();
-        if key.is_empty() || key.contains('\0') {
-            let expected = "a key must have at least one byte, and no NUL".into();
-            return Err(Error::Param { op: OP, name: "key", value: format!("{key:?}").into(), expected });
+        if key.is_empty() || key.len() as u64 > MOST_TEXT || key.contains('\0') {
+            let expected = "a key must have one byte at least and 2^30 at most, and no NUL".into();
+            return Err(Error::Param { op: OP, name: "key", value: shown(key), expected });
+        }
+        if let Some(what) = value.too_large() {
+            let expected = "texts may have 2^30 bytes, and arrays 2^30 values".into();
+            return Err(Error::Param { op: OP, name: "value", value: what.into(), expected });
         }
         if key == ALIGNMENT_KEY {
             alignment(Some(&value)).map_err(|why| Error::Param {
                 op: OP,
                 name: ALIGNMENT_KEY,
-                value: format!("{value:?}").into(),
+                value: value.as_array().map_or_else(|| shown(&format!("{value:?}")), |_| "an array".into()),
                 expected: why.into(),
             })?;
         }
@@ -126,7 +130,7 @@ impl Writer {
 
     fn describe(&self, op: &'static str, name: &str, dtype: DType, shape: Shape) -> Result<TensorInfo> {
         if let Some(why) = name_fault(name) {
-            return Err(Error::Param { op, name: "name", value: format!("{name:?}").into(), expected: why.into() });
+            return Err(Error::Param { op, name: "name", value: shown(name), expected: why.into() });
         }
         if self.tensors.get(name).is_some() {
             return Err(Error::Duplicate { call: op, what: "tensor", name: name.into() });
@@ -156,12 +160,19 @@ impl Writer {
         Ok(out.out)
     }
 
-    /// Writes the file, in place of one that may be there. It is written beside it at first, and takes its name when it is
-    /// complete and on disk: whatever happens, there is the old file or the new one, and a reader sees no other.
+    /// Writes the file, in place of one that may be there.
+    ///
+    /// It is written under a random name in the same folder at first, and takes its name when it is complete and on disk:
+    /// whatever happens, there is the old file or the new one, and a reader sees no other. A process that is killed may leave
+    /// `.gguf-XXXXXX.tmp`, which keeps nobody from writing again. The new file has the permissions of the old one, or those of
+    /// any new file; its owner is who writes, and other hard links keep the old contents. A link stays a link: what it points
+    /// to is replaced.
     ///
     /// # Errors
     ///
-    /// [`Error::File`] where the system refuses, or where a tensor was declared without data.
+    /// [`Error::File`] where the system refuses, or where a tensor was declared without data. Before anything is written:
+    /// where the path leads to anything but a regular file, to a read-only one, or to one that the process may not write,
+    /// and where it is a link to nothing.
     #[doc(alias = "gguf_write_to_file")]
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         self.write_with(path, no_data)
@@ -240,7 +251,7 @@ impl Writer {
                 Some(data) => out.write_all(data)?,
                 None => fill(info, out)?,
             }
-            let (name, size, written) = (&info.name, info.size, out.bytes - start);
+            let (name, size, written) = (Shown::name(&info.name), info.size, out.bytes - start);
             if written != size as u64 {
                 return Err(io::Error::other(format!("tensor `{name}` has {size} bytes, but {written} were written")));
             }
@@ -259,11 +270,16 @@ impl fmt::Debug for Writer {
     }
 }
 
+/// A name as a parameter that is wrong.
+fn shown(text: &str) -> Box<str> {
+    Shown::name(text).to_string().into()
+}
+
 /// Writes the data of a tensor that was only declared.
 type Fill<'a> = dyn FnMut(&TensorInfo, &mut dyn Write) -> io::Result<()> + 'a;
 
 fn no_data(info: &TensorInfo, _: &mut dyn Write) -> io::Result<()> {
-    Err(io::Error::other(format!("tensor `{}` was declared, but there are no data", info.name)))
+    Err(io::Error::other(format!("tensor `{}` was declared, but there are no data", Shown::name(&info.name))))
 }
 
 fn write_info(info: &TensorInfo, out: &mut impl Write) -> io::Result<()> {

@@ -12,7 +12,7 @@ impl TensorPtr {
     }
 
     pub(crate) fn name(self) -> String {
-        let name = self.get().name.map(c_char::cast_unsigned);
+        let name = self.get().name.map(|c| u8::from_ne_bytes(c.to_ne_bytes()));
         let end = name.iter().position(|&c| c == 0).unwrap_or(name.len());
         String::from_utf8_lossy(name.get(..end).unwrap_or_default()).into_owned()
     }

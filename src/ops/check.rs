@@ -131,7 +131,7 @@ pub(crate) struct Operands<'c> {
 impl<'c> Operands<'c> {
     /// The first, which is there, and those of the others that are. There can be no more than sources of a tensor.
     pub(crate) fn new(first: Tensor<'c>, others: impl IntoIterator<Item = Option<Tensor<'c>>>) -> Self {
-        let mut this = Self { all: [first; _], n: 1 };
+        let mut this = Self { all: [first; sys::GGML_MAX_SRC as usize], n: 1 };
         for t in others.into_iter().flatten() {
             if let Some(to) = this.all.get_mut(this.n) {
                 *to = t;

@@ -180,8 +180,12 @@ impl<'c> Rope<'c> {
             call.param(offset == 0, "offset", offset, "it must be 0 in this mode")?;
             // The CPU goes on to the other two, the kernels of GPUs begin anew, or divide by zero.
             let two = i64::from(first) + i64::from(second);
-            let expected = format_args!("in this mode the first two must cover all {n_dims} pairs");
-            call.param(two >= n_dims, "sections", self.sections, expected)?;
+            call.param(
+                two >= n_dims,
+                "sections",
+                self.sections,
+                format_args!("in this mode the first two must cover all {n_dims} pairs"),
+            )?;
         }
         call.param(self.n_ctx_orig >= 0, "n_ctx_orig", self.n_ctx_orig, "it must not be negative")?;
         let base = self.freq_base.is_finite() && self.freq_base > 0.0;

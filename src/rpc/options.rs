@@ -10,7 +10,7 @@ use super::timed::Limit;
 /// ```
 /// use std::time::Duration;
 ///
-/// let options = ggml::rpc::Options::new().connect_timeout(Duration::from_secs(2)).answer_timeout(Duration::from_mins(1));
+/// let options = ggml::rpc::Options::new().connect_timeout(Duration::from_secs(2)).answer_timeout(Duration::from_secs(60));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
@@ -28,7 +28,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             connect_timeout: Duration::from_secs(5),
-            answer_timeout: Duration::from_mins(10),
+            answer_timeout: Duration::from_secs(600),
             least_rate: LEAST_RATE,
             relay: true,
         }

@@ -1,10 +1,11 @@
 //! The calls into ggml's RPC backend: the only file of this module with `unsafe` blocks.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::CStr;
 use std::ptr::{self, NonNull};
 
 use ggml_sys as sys;
 
+use crate::device::named::named;
 use crate::device::{Device, Registry, registry};
 use crate::error::Result;
 use crate::{backend, guard};
@@ -18,9 +19,8 @@ impl RawServer {
     /// same endpoint gives the same.
     pub(super) fn add(endpoint: &CStr) -> Result<Option<Self>> {
         const CALL: &str = "ggml_backend_rpc_add_server";
-        type AddServer = unsafe extern "C-unwind" fn(*const c_char) -> sys::ggml_backend_reg_t;
-        // SAFETY: that is the function's type.
-        let add = unsafe { function::<AddServer>(c"ggml_backend_rpc_add_server") }?;
+        let rpc = Registry::by_name("RPC")?;
+        let add = rpc.function(named!(c"ggml_backend_rpc_add_server" as ggml_backend_rpc_add_server(_)))?;
         let raw = guard::call(CALL, || {
             // SAFETY: the string lives during the call; C copies it.
             unsafe { add(endpoint.as_ptr()) }
@@ -68,10 +68,10 @@ impl RawServer {
 ///
 /// ggml's server trusts its clients: whoever can connect to `endpoint` must only send what ggml's own client sends.
 pub(super) unsafe fn serve(endpoint: &CStr, threads: usize, devices: &[Device]) -> Result<()> {
-    type StartServer =
-        unsafe extern "C-unwind" fn(*const c_char, *const c_char, usize, usize, *mut sys::ggml_backend_dev_t);
-    // SAFETY: that is the function's type.
-    let start = unsafe { function::<StartServer>(c"ggml_backend_rpc_start_server") }?;
+    let rpc = Registry::by_name("RPC")?;
+    // With backends loaded at run time the symbol can't be linked to.
+    let start =
+        rpc.function(named!(c"ggml_backend_rpc_start_server" as ggml_backend_rpc_start_server(_, _, _, _, _)))?;
     let mut raw: Vec<_> = devices.iter().map(|device| device.as_ptr()).collect();
     let (list, n) = (raw.as_mut_ptr(), raw.len());
     backend::numa::used();
@@ -81,15 +81,4 @@ pub(super) unsafe fn serve(endpoint: &CStr, threads: usize, devices: &[Device]) 
         // is NULL. That no client sends anything hostile is the caller's promise.
         unsafe { start(endpoint.as_ptr(), ptr::null(), threads, n, list) }
     })
-}
-
-/// A function of the RPC backend. (With backends loaded at run time its symbols can't be linked to.)
-///
-/// # Safety
-///
-/// `F` must be the type of a pointer to that function.
-unsafe fn function<F: Copy>(name: &'static CStr) -> Result<F> {
-    let rpc = Registry::by_name("RPC")?;
-    // SAFETY: by contract.
-    unsafe { rpc.function(name) }
 }

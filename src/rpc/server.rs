@@ -23,7 +23,7 @@ const OP: &str = "rpc::Server";
 const MAX_THREADS: usize = sys::GGML_MAX_N_THREADS as usize;
 
 /// How long a server may take to start: its devices have to be started first.
-const START_LIMIT: Duration = Duration::from_mins(1);
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long to wait before looking again whether it listens.
 const START_PAUSE: Duration = Duration::from_millis(2);

@@ -93,7 +93,7 @@ pub(crate) fn repeated(t: TensorPtr, values: &[i64]) -> Option<(usize, i64)> {
         if !ascending {
             row.sort_unstable();
         }
-        row.array_windows().find(|[(a, _), (b, _)]| a == b).map(|[_, (value, i)]| (*i, *value))
+        row.iter().zip(row.iter().skip(1)).find(|((a, _), (b, _))| a == b).map(|(_, (value, i))| (*i, *value))
     })
 }
 

@@ -169,5 +169,78 @@ fn another_network_is_refused() {
 #[test]
 fn a_drawing_that_can_not_be_written_is_an_error() {
     let run = run(["--devices", "CPU", "--svg", "no/such/directory/graph.svg"]);
-    assert!(run.error().starts_with("can't write the drawing no/such/directory/graph.svg"), "{run:?}");
+    let expected = "can't write no/such/directory/graph.svg (--svg FILE): the folder no/such/directory is not there";
+    assert!(run.error().starts_with(expected), "{run:?}");
+    assert_eq!(run.stdout, "", "work had begun");
+}
+
+/// Runs with a place for a drawing.
+fn draw(path: &Path, more: &[&str]) -> Run {
+    let fixed = ["--devices".as_ref(), "CPU".as_ref(), "--svg".as_ref(), path.as_os_str()];
+    run(fixed.into_iter().chain(more.iter().map(|&argument| argument.as_ref())))
+}
+
+#[test]
+fn a_file_that_is_there_is_replaced_with_force_only() {
+    let path = scratch("drawn.svg");
+    fs::write(&path, "old").unwrap();
+    let run = draw(&path, &[]);
+    assert!(run.error().contains("drawn.svg is there already: --force replaces it"), "{run:?}");
+    assert_eq!((run.stdout.as_str(), fs::read(&path).unwrap().as_slice()), ("", &b"old"[..]));
+    draw(&path, &["--force"]).summary().assert_good();
+    assert!(fs::read_to_string(&path).unwrap().contains("<svg"));
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn what_can_not_be_replaced_is_refused_with_force_as_well() {
+    let path = scratch("read-only.svg");
+    fs::remove_file(&path).ok();
+    fs::write(&path, "old").unwrap();
+    let mut permissions = fs::metadata(&path).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(&path, permissions).unwrap();
+    let run = draw(&path, &["--force"]);
+    assert!(run.error().contains("read-only.svg (--svg FILE): it is read-only"), "{run:?}");
+    assert_eq!(fs::read(&path).unwrap(), b"old");
+    let below = draw(&path.join("graph.svg"), &["--force"]);
+    assert!(below.error().contains("(--svg FILE)") && below.stdout.is_empty(), "{below:?}");
+    fs::remove_file(path).unwrap();
+    let slash = draw(&scratch("new.svg/"), &[]);
+    assert!(slash.error().contains("it is no name of a file"), "{slash:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn links_are_followed_to_files_that_are_there() {
+    use std::os::unix::fs::symlink;
+
+    let (link, real) = (scratch("link.svg"), scratch("real.svg"));
+    for path in [&link, &real] {
+        fs::remove_file(path).ok();
+    }
+    symlink("real.svg", &link).unwrap();
+    let run = draw(&link, &["--force"]);
+    assert!(run.error().contains("it is a link to a file that is not there") && run.stdout.is_empty(), "{run:?}");
+    fs::write(&real, "old").unwrap();
+    assert!(draw(&link, &[]).error().contains("link.svg is there already"));
+    draw(&link, &["--force"]).summary().assert_good();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(fs::read_to_string(&real).unwrap().contains("<svg"));
+    for path in [link, real] {
+        fs::remove_file(path).unwrap();
+    }
+}
+
+/// Names in a file, and words on the command line.
+#[test]
+fn nothing_reaches_the_terminal_raw() {
+    let evil = "\u{1b}]0;title\u{7}\u{9b}2J";
+    let named = altered(|parts| part(parts, "fc2.bias").name = evil.to_owned(), |_| true);
+    let devices = ["--devices".to_owned(), evil.repeat(1000)];
+    for run in [run_bytes("evil.gguf", &named), run(devices), run(["--model", evil])] {
+        let message = run.error().trim_end();
+        assert!(message.contains("\\u{1b}]0;title\\u{7}\\u{9b}2J"), "{message:?}");
+        assert!(!message.chars().any(|c| c.is_control() && c != '\n') && message.len() < 6000, "{message:?}");
+    }
 }

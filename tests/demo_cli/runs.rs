@@ -34,8 +34,15 @@ fn nothing_is_wrong_when_nobody_reads_on() {
 fn help_is_for_users() {
     let run = run(["--help"]);
     assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""));
-    for part in ["Usage: sched_demo", "--devices <A,B>", "--model <FILE>", "--svg <FILE>", "Examples:", "Exit status:"]
-    {
+    for part in [
+        "Usage: sched_demo",
+        "--devices <A,B>",
+        "--model <FILE>",
+        "--svg <FILE>",
+        "--force",
+        "Examples:",
+        "Exit status:",
+    ] {
         assert!(run.stdout.contains(part), "{part} is missing in\n{}", run.stdout);
     }
 }

@@ -9,7 +9,7 @@ use crate::demo::{run, scratch};
 #[test]
 fn the_graph_is_split_over_two_devices() {
     let svg = scratch("split.svg");
-    let run = run(["--svg".as_ref(), svg.as_os_str()]);
+    let run = run(["--svg".as_ref(), svg.as_os_str(), "--force".as_ref()]);
     let summary = run.summary();
     summary.assert_good();
     assert!(summary.splits >= 2 && summary.copies >= 1, "{summary:?}");

@@ -136,7 +136,7 @@ impl C {
 
 /// What C shows of text: it ends at the first NUL. Floats are compared as bits.
 fn shown(value: &Value) -> String {
-    let cut = |text: &String| text.split('\0').next().unwrap().to_owned();
+    let cut = |text: &str| text.split('\0').next().unwrap().to_owned();
     match value {
         Value::String(text) => format!("{:?}", cut(text)),
         Value::Array(Array::String(texts)) => format!("{:?}", texts.iter().map(cut).collect::<Vec<_>>()),
@@ -232,7 +232,7 @@ fn set(c: &C, key: &str, value: &Value) {
                     unsafe { sys::gguf_set_val_str(c.0, key.as_ptr(), text.as_ptr()) }
                 }
                 Value::Array(Array::String(texts)) => {
-                    let texts: Vec<_> = texts.iter().map(|t| CString::new(t.as_str()).unwrap()).collect();
+                    let texts: Vec<_> = texts.iter().map(|t| CString::new(t).unwrap()).collect();
                     let mut pointers: Vec<_> = texts.iter().map(|t| t.as_ptr()).collect();
                     // SAFETY: as many C strings as are told, which are copied.
                     unsafe { sys::gguf_set_arr_str(c.0, key.as_ptr(), pointers.as_mut_ptr(), pointers.len()) }

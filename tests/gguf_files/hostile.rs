@@ -3,6 +3,8 @@
 use ggml::Error;
 use ggml::gguf::Reader;
 
+use crate::on_disk::folder;
+
 /// Bytes of a file that are put together without any check.
 #[derive(Clone, Default)]
 struct Raw(Vec<u8>);
@@ -159,4 +161,57 @@ fn data_that_end_too_early() {
         raw.tensor(name, &[most], F32, i * u64::try_from(most * 4).unwrap().next_multiple_of(32))
     });
     refused(&three.data(64), "incomplete");
+}
+
+/// What a file says of itself reaches the terminal of whoever reads why it was refused.
+#[test]
+fn names_in_messages_are_escaped_and_cut() {
+    let evil = "\u{1b}]0;title\u{7}\u{9b}2J\r";
+    let long = evil.repeat(500_000);
+    let one = |key: &str| Raw::file(0, 1).text(key).u32(BOOL).bytes(&[2]);
+    let twice = |key: &str| Raw::file(0, 2).text(key).u32(BOOL).bytes(&[1]).text(key).u32(BOOL).bytes(&[1]);
+    let tensors = Raw::file(2, 0).tensor(evil, &[1], F32, 0).tensor(evil, &[1], F32, 32).data(36);
+    let offset = Raw::file(1, 0).tensor(evil, &[1], F32, 32).data(64);
+    let short = Raw::file(1, 0).tensor(evil, &[64], F32, 0).data(36);
+    let dimensions = Raw::file(1, 0).tensor(evil, &[1; 5], F32, 0).data(36);
+    for raw in [one(evil), one(&long), twice(evil), twice(&long), tensors, offset, short, dimensions] {
+        let text = Reader::from_bytes(raw.0).unwrap_err().to_string();
+        assert!(text.starts_with("GGUF: ") && text.contains("\\u{1b}]0;title\\u{7}\\u{9b}2J\\r"), "{text:?}");
+        assert!(!text.chars().any(char::is_control) && text.len() < 500, "{} bytes: {text:?}", text.len());
+    }
+    let good = Reader::from_bytes(Raw::file(1, 0).tensor(evil, &[1], F32, 0).data(4).0).unwrap();
+    for e in [good.tensor(evil).map(drop), good.tensor(&long).map(drop), good.tensor("none").map(drop)] {
+        let Err(e) = e else { continue };
+        let text = e.to_string();
+        assert!(!text.chars().any(char::is_control) && text.len() < 500, "{} bytes: {text:?}", text.len());
+    }
+}
+
+/// A file of which only the beginning is on disk, with holes where it says that there is more.
+#[cfg(target_os = "linux")]
+#[test]
+fn texts_and_arrays_have_the_limits_of_ggml() {
+    use std::fs;
+
+    let folder = folder("limits");
+    let path = folder.join("sparse.gguf");
+    let sparse = |raw: Raw, len: u64| {
+        fs::write(&path, raw.0).unwrap();
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(len).unwrap();
+        Reader::open(&path).unwrap_err().to_string()
+    };
+    let value = |kind| Raw::file(0, 1).text("k").u32(kind);
+    let most = 1_u64 << 30;
+    let text = sparse(Raw::file(0, 1).u64(most + 1), 16 * most);
+    assert!(text.contains("has 1073741825 bytes; 1073741824 are the most"), "{text}");
+    let text = sparse(value(STRING).u64(most + 1), 16 * most);
+    assert!(text.contains("has 1073741825 bytes; 1073741824 are the most"), "{text}");
+    for kind in [U32, BOOL, STRING] {
+        let text = sparse(value(ARRAY).u32(kind).u64(most + 1), 16 * most);
+        assert!(
+            text.contains("1073741825 entries are announced") && text.contains("1073741824 are the most"),
+            "{text}"
+        );
+    }
+    fs::remove_dir_all(folder).unwrap();
 }

@@ -85,7 +85,7 @@ impl Input<'_> {
             5 => Array::I32(self.many(|i| i32::from_ne_bytes(i.next()))),
             6 => Array::F32(self.many(|i| f32::from_ne_bytes(i.next()))),
             7 => Array::Bool(self.many(Self::bool)),
-            8 => Array::String(self.many(Self::text)),
+            8 => Array::String(self.many(Self::text).into()),
             10 => Array::U64(self.many(Self::u64)),
             11 => Array::I64(self.many(|i| i64::from_ne_bytes(i.next()))),
             12 => Array::F64(self.many(|i| f64::from_ne_bytes(i.next()))),

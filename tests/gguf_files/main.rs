@@ -11,7 +11,7 @@ mod placing;
 mod round_trip;
 
 use ggml::DType;
-use ggml::gguf::{Array, Value, Writer};
+use ggml::gguf::{Array, Strings, Value, Writer};
 
 /// A value of every type, with the extremes of each.
 fn values() -> Vec<(&'static str, Value)> {
@@ -43,9 +43,9 @@ fn values() -> Vec<(&'static str, Value)> {
         ("f32s", array(Array::F32(vec![-0.0, f32::INFINITY, 1.5]))),
         ("f64s", array(Array::F64(vec![0.1, -1e300]))),
         ("bools", array(Array::Bool(vec![true, false, true]))),
-        ("texts", array(Array::String(vec!["a".into(), String::new(), "Ω".into()]))),
+        ("texts", array(Array::String(vec!["a", "", "Ω"].into()))),
         ("none", array(Array::F32(vec![]))),
-        ("no texts", array(Array::String(vec![]))),
+        ("no texts", array(Array::String(Strings::default()))),
     ]
 }
 

@@ -94,3 +94,102 @@ fn messages_name_the_file() {
     assert!(matches!(&e, Error::Gguf { .. }) && e.to_string().contains("damaged.gguf"), "{e}");
     fs::remove_dir_all(folder).unwrap();
 }
+
+/// What a process leaves that is killed in the middle, under every name that the next one in its container could choose if
+/// it went by its own number.
+#[test]
+fn what_a_killed_process_left_is_in_nobodys_way() {
+    let folder = folder("killed");
+    for i in 0..1000 {
+        fs::write(folder.join(format!(".gguf-{}-{i}.tmp", std::process::id())), "half").unwrap();
+    }
+    let path = folder.join("model.gguf");
+    everything().write(&path).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), everything().to_bytes().unwrap());
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1001, "and nothing else");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// Runs where processes are killed, over and over.
+#[cfg(target_os = "linux")]
+#[test]
+fn writers_that_are_killed_leave_a_file_that_can_be_read() {
+    let folder = folder("kill");
+    let path = folder.join("model.gguf");
+    everything().write(&path).unwrap();
+    for _ in 0..5 {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "on_disk::write_for_ever", "--include-ignored"]).env("GGUF_WRITE_FOR_EVER", &path);
+        let mut child = child.stdout(std::process::Stdio::null()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(Reader::open(&path).unwrap().tensors().count(), tensors().len());
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn write_for_ever() {
+    let Some(path) = std::env::var_os("GGUF_WRITE_FOR_EVER") else { return };
+    loop {
+        everything().write(&path).unwrap();
+    }
+}
+
+#[test]
+fn a_read_only_file_is_not_replaced() {
+    let folder = folder("read-only");
+    let path = folder.join("model.gguf");
+    fs::write(&path, "old").unwrap();
+    let mut permissions = fs::metadata(&path).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(&path, permissions).unwrap();
+    let mut asked = false;
+    let mut writer = everything();
+    writer.declare("late", ggml::DType::I8, [1]).unwrap();
+    let e = writer.write_with(&path, |_, out| {
+        asked = true;
+        out.write_all(&[0])
+    });
+    let e = e.unwrap_err();
+    assert!(matches!(&e, Error::File { reason, .. } if reason.contains("read-only")), "{e}");
+    assert!(!asked, "nothing is asked for before");
+    assert_eq!(fs::read(&path).unwrap(), b"old");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_to_nothing_is_refused() {
+    use std::os::unix::fs::symlink;
+
+    let folder = folder("dangling");
+    let (link, circle) = (folder.join("link.gguf"), folder.join("circle.gguf"));
+    symlink("gone.gguf", &link).unwrap();
+    symlink("circle.gguf", &circle).unwrap();
+    for (path, why) in [(&link, "a link to a file that is not there"), (&circle, "symbolic links")] {
+        let e = everything().write(path).unwrap_err();
+        assert!(matches!(&e, Error::File { reason, .. } if reason.contains(why)), "{e}");
+        assert!(fs::symlink_metadata(path).unwrap().is_symlink());
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// A temporary file of its owner's alone must not become the permissions of the result.
+#[cfg(unix)]
+#[test]
+fn a_new_file_has_the_permissions_of_new_files() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = folder("mode");
+    let [ours, other] = ["ours.gguf", "other"].map(|name| folder.join(name));
+    everything().write(&ours).unwrap();
+    fs::write(&other, "").unwrap();
+    let mode = |path| fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode(&ours), mode(&other));
+    fs::remove_dir_all(folder).unwrap();
+}

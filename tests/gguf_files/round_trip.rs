@@ -91,7 +91,7 @@ fn text_may_hold_nul_and_floats_any_bits() {
     writer.set("nan", nan).unwrap();
     let reader = Reader::from_bytes(writer.to_bytes().unwrap()).unwrap();
     assert_eq!(reader.get("text").unwrap().as_str(), Some("a\0b"));
-    let texts = Value::Array(Array::String(vec!["\0".into(), "c".into()]));
+    let texts = Value::Array(Array::String(vec!["\0", "c"].into()));
     assert_eq!(reader.get("texts"), Some(&texts));
     assert_eq!(reader.get("nan").unwrap().as_f32().map(f32::to_bits), Some(nan.to_bits()));
 }
@@ -170,4 +170,35 @@ fn an_unknown_name_is_told_with_those_there_are() {
     let message = reader.data("conv").unwrap_err().to_string();
     assert!(message.contains("no tensor named `conv`") && message.contains("conv.weight, half"), "{message}");
     assert_eq!(reader.get("general.arch"), None);
+}
+
+/// Long texts of an array are read in pieces, whose ends may lie in a character.
+#[test]
+fn long_texts_of_an_array_are_read_whole() {
+    let texts: Vec<String> = (0..8).map(|i| "x".repeat(250 + i) + &"世ü😀".repeat(200)).collect();
+    let mut writer = Writer::new();
+    writer.set("texts", texts.clone()).unwrap();
+    let bytes = writer.to_bytes().unwrap();
+    let reader = Reader::from_bytes(&bytes).unwrap();
+    assert_eq!(reader.get("texts"), Some(&texts.into()));
+    // One byte that begins no character, wherever it is.
+    let first = bytes.windows(250).position(|w| w.iter().all(|&b| b == b'x')).unwrap();
+    for i in (0..1500).step_by(7) {
+        let mut bytes = bytes.clone();
+        bytes[first + i] = 0xff;
+        let e = Reader::from_bytes(bytes).unwrap_err().to_string();
+        let at = e.split("from its byte ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        // The byte itself, or the beginning of the character that it breaks.
+        assert!((i.saturating_sub(3)..=i).contains(&at.parse().unwrap()), "{i}: {e}");
+    }
+}
+
+#[test]
+fn what_ggml_would_not_read_is_not_written() {
+    let most = 1_usize << 30;
+    let mut writer = Writer::new();
+    // Zeros, which take no memory.
+    let e = writer.set("k", vec![0_u8; most + 1]).map(|_| ()).unwrap_err();
+    assert!(matches!(&e, Error::Param { value, .. } if &**value == "an array of 1073741825 values"), "{e}");
+    writer.set("k", vec![0_u8; most]).unwrap();
 }

@@ -51,3 +51,29 @@ fn reading_takes_a_small_multiple_of_the_file() {
         assert!(!read && taken <= MOST, "{taken} for {n} texts");
     }
 }
+
+/// As the issue has it: half a gigabyte of zeros on a disk that holds a page of it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_of_holes_costs_what_was_read_of_it() {
+    use std::fs;
+
+    const LEN: u64 = 128 << 20;
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("holes-{}.gguf", std::process::id()));
+    let open = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(LEN).unwrap();
+        counting::peak(|| Reader::open(&path).map(drop))
+    };
+    // Tensors and entries that are announced, and are nothing but zeros: the second one is refused.
+    for bytes in [header(LEN / 24 - 1, 0), header(0, LEN / 14 - 2)] {
+        let (taken, read) = open(&bytes);
+        assert!(read.is_err() && taken < 1 << 20, "{taken} bytes to refuse a file that lies");
+    }
+    // Texts that are empty, of which there really are so many.
+    let array = [&header(0, 1)[..], &1_u64.to_ne_bytes(), b"k", &9_u32.to_ne_bytes(), &8_u32.to_ne_bytes()].concat();
+    let (taken, read) = open(&[&array[..], &(LEN / 8 - 10).to_ne_bytes()].concat());
+    read.unwrap();
+    assert!(taken as u64 <= 2 * LEN + (1 << 20), "{taken} bytes for a file of {LEN}");
+    fs::remove_file(path).unwrap();
+}

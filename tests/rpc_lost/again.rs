@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const INSIDE: &str = "GGML_TEST_RPC_INSIDE";
 
 /// Long enough for what a test does on a busy machine. What hangs does so for ever.
-const LIMIT: Duration = Duration::from_mins(2);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs `body` in a process of its own, which is the one of test `name`; returns what it printed, outside of that process.
 pub(crate) fn alone(name: &str, body: impl FnOnce()) -> Option<Output> {

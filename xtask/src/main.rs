@@ -2,6 +2,7 @@
 
 mod asan;
 mod coverage;
+mod cross;
 mod cuda_check;
 mod cuda_toolkit;
 #[path = "../../ggml-sys/build/fetch/mod.rs"]
@@ -47,6 +48,8 @@ enum Chore {
     ///
     /// Takes some minutes the first time, as it compiles llama.cpp.
     Interop,
+    /// Check the crates' types for other targets, and with the oldest Rust that they support; compiles no C
+    Cross,
     /// Fetch CUDA's compiler and libraries, which need no GPU: target/cuda-toolkit
     CudaToolkit(cuda_toolkit::Arguments),
     /// Compile ggml's CUDA backend, without a GPU
@@ -74,6 +77,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Model(arguments) => model::run(&arguments),
         Chore::Install(arguments) => install::run(&arguments),
         Chore::Interop => interop::run(),
+        Chore::Cross => cross::run(),
         Chore::CudaToolkit(arguments) => cuda_toolkit::run(&arguments),
         Chore::CudaCheck(arguments) => cuda_check::run(&arguments),
         Chore::GpuBundle(arguments) => gpu_bundle::run(&arguments),

@@ -112,7 +112,7 @@ fn importance(workspace: &Workspace, model: &Path, text: &Path, imatrix: &Path) 
     }
     fs::write(text, lines).with_context(|| format!("cannot write {}", text.display()))?;
     let mut command = example(workspace, "embed");
-    check(command.arg("--model").arg(model).arg("--file").arg(text).arg("--imatrix").arg(imatrix))
+    check(command.arg("--model").arg(model).arg("--file").arg(text).arg("--imatrix").arg(imatrix).arg("--force"))
 }
 
 /// The paragraphs of a page, each in one line.

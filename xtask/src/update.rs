@@ -11,9 +11,10 @@ use crate::fetch::{Fetched, tree};
 use crate::headers::{Api, Difference};
 use crate::workspace::Workspace;
 
-/// Fetches the version, prints what changed in the headers, and only then moves the pin and the sources.
+/// Fetches the version, prints what changed in the headers, and only then moves the pin and the sources, unless this is a
+/// `dry_run`.
 #[expect(clippy::print_stdout, reason = "the chore's result")]
-pub(crate) fn run(workspace: &Workspace, pin: &Pin, version: &str) -> Result<()> {
+pub(crate) fn run(workspace: &Workspace, pin: &Pin, version: &str, dry_run: bool) -> Result<()> {
     if version == pin.version {
         bail!("the pin is at {} already", pin.origin());
     }
@@ -34,6 +35,10 @@ pub(crate) fn run(workspace: &Workspace, pin: &Pin, version: &str) -> Result<()>
 
     let file = vendor.join("ggml.toml");
     let text = moved(&fs::read_to_string(&file)?, pin, &new)?;
+    if dry_run {
+        println!("{} stays as it is", file.display());
+        return Ok(());
+    }
     fs::remove_dir_all(&old).with_context(|| format!("cannot remove {}", old.display()))?;
     fetched.install(&vendor).map_err(anyhow::Error::msg)?;
     fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
@@ -61,7 +66,8 @@ fn moved(text: &str, old: &Pin, new: &Pin) -> Result<String> {
 /// What ggml-sys's build script makes of the headers of a tree. It compiles no C for docs.rs.
 fn api(workspace: &Workspace, tree: &Path) -> Result<Api> {
     let mut command = workspace.cargo(&workspace.root);
-    command.args(["check", "--quiet", "--package", "ggml-sys", "--all-features", "--message-format", "json"]);
+    command.args(["check", "--quiet", "--package", "ggml-sys", "--message-format", "json", "--features"]);
+    command.arg(features(&fs::read_to_string(workspace.root.join("ggml-sys/Cargo.toml"))?)?);
     let output = command.env("DOCS_RS", "1").env("GGML_SYS_SOURCE_DIR", tree).output()?;
     let said = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
@@ -70,6 +76,17 @@ fn api(workspace: &Workspace, tree: &Path) -> Result<Api> {
     let folder = said.lines().find_map(out_dir).context("cargo does not say where ggml-sys's build script wrote")?;
     let file = folder.join("bindings.rs");
     Api::parse(&fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?)
+}
+
+/// Features that say how ggml is compiled and linked, and exclude each other. The rest are backends, each with a header.
+const HOW: &[&str] = &["dynamic-backends", "dynamic-link", "native", "openmp", "system"];
+
+/// The features of ggml-sys that are backends.
+fn features(manifest: &str) -> Result<String> {
+    let manifest: toml::Table = manifest.parse()?;
+    let features = manifest.get("features").and_then(toml::Value::as_table).context("ggml-sys has no features")?;
+    let features: Vec<_> = features.keys().map(String::as_str).filter(|name| !HOW.contains(name)).collect();
+    Ok(features.join(","))
 }
 
 fn out_dir(message: &str) -> Option<PathBuf> {
@@ -98,6 +115,14 @@ mod tests {
         assert_eq!(Pin::parse(&text).unwrap(), new);
         assert!(text.starts_with("# Where ggml comes from."));
         assert!(moved("version=\"1\"", &old, &new).is_err());
+    }
+
+    #[test]
+    fn headers_of_all_backends_are_compared() {
+        let features = features(include_str!("../../ggml-sys/Cargo.toml")).unwrap();
+        let features: Vec<_> = features.split(',').collect();
+        assert!(["rpc", "vulkan", "metal"].iter().all(|name| features.contains(name)), "{features:?}");
+        assert!(HOW.iter().all(|name| !features.contains(name)), "{features:?}");
     }
 
     #[test]

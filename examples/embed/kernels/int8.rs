@@ -130,6 +130,7 @@ pub(super) fn any() -> bool {
 }
 
 #[cfg(target_arch = "x86_64")]
+#[expect(clippy::incompatible_msrv, reason = "the library needs Rust 1.88, this example 1.89")]
 mod x86 {
     use std::arch::x86_64::{
         __m512, __m512i, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_mul_ps, _mm512_set1_epi32,

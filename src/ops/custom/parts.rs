@@ -93,7 +93,7 @@ pub struct Operands<'a> {
 
 impl<'a> Operands<'a> {
     pub(super) fn new(operands: impl Iterator<Item = Operand<'a>>) -> Self {
-        let mut list = [None; _];
+        let mut list = [None; crate::sys::GGML_MAX_SRC as usize];
         list.iter_mut().zip(operands).for_each(|(to, operand)| *to = Some(operand));
         Self { list }
     }

@@ -1,0 +1,17 @@
+//! Which sources are compiled where a user names some.
+
+#[path = "../build/version.rs"]
+mod version;
+
+use std::path::Path;
+
+#[test]
+fn sources_of_another_version_are_refused_by_both_versions() {
+    let folder = Path::new("/my/ggml");
+    assert_eq!(version::check(folder, "1.2.3", "1.2.3"), Ok(()));
+    for other in ["1.2.30", "1.2.2", ""] {
+        let error = version::check(folder, other, "1.2.3").unwrap_err();
+        assert!(error.starts_with(&format!("GGML_SYS_SOURCE_DIR=/my/ggml is ggml {other}, ")), "{error}");
+        assert!(error.contains("for 1.2.3 only") && error.contains("v1.2.3"), "{error}");
+    }
+}

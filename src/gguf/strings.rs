@@ -1,0 +1,81 @@
+//! Arrays of text.
+
+use std::fmt;
+
+/// Texts of an array, one after the other in one piece of memory: a vocabulary has a hundred thousand, most of them shorter
+/// than a `String` is by itself.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Strings {
+    text: String,
+    /// Where each of them ends in `text`.
+    ends: Vec<usize>,
+}
+
+impl Strings {
+    /// The texts between `ends`, which ascend and lie between characters.
+    pub(super) fn new(text: String, ends: Vec<usize>) -> Self {
+        Self { text, ends }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// One of them.
+    pub fn get(&self, i: usize) -> Option<&str> {
+        let end = *self.ends.get(i)?;
+        let start = i.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        self.text.get(start..end)
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
+        let mut start = 0;
+        self.ends.iter().map(move |&end| self.text.get(std::mem::replace(&mut start, end)..end).unwrap_or_default())
+    }
+}
+
+impl<S: AsRef<str>> FromIterator<S> for Strings {
+    fn from_iter<I: IntoIterator<Item = S>>(texts: I) -> Self {
+        let mut all = Self::default();
+        for text in texts {
+            all.text.push_str(text.as_ref());
+            all.ends.push(all.text.len());
+        }
+        all
+    }
+}
+
+impl<S: AsRef<str>> From<Vec<S>> for Strings {
+    fn from(texts: Vec<S>) -> Self {
+        texts.into_iter().collect()
+    }
+}
+
+impl fmt::Debug for Strings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_what_they_were_made_of() {
+        let texts = vec!["a", "", "Ω世", "", "b c"];
+        let strings = Strings::from(texts.clone());
+        assert!(strings.iter().eq(texts.iter().copied()) && strings.iter().len() == 5);
+        assert_eq!((strings.get(2), strings.get(3), strings.get(5)), (Some("Ω世"), Some(""), None));
+        assert_eq!(format!("{strings:?}"), format!("{texts:?}"));
+        assert_ne!(strings, Strings::from(vec!["a", "Ω", "世", "", "b c"]), "the same text, cut elsewhere");
+        assert!(Strings::default().is_empty() && Strings::default().get(0).is_none());
+    }
+}
