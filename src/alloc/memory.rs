@@ -54,6 +54,10 @@ impl GraphMemory<'_, '_> {
     /// A panic in the closure of a custom operation goes on from here.
     #[doc(alias = "ggml_backend_graph_compute")]
     pub fn compute(&mut self, backend: &mut Backend) -> Result<()> {
+        log::public(|| self.compute_on(backend))
+    }
+
+    fn compute_on(&mut self, backend: &mut Backend) -> Result<()> {
         const CALL: &str = "ggml_backend_graph_compute";
         self.bound.check_inputs("GraphMemory::compute")?;
         self.check_backend(backend)?;

@@ -257,7 +257,7 @@ impl GraphAllocator {
         if self.raw.is_none() {
             self.plan.clear(); // it was the C object's
         }
-        result.map_err(guard::or_out_of_memory)
+        result
     }
 
     /// After a failed plan the C allocator looks planned but has no memory (H21): the next graph is planned again.
@@ -287,7 +287,7 @@ fn attempt<R>(raw: &mut Option<RawAllocator>, f: impl FnOnce(&mut RawAllocator) 
     if let Some(raw) = raw.take_if(|_| guard::interrupted(&result)) {
         raw.leak();
     }
-    result
+    result.map_err(guard::or_out_of_memory)
 }
 
 #[cfg(test)]

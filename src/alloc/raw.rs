@@ -40,7 +40,8 @@ impl RawAllocator {
         let raw = guard::call(CALL, || {
             // SAFETY: buffer types live for ever; C copies the list, which has `n` of them. The result is ours.
             unsafe { sys::ggml_gallocr_new_n(raw.as_mut_ptr(), n) }
-        })?;
+        })
+        .map_err(guard::or_out_of_memory)?;
         NonNull::new(raw).map(Self).ok_or(Error::Null { call: CALL, log: Box::default() })
     }
 

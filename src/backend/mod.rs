@@ -70,7 +70,7 @@ impl Device {
     #[doc(alias = "ggml_backend_dev_init")]
     #[doc(alias = "ggml_backend_rpc_init")]
     pub fn init(self) -> Result<Backend> {
-        Backend::new(self, None)
+        log::public(|| Backend::new(self, None))
     }
 
     /// [`Device::init`] with parameters in the words of the device's backend.

@@ -37,7 +37,8 @@ impl RawBackend {
         let raw = guard::call(CALL, || {
             // SAFETY: the device lives for ever, `params` during the call; the result is ours.
             unsafe { sys::ggml_backend_dev_init(device.as_ptr(), params) }
-        })?;
+        })
+        .map_err(guard::or_out_of_memory)?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
         Ok(Self { raw, leaked: false })
     }

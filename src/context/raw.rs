@@ -42,7 +42,8 @@ impl Pool {
         let raw = guard::call("ggml_init", || {
             // SAFETY: the memory is aligned, as long as said, and lives as long as the context (the type's invariant).
             unsafe { sys::ggml_init(params) }
-        })?;
+        })
+        .map_err(guard::or_out_of_memory)?;
         let raw = NonNull::new(raw).ok_or(Error::Null { call: "ggml_init", log: Box::default() })?;
         Ok(Self { raw, _memory: memory })
     }

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::header::{Owner, TensorPtr, any_in_use};
 use crate::tensor::Tensor;
-use crate::{callback, guard};
+use crate::{callback, guard, log};
 use store::Lent;
 
 pub(crate) use store::{Lists, Spares};
@@ -120,9 +120,11 @@ impl<'c> Graph<'c> {
     /// None that is known: ggml only reads the graph.
     #[doc(alias = "ggml_graph_print")]
     pub fn print(&self) -> Result<()> {
-        guard::call("ggml_graph_print", || {
-            // SAFETY: the graph is live, and so are its tensors, which C reads: dimensions, names, flags. C keeps nothing.
-            unsafe { sys::ggml_graph_print(self.as_ptr()) }
+        log::public(|| {
+            guard::call("ggml_graph_print", || {
+                // SAFETY: the graph is live, and so are its tensors, which C reads: dimensions, names, flags. C keeps nothing.
+                unsafe { sys::ggml_graph_print(self.as_ptr()) }
+            })
         })
     }
 

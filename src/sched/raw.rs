@@ -43,7 +43,8 @@ impl RawSched {
             unsafe {
                 sys::ggml_backend_sched_new(raws.as_mut_ptr(), bufts.as_mut_ptr(), n, capacity, parallel, op_offload)
             }
-        })?;
+        })
+        .map_err(guard::or_out_of_memory)?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
         Ok(Self { raw, over: backends.iter().map(Backend::id).collect(), capacity })
     }
