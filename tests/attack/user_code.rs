@@ -174,6 +174,34 @@ fn evaluation_callbacks_and_loggers_can_not_use_ggml() {
     assert!(ctx.input("after", DType::F32, [1]).is_ok(), "open again");
 }
 
+/// Letter t. Of several panics the first goes on; the others are not dropped where their destructors meet this crate's lists.
+#[test]
+fn payloads_of_panics_are_not_dropped_within_a_call() {
+    struct CallsWhenDropped(Arc<AtomicUsize>);
+    impl Drop for CallsWhenDropped {
+        fn drop(&mut self) {
+            log_an_error();
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let (lines, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (count, drops) = (Arc::clone(&lines), Arc::clone(&dropped));
+    let logger = move |_: &str| {
+        // What destructors log goes without.
+        if count.fetch_add(1, Ordering::Relaxed) < 2 {
+            std::panic::panic_any(CallsWhenDropped(Arc::clone(&drops)));
+        }
+    };
+    with_hook(logger, || {
+        let panic = catch_unwind(log_an_error).unwrap_err();
+        assert_eq!(dropped.load(Ordering::Relaxed), 0, "within the call");
+        assert!(panic.is::<CallsWhenDropped>());
+        drop(panic);
+    });
+    assert!(lines.load(Ordering::Relaxed) >= 2, "ggml logs two lines");
+    assert_eq!(dropped.load(Ordering::Relaxed), 1, "the first, where it was caught");
+}
+
 /// Letter f. Destructors of a thread's variables ran after those of this crate's, which panicked.
 #[test]
 fn destructors_of_thread_locals_may_log_and_fail() {
