@@ -203,11 +203,14 @@ impl<'g, 'c> Bound<'g, 'c> {
         first.map_or(Ok(()), |e| Err(Error::InputNotSet { call, tensor: e.ptr.info() }))
     }
 
-    /// To be called when a computation begins: results of the last one are gone.
-    pub(crate) fn begin(&mut self) {
+    /// Begins a computation: results of the last one are gone, and headers say where the graph lies for as long as the result
+    /// lives.
+    pub(crate) fn begin(&mut self, call: &'static str) -> Result<Live<'g, 'c>> {
         self.computed = false;
-        // Panics that were not gone on with, because something else failed.
+        // Panics that were not gone on with, because something else failed. Their destructors are user code, which may
+        // compute these very tensors: they come before anything is put into headers.
         self.graph.closures().iter().for_each(|&t| drop(custom::take_panic(t)));
+        self.live(call)
     }
 
     /// To be called when C has returned from a computation: goes on with the panic of a closure, if there was one.

@@ -71,8 +71,8 @@ impl GraphPlan<'_, '_, '_> {
         self.memory.bound.check_inputs("GraphPlan::compute")?;
         self.backend.check()?;
         let plan = self.raw.as_ref().ok_or(Error::Poisoned { object: "graph plan" })?;
-        let _live = self.memory.bound.live("GraphPlan::compute")?;
-        run(&mut self.memory.bound, self.backend, "ggml_backend_graph_plan_compute", || plan.compute())?;
+        let _live = self.memory.bound.begin("GraphPlan::compute")?;
+        run(&self.memory.bound, self.backend, "ggml_backend_graph_plan_compute", || plan.compute())?;
         self.memory.bound.set_computed();
         Ok(())
     }

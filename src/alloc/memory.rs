@@ -62,9 +62,9 @@ impl GraphMemory<'_, '_> {
         self.bound.check_inputs("GraphMemory::compute")?;
         self.check_backend(backend)?;
         backend.serve(self.allocator.plan.id())?;
-        let _live = self.bound.live(CALL)?;
+        let _live = self.bound.begin(CALL)?;
         let (raw, graph) = (backend.as_ptr(), self.bound.graph_ptr());
-        run(&mut self.bound, backend, CALL, || {
+        run(&self.bound, backend, CALL, || {
             // SAFETY: backend and graph are live; all tensors have memory that the device can use and operations that it
             // supports (checked when allocated, or above). The call waits, so C keeps nothing.
             unsafe { sys::ggml_backend_graph_compute(raw, graph) }
@@ -90,9 +90,8 @@ impl GraphMemory<'_, '_> {
         self.check_backend(backend)?;
         backend.serve(self.allocator.plan.id())?;
         let device = backend.device();
-        let mut live = self.bound.live(CALL)?;
+        let mut live = self.bound.begin(CALL)?;
         let alone = meta::alone(CALL, std::iter::once(device), false)?;
-        self.bound.begin();
         let graph = self.bound.graph_ptr();
         let mut work = Underway(Some(backend));
         let status = guard::compute(CALL, || {
@@ -156,15 +155,14 @@ impl Drop for Underway<'_> {
     }
 }
 
-/// Runs `f`, which computes the graph or a part of it on `backend`. Results of the last computation are gone; whether those
-/// of this one are there, the caller says.
+/// Runs `f`, which computes the graph or a part of it on `backend`, after [`Bound::begin`]. Whether its results are there, the
+/// caller says.
 pub(crate) fn run(
-    bound: &mut Bound<'_, '_>,
+    bound: &Bound<'_, '_>,
     backend: &mut Backend,
     call: &'static str,
     f: impl FnOnce() -> sys::ggml_status,
 ) -> Result<()> {
-    bound.begin();
     let alone = meta::alone(call, std::iter::once(backend.device()), false)?;
     let status = guard::compute(call, f).inspect_err(|_| backend.poison());
     drop(alone);

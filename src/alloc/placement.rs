@@ -177,6 +177,7 @@ impl<'g, 'c, P: AsRef<Placement>> Live<'g, 'c, P> {
     /// [`Error::InUse`] where devices still use the tensors for another computation.
     pub(crate) fn of(call: &'static str, graph: &'g Graph<'c>, placement: P) -> Result<Self> {
         graph.check_free(call)?;
+        graph.debug_assert_as_built(); // nobody else computes it now
         placement.as_ref().put_in(graph);
         Ok(Self { graph, placement, sharing: None })
     }

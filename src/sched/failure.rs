@@ -30,12 +30,24 @@ impl Sched {
     pub(super) fn computing<R>(&mut self, graph: &Graph<'_>, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {
         let calls_user_code = !graph.closures().is_empty() || self.backends.iter().any(Backend::asks_user_code);
         let result = self.with_raw(calls_user_code, f);
-        if guard::interrupted(&result) {
+        self.poison_if_interrupted(&result);
+        result
+    }
+
+    /// Waits for what the C scheduler was given. Nobody is refused that as busy: what has begun must come to its end, and it
+    /// looks into no table of meta devices that threads share.
+    pub(super) fn settling<R>(&mut self, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {
+        let result = self.raw.as_mut().ok_or(Error::Poisoned { object: "scheduler" }).and_then(f);
+        self.poison_if_interrupted(&result);
+        result
+    }
+
+    fn poison_if_interrupted<R>(&mut self, result: &Result<R>) {
+        if guard::interrupted(result) {
             self.poisoned = true;
             self.raw.take().into_iter().for_each(RawSched::leak);
             self.backends.iter_mut().for_each(Backend::poison);
         }
-        result
     }
 
     fn with_raw<R>(&mut self, calls_user_code: bool, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {

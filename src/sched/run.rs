@@ -16,8 +16,8 @@ use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph};
 use crate::header::TensorPtr;
-use crate::log;
 use crate::tensor::Tensor;
+use crate::{callback, log};
 
 /// A graph with memory, for as long as it borrows the scheduler; that is given back when this is dropped
 /// (`ggml_backend_sched_reset`).
@@ -84,8 +84,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
     pub fn compute(&mut self) -> Result<()> {
         log::public(|| {
             self.bound.check_inputs("Allocated::compute")?;
-            self.bound.begin();
-            let live = self.bound.live("Allocated::compute")?;
+            let live = self.bound.begin("Allocated::compute")?;
             let graph = self.bound.graph_ptr();
             let status = self.sched.computing(self.bound.graph(), |raw| raw.compute(graph));
             drop(live);
@@ -132,22 +131,28 @@ impl<'s, 'c> Allocated<'s, 'c> {
     pub fn compute_async<R>(&mut self, meanwhile: impl FnOnce() -> R) -> Result<R> {
         // A guard that waits when it is dropped would not do: one that is leaked does not, and what devices read would go.
         self.bound.check_inputs("Allocated::compute_async")?;
-        self.bound.begin();
         let graph = self.bound.graph_ptr();
-        let mut live = self.bound.live("Allocated::compute_async")?;
+        let mut live = self.bound.begin("Allocated::compute_async")?;
         let mut status = self.sched.computing(self.bound.graph(), |raw| raw.compute_async(graph));
         let under_way = matches!(status, Ok(sys::GGML_STATUS_SUCCESS));
         live.share();
         let value = under_way.then(|| catch_unwind(AssertUnwindSafe(|| self.bound.run_beside(meanwhile))));
-        let done = self.sched.computing(self.bound.graph(), RawSched::synchronize);
+        let done = self.sched.settling(RawSched::synchronize);
         drop(live);
         status = status.and_then(|status| done.map(|()| status));
-        self.bound.go_on();
-        let finished = self.finish(status);
-        match value {
-            Some(Ok(value)) => finished.map(|()| value),
-            Some(Err(panic)) => resume_unwind(panic),
-            None => finished.and(Err(Error::Cancelled)), // it is an error already
+        let finished = catch_unwind(AssertUnwindSafe(|| {
+            self.bound.go_on();
+            self.finish(status)
+        }));
+        match (value, finished) {
+            // Dropped on the way of the other, a payload whose destructor panics would end the process.
+            (Some(Err(panic)), Err(other)) => {
+                callback::forget(other);
+                resume_unwind(panic)
+            }
+            (Some(Err(panic)), Ok(_)) | (_, Err(panic)) => resume_unwind(panic),
+            (Some(Ok(value)), Ok(finished)) => finished.map(|()| value),
+            (None, Ok(finished)) => finished.and(Err(Error::Cancelled)), // it is an error already
         }
     }
 
@@ -176,10 +181,9 @@ impl<'s, 'c> Allocated<'s, 'c> {
             let why = "several devices that work as one compute a graph as a whole";
             meta::before_use("Allocated::compute_with", backend.device(), why)?;
         }
-        self.bound.begin();
         let graph = self.bound.graph_ptr();
         let observer = Observer::new(ask, see);
-        let live = self.bound.live("Allocated::compute_with")?;
+        let live = self.bound.begin("Allocated::compute_with")?;
         let status = self.sched.computing(self.bound.graph(), |raw| observer.compute(raw, graph));
         drop(live);
         observer.finish();
@@ -295,7 +299,7 @@ impl Drop for Allocated<'_, '_> {
         // What may be put back stays allocated for the scheduler, which then looks at it again only to compute.
         let keep = self.sched.plan.is_recorded();
         // Asynchronous work must not outlive the memory's owner. A failure is met again by the next call.
-        let _done = self.sched.computing(self.bound.graph(), |raw| {
+        let _done = self.sched.settling(|raw| {
             raw.synchronize()?;
             if keep { Ok(()) } else { raw.reset() }
         });

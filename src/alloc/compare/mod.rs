@@ -94,12 +94,12 @@ impl GraphMemory<'_, '_> {
         let copied = copy::graph(graph, &copies)?;
         let mut allocator = GraphAllocator::new(memory);
         let mut theirs = allocator.alloc(&copied)?;
-        let _live = self.bound.live(CALL)?;
+        let _live = self.bound.begin(CALL)?;
         for (e, copy) in graph.entries().iter().zip(&copies).filter(|(e, _)| e.kind == Kind::Input) {
             theirs.bound.set_bytes(CALL, *copy, &transfer::read_raw(CALL, e.ptr)?)?;
         }
         theirs.check_backend(other)?;
-        let _their_live = theirs.bound.live(CALL)?;
+        let _their_live = theirs.bound.begin(CALL)?;
 
         let mut nodes = Vec::new();
         let mut all = true;
@@ -107,8 +107,8 @@ impl GraphMemory<'_, '_> {
             if TensorPtr::is_view_op(e.ptr) {
                 continue;
             }
-            step::compute(&mut self.bound, backend, e.ptr)?;
-            step::compute(&mut theirs.bound, other, copy.ptr())?;
+            step::compute(&self.bound, backend, e.ptr)?;
+            step::compute(&theirs.bound, other, copy.ptr())?;
             let left = step::numbers(CALL, e.ptr)?;
             let node = Compared::new(nodes.len(), e.ptr, &left, &step::numbers(CALL, copy.ptr())?, how.tolerance);
             let deviates = node.deviates;

@@ -15,7 +15,7 @@ use crate::tensor::transfer;
 
 /// Computes an operation of `bound`'s graph, whose sources were computed. Its result is there until the next ones need the
 /// memory.
-pub(super) fn compute(bound: &mut Bound<'_, '_>, backend: &mut Backend, node: TensorPtr) -> Result<()> {
+pub(super) fn compute(bound: &Bound<'_, '_>, backend: &mut Backend, node: TensorPtr) -> Result<()> {
     const CALL: &str = "ggml_backend_graph_compute";
     // SAFETY: a pure function; `grads` is off.
     let pool = Pool::new(unsafe { sys::ggml_graph_overhead_custom(1, false) })?;
