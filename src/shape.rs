@@ -15,10 +15,12 @@ const MORE_DIMENSIONS: i64 = i64::MIN;
 /// A row-major array of shape `(rows, columns)` has the ggml shape `[columns, rows]`.
 ///
 /// Arrays of one to four numbers are shapes, and slices of at most four, of `usize`, `i64`, `u32` or `i32`. Numbers that
-/// can't be a dimension, and slices of more than four, make a shape that every call refuses with an error.
+/// can't be a dimension, and slices of more than four, make a shape that every call refuses with an error. Numbers without a
+/// type are `i32`: one of 2^31 or more needs a type, as in `[1_i64 << 31]`.
 ///
 /// ```
-/// use ggml::prelude::*;
+/// # use ggml::prelude::*;
+/// # use ggml::Shape;
 /// assert_eq!(Shape::from([3, 2]).ne(), [3, 2, 1, 1]);
 /// assert_eq!(Shape::from([3, 2]).elements(), Some(6));
 /// # fn main() -> ggml::Result<()> {
