@@ -34,12 +34,8 @@ impl<'s, 'c> GraphMemory<'s, 'c> {
         self.check_backend(backend)?;
         let device = backend.device();
         if !device.runs_closures() {
-            return Err(Error::Unsupported {
-                op: "GraphMemory::plan".into(),
-                operands: Box::default(),
-                device: device.name().into(),
-                reason: "only a CPU backend makes plans".into(),
-            });
+            let why = "only a CPU backend makes plans";
+            return Err(Error::unsupported("GraphMemory::plan", [], device.name(), why));
         }
         let _live = self.bound.live("GraphMemory::plan")?;
         // SAFETY: the device is a CPU, whose backends make plans. `self` and `backend` are borrowed for as long as the plan

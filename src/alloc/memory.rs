@@ -7,11 +7,12 @@ use ggml_sys as sys;
 use super::GraphAllocator;
 use super::bound::Bound;
 use crate::backend::{Backend, check_status};
+use crate::device::meta;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::rules::run as check;
 use crate::tensor::Tensor;
-use crate::{guard, log, meta};
+use crate::{guard, log};
 
 /// A graph with memory, for as long as it borrows its [`GraphAllocator`].
 ///

@@ -13,11 +13,13 @@ use std::fmt;
 
 use crate::buffer::BufferType;
 use crate::device::Device;
+use crate::device::meta;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind};
+use crate::rules::meta as divisions;
 use crate::rules::run as check;
 use crate::tensor::Tensor;
-use crate::{guard, list, log, meta};
+use crate::{guard, list, log};
 use bound::Bound;
 use plan::Plan;
 use raw::{Places, RawAllocator};
@@ -209,9 +211,9 @@ impl GraphAllocator {
         for device in self.bufts.iter().filter_map(|b| b.device()) {
             check::fits_wire(graph, device)?;
         }
-        let Some(device) = self.device() else { return meta::check_absent(graph) };
+        let Some(device) = self.device() else { return divisions::check_absent(graph) };
         check::runnable(graph, &[device])?;
-        meta::check(graph, device, |_| true)
+        divisions::check(graph, device, |_| true)
     }
 
     fn prepare(&mut self, bound: &Bound<'_, '_>, places: Places) -> Result<()> {
@@ -222,12 +224,8 @@ impl GraphAllocator {
         }
         self.plan.clear();
         if self.bufts.iter().map(|b| b.is_extra()).collect::<Result<Vec<_>>>()?.contains(&true) {
-            return Err(Error::Unsupported {
-                op: "GraphAllocator".into(),
-                operands: Box::default(),
-                device: format!("{:?}", self.bufts).into(),
-                reason: "memory that rearranges tensors is for weights only".into(),
-            });
+            let why = "a buffer type that repacks is for weights only";
+            return Err(Error::unsupported("GraphAllocator", [], format!("{:?}", self.bufts), why));
         }
         self.check(graph)?;
         if self.device().is_some_and(meta::is_meta) {

@@ -11,10 +11,11 @@ use ggml_sys as sys;
 use super::bound::Bound;
 use super::placement::Placement;
 use crate::buffer::{self, BufferType};
+use crate::device::meta;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind, Lists};
 use crate::header::{Facts, TensorPtr};
-use crate::meta;
+use crate::rules::meta as divisions;
 
 /// What a plan depends on, of one tensor.
 struct Key {
@@ -55,11 +56,11 @@ impl Plan {
     /// Whether the plan was made for a graph like this one.
     pub(crate) fn fits(&self, graph: &Graph<'_>) -> bool {
         let entries = graph.entries();
-        self.used <= meta::most_used(entries.len())
+        self.used <= divisions::most_used(entries.len())
             && entries.len() == self.keys.len()
             && graph.all_srcs() == self.srcs
             && entries.iter().zip(&self.keys).enumerate().all(|(i, (e, key))| fits(i, e, key))
-            && meta::places(graph) == self.divided
+            && divisions::places(graph) == self.divided
     }
 
     /// Remembers the graph.
@@ -71,7 +72,7 @@ impl Plan {
         self.plans += 1;
         self.id = next_id();
         self.used = 0;
-        self.divided = meta::places(graph);
+        self.divided = divisions::places(graph);
         self.srcs.extend_from_slice(graph.all_srcs());
         self.keys.extend(graph.entries().iter().map(|e| Key {
             facts: e.ptr.facts(),

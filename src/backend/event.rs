@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ggml_sys as sys;
 
 use super::Backend;
-use super::raw::RawBackend;
+use super::raw::{RawBackend, RawEvent};
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -27,20 +27,6 @@ pub struct Event {
     /// What waits for the event on Vulkan, where C's own wait writes to the queue of the backend that recorded it, which
     /// may be gone, or at work on another thread. (Not `Sync`, nor is the event: devices keep no locks for them.)
     waiter: RefCell<Option<RawBackend>>,
-}
-
-/// A live event that nothing else frees.
-pub(super) struct RawEvent(NonNull<sys::ggml_backend_event>);
-
-// SAFETY: an event belongs to no thread (docs/safety.md, "Threads").
-unsafe impl Send for RawEvent {}
-// SAFETY: only its `Event`, which is not `Sync`, uses it; a backend that holds it for its queue merely drops it.
-unsafe impl Sync for RawEvent {}
-
-impl RawEvent {
-    fn as_ptr(&self) -> *mut sys::ggml_backend_event {
-        self.0.as_ptr()
-    }
 }
 
 impl Event {
@@ -170,15 +156,6 @@ pub(super) fn drain(device: Device) -> Result<()> {
     waiter.settle().inspect_err(|_| waiter.leak())?;
     // The other queue, if there is one, is that of transfers, which this waits for.
     Buffer::zeroed(device.buffer_type(), 1 << 10).map(drop)
-}
-
-impl Drop for RawEvent {
-    fn drop(&mut self) {
-        guard::free("ggml_backend_event_free", || {
-            // SAFETY: live and ours; no backend's queue refers to it any more, or that backend would hold it.
-            unsafe { sys::ggml_backend_event_free(self.as_ptr()) }
-        });
-    }
 }
 
 impl fmt::Debug for Event {

@@ -9,19 +9,18 @@ pub(crate) mod numa;
 mod raw;
 mod threads;
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ggml_sys as sys;
 
-use crate::device::{Device, DeviceType};
+use crate::device::{Device, DeviceType, meta};
 use crate::error::{Error, Result};
-use crate::{log, meta};
+use crate::log;
 use abort::Abort;
-use event::RawEvent;
-use raw::{RawBackend, RawPool};
+use raw::{RawBackend, RawEvent, RawPool};
 
 pub(crate) use abort::check_status;
 pub use event::Event;
@@ -59,6 +58,34 @@ impl Id {
     fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Device {
+    /// A stream of work on the device (`ggml_backend_dev_init`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Null`] where the device can't be started; [`Error::Ggml`] or [`Error::Exception`] where it fails.
+    #[doc(alias = "ggml_backend_dev_init")]
+    #[doc(alias = "ggml_backend_rpc_init")]
+    pub fn init(self) -> Result<Backend> {
+        Backend::new(self, None)
+    }
+
+    /// [`Device::init`] with parameters in the words of the device's backend.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::init`]; [`Error::Param`] where `params` holds a NUL.
+    pub fn init_with(self, params: &str) -> Result<Backend> {
+        let c = CString::new(params).map_err(|_| Error::Param {
+            op: "Device::init_with",
+            name: "params",
+            value: params.escape_default().to_string().into(),
+            expected: "it must not hold a NUL".into(),
+        })?;
+        Backend::new(self, Some(&c))
     }
 }
 

@@ -54,14 +54,7 @@ pub(crate) fn used() {
 /// with more nodes than ggml knows; else as [`Device::cpu`].
 #[doc(alias = "ggml_numa_init")]
 pub fn numa_init(strategy: Numa) -> Result<()> {
-    let refuse = |reason: &'static str| {
-        Err(Error::Unsupported {
-            op: "numa_init".into(),
-            operands: Box::default(),
-            device: "CPU".into(),
-            reason: reason.into(),
-        })
-    };
+    let refuse = |reason: &'static str| Err(Error::unsupported("numa_init", [], "CPU", reason));
     let cpu = registry()?;
     let init = cpu.function(named!(c"ggml_backend_cpu_numa_init" as ggml_numa_init(_)))?;
     let mut stage = STAGE.lock();

@@ -1,4 +1,4 @@
-//! The owners of a C backend and of a CPU thread pool, and the only file that frees them.
+//! The owners of a C backend, of a CPU thread pool, and of an event, and the only file that frees them.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -7,9 +7,9 @@ use ggml_sys as sys;
 
 use super::threads::Threads;
 use crate::device::named::named;
-use crate::device::{Device, DeviceType, Registry};
+use crate::device::{Device, DeviceType, Registry, meta};
 use crate::error::{Error, Result};
-use crate::{ffi, guard, log, meta};
+use crate::{ffi, guard, log};
 
 unsafe extern "C-unwind" {
     /// The backend of a meta backend's member. ggml exports it, and declares it in a header of its own only.
@@ -202,6 +202,29 @@ impl Drop for RawPool {
         guard::free("ggml_threadpool_free", || {
             // SAFETY: live and ours by the type's invariant; the backend that used it is gone or has another one.
             unsafe { free(raw) }
+        });
+    }
+}
+
+/// A live event that nothing else frees.
+pub(super) struct RawEvent(pub(super) NonNull<sys::ggml_backend_event>);
+
+// SAFETY: an event belongs to no thread (docs/safety.md, "Threads").
+unsafe impl Send for RawEvent {}
+// SAFETY: only its `Event`, which is not `Sync`, uses it; a backend that holds it for its queue merely drops it.
+unsafe impl Sync for RawEvent {}
+
+impl RawEvent {
+    pub(super) fn as_ptr(&self) -> *mut sys::ggml_backend_event {
+        self.0.as_ptr()
+    }
+}
+
+impl Drop for RawEvent {
+    fn drop(&mut self) {
+        guard::free("ggml_backend_event_free", || {
+            // SAFETY: live and ours; no backend's queue refers to it any more, or that backend would hold it.
+            unsafe { sys::ggml_backend_event_free(self.as_ptr()) }
         });
     }
 }

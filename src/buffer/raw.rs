@@ -6,10 +6,10 @@ use std::ptr::NonNull;
 use ggml_sys as sys;
 
 use super::{BufferType, out_of_memory};
-use crate::device::Device;
+use crate::device::{Device, meta};
 use crate::error::{Error, Result};
 use crate::header::TensorPtr;
-use crate::{guard, log, meta};
+use crate::{guard, log};
 
 /// Device memory (`ggml_backend_buffer_t`), owned by the [`Weights`](crate::Weights) or the
 /// [`State`](crate::State) that lies in it.

@@ -1,7 +1,6 @@
 //! Contexts: arenas of tensor headers, in which computations are written down.
 
-mod arena;
-pub(crate) mod pool;
+pub(crate) mod raw;
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -14,13 +13,13 @@ use ggml_sys as sys;
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
 use crate::graph::{Graph, Spares};
+use crate::header::arena::Arena;
 use crate::header::made::{self, Made};
 use crate::header::{Owner, TensorPtr, any_in_use};
 use crate::shape::{MAX_BYTES, Shape};
 use crate::tensor::Tensor;
 use crate::{callback, guard};
-use arena::Arena;
-use pool::Pool;
+use raw::Pool;
 
 /// Bytes of the first pool; each further one is twice as large as the one before, up to [`LAST_POOL`].
 const FIRST_POOL: usize = 16 << 10;

@@ -2,25 +2,29 @@
 
 mod features;
 mod load;
+#[cfg(feature = "rpc")]
+pub(crate) mod lost;
+mod memory;
+pub(crate) mod meta;
 pub(crate) mod named;
 mod nature;
 pub(crate) mod registry;
 mod vulkan;
 
-use std::ffi::CString;
 use std::fmt;
 use std::ptr::{self, NonNull};
 
 use ggml_sys as sys;
 
-use crate::backend::Backend;
-use crate::buffer::BufferType;
 use crate::error::{Error, Result};
 use crate::header::TensorPtr;
-use crate::{ffi, guard, meta};
+use crate::{ffi, guard};
 
 pub use features::{Features, features};
+pub use memory::BufferType;
 pub use registry::Registry;
+
+pub(crate) use memory::{check_alive, fills_words, out_of_memory, type_of};
 
 /// A device that ggml knows: a CPU, a GPU, an accelerator, a device on another host (`ggml_backend_dev_t`).
 ///
@@ -313,32 +317,6 @@ impl Device {
         }
         // SAFETY: both live for ever; the call only reads them.
         unsafe { sys::ggml_backend_dev_supports_buft(self.as_ptr(), buft.as_ptr()) }
-    }
-
-    /// A stream of work on the device (`ggml_backend_dev_init`).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Null`] where the device can't be started; [`Error::Ggml`] or [`Error::Exception`] where it fails.
-    #[doc(alias = "ggml_backend_dev_init")]
-    #[doc(alias = "ggml_backend_rpc_init")]
-    pub fn init(self) -> Result<Backend> {
-        Backend::new(self, None)
-    }
-
-    /// [`Device::init`] with parameters in the words of the device's backend.
-    ///
-    /// # Errors
-    ///
-    /// As [`Device::init`]; [`Error::Param`] where `params` holds a NUL.
-    pub fn init_with(self, params: &str) -> Result<Backend> {
-        let c = CString::new(params).map_err(|_| Error::Param {
-            op: "Device::init_with",
-            name: "params",
-            value: params.escape_default().to_string().into(),
-            expected: "it must not hold a NUL".into(),
-        })?;
-        Backend::new(self, Some(&c))
     }
 }
 

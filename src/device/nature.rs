@@ -1,9 +1,8 @@
 //! What runs on a device, and where: what this crate has to know of a few backends beside what they say of themselves.
 
-use super::{Device, DeviceType};
+use super::{Device, DeviceType, meta};
 use crate::error::Result;
 use crate::header::TensorPtr;
-use crate::meta;
 
 impl Device {
     /// Fails when the device, or one that it is made of, is on an RPC server that was lost.
@@ -13,7 +12,7 @@ impl Device {
     )]
     pub(crate) fn check_alive(self) -> Result<()> {
         #[cfg(feature = "rpc")]
-        crate::rpc::check(self.as_ptr())?;
+        super::lost::check(self.as_ptr())?;
         #[cfg(feature = "rpc")]
         meta::members(self).iter().try_for_each(|d| d.check_alive())?;
         Ok(())

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use ggml_sys as sys;
 
 use super::store::Store;
-use crate::context::pool::Pool;
+use crate::context::raw::Pool;
 use crate::error::{Error, Result};
 use crate::guard;
 

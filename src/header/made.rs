@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char};
 
 use ggml_sys as sys;
 
-use super::{Owner, TensorPtr};
+use super::{Layout, Owner, TensorPtr};
 
 /// A tensor that is being made: without a shape, and all zeroes but for what was set.
 pub(crate) struct Made<'t> {
@@ -15,18 +15,20 @@ pub(crate) struct Made<'t> {
 }
 
 impl Made<'_> {
-    /// Makes it the result of an operation on `a`, of the same type.
+    /// Makes it the result of an operation on `operands`, which lies in memory so.
     #[inline]
-    pub(crate) fn operation(&mut self, op: sys::ggml_op, a: TensorPtr) {
-        self.raw.type_ = a.dtype().raw();
+    pub(crate) fn operation<const N: usize>(&mut self, op: sys::ggml_op, operands: [TensorPtr; N], layout: Layout) {
+        self.raw.type_ = layout.dtype.raw();
+        self.raw.ne = layout.ne;
+        self.raw.nb = layout.nb;
         self.raw.op = op;
-        self.raw.src[0] = a.as_ptr();
+        self.raw.src.iter_mut().zip(operands).for_each(|(to, from)| *to = from.as_ptr());
     }
 
+    /// Sets the first parameters.
     #[inline]
-    pub(crate) fn shape(&mut self, ne: [i64; 4], nb: [usize; 4]) {
-        self.raw.ne = ne;
-        self.raw.nb = nb;
+    pub(crate) fn params<const N: usize>(&mut self, params: [i32; N]) {
+        self.raw.op_params.iter_mut().zip(params).for_each(|(to, from)| *to = from);
     }
 
     /// Makes it share the memory of `of`, from `offset` on.

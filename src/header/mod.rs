@@ -1,5 +1,6 @@
 //! The one place that reads and writes the fields of a C tensor.
 
+pub(crate) mod arena;
 mod facts;
 mod home;
 mod layout;

@@ -61,17 +61,4 @@
 //! ggml frees no device: what [`MetaDevice::new`] makes, the closure included, stays as long as the process lives. Make one
 //! for each configuration and keep it. (For a closure that captures nothing, the same devices give the same one again.)
 
-pub(crate) mod device;
-mod lock;
-pub(crate) mod place;
-pub(crate) mod split;
-
-pub use device::MetaDevice;
-pub use split::Split;
-
-pub(crate) use device::{buffer_type, is_host, is_meta, members, name};
-pub(crate) use lock::alone;
-pub(crate) use place::{Divided, divide, transfers};
-pub(crate) use split::State;
-
-pub(crate) use crate::rules::meta::{before_use, check, check_absent, most_used, places};
+pub use crate::device::meta::{MetaDevice, Split};

@@ -108,7 +108,7 @@ impl Call<'_, '_> {
 
     /// `a` is written to while `others` are read in another order: they must not share its memory at all.
     pub(crate) fn apart(self, a: Tensor<'_>, others: &[Tensor<'_>]) -> Result<()> {
-        let shared = others.iter().any(|&b| share_memory(a, b));
+        let shared = others.iter().any(|&b| a.ptr().overlaps(b.ptr()));
         self.shape(
             !shared,
             "the operand that is written to must not share memory with this one; copy it (`dup`) before",
@@ -154,9 +154,4 @@ impl<'c> Deref for Operands<'c> {
 #[inline]
 pub(crate) fn divides(n: i64, of: i64) -> bool {
     n > 0 && (n == 1 || n == of || of % n == 0)
-}
-
-/// Whether the extents of two tensors overlap in the memory of one root.
-pub(crate) fn share_memory(a: Tensor<'_>, b: Tensor<'_>) -> bool {
-    a.ptr().overlaps(b.ptr())
 }

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, share_memory};
+use super::check::Call;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -117,11 +117,9 @@ impl Context {
         let same_rows = a.shape() == b.shape() || (a.dtype().block_size() == 1 && b.dtype().block_size() == 1);
         call.shape(same_rows, "tensors of blocks must have one shape")?;
         // Threads copy parts in any order, with memcpy.
-        call.shape(!share_memory(a, b), "they must not share memory; copy the first (`dup`) before")?;
+        call.shape(!a.ptr().overlaps(b.ptr()), "they must not share memory; copy the first (`dup`) before")?;
         let fill = |t: &mut Made<'_>| {
-            t.operation(sys::GGML_OP_CPY, b.ptr());
-            [t.raw.src[0], t.raw.src[1]] = [a.as_ptr(), b.as_ptr()];
-            t.shape(b.ne(), b.nb());
+            t.operation(sys::GGML_OP_CPY, [a.ptr(), b.ptr()], b.layout());
             t.view(b.ptr(), 0);
             let (from, to) = (a.ptr(), b.ptr());
             match (made::name_of(&to), made::name_of(&from)) {
@@ -230,7 +228,6 @@ impl Context {
 
 /// A copy without gaps.
 fn contiguous(t: &mut Made<'_>, a: Tensor<'_>, shape: Shape) {
-    t.operation(sys::GGML_OP_CONT, a.ptr());
-    t.shape(shape.ne(), Layout::packed(a.dtype(), shape.ne()).nb);
+    t.operation(sys::GGML_OP_CONT, [a.ptr()], Layout::packed(a.dtype(), shape.ne()));
     t.name(a.ptr(), b" (cont)");
 }

@@ -8,8 +8,7 @@ use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::guard;
-use crate::header::Layout;
-use crate::header::made::Made;
+use crate::header::{Layout, made::Made};
 use crate::tensor::Tensor;
 
 /// The options of a [`Context::mul_mat_ext`]. The CPU computes the same whatever is said of precisions.
@@ -70,10 +69,7 @@ impl Context {
         }
         let ne = [a1, b1, b2, b3];
         let fill = |t: &mut Made<'_>| {
-            t.operation(sys::GGML_OP_MUL_MAT, a.ptr());
-            t.raw.type_ = sys::GGML_TYPE_F32;
-            t.raw.src[1] = b.as_ptr();
-            t.shape(ne, Layout::packed(DType::F32, ne).nb);
+            t.operation(sys::GGML_OP_MUL_MAT, [a.ptr(), b.ptr()], Layout::packed(DType::F32, ne));
         };
         let t = self.make("ggml_mul_mat", &[a, b], fill, |c| {
             // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are

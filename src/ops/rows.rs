@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, share_memory};
+use super::check::Call;
 use super::index::{self, Indices};
 use crate::context::Context;
 use crate::dtype::DType;
@@ -135,7 +135,7 @@ impl Context {
         call.shape(b2 % r1 == 0 && b3 % r2 == 0, "the upper dimensions of the numbers must divide those of the rows")?;
         let dense = a.ptr().has_contiguous_rows() && b.ptr().has_contiguous_rows();
         call.shape(dense, "the elements of a row must lie side by side; use `cont`")?;
-        let apart = !share_memory(a, b) && !share_memory(a, rows);
+        let apart = !a.ptr().overlaps(b.ptr()) && !a.ptr().overlaps(rows.ptr());
         call.shape(apart, "what is written to must not share memory with another operand; copy that (`dup`) before")?;
         indices.check(call, rows, a1)?;
         indices.check_distinct(call, rows)?;

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, share_memory};
+use super::check::Call;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -154,7 +154,7 @@ impl Context {
         if in_place {
             call.writable(a)?;
             // Threads write rows in any order.
-            call.shape(!share_memory(a, b), "they must not share memory; copy the second (`dup`) before")?;
+            call.shape(!a.ptr().overlaps(b.ptr()), "they must not share memory; copy the second (`dup`) before")?;
         }
         let [nb1, nb2, nb3] = inside(call, a, b, part)?;
         self.build(c, &[a, b], |c| {

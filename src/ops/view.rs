@@ -5,8 +5,7 @@ use ggml_sys as sys;
 use super::check::Call;
 use crate::context::Context;
 use crate::error::Result;
-use crate::header::Layout;
-use crate::header::made::Made;
+use crate::header::{Layout, made::Made};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -29,8 +28,7 @@ impl Context {
         call.param(same, "shape", shape.ne(), "it must have as many elements as the operand, in whole blocks")?;
         let [n0, n1, n2, n3] = shape.ne();
         let fill = |t: &mut Made<'_>| {
-            t.operation(sys::GGML_OP_RESHAPE, a.ptr());
-            t.shape(shape.ne(), Layout::packed(a.dtype(), shape.ne()).nb);
+            t.operation(sys::GGML_OP_RESHAPE, [a.ptr()], Layout::packed(a.dtype(), shape.ne()));
             t.view(a.ptr(), 0);
             t.name(a.ptr(), b" (reshaped)");
         };
@@ -76,10 +74,9 @@ impl Context {
         call.param(inside, "offset", offset, "the view must end inside the tensor that it looks at")?;
         let [n0, n1, n2, n3] = shape.ne();
         let fill = |t: &mut Made<'_>| {
-            t.operation(sys::GGML_OP_VIEW, a.ptr());
-            t.shape(layout.ne, layout.nb);
+            t.operation(sys::GGML_OP_VIEW, [a.ptr()], layout);
             t.view(a.ptr(), offset);
-            [t.raw.op_params[0], t.raw.op_params[1]] = halves(offset);
+            t.params(halves(offset));
             t.name(a.ptr(), b" (view)");
         };
         self.make("ggml_view_4d", &[a], fill, |c| {
@@ -190,14 +187,10 @@ impl Context {
         call.param(keeps_rows, "axes", axes, "the first dimension of a block type must stay the first")?;
         let to @ [x0, x1, x2, x3] = axes.map(|x| i32::try_from(x).unwrap_or(0));
         let fill = |t: &mut Made<'_>| {
-            t.operation(sys::GGML_OP_PERMUTE, a.ptr());
-            for (to, (ne, nb)) in axes.into_iter().zip(a.ne().into_iter().zip(a.nb())) {
-                if let (Some(to_ne), Some(to_nb)) = (t.raw.ne.get_mut(to), t.raw.nb.get_mut(to)) {
-                    (*to_ne, *to_nb) = (ne, nb);
-                }
-            }
+            let from = [0, 1, 2, 3].map(|i| axes.iter().position(|&to| to == i).unwrap_or(i));
+            t.operation(sys::GGML_OP_PERMUTE, [a.ptr()], a.layout().permuted(from));
             t.view(a.ptr(), 0);
-            [t.raw.op_params[0], t.raw.op_params[1], t.raw.op_params[2], t.raw.op_params[3]] = to;
+            t.params(to);
             t.name(a.ptr(), b" (permuted)");
         };
         self.make("ggml_permute", &[a], fill, |c| {
@@ -217,9 +210,7 @@ impl Context {
         let call = Call { op: "transpose", operands: &[a] };
         call.dtype(a.dtype().block_size() == 1, "a tensor of blocks can't be transposed")?; // H3
         let fill = |t: &mut Made<'_>| {
-            let ([n0, n1, n2, n3], [nb0, nb1, nb2, nb3]) = (a.ne(), a.nb());
-            t.operation(sys::GGML_OP_TRANSPOSE, a.ptr());
-            t.shape([n1, n0, n2, n3], [nb1, nb0, nb2, nb3]);
+            t.operation(sys::GGML_OP_TRANSPOSE, [a.ptr()], a.layout().permuted([1, 0, 2, 3]));
             t.view(a.ptr(), 0);
             t.name(a.ptr(), b" (transposed)");
         };

@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use ggml_sys as sys;
 
 use super::optimizer::Optimizer;
-use crate::context::pool::Pool;
+use crate::context::raw::Pool;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::guard;

@@ -7,7 +7,7 @@ use super::backward::{self, Parameter};
 use super::context::{BuildType, Memory, OptContext};
 use super::loss::{Loss, LossType};
 use crate::context::Context;
-use crate::context::pool::Pool;
+use crate::context::raw::Pool;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind, Spares};

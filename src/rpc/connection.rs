@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::link::{self, Link};
+use super::link::Link;
 use super::options::Options;
 use super::own;
 use super::peer::{self, Peer};
@@ -14,7 +14,7 @@ use super::raw::RawServer;
 use super::relay::Relay;
 use super::survey::Survey;
 use super::traffic::Traffic;
-use crate::device::Device;
+use crate::device::{Device, lost};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 
@@ -229,7 +229,7 @@ fn tell(target: SocketAddr, endpoint: &str) -> Result<RawServer> {
 /// Makes ggml list the devices of a server that it knows.
 fn introduce(server: RawServer, link: &Arc<Link>) -> Result<Vec<Device>> {
     let devices = server.devices()?;
-    link::attach(&devices, link);
+    lost::attach(&devices, &link.server);
     server.register()?;
     Ok(devices)
 }

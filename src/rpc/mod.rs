@@ -35,7 +35,6 @@ mod traffic;
 mod wire;
 
 pub use connection::{Connection, connect, connect_with};
-pub(crate) use link::check;
 pub use options::Options;
 pub use server::{Server, ServerBuilder};
 pub use traffic::Traffic;

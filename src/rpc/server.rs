@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 use ggml_sys as sys;
 use socket2::{Domain, Socket, Type};
 
-use super::link;
 use super::options::Options;
 use super::peer;
 use super::raw;
-use crate::device::Device;
+use crate::device::{Device, lost, meta};
 use crate::error::{Error, Result};
-use crate::{log, meta};
+use crate::log;
 
 const OP: &str = "rpc::Server";
 
@@ -130,7 +129,7 @@ impl ServerBuilder {
             self.devices.push(Device::cpu()?);
         }
         let threads = self.thread_count()?;
-        if let Some(device) = self.devices.iter().find(|device| link::is_remote(**device)) {
+        if let Some(device) = self.devices.iter().find(|device| lost::is_remote(**device)) {
             return Err(Error::Param {
                 op: OP,
                 name: "devices",

@@ -3,7 +3,7 @@
 
 use ggml_sys as sys;
 
-use super::{Refusal, Verdict};
+use super::{Refusal, Verdict, need};
 use crate::header::TensorPtr;
 
 /// Whether the backend has code for operations of this kind.
@@ -16,18 +16,14 @@ pub(super) fn accepts(t: TensorPtr) -> Verdict {
     let product = t.op() == sys::GGML_OP_MUL_MAT;
     let [Some(a), Some(b), ..] = t.slots() else { return Err(Refusal("the operation lacks an operand")) };
     let counts = |t: TensorPtr| t.ne().into_iter().take(2).all(|n| i32::try_from(n).is_ok());
-    if !(counts(a) && counts(b)) {
-        return Err(Refusal("BLAS counts rows and their elements in 32 bits"));
-    }
-    if !(a.has_dense_rows() && (!product || b.has_dense_rows())) {
-        return Err(Refusal("BLAS needs the elements of each row side by side; use `cont`"));
-    }
+    need(counts(a) && counts(b), "BLAS counts rows and their elements in 32 bits")?;
+    need(
+        a.has_dense_rows() && (!product || b.has_dense_rows()),
+        "BLAS needs the elements of each row side by side; use `cont`",
+    )?;
     let converted = a.ne().into_iter().try_fold(4_i64, i64::checked_mul);
-    if converted.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-        return Err(Refusal("the first operand would be too large in f32"));
-    }
-    if !product && b.is_transposed() && !b.layout().has_contiguous_columns() {
-        return Err(Refusal("BLAS takes a transposed second operand without gaps only; use `cont`"));
-    }
-    Ok(())
+    let fits = converted.is_some_and(|bytes| isize::try_from(bytes).is_ok());
+    need(fits, "the first operand would be too large in f32")?;
+    let columns = product || !b.is_transposed() || b.layout().has_contiguous_columns();
+    need(columns, "BLAS takes a transposed second operand without gaps only; use `cont`")
 }

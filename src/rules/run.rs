@@ -6,26 +6,35 @@ use ggml_sys as sys;
 
 use super::{Refusal, blas, cpu, indices, vulkan};
 use crate::buffer::{self, BufferType};
+use crate::device::meta;
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
 use crate::header::{Owner, TensorPtr};
-use crate::tensor::Tensor;
-use crate::{guard, meta};
+use crate::list;
 
-/// Checks that some of the devices can run each operation, and use each placed tensor where it lies.
-pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
+/// Asks every table about a graph, in one walk, before the scheduler sees it: some of the devices must be able to run each
+/// operation, and to use each placed tensor where it lies.
+///
+/// Returns the entries that a Vulkan device claims, the rules refuse, and the last device can run: they must be pinned to
+/// that one, because the scheduler trusts claims.
+pub(crate) fn graph(graph: &Graph<'_>, devices: &[Device]) -> Result<Vec<usize>> {
     if devices.len() > 1 {
         same_experts(graph, devices)?;
     }
-    for e in graph.entries() {
+    let others = devices.len().saturating_sub(1);
+    let vulkan: Vec<_> = devices.iter().enumerate().map(|(i, d)| i < others && d.is_vulkan()).collect();
+    let mut kept_off = Vec::new();
+    for (i, e) in graph.entries().iter().enumerate() {
         multiplied_only(graph, e)?;
-        let mut near = false;
-        let mut able = false;
-        for &device in devices {
-            let able_here = device.fits_wire(e.ptr) && device.claims(e.ptr)? && kernel_accepts(device, e).is_ok();
-            able |= able_here;
-            near |= able_here && can_reach(device, e.ptr);
+        let [mut near, mut able, mut by_last, mut misclaimed] = [false; 4];
+        for (&device, &vulkan) in devices.iter().zip(&vulkan) {
+            let claimed = device.fits_wire(e.ptr) && device.claims(e.ptr)?;
+            let accepted = (claimed || vulkan) && kernel_accepts(device, e).is_ok();
+            misclaimed |= vulkan && !accepted;
+            by_last = claimed && accepted;
+            able |= by_last;
+            near |= by_last && can_reach(device, e.ptr);
         }
         if !able {
             // The reason of the CPU kernels, if that is what it comes down to, says more.
@@ -35,12 +44,35 @@ pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
             return Err(unsupported(e.ptr, devices, "none of the devices supports the operation with these operands"));
         }
         if !near {
-            return Err(unsupported(
-                e.ptr,
-                devices,
-                "its memory is on a device that is not among them, or can't run it",
-            ));
+            let why = "its memory is on a device that is not among them, or can't run it";
+            return Err(unsupported(e.ptr, devices, why));
         }
+        if misclaimed && by_last && e.kind == Kind::Node && e.ptr.view_src().is_none() {
+            list::push(&mut kept_off, i, "what is pinned to the CPU")?;
+            // A CPU sorts what a CPU made ready.
+            let clamp = graph.srcs(e).next().filter(|_| cpu::is_sort(e.ptr));
+            if let Some(clamp) = clamp.and_then(|(_, t)| graph.position(t)) {
+                list::push(&mut kept_off, clamp, "what is pinned to the CPU")?;
+            }
+        }
+    }
+    Ok(kept_off)
+}
+
+/// [`graph`], where nothing can be pinned.
+pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
+    self::graph(graph, devices).map(drop)
+}
+
+/// Asks every table once more, when the scheduler has given each operation to a device.
+pub(crate) fn placed(graph: &Graph<'_>, place: impl Fn(TensorPtr) -> Option<Device>) -> Result<()> {
+    for e in graph.entries().iter().filter(|e| e.kind == Kind::Node) {
+        let Some(device) = place(e.ptr) else { continue };
+        kernel_accepts(device, e)?;
+        reaches(graph, device, e)?;
+        picks_by_own_numbers(graph, device, e, &place)?;
+        // By the sources as they were built: the scheduler may have put a copy in between.
+        sorts_numbers(device, e, || place(graph.srcs(e).next()?.1))?;
     }
     Ok(())
 }
@@ -65,6 +97,7 @@ fn same_experts(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
     for e in graph.entries().iter().filter(|e| e.ptr.op() == sys::GGML_OP_MUL_MAT_ID) {
         let [Some(experts), _, Some(ids), ..] = e.ptr.slots() else { continue };
         let [_, _, n, _] = experts.ne();
+        seen.try_reserve(1).map_err(|_| Error::no_memory("the lists of experts"))?;
         if *seen.entry(ids).or_insert(n) != n {
             let why = "another operation picks from more or fewer experts by the same tensor; give one of them a view of it \
                        (`reshape`)";
@@ -79,7 +112,7 @@ pub(crate) fn kernel_accepts(device: Device, e: &Entry) -> Result<()> {
     accepts(device, e.ptr, e.kind == Kind::Node)
 }
 
-fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()> {
+pub(crate) fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()> {
     carries(device, t)?;
     if meta::is_meta(device) && is_node {
         if !super::meta::knows(t) {
@@ -120,68 +153,6 @@ fn carries(device: Device, t: TensorPtr) -> Result<()> {
 /// Checks that a device can be asked about all tensors of a graph.
 pub(crate) fn fits_wire(graph: &Graph<'_>, device: Device) -> Result<()> {
     graph.entries().iter().try_for_each(|e| carries(device, e.ptr))
-}
-
-impl Device {
-    /// Whether the device can run the operation that makes `op`, with the operands that it has
-    /// (`ggml_backend_dev_supports_op`): what
-    /// [`GraphMemory::compute`](crate::GraphMemory::compute) asks, which is stricter than ggml where its CPU kernels, BLAS
-    /// or Vulkan promise too much. Anything can hold a leaf.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Ggml`], [`Error::Exception`] or [`Error::RpcLost`] where the device does not answer.
-    #[doc(alias = "ggml_backend_dev_supports_op")]
-    #[doc(alias = "ggml_backend_supports_op")]
-    pub fn supports_op(self, op: Tensor<'_>) -> Result<bool> {
-        op.check_free("Device::supports_op")?;
-        self.check_alive()?;
-        let is_node = op.ptr().op() != sys::GGML_OP_NONE;
-        Ok(accepts(self, op.ptr(), is_node).is_ok() && self.claims(op.ptr())?)
-    }
-
-    /// Whether the device wants to run the operation that makes `op` even if its weights lie elsewhere and must be copied
-    /// first, because it has so many rows that this is worth while (`ggml_backend_dev_offload_op`).
-    ///
-    /// # Errors
-    ///
-    /// As [`Device::supports_op`].
-    #[doc(alias = "ggml_backend_dev_offload_op")]
-    #[doc(alias = "ggml_backend_offload_op")]
-    pub fn offloads(self, op: Tensor<'_>) -> Result<bool> {
-        op.check_free("Device::offloads")?;
-        let offloads = guard::call("ggml_backend_dev_offload_op", || {
-            // SAFETY: the device lives for ever, the tensor and its sources as long as the handle. C keeps nothing.
-            unsafe { sys::ggml_backend_dev_offload_op(self.as_ptr(), op.as_ptr()) }
-        })?;
-        self.check_alive()?;
-        Ok(offloads)
-    }
-}
-
-/// The operations that a Vulkan device claims but can't be given, and the last device can: the scheduler, which knows of
-/// claims only, has to be told. By their places among the graph's entries.
-pub(crate) fn kept_off(graph: &Graph<'_>, devices: &[Device]) -> Result<Vec<usize>> {
-    let Some((&last, others)) = devices.split_last() else { return Ok(Vec::new()) };
-    let vulkan: Vec<_> = others.iter().copied().filter(|d| d.is_vulkan()).collect();
-    let mut found = Vec::new();
-    if vulkan.is_empty() {
-        return Ok(found);
-    }
-    for (i, e) in graph.entries().iter().enumerate().filter(|(_, e)| e.kind == Kind::Node) {
-        let own = e.ptr.view_src().is_none() && e.is_allocated_by_graph();
-        if own
-            && vulkan.iter().any(|&device| kernel_accepts(device, e).is_err())
-            && kernel_accepts(last, e).is_ok()
-            && last.claims(e.ptr)?
-        {
-            found.push(i);
-            // A CPU sorts what a CPU made ready.
-            let clamp = graph.srcs(e).next().filter(|_| cpu::is_sort(e.ptr));
-            found.extend(clamp.and_then(|(_, t)| graph.position(t)));
-        }
-    }
-    Ok(found)
 }
 
 /// Checks that what the user puts on a device can be there: made there by the device, in memory of its own.

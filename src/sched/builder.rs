@@ -5,9 +5,9 @@ use ggml_sys as sys;
 use super::Sched;
 use crate::backend::Backend;
 use crate::buffer::BufferType;
+use crate::device::meta;
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
-use crate::meta;
 
 /// Collects what a [`Sched`] works with (`ggml_backend_sched_new`).
 #[derive(Debug)]

@@ -9,10 +9,11 @@ use crate::alloc::bound::Bound;
 use crate::alloc::placement::AsBuilt;
 use crate::alloc::plan::next_id;
 use crate::backend::Backend;
+use crate::device::meta;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Kind};
 use crate::header::TensorPtr;
-use crate::meta;
+use crate::rules::meta as divisions;
 
 impl Sched {
     pub(super) fn meta(&self) -> Option<&Backend> {
@@ -20,7 +21,7 @@ impl Sched {
     }
 
     /// To be called before another plan: gives up what ggml remembers of former graphs on a meta device, which may be wrong
-    /// for the next ([`Backend::serve`], [`meta::places`]).
+    /// for the next ([`Backend::serve`], [`divisions::places`]).
     pub(super) fn renew(&mut self) -> Result<()> {
         if self.meta().is_none() {
             return Ok(());
@@ -62,7 +63,7 @@ impl Sched {
                           give the input the shape that it is to have, or use `cont` before";
             return Err(refuse(&device.name(), Some(e.ptr), reason));
         }
-        meta::check(graph, device, place)
+        divisions::check(graph, device, place)
     }
 }
 
@@ -102,10 +103,7 @@ fn parts(raw: &RawSched, nodes: impl Iterator<Item = TensorPtr>, meta: *mut sys:
 }
 
 fn refuse(device: &str, t: Option<TensorPtr>, reason: &'static str) -> Error {
-    Error::Unsupported {
-        op: t.map_or_else(|| "Sched".into(), TensorPtr::op_name).into(),
-        operands: t.into_iter().flat_map(|t| t.sources().chain([t])).map(TensorPtr::info).collect(),
-        device: device.into(),
-        reason: reason.into(),
-    }
+    let op = t.map_or_else(|| "Sched".to_owned(), TensorPtr::op_name);
+    let operands = t.into_iter().flat_map(|t| t.sources().chain([t])).map(TensorPtr::info);
+    Error::unsupported(op, operands, device, reason)
 }

@@ -7,10 +7,11 @@ use crate::alloc::placement::AsBuilt;
 use crate::backend::Backend;
 use crate::buffer::out_of_memory;
 use crate::context::Context;
+use crate::device::meta;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::{guard, log, meta};
+use crate::{guard, log};
 
 impl Sched {
     /// Calls into the C scheduler without computing anything. A failure inside it leaves it in an unknown state: it is leaked,

@@ -21,7 +21,7 @@ use crate::alloc::plan::Plan;
 use crate::backend::Backend;
 use crate::buffer::BufferType;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Kind};
+use crate::graph::Graph;
 use crate::header::TensorPtr;
 use crate::rules::run as check;
 use crate::tensor::Tensor;
@@ -250,16 +250,7 @@ impl Sched {
                 return Err(check::moved(wanted.device(), e));
             }
         }
-        let place = |t| self.backend_of(t).map(Backend::device);
-        for e in graph.entries().iter().filter(|e| e.kind == Kind::Node) {
-            let Some(device) = place(e.ptr) else { continue };
-            check::kernel_accepts(device, e)?;
-            check::reaches(graph, device, e)?;
-            check::picks_by_own_numbers(graph, device, e, place)?;
-            // By the sources as they were built: the scheduler may have put a copy in between.
-            check::sorts_numbers(device, e, || place(graph.srcs(e).next()?.1))?;
-        }
-        Ok(())
+        check::placed(graph, |t| self.backend_of(t).map(Backend::device))
     }
 
     /// The backend that a tensor of the allocated graph was given to.
@@ -279,8 +270,6 @@ impl Sched {
         pins.check(graph, &self.backends)?;
         self.renew()?;
         self.fit_for(graph)?;
-        let devices: Vec<_> = self.backends.iter().map(Backend::device).collect();
-        self.kept_off = check::kept_off(graph, &devices)?;
         self.check_divided(bound, &pins)?;
         let mark = log::mark();
         self.pins = pins;
@@ -317,10 +306,10 @@ impl Sched {
         list::collect(to_last.chain(pins), "the list of what is pinned")
     }
 
-    /// Checks that the graph can run, and makes the C scheduler large enough for it.
+    /// Asks every table whether the graph can run, and makes the C scheduler large enough for it.
     fn fit_for(&mut self, graph: &Graph<'_>) -> Result<()> {
         let devices: Vec<_> = self.backends.iter().map(Backend::device).collect();
-        check::runnable(graph, &devices)?;
+        self.kept_off = check::graph(graph, &devices)?;
         self.fit(graph)
     }
 

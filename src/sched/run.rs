@@ -11,12 +11,13 @@ use super::raw::RawSched;
 use super::{Sched, Split};
 use crate::alloc::bound::Bound;
 use crate::backend::{Backend, check_status};
+use crate::device::meta;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph};
 use crate::header::TensorPtr;
+use crate::log;
 use crate::tensor::Tensor;
-use crate::{log, meta};
 
 /// A graph with memory, for as long as it borrows the scheduler; that is given back when this is dropped
 /// (`ggml_backend_sched_reset`).

@@ -1,5 +1,6 @@
 //! Tensor handles.
 
+mod device;
 pub(crate) mod pieces;
 mod query;
 pub(crate) mod transfer;

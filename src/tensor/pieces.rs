@@ -5,10 +5,11 @@ use std::ffi::c_void;
 use ggml_sys as sys;
 
 use super::transfer;
+use crate::device::meta;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::header::TensorPtr;
-use crate::{buffer, guard, meta};
+use crate::{buffer, guard};
 
 /// Equally long pieces at equal distances, in a tensor and in host memory. All numbers count elements, in the order in
 /// which they lie in the tensor, which must be contiguous.

@@ -3,6 +3,8 @@
 use ggml_sys as sys;
 
 use super::Tensor;
+use crate::buffer::BufferType;
+use crate::error::Result;
 use crate::ffi;
 
 /// The type of all of ggml's predicates of one tensor.
@@ -142,5 +144,19 @@ impl Tensor<'_> {
         let text = unsafe { sys::ggml_op_symbol(self.ptr().op()) };
         // SAFETY: a constant C string.
         unsafe { ffi::string(text) }
+    }
+}
+
+impl BufferType {
+    /// The bytes that a tensor takes in such memory, its padding included (`ggml_backend_buft_get_alloc_size`).
+    ///
+    /// # Errors
+    ///
+    /// As [`BufferType::alignment`].
+    #[doc(alias = "ggml_backend_buft_get_alloc_size")]
+    #[doc(alias = "ggml_backend_buffer_get_alloc_size")]
+    pub fn alloc_size(self, t: Tensor<'_>) -> Result<usize> {
+        t.check_free("BufferType::alloc_size")?;
+        self.alloc_size_of(t.ptr())
     }
 }

@@ -5,10 +5,12 @@ use std::ffi::c_void;
 use ggml_sys as sys;
 
 use crate::buffer;
+use crate::device::meta;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::guard;
 use crate::header::{Owner, TensorPtr};
-use crate::{guard, list, meta};
+use crate::list;
 
 /// Fails where `T` is not the type of the tensor's elements.
 pub(super) fn check_type<T: Element>(call: &'static str, t: TensorPtr) -> Result<()> {

@@ -12,13 +12,14 @@ use super::placed::Placed;
 use super::{State, Weights};
 use crate::backend::Backend;
 use crate::buffer;
+use crate::device::meta;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::header::{Owner, TensorPtr};
 use crate::tensor::Tensor;
 use crate::tensor::pieces::Pieces;
 use crate::tensor::transfer;
-use crate::{callback, guard, log, meta};
+use crate::{callback, guard, log};
 
 /// Tensors that [`Transfers`] may write to: those of a [`State`], or of [`Weights`] that nothing else uses meanwhile.
 #[derive(Clone, Copy)]

@@ -1,32 +1,28 @@
 //! Computations of what a program made, and all that can be done wrong on the way.
 
-use std::ops::ControlFlow;
-
+use ggml::Result;
 use ggml::prelude::*;
-use ggml::{GraphMemory, Result};
 
-use crate::bench::{Bench, Input, Known};
+use crate::bench::{Bench, Known};
 use crate::decode_or_none;
-use crate::encode::encode;
+use crate::finish::{Computed, bytes, give, give_memory, memory_bytes};
 use crate::leaves::Leaves;
 use crate::misuse::{misuse, observed};
 use crate::program::World;
 use crate::stats::{Stats, may_fail, must_fail};
-use crate::typed::typed;
 
 /// Computes graphs of some of the tensors, and compares what comes of it with the models, and between two computations.
-/// Where an allocation was leaked, nothing more can be computed.
 pub(crate) fn graphs<'c>(
     world: &mut World,
     rng: &mut fastrand::Rng,
     bench: &Bench<'c>,
     ctx: &'c Context,
     leaves: &Leaves,
-) -> ControlFlow<()> {
+) {
     let made: Vec<_> = bench.known.iter().filter(|k| k.copy.is_some()).collect();
     if made.is_empty() {
         assert!(ctx.graph([bench.known[0].t]).is_err(), "a graph without operations");
-        return ControlFlow::Continue(());
+        return;
     }
     // Graphs that are held have lists of their own; those of the others are used again.
     let mut held = Vec::new();
@@ -65,7 +61,7 @@ pub(crate) fn graphs<'c>(
         // Sums of several threads' sums depend on their number.
         let alone = sched.backends().iter().all(|b| b.threads() == 1) && !has_loose_bits(&graph);
         let first = scheduled(world, rng, bench, &graph, &mut sched, &chosen, &outputs, leaves);
-        let again = first.is_ok() && rng.u32(..8) == 0;
+        let again = first.is_some() && rng.u32(..8) == 0;
         for _ in 0..if again { rng.usize(1..4) } else { 0 } {
             // The plan is still there, unless another graph was allocated in between.
             if rng.u32(..4) == 0 {
@@ -75,21 +71,12 @@ pub(crate) fn graphs<'c>(
             let twin = rng.bool().then(|| ctx.graph(&outputs).unwrap());
             let graph = twin.as_ref().unwrap_or(&graph);
             let next = scheduled(world, rng, bench, graph, &mut sched, &chosen, &outputs, leaves);
-            match (&first, next) {
-                (Ok(first), Ok(next)) if alone => same(&mut world.stats, &outputs, first, &next),
-                (_, Err(ControlFlow::Break(()))) => {
-                    world.scheds.insert(n, sched);
-                    return ControlFlow::Break(());
-                }
-                _ => {}
+            if let (Some(first), Some(next), true) = (&first, next, alone) {
+                same(&mut world.stats, &outputs, first, &next);
             }
         }
         world.scheds.insert(n, sched);
-        let first = match first {
-            Ok(first) => first,
-            Err(ControlFlow::Continue(())) => continue,
-            Err(end) => return end,
-        };
+        let Some(first) = first else { continue };
         compare(&mut world.stats, &chosen, &first);
         if alone && world.far.is_none() && rng.u32(..3) == 0 {
             let second = allocated(world, rng, bench, &graph, &outputs, leaves);
@@ -100,7 +87,6 @@ pub(crate) fn graphs<'c>(
             }
         }
     }
-    ControlFlow::Continue(())
 }
 
 /// Changes the threads of a scheduler's last backend, now and then, or replaces it, and asks it for what it can't do.
@@ -153,7 +139,11 @@ fn stopped(
 
 /// Gives a graph memory, unless it can't be spread over the backends: operations on experts over several of any kind, and
 /// what works in place over different ones.
-fn alloc<'s, 'c>(stats: &mut Stats, sched: &'s mut Sched, graph: &'s Graph<'c>) -> Option<Allocated<'s, 'c>> {
+pub(crate) fn alloc<'s, 'c>(
+    stats: &mut Stats,
+    sched: &'s mut Sched,
+    graph: &'s Graph<'c>,
+) -> Option<Allocated<'s, 'c>> {
     let several = sched.backends().len() > 1;
     let differ = sched.backends().iter().any(|b| b.device() != sched.backends()[0].device());
     match sched.alloc(graph) {
@@ -174,14 +164,6 @@ fn has_loose_bits(graph: &Graph<'_>) -> bool {
         .any(|t| t.dtype() == DType::IQ4NL && matches!(t.op_name().as_str(), "CPY" | "SET_ROWS" | "DUP" | "CONT"))
 }
 
-/// What a computation gave.
-struct Computed {
-    /// The bytes of each output.
-    values: Vec<Vec<u8>>,
-    /// The inputs that did not get their values, since they are out of range.
-    tainted: u128,
-}
-
 /// Compares two computations of the same.
 fn same(stats: &mut Stats, outputs: &[Tensor<'_>], a: &Computed, b: &Computed) {
     for ((t, a), b) in outputs.iter().zip(&a.values).zip(&b.values) {
@@ -190,7 +172,7 @@ fn same(stats: &mut Stats, outputs: &[Tensor<'_>], a: &Computed, b: &Computed) {
     }
 }
 
-fn compare(stats: &mut Stats, chosen: &[&Known<'_>], computed: &Computed) {
+pub(crate) fn compare(stats: &mut Stats, chosen: &[&Known<'_>], computed: &Computed) {
     for (known, bytes) in chosen.iter().zip(&computed.values) {
         let counts = &mut stats.ops[known.op];
         counts.computed += 1;
@@ -213,8 +195,17 @@ fn compare(stats: &mut Stats, chosen: &[&Known<'_>], computed: &Computed) {
     }
 }
 
-/// Computes on a scheduler, after having tried whatever must not be done. An error: whether there can be no other
-/// computation, since the allocation was leaked.
+/// An allocation of what another one has, or had when it was forgotten: that goes well, unless the devices can't reach the
+/// graph's weights or can't run it.
+fn second<T>(stats: &mut Stats, result: Result<T>) {
+    match result {
+        Ok(_) => {}
+        Err(e @ Error::Unsupported { .. }) => stats.refuse(&e),
+        Err(e) => panic!("a second allocation: {e}"),
+    }
+}
+
+/// Computes on a scheduler, after having tried whatever must not be done.
 #[expect(clippy::too_many_arguments, reason = "a part of one function")]
 fn scheduled<'c>(
     world: &mut World,
@@ -225,8 +216,8 @@ fn scheduled<'c>(
     chosen: &[&Known<'c>],
     outputs: &[Tensor<'c>],
     leaves: &Leaves,
-) -> Result<Computed, ControlFlow<()>> {
-    let Some(mut run) = alloc(&mut world.stats, sched, graph) else { return Err(ControlFlow::Continue(())) };
+) -> Option<Computed> {
+    let mut run = alloc(&mut world.stats, sched, graph)?;
     if rng.u32(..4) == 0 {
         let stats = &mut world.stats;
         must_fail(stats, "reading before computing", run.get_bytes(outputs[0]));
@@ -237,31 +228,20 @@ fn scheduled<'c>(
             misuse(stats, rng, bench, &mut run, outputs);
         }
         let other = &mut world.scheds[0];
-        must_fail(&mut world.stats, "a second allocation", other.alloc(graph));
-        must_fail(&mut world.stats, "a second allocation", world.allocators[0].alloc(graph));
+        second(&mut world.stats, other.alloc(graph));
+        second(&mut world.stats, world.allocators[0].alloc(graph));
     }
     if world.leak && rng.u32(..400) == 0 {
         #[expect(clippy::mem_forget, reason = "safe code may do that")]
         std::mem::forget(run);
-        must_fail(&mut world.stats, "allocating what was leaked", sched.alloc(graph));
-        return Err(ControlFlow::Break(()));
+        second(&mut world.stats, sched.alloc(graph));
+        return None;
     }
-    let mut tainted = 0;
-    for input in &bench.inputs {
-        match set(rng, &mut run, input.t, &input.bytes) {
-            Ok(()) | Err(Error::NotPart { .. }) => {}
-            Err(e @ (Error::Index { .. } | Error::Repeated { .. })) => {
-                world.stats.refuse(&e);
-                tainted |= input.root;
-                if other_indices(input).iter().all(|other| run.set_bytes(input.t, other).is_err()) {
-                    // A part of it may have been set, or nothing.
-                    may_fail(&mut world.stats, run.compute());
-                    return Err(ControlFlow::Continue(()));
-                }
-            }
-            Err(e) => panic!("setting {:?}: {e}", input.t),
-        }
-    }
+    let Some(tainted) = give(&mut world.stats, rng, bench, &mut run) else {
+        // A part of it may have been set, or nothing.
+        may_fail(&mut world.stats, run.compute());
+        return None;
+    };
     leaves.restore();
     if rng.u32(..12) == 0 {
         observed(&mut world.stats, rng, &mut run);
@@ -279,14 +259,7 @@ fn scheduled<'c>(
         }
     }
     debug_assert!(chosen.len() <= values.len(), "copies come first");
-    Ok(Computed { values, tainted })
-}
-
-/// Indices for an input that are mostly in range: zeros, or 0, 1 and so on in each row.
-pub(crate) fn other_indices(input: &Input<'_>) -> [Vec<u8>; 2] {
-    let n = input.t.ne()[0].max(1) as usize;
-    let rows = (0..input.t.elements()).map(|i| (i % n) as f64);
-    [vec![0; input.bytes.len()], encode(input.t.dtype(), &rows.collect::<Vec<_>>()).0]
+    Some(Computed { values, tainted })
 }
 
 /// Whether an input is part of the allocated graph.
@@ -299,33 +272,6 @@ fn graph_has(run: &mut Allocated<'_, '_>, stats: &mut Stats, t: Tensor<'_>) -> b
         }
         Ok(_) => panic!("an input without a value was read"),
     }
-}
-
-/// Sets an input in one of the ways there are.
-fn set(rng: &mut fastrand::Rng, run: &mut Allocated<'_, '_>, t: Tensor<'_>, bytes: &[u8]) -> Result<()> {
-    match rng.u32(..4) {
-        0 => typed!(t.dtype(), bytes, |data: T| run.set::<T>(t, &data), run.set_bytes(t, bytes)),
-        1 => typed!(
-            t.dtype(),
-            bytes,
-            |data: T| {
-                let (a, b) = data.split_at(rng.usize(..=data.len()));
-                run.set_at::<T>(t, a.len(), b).and_then(|()| run.set_at::<T>(t, 0, a))
-            },
-            run.set_bytes(t, bytes)
-        )
-        // Indices that have to differ are set as a whole.
-        .or_else(|e| if matches!(e, Error::Param { .. }) { run.set_bytes(t, bytes) } else { Err(e) }),
-        _ => run.set_bytes(t, bytes),
-    }
-}
-
-/// The bytes of a tensor of any type and strides.
-fn bytes(run: &Allocated<'_, '_>, t: Tensor<'_>) -> Vec<u8> {
-    if t.is_contiguous() {
-        return run.get_bytes(t).unwrap();
-    }
-    typed!(t.dtype(), &[], |_data: T| bytemuck::cast_slice(&run.get::<T>(t).unwrap()).to_vec(), Vec::new())
 }
 
 /// Computes on one backend without a scheduler; `None` for what can't be read there.
@@ -342,25 +288,10 @@ fn allocated<'c>(
     }
     let n = rng.usize(..world.allocators.len());
     let mut run = world.allocators[n].alloc(graph).unwrap();
-    for input in &bench.inputs {
-        let set = |run: &mut GraphMemory<'_, '_>, bytes: &[u8]| {
-            typed!(input.t.dtype(), bytes, |data: T| run.set::<T>(input.t, &data), Ok(()))
-        };
-        match set(&mut run, &input.bytes) {
-            Ok(()) | Err(Error::NotPart { .. }) => {}
-            Err(Error::Index { .. } | Error::Repeated { .. }) => {
-                let found = other_indices(input).iter().any(|other| set(&mut run, other).is_ok());
-                assert!(found, "the scheduler's allocation took others");
-            }
-            Err(e) => panic!("setting {:?}: {e}", input.t),
-        }
-    }
+    assert!(give_memory(bench, &mut run).is_some(), "the scheduler's allocation took others");
     leaves.restore();
     run.compute(&mut world.backend).unwrap();
-    let read = |&t: &Tensor<'c>| {
-        typed!(t.dtype(), &[], |_data: T| Some(bytemuck::cast_slice(&run.get::<T>(t).unwrap()).to_vec()), None)
-    };
-    Some(outputs.iter().map(read).collect())
+    Some(outputs.iter().map(|&t| memory_bytes(&run, t)).collect())
 }
 
 /// The inputs that a graph depends on.

@@ -4,7 +4,7 @@ use ggml::opt::{AdamW, BuildType, LossType, OptContext, OptParams, OptRun, Optim
 use ggml::prelude::*;
 
 use crate::bench::{Bench, Known};
-use crate::execute;
+use crate::finish;
 use crate::leaves::Leaves;
 use crate::program::World;
 use crate::stats::{may_fail, must_fail};
@@ -192,7 +192,7 @@ fn set_inputs(bench: &Bench<'_>, run: &mut OptRun<'_, '_, '_>) -> bool {
         match result {
             Ok(()) | Err(Error::NotPart { .. }) => {}
             Err(Error::Index { .. } | Error::Repeated { .. }) => {
-                let found = execute::other_indices(input).iter().any(|other| set(other).is_ok());
+                let found = finish::other_indices(input).iter().any(|other| set(other).is_ok());
                 if !found {
                     return false;
                 }

@@ -106,6 +106,18 @@ impl Leaves {
         }
     }
 
+    /// A tensor of the state by its name, with the data that models count on.
+    pub(crate) fn first_of_state(&self) -> Option<(&State, &str, &[u8])> {
+        let (state, leaves) = self.state.as_ref()?;
+        leaves.first().map(|leaf| (state, &*leaf.name, &*leaf.bytes))
+    }
+
+    /// A tensor of the weights by its name, with its data.
+    pub(crate) fn first_of_weights(&self) -> Option<(&Weights, &str, &[u8])> {
+        let (weights, leaves) = self.weights.as_ref()?;
+        leaves.first().map(|leaf| (weights, &*leaf.name, &*leaf.bytes))
+    }
+
     /// Gives the state's tensors the data that models count on.
     pub(crate) fn restore(&self) {
         for (state, leaf) in self.state.iter().flat_map(|(s, leaves)| leaves.iter().map(move |leaf| (s, leaf))) {

@@ -6,6 +6,7 @@
 //!
 //! - `ABUSE_PROGRAMS`: how many programs;
 //! - `ABUSE_SEED`: the seed of a run, instead of a fixed and a random one;
+//! - `ABUSE_ONLY`: a kind of attack, for programs of that kind alone (`hostile/`);
 //! - `ABUSE_PROGRAM`: the seed of one program, which is run alone, with every step printed.
 
 #![cfg(test)]
@@ -30,6 +31,8 @@ mod driver;
 #[path = "../ops/support/encode.rs"]
 mod encode;
 mod execute;
+mod finish;
+mod hostile;
 mod learn;
 mod leaves;
 mod misuse;

@@ -6,6 +6,7 @@ use ggml::{BufferType, GraphAllocator, Result};
 use crate::bench::{Bench, Known, LARGEST, Made, Memory};
 use crate::draw::Draw;
 use crate::execute;
+use crate::hostile::{self, Together};
 use crate::learn;
 use crate::leaves::Leaves;
 use crate::misuse;
@@ -28,10 +29,16 @@ pub(crate) struct World {
     pub(crate) trace: bool,
     /// Another device, for some programs; it is started with the first.
     remote: Option<Remote>,
+    /// Two devices that work as one, for some programs.
+    pub(crate) together: Option<Together>,
     /// The memory of the other device, while a program has one.
     pub(crate) far: Option<BufferType>,
     /// Whether allocations may be leaked.
     pub(crate) leak: bool,
+    /// Whether the process is the programs' alone, so that they may change its limits.
+    pub(crate) alone: bool,
+    /// The one kind of attack that there is to be, if not all.
+    pub(crate) only: Option<String>,
 }
 
 /// How a repetition of a program differs from it.
@@ -51,8 +58,32 @@ fn backend(threads: usize) -> Backend {
     backend
 }
 
+/// A backend on the CPU with a thread.
+pub(crate) fn one() -> Backend {
+    backend(1)
+}
+
+/// A new scheduler over the CPU.
+pub(crate) fn spare() -> Sched {
+    Sched::builder().backend(one()).build().unwrap()
+}
+
+/// A new scheduler over devices like those of another.
+pub(crate) fn another(like: &Sched) -> Sched {
+    let mut builder = Sched::builder().op_offload(false);
+    for backend in like.backends() {
+        let mut new = backend.device().init().unwrap();
+        if new.device() == Device::cpu().unwrap() {
+            new.set_threads(backend.threads()).unwrap();
+        }
+        builder = builder.backend(new);
+    }
+    builder.build().unwrap()
+}
+
 impl World {
     pub(crate) fn new() -> Self {
+        hostile::install();
         let memory = Device::cpu().unwrap().buffer_type();
         let table = all();
         let sched = |threads: &[usize]| {
@@ -70,15 +101,21 @@ impl World {
             looks: crate::ops::FAMILIES[0].len(),
             table,
             remote: None,
+            together: None,
             far: None,
             trace: false,
             leak: true,
+            alone: false,
+            only: std::env::var("ABUSE_ONLY").ok(),
         }
     }
 
     /// Runs the program of this seed.
     pub(crate) fn run(&mut self, seed: u64) {
         let mut rng = fastrand::Rng::with_seed(seed);
+        if self.only.is_some() || rng.u32(..8) == 0 {
+            return self.hostile(rng);
+        }
         if rng.u32(..64) > 0 || !cfg!(feature = "rpc") {
             return self.on_devices(rng);
         }
@@ -91,6 +128,21 @@ impl World {
                 self.on_devices(rng.fork());
             }
         }
+        self.remote = Some(remote);
+    }
+
+    fn hostile(&mut self, mut rng: fastrand::Rng) {
+        if rng.u32(..32) > 0 || !cfg!(feature = "rpc") {
+            return hostile::program(self, &mut rng);
+        }
+        let mut remote = self.remote.take().unwrap_or_else(Remote::start);
+        std::mem::swap(&mut self.scheds, &mut remote.scheds);
+        std::mem::swap(&mut self.probe, &mut remote.probe);
+        self.far = Some(remote.memory);
+        hostile::program(self, &mut rng);
+        self.far = None;
+        std::mem::swap(&mut self.scheds, &mut remote.scheds);
+        std::mem::swap(&mut self.probe, &mut remote.probe);
         self.remote = Some(remote);
     }
 
@@ -153,18 +205,16 @@ impl World {
                 let ctx = if rng.bool() { &inner } else { outer };
                 self.step(rng, &mut nested, dims, ctx);
             }
-            let end = execute::graphs(self, rng, &nested, &inner, leaves);
+            execute::graphs(self, rng, &nested, &inner, leaves);
             if rng.bool() {
                 self.contexts.push(inner);
-            }
-            if end.is_break() {
-                return;
             }
             for _ in 0..rng.usize(..4) {
                 self.step(rng, &mut bench, dims, outer);
             }
         }
-        if execute::graphs(self, rng, &bench, outer, leaves).is_continue() && rng.u32(..8) == 0 {
+        execute::graphs(self, rng, &bench, outer, leaves);
+        if rng.u32(..8) == 0 {
             learn::parameters(self, rng, &bench, outer, leaves);
         }
         if rng.u32(..32) == 0 {
@@ -173,7 +223,13 @@ impl World {
     }
 
     /// What a program begins with: shapes that fit each other here and there, of all sorts of types.
-    fn inputs<'c>(&mut self, rng: &mut fastrand::Rng, bench: &mut Bench<'c>, dims: [i64; 4], ctx: &'c Context) {
+    pub(crate) fn inputs<'c>(
+        &mut self,
+        rng: &mut fastrand::Rng,
+        bench: &mut Bench<'c>,
+        dims: [i64; 4],
+        ctx: &'c Context,
+    ) {
         for i in 0..rng.usize(3..7) {
             let types =
                 [DType::F32, DType::F32, DType::F32, DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::I32];
@@ -193,7 +249,13 @@ impl World {
     }
 
     /// One step: an operation from the table, accepted or refused.
-    fn step<'c>(&mut self, rng: &mut fastrand::Rng, bench: &mut Bench<'c>, dims: [i64; 4], ctx: &'c Context) {
+    pub(crate) fn step<'c>(
+        &mut self,
+        rng: &mut fastrand::Rng,
+        bench: &mut Bench<'c>,
+        dims: [i64; 4],
+        ctx: &'c Context,
+    ) {
         if bench.is_full() {
             return;
         }

@@ -20,10 +20,47 @@ pub(crate) struct Counts {
     pub(crate) compared: u64,
 }
 
+/// Programs that did what no sane one does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Hostile {
+    /// Those whose closures, loggers or destructors called the library again.
+    pub(crate) reentered: u64,
+    /// Those that forgot an allocation.
+    pub(crate) forgot: u64,
+    /// Those for which there was too little memory.
+    pub(crate) out_of_memory: u64,
+    /// Those with copies between devices.
+    pub(crate) two_devices: u64,
+    /// Those whose closures, loggers or destructors panicked.
+    pub(crate) panicked: u64,
+}
+
+impl Hostile {
+    pub(crate) fn all(mut self) -> [u64; 5] {
+        self.numbers().map(|n| *n)
+    }
+
+    fn numbers(&mut self) -> [&mut u64; 5] {
+        let Self { reentered, forgot, out_of_memory, two_devices, panicked } = self;
+        [reentered, forgot, out_of_memory, two_devices, panicked]
+    }
+}
+
+impl std::fmt::Display for Hostile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { reentered, forgot, out_of_memory, two_devices, panicked } = self;
+        write!(
+            f,
+            "reentered={reentered} forgot={forgot} out_of_memory={out_of_memory} two_devices={two_devices} panicked={panicked}"
+        )
+    }
+}
+
 /// Counts of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stats {
     pub(crate) programs: u64,
+    pub(crate) hostile: Hostile,
     /// Numbers that were compared with the model's, or between two computations.
     pub(crate) values: u64,
     /// Steps of optimisers that were made, and trainings that were refused.
@@ -55,6 +92,7 @@ pub(crate) fn variant(e: &Error) -> &'static str {
         Error::Duplicate { .. } => "Duplicate",
         Error::NoSuch { .. } => "NoSuch",
         Error::Cancelled => "Cancelled",
+        Error::Nested { .. } => "Nested",
         // The check comes before C's own, which would be told in C's words.
         e => panic!("not an error of a check: {e}"),
     }
@@ -91,6 +129,10 @@ impl Stats {
     pub(crate) fn add(&mut self, other: &Self) {
         self.programs += other.programs;
         self.values += other.values;
+        let mut hostile = other.hostile;
+        for (to, from) in self.hostile.numbers().into_iter().zip(hostile.numbers()) {
+            *to += *from;
+        }
         self.trainings = [0, 1].map(|i| self.trainings[i] + other.trainings[i]);
         for (to, from) in self.ops.iter_mut().zip(&other.ops) {
             to.calls += from.calls;
@@ -115,7 +157,12 @@ impl Stats {
     /// As text, for another process.
     pub(crate) fn write(&self) -> String {
         let [steps, refused] = self.trainings;
-        let mut text = format!("{} {} {steps} {refused}\n", self.programs, self.values);
+        let mut text = format!("{} {} {steps} {refused}", self.programs, self.values);
+        let mut hostile = self.hostile;
+        for n in hostile.numbers() {
+            write!(text, " {n}").unwrap();
+        }
+        text.push('\n');
         for c in &self.ops {
             writeln!(text, "{} {} {} {} {}", c.calls, c.accepted, c.no_kernel, c.computed, c.compared).unwrap();
         }
@@ -129,8 +176,11 @@ impl Stats {
     pub(crate) fn read(text: &str, ops: usize) -> Option<Self> {
         let mut lines = text.lines();
         let first: Vec<u64> = lines.next()?.split(' ').map(|n| n.parse().ok()).collect::<Option<_>>()?;
-        let &[programs, values, steps, refused] = first.as_slice() else { return None };
+        let (&[programs, values, steps, refused], rest) = first.split_first_chunk()?;
         let mut stats = Self { programs, values, trainings: [steps, refused], ..Self::default() };
+        for (to, &from) in stats.hostile.numbers().into_iter().zip(rest) {
+            *to = from;
+        }
         for line in lines.by_ref().take(ops) {
             let numbers: Vec<u64> = line.split(' ').map(|n| n.parse().ok()).collect::<Option<_>>()?;
             let &[calls, accepted, no_kernel, computed, compared] = numbers.as_slice() else { return None };

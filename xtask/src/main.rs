@@ -13,6 +13,7 @@ mod headers;
 mod helgrind;
 mod install;
 mod interop;
+mod layers;
 mod model;
 mod package;
 mod sys_plan;
@@ -36,6 +37,8 @@ enum Chore {
     Vendor(vendor::Arguments),
     /// Say where each of ggml's functions is in the safe layer: docs/coverage.md
     Coverage(coverage::Arguments),
+    /// Hold the library's files against the layers of ARCHITECTURE.md
+    Layers(layers::Arguments),
     /// Read GGUF files that were changed at random
     FuzzGguf(fuzz::Arguments),
     /// Send an RPC server requests that were changed at random, and count what ends it
@@ -72,6 +75,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
         Chore::Vendor(arguments) => vendor::run(&arguments),
         Chore::Coverage(arguments) => coverage::run(&arguments),
+        Chore::Layers(arguments) => layers::run(&arguments),
         Chore::FuzzGguf(arguments) => fuzz::run(fuzz::GGUF, &arguments),
         Chore::FuzzRpc(arguments) => fuzz::run(fuzz::RPC, &arguments),
         Chore::Model(arguments) => model::run(&arguments),

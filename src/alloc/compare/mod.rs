@@ -9,10 +9,10 @@ use std::fmt;
 use super::{GraphAllocator, GraphMemory};
 use crate::backend::Backend;
 use crate::context::Context;
+use crate::device::meta;
 use crate::error::Result;
 use crate::graph::Kind;
 use crate::header::TensorPtr;
-use crate::meta;
 use crate::tensor::transfer;
 
 pub use report::{Compared, Comparison, Mismatch};

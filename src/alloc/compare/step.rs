@@ -6,7 +6,7 @@ use ggml_sys as sys;
 
 use crate::alloc::{bound::Bound, run};
 use crate::backend::Backend;
-use crate::context::pool::Pool;
+use crate::context::raw::Pool;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::guard;

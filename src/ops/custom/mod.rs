@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ggml_sys as sys;
 
-use super::check::{Call, share_memory};
+use super::check::Call;
 use crate::context::Context;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
@@ -138,7 +138,7 @@ impl Context {
             call.writable(a)?;
             is::<T>(call, a)?;
             call.shape(a.layout().has_dense_rows(), "the elements of each row that is changed must lie side by side")?;
-            let apart = call.operands.iter().skip(1).all(|&b| !share_memory(a, b));
+            let apart = call.operands.iter().skip(1).all(|&b| !a.ptr().overlaps(b.ptr()));
             call.shape(
                 apart,
                 "the operand that is changed must not share memory with another; copy that (`dup`) before",

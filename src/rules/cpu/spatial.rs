@@ -1,4 +1,4 @@
-//! Pooling, images in another size, and what is done to borders.
+//! Pooling, images in another size, what is done to borders, and hyper-connections.
 
 use ggml_sys as sys;
 
@@ -19,7 +19,11 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
         | sys::GGML_OP_PAD
         | sys::GGML_OP_PAD_REFLECT_1D
         | sys::GGML_OP_WIN_PART
-        | sys::GGML_OP_WIN_UNPART => Ok(()),
+        | sys::GGML_OP_WIN_UNPART
+        // Hyper-connections.
+        | sys::GGML_OP_DSV4_HC_COMB
+        | sys::GGML_OP_DSV4_HC_PRE
+        | sys::GGML_OP_DSV4_HC_POST => Ok(()),
         _ => return None,
     })
 }

@@ -2,12 +2,12 @@
 
 use super::states::{self, Made};
 use crate::device::Device;
+use crate::device::meta::State;
+use crate::device::meta::state_of;
+use crate::device::meta::{Known, any, known};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
 use crate::header::TensorPtr;
-use crate::meta::device::{Known, any, known};
-use crate::meta::place::state_of;
-use crate::meta::split::State;
 use crate::rules::Refusal;
 
 use ggml_sys as sys;
@@ -191,12 +191,4 @@ pub(crate) fn places(graph: &Graph<'_>) -> Vec<(usize, State)> {
     }
     let placed = graph.entries().iter().filter(|e| matches!(e.kind, Kind::Placed(_)));
     placed.filter_map(|e| Some((e.ptr.as_ptr().addr(), state_of(e.ptr)?))).collect()
-}
-
-/// Checks that a device is no meta device, before it is used for what ggml's code for those can't do.
-pub(crate) fn before_use(op: &'static str, device: Device, reason: &'static str) -> Result<()> {
-    if known(device).is_none() {
-        return Ok(());
-    }
-    Err(Error::unsupported(op, [], device.name(), reason))
 }

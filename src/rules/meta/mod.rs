@@ -3,5 +3,5 @@
 mod check;
 mod states;
 
-pub(crate) use check::{before_use, check, check_absent, most_used, places};
+pub(crate) use check::{check, check_absent, most_used, places};
 pub(crate) use states::knows;

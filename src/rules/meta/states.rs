@@ -3,8 +3,8 @@
 
 use ggml_sys as sys;
 
+use crate::device::meta::State;
 use crate::header::TensorPtr;
-use crate::meta::split::State;
 use crate::rules::{Refusal, Verdict, need};
 
 /// What an operation makes of divided operands.

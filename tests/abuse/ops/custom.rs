@@ -6,13 +6,18 @@ use ggml::{Custom, Rows};
 use super::{Op, op};
 use crate::bench::LARGEST;
 use crate::draw::Draw;
+use crate::hostile::{Bomb, Place};
 use crate::results::{mapped, zipped};
 
 /// Calls a builder with a closure, its last argument, which can't be shown.
 macro_rules! closure {
-    ($p:expr, $name:ident [$($types:tt)*] ($($arg:expr),*; $f:expr)) => {{
+    ($p:expr, $name:ident [$($types:tt)*] ($($arg:expr),*; |$($param:pat_param),*| $body:expr)) => {{
         $p.trace(stringify!($name), &($(&$arg,)*));
-        let t = $p.ctx.$name $($types)* ($($arg,)* $f)?;
+        let bomb = Bomb;
+        let t = $p.ctx.$name $($types)* ($($arg,)* move |$($param),*| {
+            bomb.act(Place::Custom);
+            $body
+        })?;
         if t.elements() > LARGEST {
             return Ok($p.only(t));
         }

@@ -10,13 +10,13 @@ use ggml_sys as sys;
 use super::lock::Alone;
 use super::place::{Splits, on_split_state};
 use super::split::Split;
-use crate::buffer::BufferType;
+use crate::device::BufferType;
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result, TensorInfo};
 use crate::guard;
 use crate::lock::Lock;
 
-/// Several devices that work as one (`ggml_backend_meta_device`). See the [module](super).
+/// Several devices that work as one (`ggml_backend_meta_device`). See the [module](crate::meta).
 #[doc(alias = "ggml_backend_meta_get_split_state_t")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MetaDevice(Device);
@@ -186,4 +186,12 @@ pub(crate) fn buffer_type(device: Device) -> Option<BufferType> {
 /// Whether C takes its memory for the host's, though there are no addresses.
 pub(crate) fn is_host(device: Device) -> bool {
     known(device).is_some_and(Known::is_host)
+}
+
+/// Checks that a device is no meta device, before it is used for what ggml's code for those can't do.
+pub(crate) fn before_use(op: &'static str, device: Device, reason: &'static str) -> Result<()> {
+    if known(device).is_none() {
+        return Ok(());
+    }
+    Err(Error::unsupported(op, [], device.name(), reason))
 }

@@ -9,9 +9,8 @@ use ggml_sys as sys;
 use super::device::{any, known};
 use super::lock::Alone;
 use super::split::{Split, State};
-use crate::buffer::{self, BufferType};
 use crate::callback;
-use crate::device::Device;
+use crate::device::{self, BufferType, Device};
 use crate::error::{Error, Result, TensorInfo};
 use crate::header::{Owner, TensorPtr};
 use crate::lock::Lock;
@@ -105,7 +104,7 @@ pub(crate) fn divide(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> R
 
 /// How the memory of `t`, a tensor of weights, is divided, if it lies on a meta device.
 pub(crate) fn state_of(t: TensorPtr) -> Option<State> {
-    let known = known(buffer::type_of(t)?.device()?)?;
+    let known = known(device::type_of(t)?.device()?)?;
     Some(known.splits.state(t.root().as_ptr().addr()).unwrap_or(State::Mirrored))
 }
 
@@ -119,7 +118,7 @@ pub(crate) fn transfers(call: &'static str, t: TensorPtr, offset: usize, len: us
     if !any() {
         return Ok(None);
     }
-    let Some(device) = buffer::type_of(t).and_then(BufferType::device).filter(|&d| known(d).is_some()) else {
+    let Some(device) = device::type_of(t).and_then(BufferType::device).filter(|&d| known(d).is_some()) else {
         return Ok(None);
     };
     callback::check_open(call)?;
@@ -130,12 +129,8 @@ pub(crate) fn transfers(call: &'static str, t: TensorPtr, offset: usize, len: us
     // Views of a graph's own tensors that are read were checked when it was allocated.
     let whole = (offset, Some(len)) == (0, t.span()) && (t.owner() == Owner::Graph || t.view_src().is_none());
     if !(mirrored || whole) {
-        return Err(Error::Unsupported {
-            op: call.into(),
-            operands: [t.info()].into(),
-            device: device.name().into(),
-            reason: "what is divided among devices is read and written as a whole".into(),
-        });
+        let why = "what is divided among devices is read and written as a whole";
+        return Err(Error::unsupported(call, [t.info()], device.name(), why));
     }
     Alone::wait(call, false).map(Some)
 }

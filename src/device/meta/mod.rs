@@ -1,0 +1,14 @@
+//! Several devices that work as one, for those who must know which are: which there are, and how weights lie on them.
+
+mod device;
+mod lock;
+mod place;
+mod split;
+
+pub use device::MetaDevice;
+pub use split::Split;
+
+pub(crate) use device::{Known, any, before_use, buffer_type, is_host, is_meta, known, members, name};
+pub(crate) use lock::alone;
+pub(crate) use place::{Divided, divide, state_of, transfers};
+pub(crate) use split::State;
