@@ -58,7 +58,7 @@ pub use shape::Shape;
 pub use tensor::Tensor;
 pub use tensor::pieces::Pieces;
 pub use version::{commit, version};
-pub use weights::{State, Transfers, Weights, WeightsBuilder, Writable};
+pub use weights::{State, StateIndex, Transfers, WeightIndex, Weights, WeightsBuilder, Writable};
 
 /// The README's example, run as a test.
 #[cfg(doctest)]

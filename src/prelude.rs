@@ -1,6 +1,6 @@
 //! What most programs need: `use ggml::prelude::*;`.
 
 pub use crate::{
-    Allocated, Backend, Context, DType, Device, DeviceType, Element, Error, Graph, Sched, Shape, State, Tensor,
-    Weights, WeightsBuilder,
+    Allocated, Backend, Context, DType, Device, DeviceType, Element, Error, Graph, Sched, Shape, State, StateIndex,
+    Tensor, WeightIndex, Weights, WeightsBuilder,
 };

@@ -7,14 +7,32 @@ use crate::dtype::DType;
 /// The most bytes a tensor may have. Sums and paddings of such sizes still fit C's `size_t` and `int64_t`.
 pub(crate) const MAX_BYTES: usize = isize::MAX as usize / 2;
 
+/// The fourth dimension of a shape that was given more than four.
+const MORE_DIMENSIONS: i64 = i64::MIN;
+
 /// Elements per dimension in ggml's order: `[0]` is the innermost, unused dimensions are 1.
 ///
 /// A row-major array of shape `(rows, columns)` has the ggml shape `[columns, rows]`.
 ///
+/// Arrays of one to four numbers are shapes, and slices of at most four, of `usize`, `i64`, `u32` or `i32`. Numbers that
+/// can't be a dimension, and slices of more than four, make a shape that every call refuses with an error. Numbers without a
+/// type are `i32`: one of 2^31 or more needs a type, as in `[1_i64 << 31]`.
+///
 /// ```
-/// use ggml::Shape;
+/// # use ggml::prelude::*;
+/// # use ggml::Shape;
 /// assert_eq!(Shape::from([3, 2]).ne(), [3, 2, 1, 1]);
 /// assert_eq!(Shape::from([3, 2]).elements(), Some(6));
+/// # fn main() -> ggml::Result<()> {
+/// let rows = vec![[0.0_f32; 4]; 7];
+/// let ctx = Context::new();
+/// let x = ctx.input("x", DType::F32, [4, rows.len()])?;
+/// assert_eq!(x.ne(), [4, 7, 1, 1]);
+/// let dims: Vec<u32> = vec![2, 3, 5];
+/// assert_eq!(ctx.input("y", DType::F32, &dims[..])?.ne(), [2, 3, 5, 1]);
+/// assert!(ctx.input("z", DType::F32, [usize::MAX]).is_err());
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape([i64; 4]);
@@ -41,6 +59,9 @@ impl Shape {
             let elements = self.0.iter().map(|&n| usize::try_from(n).unwrap_or(0)).product::<usize>();
             return Ok(elements * dtype.type_size());
         }
+        if self.0[3] == MORE_DIMENSIONS {
+            return Err("a tensor has at most 4 dimensions");
+        }
         if self.0.iter().any(|&d| d < 1) {
             return Err("every dimension must be at least 1");
         }
@@ -61,14 +82,20 @@ impl fmt::Display for Shape {
     }
 }
 
-macro_rules! from_arrays {
-    ($($n:literal),*) => {
+/// A number as a dimension. What doesn't fit is too large for any tensor, and so is `i64::MAX`.
+macro_rules! from_numbers {
+    ($($t:ty: $dim:expr;)*) => {
         $(
-            impl From<[i64; $n]> for Shape {
-                fn from(ne: [i64; $n]) -> Self {
+            from_arrays!($t, $dim, [1, 2, 3, 4]);
+
+            impl From<&[$t]> for Shape {
+                fn from(ne: &[$t]) -> Self {
                     let mut full = [1; 4];
-                    for (to, from) in full.iter_mut().zip(ne) {
-                        *to = from;
+                    for (to, &from) in full.iter_mut().zip(ne) {
+                        *to = $dim(from);
+                    }
+                    if ne.len() > full.len() {
+                        full[3] = MORE_DIMENSIONS;
                     }
                     Self(full)
                 }
@@ -77,4 +104,53 @@ macro_rules! from_arrays {
     };
 }
 
-from_arrays!(1, 2, 3, 4);
+macro_rules! from_arrays {
+    ($t:ty, $dim:expr, [$($n:literal),*]) => {
+        $(
+            impl From<[$t; $n]> for Shape {
+                #[inline]
+                fn from(ne: [$t; $n]) -> Self {
+                    let mut full = [1; 4];
+                    for (to, from) in full.iter_mut().zip(ne) {
+                        *to = $dim(from);
+                    }
+                    Self(full)
+                }
+            }
+        )*
+    };
+}
+
+from_numbers! {
+    i64: std::convert::identity;
+    usize: |n| i64::try_from(n).unwrap_or(i64::MAX);
+    u32: i64::from;
+    i32: i64::from;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_all_types_are_dimensions() {
+        let want = Shape([3, 2, 1, 1]);
+        assert_eq!([Shape::from([3_usize, 2]), [3_u32, 2].into(), [3_i64, 2].into(), [3, 2].into()], [want; 4]);
+        assert_eq!([Shape::from(&[3_usize, 2][..]), (&[3_u32, 2][..]).into(), (&[3_i64, 2][..]).into()], [want; 3]);
+        assert_eq!(Shape::from(<&[usize]>::default()), Shape([1; 4]), "a scalar");
+        assert_eq!(Shape::from(&[2_usize, 3, 4, 5][..]), Shape([2, 3, 4, 5]));
+    }
+
+    #[test]
+    fn what_is_no_dimension_makes_no_tensor() {
+        let refused = |shape: Shape| shape.bytes(DType::F32).unwrap_err();
+        for shape in [Shape::from([usize::MAX]), [1, usize::MAX].into(), (&[usize::MAX, 1][..]).into()] {
+            assert!(refused(shape).contains("too large"), "{shape}");
+        }
+        assert!(refused([0_usize, 1].into()).contains("at least 1"));
+        assert!(refused([-1, 1].into()).contains("at least 1"));
+        let five = Shape::from(&[1_usize; 5][..]);
+        assert!(refused(five).contains("at most 4 dimensions"), "{}", refused(five));
+        assert_eq!(five.elements(), None);
+    }
+}

@@ -175,6 +175,30 @@ impl Context {
     /// Forgets all tensors but keeps the memory: the next computation is written into the same arena. Closures of custom
     /// operations are dropped.
     ///
+    /// Handles of this context's tensors end before, which the compiler sees to. Handles of [`Weights`](crate::Weights) and
+    /// [`State`](crate::State) borrow those alone: they may be kept, and be operands again. So may indices
+    /// ([`Weights::index`](crate::Weights::index)), which borrow nothing.
+    ///
+    /// ```
+    /// use ggml::prelude::*;
+    /// # fn main() -> ggml::Result<()> {
+    /// # let mut builder = WeightsBuilder::new();
+    /// # builder.tensor("w", DType::F32, [4])?;
+    /// # let weights = builder.place(Device::cpu()?)?;
+    /// let (mut ctx, mut sched) = (Context::new(), Sched::best()?);
+    /// let w = weights.get("w")?;
+    /// for step in 0..3 {
+    ///     ctx.reset();
+    ///     let x = ctx.input("x", DType::F32, [4])?;
+    ///     let graph = ctx.graph([ctx.add(x, w)?])?;
+    ///     let mut run = sched.alloc(&graph)?;
+    ///     run.set(x, &[step as f32; 4])?;
+    ///     run.compute()?;
+    /// }
+    /// assert_eq!(sched.plans(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "ggml_reset")]
     pub fn reset(&mut self) {
         for pool in self.pools.get_mut() {

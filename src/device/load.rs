@@ -13,21 +13,18 @@ impl Registry {
     /// Loads all backends that were built with this crate, for the CPU the variant that suits the processor, and lists
     /// the registries there are then (`ggml_backend_load_all`). Calling it again loads nothing twice.
     ///
+    /// Where backends are linked in, without the feature `dynamic-backends`, there is nothing to load: it lists those. So
+    /// a program that begins with it works either way.
+    ///
     /// Unlike ggml's own function it looks into no folder but the one that the build installed them into
     /// ([`BACKEND_DIR`](sys::BACKEND_DIR)); a program that is shipped uses [`Registry::load_all_from`].
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuch`] where backends are linked in instead, [`Error::File`] where the folder is gone.
+    /// [`Error::File`] where the folder is gone; else as [`Registry::all`].
     #[doc(alias = "ggml_backend_load_all")]
     pub fn load_all() -> Result<Vec<Self>> {
-        let Some(folder) = sys::BACKEND_DIR else {
-            return Err(Error::NoSuch {
-                what: "folder of backends",
-                name: "ggml_sys::BACKEND_DIR".into(),
-                available: ["build with the feature `dynamic-backends`".into()].into(),
-            });
-        };
+        let Some(folder) = sys::BACKEND_DIR else { return Self::all() };
         let folder = Path::new(folder);
         if !folder.is_dir() {
             return Err(Error::File {

@@ -320,6 +320,21 @@ impl Device {
     }
 }
 
+/// A device's own memory ([`Device::buffer_type`]).
+impl From<Device> for BufferType {
+    fn from(device: Device) -> Self {
+        device.buffer_type()
+    }
+}
+
+/// A device's own memory, for closures that may name none, such as that of
+/// [`Reader::load`](crate::gguf::Reader::load).
+impl From<Device> for Option<BufferType> {
+    fn from(device: Device) -> Self {
+        Some(device.buffer_type())
+    }
+}
+
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Device({})", self.name())

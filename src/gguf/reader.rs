@@ -89,10 +89,9 @@ impl<S> Reader<S> {
 /// Memory for those of a file's tensors that `choose` names a type of memory for, and these, in the file's order.
 fn place<P: Into<Option<BufferType>>>(
     header: &Header,
-    mut choose: impl FnMut(&str) -> P,
+    mut choose: impl FnMut(&TensorInfo) -> P,
 ) -> Result<(Weights, impl Iterator<Item = (&TensorInfo, BufferType)> + Clone)> {
-    let (tensors, types): (Vec<_>, Vec<_>) =
-        header.tensors.iter().filter_map(|t| Some((t, choose(t.name()).into()?))).unzip();
+    let (tensors, types): (Vec<_>, Vec<_>) = header.tensors.iter().filter_map(|t| Some((t, choose(t).into()?))).unzip();
     let weights = builder(&tensors)?.place_each(types.iter().copied())?;
     Ok((weights, tensors.into_iter().zip(types)))
 }
@@ -140,7 +139,27 @@ impl<B: AsRef<[u8]>> Reader<B> {
     /// # Errors
     ///
     /// As [`WeightsBuilder::place_with`], and where a device refuses the data.
-    pub fn load<P: Into<Option<BufferType>>>(&self, place: impl FnMut(&str) -> P) -> Result<Weights> {
+    pub fn load<P: Into<Option<BufferType>>>(&self, mut place: impl FnMut(&str) -> P) -> Result<Weights> {
+        self.load_with_info(|t| place(t.name()))
+    }
+
+    /// [`Reader::load`] whose closure is told all that the file says about a tensor, such as its type and shape.
+    ///
+    /// ```no_run
+    /// use ggml::gguf::Reader;
+    /// use ggml::prelude::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let reader = Reader::from_bytes(std::fs::read("model.gguf")?)?;
+    /// let (cpu, best) = (Device::cpu()?, Device::best()?);
+    /// let weights = reader.load_with_info(|t| if t.size() > 1 << 20 { best } else { cpu })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::load`].
+    pub fn load_with_info<P: Into<Option<BufferType>>>(&self, place: impl FnMut(&TensorInfo) -> P) -> Result<Weights> {
         let (mut weights, chosen) = self::place(&self.header, place)?;
         for (t, _) in chosen {
             weights.set_bytes(t.name(), self.data_of(t)?)?;
@@ -171,16 +190,29 @@ impl<B: AsRef<[u8]> + Send + Sync + 'static> Reader<B> {
     /// As [`WeightsBuilder::place_over`] and [`WeightsBuilder::place_with`]. A file whose alignment is smaller than the
     /// device's can't be used as it is.
     pub fn map(self, device: Device, mut place: impl FnMut(&str) -> Option<BufferType>) -> Result<Weights> {
+        self.map_with_info(device, |t| place(t.name()))
+    }
+
+    /// [`Reader::map`] whose closure is told all that the file says about a tensor, such as its type and shape.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::map`].
+    pub fn map_with_info<P: Into<Option<BufferType>>>(
+        self,
+        device: Device,
+        mut place: impl FnMut(&TensorInfo) -> P,
+    ) -> Result<Weights> {
         let builder = builder(&self.tensors().collect::<Vec<_>>())?;
         let Self { header, source, name } = self;
         let (shared, mut copied) = (Shared(Arc::new(source)), Vec::new());
         let reader = Reader { header, source: shared.clone(), name };
         let mut weights = builder.place_partly_over(device, shared, |name| {
-            if let Some(buft) = place(name) {
+            let t = reader.tensor(name)?;
+            if let Some(buft) = place(t).into() {
                 copied.push(name.to_owned());
                 return Ok(Err(buft));
             }
-            let t = reader.tensor(name)?;
             let start = reader.header.range(t)?.start;
             usize::try_from(start).map(Ok).map_err(|_| outside(t))
         })?;
@@ -269,7 +301,20 @@ impl<R: Read + Seek> Reader<R> {
     /// As [`WeightsBuilder::place_with`], where a device refuses the data, and [`Error::File`] where they can't be read.
     pub fn stream<P: Into<Option<BufferType>>>(
         &mut self,
-        place: impl FnMut(&str) -> P,
+        mut place: impl FnMut(&str) -> P,
+        progress: impl FnMut(u64, u64),
+    ) -> Result<Weights> {
+        self.stream_with_info(|t| place(t.name()), progress)
+    }
+
+    /// [`Reader::stream`] whose closure is told all that the file says about a tensor, such as its type and shape.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::stream`].
+    pub fn stream_with_info<P: Into<Option<BufferType>>>(
+        &mut self,
+        place: impl FnMut(&TensorInfo) -> P,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Weights> {
         let (mut weights, chosen) = self::place(&self.header, place)?;

@@ -47,7 +47,6 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::Param`](crate::Error::Param) where shape, strides or offset do not fit.
-    #[doc(alias = "ggml_view_1d")]
     #[doc(alias = "ggml_view_2d")]
     #[doc(alias = "ggml_view_3d")]
     #[doc(alias = "ggml_view_4d")]
@@ -85,6 +84,91 @@ impl Context {
             // and elements do not overlap (H1, which C checks for a contiguous view only). The result keeps `a` as source.
             unsafe { sys::ggml_view_4d(c, a.as_ptr(), n0, n1, n2, n3, nb1, nb2, nb3, offset) }
         })
+    }
+
+    /// `n` elements that follow each other in the memory of `a`, from byte `offset` of it on (`ggml_view_1d`).
+    ///
+    /// ```
+    /// use ggml::prelude::*;
+    /// # fn main() -> ggml::Result<()> {
+    /// let ctx = Context::new();
+    /// let rows = ctx.input("rows", DType::F32, [3, 10])?;
+    /// let second = ctx.view_1d(rows, 3, rows.nb()[1])?;
+    /// assert_eq!(second.ne(), [3, 1, 1, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::view`].
+    #[doc(alias = "ggml_view_1d")]
+    pub fn view_1d<'c, N>(&'c self, a: Tensor<'c>, n: N, offset: usize) -> Result<Tensor<'c>>
+    where
+        [N; 1]: Into<Shape>,
+    {
+        self.view_in_order(a, [n].into(), offset)
+    }
+
+    /// A contiguous matrix in the memory of `a`, from byte `offset` of it on: `ne` is the length of a row and the number of
+    /// rows, which follow each other without gaps (`ggml_view_2d`, whose stride is that of a new tensor). For rows with
+    /// gaps there is [`Context::view`].
+    ///
+    /// ```
+    /// use ggml::prelude::*;
+    /// # fn main() -> ggml::Result<()> {
+    /// let ctx = Context::new();
+    /// let cache = ctx.input("cache", DType::F16, [64, 512])?;
+    /// let (first, n) = (8, 24);
+    /// let some = ctx.view_2d(cache, [64, n], first * cache.nb()[1])?;
+    /// assert_eq!(some.ne(), [64, 24, 1, 1]);
+    /// assert!(some.is_contiguous());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::view`].
+    #[doc(alias = "ggml_view_2d")]
+    pub fn view_2d<'c, N>(&'c self, a: Tensor<'c>, ne: [N; 2], offset: usize) -> Result<Tensor<'c>>
+    where
+        [N; 2]: Into<Shape>,
+    {
+        self.view_in_order(a, ne.into(), offset)
+    }
+
+    /// A contiguous tensor of three dimensions in the memory of `a`, from byte `offset` of it on (`ggml_view_3d`, whose
+    /// strides are those of a new tensor). For rows or planes with gaps there is [`Context::view`].
+    ///
+    /// ```
+    /// use ggml::prelude::*;
+    /// # fn main() -> ggml::Result<()> {
+    /// let ctx = Context::new();
+    /// let keys = ctx.input("keys", DType::F32, [64, 512])?;
+    /// // Rows of 4 heads with 16 elements each: 32 rows, from the first one on.
+    /// assert_eq!(ctx.view_3d(keys, [16, 4, 32], 0)?.ne(), [16, 4, 32, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::view`].
+    #[doc(alias = "ggml_view_3d")]
+    pub fn view_3d<'c, N>(&'c self, a: Tensor<'c>, ne: [N; 3], offset: usize) -> Result<Tensor<'c>>
+    where
+        [N; 3]: Into<Shape>,
+    {
+        self.view_in_order(a, ne.into(), offset)
+    }
+
+    /// A view with the strides of a new tensor.
+    fn view_in_order<'c>(&'c self, a: Tensor<'c>, shape: Shape, offset: usize) -> Result<Tensor<'c>> {
+        // Strides of a shape that can't be are never used: `view` refuses it first.
+        let possible = shape.bytes(a.dtype()).is_ok();
+        let [_, strides @ ..] = if possible { Layout::packed(a.dtype(), shape.ne()).nb } else { [0; 4] };
+        self.view(a, shape, strides, offset)
     }
 
     /// The dimensions in another order (`ggml_permute`): dimension `i` of `a` becomes dimension `axes[i]` of the result.

@@ -5,8 +5,8 @@ use ggml_sys as sys;
 use super::Sched;
 use crate::backend::Backend;
 use crate::buffer::BufferType;
-use crate::device::DeviceType;
 use crate::device::meta;
+use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
 
 /// Collects what a [`Sched`] works with (`ggml_backend_sched_new`).
@@ -79,6 +79,42 @@ impl SchedBuilder {
     pub fn build(self) -> Result<Sched> {
         check(&self.backends, &self.settings)?;
         Ok(Sched::new(self.backends, self.settings))
+    }
+}
+
+impl Sched {
+    /// A scheduler over what this machine has: the first GPU, or else the first integrated one, if there is any; then all
+    /// accelerators, such as BLAS, in ggml's order; the CPU last.
+    ///
+    /// ```
+    /// use ggml::prelude::*;
+    /// # fn main() -> ggml::Result<()> {
+    /// let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [2])?;
+    /// let y = ctx.sqr(x)?;
+    /// let graph = ctx.graph([y])?;
+    /// let mut sched = Sched::best()?;
+    /// let mut run = sched.alloc(&graph)?;
+    /// run.set(x, &[3.0_f32, 4.0])?;
+    /// run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [9.0, 16.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::all`] and [`Device::init`]; [`Error::NoSuch`] where no CPU is among the devices, as before
+    /// [`Registry::load_all`](crate::Registry::load_all) in a program whose backends are loaded.
+    pub fn best() -> Result<Self> {
+        let (best, cpu) = (Device::best()?, Device::cpu()?);
+        let all = Device::all()?;
+        let accelerators = all.into_iter().filter(|d| d.device_type() == DeviceType::Accelerator);
+        let first = Some(best).filter(|&best| best != cpu);
+        // One place is the CPU's.
+        let devices = first.into_iter().chain(accelerators).take(SchedBuilder::MAX_BACKENDS - 1).chain([cpu]);
+        let add = |builder: SchedBuilder, backend: Result<Backend>| Ok(builder.backend(backend?));
+        devices.map(Device::init).try_fold(SchedBuilder::new(), add)?.build()
     }
 }
 

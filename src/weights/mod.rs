@@ -1,6 +1,7 @@
 //! Tensors with memory of their own: weights, which stay as they are, and states, which computations change.
 
 mod element;
+mod index;
 mod packed;
 mod placed;
 mod transfers;
@@ -17,6 +18,7 @@ use crate::tensor::Tensor;
 use crate::tensor::pieces::Pieces;
 use placed::{Leaves, Placed};
 
+pub use index::{StateIndex, WeightIndex};
 pub use transfers::{Transfers, Writable};
 
 /// Names tensors and their shapes, and gives them memory.
@@ -26,7 +28,7 @@ pub use transfers::{Transfers, Writable};
 /// # fn main() -> ggml::Result<()> {
 /// let mut builder = WeightsBuilder::new();
 /// builder.tensor("up", DType::F32, [2, 3])?.tensor("down", DType::F32, [3, 2])?;
-/// let mut weights = builder.place(Device::cpu()?.buffer_type())?;
+/// let mut weights = builder.place(Device::cpu()?)?;
 /// weights.set("up", &[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 /// assert_eq!(weights.get("up")?.read::<f32>()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
 /// assert_eq!(weights.get("down")?.read::<f32>()?, [0.0; 6]);
@@ -62,11 +64,12 @@ impl WeightsBuilder {
     /// [`Error::Shape`](crate::Error::Shape) where a tensor is larger than a buffer of the type can be.
     #[doc(alias = "ggml_backend_alloc_ctx_tensors_from_buft_size")]
     #[doc(alias = "ggml_backend_buft_get_alloc_size_n")]
-    pub fn size(&self, buft: BufferType) -> Result<usize> {
-        self.0.size(buft)
+    pub fn size(&self, buft: impl Into<BufferType>) -> Result<usize> {
+        self.0.size(buft.into())
     }
 
-    /// Gives all tensors memory of one type, all of it zero (`ggml_backend_alloc_ctx_tensors_from_buft`).
+    /// Gives all tensors memory of one type, all of it zero (`ggml_backend_alloc_ctx_tensors_from_buft`). A device stands
+    /// for its own memory ([`Device::buffer_type`]).
     ///
     /// # Errors
     ///
@@ -81,7 +84,8 @@ impl WeightsBuilder {
     #[doc(alias = "ggml_backend_tensor_alloc")]
     #[doc(alias = "ggml_tallocr_new")]
     #[doc(alias = "ggml_tallocr_alloc")]
-    pub fn place(self, buft: BufferType) -> Result<Weights> {
+    pub fn place(self, buft: impl Into<BufferType>) -> Result<Weights> {
+        let buft = buft.into();
         self.place_with(|_| buft)
     }
 
@@ -90,7 +94,32 @@ impl WeightsBuilder {
     /// # Errors
     ///
     /// As [`WeightsBuilder::place`].
-    pub fn place_with(self, choose: impl FnMut(&str) -> BufferType) -> Result<Weights> {
+    pub fn place_with(self, mut choose: impl FnMut(&str) -> BufferType) -> Result<Weights> {
+        self.place_with_info(|name, _, _| choose(name))
+    }
+
+    /// [`WeightsBuilder::place_with`] whose closure is told the type and the shape of each tensor as well: large matrices
+    /// on a GPU, all else on the CPU.
+    ///
+    /// ```
+    /// use ggml::prelude::*;
+    /// # fn main() -> ggml::Result<()> {
+    /// let (cpu, best) = (Device::cpu()?, Device::best()?);
+    /// let mut builder = WeightsBuilder::new();
+    /// builder.tensor("matrix", DType::F16, [64, 128])?.tensor("bias", DType::F32, [128])?;
+    /// let weights = builder.place_with_info(|_name, dtype, shape| {
+    ///     let large = shape.elements() > Some(1000) && dtype == DType::F16;
+    ///     if large { best.into() } else { cpu.into() }
+    /// })?;
+    /// # assert_eq!(weights.iter().count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`WeightsBuilder::place`].
+    pub fn place_with_info(self, choose: impl FnMut(&str, DType, Shape) -> BufferType) -> Result<Weights> {
         Ok(Weights(self.0.place(Owner::Weights, choose)?))
     }
 
@@ -148,12 +177,13 @@ impl WeightsBuilder {
     }
 
     /// Gives all tensors memory of one type that operations may write to: a key-value cache, a recurrent state,
-    /// parameters in training.
+    /// parameters in training. A device stands for its own memory ([`Device::buffer_type`]).
     ///
     /// # Errors
     ///
     /// As [`WeightsBuilder::place`]; memory that rearranges tensors is not for states.
-    pub fn place_state(self, buft: BufferType) -> Result<State> {
+    pub fn place_state(self, buft: impl Into<BufferType>) -> Result<State> {
+        let buft = buft.into();
         self.place_state_with(|_| buft)
     }
 
@@ -162,7 +192,17 @@ impl WeightsBuilder {
     /// # Errors
     ///
     /// As [`WeightsBuilder::place`].
-    pub fn place_state_with(self, choose: impl FnMut(&str) -> BufferType) -> Result<State> {
+    pub fn place_state_with(self, mut choose: impl FnMut(&str) -> BufferType) -> Result<State> {
+        self.place_state_with_info(|name, _, _| choose(name))
+    }
+
+    /// [`WeightsBuilder::place_state_with`] whose closure is told the type and the shape of each tensor as well: see
+    /// [`WeightsBuilder::place_with_info`].
+    ///
+    /// # Errors
+    ///
+    /// As [`WeightsBuilder::place`].
+    pub fn place_state_with_info(self, choose: impl FnMut(&str, DType, Shape) -> BufferType) -> Result<State> {
         Ok(State(self.0.place(Owner::State, choose)?))
     }
 }
@@ -319,7 +359,9 @@ macro_rules! both {
     ($($t:ident, $get:literal, $bytes:literal, $pieces:literal;)*) => {
         $(
             impl $t {
-                /// The tensor with this name, as an operand; [`Tensor::read`] reads it.
+                /// The tensor with this name, as an operand; [`Tensor::read`] reads it. The handle borrows this alone, and
+                /// may be kept across [`Context::reset`](crate::Context::reset). A struct that owns the tensors keeps indices
+                /// ([`index`](Self::index)).
                 ///
                 /// # Errors
                 ///

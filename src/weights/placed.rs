@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::index::{Id, Place};
 use super::packed;
 use crate::buffer::{self, Buffer, BufferType};
 use crate::context::Context;
@@ -21,6 +22,7 @@ pub(super) struct Leaves {
     ctx: Context,
     tensors: Vec<TensorPtr>,
     names: HashMap<Box<str>, usize>,
+    id: Id,
 }
 
 /// Leaves with memory.
@@ -75,8 +77,12 @@ impl Leaves {
     }
 
     /// Gives each tensor memory of the type that `choose` names for it, all of it zero.
-    pub(super) fn place(self, owner: Owner, mut choose: impl FnMut(&str) -> BufferType) -> Result<Placed> {
-        let types: Vec<_> = self.named().map(|(name, _)| choose(name)).collect();
+    pub(super) fn place(
+        self,
+        owner: Owner,
+        mut choose: impl FnMut(&str, DType, Shape) -> BufferType,
+    ) -> Result<Placed> {
+        let types: Vec<_> = self.named().map(|(name, t)| choose(name, t.dtype(), t.ne().into())).collect();
         self.place_each(owner, types)
     }
 
@@ -225,11 +231,27 @@ fn place_group(
 impl Placed {
     pub(super) fn find(&self, name: &str) -> Result<TensorPtr> {
         let found = self.leaves.names.get(name).and_then(|&i| self.leaves.tensors.get(i));
-        found.copied().ok_or_else(|| {
-            let mut available: Box<[_]> = self.leaves.names.keys().cloned().collect();
-            available.sort();
-            Error::NoSuch { what: "tensor", name: name.into(), available }
-        })
+        found.copied().ok_or_else(|| self.no_such(name))
+    }
+
+    #[cold]
+    fn no_such(&self, name: &str) -> Error {
+        let mut available: Box<[_]> = self.leaves.names.keys().cloned().collect();
+        available.sort();
+        Error::NoSuch { what: "tensor", name: name.into(), available }
+    }
+
+    pub(super) fn index(&self, name: &str) -> Result<Place> {
+        let i = self.leaves.names.get(name).copied().ok_or_else(|| self.no_such(name))?;
+        Ok(Place { owner: self.leaves.id, i })
+    }
+
+    /// The tensor at an index, unless that is one of others.
+    #[inline]
+    pub(super) fn at(&self, place: Place) -> Option<Tensor<'_>> {
+        let ptr = *self.leaves.tensors.get(place.i).filter(|_| place.owner == self.leaves.id)?;
+        // SAFETY: header and memory live as long as `self`, which the result borrows.
+        Some(unsafe { Tensor::new(ptr) })
     }
 
     pub(super) fn get(&self, name: &str) -> Result<Tensor<'_>> {

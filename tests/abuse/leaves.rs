@@ -196,7 +196,7 @@ fn builder(stats: &mut Stats, rng: &mut fastrand::Rng, dims: [i64; 4]) -> Weight
     }
     if rng.u32(..16) == 0 {
         must_fail(stats, "a name that is taken", builder.tensor("0", DType::F32, [1]).map(drop));
-        must_fail(stats, "an overflow", builder.tensor("odd", DType::F32, [1 << 62, 4]).map(drop));
+        must_fail(stats, "an overflow", builder.tensor("odd", DType::F32, [1_i64 << 62, 4]).map(drop));
         must_fail(stats, "half a block", builder.tensor("odd", DType::Q4_0, [33]).map(drop));
     }
     builder

@@ -12,14 +12,16 @@ use std::time::{Duration, Instant};
 /// Longer than any run takes on a machine that is busy with other tests.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The example, built just now with this test's profile and features, so that it is never an older one.
-static DEMO: LazyLock<PathBuf> = LazyLock::new(|| {
+static DEMO: LazyLock<PathBuf> = LazyLock::new(|| build("sched_demo"));
+
+/// An example, built just now with this test's profile and features, so that it is never an older one.
+fn build(example: &str) -> PathBuf {
     // This is <target directory>/[<target>/]<profile>/deps/demo_cli-<hash>.
     let this = env::current_exe().unwrap();
     let profile = this.parent().and_then(Path::parent).unwrap();
     let above = profile.parent().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--example", "sched_demo", "--no-default-features", "--features"]);
+    cargo.args(["build", "--quiet", "--example", example, "--no-default-features", "--features"]);
     cargo.arg(features().join(",")).arg("--manifest-path").arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
     let name = profile.file_name().unwrap();
     cargo.arg("--profile").arg(if name == "debug" { OsStr::new("dev") } else { name });
@@ -29,8 +31,8 @@ static DEMO: LazyLock<PathBuf> = LazyLock::new(|| {
         cargo.arg("--target-dir").arg(above.parent().unwrap()).arg("--target").arg(above.file_name().unwrap());
     }
     assert!(cargo.status().unwrap().success(), "the example does not build");
-    profile.join("examples").join(format!("sched_demo{}", env::consts::EXE_SUFFIX))
-});
+    profile.join("examples").join(format!("{example}{}", env::consts::EXE_SUFFIX))
+}
 
 fn features() -> Vec<&'static str> {
     let all =
@@ -49,22 +51,32 @@ pub(crate) struct Run {
 
 /// Runs the example, in a directory that is not the repository's.
 pub(crate) fn run<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Run {
-    let mut command = command();
+    let mut command = command(&DEMO);
     command.args(arguments).stdout(Stdio::piped());
     finish(command)
+}
+
+/// What another example writes, which takes no arguments and ends well.
+#[track_caller]
+pub(crate) fn lines_of(example: &str) -> Vec<String> {
+    let mut command = command(&build(example));
+    command.stdout(Stdio::piped());
+    let run = finish(command);
+    assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{run:#?}");
+    run.stdout.lines().map(str::to_owned).collect()
 }
 
 /// Runs the example while nobody reads its standard output.
 pub(crate) fn run_unread() -> Run {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let mut command = command();
+    let mut command = command(&DEMO);
     command.stdout(writer);
     finish(command)
 }
 
-fn command() -> Command {
-    let mut command = Command::new(&*DEMO);
+fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
     command.current_dir(env!("CARGO_TARGET_TMPDIR")).env_remove("RUST_LOG");
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     command

@@ -5,7 +5,7 @@ use std::io::{Cursor, Error as IoError, Read, Result as IoResult, Seek, SeekFrom
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ggml::gguf::{Reader, Value, Writer};
+use ggml::gguf::{Reader, TensorInfo, Value, Writer};
 use ggml::prelude::*;
 
 use crate::on_disk::folder;
@@ -309,4 +309,44 @@ fn keys_are_removed_and_taken_over() {
     let keys: Vec<_> = keys(&other).into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, ["x", "c", "d", "a", "b"]);
     assert_eq!(Reader::from_bytes(other.to_bytes().unwrap()).unwrap().get("c"), Some(&3_u64.into()));
+}
+
+#[test]
+fn closures_that_place_are_told_what_the_file_says() {
+    let (cpu, dropped) = (Device::cpu().unwrap(), Arc::new(AtomicBool::new(false)));
+    let bytes = everything().to_bytes().unwrap();
+    let want: Vec<_> = tensors().into_iter().map(|(name, dtype, ne, data)| (name, dtype, ne, data.len())).collect();
+    let mut told = Vec::new();
+    let mut note = |t: &TensorInfo| told.push((t.name().to_owned(), t.dtype(), t.shape().ne(), t.size()));
+    let is_half = |t: &TensorInfo| (t.dtype() == DType::F16).then(|| cpu.buffer_type());
+
+    let loaded = Reader::from_bytes(&bytes).unwrap().load_with_info(|t| {
+        note(t);
+        cpu
+    });
+    same_data(&loaded.unwrap());
+    let mut stream = Reader::from_stream(Cursor::new(&bytes)).unwrap();
+    let streamed = stream.stream_with_info(
+        |t| {
+            note(t);
+            cpu
+        },
+        |_, _| (),
+    );
+    same_data(&streamed.unwrap());
+    let mut mapped = Reader::from_bytes(Mapped::new(&bytes, &dropped))
+        .unwrap()
+        .map_with_info(cpu, |t| {
+            note(t);
+            is_half(t)
+        })
+        .unwrap();
+    same_data(&mapped);
+    // Those that were copied, and they alone, may be changed.
+    for (name, dtype, ..) in &want {
+        let written = mapped.fill_bytes(name, 0);
+        assert_eq!(written.is_ok(), *dtype == DType::F16, "{name}: {written:?}");
+    }
+    let told: Vec<_> = told.iter().map(|(name, dtype, ne, size)| (name.as_str(), *dtype, *ne, *size)).collect();
+    assert_eq!(told, [&want[..], &want, &want].concat());
 }

@@ -168,9 +168,9 @@ fn sizes_that_a_kernel_cannot_count_are_refused() {
 #[test]
 fn results_too_large_for_the_address_space_are_refused() {
     let ctx = Context::new();
-    let tall = ctx.input("tall", DType::F32, [1, 1 << 40]).unwrap();
+    let tall = ctx.input("tall", DType::F32, [1, 1_i64 << 40]).unwrap();
     refused!(Shape, ctx.mul_mat(tall, tall));
-    let wide = ctx.input("wide", DType::I8, [1 << 61]).unwrap();
+    let wide = ctx.input("wide", DType::I8, [1_i64 << 61]).unwrap();
     refused!(Shape, ctx.concat(wide, wide, 0));
     refused!(Shape, ctx.cast(wide, DType::F32));
 }

@@ -62,7 +62,7 @@ fn diagonals_are_filled_and_the_rest_is_zero() {
     let column = ctx.view(ctx.input("y", DType::F32, [2, 4]).unwrap(), [1, 4], [8, 32, 32], 0).unwrap();
     refused!(Shape, ctx.diag(ctx.transpose(column).unwrap()), "elements with gaps");
     refused!(DType, ctx.diag(ctx.input("x", DType::F16, [4]).unwrap()));
-    refused!(Shape, ctx.diag(ctx.input("x", DType::F32, [1 << 40]).unwrap()), "the result is too large");
+    refused!(Shape, ctx.diag(ctx.input("x", DType::F32, [1_i64 << 40]).unwrap()), "the result is too large");
 }
 
 /// Whether an element stays, by its column and its row.

@@ -101,7 +101,7 @@ fn sorts_refuse_what_does_not_fit() {
             build(&ctx, ctx.permute(x, [0, 2, 1, 3]).unwrap()),
             "h10: {name} of rows not equally far apart"
         );
-        refused!(Shape, build(&ctx, ctx.input("long", DType::F32, [1 << 31]).unwrap()), "{name}");
+        refused!(Shape, build(&ctx, ctx.input("long", DType::F32, [1_i64 << 31]).unwrap()), "{name}");
     }
     for k in [0, -1, 9, i32::MIN, i32::MAX] {
         refused!(Param, ctx.top_k(x, k), "{k}");

@@ -254,7 +254,7 @@ fn rotations() {
             check_fed(&format!("rope, {mode:?}, {n_dims}, {factors}"), 0.1, &[[8, 2, 3, 1]], |ctx, p| {
                 let n = if multi { 12 } else { 3 };
                 let positions = ctx.input("positions", DType::I32, [n])?;
-                let mut feeds = vec![(positions, Feed::Int((0..n as i32).map(|i| i * 5 % 7).collect()))];
+                let mut feeds = vec![(positions, Feed::Int((0..n).map(|i| i * 5 % 7).collect()))];
                 let mut how = Rope::new(n_dims, mode);
                 how.sections = match mode {
                     RopeMode::Vision => [1, 3, 1, 0],

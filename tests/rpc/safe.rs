@@ -143,7 +143,7 @@ fn h126_shapes_that_rpc_would_cut_are_refused() {
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let remote = connection.devices()[0];
     let context = Context::new();
-    let long = context.input("long", DType::I8, [1 << 32]).unwrap();
+    let long = context.input("long", DType::I8, [1_i64 << 32]).unwrap();
     let wide = context.input("wide", DType::F32, [1 << 20, 1 << 12]).unwrap();
     let apart = context.view(wide, [4, 2], [1 << 32, 1 << 33, 1 << 33], 0).unwrap();
     assert!(!remote.supports_op(context.cont(long).unwrap()).unwrap());

@@ -1,8 +1,9 @@
 //! Looking at a tensor's memory in another way.
 
 use super::{Op, op};
-use crate::draw::build;
-use crate::model::packed;
+use crate::bench::Known;
+use crate::draw::{Draw, build};
+use crate::model::{Model, packed};
 use crate::results::permuted;
 
 pub(super) const OPS: &[Op] = &[
@@ -86,4 +87,44 @@ pub(super) const OPS: &[Op] = &[
         let model = a.model.as_ref().map(|m| m.view(shape.map(|n| n as usize), [unit, nb1, nb2, nb3], offset));
         Ok(p.look(t, &a, model))
     }),
+    op("view_1d", |p| {
+        let a = p.any();
+        let ([n, ..], offset) = in_order(p, &a, 1);
+        let t = build!(p, view_1d(a.t, n, offset));
+        Ok(p.look(t, &a, looked_at(&a, [n, 1, 1, 1], offset)))
+    }),
+    op("view_2d", |p| {
+        let a = p.any();
+        let ([n0, n1, ..], offset) = in_order(p, &a, 2);
+        let t = build!(p, view_2d(a.t, [n0, n1], offset));
+        Ok(p.look(t, &a, looked_at(&a, [n0, n1, 1, 1], offset)))
+    }),
+    op("view_3d", |p| {
+        let a = p.any();
+        let ([n0, n1, n2, _], offset) = in_order(p, &a, 3);
+        let t = build!(p, view_3d(a.t, [n0, n1, n2], offset));
+        Ok(p.look(t, &a, looked_at(&a, [n0, n1, n2, 1], offset)))
+    }),
 ];
+
+/// Dimensions and an offset of a contiguous view, mostly of one inside of `a`.
+fn in_order<'c>(p: &mut Draw<'_, 'c>, a: &Known<'c>, n_dims: usize) -> ([i64; 4], usize) {
+    let (unit, block) = (a.dtype().type_size(), a.dtype().block_size());
+    if p.chance(5) {
+        return ([p.dim(), p.dim(), p.dim(), 1], p.bytes(unit, 30));
+    }
+    let mut ne = [1; 4];
+    let mut rest = i64::try_from(a.t.elements()).unwrap_or(1) / block;
+    for to in ne.iter_mut().take(n_dims) {
+        *to = p.rng.i64(1..=rest.clamp(1, 16));
+        rest /= *to;
+    }
+    ne[0] *= block;
+    (ne, p.rng.usize(..=rest.clamp(0, 8) as usize) * unit)
+}
+
+/// What a contiguous view shows.
+fn looked_at(a: &Known<'_>, ne: [i64; 4], offset: usize) -> Option<Model> {
+    let ne = ne.map(|n| n as usize);
+    a.model.as_ref().map(|m| m.view(ne, packed(m.dtype, ne), offset))
+}

@@ -101,7 +101,7 @@ fn moves_can_be_those_of_a_kernel() {
     assert_eq!(Conv2d::half(kernel), how([1, 1], [1, 2], [1, 1]));
     assert_eq!(Conv3d::half(kernel), how([1; 3], [1, 2, 1], [1; 3]));
     assert_eq!(Conv2d::patches(kernel), how([3, 4], [0, 0], [1, 1]));
-    let long = ctx.input("k", DType::F32, [1 << 40, 4]).unwrap();
+    let long = ctx.input("k", DType::F32, [1_i64 << 40, 4]).unwrap();
     assert_eq!(Conv2d::patches(long), how([i32::MAX, 4], [0, 0], [1, 1]));
     refused!(Param, ctx.im2col(long, long, Conv::half(long), DType::F32));
 }

@@ -1,0 +1,36 @@
+//! An operation written in Rust, in the midst of a computation: softsign, `x / (1 + |x|)`, which ggml does not have. The
+//! closure runs on the CPU, whatever device does the rest.
+#![allow(clippy::print_stdout, reason = "a program for people to read")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ggml::Custom;
+use ggml::prelude::*;
+
+fn main() -> ggml::Result<()> {
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [4, 2])?;
+
+    // A closure can't borrow, since the context keeps it; it may share. Several threads call it at once, each for some rows.
+    let filled = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&filled);
+    let softsign = ctx.map_custom1::<f32>(x, Custom::default(), move |out, x| {
+        for (i, row) in out {
+            row.iter_mut().zip(x.row(i)).for_each(|(y, x)| *y = x / (1.0 + x.abs()));
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    })?;
+    // Its result is a tensor like any other.
+    let sums = ctx.sum_rows(softsign)?;
+    let graph = ctx.graph([softsign, sums])?;
+
+    let mut sched = Sched::best()?;
+    let mut run = sched.alloc(&graph)?;
+    run.set(x, &[-3.0_f32, -1.0, 0.0, 1.0, 3.0, 0.5, 9.0, -0.25])?;
+    run.compute()?;
+    println!("softsign: {:.4?}", run.get::<f32>(softsign)?);
+    println!("sums of its rows: {:.4?}", run.get::<f32>(sums)?);
+    println!("rows filled by the closure: {}", filled.load(Ordering::Relaxed));
+    Ok(())
+}

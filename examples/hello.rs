@@ -1,0 +1,23 @@
+//! Adds two vectors, on the best device that there is.
+#![allow(clippy::print_stdout, reason = "a program for people to read")]
+
+use ggml::prelude::*;
+
+fn main() -> ggml::Result<()> {
+    // What is to be computed is written down first.
+    let ctx = Context::new();
+    let a = ctx.input("a", DType::F32, [3])?;
+    let b = ctx.input("b", DType::F32, [3])?;
+    let sum = ctx.add(a, b)?;
+    let graph = ctx.graph([sum])?;
+
+    // A scheduler gives it memory on the devices: values go in, are computed with, and come out.
+    let mut sched = Sched::best()?;
+    let mut run = sched.alloc(&graph)?;
+    run.set(a, &[1.0_f32, 2.0, 3.0])?;
+    run.set(b, &[10.0_f32, 20.0, 30.0])?;
+    run.compute()?;
+    let values: Vec<f32> = run.get(sum)?;
+    println!("[1, 2, 3] + [10, 20, 30] = {values:?}");
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! A head of attention that owns its weights and its key-value cache. Each token looks at itself and at those before it. All
+//! rows of the cache take part in each step, and a mask hides those that are still empty: so all graphs have one shape.
+#![allow(clippy::print_stdout, clippy::cast_precision_loss, reason = "a program for people to read, small numbers")]
+
+use ggml::prelude::*;
+
+const WIDTH: usize = 4;
+const ROOM: usize = 8;
+
+struct Attention {
+    weights: Weights,
+    qkv: WeightIndex,
+    cache: State,
+    kv: [StateIndex; 2],
+    ctx: Context,
+    sched: Sched,
+}
+
+impl Attention {
+    fn new() -> ggml::Result<Self> {
+        let (mut weights, mut cache) = (WeightsBuilder::new(), WeightsBuilder::new());
+        weights.tensor("qkv", DType::F32, [WIDTH, 3 * WIDTH])?;
+        cache.tensor("keys", DType::F32, [WIDTH, ROOM])?.tensor("values", DType::F32, [WIDTH, ROOM])?;
+        let (mut weights, cache) = (weights.place(Device::best()?)?, cache.place_state(Device::best()?)?);
+        weights.set("qkv", &numbers(3, 3 * WIDTH * WIDTH))?;
+        let (qkv, kv) = (weights.index("qkv")?, [cache.index("keys")?, cache.index("values")?]);
+        Ok(Self { weights, qkv, cache, kv, ctx: Context::new(), sched: Sched::best()? })
+    }
+
+    fn step(&mut self, position: usize, token: &[f32]) -> ggml::Result<Vec<f32>> {
+        self.ctx.reset();
+        let (ctx, [keys, values]) = (&self.ctx, self.kv.map(|i| self.cache.at(i)));
+        let (x, row) = (ctx.input("x", DType::F32, [WIDTH])?, ctx.input("row", DType::I32, [1])?);
+        let mask = ctx.input("mask", DType::F32, [ROOM])?;
+        let qkv = ctx.mul_mat(self.weights.at(self.qkv), x)?;
+        let [q, k, v] = [0, 1, 2].map(|i| ctx.view_1d(qkv, WIDTH, i * WIDTH * size_of::<f32>()));
+        let (keys, values) = (ctx.set_rows(keys, k?, row)?, ctx.set_rows(values, v?, row)?); // Written, then read.
+        let scores = ctx.add(ctx.scale(ctx.mul_mat(keys, q?)?, 0.5)?, mask)?; // 0.5 = 1 / sqrt(WIDTH)
+        let y = ctx.mul_mat(ctx.cont(ctx.transpose(values)?)?, ctx.soft_max(scores)?)?;
+        let graph = ctx.graph([y])?;
+        let mut run = self.sched.alloc(&graph)?;
+        run.set(x, token)?;
+        run.set(row, &[i32::try_from(position).unwrap_or(-1)])?;
+        run.set(mask, &std::array::from_fn::<_, ROOM, _>(|i| if i <= position { 0.0 } else { f32::NEG_INFINITY }))?;
+        run.compute()?;
+        run.get(y)
+    }
+}
+
+fn numbers(seed: usize, n: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i * 7 + seed * 3) % 11) as f32 / 5.0 - 1.0).collect()
+}
+
+fn main() -> ggml::Result<()> {
+    let mut head = Attention::new()?;
+    (0..ROOM).try_for_each(|i| head.step(i, &numbers(i, WIDTH)).map(|y| println!("token {i}: {y:.4?}")))?;
+    println!("plans={}", head.sched.plans()); // One for all steps.
+    Ok(())
+}
