@@ -82,7 +82,7 @@ impl DType {
             return refuse("n_per_row", n_per_row.to_string(), format!("it must be a positive multiple of {block}"));
         };
         if !data.len().is_multiple_of(n_per_row) {
-            return refuse("data", format!("{} numbers", data.len()), format!("whole rows of {n_per_row}"));
+            return refuse("data", format!("{} numbers", data.len()), format!("a row has {n_per_row}"));
         }
         let largest = if self == Self::NVFP4 { LARGEST_OF_NVFP4 } else { LARGEST };
         let bad = |x: f32| !(x.is_finite() && x.abs() <= largest);
@@ -91,7 +91,11 @@ impl DType {
         }
         if let Some(imatrix) = imatrix {
             if imatrix.len() != n_per_row {
-                return refuse("imatrix", format!("{} weights", imatrix.len()), format!("one per column, {n_per_row}"));
+                return refuse(
+                    "imatrix",
+                    format!("{} weights", imatrix.len()),
+                    format!("there are {n_per_row} columns"),
+                );
             }
             if let Some((i, x)) = imatrix.iter().enumerate().find(|(_, x)| !WEIGHTS.contains(*x)) {
                 return refuse("imatrix", format!("{x} at {i}"), format!("weights must lie in {WEIGHTS:?}"));
@@ -131,14 +135,14 @@ impl DType {
             return refuse(
                 "data",
                 format!("{} numbers", data.len()),
-                "smaller numbers: the scales of these would be infinite".into(),
+                "scales of such large numbers would be infinite".into(),
             );
         }
         if let Some((i, x, back)) = self.far_off(&data, &bytes)? {
             return refuse(
                 "data",
                 format!("{x} as the largest of the block at {i}"),
-                format!("smaller growth, it would come back as {back}; use a more even imatrix, or another type"),
+                format!("it would come back as {back}; use a more even imatrix, or another type"),
             );
         }
         Ok(bytes)
@@ -237,7 +241,7 @@ impl DType {
         if bytes.len().is_multiple_of(size) {
             return Ok(bytes.len() / size);
         }
-        let expected = format!("a multiple of {size}, the bytes of a block of {self}").into();
+        let expected = format!("a block of {self} has {size} bytes").into();
         Err(Error::Param { op, name: "bytes", value: format!("{} bytes", bytes.len()).into(), expected })
     }
 

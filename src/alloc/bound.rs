@@ -133,7 +133,7 @@ impl<'g, 'c> Bound<'g, 'c> {
     ) -> Result<()> {
         let (i, e) = self.input(call, t)?;
         if e.distinct && data.len() < e.ptr.elements() {
-            let expected = "0 and all elements at once: these row indices must be distinct";
+            let expected = "its elements must be set all at once, as these row indices must be distinct";
             let value = format!("{offset}").into();
             return Err(Error::Param { op: call, name: "offset", value, expected: expected.into() });
         }

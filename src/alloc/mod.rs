@@ -83,7 +83,7 @@ impl GraphAllocator {
                 op: "GraphAllocator::with_buffers",
                 name: "bufts",
                 value: format!("{bufts:?}").into(),
-                expected: "at least one buffer type, no duplicates, and a meta device's only on its own".into(),
+                expected: "it needs one buffer type or more, no duplicates, and a meta device's only on its own".into(),
             });
         }
         Ok(Self::over(bufts.into(), Some(Box::new(choose))))
@@ -191,7 +191,7 @@ impl GraphAllocator {
                 op,
                 name: "choose",
                 value: chosen.to_string().into(),
-                expected: format!("the index of one of {} buffer types, for {}", self.bufts.len(), e.ptr.info()).into(),
+                expected: format!("there are {} buffer types for {}", self.bufts.len(), e.ptr.info()).into(),
             })?;
             // C expects them in the order of its own node and leaf lists.
             let list = if e.kind == Kind::Node { &mut places.nodes } else { &mut places.leafs };

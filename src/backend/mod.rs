@@ -83,7 +83,7 @@ impl Device {
             op: "Device::init_with",
             name: "params",
             value: params.escape_default().to_string().into(),
-            expected: "a string without NUL".into(),
+            expected: "it must not contain a NUL".into(),
         })?;
         Backend::new(self, Some(&c))
     }

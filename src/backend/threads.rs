@@ -85,7 +85,7 @@ impl Threads {
         if (1..=max).contains(&self.count) {
             return Ok(());
         }
-        refuse("count", self.count.to_string(), format!("1 to {max}"))
+        refuse("count", self.count.to_string(), format!("it must lie in 1 to {max}"))
     }
 
     /// The parameters for C.
@@ -93,13 +93,13 @@ impl Threads {
     pub(super) fn raw(&self) -> Result<sys::ggml_threadpool_params> {
         self.check_count()?;
         if self.poll > Self::MAX_POLL {
-            return refuse("poll", self.poll.to_string(), format!("0 to {}", Self::MAX_POLL));
+            return refuse("poll", self.poll.to_string(), format!("it must lie in 0 to {}", Self::MAX_POLL));
         }
         // SAFETY: a pure function of its argument.
         let mut raw = unsafe { sys::ggml_threadpool_params_default(c_int::try_from(self.count).unwrap_or(1)) };
         for &cpu in &self.cpus {
             let Some(bit) = raw.cpumask.get_mut(cpu) else {
-                return refuse("cpus", cpu.to_string(), format!("indices below {}", Backend::MAX_THREADS));
+                return refuse("cpus", cpu.to_string(), format!("it must be below {}", Backend::MAX_THREADS));
             };
             *bit = true;
         }

@@ -153,7 +153,7 @@ impl Buffer {
             return Err(Error::Shape {
                 op: "ggml_backend_tensor_alloc",
                 operands: [t.info()].into(),
-                expected: "a leaf without memory, and an aligned offset in bounds of the buffer".into(),
+                expected: "it needs a leaf without memory, and an aligned offset in bounds of the buffer".into(),
             });
         }
         let base = guard::call("ggml_backend_buffer_get_base", || {

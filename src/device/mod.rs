@@ -138,7 +138,7 @@ impl Device {
     pub fn by_type(kind: DeviceType) -> Result<Self> {
         let all = Self::all()?;
         all.iter().copied().find(|d| d.device_type() == kind).ok_or_else(|| Error::NoSuch {
-            what: "device of the type",
+            what: "device type",
             name: format!("{kind:?}").into(),
             available: all.iter().map(|d| format!("{} ({:?})", d.name(), d.device_type()).into()).collect(),
         })

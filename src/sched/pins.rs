@@ -26,11 +26,11 @@ impl Pins {
             let refuse =
                 |name, value, expected: String| Err(Error::Param { op: call, name, value, expected: expected.into() });
             if backend >= n_backends {
-                let expected = format!("an index below {n_backends}, the number of the scheduler's backends");
+                let expected = format!("the scheduler has {n_backends} backends");
                 return refuse("backend", backend.to_string().into(), expected);
             }
             if found.iter().any(|&(other, _)| other == i) {
-                return refuse("pins", t.name().into(), "each tensor once; this one is pinned twice".into());
+                return refuse("pins", t.name().into(), "it is pinned twice; pin it once".into());
             }
             found.push((i, backend));
         }

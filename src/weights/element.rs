@@ -45,7 +45,7 @@ fn one(call: &'static str, t: TensorPtr, at: [i64; 4]) -> Result<Pieces> {
             op: call,
             name: "at",
             value: format!("{at:?}").into(),
-            expected: format!("indices below the tensor's dimensions, {ne:?}").into(),
+            expected: format!("it must lie below the tensor's dimensions, {ne:?}").into(),
         });
     }
     let offset = at.iter().zip(ne).rev().fold(0, |offset, (i, n)| offset * n + i);

@@ -184,7 +184,7 @@ fn lay_out_in(buft: BufferType, max: usize, tensors: &[TensorPtr]) -> Result<Vec
     lay_out(&sizes, buft.alignment()?, max).map_err(|size| {
         let operands = tensors.iter().zip(&sizes).filter(|(_, n)| **n == size).take(1).map(|(t, _)| t.info()).collect();
         let name = buft.name();
-        let expected = format!("at most {max} bytes per tensor in buffer type {name}, this one needs {size}").into();
+        let expected = format!("a tensor in buffer type {name} may have {max} bytes, this one needs {size}").into();
         Error::Shape { op: "WeightsBuilder::place", operands, expected }
     })
 }

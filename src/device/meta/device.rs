@@ -143,7 +143,7 @@ fn check(devices: &[Device]) -> Result<()> {
         op: "MetaDevice::new",
         name: "devices",
         value: format!("{devices:?}").into(),
-        expected: format!("2 to {} devices, each a CPU or a GPU", MetaDevice::MAX_DEVICES).into(),
+        expected: format!("it takes 2 to {} devices, each a CPU or a GPU", MetaDevice::MAX_DEVICES).into(),
     })
 }
 
