@@ -82,7 +82,7 @@ impl DType {
             return refuse("n_per_row", n_per_row.to_string(), format!("it must be a positive multiple of {block}"));
         };
         if !data.len().is_multiple_of(n_per_row) {
-            return refuse("data", format!("{} numbers", data.len()), format!("a row has {n_per_row}"));
+            return refuse("data", format!("{} numbers", data.len()), format!("rows have {n_per_row}"));
         }
         let largest = if self == Self::NVFP4 { LARGEST_OF_NVFP4 } else { LARGEST };
         let bad = |x: f32| !(x.is_finite() && x.abs() <= largest);
@@ -91,11 +91,7 @@ impl DType {
         }
         if let Some(imatrix) = imatrix {
             if imatrix.len() != n_per_row {
-                return refuse(
-                    "imatrix",
-                    format!("{} weights", imatrix.len()),
-                    format!("there are {n_per_row} columns"),
-                );
+                return refuse("imatrix", format!("{} weights", imatrix.len()), format!("rows have {n_per_row}"));
             }
             if let Some((i, x)) = imatrix.iter().enumerate().find(|(_, x)| !WEIGHTS.contains(*x)) {
                 return refuse("imatrix", format!("{x} at {i}"), format!("weights must lie in {WEIGHTS:?}"));
