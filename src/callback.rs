@@ -1,8 +1,8 @@
-//! User code that runs while a call into ggml is under way: closures that C calls back, and the logger.
+//! Runs user code during a call into ggml: closures that C calls back, and the logger.
 //!
-//! All of it runs [closed](closed): what it reaches through variables of its thread may be in the middle of being computed or
-//! allocated, so every call into ggml fails there with [`Error::Nested`]. Reading shapes and names, and dropping, are
-//! allowed: what is dropped has no other user.
+//! All of it runs [closed](closed): thread-local state may give it access to tensors that are being computed or
+//! allocated, so every call into ggml fails with [`Error::Nested`]. Reading shapes and names is allowed, and so is
+//! dropping: nothing else uses what is dropped.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -10,15 +10,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::error::{Error, Result};
 
-/// What a panic carries.
+/// A panic's payload.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
 thread_local! {
-    /// Whether this thread runs user code that ggml called.
+    /// Whether this thread is running user code inside a call into ggml.
     static CLOSED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sets a thread's flag, and puts the former value back when it is dropped.
+/// Sets the thread's flag, and restores it on drop.
 struct Set(bool);
 
 impl Set {
@@ -33,40 +33,40 @@ impl Drop for Set {
     }
 }
 
-/// Runs user code that may not call into ggml.
+/// Runs user code that must not call into ggml.
 pub(crate) fn closed<R>(f: impl FnOnce() -> R) -> R {
     let _set = Set::to(true);
     f()
 }
 
-/// Runs code of this crate inside of [`closed`] that may call into ggml: reading a result which C has just shown.
+/// Lets this crate call into ggml inside [`closed`], to read a result that C has just reported.
 pub(crate) fn reopened<R>(f: impl FnOnce() -> R) -> R {
     let _set = Set::to(false);
     f()
 }
 
-/// [`closed`] inside of C, which a panic must not cross. The payload must not be dropped there either: its destructor is user
-/// code, and may panic.
+/// Runs user code inside a C callback, which no panic may cross. The caller must not drop the payload inside C either:
+/// its destructor is user code, and may panic.
 pub(crate) fn run<R>(f: impl FnOnce() -> R) -> std::thread::Result<R> {
     catch_unwind(AssertUnwindSafe(|| closed(f)))
 }
 
-/// Gives a panic's payload up without running its destructor.
+/// Leaks a panic's payload instead of running its destructor.
 pub(crate) fn forget(panic: Panic) {
     #[expect(clippy::mem_forget, reason = "its destructor is user code, and may panic inside C")]
     std::mem::forget(panic);
 }
 
-/// Fails inside of [`closed`]. Every guarded call asks this, and so does whatever changes C objects without one.
+/// Fails inside [`closed`]. Every guarded call checks this, as does any other change of a C object.
 #[inline]
 pub(crate) fn check_open(call: &'static str) -> Result<()> {
     if CLOSED.get() { Err(Error::Nested { call }) } else { Ok(()) }
 }
 
-/// A closure that C calls back, reached through C's `void *`.
+/// A closure that C calls back through a `void *`.
 ///
-/// A panic in the closure is kept (the first one wins), the closure is not called again, C is told to stop, and the
-/// panic goes on in [`State::finish`] or [`State::resume`], after C has returned.
+/// The first panic in the closure is kept. The closure is not called again, C is told to stop, and the panic resumes in
+/// [`State::finish`] or [`State::resume`], after C has returned.
 pub(crate) struct State<F> {
     inner: RefCell<Inner<F>>,
 }
@@ -81,8 +81,8 @@ impl<F> State<F> {
         Self { inner: RefCell::new(Inner { f, panic: None }) }
     }
 
-    /// Runs the closure through `call`, [closed](closed). `None` after a panic, now or before, and where C calls back from
-    /// inside the closure: C is then to stop.
+    /// Runs the closure through `call`, [closed](closed). Returns `None`, which means that C must stop, after a panic
+    /// and if the closure is running already.
     pub(crate) fn run<R>(&self, call: impl FnOnce(&mut F) -> R) -> Option<R> {
         let mut inner = self.inner.try_borrow_mut().ok()?;
         if inner.panic.is_some() {
@@ -97,7 +97,7 @@ impl<F> State<F> {
         }
     }
 
-    /// Goes on with the closure's panic, if there was one; after that it may be called again.
+    /// Resumes the closure's panic, if there was one; then it may be called again.
     pub(crate) fn resume(&self) {
         let panic = self.inner.try_borrow_mut().ok().and_then(|mut inner| inner.panic.take());
         if let Some(panic) = panic {
@@ -105,7 +105,7 @@ impl<F> State<F> {
         }
     }
 
-    /// Ends the callback's life: goes on with its panic, if there was one.
+    /// Ends the callback, and resumes its panic, if there was one.
     pub(crate) fn finish(self) {
         if let Some(panic) = self.inner.into_inner().panic {
             resume_unwind(panic);

@@ -1,5 +1,4 @@
-//! What the CPU backend was built for, and how it minds a processor's memories. Its threads are a
-//! [`Backend`](crate::Backend)'s.
+//! CPU features and NUMA. Threads are set on a [`Backend`](crate::Backend).
 
 pub use crate::backend::{Numa, is_numa, numa_init};
 pub use crate::device::{Features, features};

@@ -1,4 +1,4 @@
-//! Element types: ggml's list, and which Rust types hold them.
+//! Element types, and the Rust types that hold them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,17 +18,17 @@ macro_rules! dtypes {
         }
 
         impl DType {
-            /// Every type there is.
+            /// All types.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// ggml's number of the type.
+            /// ggml's constant for the type.
             pub(crate) const fn raw(self) -> sys::ggml_type {
                 match self {
                     $(Self::$variant => sys::$raw,)*
                 }
             }
 
-            /// The type with ggml's number `raw`, unless that is none (or one that ggml has removed).
+            /// The type with ggml's constant `raw`, if it exists and ggml hasn't removed it.
             pub(crate) const fn from_raw(raw: sys::ggml_type) -> Option<Self> {
                 match raw {
                     $(sys::$raw => Some(Self::$variant),)*
@@ -44,7 +44,7 @@ macro_rules! dtypes {
                 }
             }
 
-            /// Elements and bytes of a block.
+            /// Elements and bytes per block.
             const fn block(self) -> (i64, usize) {
                 match self {
                     $(Self::$variant => ($block, $size),)*
@@ -113,8 +113,8 @@ impl DType {
         self.block().0 > 1
     }
 
-    /// Whether the type stores blocks that are converted from and to floats. A list of those that are known: ggml has no
-    /// functions for others, and would call NULL.
+    /// Whether ggml can convert the type's blocks to and from floats. An explicit list: for other types ggml has no
+    /// functions, and would call NULL.
     pub(crate) const fn has_floats_in_blocks(self) -> bool {
         matches!(
             self,
@@ -146,13 +146,13 @@ impl DType {
         )
     }
 
-    /// 32-bit, 16-bit and brain floats.
+    /// Whether it is `f32`, `f16` or `bf16`.
     pub(crate) fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::BF16)
     }
 
-    /// The type of most tensors in a file of this `general.file_type`, or `None` for numbers that ggml does not know or
-    /// gives no type (`ggml_ftype_to_ggml_type`).
+    /// The type of most tensors in a file with this `general.file_type`, or `None` if ggml doesn't know it or assigns
+    /// it no type (`ggml_ftype_to_ggml_type`).
     ///
     /// ```
     /// use ggml::DType;
@@ -164,7 +164,7 @@ impl DType {
         FTYPES.iter().find(|(known, _)| *known == ftype).map(|(_, dtype)| *dtype)
     }
 
-    /// Bytes that `elements` take in a row, or `None` where they are no whole number of blocks or too many
+    /// The bytes of a row of `elements`, or `None` if they are no whole number of blocks or the size overflows
     /// (`ggml_row_size`).
     #[doc(alias = "ggml_row_size")]
     #[inline]
@@ -180,7 +180,7 @@ impl DType {
     }
 }
 
-/// The kinds of files that have a type. A table of our own: C's function aborts for others.
+/// The file types with an element type. A table of our own, because C's function aborts for others.
 const FTYPES: [(sys::ggml_ftype, DType); 26] = [
     (sys::GGML_FTYPE_ALL_F32, DType::F32),
     (sys::GGML_FTYPE_MOSTLY_F16, DType::F16),
@@ -219,7 +219,7 @@ impl fmt::Display for DType {
 impl FromStr for DType {
     type Err = Error;
 
-    /// Parses ggml's name of a type, in any case.
+    /// Parses ggml's name of a type, ignoring case.
     fn from_str(s: &str) -> Result<Self, Error> {
         Self::ALL.iter().copied().find(|t| t.name().eq_ignore_ascii_case(s)).ok_or_else(|| Error::NoSuch {
             what: "element type",
@@ -234,11 +234,11 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that is the element of a tensor. Quantised types have none: they are moved as bytes.
+/// A Rust type of tensor elements. Quantised types have none; they are transferred as bytes.
 pub trait Element: bytemuck::Pod + sealed::Sealed {
-    /// The tensor type that holds it.
+    /// The corresponding element type.
     const DTYPE: DType;
-    /// Its name in messages.
+    /// Its name in error messages.
     const NAME: &'static str;
 }
 
@@ -269,13 +269,13 @@ elements! {
 mod tests {
     use super::*;
 
-    /// Every number that ggml gives a type is either one of ours, of the same name, or that of a type it removed.
+    /// Each of ggml's constants is one of our types with the same name, or that of a removed type.
     #[test]
     fn types_are_those_of_ggml() {
         let count = sys::GGML_TYPE_COUNT;
         let mut found = 0;
         for raw in 0..count {
-            // SAFETY: a lookup in a table of `GGML_TYPE_COUNT` entries.
+            // SAFETY: a lookup in a table of `GGML_TYPE_COUNT` entries; `raw` is below that.
             let size = unsafe { sys::ggml_type_size(raw) };
             let Some(t) = DType::from_raw(raw) else {
                 assert_eq!(size, 0, "ggml has a type {raw} that is missing here");
@@ -283,29 +283,29 @@ mod tests {
             };
             found += 1;
             assert_eq!(t.raw(), raw);
-            // SAFETY: a lookup in a table of `GGML_TYPE_COUNT` entries.
+            // SAFETY: a lookup in a table of `GGML_TYPE_COUNT` entries; `raw` is below that.
             let name = unsafe { sys::ggml_type_name(raw) };
-            // SAFETY: a constant C string.
+            // SAFETY: a NUL-terminated constant.
             assert_eq!(unsafe { crate::ffi::string(name) }, t.name());
             assert_eq!(t.name().parse::<DType>().unwrap(), t);
-            // SAFETY: a lookup in a table of `GGML_TYPE_COUNT` entries.
+            // SAFETY: a lookup in a table of `GGML_TYPE_COUNT` entries; `raw` is below that.
             let block = unsafe { sys::ggml_blck_size(raw) };
             assert_eq!((t.block_size(), t.type_size()), (block, size), "{t}");
             assert!(block > 0 && size > 0, "{t}");
-            // SAFETY: as above.
+            // SAFETY: a lookup in a table of `GGML_TYPE_COUNT` entries; `raw` is below that.
             assert_eq!(t.is_quantized(), unsafe { sys::ggml_is_quantized(raw) }, "{t}");
         }
         assert_eq!(found, DType::ALL.len());
-        assert!(DType::from_raw(count).is_none(), "a number that is no type");
-        assert!("f33".parse::<DType>().is_err(), "a name that is no type");
+        assert!(DType::from_raw(count).is_none(), "the count is no type");
+        assert!("f33".parse::<DType>().is_err(), "an unknown name");
     }
 
     #[test]
     fn types_with_floats_in_blocks_are_those_of_ggml() {
         for &t in DType::ALL {
-            // SAFETY: a type that exists; C returns an entry of a constant table.
+            // SAFETY: an existing type; C returns an entry of a constant table.
             let traits = unsafe { sys::ggml_get_type_traits(t.raw()) };
-            // SAFETY: see above; the table is never freed nor written to.
+            // SAFETY: an entry of a constant table, which is never freed nor written.
             let traits = unsafe { traits.as_ref() }.unwrap();
             assert_eq!(t.has_floats_in_blocks(), t.is_quantized() && traits.to_float.is_some(), "{t}");
         }
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn kinds_of_files_are_those_of_ggml() {
         for (ftype, t) in FTYPES {
-            // SAFETY: a lookup of a number that C knows, or else it aborts.
+            // SAFETY: a constant that C knows; for others it aborts.
             assert_eq!(unsafe { sys::ggml_ftype_to_ggml_type(ftype) }, t.raw(), "{t}");
             assert_eq!(DType::from_ftype(ftype), Some(t));
         }

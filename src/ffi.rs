@@ -1,8 +1,8 @@
-//! Strings and numbers that C lends us.
+//! Strings and arrays that C owns.
 
 use std::ffi::{CStr, c_char};
 
-/// Copies a C string; NULL gives an empty one.
+/// Copies a C string; NULL becomes an empty one.
 ///
 /// # Safety
 ///
@@ -11,29 +11,29 @@ pub(crate) unsafe fn string(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: a C string by contract.
+    // SAFETY: not NULL (checked above), and a C string by contract.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Numbers that C lends us.
+/// Borrows an array that C owns.
 ///
 /// # Safety
 ///
-/// `first` must point to `n` initialised elements that live for 'a and that nothing writes to; it must be aligned and not
-/// NULL.
+/// `first` must be aligned, not NULL, and point to `n` initialised elements that live for 'a and that nothing writes
+/// to.
 #[expect(clippy::disallowed_methods, reason = "the one place for it")]
 pub(crate) unsafe fn slice<'a, T>(first: *const T, n: usize) -> &'a [T] {
-    // SAFETY: by contract.
+    // SAFETY: by this function's contract, which is the same.
     unsafe { std::slice::from_raw_parts(first, n) }
 }
 
-/// Numbers that C lends us to change.
+/// Borrows an array that C owns, mutably.
 ///
 /// # Safety
 ///
-/// As for [`slice`], and nothing else may use them for 'a.
+/// As for [`slice`], and nothing else may use the elements for 'a.
 #[expect(clippy::disallowed_methods, reason = "the one place for it")]
 pub(crate) unsafe fn slice_mut<'a, T>(first: *mut T, n: usize) -> &'a mut [T] {
-    // SAFETY: by contract.
+    // SAFETY: by this function's contract, which is the same.
     unsafe { std::slice::from_raw_parts_mut(first, n) }
 }

@@ -1,8 +1,8 @@
 //! The abort guard: every call into ggml that may assert or throw goes through [`call`].
 //!
-//! ggml reports a broken precondition by `abort()`. The shim in `ggml-sys` sets ggml's abort callback to one that throws
-//! a C++ exception, and catches that exception, or any other, at the guarded call. What it can't help: an abort on a
-//! thread of ggml's own. See `docs/safety.md`.
+//! ggml reports a failed assertion by `abort()`. The shim in `ggml-sys` sets ggml's abort callback to one that throws a
+//! C++ exception, and catches that exception, or any other, at the guarded call. It can't catch an abort on one of
+//! ggml's own threads. See `docs/safety.md`.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use crate::version;
 
 type Trampoline = unsafe extern "C-unwind" fn(*mut c_void);
 
-// Declared here rather than generated: the function pointer must be able to unwind.
+// Declared here, not generated, because the function pointer must be `C-unwind`.
 unsafe extern "C-unwind" {
     fn ggml_sys_guard(call: Trampoline, data: *mut c_void, message: *mut c_char, size: usize) -> c_int;
     fn ggml_sys_guard_compute(call: Trampoline, data: *mut c_void, message: *mut c_char, size: usize) -> c_int;
@@ -23,16 +23,16 @@ unsafe extern "C-unwind" {
     fn ggml_sys_cancel() -> !;
 }
 
-/// `GGML_SYS_RETURNED` and its like in the shim's header.
+/// The shim's results, such as `GGML_SYS_RETURNED` in its header.
 const RETURNED: c_int = 0;
 const ABORTED: c_int = 1;
 const CANCELLED: c_int = 3;
 
-/// The longest message kept, with its closing NUL.
+/// The maximum length of a message, including the NUL.
 const MESSAGE: usize = 512;
 type Message = [c_char; MESSAGE];
 
-/// What a guarded call works on, reached through C's `void *`.
+/// The closure and the result of a guarded call, passed through C's `void *`.
 struct Slot<F, R> {
     call: Option<F>,
     result: Option<R>,
@@ -42,7 +42,7 @@ struct Slot<F, R> {
 ///
 /// `data` must point to a live `Slot<F, R>` that nothing else uses during the call.
 unsafe extern "C-unwind" fn trampoline<F: FnOnce() -> R, R>(data: *mut c_void) {
-    // SAFETY: live and unaliased by contract.
+    // SAFETY: live and not aliased, by contract.
     let slot = unsafe { &mut *data.cast::<Slot<F, R>>() };
     if let Some(f) = slot.call.take() {
         slot.result = Some(f());
@@ -51,32 +51,32 @@ unsafe extern "C-unwind" fn trampoline<F: FnOnce() -> R, R>(data: *mut c_void) {
 
 /// Runs `f`, which makes one call into ggml named `name`, and turns an assertion or a C++ exception into an error.
 ///
-/// `f` must own nothing that needs dropping and must not panic: a C++ exception may unwind through it. This never panics
-/// either, so the caller can write down what C did.
+/// `f` must own nothing that needs dropping, because a C++ exception may unwind through it, and must not panic. This
+/// never panics either, so that the caller can always record what C did.
 #[inline]
 pub(crate) fn call<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
     callback::check_open(name)?;
     guarded(name, ggml_sys_guard, f)
 }
 
-/// [`call`] for a destructor: a failure has nowhere to go, so what it was to free is leaked, which is safe.
+/// [`call`] for a destructor: a failure can't be returned, so it is logged and the object is leaked, which is safe.
 pub(crate) fn free(name: &'static str, f: impl FnOnce()) {
     if let Err(error) = settle(name, f) {
         log::say(::log::Level::Error, format!("leaked: {error}"));
     }
 }
 
-/// [`call`] that is allowed inside of user code too: for what ends something.
+/// [`call`] that also works inside user code, for destructors and waits.
 pub(crate) fn settle<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
     guarded(name, ggml_sys_guard, f)
 }
 
-/// Whether guarded calls left the object that they were made on in an unknown state: something was thrown inside it.
+/// Whether a guarded call left its object in an unknown state, because it was interrupted inside it.
 pub(crate) fn interrupted<R>(result: &Result<R>) -> bool {
     matches!(result, Err(Error::Ggml { .. } | Error::Exception { .. }))
 }
 
-/// What ggml means by some assertions: that there is no memory.
+/// Converts the assertions by which ggml reports failed allocations.
 pub(crate) fn or_out_of_memory(error: Error) -> Error {
     match error {
         Error::Ggml { call, message, log } if message.contains("!= NULL") || log.contains("failed to allocate") => {
@@ -89,25 +89,25 @@ pub(crate) fn or_out_of_memory(error: Error) -> Error {
     }
 }
 
-/// [`call`] for a function that runs kernels: exceptions are caught, but an assertion in one of a CPU's is final, because
-/// worker threads still use this stack.
+/// [`call`] for a function that runs kernels. Exceptions are caught, but a failed assertion in a CPU kernel ends the
+/// process, because worker threads still use this stack.
 #[inline]
 pub(crate) fn compute<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
     callback::check_open(name)?;
     guarded(name, ggml_sys_guard_compute, f)
 }
 
-/// [`compute`] for a call that lasts as long as a server: what it logs goes to the logger line by line.
+/// [`compute`] for a call that runs a server: its log lines reach the logger at once.
 #[cfg(feature = "rpc")]
 pub(crate) fn serve<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
     callback::check_open(name)?;
     protected(name, ggml_sys_guard_compute, f)
 }
 
-/// Leaves the guarded call that this thread is inside of, which then fails with [`Error::Cancelled`]. For callbacks out of
-/// which C offers no true way to stop; no frame in between may own anything that needs dropping.
+/// Leaves the guarded call that this thread is in, which then fails with [`Error::Cancelled`]. For callbacks that can't
+/// stop C otherwise. No frame in between may own anything that needs dropping.
 pub(crate) fn cancel() -> ! {
-    // SAFETY: callbacks run inside a guarded call, which catches what this throws.
+    // SAFETY: callbacks run inside a guarded call, which catches this exception.
     unsafe { ggml_sys_cancel() }
 }
 
@@ -125,18 +125,18 @@ fn protected<F: FnOnce() -> R, R>(name: &'static str, shim: Shim, f: F) -> Resul
     let mark = log::mark();
     let mut message = MaybeUninit::<Message>::uninit();
     let mut slot = Slot { call: Some(f), result: None };
-    // SAFETY: the trampoline's type parameters are those of `slot`, which lives and is used by nothing else during the
-    // call; `message` has MESSAGE bytes. C keeps neither.
+    // SAFETY: the trampoline's type parameters are those of `slot`, which is live and not aliased during the call;
+    // `message` has MESSAGE bytes. C keeps neither.
     let end = unsafe { shim(trampoline::<F, R>, (&raw mut slot).cast(), message.as_mut_ptr().cast(), MESSAGE) };
     match slot.result {
         Some(result) if end == RETURNED => Ok(result),
-        // SAFETY: the call did not return, so the shim wrote a NUL-terminated text of at most MESSAGE bytes, unless it was
-        // cancelled.
+        // SAFETY: the call did not return, so the shim wrote a NUL-terminated text of at most MESSAGE bytes, unless it
+        // was cancelled.
         _ => Err(unsafe { failure(name, end, mark, &message) }),
     }
 }
 
-/// The error for a call that did not return. Apart from the calls that do, of which there is one for each operation.
+/// The error for a call that did not return. Kept out of line, because most calls return.
 ///
 /// # Safety
 ///
@@ -146,7 +146,7 @@ unsafe fn failure(name: &'static str, end: c_int, mark: u64, message: &MaybeUnin
     if end == CANCELLED {
         return Error::Cancelled;
     }
-    // SAFETY: such a text, by contract.
+    // SAFETY: a NUL-terminated text, by contract: `end` is not CANCELLED here.
     let text = unsafe { CStr::from_ptr(message.as_ptr().cast()) };
     let message = text.to_string_lossy().into();
     let log = log::since(mark);
@@ -156,8 +156,8 @@ unsafe fn failure(name: &'static str, end: c_int, mark: u64, message: &MaybeUnin
     }
 }
 
-/// Makes sure that ggml is the right one, and installs the abort and log callbacks, once for the process. ggml keeps both in
-/// unsynchronised globals, so this comes before any other call.
+/// Checks ggml's version and installs the abort and log callbacks, once per process. ggml keeps both callbacks in
+/// globals without a lock, so this precedes all other calls.
 ///
 /// # Errors
 ///
@@ -167,18 +167,18 @@ pub(crate) fn install() -> Result<()> {
     static ONCE: OnceLock<()> = OnceLock::new();
     version::check()?;
     ONCE.get_or_init(|| {
-        // SAFETY: sets a global of ggml's; no other thread is inside ggml through this crate yet.
+        // SAFETY: sets a global of ggml; `OnceLock` keeps other threads of this crate out of ggml until it is set.
         unsafe { ggml_sys_guard_install() };
         log::install();
     });
     Ok(())
 }
 
-/// Checks, before the first CPU kernel can run, that the processor has what ggml was compiled for.
+/// Checks, before any CPU kernel runs, that the CPU has the features that ggml was compiled for.
 ///
 /// # Errors
 ///
-/// [`Error::Cpu`] names what is missing.
+/// [`Error::Cpu`] lists the missing features.
 pub(crate) fn check_cpu() -> Result<()> {
     static MISSING: OnceLock<String> = OnceLock::new();
     let missing = MISSING.get_or_init(|| {
@@ -188,7 +188,7 @@ pub(crate) fn check_cpu() -> Result<()> {
     if missing.is_empty() { Ok(()) } else { Err(Error::Cpu { missing: missing.as_str().into() }) }
 }
 
-/// Whether the running processor has `feature`; features this list does not know are taken to be there.
+/// Whether this CPU has `feature`. Features that this list doesn't know count as present.
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 fn detected(feature: &str) -> bool {
     macro_rules! known {
@@ -223,7 +223,7 @@ fn detected(feature: &str) -> bool {
     )
 }
 
-/// Whether the processor has AVX-VNNI, of which the standard library's macro knows from Rust 1.89 on.
+/// Whether this CPU has AVX-VNNI. The standard library's macro supports it only since Rust 1.89.
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 #[allow(unused_unsafe, reason = "newer Rust has these functions safe")]
 fn avxvnni() -> bool {
@@ -231,13 +231,13 @@ fn avxvnni() -> bool {
     use std::arch::x86::__cpuid_count;
     #[cfg(target_arch = "x86_64")]
     use std::arch::x86_64::__cpuid_count;
-    // What the system has to keep for it is what it keeps for AVX2.
+    // The system must support AVX2's registers, which AVX-VNNI uses.
     if !std::arch::is_x86_feature_detected!("avx2") {
         return false;
     }
-    // SAFETY: a processor with AVX2 has the instruction, and this leaf.
+    // SAFETY: a CPU with AVX2 has the `cpuid` instruction and leaf 7.
     let leaves = unsafe { __cpuid_count(7, 0) }.eax;
-    // SAFETY: as above.
+    // SAFETY: a CPU with AVX2 has the `cpuid` instruction; subleaf 1 exists (checked first).
     leaves >= 1 && unsafe { __cpuid_count(7, 1) }.eax & 1 << 4 != 0
 }
 
@@ -254,7 +254,7 @@ mod tests {
 
     fn refused() -> Result<()> {
         call("ggml_new_tensor_1d", || {
-            // SAFETY: an invalid type makes C assert before it looks at the context.
+            // SAFETY: an invalid type makes C assert before it reads the context.
             let _t = unsafe { ggml_sys::ggml_new_tensor_1d(std::ptr::null_mut(), ggml_sys::ggml_type::MAX, 1) };
         })
     }
@@ -277,13 +277,13 @@ mod tests {
         assert!(matches!(outer, Ok(Err(Error::Ggml { .. }))), "{outer:?}");
     }
 
-    /// Vulkan computes on the caller's thread. What a CPU kernel asserts ends the process.
+    /// Vulkan runs kernels on the caller's thread, so its assertions are caught. Those of CPU kernels end the process.
     #[test]
     fn an_assertion_of_vulkan_is_an_error_also_while_it_computes() {
         for file in [c"/a b/ggml-vulkan.cpp", c"C:\\x\\ggml-vulkan-common.h", c"ggml-vulkan.cpp"] {
             let result = compute("computes", || {
                 if std::hint::black_box(true) {
-                    // SAFETY: C strings; there is nothing to be put in for.
+                    // SAFETY: C strings; the format has no placeholders.
                     unsafe { sys::ggml_abort(file.as_ptr(), 7, c"text".as_ptr()) }
                 }
             });
@@ -311,7 +311,7 @@ mod tests {
             fn throw_bad_alloc();
         }
         let result = call("allocate", || {
-            // SAFETY: it only throws.
+            // SAFETY: the function takes no arguments and only throws.
             unsafe { throw_bad_alloc() }
         });
         let Err(Error::Exception { call: "allocate", message, .. }) = result else { panic!("{result:?}") };
@@ -326,15 +326,15 @@ mod tests {
         assert_eq!(avxvnni(), flags.split_whitespace().any(|flag| flag == "avx_vnni"));
     }
 
-    /// What ggml logged during the call comes with the error, what it logged before does not.
+    /// An error has the lines that ggml logged during its call, and no earlier ones.
     #[test]
     fn an_error_carries_the_lines_of_its_call() {
         let say = |text: &CStr| {
             let (mut callback, mut user) = (None, std::ptr::null_mut());
-            // SAFETY: C writes its callback and the user data to the two places.
+            // SAFETY: C writes its callback and the user data to our two variables.
             unsafe { ggml_sys::ggml_log_get(&raw mut callback, &raw mut user) };
             if let Some(callback) = callback {
-                // SAFETY: the callback is this crate's, the text a C string.
+                // SAFETY: the callback is this crate's, and the text a C string.
                 unsafe { callback(ggml_sys::GGML_LOG_LEVEL_ERROR, text.as_ptr(), user) };
             }
         };
@@ -342,7 +342,7 @@ mod tests {
         say(c"before\n");
         let result = call("logs", || {
             say(c"during");
-            // SAFETY: an invalid type makes C assert before it looks at the context.
+            // SAFETY: an invalid type makes C assert before it reads the context.
             let _t = unsafe { ggml_sys::ggml_new_tensor_1d(std::ptr::null_mut(), ggml_sys::ggml_type::MAX, 1) };
         });
         let Err(Error::Ggml { log, .. }) = result else { panic!("{result:?}") };

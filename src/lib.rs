@@ -1,10 +1,10 @@
 //! Safe bindings to [ggml](https://github.com/ggml-org/ggml), the tensor library under llama.cpp and whisper.cpp.
 //!
-//! A computation is written down in a [`Context`], made into a [`Graph`], and given memory by a [`Sched`] (several
-//! devices) or a [`GraphAllocator`] (one). What that returns is the only way to set inputs, compute, and read results.
-//! Weights lie in [`Weights`], memory that computations change in [`State`].
+//! A computation is built in a [`Context`], collected in a [`Graph`], and allocated by a [`Sched`] (several devices) or
+//! a [`GraphAllocator`] (one device). The allocated graph sets inputs, computes, and reads results. Constant data lies
+//! in [`Weights`], data that computations change in [`State`].
 //!
-//! Names are ggml's own without the prefix; every C function can be searched for under its full name.
+//! Names are ggml's without the prefix. To find a C function, search the docs for its full name.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_types))]
 

@@ -1,8 +1,8 @@
-//! Lists that grow with what the user made: where there is no memory for them, that is an error, and never an abort.
+//! Fallible vectors: running out of memory is an error here, not an abort.
 
 use crate::error::{Error, Result};
 
-/// Adds to a list. `what` says what the list is.
+/// Pushes to a list. `what` describes the list in the error.
 #[inline]
 pub(crate) fn push<T>(list: &mut Vec<T>, item: T, what: &'static str) -> Result<()> {
     list.try_reserve(1).map_err(|_| Error::no_memory(what))?;
@@ -10,7 +10,7 @@ pub(crate) fn push<T>(list: &mut Vec<T>, item: T, what: &'static str) -> Result<
     Ok(())
 }
 
-/// `Iterator::collect`.
+/// `Iterator::collect`, fallible.
 pub(crate) fn collect<T>(items: impl IntoIterator<Item = T>, what: &'static str) -> Result<Vec<T>> {
     let mut list = Vec::new();
     let items = items.into_iter();
@@ -19,14 +19,14 @@ pub(crate) fn collect<T>(items: impl IntoIterator<Item = T>, what: &'static str)
     Ok(list)
 }
 
-/// So much memory, without touching it: to see whether it can be had.
+/// Allocates memory without touching it, to test whether it is available.
 pub(crate) fn reserved(bytes: usize, what: &'static str) -> Result<Vec<u8>> {
     let mut list = Vec::new();
     list.try_reserve_exact(bytes).map_err(|_| no_memory(what, bytes))?;
     Ok(list)
 }
 
-/// `vec![value; n]`.
+/// `vec![value; n]`, fallible.
 pub(crate) fn filled<T: Clone>(value: T, n: usize, what: &'static str) -> Result<Vec<T>> {
     let mut list = Vec::new();
     list.try_reserve_exact(n).map_err(|_| no_memory(what, n.saturating_mul(size_of::<T>())))?;

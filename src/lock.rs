@@ -1,4 +1,4 @@
-//! Locks of this crate's. No user code runs on a thread that holds one: log lines wait until it is released.
+//! This crate's locks. A thread that holds one runs no user code: log lines wait until it is released.
 
 #![expect(clippy::disallowed_types, reason = "the one place for it")]
 
@@ -7,13 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::log::Deferral;
 
-/// A mutex whose guard defers log lines. A panic does not poison it: no invariant depends on more than one write.
+/// A mutex whose guard defers log lines. A panic doesn't poison it, since no invariant spans more than one write.
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T>(Mutex<T>);
 
-/// What [`Lock::lock`] returns.
+/// The guard that [`Lock::lock`] returns.
 pub(crate) struct Held<'a, T> {
-    // Field order is drop order: the lock is released before the lines go out.
+    // Field order is drop order: the lock is released before log lines are delivered.
     guard: MutexGuard<'a, T>,
     _deferral: Deferral,
 }
@@ -23,7 +23,7 @@ impl<T> Lock<T> {
         Self(Mutex::new(value))
     }
 
-    /// The lock, if no thread has it.
+    /// Takes the lock, if no thread has it.
     #[cfg_attr(not(feature = "rpc"), expect(dead_code, reason = "only the relay asks"))]
     pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
         let deferral = Deferral::begin();

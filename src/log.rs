@@ -1,11 +1,11 @@
-//! ggml's log lines, handed to the [`log`](https://docs.rs/log) facade under the target `ggml`.
+//! Forwards ggml's log lines to the [`log`](https://docs.rs/log) facade, with target `ggml`.
 //!
-//! The logger is user code. It gets its lines when the outermost C call of the thread has returned and no lock of this crate's
-//! is held ([`Deferral`]), and it runs [closed](crate::callback::closed). Its panic is kept until what C did is written down:
-//! it goes on at the end of a [public call](public), this one or the next of the thread.
+//! The logger is user code. It gets its lines once the thread's outermost C call has returned and no lock of this crate
+//! is held ([`Deferral`]), and it runs [closed](crate::callback::closed). Its panic is kept until Rust has recorded
+//! what C did: it resumes at the end of a [public call](public), this one or the thread's next one.
 //!
-//! Warnings and errors are also kept for a moment, so that an [`Error`](crate::Error) can carry what ggml said during
-//! the call that failed.
+//! The last warnings and errors are also kept, so that an [`Error`](crate::Error) has what ggml logged during the
+//! failed call.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_void};
@@ -17,26 +17,26 @@ use ggml_sys as sys;
 use crate::callback::{self, Panic};
 use crate::error::Shown;
 
-/// How many warnings and errors are kept per thread.
+/// The number of warnings and errors kept per thread.
 const KEPT: usize = 16;
 
 #[derive(Default)]
 struct Lines {
-    /// A line that ggml has begun and not ended, with its level.
+    /// An unfinished line of ggml, with its level.
     partial: String,
     level: Option<::log::Level>,
-    /// The last warnings and errors with their numbers.
+    /// The last warnings and errors, numbered.
     kept: Vec<(u64, String)>,
-    /// Lines that the logger has not seen yet.
+    /// Lines to be delivered to the logger.
     queue: Vec<(::log::Level, String)>,
-    /// How many more there were, for which there was no memory.
+    /// The number of lines dropped because memory ran out.
     lost: usize,
-    /// A panic of the logger that has not gone on yet.
+    /// A panic of the logger that was not resumed yet.
     panic: Option<Panic>,
 }
 
 impl Drop for Lines {
-    /// A thread ends: a panic in here, which the payload's destructor may bring about, would end the process.
+    /// A panic while a thread ends, such as one of the payload's destructor, would end the process: leak the payload.
     fn drop(&mut self) {
         if let Some(panic) = self.panic.take() {
             callback::forget(panic);
@@ -44,7 +44,7 @@ impl Drop for Lines {
     }
 }
 
-// Only the first has a destructor. It is gone when other variables of the thread are dropped, which may log.
+// Only `LINES` has a destructor. Destructors of other thread-locals may log after it.
 thread_local! {
     static LINES: RefCell<Lines> = const {
         RefCell::new(Lines {
@@ -56,28 +56,28 @@ thread_local! {
             panic: None,
         })
     };
-    /// The number of warnings and errors seen: read at each guarded call, hence apart.
+    /// The number of warnings and errors so far. A separate cell, because each guarded call reads it.
     static COUNT: Cell<u64> = const { Cell::new(0) };
-    /// How many deferrals there are.
+    /// The number of active deferrals.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// Whether lines wait for the logger.
+    /// Whether lines wait for delivery.
     static QUEUED: Cell<bool> = const { Cell::new(false) };
-    /// Whether there is a panic to go on with.
+    /// Whether a panic waits to be resumed.
     static PANICKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does something with this thread's lines, unless they are gone because the thread ends.
+/// Runs `f` on this thread's lines, unless the thread is ending and has dropped them.
 fn with_lines<R>(f: impl FnOnce(&mut Lines) -> R) -> Option<R> {
     LINES.try_with(|lines| lines.try_borrow_mut().ok().map(|mut lines| f(&mut lines))).ok().flatten()
 }
 
-/// Marks a place in this thread's log.
+/// A position in this thread's log.
 #[inline]
 pub(crate) fn mark() -> u64 {
     COUNT.get()
 }
 
-/// The warnings and errors that this thread logged since `mark`, a line each.
+/// The warnings and errors that this thread logged since `mark`, one per line.
 pub(crate) fn since(mark: u64) -> Box<str> {
     let join = |l: &mut Lines| {
         let lines: Vec<_> = l.kept.iter().filter(|(n, _)| *n > mark).map(|(_, s)| s.as_str()).collect();
@@ -86,8 +86,8 @@ pub(crate) fn since(mark: u64) -> Box<str> {
     with_lines(join).unwrap_or_default()
 }
 
-/// Keeps this thread's lines from the logger until the last deferral ends. Each guarded call has one, and so has each lock of
-/// this crate's.
+/// Defers this thread's log lines until the last deferral is dropped. Each guarded call has one, and so has each lock
+/// of this crate.
 pub(crate) struct Deferral(PhantomData<*const ()>);
 
 impl Deferral {
@@ -102,14 +102,14 @@ impl Drop for Deferral {
     #[inline]
     fn drop(&mut self) {
         if DEPTH.get() == 1 && QUEUED.get() {
-            // Still deferred: what the logger itself brings about comes after this line, not inside of it.
+            // Still deferred, so that lines which the logger itself causes come after this one.
             deliver();
         }
         DEPTH.set(DEPTH.get() - 1);
     }
 }
 
-/// Hands the logger what waits for it. Never panics.
+/// Delivers the waiting lines to the logger. Never panics.
 #[cold]
 fn deliver() {
     while QUEUED.replace(false) {
@@ -120,12 +120,13 @@ fn deliver() {
             hand_over(level, &line);
         }
         if lost > 0 {
-            hand_over(::log::Level::Warn, &format!("{lost} more lines were lost, for want of memory"));
+            hand_over(::log::Level::Warn, &format!("{lost} more log lines were lost because memory ran out"));
         }
     }
 }
 
-/// Calls the logger, closed, with what a terminal obeys escaped: names from files are in there. Its panic must not cross C: the first one is kept, to go on later.
+/// Calls the logger, closed. Control characters are escaped, because names from files may have terminal sequences. A
+/// panic must not cross C: the first one is kept, to be resumed later.
 fn hand_over(level: ::log::Level, line: &str) {
     if let Err(panic) = callback::run(|| ::log::log!(target: "ggml", level, "{}", Shown::text(line))) {
         let mut panic = Some(panic);
@@ -139,7 +140,7 @@ fn hand_over(level: ::log::Level, line: &str) {
     }
 }
 
-/// Logs a line of this crate's own, as one of ggml's.
+/// Logs a line of this crate, with the same target as ggml's.
 pub(crate) fn say(level: ::log::Level, line: String) {
     let _deferral = Deferral::begin();
     queue(level, line);
@@ -156,12 +157,12 @@ fn queue(level: ::log::Level, line: String) {
         QUEUED.set(true);
     });
     if let (None, Some(line)) = (queued, line) {
-        hand_over(level, &line); // the thread ends, and keeps nothing any more
+        hand_over(level, &line); // the thread is ending, and has dropped its queue
     }
 }
 
-/// Runs a public call that makes several calls into ggml: the logger gets its lines at the end, and its panic goes on from
-/// there, when Rust has written down what C did. One that an earlier call left goes on before anything is done.
+/// Runs a public call that makes several calls into ggml. The logger gets its lines at the end, and its panic resumes
+/// there, after Rust has recorded what C did. A panic that an earlier call left resumes before `f` runs.
 #[inline]
 pub(crate) fn public<R>(f: impl FnOnce() -> R) -> R {
     if PANICKED.get() {
@@ -189,7 +190,7 @@ fn resume() {
 
 /// Makes ggml log through [`on_line`].
 pub(crate) fn install() {
-    // SAFETY: a global of ggml's; `on_line` has the type C expects and needs no user data, so nothing can dangle.
+    // SAFETY: sets a global of ggml; `on_line` has the type that C expects and needs no user data that could dangle.
     unsafe { sys::ggml_log_set(Some(on_line), std::ptr::null_mut()) };
 }
 
@@ -200,21 +201,21 @@ unsafe extern "C-unwind" fn on_line(level: sys::ggml_log_level, text: *const c_c
     if text.is_null() {
         return;
     }
-    // SAFETY: a C string by contract, which lives until this returns.
+    // SAFETY: not NULL (checked above), and a C string by contract, which lives until this returns.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-    // Outside of guarded calls, as on a thread of ggml's, the line is handed over at once.
+    // Outside guarded calls, as on ggml's own threads, this delivers the line at once.
     let _deferral = Deferral::begin();
     receive(level, &text);
 }
 
-/// Takes a piece of text, which may be a part of a line or several lines.
+/// Handles a piece of text: a part of a line, or several lines.
 fn receive(level: sys::ggml_log_level, text: &str) {
     let level = match level {
         sys::GGML_LOG_LEVEL_ERROR => Some(::log::Level::Error),
         sys::GGML_LOG_LEVEL_WARN => Some(::log::Level::Warn),
         sys::GGML_LOG_LEVEL_INFO => Some(::log::Level::Info),
         sys::GGML_LOG_LEVEL_DEBUG => Some(::log::Level::Debug),
-        sys::GGML_LOG_LEVEL_CONT => None, // goes on with the line before
+        sys::GGML_LOG_LEVEL_CONT => None, // continues the previous line
         _ => Some(::log::Level::Trace),
     };
     let known = with_lines(|l| {
@@ -232,7 +233,7 @@ fn receive(level: sys::ggml_log_level, text: &str) {
                 l.flush();
             }
         }
-        // Warnings and errors are about to be read by an error message: they don't wait for a line end.
+        // Warnings and errors don't wait for the end of a line: an error message may need them now.
         if l.level.is_some_and(|l| l <= ::log::Level::Warn) {
             l.flush();
         }
@@ -243,7 +244,7 @@ fn receive(level: sys::ggml_log_level, text: &str) {
 }
 
 impl Lines {
-    /// Ends the line that was begun, if there is one.
+    /// Ends the unfinished line, if there is one.
     fn flush(&mut self) {
         let mut line = std::mem::take(&mut self.partial);
         line.truncate(line.trim_end().len());
@@ -275,7 +276,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// Everything that was logged since the last call, through a logger that all tests of this crate share.
+    /// All lines since the last call, through a logger shared by all tests of this crate.
     fn lines() -> &'static std::sync::Mutex<Vec<String>> {
         static LINES: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
         struct Keep;

@@ -1,4 +1,4 @@
-//! What most programs need: `use ggml::prelude::*;`.
+//! The types that most programs need: `use ggml::prelude::*;`.
 
 pub use crate::{
     Allocated, Backend, Context, DType, Device, DeviceType, Element, Error, Graph, Sched, Shape, State, StateIndex,

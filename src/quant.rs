@@ -1,4 +1,4 @@
-//! Numbers to blocks and back.
+//! Converts floats to blocks and back.
 
 use std::borrow::Cow;
 
@@ -8,43 +8,43 @@ use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
 use crate::{guard, version};
 
-/// What block types take: beyond it, scales overflow the 16-bit floats that hold them, and quantisers divide infinities.
+/// The largest value for block types: above it, 16-bit scales overflow, and quantisers divide infinities.
 const LARGEST: f32 = 65504.0;
 
-/// What the scales of `nvfp4` reach: 448 times the largest code. What is larger would come back as this.
+/// The largest value for `nvfp4`: 448 times its largest code. Larger values would be clipped to it.
 const LARGEST_OF_NVFP4: f32 = 2688.0;
 
-/// A block must not come back with numbers that are larger than its largest by more than this factor. Rounding of a scale
-/// that is hardly more than 0 doubles numbers, and fits with sensible weights triple some. A fit that counts next to one
-/// number only, which may be an eighth of a code, makes the others ten times as large.
+/// The largest accepted growth: the largest value of a block after conversion, relative to that before. Rounding a tiny
+/// scale doubles values, and fits with sensible weights triple some. A fit dominated by the weight of one small value
+/// can make the others ten times as large.
 const GROWTH: f32 = 4.0;
 
-/// The least scales make numbers of about this size of nearly nothing.
+/// The smallest scales turn values near 0 into values of about this size.
 const GRAIN: f32 = 1e-6;
 
-/// How many blocks are compared with what they were made from at once.
+/// How many blocks are converted back and compared at once.
 const COMPARED: usize = 256;
 
-/// Numbers nearer to 0 count as 0 in block types, since the inverse of a block's scale would be infinite.
+/// Values below this become 0 in block types, since the inverse of a block's scale would be infinite.
 const SMALLEST: f32 = 1e-20;
 
-/// What weights of columns may be: quantisers multiply them by squares, and divide by sums of that.
+/// The range of column weights: quantisers multiply them by squares, and divide by sums of the products.
 const WEIGHTS: std::ops::RangeInclusive<f32> = 1e-10..=1e10;
 
-/// How many blocks are validated by one call: C counts in `int`.
+/// How many blocks one call validates: C counts in `int`.
 const CHUNK: usize = 1 << 20;
 
 impl DType {
-    /// Turns numbers into the bytes of a tensor of this type (`ggml_quantize_chunk`), in rows of `n_per_row`.
+    /// Converts floats to the bytes of a tensor of this type (`ggml_quantize_chunk`), in rows of `n_per_row`.
     ///
-    /// `imatrix` says how much each column matters; some types can't do without
-    /// ([`requires_imatrix`](Self::requires_imatrix)), for others it is optional or not used. Block types take numbers up to
-    /// 65504, `nvfp4` up to 2688; those nearer to 0 than 1e-20 count as 0, and those below a type's least scale come back as
-    /// 0. What a block would give back is compared with what it was made from: where it would be over four times as large,
-    /// it is refused. That happens to `iq1_s` and `iq1_m` where nearly all of a block is 0, or weighs nothing. For `f32`, `f16` and `bf16` this is a plain conversion of any number.
+    /// `imatrix` has a weight for each column; some types need it ([`requires_imatrix`](Self::requires_imatrix)),
+    /// others can use it or ignore it. Block types take values up to 65504, `nvfp4` up to 2688. Values nearer to 0 than
+    /// 1e-20, and those below a type's smallest scale, become 0. Each block is converted back and refused if its
+    /// largest value has grown more than four times. That happens with `iq1_s` and `iq1_m` if nearly all of a block is
+    /// 0 or has almost no weight. `f32`, `f16` and `bf16` accept any value.
     ///
-    /// Several threads may quantise at once. Types with a codebook (`iq1` to `iq3`) make their tables when they are first
-    /// used in a process, which takes up to some seconds.
+    /// Several threads may quantise at once. Types with a codebook (`iq1` to `iq3`) build their tables at first use in
+    /// a process, which takes up to some seconds.
     ///
     /// ```
     /// use ggml::DType;
@@ -58,10 +58,10 @@ impl DType {
     ///
     /// # Errors
     ///
-    /// [`Error::DType`] for types that ggml can't convert to, [`Error::Param`] where rows are no whole number of blocks or
-    /// `data` no whole number of rows, where a number is infinite, none, or too large (for some types and weights before it reaches 65504), where what
-    /// is made of them would come back far larger, and where `imatrix` is missing, has not
-    /// `n_per_row` elements, or has one outside of 1e-10 to 1e10; [`Error::OutOfMemory`].
+    /// [`Error::DType`] for types that ggml can't convert to; [`Error::Param`] if rows are no whole number of blocks,
+    /// if `data` is no whole number of rows, if a value is infinite, NaN or too large (for some types and weights less
+    /// than 65504), if a block would grow more than four times, or if `imatrix` is missing, hasn't `n_per_row`
+    /// elements, or has one outside 1e-10 to 1e10; [`Error::OutOfMemory`].
     #[doc(alias = "ggml_quantize_chunk")]
     #[doc(alias = "ggml_quantize_init")]
     #[doc(alias = "ggml_fp32_to_fp16_row")]
@@ -75,7 +75,7 @@ impl DType {
         if !(self.has_floats_in_blocks() || self.is_float()) {
             return Err(self.refused("quantize", data.len(), "ggml does not convert to this type"));
         }
-        // H31: C checks some types only, and writes beyond the end for the others.
+        // H31: C checks this for some types only, and writes out of bounds for the others.
         let row = i64::try_from(n_per_row).ok().filter(|&n| n > 0).and_then(|n| Some((n, self.row_size(n)?)));
         let Some((columns, row_size)) = row else {
             let block = self.block_size();
@@ -91,7 +91,7 @@ impl DType {
         }
         if let Some(imatrix) = imatrix {
             if imatrix.len() != n_per_row {
-                return refuse("imatrix", format!("{} numbers", imatrix.len()), format!("rows have {n_per_row}"));
+                return refuse("imatrix", format!("{} weights", imatrix.len()), format!("rows have {n_per_row}"));
             }
             if let Some((i, x)) = imatrix.iter().enumerate().find(|(_, x)| !WEIGHTS.contains(*x)) {
                 return refuse("imatrix", format!("{x} at {i}"), format!("weights must lie in {WEIGHTS:?}"));
@@ -105,9 +105,9 @@ impl DType {
         if rows > 0 {
             let (rows, weights) = (rows.cast_signed() as i64, imatrix.map_or(std::ptr::null(), <[f32]>::as_ptr));
             guard::call("ggml_quantize_chunk", || {
-                // SAFETY: the type is one that C converts to. `data` has `rows` rows of `columns`, in whole blocks and without
-                // what kernels can't take; `out` is aligned and has a row's bytes for each; the weights are NULL where the
-                // type allows it, or one a column. C keeps none of them. Its tables are made under a lock, and never freed.
+                // SAFETY: C can convert to this type; `data` is `rows` rows of `columns` valid values in whole blocks
+                // (checked above). `out` is aligned and fits all rows. The weights are one per column, or NULL if the
+                // type allows it. C keeps no pointer; it builds its tables under a lock and never frees them.
                 unsafe {
                     sys::ggml_quantize_chunk(
                         self.raw(),
@@ -126,26 +126,26 @@ impl DType {
         if self == Self::IQ4NL {
             settle_empty(&mut bytes);
         }
-        // Fits of scales and minima may go far beyond the numbers that they are made from.
+        // Fitted scales and minima can exceed the values that they are fitted to.
         if self.is_quantized() && !self.validate_row_data(&bytes)? {
             return refuse(
                 "data",
                 format!("{} numbers", data.len()),
-                "scales of so large numbers would be infinite".into(),
+                "scales of such large numbers would be infinite".into(),
             );
         }
         if let Some((i, x, back)) = self.far_off(&data, &bytes)? {
             return refuse(
                 "data",
                 format!("{x} as the largest of the block at {i}"),
-                format!("it would come back as {back}; use an imatrix of like weights, or another type"),
+                format!("it would come back as {back}; use a more even imatrix, or another type"),
             );
         }
         Ok(bytes)
     }
 
-    /// Where a block of the type begins that holds far larger numbers than those that it was made from, the largest of
-    /// these, and what it gives back.
+    /// Finds a block whose largest value would grow too much: returns the block's offset, its largest value, and the
+    /// largest value after conversion.
     fn far_off(self, data: &[f32], bytes: &[u8]) -> Result<Option<(usize, f32, f32)>> {
         if !self.is_quantized() {
             return Ok(None);
@@ -165,18 +165,18 @@ impl DType {
         Ok(None)
     }
 
-    /// Whether [`quantize`](Self::quantize) needs to know how much each column matters (`ggml_quantize_requires_imatrix`).
+    /// Whether [`quantize`](Self::quantize) needs an `imatrix` for this type (`ggml_quantize_requires_imatrix`).
     #[doc(alias = "ggml_quantize_requires_imatrix")]
     pub fn requires_imatrix(self) -> bool {
-        // SAFETY: a comparison of numbers.
+        // SAFETY: a pure function; C compares constants.
         unsafe { sys::ggml_quantize_requires_imatrix(self.raw()) }
     }
 
-    /// Turns the bytes of a tensor of this type into numbers (`ggml_get_type_traits`, `to_float`).
+    /// Converts the bytes of a tensor of this type to floats (`ggml_get_type_traits`, `to_float`).
     ///
     /// # Errors
     ///
-    /// [`Error::DType`] for types that ggml can't convert from: integers, `f64`, and those that only kernels make;
+    /// [`Error::DType`] for types that ggml can't convert from: integers, `f64`, and intermediate types of kernels;
     /// [`Error::Param`] unless `bytes` is a whole number of blocks; [`Error::OutOfMemory`].
     #[doc(alias = "ggml_get_type_traits")]
     #[doc(alias = "ggml_fp16_to_fp32_row")]
@@ -189,9 +189,9 @@ impl DType {
             return Ok(bytes.as_chunks().0.iter().map(|&b| f32::from_ne_bytes(b)).collect());
         }
         version::check()?;
-        // SAFETY: `raw` is a type that exists, so that C returns an entry of a constant table.
+        // SAFETY: an existing type, so C returns an entry of a constant table.
         let traits = unsafe { sys::ggml_get_type_traits(self.raw()) };
-        // SAFETY: see above.
+        // SAFETY: an entry of a constant table, or NULL.
         let traits = unsafe { traits.as_ref() };
         let Some(to_float) = traits.and_then(|t| t.to_float) else {
             return Err(self.refused("dequantize", blocks, "ggml does not convert from this type"));
@@ -202,15 +202,15 @@ impl DType {
         out.resize(n, 0.0_f32);
         let bytes = realigned(bytes)?;
         guard::call("ggml_type_traits::to_float", || {
-            // SAFETY: `bytes` is aligned and holds `n` elements in whole blocks, for which `out` has room. Decoders look up
-            // tables by indices of as many bits as those have entries, so any bytes will do. C keeps neither.
+            // SAFETY: `bytes` is aligned and has `n` elements in whole blocks (`blocks`); `out` has space for them. Any
+            // bytes are valid: decoders index tables with as many bits as those have entries. C keeps neither pointer.
             unsafe { to_float(bytes.as_ptr().cast(), out.as_mut_ptr(), n.cast_signed() as i64) }
         })?;
         Ok(out)
     }
 
-    /// Whether bytes may be those of a tensor of this type: its numbers or scales are all finite
-    /// (`ggml_validate_row_data`). ggml says on standard error what it found.
+    /// Whether bytes can be those of a tensor of this type: all values or scales must be finite
+    /// (`ggml_validate_row_data`). ggml prints what it found to standard error.
     ///
     /// # Errors
     ///
@@ -221,7 +221,7 @@ impl DType {
         let bytes = realigned(bytes)?;
         for part in bytes.chunks(CHUNK.saturating_mul(self.type_size())) {
             let fine = guard::call("ggml_validate_row_data", || {
-                // SAFETY: a type that exists; `part` is aligned, as long as said, and a whole number of blocks. C only reads it.
+                // SAFETY: an existing type; `part` is aligned and whole blocks of the given length. C only reads it.
                 unsafe { sys::ggml_validate_row_data(self.raw(), part.as_ptr().cast(), part.len()) }
             })?;
             if !fine {
@@ -237,7 +237,7 @@ impl DType {
         if bytes.len().is_multiple_of(size) {
             return Ok(bytes.len() / size);
         }
-        let expected = format!("blocks of {self} take {size}").into();
+        let expected = format!("a block of {self} has {size} bytes").into();
         Err(Error::Param { op, name: "bytes", value: format!("{} bytes", bytes.len()).into(), expected })
     }
 
@@ -248,7 +248,7 @@ impl DType {
     }
 }
 
-/// Numbers with what is too small for a block's scale made 0.
+/// Replaces values that are too small for a block's scale by 0.
 fn flushed(data: &[f32]) -> Cow<'_, [f32]> {
     let small = |x: f32| x != 0.0 && x.abs() < SMALLEST;
     if data.iter().any(|&x| small(x)) {
@@ -258,7 +258,7 @@ fn flushed(data: &[f32]) -> Cow<'_, [f32]> {
     }
 }
 
-/// Memory for at least `bytes` bytes, aligned as any block.
+/// Allocates at least `bytes` bytes, aligned for any block.
 fn aligned(bytes: usize) -> Result<Vec<u64>> {
     let units = bytes.div_ceil(size_of::<u64>());
     let mut out = Vec::new();
@@ -267,7 +267,7 @@ fn aligned(bytes: usize) -> Result<Vec<u64>> {
     Ok(out)
 }
 
-/// Bytes at an address where blocks may lie.
+/// Bytes at an address aligned for blocks.
 enum Aligned<'a> {
     As(&'a [u8]),
     Copied(Vec<u64>, usize),
@@ -299,7 +299,7 @@ fn out_of_memory(bytes: usize) -> Error {
     Error::OutOfMemory { what: "converted numbers".into(), bytes: Some(bytes), log: Box::default() }
 }
 
-/// Gives blocks of `iq4_nl` whose scale is 0 the codes of zeros: ggml leaves there what was on its stack.
+/// Sets the codes of `iq4_nl` blocks with scale 0 to zero: ggml leaves uninitialised stack memory there.
 fn settle_empty(bytes: &mut [u8]) {
     for block in bytes.as_chunks_mut::<18>().0 {
         let [low, high, codes @ ..] = block;

@@ -1,10 +1,10 @@
-//! Shapes: elements per dimension in ggml's order.
+//! Shapes: the number of elements in each dimension, in ggml's order.
 
 use std::fmt;
 
 use crate::dtype::DType;
 
-/// The most bytes a tensor may have. Sums and paddings of such sizes still fit C's `size_t` and `int64_t`.
+/// The maximum size of a tensor in bytes. Sums and padding of such sizes don't overflow C's `size_t` and `int64_t`.
 pub(crate) const MAX_BYTES: usize = isize::MAX as usize / 2;
 
 /// The fourth dimension of a shape that was given more than four.
@@ -38,23 +38,23 @@ const MORE_DIMENSIONS: i64 = i64::MIN;
 pub struct Shape([i64; 4]);
 
 impl Shape {
-    /// Elements per dimension.
+    /// The number of elements in each dimension.
     pub const fn ne(self) -> [i64; 4] {
         self.0
     }
 
-    /// The number of elements, or `None` where a dimension is negative or the number does not fit.
+    /// The number of elements, or `None` if a dimension is negative or the number overflows.
     #[doc(alias = "ggml_nelements")]
     pub fn elements(self) -> Option<i64> {
         self.0.iter().try_fold(1_i64, |n, &d| if d < 0 { None } else { n.checked_mul(d) })
     }
 
-    /// The bytes of a contiguous tensor of this shape, or why there can be none.
+    /// The bytes of a contiguous tensor of this shape, or why it is invalid.
     #[inline]
     pub(crate) fn bytes(self, dtype: DType) -> Result<usize, &'static str> {
-        const TOO_LARGE: &str = "the tensor is too large for the address space";
+        const TOO_LARGE: &str = "the tensor's size exceeds the address space";
         let [ne0, rest @ ..] = self.0;
-        // The usual case, in which nothing can overflow: elements have 8 bytes at most, and 4 times 14 bits are 56.
+        // The fast path, where nothing can overflow: at most 8 bytes per element, and four times 14 bits are 56.
         if dtype.block_size() == 1 && self.0.iter().all(|n| (1..1 << (usize::BITS / 4 - 2)).contains(n)) {
             let elements = self.0.iter().map(|&n| usize::try_from(n).unwrap_or(0)).product::<usize>();
             return Ok(elements * dtype.type_size());
@@ -68,7 +68,7 @@ impl Shape {
         if ne0 % dtype.block_size() != 0 {
             return Err("the first dimension must be a multiple of the type's block size");
         }
-        // ggml counts elements in an i64 even where a block type needs fewer bytes.
+        // ggml counts elements in an i64, even if a block type needs fewer bytes.
         self.elements().ok_or(TOO_LARGE)?;
         let row = dtype.row_size(ne0).ok_or(TOO_LARGE)?;
         let bytes = rest.iter().try_fold(row, |n, &d| n.checked_mul(usize::try_from(d).ok()?));

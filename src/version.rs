@@ -1,4 +1,4 @@
-//! Which ggml this is, and whether it is the one that this crate was compiled for.
+//! The version of the linked ggml, and whether this crate was compiled for it.
 
 use std::sync::OnceLock;
 
@@ -7,32 +7,32 @@ use ggml_sys as sys;
 use crate::error::{Error, Result};
 use crate::ffi;
 
-/// The version that the linked ggml gives itself, such as `0.26.0` (`ggml_version`).
+/// The version of the linked ggml, such as `0.26.0` (`ggml_version`).
 #[doc(alias = "ggml_version")]
 pub fn version() -> String {
-    // SAFETY: takes nothing; C returns a constant string.
+    // SAFETY: no arguments; C returns a constant string.
     let text = unsafe { sys::ggml_version() };
-    // SAFETY: a constant C string.
+    // SAFETY: a NUL-terminated constant.
     unsafe { ffi::string(text) }
 }
 
-/// The commit that the linked ggml was built from, `unknown` where the build was not told (`ggml_commit`).
+/// The commit that the linked ggml was built from, or `unknown` (`ggml_commit`).
 #[doc(alias = "ggml_commit")]
 pub fn commit() -> String {
-    // SAFETY: takes nothing; C returns a constant string.
+    // SAFETY: no arguments; C returns a constant string.
     let text = unsafe { sys::ggml_commit() };
-    // SAFETY: a constant C string.
+    // SAFETY: a NUL-terminated constant.
     unsafe { ffi::string(text) }
 }
 
-/// What stands where a commit would, and names none.
+/// Placeholders in place of a commit.
 const NO_COMMIT: &[&str] = &["", "unknown", "GGML_SYS_SOURCE_DIR"];
 
-/// Fails where the linked ggml is another one than this crate was compiled for: the numbers of its operations, the fields of
-/// its structs and the parameters of its functions may be others. That happens to shared libraries, of which another one of
-/// the same name is found when the program starts, and to static ones that another crate links as well.
+/// Fails if the linked ggml is not the one that this crate was compiled for, since operation constants, struct layouts
+/// and function parameters may differ. That happens if another shared library of the same name is found at program
+/// start, or if another crate links ggml statically as well.
 ///
-/// To be called before any other function of ggml's; the answer is kept.
+/// Called before any other function of ggml; the result is cached.
 ///
 /// # Errors
 ///
@@ -46,7 +46,7 @@ pub(crate) fn check() -> Result<()> {
     }
 }
 
-/// Both ggmls, as the message names them.
+/// The expected and the linked version, as in the error message.
 #[derive(Debug, PartialEq, Eq)]
 struct Other {
     built: Box<str>,
@@ -60,7 +60,7 @@ impl Other {
     }
 }
 
-/// Compares versions, and commits where both are known: versions are given to releases, between which numbers move too.
+/// Compares versions, and commits if both are known, because constants change between releases, too.
 fn compare(built: [&str; 2], found: [&str; 2]) -> Option<Other> {
     let ([_, built_commit], [_, found_commit]) = (built, found);
     let known = |commit: &str| !NO_COMMIT.contains(&commit);
@@ -75,7 +75,7 @@ fn compare(built: [&str; 2], found: [&str; 2]) -> Option<Other> {
     Some(Other { built: name(built), found: name(found) })
 }
 
-/// Whether two names are of one commit: git shortens hashes to as many digits as a clone needs.
+/// Whether two hashes are of the same commit: git abbreviates hashes to different lengths.
 fn same_commit(a: &str, b: &str) -> bool {
     let hash = |c: &str| c.len() >= 7 && c.bytes().all(|b| b.is_ascii_hexdigit());
     a == b || (hash(a) && hash(b) && (a.starts_with(b) || b.starts_with(a)))

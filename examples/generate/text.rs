@@ -107,6 +107,6 @@ mod tests {
     fn the_repository_has_text() {
         let text = Text::shipped(1 << 13).unwrap();
         let all = String::from_utf8_lossy(&text.train);
-        assert!(all.contains("Gives `graph` memory on the devices where it will run"), "a line of the library's");
+        assert!(all.contains("Allocates `graph` on the devices where it will run"), "a line of the library's");
     }
 }

@@ -1,4 +1,4 @@
-//! A graph that has memory: what both allocators hand out, and the only way to a computation's data.
+//! An allocated graph: sets inputs, reads results, and backs the public types of the scheduler and the allocator.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use crate::rules::indices as index;
 use crate::tensor::Tensor;
 use crate::tensor::transfer;
 
-/// A graph with the values of its inputs, and after allocation with its memory.
+/// A graph, which of its inputs are unset, and its placement once it is allocated.
 ///
-/// Nothing of it depends on its drop: the headers are as built all the time (`placement`).
+/// Leaking one is harmless: outside of calls the headers are always as built (`placement.rs`).
 pub(crate) struct Bound<'g, 'c> {
     graph: &'g Graph<'c>,
-    /// Where it lies; none before it is allocated.
+    /// `None` before allocation.
     placement: Option<Arc<Placement>>,
-    /// Which entries are inputs that have no value yet.
+    /// Entry indices of inputs that have no value yet.
     unset: Vec<usize>,
     computed: bool,
 }
 
 impl<'g, 'c> Bound<'g, 'c> {
-    /// Takes up a graph whose tensors no computation uses at the moment.
+    /// Fails with [`Error::InUse`] if a running computation uses one of the graph's tensors.
     pub(crate) fn new(call: &'static str, graph: &'g Graph<'c>) -> Result<Self> {
         callback::check_open(call)?;
         graph.check_free(call)?;
@@ -49,7 +49,7 @@ impl<'g, 'c> Bound<'g, 'c> {
         self.graph.as_ptr()
     }
 
-    /// Says where the graph lies.
+    /// Sets the graph's placement.
     pub(crate) fn place(&mut self, placement: Arc<Placement>) {
         self.placement = Some(placement);
     }
@@ -58,12 +58,12 @@ impl<'g, 'c> Bound<'g, 'c> {
         self.placement.as_ref().ok_or(Error::Poisoned { object: "allocation" })
     }
 
-    /// Puts its memory into the headers, for as long as the result lives.
+    /// Writes the placement into the headers until the result is dropped.
     pub(crate) fn live(&self, call: &'static str) -> Result<Live<'g, 'c>> {
         Live::of(call, self.graph, Arc::clone(self.placement()?))
     }
 
-    /// Runs `f`, a transfer, with an entry's memory in its header.
+    /// Runs the transfer `f` while the entry's header has its data pointer and buffer.
     fn reach<R>(&self, call: &'static str, e: &Entry, f: impl FnOnce() -> Result<R>) -> Result<R> {
         callback::check_open(call)?;
         self.placement()?.reach(call, self.graph, e, f)
@@ -74,7 +74,7 @@ impl<'g, 'c> Bound<'g, 'c> {
         found.ok_or_else(|| Error::NotPart { call, tensor: t.info(), whole: "the allocated graph" })
     }
 
-    /// The input behind `t`.
+    /// The entry of the input `t`, with its index.
     fn input(&self, call: &'static str, t: Tensor<'_>) -> Result<(usize, &'g Entry)> {
         let (i, e) = self.entry(call, t)?;
         if e.kind != Kind::Input {
@@ -83,7 +83,7 @@ impl<'g, 'c> Bound<'g, 'c> {
         Ok((i, e))
     }
 
-    /// Checks that `data` may be put into an input: kernels don't check all indices, and none without ending the process.
+    /// Checks indices before they reach the device: kernels check only some of them, and abort the process if they do.
     fn check_values<T: bytemuck::Pod>(&self, call: &'static str, e: &Entry, data: &[T]) -> Result<()> {
         let Some(below) = e.below else { return Ok(()) };
         let bytes: &[u8] = bytemuck::cast_slice(data);
@@ -96,7 +96,7 @@ impl<'g, 'c> Bound<'g, 'c> {
         }
     }
 
-    /// Checks what is put into an input of indices.
+    /// Checks that indices are in bounds, and distinct where an operation needs that.
     fn check_indices(
         &self,
         call: &'static str,
@@ -133,7 +133,7 @@ impl<'g, 'c> Bound<'g, 'c> {
     ) -> Result<()> {
         let (i, e) = self.input(call, t)?;
         if e.distinct && data.len() < e.ptr.elements() {
-            let expected = "an operation needs the numbers of a row to differ: set it as a whole";
+            let expected = "its elements must be set all at once, as these row indices must be distinct";
             let value = format!("{offset}").into();
             return Err(Error::Param { op: call, name: "offset", value, expected: expected.into() });
         }
@@ -141,7 +141,7 @@ impl<'g, 'c> Bound<'g, 'c> {
         let unset = self.unset.contains(&i);
         self.reach(call, e, || {
             if unset {
-                transfer::zero(e.ptr)?; // the rest would be whatever lay there
+                transfer::zero(e.ptr)?; // the rest is uninitialised memory
             }
             transfer::write_at(call, e.ptr, offset, data)
         })?;
@@ -161,7 +161,7 @@ impl<'g, 'c> Bound<'g, 'c> {
         self.unset.retain(|&u| u != i);
     }
 
-    /// The tensor behind `t`, if its value can be read now.
+    /// The entry of `t`, if its value can be read now.
     fn readable(&self, call: &'static str, t: Tensor<'_>) -> Result<&'g Entry> {
         let (i, e) = self.entry(call, t)?;
         if !e.kept {
@@ -189,13 +189,13 @@ impl<'g, 'c> Bound<'g, 'c> {
         self.reach(call, e, || transfer::read_raw(call, e.ptr))
     }
 
-    /// Runs user code while devices compute. It must not reach states that the graph writes to.
+    /// Runs user code while devices compute. If the graph writes to a state, that code can't call ggml.
     pub(crate) fn run_beside<R>(&self, f: impl FnOnce() -> R) -> R {
         let is_state = |e: &Entry| e.kind == Kind::Placed(Owner::State);
         if self.graph.entries().iter().any(is_state) { callback::closed(f) } else { f() }
     }
 
-    /// To be called before a computation: all inputs must have values.
+    /// Checks, before a computation, that all inputs have values.
     pub(crate) fn check_inputs(&self, call: &'static str) -> Result<()> {
         callback::check_open(call)?;
         self.graph.check_free(call)?;
@@ -213,14 +213,14 @@ impl<'g, 'c> Bound<'g, 'c> {
         self.live(call)
     }
 
-    /// To be called when C has returned from a computation: goes on with the panic of a closure, if there was one.
+    /// Resumes a closure's panic, if there was one. Called when C has returned from a computation.
     pub(crate) fn go_on(&self) {
         if let Some(panic) = self.graph.closures().iter().find_map(|&t| custom::take_panic(t)) {
             resume_unwind(panic);
         }
     }
 
-    /// To be called when a computation went well.
+    /// Makes results readable, after a computation succeeded.
     pub(crate) fn set_computed(&mut self) {
         self.computed = true;
     }

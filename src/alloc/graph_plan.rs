@@ -1,4 +1,4 @@
-//! A graph that is made ready for a backend once, and computed many times.
+//! A graph prepared for a backend once, and computed many times.
 
 use std::fmt;
 
@@ -9,37 +9,36 @@ use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// An allocated graph with what one backend needs to compute it (`ggml_backend_graph_plan_t`), made by
-/// [`GraphMemory::plan`].
+/// An allocated graph prepared for one backend (`ggml_backend_graph_plan_t`), made by [`GraphMemory::plan`].
 #[doc(alias = "ggml_backend_graph_plan_t")]
 #[doc(alias = "ggml_backend_graph_plan_free")]
 pub struct GraphPlan<'p, 's, 'c> {
-    /// None once it was leaked.
+    /// `None` once it was leaked.
     raw: Option<RawPlan>,
     memory: &'p mut GraphMemory<'s, 'c>,
     backend: &'p mut Backend,
 }
 
 impl<'s, 'c> GraphMemory<'s, 'c> {
-    /// Makes the graph ready for a CPU backend: its working memory, and how many threads each operation gets
-    /// (`ggml_backend_graph_plan_create`, `ggml_graph_plan`). That is done once, instead of for each computation.
+    /// Prepares the graph for a CPU backend: allocates working memory and chooses each operation's thread count once,
+    /// not for each computation (`ggml_backend_graph_plan_create`, `ggml_graph_plan`).
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] unless the backend is one of this process's CPU, can use the allocator's memory and run the
-    /// graph; [`Error::Exception`] where there is no memory.
+    /// [`Error::Unsupported`] unless the backend is a local CPU backend that can use the allocator's memory and run the
+    /// graph; [`Error::Exception`] if memory runs out.
     #[doc(alias = "ggml_backend_graph_plan_create")]
     #[doc(alias = "ggml_graph_plan")]
     pub fn plan<'p>(&'p mut self, backend: &'p mut Backend) -> Result<GraphPlan<'p, 's, 'c>> {
         self.check_backend(backend)?;
         let device = backend.device();
         if !device.runs_closures() {
-            let why = "only a CPU backend makes plans";
+            let why = "only a local CPU backend makes plans; use GraphMemory::compute instead";
             return Err(Error::unsupported("GraphMemory::plan", [], device.name(), why));
         }
         let _live = self.bound.live("GraphMemory::plan")?;
-        // SAFETY: the device is a CPU, whose backends make plans. `self` and `backend` are borrowed for as long as the plan
-        // lives: the graph, its memory, and the backend's threads and closure stay as they are.
+        // SAFETY: the device is a local CPU (checked above), whose backends make plans; `check_backend` checked the rest.
+        // The plan borrows `self` and `backend`, so graph, memory, threads and closure stay as they are.
         let raw = unsafe { RawPlan::new(backend, self.bound.graph_ptr()) }?;
         Ok(GraphPlan { raw: Some(raw), memory: self, backend })
     }
@@ -63,7 +62,7 @@ impl GraphPlan<'_, '_, '_> {
     ///
     /// # Panics
     ///
-    /// A panic in the closure of a custom operation goes on from here.
+    /// Resumes a panic of a custom operation's closure.
     #[doc(alias = "ggml_backend_graph_plan_compute")]
     #[doc(alias = "ggml_graph_compute")]
     #[doc(alias = "ggml_graph_compute_with_ctx")]
@@ -77,7 +76,7 @@ impl GraphPlan<'_, '_, '_> {
         Ok(())
     }
 
-    /// Reads a tensor (`ggml_backend_tensor_get`).
+    /// Reads a result, an input or an output tensor (`ggml_backend_tensor_get`).
     ///
     /// # Errors
     ///
@@ -89,7 +88,7 @@ impl GraphPlan<'_, '_, '_> {
 
 impl Drop for GraphPlan<'_, '_, '_> {
     fn drop(&mut self) {
-        // A backend that was interrupted is leaked, and with it the plan it was working on.
+        // An interrupted backend was leaked. Leak the plan that it may still use, too.
         if let Some(raw) = self.raw.take().filter(|_| self.backend.check().is_err()) {
             raw.leak();
         }

@@ -1,4 +1,4 @@
-//! A graph that a [`GraphAllocator`] gave memory.
+//! A graph to which a [`GraphAllocator`] gave memory.
 
 use std::fmt;
 
@@ -14,9 +14,9 @@ use crate::rules::run as check;
 use crate::tensor::Tensor;
 use crate::{guard, log};
 
-/// A graph with memory, for as long as it borrows its [`GraphAllocator`].
+/// A graph with memory, which borrows its [`GraphAllocator`].
 ///
-/// Inputs keep their values from one computation to the next; results are those of the last one.
+/// Inputs keep their values between computations; results are those of the last one.
 pub struct GraphMemory<'s, 'c> {
     pub(super) allocator: &'s mut GraphAllocator,
     pub(super) bound: Bound<'s, 'c>,
@@ -32,7 +32,7 @@ impl GraphMemory<'_, '_> {
         self.bound.set("GraphMemory::set", t, data)
     }
 
-    /// Sets the whole of an input of any type to the bytes of its blocks.
+    /// Sets the whole of an input of any type from raw bytes, in ggml's block layout.
     ///
     /// # Errors
     ///
@@ -45,13 +45,13 @@ impl GraphMemory<'_, '_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] unless the backend's device can use the allocator's memory and run the graph,
-    /// [`Error::InputNotSet`] where an input has no value yet; [`Error::Status`] or [`Error::Exception`] where the device
+    /// [`Error::Unsupported`] unless the backend's device can use the allocator's memory and run the graph;
+    /// [`Error::InputNotSet`] if an input has no value yet; [`Error::Status`] or [`Error::Exception`] if the device
     /// fails.
     ///
     /// # Panics
     ///
-    /// A panic in the closure of a custom operation goes on from here.
+    /// Resumes a panic of a custom operation's closure.
     #[doc(alias = "ggml_backend_graph_compute")]
     pub fn compute(&mut self, backend: &mut Backend) -> Result<()> {
         log::public(|| self.compute_on(backend))
@@ -73,12 +73,12 @@ impl GraphMemory<'_, '_> {
         Ok(())
     }
 
-    /// Starts to compute the graph (`ggml_backend_graph_compute_async`), calls `meanwhile`, and waits for the result. A
-    /// device that does not work asynchronously computes first. When `meanwhile` panics, that too waits.
+    /// Starts to compute the graph (`ggml_backend_graph_compute_async`), calls `meanwhile`, and waits for the result,
+    /// even if `meanwhile` panics. A device without asynchronous execution finishes before `meanwhile` starts.
     ///
     /// # Errors
     ///
-    /// As [`GraphMemory::compute`]. Where the computation can't be started, `meanwhile` is not called.
+    /// As [`GraphMemory::compute`]. If the computation can't be started, `meanwhile` is not called.
     ///
     /// # Panics
     ///
@@ -95,8 +95,8 @@ impl GraphMemory<'_, '_> {
         let graph = self.bound.graph_ptr();
         let mut work = Underway(Some(backend));
         let status = guard::compute(CALL, || {
-            // SAFETY: as in `compute`; what the device still uses then is lent to this call, which does not end, not even by
-            // a panic, before `work` has waited.
+            // SAFETY: as in `compute`. What the device uses is borrowed until this call ends, and the drop of `work`
+            // waits for the device before that, even during a panic.
             unsafe { sys::ggml_backend_graph_compute_async(work.backend(), graph) }
         });
         drop(alone);
@@ -113,7 +113,7 @@ impl GraphMemory<'_, '_> {
         result.ok_or(Error::Status { call: CALL, status: sys::GGML_STATUS_FAILED, log: Box::default() })
     }
 
-    /// Checks that the backend can compute the graph where it lies.
+    /// Checks that the backend can use the graph's memory and run its operations.
     pub(super) fn check_backend(&self, backend: &Backend) -> Result<()> {
         backend.check()?;
         let device = backend.device();
@@ -124,7 +124,7 @@ impl GraphMemory<'_, '_> {
         Ok(())
     }
 
-    /// Reads a tensor (`ggml_backend_tensor_get`).
+    /// Reads a result, an input or an output tensor (`ggml_backend_tensor_get`).
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl GraphMemory<'_, '_> {
     }
 }
 
-/// A computation that may be under way: its drop waits. After that has failed, or the start, the backend is poisoned.
+/// A computation that may still run: dropping this waits. If starting or waiting failed, the backend is poisoned.
 struct Underway<'b>(Option<&'b mut Backend>);
 
 impl Underway<'_> {
@@ -150,7 +150,7 @@ impl Underway<'_> {
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.settle() {
-            log::say(::log::Level::Error, format!("a computation can't be waited for: {error}"));
+            log::say(::log::Level::Error, format!("could not wait for a computation to finish: {error}"));
         }
     }
 }
@@ -169,9 +169,9 @@ pub(crate) fn run(
     end(bound, backend, call, status)
 }
 
-/// To be called when C has returned from a computation, and nothing of it is under way any more.
+/// Ends a computation, after C returned from it and the device is idle.
 fn end(bound: &Bound<'_, '_>, backend: &Backend, call: &'static str, status: Result<sys::ggml_status>) -> Result<()> {
-    // Panics of the graph's closures and of the backend's go on here.
+    // Resumes panics of the graph's closures and of the backend's.
     bound.go_on();
     backend.resume_abort();
     let status = status?;

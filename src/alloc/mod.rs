@@ -1,4 +1,4 @@
-//! Graphs on one device, without a scheduler.
+//! Allocates graphs on one device, without a scheduler.
 
 pub(crate) mod bound;
 mod compare;
@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::device::meta;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Kind};
-use crate::rules::meta as divisions;
+use crate::rules::meta as meta_rules;
 use crate::rules::run as check;
 use crate::tensor::Tensor;
 use crate::{guard, list, log};
@@ -30,35 +30,35 @@ pub use memory::GraphMemory;
 use memory::run;
 use placement::AsBuilt;
 
-/// Gives graphs memory of one type, or of several (`ggml_gallocr_t`), for computations on one backend.
+/// Allocates memory for graphs from one or several buffer types (`ggml_gallocr_t`), for computations on one backend.
 ///
-/// Memory grows with the largest graph, and is planned anew whenever a graph differs from the one before.
+/// Memory grows to fit the largest graph, and is planned anew whenever a graph differs from the previous one.
 #[doc(alias = "ggml_gallocr_t")]
 #[doc(alias = "ggml_gallocr_free")]
 pub struct GraphAllocator {
     raw: Option<RawAllocator>,
-    /// Not empty, none twice.
+    /// Not empty, without duplicates.
     bufts: Box<[BufferType]>,
     choose: Option<Box<Choose>>,
     plan: Plan,
-    /// What the plan was made with.
+    /// The buffer types that the plan was made with, by tensor.
     places: Places,
 }
 
-/// Says which type of memory a tensor gets.
+/// Returns the index of a tensor's buffer type.
 type Choose = dyn Fn(Tensor<'_>) -> usize + Send;
 
 impl GraphAllocator {
-    /// An allocator of memory of this type (`ggml_gallocr_new`). It takes none until it is used.
+    /// An allocator that uses one buffer type (`ggml_gallocr_new`). It allocates nothing until it is used.
     #[doc(alias = "ggml_gallocr_new")]
     pub fn new(buft: BufferType) -> Self {
         Self::over([buft].into(), None)
     }
 
-    /// An allocator of memory of several types (`ggml_gallocr_new_n`). `choose` says for each operation and each input of
-    /// a graph, by its number among them, which type it gets; of what has memory already, or shares another tensor's, the
-    /// answer counts for nothing, and an operation that can take an operand's place may do so. The backend that
-    /// computes must be able to use them all.
+    /// An allocator that uses several buffer types (`ggml_gallocr_new_n`). `choose` returns, for each operation and
+    /// each input of a graph, an index into `bufts`. It has no effect on tensors that have memory already, on views,
+    /// and on operations that ggml runs in place of an operand. The backend that computes must be able to use all of
+    /// these buffer types.
     ///
     /// ```
     /// use ggml::prelude::*;
@@ -73,7 +73,7 @@ impl GraphAllocator {
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where there is no type, or one is there twice.
+    /// [`Error::Param`] if `bufts` is empty or has duplicates, or has a meta device's beside others.
     #[doc(alias = "ggml_gallocr_new_n")]
     pub fn with_buffers(bufts: &[BufferType], choose: impl Fn(Tensor<'_>) -> usize + Send + 'static) -> Result<Self> {
         let twice = bufts.iter().enumerate().any(|(i, b)| bufts.iter().skip(i + 1).any(|other| b == other));
@@ -83,7 +83,7 @@ impl GraphAllocator {
                 op: "GraphAllocator::with_buffers",
                 name: "bufts",
                 value: format!("{bufts:?}").into(),
-                expected: "one type of memory or more, none twice, and none of several devices beside others".into(),
+                expected: "it needs one buffer type or more, no duplicates, and a meta device's only on its own".into(),
             });
         }
         Ok(Self::over(bufts.into(), Some(Box::new(choose))))
@@ -93,23 +93,23 @@ impl GraphAllocator {
         Self { raw: None, bufts, choose, plan: Plan::default(), places: Places::default() }
     }
 
-    /// The types of memory; of one that was made with [`GraphAllocator::new`], there is one.
+    /// The buffer types, as given; one for [`GraphAllocator::new`].
     pub fn buffer_types(&self) -> &[BufferType] {
         &self.bufts
     }
 
-    /// Bytes that the allocator holds of each type (`ggml_gallocr_get_buffer_size`).
+    /// Bytes that the allocator holds of each buffer type (`ggml_gallocr_get_buffer_size`).
     ///
     /// # Errors
     ///
-    /// [`Error::Ggml`] where ggml fails.
+    /// [`Error::Ggml`] if ggml fails.
     #[doc(alias = "ggml_gallocr_get_buffer_size")]
     pub fn buffer_sizes(&self) -> Result<Vec<usize>> {
         (0..self.bufts.len()).map(|i| self.raw.as_ref().map_or(Ok(0), |raw| raw.buffer_size(i))).collect()
     }
 
-    /// Bytes of each type that a new allocator would take for graphs like this one (`ggml_gallocr_reserve_n_size`). Takes
-    /// none.
+    /// Bytes of each buffer type that a new allocator would take for graphs like this one, without taking them
+    /// (`ggml_gallocr_reserve_n_size`).
     ///
     /// # Errors
     ///
@@ -120,19 +120,19 @@ impl GraphAllocator {
         log::public(|| {
             let bound = Bound::new("GraphAllocator::sizes", graph)?;
             self.check(graph)?;
-            // One of its own, which forgets what memory there is.
+            // A temporary allocator: measuring leaves the C object without its memory (H21).
             let mut raw = Some(RawAllocator::new(&self.bufts)?);
             let _as_built = AsBuilt::after(graph);
             attempt(&mut raw, |raw| raw.sizes(bound.graph_ptr(), &places, self.bufts.len()))
         })
     }
 
-    /// How often memory was planned: once for each graph that differs from the one before.
+    /// How many plans were made: one for each graph that differs from the previous one.
     pub fn plans(&self) -> usize {
         self.plan.plans()
     }
 
-    /// Takes the memory that graphs like this one need (`ggml_gallocr_reserve`, `ggml_gallocr_reserve_n`).
+    /// Allocates the memory that graphs like this one need (`ggml_gallocr_reserve`, `ggml_gallocr_reserve_n`).
     ///
     /// # Errors
     ///
@@ -144,13 +144,13 @@ impl GraphAllocator {
         log::public(|| self.prepare(&Bound::new("GraphAllocator::reserve", graph)?, places))
     }
 
-    /// Gives `graph` memory (`ggml_gallocr_alloc_graph`). When the result is dropped, it is free for the next graph.
+    /// Gives `graph` memory (`ggml_gallocr_alloc_graph`). Dropping the result frees the memory for the next graph.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where the device can't run an operation or reach its weights, [`Error::OutOfMemory`],
-    /// [`Error::InUse`] within the closure of a [`compute_async`](crate::Allocated::compute_async) that uses a tensor of the
-    /// graph, [`Error::Param`] where a buffer type was chosen that there is not.
+    /// [`Error::Unsupported`] if the device can't run an operation or reach its weights; [`Error::OutOfMemory`];
+    /// [`Error::InUse`] within the closure of a [`compute_async`](crate::Allocated::compute_async) that uses a tensor
+    /// of the graph; [`Error::Param`] if `choose` returned an index that is out of bounds.
     #[doc(alias = "ggml_gallocr_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<GraphMemory<'s, 'c>> {
         let places = self.places("GraphAllocator::alloc", graph)?;
@@ -171,49 +171,49 @@ impl GraphAllocator {
         if !self.with_raw(|raw| raw.alloc(bound.graph_ptr()))? {
             return Err(self.out_of_memory(mark));
         }
-        // Elsewhere tensors may be initialised when they get memory.
+        // Other devices may initialise tensors when they get memory, which reuse would skip.
         let reusable = self.bufts.iter().all(|b| b.is_host());
         self.plan.record(&mut bound, reusable, self.device().is_some_and(meta::is_meta))?;
         drop(as_built);
         Ok(GraphMemory { allocator: self, bound })
     }
 
-    /// Asks the user's closure where tensors are to go. Before the graph is taken hold of: the closure may do anything that
-    /// safe code can, such as allocate the graph elsewhere.
+    /// Asks the user's closure for buffer types. Called before the graph is bound: the closure may run any safe code,
+    /// such as allocating the same graph elsewhere.
     fn places(&self, op: &'static str, graph: &Graph<'_>) -> Result<Places> {
         let mut places = Places::default();
         let Some(choose) = self.choose.as_ref().filter(|_| self.bufts.len() > 1) else { return Ok(places) };
         for e in graph.entries() {
-            // SAFETY: entries live as long as the graph, which lives during the call.
+            // SAFETY: entries live as long as the graph, which is borrowed for the call.
             let chosen = choose(unsafe { Tensor::new(e.ptr) });
             let place = c_int::try_from(chosen).ok().filter(|_| chosen < self.bufts.len());
             let place = place.ok_or_else(|| Error::Param {
                 op,
                 name: "choose",
                 value: chosen.to_string().into(),
-                expected: format!("one of {} types of memory for {}", self.bufts.len(), e.ptr.info()).into(),
+                expected: format!("there are {} buffer types for {}", self.bufts.len(), e.ptr.info()).into(),
             })?;
-            // In the order of C's lists.
+            // C expects them in the order of its own node and leaf lists.
             let list = if e.kind == Kind::Node { &mut places.nodes } else { &mut places.leafs };
             list::push(list, place, "the places of tensors")?;
         }
         Ok(places)
     }
 
-    /// The device that the first type of memory belongs to: that which is to compute, if nothing else is said.
+    /// The device of the first buffer type; it is assumed to compute unless a backend is given.
     fn device(&self) -> Option<Device> {
         self.bufts.first().and_then(|b| b.device())
     }
 
-    /// Checks what can be known before it is known which backend will compute.
+    /// The checks that don't need to know which backend will compute.
     fn check(&self, graph: &Graph<'_>) -> Result<()> {
         self.check_alive()?;
         for device in self.bufts.iter().filter_map(|b| b.device()) {
             check::fits_wire(graph, device)?;
         }
-        let Some(device) = self.device() else { return divisions::check_absent(graph) };
+        let Some(device) = self.device() else { return meta_rules::check_absent(graph) };
         check::runnable(graph, &[device])?;
-        divisions::check(graph, device, |_| true)
+        meta_rules::check(graph, device, |_| true)
     }
 
     fn prepare(&mut self, bound: &Bound<'_, '_>, places: Places) -> Result<()> {
@@ -229,7 +229,7 @@ impl GraphAllocator {
         }
         self.check(graph)?;
         if self.device().is_some_and(meta::is_meta) {
-            // With its memory goes what C remembers of how tensors at these addresses were divided.
+            // Freeing the allocator also drops the split states that C keeps for tensors at its addresses.
             self.raw = None;
         }
         if self.raw.is_none() {
@@ -255,16 +255,16 @@ impl GraphAllocator {
         let _alone = meta::alone("GraphAllocator", self.device().into_iter(), false)?;
         let result = attempt(&mut self.raw, f);
         if self.raw.is_none() {
-            self.plan.clear(); // it was the C object's
+            self.plan.clear(); // it belonged to the C object
         }
         result
     }
 
-    /// After a failed plan the C allocator looks planned but has no memory (H21): the next graph is planned again.
+    /// The error for a failed plan. C's allocator then looks planned but has no memory (H21), so the plan is dropped.
     fn out_of_memory(&mut self, mark: u64) -> Error {
         let log = log::since(mark);
         self.plan.clear();
-        // A server that was lost while it was asked gives no memory either.
+        // A lost server also reports a failed allocation: name the cause.
         if let Err(lost) = self.check_alive() {
             return lost;
         }
@@ -280,7 +280,7 @@ impl fmt::Debug for GraphAllocator {
     }
 }
 
-/// Does something with a C allocator, which is leaked if nobody knows how that ended. The next graph gets another one.
+/// Calls into a C allocator, and leaks it if the call did not return normally. The next graph gets a new one.
 fn attempt<R>(raw: &mut Option<RawAllocator>, f: impl FnOnce(&mut RawAllocator) -> Result<R>) -> Result<R> {
     let live = raw.as_mut().ok_or(Error::Poisoned { object: "graph allocator" })?;
     let result = f(live);
@@ -297,7 +297,7 @@ mod tests {
     use crate::device::Device;
     use crate::dtype::DType;
 
-    /// Memory that is planned anew may be other memory: nothing is put back where it was before.
+    /// A new plan may use other memory: no earlier placement is reused.
     #[test]
     fn a_place_is_known_until_the_next_plan() {
         let ctx = Context::new();

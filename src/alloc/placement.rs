@@ -1,14 +1,14 @@
-//! Where an allocation put a graph: beside the headers, which say so only while C uses them.
+//! Where allocation put a graph's tensors, kept apart from the C headers. Headers have it only while C uses them.
 //!
 //! # Invariant
 //!
-//! Outside of the calls of this crate, every header of a graph's own tensors is as its builder left it: no memory (for a view
-//! of placed memory: its address there), no buffer, no `extra`, the sources that it was built from. [`AsBuilt`] and [`Live`]
-//! are the only two that let C or an allocation change that, and their drops restore it. So a second graph, another
-//! allocation, or a question to a device never meets what an allocation left, not even one that was forgotten.
+//! Outside of this crate's calls, each header of a tensor that the graph allocates is as its builder left it: no data
+//! pointer (except views of placed memory), no buffer, no `extra`, and the sources it was built from. Only [`AsBuilt`]
+//! and [`Live`] let C change that, and their drops restore it. So a second graph, another allocation or a device query
+//! never sees what an earlier allocation wrote, not even one that was leaked.
 //!
-//! One exception: within [`compute_async`](crate::Allocated::compute_async)'s closure devices may still be looking at headers.
-//! They are marked as [in use](crate::header::TensorPtr::is_in_use) then, and refused everywhere.
+//! One exception: during [`compute_async`](crate::Allocated::compute_async)'s closure devices may still read the
+//! headers. They are marked [in use](crate::header::TensorPtr::is_in_use) then, and every other use is refused.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use crate::graph::{Entry, Graph};
 use crate::header::{Home, Sharing, TensorPtr};
 use crate::list;
 
-/// Where each entry of a graph lies, and which of its sources the scheduler replaced by copies of its own.
+/// The placement of each entry of a graph, and the sources that the scheduler replaced by copies.
 #[derive(Default)]
 pub(crate) struct Placement {
     homes: Vec<Home>,
     copies: Vec<Copied>,
-    /// Whether a device wants to see all headers even for the transfer of one tensor, as a meta device does.
+    /// Whether the device needs all headers in place to transfer one tensor, as a meta device does.
     whole: bool,
 }
 
-/// A source that the scheduler replaced.
+/// A source that the scheduler replaced by a copy on another device.
 struct Copied {
     entry: usize,
     slot: usize,
@@ -34,14 +34,14 @@ struct Copied {
     copy: TensorPtr,
 }
 
-// SAFETY: the pointers are followed only for a graph whose tensors they are, on that graph's thread; until then they are compared.
+// SAFETY: pointers are followed only for a graph of these tensors (Plan::put_back), on its thread; else only compared.
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the pointers are compared before they are followed")]
 unsafe impl Send for Placement {}
-// SAFETY: as above; through a shared reference nothing of it changes.
+// SAFETY: as for Send; `&Placement` has no interior mutability.
 unsafe impl Sync for Placement {}
 
 impl Placement {
-    /// Notes what C has just written into the graph's headers.
+    /// Records what C has just written into the graph's headers.
     pub(super) fn note(&mut self, graph: &Graph<'_>, whole: bool) -> Result<()> {
         let entries = graph.entries();
         self.clear();
@@ -62,18 +62,18 @@ impl Placement {
         self.copies.clear();
     }
 
-    /// Whether the headers alone say where everything is: no copies, and nothing that a device keeps with a tensor.
+    /// Whether addresses alone describe the placement: no copied sources, and no tensor with an `extra` of its device.
     pub(super) fn is_plain(&self) -> bool {
         self.copies.is_empty() && !self.homes.iter().any(Home::has_extra)
     }
 
-    /// Whether it is of these very tensors.
+    /// Whether the placement was recorded from these same tensors.
     pub(super) fn is_of(&self, graph: &Graph<'_>) -> bool {
         let entries = graph.entries();
         entries.len() == self.homes.len() && entries.iter().zip(&self.homes).all(|(e, h)| e.ptr == h.tensor)
     }
 
-    /// The copy that an entry's operation reads in place of a source.
+    /// The copy that the scheduler put in place of an entry's source.
     pub(crate) fn copy_of(&self, e: &Entry, slot: usize) -> Option<TensorPtr> {
         let is = |c: &&Copied| c.slot == slot && self.homes.get(c.entry).is_some_and(|h| h.tensor == e.ptr);
         self.copies.iter().find(is).map(|c| c.copy)
@@ -103,7 +103,7 @@ impl Placement {
         }
     }
 
-    /// Runs `f` with the memory of one entry in its header: for transfers.
+    /// Runs the transfer `f` while one entry's header has its memory.
     pub(super) fn reach<R>(
         &self,
         call: &'static str,
@@ -111,7 +111,7 @@ impl Placement {
         e: &Entry,
         f: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
-        /// Takes out what was put in.
+        /// Restores the headers.
         struct Out<'a>([Option<(&'a Home, bool)>; 2]);
         impl Drop for Out<'_> {
             fn drop(&mut self) {
@@ -123,7 +123,7 @@ impl Placement {
             let _live = Live::of(call, graph, self)?;
             return f();
         }
-        // Devices find a view by the tensor that it looks at.
+        // A device reads the buffer of a view from its root, so the root's header is filled in, too.
         let places = [Some(e), graph.entries().get(e.root as usize).filter(|root| root.ptr != e.ptr)];
         let homes = places.map(|place| {
             let e = place.filter(|e| e.is_allocated_by_graph())?;
@@ -136,7 +136,7 @@ impl Placement {
     }
 }
 
-/// A graph whose headers C may change, until this is dropped: they are then put back to what their builders left.
+/// A guard for a graph whose headers C may change: its drop restores what the builders left.
 pub(crate) struct AsBuilt<'g, 'c>(&'g Graph<'c>);
 
 impl<'g, 'c> AsBuilt<'g, 'c> {
@@ -158,7 +158,7 @@ impl Drop for AsBuilt<'_, '_> {
     }
 }
 
-/// A graph whose headers say where it lies, until this is dropped: for C to compute it.
+/// A guard for a graph whose headers have its placement, so that C can compute it; its drop takes that out.
 pub(crate) struct Live<'g, 'c, P: AsRef<Placement> = Arc<Placement>> {
     graph: &'g Graph<'c>,
     placement: P,
@@ -174,7 +174,7 @@ impl AsRef<Self> for Placement {
 impl<'g, 'c, P: AsRef<Placement>> Live<'g, 'c, P> {
     /// # Errors
     ///
-    /// [`Error::InUse`] where devices still use the tensors for another computation.
+    /// [`Error::InUse`] if devices still use the tensors for another computation.
     pub(crate) fn of(call: &'static str, graph: &'g Graph<'c>, placement: P) -> Result<Self> {
         graph.check_free(call)?;
         graph.debug_assert_as_built(); // nobody else computes it now

@@ -1,7 +1,7 @@
-//! Whether the plan of the last graph serves for the next one.
+//! Whether the plan of the last graph fits the next one.
 //!
-//! ggml compares only the numbers of nodes and leaves and each tensor's size, so that a graph of another topology would
-//! get a plan in which live tensors overlap (H22, H23). This compares everything that a plan depends on.
+//! ggml compares only node and leaf counts and tensor sizes, so that a graph of another topology could get a plan in
+//! which live tensors overlap (H22, H23). This file compares everything that a plan depends on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,40 +15,39 @@ use crate::device::meta;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind, Lists};
 use crate::header::{Facts, TensorPtr};
-use crate::rules::meta as divisions;
+use crate::rules::meta as meta_rules;
 
-/// What a plan depends on, of one tensor.
+/// The properties of one tensor that a plan depends on.
 struct Key {
     facts: Facts,
-    /// Where in memory of the graph's a view begins. Where in placed memory it does counts for nothing: it lies there
-    /// already. A decoder's views of its cache wander. What is checked of operations when they are planned must not depend
-    /// on it.
+    /// A view's offset into memory that the graph allocates. Offsets into weights and state are ignored: they change
+    /// with every decode step. No plan-time check may depend on them.
     view_offs: usize,
     root: u32,
     mask: u16,
     kind: Kind,
-    /// For placed leaves, what they lie in: that, and whose they are, decides where operations run. The buffer itself does
-    /// not, and another one may get its address.
+    /// The buffer type of a placed leaf. Together with its owner it decides where operations run. The buffer is not
+    /// part of the key; another one may reuse its address.
     buffer_type: Option<BufferType>,
 }
 
-/// The topology of the graph that was planned last, and where the last graph of that kind was put.
+/// The topology of the last planned graph, and the last placement with this plan.
 #[derive(Default)]
 pub(crate) struct Plan {
     keys: Vec<Key>,
-    /// The entries of all entries' sources.
+    /// Source entry indices of all entries, concatenated.
     srcs: Vec<u32>,
-    /// Where the last graph was put.
+    /// The last placement.
     placement: Option<Arc<Placement>>,
-    /// Whether the next graph of that kind may lie there, too, without asking the allocator.
+    /// Whether the next graph with these tensors may reuse the placement without asking ggml's allocator.
     reusable: bool,
-    /// Where that graph's lists were.
+    /// The addresses of that graph's node and leaf lists.
     lists: Option<Lists>,
     plans: usize,
-    /// Where weights lay that are divided among devices, and how.
+    /// Weights that are split among a meta device's members: their offsets and split states.
     divided: Vec<(usize, meta::State)>,
     id: u64,
-    /// How many tensors were given memory by this plan on a meta device.
+    /// How many tensors this plan has placed on a meta device, over all allocations.
     used: usize,
 }
 
@@ -56,14 +55,14 @@ impl Plan {
     /// Whether the plan was made for a graph like this one.
     pub(crate) fn fits(&self, graph: &Graph<'_>) -> bool {
         let entries = graph.entries();
-        self.used <= divisions::most_used(entries.len())
+        self.used <= meta_rules::most_used(entries.len())
             && entries.len() == self.keys.len()
             && graph.all_srcs() == self.srcs
             && entries.iter().zip(&self.keys).enumerate().all(|(i, (e, key))| fits(i, e, key))
-            && divisions::places(graph) == self.divided
+            && meta_rules::places(graph) == self.divided
     }
 
-    /// Remembers the graph.
+    /// Records the graph as planned.
     pub(crate) fn set(&mut self, graph: &Graph<'_>) -> Result<()> {
         self.clear();
         let no_memory = |_| Error::no_memory("the plan of a graph");
@@ -72,7 +71,7 @@ impl Plan {
         self.plans += 1;
         self.id = next_id();
         self.used = 0;
-        self.divided = divisions::places(graph);
+        self.divided = meta_rules::places(graph);
         self.srcs.extend_from_slice(graph.all_srcs());
         self.keys.extend(graph.entries().iter().map(|e| Key {
             facts: e.ptr.facts(),
@@ -85,19 +84,19 @@ impl Plan {
         Ok(())
     }
 
-    /// Forgets the plan: the next graph is planned anew.
+    /// Drops the plan: the next graph is planned anew.
     pub(crate) fn clear(&mut self) {
         self.keys.clear();
         self.srcs.clear();
         self.forget();
     }
 
-    /// Notes where C has just put a graph that fits. `reusable`: whether the next one may lie there without another
+    /// Records the placement that C has just made. `reusable`: whether the next graph may use it without another
     /// allocation; `whole`: see [`Placement`].
     pub(crate) fn record(&mut self, bound: &mut Bound<'_, '_>, reusable: bool, whole: bool) -> Result<()> {
         let graph = bound.graph();
         self.forget();
-        // One that a forgotten allocation still has stays as it is.
+        // A leaked allocation may still hold the old one. Don't change it then.
         let mut placement = self.placement.take().filter(|p| Arc::strong_count(p) == 1).unwrap_or_default();
         if let Some(placement) = Arc::get_mut(&mut placement) {
             placement.note(graph, whole)?;
@@ -109,19 +108,19 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether a graph may be put back.
+    /// Whether the last placement may be reused.
     pub(crate) fn is_recorded(&self) -> bool {
         self.reusable
     }
 
-    /// Forgets where the last graph was put: the next one is allocated by ggml.
+    /// Drops the last placement: ggml allocates the next graph.
     pub(crate) fn forget(&mut self) {
         self.reusable = false;
     }
 
-    /// Puts a graph that fits where the last one was, if it is made of the very same tensors, in the very same lists: the
-    /// scheduler goes on to look at those, and they may hold another graph by now, or be no more. A decoder that resets its
-    /// context and builds the same again gets the same tensors and lists again.
+    /// Reuses the last placement, if the graph has the same tensors in the same node and leaf lists: the scheduler
+    /// still refers to those lists, which may hold another graph by now or be freed. A decoder that resets its context
+    /// and builds the same graph gets the same tensors and lists again.
     pub(crate) fn put_back(&self, bound: &mut Bound<'_, '_>) -> bool {
         let graph = bound.graph();
         let placement = self.placement.as_ref().filter(|_| self.reusable && self.lists == Some(graph.lists()));
@@ -130,24 +129,24 @@ impl Plan {
         true
     }
 
-    /// Counts an allocation on a meta device, where C keeps some kilobytes for each tensor at each address: after too many, a
-    /// plan is of no more use.
+    /// Counts an allocation on a meta device: C keeps some kilobytes for each tensor at each address, so a plan is
+    /// renewed after too many.
     pub(crate) fn count(&mut self, graph: &Graph<'_>) {
         self.used += graph.entries().len();
     }
 
-    /// Tells the plan from all others.
+    /// The plan's unique id.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// How many plans there were.
+    /// How many plans were made.
     pub(crate) fn plans(&self) -> usize {
         self.plans
     }
 }
 
-/// A number for a plan that no other has.
+/// A plan id that was never used before.
 pub(crate) fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -157,7 +156,7 @@ pub(crate) fn next_id() -> u64 {
 fn fits(i: usize, e: &Entry, key: &Key) -> bool {
     let is_view = e.root as usize != i;
     let wanders = e.views_placed();
-    // What a view of placed memory has for parameters is where it begins, a closure its address: no plan depends on either.
+    // The parameters of a view of placed memory are its offset, those of a custom operation an address: ignored.
     let params = !(wanders && e.ptr.op() == sys::GGML_OP_VIEW || TensorPtr::is_custom(e.ptr));
     (e.root, e.mask, e.kind) == (key.root, key.mask, key.kind)
         && e.ptr.is_like(&key.facts, params)
@@ -165,7 +164,7 @@ fn fits(i: usize, e: &Entry, key: &Key) -> bool {
         && buffer_type(e) == key.buffer_type
 }
 
-/// For placed leaves, what they lie in.
+/// The buffer type of a placed leaf.
 #[inline]
 fn buffer_type(e: &Entry) -> Option<BufferType> {
     if e.is_allocated_by_graph() { None } else { buffer::type_of(e.ptr) }

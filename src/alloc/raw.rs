@@ -1,4 +1,4 @@
-//! The owner of a C graph allocator, and the only file that frees one.
+//! Owns C graph allocators and graph plans. No other file frees one.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -10,7 +10,7 @@ use crate::buffer::BufferType;
 use crate::error::{Error, Result};
 use crate::guard;
 
-/// For each of a graph's nodes and leaves, the number of the type of memory that it gets; where there is only one, none.
+/// Each node's and leaf's buffer type, as an index into the allocator's list. Empty if there is only one type.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {
     pub(super) nodes: Vec<c_int>,
@@ -18,27 +18,27 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// The two lists for C, which takes NULL for zeros.
+    /// Both lists for C, which reads NULL as all zeros.
     fn as_ptrs(&self) -> (*const c_int, *const c_int) {
         if self.nodes.is_empty() { (ptr::null(), ptr::null()) } else { (self.nodes.as_ptr(), self.leafs.as_ptr()) }
     }
 }
 
-/// A live graph allocator that nothing else frees.
+/// A live graph allocator that this value alone frees.
 pub(super) struct RawAllocator(NonNull<sys::ggml_gallocr>);
 
-// SAFETY: an allocator belongs to no thread; `&mut` keeps it on one at a time (docs/safety.md, "Threads").
+// SAFETY: an allocator has no thread affinity; `&mut` keeps it on one thread at a time (docs/safety.md, "Threads").
 unsafe impl Send for RawAllocator {}
 
 impl RawAllocator {
-    /// An allocator of memory of these types, of which there is at least one and none twice: where a buffer that two share
-    /// can't be had, C frees it twice (H21).
+    /// An allocator for these buffer types: at least one, no duplicates. If the allocation of a buffer that two entries
+    /// share fails, C frees it twice (H21).
     pub(super) fn new(bufts: &[BufferType]) -> Result<Self> {
         const CALL: &str = "ggml_gallocr_new_n";
         let mut raw: Vec<_> = bufts.iter().map(|b| b.as_ptr()).collect();
         let n = c_int::try_from(raw.len()).unwrap_or(c_int::MAX);
         let raw = guard::call(CALL, || {
-            // SAFETY: buffer types live for ever; C copies the list, which has `n` of them. The result is ours.
+            // SAFETY: buffer types are never freed; `raw` has `n` elements, which C copies. The result is ours.
             unsafe { sys::ggml_gallocr_new_n(raw.as_mut_ptr(), n) }
         })
         .map_err(guard::or_out_of_memory)?;
@@ -49,48 +49,48 @@ impl RawAllocator {
         self.0.as_ptr()
     }
 
-    /// Plans memory for `graph`. `false` where it could not be had.
+    /// Plans memory for `graph`. Returns `false` if it could not be allocated.
     pub(super) fn reserve(&mut self, graph: *mut sys::ggml_cgraph, places: &Places) -> Result<bool> {
         let (nodes, leafs) = places.as_ptrs();
         guard::call("ggml_gallocr_reserve_n", || {
-            // SAFETY: allocator and graph are live; the numbers are those of the graph's nodes and leaves, below that of the
+            // SAFETY: allocator and graph are live; the lists have an index for each node and leaf, in bounds of the
             // allocator's types (GraphAllocator::places). C keeps no pointer to them nor to the graph's tensors.
             unsafe { sys::ggml_gallocr_reserve_n(self.as_ptr(), graph, nodes, leafs) }
         })
     }
 
-    /// The bytes of each type that [`RawAllocator::reserve`] would take. Afterwards the allocator may lack memory that it
-    /// had, and looks planned (H21): it serves for nothing more.
+    /// The bytes of each buffer type that [`RawAllocator::reserve`] would take. Afterwards the allocator may lack
+    /// memory that it had, and looks planned (H21): the caller drops it.
     pub(super) fn sizes(&mut self, graph: *mut sys::ggml_cgraph, places: &Places, n: usize) -> Result<Vec<usize>> {
         let (nodes, leafs) = places.as_ptrs();
         let mut sizes = vec![0; n];
         let to = sizes.as_mut_ptr();
         guard::call("ggml_gallocr_reserve_n_size", || {
-            // SAFETY: as in `reserve`; C writes a number for each of the allocator's `n` types.
+            // SAFETY: as in `reserve`; C writes one size for each of the allocator's `n` types, and `sizes` has `n`.
             unsafe { sys::ggml_gallocr_reserve_n_size(self.as_ptr(), graph, nodes, leafs, to) }
         })?;
         Ok(sizes)
     }
 
-    /// Gives `graph`, for which memory is planned, its memory. `false` where it could not be had.
+    /// Gives `graph`, which has a plan, its memory. Returns `false` if it could not be allocated.
     pub(super) fn alloc(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
         guard::call("ggml_gallocr_alloc_graph", || {
             // SAFETY: allocator and graph are live, and the plan is this graph's (GraphAllocator::prepare). The tensors
-            // point into the allocator's buffer until the caller's Bound takes that back.
+            // point into the allocator's buffers until the caller's AsBuilt restores the headers.
             unsafe { sys::ggml_gallocr_alloc_graph(self.as_ptr(), graph) }
         })
     }
 
-    /// The bytes taken of the `i`th type, which there must be.
+    /// The bytes allocated for the `i`th type, which must exist.
     pub(super) fn buffer_size(&self, i: usize) -> Result<usize> {
         let i = c_int::try_from(i).unwrap_or(c_int::MAX);
         guard::call("ggml_gallocr_get_buffer_size", || {
-            // SAFETY: live by the type's invariant; C asserts the number.
+            // SAFETY: live by the type's invariant; C asserts that `i` is in bounds.
             unsafe { sys::ggml_gallocr_get_buffer_size(self.as_ptr(), i) }
         })
     }
 
-    /// Leaks the C object: after a failure inside it, freeing it is no longer safe.
+    /// Leaks the C object: freeing it after an interrupted call is not safe.
     pub(super) fn leak(self) {
         #[expect(clippy::mem_forget, reason = "an interrupted allocator may hold freed memory")]
         std::mem::forget(self);
@@ -106,11 +106,11 @@ impl Drop for RawAllocator {
     }
 }
 
-/// A live graph plan that nothing else frees.
+/// A live graph plan that this value alone frees.
 ///
 /// # Invariants
 ///
-/// The backend and the graph that it was made of are alive.
+/// The backend and the graph that it was made from are alive.
 pub(super) struct RawPlan {
     raw: NonNull<c_void>,
     backend: *mut sys::ggml_backend,
@@ -119,27 +119,27 @@ pub(super) struct RawPlan {
 impl RawPlan {
     /// # Safety
     ///
-    /// The backend must be one that makes plans. It, its threads, its closure and the graph, whose tensors have memory that
-    /// the backend's device can use, must stay as they are for as long as the result lives.
+    /// The backend must be one that makes plans. It, its threads, its closure and the graph must not change while the
+    /// result lives, and the graph's tensors must have memory that the backend's device can use.
     pub(super) unsafe fn new(backend: &mut Backend, graph: *mut sys::ggml_cgraph) -> Result<Self> {
         const CALL: &str = "ggml_backend_graph_plan_create";
         let backend = backend.as_ptr();
         let raw = guard::call(CALL, || {
-            // SAFETY: backend and graph are live, and the backend makes plans, by contract. C keeps a copy of the graph's
-            // head, which points to its lists, the threads and the closure; the result is ours.
+            // SAFETY: backend and graph are live, and the backend makes plans, by this function's contract. C copies
+            // the graph struct, which points to its lists, the threads and the closure; the result is ours.
             unsafe { sys::ggml_backend_graph_plan_create(backend, graph) }
         })?;
         let raw = NonNull::new(raw).ok_or(Error::Null { call: CALL, log: Box::default() })?;
         Ok(Self { raw, backend })
     }
 
-    /// Computes the graph: to be called inside `guard::compute`.
+    /// Computes the graph. To be called inside `guard::compute`.
     pub(super) fn compute(&self) -> sys::ggml_status {
-        // SAFETY: plan, backend and graph are live by the type's invariants. The call waits.
+        // SAFETY: plan, backend and graph are live by the type's invariants. The call waits, so C keeps nothing new.
         unsafe { sys::ggml_backend_graph_plan_compute(self.backend, self.raw.as_ptr()) }
     }
 
-    /// Leaks the C object, which an interrupted computation may still refer to.
+    /// Leaks the C object: an interrupted computation may still refer to it.
     pub(super) fn leak(self) {
         #[expect(clippy::mem_forget, reason = "an interrupted computation may still refer to it")]
         std::mem::forget(self);

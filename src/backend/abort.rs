@@ -1,4 +1,4 @@
-//! Stopping a computation from outside.
+//! Stops computations early.
 
 use std::ffi::c_void;
 use std::time::Instant;
@@ -10,19 +10,19 @@ use crate::callback::State;
 use crate::error::{Error, Result};
 use crate::log;
 
-/// The closure that a CPU backend asks between operations, at an address that stays.
+/// The closure that a CPU backend calls between operations, boxed at a stable address.
 pub(super) struct Abort {
     state: Box<State<Box<dyn FnMut() -> bool + Send>>>,
-    /// Whether it is user code, which may wait for another thread.
+    /// Whether it is the user's closure, which may wait for another thread.
     is_user_code: bool,
 }
 
 impl Backend {
-    /// Asks `stop` before each operation of a computation whether to end it there, which then fails with
-    /// [`Error::Cancelled`] (`ggml_backend_cpu_set_abort_callback`). Only a CPU backend can be asked to stop.
+    /// Calls `stop` before each operation; if it returns `true`, the computation ends there with [`Error::Cancelled`]
+    /// (`ggml_backend_cpu_set_abort_callback`). Only CPU backends support this.
     ///
-    /// `stop` runs on the thread that computes, in the midst of it: there, every call into ggml fails with
-    /// [`Error::Nested`]. A panic in it stops the computation and goes on in the call of `compute`.
+    /// `stop` runs on the computing thread, during the computation: every call into ggml fails there with
+    /// [`Error::Nested`]. A panic in it stops the computation and resumes in the call of `compute`.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ impl Backend {
     fn replace_abort(&mut self, stop: Box<dyn FnMut() -> bool + Send>, is_user_code: bool) -> Result<()> {
         let abort = Abort { state: Box::new(State::new(stop)), is_user_code };
         let user = (&raw const *abort.state).cast_mut().cast();
-        // The former closure goes only when C does not know it any more; its destructor may panic.
+        // Dropped only when C no longer refers to it, outside the call, because its destructor may panic.
         let former = log::public(|| {
             self.install_abort(Some(on_abort), user)?;
             Ok(self.abort.replace(abort))
@@ -45,8 +45,8 @@ impl Backend {
         Ok(())
     }
 
-    /// Ends every computation that is still running at `deadline`, which then fails with [`Error::Cancelled`]; `None`
-    /// lets them run. Replaces [`Backend::set_abort`]'s closure.
+    /// Ends each computation that still runs at `deadline`, with [`Error::Cancelled`]; `None` removes the deadline.
+    /// Replaces the closure of [`Backend::set_abort`].
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Backend {
         }
     }
 
-    /// Lets computations run to their end again.
+    /// Removes the closure and the deadline.
     ///
     /// # Errors
     ///
@@ -77,12 +77,12 @@ impl Backend {
         self.raw.set_abort(cpu, callback, user)
     }
 
-    /// Whether computations ask user code whether to stop.
+    /// Whether computations call a user closure to decide whether to stop.
     pub(crate) fn asks_user_code(&self) -> bool {
         self.abort.as_ref().is_some_and(|abort| abort.is_user_code)
     }
 
-    /// To be called after a computation in which the backend took part: goes on with a panic of the closure.
+    /// Resumes a panic of the closure. Called after a computation in which the backend took part.
     pub(crate) fn resume_abort(&self) {
         if let Some(abort) = &self.abort {
             abort.state.resume();
@@ -90,7 +90,7 @@ impl Backend {
     }
 }
 
-/// What the status of a computation means.
+/// Converts the status of a computation.
 pub(crate) fn check_status(call: &'static str, status: sys::ggml_status) -> Result<()> {
     match status {
         sys::GGML_STATUS_SUCCESS => Ok(()),
@@ -101,9 +101,9 @@ pub(crate) fn check_status(call: &'static str, status: sys::ggml_status) -> Resu
 
 /// # Safety
 ///
-/// `user` must be the state of an [`Abort`] that lives.
+/// `user` must be the state of a live [`Abort`].
 unsafe extern "C-unwind" fn on_abort(user: *mut c_void) -> bool {
-    // SAFETY: live by contract, and only reached through shared references.
+    // SAFETY: live by contract, and only used through shared references.
     let state = unsafe { &*user.cast::<State<Box<dyn FnMut() -> bool + Send>>>() };
     state.run(|stop| stop()).unwrap_or(true)
 }

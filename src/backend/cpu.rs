@@ -1,14 +1,13 @@
-//! What only CPU backends can do, beside their threads and being stopped.
+//! Settings of CPU backends, except for threads and stopping.
 
 use super::Backend;
 use crate::device::{DeviceType, Registry};
 use crate::error::{Error, Result};
 
 impl Backend {
-    /// Whether a CPU backend leaves out what is there for speed only, where kernels have something plainer: products by
-    /// other libraries' code, attention by tiles, norms together with the product that follows
-    /// (`ggml_backend_cpu_set_use_ref`). For comparing with other devices
-    /// ([`GraphMemory::compare`](crate::GraphMemory::compare)).
+    /// Whether a CPU backend uses reference kernels only: no matrix multiplication by other libraries, no tiled
+    /// attention, no norms fused with multiplication (`ggml_backend_cpu_set_use_ref`). Useful for comparing with other
+    /// devices ([`GraphMemory::compare`](crate::GraphMemory::compare)).
     ///
     /// # Errors
     ///
@@ -19,9 +18,8 @@ impl Backend {
         self.raw.set_use_ref(cpu, on)
     }
 
-    /// Lets the threads of a CPU backend sleep until the next computation, rather than wait for it in a loop
-    /// (`ggml_threadpool_pause`); that wakes them (`ggml_threadpool_resume`). Without effect where the threads are
-    /// `OpenMP`'s.
+    /// Suspends the threads of a CPU backend until the next computation, which otherwise spin for a while
+    /// (`ggml_threadpool_pause`, `ggml_threadpool_resume`). Has no effect on `OpenMP` threads.
     ///
     /// # Errors
     ///
@@ -36,7 +34,7 @@ impl Backend {
         }
     }
 
-    /// The registry of a CPU backend that can be used, or an error of `op`.
+    /// The registry of a usable CPU backend, or an error of `op`.
     pub(super) fn cpu_registry(&self, op: &'static str) -> Result<Registry> {
         self.check()?;
         let cpu = self.device.registry().filter(|_| self.device.device_type() == DeviceType::Cpu);

@@ -1,4 +1,4 @@
-//! Points in a backend's queue that other backends of its device can wait for.
+//! Events: points in a backend's queue that other backends of its device can wait for.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,27 +14,27 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::{guard, log};
 
-/// A point in a backend's queue of work (`ggml_backend_event_t`).
+/// A point in a backend's queue (`ggml_backend_event_t`).
 ///
-/// [`Event::record`] puts it behind all work that a backend has been given; [`Backend::wait`] keeps another backend of
-/// the same device from going on before that work is done, and [`Event::synchronize`] the calling thread.
+/// [`Event::record`] puts it behind all submitted work of a backend. [`Backend::wait`] makes another backend of the
+/// same device wait for that work, and [`Event::synchronize`] the calling thread.
 #[doc(alias = "ggml_backend_event_t")]
 #[doc(alias = "ggml_backend_event_free")]
 pub struct Event {
     raw: Arc<RawEvent>,
     device: Device,
     recorded: bool,
-    /// What waits for the event on Vulkan, where C's own wait writes to the queue of the backend that recorded it, which
-    /// may be gone, or at work on another thread. (Not `Sync`, nor is the event: devices keep no locks for them.)
+    /// Waits for the event on Vulkan. C's own wait writes to the queue of the recording backend, which may be freed or
+    /// in use on another thread. (Not `Sync`, so neither is the event: devices don't lock their events.)
     waiter: RefCell<Option<RawBackend>>,
 }
 
 impl Event {
-    /// An event of a device (`ggml_backend_event_new`).
+    /// An event of the device (`ggml_backend_event_new`).
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where the device has no events ([`Capabilities::events`](crate::Capabilities::events)).
+    /// [`Error::Unsupported`] if the device has no events ([`Capabilities::events`](crate::Capabilities::events)).
     #[doc(alias = "ggml_backend_event_new")]
     pub fn new(device: Device) -> Result<Self> {
         const CALL: &str = "ggml_backend_event_new";
@@ -43,7 +43,7 @@ impl Event {
         }
         let mark = log::mark();
         let raw = guard::call(CALL, || {
-            // SAFETY: the device lives for ever; the result is ours.
+            // SAFETY: devices are never freed; the result is ours.
             unsafe { sys::ggml_backend_event_new(device.as_ptr()) }
         })?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
@@ -58,17 +58,17 @@ impl Event {
         self.device
     }
 
-    /// Puts the event behind all work that `backend` has been given (`ggml_backend_event_record`).
+    /// Puts the event behind all submitted work of `backend` (`ggml_backend_event_record`).
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where the backend is one of another device.
+    /// [`Error::Unsupported`] if the backend's device is another one.
     #[doc(alias = "ggml_backend_event_record")]
     pub fn record(&mut self, backend: &mut Backend) -> Result<()> {
         backend.check()?;
         self.check(backend, "Event::record")?;
         guard::call("ggml_backend_event_record", || {
-            // SAFETY: both are live and of one device (H33). The backend's owner keeps the event until its queue is empty.
+            // SAFETY: both are live, of one device (`check`, H33). The backend keeps the event while its queue needs it.
             unsafe { sys::ggml_backend_event_record(self.raw.as_ptr(), backend.as_ptr()) }
         })?;
         backend.hold(&self.raw);
@@ -77,32 +77,32 @@ impl Event {
         Ok(())
     }
 
-    /// Waits until the work before the event is done (`ggml_backend_event_synchronize`); at once where it was never
-    /// recorded.
+    /// Waits until the work before the event is done (`ggml_backend_event_synchronize`). Returns at once if the event
+    /// was never recorded.
     ///
     /// # Errors
     ///
-    /// [`Error::Ggml`] or [`Error::Exception`] where the device fails.
+    /// [`Error::Ggml`] or [`Error::Exception`] if the device fails.
     #[doc(alias = "ggml_backend_event_synchronize")]
     pub fn synchronize(&self) -> Result<()> {
         match &mut *self.waiter.borrow_mut() {
             _ if !self.recorded => {}
             Some(waiter) => self.wait_by(waiter)?,
             None => guard::call("ggml_backend_event_synchronize", || {
-                // SAFETY: live by the type's invariant, and recorded: some devices would wait for ever for one that is not.
+                // SAFETY: live by the type's invariant, and recorded (checked above), else some devices never return.
                 unsafe { sys::ggml_backend_event_synchronize(self.raw.as_ptr()) }
             })?,
         }
         self.device.check_alive()
     }
 
-    /// Waits by a backend that has nothing else to do.
+    /// Waits through an idle backend.
     fn wait_by(&self, waiter: &mut RawBackend) -> Result<()> {
         if waiter.is_leaked() {
             return Err(Error::Poisoned { object: "event" });
         }
         let waited = guard::call("ggml_backend_event_wait", || {
-            // SAFETY: both are live and of one device; the backend is done with the event before this function ends.
+            // SAFETY: both are live and of one device; the backend finishes with the event before this returns.
             unsafe { sys::ggml_backend_event_wait(waiter.as_ptr(), self.raw.as_ptr()) }
         });
         waited.and_then(|()| waiter.synchronize()).inspect_err(|_| waiter.leak())
@@ -117,19 +117,19 @@ impl Event {
 }
 
 impl Backend {
-    /// Keeps the backend from going on before the work ahead of `event` is done (`ggml_backend_event_wait`). Does nothing
-    /// where the event was never recorded.
+    /// Makes the backend's later work wait for the work before `event` (`ggml_backend_event_wait`). Does nothing if the
+    /// event was never recorded.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where the event belongs to another device.
+    /// [`Error::Unsupported`] if the event belongs to another device.
     #[doc(alias = "ggml_backend_event_wait")]
     pub fn wait(&mut self, event: &Event) -> Result<()> {
         self.check()?;
         event.check(self, "Backend::wait")?;
         if event.recorded {
             guard::call("ggml_backend_event_wait", || {
-                // SAFETY: both are live and of one device (H33). We keep the event until our queue is empty.
+                // SAFETY: both are live, and of one device (`check`, H33). We keep the event until our queue is empty.
                 unsafe { sys::ggml_backend_event_wait(self.as_ptr(), event.raw.as_ptr()) }
             })?;
             self.hold(&event.raw);
@@ -137,7 +137,7 @@ impl Backend {
         self.device.check_alive()
     }
 
-    /// Keeps an event alive until all work is done.
+    /// Keeps an event alive until all submitted work is done.
     fn hold(&mut self, event: &Arc<RawEvent>) {
         if !self.events.iter().any(|e| Arc::ptr_eq(e, event)) {
             self.events.push(Arc::clone(event));
@@ -145,16 +145,16 @@ impl Backend {
     }
 }
 
-/// Waits until a Vulkan device has done what its backends gave it, whatever state they are in: they share its queues.
+/// Waits until a Vulkan device is idle, even if a backend is unusable: all backends share the device's queues.
 pub(super) fn drain(device: Device) -> Result<()> {
     let mut event = Event::new(device)?;
     let Some(mut waiter) = event.waiter.get_mut().take() else { return Ok(()) };
     guard::settle("ggml_backend_event_record", || {
-        // SAFETY: both are live and of one device, and the backend is done with the event before this function ends.
+        // SAFETY: both are live and of one device; the backend finishes with the event before this function returns.
         unsafe { sys::ggml_backend_event_record(event.raw.as_ptr(), waiter.as_ptr()) }
     })?;
     waiter.settle().inspect_err(|_| waiter.leak())?;
-    // The other queue, if there is one, is that of transfers, which this waits for.
+    // This also waits for the device's transfer queue, if it has one.
     Buffer::zeroed(device.buffer_type(), 1 << 10).map(drop)
 }
 

@@ -1,4 +1,4 @@
-//! Backends: streams of work on a device.
+//! Backends: they run work on a device, in order.
 
 mod abort;
 mod cpu;
@@ -27,30 +27,30 @@ pub use event::Event;
 pub use numa::{Numa, is_numa, numa_init};
 pub use threads::{Priority, Threads};
 
-/// A stream of work on a device (`ggml_backend_t`).
+/// A queue of work on a device (`ggml_backend_t`).
 ///
-/// A CPU backend owns its threads: they wait for work between computations rather than being started for each.
+/// A CPU backend owns its threads, which are not started for each computation but wait for work in between.
 ///
 /// # Why `&mut`?
 ///
-/// ggml's backends keep working memory and queues without locks: one thread at a time may use one.
+/// ggml's backends have working memory and queues without locks, so one thread at a time may use one.
 #[doc(alias = "ggml_backend_t")]
 #[doc(alias = "ggml_backend_free")]
 pub struct Backend {
-    // Field order is drop order: the backend goes before the pool whose threads it uses, and what it may call or wait for.
+    // Field order is drop order: the backend is dropped before the pool, the closure and the events that it uses.
     raw: RawBackend,
     pool: Option<RawPool>,
     abort: Option<Abort>,
-    /// Events that queued work refers to.
+    /// Events that submitted work refers to.
     events: Vec<Arc<RawEvent>>,
     device: Device,
     threads: usize,
     id: Id,
-    /// For a meta device, the plan whose graphs it computed last.
+    /// On a meta device: the id of the plan whose graphs it computed last.
     serves: Option<u64>,
 }
 
-/// Tells backends apart, even one from another that got its memory.
+/// A backend's unique id; addresses may be reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Id(u64);
 
@@ -62,38 +62,38 @@ impl Id {
 }
 
 impl Device {
-    /// A stream of work on the device (`ggml_backend_dev_init`).
+    /// Makes a backend on the device (`ggml_backend_dev_init`).
     ///
     /// # Errors
     ///
-    /// [`Error::Null`] where the device can't be started; [`Error::Ggml`] or [`Error::Exception`] where it fails.
+    /// [`Error::Null`] if the device can't be started; [`Error::Ggml`] or [`Error::Exception`] if it fails.
     #[doc(alias = "ggml_backend_dev_init")]
     #[doc(alias = "ggml_backend_rpc_init")]
     pub fn init(self) -> Result<Backend> {
         log::public(|| Backend::new(self, None))
     }
 
-    /// [`Device::init`] with parameters in the words of the device's backend.
+    /// Makes a backend as [`Device::init`] does, with a parameter string that the device's backend defines.
     ///
     /// # Errors
     ///
-    /// As [`Device::init`]; [`Error::Param`] where `params` holds a NUL.
+    /// As [`Device::init`]; [`Error::Param`] if `params` contains a NUL.
     pub fn init_with(self, params: &str) -> Result<Backend> {
         let c = CString::new(params).map_err(|_| Error::Param {
             op: "Device::init_with",
             name: "params",
             value: params.escape_default().to_string().into(),
-            expected: "it must not hold a NUL".into(),
+            expected: "it must not contain a NUL".into(),
         })?;
         Backend::new(self, Some(&c))
     }
 }
 
 impl Backend {
-    /// The most threads a CPU backend can have (`GGML_MAX_N_THREADS`).
+    /// The maximum number of threads of a CPU backend (`GGML_MAX_N_THREADS`).
     pub const MAX_THREADS: usize = sys::GGML_MAX_N_THREADS as usize;
 
-    /// A backend on the first GPU, else on the first integrated GPU, else on the CPU (`ggml_backend_init_best`).
+    /// A backend on the first GPU, or else the first integrated GPU, or else the CPU (`ggml_backend_init_best`).
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Backend {
         Device::best()?.init()
     }
 
-    /// A backend on the CPU with as many threads as it can run at once.
+    /// A backend on the CPU, with one thread for each that the CPU can run in parallel.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl Backend {
         Device::by_name(name)?.init()
     }
 
-    /// A backend on the first device of a kind (`ggml_backend_init_by_type`).
+    /// A backend on the first device of a type (`ggml_backend_init_by_type`).
     ///
     /// # Errors
     ///
@@ -137,14 +137,14 @@ impl Backend {
         Device::by_type(kind)?.init()
     }
 
-    /// A backend from a text: the name of a device, or the name and parameters of its backend's own, with a colon
-    /// between them, such as `CUDA0`.
+    /// A backend from a string: a device name, optionally followed by a colon and parameters for its backend, such as
+    /// `CUDA0`.
     ///
     /// # Errors
     ///
     /// As [`Device::by_name`] and [`Device::init_with`].
     pub fn from_spec(spec: &str) -> Result<Self> {
-        // Names may hold a colon themselves (an RPC server's address): the longest name that fits wins.
+        // Names may contain a colon themselves (an RPC server's address), so the longest name that fits is used.
         let all = Device::all()?;
         let fits = |d: &&Device| {
             let rest = spec.get(d.name().len()..).filter(|_| spec.is_char_boundary(d.name().len()));
@@ -169,7 +169,7 @@ impl Backend {
             meta::before_use(
                 "Device::init_with",
                 device,
-                "several devices that work as one have no parameters in common",
+                "a meta device takes no parameters, as its members' backends differ; use `init`",
             )?;
         }
         let raw = RawBackend::init(device, params)?;
@@ -183,8 +183,8 @@ impl Backend {
         Ok(this)
     }
 
-    /// Makes a backend of a meta device ready for graphs of this plan. Between graphs with other numbers of operations or of
-    /// sums, C forgets to make its lists longer, or keeps some of lists that it freed: it gets a new object for each plan.
+    /// Prepares a meta device's backend for graphs of this plan. Between graphs with other numbers of nodes or sums, C
+    /// fails to grow its lists, or keeps pointers into freed ones. So each plan gets a new C object.
     pub(crate) fn serve(&mut self, plan: u64) -> Result<()> {
         if meta::is_meta(self.device) && self.serves != Some(plan) {
             self.check()?;
@@ -202,35 +202,35 @@ impl Backend {
         self.id
     }
 
-    /// The device that the backend works on (`ggml_backend_get_device`).
+    /// The backend's device (`ggml_backend_get_device`).
     #[doc(alias = "ggml_backend_get_device")]
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// The backend's name, which is that of its device (`ggml_backend_name`).
+    /// The backend's name, which is its device's (`ggml_backend_name`).
     #[doc(alias = "ggml_backend_name")]
     pub fn name(&self) -> String {
         self.raw.name()
     }
 
-    /// The threads that a CPU or BLAS backend computes with; 1 for other devices (`ggml_threadpool_get_n_threads`).
+    /// The number of threads of a CPU or BLAS backend; 1 on other devices (`ggml_threadpool_get_n_threads`).
     #[doc(alias = "ggml_threadpool_get_n_threads")]
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Gives a CPU backend threads of its own: a number, the calling one counted, or more about them in [`Threads`]
+    /// Sets the threads of a CPU backend: a number that includes the calling thread, or details in [`Threads`]
     /// (`ggml_backend_cpu_set_n_threads`, `ggml_threadpool_new`).
     ///
-    /// To a BLAS backend it tells their number (`ggml_backend_blas_set_n_threads`); the threads are those of the BLAS
-    /// library, which it keeps for the whole process: the backend that computed last has set their number. So too for the
-    /// CPUs among the devices of a [`MetaDevice`](crate::meta::MetaDevice), which start their threads for each graph.
+    /// A BLAS backend takes only a number (`ggml_backend_blas_set_n_threads`). The BLAS library has one pool for the
+    /// whole process, so the backend that computed last determines its size. CPU members of a
+    /// [`MetaDevice`](crate::meta::MetaDevice) take only a number, too, and start their threads for each graph.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where the number does not lie in 1 to [`Backend::MAX_THREADS`], more than a number is said of a BLAS
-    /// backend's, or the device is neither; [`Error::Null`] where threads can't be started.
+    /// [`Error::Param`] if the number is not in 1 to [`Backend::MAX_THREADS`], if a BLAS backend or meta device gets
+    /// more than a number, or if the device is none of these; [`Error::Null`] if threads can't be started.
     #[doc(alias = "ggml_backend_cpu_set_n_threads")]
     #[doc(alias = "ggml_backend_cpu_set_threadpool")]
     #[doc(alias = "ggml_backend_blas_set_n_threads")]
@@ -249,7 +249,7 @@ impl Backend {
         };
         if has_cpus(self.device) {
             if threads != Threads::new(threads.count) {
-                return refuse("of the threads of devices that work as one there is only a number");
+                return refuse("a meta device takes only a number of threads");
             }
             threads.check_count()?;
             self.check()?;
@@ -260,30 +260,30 @@ impl Backend {
         let blas = self.device.is_blas();
         let has_threads = blas || self.device.device_type() == DeviceType::Cpu;
         let Some(registry) = self.device.registry().filter(|_| has_threads) else {
-            return refuse("only a CPU or BLAS backend has threads");
+            return refuse("only CPU and BLAS backends, and meta devices with CPUs, have threads");
         };
         self.check()?;
         if blas {
             if threads != Threads::new(threads.count) {
-                return refuse("of a BLAS backend's threads there is only a number");
+                return refuse("a BLAS backend takes only a number of threads");
             }
             threads.check_count()?;
             self.raw.set_n_threads(registry, threads.count)?;
         } else {
             let pool = RawPool::start(registry, &threads)?;
             self.raw.use_pool(registry, &pool, threads.count)?;
-            // The old pool's threads are idle, and the backend no longer knows them.
+            // The old pool's threads are idle, and the backend no longer refers to them.
             self.pool = Some(pool);
         }
         self.threads = threads.count;
         Ok(())
     }
 
-    /// Waits until all work given to the backend is done (`ggml_backend_synchronize`).
+    /// Waits until all submitted work is done (`ggml_backend_synchronize`).
     ///
     /// # Errors
     ///
-    /// [`Error::Ggml`] or [`Error::Exception`] where the device fails.
+    /// [`Error::Ggml`] or [`Error::Exception`] if the device fails.
     #[doc(alias = "ggml_backend_synchronize")]
     pub fn synchronize(&mut self) -> Result<()> {
         self.check()?;
@@ -293,7 +293,7 @@ impl Backend {
         Ok(())
     }
 
-    /// Waits until nothing is under way any more, though the device may be lost. Never panics. After an error nobody knows.
+    /// Drains the backend, even if its device is lost. Never panics. After `Err`, work may still run.
     pub(crate) fn settle(&mut self) -> Result<()> {
         self.raw.settle().inspect_err(|_| self.poison())
     }
@@ -302,12 +302,12 @@ impl Backend {
         self.raw.as_ptr()
     }
 
-    /// After a failure inside the C object neither using nor freeing it is safe: it is leaked, with its threads.
+    /// After a failure inside the C object, freeing it is not safe: leaks it with its threads.
     ///
-    /// What it gave to a Vulkan device is waited for, since memory that it uses may be freed next.
+    /// On Vulkan, this waits for submitted work, because memory that it uses may be freed next.
     ///
-    /// That of BLAS is freed, as its threads may still be converting an operand, whose memory may be freed next: its
-    /// destructor waits for them. Another one takes its place, as that of one which is never used.
+    /// A BLAS backend is freed: its destructor waits for its threads, which may still convert an operand whose memory
+    /// may be freed next. An unused backend is leaked in its place.
     pub(crate) fn poison(&mut self) {
         if self.device.is_blas()
             && !self.raw.is_leaked()
@@ -319,14 +319,14 @@ impl Backend {
             && !self.raw.is_leaked()
             && let Err(error) = event::drain(self.device)
         {
-            log::say(::log::Level::Error, format!("{} may still be at work: {error}", self.device));
+            log::say(::log::Level::Error, format!("work on {} may still run: {error}", self.device));
         }
         self.raw.leak();
         #[expect(clippy::mem_forget, reason = "the interrupted backend still refers to its threads")]
         std::mem::forget((self.pool.take(), self.abort.take(), std::mem::take(&mut self.events)));
     }
 
-    /// Fails after [`Backend::poison`], and when the device was lost.
+    /// Fails after [`Backend::poison`], and if the device was lost.
     pub(crate) fn check(&self) -> Result<()> {
         if self.raw.is_leaked() {
             return Err(Error::Poisoned { object: "backend" });
@@ -335,14 +335,14 @@ impl Backend {
     }
 }
 
-/// Whether it is a meta device with CPUs among its devices.
+/// Whether it is a meta device with a CPU as a member.
 fn has_cpus(device: Device) -> bool {
     meta::members(device).iter().any(|d| d.device_type() == DeviceType::Cpu)
 }
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        // Events must not go while queued work refers to them. Where that fails, so will the next thing.
+        // Submitted work must not refer to freed events. If waiting fails, leak both.
         if !self.events.is_empty() && self.synchronize().is_err() {
             self.poison();
         }

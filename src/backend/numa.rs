@@ -1,4 +1,4 @@
-//! Processors with several memories. ggml keeps what it knows of them in globals without a lock, which computations read.
+//! NUMA support. ggml keeps its state in globals without a lock, which computations read.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,47 +11,47 @@ use crate::error::{Error, Result};
 use crate::guard;
 use crate::lock::Lock;
 
-/// How threads are spread over the memories of a processor (`ggml_numa_strategy`).
+/// How threads are spread over NUMA nodes (`ggml_numa_strategy`).
 #[doc(alias = "ggml_numa_strategy")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Numa {
     /// Evenly over all nodes.
     Distribute,
-    /// All on the node where [`numa_init`] is called.
+    /// All on the node on which [`numa_init`] is called.
     Isolate,
-    /// Where the program `numactl` has put the process.
+    /// As the program `numactl` has configured the process.
     Numactl,
 }
 
-/// What was done in this process.
+/// The state of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Nothing,
     Initialised,
-    /// Computations may be reading the globals.
+    /// Computations may read the globals.
     Used,
 }
 
 static STAGE: Lock<Stage> = Lock::new(Stage::Nothing);
 
-/// The nodes that ggml has room for. It puts those beyond into none, but takes any number for the current one.
+/// The number of nodes in ggml's table. It ignores further nodes, but doesn't check the current node's number.
 const MOST_NODES: u32 = 8;
 
-/// To be called before anything is made that can compute on a CPU.
+/// Called before anything is made that can compute on a CPU.
 pub(crate) fn used() {
     *STAGE.lock() = Stage::Used;
 }
 
-/// Tells ggml to mind that parts of the memory are nearer to some of the processors (`ggml_numa_init`). Without effect where
-/// they are not, and on systems other than Linux.
+/// Makes ggml respect that memory is nearer to some CPUs than to others (`ggml_numa_init`). Has no effect on machines
+/// without NUMA, and on systems other than Linux.
 ///
-/// Threads are bound during each computation. To be called once, before the first CPU backend is made.
+/// Threads are bound during each computation. Call this once, before the first CPU backend is made.
 ///
 /// # Errors
 ///
-/// [`Error::Unsupported`] after the first call, after a CPU backend or an RPC server was made, and to isolate on machines
-/// with more nodes than ggml knows; else as [`Device::cpu`].
+/// [`Error::Unsupported`] after the first call, after a CPU backend or an RPC server was made, and for
+/// [`Numa::Isolate`] on machines with more nodes than ggml supports; else as [`Device::cpu`].
 #[doc(alias = "ggml_numa_init")]
 pub fn numa_init(strategy: Numa) -> Result<()> {
     let refuse = |reason: &'static str| Err(Error::unsupported("numa_init", [], "CPU", reason));
@@ -60,11 +60,11 @@ pub fn numa_init(strategy: Numa) -> Result<()> {
     let mut stage = STAGE.lock();
     match *stage {
         Stage::Nothing => {}
-        Stage::Initialised => return refuse("it was done before, and can be done once"),
-        Stage::Used => return refuse("computations on a CPU may be running already"),
+        Stage::Initialised => return refuse("it was called before; call it once"),
+        Stage::Used => return refuse("computations on a CPU may be running; call it before a CPU backend is made"),
     }
     if strategy == Numa::Isolate && nodes().any(|n| n >= MOST_NODES) {
-        return refuse("ggml has room for 8 nodes, and this may be another");
+        return refuse("ggml supports 8 nodes, and this machine may have more; use another strategy");
     }
     let strategy = match strategy {
         Numa::Distribute => sys::GGML_NUMA_STRATEGY_DISTRIBUTE,
@@ -73,8 +73,8 @@ pub fn numa_init(strategy: Numa) -> Result<()> {
     };
     *stage = Stage::Initialised;
     guard::call("ggml_numa_init", || {
-        // SAFETY: a strategy that exists. C writes globals, which nothing reads before a CPU backend is made; that waits for
-        // the lock. The node that we are on is one of those it has room for, if it counts.
+        // SAFETY: an existing strategy. C writes globals, which nothing reads before a CPU backend is made (`used`
+        // waits for our lock). The current node is in bounds of ggml's table if the strategy needs it (checked above).
         unsafe { init(strategy) }
     })
 }
@@ -90,7 +90,7 @@ pub fn is_numa() -> Result<bool> {
     let is_numa = cpu.function(named!(c"ggml_backend_cpu_is_numa" as ggml_is_numa()))?;
     let _stage = STAGE.lock();
     guard::call("ggml_is_numa", || {
-        // SAFETY: C reads a global, which nobody writes to now: we hold the lock.
+        // SAFETY: C reads a global, which no thread writes now: we hold the lock.
         unsafe { is_numa() }
     })
 }
@@ -99,7 +99,7 @@ fn registry() -> Result<Registry> {
     Device::cpu()?.registry().ok_or(Error::Null { call: "ggml_backend_dev_backend_reg", log: Box::default() })
 }
 
-/// The numbers of the nodes of a Linux machine, where ggml looks for them as well.
+/// The node numbers of a Linux machine, read from where ggml reads them.
 fn nodes() -> impl Iterator<Item = u32> {
     let number = |name: &OsStr| name.to_str()?.strip_prefix("node")?.parse().ok();
     fs::read_dir("/sys/devices/system/node")

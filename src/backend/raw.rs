@@ -1,4 +1,4 @@
-//! The owners of a C backend, of a CPU thread pool, and of an event, and the only file that frees them.
+//! Owns C backends, CPU thread pools and events. No other file frees one.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -12,30 +12,30 @@ use crate::error::{Error, Result};
 use crate::{ffi, guard, log};
 
 unsafe extern "C-unwind" {
-    /// The backend of a meta backend's member. ggml exports it, and declares it in a header of its own only.
+    /// A member's backend. ggml exports this function, but declares it only in an internal header.
     fn ggml_backend_meta_simple_backend(meta: *mut sys::ggml_backend, index: usize) -> *mut sys::ggml_backend;
 }
 
-/// A live backend that nothing else frees.
+/// A live backend that this value alone frees.
 pub(super) struct RawBackend {
     raw: NonNull<sys::ggml_backend>,
     leaked: bool,
 }
 
-// SAFETY: a backend belongs to no thread; `&mut` keeps it on one at a time (docs/safety.md, "Threads").
+// SAFETY: a backend has no thread affinity; `&mut` keeps it on one thread at a time (docs/safety.md, "Threads").
 unsafe impl Send for RawBackend {}
 
 impl RawBackend {
     pub(super) fn init(device: Device, params: Option<&CStr>) -> Result<Self> {
         const CALL: &str = "ggml_backend_dev_init";
-        // C does not look whether those that work as one could be started.
+        // C doesn't check whether the members start, so try them first.
         for &member in meta::members(device) {
             drop(Self::init(member, None)?);
         }
         let mark = log::mark();
         let params = params.map_or(ptr::null(), CStr::as_ptr);
         let raw = guard::call(CALL, || {
-            // SAFETY: the device lives for ever, `params` during the call; the result is ours.
+            // SAFETY: devices are never freed, `params` lives during the call; the result is ours.
             unsafe { sys::ggml_backend_dev_init(device.as_ptr(), params) }
         })
         .map_err(guard::or_out_of_memory)?;
@@ -47,7 +47,7 @@ impl RawBackend {
         self.raw.as_ptr()
     }
 
-    /// Makes the drop do nothing.
+    /// Keeps the drop from freeing the C object.
     pub(super) fn leak(&mut self) {
         self.leaked = true;
     }
@@ -59,26 +59,26 @@ impl RawBackend {
     pub(super) fn name(&self) -> String {
         // SAFETY: live by the type's invariant; the text is copied at once.
         let text = unsafe { sys::ggml_backend_name(self.as_ptr()) };
-        // SAFETY: a C string or NULL, see above.
+        // SAFETY: NULL, or the C string from above.
         unsafe { ffi::string(text) }
     }
 
     pub(super) fn synchronize(&mut self) -> Result<()> {
         guard::call("ggml_backend_synchronize", || {
-            // SAFETY: live by the type's invariant, and `&mut` keeps other threads out.
+            // SAFETY: live by the type's invariant; `&mut` excludes other threads.
             unsafe { sys::ggml_backend_synchronize(self.as_ptr()) }
         })
     }
 
-    /// [`RawBackend::synchronize`] that never panics, and also where guarded calls fail otherwise.
+    /// [`RawBackend::synchronize`] that never panics, and that works in user code, too.
     pub(super) fn settle(&mut self) -> Result<()> {
         guard::settle("ggml_backend_synchronize", || {
-            // SAFETY: as in `synchronize`.
+            // SAFETY: live by the type's invariant; `&mut` excludes other threads.
             unsafe { sys::ggml_backend_synchronize(self.as_ptr()) }
         })
     }
 
-    /// Makes a CPU backend ask `callback` whether to stop.
+    /// Sets a CPU backend's abort callback.
     pub(super) fn set_abort(
         &mut self,
         cpu: Registry,
@@ -87,59 +87,59 @@ impl RawBackend {
     ) -> Result<()> {
         let set = cpu.function(named!(c"ggml_backend_set_abort_callback" as ggml_backend_set_abort_callback_t))?;
         guard::call("ggml_backend_set_abort_callback", || {
-            // SAFETY: the backend is a live CPU backend; it keeps `user`, which its owner drops after it or replaces here.
+            // SAFETY: a live CPU backend. It keeps `user`, which its owner drops after the backend or replaces here.
             unsafe { set(self.as_ptr(), callback, user) }
         })
     }
 
-    /// Makes a CPU backend leave out what is there for speed only, or not.
+    /// Makes a CPU backend use reference kernels only, or not.
     pub(super) fn set_use_ref(&mut self, cpu: Registry, on: bool) -> Result<()> {
         let set = cpu.function(named!(c"ggml_backend_cpu_set_use_ref" as ggml_backend_cpu_set_use_ref(_, _)))?;
         guard::call("ggml_backend_cpu_set_use_ref", || {
-            // SAFETY: the backend is a live CPU backend, of which C sets a field.
+            // SAFETY: the backend is a live CPU backend; C sets a field.
             unsafe { set(self.as_ptr(), on) }
         })
     }
 
-    /// Lets the threads of `pool`, which the backend uses, sleep until the next computation. That is what ggml does with a
-    /// pool that is replaced; one that a computation finds asleep is woken.
+    /// Suspends the threads of `pool`, which the backend uses, until the next computation. ggml suspends a pool when it
+    /// is replaced, and a computation wakes a suspended one.
     pub(super) fn pause_pool(&mut self, cpu: Registry, pool: &RawPool) -> Result<()> {
         self.set_pool(cpu, ptr::null_mut())?;
         self.set_pool(cpu, pool.raw.as_ptr())
     }
 
-    /// `pool` must be NULL, or live as long as the backend has it.
+    /// `pool` must be NULL, or live as long as the backend uses it.
     fn set_pool(&mut self, cpu: Registry, pool: *mut sys::ggml_threadpool) -> Result<()> {
         let set = cpu.function(named!(c"ggml_backend_cpu_set_threadpool" as ggml_backend_cpu_set_threadpool(_, _)))?;
         guard::call("ggml_backend_cpu_set_threadpool", || {
-            // SAFETY: backend and pool are live; the owner of both drops the backend first. A former pool is still alive
-            // and idle, and is only paused by this.
+            // SAFETY: backend and pool are live; the owner of both drops the backend first. A replaced pool is still
+            // alive and idle; this call only pauses it.
             unsafe { set(self.as_ptr(), pool) }
         })
     }
 
-    /// Makes a CPU backend compute on `n` threads of `pool`, which has as many.
+    /// Makes a CPU backend compute on all `n` threads of `pool`.
     pub(super) fn use_pool(&mut self, cpu: Registry, pool: &RawPool, n: usize) -> Result<()> {
         self.set_pool(cpu, pool.raw.as_ptr())?;
-        // The pool has `n` threads, so none beyond its end is used (H26).
+        // The pool has `n` threads, so all are in bounds (H26).
         self.set_n_threads(cpu, n)
     }
 
-    /// Tells a CPU or BLAS backend, of this registry, how many threads to use. A CPU's pool must have as many.
+    /// Sets a CPU or BLAS backend's number of threads. A CPU backend's pool must have as many.
     pub(super) fn set_n_threads(&mut self, registry: Registry, n: usize) -> Result<()> {
-        // SAFETY: live by the type's invariant, and of that registry, as the caller says.
+        // SAFETY: live by the type's invariant; the caller passes the registry of the backend's device.
         unsafe { set_n_threads(registry, self.as_ptr(), n) }
     }
 
-    /// Tells those backends of a meta backend that are CPUs, by their devices, how many threads to start for each graph.
+    /// Sets the number of threads that the CPU members of a meta backend start for each graph.
     pub(super) fn set_member_threads(&mut self, members: &[Device], n: usize) -> Result<()> {
         for (i, device) in members.iter().enumerate().filter(|(_, d)| d.device_type() == DeviceType::Cpu) {
             let Some(registry) = device.registry() else { continue };
             let member = guard::call("ggml_backend_meta_simple_backend", || {
-                // SAFETY: a live meta backend of these members, so it has an `i`th; the result lives as long as it.
+                // SAFETY: a live meta backend of these members, so `i` is in bounds; the result lives as long as it.
                 unsafe { ggml_backend_meta_simple_backend(self.as_ptr(), i) }
             })?;
-            // SAFETY: live, see above, and of that registry, as its device is.
+            // SAFETY: live as long as the meta backend; the registry is its device's.
             unsafe { set_n_threads(registry, member, n) }?;
         }
         Ok(())
@@ -153,7 +153,7 @@ unsafe fn set_n_threads(registry: Registry, backend: *mut sys::ggml_backend, n: 
     let set_threads = registry.function(named!(c"ggml_backend_set_n_threads" as ggml_backend_set_n_threads_t))?;
     let n = c_int::try_from(n).unwrap_or(c_int::MAX);
     guard::call("ggml_backend_set_n_threads", || {
-        // SAFETY: the backend is live and of that registry, which C asserts; C sets a field.
+        // SAFETY: the backend is live and of that registry, by contract; C sets a field.
         unsafe { set_threads(backend, n) }
     })
 }
@@ -164,30 +164,30 @@ impl Drop for RawBackend {
             return;
         }
         guard::free("ggml_backend_free", || {
-            // SAFETY: live and ours by the type's invariant, and used by nothing after this.
+            // SAFETY: live and ours by the type's invariant, and not used after this.
             unsafe { sys::ggml_backend_free(self.as_ptr()) }
         });
     }
 }
 
-/// A live thread pool that nothing else frees.
+/// A live thread pool that this value alone frees.
 pub(super) struct RawPool {
     raw: NonNull<sys::ggml_threadpool>,
     cpu: Registry,
 }
 
-// SAFETY: a pool belongs to no thread; its owner is used by one at a time.
+// SAFETY: a pool has no thread affinity; the backend that owns it is used by one thread at a time.
 unsafe impl Send for RawPool {}
 
 impl RawPool {
-    /// Starts the threads.
+    /// Creates the pool and its threads.
     pub(super) fn start(cpu: Registry, threads: &Threads) -> Result<Self> {
         const CALL: &str = "ggml_threadpool_new";
         let new = cpu.function(named!(c"ggml_threadpool_new" as ggml_threadpool_new(_)))?;
         let mut params = threads.raw()?;
         let mark = log::mark();
         let raw = guard::call(CALL, || {
-            // SAFETY: `params` has a valid number of threads (Threads::raw); C copies what it needs of it.
+            // SAFETY: `params` has a valid number of threads (Threads::raw); C copies what it needs.
             unsafe { new(&raw mut params) }
         })?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
@@ -197,22 +197,22 @@ impl RawPool {
 
 impl Drop for RawPool {
     fn drop(&mut self) {
-        // Without the function the threads stay: safe, and it was there when the pool was made.
+        // The function exists, as the pool was made. If not, leaking the threads is safe.
         let Ok(free) = self.cpu.function(named!(c"ggml_threadpool_free" as ggml_threadpool_free(_))) else { return };
         let raw = self.raw.as_ptr();
         guard::free("ggml_threadpool_free", || {
-            // SAFETY: live and ours by the type's invariant; the backend that used it is gone or has another one.
+            // SAFETY: live and ours by the type's invariant; the backend that used it is dropped or uses another pool.
             unsafe { free(raw) }
         });
     }
 }
 
-/// A live event that nothing else frees.
+/// A live event that this value alone frees.
 pub(super) struct RawEvent(pub(super) NonNull<sys::ggml_backend_event>);
 
-// SAFETY: an event belongs to no thread (docs/safety.md, "Threads").
+// SAFETY: an event has no thread affinity (docs/safety.md, "Threads").
 unsafe impl Send for RawEvent {}
-// SAFETY: only its `Event`, which is not `Sync`, uses it; a backend that holds it for its queue merely drops it.
+// SAFETY: only its `Event`, which is not `Sync`, uses it; a backend that holds it only drops it.
 unsafe impl Sync for RawEvent {}
 
 impl RawEvent {
@@ -224,7 +224,7 @@ impl RawEvent {
 impl Drop for RawEvent {
     fn drop(&mut self) {
         guard::free("ggml_backend_event_free", || {
-            // SAFETY: live and ours; no backend's queue refers to it any more, or that backend would hold it.
+            // SAFETY: live and ours; no queue refers to it, since its backend would hold a reference.
             unsafe { sys::ggml_backend_event_free(self.as_ptr()) }
         });
     }

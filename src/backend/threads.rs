@@ -1,4 +1,4 @@
-//! How a CPU backend's threads run.
+//! Threads of a CPU backend.
 
 use std::ffi::c_int;
 
@@ -7,7 +7,7 @@ use ggml_sys as sys;
 use super::Backend;
 use crate::error::{Error, Result};
 
-/// The threads of a CPU backend, or how many a BLAS backend uses (`ggml_threadpool_params`).
+/// The threads of a CPU backend, or their number for a BLAS backend (`ggml_threadpool_params`).
 ///
 /// ```
 /// use ggml::prelude::*;
@@ -24,29 +24,29 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Threads {
-    /// How many, the one that calls `compute` counted: 1 to [`Backend::MAX_THREADS`].
+    /// The number of threads, including the one that calls `compute`: 1 to [`Backend::MAX_THREADS`].
     pub count: usize,
-    /// Their priority. The thread that makes the pool gets it, too.
+    /// Their priority. The thread that creates the pool gets it, too.
     pub priority: Priority,
-    /// How eagerly they wait for work: 0 sleeps, 100 spins longest.
+    /// How long they spin while they wait for work: 0 sleeps, 100 is the maximum.
     pub poll: u32,
-    /// The numbers of the processors that they may run on; empty for all. The thread that makes the pool is bound, too.
+    /// Indices of the CPU cores on which they may run; empty for all. The thread that creates the pool is bound, too.
     pub cpus: Vec<usize>,
-    /// Whether each thread gets one of [`Threads::cpus`] for itself, in order.
+    /// Whether each thread is pinned to one of [`Threads::cpus`], in order.
     pub strict: bool,
-    /// Whether they sleep until the first computation, as after [`Backend::pause_threads`].
+    /// Whether they are suspended until the first computation, as after [`Backend::pause_threads`].
     pub paused: bool,
 }
 
-/// The priority of threads (`ggml_sched_priority`). Raising it may need rights that the process lacks; ggml then logs a
-/// warning and goes on.
+/// The priority of threads (`ggml_sched_priority`). Raising it may need privileges; without them ggml logs a warning
+/// and continues.
 #[doc(alias = "ggml_sched_priority")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Priority {
     /// Below normal.
     Low,
-    /// That of other threads.
+    /// The default.
     #[default]
     Normal,
     /// Above normal.
@@ -70,16 +70,16 @@ impl Priority {
 }
 
 impl Threads {
-    /// The longest that threads may spin.
+    /// The maximum of [`Threads::poll`].
     const MAX_POLL: u32 = 100;
 
-    /// `count` threads as ggml runs them by default (`ggml_threadpool_params_default`): of normal priority, on any
-    /// processor, spinning for a while.
+    /// `count` threads with ggml's defaults (`ggml_threadpool_params_default`): normal priority, any CPU core, and
+    /// spinning for a while.
     pub fn new(count: usize) -> Self {
         Self { count, priority: Priority::default(), poll: 50, cpus: Vec::new(), strict: false, paused: false }
     }
 
-    /// Checks how many there are.
+    /// Checks their number.
     pub(super) fn check_count(&self) -> Result<()> {
         let max = Backend::MAX_THREADS;
         if (1..=max).contains(&self.count) {
@@ -125,7 +125,7 @@ impl From<usize> for Threads {
 mod tests {
     use super::*;
 
-    /// C's own comparison says that our defaults are C's.
+    /// Compares our defaults with C's, by C's own function.
     #[test]
     fn defaults_are_those_of_ggml() {
         // SAFETY: a pure function of its argument.

@@ -1,4 +1,4 @@
-//! Memory in which a device keeps weights in an order of its own: what ggml calls extra buffer types.
+//! Repacking buffer types, which ggml calls extra buffer types.
 
 use std::ptr::NonNull;
 
@@ -9,13 +9,13 @@ use crate::error::Result;
 use crate::guard;
 
 impl Device {
-    /// The kinds of memory in which the device keeps weights in an order of its own, so as to multiply by them faster,
-    /// the best first (`ggml_backend_dev_get_extra_bufts`). Which there are depends on what ggml was compiled for: on a
-    /// CPU, `CPU_REPACK` and `AMX`.
+    /// The device's repacking buffer types, the best first (`ggml_backend_dev_get_extra_bufts`). They store weights in
+    /// a layout that makes matrix multiplication faster. Which exist depends on how ggml was compiled: on a CPU,
+    /// `CPU_REPACK` and `AMX`.
     ///
-    /// Only [`Weights`](crate::Weights) can lie there, of types and shapes that [`BufferType::holds`] names. They are set
-    /// as a whole, can't be read, and are good for one thing: to be the first operand of
-    /// [`mul_mat`](crate::Context::mul_mat), or of [`mul_mat_id`](crate::Context::mul_mat_id) for three dimensions.
+    /// Only [`Weights`](crate::Weights) can be placed there, of types and shapes for which [`BufferType::holds`] is
+    /// `true`. They are set as a whole and can't be read. Their only use is as the first operand of
+    /// [`mul_mat`](crate::Context::mul_mat), or, with three dimensions, of [`mul_mat_id`](crate::Context::mul_mat_id).
     ///
     /// ```
     /// use ggml::prelude::*;
@@ -35,7 +35,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Ggml`](crate::Error::Ggml) or [`Error::Exception`](crate::Error::Exception) where the backend fails.
+    /// [`Error::Ggml`](crate::Error::Ggml) or [`Error::Exception`](crate::Error::Exception) if the backend fails.
     #[doc(alias = "ggml_backend_dev_get_extra_bufts_t")]
     pub fn extra_buffer_types(self) -> Result<Vec<BufferType>> {
         const CALL: &str = "ggml_backend_dev_get_extra_bufts";
@@ -43,21 +43,21 @@ impl Device {
         let named = named!(c"ggml_backend_dev_get_extra_bufts" as ggml_backend_dev_get_extra_bufts_t);
         let Some(get) = registry.find(named) else { return Ok(Vec::new()) };
         let first = guard::call(CALL, || {
-            // SAFETY: the device lives for ever, and is of the registry that the function is from; C keeps nothing. The list
-            // is made once, and lives for ever.
+            // SAFETY: devices are never freed, and the function is from this device's registry; C keeps nothing. The
+            // list is made once, and never freed.
             unsafe { get(self.as_ptr()) }
         })?;
         let mut all = Vec::new();
         let mut at = NonNull::new(first);
         while let Some(entry) = at {
-            // SAFETY: an entry of a list that lives for ever and ends with NULL, which we have not passed.
+            // SAFETY: an entry of a list that is never freed and ends with NULL, which was not reached yet.
             let raw = unsafe { entry.read() };
             if raw.is_null() {
                 break;
             }
-            // SAFETY: a buffer type of the backend's, which lives as long as the device.
+            // SAFETY: a buffer type of the backend, never freed.
             all.push(unsafe { BufferType::from_raw(raw) });
-            // SAFETY: this entry is not the last one, so the list goes on.
+            // SAFETY: this entry is not the terminating NULL, so another one follows.
             at = Some(unsafe { entry.add(1) });
         }
         Ok(all)
@@ -65,8 +65,7 @@ impl Device {
 }
 
 impl BufferType {
-    /// Whether it is one of its device's [`extra_buffer_types`](Device::extra_buffer_types), which rearrange what is put
-    /// into them.
+    /// Whether it is a repacking buffer type, one of its device's [`extra_buffer_types`](Device::extra_buffer_types).
     ///
     /// # Errors
     ///
@@ -76,17 +75,17 @@ impl BufferType {
     }
 }
 
-/// The orders of weights whose kernels this crate knows.
+/// The repacked layouts that this crate knows kernels of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packing {
-    /// Rows of blocks interleaved, four, eight or sixteen at a time.
+    /// Rows of blocks, interleaved by four, eight or sixteen.
     Repack,
-    /// Tiles for Intel's matrix extensions.
+    /// Tiles for Intel's AMX.
     Amx,
 }
 
 impl Packing {
-    /// The order in memory of this type, by its name: nothing else tells.
+    /// The layout of a buffer type, by name, which is all that ggml tells.
     pub(crate) fn of(buft: BufferType) -> Option<Self> {
         match buft.name().as_str() {
             "CPU_REPACK" => Some(Self::Repack),

@@ -1,4 +1,4 @@
-//! What can be asked of a buffer.
+//! Properties of a buffer.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use ggml_sys as sys;
 use super::{Buffer, BufferType};
 use crate::{ffi, guard};
 
-/// What a buffer is for (`ggml_backend_buffer_usage`).
+/// The usage of a buffer (`ggml_backend_buffer_usage`).
 #[doc(alias = "ggml_backend_buffer_usage")]
 #[doc(alias = "ggml_backend_buffer_set_usage")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,23 +15,23 @@ use crate::{ffi, guard};
 pub enum BufferUsage {
     /// Anything.
     Any,
-    /// Weights: operations run where they lie.
+    /// Weights: the scheduler runs operations where their weights are.
     Weights,
     /// Intermediate results.
     Compute,
 }
 
 impl Buffer {
-    /// The name, which is mostly that of its type (`ggml_backend_buffer_name`).
+    /// The name, mostly that of its buffer type (`ggml_backend_buffer_name`).
     #[doc(alias = "ggml_backend_buffer_name")]
     pub fn name(&self) -> String {
         // SAFETY: live by the type's invariant; the text is copied at once.
         let text = unsafe { sys::ggml_backend_buffer_name(self.as_ptr()) };
-        // SAFETY: a C string or NULL, see above.
+        // SAFETY: NULL, or a C string of the live buffer.
         unsafe { ffi::string(text) }
     }
 
-    /// The kind of memory (`ggml_backend_buffer_get_type`).
+    /// The buffer type (`ggml_backend_buffer_get_type`).
     #[doc(alias = "ggml_backend_buffer_get_type")]
     pub fn buffer_type(&self) -> BufferType {
         // SAFETY: live by the type's invariant; the call only reads it.
@@ -40,14 +40,14 @@ impl Buffer {
         unsafe { BufferType::from_raw(raw) }
     }
 
-    /// Its bytes (`ggml_backend_buffer_get_size`).
+    /// The size in bytes (`ggml_backend_buffer_get_size`).
     #[doc(alias = "ggml_backend_buffer_get_size")]
     pub fn size(&self) -> usize {
         // SAFETY: live by the type's invariant; the call only reads it.
         unsafe { sys::ggml_backend_buffer_get_size(self.as_ptr()) }
     }
 
-    /// What it is for (`ggml_backend_buffer_get_usage`).
+    /// The usage (`ggml_backend_buffer_get_usage`).
     #[doc(alias = "ggml_backend_buffer_get_usage")]
     pub fn usage(&self) -> BufferUsage {
         // SAFETY: live by the type's invariant; the call only reads it.
@@ -58,20 +58,20 @@ impl Buffer {
         }
     }
 
-    /// Whether the processor can address it directly (`ggml_backend_buffer_is_host`).
+    /// Whether the CPU can address it directly (`ggml_backend_buffer_is_host`).
     #[doc(alias = "ggml_backend_buffer_is_host")]
     pub fn is_host(&self) -> bool {
         // SAFETY: live by the type's invariant; the call only reads it.
         let is = unsafe { sys::ggml_backend_buffer_is_host(self.as_ptr()) };
-        // C says so of several CPUs that work as one, too.
+        // C also says so of a meta device of CPUs, whose buffers have no addresses.
         is && self.buffer_type().is_host()
     }
 
-    /// Fills the whole buffer with one byte (`ggml_backend_buffer_clear`).
+    /// Sets each byte of the buffer to `value` (`ggml_backend_buffer_clear`).
     #[doc(alias = "ggml_backend_buffer_clear")]
     pub(crate) fn clear(&self, value: u8) -> crate::Result<()> {
         guard::call("ggml_backend_buffer_clear", || {
-            // SAFETY: the buffer is live; the call fills it and keeps nothing.
+            // SAFETY: the buffer is live by the type's invariant; the call fills it and keeps nothing.
             unsafe { sys::ggml_backend_buffer_clear(self.as_ptr(), value) }
         })?;
         self.buffer_type().check_alive()

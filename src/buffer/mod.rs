@@ -1,4 +1,4 @@
-//! Memory on devices.
+//! Memory on devices: buffers, buffer types and pinned host memory.
 
 pub(crate) mod extra;
 mod info;

@@ -1,4 +1,4 @@
-//! Host memory that a backend was told of, from which it copies faster.
+//! Pinned host memory, from which a backend copies faster.
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
@@ -8,36 +8,35 @@ use crate::device::Registry;
 use crate::error::Result;
 use crate::guard;
 
-/// Memory of the user's, such as a mapped file, that the driver of a GPU keeps where it is, so that it copies from there
-/// without a stop in between; made by [`Registry::pin`]. Dropping it ends that, and drops the memory.
+/// The user's memory, such as a mapped file, pinned by a GPU driver so that it copies from there directly, without a
+/// staging buffer; made by [`Registry::pin`]. Dropping it unpins and drops the memory.
 pub struct Pinned<M> {
-    /// None once it must stay for ever.
+    /// `None` once it was leaked.
     memory: Option<Box<M>>,
     pinned: Option<Registration>,
 }
 
-/// Memory that a backend was told of.
+/// Memory registered with a backend.
 struct Registration {
-    /// Where it begins: for C to compare only.
+    /// Its start, which C only compares.
     address: usize,
     unregister: Unregister,
 }
 
 type Register = unsafe extern "C-unwind" fn(*mut c_void, usize) -> bool;
 type Unregister = unsafe extern "C-unwind" fn(*mut c_void);
-// No header declares the names that are looked up; CUDA's and HIP's backends give these functions for them.
+// No header declares these names; the CUDA and HIP backends return these functions for them.
 #[cfg(any(feature = "cuda", feature = "hip"))]
 const _: (Register, Unregister) =
     (crate::sys::ggml_backend_cuda_register_host_buffer, crate::sys::ggml_backend_cuda_unregister_host_buffer);
 
-/// Without this variable ggml does neither.
+/// ggml registers and unregisters only if this variable is set.
 const VARIABLE: &str = "GGML_CUDA_REGISTER_HOST";
 
 impl Registry {
-    /// Tells the backend of memory of the user's that its devices will copy from, for as long as the result lives
-    /// (`ggml_backend_register_host_buffer`). That is for speed only: what [`Pinned::is_pinned`] tells is whether the backend
-    /// did it. ggml's CUDA and HIP do while the environment variable `GGML_CUDA_REGISTER_HOST` is set; other backends
-    /// don't.
+    /// Pins the user's memory for copies to the backend's devices, until the result is dropped
+    /// (`ggml_backend_register_host_buffer`). This affects speed only. [`Pinned::is_pinned`] tells whether the backend
+    /// did it: CUDA and HIP do if the environment variable `GGML_CUDA_REGISTER_HOST` is set; other backends don't.
     ///
     /// ```
     /// use ggml::prelude::*;
@@ -57,17 +56,17 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`Error::Ggml`](crate::Error::Ggml) or [`Error::Exception`](crate::Error::Exception) where the backend fails.
+    /// [`Error::Ggml`](crate::Error::Ggml) or [`Error::Exception`](crate::Error::Exception) if the backend fails.
     #[doc(alias = "ggml_backend_cuda_register_host_buffer")]
     #[doc(alias = "ggml_backend_cuda_unregister_host_buffer")]
     pub fn pin<M: AsRef<[u8]> + 'static>(self, memory: M) -> Result<Pinned<M>> {
         const REGISTER: &CStr = c"ggml_backend_register_host_buffer";
         const UNREGISTER: &CStr = c"ggml_backend_unregister_host_buffer";
-        // SAFETY: that is the function's type.
+        // SAFETY: `Register` is the function's type (checked against CUDA's header above).
         let register = unsafe { self.find_function::<Register>(REGISTER) };
-        // SAFETY: that is the function's type.
+        // SAFETY: `Unregister` is the function's type (checked against CUDA's header above).
         let unregister = unsafe { self.find_function::<Unregister>(UNREGISTER) };
-        // SAFETY: a pair of the same backend's.
+        // SAFETY: both functions are from the same backend.
         unsafe { Pinned::new(memory, register.zip(unregister)) }
     }
 }
@@ -75,25 +74,25 @@ impl Registry {
 impl<M: AsRef<[u8]> + 'static> Pinned<M> {
     /// # Safety
     ///
-    /// The functions must be those of a backend: the first may keep the memory until the second is given its address.
+    /// The functions must be a backend's pair: the first may keep the memory until the second gets its address.
     unsafe fn new(memory: M, functions: Option<(Register, Unregister)>) -> Result<Self> {
         const CALL: &str = "ggml_backend_register_host_buffer";
-        // A place of its own: what `M` holds in itself must not move.
+        // Boxed, because bytes inside `M` itself must not move.
         let memory = Box::new(memory);
         let bytes = (*memory).as_ref();
         let mut pinned = None;
         if let Some((register, unregister)) = functions.filter(|_| !bytes.is_empty()) {
             let start = bytes.as_ptr().cast_mut().cast();
             let done = guard::call(CALL, || {
-                // SAFETY: the bytes stay where they are until the result is dropped, which calls `unregister` first: the box
-                // is never lent as mutable. Devices only read them.
+                // SAFETY: the bytes stay in place until the result is dropped, which calls `unregister` first: the box
+                // is never borrowed mutably. Devices only read them.
                 unsafe { register(start, bytes.len()) }
             });
             match done {
                 Ok(true) => pinned = Some(Registration { address: start.addr(), unregister }),
                 Ok(false) => {}
                 Err(error) => {
-                    // Nobody knows what the backend keeps.
+                    // The backend may keep the memory in any state: leak it.
                     Box::leak(memory);
                     return Err(error);
                 }
@@ -104,7 +103,7 @@ impl<M: AsRef<[u8]> + 'static> Pinned<M> {
 }
 
 impl<M> Pinned<M> {
-    /// Whether the backend keeps the memory where it is.
+    /// Whether the backend pinned the memory.
     pub fn is_pinned(&self) -> bool {
         self.pinned.is_some()
     }
@@ -119,10 +118,10 @@ impl<M: AsRef<[u8]>> AsRef<[u8]> for Pinned<M> {
 impl<M> Drop for Pinned<M> {
     fn drop(&mut self) {
         let Some(Registration { address, unregister }) = self.pinned.take() else { return };
-        // Without the variable the call would do nothing, and the memory must not go.
+        // Without the variable the call would do nothing, and the memory must then be leaked.
         let done = std::env::var_os(VARIABLE).is_some()
             && guard::settle("ggml_backend_unregister_host_buffer", || {
-                // SAFETY: that is memory which `register` was given, once for each such call.
+                // SAFETY: `register` was given this address, and each registration is undone once.
                 unsafe { unregister(ptr::without_provenance_mut(address)) }
             })
             .is_ok();
@@ -145,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// The address that stands registered, and 0 for none.
+    /// The registered address, or 0.
     static THERE: AtomicUsize = AtomicUsize::new(0);
 
     unsafe extern "C-unwind" fn register(start: *mut c_void, size: usize) -> bool {
@@ -156,7 +155,7 @@ mod tests {
         assert!(THERE.swap(0, Ordering::SeqCst) > start.addr());
     }
 
-    /// Counts its owners.
+    /// Counts its owners by reference count.
     struct Memory {
         _owner: Arc<()>,
         bytes: [u8; 4],
@@ -169,12 +168,12 @@ mod tests {
     }
 
     fn pin(count: &Arc<()>) -> Pinned<Memory> {
-        // SAFETY: these keep an address, and never look there.
+        // SAFETY: these functions only compare addresses.
         unsafe { Pinned::new(Memory { _owner: Arc::clone(count), bytes: [1, 2, 3, 4] }, Some((register, unregister))) }
             .unwrap()
     }
 
-    /// In a process of its own, as it sets a variable.
+    /// Runs in a child process, because it sets an environment variable.
     #[test]
     fn memory_goes_once_the_backend_has_let_go_of_it() {
         let count = Arc::new(());
@@ -187,11 +186,11 @@ mod tests {
             assert!(status.status.success(), "{status:?}");
             let text = String::from_utf8_lossy(&status.stdout).into_owned();
             assert!(text.contains("1 passed"), "{text}");
-            // Here nothing can be let go of.
+            // Without the variable nothing can be unregistered.
             let pinned = pin(&count);
             assert!(pinned.is_pinned());
             drop(pinned);
-            assert_eq!(Arc::strong_count(&count), 2, "it stays for ever");
+            assert_eq!(Arc::strong_count(&count), 2, "it is leaked");
             return;
         }
         let pinned = pin(&count);
@@ -199,7 +198,7 @@ mod tests {
         let bytes = pinned.as_ref();
         assert_eq!((bytes, bytes.as_ptr().addr() + 4), (&[1, 2, 3, 4][..], THERE.load(Ordering::SeqCst)));
         let moved = Box::new(pinned);
-        assert_eq!(moved.as_ref().as_ref().as_ptr().addr() + 4, THERE.load(Ordering::SeqCst), "the bytes stay");
+        assert_eq!(moved.as_ref().as_ref().as_ptr().addr() + 4, THERE.load(Ordering::SeqCst), "the bytes don't move");
         let second = pin(&count);
         assert!(!second.is_pinned(), "the backend refused");
         drop(second);
@@ -213,7 +212,7 @@ mod tests {
         let pinned = registry.pin(vec![5_u8; 3]).unwrap();
         assert!(!pinned.is_pinned());
         assert_eq!(pinned.as_ref(), [5; 3]);
-        // SAFETY: as above.
+        // SAFETY: these functions only compare addresses.
         let empty = unsafe { Pinned::new(Vec::new(), Some((register, unregister))) }.unwrap();
         assert!(!empty.is_pinned() && empty.as_ref().is_empty());
     }

@@ -1,4 +1,4 @@
-//! The owner of a C buffer, and the only file that frees one.
+//! Owns C buffers. No other file frees one.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
@@ -11,39 +11,39 @@ use crate::error::{Error, Result};
 use crate::header::TensorPtr;
 use crate::{guard, log};
 
-/// Device memory (`ggml_backend_buffer_t`), owned by the [`Weights`](crate::Weights) or the
-/// [`State`](crate::State) that lies in it.
+/// Device memory (`ggml_backend_buffer_t`), owned by the [`Weights`](crate::Weights) or the [`State`](crate::State) in
+/// it.
 ///
 /// # Invariants
 ///
-/// The pointer is a live buffer that nothing else frees.
+/// The pointer is a live buffer that this value alone frees.
 #[doc(alias = "ggml_backend_buffer_t")]
 #[doc(alias = "ggml_backend_buffer_free")]
 pub struct Buffer {
     raw: NonNull<sys::ggml_backend_buffer>,
     buft: BufferType,
-    /// For a device that knows no size, what was asked for.
+    /// The requested size, since some devices don't know theirs.
     size: usize,
-    /// How what lies there is divided among devices. Dropped after the C buffer, which may ask for it.
+    /// The split states of its tensors. Dropped after the C buffer, which may ask for them.
     _divided: Option<meta::Divided>,
 }
 
-// SAFETY: a buffer belongs to no thread; freeing and transfers may happen on any (docs/safety.md, "Threads").
+// SAFETY: a buffer has no thread affinity; any thread may transfer and free (docs/safety.md, "Threads").
 unsafe impl Send for Buffer {}
-// SAFETY: through a shared reference only immutable properties are read.
+// SAFETY: `&Buffer` only reads immutable properties.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
     /// Allocates `size` bytes, all of them zero.
     pub(crate) fn zeroed(buft: BufferType, size: usize) -> Result<Self> {
-        // Vulkan fills whole words.
+        // Vulkan's fill works on words of 4 bytes.
         let size = if buft.device().is_some_and(Device::is_vulkan) { size.div_ceil(4).saturating_mul(4) } else { size };
         let mark = log::mark();
         let raw = guard::call("ggml_backend_buft_alloc_buffer", || {
-            // SAFETY: the type lives for ever. C keeps nothing of ours; the result is owned by us.
+            // SAFETY: buffer types are never freed. C keeps nothing of ours, and we own the result.
             unsafe { sys::ggml_backend_buft_alloc_buffer(buft.as_ptr(), size) }
         })?;
-        // INVARIANT: fresh from ggml, and nobody else has it.
+        // INVARIANT: just made by ggml, and owned by nothing else.
         let this = NonNull::new(raw).map(|raw| Self { raw, buft, size, _divided: None });
         buft.check_alive()?;
         let this = this.ok_or_else(|| out_of_memory(buft, Some(size), log::since(mark)))?;
@@ -51,7 +51,7 @@ impl Buffer {
         Ok(this)
     }
 
-    /// Memory for these tensors, leaves without memory, on several devices, among which they are divided; all of it zero
+    /// Allocates leaves on a meta device, split among its members and filled with zeros
     /// (`ggml_backend_buft_alloc_buffer_n`).
     ///
     /// The caller keeps the buffer alive as long as anything can reach the tensors' data.
@@ -60,34 +60,34 @@ impl Buffer {
         let mut raw: Vec<_> = tensors.iter().map(|t| t.as_ptr()).collect();
         let n = c_int::try_from(raw.len()).unwrap_or(c_int::MAX);
         let raw = guard::call("ggml_backend_buft_alloc_buffer_n", || {
-            // SAFETY: the type lives for ever, the tensors, `n` of them, are live leaves without memory, and how each is
-            // divided is known (`divided`). They keep the buffer's pointer: the caller keeps the buffer.
+            // SAFETY: buffer types are never freed; the `n` tensors are live leaves without memory, and their split
+            // states are known (`divided`). They keep the buffer's pointer: the caller keeps the buffer.
             unsafe { sys::ggml_backend_buft_alloc_buffer_n(buft.as_ptr(), raw.as_mut_ptr(), n) }
         });
         buft.check_alive()?;
-        // C asserts that each device has the memory that it is asked for.
+        // C asserts that each member's allocation succeeds.
         let raw = raw.map_err(|_| out_of_memory(buft, None, log::since(mark)))?;
-        // INVARIANT: fresh from ggml, and nobody else has it.
+        // INVARIANT: just made by ggml, and owned by nothing else.
         let this = NonNull::new(raw).map(|raw| Self { raw, buft, size: 0, _divided: Some(divided) });
         let this = this.ok_or_else(|| out_of_memory(buft, None, log::since(mark)))?;
         this.clear(0)?;
         Ok(this)
     }
 
-    /// A buffer without bytes, which shows what type it would have.
+    /// A buffer without memory, to give a tensor a buffer type.
     pub(crate) fn empty(buft: BufferType) -> Result<Self> {
         const CALL: &str = "ggml_backend_buft_alloc_buffer";
         let raw = guard::call(CALL, || {
-            // SAFETY: the type lives for ever. For a size of 0, C makes an object without memory; it is ours.
+            // SAFETY: buffer types are never freed. For size 0, C makes an object without memory, which is ours.
             unsafe { sys::ggml_backend_buft_alloc_buffer(buft.as_ptr(), 0) }
         })?;
-        // INVARIANT: fresh from ggml, and nobody else has it.
+        // INVARIANT: just made by ggml, and owned by nothing else.
         let raw = NonNull::new(raw).ok_or(Error::Null { call: CALL, log: Box::default() })?;
         Ok(Self { raw, buft, size: 0, _divided: None })
     }
 
-    /// A buffer over memory of the host's (`ggml_backend_dev_buffer_from_host_ptr`), in which no tensor is larger than
-    /// `largest`.
+    /// A buffer over host memory, zero-copy (`ggml_backend_dev_buffer_from_host_ptr`), in which no tensor is larger
+    /// than `largest`.
     ///
     /// # Safety
     ///
@@ -96,16 +96,17 @@ impl Buffer {
         const CALL: &str = "ggml_backend_dev_buffer_from_host_ptr";
         let refuse = |reason: String| Error::unsupported(CALL, [], device.name(), reason);
         if !device.capabilities()?.buffer_from_host {
-            return Err(refuse("the device can't use memory of the host's".into()));
+            return Err(refuse("the device can't use host memory; use its own buffer type".into()));
         }
         let alignment = device.buffer_type().alignment()?;
         if memory.is_empty() || memory.as_ptr().align_offset(alignment) != 0 {
-            return Err(refuse(format!("the memory must begin at a multiple of {alignment} bytes and not be empty")));
+            return Err(refuse(format!("the memory must not be empty, and begin at a multiple of {alignment} bytes")));
         }
         let mark = log::mark();
         let raw = guard::call(CALL, || {
-            // SAFETY: the device lives for ever and has such buffers (checked above); the memory is aligned and outlives the
-            // buffer by contract. C takes it as writable, but only tensors that are written to are: the caller's are not.
+            // SAFETY: devices are never freed, and this one has such buffers. The memory is aligned (both checked
+            // above) and outlives the buffer (by contract). C's pointer is mutable, but the caller never writes to the
+            // tensors.
             unsafe {
                 sys::ggml_backend_dev_buffer_from_host_ptr(
                     device.as_ptr(),
@@ -115,7 +116,7 @@ impl Buffer {
                 )
             }
         })?;
-        // INVARIANT: fresh from ggml, and nobody else has it.
+        // INVARIANT: just made by ggml, and owned by nothing else.
         let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
         // SAFETY: the buffer is live; the call only reads it.
         let buft = unsafe { sys::ggml_backend_buffer_get_type(raw.as_ptr()) };
@@ -128,13 +129,13 @@ impl Buffer {
         self.raw.as_ptr()
     }
 
-    /// Tells the scheduler that the buffer holds weights: it then runs operations where their weights are.
+    /// Marks the buffer as holding weights: the scheduler runs operations where their weights are.
     pub(crate) fn mark_as_weights(&mut self) {
         // SAFETY: the buffer is live; the call sets a field.
         unsafe { sys::ggml_backend_buffer_set_usage(self.raw.as_ptr(), sys::GGML_BACKEND_BUFFER_USAGE_WEIGHTS) };
     }
 
-    /// Gives `t`, which has no memory yet, the bytes from `offset` on.
+    /// Places `t`, which has no memory yet, at byte `offset`.
     ///
     /// The caller keeps the buffer alive as long as anything can reach the tensor's data.
     pub(crate) fn place(&self, t: TensorPtr, offset: usize) -> Result<()> {
@@ -152,18 +153,18 @@ impl Buffer {
             return Err(Error::Shape {
                 op: "ggml_backend_tensor_alloc",
                 operands: [t.info()].into(),
-                expected: "a leaf without memory, and an aligned place inside the buffer".into(),
+                expected: "it needs a leaf without memory, and an aligned offset in bounds of the buffer".into(),
             });
         }
         let base = guard::call("ggml_backend_buffer_get_base", || {
-            // SAFETY: the buffer is live and not empty, so it has a base.
+            // SAFETY: the buffer is live by the type's invariant, and not empty, so it has a base.
             unsafe { sys::ggml_backend_buffer_get_base(self.raw.as_ptr()) }
         })?;
-        // Some devices give addresses that are no memory of ours: no pointer arithmetic in Rust's sense.
+        // Some devices return a base that is no host address, so it must not be a pointer offset in Rust's sense.
         let address = base.cast::<u8>().wrapping_add(offset);
         let status = guard::call("ggml_backend_tensor_alloc", || {
-            // SAFETY: buffer and tensor are live; the tensor is a leaf without memory, the place is aligned and inside
-            // the buffer (all checked above). The tensor keeps the buffer's pointer: the caller keeps the buffer.
+            // SAFETY: buffer and tensor are live; the tensor is a leaf without memory, the address is aligned and in
+            // bounds (all checked above). The tensor keeps the buffer's pointer: the caller keeps the buffer.
             unsafe { sys::ggml_backend_tensor_alloc(self.raw.as_ptr(), t.as_ptr(), address.cast()) }
         })?;
         self.buft.check_alive()?;
@@ -178,7 +179,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let raw = self.raw.as_ptr();
         guard::free("ggml_backend_buffer_free", || {
-            // SAFETY: live and ours by the type's invariants, and used by nothing after this.
+            // SAFETY: live and ours by the type's invariants, and not used after this.
             unsafe { sys::ggml_backend_buffer_free(raw) }
         });
     }

@@ -1,4 +1,4 @@
-//! Contexts: arenas of tensor headers, in which computations are written down.
+//! Contexts: arenas of tensor headers, in which computations are built.
 
 pub(crate) mod raw;
 
@@ -12,7 +12,7 @@ use ggml_sys as sys;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
-use crate::graph::{Graph, Spares};
+use crate::graph::{Graph, StorePool};
 use crate::header::arena::Arena;
 use crate::header::made::{self, Made};
 use crate::header::{Owner, TensorPtr, any_in_use};
@@ -21,18 +21,18 @@ use crate::tensor::Tensor;
 use crate::{callback, guard};
 use raw::Pool;
 
-/// Bytes of the first pool; each further one is twice as large as the one before, up to [`LAST_POOL`].
+/// Bytes of the first pool; each further pool is twice as large as the previous one, up to [`LAST_POOL`].
 const FIRST_POOL: usize = 16 << 10;
 const LAST_POOL: usize = 1 << 20;
 
-/// The most tensors that one builder makes (`ggml_conv_3d`).
+/// The maximum number of tensors that one builder makes (`ggml_conv_3d`).
 const MOST_TENSORS: usize = 8;
 
-/// An arena of tensors, in which computations are written down (`ggml_context`).
+/// An arena of tensor headers, in which computations are built (`ggml_context`).
 ///
-/// It grows by itself, and holds no data: inputs and results get memory when a [`Graph`] is allocated, weights lie in
-/// [`Weights`](crate::Weights). Tensors of other contexts, of weights and of states may be used as operands as long as
-/// they outlive the result, which the handles' lifetimes see to.
+/// It grows on demand, and holds no tensor data: inputs and results get memory when a [`Graph`] is allocated, and
+/// weights lie in [`Weights`](crate::Weights). Tensors of other contexts, weights and states can be operands if they
+/// outlive the result, which lifetimes check.
 ///
 /// ```
 /// use ggml::prelude::*;
@@ -57,19 +57,19 @@ const MOST_TENSORS: usize = 8;
 #[derive(Default)]
 pub struct Context {
     pools: RefCell<Vec<Pool>>,
-    /// The pool that is being filled; those after it are empty.
+    /// The index of the pool in use; all later pools are empty.
     current: Cell<usize>,
-    /// That pool's C context, and for how many more builders it surely has room.
+    /// That pool's C context, and the number of builders that surely fit.
     open: Cell<Open>,
-    /// Tensors that Rust makes.
+    /// Tensors that Rust makes without C's builders.
     arena: Arena,
-    /// What former graphs were made of.
-    spares: OnceCell<Spares>,
-    /// What C keeps pointers to in the tensors of the pools: closures.
+    /// Lists of dropped graphs, for reuse.
+    spares: OnceCell<StorePool>,
+    /// Closures that tensors of the pools point to.
     kept: RefCell<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
-/// A pool with room.
+/// A pool with free memory.
 #[derive(Clone, Copy)]
 struct Open {
     raw: *mut sys::ggml_context,
@@ -82,22 +82,22 @@ impl Default for Open {
     }
 }
 
-// SAFETY: a context moves only while no handle to its tensors exists (handles borrow it), and what its tensors point to
-// in other contexts is only followed through such handles. C contexts belong to no thread.
+// SAFETY: a context moves only while no handle to its tensors exists (handles borrow it), and pointers from its tensors
+// to other contexts are only followed through such handles. C contexts have no thread affinity.
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the pools move with their only owner")]
 unsafe impl Send for Context {}
 
 impl Context {
-    /// An empty context. It takes no memory until it is used.
+    /// An empty context. It allocates nothing until it is used.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A tensor whose value is set before each computation (`ggml_new_tensor`, `ggml_set_input`).
+    /// An input: a tensor whose value is set before a computation (`ggml_new_tensor`, `ggml_set_input`).
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`] where a dimension is below 1, is no whole number of blocks, or the size is too large.
+    /// [`Error::Shape`] if a dimension is below 1, the first is no whole number of blocks, or the size overflows.
     #[doc(alias = "ggml_new_tensor")]
     #[doc(alias = "ggml_new_tensor_1d")]
     #[doc(alias = "ggml_new_tensor_2d")]
@@ -106,23 +106,23 @@ impl Context {
     #[doc(alias = "ggml_set_input")]
     pub fn input(&self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Tensor<'_>> {
         let t = self.leaf("input", name, dtype, shape.into())?;
-        // OUTPUT as well: else its memory would be reused after its last reader, and a second compute see garbage.
+        // Also OUTPUT: otherwise its memory is reused after its last reader, and a second compute would read garbage.
         t.ptr().add_flags((sys::GGML_TENSOR_FLAG_INPUT | sys::GGML_TENSOR_FLAG_OUTPUT).cast_signed());
         Ok(t)
     }
 
-    /// An input of the type and shape of another tensor (`ggml_dup_tensor`). It shares nothing with that.
+    /// An input with the type and shape of `like` (`ggml_dup_tensor`). They share no memory.
     ///
     /// # Errors
     ///
-    /// As [`Context::input`], which no tensor that exists can bring about.
+    /// [`Error::OutOfMemory`]; the shape is valid already.
     #[doc(alias = "ggml_dup_tensor")]
     pub fn input_like(&self, name: &str, like: Tensor<'_>) -> Result<Tensor<'_>> {
         self.input(name, like.dtype(), like.shape())
     }
 
-    /// Marks a tensor whose value is to be readable after the computation (`ggml_set_output`). The tensors given to
-    /// [`Context::graph`] are marked by it.
+    /// Marks a tensor to be readable after the computation (`ggml_set_output`). [`Context::graph`] marks its outputs
+    /// itself.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl Context {
         if !keeps_flags(t) {
             return Err(Error::Frozen { op: "set_output", tensor: t.info() });
         }
-        // A view has no memory of its own: what must be kept is the tensor it looks at.
+        // A view has no memory of its own: its root must be kept.
         t.ptr().add_flags(sys::GGML_TENSOR_FLAG_OUTPUT.cast_signed());
         if t.ptr().owner() == Owner::Graph {
             t.ptr().root().add_flags(sys::GGML_TENSOR_FLAG_OUTPUT.cast_signed());
@@ -142,13 +142,12 @@ impl Context {
         Ok(t)
     }
 
-    /// The computation of `outputs` and of everything they depend on, in the order in which they are given
-    /// (`ggml_new_graph_custom`, `ggml_build_forward_expand`). The graph is complete: it can be allocated and computed,
-    /// not changed.
+    /// The graph of `outputs` and all that they depend on, visited in the given order (`ggml_new_graph_custom`,
+    /// `ggml_build_forward_expand`). The graph can be allocated and computed, but not changed.
     ///
     /// # Errors
     ///
-    /// [`Error::EmptyGraph`] where no operation is among the outputs' ancestors.
+    /// [`Error::EmptyGraph`] if the outputs depend on no operation.
     #[doc(alias = "ggml_new_graph_custom")]
     #[doc(alias = "ggml_new_graph")]
     #[doc(alias = "ggml_build_forward_expand")]
@@ -157,22 +156,22 @@ impl Context {
         for &t in outputs.iter().filter(|&&t| keeps_flags(t)) {
             self.output(t)?;
         }
-        Graph::new(self.spares.get_or_init(Spares::default), outputs)
+        Graph::new(self.spares.get_or_init(StorePool::default), outputs)
     }
 
-    /// The bytes that descriptions of tensors take (`ggml_used_mem`). They hold no data, and a graph has memory of its own.
+    /// The bytes in use for tensor headers (`ggml_used_mem`). Graphs and tensor data are not counted.
     #[doc(alias = "ggml_used_mem")]
     pub fn used_mem(&self) -> usize {
         self.pools.borrow().iter().map(Pool::used).sum::<usize>() + self.arena.used()
     }
 
-    /// The bytes that descriptions of tensors can take before the context grows again (`ggml_get_mem_size`).
+    /// The bytes that tensor headers can take before the context grows again (`ggml_get_mem_size`).
     #[doc(alias = "ggml_get_mem_size")]
     pub fn mem_size(&self) -> usize {
         self.pools.borrow().iter().map(Pool::len).sum::<usize>() + self.arena.len()
     }
 
-    /// Forgets all tensors but keeps the memory: the next computation is written into the same arena. Closures of custom
+    /// Drops all tensors but keeps their memory, so that the next computation reuses the arena. Closures of custom
     /// operations are dropped.
     ///
     /// Handles of this context's tensors end before, which the compiler sees to. Handles of [`Weights`](crate::Weights) and
@@ -202,22 +201,22 @@ impl Context {
     #[doc(alias = "ggml_reset")]
     pub fn reset(&mut self) {
         for pool in self.pools.get_mut() {
-            // SAFETY: handles borrow the context, and `&mut self` says that there are none left.
+            // SAFETY: handles borrow the context; `&mut self` shows that none exist.
             unsafe { pool.reset() };
         }
-        // SAFETY: as above.
+        // SAFETY: as for the pools: `&mut self` shows that no handles exist.
         unsafe { self.arena.reset() };
         self.current.set(0);
         self.open.take();
         self.kept.get_mut().clear();
     }
 
-    /// Keeps `what` as long as the tensors of this context.
+    /// Keeps `what` alive as long as this context's tensors.
     pub(crate) fn keep(&self, what: Arc<dyn Any + Send + Sync>) {
         self.kept.borrow_mut().push(what);
     }
 
-    /// A leaf without memory.
+    /// Makes a leaf without memory.
     pub(crate) fn leaf(&self, op: &'static str, name: &str, dtype: DType, shape: Shape) -> Result<Tensor<'_>> {
         shape.bytes(dtype).map_err(|why| Error::Shape {
             op,
@@ -226,14 +225,14 @@ impl Context {
         })?;
         let ne = shape.ne();
         let t = self.build("ggml_new_tensor", &[], |c| {
-            // SAFETY: the context is live and has room; the dimensions are four, positive, and of a size that fits.
+            // SAFETY: the pool is live and has room; the four dimensions are positive and don't overflow (`bytes`).
             unsafe { sys::ggml_new_tensor(c, dtype.raw(), 4, ne.as_ptr()) }
         })?;
         t.ptr().set_name(name);
         Ok(t)
     }
 
-    /// Runs one of ggml's builders and checks what it made. `operands` are what an error names.
+    /// Runs one of ggml's builders and checks its result. `operands` are for error messages.
     #[inline]
     pub(crate) fn build<'c>(
         &'c self,
@@ -245,22 +244,22 @@ impl Context {
         let pool = self.pool_with_room()?;
         let raw = guard::call(call, || f(pool))?;
         let raw = NonNull::new(raw).ok_or_else(|| null(call))?;
-        // SAFETY: made just now in a pool of this context, which lives for 'c; all operands are handles of 'c.
+        // SAFETY: just made in a pool of this context, which lives for 'c; all operands are handles of 'c.
         let t = unsafe { TensorPtr::new(raw) };
-        // Builders multiply dimensions without checking the product: a result must have a size that exists.
+        // Builders multiply dimensions without overflow checks, so the result's size is checked here.
         if !t.is_clearly_small() && (t.span().is_none_or(|n| n > MAX_BYTES) || Shape::from(t.ne()).elements().is_none())
         {
             return Err(too_large(call, operands));
         }
-        // A view of a tensor that has memory at the moment would keep the address beyond its time.
+        // If the root has memory now, ggml copies its address, which would dangle after that allocation.
         if t.view_src().is_some() {
             t.release();
         }
-        // SAFETY: as above.
+        // SAFETY: just made in a pool of this context, which lives for 'c; all operands are handles of 'c.
         Ok(unsafe { Tensor::new(t) })
     }
 
-    /// Makes a tensor as ggml's builder would, which is `c`: debug builds compare the two.
+    /// Makes a tensor in Rust, as ggml's builder `c` would; debug builds compare the two.
     #[inline]
     pub(crate) fn make<'c>(
         &'c self,
@@ -272,17 +271,17 @@ impl Context {
         callback::check_open(call)?;
         check_operands(call, operands)?;
         let raw = self.arena.push(|raw| fill(&mut Made { raw }))?;
-        // SAFETY: made just now in the arena of this context, which lives for 'c; what it is made of are handles of 'c.
+        // SAFETY: just made in the arena of this context, which lives for 'c; all operands are handles of 'c.
         let t = unsafe { TensorPtr::new(raw) };
         if cfg!(debug_assertions) {
             let theirs = self.build(call, operands, c)?;
             assert!(made::same(t, theirs.ptr()), "{call} makes another tensor: {theirs:?}");
         }
-        // SAFETY: as above.
+        // SAFETY: just made in the arena of this context, which lives for 'c; all operands are handles of 'c.
         Ok(unsafe { Tensor::new(t) })
     }
 
-    /// The C context to build in, with room for whatever one builder makes.
+    /// A C context with room for the result of any builder.
     #[inline]
     fn pool_with_room(&self) -> Result<*mut sys::ggml_context> {
         let open = self.open.get();
@@ -295,10 +294,10 @@ impl Context {
         }
     }
 
-    /// Looks for room. Most builders make less than the most, so a pool is looked at again before it counts as full.
+    /// Finds a pool with room. Most builders need less than the maximum, so full pools are measured again first.
     #[cold]
     fn open_pool(&self) -> Result<*mut sys::ggml_context> {
-        // SAFETY: a constant.
+        // SAFETY: the C function returns a constant.
         let need = MOST_TENSORS * unsafe { sys::ggml_tensor_overhead() };
         let open = |pool: &Pool, room: usize| {
             let raw = pool.as_ptr();
@@ -320,10 +319,10 @@ impl Context {
     }
 }
 
-/// Nothing is built from what a computation under way uses (`alloc/placement.rs`).
+/// Refuses operands that a running computation uses (`alloc/placement.rs`).
 ///
-/// H27: weights that a device has repacked are the first operand of products, and nothing else. What a builder hides
-/// behind other operations is found when the graph is allocated (`rules/run.rs`).
+/// H27: repacked weights can only be the first operand of matrix multiplications. Uses that a builder hides behind
+/// other operations are found at allocation (`rules/run.rs`).
 #[inline]
 fn check_operands(call: &'static str, operands: &[Tensor<'_>]) -> Result<()> {
     if any_in_use() {
@@ -347,12 +346,12 @@ fn too_large(call: &'static str, operands: &[Tensor<'_>]) -> Error {
     Error::Shape {
         op: call,
         operands: operands.iter().map(|t| t.info()).collect(),
-        expected: "the result is too large for the address space".into(),
+        expected: "the result's size exceeds the address space; use smaller operands".into(),
     }
 }
 
-/// Whether ggml's flags may be set on `t`: not on the leaves of weights and states, which other threads may be reading
-/// and which are kept in any case.
+/// Whether `t` may get ggml's flags. Leaves of weights and states may not: other threads may read them, and they are
+/// kept anyway.
 fn keeps_flags(t: Tensor<'_>) -> bool {
     t.is_view() || t.ptr().owner() == Owner::Graph
 }

@@ -7,12 +7,12 @@ use ggml_sys as sys;
 use crate::error::{Error, Result};
 use crate::guard;
 
-/// One unit of pool memory: ggml wants its pools aligned to 16 bytes.
+/// The unit of pool memory: ggml needs pools aligned to 16 bytes.
 #[repr(C, align(16))]
 #[derive(Clone, Copy)]
 struct Unit([u8; 16]);
 
-/// A pool of tensor and graph headers; it holds no tensor data.
+/// A pool of tensor and graph headers, without tensor data.
 ///
 /// # Invariants
 ///
@@ -40,7 +40,7 @@ impl Pool {
             no_alloc: true,
         };
         let raw = guard::call("ggml_init", || {
-            // SAFETY: the memory is aligned, as long as said, and lives as long as the context (the type's invariant).
+            // SAFETY: the memory has this length, is aligned (`Unit`), and outlives the context (type's invariant).
             unsafe { sys::ggml_init(params) }
         })
         .map_err(guard::or_out_of_memory)?;
@@ -52,37 +52,37 @@ impl Pool {
         self.raw.as_ptr()
     }
 
-    /// Bytes that are in use.
+    /// Bytes in use.
     pub(crate) fn used(&self) -> usize {
         // SAFETY: live by the type's invariant; the call only reads it.
         unsafe { sys::ggml_used_mem(self.as_ptr()) }
     }
 
-    /// Bytes that nothing uses yet.
+    /// Bytes not yet in use.
     pub(crate) fn free(&self) -> usize {
         self.len().saturating_sub(self.used())
     }
 
-    /// Bytes in all.
+    /// Bytes in total.
     pub(crate) fn len(&self) -> usize {
         // SAFETY: live by the type's invariant; the call only reads it.
         unsafe { sys::ggml_get_mem_size(self.as_ptr()) }
     }
 
-    /// Forgets all that is in the pool.
+    /// Frees all objects of the pool.
     ///
     /// # Safety
     ///
-    /// Nothing may refer to an object of the pool any more.
+    /// No object of the pool may be used any more.
     pub(crate) unsafe fn reset(&mut self) {
-        // SAFETY: live by the type's invariant; no object is in use by contract.
+        // SAFETY: live by the type's invariant; no object is used any more, by contract.
         unsafe { sys::ggml_reset(self.as_ptr()) };
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: live and ours by the type's invariant. The memory is not C's, and is freed after this.
+        // SAFETY: live and ours by the type's invariant. C doesn't own the memory, which is freed after this.
         unsafe { sys::ggml_free(self.as_ptr()) };
     }
 }

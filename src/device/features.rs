@@ -1,4 +1,4 @@
-//! What the CPU backend was built for.
+//! CPU features that the CPU backend uses.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use crate::error::Result;
 
 macro_rules! features {
     ($($field:ident = $name:literal, $alias:literal, $doc:literal;)*) => {
-        /// What the CPU backend was built to use and the processor has, made by [`features`]. Printed, it is a list of ggml's
-        /// names.
+        /// The CPU features that the CPU backend was compiled for and the CPU has, made by [`features`]. `Display`
+        /// prints ggml's names.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Features {
@@ -17,18 +17,18 @@ macro_rules! features {
                 #[doc(alias = $alias)]
                 pub $field: bool,
             )*
-            /// The bytes of an SVE vector; 0 without (`ggml_cpu_get_sve_cnt`).
+            /// The bytes of an SVE vector; 0 without SVE (`ggml_cpu_get_sve_cnt`).
             #[doc(alias = "ggml_cpu_get_sve_cnt")]
             pub sve_bytes: usize,
-            /// The bytes of a RISC-V vector; 0 without (`ggml_cpu_get_rvv_vlen`).
+            /// The bytes of a RISC-V vector; 0 without vectors (`ggml_cpu_get_rvv_vlen`).
             #[doc(alias = "ggml_cpu_get_rvv_vlen")]
             pub riscv_v_bytes: usize,
-            /// What else it was built with, such as `OPENMP` or `REPACK`.
+            /// Other compile options, such as `OPENMP` or `REPACK`.
             pub others: Vec<String>,
         }
 
         impl Features {
-            /// Notes a feature that is there; `None` for one that is not a field.
+            /// The field of the feature with ggml's `name`, or `None` if it has no field.
             fn flag(&mut self, name: &str) -> Option<&mut bool> {
                 match name {
                     $($name => Some(&mut self.$field),)*
@@ -36,7 +36,7 @@ macro_rules! features {
                 }
             }
 
-            /// ggml's names of what is there.
+            /// ggml's names of the present features.
             fn names(&self) -> impl Iterator<Item = &str> {
                 let flags = [$(($name, self.$field)),*];
                 let flags = flags.into_iter().filter_map(|(name, there)| there.then_some(name));
@@ -75,7 +75,7 @@ features! {
     llamafile = "LLAMAFILE", "ggml_cpu_has_llamafile", "llamafile's matrix products";
 }
 
-/// What the CPU backend was built to use and the processor has (`ggml_backend_get_features`).
+/// The CPU features that the CPU backend was compiled for and the CPU has (`ggml_backend_get_features`).
 ///
 /// ```
 /// let features = ggml::cpu::features()?;

@@ -1,4 +1,4 @@
-//! Backends that are loaded while the program runs (feature `dynamic-backends`).
+//! Loads backends at run time (feature `dynamic-backends`).
 
 use std::ffi::CString;
 use std::path::Path;
@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::{guard, log};
 
 impl Registry {
-    /// Loads all backends that were built with this crate, for the CPU the variant that suits the processor, and lists
-    /// the registries there are then (`ggml_backend_load_all`). Calling it again loads nothing twice.
+    /// Loads all backends that were built with this crate, choosing the best CPU variant for this machine, and returns
+    /// all registries (`ggml_backend_load_all`). Calling it again loads nothing twice.
     ///
     /// Where backends are linked in, without the feature `dynamic-backends`, there is nothing to load: it lists those. So
     /// a program that begins with it works either way.
@@ -29,49 +29,48 @@ impl Registry {
         if !folder.is_dir() {
             return Err(Error::File {
                 path: folder.display().to_string().into(),
-                reason: "there is no such folder".into(),
+                reason: "the folder doesn't exist".into(),
             });
         }
         if Self::all()?.is_empty() {
-            // SAFETY: the folder is where this crate's own build put them.
+            // SAFETY: the folder contains this crate's own build.
             unsafe { Self::load_all_from(folder) }?;
         }
         Self::all()
     }
 
-    /// Loads the backends in a folder: of each kind the variant that suits the machine best
-    /// (`ggml_backend_load_all_from_path`). Those that can't be loaded are passed over; [`Registry::all`] lists what is
-    /// there.
+    /// Loads the backends in a folder, of each kind the variant that suits the machine best
+    /// (`ggml_backend_load_all_from_path`). Those that fail to load are skipped; [`Registry::all`] lists the result.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] for a path that C can't take; [`Error::Ggml`] or [`Error::Exception`] where ggml fails.
+    /// [`Error::Param`] unless the path is UTF-8 without NUL; [`Error::Ggml`] or [`Error::Exception`] if ggml fails.
     ///
     /// # Safety
     ///
-    /// Loading a library runs it: all in the folder must be backends of this version of ggml. The environment variable
-    /// `GGML_BACKEND_PATH`, if set, names another one that is loaded.
+    /// Loading a library runs its code: all libraries in the folder must be backends of this version of ggml. So must
+    /// the one that the environment variable `GGML_BACKEND_PATH` names, if it is set.
     #[doc(alias = "ggml_backend_load_all_from_path")]
     pub unsafe fn load_all_from(folder: impl AsRef<Path>) -> Result<()> {
         let path = c_path("Registry::load_all_from", folder.as_ref())?;
         registry::locked(|| {
             guard::call("ggml_backend_load_all_from_path", || {
-                // SAFETY: the path lives during the call; we hold the lock over ggml's lists. What is loaded is by contract
-                // this ggml's.
+                // SAFETY: the path lives during the call; `locked` holds the lock on ggml's lists. All libraries are
+                // this ggml's, by contract.
                 unsafe { sys::ggml_backend_load_all_from_path(path.as_ptr()) }
             })
         })
     }
 
-    /// Loads one backend from its file (`ggml_backend_load`).
+    /// Loads one backend from a file (`ggml_backend_load`).
     ///
     /// # Errors
     ///
-    /// [`Error::Null`] with what ggml logged where it can't be loaded; [`Error::Param`] for a path that C can't take.
+    /// [`Error::Null`] with ggml's log if it can't be loaded; [`Error::Param`] unless the path is UTF-8 without NUL.
     ///
     /// # Safety
     ///
-    /// Loading a library runs it: it must be a backend of this version of ggml.
+    /// Loading a library runs its code: it must be a backend of this version of ggml.
     #[doc(alias = "ggml_backend_load")]
     pub unsafe fn load(file: impl AsRef<Path>) -> Result<Self> {
         const CALL: &str = "ggml_backend_load";
@@ -82,27 +81,27 @@ impl Registry {
                 // SAFETY: as in `load_all_from`.
                 unsafe { sys::ggml_backend_load(path.as_ptr()) }
             })?;
-            // SAFETY: a registry that stays until somebody vouches for its end (`unload`).
+            // SAFETY: NULL, or a registry that stays until `unload`, whose caller guarantees that it is unused.
             unsafe { Self::from_raw(raw) }.ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })
         })
     }
 
-    /// Removes a backend that was loaded, and its devices, from ggml's lists, and unloads its library
+    /// Removes a backend loaded at run time and its devices from ggml's lists, and unloads its library
     /// (`ggml_backend_unload`).
     ///
     /// # Errors
     ///
-    /// [`Error::Ggml`] or [`Error::Exception`] where ggml fails.
+    /// [`Error::Ggml`] or [`Error::Exception`] if ggml fails.
     ///
     /// # Safety
     ///
     /// Nothing of this backend may be used any more, in any thread: neither this handle and its copies nor its devices,
-    /// their buffer types, backends, buffers, what lies in them, and [`Pinned`](crate::Pinned) memory.
+    /// buffer types, backends, buffers, tensors in them, and [`Pinned`](crate::Pinned) memory.
     #[doc(alias = "ggml_backend_unload")]
     pub unsafe fn unload(self) -> Result<()> {
         registry::locked(|| {
             guard::call("ggml_backend_unload", || {
-                // SAFETY: the registry is on ggml's list, over which we hold the lock; nothing of it is in use by contract.
+                // SAFETY: the registry is on ggml's list, locked by `locked`; nothing of it is in use, by contract.
                 unsafe { sys::ggml_backend_unload(self.as_ptr()) }
             })
         })

@@ -1,4 +1,4 @@
-//! Types of buffers: where on devices tensors can lie.
+//! Buffer types: where tensors can be placed.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -10,16 +10,16 @@ use crate::error::{Error, Result};
 use crate::header::TensorPtr;
 use crate::{ffi, guard};
 
-/// A kind of memory that tensors can lie in (`ggml_backend_buffer_type_t`).
+/// A kind of memory in which tensors can be placed (`ggml_backend_buffer_type_t`).
 ///
-/// A handle to an object that lives as long as the process; copying it costs nothing.
+/// A handle to an object that is never freed; copying it is free.
 #[doc(alias = "ggml_backend_buffer_type_t")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BufferType(NonNull<sys::ggml_backend_buffer_type>);
 
 // SAFETY: buffer types are immutable objects that ggml never frees (docs/safety.md, "Threads").
 unsafe impl Send for BufferType {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for BufferType {}
 
 impl BufferType {
@@ -38,9 +38,9 @@ impl BufferType {
     /// The name, such as `CPU` or `CUDA_Host` (`ggml_backend_buft_name`).
     #[doc(alias = "ggml_backend_buft_name")]
     pub fn name(self) -> String {
-        // SAFETY: buffer types live for ever; the text is copied at once.
+        // SAFETY: buffer types are never freed; the text is copied below.
         let text = unsafe { sys::ggml_backend_buft_name(self.as_ptr()) };
-        // SAFETY: a C string or NULL, see above.
+        // SAFETY: NULL, or a C string of the buffer type.
         unsafe { ffi::string(text) }
     }
 
@@ -48,20 +48,20 @@ impl BufferType {
     ///
     /// # Errors
     ///
-    /// [`Error::Ggml`] or [`Error::Exception`] where the device does not answer.
+    /// [`Error::Ggml`] or [`Error::Exception`] if the device doesn't answer.
     #[doc(alias = "ggml_backend_buft_get_alignment")]
     #[doc(alias = "ggml_backend_buffer_get_alignment")]
     #[doc(alias = "ggml_backend_get_alignment")]
     pub fn alignment(self) -> Result<usize> {
         let n = guard::call("ggml_backend_buft_get_alignment", || {
-            // SAFETY: lives for ever; the call only reads it.
+            // SAFETY: buffer types are never freed; the call only reads it.
             unsafe { sys::ggml_backend_buft_get_alignment(self.as_ptr()) }
         })?;
         self.check_alive()?;
         Ok(n.max(1))
     }
 
-    /// The most bytes that one buffer may have (`ggml_backend_buft_get_max_size`).
+    /// The maximum size of a buffer in bytes (`ggml_backend_buft_get_max_size`).
     ///
     /// # Errors
     ///
@@ -71,37 +71,37 @@ impl BufferType {
     #[doc(alias = "ggml_backend_get_max_size")]
     pub fn max_size(self) -> Result<usize> {
         let n = guard::call("ggml_backend_buft_get_max_size", || {
-            // SAFETY: lives for ever; the call only reads it.
+            // SAFETY: buffer types are never freed; the call only reads it.
             unsafe { sys::ggml_backend_buft_get_max_size(self.as_ptr()) }
         })?;
         self.check_alive()?;
         Ok(n)
     }
 
-    /// Whether the processor can address the memory directly (`ggml_backend_buft_is_host`).
+    /// Whether the CPU can address the memory directly (`ggml_backend_buft_is_host`).
     #[doc(alias = "ggml_backend_buft_is_host")]
     pub fn is_host(self) -> bool {
-        // C says so of several CPUs that work as one, where addresses are none.
+        // C also says so of a meta device of CPUs, whose buffers have no addresses.
         if self.device().is_some_and(meta::is_meta) {
             return false;
         }
-        // SAFETY: lives for ever; the call only reads it.
+        // SAFETY: buffer types are never freed; the call only reads it.
         unsafe { sys::ggml_backend_buft_is_host(self.as_ptr()) }
     }
 
     /// The device that the memory belongs to (`ggml_backend_buft_get_device`).
     #[doc(alias = "ggml_backend_buft_get_device")]
     pub fn device(self) -> Option<Device> {
-        // SAFETY: lives for ever; the call only reads it.
+        // SAFETY: buffer types are never freed; the call only reads it.
         let raw = unsafe { sys::ggml_backend_buft_get_device(self.as_ptr()) };
-        // SAFETY: devices of buffer types are never freed.
+        // SAFETY: NULL, or the device of a buffer type, which is never freed.
         unsafe { Device::from_raw(raw) }
     }
 
-    /// The bytes that a tensor takes in such memory, its padding included.
+    /// The bytes that a tensor takes in this buffer type, including padding.
     pub(crate) fn alloc_size_of(self, t: TensorPtr) -> Result<usize> {
         let n = guard::call("ggml_backend_buft_get_alloc_size", || {
-            // SAFETY: the type lives for ever, the tensor by TensorPtr's invariants; the call only reads them.
+            // SAFETY: buffer types are never freed, the tensor lives by TensorPtr's invariants. C only reads them.
             unsafe { sys::ggml_backend_buft_get_alloc_size(self.as_ptr(), t.as_ptr()) }
         })?;
         self.check_alive()?;
@@ -119,29 +119,29 @@ impl fmt::Debug for BufferType {
     }
 }
 
-/// The kind of memory that a tensor lies in, if it has any. Its buffer must be alive.
+/// The buffer type of a tensor's memory, if it has any. Its buffer must be alive.
 pub(crate) fn type_of(t: TensorPtr) -> Option<BufferType> {
     let buffer = t.root().buffer();
     if buffer.is_null() {
         return None;
     }
-    // SAFETY: the buffer lives (the caller's check); the call only reads it.
+    // SAFETY: the buffer is alive (the caller's check); the call only reads it.
     let raw = unsafe { sys::ggml_backend_buffer_get_type(buffer) };
     // SAFETY: every buffer has a type, and types are never freed.
     Some(unsafe { BufferType::from_raw(raw) })
 }
 
-/// Fails when the tensor's memory is on an RPC server that was lost. Its buffer must be alive.
+/// Fails if the tensor's memory is on an RPC server that was lost. Its buffer must be alive.
 pub(crate) fn check_alive(t: TensorPtr) -> Result<()> {
     type_of(t).map_or(Ok(()), BufferType::check_alive)
 }
 
-/// Whether the tensor's memory is Vulkan's, which fills whole words of four bytes only. Its buffer must be alive.
+/// Whether the tensor's memory is Vulkan's, which fills words of four bytes only. Its buffer must be alive.
 pub(crate) fn fills_words(t: TensorPtr) -> bool {
     type_of(t).and_then(BufferType::device).is_some_and(Device::is_vulkan)
 }
 
-/// Out of memory on a device, with what ggml logged.
+/// The error for a failed allocation on a device, with ggml's log.
 pub(crate) fn out_of_memory(buft: BufferType, bytes: Option<usize>, log: Box<str>) -> Error {
     Error::OutOfMemory { what: format!("a buffer of type {}", buft.name()).into(), bytes, log }
 }

@@ -1,4 +1,4 @@
-//! Devices: what can hold tensors and compute with them.
+//! Devices: they hold tensors and compute.
 
 mod features;
 mod load;
@@ -26,17 +26,17 @@ pub use registry::Registry;
 
 pub(crate) use memory::{check_alive, fills_words, out_of_memory, type_of};
 
-/// A device that ggml knows: a CPU, a GPU, an accelerator, a device on another host (`ggml_backend_dev_t`).
+/// A device: a CPU, a GPU, an accelerator, or a device of an RPC server (`ggml_backend_dev_t`).
 ///
-/// A handle to an object that lives as long as the process; copying it costs nothing.
+/// A handle to an object that is never freed; copying it is free.
 #[doc(alias = "ggml_backend_dev_t")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Device(NonNull<sys::ggml_backend_device>);
 
-// SAFETY: devices are immutable objects that ggml never frees (nothing in the safe API unloads a backend), and their
-// functions are safe to call from any thread (docs/safety.md, "Threads").
+// SAFETY: devices are immutable objects that ggml never frees (only the unsafe `Registry::unload` does), and their
+// functions may be called from any thread (docs/safety.md, "Threads").
 unsafe impl Send for Device {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Device {}
 
 /// The kinds of devices.
@@ -44,33 +44,33 @@ unsafe impl Sync for Device {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceType {
-    /// The processor, using system memory.
+    /// The CPU, using system memory.
     Cpu,
-    /// A GPU with memory of its own; devices of RPC servers count as such.
+    /// A GPU with its own memory; devices of RPC servers count as such.
     Gpu,
     /// A GPU that uses system memory.
     IntegratedGpu,
-    /// Works together with the CPU on its memory, such as BLAS.
+    /// Works with the CPU on system memory, such as BLAS.
     Accelerator,
-    /// Several devices behind one, for tensor parallelism.
+    /// A meta device: several devices for tensor parallelism.
     Meta,
-    /// A kind that this version of the crate does not know.
+    /// A type that this version of the crate doesn't know.
     Other(u32),
 }
 
-/// What a device can do beside computing.
+/// A device's optional capabilities.
 #[doc(alias = "ggml_backend_dev_caps")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(clippy::struct_excessive_bools, reason = "ggml's own list of independent capabilities")]
 pub struct Capabilities {
-    /// Where the device is, if that is known: for PCI devices `domain:bus:device.function` in lower case.
+    /// The device's location, if known: `domain:bus:device.function` in lower case for PCI devices.
     pub id: Option<String>,
-    /// Works asynchronously.
+    /// Computes asynchronously.
     pub async_compute: bool,
     /// Has pinned host memory.
     pub host_buffer: bool,
-    /// Can use memory of the host's as a buffer.
+    /// Can use host memory as a buffer, zero-copy.
     pub buffer_from_host: bool,
     /// Has events that backends can wait for.
     pub events: bool,
@@ -82,16 +82,16 @@ pub struct Capabilities {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Memory {
-    /// What is free at the moment.
+    /// Free memory at the time of the query.
     pub free: usize,
-    /// What there is.
+    /// Total memory.
     pub total: usize,
 }
 
 impl Device {
     /// # Safety
     ///
-    /// `raw` must be NULL or a device of ggml's registry, or another one that is never freed.
+    /// `raw` must be NULL, or a device that is never freed, such as those in ggml's registry.
     pub(crate) unsafe fn from_raw(raw: *mut sys::ggml_backend_device) -> Option<Self> {
         NonNull::new(raw).map(Self)
     }
@@ -104,7 +104,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Cpu`] where the processor lacks what ggml was compiled for; [`Error::Ggml`] or [`Error::Exception`] where
+    /// [`Error::Cpu`] if the CPU lacks features that ggml was compiled for; [`Error::Ggml`] or [`Error::Exception`] if
     /// a backend fails to start.
     #[doc(alias = "ggml_backend_dev_count")]
     #[doc(alias = "ggml_backend_vk_get_device_count")]
@@ -113,12 +113,12 @@ impl Device {
         registry::devices()
     }
 
-    /// The device with this name, such as `CPU`, `CUDA0`, `Vulkan0` or `RPC0`; case does not matter
+    /// The device with this name, such as `CPU`, `CUDA0`, `Vulkan0` or `RPC0`, ignoring case
     /// (`ggml_backend_dev_by_name`).
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuch`] lists the names there are; else as [`Device::all`].
+    /// [`Error::NoSuch`] lists the existing names; else as [`Device::all`].
     #[doc(alias = "ggml_backend_dev_by_name")]
     pub fn by_name(name: &str) -> Result<Self> {
         let all = Self::all()?;
@@ -129,16 +129,16 @@ impl Device {
         })
     }
 
-    /// The first device of a kind (`ggml_backend_dev_by_type`).
+    /// The first device of a type (`ggml_backend_dev_by_type`).
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuch`] lists the names there are; else as [`Device::all`].
+    /// [`Error::NoSuch`] lists the existing devices; else as [`Device::all`].
     #[doc(alias = "ggml_backend_dev_by_type")]
     pub fn by_type(kind: DeviceType) -> Result<Self> {
         let all = Self::all()?;
         all.iter().copied().find(|d| d.device_type() == kind).ok_or_else(|| Error::NoSuch {
-            what: "device of a kind",
+            what: "device type",
             name: format!("{kind:?}").into(),
             available: all.iter().map(|d| format!("{} ({:?})", d.name(), d.device_type()).into()).collect(),
         })
@@ -153,7 +153,7 @@ impl Device {
         Self::by_type(DeviceType::Gpu).or_else(|_| Self::by_type(DeviceType::IntegratedGpu)).or_else(|_| Self::cpu())
     }
 
-    /// The CPU.
+    /// The CPU device.
     ///
     /// # Errors
     ///
@@ -168,27 +168,27 @@ impl Device {
         if let Some(name) = meta::name(self) {
             return name;
         }
-        // SAFETY: a device lives for ever, and so does its name's owner; C returns a pointer that we copy from at once.
+        // SAFETY: devices and their names are never freed; the text is copied below.
         let text = unsafe { sys::ggml_backend_dev_name(self.as_ptr()) };
-        // SAFETY: a C string or NULL, see above.
+        // SAFETY: NULL, or the C string from above.
         unsafe { ffi::string(text) }
     }
 
-    /// What the device is, in words (`ggml_backend_dev_description`).
+    /// A description of the device (`ggml_backend_dev_description`).
     #[doc(alias = "ggml_backend_dev_description")]
     #[doc(alias = "ggml_backend_cuda_get_device_description")]
     #[doc(alias = "ggml_backend_vk_get_device_description")]
     pub fn description(self) -> String {
-        // SAFETY: as for the name.
+        // SAFETY: devices and their descriptions are never freed; the text is copied below.
         let text = unsafe { sys::ggml_backend_dev_description(self.as_ptr()) };
-        // SAFETY: a C string or NULL, see above.
+        // SAFETY: NULL, or the C string from above.
         unsafe { ffi::string(text) }
     }
 
-    /// The kind of device (`ggml_backend_dev_type`).
+    /// The device's type (`ggml_backend_dev_type`).
     #[doc(alias = "ggml_backend_dev_type")]
     pub fn device_type(self) -> DeviceType {
-        // SAFETY: the device lives for ever; the call only reads it.
+        // SAFETY: devices are never freed; the call only reads it.
         match unsafe { sys::ggml_backend_dev_type(self.as_ptr()) } {
             sys::GGML_BACKEND_DEVICE_TYPE_CPU => DeviceType::Cpu,
             sys::GGML_BACKEND_DEVICE_TYPE_GPU => DeviceType::Gpu,
@@ -203,7 +203,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Ggml`] or [`Error::Exception`] where the device does not answer.
+    /// [`Error::Ggml`] or [`Error::Exception`] if the device doesn't answer.
     #[doc(alias = "ggml_backend_dev_memory")]
     #[doc(alias = "ggml_backend_rpc_get_device_memory")]
     #[doc(alias = "ggml_backend_cuda_get_device_memory")]
@@ -211,14 +211,14 @@ impl Device {
     pub fn memory(self) -> Result<Memory> {
         let (mut free, mut total) = (0, 0);
         guard::call("ggml_backend_dev_memory", || {
-            // SAFETY: the device lives for ever; C writes the two numbers and keeps nothing.
+            // SAFETY: devices are never freed; C writes both numbers and keeps nothing.
             unsafe { sys::ggml_backend_dev_memory(self.as_ptr(), &raw mut free, &raw mut total) }
         })?;
         self.check_alive()?;
         Ok(Memory { free, total })
     }
 
-    /// What the device can do (`ggml_backend_dev_get_props`).
+    /// The device's optional capabilities (`ggml_backend_dev_get_props`).
     ///
     /// # Errors
     ///
@@ -241,11 +241,11 @@ impl Device {
             },
         };
         guard::call("ggml_backend_dev_get_props", || {
-            // SAFETY: the device lives for ever; C fills `props` and keeps nothing.
+            // SAFETY: devices are never freed; C fills `props` and keeps nothing.
             unsafe { sys::ggml_backend_dev_get_props(self.as_ptr(), &raw mut props) }
         })?;
         self.check_alive()?;
-        // SAFETY: NULL, or a string of the device's, which lives for ever.
+        // SAFETY: NULL, or a string of the device, which is never freed.
         let id = unsafe { ffi::string(props.device_id) };
         let c = props.caps;
         Ok(Capabilities {
@@ -261,13 +261,13 @@ impl Device {
     /// The registry that the device belongs to; none for meta devices (`ggml_backend_dev_backend_reg`).
     #[doc(alias = "ggml_backend_dev_backend_reg")]
     pub fn registry(self) -> Option<Registry> {
-        // SAFETY: the device lives for ever; the call only reads it.
+        // SAFETY: devices are never freed; the call only reads it.
         let raw = unsafe { sys::ggml_backend_dev_backend_reg(self.as_ptr()) };
-        // SAFETY: a registry lives as long as its devices do: for ever.
+        // SAFETY: NULL, or the registry of a device, which is never freed.
         unsafe { Registry::from_raw(raw) }
     }
 
-    /// The type of memory that the device uses by default (`ggml_backend_dev_buffer_type`).
+    /// The device's default buffer type (`ggml_backend_dev_buffer_type`).
     #[doc(alias = "ggml_backend_dev_buffer_type")]
     #[doc(alias = "ggml_backend_get_default_buffer_type")]
     #[doc(alias = "ggml_backend_cpu_buffer_type")]
@@ -278,14 +278,14 @@ impl Device {
         if let Some(buft) = meta::buffer_type(self) {
             return buft;
         }
-        // SAFETY: the device lives for ever; the call only reads it.
+        // SAFETY: devices are never freed; the call only reads it.
         let raw = unsafe { sys::ggml_backend_dev_buffer_type(self.as_ptr()) };
-        // SAFETY: every device has a default buffer type, which lives as long as the device.
+        // SAFETY: every device has a default buffer type, which is never freed.
         unsafe { BufferType::from_raw(raw) }
     }
 
-    /// The type of host memory that the device copies from and to fastest, such as pinned memory for a GPU, if it has one
-    /// (`ggml_backend_dev_host_buffer_type`).
+    /// The host buffer type with the fastest copies to and from the device, such as pinned memory for a GPU, if it has
+    /// one (`ggml_backend_dev_host_buffer_type`).
     #[doc(alias = "ggml_backend_dev_host_buffer_type")]
     #[doc(alias = "ggml_backend_cuda_host_buffer_type")]
     #[doc(alias = "ggml_backend_vk_host_buffer_type")]
@@ -293,29 +293,29 @@ impl Device {
         if self.is_vulkan() && !vulkan::has_host_memory() {
             return None;
         }
-        // SAFETY: the device lives for ever; the call only reads it.
+        // SAFETY: devices are never freed; the call only reads it.
         let raw = unsafe { sys::ggml_backend_dev_host_buffer_type(self.as_ptr()) };
-        // SAFETY: a buffer type, unless NULL; it lives as long as the device.
+        // SAFETY: not NULL (checked here), and a buffer type, which is never freed.
         (!raw.is_null()).then(|| unsafe { BufferType::from_raw(raw) })
     }
 
-    /// Whether the device says it can run `op`, which must carry its sources.
+    /// Whether the device claims to run `op`. The tensor must have its sources.
     pub(crate) fn claims(self, op: TensorPtr) -> Result<bool> {
         guard::call("ggml_backend_dev_supports_op", || {
-            // SAFETY: the device lives for ever, the tensor and its sources by TensorPtr's invariants. C keeps nothing.
+            // SAFETY: devices are never freed; tensor and sources live by TensorPtr's invariants. C keeps nothing.
             unsafe { sys::ggml_backend_dev_supports_op(self.as_ptr(), op.as_ptr()) }
         })
     }
 
-    /// Whether the device can use tensors in memory of this type (`ggml_backend_dev_supports_buft`).
+    /// Whether the device can use tensors in this buffer type (`ggml_backend_dev_supports_buft`).
     #[doc(alias = "ggml_backend_dev_supports_buft")]
     #[doc(alias = "ggml_backend_supports_buft")]
     pub fn supports_buffer_type(self, buft: BufferType) -> bool {
-        // C takes what lies on several CPUs for host memory; there are no addresses (meta).
+        // C reports a meta device of CPUs as host memory, but its buffers have no addresses.
         if buft.device().is_some_and(meta::is_meta) && !meta::is_meta(self) {
             return false;
         }
-        // SAFETY: both live for ever; the call only reads them.
+        // SAFETY: neither is ever freed; the call only reads them.
         unsafe { sys::ggml_backend_dev_supports_buft(self.as_ptr(), buft.as_ptr()) }
     }
 }

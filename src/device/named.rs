@@ -1,8 +1,8 @@
-//! Functions that backends offer by name, with the types that ggml's headers give them.
+//! Functions that backends offer by name, with their types from ggml's headers.
 //!
-//! No type is written down by hand, except those of three functions that no header declares to all builds:
-//! `ggml_backend_register_host_buffer` and its opposite (`buffer/pinned.rs`), which CUDA's header declares by other names and
-//! which are checked in builds with CUDA, and `ggml_backend_meta_simple_backend` (`backend/raw.rs`), which is linked.
+//! Three functions are not declared for all builds, so their types are written by hand:
+//! `ggml_backend_register_host_buffer` and its counterpart (`buffer/pinned.rs`), which CUDA's header declares by other
+//! names, checked in builds with CUDA; and `ggml_backend_meta_simple_backend` (`backend/raw.rs`), which is linked.
 
 use std::ffi::CStr;
 use std::marker::PhantomData;
@@ -20,21 +20,21 @@ pub(crate) struct Named<F> {
 impl<F: Copy> Named<F> {
     /// # Safety
     ///
-    /// `F` must be the type of a pointer to the function that backends offer by this name. The value is not used.
+    /// `F` must be the type of a pointer to the function that backends offer by this name. `_declared` is only a type.
     pub(crate) const unsafe fn new(name: &'static CStr, _declared: Option<F>) -> Self {
         Self { name, function: PhantomData }
     }
 }
 
-/// A function's [`Named`]: `named!(c"name" as function(_, _))` for one that a header declares, with a `_` for each parameter,
-/// or `named!(c"name" as typedef)` for one whose type has a name. What is declared is looked at and never linked to: with
-/// backends that are loaded while the program runs it can't be.
+/// Makes a [`Named`]: `named!(c"name" as function(_, _))` for a function that a header declares, with a `_` for each
+/// parameter, or `named!(c"name" as typedef)` for a named function type. The declaration is never linked to, because a
+/// backend that is loaded at run time can't be.
 macro_rules! named {
     ($name:literal as $function:ident($($parameter:tt),*)) => {
         const {
             let declared: unsafe extern "C-unwind" fn($($parameter),*) -> _ = ggml_sys::$function;
             let name: &'static std::ffi::CStr = $name;
-            // SAFETY: the type is the header's, and backends are of the ggml that the headers are of (`version::check`).
+            // SAFETY: the type is from the header, and backends are of the same ggml as the headers (`version::check`).
             unsafe { crate::device::named::Named::new(name, Some(declared)) }
         }
     };
@@ -42,7 +42,7 @@ macro_rules! named {
         const {
             let declared: ggml_sys::$typedef = None;
             let name: &'static std::ffi::CStr = $name;
-            // SAFETY: as above.
+            // SAFETY: the type is from the header, and backends are of the same ggml as the headers (`version::check`).
             unsafe { crate::device::named::Named::new(name, declared) }
         }
     };
@@ -50,13 +50,13 @@ macro_rules! named {
 pub(crate) use named;
 
 impl Registry {
-    /// A function that the backend may offer.
+    /// The backend's function of this name, if it has one.
     pub(crate) fn find<F: Copy>(self, named: Named<F>) -> Option<F> {
-        // SAFETY: that is the function's type, as whoever made `named` has said.
+        // SAFETY: `F` is the function's type, by the contract of `Named::new`.
         unsafe { self.find_function(named.name) }
     }
 
-    /// A function that the backend must offer.
+    /// The backend's function of this name, which it must have.
     pub(crate) fn function<F: Copy>(self, named: Named<F>) -> Result<F> {
         self.find(named).ok_or(Error::Null { call: "ggml_backend_reg_get_proc_address", log: Box::default() })
     }

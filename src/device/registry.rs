@@ -1,4 +1,4 @@
-//! Registries: the backends that are linked in, each with its devices.
+//! Registries: the available backends, each with its devices.
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
@@ -13,10 +13,10 @@ use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::{ffi, guard};
 
-/// ggml's lists of registries and devices are plain vectors: whoever reads or extends them holds this.
+/// Locks ggml's lists of registries and devices, which are plain vectors, for reading or extending.
 static LISTS: Lock<()> = Lock::new(());
 
-/// Runs `f`, which reads or extends ggml's lists, alone. The first such call starts every backend.
+/// Runs `f` with ggml's lists locked. The first such call starts every backend.
 pub(crate) fn locked<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
     guard::install()?;
     guard::check_cpu()?;
@@ -27,16 +27,16 @@ pub(crate) fn locked<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
 pub(super) fn devices() -> Result<Vec<Device>> {
     locked(|| {
         let n = guard::call("ggml_backend_dev_count", || {
-            // SAFETY: no arguments; we hold the lock over the list.
+            // SAFETY: no arguments; `locked` holds the lock on the list.
             unsafe { sys::ggml_backend_dev_count() }
         })?;
         let mut all = Vec::with_capacity(n);
         for i in 0..n {
             let raw = guard::call("ggml_backend_dev_get", || {
-                // SAFETY: `i` is below the count, and the list can't shrink: we hold its lock.
+                // SAFETY: `i` is below the count, and the list can't shrink: `locked` holds its lock.
                 unsafe { sys::ggml_backend_dev_get(i) }
             })?;
-            // SAFETY: devices of the registry are never freed.
+            // SAFETY: NULL, or a device of the registry, which is never freed.
             let Some(device) = (unsafe { Device::from_raw(raw) }) else { continue };
             if !device.is_vulkan() || vulkan::starts(device)? {
                 all.push(device);
@@ -46,14 +46,14 @@ pub(super) fn devices() -> Result<Vec<Device>> {
     })
 }
 
-/// A backend that is linked in, such as `CPU`, `CUDA` or `RPC`, with its devices (`ggml_backend_reg_t`).
+/// A backend, such as `CPU`, `CUDA` or `RPC`, with its devices (`ggml_backend_reg_t`).
 #[doc(alias = "ggml_backend_reg_t")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Registry(NonNull<sys::ggml_backend_reg>);
 
-// SAFETY: registries are immutable objects that live as long as the process (docs/safety.md, "Threads").
+// SAFETY: registries are immutable objects that are never freed (docs/safety.md, "Threads").
 unsafe impl Send for Registry {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Registry {}
 
 impl Registry {
@@ -78,13 +78,13 @@ impl Registry {
     pub fn all() -> Result<Vec<Self>> {
         locked(|| {
             let n = guard::call("ggml_backend_reg_count", || {
-                // SAFETY: no arguments; we hold the lock over the list.
+                // SAFETY: no arguments; `locked` holds the lock on the list.
                 unsafe { sys::ggml_backend_reg_count() }
             })?;
             let mut all = Vec::with_capacity(n);
             for i in 0..n {
                 let raw = guard::call("ggml_backend_reg_get", || {
-                    // SAFETY: `i` is below the count, and the list can't shrink: we hold its lock.
+                    // SAFETY: `i` is below the count, and the list can't shrink: `locked` holds its lock.
                     unsafe { sys::ggml_backend_reg_get(i) }
                 })?;
                 all.extend(NonNull::new(raw).map(Self));
@@ -93,11 +93,11 @@ impl Registry {
         })
     }
 
-    /// The registry with this name; case does not matter (`ggml_backend_reg_by_name`).
+    /// The registry with this name, ignoring case (`ggml_backend_reg_by_name`).
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuch`] lists the names there are; else as [`Device::all`].
+    /// [`Error::NoSuch`] lists the existing names; else as [`Device::all`].
     #[doc(alias = "ggml_backend_reg_by_name")]
     pub fn by_name(name: &str) -> Result<Self> {
         let all = Self::all()?;
@@ -108,35 +108,35 @@ impl Registry {
         })
     }
 
-    /// What the backend was built with and the machine has, such as `AVX2` or `ARCHS`, as pairs of a name and a value
-    /// (`ggml_backend_get_features_t`). Empty for backends that don't tell.
+    /// The features that the backend was compiled for and the machine has, such as `AVX2` or `ARCHS`, as names and
+    /// values (`ggml_backend_get_features_t`). Empty if the backend doesn't report any.
     ///
     /// # Errors
     ///
-    /// [`Error::Ggml`] or [`Error::Exception`] where the backend fails.
+    /// [`Error::Ggml`] or [`Error::Exception`] if the backend fails.
     #[doc(alias = "ggml_backend_get_features_t")]
     pub fn features(self) -> Result<Vec<(String, String)>> {
         let Some(get) = self.find(named!(c"ggml_backend_get_features" as ggml_backend_get_features_t)) else {
             return Ok(Vec::new());
         };
         let first = guard::call("ggml_backend_get_features", || {
-            // SAFETY: the registry lives for ever; the list is made once and lives as long.
+            // SAFETY: the function is this registry's, which is never freed; neither is the list, which is made once.
             unsafe { get(self.0.as_ptr()) }
         })?;
         let mut all = Vec::new();
         let mut at = NonNull::new(first);
         while let Some(pair) = at {
-            // SAFETY: an entry of a list that lives for ever and ends with one without a name, which we have not passed.
+            // SAFETY: an entry of a list that is never freed and ends with NULL as a name, which was not reached yet.
             let feature = unsafe { pair.read() };
             if feature.name.is_null() {
                 break;
             }
-            // SAFETY: C strings that live as long as the list.
+            // SAFETY: a C string that is never freed, as the list is not.
             let name = unsafe { ffi::string(feature.name) };
-            // SAFETY: as above.
+            // SAFETY: a C string that is never freed, as the list is not.
             let value = unsafe { ffi::string(feature.value) };
             all.push((name, value));
-            // SAFETY: this entry is not the last one, so the list goes on.
+            // SAFETY: this entry is not the terminating one, so another one follows.
             at = Some(unsafe { pair.add(1) });
         }
         Ok(all)
@@ -145,13 +145,13 @@ impl Registry {
     /// The name (`ggml_backend_reg_name`).
     #[doc(alias = "ggml_backend_reg_name")]
     pub fn name(self) -> String {
-        // SAFETY: registries live for ever; the text is copied at once.
+        // SAFETY: registries are never freed; the text is copied below.
         let text = unsafe { sys::ggml_backend_reg_name(self.0.as_ptr()) };
-        // SAFETY: a C string or NULL, see above.
+        // SAFETY: NULL, or the C string from above.
         unsafe { ffi::string(text) }
     }
 
-    /// The devices of this registry. (ggml's own enumeration of one registry aborts for RPC, so this filters the list of
+    /// The devices of this registry. (ggml's enumeration of one registry aborts for RPC, so this filters the list of
     /// all devices.)
     ///
     /// # Errors
@@ -163,18 +163,17 @@ impl Registry {
         Ok(devices()?.into_iter().filter(|d| d.registry() == Some(self)).collect())
     }
 
-    /// A function that this backend offers beside the common interface, by name (`ggml_backend_reg_get_proc_address`), if
-    /// it has one.
+    /// A backend's function beyond the common interface, by name, if it has one (`ggml_backend_reg_get_proc_address`).
     ///
     /// # Safety
     ///
     /// `F` must be the type of a pointer to that function.
     #[doc(alias = "ggml_backend_reg_get_proc_address")]
     pub unsafe fn find_function<F: Copy>(self, name: &CStr) -> Option<F> {
-        const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a function pointer is as large as any") };
-        // SAFETY: the registry lives for ever, the name during the call, which only compares it.
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "`F` must be a function pointer") };
+        // SAFETY: registries are never freed; the name lives during the call, which only compares it.
         let raw = unsafe { sys::ggml_backend_reg_get_proc_address(self.0.as_ptr(), name.as_ptr()) };
-        // SAFETY: a pointer to a function of this type, by contract.
+        // SAFETY: not NULL, and a pointer to a function of type `F`, by contract.
         NonNull::new(raw).map(|raw| unsafe { transmute_copy::<NonNull<c_void>, F>(&raw) })
     }
 }

@@ -1,5 +1,5 @@
-//! Vulkan's devices. ggml starts each when it is first asked for its memory, without a lock, and keeps one that could not
-//! be started, half made.
+//! Starts Vulkan devices. ggml starts each on the first query of its memory, without a lock, and keeps a
+//! half-initialised one after a failure.
 
 use ggml_sys as sys;
 
@@ -9,30 +9,30 @@ use crate::guard;
 use crate::lock::Lock;
 use crate::log;
 
-/// The devices that were started, in ggml's order, and whether that went well.
+/// The devices that were started, in ggml's order, and whether they can be used.
 static STARTED: Lock<Vec<(Device, bool)>> = Lock::new(Vec::new());
 
-/// Starts a device, once. Where it can't be, nothing may be done with it ever.
+/// Starts a device once. After a failure, nothing may use it.
 pub(super) fn starts(device: Device) -> Result<bool> {
     let mut started = STARTED.lock();
     if let Some((_, well)) = started.iter().find(|(other, _)| *other == device) {
         return Ok(*well);
     }
     let result = guard::call("ggml_backend_dev_buffer_type", || {
-        // SAFETY: the device lives for ever, and no other thread starts it: we hold the lock.
+        // SAFETY: devices are never freed, and no other thread starts this one: we hold the lock.
         unsafe { sys::ggml_backend_dev_buffer_type(device.as_ptr()) }
     });
     if let Err(error @ Error::Nested { .. }) = result {
         return Err(error);
     }
     if let Err(error) = &result {
-        log::say(::log::Level::Error, format!("{} can't be used: {error}", device.name()));
+        log::say(::log::Level::Error, format!("{} can't be used, as it failed to start: {error}", device.name()));
     }
     started.push((device, result.is_ok()));
     Ok(result.is_ok())
 }
 
-/// Whether there is memory of the host's for Vulkan: it belongs to the first device, whichever is asked.
+/// Whether Vulkan has host memory. It belongs to the first device, whichever is asked.
 pub(super) fn has_host_memory() -> bool {
     let started = STARTED.lock();
     started.first().is_some_and(|&(_, well)| well)

@@ -1,4 +1,4 @@
-//! The same graph, made by ggml: debug builds compare the two, so that all tests do.
+//! Debug builds compare each graph with the one that ggml builds, so that all tests do.
 
 use std::ptr::NonNull;
 
@@ -9,50 +9,50 @@ use crate::context::raw::Pool;
 use crate::error::{Error, Result};
 use crate::guard;
 
-/// Fails unless ggml makes the same graph of the same tensors.
+/// Fails unless ggml builds the same graph from the same tensors.
 pub(super) fn as_by_ggml(store: &Store) -> Result<()> {
     let size = store.entries.len();
     // SAFETY: a pure function; `grads` is off.
     let pool = Pool::new(unsafe { sys::ggml_graph_overhead_custom(size, false) })?;
     let raw = guard::call("ggml_new_graph_custom", || {
-        // SAFETY: the pool is live and was made with the room that a graph of this size takes.
+        // SAFETY: the pool is live, and was sized for a graph of `size` tensors.
         unsafe { sys::ggml_new_graph_custom(pool.as_ptr(), size, false) }
     })?;
     let theirs = NonNull::new(raw).ok_or(Error::Null { call: "ggml_new_graph_custom", log: Box::default() })?;
-    // SAFETY: our own graph, which nothing writes to now.
+    // SAFETY: our own graph, live and not written to during this call.
     let ours = unsafe { &*store.as_ptr().cast::<sys::ggml_sys_cgraph>() };
     for e in &store.entries {
         guard::call("ggml_build_forward_expand", || {
-            // SAFETY: the graph has room for all entries; each source came before, so C does not recurse. The graph, which
-            // keeps pointers to the tensors, ends here. Names and flags are already those that C would write.
+            // SAFETY: the graph has room for all entries; each source was added before, so C does not recurse. The
+            // graph keeps pointers to the tensors, and ends here. Names and flags are already as C would write them.
             unsafe { sys::ggml_build_forward_expand(theirs.as_ptr(), e.ptr.as_ptr()) }
         })?;
     }
-    // SAFETY: a live graph, which has this layout (ggml-sys's shim asserts it).
+    // SAFETY: a live graph of this layout (ggml-sys's shim asserts it).
     let theirs = unsafe { &*theirs.as_ptr().cast::<sys::ggml_sys_cgraph>() };
     // SAFETY: both are live graphs.
-    assert!(unsafe { same(ours, theirs) }, "ggml makes another graph");
+    assert!(unsafe { same(ours, theirs) }, "ggml builds another graph");
     Ok(())
 }
 
 /// # Safety
 ///
-/// Both must be live graphs whose lists are as long as they say.
+/// Both must be live graphs, with lists as long as their counts say.
 #[expect(clippy::multiple_unsafe_ops_per_block, reason = "all are reads inside the lists of live graphs, by contract")]
 unsafe fn same(a: &sys::ggml_sys_cgraph, b: &sys::ggml_sys_cgraph) -> bool {
     let numbers = |g: &sys::ggml_sys_cgraph| (g.n_nodes, g.n_leafs, g.order, g.uid, g.grads, g.grad_accs);
     let list = |list: *mut *mut sys::ggml_tensor, n: i32| {
         (0..usize::try_from(n).unwrap_or(0)).map(move |i| {
-            // SAFETY: inside the list, by contract.
+            // SAFETY: `i` is in bounds of the list, by contract.
             unsafe { *list.add(i) }
         })
     };
     let nodes = |g: &sys::ggml_sys_cgraph| list(g.nodes, g.n_nodes);
     let leafs = |g: &sys::ggml_sys_cgraph| list(g.leafs, g.n_leafs);
-    // As C looks a tensor up.
+    // The same lookup as in C.
     let uses = |g: &sys::ggml_sys_cgraph, t: *mut sys::ggml_tensor| {
         let mut i = (t.addr() >> 4) % g.hash_size;
-        // SAFETY: slots are below the table's size, by contract.
+        // SAFETY: `i` is below `hash_size`, the tables' length, by contract.
         unsafe {
             while *g.hash_used.add(i / 32) >> (i % 32) & 1 == 1 {
                 if *g.hash_keys.add(i) == t {

@@ -1,22 +1,22 @@
-//! Graphs in the DOT language, which Graphviz and many viewers draw.
+//! Prints graphs in the DOT language, for Graphviz and other viewers.
 
 use std::fmt::Write as _;
 
 use super::{Entry, Graph, Kind};
 use crate::header::TensorPtr;
 
-/// Fill colours of devices, by their place in the scheduler's list; all are light enough for black letters.
+/// Fill colours by device index, light enough for black text.
 const COLOURS: [&str; 8] = ["#cfe8cf", "#cfdcf5", "#f7dcc4", "#e6d3ee", "#f7f0bf", "#c9ecec", "#f5cfd5", "#dddddd"];
 
 impl Graph<'_> {
-    /// The graph in the DOT language, data flowing downwards: operations as boxes, inputs as ellipses, weights and states
-    /// as cylinders (`ggml_graph_dump_dot`). [`Allocated::to_dot`](crate::Allocated::to_dot) shows devices as well.
+    /// Prints the graph in the DOT language, data flowing downwards: operations as boxes, inputs as ellipses, weights
+    /// and states as cylinders (`ggml_graph_dump_dot`). [`Allocated::to_dot`](crate::Allocated::to_dot) adds devices.
     #[doc(alias = "ggml_graph_dump_dot")]
     pub fn to_dot(&self) -> String {
         self.dot(&[], |_| None)
     }
 
-    /// The graph with the names of the devices that `device` gives as places in `devices`.
+    /// Prints the graph with devices; `device` returns an index into `devices`.
     pub(crate) fn dot(&self, devices: &[String], device: impl Fn(TensorPtr) -> Option<usize>) -> String {
         let mut out = String::from(
             "digraph ggml {\n  rankdir=TB;\n  node [fontname=\"sans-serif\", style=filled, fillcolor=white];\n",
@@ -30,7 +30,7 @@ impl Graph<'_> {
                 Kind::Placed(_) => "cylinder",
             };
             let label = label(e, place.and_then(|d| devices.get(d)));
-            // Writing to a string can't fail.
+            // Writing to a String can't fail.
             let _ok = writeln!(out, "  n{i} [shape={shape}, fillcolor=\"{colour}\", label=\"{label}\"];");
         }
         for (i, e) in self.entries().iter().enumerate() {
@@ -45,7 +45,7 @@ impl Graph<'_> {
     }
 }
 
-/// Operation, name, type and shape, and where it is computed; each on its own line.
+/// Operation, name, type and shape, and device, one per line.
 fn label(e: &Entry, device: Option<&String>) -> String {
     let mut lines = Vec::new();
     if e.kind == Kind::Node {

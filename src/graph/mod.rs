@@ -1,4 +1,4 @@
-//! Graphs: what is to be computed, complete and in order.
+//! Graphs: the operations to compute, complete and in order.
 
 mod checked;
 mod dot;
@@ -17,53 +17,53 @@ use crate::error::{Error, Result};
 use crate::header::{Owner, TensorPtr, any_in_use};
 use crate::tensor::Tensor;
 use crate::{callback, guard, log};
-use store::Lent;
+use store::StoreGuard;
 
-pub(crate) use store::{Lists, Spares};
+pub(crate) use store::{Lists, StorePool};
 
-/// A tensor of a graph.
+/// A tensor of a graph, with what allocation needs to know of it.
 pub(crate) struct Entry {
     pub(crate) ptr: TensorPtr,
-    /// For an input that holds indices, what they must be below.
+    /// The exclusive upper bound of an input that holds indices.
     pub(crate) below: Option<i64>,
-    /// For an input that names rows to write: whether there are views of it in each of whose rows all values must differ.
+    /// For an input of row indices to write to: whether some rows in it need distinct values (`Store::distinct`).
     pub(crate) distinct: bool,
-    /// Where its sources begin in the list of all.
+    /// The start of its sources in `Store::srcs`.
     first: u32,
-    /// The entry whose memory this one shares: its own unless it is a view.
+    /// The index of the entry whose memory it shares: itself unless it is a view.
     pub(crate) root: u32,
-    /// Which of the operation's places for sources are taken.
+    /// A bit for each of the operation's source slots in use.
     pub(crate) mask: u16,
     pub(crate) kind: Kind,
-    /// What the tensor is whose memory it shares.
+    /// The root's kind.
     pub(crate) root_kind: Kind,
-    /// Whether the value survives the computation.
+    /// Whether its value is readable after the computation.
     pub(crate) kept: bool,
 }
 
-/// What an entry is to an allocation.
+/// An entry's role in an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Set by the user before each computation.
     Input,
-    /// A leaf of weights or state, with memory of its own.
+    /// A leaf of weights or state, with memory already.
     Placed(Owner),
-    /// Made by an operation.
+    /// The result of an operation.
     Node,
 }
 
-/// A computation: operations in the order in which they run (`ggml_cgraph`), made by [`Context::graph`].
+/// The operations of a computation in execution order (`ggml_cgraph`), made by [`Context::graph`].
 ///
-/// A graph is frozen. It is allocated by [`Sched::alloc`](crate::Sched::alloc) or
-/// [`GraphAllocator::alloc`](crate::GraphAllocator::alloc), as often as one likes, but only once at a time.
+/// A graph is immutable. [`Sched::alloc`](crate::Sched::alloc) and
+/// [`GraphAllocator::alloc`](crate::GraphAllocator::alloc) allocate it, any number of times, but only once at a time.
 #[doc(alias = "ggml_cgraph")]
 pub struct Graph<'c> {
-    store: Lent,
+    store: StoreGuard,
     life: PhantomData<&'c Context>,
 }
 
 impl<'c> Graph<'c> {
-    pub(crate) fn new(spares: &Spares, outputs: &[Tensor<'c>]) -> Result<Self> {
+    pub(crate) fn new(spares: &StorePool, outputs: &[Tensor<'c>]) -> Result<Self> {
         callback::check_open("Context::graph")?;
         let mut store = spares.take();
         store.fill(&outputs.iter().map(|t| t.ptr()))?;
@@ -84,7 +84,7 @@ impl<'c> Graph<'c> {
         self.store.n_nodes()
     }
 
-    /// The operations in the order in which they run (`ggml_graph_node`).
+    /// The operations in execution order (`ggml_graph_node`).
     #[doc(alias = "ggml_graph_node")]
     #[doc(alias = "ggml_graph_nodes")]
     pub fn nodes(&self) -> impl Iterator<Item = Tensor<'_>> {
@@ -94,17 +94,17 @@ impl<'c> Graph<'c> {
         })
     }
 
-    /// What the operation `t` computes with, in the order of its operands; nothing for leaves and for tensors that are
-    /// not part of the graph. The scheduler's copies are not among them, allocated or not.
+    /// The operands of `t`, in order; none for leaves and for tensors that are not part of the graph. Always as built,
+    /// even while the scheduler uses copies on other devices.
     pub fn sources(&self, t: Tensor<'_>) -> impl Iterator<Item = Tensor<'_>> {
         let entry = self.position(t.ptr()).and_then(|i| self.entries().get(i));
         entry.into_iter().flat_map(|e| self.srcs(e)).map(|(_, ptr)| {
-            // SAFETY: it lives for 'c, which outlives the borrow of the graph.
+            // SAFETY: sources live for 'c, which outlives the borrow of the graph.
             unsafe { Tensor::new(ptr) }
         })
     }
 
-    /// The tensor with this name, if it is part of the graph (`ggml_graph_get_tensor`).
+    /// The tensor with this name, if the graph has one (`ggml_graph_get_tensor`).
     #[doc(alias = "ggml_graph_get_tensor")]
     pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
         self.entries().iter().find(|e| e.ptr.name() == name).map(|e| {
@@ -113,11 +113,11 @@ impl<'c> Graph<'c> {
         })
     }
 
-    /// Logs all operations and leaves (`ggml_graph_print`), as information for the target `ggml`.
+    /// Logs all operations and leaves (`ggml_graph_print`), at level info and with target `ggml`.
     ///
     /// # Errors
     ///
-    /// None that is known: ggml only reads the graph.
+    /// None are known: ggml only reads the graph.
     #[doc(alias = "ggml_graph_print")]
     pub fn print(&self) -> Result<()> {
         log::public(|| {
@@ -132,23 +132,23 @@ impl<'c> Graph<'c> {
         self.store.as_ptr()
     }
 
-    /// Where the lists lie that C sees: a scheduler looks at those of the graph that it allocated last, whichever it is
-    /// given to compute.
+    /// The addresses of C's node and leaf lists: a scheduler reads those of the graph that it allocated last, whichever
+    /// it computes.
     pub(crate) fn lists(&self) -> Lists {
         self.store.lists()
     }
 
-    /// The operations that are closures.
+    /// The custom operations, whose kernels are Rust closures.
     pub(crate) fn closures(&self) -> &[TensorPtr] {
         &self.store.closures
     }
 
-    /// The views of an input in each of whose rows all values must differ.
+    /// The views of an input of which each row must have distinct values.
     pub(crate) fn distinct(&self, input: TensorPtr) -> impl Iterator<Item = TensorPtr> {
         self.store.distinct.iter().copied().filter(move |rows| rows.root() == input)
     }
 
-    /// Fails where a computation is under way, in whose closure this is, that uses some of the tensors.
+    /// Fails within the closure of a running computation that uses one of the graph's tensors.
     pub(crate) fn check_free(&self, call: &'static str) -> Result<()> {
         if !any_in_use() {
             return Ok(());
@@ -157,7 +157,7 @@ impl<'c> Graph<'c> {
         used.map_or(Ok(()), |e| Err(Error::InUse { call, tensor: e.ptr.info() }))
     }
 
-    /// Debug builds check that headers say what their builders left (`alloc/placement.rs`).
+    /// Checks in debug builds that headers are as their builders left them (`alloc/placement.rs`).
     pub(crate) fn debug_assert_as_built(&self) {
         if cfg!(debug_assertions) {
             for e in self.entries().iter().filter(|e| e.is_allocated_by_graph()) {
@@ -172,13 +172,12 @@ impl<'c> Graph<'c> {
         &self.store.entries
     }
 
-    /// The position of `t` among the entries.
+    /// The index of `t` among the entries.
     pub(crate) fn position(&self, t: TensorPtr) -> Option<usize> {
         self.store.position(t)
     }
 
-    /// The sources of an entry as its builder left them, with their places: the scheduler replaces some by copies of its
-    /// own.
+    /// The sources of an entry as built, with their slots: the scheduler replaces some by copies on other devices.
     #[inline]
     pub(crate) fn srcs(&self, e: &Entry) -> impl Iterator<Item = (usize, TensorPtr)> {
         let mut left = e.mask;
@@ -189,12 +188,12 @@ impl<'c> Graph<'c> {
         })
     }
 
-    /// The entries of all entries' sources, in order.
+    /// Source entry indices of all entries, concatenated.
     pub(crate) fn all_srcs(&self) -> &[u32] {
         &self.store.srcs
     }
 
-    /// A list for the inputs that have no value yet. It comes back with [`Graph::keep_unset`].
+    /// Lends a list for the inputs without a value; [`Graph::keep_unset`] returns it for reuse.
     pub(crate) fn take_unset(&self) -> Vec<usize> {
         self.store.unset.take()
     }
@@ -205,13 +204,13 @@ impl<'c> Graph<'c> {
 }
 
 impl Entry {
-    /// Whether the allocator gives the tensor its memory.
+    /// Whether the graph allocator gives it memory.
     #[inline]
     pub(crate) fn is_allocated_by_graph(&self) -> bool {
         !matches!(self.kind, Kind::Placed(_))
     }
 
-    /// Whether it is a view of memory that is not the graph's.
+    /// Whether it is a view of weights or state.
     #[inline]
     pub(crate) fn views_placed(&self) -> bool {
         self.is_allocated_by_graph() && matches!(self.root_kind, Kind::Placed(_))

@@ -1,7 +1,7 @@
-//! What a graph is made of, and the way there from its outputs, without recursion (H35).
+//! The lists that a graph consists of, built from its outputs without recursion (H35).
 //!
-//! One pass finds the order, fills C's graph, and notes where each operation's sources are. Debug builds compare the result
-//! with a graph that ggml makes (`checked`).
+//! One pass orders the operations, fills C's graph and records each operation's sources. Debug builds compare the
+//! result with a graph that ggml builds (`checked.rs`).
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::ManuallyDrop;
@@ -19,49 +19,49 @@ use crate::list;
 use crate::lock::Lock;
 use crate::rules::indices as index;
 
-/// The lists of a graph: kept for the next one when it is dropped.
+/// The lists of a graph, reused for the next one when it is dropped.
 pub(super) struct Store {
-    /// What C sees. It points into the lists, which don't change while a graph has them, and C may write to it: the
-    /// scheduler numbers graphs, devices reorder nodes.
+    /// C's view of the lists, which don't move while a graph uses them. C may write to it: the scheduler sets `uid`,
+    /// devices reorder nodes.
     raw: UnsafeCell<sys::ggml_sys_cgraph>,
     nodes: Vec<*mut sys::ggml_tensor>,
     leafs: Vec<*mut sys::ggml_tensor>,
     table: Table,
     pub(super) entries: Vec<Entry>,
-    /// The entries of all entries' sources.
+    /// Source entry indices, concatenated; sliced by `Entry::first` and `mask`.
     pub(super) srcs: Vec<u32>,
-    /// The operations that are closures.
+    /// The custom operations, whose kernels are Rust closures.
     pub(super) closures: Vec<TensorPtr>,
-    /// Inputs, or views of them, that name rows to write.
+    /// Inputs of row indices, or views of them, of which each row must have distinct values.
     pub(super) distinct: Vec<TensorPtr>,
     path: Vec<Visit>,
-    /// The names that ggml would give to what comes next.
+    /// The next names that ggml would give to unnamed nodes and leaves.
     node_name: Numbered,
     leaf_name: Numbered,
-    /// For an allocation: which inputs have no value yet.
+    /// Reused by allocations: the inputs without a value.
     pub(super) unset: Cell<Vec<usize>>,
 }
 
-// SAFETY: lists. What their pointers point to is followed only for a graph, whose handles' lifetimes keep it on its thread;
-// what an idle store holds is overwritten before that.
+// SAFETY: a store owns its lists. Their pointers are followed only for a live graph, whose handles' lifetimes keep it
+// on its thread; an idle store is refilled (`fill`) before any is followed.
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the lists move with their only owner")]
 unsafe impl Send for Store {}
 
-/// Where a graph's lists lie. They are compared, not followed.
+/// The addresses of a graph's lists, only compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lists {
     lists: [usize; 4],
     slots: usize,
 }
 
-/// A tensor that is being visited. Small, for it is copied.
+/// A tensor whose visit has begun and not ended.
 #[derive(Clone, Copy)]
 struct Visit {
     t: TensorPtr,
     slot: Slot,
-    /// Where its sources begin in the list of all: until the visit ends, they are slots.
+    /// The start of its sources in `srcs`, which holds table slots until the visit ends.
     first: u32,
-    /// Which places for sources are taken, and which of those are still to be looked at.
+    /// Bits of the source slots in use, and of those still to be visited.
     mask: u16,
     left: u16,
 }
@@ -103,9 +103,9 @@ impl Store {
         self.raw.get().cast()
     }
 
-    /// Where the lists lie that C sees.
+    /// The addresses of C's lists.
     pub(super) fn lists(&self) -> Lists {
-        // SAFETY: C writes to it inside of calls only, and those are made by this thread, which is here now.
+        // SAFETY: C writes to `raw` only during calls, which this thread makes: none is running now.
         let raw = unsafe { &*self.raw.get() };
         let lists = [raw.nodes.addr(), raw.use_counts.addr(), raw.hash_used.addr(), raw.hash_keys.addr()];
         Lists { lists, slots: raw.hash_size }
@@ -115,15 +115,15 @@ impl Store {
         self.nodes.len()
     }
 
-    /// The position of `t` among the entries.
+    /// The index of `t` among the entries.
     #[inline]
     pub(super) fn position(&self, t: TensorPtr) -> Option<usize> {
         self.table.entry_of(t).map(|i| i as usize)
     }
 
-    /// Makes it the graph of everything that `outputs` depend on, in the order in which ggml visits it.
+    /// Fills the lists with all that `outputs` depend on, in the order in which ggml would visit it.
     pub(super) fn fill(&mut self, outputs: &(impl Iterator<Item = TensorPtr> + Clone)) -> Result<()> {
-        // As many as last time, or else more.
+        // Start with the previous graph's size, and grow if that is too small.
         self.table.clear(self.entries.len())?;
         while self.visit_all(outputs.clone())?.is_none() {
             self.table.clear(2 * self.table.room())?;
@@ -142,7 +142,7 @@ impl Store {
         Ok(())
     }
 
-    /// Visits everything, unless the table is too small.
+    /// Visits all tensors; returns `None` if the table is too small.
     fn visit_all(&mut self, outputs: impl Iterator<Item = TensorPtr>) -> Result<Option<()>> {
         self.entries.clear();
         self.srcs.clear();
@@ -180,7 +180,7 @@ impl Store {
         Ok(Some(()))
     }
 
-    /// Begins a visit. That of a leaf is over at once.
+    /// Begins a visit. A leaf's visit ends at once.
     #[inline]
     fn begin(&mut self, t: TensorPtr, slot: Slot) -> Result<()> {
         if t.is_in_use() {
@@ -198,7 +198,7 @@ impl Store {
         push(&mut self.path, visit)
     }
 
-    /// Ends a visit: everything that the tensor depends on has its entry.
+    /// Ends a visit: all dependencies of the tensor have their entries.
     #[inline]
     fn leave(&mut self, visit: Visit) -> Result<()> {
         let Visit { t, slot, first, mask, .. } = visit;
@@ -217,14 +217,14 @@ impl Store {
         }
         let root = match t.view_src() {
             None => at,
-            // No builder makes a view without a way to what it looks at; allocation relies on it.
+            // Every builder makes a view's source reachable through its operands; allocation relies on that.
             Some(root) => self.table.entry_of(root).ok_or_else(|| Error::NotPart {
                 call: "graph",
                 tensor: t.info(),
                 whole: "a graph with its view's source",
             })?,
         };
-        // Leaves with memory of their own may be read by other threads now: nothing is written to them.
+        // Other threads may read placed leaves now, so nothing is written to them.
         if !matches!(kind, Kind::Placed(_)) {
             if t.op() != sys::GGML_OP_NONE {
                 t.add_flags(sys::GGML_TENSOR_FLAG_COMPUTE.cast_signed());
@@ -241,7 +241,7 @@ impl Store {
             push(&mut self.leafs, t.as_ptr())?;
             self.leaf_name.count();
         }
-        // What lies in a state or in weights is there for good; the rest only if ggml was told to keep it.
+        // Weights and state keep their values; other tensors only if they are marked as outputs.
         let output = sys::GGML_TENSOR_FLAG_OUTPUT.cast_signed();
         let root_kind = if root == at { kind } else { self.entries.get(root as usize).map_or(kind, |root| root.kind) };
         let kept = matches!(root_kind, Kind::Placed(_)) || t.root().flags() & output != 0;
@@ -251,7 +251,7 @@ impl Store {
         )
     }
 
-    /// Notes what must hold beyond the graph's own tensors: of the values of inputs that hold indices, and for closures.
+    /// Records the conditions on inputs that hold indices, and the custom operations.
     fn note_conditions(&mut self) -> Result<()> {
         self.closures.clear();
         self.distinct.clear();
@@ -280,7 +280,7 @@ impl Store {
     }
 }
 
-/// Adds to a list of a graph's.
+/// Pushes to one of a graph's lists.
 #[inline]
 fn push<T>(list: &mut Vec<T>, item: T) -> Result<()> {
     list::push(list, item, "a graph")
@@ -291,37 +291,37 @@ fn no_memory() -> Error {
     Error::no_memory("a graph")
 }
 
-/// Whether ggml treats `t` as a leaf: made by no operation, and no parameter of a training.
+/// Whether ggml treats `t` as a leaf: no operation, and no training parameter.
 fn is_leaf(t: TensorPtr) -> bool {
     t.op() == sys::GGML_OP_NONE && t.flags() & sys::GGML_TENSOR_FLAG_PARAM.cast_signed() == 0
 }
 
-/// The stores of a context's former graphs.
+/// The stores of a context's dropped graphs, for reuse.
 ///
-/// Shared rather than borrowed: a graph that is dropped late must not keep its context from being reset or moved before,
-/// and it may then be dropped on another thread than that which makes the next.
+/// Reference-counted, not borrowed: a graph that is leaked or dropped late must not keep its context from being reset
+/// or moved, and may be dropped on another thread.
 #[derive(Default, Clone)]
 #[expect(clippy::vec_box, reason = "C has pointers to a store while it is in use")]
-pub(crate) struct Spares(Arc<Lock<Vec<Box<Store>>>>);
+pub(crate) struct StorePool(Arc<Lock<Vec<Box<Store>>>>);
 
-/// How many stores a context keeps.
+/// How many stores a context keeps for reuse.
 const MOST_SPARES: usize = 4;
 
-impl Spares {
-    pub(super) fn take(&self) -> Lent {
+impl StorePool {
+    pub(super) fn take(&self) -> StoreGuard {
         let spare = self.0.lock().pop();
         let store = spare.unwrap_or_else(|| Box::new(Store::new()));
-        Lent { store: ManuallyDrop::new(store), home: self.clone() }
+        StoreGuard { store: ManuallyDrop::new(store), home: self.clone() }
     }
 }
 
-/// A store that goes back when it is dropped.
-pub(super) struct Lent {
+/// A store on loan from its pool. Its drop returns it.
+pub(super) struct StoreGuard {
     store: ManuallyDrop<Box<Store>>,
-    home: Spares,
+    home: StorePool,
 }
 
-impl Deref for Lent {
+impl Deref for StoreGuard {
     type Target = Store;
 
     #[inline]
@@ -330,15 +330,15 @@ impl Deref for Lent {
     }
 }
 
-impl DerefMut for Lent {
+impl DerefMut for StoreGuard {
     fn deref_mut(&mut self) -> &mut Store {
         &mut self.store
     }
 }
 
-impl Drop for Lent {
+impl Drop for StoreGuard {
     fn drop(&mut self) {
-        // SAFETY: nothing uses it after this, the end of its owner.
+        // SAFETY: the guard is being dropped, so nothing uses the field after this.
         let store = unsafe { ManuallyDrop::take(&mut self.store) };
         let mut spares = self.home.0.lock();
         if spares.len() < MOST_SPARES {

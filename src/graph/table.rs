@@ -1,42 +1,42 @@
-//! The table of a graph's tensors, which C looks into as well.
+//! The hash table of a graph's tensors, shared with C.
 
 use ggml_sys as sys;
 
 use crate::error::{Error, Result};
 use crate::header::TensorPtr;
 
-/// The fewest slots a table has.
+/// The minimum number of slots.
 const LEAST: usize = 64;
 
-/// The entry of a tensor whose visit has not ended.
+/// Marks a tensor whose visit has not ended.
 const NONE: u32 = u32::MAX;
 
-/// Where a tensor is in the table, or would be.
+/// The index of a tensor's slot.
 pub(super) type Slot = u32;
 
-/// There is no room: the table must be made larger, and filled anew.
+/// The table is full: it must be enlarged and refilled.
 pub(super) struct Full;
 
-/// Tensors by address, open and half empty at least. Slots are a power of two: C takes an address modulo their number, which
-/// for this is its low bits, and tensors of a pool lie an odd multiple of 16 bytes apart.
+/// A hash table from tensor addresses, with open addressing, at most half full. The number of slots is a power of two:
+/// C takes the address modulo that, which is its low bits, and tensors of a pool are an odd multiple of 16 bytes apart.
 ///
 /// # Invariants
 ///
-/// All four lists have at least `slots` items, and a bit for each slot.
+/// All four lists have at least `slots` items, or bits.
 #[derive(Default)]
 pub(super) struct Table {
     slots: usize,
     len: usize,
     keys: Vec<*mut sys::ggml_tensor>,
-    /// A bit for each slot that has a key.
+    /// A bit for each occupied slot.
     used: Vec<u32>,
     /// How often each tensor is a source.
     uses: Vec<i32>,
-    /// The entry of each tensor.
+    /// The entry index of each tensor.
     entries: Vec<u32>,
 }
 
-/// Makes a list at least so long.
+/// Makes a list at least `len` long.
 fn grow<T: Clone>(list: &mut Vec<T>, len: usize, value: T) -> Result<()> {
     list.try_reserve_exact(len.saturating_sub(list.len())).map_err(|_| no_memory())?;
     list.resize(len.max(list.len()), value);
@@ -50,14 +50,14 @@ fn no_memory() -> Error {
 
 #[expect(clippy::indexing_slicing, reason = "slots come from `find`, which masks them to lie inside the lists")]
 impl Table {
-    /// Empties the table, for some `tensors`.
+    /// Empties the table, and sizes it for `tensors`.
     pub(super) fn clear(&mut self, tensors: usize) -> Result<()> {
         let slots = tensors.checked_mul(2).and_then(|n| n.checked_add(2)?.checked_next_power_of_two());
         let slots = slots.ok_or_else(no_memory)?.max(LEAST);
-        self.slots = 0; // until all lists are long enough
+        self.slots = 0; // keeps the invariant until all lists are long enough
         self.len = 0;
         if self.entries.len() < slots {
-            // The last of them: where it is long enough, so are the others.
+            // `entries`, which is grown last, tells whether all lists are long enough.
             grow(&mut self.keys, slots, std::ptr::null_mut())?;
             grow(&mut self.used, slots / 32, 0)?;
             grow(&mut self.uses, slots, 0)?;
@@ -69,12 +69,12 @@ impl Table {
         Ok(())
     }
 
-    /// How many tensors fit.
+    /// The maximum number of tensors.
     pub(super) fn room(&self) -> usize {
         self.slots / 2
     }
 
-    /// The slot of a tensor, or the free one where it would be. There always is a free one.
+    /// The slot of a tensor, or the free slot for it. At least half of the slots are free.
     #[inline]
     fn find(&self, t: TensorPtr) -> usize {
         let keys = &self.keys[..self.slots];
@@ -85,7 +85,7 @@ impl Table {
         i
     }
 
-    /// The slot of a tensor, and whether it is new.
+    /// The slot of a tensor, and whether it was inserted just now.
     #[inline]
     pub(super) fn enter(&mut self, t: TensorPtr) -> std::result::Result<(Slot, bool), Full> {
         let i = self.find(t);
@@ -103,7 +103,7 @@ impl Table {
         Slot::try_from(i).map(|slot| (slot, new)).map_err(|_| Full)
     }
 
-    /// Counts one more use.
+    /// Counts one use as a source.
     #[inline]
     pub(super) fn uses(&mut self, slot: Slot) {
         self.uses[slot as usize] += 1;
@@ -119,7 +119,7 @@ impl Table {
         self.entries[slot as usize]
     }
 
-    /// The entry of a tensor that is there, with its visit ended.
+    /// The entry index of a tensor whose visit has ended.
     #[inline]
     pub(super) fn entry_of(&self, t: TensorPtr) -> Option<u32> {
         if self.slots == 0 {
@@ -129,7 +129,7 @@ impl Table {
         (!self.keys[i].is_null() && self.entries[i] != NONE).then(|| self.entries[i])
     }
 
-    /// Shows C the table.
+    /// Puts the table's pointers into C's graph.
     pub(super) fn lend(&mut self, graph: &mut sys::ggml_sys_cgraph) {
         graph.use_counts = self.uses.as_mut_ptr();
         graph.hash_size = self.slots;

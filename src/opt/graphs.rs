@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::context::raw::Pool;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Kind, Spares};
+use crate::graph::{Graph, Kind, StorePool};
 use crate::header::{Owner, TensorPtr};
 use crate::rules::training;
 use crate::tensor::Tensor;
@@ -132,7 +132,7 @@ impl<'c> Derived<'c> {
     /// Builds gradients and steps. `results` are those of the forward pass.
     fn new(opt: &OptContext<'_>, memory: &Memory, results: &[Tensor<'c>], loss: Tensor<'c>) -> Result<Self> {
         // The loss must come last, and nothing that it does not need.
-        let forward = Graph::new(&Spares::default(), &[loss])?;
+        let forward = Graph::new(&StorePool::default(), &[loss])?;
         let values: Vec<_> = opt.parameters.iter().map(|t| t.ptr()).collect();
         training::check(&forward, &values)?;
 
@@ -160,9 +160,9 @@ impl<'c> Derived<'c> {
         let mut results = results.to_vec();
         results.extend(built.gradients.iter().map(handle));
         let grad =
-            if !steps || opt.params.opt_period > 1 { Some(Graph::new(&Spares::default(), &results)?) } else { None };
+            if !steps || opt.params.opt_period > 1 { Some(Graph::new(&StorePool::default(), &results)?) } else { None };
         results.extend(built.steps.iter().map(handle));
-        let opt = if steps { Some(Graph::new(&Spares::default(), &results)?) } else { None };
+        let opt = if steps { Some(Graph::new(&StorePool::default(), &results)?) } else { None };
         Ok(Self { grad, opt, _backward: built.pool, _leaves: leaves, one, settings })
     }
 }

@@ -1,4 +1,4 @@
-//! Making a scheduler.
+//! Builds a scheduler.
 
 use ggml_sys as sys;
 
@@ -9,7 +9,7 @@ use crate::device::meta;
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
 
-/// Collects what a [`Sched`] works with (`ggml_backend_sched_new`).
+/// Collects a scheduler's backends and settings (`ggml_backend_sched_new`).
 #[derive(Debug)]
 #[must_use = "a builder makes nothing until `build` is called"]
 pub struct SchedBuilder {
@@ -17,17 +17,17 @@ pub struct SchedBuilder {
     settings: Settings,
 }
 
-/// What the C scheduler is told besides its backends.
+/// The C scheduler's settings.
 #[derive(Debug)]
 pub(super) struct Settings {
-    /// The kind of memory that each backend computes in, unless it is its device's.
+    /// Each backend's buffer type; `None` for its device's default.
     pub(super) memory: Vec<Option<BufferType>>,
     pub(super) parallel: bool,
     pub(super) op_offload: bool,
 }
 
 impl SchedBuilder {
-    /// The most backends a scheduler can have (`GGML_SCHED_MAX_BACKENDS`).
+    /// The maximum number of backends of a scheduler (`GGML_SCHED_MAX_BACKENDS`).
     pub const MAX_BACKENDS: usize = 16;
 
     pub(super) fn new() -> Self {
@@ -39,9 +39,9 @@ impl SchedBuilder {
         self.add(backend, None)
     }
 
-    /// [`SchedBuilder::backend`] with the kind of memory that what it computes shall lie in: that of its device, or host
-    /// memory that the device can use, such as [`Device::host_buffer_type`](crate::Device::host_buffer_type) of a GPU for
-    /// the CPU beside it, from which copies are quicker.
+    /// Adds a backend as [`SchedBuilder::backend`] does, and sets the buffer type of its results: its device's default,
+    /// or host memory that the device can use. For a CPU beside a GPU, the GPU's
+    /// [`Device::host_buffer_type`](crate::Device::host_buffer_type) makes copies faster.
     pub fn backend_with(self, backend: Backend, buft: BufferType) -> Self {
         self.add(backend, Some(buft))
     }
@@ -52,10 +52,10 @@ impl SchedBuilder {
         self
     }
 
-    /// Whether inputs, and what is copied between devices, are kept several times over ([`Allocated::n_copies`]), so that
-    /// devices with events wait for each other rather than be waited for. They are not by default.
+    /// Whether to keep several copies of inputs and of tensors copied between devices ([`Allocated::n_copies`]), so
+    /// that devices with events wait for each other and the host does not. Off by default.
     ///
-    /// The graphs that are allocated one after the other use the copies in turn.
+    /// Consecutive allocations use the copies in turn.
     ///
     /// [`Allocated::n_copies`]: crate::Allocated::n_copies
     pub fn parallel(mut self, yes: bool) -> Self {
@@ -63,18 +63,18 @@ impl SchedBuilder {
         self
     }
 
-    /// Whether a GPU may take over large operations whose weights lie in host memory. It may by default.
+    /// Whether a GPU may run large operations whose weights lie in host memory. On by default.
     pub fn op_offload(mut self, yes: bool) -> Self {
         self.settings.op_offload = yes;
         self
     }
 
-    /// Makes the scheduler.
+    /// Builds the scheduler.
     ///
     /// # Errors
     ///
-    /// [`Error::Backends`] unless there are 1 to [`SchedBuilder::MAX_BACKENDS`] backends, the last is a CPU, and each can
-    /// compute in its kind of memory.
+    /// [`Error::Backends`] unless there are 1 to [`SchedBuilder::MAX_BACKENDS`] backends, the last is a CPU, and each
+    /// can compute in its buffer type.
     #[doc(alias = "ggml_backend_sched_new")]
     pub fn build(self) -> Result<Sched> {
         check(&self.backends, &self.settings)?;
@@ -119,8 +119,8 @@ impl Sched {
 }
 
 impl Settings {
-    /// The bytes that the C scheduler allocates for graphs of `capacity` tensors, rounded up: for each, room for 30 inputs of
-    /// a split twice, as headers and as numbers in four lists; its graph; and two tables with a place for each copy.
+    /// The bytes that the C scheduler allocates for graphs of `capacity` tensors, rounded up. Per tensor: headers and
+    /// four lists of indices, for twice 30 split inputs; the graph; and two tables with an element for each copy.
     pub(super) fn bytes_of_tables(&self, capacity: usize, n_backends: usize) -> usize {
         const SPLIT_INPUTS: usize = 2 * 30;
         const MAX_COPIES: usize = 4;
@@ -130,7 +130,7 @@ impl Settings {
         capacity.saturating_mul(each)
     }
 
-    /// The kinds of memory that these backends compute in.
+    /// The buffer types that these backends compute in.
     pub(super) fn buffer_types(&self, backends: &[Backend]) -> Vec<BufferType> {
         let usual = backends.iter().map(|b| b.device().buffer_type());
         usual.zip(&self.memory).map(|(usual, wanted)| wanted.unwrap_or(usual)).collect()
@@ -144,7 +144,7 @@ pub(super) fn check(backends: &[Backend], settings: &Settings) -> Result<()> {
         Err(Error::Backends { reason, backends: names.join(", ").into() })
     };
     if backends.len() > SchedBuilder::MAX_BACKENDS {
-        return refuse("there are more than 16 backends");
+        return refuse("there are more than 16 backends; remove some");
     }
     if backends.last().is_none_or(|b| b.device().device_type() != DeviceType::Cpu) {
         return refuse("the last backend must be a CPU, which takes what the others can't run; add Backend::cpu()");
@@ -152,22 +152,20 @@ pub(super) fn check(backends: &[Backend], settings: &Settings) -> Result<()> {
     let devices = || backends.iter().map(Backend::device);
     if devices().any(meta::is_meta) {
         if settings.parallel || devices().filter(|&d| meta::is_meta(d)).count() > 1 {
-            return refuse(
-                "of several devices that work as one there may be one, and no copies of its inputs (`parallel`)",
-            );
+            return refuse("use one meta device at most, and turn `parallel` off beside it");
         }
         if devices().any(meta::is_host) && devices().any(|d| !meta::is_meta(d) && d.device_type() != DeviceType::Cpu) {
-            return refuse("beside several CPUs that work as one there may be CPUs only");
+            return refuse("a meta device of CPUs combines with CPU backends only; remove the others");
         }
     }
     if !backends.iter().zip(settings.buffer_types(backends)).all(|(b, buft)| computes_in(b, buft)) {
-        return refuse("a backend was given memory that its device can't compute in");
+        return refuse("a backend can't compute in its buffer type; use its device's or a host buffer type");
     }
     Ok(())
 }
 
-/// Whether any tensor can lie in memory of that type and be used by the backend. Devices also support types that hold
-/// weights only, in an order of their own (H27): those are neither the device's usual type nor host memory.
+/// Whether the backend can use any tensor of that buffer type. Devices also support repacking types, which hold weights
+/// only (H27); those are neither the device's default nor host memory.
 fn computes_in(backend: &Backend, buft: BufferType) -> bool {
     let device = backend.device();
     device.supports_buffer_type(buft) && (buft == device.buffer_type() || buft.is_host())

@@ -1,4 +1,4 @@
-//! Graphs part of which runs on several devices that work as one.
+//! Plans graphs that run in part on a meta device.
 
 use ggml_sys as sys;
 
@@ -13,15 +13,15 @@ use crate::device::meta;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Kind};
 use crate::header::TensorPtr;
-use crate::rules::meta as divisions;
+use crate::rules::meta as meta_rules;
 
 impl Sched {
     pub(super) fn meta(&self) -> Option<&Backend> {
         self.backends.iter().find(|b| meta::is_meta(b.device()))
     }
 
-    /// To be called before another plan: gives up what ggml remembers of former graphs on a meta device, which may be wrong
-    /// for the next ([`Backend::serve`], [`divisions::places`]).
+    /// Prepares for a new plan: resets what ggml remembers of earlier graphs on a meta device, which may not hold for
+    /// the next one ([`Backend::serve`], [`meta_rules::places`]).
     pub(super) fn renew(&mut self) -> Result<()> {
         if self.meta().is_none() {
             return Ok(());
@@ -31,8 +31,8 @@ impl Sched {
         self.backends.iter_mut().try_for_each(|b| b.serve(id))
     }
 
-    /// Checks that the part of the graph that ggml will give to a meta device can run there: before it is allocated, for
-    /// that is where ggml asserts it.
+    /// Checks the operations that ggml will give to a meta device. Runs before allocation, where ggml would assert the
+    /// same conditions.
     pub(super) fn check_divided(&mut self, bound: &Bound<'_, '_>, pins: &Pins) -> Result<()> {
         let Some(meta) = self.meta() else { return Ok(()) };
         let (device, meta) = (meta.device(), meta.as_ptr());
@@ -54,25 +54,25 @@ impl Sched {
         drop(as_built);
         done?;
         if parts.n != n_splits || parts.here > 1 {
-            let reason = "several devices that work as one compute one part of a graph, without interruption: pin what is \
-                          between to the same backend, or make two graphs of it";
+            let reason = "a meta device computes a single split, without interruption: pin the operations in between to it, \
+                          or make two graphs";
             return Err(refuse(&device.name(), None, reason));
         }
         if let Some(e) = entries().find(|e| parts.views.contains(&e.ptr) && !place(e)) {
-            let reason = "it looks at another device's memory in the middle of what several devices compute that work as one; \
-                          give the input the shape that it is to have, or use `cont` before";
+            let reason = "it is a view of another device's memory, in a split of a meta device; give the input its final \
+                          shape, or use `cont` before";
             return Err(refuse(&device.name(), Some(e.ptr), reason));
         }
-        divisions::check(graph, device, place)
+        meta_rules::check(graph, device, place)
     }
 }
 
-/// The parts that a graph is split into.
+/// The splits of a graph.
 struct Parts {
     n: usize,
-    /// How many of them are the meta device's.
+    /// How many of them run on the meta device.
     here: usize,
-    /// What only looks at memory, in those: that never begins a part.
+    /// Views in those splits. A view never begins a split.
     views: Vec<TensorPtr>,
 }
 
@@ -85,7 +85,7 @@ fn parts(raw: &RawSched, nodes: impl Iterator<Item = TensorPtr>, meta: *mut sys:
             continue;
         }
         let backend = raw.backend_of(t);
-        // Views before the first operation belong to its part, all others to the part before.
+        // Views before the first operation belong to its split, all others to the preceding split.
         if last.unwrap_or(backend) == meta {
             parts.views.append(&mut views);
         }

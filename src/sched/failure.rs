@@ -1,4 +1,4 @@
-//! Calls into the C scheduler, and what a failure inside it leaves.
+//! All calls into the C scheduler, and how a failed one is handled.
 
 use super::Sched;
 use super::raw::RawSched;
@@ -14,8 +14,8 @@ use crate::graph::Graph;
 use crate::{guard, log};
 
 impl Sched {
-    /// Calls into the C scheduler without computing anything. A failure inside it leaves it in an unknown state: it is leaked,
-    /// and the next graph gets another one. Backends take no part in planning, so they stay as they are.
+    /// Calls into the C scheduler without computing. A failure leaves it in an unknown state: it is leaked, and the
+    /// next graph gets a new one. Planning doesn't involve the backends, so they remain valid.
     pub(super) fn planning<R>(&mut self, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {
         let result = self.with_raw(false, f);
         if guard::interrupted(&result) {
@@ -25,8 +25,8 @@ impl Sched {
         result.map_err(guard::or_out_of_memory)
     }
 
-    /// Calls into the C scheduler to compute the graph that it has allocated. A failure inside it may leave work under way:
-    /// neither scheduler nor backends are used again.
+    /// Calls into the C scheduler to compute the allocated graph. After a failure work may still run, so neither the
+    /// scheduler nor the backends are used again.
     pub(super) fn computing<R>(&mut self, graph: &Graph<'_>, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {
         let calls_user_code = !graph.closures().is_empty() || self.backends.iter().any(Backend::asks_user_code);
         let result = self.with_raw(calls_user_code, f);
@@ -55,10 +55,10 @@ impl Sched {
         f(self.raw.as_mut().ok_or(Error::Poisoned { object: "scheduler" })?)
     }
 
-    /// The error for a plan that could not be had, with what ggml logged since `mark`.
+    /// The error for a plan whose memory could not be allocated, with ggml's log since `mark`.
     ///
-    /// The C scheduler's allocator then looks planned but has no memory, and where two backends share a buffer it still
-    /// has the pointer that was freed (H21). Planning a graph that surely fits puts that right.
+    /// C's allocator then looks planned but has no memory, and if two backends share a buffer, it still has the freed
+    /// pointer (H21). Planning a tiny graph, which always fits, repairs both.
     pub(super) fn out_of_memory(&mut self, mark: u64) -> Error {
         let log = log::since(mark);
         self.forget_plan();
@@ -67,7 +67,7 @@ impl Sched {
         {
             raw.leak();
         }
-        // A server that was lost while it was asked gives no memory either.
+        // A lost server also reports a failed allocation: name the cause.
         if let Err(lost) = self.check_alive() {
             return lost;
         }
@@ -77,7 +77,7 @@ impl Sched {
         }
     }
 
-    /// Plans the smallest graph there is.
+    /// Plans the smallest possible graph.
     fn plan_least(&mut self) -> Result<bool> {
         let ctx = Context::new();
         let least = ctx.graph([ctx.neg(ctx.input("", DType::F32, [1])?)?])?;

@@ -35,15 +35,15 @@ pub use observe::{Observed, Split, SplitInput};
 pub use profile::{Profile, Timing};
 pub use run::Allocated;
 
-/// Splits graphs over several backends, gives them memory, copies tensors between devices and computes
+/// Splits graphs over several backends, allocates their memory, copies tensors between devices and computes
 /// (`ggml_backend_sched_t`).
 ///
-/// Each operation runs where its weights lie, or on the first backend that supports it. The scheduler sizes itself by the
-/// graphs it is given, and plans anew whenever a graph differs from the one before.
+/// Each operation runs where its weights lie, or else on the first backend that supports it. The scheduler grows to fit
+/// its graphs, and plans anew whenever a graph differs from the previous one.
 ///
 /// # Why `&mut`?
 ///
-/// A scheduler has one graph at a time: [`Sched::alloc`] borrows it for as long as that graph has memory.
+/// A scheduler holds one graph at a time: [`Sched::alloc`] borrows it for as long as that graph has memory.
 #[doc(alias = "ggml_backend_sched_t")]
 #[doc(alias = "ggml_backend_sched_free")]
 pub struct Sched {
@@ -52,17 +52,17 @@ pub struct Sched {
     backends: Vec<Backend>,
     settings: Settings,
     plan: Plan,
-    /// What was pinned when the plan was made.
+    /// The pins that the plan was made with.
     pins: Pins,
-    /// What is pinned to the last backend because a device before it can't be given it.
+    /// Entries that a device claims, the rules refuse and the last backend accepts; pinned to that backend.
     kept_off: Vec<usize>,
-    /// Whether the devices that the plan gives operations to were found to have kernels for them.
+    /// Whether the rules of the assigned devices were checked for this plan.
     checked: bool,
     poisoned: bool,
 }
 
 impl Sched {
-    /// Begins to make a scheduler.
+    /// Starts to build a scheduler.
     pub fn builder() -> SchedBuilder {
         SchedBuilder::new()
     }
@@ -80,31 +80,31 @@ impl Sched {
         }
     }
 
-    /// The backends, first the one with the highest priority (`ggml_backend_sched_get_backend`).
+    /// The backends, in order of priority (`ggml_backend_sched_get_backend`).
     #[doc(alias = "ggml_backend_sched_get_backend")]
     #[doc(alias = "ggml_backend_sched_get_n_backends")]
     pub fn backends(&self) -> &[Backend] {
         &self.backends
     }
 
-    /// The kinds of memory that the backends compute in, in their order (`ggml_backend_sched_get_buffer_type`).
+    /// Each backend's buffer type, in the order of [`Sched::backends`] (`ggml_backend_sched_get_buffer_type`).
     #[doc(alias = "ggml_backend_sched_get_buffer_type")]
     pub fn buffer_types(&self) -> Vec<BufferType> {
         self.settings.buffer_types(&self.backends)
     }
 
-    /// A backend, to change its settings, or to put another one in its place.
+    /// A backend by index, to change its settings or to replace it.
     pub fn backend_mut(&mut self, i: usize) -> Option<&mut Backend> {
         self.backends.get_mut(i)
     }
 
-    /// How often memory was planned: once for each graph that differs from the one before. A decoder whose shapes stay the
+    /// How many plans were made: one for each graph that differs from the previous one. A decoder whose shapes stay the
     /// same plans once.
     pub fn plans(&self) -> usize {
         self.plan.plans()
     }
 
-    /// Plans memory for graphs like this one, so that allocating one later needs no more (`ggml_backend_sched_reserve`).
+    /// Allocates memory for graphs like this one, in advance (`ggml_backend_sched_reserve`).
     ///
     /// # Errors
     ///
@@ -114,26 +114,26 @@ impl Sched {
         log::public(|| self.prepare(&Bound::new("Sched::reserve", graph)?, Pins::default()))
     }
 
-    /// [`Sched::reserve`] for [`Sched::alloc_pinned`].
+    /// Reserves as [`Sched::reserve`] does, with the pins of [`Sched::alloc_pinned`].
     ///
     /// # Errors
     ///
-    /// As [`Sched::alloc_pinned`], but for what is known only when the graph has its memory.
+    /// As [`Sched::alloc_pinned`], except for what is known only after allocation.
     pub fn reserve_pinned(&mut self, graph: &Graph<'_>, pins: &[(Tensor<'_>, usize)]) -> Result<()> {
         const CALL: &str = "Sched::reserve_pinned";
         let pins = Pins::new(CALL, graph, self.backends.len(), pins)?;
         log::public(|| self.prepare(&Bound::new(CALL, graph)?, pins))
     }
 
-    /// The bytes of memory that computing `graph` would take on each backend, in their order, without taking them
-    /// (`ggml_backend_sched_reserve_size`). Backends with one kind of memory share it; it is counted for the first.
+    /// The bytes that `graph` would need on each backend, in their order, without allocating them
+    /// (`ggml_backend_sched_reserve_size`). Backends with the same buffer type share memory, counted for the first.
     ///
-    /// Nothing is pinned: a closure, which runs on the CPU, may be counted for another device. Memory that the scheduler
-    /// has is given back where it would not do for this graph.
+    /// Nothing is pinned here: a closure, which runs on the CPU, may be counted for another device. If the scheduler's
+    /// memory is too small for this graph, it is freed.
     ///
     /// # Errors
     ///
-    /// As [`Sched::alloc`], but for [`Error::OutOfMemory`].
+    /// As [`Sched::alloc`], except for [`Error::OutOfMemory`].
     #[doc(alias = "ggml_backend_sched_reserve_size")]
     pub fn reserve_size(&mut self, graph: &Graph<'_>) -> Result<Vec<usize>> {
         log::public(|| self.sizes(&Bound::new("Sched::reserve_size", graph)?))
@@ -160,32 +160,31 @@ impl Sched {
         Ok(sizes)
     }
 
-    /// Gives `graph` memory on the devices where it will run (`ggml_backend_sched_alloc_graph`). The result is the only
-    /// way to set its inputs, compute it and read what comes out; when it is dropped, the memory is free for the next
-    /// graph.
+    /// Allocates `graph` on the devices where it will run (`ggml_backend_sched_alloc_graph`). Use the result to set
+    /// inputs, compute, and read results. Dropping it frees the memory for the next graph.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where no backend can run an operation or reach its weights, [`Error::OutOfMemory`],
-    /// [`Error::Poisoned`] after a computation that failed inside ggml, [`Error::Backends`] where a backend was replaced by
-    /// one that does not do in its place, [`Error::InUse`] within the closure of an [`Allocated::compute_async`] that uses a
+    /// [`Error::Unsupported`] if no backend can run an operation or reach its weights; [`Error::OutOfMemory`];
+    /// [`Error::Poisoned`] after a computation that failed inside ggml; [`Error::Backends`] if a backend's replacement
+    /// is not valid in its position; [`Error::InUse`] within the closure of an [`Allocated::compute_async`] that uses a
     /// tensor of the graph.
     #[doc(alias = "ggml_backend_sched_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<Allocated<'s, 'c>> {
         log::public(|| self.allocate(Bound::new("Sched::alloc", graph)?, Pins::default()))
     }
 
-    /// [`Sched::alloc`] of a graph some of whose tensors are pinned to backends, by their places among
+    /// Allocates a graph as [`Sched::alloc`] does, with some tensors pinned to backends by their indices in
     /// [`Sched::backends`]: operations run there, and inputs lie there (`ggml_backend_sched_set_tensor_backend`).
     ///
-    /// What is pinned differently is planned anew. Closures that are not pinned run on the last backend.
+    /// Different pins need a new plan. Closures that are not pinned run on the last backend.
     ///
     /// # Errors
     ///
-    /// As [`Sched::alloc`]; [`Error::NotPart`] for a tensor that is not part of the graph, [`Error::Param`] for a backend
-    /// that there is not or a tensor that is pinned twice, [`Error::Unsupported`] where the device can't run the
-    /// operation, the tensor lies in memory of its own or another tensor's, or ggml puts it on a backend of higher
-    /// priority with the same kind of memory, as it does even with what is pinned.
+    /// As [`Sched::alloc`]; [`Error::NotPart`] for a tensor that is not part of the graph; [`Error::Param`] for a
+    /// backend index that is out of bounds, or a tensor that is pinned twice; [`Error::Unsupported`] if the device
+    /// can't run the operation, if the tensor has memory already or is a view, or if ggml ignores the pin for a backend
+    /// of higher priority with the same buffer type.
     #[doc(alias = "ggml_backend_sched_set_tensor_backend")]
     pub fn alloc_pinned<'s, 'c>(
         &'s mut self,
@@ -227,22 +226,22 @@ impl Sched {
         Ok(Allocated::new(self, bound))
     }
 
-    /// Looks at what the C scheduler did with a graph, while the graph's headers say so.
+    /// Records what the C scheduler did with a graph, while the graph's headers show it.
     fn note(&mut self, bound: &mut Bound<'_, '_>) -> Result<()> {
         self.check_alive()?;
-        // Where operations run depends on no more than the plan does.
+        // The assignment depends only on what the plan depends on, so one check per plan is enough.
         if !self.checked {
             self.check_assignments(bound.graph())?;
             self.checked = true;
         }
-        // Other devices remember graphs by numbers that only an allocation renews, or initialise tensors; and where there
-        // are copies, each allocation takes the next.
+        // CPU only: other devices cache graphs by `uid`, or run `init_tensor`. Not with `parallel`: each allocation
+        // uses the next copy.
         let reusable = !self.settings.parallel && self.backends.iter().all(|b| b.device().runs_closures());
         let whole = self.meta().is_some();
         self.plan.record(bound, reusable, whole)
     }
 
-    /// Checks that each operation was given to a device that has a kernel for it, and that pins were heeded.
+    /// Checks that each operation has kernels on its assigned device, and that each pin took effect.
     fn check_assignments(&self, graph: &Graph<'_>) -> Result<()> {
         for (i, backend) in self.pins.iter() {
             let (Some(e), Some(wanted)) = (graph.entries().get(i), self.backends.get(backend)) else { continue };
@@ -253,13 +252,13 @@ impl Sched {
         check::placed(graph, |t| self.backend_of(t).map(Backend::device))
     }
 
-    /// The backend that a tensor of the allocated graph was given to.
+    /// The backend that a tensor of the allocated graph was assigned to.
     fn backend_of(&self, t: TensorPtr) -> Option<&Backend> {
         let raw = self.raw.as_ref()?.backend_of(t);
         self.backends.iter().find(|b| std::ptr::eq(b.as_ptr(), raw))
     }
 
-    /// Makes the plan fit the graph, and checks that the graph can run at all.
+    /// Plans for the graph, unless the current plan fits, and checks that the graph can run.
     fn prepare(&mut self, bound: &Bound<'_, '_>, pins: Pins) -> Result<()> {
         self.check()?;
         let graph = bound.graph();
@@ -288,13 +287,13 @@ impl Sched {
         self.plan.set(graph)
     }
 
-    /// Forgets the plan, and what is known of it.
+    /// Drops the plan, with the results of its checks.
     fn forget_plan(&mut self) {
         self.plan.clear();
         self.checked = false;
     }
 
-    /// The backends of all that is pinned: closures to the CPU, which is the last ([`builder::check`]), and the user's.
+    /// All pins: the user's, and closures to the CPU, which is the last backend ([`builder::check`]).
     fn pinned(&self, graph: &Graph<'_>, pins: &Pins) -> Result<Vec<(TensorPtr, *mut sys::ggml_backend)>> {
         let Some(last) = self.backends.last().map(Backend::as_ptr) else { return Ok(Vec::new()) };
         let closures = graph.closures().iter().copied();
@@ -303,17 +302,17 @@ impl Sched {
         let pins = pins
             .iter()
             .filter_map(|(i, backend)| Some((graph.entries().get(i)?.ptr, self.backends.get(backend)?.as_ptr())));
-        list::collect(to_last.chain(pins), "the list of what is pinned")
+        list::collect(to_last.chain(pins), "the list of pinned tensors")
     }
 
-    /// Asks every table whether the graph can run, and makes the C scheduler large enough for it.
+    /// Checks the graph by all rules, and makes the C scheduler large enough for it.
     fn fit_for(&mut self, graph: &Graph<'_>) -> Result<()> {
         let devices: Vec<_> = self.backends.iter().map(Backend::device).collect();
         self.kept_off = check::graph(graph, &devices)?;
         self.fit(graph)
     }
 
-    /// Makes the C scheduler large enough. Its table takes all tensors of a graph and asserts that there is room.
+    /// Makes the C scheduler large enough: C asserts that its table has room for all tensors of a graph.
     fn fit(&mut self, graph: &Graph<'_>) -> Result<()> {
         let need = graph.entries().len() + graph.entries().len() / 4 + 64;
         if self.raw.as_ref().is_some_and(|raw| raw.capacity >= need) {
@@ -321,16 +320,16 @@ impl Sched {
         }
         self.raw = None;
         let capacity = need.next_multiple_of(1024);
-        // C does not look whether it gets that memory.
+        // C doesn't check these allocations. Try them first.
         drop(list::reserved(self.settings.bytes_of_tables(capacity, self.backends.len()), "the scheduler's tables")?);
         builder::check(&self.backends, &self.settings)?;
-        // SAFETY: the backends are dropped after the scheduler (field order). Where one is replaced (`backend_mut`), the
-        // scheduler is dropped before anything else is done with it (`check`). What they compute in was checked.
+        // SAFETY: the backends are dropped after the scheduler (field order); `check` drops it if `backend_mut`
+        // replaced one, before any other use. `builder::check` has checked that each backend supports its buffer type.
         self.raw = Some(unsafe { RawSched::new(&self.backends, &self.settings, capacity) }?);
         Ok(())
     }
 
-    /// Checks that the scheduler can be used, and lets go of the C one if backends were replaced.
+    /// Checks that the scheduler can be used, and drops the C object if a backend was replaced.
     fn check(&mut self) -> Result<()> {
         if self.poisoned {
             return Err(Error::Poisoned { object: "scheduler" });
@@ -361,7 +360,7 @@ mod tests {
     use super::*;
     use crate::{Context, DType};
 
-    /// Where there are copies, the next allocation takes the next; else a graph is put back where it was.
+    /// With copies, each allocation takes the next; without, a graph's placement is reused.
     #[test]
     fn only_without_copies_is_a_graph_put_back() {
         let ctx = Context::new();
@@ -372,12 +371,12 @@ mod tests {
             let mut sched = Sched::builder().backend(cpu).parallel(parallel).build().unwrap();
             let places = [(); 5].map(|()| {
                 drop(sched.alloc(&graph).unwrap());
-                assert_eq!(sched.plan.is_recorded(), !parallel, "known for the next time");
+                assert_eq!(sched.plan.is_recorded(), !parallel, "the placement can be reused");
                 let run = sched.alloc(&graph).unwrap();
                 let _live = run.live_for_tests();
                 x.ptr().data().addr()
             });
-            // Every second of four copies.
+            // Of four allocations, each pair at distance two uses one copy.
             assert!(places[0] == places[2] && places[1] == places[3], "{places:?}");
             assert_eq!(places[0] == places[1], !parallel, "{places:?}");
         }

@@ -1,4 +1,4 @@
-//! Looking at what the scheduler did with a graph, and at results while it computes.
+//! Shows how the scheduler split a graph, and results during a computation.
 
 use std::ffi::c_void;
 use std::ops::ControlFlow;
@@ -18,15 +18,15 @@ use crate::header::{Owner, TensorPtr};
 use crate::tensor::Tensor;
 use crate::tensor::transfer;
 
-/// A part of a graph that runs on one backend without interruption.
+/// A split: a part of a graph that runs on one backend without interruption.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Split<'a> {
-    /// Where it runs.
+    /// The backend that runs it.
     pub backend: &'a Backend,
-    /// Its operations in order, views among them.
+    /// Its operations in order, including views.
     pub nodes: Vec<Tensor<'a>>,
-    /// What is copied to its device before it runs.
+    /// The tensors that are copied to its device before it runs.
     pub inputs: Vec<SplitInput<'a>>,
 }
 
@@ -36,13 +36,13 @@ pub struct Split<'a> {
 pub struct SplitInput<'a> {
     /// The tensor that is copied.
     pub tensor: Tensor<'a>,
-    /// Where it comes from.
+    /// The backend it is copied from.
     pub from: Option<&'a Backend>,
-    /// The bytes that are copied.
+    /// The size of the copy in bytes.
     pub bytes: usize,
 }
 
-/// Reads the splits off an allocated graph: the scheduler has put copies where an operation's source lies elsewhere.
+/// Derives the splits from an allocated graph: the scheduler puts a copy where a source lies on another device.
 pub(super) fn splits<'a>(
     graph: &'a Graph<'_>,
     backend_of: impl Fn(TensorPtr) -> Option<&'a Backend>,
@@ -52,7 +52,7 @@ pub(super) fn splits<'a>(
     let mut seen = Vec::new(); // copies that an earlier operation needed as well
     let mut views = Vec::new(); // views before the first operation
     for e in graph.entries().iter().filter(|e| e.kind == Kind::Node) {
-        // SAFETY: entries live as long as the borrow of their graph.
+        // SAFETY: entries live as long as the graph, which is borrowed for 'a.
         let node = unsafe { Tensor::new(e.ptr) };
         if is_view_op(e.ptr) {
             match splits.last_mut() {
@@ -73,7 +73,7 @@ pub(super) fn splits<'a>(
         for (i, src) in graph.srcs(e) {
             let Some(copy) = copy_of(e, i).filter(|copy| !seen.contains(copy)) else { continue };
             seen.push(copy);
-            // SAFETY: a source of a tensor of the graph, which lives as long.
+            // SAFETY: sources of the graph's tensors live as long as the graph, which is borrowed for 'a.
             let tensor = unsafe { Tensor::new(src) };
             split.inputs.push(SplitInput { tensor, from: backend_of(src), bytes: src.span().unwrap_or(0) });
         }
@@ -81,7 +81,7 @@ pub(super) fn splits<'a>(
     splits
 }
 
-/// Whether the scheduler begins a split for `e` so that the copies of earlier weights can go.
+/// Whether the scheduler begins a split at `e`, to free the copies of earlier weights.
 fn has_remote_weight(graph: &Graph<'_>, e: &Entry, backend: &Backend) -> bool {
     graph.srcs(e).any(|(_, src)| {
         matches!(src.owner(), Owner::Weights | Owner::Packed)
@@ -89,7 +89,7 @@ fn has_remote_weight(graph: &Graph<'_>, e: &Entry, backend: &Backend) -> bool {
     })
 }
 
-/// Operations that only look at memory (`ggml_is_view_op`).
+/// Operations that compute nothing, but view memory (`ggml_is_view_op`).
 pub(super) fn is_view_op(t: TensorPtr) -> bool {
     matches!(
         t.op(),
@@ -97,7 +97,7 @@ pub(super) fn is_view_op(t: TensorPtr) -> bool {
     )
 }
 
-/// A result that was computed just now, shown to the closure of
+/// A result that was just computed, passed to the closure of
 /// [`Allocated::compute_with`](crate::Allocated::compute_with).
 #[derive(Debug, Clone, Copy)]
 pub struct Observed<'a>(Tensor<'a>);
@@ -108,11 +108,11 @@ impl<'a> Observed<'a> {
         self.0
     }
 
-    /// Its value, in ggml's order.
+    /// Reads its elements, in ggml's order (`ne[0]` innermost).
     ///
     /// # Errors
     ///
-    /// [`Error::ElementType`](crate::Error::ElementType) where `T` is not its type.
+    /// [`Error::ElementType`](crate::Error::ElementType) if `T` is not its element type.
     pub fn get<T: Element>(self) -> Result<Vec<T>> {
         callback::reopened(|| transfer::read("Observed::get", self.0.ptr()))
     }
@@ -130,7 +130,7 @@ where
         Self(State::new((ask, see)))
     }
 
-    /// Computes the allocated graph, calling the closures.
+    /// Computes the allocated graph and calls the closures.
     pub(super) fn compute(&self, raw: &mut RawSched, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
         raw.set_callback(Some(on_node::<A, S>), (&raw const *self).cast_mut().cast());
         let status = raw.compute(graph);
@@ -138,7 +138,7 @@ where
         status
     }
 
-    /// Goes on with a panic of the closures.
+    /// Resumes a panic of the closures.
     pub(super) fn finish(self) {
         self.0.finish();
     }
@@ -152,18 +152,18 @@ where
     A: FnMut(Tensor<'_>) -> bool,
     S: FnMut(Observed<'_>) -> ControlFlow<()>,
 {
-    // SAFETY: live by contract; the closures are behind a RefCell.
+    // SAFETY: `user` is the live observer of this computation, by contract; a RefCell guards its closures.
     let observer = unsafe { &*user.cast::<Observer<A, S>>() };
     let answer = NonNull::new(tensor).and_then(|raw| {
-        // SAFETY: live during the computation, by contract.
+        // SAFETY: `tensor` is live during the computation, by contract.
         let ptr = unsafe { TensorPtr::new(raw) };
-        // SAFETY: as above; the closures take it for any lifetime, so it does not outlive the call.
+        // SAFETY: as above; the closures accept any lifetime, so they can't keep `t` beyond the call.
         let t = unsafe { Tensor::new(ptr) };
         observer.0.run(|(wants, see)| if ask { Some(wants(t)) } else { see(Observed(t)).is_continue().then_some(true) })
     });
     match answer {
         Some(Some(answer)) => answer,
-        // Asked to stop, or a panic. C's way to stop ends only the current split and computes on with what is not there.
+        // Stopped, or panicked. C's own stop ends only the current split; later ones would read missing results.
         _ => guard::cancel(),
     }
 }

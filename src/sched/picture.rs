@@ -1,4 +1,4 @@
-//! Makes a drawing of what the scheduler did with a graph.
+//! Draws a scheduled graph.
 
 use std::collections::HashMap;
 
@@ -15,10 +15,10 @@ use crate::header::Owner;
 use crate::tensor::Tensor;
 
 impl Allocated<'_, '_> {
-    /// A drawing of the graph as SVG, data flowing downwards: each operation in the colour of its device and with the
-    /// number of its split, and what is copied from one device to another as dashed lines with their sizes.
+    /// Draws the graph as SVG, data flowing downwards: each operation has the colour of its device and the number of
+    /// its split; tensors copied between devices are dashed lines with their sizes.
     ///
-    /// It takes about as long as the graph has operations and operands. Beyond some hundred there is little to see.
+    /// Time grows linearly with operations and operands. More than a few hundred are hard to read.
     pub fn to_svg(&self) -> String {
         let splits = self.splits();
         let mut devices = Vec::new();
@@ -51,7 +51,7 @@ fn key(t: Tensor<'_>) -> Key {
     t.ptr().as_ptr()
 }
 
-/// Which split computes a tensor, and how many bytes of it are copied to which device.
+/// The split that computes each tensor, and the bytes of it that are copied to each device.
 fn index(splits: &[Split<'_>], devices: &[Device]) -> (HashMap<Key, usize>, HashMap<(Key, usize), usize>) {
     let (mut of_split, mut copied) = (HashMap::new(), HashMap::new());
     for (i, split) in splits.iter().enumerate() {
@@ -67,16 +67,16 @@ fn index(splits: &[Split<'_>], devices: &[Device]) -> (HashMap<Key, usize>, Hash
     (of_split, copied)
 }
 
-/// A drawing while it grows.
+/// A drawing under construction.
 struct Picture<'a, 'c> {
     run: &'a Allocated<'a, 'c>,
     graph: &'a Graph<'c>,
-    /// The split that computes a tensor.
+    /// The split that computes each tensor.
     of_split: HashMap<Key, usize>,
-    /// The bytes of what is copied to a device.
+    /// The bytes copied, by tensor and device.
     copied: HashMap<(Key, usize), usize>,
     devices: &'a [Device],
-    /// The tensors that are drawn, and the device that a copy is on, with their nodes.
+    /// The node of each drawn tensor, or of its copy on a device.
     drawn: HashMap<(Key, Option<usize>), usize>,
     drawing: Drawing,
 }
@@ -87,10 +87,10 @@ impl<'a> Picture<'a, '_> {
         self.devices.iter().position(|&d| d == device)
     }
 
-    /// The node that an operation on `device` reads `source` from: the tensor itself, or a copy on that device.
+    /// The node from which an operation on `device` reads `source`: the tensor itself, or its copy on that device.
     fn seen_from(&mut self, device: Option<usize>, source: Tensor<'a>) -> usize {
         let own = self.find(source, None).unwrap_or_else(|| {
-            // Operations come before those that use them, so that only leaves are left.
+            // Operations come before their users, so anything not drawn yet is a leaf.
             self.add(self.kind_of(source), source, self.device_of(source))
         });
         let bytes = device.and_then(|device| self.copied.get(&(key(source), device)).copied());
@@ -102,7 +102,7 @@ impl<'a> Picture<'a, '_> {
         })
     }
 
-    /// What a leaf is.
+    /// The kind of a leaf.
     fn kind_of(&self, t: Tensor<'_>) -> Kind {
         let entry = self.graph.position(t.ptr()).and_then(|i| self.graph.entries().get(i));
         match entry.map(|e| e.kind) {
@@ -132,13 +132,13 @@ impl<'a> Picture<'a, '_> {
     }
 }
 
-/// The name of a tensor, unless it is one that ggml made up, such as `node_7` or ` (reshaped)`.
+/// A tensor's name, except for names that ggml generates, such as `node_7` or ` (reshaped)`.
 fn given_name(t: Tensor<'_>) -> String {
     let name = t.name();
     if name.starts_with("node_") || name.ends_with(')') { String::new() } else { name }
 }
 
-/// Such as `f32 8x8x16x60`.
+/// Element type and shape, such as `f32 8x8x16x60`.
 fn shape(t: Tensor<'_>) -> String {
     let ne = t.ne();
     let used = ne.iter().rposition(|&n| n > 1).map_or(1, |last| last + 1);

@@ -1,4 +1,4 @@
-//! Tensors that the user put on backends of their choice.
+//! Tensors that the user pinned to backends.
 
 use crate::backend::Backend;
 use crate::error::{Error, Result};
@@ -6,12 +6,12 @@ use crate::graph::Graph;
 use crate::rules::run as check;
 use crate::tensor::Tensor;
 
-/// Entries of a graph with the places of their backends, by entry.
+/// Indices of entries and of their backends, sorted by entry.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Pins(Vec<(usize, usize)>);
 
 impl Pins {
-    /// Finds the tensors among the graph's.
+    /// Finds the pinned tensors among the graph's.
     pub(super) fn new(
         call: &'static str,
         graph: &Graph<'_>,
@@ -30,7 +30,7 @@ impl Pins {
                 return refuse("backend", backend.to_string().into(), expected);
             }
             if found.iter().any(|&(other, _)| other == i) {
-                return refuse("pins", t.name().into(), "it is pinned twice".into());
+                return refuse("pins", t.name().into(), "it is pinned twice; pin it once".into());
             }
             found.push((i, backend));
         }
@@ -38,7 +38,7 @@ impl Pins {
         Ok(Self(found))
     }
 
-    /// Checks that the backends can have what is pinned to them.
+    /// Checks that the backends can run what is pinned to them.
     pub(super) fn check(&self, graph: &Graph<'_>, backends: &[Backend]) -> Result<()> {
         self.iter().try_for_each(|(i, backend)| match (graph.entries().get(i), backends.get(backend)) {
             (Some(e), Some(backend)) => check::pinned(backend.device(), e),

@@ -1,4 +1,4 @@
-//! How long each operation of a graph takes.
+//! Measures each operation of a graph.
 
 use std::cell::Cell;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::shape::Shape;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timing {
-    /// ggml's name of the operation.
+    /// ggml's name for the operation.
     pub op: String,
     /// The name of its result.
     pub name: String,
@@ -23,31 +23,31 @@ pub struct Timing {
     pub shape: Shape,
     /// The backend that computed it.
     pub backend: String,
-    /// When it began, from the beginning of the computation.
+    /// Its start, relative to the start of the computation.
     pub start: Duration,
-    /// How long it took, from being given to its device until that was done.
+    /// Its duration, from submission to completion on its device.
     pub time: Duration,
-    /// The bytes of its operands and its result.
+    /// The size of its operands and its result in bytes.
     pub bytes: usize,
 }
 
-/// Where the time of a computation went, operation by operation, in the order in which they ran.
+/// The time that each operation of a computation took, in execution order.
 ///
-/// Shows as a table of the operations by kind, the most expensive first.
+/// `Display` prints a table with one row for each kind of operation, the most expensive first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Profile {
-    /// The operations; those that merely look at memory are left out.
+    /// The operations, except views.
     pub timings: Vec<Timing>,
-    /// The whole computation. What is more than the sum of its parts went into copies between devices, and into running
-    /// each operation by itself.
+    /// The whole computation. What exceeds the sum of the operations was spent on copies between devices and on running
+    /// each operation separately.
     pub total: Duration,
 }
 
 impl Allocated<'_, '_> {
     /// Computes the graph as [`Allocated::compute`] does, but one operation at a time, and measures each.
     ///
-    /// A device that overlaps or fuses operations does not do so here: the sum is more than a normal computation takes.
+    /// Devices can't overlap or fuse operations here, so the sum exceeds the time of a normal computation.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl Allocated<'_, '_> {
     }
 }
 
-/// What all operations of one kind on one backend took together.
+/// The total of all operations of one kind on one backend.
 #[derive(Default)]
 struct Row<'a> {
     op: &'a str,
@@ -112,7 +112,7 @@ impl Profile {
         rows
     }
 
-    /// The computation in the trace format that `chrome://tracing` and Perfetto open: one line for each backend.
+    /// The computation in the trace format that `chrome://tracing` and Perfetto open, one track for each backend.
     #[cfg(feature = "tools")]
     pub fn to_trace(&self) -> String {
         use serde_json::json;

@@ -1,4 +1,4 @@
-//! A graph that the scheduler has given memory.
+//! A graph to which the scheduler gave memory.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -19,10 +19,10 @@ use crate::header::TensorPtr;
 use crate::tensor::Tensor;
 use crate::{callback, log};
 
-/// A graph with memory, for as long as it borrows the scheduler; that is given back when this is dropped
+/// A graph with memory, which borrows its scheduler. Dropping it frees the memory for the next graph
 /// (`ggml_backend_sched_reset`).
 ///
-/// Inputs keep their values from one computation to the next; results are those of the last one.
+/// Inputs keep their values between computations; results are those of the last one.
 #[doc(alias = "ggml_backend_sched_reset")]
 pub struct Allocated<'s, 'c> {
     sched: &'s mut Sched,
@@ -43,29 +43,29 @@ impl<'s, 'c> Allocated<'s, 'c> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotPart`] unless `t` is an input of the graph, [`Error::ElementType`], [`Error::Length`]; of numbers that an
-    /// operation uses as indices, [`Error::Index`] and [`Error::Repeated`].
+    /// [`Error::NotPart`] unless `t` is an input of the graph; [`Error::ElementType`]; [`Error::Length`]; for indices,
+    /// [`Error::Index`] if one is out of bounds and [`Error::Repeated`] if they must be distinct.
     #[doc(alias = "ggml_backend_tensor_set")]
     pub fn set<T: Element>(&mut self, t: Tensor<'_>, data: &[T]) -> Result<()> {
         self.bound.set("Allocated::set", t, data)
     }
 
-    /// Sets a part of an input: `data.len()` elements from element `offset` on, in ggml's order. What was never set is
-    /// zero.
+    /// Sets a part of an input: `data.len()` elements from element `offset` on, in ggml's order. Elements that were
+    /// never set are zero.
     ///
     /// # Errors
     ///
-    /// As [`Allocated::set`], with [`Error::Range`] where the part does not lie inside the tensor, and [`Error::Param`] where
-    /// it must be set as a whole, for [`Context::set_rows`](crate::Context::set_rows).
+    /// As [`Allocated::set`]; [`Error::Range`] if the part exceeds the tensor; [`Error::Param`] for indices of
+    /// [`Context::set_rows`](crate::Context::set_rows), which must be set as a whole.
     pub fn set_at<T: Element>(&mut self, t: Tensor<'_>, offset: usize, data: &[T]) -> Result<()> {
         self.bound.set_at("Allocated::set_at", t, offset, data)
     }
 
-    /// Sets the whole of an input of any type to the bytes of its blocks.
+    /// Sets the whole of an input of any type from raw bytes, in ggml's block layout.
     ///
     /// # Errors
     ///
-    /// [`Error::NotPart`] unless `t` is an input of the graph, [`Error::Length`].
+    /// [`Error::NotPart`] unless `t` is an input of the graph; [`Error::Length`]; for indices, as [`Allocated::set`].
     pub fn set_bytes(&mut self, t: Tensor<'_>, data: &[u8]) -> Result<()> {
         self.bound.set_bytes("Allocated::set_bytes", t, data)
     }
@@ -74,12 +74,12 @@ impl<'s, 'c> Allocated<'s, 'c> {
     ///
     /// # Errors
     ///
-    /// [`Error::InputNotSet`] where an input has no value yet; [`Error::Status`], [`Error::Exception`] or
-    /// [`Error::RpcLost`] where a device fails.
+    /// [`Error::InputNotSet`] if an input has no value yet; [`Error::Status`], [`Error::Exception`] or
+    /// [`Error::RpcLost`] if a device fails.
     ///
     /// # Panics
     ///
-    /// A panic in the closure of a custom operation goes on from here.
+    /// Resumes a panic of a custom operation's closure.
     #[doc(alias = "ggml_backend_sched_graph_compute")]
     pub fn compute(&mut self) -> Result<()> {
         log::public(|| {
@@ -96,8 +96,8 @@ impl<'s, 'c> Allocated<'s, 'c> {
     /// Computes the graph while `meanwhile` runs on the calling thread, and waits for both
     /// (`ggml_backend_sched_graph_compute_async`, `ggml_backend_sched_synchronize`).
     ///
-    /// `meanwhile` begins as soon as all work has been given to the devices. A CPU, and the scheduler where it copies from
-    /// one device to another, work before that: only what other devices have left to do then takes no time of its own.
+    /// `meanwhile` starts when all work was submitted. A CPU backend, and the scheduler's copies between devices,
+    /// finish before that: only the remaining work of other devices overlaps with `meanwhile`.
     ///
     /// ```
     /// # use ggml::prelude::*;
@@ -116,20 +116,20 @@ impl<'s, 'c> Allocated<'s, 'c> {
     /// # }
     /// ```
     ///
-    /// Where the graph uses a [`State`](crate::State), ggml can't be used within `meanwhile`, for it could reach what is
-    /// being written: all that would fails with [`Error::Nested`].
+    /// If the graph uses a [`State`](crate::State), `meanwhile` can't call ggml, since it could reach memory that is
+    /// being written: such calls fail with [`Error::Nested`].
     ///
     /// # Errors
     ///
-    /// As [`Allocated::compute`]. `meanwhile` is not called where the computation did not get under way.
+    /// As [`Allocated::compute`]. If the computation can't be started, `meanwhile` is not called.
     ///
     /// # Panics
     ///
-    /// A panic in `meanwhile`, or in the closure of a custom operation, goes on from here when the devices are done.
+    /// Resumes a panic of `meanwhile` or of a custom operation's closure, once the devices are idle.
     #[doc(alias = "ggml_backend_sched_graph_compute_async")]
     #[doc(alias = "ggml_backend_sched_synchronize")]
     pub fn compute_async<R>(&mut self, meanwhile: impl FnOnce() -> R) -> Result<R> {
-        // A guard that waits when it is dropped would not do: one that is leaked does not, and what devices read would go.
+        // Not a guard that waits on drop: if the user leaked it, the devices' memory would be freed while in use.
         self.bound.check_inputs("Allocated::compute_async")?;
         let graph = self.bound.graph_ptr();
         let mut live = self.bound.begin("Allocated::compute_async")?;
@@ -156,20 +156,20 @@ impl<'s, 'c> Allocated<'s, 'c> {
         }
     }
 
-    /// Computes the graph and shows results on the way (`ggml_backend_sched_set_eval_callback`).
+    /// Computes the graph and shows results during the computation (`ggml_backend_sched_set_eval_callback`).
     ///
-    /// `ask` is called for each operation before it runs; for those that it answers `true`, `see` is called when they have
-    /// run. Operations are computed in groups that end at the ones asked for, so asking for few costs little. `see` may
-    /// stop the computation. Within both closures, [`Observed::get`] is the only call into ggml that doesn't fail with
+    /// `ask` is called before each operation. If it returns `true`, `see` is called with the operation's result.
+    /// Operations run in groups that end at those asked for, so observing few costs little. `see` can stop the
+    /// computation. In both closures, [`Observed::get`] is the only call into ggml that doesn't fail with
     /// [`Error::Nested`].
     ///
     /// # Errors
     ///
-    /// [`Error::Cancelled`] where `see` stopped it; else as [`Allocated::compute`].
+    /// [`Error::Cancelled`] if `see` stopped it; otherwise as [`Allocated::compute`].
     ///
     /// # Panics
     ///
-    /// A panic in either closure stops the computation and goes on from here, as does one of a custom operation.
+    /// A panic in either closure, or in a custom operation's, stops the computation and resumes here.
     #[doc(alias = "ggml_backend_sched_set_eval_callback")]
     pub fn compute_with(
         &mut self,
@@ -178,7 +178,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
     ) -> Result<()> {
         self.bound.check_inputs("Allocated::compute_with")?;
         for backend in &self.sched.backends {
-            let why = "several devices that work as one compute a graph as a whole";
+            let why = "a meta device computes whole graphs only, not single operations; use `compute` and outputs";
             meta::before_use("Allocated::compute_with", backend.device(), why)?;
         }
         let graph = self.bound.graph_ptr();
@@ -203,56 +203,57 @@ impl<'s, 'c> Allocated<'s, 'c> {
         Ok(())
     }
 
-    /// Reads a tensor: a result, an input, or anything marked with [`Context::output`](crate::Context::output) before the
-    /// graph was made. Elements come in ggml's order, whatever the strides.
+    /// Reads a result, an input, or a tensor marked by [`Context::output`](crate::Context::output) before the graph was
+    /// made. Elements come in ggml's order (`ne[0]` innermost), whatever the strides.
     ///
     /// # Errors
     ///
-    /// [`Error::NotPart`] and [`Error::NotKept`] for tensors whose values are not there, [`Error::NotComputed`] before the
-    /// first computation, [`Error::ElementType`].
+    /// [`Error::NotPart`] if `t` is not part of the graph; [`Error::NotKept`] if its memory is reused;
+    /// [`Error::NotComputed`] before the first computation; [`Error::InputNotSet`]; [`Error::ElementType`].
     #[doc(alias = "ggml_backend_tensor_get")]
     pub fn get<T: Element>(&self, t: Tensor<'_>) -> Result<Vec<T>> {
         self.bound.get("Allocated::get", t)
     }
 
-    /// [`Allocated::get`] of a contiguous tensor into memory that is there already.
+    /// Reads a contiguous tensor as [`Allocated::get`] does, into `out`.
     ///
     /// # Errors
     ///
-    /// As [`Allocated::get`]; [`Error::Length`], and [`Error::Shape`] where the tensor is not contiguous.
+    /// As [`Allocated::get`]; [`Error::Length`]; [`Error::Shape`] if the tensor is not contiguous.
     pub fn get_into<T: Element>(&self, t: Tensor<'_>, out: &mut [T]) -> Result<()> {
         self.bound.get_into("Allocated::get_into", t, out)
     }
 
-    /// [`Allocated::get`] of a contiguous tensor of any type, as the bytes of its blocks.
+    /// Reads a contiguous tensor of any type as [`Allocated::get`] does, as raw bytes in ggml's block layout.
     ///
     /// # Errors
     ///
-    /// As [`Allocated::get`]; [`Error::Shape`] where the tensor is not contiguous.
+    /// As [`Allocated::get`], except for [`Error::ElementType`]; [`Error::Shape`] if the tensor is not contiguous.
     pub fn get_bytes(&self, t: Tensor<'_>) -> Result<Vec<u8>> {
         self.bound.get_bytes("Allocated::get_bytes", t)
     }
 
-    /// The number of parts that the graph was split into (`ggml_backend_sched_get_n_splits`).
+    /// The number of splits of the graph (`ggml_backend_sched_get_n_splits`).
     #[doc(alias = "ggml_backend_sched_get_n_splits")]
     pub fn n_splits(&self) -> usize {
         self.sched.raw.as_ref().map_or(0, RawSched::n_splits)
     }
 
-    /// How many copies there are of each input and of what is copied between devices (`ggml_backend_sched_get_n_copies`):
-    /// one, unless the scheduler was made with [`SchedBuilder::parallel`](crate::SchedBuilder::parallel).
+    /// How many copies each input and each tensor copied between devices has
+    /// (`ggml_backend_sched_get_n_copies`). 1, unless the scheduler was built with
+    /// [`SchedBuilder::parallel`](crate::SchedBuilder::parallel).
     #[doc(alias = "ggml_backend_sched_get_n_copies")]
     pub fn n_copies(&self) -> usize {
         self.sched.raw.as_ref().map_or(1, RawSched::n_copies)
     }
 
-    /// The parts that the graph was split into, in the order in which they run, each with what is copied to its device.
+    /// The splits of the graph in execution order, each with the tensors that are copied to its device.
     pub fn splits(&self) -> Vec<Split<'_>> {
         let copy_of = |e: &Entry, slot| self.bound.placement().ok()?.copy_of(e, slot);
         super::observe::splits(self.bound.graph(), |t| self.backend_of_ptr(t), copy_of)
     }
 
-    /// The backend that a tensor of the graph was given to (`ggml_backend_sched_get_tensor_backend`).
+    /// The backend that a tensor of the graph was assigned to (`ggml_backend_sched_get_tensor_backend`).
     #[doc(alias = "ggml_backend_sched_get_tensor_backend")]
     pub fn backend_of(&self, t: Tensor<'_>) -> Option<&Backend> {
         self.bound.graph().position(t.ptr())?;
@@ -268,7 +269,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
         self.bound.graph()
     }
 
-    /// The graph in the DOT language, with the backend of each operation and each leaf's (`ggml_graph_dump_dot`).
+    /// The graph in the DOT language, with the backend of each operation and leaf (`ggml_graph_dump_dot`).
     pub fn to_dot(&self) -> String {
         let backends: Vec<_> = self.sched.backends.iter().map(Backend::name).collect();
         self.graph().dot(&backends, |t| {
@@ -281,12 +282,12 @@ impl<'s, 'c> Allocated<'s, 'c> {
         self.sched.backend_of(t)
     }
 
-    /// Bytes of memory for computations that the scheduler holds on each backend, in their order
+    /// Bytes of compute memory that the scheduler holds on each backend, in the order of [`Sched::backends`]
     /// (`ggml_backend_sched_get_buffer_size`).
     ///
     /// # Errors
     ///
-    /// [`Error::Ggml`] where ggml fails.
+    /// [`Error::Ggml`] if ggml fails.
     #[doc(alias = "ggml_backend_sched_get_buffer_size")]
     pub fn buffer_sizes(&self) -> Result<Vec<usize>> {
         let raw = self.sched.raw.as_ref().ok_or(Error::Poisoned { object: "scheduler" })?;
@@ -296,7 +297,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
 
 impl Drop for Allocated<'_, '_> {
     fn drop(&mut self) {
-        // What may be put back stays allocated for the scheduler, which then looks at it again only to compute.
+        // If its placement may be reused, the graph stays allocated in C, which reads it again only to compute.
         let keep = self.sched.plan.is_recorded();
         // Asynchronous work must not outlive the memory's owner. A failure is met again by the next call.
         let _done = self.sched.settling(|raw| {

@@ -1,4 +1,4 @@
-//! What a device says of an operation.
+//! Asks a device about an operation.
 
 use ggml_sys as sys;
 
@@ -9,15 +9,14 @@ use crate::guard;
 use crate::rules::run;
 
 impl Device {
-    /// Whether the device can run the operation that makes `op`, with the operands that it has
-    /// (`ggml_backend_dev_supports_op`): what
-    /// [`GraphMemory::compute`](crate::GraphMemory::compute) asks, which is stricter than ggml where its CPU kernels, BLAS
-    /// or Vulkan promise too much. Anything can hold a leaf.
+    /// Whether the device can run the operation `op` with its operands (`ggml_backend_dev_supports_op`).
+    /// [`GraphMemory::compute`](crate::GraphMemory::compute) checks the same. This is stricter than ggml where ggml's
+    /// CPU kernels, BLAS or Vulkan claim operations that they can't run. For a leaf, the answer is `true`.
     ///
     /// # Errors
     ///
     /// [`Error::Ggml`](crate::Error::Ggml), [`Error::Exception`](crate::Error::Exception) or
-    /// [`Error::RpcLost`](crate::Error::RpcLost) where the device does not answer.
+    /// [`Error::RpcLost`](crate::Error::RpcLost) if the device doesn't answer.
     #[doc(alias = "ggml_backend_dev_supports_op")]
     #[doc(alias = "ggml_backend_supports_op")]
     pub fn supports_op(self, op: Tensor<'_>) -> Result<bool> {
@@ -27,8 +26,8 @@ impl Device {
         Ok(run::accepts(self, op.ptr(), is_node).is_ok() && self.claims(op.ptr())?)
     }
 
-    /// Whether the device wants to run the operation that makes `op` even if its weights lie elsewhere and must be copied
-    /// first, because it has so many rows that this is worth while (`ggml_backend_dev_offload_op`).
+    /// Whether the device prefers to run the operation `op` even if weights must be copied to it first, because the
+    /// batch is large enough to pay for that (`ggml_backend_dev_offload_op`).
     ///
     /// # Errors
     ///
@@ -38,7 +37,7 @@ impl Device {
     pub fn offloads(self, op: Tensor<'_>) -> Result<bool> {
         op.check_free("Device::offloads")?;
         let offloads = guard::call("ggml_backend_dev_offload_op", || {
-            // SAFETY: the device lives for ever, the tensor and its sources as long as the handle. C keeps nothing.
+            // SAFETY: devices are never freed; the tensor and its sources live as long as the handle. C keeps nothing.
             unsafe { sys::ggml_backend_dev_offload_op(self.as_ptr(), op.as_ptr()) }
         })?;
         self.check_alive()?;

@@ -19,10 +19,9 @@ use crate::shape::Shape;
 
 /// A tensor: a node of a computation, or a leaf that holds data (`ggml_tensor`).
 ///
-/// A handle is a pointer that can be copied freely. It lives as long as the [`Context`], the
-/// [`Weights`](crate::Weights) or the [`State`](crate::State) it came from stays where it is. It describes the tensor; what a
-/// computation made of it is read through the [`Allocated`](crate::Allocated) graph, and what is in weights through
-/// [`Tensor::read`].
+/// A handle is a pointer, and `Copy`. It borrows the [`Context`], the [`Weights`](crate::Weights) or the
+/// [`State`](crate::State) that it comes from. It describes the tensor but gives no access to results: read those
+/// through the [`Allocated`](crate::Allocated) graph, and weights and states through [`Tensor::read`].
 #[doc(alias = "ggml_tensor")]
 #[derive(Clone, Copy)]
 pub struct Tensor<'c> {
@@ -33,7 +32,7 @@ pub struct Tensor<'c> {
 impl Tensor<'_> {
     /// # Safety
     ///
-    /// The invariants of [`TensorPtr`] must hold for `'c`, for the tensor and all that it refers to.
+    /// The tensor and all that it refers to must meet the invariants of [`TensorPtr`] for `'c`.
     pub(crate) unsafe fn new(ptr: TensorPtr) -> Self {
         Self { ptr, life: PhantomData }
     }
@@ -42,7 +41,7 @@ impl Tensor<'_> {
         self.ptr
     }
 
-    /// How its elements lie in memory.
+    /// Its element type, dimensions and strides.
     #[inline]
     pub(crate) fn layout(self) -> Layout {
         self.ptr.layout()
@@ -52,17 +51,17 @@ impl Tensor<'_> {
         self.ptr.as_ptr()
     }
 
-    /// Elements per dimension.
+    /// The number of elements in each dimension.
     pub fn shape(self) -> Shape {
         Shape::from(self.ptr.ne())
     }
 
-    /// Elements per dimension in ggml's order, `ne[0]` innermost.
+    /// The number of elements in each dimension, in ggml's order: `ne[0]` is the innermost.
     pub fn ne(self) -> [i64; 4] {
         self.ptr.ne()
     }
 
-    /// Strides in bytes: `nb[i]` lies between neighbours in dimension `i`.
+    /// Strides in bytes: `nb[i]` is the distance between neighbours in dimension `i`.
     pub fn nb(self) -> [usize; 4] {
         self.ptr.nb()
     }
@@ -78,7 +77,7 @@ impl Tensor<'_> {
         self.ptr.name()
     }
 
-    /// The operation that computes it, in ggml's words, such as `MUL_MAT` or `RELU`; `NONE` for a leaf (`ggml_op_desc`).
+    /// ggml's name of the operation, such as `MUL_MAT` or `RELU`; `NONE` for a leaf (`ggml_op_desc`).
     #[doc(alias = "ggml_op_desc")]
     #[doc(alias = "ggml_unary_op_name")]
     #[doc(alias = "ggml_glu_op_name")]
@@ -100,18 +99,18 @@ impl Tensor<'_> {
         self.ptr.span().unwrap_or(usize::MAX)
     }
 
-    /// Whether the elements lie in order without gaps (`ggml_is_contiguous`).
+    /// Whether the elements lie in order and without gaps (`ggml_is_contiguous`).
     #[doc(alias = "ggml_is_contiguous")]
     #[doc(alias = "ggml_is_contiguous_0")]
     pub fn is_contiguous(self) -> bool {
         self.ptr.is_contiguous()
     }
 
-    /// Gives the tensor a name, cut to 63 bytes (`ggml_set_name`).
+    /// Sets the tensor's name, truncated to 63 bytes (`ggml_set_name`).
     ///
     /// # Errors
     ///
-    /// [`Error::Frozen`] for tensors of weights: other threads may be reading them. They have their names already.
+    /// [`Error::Frozen`] for tensors of weights or state: other threads may be reading their names.
     #[doc(alias = "ggml_set_name")]
     pub fn named(self, name: &str) -> Result<Self> {
         callback::check_open("Tensor::named")?;
@@ -127,8 +126,8 @@ impl Tensor<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotPart`] for any other tensor, [`Error::ElementType`] where `T` is not its type, [`Error::Shape`] for a
-    /// view that is not contiguous.
+    /// [`Error::NotPart`] for any other tensor; [`Error::ElementType`] if `T` is not its type; [`Error::Shape`] if it
+    /// is not contiguous.
     #[doc(alias = "ggml_backend_tensor_get")]
     pub fn read<T: Element>(self) -> Result<Vec<T>> {
         const CALL: &str = "Tensor::read";
@@ -139,7 +138,7 @@ impl Tensor<'_> {
         transfer::read(CALL, self.ptr)
     }
 
-    /// Fails where a computation is under way, in whose closure this is, that uses the tensor, its memory or a source.
+    /// Fails within the closure of a running computation that uses the tensor, its root or a source.
     pub(crate) fn check_free(self, call: &'static str) -> Result<()> {
         let all = || self.ptr.sources().chain([self.ptr, self.ptr.root()]);
         if any_in_use() && all().any(TensorPtr::is_in_use) {
@@ -148,7 +147,7 @@ impl Tensor<'_> {
         Ok(())
     }
 
-    /// The tensor as an error message shows it.
+    /// A description for error messages.
     pub(crate) fn info(self) -> TensorInfo {
         self.ptr.info()
     }
@@ -160,7 +159,7 @@ impl fmt::Debug for Tensor<'_> {
     }
 }
 
-/// Two handles are equal when they are the same tensor.
+/// Two handles are equal if they refer to the same tensor.
 impl PartialEq for Tensor<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.ptr == other.ptr

@@ -1,4 +1,4 @@
-//! Transfers of equally long pieces at equal distances: columns of a matrix, one head of a cache.
+//! Strided transfers: equally long pieces at equal distances, such as columns of a matrix or one head of a KV cache.
 
 use std::ffi::c_void;
 
@@ -11,19 +11,19 @@ use crate::error::{Error, Result};
 use crate::header::TensorPtr;
 use crate::{buffer, guard};
 
-/// Equally long pieces at equal distances, in a tensor and in host memory. All numbers count elements, in the order in
-/// which they lie in the tensor, which must be contiguous.
+/// Equally long pieces at equal distances, in a tensor and in host memory. All fields are in elements. The tensor must
+/// be contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pieces {
-    /// Where the first piece begins in the tensor.
+    /// The offset of the first piece in the tensor.
     pub offset: usize,
     /// The length of each piece.
     pub len: usize,
-    /// How many there are.
+    /// The number of pieces.
     pub count: usize,
-    /// From the beginning of a piece to that of the next, in the tensor; at least `len`.
+    /// The stride between pieces in the tensor; at least `len`.
     pub step: usize,
-    /// The same in host memory, where the first piece is at the beginning.
+    /// The stride between pieces in host memory, where the first has offset 0; at least `len`.
     pub data_step: usize,
 }
 
@@ -31,7 +31,7 @@ pub struct Pieces {
 type InBytes = (usize, usize, usize, usize, usize);
 
 impl Pieces {
-    /// Where the last piece ends in memory with this distance between pieces.
+    /// The end of the last piece, for a stride of `step`; `None` on overflow.
     fn end(self, step: usize) -> Option<usize> {
         if self.count == 0 {
             return Some(0);
@@ -39,25 +39,25 @@ impl Pieces {
         (self.count - 1).checked_mul(step)?.checked_add(self.len)
     }
 
-    /// Offset, length, count and steps in bytes, if the pieces lie inside a tensor and inside `data` elements, apart from
-    /// each other. Nothing where there is nothing to transfer: C would go through pieces without elements one by one.
+    /// Offset, length, count and strides in bytes, if the pieces are in bounds of the tensor and of `data` elements,
+    /// and don't overlap. `None` if there is nothing to transfer: C would loop over empty pieces one by one.
     pub(crate) fn checked<T: Element>(self, call: &'static str, t: TensorPtr, data: usize) -> Result<Option<InBytes>> {
         self.check::<T>(call, t, data)?;
         Ok((self.count > 0 && self.len > 0).then(|| self.bytes(size_of::<T>())))
     }
 
-    /// Offset, length, count and steps in bytes, as C wants them; for pieces that were checked.
+    /// Offset, length, count and strides in bytes, for pieces that were checked.
     fn bytes(self, unit: usize) -> InBytes {
-        // With a single piece the steps may be anything, as they are not taken.
+        // C ignores the strides of a single piece, and they may overflow here.
         let step = |n: usize| if self.count < 2 { 0 } else { n * unit };
         (self.offset * unit, self.len * unit, self.count, step(self.step), step(self.data_step))
     }
 
-    /// Checks that the pieces lie inside a tensor and inside `data` elements, apart from each other.
+    /// Checks that the pieces are in bounds of the tensor and of `data` elements, and don't overlap.
     fn check<T: Element>(self, call: &'static str, t: TensorPtr, data: usize) -> Result<()> {
         transfer::check_plain(call, t)?;
         if let Some(device) = buffer::type_of(t).and_then(buffer::BufferType::device) {
-            meta::before_use(call, device, "several devices that work as one take a tensor as a whole")?;
+            meta::before_use(call, device, "a meta device transfers whole tensors only; use `set` or `read`")?;
         }
         transfer::check_type::<T>(call, t)?;
         if !t.is_contiguous() {
@@ -94,8 +94,8 @@ pub(crate) fn write<T: Element>(call: &'static str, t: TensorPtr, pieces: Pieces
     };
     let (raw, from) = (t.as_ptr(), data.as_ptr().cast::<c_void>());
     guard::call("ggml_backend_tensor_set_2d", || {
-        // SAFETY: `t` is live and has memory (the caller's check). All pieces lie inside the tensor and inside `data`
-        // (checked above; in bytes they fit as the tensor and the slice do). The call is synchronous: C keeps nothing.
+        // SAFETY: `t` is live and has memory (the caller's check). All pieces are in bounds of the tensor and of `data`
+        // (Pieces::checked), so their byte offsets don't overflow. The call is synchronous: C keeps nothing.
         unsafe { sys::ggml_backend_tensor_set_2d(raw, from, offset, len, count, step, data_step) }
     })?;
     buffer::check_alive(t)
@@ -109,7 +109,7 @@ pub(crate) fn read<T: Element>(call: &'static str, t: TensorPtr, pieces: Pieces,
     };
     let (raw, to) = (t.as_ptr(), out.as_mut_ptr().cast::<c_void>());
     guard::call("ggml_backend_tensor_get_2d", || {
-        // SAFETY: as in `write`.
+        // SAFETY: as in `write`, with `out` in place of `data`.
         unsafe { sys::ggml_backend_tensor_get_2d(raw, to, offset, len, count, step, data_step) }
     })?;
     buffer::check_alive(t)

@@ -1,4 +1,4 @@
-//! Questions about a tensor's shape and strides that ggml answers.
+//! ggml's predicates of a tensor's shape and strides.
 
 use ggml_sys as sys;
 
@@ -7,10 +7,10 @@ use crate::buffer::BufferType;
 use crate::error::Result;
 use crate::ffi;
 
-/// The type of all of ggml's predicates of one tensor.
+/// ggml's predicates of one tensor.
 type Predicate = unsafe extern "C-unwind" fn(*const sys::ggml_tensor) -> bool;
 
-/// The type of all of ggml's predicates of two tensors.
+/// ggml's predicates of two tensors.
 type Relation = unsafe extern "C-unwind" fn(*const sys::ggml_tensor, *const sys::ggml_tensor) -> bool;
 
 macro_rules! predicates {
@@ -36,21 +36,21 @@ predicates! {
     is_matrix = ggml_is_matrix, "ggml_is_matrix", "the last two dimensions are 1";
     is_3d = ggml_is_3d, "ggml_is_3d", "the last dimension is 1";
     is_contiguous_1 = ggml_is_contiguous_1, "ggml_is_contiguous_1",
-        "the elements lie in order without gaps, but for equal gaps after the rows";
+        "the elements lie in order and without gaps, except for equal gaps between rows";
     is_contiguous_2 = ggml_is_contiguous_2, "ggml_is_contiguous_2",
-        "elements lie side by side in rows, and volumes one after the other, whatever lies between rows and planes";
+        "the elements of rows are adjacent, and so are volumes; rows and planes may have gaps between them";
     is_contiguous_to_1 = ggml_is_contiguous_to_1, "ggml_is_contiguous_to_1",
-        "the elements of each row lie in order without gaps, whatever lies between rows";
+        "each row is contiguous; there may be gaps between rows";
     is_contiguous_to_2 = ggml_is_contiguous_to_2, "ggml_is_contiguous_to_2",
-        "the elements of each plane lie in order without gaps, whatever lies between planes";
+        "each plane is contiguous; there may be gaps between planes";
     is_contiguous_to_3 = ggml_is_contiguous_to_3, "ggml_is_contiguous_to_3",
-        "the elements of each volume lie in order without gaps, whatever lies between volumes";
+        "each volume is contiguous; there may be gaps between volumes";
     is_contiguously_allocated = ggml_is_contiguously_allocated, "ggml_is_contiguously_allocated",
         "the elements lie without gaps, in any order";
     is_contiguous_channels = ggml_is_contiguous_channels, "ggml_is_contiguous_channels",
         "the third dimension is the innermost, then the first, then the second";
     is_contiguous_rows = ggml_is_contiguous_rows, "ggml_is_contiguous_rows",
-        "the elements of a row lie side by side";
+        "the elements of each row are adjacent";
 }
 
 macro_rules! relations {
@@ -75,17 +75,17 @@ relations! {
 
 impl Tensor<'_> {
     fn holds(self, f: Predicate) -> bool {
-        // SAFETY: `f` is one of the table above; the tensor is live, and is only read.
+        // SAFETY: `f` is a function of the table above, which only reads the tensor; it is live.
         unsafe { f(self.as_ptr()) }
     }
 
     fn relates(self, f: Relation, other: Tensor<'_>) -> bool {
-        // SAFETY: `f` is one of the table above; both tensors are live, and are only read. None has a dimension of 0, by
-        // which `can_repeat` divides (H2).
+        // SAFETY: `f` is a function of the table above, which only reads the tensors; both are live. `can_repeat`
+        // divides by dimensions, and none is 0 (H2).
         unsafe { f(self.as_ptr(), other.as_ptr()) }
     }
 
-    /// The number of dimensions, less those of 1 at the end; at least 1 (`ggml_n_dims`).
+    /// The number of dimensions without trailing ones; at least 1 (`ggml_n_dims`).
     #[doc(alias = "ggml_n_dims")]
     pub fn n_dims(self) -> usize {
         // SAFETY: the tensor is live; the call only reads it.
@@ -95,7 +95,7 @@ impl Tensor<'_> {
     /// The number of rows: the product of all dimensions but the first (`ggml_nrows`).
     #[doc(alias = "ggml_nrows")]
     pub fn nrows(self) -> i64 {
-        // SAFETY: the tensor is live; the call only reads it. The product is at most the number of elements, which fits.
+        // SAFETY: the tensor is live, and only read. The product can't overflow: it is at most the element count.
         unsafe { sys::ggml_nrows(self.as_ptr()) }
     }
 
@@ -109,11 +109,11 @@ impl Tensor<'_> {
     /// [`nbytes`](Self::nbytes), rounded up to ggml's alignment (`ggml_nbytes_pad`).
     #[doc(alias = "ggml_nbytes_pad")]
     pub fn nbytes_pad(self) -> usize {
-        // SAFETY: the tensor is live; the call only reads it. Sizes are limited so that their paddings fit (`MAX_BYTES`).
+        // SAFETY: the tensor is live; the call only reads it. `MAX_BYTES` limits sizes so that padding can't overflow.
         unsafe { sys::ggml_nbytes_pad(self.as_ptr()) }
     }
 
-    /// The position of element `i`, counted in order of dimensions, or `None` where there is none
+    /// The index of element `i` in each dimension, counted in ggml's order; `None` if `i` is out of bounds
     /// (`ggml_unravel_index`).
     #[doc(alias = "ggml_unravel_index")]
     pub fn unravel_index(self, i: i64) -> Option<[i64; 4]> {
@@ -122,33 +122,32 @@ impl Tensor<'_> {
         }
         let mut at = [0; 4];
         let [i0, i1, i2, i3] = at.each_mut().map(std::ptr::from_mut);
-        // SAFETY: the tensor is live and only read, and has no dimension of 0, by which C divides; the four places are ours.
+        // SAFETY: the tensor is live and only read; no dimension, by which C divides, is 0. C writes to our variables.
         unsafe { sys::ggml_unravel_index(self.as_ptr(), i, i0, i1, i2, i3) };
         Some(at)
     }
 
-    /// The kind of operation that computes it, in ggml's words (`ggml_op_name`): `UNARY` where [`op`](Self::op) says
-    /// `RELU`.
+    /// ggml's name of the operation's kind (`ggml_op_name`): `UNARY` where [`op`](Self::op) returns `RELU`.
     #[doc(alias = "ggml_op_name")]
     pub fn op_name(self) -> String {
-        // SAFETY: a lookup in a constant table; a tensor's operation is one that exists.
+        // SAFETY: a lookup in a constant table; a tensor's operation is always in bounds.
         let text = unsafe { sys::ggml_op_name(self.ptr().op()) };
-        // SAFETY: a constant C string.
+        // SAFETY: a NUL-terminated constant.
         unsafe { ffi::string(text) }
     }
 
     /// The operation as a formula, such as `x+y` (`ggml_op_symbol`).
     #[doc(alias = "ggml_op_symbol")]
     pub fn op_symbol(self) -> String {
-        // SAFETY: a lookup in a constant table; a tensor's operation is one that exists.
+        // SAFETY: a lookup in a constant table; a tensor's operation is always in bounds.
         let text = unsafe { sys::ggml_op_symbol(self.ptr().op()) };
-        // SAFETY: a constant C string.
+        // SAFETY: a NUL-terminated constant.
         unsafe { ffi::string(text) }
     }
 }
 
 impl BufferType {
-    /// The bytes that a tensor takes in such memory, its padding included (`ggml_backend_buft_get_alloc_size`).
+    /// The bytes that a tensor takes in this buffer type, including padding (`ggml_backend_buft_get_alloc_size`).
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Moving tensor data between Rust and the device it lies on. Callers have checked that the tensor has memory.
+//! Transfers tensor data between Rust and devices. Callers have checked that the tensor has memory.
 
 use std::ffi::c_void;
 
@@ -12,7 +12,7 @@ use crate::guard;
 use crate::header::{Owner, TensorPtr};
 use crate::list;
 
-/// Fails where `T` is not the type of the tensor's elements.
+/// Fails if `T` is not the tensor's element type.
 pub(super) fn check_type<T: Element>(call: &'static str, t: TensorPtr) -> Result<()> {
     if t.dtype() == T::DTYPE {
         return Ok(());
@@ -49,7 +49,7 @@ pub(crate) fn write_at<T: Element>(call: &'static str, t: TensorPtr, offset: usi
     write_bytes(call, t, offset * size_of::<T>(), bytemuck::cast_slice(data))
 }
 
-/// Overwrites the whole of a contiguous tensor of any type with the bytes of its blocks.
+/// Overwrites the whole of a contiguous tensor of any type with raw bytes, in ggml's block layout.
 pub(crate) fn write_raw(call: &'static str, t: TensorPtr, data: &[u8]) -> Result<()> {
     let expected = t.span().unwrap_or(usize::MAX);
     if data.len() != expected {
@@ -70,7 +70,7 @@ pub(crate) fn write_bytes(call: &'static str, t: TensorPtr, offset: usize, data:
         if t.view_src().is_some() || (offset, Some(data.len())) != (0, t.span()) {
             return Err(Error::Packed { call, tensor: t.info() });
         }
-        // What rearranges them reads blocks, which have an alignment, where others copy bytes.
+        // Repacking code reads whole blocks, which need alignment; plain copies don't.
         if !from.cast::<u64>().is_aligned() {
             aligned = list::collect(data.chunks(size_of::<u64>()).map(word), "an aligned copy of the data")?;
             from = aligned.as_ptr().cast();
@@ -79,23 +79,23 @@ pub(crate) fn write_bytes(call: &'static str, t: TensorPtr, offset: usize, data:
     let raw = t.as_ptr();
     let _alone = meta::transfers(call, t, offset, data.len())?;
     guard::call("ggml_backend_tensor_set", || {
-        // SAFETY: `t` is live and has memory (the caller's check); offset + size lie inside it (check_span), which C
-        // checks only with a sum that may wrap (H4). Where it rearranges the data, that is all of them, and they are
-        // aligned (H27). The call is synchronous: C keeps no pointer to them.
+        // SAFETY: `t` is live and has memory (the caller's check). offset + size are in bounds (check_span); C's own
+        // check can overflow (H4). Repacked weights are set as a whole and from aligned data (above, H27). The call
+        // is synchronous: C keeps no pointer to the data.
         unsafe { sys::ggml_backend_tensor_set(raw, from, offset, data.len()) }
     })?;
     buffer::check_alive(t)
 }
 
-/// The bytes of a word, which the last one may lack.
+/// Up to 8 bytes as a word; missing bytes are zero.
 fn word(bytes: &[u8]) -> u64 {
     let mut word = [0; size_of::<u64>()];
     word.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from);
     u64::from_ne_bytes(word)
 }
 
-/// Fails where bytes mean something else than those of the tensor's elements (H27): C has no function that reads them
-/// back, and calls it.
+/// Fails for repacked weights, whose bytes are not those of the elements (H27). C has no function that reads them, and
+/// would call NULL.
 pub(crate) fn check_plain(call: &'static str, t: TensorPtr) -> Result<()> {
     if t.owner() == Owner::Packed { Err(Error::Packed { call, tensor: t.info() }) } else { Ok(()) }
 }
@@ -105,7 +105,7 @@ pub(crate) fn zero(t: TensorPtr) -> Result<()> {
     fill("ggml_backend_tensor_memset", t, 0)
 }
 
-/// Fills the whole tensor, gaps between its elements included, with one byte.
+/// Sets each byte of the tensor to `value`, including gaps between elements.
 pub(crate) fn fill(call: &'static str, t: TensorPtr, value: u8) -> Result<()> {
     check_plain(call, t)?;
     let size = t.span().unwrap_or(0);
@@ -114,59 +114,55 @@ pub(crate) fn fill(call: &'static str, t: TensorPtr, value: u8) -> Result<()> {
     if buffer::fills_words(t) && !(size.is_multiple_of(4) && t.view_offs().is_multiple_of(4)) {
         let data = list::filled(value, size, "the bytes to fill a tensor with")?;
         guard::call("ggml_backend_tensor_set", || {
-            // SAFETY: as below; the data are as long as the tensor. The call is synchronous.
+            // SAFETY: `t` is live and has memory (the caller's check); `data` is as long. The call is synchronous.
             unsafe { sys::ggml_backend_tensor_set(raw, data.as_ptr().cast(), 0, size) }
         })?;
         return buffer::check_alive(t);
     }
     guard::call("ggml_backend_tensor_memset", || {
-        // SAFETY: `t` is live and has memory (the caller's check), all of it is filled and no more. C keeps nothing.
+        // SAFETY: `t` is live and has memory (the caller's check); `size` is the tensor's. The call is synchronous.
         unsafe { sys::ggml_backend_tensor_memset(raw, value, 0, size) }
     })?;
     buffer::check_alive(t)
 }
 
-/// Copies a tensor into another one, on whatever devices they lie. Both must have buffers.
+/// Copies a tensor into another one, on any devices. Both must have buffers.
 pub(crate) fn copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result<()> {
     check_copy(call, from, to)?;
     guard::call("ggml_backend_tensor_copy", || {
-        // SAFETY: both are live, have memory (the caller's check) that they don't share, and one layout (check_copy), all
-        // that C asserts. The copy is synchronous: C keeps nothing.
+        // SAFETY: both are live and have memory (the caller's check). check_copy checked what C asserts: one layout,
+        // and no shared memory. The copy is synchronous: C keeps nothing.
         unsafe { sys::ggml_backend_tensor_copy(from.as_ptr(), to.as_ptr()) }
     })?;
     buffer::check_alive(from)?;
     buffer::check_alive(to)
 }
 
-/// Fails unless both have one type and layout, without gaps, and no memory in common.
+/// Fails unless both have the same type and shape, are contiguous, and share no memory.
 pub(crate) fn check_copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result<()> {
     check_plain(call, from)?;
     check_plain(call, to)?;
     let operands = || [from.info(), to.info()].into();
     if from.dtype() != to.dtype() {
-        return Err(Error::DType { op: call, operands: operands(), expected: "both must have one type".into() });
+        return Err(Error::DType { op: call, operands: operands(), expected: "both must have the same type".into() });
     }
     let alike = from.ne() == to.ne() && from.is_contiguous() && to.is_contiguous() && from.nb() == to.nb();
     if !alike {
-        let expected = "both must have one shape, and be contiguous".into();
+        let expected = "both must have the same shape, and be contiguous".into();
         return Err(Error::Shape { op: call, operands: operands(), expected });
     }
-    // From device to device, C asks what it takes for the host's for addresses.
+    // For copies between devices, C takes a meta buffer's base for a host address.
     for device in [from, to].into_iter().filter_map(|t| buffer::type_of(t)?.device()) {
-        meta::before_use(
-            call,
-            device,
-            "what several devices have that work as one can't be copied; read it, and set the other",
-        )?;
+        meta::before_use(call, device, "tensors on a meta device can't be copied; read this one, and set the other")?;
     }
     if from.root() == to.root() {
-        let expected = "they must not be parts of one tensor".into();
+        let expected = "they must not share memory; one is a part of the other's tensor".into();
         return Err(Error::Shape { op: call, operands: operands(), expected });
     }
     Ok(())
 }
 
-/// Reads a tensor in the order of its elements, whatever its strides.
+/// Reads a tensor in ggml's element order, whatever its strides.
 pub(crate) fn read<T: Element>(call: &'static str, t: TensorPtr) -> Result<Vec<T>> {
     check_type::<T>(call, t)?;
     let elements = t.elements();
@@ -182,13 +178,13 @@ pub(crate) fn read<T: Element>(call: &'static str, t: TensorPtr) -> Result<Vec<T
     Ok(out)
 }
 
-/// Reads a contiguous tensor into `out`, which has its length.
+/// Reads a contiguous tensor into `out`, which must have its length.
 pub(crate) fn read_into<T: Element>(call: &'static str, t: TensorPtr, out: &mut [T]) -> Result<()> {
     check_whole::<T>(call, t, out.len())?;
     read_bytes(call, t, bytemuck::cast_slice_mut(out))
 }
 
-/// Reads the bytes of a contiguous tensor of any type, as they lie.
+/// Reads the raw bytes of a contiguous tensor of any type, in ggml's block layout.
 pub(crate) fn read_raw(call: &'static str, t: TensorPtr) -> Result<Vec<u8>> {
     if !t.is_contiguous() {
         return Err(not_contiguous(call, t));
@@ -201,13 +197,13 @@ pub(crate) fn read_raw(call: &'static str, t: TensorPtr) -> Result<Vec<u8>> {
 fn read_bytes(call: &'static str, t: TensorPtr, out: &mut [u8]) -> Result<()> {
     check_plain(call, t)?;
     check_span(call, t, 0, out.len())?;
-    // A view of placed memory has a buffer only while it is allocated; without, RPC would ask for none of the server's.
+    // A view of placed memory has a buffer only during an allocation, and RPC needs one: use its root.
     let (from, offset) = if t.buffer().is_null() { (t.root(), t.view_offs()) } else { (t, 0) };
     let (raw, size, to) = (from.as_ptr(), out.len(), out.as_mut_ptr().cast::<c_void>());
     let _alone = meta::transfers(call, t, 0, size)?;
     guard::call("ggml_backend_tensor_get", || {
-        // SAFETY: `t` is live and has memory (the caller's check); the size lies inside it (check_span) and is that of
-        // `out`. What a view looks at lies inside its root (H1). The call is synchronous: C keeps no pointer to `out`.
+        // SAFETY: `t` is live and has memory (the caller's check); offset + size are in bounds (check_span), and `out`
+        // has that size. A view lies inside its root (H1). The call is synchronous: C keeps no pointer to `out`.
         unsafe { sys::ggml_backend_tensor_get(raw, to, offset, size) }
     })?;
     buffer::check_alive(t)
@@ -225,7 +221,7 @@ pub(super) fn not_contiguous(call: &'static str, t: TensorPtr) -> Error {
     Error::Shape {
         op: call,
         operands: [t.info()].into(),
-        expected: "its elements must lie in order without gaps; make it so with `cont`".into(),
+        expected: "its elements must lie in order and without gaps; use `cont`".into(),
     }
 }
 
@@ -233,7 +229,7 @@ fn zeroed<T: bytemuck::Pod>(len: usize) -> Result<Vec<T>> {
     list::filled(T::zeroed(), len, "reading a tensor")
 }
 
-/// Picks elements by their strides, in elements.
+/// Gathers elements by strides, counted in elements.
 fn gather<T: Element>(from: &[T], ne: [i64; 4], stride: [usize; 4]) -> Result<Vec<T>> {
     let [n0, n1, n2, n3] = ne.map(|n| usize::try_from(n).unwrap_or(0));
     let mut out = zeroed::<T>(n0 * n1 * n2 * n3)?;

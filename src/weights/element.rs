@@ -1,4 +1,4 @@
-//! Single elements of weights and states.
+//! Reads and writes single elements of weights and states.
 
 use super::placed::Placed;
 use super::{State, Weights};
@@ -8,7 +8,7 @@ use crate::header::TensorPtr;
 use crate::tensor::pieces::{self, Pieces};
 use crate::tensor::transfer;
 
-/// How many elements are written at once to fill a tensor.
+/// How many elements one write fills.
 const CHUNK: usize = 1 << 14;
 
 impl Placed {
@@ -37,7 +37,7 @@ impl Placed {
     }
 }
 
-/// The element of a tensor in order at this position.
+/// A single element as [`Pieces`].
 fn one(call: &'static str, t: TensorPtr, at: [i64; 4]) -> Result<Pieces> {
     let ne = t.ne();
     if at.iter().zip(ne).any(|(i, n)| !(0..n).contains(i)) {
@@ -45,7 +45,7 @@ fn one(call: &'static str, t: TensorPtr, at: [i64; 4]) -> Result<Pieces> {
             op: call,
             name: "at",
             value: format!("{at:?}").into(),
-            expected: format!("the tensor has the dimensions {ne:?}").into(),
+            expected: format!("it must lie below the tensor's dimensions, {ne:?}").into(),
         });
     }
     let offset = at.iter().zip(ne).rev().fold(0, |offset, (i, n)| offset * n + i);
@@ -57,12 +57,12 @@ macro_rules! elements {
     ($($t:ident, [$($mutable:tt)?], $get:literal, $set:literal, $fill:literal;)*) => {
         $(
             impl $t {
-                /// One element of a tensor, by its position in each dimension (`ggml_get_f32_nd`). For one in order of all
-                /// see [`Tensor::unravel_index`](crate::Tensor::unravel_index).
+                /// Reads one element of a tensor by its index in each dimension (`ggml_get_f32_nd`).
+                /// [`Tensor::unravel_index`](crate::Tensor::unravel_index) converts a linear index.
                 ///
                 /// # Errors
                 ///
-                /// [`Error::NoSuch`], [`Error::ElementType`], [`Error::Param`] where there is none;
+                /// [`Error::NoSuch`]; [`Error::ElementType`]; [`Error::Param`] if an index is out of bounds;
                 /// [`Error::Packed`].
                 #[doc(alias = "ggml_get_f32_nd")]
                 #[doc(alias = "ggml_get_f32_1d")]
@@ -72,12 +72,12 @@ macro_rules! elements {
                     self.0.element($get, name, at)
                 }
 
-                /// Overwrites one element of a tensor (`ggml_set_f32_nd`).
+                /// Overwrites one element of a tensor by its index in each dimension (`ggml_set_f32_nd`).
                 ///
                 /// # Errors
                 ///
-                /// [`Error::NoSuch`], [`Error::ElementType`], [`Error::Param`] where there is none;
-                /// [`Error::Frozen`], [`Error::Packed`].
+                /// [`Error::NoSuch`]; [`Error::ElementType`]; [`Error::Param`] if an index is out of bounds;
+                /// [`Error::Frozen`]; [`Error::Packed`].
                 #[doc(alias = "ggml_set_f32_nd")]
                 #[doc(alias = "ggml_set_f32_1d")]
                 #[doc(alias = "ggml_set_i32_nd")]

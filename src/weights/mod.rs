@@ -1,4 +1,4 @@
-//! Tensors with memory of their own: weights, which stay as they are, and states, which computations change.
+//! Tensors with their own memory: weights, which are constant, and states, which computations change.
 
 mod element;
 mod index;
@@ -21,7 +21,7 @@ use placed::{Leaves, Placed};
 pub use index::{StateIndex, WeightIndex};
 pub use transfers::{Transfers, Writable};
 
-/// Names tensors and their shapes, and gives them memory.
+/// Collects names, types and shapes of tensors, and then allocates them.
 ///
 /// ```
 /// use ggml::prelude::*;
@@ -40,7 +40,7 @@ pub use transfers::{Transfers, Writable};
 pub struct WeightsBuilder(Leaves);
 
 impl WeightsBuilder {
-    /// A builder without tensors.
+    /// An empty builder.
     pub fn new() -> Self {
         Self::default()
     }
@@ -49,19 +49,19 @@ impl WeightsBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) where a dimension is below 1, is no whole number of blocks, or the size is
-    /// too large; [`Error::Duplicate`](crate::Error::Duplicate) where the name is taken.
+    /// [`Error::Shape`](crate::Error::Shape) if a dimension is below 1, the first is no whole number of blocks, or the
+    /// size overflows; [`Error::Duplicate`](crate::Error::Duplicate) if the name is taken.
     pub fn tensor(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<&mut Self> {
         self.0.add(name, dtype, shape.into())?;
         Ok(self)
     }
 
-    /// The bytes that [`WeightsBuilder::place`] would take (`ggml_backend_alloc_ctx_tensors_from_buft_size`). Takes none.
-    /// For memory of a [`MetaDevice`](crate::meta::MetaDevice), those that each device would take if nothing were divided.
+    /// The bytes that [`WeightsBuilder::place`] would allocate (`ggml_backend_alloc_ctx_tensors_from_buft_size`). For
+    /// the buffer type of a [`MetaDevice`](crate::meta::MetaDevice): the bytes on each device if nothing were split.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) where a tensor is larger than a buffer of the type can be.
+    /// [`Error::Shape`](crate::Error::Shape) if a tensor exceeds the largest buffer of the type.
     #[doc(alias = "ggml_backend_alloc_ctx_tensors_from_buft_size")]
     #[doc(alias = "ggml_backend_buft_get_alloc_size_n")]
     pub fn size(&self, buft: impl Into<BufferType>) -> Result<usize> {
@@ -73,9 +73,9 @@ impl WeightsBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::Shape`](crate::Error::Shape) where a tensor is larger
-    /// than a buffer of the type can be; [`Error::Unsupported`](crate::Error::Unsupported) for memory that rearranges
-    /// tensors and does not [hold](BufferType::holds) this one.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::Shape`](crate::Error::Shape) if a tensor exceeds the
+    /// largest buffer of the type; [`Error::Unsupported`](crate::Error::Unsupported) if a repacking buffer type doesn't
+    /// [hold](BufferType::holds) a tensor.
     #[doc(alias = "ggml_backend_alloc_ctx_tensors_from_buft")]
     #[doc(alias = "ggml_backend_alloc_ctx_tensors")]
     #[doc(alias = "ggml_backend_buft_alloc_buffer_n")]
@@ -89,7 +89,7 @@ impl WeightsBuilder {
         self.place_with(|_| buft)
     }
 
-    /// Gives each tensor memory of the type that `choose` names for it.
+    /// Allocates each tensor in the buffer type that `choose` returns for its name.
     ///
     /// # Errors
     ///
@@ -123,14 +123,14 @@ impl WeightsBuilder {
         Ok(Weights(self.0.place(Owner::Weights, choose)?))
     }
 
-    /// Gives each tensor memory of a type of its own, in the order in which they were added.
+    /// Allocates each tensor in its own buffer type, in the order in which they were added.
     pub(crate) fn place_each(self, types: impl IntoIterator<Item = BufferType>) -> Result<Weights> {
         Ok(Weights(self.0.place_each(Owner::Weights, types)?))
     }
 
-    /// Lets all tensors lie in memory of the user's, such as a mapped file, without a copy: each from the byte that
-    /// `offset` gives for its name (`ggml_backend_dev_buffer_from_host_ptr`, `ggml_backend_cpu_buffer_from_ptr`). The
-    /// weights keep the memory; they can't be overwritten.
+    /// Places all tensors in the user's memory, such as a mapped file, zero-copy: `offset` returns the byte offset of a
+    /// tensor by name (`ggml_backend_dev_buffer_from_host_ptr`, `ggml_backend_cpu_buffer_from_ptr`). The weights own
+    /// the memory; they can't be overwritten.
     ///
     /// ```
     /// use ggml::prelude::*;
@@ -152,9 +152,9 @@ impl WeightsBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`](crate::Error::Unsupported) where the device can't use memory of the host's, or where it does
-    /// not begin at a multiple of the device's alignment; [`Error::Shape`](crate::Error::Shape) where a tensor would not
-    /// lie inside the memory, or not be aligned.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the device can't use host memory, or if the memory doesn't
+    /// begin at a multiple of the device's alignment; [`Error::Shape`](crate::Error::Shape) if a tensor is out of
+    /// bounds of the memory or not aligned.
     #[doc(alias = "ggml_backend_dev_buffer_from_host_ptr")]
     #[doc(alias = "ggml_backend_cpu_buffer_from_ptr")]
     pub fn place_over(
@@ -166,7 +166,7 @@ impl WeightsBuilder {
         self.place_partly_over(device, memory, |name| Ok(Ok(offset(name))))
     }
 
-    /// [`WeightsBuilder::place_over`] for tensors with an offset; those with a type get zeroed memory of their own.
+    /// [`WeightsBuilder::place_over`] for tensors with an offset; tensors with a buffer type are allocated there.
     pub(crate) fn place_partly_over(
         self,
         device: Device,
@@ -187,7 +187,7 @@ impl WeightsBuilder {
         self.place_state_with(|_| buft)
     }
 
-    /// [`WeightsBuilder::place_state`] with a type of memory for each tensor.
+    /// [`WeightsBuilder::place_state`] with a buffer type for each tensor.
     ///
     /// # Errors
     ///
@@ -213,17 +213,17 @@ impl fmt::Debug for WeightsBuilder {
     }
 }
 
-/// Tensors that stay as they are while anything uses them.
+/// Tensors that are constant while anything uses them.
 ///
-/// They can be written as long as no handle to one of them exists ([`Weights::set`] takes `&mut self`), and be used from
-/// many threads at once: operations that would write to them are refused.
+/// [`Weights::set`] takes `&mut self`, so weights can be written as long as no handle to them exists. Many threads may
+/// use them at once: operations that would write to them are refused.
 ///
-/// Those in memory that rearranges them ([`Device::extra_buffer_types`]) are set as a whole, and can't be read, filled or
-/// copied: all that is an [`Error::Packed`](crate::Error::Packed).
+/// Repacked weights ([`Device::extra_buffer_types`]) are set as a whole. Reading, filling or copying one is an
+/// [`Error::Packed`](crate::Error::Packed).
 pub struct Weights(Placed);
 
-// SAFETY: through `&Weights`, headers and data are only read: writing takes `&mut`, builders refuse to write to frozen
-// tensors (Call::writable), and ggml writes neither names nor flags of named leaves (docs/safety.md, "Threads").
+// SAFETY: `&Weights` only reads headers and data: writing takes `&mut`, builders refuse to write to frozen tensors
+// (Call::writable), and ggml writes neither names nor flags of named leaves (docs/safety.md, "Threads").
 unsafe impl Sync for Weights {}
 
 impl Weights {
@@ -237,7 +237,7 @@ impl Weights {
         self.0.set("Weights::set", name, data)
     }
 
-    /// Overwrites a tensor of any type with the bytes of its blocks.
+    /// Overwrites a tensor of any type with raw bytes, in ggml's block layout.
     ///
     /// # Errors
     ///
@@ -255,40 +255,40 @@ impl Weights {
     ///
     /// # Errors
     ///
-    /// As [`Weights::set`]; [`Error::Range`](crate::Error::Range) and [`Error::Param`](crate::Error::Param) where the
-    /// pieces do not lie inside the tensor, or overlap.
+    /// As [`Weights::set`]; [`Error::Range`](crate::Error::Range) if a piece is out of bounds;
+    /// [`Error::Param`](crate::Error::Param) if pieces overlap.
     #[doc(alias = "ggml_backend_tensor_set_2d")]
     pub fn set_2d<T: Element>(&mut self, name: &str, pieces: Pieces, data: &[T]) -> Result<()> {
         self.0.set_2d("Weights::set_2d", name, pieces, data)
     }
 
-    /// Sets each byte of a tensor to `byte` (`ggml_backend_tensor_memset`). For one number in all elements there is
+    /// Sets each byte of a tensor to `byte` (`ggml_backend_tensor_memset`). To set each element, use
     /// [`fill_with`](Self::fill_with).
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuch`](crate::Error::NoSuch) lists the names there are.
+    /// [`Error::NoSuch`](crate::Error::NoSuch) lists the existing names.
     #[doc(alias = "ggml_backend_tensor_memset")]
     pub fn fill_bytes(&mut self, name: &str, byte: u8) -> Result<()> {
         self.0.fill_bytes("Weights::fill_bytes", name, byte)
     }
 
-    /// Copies another tensor of weights or a state into this one, from device to device (`ggml_backend_tensor_copy`).
+    /// Copies another tensor of weights or a state into this one, on any devices (`ggml_backend_tensor_copy`).
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuch`](crate::Error::NoSuch); [`Error::NotPart`](crate::Error::NotPart) where `from` has no memory of
-    /// its own; [`Error::DType`](crate::Error::DType) and [`Error::Shape`](crate::Error::Shape) unless both have one type
-    /// and shape and are contiguous.
+    /// [`Error::NoSuch`](crate::Error::NoSuch); [`Error::NotPart`](crate::Error::NotPart) if `from` is not a tensor of
+    /// weights or a state; [`Error::DType`](crate::Error::DType) and [`Error::Shape`](crate::Error::Shape) unless both
+    /// have the same type and shape and are contiguous.
     #[doc(alias = "ggml_backend_tensor_copy")]
     pub fn copy(&mut self, name: &str, from: Tensor<'_>) -> Result<()> {
         self.0.copy("Weights::copy", name, from)
     }
 }
 
-/// Tensors that computations may change.
+/// Tensors that computations may change, such as a KV cache.
 ///
-/// A state moves between threads as a whole but is used by one at a time.
+/// A state can move between threads, but only one at a time can use it.
 pub struct State(Placed);
 
 impl State {
@@ -301,7 +301,7 @@ impl State {
         self.0.set("State::set", name, data)
     }
 
-    /// Overwrites a tensor of any type with the bytes of its blocks.
+    /// Overwrites a tensor of any type with raw bytes, in ggml's block layout.
     ///
     /// # Errors
     ///
@@ -314,31 +314,31 @@ impl State {
     ///
     /// # Errors
     ///
-    /// As [`Weights::set`]; [`Error::Range`](crate::Error::Range) and [`Error::Param`](crate::Error::Param) where the
-    /// pieces do not lie inside the tensor, or overlap.
+    /// As [`Weights::set`]; [`Error::Range`](crate::Error::Range) if a piece is out of bounds;
+    /// [`Error::Param`](crate::Error::Param) if pieces overlap.
     #[doc(alias = "ggml_backend_tensor_set_2d")]
     pub fn set_2d<T: Element>(&self, name: &str, pieces: Pieces, data: &[T]) -> Result<()> {
         self.0.set_2d("State::set_2d", name, pieces, data)
     }
 
-    /// Sets each byte of a tensor to `byte` (`ggml_backend_tensor_memset`). For one number in all elements there is
+    /// Sets each byte of a tensor to `byte` (`ggml_backend_tensor_memset`). To set each element, use
     /// [`fill_with`](Self::fill_with).
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuch`](crate::Error::NoSuch) lists the names there are.
+    /// [`Error::NoSuch`](crate::Error::NoSuch) lists the existing names.
     #[doc(alias = "ggml_backend_tensor_memset")]
     pub fn fill_bytes(&self, name: &str, byte: u8) -> Result<()> {
         self.0.fill_bytes("State::fill_bytes", name, byte)
     }
 
-    /// Copies another tensor of weights or a state into this one, from device to device (`ggml_backend_tensor_copy`).
+    /// Copies another tensor of weights or a state into this one, on any devices (`ggml_backend_tensor_copy`).
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuch`](crate::Error::NoSuch); [`Error::NotPart`](crate::Error::NotPart) where `from` has no memory of
-    /// its own; [`Error::DType`](crate::Error::DType) and [`Error::Shape`](crate::Error::Shape) unless both have one type
-    /// and shape and are contiguous.
+    /// [`Error::NoSuch`](crate::Error::NoSuch); [`Error::NotPart`](crate::Error::NotPart) if `from` is not a tensor of
+    /// weights or a state; [`Error::DType`](crate::Error::DType) and [`Error::Shape`](crate::Error::Shape) unless both
+    /// have the same type and shape and are contiguous.
     #[doc(alias = "ggml_backend_tensor_copy")]
     pub fn copy(&self, name: &str, from: Tensor<'_>) -> Result<()> {
         self.0.copy("State::copy", name, from)
@@ -348,7 +348,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// [`Error::Ggml`](crate::Error::Ggml) or [`Error::RpcLost`](crate::Error::RpcLost) where a device fails.
+    /// [`Error::Ggml`](crate::Error::Ggml) or [`Error::RpcLost`](crate::Error::RpcLost) if a device fails.
     #[doc(alias = "ggml_backend_buffer_clear")]
     pub fn clear_bytes(&self, byte: u8) -> Result<()> {
         self.0.clear_bytes(byte)
@@ -365,24 +365,24 @@ macro_rules! both {
                 ///
                 /// # Errors
                 ///
-                /// [`Error::NoSuch`](crate::Error::NoSuch) lists the names there are.
+                /// [`Error::NoSuch`](crate::Error::NoSuch) lists the existing names.
                 #[doc(alias = "ggml_get_tensor")]
                 pub fn get(&self, name: &str) -> Result<Tensor<'_>> {
                     self.0.get(name)
                 }
 
-                /// All tensors, in the order in which they were named (`ggml_get_first_tensor`, `ggml_get_next_tensor`).
+                /// All tensors in the order in which they were added (`ggml_get_first_tensor`, `ggml_get_next_tensor`).
                 #[doc(alias = "ggml_get_first_tensor")]
                 #[doc(alias = "ggml_get_next_tensor")]
                 pub fn iter(&self) -> impl Iterator<Item = Tensor<'_>> {
                     self.0.iter()
                 }
 
-                /// The bytes of a tensor of any type.
+                /// Reads a tensor of any type as raw bytes, in ggml's block layout.
                 ///
                 /// # Errors
                 ///
-                /// [`Error::NoSuch`](crate::Error::NoSuch) lists the names there are.
+                /// [`Error::NoSuch`](crate::Error::NoSuch) lists the existing names.
                 pub fn read_bytes(&self, name: &str) -> Result<Vec<u8>> {
                     self.0.read_bytes($bytes, name)
                 }
@@ -391,15 +391,15 @@ macro_rules! both {
                 ///
                 /// # Errors
                 ///
-                /// [`Error::NoSuch`](crate::Error::NoSuch), [`Error::ElementType`](crate::Error::ElementType),
-                /// [`Error::Length`](crate::Error::Length) where `to` is too short; [`Error::Range`](crate::Error::Range)
-                /// and [`Error::Param`](crate::Error::Param) where the pieces do not lie inside the tensor, or overlap.
+                /// [`Error::NoSuch`](crate::Error::NoSuch); [`Error::ElementType`](crate::Error::ElementType);
+                /// [`Error::Length`](crate::Error::Length) if `to` is too short; [`Error::Range`](crate::Error::Range)
+                /// if a piece is out of bounds; [`Error::Param`](crate::Error::Param) if pieces overlap.
                 #[doc(alias = "ggml_backend_tensor_get_2d")]
                 pub fn read_2d<T: Element>(&self, name: &str, pieces: Pieces, to: &mut [T]) -> Result<()> {
                     self.0.read_2d($pieces, name, pieces, to)
                 }
 
-                /// The buffers that the tensors lie in.
+                /// The buffers of all tensors.
                 pub fn buffers(&self) -> &[Buffer] {
                     self.0.buffers()
                 }

@@ -1,4 +1,4 @@
-//! Which weights can lie in memory that rearranges them (H27): ggml takes any, and later jumps to NULL.
+//! Which weights a repacking buffer type can hold (H27); ggml accepts any, then calls a NULL function.
 
 use crate::buffer::extra::Packing;
 use crate::buffer::{Buffer, BufferType};
@@ -10,27 +10,27 @@ use crate::header::{Owner, TensorPtr};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// ggml counts blocks in 32 bits when it rearranges them, and when it multiplies by them.
+/// ggml's repacking and matrix multiplication count blocks in 32 bits.
 const MOST_BLOCKS: i64 = (1 << 31) - (1 << 16);
 
-/// The AMX kernels count bytes so.
+/// The AMX kernels count bytes in 32 bits.
 const MOST_AMX_BYTES: usize = 1 << 31;
 
 impl BufferType {
-    /// Whether weights of this type and shape can lie in such memory. That is a question only for memory that rearranges
-    /// them ([`Device::extra_buffer_types`]): all other takes everything.
+    /// Whether this buffer type can hold weights of this type and shape. Only repacking types
+    /// ([`Device::extra_buffer_types`]) have limits; for others the answer is `true`.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`] where a dimension is below 1, is no whole number of blocks, or the size is too large; else as
-    /// [`Device::extra_buffer_types`].
+    /// [`Error::Shape`] if a dimension is below 1, the first is no whole number of blocks, or the size overflows; else
+    /// as [`Device::extra_buffer_types`].
     pub fn holds(self, dtype: DType, shape: impl Into<Shape>) -> Result<bool> {
         let ctx = Context::new();
         let t = ctx.leaf("BufferType::holds", "", dtype, shape.into())?;
         Ok(!self.is_extra()? || self.packs(&ctx, t)?)
     }
 
-    /// Whether a device multiplies by such a tensor, still without memory, in this memory, which is an extra type.
+    /// Whether the device can multiply by the unplaced tensor `t` in this repacking buffer type.
     fn packs(self, ctx: &Context, t: Tensor<'_>) -> Result<bool> {
         let (Some(packing), Some(device)) = (Packing::of(self), self.device()) else { return Ok(false) };
         let [k, m, n, last] = t.ne();
@@ -38,7 +38,7 @@ impl BufferType {
         if last != 1 || blocks.is_none_or(|b| b >= MOST_BLOCKS) {
             return Ok(false);
         }
-        // It takes the size of the first matrix for that of all.
+        // ggml computes the packed size of one matrix only, even for several.
         if packing == Packing::Amx && (n != 1 || self.alloc_size_of(t.ptr())? >= MOST_AMX_BYTES) {
             return Ok(false);
         }
@@ -46,8 +46,8 @@ impl BufferType {
     }
 }
 
-/// Asks the device whether it multiplies by weights in such memory. It looks at the type of the buffer that they have,
-/// so they get one without bytes.
+/// Asks the device whether it can multiply by weights in this buffer type. It checks the type of their buffer, so they
+/// get an empty one.
 fn supports(buft: BufferType, device: Device, ctx: &Context, [k, m, n]: [i64; 3], dtype: DType) -> Result<bool> {
     let w = ctx.leaf("BufferType::holds", "", dtype, [k, m, n].into())?;
     let b = ctx.input("", DType::F32, [k, 1])?;
@@ -59,7 +59,7 @@ fn supports(buft: BufferType, device: Device, ctx: &Context, [k, m, n]: [i64; 3]
     answer
 }
 
-/// Whom tensors belong to that are to lie in memory of this type, if they can.
+/// The owner of tensors in this buffer type, or an error if the type can't hold them.
 pub(super) fn owner(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> Result<Owner> {
     if !buft.is_extra()? {
         return Ok(owner);
@@ -69,10 +69,10 @@ pub(super) fn owner(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> Re
     };
     for &t in tensors {
         if owner != Owner::Weights {
-            return Err(refuse(t, "memory that rearranges tensors is for weights only"));
+            return Err(refuse(t, "repacking buffer types hold weights only; use the device's buffer type"));
         }
         if !buft.holds(t.dtype(), t.ne())? {
-            return Err(refuse(t, "memory that rearranges tensors takes some types and shapes only; see `holds`"));
+            return Err(refuse(t, "this repacking buffer type can't hold its type or shape; ask `BufferType::holds`"));
         }
     }
     Ok(Owner::Packed)

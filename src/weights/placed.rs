@@ -1,4 +1,4 @@
-//! Named leaves with memory of their own: what weights and states have in common.
+//! Named leaves with their own memory: the common part of weights and states.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::tensor::Tensor;
 use crate::tensor::pieces::{self, Pieces};
 use crate::tensor::transfer;
 
-/// Leaves that have no memory yet.
+/// Leaves without memory.
 #[derive(Default)]
 pub(super) struct Leaves {
     ctx: Context,
@@ -29,25 +29,25 @@ pub(super) struct Leaves {
 ///
 /// # Invariants
 ///
-/// Each tensor lies in one of `buffers` and its header in `ctx`; neither is touched again, so both are read-only until
+/// Each tensor lies in one of `buffers` and its header in `ctx`. Neither is written again, so both are read-only until
 /// they are dropped, headers first.
 pub(super) struct Placed {
     leaves: Leaves,
     buffers: Vec<Buffer>,
-    /// Dropped after the buffer over it.
+    /// Declared after the buffers, so that it is dropped after the buffer that uses it.
     over: Option<Over>,
 }
 
-/// Memory of the user's that a buffer lies over; nothing may write to the tensors there.
+/// The user's memory with a buffer over it. Nothing may write to its tensors.
 struct Over {
     tensors: Vec<TensorPtr>,
     _memory: Box<dyn AsRef<[u8]> + Send + Sync>,
 }
 
-// SAFETY: the pointers are to headers in `ctx`, which moves with them.
+// SAFETY: the pointers refer to headers in `ctx`, which moves with them.
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the headers move with their pointers")]
 unsafe impl Send for Leaves {}
-// SAFETY: the pointers are to headers in the `ctx` beside, which moves with them.
+// SAFETY: the pointers refer to headers in the `ctx` of the same `Placed`, which moves with them.
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the headers move with their pointers")]
 unsafe impl Send for Over {}
 
@@ -62,17 +62,17 @@ impl Leaves {
         Ok(())
     }
 
-    /// The tensors with their whole names (ggml cuts long ones), in the order in which they were added.
+    /// The tensors with their full names (ggml truncates long ones), in the order in which they were added.
     fn named(&self) -> impl Iterator<Item = (&str, TensorPtr)> {
         let mut names: Vec<_> = self.names.iter().collect();
         names.sort_by_key(|(_, i)| **i);
         names.into_iter().map(|(name, _)| &**name).zip(self.tensors.iter().copied())
     }
 
-    /// The bytes of the buffers that all tensors would lie in, in memory of one type.
+    /// The total size of the buffers for all tensors in one buffer type.
     pub(super) fn size(&self, buft: BufferType) -> Result<usize> {
         let chunks = lay_out_in(buft, buft.max_size()?, &self.tensors)?;
-        // What a server says that they take may be anything.
+        // An RPC server may report any sizes, so the sum saturates.
         Ok(chunks.iter().fold(0, |sum, chunk| chunk.size.saturating_add(sum)))
     }
 
@@ -86,7 +86,7 @@ impl Leaves {
         self.place_each(owner, types)
     }
 
-    /// Gives each tensor memory of a type of its own, in the order in which they were added.
+    /// Allocates each tensor in its own buffer type, in the order in which they were added.
     pub(super) fn place_each(self, owner: Owner, types: impl IntoIterator<Item = BufferType>) -> Result<Placed> {
         let mut groups = Groups::default();
         for ((_, t), buft) in self.named().zip(types) {
@@ -96,8 +96,8 @@ impl Leaves {
         Ok(Placed { leaves: self, buffers, over: None })
     }
 
-    /// Lets each tensor lie in `memory`, from the byte that `choose` names for it, on a device that can use it as it is, or
-    /// gives it memory of its own of the type that `choose` names instead.
+    /// Places each tensor at the byte offset in `memory` that `choose` returns for its name, zero-copy, or allocates it
+    /// in the buffer type that `choose` returns instead.
     pub(super) fn place_over(
         self,
         device: Device,
@@ -114,8 +114,8 @@ impl Leaves {
         let mut buffers = groups.place(Owner::Weights)?;
         if !over.is_empty() {
             let largest = over.iter().filter_map(|(t, _)| t.span()).max().unwrap_or(0);
-            // SAFETY: the box is moved next to the buffer below, and dropped after it. It is never lent as mutable again, so
-            // the bytes stay where they are and as they are: nothing here writes to tensors over memory (Placed::writable).
+            // SAFETY: the box moves beside the buffer, and is dropped after it (field order). It is never borrowed
+            // mutably, and nothing here writes to tensors over memory (Placed::writable): the bytes stay as they are.
             let mut buffer = unsafe { Buffer::over(device, (*memory).as_ref(), largest) }?;
             buffer.mark_as_weights();
             for &(t, offset) in &over {
@@ -129,7 +129,7 @@ impl Leaves {
     }
 }
 
-/// Tensors by the type of their memory. Types are few, so a list does.
+/// Tensors grouped by buffer type; a list, as there are few types.
 #[derive(Default)]
 struct Groups(Vec<(BufferType, Vec<TensorPtr>)>);
 
@@ -141,7 +141,7 @@ impl Groups {
         }
     }
 
-    /// Gives all tensors memory, those of one type in shared buffers.
+    /// Allocates all tensors. Those of one buffer type share buffers.
     fn place(self, owner: Owner) -> Result<Vec<Buffer>> {
         let mut buffers = Vec::new();
         for (buft, tensors) in self.0 {
@@ -151,18 +151,18 @@ impl Groups {
     }
 }
 
-/// What lies in one buffer: where each tensor begins, and where the last one ends.
+/// The layout of one buffer: its tensors' offsets, and its size.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Chunk {
     offsets: Vec<usize>,
     size: usize,
 }
 
-/// Lays tensors of these sizes out one after the other, in as many buffers as their largest size asks for.
+/// Lays out tensors of these sizes in order, in as few buffers as the maximum size allows.
 ///
 /// # Errors
 ///
-/// The first size that is larger than a buffer can be.
+/// The first size that exceeds the maximum.
 fn lay_out(sizes: &[usize], alignment: usize, max: usize) -> std::result::Result<Vec<Chunk>, usize> {
     let mut chunks: Vec<Chunk> = Vec::new();
     for &size in sizes {
@@ -184,18 +184,18 @@ fn lay_out(sizes: &[usize], alignment: usize, max: usize) -> std::result::Result
     Ok(chunks)
 }
 
-/// [`lay_out`] for tensors in memory of a type whose buffers have `max` bytes at most.
+/// [`lay_out`] for tensors in a buffer type with buffers of at most `max` bytes.
 fn lay_out_in(buft: BufferType, max: usize, tensors: &[TensorPtr]) -> Result<Vec<Chunk>> {
     let sizes = tensors.iter().map(|&t| buft.alloc_size_of(t)).collect::<Result<Vec<_>>>()?;
     lay_out(&sizes, buft.alignment()?, max).map_err(|size| {
         let operands = tensors.iter().zip(&sizes).filter(|(_, n)| **n == size).take(1).map(|(t, _)| t.info()).collect();
         let name = buft.name();
-        let expected = format!("a tensor in memory of type {name} may have {max} bytes, this one needs {size}").into();
+        let expected = format!("a tensor in buffer type {name} may have {max} bytes, this one needs {size}").into();
         Error::Shape { op: "WeightsBuilder::place", operands, expected }
     })
 }
 
-/// Gives tensors memory of one type, in buffers of `max` bytes at most.
+/// Allocates tensors in one buffer type, in buffers of at most `max` bytes.
 fn place_group(
     buft: BufferType,
     max: usize,
@@ -267,7 +267,7 @@ impl Placed {
         })
     }
 
-    /// A tensor that may be written.
+    /// A tensor by name, if it may be overwritten.
     pub(super) fn writable(&self, call: &'static str, name: &str) -> Result<TensorPtr> {
         let t = self.find(name)?;
         if self.over.as_ref().is_some_and(|over| over.tensors.contains(&t)) {
@@ -298,7 +298,7 @@ impl Placed {
 
     pub(super) fn copy(&self, call: &'static str, name: &str, from: Tensor<'_>) -> Result<()> {
         let to = self.writable(call, name)?;
-        // Views have no buffer, which C asserts.
+        // A view outside of an allocation has no buffer, and C asserts that there is one.
         if from.ptr().owner() == Owner::Graph || from.is_view() {
             return Err(Error::NotPart { call, tensor: from.info(), whole: "the tensors of any weights or state" });
         }
@@ -308,7 +308,7 @@ impl Placed {
     pub(super) fn clear_bytes(&self, value: u8) -> Result<()> {
         let mut tensors = self.leaves.tensors.iter().copied();
         if value != 0 && tensors.clone().any(buffer::fills_words) {
-            // Its own function for buffers sets one byte of four.
+            // Vulkan's `ggml_backend_buffer_clear` sets one byte of every four.
             return tensors.try_for_each(|t| transfer::fill("State::clear_bytes", t, value));
         }
         self.buffers.iter().try_for_each(|b| b.clear(value))
@@ -346,10 +346,10 @@ mod tests {
         assert_eq!(split, Ok(want), "no buffer is larger than 100 bytes");
         assert_eq!(lay_out(&[10, 101, 102], 32, 100), Err(101), "the first that is too large");
         let huge = lay_out(&[usize::MAX - 1, usize::MAX], 32, usize::MAX);
-        assert_eq!(huge, Ok(vec![chunk(&[0], usize::MAX - 1), chunk(&[0], usize::MAX)]), "sums don't wrap");
+        assert_eq!(huge, Ok(vec![chunk(&[0], usize::MAX - 1), chunk(&[0], usize::MAX)]), "sums don't overflow");
     }
 
-    /// No device at hand has small buffers.
+    /// The available devices have no small buffers, so this test sets a small maximum.
     #[test]
     fn weights_larger_than_a_buffer_lie_in_several() {
         let buft = Device::cpu().unwrap().buffer_type();
@@ -360,7 +360,7 @@ mod tests {
         let mut buffers = Vec::new();
         place_group(buft, 96, &leaves.tensors, Owner::State, &mut buffers).unwrap();
         let sizes: Vec<_> = buffers.iter().map(|b| (b.size(), b.buffer_type())).collect();
-        assert_eq!(sizes, [(64, buft), (80, buft)], "two with two tensors each");
+        assert_eq!(sizes, [(64, buft), (80, buft)], "two buffers with two tensors each");
         let placed = Placed { leaves, buffers, over: None };
         for (i, n) in [8_u8, 8, 16, 4].into_iter().enumerate() {
             let values = vec![f32::from(n); n.into()];
@@ -368,7 +368,7 @@ mod tests {
         }
         for (i, n) in [8_u8, 8, 16, 4].into_iter().enumerate() {
             let read = placed.get(&format!("t{i}")).unwrap().read::<f32>().unwrap();
-            assert_eq!(read, vec![f32::from(n); n.into()], "t{i} is where nothing else is");
+            assert_eq!(read, vec![f32::from(n); n.into()], "t{i} overlaps no other tensor");
         }
         let more = place_group(buft, 8, &placed.leaves.tensors, Owner::State, &mut Vec::new());
         assert!(matches!(more, Err(Error::Shape { .. })), "{more:?}");

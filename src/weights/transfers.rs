@@ -1,4 +1,4 @@
-//! Transfers that go on while the program does something else.
+//! Asynchronous transfers between host memory and tensors.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -21,7 +21,7 @@ use crate::tensor::pieces::Pieces;
 use crate::tensor::transfer;
 use crate::{callback, guard, log};
 
-/// Tensors that [`Transfers`] may write to: those of a [`State`], or of [`Weights`] that nothing else uses meanwhile.
+/// Tensors that [`Transfers`] may write to: those of a [`State`], or of [`Weights`] borrowed mutably.
 #[derive(Clone, Copy)]
 pub struct Writable<'env>(&'env Placed);
 
@@ -43,27 +43,27 @@ impl fmt::Debug for Writable<'_> {
     }
 }
 
-/// Transfers that have been given to a backend, in order, and may not be done yet; made by [`Backend::transfers`].
+/// A queue of transfers that run in order and may not have finished; made by [`Backend::transfers`].
 ///
 /// # Invariants
 ///
-/// What it was given lives for `'env`, which is longer than this value: tensors, their buffers, and host memory, that to
-/// be written as exclusively borrowed. Its drop waits until all transfers are done, so none goes on after `'env`.
+/// All arguments live for `'env`, which outlives this value: tensors, their buffers, and host memory, which is borrowed
+/// mutably where it is written. The drop waits for all transfers, so none runs after `'env`.
 pub struct Transfers<'s, 'env> {
     backend: &'s mut Backend,
-    /// Where copies come from, if not from the same backend.
+    /// The backend that copies come from, if not `backend`.
     source: Option<&'s mut Backend>,
-    /// Data that was given away.
+    /// Data that the user moved into the queue.
     held: Vec<Box<dyn Any>>,
-    /// Invariant: nothing that lives shorter can be lent.
+    /// Makes `'env` invariant, so that nothing with a shorter lifetime is accepted.
     env: PhantomData<&'env mut &'env ()>,
 }
 
 impl Backend {
-    /// Transfers between host memory and tensors that lie in this device's own memory, without waiting for each. When
-    /// `f` has returned, or panicked, all are waited for. A device that does not work asynchronously does each at once.
+    /// Runs several transfers between host memory and tensors in this device's default buffer type, without waiting for
+    /// each. All are waited for when `f` returns or panics. A device without asynchronous execution runs each at once.
     ///
-    /// Other uses of the same tensors before that, also in `f`, see old values, new ones, or a mixture.
+    /// Until then, other uses of the same tensors, also in `f`, see old data, new data, or a mixture.
     ///
     /// ```
     /// use ggml::prelude::*;
@@ -85,16 +85,16 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// Those of `f`; [`Error::Poisoned`] or [`Error::RpcLost`] where backend or device are lost.
+    /// Those of `f`; [`Error::Poisoned`] or [`Error::RpcLost`] if the backend or device is lost.
     ///
     /// # Aborts
     ///
-    /// Ends the process where the device fails while it is waited for: it may go on using memory that is borrowed.
+    /// Aborts the process if waiting for the device fails, because it may still use borrowed memory.
     pub fn transfers<'env, R>(&mut self, f: impl FnOnce(&mut Transfers<'_, 'env>) -> Result<R>) -> Result<R> {
         run(self, None, f)
     }
 
-    /// [`Backend::transfers`] whose copies come from tensors of `source`'s device.
+    /// [`Backend::transfers`] with copies from tensors of `source`'s device.
     ///
     /// # Errors
     ///
@@ -116,24 +116,24 @@ fn run<'s, 'env, R>(
     callback::check_open("Backend::transfers")?;
     let devices = [Some(&*backend), source.as_deref()].map(|b| b.map(Backend::device));
     for device in devices.into_iter().flatten() {
-        meta::before_use("Backend::transfers", device, "several devices that work as one are waited for each time")?;
+        meta::before_use("Backend::transfers", device, "a meta device has no asynchronous transfers; use `set`")?;
     }
     backend.check()?;
     source.as_ref().map_or(Ok(()), |s| s.check())?;
     let mut transfers = Transfers { backend, source, held: Vec::new(), env: PhantomData };
     let result = f(&mut transfers)?;
     drop(transfers);
-    // What a server that is lost did not send was not read.
+    // If a server was lost, the destination was not filled: report it.
     devices.into_iter().flatten().try_for_each(crate::device::Device::check_alive)?;
     Ok(result)
 }
 
 impl<'env> Transfers<'_, 'env> {
-    /// Overwrites a tensor (`ggml_backend_tensor_set_async`) with data that are borrowed until the end, or given away.
+    /// Overwrites a tensor (`ggml_backend_tensor_set_async`) with borrowed or owned data.
     ///
     /// # Errors
     ///
-    /// As [`State::set`]; [`Error::Unsupported`] where the tensor does not lie in the device's own memory
+    /// As [`State::set`]; [`Error::Unsupported`] if the tensor is not in the device's default buffer type
     /// ([`Device::buffer_type`](crate::Device::buffer_type)).
     #[doc(alias = "ggml_backend_tensor_set_async")]
     pub fn set<T: Element>(
@@ -148,8 +148,8 @@ impl<'env> Transfers<'_, 'env> {
         transfer::check_whole::<T>(CALL, t, data.len())?;
         let (from, bytes) = self.hold(data);
         guard::call("ggml_backend_tensor_set_async", || {
-            // SAFETY: backend and tensor are live, the tensor lies in the backend's own memory (`target`), the data are as
-            // long as it (check_whole). Both stay until the drop has waited.
+            // SAFETY: backend and tensor are live, the tensor is in the backend's default buffer type (`target`), and
+            // the data have its length (check_whole). Both stay until the drop has waited.
             unsafe { sys::ggml_backend_tensor_set_async(self.backend.as_ptr(), t.as_ptr(), from, 0, bytes) }
         })?;
         buffer::check_alive(t)
@@ -177,18 +177,18 @@ impl<'env> Transfers<'_, 'env> {
         let (from, _) = self.hold(data);
         let (raw, to) = (self.backend.as_ptr(), t.as_ptr());
         guard::call("ggml_backend_tensor_set_2d_async", || {
-            // SAFETY: as in `set`; all pieces lie inside the tensor and inside the data (Pieces::checked).
+            // SAFETY: as in `set`; all pieces are in bounds of the tensor and of the data (Pieces::checked).
             unsafe { sys::ggml_backend_tensor_set_2d_async(raw, to, from, offset, len, count, step, data_step) }
         })?;
         buffer::check_alive(t)
     }
 
-    /// Reads a tensor (`ggml_backend_tensor_get_async`). What was read is there when all transfers are done.
+    /// Reads a tensor (`ggml_backend_tensor_get_async`). `to` is filled once [`Backend::transfers`] returns.
     ///
     /// # Errors
     ///
-    /// [`Error::NotPart`] unless it is a tensor of weights or a state, [`Error::ElementType`], [`Error::Length`];
-    /// [`Error::Unsupported`] where it does not lie in the device's own memory.
+    /// [`Error::NotPart`] unless it is a tensor of weights or a state; [`Error::ElementType`]; [`Error::Length`];
+    /// [`Error::Unsupported`] if it is not in the device's default buffer type.
     #[doc(alias = "ggml_backend_tensor_get_async")]
     pub fn get<T: Element>(&mut self, from: Tensor<'env>, to: &'env mut [T]) -> Result<()> {
         const CALL: &str = "Transfers::get";
@@ -197,8 +197,8 @@ impl<'env> Transfers<'_, 'env> {
         transfer::check_whole::<T>(CALL, t, to.len())?;
         let (bytes, to) = (size_of_val(to), to.as_mut_ptr().cast::<c_void>());
         guard::call("ggml_backend_tensor_get_async", || {
-            // SAFETY: backend and tensor are live, the tensor lies in the backend's own memory and is as long as `to` (checked
-            // above). Both stay, and `to` is used by nothing else, until the drop has waited.
+            // SAFETY: backend and tensor are live, the tensor is in the backend's default buffer type (own_memory) and
+            // as long as `to` (check_whole). Both stay, and only C uses `to` (`&'env mut`), until the drop has waited.
             unsafe { sys::ggml_backend_tensor_get_async(self.backend.as_ptr(), t.as_ptr(), to, 0, bytes) }
         })?;
         buffer::check_alive(t)
@@ -219,19 +219,19 @@ impl<'env> Transfers<'_, 'env> {
         };
         let (raw, from, to) = (self.backend.as_ptr(), t.as_ptr(), to.as_mut_ptr().cast::<c_void>());
         guard::call("ggml_backend_tensor_get_2d_async", || {
-            // SAFETY: as in `get`; all pieces lie inside the tensor and inside `to` (Pieces::checked).
+            // SAFETY: as in `get`; all pieces are in bounds of the tensor and of `to` (Pieces::checked).
             unsafe { sys::ggml_backend_tensor_get_2d_async(raw, from, to, offset, len, count, step, data_step) }
         })?;
         buffer::check_alive(t)
     }
 
-    /// Copies a tensor into another one (`ggml_backend_tensor_copy_async`), after the work that the backend of its device
-    /// has been given.
+    /// Copies a tensor into another one (`ggml_backend_tensor_copy_async`), after the work already submitted to the
+    /// source's backend.
     ///
     /// # Errors
     ///
-    /// As [`State::copy`]; [`Error::Unsupported`] unless `from` lies in the own memory of the source's device, the other
-    /// tensor in that of this backend's.
+    /// As [`State::copy`]; [`Error::Unsupported`] unless each tensor is in the default buffer type of its own backend's
+    /// device.
     #[doc(alias = "ggml_backend_tensor_copy_async")]
     pub fn copy(&mut self, from: Tensor<'env>, to: impl Into<Writable<'env>>, name: &str) -> Result<()> {
         const CALL: &str = "Transfers::copy";
@@ -242,8 +242,8 @@ impl<'env> Transfers<'_, 'env> {
         transfer::check_copy(CALL, from, to)?;
         let [source, backend] = [source, self.backend].map(Backend::as_ptr);
         guard::call("ggml_backend_tensor_copy_async", || {
-            // SAFETY: all four are live; the tensors are no views, lie in their backends' own memory, share none, and have one
-            // layout (checked above). They stay until the drop has waited for both backends.
+            // SAFETY: all four are live; the tensors are not views (placed), lie in their backends' default buffer
+            // types (own_memory), and share layout but no memory (check_copy). The drop waits for both.
             unsafe { sys::ggml_backend_tensor_copy_async(source, backend, from.as_ptr(), to.as_ptr()) }
         })?;
         buffer::check_alive(from)?;
@@ -256,7 +256,7 @@ impl<'env> Transfers<'_, 'env> {
         Ok(t)
     }
 
-    /// Keeps data that were given away; says where they lie, and how many bytes they are.
+    /// Keeps owned data until the end. Returns the data's address and size in bytes.
     fn hold<T: Element>(&mut self, data: Cow<'env, [T]>) -> (*const c_void, usize) {
         let at = (data.as_ptr().cast(), size_of_val(&*data));
         if let Cow::Owned(data) = data {
@@ -270,7 +270,7 @@ impl Drop for Transfers<'_, '_> {
     fn drop(&mut self) {
         for backend in [Some(&mut *self.backend), self.source.as_deref_mut()].into_iter().flatten() {
             if let Err(error) = backend.settle() {
-                let line = format!("transfers may go on in borrowed memory, and can't be stopped: {error}");
+                let line = format!("aborting: transfers that use borrowed memory can't be waited for: {error}");
                 log::say(::log::Level::Error, line);
                 std::process::abort();
             }
@@ -287,7 +287,7 @@ impl fmt::Debug for Transfers<'_, '_> {
     }
 }
 
-/// The tensor itself, if it has a buffer of its own: views have none outside of an allocation.
+/// The tensor, if it has its own buffer; views have none outside of an allocation.
 fn placed(call: &'static str, t: Tensor<'_>) -> Result<TensorPtr> {
     if t.ptr().owner() == Owner::Graph || t.is_view() {
         return Err(Error::NotPart { call, tensor: t.info(), whole: "the tensors of any weights or state" });
@@ -295,13 +295,13 @@ fn placed(call: &'static str, t: Tensor<'_>) -> Result<TensorPtr> {
     Ok(t.ptr())
 }
 
-/// Checks that the tensor lies where the backend can transfer it: in its device's default type of memory, which devices
-/// that work asynchronously assert.
+/// Checks that the tensor is in the default buffer type of the backend's device, which devices with asynchronous
+/// transfers assert.
 fn own_memory(call: &'static str, backend: &Backend, t: TensorPtr) -> Result<()> {
     let device = backend.device();
     if buffer::type_of(t) == Some(device.buffer_type()) {
         return Ok(());
     }
-    let why = "the tensor does not lie in the device's own memory";
+    let why = "the tensor is not in the device's default buffer type; place it in `Device::buffer_type`";
     Err(Error::unsupported(call, [t.info()], device.name(), why))
 }

@@ -1,6 +1,6 @@
-//! The same graph, with leaves of its own on another device.
+//! A copy of a graph, with leaves of its own on another device.
 //!
-//! ggml's function for that asserts that there is memory, and forgets what a failed copy has made.
+//! `ggml_backend_graph_copy` asserts that its allocations succeed, and leaks what a failed copy has allocated.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use crate::buffer::{Buffer, BufferType};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Kind, Spares};
+use crate::graph::{Graph, Kind, StorePool};
 use crate::header::{Owner, TensorPtr};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::transfer;
 
-/// Copies of a graph's tensors, in its order. Weights and states get memory, and their contents; `buffers` must live as
-/// long as anything uses that.
+/// Copies a graph's tensors, in its order. Weights and states get memory and their contents. The caller keeps `buffers`
+/// alive as long as the copies are used.
 pub(super) fn tensors<'c>(
     call: &'static str,
     ctx: &'c Context,
@@ -29,9 +29,9 @@ pub(super) fn tensors<'c>(
         if e.ptr.owner() == Owner::Packed {
             return Err(Error::Packed { call, tensor: e.ptr.info() });
         }
-        // Of one element: shape and type are taken over with all else.
+        // A placeholder: `become_copy` overwrites its shape and type.
         let copy = ctx.leaf(call, "", DType::I8, Shape::from([1]))?;
-        // Sources and the tensor that a view looks at come first in a graph, and their copies are of `ctx`, too.
+        // A graph lists sources and view sources first, so their copies exist already, and belong to `ctx`.
         copy.ptr().become_copy(e.ptr, |t| copies.get(&t).copied());
         if let Kind::Placed(_) = e.kind {
             let buffer = Buffer::zeroed(memory, memory.alloc_size_of(copy.ptr())?)?;
@@ -47,8 +47,8 @@ pub(super) fn tensors<'c>(
     Ok(list)
 }
 
-/// The graph of these copies. Its operations are in the same order; they are not marked as outputs.
+/// The graph of these copies: the same operations in the same order, except that none is marked as an output.
 pub(super) fn graph<'c>(of: &Graph<'_>, copies: &[Tensor<'c>]) -> Result<Graph<'c>> {
     let nodes = of.entries().iter().zip(copies).filter(|(e, _)| e.kind == Kind::Node);
-    Graph::new(&Spares::default(), &nodes.map(|(_, copy)| *copy).collect::<Vec<_>>())
+    Graph::new(&StorePool::default(), &nodes.map(|(_, copy)| *copy).collect::<Vec<_>>())
 }

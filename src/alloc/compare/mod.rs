@@ -1,4 +1,4 @@
-//! Two devices against each other, operation by operation: for when one gives other numbers than it should.
+//! Compares two devices operation by operation, to find the one whose results are wrong.
 
 mod copy;
 mod report;
@@ -21,15 +21,14 @@ pub use report::{Compared, Comparison, Mismatch};
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Compare {
-    /// How far results may be apart, as a part of their size: a result deviates where the root of the mean square
-    /// difference is above this part of the root mean square. A thousandth if not set; quantised weights may need ten
-    /// times as much.
+    /// The largest accepted relative error: a result deviates if the root mean square of the difference exceeds this
+    /// fraction of the reference's root mean square. 0.001 by default; quantised weights may need 0.01.
     pub tolerance: f64,
-    /// Whether to stop behind the first result that deviates.
+    /// Whether to stop after the first result that deviates.
     pub stop: bool,
-    /// Whether each operation of the second device begins with the results of the first, so that a difference shows where
-    /// it arises, and only there. (What `argsort` and `top_k` make stays the device's own.) If not, differences add up as
-    /// they would in use.
+    /// Whether each operation of the second device starts from the first device's results, so that a difference shows
+    /// where it arises and nowhere else. (Results of `argsort` and `top_k` stay the device's own.) If `false`,
+    /// differences accumulate as in normal use.
     pub apart: bool,
 }
 
@@ -40,12 +39,12 @@ impl Default for Compare {
 }
 
 impl GraphMemory<'_, '_> {
-    /// Computes the graph on `backend`, as [`GraphMemory::compute`] does but one operation at a time, and a copy of it on
-    /// `other`, and compares the results (`ggml_backend_compare_graph_backend`, `ggml_backend_graph_copy`).
+    /// Computes the graph on `backend` and a copy of it on `other`, one operation at a time, and compares the results
+    /// (`ggml_backend_compare_graph_backend`, `ggml_backend_graph_copy`).
     ///
-    /// Weights, states and inputs are copied to the other device, in addition to what results need there. States that
-    /// the graph writes to are changed once, as by [`GraphMemory::compute`]; closures of custom operations are called for
-    /// both.
+    /// Weights, states and inputs are copied to the other device, in addition to its memory for results. States that
+    /// the graph writes to change once, as by [`GraphMemory::compute`]. Closures of custom operations are called for
+    /// both devices.
     ///
     /// ```
     /// use ggml::prelude::*;
@@ -67,12 +66,12 @@ impl GraphMemory<'_, '_> {
     ///
     /// # Errors
     ///
-    /// As [`GraphMemory::compute`], for both devices; [`Error::Packed`](crate::Error::Packed) for weights in memory that
-    /// rearranges them, which can't be copied; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// As [`GraphMemory::compute`], for both devices; [`Error::Packed`](crate::Error::Packed) for repacked weights,
+    /// which can't be copied; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     ///
     /// # Panics
     ///
-    /// A panic in the closure of a custom operation goes on from here.
+    /// Resumes a panic of a custom operation's closure.
     #[doc(alias = "ggml_backend_compare_graph_backend")]
     #[doc(alias = "ggml_backend_graph_copy")]
     #[doc(alias = "ggml_backend_graph_copy_free")]
@@ -83,11 +82,11 @@ impl GraphMemory<'_, '_> {
         other.check()?;
         let graph = self.bound.graph();
         for device in [backend.device(), other.device()] {
-            let why = "several devices that work as one compute a graph as a whole";
+            let why = "a meta device computes whole graphs only, not single operations; compare its members";
             meta::before_use("GraphMemory::compare", device, why)?;
         }
         let memory = other.device().buffer_type();
-        // What copies of leaves lie in must outlive their headers.
+        // Declared before the context: buffers must outlive the headers of the leaves in them.
         let mut buffers = Vec::new();
         let ctx = Context::new();
         let copies = copy::tensors(CALL, &ctx, graph, memory, &mut buffers)?;
@@ -128,7 +127,7 @@ impl GraphMemory<'_, '_> {
     }
 }
 
-/// Puts a result in the place of its copy. Where it has gaps, that goes for what lies in them as well.
+/// Overwrites a result by the other device's. If it is not contiguous, the whole of its root is copied.
 fn lend(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result<()> {
     let (from, to) = if from.is_contiguous() { (from, to) } else { (from.root(), to.root()) };
     transfer::write_raw(call, to, &transfer::read_raw(call, from)?)

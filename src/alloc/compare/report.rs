@@ -1,4 +1,4 @@
-//! What comparing two devices found.
+//! The report of a comparison of two devices.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use crate::dtype::DType;
 use crate::header::TensorPtr;
 use crate::shape::Shape;
 
-/// The results of two devices, made by [`GraphMemory::compare`](crate::GraphMemory::compare). Printed, it is a table.
+/// The results of two devices, made by [`GraphMemory::compare`](crate::GraphMemory::compare). `Display` prints a table.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Comparison {
-    /// The backend that the other is compared with.
+    /// The name of the reference backend.
     pub reference: String,
-    /// The other one.
+    /// The name of the backend that is compared with it.
     pub other: String,
-    /// The operations in the order in which they ran. Those that only look at memory (views) are left out, and those after
-    /// the one where it was told to stop.
+    /// The compared operations in execution order. Views are left out, as are operations after an early stop
+    /// ([`Compare::stop`](crate::Compare::stop)).
     pub nodes: Vec<Compared>,
 }
 
@@ -23,17 +23,17 @@ pub struct Comparison {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Compared {
-    /// The position among those compared.
+    /// The index in [`Comparison::nodes`].
     pub position: usize,
     /// The tensor's name.
     pub name: String,
     /// The operation, such as `mul_mat`.
     pub op: String,
-    /// The type of its elements.
+    /// The result's element type.
     pub dtype: DType,
-    /// Its shape.
+    /// The result's shape.
     pub shape: Shape,
-    /// The largest difference; infinite where one number is infinite or none and the other is not the same.
+    /// The largest absolute difference; infinite if an infinity or NaN has no equal counterpart.
     pub max_abs: f64,
     /// The mean square difference, divided by the mean square of the reference.
     pub nmse: f64,
@@ -47,11 +47,11 @@ pub struct Compared {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Mismatch {
-    /// Where it is.
+    /// The element's indices, in `ne` order.
     pub at: [i64; 4],
-    /// What the reference has there.
+    /// The reference's value.
     pub reference: f64,
-    /// What the other has.
+    /// The other backend's value.
     pub other: f64,
 }
 
@@ -98,7 +98,7 @@ impl Compared {
     }
 }
 
-/// How far two numbers are apart. The same infinity, and NaN twice, are no difference.
+/// The absolute difference. Equal infinities, and two NaNs, count as equal.
 fn difference(a: f64, b: f64) -> f64 {
     if a.is_finite() && b.is_finite() {
         (a - b).abs()
@@ -109,7 +109,7 @@ fn difference(a: f64, b: f64) -> f64 {
     }
 }
 
-/// Where element `i` is, in order of dimensions.
+/// The `ne` indices of element `i`.
 fn place(i: usize, ne: [i64; 4]) -> [i64; 4] {
     let mut rest = i64::try_from(i).unwrap_or(i64::MAX);
     ne.map(|n| {

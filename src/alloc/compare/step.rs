@@ -1,4 +1,4 @@
-//! One operation of an allocated graph.
+//! Computes single operations of an allocated graph.
 
 use std::ptr::NonNull;
 
@@ -36,7 +36,7 @@ pub(super) fn compute(bound: &Bound<'_, '_>, backend: &mut Backend, node: Tensor
     })
 }
 
-/// What a result stands for.
+/// A tensor's elements as `f64`, dequantised.
 pub(super) fn numbers(call: &'static str, t: TensorPtr) -> Result<Vec<f64>> {
     fn all<T: Element>(call: &'static str, t: TensorPtr, f: impl Fn(T) -> f64) -> Result<Vec<f64>> {
         Ok(transfer::read(call, t)?.into_iter().map(f).collect())
@@ -58,8 +58,8 @@ pub(super) fn numbers(call: &'static str, t: TensorPtr) -> Result<Vec<f64>> {
     }
 }
 
-/// Whether another device may go on with this result. Two things that this crate relies on would not hold otherwise: that
-/// sorts get no NaN from the clamp before them, and that indices which sorts make are in range and differ.
+/// Whether another device may start from this result. Not if that breaks what safety checks rely on: sorts get no NaN
+/// from the clamp before them, and indices that sorts make are in range and distinct.
 pub(super) fn may_lend(t: TensorPtr, numbers: &[f64]) -> bool {
     match t.op() {
         sys::GGML_OP_ARGSORT | sys::GGML_OP_TOP_K => false,

@@ -1,4 +1,4 @@
-//! Meta devices, and what this process knows of them.
+//! Meta devices, and what this process records of them.
 
 use std::any::TypeId;
 use std::ffi::c_void;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ggml_sys as sys;
 
-use super::lock::Alone;
+use super::lock::MetaLockGuard;
 use super::place::{Splits, on_split_state};
 use super::split::Split;
 use crate::device::BufferType;
@@ -16,40 +16,40 @@ use crate::error::{Error, Result, TensorInfo};
 use crate::guard;
 use crate::lock::Lock;
 
-/// Several devices that work as one (`ggml_backend_meta_device`). See the [module](crate::meta).
+/// A meta device: several devices for tensor parallelism (`ggml_backend_meta_device`). See the [module](crate::meta).
 #[doc(alias = "ggml_backend_meta_get_split_state_t")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MetaDevice(Device);
 
-/// What is known of a meta device. It lives for ever, as the device does.
-pub(crate) struct Known {
+/// This crate's record of a meta device. Never freed, as the device is not.
+pub(crate) struct MetaDeviceInfo {
     device: Device,
     buft: BufferType,
-    /// Whether C takes its memory for the host's, as it does where all devices are CPUs.
+    /// Whether C reports its memory as host memory, as it does if all members are CPUs.
     host: bool,
     pub(crate) splits: &'static Splits,
-    /// For a closure that captures nothing, its type: that says which closure it is.
+    /// The type of a closure without captures, which identifies the closure.
     closure: Option<TypeId>,
 }
 
-/// All there are, few as they are.
-static KNOWN: Lock<Vec<&'static Known>> = Lock::new(Vec::new());
+/// All meta devices; there are few.
+static KNOWN: Lock<Vec<&'static MetaDeviceInfo>> = Lock::new(Vec::new());
 
-/// Whether there are any: spares everyone else the lock.
+/// Whether there are meta devices. Avoids the lock if not.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-impl Known {
+impl MetaDeviceInfo {
     pub(crate) fn is_host(&self) -> bool {
         self.host
     }
 }
 
 impl MetaDevice {
-    /// The most devices that can work as one (`GGML_BACKEND_META_MAX_DEVICES`).
+    /// The maximum number of members (`GGML_BACKEND_META_MAX_DEVICES`).
     pub const MAX_DEVICES: usize = sys::GGML_BACKEND_META_MAX_DEVICES as usize;
 
-    /// Makes several devices work as one: `split` says how each tensor of weights is divided among them, when it is placed
-    /// in the device's memory. One device may be there several times.
+    /// Combines several devices into one. `split` decides how each weight tensor is split among them, when it is placed
+    /// on the meta device. A device may be listed several times.
     ///
     /// The result is never freed, and keeps the closure.
     ///
@@ -67,8 +67,8 @@ impl MetaDevice {
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] unless there are 2 to [`MetaDevice::MAX_DEVICES`] devices, each a CPU or a GPU (as those of RPC servers
-    /// are); [`Error::RpcLost`] where one is lost.
+    /// [`Error::Param`] unless there are 2 to [`MetaDevice::MAX_DEVICES`] devices, each a CPU or a GPU (as an RPC
+    /// server's devices are); [`Error::RpcLost`] if one is lost.
     #[doc(alias = "ggml_backend_meta_device")]
     pub fn new<F>(devices: &[Device], split: F) -> Result<Self>
     where
@@ -79,41 +79,42 @@ impl MetaDevice {
         if let Some(known) = find(|k| closure.is_some() && k.closure == closure && *k.splits.members == *devices) {
             return Ok(Self(known.device));
         }
-        // For ever, as C keeps the address: it frees no device.
+        // Leaked, because C keeps the address and never frees a device.
         let splits: &'static Splits = Box::leak(Box::new(Splits::new(devices, Box::new(split))));
-        let alone = Alone::wait("MetaDevice::new", false)?;
+        let alone = MetaLockGuard::wait("MetaDevice::new", false)?;
         let mut raw: Vec<_> = devices.iter().map(|d| d.as_ptr()).collect();
         let user: *const Splits = splits;
         let user = user.cast_mut().cast::<c_void>();
         let device = guard::call("ggml_backend_meta_device", || {
-            // SAFETY: the devices live for ever, are 16 at most, and C copies the list. It keeps the function and `user`, which
-            // live for ever too. Its list of devices is used by nobody else: we hold the lock.
+            // SAFETY: the devices are never freed, are 16 at most (`check`), and C copies the list. It keeps the
+            // function and `user`, which is leaked. No other thread uses its global list of devices: we hold the lock.
             unsafe { sys::ggml_backend_meta_device(raw.as_mut_ptr(), raw.len(), Some(on_split_state), user) }
         })?;
         // SAFETY: C never frees such a device.
         let device = unsafe { Device::from_raw(device) };
         let device = device.ok_or(Error::Null { call: "ggml_backend_meta_device", log: Box::default() })?;
         let buft = guard::call("ggml_backend_dev_buffer_type", || {
-            // SAFETY: the device lives for ever; nobody else uses C's list of types: we hold the lock.
+            // SAFETY: the device is never freed; no other thread uses C's list of types: we hold the lock.
             unsafe { sys::ggml_backend_dev_buffer_type(device.as_ptr()) }
         })?;
         drop(alone);
-        // SAFETY: every device has a type of memory, which lives as long as it does.
+        // SAFETY: every device has a buffer type, which is never freed.
         let buft = unsafe { BufferType::from_raw(buft) };
-        // SAFETY: the type lives for ever; the call only reads it.
+        // SAFETY: buffer types are never freed; the call only reads it.
         let host = unsafe { sys::ggml_backend_buft_is_host(buft.as_ptr()) };
-        let known: &'static Known = Box::leak(Box::new(Known { device, buft, host, splits, closure }));
+        let known: &'static MetaDeviceInfo =
+            Box::leak(Box::new(MetaDeviceInfo { device, buft, host, splits, closure }));
         KNOWN.lock().push(known);
         ANY.store(true, Ordering::Release);
         Ok(Self(device))
     }
 
-    /// The device that they are together.
+    /// The meta device as a [`Device`].
     pub fn device(self) -> Device {
         self.0
     }
 
-    /// The devices that it is made of.
+    /// The members, as given.
     pub fn members(self) -> &'static [Device] {
         members(self.0)
     }
@@ -131,7 +132,7 @@ impl fmt::Debug for MetaDevice {
     }
 }
 
-/// Checks that devices can work as one. All must be able to add up results.
+/// Checks that the devices can be combined. All must be able to add partial sums.
 fn check(devices: &[Device]) -> Result<()> {
     let computes =
         |d: &Device| matches!(d.device_type(), DeviceType::Cpu | DeviceType::Gpu | DeviceType::IntegratedGpu);
@@ -142,7 +143,7 @@ fn check(devices: &[Device]) -> Result<()> {
         op: "MetaDevice::new",
         name: "devices",
         value: format!("{devices:?}").into(),
-        expected: format!("it takes 2 to {} devices, CPUs or GPUs", MetaDevice::MAX_DEVICES).into(),
+        expected: format!("it takes 2 to {} devices, each a CPU or a GPU", MetaDevice::MAX_DEVICES).into(),
     })
 }
 
@@ -151,14 +152,14 @@ pub(crate) fn any() -> bool {
     ANY.load(Ordering::Acquire)
 }
 
-fn find(is: impl Fn(&Known) -> bool) -> Option<&'static Known> {
+fn find(is: impl Fn(&MetaDeviceInfo) -> bool) -> Option<&'static MetaDeviceInfo> {
     if !any() {
         return None;
     }
     KNOWN.lock().iter().copied().find(|k| is(k))
 }
 
-pub(crate) fn known(device: Device) -> Option<&'static Known> {
+pub(crate) fn known(device: Device) -> Option<&'static MetaDeviceInfo> {
     find(|k| k.device == device)
 }
 
@@ -167,28 +168,28 @@ pub(crate) fn is_meta(device: Device) -> bool {
     known(device).is_some()
 }
 
-/// The devices that a meta device is made of; none for any other.
+/// The members of a meta device; none for any other device.
 pub(crate) fn members(device: Device) -> &'static [Device] {
     known(device).map_or(&[], |k| &k.splits.members)
 }
 
-/// Its name: C gives the names of no devices.
+/// Its name, with those of its members, which C's name lacks.
 pub(crate) fn name(device: Device) -> Option<String> {
     let names: Vec<_> = known(device)?.splits.members.iter().map(|d| d.name()).collect();
     Some(format!("Meta({})", names.join(",")))
 }
 
-/// Its type of memory: C looks it up in a list that another thread may be extending.
+/// Its buffer type. C would look it up in a list that another thread may be extending.
 pub(crate) fn buffer_type(device: Device) -> Option<BufferType> {
     known(device).map(|k| k.buft)
 }
 
-/// Whether C takes its memory for the host's, though there are no addresses.
+/// Whether C reports its memory as host memory, though its buffers have no addresses.
 pub(crate) fn is_host(device: Device) -> bool {
-    known(device).is_some_and(Known::is_host)
+    known(device).is_some_and(MetaDeviceInfo::is_host)
 }
 
-/// Checks that a device is no meta device, before it is used for what ggml's code for those can't do.
+/// Refuses a meta device, before an operation that ggml doesn't support for them.
 pub(crate) fn before_use(op: &'static str, device: Device, reason: &'static str) -> Result<()> {
     if known(device).is_none() {
         return Ok(());

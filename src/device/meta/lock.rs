@@ -1,8 +1,7 @@
-//! One thread at a time in ggml's code for meta devices, which keeps tables without locks, in its devices and in the buffers
-//! of weights.
+//! The lock for ggml's meta device code, which keeps tables without locks in its devices and in weight buffers.
 //!
-//! A computation on the CPU beside a meta device may call user code, which may wait for another thread. So that thread must
-//! not wait for the computation: it gets [`Error::Busy`] instead.
+//! A computation on the CPU beside a meta device may call user code, which may wait for another thread. To avoid a
+//! deadlock, that thread gets [`Error::Busy`] and doesn't wait for the computation.
 
 #![expect(clippy::disallowed_types, reason = "a lock that waits on a condition, with a deferral of its own")]
 
@@ -15,11 +14,11 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::log::Deferral;
 
-/// Who uses meta devices.
+/// The lock's holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Nobody,
-    /// A thread that comes to an end by itself.
+    /// Code that releases the lock without depending on other threads.
     Library,
     /// A computation that may call user code.
     UserCode,
@@ -29,7 +28,7 @@ static USE: Mutex<Use> = Mutex::new(Use::Nobody);
 static RELEASED: Condvar = Condvar::new();
 
 thread_local! {
-    /// How often this thread has the lock: code of this crate's that has it may get here again.
+    /// How often this thread holds the lock, which is reentrant.
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -37,14 +36,14 @@ fn state() -> MutexGuard<'static, Use> {
     USE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The right to call ggml about meta devices, until it is dropped. Log lines wait until then.
-pub(crate) struct Alone {
-    /// Dropped after this one's drop, which releases the lock.
+/// The exclusive right to call ggml's meta device code. Log lines wait until it is dropped.
+pub(crate) struct MetaLockGuard {
+    /// Dropped last: the lock is released before the log lines are delivered.
     _deferral: Deferral,
 }
 
-impl Alone {
-    /// Waits until no other thread has the lock. `calls_user_code`: whether user code may run while this has it.
+impl MetaLockGuard {
+    /// Waits until no other thread has the lock. `calls_user_code`: whether user code may run while it is held.
     pub(super) fn wait(call: &'static str, calls_user_code: bool) -> Result<Self> {
         let deferral = Deferral::begin();
         if HELD.get() == 0 {
@@ -57,14 +56,14 @@ impl Alone {
             }
             *state = if calls_user_code { Use::UserCode } else { Use::Library };
             drop(state);
-            RELEASED.notify_all(); // those that wait learn what for
+            RELEASED.notify_all(); // waiting threads must learn that user code runs now
         }
         HELD.set(HELD.get() + 1);
         Ok(Self { _deferral: deferral })
     }
 }
 
-impl Drop for Alone {
+impl Drop for MetaLockGuard {
     fn drop(&mut self) {
         HELD.set(HELD.get() - 1);
         if HELD.get() == 0 {
@@ -74,19 +73,19 @@ impl Drop for Alone {
     }
 }
 
-/// Waits until no other thread uses meta devices, if one is among these.
+/// Takes the lock if a meta device is among these devices.
 ///
 /// # Errors
 ///
-/// [`Error::Busy`] where another thread computes and may call user code meanwhile, [`Error::Nested`] in user code.
+/// [`Error::Busy`] if another thread's computation may call user code; [`Error::Nested`] in user code.
 pub(crate) fn alone(
     call: &'static str,
     mut devices: impl Iterator<Item = Device>,
     calls_user_code: bool,
-) -> Result<Option<Alone>> {
+) -> Result<Option<MetaLockGuard>> {
     if !devices.any(is_meta) {
         return Ok(None);
     }
     callback::check_open(call)?;
-    Alone::wait(call, calls_user_code).map(Some)
+    MetaLockGuard::wait(call, calls_user_code).map(Some)
 }

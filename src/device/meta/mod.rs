@@ -1,4 +1,4 @@
-//! Several devices that work as one, for those who must know which are: which there are, and how weights lie on them.
+//! Meta devices: which exist, and how weights are split among their members.
 
 mod device;
 mod lock;
@@ -8,7 +8,7 @@ mod split;
 pub use device::MetaDevice;
 pub use split::Split;
 
-pub(crate) use device::{Known, any, before_use, buffer_type, is_host, is_meta, known, members, name};
+pub(crate) use device::{MetaDeviceInfo, any, before_use, buffer_type, is_host, is_meta, known, members, name};
 pub(crate) use lock::alone;
 pub(crate) use place::{Divided, divide, state_of, transfers};
 pub(crate) use split::State;

@@ -1,4 +1,4 @@
-//! Weights on meta devices. The user's closure is asked before C is called; C gets its answers from a table.
+//! Places weights on meta devices. The user's closure is called before C is; C reads its answers from a table.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ggml_sys as sys;
 
 use super::device::{any, known};
-use super::lock::Alone;
+use super::lock::MetaLockGuard;
 use super::split::{Split, State};
 use crate::callback;
 use crate::device::{self, BufferType, Device};
@@ -15,14 +15,14 @@ use crate::error::{Error, Result, TensorInfo};
 use crate::header::{Owner, TensorPtr};
 use crate::lock::Lock;
 
-/// How a closure divides tensors.
+/// The user's closure, which decides how tensors are split.
 type Choose = dyn Fn(&TensorInfo) -> Split + Send + Sync;
 
-/// What C's callback looks into: how the weights on a device are divided.
+/// The data of C's callback: the split states of the weights on a device.
 pub(crate) struct Splits {
     pub(crate) members: Box<[Device]>,
     choose: Box<Choose>,
-    /// By the tensor's address, with a number that tells a tensor from the next one there.
+    /// By tensor address, with an id that distinguishes tensors that had the same address.
     states: Lock<HashMap<usize, (u64, State)>>,
 }
 
@@ -37,22 +37,22 @@ impl Splits {
     }
 }
 
-/// C asks how a tensor of weights is divided.
+/// C's callback: returns the split state of a weight tensor.
 ///
 /// # Safety
 ///
-/// `user` must be a [`Splits`] that lives for ever.
+/// `user` must be a leaked [`Splits`].
 pub(crate) unsafe extern "C-unwind" fn on_split_state(
     t: *const sys::ggml_tensor,
     user: *mut c_void,
 ) -> sys::ggml_backend_meta_split_state {
-    // SAFETY: it lives for ever, by contract.
+    // SAFETY: a leaked `Splits`, by contract.
     let splits = unsafe { &*user.cast::<Splits>() };
-    // All that lies there is in the table (`divide`).
+    // Every placed tensor is in the table (`divide`).
     splits.state(t.addr()).unwrap_or(State::Mirrored).raw()
 }
 
-/// Tensors whose division a device knows, for as long as their memory is there.
+/// Tensors with a split state in a device's table. Its drop removes them.
 pub(crate) struct Divided {
     splits: &'static Splits,
     tensors: Vec<usize>,
@@ -63,7 +63,7 @@ impl Drop for Divided {
     fn drop(&mut self) {
         let mut states = self.splits.states.lock();
         for address in &self.tensors {
-            // Another tensor may have its address by now.
+            // A new tensor may have this address by now. Keep its state.
             if states.get(address).is_some_and(|&(id, _)| id == self.id) {
                 states.remove(address);
             }
@@ -71,11 +71,11 @@ impl Drop for Divided {
     }
 }
 
-/// Asks how tensors are to be divided, if memory of this type is a meta device's. C may then be asked to place them.
+/// Asks the closure how to split these tensors, if `buft` is a meta device's. C can place them afterwards.
 ///
 /// # Errors
 ///
-/// [`Error::Param`] where the answer does not fit the tensor; [`Error::Unsupported`] for states.
+/// [`Error::Param`] if the answer doesn't fit the tensor; [`Error::Unsupported`] for states.
 pub(crate) fn divide(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> Result<Option<Divided>> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let Some((device, known)) = buft.device().and_then(|d| Some((d, known(d)?))) else { return Ok(None) };
@@ -85,10 +85,10 @@ pub(crate) fn divide(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> R
     let mut states = Vec::with_capacity(tensors.len());
     for &t in tensors {
         if owner != Owner::Weights {
-            return Err(refuse(t, "several devices that work as one take weights, not what operations write to"));
+            return Err(refuse(t, "a meta device holds weights only; place states on one of its members"));
         }
         if !device.fits_wire(t) {
-            return Err(refuse(t, "RPC can't carry dimensions or strides of 2^32 and more"));
+            return Err(refuse(t, "RPC can't carry dimensions or strides of 2^32 and more; use a smaller tensor"));
         }
         let info = t.info();
         let split = (known.splits.choose)(&info);
@@ -102,19 +102,19 @@ pub(crate) fn divide(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> R
     Ok(Some(Divided { splits: known.splits, tensors, id }))
 }
 
-/// How the memory of `t`, a tensor of weights, is divided, if it lies on a meta device.
+/// The split state of the weight tensor `t`, if it is on a meta device.
 pub(crate) fn state_of(t: TensorPtr) -> Option<State> {
     let known = known(device::type_of(t)?.device()?)?;
     Some(known.splits.state(t.root().as_ptr().addr()).unwrap_or(State::Mirrored))
 }
 
-/// Makes ready for a transfer of `len` bytes of `t` from byte `offset` on: where `t` lies on a meta device, no other thread
-/// uses those until the result is dropped.
+/// Prepares a transfer of `len` bytes of `t` from byte `offset` on. If `t` is on a meta device, the result locks its
+/// code for other threads.
 ///
 /// # Errors
 ///
-/// [`Error::Unsupported`] where a part of a tensor would be transferred that is divided: ggml asserts that it is whole.
-pub(crate) fn transfers(call: &'static str, t: TensorPtr, offset: usize, len: usize) -> Result<Option<Alone>> {
+/// [`Error::Unsupported`] for a part of a split tensor: ggml asserts that it is transferred as a whole.
+pub(crate) fn transfers(call: &'static str, t: TensorPtr, offset: usize, len: usize) -> Result<Option<MetaLockGuard>> {
     if !any() {
         return Ok(None);
     }
@@ -126,11 +126,11 @@ pub(crate) fn transfers(call: &'static str, t: TensorPtr, offset: usize, len: us
         Owner::Graph => t.op() == sys::GGML_OP_NONE,
         _ => state_of(t) == Some(State::Mirrored),
     };
-    // Views of a graph's own tensors that are read were checked when it was allocated.
+    // Views of tensors that the graph allocates were checked at allocation.
     let whole = (offset, Some(len)) == (0, t.span()) && (t.owner() == Owner::Graph || t.view_src().is_none());
     if !(mirrored || whole) {
-        let why = "what is divided among devices is read and written as a whole";
+        let why = "a tensor that is split among devices is transferred as a whole; read or write all of it";
         return Err(Error::unsupported(call, [t.info()], device.name(), why));
     }
-    Alone::wait(call, false).map(Some)
+    MetaLockGuard::wait(call, false).map(Some)
 }

@@ -1,4 +1,4 @@
-//! How tensors are divided among devices.
+//! How tensors are split among the members of a meta device.
 
 use std::fmt;
 
@@ -8,45 +8,45 @@ use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
 use crate::ffi;
 
-/// How a tensor of weights is divided among the devices of a [`MetaDevice`](super::MetaDevice)
+/// How a weight tensor is split among the members of a [`MetaDevice`](super::MetaDevice)
 /// (`ggml_backend_meta_split_state`).
 ///
-/// Axes count in ggml's order, 0 innermost: a matrix of a product is divided by its rows along axis 1, and then so is the
-/// result along its axis 0; along axis 0 it is divided where the other operand is, and the results are added up.
+/// Axes are in ggml's order, 0 innermost. Splitting a weight matrix along axis 1 (its rows) splits the product along
+/// axis 0; along axis 0, the other operand must be split likewise, and the partial sums are added.
 #[doc(alias = "ggml_backend_meta_split_state")]
 #[doc(alias = "ggml_backend_meta_split_axis")]
 #[doc(alias = "ggml_backend_meta_split_axis_name")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Split {
-    /// Each device has all of it.
+    /// Each member has a copy.
     Mirrored,
-    /// Each device has a part, and none more than one block longer than another's.
+    /// Each member has a part; parts differ by one block at most.
     Even {
-        /// Along which axis: 0, 1 or 2.
+        /// The axis: 0, 1 or 2.
         axis: usize,
     },
-    /// Each device has a part of the length that is given for it, in the devices' order.
+    /// Each member has a part of the given length, in the order of the members.
     Shares {
-        /// Along which axis: 0, 1 or 2.
+        /// The axis: 0, 1 or 2.
         axis: usize,
-        /// The lengths: at least 1, along axis 0 whole blocks, together the tensor's.
+        /// The lengths, in elements: at least 1, whole blocks along axis 0, and in sum the tensor's.
         shares: Vec<i64>,
     },
 }
 
-/// A [`Split`] of a certain tensor, or what follows for a result.
+/// A [`Split`] resolved for a tensor, or the derived state of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {
     Mirrored,
     Along { axis: usize, shares: Box<[i64]> },
 }
 
-/// The axes along which ggml can transfer what is divided.
+/// The number of axes along which ggml can transfer a split tensor.
 const AXES: usize = 3;
 
 impl Split {
-    /// What it means for a tensor on `n` devices.
+    /// Resolves the split for a tensor on `n` devices.
     pub(crate) fn resolve(&self, t: &TensorInfo, dtype: DType, n: usize) -> Result<State> {
         let refuse = |expected: String| Error::Param {
             op: "MetaDevice",
@@ -70,20 +70,20 @@ impl Split {
         let sum = shares.iter().try_fold(0_i64, |sum, &share| sum.checked_add(share));
         if shares.len() != n || sum != Some(len) || shares.iter().any(|&share| share < 1 || share % block != 0) {
             let blocks = if block > 1 { format!(" of whole blocks of {block}") } else { String::new() };
-            return Err(refuse(format!("each must get a part{blocks}, and all together {len}")));
+            return Err(refuse(format!("each device must get a part{blocks}, and the parts must add up to {len}")));
         }
         Ok(State::Along { axis, shares })
     }
 }
 
-/// `len` elements in `n` parts of whole blocks, none more than a block longer than another.
+/// Divides `len` elements into `n` parts of whole blocks that differ by one block at most.
 fn evenly(len: i64, block: i64, n: usize) -> Box<[i64]> {
     let (blocks, n) = (len / block, i64::try_from(n).unwrap_or(i64::MAX));
     (0..n).map(|i| (blocks / n + i64::from(i < blocks % n)) * block).collect()
 }
 
 impl State {
-    /// As C has it: one segment, not repeated.
+    /// The state for C: one segment, not repeated.
     pub(crate) fn raw(&self) -> sys::ggml_backend_meta_split_state {
         let mut nr = [0; 16];
         nr[0] = 1;
@@ -105,12 +105,12 @@ impl State {
     }
 }
 
-/// In ggml's words (`ggml_backend_meta_split_axis_name`).
+/// Prints ggml's name of the state (`ggml_backend_meta_split_axis_name`).
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: C compares the number with those it knows, of which it is one, and returns a constant string.
+        // SAFETY: C maps the constants that it knows, of which this is one, to constant strings.
         let text = unsafe { sys::ggml_backend_meta_split_axis_name(self.raw_axis()) };
-        // SAFETY: a constant C string.
+        // SAFETY: a NUL-terminated constant.
         let name = unsafe { ffi::string(text) };
         match self {
             Self::Mirrored => f.write_str(&name),
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(even(0, [96, 9, 1, 1], DType::Q4_0, 2), Some(along(0, &[64, 32])), "blocks of 32");
         assert_eq!(even(2, [1, 1, 3, 1], DType::F32, 3), Some(along(2, &[1, 1, 1])));
         assert_eq!(even(0, [64, 9, 1, 1], DType::Q4_0, 3), None, "two blocks for three");
-        assert_eq!(even(3, [1, 1, 1, 8], DType::F32, 2), None, "no axis to transfer along");
+        assert_eq!(even(3, [1, 1, 1, 8], DType::F32, 2), None, "ggml can't transfer along this axis");
     }
 
     #[test]

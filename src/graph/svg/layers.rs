@@ -1,45 +1,45 @@
-//! Which layer each node lies in, and in which order.
+//! Assigns nodes to layers, and orders each layer.
 #![expect(clippy::indexing_slicing, reason = "indices into vectors that are made here, of a length for each")]
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Sweeps over all layers that put nodes near those that they are joined to.
+/// How often the layers are reordered to put connected nodes near each other.
 const SWEEPS: usize = 6;
 
-/// Places per node where lines may pass through layers. Lines that find none, the longest, go straight, behind the nodes.
+/// Bends per node where lines pass through layers. The longest lines get none, and run straight behind the nodes.
 pub(super) const BENDS: usize = 4;
 
-/// A node, or the place where a line passes through a layer.
+/// A node, or a bend of a line that passes through a layer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Item {
     pub(super) node: Option<usize>,
     pub(super) layer: usize,
-    /// What it is joined to in the layer above, and in the one below.
+    /// Its neighbours in the layer above, and in the one below.
     pub(super) above: Vec<usize>,
     pub(super) below: Vec<usize>,
-    /// What it is drawn straight below of, and above of: what makes the longest ways of the data.
+    /// The item straight above and the one straight below on a straight line; these form the longest data paths.
     pub(super) behind: Option<usize>,
     pub(super) before: Option<usize>,
 }
 
-/// Nodes in layers. Items begin with the nodes.
+/// Nodes in layers. In the list of items, nodes come first, then bends.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layers {
     pub(super) items: Vec<Item>,
     /// The items of each layer, from left to right.
     pub(super) rows: Vec<Vec<usize>>,
-    /// The places that each line passes.
+    /// The bends of each line.
     pub(super) bends: Vec<Range<usize>>,
 }
 
 impl Layers {
     pub(super) fn new(nodes: usize, lines: &BTreeSet<(usize, usize)>) -> Self {
-        debug_assert!(lines.iter().all(|&(from, to)| from < to && to < nodes), "lines lead to greater indices");
+        debug_assert!(lines.iter().all(|&(from, to)| from < to && to < nodes), "edges lead to greater indices");
         let lines: Vec<_> = lines.iter().copied().collect();
         let depths = depths(nodes, &lines);
         let mut layers = depths.clone();
-        // As low as what uses a node allows: leaves stand by their users. Lines are sorted by where they begin.
+        // As low as its users allow, so that leaves are next to them. Lines are sorted by their start.
         let mut seen = vec![false; nodes];
         for &(from, to) in lines.iter().rev() {
             let above = layers[to].saturating_sub(1);
@@ -60,7 +60,7 @@ impl Layers {
         all
     }
 
-    /// Gives the shortest lines a place in each layer that they pass.
+    /// Gives lines a bend in each layer that they pass, the shortest lines first.
     fn bend(&mut self, lines: &[(usize, usize)]) {
         let mut left = BENDS * self.items.len();
         let passed = |items: &[Item], (from, to): (usize, usize)| items[from].layer + 1..items[to].layer;
@@ -78,8 +78,8 @@ impl Layers {
         }
     }
 
-    /// Joins the items of neighbouring layers, and finds out which stand in a row: each node below the one source that
-    /// most was computed for, if no longer way goes on from there.
+    /// Connects items of neighbouring layers, and aligns each node below the source with the longest path to it, unless
+    /// a longer path continues from there.
     fn join(&mut self, lines: &[(usize, usize)], depths: &[usize]) {
         let mut heights = vec![0; depths.len()];
         for &(from, to) in lines.iter().rev() {
@@ -108,7 +108,7 @@ impl Layers {
                     self.items[last].below.push(next);
                     self.items[next].above.push(last);
                 }
-                // A line stays straight from its first bend to its last, too.
+                // A line is straight between its first bend and its last, too.
                 if in_row || (last != from && next != to) {
                     self.items[last].before = Some(next);
                     self.items[next].behind = Some(last);
@@ -118,7 +118,7 @@ impl Layers {
         }
     }
 
-    /// Sorts each layer by the mean place of what it is joined to, downwards and upwards in turn.
+    /// Sorts each layer by the mean position of its neighbours, downwards and upwards in turn.
     fn order(&mut self) {
         let mut places = vec![0.0_f64; self.items.len()];
         for row in &self.rows {
@@ -142,17 +142,17 @@ impl Layers {
     }
 }
 
-/// The length of the longest way to each node.
+/// The length of the longest path to each node.
 fn depths(nodes: usize, lines: &[(usize, usize)]) -> Vec<usize> {
     let mut depths = vec![0; nodes];
-    // In the order of where they begin, which no later line changes.
+    // Sorted by start: no later line changes the depth of this one's start.
     for &(from, to) in lines {
         depths[to] = depths[to].max(depths[from] + 1);
     }
     depths
 }
 
-/// Places in a row are counted from its middle, since rows are centred.
+/// Positions in a row, relative to its middle, since rows are centred.
 fn number(row: &[usize], places: &mut [f64]) {
     let mut place = 0.5;
     for &item in row {

@@ -1,5 +1,5 @@
-//! Where the nodes and lines go: layers from top to bottom, in the manner of Sugiyama. Each step takes about as long as
-//! there are nodes and lines, so a graph of thousands of nodes is drawn at once.
+//! Computes positions of nodes and lines, in layers from top to bottom (Sugiyama's method). Time is linear in nodes and
+//! lines, so that graphs of thousands of nodes are fast.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,28 +14,28 @@ pub(super) struct Size {
     pub(super) height: f64,
 }
 
-/// What came out. The upper left corner is at (0, 0).
+/// The computed layout. Its upper left corner is (0, 0).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
     pub(super) size: Size,
-    /// The centre of each node.
+    /// Each node's centre.
     pub(super) nodes: Vec<(f64, f64)>,
-    /// What goes into the `d` of an SVG path, for each line.
+    /// The `d` attribute of each line's SVG path.
     pub(super) paths: Vec<String>,
 }
 
-/// The free space between nodes beside each other, and between a line and what is beside it.
+/// The gap between neighbouring nodes, and between a line and its neighbours.
 const GAP: f64 = 28.0;
 const LINE_GAP: f64 = 14.0;
 
-/// The free space between layers: more where lines lead far to the side, up to a limit.
+/// The gap between layers, and how much lines that lead far to the side may add to it.
 const LAYER_GAP: f64 = 34.0;
 const MOST_MORE: f64 = 80.0;
 
-/// How far from a corner lines may end.
+/// The minimum distance of a line's end from a corner.
 const CORNER: f64 = 24.0;
 
-/// Places nodes of the given sizes so that each line goes downwards. The lines lead to greater indices.
+/// Places nodes of these sizes so that lines, which lead to greater indices, go downwards.
 pub(super) fn arrange(sizes: &[Size], lines: &BTreeSet<(usize, usize)>) -> Layout {
     let layers = Layers::new(sizes.len(), lines);
     let halves: Vec<_> = (layers.items.iter())
@@ -66,7 +66,7 @@ pub(super) fn arrange(sizes: &[Size], lines: &BTreeSet<(usize, usize)>) -> Layou
     }
 }
 
-/// From where to where a layer reaches.
+/// The vertical extent of a layer.
 #[derive(Debug, Clone, Copy, Default)]
 struct Band {
     top: f64,
@@ -120,8 +120,8 @@ impl Drawn<'_> {
         (self.x(node), f64::midpoint(band.top, band.bottom))
     }
 
-    /// A line leaves its node below the middle, goes straight down where it passes a layer, and reaches its end at the side
-    /// that it comes from.
+    /// A line leaves its node near the middle of its lower edge, passes layers vertically, and arrives on the side that
+    /// it comes from.
     fn path(&self, (from, to): (usize, usize), bends: std::ops::Range<usize>) -> String {
         let (x, y) = self.centre(from);
         let mut at = (x, y + self.size(from).height / 2.0);
@@ -140,7 +140,7 @@ impl Drawn<'_> {
     }
 }
 
-/// Goes on from one point to another, vertically at both.
+/// Draws a curve from one point to another, vertical at both.
 fn curve(data: &mut String, (ax, ay): (f64, f64), (bx, by): (f64, f64)) {
     let written = if (ax - bx).abs() < 0.5 {
         write!(data, "L{bx:.1} {by:.1}")
@@ -148,5 +148,5 @@ fn curve(data: &mut String, (ax, ay): (f64, f64), (bx, by): (f64, f64)) {
         let middle = f64::midpoint(ay, by);
         write!(data, "C{ax:.1} {middle:.1} {bx:.1} {middle:.1} {bx:.1} {by:.1}")
     };
-    debug_assert!(written.is_ok(), "a String takes all that is written");
+    debug_assert!(written.is_ok(), "writing to a String can't fail");
 }

@@ -1,5 +1,5 @@
-//! Draws a scheduled graph as SVG: data flows downwards, nodes have their device's colour, and what the scheduler copies
-//! from one device to another is dashed and labelled with its size.
+//! Draws a scheduled graph as SVG: data flows downwards, nodes have their device's colour, and tensors that the
+//! scheduler copies between devices are dashed and labelled with their size.
 
 mod layers;
 mod layout;
@@ -11,63 +11,63 @@ use std::collections::BTreeSet;
 use layout::Size;
 use page::Page;
 
-/// What is drawn.
+/// The content of a drawing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Drawing {
     /// The headline.
     pub(crate) title: String,
     /// The devices, in the scheduler's order.
     pub(crate) devices: Vec<Device>,
-    /// Operations and leaves, each behind what it uses.
+    /// Operations and leaves, each after its sources.
     pub(crate) nodes: Vec<Node>,
-    /// Who is used by whom: indices of nodes, the lesser first.
+    /// Pairs of node indices, source and user, the lower first.
     pub(crate) edges: BTreeSet<(usize, usize)>,
 }
 
-/// A device, as the legend names it.
+/// A device, as shown in the legend.
 #[derive(Debug, Clone)]
 pub(crate) struct Device {
     /// Its short name, such as `CPU`.
     pub(crate) name: String,
-    /// What it is.
+    /// Its description.
     pub(crate) description: String,
 }
 
 /// A tensor of the graph.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
-    /// What it is to the graph.
+    /// The node's kind.
     pub(crate) kind: Kind,
     /// The operation that computes it; not shown for weights and inputs.
     pub(crate) op: String,
-    /// Its own name, which may be empty.
+    /// The tensor's name, possibly empty.
     pub(crate) name: String,
     /// Element type and shape.
     pub(crate) shape: String,
-    /// Index into the devices, where it has one.
+    /// The index of its device.
     pub(crate) device: Option<usize>,
-    /// Which of the scheduler's splits computes it.
+    /// The index of the scheduler's split that computes it.
     pub(crate) split: Option<usize>,
 }
 
-/// What a node is to the graph.
+/// A node's role in the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Set from outside, anew for each run.
+    /// Set before each computation.
     Input,
-    /// Stays the same for all runs.
+    /// Constant across computations.
     Weight,
-    /// Kept from one run to the next.
+    /// Kept between computations.
     State,
-    /// Computed.
+    /// Computed by an operation.
     Op,
-    /// Another look at the memory of its source.
+    /// A view of its source's memory.
     View,
-    /// Its source, copied to another device for one split; so many bytes.
+    /// A copy of its source on another device for one split, with its size in bytes.
     Copy(usize),
 }
 
-/// A character of the 12 pixel monospaced font.
+/// The width of a character of the 12 pixel monospaced font.
 const CHAR: f64 = 7.25;
 
 impl Node {
@@ -111,7 +111,7 @@ impl Node {
         matches!(self.kind, Kind::Copy(_))
     }
 
-    /// What a viewer shows while the pointer rests on the node.
+    /// The text shown when the pointer is over the node.
     fn tooltip(&self, devices: &[Device]) -> String {
         let device = self.device.and_then(|d| devices.get(d)).map_or("no device", |d| &d.name);
         let what = if self.is_copy() { "copied to" } else { "on" };
@@ -127,7 +127,7 @@ impl Drawing {
         Page { drawing: self, sizes, layout }.write()
     }
 
-    /// Name, swatch and explanation of what the legend lists.
+    /// The symbol and text of each legend row.
     fn legend(&self) -> Vec<(Sample, String)> {
         let mut rows: Vec<_> = self
             .devices
@@ -158,7 +158,7 @@ impl Drawing {
     }
 }
 
-/// What a row of the legend explains.
+/// The symbol of a legend row.
 enum Sample {
     Device(usize),
     Copy,
@@ -169,7 +169,7 @@ fn chars(text: &str) -> f64 {
     text.chars().count() as f64
 }
 
-/// Bytes in a unit that leaves few digits.
+/// Formats bytes in a unit that needs few digits.
 fn with_unit(bytes: usize) -> String {
     let mut units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"].into_iter();
     #[expect(clippy::cast_precision_loss, reason = "it is shown with two digits")]

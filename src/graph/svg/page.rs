@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::layout::{Layout, Size};
 use super::{CHAR, Drawing, Kind, Node, Sample, chars};
 
-/// Fill and line of each device; they repeat where there are more.
+/// Fill and line colours by device index; they repeat after the last.
 const COLOURS: [(&str, &str); 6] = [
     ("#fde8cf", "#b45309"),
     ("#dbe9fe", "#1d4ed8"),
@@ -14,7 +14,7 @@ const COLOURS: [(&str, &str); 6] = [
     ("#d5f1f2", "#0e7490"),
     ("#fbe0ec", "#be185d"),
 ];
-/// Of nodes that are on no device.
+/// For nodes without a device.
 const NO_DEVICE: (&str, &str) = ("#f1f5f9", "#64748b");
 const COPY: &str = "#c81e1e";
 const INK: &str = "#0f172a";
@@ -28,7 +28,7 @@ fn colours(device: Option<usize>) -> (&'static str, &'static str) {
     device.and_then(|d| COLOURS.iter().cycle().nth(d)).copied().unwrap_or(NO_DEVICE)
 }
 
-/// The document while it is written.
+/// An SVG document and its layout.
 pub(super) struct Page<'a> {
     pub(super) drawing: &'a Drawing,
     pub(super) sizes: Vec<Size>,
@@ -39,7 +39,7 @@ impl Page<'_> {
     /// The whole document.
     pub(super) fn write(&self) -> String {
         let mut out = String::new();
-        // Writing to a string can't fail.
+        // Writing to a String can't fail.
         let _ok = self.write_to(&mut out);
         out
     }
@@ -97,7 +97,7 @@ impl Page<'_> {
 
     fn edges(&self, out: &mut String) -> std::fmt::Result {
         let copies = |index: usize| self.drawing.nodes.get(index).is_some_and(Node::is_copy);
-        // A copy leaves its device above the label and arrives below it.
+        // A copy's line leaves its source's device above the label and arrives below it.
         for (&(from, to), path) in self.drawing.edges.iter().zip(&self.layout.paths) {
             let style = if copies(to) {
                 format!(r#"class="copy" stroke="{COPY}" stroke-width="2" stroke-dasharray="6 4""#)
@@ -176,7 +176,7 @@ fn arrow_tip(id: &str, colour: &str) -> String {
     )
 }
 
-/// Makes `text` fit into XML; what XML has no way to write becomes a replacement character.
+/// Escapes `text` for XML. Characters that XML can't represent become replacement characters.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

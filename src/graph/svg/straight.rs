@@ -1,12 +1,12 @@
-//! Where in its layer each item lies: rows of nodes straight below each other, the rest near what it is joined to.
+//! Horizontal positions of items: straight rows of nodes, the rest near their neighbours.
 #![expect(clippy::indexing_slicing, reason = "indices of items, with vectors of a value for each")]
 
 use super::layers::{Layers, mean};
 
-/// Passes over all layers, downwards and upwards in turn. The last is upwards: leaves come to lie by their users.
+/// How often positions are improved, downwards and upwards in turn; upwards last, to put leaves near their users.
 const PASSES: usize = 4;
 
-/// Places items that take `halves` to both sides; returns their middles.
+/// Places items with these half widths; returns their centres.
 pub(super) fn place(layers: &Layers, halves: &[f64]) -> Vec<f64> {
     let mut xs = vec![0.0; layers.items.len()];
     for row in &layers.rows {
@@ -36,8 +36,8 @@ pub(super) fn place(layers: &Layers, halves: &[f64]) -> Vec<f64> {
     xs
 }
 
-/// How much each item's wish counts: the longer the row of nodes that it stands in, the more by far, so that it stays
-/// straight.
+/// Each item's weight in conflicts: it grows steeply with the length of the straight row that the item is in, so that
+/// long rows stay straight.
 fn weights(layers: &Layers) -> Vec<f64> {
     let mut weights = vec![1.0; layers.items.len()];
     for row in &layers.rows {
@@ -50,15 +50,15 @@ fn weights(layers: &Layers) -> Vec<f64> {
     weights
 }
 
-/// Items that were pushed together, and how far their first one is from where the row would begin.
+/// Items that were pushed together, and the offset of the first one from the start of the row.
 struct Block {
     start: f64,
     weight: f64,
     items: usize,
 }
 
-/// Gives a row the places nearest to what was wished for, in its order and without overlaps: least squares, by pooling
-/// neighbours that are in each other's way.
+/// Places a row's items as near as possible to their wished positions, in order and without overlaps: least squares, by
+/// pooling neighbours that conflict.
 fn settle(row: &[usize], wishes: &[f64], halves: &[f64], weights: &[f64], xs: &mut [f64]) {
     let mut blocks: Vec<Block> = Vec::new();
     let mut offset = 0.0;
@@ -69,7 +69,7 @@ fn settle(row: &[usize], wishes: &[f64], halves: &[f64], weights: &[f64], xs: &m
         offset += 2.0 * halves[i];
         while let Some(last) = blocks.pop_if(|last| last.start > block.start) {
             let weight = last.weight + block.weight;
-            // As a step from the heavier one, whose place is not rounded away.
+            // Computed from the heavier block, whose position then has no rounding error.
             let (heavy, light) = if last.weight > block.weight { (&last, &block) } else { (&block, &last) };
             let start = heavy.start + (light.start - heavy.start) * (light.weight / weight);
             block = Block { start, weight, items: last.items + block.items };

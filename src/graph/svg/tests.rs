@@ -1,4 +1,4 @@
-//! What the drawing shows, and that it is well-formed whatever the names are.
+//! Checks the drawing's contents, and that it is well-formed for any names.
 
 use roxmltree::{Document, Node as Xml};
 
@@ -26,7 +26,7 @@ impl Drawing {
     }
 }
 
-/// Two convolution layers and a matrix on two devices, as the demo schedules them.
+/// Two convolution layers and a matrix on two devices, scheduled as in the demo.
 fn sample() -> Drawing {
     let device = |name: &str, description: &str| Device { name: name.into(), description: description.into() };
     let mut drawing = Drawing {
@@ -56,7 +56,7 @@ fn sample() -> Drawing {
     drawing
 }
 
-/// Any graph without circles, some of it in pieces.
+/// A random acyclic graph, possibly disconnected.
 fn random(mut state: u32) -> Drawing {
     let mut below = |limit: usize| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -89,7 +89,7 @@ fn rect<'a, 'i>(node: Xml<'a, 'i>) -> Xml<'a, 'i> {
     node.children().find(|child| child.has_tag_name("rect")).unwrap()
 }
 
-/// Left, top, right and bottom of each node and label, in the drawing's order.
+/// Left, top, right and bottom of each node and label, in drawing order.
 fn frames(document: &Document<'_>) -> Vec<[f64; 4]> {
     let frame = |node| {
         let rect = rect(node);
@@ -108,7 +108,7 @@ fn assert_apart(frames: &[[f64; 4]]) {
     }
 }
 
-/// Where a path starts and ends.
+/// The start and end of a path.
 fn ends(path: Xml<'_, '_>) -> ([f64; 2], [f64; 2]) {
     let numbers: Vec<f64> = path
         .attribute("d")
@@ -121,7 +121,7 @@ fn ends(path: Xml<'_, '_>) -> ([f64; 2], [f64; 2]) {
     ([numbers[0], numbers[1]], [numbers[n - 2], numbers[n - 1]])
 }
 
-/// Whether a point lies on a frame, within the rounding of the numbers.
+/// Whether a point lies on a frame, within rounding of the printed numbers.
 fn touches(frame: &[f64; 4], [x, y]: [f64; 2]) -> bool {
     let near = |a: f64, b: f64| (a - b).abs() < 0.3;
     let [left, top, right, bottom] = *frame;
@@ -218,7 +218,7 @@ fn any_name_gives_well_formed_xml() {
     let document = Document::parse(&svg).unwrap();
     let expected = "<&\"'>]]>\u{fffd}\u{fffd}\u{fffd} \u{fffd}é🦀";
     let found = texts(&document).into_iter().filter(|text| text.contains(expected)).count();
-    // The title twice, the legend, two headlines, a shape, and the tooltips of all on that device.
+    // The title twice, the legend, two headlines, a shape, and the tooltips of all nodes on that device.
     assert!(found >= 7, "{found} in {svg}");
 }
 
@@ -254,7 +254,7 @@ fn all_kinds_of_graphs_are_drawn() {
     }
 }
 
-/// As dense as graphs can be: each node uses ten of all those before it.
+/// As dense as graphs can be: each node uses ten of the nodes before it.
 fn dense(nodes: usize) -> Drawing {
     let mut drawing = random(1);
     (drawing.nodes, drawing.edges) = Default::default();
@@ -266,7 +266,7 @@ fn dense(nodes: usize) -> Drawing {
     drawing
 }
 
-/// Layers, orders and places are found in a fixed number of passes over nodes, lines and bends, of which there are few.
+/// Layout takes a fixed number of passes over nodes, lines and bends, and the number of bends is limited.
 #[test]
 fn dense_graphs_are_drawn_in_linear_time() {
     for nodes in [400, 1000] {

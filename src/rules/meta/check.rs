@@ -4,7 +4,7 @@ use super::states::{self, Made};
 use crate::device::Device;
 use crate::device::meta::State;
 use crate::device::meta::state_of;
-use crate::device::meta::{Known, any, known};
+use crate::device::meta::{MetaDeviceInfo, any, known};
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind};
 use crate::header::TensorPtr;
@@ -63,7 +63,7 @@ fn uses(graph: &Graph<'_>) -> Vec<usize> {
 struct Walk<'a, 'c> {
     graph: &'a Graph<'c>,
     device: Device,
-    meta: &'static Known,
+    meta: &'static MetaDeviceInfo,
     uses: Vec<usize>,
 }
 
