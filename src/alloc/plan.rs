@@ -14,12 +14,12 @@ use crate::buffer::{self, BufferType};
 use crate::device::meta;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind, Lists};
-use crate::header::{Facts, TensorPtr};
+use crate::header::{TensorFingerprint, TensorPtr};
 use crate::rules::meta as divisions;
 
 /// What a plan depends on, of one tensor.
 struct Key {
-    facts: Facts,
+    fingerprint: TensorFingerprint,
     /// Where in memory of the graph's a view begins. Where in placed memory it does counts for nothing: it lies there
     /// already. A decoder's views of its cache wander. What is checked of operations when they are planned must not depend
     /// on it.
@@ -75,7 +75,7 @@ impl Plan {
         self.divided = divisions::places(graph);
         self.srcs.extend_from_slice(graph.all_srcs());
         self.keys.extend(graph.entries().iter().map(|e| Key {
-            facts: e.ptr.facts(),
+            fingerprint: e.ptr.fingerprint(),
             view_offs: e.ptr.view_offs(),
             root: e.root,
             mask: e.mask,
@@ -160,7 +160,7 @@ fn fits(i: usize, e: &Entry, key: &Key) -> bool {
     // What a view of placed memory has for parameters is where it begins, a closure its address: no plan depends on either.
     let params = !(wanders && e.ptr.op() == sys::GGML_OP_VIEW || TensorPtr::is_custom(e.ptr));
     (e.root, e.mask, e.kind) == (key.root, key.mask, key.kind)
-        && e.ptr.is_like(&key.facts, params)
+        && e.ptr.is_like(&key.fingerprint, params)
         && (!is_view || wanders || e.ptr.view_offs() == key.view_offs)
         && buffer_type(e) == key.buffer_type
 }
