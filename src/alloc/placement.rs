@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph};
-use crate::header::{Home, Sharing, TensorPtr};
+use crate::header::{InUseScope, SavedPlacement, TensorPtr};
 use crate::list;
 
 /// The placement of each entry of a graph, and the sources that the scheduler replaced by copies.
 #[derive(Default)]
 pub(crate) struct Placement {
-    homes: Vec<Home>,
+    homes: Vec<SavedPlacement>,
     copies: Vec<Copied>,
     /// Whether the device needs all headers in place to transfer one tensor, as a meta device does.
     whole: bool,
@@ -46,7 +46,7 @@ impl Placement {
         let entries = graph.entries();
         self.clear();
         self.homes.try_reserve(entries.len()).map_err(|_| Error::no_memory("where a graph lies"))?;
-        self.homes.extend(entries.iter().map(|e| e.ptr.home()));
+        self.homes.extend(entries.iter().map(|e| e.ptr.placement()));
         for (entry, e) in entries.iter().enumerate() {
             for (slot, built) in graph.srcs(e) {
                 let Some(copy) = e.ptr.source(slot).filter(|&now| now != built) else { continue };
@@ -64,7 +64,7 @@ impl Placement {
 
     /// Whether addresses alone describe the placement: no copied sources, and no tensor with an `extra` of its device.
     pub(super) fn is_plain(&self) -> bool {
-        self.copies.is_empty() && !self.homes.iter().any(Home::has_extra)
+        self.copies.is_empty() && !self.homes.iter().any(SavedPlacement::has_extra)
     }
 
     /// Whether the placement was recorded from these same tensors.
@@ -112,7 +112,7 @@ impl Placement {
         f: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
         /// Restores the headers.
-        struct Out<'a>([Option<(&'a Home, bool)>; 2]);
+        struct Out<'a>([Option<(&'a SavedPlacement, bool)>; 2]);
         impl Drop for Out<'_> {
             fn drop(&mut self) {
                 self.0.into_iter().flatten().for_each(|(home, views_placed)| home.take_out(views_placed));
@@ -162,7 +162,7 @@ impl Drop for AsBuilt<'_, '_> {
 pub(crate) struct Live<'g, 'c, P: AsRef<Placement> = Arc<Placement>> {
     graph: &'g Graph<'c>,
     placement: P,
-    sharing: Option<Sharing>,
+    sharing: Option<InUseScope>,
 }
 
 impl AsRef<Self> for Placement {
@@ -184,7 +184,7 @@ impl<'g, 'c, P: AsRef<Placement>> Live<'g, 'c, P> {
 
     /// Marks the tensors as in use, before user code runs.
     pub(crate) fn share(&mut self) {
-        self.sharing = Some(Sharing::begin());
+        self.sharing = Some(InUseScope::begin());
         self.mark(true);
     }
 

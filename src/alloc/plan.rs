@@ -14,12 +14,12 @@ use crate::buffer::{self, BufferType};
 use crate::device::meta;
 use crate::error::{Error, Result};
 use crate::graph::{Entry, Graph, Kind, Lists};
-use crate::header::{Facts, TensorPtr};
+use crate::header::{TensorFingerprint, TensorPtr};
 use crate::rules::meta as meta_rules;
 
 /// The properties of one tensor that a plan depends on.
 struct Key {
-    facts: Facts,
+    fingerprint: TensorFingerprint,
     /// A view's offset into memory that the graph allocates. Offsets into weights and state are ignored: they change
     /// with every decode step. No plan-time check may depend on them.
     view_offs: usize,
@@ -74,7 +74,7 @@ impl Plan {
         self.divided = meta_rules::places(graph);
         self.srcs.extend_from_slice(graph.all_srcs());
         self.keys.extend(graph.entries().iter().map(|e| Key {
-            facts: e.ptr.facts(),
+            fingerprint: e.ptr.fingerprint(),
             view_offs: e.ptr.view_offs(),
             root: e.root,
             mask: e.mask,
@@ -159,7 +159,7 @@ fn fits(i: usize, e: &Entry, key: &Key) -> bool {
     // The parameters of a view of placed memory are its offset, those of a custom operation an address: ignored.
     let params = !(wanders && e.ptr.op() == sys::GGML_OP_VIEW || TensorPtr::is_custom(e.ptr));
     (e.root, e.mask, e.kind) == (key.root, key.mask, key.kind)
-        && e.ptr.is_like(&key.facts, params)
+        && e.ptr.is_like(&key.fingerprint, params)
         && (!is_view || wanders || e.ptr.view_offs() == key.view_offs)
         && buffer_type(e) == key.buffer_type
 }

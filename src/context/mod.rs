@@ -14,7 +14,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
 use crate::graph::{Graph, StorePool};
 use crate::header::arena::Arena;
-use crate::header::made::{self, Made};
+use crate::header::init::{self, TensorInit};
 use crate::header::{Owner, TensorPtr, any_in_use};
 use crate::shape::{MAX_BYTES, Shape};
 use crate::tensor::Tensor;
@@ -265,17 +265,17 @@ impl Context {
         &'c self,
         call: &'static str,
         operands: &[Tensor<'c>],
-        fill: impl FnOnce(&mut Made<'_>),
+        fill: impl FnOnce(&mut TensorInit<'_>),
         c: impl FnOnce(*mut sys::ggml_context) -> *mut sys::ggml_tensor,
     ) -> Result<Tensor<'c>> {
         callback::check_open(call)?;
         check_operands(call, operands)?;
-        let raw = self.arena.push(|raw| fill(&mut Made { raw }))?;
+        let raw = self.arena.push(|raw| fill(&mut TensorInit { raw }))?;
         // SAFETY: just made in the arena of this context, which lives for 'c; all operands are handles of 'c.
         let t = unsafe { TensorPtr::new(raw) };
         if cfg!(debug_assertions) {
             let theirs = self.build(call, operands, c)?;
-            assert!(made::same(t, theirs.ptr()), "{call} makes another tensor: {theirs:?}");
+            assert!(init::same(t, theirs.ptr()), "{call} makes another tensor: {theirs:?}");
         }
         // SAFETY: just made in the arena of this context, which lives for 'c; all operands are handles of 'c.
         Ok(unsafe { Tensor::new(t) })

@@ -14,7 +14,7 @@ use ggml_sys as sys;
 use super::table::{Full, Slot, Table};
 use super::{Entry, Kind};
 use crate::error::{Error, Result};
-use crate::header::{Numbered, Owner, TensorPtr};
+use crate::header::{NumberedName, Owner, TensorPtr};
 use crate::list;
 use crate::lock::Lock;
 use crate::rules::indices as index;
@@ -36,8 +36,8 @@ pub(super) struct Store {
     pub(super) distinct: Vec<TensorPtr>,
     path: Vec<Visit>,
     /// The next names that ggml would give to unnamed nodes and leaves.
-    node_name: Numbered,
-    leaf_name: Numbered,
+    node_name: NumberedName,
+    leaf_name: NumberedName,
     /// Reused by allocations: the inputs without a value.
     pub(super) unset: Cell<Vec<usize>>,
 }
@@ -93,8 +93,8 @@ impl Store {
             closures: Vec::new(),
             distinct: Vec::new(),
             path: Vec::new(),
-            node_name: Numbered::new(b"node_0"),
-            leaf_name: Numbered::new(b"leaf_0"),
+            node_name: NumberedName::new(b"node_0"),
+            leaf_name: NumberedName::new(b"leaf_0"),
             unset: Cell::default(),
         }
     }
@@ -149,8 +149,8 @@ impl Store {
         self.nodes.clear();
         self.leafs.clear();
         self.path.clear();
-        self.node_name = Numbered::new(b"node_0");
-        self.leaf_name = Numbered::new(b"leaf_0");
+        self.node_name = NumberedName::new(b"node_0");
+        self.leaf_name = NumberedName::new(b"leaf_0");
         for output in outputs {
             match self.table.enter(output) {
                 Ok((slot, true)) => self.begin(output, slot)?,

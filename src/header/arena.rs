@@ -1,4 +1,4 @@
-//! Tensors that Rust makes, beside the pools of those that C makes.
+//! Memory for tensor headers that Rust makes. Headers that C makes lie in C's own pools.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
@@ -8,19 +8,19 @@ use ggml_sys as sys;
 use crate::error::{Error, Result};
 use crate::version;
 
-/// How many tensors the first chunk holds, and the largest.
+/// How many tensors the first chunk and the largest chunk hold.
 const FIRST: usize = 64;
 const LARGEST: usize = 4096;
 
-/// Memory for tensors, which stay where they are until a reset.
+/// An arena of tensor headers, which keep their addresses until a reset.
 ///
 /// # Invariants
 ///
-/// `next` has room for `left` tensors, which are the last of the current chunk's. Chunks are vectors without items and never
-/// grow: nothing but what [`Arena::push`] gave out refers to what is in them.
+/// `next` points to the unused end of the current chunk, which has room for `left` tensors. Chunks are vectors of
+/// length 0 that never grow, so only the pointers that [`Arena::push`] returned refer to their memory.
 pub(crate) struct Arena {
     chunks: RefCell<Vec<Vec<sys::ggml_tensor>>>,
-    /// The number of chunks that are in use; the last of them is the current one.
+    /// The number of chunks in use; the last of them is the current one.
     used: Cell<usize>,
     next: Cell<*mut sys::ggml_tensor>,
     left: Cell<usize>,
@@ -33,7 +33,7 @@ impl Default for Arena {
 }
 
 impl Arena {
-    /// Keeps the tensor that `fill` makes of zeroes, until the next reset.
+    /// Adds a zeroed tensor, which `fill` then fills in. It lives until the next reset.
     #[inline]
     pub(crate) fn push(&self, fill: impl FnOnce(&mut sys::ggml_tensor)) -> Result<NonNull<sys::ggml_tensor>> {
         if self.left.get() == 0 {
@@ -42,9 +42,9 @@ impl Arena {
         let to = self.next.get();
         self.left.set(self.left.get() - 1);
         self.next.set(to.wrapping_add(1));
-        // SAFETY: inside the current chunk, with room for a tensor (the type's invariant).
+        // SAFETY: `left` was not 0, so `next` lies in the current chunk, with room for a tensor (the type's invariant).
         unsafe { to.write_bytes(0, 1) };
-        // SAFETY: a tensor of zeroes, which are valid for all its fields; nothing else refers to the place yet.
+        // SAFETY: zeroes, written just now, are valid for all fields; nothing else refers to this memory yet.
         let t = unsafe { &mut *to };
         fill(t);
         Ok(NonNull::from(t))
@@ -53,7 +53,7 @@ impl Arena {
     /// Makes the next chunk the current one.
     #[cold]
     fn open(&self) -> Result<()> {
-        // Functions that read a tensor are called without a guard, so there must be none.
+        // ggml's readers of tensors are called without `guard`, so this checks the version before a tensor exists.
         version::check()?;
         let mut chunks = self.chunks.borrow_mut();
         let used = self.used.get();
@@ -75,22 +75,22 @@ impl Arena {
         Ok(())
     }
 
-    /// Bytes that are in use.
+    /// Bytes in use.
     pub(crate) fn used(&self) -> usize {
         let tensors: usize = self.chunks.borrow().iter().take(self.used.get()).map(Vec::capacity).sum();
         (tensors - self.left.get()) * size_of::<sys::ggml_tensor>()
     }
 
-    /// Bytes in all.
+    /// Bytes allocated, in use or not.
     pub(crate) fn len(&self) -> usize {
         self.chunks.borrow().iter().map(Vec::capacity).sum::<usize>() * size_of::<sys::ggml_tensor>()
     }
 
-    /// Forgets all tensors.
+    /// Forgets all tensors and keeps their memory for new ones.
     ///
     /// # Safety
     ///
-    /// Nothing may refer to a tensor of the arena any more.
+    /// Nothing may use a tensor of the arena afterwards.
     pub(crate) unsafe fn reset(&mut self) {
         self.used.set(0);
         self.left.set(0);

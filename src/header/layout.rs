@@ -1,13 +1,12 @@
-//! How the elements of a tensor lie in memory: plain data, and every question about strides.
+//! The layout of a tensor in memory, and every predicate on strides.
 //!
-//! Three of them come up again and again, and ggml's own predicates answer them too kindly, because they skip the strides
-//! of dimensions of 1: whether the elements of a row lie side by side ([`Layout::has_dense_rows`]), whether row `i` lies at
-//! `i` times the second stride ([`Layout::is_contiguous_1`]), and whether all strides are those of a new tensor
-//! ([`Layout::is_packed`]).
+//! Three predicates are used most: whether rows are contiguous ([`Layout::has_dense_rows`]), whether row `i` of all
+//! lies at `i * nb[1]` ([`Layout::is_contiguous_1`]), and whether all strides are those of a new tensor
+//! ([`Layout::is_packed`]). ggml's own predicates skip the strides of dimensions of 1, which kernels use (H37).
 
 use crate::dtype::DType;
 
-/// The element type, the dimensions, and the strides in bytes of a tensor.
+/// A tensor's element type, dimensions (`ne`), and strides in bytes (`nb`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) dtype: DType,
@@ -16,7 +15,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// That of a new tensor.
+    /// The layout of a new tensor.
     #[inline]
     pub(crate) fn packed(dtype: DType, ne: [i64; 4]) -> Self {
         let [n0, n1, n2, _] = ne;
@@ -30,12 +29,12 @@ impl Layout {
         self.ne.iter().fold(1, |n: usize, &d| n.saturating_mul(usize::try_from(d).unwrap_or(0)))
     }
 
-    /// The number of elements, if it can be counted as ggml does.
+    /// The number of elements, or `None` where it overflows ggml's 64-bit counter.
     pub(crate) fn count(self) -> Option<i64> {
         self.ne.into_iter().try_fold(1_i64, i64::checked_mul)
     }
 
-    /// The bytes from the first to the last element (`ggml_nbytes`), or `None` where that overflows.
+    /// The bytes from the start of the first element to the end of the last (`ggml_nbytes`), or `None` on overflow.
     #[inline]
     pub(crate) fn span(self) -> Option<usize> {
         let ([n0, upper @ ..], [nb0, strides @ ..]) = (self.ne, self.nb);
@@ -55,7 +54,7 @@ impl Layout {
         end.zip(size).is_some_and(|(end, size)| end <= size)
     }
 
-    /// Whether no two elements share memory: in order of stride, each dimension steps over all below it.
+    /// Whether no two elements overlap: in order of stride, each dimension steps over all smaller ones.
     pub(crate) fn is_disjoint(self) -> bool {
         let ([n0, n1, n2, n3], [_, nb1, nb2, nb3]) = (self.ne, self.nb);
         let Some(mut below) = self.dtype.row_size(n0) else { return false };
@@ -68,19 +67,19 @@ impl Layout {
         })
     }
 
-    /// Whether elements lie in order without gaps. Strides of dimensions of 1 may be any.
+    /// Whether elements lie in order without gaps (`ggml_is_contiguous`). Strides of dimensions of 1 are ignored.
     #[inline]
     pub(crate) fn is_contiguous(self) -> bool {
         self.is_contiguous_above(0)
     }
 
-    /// Whether each row's elements lie side by side, and rows in order above dimension 1.
+    /// Whether rows are contiguous and evenly spaced (`ggml_is_contiguous_1`): row `i` of all lies at `i * nb[1]`.
     #[inline]
     pub(crate) fn is_contiguous_1(self) -> bool {
         self.is_contiguous_above(1)
     }
 
-    /// Whether the elements of a row lie side by side, and dimensions in order except for those from 1 to `free`.
+    /// Whether rows are contiguous, and dimensions in order except those from 1 to `free`.
     #[inline]
     fn is_contiguous_above(self, free: usize) -> bool {
         if !self.has_contiguous_rows() {
@@ -100,7 +99,7 @@ impl Layout {
         true
     }
 
-    /// Whether each row's elements (blocks) lie side by side; a row of one may have any stride.
+    /// Whether rows are contiguous (`ggml_is_contiguous_rows`). A row of one element (block) may have any stride.
     #[inline]
     pub(crate) fn has_contiguous_rows(self) -> bool {
         self.has_dense_rows() || self.ne[0] == self.dtype.block_size()
@@ -112,12 +111,12 @@ impl Layout {
         self.nb[0] == self.dtype.type_size()
     }
 
-    /// Whether the first two strides are those of a new tensor: the rows of a plane have no gaps between them.
+    /// Whether the first two strides are those of a new tensor: each plane is contiguous.
     pub(crate) fn has_dense_planes(self) -> bool {
         self.has_dense_rows() && Some(self.nb[1]) == self.dtype.row_size(self.ne[0])
     }
 
-    /// Whether all rows are equally far apart, and their elements side by side (`ggml_is_padded_1d`).
+    /// Whether rows are contiguous and evenly spaced, dimensions of 1 included (`ggml_is_padded_1d`).
     pub(crate) fn has_even_rows(self) -> bool {
         let ([_, n1, n2, _], [_, nb1, nb2, nb3]) = (self.ne, self.nb);
         let times = |nb: usize, n: i64| usize::try_from(n).ok().and_then(|n| nb.checked_mul(n));
@@ -130,25 +129,25 @@ impl Layout {
         self == Self::packed(self.dtype, self.ne)
     }
 
-    /// Whether the memory is that of a new tensor whose dimensions are these in another order.
+    /// Whether the layout, permuted by `axes`, is that of a new tensor.
     pub(crate) fn is_packed_in_order(self, axes: [usize; 4]) -> bool {
         self.permuted(axes).is_packed()
     }
 
-    /// Whether a row's elements lie farther apart than rows (`ggml_is_transposed`).
+    /// Whether the first stride is larger than the second (`ggml_is_transposed`).
     #[inline]
     pub(crate) fn is_transposed(self) -> bool {
         self.nb[0] > self.nb[1]
     }
 
-    /// Whether the columns of each plane lie one after the other, each without gaps.
+    /// Whether each plane is stored column by column, without gaps.
     pub(crate) fn has_contiguous_columns(self) -> bool {
         let ([n0, n1, ..], [nb0, nb1, ..], unit) = (self.ne, self.nb, self.dtype.type_size());
         let column = usize::try_from(n1).ok().and_then(|n| n.checked_mul(unit));
         (n0 == 1 || Some(nb0) == column) && (n1 == 1 || nb1 == unit)
     }
 
-    /// Dimension `axes[i]` in place of dimension `i`.
+    /// The layout whose dimension `i` is dimension `axes[i]` of this one.
     pub(crate) fn permuted(self, axes: [usize; 4]) -> Self {
         let unit = self.dtype.type_size();
         Self {
@@ -164,7 +163,7 @@ fn size(n: i64) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }
 
-/// The way from the first to the last of `n` things that are `stride` apart.
+/// The bytes from the start of the first to the start of the last of `n` items, `stride` apart.
 #[inline]
 fn steps(n: i64, stride: usize) -> Option<usize> {
     usize::try_from(n.checked_sub(1)?).ok()?.checked_mul(stride)

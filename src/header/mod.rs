@@ -1,11 +1,11 @@
 //! The one place that reads and writes the fields of a C tensor.
 
 pub(crate) mod arena;
-mod facts;
-mod home;
+mod fingerprint;
+pub(crate) mod init;
 mod layout;
-pub(crate) mod made;
 mod name;
+mod placement;
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -16,12 +16,12 @@ use crate::dtype::DType;
 use crate::error::TensorInfo;
 use crate::ffi;
 
-pub(crate) use facts::Facts;
-pub(crate) use home::{Home, Sharing, any_in_use};
+pub(crate) use fingerprint::TensorFingerprint;
 pub(crate) use layout::Layout;
-pub(crate) use name::Numbered;
+pub(crate) use name::NumberedName;
+pub(crate) use placement::{InUseScope, SavedPlacement, any_in_use};
 
-/// The type of all of ggml's predicates of one tensor.
+/// The C type of ggml's predicates on one tensor.
 type Predicate = unsafe extern "C-unwind" fn(*const sys::ggml_tensor) -> bool;
 
 /// A pointer to a live C tensor.
@@ -29,8 +29,8 @@ type Predicate = unsafe extern "C-unwind" fn(*const sys::ggml_tensor) -> bool;
 /// # Invariants
 ///
 /// The pool that holds the tensor lives as long as any use of this value, and only the thread that owns the pool writes
-/// to the tensor. Whoever makes one from a raw pointer vouches for that; all methods rely on it. The tensors that `src`
-/// and `view_src` point to then live too: handles carry a lifetime that no builder lengthens.
+/// to the tensor. Whoever makes a value from a raw pointer guarantees that; all methods rely on it. The tensors that
+/// `src` and `view_src` point to then live too: handles carry a lifetime, which no builder extends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TensorPtr(NonNull<sys::ggml_tensor>);
 
@@ -43,7 +43,7 @@ pub(crate) enum Owner {
     State,
     /// `Weights`: memory of its own, frozen.
     Weights,
-    /// `Weights` that a device keeps in an order of its own (H27).
+    /// `Weights` in a buffer type that repacks them (H27).
     Packed,
 }
 
@@ -60,13 +60,13 @@ impl TensorPtr {
         self.0.as_ptr()
     }
 
-    /// The tensor as it is now. The borrow must end before anything writes to it, so it never leaves this folder.
+    /// The tensor, to read. The borrow must end before anything writes to it, so it never leaves this folder.
     fn get(&self) -> &sys::ggml_tensor {
-        // SAFETY: live by the type's invariants; writers are on this thread and not inside this borrow.
+        // SAFETY: live by the type's invariants; only this thread writes to it, and not inside this borrow.
         unsafe { self.0.as_ref() }
     }
 
-    /// The tensor for a write of one of its fields; the same rule as for `get`.
+    /// The tensor, to write a field. The rule of `get` applies.
     fn get_mut(&mut self) -> &mut sys::ggml_tensor {
         // SAFETY: live by the type's invariants; only this thread uses it, and no other borrow leaves this folder.
         unsafe { self.0.as_mut() }
@@ -82,7 +82,7 @@ impl TensorPtr {
         self.get().nb
     }
 
-    /// Whether the tensor is so small that no number of elements or bytes can be near an overflow, whatever the types.
+    /// Whether the tensor is so small that no count of its elements or bytes can overflow, whatever its type.
     #[inline]
     pub(crate) fn is_clearly_small(self) -> bool {
         let t = self.get();
@@ -93,7 +93,7 @@ impl TensorPtr {
             && (b0 | b1 | b2 | b3) < 1 << (usize::BITS / 8 * 5)
     }
 
-    /// Every tensor is made by this crate or by an upstream builder, so its type is one that exists.
+    /// The element type. It always exists, because this crate or a builder of ggml made the tensor.
     #[inline]
     pub(crate) fn dtype(self) -> DType {
         DType::from_raw(self.get().type_).unwrap_or(DType::I8)
@@ -104,20 +104,20 @@ impl TensorPtr {
         self.get().op
     }
 
-    /// ggml's word for the operation, such as `MUL_MAT` or `RELU` (`ggml_op_desc`).
+    /// ggml's name of the operation, such as `MUL_MAT` or `RELU` (`ggml_op_desc`).
     pub(crate) fn op_desc(self) -> String {
-        // SAFETY: the tensor is live; C reads which operation it is and returns a string that lives for ever.
+        // SAFETY: the tensor is live (the type's invariants); C reads its operation and returns a static string.
         let text = unsafe { sys::ggml_op_desc(self.as_ptr()) };
-        // SAFETY: a C string or NULL, see above.
+        // SAFETY: `ggml_op_desc` returns a static, NUL-terminated string.
         unsafe { ffi::string(text) }
     }
 
-    /// The same as errors and pictures show it.
+    /// [`TensorPtr::op_desc`] in lower case, as errors and pictures show it.
     pub(crate) fn op_name(self) -> String {
         self.op_desc().to_lowercase()
     }
 
-    /// Whether it is a leaf, or does no more than look at another tensor's memory (`ggml_is_view_op`).
+    /// Whether the tensor is a leaf or a plain view, so that nothing is computed for it (`ggml_is_view_op`).
     #[inline]
     pub(crate) fn is_view_op(self) -> bool {
         matches!(
@@ -130,7 +130,7 @@ impl TensorPtr {
         )
     }
 
-    /// Whether a closure computes it.
+    /// Whether a closure computes the tensor.
     #[inline]
     pub(crate) fn is_custom(self) -> bool {
         matches!(
@@ -143,7 +143,7 @@ impl TensorPtr {
         self.get().op_params
     }
 
-    /// Where the parameters lie, for those that are more than numbers.
+    /// The address of the parameters, for those that hold pointers.
     pub(crate) fn params_ptr(self) -> *const [i32; 16] {
         &raw const self.get().op_params
     }
@@ -166,26 +166,26 @@ impl TensorPtr {
         self.get().src
     }
 
-    /// A bit for each place that has a source.
+    /// A bit for each slot of `src` that holds a source.
     #[inline]
     pub(crate) fn source_mask(self) -> u16 {
         let bit = |i: usize, src: &*mut sys::ggml_tensor| u16::from(!src.is_null()) << i;
         let [s0, s1, s2, rest @ ..] = &self.get().src;
         let first = bit(0, s0) | bit(1, s1) | bit(2, s2);
-        // Few have more.
+        // Few operations have more than three.
         if rest.iter().fold(0, |any, src| any | src.addr()) == 0 {
             return first;
         }
         rest.iter().enumerate().fold(first, |mask, (i, src)| mask | bit(i + 3, src))
     }
 
-    /// The source in place `i`.
+    /// The source in slot `i`.
     #[inline]
     pub(crate) fn source(self, i: usize) -> Option<Self> {
         self.get().src.get(i).copied().and_then(NonNull::new).map(Self)
     }
 
-    /// Puts a source into its place.
+    /// Writes a source into slot `i`.
     #[inline]
     pub(crate) fn set_source(mut self, i: usize, src: Self) {
         if let Some(to) = self.get_mut().src.get_mut(i) {
@@ -193,12 +193,12 @@ impl TensorPtr {
         }
     }
 
-    /// The sources in their places, as tensors.
+    /// The sources by slot.
     pub(crate) fn slots(self) -> [Option<Self>; sys::GGML_MAX_SRC as usize] {
         self.srcs().map(|s| NonNull::new(s).map(Self))
     }
 
-    /// The sources that are there, in order.
+    /// The sources, without empty slots.
     pub(crate) fn sources(self) -> impl Iterator<Item = Self> {
         self.slots().into_iter().flatten()
     }
@@ -213,7 +213,7 @@ impl TensorPtr {
         self.get().view_offs
     }
 
-    /// The tensor whose memory this one shares: itself unless it is a view. ggml never makes chains.
+    /// The tensor whose memory this one shares: itself unless it is a view. ggml makes no view of a view.
     #[inline]
     pub(crate) fn root(self) -> Self {
         self.view_src().unwrap_or(self)
@@ -241,8 +241,8 @@ impl TensorPtr {
         }
     }
 
-    /// Takes over everything of another tensor but its memory: what `place` gives takes the place of the tensors that it
-    /// refers to. Those must live as long as this one.
+    /// Copies the header of another tensor, except its memory. `place` maps each tensor that it refers to; the mapped
+    /// ones must live as long as this tensor.
     pub(crate) fn become_copy(mut self, of: Self, place: impl Fn(Self) -> Option<Self>) {
         // A cast is its own second source, which kernels read.
         let place = |t: Self| if t == of { Some(self) } else { place(t) };
@@ -258,7 +258,7 @@ impl TensorPtr {
         self.get().buffer
     }
 
-    /// Says what type of buffer a tensor without memory would lie in. It must be released before the buffer goes.
+    /// Sets the buffer, as the buffer type of a tensor without memory. Release the tensor before it is freed.
     pub(crate) fn set_buffer(mut self, buffer: *mut sys::ggml_backend_buffer) {
         self.get_mut().buffer = buffer;
     }
@@ -267,12 +267,12 @@ impl TensorPtr {
         !self.get().data.is_null()
     }
 
-    /// The first element, on whatever device; NULL without memory.
+    /// The address of the first element, on its device; NULL without memory.
     pub(crate) fn data(self) -> *mut c_void {
         self.get().data
     }
 
-    /// How its elements lie in memory.
+    /// The tensor's layout in memory.
     #[inline]
     pub(crate) fn layout(self) -> Layout {
         let t = self.get();
@@ -326,15 +326,15 @@ impl TensorPtr {
         self.layout().is_packed()
     }
 
-    /// An answer about strides, which debug builds compare with that of ggml's predicate.
+    /// Returns `is`; debug builds compare it with ggml's predicate.
     #[inline]
     fn as_by_ggml(self, is: bool, predicate: Predicate) -> bool {
-        // SAFETY: the tensor is live; `predicate` is one of ggml's, which only read it.
-        debug_assert_eq!(is, unsafe { predicate(self.as_ptr()) }, "as ggml sees it");
+        // SAFETY: the tensor is live (the type's invariants); `predicate` is one of ggml's, which only read it.
+        debug_assert_eq!(is, unsafe { predicate(self.as_ptr()) }, "differs from ggml's predicate");
         is
     }
 
-    /// Whether the extents of two tensors overlap in the memory of one root.
+    /// Whether two tensors have one root, and their extents in it overlap.
     pub(crate) fn overlaps(self, other: Self) -> bool {
         let extent = |t: Self| {
             let start = if t.view_src().is_some() { t.view_offs() } else { 0 };

@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use super::TensorPtr;
 
 impl TensorPtr {
-    /// The name, with its end and what lies after it.
+    /// The whole name field, with the NUL and what follows it.
     #[inline]
     pub(crate) fn raw_name(&self) -> &[c_char] {
         &self.get().name
@@ -17,7 +17,7 @@ impl TensorPtr {
         String::from_utf8_lossy(name.get(..end).unwrap_or_default()).into_owned()
     }
 
-    /// Names the tensor, cut to what ggml holds (63 bytes) at a character's end.
+    /// Names the tensor. The name is cut at a character boundary to what ggml holds (63 bytes).
     pub(crate) fn set_name(mut self, name: &str) {
         let t = self.get_mut();
         let mut end = name.len().min(t.name.len() - 1);
@@ -32,7 +32,7 @@ impl TensorPtr {
 
     /// Gives a name to a tensor without one.
     #[inline]
-    pub(crate) fn name_if_nameless(mut self, name: &Numbered) {
+    pub(crate) fn name_if_nameless(mut self, name: &NumberedName) {
         let t = self.get_mut();
         if t.name[0] == 0 {
             for (to, from) in t.name.iter_mut().zip(name.text) {
@@ -42,15 +42,15 @@ impl TensorPtr {
     }
 }
 
-/// A name that ends in a number, padded with NULs. Counting in digits is quicker than writing out a number for each tensor.
+/// A name that ends in a number, padded with NULs. Counting in digits is faster than formatting a number per tensor.
 #[derive(Clone, Copy)]
-pub(crate) struct Numbered {
+pub(crate) struct NumberedName {
     text: [u8; 32],
     len: usize,
 }
 
-impl Numbered {
-    /// The first name, with its number of one digit.
+impl NumberedName {
+    /// Starts at this name, which must end in a number of one digit.
     pub(crate) fn new(first: &[u8]) -> Self {
         let mut text = [0; 32];
         for (to, &from) in text.iter_mut().zip(first) {
@@ -59,7 +59,7 @@ impl Numbered {
         Self { text, len: first.len() }
     }
 
-    /// Makes it the next one.
+    /// Increments the number.
     #[inline]
     pub(crate) fn count(&mut self) {
         for i in (0..self.len).rev() {
@@ -71,7 +71,7 @@ impl Numbered {
         }
     }
 
-    /// Puts a 1 before the digits, which begin at `at` and are all 0. There is room for every number.
+    /// Puts a 1 before the digits, which begin at `at` and are all 0. The field has room for any number.
     #[cold]
     fn lengthen(&mut self, at: usize) {
         if let Some(end) = self.text.get_mut(self.len) {

@@ -1,4 +1,4 @@
-//! Functions of pairs of elements, the second operand repeated over the first.
+//! Element-wise functions of two operands, the second repeated to the shape of the first.
 
 use ggml_sys as sys;
 
@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// The type of all builders in this file's table: they take two tensors and make one of the first one's shape.
+/// The type of the C builders in this file: of two tensors, with a result of the first one's shape.
 type Builder = unsafe extern "C-unwind" fn(
     *mut sys::ggml_context,
     *mut sys::ggml_tensor,
@@ -21,7 +21,7 @@ macro_rules! binary {
             $(
                 #[doc = concat!($doc, " (`", $alias, "`).")]
                 ///
-                /// `b` is repeated over `a`; the result has the shape and type of `a`.
+                /// `b` is repeated to the shape of `a`; the result has the shape and type of `a`.
                 ///
                 /// # Errors
                 ///
@@ -35,15 +35,15 @@ macro_rules! binary {
 
                 #[doc = concat!("[`Context::", stringify!($name), "`] in place (`", $alias_inplace, "`).")]
                 ///
-                /// It writes to `a`, which may be a [`State`](crate::State)'s tensor or a result; what it returns is a view
-                /// of `a`. Whatever reads `a` itself, or shares its memory, does not wait for it.
+                /// It writes to `a`, which may be a [`State`](crate::State)'s tensor or a result, and returns a view of
+                /// `a`. Operations that read `a` itself, or share its memory, are not ordered after it; read the view.
                 ///
                 /// # Errors
                 ///
                 #[doc = concat!("As [`Context::", stringify!($name), "`];")]
                 /// [`Error::Frozen`](crate::Error::Frozen) where `a` lies in weights,
-                /// [`Error::Shape`](crate::Error::Shape) where it lies in an input, holds indices, or shares memory with
-                /// `b` that is not the very same.
+                /// [`Error::Shape`](crate::Error::Shape) where it lies in an input, holds indices, or overlaps `b`
+                /// without being identical.
                 #[doc(alias = $alias_inplace)]
                 pub fn $inplace<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
                     let call = Call { op: stringify!($inplace), operands: &[a, b] };
@@ -72,45 +72,45 @@ binary! {
 }
 
 impl Context {
-    /// Calls `f`, whose needs were checked.
+    /// Calls `f`; the caller has checked the operands.
     fn pair<'c>(&'c self, c: &'static str, f: Builder, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
         self.build(c, &[a, b], |c| {
-            // SAFETY: `f` is one of this file's, each after its check: `b` repeats over `a`, or is one number beside planes
-            // that follow each other, all that these assert; where the result is a view of `a`, that may be written. The
-            // context is live and has room; the operands are live for 'c. The result keeps both as sources.
+            // SAFETY: `f` is one of this file's builders, called after its check: `repeats` (`b` repeats to the shape
+            // of `a`), or `one_number` for `add1`, all that they assert, and `in_place` where `f` writes to `a`. The
+            // context is live and has room; the operands are live for 'c. The result keeps both.
             unsafe { f(c, a.as_ptr(), b.as_ptr()) }
         })
     }
 
-    /// `a + b` in another type than that of `a` (`ggml_add_cast`), which is `f16`, `bf16` or quantised. `b` is repeated
-    /// over `a`, but for its rows.
+    /// `a + b`, of type `dtype` (`ggml_add_cast`), for an `a` of `f16`, `bf16` or a quantised type. `b` is repeated
+    /// over all dimensions of `a` except the first.
     ///
     /// # Errors
     ///
-    /// [`Error::DType`](crate::Error::DType) for other types of `a`; [`Error::Shape`](crate::Error::Shape) unless `b` has
-    /// the row length of `a`, all its other dimensions divide those of `a`, and the rows are whole blocks of `dtype`.
+    /// [`Error::DType`](crate::Error::DType) for other types of `a`; [`Error::Shape`](crate::Error::Shape) unless `b`
+    /// has the row length of `a`, its other dimensions divide those of `a`, and rows are whole blocks of `dtype`.
     #[doc(alias = "ggml_add_cast")]
     pub fn add_cast<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, dtype: DType) -> Result<Tensor<'c>> {
         let call = Call { op: "add_cast", operands: &[a, b] };
         call.repeats(b, a)?;
         let ([a0, ..], [b0, ..]) = (a.ne(), b.ne());
-        call.shape(a0 == b0, "rows must be of one length")?;
+        call.shape(a0 == b0, "the first dimensions must be equal")?;
         let known = a.dtype().is_quantized() || matches!(a.dtype(), DType::F16 | DType::BF16);
         call.dtype(known, "the first operand must be f16, bf16 or quantised")?;
-        call.shape(a.shape().bytes(dtype).is_ok(), "rows must be whole blocks of the new type, of a size that exists")?;
+        call.shape(a.shape().bytes(dtype).is_ok(), "rows must be whole blocks of the new type, and not too long")?;
         self.build("ggml_add_cast", &[a, b], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, all that C
-            // asserts, and more: the result's rows are whole blocks. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; shapes and types, which C
+            // asserts, and whole blocks in the result, which it doesn't, were checked above. The result keeps both.
             unsafe { sys::ggml_add_cast(c, a.as_ptr(), b.as_ptr(), dtype.raw()) }
         })
     }
 
-    /// `a + b` for one number `b` (`ggml_add1`). ggml prefers [`Context::add`].
+    /// `a + b` for a scalar `b` (`ggml_add1`). ggml recommends [`Context::add`] instead.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless `b` has one element, and the elements of each row of `a` lie side by
-    /// side and its planes without gaps between them.
+    /// [`Error::Shape`](crate::Error::Shape) unless `b` has one element, and the rows of `a` are contiguous and evenly
+    /// spaced.
     #[doc(alias = "ggml_add1")]
     pub fn add1<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
         one_number(Call { op: "add1", operands: &[a, b] }, a, b)?;
@@ -131,8 +131,8 @@ impl Context {
     }
 }
 
-/// What `ggml_add1` asserts; it looks at the strides of dimensions of 1 too.
+/// Checks what `ggml_add1` asserts, which includes the strides of dimensions of 1.
 fn one_number(call: Call<'_, '_>, a: Tensor<'_>, b: Tensor<'_>) -> Result<()> {
-    call.shape(b.ne() == [1; 4], "the second operand must be one number")?;
-    call.shape(a.layout().has_even_rows(), "rows must have no gaps, and planes none between them; use `cont`")
+    call.shape(b.ne() == [1; 4], "the second operand must have one element")?;
+    call.shape(a.layout().has_even_rows(), "rows must be contiguous and evenly spaced; use `cont`")
 }

@@ -1,4 +1,4 @@
-//! The words in which builders state what they need.
+//! The checks by which builders state their requirements.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,7 +12,7 @@ use crate::rules::{cpu, indices};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// A call of a builder: what an error about it names.
+/// A call of a builder, with what its errors name.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'a, 'c> {
     pub(crate) op: &'static str,
@@ -34,34 +34,34 @@ impl Call<'_, '_> {
         Error::DType { op: self.op, operands: self.infos(), expected: expected.into() }
     }
 
-    /// Shapes, strides or memory must be so.
+    /// Requires a condition on shapes, strides or memory.
     #[inline]
     pub(crate) fn shape(self, holds: bool, expected: &'static str) -> Result<()> {
         if holds { Ok(()) } else { Err(self.wrong_shape(expected)) }
     }
 
-    /// Element types must be so.
+    /// Requires a condition on element types.
     #[inline]
     pub(crate) fn dtype(self, holds: bool, expected: &'static str) -> Result<()> {
         if holds { Ok(()) } else { Err(self.wrong_dtype(expected)) }
     }
 
-    /// All of these operands must be `f32`, whatever kernels make of it (H18).
+    /// Requires `f32` of all these operands. C does not check it (H18).
     pub(crate) fn all_f32(self, operands: &[Tensor<'_>]) -> Result<()> {
         self.dtype(operands.iter().all(|t| t.dtype() == DType::F32), "all operands must be f32")
     }
 
-    /// All of these operands must be contiguous.
+    /// Requires all these operands to be contiguous.
     pub(crate) fn all_contiguous(self, operands: &[Tensor<'_>]) -> Result<()> {
         self.shape(operands.iter().all(|t| t.is_contiguous()), "all operands must be contiguous; use `cont`")
     }
 
-    /// The result must be a tensor that can exist: builders multiply dimensions, and C asserts that the product fits.
+    /// Requires a result that fits the address space: C multiplies its dimensions, and asserts that nothing overflows.
     pub(crate) fn result(self, ne: [i64; 4], dtype: DType) -> Result<()> {
         self.shape(Shape::from(ne).bytes(dtype).is_ok(), "the result is too large for the address space")
     }
 
-    /// A parameter must be so. What needs formatting is best given as `format_args!`, which costs nothing if it is.
+    /// Requires a condition on a parameter. `format_args!` as text costs nothing where the condition holds.
     #[inline]
     pub(crate) fn param(
         self,
@@ -78,35 +78,35 @@ impl Call<'_, '_> {
         Error::Param { op: self.op, name, value: format!("{value:?}").into(), expected: expected.to_string().into() }
     }
 
-    /// `t` is written to, so it must lie neither in frozen weights nor in an input: the values of an input that holds
-    /// indices were checked when it was set.
+    /// Requires that an operation may write to `t`: it must not lie in frozen weights, in an input, or in trusted
+    /// indices. The indices in an input are checked only when it is set.
     pub(crate) fn writable(self, t: Tensor<'_>) -> Result<()> {
         let root = t.ptr().root();
         match root.owner() {
             Owner::Weights | Owner::Packed => Err(Error::Frozen { op: self.op, tensor: t.info() }),
             Owner::Graph => {
-                self.shape(root.op() != sys::GGML_OP_NONE, "an operation can't write into an input")?;
-                self.shape(!indices::is_trusted(root), "an operation can't write into the indices that another made")?;
-                self.shape(!cpu::readies(root), "an operation can't write into what was made ready for a sort")
+                self.shape(root.op() != sys::GGML_OP_NONE, "an operation can't write to an input; `dup` it")?;
+                self.shape(!indices::is_trusted(root), "an operation can't write to a sort's indices; `dup` it")?;
+                self.shape(!cpu::readies(root), "an operation can't write to a sort's operand; `dup` it")
             }
             Owner::State => Ok(()),
         }
     }
 
-    /// `a` is written to while `others` are read, element by element: they must not share its memory, unless they are
-    /// the very same elements.
+    /// Requires that an operation may write to `a` while it reads `others`, element by element: they must not overlap
+    /// `a`, unless they are exactly the same elements.
     pub(crate) fn in_place(self, a: Tensor<'_>, others: &[Tensor<'_>]) -> Result<()> {
         self.writable(a)?;
         let a = a.ptr();
         let same = |b: TensorPtr| (a.layout(), a.view_offs()) == (b.layout(), b.view_offs());
-        // The CPU computes a norm together with a product that follows it, and then reads what the norm is of.
+        // The CPU fuses a norm with the product after it, which then reads the norm's operand.
         let normed = |b: TensorPtr| (b.op() == sys::GGML_OP_RMS_NORM).then(|| b.sources().next()).flatten();
         let mut read = others.iter().flat_map(|b| [Some(b.ptr()), normed(b.ptr())]).flatten();
         let apart = read.all(|b| !a.overlaps(b) || same(b));
         self.shape(apart, "the operand that is written to must not share memory with another; copy that (`dup`) before")
     }
 
-    /// `a` is written to while `others` are read in another order: they must not share its memory at all.
+    /// Requires that an operation may write to `a` while it reads `others` in another order: no overlap at all.
     pub(crate) fn apart(self, a: Tensor<'_>, others: &[Tensor<'_>]) -> Result<()> {
         let shared = others.iter().any(|&b| a.ptr().overlaps(b.ptr()));
         self.shape(
@@ -115,21 +115,21 @@ impl Call<'_, '_> {
         )
     }
 
-    /// `b` must fill `a` when repeated (`ggml_can_repeat`).
+    /// Requires that `b` can be repeated to the shape of `a` (`ggml_can_repeat`).
     pub(crate) fn repeats(self, b: Tensor<'_>, a: Tensor<'_>) -> Result<()> {
         let fits = a.ne().into_iter().zip(b.ne()).all(|(a, b)| divides(b, a));
         self.shape(fits, "every dimension of the second operand must divide that of the first")
     }
 }
 
-/// The operands of a builder some of which may be missing, without those.
+/// The operands of a builder with optional ones, without those that are missing.
 pub(crate) struct Operands<'c> {
     all: [Tensor<'c>; sys::GGML_MAX_SRC as usize],
     n: usize,
 }
 
 impl<'c> Operands<'c> {
-    /// The first, which is there, and those of the others that are. There can be no more than sources of a tensor.
+    /// Collects `first` and the present ones of `others`, `GGML_MAX_SRC` in all at most.
     pub(crate) fn new(first: Tensor<'c>, others: impl IntoIterator<Item = Option<Tensor<'c>>>) -> Self {
         let mut this = Self { all: [first; sys::GGML_MAX_SRC as usize], n: 1 };
         for t in others.into_iter().flatten() {
@@ -150,7 +150,7 @@ impl<'c> Deref for Operands<'c> {
     }
 }
 
-/// Whether `n` is positive and `of` a multiple of it. Divisions are slow, and nearly never needed.
+/// Whether `n` is positive and divides `of`. Avoids the slow division where possible.
 #[inline]
 pub(crate) fn divides(n: i64, of: i64) -> bool {
     n > 0 && (n == 1 || n == of || of % n == 0)

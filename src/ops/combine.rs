@@ -7,16 +7,16 @@ use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::header::Layout;
-use crate::header::made::{self, Made};
+use crate::header::init::{self, TensorInit};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 impl Context {
-    /// A copy with the operand's shape and type, contiguous (`ggml_cont`).
+    /// A contiguous copy (`ggml_cont`).
     ///
     /// # Errors
     ///
-    /// As all builders, where memory runs out.
+    /// Only where memory runs out.
     #[doc(alias = "ggml_cont")]
     pub fn cont<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
         self.make(
@@ -24,13 +24,13 @@ impl Context {
             &[a],
             |t| contiguous(t, a, a.shape()),
             |c| {
-                // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
+                // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it.
                 unsafe { sys::ggml_cont(c, a.as_ptr()) }
             },
         )
     }
 
-    /// A contiguous copy in another shape (`ggml_cont_4d`): the same elements in the same order.
+    /// A contiguous copy with another shape, the elements in the same order (`ggml_cont_4d`).
     ///
     /// # Errors
     ///
@@ -50,27 +50,27 @@ impl Context {
             &[a],
             |t| contiguous(t, a, shape),
             |c| {
-                // SAFETY: the context is live and has room; `a` is live for 'c and of the shape's size, all that C asserts. The
-                // result keeps it as source.
+                // SAFETY: the context is live and has room; `a` is live for 'c and has as many elements as the shape
+                // (checked above), all that C asserts. The result keeps it.
                 unsafe { sys::ggml_cont_4d(c, a.as_ptr(), n0, n1, n2, n3) }
             },
         )
     }
 
-    /// A copy (`ggml_dup`).
+    /// A copy of `a` (`ggml_dup`).
     ///
     /// # Errors
     ///
-    /// As all builders, where memory runs out.
+    /// Only where memory runs out.
     #[doc(alias = "ggml_dup")]
     pub fn dup<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
         self.build("ggml_dup", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it.
             unsafe { sys::ggml_dup(c, a.as_ptr()) }
         })
     }
 
-    /// A copy onto the operand itself (`ggml_dup_inplace`): a view of `a` that changes nothing, as a step of its own.
+    /// A copy of `a` onto itself (`ggml_dup_inplace`): an operation that changes nothing, and a view of `a`.
     ///
     /// # Errors
     ///
@@ -79,13 +79,13 @@ impl Context {
     pub fn dup_inplace<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
         Call { op: "dup_inplace", operands: &[a] }.in_place(a, &[])?;
         self.build("ggml_dup_inplace", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and may be written. The result keeps it as
-            // source.
+            // SAFETY: the context is live and has room; `a` is live for 'c and may be written (`in_place`). The result
+            // keeps it.
             unsafe { sys::ggml_dup_inplace(c, a.as_ptr()) }
         })
     }
 
-    /// A copy in another element type (`ggml_cast`).
+    /// A copy of `a` with element type `dtype` (`ggml_cast`).
     ///
     /// # Errors
     ///
@@ -93,48 +93,48 @@ impl Context {
     #[doc(alias = "ggml_cast")]
     pub fn cast<'c>(&'c self, a: Tensor<'c>, dtype: DType) -> Result<Tensor<'c>> {
         let call = Call { op: "cast", operands: &[a] };
-        call.shape(a.shape().bytes(dtype).is_ok(), "rows must be whole blocks of the new type, of a size that exists")?;
+        call.shape(a.shape().bytes(dtype).is_ok(), "rows must be whole blocks of the new type, and not too long")?;
         self.build("ggml_cast", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, its rows are whole blocks. The result keeps it
-            // as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c, and its rows are whole blocks of `dtype`
+            // (checked above). The result keeps it.
             unsafe { sys::ggml_cast(c, a.as_ptr(), dtype.raw()) }
         })
     }
 
-    /// Writes `a` into `b`, which may be a [`State`](crate::State)'s tensor or a view of one, converting between element
-    /// types; the result is a view of `b` (`ggml_cpy`). What reads `b` itself does not wait for the copy: read the result,
-    /// or give the copy to [`Context::graph`] before what reads it.
+    /// Copies `a` to `b`, which may be a [`State`](crate::State)'s tensor or a view of one, converts between element
+    /// types, and returns a view of `b` (`ggml_cpy`). Operations that read `b` itself are not ordered after the copy:
+    /// let them read the result, or give the copy to [`Context::graph`] before them.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless both have as many elements and share no memory, or where `b` lies in an
-    /// input; [`Error::Frozen`](crate::Error::Frozen) where it lies in weights.
+    /// [`Error::Shape`](crate::Error::Shape) unless both have the same number of elements and share no memory, or where
+    /// `b` lies in an input; [`Error::Frozen`](crate::Error::Frozen) where it lies in weights.
     #[doc(alias = "ggml_cpy")]
     pub fn cpy<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
         let call = Call { op: "cpy", operands: &[a, b] };
         call.writable(b)?;
-        call.shape(a.elements() == b.elements(), "both must have as many elements")?;
+        call.shape(a.elements() == b.elements(), "both operands must have the same number of elements")?;
         let same_rows = a.shape() == b.shape() || (a.dtype().block_size() == 1 && b.dtype().block_size() == 1);
-        call.shape(same_rows, "tensors of blocks must have one shape")?;
-        // Threads copy parts in any order, with memcpy.
-        call.shape(!a.ptr().overlaps(b.ptr()), "they must not share memory; copy the first (`dup`) before")?;
-        let fill = |t: &mut Made<'_>| {
+        call.shape(same_rows, "operands of a block type must have the same shape")?;
+        // Threads copy parts in any order, with `memcpy`.
+        call.shape(!a.ptr().overlaps(b.ptr()), "the operands must not share memory; copy the first (`dup`) before")?;
+        let fill = |t: &mut TensorInit<'_>| {
             t.operation(sys::GGML_OP_CPY, [a.ptr(), b.ptr()], b.layout());
             t.view(b.ptr(), 0);
             let (from, to) = (a.ptr(), b.ptr());
-            match (made::name_of(&to), made::name_of(&from)) {
+            match (init::name_of(&to), init::name_of(&from)) {
                 (b"", from) => t.name_of_parts(&[from, b" (copy)"]),
                 (to, from) => t.name_of_parts(&[to, b" (copy of ", from, b")"]),
             }
         };
         self.make("ggml_cpy", &[a, b], fill, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, of one size, and `b` may be written.
-            // The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c and have as many elements;
+            // `writable` has checked that `b` may be written. The result keeps both.
             unsafe { sys::ggml_cpy(c, a.as_ptr(), b.as_ptr()) }
         })
     }
 
-    /// `a`, repeated to the shape of `like` (`ggml_repeat`).
+    /// Repeats `a` to the shape of `like` (`ggml_repeat`).
     ///
     /// # Errors
     ///
@@ -143,15 +143,15 @@ impl Context {
     pub fn repeat<'c>(&'c self, a: Tensor<'c>, like: Tensor<'c>) -> Result<Tensor<'c>> {
         let call = Call { op: "repeat", operands: &[like, a] };
         call.repeats(a, like)?;
-        call.dtype(a.dtype().block_size() == 1, "a tensor of blocks can't be repeated")?;
+        call.dtype(a.dtype().block_size() == 1, "a block type can't be repeated; `cast` it first")?;
         self.build("ggml_repeat", &[a, like], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, and `a` repeats over `like`, all that
-            // C asserts. The result keeps `a` as source.
+            // SAFETY: the context is live and has room; the operands are live for 'c, and `a` repeats to the shape of
+            // `like` (`repeats`), all that C asserts. The result keeps `a`.
             unsafe { sys::ggml_repeat(c, a.as_ptr(), like.as_ptr()) }
         })
     }
 
-    /// `a`, repeated to `shape` (`ggml_repeat_4d`).
+    /// Repeats `a` to `shape` (`ggml_repeat_4d`).
     ///
     /// # Errors
     ///
@@ -161,25 +161,25 @@ impl Context {
     pub fn repeat_4d<'c>(&'c self, a: Tensor<'c>, shape: impl Into<Shape>) -> Result<Tensor<'c>> {
         let shape = shape.into();
         let call = Call { op: "repeat_4d", operands: &[a] };
-        call.dtype(a.dtype().block_size() == 1, "a tensor of blocks can't be repeated")?;
+        call.dtype(a.dtype().block_size() == 1, "a block type can't be repeated; `cast` it first")?;
         let divides = shape.ne().into_iter().zip(a.ne()).all(|(n, part)| n % part == 0);
         let fits = divides && shape.bytes(a.dtype()).is_ok();
         call.param(
             fits,
             "shape",
             shape.ne(),
-            "its dimensions must be multiples of the operand's, of a size that exists",
+            "each dimension must be a multiple of the operand's, and the result must fit the address space",
         )?;
         let [n0, n1, n2, n3] = shape.ne();
         self.build("ggml_repeat_4d", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and repeats over the shape, all that C asserts.
-            // The result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c and repeats to the shape (checked above),
+            // all that C asserts. The result keeps it.
             unsafe { sys::ggml_repeat_4d(c, a.as_ptr(), n0, n1, n2, n3) }
         })
     }
 
-    /// The sums of what [`Context::repeat`] would make of each element: `a`, folded to the shape of `like`
-    /// (`ggml_repeat_back`).
+    /// Sums `a` to the shape of `like` (`ggml_repeat_back`), the gradient of [`Context::repeat`]: each element is the
+    /// sum of all its repetitions.
     ///
     /// # Errors
     ///
@@ -188,30 +188,30 @@ impl Context {
     pub fn repeat_back<'c>(&'c self, a: Tensor<'c>, like: Tensor<'c>) -> Result<Tensor<'c>> {
         let call = Call { op: "repeat_back", operands: &[a, like] };
         call.repeats(like, a)?;
-        call.dtype(a.dtype().block_size() == 1, "a tensor of blocks can't be folded")?;
+        call.dtype(a.dtype().block_size() == 1, "a block type can't be summed; `cast` it first")?;
         self.build("ggml_repeat_back", &[a, like], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, and `like` repeats over `a`, all that
-            // C asserts. The result keeps `a` as source.
+            // SAFETY: the context is live and has room; the operands are live for 'c, and `like` repeats to the shape
+            // of `a` (`repeats`), all that C asserts. The result keeps `a`.
             unsafe { sys::ggml_repeat_back(c, a.as_ptr(), like.as_ptr()) }
         })
     }
 
-    /// `a` and `b`, one after the other in dimension `dim` (`ggml_concat`).
+    /// Concatenates `a` and `b` in dimension `dim` (`ggml_concat`).
     ///
     /// # Errors
     ///
-    /// [`Error::Param`](crate::Error::Param) unless `dim` is 0 to 3; [`Error::DType`](crate::Error::DType) unless both have
-    /// one type that is no block type; [`Error::Shape`](crate::Error::Shape) unless all other dimensions are equal.
+    /// [`Error::Param`](crate::Error::Param) unless `dim` is 0 to 3; [`Error::DType`](crate::Error::DType) for two
+    /// types or a block type; [`Error::Shape`](crate::Error::Shape) unless all other dimensions are equal.
     #[doc(alias = "ggml_concat")]
     pub fn concat<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, dim: usize) -> Result<Tensor<'c>> {
         let call = Call { op: "concat", operands: &[a, b] };
         call.param(dim < 4, "dim", dim, "it must lie in 0 to 3")?;
         call.dtype(
             a.dtype() == b.dtype() && a.dtype().block_size() == 1,
-            "both must have one type, and no block type",
+            "both operands must have the same type, and no block type",
         )?;
         let others = a.ne().into_iter().zip(b.ne()).enumerate().all(|(i, (a, b))| i == dim || a == b);
-        call.shape(others, "all dimensions but the one they are joined in must be equal")?;
+        call.shape(others, "all dimensions except `dim` must be equal")?;
         let mut ne = a.ne();
         if let (Some(n), Some(more)) = (ne.get_mut(dim), b.ne().get(dim)) {
             *n = n.saturating_add(*more);
@@ -219,15 +219,15 @@ impl Context {
         call.result(ne, a.dtype())?;
         let dim = i32::try_from(dim).unwrap_or(0);
         self.build("ggml_concat", &[a, b], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are
-            // all that C asserts. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; equal types and other dimensions,
+            // all that C asserts, were checked above. The result keeps both.
             unsafe { sys::ggml_concat(c, a.as_ptr(), b.as_ptr(), dim) }
         })
     }
 }
 
-/// A copy without gaps.
-fn contiguous(t: &mut Made<'_>, a: Tensor<'_>, shape: Shape) {
+/// Fills in a contiguous copy of `a`.
+fn contiguous(t: &mut TensorInit<'_>, a: Tensor<'_>, shape: Shape) {
     t.operation(sys::GGML_OP_CONT, [a.ptr()], Layout::packed(a.dtype(), shape.ne()));
     t.name(a.ptr(), b" (cont)");
 }

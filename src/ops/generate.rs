@@ -1,4 +1,4 @@
-//! Tensors whose values come from numbers: constants, sequences, embeddings of time steps.
+//! Constants, sequences and embeddings of time steps.
 
 use ggml_sys as sys;
 
@@ -8,11 +8,11 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// The type of `ggml_fill` and its twin.
-type Fill = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor, f32) -> *mut sys::ggml_tensor;
+/// The type of `ggml_fill` and `ggml_fill_inplace`.
+type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor, f32) -> *mut sys::ggml_tensor;
 
 impl Context {
-    /// A tensor of the operand's shape and type, all of whose elements are `value` (`ggml_fill`).
+    /// A tensor of the operand's shape and type with `value` in all elements (`ggml_fill`).
     ///
     /// # Errors
     ///
@@ -23,7 +23,7 @@ impl Context {
         self.filled(Call { op: "fill", operands: &[a] }, "ggml_fill", sys::ggml_fill, a, value)
     }
 
-    /// Writes `value` into all elements of `a`, and returns a view of it (`ggml_fill_inplace`).
+    /// Writes `value` to all elements of `a`, and returns a view of it (`ggml_fill_inplace`).
     ///
     /// # Errors
     ///
@@ -39,22 +39,22 @@ impl Context {
         &'c self,
         call: Call<'_, 'c>,
         c: &'static str,
-        f: Fill,
+        f: Builder,
         a: Tensor<'c>,
         value: f32,
     ) -> Result<Tensor<'c>> {
         call.dtype(matches!(a.dtype(), DType::F32 | DType::F16), "the operand must be f32 or f16")?;
         call.shape(a.is_contiguous(), "the operand must be contiguous; use `cont`")?;
         self.build(c, &[a], |c| {
-            // SAFETY: `f` is one of the two above. The context is live and has room; `a` is live for 'c and fits by the
-            // checks above, all that C asserts; where the result is a view of it, it may be written. The result keeps it as
-            // source.
+            // SAFETY: `f` is one of the two above. The context is live and has room; `a` is live for 'c and contiguous
+            // (checked above), all that C asserts; the in-place caller has checked that `a` may be written. The result
+            // keeps it.
             unsafe { f(c, a.as_ptr(), value) }
         })
     }
 
-    /// The numbers from `start` to below `stop`, `step` apart, as one row of `f32` (`ggml_arange`). They are counted, and
-    /// computed, in `f32`.
+    /// The numbers from `start` to below `stop` in steps of `step` (`ggml_arange`): `[n]`, of `f32`. The count is
+    /// computed in `f32` too.
     ///
     /// # Errors
     ///
@@ -65,40 +65,40 @@ impl Context {
         let call = Call { op: "arange", operands: &[] };
         call.param(start.is_finite(), "start", start, "it must be finite")?;
         call.param(stop.is_finite() && stop > start, "stop", stop, "it must be finite and above `start`")?;
-        // As C counts, in the builder and again in the kernel.
+        // The same computation as in C's builder and kernel.
         let count = ((stop - start) / step).ceil();
         let steps = step.is_finite() && step > 0.0 && count >= 1.0;
-        call.param(steps, "step", step, "it must be finite, above 0, and not vanish beside the range")?;
+        call.param(steps, "step", step, "it must be finite, above 0, and not too small or large for the range")?;
         #[expect(clippy::cast_possible_truncation, reason = "what is too large becomes the largest, which is refused")]
         let n = count as i64;
         call.result([n, 1, 1, 1], DType::F32)?;
         self.build("ggml_arange", &[], |c| {
-            // SAFETY: the context is live and has room; `stop` is above `start`, all that C asserts, and the numbers are
-            // counted and not too many.
+            // SAFETY: the context is live and has room; `stop` is above `start`, all that C asserts, and a tensor can
+            // hold `n` numbers (both checked above).
             unsafe { sys::ggml_arange(c, start, stop, step) }
         })
     }
 
-    /// Embeds each time step in `dim` numbers (`ggml_timestep_embedding`): its products with `dim / 2` frequencies, from 1
-    /// down towards `1 / max_period`, first their cosines, then their sines; an odd `dim` ends in 0. The result has one
-    /// row for each step.
+    /// Embeds each time step in `dim` numbers (`ggml_timestep_embedding`): the cosines, then the sines, of its products
+    /// with `dim / 2` frequencies, from 1 down towards `1 / max_period`; an odd `dim` ends in 0. `[n]` becomes `[dim,
+    /// n]`, of `f32`.
     ///
     /// # Errors
     ///
-    /// [`Error::DType`](crate::Error::DType) unless the steps are `f32`; [`Error::Shape`](crate::Error::Shape) unless they
-    /// are one row without gaps; [`Error::Param`](crate::Error::Param) unless `dim` and `max_period` are above 0.
+    /// [`Error::DType`](crate::Error::DType) unless the steps are `f32`; [`Error::Shape`](crate::Error::Shape) unless
+    /// they are one contiguous row; [`Error::Param`](crate::Error::Param) unless `dim` and `max_period` are above 0.
     #[doc(alias = "ggml_timestep_embedding")]
     pub fn timestep_embedding<'c>(&'c self, steps: Tensor<'c>, dim: i32, max_period: i32) -> Result<Tensor<'c>> {
         let call = Call { op: "timestep_embedding", operands: &[steps] };
         call.dtype(steps.dtype() == DType::F32, "the steps must be f32")?;
         let [n, rest @ ..] = steps.ne();
-        call.shape(rest == [1; 3] && steps.is_contiguous(), "the steps must be one row without gaps")?;
+        call.shape(rest == [1; 3] && steps.is_contiguous(), "the steps must be one contiguous row")?;
         call.param(dim > 0, "dim", dim, "it must be above 0")?;
         call.param(max_period > 0, "max_period", max_period, "it must be above 0")?;
         call.result([dim.into(), n, 1, 1], DType::F32)?;
         self.build("ggml_timestep_embedding", &[steps], |c| {
-            // SAFETY: the context is live and has room; `steps` is live for 'c, and the result of a size that exists. The
-            // result keeps it as source.
+            // SAFETY: the context is live and has room; `steps` is live for 'c, and the result's size fits (checked
+            // above). The result keeps it.
             unsafe { sys::ggml_timestep_embedding(c, steps.as_ptr(), dim, max_period) }
         })
     }

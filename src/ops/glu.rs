@@ -1,4 +1,4 @@
-//! Gated units: one half of the features, through a function, times the other.
+//! Gated linear units: a function of the gate, times the values.
 
 use ggml_sys as sys;
 
@@ -9,9 +9,9 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 numbered! {
-    /// The function that the gate goes through (`ggml_glu_op`).
+    /// The function of the gate (`ggml_glu_op`).
     ///
-    /// Those with parameters have methods: [`Context::swiglu_oai`], [`Context::swiglu_clamp`].
+    /// Functions with parameters have methods of their own: [`Context::swiglu_oai`], [`Context::swiglu_clamp`].
     #[doc(alias = "ggml_glu_op")]
     pub enum Glu: sys::ggml_glu_op {
         Reglu = GGML_GLU_OP_REGLU, relu;
@@ -22,11 +22,11 @@ numbered! {
     }
 }
 
-/// The type of builders that split rows in halves.
-type OfHalves = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor) -> *mut sys::ggml_tensor;
+/// The type of C builders that split rows into gate and values.
+type Fused = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor) -> *mut sys::ggml_tensor;
 
-/// The type of builders that take gate and values apart.
-type OfTwo = unsafe extern "C-unwind" fn(
+/// The type of C builders that take gate and values as two operands.
+type Split = unsafe extern "C-unwind" fn(
     *mut sys::ggml_context,
     *mut sys::ggml_tensor,
     *mut sys::ggml_tensor,
@@ -96,11 +96,11 @@ glu! {
 }
 
 impl Context {
-    fn of_halves<'c>(&'c self, call: Call<'_, 'c>, c: &'static str, f: OfHalves, a: Tensor<'c>) -> Result<Tensor<'c>> {
+    fn of_halves<'c>(&'c self, call: Call<'_, 'c>, c: &'static str, f: Fused, a: Tensor<'c>) -> Result<Tensor<'c>> {
         halves(call, a)?;
         self.build(c, &[a], |c| {
-            // SAFETY: `f` is one of the table above. The context is live and has room; `a` is live for 'c and laid out as
-            // these assert. The result keeps it as source.
+            // SAFETY: `f` is in the table above. The context is live and has room; `a` is live for 'c; `halves` has
+            // checked the layout that `f` asserts. The result keeps it.
             unsafe { f(c, a.as_ptr()) }
         })
     }
@@ -109,31 +109,31 @@ impl Context {
         &'c self,
         call: Call<'_, 'c>,
         c: &'static str,
-        f: OfTwo,
+        f: Split,
         a: Tensor<'c>,
         b: Tensor<'c>,
     ) -> Result<Tensor<'c>> {
         alike(call, a, b)?;
         self.build(c, &[a, b], |c| {
-            // SAFETY: `f` is one of the table above. The context is live and has room; the operands are live for 'c and fit
-            // by the checks, which are all that these assert. The result keeps both as sources.
+            // SAFETY: `f` is in the table above. The context is live and has room; the operands are live for 'c;
+            // `alike` has checked types, shapes and layouts, all that `f` asserts. The result keeps both.
             unsafe { f(c, a.as_ptr(), b.as_ptr()) }
         })
     }
 
-    /// Splits each row in two halves and multiplies the function of the first by the second, or with `swapped` the
-    /// function of the second by the first (`ggml_glu`): the first dimension is halved.
+    /// Splits each row into two halves, and multiplies the function of the first by the second; with `swapped`, the
+    /// function of the second by the first (`ggml_glu`). `[2 n, …]` becomes `[n, …]`.
     ///
     /// # Errors
     ///
-    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, `f16` or `bf16`; [`Error::Shape`](crate::Error::Shape)
-    /// unless its rows are of even length and it is contiguous above its first dimension.
+    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, `f16` or `bf16`;
+    /// [`Error::Shape`](crate::Error::Shape) unless its rows are contiguous, evenly spaced, and of even length.
     #[doc(alias = "ggml_glu")]
     pub fn glu<'c>(&'c self, a: Tensor<'c>, op: Glu, swapped: bool) -> Result<Tensor<'c>> {
         halves(Call { op: "glu", operands: &[a] }, a)?;
         self.build("ggml_glu", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and laid out as C asserts. The result keeps it as
-            // source.
+            // SAFETY: the context is live and has room; `a` is live for 'c; `halves` has checked the layout that C
+            // asserts. The result keeps it.
             unsafe { sys::ggml_glu(c, a.as_ptr(), op.raw(), swapped) }
         })
     }
@@ -142,14 +142,15 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// As [`Context::glu`], for both, but rows may be of odd length; [`Error::Shape`](crate::Error::Shape) and
-    /// [`Error::DType`](crate::Error::DType) unless both have one shape and type.
+    /// As [`Context::glu`], for both operands, except that rows may be of odd length;
+    /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless their shapes and types
+    /// are equal.
     #[doc(alias = "ggml_glu_split")]
     pub fn glu_split<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, op: Glu) -> Result<Tensor<'c>> {
         alike(Call { op: "glu_split", operands: &[a, b] }, a, b)?;
         self.build("ggml_glu_split", &[a, b], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are
-            // all that C asserts. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; `alike` has checked types, shapes
+            // and layouts, all that C asserts. The result keeps both.
             unsafe { sys::ggml_glu_split(c, a.as_ptr(), b.as_ptr(), op.raw()) }
         })
     }
@@ -159,15 +160,15 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// As [`Context::glu_split`]; [`Error::Param`](crate::Error::Param) where `limit` is negative or undefined.
+    /// As [`Context::glu_split`]; [`Error::Param`](crate::Error::Param) where `limit` is negative or NaN.
     #[doc(alias = "ggml_swiglu_oai")]
     pub fn swiglu_oai<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, alpha: f32, limit: f32) -> Result<Tensor<'c>> {
         let call = Call { op: "swiglu_oai", operands: &[a, b] };
         alike(call, a, b)?;
         positive(call, limit)?;
         self.build("ggml_swiglu_oai", &[a, b], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are
-            // all that C asserts; the limits have the order that the kernel relies on. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; `alike` has checked types, shapes
+            // and layouts, which C asserts, `positive` the sign of `limit`. The result keeps both.
             unsafe { sys::ggml_swiglu_oai(c, a.as_ptr(), b.as_ptr(), alpha, limit) }
         })
     }
@@ -192,25 +193,25 @@ impl Context {
 
 fn operand(call: Call<'_, '_>, a: Tensor<'_>) -> Result<()> {
     call.dtype(a.dtype().is_float(), "the operand must be f32, f16 or bf16")?;
-    call.shape(a.ptr().is_contiguous_1(), "the operand must be contiguous above its first dimension; use `cont`")
+    call.shape(a.ptr().is_contiguous_1(), "rows must be contiguous and evenly spaced; use `cont`")
 }
 
-/// One operand, whose rows are split.
+/// Checks an operand whose rows are split.
 fn halves(call: Call<'_, '_>, a: Tensor<'_>) -> Result<()> {
     operand(call, a)?;
     let [n, ..] = a.ne();
     call.shape(n % 2 == 0, "rows must be of even length")
 }
 
-/// Gate and values.
+/// Checks gate and values.
 fn alike(call: Call<'_, '_>, a: Tensor<'_>, b: Tensor<'_>) -> Result<()> {
     operand(call, a)?;
     operand(call, b)?;
-    call.shape(a.shape() == b.shape(), "both operands must have one shape")?;
-    call.dtype(a.dtype() == b.dtype(), "both operands must have one type")
+    call.shape(a.shape() == b.shape(), "both operands must have the same shape")?;
+    call.dtype(a.dtype() == b.dtype(), "both operands must have the same type")
 }
 
-/// The kernels limit values to `-limit` and `limit`, which has no meaning the other way round.
+/// The kernels clamp values to `-limit` and `limit`, which must be in this order.
 fn positive(call: Call<'_, '_>, limit: f32) -> Result<()> {
     call.param(limit >= 0.0, "limit", limit, "it must not be negative")
 }

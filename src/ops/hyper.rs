@@ -1,4 +1,4 @@
-//! Hyper-connections: residual connections over several streams, as `DeepSeek` V4 has them.
+//! Hyper-connections: residual connections over several streams, as in `DeepSeek` V4.
 
 use ggml_sys as sys;
 
@@ -9,20 +9,20 @@ use crate::tensor::Tensor;
 
 const JOINED: &str = "the streams must be [n_embd, streams, n_tokens]";
 
-/// How many streams ggml's mixing of them supports.
+/// The number of streams that `ggml_dsv4_hc_comb` supports.
 const STREAMS: i64 = 4;
 
 impl Context {
-    /// How four streams are mixed, from learned logits (`ggml_dsv4_hc_comb`). `mixes` is `[24, n_tokens]`, `base` is `[24]`
-    /// and `scale` has at least 3 elements. The last 16 of `mixes`, multiplied by the third element of `scale` and with
-    /// those of `base` added, make a matrix `[to, from]` for each token, which is the result, `[4, 4, n_tokens]`, after a
-    /// softmax over `to`, `eps` added, and `n_iter` rounds in which it is divided by its sums (plus `eps`) over `from`
-    /// and, before all rounds but the first, over `to`.
+    /// The matrices that mix four streams, from learned logits (`ggml_dsv4_hc_comb`). `mixes` is `[24, n_tokens]`,
+    /// `base` is `[24]` and `scale` has at least 3 elements. The last 16 of `mixes`, times the third element of
+    /// `scale`, plus the last 16 of `base`, are a matrix `[to, from]` for each token. It goes through a softmax over
+    /// `to`, gets `eps` added, and is divided `n_iter` times by its sums (plus `eps`) over `from`; before each round
+    /// except the first, by those over `to`. The result is `[4, 4, n_tokens]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless shapes are so, [`Error::DType`](crate::Error::DType) unless all are
-    /// `f32`, [`Error::Param`](crate::Error::Param) unless `eps` is finite and `n_iter` at least 1.
+    /// [`Error::Shape`](crate::Error::Shape) unless shapes are as above, [`Error::DType`](crate::Error::DType) unless
+    /// all are `f32`, [`Error::Param`](crate::Error::Param) unless `eps` is finite and `n_iter` at least 1.
     #[doc(alias = "ggml_dsv4_hc_comb")]
     pub fn dsv4_hc_comb<'c>(
         &'c self,
@@ -43,19 +43,19 @@ impl Context {
         call.shape(scales >= 3 && scale.ne() == [scales, 1, 1, 1], "there must be 3 scales")?;
         call.shape(base.ne() == [logits, 1, 1, 1], "there must be 24 base values")?;
         self.build("ggml_dsv4_hc_comb", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
-            // result keeps them as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c, `f32`, and of the shapes that C
+            // asserts (both checked above). The result keeps them.
             unsafe { sys::ggml_dsv4_hc_comb(c, mixes.as_ptr(), scale.as_ptr(), base.as_ptr(), eps, n_iter) }
         })
     }
 
-    /// The streams of each token as one, the sum of `x` `[n_embd, streams, n_tokens]` over streams with `weights`
-    /// `[streams, n_tokens]` (`ggml_dsv4_hc_pre`).
+    /// Sums the streams of each token, weighted (`ggml_dsv4_hc_pre`): `x` is `[n_embd, streams, n_tokens]`, `weights`
+    /// is `[streams, n_tokens]`, the result is `[n_embd, n_tokens]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless shapes are so, [`Error::DType`](crate::Error::DType) unless both are
-    /// `f32`.
+    /// [`Error::Shape`](crate::Error::Shape) unless shapes are as above, [`Error::DType`](crate::Error::DType) unless
+    /// both are `f32`.
     #[doc(alias = "ggml_dsv4_hc_pre")]
     pub fn dsv4_hc_pre<'c>(&'c self, x: Tensor<'c>, weights: Tensor<'c>) -> Result<Tensor<'c>> {
         let operands = [x, weights];
@@ -65,19 +65,19 @@ impl Context {
         call.shape(x.ne() == [width, streams, tokens, 1], JOINED)?;
         call.shape(weights.ne() == [streams, tokens, 1, 1], "there must be a weight per stream and token")?;
         self.build("ggml_dsv4_hc_pre", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
-            // result keeps them as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c, `f32`, and of the shapes that C
+            // asserts (both checked above). The result keeps them.
             unsafe { sys::ggml_dsv4_hc_pre(c, x.as_ptr(), weights.as_ptr()) }
         })
     }
 
-    /// The streams of each token as one, `scale` times the sum of `x` `[n_embd, streams, n_tokens]` over streams with the
-    /// sigmoid of `gate`, which has the same shape, as weights (`ggml_dsv4_hc_pre_gated`).
+    /// Sums the streams of each token, weighted by gates (`ggml_dsv4_hc_pre_gated`): `scale` times the sum over streams
+    /// of `x * sigmoid(gate)`, both `[n_embd, streams, n_tokens]`. The result is `[n_embd, n_tokens]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless shapes are so, [`Error::DType`](crate::Error::DType) unless both are
-    /// `f32`, [`Error::Param`](crate::Error::Param) unless `scale` is finite.
+    /// [`Error::Shape`](crate::Error::Shape) unless shapes are as above, [`Error::DType`](crate::Error::DType) unless
+    /// both are `f32`, [`Error::Param`](crate::Error::Param) unless `scale` is finite.
     #[doc(alias = "ggml_dsv4_hc_pre_gated")]
     pub fn dsv4_hc_pre_gated<'c>(&'c self, x: Tensor<'c>, gate: Tensor<'c>, scale: f32) -> Result<Tensor<'c>> {
         let operands = [x, gate];
@@ -88,20 +88,20 @@ impl Context {
         call.shape(gate.shape() == x.shape(), "gates must have the streams' shape")?;
         call.param(scale.is_finite(), "scale", scale, "it must be finite")?;
         self.build("ggml_dsv4_hc_pre_gated", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
-            // result keeps them as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c, `f32`, and of the shapes that C
+            // asserts (both checked above). The result keeps them.
             unsafe { sys::ggml_dsv4_hc_pre_gated(c, x.as_ptr(), gate.as_ptr(), scale) }
         })
     }
 
-    /// One tensor into each stream of a token (`ggml_dsv4_hc_post`): `x` `[n_embd, n_tokens]` times `post`
-    /// `[streams, n_tokens]`, plus `residual` `[n_embd, streams, n_tokens]`, its streams mixed by `comb`
-    /// `[to, from, n_tokens]` if there is one. The result has the shape of `residual`.
+    /// Adds one tensor to each stream of a token (`ggml_dsv4_hc_post`): `x` `[n_embd, n_tokens]` times `post`
+    /// `[streams, n_tokens]`, plus `residual` `[n_embd, streams, n_tokens]`, its streams mixed by `comb` `[to, from,
+    /// n_tokens]`, if given. The result has the shape of `residual`.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless shapes are so, [`Error::DType`](crate::Error::DType) unless all are
-    /// `f32`.
+    /// [`Error::Shape`](crate::Error::Shape) unless shapes are as above, [`Error::DType`](crate::Error::DType) unless
+    /// all are `f32`.
     #[doc(alias = "ggml_dsv4_hc_post")]
     pub fn dsv4_hc_post<'c>(
         &'c self,
@@ -125,8 +125,8 @@ impl Context {
         }
         let comb = comb.map_or(std::ptr::null_mut(), Tensor::as_ptr);
         self.build("ggml_dsv4_hc_post", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above; without
-            // a `comb` C takes NULL. The result keeps them as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c, `f32`, and of the shapes that C
+            // asserts (both checked above); C takes NULL for no `comb`. The result keeps them.
             unsafe { sys::ggml_dsv4_hc_post(c, x.as_ptr(), residual.as_ptr(), post.as_ptr(), comb) }
         })
     }

@@ -1,4 +1,4 @@
-//! Masks: parts of matrices put to one value, and matrices of which only the diagonal is not zero.
+//! Causal masks, triangles and diagonals of matrices.
 
 use ggml_sys as sys;
 
@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Which triangle of a square matrix [`Context::tri`] keeps. Row and column are the second and the first dimension.
+/// The triangle of a square matrix that [`Context::tri`] keeps. Rows are dimension 1, columns dimension 0.
 #[doc(alias = "ggml_tri_type")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -23,28 +23,28 @@ pub enum TriType {
     UpperDiag,
 }
 
-/// The type of the builders in this file's table: they take a tensor and how many columns lie before the first row.
+/// The type of the C builders in this file: of a tensor and `n_past`.
 type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor, i32) -> *mut sys::ggml_tensor;
 
 macro_rules! future {
     ($($name:ident = $c:ident, $alias:literal, $inplace:ident = $c_inplace:ident, $alias_inplace:literal, $value:literal;)*) => {
         impl Context {
             $(
-                #[doc = concat!("`a` with ", $value, " for what lies in the future: where the column is above the row plus ")]
+                #[doc = concat!("`a` with ", $value, " in the future: in columns above the row plus ")]
                 #[doc = concat!("`n_past` (`", $alias, "`).")]
                 ///
                 /// # Errors
                 ///
-                /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, [`Error::Shape`](crate::Error::Shape) unless it
-                /// has the strides of a new tensor, [`Error::Param`](crate::Error::Param) where `n_past` is negative or, with
-                /// the number of rows, 2³¹ or more.
+                /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, [`Error::Shape`](crate::Error::Shape)
+                /// unless it has the strides of a new tensor, [`Error::Param`](crate::Error::Param) where `n_past` is
+                /// negative, or its sum with the number of rows is 2³¹ or more.
                 #[doc(alias = $alias)]
                 pub fn $name<'c>(&'c self, a: Tensor<'c>, n_past: i32) -> Result<Tensor<'c>> {
                     future_operand(Call { op: stringify!($name), operands: &[a] }, a, n_past)?;
                     self.without_future($alias, sys::$c, a, n_past)
                 }
 
-                #[doc = concat!("[`Context::", stringify!($name), "`], written over `a` (`", $alias_inplace, "`).")]
+                #[doc = concat!("[`Context::", stringify!($name), "`] in place (`", $alias_inplace, "`).")]
                 ///
                 /// # Errors
                 ///
@@ -69,38 +69,38 @@ future! {
 }
 
 impl Context {
-    /// Calls a builder of the table, when all is checked.
+    /// Calls a builder of the table; the caller has checked the operand.
     fn without_future<'c>(&'c self, call: &'static str, f: Builder, a: Tensor<'c>, n_past: i32) -> Result<Tensor<'c>> {
         self.build(call, &[a], |c| {
-            // SAFETY: `f` is one of the table above, which assert nothing themselves. The context is live and has room;
-            // `a` is live for 'c, and may be written to if `f` does so. The result keeps it as source.
+            // SAFETY: `f` is in the table above and asserts nothing. The context is live and has room; `a` is live for
+            // 'c; the caller has checked it (`future_operand`), and may write to it if `f` does. The result keeps it.
             unsafe { f(c, a.as_ptr(), n_past) }
         })
     }
 
-    /// Square matrices with the rows of `a` as their diagonals and zero elsewhere (`ggml_diag`): `[n, 1, …]` becomes
-    /// `[n, n, …]`.
+    /// Square matrices with the rows of `a` as diagonals and zeros elsewhere (`ggml_diag`): `[n, 1, …]` becomes `[n, n,
+    /// …]`.
     ///
     /// # Errors
     ///
-    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`; [`Error::Shape`](crate::Error::Shape) unless its second
-    /// dimension is 1, the elements of its rows lie side by side, and the result is not too large.
+    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`; [`Error::Shape`](crate::Error::Shape) unless its
+    /// second dimension is 1, its rows are contiguous, and the result is not too large.
     #[doc(alias = "ggml_diag")]
     pub fn diag<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
         let call = Call { op: "diag", operands: &[a] };
         call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
         let [n, one, a2, a3] = a.ne();
         call.shape(one == 1, "the second dimension must be 1")?;
-        call.shape(a.ptr().has_contiguous_rows(), "the elements of a row must lie side by side; use `cont`")?;
+        call.shape(a.ptr().has_contiguous_rows(), "rows must be contiguous; use `cont`")?;
         call.result([n, n, a2, a3], a.dtype())?;
         self.build("ggml_diag", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and has a second dimension of 1, as C asserts.
-            // The result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c and has a second dimension of 1, as C
+            // asserts (checked above). The result keeps it.
             unsafe { sys::ggml_diag(c, a.as_ptr()) }
         })
     }
 
-    /// One triangle of square matrices, and zero elsewhere (`ggml_tri`).
+    /// One triangle of square matrices, with zeros elsewhere (`ggml_tri`).
     ///
     /// # Errors
     ///
@@ -120,8 +120,8 @@ impl Context {
             TriType::UpperDiag => sys::GGML_TRI_TYPE_UPPER_DIAG,
         };
         self.build("ggml_tri", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, and of the type, shape and layout that C
-            // asserts. The result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c, `f32`, square and contiguous, as C asserts
+            // (checked above). The result keeps it.
             unsafe { sys::ggml_tri(c, a.as_ptr(), kept) }
         })
     }
@@ -131,7 +131,7 @@ fn future_operand(call: Call<'_, '_>, a: Tensor<'_>, n_past: i32) -> Result<()> 
     call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
     call.shape(a.layout().is_packed(), "the operand must have the strides of a new tensor; use `cont`")?;
     let [_, rows, ..] = a.ne();
-    // The kernel adds them in 32 bits.
+    // The kernel adds both in 32 bits.
     let sum = rows.checked_add(n_past.into()).is_some_and(|n| i32::try_from(n).is_ok());
     call.param(n_past >= 0 && sum, "n_past", n_past, "it must not be negative, nor reach 2^31 with the rows added")
 }

@@ -8,32 +8,32 @@ use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::guard;
-use crate::header::{Layout, made::Made};
+use crate::header::{Layout, init::TensorInit};
 use crate::tensor::Tensor;
 
-/// The options of a [`Context::mul_mat_ext`]. The CPU computes the same whatever is said of precisions.
+/// The options of [`Context::mul_mat_ext`]. The CPU ignores the precisions.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct MulMat {
-    /// What sums must at least be kept in; a device's own choice for `None`.
+    /// The least precision of the accumulator; `None` leaves it to the device.
     pub acc: Option<Prec>,
-    /// What the second operand may at most be rounded to; a device's own choice for `None`.
+    /// The least precision to which the second operand may be rounded; `None` leaves it to the device.
     pub src: Option<Prec>,
-    /// Whether the first operand is a Hadamard matrix in Sylvester's order, divided by the root of its size: devices may
-    /// then transform the second one without looking at it.
+    /// Whether the first operand is a Hadamard matrix in Sylvester's order, divided by the square root of its size.
+    /// Devices may then transform the second operand without reading the first.
     pub hadamard: bool,
 }
 
 impl Context {
-    /// The product of matrices whose rows are multiplied (`ggml_mul_mat`): with `a` of ggml shape `[k, m]` and `b` of
-    /// `[k, n]` the result is `[m, n]` in `f32`, in row-major terms `b · aᵀ`.
+    /// Multiplies two matrices (`ggml_mul_mat`): with `a` of ggml shape `[k, m]` and `b` of `[k, n]`, the result is
+    /// `[m, n]`, of `f32`; in row-major terms `b · aᵀ`.
     ///
     /// `a` is repeated over the third and fourth dimension of `b`.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless the rows are equally long, the upper dimensions of `a` divide those
-    /// of `b`, and `a` is not transposed.
+    /// [`Error::Shape`](crate::Error::Shape) unless the first dimensions are equal, the upper dimensions of `a` divide
+    /// those of `b`, and `a` is not transposed.
     #[doc(alias = "ggml_mul_mat")]
     pub fn mul_mat<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
         self.mul_mat_ext(a, b, MulMat::default())
@@ -43,9 +43,9 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// As [`Context::mul_mat`]; [`Error::Param`](crate::Error::Param) for sums in less than 16 bits;
-    /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) where `a` can't be a Hadamard matrix
-    /// of `f32`, if that is what is said of it.
+    /// As [`Context::mul_mat`]; [`Error::Param`](crate::Error::Param) for an accumulator of less than 16 bits;
+    /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) where `hadamard` is set and `a`
+    /// is not `f32`, square, and of a power of two.
     #[doc(alias = "ggml_prec_set_acc")]
     #[doc(alias = "ggml_prec_set_src")]
     #[doc(alias = "ggml_mul_mat_set_prec")]
@@ -53,7 +53,7 @@ impl Context {
     pub fn mul_mat_ext<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, how: MulMat) -> Result<Tensor<'c>> {
         let call = Call { op: "mul_mat", operands: &[a, b] };
         let ([a0, a1, a2, a3], [b0, b1, b2, b3]) = (a.ne(), b.ne());
-        call.shape(a0 == b0, "the rows (first dimensions) must be equally long")?;
+        call.shape(a0 == b0, "the first dimensions must be equal")?;
         call.shape(
             divides(a2, b2) && divides(a3, b3),
             "the upper dimensions of the first must divide those of the second",
@@ -61,71 +61,71 @@ impl Context {
         call.shape(!a.ptr().is_transposed(), "the first operand must not be transposed; use `cont`")?;
         call.result([a1, b1, b2, b3], DType::F32)?;
         let sums = !matches!(how.acc, Some(Prec::Q8 | Prec::Q4));
-        call.param(sums, "acc", how.acc, "sums must have at least 16 bits")?;
+        call.param(sums, "acc", how.acc, "the accumulator must have at least 16 bits")?;
         if how.hadamard {
-            // H15: devices then transform the rows of `b` by their own length.
-            call.shape(a0 == a1 && a0.count_ones() == 1, "a Hadamard matrix is square, its size a power of two")?;
+            // H15: devices then transform the rows of `b` by the length of those rows.
+            call.shape(a0 == a1 && a0.count_ones() == 1, "a Hadamard matrix must be square, its size a power of two")?;
             call.dtype(a.dtype() == DType::F32, "the Hadamard matrix (first) must be f32")?;
         }
         let ne = [a1, b1, b2, b3];
-        let fill = |t: &mut Made<'_>| {
+        let fill = |t: &mut TensorInit<'_>| {
             t.operation(sys::GGML_OP_MUL_MAT, [a.ptr(), b.ptr()], Layout::packed(DType::F32, ne));
         };
         let t = self.make("ggml_mul_mat", &[a, b], fill, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are
-            // all that C asserts; dimensions are never 0, so its remainders exist. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; equal rows, dividing upper
+            // dimensions (none is 0) and no transposed `a`, which C asserts, were checked above. The result keeps both.
             unsafe { sys::ggml_mul_mat(c, a.as_ptr(), b.as_ptr()) }
         })?;
         if let Some(acc) = how.acc {
             let done = guard::call("ggml_prec_set_acc", || {
-                // SAFETY: `t` was made just now and nobody else has it; C changes a parameter of it.
+                // SAFETY: `t` is live and was made just now; C only changes a parameter of it.
                 unsafe { sys::ggml_prec_set_acc(t.as_ptr(), acc.raw()) }
             })?;
-            call.param(done, "acc", acc, "ggml can't set it")?;
+            call.param(done, "acc", acc, "ggml can't set it here; leave it out")?;
         }
         if let Some(src) = how.src {
             let done = guard::call("ggml_prec_set_src", || {
-                // SAFETY: as above; C asserts that the number of the source, 1, is one that exists.
+                // SAFETY: as above; C asserts that source 1 exists, which is `b`.
                 unsafe { sys::ggml_prec_set_src(t.as_ptr(), src.raw(), 1) }
             })?;
             call.param(done, "src", src, "ggml can't set it")?;
         }
         if how.hadamard {
             guard::call("ggml_mul_mat_set_hint", || {
-                // SAFETY: as above; it is a matrix product, as C asserts, of a square matrix of a power of two.
+                // SAFETY: as above; it is a matrix product, as C asserts, and `a` fits the hint (checked above, H15).
                 unsafe { sys::ggml_mul_mat_set_hint(t.as_ptr(), sys::GGML_HINT_SRC0_IS_HADAMARD) }
             })?;
         }
         Ok(t)
     }
 
-    /// The sum of the outer products of rows (`ggml_out_prod`): with `a` of ggml shape `[m, k]` and `b` of `[n, k]` the
-    /// result is `[m, n]` in `f32`, in row-major terms `bᵀ · a`.
+    /// Sums the outer products of rows (`ggml_out_prod`): with `a` of ggml shape `[m, k]` and `b` of `[n, k]`, the
+    /// result is `[m, n]`, of `f32`; in row-major terms `bᵀ · a`.
     ///
     /// `a` is repeated over the third and fourth dimension of `b`.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless there are equally many rows, the upper dimensions of `a` divide those
-    /// of `b`, and `a` is not transposed.
+    /// [`Error::Shape`](crate::Error::Shape) unless the second dimensions are equal, the upper dimensions of `a` divide
+    /// those of `b`, and `a` is not transposed.
     #[doc(alias = "ggml_out_prod")]
     pub fn out_prod<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
         let call = Call { op: "out_prod", operands: &[a, b] };
         let ([a0, a1, a2, a3], [b0, b1, b2, b3]) = (a.ne(), b.ne());
-        call.shape(a1 == b1, "there must be equally many rows (second dimensions)")?;
+        call.shape(a1 == b1, "the second dimensions (numbers of rows) must be equal")?;
         call.shape(b2 % a2 == 0 && b3 % a3 == 0, "the upper dimensions of the first must divide those of the second")?;
         call.shape(!a.ptr().is_transposed(), "the first operand must not be transposed; use `cont`")?;
         call.result([a0, b0, b2, b3], DType::F32)?;
         self.build("ggml_out_prod", &[a, b], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, which are
-            // all that C asserts; dimensions are never 0. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; equal row counts, dividing upper
+            // dimensions and no transposed `a`, which C asserts, were checked above. The result keeps both.
             unsafe { sys::ggml_out_prod(c, a.as_ptr(), b.as_ptr()) }
         })
     }
 
-    /// The matrices `x` for which `a · x` is `b`, in row-major terms, where `a` are square and lower triangular; what lies
-    /// above their diagonals is not read (`ggml_solve_tri`, of which C has this variant only). With `a` of ggml shape
-    /// `[n, n]` and `b` of `[k, n]`, `x` is `[k, n]`.
+    /// Solves `a · x = b` (row-major) for lower triangular matrices `a` (`ggml_solve_tri`, of which C implements only
+    /// this variant). Elements above the diagonal are not read. With `a` of ggml shape `[n, n]` and `b` of `[k, n]`,
+    /// `x` is `[k, n]`.
     ///
     /// # Errors
     ///
@@ -138,11 +138,11 @@ impl Context {
         call.shape([a, b].iter().all(|t| t.is_contiguous()), "both operands must be contiguous; use `cont`")?;
         let ([a0, a1, a2, a3], [_, b1, b2, b3]) = (a.ne(), b.ne());
         call.shape(a0 == a1, "the first operand must be square")?;
-        call.shape([a1, a2, a3] == [b1, b2, b3], "all dimensions but the first must be equal")?;
+        call.shape([a1, a2, a3] == [b1, b2, b3], "all dimensions except the first must be equal")?;
         let (left, lower, unit) = (true, true, false);
         self.build("ggml_solve_tri", &[a, b], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above; the
-            // variant is the one that C has. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; types, shapes and contiguity were
+            // checked above; the variant is the one that C implements. The result keeps both.
             unsafe { sys::ggml_solve_tri(c, a.as_ptr(), b.as_ptr(), left, lower, unit) }
         })
     }

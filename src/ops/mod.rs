@@ -1,7 +1,9 @@
 //! Operations: one file per family, each a set of methods of [`Context`](crate::Context).
 //!
-//! A builder checks whatever C asserts or leaves to its caller about shapes, strides and parameters. What the kernels of
-//! one device accept (types above all) is checked when a graph is allocated, by `rules/`.
+//! A builder checks what C asserts, or leaves to its caller, about shapes, strides and parameters. What the kernels of
+//! a device accept (types above all) is checked by `rules/`, when a graph is allocated. In SAFETY comments,
+//! `Context::build` guarantees a live C context with room for what a builder makes (H6), handles guarantee that
+//! operands live for 'c, as long as the context, and a result keeps them (`src`).
 
 pub(crate) mod check;
 pub(crate) mod custom;

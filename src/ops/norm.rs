@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// The type of the builders in this file's table: they take a tensor and a small number.
+/// The type of the C builders in this file: of a tensor and `eps`.
 type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor, f32) -> *mut sys::ggml_tensor;
 
 macro_rules! norm {
@@ -19,21 +19,21 @@ macro_rules! norm {
                 ///
                 /// # Errors
                 ///
-                /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`; [`Error::Shape`](crate::Error::Shape) unless
-                /// the elements of its rows lie side by side; [`Error::Param`](crate::Error::Param) unless `eps` is finite
-                /// and not negative.
+                /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`; [`Error::Shape`](crate::Error::Shape)
+                /// unless its rows are contiguous; [`Error::Param`](crate::Error::Param) unless `eps` is finite and not
+                /// negative.
                 #[doc(alias = $alias)]
                 pub fn $name<'c>(&'c self, a: Tensor<'c>, eps: f32) -> Result<Tensor<'c>> {
                     operand(Call { op: stringify!($name), operands: &[a] }, a, eps)?;
                     self.normalised($alias, sys::$c, a, eps)
                 }
 
-                #[doc = concat!("[`Context::", stringify!($name), "`], written over `a` (`", $alias_inplace, "`).")]
+                #[doc = concat!("[`Context::", stringify!($name), "`] in place (`", $alias_inplace, "`).")]
                 ///
                 /// # Errors
                 ///
-                #[doc = concat!("As [`Context::", stringify!($name), "`]; [`Error::Frozen`](crate::Error::Frozen) where `a` is part of")]
-                /// weights, [`Error::Shape`](crate::Error::Shape) where it is part of an input or of indices.
+                #[doc = concat!("As [`Context::", stringify!($name), "`]; [`Error::Frozen`](crate::Error::Frozen) where `a` lies in")]
+                /// weights, [`Error::Shape`](crate::Error::Shape) where it lies in an input or holds indices.
                 #[doc(alias = $alias_inplace)]
                 pub fn $inplace<'c>(&'c self, a: Tensor<'c>, eps: f32) -> Result<Tensor<'c>> {
                     let call = Call { op: stringify!($inplace), operands: &[a] };
@@ -48,19 +48,19 @@ macro_rules! norm {
 
 norm! {
     norm = ggml_norm, "ggml_norm", norm_inplace = ggml_norm_inplace, "ggml_norm_inplace",
-        "Each row less its mean, by the root of its variance plus `eps`";
+        "Each row minus its mean, divided by the square root of its variance plus `eps`";
     rms_norm = ggml_rms_norm, "ggml_rms_norm", rms_norm_inplace = ggml_rms_norm_inplace, "ggml_rms_norm_inplace",
-        "Each row by the root of its mean square plus `eps`";
+        "Each row divided by the square root of its mean square plus `eps`";
     l2_norm = ggml_l2_norm, "ggml_l2_norm", l2_norm_inplace = ggml_l2_norm_inplace, "ggml_l2_norm_inplace",
-        "Each row by its length, or by `eps` where that is larger";
+        "Each row divided by its L2 norm, or by `eps` where that is larger";
 }
 
 impl Context {
-    /// Calls a builder of the table, when all is checked.
+    /// Calls a builder of the table; the caller has checked the operand.
     fn normalised<'c>(&'c self, call: &'static str, f: Builder, a: Tensor<'c>, eps: f32) -> Result<Tensor<'c>> {
         self.build(call, &[a], |c| {
-            // SAFETY: `f` is one of the table above, which assert nothing themselves. The context is live and has room;
-            // `a` is live for 'c, and may be written to if `f` does so. The result keeps it as source.
+            // SAFETY: `f` is in the table above and asserts nothing. The context is live and has room; `a` is live for
+            // 'c; the caller has checked it (`operand`), and may write to it if `f` does. The result keeps it.
             unsafe { f(c, a.as_ptr(), eps) }
         })
     }
@@ -69,19 +69,19 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// As [`Context::norm`]; [`Error::Param`](crate::Error::Param) unless the third dimension is a multiple of `groups`:
-    /// devices don't agree on what the groups are otherwise.
+    /// As [`Context::norm`]; [`Error::Param`](crate::Error::Param) unless `groups` divides the third dimension: devices
+    /// form different groups otherwise.
     #[doc(alias = "ggml_group_norm")]
     pub fn group_norm<'c>(&'c self, a: Tensor<'c>, groups: i32, eps: f32) -> Result<Tensor<'c>> {
         group_operand(Call { op: "group_norm", operands: &[a] }, a, groups, eps)?;
         self.build("ggml_group_norm", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c; there is at least one group and none is empty.
-            // The result keeps `a` as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c; there is at least one group and none is
+            // empty (`group_operand`). The result keeps `a`.
             unsafe { sys::ggml_group_norm(c, a.as_ptr(), groups, eps) }
         })
     }
 
-    /// [`Context::group_norm`], written over `a` (`ggml_group_norm_inplace`).
+    /// [`Context::group_norm`] in place (`ggml_group_norm_inplace`).
     ///
     /// # Errors
     ///
@@ -92,26 +92,26 @@ impl Context {
         group_operand(call, a, groups, eps)?;
         call.in_place(a, &[])?;
         self.build("ggml_group_norm_inplace", &[a], |c| {
-            // SAFETY: as in `group_norm`; `a` may be written to, and the result is a view of it.
+            // SAFETY: as in `group_norm`; `a` may be written to (`in_place`), and the result is a view of it.
             unsafe { sys::ggml_group_norm_inplace(c, a.as_ptr(), groups, eps) }
         })
     }
 
-    /// The gradient of [`Context::rms_norm`] with respect to its operand `x`, from that with respect to its result, `grad`
+    /// The gradient of [`Context::rms_norm`] with respect to its operand `x`, from that of its result, `grad`
     /// (`ggml_rms_norm_back`).
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless both have one shape; for each as [`Context::rms_norm`].
+    /// [`Error::Shape`](crate::Error::Shape) unless both have the same shape; for each as [`Context::rms_norm`].
     #[doc(alias = "ggml_rms_norm_back")]
     pub fn rms_norm_back<'c>(&'c self, grad: Tensor<'c>, x: Tensor<'c>, eps: f32) -> Result<Tensor<'c>> {
         let call = Call { op: "rms_norm_back", operands: &[grad, x] };
         operand(call, grad, eps)?;
         operand(call, x, eps)?;
-        call.shape(grad.ne() == x.ne(), "both operands must have one shape")?;
+        call.shape(grad.ne() == x.ne(), "both operands must have the same shape")?;
         self.build("ggml_rms_norm_back", &[grad, x], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, of the one shape and type that the
-            // kernel needs; C asserts nothing. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c, `f32` and of the same shape, as
+            // the kernel needs (checked above); C asserts nothing. The result keeps both.
             unsafe { sys::ggml_rms_norm_back(c, grad.as_ptr(), x.as_ptr(), eps) }
         })
     }
@@ -126,6 +126,6 @@ fn group_operand(call: Call<'_, '_>, a: Tensor<'_>, groups: i32, eps: f32) -> Re
 
 fn operand(call: Call<'_, '_>, a: Tensor<'_>, eps: f32) -> Result<()> {
     call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
-    call.shape(a.ptr().has_contiguous_rows(), "the elements of a row must lie side by side; use `cont`")?;
+    call.shape(a.ptr().has_contiguous_rows(), "rows must be contiguous; use `cont`")?;
     call.param(eps.is_finite() && eps >= 0.0, "eps", eps, "it must be finite and not negative")
 }

@@ -1,6 +1,6 @@
-//! Functions that an operation computes by ggml's number of them.
+//! Enums of functions that ggml identifies by a number.
 
-/// Makes an enum of such functions, each as the method of [`Context`](crate::Context) that it is documented at.
+/// Defines an enum of such functions. Each variant's doc links to its method of [`Context`](crate::Context).
 macro_rules! numbered {
     (
         $(#[$attribute:meta])*
@@ -19,10 +19,10 @@ macro_rules! numbered {
         }
 
         impl $name {
-            /// Every function there is.
+            /// All functions.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// ggml's number of it.
+            /// ggml's number of the function.
             pub(in crate::ops) fn raw(self) -> $raw {
                 match self {
                     $(Self::$variant => ggml_sys::$number,)*

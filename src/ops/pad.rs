@@ -1,4 +1,4 @@
-//! More elements at the borders, and elements that move beyond one border back in at the other.
+//! Padding, and rolling elements around.
 
 use ggml_sys as sys;
 
@@ -8,26 +8,26 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// What is added to a tensor at its borders; one value per dimension.
+/// The padding of a tensor, one value per dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Pad {
-    /// Elements before the first.
+    /// The number of elements before the first.
     pub left: [i32; 4],
-    /// Elements after the last.
+    /// The number of elements after the last.
     pub right: [i32; 4],
-    /// Whether they repeat the tensor, as if it lay on a torus, rather than being zeros.
+    /// Whether the padding repeats the tensor cyclically, instead of zeros.
     pub circular: bool,
 }
 
 impl Pad {
-    /// Zeros after the last elements (as `ggml_pad`).
+    /// Pads with zeros after the last elements (as `ggml_pad`).
     #[doc(alias = "ggml_pad")]
     pub fn right(n: [i32; 4]) -> Self {
         Self { right: n, ..Self::default() }
     }
 
-    /// The tensor again after its last elements (as `ggml_pad_circular`).
+    /// Pads cyclically after the last elements (as `ggml_pad_circular`).
     #[doc(alias = "ggml_pad_circular")]
     pub fn circular(n: [i32; 4]) -> Self {
         Self { circular: true, ..Self::right(n) }
@@ -35,7 +35,7 @@ impl Pad {
 }
 
 impl Context {
-    /// `a` with more elements at its borders (`ggml_pad_ext`, `ggml_pad_ext_circular`).
+    /// Pads `a` (`ggml_pad_ext`, `ggml_pad_ext_circular`). Each dimension grows by `left + right`.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl Context {
         call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
         call.param(left.iter().all(|&n| n >= 0), "left", left, "each must be 0 or more")?;
         call.param(right.iter().all(|&n| n >= 0), "right", right, "each must be 0 or more")?;
-        // The kernel goes round once only (H16).
+        // The kernel wraps around only once (H16).
         let once = !circular || left.iter().zip(a.ne()).all(|(&l, n)| i64::from(l) <= n);
         call.param(once, "left", left, "circular padding must be at most the dimension")?;
         let mut ne = a.ne();
@@ -60,24 +60,24 @@ impl Context {
         let ([l0, l1, l2, l3], [r0, r1, r2, r3]) = (left, right);
         if circular {
             return self.build("ggml_pad_ext_circular", &[a], |c| {
-                // SAFETY: as below; no left padding is larger than its dimension.
+                // SAFETY: as below; no left padding is larger than its dimension (checked above, H16).
                 unsafe { sys::ggml_pad_ext_circular(c, a.as_ptr(), l0, r0, l1, r1, l2, r2, l3, r3) }
             });
         }
         self.build("ggml_pad_ext", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c; paddings are not negative, and the result has a
-            // size that fits. It keeps `a` as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c; paddings are not negative, and the result's
+            // size fits (both checked above). It keeps `a`.
             unsafe { sys::ggml_pad_ext(c, a.as_ptr(), l0, r0, l1, r1, l2, r2, l3, r3) }
         })
     }
 
-    /// Each row of `a` with `left` elements before and `right` after it, which mirror it at its first and its last element
-    /// (`ggml_pad_reflect_1d`).
+    /// Pads each row of `a` with `left` elements before and `right` after it, which mirror the row at its first and
+    /// last element (`ggml_pad_reflect_1d`).
     ///
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, [`Error::Shape`](crate::Error::Shape) unless it is
-    /// contiguous, [`Error::Param`](crate::Error::Param) unless both numbers lie in 0 to below the length of a row.
+    /// contiguous, [`Error::Param`](crate::Error::Param) unless both are at least 0 and less than the row length.
     #[doc(alias = "ggml_pad_reflect_1d")]
     pub fn pad_reflect_1d<'c>(&'c self, a: Tensor<'c>, left: i32, right: i32) -> Result<Tensor<'c>> {
         let call = Call { op: "pad_reflect_1d", operands: &[a] };
@@ -85,33 +85,33 @@ impl Context {
         call.shape(a.is_contiguous(), "the operand must be contiguous; use `cont`")?;
         let [n0, n1, n2, n3] = a.ne();
         for (name, n) in [("left", left), ("right", right)] {
-            call.param((0..n0).contains(&n.into()), name, n, "it must lie in 0 to below the length of a row")?;
+            call.param((0..n0).contains(&n.into()), name, n, "it must be at least 0 and less than the row length")?;
         }
         call.result([n0 + i64::from(left) + i64::from(right), n1, n2, n3], DType::F32)?;
         self.build("ggml_pad_reflect_1d", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, contiguous and `f32`; paddings lie in what C
-            // asserts. The result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c, contiguous and `f32`; paddings are in the
+            // range that C asserts (all checked above). The result keeps `a`.
             unsafe { sys::ggml_pad_reflect_1d(c, a.as_ptr(), left, right) }
         })
     }
 
-    /// `a` with its elements moved by `shifts` places, one number per dimension; what moves beyond the end comes in at the
-    /// beginning, and the other way round for negative numbers (`ggml_roll`).
+    /// Moves the elements of `a` cyclically by `shifts`, one number per dimension (`ggml_roll`). Positive numbers move
+    /// towards higher indices.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless the elements of each row of `a` lie side by side;
-    /// [`Error::Param`](crate::Error::Param) unless each shift is less than the dimension, either way.
+    /// [`Error::Shape`](crate::Error::Shape) unless the rows of `a` are contiguous;
+    /// [`Error::Param`](crate::Error::Param) unless the absolute value of each shift is less than the dimension.
     #[doc(alias = "ggml_roll")]
     pub fn roll<'c>(&'c self, a: Tensor<'c>, shifts: [i32; 4]) -> Result<Tensor<'c>> {
         let call = Call { op: "roll", operands: &[a] };
-        call.shape(a.layout().has_dense_rows(), "the elements of each row must lie side by side; use `cont`")?;
+        call.shape(a.layout().has_dense_rows(), "rows must be contiguous; use `cont`")?;
         let within = shifts.iter().zip(a.ne()).all(|(&s, n)| i64::from(s).abs() < n);
-        call.param(within, "shifts", shifts, "each must be less than the dimension, either way")?;
+        call.param(within, "shifts", shifts, "the absolute value of each must be less than the dimension")?;
         let [s0, s1, s2, s3] = shifts;
         self.build("ggml_roll", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, has dense rows, and is larger than the shifts,
-            // all that C asserts. The result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c and has dense rows; shifts are less than its
+            // dimensions, all that C asserts (both checked above). The result keeps it.
             unsafe { sys::ggml_roll(c, a.as_ptr(), s0, s1, s2, s3) }
         })
     }

@@ -8,13 +8,13 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// What is made of the elements in a window.
+/// The function of the elements in a window.
 #[doc(alias = "ggml_op_pool")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pool {
-    /// The largest.
+    /// The maximum.
     Max,
-    /// The mean. Elements beyond the border count as 0 in two dimensions, and don't count in one.
+    /// The mean. Padding counts as 0 in two dimensions, and does not count in one.
     Avg,
 }
 
@@ -32,11 +32,11 @@ impl Pool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Windows<const N: usize> {
-    /// Sizes of a window.
+    /// The size of a window.
     pub window: [i32; N],
-    /// Steps between neighbouring windows.
+    /// The distance between neighbouring windows.
     pub stride: [i32; N],
-    /// Elements added on each side of the input.
+    /// Padding on each side of the input.
     pub padding: [i32; N],
 }
 
@@ -46,26 +46,26 @@ pub type Pool1d = Windows<1>;
 pub type Pool2d = Windows<2>;
 
 impl Pool1d {
-    /// Windows of `n` elements that touch but don't overlap.
+    /// Windows of `n` elements with stride `n`.
     pub fn of(n: i32) -> Self {
         Self { window: [n], stride: [n], padding: [0] }
     }
 }
 
 impl Pool2d {
-    /// Square windows of `n` by `n` that touch but don't overlap.
+    /// Square windows of `n` by `n` with stride `n`.
     pub fn square(n: i32) -> Self {
         Self { window: [n; 2], stride: [n; 2], padding: [0; 2] }
     }
 }
 
-/// ggml computes output sizes in 32-bit floats. Where no number is above this, they are exact.
+/// The largest dimension and stride. ggml computes output sizes in 32-bit floats, which are exact up to here.
 const EXACT: i64 = 1 << 20;
-/// The kernel multiplies the sides of a window in 32 bits.
+/// The largest side of a window: the kernel multiplies the sides in 32 bits.
 const LARGEST_WINDOW: i32 = (1 << 15) - 1;
 
 impl<const N: usize> Windows<N> {
-    /// The sizes of the output, of an input whose first dimensions are those that are moved over.
+    /// The output sizes in the first `N` dimensions of `input`, which the windows move over.
     fn outputs(self, call: Call<'_, '_>, input: Tensor<'_>) -> Result<[i64; N]> {
         let Self { window: k, stride: s, padding: p } = self;
         let windows = k.iter().all(|k| (1..=LARGEST_WINDOW).contains(k));
@@ -87,7 +87,7 @@ impl<const N: usize> Windows<N> {
 }
 
 impl Context {
-    /// Combines the elements in windows over the first dimension (`ggml_pool_1d`). The result is `f32`.
+    /// Pools windows over the first dimension (`ggml_pool_1d`). The result has one `f32` per window.
     ///
     /// # Errors
     ///
@@ -99,13 +99,13 @@ impl Context {
         how.outputs(call, x)?;
         let Windows { window: [k], stride: [s], padding: [p] } = how;
         self.build("ggml_pool_1d", &[x], |c| {
-            // SAFETY: the context is live and has room; `x` is live for 'c, packed, and at least one window large, so that
-            // the output has positive sizes. The result keeps it as source.
+            // SAFETY: the context is live and has room; `x` is live for 'c and packed (`operand`); `outputs` has
+            // checked that at least one window fits, so the output sizes are positive. The result keeps `x` as source.
             unsafe { sys::ggml_pool_1d(c, x.as_ptr(), pool.raw(), k, s, p) }
         })
     }
 
-    /// Combines the elements in windows over the first two dimensions (`ggml_pool_2d`). The result is `f32`.
+    /// Pools windows over the first two dimensions (`ggml_pool_2d`). The result has one `f32` per window.
     ///
     /// # Errors
     ///
@@ -126,27 +126,27 @@ impl Context {
         })
     }
 
-    /// The gradient of [`Context::pool_2d`] (`ggml_pool_2d_back`): of `x`, given `grad`, that of the result. The mean
-    /// spreads an element's gradient over its window, the maximum gives it to the first of the largest elements.
+    /// The gradient of [`Context::pool_2d`] with respect to `x`, from that of its result, `grad` (`ggml_pool_2d_back`).
+    /// The mean spreads a gradient over its window; the maximum passes it to the first largest element.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless `grad` is contiguous and of the shape that [`Context::pool_2d`] makes
-    /// of `x`; [`Error::DType`](crate::Error::DType) unless both are `f32`; otherwise as [`Context::pool_2d`].
+    /// [`Error::Shape`](crate::Error::Shape) unless `grad` is contiguous and has the shape of the forward result;
+    /// [`Error::DType`](crate::Error::DType) unless both are `f32`; otherwise as [`Context::pool_2d`].
     #[doc(alias = "ggml_pool_2d_back")]
     pub fn pool_2d_back<'c>(&'c self, grad: Tensor<'c>, x: Tensor<'c>, pool: Pool, how: Pool2d) -> Result<Tensor<'c>> {
         let call = Call { op: "pool_2d_back", operands: &[grad, x] };
         operand(call, x)?;
         call.dtype([grad, x].iter().all(|t| t.dtype() == DType::F32), "both operands must be f32")?;
         let ([w, h], [_, _, n2, n3]) = (how.outputs(call, x)?, x.ne());
-        // The kernel walks over both as if they belonged together (H12).
+        // The kernel assumes that their shapes belong together (H12).
         let fits = grad.ne() == [w, h, n2, n3] && grad.is_contiguous();
-        call.shape(fits, "the gradient must be contiguous, and have the shape of what is pooled")?;
+        call.shape(fits, "the gradient must be contiguous, and have the shape that `pool_2d` makes of the operand")?;
         let Windows { window: [k0, k1], stride: [s0, s1], padding } = how;
         let [p0, p1] = padding.map(small);
         self.build("ggml_pool_2d_back", &[grad, x], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and belong together by the checks
-            // above. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c and `f32`, `x` is packed and
+            // `grad` has the shape of its pooling (all checked above). The result keeps both.
             unsafe { sys::ggml_pool_2d_back(c, grad.as_ptr(), x.as_ptr(), pool.raw(), k0, k1, s0, s1, p0, p1) }
         })
     }
@@ -154,7 +154,7 @@ impl Context {
 
 fn operand(call: Call<'_, '_>, x: Tensor<'_>) -> Result<()> {
     call.dtype(matches!(x.dtype(), DType::F32 | DType::F16), "the operand must be f32 or f16")?;
-    // Kernels find row i at i times the second stride (H10), or walk by the third until the end of the memory (H11).
+    // Kernels find row `i` at `i * nb[1]` (H10), or step by `nb[2]` to the end of the memory (H11).
     call.shape(x.layout().is_packed(), "the operand must have the strides of a new tensor; use `cont`")
 }
 

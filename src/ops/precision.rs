@@ -1,8 +1,8 @@
-//! How exactly an operation must compute.
+//! The precision of an operation.
 
 use ggml_sys as sys;
 
-/// A precision that a device has to keep (`ggml_prec`).
+/// The least precision that a device must use (`ggml_prec`).
 #[doc(alias = "ggml_prec")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

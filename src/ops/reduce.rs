@@ -1,4 +1,4 @@
-//! Sums, means, largest elements and counts.
+//! Sums, means, positions of the largest elements, and counts.
 
 use ggml_sys as sys;
 
@@ -8,35 +8,35 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// The type of the builders in this file's table.
+/// The type of the C builders in this file.
 type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor) -> *mut sys::ggml_tensor;
 
 impl Context {
-    /// The sum of all elements (`ggml_sum`): one number of the operand's type.
+    /// The sum of all elements (`ggml_sum`): a tensor of one element, of the operand's type.
     ///
     /// # Errors
     ///
-    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, `f16` or `bf16`; [`Error::Shape`](crate::Error::Shape)
-    /// unless the elements of its rows lie side by side.
+    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, `f16` or `bf16`;
+    /// [`Error::Shape`](crate::Error::Shape) unless its rows are contiguous.
     #[doc(alias = "ggml_sum")]
     pub fn sum<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
         Call { op: "sum", operands: &[a] }.dtype(a.dtype().is_float(), "the operand must be f32, f16 or bf16")?;
         self.reduced("sum", "ggml_sum", sys::ggml_sum, a)
     }
 
-    /// The sum of each row (`ggml_sum_rows`): the first dimension becomes 1.
+    /// The sum of each row (`ggml_sum_rows`): `[n, …]` becomes `[1, …]`.
     ///
     /// # Errors
     ///
-    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`; [`Error::Shape`](crate::Error::Shape) unless the elements
-    /// of its rows lie side by side.
+    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`; [`Error::Shape`](crate::Error::Shape) unless its rows
+    /// are contiguous.
     #[doc(alias = "ggml_sum_rows")]
     pub fn sum_rows<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
         only_f32("sum_rows", a)?;
         self.reduced("sum_rows", "ggml_sum_rows", sys::ggml_sum_rows, a)
     }
 
-    /// The mean of each row (`ggml_mean`): the first dimension becomes 1.
+    /// The mean of each row (`ggml_mean`): `[n, …]` becomes `[1, …]`.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl Context {
         self.reduced("mean", "ggml_mean", sys::ggml_mean, a)
     }
 
-    /// The place of the largest element of each row (`ggml_argmax`): an `i32` for each row of a matrix.
+    /// The index of the largest element of each row (`ggml_argmax`): `[n, rows]` becomes `[rows]`, of `i32`.
     ///
     /// # Errors
     ///
@@ -58,11 +58,11 @@ impl Context {
         let [n, _, a2, a3] = a.ne();
         let matrix = a2 == 1 && a3 == 1 && i32::try_from(n).is_ok();
         Call { op: "argmax", operands: &[a] }
-            .shape(matrix, "the operand must be a matrix with rows of less than 2^31")?;
+            .shape(matrix, "the operand must be a matrix with less than 2^31 elements per row")?;
         self.reduced("argmax", "ggml_argmax", sys::ggml_argmax, a)
     }
 
-    /// The sums of each row's elements up to each one (`ggml_cumsum`).
+    /// The cumulative sums of each row (`ggml_cumsum`): element `i` is the sum of elements 0 to `i`. The shape stays.
     ///
     /// # Errors
     ///
@@ -73,32 +73,33 @@ impl Context {
         self.reduced("cumsum", "ggml_cumsum", sys::ggml_cumsum, a)
     }
 
-    /// How many elements of `a` are equal to those of `b` at the same place (`ggml_count_equal`): one `i64`.
+    /// Counts the elements of `a` that equal those of `b` at the same index (`ggml_count_equal`): one `i64`.
     ///
     /// The CPU kernel takes vectors and matrices only; `reshape` others.
     ///
     /// # Errors
     ///
-    /// [`Error::DType`](crate::Error::DType) unless both are `i32`; [`Error::Shape`](crate::Error::Shape) unless both have
-    /// one shape.
+    /// [`Error::DType`](crate::Error::DType) unless both are `i32`; [`Error::Shape`](crate::Error::Shape) unless both
+    /// have the same shape.
     #[doc(alias = "ggml_count_equal")]
     pub fn count_equal<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
         let call = Call { op: "count_equal", operands: &[a, b] };
         call.dtype([a, b].iter().all(|t| t.dtype() == DType::I32), "both operands must be i32")?;
-        call.shape(a.ne() == b.ne(), "both operands must have one shape")?;
+        call.shape(a.ne() == b.ne(), "both operands must have the same shape")?;
         self.build("ggml_count_equal", &[a, b], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and of one shape, all that C asserts.
-            // The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c and of the same shape (checked
+            // above), all that C asserts. The result keeps both.
             unsafe { sys::ggml_count_equal(c, a.as_ptr(), b.as_ptr()) }
         })
     }
 
     fn reduced<'c>(&'c self, op: &'static str, call: &'static str, f: Builder, a: Tensor<'c>) -> Result<Tensor<'c>> {
         let rows = a.ptr().has_contiguous_rows();
-        Call { op, operands: &[a] }.shape(rows, "the elements of a row must lie side by side; use `cont`")?;
+        Call { op, operands: &[a] }.shape(rows, "rows must be contiguous; use `cont`")?;
         self.build(call, &[a], |c| {
-            // SAFETY: `f` is one of this file's builders, which assert no more than was checked. The context is live and has
-            // room; `a` is live for 'c. The result keeps it as source.
+            // SAFETY: `f` is one of this file's builders, which assert no more than types, contiguous rows and, for
+            // `argmax`, a matrix (all checked). The context is live and has room; `a` is live for 'c. The result keeps
+            // it.
             unsafe { f(c, a.as_ptr()) }
         })
     }

@@ -1,4 +1,4 @@
-//! Images in another size.
+//! Resizing images.
 
 use ggml_sys as sys;
 
@@ -9,34 +9,34 @@ use crate::error::Result;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// How pixels between those of an image are found.
+/// How the pixels of a resized image are interpolated.
 #[doc(alias = "ggml_scale_mode")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scale {
-    /// The pixel that they lie in.
+    /// The nearest pixel.
     #[default]
     Nearest,
-    /// Linearly between the four around them.
+    /// Linear, between the four nearest pixels.
     Bilinear,
-    /// By cubic convolution of the sixteen around them, with α = -0.75.
+    /// Cubic convolution of the sixteen nearest pixels, with α = -0.75.
     Bicubic,
 }
 
-/// How an image is brought to another size.
+/// The options of [`Context::interpolate`].
 #[doc(alias = "ggml_scale_flag")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Interpolate {
-    /// How pixels between those of the image are found.
+    /// The interpolation.
     pub mode: Scale,
-    /// Whether the centres of the corners' pixels stay where they are, rather than the image's borders.
+    /// Whether to align the centres of the corner pixels, rather than the borders of the image.
     pub align_corners: bool,
-    /// Whether a smaller image is made of all pixels of the larger one; for [`Scale::Bilinear`] only.
+    /// Whether all pixels contribute when the image is made smaller; for [`Scale::Bilinear`] only.
     pub antialias: bool,
 }
 
 impl Interpolate {
-    /// This mode, without flags.
+    /// This mode, without other options.
     pub fn by(mode: Scale) -> Self {
         Self { mode, ..Self::default() }
     }
@@ -53,19 +53,19 @@ impl Interpolate {
     }
 }
 
-/// Kernels divide positions by factors in 32-bit floats, those of GPUs with an error of some units in the last place. Up
-/// to here, what is less than a dimension stays less.
+/// The largest dimension. Kernels divide positions by factors in 32-bit floats, GPUs with an error of some units in the
+/// last place. Up to this size, the quotient stays below the dimension.
 const LARGEST: i64 = 1 << 20;
 
 impl Context {
-    /// The image `a` in the size `shape` (`ggml_interpolate`). The upper two dimensions are always brought to their size by
-    /// [`Scale::Nearest`].
+    /// Resizes the image `a` to `shape` (`ggml_interpolate`). `how` applies to the first two dimensions; the third and
+    /// fourth always use [`Scale::Nearest`].
     ///
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`; [`Error::Shape`](crate::Error::Shape) and
-    /// [`Error::Param`](crate::Error::Param) where a dimension is above 2²⁰; [`Error::Param`](crate::Error::Param) unless
-    /// `antialias` comes with [`Scale::Bilinear`] and without `align_corners`, with which ggml leaves pixels out.
+    /// [`Error::Param`](crate::Error::Param) where a dimension is above 2²⁰; [`Error::Param`](crate::Error::Param)
+    /// unless `antialias` comes with [`Scale::Bilinear`] and without `align_corners` (ggml would skip pixels).
     #[doc(alias = "ggml_interpolate")]
     #[doc(alias = "ggml_upscale")]
     #[doc(alias = "ggml_upscale_ext")]
@@ -80,8 +80,8 @@ impl Context {
         call.param(known, "how", how, "antialias must come with the bilinear mode, and without align_corners")?;
         let [n0, n1, n2, n3] = ne;
         self.build("ggml_interpolate", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and `f32`, the dimensions positive, the mode and
-            // its flags ggml's own. The result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c and `f32`, the dimensions are positive (both
+            // checked above), the mode and its flags are ggml's own. The result keeps `a`.
             unsafe { sys::ggml_interpolate(c, a.as_ptr(), n0, n1, n2, n3, how.raw()) }
         })
     }

@@ -9,25 +9,25 @@ use crate::error::Result;
 use crate::guard;
 use crate::tensor::Tensor;
 
-/// Which elements of a row are rotated together, and by which positions.
+/// Which elements of a row are rotated as pairs, and by which positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RopeMode {
-    /// Neighbours: 0 and 1, 2 and 3, ….
+    /// Neighbouring elements: 0 and 1, 2 and 3, ….
     Normal,
-    /// The two halves of the rotated part (GPT-NeoX, Llama in its published layout).
+    /// Elements of the two halves of the rotated part: 0 and `n_dims / 2`, … (GPT-NeoX, Llama in its published layout).
     NeoX,
-    /// As [`RopeMode::NeoX`], by one of four positions for each section of the pairs (Qwen-VL).
+    /// As [`RopeMode::NeoX`], with four positions per token, one for each section of the pairs (Qwen-VL).
     MRope,
-    /// As [`RopeMode::MRope`], the first three positions taking turns instead (Qwen3-VL).
+    /// As [`RopeMode::MRope`], but the first three positions are interleaved (Qwen3-VL).
     IMRope,
-    /// The two halves of the whole row, by one of four positions for each section of the pairs, the frequencies of each
-    /// section starting anew. `n_dims` is half the row's length.
+    /// Elements of the two halves of the whole row, with four positions per token, one for each section of the pairs.
+    /// The frequencies restart at each section. `n_dims` is half the row length.
     Vision,
 }
 
 impl RopeMode {
-    /// Whether there are four positions for each token (`ggml_rope_multi`).
+    /// Whether the mode takes four positions per token (`ggml_rope_multi`).
     fn is_multi(self) -> bool {
         matches!(self, Self::MRope | Self::IMRope | Self::Vision)
     }
@@ -44,39 +44,39 @@ impl RopeMode {
     }
 }
 
-/// The options of a [`Context::rope_ext`].
+/// The options of [`Context::rope_ext`].
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Rope<'c> {
-    /// How many elements of a row are rotated.
+    /// The number of elements of a row that are rotated.
     pub n_dims: i32,
-    /// Which of them together.
+    /// Which of them form pairs.
     pub mode: RopeMode,
-    /// With four positions, how many pairs are rotated by each. They repeat where pairs are left over, but for
-    /// [`RopeMode::Vision`], where the first two must be enough.
+    /// With four positions per token, the number of pairs for each. Sections repeat if pairs are left over, except in
+    /// [`RopeMode::Vision`], where the first two must cover all.
     pub sections: [i32; 4],
-    /// How many elements of a row lie before those that are rotated (`ggml_rope_set_offset`).
+    /// The number of elements before the rotated part (`ggml_rope_set_offset`).
     pub offset: i32,
-    /// A divisor of the frequency of each pair, at least half the row length of them, `f32`.
+    /// Divisors of the frequencies, one per pair of the whole row: `[row / 2 or more]`, `f32`.
     pub freq_factors: Option<Tensor<'c>>,
     /// The context length of the model's training, for `YaRN`.
     pub n_ctx_orig: i32,
     /// The base of the frequencies.
     pub freq_base: f32,
-    /// A factor of the positions.
+    /// The factor of the positions.
     pub freq_scale: f32,
-    /// How far to mix interpolation and extrapolation (`YaRN`); 0 for none.
+    /// The weight of extrapolation in the mix with interpolation (`YaRN`); 0 for none.
     pub ext_factor: f32,
-    /// A factor of the result.
+    /// The factor of the result.
     pub attn_factor: f32,
-    /// Where the mix begins (`YaRN`).
+    /// The rotations over `n_ctx_orig` at which the mix begins (`YaRN`).
     pub beta_fast: f32,
-    /// Where the mix ends (`YaRN`).
+    /// The rotations over `n_ctx_orig` at which the mix ends (`YaRN`).
     pub beta_slow: f32,
 }
 
-/// The type of the builders for one position to a token.
-type One = unsafe extern "C-unwind" fn(
+/// The type of the C builders for one position per token.
+type SingleBuilder = unsafe extern "C-unwind" fn(
     *mut sys::ggml_context,
     *mut sys::ggml_tensor,
     *mut sys::ggml_tensor,
@@ -92,8 +92,8 @@ type One = unsafe extern "C-unwind" fn(
     f32,
 ) -> *mut sys::ggml_tensor;
 
-/// The type of the builders for four positions to a token.
-type Multi = unsafe extern "C-unwind" fn(
+/// The type of the C builders for four positions per token.
+type MultiBuilder = unsafe extern "C-unwind" fn(
     *mut sys::ggml_context,
     *mut sys::ggml_tensor,
     *mut sys::ggml_tensor,
@@ -111,7 +111,7 @@ type Multi = unsafe extern "C-unwind" fn(
 ) -> *mut sys::ggml_tensor;
 
 impl<'c> Rope<'c> {
-    /// Plain rotation of the first `n_dims` elements of each row, with base 10,000.
+    /// Rotates the first `n_dims` elements of each row, with base 10,000 and no scaling.
     pub fn new(n_dims: i32, mode: RopeMode) -> Self {
         Self {
             n_dims,
@@ -129,11 +129,11 @@ impl<'c> Rope<'c> {
         }
     }
 
-    /// Between which pairs `YaRN` mixes interpolation and extrapolation (`ggml_rope_yarn_corr_dims`).
+    /// The first and the last pair for which `YaRN` mixes interpolation and extrapolation (`ggml_rope_yarn_corr_dims`).
     #[doc(alias = "ggml_rope_yarn_corr_dims")]
     pub fn yarn_corr_dims(&self) -> [f32; 2] {
         let mut dims = [0.0; 2];
-        // SAFETY: C computes with the numbers it is given, whatever they are, and writes two.
+        // SAFETY: C computes with any numbers, and writes two floats to `dims`, which has two.
         unsafe {
             sys::ggml_rope_yarn_corr_dims(
                 self.n_dims,
@@ -151,7 +151,7 @@ impl<'c> Rope<'c> {
         Operands::new(a, [Some(positions), self.freq_factors])
     }
 
-    /// H13: other values make the kernel loop for ever, divide by zero, or write beyond the row.
+    /// Checks the options (H13): other values make the kernel loop for ever, divide by zero, or write past the row.
     fn check(&self, call: Call<'_, '_>, row: i64) -> Result<()> {
         let n_dims = i64::from(self.n_dims);
         let even = n_dims >= 2 && n_dims % 2 == 0 && n_dims <= row;
@@ -171,20 +171,20 @@ impl<'c> Rope<'c> {
             "sections",
             self.sections,
             format_args!(
-                "with four positions to a token they must not be negative, the first three not all 0, their sum at most \
-                 {row}; else they must be 0"
+                "in modes with four positions per token none may be negative, the first three not all 0, and their sum \
+                 at most {row}; in others all must be 0"
             ),
         )?;
         if self.mode == RopeMode::Vision {
-            call.param(2 * n_dims == row, "n_dims", n_dims, format_args!("it must be half of {row} in this mode"))?;
-            call.param(offset == 0, "offset", offset, "it must be 0 in this mode")?;
-            // The CPU goes on to the other two, the kernels of GPUs begin anew, or divide by zero.
+            call.param(2 * n_dims == row, "n_dims", n_dims, format_args!("in `Vision`, it must be half of {row}"))?;
+            call.param(offset == 0, "offset", offset, "in `Vision`, it must be 0")?;
+            // For more pairs, the CPU uses the other two sections; GPUs start over, or divide by zero.
             let two = i64::from(first) + i64::from(second);
             call.param(
                 two >= n_dims,
                 "sections",
                 self.sections,
-                format_args!("in this mode the first two must cover all {n_dims} pairs"),
+                format_args!("in `Vision`, the first two must cover all {n_dims} pairs"),
             )?;
         }
         call.param(self.n_ctx_orig >= 0, "n_ctx_orig", self.n_ctx_orig, "it must not be negative")?;
@@ -204,8 +204,8 @@ impl<'c> Rope<'c> {
 }
 
 impl Context {
-    /// Rotates the rows of `a` by their positions (`ggml_rope`): `a` is `[row, heads, tokens, batch]`, `positions` holds an
-    /// `i32` for each token.
+    /// Rotary position embedding (`ggml_rope`): `a` is `[row, heads, tokens, batch]`, `positions` is `[tokens]`, of
+    /// `i32`.
     ///
     /// # Errors
     ///
@@ -215,7 +215,7 @@ impl Context {
         self.rope_ext(a, positions, Rope::new(n_dims, mode))
     }
 
-    /// [`Context::rope`], written over `a` (`ggml_rope_inplace`).
+    /// [`Context::rope`] in place (`ggml_rope_inplace`).
     ///
     /// # Errors
     ///
@@ -233,16 +233,16 @@ impl Context {
 
     /// [`Context::rope`] with all options (`ggml_rope_ext`, `ggml_rope_multi`).
     ///
-    /// Modes of several dimensions take four positions for each token: those of all tokens in the first dimension, then
-    /// those in the second, ….
+    /// Modes with four positions per token take `[4 * tokens]`: first the first position of all tokens, then the
+    /// second, ….
     ///
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32` or `f16`, the positions `i32` and the factors `f32`;
-    /// [`Error::Shape`](crate::Error::Shape) unless there is a position for each token (or four) and a factor for each pair,
-    /// and rows of even length lie side by side; [`Error::Param`](crate::Error::Param) unless `n_dims` is even, at least 2
-    /// and with an even `offset` at most a row's length, the sections fit the mode and the row, and the other numbers are
-    /// finite, `freq_base` positive.
+    /// [`Error::Shape`](crate::Error::Shape) unless there are a position per token (or four) and a factor per pair, and
+    /// rows are contiguous and of even length; [`Error::Param`](crate::Error::Param) unless `n_dims` is even and at
+    /// least 2, `offset` is even, their sum is at most the row length, the sections fit mode and row, and all other
+    /// numbers are finite, with a positive `freq_base`.
     #[doc(alias = "ggml_rope_ext")]
     #[doc(alias = "ggml_rope_multi")]
     #[doc(alias = "ggml_rope_custom")]
@@ -252,7 +252,7 @@ impl Context {
         self.rotated(sys::ggml_rope_ext, sys::ggml_rope_multi, a, positions, how)
     }
 
-    /// [`Context::rope_ext`], written over `a` (`ggml_rope_ext_inplace`, `ggml_rope_multi_inplace`).
+    /// [`Context::rope_ext`] in place (`ggml_rope_ext_inplace`, `ggml_rope_multi_inplace`).
     ///
     /// # Errors
     ///
@@ -270,8 +270,8 @@ impl Context {
         self.rotated(sys::ggml_rope_ext_inplace, sys::ggml_rope_multi_inplace, a, positions, how)
     }
 
-    /// The gradient of a [`Context::rope_ext`] with the same positions and options with respect to its operand, from that
-    /// with respect to its result, `grad` (`ggml_rope_ext_back`, `ggml_rope_multi_back`): the rotation back.
+    /// The gradient of [`Context::rope_ext`] with respect to its operand, from that of its result, `grad`: the inverse
+    /// rotation, with the same positions and options (`ggml_rope_ext_back`, `ggml_rope_multi_back`).
     ///
     /// # Errors
     ///
@@ -283,11 +283,11 @@ impl Context {
         self.rotated(sys::ggml_rope_ext_back, sys::ggml_rope_multi_back, grad, positions, how)
     }
 
-    /// Calls one of two builders, when all is checked.
+    /// Calls one of two builders; the caller has checked all operands.
     fn rotated<'c>(
         &'c self,
-        one: One,
-        multi: Multi,
+        one: SingleBuilder,
+        multi: MultiBuilder,
         a: Tensor<'c>,
         positions: Tensor<'c>,
         how: Rope<'c>,
@@ -296,9 +296,9 @@ impl Context {
         let mut sections = how.sections;
         let t = self.build("ggml_rope", &how.operands(a, positions), |c| {
             if how.mode.is_multi() {
-                // SAFETY: the context is live and has room; the operands are live for 'c and fit, which `check` saw to, and
-                // `a` may be written to if `multi` does so; C copies the four sections. The result keeps the operands as
-                // sources.
+                // SAFETY: the context is live and has room; the operands are live for 'c; `check` has checked types,
+                // shapes and options (H13), and the caller that `a` may be written to if `multi` does so; C copies the
+                // four sections. The result keeps the operands as sources.
                 unsafe {
                     multi(
                         c,
@@ -318,7 +318,7 @@ impl Context {
                     )
                 }
             } else {
-                // SAFETY: as above, without sections.
+                // SAFETY: as above, for `one` and without sections.
                 unsafe {
                     one(
                         c,
@@ -340,8 +340,8 @@ impl Context {
         })?;
         if how.offset > 0 {
             guard::call("ggml_rope_set_offset", || {
-                // SAFETY: `t` was made just now and nobody else has it; it is a rotation in a mode that has an offset, which
-                // leaves the rotated part inside the row. C changes a parameter of it and returns it.
+                // SAFETY: `t` is live and was made just now; it is a rotation in a mode that takes an offset, and the
+                // rotated part ends inside the row (`Rope::check`). C changes a parameter of it and returns it.
                 unsafe { sys::ggml_rope_set_offset(t.as_ptr(), how.offset) }
             })?;
         }
@@ -349,7 +349,7 @@ impl Context {
     }
 }
 
-/// All that the builders need, but for writing in place.
+/// Checks all that the builders need, except for writing in place.
 fn check(call: Call<'_, '_>, a: Tensor<'_>, positions: Tensor<'_>, how: &Rope<'_>) -> Result<()> {
     call.dtype(matches!(a.dtype(), DType::F32 | DType::F16), "the operand must be f32 or f16")?;
     call.dtype(positions.dtype() == DType::I32, "the positions (second) must be i32")?;
@@ -357,19 +357,19 @@ fn check(call: Call<'_, '_>, a: Tensor<'_>, positions: Tensor<'_>, how: &Rope<'_
     let needed = if how.mode.is_multi() { tokens.checked_mul(4) } else { Some(tokens) };
     call.shape(
         needed.is_some_and(|n| positions.ne() == [n, 1, 1, 1]),
-        "there must be one position for each token (third dimension), or four in a mode of several dimensions",
+        "there must be one position for each token (third dimension), or four in modes `MRope`, `IMRope` and `Vision`",
     )?;
-    call.shape(positions.is_contiguous(), "the positions must be contiguous")?;
+    call.shape(positions.is_contiguous(), "the positions must be contiguous; use `cont`")?;
     let rows = row % 2 == 0 && a.ptr().has_contiguous_rows() && i32::try_from(row).is_ok();
-    call.shape(rows, "rows must be of even length, their elements side by side; use `cont`")?;
+    call.shape(rows, "rows must be contiguous and of even length; use `cont`")?;
     how.check(call, row)?;
     if let Some(f) = how.freq_factors {
         call.dtype(f.dtype() == DType::F32, "the frequency factors (third) must be f32")?;
-        // The kernel reads one for every pair of the row, not of `n_dims`. A vector: what has the operand's shape could lend
-        // the result its memory, and be overwritten while other threads read it.
+        // The kernel reads a factor for every pair of the row, not of `n_dims`. They must be a vector: the allocator
+        // could give the result the memory of factors of its shape, which other threads still read.
         let [n, upper @ ..] = f.ne();
         let vector = f.is_contiguous() && n >= row / 2 && upper == [1; 3];
-        call.shape(vector, "there must be a frequency factor for each pair of a row, in a vector")?;
+        call.shape(vector, "the frequency factors must be a contiguous vector with one for each pair of a row")?;
     }
     Ok(())
 }

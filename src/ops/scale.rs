@@ -8,11 +8,11 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// The type of `ggml_scale` and its twin.
-type Scale = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor, f32) -> *mut sys::ggml_tensor;
+/// The type of `ggml_scale` and `ggml_scale_inplace`.
+type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor, f32) -> *mut sys::ggml_tensor;
 
-/// The type of builders that take two numbers.
-type Line =
+/// The type of C builders with two parameters.
+type TwoParams =
     unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor, f32, f32) -> *mut sys::ggml_tensor;
 
 impl Context {
@@ -42,15 +42,15 @@ impl Context {
         &'c self,
         call: Call<'_, 'c>,
         c: &'static str,
-        f: Scale,
+        f: Builder,
         a: Tensor<'c>,
         factor: f32,
         in_place: bool,
     ) -> Result<Tensor<'c>> {
         packed(call, a, in_place)?;
         self.build(c, &[a], |c| {
-            // SAFETY: `f` is one of the two above. The context is live and has room; `a` is live for 'c and laid out as C
-            // asserts; where the result is a view of it, it may be written. The result keeps it as source.
+            // SAFETY: `f` is one of the two above. The context is live and has room; `a` is live for 'c; `packed` has
+            // checked its layout and, where `f` writes to it, that it may. The result keeps it.
             unsafe { f(c, a.as_ptr(), factor) }
         })
     }
@@ -100,12 +100,11 @@ impl Context {
         self.line("ggml_clamp_inplace", sys::ggml_clamp_inplace, a, min, max)
     }
 
-    /// Calls `f`, whose needs were checked.
-    fn line<'c>(&'c self, c: &'static str, f: Line, a: Tensor<'c>, x: f32, y: f32) -> Result<Tensor<'c>> {
+    /// Calls `f`; the caller has checked the operand.
+    fn line<'c>(&'c self, c: &'static str, f: TwoParams, a: Tensor<'c>, x: f32, y: f32) -> Result<Tensor<'c>> {
         self.build(c, &[a], |c| {
-            // SAFETY: `f` is one of the four above, each after its check: rows lie where the kernel looks for them, and `a`
-            // may be written where the result is a view of it. The context is live and has room; `a` is live for 'c. The
-            // result keeps it as source.
+            // SAFETY: `f` is one of the four above; `packed` or `limits` has checked the layout of `a` and, where `f`
+            // writes to it, that it may. The context is live and has room; `a` is live for 'c. The result keeps it.
             unsafe { f(c, a.as_ptr(), x, y) }
         })
     }

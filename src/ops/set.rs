@@ -1,4 +1,4 @@
-//! Writing one tensor into a part of another, or adding it there.
+//! Writing or adding a tensor to a part of another.
 
 use ggml_sys as sys;
 
@@ -9,24 +9,24 @@ use crate::error::Result;
 use crate::header::Layout;
 use crate::tensor::Tensor;
 
-/// Which part of the first operand [`Context::set`] and [`Context::acc`] write to: one of the second operand's shape.
+/// The part of the first operand that [`Context::set`] and [`Context::acc`] write to. Its shape is that of the second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Part {
-    /// Bytes between neighbours in the second, third and fourth dimension; `None` for those of the first operand.
+    /// The strides in bytes of the second, third and fourth dimension; `None` for those of the first operand.
     pub strides: Option<[usize; 3]>,
-    /// The byte at which it begins.
+    /// The offset in bytes from the start of the first operand.
     pub offset: usize,
 }
 
 impl Part {
-    /// The part that begins at this byte, with the strides of the first operand.
+    /// The part at this offset in bytes, with the strides of the first operand.
     pub fn at(offset: usize) -> Self {
         Self { strides: None, offset }
     }
 }
 
-/// The builders, by what they are told of the part.
+/// The C builders, by the parameters of the part that they take.
 #[derive(Clone, Copy)]
 enum Builder {
     Part(unsafe extern "C-unwind" fn(Ctx, T, T, usize, usize, usize, usize) -> T),
@@ -37,25 +37,25 @@ enum Builder {
 type Ctx = *mut sys::ggml_context;
 type T = *mut sys::ggml_tensor;
 
-/// The first bytes of strides and offsets that C does not take: it keeps them in 32 bits.
+/// The exclusive upper bounds of strides and offsets, which C keeps in 32 bits.
 const END_OF_STRIDES: usize = 1 << 31;
 const END_OF_OFFSETS: usize = 1 << 30;
 
 impl Context {
-    /// A copy of `a` with `b` in a part of it (`ggml_set`).
+    /// A copy of `a` with a part replaced by `b` (`ggml_set`).
     ///
     /// # Errors
     ///
-    /// [`Error::DType`](crate::Error::DType) unless both have one type that is no block type;
+    /// [`Error::DType`](crate::Error::DType) unless both have the same type, and no block type;
     /// [`Error::Shape`](crate::Error::Shape) unless `a` is contiguous; [`Error::Param`](crate::Error::Param) unless the
-    /// part lies inside `a`, strides and offset are multiples of the type's size, strides below 2³¹ and not 0, the offset
-    /// below 2³⁰, and no elements of the part overlap.
+    /// part lies inside `a`, strides and offset are multiples of the type's size, strides below 2³¹ and not 0, the
+    /// offset below 2³⁰, and no elements of the part overlap.
     #[doc(alias = "ggml_set")]
     pub fn set<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, part: Part) -> Result<Tensor<'c>> {
         self.write("ggml_set", Builder::Part(sys::ggml_set), [a, b], part, false)
     }
 
-    /// [`Context::set`] in place (`ggml_set_inplace`): writes `b` into a part of `a` and returns a view of `a`.
+    /// [`Context::set`] in place (`ggml_set_inplace`): writes `b` to a part of `a`, and returns a view of `a`.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl Context {
         self.write("ggml_set_inplace", Builder::Part(sys::ggml_set_inplace), [a, b], part, true)
     }
 
-    /// [`Context::set`] from byte `offset` on, with the strides of `a` (`ggml_set_1d`).
+    /// [`Context::set`] at `offset` bytes, with the strides of `a` (`ggml_set_1d`).
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl Context {
         self.write("ggml_set_1d_inplace", Builder::Row(sys::ggml_set_1d_inplace), [a, b], Part::at(offset), true)
     }
 
-    /// [`Context::set`] from byte `offset` on, with rows `stride` bytes apart and the other strides of `a`
+    /// [`Context::set`] at `offset` bytes, with a row stride of `stride` bytes and the upper strides of `a`
     /// (`ggml_set_2d`).
     ///
     /// # Errors
@@ -122,11 +122,11 @@ impl Context {
     #[doc(alias = "ggml_acc")]
     pub fn acc<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, part: Part) -> Result<Tensor<'c>> {
         let call = Call { op: "acc", operands: &[a, b] };
-        call.dtype(a.dtype() == DType::F32, "both must be f32")?;
+        call.dtype(a.dtype() == DType::F32, "both operands must be f32")?;
         self.write("ggml_acc", Builder::Part(sys::ggml_acc), [a, b], part, false)
     }
 
-    /// [`Context::acc`] in place (`ggml_acc_inplace`): adds `b` to a part of `a` and returns a view of `a`.
+    /// [`Context::acc`] in place (`ggml_acc_inplace`): adds `b` to a part of `a`, and returns a view of `a`.
     ///
     /// # Errors
     ///
@@ -134,11 +134,11 @@ impl Context {
     #[doc(alias = "ggml_acc_inplace")]
     pub fn acc_inplace<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, part: Part) -> Result<Tensor<'c>> {
         let call = Call { op: "acc_inplace", operands: &[a, b] };
-        call.dtype(a.dtype() == DType::F32, "both must be f32")?;
+        call.dtype(a.dtype() == DType::F32, "both operands must be f32")?;
         self.write("ggml_acc_inplace", Builder::Part(sys::ggml_acc_inplace), [a, b], part, true)
     }
 
-    /// Checks what all of these need, and calls `f`, the C function of this name.
+    /// Checks the operands, and calls `f`, which is the C function `c`.
     fn write<'c>(
         &'c self,
         c: &'static str,
@@ -149,7 +149,7 @@ impl Context {
     ) -> Result<Tensor<'c>> {
         let call = Call { op: c.strip_prefix("ggml_").unwrap_or(c), operands: &[a, b] };
         let one = a.dtype() == b.dtype() && a.dtype().block_size() == 1;
-        call.dtype(one, "both must have one type, and no block type")?;
+        call.dtype(one, "both operands must have the same type, and no block type")?;
         call.shape(a.is_contiguous(), "the operand that is written to must be contiguous; use `cont`")?;
         if in_place {
             call.writable(a)?;
@@ -159,33 +159,33 @@ impl Context {
         let [nb1, nb2, nb3] = inside(call, a, b, part)?;
         self.build(c, &[a, b], |c| {
             let (a, b, offset) = (a.as_ptr(), b.as_ptr(), part.offset);
-            // In each case: `f` is one of those above. The context is live and has room; the operands are live for 'c, `b` is
-            // no larger than `a`, and C's own view of it in `a` lies inside, last row and all, without overlap and aligned
-            // (H5); strides and offset fit 32 bits. What is written in place may be. The result keeps both as sources.
+            // In each case: `f` is one of the builders above. The context is live and has room; the operands are live
+            // for 'c. `inside` has checked that the part lies in `a`, last row included, aligned and without overlap
+            // (H5), and fits 32 bits; `writable` that it may be written in place. The result keeps both as sources.
             match f {
                 // SAFETY: as above.
                 Builder::Part(f) => unsafe { f(c, a, b, nb1, nb2, nb3, offset) },
-                // SAFETY: as above; C takes the strides of `a`, as the check did.
+                // SAFETY: as above; C uses the strides of `a`, which `inside` has checked.
                 Builder::Row(f) => unsafe { f(c, a, b, offset) },
-                // SAFETY: as above; C takes the upper strides of `a`, as the check did.
+                // SAFETY: as above; C uses the upper strides of `a`, which `inside` has checked.
                 Builder::Rows(f) => unsafe { f(c, a, b, nb1, offset) },
             }
         })
     }
 }
 
-/// The part that [`Context::set_2d`] means.
+/// The part that [`Context::set_2d`] writes to.
 fn rows_of(a: Tensor<'_>, stride: usize, offset: usize) -> Part {
     let [_, _, nb2, nb3] = a.nb();
     Part { strides: Some([stride, nb2, nb3]), offset }
 }
 
-/// Checks that `part` of `a` has room for `b`, and returns its strides.
+/// Checks that `b` fits into `part` of `a`, and returns the strides.
 fn inside(call: Call<'_, '_>, a: Tensor<'_>, b: Tensor<'_>, part: Part) -> Result<[usize; 3]> {
     let unit = a.dtype().type_size();
     let [_, nb1, nb2, nb3] = a.nb();
     let strides = part.strides.unwrap_or([nb1, nb2, nb3]);
-    // Other devices divide by strides, those of dimensions of 1 too.
+    // Other devices divide by strides, even by those of dimensions of 1.
     let known = strides.iter().all(|&nb| nb.is_multiple_of(unit) && (1..END_OF_STRIDES).contains(&nb));
     call.param(known, "strides", strides, "they must be multiples of the type's size, above 0 and below 2^31")?;
     let whole = part.offset.is_multiple_of(unit) && part.offset < END_OF_OFFSETS;

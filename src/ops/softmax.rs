@@ -9,22 +9,22 @@ use crate::error::Result;
 use crate::guard;
 use crate::tensor::Tensor;
 
-/// What may be done to the rows of a [`Context::soft_max_ext`].
+/// The options of [`Context::soft_max_ext`].
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct SoftMax<'c> {
-    /// Factor of the operand.
+    /// The factor of the operand.
     pub scale: f32,
-    /// Added to the scaled operand: of its row length, of at least as many rows, and repeated over its upper dimensions;
-    /// `f32` or `f16`.
+    /// The mask, which is added to the scaled operand: with its row length and at least as many rows, repeated over its
+    /// upper dimensions; `f32` or `f16`.
     pub mask: Option<Tensor<'c>>,
-    /// The largest slope by which the mask is multiplied per head (third dimension); 0 for none (`ALiBi`).
+    /// The largest of the slopes by which the mask is multiplied per head (third dimension, `ALiBi`); 0 for no slopes.
     pub max_bias: f32,
-    /// One more logit per head (third dimension) that takes part in the sum only; `f32`.
+    /// Sinks: one more logit per head (third dimension), which only takes part in the sum; `[heads]`, `f32`.
     pub sinks: Option<Tensor<'c>>,
 }
 
-/// The type of the builders of a softmax.
+/// The type of the C builders of a softmax.
 type Builder = unsafe extern "C-unwind" fn(
     *mut sys::ggml_context,
     *mut sys::ggml_tensor,
@@ -47,7 +47,7 @@ impl Default for SoftMax<'_> {
 }
 
 impl Context {
-    /// Softmax of each row (`ggml_soft_max`).
+    /// Softmax of each row (`ggml_soft_max`). The result is `f32`, of the shape of `a`.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Context {
         self.soft_max_ext(a, SoftMax::default())
     }
 
-    /// [`Context::soft_max`], written over `a` (`ggml_soft_max_inplace`).
+    /// [`Context::soft_max`] in place (`ggml_soft_max_inplace`).
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Context {
         self.softened("ggml_soft_max_ext", sys::ggml_soft_max_ext, a, how)
     }
 
-    /// [`Context::soft_max_ext`], written over `a` (`ggml_soft_max_ext_inplace`).
+    /// [`Context::soft_max_ext`] in place (`ggml_soft_max_ext_inplace`).
     ///
     /// # Errors
     ///
@@ -98,63 +98,63 @@ impl Context {
         self.softened("ggml_soft_max_ext_inplace", sys::ggml_soft_max_ext_inplace, a, how)
     }
 
-    /// Calls one of the two builders, when all is checked.
+    /// Calls one of the two builders; the caller has checked all operands.
     fn softened<'c>(&'c self, call: &'static str, f: Builder, a: Tensor<'c>, how: SoftMax<'c>) -> Result<Tensor<'c>> {
         let mask = how.mask.map_or(std::ptr::null_mut(), Tensor::as_ptr);
         let t = self.build(call, &how.operands(a), |c| {
-            // SAFETY: `f` is one of ggml's two. The context is live and has room; the operands are live for 'c and fit, which
-            // `check` saw to, and `a` may be written to if `f` does so. The result keeps them as sources.
+            // SAFETY: `f` is one of ggml's two builders. The context is live and has room; the operands are live for
+            // 'c; `check` has checked types and shapes; the caller may write to `a` if `f` does. The result keeps them.
             unsafe { f(c, a.as_ptr(), mask, how.scale, how.max_bias) }
         })?;
         if let Some(sinks) = how.sinks {
             if a.elements() == 1 {
-                // The result has the layout of the sinks, so C would give it their memory, and the kernel reads them after it
-                // wrote there. An output keeps its memory; what can't be marked as one (weights) does in any case.
+                // The result has the layout of the sinks, so the allocator could give it their memory, but the kernel
+                // reads them after it writes there. An output keeps its memory, and so do weights.
                 drop(self.output(sinks));
             }
             guard::call("ggml_soft_max_add_sinks", || {
-                // SAFETY: `t` was made just now and nobody else has it; the sinks fit, which `check` saw to, and live for 'c.
+                // SAFETY: `t` is live and a softmax, as C asserts; `check` has checked the sinks, which live for 'c.
                 unsafe { sys::ggml_soft_max_add_sinks(t.as_ptr(), sinks.as_ptr()) }
             })?;
         }
         Ok(t)
     }
 
-    /// The gradient of a [`Context::soft_max_ext`] with this `scale` with respect to its operand, from its result `y` and
-    /// the gradient with respect to that, `grad` (`ggml_soft_max_ext_back`). No device takes a `max_bias`, so C is given 0.
+    /// The gradient of [`Context::soft_max_ext`] with this `scale` with respect to its operand, from its result `y` and
+    /// the gradient of that, `grad` (`ggml_soft_max_ext_back`). No device supports a `max_bias` here, so C gets 0.
     ///
     /// # Errors
     ///
-    /// [`Error::DType`](crate::Error::DType) unless both are `f32`; [`Error::Shape`](crate::Error::Shape) unless both have
-    /// one shape and the strides of a new tensor; [`Error::Param`](crate::Error::Param) unless `scale` is finite.
+    /// [`Error::DType`](crate::Error::DType) unless both are `f32`; [`Error::Shape`](crate::Error::Shape) unless both
+    /// are packed and of one shape; [`Error::Param`](crate::Error::Param) unless `scale` is finite.
     #[doc(alias = "ggml_soft_max_ext_back")]
     pub fn soft_max_ext_back<'c>(&'c self, grad: Tensor<'c>, y: Tensor<'c>, scale: f32) -> Result<Tensor<'c>> {
         check_back("soft_max_ext_back", grad, y, scale)?;
         self.build("ggml_soft_max_ext_back", &[grad, y], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, of the one shape and type that the
-            // kernel needs; C asserts nothing. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; `check_back` has checked the
+            // types, shapes and layouts that the kernel needs; C asserts nothing. The result keeps both.
             unsafe { sys::ggml_soft_max_ext_back(c, grad.as_ptr(), y.as_ptr(), scale, 0.0) }
         })
     }
 
-    /// [`Context::soft_max_ext_back`], written over `grad` (`ggml_soft_max_ext_back_inplace`).
+    /// [`Context::soft_max_ext_back`] in place: writes to `grad` (`ggml_soft_max_ext_back_inplace`).
     ///
     /// # Errors
     ///
-    /// As [`Context::soft_max_ext_back`]; for `grad` as [`Context::norm_inplace`]; [`Error::Shape`](crate::Error::Shape)
-    /// where `y` overlaps `grad` without being the same.
+    /// As [`Context::soft_max_ext_back`]; for `grad` as [`Context::norm_inplace`];
+    /// [`Error::Shape`](crate::Error::Shape) where `y` overlaps `grad` without being identical.
     #[doc(alias = "ggml_soft_max_ext_back_inplace")]
     pub fn soft_max_ext_back_inplace<'c>(&'c self, grad: Tensor<'c>, y: Tensor<'c>, scale: f32) -> Result<Tensor<'c>> {
         check_back("soft_max_ext_back_inplace", grad, y, scale)?;
         Call { op: "soft_max_ext_back_inplace", operands: &[grad, y] }.in_place(grad, &[y])?;
         self.build("ggml_soft_max_ext_back_inplace", &[grad, y], |c| {
-            // SAFETY: as in `soft_max_ext_back`; `grad` may be written to, and the result is a view of it.
+            // SAFETY: as in `soft_max_ext_back`; `grad` may be written to (`in_place`), and the result is a view of it.
             unsafe { sys::ggml_soft_max_ext_back_inplace(c, grad.as_ptr(), y.as_ptr(), scale, 0.0) }
         })
     }
 }
 
-/// All that the builders of a softmax need, but for writing in place.
+/// Checks what the builders of a softmax need, except for writing in place.
 fn check(op: &'static str, a: Tensor<'_>, how: SoftMax<'_>) -> Result<()> {
     let call = Call { op, operands: &how.operands(a) };
     call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
@@ -165,10 +165,10 @@ fn check(op: &'static str, a: Tensor<'_>, how: SoftMax<'_>) -> Result<()> {
     let [a0, a1, a2, a3] = a.ne();
     if let Some(mask) = how.mask {
         call.dtype(matches!(mask.dtype(), DType::F32 | DType::F16), "the mask must be f32 or f16")?;
-        call.shape(mask.is_contiguous(), "the mask must be contiguous")?;
+        call.shape(mask.is_contiguous(), "the mask must be contiguous; use `cont`")?;
         let [m0, m1, m2, m3] = mask.ne();
         let fits = m0 == a0 && m1 >= a1 && a2 % m2 == 0 && a3 % m3 == 0;
-        call.shape(fits, "the mask must have the operand's row length, at least as many rows, and divide the rest")?;
+        call.shape(fits, "the mask must have the operand's row length and at least as many rows, and its upper dimensions must divide the operand's")?;
     }
     if let Some(sinks) = how.sinks {
         call.dtype(sinks.dtype() == DType::F32, "the sinks must be f32")?;
@@ -180,8 +180,8 @@ fn check(op: &'static str, a: Tensor<'_>, how: SoftMax<'_>) -> Result<()> {
 fn check_back(op: &'static str, grad: Tensor<'_>, y: Tensor<'_>, scale: f32) -> Result<()> {
     let call = Call { op, operands: &[grad, y] };
     call.dtype(grad.dtype() == DType::F32 && y.dtype() == DType::F32, "both operands must be f32")?;
-    call.shape(grad.ne() == y.ne(), "both operands must have one shape")?;
-    // The kernel finds row i at i * nb[1] (H10).
+    call.shape(grad.ne() == y.ne(), "both operands must have the same shape")?;
+    // The kernel finds row `i` at `i * nb[1]` (H10).
     let packed = grad.layout().is_packed() && y.layout().is_packed();
     call.shape(packed, "both operands must have the strides of a new tensor; use `cont`")?;
     call.param(scale.is_finite(), "scale", scale, "it must be finite")

@@ -1,8 +1,8 @@
-//! The order of the elements of rows.
+//! Sorting rows by index: `argsort` and `top_k`.
 //!
-//! ggml's CPU kernels hand a comparison by `<` to `std::sort` and `std::partial_sort`, which NaN turns into something that
-//! orders nothing: the behaviour is then undefined, and the results, which others use as indices, may be anything. So each
-//! builder here puts a clamp to the infinities in front, which leaves numbers as they are and makes numbers of the rest.
+//! ggml's CPU kernels pass a comparison by `<` to `std::sort` and `std::partial_sort`. With NaN, `<` is no order: the
+//! behaviour is undefined, and the results, which are used as indices, may be out of range. So each builder here first
+//! clamps its operand to the infinities, which keeps all numbers and replaces NaN.
 
 use ggml_sys as sys;
 
@@ -12,27 +12,27 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Which end of the order comes first.
+/// The direction of a sort.
 #[doc(alias = "ggml_sort_order")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SortOrder {
-    /// The smallest.
+    /// The smallest first.
     Asc,
-    /// The largest.
+    /// The largest first.
     Desc,
 }
 
 impl Context {
-    /// The places of each row's elements in the order of their values (`ggml_argsort`): an `i32` for each element. Equal
-    /// elements come in any order; NaN counts as infinite, on the CPU as positive.
+    /// The indices that sort each row (`ggml_argsort`): `i32`, of the shape of `a`. Equal elements come in any order.
+    /// NaN counts as infinite, on the CPU as positive infinity.
     ///
-    /// The result may be used as row numbers, such as those of [`Context::get_rows`].
+    /// The result may be used as indices, such as those of [`Context::get_rows`].
     ///
     /// # Errors
     ///
-    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`; [`Error::Shape`](crate::Error::Shape) unless its rows are
-    /// shorter than 2³¹ and equally far apart.
+    /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`; [`Error::Shape`](crate::Error::Shape) unless its rows
+    /// are contiguous, evenly spaced, and shorter than 2³¹.
     #[doc(alias = "ggml_argsort")]
     pub fn argsort<'c>(&'c self, a: Tensor<'c>, order: SortOrder) -> Result<Tensor<'c>> {
         sortable(Call { op: "argsort", operands: &[a] }, a)?;
@@ -40,32 +40,33 @@ impl Context {
             SortOrder::Asc => sys::GGML_SORT_ORDER_ASC,
             SortOrder::Desc => sys::GGML_SORT_ORDER_DESC,
         };
-        let a = self.numbers(a)?;
+        let a = self.without_nan(a)?;
         self.build("ggml_argsort", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, has rows as short as C asserts, and no NaN. The
-            // result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c; `sortable` has checked the row length that
+            // C asserts, and the clamp leaves no NaN. The result keeps it.
             unsafe { sys::ggml_argsort(c, a.as_ptr(), order) }
         })
     }
 
-    /// The places of the `k` largest elements of each row, the largest first (`ggml_argsort_top_k`): a view of the result
-    /// of [`Context::argsort`].
+    /// The indices of the `k` largest elements of each row, the largest first (`ggml_argsort_top_k`): `[k, …]`, a view
+    /// of the result of [`Context::argsort`].
     ///
     /// # Errors
     ///
-    /// As [`Context::argsort`]; [`Error::Param`](crate::Error::Param) unless `k` lies in 1 to the length of a row.
+    /// As [`Context::argsort`]; [`Error::Param`](crate::Error::Param) unless `k` lies in 1 to the row length.
     #[doc(alias = "ggml_argsort_top_k")]
     pub fn argsort_top_k<'c>(&'c self, a: Tensor<'c>, k: i32) -> Result<Tensor<'c>> {
         some_of_row(Call { op: "argsort_top_k", operands: &[a] }, a, k)?;
-        let a = self.numbers(a)?;
+        let a = self.without_nan(a)?;
         self.build("ggml_argsort_top_k", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, has no NaN and rows of at least `k`, which is
-            // positive. The result is a view of a sort that keeps `a` as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c and clamped, so it has no NaN; `k` lies in 1
+            // to its row length (`some_of_row`). The result is a view of a sort that keeps `a`.
             unsafe { sys::ggml_argsort_top_k(c, a.as_ptr(), k) }
         })
     }
 
-    /// The places of the `k` largest elements of each row, in any order (`ggml_top_k`). NaN as in [`Context::argsort`].
+    /// The indices of the `k` largest elements of each row, in any order (`ggml_top_k`): `[k, …]`, `i32`. NaN: as in
+    /// [`Context::argsort`].
     ///
     /// # Errors
     ///
@@ -73,15 +74,15 @@ impl Context {
     #[doc(alias = "ggml_top_k")]
     pub fn top_k<'c>(&'c self, a: Tensor<'c>, k: i32) -> Result<Tensor<'c>> {
         some_of_row(Call { op: "top_k", operands: &[a] }, a, k)?;
-        let a = self.numbers(a)?;
+        let a = self.without_nan(a)?;
         self.build("ggml_top_k", &[a], |c| {
-            // SAFETY: as in `argsort_top_k`; the result keeps `a` as source.
+            // SAFETY: as in `argsort_top_k`; the result keeps `a`.
             unsafe { sys::ggml_top_k(c, a.as_ptr(), k) }
         })
     }
 
-    /// `a` without NaN: the kernel's two comparisons are both false for it, and each then takes the limit. A new tensor.
-    fn numbers<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
+    /// A copy of `a` without NaN: both comparisons of the clamp are false for NaN, so the kernel returns a limit.
+    fn without_nan<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
         self.clamp(a, f32::NEG_INFINITY, f32::INFINITY)
     }
 }
@@ -90,9 +91,9 @@ fn sortable(call: Call<'_, '_>, a: Tensor<'_>) -> Result<()> {
     call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
     let [n, ..] = a.ne();
     call.shape(i32::try_from(n).is_ok(), "rows must be shorter than 2^31")?;
-    // The kernel of the clamp, too, finds row i at i * nb[1] (H10).
+    // The clamp's kernel finds row `i` at `i * nb[1]` too (H10).
     let even = a.ptr().has_contiguous_rows() && a.ptr().is_contiguous_1();
-    call.shape(even, "all rows must be equally far apart, their elements side by side; use `cont`")
+    call.shape(even, "rows must be contiguous and evenly spaced; use `cont`")
 }
 
 fn some_of_row(call: Call<'_, '_>, a: Tensor<'_>, k: i32) -> Result<()> {

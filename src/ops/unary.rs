@@ -1,4 +1,4 @@
-//! Functions of each element.
+//! Element-wise functions.
 
 use ggml_sys as sys;
 
@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// The type of all builders in this file's table: they take a tensor and make one of its shape and type.
+/// The type of the C builders in this file: of a tensor, with a result of its shape and type.
 type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor) -> *mut sys::ggml_tensor;
 
 macro_rules! unary {
@@ -25,7 +25,7 @@ macro_rules! unary {
                 /// # Errors
                 ///
                 /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, `f16` or `bf16`;
-                /// [`Error::Shape`](crate::Error::Shape) unless the elements of its rows lie side by side.
+                /// [`Error::Shape`](crate::Error::Shape) unless its rows are contiguous.
                 #[doc(alias = $alias)]
                 pub fn $name<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
                     let call = Call { op: stringify!($name), operands: &[a] };
@@ -35,8 +35,9 @@ macro_rules! unary {
                 $(
                     #[doc = concat!("[`Context::", stringify!($name), "`] in place (`", $alias_inplace, "`).")]
                     ///
-                    /// It writes to `a`, which may be a [`State`](crate::State)'s tensor or a result; what it returns is a
-                    /// view of `a`. Whatever reads `a` itself, or shares its memory, does not wait for it.
+                    /// It writes to `a`, which may be a [`State`](crate::State)'s tensor or a result, and returns a
+                    /// view of `a`. Operations that read `a` itself, or share its memory, are not ordered after it;
+                    /// read the view.
                     ///
                     /// # Errors
                     ///
@@ -132,9 +133,9 @@ unary! {
 }
 
 numbered! {
-    /// A function of each element (`ggml_unary_op`).
+    /// An element-wise function (`ggml_unary_op`).
     ///
-    /// All but `xIELU`, which has parameters: [`Context::xielu`].
+    /// All except `xIELU`, which has parameters: [`Context::xielu`].
     #[doc(alias = "ggml_unary_op")]
     pub enum UnaryOp: sys::ggml_unary_op {
         Abs = GGML_UNARY_OP_ABS, abs;
@@ -172,14 +173,14 @@ impl Context {
     ) -> Result<Tensor<'c>> {
         operand(call, a, in_place)?;
         self.build(c, &[a], |c| {
-            // SAFETY: `f` is one of the table above. The context is live and has room; `a` is live for 'c, and has rows
-            // without gaps, all that these assert; where the result is a view of `a`, that may be written. The result keeps
-            // it as source.
+            // SAFETY: `f` is in the table above. The context is live and has room; `a` is live for 'c; `operand` has
+            // checked that its rows are contiguous, all that `f` asserts, and where `f` writes to `a`, that it may. The
+            // result keeps it.
             unsafe { f(c, a.as_ptr()) }
         })
     }
 
-    /// The function `op` of each element (`ggml_unary`).
+    /// Applies the function `op` to each element (`ggml_unary`).
     ///
     /// # Errors
     ///
@@ -188,8 +189,8 @@ impl Context {
     pub fn unary<'c>(&'c self, a: Tensor<'c>, op: UnaryOp) -> Result<Tensor<'c>> {
         operand(Call { op: "unary", operands: &[a] }, a, false)?;
         self.build("ggml_unary", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, and has rows without gaps; the operation exists
-            // and takes no parameters. The result keeps `a` as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c with contiguous rows (`operand`); the
+            // operation exists and takes no parameters. The result keeps `a`.
             unsafe { sys::ggml_unary(c, a.as_ptr(), op.raw()) }
         })
     }
@@ -203,14 +204,14 @@ impl Context {
     pub fn unary_inplace<'c>(&'c self, a: Tensor<'c>, op: UnaryOp) -> Result<Tensor<'c>> {
         operand(Call { op: "unary_inplace", operands: &[a] }, a, true)?;
         self.build("ggml_unary_inplace", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, has rows without gaps and may be written; the
-            // operation exists and takes no parameters. The result keeps `a` as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c with contiguous rows, and may be written
+            // (both checked in `operand`); the operation exists and takes no parameters. The result keeps `a`.
             unsafe { sys::ggml_unary_inplace(c, a.as_ptr(), op.raw()) }
         })
     }
 
-    /// The integral of a trained piecewise function, `xIELU` (`ggml_xielu`): with `p = softplus(alpha_p)` and
-    /// `n = beta + softplus(alpha_n)`, `p x² + beta x` above 0, else `n (exp(min(x, eps)) - 1 - x) + beta x`.
+    /// The activation `xIELU` (`ggml_xielu`): with `p = softplus(alpha_p)` and `n = beta + softplus(alpha_n)`, `p x² +
+    /// beta x` above 0, else `n (exp(min(x, eps)) - 1 - x) + beta x`.
     ///
     /// # Errors
     ///
@@ -221,18 +222,19 @@ impl Context {
         operand(call, a, false)?;
         even_rows(call, a)?;
         self.build("ggml_xielu", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c, with contiguous rows as C asserts
+            // (`operand`). The result keeps it.
             unsafe { sys::ggml_xielu(c, a.as_ptr(), alpha_n, alpha_p, beta, eps) }
         })
     }
 
-    /// The gradient of [`Context::silu`] (`ggml_silu_back`): `grad`, what came back from its result, times the derivative
-    /// at `a`, its operand.
+    /// The gradient of [`Context::silu`] with respect to its operand `a`, from that of its result, `grad`
+    /// (`ggml_silu_back`).
     ///
     /// # Errors
     ///
     /// As [`Context::leaky_relu`], for both; [`Error::Shape`](crate::Error::Shape) and
-    /// [`Error::DType`](crate::Error::DType) unless both have one shape and type.
+    /// [`Error::DType`](crate::Error::DType) unless both have the same shape and type.
     #[doc(alias = "ggml_silu_back")]
     pub fn silu_back<'c>(&'c self, grad: Tensor<'c>, a: Tensor<'c>) -> Result<Tensor<'c>> {
         let call = Call { op: "silu_back", operands: &[grad, a] };
@@ -240,11 +242,12 @@ impl Context {
             operand(call, t, false)?;
             even_rows(call, t)?;
         }
-        call.shape(grad.shape() == a.shape(), "both operands must have one shape")?;
-        call.dtype(grad.dtype() == a.dtype(), "both operands must have one type")?;
+        call.shape(grad.shape() == a.shape(), "both operands must have the same shape")?;
+        call.dtype(grad.dtype() == a.dtype(), "both operands must have the same type")?;
         self.build("ggml_silu_back", &[grad, a], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and of one shape and type; row i of each
-            // is at i * nb[1], where the kernel looks for it (H10). The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c and of the same shape and type
+            // (checked above); their rows are evenly spaced, as the kernel assumes (`even_rows`, H10). The result keeps
+            // both.
             unsafe { sys::ggml_silu_back(c, grad.as_ptr(), a.as_ptr()) }
         })
     }
@@ -253,7 +256,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// As [`Context::relu`]; [`Error::Shape`](crate::Error::Shape) unless all rows are equally far apart.
+    /// As [`Context::relu`]; [`Error::Shape`](crate::Error::Shape) unless rows are evenly spaced.
     #[doc(alias = "ggml_leaky_relu")]
     pub fn leaky_relu<'c>(&'c self, a: Tensor<'c>, slope: f32) -> Result<Tensor<'c>> {
         self.leaky(Call { op: "leaky_relu", operands: &[a] }, a, slope, false)
@@ -272,21 +275,21 @@ impl Context {
         operand(call, a, in_place)?;
         even_rows(call, a)?;
         self.build("ggml_leaky_relu", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c; its row i is at i * nb[1], where the kernel looks
-            // for it (H10); where the result is a view of it, it may be written. The result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c; its rows are evenly spaced, as the kernel
+            // assumes (`even_rows`, H10); in place, it may be written (`operand`). The result keeps it.
             unsafe { sys::ggml_leaky_relu(c, a.as_ptr(), slope, in_place) }
         })
     }
 }
 
-/// What functions of each element need.
+/// Checks what element-wise functions need.
 pub(super) fn operand(call: Call<'_, '_>, a: Tensor<'_>, in_place: bool) -> Result<()> {
     call.dtype(a.dtype().is_float(), "the operand must be f32, f16 or bf16")?;
-    call.shape(a.ptr().has_contiguous_rows(), "the elements of a row must lie side by side; use `cont`")?;
+    call.shape(a.ptr().has_contiguous_rows(), "rows must be contiguous; use `cont`")?;
     if in_place { call.in_place(a, &[]) } else { Ok(()) }
 }
 
-/// For kernels that find row i at i * nb[1].
+/// Checks the operand of a kernel that finds row `i` at `i * nb[1]`.
 pub(super) fn even_rows(call: Call<'_, '_>, a: Tensor<'_>) -> Result<()> {
-    call.shape(a.ptr().is_contiguous_1(), "all rows must be equally far apart; use `cont`")
+    call.shape(a.ptr().is_contiguous_1(), "rows must be evenly spaced; use `cont`")
 }

@@ -1,16 +1,16 @@
-//! Looking at a tensor's memory in another way.
+//! Views: reshape, view, permute, transpose.
 
 use ggml_sys as sys;
 
 use super::check::Call;
 use crate::context::Context;
 use crate::error::Result;
-use crate::header::{Layout, made::Made};
+use crate::header::{Layout, init::TensorInit};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 impl Context {
-    /// The same elements in another shape (`ggml_reshape_4d`).
+    /// A view of `a` with another shape, the elements in the same order (`ggml_reshape_4d`).
     ///
     /// # Errors
     ///
@@ -27,22 +27,22 @@ impl Context {
         let same = shape.bytes(a.dtype()).is_ok() && shape.elements() == a.shape().elements();
         call.param(same, "shape", shape.ne(), "it must have as many elements as the operand, in whole blocks")?;
         let [n0, n1, n2, n3] = shape.ne();
-        let fill = |t: &mut Made<'_>| {
+        let fill = |t: &mut TensorInit<'_>| {
             t.operation(sys::GGML_OP_RESHAPE, [a.ptr()], Layout::packed(a.dtype(), shape.ne()));
             t.view(a.ptr(), 0);
             t.name(a.ptr(), b" (reshaped)");
         };
         self.make("ggml_reshape_4d", &[a], fill, |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, contiguous, and of the shape's size, all that C
-            // asserts. The result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c, contiguous, and has as many elements as the
+            // shape (checked above), all that C asserts. The result keeps it.
             unsafe { sys::ggml_reshape_4d(c, a.as_ptr(), n0, n1, n2, n3) }
         })
     }
 
-    /// A part of a tensor's memory (`ggml_view_4d`): `shape` elements from byte `offset` of `a` on, with `strides` bytes
-    /// between neighbours in the second, third and fourth dimension.
+    /// A view of part of a tensor's memory (`ggml_view_4d`): of `shape`, from byte `offset` of `a` on, with `strides`
+    /// in bytes for the second, third and fourth dimension (`nb[1..]`).
     ///
-    /// The part must lie inside the tensor whose memory `a` is or shares, and none of its elements may overlap.
+    /// The view must lie inside the tensor whose memory `a` is or shares, and none of its elements may overlap.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Context {
         let call = Call { op: "view", operands: &[a] };
         let (dtype, unit) = (a.dtype(), a.dtype().type_size());
         call.param(shape.bytes(dtype).is_ok(), "shape", shape.ne(), "dimensions must be positive and in whole blocks")?;
-        // Divisions are slow, and plain types need none.
+        // Avoids slow divisions, which only block types need.
         let is_whole = |n: usize| if unit.is_power_of_two() { n & (unit - 1) == 0 } else { n.is_multiple_of(unit) };
         let whole = strides.into_iter().chain([offset]).all(is_whole);
         call.param(whole, "strides, offset", (strides, offset), "they must be multiples of the type's size")?;
@@ -71,17 +71,18 @@ impl Context {
         let root = a.ptr().root();
         let start = offset.checked_add(a.ptr().view_offs());
         let inside = start.is_some_and(|start| layout.fits(start, root.span()));
-        call.param(inside, "offset", offset, "the view must end inside the tensor that it looks at")?;
+        call.param(inside, "offset", offset, "the view must end inside the tensor that owns the memory")?;
         let [n0, n1, n2, n3] = shape.ne();
-        let fill = |t: &mut Made<'_>| {
+        let fill = |t: &mut TensorInit<'_>| {
             t.operation(sys::GGML_OP_VIEW, [a.ptr()], layout);
             t.view(a.ptr(), offset);
             t.params(halves(offset));
             t.name(a.ptr(), b" (view)");
         };
         self.make("ggml_view_4d", &[a], fill, |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c. The strided extent lies inside the root's memory
-            // and elements do not overlap (H1, which C checks for a contiguous view only). The result keeps `a` as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c. The strided extent lies inside the root's
+            // memory and elements do not overlap (checked above; C checks a contiguous view only, H1). The result keeps
+            // `a`.
             unsafe { sys::ggml_view_4d(c, a.as_ptr(), n0, n1, n2, n3, nb1, nb2, nb3, offset) }
         })
     }
@@ -181,12 +182,12 @@ impl Context {
     pub fn permute<'c>(&'c self, a: Tensor<'c>, axes: [usize; 4]) -> Result<Tensor<'c>> {
         let call = Call { op: "permute", operands: &[a] };
         let each_once = (0..4).all(|i| axes.contains(&i));
-        call.param(each_once, "axes", axes, "it must hold each of 0 to 3 once")?;
-        // H3: the size of a tensor of blocks is wrong when rows are not its first dimension.
+        call.param(each_once, "axes", axes, "each of 0 to 3 must appear once")?;
+        // H3: ggml computes a wrong size for block types whose rows are not the first dimension.
         let keeps_rows = axes[0] == 0 || a.dtype().block_size() == 1;
         call.param(keeps_rows, "axes", axes, "the first dimension of a block type must stay the first")?;
         let to @ [x0, x1, x2, x3] = axes.map(|x| i32::try_from(x).unwrap_or(0));
-        let fill = |t: &mut Made<'_>| {
+        let fill = |t: &mut TensorInit<'_>| {
             let from = [0, 1, 2, 3].map(|i| axes.iter().position(|&to| to == i).unwrap_or(i));
             t.operation(sys::GGML_OP_PERMUTE, [a.ptr()], a.layout().permuted(from));
             t.view(a.ptr(), 0);
@@ -194,13 +195,13 @@ impl Context {
             t.name(a.ptr(), b" (permuted)");
         };
         self.make("ggml_permute", &[a], fill, |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c; the axes are a permutation, all that C asserts.
-            // The result keeps `a` as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c; the axes are a permutation (checked above),
+            // all that C asserts. The result keeps `a`.
             unsafe { sys::ggml_permute(c, a.as_ptr(), x0, x1, x2, x3) }
         })
     }
 
-    /// The first two dimensions exchanged (`ggml_transpose`).
+    /// A view of `a` with the first two dimensions swapped (`ggml_transpose`).
     ///
     /// # Errors
     ///
@@ -208,20 +209,20 @@ impl Context {
     #[doc(alias = "ggml_transpose")]
     pub fn transpose<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
         let call = Call { op: "transpose", operands: &[a] };
-        call.dtype(a.dtype().block_size() == 1, "a tensor of blocks can't be transposed")?; // H3
-        let fill = |t: &mut Made<'_>| {
+        call.dtype(a.dtype().block_size() == 1, "a block type can't be transposed; `cast` it first")?; // H3
+        let fill = |t: &mut TensorInit<'_>| {
             t.operation(sys::GGML_OP_TRANSPOSE, [a.ptr()], a.layout().permuted([1, 0, 2, 3]));
             t.view(a.ptr(), 0);
             t.name(a.ptr(), b" (transposed)");
         };
         self.make("ggml_transpose", &[a], fill, |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it.
             unsafe { sys::ggml_transpose(c, a.as_ptr()) }
         })
     }
 }
 
-/// A size in the place of two parameters.
+/// A 64-bit size as two 32-bit parameters.
 fn halves(n: usize) -> [i32; 2] {
     bytemuck::cast(n as u64)
 }

@@ -1,4 +1,4 @@
-//! Images in square windows, as attention over parts of an image needs them.
+//! Splitting images into square windows, for attention over parts of an image.
 
 use ggml_sys as sys;
 
@@ -9,14 +9,14 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 impl Context {
-    /// Cuts an image into windows of `w` by `w` (`ggml_win_part`): `a` of `[channels, width, height]` becomes `[channels, w,
-    /// w, windows]`, row by row of windows, with zeros where the last ones reach beyond the image.
+    /// Splits an image into windows of `w` by `w` (`ggml_win_part`): `a` of `[channels, width, height]` becomes
+    /// `[channels, w, w, windows]`, row by row of windows, padded with zeros at the end.
     ///
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, [`Error::Shape`](crate::Error::Shape) unless it is
-    /// contiguous and 3-d at most, [`Error::Param`](crate::Error::Param) unless `w` is positive, and with width or height
-    /// added less than 2³¹.
+    /// contiguous and 3-d at most, [`Error::Param`](crate::Error::Param) unless `w` is positive, and its sums with
+    /// width and height are less than 2³¹.
     #[doc(alias = "ggml_win_part")]
     pub fn win_part<'c>(&'c self, a: Tensor<'c>, w: i32) -> Result<Tensor<'c>> {
         let call = Call { op: "win_part", operands: &[a] };
@@ -25,21 +25,21 @@ impl Context {
         let windows = windows(call, a, [width, height], w)?;
         call.result([channels, w.into(), w.into(), windows], DType::F32)?;
         self.build("ggml_win_part", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, contiguous and `f32`; all that C computes in 32
-            // bits fits by the checks above. The result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c, contiguous and `f32`, and all that C
+            // computes in 32 bits fits (checked in `windows`). The result keeps it.
             unsafe { sys::ggml_win_part(c, a.as_ptr(), w) }
         })
     }
 
-    /// Puts an image together again from what [`Context::win_part`] cut it into (`ggml_win_unpart`): `a` of `[channels, w, w,
-    /// windows]` becomes `[channels, width, height]`.
+    /// Joins the windows of [`Context::win_part`] into an image (`ggml_win_unpart`): `a` of `[channels, w, w, windows]`
+    /// becomes `[channels, width, height]`.
     ///
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`; [`Error::Shape`](crate::Error::Shape) unless it is
-    /// contiguous, its windows are square, and there are as many as such an image has;
-    /// [`Error::Param`](crate::Error::Param) unless `width` and `height` are positive, and with the windows' size added less
-    /// than 2³¹.
+    /// contiguous, its windows are square, and their number is that of such an image;
+    /// [`Error::Param`](crate::Error::Param) unless `width` and `height` are positive, and their sums with the windows'
+    /// size are less than 2³¹.
     #[doc(alias = "ggml_win_unpart")]
     pub fn win_unpart<'c>(&'c self, a: Tensor<'c>, width: i32, height: i32) -> Result<Tensor<'c>> {
         let call = Call { op: "win_unpart", operands: &[a] };
@@ -47,11 +47,11 @@ impl Context {
         call.shape(w == h, "the windows must be square")?;
         let w = i32::try_from(w).unwrap_or(0);
         let windows = windows(call, a, [width.into(), height.into()], w)?;
-        call.shape(count == windows, "there must be as many windows as the image has")?;
+        call.shape(count == windows, "the number of windows must be that of an image of this size")?;
         call.result([channels, width.into(), height.into(), 1], DType::F32)?;
         self.build("ggml_win_unpart", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, contiguous, `f32`, and holds the windows of an
-            // image of this size, by the checks above. The result keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c, contiguous and `f32` (checked in
+            // `windows`), and holds the windows of an image of this size (checked above). The result keeps it.
             unsafe { sys::ggml_win_unpart(c, a.as_ptr(), width, height, w) }
         })
     }
@@ -65,7 +65,7 @@ fn windows(call: Call<'_, '_>, a: Tensor<'_>, size: [i64; 2], w: i32) -> Result<
     let w = i64::from(w);
     let counted = size.iter().all(|&n| n > 0 && n.checked_add(w).is_some_and(|n| i32::try_from(n).is_ok()));
     call.param(w > 0, "w", w, "windows must be at least 1 wide")?;
-    call.param(counted, "width, height", size, "they must be positive, and with a window added less than 2^31")?;
+    call.param(counted, "width, height", size, "they must be positive, and with a window added below 2^31")?;
     let count: i64 = size.iter().map(|n| (n + w - 1) / w).product();
     call.shape(i32::try_from(count).is_ok(), "there must be less than 2^31 windows")?;
     Ok(count)

@@ -1,12 +1,12 @@
-//! Operands whose values are indices. No kernel checks them all, and none does so without ending the process. So they
-//! are either set by the host, and checked then, or made by an operation whose results are known to be small enough;
-//! indices that come from elsewhere are refused, or promised by the caller of an `unsafe` builder.
+//! Operands that hold indices. No kernel checks all of them, and a failed check ends the process. So indices are an
+//! input, which is checked when the host sets it, or the result of an operation whose values are in range. All others
+//! are refused, unless the caller of an `unsafe` builder guarantees the range.
 
 use ggml_sys as sys;
 
 use crate::header::{Owner, TensorPtr};
 
-/// Whether each row of `t` lies inside one row of the tensor it looks at, which has no gaps.
+/// Whether each row of `t` is contiguous and lies inside one row of its root.
 pub(crate) fn rows_of_root(t: TensorPtr) -> bool {
     let (root, [n, upper @ ..], [nb, strides @ ..]) = (t.root(), t.ne(), t.nb());
     let ([width, ..], [unit, row, ..]) = (root.ne(), root.nb());
@@ -16,12 +16,12 @@ pub(crate) fn rows_of_root(t: TensorPtr) -> bool {
     whole && (n == 1 || nb == unit) && start.checked_add(n).is_some_and(|end| end <= width)
 }
 
-/// Whether an operation makes indices that builders trust, so that nothing may write to its result.
+/// Whether builders trust the operation's results as indices. Nothing may write to such a result.
 pub(crate) fn is_trusted(t: TensorPtr) -> bool {
     matches!(t.op(), sys::GGML_OP_ARGSORT | sys::GGML_OP_TOP_K)
 }
 
-/// The inputs that hold the indices of an operation, each with the number that all of them must be below.
+/// The inputs that hold the operation's indices, each with their exclusive upper bound.
 pub(crate) fn bounds(node: TensorPtr) -> impl Iterator<Item = (TensorPtr, i64)> {
     picks(node)
         .into_iter()
@@ -30,12 +30,12 @@ pub(crate) fn bounds(node: TensorPtr) -> impl Iterator<Item = (TensorPtr, i64)> 
         .map(|(t, below)| (t.root(), below))
 }
 
-/// Which source of an operation holds indices.
+/// The slot of the source that holds indices.
 pub(crate) fn slot(node: TensorPtr) -> Option<usize> {
     picks(node).map(|(slot, _)| slot)
 }
 
-/// Which source of an operation holds indices, and what they must be below.
+/// The slot of the source that holds indices, and their exclusive upper bound.
 fn picks(node: TensorPtr) -> Option<(usize, i64)> {
     let ne_of = |slot| node.source(slot).map(TensorPtr::ne);
     match node.op() {
@@ -63,8 +63,8 @@ fn picks(node: TensorPtr) -> Option<(usize, i64)> {
     }
 }
 
-/// The operand, an input or a view of one, each row of which must hold different values: rows that are written are
-/// spread over threads, and the kernel for experts that were rearranged has room for each token once (H27).
+/// The operand, an input or a view of one, whose rows must each hold distinct indices: threads write rows in parallel,
+/// and the kernel for repacked experts has room for each token once per expert (H108).
 pub(crate) fn distinct(node: TensorPtr) -> Option<TensorPtr> {
     if !matches!(node.op(), sys::GGML_OP_SET_ROWS | sys::GGML_OP_MUL_MAT_ID) {
         return None;
@@ -78,7 +78,7 @@ pub(crate) fn distinct(node: TensorPtr) -> Option<TensorPtr> {
     named.filter(|t| is_input(*t))
 }
 
-/// Where, among the values of the tensor that `t` looks at, a row of `t` repeats one, and that value.
+/// The first repeated value in a row of `t`: its position among `values`, those of the root of `t`, and the value.
 pub(crate) fn repeated(t: TensorPtr, values: &[i64]) -> Option<(usize, i64)> {
     let ([n0, n1, n2, n3], unit) = (t.ne(), t.dtype().type_size());
     let [s0, s1, s2, s3] = t.nb().map(|nb| nb / unit);
@@ -102,7 +102,7 @@ pub(crate) fn is_input(t: TensorPtr) -> bool {
     t.is_view_op() && root.op() == sys::GGML_OP_NONE && root.flags() & sys::GGML_TENSOR_FLAG_INPUT.cast_signed() != 0
 }
 
-/// For a result, or a view of one, whose values are indices by nature: what they are below.
+/// The exclusive upper bound of trusted indices: of `argsort`, `top_k`, or a view of their results.
 pub(crate) fn made_below(t: TensorPtr) -> Option<i64> {
     let root = t.root();
     if !is_trusted(root) || !(t == root || t.is_view_op()) {

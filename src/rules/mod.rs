@@ -1,4 +1,4 @@
-//! Which operations may run, by backend: every table in one place.
+//! Which operations may run, by backend. All tables of them are in this folder.
 
 pub(crate) mod cpu;
 pub(crate) mod indices;
@@ -16,17 +16,17 @@ use crate::header::TensorPtr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refusal(pub(crate) &'static str);
 
-/// What a table says of an operation.
+/// A table's answer for an operation.
 pub(crate) type Verdict<T = ()> = Result<T, Refusal>;
 
-/// Refuses, unless the condition holds.
+/// Refuses with the reason `otherwise`, unless the condition holds.
 #[inline]
 pub(crate) fn need(holds: bool, otherwise: &'static str) -> Verdict {
     if holds { Ok(()) } else { Err(Refusal(otherwise)) }
 }
 
 impl Refusal {
-    /// The error for operation `t` on a device, or on several.
+    /// The error for operation `t` on `device`, which names one device or several.
     #[cold]
     pub(crate) fn of(self, t: TensorPtr, device: impl Into<Box<str>>) -> Error {
         Error::unsupported(t.op_name(), t.sources().chain([t]).map(TensorPtr::info), device, self.0)

@@ -1,4 +1,4 @@
-//! What is checked of a graph before an allocator sees it: conditions under which ggml would abort.
+//! The checks of a graph before it is allocated. ggml would abort, or compute something else, without them.
 
 use std::collections::HashMap;
 
@@ -13,11 +13,11 @@ use crate::graph::{Entry, Graph, Kind};
 use crate::header::{Owner, TensorPtr};
 use crate::list;
 
-/// Asks every table about a graph, in one walk, before the scheduler sees it: some of the devices must be able to run each
-/// operation, and to use each placed tensor where it lies.
+/// Checks a graph against every table, in one walk, before the scheduler sees it. One of the devices must be able to
+/// run each operation, and to use the memory that its tensor already has.
 ///
-/// Returns the entries that a Vulkan device claims, the rules refuse, and the last device can run: they must be pinned to
-/// that one, because the scheduler trusts claims.
+/// Returns the entries that Vulkan claims, the rules refuse, and the last device accepts. They must be pinned to that
+/// device, because the scheduler trusts claims.
 pub(crate) fn graph(graph: &Graph<'_>, devices: &[Device]) -> Result<Vec<usize>> {
     if devices.len() > 1 {
         same_experts(graph, devices)?;
@@ -37,47 +37,47 @@ pub(crate) fn graph(graph: &Graph<'_>, devices: &[Device]) -> Result<Vec<usize>>
             near |= by_last && can_reach(device, e.ptr);
         }
         if !able {
-            // The reason of the CPU kernels, if that is what it comes down to, says more.
+            // The last device is a CPU. The reason why its kernels refuse the operation says more.
             if let Some(&cpu) = devices.last() {
                 kernel_accepts(cpu, e)?;
             }
             return Err(unsupported(e.ptr, devices, "none of the devices supports the operation with these operands"));
         }
         if !near {
-            let why = "its memory is on a device that is not among them, or can't run it";
+            let why = "its memory is on another device, or on one that can't run the operation; place it on one of these devices";
             return Err(unsupported(e.ptr, devices, why));
         }
         if misclaimed && by_last && e.kind == Kind::Node && e.ptr.view_src().is_none() {
-            list::push(&mut kept_off, i, "what is pinned to the CPU")?;
-            // A CPU sorts what a CPU made ready.
+            list::push(&mut kept_off, i, "the list of entries pinned to the CPU")?;
+            // The clamp before a sort on the CPU must be on the CPU too (`sorts_numbers`).
             let clamp = graph.srcs(e).next().filter(|_| cpu::is_sort(e.ptr));
             if let Some(clamp) = clamp.and_then(|(_, t)| graph.position(t)) {
-                list::push(&mut kept_off, clamp, "what is pinned to the CPU")?;
+                list::push(&mut kept_off, clamp, "the list of entries pinned to the CPU")?;
             }
         }
     }
     Ok(kept_off)
 }
 
-/// [`graph`], where nothing can be pinned.
+/// [`graph`], for callers that pin nothing.
 pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
     self::graph(graph, devices).map(drop)
 }
 
-/// Asks every table once more, when the scheduler has given each operation to a device.
+/// Checks each operation again, on the device to which the scheduler assigned it.
 pub(crate) fn placed(graph: &Graph<'_>, place: impl Fn(TensorPtr) -> Option<Device>) -> Result<()> {
     for e in graph.entries().iter().filter(|e| e.kind == Kind::Node) {
         let Some(device) = place(e.ptr) else { continue };
         kernel_accepts(device, e)?;
         reaches(graph, device, e)?;
         picks_by_own_numbers(graph, device, e, &place)?;
-        // By the sources as they were built: the scheduler may have put a copy in between.
+        // Uses the sources as built: the scheduler may have put a copy in between.
         sorts_numbers(device, e, || place(graph.srcs(e).next()?.1))?;
     }
     Ok(())
 }
 
-/// Checks that weights in memory that rearranges them are the first operand of products, and nothing else (H27).
+/// Checks that repacked weights are used only as the first operand of matrix products (H27).
 fn multiplied_only(graph: &Graph<'_>, e: &Entry) -> Result<()> {
     let product = matches!(e.ptr.op(), sys::GGML_OP_MUL_MAT | sys::GGML_OP_MUL_MAT_ID);
     let misused = |(slot, t): &(usize, TensorPtr)| {
@@ -89,9 +89,9 @@ fn multiplied_only(graph: &Graph<'_>, e: &Entry) -> Result<()> {
     }
 }
 
-/// Checks that experts that are picked by one tensor are equally many. Where weights are copied to another device, the
-/// scheduler copies those that are picked only; it looks at the numbers once, and for a later operation with more experts
-/// reads beyond its list.
+/// Checks that all operations which share one tensor of expert indices have equally many experts. Where weights are
+/// copied to another device, the scheduler copies only the experts in use. It reads the indices once, and for a later
+/// operation with more experts its list is read out of bounds (H78).
 fn same_experts(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
     let mut seen = HashMap::new();
     for e in graph.entries().iter().filter(|e| e.ptr.op() == sys::GGML_OP_MUL_MAT_ID) {
@@ -99,15 +99,15 @@ fn same_experts(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
         let [_, _, n, _] = experts.ne();
         seen.try_reserve(1).map_err(|_| Error::no_memory("the lists of experts"))?;
         if *seen.entry(ids).or_insert(n) != n {
-            let why = "another operation picks from more or fewer experts by the same tensor; give one of them a view of it \
-                       (`reshape`)";
+            let why = "another operation uses the same indices with another number of experts; give one of them a \
+                       view of the indices (`reshape`)";
             return Err(unsupported(e.ptr, devices, why));
         }
     }
     Ok(())
 }
 
-/// Checks that the device an operation was given to has kernels for it.
+/// Checks that the device to which an operation is assigned has kernels for it.
 pub(crate) fn kernel_accepts(device: Device, e: &Entry) -> Result<()> {
     accepts(device, e.ptr, e.kind == Kind::Node)
 }
@@ -116,7 +116,7 @@ pub(crate) fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()>
     carries(device, t)?;
     if meta::is_meta(device) && is_node {
         if !super::meta::knows(t) {
-            let why = "it is not known how the operation goes with several devices that work as one";
+            let why = "this crate knows no rule for the operation on a meta device";
             return Err(unsupported(t, &[device], why));
         }
         return meta::members(device).iter().try_for_each(|&d| accepts(d, t, is_node));
@@ -128,7 +128,7 @@ pub(crate) fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()>
         return Ok(());
     }
     if device.is_blas() && !device.claims(t)? {
-        // The scheduler heeds what devices claim; that BLAS computes nothing else is worth another look.
+        // The scheduler already respects claims; BLAS ends the process for anything else, so this checks again.
         return Err(unsupported(t, &[device], "BLAS has no code for the operation with these operands"));
     }
     if blas::computes(t) && device.runs_blas() {
@@ -150,15 +150,15 @@ fn carries(device: Device, t: TensorPtr) -> Result<()> {
     Err(unsupported(t, &[device], "RPC can't carry dimensions or strides of 2^32 and more"))
 }
 
-/// Checks that a device can be asked about all tensors of a graph.
+/// Checks that the RPC protocol can carry all tensors of a graph to `device`.
 pub(crate) fn fits_wire(graph: &Graph<'_>, device: Device) -> Result<()> {
     graph.entries().iter().try_for_each(|e| carries(device, e.ptr))
 }
 
-/// Checks that what the user puts on a device can be there: made there by the device, in memory of its own.
+/// Checks that the user may pin an entry to `device`: the graph allocates it, and the device can compute it.
 pub(crate) fn pinned(device: Device, e: &Entry) -> Result<()> {
     if e.ptr.view_src().is_some() || !e.is_allocated_by_graph() {
-        let why = "it can't be pinned, for it lies in memory of its own or another tensor's: it goes where that is";
+        let why = "it can't be pinned, because it lies in memory of its own or another tensor's; it runs where that memory is";
         return Err(unsupported(e.ptr, &[device], why));
     }
     kernel_accepts(device, e)?;
@@ -168,27 +168,27 @@ pub(crate) fn pinned(device: Device, e: &Entry) -> Result<()> {
     Ok(())
 }
 
-/// The error where ggml put what was pinned to `device` somewhere else.
+/// The error for an entry that was pinned to `device`, but which ggml put somewhere else.
 pub(crate) fn moved(device: Device, e: &Entry) -> Error {
-    let why = "it is pinned, but ggml puts it on a backend of higher priority with the same kind of memory";
+    let why = "it is pinned, but ggml puts it on a backend of higher priority with the same buffer type";
     unsupported(e.ptr, &[device], why)
 }
 
-/// Checks, of an operation that works in place, that the device it was given to can use the memory of what it changes:
-/// the scheduler copies what an operation reads, not that. Nor can it copy what was rearranged (H27).
+/// Checks that the device of an in-place operation can use the memory that it writes to: the scheduler copies only what
+/// an operation reads. It can't copy repacked weights either (H27).
 pub(crate) fn reaches(graph: &Graph<'_>, device: Device, e: &Entry) -> Result<()> {
     if graph.srcs(e).any(|(_, t)| t.owner() == Owner::Packed && !can_reach(device, t)) {
-        return Err(unsupported(e.ptr, &[device], "weights that another device has rearranged can't be copied"));
+        return Err(unsupported(e.ptr, &[device], "weights that another device has repacked can't be copied"));
     }
     let in_place = e.ptr.view_src().is_some() && !e.ptr.is_view_op();
     if !in_place || can_reach(device, e.ptr) {
         return Ok(());
     }
-    Err(unsupported(e.ptr, &[device], "what it changes in place lies on another device"))
+    Err(unsupported(e.ptr, &[device], "the tensor that it writes to in place lies on another device"))
 }
 
-/// Checks that a sort on `device` sees no NaN, given the device of the clamp that `ops/sort.rs` puts before it. Only CPU
-/// kernels can't sort NaN. Their own clamp leaves none; that of another device may.
+/// Checks that a sort on `device` gets no NaN, given the device of the clamp that `ops/sort.rs` puts before it. Only
+/// CPU kernels can't sort NaN. The clamp of a CPU removes NaN; that of another device may not.
 pub(crate) fn sorts_numbers(device: Device, e: &Entry, clamp: impl FnOnce() -> Option<Device>) -> Result<()> {
     if !cpu::is_sort(e.ptr) || !device.runs_cpu_kernels() {
         return Ok(());
@@ -196,11 +196,11 @@ pub(crate) fn sorts_numbers(device: Device, e: &Entry, clamp: impl FnOnce() -> O
     if clamp().is_some_and(|clamp| clamp == device || clamp.device_type() == DeviceType::Cpu) {
         return Ok(());
     }
-    Err(unsupported(e.ptr, &[device], "it can't sort what was made ready for it on another device"))
+    Err(unsupported(e.ptr, &[device], "it can't sort what another device has clamped: NaN may be left"))
 }
 
-/// Checks that an operation on `device` does not pick by numbers that lie on a server, unless on that server itself: what
-/// comes from there is not checked, and nothing but zeros comes from one that was lost.
+/// Checks that an operation on `device` uses no indices from an RPC server, except on that server itself: what a server
+/// sends is not checked, and a lost server yields zeros.
 pub(crate) fn picks_by_own_numbers(
     graph: &Graph<'_>,
     device: Device,
@@ -208,23 +208,23 @@ pub(crate) fn picks_by_own_numbers(
     place: impl FnOnce(TensorPtr) -> Option<Device>,
 ) -> Result<()> {
     let Some(slot) = indices::slot(e.ptr) else { return Ok(()) };
-    // As it was built: the scheduler may have put a copy in its place.
+    // Uses the source as built: the scheduler may have put a copy in its place.
     let Some((_, indices)) = graph.srcs(e).find(|(i, _)| *i == slot) else { return Ok(()) };
     if place(indices.root()).is_some_and(|there| there.is_remote() && there != device) {
-        return Err(unsupported(e.ptr, &[device], "it picks by numbers that an RPC server sends, which may be any"));
+        return Err(unsupported(e.ptr, &[device], "its indices come from an RPC server, which may send any"));
     }
     Ok(())
 }
 
-/// Checks that the device can use memory of this type.
+/// Checks that the device can use this buffer type.
 pub(crate) fn memory(device: Device, buft: BufferType) -> Result<()> {
     if device.supports_buffer_type(buft) {
         return Ok(());
     }
-    Err(Error::unsupported("graph", [], device.name(), format!("it can't use memory of type {}", buft.name())))
+    Err(Error::unsupported("graph", [], device.name(), format!("it can't use buffer type {}", buft.name())))
 }
 
-/// Whether `device` can use the memory that `t` has already. What has none yet gets it where it is needed.
+/// Whether `device` can use the memory that `t` already has. The allocator places tensors without memory as needed.
 fn can_reach(device: Device, t: TensorPtr) -> bool {
     buffer::type_of(t).is_none_or(|buft| device.supports_buffer_type(buft))
 }
@@ -240,7 +240,7 @@ mod tests {
     use crate::context::Context;
     use crate::dtype::DType;
 
-    /// No two kinds of devices are at hand everywhere, so this asks the check itself.
+    /// Machines with two device types are rare, so this test calls the check directly.
     #[test]
     fn a_cpu_sorts_only_what_a_cpu_made_ready() {
         let ctx = Context::new();
@@ -249,7 +249,7 @@ mod tests {
         let cpu = Device::cpu().unwrap();
         let refused: Vec<_> = graph.entries().iter().map(|e| sorts_numbers(cpu, e, || None).is_err()).collect();
         let sorts: Vec<_> = graph.entries().iter().map(|e| cpu::is_sort(e.ptr)).collect();
-        assert_eq!(refused, sorts, "no clamp in sight");
+        assert_eq!(refused, sorts, "no clamp");
         assert_eq!(sorts.iter().filter(|&&s| s).count(), 1, "one sort among the entries");
         assert!(graph.entries().iter().all(|e| sorts_numbers(cpu, e, || Some(cpu)).is_ok()), "clamped on a CPU");
     }

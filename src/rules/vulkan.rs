@@ -1,6 +1,6 @@
-//! What ggml's Vulkan backend can bear of what it claims to support. It asserts while it computes, cuts strides to 32 bits,
-//! and of some operations looks at other elements than it should. Its shaders know no more types and layouts than the CPU's
-//! kernels, so what those refuse is refused here too; this is what is left.
+//! Which operations ggml's Vulkan backend computes correctly. It claims more: it then fails an assertion during the
+//! computation, cuts strides to 32 bits, or reads the wrong elements. Its shaders know no more types and layouts than
+//! the CPU kernels, so this table first asks that of the CPU, then adds limits of its own.
 
 use ggml_sys as sys;
 
@@ -9,19 +9,19 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::header::TensorPtr;
 
-/// What any device may count on: Vulkan's least limit for a dimension of a dispatch.
+/// The limit that every Vulkan device has at least for one dimension of a dispatch.
 const GROUPS: i64 = 65_535;
-/// The most elements of operations that have a thread for each, 512 to a group, in one dimension.
+/// The most elements for shaders with one thread per element, in groups of 512 along one dimension.
 const FLAT: i64 = 1 << 24;
 
-/// Whether the backend computes an operation as it should, if it claims to, or what is wrong. Operands that don't begin at
-/// a multiple of `alignment` are understood by some shaders only.
+/// Whether the backend, if it claims the operation, computes it correctly; else the reason. Only some shaders take
+/// operands whose offset is no multiple of `alignment`.
 pub(super) fn accepts(t: TensorPtr, alignment: usize) -> Verdict {
     if t.is_view_op() {
         return Ok(());
     }
     cpu::accepts(t)?;
-    need(t.sources().chain([t]).all(countable), "Vulkan counts elements and strides in 32 bits")?;
+    need(t.sources().chain([t]).all(countable), "Vulkan takes less than 2^31 elements, and strides below 2^32")?;
     let aligned = |t: TensorPtr| t.view_offs().is_multiple_of(alignment);
     let srcs = t.slots();
     let exempt = match t.op() {
@@ -34,12 +34,12 @@ pub(super) fn accepts(t: TensorPtr, alignment: usize) -> Verdict {
     special(t)
 }
 
-/// [`accepts`] for a device, whose alignment it asks for.
+/// [`accepts`] with the alignment of `device`.
 pub(super) fn accepts_on(device: crate::device::Device, t: TensorPtr) -> Result<Verdict> {
     Ok(accepts(t, device.buffer_type().alignment()?))
 }
 
-/// The operations whose shaders are told where in its first bytes an operand begins.
+/// The operations whose shaders get an operand's offset below the alignment.
 fn takes_any_offset(op: sys::ggml_op) -> bool {
     matches!(
         op,
@@ -84,16 +84,16 @@ fn takes_any_offset(op: sys::ggml_op) -> bool {
     )
 }
 
-/// What single operations need.
+/// Limits of single operations.
 fn special(t: TensorPtr) -> Verdict {
     let first = t.source(0).unwrap_or(t);
     let [n0, n1, n2, n3] = first.ne();
     let rows = n1 * n2 * n3;
     match t.op() {
         sys::GGML_OP_CPY | sys::GGML_OP_CONT | sys::GGML_OP_DUP => copies(first, t),
-        // One row of all elements, whatever lies between them.
-        sys::GGML_OP_SUM => need(first.is_contiguous(), "Vulkan sums up elements without gaps only; use `cont`"),
-        // A group for each row.
+        // The shader sums as many elements as there are, from the first on, and ignores strides.
+        sys::GGML_OP_SUM => need(first.is_contiguous(), "Vulkan sums contiguous tensors only; use `cont`"),
+        // These dispatch one group per row.
         sys::GGML_OP_RMS_NORM => need([n1, n2, n3].iter().all(|&n| n <= GROUPS), TOO_MANY),
         sys::GGML_OP_ADD_ID => need([n1, n2].iter().all(|&n| n <= GROUPS), TOO_MANY),
         sys::GGML_OP_DIAG_MASK_INF | sys::GGML_OP_CUMSUM => need(rows <= GROUPS, TOO_MANY),
@@ -108,30 +108,30 @@ fn special(t: TensorPtr) -> Verdict {
         | sys::GGML_OP_OPT_STEP_ADAMW
         | sys::GGML_OP_OPT_STEP_SGD
         | sys::GGML_OP_ARANGE => need(n0 * rows <= FLAT && t.layout().count() <= Some(FLAT), TOO_MANY),
-        // Numbers are compared as if they were integers, by which -2 is above -1.
-        sys::GGML_OP_TOP_K => need(t.ne().first() != Some(&1), "Vulkan finds the wrong one where all are negative"),
+        // The shader compares floats as integers, for which -2 is above -1.
+        sys::GGML_OP_TOP_K => need(t.ne().first() != Some(&1), "Vulkan's `top_k` of 1 is wrong for negative rows"),
         _ => Ok(()),
     }
 }
 
-const TOO_MANY: &str = "the operation has more rows or elements than all Vulkan devices take";
+const TOO_MANY: &str = "the operation has more rows or elements than every Vulkan device takes";
 
-/// C asserts that elements which are copied as they are have two or four bytes, and takes blocks for contiguous.
+/// C asserts that elements copied without conversion have two or four bytes, and takes block types for contiguous.
 fn copies(from: TensorPtr, to: TensorPtr) -> Verdict {
     let (a, b) = (from.dtype(), to.dtype());
     let blocks = |d: DType| d.block_size() > 1;
     if blocks(a) || blocks(b) {
-        return need(from.is_contiguous() && to.is_contiguous(), "Vulkan copies blocks without gaps only");
+        return need(from.is_contiguous() && to.is_contiguous(), "Vulkan copies blocks without gaps only; use `cont`");
     }
     need(a != b || matches!(a.type_size(), 2 | 4), "Vulkan copies elements of two or four bytes only")
 }
 
-/// Whether shaders can count the elements, and C hand them the strides.
+/// Whether shaders can count the elements, and C can pass them the strides.
 fn countable(t: TensorPtr) -> bool {
     t.layout().count().is_some_and(|n| i32::try_from(n).is_ok()) && t.nb().iter().all(|&n| u32::try_from(n).is_ok())
 }
 
-/// These need no device.
+/// These tests need no device.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,11 +139,11 @@ mod tests {
     use crate::ops::{Rope, RopeMode};
     use crate::tensor::Tensor;
 
-    /// What devices say.
+    /// An alignment that devices report.
     const ALIGNMENT: usize = 16;
 
     fn ask(y: Tensor<'_>) -> std::result::Result<(), &'static str> {
-        assert!(cpu::accepts(y.ptr()).is_ok(), "the CPU's kernels refuse nothing");
+        assert!(cpu::accepts(y.ptr()).is_ok(), "the CPU kernels accept it");
         accepts(y.ptr(), ALIGNMENT).map_err(|refusal| refusal.0)
     }
 
@@ -200,7 +200,7 @@ mod tests {
         let gaps = ctx.view(of(&ctx, [9, 4, 1, 1]), [8, 4], [36, 144, 144], 0).unwrap();
         assert!(ask(ctx.sum(gaps).unwrap()).is_err());
         assert_eq!(ask(ctx.sum(ctx.cont(gaps).unwrap()).unwrap()), Ok(()));
-        assert_eq!(ask(ctx.sum_rows(gaps).unwrap()), Ok(()), "rows are looked for by their stride");
+        assert_eq!(ask(ctx.sum_rows(gaps).unwrap()), Ok(()), "the shader uses the stride of rows");
 
         assert!(ask(ctx.top_k(of(&ctx, [9, 4, 1, 1]), 1).unwrap()).is_err());
         assert_eq!(ask(ctx.top_k(of(&ctx, [9, 4, 1, 1]), 2).unwrap()), Ok(()));

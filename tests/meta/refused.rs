@@ -23,46 +23,46 @@ type Build = for<'c> fn(&'c Context, &dyn Fn(&str) -> Tensor<'c>, Tensor<'c>) ->
 /// What is refused, and a part of the reason.
 const REFUSED: &[(&str, Build)] = &[
     // Products.
-    ("the matrix must be divided", |ctx, w, x| ctx.mul_mat(w("w.0"), x)),
-    ("the matrix must be divided", |ctx, w, _| ctx.mul_mat(w("w.1"), w("w.1"))),
-    ("the matrix must be divided", |ctx, w, _| ctx.mul_mat(w("w.2"), w("whole"))),
-    ("the matrix must be divided", |ctx, w, _| ctx.mul_mat(w("whole"), w("w.0"))),
+    ("the first operand must be split", |ctx, w, x| ctx.mul_mat(w("w.0"), x)),
+    ("the first operand must be split", |ctx, w, _| ctx.mul_mat(w("w.1"), w("w.1"))),
+    ("the first operand must be split", |ctx, w, _| ctx.mul_mat(w("w.2"), w("whole"))),
+    ("the first operand must be split", |ctx, w, _| ctx.mul_mat(w("whole"), w("w.0"))),
     // A sum over devices.
     ("can't be read", |ctx, w, _| ctx.mul_mat(w("w.0"), w("w.0"))),
     ("can't be read", |ctx, w, _| ctx.mul(ctx.mul_mat(w("w.0"), w("w.0"))?, w("whole"))),
     ("can't be read", |ctx, w, _| {
         ctx.add(ctx.mul_mat(w("w.0"), w("w.0"))?, ctx.mul_mat(w("w.0"), ctx.relu(w("w.0"))?)?)
     }),
-    ("may be used by nothing else", |ctx, w, _| {
+    ("may have no other use", |ctx, w, _| {
         let sum = ctx.mul_mat(w("w.0"), w("w.0"))?;
         ctx.add(ctx.mul(sum, w("whole"))?, sum)
     }),
-    ("viewed in part", |ctx, w, _| {
+    ("can't be viewed", |ctx, w, _| {
         let sum = ctx.mul_mat(w("w.0"), w("w.0"))?;
         ctx.relu(ctx.view(sum, [8, 4], [32, 128, 128], 0)?)
     }),
     // Operands that are divided differently.
-    ("divided alike", |ctx, w, x| ctx.add(x, w("w.0"))),
-    ("must be divided as the first", |ctx, w, x| ctx.add(w("w.0"), x)),
-    ("must be divided as the first", |ctx, w, _| ctx.mul(w("w.0"), w("w.1"))),
-    ("must be divided as the first", |ctx, w, _| ctx.add(w("w.0"), w("one"))),
-    ("divided alike", |ctx, w, _| ctx.glu_split(w("w.0"), w("w.1"), Glu::Swiglu)),
+    ("split alike", |ctx, w, x| ctx.add(x, w("w.0"))),
+    ("must be split as the first", |ctx, w, x| ctx.add(w("w.0"), x)),
+    ("must be split as the first", |ctx, w, _| ctx.mul(w("w.0"), w("w.1"))),
+    ("must be split as the first", |ctx, w, _| ctx.add(w("w.0"), w("one"))),
+    ("split alike", |ctx, w, _| ctx.glu_split(w("w.0"), w("w.1"), Glu::Swiglu)),
     // Rows.
     ("whole rows", |ctx, w, _| ctx.rms_norm(w("w.0"), 1e-5)),
     ("whole rows", |ctx, w, _| ctx.sum_rows(w("w.0"))),
     ("whole rows", |ctx, w, _| ctx.soft_max(w("w.0"))),
     ("both halves", |ctx, w, _| ctx.glu(w("w.0"), Glu::Swiglu, false)),
-    ("no operand may be divided", |ctx, w, _| ctx.repeat(w("w.1"), w("whole"))),
-    ("divided alike", |ctx, w, _| ctx.concat(w("whole"), w("w.0"), 0)),
-    ("no operand may be divided", |ctx, w, _| ctx.concat(w("w.1"), w("w.1"), 0)),
+    ("all operands must be mirrored", |ctx, w, _| ctx.repeat(w("w.1"), w("whole"))),
+    ("split alike", |ctx, w, _| ctx.concat(w("whole"), w("w.0"), 0)),
+    ("all operands must be mirrored", |ctx, w, _| ctx.concat(w("w.1"), w("w.1"), 0)),
     // Shapes.
-    ("not be one of the new shape", |ctx, w, _| ctx.relu(ctx.reshape(ctx.relu(w("w.0"))?, [2, 256])?)),
-    ("a view of a part", |ctx, w, _| ctx.relu(ctx.view(ctx.relu(w("w.1"))?, [8, 4], [32, 256, 256], 0)?)),
-    ("looks at an input", |ctx, w, x| ctx.add(w("whole"), ctx.reshape(x, [8, 8, 8])?)),
-    ("looks at an input", |ctx, w, _| ctx.relu(ctx.reshape(w("whole"), [64, 8])?)),
+    ("does not fall on an axis", |ctx, w, _| ctx.relu(ctx.reshape(ctx.relu(w("w.0"))?, [2, 256])?)),
+    ("a view of part", |ctx, w, _| ctx.relu(ctx.view(ctx.relu(w("w.1"))?, [8, 4], [32, 256, 256], 0)?)),
+    ("is a view of an input", |ctx, w, x| ctx.add(w("whole"), ctx.reshape(x, [8, 8, 8])?)),
+    ("is a view of an input", |ctx, w, _| ctx.relu(ctx.reshape(w("whole"), [64, 8])?)),
     ("no view", |ctx, w, _| ctx.transpose(ctx.relu(w("w.0"))?)),
-    ("is not known how the operation", |ctx, w, _| ctx.roll(w("whole"), [1, 0, 0, 0])),
-    ("is not known how the operation", |ctx, w, _| ctx.argsort(w("whole"), ggml::SortOrder::Asc)),
+    ("knows no rule for the operation", |ctx, w, _| ctx.roll(w("whole"), [1, 0, 0, 0])),
+    ("knows no rule for the operation", |ctx, w, _| ctx.argsort(w("whole"), ggml::SortOrder::Asc)),
 ];
 
 #[test]

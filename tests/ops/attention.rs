@@ -103,7 +103,7 @@ fn relative_positions_refuse_what_does_not_fit() {
     refused!(Unsupported, Lab::new(&ctx).accepted(ctx.get_rel_pos(across, 4, 4).unwrap()));
 }
 
-/// Scores with relative positions added.
+/// Reference: scores plus relative positions.
 fn add_rel_pos(a: &Array, pw: &Array, ph: &Array) -> Array {
     let [w, n1, ..] = pw.ne;
     Array::of(a.ne, |[key, query, batch, i3]| {
@@ -154,7 +154,7 @@ fn added_positions_refuse_what_does_not_fit() {
         refused!(Shape, add(&ctx, a, p, swapped));
     }
     refused!(Shape, ctx.add_rel_pos_inplace(f32s([9, 10, 4, 1]), p, p), "into an input");
-    // Positions that lie in what is written to.
+    // Positions that share memory with the target.
     let whole = ctx.dup(f32s([9, 10, 4, 1])).unwrap();
     let part = ctx.view(whole, [3, 2, 5, 4], [12, 24, 120], 0).unwrap();
     refused!(Shape, ctx.add_rel_pos_inplace(whole, part, p));

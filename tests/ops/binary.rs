@@ -1,4 +1,4 @@
-//! Functions of pairs of elements.
+//! Element-wise functions of two operands.
 
 use ggml::Result;
 use ggml::prelude::*;
@@ -8,7 +8,7 @@ use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
 
 type Build = for<'c> fn(&'c Context, Tensor<'c>, Tensor<'c>) -> Result<Tensor<'c>>;
 
-/// A method and its definition.
+/// A method and its reference.
 type Case = (&'static str, Build, fn(f64, f64) -> f64);
 
 const CASES: &[Case] = &[
@@ -64,7 +64,7 @@ const IN_PLACE: &[Case] = &[
     ("div", |c, a, b| c.div_inplace(a, b), |a, b| a / b),
 ];
 
-/// Of a result and of a state; the whole, and rows 1 and 2 of it.
+/// In place on a result and on a state: on all of it, and on rows 1 and 2.
 #[test]
 fn functions_of_pairs_in_place_write_the_first_operand_and_nothing_else() {
     for (a_type, b_type) in TYPES {
@@ -100,7 +100,7 @@ fn functions_of_pairs_in_place_write_the_first_operand_and_nothing_else() {
     }
 }
 
-/// What is read while it is written to would depend on the threads.
+/// An operand that overlaps the target would be read while threads write to it.
 #[test]
 fn functions_of_pairs_in_place_refuse_operands_that_overlap() {
     let (state, _) = state(&Array::sample(ne([8, 4]), 1, -2.0, 2.0), DType::F32);
@@ -119,7 +119,7 @@ fn functions_of_pairs_in_place_refuse_operands_that_overlap() {
         }
         refused!(Shape, ctx.add1_inplace(t, one));
         assert!(ctx.add1_inplace(one, one).is_ok());
-        // The CPU computes the norm while it writes the product.
+        // The CPU fuses the norm with the product.
         let norm = |first| ctx.rms_norm(rows(first), 1e-6).unwrap();
         refused!(Shape, ctx.mul_inplace(rows(1), norm(0)));
         assert!(ctx.mul_inplace(rows(0), norm(0)).is_ok());
@@ -165,7 +165,7 @@ fn sums_in_another_type_are_those_of_plain_rust() {
         }
     }
     for a_type in [DType::Q8_0, DType::Q4_0] {
-        // Half a step of the largest number there can be.
+        // Half a quantisation step of the largest possible value.
         for (made, tolerance) in [
             (DType::F32, 2e-5),
             (DType::F16, 2e-3),
@@ -211,7 +211,7 @@ fn sums_in_another_type_refuse_what_does_not_fit() {
         refused!(Unsupported, accepted(half, row, dtype), "{dtype}");
     }
     refused!(Unsupported, accepted(half, of(DType::F16, [256, 1, 1, 1]), DType::F32));
-    // Types that rows can't be made into: the kernel would write floats over them.
+    // Types that rows can't be quantised to: the kernel would write floats to them.
     let blocks = of(DType::Q8_0, [256, 2, 2, 1]);
     let floats = of(DType::F32, [256, 2, 2, 1]);
     for dtype in [DType::IQ2XXS, DType::IQ1S, DType::IQ3S, DType::I32, DType::F64, DType::Q8_1] {
@@ -272,7 +272,7 @@ fn one_number_is_refused_where_it_does_not_fit() {
     refused!(Shape, ctx.add1(ctx.transpose(a).unwrap(), one));
     refused!(Shape, ctx.add1(ctx.permute(a, [0, 2, 1, 3]).unwrap(), one));
     refused!(Shape, ctx.add1(ctx.view(a, [8, 3, 2], [32, 128, 256], 0).unwrap(), one), "gaps between planes");
-    // It would be read as four bytes of two.
+    // The kernel would read four bytes of a two-byte scalar.
     for dtype in [DType::F16, DType::BF16, DType::I32, DType::I8] {
         refused!(Unsupported, lab.accepted(ctx.add1(a, of(dtype, [1; 4])).unwrap()), "{dtype}");
     }
@@ -282,7 +282,7 @@ fn one_number_is_refused_where_it_does_not_fit() {
         let y = ctx.add1(of(x, [256, 2, 1, 1]), of(y, [1; 4])).unwrap();
         refused!(Unsupported, lab.accepted(y), "{x}");
     }
-    // Its kernel finds batches by the wrong stride.
+    // The kernel finds batches by the wrong stride.
     refused!(Unsupported, lab.accepted(ctx.add1(of(DType::Q8_0, [32, 2, 2, 2]), one).unwrap()));
 }
 

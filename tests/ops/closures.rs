@@ -1,4 +1,4 @@
-//! Closures in a computation: what becomes of their panics, how long they live, and what they can't reach.
+//! Closures in a computation: their panics, lifetimes, and what they can't reach.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
@@ -11,7 +11,7 @@ use ggml::{Custom, GraphAllocator, Operands, RowsMut};
 use crate::custom::{sched, tasks};
 use crate::support::{Array, Lab, ne, refused};
 
-/// What a panic said.
+/// The message of a panic.
 fn said(panic: Result<(), Box<dyn std::any::Any + Send>>) -> &'static str {
     panic.unwrap_err().downcast_ref::<&str>().copied().unwrap_or("something else")
 }
@@ -20,7 +20,7 @@ fn said(panic: Result<(), Box<dyn std::any::Any + Send>>) -> &'static str {
 fn a_panic_goes_on_where_the_computation_was_begun() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [2, 8]).unwrap();
-    // Where the last row is 13: that is the last thread's.
+    // Panics where the last row is 13, which is in the last thread's task.
     let y = ctx.map_custom1::<f32>(x, Custom::default(), |out, x| {
         for (i, row) in out {
             row.copy_from_slice(x.row(i));
@@ -45,7 +45,7 @@ fn a_panic_goes_on_where_the_computation_was_begun() {
         }));
         assert_eq!(said(observed), "thirteen");
         refused!(NotComputed, run.get::<f32>(z));
-        // The observer stops it after the closure has panicked: the panic is the better story.
+        // The observer aborts after the closure panicked. The panic takes precedence.
         let stopped = catch_unwind(AssertUnwindSafe(|| {
             let _stopped = run.compute_with(|_| true, |_| std::ops::ControlFlow::Break(()));
         }));
@@ -63,7 +63,7 @@ fn a_panic_goes_on_where_the_computation_was_begun() {
     assert_eq!(memory.get::<f32>(z).unwrap(), good);
 }
 
-/// What a panic carries may be anything, and each thread may have one.
+/// A panic's payload may be of any type, and each thread may have one.
 #[test]
 fn panics_on_all_threads_are_one() {
     struct Bomb;
@@ -86,11 +86,11 @@ fn panics_on_all_threads_are_one() {
     let mut run = sched.alloc(&graph).unwrap();
     run.set(x, &[0.0_f32; 8]).unwrap();
     let panic = catch_unwind(AssertUnwindSafe(|| run.compute().unwrap())).unwrap_err();
-    // The other one was leaked, too.
+    // The other payload was leaked too.
     Box::leak(panic.downcast::<Bomb>().unwrap());
 }
 
-/// Two graphs that differ in nothing but their closures, one after the other in one plan; and memory that is used again.
+/// Two graphs that differ only in their closures share one plan; and addresses are reused.
 #[test]
 fn closures_are_those_of_their_graph() {
     let mut sched = sched(2);
@@ -124,7 +124,7 @@ fn closures_live_as_long_as_their_context() {
     operation(&ctx).unwrap();
     drop(ctx);
     assert_eq!(Arc::strong_count(&token), 1);
-    // One that was refused.
+    // A closure whose operation was refused.
     let ctx = Context::new();
     let keep = Arc::clone(&token);
     refused!(Param, ctx.custom::<f32>(&[], [1], tasks(0), move |_, _| drop(Arc::clone(&keep))));
@@ -140,7 +140,7 @@ thread_local! {
     static LEAKED: Cell<Option<(&'static Context, Tensor<'static>)>> = const { Cell::new(None) };
 }
 
-/// The thread that computes is one of those that run the closure, and has ways to what is computed that no type can close.
+/// The computing thread also runs the closure, and can reach the computed tensors in ways that no type prevents.
 #[test]
 fn closures_cannot_use_ggml() {
     let ctx: &'static Context = Box::leak(Box::default());
@@ -151,7 +151,7 @@ fn closures_cannot_use_ggml() {
     CACHE.with(|state| {
         let x = state.get("x").unwrap();
         let y = ctx.custom::<f32>(&[x, t], [1, 2], Custom::default(), move |_, operands| {
-            // The other thread has neither.
+            // The other thread has neither of the two.
             let Some((ctx, t)) = LEAKED.get() else { return };
             let before = operands.rows::<f32>(0).row([0, 0, 0]);
             let inner = Context::new();

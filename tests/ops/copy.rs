@@ -84,14 +84,14 @@ fn casts_to_blocks_stay_within_half_a_step() {
                 let lab = Lab::new(&ctx);
                 let (x, values) = lab.operand(&Array::sample(ne([64, 3, 2]), 5, -1.0, 1.0), from, layout);
                 let y = ctx.cast(x, to).unwrap();
-                // ggml scales q4_0 to -8, so its largest step is up to 1/7 on the other side.
+                // ggml scales q4_0 to -8, so the largest error is up to 1/7 on the positive side.
                 assert_close(&lab.run(y).unwrap(), &values, 1.05 / steps, &format!("{from} to {to} {layout:?}"));
             }
         }
     }
 }
 
-/// Searches for the best scale must end, and find something, whatever the numbers are.
+/// Searches for the best scale must end and find one, for any values.
 #[test]
 fn casts_to_blocks_end_for_all_numbers() {
     let blocks = [
@@ -231,7 +231,7 @@ fn cpy_writes_neither_weights_nor_inputs() {
     let other = ctx.input("other", DType::F32, [8]).unwrap();
     refused!(Shape, ctx.cpy(x, other));
     refused!(Shape, ctx.cpy(x, ctx.reshape(other, [4, 2]).unwrap()));
-    // What may be written to stays so through a view of the result of the copy.
+    // A view of a copy's result is as writable as its target.
     let state = state(DType::F32, [8, 1, 1]);
     let y = ctx.cpy(x, state.get("s").unwrap()).unwrap();
     assert!(ctx.cpy(x, ctx.reshape(y, [4, 2]).unwrap()).is_ok());
@@ -247,7 +247,7 @@ fn cpy_refuses_what_does_not_fit() {
     let blocks = state(DType::Q8_0, [32, 2, 2]);
     let flat = ctx.input("flat", DType::F32, [64, 2]).unwrap();
     refused!(Shape, ctx.cpy(flat, blocks.get("s").unwrap()), "another row length");
-    // Threads copy rows in any order: what overlaps would depend on it.
+    // Threads copy rows in any order, on which overlapping operands would depend.
     let first = ctx.view(s, [8, 3], [32, 96, 96], 0).unwrap();
     let second = ctx.view(s, [8, 3], [32, 96, 96], 32).unwrap();
     let apart = ctx.view(s, [8, 3], [32, 96, 96], 96).unwrap();
@@ -258,7 +258,7 @@ fn cpy_refuses_what_does_not_fit() {
     assert!(ctx.cpy(ctx.dup(first).unwrap(), second).is_ok());
 }
 
-/// Blocks are taken apart row by row into rows side by side, and made only where they follow each other.
+/// Blocks are dequantised by rows to contiguous rows, and quantised only to contiguous tensors.
 #[test]
 fn copies_of_blocks_need_rows() {
     let ctx = Context::new();

@@ -1,4 +1,4 @@
-//! Operations that are closures: what they are given, and what they are refused.
+//! Custom operations: arguments of their closures, and refused operands.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -178,7 +178,7 @@ fn closures_change_states() {
     assert_eq!(count.read::<i64>().unwrap(), [3, 3, 6, 6]);
 }
 
-/// What was computed in the same memory before is not shown.
+/// Older results in the same memory are not visible.
 #[test]
 fn rows_come_as_zeros() {
     let ctx = Context::new();
@@ -213,7 +213,7 @@ fn each_row_is_given_to_one_task() {
             assert!(out.len() > 0, "an empty part");
             out.for_each(|(i, _)| rows_in.lock().unwrap().push(i));
         });
-        // Something else for all threads: C decides their number for the whole graph.
+        // Another operation for all threads: C chooses their number per graph.
         let x = ctx.input("x", DType::F32, [8]).unwrap();
         let graph = ctx.graph([y.unwrap(), ctx.add(x, x).unwrap()]).unwrap();
         let mut sched = sched(threads);
@@ -271,7 +271,7 @@ fn closures_write_to_nothing_that_others_rely_on() {
     let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
     let w = weights.get("w").unwrap();
     refused!(Frozen, ctx.map_custom1_inplace::<f32>(w, how, |_| {}));
-    // The rows that a call changes may be read by no other, not even as the same elements.
+    // No other call may read the rows that a call changes, not even as an identical operand.
     refused!(Shape, ctx.custom_inplace(d, &[x, d], how, none));
     refused!(Shape, ctx.map_custom2_inplace::<f32, f32>(d, d, how, |_, _| {}));
     refused!(Shape, ctx.map_custom3_inplace::<f32, f32, f32>(d, x, ctx.transpose(d).unwrap(), how, |_, _, _| {}));
@@ -279,12 +279,12 @@ fn closures_write_to_nothing_that_others_rely_on() {
     refused!(Shape, ctx.map_custom2_inplace::<f32, f32>(row(1), row(1), how, |_, _| {}));
     assert!(ctx.map_custom2_inplace::<f32, f32>(row(1), row(0), how, |_, _| {}).is_ok(), "two rows");
     refused!(Shape, ctx.map_custom1_inplace::<f32>(ctx.transpose(d).unwrap(), how, |_| {}), "spread");
-    // And what they make are no indices that anybody has checked.
+    // The results of closures are no checked indices.
     let made = ctx.custom::<i32>(&[], [2], how, |_, _| {}).unwrap();
     refused!(Shape, ctx.get_rows(x, made));
 }
 
-/// Errors of the closure's own.
+/// Errors inside the closure.
 #[test]
 fn operands_are_checked_when_they_are_used() {
     type Use = fn(Operands<'_>);
@@ -294,7 +294,7 @@ fn operands_are_checked_when_they_are_used() {
         ("row [3, 0, 0] of", |o| drop(o.rows::<f32>(0).row([3, 0, 0]).to_vec())),
         ("row [0, 1, 0] of", |o| drop(o.bytes(0, [0, 1, 0]).to_vec())),
         ("row [0, 0, 1] of", |o| drop(o.bytes(0, [0, 0, 1]).to_vec())),
-        ("don't lie side by side", |o| drop(o.rows::<f32>(1).row([0, 0, 0]).to_vec())),
+        ("rows are not contiguous", |o| drop(o.rows::<f32>(1).row([0, 0, 0]).to_vec())),
         ("element [4, 0, 0, 0] of", |o| drop(o.rows::<f32>(0).at([4, 0, 0, 0]).to_string())),
         ("element [0, 0, 0, 1] of", |o| drop(o.rows::<f32>(1).at([0, 0, 0, 1]).to_string())),
     ];

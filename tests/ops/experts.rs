@@ -1,10 +1,10 @@
-//! Matrices and biases picked by number.
+//! Matrices and biases picked by index.
 
 use ggml::prelude::*;
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
-/// The largest difference between a number and what blocks make of it in a product of `k`.
+/// The largest error that blocks cause in a product of length `k`.
 fn tolerance(dtype: DType, k: usize) -> f64 {
     match dtype {
         DType::F32 => 1e-5,
@@ -85,7 +85,7 @@ fn picked_biases_are_those_of_plain_rust() {
     }
 }
 
-/// A bias that looks like the rows, and is needed by nothing else: ggml would put the result in its place.
+/// A bias with the layout of the rows and no later use: the allocator would give its memory to the result.
 #[test]
 fn biases_are_not_overwritten_while_they_are_read() {
     let ctx = Context::new();
@@ -134,8 +134,8 @@ fn products_with_picked_experts_refuse_what_does_not_fit() {
     for shape in [[4, 4, 1, 1], [3, 3, 1, 1], [4, 3, 2, 1], [4, 3, 1, 2]] {
         refused!(Shape, ctx.mul_mat_id(w, x, of(DType::I32, shape)), "{shape:?}");
     }
-    refused!(Shape, ctx.mul_mat_id(w, x, ctx.dup(which).unwrap()), "nobody checks these");
-    // The product of what exists need not exist.
+    refused!(Shape, ctx.mul_mat_id(w, x, ctx.dup(which).unwrap()), "unchecked indices");
+    // The product of valid operands may be too large.
     let tall = of(DType::I8, [1, 1 << 30, 1, 1]);
     refused!(Shape, ctx.mul_mat_id(tall, of(DType::F32, [1, 1, 1, 1]), of(DType::I32, [1 << 32, 1, 1, 1])));
 }
@@ -181,13 +181,13 @@ fn picked_biases_refuse_what_does_not_fit() {
     for shape in [[1, 3, 1, 1], [2, 1, 1, 1], [2, 3, 2, 1], [2, 3, 1, 2]] {
         refused!(Shape, ctx.add_id(a, b, of(DType::I32, shape)), "{shape:?}");
     }
-    refused!(Shape, ctx.add_id(a, b, ctx.dup(which).unwrap()), "nobody checks these");
+    refused!(Shape, ctx.add_id(a, b, ctx.dup(which).unwrap()), "unchecked indices");
     let lab = Lab::new(&ctx);
     let spread = ctx.transpose(of(DType::F32, [5, 8, 1, 1])).unwrap();
     refused!(Unsupported, lab.accepted(ctx.add_id(a, spread, which).unwrap()));
 }
 
-/// The scheduler looks at the numbers once, even if a later operation has more experts.
+/// The scheduler reads the indices once, even if a later operation has more experts (H78).
 #[test]
 fn experts_of_one_list_are_equally_many_where_there_are_several_devices() {
     let ctx = Context::new();
@@ -207,7 +207,7 @@ fn experts_of_one_list_are_equally_many_where_there_are_several_devices() {
     assert!(sched.alloc(&apart).is_ok());
 }
 
-/// Numbers from anywhere, if the caller vouches for them.
+/// Unchecked indices, which the caller guarantees.
 #[test]
 fn unchecked_experts_are_computed_alike() {
     let ctx = Context::new();
@@ -218,7 +218,7 @@ fn unchecked_experts_are_computed_alike() {
     let (which, _) = lab.operand(&ids(ne([2, 3]), 4), DType::I32, Layout::Plain);
     let copy = ctx.dup(which).unwrap();
     let y = ctx.mul_mat_id(w, x, which).unwrap();
-    // SAFETY: a copy of numbers below 4.
+    // SAFETY: the indices are a copy of numbers from 0 to 3, and there are 4 experts.
     let z = unsafe { ctx.mul_mat_id_unchecked(w, x, copy) }.unwrap();
     let y1 = ctx.add_id(y, bias, which).unwrap();
     // SAFETY: as above.

@@ -1,5 +1,5 @@
-//! Attention in one operation. ggml's CPU has three ways to compute it: query by query; in tiles of 64 queries, from 64 of
-//! them on; keys split among threads, for one query and 512 keys or more.
+//! Flash attention. ggml's CPU has three implementations: query by query; in tiles of 64 queries, for 64 and more; with
+//! keys split among threads, for one query and 512 keys or more.
 
 use ggml::prelude::*;
 use ggml::{FlashAttn, Prec};
@@ -36,7 +36,7 @@ const fn sizes([size, v_size, n_kv, n_batch]: [usize; 4], [heads, kv_heads, batc
     Sizes { size, v_size, n_kv, n_batch, heads, kv_heads, batches }
 }
 
-/// All ways, with and without rests, with heads that share keys and without.
+/// All implementations, with and without remainders, with and without heads that share keys.
 const SIZES: [Sizes; 9] = [
     sizes([1, 1, 1, 1], [1, 1, 1]),
     sizes([8, 8, 5, 1], [2, 2, 1]),
@@ -49,7 +49,7 @@ const SIZES: [Sizes; 9] = [
     sizes([5, 9, 600, 1], [3, 1, 1]),
 ];
 
-/// What is added to scores, and how they are treated; as `FlashAttn`, in numbers.
+/// The options of `FlashAttn` for the reference.
 #[derive(Debug, Clone, Copy)]
 struct Options<'a> {
     mask: Option<&'a Array>,
@@ -59,7 +59,7 @@ struct Options<'a> {
     sinks: Option<&'a Array>,
 }
 
-/// Attention by its definition. Where a mask hides all keys, there is nothing.
+/// Reference: attention by its definition. If a mask hides all keys, the result is 0.
 fn attention(q: &Array, k: &Array, v: &Array, how: Options<'_>) -> Array {
     let ([size, n_batch, heads, batches], [_, n_kv, kv_heads, _]) = (q.ne, k.ne);
     let mut weights = Vec::new();
@@ -88,7 +88,7 @@ fn attention(q: &Array, k: &Array, v: &Array, how: Options<'_>) -> Array {
     })
 }
 
-/// A mask of these shapes, in which each query sees some of the keys, and the last one none.
+/// A mask for these shapes. Each query sees some keys, and the last one none.
 fn hiding(shape: [usize; 4]) -> Array {
     let noise = Array::sample(shape, 9, -2.0, 1.0);
     Array::of(shape, |i| {
@@ -144,7 +144,7 @@ fn attention_with_slopes_caps_and_sinks_is_that_of_plain_rust() {
             how.logit_softcap = cap;
             how.sinks = with_sinks.then_some(sinks);
             how.acc = Some(Prec::F32);
-            // The CPU looks at all keys whatever this says.
+            // The CPU ignores this hint and reads all keys.
             how.n_kv_max = 1;
             let got = lab.run(ctx.flash_attn_ext(tq, tk, tv, how).unwrap()).unwrap();
             let (max_bias, cap) = (max_bias.into(), cap.into());
@@ -157,7 +157,7 @@ fn attention_with_slopes_caps_and_sinks_is_that_of_plain_rust() {
 
 #[test]
 fn attention_takes_keys_and_values_of_many_types() {
-    // How exact: queries are rounded to what keys are multiplied with, values of f16 are summed in f16.
+    // Tolerance: queries are rounded to the type of the dot product with keys; f16 values are summed in f16.
     let types = [
         (DType::F32, DType::F32, 2e-5),
         (DType::F16, DType::F16, 6e-3),
@@ -191,7 +191,7 @@ fn attention_takes_keys_and_values_of_many_types() {
     }
 }
 
-/// C ties few of these dimensions, its kernels use all.
+/// C compares few of these dimensions, but its kernels rely on all.
 #[test]
 fn h09_attention_refuses_shapes_that_do_not_fit() {
     let ctx = Context::new();
@@ -267,7 +267,7 @@ fn attention_refuses_parameters_that_make_no_sense() {
     assert!(with(&|h| (h.max_bias, h.n_kv_max) = (1.0, 3)).is_ok());
 }
 
-/// What the CPU's kernel has no code for, or no function to call.
+/// Types and precisions for which the CPU kernel has no code.
 #[test]
 fn h14_attention_over_types_that_the_cpu_cannot_multiply_is_refused() {
     let ctx = Context::new();

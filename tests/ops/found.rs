@@ -1,11 +1,11 @@
-//! Hazards that were found here and that no family's own tests attempt.
+//! Hazards that the tests of single families do not cover.
 
 use ggml::prelude::*;
 use ggml::{Conv2d, Conv3d};
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
-/// Direct convolutions read any image as `f32`.
+/// The kernels of direct convolutions read any image as `f32`.
 #[test]
 fn h42_images_of_other_types_than_f32_are_refused() {
     let ctx = Context::new();
@@ -22,7 +22,7 @@ fn h42_images_of_other_types_than_f32_are_refused() {
     }
 }
 
-/// The kernel takes the size of one block for that of a row, unless both tensors have whole rows of one shape.
+/// The kernel takes the size of a block for that of a row, unless both tensors have contiguous rows and one shape.
 #[test]
 fn h48_blocks_with_gaps_are_copied_row_by_row_only() {
     let ctx = Context::new();

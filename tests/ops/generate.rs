@@ -1,4 +1,4 @@
-//! Tensors made of numbers.
+//! Constants, sequences and embeddings of time steps.
 
 use ggml::prelude::*;
 
@@ -39,7 +39,7 @@ fn sequences_are_those_of_plain_rust() {
             let lab = Lab::with_threads(&ctx, threads);
             let y = ctx.arange(start, stop, step).unwrap();
             let want = Array::of(ne([count]), |[i, ..]| f64::from(start) + f64::from(step) * i as f64);
-            // It may be the only thing that is computed, or the operand of another.
+            // It may be the only operation, or an operand of another.
             let got = lab.run_all(&[ctx.neg(y).unwrap(), y]).unwrap();
             assert_close(&got[1], &want, 1e-6, &format!("{start} {stop} {step}"));
             assert_close(&got[0], &want.map(|x| -x), 1e-6, &format!("{start} {stop} {step}"));
@@ -76,7 +76,7 @@ fn sequences_refuse_what_has_no_end_or_is_too_long() {
     refused!(Unsupported, Lab::new(&ctx).accepted(long));
 }
 
-/// From the definition: frequency `j` of `half` is `max_period` to the power of `-j / half`.
+/// Reference: frequency `j` of `half` is `max_period` to the power of `-j / half`.
 #[test]
 fn time_steps_are_embedded_as_plain_rust_does() {
     for (dim, max_period) in [(1, 10), (2, 10_000), (8, 10_000), (9, 100), (64, 1)] {
@@ -110,7 +110,7 @@ fn embeddings_refuse_what_does_not_fit() {
     refused!(DType, ctx.timestep_embedding(ctx.input("i", DType::I32, [4]).unwrap(), 8, 10));
     let table = ctx.input("table", DType::F32, [4, 3]).unwrap();
     refused!(Shape, ctx.timestep_embedding(table, 8, 10));
-    // A row with gaps, which the kernel would not see.
+    // A row with gaps, which the kernel would ignore.
     let column = ctx.view(table, [1, 3], [16, 48, 48], 0).unwrap();
     refused!(Shape, ctx.timestep_embedding(ctx.transpose(column).unwrap(), 8, 10));
 }

@@ -1,4 +1,4 @@
-//! Gated units.
+//! Gated linear units.
 
 use ggml::prelude::*;
 use ggml::{Glu, Result};
@@ -6,7 +6,7 @@ use ggml::{Glu, Result};
 use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
 use crate::unary::{gelu, gelu_erf, gelu_quick, relu, silu};
 
-/// A unit, the function of its gate, and its own inexactness where ggml uses a table of 16-bit floats.
+/// A unit, the function of its gate, and its tolerance where ggml uses a table of 16-bit floats.
 type Case = (Glu, fn(f64) -> f64, f64);
 
 const GATES: [Case; 5] = [
@@ -25,7 +25,7 @@ fn gated_units_are_those_of_plain_rust() {
             let lab = Lab::new(&ctx);
             let (x, values) = lab.operand(&Array::sample(shape, 4, -2.0, 2.0), dtype, Layout::Plain);
             let (a, ra) = lab.operand(&Array::sample(shape, 5, -2.0, 2.0), dtype, Layout::Plain);
-            // Rows equally far apart, with gaps.
+            // Evenly spaced rows, with gaps.
             let (wide, rw) = lab.operand(&Array::sample(ne([40, 5]), 6, -2.0, 2.0), dtype, Layout::Plain);
             let spaced = ctx.view(wide, [10, 5], [wide.nb()[1], 0, 0], 3 * wide.nb()[0]).unwrap();
             let of_spaced = Array::of(ne([10, 5]), |[i0, i1, ..]| rw.at([i0 + 3, i1, 0, 0]));
@@ -128,7 +128,7 @@ fn limited_units_are_those_of_plain_rust() {
     let half = ctx.input("x", DType::BF16, [4]).unwrap();
     refused!(Unsupported, Lab::new(&ctx).accepted(ctx.swiglu_clamp(half, half, 1.0).unwrap()));
     let x = ctx.input("x", DType::F32, [4]).unwrap();
-    // The kernel limits to `-limit` and `limit`, in an order that C++ requires.
+    // The kernel clamps to `-limit` and `limit`, which C++ requires to be in order.
     for limit in [-1.0, f32::NAN, f32::NEG_INFINITY] {
         refused!(Param, ctx.swiglu_oai(x, x, 1.0, limit));
         refused!(Param, ctx.swiglu_clamp(x, x, limit));

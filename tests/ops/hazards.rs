@@ -1,4 +1,4 @@
-//! Hazards that no single family has: strides of dimensions of 1, sizes that a kernel can't count.
+//! Hazards of many families: strides of dimensions of 1, and sizes that a kernel can't count.
 
 use ggml::Result;
 use ggml::prelude::*;
@@ -96,8 +96,8 @@ const OPS: &[(&str, Build)] = &[
     }),
 ];
 
-/// ggml's predicates of contiguity skip the strides of dimensions of 1, its kernels use them or insist on them. Whatever
-/// is not refused must give what it gives for a copy.
+/// ggml's predicates of contiguity skip the strides of dimensions of 1, but its kernels use or assert them. Every
+/// accepted operand must give the same result as a copy of it.
 #[test]
 fn h10_strides_of_dimensions_of_one_are_looked_at() {
     let odd: [(&str, [usize; 4], [usize; 4]); 6] = [
@@ -142,7 +142,7 @@ fn h17_no_dimension_is_ever_zero() {
     refused!(Shape, builder.tensor("none", DType::F32, [4, 0]).map(drop));
 }
 
-/// Kernels count rows, elements of a row, and elements of what they copy whole in 32 bits. Refused before memory is taken.
+/// Kernels count rows, elements of a row, and contiguous copies in 32 bits. Larger ones are refused before allocation.
 #[test]
 fn sizes_that_a_kernel_cannot_count_are_refused() {
     let ctx = Context::new();
@@ -164,7 +164,7 @@ fn sizes_that_a_kernel_cannot_count_are_refused() {
     refused!(Unsupported, lab.accepted(ctx.repeat_back(floats, floats).unwrap()));
 }
 
-/// A result may be too large although each operand is not.
+/// A result may be too large even if no operand is.
 #[test]
 fn results_too_large_for_the_address_space_are_refused() {
     let ctx = Context::new();
@@ -175,7 +175,7 @@ fn results_too_large_for_the_address_space_are_refused() {
     refused!(Shape, ctx.cast(wide, DType::F32));
 }
 
-/// With more threads than rows, and with one, as with two.
+/// Results with more threads than rows, and with one thread, equal those with two.
 #[test]
 fn the_number_of_threads_does_not_matter() {
     let compute = |build: &Build, threads: usize| {
@@ -206,7 +206,7 @@ fn no_operation_writes_to_weights() {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
         let w = weights.get("w").unwrap();
-        // The whole, and a view of it.
+        // A whole tensor, and a view of it.
         let part = ctx.view(w, [32, 4], [w.nb()[1], 4 * w.nb()[1], 4 * w.nb()[1]], 2 * w.nb()[1]).unwrap();
         let outputs = [w, part].map(|x| build(&lab, x).unwrap());
         lab.run_all(&outputs).unwrap();

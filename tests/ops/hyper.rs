@@ -4,7 +4,7 @@ use ggml::prelude::*;
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
-/// A matrix of non-negative numbers, at `[to, from]`, divided by its sums over one of both.
+/// Divides a matrix `[to, from]` of non-negative numbers by its sums over one dimension.
 fn divided(m: &Array, over_to: bool, eps: f64) -> Array {
     Array::of(m.ne, |[to, from, ..]| {
         let sum: f64 = (0..4).map(|i| if over_to { m.at([i, from, 0, 0]) } else { m.at([to, i, 0, 0]) }).sum();
@@ -12,7 +12,7 @@ fn divided(m: &Array, over_to: bool, eps: f64) -> Array {
     })
 }
 
-/// How the streams of one token are mixed.
+/// Reference: the mixing matrix of one token.
 fn mixing(mixes: &[f64], scale: f64, base: &[f64], eps: f64, rounds: i32) -> Array {
     let logits = Array::of(ne([4, 4]), |[to, from, ..]| mixes[8 + to + 4 * from] * scale + base[8 + to + 4 * from]);
     let shares = divided(&logits.map(f64::exp), true, 0.0).map(|x| x + eps);

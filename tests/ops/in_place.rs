@@ -1,4 +1,4 @@
-//! Functions that write to their operand: what they write, that they write nothing else, and what they refuse.
+//! In-place functions: their results, that they write nothing else, and refused operands.
 
 use ggml::prelude::*;
 use ggml::{Part, Result, UnaryOp};
@@ -9,7 +9,7 @@ use crate::unary::{Build, definition};
 
 type Definition = fn(f64) -> f64;
 
-/// The functions of one operand, each beside the one that makes a result of its own.
+/// In-place functions of one operand, each with the one that makes a new tensor.
 const PAIRS: &[(&str, Build, Build)] = &[
     ("abs", |c, a| c.abs(a), |c, a| c.abs_inplace(a)),
     ("ceil", |c, a| c.ceil(a), |c, a| c.ceil_inplace(a)),
@@ -39,7 +39,7 @@ const PAIRS: &[(&str, Build, Build)] = &[
     ("dup", |c, a| c.dup(a), |c, a| c.dup_inplace(a)),
 ];
 
-/// Those that take a number, and whose kernels take `f32` whatever other types they take.
+/// Functions with a parameter, all of which support `f32`.
 const PARAMETERISED: &[(&str, Build, Definition)] = &[
     ("leaky_relu", |c, a| c.leaky_relu_inplace(a, 0.25), |x| if x > 0.0 { x } else { 0.25 * x }),
     ("scale", |c, a| c.scale_inplace(a, -1.5), |x| -1.5 * x),
@@ -62,14 +62,14 @@ pub(crate) fn state(values: &Array, dtype: DType) -> (State, Array) {
     (state, Array { ne: values.ne, data: rounded })
 }
 
-/// What a state holds.
+/// The values of a state.
 pub(crate) fn held(state: &State) -> Array {
     let t = state.get("s").unwrap();
     Array { ne: t.ne().map(|n| n as usize), data: decode(t.dtype(), &state.read_bytes("s").unwrap()) }
 }
 
 const WHOLE: [usize; 4] = [9, 5, 3, 1];
-/// A part of it: elements 2 to 7 of rows 1 to 4 of planes 0 and 2.
+/// A view: elements 2 to 7 of rows 1 to 4 of planes 0 and 2.
 const PART: [i64; 3] = [6, 3, 2];
 
 fn in_part([i0, i1, i2, _]: [usize; 4]) -> bool {
@@ -81,7 +81,7 @@ fn part_of<'c>(ctx: &'c Context, t: Tensor<'c>) -> Tensor<'c> {
     ctx.view(t, PART, [nb1, 2 * nb2, 4 * nb2], 2 * nb0 + nb1).unwrap()
 }
 
-/// Runs `build` on the whole and on a part, both of a result and of a state, and compares the whole that is left.
+/// Runs `build` on a whole tensor and on a view, of a result and of a state, and compares the whole tensor afterwards.
 #[track_caller]
 fn check(name: &str, dtype: DType, build: Build, f: Definition, inexact: f64, parts: bool) {
     let values = Array::sample(WHOLE, 11, 0.1, 3.5);
@@ -100,7 +100,7 @@ fn check(name: &str, dtype: DType, build: Build, f: Definition, inexact: f64, pa
         let t = ctx.cont(x).unwrap();
         let y = build(&ctx, if part { part_of(&ctx, t) } else { t }).unwrap();
         assert!(y.is_view(), "{context}");
-        // The result comes first, so that the whole is copied after it was written to.
+        // The result comes first, so that the tensor is copied after the write.
         let copy = ctx.cont(y).unwrap();
         let got = lab.run_all(&[copy, t]).unwrap();
         assert_close(&got[1], &after(&rounded), tolerance, &format!("{context}, a result"));
@@ -132,7 +132,7 @@ fn functions_in_place_write_their_operand_and_nothing_else() {
     check("fill", DType::F16, PARAMETERISED[4].1, PARAMETERISED[4].2, 0.0, false);
 }
 
-/// What is computed in place is what is computed beside it, bit by bit.
+/// In-place results equal those in new tensors, bit by bit.
 #[test]
 fn functions_in_place_compute_what_their_twins_compute() {
     for (name, beside, build) in PAIRS {
@@ -145,7 +145,7 @@ fn functions_in_place_compute_what_their_twins_compute() {
     }
 }
 
-/// Two operands: of the second no more than its shape matters to the checks.
+/// Two operands. Only the second one's shape matters to the checks.
 type BuildTwo = for<'c> fn(&'c Context, Tensor<'c>, Tensor<'c>) -> Result<Tensor<'c>>;
 
 const OF_TWO: &[(&str, BuildTwo)] = &[
@@ -186,7 +186,7 @@ fn nothing_in_place_writes_to_weights_or_inputs() {
     }
 }
 
-/// A step that writes is ordered by its result only: what reads that sees all steps before.
+/// In-place operations are ordered only by their results, whose readers see all earlier writes.
 #[test]
 fn steps_in_place_follow_one_another() {
     let ctx = Context::new();

@@ -1,5 +1,5 @@
-//! Every operation against a reference in plain Rust in 64-bit floats, written from the definition; every check of an
-//! operand or a parameter by a call that fails it. Tests named `h01_…` attempt a hazard of ggml's (`docs/safety.md`).
+//! Compares every operation with a reference in plain Rust (64-bit floats), written from the definition, and fails
+//! every check of an operand or parameter by a call. Tests named `h01_…` attempt a hazard of ggml's (`docs/safety.md`).
 
 #![cfg(test)]
 #![allow(

@@ -8,7 +8,7 @@ use crate::support::{Array, Lab, Layout, assert_close, assert_in_place, ne, refu
 
 type Build = for<'c> fn(&'c Context, Tensor<'c>, i32) -> Result<Tensor<'c>>;
 
-/// A method, the one that writes over its operand, and what the future becomes.
+/// A method, its in-place variant, and the value for the future.
 const FUTURES: &[(&str, Build, Build, f64)] = &[
     ("inf", |c, a, n| c.diag_mask_inf(a, n), |c, a, n| c.diag_mask_inf_inplace(a, n), f64::NEG_INFINITY),
     ("zero", |c, a, n| c.diag_mask_zero(a, n), |c, a, n| c.diag_mask_zero_inplace(a, n), 0.0),
@@ -65,7 +65,7 @@ fn diagonals_are_filled_and_the_rest_is_zero() {
     refused!(Shape, ctx.diag(ctx.input("x", DType::F32, [1_i64 << 40]).unwrap()), "the result is too large");
 }
 
-/// Whether an element stays, by its column and its row.
+/// Whether an element is kept, by column and row.
 type Kept = fn(usize, usize) -> bool;
 
 #[test]

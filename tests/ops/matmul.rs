@@ -5,7 +5,7 @@ use ggml::{MulMat, Prec};
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
-/// Products of rows, and the sums of the products' sizes: what rounding errors are relative to.
+/// Reference: dot products of rows, and the sums of absolute products, to which errors are relative.
 pub(crate) fn product(a: &Array, b: &Array) -> (Array, Array) {
     let shape = [a.ne[1], b.ne[1], b.ne[2], b.ne[3]];
     let terms = |[m, n, i2, i3]: [usize; 4]| {
@@ -25,7 +25,7 @@ fn check(a_of: (DType, Layout, [usize; 4]), b_of: (DType, Layout, [usize; 4])) {
     let got = lab.run(y).unwrap();
     let (want, size) = product(&ra, &rb);
     assert_eq!(got.ne, want.ne);
-    // The second operand is rounded to the type that the first one is multiplied in.
+    // The second operand is rounded to the type of the first one's dot product.
     let rounding = match a_of.0 {
         DType::F32 => 1e-6,
         DType::F16 => 1e-3,
@@ -65,7 +65,7 @@ fn products_are_those_of_plain_rust() {
     }
 }
 
-/// Rows of any length where no blocks are in the way.
+/// Rows of any length, for types without blocks.
 #[test]
 fn products_of_odd_rows_are_those_of_plain_rust() {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
@@ -86,7 +86,7 @@ fn products_refuse_what_does_not_fit() {
     refused!(Shape, ctx.mul_mat(of([4, 3, 1, 2]), of([4, 3, 1, 3])));
     let transposed = ctx.transpose(of([3, 4, 1, 1])).unwrap();
     refused!(Shape, ctx.mul_mat(transposed, of([4, 3, 1, 1])));
-    // ggml takes the second operand in any layout, its CPU kernels don't.
+    // ggml accepts any layout of the second operand, but its CPU kernels don't.
     let y = ctx.mul_mat(of([4, 3, 1, 1]), transposed).unwrap();
     refused!(Unsupported, Lab::new(&ctx).accepted(y));
 }
@@ -113,7 +113,7 @@ fn h14_types_without_a_dot_product_are_refused() {
     }
 }
 
-/// Every type with a dot product has one: none of these runs into a missing table.
+/// Every type with a dot product can be multiplied, without a missing table.
 #[test]
 fn h14_every_other_type_can_be_multiplied() {
     let none = [DType::I8, DType::I16, DType::I32, DType::I64, DType::F64, DType::Q8_1, DType::Q8K];
@@ -127,13 +127,13 @@ fn h14_every_other_type_can_be_multiplied() {
             let (b, _) = lab.plain(&Array::sample(ne([512, n]), 1, -1.0, 1.0));
             let got = lab.run(ctx.mul_mat(weights.get("w").unwrap(), b).unwrap()).unwrap();
             assert_eq!(got.ne, [9, n, 1, 1]);
-            // Blocks of zero bytes have a scale of zero, unless the scale is an exponent.
+            // Blocks of zero bytes have a scale of 0, unless the scale is an exponent.
             assert!(got.data.iter().all(|x| x.abs() < 1e-3), "{dtype}: {:?}", &got.data[..9]);
         }
     }
 }
 
-/// A Hadamard matrix in Sylvester's order, divided by the root of its size.
+/// A Hadamard matrix in Sylvester's order, divided by the square root of its size.
 fn hadamard(n: usize) -> Array {
     let size = (n as f64).sqrt();
     Array::of(ne([n, n]), |[i, j, ..]| if (i & j).count_ones().is_multiple_of(2) { 1.0 / size } else { -1.0 / size })
@@ -181,7 +181,7 @@ fn h15_only_square_matrices_of_a_power_of_two_are_hadamard() {
     refused!(Unsupported, lab.accepted(ctx.mul_mat_ext(h, columns, how).unwrap()));
 }
 
-/// The CPU sums in 32 bits in any case.
+/// The CPU accumulates in 32 bits regardless of options.
 #[test]
 fn precisions_are_passed_on() {
     let ctx = Context::new();
@@ -202,7 +202,7 @@ fn precisions_are_passed_on() {
     }
 }
 
-/// Sums of the outer products of rows, and of their sizes.
+/// Reference: sums of the outer products of rows, and of their absolute values.
 pub(crate) fn outer(a: &Array, b: &Array) -> (Array, Array) {
     let shape = [a.ne[0], b.ne[0], b.ne[2], b.ne[3]];
     let terms = |[m, n, i2, i3]: [usize; 4]| {
@@ -266,7 +266,7 @@ fn outer_products_refuse_what_does_not_fit() {
     }
     let y = ctx.out_prod(of(DType::F32, [4, 3, 1, 1]), of(DType::F16, [4, 3, 1, 1])).unwrap();
     refused!(Unsupported, lab.accepted(y));
-    // The kernel adds up strides of 32 rows in 32 bits.
+    // The kernel computes the offset of 32 rows in 32 bits.
     let wide = of(DType::F32, [1 << 25, 64, 1, 1]);
     let nb1 = wide.nb()[1];
     let part = |rows| ctx.view(wide, [4, rows], [nb1, nb1 * 64, nb1 * 64], 0).unwrap();
@@ -281,7 +281,7 @@ fn triangular_systems_are_solved() {
         for threads in [1, 3] {
             let ctx = Context::new();
             let lab = Lab::with_threads(&ctx, threads);
-            // What lies above the diagonal is not read.
+            // Elements above the diagonal are not read.
             let sample = Array::sample([n, n, upper[0], upper[1]], 1, -0.5, 0.5);
             let square = Array::of(sample.ne, |[column, row, i2, i3]| match column.cmp(&row) {
                 std::cmp::Ordering::Less => sample.at([column, row, i2, i3]),
@@ -291,7 +291,7 @@ fn triangular_systems_are_solved() {
             let (a, ra) = lab.plain(&square);
             let (b, rb) = lab.plain(&Array::sample([columns, n, upper[0], upper[1]], 2, -1.0, 1.0));
             let x = lab.run(ctx.solve_tri(a, b).unwrap()).unwrap();
-            // a · x is b again.
+            // `a · x` must equal `b`.
             let product = Array::of(rb.ne, |[column, row, i2, i3]| {
                 (0..=row).map(|k| ra.at([k, row, i2, i3]) * x.at([column, k, i2, i3])).sum()
             });

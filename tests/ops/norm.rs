@@ -1,4 +1,4 @@
-//! Norms that write over their operand, and the gradient of one.
+//! In-place norms, and the gradient of `rms_norm`.
 
 use ggml::Result;
 use ggml::prelude::*;
@@ -8,7 +8,7 @@ use crate::support::{Array, Lab, Layout, assert_close, assert_in_place, derived,
 
 type Build = for<'c> fn(&'c Context, Tensor<'c>) -> Result<Tensor<'c>>;
 
-/// A method, and what it makes of a row.
+/// A method, and its reference for a row.
 type Case = (&'static str, Build, fn(&[f64]) -> Vec<f64>);
 
 const IN_PLACE: &[Case] = &[
@@ -51,8 +51,8 @@ fn norms_write_over_their_operand() {
     }
 }
 
-/// Over rows with gaps: what lies in them stays. The CPU runs `rms_norm` and the multiplication after it as one, but not
-/// this one, whose own result must be written.
+/// Rows with gaps, whose values must not change. The CPU fuses `rms_norm` with a product after it, but must not fuse an
+/// in-place one, whose own result is needed.
 #[test]
 fn a_norm_in_place_writes_its_rows_only() {
     let mut builder = WeightsBuilder::new();

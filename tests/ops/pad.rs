@@ -1,4 +1,4 @@
-//! Borders, and what goes round them.
+//! Padding and rolling.
 
 use ggml::Pad;
 use ggml::prelude::*;

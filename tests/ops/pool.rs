@@ -16,13 +16,13 @@ fn count(n: usize, window: i32, stride: i32, padding: i32) -> usize {
     (-padding..=n as i32 + padding - window).step_by(stride as usize).count()
 }
 
-/// The elements that a window sees over one dimension.
+/// The elements of a window in one dimension.
 fn seen(n: usize, at: usize, window: i32, stride: i32, padding: i32) -> impl Iterator<Item = usize> {
     let first = at as i32 * stride - padding;
     (first..first + window).filter_map(|i| usize::try_from(i).ok()).filter(move |&i| i < n)
 }
 
-/// The elements that a window sees.
+/// The elements of a window.
 fn pixels(x: &Array, [ox, oy, c, n]: [usize; 4], how: Pool2d) -> Vec<[usize; 4]> {
     let ([k0, k1], [s0, s1], [p0, p1]) = (how.window, how.stride, how.padding);
     let columns: Vec<_> = seen(x.ne[0], ox, k0, s0, p0).collect();
@@ -84,7 +84,7 @@ fn pooling_of_one_dimension_is_that_of_plain_rust() {
                     seen(shape[0], i, k, s, p).map(|i| values.at([i, i1, i2, i3])).collect()
                 };
                 let largest = Array::of(whole, |i| of(i).into_iter().fold(f64::MIN, f64::max));
-                // Elements beyond the border don't count.
+                // Padding does not count.
                 let mean = Array::of(whole, |i| of(i).iter().sum::<f64>() / of(i).len() as f64);
                 let outputs = [Pool::Max, Pool::Avg].map(|pool| ctx.pool_1d(x, pool, row(k, s, p)).unwrap());
                 let got = lab.run_all(&outputs).unwrap();
@@ -140,7 +140,7 @@ fn h12_gradients_of_pooling_belong_to_what_was_pooled() {
     refused!(Param, back(grad, x, Pool2d::square(0)));
 }
 
-/// Whatever the values are, no gradient goes where there is no pixel.
+/// No gradient goes to padding, for any values.
 #[test]
 fn gradients_of_pooling_stand_any_values() {
     for value in [f64::NAN, f64::NEG_INFINITY, f64::INFINITY] {
@@ -163,7 +163,7 @@ fn h10_pooling_of_one_dimension_gets_rows_that_lie_as_its_kernel_walks() {
     for axes in [[1, 0, 2, 3], [0, 1, 3, 2], [0, 2, 1, 3], [2, 1, 0, 3]] {
         refused!(Shape, pool(ctx.permute(x, axes).unwrap()), "{axes:?}");
     }
-    // One row to a plane: ggml calls it contiguous whatever the second stride is.
+    // One row per plane: ggml calls it contiguous for any second stride.
     let single = ctx.permute(ctx.input("y", DType::F32, [4, 3]).unwrap(), [0, 2, 1, 3]).unwrap();
     assert!(single.is_contiguous());
     refused!(Shape, pool(single));
@@ -177,7 +177,7 @@ fn h11_pooling_gets_planes_that_lie_as_its_kernel_walks() {
     for axes in [[1, 0, 2, 3], [0, 1, 3, 2], [0, 2, 1, 3], [2, 1, 0, 3]] {
         refused!(Shape, pool(ctx.permute(x, axes).unwrap()), "{axes:?}");
     }
-    // One plane: ggml calls it contiguous whatever the third stride is, and its kernel steps by that until the end.
+    // One plane: ggml calls it contiguous for any third stride, by which its kernel steps to the end.
     for stride in [0, 4, 1 << 20] {
         let plane = ctx.view(x, [4, 4], [16, stride, stride], 0).unwrap();
         assert!(plane.is_contiguous());

@@ -1,4 +1,4 @@
-//! Sums, means, largest elements, and the normalisation of rows.
+//! Reductions and norms of rows.
 
 use ggml::Result;
 use ggml::prelude::*;
@@ -44,7 +44,7 @@ pub(crate) fn cumulated(row: &[f64]) -> Vec<f64> {
     (1..=row.len()).map(|n| sum(&row[..n])).collect()
 }
 
-/// A method, and what it makes of a row.
+/// A method, and its reference for a row.
 type Case = (&'static str, Build, fn(&[f64]) -> Vec<f64>);
 
 const ROWS: &[Case] = &[
@@ -73,7 +73,7 @@ fn functions_of_rows_are_those_of_plain_rust() {
     }
 }
 
-/// A row of zeros is divided by the epsilon, not by zero.
+/// A row of zeros is divided by `eps`, not by zero.
 #[test]
 fn rows_of_zeros_stay_zeros() {
     let ctx = Context::new();
@@ -126,7 +126,7 @@ fn group_norm_is_that_of_plain_rust() {
             let ctx = Context::new();
             let lab = Lab::new(&ctx);
             let (x, values) = lab.operand(&Array::sample(shape, 4, -2.0, 3.0), DType::F32, layout);
-            // Elements of a group lie side by side in a plain array.
+            // A group's elements are contiguous in a plain array.
             let size = shape[0] * shape[1] * shape[2] / groups;
             let want = Array { ne: shape, data: values.data.chunks(size).flat_map(normalised).collect() };
             let got = lab.run(ctx.group_norm(x, groups as i32, EPS).unwrap()).unwrap();
@@ -166,7 +166,7 @@ fn functions_of_rows_refuse_what_no_kernel_takes() {
     }
 }
 
-/// The CPU runs `rms_norm` and the multiplication after it as one, and must not where the first result is used otherwise.
+/// The CPU fuses `rms_norm` with the product after it, but must not if the norm has other uses.
 #[test]
 fn a_norm_that_is_fused_with_its_weights_is_the_same() {
     for weights in [ne([16]), ne([16, 3]), ne([16, 1, 2]), ne([1]), ne([8, 3])] {
@@ -178,14 +178,14 @@ fn a_norm_that_is_fused_with_its_weights_is_the_same() {
         let weighted = Array::of(norm.ne, |i| norm.at(i) * rw.wrapped(i));
         let alone = ctx.mul(ctx.rms_norm(x, EPS).unwrap(), w).unwrap();
         assert_close(&lab.run(alone).unwrap(), &weighted, 2e-5, &format!("fused {weights:?}"));
-        // Used twice, by itself, and kept.
+        // Used twice, multiplied by itself, and kept.
         let n = ctx.rms_norm(x, EPS).unwrap();
         let outputs = [ctx.mul(n, n).unwrap(), ctx.mul(n, w).unwrap(), n];
         let got = lab.run_all(&outputs).unwrap();
         assert_close(&got[0], &norm.map(|x| x * x), 2e-5, "squared");
         assert_close(&got[1], &weighted, 2e-5, "weighted");
         assert_close(&got[2], &norm, 2e-5, "kept");
-        // As the second factor, with one that is larger.
+        // As the second factor, of a larger one.
         let (large, rl) = lab.plain(&Array::sample(ne([32, 6, 2, 2]), 6, -2.0, 3.0));
         let n = ctx.rms_norm(x, EPS).unwrap();
         let want = Array::of(rl.ne, |i| rl.at(i) * norm.wrapped(i));
@@ -219,7 +219,7 @@ fn equal_elements_are_counted() {
     refused!(DType, ctx.count_equal(of(DType::I64, [4, 3, 1]), a));
 }
 
-/// The CPU kernel computes the places of rows wrongly where there are planes, and reads beyond the last one.
+/// With several planes, the CPU kernel computes the offsets of rows wrongly, and reads out of bounds (H61).
 #[test]
 fn equal_elements_are_counted_in_matrices_only() {
     let ctx = Context::new();

@@ -1,4 +1,4 @@
-//! Images in another size.
+//! Resizing images.
 
 use ggml::prelude::*;
 use ggml::{Interpolate, Scale};
@@ -11,16 +11,16 @@ fn by(mode: Scale, align_corners: bool, antialias: bool) -> Interpolate {
     how
 }
 
-/// Where in a row of `from` pixels the centre of pixel `i` of a row of `to` lies; pixel `k` covers `k` to `k + 1`.
+/// The position, in a row of `from` pixels, of the centre of pixel `i` of `to`; pixel `k` covers `k` to `k + 1`.
 fn centre(i: usize, from: usize, to: usize, align_corners: bool) -> f64 {
     if align_corners && from > 1 && to > 1 {
         return i as f64 * (from - 1) as f64 / (to - 1) as f64 + 0.5;
     }
-    // With one pixel only there are no two corners: ggml then aligns the first pixels.
+    // A row of one pixel has no two corners: ggml then aligns the first pixels.
     if align_corners { i as f64 * from as f64 / to as f64 + 0.5 } else { (i as f64 + 0.5) * from as f64 / to as f64 }
 }
 
-/// The weight that a pixel has whose centre is `distance` away.
+/// The weight of a pixel whose centre is `distance` away.
 fn cubic(distance: f64) -> f64 {
     let (a, x) = (-0.75, distance.abs());
     match x {
@@ -34,7 +34,7 @@ fn triangle(distance: f64) -> f64 {
     (1.0 - distance.abs()).max(0.0)
 }
 
-/// Which pixels of a row make one of another row, and by which weights.
+/// The pixels that contribute to one of the result, with their weights.
 fn weights(i: usize, from: usize, to: usize, how: Interpolate) -> Vec<(usize, f64)> {
     if how.mode == Scale::Nearest {
         let ratio = if how.align_corners && from > 1 && to > 1 { (from - 1, to - 1) } else { (from, to) };
@@ -47,7 +47,7 @@ fn weights(i: usize, from: usize, to: usize, how: Interpolate) -> Vec<(usize, f6
         let total: f64 = all.iter().map(|(_, w)| w).sum();
         return all.into_iter().map(|(k, w)| (k, w / total)).collect();
     }
-    // Pixels beyond the border are those at the border.
+    // Pixels out of bounds repeat the border.
     let around = (centre - 0.5).floor() as i64 - 1..=(centre - 0.5).floor() as i64 + 2;
     let weight = if how.mode == Scale::Bicubic { cubic } else { triangle };
     around.map(|k| (k.clamp(0, from as i64 - 1) as usize, weight(k as f64 + 0.5 - centre))).collect()
@@ -96,7 +96,7 @@ fn images_of_one_pixel_grow_and_shrink() {
     }
 }
 
-/// Positions are divided in 32-bit floats: none may reach the dimension that it must stay below.
+/// Positions are divided in 32-bit floats: none may round up to the dimension.
 #[test]
 fn long_rows_are_read_up_to_their_ends() {
     for (from, to) in [(1 << 20, (1 << 20) - 1), ((1 << 20) - 1, 1 << 20)] {

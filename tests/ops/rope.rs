@@ -5,7 +5,7 @@ use ggml::{Rope, RopeMode};
 
 use crate::support::{Array, Lab, Layout, assert_close, assert_in_place, ne, precision, refused, weighted};
 
-/// Which pairs of a row are rotated, and the position and the power of the base for each.
+/// The pairs of a row that are rotated, each with its position and power of the base.
 fn pairs(how: &Rope<'_>, row: usize) -> Vec<(usize, usize, usize, usize)> {
     let (n, at) = (how.n_dims as usize, how.offset as usize);
     let sections = how.sections.map(|n| n as usize);
@@ -17,7 +17,7 @@ fn pairs(how: &Rope<'_>, row: usize) -> Vec<(usize, usize, usize, usize)> {
                 RopeMode::Normal => (at + 2 * pair, at + 2 * pair + 1),
                 _ => (at + pair, at + pair + count),
             };
-            // The section that the pair lies in, and where that starts.
+            // The pair's section, and the start of that.
             let inside = pair % all.max(1);
             let start_of = |s: usize| sections[..s].iter().sum::<usize>();
             let section = (0..4).rev().find(|&s| inside >= start_of(s) && sections[s] > 0).unwrap_or(0);
@@ -33,7 +33,7 @@ fn pairs(how: &Rope<'_>, row: usize) -> Vec<(usize, usize, usize, usize)> {
         .collect()
 }
 
-/// `YaRN`: the angle, between that of the scaled and that of the true position, and the growth.
+/// `YaRN`: the angle, between those of the scaled and the true position, and the magnitude.
 fn yarn(angle: f64, pair: usize, how: &Rope<'_>) -> (f64, f64) {
     let scaled = angle * f64::from(how.freq_scale);
     if how.ext_factor == 0.0 {
@@ -45,10 +45,10 @@ fn yarn(angle: f64, pair: usize, how: &Rope<'_>) -> (f64, f64) {
     (scaled * (1.0 - mix) + angle * mix, 1.0 + 0.1 * (1.0 / f64::from(how.freq_scale)).ln())
 }
 
-/// Between which pairs the mix changes.
+/// The pairs between which the mix changes.
 fn mixed(how: &Rope<'_>) -> (f64, f64) {
     let n = f64::from(how.n_dims);
-    // The pair that turns this often within the context of the training.
+    // The pair that makes this many rotations within the training context.
     let turning = |times: f32| {
         let wave = f64::from(how.n_ctx_orig) / (f64::from(times) * 2.0 * std::f64::consts::PI);
         n * wave.ln() / (2.0 * f64::from(how.freq_base).ln())
@@ -56,7 +56,7 @@ fn mixed(how: &Rope<'_>) -> (f64, f64) {
     (turning(how.beta_fast).floor().max(0.0), turning(how.beta_slow).ceil().min(n - 1.0))
 }
 
-/// Rotates pairs of each row by position times `base^(-2i / n_dims)`; backwards for gradients.
+/// Reference: rotates pairs of each row by position times `base^(-2i / n_dims)`; backwards for gradients.
 fn turned(x: &Array, positions: &[f64], how: &Rope<'_>, factors: Option<&[f64]>, back: bool) -> Array {
     let tokens = x.ne[2];
     let mut y = x.clone();
@@ -135,7 +135,7 @@ fn h13_sizes_for_which_the_kernel_does_not_end_are_refused() {
     }
     let odd = ctx.input("odd", DType::F32, [7, 2, 4]).unwrap();
     refused!(Shape, ctx.rope(odd, positions, 6, RopeMode::Normal), "a last element without a partner");
-    // A factor for each pair of the row, not only of those that are rotated.
+    // One factor per pair of the row, not only per rotated pair.
     let few = ctx.input("few", DType::F32, [3]).unwrap();
     let mut how = Rope::new(4, RopeMode::Normal);
     how.freq_factors = Some(few);
@@ -159,7 +159,7 @@ fn rotations_refuse_what_does_not_fit() {
     refused!(Shape, rope(ctx.transpose(of(DType::F32, [2, 8, 4])).unwrap(), positions));
     let column = ctx.transpose(of(DType::I32, [2, 4, 1])).unwrap();
     let scattered = ctx.permute(ctx.view(column, [4], [16, 16, 16], 0).unwrap(), [0, 1, 2, 3]).unwrap();
-    assert!(rope(x, scattered).is_ok(), "a view of one dimension lies side by side");
+    assert!(rope(x, scattered).is_ok(), "a 1-d view is contiguous");
     let strided =
         ctx.permute(ctx.view(of(DType::I32, [2, 4, 1]), [1, 4], [8, 32, 32], 0).unwrap(), [1, 0, 2, 3]).unwrap();
     refused!(Shape, rope(x, strided), "positions with gaps");
@@ -201,13 +201,13 @@ fn yarn_is_that_of_plain_rust() {
             let got = lab.run(ctx.rope_ext(x, p, how).unwrap()).unwrap();
             let ends = how.yarn_corr_dims().map(f64::from);
             assert_eq!((ends[0], ends[1]), mixed(&how), "{how:?}");
-            // Angles of hundreds, in 32 bits.
+            // Angles of several hundred, in 32 bits.
             assert_close(&got, &rotated(&values, &positions.data, &how, None), 3e-4, &format!("{how:?}"));
         }
     }
 }
 
-/// All modes, with what makes each differ from the others: rows of 16, at most as many dimensions.
+/// All modes, each with distinctive options, for rows of 16.
 fn modes() -> Vec<Rope<'static>> {
     let with = |n_dims, mode, sections, offset| {
         let mut how = Rope::new(n_dims, mode);
@@ -231,7 +231,7 @@ fn modes() -> Vec<Rope<'static>> {
     ]
 }
 
-/// As many positions as the mode takes, no two dimensions alike.
+/// As many positions as the mode takes, different in each dimension.
 fn positions_of(how: &Rope<'_>, tokens: usize) -> Array {
     let dimensions = if matches!(how.mode, RopeMode::Normal | RopeMode::NeoX) { 1 } else { 4 };
     let places = [0.0, 1.0, 2.0, 7.0, 30.0];
@@ -267,7 +267,7 @@ fn rotations_in_every_mode_are_those_of_plain_rust() {
     }
 }
 
-/// A rotation is linear, so that its gradient has this product with any operand.
+/// A rotation is linear, so its gradient has this dot product with any operand.
 #[test]
 fn rotating_back_is_the_gradient() {
     let shape = ne([16, 2, 3]);
@@ -299,7 +299,7 @@ fn rotations_write_over_their_operand() {
     assert_in_place("rope_inplace", &values, &rotated(&values, &positions.data, &how, None), 2e-5, |lab, a| {
         lab.ctx.rope_inplace(a, lab.operand(&positions, DType::I32, Layout::Plain).0, 8, RopeMode::Normal)
     });
-    // Factors that would change while they are read.
+    // Factors that share memory with the target.
     let ctx = Context::new();
     let a = ctx.dup(ctx.input("x", DType::F32, [8, 4]).unwrap()).unwrap();
     let p = ctx.input("p", DType::I32, [1]).unwrap();

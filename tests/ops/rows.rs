@@ -1,4 +1,4 @@
-//! Rows picked by number.
+//! Rows picked by index.
 
 use ggml::prelude::*;
 
@@ -38,7 +38,7 @@ fn row_numbers_are_checked_when_they_are_set() {
     let a = ctx.input("a", DType::F32, [4, 10]).unwrap();
     let few = ctx.input("few", DType::F32, [4, 3]).unwrap();
     let rows = ctx.input("rows", DType::I32, [6]).unwrap();
-    // The same numbers through a view and into two tables: the smaller one decides.
+    // The same indices, through a view, for two tables: the smaller one sets the bound.
     let part = ctx.view(rows, [4], [16, 16, 16], 8).unwrap();
     let y = ctx.get_rows(a, part).unwrap();
     let z = ctx.get_rows(few, ctx.reshape(rows, [6]).unwrap()).unwrap();
@@ -59,7 +59,7 @@ fn row_numbers_are_checked_when_they_are_set() {
         }
     }
     refused!(InputNotSet, run.compute(), "nothing that was refused counts as set");
-    // What is not set is zero, which every table has.
+    // Indices that are not set are 0, which is in range.
     run.set_at(rows, 1, &[2_i32]).unwrap();
     run.compute().unwrap();
     assert_eq!(run.get::<f32>(z).unwrap(), [2.0; 24]);
@@ -98,7 +98,7 @@ fn rows_refuse_what_does_not_fit() {
     }
 }
 
-/// Numbers that nobody checks: results of other operations, weights, states.
+/// Unchecked indices: results of other operations, weights, states.
 #[test]
 fn row_numbers_come_from_inputs_only() {
     let place = || {
@@ -124,6 +124,6 @@ fn row_numbers_come_from_inputs_only() {
     ] {
         refused!(Shape, ctx.get_rows(a, unchecked), "{unchecked:?}");
     }
-    // Nor may an operation change an input behind the check.
+    // An operation must not change an input after its check.
     refused!(Shape, ctx.cpy(rows, ctx.view(rows, [2], [8, 8, 8], 0).unwrap()));
 }

@@ -1,4 +1,4 @@
-//! Writing into a part of a tensor, and adding there.
+//! Writing and adding to a part of a tensor.
 
 use ggml::prelude::*;
 use ggml::{Part, Result};
@@ -12,7 +12,7 @@ fn part(strides: [usize; 3], offset: usize) -> Part {
     part
 }
 
-/// Into a tensor of 6, 4, 3, 2 elements of four bytes: the second operand's shape and where its elements go.
+/// For a tensor of `[6, 4, 3, 2]` and four bytes per element: the second operand's shape, and its part.
 const PARTS: [([usize; 4], Option<[usize; 3]>, usize); 8] = [
     ([6, 4, 3, 2], None, 0),
     ([1, 1, 1, 1], None, 4 * 143),
@@ -25,7 +25,7 @@ const PARTS: [([usize; 4], Option<[usize; 3]>, usize); 8] = [
     ([1, 36, 1, 1], Some([16, 4, 4]), 12),
 ];
 
-/// What is left of `a`: element `i` of `b` changes the one at its place.
+/// Reference: `a` after element `i` of `b` has changed its target.
 fn expected(a: &Array, b: &Array, strides: [usize; 3], offset: usize, f: fn(f64, f64) -> f64) -> Array {
     let mut left = a.clone();
     Array::of(b.ne, |i| {
@@ -38,7 +38,7 @@ fn expected(a: &Array, b: &Array, strides: [usize; 3], offset: usize, f: fn(f64,
 
 type Build = for<'c> fn(&'c Context, Tensor<'c>, Tensor<'c>, Part) -> Result<Tensor<'c>>;
 
-/// A method, its twin in place, and what it makes of an element.
+/// A method, its in-place variant, and its reference for an element.
 type Case = (&'static str, Build, Build, fn(f64, f64) -> f64);
 
 const CASES: [Case; 2] = [
@@ -108,7 +108,7 @@ fn rows_are_written_by_their_own_methods() {
     }
 }
 
-/// C accepts a part that ends beyond the tensor by one element, whose last row does, or that does not lie on elements.
+/// C accepts a part that is one element too long, whose last row is out of bounds, or that is misaligned.
 #[test]
 fn h05_no_part_leaves_the_tensor() {
     let ctx = Context::new();
@@ -136,16 +136,16 @@ fn h05_no_part_leaves_the_tensor() {
     refused!(Param, ctx.set_1d_inplace(ctx.cont(a).unwrap(), of([1, 1, 1, 1]), 96));
     refused!(Param, ctx.set_2d(a, of([2, 3, 1, 1]), 48, 0));
     refused!(Param, ctx.set_2d_inplace(ctx.cont(a).unwrap(), of([2, 3, 1, 1]), 48, 0));
-    // The last element, just inside.
+    // The last element, still in bounds.
     assert!(ctx.set_1d(a, of([1, 1, 1, 1]), 92).is_ok());
     assert!(ctx.set_2d(a, of([2, 3, 1, 1]), 44, 0).is_ok());
 }
 
-/// C cuts strides to 32 bits with a sign, and offsets beyond 2^30 end the process; threads write rows in any order.
+/// C cuts strides to signed 32 bits, and offsets of 2^30 or more end the process; threads write rows in any order.
 #[test]
 fn h05_strides_and_offsets_are_those_that_kernels_use() {
     let ctx = Context::new();
-    // Of a size that no memory has, which nobody asks for here.
+    // Too large for any memory, but never allocated here.
     let a = ctx.input("a", DType::F32, [1 << 20, 1 << 20]).unwrap();
     let of = |shape: [i64; 4]| ctx.input("b", DType::F32, shape).unwrap();
     for (shape, strides, offset) in [
@@ -160,7 +160,7 @@ fn h05_strides_and_offsets_are_those_that_kernels_use() {
         ([1, 1, 1, 1], [4, 4, 4], 2),
         ([1, 2, 1, 1], [6, 12, 12], 0),
         ([1, 1, 1, 1], [0, 4, 4], 0),
-        // Elements that would be written twice.
+        // Overlapping elements, which would be written twice.
         ([2, 2, 1, 1], [4, 8, 8], 0),
         ([2, 2, 2, 1], [8, 12, 24], 0),
         ([1, 2, 2, 1], [4, 4, 4], 0),
@@ -198,7 +198,7 @@ fn what_is_written_must_fit_and_lie_elsewhere() {
         refused!(Shape, in_place(&ctx, t, row, at), "{name}");
         assert!(in_place(&ctx, t, ctx.dup(row).unwrap(), at).is_ok(), "{name}");
         assert!(beside(&ctx, t, row, at).is_ok(), "{name}");
-        // A part of a result, beside what is read.
+        // A part of a result, next to the elements that are read.
         let first = ctx.view(t, [6], [24, 24, 24], 0).unwrap();
         assert!(in_place(&ctx, first, row, at).is_ok(), "{name}");
     }

@@ -1,19 +1,19 @@
-//! Rows written, and gradients added, by number.
+//! Rows written, and gradients added, by index.
 
 use ggml::prelude::*;
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
-/// Numbers below `below`, different in each row.
+/// Indices less than `below`, distinct in each row.
 fn places(shape: [usize; 4], below: usize) -> Array {
     assert!(shape[0] <= below);
-    // Odd steps through a power of two, but for those beyond the end.
+    // Odd steps through a power of two, skipping those out of range.
     let around = below.next_power_of_two();
     let row = |start: usize| (0..around).map(move |i| (start + i * 5) % around).filter(|&p| p < below);
     Array::of(shape, |[i, i1, i2, _]| row(3 + i1 + 7 * i2).nth(i).unwrap() as f64)
 }
 
-/// What a target of this type makes of numbers, roughly.
+/// Values rounded roughly as a target of this type does.
 fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F32 => 0.0,
@@ -73,7 +73,7 @@ fn rows_are_written_where_they_were_asked_for() {
     }
 }
 
-/// A cache: rows that were written stay, and a part of it may be the target.
+/// A KV cache: written rows stay, and a view of it may be the target.
 #[test]
 fn rows_are_written_to_a_state() {
     let mut builder = WeightsBuilder::new();
@@ -118,9 +118,9 @@ fn rows_to_write_are_checked_when_they_are_set() {
         for repeated in [[0, 1, 1, 3, 4, 5], [0, 1, 2, 5, 4, 5], [7, 7, 7, 3, 4, 5], [8, 2, 8, 0, 1, 2]] {
             refused!(Repeated, set(repeated), "{repeated:?}");
         }
-        // Planes are apart.
+        // Planes are independent.
         set([0, 8, 2, 2, 0, 8]).unwrap();
-        // What else the input holds is out of sight, so parts can't be checked.
+        // Other values of the input are unknown, so a part can't be checked.
         if dtype == DType::I32 {
             refused!(Param, run.set_at(rows, 1, &[2]));
             refused!(Param, run.set_at(rows, 0, &[0, 1, 2]));
@@ -132,7 +132,7 @@ fn rows_to_write_are_checked_when_they_are_set() {
     }
 }
 
-/// The rows that are written are those of the operand, not of the input behind it.
+/// Indices must be distinct in rows of the operand, not of the input behind it.
 #[test]
 fn rows_to_write_are_checked_through_views() {
     let ctx = Context::new();
@@ -141,7 +141,7 @@ fn rows_to_write_are_checked_through_views() {
     let rows = ctx.input("rows", DType::I32, [2, 3]).unwrap();
     let last = ctx.view(rows, [2, 2], [8, 16, 16], 8).unwrap();
     let turned = ctx.permute(ctx.view(rows, [2, 2], [8, 16, 16], 0).unwrap(), [1, 0, 2, 3]).unwrap();
-    // Which of the six numbers lie in one row of the operand.
+    // Which of the six indices are in one row of the operand.
     for (operand, together) in [(last, [(2, 3), (4, 5)]), (turned, [(0, 2), (1, 3)])] {
         let graph = ctx.graph([ctx.set_rows(a, b, operand).unwrap()]).unwrap();
         let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
@@ -180,10 +180,10 @@ fn rows_to_write_refuse_what_does_not_fit() {
     for shape in [[2, 2, 3, 1], [3, 3, 3, 1], [3, 2, 4, 1], [3, 2, 3, 2], [3, 8, 3, 1]] {
         refused!(Shape, ctx.set_rows(a, b, of(DType::I32, shape)), "{shape:?}");
     }
-    refused!(Shape, ctx.set_rows(a, b, ctx.dup(rows).unwrap()), "nobody checks these");
+    refused!(Shape, ctx.set_rows(a, b, ctx.dup(rows).unwrap()), "unchecked indices");
     refused!(Shape, ctx.set_rows(a, ctx.transpose(of(DType::F32, [3, 8, 4, 6])).unwrap(), rows));
     refused!(Shape, ctx.set_rows(ctx.transpose(made(DType::F32, [5, 8, 4, 6])).unwrap(), b, rows));
-    // What is written.
+    // The rows to write.
     refused!(Shape, ctx.set_rows(of(DType::F32, [8, 5, 4, 6]), b, rows), "an input");
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [8, 5, 4, 6]).unwrap();
@@ -208,7 +208,7 @@ fn rows_of_types_that_the_kernel_does_not_write_are_refused() {
     for dtype in [DType::I32, DType::I8, DType::F64, DType::Q8_1, DType::Q8K, DType::IQ2XXS, DType::IQ1S] {
         refused!(Unsupported, write(DType::F32, dtype), "{dtype}");
     }
-    // The kernel's buffer for such rows has room for one thread.
+    // The kernel's buffer for such rows has room for one thread only.
     for dtype in [DType::F32, DType::BF16, DType::Q8_0, DType::Q4_0] {
         refused!(Unsupported, write(DType::F16, dtype), "f16 to {dtype}");
     }
@@ -264,7 +264,7 @@ fn h12_gradients_of_rows_refuse_what_does_not_fit() {
     for shape in [[6, 1, 1, 1], [4, 1, 1, 1], [5, 2, 1, 1], [1, 5, 1, 1]] {
         refused!(Shape, ctx.get_rows_back(a, of(DType::I32, shape), like), "{shape:?}");
     }
-    refused!(Shape, ctx.get_rows_back(a, ctx.dup(rows).unwrap(), like), "nobody checks these");
+    refused!(Shape, ctx.get_rows_back(a, ctx.dup(rows).unwrap(), like), "unchecked indices");
     let lab = Lab::new(&ctx);
     let spread = ctx.reshape(of(DType::I32, [10, 1, 1, 1]), [2, 5]).unwrap();
     let spread = ctx.permute(ctx.view(spread, [1, 5], [8, 40, 40], 0).unwrap(), [1, 0, 2, 3]).unwrap();
@@ -279,7 +279,7 @@ fn h12_gradients_of_rows_refuse_what_does_not_fit() {
     run.set(rows, &[2, 2, 2, 1, 0]).unwrap();
 }
 
-/// Numbers from anywhere, if the caller vouches for them.
+/// Unchecked indices, which the caller guarantees.
 #[test]
 fn unchecked_rows_are_computed_alike() {
     let ctx = Context::new();
@@ -289,10 +289,10 @@ fn unchecked_rows_are_computed_alike() {
     let (which, _) = lab.operand(&places(ne([3]), 6), DType::I32, Layout::Plain);
     let copy = ctx.dup(which).unwrap();
     let y = ctx.get_rows(table, which).unwrap();
-    // SAFETY: a copy of numbers below 6.
+    // SAFETY: the indices are a copy of numbers from 0 to 5, and there are 6 rows.
     let z = unsafe { ctx.get_rows_unchecked(table, copy) }.unwrap();
     let y1 = ctx.set_rows(ctx.dup(table).unwrap(), b, which).unwrap();
-    // SAFETY: a copy of different numbers below 6.
+    // SAFETY: the indices are a copy of distinct numbers from 0 to 5, and there are 6 rows.
     let z1 = unsafe { ctx.set_rows_unchecked(ctx.dup(table).unwrap(), b, copy) }.unwrap();
     let got = lab.run_all(&[y, z, y1, z1]).unwrap();
     assert_eq!((&got[0], &got[2]), (&got[1], &got[3]));

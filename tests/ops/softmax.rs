@@ -5,7 +5,7 @@ use ggml::prelude::*;
 
 use crate::support::{Array, Lab, Layout, assert_close, assert_in_place, derived, ne, refused, weighted};
 
-/// Softmax of a row, of which one more logit may take a share.
+/// Reference: softmax of a row, maybe with a sink.
 fn soft_max(row: &[f64], sink: Option<f64>) -> Vec<f64> {
     let all: f64 = row.iter().chain(&sink).map(|x| x.exp()).sum();
     row.iter().map(|x| x.exp() / all).collect()
@@ -71,7 +71,7 @@ fn softmax_with_masks_slopes_and_sinks_is_that_of_plain_rust() {
     }
 }
 
-/// One logit and one sink, which could share the memory of the result.
+/// One logit and one sink, whose memory the allocator could give to the result.
 #[test]
 fn sinks_stay_until_they_are_read() {
     let ctx = Context::new();
@@ -154,7 +154,7 @@ fn h10_cross_entropy_gets_rows_that_lie_as_its_kernel_walks() {
     let swapped = ctx.permute(ctx.input("y", DType::F32, [4, 2, 3]).unwrap(), [0, 2, 1, 3]).unwrap();
     refused!(Shape, ctx.cross_entropy_loss(x, swapped));
     refused!(Shape, ctx.cross_entropy_loss(swapped, x));
-    // One row to a plane: ggml calls it contiguous whatever the second stride is.
+    // One row per plane: ggml calls it contiguous for any second stride.
     let single = |name| ctx.permute(ctx.input(name, DType::F32, [4, 3, 1]).unwrap(), [0, 2, 1, 3]).unwrap();
     refused!(Shape, ctx.cross_entropy_loss(single("a"), single("b")));
     let other = ctx.input("z", DType::F32, [4, 6]).unwrap();
@@ -187,7 +187,7 @@ fn softmax_writes_over_its_operand() {
         how.sinks = Some(lab.plain(&of_sinks).0);
         lab.ctx.soft_max_ext_inplace(a, how)
     });
-    // What is read while it is written to would be neither the old nor the new.
+    // Operands that share memory with the target would be read while it is written.
     let ctx = Context::new();
     let a = ctx.dup(ctx.input("x", DType::F32, [4, 4, 4]).unwrap()).unwrap();
     let mut how = SoftMax::default();
@@ -242,7 +242,7 @@ fn softmax_passes_gradients_back() {
 #[test]
 fn cross_entropy_passes_gradients_back() {
     for shape in [ne([1]), ne([10]), ne([10, 7]), ne([5, 3, 2, 2])] {
-        // The labels of a row have the sum 1, which ggml takes for granted.
+        // The labels of a row sum to 1, as ggml assumes.
         let labels = Array::sample(shape, 5, 0.0, 1.0).rows(|r| r.iter().map(|x| x / r.iter().sum::<f64>()).collect());
         let logits = Array::sample(shape, 4, -3.0, 3.0);
         let rows = (shape[1] * shape[2] * shape[3]) as f64;

@@ -1,4 +1,4 @@
-//! Orders of rows.
+//! Sorting rows by index.
 
 use ggml::Result;
 use ggml::SortOrder;
@@ -6,12 +6,12 @@ use ggml::prelude::*;
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
-/// Places, `k` to a row, as numbers of the row's elements.
+/// The elements of a row at these indices.
 fn picked(row: &[f64], places: &[f64]) -> Vec<f64> {
     places.iter().map(|&i| row[i as usize]).collect()
 }
 
-/// Asserts that no place is named twice, and that all exist.
+/// Asserts that indices are distinct and in range.
 #[track_caller]
 fn assert_distinct(places: &[f64], n: usize, context: &str) {
     let mut seen = vec![false; n];
@@ -66,7 +66,7 @@ fn top_k_names_the_largest() {
             let ctx = Context::new();
             let lab = Lab::with_threads(&ctx, threads);
             let (x, values) = lab.plain(&Array::sample(shape, 4, -5.0, 5.0));
-            // A view of all places, which `cont` cuts out.
+            // A view of all indices, which `cont` copies.
             let outputs = [ctx.top_k(x, k as i32).unwrap(), ctx.cont(ctx.argsort_top_k(x, k as i32).unwrap()).unwrap()];
             let got = lab.run_all(&outputs).unwrap();
             for (i, row) in values.data.chunks(shape[0]).enumerate() {
@@ -109,7 +109,7 @@ fn sorts_refuse_what_does_not_fit() {
     }
 }
 
-/// Rows of `n` numbers with NaN in every way that comes to mind.
+/// Rows of `n` numbers with many patterns of NaN.
 fn rows_with_nan(n: usize) -> Array {
     let kinds = 12;
     let sample = Array::sample([n, kinds, 1, 1], n as u64, -9.0, 9.0);
@@ -132,19 +132,19 @@ fn rows_with_nan(n: usize) -> Array {
             (true, _) => nan,
             (false, 1) => i as f64,
             (false, 2) => -(i as f64),
-            // Infinities among them.
+            // Some are infinite.
             (false, 11) => x / 0.0,
             (false, _) => x,
         }
     })
 }
 
-/// What becomes of a number in a sort: NaN counts as infinite.
+/// A number's value in a sort: NaN counts as infinite.
 fn ranked(x: f64) -> f64 {
     if x.is_nan() { f64::INFINITY } else { x }
 }
 
-/// NaN makes `<` no order, and a sort by it undefined. Results name each place once, whatever the row holds.
+/// With NaN, `<` is no order, and a sort by it undefined. Results must hold each index once, for any row.
 #[test]
 fn places_are_sound_whatever_is_sorted() {
     for n in [1, 2, 3, 15, 16, 17, 31, 33, 64, 100, 257, 1000, 4099] {
@@ -182,7 +182,7 @@ fn places_are_sound_whatever_is_sorted() {
     }
 }
 
-/// The clamp by which the builders keep NaN from the sorts: on the CPU it leaves every number as it is, and no NaN.
+/// The clamp that builders put before sorts: on the CPU it keeps every number and removes NaN.
 #[test]
 fn a_clamp_to_the_infinities_removes_nan_and_nothing_else() {
     let exact =
@@ -202,7 +202,7 @@ fn a_clamp_to_the_infinities_removes_nan_and_nothing_else() {
     }
 }
 
-/// Places made of NaN, and of infinities, pick rows that exist.
+/// Indices from rows with NaN and infinities are in range.
 #[test]
 fn places_are_row_numbers() {
     let n = 40;
@@ -219,12 +219,12 @@ fn places_are_row_numbers() {
     assert_close(&got[0], &want, 0.0, "rows by place");
     let few = ctx.input("few", DType::F32, [3, 39]).unwrap();
     refused!(Shape, ctx.get_rows(few, ctx.reshape(places, [60]).unwrap()), "a table of fewer rows");
-    // Nor may anything write to places that are trusted.
+    // Nothing may write to trusted indices.
     let other = ctx.input("other", DType::I32, [5, 12]).unwrap();
     refused!(Shape, ctx.cpy(other, places));
 }
 
-/// The clamp before a sort can be reached through the graph, and used like any other tensor.
+/// The graph gives access to the clamp before a sort, which can be used like any tensor.
 #[test]
 fn what_is_ready_for_a_sort_stays_so() {
     let ctx = Context::new();

@@ -1,12 +1,12 @@
-//! Indices that operations make, used by others: what is trusted, and that nothing writes to it.
+//! Indices made by operations: which are trusted, and that nothing writes to them.
 
 use ggml::prelude::*;
 use ggml::{Custom, SortOrder};
 
 use crate::support::{Array, Lab, assert_close, ne, refused};
 
-/// A layer of experts: each token goes to the two of them that it is likeliest to belong to, and gets the mean of what they
-/// make of it, weighed by how likely they are.
+/// A layer of experts: each token goes to its two likeliest experts, and gets the mean of their results, weighted by
+/// probability.
 #[test]
 fn h07_a_mixture_of_experts_is_that_of_plain_rust() {
     let (k, m, n, used, tokens) = (32, 6, 5, 2, 7);
@@ -49,7 +49,7 @@ fn h07_a_mixture_of_experts_is_that_of_plain_rust() {
     }
 }
 
-/// Rows written back in the order of their keys.
+/// Rows written in the order of their keys.
 #[test]
 fn rows_are_written_by_their_order() {
     let ctx = Context::new();
@@ -81,7 +81,7 @@ fn only_parts_of_sorted_rows_are_known_to_differ() {
     let write = |rows: Tensor<'_>| {
         let [n, planes, ..] = rows.ne();
         let (a, b) = table(n, planes);
-        // SAFETY: nothing is computed.
+        // SAFETY: the graph is never computed.
         let unchecked = unsafe { ctx.set_rows_unchecked(a, b, ctx.dup(rows).unwrap()) };
         assert!(unchecked.is_ok(), "it is the numbers that are refused");
         ctx.set_rows(a, b, rows).map(drop)
@@ -103,7 +103,7 @@ fn only_parts_of_sorted_rows_are_known_to_differ() {
     ] {
         refused!(Shape, write(parts), "{parts:?} {:?}", parts.nb());
     }
-    // Reading may repeat itself.
+    // Reads may repeat indices.
     assert!(ctx.get_rows(of(DType::F32, [3, 6, 1, 1]), ctx.reshape(order, [24]).unwrap()).is_ok());
 }
 
@@ -137,7 +137,7 @@ fn nothing_writes_to_indices_that_are_trusted() {
             let first = ctx.input("first", DType::I32, [1]).unwrap();
             refused!(Shape, ctx.set_rows(target, row, first), "{target:?}");
         }
-        // A copy can be written to, and is trusted no more; nor is what was written to.
+        // A copy can be written to and is not trusted; nor is a tensor after a write.
         let copy = ctx.cont(flat).unwrap();
         let held = ctx.view(state.get("s").unwrap(), [n0], [24, 24, 24], 0).unwrap();
         for stray in
@@ -146,20 +146,20 @@ fn nothing_writes_to_indices_that_are_trusted() {
             refused!(Shape, ctx.get_rows(table, stray), "{stray:?}");
         }
     }
-    // Places in long rows are no rows of a short table.
+    // Indices into long rows may be out of range for a short table.
     let long = ctx.argsort(ctx.input("long", DType::F32, [7]).unwrap(), SortOrder::Asc).unwrap();
     refused!(Shape, ctx.get_rows(table, long));
     refused!(Shape, ctx.get_rows(table, ctx.view(long, [1], [4; 3], 0).unwrap()));
 }
 
-/// Values that one graph checked are none for another, and those of one graph stay while it computes.
+/// Indices checked for one graph don't count for another, and stay unchanged while a graph computes.
 #[test]
 fn checked_indices_belong_to_one_allocation() {
     let ctx = Context::new();
     let rows = ctx.input("rows", DType::I32, [3]).unwrap();
     let large = ctx.input("large", DType::F32, [4, 100]).unwrap();
     let small = ctx.input("small", DType::F32, [4, 2]).unwrap();
-    // Much that comes and goes around the rows.
+    // Many short-lived tensors around the indices.
     let mut noise = ctx.sqr(large).unwrap();
     for _ in 0..5 {
         noise = ctx.cont(ctx.transpose(ctx.neg(noise).unwrap()).unwrap()).unwrap();

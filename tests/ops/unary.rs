@@ -1,4 +1,4 @@
-//! Functions of each element.
+//! Element-wise functions.
 
 use ggml::prelude::*;
 use ggml::{Result, UnaryOp};
@@ -7,7 +7,7 @@ use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
 
 pub(crate) type Build = for<'c> fn(&'c Context, Tensor<'c>) -> Result<Tensor<'c>>;
 
-/// A method, its definition, and its own inexactness where ggml uses a table of 16-bit floats.
+/// A method, its reference, and its tolerance where ggml uses a table of 16-bit floats.
 type Case = (&'static str, Build, fn(f64) -> f64, f64);
 
 fn sigmoid(x: f64) -> f64 {
@@ -81,16 +81,16 @@ const CASES: &[Case] = &[
     ("trunc", |c, a| c.trunc(a), f64::trunc, 0.0),
 ];
 
-/// Those that are defined for positive numbers only.
+/// Functions that are defined for positive numbers only.
 const POSITIVE: &[Case] = &[("log", |c, a| c.log(a), f64::ln, 0.0), ("sqrt", |c, a| c.sqrt(a), f64::sqrt, 0.0)];
 
-/// The definition of a function, and its own inexactness.
+/// The reference of a function, and its tolerance.
 pub(crate) fn definition(name: &str) -> (fn(f64) -> f64, f64) {
     let (_, _, f, inexact) = CASES.iter().chain(POSITIVE).find(|(n, ..)| *n == name).unwrap();
     (*f, *inexact)
 }
 
-/// The name of the method that a function by number stands for.
+/// The name of the method for a `UnaryOp`.
 fn name(op: UnaryOp) -> &'static str {
     let letters = format!("{op:?}").to_lowercase();
     CASES.iter().map(|(name, ..)| *name).find(|name| name.replace('_', "") == letters).unwrap()
@@ -169,7 +169,7 @@ fn the_gradient_of_silu_is_its_derivative() {
     refused!(Unsupported, Lab::new(&ctx).accepted(y));
 }
 
-/// Numbers of all sizes, those on which functions turn among them.
+/// Numbers of all magnitudes, including the breakpoints of functions.
 fn numbers(shape: [usize; 4], from: f64, to: f64) -> Array {
     let turning = [0.0, 0.5, -0.5, 1.5, -1.5, 2.5, 3.0, -3.0, 1.0, -1.0];
     let mut a = Array::sample(shape, 7, from, to);
@@ -261,7 +261,7 @@ fn functions_with_parameters_refuse_what_no_kernel_takes() {
     refused!(Param, ctx.clamp_inplace(ctx.cont(x).unwrap(), 1.0, 0.5));
 }
 
-/// It did not, in older versions of ggml.
+/// Older versions of ggml did not.
 #[test]
 fn clamp_leaves_its_operand_alone() {
     let ctx = Context::new();
@@ -275,7 +275,7 @@ fn clamp_leaves_its_operand_alone() {
     assert_close(&got[2], &values, 1e-6, "input");
 }
 
-/// The kernels find row `i` at `i` times the second stride, wherever the third leads.
+/// The kernels find row `i` at `i * nb[1]`, ignoring the third stride.
 #[test]
 fn h10_kernels_that_walk_by_the_second_stride_get_rows_that_lie_so() {
     let ctx = Context::new();

@@ -1,10 +1,10 @@
-//! Looking at memory in another way.
+//! Views: reshape, view, permute, transpose.
 
 use ggml::prelude::*;
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
-/// Numbers that tell where they were.
+/// Numbers that identify their position.
 fn counted(shape: [usize; 4]) -> Array {
     let mut n = 0.0;
     Array::of(shape, |_| {
@@ -54,10 +54,10 @@ fn views_of_views_find_their_elements() {
     let lab = Lab::new(&ctx);
     let (x, values) = lab.plain(&counted(ne([8, 6, 4])));
     let [nb0, nb1, nb2, _] = x.nb();
-    // Every second row of the upper planes from the second column on, and of that the inner part.
+    // Every second row of the upper planes, from the second column on; and a view inside that.
     let outer = ctx.view(x, [6, 3, 3], [2 * nb1, nb2, 3 * nb2], nb2 + nb0).unwrap();
     let inner = ctx.view(outer, [2, 2, 2], [2 * nb1, nb2, 2 * nb2], 2 * nb1 + 3 * nb0).unwrap();
-    // A view of what was reordered.
+    // A view of a permuted tensor.
     let reordered = ctx.permute(inner, [1, 2, 0, 3]).unwrap();
     let column = ctx.view(reordered, [1, 2], [nb2, 4 * nb2, 4 * nb2], 0).unwrap();
     let outputs = [outer, inner, reordered, column].map(|t| ctx.cont(t).unwrap());
@@ -92,7 +92,7 @@ fn h01_view_past_the_end() {
     ] {
         refused!(Param, ctx.view(x, shape, strides, offset), "{shape:?} {strides:?} {offset}");
     }
-    // What a view shares is the memory of its root, from the view's own start.
+    // Offsets count from the start of the view, in the memory of its root.
     let second = ctx.view(x, [16], [64, 64, 64], 64).unwrap();
     assert!(ctx.view(second, [16, 3], [64, 192, 192], 0).is_ok());
     refused!(Param, ctx.view(second, [16, 4], [64, 256, 256], 0));

@@ -1,4 +1,4 @@
-//! Images in windows.
+//! Windows of images.
 
 use ggml::prelude::*;
 
@@ -17,7 +17,7 @@ fn windows_are_those_of_plain_rust_and_can_be_put_together() {
                 if x < shape[1] && y < shape[2] { values.at([c, x, y, 0]) } else { 0.0 }
             });
             let parts = ctx.win_part(a, w as i32).unwrap();
-            // From the windows just made, and from others that have something in place of the zeros.
+            // From these windows, and from others with values instead of the padding.
             let (other, of_other) = lab.plain(&Array::sample(cut.ne, 2, 1.0, 2.0));
             let together = |t| ctx.win_unpart(t, shape[1] as i32, shape[2] as i32).unwrap();
             let got = lab.run_all(&[parts, together(parts), together(other)]).unwrap();

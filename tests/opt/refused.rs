@@ -37,7 +37,7 @@ fn unsupported(
 
 #[test]
 fn operations_without_a_backward_pass() {
-    const NONE: &str = "ggml has no backward pass for it";
+    const NONE: &str = "ggml has no backward pass for the operation with";
     unsupported("norm", NONE, |ctx, [p, q]| ctx.mul(ctx.norm(p, 1e-5)?, q));
     unsupported("gelu", NONE, |ctx, [p, q]| ctx.mul(ctx.gelu(p)?, q));
     unsupported("sigmoid", NONE, |ctx, [p, q]| ctx.mul(ctx.sigmoid(p)?, q));
@@ -84,7 +84,7 @@ fn h12_operands_that_a_backward_pass_does_not_know() {
     });
     unsupported("swiglu", "swiglu_split", |ctx, [p, q]| ctx.glu(ctx.mul(p, q)?, Glu::Swiglu, false));
     unsupported("geglu", "swiglu_split", |ctx, [p, q]| ctx.glu_split(p, q, Glu::Geglu));
-    unsupported("get_rows", "rows of a matrix", |ctx, [p, q]| {
+    unsupported("get_rows", "`get_rows` of a matrix", |ctx, [p, q]| {
         let rows = ctx.input("rows", DType::I32, [1, 3])?;
         ctx.get_rows(ctx.reshape(ctx.mul(p, q)?, [4, 1, 3])?, rows)
     });
@@ -107,40 +107,40 @@ fn h12_operands_that_a_backward_pass_does_not_know() {
         let turned = ctx.transpose(ctx.mul(p, q)?)?;
         ctx.view(turned, [3], [12, 12, 12], 0)
     });
-    unsupported("view", "beyond", |ctx, [p, q]| {
+    unsupported("view", "past its source", |ctx, [p, q]| {
         let row = ctx.view(ctx.mul(p, q)?, [4], [16, 16, 16], 0)?;
         ctx.view(row, [4], [16, 16, 16], 16)
     });
-    unsupported("view", "strides of 0", |ctx, [p, q]| ctx.view(ctx.mul(p, q)?, [4], [0, 0, 0], 0));
+    unsupported("view", "a stride of 0", |ctx, [p, q]| ctx.view(ctx.mul(p, q)?, [4], [0, 0, 0], 0));
     unsupported("win_part", "no backward pass", |ctx, [p, q]| ctx.win_part(ctx.mul(p, q)?, 2));
 }
 
 #[test]
 fn what_works_in_place() {
-    unsupported("scale", "in place", |ctx, [p, q]| ctx.scale_inplace(ctx.mul(p, q)?, 2.0));
+    unsupported("scale", "in-place", |ctx, [p, q]| ctx.scale_inplace(ctx.mul(p, q)?, 2.0));
     // C looks at all that depends on a parameter, whether a gradient gets there or not.
-    unsupported("scale", "in place", |ctx, [p, q]| {
+    unsupported("scale", "in-place", |ctx, [p, q]| {
         let changed = ctx.step(ctx.scale_inplace(ctx.mul(p, q)?, 2.0)?)?;
         ctx.mul(changed, ctx.mul(p, q)?)
     });
     // What is written over here depends on no parameter, but gradients are computed from it.
-    unsupported("scale", "writes over", |ctx, [p, q]| {
+    unsupported("scale", "overwrites what a gradient", |ctx, [p, q]| {
         let fixed = ctx.dup(ctx.step(p)?)?;
         let product = ctx.mul(ctx.mul(p, q)?, fixed)?;
         ctx.add(product, ctx.scale_inplace(fixed, 2.0)?)
     });
-    unsupported("cpy", "writes over", |ctx, [p, q]| {
+    unsupported("cpy", "overwrites what a gradient", |ctx, [p, q]| {
         let result = ctx.exp(ctx.mul(p, q)?)?;
         let sum = ctx.sum_rows(result)?;
         ctx.add(ctx.cpy(ctx.step(p)?, result)?, sum)
     });
     // The square's gradient would be computed from what the copy wrote over its operand.
-    unsupported("cpy", "used by another", |ctx, [p, q]| {
+    unsupported("cpy", "another operation uses", |ctx, [p, q]| {
         let to = ctx.step(q)?;
         let square = ctx.mul(q, to)?;
         ctx.mul(square, ctx.cpy(p, to)?)
     });
-    unsupported("cpy", "used by another", |ctx, [p, q]| {
+    unsupported("cpy", "another operation uses", |ctx, [p, q]| {
         let to = ctx.step(q)?;
         let copy = ctx.cpy(p, ctx.reshape(to, [12])?)?;
         ctx.mul(ctx.mul(q, to)?, ctx.reshape(copy, SHAPE)?)
@@ -149,10 +149,10 @@ fn what_works_in_place() {
 
 #[test]
 fn other_types_than_f32() {
-    unsupported("cpy", "only passed through f32", |ctx, [p, q]| {
+    unsupported("cpy", "only pass through f32", |ctx, [p, q]| {
         ctx.mul(p, ctx.cast(ctx.cast(q, DType::F16)?, DType::F32)?)
     });
-    unsupported("neg", "only passed through f32", |ctx, [p, q]| {
+    unsupported("neg", "only pass through f32", |ctx, [p, q]| {
         let brain = ctx.step(ctx.neg(ctx.cast(p, DType::BF16)?)?)?;
         ctx.mul(ctx.cast(brain, DType::F32)?, ctx.mul(p, q)?)
     });

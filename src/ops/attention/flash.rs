@@ -1,4 +1,4 @@
-//! Attention in one operation.
+//! Attention as one operation.
 
 use ggml_sys as sys;
 
@@ -10,25 +10,25 @@ use crate::ops::check::{Call, Operands};
 use crate::ops::precision::Prec;
 use crate::tensor::Tensor;
 
-/// How [`Context::flash_attn_ext`] attends.
+/// The options of [`Context::flash_attn_ext`].
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct FlashAttn<'c> {
-    /// Added to the scores: `[n_kv, n_batch or more, heads or a divisor, batches or a divisor]`, `f16` and contiguous.
-    /// Negative infinity hides a key from a query.
+    /// The mask, which is added to the scores: `[n_kv, n_batch or more, heads or a divisor, batches or a divisor]`,
+    /// `f16` and contiguous. Negative infinity hides a key from a query.
     pub mask: Option<Tensor<'c>>,
-    /// Factor of the scores, most often the inverse root of the size of a key.
+    /// The factor of the scores, usually the inverse square root of the size of a key.
     pub scale: f32,
-    /// The largest slope by which the mask is multiplied per head; 0 for none (`ALiBi`).
+    /// The largest of the slopes by which the mask is multiplied per head (`ALiBi`); 0 for no slopes.
     pub max_bias: f32,
-    /// What the scores are softly kept below, by `cap * tanh(score / cap)`, before the mask is added; 0 for no such cap.
+    /// The soft cap of the scores, `cap * tanh(score / cap)`, before the mask is added; 0 for no cap.
     pub logit_softcap: f32,
-    /// One more score per head, that takes part in the sum only; `f32`.
+    /// Attention sinks: one more score per head, which only takes part in the softmax's sum; `[heads]`, `f32`.
     pub sinks: Option<Tensor<'c>>,
-    /// What sums must at least be kept in; a device's own choice for `None`. The CPU keeps [`Prec::F32`], and knows no other.
+    /// The least precision of the accumulator; `None` leaves it to the device. The CPU supports only [`Prec::F32`].
     pub acc: Option<Prec>,
-    /// The most keys that the mask leaves visible to any query, or 0 if that is not known: devices may then skip the
-    /// others. Where it is less than the truth, some keys may be left out.
+    /// The most keys that the mask leaves visible to any query, or 0 if unknown. Devices may skip other keys, so a
+    /// number that is too small may leave visible keys out.
     pub n_kv_max: i32,
 }
 
@@ -66,13 +66,13 @@ impl Context {
     ) -> Result<Tensor<'c>> {
         let operands = Operands::new(q, [Some(k), Some(v), how.mask, how.sinks]);
         let call = Call { op: "flash_attn_ext", operands: &operands };
-        // H9: C ties only few of these dimensions, the kernels use all.
+        // H9: C compares only a few of these dimensions, but kernels rely on all.
         let ([q0, q1, q2, q3], [k0, k1, k2, k3]) = (q.ne(), k.ne());
         let [v0, v_rest @ ..] = v.ne();
         call.dtype(q.dtype() == DType::F32, "the queries must be f32")?;
         call.shape(
             k0 == q0 && q2 % k2 == 0 && k3 == q3,
-            "keys must have the size and the batches of queries, and a number of heads that divides theirs",
+            "keys must have the queries' size and batches, and a number of heads that divides theirs",
         )?;
         call.shape(v_rest == [k1, k2, k3], "values must have the upper dimensions of keys")?;
         fits(call, q, k, how)?;
@@ -80,23 +80,23 @@ impl Context {
         let mask = how.mask.map_or(std::ptr::null_mut(), Tensor::as_ptr);
         let t = self.build("ggml_flash_attn_ext", &operands, |c| {
             let (scale, bias, cap) = (how.scale, how.max_bias, how.logit_softcap);
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
-            // result keeps them as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; types and shapes were checked
+            // above and in `fits` (H9); C takes NULL for no mask. The result keeps them.
             unsafe { sys::ggml_flash_attn_ext(c, q.as_ptr(), k.as_ptr(), v.as_ptr(), mask, scale, bias, cap) }
         })?;
         if let Some(acc) = how.acc {
             guard::call("ggml_flash_attn_ext_set_prec", || {
-                // SAFETY: `t` was made just now and nobody else has it; C writes one of its parameters.
+                // SAFETY: `t` is live, made just now, and an attention, as C asserts; C writes one of its parameters.
                 unsafe { sys::ggml_flash_attn_ext_set_prec(t.as_ptr(), acc.raw()) }
             })?;
         }
         guard::call("ggml_flash_attn_ext_set_n_kv_max", || {
-            // SAFETY: `t` was made just now and nobody else has it; the number is not negative.
+            // SAFETY: as above; `fits` has checked that the number is not negative.
             unsafe { sys::ggml_flash_attn_ext_set_n_kv_max(t.as_ptr(), how.n_kv_max) }
         })?;
         if let Some(sinks) = how.sinks {
             guard::call("ggml_flash_attn_ext_add_sinks", || {
-                // SAFETY: as above; the sinks fit and live for 'c. The result keeps them as a source.
+                // SAFETY: as above; the sinks live for 'c, are `f32` and one per head (`fits`). The result keeps them.
                 unsafe { sys::ggml_flash_attn_ext_add_sinks(t.as_ptr(), sinks.as_ptr()) }
             })?;
         }
@@ -104,7 +104,7 @@ impl Context {
     }
 }
 
-/// Whether options make sense, and mask and sinks fit queries and keys.
+/// Checks the options, and the shapes and types of mask and sinks.
 fn fits(call: Call<'_, '_>, q: Tensor<'_>, k: Tensor<'_>, how: FlashAttn<'_>) -> Result<()> {
     let ([_, q1, q2, q3], [_, k1, ..]) = (q.ne(), k.ne());
     call.param(how.scale.is_finite(), "scale", how.scale, "it must be finite")?;
@@ -113,13 +113,13 @@ fn fits(call: Call<'_, '_>, q: Tensor<'_>, k: Tensor<'_>, how: FlashAttn<'_>) ->
     call.param(how.logit_softcap.is_finite(), "logit_softcap", how.logit_softcap, "it must be finite")?;
     call.param(how.n_kv_max >= 0, "n_kv_max", how.n_kv_max, "it must not be negative")?;
     let sums = !matches!(how.acc, Some(Prec::Q8 | Prec::Q4));
-    call.param(sums, "acc", how.acc, "sums must have at least 16 bits")?;
+    call.param(sums, "acc", how.acc, "the accumulator must have at least 16 bits")?;
     if let Some(mask) = how.mask {
         call.dtype(mask.dtype() == DType::F16, "the mask must be f16")?;
         call.shape(mask.is_contiguous(), "the mask must be contiguous; use `cont`")?;
         let [m0, m1, m2, m3] = mask.ne();
         let fits = m0 == k1 && m1 >= q1 && q2 % m2 == 0 && q3 % m3 == 0;
-        call.shape(fits, "the mask must be as long as there are keys, have a row per query, and divide the rest")?;
+        call.shape(fits, "the mask must be [keys, queries or more, …], the rest divisors of heads and batches")?;
     }
     if let Some(sinks) = how.sinks {
         call.dtype(sinks.dtype() == DType::F32, "the sinks must be f32")?;

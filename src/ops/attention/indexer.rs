@@ -9,8 +9,8 @@ use crate::ops::check::Call;
 use crate::tensor::Tensor;
 
 impl Context {
-    /// How much each key matters to each query: the sum over heads of `weights * max(q k^T, 0)`, plus the mask
-    /// (`ggml_lightning_indexer`).
+    /// The relevance of each key to each query (`ggml_lightning_indexer`): the sum over heads of `weights * max(q k^T,
+    /// 0)`, plus the mask.
     ///
     /// `q` is `[size, heads, n_batch, batches]`, `k` is `[size, 1, n_kv, batches]`, `weights` are
     /// `[heads, n_batch, 1, batches]`, and `mask` is `[n_kv, n_batch, 1, batches or a divisor]`; the result is
@@ -33,14 +33,14 @@ impl Context {
         let types = q.dtype() == DType::F32 && weights.dtype() == DType::F32 && mask.dtype() == DType::F16;
         call.dtype(types, "queries and weights must be f32, the mask f16")?;
         let ([q0, q1, q2, q3], [_, _, k2, _], [.., m3]) = (q.ne(), k.ne(), mask.ne());
-        call.shape(k.ne() == [q0, 1, k2, q3], "keys must have one head, and the size and the batches of queries")?;
+        call.shape(k.ne() == [q0, 1, k2, q3], "keys must have one head, and the queries' size and batches")?;
         call.shape(weights.ne() == [q1, q2, 1, q3], "there must be a weight per head, query and batch")?;
         let fits = mask.ne() == [k2, q2, 1, m3] && q3 % m3 == 0;
         call.shape(fits, "the mask must have a column per key, a row per query, and divide the batches")?;
         call.result([k2, q2, 1, q3], DType::F32)?;
         self.build("ggml_lightning_indexer", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
-            // result keeps them as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c, of the types and shapes that C
+            // asserts (checked above). The result keeps them.
             unsafe { sys::ggml_lightning_indexer(c, q.as_ptr(), k.as_ptr(), weights.as_ptr(), mask.as_ptr()) }
         })
     }

@@ -1,4 +1,4 @@
-//! Attention, and what goes with it: the indexer of sparse attention, relative positions.
+//! Attention, the indexer of sparse attention, and relative positions.
 
 mod flash;
 mod indexer;

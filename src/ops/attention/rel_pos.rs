@@ -1,4 +1,4 @@
-//! Relative positions, as SAM has them.
+//! Relative positions, as in SAM.
 
 use ggml_sys as sys;
 
@@ -9,9 +9,9 @@ use crate::ops::check::Call;
 use crate::tensor::Tensor;
 
 impl Context {
-    /// The embedding of the distance between each of `qh` queries and each of as many keys, from a table
-    /// `[size, 2 * qh - 1]`: row `[.., j, i]` of the result `[size, kh, qh]` is row `i - j + kh - 1` of `a`
-    /// (`ggml_get_rel_pos`).
+    /// Looks up the embedding of the distance between each of `qh` queries and each of `kh` keys (`ggml_get_rel_pos`).
+    /// `a` is a table `[size, 2 * qh - 1]`; row `[.., j, i]` of the result `[size, kh, qh]` is row `i - j + kh - 1` of
+    /// `a`.
     ///
     /// # Errors
     ///
@@ -20,7 +20,7 @@ impl Context {
     #[doc(alias = "ggml_get_rel_pos")]
     pub fn get_rel_pos<'c>(&'c self, a: Tensor<'c>, qh: i32, kh: i32) -> Result<Tensor<'c>> {
         let call = Call { op: "get_rel_pos", operands: &[a] };
-        // The kernel copies the bits of a `bf16`, too, into a result of `f16`.
+        // The kernel would copy the bits of a `bf16` to a result of `f16`.
         call.dtype(a.dtype() == DType::F16, "the operand must be f16")?;
         call.param(qh >= 1 && qh == kh, "kh", kh, "it must be equal to `qh`, and at least 1")?;
         let n = i64::from(qh);
@@ -29,32 +29,32 @@ impl Context {
         call.param(i32::try_from(2 * n).is_ok(), "qh", qh, "it must be less than 2^30")?;
         call.result([size, n, n, 1], DType::F16)?;
         self.build("ggml_get_rel_pos", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and has a row for each distance. The result
-            // keeps it as source.
+            // SAFETY: the context is live and has room; `a` is live for 'c and has a row for each distance (checked
+            // above). The result keeps it.
             unsafe { sys::ggml_get_rel_pos(c, a.as_ptr(), qh, kh) }
         })
     }
 
-    /// `a` with relative positions added (`ggml_add_rel_pos`). `a` are scores `[w * w, n1 * n2, batches]` of keys that form
-    /// a square; `pw` and `ph` are `[w, n1, n2, batches]`. To the score of the key in column `x` and row `y`, number
-    /// `x + w * y`, it adds what `pw` has for `x` and `ph` for `y`.
+    /// Adds relative positions to `a` (`ggml_add_rel_pos`). `a` holds scores `[w * w, n1 * n2, batches]` for a square
+    /// of keys; `pw` and `ph` are `[w, n1, n2, batches]`. The score of the key in column `x` and row `y`, element `x +
+    /// w * y`, gets element `x` of `pw` and element `y` of `ph` added.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless all are contiguous and of such shapes,
+    /// [`Error::Shape`](crate::Error::Shape) unless all are contiguous and of these shapes,
     /// [`Error::DType`](crate::Error::DType) unless `pw` and `ph` are `f32`.
     #[doc(alias = "ggml_add_rel_pos")]
     pub fn add_rel_pos<'c>(&'c self, a: Tensor<'c>, pw: Tensor<'c>, ph: Tensor<'c>) -> Result<Tensor<'c>> {
         let operands = [a, pw, ph];
         add_fits(Call { op: "add_rel_pos", operands: &operands }, operands)?;
         self.build("ggml_add_rel_pos", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
-            // result keeps them as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; `add_fits` has checked types,
+            // shapes and contiguity. The result keeps them.
             unsafe { sys::ggml_add_rel_pos(c, a.as_ptr(), pw.as_ptr(), ph.as_ptr()) }
         })
     }
 
-    /// [`Context::add_rel_pos`], written into `a`; the result is a view of it (`ggml_add_rel_pos_inplace`).
+    /// [`Context::add_rel_pos`] in place: writes to `a`, and returns a view of it (`ggml_add_rel_pos_inplace`).
     ///
     /// # Errors
     ///
@@ -67,8 +67,8 @@ impl Context {
         add_fits(call, operands)?;
         call.in_place(a, &[pw, ph])?;
         self.build("ggml_add_rel_pos_inplace", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, fit by the checks above, and `a` may
-            // be written to. The result keeps them as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; `add_fits` has checked types,
+            // shapes and contiguity, and `in_place` that `a` may be written to. The result keeps them.
             unsafe { sys::ggml_add_rel_pos_inplace(c, a.as_ptr(), pw.as_ptr(), ph.as_ptr()) }
         })
     }

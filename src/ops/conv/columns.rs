@@ -1,4 +1,4 @@
-//! The parts of an input that a kernel sees, as columns of a matrix, and the way back.
+//! `im2col` (the patches of an image as rows of a matrix), its gradient, and `col2im`.
 
 use ggml_sys as sys;
 
@@ -11,37 +11,38 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 impl Context {
-    /// The parts of an image that a convolution's kernel sees, one after the other as rows (`ggml_im2col`): the result is
-    /// `[kernel width · height · inputs, output width, output height, batch]` in `dtype`.
+    /// The patches of an image that a convolution's kernel sees, as rows (`ggml_im2col`). The result is `[kernel width
+    /// · height · inputs, output width, output height, batch]`, of `dtype`.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless `x` is as deep as the kernel, not smaller than it, and each of its
-    /// planes is contiguous; [`Error::DType`](crate::Error::DType) unless `dtype` is `f16`, or `f32` with an `x` of
-    /// `f32`; [`Error::Param`](crate::Error::Param) unless strides and dilations are positive and paddings lie in 0 to 2³⁰ - 1.
+    /// [`Error::Shape`](crate::Error::Shape) unless `x` has the kernel's inputs, is not smaller, and has contiguous
+    /// planes; [`Error::DType`](crate::Error::DType) unless `dtype` is `f16`, or `f32` with an `x` of `f32`;
+    /// [`Error::Param`](crate::Error::Param) unless strides and dilations are positive and paddings lie in 0 to 2³⁰ -
+    /// 1.
     #[doc(alias = "ggml_im2col")]
     pub fn im2col<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv2d, dtype: DType) -> Result<Tensor<'c>> {
         let call = Call { op: "im2col", operands: &[kernel, x] };
         types(call, x, dtype)?;
         call.result(columns_2d(call, kernel, x.ne(), how)?, dtype)?;
-        // The kernel finds pixels at y * width + x, and keeps the upper strides in 32 bits.
+        // The CPU kernel finds pixels at `y * width + x`, and keeps the upper strides in 32 bits.
         let [.., nb2, nb3] = x.nb();
         call.shape(x.layout().has_dense_planes(), "each plane of the image must be contiguous; use `cont`")?;
         near(call, [nb2, nb3])?;
         let Conv2d { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
         self.build("ggml_im2col", &[kernel, x], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, with
-            // which the output dimensions are positive. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; types, depths and layout were
+            // checked above, positive output sizes in `columns_2d`. The result keeps both.
             unsafe { sys::ggml_im2col(c, kernel.as_ptr(), x.as_ptr(), s0, s1, p0, p1, d0, d1, true, dtype.raw()) }
         })
     }
 
-    /// [`Context::im2col`] in one dimension (`ggml_im2col`): `kernel` of `[length, inputs, outputs]` over `x` of
-    /// `[length, inputs, batch]` gives `[kernel length · inputs, output length, batch]`.
+    /// [`Context::im2col`] in one dimension (`ggml_im2col`): with `kernel` of `[length, inputs, outputs]` and `x` of
+    /// `[length, inputs, batch]`, the result is `[kernel length · inputs, output length, batch]`.
     ///
     /// # Errors
     ///
-    /// As [`Context::im2col`]; of `x`, the rows must be contiguous.
+    /// As [`Context::im2col`], but only the rows of `x` must be contiguous.
     #[doc(alias = "ggml_im2col")]
     pub fn im2col_1d<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv1d, dtype: DType) -> Result<Tensor<'c>> {
         let call = Call { op: "im2col_1d", operands: &[kernel, x] };
@@ -52,14 +53,14 @@ impl Context {
         near(call, [nb1, nb2])?;
         let Conv1d { stride: [s], padding: [p], dilation: [d] } = how;
         self.build("ggml_im2col", &[kernel, x], |c| {
-            // SAFETY: as in `im2col`; the second dimension's parameters are not used.
+            // SAFETY: as in `im2col`, with `columns_1d`; C ignores the parameters of the second dimension.
             unsafe { sys::ggml_im2col(c, kernel.as_ptr(), x.as_ptr(), s, 0, p, 0, d, 0, false, dtype.raw()) }
         })
     }
 
-    /// [`Context::im2col`] in three dimensions (`ggml_im2col_3d`): `kernel` of `[width, height, depth, inputs · outputs]`
-    /// over `x` of `[width, height, depth, inputs · batch]` gives
-    /// `[kernel width · height · depth · inputs, output width, output height, output depth · batch]`.
+    /// [`Context::im2col`] in three dimensions (`ggml_im2col_3d`): with `kernel` of `[width, height, depth, inputs ·
+    /// outputs]` and `x` of `[width, height, depth, inputs · batch]`, the result is `[kernel width · height · depth ·
+    /// inputs, output width, output height, output depth · batch]`.
     ///
     /// # Errors
     ///
@@ -82,25 +83,24 @@ impl Context {
         let [_, batch] = volumes(call, kernel, x, inputs)?;
         let [w, h, d] = how.outputs(call, x.ne(), kernel.ne())?;
         let ([kw, kh, kd, _], inputs) = (kernel.ne(), i64::from(inputs));
-        // The kernel has as many elements for each output, so that the first product fits.
+        // The kernel has as many elements per output, so the first product does not overflow.
         call.result([kw * kh * kd * inputs, w, h, d.saturating_mul(batch.into())], dtype)?;
         let Conv3d { stride: [s0, s1, s2], padding: [p0, p1, p2], dilation: [d0, d1, d2] } = how;
         self.build("ggml_im2col_3d", &[kernel, x], |c| {
             let (kernel, x, dtype) = (kernel.as_ptr(), x.as_ptr(), dtype.raw());
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, with
-            // which the output dimensions are positive. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; types were checked above, depths
+            // in `volumes`, positive output sizes in `outputs`. The result keeps both.
             unsafe { sys::ggml_im2col_3d(c, kernel, x, inputs, s0, s1, s2, p0, p1, p2, d0, d1, d2, dtype) }
         })
     }
 
-    /// The gradient of [`Context::im2col`] (`ggml_im2col_back`): of an image of `shape`, given `grad`, that of the columns.
-    /// Each pixel gets the sum over all columns that it stands in.
+    /// The gradient of [`Context::im2col`] with respect to an image of `shape`, from that of the columns, `grad`
+    /// (`ggml_im2col_back`). Each pixel gets the sum over all columns that contain it.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless `grad` is contiguous and of the shape that [`Context::im2col`] makes of
-    /// such an image with `kernel`; [`Error::DType`](crate::Error::DType) unless it is `f32`; otherwise as
-    /// [`Context::im2col`].
+    /// [`Error::Shape`](crate::Error::Shape) unless `grad` is contiguous and has the shape of the columns of such an
+    /// image with `kernel`; [`Error::DType`](crate::Error::DType) unless it is `f32`; otherwise as [`Context::im2col`].
     #[doc(alias = "ggml_im2col_back")]
     pub fn im2col_back<'c>(
         &'c self,
@@ -112,17 +112,17 @@ impl Context {
         let (call, mut ne) = (Call { op: "im2col_back", operands: &[grad, kernel] }, shape.into().ne());
         gradient(call, grad, ne)?;
         let columns = columns_2d(call, kernel, ne, how)?;
-        call.shape(grad.ne() == columns, "the gradient must have the shape of the columns of such an image")?;
+        call.shape(grad.ne() == columns, "the gradient must have the shape of the columns of an image of this shape")?;
         let Conv2d { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
         self.build("ggml_im2col_back", &[grad, kernel], |c| {
             let (grad, kernel, ne) = (grad.as_ptr(), kernel.as_ptr(), ne.as_mut_ptr());
-            // SAFETY: the context is live and has room; the operands are live for 'c; the shape is four positive numbers,
-            // which C copies, and belongs to them by the checks above (H12). The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; `ne` is four positive numbers,
+            // which C copies; `grad` has the shape of its columns (checked above, H12). The result keeps both.
             unsafe { sys::ggml_im2col_back(c, grad, kernel, ne, s0, s1, p0, p1, d0, d1, true) }
         })
     }
 
-    /// The gradient of [`Context::im2col_1d`] (`ggml_im2col_back`), as [`Context::im2col_back`].
+    /// [`Context::im2col_back`] in one dimension: the gradient of [`Context::im2col_1d`] (`ggml_im2col_back`).
     ///
     /// # Errors
     ///
@@ -138,42 +138,43 @@ impl Context {
         let (call, mut ne) = (Call { op: "im2col_1d_back", operands: &[grad, kernel] }, shape.into().ne());
         gradient(call, grad, ne)?;
         let columns = columns_1d(call, kernel, ne, how)?;
-        call.shape(grad.ne() == columns, "the gradient must have the shape of the columns of such an image")?;
+        call.shape(grad.ne() == columns, "the gradient must have the shape of the columns of an image of this shape")?;
         let Conv1d { stride: [s], padding: [p], dilation: [d] } = how;
         self.build("ggml_im2col_back", &[grad, kernel], |c| {
             let (grad, kernel, ne) = (grad.as_ptr(), kernel.as_ptr(), ne.as_mut_ptr());
-            // SAFETY: as in `im2col_back`; the second dimension's parameters are not used.
+            // SAFETY: as in `im2col_back`, with `columns_1d`; C ignores the parameters of the second dimension.
             unsafe { sys::ggml_im2col_back(c, grad, kernel, ne, s, 0, p, 0, d, 0, false) }
         })
     }
 
-    /// Adds columns up to a signal (`ggml_col2im_1d`), the last step of a transposed convolution: of `a`, `[length ·
-    /// outputs, columns]`, element `k` of an output's part of column `i` goes to place `i · stride + k - padding` of that
-    /// output. The result is `[(columns - 1) · stride + length - 2 · padding, outputs]`, of the type of `a`.
+    /// Sums columns into a signal (`ggml_col2im_1d`), the last step of a transposed convolution. `a` is `[length ·
+    /// outputs, columns]`; element `k` of an output in column `i` is added to element `i · stride + k - padding` of
+    /// that output. The result is `[(columns - 1) · stride + length - 2 · padding, outputs]`, of the type of `a`.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless `a` is a contiguous matrix whose rows `outputs` divides, and the result
-    /// not empty; [`Error::DType`](crate::Error::DType) unless it is `f32`, `f16` or `bf16`;
-    /// [`Error::Param`](crate::Error::Param) unless `outputs` and `stride` are positive and `padding` lies in 0 to 2³⁰ - 1.
+    /// [`Error::Shape`](crate::Error::Shape) unless `a` is a contiguous matrix with rows of whole `outputs`, and the
+    /// result not empty; [`Error::DType`](crate::Error::DType) unless it is `f32`, `f16` or `bf16`;
+    /// [`Error::Param`](crate::Error::Param) unless `outputs` and `stride` are positive and `padding` lies in 0 to 2³⁰
+    /// - 1.
     #[doc(alias = "ggml_col2im_1d")]
     pub fn col2im_1d<'c>(&'c self, a: Tensor<'c>, outputs: i32, stride: i32, padding: i32) -> Result<Tensor<'c>> {
         let call = Call { op: "col2im_1d", operands: &[a] };
         call.dtype(a.dtype().is_float(), "the operand must be f32, f16 or bf16")?;
         call.param(outputs > 0, "outputs", outputs, "it must be positive")?;
         call.param(stride > 0, "stride", stride, "it must be positive")?;
-        // C doubles it in 32 bits.
+        // C computes twice the padding in 32 bits.
         call.param((0..1 << 30).contains(&padding), "padding", padding, "it must lie in 0 to 2^30 - 1")?;
         let [rows, columns, n2, n3] = a.ne();
         call.shape(a.is_contiguous() && n2 == 1 && n3 == 1, "the operand must be a contiguous matrix")?;
         call.shape(rows % i64::from(outputs) == 0, "the number of outputs must divide the first dimension")?;
         let steps = (columns - 1).saturating_mul(stride.into());
         let length = steps.saturating_add(rows / i64::from(outputs) - 2 * i64::from(padding));
-        call.shape(length > 0, "the padding leaves nothing of the result")?;
+        call.shape(length > 0, "the result would be empty; use less padding")?;
         call.result([length, outputs.into(), 1, 1], a.dtype())?;
         self.build("ggml_col2im_1d", &[a], |c| {
             // SAFETY: the context is live and has room; `a` is live for 'c and a contiguous matrix of floats; the
-            // parameters lie in what C asserts. The result keeps it as source.
+            // parameters are in the range that C asserts (all checked above). The result keeps `a`.
             unsafe { sys::ggml_col2im_1d(c, a.as_ptr(), stride, outputs, padding) }
         })
     }
@@ -189,27 +190,27 @@ fn near(call: Call<'_, '_>, strides: [usize; 2]) -> Result<()> {
     call.shape(near, "the image's planes and batches must be less than 2 GiB apart")
 }
 
-/// What both gradients need of the columns' and of the shape of the image.
+/// Checks what both gradients need: `grad`, and the shape of the image.
 fn gradient(call: Call<'_, '_>, grad: Tensor<'_>, image: [i64; 4]) -> Result<()> {
     call.dtype(grad.dtype() == DType::F32, "the gradient must be f32")?;
     call.shape(grad.is_contiguous(), "the gradient must be contiguous; use `cont`")?;
-    call.param(Shape::from(image).bytes(DType::F32).is_ok(), "shape", image, "it must be that of an image")
+    call.param(Shape::from(image).bytes(DType::F32).is_ok(), "shape", image, "it must be that of a tensor")
 }
 
-/// The shape of the columns of an image.
+/// The shape of the columns of a 2-d image.
 fn columns_2d(call: Call<'_, '_>, kernel: Tensor<'_>, image: [i64; 4], how: Conv2d) -> Result<[i64; 4]> {
     let ([kw, kh, inputs, _], [_, _, depth, batch]) = (kernel.ne(), image);
-    call.shape(inputs == depth, "the image must be as deep as the kernel (third dimensions)")?;
+    call.shape(inputs == depth, "the third dimensions (inputs) of kernel and image must be equal")?;
     let [w, h] = how.outputs(call, image, kernel.ne())?;
     Ok([kw * kh * inputs, w, h, batch])
 }
 
-/// The shape of the columns of an image of one dimension.
+/// The shape of the columns of a 1-d image.
 fn columns_1d(call: Call<'_, '_>, kernel: Tensor<'_>, image: [i64; 4], how: Conv1d) -> Result<[i64; 4]> {
     let ([k, inputs, ..], [_, depth, batch, last]) = (kernel.ne(), image);
     call.shape(
         inputs == depth && last == 1,
-        "the image must be as deep as the kernel (second dimensions), 3-d at most",
+        "the second dimensions (inputs) of kernel and image must be equal, and the image 3-d at most",
     )?;
     let [w] = how.outputs(call, image, kernel.ne())?;
     Ok([k * inputs, w, batch, 1])

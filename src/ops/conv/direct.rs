@@ -1,4 +1,4 @@
-//! Convolutions in one operation, without columns in memory.
+//! Direct convolutions: one operation, without columns in memory.
 
 use ggml_sys as sys;
 
@@ -10,41 +10,42 @@ use crate::ops::check::Call;
 use crate::tensor::Tensor;
 
 impl Context {
-    /// [`Context::conv_2d`] in one operation (`ggml_conv_2d_direct`): `kernel` of ggml shape `[width, height, inputs,
+    /// [`Context::conv_2d`] as one operation (`ggml_conv_2d_direct`): `kernel` of ggml shape `[width, height, inputs,
     /// outputs]` over `x` of `[width, height, inputs, batch]`; the result is `[width, height, outputs, batch]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless the kernel is contiguous, and `x` as deep as it and not smaller;
+    /// [`Error::Shape`](crate::Error::Shape) unless the kernel is contiguous, and `x` as deep and not smaller;
     /// [`Error::DType`](crate::Error::DType) unless the kernel is `f32` or `f16` and `x` `f32`;
-    /// [`Error::Param`](crate::Error::Param) unless strides and dilations are positive and paddings lie in 0 to 2³⁰ - 1.
+    /// [`Error::Param`](crate::Error::Param) unless strides and dilations are positive and paddings lie in 0 to 2³⁰ -
+    /// 1.
     #[doc(alias = "ggml_conv_2d_direct")]
     pub fn conv_2d_direct<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv2d) -> Result<Tensor<'c>> {
         let call = Call { op: "conv_2d_direct", operands: &[kernel, x] };
         floats(call, kernel, x)?;
         let ([_, _, inputs, outputs], [_, _, depth, batch]) = (kernel.ne(), x.ne());
-        call.shape(inputs == depth, "the image must be as deep as the kernel (third dimensions)")?;
-        call.shape(kernel.is_contiguous(), "the kernel must be contiguous")?;
+        call.shape(inputs == depth, "the third dimensions (inputs) of kernel and image must be equal")?;
+        call.shape(kernel.is_contiguous(), "the kernel must be contiguous; use `cont`")?;
         let [w, h] = how.outputs(call, x.ne(), kernel.ne())?;
         call.result([w, h, outputs, batch], DType::F32)?;
         let Conv2d { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
         self.build("ggml_conv_2d_direct", &[kernel, x], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, with
-            // which the output dimensions are positive. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; types, inputs and contiguity were
+            // checked above, positive output sizes in `outputs`. The result keeps both.
             unsafe { sys::ggml_conv_2d_direct(c, kernel.as_ptr(), x.as_ptr(), s0, s1, p0, p1, d0, d1) }
         })
     }
 
-    /// [`Context::conv_2d_dw`] in one operation (`ggml_conv_2d_dw_direct`): `kernel` of ggml shape `[width, height, 1,
+    /// [`Context::conv_2d_dw`] as one operation (`ggml_conv_2d_dw_direct`): `kernel` of ggml shape `[width, height, 1,
     /// channels]` over `x` of `[width, height, channels, batch]`; the result is `[width, height, channels, batch]`.
     ///
-    /// Both may also have their channels innermost in memory: a kernel that was made as `[channels, 1, width, height]` and
-    /// an image as `[channels, width, height, batch]`, both permuted. The result then lies like the image.
+    /// Both may also have their channels innermost in memory: a permuted kernel `[channels, 1, width, height]` and a
+    /// permuted image `[channels, width, height, batch]`. The result then has the image's layout.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless `x` has the kernel's channels, is not smaller than it, and both lie in
-    /// one of these two ways; else as [`Context::conv_2d_direct`].
+    /// [`Error::Shape`](crate::Error::Shape) unless `x` has the kernel's channels, is not smaller than it, and both
+    /// have one of these two layouts; else as [`Context::conv_2d_direct`].
     #[doc(alias = "ggml_conv_2d_dw_direct")]
     pub fn conv_2d_dw_direct<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv2d) -> Result<Tensor<'c>> {
         let call = Call { op: "conv_2d_dw_direct", operands: &[kernel, x] };
@@ -52,8 +53,8 @@ impl Context {
         let ([_, _, one, of_kernel], [_, _, channels, batch]) = (kernel.ne(), x.ne());
         let fits = one == 1 && of_kernel == channels;
         call.shape(fits, "the kernel must be [width, height, 1, channels], with the image's channels")?;
-        // C looks at some strides only, and takes all others for granted; it may also see in an image of one column both
-        // orders at once, and then lays the result out by one and fills it by the other.
+        // C checks only some strides and assumes the others. An image of one column may match both layouts: C then
+        // allocates the result in one, and fills it in the other.
         let plain = x.layout().is_packed() && kernel.is_contiguous();
         let channels_first = channels_innermost(x) && kernel.layout().is_packed_in_order([3, 2, 0, 1]);
         call.shape(
@@ -65,15 +66,15 @@ impl Context {
         call.result([w, h, channels, batch], DType::F32)?;
         let Conv2d { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
         self.build("ggml_conv_2d_dw_direct", &[kernel, x], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, fit, and lie in memory as the kernels
-            // take for granted, by the checks above. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; types, channels and layouts were
+            // checked above, positive output sizes in `outputs`. The result keeps both.
             unsafe { sys::ggml_conv_2d_dw_direct(c, kernel.as_ptr(), x.as_ptr(), s0, s1, p0, p1, d0, d1) }
         })
     }
 
-    /// [`Context::conv_3d`] in one operation (`ggml_conv_3d_direct`): `kernel` of ggml shape `[width, height, depth, inputs
-    /// · outputs]` over `x` of `[width, height, depth, inputs · batch]`; the result is `[width, height, depth, outputs ·
-    /// batch]`.
+    /// [`Context::conv_3d`] as one operation (`ggml_conv_3d_direct`): `kernel` of ggml shape `[width, height, depth,
+    /// inputs · outputs]` over `x` of `[width, height, depth, inputs · batch]`; the result is `[width, height, depth,
+    /// outputs · batch]`.
     ///
     /// # Errors
     ///
@@ -90,21 +91,21 @@ impl Context {
     ) -> Result<Tensor<'c>> {
         let call = Call { op: "conv_3d_direct", operands: &[kernel, x] };
         floats(call, kernel, x)?;
-        call.shape(kernel.is_contiguous(), "the kernel must be contiguous")?;
+        call.shape(kernel.is_contiguous(), "the kernel must be contiguous; use `cont`")?;
         let [outputs, batch] = volumes(call, kernel, x, inputs)?;
         let [w, h, d] = how.outputs(call, x.ne(), kernel.ne())?;
         call.result([w, h, d, i64::from(outputs) * i64::from(batch)], DType::F32)?;
         let Conv3d { stride: [s0, s1, s2], padding: [p0, p1, p2], dilation: [d0, d1, d2] } = how;
         self.build("ggml_conv_3d_direct", &[kernel, x], |c| {
             let (k, x) = (kernel.as_ptr(), x.as_ptr());
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above, with
-            // which the output dimensions are positive. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; types and contiguity were checked
+            // above, inputs in `volumes`, positive output sizes in `outputs`. The result keeps both.
             unsafe { sys::ggml_conv_3d_direct(c, k, x, s0, s1, s2, p0, p1, p2, d0, d1, d2, inputs, batch, outputs) }
         })
     }
 }
 
-/// Whether an image has its channels innermost in a way that C recognises.
+/// Whether C recognises that an image has its channels innermost.
 fn channels_innermost(x: Tensor<'_>) -> bool {
     let [w, _, channels, _] = x.ne();
     w > 1 && channels > 1 && x.layout().is_packed_in_order([2, 0, 1, 3])

@@ -10,24 +10,24 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// How a convolution moves over its input. Each field has a value per dimension, the innermost first: `[horizontal]`,
+/// The options of a convolution. Each field has a value per dimension, the innermost first: `[horizontal]`,
 /// `[horizontal, vertical]` or `[horizontal, vertical, depth]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Conv<const N: usize> {
-    /// Steps between neighbouring outputs.
+    /// The distance between neighbouring outputs, in elements of the input.
     pub stride: [i32; N],
     /// Zeros added on each side of the input.
     pub padding: [i32; N],
-    /// Steps between neighbouring elements of the kernel.
+    /// The distance between neighbouring elements of the kernel, in elements of the input.
     pub dilation: [i32; N],
 }
 
-/// How a 1-d convolution moves over its input.
+/// The options of a 1-d convolution.
 pub type Conv1d = Conv<1>;
-/// How a 2-d convolution moves over its input.
+/// The options of a 2-d convolution.
 pub type Conv2d = Conv<2>;
-/// How a 3-d convolution moves over its input.
+/// The options of a 3-d convolution.
 pub type Conv3d = Conv<3>;
 
 impl<const N: usize> Default for Conv<N> {
@@ -43,8 +43,8 @@ impl<const N: usize> Conv<N> {
         Self { padding: [n; N], ..Self::default() }
     }
 
-    /// Stride 1 and dilation 1, with half the kernel's size of zeros on each side, so that an odd kernel gives an output
-    /// of the input's size (as `ggml_conv_2d_s1_ph`, `ggml_conv_1d_ph`).
+    /// Stride 1, dilation 1, and padding of half the kernel's size, so that a kernel of odd size keeps the size of the
+    /// input (as `ggml_conv_2d_s1_ph`, `ggml_conv_1d_ph`).
     #[doc(alias = "ggml_conv_1d_ph")]
     #[doc(alias = "ggml_conv_1d_dw_ph")]
     #[doc(alias = "ggml_conv_2d_s1_ph")]
@@ -52,19 +52,19 @@ impl<const N: usize> Conv<N> {
         Self { padding: first(kernel.ne().map(|n| n / 2)), ..Self::default() }
     }
 
-    /// The stride of the kernel's size and no padding, so that outputs are made of patches that touch but don't overlap
-    /// (as `ggml_conv_2d_sk_p0`).
+    /// The kernel's size as stride and no padding, so that outputs come from adjacent patches that don't overlap (as
+    /// `ggml_conv_2d_sk_p0`).
     #[doc(alias = "ggml_conv_2d_sk_p0")]
     pub fn patches(kernel: Tensor<'_>) -> Self {
         Self { stride: first(kernel.ne()), ..Self::default() }
     }
 
-    /// The sizes of the output, of an input and a kernel whose first dimensions are those that are moved over.
+    /// The output sizes in the first `N` dimensions of `input`, which the kernel moves over.
     fn outputs(self, call: Call<'_, '_>, input: [i64; 4], kernel: [i64; 4]) -> Result<[i64; N]> {
         let Self { stride: s, padding: p, dilation: d } = self;
         call.param(s.iter().all(|&s| s > 0), "stride", s, "each must be positive")?;
         call.param(d.iter().all(|&d| d > 0), "dilation", d, "each must be positive")?;
-        // C doubles it in 32 bits.
+        // C computes twice the padding in 32 bits.
         call.param(p.iter().all(|p| (0..1 << 30).contains(p)), "padding", p, "each must lie in 0 to 2^30 - 1")?;
         let mut outputs = [0; N];
         for (axis, (output, (input, kernel))) in outputs.iter_mut().zip(input.into_iter().zip(kernel)).enumerate() {
@@ -74,7 +74,7 @@ impl<const N: usize> Conv<N> {
         Ok(outputs)
     }
 
-    /// The size of the output in one dimension, if there is one.
+    /// The output size in one dimension, or `None` if the kernel doesn't fit.
     fn output(self, axis: usize, input: i64, kernel: i64) -> Option<i64> {
         let (s, p, d) = (self.stride.get(axis)?, self.padding.get(axis)?, self.dilation.get(axis)?);
         let reach = i64::from(*d).checked_mul(kernel - 1)?.checked_add(1)?;
@@ -92,7 +92,7 @@ fn first<const N: usize>(numbers: [i64; 4]) -> [i32; N] {
     held
 }
 
-/// The number of outputs and of images in 3-d, whose kernels and images keep them beside `inputs` in the last dimension.
+/// The numbers of outputs and images in 3-d, which kernel and image hold in the last dimension, times `inputs`.
 fn volumes(call: Call<'_, '_>, kernel: Tensor<'_>, x: Tensor<'_>, inputs: i32) -> Result<[i32; 2]> {
     call.param(inputs > 0, "inputs", inputs, "it must be positive")?;
     let ([.., of_kernel], [.., of_image]) = (kernel.ne(), x.ne());
@@ -105,7 +105,7 @@ fn volumes(call: Call<'_, '_>, kernel: Tensor<'_>, x: Tensor<'_>, inputs: i32) -
     Ok([outputs, batch])
 }
 
-/// What all kernels that need no columns take.
+/// Checks the types that the direct kernels take.
 fn floats(call: Call<'_, '_>, kernel: Tensor<'_>, x: Tensor<'_>) -> Result<()> {
     let types = matches!(kernel.dtype(), DType::F32 | DType::F16) && x.dtype() == DType::F32;
     call.dtype(types, "the kernel must be f32 or f16, the image (second) f32")

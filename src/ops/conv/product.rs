@@ -1,7 +1,7 @@
-//! Convolutions as a product of matrices: of the columns of the input with the kernel.
+//! Convolutions as matrix products: of the input's columns (`im2col`) and the kernel.
 //!
-//! They are built here rather than by ggml's own functions, which round the input of an `f32` kernel to 16 bits, and of
-//! which `ggml_conv_1d` mixes up outputs and batch where there are several of both.
+//! ggml's own functions are not used: they round the input of an `f32` kernel to 16 bits, and `ggml_conv_1d` mixes up
+//! outputs and batch where there are several of both.
 
 use super::{Conv1d, Conv2d, Conv3d, volumes};
 use crate::context::Context;
@@ -14,7 +14,7 @@ impl Context {
     /// A 1-d convolution (as `ggml_conv_1d`): `kernel` of ggml shape `[length, inputs, outputs]` over `x` of `[length,
     /// inputs, batch]`; the result is `[length, outputs, batch]`.
     ///
-    /// It is made of [`Context::im2col_1d`] and [`Context::mul_mat`], and of a copy where there is a batch.
+    /// It consists of [`Context::im2col_1d`] and [`Context::mul_mat`], and of a copy for a batch above 1.
     ///
     /// # Errors
     ///
@@ -34,7 +34,7 @@ impl Context {
     /// A 2-d convolution (as `ggml_conv_2d`): `kernel` of ggml shape `[width, height, inputs, outputs]` over `x` of
     /// `[width, height, inputs, batch]`; the result is `[width, height, outputs, batch]`.
     ///
-    /// It is made of [`Context::im2col`] and [`Context::mul_mat`], and of a copy where there is a batch.
+    /// It consists of [`Context::im2col`] and [`Context::mul_mat`], and of a copy for a batch above 1.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl Context {
     /// A 3-d convolution (as `ggml_conv_3d`): `kernel` of ggml shape `[width, height, depth, inputs · outputs]` over `x` of
     /// `[width, height, depth, inputs · batch]`; the result is `[width, height, depth, outputs · batch]`.
     ///
-    /// It is made of [`Context::im2col_3d`] and [`Context::mul_mat`], and of a copy where there is a batch.
+    /// It consists of [`Context::im2col_3d`] and [`Context::mul_mat`], and of a copy for a batch above 1.
     ///
     /// # Errors
     ///
@@ -71,12 +71,12 @@ impl Context {
     /// A 1-d convolution of each channel with a kernel of its own (as `ggml_conv_1d_dw`): `kernel` of ggml shape
     /// `[length, 1, channels]` over `x` of `[length, channels, batch]`; the result is `[length, channels, batch]`.
     ///
-    /// It is made of [`Context::im2col_1d`] and [`Context::mul_mat`]. Unlike `ggml_conv_1d_dw`, it takes batches.
+    /// It consists of [`Context::im2col_1d`] and [`Context::mul_mat`]. Unlike `ggml_conv_1d_dw`, it supports batches.
     ///
     /// # Errors
     ///
-    /// As [`Context::im2col_1d`]; [`Error::Shape`](crate::Error::Shape) unless both operands are contiguous and have as many
-    /// channels.
+    /// As [`Context::im2col_1d`]; [`Error::Shape`](crate::Error::Shape) unless both operands are contiguous and have
+    /// the same number of channels.
     #[doc(alias = "ggml_conv_1d_dw")]
     pub fn conv_1d_dw<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv1d) -> Result<Tensor<'c>> {
         let call = Call { op: "conv_1d_dw", operands: &[kernel, x] };
@@ -96,12 +96,12 @@ impl Context {
     /// height, 1, channels]` over `x` of `[width, height, channels, batch]`; the result is `[width, height, channels,
     /// batch]`.
     ///
-    /// It is made of [`Context::im2col`] and [`Context::mul_mat`]; [`Context::conv_2d_dw_direct`] needs less memory.
+    /// It consists of [`Context::im2col`] and [`Context::mul_mat`]; [`Context::conv_2d_dw_direct`] needs less memory.
     ///
     /// # Errors
     ///
-    /// As [`Context::im2col`]; [`Error::Shape`](crate::Error::Shape) unless both operands are contiguous and have as many
-    /// channels.
+    /// As [`Context::im2col`]; [`Error::Shape`](crate::Error::Shape) unless both operands are contiguous and have the
+    /// same number of channels.
     #[doc(alias = "ggml_conv_2d_dw")]
     pub fn conv_2d_dw<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv2d) -> Result<Tensor<'c>> {
         let call = Call { op: "conv_2d_dw", operands: &[kernel, x] };
@@ -117,7 +117,7 @@ impl Context {
         self.reshape(product, [w, h, channels, batch])
     }
 
-    /// The product of columns with the kernel, contiguous: `[places, outputs, batch]`.
+    /// The contiguous product of columns and kernel: `[positions, outputs, batch]`.
     fn columns_times<'c>(
         &'c self,
         kernel: Tensor<'c>,
@@ -135,7 +135,7 @@ impl Context {
         self.cont(self.permute(by_output, [0, 2, 1, 3])?)
     }
 
-    /// The product of each channel's columns with its own kernel, contiguous; `shape` is places, channels, batch.
+    /// The contiguous product of each channel's columns and its own kernel: `[positions, channels, batch]`.
     fn columns_of_each<'c>(
         &'c self,
         kernel: Tensor<'c>,
@@ -149,10 +149,10 @@ impl Context {
 }
 
 fn whole(call: Call<'_, '_>, kernel: Tensor<'_>) -> Result<()> {
-    call.shape(kernel.is_contiguous(), "the kernel must be contiguous")
+    call.shape(kernel.is_contiguous(), "the kernel must be contiguous; use `cont`")
 }
 
-/// The type of the columns that a kernel is multiplied with.
+/// The type of the columns for a kernel.
 fn columns_of(kernel: Tensor<'_>) -> DType {
     if kernel.dtype() == DType::F16 { DType::F16 } else { DType::F32 }
 }

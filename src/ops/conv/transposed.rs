@@ -10,14 +10,14 @@ use crate::ops::check::Call;
 use crate::tensor::Tensor;
 
 impl Context {
-    /// A transposed 1-d convolution (`ggml_conv_transpose_1d`): `kernel` of ggml shape `[length, outputs, inputs]`, `x` of
-    /// `[length, inputs]`; the result is `[(length - 1) · stride + kernel length, outputs]`. ggml knows neither padding nor
-    /// dilation here.
+    /// A transposed 1-d convolution (`ggml_conv_transpose_1d`): `kernel` of ggml shape `[length, outputs, inputs]`, `x`
+    /// of `[length, inputs]`; the result is `[(length - 1) · stride + kernel length, outputs]`. ggml supports neither
+    /// padding nor dilation here.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless `x` is as deep as the kernel and both have the strides of new tensors;
-    /// [`Error::DType`](crate::Error::DType) unless the kernel is `f32` or `f16` and `x` `f32`;
+    /// [`Error::Shape`](crate::Error::Shape) unless `x` has the kernel's inputs and both have the strides of new
+    /// tensors; [`Error::DType`](crate::Error::DType) unless the kernel is `f32` or `f16` and `x` `f32`;
     /// [`Error::Param`](crate::Error::Param) unless `stride` is positive.
     #[doc(alias = "ggml_conv_transpose_1d")]
     pub fn conv_transpose_1d<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, stride: i32) -> Result<Tensor<'c>> {
@@ -28,8 +28,8 @@ impl Context {
         call.shape(fits, "the kernel must be [length, outputs, inputs], the image [length, inputs]")?;
         call.result([length(w, k, stride), outputs, 1, 1], DType::F32)?;
         self.build("ggml_conv_transpose_1d", &[kernel, x], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above; no padding
-            // and no dilation are all that C takes. The result keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; types and layouts were checked in
+            // `check`, shapes above; C asserts no padding and no dilation. The result keeps both.
             unsafe { sys::ggml_conv_transpose_1d(c, kernel.as_ptr(), x.as_ptr(), stride, 0, 1) }
         })
     }
@@ -49,8 +49,8 @@ impl Context {
         call.shape(inputs == depth, "the kernel's fourth dimension must be the image's third")?;
         call.result([length(w, kw, stride), length(h, kh, stride), outputs, batch], DType::F32)?;
         self.build("ggml_conv_transpose_2d_p0", &[kernel, x], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The result
-            // keeps both as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; types and layouts were checked in
+            // `check`, shapes above. The result keeps both.
             unsafe { sys::ggml_conv_transpose_2d_p0(c, kernel.as_ptr(), x.as_ptr(), stride) }
         })
     }
@@ -63,7 +63,7 @@ fn check(call: Call<'_, '_>, kernel: Tensor<'_>, x: Tensor<'_>, stride: i32) -> 
     call.shape(packed, "both operands must have the strides of new tensors; use `cont`")
 }
 
-/// The length of an output dimension; one that no tensor has instead of one that doesn't fit.
+/// The length of an output dimension. It saturates, and `Call::result` refuses it then.
 fn length(input: i64, kernel: i64, stride: i32) -> i64 {
     (input - 1).saturating_mul(stride.into()).saturating_add(kernel)
 }

@@ -1,4 +1,4 @@
-//! The way from C to a closure, on any thread, and of its panics back to the caller.
+//! Calls from C to a closure, on any thread, and the return of its panics to the caller.
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -13,13 +13,13 @@ use crate::header::TensorPtr;
 use crate::lock::{Held, Lock};
 use crate::{buffer, ffi};
 
-/// A user's closure, reached through C's `void *`. The context that holds its operations owns it.
+/// A user's closure, which C reaches through a `void *`. The context of its operations owns it.
 pub(super) struct Closure {
     body: Box<dyn Fn(Task<'_>) + Send + Sync>,
     most_tasks: usize,
     /// Whether the operation writes to its first source.
     in_place: bool,
-    /// The first panic of the current computation. After it, the closure is not called again.
+    /// The first panic of the current computation, after which the closure is not called again.
     panic: Lock<Option<Panic>>,
 }
 
@@ -36,7 +36,7 @@ impl Closure {
         Self { body, most_tasks, in_place, panic: Lock::new(None) }
     }
 
-    /// Does one task's part. C calls this on each of its threads, as many as there are, whatever was asked for.
+    /// Runs one task. C calls this on each of its threads, even on more than `most_tasks` (H93).
     ///
     /// # Safety
     ///
@@ -51,7 +51,7 @@ impl Closure {
         }
         let rows = rows * part / parts..rows * (part + 1) / parts;
         let task = Task { t, rows, in_place: self.in_place, life: PhantomData };
-        // No panic may unwind through C.
+        // A panic must not unwind through C.
         let Err(panic) = callback::run(|| (self.body)(task)) else { return };
         let mut slot = self.slot();
         if slot.is_none() {
@@ -66,11 +66,11 @@ impl Closure {
     }
 }
 
-/// One part of a custom operation's work, while it is computed.
+/// One task of a custom operation, while it is computed.
 ///
 /// # Invariants
 ///
-/// `t` is being computed, its sources are, and nothing but this task uses its rows `rows` for 'a.
+/// `t` is being computed, its sources have been computed, and only this task uses the rows `rows` of `t` for 'a.
 pub(super) struct Task<'a> {
     t: TensorPtr,
     rows: std::ops::Range<usize>,
@@ -79,42 +79,43 @@ pub(super) struct Task<'a> {
 }
 
 impl<'a> Task<'a> {
-    /// The rows to fill, and the operands.
+    /// Returns the rows to fill, and the operands.
     fn open<T: Element>(self) -> (RowsMut<'a, T>, Operands<'a>) {
         let (t, ne, nb) = (self.t, sizes(self.t), self.t.nb());
         let [n0, ..] = ne;
         let base = host(t);
-        // Builders see to both.
+        // `Context::closure` and the builders guarantee all three.
         let fits = t.dtype() == T::DTYPE && nb.first() == Some(&size_of::<T>()) && base.cast::<T>().is_aligned();
-        assert!(fits, "a custom operation whose result is not of its type");
+        assert!(fits, "the result of a custom operation has another type or layout than its closure");
         if !self.in_place {
-            // What lies there is what was computed in that memory before, or nothing at all.
+            // The memory holds older results, or is uninitialised.
             let row = n0 * size_of::<T>();
             let first = base.wrapping_add(self.rows.start * row);
-            // SAFETY: a result that is not in place is new, without gaps, so that these are our rows (the type's
-            // invariant), in memory of the host (`host`).
+            // SAFETY: a result that is not in place is a new tensor without gaps, so these bytes are the rows of this
+            // task, which nothing else uses (the type's invariant), in host memory (`host`).
             unsafe { ptr::write_bytes(first, 0, self.rows.len() * row) };
         }
         let operands = Operands::new(t.sources().skip(usize::from(self.in_place)).map(|s| {
             let len = s.span().unwrap_or(0);
-            // SAFETY: a source of an operation that is being computed: it has its value in memory of the host, `len` bytes
-            // from its first element on. Nothing writes to it: operations run one after the other, and what this one
-            // writes to in place shares no memory with its other sources (`Context::closure`).
+            // SAFETY: a source of an operation that is being computed is allocated, `len` bytes from its first element
+            // on, in host memory (`host`), and has its value. Nothing writes to it: operations run one after the other,
+            // and the in-place target shares no memory with other sources (`Context::closure`).
             let bytes = unsafe { ffi::slice(host(s).cast_const(), len) };
             Operand { dtype: s.dtype(), ne: sizes(s), nb: s.nb(), bytes }
         }));
-        // SAFETY: checked above, and by the type's invariant; in place, `Context::closure` has checked that rows are
-        // contiguous, and no builder makes elements that overlap.
+        // SAFETY: type, first stride (so rows are contiguous) and alignment were asserted above; the memory is the
+        // host's (`host`) and initialised (zeroed above, or in place); only this task uses `rows` (the type's
+        // invariant); builders make no overlapping elements (H1).
         let out = unsafe { RowsMut::new(base, ne, nb, self.rows) };
         (out, operands)
     }
 }
 
-/// The first element, which is in memory of the host.
+/// The address of the first element, in host memory.
 fn host(t: TensorPtr) -> *mut u8 {
-    // The scheduler gives these operations to a CPU; this holds whatever it does.
+    // The scheduler assigns custom operations to a CPU; this does not rely on it.
     let reachable = t.has_data() && buffer::type_of(t).is_some_and(buffer::BufferType::is_host);
-    assert!(reachable, "a custom operation on memory that is not the host's");
+    assert!(reachable, "a custom operation on memory that the host can't access");
     t.data().cast()
 }
 
@@ -122,7 +123,7 @@ fn sizes(t: TensorPtr) -> [usize; 4] {
     t.ne().map(|n| usize::try_from(n).unwrap_or(0))
 }
 
-/// What C keeps of a custom operation, of any of the four kinds (`ggml_custom_op_params`).
+/// The parameters of a custom operation, of any of the four variants (`ggml_custom_op_params`).
 #[repr(C)]
 struct Params {
     function: *const c_void,
@@ -130,16 +131,16 @@ struct Params {
     closure: *const Closure,
 }
 
-/// The panic of the closure behind `t` in the last computation, if it is a closure and there was one.
+/// Takes the panic of the last computation out of the closure of `t`, if there is one.
 pub(crate) fn take_panic(t: TensorPtr) -> Option<Panic> {
-    const { assert!(size_of::<Params>() <= sys::GGML_MAX_OP_PARAMS as usize, "C has room for them") };
+    const { assert!(size_of::<Params>() <= sys::GGML_MAX_OP_PARAMS as usize, "op_params has room for them") };
     if !t.is_custom() {
         return None;
     }
-    // SAFETY: the parameters of such an operation, as C wrote them, wherever they lie.
+    // SAFETY: for a custom operation (`is_custom`), C wrote `Params` there; they fit (asserted above), maybe unaligned.
     let params = unsafe { ptr::read_unaligned(t.params_ptr().cast::<Params>()) };
-    // SAFETY: only `Context::closure` makes such operations, with a closure that lives as long as the context, which a
-    // handle to `t` borrows.
+    // SAFETY: only `Context::closure` makes custom operations, with a closure that lives as long as the context, which
+    // a handle to `t` borrows.
     let closure = unsafe { params.closure.as_ref() }?;
     closure.slot().take()
 }
@@ -148,12 +149,12 @@ pub(crate) fn take_panic(t: TensorPtr) -> Option<Panic> {
 ///
 /// C must be computing `dst`, which was made with the [`Closure`] `user`, as task `ith` of `nth`.
 unsafe fn run(dst: *mut sys::ggml_tensor, ith: c_int, nth: c_int, user: *mut c_void) {
-    // SAFETY: live by contract; it is shared between threads.
+    // SAFETY: `user` is the live `Closure` of `dst` (this function's contract), which is `Sync` and only shared.
     let closure = unsafe { &*user.cast::<Closure>() };
     let Some(dst) = NonNull::new(dst) else { return };
-    // SAFETY: live during its computation, and written to by nobody.
+    // SAFETY: C keeps `dst` live during its computation, and nothing writes to its header then.
     let dst = unsafe { TensorPtr::new(dst) };
-    // SAFETY: by contract.
+    // SAFETY: `dst` was made with this closure, and other tasks have another `ith` (this function's contract).
     unsafe { closure.run(dst, ith, nth) };
 }
 
@@ -170,7 +171,7 @@ macro_rules! functions {
                 nth: c_int,
                 user: *mut c_void,
             ) {
-                // SAFETY: by contract.
+                // SAFETY: C calls this with the arguments that `run` requires (this function's contract).
                 unsafe { run(dst, ith, nth, user) }
             }
         )*

@@ -1,4 +1,4 @@
-//! Custom operations whose result has the shape and the type of their first operand.
+//! Custom operations whose result has the shape and the type of the first operand.
 
 use ggml_sys as sys;
 
@@ -10,7 +10,7 @@ use crate::ops::check::Call;
 use crate::tensor::Tensor;
 
 impl Context {
-    /// A tensor in the shape of `a`, made from it by a closure (`ggml_map_custom1`): see [`Context::custom`].
+    /// A tensor like `a`, computed from it by a closure (`ggml_map_custom1`): see [`Context::custom`].
     ///
     /// ```
     /// use ggml::prelude::*;
@@ -47,13 +47,13 @@ impl Context {
         is::<T>(call, a)?;
         let f = move |out: RowsMut<'_, T>, operands: super::Operands<'_>| f(out, operands.rows(0));
         self.closure("ggml_map_custom1", call, None, how, f, |c, n_tasks, user| {
-            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it as source, and the closure,
-            // which lives as long as the context.
+            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it, and `user`, the
+            // closure, which `Context::closure` keeps as long as the context.
             unsafe { sys::ggml_map_custom1(c, a.as_ptr(), Some(call::map_custom1), n_tasks, user) }
         })
     }
 
-    /// Changes `a` by a closure; the result is a view of it (`ggml_map_custom1_inplace`).
+    /// Changes `a` in place by a closure, and returns a view of it (`ggml_map_custom1_inplace`).
     ///
     /// # Errors
     ///
@@ -68,13 +68,13 @@ impl Context {
         let call = Call { op: "map_custom1_inplace", operands: &[a] };
         let f = move |out: RowsMut<'_, T>, _: super::Operands<'_>| f(out);
         self.closure("ggml_map_custom1_inplace", call, Some(a), how, f, |c, n_tasks, user| {
-            // SAFETY: as for `ggml_map_custom1`, and `a` may be written.
+            // SAFETY: as for `ggml_map_custom1`; `Context::closure` has checked that `a` may be written.
             unsafe { sys::ggml_map_custom1_inplace(c, a.as_ptr(), Some(call::map_custom1), n_tasks, user) }
         })
     }
 
-    /// A tensor in the shape of `a`, made from two by a closure (`ggml_map_custom2`): see [`Context::custom`]. `b` may have
-    /// any shape.
+    /// A tensor of the shape and type of `a`, computed from `a` and `b` by a closure (`ggml_map_custom2`): see
+    /// [`Context::custom`]. `b` may have any shape.
     ///
     /// # Errors
     ///
@@ -92,12 +92,12 @@ impl Context {
         is::<B>(call, b)?;
         let f = move |out: RowsMut<'_, T>, operands: super::Operands<'_>| f(out, operands.rows(0), operands.rows(1));
         self.closure("ggml_map_custom2", call, None, how, f, |c, n_tasks, user| {
-            // SAFETY: as for `ggml_map_custom1`.
+            // SAFETY: as for `ggml_map_custom1`, with both operands live for 'c.
             unsafe { sys::ggml_map_custom2(c, a.as_ptr(), b.as_ptr(), Some(call::map_custom2), n_tasks, user) }
         })
     }
 
-    /// Changes `a` by a closure that reads `b`; the result is a view of `a` (`ggml_map_custom2_inplace`).
+    /// Changes `a` in place by a closure that reads `b`, and returns a view of `a` (`ggml_map_custom2_inplace`).
     ///
     /// # Errors
     ///
@@ -114,13 +114,13 @@ impl Context {
         is::<B>(call, b)?;
         let f = move |out: RowsMut<'_, T>, operands: super::Operands<'_>| f(out, operands.rows(0));
         self.closure("ggml_map_custom2_inplace", call, Some(a), how, f, |c, n_tasks, user| {
-            // SAFETY: as for `ggml_map_custom1`, and `a` may be written.
+            // SAFETY: as for `ggml_map_custom1`; `Context::closure` has checked that `a` may be written.
             unsafe { sys::ggml_map_custom2_inplace(c, a.as_ptr(), b.as_ptr(), Some(call::map_custom2), n_tasks, user) }
         })
     }
 
-    /// A tensor in the shape of `a`, made from three by a closure (`ggml_map_custom3`): see [`Context::custom`]. `b` and
-    /// `d` may have any shape.
+    /// A tensor of the shape and type of `a`, computed from `a`, `b` and `d` by a closure (`ggml_map_custom3`): see
+    /// [`Context::custom`]. `b` and `d` may have any shape.
     ///
     /// # Errors
     ///
@@ -144,12 +144,12 @@ impl Context {
         };
         self.closure("ggml_map_custom3", call, None, how, f, |c, n_tasks, user| {
             let (a, b, d) = (a.as_ptr(), b.as_ptr(), d.as_ptr());
-            // SAFETY: as for `ggml_map_custom1`.
+            // SAFETY: as for `ggml_map_custom1`, with all operands live for 'c.
             unsafe { sys::ggml_map_custom3(c, a, b, d, Some(call::map_custom3), n_tasks, user) }
         })
     }
 
-    /// Changes `a` by a closure that reads `b` and `d`; the result is a view of `a` (`ggml_map_custom3_inplace`).
+    /// Changes `a` in place by a closure that reads `b` and `d`; returns a view (`ggml_map_custom3_inplace`).
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ impl Context {
         let f = move |out: RowsMut<'_, T>, operands: super::Operands<'_>| f(out, operands.rows(0), operands.rows(1));
         self.closure("ggml_map_custom3_inplace", call, Some(a), how, f, |c, n_tasks, user| {
             let (a, b, d) = (a.as_ptr(), b.as_ptr(), d.as_ptr());
-            // SAFETY: as for `ggml_map_custom1`, and `a` may be written.
+            // SAFETY: as for `ggml_map_custom1`; `Context::closure` has checked that `a` may be written.
             unsafe { sys::ggml_map_custom3_inplace(c, a, b, d, Some(call::map_custom3), n_tasks, user) }
         })
     }

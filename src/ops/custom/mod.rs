@@ -1,4 +1,4 @@
-//! Operations written in Rust: closures that are called in the midst of a computation.
+//! Operations written in Rust: closures that ggml calls during a computation.
 
 mod call;
 mod map;
@@ -20,26 +20,25 @@ use call::Closure;
 pub(crate) use call::take_panic;
 pub use parts::{Operands, Rows, RowsMut};
 
-/// How a custom operation is run; [`Default`] uses all threads.
+/// The options of a custom operation; [`Default`] uses all threads.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct Custom {
-    /// The most parts that the work is cut into, each of which is one call of the closure, at the same time as the others;
+    /// The most tasks into which the rows are split. Each is one call of the closure, in parallel with the others;
     /// `None` for as many as the backend has threads.
     pub n_tasks: Option<usize>,
 }
 
 impl Context {
-    /// A tensor of this shape, made by a closure from any operands (`ggml_custom_4d`). It runs on the CPU.
+    /// A tensor of this shape, of `T`, computed by a closure from any operands (`ggml_custom_4d`), on the CPU.
     ///
-    /// The closure is called once for each part of the work, from several threads at once ([`Custom::n_tasks`]). It is given
-    /// the rows of the result that it is to fill, which no other call has, and reads what it likes of the operands. Rows
-    /// come to it as zeros.
+    /// The closure is called once per task, from several threads at once ([`Custom::n_tasks`]). Each call gets rows of
+    /// the result to fill, which hold zeros and which no other call has, and may read all operands.
     ///
-    /// It is kept until the context is dropped or [reset](Context::reset), so it can't borrow; share data by
-    /// [`Arc`]. It can't call ggml, either: within it, all that would fails with [`Error::Nested`].
+    /// The closure lives until the context is dropped or [reset](Context::reset), so it can't borrow; share data by
+    /// [`Arc`]. It can't call ggml: functions that would do so fail with [`Error::Nested`].
     ///
-    /// Kernels of your own can be such operations: `examples/embed/kernels` has those of a transformer's encoder.
+    /// Custom operations can hold your own kernels: `examples/embed/kernels` has those of a transformer's encoder.
     ///
     /// ```
     /// use ggml::prelude::*;
@@ -66,13 +65,13 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`] where the shape makes no tensor, or there are more than 9 operands; [`Error::Param`] unless
+    /// [`Error::Shape`] where no tensor can have the shape, or there are more than 9 operands; [`Error::Param`] unless
     /// `n_tasks` lies in 1 to 2^31 - 1.
     ///
     /// # Panics
     ///
-    /// Not here: where the closure panics, the computation goes on to its end, and the panic then goes on from
-    /// [`compute`](crate::Allocated::compute). No results can be read after it.
+    /// Never itself. If the closure panics, the computation runs to its end, and [`compute`](crate::Allocated::compute)
+    /// then resumes the panic. No results can be read after it.
     #[doc(alias = "ggml_custom_4d")]
     pub fn custom<'c, T: Element>(
         &'c self,
@@ -89,20 +88,21 @@ impl Context {
         let (n, t) = (count(&args), T::DTYPE.raw());
         self.closure("ggml_custom_4d", call, None, how, f, |c, n_tasks, user| {
             let args = args.as_mut_ptr();
-            // SAFETY: the context is live and has room; the operands are live for 'c, fewer than C has places for, and the
-            // shape is one that exists. C copies the array. The result keeps the operands as sources, and the closure.
+            // SAFETY: the context is live and has room; the operands are live for 'c and fewer than `GGML_MAX_SRC`, and
+            // a tensor can have the shape (both checked above). C copies the array `args`. The result keeps the
+            // operands, and the closure, which lives as long as the context (`Context::keep`).
             unsafe { sys::ggml_custom_4d(c, t, n0, n1, n2, n3, args, n, Some(call::custom), n_tasks, user) }
         })
     }
 
-    /// [`Context::custom`] that changes `a` in place, rather than fill rows of zeros; the result is a view of it
-    /// (`ggml_custom_inplace`). The closure is given `operands` without `a`, whose rows it changes.
+    /// [`Context::custom`] in place: changes the rows of `a` and returns a view of it (`ggml_custom_inplace`). The
+    /// closure gets `operands`, without `a`.
     ///
     /// # Errors
     ///
     /// As [`Context::custom`], where there can be 8 operands beside `a`; [`Error::ElementType`] unless `a` is of `T`;
-    /// [`Error::Shape`] where the elements of its rows don't lie side by side, it shares memory with an operand, or lies in
-    /// an input; [`Error::Frozen`] where it lies in weights.
+    /// [`Error::Shape`] where the rows of `a` are not contiguous, it shares memory with an operand, or lies in an
+    /// input; [`Error::Frozen`] where it lies in weights.
     #[doc(alias = "ggml_custom_inplace")]
     pub fn custom_inplace<'c, T: Element>(
         &'c self,
@@ -118,13 +118,13 @@ impl Context {
         let n = count(&args);
         self.closure("ggml_custom_inplace", call, Some(a), how, f, |c, n_tasks, user| {
             let args = args.as_mut_ptr();
-            // SAFETY: as for `ggml_custom_4d`, and `a` may be written; it becomes the first source.
+            // SAFETY: as for `ggml_custom_4d`; `a`, the first source, may be written (`Context::closure`).
             unsafe { sys::ggml_custom_inplace(c, a.as_ptr(), args, n, Some(call::custom), n_tasks, user) }
         })
     }
 
-    /// Builds an operation of a closure, which is kept as long as its tensor can be. `target` is what it changes in place,
-    /// the first of the operands.
+    /// Builds an operation with a closure, and keeps the closure as long as the context. `target` is the operand that
+    /// it changes in place, the first one.
     fn closure<'c, T: Element>(
         &'c self,
         name: &'static str,
@@ -137,7 +137,7 @@ impl Context {
         if let Some(a) = target {
             call.writable(a)?;
             is::<T>(call, a)?;
-            call.shape(a.layout().has_dense_rows(), "the elements of each row that is changed must lie side by side")?;
+            call.shape(a.layout().has_dense_rows(), "rows of the operand that is changed must be contiguous")?;
             let apart = call.operands.iter().skip(1).all(|&b| !a.ptr().overlaps(b.ptr()));
             call.shape(
                 apart,
@@ -157,7 +157,7 @@ impl Context {
 /// `GGML_N_TASKS_MAX`.
 const ALL_THREADS: c_int = -1;
 
-/// Fails unless `t` holds elements of type `T`.
+/// Checks that `t` holds elements of type `T`.
 fn is<T: Element>(call: Call<'_, '_>, t: Tensor<'_>) -> Result<()> {
     if t.dtype() == T::DTYPE {
         return Ok(());
@@ -165,7 +165,7 @@ fn is<T: Element>(call: Call<'_, '_>, t: Tensor<'_>) -> Result<()> {
     Err(Error::ElementType { call: call.op, tensor: t.info(), asked: T::NAME })
 }
 
-/// The operands as C takes them.
+/// The operands as pointers for C.
 fn pointers(operands: &[Tensor<'_>]) -> Vec<*mut sys::ggml_tensor> {
     operands.iter().map(|t| t.as_ptr()).collect()
 }

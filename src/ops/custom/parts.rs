@@ -1,4 +1,4 @@
-//! What the closure of a custom operation is given: rows to fill, and rows to read.
+//! The arguments of a custom operation's closure: rows to fill, and rows to read.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,8 +7,8 @@ use std::ops::Range;
 use crate::dtype::Element;
 use crate::ffi;
 
-/// The rows of a result that one call of a custom operation's closure fills: an iterator over them, each with its position
-/// in the upper three dimensions.
+/// The rows of a result that one call of a custom operation's closure fills. It is an iterator over rows, each with its
+/// index in the upper three dimensions.
 pub struct RowsMut<'a, T> {
     base: *mut u8,
     ne: [usize; 4],
@@ -20,14 +20,14 @@ pub struct RowsMut<'a, T> {
 impl<T: Element> RowsMut<'_, T> {
     /// # Safety
     ///
-    /// `base` must be the first element of a tensor of `T` with these dimensions and strides, in initialised memory of the
-    /// host, whose elements do not overlap and those of a row lie side by side. For 'a, nothing else may use the rows
-    /// `rows`, counted through the upper three dimensions, of which there are as many.
+    /// `base` must be the first element of a tensor of `T` with these dimensions and strides, in initialised host
+    /// memory, with contiguous rows and no overlapping elements. `rows` must be valid row indices, counted through the
+    /// upper three dimensions. For 'a, nothing else may use these rows.
     pub(super) unsafe fn new(base: *mut u8, ne: [usize; 4], nb: [usize; 4], rows: Range<usize>) -> Self {
         Self { base, ne, nb, left: rows, life: PhantomData }
     }
 
-    /// Elements per dimension of the whole result.
+    /// The dimensions of the whole result, in ggml's order (`ne`).
     pub fn shape(&self) -> [usize; 4] {
         self.ne
     }
@@ -43,8 +43,8 @@ impl<'a, T: Element> Iterator for RowsMut<'a, T> {
         let [_, nb1, nb2, nb3] = self.nb;
         let [i1, i2, i3] = i;
         let row = self.base.wrapping_add(i1 * nb1 + i2 * nb2 + i3 * nb3);
-        // SAFETY: one of our rows, which nothing else uses for 'a, of `n0` elements of `T`, any bits of which are a number
-        // (the contract of `new`); each is handed out once.
+        // SAFETY: one of our rows: `n0` contiguous, initialised elements of `T`, which nothing else uses for 'a (the
+        // contract of `new`). All their bit patterns are valid; each row is returned once.
         let row = unsafe { ffi::slice_mut(row.cast::<T>(), n0) };
         Some((i, row))
     }
@@ -62,23 +62,23 @@ impl<T> fmt::Debug for RowsMut<'_, T> {
     }
 }
 
-/// An operand of a custom operation, of a type that nobody has asked for yet.
+/// An operand of a custom operation, of any type.
 #[derive(Clone, Copy)]
 pub(super) struct Operand<'a> {
     pub(super) dtype: crate::DType,
     pub(super) ne: [usize; 4],
     pub(super) nb: [usize; 4],
-    /// From the first element to the last.
+    /// The bytes from the first element to the last.
     pub(super) bytes: &'a [u8],
 }
 
 impl<'a> Operand<'a> {
-    /// The bytes of a row whose elements lie side by side.
+    /// The bytes of a row, which must be contiguous.
     fn row(&self, [i1, i2, i3]: [usize; 3]) -> &'a [u8] {
         let [n0, n1, n2, n3] = self.ne;
         let [nb0, nb1, nb2, nb3] = self.nb;
         assert!(i1 < n1 && i2 < n2 && i3 < n3, "row {:?} of an operand of shape {:?}", [i1, i2, i3], self.ne);
-        assert!(nb0 == self.dtype.type_size() || n0 == 1, "the elements of the operand's rows don't lie side by side");
+        assert!(nb0 == self.dtype.type_size() || n0 == 1, "the operand's rows are not contiguous; use `Rows::at`");
         let len = i64::try_from(n0).ok().and_then(|n| self.dtype.row_size(n)).unwrap_or(usize::MAX);
         let row = self.bytes.get(i1 * nb1 + i2 * nb2 + i3 * nb3..).and_then(|b| b.get(..len));
         row.unwrap_or_default()
@@ -98,12 +98,12 @@ impl<'a> Operands<'a> {
         Self { list }
     }
 
-    /// How many there are.
+    /// The number of operands.
     pub fn len(&self) -> usize {
         self.list.iter().flatten().count()
     }
 
-    /// Whether there are none.
+    /// Whether there are no operands.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -112,18 +112,18 @@ impl<'a> Operands<'a> {
     ///
     /// # Panics
     ///
-    /// Where there are fewer operands, or the type is another one.
+    /// If there is no operand `n`, or it has another type.
     pub fn rows<T: Element>(&self, n: usize) -> Rows<'a, T> {
         let operand = self.operand(n);
         assert!(operand.dtype == T::DTYPE, "operand {n} is {}, not `{}`", operand.dtype, T::NAME);
         Rows { operand, life: PhantomData }
     }
 
-    /// The bytes of a row of operand `n`, whatever its type: how blocks are read.
+    /// The bytes of a row of operand `n`, of any type, such as a block type.
     ///
     /// # Panics
     ///
-    /// Where there are fewer operands or rows, or the elements of a row don't lie side by side.
+    /// If there is no such operand or row, or its rows are not contiguous.
     pub fn bytes(&self, n: usize, row: [usize; 3]) -> &'a [u8] {
         self.operand(n).row(row)
     }
@@ -141,7 +141,7 @@ impl fmt::Debug for Operands<'_> {
     }
 }
 
-/// An operand of a custom operation: rows to read.
+/// The rows of an operand of a custom operation, to read.
 pub struct Rows<'a, T> {
     operand: Operand<'a>,
     life: PhantomData<&'a [T]>,
@@ -156,26 +156,25 @@ impl<T> Clone for Rows<'_, T> {
 impl<T> Copy for Rows<'_, T> {}
 
 impl<'a, T: Element> Rows<'a, T> {
-    /// Elements per dimension.
+    /// The dimensions, in ggml's order (`ne`).
     pub fn shape(&self) -> [usize; 4] {
         self.operand.ne
     }
 
-    /// The row at a position in the upper three dimensions.
+    /// The row at an index in the upper three dimensions.
     ///
     /// # Panics
     ///
-    /// Where there is no such row, or its elements don't lie side by side, as those of a transposed operand; [`Rows::at`]
-    /// reads these.
+    /// If there is no such row, or rows are not contiguous, as in a transposed operand; use [`Rows::at`] then.
     pub fn row(&self, i: [usize; 3]) -> &'a [T] {
         bytemuck::cast_slice(self.operand.row(i))
     }
 
-    /// The element at a position, whatever the strides.
+    /// The element at an index, with any strides.
     ///
     /// # Panics
     ///
-    /// Where there is no such element.
+    /// If there is no such element.
     pub fn at(&self, i: [usize; 4]) -> T {
         let Operand { ne, nb, bytes, .. } = self.operand;
         assert!(i.iter().zip(ne).all(|(&i, n)| i < n), "element {i:?} of an operand of shape {ne:?}");

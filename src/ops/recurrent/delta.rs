@@ -12,33 +12,32 @@ use crate::tensor::Tensor;
 /// The operands of [`Context::gated_delta_net`], all of `f32`.
 #[derive(Debug, Clone, Copy)]
 pub struct GatedDeltaNet<'c> {
-    /// Queries, `[size, qk_heads, tokens, sequences]`; head `i` of the values has head `i % qk_heads` of these.
+    /// Queries, `[size, qk_heads, tokens, sequences]`; head `i` of the values uses head `i % qk_heads` of these.
     pub q: Tensor<'c>,
     /// Keys, of the queries' shape.
     pub k: Tensor<'c>,
     /// Values, `[size, heads, tokens, sequences]`.
     pub v: Tensor<'c>,
-    /// Gates, the logarithm of what remains of the state: `[1, heads, tokens, sequences]`, or one per key element in the
+    /// Gates, the logarithm of the state's decay factor: `[1, heads, tokens, sequences]`, or one per key element in the
     /// values' shape.
     pub g: Tensor<'c>,
-    /// How much of a value is learned, `[1, heads, tokens, sequences]`.
+    /// The learning rate of a value, `[1, heads, tokens, sequences]`.
     pub beta: Tensor<'c>,
     /// The states, `[size, size, heads, sequences]`; the first dimension belongs to keys, the second to values.
     pub state: Tensor<'c>,
 }
 
 impl Context {
-    /// The gated delta rule (`ggml_gated_delta_net`). For each head and token the state `s` first fades, by `exp(g)`; then
-    /// it learns what it doesn't know yet of the value, `s + k (beta * (v - s^T k))^T`; the output is what it has for the
-    /// query then, divided by the root of `size`.
+    /// The gated delta rule (`ggml_gated_delta_net`). For each head and token, the state decays to `s * exp(g)`, then
+    /// becomes `s + k (beta * (v - s^T k))^T`; the output is `s^T q / sqrt(size)`.
     ///
     /// The result has rows of `size * heads`: the output of each token, sequence after sequence, then the states of all
     /// sequences after the last token, then those after the token before, and so on `n_snapshots` times.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as
-    /// [`GatedDeltaNet`] says, rows of queries, keys and values without gaps and all others contiguous;
+    /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as in
+    /// [`GatedDeltaNet`], with contiguous rows of queries, keys and values, and all others contiguous;
     /// [`Error::Param`](crate::Error::Param) unless `n_snapshots` is at least 1 and at most the number of tokens.
     #[doc(alias = "ggml_gated_delta_net")]
     pub fn gated_delta_net<'c>(&'c self, on: GatedDeltaNet<'c>, n_snapshots: i64) -> Result<Tensor<'c>> {
@@ -48,12 +47,12 @@ impl Context {
         call.all_f32(&operands)?;
         call.all_contiguous(&[g, beta, state])?;
         let rows = [q, k, v].iter().all(|t| t.ptr().has_contiguous_rows());
-        call.shape(rows, "the elements of a row must lie side by side; use `cont`")?;
-        // H18: C ties neither queries, keys and factors to values, nor all dimensions of gates.
+        call.shape(rows, "rows of queries, keys and values must be contiguous; use `cont`")?;
+        // H18: C compares neither queries, keys and factors with values, nor all dimensions of gates.
         let [size, heads, tokens, sequences] = v.ne();
         let [_, qk_heads, ..] = q.ne();
         let learned = q.ne() == [size, qk_heads, tokens, sequences] && k.shape() == q.shape();
-        call.shape(learned, "queries and keys must have the values' shape but for the number of heads")?;
+        call.shape(learned, "queries and keys must have the values' shape, except the number of heads")?;
         call.shape(heads % qk_heads == 0, "the heads of queries must divide those of values")?;
         let one_each = [1, heads, tokens, sequences];
         call.shape(g.ne() == one_each || g.shape() == v.shape(), "there must be a gate per head, or per key element")?;
@@ -66,8 +65,8 @@ impl Context {
         call.result([width.unwrap_or(i64::MAX), n.unwrap_or(i64::MAX), 1, 1], DType::F32)?;
         self.build("ggml_gated_delta_net", &operands, |c| {
             let [q, k, v, g, beta, state] = operands.map(Tensor::as_ptr);
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
-            // result keeps them as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; types, shapes, layouts and
+            // `n_snapshots` were checked above (H18). The result keeps them.
             unsafe { sys::ggml_gated_delta_net(c, q, k, v, g, beta, state, n_snapshots) }
         })
     }

@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::ops::check::Call;
 use crate::tensor::Tensor;
 
-/// The operands of [`Context::gated_linear_attn`], all of `f32` and contiguous, and of `[size, heads, tokens]` but for the
-/// state; tokens of all sequences lie behind each other.
+/// The operands of [`Context::gated_linear_attn`], all `f32` and contiguous, and `[size, heads, tokens]` except the
+/// state. The tokens of all sequences are concatenated.
 #[derive(Debug, Clone, Copy)]
 pub struct GatedLinearAttn<'c> {
     /// Keys.
@@ -18,23 +18,23 @@ pub struct GatedLinearAttn<'c> {
     pub v: Tensor<'c>,
     /// Queries.
     pub q: Tensor<'c>,
-    /// What remains of the state.
+    /// Gates, the factors by which the state decays.
     pub g: Tensor<'c>,
     /// The states, `[size * size * heads, sequences]`.
     pub state: Tensor<'c>,
 }
 
 impl Context {
-    /// Gated linear attention (`ggml_gated_linear_attn`). For each head and token the new state is `diag(g) state + k v^T`,
-    /// with a row per key, and the output `scale * q` times that.
+    /// Gated linear attention (`ggml_gated_linear_attn`). For each head and token the new state is `diag(g) state + k
+    /// v^T`, with a row per key, and the output is `scale * q` times the new state.
     ///
-    /// The result has rows of `size * heads`: first the output of each token, then the states after the last tokens.
+    /// The result is `[size * heads, tokens + size * sequences]`: the outputs of all tokens, then the new states.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as
-    /// [`GatedLinearAttn`] says, and the sequences divide the tokens; [`Error::Param`](crate::Error::Param) unless `scale`
-    /// is finite.
+    /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as in
+    /// [`GatedLinearAttn`], and the number of sequences divides that of tokens; [`Error::Param`](crate::Error::Param)
+    /// unless `scale` is finite.
     #[doc(alias = "ggml_gated_linear_attn")]
     pub fn gated_linear_attn<'c>(&'c self, on: GatedLinearAttn<'c>, scale: f32) -> Result<Tensor<'c>> {
         let GatedLinearAttn { k, v, q, g, state } = on;
@@ -44,8 +44,8 @@ impl Context {
         over_heads(call, &[k, v, q, g], state)?;
         self.build("ggml_gated_linear_attn", &operands, |c| {
             let [k, v, q, g, state] = operands.map(Tensor::as_ptr);
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
-            // result keeps them as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; `over_heads` has checked types,
+            // shapes and contiguity (H18). The result keeps them.
             unsafe { sys::ggml_gated_linear_attn(c, k, v, q, g, state, scale) }
         })
     }

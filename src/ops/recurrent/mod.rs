@@ -1,5 +1,5 @@
-//! Recurrences over tokens: state spaces, RWKV, linear attention. Each takes the state of every sequence as an operand, and
-//! gives the new ones behind its outputs.
+//! Recurrences over tokens: state spaces, RWKV, linear attention. Each takes the state of every sequence as an operand,
+//! and appends the new states to its outputs.
 
 mod delta;
 mod linear;
@@ -16,24 +16,24 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// How many states are to be given, the last one first: there is one after each token, and what is beyond those would
-/// not be written.
+/// Checks the number of states to return, the last one first. There is one after each token; the kernel would not write
+/// any more than that.
 fn snapshots(call: Call<'_, '_>, n: i64, tokens: i64) -> Result<()> {
     let fits = n >= 1 && n <= tokens && i32::try_from(n).is_ok();
     call.param(fits, "n_snapshots", n, "it must be at least 1, and no more than the tokens of a sequence")
 }
 
-/// Checks a recurrence of `tokens`, operands of `[size, heads, n]`, with a `state` of `[size * size * heads, sequences]`,
-/// which has a result `[size * heads, n + size * sequences]`.
+/// Checks a recurrence: its operands `tokens`, each `[size, heads, n]`, its `state` `[size * size * heads, sequences]`,
+/// and its result `[size * heads, n + size * sequences]`.
 fn over_heads(call: Call<'_, '_>, tokens: &[Tensor<'_>], state: Tensor<'_>) -> Result<()> {
-    const SAME: &str = "all but states must have one shape, [size, heads, tokens]";
+    const SAME: &str = "all operands except states must have the same shape, [size, heads, tokens]";
     call.all_f32(call.operands)?;
     call.all_contiguous(call.operands)?;
     let Some(&first) = tokens.first() else { return Ok(()) };
     let [size, heads, n, batches] = first.ne();
     call.shape(batches == 1 && tokens.iter().all(|t| t.shape() == first.shape()), SAME)?;
     let [_, sequences, ..] = state.ne();
-    // The kernel divides tokens by sequences, and what that gives again.
+    // The kernel takes `n / sequences` tokens per sequence, rounded down.
     call.shape(n % sequences == 0, "the sequences (second dimension of the state) must divide the tokens")?;
     let width = size.checked_mul(heads);
     let whole = width.and_then(|w| w.checked_mul(size)).and_then(|n| n.checked_mul(sequences));

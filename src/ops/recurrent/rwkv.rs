@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::ops::check::Call;
 use crate::tensor::Tensor;
 
-/// The operands of [`Context::rwkv_wkv6`], all of `f32` and contiguous; tokens of all sequences lie behind each other.
+/// The operands of [`Context::rwkv_wkv6`], all `f32` and contiguous. The tokens of all sequences are concatenated.
 #[derive(Debug, Clone, Copy)]
 pub struct RwkvWkv6<'c> {
     /// Keys, `[size, heads, tokens]`.
@@ -17,29 +17,29 @@ pub struct RwkvWkv6<'c> {
     pub v: Tensor<'c>,
     /// Receptance, of the keys' shape.
     pub r: Tensor<'c>,
-    /// What a token's own key and value count for it ("time first"), `[size, heads]`.
+    /// The weight of a token's own key and value in its output ("time first"), `[size, heads]`.
     pub tf: Tensor<'c>,
-    /// What remains of the state ("time decay"), of the keys' shape.
+    /// The factors by which the state decays ("time decay"), of the keys' shape.
     pub td: Tensor<'c>,
     /// The states, `[size * size * heads, sequences]`.
     pub state: Tensor<'c>,
 }
 
-/// The operands of [`Context::rwkv_wkv7`], all of `f32` and contiguous, and of `[size, heads, tokens]` but for the state;
-/// tokens of all sequences lie behind each other.
+/// The operands of [`Context::rwkv_wkv7`], all `f32` and contiguous, and `[size, heads, tokens]` except the state. The
+/// tokens of all sequences are concatenated.
 #[derive(Debug, Clone, Copy)]
 pub struct RwkvWkv7<'c> {
     /// Receptance.
     pub r: Tensor<'c>,
-    /// What remains of the state.
+    /// The factors by which the state decays.
     pub w: Tensor<'c>,
     /// Keys.
     pub k: Tensor<'c>,
     /// Values.
     pub v: Tensor<'c>,
-    /// What is looked up in the state.
+    /// The vector that is looked up in the state.
     pub a: Tensor<'c>,
-    /// Where what was looked up is put.
+    /// The vector under which the looked-up value is written back.
     pub b: Tensor<'c>,
     /// The states, `[size * size * heads, sequences]`.
     pub state: Tensor<'c>,
@@ -47,15 +47,15 @@ pub struct RwkvWkv7<'c> {
 
 impl Context {
     /// The recurrence of RWKV-6 (`ggml_rwkv_wkv6`). For each head and token, with `kv` as the outer product of key and
-    /// value, the output is `r (state + tf * kv)`, and the new state `td * state + kv`, where `tf` and `td` are factors of
-    /// the rows (those of keys).
+    /// value, the output is `r (state + tf * kv)`, and the new state is `td * state + kv`; `tf` and `td` scale rows,
+    /// one per key element.
     ///
-    /// The result has rows of `size * heads`: first the output of each token, then the states after the last tokens.
+    /// The result is `[size * heads, tokens + size * sequences]`: the outputs of all tokens, then the new states.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as
-    /// [`RwkvWkv6`] says, and the sequences divide the tokens.
+    /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as in
+    /// [`RwkvWkv6`], and the number of sequences divides that of tokens.
     #[doc(alias = "ggml_rwkv_wkv6")]
     pub fn rwkv_wkv6<'c>(&'c self, on: RwkvWkv6<'c>) -> Result<Tensor<'c>> {
         let RwkvWkv6 { k, v, r, tf, td, state } = on;
@@ -63,25 +63,25 @@ impl Context {
         let call = Call { op: "rwkv_wkv6", operands: &operands };
         over_heads(call, &[k, v, r, td], state)?;
         let [size, heads, ..] = k.ne();
-        // C doesn't look at it (H18).
+        // C does not check `tf` (H18).
         call.shape(tf.elements() == elements(size, heads), "there must be a factor (`tf`) per element of a token")?;
         self.build("ggml_rwkv_wkv6", &operands, |c| {
             let [k, v, r, tf, td, state] = operands.map(Tensor::as_ptr);
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
-            // result keeps them as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; types, shapes and contiguity were
+            // checked in `over_heads`, the size of `tf` above (H18). The result keeps them.
             unsafe { sys::ggml_rwkv_wkv6(c, k, v, r, tf, td, state) }
         })
     }
 
-    /// The recurrence of RWKV-7 (`ggml_rwkv_wkv7`). For each head and token, with states that have a row per value and a
+    /// The recurrence of RWKV-7 (`ggml_rwkv_wkv7`). For each head and token, for states with a row per value and a
     /// column per key, the new state is `state diag(w) + v k^T + (state a) b^T`, and the output is that times `r`.
     ///
-    /// The result has rows of `size * heads`: first the output of each token, then the states after the last tokens.
+    /// The result is `[size * heads, tokens + size * sequences]`: the outputs of all tokens, then the new states.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as
-    /// [`RwkvWkv7`] says, and the sequences divide the tokens.
+    /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as in
+    /// [`RwkvWkv7`], and the number of sequences divides that of tokens.
     #[doc(alias = "ggml_rwkv_wkv7")]
     pub fn rwkv_wkv7<'c>(&'c self, on: RwkvWkv7<'c>) -> Result<Tensor<'c>> {
         let RwkvWkv7 { r, w, k, v, a, b, state } = on;
@@ -89,8 +89,8 @@ impl Context {
         over_heads(Call { op: "rwkv_wkv7", operands: &operands }, &[r, w, k, v, a, b], state)?;
         self.build("ggml_rwkv_wkv7", &operands, |c| {
             let [r, w, k, v, a, b, state] = operands.map(Tensor::as_ptr);
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
-            // result keeps them as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c; `over_heads` has checked types,
+            // shapes and contiguity (H18). The result keeps them.
             unsafe { sys::ggml_rwkv_wkv7(c, r, w, k, v, a, b, state) }
         })
     }

@@ -10,34 +10,33 @@ use crate::ops::check::Call;
 use crate::ops::index;
 use crate::tensor::Tensor;
 
-/// The operands of [`Context::ssm_scan`], all of `f32` but for `ids`.
+/// The operands of [`Context::ssm_scan`], all `f32` except `ids`.
 #[derive(Debug, Clone, Copy)]
 pub struct SsmScan<'c> {
-    /// States to begin with, `[d_state, head_size, heads, states]`, contiguous.
+    /// The initial states, `[d_state, head_size, heads, states]`, contiguous.
     pub s: Tensor<'c>,
-    /// Inputs, `[head_size, heads, tokens, sequences]`, rows and heads without gaps.
+    /// Inputs, `[head_size, heads, tokens, sequences]`, contiguous for each token.
     pub x: Tensor<'c>,
-    /// Steps of time before the softplus, `[heads, tokens, sequences]`, contiguous.
+    /// Time steps before the softplus, `[heads, tokens, sequences]`, contiguous.
     pub dt: Tensor<'c>,
-    /// Rates of decay, negative: `[1, heads]` (Mamba-2) or `[d_state, heads]` (Mamba-1), contiguous.
+    /// Decay rates, negative: `[1, heads]` (Mamba-2) or `[d_state, heads]` (Mamba-1), contiguous.
     pub a: Tensor<'c>,
-    /// Where inputs go, `[d_state, groups, tokens, sequences]`, rows and groups without gaps; each group serves
-    /// `heads / groups` neighbouring heads.
+    /// Input matrices, `[d_state, groups, tokens, sequences]`, contiguous for each token; each group serves `heads /
+    /// groups` consecutive heads.
     pub b: Tensor<'c>,
-    /// Where outputs come from, like `b`.
+    /// Output matrices, of the shape and layout of `b`.
     pub c: Tensor<'c>,
-    /// The number of each sequence's state in `s`, `[sequences]`, `i32`: an input, as they are checked when it is set.
+    /// The index of each sequence's state in `s`, `[sequences]`, `i32`: an input, which is checked when it is set.
     pub ids: Tensor<'c>,
 }
 
 impl Context {
-    /// A convolution of each channel with its own kernel, over time (`ggml_ssm_conv`). `sx` is
-    /// `[d_conv - 1 + tokens, channels, sequences]`, `c` is `[d_conv, channels]`; the result is
-    /// `[channels, tokens, sequences]`.
+    /// Convolves each channel with its own kernel over time (`ggml_ssm_conv`). `sx` is `[d_conv - 1 + tokens, channels,
+    /// sequences]`, `c` is `[d_conv, channels]`; the result is `[channels, tokens, sequences]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless shapes are so, with at least one token,
+    /// [`Error::Shape`](crate::Error::Shape) unless shapes are as above, with at least one token,
     /// [`Error::DType`](crate::Error::DType) unless both are `f32`.
     #[doc(alias = "ggml_ssm_conv")]
     pub fn ssm_conv<'c>(&'c self, sx: Tensor<'c>, c: Tensor<'c>) -> Result<Tensor<'c>> {
@@ -52,22 +51,22 @@ impl Context {
         )?;
         call.result([channels, length - d_conv + 1, sequences, 1], DType::F32)?;
         self.build("ggml_ssm_conv", &operands, |ctx| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
-            // result keeps them as sources.
+            // SAFETY: the context is live and has room; the operands are live for 'c, `f32`, and of the shapes that C
+            // asserts (checked above). The result keeps them.
             unsafe { sys::ggml_ssm_conv(ctx, sx.as_ptr(), c.as_ptr()) }
         })
     }
 
-    /// The selective scan (`ggml_ssm_scan`). For each head and token, with `d = softplus(dt)`, the new state is
-    /// `s * exp(d * a) + d * b x^T` and the output `c` times that.
+    /// The selective scan (`ggml_ssm_scan`). For each head and token, with `d = softplus(dt)`, the new state is `s *
+    /// exp(d * a) + d * b x^T` and the output is `c` times the new state.
     ///
     /// The result has one dimension: the outputs, in the order of `x`, then the states of all sequences after the last
     /// token, then those after the token before, and so on `n_snapshots` times.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as
-    /// [`SsmScan`] says; [`Error::Param`](crate::Error::Param) unless `n_snapshots` is at least 1, at most the number of
+    /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as in
+    /// [`SsmScan`]; [`Error::Param`](crate::Error::Param) unless `n_snapshots` is at least 1, at most the number of
     /// tokens, and 1 where `a` has a rate per element of a state.
     #[doc(alias = "ggml_ssm_scan")]
     pub fn ssm_scan<'c>(&'c self, on: SsmScan<'c>, n_snapshots: i64) -> Result<Tensor<'c>> {
@@ -75,25 +74,25 @@ impl Context {
         let operands = [s, x, dt, a, b, c, ids];
         let call = Call { op: "ssm_scan", operands: &operands };
         call.all_f32(&[s, x, dt, a, b, c])?;
-        call.dtype(ids.dtype() == DType::I32, "the numbers of states (`ids`) must be i32")?;
+        call.dtype(ids.dtype() == DType::I32, "the indices of states (`ids`) must be i32")?;
         call.all_contiguous(&[s, dt, a])?;
-        // A row of one element, or one row to a plane, may have any strides; C insists on these nevertheless.
+        // C asserts these strides even for rows of one element and planes of one row.
         let gapless = [x, b, c].into_iter().all(|t| t.layout().has_dense_planes());
-        call.shape(gapless, "rows of `x`, `b` and `c` must lie side by side, their elements too; use `cont`")?;
+        call.shape(gapless, "`x`, `b` and `c` must be contiguous for each token; use `cont`")?;
         let [d_state, s1, s2, states] = s.ne();
         let [size, heads, tokens, sequences] = x.ne();
         call.shape([s1, s2] == [size, heads], "states and inputs must agree on heads and their size")?;
         call.shape(dt.ne() == [heads, tokens, sequences, 1], "there must be a time step per head and token")?;
         let [rates, ..] = a.ne();
         let decay = a.ne() == [rates, heads, 1, 1] && (rates == 1 || rates == d_state);
-        call.shape(decay, "there must be a rate of decay per head, or per head and element of a state")?;
+        call.shape(decay, "there must be a decay rate per head, or per head and element of a state")?;
         let [_, groups, ..] = b.ne();
         let grouped = b.ne() == [d_state, groups, tokens, sequences] && c.shape() == b.shape();
         call.shape(
             grouped && heads % groups == 0,
-            "`b` and `c` must have a row per group and token; groups divide heads",
+            "`b` and `c` must have a row per group and token, and the groups must divide the heads",
         )?;
-        call.shape(ids.ne() == [sequences, 1, 1, 1], "there must be one state's number per sequence")?;
+        call.shape(ids.ne() == [sequences, 1, 1, 1], "there must be one state index per sequence")?;
         index::check(call, ids, states)?;
         snapshots(call, n_snapshots, tokens)?;
         call.param(rates == 1 || n_snapshots == 1, "n_snapshots", n_snapshots, "it must be 1 for rates per element")?;
@@ -103,8 +102,8 @@ impl Context {
         call.result([all.unwrap_or(i64::MAX), 1, 1, 1], DType::F32)?;
         self.build("ggml_ssm_scan", &operands, |ctx| {
             let [s, x, dt, a, b, c, ids] = operands.map(Tensor::as_ptr);
-            // SAFETY: the context is live and has room; the operands are live for 'c and fit by the checks above. The
-            // result keeps them as sources; the values of `ids` are checked when they are set.
+            // SAFETY: the context is live and has room; the operands are live for 'c; types, shapes and layouts were
+            // checked above; the values of `ids` are in range (`index::check`). The result keeps them.
             unsafe { sys::ggml_ssm_scan(ctx, s, x, dt, a, b, c, ids, n_snapshots) }
         })
     }

@@ -1,5 +1,5 @@
-//! The kernels behind gradients and optimisers. C makes these operations by itself, from the operands of others, and
-//! checks little; the kernels check more, on their own threads, or walk by strides that are not the operand's.
+//! The kernels of gradients and optimisers. C builds these operations itself, from operands of others, and checks
+//! little. The kernels abort on their threads, or walk an operand by another one's strides.
 
 use ggml_sys as sys;
 
@@ -18,12 +18,12 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
             let near = t.nb().iter().all(|&nb| i32::try_from(nb).is_ok());
             need(near, "the CPU kernel needs planes and batches less than 2 GiB apart")
         }),
-        // It walks the forward operand by the strides of the result.
-        sys::GGML_OP_POOL_2D_BACK => both(t, |a, b| need(a.is_contiguous() && b.is_packed(), PACKED)),
+        // The kernel walks the forward operand by the strides of the result.
+        sys::GGML_OP_POOL_2D_BACK => all_f32(t, |a, b| need(a.is_contiguous() && b.is_packed(), PACKED)),
         sys::GGML_OP_CROSS_ENTROPY_LOSS_BACK => {
-            both(t, |a, _| need(a.is_contiguous() && t.sources().skip(1).all(TensorPtr::is_packed), PACKED))
+            all_f32(t, |a, _| need(a.is_contiguous() && t.sources().skip(1).all(TensorPtr::is_packed), PACKED))
         }
-        sys::GGML_OP_SOFT_MAX_BACK => both(t, |a, b| {
+        sys::GGML_OP_SOFT_MAX_BACK => all_f32(t, |a, b| {
             need(a.is_packed() && b.is_packed(), PACKED)?;
             let [_, max_bias, ..] = t.op_params();
             need(max_bias == 0, "the CPU kernel takes no `max_bias`")
@@ -35,17 +35,17 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
             }
             need(a.dtype() == b.dtype(), "the CPU kernel takes operands of one type")
         }),
-        sys::GGML_OP_RMS_NORM_BACK => both(t, |a, b| need(a.has_dense_rows() && b.has_dense_rows(), ROWS)),
-        // Gradient and moments are walked by the parameter's strides (H18).
+        sys::GGML_OP_RMS_NORM_BACK => all_f32(t, |a, b| need(a.has_dense_rows() && b.has_dense_rows(), ROWS)),
+        // The kernel walks gradient and moments by the parameter's strides (H18).
         sys::GGML_OP_OPT_STEP_ADAMW | sys::GGML_OP_OPT_STEP_SGD => {
-            both(t, |a, _| need(a.has_dense_rows() && t.sources().all(TensorPtr::is_contiguous), FLAT))
+            all_f32(t, |a, _| need(a.has_dense_rows() && t.sources().all(TensorPtr::is_contiguous), FLAT))
         }
         _ => return None,
     })
 }
 
-/// The verdict on an operation of two operands and more, all of `f32`.
-fn both(t: TensorPtr, f: impl FnOnce(TensorPtr, TensorPtr) -> Verdict) -> Verdict {
+/// The verdict on an operation with two or more operands, all `f32`.
+fn all_f32(t: TensorPtr, f: impl FnOnce(TensorPtr, TensorPtr) -> Verdict) -> Verdict {
     let [a, b] = sources(t)?;
     floats(t)?;
     f(a, b)

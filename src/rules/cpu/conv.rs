@@ -18,14 +18,14 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
             let [.., outputs, _, _, _, _] = t.op_params();
             patches(kernel, outputs.into())
         }),
-        // It counts the elements of the kernel and of each image in 32 bits.
+        // The CPU counts the elements of the kernel and of each image in 32 bits.
         sys::GGML_OP_CONV_TRANSPOSE_1D | sys::GGML_OP_CONV_TRANSPOSE_2D => sources(t).and_then(|[kernel, image]| {
             let [n0, n1, n2, _] = image.ne();
             let image = [n1, n2].into_iter().try_fold(n0, i64::checked_mul);
             let counted = countable_whole(kernel) && image.is_some_and(|n| i32::try_from(n).is_ok());
             need(counted, "the CPU kernel takes less than 2^31 elements in a kernel or an image")
         }),
-        // All that these ask of their operands, the builder asks as well.
+        // Their builders check all that the CPU kernels need.
         sys::GGML_OP_CONV_2D_DW | sys::GGML_OP_COL2IM_1D => Ok(()),
         _ => return None,
     })
@@ -37,11 +37,11 @@ fn im2col(image: TensorPtr, t: TensorPtr) -> Verdict {
     need(image.has_dense_rows(), ROWS)
 }
 
-/// The working memory of the kernels that need no columns, in bytes.
+/// The work buffer of the direct kernels, in bytes.
 const WORK: usize = 16 << 20;
 
-/// The working memory has room for some patches, each what the kernel sees at one place and all outputs there. Results lie
-/// after the patches. Eight patches or less may end between two floats, if they are of an odd number of 16-bit ones.
+/// The work buffer holds a batch of patches, each with the kernel's input and all outputs at one position, outputs
+/// after inputs. With an odd number of 16-bit floats, up to eight patches may leave outputs misaligned: nine must fit.
 fn patches(kernel: TensorPtr, outputs: i64) -> Verdict {
     let (elements, unit) = (kernel.elements(), kernel.dtype().type_size());
     let space = usize::try_from(outputs).ok().filter(|&n| n > 0).and_then(|outputs| {
@@ -51,6 +51,6 @@ fn patches(kernel: TensorPtr, outputs: i64) -> Verdict {
     });
     need(
         space.is_some_and(|n| n <= WORK),
-        "the CPU kernel has room for 16 MiB of what a kernel sees and makes at a place",
+        "the CPU kernel's work buffer, 16 MiB, is too small for this kernel; use `conv_2d` or `conv_3d`",
     )
 }

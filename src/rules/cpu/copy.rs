@@ -1,4 +1,4 @@
-//! Copies, which have one kernel for all of `cont`, `dup`, `cpy` and `cast`, and repetitions.
+//! Copies (`cont`, `dup`, `cpy` and `cast` share one kernel), repetitions and concatenations.
 
 use ggml_sys as sys;
 
@@ -25,7 +25,7 @@ fn concat(a: TensorPtr, b: TensorPtr) -> Verdict {
 
 const NONE: &str = "the CPU can't copy between these types";
 
-/// Whether `a` can be copied into `t`: the copy itself, or a view of what is copied to.
+/// Whether `a` can be copied into `t`, which is the copy, or a view of the copy's target.
 fn copies(a: TensorPtr, t: TensorPtr) -> Verdict {
     let (from, to) = (a.dtype(), t.dtype());
     let whole = a.is_contiguous() && t.is_contiguous();
@@ -33,7 +33,7 @@ fn copies(a: TensorPtr, t: TensorPtr) -> Verdict {
     let [t0, ..] = t.ne();
     if from == to {
         need(!whole || countable_whole(a), "the CPU copies less than 2^31 - 2^16 contiguous elements or blocks")?;
-        // The kernel takes a block for one element where it can't copy rows.
+        // Where it can't copy whole rows, the kernel takes a block for one element.
         let rows = a.ne() == t.ne() && a.has_dense_rows() && t.has_dense_rows();
         return need(from.block_size() == 1 || whole || rows, ROWS);
     }
@@ -41,24 +41,24 @@ fn copies(a: TensorPtr, t: TensorPtr) -> Verdict {
         need(to == DType::F32 && has_float_rows(from), NONE)?;
         let few = u32::try_from(a.elements()).is_ok();
         need(few, "the CPU dequantises less than 2^32 elements")?;
-        // It finds each block and its place by all strides; where shapes differ, a block could span two rows.
+        // The kernel finds blocks and their targets by all strides; with other shapes, a block could span two rows.
         return need(whole || (a.ne() == t.ne() && t.has_dense_rows()), ROWS);
     }
     if to.is_quantized() {
         need(from.is_float() && can_quantise(to), NONE)?;
-        // Rows of the source go through a buffer for rows of the copy, and are written one after the other.
+        // The kernel quantises rows in a buffer of the target's row length, and writes them consecutively.
         need(t.is_contiguous() && a0 == t0, "the CPU quantises into contiguous tensors of one row length only")?;
         return need(a.has_dense_rows(), ROWS);
     }
     need((from == DType::I32 && to == DType::F32) || (from.is_float() && to.is_float()), NONE)
 }
 
-/// Whether rows of the type are quantised, and can be turned into `f32`.
+/// Whether the type is quantised, and rows of it can be converted to `f32`.
 pub(super) fn has_float_rows(t: DType) -> bool {
     t.has_floats_in_blocks()
 }
 
-/// Whether rows of `f32` can be turned into the type without more than the rows.
+/// Whether rows of `f32` can be quantised to the type without an importance matrix.
 pub(super) fn can_quantise(t: DType) -> bool {
     matches!(
         t,

@@ -1,4 +1,4 @@
-//! Functions of each element, of one operand or of two.
+//! Element-wise functions of one or two operands.
 
 use ggml_sys as sys;
 
@@ -52,10 +52,10 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
 
 fn binary(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
     need(float_pair(a, b), PAIR)?;
-    // Of f16 or bf16 and f32, the sum may be f32 too (`add_cast`).
+    // The sum of f16 or bf16 and f32 may also be f32 (`add_cast`).
     let made = t.dtype() == a.dtype() || (t.dtype() == DType::F32 && b.dtype() == DType::F32);
     need(made, "the CPU kernel makes the first operand's type, or f32 if the second is f32")?;
-    need(a.has_dense_rows(), "the CPU kernel needs the elements of the first operand's rows side by side; use `cont`")
+    need(a.has_dense_rows(), "the CPU kernel needs contiguous rows in the first operand; use `cont`")
 }
 
 const PAIR: &str = "the CPU kernel takes two operands of one float type, or f16 or bf16 with f32";
@@ -68,29 +68,29 @@ fn float_pair(a: TensorPtr, b: TensorPtr) -> bool {
     }
 }
 
-/// Rows are taken apart, added to, and made into the type of the result.
+/// The kernel dequantises a row, adds to it, and converts it to the type of the result.
 fn add_to_blocks(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
     need(copy::has_float_rows(a.dtype()), "the CPU can't read rows of this type")?;
-    // It takes any other type for f32, and writes beyond the row.
+    // The kernel takes any other type for f32, and writes past the row.
     let made = t.dtype().is_float() || copy::can_quantise(t.dtype());
-    need(made, "the CPU can't make rows of the result's type")?;
+    need(made, "the CPU can't convert rows to the result's type")?;
     need(b.dtype() == DType::F32 && a.ne() == b.ne(), "the CPU kernel adds f32 of the same shape to blocks")?;
     need(a.has_dense_rows() && b.has_dense_rows(), ROWS)?;
     need(t.nb().is_sorted(), "the CPU kernel needs the dimensions in order of their strides; use `cont`")
 }
 
-/// It reads the number as of the first operand's type wherever that is `f32`.
+/// Where the first operand is `f32`, the kernel reads the scalar as `f32` too.
 fn add1(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
     if !a.dtype().is_quantized() {
         need(float_pair(a, b), PAIR)?;
         return need(a.has_dense_rows(), ROWS);
     }
     let both_ways = copy::has_float_rows(a.dtype()) && copy::can_quantise(a.dtype());
-    need(both_ways && b.dtype() == DType::F32, "the CPU kernel adds f32 to blocks that it can read and make")?;
-    // It finds rows of the result by the first stride in place of the fourth.
+    need(both_ways && b.dtype() == DType::F32, "the CPU kernel adds f32 to blocks that it converts both ways")?;
+    // The kernel finds batches of the result by the first stride instead of the fourth.
     let [_, _, _, batches] = a.ne();
     need(
         batches == 1 && a.has_dense_rows() && t.nb().is_sorted(),
-        "the CPU kernel needs blocks in order, without batches",
+        "the CPU kernel needs a block type with strides in order and a fourth dimension of 1",
     )
 }

@@ -1,4 +1,4 @@
-//! Rows and matrices picked by number.
+//! Rows and matrices picked by index.
 
 use ggml_sys as sys;
 
@@ -26,19 +26,19 @@ fn get_rows(a: TensorPtr) -> Verdict {
 
 fn get_rows_back(a: TensorPtr, rows: TensorPtr) -> Verdict {
     need(a.has_dense_rows(), ROWS)?;
-    // It reads them as lying side by side.
-    need(rows.has_dense_rows(), "the CPU kernel needs the row numbers side by side; use a packed view")
+    // The kernel reads the indices as contiguous.
+    need(rows.has_dense_rows(), "the CPU kernel needs contiguous row indices; use a contiguous view")
 }
 
 fn set_rows(b: TensorPtr, t: TensorPtr) -> Verdict {
     let to = t.dtype();
     need(to.is_float() || copy::can_quantise(to), "the CPU can't write rows of this type")?;
-    // It has room for the numbers of one thread, and all threads use it.
+    // For f16 sources, the kernel's conversion buffer has room for one thread, but all threads use it.
     need(b.dtype() == DType::F32 || to == DType::F16, "the CPU writes rows of f16 to f16 only; use `cast`")?;
     need(b.has_dense_rows() && t.has_dense_rows(), ROWS)
 }
 
-/// The entries of the kernel's table, which has one of 8 bytes for each expert and number.
+/// The most entries of the kernel's table, which has one of 8 bytes per expert and index.
 const MOST_ENTRIES: i64 = 1 << 40;
 
 fn mul_mat_id(a: TensorPtr, b: TensorPtr, ids: TensorPtr) -> Verdict {
@@ -48,6 +48,6 @@ fn mul_mat_id(a: TensorPtr, b: TensorPtr, ids: TensorPtr) -> Verdict {
     need(a.has_dense_rows() && b.has_dense_rows(), ROWS)?;
     let ([_, _, n, _], [used, tokens, ..]) = (a.ne(), ids.ne());
     let entries = n.checked_mul(used).and_then(|n| n.checked_mul(tokens));
-    need(entries.is_some_and(|n| n <= MOST_ENTRIES), "the CPU kernel takes less than 2^40 experts times numbers")?;
+    need(entries.is_some_and(|n| n <= MOST_ENTRIES), "the CPU kernel takes at most 2^40 experts times indices")?;
     if a.owner() == Owner::Packed { packed::mul_mat_id(a, b) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products.
 
 use ggml_sys as sys;
 
@@ -34,28 +34,28 @@ fn mul_mat(a: TensorPtr, b: TensorPtr) -> Verdict {
     need(a.has_dense_rows() && b.has_dense_rows(), ROWS)
 }
 
-/// H14: other types have no dot product, and the kernel would jump to NULL.
+/// H14: for types without a dot product, the kernel would call NULL.
 pub(super) fn has_dot_product(a: TensorPtr) -> Verdict {
     let has = a.dtype().is_float() || copy::has_float_rows(a.dtype());
     need(has, "the CPU has no dot product for the type of the first operand (or of keys)")
 }
 
-/// H15: the transform reads only the second operand, and writes rows of its length.
+/// H15: the transform reads only the second operand, and writes rows of that operand's length.
 fn hadamard(a: TensorPtr, b: TensorPtr) -> Verdict {
     let ([a0, a1, ..], [b0, ..]) = (a.ne(), b.ne());
     need(a0 == a1 && a0 == b0 && a0.count_ones() == 1, "the CPU transform needs a square matrix of a power of two")?;
     rows_of(b, &[DType::F32, DType::F16], "the CPU transform takes a second operand of f32 or f16")?;
-    // Its shape decides about work memory, as without the hint.
+    // The size of the work buffer follows from its type, as without the hint.
     need(a.dtype() == DType::F32, "the CPU transform takes a first operand of f32")
 }
 
 fn out_prod(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
     need(b.dtype() == DType::F32, "the CPU kernel takes a second operand of f32")?;
     need(a.has_dense_rows(), ROWS)?;
-    // It clears the result as one row.
+    // The kernel clears the result as one row.
     need(countable_whole(t), "the CPU kernel makes less than 2^31 - 2^16 elements")?;
     if a.dtype() == DType::F32 {
-        // It finds 32 rows at a time, 31 strides in 32 bits.
+        // The kernel takes 32 rows at a time, whose offsets (31 strides) it computes in 32 bits.
         let near = |t: TensorPtr| {
             let [_, nb1, ..] = t.nb();
             nb1.checked_mul(31).is_some_and(|n| i32::try_from(n).is_ok())
@@ -77,13 +77,13 @@ mod tests {
     use super::*;
 
     fn traits(t: sys::ggml_type) -> Option<&'static sys::ggml_type_traits_cpu> {
-        // SAFETY: a type that exists; C returns an entry of a constant table.
+        // SAFETY: `t` is a type that exists, so C returns an entry of a static table.
         let traits = unsafe { sys::ggml_get_type_traits_cpu(t) };
-        // SAFETY: see above; the table is never freed, nor written to once ggml has started.
+        // SAFETY: the pointer is into a static table, which is not written to after ggml's initialisation.
         unsafe { traits.as_ref() }
     }
 
-    /// Whoever has a dot product also makes its second operand from `f32`, which the kernels don't ask.
+    /// A type with a dot product must also convert its second operand from `f32`, which the kernels don't check.
     #[test]
     fn dot_products_are_those_of_ggml() {
         for &t in DType::ALL {

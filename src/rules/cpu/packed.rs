@@ -1,5 +1,5 @@
-//! Products with weights that a CPU keeps in an order of its own (H27). What a device says of them looks at the type of
-//! the second operand only; the kernels count on more.
+//! Products with repacked weights on a CPU (H27). The device's claim depends only on the type of the second operand;
+//! the kernels need more.
 
 use ggml_sys as sys;
 
@@ -8,31 +8,31 @@ use crate::buffer::{self, extra::Packing};
 use crate::dtype::DType;
 use crate::header::TensorPtr;
 
-const F32: &str = "weights that were rearranged are multiplied by f32 only";
+const F32: &str = "repacked weights can be multiplied by f32 only";
 
 pub(super) fn mul_mat(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
     let [_, hint, ..] = t.op_params();
-    need(hint != sys::GGML_HINT_SRC0_IS_HADAMARD.cast_signed(), "a Hadamard matrix must not be rearranged")?;
+    need(hint != sys::GGML_HINT_SRC0_IS_HADAMARD.cast_signed(), "a Hadamard matrix must not be repacked")?;
     need(b.dtype() == DType::F32, F32)?;
-    // Both take several rows of the second operand for one.
+    // Both kernels read several rows of the second operand as one (H109).
     need(b.is_packed(), PACKED)?;
     let [k, n, planes, last] = b.ne();
     match packing(a)? {
         Packing::Repack => {
-            need(last == 1, "the CPU kernel for rearranged weights takes three dimensions")?;
+            need(last == 1, "the CPU kernel for repacked weights takes three dimensions")?;
             let numbers = k.checked_mul(n).is_some_and(|numbers| numbers / 32 < MOST);
-            need(numbers, "the CPU kernel for rearranged weights takes less than 2^36 numbers in a matrix")
+            need(numbers, "the CPU kernel for repacked weights takes less than 2^36 numbers in a matrix")
         }
-        // It finds the weights of plane `i` where those of plane 0 end, and counts numbers and bytes in 32 bits.
+        // The AMX kernel computes wrong offsets for planes after the first, and counts elements and bytes in 32 bits.
         Packing::Amx => {
             need([planes, last] == [1, 1], "the AMX kernel takes matrices only")?;
             let bytes = b.span().is_some_and(|bytes| i32::try_from(bytes).is_ok());
-            need(bytes && countable_whole(t), "the AMX kernel takes 2^31 bytes, and makes as many numbers, at most")
+            need(bytes && countable_whole(t), "the AMX kernel takes less than 2^31 bytes, and makes fewer elements")
         }
     }
 }
 
-/// The numbers of the experts of each token differ (`rules/indices.rs`), which leaves the table as large as it must be.
+/// The experts of each token are distinct (`rules/indices.rs`), so the kernel's table is large enough (H108).
 pub(super) fn mul_mat_id(a: TensorPtr, b: TensorPtr) -> Verdict {
     need(b.dtype() == DType::F32, F32)?;
     need(b.has_dense_rows(), ROWS)?;
@@ -42,5 +42,5 @@ pub(super) fn mul_mat_id(a: TensorPtr, b: TensorPtr) -> Verdict {
 fn packing(a: TensorPtr) -> Verdict<Packing> {
     buffer::type_of(a)
         .and_then(Packing::of)
-        .ok_or(Refusal("this crate knows no CPU kernel for weights in such an order"))
+        .ok_or(Refusal("this crate knows no CPU kernel for weights in this buffer type"))
 }

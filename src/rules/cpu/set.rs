@@ -1,4 +1,4 @@
-//! Writing into a part of a tensor, or adding there. That the part lies inside is the builder's check (H5).
+//! `set` and `acc`, which write or add to a part of a tensor. The builder checks that the part is in bounds (H5).
 
 use ggml_sys as sys;
 

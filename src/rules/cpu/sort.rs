@@ -15,12 +15,12 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
     })
 }
 
-/// Whether the operation's kernel must not see NaN.
+/// Whether the operation is a sort, whose CPU kernel must not get NaN.
 pub(crate) fn is_sort(t: TensorPtr) -> bool {
     matches!(t.op(), sys::GGML_OP_ARGSORT | sys::GGML_OP_TOP_K)
 }
 
-/// Whether it may be what `ops/sort.rs` puts before a sort, which leaves no NaN: a clamp to the infinities.
+/// Whether the operation may be the clamp to the infinities by which `ops/sort.rs` removes NaN before a sort.
 pub(crate) fn readies(t: TensorPtr) -> bool {
     let [least, most, ..] = t.op_params();
     let limits = [f32::NEG_INFINITY, f32::INFINITY].map(|x| x.to_bits().cast_signed());

@@ -1,4 +1,4 @@
-//! Pooling, images in another size, what is done to borders, and hyper-connections.
+//! Pooling, resizing, padding, windows of images, and hyper-connections.
 
 use ggml_sys as sys;
 
@@ -8,13 +8,13 @@ use crate::header::TensorPtr;
 
 pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
     Some(match t.op() {
-        // They find row i at i times the second stride, or walk by the third until the end of the memory (H10, H11).
+        // The kernels find row `i` at `i * nb[1]`, or step by `nb[2]` to the end of the memory (H10, H11).
         sys::GGML_OP_POOL_1D | sys::GGML_OP_POOL_2D => sources(t).and_then(|[a]| {
             rows_of(a, &[DType::F32, DType::F16], "the CPU kernel takes f32 or f16")?;
             need(a.is_packed(), PACKED)
         }),
         sys::GGML_OP_ROLL => sources(t).and_then(|[a]| rows_of(a, &[DType::F32], "the CPU kernel takes f32 only")),
-        // All that these ask of their operands, the builder asks as well.
+        // Their builders check all that the CPU kernels need.
         sys::GGML_OP_UPSCALE
         | sys::GGML_OP_PAD
         | sys::GGML_OP_PAD_REFLECT_1D

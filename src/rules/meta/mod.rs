@@ -1,4 +1,4 @@
-//! Operations on several devices that work as one.
+//! Which operations meta devices compute, and how their results are split.
 
 mod check;
 mod states;

@@ -1,5 +1,5 @@
-//! How the result of an operation is divided, given how its operands are: a part of ggml's own rules, and none where its
-//! result would be wrong.
+//! The split state of an operation's result, given those of its operands: the subset of ggml's own rules that gives
+//! correct results.
 
 use ggml_sys as sys;
 
@@ -7,15 +7,15 @@ use crate::device::meta::State;
 use crate::header::TensorPtr;
 use crate::rules::{Refusal, Verdict, need};
 
-/// What an operation makes of divided operands.
+/// How the result of an operation is split.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Made {
+pub(super) struct SplitResult {
     pub(super) state: State,
-    /// Whether each device has a summand of it, until they are added up.
+    /// Whether each device holds a partial sum, until an all-reduce adds them.
     pub(super) partial: bool,
 }
 
-/// How an operation goes with divided operands.
+/// How an operation treats split operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
     /// Element by element.
@@ -36,7 +36,7 @@ enum Rule {
     Attention,
     Glu,
     Cast,
-    /// Nothing is divided; each device computes all of it.
+    /// No operand may be split; each device computes the whole result.
     Whole,
 }
 
@@ -84,137 +84,135 @@ fn rule(op: sys::ggml_op) -> Option<Rule> {
     })
 }
 
-/// Whether there is a rule for operations of this kind.
+/// Whether there is a rule for the operation.
 pub(crate) fn knows(t: TensorPtr) -> bool {
     t.op() == sys::GGML_OP_NONE || rule(t.op()).is_some()
 }
 
-/// What operation `t` makes of sources that are divided so, in their places.
-pub(super) fn made(t: TensorPtr, srcs: &[Option<State>]) -> Verdict<Made> {
+/// The split state of the result of `t`, given those of its sources by slot.
+pub(super) fn result_of(t: TensorPtr, srcs: &[Option<State>]) -> Verdict<SplitResult> {
     let Some(rule) = rule(t.op()) else {
-        return Err(Refusal("it is not known how the operation goes with several devices that work as one"));
+        return Err(Refusal("this crate knows no rule for the operation on a meta device"));
     };
     let at = |i: usize| srcs.get(i).and_then(Option::as_ref);
-    let whole = || srcs.iter().flatten().all(|s| *s == State::Mirrored);
+    let mirrored = || srcs.iter().flatten().all(|s| *s == State::Mirrored);
     if rule == Rule::Product {
         return product(t, at(0), at(1));
     }
     let state = match at(0) {
-        Some(State::Along { axis, shares }) => divided(rule, t, *axis, shares, srcs)?,
-        Some(State::Mirrored) if whole() && (rule != Rule::Cast || t.view_src().is_none()) => State::Mirrored,
-        _ => return Err(Refusal("the operands must be divided alike")),
+        Some(State::Along { axis, shares }) => split(rule, t, *axis, shares, srcs)?,
+        Some(State::Mirrored) if mirrored() && (rule != Rule::Cast || t.view_src().is_none()) => State::Mirrored,
+        _ => return Err(Refusal("the operands must be split alike")),
     };
-    Ok(Made { state, partial: false })
+    Ok(SplitResult { state, partial: false })
 }
 
-/// The state of a result whose first operand is divided along `axis`.
-fn divided(rule: Rule, t: TensorPtr, axis: usize, shares: &[i64], srcs: &[Option<State>]) -> Verdict<State> {
+/// The split state of a result whose first operand is split along `axis`.
+fn split(rule: Rule, t: TensorPtr, axis: usize, shares: &[i64], srcs: &[Option<State>]) -> Verdict<State> {
     let same = |axis| State::Along { axis, shares: shares.into() };
     let at = |i: usize| srcs.get(i).and_then(Option::as_ref);
-    let rest_whole = srcs.iter().skip(1).flatten().all(|s| *s == State::Mirrored);
+    let rest_mirrored = srcs.iter().skip(1).flatten().all(|s| *s == State::Mirrored);
     match rule {
         Rule::Broadcast => {
             let one = t.source(1).is_some_and(|b| b.ne().get(axis) == Some(&1));
             need(
-                at(1) == Some(&same(axis)) || (one && rest_whole),
-                "the second operand must be divided as the first is, or have length 1 along that axis and be whole",
+                at(1) == Some(&same(axis)) || (one && rest_mirrored),
+                "the second operand must be split as the first, or have length 1 along that axis and be mirrored",
             )?;
             Ok(same(axis))
         }
-        Rule::Rows | Rule::SoftMax if axis == 0 => Err(Refusal("it takes whole rows")),
+        Rule::Rows | Rule::SoftMax if axis == 0 => Err(Refusal("it needs whole rows, not a split along axis 0")),
         Rule::Elements | Rule::Rows => Ok(same(axis)),
         Rule::SoftMax => {
-            need(t.source(1).is_none() && t.source(2).is_none(), "with a mask or sinks, nothing may be divided")?;
-            need(!has_bias(t), "the bias of each head depends on its number, so nothing may be divided")?;
+            need(t.source(1).is_none() && t.source(2).is_none(), "with a mask or sinks, all must be mirrored")?;
+            need(!has_bias(t), "the bias of each head depends on its index, so all operands must be mirrored")?;
             Ok(same(axis))
         }
         Rule::Reshape => reshaped(t, axis, shares),
         Rule::Permute => {
             let to = t.op_params().get(axis).and_then(|&to| usize::try_from(to).ok());
-            to.filter(|&to| to < 4).map(same).ok_or(Refusal("the permutation is none"))
+            to.filter(|&to| to < 4).map(same).ok_or(Refusal("the permutation is invalid"))
         }
         Rule::Transpose => Ok(same(if axis < 2 { axis ^ 1 } else { axis })),
         Rule::Rope => {
-            need(axis == 1 && rest_whole, "only heads, its axis 1, can be divided, and only of its first operand")?;
+            need(axis == 1 && rest_mirrored, "only the first operand may be split, and only along axis 1 (heads)")?;
             Ok(same(axis))
         }
         Rule::Pick => {
-            need(axis == 0 && rest_whole, "only along axis 0 can what is picked from be divided")?;
+            need(axis == 0 && rest_mirrored, "only the first operand may be split, and only along axis 0")?;
             Ok(same(axis))
         }
         Rule::Attention => attention(t, axis, shares, srcs),
         Rule::Glu => {
             need(t.source(1).is_some() || axis != 0, "both halves of a row must be on one device")?;
-            need(t.source(1).is_none() || at(1) == Some(&same(axis)), "the operands must be divided alike")?;
+            need(t.source(1).is_none() || at(1) == Some(&same(axis)), "the operands must be split alike")?;
             Ok(same(axis))
         }
         Rule::Cast => {
-            need(t.view_src().is_none(), "it is not known how to copy into what is divided")?;
+            need(t.view_src().is_none(), "a copy into a split tensor has no rule")?;
             Ok(same(axis))
         }
-        Rule::View => {
-            Err(Refusal("a view of a part of what is divided is not known to work; use `reshape` or `permute`"))
-        }
-        Rule::Whole | Rule::Product => Err(Refusal("no operand may be divided")),
+        Rule::View => Err(Refusal("a view of part of a split tensor has no rule; use `reshape` or `permute`")),
+        Rule::Whole | Rule::Product => Err(Refusal("all operands must be mirrored")),
     }
 }
 
-/// Whether the second parameter, the largest bias of attention, is more than zero.
+/// Whether `max_bias`, the second parameter of attention and softmax, is not zero.
 fn has_bias(t: TensorPtr) -> bool {
     t.op_params().get(1).is_none_or(|&bits| f32::from_bits(bits.cast_unsigned()) != 0.0)
 }
 
-fn product(t: TensorPtr, w: Option<&State>, x: Option<&State>) -> Verdict<Made> {
+fn product(t: TensorPtr, w: Option<&State>, x: Option<&State>) -> Verdict<SplitResult> {
     use State::{Along, Mirrored};
-    let whole = |state| Ok(Made { state, partial: false });
+    let whole = |state| Ok(SplitResult { state, partial: false });
     match (w, x) {
         (Some(Mirrored), Some(Mirrored)) => whole(Mirrored),
         (Some(Along { axis: 1, shares }), Some(Mirrored)) => whole(Along { axis: 0, shares: shares.clone() }),
         (Some(Mirrored), Some(x @ Along { axis: 1, .. })) => whole(x.clone()),
         (Some(w @ Along { axis: 0, .. }), Some(x)) if w == x => {
-            // What is added up are floats.
+            // The all-reduce adds f32.
             need(t.nb()[0] == size_of::<f32>(), "partial sums are f32")?;
-            Ok(Made { state: Mirrored, partial: true })
+            Ok(SplitResult { state: Mirrored, partial: true })
         }
         (Some(w @ Along { axis: 2, .. }), Some(x)) if w == x => whole(w.clone()),
         _ => Err(Refusal(
-            "the matrix must be divided along axis 1, or both operands along axis 0 or 2 alike, or only the second along \
+            "the first operand must be split along axis 1, or both alike along axis 0 or 2, or only the second along \
                   axis 1",
         )),
     }
 }
 
-/// A division goes over to the axis at whose end as many elements have gone by.
+/// The split moves to the axis up to and including which the dimensions have the same product.
 fn reshaped(t: TensorPtr, axis: usize, shares: &[i64]) -> Verdict<State> {
-    const ODD: &str = "the division would not be one of the new shape";
+    const ODD: &str = "the split does not fall on an axis of the new shape";
     let Some(from) = t.source(0).map(TensorPtr::ne) else { return Err(Refusal("the operation lacks an operand")) };
     let end = |ne: [i64; 4], axis: usize| ne.iter().take(axis + 1).product::<i64>();
     let last = |ne: [i64; 4]| ne.iter().rposition(|&n| n != 1).unwrap_or(0);
     let (to, block) = (t.ne(), end(from, axis));
-    // As ggml chooses, which takes other axes as well.
+    // ggml's choice. It also takes axes that only fit a multiple, which are refused below.
     let axis_to = if axis == last(from) { Some(last(to)) } else { (0..4).find(|&d| end(to, d) % block == 0) };
     let axis_to = axis_to.filter(|&d| end(to, d) == block).ok_or(Refusal(ODD))?;
     let (Some(&len), Some(&len_to)) = (from.get(axis), to.get(axis_to)) else { return Err(Refusal(ODD)) };
     scaled(shares, len, len_to).map(|shares| State::Along { axis: axis_to, shares }).ok_or(Refusal(ODD))
 }
 
-/// Shares of `from` as shares of `to`, where they are whole.
+/// Scales shares of `from` to shares of `to`, if all are integers.
 fn scaled(shares: &[i64], from: i64, to: i64) -> Option<Box<[i64]>> {
     let one = |&share: &i64| share.checked_mul(to).filter(|n| n % from == 0).map(|n| n / from);
     shares.iter().map(one).collect()
 }
 
-/// Heads of queries, keys and values are divided alike; the result has them along axis 1.
+/// Queries, keys and values are split alike by heads (axis 2); the result has heads along axis 1.
 fn attention(t: TensorPtr, axis: usize, shares: &[i64], srcs: &[Option<State>]) -> Verdict<State> {
     let heads = |i: usize| t.source(i).map_or(0, |t| t.ne()[2]);
     let alike = |i: usize| match srcs.get(i) {
         Some(Some(State::Along { axis: 2, shares: of })) => scaled(shares, heads(0), heads(i)).as_ref() == Some(of),
         _ => false,
     };
-    need(axis == 2 && alike(1) && alike(2), "queries, keys and values must be divided by heads alike, along axis 2")?;
-    need(srcs.iter().skip(3).flatten().all(|s| *s == State::Mirrored), "the mask must be whole")?;
-    need(t.source(4).is_none(), "with sinks, nothing may be divided")?;
-    need(!has_bias(t), "the bias of each head depends on its number, so nothing may be divided")?;
+    need(axis == 2 && alike(1) && alike(2), "queries, keys and values must be split alike along axis 2 (heads)")?;
+    need(srcs.iter().skip(3).flatten().all(|s| *s == State::Mirrored), "the mask must be mirrored")?;
+    need(t.source(4).is_none(), "with sinks, all operands must be mirrored")?;
+    need(!has_bias(t), "the bias of each head depends on its index, so all operands must be mirrored")?;
     Ok(State::Along { axis: 1, shares: shares.into() })
 }
 
@@ -231,13 +229,13 @@ mod tests {
         State::Along { axis, shares: shares.into() }
     }
 
-    fn states(t: Tensor<'_>, srcs: &[State]) -> Verdict<Made> {
+    fn states(t: Tensor<'_>, srcs: &[State]) -> Verdict<SplitResult> {
         let mut srcs = srcs.iter().cloned();
         let places: Vec<_> = t.ptr().slots().iter().map(|s| s.and_then(|_| srcs.next())).collect();
-        made(t.ptr(), &places)
+        result_of(t.ptr(), &places)
     }
 
-    /// Holds what the rules say against a table: the operation, how its operands are divided, and how its result is.
+    /// Compares the rules with a table of split states: the operands' and the result's.
     #[track_caller]
     fn table(t: Tensor<'_>, rows: &[(&[State], Option<State>)]) {
         for (srcs, want) in rows {
@@ -268,9 +266,9 @@ mod tests {
                 (&[along(1, &[3, 3]), along(1, &[2, 2])], None),
             ],
         );
-        assert!(states(t, &[along(0, &[4, 4]), along(0, &[4, 4])]).unwrap().partial, "to be added up");
-        assert!(!states(t, &[along(1, &[2, 4]), Mirrored]).unwrap().partial, "nothing to add up");
-        // The products of two heads of queries with one of keys are not those of a part of the heads.
+        assert!(states(t, &[along(0, &[4, 4]), along(0, &[4, 4])]).unwrap().partial, "to be reduced");
+        assert!(!states(t, &[along(1, &[2, 4]), Mirrored]).unwrap().partial, "nothing to reduce");
+        // With two heads of queries per head of keys, a device would pair its heads wrongly.
         table(of([8, 6, 2], [8, 4, 4]), &[(&[along(2, &[1, 1]), along(2, &[2, 2])], None)]);
     }
 

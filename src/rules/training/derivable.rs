@@ -1,5 +1,5 @@
-//! Whether ggml can derive a loss: its backward pass knows some operations only, aborts at the others, and takes shapes and
-//! strides for granted.
+//! Whether ggml can differentiate a loss. Its backward pass knows only some operations, aborts at others, and assumes
+//! shapes and strides.
 
 use ggml_sys as sys;
 
@@ -13,14 +13,14 @@ use crate::rules::Refusal;
 /// The call that errors name.
 const CALL: &str = "OptContext::graphs";
 
-/// Checks that every operation between the parameters and the loss, which is the last of `forward`, has a backward pass
-/// for these operands, that each parameter is reached, and that nothing else writes to one.
+/// Checks that every operation between the parameters and the loss, the last entry of `forward`, has a backward pass
+/// for its operands, that each parameter gets a gradient, and that nothing else writes to a parameter.
 pub(crate) fn check(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<()> {
     let entries = forward.entries();
     let position = |t: TensorPtr| forward.position(t);
     let depends = dependent(forward, parameters)?;
     let needs = |t: TensorPtr| position(t).is_some_and(|i| depends.get(i) == Some(&true));
-    // The gradient of each entry: backwards from the loss.
+    // The layout of each entry's gradient, filled in backwards from the loss.
     let mut gradients: Vec<Option<Layout>> = vec![None; entries.len()];
     if let (Some(gradient), Some(loss)) = (gradients.last_mut(), entries.last()) {
         *gradient = Some(fresh(loss.ptr.ne()));
@@ -32,14 +32,14 @@ pub(crate) fn check(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<()>
         }
         let float = |t: TensorPtr| t.dtype() == DType::F32;
         if !float(e.ptr) || !e.ptr.sources().filter(|&t| needs(t)).all(float) {
-            return Err(refused(e.ptr, "gradients are only passed through f32"));
+            return Err(refused(e.ptr, "gradients only pass through f32; it depends on a parameter"));
         }
         for pass in passes(e.ptr, gradient, needs).map_err(|refusal| refusal.of(e.ptr, "all"))? {
             if let Some(gradient) = position(pass.to).and_then(|i| gradients.get_mut(i)) {
                 *gradient = Some(pass.join(*gradient).map_err(|refusal| refusal.of(e.ptr, "all"))?);
             }
         }
-        // C looks at the gradients of all sources that depend on a parameter, those that it passes none on to as well.
+        // C reads the gradients of all sources that depend on a parameter, even of those that it passes none to.
         let mut sources = e.ptr.sources().filter_map(position);
         if sources.any(|i| depends.get(i) == Some(&true) && matches!(gradients.get(i), Some(None))) {
             return Err(refused(e.ptr, "an operand that gets no gradient from it must get one from a later operation"));
@@ -48,11 +48,11 @@ pub(crate) fn check(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<()>
     let reached = |t: &TensorPtr| position(*t).is_some_and(|i| matches!(gradients.get(i), Some(Some(_))));
     match parameters.iter().find(|t| !reached(t)) {
         None => Ok(()),
-        Some(t) => Err(Error::NotPart { call: CALL, tensor: t.info(), whole: "what the loss is derived by" }),
+        Some(t) => Err(Error::NotPart { call: CALL, tensor: t.info(), whole: "what the loss depends on" }),
     }
 }
 
-/// Which entries depend on a parameter, as ggml sees it, and what it asserts of all of them.
+/// Finds the entries that depend on a parameter, as ggml does, and checks what it asserts of them.
 fn dependent(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<Vec<bool>> {
     let mut depends = vec![false; forward.entries().len()];
     for (i, e) in forward.entries().iter().enumerate() {
@@ -61,14 +61,14 @@ fn dependent(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<Vec<bool>>
             return Err(refused(t, "it writes to a parameter, which only the optimiser may do"));
         }
         let inherited = |s: &TensorPtr| forward.position(*s).is_some_and(|i| depends.get(i) == Some(&true));
-        // ggml takes what it looks at in `i32` for indices.
+        // ggml takes sources of an `i32` operation for indices, which have no gradient.
         let from = followed(t).filter(inherited).find(|_| t.dtype() != DType::I32);
         if from.is_some_and(|from| !matches!(from.dtype(), DType::F32 | DType::F16)) {
-            return Err(refused(t, "gradients are only passed through f32"));
+            return Err(refused(t, "gradients only pass through f32; it depends on a parameter"));
         }
         if t.view_src().is_some() && !looks_only(t) {
             match from {
-                // C asserts so: what a gradient is computed from would have been overwritten.
+                // C asserts it: the operation overwrites what a gradient is computed from.
                 Some(_) => need_copy(forward, t)?,
                 None => need_unused(forward, t, depends.get(..i).unwrap_or_default())?,
             }
@@ -80,45 +80,44 @@ fn dependent(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<Vec<bool>>
     Ok(depends)
 }
 
-/// Checks that what works in place is a copy into something that nothing else uses: the one such operation that ggml
-/// derives.
+/// Checks that an in-place operation is a copy into a tensor without other uses, the only one that ggml differentiates.
 fn need_copy(forward: &Graph<'_>, t: TensorPtr) -> Result<()> {
     if t.op() != sys::GGML_OP_CPY {
-        return Err(refused(t, "an operation that works in place has no backward pass"));
+        return Err(refused(t, "an in-place operation has no backward pass; use the one that makes a new tensor"));
     }
-    // What it copies to, and what that looks at.
+    // The target of the copy, and what it is a view of.
     let [_, to, ..] = t.slots();
     let target: Vec<_> = std::iter::successors(to, |&t| first_source(t)).collect();
     let uses = |s: TensorPtr| s.root() == t.root() && looked_at(s) != t;
     let other = |e: TensorPtr| e != t && !target.contains(&e) && e.sources().any(uses);
     if forward.entries().iter().any(|e| other(e.ptr)) {
-        return Err(refused(t, "what it overwrites is used by another operation as well; copy that (`dup`) before"));
+        return Err(refused(t, "another operation uses what it overwrites; copy that (`dup`) before"));
     }
     Ok(())
 }
 
-/// Checks that nothing whose gradient is computed, perhaps from its operands and its result, comes before `t`, which writes
-/// to them. C does not look at that.
+/// Checks that `t` does not overwrite the operands or the result of an earlier operation with a gradient, which may be
+/// computed from them. C does not check it.
 fn need_unused(forward: &Graph<'_>, t: TensorPtr, depends: &[bool]) -> Result<()> {
     let overwritten = |e: TensorPtr| e.sources().chain([e]).any(|s| s.root() == t.root());
     let before = forward.entries().iter().zip(depends).filter(|(_, depends)| **depends);
     if before.map(|(e, _)| e.ptr).any(|e| !looks_only(e) && overwritten(e)) {
-        return Err(refused(t, "it writes over what a gradient is computed from; copy that (`dup`) before"));
+        return Err(refused(t, "it overwrites what a gradient is computed from; copy that (`dup`) before"));
     }
     Ok(())
 }
 
-/// The operation behind any number of looks at its result.
+/// The operation behind a chain of views.
 fn looked_at(t: TensorPtr) -> TensorPtr {
     std::iter::successors(Some(t), |&t| first_source(t)).last().unwrap_or(t)
 }
 
-/// The source of what only looks at it.
+/// The source of a plain view.
 fn first_source(t: TensorPtr) -> Option<TensorPtr> {
     if looks_only(t) { t.sources().next() } else { None }
 }
 
-/// Whether the operation only looks at its source's memory.
+/// Whether the operation is a plain view of its source.
 fn looks_only(t: TensorPtr) -> bool {
     t.is_view_op() && t.op() != sys::GGML_OP_NONE
 }

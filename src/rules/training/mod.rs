@@ -1,4 +1,4 @@
-//! Operations that ggml's backward pass can derive.
+//! Which operations ggml's backward pass can differentiate.
 
 mod derivable;
 mod passes;

@@ -1,4 +1,4 @@
-//! Columns, and the way back.
+//! `im2col`, its gradient, and `col2im`.
 
 use ggml::prelude::*;
 use ggml::{Conv, Conv1d, Conv2d, Conv3d};
@@ -6,7 +6,7 @@ use ggml::{Conv, Conv1d, Conv2d, Conv3d};
 use super::{Moves, Volume, bad_moves, how, places, some_moves};
 use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
 
-/// The columns of an image: what the kernel sees, space before channels, for each place and image.
+/// Reference: the columns of an image, space before channels, for each position and image.
 fn columns(kernel: [usize; 3], x: &Volume<'_>, moves: &Moves) -> Vec<f64> {
     let mut all = Vec::new();
     for batch in 0..x.batch() {
@@ -19,7 +19,7 @@ fn columns(kernel: [usize; 3], x: &Volume<'_>, moves: &Moves) -> Vec<f64> {
     all
 }
 
-/// Images whose pixels are what the columns give back to them: each the sum of all places that it stands in.
+/// Reference: images whose pixels are the sums over all columns that contain them.
 fn given_back(
     kernel: [usize; 3],
     size: [usize; 3],
@@ -28,7 +28,7 @@ fn given_back(
     grad: &[f64],
 ) -> Vec<f64> {
     let mut image = vec![0.0; size.iter().product::<usize>() * channels * batch];
-    // The number of each pixel, one above, at the place of its value.
+    // Each pixel's index plus one, in place of its value.
     let numbers: Vec<f64> = (0..image.len()).map(|i| i as f64 + 1.0).collect();
     let of = columns(kernel, &Volume { size, channels, data: &numbers }, moves);
     assert_eq!(of.len(), grad.len());
@@ -38,7 +38,7 @@ fn given_back(
     image
 }
 
-/// Channels and images may be anywhere as long as each plane is whole.
+/// Channels and images may have any strides as long as planes are contiguous.
 #[test]
 fn columns_are_taken_from_planes_that_lie_apart() {
     for (of_image, dtype) in [(DType::F32, DType::F32), (DType::F32, DType::F16), (DType::F16, DType::F16)] {
@@ -172,7 +172,7 @@ fn columns_refuse_what_does_not_fit() {
     let turned = ctx.transpose(of(DType::F32, [5, 6, 4, 4])).unwrap();
     let y = ctx.im2col_3d(kernel, turned, 2, Conv3d::default(), DType::F32).unwrap();
     refused!(Unsupported, lab.accepted(y));
-    // Small operands, paddings that make the result larger than memory, in both ways of overflowing.
+    // Small operands with paddings that make the result too large, by both ways of overflowing.
     let wide = how([1; 3], [(1 << 30) - 1; 3], [1; 3]);
     refused!(Shape, ctx.im2col_3d(kernel, x, 2, wide, DType::F32));
     let many = of(DType::F32, [3, 3, 3, 1 << 40]);

@@ -1,4 +1,4 @@
-//! Convolutions in one operation.
+//! Direct convolutions.
 
 use ggml::prelude::*;
 use ggml::{Conv2d, Conv3d};
@@ -42,11 +42,11 @@ fn direct_convolutions_are_those_of_plain_rust() {
     }
 }
 
-/// Channels outermost, as in other tensors, or innermost.
+/// Channels outermost, as in a new tensor, or innermost.
 #[test]
 fn direct_depthwise_convolutions_are_those_of_plain_rust() {
     for (dtype, tolerance) in KERNELS.into_iter().take(2) {
-        // More channels than a vector of floats holds, and some that don't fill it.
+        // More channels than a vector of floats holds, and a remainder.
         for channels in [2, 9, 37] {
             let ctx = Context::new();
             let lab = Lab::with_threads(&ctx, 3);
@@ -72,7 +72,7 @@ fn direct_depthwise_convolutions_are_those_of_plain_rust() {
     }
 }
 
-/// The working memory has room for fewer places than there are: for 8 of `f32`, for 24 of `f16`.
+/// The work buffer has room for fewer positions than there are: for 8 of `f32`, for 24 of `f16`.
 #[test]
 fn direct_convolutions_work_through_what_does_not_fit_at_once() {
     for (dtype, tolerance) in [(DType::F32, 2e-3), (DType::F16, 2e-2)] {
@@ -95,7 +95,7 @@ fn direct_convolutions_work_through_what_does_not_fit_at_once() {
     }
 }
 
-/// What a kernel sees and makes at one place must fit into 16 MiB, or nine of them where floats would lie askew.
+/// The inputs and outputs of one position must fit into 16 MiB; those of nine, where floats would be misaligned.
 #[test]
 fn direct_convolutions_refuse_kernels_without_room() {
     let ctx = Context::new();
@@ -184,7 +184,7 @@ fn direct_convolutions_of_three_dimensions_refuse_what_does_not_fit() {
     refused!(Shape, ctx.conv_3d_direct(floats([1, 1, 1, 1]), many, 1, Conv3d::default()));
 }
 
-/// C tells the two orders apart by some strides only, and its kernels then count on all of them.
+/// C tells the two layouts apart by some strides only, and its kernels then assume all.
 #[test]
 fn h10_depthwise_operands_lie_as_their_kernel_walks() {
     let ctx = Context::new();
@@ -206,18 +206,18 @@ fn h10_depthwise_operands_lie_as_their_kernel_walks() {
         refused!(Shape, call(outer_k, x), "{axes:?}");
         refused!(Shape, call(inner_k, x), "{axes:?}");
     }
-    // Channels innermost, but with gaps between pixels or rows, which the kernel doesn't look at.
+    // Channels innermost, with gaps between pixels or rows, which the kernel ignores.
     for gaps in [[6, 8, 6, 2], [4, 9, 6, 2], [4, 8, 7, 2]] {
         let whole = of(gaps);
         let [_, nb1, nb2, nb3] = whole.nb();
         let part = ctx.view(whole, [4, 8, 6, 2], [nb1, nb2, nb3], 0).unwrap();
         refused!(Shape, call(inner_k, ctx.permute(part, [2, 0, 1, 3]).unwrap()), "{gaps:?}");
     }
-    // The channels' kernels one after the other, where the kernel expects them side by side.
+    // Kernels with channels outermost, where the CPU kernel expects them innermost.
     for (shape, axes) in [([4, 3, 3, 1], [3, 0, 1, 2]), ([4, 3, 1, 3], [3, 0, 2, 1]), ([4, 1, 3, 3], [3, 2, 1, 0])] {
         refused!(Shape, call(ctx.permute(of(shape), axes).unwrap(), inner), "{axes:?}");
     }
-    // One column: C sees both orders at once, lays the result out by one and fills it by the other.
+    // One column matches both layouts: C allocates the result in one and fills it in the other.
     let column = ctx.permute(of([4, 1, 6, 2]), [2, 0, 1, 3]).unwrap();
     refused!(Shape, call(inner_k, column));
     refused!(Shape, call(outer_k, column));

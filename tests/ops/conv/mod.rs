@@ -16,7 +16,7 @@ pub(crate) fn how<const N: usize>(stride: [i32; N], padding: [i32; N], dilation:
     how
 }
 
-/// Bad values of a parameter, each in every place.
+/// Bad values of a parameter, each in every dimension.
 fn bad_moves<const N: usize>() -> Vec<Conv<N>> {
     let mut all = Vec::new();
     for axis in 0..N {
@@ -33,7 +33,7 @@ fn bad_moves<const N: usize>() -> Vec<Conv<N>> {
     all
 }
 
-/// What all combinations of a few strides, paddings and dilations make of kernels of 3, 2 and 1.
+/// All combinations of a few strides, paddings and dilations, for kernels of 3, 2 and 1.
 fn some_moves<const N: usize>() -> Vec<Conv<N>> {
     let rotated = |values: [i32; 3], by: usize| std::array::from_fn(|i| values[(i + by) % 3]);
     let mut all = vec![Conv::default(), Conv::padded(1)];
@@ -44,7 +44,7 @@ fn some_moves<const N: usize>() -> Vec<Conv<N>> {
     all
 }
 
-/// What is computed for each of these ways to move.
+/// Runs a test for each of these options.
 fn each<'c, const N: usize>(
     lab: &Lab<'c>,
     moves: Vec<Conv<N>>,
@@ -55,7 +55,7 @@ fn each<'c, const N: usize>(
     moves.into_iter().zip(results)
 }
 
-/// Numbers over up to three dimensions, times channels, times batches; of a kernel: inputs, and outputs.
+/// Values over up to three dimensions, channels and batches; of a kernel: inputs and outputs.
 struct Volume<'a> {
     size: [usize; 3],
     channels: usize,
@@ -63,7 +63,7 @@ struct Volume<'a> {
 }
 
 impl<'a> Volume<'a> {
-    /// The first `dims` dimensions of `array` are space; the data goes on with channels.
+    /// The first `dims` dimensions of `array` are space; channels follow.
     fn new(array: &'a Array, dims: usize, channels: usize) -> Self {
         let size = std::array::from_fn(|i| if i < dims { array.ne[i] } else { 1 });
         Self { size, channels, data: &array.data }
@@ -73,7 +73,7 @@ impl<'a> Volume<'a> {
         self.data.len() / self.size.iter().product::<usize>() / self.channels
     }
 
-    /// The element at a place that may be beyond the borders.
+    /// The element at a position that may be out of bounds.
     fn at(&self, place: [i64; 3], channel: usize, batch: usize) -> Option<f64> {
         let [x, y, z] = place.map(|i| usize::try_from(i).unwrap_or(usize::MAX));
         let [w, h, d] = self.size;
@@ -81,7 +81,7 @@ impl<'a> Volume<'a> {
     }
 }
 
-/// A convolution's moves in three dimensions.
+/// A convolution's options in three dimensions.
 struct Moves {
     stride: [i64; 3],
     padding: [i64; 3],
@@ -94,7 +94,7 @@ impl Moves {
         Self { stride: filled(how.stride, 1), padding: filled(how.padding, 0), dilation: filled(how.dilation, 1) }
     }
 
-    /// How many steps the kernel can take.
+    /// The number of output positions.
     fn outputs(&self, input: [usize; 3], kernel: [usize; 3]) -> [usize; 3] {
         std::array::from_fn(|i| {
             let (n, k) = (input[i] as i64, kernel[i] as i64);
@@ -110,12 +110,12 @@ impl Moves {
     }
 }
 
-/// All places in a volume, the first dimension innermost.
+/// All positions in a volume, the first dimension innermost.
 fn places([w, h, d]: [usize; 3]) -> impl Iterator<Item = [usize; 3]> {
     (0..w * h * d).map(move |i| [i % w, i / w % h, i / w / h])
 }
 
-/// The convolution, over space, outputs, batch; `depthwise`: of each channel with its own kernel.
+/// Reference convolution, over space, outputs and batch; `depthwise` uses a kernel per channel.
 fn convolved(kernel: &Volume<'_>, x: &Volume<'_>, moves: &Moves, depthwise: bool) -> (Vec<f64>, [usize; 3]) {
     let size = moves.outputs(x.size, kernel.size);
     let mut all = Vec::new();
@@ -138,5 +138,5 @@ fn convolved(kernel: &Volume<'_>, x: &Volume<'_>, moves: &Moves, depthwise: bool
     (all, size)
 }
 
-/// The types that kernels of convolutions have, with how far a result may be from the exact one.
+/// The types of convolution kernels, with the tolerance of results.
 const KERNELS: [(DType, f64); 3] = [(DType::F32, 1e-5), (DType::F16, 5e-3), (DType::BF16, 2e-2)];

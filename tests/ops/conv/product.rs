@@ -1,4 +1,4 @@
-//! Convolutions made of columns and a product.
+//! Convolutions by `im2col` and a matrix product.
 
 use ggml::prelude::*;
 use ggml::{Conv, Conv1d, Conv2d, Conv3d};
@@ -118,7 +118,7 @@ fn convolutions_refuse_what_does_not_fit() {
     refused!(Shape, ctx.conv_2d(kernel, of(DType::F32, [8, 8, 3, 1]), plain), "another depth");
     refused!(Shape, ctx.conv_2d(kernel, of(DType::F32, [2, 8, 2, 1]), plain), "too narrow");
     refused!(Shape, ctx.conv_2d(kernel, of(DType::F32, [8, 2, 2, 1]), plain), "too low");
-    refused!(Shape, ctx.conv_2d(kernel, x, how([1, 1], [0, 0], [4, 1])), "dilated beyond the image");
+    refused!(Shape, ctx.conv_2d(kernel, x, how([1, 1], [0, 0], [4, 1])), "dilated past the image");
     refused!(Shape, ctx.conv_2d(kernel, x, how([1, 1], [0, 0], [i32::MAX, i32::MAX])));
     refused!(DType, ctx.conv_2d(kernel, of(DType::F16, [8, 8, 2, 1]), plain));
     refused!(Shape, ctx.conv_2d(ctx.transpose(kernel).unwrap(), x, plain));
@@ -206,7 +206,7 @@ fn convolutions_of_three_dimensions_refuse_what_does_not_fit() {
     refused!(Shape, ctx.conv_3d(ctx.transpose(of([2, 3, 2, 6])).unwrap(), x, 2, Conv3d::default()));
 }
 
-/// A refusal says what to do about it, rather than what went wrong inside.
+/// An error says what to do, not which inner operation failed.
 #[test]
 fn refusals_of_convolutions_name_the_reason() {
     let ctx = Context::new();

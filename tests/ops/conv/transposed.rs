@@ -69,7 +69,7 @@ fn transposed_convolutions_refuse_what_does_not_fit() {
     }
     refused!(DType, ctx.conv_transpose_1d(k1, of(DType::F16, [8, 2, 1, 1]), 1));
     refused!(DType, ctx.conv_transpose_2d_p0(k2, of(DType::F16, [8, 8, 2, 3]), 1));
-    // Planes and rows of the kernel are walked as if they had no gaps.
+    // The CPU kernel assumes contiguous planes and rows of the convolution kernel.
     for axes in [[1, 0, 2, 3], [0, 1, 3, 2], [2, 1, 0, 3]] {
         let turned = |t| ctx.cont(ctx.permute(t, axes).unwrap()).and_then(|t| ctx.permute(t, axes)).unwrap();
         refused!(Shape, ctx.conv_transpose_2d_p0(turned(k2), x2, 1), "{axes:?}");
@@ -77,7 +77,7 @@ fn transposed_convolutions_refuse_what_does_not_fit() {
     }
     refused!(Shape, ctx.conv_transpose_1d(k1, ctx.transpose(floats([2, 8, 1, 1])).unwrap(), 1));
     refused!(Shape, ctx.conv_transpose_1d(ctx.transpose(floats([4, 3, 2, 1])).unwrap(), x1, 1));
-    // One element to a row: contiguous to ggml whatever the first stride is, but not to the kernel.
+    // One element per row: ggml calls it contiguous for any first stride, but the kernel uses that.
     let column = ctx.permute(floats([2, 1, 1, 1]), [1, 0, 2, 3]).unwrap();
     refused!(Shape, ctx.conv_transpose_1d(k1, column, 1));
     refused!(Shape, ctx.conv_transpose_1d(floats([1, 1, 1, 1]), floats([1 << 40, 1, 1, 1]), i32::MAX), "too long");

@@ -82,7 +82,7 @@ fn the_delta_rule_is_that_of_plain_rust() {
     }
 }
 
-/// C ties none but the state and the gates' first dimension to the values.
+/// C compares only the state and the gates' first dimension with the values.
 #[test]
 fn h18_the_delta_rule_refuses_what_does_not_fit() {
     let ctx = Context::new();
@@ -107,7 +107,7 @@ fn h18_the_delta_rule_refuses_what_does_not_fit() {
                 }
             }
         }
-        // Columns for rows; for gates and states also rows that are swapped with the next dimension.
+        // Transposed operands; for gates and states also with the second and third dimension swapped.
         let [n0, n1, n2, n3] = shape;
         if n0 > 1 {
             refused!(Shape, with(n, ctx.transpose(f32s([n1, n0, n2, n3])).unwrap()), "{n}");
@@ -121,7 +121,7 @@ fn h18_the_delta_rule_refuses_what_does_not_fit() {
     refused!(Shape, build(&ctx, both, 1), "three heads for four");
 }
 
-/// What would be behind the states that there are is never written.
+/// The kernel would not write more states than there are tokens.
 #[test]
 fn no_more_states_than_tokens_can_be_asked_for() {
     let ctx = Context::new();
@@ -133,7 +133,7 @@ fn no_more_states_than_tokens_can_be_asked_for() {
     }
 }
 
-/// It scales a state as one row, whose elements it counts in 32 bits.
+/// The kernel scales a state as one row, whose elements it counts in 32 bits.
 #[test]
 fn h18_states_that_a_kernel_cannot_count_are_refused() {
     let ctx = Context::new();

@@ -1,18 +1,18 @@
-//! Those with a square state per head and tokens of all sequences behind each other: RWKV, gated linear attention.
+//! Recurrences with a square state per head and concatenated tokens: RWKV, gated linear attention.
 
 use ggml::prelude::*;
 use ggml::{GatedLinearAttn, Result, RwkvWkv6, RwkvWkv7};
 
 use crate::support::{Array, Lab, assert_close, ne, refused};
 
-/// A recurrence: how it is built, from operands of `[size, heads, tokens]`, one of `[size, heads]` if it has that, and the
-/// state; and what it does with one token of one head.
+/// A recurrence: its builder, from operands of `[size, heads, tokens]`, maybe one of `[size, heads]`, and the state;
+/// and its reference for one token of one head.
 struct Recurrence {
     name: &'static str,
-    /// Bounds of each operand's values; those called with `None` are not of `[size, heads, tokens]` but of `[size, heads]`.
+    /// Bounds of each operand's values; `None` marks the operand of `[size, heads]`.
     operands: &'static [([f64; 2], Kind)],
     build: for<'c> fn(&'c Context, &[Tensor<'c>]) -> Result<Tensor<'c>>,
-    /// Changes the state, row after row, and gives the output.
+    /// Updates the state, row by row, and returns the output.
     step: fn(&[&[f64]], &mut [f64]) -> Vec<f64>,
 }
 
@@ -88,7 +88,7 @@ const RECURRENCES: [Recurrence; 3] = [
 ];
 
 impl Recurrence {
-    /// Sizes of heads that the CPU takes, see `h18_…` below.
+    /// Head sizes that the CPU supports, see `h18_…` below.
     fn sizes(&self) -> [usize; 3] {
         if self.name == "rwkv_wkv7" { [64, 128, 64] } else { [1, 7, 64] }
     }
@@ -139,7 +139,7 @@ fn recurrences_over_heads_are_those_of_plain_rust() {
     }
 }
 
-/// C does not look at types, nor at the shape of `tf`, nor whether sequences divide tokens; its kernels rely on all that.
+/// C checks neither types, nor the shape of `tf`, nor that sequences divide tokens; its kernels rely on all three.
 #[test]
 fn h18_recurrences_over_heads_refuse_what_does_not_fit() {
     for Recurrence { name, operands, build, .. } in RECURRENCES {
@@ -177,13 +177,13 @@ fn h18_recurrences_over_heads_refuse_what_does_not_fit() {
         let across = ctx.transpose(f32s([2, 64 * 64 * 3, 1, 1])).unwrap();
         refused!(Shape, with(last, across), "{name}");
 
-        // The elements of a state can't be counted.
+        // The count of a state's elements overflows.
         let huge: Vec<_> = operands.iter().map(|_| f32s([1 << 31, 2, 1, 1])).chain([f32s([4, 1, 1, 1])]).collect();
         refused!(Shape, build(&ctx, &huge), "{name}");
     }
 }
 
-/// It takes as many elements at once as four vectors hold, and has nothing for a rest.
+/// The kernel takes four vectors of elements at a time, and has no code for a remainder.
 #[test]
 fn h18_heads_that_are_no_whole_number_of_vectors_are_refused() {
     for size in [1, 16, 32, 63, 96, 100] {

@@ -44,7 +44,7 @@ fn the_convolution_of_channels_refuses_what_does_not_fit() {
     for (x, c) in [(across([6, 5]), c), (apart([6, 5]), c), (x, across([4, 5])), (x, apart([4, 5]))] {
         refused!(Unsupported, lab.accepted(ctx.ssm_conv(x, c).unwrap()), "{:?} {:?}", x.nb(), c.nb());
     }
-    // The elements of a sequence can't be counted.
+    // The count of a sequence's elements overflows.
     refused!(
         Unsupported,
         lab.accepted(ctx.ssm_conv(f32s([1 << 16, 1 << 15, 1, 1]), f32s([1, 1 << 15, 1, 1])).unwrap())
@@ -66,7 +66,7 @@ const fn sizes([d_state, size, heads, groups]: [usize; 4], [tokens, sequences, s
     Sizes { d_state, size, heads, groups, tokens, sequences, states }
 }
 
-/// An operand of `[n0, n1, tokens, sequences]`, each token of which lies behind other things.
+/// An operand of `[n0, n1, tokens, sequences]`, with gaps between tokens.
 fn among_others<'c>(lab: &Lab<'c>, values: &Array) -> (Tensor<'c>, Array) {
     let [n0, n1, tokens, sequences] = values.ne;
     let around = Array::of(ne([n0 * n1 + 3, tokens, sequences]), |[i, token, sequence, _]| {
@@ -180,7 +180,7 @@ fn h18_the_selective_scan_refuses_what_does_not_fit() {
     for (n, shape) in SHAPES.into_iter().enumerate() {
         refused!(DType, with(n, ctx.input("x", DType::F16, shape).unwrap()), "{n}");
         for dim in 0..4 {
-            let free = (n, dim) == (0, 3); // The number of states.
+            let free = (n, dim) == (0, 3); // The number of states is free.
             for change in [-1, 1, shape[dim]] {
                 let mut other = shape;
                 other[dim] += change;
@@ -236,7 +236,7 @@ fn h08_numbers_of_states_are_checked() {
     refused!(Shape, build(&ctx, operands, 1), "numbers that an operation made");
 }
 
-/// It writes new states by the strides of the old ones, even those of a dimension of 1, and counts their elements in 32
+/// The kernel writes new states by the strides of the old ones, even of dimensions of 1, and counts elements in 32
 /// bits.
 #[test]
 fn h10_states_without_the_strides_of_a_new_tensor_are_refused() {

@@ -1,8 +1,8 @@
-//! Arrays of 64-bit floats in ggml's order of dimensions: what references are computed with.
+//! Arrays of 64-bit floats in ggml's order of dimensions: used by references.
 
 use fastrand::Rng;
 
-/// Numbers in a shape, the first dimension innermost.
+/// Values with a shape, the first dimension innermost.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Array {
     pub(crate) ne: [usize; 4],
@@ -23,7 +23,7 @@ impl Array {
         Self { ne, data }
     }
 
-    /// Numbers in `from..to` that look random and are the same every time.
+    /// Deterministic pseudo-random numbers in `from..to`.
     pub(crate) fn sample(ne: [usize; 4], seed: u64, from: f64, to: f64) -> Self {
         let mut rng = Rng::with_seed(seed);
         Self::of(ne, |_| from + (to - from) * rng.f64())
@@ -33,7 +33,7 @@ impl Array {
         self.data[self.position(i)]
     }
 
-    /// The element at `i`, each dimension taken modulo its size: how operands are repeated.
+    /// The element at `i`, each dimension taken modulo its size: as repeated operands are read.
     pub(crate) fn wrapped(&self, i: [usize; 4]) -> f64 {
         self.at([i[0] % self.ne[0], i[1] % self.ne[1], i[2] % self.ne[2], i[3] % self.ne[3]])
     }
@@ -47,14 +47,14 @@ impl Array {
         Self { ne: self.ne, data: self.data.iter().map(|&x| f(x)).collect() }
     }
 
-    /// Rows, each turned into another of any length (the same for all).
+    /// Maps each row to another, all of one length.
     pub(crate) fn rows(&self, f: impl FnMut(&[f64]) -> Vec<f64>) -> Self {
         let data: Vec<f64> = self.data.chunks(self.ne[0]).flat_map(f).collect();
         let [_, n1, n2, n3] = self.ne;
         Self { ne: [data.len() / (n1 * n2 * n3), n1, n2, n3], data }
     }
 
-    /// The dimensions in another order: dimension `i` becomes dimension `axes[i]`.
+    /// Permutes dimensions: dimension `i` becomes dimension `axes[i]`.
     pub(crate) fn permuted(&self, axes: [usize; 4]) -> Self {
         let mut ne = [0; 4];
         for (from, &to) in axes.iter().enumerate() {
@@ -64,8 +64,7 @@ impl Array {
     }
 }
 
-/// Asserts that the numbers are equal to within `tolerance`, relative for those above 1; infinite and undefined ones must
-/// be the same.
+/// Asserts that the numbers are equal to within `tolerance`, relative for those above 1; infinities and NaN must match.
 #[track_caller]
 pub(crate) fn assert_close(got: &Array, want: &Array, tolerance: f64, context: &str) {
     assert_eq!(got.ne, want.ne, "{context}: shape");
@@ -76,12 +75,12 @@ pub(crate) fn assert_close(got: &Array, want: &Array, tolerance: f64, context: &
     }
 }
 
-/// The sum of the result's elements, each times a number: a function whose gradient is asked for.
+/// A weighted sum of the result's elements, whose gradient is tested.
 pub(crate) fn weighted(y: &Array, grad: &Array) -> f64 {
     y.data.iter().zip(&grad.data).map(|(y, g)| y * g).sum()
 }
 
-/// The derivative of `f` by each number of `x`.
+/// The numerical derivative of `f` with respect to each element of `x`.
 pub(crate) fn derived(x: &Array, f: impl Fn(&Array) -> f64) -> Array {
     const STEP: f64 = 1e-5;
     let mut moved = x.clone();

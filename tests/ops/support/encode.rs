@@ -1,9 +1,9 @@
-//! Element types: numbers to bytes and back, written from the formats' definitions.
+//! Encodes and decodes element types, written from the formats' definitions.
 
 use ggml::prelude::*;
 use half::{bf16, f16};
 
-/// The bytes of numbers in this type, and the numbers that they stand for.
+/// The encoded bytes of numbers, and the values that they decode to.
 pub(crate) fn encode(dtype: DType, data: &[f64]) -> (Vec<u8>, Vec<f64>) {
     fn plain<const N: usize>(
         data: &[f64],
@@ -32,7 +32,7 @@ fn blocks(data: &[f64], block: impl Fn(&[f64]) -> (Vec<u8>, Vec<f64>)) -> (Vec<u
     (bytes.concat(), values.concat())
 }
 
-/// A scale and 32 signed bytes.
+/// A block of `q8_0`: a scale and 32 signed bytes.
 fn q8_0(x: &[f64]) -> (Vec<u8>, Vec<f64>) {
     let most = x.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
     let scale = f16::from_f64(most / 127.0);
@@ -42,7 +42,7 @@ fn q8_0(x: &[f64]) -> (Vec<u8>, Vec<f64>) {
     (bytes, q.iter().map(|&q| d * f64::from(q)).collect())
 }
 
-/// A scale and 32 numbers of 4 bits with an offset of 8, element `i` beside element `i + 16`.
+/// A scale and 32 numbers of 4 bits with an offset of 8, element `i` and element `i + 16` in one byte.
 fn q4_0(x: &[f64]) -> (Vec<u8>, Vec<f64>) {
     let most = x.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
     let scale = f16::from_f64(most / 7.0);
@@ -53,7 +53,7 @@ fn q4_0(x: &[f64]) -> (Vec<u8>, Vec<f64>) {
     (bytes, q.iter().map(|&q| d * (f64::from(q) - 8.0)).collect())
 }
 
-/// The numbers that bytes of this type stand for.
+/// The values that bytes of this type decode to.
 pub(crate) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     fn plain<const N: usize>(bytes: &[u8], to: impl Fn([u8; N]) -> f64) -> Vec<f64> {
         bytes.as_chunks::<N>().0.iter().map(|&b| to(b)).collect()
@@ -86,7 +86,7 @@ pub(crate) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     }
 }
 
-/// How far a result in this type may be from the exact one: its rounding, and that of a few steps before.
+/// The tolerance of a result of this type, including a few rounding steps before.
 pub(crate) fn precision(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 1.5e-3,

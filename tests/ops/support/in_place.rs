@@ -1,4 +1,4 @@
-//! Operations that write over an operand.
+//! In-place operations.
 
 use ggml::Result;
 use ggml::prelude::*;
@@ -6,8 +6,8 @@ use ggml::prelude::*;
 use super::array::{Array, assert_close};
 use super::lab::Lab;
 
-/// Asserts that `build`, given an operand with `values`, writes `want` over a state and over the result of another
-/// operation, with one thread and with three, and that it is refused weights, inputs and parts of those.
+/// Asserts that `build`, given an operand with `values`, writes `want` to a state and to another operation's result,
+/// with one thread and with three, and that it refuses weights, inputs and views of those.
 pub(crate) fn assert_in_place(
     context: &str,
     values: &Array,

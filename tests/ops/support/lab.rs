@@ -8,27 +8,27 @@ use ggml::prelude::*;
 use super::array::Array;
 use super::encode::{decode, encode};
 
-/// How an operand lies in memory.
+/// The layout of an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// Elements in order without gaps.
     Plain,
-    /// A view with gaps between and before rows; elements of a row side by side.
+    /// A view with contiguous rows and gaps between and before them.
     Gaps,
-    /// Second and third dimension exchanged; elements of a row side by side.
+    /// Second and third dimension swapped; rows are contiguous.
     Swapped,
-    /// First and second dimension exchanged.
+    /// First and second dimension swapped.
     Transposed,
-    /// All dimensions in reverse.
+    /// All dimensions reversed.
     Reversed,
 }
 
 impl Layout {
     pub(crate) const ALL: [Self; 5] = [Self::Plain, Self::Gaps, Self::Swapped, Self::Transposed, Self::Reversed];
-    /// Those in which elements of a row lie side by side.
+    /// The layouts with contiguous rows.
     pub(crate) const ROWS: [Self; 3] = [Self::Plain, Self::Gaps, Self::Swapped];
 
-    /// The permutation by which the operand is made; each is its own inverse.
+    /// The permutation that makes the layout; each is its own inverse.
     fn axes(self) -> [usize; 4] {
         match self {
             Self::Plain | Self::Gaps => [0, 1, 2, 3],
@@ -51,7 +51,7 @@ impl<'c> Lab<'c> {
         Self::with_threads(ctx, 2)
     }
 
-    /// One that computes with this many threads.
+    /// A lab that computes with this many threads.
     pub(crate) fn with_threads(ctx: &'c Context, threads: usize) -> Self {
         Self { ctx, inputs: RefCell::default(), threads }
     }
@@ -65,7 +65,7 @@ impl<'c> Lab<'c> {
         (t, Array { ne: values.ne, data: rounded })
     }
 
-    /// An operand with these values in this layout, and what the type makes of them.
+    /// An operand with these values in this layout, and the values after rounding to the type.
     pub(crate) fn operand(&self, values: &Array, dtype: DType, layout: Layout) -> (Tensor<'c>, Array) {
         let axes = layout.axes();
         if layout != Layout::Gaps {
@@ -73,7 +73,7 @@ impl<'c> Lab<'c> {
             let t = if layout == Layout::Plain { t } else { self.ctx.permute(t, axes).unwrap() };
             return (t, rounded.permuted(axes));
         }
-        // One block more in each row, one row more in each plane, one plane more; numbers that show in any result.
+        // One more block per row, row per plane, and plane; with values that would show in any result.
         let gap = dtype.block_size() as usize;
         let [n0, n1, n2, n3] = values.ne;
         let around = Array::of([n0 + gap, n1 + 1, n2 + 1, n3], |[i0, i1, i2, i3]| {
@@ -111,7 +111,7 @@ impl<'c> Lab<'c> {
         Ok(self.run_all(&[y])?.remove(0))
     }
 
-    /// What the scheduler says to a graph of `y`, without a computation.
+    /// The scheduler's verdict on a graph of `y`, without a computation.
     pub(crate) fn accepted(&self, y: Tensor<'c>) -> Result<()> {
         let graph = self.ctx.graph([y])?;
         self.cpu()?.alloc(&graph).map(drop)
@@ -124,7 +124,7 @@ impl<'c> Lab<'c> {
     }
 }
 
-/// What lies in gaps: infinite in 16 bits, and large in all other types.
+/// The value in gaps: infinite in 16 bits, and large in all other types.
 const STRAY: f64 = 1e9;
 
 pub(crate) fn shape(t: Tensor<'_>) -> [usize; 4] {

@@ -1,4 +1,4 @@
-//! What the tests of all families share.
+//! Shared helpers of the tests of operations.
 
 pub(crate) mod array;
 pub(crate) mod encode;
@@ -29,7 +29,7 @@ macro_rules! refused {
 }
 pub(crate) use refused;
 
-/// `shape` as the tests write it, filled up with ones.
+/// `shape`, padded with ones.
 pub(crate) fn ne<const N: usize>(shape: [usize; N]) -> [usize; 4] {
     let mut full = [1; 4];
     full[..N].copy_from_slice(&shape);

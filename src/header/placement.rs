@@ -1,4 +1,4 @@
-//! Where an allocation puts tensors. Headers say so only while C uses them.
+//! The memory that an allocation gives to tensors. Headers hold it only while C uses them.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -8,23 +8,23 @@ use ggml_sys as sys;
 
 use super::{Owner, TensorPtr};
 
-/// The memory that an allocation gave a tensor.
+/// The memory that an allocation gave to a tensor, saved outside of its header.
 #[derive(Clone, Copy)]
-pub(crate) struct Home {
+pub(crate) struct SavedPlacement {
     pub(crate) tensor: TensorPtr,
     data: *mut c_void,
     buffer: *mut sys::ggml_backend_buffer,
     extra: *mut c_void,
 }
 
-impl Home {
-    /// Whether the device keeps something of its own with the tensor.
+impl SavedPlacement {
+    /// Whether the backend attached data of its own (`extra`) to the tensor.
     pub(crate) fn has_extra(&self) -> bool {
         !self.extra.is_null()
     }
 
-    /// Writes it into the header. A view of placed memory has its address already, perhaps in another buffer than when this
-    /// was noted: weights may have been replaced by others whose tensors got the same place.
+    /// Writes the placement into the header. A view of weights or a state keeps the address that its builder set, and
+    /// takes the current buffer of its root: the saved one may be gone, if new weights got the same addresses (H90).
     #[inline]
     pub(crate) fn put_in(mut self, views_placed: bool) {
         let placed = if views_placed { self.tensor.view_src() } else { None };
@@ -37,7 +37,7 @@ impl Home {
         }
     }
 
-    /// Takes it out again.
+    /// Removes the placement from the header.
     #[inline]
     pub(crate) fn take_out(mut self, views_placed: bool) {
         let t = self.tensor.get_mut();
@@ -50,35 +50,35 @@ impl Home {
 }
 
 thread_local! {
-    /// How many computations of this thread are under way while user code runs.
+    /// How many computations of this thread are running user code.
     static SHARED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// For as long as it lives, tensors may be [in use](TensorPtr::is_in_use).
-pub(crate) struct Sharing(());
+/// A scope in which tensors may be [in use](TensorPtr::is_in_use) by a computation of this thread.
+pub(crate) struct InUseScope(());
 
-impl Sharing {
+impl InUseScope {
     pub(crate) fn begin() -> Self {
         SHARED.set(SHARED.get() + 1);
         Self(())
     }
 }
 
-impl Drop for Sharing {
+impl Drop for InUseScope {
     fn drop(&mut self) {
         SHARED.set(SHARED.get() - 1);
     }
 }
 
-/// Whether there is a computation whose tensors are [in use](TensorPtr::is_in_use).
+/// Whether a computation of this thread has tensors [in use](TensorPtr::is_in_use).
 #[inline]
 pub(crate) fn any_in_use() -> bool {
     SHARED.get() > 0
 }
 
 impl TensorPtr {
-    /// Whether a computation is under way that has put its memory into the header: nothing else may look at or change what
-    /// is in there.
+    /// Whether a running computation has written its placement into the header. Nothing else may read or change it
+    /// then.
     #[inline]
     pub(crate) fn is_in_use(self) -> bool {
         any_in_use() && self.get().padding[1] != 0
@@ -88,13 +88,13 @@ impl TensorPtr {
         self.get_mut().padding[1] = yes.into();
     }
 
-    /// Puts the tensor's memory back to what its builder leaves, so that an allocation sees it as new: none, or for a
-    /// view of placed memory its address there.
+    /// Resets the tensor's memory to what its builder leaves, so that an allocation sees it as new: an address for a
+    /// view of weights or a state, else NULL.
     pub(crate) fn release(self) {
         self.release_from(self.view_src().is_some_and(|root| root.owner() != Owner::Graph));
     }
 
-    /// [`TensorPtr::release`] of a tensor of which the caller knows whether it is a view of placed memory.
+    /// [`TensorPtr::release`], where the caller knows whether the tensor is a view of weights or a state.
     #[inline]
     pub(crate) fn release_from(mut self, placed: bool) {
         let data = self.built_data(placed);
@@ -104,7 +104,7 @@ impl TensorPtr {
         t.extra = ptr::null_mut();
     }
 
-    /// The address that a builder gives: that of a view of placed memory, else none.
+    /// The address that a builder sets: that of a view of weights or a state, else NULL.
     fn built_data(self, placed: bool) -> *mut c_void {
         match self.view_src() {
             Some(root) if placed => root.get().data.cast::<u8>().wrapping_add(self.view_offs()).cast(),
@@ -112,15 +112,15 @@ impl TensorPtr {
         }
     }
 
-    /// Whether the header says of the tensor's memory what its builder left there.
+    /// Whether the header's `data`, `buffer` and `extra` are those that its builder left.
     pub(crate) fn is_as_built(self, placed: bool) -> bool {
         let t = self.get();
         t.buffer.is_null() && t.extra.is_null() && t.data == self.built_data(placed)
     }
 
-    /// Where an allocator put the tensor.
-    pub(crate) fn home(self) -> Home {
+    /// The placement that the header holds now.
+    pub(crate) fn placement(self) -> SavedPlacement {
         let t = self.get();
-        Home { tensor: self, data: t.data, buffer: t.buffer, extra: t.extra }
+        SavedPlacement { tensor: self, data: t.data, buffer: t.buffer, extra: t.extra }
     }
 }
