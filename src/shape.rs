@@ -20,10 +20,9 @@ const MORE_DIMENSIONS: i64 = i64::MIN;
 ///
 /// ```
 /// # use ggml::prelude::*;
-/// # use ggml::Shape;
+/// # fn main() -> ggml::Result<()> {
 /// assert_eq!(Shape::from([3, 2]).ne(), [3, 2, 1, 1]);
 /// assert_eq!(Shape::from([3, 2]).elements(), Some(6));
-/// # fn main() -> ggml::Result<()> {
 /// let rows = vec![[0.0_f32; 4]; 7];
 /// let ctx = Context::new();
 /// let x = ctx.input("x", DType::F32, [4, rows.len()])?;

@@ -236,7 +236,7 @@ fn custom_operations_refuse_what_does_not_fit() {
     for n in [0, 1 << 31, usize::MAX] {
         refused!(Param, ctx.custom(&[x], [1], tasks(n), none), "{n}");
     }
-    for shape in [[0, 1], [-1, 1], [1 << 40, 1 << 40]] {
+    for shape in [[0, 1], [-1, 1], [1_i64 << 40, 1 << 40]] {
         refused!(Shape, ctx.custom(&[x], shape, Custom::default(), none), "{shape:?}");
     }
     refused!(Shape, ctx.custom(&[x; 10], [1], Custom::default(), none));
