@@ -6,7 +6,7 @@ use ggml_sys as sys;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
-use crate::{guard, version};
+use crate::{guard, list, version};
 
 /// The largest value for block types: above it, 16-bit scales overflow, and quantisers divide infinities.
 const LARGEST: f32 = 65504.0;
@@ -99,7 +99,7 @@ impl DType {
         } else if self.requires_imatrix() {
             return refuse("imatrix", "None".into(), format!("{self} needs one"));
         }
-        let data = if self.is_quantized() { flushed(data) } else { Cow::Borrowed(data) };
+        let data = if self.is_quantized() { flushed(data)? } else { Cow::Borrowed(data) };
         let rows = data.len() / n_per_row;
         let mut out = aligned(rows.saturating_mul(row_size))?;
         if rows > 0 {
@@ -121,8 +121,8 @@ impl DType {
                 }
             })?;
         }
-        let mut bytes = bytemuck::cast_slice(&out).to_vec();
-        bytes.truncate(data.len() / n_per_row * row_size);
+        let filled = bytemuck::cast_slice(&out).get(..data.len() / n_per_row * row_size).unwrap_or_default();
+        let mut bytes = list::collect(filled.iter().copied(), CONVERTED)?;
         if self == Self::IQ4NL {
             settle_empty(&mut bytes);
         }
@@ -186,7 +186,7 @@ impl DType {
     pub fn dequantize(self, bytes: &[u8]) -> Result<Vec<f32>> {
         let blocks = self.blocks("dequantize", bytes)?;
         if self == Self::F32 {
-            return Ok(bytes.as_chunks().0.iter().map(|&b| f32::from_ne_bytes(b)).collect());
+            return list::collect(bytes.as_chunks().0.iter().map(|&b| f32::from_ne_bytes(b)), CONVERTED);
         }
         version::check()?;
         // SAFETY: an existing type, so C returns an entry of a constant table.
@@ -248,13 +248,16 @@ impl DType {
     }
 }
 
+/// What there is no memory for, in errors.
+const CONVERTED: &str = "converted numbers";
+
 /// Replaces values that are too small for a block's scale by 0.
-fn flushed(data: &[f32]) -> Cow<'_, [f32]> {
+fn flushed(data: &[f32]) -> Result<Cow<'_, [f32]>> {
     let small = |x: f32| x != 0.0 && x.abs() < SMALLEST;
     if data.iter().any(|&x| small(x)) {
-        data.iter().map(|&x| if small(x) { 0.0 } else { x }).collect()
+        list::collect(data.iter().map(|&x| if small(x) { 0.0 } else { x }), CONVERTED).map(Cow::Owned)
     } else {
-        data.into()
+        Ok(data.into())
     }
 }
 
@@ -296,7 +299,7 @@ fn realigned(bytes: &[u8]) -> Result<Aligned<'_>> {
 }
 
 fn out_of_memory(bytes: usize) -> Error {
-    Error::OutOfMemory { what: "converted numbers".into(), bytes: Some(bytes), log: Box::default() }
+    Error::OutOfMemory { what: CONVERTED.into(), bytes: Some(bytes), log: Box::default() }
 }
 
 /// Sets the codes of `iq4_nl` blocks with scale 0 to zero: ggml leaves uninitialised stack memory there.

@@ -9,6 +9,7 @@ use super::graphs::OptGraphs;
 use super::result::{Batch, OptResult};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::list;
 use crate::ops::check::Call;
 use crate::sched::{Allocated, Sched, Split};
 use crate::tensor::Tensor;
@@ -74,8 +75,8 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
     pub(super) fn set_datapoints<D: Element>(&mut self, dataset: &Dataset<D>, first: usize) -> Result<()> {
         let call = call("OptRun::set_batch");
         let inputs = check_batch(call, self.graphs, dataset)?;
-        let mut data = vec![D::zeroed(); inputs.elements()];
-        let mut labels = vec![0.0; self.graphs.labels().map_or(0, Tensor::elements)];
+        let mut data = list::filled(D::zeroed(), inputs.elements(), "a batch")?;
+        let mut labels = list::filled(0.0, self.graphs.labels().map_or(0, Tensor::elements), "a batch")?;
         dataset.copy(call, first, &mut data, &mut labels)?;
         self.run.set(inputs, &data)?;
         self.graphs.labels().map_or(Ok(()), |t| self.run.set(t, &labels))

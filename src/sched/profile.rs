@@ -8,8 +8,12 @@ use std::time::{Duration, Instant};
 use super::Allocated;
 use super::observe::is_view_op;
 use crate::backend::Backend;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::list;
 use crate::shape::Shape;
+
+/// What there is no memory for, in errors.
+const TIMINGS: &str = "a profile";
 
 /// One operation of a [`Profile`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,11 +59,13 @@ impl Allocated<'_, '_> {
     pub fn profile(&mut self) -> Result<Profile> {
         let graph = self.graph();
         let entries = graph.entries();
-        let backends: Vec<_> =
-            entries.iter().map(|e| self.backend_of_ptr(e.ptr).map_or_else(String::new, Backend::name)).collect();
+        let names = entries.iter().map(|e| self.backend_of_ptr(e.ptr).map_or_else(String::new, Backend::name));
+        let backends = list::collect(names, TIMINGS)?;
         let begin = Instant::now();
         let asked = Cell::new(begin);
         let mut timings = Vec::new();
+        // The closure below can't say that there is no memory.
+        timings.try_reserve_exact(graph.n_nodes()).map_err(|_| Error::no_memory(TIMINGS))?;
         let ask = |t: crate::Tensor<'_>| {
             asked.set(Instant::now());
             !is_view_op(t.ptr())

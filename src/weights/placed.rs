@@ -15,6 +15,10 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::pieces::{self, Pieces};
 use crate::tensor::transfer;
+use crate::{list, meta};
+
+/// What there is no memory for, in errors.
+const NAMES: &str = "a list of tensors";
 
 /// Leaves without memory.
 #[derive(Default)]
@@ -57,16 +61,17 @@ impl Leaves {
             return Err(Error::Duplicate { call: "WeightsBuilder::tensor", what: "tensor", name: name.into() });
         }
         let t = self.ctx.leaf("tensor", name, dtype, shape)?.ptr();
-        self.names.insert(name.into(), self.tensors.len());
-        self.tensors.push(t);
+        self.names.try_reserve(1).map_err(|_| Error::no_memory(NAMES))?;
+        list::push(&mut self.tensors, t, NAMES)?;
+        self.names.insert(name.into(), self.tensors.len() - 1);
         Ok(())
     }
 
-    /// The tensors with their full names (ggml truncates long ones), in the order in which they were added.
-    fn named(&self) -> impl Iterator<Item = (&str, TensorPtr)> {
-        let mut names: Vec<_> = self.names.iter().collect();
-        names.sort_by_key(|(_, i)| **i);
-        names.into_iter().map(|(name, _)| &**name).zip(self.tensors.iter().copied())
+    /// The tensors with their whole names (ggml cuts long ones), in the order in which they were added.
+    fn named(&self) -> Result<impl Iterator<Item = (&str, TensorPtr)>> {
+        let mut names = list::collect(&self.names, NAMES)?;
+        names.sort_unstable_by_key(|(_, i)| **i);
+        Ok(names.into_iter().map(|(name, _)| &**name).zip(self.tensors.iter().copied()))
     }
 
     /// The total size of the buffers for all tensors in one buffer type.
@@ -82,15 +87,15 @@ impl Leaves {
         owner: Owner,
         mut choose: impl FnMut(&str, DType, Shape) -> BufferType,
     ) -> Result<Placed> {
-        let types: Vec<_> = self.named().map(|(name, t)| choose(name, t.dtype(), t.ne().into())).collect();
+        let types = list::collect(self.named()?.map(|(name, t)| choose(name, t.dtype(), t.ne().into())), NAMES)?;
         self.place_each(owner, types)
     }
 
     /// Allocates each tensor in its own buffer type, in the order in which they were added.
     pub(super) fn place_each(self, owner: Owner, types: impl IntoIterator<Item = BufferType>) -> Result<Placed> {
         let mut groups = Groups::default();
-        for ((_, t), buft) in self.named().zip(types) {
-            groups.add(buft, t);
+        for ((_, t), buft) in self.named()?.zip(types) {
+            groups.add(buft, t)?;
         }
         let buffers = groups.place(owner)?;
         Ok(Placed { leaves: self, buffers, over: None })
@@ -105,10 +110,10 @@ impl Leaves {
         mut choose: impl FnMut(&str) -> Result<Result<usize, BufferType>>,
     ) -> Result<Placed> {
         let (mut over, mut groups) = (Vec::new(), Groups::default());
-        for (name, t) in self.named() {
+        for (name, t) in self.named()? {
             match choose(name)? {
-                Ok(offset) => over.push((t, offset)),
-                Err(buft) => groups.add(buft, t),
+                Ok(offset) => list::push(&mut over, (t, offset), NAMES)?,
+                Err(buft) => groups.add(buft, t)?,
             }
         }
         let mut buffers = groups.place(Owner::Weights)?;
@@ -134,10 +139,10 @@ impl Leaves {
 struct Groups(Vec<(BufferType, Vec<TensorPtr>)>);
 
 impl Groups {
-    fn add(&mut self, buft: BufferType, t: TensorPtr) {
+    fn add(&mut self, buft: BufferType, t: TensorPtr) -> Result<()> {
         match self.0.iter_mut().find(|(b, _)| *b == buft) {
-            Some((_, tensors)) => tensors.push(t),
-            None => self.0.push((buft, vec![t])),
+            Some((_, tensors)) => list::push(tensors, t, NAMES),
+            None => list::push(&mut self.0, (buft, vec![t]), NAMES),
         }
     }
 
@@ -186,7 +191,10 @@ fn lay_out(sizes: &[usize], alignment: usize, max: usize) -> std::result::Result
 
 /// [`lay_out`] for tensors in a buffer type with buffers of at most `max` bytes.
 fn lay_out_in(buft: BufferType, max: usize, tensors: &[TensorPtr]) -> Result<Vec<Chunk>> {
-    let sizes = tensors.iter().map(|&t| buft.alloc_size_of(t)).collect::<Result<Vec<_>>>()?;
+    let mut sizes = list::filled(0, tensors.len(), NAMES)?;
+    for (size, &t) in sizes.iter_mut().zip(tensors) {
+        *size = buft.alloc_size_of(t)?;
+    }
     lay_out(&sizes, buft.alignment()?, max).map_err(|size| {
         let operands = tensors.iter().zip(&sizes).filter(|(_, n)| **n == size).take(1).map(|(t, _)| t.info()).collect();
         let name = buft.name();

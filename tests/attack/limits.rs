@@ -78,3 +78,49 @@ fn a_scheduler_that_ran_out_of_memory_plans_the_next_graph() {
     }
     assert_eq!(threads(), before);
 }
+
+/// Tries ever larger sizes until one does not fit. `f` gets a number of elements; what it returns must be an error then.
+#[cfg(target_os = "linux")]
+fn until_out_of_memory(f: impl Fn(usize) -> Result<(), Error>) {
+    let mut n = 1 << 19;
+    loop {
+        match f(n) {
+            Ok(()) => n += n / 4 / 256 * 256,
+            Err(Error::OutOfMemory { .. }) => return,
+            Err(other) => panic!("{n}: {other}"),
+        }
+    }
+}
+
+/// Conversions and comparisons aborted where there was no memory for them.
+#[cfg(target_os = "linux")]
+#[test]
+fn numbers_that_do_not_fit_are_errors() {
+    if !limited("numbers_that_do_not_fit_are_errors", 1 << 17) {
+        return;
+    }
+    let no_memory = || Error::OutOfMemory { what: "the test".into(), bytes: None, log: Box::default() };
+    let numbers = |n: usize, value: f32| {
+        let mut list = Vec::new();
+        list.try_reserve_exact(n).map_err(|_| no_memory())?;
+        list.resize(n, value);
+        Ok::<_, Error>(list)
+    };
+    until_out_of_memory(|n| {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(4 * n).map_err(|_| no_memory())?;
+        bytes.resize(4 * n, 0_u8);
+        DType::F32.dequantize(&bytes).map(drop)
+    });
+    // Too small for the scale of a block, so that there is a copy.
+    until_out_of_memory(|n| DType::Q8_0.quantize(&numbers(n, 1e-42)?, n, None).map(drop));
+    until_out_of_memory(|n| {
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [i64::try_from(n).unwrap()])?;
+        let graph = ctx.graph([ctx.neg(x)?])?;
+        let mut allocator = GraphAllocator::new(Device::cpu()?.buffer_type());
+        let mut run = allocator.alloc(&graph)?;
+        run.set(x, &numbers(n, 1.0)?)?;
+        run.compare(&mut cpu(), &mut cpu(), ggml::Compare::default()).map(drop)
+    });
+}

@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::graph::Kind;
 use crate::header::TensorPtr;
 use crate::tensor::transfer;
+use crate::{list, meta};
 
 pub use report::{Compared, Comparison, Mismatch};
 
@@ -111,7 +112,7 @@ impl GraphMemory<'_, '_> {
             let left = step::numbers(CALL, e.ptr)?;
             let node = Compared::new(nodes.len(), e.ptr, &left, &step::numbers(CALL, copy.ptr())?, how.tolerance);
             let deviates = node.deviates;
-            nodes.push(node);
+            list::push(&mut nodes, node, "what was compared")?;
             if deviates && how.stop {
                 all = false;
                 break;

@@ -9,9 +9,9 @@ use crate::backend::Backend;
 use crate::context::raw::Pool;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
-use crate::guard;
 use crate::header::TensorPtr;
 use crate::tensor::transfer;
+use crate::{guard, list};
 
 /// Computes an operation of `bound`'s graph, whose sources were computed. Its result is there until the next ones need the
 /// memory.
@@ -36,10 +36,13 @@ pub(super) fn compute(bound: &Bound<'_, '_>, backend: &mut Backend, node: Tensor
     })
 }
 
+/// What there is no memory for, in errors.
+const COMPARED: &str = "numbers to compare";
+
 /// A tensor's elements as `f64`, dequantised.
 pub(super) fn numbers(call: &'static str, t: TensorPtr) -> Result<Vec<f64>> {
     fn all<T: Element>(call: &'static str, t: TensorPtr, f: impl Fn(T) -> f64) -> Result<Vec<f64>> {
-        Ok(transfer::read(call, t)?.into_iter().map(f).collect())
+        list::collect(transfer::read(call, t)?.into_iter().map(f), COMPARED)
     }
     match t.dtype() {
         DType::F32 => all(call, t, |x: f32| x.into()),
@@ -53,7 +56,8 @@ pub(super) fn numbers(call: &'static str, t: TensorPtr) -> Result<Vec<f64>> {
         DType::I64 => all(call, t, |x: i64| x as f64),
         blocks => {
             let whole = if t.is_contiguous() { t } else { t.root() };
-            Ok(blocks.dequantize(&transfer::read_raw(call, whole)?)?.into_iter().map(f64::from).collect())
+            let numbers = blocks.dequantize(&transfer::read_raw(call, whole)?)?;
+            list::collect(numbers.into_iter().map(f64::from), COMPARED)
         }
     }
 }
