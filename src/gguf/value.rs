@@ -171,7 +171,7 @@ macro_rules! kinds {
         #[non_exhaustive]
         pub enum Array {
             $(
-                # [doc = concat!("An array of `", $name, "`")]
+                #[doc = concat!("An array of `", $name, "`")]
                 $variant($many),
             )*
         }
