@@ -1,5 +1,5 @@
-//! What a device does in a second: the one that the environment variable `GGML_TEST_DEVICE` names, else the CPU
-//! (`cargo bench --bench device`). Each line of the output is an object of JSON's.
+//! Throughput of a device: the one in the environment variable `GGML_TEST_DEVICE`, else the CPU (`cargo bench --bench
+//! device`). Each line of the output is a JSON object.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,12 +19,12 @@ use ggml::{FlashAttn, GraphAllocator};
 use load::{cpu, device};
 use serde_json::json;
 
-/// Dimensions that are worth while on a GPU, and on a CPU.
+/// Chooses a dimension for a GPU or for a CPU.
 fn size(gpu: i64, cpu: i64) -> i64 {
     if device().device_type() == DeviceType::Cpu { cpu } else { gpu }
 }
 
-/// The median of the seconds that `f` takes, over half a second and five rounds at least.
+/// The median time of `f` in seconds, over at least half a second and five rounds.
 fn seconds(mut f: impl FnMut()) -> f64 {
     f();
     f();
@@ -92,7 +92,7 @@ fn products() {
     }
 }
 
-/// Attention over a cache, as it is when a model reads a text and when it writes one.
+/// Attention with a KV cache, as for prompt processing and for generation.
 fn attention() {
     let mut backend = device().init().unwrap();
     let (heads, kv_heads, head, keys) = (32, 8, 128, size(4096, 512));
@@ -122,7 +122,7 @@ fn attention() {
     }
 }
 
-/// What an operation costs that does next to nothing.
+/// The overhead of launching a tiny operation.
 fn launches() {
     const OPS: usize = 1000;
     let ctx = Context::new();

@@ -1,4 +1,4 @@
-//! Allocators of several types of memory, and how much memory things would take.
+//! Allocators of several buffer types, and size estimates.
 
 #![cfg(test)]
 #![allow(clippy::mem_forget, reason = "leaks")]
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ggml::prelude::*;
 use ggml::{BufferType, Error, GraphAllocator};
 
-/// Two types of memory that the CPU can use: its own, and that of its buffers over memory of the user's.
+/// Two buffer types that the CPU can use: its own, and that of buffers over user memory.
 fn two_types() -> [BufferType; 2] {
     #[repr(align(64))]
     struct Aligned([u8; 64]);
@@ -27,7 +27,7 @@ fn two_types() -> [BufferType; 2] {
     types
 }
 
-/// `-(x + x)^2 + x`, none of whose operations can be computed in another's place.
+/// `-(x + x)^2 + x`; none of the operations can be computed in place.
 fn formula(ctx: &Context, n: i64) -> (Tensor<'_>, Tensor<'_>) {
     let x = ctx.input("x", DType::F32, [n]).unwrap();
     let sum = ctx.add(x, x).unwrap().named("sum").unwrap();
@@ -42,7 +42,7 @@ fn tensors_lie_where_they_were_told_to() {
     let (x, y) = formula(&ctx, 1024);
     let graph = ctx.graph([y]).unwrap();
     let mut backend = Backend::cpu().unwrap();
-    // By a bit for each of these tensors.
+    // Chooses one of the two types per tensor, by a bit.
     let names = ["x", "sum", "square", "y"];
     let chosen = Arc::new(AtomicUsize::new(0));
     let bits = Arc::clone(&chosen);
@@ -82,7 +82,7 @@ fn sizes_are_known_before_memory_is_taken() {
         assert_eq!(allocator.sizes(&graph).unwrap(), sizes, "whatever there is");
         assert_eq!(allocator.buffer_sizes().unwrap(), sizes, "which stays");
     }
-    // More than there is can be asked for.
+    // Sizes beyond the available memory can be estimated.
     let huge = ctx.graph([ctx.relu(ctx.input("h", DType::F32, [1 << 30, 1 << 13]).unwrap()).unwrap()]).unwrap();
     let allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
     assert!(allocator.sizes(&huge).unwrap()[0] >= 1 << 45, "32 TiB");
@@ -109,7 +109,7 @@ fn types_of_memory_that_there_are_not_are_refused() {
     }
 }
 
-/// The closure may do anything, such as allocate the same graph.
+/// The closure may do anything, even allocate the same graph.
 #[test]
 fn a_graph_that_its_own_choice_allocates_has_two_memories() {
     let ctx: &'static Context = Box::leak(Box::default());
@@ -132,7 +132,7 @@ fn a_graph_that_its_own_choice_allocates_has_two_memories() {
     assert_eq!(run.get::<f32>(y).unwrap(), [1.0 - 4.0; 8]);
 }
 
-/// H21: after an allocation that failed, ggml takes its plan for one that has memory.
+/// H21: after a failed allocation, ggml assumes that its plan has memory.
 #[test]
 fn h21_an_allocator_of_several_types_works_after_it_ran_out_of_memory() {
     let ctx = Context::new();
@@ -156,12 +156,12 @@ fn h21_an_allocator_of_several_types_works_after_it_ran_out_of_memory() {
     }
 }
 
-/// Memory that the backend's device can't use.
+/// A buffer type that the backend's device can't use.
 #[cfg(feature = "rpc")]
 #[test]
 fn every_type_of_memory_must_be_one_that_the_backend_can_use() {
     use ggml::rpc;
-    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+    // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     let server = unsafe { rpc::Server::builder().start().unwrap() };
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let remote = connection.devices()[0];

@@ -1,4 +1,4 @@
-//! Backends: their threads, and computations that are stopped from outside.
+//! Backends: threads and cancelled computations.
 
 #![cfg(test)]
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ggml::prelude::*;
 use ggml::{Event, GraphAllocator, Priority, Registry, Threads};
 
-/// A chain of operations, each long enough that asking in between makes sense.
+/// A chain of operations, each long enough for a cancellation in between.
 fn chain(ctx: &Context, length: usize) -> (Tensor<'_>, Tensor<'_>) {
     let x = ctx.input("x", DType::F32, [64, 64]).unwrap();
     let y = (0..length).fold(x, |y, _| ctx.add(y, x).unwrap());
@@ -108,7 +108,7 @@ fn a_backend_is_found_by_name_and_parameters() {
     assert!(matches!(Backend::from_spec("CPU:a\0b"), Err(Error::Param { .. })), "a NUL among the parameters");
 }
 
-/// The CPU tells what it was built with; the list is that of this build.
+/// The CPU reports its build options; the expected list is that of this build.
 #[test]
 fn a_registry_lists_its_features() {
     let features = Registry::by_name("cpu").unwrap().features().unwrap();
@@ -119,7 +119,7 @@ fn a_registry_lists_its_features() {
     assert!(matches!(Registry::by_name("none"), Err(Error::NoSuch { .. })), "there is no such registry");
 }
 
-/// H33: the CPU has no events, so it can't be given one of another device either.
+/// H33: the CPU has no events, so it can't be given another device's event either.
 #[test]
 fn h33_a_device_without_events_gives_none() {
     assert!(matches!(Event::new(Device::cpu().unwrap()), Err(Error::Unsupported { .. })), "the CPU has no events");

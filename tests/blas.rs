@@ -1,4 +1,4 @@
-//! BLAS beside the CPU: products of large matrices.
+//! BLAS together with the CPU: products of large matrices.
 
 #![cfg(feature = "blas")]
 #![cfg(test)]
@@ -22,7 +22,7 @@ fn backend(threads: usize) -> Backend {
     backend
 }
 
-/// BLAS first, so that it gets what it can compute.
+/// BLAS has priority, so it gets every operation that it supports.
 fn sched(threads: usize) -> Sched {
     Sched::builder().backend(backend(threads)).backend(Backend::cpu().unwrap()).build().unwrap()
 }
@@ -31,14 +31,14 @@ fn numbers(n: usize, seed: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 37 + seed * 101) % 211) as f32 / 105.0 - 1.0).collect()
 }
 
-/// A matrix of `ne` in `dtype`: its bytes, and the numbers that they stand for.
+/// A matrix of `ne` in `dtype`: its bytes, and their decoded values.
 fn encoded(dtype: DType, ne: [usize; 4], seed: usize) -> (Vec<u8>, Vec<f32>) {
     let bytes = dtype.quantize(&numbers(ne.iter().product(), seed), ne[0], None).unwrap();
     let rounded = dtype.dequantize(&bytes).unwrap();
     (bytes, rounded)
 }
 
-/// `[k, m] x [k, n]`, the first repeated over the planes of the second.
+/// `[k, m] x [k, n]`; the first is broadcast over the planes of the second.
 fn product(a: &[f32], [k, m, a2, a3]: [usize; 4], b: &[f32], [_, n, b2, b3]: [usize; 4]) -> Vec<f64> {
     let mut out = Vec::new();
     for i3 in 0..b3 {
@@ -87,7 +87,7 @@ fn products_are_those_of_plain_rust() {
         ([64, 48, 1, 1], [64, 33, 1, 1]),
         ([256, 32, 2, 1], [256, 40, 4, 3]),
         ([512, 70, 3, 2], [512, 32, 3, 2]),
-        // Rows enough for all threads to convert some.
+        // Enough rows for all threads to convert some.
         ([256, 300, 1, 1], [256, 32, 1, 1]),
     ];
     let types = [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q4K, DType::IQ4NL];
@@ -115,7 +115,7 @@ fn products_are_those_of_plain_rust() {
     }
 }
 
-/// `[m, k]` and `[n, k]`, the second as it is, or a transposed `[k, n]`.
+/// `[m, k]` and `[n, k]`; the second is contiguous, or a transposed `[k, n]`.
 #[test]
 fn outer_products_are_those_of_plain_rust() {
     for (m, n, k) in [(5, 7, 3), (64, 33, 40), (1, 9, 4), (9, 1, 4), (6, 5, 1)] {
@@ -194,7 +194,7 @@ fn alone_it_refuses_what_it_can_not_do() {
         assert!(!blas().supports_op(y).unwrap(), "{y:?}");
         let graph = ctx.graph([y]).unwrap();
         let mut allocator = GraphAllocator::new(blas().buffer_type());
-        // The memory is the CPU's, which can run it all.
+        // BLAS uses the CPU's buffer type, and the CPU can run the whole graph.
         let mut memory = allocator.alloc(&graph).unwrap();
         let unless_absent = |set: ggml::Result<()>| match set {
             Ok(()) | Err(Error::NotPart { .. }) => {}
@@ -208,8 +208,8 @@ fn alone_it_refuses_what_it_can_not_do() {
     }
 }
 
-/// ggml asserts while it computes that the elements of the first operand lie side by side, but does not look at the
-/// stride of a dimension of 1 before.
+/// ggml asserts during the computation that the elements of the first operand's rows are contiguous, but its earlier
+/// check ignores the stride of a dimension of size 1.
 #[test]
 fn rows_of_one_element_lie_side_by_side_too() {
     let ctx = Context::new();
@@ -223,7 +223,7 @@ fn rows_of_one_element_lie_side_by_side_too() {
     assert!(matches!(sched(1).alloc(&graph), Err(Error::Unsupported { .. })), "the CPU refuses it, too");
 }
 
-/// ggml takes a transposed operand for one without gaps.
+/// ggml assumes that a transposed operand is contiguous.
 #[test]
 fn transposed_operands_have_no_gaps() {
     let ctx = Context::new();
@@ -242,11 +242,11 @@ fn transposed_operands_have_no_gaps() {
     }
 }
 
-/// Nobody here knows what a server computes with.
+/// Which kernels a server uses is unknown to its client.
 #[cfg(feature = "rpc")]
 #[test]
 fn a_server_may_be_one_of_blas() {
-    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+    // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     let server = unsafe { ggml::rpc::Server::builder().devices([blas()]).start().unwrap() };
     let connection = ggml::rpc::connect(&server.address().to_string()).unwrap();
     let remote = connection.devices()[0];
@@ -260,7 +260,7 @@ fn a_server_may_be_one_of_blas() {
     }
 }
 
-/// BLAS is handed dimensions in 32 bits. Tensors of such sizes are asked about only.
+/// BLAS takes 32-bit dimensions. Tensors of such sizes are only checked, never allocated.
 #[test]
 fn dimensions_fit_into_32_bits() {
     let ctx = Context::new();
@@ -296,7 +296,7 @@ fn threads_have_a_number_only() {
     assert!(backend.set_use_ref(true).is_err() && backend.pause_threads().is_err(), "those are the CPU's");
 }
 
-/// The library's threads are one set for the process, whose number each backend sets.
+/// The library has one set of threads per process, whose number each backend sets.
 #[test]
 fn backends_compute_at_once_on_different_numbers_of_threads() {
     let (sa, sb) = ([256, 96, 2, 1], [256, 64, 2, 1]);
@@ -325,9 +325,9 @@ fn backends_compute_at_once_on_different_numbers_of_threads() {
     });
 }
 
-/// ggml starts a thread for each part of an operand that it converts, and where one can't be started, leaves the others at
-/// work: the backend waits for them before the memory that they use can go. In a process of its own, which has room
-/// for the stacks of a few new threads only.
+/// ggml starts a thread for each part of an operand that it converts. If one can't be started, the others go on: the
+/// backend must wait for them before their memory is freed. Runs in a process of its own, which has address space for
+/// the stacks of a few new threads only.
 #[cfg(target_os = "linux")]
 #[test]
 fn threads_that_can_not_be_started_are_an_error() {
@@ -358,17 +358,17 @@ fn threads_that_can_not_be_started_are_an_error() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let size = status.lines().find_map(|l| l.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: C writes one structure.
+    // SAFETY: `limit` is a live structure that the call writes to.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) }, 0);
-    // Room for the stacks of a few.
+    // Address space for a few stacks.
     let tight = libc::rlimit { rlim_cur: (size.unwrap() + 20_000) * 1024, ..limit };
-    // SAFETY: C reads one structure.
+    // SAFETY: `tight` is a live structure that the call only reads.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const tight) }, 0);
     let result = memory.compute(&mut one);
-    // Threads that were still at work would find it gone.
+    // Threads that still ran would access freed memory.
     drop(memory);
     drop(allocator);
-    // SAFETY: as above.
+    // SAFETY: `limit` is a live structure that the call only reads.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
     assert!(matches!(result, Err(Error::Exception { .. })), "{result:?}");
     assert!(matches!(one.synchronize(), Err(Error::Poisoned { .. })), "nobody knows what it was doing");

@@ -1,4 +1,4 @@
-//! Two devices against each other, operation by operation.
+//! Compares two devices operation by operation.
 
 #![cfg(test)]
 #![allow(clippy::cast_precision_loss, reason = "small numbers")]
@@ -32,8 +32,8 @@ struct Net {
     cache: State,
 }
 
-/// Something of everything: quantised weights, a cache that is written to, views, sorts, results of several types, and
-/// memory that is used again.
+/// A mix of features: quantised weights, a KV cache that is written to, views, sorts, several result types, and reused
+/// memory.
 impl Net {
     fn new(memory: BufferType) -> Self {
         let mut builder = WeightsBuilder::new();
@@ -113,7 +113,7 @@ fn a_device_is_equal_to_itself() {
 #[test]
 fn a_server_is_equal_to_what_it_serves() {
     use ggml::rpc;
-    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+    // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     let server = unsafe { rpc::Server::builder().start().unwrap() };
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let mut remote = connection.devices()[0].init().unwrap();
@@ -131,7 +131,7 @@ fn a_server_is_equal_to_what_it_serves() {
     assert!(matches!(refused, Err(Error::Unsupported { .. })), "closures stay here: {refused:?}");
 }
 
-/// Kernels that were written for speed round differently.
+/// The fast kernels round differently from the reference ones.
 #[test]
 fn reference_code_rounds_differently() {
     let ctx = Context::new();
@@ -155,7 +155,7 @@ fn reference_code_rounds_differently() {
     assert_equal(&memory.compare(&mut reference, &mut cpu(), Compare::default()).unwrap());
 }
 
-/// A cast has itself among its sources, and kernels of quantised types look there.
+/// A cast has itself as a source, and kernels for quantised types read that source.
 #[test]
 fn casts_are_compared() {
     let mut builder = WeightsBuilder::new();
@@ -170,7 +170,7 @@ fn casts_are_compared() {
     assert_equal(&memory.compare(&mut cpu(), &mut cpu(), Compare::default()).unwrap());
 }
 
-/// `x`, but for the second device, which is called second: there, element 5 is 3 more.
+/// Returns `x`; on the second call (for the second device) adds 3 to element 5.
 fn faulty<'c>(ctx: &'c Context, x: Tensor<'c>) -> Tensor<'c> {
     let calls = Arc::new(AtomicUsize::new(0));
     ctx.map_custom1::<f32>(x, one_task(), move |out, x| {
@@ -203,7 +203,7 @@ fn compare_faulty(how: Compare) -> (Comparison, bool) {
     (comparison, computed.is_ok())
 }
 
-/// In ggml a cast is its own second operand, of which some kernels read the strides.
+/// In ggml a cast is its own second operand, whose strides some kernels read.
 #[test]
 fn casts_of_blocks_can_be_compared() {
     let ctx = Context::new();
@@ -249,7 +249,7 @@ fn a_wrong_result_is_found_where_it_arises() {
     assert!(comparison.to_string().ends_with("no result deviates"));
 }
 
-/// Numbers that are none are a difference only where the other is not the same.
+/// A NaN or infinity is a difference only if the other value is not the same.
 #[test]
 fn what_is_no_number_counts() {
     let ctx = Context::new();
@@ -288,7 +288,7 @@ fn what_can_not_be_compared_is_an_error() {
     assert!(matches!(refused, Err(Error::InputNotSet { .. })), "{refused:?}");
 }
 
-/// On x86-64 there is such memory, unless the build was told otherwise.
+/// x86-64 has a repacking buffer type by default.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn rearranged_weights_can_not_be_compared() {

@@ -1,4 +1,4 @@
-//! What only the CPU can do.
+//! Features that only the CPU has.
 
 #![cfg(test)]
 #![allow(clippy::mem_forget, reason = "leaks")]
@@ -15,7 +15,7 @@ fn allocator() -> GraphAllocator {
     GraphAllocator::new(Device::cpu().unwrap().buffer_type())
 }
 
-/// A product, for which kernels need working memory.
+/// A matrix product, whose kernel needs a work buffer.
 struct Product {
     weights: Weights,
 }
@@ -152,7 +152,7 @@ fn paused_threads_wake_for_the_next_computation() {
 #[test]
 fn other_devices_refuse_what_only_a_cpu_can_do() {
     use ggml::rpc;
-    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+    // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     let server = unsafe { rpc::Server::builder().start().unwrap() };
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let mut remote = connection.devices().first().unwrap().init().unwrap();
@@ -165,7 +165,7 @@ fn other_devices_refuse_what_only_a_cpu_can_do() {
     let graph = ctx.graph([ctx.neg(ctx.input("x", DType::F32, [4]).unwrap()).unwrap()]).unwrap();
     let mut allocator = GraphAllocator::new(remote.device().buffer_type());
     refused(allocator.alloc(&graph).unwrap().plan(&mut remote).map(drop));
-    // Nor can a CPU use the server's memory.
+    // A CPU backend can't use the server's memory either.
     refused(allocator.alloc(&graph).unwrap().plan(&mut Backend::cpu().unwrap()).map(drop));
 }
 
@@ -191,7 +191,7 @@ fn features_are_those_that_the_backend_lists() {
     }
 }
 
-/// In time is in `tests/numa.rs`.
+/// The successful case is in `tests/numa.rs`.
 #[test]
 fn nodes_can_not_be_counted_while_computations_may_run() {
     let _backend = Backend::cpu().unwrap();

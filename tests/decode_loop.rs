@@ -1,5 +1,5 @@
-//! A decoder's loop: the same small graph is built, allocated and computed again and again, its cache written further on
-//! each time. It plans once, and grows no memory.
+//! A decoding loop: the same small graph is built, allocated and computed again and again, and its KV cache is extended
+//! each time. It must plan once, and its memory must not grow.
 
 #![cfg(test)]
 #![allow(
@@ -17,25 +17,25 @@ use std::sync::{Mutex, PoisonError};
 use ggml::prelude::*;
 use ggml::{Error, GraphAllocator};
 
-/// Held by the test that runs: one of them measures memory.
+/// Held by the running test: one of the tests measures memory.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Bytes that Rust holds.
+/// Bytes allocated by Rust.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
 struct Counted;
 
-// SAFETY: hands everything to the system's allocator.
+// SAFETY: passes every call on to the system allocator.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is the system allocator's.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract; `ptr` came from the system allocator.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -43,10 +43,10 @@ unsafe impl GlobalAlloc for Counted {
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
-/// Bytes that Rust and C hold together.
+/// Bytes allocated by Rust and C together.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn malloced() -> usize {
-    // SAFETY: only reads the allocator's own counters.
+    // SAFETY: only reads the allocator's counters.
     let info = unsafe { libc::mallinfo2() };
     info.uordblks + info.hblkhd
 }
@@ -58,7 +58,7 @@ fn malloced() -> usize {
 
 const PLACES: usize = 100;
 
-/// One step: the token goes into the cache at `place`, and the result is the sum of what is there.
+/// One step: writes the token to the cache at `place`; the result is the sum of the entries so far.
 fn build<'c>(ctx: &'c Context, cache: Tensor<'c>, place: usize) -> ggml::Result<(Tensor<'c>, Tensor<'c>, Graph<'c>)> {
     let x = ctx.input("x", DType::F32, [4])?;
     let to = ctx.view(cache, [4], [16, 16, 16], place * 16)?;
@@ -99,7 +99,7 @@ fn a_decoder_plans_once_and_grows_no_memory() {
     }
     assert_eq!(sched.plans(), 1);
     let [rust, both] = held;
-    // The test's own threads come and go; two bytes a step would be more than that.
+    // The test's own threads come and go; a leak of two bytes per step would exceed this.
     let [more_rust, more] = [HELD.load(Ordering::Relaxed).saturating_sub(rust), malloced().saturating_sub(both)];
     assert!(more_rust < 16 << 10 && more < 16 << 10, "{more_rust} bytes more in Rust, {more} in all");
 }
@@ -120,7 +120,7 @@ fn another_graph_is_another_plan() {
         drop(allocator.alloc(&graph).unwrap());
     }
     assert_eq!(allocator.plans(), 1, "a place in the cache needs no plan");
-    // In memory of the graph's own, the place of a view counts.
+    // In the graph's own memory, a view's offset matters for the plan.
     for i in 0..3 {
         ctx.reset();
         let x = ctx.input("x", DType::F32, [16]).unwrap();
@@ -131,7 +131,7 @@ fn another_graph_is_another_plan() {
     assert_eq!(allocator.plans(), 4);
 }
 
-/// A graph that is dropped late, after its context was reset, gives its lists to the next one only then.
+/// A graph that is dropped late, after its context's reset, returns its lists for reuse only then.
 #[test]
 fn graphs_that_live_at_once_share_nothing() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,7 +156,7 @@ fn graphs_that_live_at_once_share_nothing() {
     }
 }
 
-/// The same tensors are put back where they were, but only as long as the memory there is still theirs.
+/// Tensors get their old placement back, but only while the memory there still belongs to them.
 #[test]
 fn what_comes_in_between_is_not_in_the_way() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,7 +200,7 @@ fn what_comes_in_between_is_not_in_the_way() {
     assert_eq!(one.plans(), 5, "the first, and two for each of the others");
 }
 
-/// Two graphs of the same tensors have lists of their own, and those of one that is gone may be another graph's by now.
+/// Two graphs of the same tensors have separate lists; those of a dropped graph may belong to another graph already.
 #[test]
 fn a_graph_is_not_computed_by_the_lists_of_another() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Backends that are loaded while the program runs. One test: ggml's lists are the process's.
+//! Backends that are loaded at run time. All in one test, because ggml's registry is global.
 
 #![cfg(feature = "dynamic-backends")]
 #![cfg(test)]
@@ -41,20 +41,20 @@ fn backends_come_and_go() {
     let variants = modules(folder);
     assert!(variants.len() > 5, "one library for each level of processors: {variants:?}");
 
-    // SAFETY: files that don't exist, and one that is no backend: nothing is loaded.
+    // SAFETY: the file does not exist, so nothing is loaded.
     let missing = unsafe { Registry::load(folder.join("libggml-none.so")) };
     assert!(matches!(missing, Err(Error::Null { .. })), "{missing:?}");
-    // SAFETY: as above.
+    // SAFETY: the file is no backend, so nothing is loaded.
     let other = unsafe { Registry::load(folder.parent().unwrap().join("libggml-base.so")) };
     assert!(matches!(other, Err(Error::Null { .. })), "{other:?}");
-    // SAFETY: as above.
+    // SAFETY: a path with a NUL is refused, so nothing is loaded.
     let nul = unsafe { Registry::load("a\0b") };
     assert!(matches!(nul, Err(Error::Param { .. })), "{nul:?}");
 
-    // One by its file: the lowest level runs anywhere.
+    // One variant by its file name: the lowest level runs anywhere.
     let lowest = variants.iter().find(|p| p.to_str().unwrap().ends_with("-x64.so"));
     if let Some(lowest) = lowest {
-        // SAFETY: built with this crate.
+        // SAFETY: the file was built together with this crate.
         let registry = unsafe { Registry::load(lowest) }.unwrap();
         assert_eq!((registry.name(), Registry::all().unwrap().len()), ("CPU".into(), 1));
         let vectors = |registry: Registry| {
@@ -62,12 +62,12 @@ fn backends_come_and_go() {
         };
         assert!(!vectors(registry), "{:?}", registry.features());
         assert_eq!(compute(), [2.0, 4.0, 6.0, 8.0]);
-        // SAFETY: what used it was dropped in `compute`.
+        // SAFETY: everything that used it was dropped in `compute`.
         unsafe { registry.unload() }.unwrap();
         assert!(Registry::all().unwrap().is_empty(), "it is gone");
     }
 
-    // All, and the best of the CPU's.
+    // All backends, with the best CPU variant.
     let all = Registry::load_all().unwrap();
     assert!(all.iter().any(|r| r.name() == "CPU"), "{all:?}");
     assert_eq!(all.iter().any(|r| r.name() == "RPC"), cfg!(feature = "rpc"), "{all:?}");
@@ -82,7 +82,7 @@ fn backends_come_and_go() {
     assert_eq!(compute(), [2.0, 4.0, 6.0, 8.0]);
 }
 
-/// Vulkan's module, where it can be used and where it can't: each in a process of its own, as a module is loaded once.
+/// Vulkan's module, with and without a usable driver: each in its own process, since a module is loaded only once.
 #[cfg(all(feature = "vulkan", target_os = "linux"))]
 mod vulkan {
     use std::path::Path;
@@ -90,13 +90,13 @@ mod vulkan {
 
     use super::*;
 
-    /// Names the folder to load from, for a process that is to do so.
+    /// Passes the folder to load from to the child process.
     const FOLDER: &str = "GGML_TEST_BACKENDS";
     const MODULE: &str = "libggml-vulkan.so";
-    /// What is listed besides; a server's devices would be RPC's.
+    /// The other backends in the list; devices of an RPC server would be listed under RPC.
     const OTHERS: &str = if cfg!(feature = "rpc") { "CPU=CPU RPC=" } else { "CPU=CPU" };
 
-    /// What a process lists that loads all backends of a folder, and computes: "CPU=CPU Vulkan=Vulkan0".
+    /// The output of a process that loads all backends of a folder and computes: "CPU=CPU Vulkan=Vulkan0".
     fn listed(folder: &Path, variables: &[(&str, &str)]) -> String {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "vulkan::is_there_only_where_it_can_be_used", "--nocapture"]);
@@ -111,9 +111,9 @@ mod vulkan {
         line.unwrap_or_else(|| panic!("{variables:?}: {text}\n{errors}")).1.to_owned()
     }
 
-    /// What such a process does.
+    /// The child process.
     fn list(folder: &Path) {
-        // SAFETY: the folder holds what was built with this crate.
+        // SAFETY: the files in the folder were built together with this crate.
         unsafe { Registry::load_all_from(folder) }.unwrap();
         let mut all = Vec::new();
         for registry in Registry::all().unwrap() {
@@ -128,7 +128,7 @@ mod vulkan {
         println!("listed: {}", all.join(" "));
     }
 
-    /// A new folder of this test's.
+    /// Creates a new folder for this test.
     fn new_folder(name: &str) -> PathBuf {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("dynamic-{name}"));
         let _there_was_none = std::fs::remove_dir_all(&folder);
@@ -136,7 +136,7 @@ mod vulkan {
         folder
     }
 
-    /// A folder with links to the modules whose names are wanted.
+    /// Creates a folder with links to the wanted modules.
     fn folder_with(from: &Path, wanted: impl Fn(&str) -> bool) -> PathBuf {
         let folder = new_folder("modules");
         for entry in std::fs::read_dir(from).unwrap() {
@@ -160,17 +160,17 @@ mod vulkan {
         let without = folder_with(folder, |name| name != MODULE);
         assert_eq!(listed(&without, &[devices]), OTHERS, "no module");
 
-        // A machine without Vulkan's loader: the module needs one, and what is found first is none.
+        // A machine without Vulkan's loader: the module needs it, and the first file found is not one.
         let broken = new_folder("loader");
         std::fs::write(broken.join("libvulkan.so.1"), "not a library\n").unwrap();
         let usual = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
         let path = format!("{}:{usual}", broken.display());
         assert_eq!(listed(folder, &[("LD_LIBRARY_PATH", &path), devices]), OTHERS, "no loader");
 
-        // One without a driver.
+        // A machine without a driver.
         assert_eq!(listed(folder, &[("VK_ICD_FILENAMES", "/no/such/driver.json")]), OTHERS, "no driver");
 
-        // One with a driver that computes on the CPU, which ggml takes only where it is named; CI has Mesa's.
+        // A machine with a CPU driver, which ggml uses only if it is named; CI has Mesa's.
         assert_eq!(listed(folder, &[devices]), format!("{OTHERS} Vulkan=Vulkan0"));
     }
 }

@@ -1,5 +1,5 @@
-//! Weights in memory that rearranges them (H27). Which types it takes depends on the processor: this is written for AVX2,
-//! which builds for x86-64 have unless they are told otherwise.
+//! Repacked weights (H27). The supported types depend on the processor: this test expects AVX2, the default of x86-64
+//! builds.
 
 #![cfg(target_arch = "x86_64")]
 #![cfg(test)]
@@ -15,7 +15,7 @@ use ggml::opt::{LossType, OptContext, OptParams};
 use ggml::prelude::*;
 use ggml::{BufferType, Custom, Error, GraphAllocator, Pieces};
 
-/// The memory that interleaves rows, which every CPU backend for processors with AVX2 has.
+/// The buffer type that interleaves rows; every CPU backend with AVX2 has it.
 fn repack() -> BufferType {
     let extra = Device::cpu().unwrap().extra_buffer_types().unwrap();
     extra.into_iter().find(|m| m.name() == "CPU_REPACK").unwrap()
@@ -25,12 +25,12 @@ fn plain() -> BufferType {
     Device::cpu().unwrap().buffer_type()
 }
 
-/// Numbers in -1 to 1 that look random.
+/// Pseudorandom values in -1 to 1.
 fn sample(n: usize, seed: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 7919 + seed * 104_729 + i * i % 131) % 2001) as f32 / 1000.0 - 1.0).collect()
 }
 
-/// One tensor `w` of a type and shape, and the numbers that its blocks stand for.
+/// One tensor `w` of this type and shape, and its decoded values.
 fn weights(memory: BufferType, dtype: DType, shape: [usize; 3]) -> (Weights, Vec<f32>) {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", dtype, shape.map(|n| n as i64)).unwrap();
@@ -46,7 +46,7 @@ fn sched(threads: usize) -> Sched {
     Sched::builder().backend(backend).build().unwrap()
 }
 
-/// Rounding to blocks of 8 bits moves a number in -1 to 1 by 1/254 at most.
+/// Rounding to 8-bit blocks changes a value in -1 to 1 by at most 1/254.
 fn assert_close(got: &[f32], want: &[f64], k: usize, context: &str) {
     assert_eq!(got.len(), want.len(), "{context}");
     let tolerance = k as f64 / 254.0 + 1e-4;
@@ -124,7 +124,7 @@ fn products_with_rearranged_experts_are_those_of_plain_rust() {
     }
 }
 
-/// The kernel has room for each token once for an expert.
+/// The kernel has room for each token only once per expert.
 #[test]
 fn h27_experts_of_a_token_must_differ() {
     let (weights, _) = weights(repack(), DType::Q4_0, [32, 8, 4]);
@@ -141,7 +141,7 @@ fn h27_experts_of_a_token_must_differ() {
     run.set(which, &[0, 1, 3, 0, 0, 1]).unwrap();
     drop(run);
 
-    // Parts of different rows may name the same expert.
+    // Views that span rows may name the same expert twice.
     let sorted = ctx.top_k(ctx.input("scores", DType::F32, [4, 3]).unwrap(), 2).unwrap();
     ctx.mul_mat_id(experts, x, sorted).unwrap();
     let across = ctx.transpose(ctx.reshape(sorted, [3, 2]).unwrap()).unwrap();
@@ -211,7 +211,7 @@ fn h27_rearranged_weights_are_set_as_a_whole_and_never_read() {
     let state = builder.place_state(plain()).unwrap();
     packed(state.copy("w", weights.get("w").unwrap()), "a copy from it");
 
-    // It can be set again, from anywhere: bytes that lie at an odd address, too.
+    // It can be set again from bytes at any address, even an odd one.
     let mut bytes = vec![0];
     bytes.extend(DType::Q4_0.quantize(&[0.5; 256], 32, None).unwrap());
     weights.set_bytes("w", &bytes[1..]).unwrap();
@@ -257,7 +257,7 @@ fn h27_rearranged_weights_are_the_first_operand_of_products_only() {
     assert!(closure.is_err(), "{closure:?}");
 }
 
-/// What the device says it supports is more than its kernels read rightly.
+/// The device claims support for more than its kernels compute correctly.
 #[test]
 fn h27_the_second_operand_must_suit_the_kernels() {
     let (matrix, _) = weights(repack(), DType::Q4_0, [32, 8, 1]);
@@ -310,7 +310,7 @@ fn rearranged_and_plain_weights_lie_side_by_side() {
 #[test]
 fn h27_no_other_device_gets_rearranged_weights() {
     use ggml::rpc;
-    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+    // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     let server = unsafe { rpc::Server::builder().start().unwrap() };
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let remote = connection.devices()[0];
@@ -336,7 +336,7 @@ fn h27_no_other_device_gets_rearranged_weights() {
     assert!(matches!(allocator.alloc(&graph), Err(Error::Unsupported { .. })), "out of its reach");
 }
 
-/// They would look at weights in other ways.
+/// Gradients would use the weights in other operations.
 #[test]
 fn h27_gradients_do_not_go_through_rearranged_weights() {
     let (weights, _) = weights(repack(), DType::Q4_0, [32, 8, 1]);
@@ -364,7 +364,7 @@ fn h27_gradients_do_not_go_through_rearranged_weights() {
     run.eval(None).unwrap();
 }
 
-/// The kernels count the blocks of a matrix in 32 bits.
+/// The kernels count the blocks of a matrix with 32-bit integers.
 #[test]
 fn h109_blocks_of_the_second_operand_are_counted_in_32_bits() {
     let (weights, _) = weights(repack(), DType::Q4_0, [2048, 8, 1]);
@@ -379,7 +379,7 @@ fn h109_blocks_of_the_second_operand_are_counted_in_32_bits() {
     assert!(error.contains("less than 2^36 numbers"), "{error}");
 }
 
-/// A matrix of a language model is larger than what is read of a file at a time.
+/// A language model's matrix is larger than one chunk of a streamed file.
 #[test]
 fn h27_a_large_matrix_is_streamed_as_a_whole() {
     use ggml::gguf::{Reader, Writer};
@@ -388,7 +388,7 @@ fn h27_a_large_matrix_is_streamed_as_a_whole() {
     let mut writer = Writer::new();
     let rows: Vec<f32> = (0..16).flat_map(|i| sample(k, i)).collect();
     let blocks = DType::Q4_0.quantize(&rows, k, None).unwrap();
-    // Rows in another order in each tensor.
+    // Each tensor has its rows in another order.
     let matrix = |step: usize| -> Vec<u8> {
         (0..m).flat_map(|i| blocks.chunks(blocks.len() / 16).nth(i * step % 16).unwrap().iter().copied()).collect()
     };

@@ -1,4 +1,4 @@
-//! What a graph prints goes to the logger, which all tests of a process share: hence a file of its own.
+//! Printing a graph goes to the logger, which is global: hence a test binary of its own.
 
 #![cfg(test)]
 

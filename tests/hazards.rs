@@ -1,6 +1,6 @@
-//! What ggml leaves to its caller, attempted: each test is named after its number in `docs/safety.md`.
+//! Attempts the hazards that ggml leaves to its caller: each test is named after its number in `docs/safety.md`.
 //!
-//! Hazards of single operations are in `tests/ops`, those that types close in `tests/ui`.
+//! Hazards of single operations are in `tests/ops`, those prevented by types in `tests/ui`.
 
 #![cfg(test)]
 #![allow(
@@ -38,7 +38,7 @@ fn h04_no_transfer_leaves_the_tensor() {
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let graph = ctx.graph([ctx.relu(x).unwrap()]).unwrap();
     let mut sched = cpu();
-    // Dirties the memory that the allocation below gets.
+    // Fills the memory of the later allocation with other values.
     sched.alloc(&graph).unwrap().set(x, &[9.0_f32; 4]).unwrap();
     let mut run = sched.alloc(&graph).unwrap();
     for (offset, n) in [(4, 1), (3, 2), (usize::MAX, 4), (usize::MAX - 1, 1), (usize::MAX / 4, 4)] {
@@ -122,8 +122,8 @@ fn h21_the_scheduler_works_after_it_ran_out_of_memory() {
     assert!(allocator.alloc(&small).is_ok());
 }
 
-/// Two backends on one device share a buffer. Where a larger one could not be had, ggml's allocator forgets that the first
-/// gave it back, and frees it again for the second.
+/// Two backends of one device share a buffer. If a larger one can't be allocated, ggml's allocator forgets that it
+/// freed the buffer for the first backend, and frees it again for the second.
 #[test]
 fn h21_a_buffer_of_two_backends_is_freed_once() {
     let backends = Sched::builder().backend(Backend::cpu().unwrap()).backend(Backend::cpu().unwrap());
@@ -139,16 +139,16 @@ fn h21_a_buffer_of_two_backends_is_freed_once() {
     drop(sched);
 }
 
-/// Two graphs with equal numbers of nodes and leaves and equal sizes: ggml would reuse the first one's plan, in which the
-/// value that the second still needs is overwritten.
+/// Two graphs with equal numbers and sizes of nodes and leaves: ggml would reuse the first plan, which overwrites a
+/// value that the second graph still needs.
 #[test]
 fn h23_a_plan_is_not_reused_for_another_topology() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [256]).unwrap();
     let first = ctx.scale(x, 3.0).unwrap();
-    // The first value dies at once.
+    // The first value is not used again.
     let a = ctx.add(chain(&ctx, first, 4), x).unwrap();
-    // The first value is needed again at the end.
+    // The first value is used again at the end.
     let b = ctx.add(chain(&ctx, first, 4), first).unwrap();
     let (ga, gb) = (ctx.graph([a]).unwrap(), ctx.graph([b]).unwrap());
     assert_eq!(ga.n_nodes(), gb.n_nodes());
@@ -182,7 +182,7 @@ fn h23_a_plan_is_not_reused_for_other_outputs() {
     let mut sched = cpu();
     let mut step = |keep: usize| {
         let kept = ctx.output(chain(&ctx, x, keep)).unwrap();
-        // Goes on as `chain` would.
+        // Continues the pattern of `chain`.
         let end = (keep..6).fold(kept, |t, i| if i % 2 == 0 { ctx.neg(t).unwrap() } else { ctx.abs(t).unwrap() });
         let graph = ctx.graph([end]).unwrap();
         let mut run = sched.alloc(&graph).unwrap();
@@ -190,7 +190,7 @@ fn h23_a_plan_is_not_reused_for_other_outputs() {
         run.compute().unwrap();
         (run.get::<f32>(kept).unwrap(), run.get::<f32>(end).unwrap())
     };
-    // `chain` negates, takes the absolute value, and so on.
+    // `chain` alternates `neg` and `abs`.
     let after = |value: f32, n: usize| (0..n).fold(value, |v, i| if i % 2 == 0 { -v } else { v.abs() });
     for keep in [1, 3, 2, 5] {
         let (kept, end) = step(keep);
@@ -215,7 +215,7 @@ fn h24_allocations_of_the_same_tensors_do_not_share_memory() {
     assert_eq!(first.get::<f32>(a).unwrap(), [0.0, 2.0, 0.0, 4.0]);
     assert_eq!(second.get::<f32>(b).unwrap(), [-5.0, -6.0, -7.0, -8.0]);
     drop(second);
-    // What is built meanwhile does not keep addresses of memory that is given back below.
+    // A view built in between must not keep the address of memory that is freed below.
     let view = ctx.view(a, [2], [8, 8, 8], 4).unwrap();
     drop(first);
     let gv = ctx.graph([view]).unwrap();
@@ -255,7 +255,7 @@ fn h24_a_forgotten_allocation_is_out_of_reach_and_out_of_the_way() {
     assert!(cpu().alloc(&ctx.graph([ctx.abs(y).unwrap()]).unwrap()).is_ok());
 }
 
-/// The scheduler keeps pointers to the lists of the graph that it allocated, which another graph may have by now.
+/// The scheduler keeps pointers to the lists of the allocated graph, which may belong to another graph by now.
 #[test]
 fn h24_a_graph_made_again_is_computed_by_its_own_lists() {
     let ctx = Context::new();
@@ -271,7 +271,7 @@ fn h24_a_graph_made_again_is_computed_by_its_own_lists() {
     let mut held = Vec::new();
     for _ in 0..8 {
         compute(&mut sched, &ctx.graph([y]).unwrap());
-        // These take the lists that were left, and fill them with something else, or make them longer.
+        // These graphs reuse the free lists and overwrite or grow them.
         held.push(ctx.graph([ctx.abs(x).unwrap()]).unwrap());
         compute(&mut sched, &ctx.graph([y]).unwrap());
         held.push(ctx.graph([long]).unwrap());
@@ -280,7 +280,7 @@ fn h24_a_graph_made_again_is_computed_by_its_own_lists() {
     assert_eq!(sched.plans(), 1, "the same graph each time");
 }
 
-/// Tensors that are put back where they were may look at weights that are others by now, with the same addresses.
+/// Tensors that get their old placement back may be views of weights that were replaced at the same addresses.
 #[test]
 fn h24_views_are_of_the_weights_that_there_are() {
     let buft = Device::cpu().unwrap().buffer_type();
@@ -307,7 +307,7 @@ fn h24_views_are_of_the_weights_that_there_are() {
         drop(run);
         drop(graph);
         drop(state);
-        // Takes the place of what C had of the state, so that its next one lies elsewhere.
+        // Occupies the freed memory of the state, so that the next state has another address.
         if n % 3 == 0 {
             others.push(place("another", n));
         }

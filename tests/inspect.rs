@@ -1,10 +1,10 @@
-//! Looking at graphs and computations: pictures, timings, traces.
+//! Inspecting graphs and computations: DOT and SVG, timings, traces.
 
 #![cfg(test)]
 
 use ggml::prelude::*;
 
-/// Two matrix products with a name that DOT and JSON must escape, and a view in between.
+/// Two matrix products, a name that DOT and JSON must escape, and a view in between.
 fn network<'c>(ctx: &'c Context, weights: &'c Weights) -> (Tensor<'c>, Tensor<'c>) {
     let x = ctx.input("x", DType::F32, [64, 3]).unwrap();
     let h = ctx.mul_mat(weights.get("w").unwrap(), x).unwrap().named("a \"b\\c\"").unwrap();

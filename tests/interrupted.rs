@@ -1,4 +1,4 @@
-//! A computation that an exception ends, in a process that has too little memory for it.
+//! A computation that ends with an exception, in a process with too little memory.
 
 #![cfg(target_os = "linux")]
 #![cfg(test)]
@@ -8,13 +8,13 @@ use std::process::Command;
 use ggml::prelude::*;
 use ggml::{Error, GraphAllocator};
 
-/// Numbers of experts and of tokens, each of which has as many indices.
+/// The number of experts, of tokens, and of indices per token.
 const EXPERTS: usize = 1 << 14;
 const TOKENS: usize = 1 << 7;
 
 const NAME: &str = "h92_a_backend_that_was_interrupted_is_not_used_again";
 
-/// A CPU backend frees its working memory before it asks for more, and keeps the address where it gets none.
+/// A CPU backend frees its work buffer before it allocates a larger one, and keeps a dangling pointer if that fails.
 #[test]
 fn h92_a_backend_that_was_interrupted_is_not_used_again() {
     const CHILD: &str = "GGML_TEST_INTERRUPTED";
@@ -33,7 +33,7 @@ fn h92_a_backend_that_was_interrupted_is_not_used_again() {
     let experts = ctx.input("experts", DType::F32, [1, 1, e]).unwrap();
     let rows = ctx.input("rows", DType::F32, [1, 1, n]).unwrap();
     let ids = ctx.input("ids", DType::I32, [n, n]).unwrap();
-    // The kernel's table has 8 bytes for each expert and index: 2 GiB.
+    // The kernel's table has 8 bytes per expert and index: 2 GiB.
     let y = ctx.mul_mat_id(experts, rows, ids).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
@@ -47,10 +47,10 @@ fn h92_a_backend_that_was_interrupted_is_not_used_again() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let size = status.lines().find_map(|l| l.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: C writes one structure.
+    // SAFETY: `limit` is a live structure that the call writes to.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) }, 0);
     let tight = libc::rlimit { rlim_cur: (size.unwrap() + (1 << 20)) * 1024, ..limit };
-    // SAFETY: C reads one structure.
+    // SAFETY: `tight` is a live structure that the call only reads.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const tight) }, 0);
     let result = memory.compute(&mut one);
     assert!(matches!(result, Err(Error::Exception { .. })), "{result:?}");
@@ -58,7 +58,7 @@ fn h92_a_backend_that_was_interrupted_is_not_used_again() {
     assert!(matches!(one.synchronize(), Err(Error::Poisoned { .. })), "nobody knows what it was doing");
     assert!(matches!(memory.compute(&mut one), Err(Error::Poisoned { .. })), "it is not used again");
 
-    // Another one is, within the same limit.
+    // A new backend works within the same limit.
     let small = ctx.graph([ctx.neg(rows).unwrap()]).unwrap();
     drop(memory);
     let mut memory = allocator.alloc(&small).unwrap();

@@ -1,4 +1,4 @@
-//! A logger that panics, in a process of its own: the logger is the whole process's.
+//! A logger that panics, in its own test binary, because the logger is global.
 
 #![cfg(test)]
 
@@ -33,7 +33,7 @@ fn a_panic_of_the_logger_comes_back() {
         let x = ctx.input("x", DType::F32, ne).unwrap();
         ctx.graph([ctx.relu(x).unwrap()]).unwrap()
     };
-    // ggml logs an error when it can't have the memory.
+    // ggml logs an error if it can't allocate the memory.
     let (small, huge) = (graph([16, 1]), graph([1 << 30, 1 << 13]));
     let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap();
     let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
@@ -51,7 +51,7 @@ fn a_panic_of_the_logger_comes_back() {
         assert!(message.starts_with("logging "), "{message}");
     }
 
-    // It went on after what ggml did was written down.
+    // The panic was raised after ggml's results were recorded.
     assert!(sched.reserve(&small).is_ok(), "the scheduler");
     assert!(allocator.reserve(&small).is_ok(), "the allocator");
 }

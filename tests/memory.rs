@@ -1,4 +1,4 @@
-//! Memory of weights and states: over the user's own, in pieces, copied and filled.
+//! Weights and states: zero-copy over user memory, in pieces, copied and filled.
 
 #![cfg(test)]
 #![allow(clippy::float_cmp, reason = "exact results")]
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ggml::prelude::*;
 use ggml::{BufferUsage, Pieces};
 
-/// Bytes that begin at a multiple of 32, and say when they go.
+/// Bytes aligned to 32 that record their drop.
 struct Aligned {
     units: Vec<[u8; 32]>,
     skip: usize,
@@ -72,7 +72,7 @@ fn weights_lie_in_memory_of_the_user() {
     drop(graph);
     drop(ctx);
 
-    // The memory is lent as shared: nothing writes to it.
+    // The memory is shared read-only: nothing writes to it.
     let other = two_tensors().place(Device::cpu().unwrap().buffer_type()).unwrap();
     let results = [
         weights.set("a", &[0.0_f32; 8]),
@@ -121,7 +121,7 @@ fn buffers_say_what_they_are() {
     }
 }
 
-/// Columns 1 and 2 of a matrix of 4 by 3, in every second place of host memory.
+/// Columns 1 and 2 of a 4x3 matrix, in every second element of host memory.
 const COLUMNS: Pieces = Pieces { offset: 1, len: 2, count: 3, step: 4, data_step: 3 };
 
 fn matrix() -> State {
@@ -140,14 +140,14 @@ fn pieces_go_where_they_belong() {
     state.set_2d("m", COLUMNS, &[20.0_f32, 21.0, 0.0, 22.0, 23.0, 0.0, 24.0, 25.0]).unwrap();
     let want = [0.0, 20.0, 21.0, 3.0, 4.0, 22.0, 23.0, 7.0, 8.0, 24.0, 25.0, 11.0];
     assert_eq!(state.get("m").unwrap().read::<f32>().unwrap(), want);
-    // Steps of a single piece are not taken, none at all are nothing.
+    // The step of a single piece is ignored; zero pieces do nothing.
     let one = Pieces { offset: 11, len: 1, count: 1, step: usize::MAX, data_step: usize::MAX };
     state.set_2d("m", one, &[5.0_f32]).unwrap();
     state.set_2d("m", Pieces { len: usize::MAX, count: 0, ..one }, &[5.0_f32]).unwrap();
     assert_eq!(state.get("m").unwrap().read::<f32>().unwrap()[11].to_bits(), 5.0_f32.to_bits());
 }
 
-/// H4: ggml adds offset, steps and size without looking whether that wraps.
+/// H4: ggml adds offset, steps and size without overflow checks.
 #[test]
 fn h04_pieces_outside_are_refused() {
     let state = matrix();

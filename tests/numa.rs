@@ -1,4 +1,4 @@
-//! Counting the nodes of memory, which can be done once in a process.
+//! Initialising NUMA support, which is possible only once per process.
 
 #![cfg(test)]
 

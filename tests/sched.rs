@@ -71,7 +71,7 @@ fn a_graph_tells_what_its_operations_are_and_use() {
     }
 }
 
-/// What a size is told of is planned, but has no memory.
+/// A size estimate makes a plan, but allocates nothing.
 #[test]
 fn h21_sizes_are_told_without_taking_them() {
     let ctx = Context::new();
@@ -98,7 +98,7 @@ fn h21_sizes_are_told_without_taking_them() {
             sched.reserve_size(&huge).unwrap();
         }
     }
-    // The plan of the first is gone: its memory may be, too.
+    // The first scheduler's plan is gone, and maybe its memory.
     let mut sched = cpu();
     drop(sched.alloc(&small).unwrap());
     sched.reserve_size(&huge).unwrap();
@@ -117,7 +117,7 @@ impl AsRef<[u8]> for Memory {
     }
 }
 
-/// Host memory of another type than the CPU's usual one.
+/// Host memory of a buffer type other than the CPU's default one.
 fn other_host_memory() -> BufferType {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [4]).unwrap();
@@ -136,7 +136,7 @@ fn a_backend_computes_in_the_memory_that_it_is_given() {
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let (a, b) = (ctx.neg(x).unwrap(), ctx.relu(ctx.neg(x).unwrap()).unwrap());
     let graph = ctx.graph([a, b]).unwrap();
-    // Either is moved to the first where both have the same memory.
+    // ggml moves either to the first backend if both use the same memory.
     let mut run = sched.alloc_pinned(&graph, &[(a, 0), (b, 1)]).unwrap();
     assert!(run.buffer_sizes().unwrap().iter().all(|&n| n > 0), "each has its own");
     run.set(x, &[1.0_f32, -2.0, 3.0, -4.0]).unwrap();
@@ -151,7 +151,7 @@ fn a_backend_computes_in_the_memory_that_it_is_given() {
     assert!(message.contains(&other.name()), "{message}");
 }
 
-/// The device supports it, for weights.
+/// The device supports this buffer type, but for weights only.
 #[test]
 fn memory_for_weights_only_is_nothing_to_compute_in() {
     for extra in Device::cpu().unwrap().extra_buffer_types().unwrap() {

@@ -1,16 +1,16 @@
-//! Which types may move between threads, and which may be shared: checked when this file compiles.
+//! Which types are `Send` and which are `Sync`: checked when this file compiles.
 
 #![cfg(test)]
 
 use ggml::*;
 
-/// `Send` where a type is listed; `Sync` or not by the table it is listed in.
+/// Listed types must be `Send`; the table they are in says whether they must be `Sync`.
 macro_rules! table {
     (sync: $($s:ty),*; send: $($m:ty),*; neither: $($n:ty),* $(;)?) => {
         const _: () = {
             const fn send<T: Send>() {}
             const fn sync<T: Sync>() {}
-            /// `check` is ambiguous, and so an error, for a type that has the trait after all.
+            /// Calling `check` is ambiguous, and so an error, for a type that implements the trait after all.
             trait NotSync<A> { fn check() {} }
             impl<T: ?Sized> NotSync<()> for T {}
             impl<T: ?Sized + Sync> NotSync<u8> for T {}

@@ -1,8 +1,8 @@
-//! What a tensor says of itself, and what contexts and graphs say of themselves.
+//! Queries about the layout of tensors, and about contexts and graphs.
 
 use ggml::prelude::*;
 
-/// A question to a tensor, by name.
+/// A predicate of tensors and its name.
 type Question = (&'static str, fn(Tensor<'_>) -> bool);
 
 const QUESTIONS: [Question; 16] = [
@@ -24,7 +24,7 @@ const QUESTIONS: [Question; 16] = [
     ("contiguous rows", |t| t.is_contiguous_rows()),
 ];
 
-/// The names of what holds.
+/// The names of the predicates that hold.
 fn answers(t: Tensor<'_>) -> String {
     let holds: Vec<_> = QUESTIONS.iter().filter(|(_, f)| f(t)).map(|(name, _)| *name).collect();
     holds.join(", ").replace("contiguous", "c").replace("cly allocated", "ca")
@@ -41,11 +41,11 @@ fn layouts_are_told_apart() -> ggml::Result<()> {
     assert_eq!(answers(input([3, 2, 4, 1])?), format!("3d, {all}"));
     let a = input([3, 2, 4, 5])?;
     assert_eq!(answers(a), all);
-    // The first two dimensions exchanged: strides 12, 4, 24, 96.
+    // The first two dimensions swapped: strides 12, 4, 24, 96.
     assert_eq!(answers(ctx.transpose(a)?), "view, transposed, permuted, ca");
-    // The last two exchanged: rows and planes are whole, volumes are not.
+    // The last two dimensions swapped: rows and planes are contiguous, volumes are not.
     assert_eq!(answers(ctx.permute(a, [0, 1, 3, 2])?), "view, permuted, c to 1, c to 2, ca, c rows");
-    // The third innermost, then the first, then the second: strides 8, 24, 4, 96.
+    // The third dimension innermost, then the first, then the second: strides 8, 24, 4, 96.
     assert_eq!(
         answers(ctx.permute(ctx.input("y", DType::F32, [2, 3, 4, 5])?, [2, 0, 1, 3])?),
         "view, permuted, ca, c channels"

@@ -1,4 +1,4 @@
-//! Work on several threads at once, and what moves between them. `cargo xtask helgrind` runs this under a race detector.
+//! Concurrent work on several threads, and moving objects between them. `cargo xtask helgrind` runs this test.
 
 #![cfg(test)]
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_wrap, reason = "small numbers")]
@@ -9,14 +9,14 @@ use std::thread;
 use ggml::GraphAllocator;
 use ggml::prelude::*;
 
-/// Rows and columns of all matrices.
+/// The number of rows and columns of all matrices.
 const N: usize = 32;
 
-/// How often each thread computes.
+/// The number of computations per thread.
 const STEPS: usize = 8;
 
-/// A backend on the CPU. How many threads it has may be set, since a race detector does not see how ggml's own threads
-/// wait for each other.
+/// A CPU backend. Its number of threads can be set, since a race detector doesn't understand how ggml's own threads
+/// synchronise.
 fn backend() -> Backend {
     let threads = std::env::var("GGML_TEST_THREADS").map_or(2, |n| n.parse().unwrap());
     let mut backend = Backend::cpu().unwrap();
@@ -28,7 +28,7 @@ fn sched() -> Sched {
     Sched::builder().backend(backend()).build().unwrap()
 }
 
-/// Twice the identity, and a vector of threes.
+/// Twice the identity matrix, and a vector of threes.
 fn weights() -> Weights {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [N as i64, N as i64]).unwrap().tensor("b", DType::F32, [N as i64]).unwrap();
@@ -79,7 +79,7 @@ fn two_schedulers_share_weights() {
     });
 }
 
-/// All that a computation needs, passed from thread to thread between its steps.
+/// Everything a computation needs, passed from thread to thread between its steps.
 struct Baton {
     ctx: Context,
     sched: Sched,
@@ -96,7 +96,7 @@ impl Baton {
         Self { ctx, sched, state, allocator, backend, builder: WeightsBuilder::new() }
     }
 
-    /// The `i`th step of all that is there; every second one leaves the context as it is.
+    /// Runs step `i` with all objects; every second step keeps the context.
     fn step(mut self, weights: &Weights, i: usize) -> Self {
         let sum = step(&self.ctx, &mut self.sched, weights, &self.state, 1.0);
         assert_eq!(sum, [5.0 * i as f32; N], "step {i}");
@@ -118,7 +118,7 @@ impl Baton {
     }
 }
 
-/// Objects belong to no thread: each of these is used by one, then by the next, while others use theirs.
+/// Objects belong to no thread: each is used by one thread, then by the next, while other threads use others.
 #[test]
 fn everything_moves_between_threads() {
     let weights = weights();
@@ -129,7 +129,7 @@ fn everything_moves_between_threads() {
                 let last = (1..=STEPS).fold(Baton::new(), |baton, i| {
                     thread::scope(|s| s.spawn(move || baton.step(weights, i)).join().unwrap())
                 });
-                // The last thread drops what others made.
+                // The last thread drops objects that other threads created.
                 let placed = last.builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
                 assert_eq!(placed.iter().count(), STEPS, "a tensor of each step");
             });
@@ -137,7 +137,7 @@ fn everything_moves_between_threads() {
     });
 }
 
-/// Weights are read by many while devices are listed and other weights come and go.
+/// Many threads read weights while devices are listed and other weights are created and dropped.
 #[test]
 fn weights_are_read_from_everywhere() {
     let weights = weights();

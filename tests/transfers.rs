@@ -1,5 +1,5 @@
-//! Transfers and computations that are waited for later: on the CPU, which does them at once, and on an RPC server, which
-//! does not.
+//! Asynchronous transfers and computations: on the CPU, which does them at once, and on an RPC server, which does them
+//! later.
 
 #![cfg(test)]
 #![allow(
@@ -25,7 +25,7 @@ fn remote() -> Option<Device> {
     use std::sync::OnceLock;
     static REMOTE: OnceLock<(rpc::Server, rpc::Connection)> = OnceLock::new();
     let (_, connection) = REMOTE.get_or_init(|| {
-        // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+        // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
         let server = unsafe { rpc::Server::builder().start().unwrap() };
         let connection = rpc::connect(&server.address().to_string()).unwrap();
         (server, connection)
@@ -38,7 +38,7 @@ fn remote() -> Option<Device> {
     None
 }
 
-/// Long enough that a server takes its time.
+/// Large enough to keep a server busy for a while.
 const N: usize = 1 << 16;
 
 fn builder() -> WeightsBuilder {
@@ -58,7 +58,7 @@ fn read(t: Tensor<'_>) -> Vec<f32> {
     t.read().unwrap()
 }
 
-/// Columns 1 and 2 of `m`, in every second place of host memory.
+/// Columns 1 and 2 of `m`, in every second element of host memory.
 const COLUMNS: Pieces = Pieces { offset: 1, len: 2, count: 3, step: 4, data_step: 3 };
 
 #[test]
@@ -84,7 +84,7 @@ fn transfers_are_done_when_their_closure_has_returned() {
         assert!(b == a && read(state.get("b").unwrap()) == a, "{device}");
         assert_eq!(columns, [1.0, 2.0, -1.0, 5.0, 6.0, -1.0, 9.0, 10.0], "{device}");
         assert_eq!(m, [0.0, 20.0, 21.0, 3.0, 4.0, 22.0, 23.0, 7.0, 8.0, 24.0, 25.0, 11.0], "{device}");
-        // Pieces without elements are nothing, however many.
+        // Pieces without elements do nothing, however many there are.
         let nothing = Pieces { offset: 0, len: 0, count: usize::MAX, step: 0, data_step: 0 };
         backend
             .transfers(|queue| {
@@ -133,7 +133,7 @@ fn copies_go_from_device_to_device() {
     }
 }
 
-/// Whatever happens in the closure, what it lent is not in use any more afterwards.
+/// However the closure ends, what it lent is no longer in use afterwards.
 #[test]
 fn transfers_are_waited_for_after_errors_and_panics() {
     for device in devices() {
@@ -235,7 +235,7 @@ fn a_computation_is_under_way_while_something_else_is_done() {
             memory.set(x, &vec![round as f32; 256 * 256]).unwrap();
             let other = memory.compute_async(&mut backend, || {
                 called += 1;
-                // What devices are looking at can't be had a second time.
+                // Tensors that devices use can't be allocated again.
                 let again = GraphAllocator::new(device.buffer_type()).alloc(&graph).map(drop);
                 assert!(matches!(again, Err(Error::InUse { .. })), "{again:?}");
                 called

@@ -1,4 +1,4 @@
-//! Programs that must not compile: one for each rule that lifetimes and borrows enforce.
+//! Programs that must not compile, one for each rule that lifetimes and borrows enforce.
 
 #[test]
 fn lifetimes() {

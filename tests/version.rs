@@ -1,4 +1,4 @@
-//! Another ggml of the same library name, found when the program starts: an error from all that can fail.
+//! Another ggml library of the same name is loaded at start: every fallible function must return an error.
 
 #![cfg(all(target_os = "linux", any(feature = "dynamic-link", feature = "dynamic-backends")))]
 #![cfg(test)]
@@ -10,25 +10,25 @@ use ggml::Registry;
 use ggml::cpu::{Numa, numa_init};
 use ggml::prelude::*;
 
-/// Set in a process that is to find another ggml: the version that it says it is.
+/// Set in a process that loads another ggml: the version which that library reports.
 const EXPECTED: &str = "GGML_TEST_OTHER_VERSION";
 
-/// The folder of the shared libraries: cargo lists it for its tests.
+/// The folder of the shared libraries, from the search path that cargo sets for tests.
 fn libraries() -> PathBuf {
     let path = std::env::var_os("LD_LIBRARY_PATH").unwrap();
     let has = |folder: &PathBuf| folder.join("libggml-base.so").is_file();
     std::env::split_paths(&path).find(has).expect("cargo names the folder of ggml's libraries")
 }
 
-/// The name by which programs ask for the library, and one of the same length for what is behind it.
+/// The library's soname, and a name of the same length for the real library behind the fake one.
 const SONAME: &str = "libggml-base.so.0";
 const REAL: &str = "libggml-real.so.0";
 
-/// A library of ggml's name, that answers as given and leaves all else to the real one.
+/// Creates a library with ggml's name that reports this version and commit, and forwards everything else.
 fn another(folder: &Path, version: &str, commit: &str) {
     let _there_was_none = std::fs::remove_dir_all(folder);
     std::fs::create_dir_all(folder).unwrap();
-    // A library is loaded once for each name that it gives itself, so the real one gets another.
+    // The dynamic linker loads one library per soname, so the real one gets another soname.
     let mut bytes = std::fs::read(libraries().join(SONAME)).unwrap();
     let at: Vec<_> = (0..bytes.len()).filter(|&i| bytes[i..].starts_with(SONAME.as_bytes())).collect();
     assert!(!at.is_empty(), "the library has this name");
@@ -53,7 +53,7 @@ fn another(folder: &Path, version: &str, commit: &str) {
     assert!(status.success(), "{status}");
 }
 
-/// The test of this name, in a process that finds what lies in `folder` first.
+/// Runs the test of this name in a process that searches `folder` first.
 fn run(folder: &Path, version: &str) -> Output {
     let usual = std::env::var("LD_LIBRARY_PATH").unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -75,7 +75,7 @@ fn another_ggml_is_noticed() {
     }
 }
 
-/// What can fail does, with the one error; what can't does no harm. In a process of [`another_ggml_is_noticed`].
+/// Fallible functions return this one error; the others do no harm. Runs in a process of [`another_ggml_is_noticed`].
 #[test]
 fn what_can_fail_does() {
     let Ok(expected) = std::env::var(EXPECTED) else { return };
@@ -90,7 +90,7 @@ fn what_can_fail_does() {
         }
         other => panic!("{what}: {other:?}"),
     };
-    // Handles, hence graphs and all that is made of them.
+    // Without devices there are no graphs, and nothing that is built from them.
     let ctx = Context::new();
     refused("input", ctx.input("x", DType::F32, [4]).map(drop));
     refused("Device::all", Device::all().map(drop));

@@ -4,22 +4,22 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    /// Of this thread: what others do beside does not count.
+    /// Per thread, so that other threads are not counted.
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
 struct Counted;
 
-// SAFETY: hands everything to the system's allocator.
+// SAFETY: passes every call on to the system allocator.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|n| n.set(n.get() + 1));
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is the system allocator's.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract; `ptr` came from the system allocator.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -27,7 +27,7 @@ unsafe impl GlobalAlloc for Counted {
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
-/// How often this thread has asked Rust for memory. A reallocation counts as well: it goes through `alloc`.
+/// The number of this thread's allocations, including reallocations, which go through `alloc`.
 pub(crate) fn allocations() -> usize {
     ALLOCATIONS.with(Cell::get)
 }

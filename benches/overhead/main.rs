@@ -1,5 +1,5 @@
-//! What the safe layer costs: the same work written on `ggml-sys`, as a C program would, and on the safe layer, in one
-//! process, turn by turn. Times are medians of many rounds, ratios are safe over raw.
+//! The overhead of the safe layer: the same work on `ggml-sys`, as in C, and on the safe layer, alternating in one
+//! process. Times are medians of many rounds; ratios are safe over raw.
 //!
 //! `cargo bench --bench overhead`; a number as argument measures only models of at most so many layers.
 
@@ -25,9 +25,9 @@ mod safe;
 use measure::compare;
 use net::Net;
 
-/// Layers of the models whose graphs are only built: some 100 to 10,000 nodes.
+/// The number of layers of models that are only built: some 100 to 10,000 nodes.
 const BUILT: [usize; 3] = [3, 32, 320];
-/// Layers of the models that are run: some 60 to 1,000 nodes.
+/// The number of layers of models that are run: some 60 to 1,000 nodes.
 const RUN: [usize; 3] = [2, 10, 32];
 
 fn main() {

@@ -1,21 +1,21 @@
-//! Comparing two pieces of work.
+//! Comparing two implementations.
 
 use std::time::{Duration, Instant};
 
-/// How long `f` takes.
+/// The time that `f` takes.
 pub(crate) fn time(f: impl FnOnce()) -> Duration {
     let start = Instant::now();
     f();
     start.elapsed()
 }
 
-/// Medians of both sides.
+/// The medians of both sides.
 pub(crate) struct Times {
     raw: f64,
     safe: f64,
 }
 
-/// Runs both sides turn by turn, the first one changing.
+/// Runs both sides alternately; the first one changes each round.
 pub(crate) fn compare(
     rounds: usize,
     mut raw: impl FnMut(usize) -> Duration,
@@ -46,7 +46,7 @@ fn median(mut times: Vec<Duration>) -> f64 {
 }
 
 impl Times {
-    /// Prints a line and returns the ratio. `per` is what a time in nanoseconds is divided by.
+    /// Prints a line and returns the ratio. Times in nanoseconds are divided by `per`.
     pub(crate) fn print(&self, what: &str, nodes: usize, per: usize, unit: &str) -> f64 {
         let ratio = self.safe / self.raw;
         let per = per as f64;

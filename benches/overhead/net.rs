@@ -1,27 +1,27 @@
-//! The model that both sides run: a small transformer that decodes with a cache, so small that the kernels hide little.
+//! The model that both sides run: a small transformer decoder with a KV cache, so small that overhead is visible.
 
-/// Elements of a token.
+/// The embedding size.
 pub(crate) const WIDTH: i64 = 64;
-/// Attention heads, and elements of each.
+/// The number of attention heads, and the size of each.
 pub(crate) const HEADS: i64 = 2;
 pub(crate) const HEAD: i64 = WIDTH / HEADS;
-/// Elements between the layers of the feed-forward part.
+/// The inner size of the feed-forward block.
 pub(crate) const INNER: i64 = 96;
-/// Tokens that the cache holds.
+/// The number of tokens in the KV cache.
 pub(crate) const CONTEXT: i64 = 32;
-/// Results.
+/// The number of logits.
 pub(crate) const WORDS: i64 = 50;
 pub(crate) const EPS: f32 = 1e-5;
-/// Bytes of an element.
+/// The size of an element in bytes.
 pub(crate) const F32: usize = size_of::<f32>();
-/// The largest numbers of layers, and with it of outputs: two writes to the cache for each, and the result.
+/// The maximum number of outputs: two cache writes for each layer, and the logits.
 pub(crate) const MOST_OUTPUTS: usize = 2 * 320 + 1;
 
 pub(crate) struct Net {
     pub(crate) layers: usize,
-    /// Names, shapes and values of the weights: those of the layers in order, then the last two.
+    /// Names, shapes and values of the weights: first those of each layer, then the last two.
     pub(crate) weights: Vec<Leaf>,
-    /// The caches of keys and values of each layer.
+    /// The key and value caches of each layer.
     pub(crate) caches: Vec<Leaf>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Leaf {
     pub(crate) data: Vec<f32>,
 }
 
-/// Weights of a layer.
+/// The number of weights per layer.
 pub(crate) const PER_LAYER: usize = 9;
 
 impl Net {
@@ -69,12 +69,12 @@ impl Net {
     }
 }
 
-/// The place of step `i`'s first token in the cache.
+/// The position of step `i`'s first token in the cache.
 pub(crate) fn place(i: usize) -> usize {
     i % (CONTEXT as usize - 2)
 }
 
-/// What step `i` of `tokens` tokens computes with: tokens, positions, mask.
+/// The inputs of step `i` with `tokens` tokens: tokens, positions, mask.
 #[derive(Default)]
 pub(crate) struct Inputs {
     pub(crate) tokens: Vec<f32>,

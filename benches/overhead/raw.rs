@@ -1,4 +1,4 @@
-//! The raw side: what a careful C program does, on `ggml-sys`.
+//! The raw side: what a careful C program does, written on `ggml-sys`.
 
 #![allow(
     clippy::undocumented_unsafe_blocks,
@@ -17,7 +17,7 @@ use crate::net::{CONTEXT, EPS, F32, HEAD, HEADS, Inputs, Net, PER_LAYER, WIDTH, 
 
 type Raw = *mut sys::ggml_tensor;
 
-/// Weights and caches on the CPU. Lives as long as the process.
+/// Weights and KV caches on the CPU. Lives until the process ends.
 pub(crate) struct Model {
     backend: sys::ggml_backend_t,
     weights: Vec<Raw>,
@@ -60,7 +60,7 @@ impl Model {
     }
 }
 
-/// The tensors of a step that the program needs again.
+/// The tensors of a step that are used again after building.
 #[derive(Clone, Copy)]
 struct Step {
     tokens: Raw,
@@ -73,7 +73,7 @@ pub(crate) struct Program<'m> {
     model: &'m Model,
     layers: usize,
     ctx: *mut sys::ggml_context,
-    /// The most nodes, and the most leafs, of a graph.
+    /// The maximum number of nodes, and of leaves, of a graph.
     size: usize,
     sched: sys::ggml_backend_sched_t,
     inputs: Inputs,
@@ -82,7 +82,7 @@ pub(crate) struct Program<'m> {
 
 impl<'m> Program<'m> {
     pub(crate) fn new(model: &'m Model, net: &Net) -> Self {
-        // 34 nodes a layer and 8 besides; as many leafs at most.
+        // 34 nodes per layer and 8 others; at most as many leaves.
         let size = 34 * net.layers + 8;
         let entries = size + net.weights.len() + net.caches.len() + 3;
         unsafe {
@@ -94,14 +94,14 @@ impl<'m> Program<'m> {
                 no_alloc: true,
             });
             let mut backends = [model.backend];
-            // The size that the safe layer finds for itself.
+            // The size that the safe layer chooses, too.
             let capacity = (entries + entries / 4 + 64).next_multiple_of(1024);
             let sched = sys::ggml_backend_sched_new(backends.as_mut_ptr(), ptr::null_mut(), 1, capacity, false, true);
             Self { model, layers: net.layers, ctx, size, sched, inputs: Inputs::new(1), _memory: memory }
         }
     }
 
-    /// Builds step `i`, and where `graph` is not NULL, puts it into it.
+    /// Builds step `i`, and adds it to `graph` unless that is NULL.
     unsafe fn write(&self, i: usize, width: usize, graph: *mut sys::ggml_cgraph) -> Step {
         unsafe {
             let (c, n) = (self.ctx, width as i64);
@@ -182,7 +182,7 @@ impl<'m> Program<'m> {
         }
     }
 
-    /// Builds a graph and says how many nodes it has.
+    /// Builds a graph and returns its number of nodes.
     pub(crate) fn build(&mut self, i: usize) -> usize {
         let n = unsafe { sys::ggml_graph_n_nodes(self.graph(i, 1).1) };
         usize::try_from(n).unwrap()
@@ -225,7 +225,7 @@ impl<'m> Program<'m> {
         })
     }
 
-    /// Hands `f` something that computes one graph again and again.
+    /// Calls `f` with a closure that computes one graph each time it is called.
     pub(crate) fn computing<R>(&mut self, f: impl FnOnce(&mut dyn FnMut() -> Duration) -> R) -> R {
         let graph = unsafe {
             let (step, graph) = self.graph(1, 1);

@@ -8,7 +8,7 @@ use ggml::{Glu, Rope, RopeMode, SoftMax, State, Weights, WeightsBuilder};
 use crate::measure::time;
 use crate::net::{CONTEXT, EPS, F32, HEAD, HEADS, Inputs, Leaf, MOST_OUTPUTS, Net, PER_LAYER, WIDTH, place};
 
-/// Weights and caches on the CPU.
+/// Weights and KV caches on the CPU.
 pub(crate) struct Model {
     weights: Weights,
     caches: State,
@@ -36,7 +36,7 @@ impl Model {
     }
 }
 
-/// The tensors of a step that the program needs again. The last of `outputs` is the result.
+/// The tensors of a step that are used again after building. The last of `outputs` are the logits.
 struct Step<'c> {
     tokens: Tensor<'c>,
     positions: Tensor<'c>,
@@ -55,7 +55,7 @@ impl<'c> Step<'c> {
     }
 }
 
-/// Handles of a model's weights and caches.
+/// Handles of a model's weights and KV caches.
 struct Leaves<'m> {
     layers: usize,
     weights: Vec<Tensor<'m>>,
@@ -131,7 +131,7 @@ impl<'m> Program<'m> {
         }
     }
 
-    /// Builds a graph and says how many nodes it has.
+    /// Builds a graph and returns its number of nodes.
     pub(crate) fn build(&mut self, i: usize) -> usize {
         self.ctx.reset();
         let step = self.leaves.write(&self.ctx, i, 1).unwrap();
@@ -178,7 +178,7 @@ impl<'m> Program<'m> {
         })
     }
 
-    /// Hands `f` something that computes one graph again and again.
+    /// Calls `f` with a closure that computes one graph each time it is called.
     pub(crate) fn computing<R>(&mut self, f: impl FnOnce(&mut dyn FnMut() -> Duration) -> R) -> R {
         self.ctx.reset();
         let step = self.leaves.write(&self.ctx, 1, 1).unwrap();

@@ -1,7 +1,7 @@
-//! What a device on a server costs: moving data to it and from it, and computing a small graph there, through the relay,
-//! without it, and on the CPU of this process for comparison. The server is a process of its own on the same machine.
+//! The overhead of a device on an RPC server: transfers and a small graph, through the relay, without it, and on this
+//! process's CPU for comparison. The server is a separate process on the same machine.
 //!
-//! `cargo bench --bench rpc`; times are the best of many, as a machine is seldom idle.
+//! `cargo bench --bench rpc`; times are the best of many runs, since machines are seldom idle.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ use ggml::{Context, DType, Device, GraphAllocator, WeightsBuilder};
 use servers::ServerProcess;
 
 const LARGE: i64 = 64 << 20;
-/// Runs of what takes a moment.
+/// The number of runs of short computations.
 const COMPUTATIONS: usize = 2000;
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -57,7 +57,7 @@ fn row(name: &str, values: [f64; 3]) {
     println!("{name:28} {:12.1} {:12.1} {:12.1}", values[0], values[1], values[2]);
 }
 
-/// The best of so many runs.
+/// The shortest time of `runs` runs.
 fn best(runs: usize, mut f: impl FnMut()) -> Duration {
     let times = (0..runs).map(|_| {
         let start = Instant::now();
@@ -85,7 +85,7 @@ fn moves(device: Device) -> Moves {
     let mut weights = builder("w", LARGE).place(device.buffer_type()).unwrap();
     let state = builder("s", LARGE).place_state(device.buffer_type()).unwrap();
     let few = builder("f", 16).place_state(device.buffer_type()).unwrap();
-    // An upload is done when something could be read after it.
+    // An upload is complete once something has been read after it.
     let read = || assert_eq!(few.read_bytes("f").unwrap().len(), 16);
     Moves {
         upload: best(20, || {
@@ -120,7 +120,7 @@ fn compute(device: Device) -> Duration {
     })
 }
 
-/// The bytes of one such computation.
+/// The traffic of one such computation.
 fn traffic(connection: &Connection) {
     let before = connection.traffic().unwrap();
     compute(connection.devices()[0]);

@@ -87,7 +87,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
         );
         tensors.push((ours, tensor));
     }
-    // The file's own order is not told.
+    // The order of tensors in the file is unspecified.
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
     for (name, tensor) in &tensors {
         let dimensions: Vec<_> = tensor.shape().iter().rev().map(|&n| i64::try_from(n)).collect::<Result<_, _>>()?;
@@ -101,7 +101,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     let mut data = tensors.iter().map(|(_, tensor)| tensor.data());
     writer.write_with(place.path(), |_, to| {
         let bytes = data.next().unwrap_or_default(); // in the order of their declaration
-        // Both formats keep numbers with the least significant byte first.
+        // Both formats are little-endian.
         bar.wrap_write(to).write_all(bytes)
     })?;
     bar.finish_and_clear();
@@ -109,7 +109,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// Writes down what the model is, or says why it is none that is understood.
+/// Writes the model's metadata, or fails if the model is not supported.
 fn describe(writer: &mut Writer, cli: &Cli) -> Result<()> {
     let config = Json::read(cli.folder.join("config.json"))?;
     config.expect("model_type", &"bert".into())?;
@@ -151,7 +151,7 @@ fn describe(writer: &mut Writer, cli: &Cli) -> Result<()> {
     Ok(())
 }
 
-/// A file of settings.
+/// A JSON file of settings.
 struct Json {
     path: PathBuf,
     value: Value,

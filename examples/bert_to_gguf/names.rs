@@ -1,13 +1,13 @@
-//! What tensors are called.
+//! Translates tensor names.
 
 use anyhow::{Context as _, Result};
 
 use crate::support::shown::Shown;
 
-/// `bert.pooling_type` of vectors that are means.
+/// The value of `bert.pooling_type` for mean pooling.
 pub(crate) const MEAN: u32 = 1;
 
-/// Of the model as a whole: what `transformers` calls them, and what programs over ggml do.
+/// Tensors outside of layers: the names in `transformers` and in GGUF files.
 const MODEL: [(&str, &str); 4] = [
     ("embeddings.word_embeddings", "token_embd"),
     ("embeddings.position_embeddings", "position_embd"),
@@ -15,7 +15,7 @@ const MODEL: [(&str, &str); 4] = [
     ("embeddings.LayerNorm", "token_embd_norm"),
 ];
 
-/// Of a layer.
+/// Tensors of a layer.
 const LAYER: [(&str, &str); 8] = [
     ("attention.self.query", "attn_q"),
     ("attention.self.key", "attn_k"),
@@ -27,13 +27,13 @@ const LAYER: [(&str, &str); 8] = [
     ("output.LayerNorm", "layer_output_norm"),
 ];
 
-/// What a tensor is called in a GGUF file; `None` where sentences need none such.
+/// The name of a tensor in a GGUF file; `None` if sentence vectors don't need it.
 ///
 /// # Errors
-/// Where no BERT has such a tensor.
+/// If BERT has no such tensor.
 pub(crate) fn translate(name: &str) -> Result<Option<String>> {
     let short = name.strip_prefix("bert.").unwrap_or(name);
-    // The numbers from 0 on; and what makes one vector of a text in pre-training.
+    // The positions 0, 1, 2, and so on; and the pooler, which is used in pre-training only.
     if short == "embeddings.position_ids" || short.starts_with("pooler.") {
         return Ok(None);
     }

@@ -1,4 +1,4 @@
-//! The tokenizer, for programs that can't read `tokenizer.json`.
+//! Writes the tokenizer for programs that can't read `tokenizer.json`.
 
 use anyhow::{Context as _, Result, ensure};
 use ggml::gguf::Writer;
@@ -6,16 +6,16 @@ use serde_json::Value;
 
 use crate::support::shown::Shown;
 
-/// `tokenizer.ggml.token_type` of a piece of text, and of a mark.
+/// The values of `tokenizer.ggml.token_type` for text and for special tokens.
 const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
 
-/// What the first piece of a word starts with in GGUF files; the later ones of a word start with nothing.
+/// The prefix of a word's first piece in GGUF files; later pieces have none.
 const FIRST: char = '\u{2581}';
-/// What the later ones start with in `tokenizer.json`.
+/// The prefix of a word's later pieces in `tokenizer.json`.
 const LATER: &str = "##";
 
-/// The marks, and what their numbers are called; the key of a separator is spelt like that.
+/// The special tokens and the names of their ids; GGUF spells the separator's key like that.
 const MARKS: [(&str, &str); 5] = [
     ("[CLS]", "tokenizer.ggml.cls_token_id"),
     ("[SEP]", "tokenizer.ggml.seperator_token_id"),
@@ -24,10 +24,10 @@ const MARKS: [(&str, &str); 5] = [
     ("[MASK]", "tokenizer.ggml.mask_token_id"),
 ];
 
-/// Writes down the pieces of words, by their numbers, and the marks among them.
+/// Writes the tokens, ordered by id, and the special tokens among them.
 ///
 /// # Errors
-/// Where the tokenizer is of another kind than BERT's.
+/// If the tokenizer is not BERT's.
 pub(crate) fn describe(writer: &mut Writer, tokenizer: &str) -> Result<()> {
     let json: Value = serde_json::from_str(tokenizer).context("tokenizer.json")?;
     let model = json.get("model").context("tokenizer.json has no `model`")?;
@@ -54,7 +54,7 @@ pub(crate) fn describe(writer: &mut Writer, tokenizer: &str) -> Result<()> {
             (format!("{FIRST}{piece}"), NORMAL)
         });
     }
-    // As many numbers as pieces, each with one: none is left out.
+    // As many ids as tokens, each used once, so there are no gaps.
     let (texts, types): (Vec<_>, Vec<_>) = tokens.into_iter().flatten().unzip();
     writer.set("tokenizer.ggml.model", "bert")?;
     writer.set("tokenizer.ggml.tokens", texts)?;

@@ -13,16 +13,16 @@ pub(crate) const SIDE: usize = 8;
 pub(crate) const PIXELS: usize = SIDE * SIDE;
 /// The digits 0 to 9.
 pub(crate) const CLASSES: usize = 10;
-/// The darkest pixel; an image is scaled by it to 0..=1.
+/// The darkest pixel value; pixels are divided by it.
 const DARKEST: u8 = 16;
-/// Where the data set lies in this repository, whatever the working directory.
+/// The data set in this repository, independent of the working directory.
 pub(crate) const DEFAULT_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/digits.csv.gz");
-/// Picks the test images. A model remembers it, so that none is ever tested on the images that it was trained on.
+/// The seed that selects the test images. A model stores it, so that it is never tested on its training images.
 pub(crate) const SPLIT_SEED: u64 = 1998;
-/// Of so many images one is a test image.
+/// One of this many images is a test image.
 const TEST_EVERY: usize = 5;
 
-/// Images, one behind the other, and the digit that each shows.
+/// Images, stored back to back, and the digit that each shows.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Images {
     /// `PIXELS` values from 0 to 1 for each image, row by row.
@@ -32,7 +32,7 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// How many there are.
+    /// The number of images.
     pub(crate) fn len(&self) -> usize {
         self.labels.len()
     }
@@ -56,7 +56,7 @@ impl<T: AsRef<[f32]>> FromIterator<(T, u8)> for Images {
     }
 }
 
-/// The two parts of the data set, which have no image in common.
+/// The two disjoint parts of the data set.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Split {
     /// Four fifths, for training.
@@ -68,7 +68,7 @@ pub(crate) struct Split {
 /// Reads the data set and splits it.
 ///
 /// # Errors
-/// Where the file can't be read, is no gzip file, or holds anything but 8x8 images with their digits.
+/// If the file can't be read, is not gzip, or contains anything other than 8x8 images with their digits.
 pub(crate) fn load(path: &Path) -> Result<Split> {
     let file = File::open(path)
         .with_context(|| format!("can't open the data set {} (name another with --data FILE)", path.display()))?;
@@ -108,7 +108,7 @@ fn parse(line: &str) -> Result<([f32; PIXELS], u8)> {
     Ok((image, label))
 }
 
-/// Takes every fifth image of each digit, picked by the seed, so that each digit is tested as often as any other.
+/// Takes every fifth image of each digit, selected by the seed, so that each digit is tested equally often.
 fn split(images: &Images, seed: u64) -> Split {
     let mut rows: Vec<_> = images.pixels.chunks_exact(PIXELS).zip(images.labels.iter().copied()).collect();
     shuffle(&mut rows, seed);
@@ -122,8 +122,8 @@ fn split(images: &Images, seed: u64) -> Split {
     }
 }
 
-/// Fisher and Yates' shuffle over `SplitMix64`: spelled out here, because the split has to stay the same for as long as
-/// the model file is used, and no crate promises that of its generators.
+/// The Fisher–Yates shuffle with `SplitMix64`. Implemented here because the split must stay the same as long as the
+/// model file is used, which no crate guarantees for its generators.
 fn shuffle<T>(items: &mut [T], seed: u64) {
     let mut state = seed;
     for last in (1..items.len()).rev() {
@@ -132,7 +132,7 @@ fn shuffle<T>(items: &mut [T], seed: u64) {
         x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         x ^= x >> 31;
-        // The remainder is at most `last`, so that it is an index.
+        // The remainder is at most `last`, so it is a valid index.
         #[expect(clippy::cast_possible_truncation, reason = "smaller than a usize, see above")]
         items.swap(last, (x % (last as u64 + 1)) as usize);
     }

@@ -1,17 +1,17 @@
-//! The network as a computation of ggml's, the same for training and for inference.
+//! The network as a ggml graph, for training and for inference.
 
 use anyhow::Result;
 use ggml::{Context, Conv2d, Pool, Pool2d, Tensor};
 
 use super::model::{Kind, LAYERS, OUTPUT, PADDING, POOL};
 
-/// Writes down the logits (`[10, N]`) of `images` (`[8, 8, 1, N]`).
+/// Builds the logits (`[10, N]`) of `images` (`[8, 8, 1, N]`).
 ///
-/// `tensor` finds a layer's weight or bias by its name. What a layer gives to its activation and to the next one is named
-/// after it, such as `conv1.sum` and `conv1.out`, and the result [`OUTPUT`].
+/// `tensor` looks up a layer's weight or bias by name. The inputs of a layer's activation and of the next layer are
+/// named after the layer, such as `conv1.sum` and `conv1.out`, and the result [`OUTPUT`].
 ///
 /// # Errors
-/// Those of `tensor`, and of ggml where the shapes are others than the model's.
+/// Those of `tensor`, and of ggml if the shapes are not the model's.
 pub(crate) fn forward<'c>(
     ctx: &'c Context,
     mut tensor: impl FnMut(&str) -> ggml::Result<Tensor<'c>>,
@@ -37,7 +37,7 @@ pub(crate) fn forward<'c>(
     Ok(x.named(OUTPUT)?)
 }
 
-/// Makes one row of each image, where it is none already.
+/// Reshapes each image to one row, if necessary.
 fn flat<'c>(ctx: &'c Context, x: Tensor<'c>, values: i64) -> ggml::Result<Tensor<'c>> {
     let [row, _, _, images] = x.ne();
     if row == values { Ok(x) } else { ctx.reshape(x, [values, images]) }

@@ -1,5 +1,5 @@
-//! The vectors of fifty sentences, compared with those that PyTorch computed: see reference/README.md. Those of a few,
-//! however the layers are dealt out to the devices of this machine.
+//! Compares the vectors of fifty sentences with those that PyTorch computed: see reference/README.md. For some
+//! sentences also with every distribution of the layers over this machine's devices.
 
 use std::fmt::{self, Write as _};
 use std::fs;
@@ -18,24 +18,24 @@ use crate::{bar, cosine, npy, splits};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/embed/reference");
 
-/// Sentences that are computed with every split of the layers: long enough for devices that leave small products to the CPU.
+/// The sentences for all distributions: long enough that devices don't leave the products to the CPU.
 const SPLIT: Range<usize> = 34..40;
 
-/// The least cosine where a GPU takes part.
+/// The minimum cosine if a GPU takes part.
 const WITH_GPU: f64 = 0.995;
 
-/// What is required of weights of a type.
+/// The required accuracy for a type of weights.
 struct Bounds {
     dtype: Weights,
-    /// The least cosine between a vector and its reference.
+    /// The minimum cosine between a vector and its reference.
     reference: f64,
-    /// The least cosine between vectors of a sentence that was computed with others and by itself, or by other devices.
+    /// The minimum cosine between vectors of the same sentence, computed in a batch and alone, or by other devices.
     itself: f64,
 }
 
-/// Computed by itself, the same numbers are added up in another order; products with blocks of integers round what comes in
-/// to integers as well, where a tiny difference may become a step. Four bits are too few for so small a model: what they
-/// give is shown.
+/// A sentence computed alone sums in another order. Products with integer blocks also round the activations to
+/// integers, which turns a tiny difference into a step. Four bits are too few for such a small model: its results are
+/// only shown.
 const BOUNDS: [Bounds; 5] = [
     Bounds { dtype: Weights::F32, reference: 0.99999, itself: 0.999_999 },
     Bounds { dtype: Weights::F16, reference: 0.9999, itself: 0.999_99 },

@@ -1,4 +1,4 @@
-//! The encoder as a computation of ggml's: written down once for each shape of a batch.
+//! The encoder as a ggml graph, built once per batch shape.
 //!
 //! ```text
 //! tokens -> word + position + segment -> norm         [width, tokens, sentences]
@@ -15,10 +15,10 @@ use ggml::{Context, DType, FlashAttn, Graph, SoftMax, Tensor, Weights};
 use crate::kernels::Layer;
 use crate::model::Config;
 
-/// What the length of a mean is at least taken for: a vector of zeros stays one.
+/// The minimum length of a mean for the normalisation, so that a zero vector stays zero.
 const LEAST_LENGTH: f32 = 1e-12;
 
-/// What the graph of a batch depends on.
+/// The shape of a batch, which determines its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Of the longest sentence.
@@ -28,29 +28,29 @@ pub(crate) struct Shape {
     pub(crate) padded: bool,
 }
 
-/// The computation of a batch, what goes into it, and what comes out.
+/// The graph of a batch, with its inputs and its output.
 #[derive(Debug)]
 pub(crate) struct Batch<'c> {
     pub(crate) graph: Graph<'c>,
-    /// Numbers of words, sentence after sentence, each padded to the length of the longest.
+    /// The token ids, sentence by sentence, each padded to the length of the longest.
     pub(crate) tokens: Tensor<'c>,
     /// 0, 1, 2, ...
     pub(crate) positions: Tensor<'c>,
-    /// 0: all is of the first segment.
+    /// Zeros: everything is in the first segment.
     pub(crate) segment: Tensor<'c>,
     /// Where there is padding: 0 for a token, negative infinity for padding.
     pub(crate) mask: Option<Tensor<'c>>,
-    /// What each token counts in its sentence's mean.
+    /// Only with padding: 0 for a token, negative infinity for padding.
     pub(crate) shares: Tensor<'c>,
-    /// The vectors of the sentences.
+    /// The weight of each token in its sentence's mean.
     pub(crate) vectors: Tensor<'c>,
 }
 
 impl<'c> Batch<'c> {
-    /// `layers` are those that kernels of our own compute, where they do; what else there is has its weights in `weights`.
+    /// `layers` are computed by our own kernels, where present; `weights` has all other weights.
     ///
     /// # Errors
-    /// Where the weights' shapes are none of such a model.
+    /// If the weights' shapes are not those of such a model.
     pub(crate) fn new(
         ctx: &'c Context,
         weights: &'c Weights,
@@ -65,7 +65,7 @@ impl<'c> Batch<'c> {
         let segment = ctx.input("segment", DType::I32, [1])?;
         let shares = ctx.input("shares", DType::F32, [n, 1, sentences])?;
         let mask = shape.padded.then(|| ctx.input("mask", DType::F16, [n, 1, 1, sentences])).transpose()?;
-        // Every token of a sentence looks at the same ones.
+        // All tokens of a sentence attend to the same tokens.
         let rows = mask.map(|mask| ctx.repeat_4d(mask, [n, n, 1, sentences])).transpose()?;
         let encoder = Encoder { ctx, weights, config, n, sentences, mask: rows, flash };
 
@@ -113,7 +113,7 @@ impl<'c> Encoder<'c, '_> {
         self.norm(ctx.add(down, x)?, &name("layer_output_norm"))
     }
 
-    /// `[size, tokens, heads, sentences]`: the numbers of each head, as a view.
+    /// `[size, tokens, heads, sentences]`: splits a tensor into heads, as a view.
     fn heads(&self, x: Tensor<'c>) -> Result<Tensor<'c>> {
         let Config { width, heads, .. } = *self.config;
         let x = self.ctx.reshape(x, [width / heads, heads, self.n, self.sentences])?;
@@ -122,14 +122,14 @@ impl<'c> Encoder<'c, '_> {
 
     fn attention(&self, q: Tensor<'c>, k: Tensor<'c>, v: Tensor<'c>) -> Result<Tensor<'c>> {
         let ctx = self.ctx;
-        // The CPU's fast product takes a second operand without gaps only; the copy costs far less than it saves.
+        // The CPU's fast matrix product needs a contiguous second operand; the copy costs far less than it saves.
         let q = ctx.cont(self.heads(q)?)?;
         // A token's attention to each token: [tokens, tokens, heads, sentences].
         let scores = ctx.mul_mat(self.heads(k)?, q)?;
         let mut how = SoftMax::default();
         (how.scale, how.mask) = (self.config.scale(), self.mask);
         let scores = ctx.soft_max_ext(scores, how)?;
-        // A product sums over the first dimension of both, which has to be the tokens here.
+        // A product sums over the first dimension of both operands, which must be the tokens here.
         let v = ctx.cont(ctx.permute(self.heads(v)?, [1, 0, 2, 3])?)?;
         let attended = ctx.mul_mat(v, scores)?;
         let attended = ctx.cont(ctx.permute(attended, [0, 2, 1, 3])?)?;
@@ -143,7 +143,7 @@ impl<'c> Encoder<'c, '_> {
         Ok(self.ctx.reshape(attended, [self.config.width, self.n, self.sentences])?)
     }
 
-    /// Each sentence's mean over its tokens, of length 1: `[width, sentences]`.
+    /// Each sentence's mean over its tokens, normalised to length 1: `[width, sentences]`.
     fn mean(&self, x: Tensor<'c>, shares: Tensor<'c>) -> Result<Tensor<'c>> {
         let ctx = self.ctx;
         let by_token = ctx.cont(ctx.permute(x, [1, 0, 2, 3])?)?;

@@ -1,7 +1,7 @@
-//! How much each column of each matrix matters, so that quantising keeps the more important ones more exact.
+//! Importance matrices: how much each column of a matrix matters, so that quantisation keeps important ones exact.
 //!
-//! A column matters as much as the numbers that it is multiplied by are large: the sums of their squares, seen while
-//! sentences are computed. The file has the form that llama.cpp's `imatrix` writes and the example `quantize` reads.
+//! The importance of a column is the sum of squares of the values that it is multiplied by while sentences are
+//! computed. The file has the format of llama.cpp's `imatrix`, which the example `quantize` reads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
@@ -20,7 +20,7 @@ pub(crate) struct Imatrix(BTreeMap<String, Sums>);
 
 #[derive(Debug, Default)]
 struct Sums {
-    /// For each column, over all tokens, the square of what it was multiplied by.
+    /// For each column, the sum over all tokens of the squared factors.
     squares: Vec<f64>,
     tokens: usize,
 }
@@ -56,8 +56,8 @@ impl Imatrix {
         Ok(imatrix)
     }
 
-    /// Adds an operand `[columns, tokens, sentences]` to the sums of the matrices that it is multiplied by. What is behind the
-    /// end of a sentence is padding, which says nothing.
+    /// Adds an operand `[columns, tokens, sentences]` to the sums of the matrices that it is multiplied by. Padding
+    /// after the end of a sentence is ignored.
     fn add(&mut self, operands: &HashMap<String, Vec<String>>, operand: Observed<'_>, lengths: &[usize]) -> Result<()> {
         let [columns, padded, ..] = operand.tensor().ne();
         let (columns, padded) = (usize::try_from(columns)?, usize::try_from(padded)?);
@@ -76,14 +76,14 @@ impl Imatrix {
         Ok(())
     }
 
-    /// Writes them to a file, which says that they come from `datasets` of texts, taken in as pieces of up to `most` tokens.
+    /// Writes them to a file, which records the `datasets` of texts and their pieces' maximum length, `most` tokens.
     ///
     /// # Errors
     /// Where that fails, or a sum is infinite or no number.
     pub(crate) fn write(&self, path: &Path, datasets: Vec<String>, most: usize) -> Result<()> {
         let tokens = self.0.values().map(|sums| sums.tokens).max().unwrap_or(0);
         let mut writer = Writer::new();
-        // Without all of these, llama.cpp does not take the file.
+        // llama.cpp requires all of these keys.
         writer.set("general.type", "imatrix")?;
         writer.set("imatrix.datasets", datasets)?;
         writer.set("imatrix.chunk_count", u32::try_from(tokens.div_ceil(most))?)?;

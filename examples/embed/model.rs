@@ -1,4 +1,4 @@
-//! An encoder of the BERT family: its file, its weights on the devices, and batches of sentences through it.
+//! A BERT encoder: its file, its weights on the devices, and batches of sentences.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -15,13 +15,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::encoder::{Batch, Shape};
 use crate::kernels::{self, Layer};
 
-/// What `bert.pooling_type` is where vectors are means.
+/// The value of `bert.pooling_type` for mean pooling.
 const MEAN: u64 = 1;
 
-/// The most tokens at once for our own kernels: as many as the processor's caches hold what is between the layers of.
+/// The maximum number of tokens per batch with our own kernels, so that activations fit into the processor's caches.
 const CACHED: usize = 512;
 
-/// What the file says of the model.
+/// The model's hyperparameters, from the file.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Config {
     pub(crate) layers: usize,
@@ -54,7 +54,7 @@ impl Config {
         Ok(config)
     }
 
-    /// One by the root of the size of a key, so that scores don't grow with it.
+    /// The scale of attention scores: one over the square root of the key size.
     pub(crate) fn scale(&self) -> f32 {
         #[expect(clippy::cast_precision_loss, reason = "a few hundred at most")]
         let size = (self.width / self.heads) as f32;
@@ -62,12 +62,12 @@ impl Config {
     }
 }
 
-/// The devices by name, the layers' holders first to last.
+/// The devices with these names, in the order of the layers they hold.
 pub(crate) fn devices(names: &[String]) -> Result<Vec<Device>> {
     names.iter().map(|name| Ok(Device::by_name(name)?)).collect()
 }
 
-/// What layers are computed by.
+/// The kernels that compute the layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kernels {
     /// Kernels of our own where layers are on the CPU, else those of ggml
@@ -78,12 +78,12 @@ pub(crate) enum Kernels {
     Flash,
 }
 
-/// A model that is ready.
+/// A loaded model.
 #[derive(Debug)]
 pub(crate) struct Model {
     config: Config,
     weights: Weights,
-    /// Those that kernels of our own compute.
+    /// The layers that our own kernels compute.
     layers: Vec<Option<Layer>>,
     sched: Sched,
     flash: bool,
@@ -92,10 +92,10 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Reads a file, and deals its layers out to the devices.
+    /// Opens a file, and distributes its layers over the devices.
     ///
     /// # Errors
-    /// Where the file can't be read or holds something else, or a device has not enough memory.
+    /// If the file can't be read or contains something else, or if a device has not enough memory.
     pub(crate) fn open(path: &Path, devices: &[Device], threads: NonZeroUsize, by: Kernels) -> Result<Self> {
         let mut file = Reader::open(path)?;
         let config = Config::read(&file)?;
@@ -112,7 +112,7 @@ impl Model {
             let memory = match layer.and_then(|(layer, _)| layer.parse().ok()) {
                 Some(layer) if own(layer) => continue,
                 Some(layer) => fastest(holder(layer), t)?,
-                // Tables of embeddings are large, and little is computed with them.
+                // Embedding tables are large, and little is computed with them.
                 None => cpu.buffer_type(),
             };
             places.insert(t.name().to_owned(), memory);
@@ -179,10 +179,10 @@ impl Model {
         let fits = sentences.iter().all(|s| (1..=most).contains(&s.len()));
         ensure!(fits, "sentences must have 1 to {most} tokens");
         let mut sorted: Vec<_> = sentences.iter().enumerate().collect();
-        // The largest batch first: what comes after fits into the memory that it took.
+        // The largest batch comes first: later ones fit into its memory.
         sorted.sort_by_key(|(_, s)| Reverse(s.len()));
         let batches: Vec<_> = self.batches(&sorted, batch).collect();
-        // Batches of one shape are neighbours, and share a graph.
+        // Batches of equal shape are adjacent, and share a graph.
         for batches in batches.chunk_by(|a, b| shape(a) == shape(b)) {
             let Some(shape) = batches.first().map(|batch| shape(batch)) else { continue };
             let ctx = Context::new();
@@ -203,7 +203,7 @@ impl Model {
         Ok(())
     }
 
-    /// Cuts sentences, the longest first, into batches.
+    /// Divides sentences, longest first, into batches.
     fn batches<'s, 'a>(
         &self,
         mut sorted: &'s [Placed<'a>],
@@ -218,7 +218,7 @@ impl Model {
     }
 }
 
-/// The memory of a device that weights of a layer are to lie in: one that rearranges them, where they can.
+/// The buffer type for a layer's weights on a device: a repacking one if possible.
 fn fastest(device: Device, t: &TensorInfo) -> Result<BufferType> {
     for memory in device.extra_buffer_types()? {
         if memory.holds(t.dtype(), t.shape())? {
@@ -228,7 +228,7 @@ fn fastest(device: Device, t: &TensorInfo) -> Result<BufferType> {
     Ok(device.buffer_type())
 }
 
-/// A scheduler over the devices and the CPU, on which it falls back.
+/// A scheduler over the devices, with the CPU as fallback.
 fn sched(devices: &[Device], cpu: Device, threads: NonZeroUsize) -> Result<Sched> {
     let mut started = Vec::new();
     let mut builder = Sched::builder().op_offload(false);
@@ -246,7 +246,7 @@ fn sched(devices: &[Device], cpu: Device, threads: NonZeroUsize) -> Result<Sched
     Ok(builder.build()?)
 }
 
-/// A sentence and where it stood.
+/// A sentence and its original index.
 pub(crate) type Placed<'a> = (usize, &'a Vec<i32>);
 
 /// The shape of a batch.
@@ -256,13 +256,13 @@ fn shape(batch: &[Placed<'_>]) -> Shape {
     Shape { tokens, sentences: batch.len(), padded: lengths().any(|n| n < tokens) }
 }
 
-/// What goes into a graph.
+/// The input data of a graph.
 struct Inputs {
     tokens: Vec<i32>,
     positions: Vec<i32>,
-    /// What is added to the attention that is paid to a token.
+    /// The attention mask per token.
     mask: Vec<f16>,
-    /// The share of each token in its sentence's mean.
+    /// The weight of each token in its sentence's mean.
     shares: Vec<f32>,
 }
 
@@ -275,7 +275,7 @@ impl Inputs {
             let share = 1.0 / sentence.len() as f32;
             for i in 0..shape.tokens {
                 let token = sentence.get(i).copied();
-                // Nobody looks at padding, so any token will do.
+                // Padding is masked, so any token will do.
                 inputs.tokens.push(token.unwrap_or(0));
                 inputs.mask.push(token.map_or(f16::NEG_INFINITY, |_| f16::ZERO));
                 inputs.shares.push(token.map_or(0.0, |_| share));

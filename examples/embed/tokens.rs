@@ -1,4 +1,4 @@
-//! Sentences as numbers of words.
+//! Sentences as token ids.
 
 use anyhow::{Context as _, Error, Result};
 use tokenizers::{Tokenizer, TruncationParams};
@@ -17,7 +17,7 @@ impl Tokens {
             let mut tokenizer = Tokenizer::from_bytes(model.tokenizer())?;
             let max_length = model.config().max_tokens;
             tokenizer.with_truncation(Some(TruncationParams { max_length, ..TruncationParams::default() }))?;
-            // What is padded, and how far, is decided when batches are known.
+            // Padding is added later, when batches are known.
             tokenizer.with_padding(None);
             Ok(tokenizer)
         };

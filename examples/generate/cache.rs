@@ -1,10 +1,10 @@
-//! The keys and values of bytes that were read, and the loop that reads on: one pass over what is new.
+//! The KV cache and the decoding loop: one pass over the new bytes.
 //!
-//! The graph of a step has the same shape whatever was read before. Where its keys go is an input, and so is which of those in
-//! the cache are looked at. So the scheduler plans once, and a step takes no memory.
+//! A step's graph always has the same shape: the row indices of the new keys are an input, and so is the mask over the
+//! cache. So the scheduler plans once, and a step allocates nothing.
 //!
-//! The cache is a ring: beyond its end, a byte takes the place of the one that just fell out of the window. That works
-//! because `RoPE` turns keys by where they stand, and only differences between that count.
+//! The cache is a ring buffer: beyond its end, a byte replaces the one that just left the window. That works because
+//! `RoPE` rotates keys by position, and only differences of positions matter.
 
 use anyhow::{Result, ensure};
 use ggml::{Context, DType, Device, Sched, State, Tensor, WeightsBuilder};
@@ -12,7 +12,7 @@ use half::f16;
 
 use crate::model::{BYTES, Config, Inputs, Model};
 
-/// Memory for the keys and values of a model, each in rows of this type.
+/// Allocates the KV cache of a model, with rows of this type.
 pub(crate) fn memory(config: Config, dtype: DType) -> Result<State> {
     let mut builder = WeightsBuilder::new();
     let shape = [i64::try_from(config.width)?, i64::try_from(config.window)?];
@@ -22,22 +22,22 @@ pub(crate) fn memory(config: Config, dtype: DType) -> Result<State> {
     Ok(builder.place_state(Device::cpu()?.buffer_type())?)
 }
 
-/// The cache in a computation.
+/// The KV cache in a graph.
 #[derive(Debug)]
 pub(crate) struct Cache<'c, 'a> {
     layers: &'a [[Tensor<'c>; 2]],
-    /// Which rows are written.
+    /// The indices of the rows to write.
     rows: Tensor<'c>,
 }
 
 impl<'c> Cache<'c, '_> {
-    /// Puts the keys and values of a layer into the cache, and returns all that is there.
+    /// Writes a layer's keys and values to the cache, and returns the whole cache.
     pub(crate) fn put(&self, ctx: &'c Context, layer: usize, new: [Tensor<'c>; 2]) -> Result<[Tensor<'c>; 2]> {
         let Some(&[k, v]) = self.layers.get(layer) else { anyhow::bail!("the cache has no layer {layer}") };
         let put = |to: Tensor<'c>, new| {
             let [width, ..] = to.ne();
             let [n, ..] = self.rows.ne();
-            // What is read is the result, so that it is read after it was written.
+            // Reads the operation's result, so that reading comes after writing.
             ctx.set_rows(to, ctx.reshape(new, [width, n])?, self.rows)
         };
         let [new_k, new_v] = new;
@@ -45,25 +45,25 @@ impl<'c> Cache<'c, '_> {
     }
 }
 
-/// Whether a byte looks at another, both given by where they stand.
+/// Whether a byte attends to another one; both are given by position.
 pub(crate) fn looks(window: usize, from: usize, at: usize) -> bool {
     at <= from && from - at < window
 }
 
-/// 0 where there is something to look at, negative infinity elsewhere.
+/// The mask value: 0 if the position is visible, negative infinity otherwise.
 pub(crate) fn mask(looks: bool) -> f16 {
     if looks { f16::ZERO } else { f16::NEG_INFINITY }
 }
 
-/// Reads bytes, and tells after each what may come next.
+/// Reads bytes, and predicts the next byte after each.
 pub(crate) struct Decoder<'m> {
     model: &'m Model<'m>,
     cache: Vec<[Tensor<'m>; 2]>,
     ctx: Context,
     sched: Sched,
-    /// How many bytes were read.
+    /// The number of bytes read so far.
     position: usize,
-    /// What goes into a step and comes out, kept for the next one.
+    /// Input and output buffers of a step, reused by the next one.
     positions: Vec<i32>,
     rows: Vec<i64>,
     mask: Vec<f16>,
@@ -71,7 +71,7 @@ pub(crate) struct Decoder<'m> {
 }
 
 impl<'m> Decoder<'m> {
-    /// One that has read nothing. `memory` is that of [`memory`] for the model.
+    /// A decoder that has read nothing. `memory` is the result of [`memory`] for the model.
     pub(crate) fn new(model: &'m Model<'m>, memory: &'m State, sched: Sched) -> Result<Self> {
         let layer = |i| Ok([memory.get(&format!("k.{i}"))?, memory.get(&format!("v.{i}"))?]);
         Ok(Self {
@@ -87,16 +87,16 @@ impl<'m> Decoder<'m> {
         })
     }
 
-    /// How often the scheduler had to plan.
+    /// The number of plans that the scheduler made.
     pub(crate) fn plans(&self) -> usize {
         self.sched.plans()
     }
 
-    /// Reads on, and returns the logits after each of these bytes, [`BYTES`] for each.
+    /// Reads more bytes, and returns the logits after each of them, [`BYTES`] per byte.
     ///
     /// # Errors
-    /// Where there is no byte, or several that go beyond the end of the ring: the first of them would look at what the last
-    /// of them has overwritten.
+    /// If there is no byte, or if several bytes wrap around the end of the ring: the first of them would attend to
+    /// entries that the last of them has overwritten.
     pub(crate) fn read(&mut self, tokens: &[i32]) -> Result<&[f32]> {
         let (n, window, first) = (tokens.len(), self.model.config().window, self.position);
         ensure!(n == 1 || (n > 1 && first + n <= window), "can't read {n} bytes at once behind {first} of {window}");
@@ -119,7 +119,7 @@ impl<'m> Decoder<'m> {
         Ok(&self.logits)
     }
 
-    /// Fills in where `n` bytes from `first` on stand, where their keys go, and what they look at.
+    /// Fills in the positions, row indices and mask of `n` bytes from `first` on.
     fn fill(&mut self, first: usize, n: usize, window: usize) -> Result<()> {
         self.positions.clear();
         self.rows.clear();
@@ -128,7 +128,7 @@ impl<'m> Decoder<'m> {
         for at in first..end {
             self.positions.push(i32::try_from(at)?);
             self.rows.push(i64::try_from(at % window)?);
-            // The last byte whose key is in a row, if any.
+            // The last byte whose key is in this row, if any.
             let byte_of = |row: usize| (end - 1).checked_sub((end - 1 + window - row) % window);
             let seen = |row| byte_of(row).is_some_and(|key| looks(window, at, key));
             self.mask.extend((0..window).map(|row| mask(seen(row))));

@@ -1,5 +1,4 @@
-//! A decoder of the Llama family that reads bytes: its weights, and the one computation that training, full passes and
-//! cached steps share.
+//! A Llama-like decoder over bytes: its weights, and the computation that training, full passes and cached steps share.
 //!
 //! ```text
 //! bytes -> rows of a table                                        [width, bytes]
@@ -19,7 +18,7 @@ use crate::cache::Cache;
 
 /// A token is a byte.
 pub(crate) const BYTES: usize = 256;
-/// What keeps a norm of zeros finite.
+/// Added to a norm's variance, so that zeros stay finite.
 const EPS: f32 = 1e-5;
 
 /// The sizes of a model.
@@ -27,11 +26,11 @@ const EPS: f32 = 1e-5;
 pub(crate) struct Config {
     pub(crate) layers: usize,
     pub(crate) heads: usize,
-    /// Numbers that a byte has between the layers.
+    /// The embedding size.
     pub(crate) width: usize,
-    /// Numbers that it has inside a layer.
+    /// The inner size of the feed-forward block.
     pub(crate) inner: usize,
-    /// How many bytes a byte looks at, itself among them.
+    /// The number of bytes that a byte attends to, including itself.
     pub(crate) window: usize,
 }
 
@@ -42,13 +41,12 @@ impl Config {
         let Self { layers, heads, width, inner, window } = self;
         let sizes = [layers, heads, width, inner, window];
         ensure!(sizes.iter().all(|n| (1..=1 << 16).contains(n)), "a model can't have sizes of {sizes:?}");
-        // RoPE turns pairs of numbers.
+        // RoPE rotates pairs of values.
         ensure!(width.is_multiple_of(2 * heads), "{width} numbers can't be shared by {heads} heads, in pairs");
         Ok(self)
     }
 
-    /// The names of all weights and their shapes, a vector's second dimension being 1. A matrix's first dimension is what it
-    /// takes.
+    /// Names and shapes of all weights; a vector's second dimension is 1. A matrix's first dimension is its input size.
     pub(crate) fn tensors(self) -> Vec<(String, [usize; 2])> {
         let Self { width, inner, .. } = self;
         let mut all = vec![("token_embd.weight".to_owned(), [width, BYTES])];
@@ -73,7 +71,7 @@ impl Config {
     }
 }
 
-/// Handles of a model's weights. They are looked up by name once: a step should not have to.
+/// Handles of a model's weights, looked up by name once instead of in every step.
 #[derive(Debug)]
 pub(crate) struct Model<'w> {
     config: Config,
@@ -96,14 +94,14 @@ struct Layer<'w> {
     down: Tensor<'w>,
 }
 
-/// What goes into a pass: sequences of equal length, one behind the other.
+/// The inputs of a pass: sequences of equal length.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inputs<'c> {
     /// The bytes.
     pub(crate) tokens: Tensor<'c>,
     /// Their positions, the same in each sequence.
     pub(crate) positions: Tensor<'c>,
-    /// For each of them, a row with 0 for each key that it looks at, negative infinity for others.
+    /// The mask: per byte a row with 0 for each visible key, negative infinity for the others.
     pub(crate) mask: Tensor<'c>,
     /// Bytes of a sequence.
     n: i64,
@@ -111,7 +109,7 @@ pub(crate) struct Inputs<'c> {
 }
 
 impl<'c> Inputs<'c> {
-    /// For `sequences` of `n` bytes, each of which looks at some of `keys`.
+    /// For `sequences` of `n` bytes each, which attend to `keys` keys.
     pub(crate) fn new(ctx: &'c Context, n: usize, sequences: usize, keys: usize) -> Result<Self> {
         let (n, sequences) = (i64::try_from(n)?, i64::try_from(sequences)?);
         Ok(Self {
@@ -125,7 +123,7 @@ impl<'c> Inputs<'c> {
 }
 
 impl<'w> Model<'w> {
-    /// A model whose weights are found by `get`: they may be those of a training, or frozen ones of any type.
+    /// A model whose weights are looked up by `get`: parameters of a training, or frozen weights of any type.
     pub(crate) fn new(config: Config, get: impl Fn(&str) -> ggml::Result<Tensor<'w>>) -> Result<Self> {
         let layer = |layer| {
             let get = |part| get(&format!("blk.{layer}.{part}.weight"));
@@ -154,11 +152,10 @@ impl<'w> Model<'w> {
         self.config
     }
 
-    /// Writes the computation down. The result has a column for each byte: how likely each byte is to come next, as a
-    /// logarithm that is not yet normalised.
+    /// Builds the graph. The result has a column of logits (over the next byte) for each byte.
     ///
-    /// Without a cache, the keys are those of the sequence itself. With one, keys and values are put into it, and the keys
-    /// are all that it has room for.
+    /// Without a cache, the keys are those of the sequence itself. With one, keys and values are written to it, and the
+    /// keys are the whole cache.
     pub(crate) fn forward<'c>(
         &self,
         ctx: &'c Context,
@@ -221,21 +218,21 @@ fn norm<'c>(ctx: &'c Context, x: Tensor<'c>, weight: Tensor<'c>) -> Result<Tenso
     Ok(ctx.mul(ctx.rms_norm(x, EPS)?, weight)?)
 }
 
-/// For each byte and head, the mean of values, weighted by how well their keys fit: `[size, heads, bytes, sequences]`.
+/// Attention: for each byte and head, the weighted mean of the values: `[size, heads, bytes, sequences]`.
 fn attend<'c>(ctx: &'c Context, qkv: [Tensor<'c>; 3], mask: Tensor<'c>, scale: f32) -> ggml::Result<Tensor<'c>> {
     let [q, k, v] = qkv;
-    // One product of matrices for each head of each sequence.
+    // One matrix product per head and sequence.
     let q = ctx.cont(ctx.permute(q, [0, 2, 1, 3])?)?;
     let scores = ctx.mul_mat(ctx.permute(k, [0, 2, 1, 3])?, q)?;
     let mut how = SoftMax::default();
     (how.scale, how.mask) = (scale, Some(mask));
     let scores = ctx.soft_max_ext(scores, how)?;
-    // A product sums over the first dimension of both, which has to be the keys here.
+    // A product sums over the first dimension of both operands, which must be the keys here.
     let v = ctx.cont(ctx.permute(v, [1, 2, 0, 3])?)?;
     ctx.cont(ctx.permute(ctx.mul_mat(v, scores)?, [0, 2, 1, 3])?)
 }
 
-/// [`attend`] in one operation. It takes keys and values as they lie in the cache, but ggml can't derive it.
+/// [`attend`] as one operation. It reads keys and values as stored in the cache, but ggml can't differentiate it.
 fn attend_at_once<'c>(
     ctx: &'c Context,
     qkv: [Tensor<'c>; 3],

@@ -1,4 +1,4 @@
-//! What the model learns: the texts that this repository ships, or the user's.
+//! The training text: this repository's pages and documentation, or the user's files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
 
-/// One of so many bytes at the end is not trained on.
+/// One in this many bytes, at the end, is held out.
 const HELD_OUT: usize = 16;
 
-/// Bytes to train on, and others to see how well that went.
+/// Bytes for training, and held-out bytes for evaluation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Text {
     pub(crate) train: Vec<u8>,
@@ -29,7 +29,7 @@ impl Text {
     pub(crate) fn shipped(least: usize) -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut bytes = Vec::new();
-        // Tables that a program made teach nothing.
+        // Generated tables are useless for training.
         let pages = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/safety.md"];
         for path in pages.iter().map(|page| root.join(page)).filter(|path| path.exists()) {
             bytes.extend(fs::read(path)?);
@@ -52,7 +52,7 @@ impl Text {
         Self::new(bytes, least)
     }
 
-    /// So many bytes from anywhere.
+    /// `n` bytes from a random position.
     pub(crate) fn draw(&self, n: usize, rng: &mut Rng) -> &[u8] {
         let first = rng.usize(..=self.train.len().saturating_sub(n));
         self.train.get(first..first + n).unwrap_or(&self.train)

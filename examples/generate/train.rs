@@ -1,4 +1,4 @@
-//! Training through ggml's own gradients and optimiser, and how well a model tells bytes.
+//! Training with ggml's gradients and optimiser, and the evaluation of a model.
 
 use anyhow::{Result, ensure};
 use fastrand::Rng;
@@ -10,13 +10,13 @@ use crate::cache::{looks, mask};
 use crate::model::{BYTES, Config, Inputs, Model};
 use crate::text::Text;
 
-/// Sequences of a step.
+/// The number of sequences per step.
 const BATCH: usize = 8;
 /// The highest learning rate.
 const RATE: f32 = 4e-3;
-/// The share of it that is left in the end.
+/// The final share of the learning rate.
 const LAST: f32 = 0.05;
-/// The first steps, while the rate rises.
+/// The number of warm-up steps.
 const WARM_UP: f32 = 20.0;
 
 /// How a model is trained.
@@ -26,7 +26,7 @@ pub(crate) struct Training {
     pub(crate) seed: u64,
 }
 
-/// Makes the weights: vectors of 1, and matrices whose results vary as much as what they take.
+/// Initialises the weights: vectors with 1, and matrices so that they keep the variance.
 fn weights(config: Config, rng: &mut Rng) -> Result<State> {
     let mut builder = WeightsBuilder::new();
     let tensors = config.check()?.tensors();
@@ -52,7 +52,7 @@ fn weights(config: Config, rng: &mut Rng) -> Result<State> {
     Ok(state)
 }
 
-/// The learning rate of a step, the first of which is 1: up, and down along half a cosine.
+/// The learning rate of a step, counted from 1: warm-up, then half a cosine down.
 fn rate(step: u32, steps: u32) -> f32 {
     #[expect(clippy::cast_precision_loss, reason = "a few thousand steps")]
     let (step, steps) = (step as f32, steps as f32);
@@ -134,7 +134,7 @@ pub(crate) fn full_pass(model: &Model<'_>, sched: &mut Sched, bytes: &[u8]) -> R
     Ok(run.get(logits)?)
 }
 
-/// The mean loss of bytes, each but the first told from those before it in its piece, which is as long as the window.
+/// The mean loss over bytes, in pieces of the window's length; the first byte of each piece is not predicted.
 pub(crate) fn loss(model: &Model<'_>, sched: &mut Sched, bytes: &[u8]) -> Result<f64> {
     let (mut sum, mut n) = (0.0, 0_u32);
     for piece in bytes.chunks_exact(model.config().window + 1) {
@@ -152,7 +152,7 @@ pub(crate) fn loss(model: &Model<'_>, sched: &mut Sched, bytes: &[u8]) -> Result
     Ok(sum / f64::from(n))
 }
 
-/// Loss as people know it.
+/// A loss in bits.
 pub(crate) fn bits(loss: f64) -> f64 {
     loss / std::f64::consts::LN_2
 }

@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::{Context as _, Result, ensure};
 use ggml::DType;
 
-/// Numbers that a thread converts at a time, about.
+/// The approximate number of values that a thread converts at a time.
 const PIECE: usize = 1 << 18;
 
 /// A tensor to be converted: its rows and how much their columns matter.
@@ -41,7 +41,7 @@ impl Job<'_> {
     /// Converts the tensor; `progress` is told how many bytes are done.
     ///
     /// # Errors
-    /// Where a number is no number, or too large for the type.
+    /// If a value is NaN or too large for the type.
     pub(crate) fn run(
         &self,
         bytes: &[u8],

@@ -1,4 +1,4 @@
-//! How much each column of each matrix matters.
+//! Reads importance matrices.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use ggml::gguf::Reader;
 
 use crate::support::shown::Shown;
 
-/// What `DType::quantize` takes as weights.
+/// The range of weights that `DType::quantize` accepts.
 const WEIGHTS: std::ops::RangeInclusive<f32> = 1e-10..=1e10;
 
 /// Means of squares by tensor, of all its matrices one after the other.
@@ -43,7 +43,7 @@ impl Imatrix {
                 path.display()
             );
             let means = squares.chunks(columns).zip(counts).flat_map(|(squares, count)| {
-                // What was never used matters equally little.
+                // Columns that were never used are equally unimportant.
                 squares.iter().map(move |&x| if count > 0.0 { x / count } else { 1.0 })
             });
             let means = means.map(|x| x.clamp(*WEIGHTS.start(), *WEIGHTS.end())).collect();

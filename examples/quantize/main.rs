@@ -33,11 +33,11 @@ fn main() -> ExitCode {
     support::run(|| run(&Cli::parse(), &mut io::stdout()))
 }
 
-/// What is done with a tensor.
+/// What to do with a tensor.
 #[derive(Debug, PartialEq, Eq)]
 enum Plan {
     Convert,
-    /// And why.
+    /// Keep it, for this reason.
     Keep(&'static str),
 }
 
@@ -60,11 +60,11 @@ impl Plan {
     }
 }
 
-/// What was done.
+/// The totals of a run.
 #[derive(Debug, Default)]
 struct Sums {
     converted: usize,
-    /// Of these, those that the importance matrix knows.
+    /// The number of those with weights in the importance matrix.
     weighted: usize,
     kept: usize,
     before: u64,
@@ -113,9 +113,9 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// What programs above ggml want to know of the types in a file.
+/// Writes the metadata on file types that programs built on ggml expect.
 fn describe(writer: &mut Writer, dtype: DType) -> Result<()> {
-    // Not a hundred kinds of files have been thought of.
+    // There are fewer than a hundred file types.
     if let Some(number) = (0..100).find(|&n| DType::from_ftype(n) == Some(dtype)) {
         writer.set("general.file_type", u32::try_from(number)?)?;
     }
@@ -125,7 +125,7 @@ fn describe(writer: &mut Writer, dtype: DType) -> Result<()> {
     Ok(())
 }
 
-/// Writes a tensor, and says what became of it.
+/// Writes a tensor, and reports what was done.
 #[expect(clippy::too_many_arguments, reason = "what a run has at hand")]
 fn tensor(
     reader: &mut Reader<std::fs::File>,

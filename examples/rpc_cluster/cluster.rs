@@ -1,4 +1,4 @@
-//! What lies on which device, and computing with that.
+//! Places the network on devices, and runs it there.
 
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use ggml::{Allocated, Context, Device, DeviceType, Sched, TensorInfo, Weights};
 
 use crate::model::{Model, Part, Step};
 
-/// How the network is spread over the devices.
+/// How the network is divided among the devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Each device holds layers that follow on each other.
+    /// Each device holds consecutive layers.
     Layers,
     /// Each server holds a part of every layer.
     Tensors,
@@ -30,9 +30,9 @@ impl Mode {
 /// Which device holds which part of the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placement {
-    /// In the scheduler's order: the CPU is the last one.
+    /// In the scheduler's order: the CPU comes last.
     devices: Vec<Device>,
-    /// The device of each layer, by its number.
+    /// The index of each layer's device.
     of_layers: Vec<usize>,
     of_head: usize,
 }
@@ -41,16 +41,16 @@ impl Placement {
     /// Everything on the CPU.
     ///
     /// # Errors
-    /// Where there is no CPU.
+    /// If there is no CPU.
     pub(crate) fn local(layers: usize) -> Result<Self> {
         Self::new(Mode::Layers, &[], layers)
     }
 
-    /// Spreads the layers over the servers' devices and the CPU, which also holds the head; or each layer over the servers'
-    /// devices, and the head too.
+    /// Distributes the layers over the servers' devices and the CPU, which also holds the head; or splits each layer,
+    /// and the head, among the servers' devices.
     ///
     /// # Errors
-    /// Where there is no CPU, or the servers' devices can't work as one.
+    /// If there is no CPU, or if the servers' devices can't form a meta device.
     pub(crate) fn new(mode: Mode, remote: &[Device], layers: usize) -> Result<Self> {
         let mut devices = match (mode, remote) {
             (Mode::Tensors, [_, _, ..]) => vec![MetaDevice::new(remote, divide)?.device()],
@@ -64,7 +64,7 @@ impl Placement {
         Ok(Self { devices, of_layers, of_head })
     }
 
-    /// The number of the device that a part lies on.
+    /// The index of a part's device.
     fn number(&self, part: Part) -> usize {
         let of_layer = match part {
             Part::Layer(i) => self.of_layers.get(i).copied(),
@@ -74,8 +74,8 @@ impl Placement {
     }
 }
 
-/// How weights are divided among devices that work as one: of the matrices that a layer begins with the rows, of the one that
-/// it ends with the columns that go with them, so that only what the layer makes has to be added up.
+/// The splits of weights on a meta device: a layer's first matrices by rows, its last one by the matching columns, so
+/// that only the layer's result needs an all-reduce.
 fn divide(t: &TensorInfo) -> Split {
     match t.name.rsplit('.').next() {
         Some("gate" | "up" | "head") => Split::Even { axis: 1 },
@@ -84,7 +84,7 @@ fn divide(t: &TensorInfo) -> Split {
     }
 }
 
-/// Which of the devices each layer goes to, as evenly as can be.
+/// The device index of each layer, distributed as evenly as possible.
 fn runs(devices: usize, layers: usize) -> impl Iterator<Item = usize> {
     (0..layers).map(move |layer| layer * devices / layers)
 }
@@ -98,12 +98,12 @@ pub(crate) struct Cluster {
     sched: Sched,
 }
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Of each step.
+    /// The logits of each step.
     pub(crate) logits: Vec<Vec<f32>>,
-    /// Of the quickest step, from setting the tokens to reading the logits.
+    /// The time of the fastest step, from setting the tokens to reading the logits.
     pub(crate) best: Duration,
 }
 
@@ -111,11 +111,11 @@ impl Cluster {
     /// Uploads the weights and starts the devices.
     ///
     /// # Errors
-    /// Where a device has not enough memory, does not start, or was lost.
+    /// If a device has not enough memory, does not start, or was lost.
     pub(crate) fn new(model: Model, placement: Placement, threads: NonZeroUsize) -> Result<Self> {
         let cpu = Device::cpu()?;
         let weights = model.place(|part| placement.devices.get(placement.number(part)).copied().unwrap_or(cpu))?;
-        // Each operation where its weights are.
+        // Each operation runs where its weights are.
         let mut builder = Sched::builder().op_offload(false);
         for device in &placement.devices {
             let mut backend = device.init().with_context(|| format!("device {device} does not start"))?;
@@ -127,10 +127,10 @@ impl Cluster {
         Ok(Self { model, weights, sched: builder.build()?, placement })
     }
 
-    /// Computes so many steps. `planned` sees how the scheduler split the graph, and `before` is called before each step.
+    /// Computes a number of steps. `planned` sees the splits of the graph, and `before` is called before each step.
     ///
     /// # Errors
-    /// [`ggml::Error::RpcLost`] where a server is gone; those of `before`.
+    /// [`ggml::Error::RpcLost`] if a server is lost; those of `before`.
     pub(crate) fn run(
         &mut self,
         steps: usize,
@@ -139,7 +139,7 @@ impl Cluster {
     ) -> Result<Outcome> {
         let ctx = Context::new();
         let step = Step::new(&ctx, self.model.size, &self.weights)?;
-        // The scheduler leaves a norm, which has no weights, where its operand is, and would copy both to the next device.
+        // A norm has no weights, so the scheduler leaves it with its operand, and would copy both to the next device.
         let pins: Vec<_> = step.norms.iter().map(|&(norm, part)| (norm, self.placement.number(part))).collect();
         let mut run = self.sched.alloc_pinned(&step.graph, &pins)?;
         planned(&run)?;
@@ -158,13 +158,13 @@ impl Cluster {
 }
 
 impl Outcome {
-    /// The greatest difference to the logits of another run, infinite where they are not of the same number.
+    /// The maximum difference to the logits of another run; infinite if their numbers differ.
     pub(crate) fn max_abs_diff(&self, other: &Self) -> f32 {
         let (a, b) = (self.logits.concat(), other.logits.concat());
         if a.len() != b.len() || a.is_empty() {
             return f32::INFINITY;
         }
-        // `max` would pass over a NaN, which is the worst of all results.
+        // `max` would ignore a NaN, which is the worst result.
         let diffs = a.iter().zip(&b).map(|(a, b)| (a - b).abs());
         diffs.fold(0.0, |max, diff| if diff.is_nan() { f32::INFINITY } else { diff.max(max) })
     }

@@ -26,7 +26,7 @@ use cluster::{Cluster, Outcome, Placement};
 use model::Model;
 use servers::ServerProcess;
 
-/// How far a logit may be off the one that the CPU computes.
+/// The maximum difference of a logit from the CPU's result.
 const TOLERANCE: f32 = 1e-4;
 
 fn main() -> ExitCode {
@@ -111,7 +111,7 @@ fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// Says how the scheduler split the graph.
+/// Prints the splits of the graph.
 fn splits(out: &mut impl Write, run: &Allocated<'_, '_>) -> Result<()> {
     for split in run.splits() {
         let copies: Vec<_> = split.inputs.iter().map(|i| format!("{} ({} bytes)", i.tensor.name(), i.bytes)).collect();
@@ -139,7 +139,7 @@ fn figures(out: &mut impl Write, cli: &Cli, local: &Outcome, cluster: &Outcome) 
     Ok(())
 }
 
-/// What was exchanged with all servers together.
+/// The total traffic with all servers.
 fn traffic(connections: &[Connection]) -> Traffic {
     connections.iter().filter_map(Connection::traffic).fold(Traffic::default(), |mut sum, traffic| {
         sum.requests += traffic.requests;
@@ -162,7 +162,7 @@ mod tests {
         let last = out.lines().next_back().unwrap();
         assert!(last.starts_with("rpc_cluster: mode=layers max_abs_diff="), "{out}");
         assert!(last.contains(" servers=2 lost=\"") && last.contains(" survivors=1 "), "{out}");
-        // Two servers and the CPU; then one and the CPU. What goes from one to the next is a layer's output.
+        // Two servers and the CPU; then one server and the CPU. A layer's output is copied from one to the next.
         let splits: Vec<_> = out.lines().filter(|line| line.contains("copied to it")).collect();
         assert_eq!(splits.len(), 5, "{out}");
         assert_eq!(splits.iter().filter(|line| line.contains(".out (768 bytes)")).count(), 3, "{out}");
@@ -179,7 +179,7 @@ mod tests {
         let last = out.lines().next_back().unwrap();
         assert!(last.starts_with("rpc_cluster: mode=tensor-parallel max_abs_diff="), "{out}");
         assert!(last.contains(" servers=2 lost=\"") && last.contains(" survivors=1 "), "{out}");
-        // All in one part, on both; then on the one that is left.
+        // One split over both servers; then one on the remaining server.
         let splits: Vec<_> = out.lines().filter(|line| line.contains("copied to it")).collect();
         assert_eq!(splits.len(), 2, "{out}");
         assert!(splits[0].contains("Meta(RPC"), "{out}");

@@ -1,18 +1,18 @@
-//! The network: the feed-forward blocks of a transformer with a head, and weights that are drawn from a seed.
+//! The network: feed-forward blocks of a transformer with a head, with random weights from a seed.
 
 use anyhow::Result;
 use fastrand::Rng;
 use ggml::{Context, DType, Device, Graph, Tensor, Weights, WeightsBuilder};
 
-/// Numbers within a layer, for each that goes in.
+/// The inner size of a block, as a multiple of the width.
 const HIDDEN: usize = 4;
 
-/// Logits of each token.
+/// The number of logits per token.
 const CLASSES: usize = 512;
 
 const EPSILON: f32 = 1e-5;
 
-/// How large the network is.
+/// The network's dimensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size {
     pub(crate) layers: usize,
@@ -20,14 +20,14 @@ pub(crate) struct Size {
     pub(crate) tokens: usize,
 }
 
-/// Where in the network a tensor is used.
+/// The part of the network that a tensor belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Layer(usize),
     Head,
 }
 
-/// The network, whose numbers only depend on its size and the seed.
+/// The network; its weights depend only on its size and the seed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Model {
     pub(crate) size: Size,
@@ -55,10 +55,10 @@ impl Model {
         all
     }
 
-    /// Puts the weights where `device` wants them.
+    /// Places the weights on the devices that `device` returns.
     ///
     /// # Errors
-    /// Where a device has not enough memory, or was lost.
+    /// If a device has not enough memory, or was lost.
     pub(crate) fn place(&self, mut device: impl FnMut(Part) -> Device) -> Result<Weights> {
         let parameters = self.parameters();
         let mut builder = WeightsBuilder::new();
@@ -70,7 +70,7 @@ impl Model {
         let mut weights = builder.place_with(|name| part(name).map_or(cpu, &mut device).buffer_type())?;
         let mut rng = Rng::with_seed(self.seed);
         for Parameter { name, ne: [n, m], .. } in &parameters {
-            // Sums of n products are then of the size of what goes in.
+            // Keeps the magnitude of the activations: results are sums of n products.
             #[expect(clippy::cast_precision_loss, reason = "rows are not that long")]
             let scale = (3.0 / *n as f32).sqrt();
             let data: Vec<f32> = (0..n * m).map(|_| scale * (2.0 * rng.f32() - 1.0)).collect();
@@ -79,28 +79,28 @@ impl Model {
         Ok(weights)
     }
 
-    /// What goes in at a step.
+    /// The input of a step.
     pub(crate) fn tokens(&self, step: usize) -> Vec<f32> {
         let mut rng = Rng::with_seed(self.seed ^ (step as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         (0..self.size.width * self.size.tokens).map(|_| 2.0 * rng.f32() - 1.0).collect()
     }
 }
 
-/// The computation of one step.
+/// The graph of one step.
 #[derive(Debug)]
 pub(crate) struct Step<'c> {
     pub(crate) graph: Graph<'c>,
     pub(crate) tokens: Tensor<'c>,
     pub(crate) logits: Tensor<'c>,
-    /// What each part begins with.
+    /// The norm at the start of each part.
     pub(crate) norms: Vec<(Tensor<'c>, Part)>,
 }
 
 impl<'c> Step<'c> {
-    /// Writes it down.
+    /// Builds the graph.
     ///
     /// # Errors
-    /// Where the network is too large for ggml.
+    /// If the network is too large for ggml.
     pub(crate) fn new(ctx: &'c Context, size: Size, weights: &'c Weights) -> Result<Self> {
         let tokens = ctx.input("tokens", DType::F32, [i64::try_from(size.width)?, i64::try_from(size.tokens)?])?;
         let (mut x, mut norms) = (tokens, Vec::new());

@@ -1,4 +1,4 @@
-//! Servers in processes of their own: this program, run again.
+//! Servers in their own processes: this program, run again.
 
 use std::env;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -9,23 +9,23 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use ggml::rpc::{self, Connection, Options, Server};
 
-/// What a server says before its address. ggml's own lines come before and after.
+/// The prefix of the server's line with its address. ggml prints other lines before and after.
 const READY: &str = "listening on ";
 
-/// Makes this program a server, and tells it how many threads to compute with.
+/// Set in a server process: its number of threads.
 const THREADS: &str = "RPC_CLUSTER_THREADS";
 
-/// A test is run by its name.
+/// In tests, the server is a test that is run by its name.
 const ARGUMENTS: &[&str] = if cfg!(test) { &["--exact", "servers::tests::a_server", "--nocapture"] } else { &[] };
 
-/// Longer than a step takes on a machine that is busy with other things.
+/// Longer than a step takes on a busy machine.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// A server's process. Ends when this is dropped.
+/// A server process, killed on drop.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
     child: Child,
-    /// Kept open: the server writes a line for each client.
+    /// Kept open because the server writes a line for each client.
     _stdout: BufReader<ChildStdout>,
     address: String,
 }
@@ -34,11 +34,11 @@ impl ServerProcess {
     /// Starts a server of the CPU on a free port.
     ///
     /// # Errors
-    /// Where the process does not start, or does not come to serve.
+    /// If the process does not start, or does not listen.
     pub(crate) fn start(threads: NonZeroUsize) -> Result<Self> {
         let mut command = Command::new(env::current_exe()?);
         command.args(ARGUMENTS).env(THREADS, threads.to_string());
-        // The server ends with this end of its standard input, however this process ends.
+        // The server ends when its standard input closes, however this process ends.
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("can't start {command:?}"))?;
         let mut stdout = BufReader::new(child.stdout.take().context("the server has no standard output")?);
@@ -56,15 +56,15 @@ impl ServerProcess {
         Ok(Self { child, _stdout: stdout, address })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Connects to it.
+    /// Connects to the server.
     ///
     /// # Errors
-    /// Where the server is gone.
+    /// If the server is gone.
     pub(crate) fn connect(&self) -> Result<Connection> {
         Ok(rpc::connect_with(self.address(), &Options::new().answer_timeout(ANSWER_LIMIT))?)
     }
@@ -72,7 +72,7 @@ impl ServerProcess {
     /// Kills the process, and waits until it is gone.
     ///
     /// # Errors
-    /// Where the system does not let it be killed.
+    /// If the system refuses.
     pub(crate) fn kill(&mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)
@@ -81,24 +81,24 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // One that is gone can't be killed.
+        // Fails if the process has ended already.
         drop(self.kill());
     }
 }
 
-/// Whether this process was started to be a server.
+/// Whether this process was started as a server.
 pub(crate) fn is_one() -> bool {
     env::var_os(THREADS).is_some()
 }
 
-/// Is a server until the standard input ends.
+/// Serves until the standard input closes.
 ///
 /// # Errors
-/// Where it does not start.
+/// If the server does not start.
 pub(crate) fn serve() -> Result<()> {
     let threads = env::var(THREADS).ok().and_then(|n| n.parse().ok()).unwrap_or(NonZeroUsize::MIN);
-    // SAFETY: it listens to this machine only, while a cluster runs; of that machine's other programs a demonstration can
-    // only assume, as its help says, that they leave the server alone.
+    // SAFETY: it listens on the loopback only, while a cluster runs. As the help says, this demonstration relies on the
+    // machine's other programs to leave the server alone.
     let server = unsafe { Server::builder().threads(threads).start() }?;
     writeln!(io::stdout(), "{READY}{}", server.address())?;
     io::stdin().read_to_end(&mut Vec::new())?;
@@ -109,7 +109,7 @@ pub(crate) fn serve() -> Result<()> {
 mod tests {
     use super::*;
 
-    /// The servers of the other tests; nothing where it was not started by one.
+    /// The server process of the other tests; does nothing if run as an ordinary test.
     #[test]
     fn a_server() {
         if is_one() {

@@ -34,7 +34,7 @@ fn run(cli: &Cli) -> Result<()> {
     Err(server.wait()).context("the server ended")
 }
 
-/// Starts the server, after a warning where one is due.
+/// Starts the server, after a warning if the address is reachable from other machines.
 fn serve(cli: &Cli, warnings: &mut impl Write) -> Result<Server> {
     let devices = cli.devices.iter().map(|name| device(name)).collect::<Result<Vec<_>>>()?;
     if !cli.address.ip().is_loopback() {
@@ -49,7 +49,7 @@ fn serve(cli: &Cli, warnings: &mut impl Write) -> Result<Server> {
     if let Some(threads) = cli.threads {
         server = server.threads(threads);
     }
-    // SAFETY: whom to trust is for the user to say, by the address; the help and the warning tell them what with.
+    // SAFETY: the user chooses the address, and so whom to trust; the help and the warning explain the risk.
     let server = unsafe { server.start() };
     Ok(server?)
 }
@@ -67,7 +67,7 @@ fn list(out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// The standard output for this program alone: what ggml prints there goes to the standard error from now on.
+/// Returns the standard output for this program alone: ggml's own output is redirected to standard error.
 #[cfg(unix)]
 fn own_output() -> Result<impl Write> {
     use std::fs::File;
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn other_machines_are_warned_of() {
         let mut warnings = Vec::new();
-        // Nobody has this address, which is for documentation: nothing comes to listen.
+        // This address is reserved for documentation: listening on it always fails.
         let error = serve(&cli(&["--address", "192.0.2.1:0"]), &mut warnings).unwrap_err();
         assert!(format!("{error:#}").contains("192.0.2.1"), "{error:#}");
         let warnings = String::from_utf8(warnings).unwrap();

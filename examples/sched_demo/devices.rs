@@ -1,4 +1,4 @@
-//! The devices that take part.
+//! The devices in use.
 
 use std::num::NonZeroUsize;
 
@@ -8,20 +8,20 @@ use ggml::{Device, DeviceType, Sched};
 use crate::loopback;
 use crate::placement::{Candidate, Kind, Placement};
 
-/// The devices, started.
+/// The devices, with a started RPC server if needed.
 #[derive(Debug)]
 pub(crate) struct Devices {
     /// All of them, in the scheduler's order.
     pub(crate) all: Vec<Device>,
-    /// The one that holds each of the layers.
+    /// The device of each layer.
     pub(crate) of_layers: Vec<Device>,
 }
 
 impl Devices {
-    /// Finds the devices called `wanted`, or else the best, and starts the RPC server if it is among them.
+    /// Finds the devices called `wanted`, or the best ones, and starts the RPC server if it is among them.
     ///
     /// # Errors
-    /// Where a device is not there, or the server does not start.
+    /// If a device does not exist, or the server does not start.
     pub(crate) fn start(wanted: Option<&[String]>, threads: NonZeroUsize) -> Result<Self> {
         let found = Device::all()?;
         let mut candidates: Vec<_> =
@@ -30,7 +30,7 @@ impl Devices {
         let placement = Placement::choose(&candidates, wanted)?;
         let mut started = Vec::new();
         for &i in &placement.order {
-            // The only candidate that was not found is the server, which is not there yet.
+            // The only candidate that ggml does not list is the server, which is not started yet.
             let device = found.get(i).map_or_else(|| loopback::start(threads), |&device| Ok(device))?;
             started.push((i, device));
         }
@@ -44,7 +44,7 @@ impl Devices {
     /// A scheduler that leaves each operation where its weights are.
     ///
     /// # Errors
-    /// Where a device does not start.
+    /// If a device does not start.
     pub(crate) fn sched(&self, threads: NonZeroUsize) -> Result<Sched> {
         let mut builder = Sched::builder().op_offload(false);
         for &device in &self.all {
@@ -57,7 +57,7 @@ impl Devices {
         Ok(builder.build()?)
     }
 
-    /// The names of the devices that hold weights, in the order of the layers.
+    /// The names of the devices that hold weights, in layer order.
     pub(crate) fn holders(&self) -> Vec<String> {
         let mut names = Vec::new();
         for name in self.of_layers.iter().map(|device| device.name()) {
@@ -68,14 +68,14 @@ impl Devices {
         names
     }
 
-    /// How far a logit may be off the plain Rust forward pass. GPUs of this machine multiply in half floats.
+    /// The maximum difference of a logit from the plain Rust forward pass. Some GPUs multiply in half precision.
     pub(crate) fn tolerance(&self) -> f64 {
         let gpu = |d: &Device| matches!(d.device_type(), DeviceType::Gpu | DeviceType::IntegratedGpu);
         if self.all.iter().any(|d| gpu(d) && !d.name().starts_with("RPC")) { 2e-2 } else { 1e-3 }
     }
 }
 
-/// What a device is, in words. Of a server ggml knows but the address, which is another one in each run.
+/// A device's description. ggml describes a server only by its address, which differs in each run.
 pub(crate) fn description(device: Device) -> String {
     if loopback::NAME == Some(&device.name()) { "RPC server in this process".to_owned() } else { device.description() }
 }

@@ -1,7 +1,7 @@
-//! Classifies handwritten digits with a small network whose layers lie on two devices.
+//! Classifies handwritten digits with a small network whose layers are on two devices.
 //!
-//! ggml's scheduler splits the graph where the weights are, copies what one device needs of the other, and this program
-//! shows how: as a table, and with `--svg` as a drawing. All logits are compared with a forward pass in plain Rust.
+//! ggml's scheduler splits the graph by the location of the weights, and copies tensors between the devices. This
+//! program prints the splits, and draws them with `--svg`. All logits are compared with those of plain Rust.
 //!
 //! ```text
 //! cargo run --release --example sched_demo
@@ -72,7 +72,7 @@ fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {
         Ok(())
     })?;
     if rest.len() > 0 {
-        // Fewer images than a batch: they get a graph of their own.
+        // The last batch is smaller, and gets its own graph.
         demo.classify(&rest, rest.len(), |_| Ok(()))?;
     }
     demo.bar.finish_and_clear();
@@ -98,19 +98,19 @@ fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// What classifies, and what it has found so far.
+/// The classifier and its results so far.
 struct Demo {
     reference: Reference,
     weights: Weights,
     sched: Sched,
     score: Score,
-    /// Spent on batches, from setting the images to reading the logits.
+    /// The time spent on batches, from setting the images to reading the logits.
     time: Duration,
     bar: ProgressBar,
 }
 
 impl Demo {
-    /// Classifies images, whose number is a multiple of `size`. `planned` sees what the scheduler made of a batch.
+    /// Classifies a multiple of `size` images. `planned` sees the scheduler's splits of a batch.
     fn classify(
         &mut self,
         images: &Images,
@@ -141,7 +141,7 @@ impl Demo {
     }
 }
 
-/// A bar over the images on standard error; hidden where that is no terminal.
+/// A progress bar on standard error; hidden if that is not a terminal.
 fn bar(images: usize) -> Result<ProgressBar> {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} images")?;
     Ok(ProgressBar::new(images as u64).with_style(style))

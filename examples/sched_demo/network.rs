@@ -1,4 +1,4 @@
-//! The trained network: its file, checked, and its weights on the devices.
+//! The trained network: its checked file, and its weights on the devices.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ impl Model {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// Where the file can't be read, is no GGUF file, or holds another network.
+    /// If the file can't be read, is not a GGUF file, or contains another network.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         read(path).with_context(|| {
             format!(
@@ -33,15 +33,15 @@ impl Model {
     /// The forward pass in plain Rust.
     ///
     /// # Errors
-    /// Where a tensor has another size than the network needs.
+    /// If a tensor has the wrong size.
     pub(crate) fn reference(&self) -> Result<Reference> {
         Reference::new(|name| values(&self.0, name))
     }
 
-    /// Puts the layers' weights on these devices, one for each layer.
+    /// Places the layers' weights on these devices, one per layer.
     ///
     /// # Errors
-    /// Where a device has not enough memory.
+    /// If a device has not enough memory.
     pub(crate) fn place(&self, of_layers: &[Device]) -> Result<Weights> {
         let device = |name: &str| {
             let layer =
@@ -70,13 +70,13 @@ fn read(path: &Path) -> Result<Model> {
     Ok(Model(reader))
 }
 
-/// The numbers of a tensor of `f32`.
+/// The values of an `f32` tensor.
 fn values(reader: &Reader, name: &str) -> Result<Vec<f32>> {
     let bytes = reader.data(name)?;
     Ok(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect())
 }
 
-/// The computation of a batch, and where its images go in and its logits come out.
+/// The graph of a batch, with its input images and output logits.
 #[derive(Debug)]
 pub(crate) struct Batch<'c> {
     pub(crate) graph: Graph<'c>,
@@ -85,10 +85,10 @@ pub(crate) struct Batch<'c> {
 }
 
 impl<'c> Batch<'c> {
-    /// Writes the computation of `n` images down.
+    /// Builds the graph for `n` images.
     ///
     /// # Errors
-    /// Where that many are too many for ggml.
+    /// If that many images are too many for ggml.
     pub(crate) fn new(ctx: &'c Context, weights: &'c Weights, n: usize) -> Result<Self> {
         let side = i64::try_from(SIDE)?;
         let images = ctx.input(INPUT, DType::F32, [side, side, 1, i64::try_from(n)?])?;

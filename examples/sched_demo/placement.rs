@@ -1,26 +1,26 @@
-//! Which devices take part, which of them holds which layer, and in what order the scheduler wants them.
+//! Chooses the devices, the layers that each holds, and the scheduler's order.
 
 use anyhow::{Result, bail, ensure};
 
 use crate::digits::model::LAYERS;
 use crate::support::shown::Shown;
 
-/// What a device is, as far as the choice goes.
+/// The type of a device, as far as the choice depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A graphics processor with memory of its own.
+    /// A GPU with its own memory.
     Gpu,
-    /// A graphics processor that shares the processor's memory.
+    /// A GPU that shares the CPU's memory.
     IntegratedGpu,
-    /// A server that this program starts when it is chosen.
+    /// A server that this program starts if it is chosen.
     Rpc,
     /// The processor.
     Cpu,
-    /// Anything else, such as a BLAS library; taken only when it is named.
+    /// Anything else, such as a BLAS library; used only if it is named.
     Other,
 }
 
-/// A device that could be used.
+/// A device that can be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {
     /// ggml's name of it.
@@ -32,17 +32,17 @@ pub(crate) struct Candidate {
 /// The outcome: indices into the candidates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placement {
-    /// The devices that the layers are dealt out to, in the user's order; one may stand there several times.
+    /// The devices that hold layers, in the user's order; a device may occur several times.
     pub(crate) holders: Vec<usize>,
-    /// All devices that take part, each once, in the scheduler's order: the CPU is the last one.
+    /// All devices in use, each once, in the scheduler's order: the CPU comes last.
     pub(crate) order: Vec<usize>,
 }
 
 impl Placement {
-    /// Chooses the devices called `wanted`, or else the best accelerator, then the CPU.
+    /// Chooses the devices called `wanted`, or the best accelerator and the CPU.
     ///
     /// # Errors
-    /// Where a name is not known, there are more of them than layers, or there is no CPU to fall back on.
+    /// If a name is unknown, there are more names than layers, or there is no CPU as a fallback.
     pub(crate) fn choose(candidates: &[Candidate], wanted: Option<&[String]>) -> Result<Self> {
         let first = |kind| candidates.iter().position(|c| c.kind == kind);
         let Some(cpu) = first(Kind::Cpu) else {
@@ -67,7 +67,7 @@ impl Placement {
         Ok(Self { holders, order })
     }
 
-    /// Which device holds each of the layers: they take turns.
+    /// The device of each layer: the holders take turns.
     pub(crate) fn of_layers(&self) -> impl Iterator<Item = usize> {
         self.holders.iter().copied().cycle().take(LAYERS.len())
     }
@@ -76,7 +76,7 @@ impl Placement {
 fn named(candidates: &[Candidate], names: &[String]) -> Result<Vec<usize>> {
     let mut chosen = Vec::new();
     for name in names {
-        // ggml itself does not tell upper from lower case either.
+        // ggml ignores case as well.
         let Some(found) = candidates.iter().position(|c| c.name.eq_ignore_ascii_case(name.trim())) else {
             let known: Vec<_> = candidates.iter().map(|c| c.name.as_str()).collect();
             bail!("there is no device `{}`; --devices takes {}", Shown::name(name), known.join(", "))

@@ -1,6 +1,6 @@
-//! The network's forward pass in plain Rust and double precision: what ggml's logits are held against.
+//! The network's forward pass in plain Rust and double precision, the reference for ggml's logits.
 //!
-//! It is written for reading, not for speed, and shares nothing with ggml but the layout of the weights.
+//! Written for readability, not for speed; it shares only the layout of the weights with ggml.
 #![expect(
     clippy::indexing_slicing,
     reason = "the loops follow the formulas; `Reference::new` and `logits` have checked every length"

@@ -1,26 +1,26 @@
-//! The backends that cargo features add to the CPU's: what each needs, and where. Pure.
+//! The optional backends: the cargo feature, cmake options and libraries of each. Pure, no I/O.
 
 use super::cpu::on;
 use super::input::Input;
 use super::plan::System;
 use super::sdk::{Platform, Sdk};
 
-/// A backend that a cargo feature adds.
+/// An optional backend, enabled by a cargo feature.
 #[derive(Debug)]
 pub(crate) struct Backend {
     /// The cargo feature and the name in `DEP_GGML_BACKENDS`.
     pub(crate) name: &'static str,
-    /// ggml's option for cmake; passed for every backend, so that no default of ggml's decides.
+    /// ggml's cmake option; always passed, so that ggml's defaults have no effect.
     pub(crate) option: &'static str,
-    /// Its public header.
+    /// The public header.
     pub(crate) header: &'static str,
-    /// Its static library.
+    /// The static library.
     pub(crate) library: &'static str,
-    /// More options that it is built with.
+    /// Further cmake options if it is enabled.
     options: &'static [(&'static str, &'static str)],
-    /// What its static library needs on a platform; where it can't be built, what it is for.
+    /// The system libraries that its static library links on a platform; an error names the platforms it supports.
     links: fn(Platform) -> Result<&'static [System], &'static str>,
-    /// What has to be installed.
+    /// The SDK that must be installed.
     pub(crate) sdk: fn(Platform) -> Option<Sdk>,
 }
 
@@ -44,7 +44,7 @@ impl Platform {
 }
 
 impl Sdk {
-    /// Its folder where the variable is not set and it does not install into the system's folders.
+    /// The SDK's default folder, if its variable is not set and it is not in the system's folders.
     fn usual(self, platform: Platform) -> Option<&'static str> {
         match (self, platform) {
             (Self::Cuda, Platform::Unix) => Some("/usr/local/cuda"),
@@ -53,36 +53,36 @@ impl Sdk {
         }
     }
 
-    /// The folders with its libraries, below its own.
+    /// The SDK's library folders, relative to its own folder.
     fn libraries(self, platform: Platform) -> &'static [&'static str] {
         match (self, platform) {
             (Self::Cuda, Platform::Windows) => &["lib/x64"],
-            // A machine that builds may have no driver; the stub has its names.
+            // A build machine may have no driver; the stub defines its symbols.
             (Self::Cuda, _) => &["lib64", "lib64/stubs"],
             (Self::Vulkan, Platform::Windows) => &["Lib"],
             _ => &["lib"],
         }
     }
 
-    /// Its folder.
+    /// The SDK's folder.
     pub(crate) fn folder(self, input: &Input) -> Option<String> {
         let platform = Platform::of(input);
         input.sdk(self.variable(platform)).or_else(|| self.usual(platform)).map(str::to_owned)
     }
 
-    /// The folders that the linker is to look through.
+    /// The linker's search folders.
     pub(crate) fn search(self, input: &Input) -> impl Iterator<Item = String> {
         let folders = self.libraries(Platform::of(input));
         self.folder(input).into_iter().flat_map(move |root| folders.iter().map(move |sub| format!("{root}/{sub}")))
     }
 
-    /// How cmake is told of the folder that a person named.
+    /// The cmake defines that pass on the folder set by the user.
     pub(crate) fn defines(self, input: &Input) -> Vec<(&'static str, String)> {
         let platform = Platform::of(input);
         let Some(folder) = input.sdk(self.variable(platform)) else { return Vec::new() };
         match self {
             Self::OpenBlas if platform == Platform::Android => {
-                // The NDK's toolchain looks nowhere else.
+                // The NDK's toolchain searches only below CMAKE_FIND_ROOT_PATH.
                 vec![("CMAKE_FIND_ROOT_PATH", folder.to_owned()), ("CMAKE_PREFIX_PATH", folder.to_owned())]
             }
             Self::OpenBlas => vec![("CMAKE_PREFIX_PATH", folder.to_owned())],
@@ -90,7 +90,7 @@ impl Sdk {
                 let nvcc = format!("{folder}/bin/nvcc{}", if platform == Platform::Windows { ".exe" } else { "" });
                 vec![("CUDAToolkit_ROOT", folder.to_owned()), ("CMAKE_CUDA_COMPILER", nvcc)]
             }
-            // ggml, or cmake, reads the variable itself.
+            // ggml or cmake reads the variable itself.
             Self::Vulkan | Self::Rocm | Self::OpenCl => Vec::new(),
         }
     }
@@ -104,7 +104,7 @@ fn desktop(platform: Platform, links: &'static [System]) -> Result<&'static [Sys
     if matches!(platform, Platform::Unix | Platform::Windows) { Ok(links) } else { Err("Linux and Windows") }
 }
 
-/// The backends, in link order. ggml has more; each comes with its own tests.
+/// The backends, in link order. ggml has more; each is added together with its tests.
 pub(crate) const BACKENDS: &[Backend] = &[
     Backend {
         name: "rpc",
@@ -122,7 +122,7 @@ pub(crate) const BACKENDS: &[Backend] = &[
         library: "ggml-blas",
         options: &[],
         links: |platform| {
-            // Accelerate is linked by the CPU's kernels already.
+            // The CPU kernels already link Accelerate.
             Ok(if platform == Platform::Apple { &[] } else { &[System::Library("openblas")] })
         },
         sdk: |platform| (platform != Platform::Apple).then_some(Sdk::OpenBlas),
@@ -182,11 +182,11 @@ pub(crate) const BACKENDS: &[Backend] = &[
     },
 ];
 
-/// Those that cargo features ask for.
+/// The backends that the cargo features enable.
 ///
 /// # Errors
 ///
-/// One that the target can't have, or two that exclude each other. docs.rs documents all.
+/// A backend that the target doesn't support, or two that exclude each other. docs.rs documents all backends.
 pub(crate) fn chosen(input: &Input, modules: bool) -> Result<Vec<&'static Backend>, String> {
     let chosen: Vec<_> = BACKENDS.iter().filter(|b| input.feature(b.name)).collect();
     if input.docs_rs {
@@ -205,7 +205,7 @@ pub(crate) fn chosen(input: &Input, modules: bool) -> Result<Vec<&'static Backen
     Ok(chosen)
 }
 
-/// What cmake is told of the backends: of all whether to build them, and of those that are built how.
+/// `cmake` defines: ON or OFF per backend, plus the options of enabled ones.
 pub(crate) fn defines(input: &Input, chosen: &[&'static Backend]) -> Vec<(&'static str, String)> {
     let mut defines: Vec<_> = BACKENDS.iter().map(|b| (b.option, on(chosen.contains(&b)))).collect();
     let platform = Platform::of(input);
@@ -225,13 +225,13 @@ pub(crate) fn defines(input: &Input, chosen: &[&'static Backend]) -> Vec<(&'stat
     defines
 }
 
-/// What static libraries of the backends need of the system.
+/// The system libraries that static libraries of the backends link.
 pub(crate) fn links(input: &Input, chosen: &[&'static Backend]) -> Vec<System> {
     let platform = Platform::of(input);
     chosen.iter().filter_map(|b| (b.links)(platform).ok()).flatten().cloned().collect()
 }
 
-/// What has to be installed for them.
+/// The SDKs that the backends need.
 pub(crate) fn sdks(input: &Input, chosen: &[&'static Backend]) -> Vec<Sdk> {
     let platform = Platform::of(input);
     chosen.iter().filter_map(|b| (b.sdk)(platform)).collect()

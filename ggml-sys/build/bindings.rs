@@ -7,10 +7,10 @@ use super::enums;
 use super::input::Input;
 use super::plan::{Linkage, Plan};
 
-/// Declared in ggml's headers and defined nowhere.
+/// Declared in ggml's headers but defined nowhere.
 const NEVER_DEFINED: &str = "ggml_threadpool_get_n_threads|ggml_backend_cuda_allreduce_tensor";
 
-/// Writes `OUT_DIR/bindings.rs`, and `OUT_DIR/functions.rs` for the test that links them all.
+/// Writes `OUT_DIR/bindings.rs`, and `OUT_DIR/functions.rs` for the test that links every function.
 pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(), String> {
     let mut wrapper = String::new();
     for header in plan.headers.iter().chain(&["guard.h", "graph.h"]) {
@@ -23,7 +23,7 @@ pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(),
         .clang_arg(format!("-I{}", input.manifest_dir.join("shim").display()))
         .allowlist_item("(ggml|gguf|GGML|GGUF|RPC)_.*")
         .allowlist_item("(ggml_sys|GGML_SYS)_.*")
-        // Constants, as a newer ggml may return a value that this one does not name.
+        // Constants instead of Rust enums: C may return a value that has no name here.
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)
         // ggml's abort callback may throw.
@@ -45,7 +45,7 @@ pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(),
             ))?;
     let text = enums::with_one_signedness(&bindings.to_string());
     let names = text.lines().filter_map(|line| line.trim_start().strip_prefix("pub fn ")?.split('(').next());
-    // Those of a backend that is loaded while the program runs are reached through its registry.
+    // Functions of dynamically loaded backends are looked up in their registry at run time.
     let modules = plan.compile.as_ref().is_some_and(|c| c.linkage == Linkage::Modules);
     let absent = if modules { declared(include, &plan.headers)? } else { Vec::new() };
     let names = names.filter(|name| !absent.iter().any(|a| a == name));
@@ -59,7 +59,7 @@ pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(),
     Ok(())
 }
 
-/// The functions that the headers of backends, the CPU's among them, declare for backends' own libraries.
+/// The functions that backend headers, including the CPU's, declare.
 fn declared(include: &Path, headers: &[&str]) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for header in headers {

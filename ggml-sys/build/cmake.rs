@@ -15,14 +15,14 @@ pub(crate) fn ggml(input: &Input, plan: &Plan, compile: &Compile, source: &Path,
     }
     for flag in &compile.flags {
         config.cxxflag(flag);
-        // cl takes exceptions through C frames without a flag, and warns of one it does not expect.
+        // cl lets exceptions pass C frames without a flag, and warns about unknown flags.
         if input.env != "msvc" {
             config.cflag(flag);
         }
     }
     for cpp in [false, true] {
         let mut base = cc::Build::new();
-        // The kernels' processor is the plan's business (cpu.rs), the rest stays at the target's baseline.
+        // `cpu.rs` chooses the kernels' processor; everything else stays at the target's baseline.
         base.cpp(cpp).inherit_rustflags(false);
         if cpp {
             config.init_cxx_cfg(base)
@@ -36,12 +36,12 @@ pub(crate) fn ggml(input: &Input, plan: &Plan, compile: &Compile, source: &Path,
     config.build();
 }
 
-/// Builds `shim/`, which is linked before ggml.
+/// Builds `shim/`, which comes before ggml in link order.
 pub(crate) fn shim(input: &Input, compile: &Compile, include: &Path) -> Result<(), String> {
     let folder = input.manifest_dir.join("shim");
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").include(&folder).include(include).include(include.with_file_name("src"));
-    // Of ggml's private header, graph.cpp needs one type only.
+    // graph.cpp includes ggml's private header, for one type only.
     build.file(folder.join("guard.cpp")).file(folder.join("graph.cpp")).flag_if_supported("-Wno-unused-function");
     build.inherit_rustflags(false).cpp_link_stdlib(None).cargo_metadata(true);
     for flag in &compile.flags {

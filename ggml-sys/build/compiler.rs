@@ -1,4 +1,4 @@
-//! What only the C compiler knows.
+//! Queries to the C compiler.
 
 use super::input::Input;
 
@@ -6,16 +6,16 @@ fn tool() -> Result<cc::Tool, String> {
     cc::Build::new().cargo_metadata(false).inherit_rustflags(false).try_get_compiler().map_err(|e| e.to_string())
 }
 
-/// Its OpenMP runtime.
+/// The name of its OpenMP runtime.
 pub(crate) fn openmp() -> &'static str {
     if tool().is_ok_and(|tool| tool.is_like_clang()) { "omp" } else { "gomp" }
 }
 
-/// The macros that it predefines; `native`: when told to use all of this machine.
+/// The predefined macros; with `native`, those for all features of this machine.
 pub(crate) fn macros(input: &Input, native: bool) -> Result<String, String> {
     let tool = tool()?;
     if tool.is_like_msvc() {
-        // cl lists none, and knows no such flag: ggml's build looks at the processor, which is this one.
+        // cl can't list its macros and has no such flag; ggml's build detects this machine's processor instead.
         return Ok(if native { detected() } else { String::new() });
     }
     let flag = if input.arch == "aarch64" { "-mcpu=native" } else { "-march=native" };
@@ -33,7 +33,7 @@ pub(crate) fn macros(input: &Input, native: bool) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The processor's features in the form of another compiler's macros.
+/// The processor's features, written as another compiler's macros.
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 fn detected() -> String {
     macro_rules! defines {

@@ -1,15 +1,15 @@
-//! Which processor the CPU kernels are compiled for.
+//! The processor features that the CPU kernels are compiled for.
 //!
-//! ggml's own default is a trap: without `GGML_NATIVE` it turns AVX2, FMA and so on when the host is the target, and
-//! off when it is not. Here every option is always passed.
+//! ggml's own defaults are surprising: without `GGML_NATIVE` it enables AVX2, FMA and so on if host and target are the
+//! same, and disables them otherwise. So every option is always passed.
 
 use super::input::Input;
 
-/// One of ggml's x86 options with the features, as rustc names them, that it makes the compiler use.
+/// One of ggml's x86 options, and the features (rustc's names) that it enables in the compiler.
 struct Isa {
     option: &'static str,
     features: &'static [&'static str],
-    /// The lowest x86-64 level that has it, 0 for none.
+    /// The lowest x86-64 level that includes it; 0 if none does.
     level: u8,
 }
 
@@ -30,26 +30,26 @@ const ISAS: &[Isa] = &[
     Isa { option: "GGML_AMX_BF16", features: &["amx-bf16"], level: 0 },
 ];
 
-/// The x86-64 level without a word from the user: every x86 server and desktop processor since 2013 to 2015 has it, and
-/// without it ggml is several times slower.
+/// The default x86-64 level. Every x86 server and desktop processor since 2013 to 2015 has it; without it ggml is
+/// several times slower.
 const DEFAULT_LEVEL: u8 = 3;
 
-/// What the kernels may use.
+/// The processor features of the kernels.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Cpu {
-    /// All that the building machine has.
+    /// Whether to use everything that the build machine has.
     pub(crate) native: bool,
-    /// The options for cmake, all of them.
+    /// All of ggml's processor options, for cmake.
     pub(crate) options: Vec<(&'static str, String)>,
-    /// The features that the kernels rely on, in rustc's names. Empty for `native` until the compiler was asked.
+    /// The features that the kernels rely on, in rustc's names. For `native`, empty until the compiler was queried.
     pub(crate) features: Vec<&'static str>,
 }
 
-/// Decides. `GGML_SYS_CPU` comes first, then the feature `native`, then rustc's flags, then the default.
+/// Chooses the features. `GGML_SYS_CPU` has priority, then the feature `native`, then rustc's flags, then the default.
 ///
 /// # Errors
 ///
-/// An unknown `GGML_SYS_CPU`, or `native` for another machine.
+/// An unknown `GGML_SYS_CPU`, or `native` when cross-compiling.
 pub(crate) fn plan(input: &Input) -> Result<Cpu, String> {
     if input.feature("dynamic_backends") {
         return variants(input);
@@ -81,7 +81,7 @@ pub(crate) fn plan(input: &Input) -> Result<Cpu, String> {
     }
 }
 
-/// One library per processor level; the running one's is chosen when backends are loaded.
+/// One library per processor level; the matching one is chosen when backends are loaded.
 fn variants(input: &Input) -> Result<Cpu, String> {
     if input.cpu.is_some() || input.feature("native") {
         return Err("with dynamic-backends the CPU's kernels are built for every level of processors, so neither \
@@ -97,7 +97,7 @@ enum Asked {
     Features,
 }
 
-/// What the user told rustc with `-Ctarget-cpu` or `-Ctarget-feature`.
+/// What the user set with `-Ctarget-cpu` or `-Ctarget-feature`.
 fn asked_of_rustc(input: &Input) -> Asked {
     let mut asked = Asked::Nothing;
     let mut flags = input.rustflags.iter();
@@ -130,11 +130,11 @@ fn by_level(level: u8) -> Cpu {
     x86(|isa| (1..=level).contains(&isa.level))
 }
 
-/// Exactly what rustc compiles for, less too.
+/// Exactly the features that rustc compiles for, even if they are fewer than the default.
 fn by_features(input: &Input) -> Cpu {
-    // rustc's sse4.2 does not imply popcnt as the C compilers' does; every processor with the one has the other.
+    // rustc's sse4.2 does not imply popcnt, as the C compilers' does; every processor with one has the other.
     let has = |name: &str| name == "popcnt" || input.target_features.iter().any(|f| f == name);
-    // cl's /arch:AVX2 takes FMA and F16C along.
+    // cl's /arch:AVX2 includes FMA and F16C.
     let along: &[&str] = if input.env == "msvc" { &["fma", "f16c"] } else { &[] };
     x86(|isa| {
         let along = if isa.option == "GGML_AVX2" { along } else { &[] };
@@ -152,7 +152,7 @@ fn x86_options(enabled: impl Fn(&Isa) -> bool) -> impl Iterator<Item = (&'static
     ISAS.iter().map(move |isa| (isa.option, on(enabled(isa))))
 }
 
-/// Features of aarch64 that ggml has kernels for, as rustc and as the compilers' `-march` name them.
+/// The aarch64 features that ggml has kernels for: rustc's names and `-march` names.
 const ARM_FEATURES: &[(&str, &str)] =
     &[("dotprod", "dotprod"), ("fp16", "fp16"), ("i8mm", "i8mm"), ("sve", "sve"), ("sve2", "sve2")];
 
@@ -166,13 +166,13 @@ fn arm_by_features(input: &Input) -> Cpu {
     arm(Some(march), found.iter().map(|(rust, _)| *rust).collect())
 }
 
-/// Without `march` the compiler's default, which is the target's baseline.
+/// Without `march`, the compiler uses the target's baseline.
 fn arm(march: Option<String>, features: Vec<&'static str>) -> Cpu {
     let march = march.map(|m| ("GGML_CPU_ARM_ARCH", m));
     Cpu { native: false, options: march.into_iter().chain([("GGML_NATIVE", on(false))]).collect(), features }
 }
 
-/// How cmake spells a flag.
+/// A boolean in cmake's spelling.
 pub(crate) fn on(value: bool) -> String {
     if value { "ON" } else { "OFF" }.to_owned()
 }

@@ -1,4 +1,4 @@
-//! What the build tells cargo, the crate itself, and the crates that depend on it.
+//! The build script's output: for cargo, for this crate, and for dependent crates.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use super::input::Input;
 use super::plan::{Compile, Linkage, MODULES, Plan, System};
 use super::sdk::Platform;
 
-/// What is known once all is built.
+/// Facts that are known after the build.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
-    /// Where ggml is installed, and its libraries and headers.
+    /// The folder ggml is installed in.
     pub(crate) root: &'a Path,
     pub(crate) lib: &'a Path,
     pub(crate) include: &'a Path,
@@ -17,7 +17,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) origin: &'a str,
 }
 
-/// Link lines, for what follows the shim. ggml's libraries are in `lib`.
+/// The linker lines that follow the shim. ggml's libraries are in `lib`.
 pub(crate) fn link(lib: &Path, compile: &Compile, openmp: &str) -> Vec<String> {
     let mut lines = vec![format!("cargo::rustc-link-search=native={}", lib.display())];
     lines.extend(compile.search.iter().map(|folder| format!("cargo::rustc-link-search=native={folder}")));
@@ -38,7 +38,7 @@ pub(crate) fn link(lib: &Path, compile: &Compile, openmp: &str) -> Vec<String> {
     lines
 }
 
-/// `DEP_GGML_*` for the crates that depend on this one.
+/// `DEP_GGML_*` variables for dependent crates.
 pub(crate) fn metadata(plan: &Plan, facts: &Facts<'_>) -> Vec<String> {
     let mut values = vec![
         ("version", facts.version.to_owned()),
@@ -61,8 +61,8 @@ pub(crate) fn metadata(plan: &Plan, facts: &Facts<'_>) -> Vec<String> {
     values.into_iter().map(|(key, value)| format!("cargo::metadata={key}={value}")).collect()
 }
 
-/// An installed ggml is where the dynamic linker may not look, and cargo gives no search path for it. What a program has
-/// to carry is said to the crates that depend on this one directly; the tests of this one carry it.
+/// The rpath of an installed ggml, which the dynamic linker may not find and cargo adds no search path for. Direct
+/// dependents get it as metadata; this crate's tests are linked with it.
 pub(crate) fn rpath(input: &Input, compile: &Compile, lib: &Path) -> Vec<String> {
     if compile.linkage != Linkage::Installed || Platform::of(input) == Platform::Windows {
         return Vec::new();
@@ -71,7 +71,7 @@ pub(crate) fn rpath(input: &Input, compile: &Compile, lib: &Path) -> Vec<String>
     vec![format!("cargo::metadata=rpath={lib}"), format!("cargo::rustc-link-arg=-Wl,-rpath,{lib}")]
 }
 
-/// The text of `config.rs`, which the crate includes.
+/// The text of `config.rs`, which this crate includes.
 pub(crate) fn config(plan: &Plan, facts: &Facts<'_>) -> String {
     let modules = plan.compile.as_ref().is_some_and(|c| c.linkage == Linkage::Modules);
     let folder = modules.then(|| facts.root.join(MODULES).display().to_string());

@@ -1,14 +1,14 @@
-//! Gives C's enums the same Rust type on every target.
+//! Gives C enums the same Rust type on every target.
 //!
-//! A compiler chooses an enum's type: those of Unix take an unsigned one where no value is negative, Microsoft's always a
-//! signed one. All have the same size and are passed the same way, so the declarations may say either.
+//! Compilers choose the type of an enum: on Unix unsigned if no value is negative, Microsoft's always signed. Size and
+//! calling convention are the same, so the declarations may use either.
 
 use std::collections::BTreeMap;
 
 const SIGNED: &str = "::core::ffi::c_int";
 const UNSIGNED: &str = "::core::ffi::c_uint";
 
-/// bindgen's declarations with every enum unsigned, except those that have a negative value.
+/// bindgen's declarations with every enum unsigned, except those with a negative value.
 pub(crate) fn with_one_signedness(declarations: &str) -> String {
     let negative = enums(declarations);
     let mut text = String::with_capacity(declarations.len());
@@ -26,14 +26,14 @@ pub(crate) fn with_one_signedness(declarations: &str) -> String {
     text
 }
 
-/// The types that constants are declared with, and whether one of these is negative.
+/// The enum types of constants, and whether one of the type's constants is negative.
 fn enums(declarations: &str) -> BTreeMap<&str, bool> {
     let mut all = BTreeMap::new();
     let mut lines = declarations.lines().map(str::trim);
     while let Some(line) = lines.next() {
         let Some((_, rest)) = line.strip_prefix("pub const ").and_then(|line| line.split_once(": ")) else { continue };
         let Some((of, value)) = rest.split_once(" =") else { continue };
-        // A long declaration has its value in the next line.
+        // Long declarations have the value on the next line.
         let value = if value.trim().is_empty() { lines.next().unwrap_or_default() } else { value.trim() };
         *all.entry(of).or_insert(false) |= value.starts_with('-');
     }

@@ -1,4 +1,4 @@
-//! Finds the libraries of others that backends are built with.
+//! Finds the SDKs of optional backends.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use super::input::Input;
 use super::sdk::Sdk;
 use super::tools;
 
-/// Looks for libraries of others. What is found may have something to tell cmake; the rest is missing.
+/// Searches for SDKs. Returns the cmake defines for those found, and those that are missing.
 pub(crate) fn sdks(input: &Input, wanted: &[Sdk]) -> (Vec<(&'static str, String)>, Vec<Sdk>) {
     let (mut defines, mut missing) = (Vec::new(), Vec::new());
     for &sdk in wanted {
@@ -38,7 +38,7 @@ pub(crate) fn sdks(input: &Input, wanted: &[Sdk]) -> (Vec<(&'static str, String)
     (defines, missing)
 }
 
-/// The folder with `OpenBLAS`'s `cblas.h`: others have one of that name, too, which lacks what ggml needs.
+/// The folder of `OpenBLAS`'s `cblas.h`. Other libraries have a file of that name, too, which lacks what ggml needs.
 fn openblas(input: &Input, named: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
     let named: Vec<_> = named.collect();
     let find = |place: &Path| {
@@ -48,7 +48,7 @@ fn openblas(input: &Input, named: impl Iterator<Item = PathBuf>) -> Option<PathB
     if !named.is_empty() {
         return named.iter().find_map(|place| find(place).filter(|found| found == place));
     }
-    // The first stands for the folders that the compiler looks through by itself.
+    // The empty first entry stands for the compiler's own search folders.
     let usual = [
         String::new(),
         format!("/usr/include/{}-linux-gnu/openblas-pthread", input.arch),
@@ -58,7 +58,7 @@ fn openblas(input: &Input, named: impl Iterator<Item = PathBuf>) -> Option<PathB
     usual.iter().take(here).find_map(|place| find(Path::new(place)))
 }
 
-/// Where the C compiler finds a header, looking through `places` first, if the header defines `word`.
+/// The folder in which the C compiler finds a header, searching `places` first, if the header defines `word`.
 fn defining(input: &Input, header: &str, word: &str, places: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
     let source = input.out_dir.join("probe.c");
     fs::write(&source, format!("#include <{header}>\n")).ok()?;

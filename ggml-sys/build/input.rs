@@ -1,8 +1,8 @@
-//! Everything that the build depends on from outside. No other module reads the environment.
+//! All inputs of the build from outside. No other module reads the environment.
 
 use std::path::PathBuf;
 
-/// The variables that only a person sets; cargo's own need no rerun line.
+/// Variables that users set; cargo's own need no rerun line.
 const SET_BY_PEOPLE: &[&str] = &[
     "DOCS_RS",
     "GGML_SYS_SOURCE_DIR",
@@ -16,13 +16,13 @@ const SET_BY_PEOPLE: &[&str] = &[
     "CMAKE_GENERATOR",
 ];
 
-/// The variables that name folders of others' libraries.
+/// Variables with the folders of SDKs.
 const SDKS: &[&str] = &["OPENBLAS_DIR", "VULKAN_SDK", "CUDA_PATH", "ROCM_PATH", "HIP_PATH", "OCL_ROOT"];
 
-/// The outside, as the plan sees it.
+/// The inputs of the plan.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Input {
-    /// Whether docs.rs builds: bindings and no C.
+    /// Whether this is a docs.rs build: bindings, but no C.
     pub(crate) docs_rs: bool,
     /// The target triple and its parts.
     pub(crate) target: String,
@@ -30,29 +30,29 @@ pub(crate) struct Input {
     pub(crate) os: String,
     pub(crate) vendor: String,
     pub(crate) env: String,
-    /// The triple of the machine that builds.
+    /// The triple of the build machine.
     pub(crate) host: String,
-    /// The target's processor features as rustc sees them.
+    /// The target's processor features, from rustc.
     pub(crate) target_features: Vec<String>,
-    /// rustc's flags, one argument each.
+    /// rustc's flags, one entry per argument.
     pub(crate) rustflags: Vec<String>,
-    /// Cargo features, in lower case and with `_` for `-`.
+    /// Enabled cargo features, lower case, with `_` for `-`.
     pub(crate) features: Vec<String>,
     /// `GGML_SYS_SOURCE_DIR`: another checkout of ggml.
     pub(crate) source_dir: Option<PathBuf>,
-    /// `GGML_SYS_BUILD_TYPE`: the build type for cmake.
+    /// `GGML_SYS_BUILD_TYPE`: cmake's build type.
     pub(crate) build_type: Option<String>,
     /// `GGML_SYS_CPU`: the processor to compile for.
     pub(crate) cpu: Option<String>,
-    /// `GGML_SYS_PREFIX`: where the ggml is installed that the feature `system` links.
+    /// `GGML_SYS_PREFIX`: the folder of the installed ggml that the feature `system` links.
     pub(crate) prefix: Option<PathBuf>,
-    /// `CMAKE_PREFIX_PATH`: where cmake looks for what is installed, and `system` too.
+    /// `CMAKE_PREFIX_PATH`: where cmake, and the feature `system`, search for installed libraries.
     pub(crate) prefix_path: Vec<PathBuf>,
-    /// `GGML_SYS_CUDA_ARCHITECTURES`: the GPUs that CUDA kernels are compiled for, in cmake's words.
+    /// `GGML_SYS_CUDA_ARCHITECTURES`: the GPU architectures of the CUDA kernels, in cmake's notation.
     pub(crate) cuda_architectures: Option<String>,
-    /// [`SDKS`] that are set.
+    /// The [`SDKS`] variables that are set.
     sdks: Vec<(&'static str, String)>,
-    /// `CMAKE_GENERATOR`, which then stays the user's business.
+    /// `CMAKE_GENERATOR`; if set, this build chooses none.
     pub(crate) generator: Option<String>,
     /// The cmake program.
     pub(crate) cmake: String,
@@ -60,9 +60,9 @@ pub(crate) struct Input {
     pub(crate) cargo: String,
     /// This crate's folder.
     pub(crate) manifest_dir: PathBuf,
-    /// Where the build may write.
+    /// The build's output folder.
     pub(crate) out_dir: PathBuf,
-    /// Whether the user keeps cargo off the network.
+    /// Whether cargo must not use the network.
     pub(crate) offline: bool,
     /// `CARGO_HOME`.
     pub(crate) cargo_home: Option<PathBuf>,
@@ -79,7 +79,7 @@ impl Input {
         input
     }
 
-    /// Reads any environment: `get` looks a variable up, `names` lists them all.
+    /// Reads an environment: `get` looks up a variable, `names` lists all.
     pub(crate) fn read(get: impl Fn(&str) -> Option<String>, names: impl Iterator<Item = String>) -> Self {
         let given = |name: &str| get(name).filter(|value| !value.is_empty());
         let text = |name: &str| get(name).unwrap_or_default();
@@ -119,24 +119,24 @@ impl Input {
         }
     }
 
-    /// Whether a cargo feature is on.
+    /// Whether a cargo feature is enabled.
     pub(crate) fn feature(&self, name: &str) -> bool {
         self.features.iter().any(|feature| feature == name)
     }
 
-    /// The folder of others' libraries that a variable names.
+    /// The SDK folder that a variable gives.
     pub(crate) fn sdk(&self, variable: &str) -> Option<&str> {
         self.sdks.iter().find(|(name, _)| *name == variable).map(|(_, folder)| folder.as_str())
     }
 
-    /// The lines that make cargo run the build script again when a person's setting changes.
+    /// The lines that make cargo rerun the build script when a user's variable changes.
     pub(crate) fn rerun_lines() -> impl Iterator<Item = String> {
         SET_BY_PEOPLE.iter().chain(SDKS).map(|name| format!("cargo::rerun-if-env-changed={name}"))
     }
 }
 
-/// Whether the cargo that runs this build script was given `--offline`, which it does not pass on. Known on Linux only;
-/// elsewhere a fetch then tries the network and fails or not.
+/// Whether the outer cargo runs with `--offline`, which it does not pass on. Known on Linux only; elsewhere a fetch
+/// tries the network.
 fn cargo_runs_offline() -> bool {
     #[cfg(target_os = "linux")]
     {

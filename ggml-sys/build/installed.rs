@@ -1,4 +1,4 @@
-//! Finds the ggml that is installed, for the feature `system`.
+//! Finds an installed ggml, for the feature `system`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,51 +6,51 @@ use std::process::Command;
 
 use super::input::Input;
 
-/// What an installed ggml has to have.
+/// The requirements for an installed ggml.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) version: &'a str,
     pub(crate) libraries: &'a [&'static str],
     pub(crate) headers: &'a [&'static str],
-    /// Where the headers are from which this crate's declarations are made.
+    /// The headers that this crate's declarations are generated from.
     pub(crate) include: &'a Path,
 }
 
-/// Where it is.
+/// An installed ggml.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Installed {
     pub(crate) root: PathBuf,
     pub(crate) lib: PathBuf,
     pub(crate) include: PathBuf,
-    /// What it was built from, in its own words.
+    /// The commit that it reports.
     pub(crate) commit: String,
-    /// What was looked at: when it changes, this is to be found again.
+    /// The files that were examined: a change of one reruns the search.
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// A place where it may be.
+/// A candidate location.
 #[derive(Debug)]
 struct Place {
-    /// Who named it.
+    /// The source of the path.
     by: &'static str,
     root: PathBuf,
     libs: Vec<PathBuf>,
     include: PathBuf,
 }
 
-/// Said by the version file that ggml's own build installs, below the folder of the libraries.
+/// The version file that ggml's own build installs, relative to the library folder.
 const VERSION_FILE: &str = "cmake/ggml/ggml-config-version.cmake";
 
-/// ggml's build leaves it out of what it installs.
+/// ggml's build does not install this header.
 const NEVER_INSTALLED: &str = "ggml-opencl.h";
 
-/// Finds it: where `GGML_SYS_PREFIX` says, else below the first folder of `CMAKE_PREFIX_PATH` that has one, else where
-/// pkg-config says.
+/// Finds an installed ggml: below `GGML_SYS_PREFIX`, else below the first folder of `CMAKE_PREFIX_PATH` that contains
+/// one, else where pkg-config says.
 ///
 /// # Errors
 ///
-/// None, another version than this crate's declarations, libraries that are not shared or do not belong to each other, or
-/// other headers: one found is taken or refused, and the next place is not tried, as other crates would take that one.
+/// None is found, or the one found has another version, no shared libraries, libraries of different builds, or other
+/// headers. The search stops at the first one found, because other crates would take that one.
 pub(crate) fn find(
     input: &Input,
     wanted: Wanted<'_>,
@@ -95,9 +95,9 @@ fn places(input: &Input, pkg_config: impl Fn(&str) -> Option<String>) -> Vec<Pla
         return vec![below("GGML_SYS_PREFIX", prefix)];
     }
     let mut places: Vec<_> = input.prefix_path.iter().map(|root| below("CMAKE_PREFIX_PATH", root)).collect();
-    // A file that can be moved with its folder says `/opt/ggml/lib/pkgconfig/../..`.
+    // A relocatable file contains paths such as `/opt/ggml/lib/pkgconfig/../..`.
     let folder = |variable| pkg_config(variable).map(|f| fs::canonicalize(&f).unwrap_or_else(|_| f.into()));
-    // It knows of this machine's libraries.
+    // pkg-config knows the libraries of this machine only.
     if input.host == input.target
         && let (Some(root), Some(lib), Some(include)) = (folder("prefix"), folder("libdir"), folder("includedir"))
     {
@@ -106,7 +106,7 @@ fn places(input: &Input, pkg_config: impl Fn(&str) -> Option<String>) -> Vec<Pla
     places
 }
 
-/// What pkg-config says of ggml.
+/// pkg-config's value of a variable of ggml.
 pub(crate) fn pkg_config(variable: &str) -> Option<String> {
     let output = Command::new("pkg-config").arg(format!("--variable={variable}")).arg("ggml").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
@@ -143,7 +143,7 @@ fn setting(file: &Path, name: &str) -> Option<String> {
     text.lines().find_map(|line| Some(line.trim().strip_prefix(&start)?.strip_suffix("\")")?.to_owned()))
 }
 
-/// A shared library, which is of the same build as the rest.
+/// Checks that a library is shared and belongs to the same build as the others.
 fn shared(place: &Place, lib: &Path, library: &str, version: &str, commit: &str) -> Result<PathBuf, String> {
     let root = place.root.display();
     let names = [format!("lib{library}.so"), format!("lib{library}.dylib"), format!("{library}.lib")];
@@ -155,7 +155,7 @@ fn shared(place: &Place, lib: &Path, library: &str, version: &str, commit: &str)
         ));
     };
     let whole = path.canonicalize().map_err(|e| format!("{}: {e}", path.display()))?;
-    // libggml.so leads to libggml.so.0.26.0, libggml.dylib to libggml.0.26.0.dylib.
+    // libggml.so links to libggml.so.0.26.0, libggml.dylib to libggml.0.26.0.dylib.
     let name = whole.file_name().unwrap_or_default().to_string_lossy().replace(".dylib", "").replace(".so", "");
     let stamped = name.strip_prefix(&format!("lib{library}.")).filter(|rest| rest.split('.').count() == 3);
     if stamped.is_some_and(|stamped| stamped != version) {
@@ -166,7 +166,7 @@ fn shared(place: &Place, lib: &Path, library: &str, version: &str, commit: &str)
             whole.display()
         ));
     }
-    // The library that answers `ggml_version` and `ggml_commit`; a .lib only names what is in a DLL.
+    // ggml-base contains the strings of `ggml_version` and `ggml_commit`; a .lib contains only the names in the DLL.
     if library == "ggml-base" && path.extension().is_none_or(|e| e != "lib") {
         let bytes = fs::read(&whole).map_err(|e| format!("{}: {e}", whole.display()))?;
         for says in [version, commit].into_iter().filter(|says| !says.is_empty()) {
@@ -182,13 +182,13 @@ fn shared(place: &Place, lib: &Path, library: &str, version: &str, commit: &str)
     Ok(path)
 }
 
-/// Whether a library has this string of C's.
+/// Whether a library contains this C string.
 fn holds(library: &[u8], text: &str) -> bool {
     let text: Vec<u8> = text.bytes().chain([0]).collect();
     library.windows(text.len()).any(|window| window == text)
 }
 
-/// A header, which is the one that this crate's declarations were made from.
+/// Checks that a header is the one that this crate's declarations were generated from.
 fn same_header(place: &Place, header: &str, wanted: Wanted<'_>) -> Result<PathBuf, String> {
     let path = place.include.join(header);
     let read = |path: &Path| {

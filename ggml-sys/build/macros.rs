@@ -1,6 +1,6 @@
-//! What a C compiler says of itself: the macros that it predefines, as `-dM -E` lists them.
+//! The C compiler's predefined macros, as `-dM -E` lists them.
 
-/// The macros by which C compilers tell what they compile for, and rustc's names for the same.
+/// Macros for processor features, with rustc's names of the features.
 const MACROS: &[(&str, &str)] = &[
     ("__SSE4_2__", "sse4.2"),
     ("__POPCNT__", "popcnt"),
@@ -37,15 +37,15 @@ const MACROS: &[(&str, &str)] = &[
     ("__ARM_FEATURE_SVE2", "sve2"),
 ];
 
-/// The features in a compiler's list of its macros (`-dM -E`).
+/// The features in a list of macros (`-dM -E`).
 pub(crate) fn features(text: &str) -> Vec<&'static str> {
     let defined: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("#define ")?.split(' ').next()).collect();
     MACROS.iter().filter(|(name, _)| defined.contains(name)).map(|(_, feature)| *feature).collect()
 }
 
-/// Whether this is a GCC that loses the configuration of AMX tiles: its `_tile_loadconfig` tells the optimiser of 8 of
-/// the 64 bytes that it reads, so the stores to the others are dropped and the first tile instruction faults. Fixed in
-/// 11.5, 12.4, 13.3 and 14 (GCC bug 114098).
+/// Whether this GCC miscompiles AMX: its `_tile_loadconfig` tells the optimiser that it reads 8 of the 64 bytes, so
+/// stores to the others are dropped and the first tile instruction faults. Fixed in 11.5, 12.4, 13.3 and 14 (GCC bug
+/// 114098).
 pub(crate) fn loses_tile_configuration(text: &str) -> bool {
     let value = |name: &str| {
         let start = format!("#define {name} ");

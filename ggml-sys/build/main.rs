@@ -101,7 +101,7 @@ fn build() -> Result<Vec<String>, String> {
     Ok(lines)
 }
 
-/// The installed ggml.
+/// Finds the installed ggml.
 fn find_installed(
     input: &Input,
     plan: &Plan,
@@ -113,7 +113,7 @@ fn find_installed(
     installed::find(input, wanted, installed::pkg_config)
 }
 
-/// The sources, and what to watch of them.
+/// The folder of the sources, and the rerun lines for it.
 fn source(input: &Input, plan: &Plan, vendor: &Path, pin: &Pin, lines: &mut Vec<String>) -> Result<PathBuf, String> {
     if let Source::Folder(folder) = &plan.source {
         if !folder.join("CMakeLists.txt").is_file() || !folder.join("include/ggml.h").is_file() {
@@ -131,7 +131,7 @@ fn source(input: &Input, plan: &Plan, vendor: &Path, pin: &Pin, lines: &mut Vec<
     Ok(tree)
 }
 
-/// Removes the backends whose file names begin so.
+/// Removes the backend libraries whose file names start with one of `names`.
 fn remove_unusable(folder: &Path, names: &[&str]) -> Result<(), String> {
     if names.is_empty() {
         return Ok(());
@@ -147,21 +147,21 @@ fn remove_unusable(folder: &Path, names: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// What is compiled of a tree. The build writes nothing there.
+/// The paths of a tree that are compiled. The build never writes there.
 fn watched(tree: &Path) -> [String; 4] {
     ["CMakeLists.txt", "cmake", "include", "src"].map(|part| rerun(&tree.join(part)))
 }
 
-/// How to fetch. Cargo's configuration is that of the project being built: this crate's folder is inside it, unless this
-/// is a git dependency's checkout, which is in cargo's home; then `OUT_DIR` is.
+/// How to call cargo. It should use the configuration of the project that is built: that is above this crate's folder,
+/// except for a git dependency, which is checked out in cargo's home; then `OUT_DIR` is below the project.
 fn cargo(input: &Input) -> Cargo {
     let cached = input.cargo_home.as_ref().is_some_and(|home| input.manifest_dir.starts_with(home));
     let directory = if cached { &input.out_dir } else { &input.manifest_dir };
     Cargo { program: input.cargo.clone().into(), directory: directory.clone(), offline: input.offline }
 }
 
-/// `vendor/` of this crate: a link to the repository's, or a folder in the published package. Where links are not
-/// checked out, as on Windows, the repository's own.
+/// `vendor/` of this crate: a link to the repository's, or a folder in the published package. If links are not checked
+/// out, as on Windows, the repository's own folder.
 fn vendor_folder(input: &Input) -> PathBuf {
     let linked = input.manifest_dir.join("vendor");
     if linked.is_dir() { linked } else { input.manifest_dir.join("../vendor") }

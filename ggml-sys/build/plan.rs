@@ -1,4 +1,4 @@
-//! Decides what to build. Pure: the same input gives the same plan, on any machine.
+//! Decides what to build. Pure: the same input gives the same plan on any machine.
 
 use std::path::PathBuf;
 
@@ -10,25 +10,25 @@ use super::sdk::{Platform, Sdk};
 
 const HEADERS: &[&str] = &["ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h", "ggml-opt.h", "gguf.h"];
 
-/// Where the sources are.
+/// The sources to build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The pinned ones.
+    /// The pinned sources.
     Vendored,
-    /// A checkout that the user named.
+    /// A checkout given by the user.
     Folder(PathBuf),
 }
 
-/// What is linked.
+/// How ggml is linked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Linkage {
     /// Static libraries.
     Static,
     /// Shared libraries.
     Shared,
-    /// Shared libraries, but for backends, which are loaded while the program runs.
+    /// Shared libraries, except for backends, which are loaded at run time.
     Modules,
-    /// Shared libraries that are there already, found by `installed.rs`.
+    /// Existing shared libraries, found by `installed.rs`.
     Installed,
 }
 
@@ -41,14 +41,14 @@ pub(crate) enum System {
     OpenMp,
 }
 
-/// What to do.
+/// The build plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) source: Source,
     pub(crate) backends: Vec<&'static Backend>,
     pub(crate) headers: Vec<&'static str>,
     pub(crate) cpu: Cpu,
-    /// None on docs.rs, which gets bindings only.
+    /// `None` on docs.rs, which builds bindings only.
     pub(crate) compile: Option<Compile>,
 }
 
@@ -57,31 +57,31 @@ pub(crate) struct Plan {
 pub(crate) struct Compile {
     pub(crate) build_type: String,
     pub(crate) defines: Vec<(&'static str, String)>,
-    /// For C and for C++: an exception thrown by the abort callback has to pass through both.
+    /// Flags for C and C++: an exception thrown by the abort callback must pass both.
     pub(crate) flags: Vec<&'static str>,
-    /// In link order: who needs comes before who is needed.
+    /// In link order: dependents first.
     pub(crate) libraries: Vec<&'static str>,
     pub(crate) system: Vec<System>,
-    /// Whether the names of static libraries have to be spelled out for the linker.
+    /// Whether the linker needs the full file names of static libraries.
     pub(crate) verbatim: bool,
     pub(crate) linkage: Linkage,
-    /// What has to be there besides the tools.
+    /// The SDKs that must be installed.
     pub(crate) sdks: Vec<Sdk>,
-    /// Folders that the linker looks through, beside that of ggml.
+    /// Further search folders of the linker.
     pub(crate) search: Vec<String>,
-    /// Backends that are not to be kept although they are built.
+    /// Backends that are built, but removed afterwards.
     pub(crate) unusable: Vec<&'static str>,
 }
 
-/// Where backends that are loaded while the program runs are installed, below `OUT_DIR`.
+/// The folder of backends that are loaded at run time, below `OUT_DIR`.
 pub(crate) const MODULES: &str = "lib/ggml";
 
 impl Plan {
-    /// Takes in what the C compiler says of itself, and returns a warning for people where something had to be left out.
+    /// Adapts the plan to the C compiler's macros; returns a warning if something had to be left out.
     pub(crate) fn suit(&mut self, macros: &str) -> Option<String> {
         let Some(compile) = &mut self.compile else { return None };
         if compile.linkage == Linkage::Modules {
-            // Another variant serves the same processors.
+            // Another variant supports the same processors.
             let lost = macros::loses_tile_configuration(macros);
             compile.unusable = if lost { vec!["libggml-cpu-sapphirerapids"] } else { vec![] };
             return None;
@@ -108,11 +108,11 @@ impl Plan {
 
 const BUILD_TYPES: &[&str] = &["Release", "Debug", "RelWithDebInfo", "MinSizeRel"];
 
-/// Decides.
+/// Makes the plan.
 ///
 /// # Errors
 ///
-/// A setting that makes no sense, with those that do.
+/// An invalid setting, with the valid ones.
 pub(crate) fn plan(input: &Input) -> Result<Plan, String> {
     let linkage = linkage(input)?;
     let backends = backends::chosen(input, linkage == Linkage::Modules)?;
@@ -124,7 +124,7 @@ pub(crate) fn plan(input: &Input) -> Result<Plan, String> {
     Ok(Plan { source, backends, headers, cpu, compile })
 }
 
-/// How the features say to link. `system` comes first, then `dynamic-backends`, which implies `dynamic-link`.
+/// The linkage that the features select. `system` has priority, then `dynamic-backends`, which implies `dynamic-link`.
 fn linkage(input: &Input) -> Result<Linkage, String> {
     if input.feature("system") {
         if input.source_dir.is_some() {
@@ -141,7 +141,7 @@ fn linkage(input: &Input) -> Result<Linkage, String> {
 }
 
 fn compile(input: &Input, backends: &[&'static Backend], linkage: Linkage) -> Result<Compile, String> {
-    // Release whatever cargo's profile is: a debug ggml is 10 to 40 times slower, and it is not the code being debugged.
+    // Always Release: a debug ggml is 10 to 40 times slower, and it is rarely the code being debugged.
     let build_type = input.build_type.as_deref().unwrap_or("Release");
     if !BUILD_TYPES.contains(&build_type) {
         return Err(format!("GGML_SYS_BUILD_TYPE={build_type}: expected one of {}", BUILD_TYPES.join(", ")));
@@ -153,12 +153,12 @@ fn compile(input: &Input, backends: &[&'static Backend], linkage: Linkage) -> Re
         ("GGML_BACKEND_DL", on(modules)),
         ("GGML_CPU_ALL_VARIANTS", on(modules)),
         ("CMAKE_INSTALL_LIBDIR", "lib".to_owned()),
-        // Git would stamp the commit of whatever repository the sources happen to lie in.
+        // Otherwise git would stamp the commit of whatever repository contains the sources.
         ("GIT_EXE", on(false)),
         ("GGML_CPU", on(true)),
         ("GGML_LLAMAFILE", on(true)),
         ("GGML_OPENMP", on(openmp)),
-        // Would link libibverbs where that is installed.
+        // Would link libibverbs if it is installed.
         ("GGML_RPC_RDMA", on(false)),
     ];
     defines.extend(backends::defines(input, backends));
@@ -168,12 +168,12 @@ fn compile(input: &Input, backends: &[&'static Backend], linkage: Linkage) -> Re
     if linkage == Linkage::Shared
         && let Some(folder) = own_folder(input)
     {
-        // They find each other wherever they are put, as long as they stay together.
+        // The libraries find each other in any folder, as long as they stay together.
         defines.push(("CMAKE_INSTALL_RPATH", folder.to_owned()));
     }
     let linked = backends.iter().map(|b| b.library).chain(["ggml-cpu"]).filter(|_| !modules);
     let libraries = ["ggml"].into_iter().chain(linked).chain(["ggml-base"]).collect();
-    // What is installed was built already, and only a static library leaves to us what it needs.
+    // An installed ggml is not compiled, and only static libraries need the system's libraries on our link line.
     let installed = matches!(linkage, Linkage::Installed);
     let sdks = if installed { Vec::new() } else { backends::sdks(input, backends) };
     let mut system = system(input, openmp && !installed);
@@ -188,7 +188,7 @@ fn compile(input: &Input, backends: &[&'static Backend], linkage: Linkage) -> Re
         flags: if input.env == "msvc" { vec!["/EHsc"] } else { vec!["-fexceptions"] },
         libraries,
         system,
-        // ggml drops the prefix `lib` on Windows, where ld does not look for it without.
+        // On Windows ggml's libraries have no prefix `lib`, and ld does not search for such names.
         verbatim: input.os == "windows" && input.env == "gnu" && linkage == Linkage::Static,
         linkage,
         sdks,
@@ -197,7 +197,7 @@ fn compile(input: &Input, backends: &[&'static Backend], linkage: Linkage) -> Re
     })
 }
 
-/// What dynamic linkers call the folder of the library that they read.
+/// The dynamic linker's token for the folder of the library itself.
 fn own_folder(input: &Input) -> Option<&'static str> {
     match Platform::of(input) {
         Platform::Apple => Some("@loader_path"),

@@ -1,6 +1,6 @@
-//! Libraries of others that backends are built with.
+//! The SDKs of optional backends.
 
-/// The kinds of targets that differ in what they link.
+/// Groups of targets with the same system libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Platform {
     Apple,
@@ -10,7 +10,7 @@ pub(crate) enum Platform {
     Unix,
 }
 
-/// What has to be installed.
+/// An SDK that must be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sdk {
     OpenBlas,
@@ -31,7 +31,7 @@ impl Sdk {
         }
     }
 
-    /// Packages of apt, dnf, macOS and winget.
+    /// Its packages for apt, dnf, macOS and winget.
     pub(crate) fn packages(self) -> [&'static str; 4] {
         match self {
             Self::OpenBlas => ["libopenblas-dev", "openblas-devel", "", ""],
@@ -52,7 +52,7 @@ impl Sdk {
         }
     }
 
-    /// The variable that names its folder.
+    /// The variable with its folder.
     pub(crate) fn variable(self, platform: Platform) -> &'static str {
         match self {
             Self::OpenBlas => "OPENBLAS_DIR",
@@ -64,7 +64,7 @@ impl Sdk {
         }
     }
 
-    /// Where it is to be had beside the packages, and how to say where it is.
+    /// Where to get it besides packages, and how to set its folder.
     pub(crate) fn hint(self) -> &'static str {
         match self {
             Self::OpenBlas => {

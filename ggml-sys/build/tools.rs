@@ -1,15 +1,15 @@
-//! The programs that the build needs: all checked before anything runs, so that one message names all that is missing.
+//! The programs that the build needs, checked before anything runs, so that one message lists all missing ones.
 
 use std::process::{Command, Stdio};
 
 use super::sdk::Sdk;
 
-/// A program or library that a build needs.
+/// A program or library that the build needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tool {
     CMake,
     Compiler,
-    /// What cmake drives.
+    /// The program that cmake drives.
     Ninja,
     LibClang,
     Sdk(Sdk),
@@ -26,7 +26,7 @@ impl Tool {
         }
     }
 
-    /// Packages of apt, dnf, macOS and winget.
+    /// Its packages for apt, dnf, macOS and winget.
     fn packages(self) -> [&'static str; 4] {
         match self {
             Self::CMake => ["cmake", "cmake", "cmake", "Kitware.CMake"],
@@ -38,14 +38,14 @@ impl Tool {
     }
 }
 
-/// What is missing and how to install it.
+/// Lists what is missing and how to install it.
 pub(crate) fn message(missing: &[Tool]) -> String {
     let names: Vec<_> = missing.iter().map(|t| t.name()).collect();
     let [apt, dnf, brew, winget] = [0, 1, 2, 3].map(|i| {
         let packages = missing.iter().filter_map(|t| t.packages().get(i).copied()).filter(|p| !p.is_empty());
         packages.collect::<Vec<_>>().join(" ")
     });
-    // Apple's command line tools carry the compiler and libclang.
+    // Apple's command line tools include the compiler and libclang.
     let xcode =
         missing.iter().any(|t| matches!(t, Tool::Compiler | Tool::LibClang)).then_some("xcode-select --install");
     let brew = (!brew.is_empty()).then(|| format!("brew install {brew}"));
@@ -69,8 +69,8 @@ pub(crate) fn message(missing: &[Tool]) -> String {
     lines.join("\n")
 }
 
-/// Looks for the tools; `compile` says whether C is compiled at all, `generator` whether cmake finds its own driver.
-/// `absent` is what else is known to be missing.
+/// Looks for the tools. `compile`: C is compiled; `generator`: the user chose cmake's generator; `absent`: SDKs that
+/// are already known to be missing.
 ///
 /// # Errors
 ///
@@ -104,7 +104,7 @@ fn compiler(cpp: bool) -> bool {
         .is_ok_and(|tool| runs(tool.path()))
 }
 
-/// Whether a program is there: how it ends does not matter, as not every compiler knows the flag.
+/// Whether a program can be started. Its exit status is ignored, since not every compiler knows the flag.
 pub(crate) fn runs(program: impl AsRef<std::ffi::OsStr>) -> bool {
     Command::new(program)
         .arg("--version")

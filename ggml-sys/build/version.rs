@@ -1,13 +1,13 @@
-//! Which versions of ggml this crate can be compiled with.
+//! The versions of ggml that this crate can be compiled with.
 
 use std::path::Path;
 
-/// Whether sources that a user named are of the pinned version: between versions, numbers of operations and fields of structs
-/// move, and the safe layer relies on them.
+/// Checks that the user's sources have the pinned version: other versions have other operation numbers and struct
+/// fields, which the safe layer relies on.
 ///
 /// # Errors
 ///
-/// Which version they are, and which one fits.
+/// Names the version found and the one required.
 pub(crate) fn check(folder: &Path, version: &str, pinned: &str) -> Result<(), String> {
     if version == pinned {
         return Ok(());

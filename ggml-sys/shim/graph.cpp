@@ -1,4 +1,4 @@
-// No code: fails to compile where graph.h is not the layout of the ggml that is compiled.
+// Contains no code: compilation fails if graph.h differs from the layout of ggml's graphs.
 #include "graph.h"
 
 #include <cstddef>

@@ -8,7 +8,7 @@
 
 namespace {
 
-// Thrown out of ggml's abort callback; the text is copied because ggml's own lies on the stack being unwound.
+// Thrown out of ggml's abort callback. Copies the text, because ggml's own is on the stack that is unwound.
 struct aborted {
     char text[512];
 };
@@ -16,12 +16,12 @@ struct aborted {
 // Thrown by ggml_sys_cancel.
 struct cancelled {};
 
-// What aborts on this thread may unwind to a guarded call below it.
+// Which aborts on this thread may unwind to the enclosing guarded call.
 enum class aborts { none, lone, all };
 thread_local aborts may_unwind = aborts::none;
 
-// Whether an abort comes from code that computes without other threads on this one's stack: that of ggml's Vulkan backend.
-// The text begins with the file and the line: "/path/ggml-vulkan.cpp:123: ...".
+// Whether an abort comes from code that uses no other threads (ggml's Vulkan backend), so that unwinding is safe. The
+// text starts with the file and line: "/path/ggml-vulkan.cpp:123: ...".
 bool is_lone(const char * message) {
     const char * end = message == nullptr ? nullptr : strstr(message, ": ");
     if (end == nullptr) {
@@ -44,7 +44,7 @@ void copy(char * to, size_t size, const char * from) {
 
 void on_abort(const char * message) {
     if (may_unwind == aborts::none || (may_unwind == aborts::lone && !is_lone(message))) {
-        // ggml aborts after this, and prints nothing itself once a callback is set.
+        // ggml aborts after this, and prints nothing itself if a callback is set.
         fprintf(stderr, "%s\n", message);
         return;
     }
@@ -53,7 +53,7 @@ void on_abort(const char * message) {
     throw a;
 }
 
-// Sets the thread's permission for one call and puts the former one back, however the call ends.
+// Sets the thread's permission for one call and restores the previous one, however the call ends.
 struct permission {
     const aborts before;
     explicit permission(aborts now) : before(may_unwind) { may_unwind = now; }
@@ -74,7 +74,7 @@ int guarded(aborts unwind, ggml_sys_call call, void * data, char * message, size
         copy(message, size, e.what());
         return GGML_SYS_EXCEPTION;
     }
-    // No catch-all: a Rust panic or a forced unwind is not ours to stop.
+    // No catch-all: Rust panics and forced unwinds must pass.
 }
 
 } // namespace

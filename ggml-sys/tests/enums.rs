@@ -1,4 +1,4 @@
-//! Enums are declared alike for all targets.
+//! Enums have the same declarations on all targets.
 
 #[path = "../build/enums.rs"]
 mod enums;
@@ -29,7 +29,7 @@ fn only_enums_with_a_negative_value_are_signed() {
     assert_eq!(enums::with_one_signedness(UNIX), UNIX, "what is right stays");
 }
 
-/// What this build made of ggml's headers: a change of bindgen's wording must not go unseen.
+/// Checks this build's bindings: a change in bindgen's output format must be noticed.
 #[test]
 fn ggmls_enums_are_found() {
     let text = include_str!(concat!(env!("OUT_DIR"), "/bindings.rs"));

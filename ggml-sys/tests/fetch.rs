@@ -1,4 +1,4 @@
-//! Filling `vendor/ggml/`: cargo itself serves a small package from a folder that replaces crates.io.
+//! Fills `vendor/ggml/`: cargo serves a small package from a folder that replaces crates.io.
 
 #![cfg(test)]
 
@@ -19,7 +19,7 @@ const VERSION: &str = "set(GGML_VERSION_MAJOR 4)\nset(GGML_VERSION_MINOR 5)\nset
 const FILES: &[(&str, &str)] =
     &[("up/ggml/CMakeLists.txt", VERSION), ("up/ggml/src/a.c", "int a;"), ("up/LICENSE", "MIT"), ("up/other.c", "no")];
 
-/// A workplace with `vendor/`, a cargo configuration, and the packages that cargo finds.
+/// A test folder with `vendor/`, a cargo configuration and a package source.
 struct Place {
     root: TempDir,
     pin: Pin,
@@ -86,7 +86,7 @@ fn keeps_what_the_pin_names_and_leaves_nothing_else() {
     assert_eq!(fs::read_to_string(tree.join("src/a.c")).unwrap(), "int a;");
     assert_eq!(names(&place.path("vendor")), ["ggml"]);
     assert_eq!(ggml_version(&tree).unwrap(), "4.5.6");
-    // Else cargo would take the sources for changed since the build began.
+    // Otherwise cargo would assume that the sources changed after the build began.
     for path in ["CMakeLists.txt", "src", "src/a.c"] {
         let age = fs::metadata(tree.join(path)).unwrap().modified().unwrap().elapsed().unwrap();
         assert!(age > Duration::from_secs(50_000), "{path}: {age:?}");
@@ -179,7 +179,7 @@ fn builds_at_the_same_time_do_not_collide() {
 fn where_vendor_cannot_be_written_the_tree_goes_elsewhere() {
     let place = Place::new();
     fs::write(place.path("file"), "").unwrap();
-    // Not even root can create a folder inside a file.
+    // Even root can't create a folder inside a file.
     let unwritable = place.path("file/vendor");
     let tree = fetch::ensure(&unwritable, &place.path("out"), &place.pin, &place.cargo).unwrap();
     assert_eq!(tree, place.path("out/ggml"));

@@ -1,4 +1,4 @@
-//! Libraries of others.
+//! Finding SDKs.
 
 #![cfg(test)]
 
@@ -28,7 +28,7 @@ use std::fs;
 use input::Input;
 use sdk::Sdk;
 
-/// Where a person says that a library is, it is looked for, and nowhere else; and a BLAS that is not `OpenBLAS` is none.
+/// A library is searched only in the folder that the user sets; a BLAS other than `OpenBLAS` is not accepted.
 #[test]
 fn openblas_is_known_by_its_header() {
     let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Which installed ggml is taken, on trees of files that look like one.
+//! Which installed ggml is accepted, tested on folders that look like one.
 
 #![cfg(test)]
 
@@ -32,7 +32,7 @@ const VERSION: &str = "1.2.3";
 const HEADERS: &[&str] = &["ggml.h", "ggml-rpc.h", "ggml-opencl.h"];
 const TEXT: &str = "int ggml_this(void);\n";
 
-/// The headers that the declarations are made from.
+/// The headers that the declarations are generated from.
 fn pinned() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for header in HEADERS {
@@ -41,7 +41,7 @@ fn pinned() -> TempDir {
     folder
 }
 
-/// A folder in which ggml is installed, with its libraries in `lib`.
+/// A folder that looks like an installed ggml, with its libraries in `lib`.
 struct Tree {
     folder: TempDir,
     lib: PathBuf,
@@ -95,7 +95,7 @@ impl Tree {
     }
 }
 
-/// What is found in this environment, where pkg-config knows of a tree, or of none.
+/// The result of the search in this environment; pkg-config knows `known`, if given.
 fn find(variables: &[(&'static str, String)], known: Option<&Tree>) -> Result<Installed, String> {
     let usual = [
         ("HOST", "x86_64-unknown-linux-gnu"),
@@ -121,7 +121,7 @@ fn find(variables: &[(&'static str, String)], known: Option<&Tree>) -> Result<In
     })
 }
 
-/// What is said of a tree that is not taken.
+/// The error message for a tree that is refused.
 fn refused(tree: &Tree) -> String {
     find(&[tree.variable()], None).unwrap_err()
 }
@@ -161,11 +161,11 @@ fn variables_come_before_pkg_config() {
     assert_eq!(root(&[named.variable(), prefix_path.clone()], Some(known)), named.root());
     assert_eq!(root(std::slice::from_ref(&prefix_path), Some(known)), cmake.root(), "the first that has one");
     assert_eq!(root(&[("CMAKE_PREFIX_PATH", String::new())], Some(known)), known.root().canonicalize().unwrap());
-    // Another crate's cmake would take that one: no other is taken in its place.
+    // Another crate's cmake would take that one, so no other is used instead.
     cmake.version("1.2.4");
     let error = find(&[prefix_path], Some(known)).unwrap_err();
     assert!(error.contains("is 1.2.4") && error.contains("found by CMAKE_PREFIX_PATH"), "{error}");
-    // pkg-config knows of this machine's only.
+    // pkg-config knows this machine's libraries only.
     let other = [("TARGET", "aarch64-unknown-linux-gnu".to_owned())];
     assert!(find(&other, Some(known)).unwrap_err().contains("none is named"));
 }

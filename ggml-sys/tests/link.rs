@@ -1,9 +1,9 @@
-//! The declarations against the library that was compiled.
+//! Checks that every declared function exists in the compiled library.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
 
-/// Every declared function with its address: naming it is what makes the linker look for it.
+/// Every declared function with its address: referring to it makes the linker resolve it.
 fn functions() -> Vec<(&'static str, usize)> {
     include!(concat!(env!("OUT_DIR"), "/functions.rs"))
 }
@@ -22,13 +22,13 @@ fn every_declared_function_is_in_the_library() {
 
 #[test]
 fn the_library_says_what_the_pin_says() {
-    // SAFETY: takes nothing, returns a static string.
+    // SAFETY: no preconditions; returns a static string.
     let version = unsafe { ggml_sys::ggml_version() };
-    // SAFETY: as above.
+    // SAFETY: no preconditions; returns a static string.
     let commit = unsafe { ggml_sys::ggml_commit() };
-    // SAFETY: a static string of C's.
+    // SAFETY: `ggml_version` returned a static NUL-terminated string.
     assert_eq!(unsafe { CStr::from_ptr(version) }.to_str(), Ok(ggml_sys::VERSION));
-    // SAFETY: a static string of C's.
+    // SAFETY: `ggml_commit` returned a static NUL-terminated string.
     assert_eq!(unsafe { CStr::from_ptr(commit) }.to_str(), Ok(ggml_sys::COMMIT));
     assert_eq!(ggml_sys::BACKENDS.first(), Some(&"cpu"));
 }

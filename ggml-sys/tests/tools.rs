@@ -1,4 +1,4 @@
-//! What a user reads when a tool is missing.
+//! The message for missing tools.
 
 #[path = "../build/sdk.rs"]
 mod sdk;
@@ -8,7 +8,7 @@ mod tools;
 use sdk::{Platform, Sdk};
 use tools::Tool::{self, CMake, Compiler, LibClang, Ninja};
 
-/// The line for a system.
+/// The line for one system.
 fn line(text: &str, system: &str) -> String {
     text.lines().find(|l| l.trim_start().starts_with(system)).map(|l| l.trim().to_owned()).unwrap_or_default()
 }

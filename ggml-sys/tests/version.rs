@@ -1,4 +1,4 @@
-//! Which sources are compiled where a user names some.
+//! Which versions of sources given by the user are accepted.
 
 #[path = "../build/version.rs"]
 mod version;

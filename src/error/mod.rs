@@ -1,4 +1,4 @@
-//! What can go wrong, told in terms of the call that was made and the tensors it was made with.
+//! Errors: each names the call, its tensors with type and shape, and what was expected.
 
 mod print;
 mod shown;
@@ -9,14 +9,14 @@ use std::fmt;
 use print::{Available, List, Log, Named, Needs};
 pub(crate) use shown::Shown;
 
-/// The result of everything fallible in this crate.
+/// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A tensor as an error message shows it.
+/// A tensor as shown in an error message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TensorInfo {
-    /// The tensor's name, empty if it has none.
+    /// The tensor's name; empty if it has none.
     pub name: Box<str>,
     /// ggml's name of the element type, such as `f32` or `q4_K`.
     pub dtype: &'static str,
@@ -36,40 +36,40 @@ impl fmt::Display for TensorInfo {
 
 /// Why a call failed.
 ///
-/// Every variant says which call it was; those about tensors name them with their types and shapes.
+/// Every variant names the call; those about tensors give their types and shapes.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operands' shapes, strides or memory do not fit the operation.
+    /// The operands' shapes, strides or allocation don't suit the operation.
     #[error("{op}({}): {}", List(operands), Shown::text(expected))]
     Shape {
         /// The operation.
         op: &'static str,
-        /// What it was called with.
+        /// The operands of the call.
         operands: Box<[TensorInfo]>,
-        /// What it needs.
+        /// What the operation expects.
         expected: Cow<'static, str>,
     },
-    /// The operands' element types do not fit the operation.
+    /// The operands' element types don't suit the operation.
     #[error("{op}({}): {}", List(operands), Shown::text(expected))]
     DType {
         /// The operation.
         op: &'static str,
-        /// What it was called with.
+        /// The operands of the call.
         operands: Box<[TensorInfo]>,
-        /// What it needs.
+        /// What the operation expects.
         expected: Cow<'static, str>,
     },
-    /// A parameter that is no tensor is out of its range.
+    /// A parameter other than a tensor is out of range.
     #[error("{op}: `{name}` is {}, but {}", Shown::text(value), Shown::text(expected))]
     Param {
         /// The operation.
         op: &'static str,
-        /// The parameter.
+        /// The parameter's name.
         name: &'static str,
-        /// What it was.
+        /// The value that was passed.
         value: Box<str>,
-        /// What it needs.
+        /// What the operation expects.
         expected: Cow<'static, str>,
     },
     /// The operation would write into frozen weights.
@@ -77,12 +77,12 @@ pub enum Error {
     Frozen {
         /// The operation.
         op: &'static str,
-        /// The tensor it would write to.
+        /// The tensor that the operation would write to.
         tensor: TensorInfo,
     },
-    /// Weights in memory that rearranges them, used for something else than products.
+    /// Repacked weights (in a repacking buffer type) were used for something other than a matrix product.
     #[error(
-        "{call}: {tensor} lies in memory that rearranges it: it can be set as a whole, and be the first operand of `mul_mat` or `mul_mat_id`, nothing else"
+        "{call}: {tensor} is in a repacking buffer type: it can be set as a whole, and be the first operand of `mul_mat` or `mul_mat_id`, nothing else"
     )]
     Packed {
         /// The call.
@@ -90,35 +90,35 @@ pub enum Error {
         /// The tensor.
         tensor: TensorInfo,
     },
-    /// Host data of another length than the tensor's.
+    /// Host data whose length differs from the tensor's.
     #[error("{call}: {tensor} takes {expected} {unit}, got {got}")]
     Length {
         /// The call.
         call: &'static str,
         /// The tensor.
         tensor: TensorInfo,
-        /// How many it takes.
+        /// The length of the tensor.
         expected: usize,
-        /// How many there were.
+        /// The length of the data.
         got: usize,
-        /// Of what: elements or bytes.
+        /// The unit of both lengths: elements or bytes.
         unit: &'static str,
     },
-    /// A part of a tensor that does not lie inside it.
-    #[error("{call}: {len} elements from element {offset} do not lie inside {tensor}, which has {size}")]
+    /// A range of elements that is out of bounds of the tensor.
+    #[error("{call}: {len} elements from element {offset} are out of bounds: {tensor} has {size}")]
     Range {
         /// The call.
         call: &'static str,
         /// The tensor.
         tensor: TensorInfo,
-        /// First element asked for.
+        /// The first element asked for.
         offset: usize,
-        /// Number of elements asked for.
+        /// The number of elements asked for.
         len: usize,
-        /// Number of elements there are.
+        /// The number of elements of the tensor.
         size: usize,
     },
-    /// Data of another Rust type than the tensor's elements.
+    /// The Rust type of the data differs from the tensor's element type.
     #[error("{call}: {tensor} does not hold `{asked}` elements")]
     ElementType {
         /// The call.
@@ -128,35 +128,35 @@ pub enum Error {
         /// The Rust type that was asked for.
         asked: &'static str,
     },
-    /// An index beyond what it picks from.
-    #[error("{call}: element {position} of {tensor} is {value}, but an operation uses it to pick one of {below}: it must lie in 0 to {}", below - 1)]
+    /// An index that is out of bounds of the dimension it selects from.
+    #[error("{call}: element {position} of {tensor} is {value}, but an operation uses it as an index into {below} entries: it must lie in 0 to {}", below - 1)]
     Index {
         /// The call.
         call: &'static str,
         /// The tensor of indices.
         tensor: TensorInfo,
-        /// Which element of the data.
+        /// The position of the index in the data.
         position: usize,
-        /// Its value.
+        /// The index.
         value: i64,
-        /// What it must be below.
+        /// The exclusive upper bound.
         below: i64,
     },
-    /// A row to write to, or an expert, that is named twice.
+    /// An index occurs twice where indices must be distinct: rows to write to, or the experts of a token.
     #[error(
-        "{call}: element {position} of {tensor} is {value} again, but an operation needs what it names in a row to differ"
+        "{call}: element {position} of {tensor} repeats the index {value}, but an operation needs the indices of a row to be distinct"
     )]
     Repeated {
         /// The call.
         call: &'static str,
-        /// The tensor of numbers.
+        /// The tensor of indices.
         tensor: TensorInfo,
-        /// Which element of the data.
+        /// The position of the second occurrence in the data.
         position: usize,
-        /// Its value.
+        /// The index.
         value: i64,
     },
-    /// The tensor is not part of the graph, or of the weights, that was asked.
+    /// The tensor is not part of the graph, weights or state that was asked for it.
     #[error("{call}: {tensor} is not part of {whole}")]
     NotPart {
         /// The call.
@@ -166,7 +166,7 @@ pub enum Error {
         /// What it should be part of.
         whole: &'static str,
     },
-    /// The tensor's value does not survive the computation, so it can't be read.
+    /// The tensor's memory is reused during the computation, so its value can't be read afterwards.
     #[error(
         "{call}: the memory of {tensor} is reused during the computation; name it in `Context::graph` or mark it with `Context::output`"
     )]
@@ -192,8 +192,8 @@ pub enum Error {
         /// The tensor.
         tensor: TensorInfo,
     },
-    /// A tensor that devices are using, in the closure of the `compute_async` that has them do so.
-    #[error("{call}: {tensor} is being used by the computation that is under way; do that when it is over")]
+    /// Devices still use the tensor: it was accessed in the closure of the `compute_async` that computes with it.
+    #[error("{call}: {tensor} is in use by the running computation; access it after the computation")]
     InUse {
         /// The call.
         call: &'static str,
@@ -201,59 +201,59 @@ pub enum Error {
         tensor: TensorInfo,
     },
     /// A graph without operations.
-    #[error("graph: nothing to compute; give at least one tensor that an operation made")]
+    #[error("graph: nothing to compute; give at least one tensor that an operation produced")]
     EmptyGraph,
-    /// No device, or not the one it was put on, can run an operation.
+    /// No device, or not the device the operation is assigned to, can run the operation.
     #[error("{} on {}: {} (device {})", Shown::name(op), List(operands), Shown::text(reason), Shown::text(device))]
     Unsupported {
         /// The operation.
         op: Box<str>,
-        /// Its sources and its result.
+        /// Its sources and its result. May be empty.
         operands: Box<[TensorInfo]>,
-        /// The device, or the list of those that were tried.
+        /// The device, or the list of devices that were tried.
         device: Box<str>,
-        /// What is missing.
+        /// Why the device can't run it.
         reason: Cow<'static, str>,
     },
-    /// Something asked for by name that is not there.
+    /// No object has the requested name.
     #[error("no {what} named `{}`; there {}", Shown::name(name), Available(available))]
     NoSuch {
-        /// What kind of thing.
+        /// The kind of object, such as `tensor`.
         what: &'static str,
-        /// The name.
+        /// The requested name.
         name: Box<str>,
-        /// What there is.
+        /// The existing names.
         available: Box<[Box<str>]>,
     },
-    /// A name that is taken.
-    #[error("{call}: there is a {what} named `{}` already", Shown::name(name))]
+    /// The name is already in use.
+    #[error("{call}: a {what} named `{}` already exists", Shown::name(name))]
     Duplicate {
         /// The call.
         call: &'static str,
-        /// What kind of thing.
+        /// The kind of object, such as `tensor`.
         what: &'static str,
         /// The name.
         name: Box<str>,
     },
-    /// A list of backends that the scheduler can't work with.
+    /// A list of backends that a scheduler can't be built from.
     #[error("Sched: {reason} (backends: {})", Shown::text(backends))]
     Backends {
-        /// What is wrong with it.
+        /// What is wrong with the list.
         reason: &'static str,
-        /// The list.
+        /// The backends, in order.
         backends: Box<str>,
     },
-    /// Memory that could not be had.
+    /// Memory allocation failed.
     #[error("out of memory: {}{}{}", Shown::text(what), Needs(*bytes), Log(log))]
     OutOfMemory {
-        /// What for.
+        /// What the memory was for.
         what: Cow<'static, str>,
-        /// How much, where it is known; what ggml logged may say it too.
+        /// The size of the request, if known; ggml's log may contain it too.
         bytes: Option<usize>,
         /// What ggml logged during the call.
         log: Box<str>,
     },
-    /// The processor lacks what ggml was compiled for.
+    /// The processor lacks features that ggml was compiled to use.
     #[error(
         "this processor lacks {missing}, which ggml was compiled to use; rebuild with a lower GGML_SYS_CPU (see the README)"
     )]
@@ -261,17 +261,17 @@ pub enum Error {
         /// The missing features.
         missing: Box<str>,
     },
-    /// Another ggml is linked, or was found when the program started, than the one that this crate was compiled for.
+    /// The program runs with (or links) another version of ggml than this crate was compiled for.
     #[error(
-        "this program was compiled for ggml {built}, but ggml {found} is what it runs with; make the system find the former first (LD_LIBRARY_PATH, on macOS DYLD_LIBRARY_PATH, on Windows PATH), or compile the program again, with one ggml for all that it links"
+        "this program was compiled for ggml {built}, but runs with ggml {found}; make the dynamic linker find the former first (LD_LIBRARY_PATH, on macOS DYLD_LIBRARY_PATH, on Windows PATH), or recompile the program, with the same ggml for everything it links"
     )]
     Version {
-        /// The version, and the commit where it is known, that this crate was compiled for.
+        /// The version this crate was compiled for, with its commit if known.
         built: Box<str>,
-        /// Those of the ggml that is there.
+        /// The version, with its commit, of the ggml that was found.
         found: Box<str>,
     },
-    /// ggml returned no object.
+    /// A C function returned NULL instead of an object.
     #[error("{call} failed{}", Log(log))]
     Null {
         /// The C function.
@@ -285,22 +285,22 @@ pub enum Error {
     Status {
         /// The C function.
         call: &'static str,
-        /// `ggml_status` as C gave it.
+        /// The `ggml_status` that C returned.
         status: i32,
         /// What ggml logged during the call.
         log: Box<str>,
     },
-    /// An assertion of ggml's failed; the process lives because the call was guarded.
-    #[error("{call}: ggml gave up: {}{}", Shown::text(message), Log(log))]
+    /// A ggml assertion failed. The process survives because the call was guarded.
+    #[error("{call}: ggml aborted: {}{}", Shown::text(message), Log(log))]
     Ggml {
         /// The C function.
         call: &'static str,
-        /// ggml's message, with its file and line.
+        /// ggml's message, with its source file and line.
         message: Box<str>,
         /// What ggml logged during the call.
         log: Box<str>,
     },
-    /// A C++ exception left ggml.
+    /// ggml threw a C++ exception.
     #[error("{call}: C++ exception: {}{}", Shown::text(message), Log(log))]
     Exception {
         /// The C function.
@@ -313,25 +313,25 @@ pub enum Error {
     /// An earlier call failed inside this object and left it in an unknown state.
     #[error("this {object} can no longer be used: an earlier call failed inside it; make a new one")]
     Poisoned {
-        /// What it is.
+        /// The type of the object.
         object: &'static str,
     },
-    /// A callback asked to stop, or the deadline was over.
+    /// A callback asked to stop, or the deadline passed.
     #[error("the computation was cancelled by its callback or its deadline")]
     Cancelled,
-    /// A call from user code that runs inside of another call: a closure that ggml calls back, or the logger.
-    #[error("{call}: a closure that ggml calls, or a logger, can't use ggml itself; do that when the call is over")]
+    /// User code called ggml from inside another ggml call: from a closure that ggml runs, or from the logger.
+    #[error("{call}: a closure that ggml calls, or a logger, can't call ggml itself; do that after the outer call")]
     Nested {
         /// The call.
         call: &'static str,
     },
-    /// Another thread computes on a meta device, with closures that may wait for this thread.
-    #[error("{call}: another thread computes with closures beside a meta device; call again when it is done")]
+    /// Another thread computes on a meta device, with closures that might wait for this thread.
+    #[error("{call}: another thread computes on a meta device with closures; try again when it has finished")]
     Busy {
         /// The call.
         call: &'static str,
     },
-    /// No connection to an RPC server.
+    /// Connecting to an RPC server failed, or the server refused the request.
     #[error("RPC server {}: {}", Shown::text(endpoint), Shown::text(reason))]
     Rpc {
         /// The server's address.
@@ -339,23 +339,23 @@ pub enum Error {
         /// What went wrong.
         reason: Cow<'static, str>,
     },
-    /// An RPC server that was connected is gone; its devices and what lay on them are lost.
-    #[error("RPC server {} was lost: {}; go on with the remaining devices", Shown::text(endpoint), Shown::text(reason))]
+    /// A connected RPC server was lost, with its devices and all tensors stored there.
+    #[error("RPC server {} was lost: {}; use the remaining devices", Shown::text(endpoint), Shown::text(reason))]
     RpcLost {
         /// The server's address.
         endpoint: Box<str>,
         /// What went wrong.
         reason: Cow<'static, str>,
     },
-    /// A file that could not be read or written.
+    /// A file could not be read or written.
     #[error("{}: {}", Shown::text(path), Shown::text(reason))]
     File {
-        /// The file.
+        /// The path.
         path: Box<str>,
-        /// What the system said.
+        /// The operating system's message.
         reason: Box<str>,
     },
-    /// Data that is not valid GGUF.
+    /// The data are not valid GGUF.
     #[error("GGUF: {}{}", Shown::text(reason), Log(log))]
     Gguf {
         /// What is wrong.
@@ -366,13 +366,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// Memory of this process that could not be had, for something that grows with what the user made.
+    /// An allocation in this process failed; its size depends on what the user created.
     #[cold]
     pub(crate) fn no_memory(what: &'static str) -> Self {
         Self::OutOfMemory { what: what.into(), bytes: None, log: Box::default() }
     }
 
-    /// [`Error::Unsupported`], whose operands may be none.
+    /// [`Error::Unsupported`]; `operands` may be empty.
     pub(crate) fn unsupported(
         op: impl Into<Box<str>>,
         operands: impl IntoIterator<Item = TensorInfo>,

@@ -1,4 +1,4 @@
-//! How the parts of an error's text are printed.
+//! Formatting the parts of an error message.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use ggml_sys as sys;
 use super::{Shown, TensorInfo};
 use crate::ffi;
 
-/// The most names of what there is that are printed.
+/// How many existing names are printed at most.
 const AVAILABLE: usize = 50;
 
 /// Prints operands as `a, b`, or `no tensors`.
@@ -28,7 +28,7 @@ impl fmt::Display for List<'_> {
     }
 }
 
-/// Prints the lines ggml logged, each on its own line, and nothing where there are none.
+/// Prints each logged line on its own line; prints nothing if the log is empty.
 pub(super) struct Log<'a>(pub(super) &'a str);
 
 impl fmt::Display for Log<'_> {
@@ -37,7 +37,7 @@ impl fmt::Display for Log<'_> {
     }
 }
 
-/// Prints how much memory was asked for, for [`Error::OutOfMemory`](super::Error::OutOfMemory).
+/// Prints the requested size, for [`Error::OutOfMemory`](super::Error::OutOfMemory).
 pub(super) struct Needs(pub(super) Option<usize>);
 
 impl fmt::Display for Needs {
@@ -46,19 +46,19 @@ impl fmt::Display for Needs {
     }
 }
 
-/// Prints a status with ggml's name of it, for [`Error::Status`](super::Error::Status).
+/// Prints a status and ggml's name for it, for [`Error::Status`](super::Error::Status).
 pub(super) struct Named(pub(super) i32);
 
 impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: C compares the number with those it knows, and returns a constant string.
+        // SAFETY: accepts any status: C compares the value with those it knows and returns a string literal.
         let text = unsafe { sys::ggml_status_to_string(self.0) };
-        // SAFETY: a constant C string.
+        // SAFETY: `ggml_status_to_string` returns a NUL-terminated string literal, which is never freed.
         write!(f, "status {}, {}", self.0, unsafe { ffi::string(text) })
     }
 }
 
-/// Prints the names there are, for [`Error::NoSuch`](super::Error::NoSuch).
+/// Prints the existing names, for [`Error::NoSuch`](super::Error::NoSuch).
 pub(super) struct Available<'a>(pub(super) &'a [Box<str>]);
 
 impl fmt::Display for Available<'_> {
@@ -95,12 +95,12 @@ mod tests {
         let cut = |text: &str| Shown::name(text).to_string();
         assert_eq!(cut(&"x".repeat(80)), "x".repeat(80));
         assert_eq!(cut(&"x".repeat(81)), format!("{}…", "x".repeat(79)));
-        // No escape is cut in two.
+        // An escape sequence is never split.
         assert_eq!(cut(&"\u{1b}".repeat(5 << 20)), format!("{}…", r"\u{1b}".repeat(13)));
         assert_eq!(Shown::text(&"y".repeat(5 << 20)).to_string().chars().count(), 4096);
     }
 
-    /// Every variant with text from elsewhere in it.
+    /// Covers every variant that carries text from outside.
     #[test]
     fn no_error_is_raw_or_long() {
         let evil = "\u{1b}[2J".repeat(1 << 14);

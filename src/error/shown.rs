@@ -1,19 +1,19 @@
-//! Text from a file, a peer or a user, as it may be printed.
+//! Untrusted text (from a file, a peer or a user), made safe to print.
 
 use std::fmt::{self, Write as _};
 
-/// The most characters of a name.
+/// How many characters of a name are printed at most.
 const NAME: usize = 80;
 
-/// The most characters of any other text. No path is longer.
+/// How many characters of any other text are printed at most. No path is longer.
 const TEXT: usize = 4096;
 
-/// Prints text so that it does nothing to a terminal: what is no visible character is escaped, and what is longer than a
-/// reader wants ends in `…`. Quotes and backslashes stay as they are, for paths have them.
+/// Prints text so that it can't control a terminal: invisible characters are escaped, and overlong text is cut and ends
+/// in `…`. Quotes and backslashes are printed as they are because paths contain them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shown<'a> {
     text: &'a str,
-    /// The most characters that are printed.
+    /// How many characters are printed at most.
     most: usize,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Shown<'_> {
             let escape = c.escape_debug();
             let plain = matches!(c, '\'' | '"' | '\\');
             printed += if plain { 1 } else { escape.len() };
-            // The last place is for the mark, unless nothing follows.
+            // The last position is reserved for the ellipsis, unless the text ends there.
             let last = at + c.len_utf8() == self.text.len();
             if printed > self.most || printed == self.most && !last {
                 return f.write_char('…');

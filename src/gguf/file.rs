@@ -1,4 +1,4 @@
-//! Replacing a file without ever losing the one that is there.
+//! Replacing a file atomically: the old file is never lost.
 
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -13,10 +13,10 @@ pub(super) fn fault(path: &Path, reason: &dyn fmt::Display) -> Error {
     Error::File { path: path.display().to_string().into(), reason: reason.to_string().into() }
 }
 
-/// Gives `path` the contents that `write` makes.
+/// Replaces the contents of `path` with what `write` produces.
 ///
-/// They are written to a file of a random name in the same folder, hence on the same file system, which is renamed at the
-/// end, or removed where anything fails. A process that is killed leaves it behind; that is in nobody's way.
+/// The contents go to a randomly named file in the same folder (hence on the same file system), which is renamed at the
+/// end, or removed on error. A killed process leaves that file behind; it blocks no later write.
 pub(super) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&mut File>) -> io::Result<()>) -> Result<()> {
     let fault = |e: io::Error| fault(path, &e);
     let (target, old) = target(path).map_err(fault)?;
@@ -28,20 +28,20 @@ pub(super) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&mut File>)
     write(&mut out).map_err(fault)?;
     out.flush().map_err(fault)?;
     drop(out);
-    // Else the new name could reach the disk before the contents do.
+    // Without this, the rename could reach the disk before the contents.
     temporary.as_file().sync_all().map_err(fault)?;
     temporary.persist(&target).map_err(|e| fault(e.error))?;
     Ok(())
 }
 
-/// The file that is to be written, and what is known of it if it is there: what a link points to, so that links stay.
+/// The file to write and, if it exists, its metadata. Symbolic links are resolved, so that they stay links.
 ///
 /// # Errors
 ///
-/// Where something is there that must not be replaced.
+/// Fails if `path` exists and must not be replaced.
 fn target(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
     match fs::symlink_metadata(path) {
-        // A link to nothing may be a mistake, or a disk that is not there.
+        // A dangling link may be a mistake, or point to an unmounted disk.
         Ok(link) if link.is_symlink() && !fs::exists(path)? => {
             return Err(io::Error::other("this is a link to a file that is not there"));
         }
@@ -51,11 +51,11 @@ fn target(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
     }
     let target = fs::canonicalize(path)?;
     let old = fs::metadata(&target)?;
-    // A rename would put a file in place of a device or a pipe.
+    // A rename would replace a device or a pipe by a regular file.
     if !old.is_file() {
         return Err(io::Error::other("this is no regular file"));
     }
-    // A rename asks the folder only. The system tells no root that a file is read-only.
+    // A rename only needs permission for the folder. Opening alone is no test either: root may open read-only files.
     if old.permissions().readonly() {
         return Err(io::Error::new(ErrorKind::PermissionDenied, "the file that is there is read-only"));
     }
@@ -63,7 +63,7 @@ fn target(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
     Ok((target, Some(old)))
 }
 
-/// A new file in the same folder, with the permissions of any new file.
+/// Creates a temporary file in the folder of `target`, with the permissions of any new file.
 fn create_beside(target: &Path) -> io::Result<NamedTempFile> {
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();

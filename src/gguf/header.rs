@@ -1,4 +1,4 @@
-//! What a file says before its data.
+//! The header of a file: everything before the tensor data.
 
 use std::fmt;
 use std::io::Read;
@@ -14,13 +14,13 @@ use crate::dtype::DType;
 use crate::error::{Error, Result, Shown};
 use crate::shape::Shape;
 
-/// The fewest bytes of a metadata entry: the length of its key, a byte of it, a type, and a value.
+/// The minimum size of a metadata entry in bytes: key length, one byte of key, type, value.
 const LEAST_ENTRY: usize = 8 + 1 + 4 + 1;
 
-/// The fewest bytes of a tensor's description: the length of its name, no dimensions, a type, and an offset.
+/// The minimum size of a tensor description in bytes: name length, number of dimensions, type, offset.
 const LEAST_TENSOR: usize = 8 + 4 + 4 + 8;
 
-/// ggml takes as many tensors and entries as it can address, of so many bytes each.
+/// ggml's limits: the arrays of its structs for tensors and entries must be addressable.
 const MOST_TENSORS: u64 = u64::MAX / (size_of::<sys::ggml_tensor>() as u64 + 8);
 const MOST_ENTRIES: u64 = u64::MAX / 88;
 
@@ -37,7 +37,7 @@ impl Named for Entry {
     }
 }
 
-/// What a file says about one of its tensors.
+/// The description of one tensor in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorInfo {
     pub(super) name: Box<str>,
@@ -54,25 +54,25 @@ impl TensorInfo {
         &self.name
     }
 
-    /// The type of the elements (`gguf_get_tensor_type`).
+    /// The element type (`gguf_get_tensor_type`).
     #[doc(alias = "gguf_get_tensor_type")]
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The elements per dimension (`gguf_get_tensor_ne`).
+    /// The number of elements per dimension, in ggml's `ne` order: innermost first (`gguf_get_tensor_ne`).
     #[doc(alias = "gguf_get_tensor_ne")]
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Where the data begin, in bytes from the beginning of the data section (`gguf_get_tensor_offset`).
+    /// The offset of the tensor's data in bytes, from the beginning of the data section (`gguf_get_tensor_offset`).
     #[doc(alias = "gguf_get_tensor_offset")]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The bytes of the data (`gguf_get_tensor_size`).
+    /// The size of the tensor's data in bytes (`gguf_get_tensor_size`).
     #[doc(alias = "gguf_get_tensor_size")]
     pub fn size(&self) -> usize {
         self.size
@@ -85,19 +85,19 @@ impl Named for TensorInfo {
     }
 }
 
-/// Metadata and descriptions of tensors, all checked against each other and the length of the file.
+/// Metadata and tensor descriptions, checked against each other and against the length of the file.
 #[derive(Clone)]
 pub(super) struct Header {
     pub(super) version: u32,
     pub(super) alignment: u32,
-    /// Where tensor data begin.
+    /// The offset of the data section in the file.
     pub(super) data: u64,
     pub(super) metadata: Table<Entry>,
     pub(super) tensors: Table<TensorInfo>,
 }
 
 impl Header {
-    /// Reads the beginning of a file of `len` bytes.
+    /// Reads the header of a file of `len` bytes.
     pub(super) fn read(input: impl Read, len: u64) -> Result<Self> {
         let mut cursor = Cursor::new(input, len);
         let version = read_version(&mut cursor)?;
@@ -136,9 +136,9 @@ impl Header {
         })
     }
 
-    /// Where the data of a tensor lie in the file.
+    /// The byte range of a tensor's data in the file.
     pub(super) fn range(&self, t: &TensorInfo) -> Result<Range<u64>> {
-        // `read` has checked the last tensor, which ends behind all others.
+        // `read` has checked the last tensor, and all others end before it.
         range(self.data, t).ok_or_else(|| outside(t))
     }
 }
@@ -147,7 +147,7 @@ pub(super) fn outside(t: &TensorInfo) -> Error {
     invalid(format!("the data of tensor `{}` lie outside the file", Shown::name(&t.name)))
 }
 
-/// Puts what was being read before the reason.
+/// Prefixes the reason with what was being read.
 pub(super) fn within(what: &dyn fmt::Display, e: Error) -> Error {
     match e {
         Error::Gguf { reason, log } => Error::Gguf { reason: format!("{what}: {reason}").into(), log },
@@ -205,7 +205,7 @@ fn describe<R: Read>(cursor: &mut Cursor<R>, name: &str) -> Result<TensorInfo> {
     Ok(TensorInfo { name: name.into(), dtype, shape, offset, size })
 }
 
-/// Where the data of the tensor after `t` begin.
+/// The offset of the tensor that follows `t`.
 pub(super) fn next_offset(t: &TensorInfo, alignment: u32) -> Option<u64> {
     t.offset.checked_add(t.size as u64)?.checked_next_multiple_of(alignment.into())
 }
@@ -227,7 +227,7 @@ fn range(data: u64, t: &TensorInfo) -> Option<Range<u64>> {
     Some(start..start.checked_add(t.size as u64)?)
 }
 
-/// Where the data section begins when the descriptions end at `described`, in a file that holds it up to `last`.
+/// The offset of the data section if the descriptions end at `described`; checks that the file contains `last`'s data.
 fn data_start(described: u64, alignment: u32, last: &TensorInfo, len: u64) -> Result<u64> {
     let start = described.checked_next_multiple_of(alignment.into());
     start.filter(|&start| range(start, last).is_some_and(|r| r.end <= len)).ok_or_else(|| {

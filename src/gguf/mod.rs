@@ -1,8 +1,8 @@
-//! GGUF files: metadata and tensors, as ggml and the programs above it store models.
+//! GGUF files: the metadata and tensors of a model, as ggml and the programs built on it store them.
 //!
-//! [`Reader`] reads the beginning of a file, checks what it says against the file's length, and brings tensors to where
-//! they are to be used: copied ([`Reader::load`]), in pieces ([`Reader::stream`]), or as they lie in a mapped file
-//! ([`Reader::map`]). [`Writer`] makes a file, all at once or with data that are told while it is written.
+//! [`Reader`] reads the header of a file, checks it against the file's length, and loads the tensors: copied
+//! ([`Reader::load`]), in chunks ([`Reader::stream`]), or zero-copy from a mapped file ([`Reader::map`]). [`Writer`]
+//! writes a file from data in memory, or from data that closures produce during the write.
 //!
 //! ```
 //! use ggml::gguf::{Reader, Writer};
@@ -23,22 +23,21 @@
 //!
 //! # What is accepted
 //!
-//! Versions 2 and 3 in the byte order of the machine, as in ggml itself, and with its rules: keys and tensor names occur
-//! once, names have at most 63 bytes, texts and arrays at most 2^30 bytes and values, arrays hold no arrays, and tensors
-//! follow each other without gaps other than those that the alignment asks for. Memory grows with what was read, not with
-//! what a file announces. Beyond that, this module refuses what ggml lets through and what would go wrong later:
-//! data that ends before the last tensor does, tensors without elements, text that is no UTF-8, and booleans that are
-//! neither 0 nor 1.
+//! Versions 2 and 3 in the byte order of the machine, under ggml's own rules: keys and tensor names are unique, names
+//! have at most 63 bytes, strings and arrays at most 2^30 bytes and values, arrays don't nest, and the only gaps
+//! between tensors are the alignment's padding. Memory use grows with what was read, not with the counts that a file
+//! claims. This module also refuses files that ggml accepts but that would fail later: data that ends before the last
+//! tensor does, tensors without elements, strings that are not UTF-8, and booleans that are neither 0 nor 1.
 
 // The C functions (gguf_*) are not used, for these reasons:
-// - They hand out strings without their length, so what follows a NUL is lost; they compare keys up to the NUL as well.
-// - Read without a ggml context they don't compare the data section with the file; read with one, a crafted shape or
-//   size ends the process.
-// - Several of their accessors check no index or divide by zero, and writing what was read uses fields that were never
-//   set.
-// - std::bad_alloc leaves them in the middle of their work; what they had allocated is lost.
-// The format is small enough that reading it in safe Rust needs no `unsafe` at all. `tests/gguf_files/against_c.rs`
-// holds both against each other.
+// - They return strings without a length, so everything after a NUL is lost; keys are compared up to the NUL too.
+// - Without a ggml context they don't compare the data section with the file; with one, a crafted shape or size aborts
+//   the process.
+// - Several accessors don't check an index or divide by zero, and writing a file that was read uses uninitialised
+//   fields.
+// - std::bad_alloc unwinds out of them, and what they had allocated leaks.
+// The format is small enough to read in safe Rust, without `unsafe`. `tests/gguf_files/against_c.rs` compares both
+// implementations.
 
 mod file;
 mod header;
@@ -61,23 +60,23 @@ pub use strings::Strings;
 pub use value::{Array, Value};
 pub use writer::Writer;
 
-/// The first bytes of a file.
+/// The first bytes of a GGUF file.
 const MAGIC: &[u8] = b"GGUF";
 
-/// The version that is written.
+/// The version that [`Writer`] writes.
 const VERSION: u32 = sys::GGUF_VERSION;
 
-/// The key of the alignment of tensor data.
+/// The metadata key of the tensor data's alignment.
 const ALIGNMENT_KEY: &str = "general.alignment";
 
-/// The most bytes of a tensor's name: C keeps it in a field of its own with a closing NUL.
+/// The maximum length of a tensor name in bytes: C stores it NUL-terminated in a fixed-size field.
 const MAX_NAME: usize = sys::GGML_MAX_NAME as usize - 1;
 
 fn invalid(reason: impl Into<Cow<'static, str>>) -> Error {
     Error::Gguf { reason: reason.into(), log: Box::default() }
 }
 
-/// The alignment that the metadata ask for.
+/// The alignment from the metadata, or the default.
 ///
 /// # Errors
 ///
@@ -90,7 +89,7 @@ fn alignment(value: Option<&Value>) -> Result<u32, &'static str> {
     }
 }
 
-/// Why no tensor of ggml's can have this name, if so.
+/// Why ggml can't store this tensor name; `None` if it can.
 fn name_fault(name: &str) -> Option<&'static str> {
     if name.len() > MAX_NAME {
         Some("a tensor's name may have at most 63 bytes")

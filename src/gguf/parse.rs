@@ -1,4 +1,4 @@
-//! Reading from a file that may claim anything.
+//! Reading from an untrusted file.
 
 use std::io::{self, Read};
 
@@ -6,16 +6,16 @@ use super::value::{Stored, out_of_memory, reserve};
 use super::{file, invalid};
 use crate::error::{Error, Result};
 
-/// What a stream is called in messages, as long as nothing better is known.
+/// The name of a stream in messages, unless its path is known.
 pub(super) const STREAM: &str = "a stream";
 
-/// The most bytes of a text, as in ggml.
+/// The maximum length of a string in bytes, as in ggml.
 pub(super) const MOST_TEXT: u64 = 1 << 30;
 
-/// The least room that texts which are read one after the other get at once.
+/// The minimum growth, in bytes, of the buffer that consecutive strings are read into.
 const ROOM: usize = 4096;
 
-/// A place in a file of known length.
+/// A position in a file of known length.
 pub(super) struct Cursor<R> {
     input: R,
     at: u64,
@@ -23,12 +23,12 @@ pub(super) struct Cursor<R> {
 }
 
 impl<R: Read> Cursor<R> {
-    /// The beginning of a file of `len` bytes.
+    /// Starts at the beginning of a file of `len` bytes.
     pub(super) fn new(input: R, len: u64) -> Self {
         Self { input, at: 0, left: len }
     }
 
-    /// Bytes from the beginning of the file.
+    /// The offset from the beginning of the file, in bytes.
     pub(super) fn position(&self) -> u64 {
         self.at
     }
@@ -47,8 +47,8 @@ impl<R: Read> Cursor<R> {
         Ok(bytes)
     }
 
-    /// A number of things that follow and take at least `least` bytes each: not more than `most`, and not more than the rest
-    /// of the file has room for.
+    /// Reads a count of items that take at least `least` bytes each. Fails if it exceeds `most` or what the rest of the
+    /// file can contain.
     pub(super) fn count(&mut self, least: usize, most: u64) -> Result<usize> {
         let n = u64::read(self)?;
         let room = self.left / (least as u64).max(1);
@@ -73,20 +73,20 @@ impl<R: Read> Cursor<R> {
         String::from_utf8(bytes).map_err(|e| no_text(at, e.utf8_error().valid_up_to()))
     }
 
-    /// Reads a text to the end of others.
+    /// Reads a string and appends it to `to`.
     pub(super) fn append_text(&mut self, to: &mut String) -> Result<()> {
         let len = self.text_len()?;
         if len == 0 {
             return Ok(());
         }
         if to.capacity() - to.len() < len {
-            // No more than all that may follow.
+            // Never more than the rest of the file can contain.
             let rest = usize::try_from(self.left).unwrap_or(usize::MAX);
             let room = len.max(to.len().max(ROOM).min(rest));
             to.try_reserve_exact(room).map_err(|_| out_of_memory(to.len().saturating_add(room)))?;
         }
         let (at, start, mut left) = (self.at, to.len(), len);
-        // A character may lie across the end of a piece: what there is of it begins the next one.
+        // A character may span two pieces: its first bytes move to the front of the next piece.
         let (mut piece, mut begun) = ([0; 256], 0);
         while left > 0 {
             let end = piece.len().min(begun + left);
@@ -105,7 +105,7 @@ impl<R: Read> Cursor<R> {
         Ok(())
     }
 
-    /// The length of a text that the file has room for.
+    /// Reads a string's length and checks it against the rest of the file.
     fn text_len(&mut self) -> Result<usize> {
         let n = u64::read(self)?;
         if n > MOST_TEXT && n <= self.left {
@@ -123,7 +123,7 @@ fn no_text(at: u64, valid: usize) -> Error {
     invalid(format!("the text at byte {at} is no UTF-8 from its byte {valid} on"))
 }
 
-/// An error of the system's while a stream is read.
+/// An I/O error while reading or writing a stream.
 pub(super) fn unread(e: &io::Error) -> Error {
     file::fault(STREAM.as_ref(), e)
 }

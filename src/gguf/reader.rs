@@ -1,4 +1,4 @@
-//! Files that are read: the bytes of one in memory or mapped, or a stream.
+//! Reading files: from memory, from a mapped file, or from a stream.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -15,20 +15,20 @@ use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
 use crate::weights::{Weights, WeightsBuilder};
 
-/// The most bytes of a tensor that are in memory at a time while it is streamed.
+/// How many bytes of a tensor are in memory at a time while it is streamed.
 const CHUNK: usize = 4 << 20;
 
-/// A file whose beginning has been read and checked.
+/// A GGUF file whose header has been read and checked.
 ///
-/// `S` is what the data of its tensors come from: bytes ([`Reader::from_bytes`]), which may be those of a mapped file, or
-/// something that is read when it is asked for ([`Reader::open`], [`Reader::from_stream`]). Metadata and descriptions of
-/// tensors are kept in memory, a small multiple of what they take in the file.
+/// `S` is the source of the tensors' data: bytes ([`Reader::from_bytes`]), such as those of a mapped file, or a stream
+/// that is read on demand ([`Reader::open`], [`Reader::from_stream`]). Metadata and tensor descriptions are kept in
+/// memory, as a small multiple of their size in the file.
 #[doc(alias = "gguf_context")]
 #[derive(Clone)]
 pub struct Reader<S = Vec<u8>> {
     header: Header,
     source: S,
-    /// The file, for messages.
+    /// The file's name, for messages.
     name: Box<str>,
 }
 
@@ -39,54 +39,54 @@ impl<S> Reader<S> {
         self.header.version
     }
 
-    /// What the data of all tensors are aligned to, in bytes (`gguf_get_alignment`).
+    /// The alignment of every tensor's data, in bytes (`gguf_get_alignment`).
     #[doc(alias = "gguf_get_alignment")]
     pub fn alignment(&self) -> u32 {
         self.header.alignment
     }
 
-    /// The value of a key (`gguf_find_key`).
+    /// The value of a metadata key (`gguf_find_key`).
     #[doc(alias = "gguf_find_key")]
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.header.metadata.get(key).map(|e| &e.value)
     }
 
-    /// All keys and values, in the file's order.
+    /// All keys and values, in file order.
     #[doc(alias = "gguf_get_n_kv")]
     #[doc(alias = "gguf_get_key")]
     pub fn metadata(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.header.metadata.iter().map(|e| (&*e.key, &e.value))
     }
 
-    /// All tensors, in the file's order.
+    /// The descriptions of all tensors, in file order.
     #[doc(alias = "gguf_get_n_tensors")]
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         self.header.tensors.iter()
     }
 
-    /// Where the data of all tensors begin, in bytes from the beginning of the file (`gguf_get_data_offset`).
+    /// The offset of the data section from the beginning of the file, in bytes (`gguf_get_data_offset`).
     #[doc(alias = "gguf_get_data_offset")]
     pub fn data_offset(&self) -> u64 {
         self.header.data
     }
 
-    /// What the file says about a tensor (`gguf_find_tensor`).
+    /// The description of a tensor (`gguf_find_tensor`).
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuch`] lists the names there are.
+    /// [`Error::NoSuch`] if there is no such tensor; it lists the existing names.
     #[doc(alias = "gguf_find_tensor")]
     pub fn tensor(&self, name: &str) -> Result<&TensorInfo> {
         self.header.tensor(name)
     }
 
-    /// What the data come from.
+    /// Returns the source of the data.
     pub fn into_source(self) -> S {
         self.source
     }
 }
 
-/// Memory for those of a file's tensors that `choose` names a type of memory for, and these, in the file's order.
+/// Allocates the tensors that `choose` returns a buffer type for, and returns them with those types, in file order.
 fn place<P: Into<Option<BufferType>>>(
     header: &Header,
     mut choose: impl FnMut(&TensorInfo) -> P,
@@ -96,7 +96,7 @@ fn place<P: Into<Option<BufferType>>>(
     Ok((weights, tensors.into_iter().zip(types)))
 }
 
-/// Memory for tensors.
+/// A builder with the given tensors.
 fn builder(tensors: &[&TensorInfo]) -> Result<WeightsBuilder> {
     let mut builder = WeightsBuilder::new();
     for t in tensors {
@@ -106,11 +106,11 @@ fn builder(tensors: &[&TensorInfo]) -> Result<WeightsBuilder> {
 }
 
 impl<B: AsRef<[u8]>> Reader<B> {
-    /// Reads a file that lies in memory, or is mapped to it.
+    /// Reads a file from memory, or from a memory mapping.
     ///
     /// # Errors
     ///
-    /// [`Error::Gguf`] where it is no GGUF file, a damaged one, or one that ggml does not support.
+    /// [`Error::Gguf`] if it is not a GGUF file, is damaged, or is not supported by ggml.
     #[doc(alias = "gguf_init_from_buffer")]
     pub fn from_bytes(bytes: B) -> Result<Self> {
         let file = bytes.as_ref();
@@ -118,11 +118,11 @@ impl<B: AsRef<[u8]>> Reader<B> {
         Ok(Self { header, source: bytes, name: "bytes".into() })
     }
 
-    /// The data of a tensor, as they lie in the file.
+    /// The data of a tensor, as stored in the file.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuch`] lists the names there are.
+    /// [`Error::NoSuch`] if there is no such tensor; it lists the existing names.
     pub fn data(&self, name: &str) -> Result<&[u8]> {
         self.data_of(self.tensor(name)?)
     }
@@ -134,7 +134,7 @@ impl<B: AsRef<[u8]>> Reader<B> {
         range.and_then(|range| self.source.as_ref().get(range)).ok_or_else(|| outside(t))
     }
 
-    /// Copies the tensors into memory of the types that `place` names for them; those for which it names `None` are left out.
+    /// Copies each tensor into the buffer type that `place` returns for it; tensors with `None` are skipped.
     ///
     /// # Errors
     ///
@@ -169,8 +169,8 @@ impl<B: AsRef<[u8]>> Reader<B> {
 }
 
 impl<B: AsRef<[u8]> + Send + Sync + 'static> Reader<B> {
-    /// Lets `device` use the tensors where they lie in the bytes, without a copy, but for those for which `place` names
-    /// another type of memory: they are copied. The weights keep the bytes, such as a mapped file.
+    /// Loads the tensors zero-copy on `device`; tensors for which `place` returns a buffer type are copied there. The
+    /// weights own the bytes, such as a mapped file.
     ///
     /// ```no_run
     /// use ggml::gguf::Reader;
@@ -188,7 +188,7 @@ impl<B: AsRef<[u8]> + Send + Sync + 'static> Reader<B> {
     /// # Errors
     ///
     /// As [`WeightsBuilder::place_over`] and [`WeightsBuilder::place_with`]. A file whose alignment is smaller than the
-    /// device's can't be used as it is.
+    /// device's can't be used zero-copy.
     pub fn map(self, device: Device, mut place: impl FnMut(&str) -> Option<BufferType>) -> Result<Weights> {
         self.map_with_info(device, |t| place(t.name()))
     }
@@ -223,7 +223,7 @@ impl<B: AsRef<[u8]> + Send + Sync + 'static> Reader<B> {
     }
 }
 
-/// Bytes that weights keep.
+/// The source's bytes, shared by the reader and the weights.
 struct Shared<B>(Arc<B>);
 
 impl<B> Clone for Shared<B> {
@@ -239,17 +239,17 @@ impl<B: AsRef<[u8]>> AsRef<[u8]> for Shared<B> {
 }
 
 impl Reader<File> {
-    /// Reads the beginning of a file; the data of its tensors are read when they are asked for.
+    /// Opens a file and reads its header; the tensors' data are read on demand.
     ///
     /// # Errors
     ///
-    /// [`Error::File`] where it can't be read, [`Error::Gguf`] where it is no GGUF file, a damaged one, or one that ggml
-    /// does not support.
+    /// [`Error::File`] if it can't be read; [`Error::Gguf`] if it is not a GGUF file, is damaged, or is not supported
+    /// by ggml.
     #[doc(alias = "gguf_init_from_file")]
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let fault = |e: &dyn fmt::Display| file::fault(path, e);
-        // Before it is opened: pipes and devices may never end, and a pipe that nobody writes to keeps who opens it waiting.
+        // Checked before opening: opening a pipe without a writer blocks, and pipes and devices may never end.
         if !fs::metadata(path).map_err(|e| fault(&e))?.is_file() {
             return Err(fault(&"this is no regular file"));
         }
@@ -261,7 +261,7 @@ impl Reader<File> {
 }
 
 impl<R: Read + Seek> Reader<R> {
-    /// Reads the beginning of a file from anything that can be read at any place. The file begins where the stream does.
+    /// Reads the header of a file from a seekable stream. The file starts at the beginning of the stream.
     ///
     /// # Errors
     ///
@@ -279,7 +279,7 @@ impl<R: Read + Seek> Reader<R> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuch`] lists the names there are; [`Error::File`] where the data can't be read, [`Error::OutOfMemory`].
+    /// [`Error::NoSuch`] lists the existing names; [`Error::File`] if the data can't be read; [`Error::OutOfMemory`].
     pub fn read(&mut self, name: &str) -> Result<Vec<u8>> {
         let t = self.header.tensor(name)?;
         let start = self.header.range(t)?.start;
@@ -292,13 +292,13 @@ impl<R: Read + Seek> Reader<R> {
         Ok(data)
     }
 
-    /// Brings the tensors into memory of the types that `place` names for them, some megabytes at a time; those for which it
-    /// names `None` are left out. Memory that repacks tensors, and that of several devices, takes each as a whole: the largest
-    /// of those is then in memory once more. `progress` is told how many bytes are there and how many there will be.
+    /// Copies each tensor, some megabytes at a time, into the buffer type that `place` returns for it; tensors with
+    /// `None` are skipped. Repacking buffer types and meta devices take each tensor as a whole: the largest of those is
+    /// then in host memory once. `progress` receives the number of bytes loaded so far and in total.
     ///
     /// # Errors
     ///
-    /// As [`WeightsBuilder::place_with`], where a device refuses the data, and [`Error::File`] where they can't be read.
+    /// As [`WeightsBuilder::place_with`]; fails if a device refuses the data; [`Error::File`] if they can't be read.
     pub fn stream<P: Into<Option<BufferType>>>(
         &mut self,
         mut place: impl FnMut(&str) -> P,
@@ -318,7 +318,7 @@ impl<R: Read + Seek> Reader<R> {
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Weights> {
         let (mut weights, chosen) = self::place(&self.header, place)?;
-        // Devices that are several take a tensor as a whole, since each gets a part of it; what is repacked has no parts.
+        // A meta device takes a tensor as a whole, since each device gets a part; repacking needs the whole tensor too.
         let several = |buft: BufferType| buft.device().is_some_and(|d| d.device_type() == DeviceType::Meta);
         let total = chosen.clone().map(|(t, _)| t.size() as u64).sum();
         let mut done = 0;
@@ -341,7 +341,7 @@ impl<R: Read + Seek> Reader<R> {
     ///
     /// # Errors
     ///
-    /// As [`Reader::read`], and where `out` refuses.
+    /// As [`Reader::read`]; also fails if writing to `out` does.
     pub fn copy(&mut self, name: &str, mut out: impl Write) -> Result<()> {
         let t = self.header.tensor(name)?;
         let mut chunk = Vec::new();
@@ -349,11 +349,11 @@ impl<R: Read + Seek> Reader<R> {
         pieces.each(t, CHUNK, |_, piece| out.write_all(piece).map_err(|e| unread(&e)))
     }
 
-    /// Reads the rest of the file, so that all data are in memory.
+    /// Reads the whole file into memory.
     ///
     /// # Errors
     ///
-    /// [`Error::File`] where it can't be read, [`Error::OutOfMemory`].
+    /// [`Error::File`] if it can't be read; [`Error::OutOfMemory`].
     pub fn into_memory(mut self) -> Result<Reader> {
         let len = self.source.seek(SeekFrom::End(0)).map_err(|e| self.fault(&e))?;
         let mut bytes = reserve(usize::try_from(len).unwrap_or(usize::MAX))?;
@@ -367,7 +367,7 @@ impl<R: Read + Seek> Reader<R> {
     }
 }
 
-/// A tensor's way through a piece of memory.
+/// Reads tensors piece by piece through a reusable buffer.
 struct Pieces<'a, R> {
     header: &'a Header,
     source: &'a mut R,
@@ -376,12 +376,12 @@ struct Pieces<'a, R> {
 }
 
 impl<R: Read + Seek> Pieces<'_, R> {
-    /// Calls `f` with the place and the bytes of each piece of `t`; they have at most `most` bytes.
+    /// Calls `f` with the offset and the bytes of each piece of `t`, at most `most` bytes each.
     fn each(self, t: &TensorInfo, most: usize, mut f: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
         let fault = |e| file::fault(self.name.as_ref(), &e);
         let len = t.size().min(most);
         if self.chunk.len() < len {
-            // Both at once would be more than is needed.
+            // Frees the old buffer first, so that both are never in memory together.
             *self.chunk = Vec::new();
             *self.chunk = reserve(len)?;
             self.chunk.resize(len, 0);
@@ -410,7 +410,7 @@ impl<S> fmt::Debug for Reader<S> {
     }
 }
 
-/// Names the file that was read as a stream.
+/// Replaces a stream's generic name in the error by the file's.
 fn named(name: &str, e: Error) -> Error {
     match e {
         Error::File { reason, .. } => Error::File { path: name.into(), reason },

@@ -1,40 +1,40 @@
-//! Arrays of text.
+//! Arrays of strings.
 
 use std::fmt;
 
-/// Texts of an array, one after the other in one piece of memory: a vocabulary has a hundred thousand, most of them shorter
-/// than a `String` is by itself.
+/// The strings of an array, stored back to back in one allocation: a vocabulary has a hundred thousand, most of them
+/// shorter than a `String` itself.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Strings {
     text: String,
-    /// Where each of them ends in `text`.
+    /// The end of each string in `text`.
     ends: Vec<usize>,
 }
 
 impl Strings {
-    /// The texts between `ends`, which ascend and lie between characters.
+    /// The strings of `text` that end at `ends`, which must ascend and lie on character boundaries.
     pub(super) fn new(text: String, ends: Vec<usize>) -> Self {
         Self { text, ends }
     }
 
-    /// How many there are.
+    /// The number of strings.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no strings.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// One of them.
+    /// The string at index `i`.
     pub fn get(&self, i: usize) -> Option<&str> {
         let end = *self.ends.get(i)?;
         let start = i.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
         self.text.get(start..end)
     }
 
-    /// All of them, in order.
+    /// All strings, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         let mut start = 0;
         self.ends.iter().map(move |&end| self.text.get(std::mem::replace(&mut start, end)..end).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Lists that are also searched by name.
+//! Ordered lists with lookup by name.
 
 use super::value::reserve;
 use crate::error::{Error, Result};
@@ -8,11 +8,11 @@ pub(super) trait Named {
     fn name(&self) -> &str;
 }
 
-/// Entries in their own order, each name once.
+/// Entries in insertion order; names are unique.
 #[derive(Debug, Clone)]
 pub(super) struct Table<T> {
     entries: Vec<T>,
-    /// Positions in `entries`, sorted by name. A hash map would keep every name twice.
+    /// Indices into `entries`, sorted by name. A hash map would store every name twice.
     sorted: Vec<usize>,
 }
 
@@ -23,7 +23,7 @@ impl<T> Default for Table<T> {
 }
 
 impl<T: Named> Table<T> {
-    /// A table of `entries`, or the error that `twice` makes of the first name that occurs again.
+    /// Builds a table of `entries`, or returns the error that `twice` makes of the first duplicate name.
     pub(super) fn new(entries: Vec<T>, twice: impl FnOnce(&str) -> Error) -> Result<Self> {
         let name = |i: usize| entries.get(i).map(Named::name);
         let mut sorted: Vec<usize> = reserve(entries.len())?;
@@ -48,7 +48,7 @@ impl<T: Named> Table<T> {
         self.entries.get(*self.sorted.get(place)?)
     }
 
-    /// Adds an entry at the end, or puts it where one of the same name was.
+    /// Appends an entry, or replaces the one of the same name.
     pub(super) fn put(&mut self, entry: T) {
         match self.search(entry.name()) {
             Ok(place) => {
@@ -63,7 +63,7 @@ impl<T: Named> Table<T> {
         }
     }
 
-    /// Takes an entry out; those behind it move up.
+    /// Removes an entry; later entries move up.
     pub(super) fn remove(&mut self, name: &str) -> Option<T> {
         let place = self.search(name).ok()?;
         let at = self.sorted.remove(place);

@@ -1,4 +1,4 @@
-//! Metadata: a value or an array of values, of one of thirteen types.
+//! Metadata values: one of thirteen types, arrays included.
 
 use std::io::{self, Read, Write};
 
@@ -9,18 +9,18 @@ use super::parse::{Cursor, MOST_TEXT};
 use super::strings::Strings;
 use crate::error::{Error, Result};
 
-/// The fewest bytes of a text: its length.
+/// The minimum size of a string in bytes: its length field.
 const LEAST_TEXT: usize = size_of::<u64>();
 
-/// The most values of an array, as in ggml.
+/// The maximum length of an array, as in ggml.
 const MOST_VALUES: u64 = 1 << 30;
 
-/// The least room that a list which is read gets at once.
+/// The minimum growth, in values, of a list that is being read.
 const ROOM: usize = 64;
 
-/// How a type is stored.
+/// Reads and writes one value.
 pub(super) trait Stored: Sized {
-    /// The fewest bytes that one value takes.
+    /// The minimum size of a value in bytes.
     const LEAST: usize;
 
     fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self>;
@@ -82,7 +82,7 @@ pub(super) fn write_text(text: &str, out: &mut impl Write) -> io::Result<()> {
     out.write_all(text.as_bytes())
 }
 
-/// How an array is stored.
+/// Reads and writes an array.
 trait List: Sized {
     fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self>;
 
@@ -122,8 +122,8 @@ impl List for Strings {
     }
 }
 
-/// Adds a value to those of which there will be `n`, as a file says: memory grows with what was read, not with what was
-/// announced, and ends as what is needed.
+/// Appends one of the `n` values that the file claims. The capacity grows with the values that were read, not with the
+/// claimed count, and ends up exact.
 pub(super) fn push<T>(values: &mut Vec<T>, n: usize, value: T) -> Result<()> {
     let len = values.len();
     if len == values.capacity() {
@@ -133,14 +133,14 @@ pub(super) fn push<T>(values: &mut Vec<T>, n: usize, value: T) -> Result<()> {
     Ok(())
 }
 
-/// An empty vector with room for `n` values, which the caller has checked against the length of the file.
+/// An empty vector with room for `n` values; the caller has checked `n` against the length of the file.
 pub(super) fn reserve<T>(n: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     more(&mut values, n)?;
     Ok(values)
 }
 
-/// Makes room for `n` more values.
+/// Reserves room for `n` more values.
 fn more<T>(values: &mut Vec<T>, n: usize) -> Result<()> {
     values.try_reserve_exact(n).map_err(|_| out_of_memory(n.saturating_mul(size_of::<T>())))
 }
@@ -151,7 +151,7 @@ pub(super) fn out_of_memory(bytes: usize) -> Error {
 
 macro_rules! kinds {
     ($($variant:ident($t:ty, $many:ty) = $raw:ident, $name:literal, $get:literal, $set:literal;)*) => {
-        /// A value of a file's metadata (`gguf_type`).
+        /// A metadata value (`gguf_type`).
         #[doc(alias = "gguf_type")]
         #[derive(Debug, Clone, PartialEq)]
         #[non_exhaustive]
@@ -162,22 +162,22 @@ macro_rules! kinds {
                 #[doc(alias = $set)]
                 $variant($t),
             )*
-            /// Several values of one type.
+            /// An array of values of one type.
             Array(Array),
         }
 
-        /// An array of a file's metadata.
+        /// A metadata array.
         #[derive(Debug, Clone, PartialEq)]
         #[non_exhaustive]
         pub enum Array {
             $(
-                #[doc = concat!("of `", $name, "`")]
+                #[doc = concat!("An array of `", $name, "`")]
                 $variant($many),
             )*
         }
 
         impl Value {
-            /// Reads the number of a type and a value of it.
+            /// Reads a type and a value of that type.
             pub(super) fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self> {
                 match sys::gguf_type::from_ne_bytes(cursor.array()?) {
                     $(sys::$raw => <$t>::read(cursor).map(Self::$variant),)*
@@ -240,12 +240,12 @@ macro_rules! kinds {
                 }
             }
 
-            /// Whether there are none.
+            /// Whether the array is empty.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
-            /// ggml's name of the values' type (`gguf_get_arr_type`).
+            /// ggml's name of the element type (`gguf_get_arr_type`).
             #[doc(alias = "gguf_get_arr_type")]
             pub fn type_name(&self) -> &'static str {
                 match self {
@@ -310,7 +310,7 @@ impl From<Array> for Value {
 }
 
 impl Value {
-    /// What it is, if it is larger than ggml reads.
+    /// Describes the value if it exceeds ggml's limits.
     pub(super) fn too_large(&self) -> Option<String> {
         let long = |text: &str| (text.len() as u64 > MOST_TEXT).then(|| format!("a text of {} bytes", text.len()));
         match self {
@@ -323,7 +323,7 @@ impl Value {
         }
     }
 
-    /// The text, of a string.
+    /// The string, if this is one.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::String(text) => Some(text),
@@ -331,7 +331,7 @@ impl Value {
         }
     }
 
-    /// The value, of an integer of any type that is not negative.
+    /// The integer, of any integer type, if it is not negative.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
             Self::U64(n) => Some(n),
@@ -339,7 +339,7 @@ impl Value {
         }
     }
 
-    /// The value, of an integer of any type that fits.
+    /// The integer, of any integer type, if it fits.
     pub fn as_i64(&self) -> Option<i64> {
         match *self {
             Self::U8(n) => Some(n.into()),
@@ -354,7 +354,7 @@ impl Value {
         }
     }
 
-    /// The value, of a 32-bit float.
+    /// The float, if this is an `f32`.
     pub fn as_f32(&self) -> Option<f32> {
         match *self {
             Self::F32(x) => Some(x),
@@ -362,7 +362,7 @@ impl Value {
         }
     }
 
-    /// The value, of a float of either type.
+    /// The float, if this is an `f32` or `f64`.
     pub fn as_f64(&self) -> Option<f64> {
         match *self {
             Self::F32(x) => Some(x.into()),
@@ -371,7 +371,7 @@ impl Value {
         }
     }
 
-    /// The value, of a boolean.
+    /// The boolean, if this is one.
     pub fn as_bool(&self) -> Option<bool> {
         match *self {
             Self::Bool(b) => Some(b),
@@ -379,7 +379,7 @@ impl Value {
         }
     }
 
-    /// The array, of one.
+    /// The array, if this is one.
     #[doc(alias = "gguf_get_arr_data")]
     #[doc(alias = "gguf_get_arr_str")]
     pub fn as_array(&self) -> Option<&Array> {

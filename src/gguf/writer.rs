@@ -1,4 +1,4 @@
-//! Writing a file.
+//! Writing files.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use crate::dtype::DType;
 use crate::error::{self, Error, Result, Shown};
 use crate::shape::Shape;
 
-/// A tensor, with its data unless they are to be told when they are written.
+/// A tensor and its data; `None` if a closure provides the data during the write.
 #[derive(Clone)]
 struct Content {
     info: TensorInfo,
@@ -27,7 +27,7 @@ impl Named for Content {
     }
 }
 
-/// A file that is being put together.
+/// Builds and writes a GGUF file.
 ///
 /// Metadata and tensors are written in the order in which they were added. The same contents give the same bytes.
 #[derive(Clone, Default)]
@@ -37,20 +37,20 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A file without metadata and tensors.
+    /// Creates a file without metadata and tensors.
     #[doc(alias = "gguf_init_empty")]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the value of a key; a value it had is replaced.
+    /// Sets the value of a metadata key, replacing an earlier value.
     ///
-    /// `general.alignment` says what the data of all tensors are aligned to; without it that is 32 bytes.
+    /// `general.alignment` is the alignment of all tensors' data in bytes; the default is 32.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where the key is empty, longer than 2^30 bytes or holds a NUL, where a text or an array has more than
-    /// 2^30 bytes or values, which ggml does not read, or where `general.alignment` is no `u32` that is a power of two.
+    /// [`Error::Param`] if the key is empty, longer than 2^30 bytes or contains a NUL; if a string or array has more
+    /// than 2^30 bytes or values, ggml's limit; or if `general.alignment` is not a `u32` that is a power of two.
     #[doc(alias = "gguf_set_val_str")]
     #[doc(alias = "gguf_set_arr_data")]
     #[doc(alias = "gguf_set_arr_str")]
@@ -77,17 +77,17 @@ impl Writer {
         Ok(self)
     }
 
-    /// Removes a key, and returns the value that it had (`gguf_remove_key`).
+    /// Removes a metadata key and returns its value (`gguf_remove_key`).
     #[doc(alias = "gguf_remove_key")]
     pub fn remove(&mut self, key: &str) -> Option<Value> {
         self.metadata.remove(key).map(|entry| entry.value)
     }
 
-    /// Sets all keys of another file to the values they have there (`gguf_set_kv`).
+    /// Copies all metadata of another file, replacing earlier values (`gguf_set_kv`).
     ///
     /// # Errors
     ///
-    /// As [`Writer::set`]: ggml reads some keys that it could not write.
+    /// As [`Writer::set`]: ggml reads some keys that it can't write.
     #[doc(alias = "gguf_set_kv")]
     pub fn set_kv<S>(&mut self, from: &Reader<S>) -> Result<&mut Self> {
         for (key, value) in from.metadata() {
@@ -96,11 +96,11 @@ impl Writer {
         Ok(self)
     }
 
-    /// Adds a tensor with the bytes of its elements or blocks.
+    /// Adds a tensor; `data` are the bytes of its elements or quantised blocks.
     ///
     /// # Errors
     ///
-    /// As [`Writer::declare`]; [`Error::Length`] where it takes another number of bytes.
+    /// As [`Writer::declare`]; [`Error::Length`] if `data` has another length than the tensor.
     #[doc(alias = "gguf_set_tensor_data")]
     pub fn tensor(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>, data: &[u8]) -> Result<&mut Self> {
         const OP: &str = "gguf::Writer::tensor";
@@ -115,12 +115,12 @@ impl Writer {
         Ok(self)
     }
 
-    /// Adds a tensor whose data are told when they are written: by [`Writer::write_with`] or [`Writer::write_to`].
+    /// Adds a tensor without data; [`Writer::write_with`] or [`Writer::write_to`] gets them from a closure.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where the name is longer than 63 bytes or holds a NUL, [`Error::Duplicate`] where it is taken,
-    /// [`Error::Shape`] where there can be no such tensor.
+    /// [`Error::Param`] if the name is longer than 63 bytes or contains a NUL; [`Error::Duplicate`] if it is in use;
+    /// [`Error::Shape`] if a tensor of this type can't have this shape.
     #[doc(alias = "gguf_add_tensor")]
     pub fn declare(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<&mut Self> {
         let info = self.describe("gguf::Writer::declare", name, dtype, shape.into())?;
@@ -140,15 +140,15 @@ impl Writer {
             operands: [error::TensorInfo { name: name.into(), dtype: dtype.name(), ne: shape.ne() }].into(),
             expected: why.into(),
         })?;
-        // The offset follows from the alignment, which may still change: `laid_out` sets it.
+        // The offset depends on the alignment, which may still change: `laid_out` sets it.
         Ok(TensorInfo { name: name.into(), dtype, shape, offset: 0, size })
     }
 
-    /// The file as bytes.
+    /// Returns the file as bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`], and [`Error::Gguf`] where a tensor was declared without data.
+    /// [`Error::OutOfMemory`]; [`Error::Gguf`] if a tensor was declared without data.
     #[doc(alias = "gguf_get_meta_size")]
     #[doc(alias = "gguf_get_meta_data")]
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
@@ -160,26 +160,26 @@ impl Writer {
         Ok(out.out)
     }
 
-    /// Writes the file, in place of one that may be there.
+    /// Writes the file to `path`, replacing an existing file atomically.
     ///
-    /// It is written under a random name in the same folder at first, and takes its name when it is complete and on disk:
-    /// whatever happens, there is the old file or the new one, and a reader sees no other. A process that is killed may leave
-    /// `.gguf-XXXXXX.tmp`, which keeps nobody from writing again. The new file has the permissions of the old one, or those of
-    /// any new file; its owner is who writes, and other hard links keep the old contents. A link stays a link: what it points
-    /// to is replaced.
+    /// The data go to a randomly named file in the same folder, which is renamed when it is complete and on disk: there
+    /// is always either the old file or the new one, and readers see nothing else. A killed process may leave
+    /// `.gguf-XXXXXX.tmp` behind, which blocks no later write. The new file gets the permissions of the old one, or
+    /// those of any new file; it belongs to the current user, and other hard links keep the old contents. A symbolic
+    /// link stays a link: its target is replaced.
     ///
     /// # Errors
     ///
-    /// [`Error::File`] where the system refuses, or where a tensor was declared without data. Before anything is written:
-    /// where the path leads to anything but a regular file, to a read-only one, or to one that the process may not write,
-    /// and where it is a link to nothing.
+    /// [`Error::File`] if the system refuses, or if a tensor was declared without data. Fails before writing anything
+    /// if the path leads to something other than a regular file, to a read-only file, or to one that the process may
+    /// not write, or if it is a dangling link.
     #[doc(alias = "gguf_write_to_file")]
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         self.write_with(path, no_data)
     }
 
-    /// [`Writer::write`], with the data of the tensors that were only declared: `data` writes those of the tensor that it is
-    /// given, all its bytes, in as many pieces as it likes. So a file may be larger than memory.
+    /// Writes the file as [`Writer::write`] does; `data` provides the data of declared tensors. It is called with each
+    /// such tensor and writes all its bytes, in any number of pieces. So a file may be larger than memory.
     ///
     /// ```
     /// # use ggml::gguf::{Reader, Writer};
@@ -197,7 +197,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`Error::File`] where the system or `data` refuses, or where `data` writes more or fewer bytes than a tensor has.
+    /// [`Error::File`] if the system or `data` fails, or if `data` writes more or fewer bytes than the tensor has.
     pub fn write_with(
         &self,
         path: impl AsRef<Path>,
@@ -206,7 +206,7 @@ impl Writer {
         file::replace(path.as_ref(), |out| self.emit(&mut Counted { out, bytes: 0 }, &mut data))
     }
 
-    /// [`Writer::write_with`] to anything that can be written to.
+    /// Writes the file as [`Writer::write_with`] does, to any writer.
     ///
     /// # Errors
     ///
@@ -221,7 +221,7 @@ impl Writer {
         self.emit(&mut out, &mut data).and_then(|()| out.flush()).map_err(|e| unread(&e))
     }
 
-    /// The tensors, each where its data will begin.
+    /// The tensor descriptions with their offsets; `None` on overflow.
     fn laid_out(&self, alignment: u32) -> Option<Vec<TensorInfo>> {
         let mut offset = 0;
         let place = |Content { info, .. }: &Content| {
@@ -270,12 +270,12 @@ impl fmt::Debug for Writer {
     }
 }
 
-/// A name as a parameter that is wrong.
+/// A name as printed in [`Error::Param`].
 fn shown(text: &str) -> Box<str> {
     Shown::name(text).to_string().into()
 }
 
-/// Writes the data of a tensor that was only declared.
+/// Writes the data of a declared tensor.
 type Fill<'a> = dyn FnMut(&TensorInfo, &mut dyn Write) -> io::Result<()> + 'a;
 
 fn no_data(info: &TensorInfo, _: &mut dyn Write) -> io::Result<()> {
@@ -285,7 +285,7 @@ fn no_data(info: &TensorInfo, _: &mut dyn Write) -> io::Result<()> {
 fn write_info(info: &TensorInfo, out: &mut impl Write) -> io::Result<()> {
     write_text(&info.name, out)?;
     let ne = info.shape.ne();
-    // As in ggml, trailing dimensions of one element are left out, except for the first.
+    // As in ggml, trailing dimensions of size 1 are omitted, except for the first.
     let n_dims = ne.iter().rposition(|&d| d != 1).map_or(1, |last| last + 1);
     u32::try_from(n_dims).map_err(io::Error::other)?.write(out)?;
     ne.iter().take(n_dims).try_for_each(|d| d.write(out))?;
@@ -293,7 +293,7 @@ fn write_info(info: &TensorInfo, out: &mut impl Write) -> io::Result<()> {
     info.offset.write(out)
 }
 
-/// Counts what is written.
+/// Counts the bytes written.
 struct Counted<W> {
     out: W,
     bytes: u64,

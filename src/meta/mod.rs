@@ -1,18 +1,18 @@
-//! Tensor parallelism: several devices behind one, each with a part of the weights (`ggml_backend_meta_device`).
+//! Tensor parallelism: one device made of several, each with a part of the weights (`ggml_backend_meta_device`).
 //!
-//! A [`MetaDevice`] is a [`Device`](crate::Device) like any other: it has a type of memory for weights, and computes graphs,
-//! alone or in a [`Sched`](crate::Sched). A closure says for each tensor of weights how it is divided ([`Split`]); how
-//! results are divided follows. Where a product is summed over a divided dimension, the devices add up their parts.
+//! A [`MetaDevice`] is a [`Device`](crate::Device) like any other: it has a buffer type for weights and computes
+//! graphs, alone or in a [`Sched`](crate::Sched). A closure returns the [`Split`] of each weight tensor; the splits of
+//! results follow from those. If a product's summed dimension is split, an all-reduce adds up the partial sums.
 //!
-//! The feed-forward block of a transformer: each device has some of the rows of `up` and the columns of `down` that go with
-//! them, so that only the last result has to be added up.
+//! The feed-forward block of a transformer: each device has some rows of `up` and the matching columns of `down`, so
+//! that only the last result needs an all-reduce.
 //!
 //! ```
 //! use ggml::GraphAllocator;
 //! use ggml::meta::{MetaDevice, Split};
 //! use ggml::prelude::*;
 //! # fn main() -> ggml::Result<()> {
-//! // Two devices, were there two.
+//! // Stands for two different devices.
 //! let devices = [Device::cpu()?, Device::cpu()?];
 //! let meta = MetaDevice::new(&devices, |t| match &*t.name {
 //!     "up" => Split::Even { axis: 1 },
@@ -31,7 +31,7 @@
 //! let x = ctx.input("x", DType::F32, [2, 1])?;
 //! let hidden = ctx.relu(ctx.mul_mat(weights.get("up")?, x)?)?;
 //! let sum = ctx.mul_mat(weights.get("down")?, hidden)?;
-//! let y = ctx.add(sum, x)?; // a partial sum can't be read; what is made of it can
+//! let y = ctx.add(sum, x)?; // a partial sum can't be read; a result computed from it can
 //! let graph = ctx.graph([y])?;
 //!
 //! let mut allocator = GraphAllocator::new(device.buffer_type());
@@ -45,20 +45,19 @@
 //!
 //! # What can be computed
 //!
-//! ggml ends the process where it does not know how a result would be divided, and computes nonsense in some cases that it
-//! believes it knows. This crate keeps rules of its own, for those operations that were tried: whatever they don't cover is
-//! an [`Error::Unsupported`](crate::Error::Unsupported) before anything is allocated, which names the operands and how they
-//! are divided. Only results of operations can be looked at with `reshape` and its like, not inputs or weights; there are no
-//! states, so a cache can't lie on such a device; and each device gets a part of everything that is divided.
+//! ggml aborts the process if it can't tell how a result is split, and computes wrong results in some cases where it
+//! believes it can. This crate has its own rules, for the operations that were tested: anything else is an
+//! [`Error::Unsupported`](crate::Error::Unsupported) before anything is allocated, which names the operands and their
+//! splits. `reshape` and other views are supported of operations' results only, not of inputs or weights. There is no
+//! [`State`](crate::State), so a KV cache can't be on a meta device. Each device gets a part of every split tensor.
 //!
-//! Weights are read and written as a whole. Where one of the devices lacks memory for a graph, that is an
-//! [`Error::OutOfMemory`](crate::Error::OutOfMemory). A [`Sched`](crate::Sched) gives
-//! such a device one part of each graph, without interruption. One thread at a time uses such devices, whichever they are;
-//! others wait.
+//! Weights are read and written as a whole. If one of the devices lacks memory for a graph, that is an
+//! [`Error::OutOfMemory`](crate::Error::OutOfMemory). A [`Sched`](crate::Sched) assigns a meta device one contiguous
+//! part of each graph. Only one thread at a time uses meta devices, even different ones; others wait.
 //!
-//! # What stays for ever
+//! # Lifetime
 //!
-//! ggml frees no device: what [`MetaDevice::new`] makes, the closure included, stays as long as the process lives. Make one
-//! for each configuration and keep it. (For a closure that captures nothing, the same devices give the same one again.)
+//! ggml never frees a device: what [`MetaDevice::new`] creates, including the closure, lives until the process ends.
+//! Make one per configuration and keep it. (With a closure that captures nothing, equal calls return the same device.)
 
 pub use crate::device::meta::{MetaDevice, Split};

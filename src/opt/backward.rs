@@ -1,4 +1,4 @@
-//! The backward pass and the optimiser's steps, as C builds them.
+//! The backward pass and the optimiser's steps, built by C.
 
 use std::ptr::{self, NonNull};
 
@@ -11,50 +11,50 @@ use crate::graph::Graph;
 use crate::guard;
 use crate::header::TensorPtr;
 
-/// The most tensors that C makes to pass a gradient through one operation (a product of matrices: seven), with room to
-/// spare. A graph that needed more would be an error, not an overflow.
+/// An upper bound of the tensors that C creates for one operation's backward pass (seven, for a matrix product), with a
+/// margin. A graph that needed more would be an error, not an overflow.
 const MOST_PER_NODE: usize = 12;
-/// The most tensors that are made for each parameter: a copy of its gradient, the sum with earlier ones, and the step.
+/// The tensors created per parameter: a contiguous copy of its gradient, the accumulation, and the step.
 const PER_PARAMETER: usize = 3;
 
-/// A parameter and what goes with it.
+/// A parameter and its optimiser state.
 pub(super) struct Parameter {
     pub(super) value: TensorPtr,
-    /// What its gradients are added to, if they are those of several batches.
+    /// Accumulates the gradients, if those of several batches are summed.
     pub(super) sum: Option<TensorPtr>,
-    /// The means of its gradients and of their squares, for an optimiser that keeps such.
+    /// The running means of the gradients and of their squares, for `AdamW`.
     pub(super) moments: Option<[TensorPtr; 2]>,
 }
 
-/// The optimiser whose steps are to be built, and the tensor of what its kernels read.
+/// The optimiser whose steps are built, and the tensor of its settings, which the step kernels read.
 pub(super) type Steps = Option<(Optimizer, TensorPtr)>;
 
-/// What C built.
+/// The tensors that C built.
 pub(super) struct Backward {
-    /// Holds the tensors below, and all that lies between them and the forward pass.
+    /// Owns the tensors below, and all nodes between them and the forward pass.
     pub(super) pool: Pool,
-    /// The gradient of each parameter, or where there is one, its sum, which is written to.
+    /// The gradient of each parameter, or the tensor that adds it to the sum, if there is one.
     pub(super) gradients: Vec<TensorPtr>,
-    /// The step of each parameter, which writes to it; none without an optimiser.
+    /// The step of each parameter, which writes to it; empty without an optimiser.
     pub(super) steps: Vec<TensorPtr>,
 }
 
-/// Builds the gradients of `forward`'s last tensor, the loss, and a step of the optimiser for each parameter. `one` is the
-/// loss's own gradient.
+/// Builds the gradients of `forward`'s last tensor, the loss, and an optimiser step for each parameter. `one` is the
+/// gradient of the loss itself.
 ///
-/// The caller has checked that the loss can be derived (`rules::training::check`), and keeps all tensors alive as long as the
-/// result is used.
+/// The caller has checked that the loss is differentiable (`rules::training::check`), and keeps all tensors alive as
+/// long as the result is used.
 pub(super) fn build(forward: &Graph<'_>, parameters: &[Parameter], steps: Steps, one: TensorPtr) -> Result<Backward> {
     let entries = forward.entries();
     let n_new = MOST_PER_NODE * forward.n_nodes() + PER_PARAMETER * parameters.len();
     let size = entries.len() + n_new;
-    // SAFETY: a pure function.
+    // SAFETY: a pure function of two numbers, without preconditions.
     let graph_bytes = unsafe { sys::ggml_graph_overhead_custom(size, true) };
-    // SAFETY: a constant.
+    // SAFETY: returns a constant, without preconditions.
     let tensor_bytes = unsafe { sys::ggml_tensor_overhead() };
     let pool = Pool::new(graph_bytes + n_new * tensor_bytes)?;
     let raw = guard::call("ggml_new_graph_custom", || {
-        // SAFETY: the pool is live and was made with the room that a graph of this size takes.
+        // SAFETY: the pool is live, and `graph_bytes` above reserved room for a graph of this size in it.
         unsafe { sys::ggml_new_graph_custom(pool.as_ptr(), size, true) }
     })?;
     let raw = NonNull::new(raw).ok_or(Error::Null { call: "ggml_new_graph_custom", log: Box::default() })?;
@@ -63,35 +63,35 @@ pub(super) fn build(forward: &Graph<'_>, parameters: &[Parameter], steps: Steps,
     let _marks = Marks::set(loss, parameters);
     for e in entries {
         guard::call("ggml_build_forward_expand", || {
-            // SAFETY: the graph has room for all entries, and every source came before, so C does not recurse. The tensors
-            // outlive the graph, which is not used beyond this function.
+            // SAFETY: `size` counts all entries, so the graph has room. Entries come in topological order, so every
+            // source is in the graph and C does not recurse. The tensors outlive the graph, used in this function only.
             unsafe { sys::ggml_build_forward_expand(raw.as_ptr(), e.ptr.as_ptr()) }
         })?;
     }
-    // SAFETY: the graph is live; the call only reads it.
+    // SAFETY: `raw` lives in the pool; the call only reads it.
     let n_nodes = usize::try_from(unsafe { sys::ggml_graph_n_nodes(raw.as_ptr()) }).unwrap_or(0);
-    // One for each node; the loss is the last. All other gradients are made anew in each computation.
+    // One per node; the last node is the loss. NULL: C creates the gradient, which is computed anew each time.
     let mut accumulators = vec![ptr::null_mut(); n_nodes];
     if let Some(last) = accumulators.last_mut() {
         *last = one.as_ptr();
     }
     let first = accumulators.as_mut_ptr();
     guard::call("ggml_build_backward_expand", || {
-        // SAFETY: pool and graph are live and have room; there is one accumulator for each node. C refuses what it can't
-        // derive by an assertion, and keeps nothing but what it wrote into the pool.
+        // SAFETY: `pool` and `raw` are live and have room for `n_new` tensors; `accumulators` has one entry per node. C
+        // asserts that it can derive each node (guarded), and keeps pointers only in what it wrote into the pool.
         unsafe { sys::ggml_build_backward_expand(pool.as_ptr(), raw.as_ptr(), first) }
     })?;
 
     let mut gradients = Vec::with_capacity(parameters.len());
     for p in parameters {
-        // SAFETY: graph and tensor are live; the call only reads them.
+        // SAFETY: `raw` lives in the pool and the caller keeps the parameter alive; the call only reads both.
         let grad = unsafe { sys::ggml_graph_get_grad(raw.as_ptr(), p.value.as_ptr()) };
         let grad = NonNull::new(grad).ok_or_else(|| Error::NotPart {
             call: "ggml_graph_get_grad",
             tensor: p.value.info(),
             whole: "what the loss is derived by",
         })?;
-        // SAFETY: made by C just now in the pool, or `one`; its sources are in the pool or in the forward pass.
+        // SAFETY: C created it in the pool just now, or it is `one`; its sources are in the pool or in `forward`.
         let grad = unsafe { TensorPtr::new(grad) };
         let grad = if grad.is_contiguous() { grad } else { cont(&pool, grad)? };
         gradients.push(p.sum.map_or(Ok(grad), |sum| add(&pool, sum, grad))?);
@@ -102,46 +102,46 @@ pub(super) fn build(forward: &Graph<'_>, parameters: &[Parameter], steps: Steps,
     });
     let steps = steps.map(|(p, grad, optimizer, settings)| step(&pool, p, grad, optimizer, settings));
     let steps = steps.collect::<Result<_>>()?;
-    // No view among the new tensors keeps an address that another allocation gave: they look at gradients, which have none
-    // yet, and at parameters and sums, which stay where they are.
+    // No new view keeps a stale address: views of gradients have none yet, and those of parameters and sums stay right
+    // because parameters and sums never move.
     Ok(Backward { pool, gradients, steps })
 }
 
 fn cont(pool: &Pool, t: TensorPtr) -> Result<TensorPtr> {
     let raw = guard::call("ggml_cont", || {
-        // SAFETY: pool and tensor are live, and there is room (PER_PARAMETER).
+        // SAFETY: the pool is live and has room (PER_PARAMETER); `t` is in the pool or kept alive by `build`'s caller.
         unsafe { sys::ggml_cont(pool.as_ptr(), t.as_ptr()) }
     })?;
     made("ggml_cont", raw)
 }
 
-/// Adds a gradient to the sum of earlier ones, in place.
+/// Accumulates a gradient into `sum`, in place.
 fn add(pool: &Pool, sum: TensorPtr, grad: TensorPtr) -> Result<TensorPtr> {
     let raw = guard::call("ggml_add_inplace", || {
-        // SAFETY: pool and tensors are live, there is room (PER_PARAMETER), and both are of the parameter's shape. The result
-        // keeps both as sources, and looks at the sum, which is no input and lies in no weights.
+        // SAFETY: pool and tensors are live, there is room (PER_PARAMETER), and both have the parameter's shape. The
+        // result keeps both as sources and is a view of the sum, which is neither an input nor part of weights.
         unsafe { sys::ggml_add_inplace(pool.as_ptr(), sum.as_ptr(), grad.as_ptr()) }
     })?;
     made("ggml_add_inplace", raw)
 }
 
-/// The step of one parameter. C reads gradient and moments by the parameter's strides and types (H18): all are contiguous
-/// and `f32`.
+/// Builds the step of one parameter. C reads gradient and moments with the parameter's strides and type (H18): all are
+/// contiguous and `f32`.
 fn step(pool: &Pool, p: &Parameter, grad: TensorPtr, optimizer: Optimizer, settings: TensorPtr) -> Result<TensorPtr> {
     let (c, w, g, s) = (pool.as_ptr(), p.value.as_ptr(), grad.as_ptr(), settings.as_ptr());
     let (call, raw) = match (optimizer, p.moments) {
         (Optimizer::AdamW(_), Some([m, v])) => (
             "ggml_opt_step_adamw",
             guard::call("ggml_opt_step_adamw", || {
-                // SAFETY: the pool has room; all tensors are live and of the parameter's shape, which is marked as one;
-                // `settings` has seven values. The result keeps them as sources.
+                // SAFETY: the pool has room (PER_PARAMETER); all tensors are live and of the parameter's shape; `Marks`
+                // has flagged the parameter; `settings` has seven values (`n_values`). The result keeps all as sources.
                 unsafe { sys::ggml_opt_step_adamw(c, w, g, m.as_ptr(), v.as_ptr(), s) }
             })?,
         ),
         _ => (
             "ggml_opt_step_sgd",
             guard::call("ggml_opt_step_sgd", || {
-                // SAFETY: as above; C asserts that `settings` has two values.
+                // SAFETY: as for AdamW, with two values in `settings`, which C asserts.
                 unsafe { sys::ggml_opt_step_sgd(c, w, g, s) }
             })?,
         ),
@@ -151,12 +151,12 @@ fn step(pool: &Pool, p: &Parameter, grad: TensorPtr, optimizer: Optimizer, setti
 
 fn made(call: &'static str, raw: *mut sys::ggml_tensor) -> Result<TensorPtr> {
     let raw = NonNull::new(raw).ok_or(Error::Null { call, log: Box::default() })?;
-    // SAFETY: made by C just now in a live pool.
+    // SAFETY: C created the tensor just now in a pool that is live.
     Ok(unsafe { TensorPtr::new(raw) })
 }
 
-/// The flags by which C knows loss and parameters, for as long as it builds: left on, they would turn the leaves of
-/// later graphs into nodes, and make a second training derive the first one's loss.
+/// Flags the loss and the parameters while C builds the backward pass, and removes the flags on drop: left on, they
+/// would turn leaves of later graphs into nodes, and make a second training derive the first one's loss.
 struct Marks(Vec<(TensorPtr, i32)>);
 
 impl Marks {

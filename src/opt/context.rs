@@ -1,4 +1,4 @@
-//! An optimisation: parameters, what an optimiser remembers of each, and how far it has come.
+//! The state of an optimisation across batches: parameters, moments, summed gradients and counters.
 
 use std::fmt;
 use std::rc::Rc;
@@ -17,57 +17,57 @@ use crate::sched::Sched;
 use crate::tensor::Tensor;
 use crate::weights::{State, WeightsBuilder};
 
-/// What an [`OptContext`] computes (`ggml_opt_build_type`). Each contains the one before.
+/// What an [`OptContext`] computes (`ggml_opt_build_type`). Each variant includes the one before.
 #[doc(alias = "ggml_opt_build_type")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum BuildType {
-    /// Outputs and loss.
+    /// The outputs and the loss.
     Forward,
-    /// Gradients, which are added up until [`OptContext::reset`].
+    /// Also the gradients, summed until [`OptContext::reset`].
     Grad,
-    /// Steps of the optimiser.
+    /// Also the optimiser's steps.
     Opt,
 }
 
-/// What an [`OptContext`] is made from (`ggml_opt_params`).
+/// The options of an [`OptContext`] (`ggml_opt_params`).
 #[doc(alias = "ggml_opt_params")]
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct OptParams {
-    /// What becomes smaller.
+    /// The loss to minimise.
     pub loss_type: LossType,
-    /// How much is computed.
+    /// What is computed.
     pub build_type: BuildType,
-    /// After how many batches there is a step: their gradients are added up, and means are those of all of them. A batch
-    /// that is too large for the memory is computed as several.
+    /// The number of batches per step: their gradients are summed, and means are taken over all of them. So a batch
+    /// that does not fit into memory can be computed as several.
     pub opt_period: u32,
-    /// How parameters follow their gradients.
+    /// The optimiser and its parameters.
     pub optimizer: Optimizer,
 }
 
 impl OptParams {
-    /// A step after each batch, by [`AdamW`](super::AdamW) with ggml's own defaults (`ggml_opt_default_params`).
+    /// Defaults: a step per batch, by [`AdamW`](super::AdamW) with ggml's parameters (`ggml_opt_default_params`).
     #[doc(alias = "ggml_opt_default_params")]
     pub fn new(loss_type: LossType) -> Self {
         Self { loss_type, build_type: BuildType::Opt, opt_period: 1, optimizer: Optimizer::default() }
     }
 }
 
-/// Where an optimisation is when it asks for the optimiser's parameters.
+/// The progress of an optimisation, passed to a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Moment {
-    /// The number of the step, from 1.
+    /// The number of the next step, from 1.
     pub step: u32,
-    /// The number of the epoch, from 1; 0 outside [`OptContext::epoch`].
+    /// The number of the epoch, from 1; 0 outside of [`OptContext::epoch`].
     pub epoch: u32,
 }
 
-/// What changes parameters so that a loss becomes smaller (`ggml_opt_context_t`).
+/// The optimiser and its state across batches (`ggml_opt_context_t`).
 ///
-/// It holds what lasts from batch to batch: the optimiser's moments and the gradients that are added up. The computations
-/// are [`OptGraphs`], made once for all batches or anew for each of them.
+/// The state consists of the optimiser's moments and the summed gradients. The computations are [`OptGraphs`], which
+/// can be used for all batches or built anew for each batch.
 #[doc(alias = "ggml_opt_context_t")]
 #[doc(alias = "ggml_opt_init")]
 #[doc(alias = "ggml_opt_free")]
@@ -81,36 +81,36 @@ pub struct OptContext<'p> {
 
 type Schedule<'p> = dyn FnMut(Moment) -> Optimizer + 'p;
 
-/// What lies beside the parameters. Graphs point into it.
+/// The optimiser's tensors besides the parameters. Graphs point to them.
 pub(super) struct Memory {
-    /// For each parameter the means of its gradients and of their squares.
+    /// The running means of the gradients and of their squares, for each parameter.
     pub(super) moments: Option<State>,
-    /// For each parameter the sum of its gradients.
+    /// The sum of the gradients, for each parameter.
     pub(super) sums: Option<State>,
 }
 
-/// How far an optimisation has come.
+/// Counters of an optimisation.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) steps: u32,
-    /// The batches since the last step.
+    /// The number of batches since the last step.
     pub(super) batches: u32,
     pub(super) epoch: u32,
-    /// Whether the last batch failed, so that sums may hold part of its gradients.
+    /// Whether the last batch failed, so that the sums may contain part of its gradients.
     pub(super) failed: bool,
 }
 
 const NEW: &str = "OptContext::new";
 
 impl<'p> OptContext<'p> {
-    /// An optimisation of `parameters`, which are tensors of a [`State`].
+    /// Creates an optimisation of `parameters`, which are tensors of a [`State`].
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where there is no parameter (but for [`BuildType::Forward`]), where the period is 0, or where a
-    /// parameter of the optimiser is out of its range; [`Error::Frozen`] where a parameter lies in weights;
-    /// [`Error::NotPart`] where it lies in no state; [`Error::Shape`] where it is a view; [`Error::DType`] unless it is
-    /// `f32`; [`Error::Duplicate`]; [`Error::OutOfMemory`].
+    /// [`Error::Param`] if there is no parameter (except for [`BuildType::Forward`]), the period is 0, or a parameter
+    /// of the optimiser is out of range; [`Error::Frozen`] if a parameter belongs to weights; [`Error::NotPart`] if it
+    /// belongs to no state; [`Error::Shape`] if it is a view; [`Error::DType`] if it is not `f32`;
+    /// [`Error::Duplicate`]; [`Error::OutOfMemory`].
     pub fn new(parameters: impl AsRef<[Tensor<'p>]>, params: OptParams) -> Result<Self> {
         let parameters = parameters.as_ref().to_vec();
         let call = Call { op: NEW, operands: &parameters };
@@ -128,30 +128,30 @@ impl<'p> OptContext<'p> {
         Ok(Self { parameters, params, schedule: None, memory, counts: Counts::default() })
     }
 
-    /// Asks for the optimiser's parameters before each step (`ggml_opt_get_optimizer_params`), in place of
-    /// [`OptParams::optimizer`]: a learning rate that falls, for instance. The kind of optimiser stays.
+    /// Sets a closure that returns the optimiser's parameters for each step (`ggml_opt_get_optimizer_params`), instead
+    /// of [`OptParams::optimizer`]; for example a decaying learning rate. It can't change the type of optimiser.
     #[doc(alias = "ggml_opt_get_optimizer_params")]
     #[must_use]
     pub fn with_schedule(self, schedule: impl FnMut(Moment) -> Optimizer + 'p) -> Self {
         Self { schedule: Some(Box::new(schedule)), ..self }
     }
 
-    /// Writes down the loss of `outputs`, its gradients (`ggml_build_backward_expand`) and a step of the optimiser for each
-    /// parameter (`ggml_opt_prepare_alloc`). `inputs` is what data sets are put into; a computation that is fed by hand
-    /// needs to name none.
+    /// Builds the loss of `outputs`, its gradients (`ggml_build_backward_expand`) and an optimiser step for each
+    /// parameter (`ggml_opt_prepare_alloc`). `inputs` is the tensor that data sets are copied into; it may be `None` if
+    /// the program sets all inputs itself.
     ///
-    /// The second dimension of `outputs` is the number of datapoints. What they are computed from can be read after each
-    /// batch, too, if it is marked before, by [`Context::output`].
+    /// `outputs` has `ne` = `[per datapoint, datapoints, ...]`. Intermediate results can be read after each batch, too,
+    /// if they are marked with [`Context::output`] before this call.
     ///
-    /// The graphs can be used for any number of batches. For batches that differ in more than their data, there may be any
-    /// number of graphs: parameters, moments and sums are the same.
+    /// The graphs can be used for any number of batches. Batches that differ in more than their data need their own
+    /// graphs, which share parameters, moments and sums.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] names the operation between parameters and loss that has no backward pass, or none for
-    /// operands like these. [`Error::NotPart`] where the loss can't be derived by a parameter, or `inputs` is no input of
-    /// the outputs. [`Error::Shape`] or [`Error::DType`] where the loss can't be had of such outputs: they must be `f32`,
-    /// and a matrix for [`LossType::CrossEntropy`].
+    /// [`Error::Unsupported`] names an operation between parameters and loss without a backward pass (at all, or for
+    /// such operands). [`Error::NotPart`] if the loss does not depend on a parameter in a differentiable way, or if
+    /// `inputs` is not an input of the outputs. [`Error::Shape`] or [`Error::DType`] if the loss is not defined for
+    /// such outputs: they must be `f32`, and a matrix for [`LossType::CrossEntropy`].
     #[doc(alias = "ggml_opt_prepare_alloc")]
     pub fn graphs<'c>(
         &self,
@@ -162,13 +162,13 @@ impl<'p> OptContext<'p> {
         OptGraphs::new(self, ctx, inputs.into(), outputs)
     }
 
-    /// Gives the graph of the next batch memory (`ggml_opt_alloc`): with `backward`, the one that computes gradients and,
-    /// if it is time for it, steps; else the one that computes outputs and loss only.
+    /// Allocates the graph of the next batch (`ggml_opt_alloc`). With `backward` it computes the gradients and, at the
+    /// end of a period, a step; otherwise only outputs and loss.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where the graphs are those of another context, or where this one computes no gradients; else as
-    /// [`Sched::alloc`].
+    /// [`Error::Param`] if the graphs belong to another context, or if `backward` is asked of a context without
+    /// gradients; otherwise as [`Sched::alloc`].
     #[doc(alias = "ggml_opt_alloc")]
     pub fn alloc<'s, 'c>(
         &'s mut self,
@@ -179,7 +179,7 @@ impl<'p> OptContext<'p> {
         OptRun::new(self, sched, graphs, backward)
     }
 
-    /// Which graph the next batch needs.
+    /// The kind of graph that the next batch needs.
     pub(super) fn next(&self, backward: bool) -> BuildType {
         match self.params.build_type {
             _ if !backward => BuildType::Forward,
@@ -188,12 +188,12 @@ impl<'p> OptContext<'p> {
         }
     }
 
-    /// Begins anew (`ggml_opt_reset`): gradients that were added up are forgotten, and with `optimizer` its moments and the
-    /// number of steps as well. Parameters stay as they are.
+    /// Discards the summed gradients and, with `optimizer`, also the moments and the number of steps
+    /// (`ggml_opt_reset`). Parameters keep their values.
     ///
     /// # Errors
     ///
-    /// [`Error::Ggml`] or [`Error::RpcLost`] where a device fails.
+    /// [`Error::Ggml`] or [`Error::RpcLost`] if a device fails.
     #[doc(alias = "ggml_opt_reset")]
     pub fn reset(&mut self, optimizer: bool) -> Result<()> {
         (self.counts.batches, self.counts.failed) = (0, false);
@@ -205,18 +205,18 @@ impl<'p> OptContext<'p> {
         Ok(())
     }
 
-    /// The optimiser, as it was in the last step (`ggml_opt_context_optimizer_type`).
+    /// The optimiser with the parameters of the last step (`ggml_opt_context_optimizer_type`).
     #[doc(alias = "ggml_opt_context_optimizer_type")]
     pub fn optimizer(&self) -> Optimizer {
         self.params.optimizer
     }
 
-    /// Changes the optimiser's parameters, such as the learning rate, from the next step on
-    /// (`ggml_opt_get_constant_optimizer_params`). A schedule that there was is gone.
+    /// Sets the optimiser's parameters, such as the learning rate, from the next step on
+    /// (`ggml_opt_get_constant_optimizer_params`). Removes a schedule.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where one is out of its range, or where it is another kind of optimiser.
+    /// [`Error::Param`] if a parameter is out of range, or if `optimizer` is of another type.
     #[doc(alias = "ggml_opt_get_constant_optimizer_params")]
     pub fn set_optimizer(&mut self, optimizer: impl Into<Optimizer>) -> Result<()> {
         self.params.optimizer.replace(optimizer.into())?;
@@ -224,7 +224,7 @@ impl<'p> OptContext<'p> {
         Ok(())
     }
 
-    /// Asks the schedule, if there is one, and returns what the kernels of the next step read.
+    /// Calls the schedule, if any, and returns the values that the kernels of the next step read.
     pub(super) fn settings(&mut self) -> Result<Vec<f32>> {
         let step = self.counts.steps.saturating_add(1);
         if let Some(schedule) = &mut self.schedule {
@@ -233,19 +233,19 @@ impl<'p> OptContext<'p> {
         Ok(self.params.optimizer.values(step))
     }
 
-    /// How many steps were made.
+    /// The number of steps so far.
     pub fn steps(&self) -> u32 {
         self.counts.steps
     }
 
-    /// What it was made from.
+    /// The options the context was created with; the optimiser's parameters are those of the last step.
     pub fn params(&self) -> OptParams {
         self.params
     }
 
-    /// The sum of the gradients of a parameter (`ggml_opt_grad_acc`), which [`Tensor::read`] reads: of all batches since the
-    /// last [`OptContext::reset`], or of those of the present period. `None` where gradients are not added up, and for what
-    /// is no parameter.
+    /// The summed gradients of a parameter (`ggml_opt_grad_acc`), for [`Tensor::read`]: of all batches since the last
+    /// [`OptContext::reset`], or of the current period. `None` if gradients are not summed, or if the tensor is not a
+    /// parameter.
     #[doc(alias = "ggml_opt_grad_acc")]
     pub fn grad_acc(&self, parameter: Tensor<'_>) -> Option<Tensor<'_>> {
         let i = self.parameters.iter().position(|&p| p == parameter)?;
@@ -282,12 +282,12 @@ fn check_parameters(parameters: &[Tensor<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Tensors of these names for each parameter, all zero, in memory of the parameter's kind.
+/// Zeroed tensors with these names for each parameter, in the parameter's buffer type.
 fn zeros(parameters: &[Tensor<'_>], names: &[&str]) -> Result<Option<State>> {
     let mut builder = WeightsBuilder::new();
     let mut types = Vec::new();
     for (i, &t) in parameters.iter().enumerate() {
-        // Their own names may be those of two states, or take all the room that there is.
+        // The parameters' own names may coincide between two states, or be too long for a suffix.
         for name in names {
             builder.tensor(&format!("{name} {i}"), DType::F32, t.shape())?;
             types.push(buffer::type_of(t.ptr()).ok_or(Error::Poisoned { object: "state" })?);

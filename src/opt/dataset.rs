@@ -1,14 +1,14 @@
-//! Data to train and to evaluate on.
+//! Data sets for training and evaluation.
 
 use super::rng::Rng;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::ops::check::Call;
 
-/// Datapoints, and what a model should make of each (`ggml_opt_dataset_t`).
+/// Datapoints and their labels (`ggml_opt_dataset_t`).
 ///
-/// Data lie in the host's memory, one datapoint behind the other. Shards of some datapoints are what is shuffled; batches
-/// are copied from it.
+/// The data are in host memory, one datapoint after the other. Shuffling permutes shards, groups of consecutive
+/// datapoints; batches are copies.
 ///
 /// ```
 /// use ggml::opt::{Dataset, Rng};
@@ -32,16 +32,16 @@ pub struct Dataset<D = f32> {
     labels: Vec<f32>,
     ndata: usize,
     ndata_shard: usize,
-    /// The order of shards.
+    /// The current order of the shards.
     permutation: Vec<usize>,
 }
 
 impl<D: Element> Dataset<D> {
-    /// Datapoints of `ne_datapoint` elements each, without labels, in shards of one (`ggml_opt_dataset_init`).
+    /// Creates a data set without labels, of `ne_datapoint` elements per datapoint (`ggml_opt_dataset_init`).
     ///
     /// # Errors
     ///
-    /// [`Error::Param`](crate::Error::Param) where there is no datapoint, or `data` are no whole number of them.
+    /// [`Error::Param`](crate::Error::Param) if there is no datapoint, or `data` is not a multiple of `ne_datapoint`.
     #[doc(alias = "ggml_opt_dataset_init")]
     pub fn new(ne_datapoint: usize, data: impl Into<Vec<D>>) -> Result<Self> {
         let data = data.into();
@@ -60,11 +60,11 @@ impl<D: Element> Dataset<D> {
         Ok(Self { ne_datapoint, data, ne_label: 0, labels: Vec::new(), ndata, ndata_shard: 1, permutation })
     }
 
-    /// With a label of `ne_label` elements for each datapoint.
+    /// Sets the labels, `ne_label` elements per datapoint.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`](crate::Error::Param) where there are more or fewer.
+    /// [`Error::Param`](crate::Error::Param) if `labels` has another length.
     pub fn with_labels(self, ne_label: usize, labels: impl Into<Vec<f32>>) -> Result<Self> {
         let labels = labels.into();
         let call = call("Dataset::with_labels");
@@ -75,12 +75,12 @@ impl<D: Element> Dataset<D> {
         Ok(Self { ne_label, labels, ..self })
     }
 
-    /// With shards of so many datapoints, which stay together when they are shuffled. Their order is that of the data
-    /// again.
+    /// Groups the data into shards of `ndata_shard` datapoints, which stay together when shuffled. Restores the
+    /// original order.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`](crate::Error::Param) where the data are no whole number of shards.
+    /// [`Error::Param`](crate::Error::Param) if the data are not a multiple of the shard size.
     pub fn with_shards(self, ndata_shard: usize) -> Result<Self> {
         let whole = ndata_shard > 0 && self.ndata.is_multiple_of(ndata_shard);
         let expected = format!("the {} datapoints must be a whole number of shards", self.ndata);
@@ -95,49 +95,49 @@ impl<D: Element> Dataset<D> {
         self.ndata
     }
 
-    /// The number of elements of a datapoint.
+    /// The number of elements per datapoint.
     pub fn ne_datapoint(&self) -> usize {
         self.ne_datapoint
     }
 
-    /// The number of elements of a label; 0 where there are none.
+    /// The number of elements per label; 0 without labels.
     pub fn ne_label(&self) -> usize {
         self.ne_label
     }
 
-    /// The number of datapoints of a shard.
+    /// The number of datapoints per shard.
     pub fn ndata_shard(&self) -> usize {
         self.ndata_shard
     }
 
-    /// All data, in the order in which they were given (`ggml_opt_dataset_data`).
+    /// All data, in the original order (`ggml_opt_dataset_data`).
     #[doc(alias = "ggml_opt_dataset_data")]
     pub fn data(&self) -> &[D] {
         &self.data
     }
 
-    /// All data, to change them: to show images at another place, for instance.
+    /// All data, mutable; for example to augment images.
     pub fn data_mut(&mut self) -> &mut [D] {
         &mut self.data
     }
 
-    /// All labels, in the order in which they were given (`ggml_opt_dataset_labels`).
+    /// All labels, in the original order (`ggml_opt_dataset_labels`).
     #[doc(alias = "ggml_opt_dataset_labels")]
     pub fn labels(&self) -> &[f32] {
         &self.labels
     }
 
-    /// All labels, to change them.
+    /// All labels, mutable.
     pub fn labels_mut(&mut self) -> &mut [f32] {
         &mut self.labels
     }
 
-    /// Puts the shards of the first `idata` datapoints of the present order into another one (`ggml_opt_dataset_shuffle`).
-    /// The rest stays where it is: data to validate on stay apart from those to train on.
+    /// Shuffles the shards of the first `idata` datapoints of the current order (`ggml_opt_dataset_shuffle`). The rest
+    /// keeps its place, so that validation data stay apart from training data.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`](crate::Error::Param) where `idata` is beyond the data, or inside a shard.
+    /// [`Error::Param`](crate::Error::Param) if `idata` is out of bounds, or inside a shard.
     #[doc(alias = "ggml_opt_dataset_shuffle")]
     pub fn shuffle(&mut self, rng: &mut Rng, idata: usize) -> Result<()> {
         let fits = idata <= self.ndata && idata.is_multiple_of(self.ndata_shard);
@@ -149,13 +149,13 @@ impl<D: Element> Dataset<D> {
         Ok(())
     }
 
-    /// Copies batch number `ibatch` of the present order (`ggml_opt_dataset_get_batch_host`). How many datapoints a batch
-    /// has follows from the length of `data_batch`.
+    /// Copies batch `ibatch` of the current order (`ggml_opt_dataset_get_batch_host`). The length of `data_batch` sets
+    /// the batch size.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`](crate::Error::Param) where the slices don't hold a whole number of shards, or a label for each datapoint; where there are
-    /// no such many batches; where a number of a datapoint or a label is infinite or NaN, which the error finds.
+    /// [`Error::Param`](crate::Error::Param) if the slices don't have the length of whole shards and their labels; if
+    /// `ibatch` is out of bounds; or if an element of the data or labels is infinite or NaN, which the error locates.
     #[doc(alias = "ggml_opt_dataset_get_batch_host")]
     pub fn get_batch_host(&self, ibatch: usize, data_batch: &mut [D], labels_batch: &mut [f32]) -> Result<()> {
         let batch = data_batch.len() / self.ne_datapoint;
@@ -163,7 +163,7 @@ impl<D: Element> Dataset<D> {
         self.copy(call("Dataset::get_batch_host"), first, data_batch, labels_batch)
     }
 
-    /// Copies a batch that begins with datapoint `first` of the present order.
+    /// Copies the batch that starts with datapoint `first` of the current order.
     pub(super) fn copy(
         &self,
         call: Call<'_, '_>,
@@ -203,7 +203,7 @@ impl<D: Element> Dataset<D> {
     }
 }
 
-/// A number that is infinite or NaN, which no integer is.
+/// The value if it is infinite or NaN; integers never are.
 fn infinite<D: Element>(x: &D) -> Option<f64> {
     let bytes = bytemuck::bytes_of(x);
     let x: f64 = match D::DTYPE {
@@ -216,7 +216,7 @@ fn infinite<D: Element>(x: &D) -> Option<f64> {
     (!x.is_finite()).then_some(x)
 }
 
-/// Copies some of equally long parts.
+/// Copies the parts with the given indices; all parts have length `len`.
 fn gather<T: Copy>(from: &[T], parts: &[usize], len: usize, to: &mut [T]) {
     if len == 0 {
         return;
@@ -228,7 +228,7 @@ fn gather<T: Copy>(from: &[T], parts: &[usize], len: usize, to: &mut [T]) {
     }
 }
 
-/// A call of a method: what an error about its parameters names.
+/// The name of a method, for errors about its parameters.
 pub(super) fn call(op: &'static str) -> Call<'static, 'static> {
     Call { op, operands: &[] }
 }

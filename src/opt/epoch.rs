@@ -15,30 +15,30 @@ use crate::error::Result;
 use crate::ops::check::Call;
 use crate::sched::Sched;
 
-/// How far a loop over a data set is, after each batch (`ggml_opt_epoch_callback`).
+/// The progress of a loop over a data set, reported after each batch (`ggml_opt_epoch_callback`).
 ///
-/// It prints itself as a line about the loop (`ggml_opt_epoch_callback_progress_bar`).
+/// `Display` prints it as one line (`ggml_opt_epoch_callback_progress_bar`).
 #[doc(alias = "ggml_opt_epoch_callback")]
 #[doc(alias = "ggml_opt_epoch_callback_progress_bar")]
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Progress<'r> {
-    /// Whether it trains; else it evaluates.
+    /// Whether the loop trains; otherwise it evaluates.
     pub train: bool,
-    /// The number of the epoch, from 1; 0 outside one.
+    /// The number of the epoch, from 1; 0 outside of an epoch.
     pub epoch: u32,
-    /// How many batches were computed.
+    /// The number of batches computed so far.
     pub ibatch: usize,
-    /// How many there are.
+    /// The total number of batches.
     pub ibatch_max: usize,
-    /// What they came to so far.
+    /// The results so far.
     pub result: &'r OptResult,
-    /// How long it took so far.
+    /// The time so far.
     pub elapsed: Duration,
 }
 
 impl Progress<'_> {
-    /// How long the rest will take if it goes on like this.
+    /// The estimated remaining time.
     pub fn eta(&self) -> Duration {
         let per_batch = self.elapsed.checked_div(u32::try_from(self.ibatch).unwrap_or(u32::MAX)).unwrap_or_default();
         let left = self.ibatch_max.saturating_sub(self.ibatch);
@@ -75,13 +75,13 @@ impl fmt::Display for Clock {
     }
 }
 
-/// What came of an [`OptContext::epoch`].
+/// The results of an [`OptContext::epoch`].
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Epoch {
-    /// What was trained on, each batch as the parameters were before its step.
+    /// The training results, each batch before its step.
     pub train: OptResult,
-    /// What was evaluated after that.
+    /// The evaluation results.
     pub eval: OptResult,
 }
 
@@ -89,11 +89,11 @@ pub struct Epoch {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Fit {
-    /// How often the data are gone through.
+    /// The number of epochs.
     pub nepoch: u32,
-    /// The share of the data that is evaluated instead of trained on, at least 0 and below 1.
+    /// The share of the data used for evaluation instead of training, at least 0 and below 1.
     pub val_split: f32,
-    /// What the order of the data is drawn by.
+    /// The seed of the shuffles.
     pub seed: u64,
 }
 
@@ -105,13 +105,13 @@ impl Default for Fit {
 }
 
 impl OptContext<'_> {
-    /// Trains on the data before `idata_split` in their present order, then evaluates the rest (`ggml_opt_epoch`). What does
-    /// not fill a batch at the end of either part is left out; batches that don't fill a period are part of the next one.
+    /// Trains on the first `idata_split` datapoints of the current order, then evaluates the rest (`ggml_opt_epoch`).
+    /// An incomplete batch at the end of either part is skipped; an incomplete period continues in the next epoch.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`](crate::Error::Param) where `idata_split` is beyond the data or inside a shard, or leaves no batch to
-    /// train on; else as [`OptContext::evaluate`].
+    /// [`Error::Param`](crate::Error::Param) if `idata_split` is out of bounds, inside a shard, or less than a batch;
+    /// otherwise as [`OptContext::evaluate`].
     #[doc(alias = "ggml_opt_epoch")]
     pub fn epoch<D: Element>(
         &mut self,
@@ -129,14 +129,14 @@ impl OptContext<'_> {
         Ok(Epoch { train, eval })
     }
 
-    /// Computes outputs and losses of the data in this range of their present order, and changes nothing. What does not fill
-    /// a batch at the end is left out.
+    /// Computes outputs and losses of a range of the current order, without changing parameters. An incomplete batch at
+    /// the end is skipped.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`](crate::Error::Param) where the range goes beyond the data, begins or ends inside a shard, or has no
-    /// room for a batch, where a batch is no whole number of shards, or where the data don't fit the graphs; else as
-    /// [`OptContext::alloc`] and [`OptRun::eval`](super::OptRun::eval).
+    /// [`Error::Param`](crate::Error::Param) if the range is out of bounds, starts or ends inside a shard, or is
+    /// smaller than a batch; if a batch is not a multiple of the shard size; or if the data don't fit the graphs;
+    /// otherwise as [`OptContext::alloc`] and [`OptRun::eval`](super::OptRun::eval).
     pub fn evaluate<D: Element>(
         &mut self,
         sched: &mut Sched,
@@ -149,14 +149,14 @@ impl OptContext<'_> {
         self.batches(sched, graphs, dataset, false, range, &mut progress)
     }
 
-    /// Goes through the data several times, each time in another order, and returns what the last time came to
-    /// (`ggml_opt_fit`). The data that are evaluated are picked once, and no step is made of fewer than
+    /// Trains for several epochs with a new order each, and returns the results of the last one (`ggml_opt_fit`). The
+    /// evaluation data are chosen once. The training data are a multiple of
     /// [`OptParams::opt_period`](super::OptParams::opt_period) batches.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`](crate::Error::Param) where an option is out of its range, or leaves too few data for a step; else as
-    /// [`OptContext::epoch`].
+    /// [`Error::Param`](crate::Error::Param) if an option is out of range, or leaves fewer data than a step needs;
+    /// otherwise as [`OptContext::epoch`].
     #[doc(alias = "ggml_opt_fit")]
     pub fn fit<D: Element>(
         &mut self,
@@ -185,7 +185,7 @@ impl OptContext<'_> {
         call.param(split > 0, "val_split", val_split, least)?;
         check(call, graphs, dataset, 0..split)?;
 
-        // Gradients of a period that someone else began are not those of a batch of this one.
+        // An unfinished period from earlier calls must not contribute gradients.
         self.reset(false)?;
         let mut rng = Rng::new(seed);
         dataset.shuffle(&mut rng, dataset.ndata())?;
@@ -197,7 +197,7 @@ impl OptContext<'_> {
         Ok(last)
     }
 
-    /// Computes the whole batches of a range.
+    /// Computes the complete batches of a range.
     fn batches<D: Element>(
         &mut self,
         sched: &mut Sched,
@@ -221,7 +221,7 @@ impl OptContext<'_> {
     }
 }
 
-/// Checks that this range of a data set can be put into the graphs, and is a batch at least.
+/// Checks that this range of a data set fits the graphs and contains at least one batch.
 fn check<D: Element>(
     call: Call<'_, '_>,
     graphs: &OptGraphs<'_>,

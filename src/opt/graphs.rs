@@ -1,4 +1,4 @@
-//! The computations of an optimisation: a loss, its gradients, and steps.
+//! The graphs of an optimisation: loss, gradients, and steps.
 
 use std::fmt;
 use std::rc::Rc;
@@ -16,15 +16,15 @@ use crate::rules::training;
 use crate::tensor::Tensor;
 use crate::weights::State;
 
-/// A model's forward pass, the backward pass from its loss, and the optimiser's steps, for batches of one shape; made by
+/// A model's forward pass, its backward pass and the optimiser's steps, for batches of one shape; created by
 /// [`OptContext::graphs`].
 #[doc(alias = "ggml_build_backward_expand")]
 #[doc(alias = "ggml_graph_get_grad")]
 #[doc(alias = "ggml_set_param")]
 #[doc(alias = "ggml_set_loss")]
 pub struct OptGraphs<'c> {
-    // Field order is drop order: the graphs point into all that follows. Their own lifetime is that of the user's context,
-    // so they never leave this module but by a borrow of this.
+    // Field order is drop order: the graphs point into all following fields. Their own lifetime is only that of the
+    // user's context, so they leave this module only as a borrow of this struct.
     forward: Graph<'c>,
     pub(super) derived: Option<Derived<'c>>,
     pub(super) memory: Rc<Memory>,
@@ -34,15 +34,15 @@ pub struct OptGraphs<'c> {
     outputs: Tensor<'c>,
 }
 
-/// What computes gradients and steps. The order of its fields matters, too.
+/// The graphs that compute gradients and steps. Field order is drop order here, too.
 pub(super) struct Derived<'c> {
     grad: Option<Graph<'c>>,
     opt: Option<Graph<'c>>,
     _backward: Pool,
     _leaves: Context,
-    /// The loss's own gradient.
+    /// The gradient of the loss itself.
     pub(super) one: TensorPtr,
-    /// What the optimiser's kernels read.
+    /// The settings that the optimiser's kernels read.
     pub(super) settings: Option<TensorPtr>,
 }
 
@@ -76,7 +76,7 @@ impl<'c> OptGraphs<'c> {
         Ok(Self { forward, derived, memory, loss, loss_type, inputs, outputs })
     }
 
-    /// The graph that computes so much, if there is one.
+    /// The graph for this kind of computation, if it exists.
     pub(super) fn graph(&self, what: BuildType) -> Option<&Graph<'c>> {
         match what {
             BuildType::Forward => Some(&self.forward),
@@ -85,43 +85,43 @@ impl<'c> OptGraphs<'c> {
         }
     }
 
-    /// What data are put into, if it was named (`ggml_opt_inputs`).
+    /// The tensor that data are copied into, if it was given (`ggml_opt_inputs`).
     #[doc(alias = "ggml_opt_inputs")]
     pub fn inputs(&self) -> Option<Tensor<'c>> {
         self.inputs
     }
 
-    /// What the loss is of (`ggml_opt_outputs`).
+    /// The outputs that the loss is computed from (`ggml_opt_outputs`).
     #[doc(alias = "ggml_opt_outputs")]
     pub fn outputs(&self) -> Tensor<'c> {
         self.outputs
     }
 
-    /// What outputs are compared with, an input of their shape, for losses that do (`ggml_opt_labels`).
+    /// The label input, shaped like the outputs; `None` for losses without labels (`ggml_opt_labels`).
     #[doc(alias = "ggml_opt_labels")]
     pub fn labels(&self) -> Option<Tensor<'c>> {
         self.loss.labels
     }
 
-    /// The loss: one number (`ggml_opt_loss`). A mean is divided by [`OptParams::opt_period`](super::OptParams::opt_period).
+    /// The scalar loss (`ggml_opt_loss`). A mean is divided by [`OptParams::opt_period`](super::OptParams::opt_period).
     #[doc(alias = "ggml_opt_loss")]
     pub fn loss(&self) -> Tensor<'c> {
         self.loss.value
     }
 
-    /// For each datapoint, the place of its largest output (`ggml_opt_pred`), for [`LossType::CrossEntropy`].
+    /// The index of each datapoint's largest output (`ggml_opt_pred`); only for [`LossType::CrossEntropy`].
     #[doc(alias = "ggml_opt_pred")]
     pub fn pred(&self) -> Option<Tensor<'c>> {
         self.loss.pred
     }
 
-    /// How many predictions are those of the labels (`ggml_opt_ncorrect`), for [`LossType::CrossEntropy`].
+    /// The number of predictions that match the labels (`ggml_opt_ncorrect`); only for [`LossType::CrossEntropy`].
     #[doc(alias = "ggml_opt_ncorrect")]
     pub fn ncorrect(&self) -> Option<Tensor<'c>> {
         self.loss.ncorrect
     }
 
-    /// The number of datapoints of a batch.
+    /// The number of datapoints per batch.
     pub fn ndata(&self) -> usize {
         let [_, n, ..] = self.outputs.ne();
         usize::try_from(n).unwrap_or(0)
@@ -152,11 +152,11 @@ impl<'c> Derived<'c> {
         let built = backward::build(&forward, &parameters, optimizer.zip(settings), one)?;
 
         let handle = |ptr: &TensorPtr| {
-            // SAFETY: what is in the pool lives as long as the result, which outlives all uses of its graphs: they are only
-            // lent. It refers to the user's tensors, which live for 'c, to `leaves`, and to memory that is kept beside it.
+            // SAFETY: the tensor is in `built.pool`; `Self` keeps it and outlives its graphs, lent by reference only.
+            // It refers to the user's tensors (live for 'c), to `leaves`, and to `memory`, which `OptGraphs` keeps.
             unsafe { Tensor::new(*ptr) }
         };
-        // A step overwrites a parameter that gradients of other parameters are computed from: all gradients come first.
+        // A step overwrites a parameter that other parameters' gradients may depend on, so all gradients come first.
         let mut results = results.to_vec();
         results.extend(built.gradients.iter().map(handle));
         let grad =

@@ -1,4 +1,4 @@
-//! What is made smaller: one number from a model's outputs.
+//! Losses: one number from a model's outputs.
 
 use crate::context::Context;
 use crate::dtype::DType;
@@ -6,9 +6,9 @@ use crate::error::Result;
 use crate::ops::check::Call;
 use crate::tensor::Tensor;
 
-/// What a training makes smaller (`ggml_opt_loss_type`).
+/// The loss to minimise (`ggml_opt_loss_type`).
 ///
-/// Any other loss is a computation whose result is one number, with [`LossType::Sum`].
+/// For any other loss, compute it as an output with one element and use [`LossType::Sum`].
 #[doc(alias = "ggml_opt_loss_type")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -17,35 +17,35 @@ pub enum LossType {
     Mean,
     /// The sum of all outputs.
     Sum,
-    /// The cross entropy between labels and the softmax of outputs, one column for each datapoint. Labels are
-    /// probabilities: those of each datapoint should have the sum 1.
+    /// The cross entropy of the labels and the softmax of the outputs; one column (`ne[0]`) per datapoint. Labels are
+    /// probabilities and should sum to 1 per datapoint.
     CrossEntropy,
-    /// The mean of the squared differences of labels and outputs.
+    /// The mean squared difference of labels and outputs.
     MeanSquaredError,
 }
 
 impl LossType {
-    /// Whether the loss is a mean, so that it does not depend on how many datapoints there are.
+    /// Whether the loss is a mean, and so independent of the number of datapoints.
     pub(super) fn is_mean(self) -> bool {
         self != Self::Sum
     }
 }
 
-/// A loss, and what is computed beside it.
+/// A loss and the tensors computed with it.
 #[derive(Clone, Copy)]
 pub(super) struct Loss<'c> {
-    /// One number.
+    /// The loss, one element.
     pub(super) value: Tensor<'c>,
-    /// What outputs are compared with.
+    /// The label input.
     pub(super) labels: Option<Tensor<'c>>,
-    /// For each datapoint, the place of its largest output.
+    /// The index of each datapoint's largest output.
     pub(super) pred: Option<Tensor<'c>>,
-    /// How many of these are those of the largest labels.
+    /// The number of predictions that match the largest label.
     pub(super) ncorrect: Option<Tensor<'c>>,
 }
 
 impl<'c> Loss<'c> {
-    /// Writes down the loss of `outputs`. A mean is divided by `period`: so many are added up.
+    /// Builds the loss of `outputs`. A mean is divided by `period`, the number of batches that are summed.
     pub(super) fn new(ctx: &'c Context, what: LossType, outputs: Tensor<'c>, period: u32) -> Result<Self> {
         let call = Call { op: "OptContext::graphs", operands: &[outputs] };
         call.dtype(outputs.dtype() == DType::F32, "outputs must be f32")?;
@@ -75,7 +75,7 @@ impl<'c> Loss<'c> {
         Ok(with)
     }
 
-    /// All that is to be read.
+    /// The tensors to read after a computation.
     pub(super) fn results(&self) -> impl Iterator<Item = Tensor<'c>> {
         [Some(self.value), self.pred, self.ncorrect].into_iter().flatten()
     }

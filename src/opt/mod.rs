@@ -1,7 +1,7 @@
-//! Training through ggml's own gradients and optimisers.
+//! Training with ggml's gradients and optimisers.
 //!
-//! A model is written down like any other computation. An [`OptContext`] adds a loss, its gradients and the optimiser's
-//! steps, and keeps what lasts from batch to batch.
+//! A model is built like any other graph. An [`OptContext`] adds a loss, its gradients and the optimiser's steps, and
+//! keeps the state across batches.
 //!
 //! ```
 //! use ggml::opt::{AdamW, LossType, OptContext, OptParams};
@@ -35,25 +35,25 @@
 //! # }
 //! ```
 //!
-//! [`Dataset`], [`OptContext::epoch`] and [`OptContext::fit`] put data into the inputs, batch by batch.
+//! [`Dataset`], [`OptContext::epoch`] and [`OptContext::fit`] copy data into the inputs, batch by batch.
 //!
 //! # Gradients
 //!
-//! They are ggml's own (`ggml_build_backward_expand`). Its backward pass knows part of the operations, and of some only
-//! certain shapes; [`OptContext::graphs`] says which operation it is that it does not know, instead of ending the process.
+//! Gradients are ggml's own (`ggml_build_backward_expand`). ggml implements the backward pass of some operations only,
+//! and of some of those for certain shapes only; [`OptContext::graphs`] names the unsupported operation in its error.
 //!
-//! ggml passes a gradient back through `permute` and `transpose` without copying it. Where what comes before them can't take
-//! it so, [`OptContext::graphs`] or, if it depends on the device, [`OptContext::alloc`] says that it must be contiguous: a
-//! `reshape` to the same shape, put before the `permute`, copies the gradient. The gradient of a `view` begins as 0 times what
-//! it is a view of, so that infinities there, such as those of a mask, make NaN of it.
+//! ggml passes a gradient back through `permute` and `transpose` without making it contiguous. If the operation before
+//! them needs a contiguous gradient, [`OptContext::graphs`] or, if it depends on the device, [`OptContext::alloc`] says
+//! so: a `reshape` to the same shape, put before the `permute`, copies the gradient. The gradient of a `view` starts as
+//! 0 times the viewed tensor, so infinities there, such as those of a mask, turn it into NaN.
 //!
 //! # Why not `ggml_opt_context_t`?
 //!
-//! That object builds the same three graphs from the same functions, but it can't be used soundly. It ignores whether
-//! memory for its graph could be had (`ggml_opt_alloc`) and goes on to compute on NULL; it ignores the status of a
-//! computation (`ggml_opt_eval`) and reports the loss of an earlier one; its graphs are hidden, so that nothing can check
-//! whether the CPU has kernels for them, and of a fixed size. Here they are graphs like any other, on a
-//! [`Sched`](crate::Sched) with the same checks. Data sets, results and loops are Rust.
+//! That object builds the same three graphs with the same functions, but can't be used soundly. It ignores a failed
+//! allocation of its graph (`ggml_opt_alloc`) and computes on NULL; it ignores the status of a computation
+//! (`ggml_opt_eval`) and reports the loss of an earlier one; its graphs are of a fixed size and hidden, so nothing can
+//! check whether the CPU has kernels for them. Here they are ordinary graphs on a [`Sched`](crate::Sched), with the
+//! same checks. Data sets, results and loops are written in Rust.
 
 mod backward;
 mod context;

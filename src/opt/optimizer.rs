@@ -1,8 +1,8 @@
-//! The optimisers' parameters.
+//! The optimisers and their parameters.
 
 use crate::error::{Error, Result};
 
-/// How parameters follow their gradients (`ggml_opt_optimizer_type`, `ggml_opt_optimizer_params`).
+/// An optimiser and its parameters (`ggml_opt_optimizer_type`, `ggml_opt_optimizer_params`).
 #[doc(alias = "ggml_opt_optimizer_type")]
 #[doc(alias = "ggml_opt_optimizer_params")]
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,14 +25,14 @@ pub struct AdamW {
     pub beta1: f32,
     /// Decay of the mean of squared gradients, at least 0 and below 1.
     pub beta2: f32,
-    /// What keeps the quotient of both finite, above 0.
+    /// Added to the denominator of the step, above 0.
     pub eps: f32,
     /// Weight decay, 0 to 1.
     pub wd: f32,
 }
 
 impl Default for AdamW {
-    /// ggml's own defaults.
+    /// ggml's defaults.
     fn default() -> Self {
         Self { alpha: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, wd: 0.0 }
     }
@@ -49,7 +49,7 @@ pub struct Sgd {
 }
 
 impl Default for Sgd {
-    /// ggml's own defaults.
+    /// ggml's defaults.
     fn default() -> Self {
         Self { alpha: 1e-3, wd: 0.0 }
     }
@@ -68,14 +68,14 @@ impl From<Sgd> for Optimizer {
 }
 
 impl Default for Optimizer {
-    /// [`AdamW`] with ggml's own defaults.
+    /// [`AdamW`] with ggml's defaults.
     fn default() -> Self {
         Self::AdamW(AdamW::default())
     }
 }
 
 impl Optimizer {
-    /// ggml's name of it (`ggml_opt_optimizer_name`).
+    /// ggml's name of the optimiser (`ggml_opt_optimizer_name`).
     #[doc(alias = "ggml_opt_optimizer_name")]
     pub fn name(self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ impl Optimizer {
         }
     }
 
-    /// Fails where a parameter is out of its range.
+    /// Fails if a parameter is out of range.
     pub(super) fn check(self) -> Result<()> {
         const RATE: &str = "it must be above 0 and finite";
         const UNIT: &str = "it must lie in 0 to 1";
@@ -108,7 +108,7 @@ impl Optimizer {
         }
     }
 
-    /// Takes other parameters for the same kind of optimiser: its steps are part of a graph.
+    /// Replaces the parameters. The type of optimiser must stay the same: its steps are part of a graph.
     pub(super) fn replace(&mut self, new: Self) -> Result<()> {
         new.check()?;
         if std::mem::discriminant(&new) != std::mem::discriminant(self) {
@@ -116,14 +116,14 @@ impl Optimizer {
                 op: "OptContext::set_optimizer",
                 name: "optimizer",
                 value: format!("{new:?}").into(),
-                expected: "a context keeps to its kind of optimiser; make a new one".into(),
+                expected: "a context can't change its type of optimiser; make a new context".into(),
             });
         }
         *self = new;
         Ok(())
     }
 
-    /// The number of values that [`Optimizer::values`] gives.
+    /// The number of values in [`Optimizer::values`].
     pub(super) fn n_values(self) -> i64 {
         match self {
             Self::AdamW(_) => 7,
@@ -131,7 +131,7 @@ impl Optimizer {
         }
     }
 
-    /// What the kernels read, for step `step`, the first of which is 1.
+    /// The values that the kernels read for step `step`, counted from 1.
     pub(super) fn values(self, step: u32) -> Vec<f32> {
         match self {
             Self::AdamW(AdamW { alpha, beta1, beta2, eps, wd }) => {
@@ -142,7 +142,7 @@ impl Optimizer {
     }
 }
 
-/// The factor by which a decaying mean that began at 0 is too small after so many steps.
+/// The bias correction of a running mean that started at 0, after `steps` steps.
 fn unbias(beta: f32, steps: u32) -> f32 {
     #[expect(clippy::cast_possible_truncation, reason = "the kernel takes an f32; the value lies between 1 and 2^24")]
     let factor = (1.0 / (1.0 - f64::from(beta).powf(f64::from(steps)))) as f32;

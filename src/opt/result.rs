@@ -1,33 +1,33 @@
-//! What a training has come to.
+//! The results of a training.
 
 use super::loss::LossType;
 use crate::error::{Error, Result};
 
-/// A number with the uncertainty that comes from having seen so few data.
+/// A value with its statistical uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Estimate {
-    /// The number.
+    /// The value.
     pub value: f64,
-    /// One standard deviation; `None` where there is not enough to tell.
+    /// One standard deviation; `None` if there are too few data.
     pub uncertainty: Option<f64>,
 }
 
-/// Losses and predictions of a number of batches (`ggml_opt_result_t`).
+/// The accumulated losses and predictions of batches (`ggml_opt_result_t`).
 #[doc(alias = "ggml_opt_result_t")]
 #[doc(alias = "ggml_opt_result_init")]
 #[doc(alias = "ggml_opt_result_free")]
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OptResult {
     loss_type: Option<LossType>,
-    /// The loss of each batch, and how many datapoints it had.
+    /// The loss and the number of datapoints of each batch.
     batches: Vec<(f64, f64)>,
     ndata: usize,
     pred: Vec<i32>,
     ncorrect: usize,
 }
 
-/// What was computed of one batch.
+/// The results of one batch.
 pub(super) struct Batch {
     pub(super) loss_type: LossType,
     pub(super) loss: f32,
@@ -37,18 +37,18 @@ pub(super) struct Batch {
 }
 
 impl OptResult {
-    /// The result of no batch.
+    /// Creates a result without batches.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets all batches (`ggml_opt_result_reset`).
+    /// Removes all batches (`ggml_opt_result_reset`).
     #[doc(alias = "ggml_opt_result_reset")]
     pub fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// Fails where losses of this kind can't be added to those that are there.
+    /// Fails if batches with another type of loss were added before.
     pub(super) fn check(&self, what: LossType) -> Result<()> {
         match self.loss_type {
             Some(other) if other != what => Err(Error::Param {
@@ -80,8 +80,8 @@ impl OptResult {
         self.batches.len()
     }
 
-    /// The mean loss of a datapoint, or for [`LossType::Sum`] the sum of all losses (`ggml_opt_result_loss`); `None` before
-    /// the first batch. Batches may have been of different sizes.
+    /// The mean loss per datapoint, or the sum of all losses for [`LossType::Sum`] (`ggml_opt_result_loss`). `None`
+    /// before the first batch. Batches may differ in size.
     #[doc(alias = "ggml_opt_result_loss")]
     pub fn loss(&self) -> Option<Estimate> {
         let is_mean = self.loss_type?.is_mean();
@@ -96,19 +96,19 @@ impl OptResult {
         Some(Estimate { value, uncertainty: (n > 1.0).then_some(uncertainty) })
     }
 
-    /// For each datapoint, the place of its largest output (`ggml_opt_result_pred`). Nothing but for
+    /// The index of each datapoint's largest output (`ggml_opt_result_pred`). Empty except for
     /// [`LossType::CrossEntropy`].
     #[doc(alias = "ggml_opt_result_pred")]
     pub fn pred(&self) -> &[i32] {
         &self.pred
     }
 
-    /// How many of the predictions are those of the labels; `None` but for [`LossType::CrossEntropy`].
+    /// The number of predictions that match the labels; `None` except for [`LossType::CrossEntropy`].
     pub fn ncorrect(&self) -> Option<usize> {
         (self.loss_type == Some(LossType::CrossEntropy)).then_some(self.ncorrect)
     }
 
-    /// The share of predictions that are those of the labels (`ggml_opt_result_accuracy`); `None` but for
+    /// The share of predictions that match the labels (`ggml_opt_result_accuracy`); `None` except for
     /// [`LossType::CrossEntropy`].
     #[doc(alias = "ggml_opt_result_accuracy")]
     pub fn accuracy(&self) -> Option<Estimate> {

@@ -1,17 +1,17 @@
-//! Random numbers that stay the same: an order of data can be had again.
+//! Reproducible random numbers for shuffling.
 
-/// A source of random numbers, always the same ones for the same seed (`SplitMix64`). It is for shuffling data, not for
+/// A random number generator that gives the same sequence for the same seed (`SplitMix64`). For shuffling data, not for
 /// secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The numbers that belong to a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut x = self.0;
@@ -20,7 +20,7 @@ impl Rng {
         x ^ (x >> 31)
     }
 
-    /// Puts items into another order, each as likely as any other (Fisher and Yates).
+    /// Shuffles items uniformly (Fisher–Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let below = last as u128 + 1;

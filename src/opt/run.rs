@@ -1,4 +1,4 @@
-//! A batch: a graph of an optimisation that has memory.
+//! Running one batch: an optimisation graph with its allocation.
 
 use std::fmt;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::ops::check::Call;
 use crate::sched::{Allocated, Sched, Split};
 use crate::tensor::Tensor;
 
-/// One of an optimisation's graphs with memory, for as long as it borrows the scheduler; made by [`OptContext::alloc`].
+/// An allocated graph of an optimisation, which borrows the scheduler; created by [`OptContext::alloc`].
 pub struct OptRun<'s, 'c, 'p> {
     run: Allocated<'s, 'c>,
     graphs: &'s OptGraphs<'c>,
@@ -38,18 +38,18 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
         let Some(graph) = graphs.graph(what) else { return Err(no_graph(what)) };
         let mut run = sched.alloc(graph)?;
         if let Some(derived) = graphs.derived.as_ref().filter(|_| what > BuildType::Forward) {
-            // SAFETY: the graphs, which own the tensor, are borrowed for 's.
+            // SAFETY: `derived.one` is in a context that `graphs` owns, and `graphs` is borrowed for 's.
             run.set(unsafe { Tensor::new(derived.one) }, &[1.0_f32])?;
         }
         Ok(Self { run, graphs, opt, what })
     }
 
-    /// What it computes.
+    /// What this run computes.
     pub fn build_type(&self) -> BuildType {
         self.what
     }
 
-    /// Sets the whole of an input, such as images or labels.
+    /// Sets an input as a whole, such as images or labels.
     ///
     /// # Errors
     ///
@@ -58,20 +58,20 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
         self.run.set(t, data)
     }
 
-    /// Sets inputs and labels to batch number `ibatch` of a data set (`ggml_opt_dataset_get_batch`).
+    /// Sets inputs and labels to batch `ibatch` of a data set (`ggml_opt_dataset_get_batch`).
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] unless the graphs' inputs were named and have room for as many datapoints as the outputs, and the
-    /// data have labels, of the outputs' size, exactly where the loss takes some; else as [`Dataset::get_batch_host`] and
-    /// [`Allocated::set`].
+    /// [`Error::Param`] if the graphs were built without `inputs`, if the inputs' size is not that of the outputs'
+    /// number of datapoints, or if the data set's labels don't match the loss's; otherwise as
+    /// [`Dataset::get_batch_host`] and [`Allocated::set`].
     #[doc(alias = "ggml_opt_dataset_get_batch")]
     pub fn set_batch<D: Element>(&mut self, dataset: &Dataset<D>, ibatch: usize) -> Result<()> {
         let first = ibatch.saturating_mul(self.graphs.ndata());
         self.set_datapoints(dataset, first)
     }
 
-    /// Sets inputs and labels to the batch that begins with datapoint `first`.
+    /// Sets inputs and labels to the batch that starts with datapoint `first`.
     pub(super) fn set_datapoints<D: Element>(&mut self, dataset: &Dataset<D>, first: usize) -> Result<()> {
         let call = call("OptRun::set_batch");
         let inputs = check_batch(call, self.graphs, dataset)?;
@@ -82,17 +82,17 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
         self.graphs.labels().map_or(Ok(()), |t| self.run.set(t, &labels))
     }
 
-    /// Computes the batch (`ggml_opt_eval`): outputs and loss, and if it was allocated for that, gradients, and a step of the
-    /// optimiser. Returns the loss, as it was before the step, and adds it to `result`.
+    /// Computes the batch (`ggml_opt_eval`): outputs and loss and, depending on the allocated graph, gradients and an
+    /// optimiser step. Returns the loss from before the step, and adds it to `result`.
     ///
-    /// It can be called again for another batch, unless that needs another graph: where the gradients of several batches
-    /// are added up.
+    /// It can be called again for another batch, unless that batch needs another graph: if gradients of several batches
+    /// are summed, `alloc` must be called for each.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] where the next batch needs another graph, where the schedule returned what is no good, or where
-    /// `result` is one of other losses; else as [`Allocated::compute`]. Where a computation fails, some parameters may have
-    /// moved and others not, and the gradients that were added up are forgotten before the next one.
+    /// [`Error::Param`] if the next batch needs another graph, if the schedule returned invalid parameters, or if
+    /// `result` is for another type of loss; otherwise as [`Allocated::compute`]. After a failed computation some
+    /// parameters may be updated and others not; the summed gradients are discarded before the next one.
     #[doc(alias = "ggml_opt_eval")]
     pub fn eval(&mut self, result: Option<&mut OptResult>) -> Result<f32> {
         let loss_type = self.graphs.loss_type;
@@ -103,7 +103,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
         }
         let settings = self.graphs.derived.as_ref().and_then(|d| d.settings);
         if let Some(settings) = settings.filter(|_| self.what == BuildType::Opt) {
-            // SAFETY: the graphs, which own the tensor, are borrowed as long as `self` lives.
+            // SAFETY: `settings` is in a context that `self.graphs` owns, which is borrowed as long as `self` lives.
             let settings = unsafe { Tensor::new(settings) };
             self.run.set(settings, &self.opt.settings()?)?;
         }
@@ -125,7 +125,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
         Ok(loss)
     }
 
-    /// Computes the graph, and counts it.
+    /// Computes the graph and updates the counters.
     fn compute(&mut self, backward: bool) -> Result<()> {
         if !backward {
             return self.run.compute();
@@ -136,7 +136,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
         if before.failed || (in_periods && before.batches == 0) {
             opt.memory.sums.as_ref().map_or(Ok(()), |sums| sums.clear_bytes(0))?;
         }
-        // Until it is known to be otherwise, even where a closure panics.
+        // Assume failure until success is certain, also if a closure panics.
         opt.counts = Counts { batches: 0, failed: true, ..before };
         let done = self.run.compute();
         if matches!(done, Err(Error::InputNotSet { .. })) {
@@ -151,8 +151,8 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
         Ok(())
     }
 
-    /// Reads outputs, or a tensor that was marked with [`Context::output`](crate::Context::output) before the graphs were
-    /// made, as it was in the last batch.
+    /// Reads outputs, or a tensor that was marked with [`Context::output`](crate::Context::output) before the graphs
+    /// were built, as computed in the last batch.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
         self.run.get(t)
     }
 
-    /// [`OptRun::get`] of a contiguous tensor into memory that is there already.
+    /// Reads a contiguous tensor as [`OptRun::get`] does, into an existing slice.
     ///
     /// # Errors
     ///
@@ -170,18 +170,18 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
         self.run.get_into(t, out)
     }
 
-    /// The parts that the graph was split into.
+    /// The splits of the graph.
     pub fn splits(&self) -> Vec<Split<'_>> {
         self.run.splits()
     }
 
-    /// The optimisation.
+    /// The optimisation this run belongs to.
     pub fn opt(&self) -> &OptContext<'p> {
         self.opt
     }
 }
 
-/// Checks that a data set can be put into graphs, and returns what its data are put into.
+/// Checks that a data set fits the graphs, and returns the tensor that data are copied into.
 pub(super) fn check_batch<'c, D: Element>(
     call: Call<'_, '_>,
     graphs: &OptGraphs<'c>,

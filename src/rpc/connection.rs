@@ -18,17 +18,17 @@ use crate::device::{Device, lost};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 
-/// A server that ggml knows.
+/// A server that ggml was told of.
 #[derive(Debug)]
 struct Known {
     link: Arc<Link>,
     survey: Survey,
     devices: Vec<Device>,
-    /// `None` where ggml talks to the server itself.
+    /// `None` if ggml connects to the server directly.
     relay: Option<Relay>,
 }
 
-/// The servers that ggml knows, those that were lost among them: ggml never forgets one. Whoever connects holds this
+/// The servers that ggml knows, including lost ones: ggml never forgets a server. [`connect_with`] holds this lock
 /// throughout.
 static KNOWN: Lock<Vec<Arc<Known>>> = Lock::new(Vec::new());
 
@@ -54,18 +54,18 @@ pub fn connect(endpoint: &str) -> Result<Connection> {
 /// Connects to the RPC server at `endpoint`, a `host:port`, and adds its devices to those of [`Device::all`]
 /// (`ggml_backend_rpc_add_server`, `ggml_backend_register`).
 ///
-/// A second connection to the same server shares the first one's devices and options. After the server was lost, its devices
-/// stay lost for as long as a [`Connection`], a backend or a buffer of theirs is left: a new connection makes new ones then.
-/// When nothing is left of them and the server offers the same, a new connection takes them up again, as ggml frees none.
+/// A second connection to the same server shares the first one's devices and options. After the server was lost, its
+/// devices stay lost while a [`Connection`], backend or buffer of it exists: a new connection then creates new devices.
+/// When all of those are dropped and the server offers the same devices, a new connection reuses the old ones, because
+/// ggml never frees a device. A connection that fails leaves nothing behind: ggml is told of a server only after it has
+/// answered everything that ggml asks.
 ///
-/// A connection that can't be made leaves nothing behind: ggml hears of a server when it has answered all that ggml asks.
-///
-/// Connections are made one after the other: this waits for a call that is connecting elsewhere.
+/// Connections are made one at a time: this call waits for others that are connecting.
 ///
 /// # Errors
 ///
-/// [`Error::Rpc`] says why there is no connection: the name can't be resolved, nobody listens, no answer came in time, or
-/// what came is not the protocol of this version of ggml. Otherwise as [`Device::all`].
+/// [`Error::Rpc`] if the name can't be resolved, nobody listens, no answer came in time, or the answer does not follow
+/// the protocol of this version of ggml. Otherwise as [`Device::all`].
 #[doc(alias = "ggml_backend_rpc_add_server")]
 #[doc(alias = "ggml_backend_register")]
 pub fn connect_with(endpoint: &str, options: &Options) -> Result<Connection> {
@@ -79,8 +79,8 @@ pub fn connect_with(endpoint: &str, options: &Options) -> Result<Connection> {
 }
 
 impl Known {
-    /// A relay for this server, over `peer`, and whether ggml does not know it: that of an earlier loss of the same server,
-    /// if nobody needs it any more, or a new one.
+    /// Returns a relay for this server over `peer`, and whether the relay is new to ggml. Reuses the relay of an
+    /// earlier, lost connection to the same server if nothing uses it any more.
     fn relay(&self, peer: Peer, known: &mut Vec<Arc<Self>>) -> Result<(Relay, bool)> {
         let mut peer = Some(peer);
         let left = known.iter().position(|former| {
@@ -98,11 +98,11 @@ impl Known {
     }
 }
 
-/// A hold on an RPC server: its devices, and that it stays ours.
+/// A connection to an RPC server: gives access to its devices and reserves the server.
 ///
-/// A server has one client at a time. While a `Connection` is alive, the server is not given to another client, even when
-/// nothing of this process's lies on it. After the last is dropped, that lasts as long as something does. The devices
-/// stay valid, and ggml reconnects when they are used again.
+/// A server has one client at a time. While a `Connection` exists, the server is not released for another client, even
+/// if nothing of this process is stored there. After the last one is dropped, the server stays reserved while buffers
+/// or backends of it exist. The devices stay valid, and ggml reconnects when they are used again.
 pub struct Connection {
     known: Arc<Known>,
 }
@@ -118,11 +118,11 @@ impl Connection {
                 "this process has hardly any file handles left; close some, or raise the limit".to_owned(),
             ));
         }
-        // From here on a `Connection` drops its hold whatever happens.
+        // From here on a `Connection` is created on every path, and its drop releases the hold.
         link.hold();
         let mut ours = Known { link, survey, devices: Vec::new(), relay: None };
         if !options.uses_relay() {
-            // The server must be free for ggml.
+            // The server accepts one client at a time, so ggml can connect only after we disconnect.
             drop(peer);
             let introduced = if address.is_ipv4() {
                 tell(address, endpoint).and_then(|server| introduce(server, &ours.link))
@@ -149,46 +149,46 @@ impl Connection {
         }
     }
 
-    /// A connection to a server that ggml knows from now on.
+    /// Records a server that ggml now knows, and returns a connection to it.
     fn keep(server: Known, known: &mut Vec<Arc<Known>>) -> Self {
         let server = Arc::new(server);
         known.push(Arc::clone(&server));
         Self { known: server }
     }
 
-    /// Another hold on a known server; `None` if it turns out to be lost.
+    /// Another connection to a known server; `None` if the server turns out to be lost.
     fn renew(known: &Arc<Known>) -> Option<Self> {
         let held_already = known.link.hold() > 0;
         let connection = Self { known: Arc::clone(known) };
-        // A connection that nobody held may have been closed. A question opens it again, or shows the loss.
+        // Without a holder the TCP connection may have been closed. A request reopens it, or detects the loss.
         let there = held_already || known.devices.first().is_none_or(|device| device.memory().is_ok());
         there.then_some(connection)
     }
 
-    /// The server's devices, in its order.
+    /// The server's devices, in the server's order.
     pub fn devices(&self) -> &[Device] {
         &self.known.devices
     }
 
-    /// The address that the connection was asked for by.
+    /// The `host:port` that was passed to [`connect`].
     pub fn endpoint(&self) -> &str {
         self.known.link.endpoint()
     }
 
-    /// What was exchanged with the server through the relay, for all its devices and by all who are connected; `None`
-    /// without the relay.
+    /// The traffic with the server through the relay, summed over all its devices and connections; `None` without the
+    /// relay.
     ///
-    /// Uploads and computations are under way for a while after the call returns. They are counted for certain once
-    /// something was read that came after them.
+    /// Uploads and computations may still run after their call returns. They are certainly counted after a later read
+    /// has returned.
     pub fn traffic(&self) -> Option<Traffic> {
         self.known.relay.as_ref().map(|_| self.known.link.traffic.read())
     }
 
-    /// Whether the server was there when it was last needed. Asks nothing of it.
+    /// Whether the server was reachable when it was last used. Sends no request.
     ///
     /// # Errors
     ///
-    /// [`Error::RpcLost`], for ever, once the server was lost.
+    /// [`Error::RpcLost`] once the server was lost, permanently.
     pub fn check(&self) -> Result<()> {
         self.known.link.check()
     }
@@ -213,20 +213,20 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Makes ggml connect to `target`, which is the relay or server of `endpoint`.
+/// Makes ggml connect to `target`: the relay or the server of `endpoint`.
 fn tell(target: SocketAddr, endpoint: &str) -> Result<RawServer> {
     let fail = |reason: String| failure(endpoint, reason);
     let target = CString::new(target.to_string()).map_err(|e| fail(e.to_string()))?;
     match RawServer::add(&target) {
         Ok(Some(server)) => Ok(server),
         Ok(None) => Err(fail("ggml found no devices".to_owned())),
-        // For want of a file handle or a thread: what the server has to say is known.
+        // Caused by a lack of file handles or threads: the server's answers were checked before.
         Err(e @ (Error::Ggml { .. } | Error::Exception { .. })) => Err(fail(format!("ggml could not connect: {e}"))),
         Err(e) => Err(e),
     }
 }
 
-/// Makes ggml list the devices of a server that it knows.
+/// Makes ggml list and register the devices of a server.
 fn introduce(server: RawServer, link: &Arc<Link>) -> Result<Vec<Device>> {
     let devices = server.devices()?;
     lost::attach(&devices, &link.server);

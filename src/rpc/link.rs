@@ -1,4 +1,4 @@
-//! How to reach a server, and who wants it kept.
+//! A server's address and options, and the number of its holders.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -12,13 +12,13 @@ use crate::device::lost::Remote;
 /// A server, shared by its relay, its devices and the user's [`Connection`](super::Connection)s.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// What its devices know of it.
+    /// The state that the server's devices share.
     pub(super) server: Arc<Remote>,
     address: SocketAddr,
     options: Options,
-    /// The [`Connection`](super::Connection)s that want the server kept, even while nothing uses it.
+    /// The number of [`Connection`](super::Connection)s, which reserve the server even while nothing uses it.
     holders: AtomicUsize,
-    /// What the relay exchanged with the server.
+    /// The traffic between relay and server.
     pub(super) traffic: Counter,
 }
 
@@ -41,12 +41,12 @@ impl Link {
         &self.options
     }
 
-    /// Counts one more who wants the server kept; returns how many there were.
+    /// Adds a holder; returns how many there were before.
     pub(super) fn hold(&self) -> usize {
         self.holders.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Counts one less.
+    /// Removes a holder.
     pub(super) fn release(&self) {
         self.holders.fetch_sub(1, Ordering::SeqCst);
     }

@@ -1,11 +1,11 @@
-//! How a connection is made and watched.
+//! Options of a connection.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::timed::Limit;
 
-/// How [`connect`](super::connect) reaches a server and how long it waits for it.
+/// Options of a connection to a server: time-outs, minimum transfer rate, relay.
 ///
 /// ```
 /// use std::time::Duration;
@@ -21,7 +21,7 @@ pub struct Options {
     relay: bool,
 }
 
-/// What the slowest networks that are worth it can do.
+/// The rate of the slowest usable networks, in bytes per second.
 const LEAST_RATE: NonZeroU64 = NonZeroU64::new(64 << 10).unwrap();
 
 impl Default for Options {
@@ -36,49 +36,48 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Five seconds to connect, ten minutes to answer and a second more for each 64 KiB, through the relay.
+    /// Returns the defaults: 5 s to connect, 10 min to answer plus 1 s per 64 KiB, through the relay.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How long the connection may take to be made, for each address the name stands for; how long the handshake may take
-    /// after that, and then each of the questions for what the server offers, two for each device and one for their number.
+    /// Sets the time limit for connecting to each address that the name resolves to, then for the handshake, then for
+    /// each query of what the server offers (two per device and one for their number).
     ///
-    /// Each is a limit to the whole: a server that answers a byte at a time has no more.
+    /// Each limit covers the whole exchange: a server that answers byte by byte gets no more time.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = at_least_a_millisecond(timeout);
         self
     }
 
-    /// How long the server may be silent while an answer is due, or refuse to take data, before it counts as lost; and how
-    /// long a request and its whole answer may take. Large ones have more time for the whole, by
+    /// Sets how long the server may be silent while an answer is due, or refuse to take data, before it counts as lost;
+    /// also the limit for a request and its whole answer. Large transfers get more time for the whole; see
     /// [`least_rate`](Self::least_rate).
     ///
-    /// A server computes one request at a time and answers nothing meanwhile, so this must be longer than the longest
-    /// graph takes. A machine that is switched off or cut from the network is noticed earlier, by TCP keep-alive, after
-    /// about thirty seconds.
+    /// A server handles one request at a time and sends nothing while it computes, so this must exceed the computation
+    /// time of the longest graph. A machine that is switched off or disconnected is detected earlier, by TCP
+    /// keep-alive, after about 30 s.
     pub fn answer_timeout(mut self, timeout: Duration) -> Self {
         self.answer_timeout = at_least_a_millisecond(timeout);
         self
     }
 
-    /// How many bytes a second the server must take or give at least, on average over a request and its answer.
+    /// Sets the minimum transfer rate in bytes per second, as an average over a request and its answer.
     ///
-    /// A request and its answer of so many bytes together have a second more than
-    /// [`answer_timeout`](Self::answer_timeout) for each time that the rate goes into them. So an honest server behind a slow
-    /// network lives, and one that answers a byte at a time is lost at a time that is known before.
+    /// A request and its answer of `n` bytes together may take `n / least_rate` seconds longer than
+    /// [`answer_timeout`](Self::answer_timeout). So a working server behind a slow network is kept, and one that
+    /// answers byte by byte is lost after a bounded time.
     pub fn least_rate(mut self, bytes_per_second: NonZeroU64) -> Self {
         self.least_rate = bytes_per_second;
         self
     }
 
-    /// Whether ggml talks to the server through a relay in this process; it does unless told otherwise.
+    /// Sets whether ggml talks to the server through a relay in this process; the default is `true`.
     ///
-    /// ggml aborts the process when a server goes away or answers badly. The relay keeps that from happening, for a copy
-    /// of the data through the loopback. Without it every later loss of the server ends the process (an abort, with
-    /// nothing undefined about it), the time-outs only apply to the handshake, and the address must be IPv4. Child
-    /// processes then inherit ggml's connection, so that the server is taken until they end, and using its devices again
-    /// may wait for that.
+    /// ggml aborts the process when a server is lost or answers badly. The relay prevents that, at the cost of copying
+    /// the data through the loopback. Without it, every later loss of the server aborts the process (no undefined
+    /// behaviour), the time-outs apply to the handshake only, and the address must be IPv4. Child processes then
+    /// inherit ggml's socket: the server stays reserved until they end, and using its devices may wait for that.
     pub fn relay(mut self, relay: bool) -> Self {
         self.relay = relay;
         self
@@ -88,7 +87,7 @@ impl Options {
         Limit { silence: self.connect_timeout, total: self.connect_timeout }
     }
 
-    /// How long a request and its answer may take that have so many bytes together.
+    /// The time limit for a request and its answer of `bytes` bytes together.
     pub(super) fn answer_limit(&self, bytes: u64) -> Limit {
         let more = Duration::from_secs(bytes / self.least_rate);
         Limit { silence: self.answer_timeout, total: self.answer_timeout.saturating_add(more) }
@@ -99,7 +98,7 @@ impl Options {
     }
 }
 
-/// Sockets take a zero for "no limit" or refuse it.
+/// Raises a zero, which sockets refuse or take as "no limit".
 fn at_least_a_millisecond(timeout: Duration) -> Duration {
     timeout.max(Duration::from_millis(1))
 }

@@ -1,15 +1,15 @@
-//! Which connections to a relay are ggml's own.
+//! Recognises which connections to a relay come from this process.
 //!
-//! ggml leaves its sockets open in child processes. A relay that serves a connection of this process's marks the other
-//! end to be closed there: otherwise the connection would seem alive for as long as a child is, when ggml closed it long
-//! ago. What is not of this process is not served at all.
+//! Child processes inherit ggml's sockets. When the relay accepts a connection of this process, it sets close-on-exec
+//! on the other end: otherwise the connection would look alive while a child runs, although ggml closed it. Connections
+//! of other processes are not served.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 
-/// Whether the other end of `accepted` is a socket of this process, which then is not inherited by children any more.
+/// Whether the other end of `accepted` is a socket of this process; if so, sets close-on-exec on it.
 ///
-/// The other end must be waiting for an answer, so that it is not closed meanwhile.
+/// The other end must be waiting for an answer, so that it can't be closed during this call.
 #[cfg(unix)]
 pub(super) fn claim(accepted: &TcpStream) -> bool {
     let (Ok(theirs), Ok(ours)) = (accepted.peer_addr(), accepted.local_addr()) else { return false };
@@ -22,10 +22,10 @@ pub(super) fn claim(_accepted: &TcpStream) -> bool {
     true
 }
 
-/// Ends the streams that this process's sockets read from `relay`, except those that are served.
+/// Shuts down this process's sockets that are connected to `relay`, except those that are served.
 ///
-/// Who has such a socket must be waiting for an answer, so that it is not closed meanwhile: only ggml connects to a relay,
-/// and ggml's first request is answered.
+/// Their owners must be waiting for an answer, so that the sockets can't be closed during this call: only ggml connects
+/// to a relay, and it waits for the answer to its first request.
 #[cfg(unix)]
 pub(super) fn hang_up(relay: SocketAddr, is_served: impl Fn(SocketAddr) -> bool) {
     for socket in unix::sockets().filter(|socket| socket.peer == relay && !is_served(socket.own)) {
@@ -36,9 +36,9 @@ pub(super) fn hang_up(relay: SocketAddr, is_served: impl Fn(SocketAddr) -> bool)
 #[cfg(not(unix))]
 pub(super) fn hang_up(_relay: SocketAddr, _is_served: impl Fn(SocketAddr) -> bool) {}
 
-/// Whether this process can have hardly any more file handles than it has. `any` is a socket that is open.
+/// Whether this process is almost out of file handles. `any` is an open socket.
 pub(super) fn is_short_of_handles(any: &TcpStream) -> bool {
-    /// What a connection between ggml and the relay takes, its two ends, and as many more.
+    /// Two handles for the connection between ggml and the relay, and two to spare.
     const ENOUGH: usize = 4;
     (0..ENOUGH).map(|_| any.try_clone()).collect::<io::Result<Vec<_>>>().is_err()
 }
@@ -68,8 +68,8 @@ mod unix {
         })
     }
 
-    /// The handles that may be open: those that the system lists, or all that there can be where it does not, as when there
-    /// is no handle left to read the list with.
+    /// The handles that may be open: those that the system lists, or every possible one if it lists none, as when no
+    /// handle is left to open the list.
     fn handles() -> Box<dyn Iterator<Item = c_int>> {
         match std::fs::read_dir("/dev/fd") {
             Ok(files) => {
@@ -80,41 +80,41 @@ mod unix {
         }
     }
 
-    /// How many handles this process can have.
+    /// The maximum number of handles of this process.
     fn most_handles() -> c_int {
-        /// What no process is believed to have.
+        /// More handles than any process is expected to have.
         const MANY: c_int = 1 << 20;
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: writes to `limit`, which is live for the call.
+        // SAFETY: `limit` is a live local that the call writes to; C keeps no pointer.
         match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
             0 => c_int::try_from(limit.rlim_cur).unwrap_or(MANY).min(MANY),
             _ => MANY,
         }
     }
 
-    /// Makes whoever reads from a socket see the end of the stream.
+    /// Makes the reader of a socket see the end of the stream.
     pub(super) fn end_stream(handle: c_int) {
-        // SAFETY: changes the state of a socket that is open: its owner waits for an answer. A failure leaves it as it was.
+        // SAFETY: only changes the state of a socket. It is open: its owner waits for an answer (see `hang_up`).
         let _changed = unsafe { libc::shutdown(handle, libc::SHUT_RD) };
     }
 
-    /// What `ask`, one of getsockname and getpeername, says about `handle`, which need be no socket, nor open.
+    /// Returns what `ask` (getsockname or getpeername) says about `handle`, which need not be a socket, nor open.
     pub(super) fn address(ask: Ask, handle: c_int) -> Option<SocketAddr> {
         let init = |address: *mut socket2::SockAddrStorage, len: *mut libc::socklen_t| {
-            // SAFETY: `address` and `len` are live for the call, which writes an address of at most that length. A handle
-            // that is no socket is an error.
+            // SAFETY: `try_init` passes pointers to a live address and its capacity; the call writes at most that much
+            // and keeps no pointer. It returns an error for a handle that is not a socket.
             match unsafe { ask(handle, address.cast(), len) } {
                 0 => Ok(()),
                 _ => Err(io::Error::last_os_error()),
             }
         };
-        // SAFETY: where `init` succeeds, the system wrote an address and its length.
+        // SAFETY: if `init` succeeds, getsockname or getpeername has written an address and its length.
         let ((), address) = unsafe { SockAddr::try_init(init) }.ok()?;
         address.as_socket()
     }
 
     pub(super) fn close_in_children(handle: c_int) {
-        // SAFETY: sets a flag of a handle that is open: its owner waits for an answer. A failure leaves it as it was.
+        // SAFETY: only sets a flag of a handle. It is open: `claim` requires that its owner waits for an answer.
         let _changed = unsafe { libc::fcntl(handle, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
@@ -138,11 +138,11 @@ mod tests {
         let (accepted, _) = listener.accept().unwrap();
         SockRef::from(&stream).set_cloexec(false).unwrap();
         assert!(claim(&accepted));
-        // SAFETY: reads a flag of a socket that is open.
+        // SAFETY: only reads a flag of `stream`, which is open.
         assert_eq!(unsafe { libc::fcntl(stream.as_raw_fd(), libc::F_GETFD) }, libc::FD_CLOEXEC);
     }
 
-    /// This test, run again by itself, is the other process.
+    /// This test runs itself again as the other process.
     #[test]
     fn a_connection_of_another_process_is_not_served() {
         const ADDRESS: &str = "GGML_TEST_CLAIM_ADDRESS";

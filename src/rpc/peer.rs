@@ -1,4 +1,4 @@
-//! A connection to a server, made, checked and watched by us before ggml hears of it.
+//! A checked and time-limited connection to a server.
 
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
@@ -10,18 +10,18 @@ use super::options::Options;
 use super::timed::{Limit, Timed};
 use super::wire::{CAPS, Command, HELLO_REPLY, VERSION, request_head};
 
-/// Large enough that copying costs few system calls, small enough to stay in the cache.
+/// Large enough to need few system calls, small enough for the CPU cache.
 const READ_BUFFER: usize = 256 << 10;
 
-/// Joins a header to a payload that is not much larger; anything longer passes through unbuffered.
+/// Joins a header with a short payload; longer payloads pass through unbuffered.
 const WRITE_BUFFER: usize = 16 << 10;
 
-/// A dead machine is given up after 10 s + 4 × 5 s without an answer to keep-alive probes.
+/// A dead machine is detected after 10 s + 4 × 5 s without an answer to keep-alive probes.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(10));
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 4;
 
-/// A socket, buffered both ways.
+/// A socket with a read and a write buffer.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) reader: BufReader<Timed>,
@@ -42,14 +42,14 @@ impl Peer {
         self.reader.get_ref().stream()
     }
 
-    /// Limits all that is sent and received from now on, together.
+    /// Sets a common limit for everything sent and received from now on.
     pub(super) fn limit(&mut self, limit: Limit) {
         let start = Instant::now();
         self.reader.get_mut().limit(start, limit);
         self.writer.get_mut().limit(start, limit);
     }
 
-    /// What is wrong with a connection on which nothing is due, if something is.
+    /// Why an idle connection (no answer is due) is unusable; `None` if it is fine.
     pub(super) fn fault_while_idle(&self) -> Option<String> {
         match self.pending() {
             Ok(0) => Some("it closed the connection".to_owned()),
@@ -59,7 +59,7 @@ impl Peer {
         }
     }
 
-    /// Bytes that can be read at once; zero at the end of the stream, `WouldBlock` if there are none yet.
+    /// The number of bytes that can be read at once; zero at the end of the stream, `WouldBlock` if there are none yet.
     fn pending(&self) -> io::Result<usize> {
         if !self.reader.buffer().is_empty() {
             return Ok(self.reader.buffer().len());
@@ -70,7 +70,7 @@ impl Peer {
         pending
     }
 
-    /// The length that a reply starts with.
+    /// Reads the length field of a reply.
     pub(super) fn read_len(&mut self) -> io::Result<u64> {
         let mut len = [0; 8];
         self.read_exact(&mut len)?;
@@ -81,7 +81,7 @@ impl Peer {
         self.reader.read_exact(bytes)
     }
 
-    /// Some of the next bytes, or an error at the end of the stream. [`BufRead::consume`] takes them.
+    /// The next bytes, or an error at the end of the stream. [`BufRead::consume`] removes them.
     pub(super) fn read_some(&mut self) -> io::Result<&[u8]> {
         loop {
             match self.reader.fill_buf() {
@@ -96,13 +96,13 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // The writer would otherwise try to deliver what is left in its buffer, and wait for a peer that takes nothing.
-        // The socket may be closed already; there is nothing to be done about an error.
+        // Without this, the writer's drop flushes its buffer, which blocks if the peer reads nothing. The error is
+        // ignored: the socket may be closed already.
         drop(self.stream().shutdown(Shutdown::Both));
     }
 }
 
-/// The addresses that `endpoint`, a `host:port`, stands for.
+/// Resolves `endpoint`, a `host:port`.
 pub(super) fn resolve(endpoint: &str) -> Result<Vec<SocketAddr>, String> {
     let addresses: Vec<_> = endpoint
         .to_socket_addrs()
@@ -111,7 +111,7 @@ pub(super) fn resolve(endpoint: &str) -> Result<Vec<SocketAddr>, String> {
     if addresses.is_empty() { Err("the name stands for no address".to_owned()) } else { Ok(addresses) }
 }
 
-/// Connects to the first of `addresses` that listens, and shakes hands.
+/// Connects to the first of `addresses` that listens, and performs the handshake.
 pub(super) fn open(addresses: &[SocketAddr], options: &Options) -> Result<(Peer, SocketAddr), String> {
     let mut failure = "the name stands for no address".to_owned();
     for address in addresses {
@@ -141,7 +141,7 @@ fn greet(stream: TcpStream, options: &Options) -> Result<Peer, String> {
     peer.read_exact(&mut reply).map_err(explain)?;
     let [major, minor, patch, ..] = reply;
     let [our_major, our_minor, _] = VERSION;
-    // ggml's own rule: the same major version, and a minor one that is not newer than the client's.
+    // As in ggml: the major version must match, and the server's minor version must not be newer than the client's.
     if major != our_major || minor > our_minor {
         return Err(format!(
             "it speaks RPC protocol {major}.{minor}.{patch}, this ggml {our_major}.{our_minor}; use a server built from \
@@ -163,7 +163,7 @@ fn explain(error: &io::Error, limit: Duration) -> String {
     }
 }
 
-/// What an error of the connection to a server means for `command`, which had so much time.
+/// Describes an error of the connection to a server during `command`, which had the given limit.
 pub(super) fn fault(error: &io::Error, command: Command, limit: Limit) -> String {
     let command = command.name();
     match error.kind() {
@@ -174,7 +174,7 @@ pub(super) fn fault(error: &io::Error, command: Command, limit: Limit) -> String
     }
 }
 
-/// What is wrong with an answer of `got` bytes.
+/// Describes an answer of the wrong length.
 pub(super) fn wrong_length(command: Command, got: u64, expected: u64) -> String {
     format!("it answered {} with {got} bytes instead of {expected}", command.name())
 }

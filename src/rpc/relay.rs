@@ -1,14 +1,14 @@
-//! The relay between ggml's RPC client, which aborts the process when its server fails, and a server, which may.
+//! The relay between ggml's RPC client, which aborts the process on failure, and a server, which may fail.
 //!
-//! ggml connects to a port on the loopback. What it asks goes on to the server and what the server answers comes back,
-//! both checked, until the server fails: then the relay raises the [`Link`]'s flag and answers by itself from there on.
+//! ggml connects to a port on the loopback. The relay forwards requests and answers, and checks both, until the server
+//! fails: then it sets the [`Link`]'s lost flag and answers by itself.
 //!
-//! A thread waits for connections, and each has one more, which may outlive it: ggml's sockets are inherited by child
-//! processes, so the end of a connection is not always seen. ggml uses one at a time. A client has at most one answer
-//! outstanding, and the server takes one request after the other, whoever of them it is from.
+//! One thread accepts connections, and each connection has its own thread. Several connections may exist: child
+//! processes inherit ggml's sockets, so the end of a connection is not always visible; ggml uses one at a time. A
+//! client waits for at most one answer, and the server handles one request at a time, from any of them.
 //!
-//! ggml waits for an answer without a limit. So nothing that ggml has connected is left waiting: what can't be served, for
-//! want of file handles or threads, is broken off, which ggml reports as an error on the thread that asked.
+//! ggml waits for answers without a time-out. So no connection of ggml's is left waiting: if it can't be served, for
+//! lack of file handles or threads, the relay breaks it off, and ggml reports an error on the calling thread.
 
 use std::collections::HashSet;
 use std::io::{self, BufRead, ErrorKind, Read};
@@ -28,10 +28,10 @@ use super::survey::Survey;
 use super::wire::{self, Command, RequestLen};
 use crate::lock::{Held, Lock};
 
-/// How long to wait after a connection could not be accepted, for want of file handles say.
+/// The pause after a connection could not be accepted, for example for lack of file handles.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// For how long that is tried before those who wait are told.
+/// How long accepting is retried before waiting connections are broken off.
 const ACCEPT_LIMIT: Duration = Duration::from_millis(500);
 
 /// The relay of one server.
@@ -41,21 +41,21 @@ pub(super) struct Relay {
     door: Arc<Door>,
 }
 
-/// Where ggml connects to.
+/// The listening socket that ggml connects to.
 #[derive(Debug)]
 struct Door {
     listener: TcpListener,
     address: SocketAddr,
     closed: AtomicBool,
-    /// The other ends of what was accepted and is served.
+    /// The remote addresses of the connections that are served.
     served: Lock<HashSet<SocketAddr>>,
 }
 
 impl Relay {
-    /// Starts a relay for a server that `peer` is connected to, and that offers what the survey says.
+    /// Starts a relay for the server that `peer` is connected to; `survey` is what the server offers.
     ///
-    /// Once ggml was told of a server, the relay runs to the end of the process: ggml never forgets a device, and may
-    /// connect for it at any time. Until then it can be [stopped](Self::stop).
+    /// Once ggml knows the server, the relay runs until the process ends: ggml never forgets a device, and may connect
+    /// at any time. Before that it can be [stopped](Self::stop).
     pub(super) fn start(link: Arc<Link>, survey: Survey, peer: Peer) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -71,16 +71,16 @@ impl Relay {
         self.door.address
     }
 
-    /// Gives back the thread and the port, for a server that ggml does not know.
+    /// Releases the thread and the port. Only for a server that ggml does not know.
     pub(super) fn stop(&self) {
         self.door.close();
         self.session().part();
     }
 
-    /// Goes on with another link, over the connection in `peer`, if nobody needs this one. Returns whether it does, and only
-    /// then takes the connection.
+    /// Switches to another link, over the connection in `peer`, if nothing uses the old one. Returns whether it did;
+    /// takes the connection only then.
     pub(super) fn renew(&self, link: &Arc<Link>, peer: &mut Option<Peer>) -> bool {
-        // Where the session is in use, a client is.
+        // A locked session is in use by a client.
         self.session.try_lock().is_some_and(|mut session| session.renew(link, peer))
     }
 
@@ -100,16 +100,16 @@ impl Relay {
             if start.duration_since(*failing.get_or_insert(start)) >= ACCEPT_LIMIT {
                 self.door.hang_up();
             }
-            // The search through all handles takes no more than a tenth of the time.
+            // The search through all handles takes at most a tenth of the time.
             thread::sleep(ACCEPT_AGAIN.max(start.elapsed().saturating_mul(9)));
         }
     }
 
-    /// Serves a connection on a thread of its own. Without one, it is closed.
+    /// Serves a connection on a new thread. If the thread can't be started, the connection is closed.
     fn take(&self, stream: TcpStream, other: SocketAddr) {
         let relay = self.clone();
         let serve = move || {
-            // An error is the client's, which then is gone or not ggml. What it did to the session is dealt with.
+            // An error means that the client is gone or is not ggml. The session was updated already.
             let _ended = Peer::new(stream).and_then(|mut client| relay.serve(&mut client));
             relay.door.served().remove(&other);
         };
@@ -119,7 +119,7 @@ impl Relay {
         }
     }
 
-    /// Serves one client, until it leaves between two requests.
+    /// Serves one client until it disconnects between two requests.
     fn serve(&self, client: &mut Peer) -> io::Result<()> {
         match read_head(client)? {
             None => return Ok(()),
@@ -147,7 +147,7 @@ impl Relay {
                 }
             };
             if let Err(error) = done {
-                // Half a request may have been sent, or half an answer read.
+                // The request may have been sent in part, or the answer read in part.
                 self.session().lose(format!("ggml broke off within {}: {error}", command.name()));
                 return Err(error);
             }
@@ -155,9 +155,9 @@ impl Relay {
         Ok(())
     }
 
-    /// Closes the connection to the server, which then takes another client, if nobody needs it.
+    /// Disconnects from the server if nothing uses it, so that it accepts another client.
     ///
-    /// Called after each change to what that depends on. Where the session is in use, a client is, and this comes again.
+    /// Called after every change that can matter. If the session is locked, a client uses it and will call this again.
     pub(super) fn settle(&self) {
         if let Some(mut session) = self.session.try_lock()
             && session.is_free()
@@ -176,15 +176,15 @@ impl Door {
         self.served.lock()
     }
 
-    /// Breaks off the connections of this process's that were made and can't be accepted.
+    /// Breaks off connections of this process that wait to be accepted.
     fn hang_up(&self) {
         own::hang_up(self.address, |other| self.served().contains(&other));
     }
 
-    /// Ends the thread that waits, whose end closes the port.
+    /// Ends the accepting thread, which closes the port.
     fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        // Wakes the thread on Linux. Elsewhere a connection does, and there is nothing more to try where that fails.
+        // Wakes the thread on Linux. Elsewhere a connection wakes it; if that fails, nothing else can be tried.
         drop(SockRef::from(&self.listener).shutdown(Shutdown::Both));
         if cfg!(not(target_os = "linux")) {
             drop(TcpStream::connect(self.address));
@@ -192,7 +192,7 @@ impl Door {
     }
 }
 
-/// The next request's command and length; `None` if the client left.
+/// Reads the next request's command and length; `None` if the client disconnected.
 fn read_head(client: &mut Peer) -> io::Result<Option<(Command, u64)>> {
     let byte = match client.read_some() {
         Ok(bytes) => bytes.first().copied().unwrap_or(u8::MAX),

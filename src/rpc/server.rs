@@ -1,4 +1,4 @@
-//! Serving this process's devices to others.
+//! Serving this process's devices to other processes.
 
 use std::ffi::CString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -18,36 +18,35 @@ use crate::log;
 
 const OP: &str = "rpc::Server";
 
-/// The most threads that ggml's CPU backend can be told to use.
+/// The maximum number of threads of ggml's CPU backend.
 const MAX_THREADS: usize = sys::GGML_MAX_N_THREADS as usize;
 
-/// How long a server may take to start: its devices have to be started first.
+/// How long a server may take to start, including the initialisation of its devices.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long to wait before looking again whether it listens.
+/// The pause between two checks whether the server listens.
 const START_PAUSE: Duration = Duration::from_millis(2);
 
-/// How long the greeting of a server that listens may take.
+/// The time limit for the handshake with the new server.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
 
 /// An RPC server in this process (`ggml_backend_rpc_start_server`).
 ///
-/// It serves one client at a time, on a thread of its own, and logs a few lines about that, as information. (An installed
-/// ggml, of the feature `system`, prints them on the standard output.)
-/// Nothing can stop it: it runs, with what it uses, until the process ends, whether or not this handle is dropped. What a
-/// client sends may end it all the same: see [`Server::wait`].
+/// It serves one client at a time, on its own thread, and logs a few lines at info level. (An installed ggml, see the
+/// feature `system`, prints them to standard output.) It can't be stopped: it runs, and keeps what it uses, until the
+/// process ends, even if this handle is dropped. Only a client's request can end it: see [`Server::wait`].
 ///
-/// # Whom it trusts
+/// # Trust
 ///
-/// The protocol has no authentication, and ggml's server believes what it is sent: a client can crash this process, and
-/// one that means harm can take it over. That is why [`ServerBuilder::start`] is unsafe.
+/// The protocol has no authentication, and ggml's server trusts its input: a faulty client can crash this process, and
+/// a hostile one can take it over. That is why [`ServerBuilder::start`] is unsafe.
 ///
 /// # Examples
 ///
 /// ```
 /// use ggml::rpc::{self, Server};
 ///
-/// // SAFETY: nobody else on this machine means harm.
+/// // SAFETY: all programs on this machine are trusted.
 /// let server = unsafe { Server::builder().start()? };
 /// let connection = rpc::connect(&server.address().to_string())?;
 /// assert_eq!(connection.devices().len(), 1);
@@ -61,24 +60,24 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of the CPU, on 127.0.0.1 and a port that is free.
+    /// Returns a builder; by default the server offers the CPU on 127.0.0.1 at a free port.
     pub fn builder() -> ServerBuilder {
         ServerBuilder { address: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), devices: Vec::new(), threads: None }
     }
 
-    /// Where it listens: what [`connect`](super::connect) wants, printed.
+    /// The address the server listens on; [`connect`](super::connect) takes it as a string.
     pub fn address(&self) -> SocketAddrV4 {
         self.address
     }
 
-    /// Waits for the server to end, which it never does by itself, and says why it did: a client made ggml throw an
-    /// exception, such as by saying that more bytes come than a process can have. Then nobody listens any more.
+    /// Waits until the server ends, and returns the reason. It only ends if a client makes ggml throw an exception,
+    /// such as by announcing more bytes than a process can allocate. Nothing listens on the address afterwards.
     pub fn wait(self) -> Error {
         why_it_ended(self.address, self.thread)
     }
 }
 
-/// What a [`Server`] is to be.
+/// Configures and starts a [`Server`].
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct ServerBuilder {
@@ -88,37 +87,37 @@ pub struct ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// Listens on this address; port 0 stands for any that is free. ggml's server has no IPv6.
+    /// Sets the address to listen on; port 0 means any free port. ggml's server does not support IPv6.
     pub fn address(mut self, address: SocketAddrV4) -> Self {
         self.address = address;
         self
     }
 
-    /// Serves these devices, instead of the CPU.
+    /// Sets the devices to serve, instead of the CPU.
     pub fn devices(mut self, devices: impl IntoIterator<Item = Device>) -> Self {
         self.devices = devices.into_iter().collect();
         self
     }
 
-    /// Computes with as many threads on a CPU, instead of one for each that the machine offers.
+    /// Sets the number of CPU threads; the default is the machine's available parallelism.
     pub fn threads(mut self, threads: NonZeroUsize) -> Self {
         self.threads = Some(threads);
         self
     }
 
-    /// Starts the server, and waits until it listens.
+    /// Starts the server and waits until it listens.
     ///
     /// # Safety
     ///
-    /// Everybody who can connect to the address, now or later, must be trusted with this process: what they send is
-    /// not checked enough to keep a hostile or faulty client from reading and writing its memory. For a loopback address,
-    /// which is the default, that is every program on this machine.
+    /// Every client that can connect to the address, now or later, must be trusted with this process: ggml does not
+    /// check requests well enough to prevent a hostile or faulty client from reading and writing its memory. For a
+    /// loopback address, which is the default, that includes every program on this machine.
     ///
     /// # Errors
     ///
-    /// [`Error::Param`] for more threads than ggml has room for, and for a device of another RPC server;
-    /// [`Error::Unsupported`] for devices that work as one. [`Error::Rpc`] if the address is taken or the server does not
-    /// start. Otherwise as [`Device::all`].
+    /// [`Error::Param`] for more threads than ggml supports, or a device of another RPC server; [`Error::Unsupported`]
+    /// for a meta device; [`Error::Rpc`] if the address is in use or the server does not start. Otherwise as
+    /// [`Device::all`].
     pub unsafe fn start(mut self) -> Result<Server> {
         if !self.address.ip().is_loopback() {
             let line =
@@ -139,7 +138,7 @@ impl ServerBuilder {
             });
         }
         for &device in &self.devices {
-            meta::before_use(OP, device, "several devices that work as one can't be served; serve each of them")?;
+            meta::before_use(OP, device, "a meta device can't be served; serve its devices one by one")?;
         }
         let asked = self.address;
         let failure = |reason: String| Error::Rpc { endpoint: asked.to_string().into(), reason: reason.into() };
@@ -147,7 +146,7 @@ impl ServerBuilder {
         let endpoint = CString::new(address.to_string()).map_err(|e| failure(e.to_string()))?;
         let thread = thread::Builder::new()
             .name("ggml-rpc-server".to_owned())
-            // SAFETY: that clients are trusted is our caller's promise.
+            // SAFETY: the caller of `start` promises that clients are trusted (see `# Safety`).
             .spawn(move || unsafe { raw::serve(&endpoint, threads, &self.devices) })
             .map_err(|e| failure(format!("its thread could not be started: {e}")))?;
         let thread = wait_until_it_listens(address, thread)?;
@@ -163,17 +162,17 @@ impl ServerBuilder {
                 op: OP,
                 name: "threads",
                 value: n.to_string().into(),
-                expected: format!("ggml has room for {MAX_THREADS}").into(),
+                expected: format!("ggml supports {MAX_THREADS} at most").into(),
             }),
         }
     }
 }
 
-/// Finds a port that is free, and keeps it so until the server listens on it.
+/// Reserves a free port until the server listens on it.
 ///
-/// ggml's server can't say which port it got, so it has to be given one. On Linux a socket that is bound, but does not
-/// listen, keeps everybody away but those who name the port and ask to reuse it, as the server does. Elsewhere the port
-/// is only known to have been free.
+/// ggml's server can't report which port it got, so it must be given one. On Linux a socket that is bound but does not
+/// listen keeps the port from everyone except those who name it with `SO_REUSEADDR`, as the server does. Elsewhere the
+/// port is only known to have been free.
 fn reserve(address: SocketAddrV4) -> std::io::Result<(SocketAddrV4, Option<Socket>)> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -195,7 +194,7 @@ fn failure(address: SocketAddrV4, reason: &str) -> Error {
 }
 
 fn wait_until_it_listens(address: SocketAddrV4, thread: JoinHandle<Result<()>>) -> Result<JoinHandle<Result<()>>> {
-    // A server that listens on every address of the machine also listens on the loopback.
+    // A server that listens on all addresses of the machine also listens on the loopback.
     let ip = if address.ip().is_unspecified() { Ipv4Addr::LOCALHOST } else { *address.ip() };
     let target = [SocketAddr::new(IpAddr::V4(ip), address.port())];
     let options = Options::new().connect_timeout(GREETING_LIMIT);

@@ -1,4 +1,4 @@
-//! What goes on between a client of the relay and the server.
+//! The exchange between the relay's clients and the server.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
@@ -11,26 +11,26 @@ use super::survey::Survey;
 use super::timed::Limit;
 use super::wire::{self, Command, MAX_REPLY};
 
-/// A graph as the client last sent it to a device.
+/// The graph that the client last sent to a device.
 #[derive(Debug)]
 struct StoredGraph {
     payload: Vec<u8>,
-    /// Whether the server has forgotten it.
+    /// Whether the server has discarded it.
     forgotten: bool,
 }
 
-/// The state of affairs with the server.
+/// The relay's state for one server.
 #[derive(Debug)]
 pub(super) struct Session {
     link: Arc<Link>,
-    /// What is answered without asking the server, and whether or not it is lost.
+    /// Answers these queries without the server, whether or not it is lost.
     survey: Survey,
-    /// `None` before the first client, between clients if nobody holds the link, and for ever once the server is lost.
+    /// `None` before the first client, between clients if there is no holder, and permanently once the server is lost.
     server: Option<Peer>,
     graphs: HashMap<u32, StoredGraph>,
-    /// How many clients are connected.
+    /// The number of connected clients.
     clients: usize,
-    /// How long the server has for what it is doing, if it does something.
+    /// The time limit of the current request, if there is one.
     limit: Limit,
 }
 
@@ -40,8 +40,8 @@ impl Session {
         Self { link, survey, server: Some(peer), graphs: HashMap::new(), clients: 0, limit }
     }
 
-    /// Goes on with another link, over the connection in `peer`, if nobody needs this one: then there is no buffer left of
-    /// it, and no backend. Returns whether it does, and only then takes the connection.
+    /// Switches to another link, over the connection in `peer`, if nothing uses the old one, that is if no buffer or
+    /// backend of it exists. Returns whether it did; takes the connection only then.
     pub(super) fn renew(&mut self, link: &Arc<Link>, peer: &mut Option<Peer>) -> bool {
         let free = self.is_free();
         if free {
@@ -52,12 +52,12 @@ impl Session {
         free
     }
 
-    /// Whether nobody needs the server.
+    /// Whether nothing uses the server.
     pub(super) fn is_free(&self) -> bool {
         self.clients == 0 && !self.link.is_held()
     }
 
-    /// Closes the connection to the server, which then frees what was there for us.
+    /// Disconnects from the server, which then frees this client's buffers.
     pub(super) fn part(&mut self) {
         self.server = None;
         self.graphs.clear();
@@ -68,15 +68,15 @@ impl Session {
         self.part();
     }
 
-    /// Loses the server to an error that happened during `command`.
+    /// Marks the server lost because of an error during `command`.
     fn fail(&mut self, command: Command, error: &io::Error) {
         self.lose(peer::fault(error, command, self.limit));
     }
 
-    /// Counts a new client, and makes sure that there is a server or that it is known to be lost.
+    /// Counts a new client, and connects to the server unless it is known to be lost.
     ///
-    /// Where this process is too short of file handles to connect, that says nothing of the server: the client is to go,
-    /// which ggml reports, and may come again.
+    /// A lack of file handles in this process says nothing about the server: the client is rejected, ggml reports an
+    /// error, and a later attempt may succeed.
     pub(super) fn meet(&mut self, client: &Peer) -> io::Result<()> {
         if self.server.is_none() && self.link.lost().is_none() {
             match peer::open(&[self.link.address()], self.link.options()) {
@@ -89,12 +89,12 @@ impl Session {
         Ok(())
     }
 
-    /// Counts a client less.
+    /// Counts a client that disconnected.
     pub(super) fn leave(&mut self) {
         self.clients -= 1;
     }
 
-    /// Gives the server time for a request and its answer, of so many bytes together.
+    /// Starts the time limit for a request and its answer of `bytes` bytes together.
     fn begin(&mut self, bytes: u64) {
         self.limit = self.link.options().answer_limit(bytes);
         if let Some(server) = self.server.as_mut() {
@@ -102,14 +102,14 @@ impl Session {
         }
     }
 
-    /// Loses the server if it is in no state to take a request.
+    /// Marks the server lost if its connection can't take a request.
     fn look(&mut self) {
         if let Some(fault) = self.server.as_ref().and_then(Peer::fault_while_idle) {
             self.lose(fault);
         }
     }
 
-    /// Does `step` to the server, if there is one, and loses it if that fails.
+    /// Runs `step` on the server, if there is one, and marks it lost if that fails.
     fn send(&mut self, command: Command, step: impl FnOnce(&mut Peer) -> io::Result<()>) {
         if let Some(server) = self.server.as_mut()
             && let Err(error) = step(server)
@@ -118,14 +118,14 @@ impl Session {
         }
     }
 
-    /// Counts a request that was sent.
+    /// Adds a request that was sent to the traffic.
     fn count(&self, sent: u64, received: u64) {
         if self.server.is_some() {
             self.link.traffic.add(sent, received);
         }
     }
 
-    /// Passes on a tensor's data as it comes, which may be more than fits into memory.
+    /// Forwards a tensor's data chunk by chunk: all of it might not fit into memory.
     pub(super) fn upload(&mut self, client: &mut Peer, len: u64) -> io::Result<()> {
         let command = Command::SetTensor;
         self.look();
@@ -144,7 +144,7 @@ impl Session {
         Ok(())
     }
 
-    /// Passes on a request, and its answer if it has one.
+    /// Forwards a request, and its answer if it has one.
     pub(super) fn exchange(&mut self, client: &mut Peer, command: Command, payload: Vec<u8>) -> io::Result<()> {
         if let Some(reply) = self.survey.answer(command, &payload) {
             return answer(client, &reply);
@@ -158,7 +158,7 @@ impl Session {
             server.writer.write_all(&payload)?;
             server.writer.flush()
         });
-        // Before the answer is passed on: whoever has it shall find it counted.
+        // Counted before the answer is forwarded, so that whoever receives the answer finds it counted.
         self.count((wire::REQUEST_HEAD + payload.len()) as u64, reply.map_or(0, |len| wire::REPLY_HEAD as u64 + len));
         if let Some(len) = reply {
             client.writer.write_all(&len.to_le_bytes())?;
@@ -170,10 +170,10 @@ impl Session {
         Ok(())
     }
 
-    /// Sends a graph anew where the server was told to repeat one that it has forgotten.
+    /// Sends the whole graph if the server was told to repeat a graph that it has discarded.
     ///
-    /// A server forgets every graph when any buffer is freed, but ggml's client does not know that, asks for a repetition
-    /// and would lose the connection. The graph is the one it sent last, unchanged, or the client had sent it again.
+    /// A server discards all graphs when any buffer is freed; ggml's client does not know that, asks to repeat one and
+    /// would lose the connection. The stored graph is still right: the client sends a graph again whenever it changes.
     fn recall(&mut self, command: Command, payload: Vec<u8>) -> (Command, Vec<u8>) {
         if command == Command::GraphRecompute {
             let device = wire::device(&payload);
@@ -196,7 +196,7 @@ impl Session {
         }
     }
 
-    /// Passes on the server's answer, `len` bytes after its length, and returns how many of them came.
+    /// Forwards the server's answer, `len` bytes after its length, and returns how many of them arrived.
     fn pass_reply(&mut self, client: &mut Peer, command: Command, request: &[u8], len: u64) -> io::Result<u64> {
         let Some(server) = self.server.as_mut() else { return Ok(0) };
         match server.read_len() {
@@ -246,18 +246,18 @@ impl Session {
     }
 }
 
-/// Sends a whole answer.
+/// Sends a complete answer.
 pub(super) fn answer(client: &mut Peer, reply: &[u8]) -> io::Result<()> {
     client.writer.write_all(&(reply.len() as u64).to_le_bytes())?;
     client.writer.write_all(reply)?;
     client.writer.flush()
 }
 
-/// Completes an answer of `len` bytes of which `passed` are the server's.
+/// Completes an answer of `len` bytes of which `passed` came from the server.
 fn fill_reply(client: &mut Peer, command: Command, passed: u64, len: u64) -> io::Result<()> {
     let missing = len.saturating_sub(passed);
     let stand_in = command.stand_in();
-    // Only a GET_TENSOR is ever passed on in part, and its stand-in is all zeros.
+    // Only a GET_TENSOR is ever forwarded in part, and its stand-in is all zeros.
     io::copy(&mut stand_in.as_slice().chain(io::repeat(0)).take(missing), &mut client.writer)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What a server offers: asked before ggml hears of the server, so that nothing can go wrong once it does.
+//! What a server offers; queried before ggml is told of the server, so that ggml's own queries can't fail.
 
 use std::io::Write;
 
@@ -6,13 +6,13 @@ use super::link::Link;
 use super::peer::{self, Peer};
 use super::wire::{self, Command};
 
-/// What ggml's client asks a server for when it makes the server's devices.
+/// The answers to everything that ggml's client asks when it creates the server's devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Survey {
     devices: Vec<Offer>,
 }
 
-/// What ggml's client keeps of a device for ever.
+/// What ggml's client stores permanently about a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Offer {
     alignment: u64,
@@ -20,7 +20,7 @@ struct Offer {
 }
 
 impl Survey {
-    /// Asks the server that `peer` is connected to. Each answer has the time that the handshake had.
+    /// Queries the server that `peer` is connected to. Each answer has the handshake's time limit.
     pub(super) fn make(peer: &mut Peer, link: &Link) -> Result<Self, String> {
         let count = ask(peer, link, Command::DeviceCount, &[])?;
         if count == 0 {
@@ -37,7 +37,7 @@ impl Survey {
         Ok(Self { devices: (0..count).map(offer).collect::<Result<_, String>>()? })
     }
 
-    /// The server's answer to a request, where it is known.
+    /// The server's answer to a request, if it is known.
     pub(super) fn answer(&self, command: Command, request: &[u8]) -> Option<Vec<u8>> {
         let offer = || self.devices.get(usize::try_from(wire::device(request)).ok()?);
         match command {
@@ -52,7 +52,7 @@ impl Survey {
     }
 }
 
-/// Asks for a number.
+/// Queries a number.
 fn ask(peer: &mut Peer, link: &Link, command: Command, request: &[u8]) -> Result<u64, String> {
     let limit = link.options().connect_limit();
     peer.limit(limit);

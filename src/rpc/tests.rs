@@ -1,4 +1,4 @@
-//! The handshake and the relay against servers that are made to misbehave, without ggml.
+//! The handshake and the relay against misbehaving servers, without ggml.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,14 +18,14 @@ use crate::error::Error;
 
 const SHORT: Duration = Duration::from_millis(300);
 
-/// How many bytes a second are enough.
+/// A sufficient rate, in bytes per second.
 const RATE: NonZeroU64 = NonZeroU64::new(4 << 20).unwrap();
 
 fn options() -> Options {
     Options::new().connect_timeout(SHORT).answer_timeout(SHORT).least_rate(RATE)
 }
 
-/// A server that does `script` with each connection in turn.
+/// A server that runs `script` on each connection in turn.
 fn server(script: impl FnMut(TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -53,7 +53,7 @@ fn shake(stream: &mut TcpStream) {
     reply(stream, &wire::hello_reply());
 }
 
-/// Sends bytes one by one, in so much time altogether.
+/// Sends bytes one by one, over the given total time.
 fn trickle(stream: &mut TcpStream, bytes: &[u8], time: Duration) {
     for byte in bytes {
         thread::sleep(time / u32::try_from(bytes.len()).unwrap());
@@ -63,7 +63,7 @@ fn trickle(stream: &mut TcpStream, bytes: &[u8], time: Duration) {
     }
 }
 
-/// What a handshake with a server that does `script` comes to.
+/// The result of a handshake with a server that runs `script`.
 fn handshake(script: impl FnMut(TcpStream) + Send + 'static) -> String {
     let start = Instant::now();
     let reason = peer::open(&[server(script)], &options()).unwrap_err();
@@ -102,13 +102,13 @@ impl Client {
     }
 }
 
-/// [`start`] where the relay itself is not asked for anything.
+/// [`start`], for tests that don't use the relay itself.
 fn relayed(script: impl FnMut(TcpStream) + Send + 'static) -> (Arc<Link>, SocketAddr) {
     let (link, _, address) = start(script);
     (link, address)
 }
 
-/// A relay, held by one, to a server that does `script` after the handshake.
+/// A held relay to a server that runs `script` after the handshake.
 fn start(mut script: impl FnMut(TcpStream) + Send + 'static) -> (Arc<Link>, Relay, SocketAddr) {
     let address = server(move |mut stream| {
         shake(&mut stream);
@@ -122,7 +122,7 @@ fn start(mut script: impl FnMut(TcpStream) + Send + 'static) -> (Arc<Link>, Rela
     (link, relay, address)
 }
 
-/// A server that reports the requests it gets, and answers questions for memory.
+/// A server that reports the requests it gets, and answers allocation requests.
 fn recorder() -> (Arc<Link>, SocketAddr, Receiver<Request>) {
     let (sender, requests) = channel();
     let (link, relay) = relayed(move |mut stream| {
@@ -295,7 +295,7 @@ fn an_answer_in_single_bytes_ends_at_the_limit() {
     assert_eq!(reason(&link), "it did not finish GET_DEVICE_MEMORY within 300ms");
 }
 
-/// A request and its answer have a second more for each time that the least rate goes into them.
+/// The limit of a request and its answer grows by a second per `least_rate` bytes.
 #[test]
 fn large_data_has_the_time_of_the_least_rate_and_no_more() {
     let len = u32::try_from(RATE.get()).unwrap();
@@ -320,7 +320,7 @@ fn large_data_has_the_time_of_the_least_rate_and_no_more() {
     assert_eq!(reason(&link), "it did not finish GET_TENSOR within 1.3s");
 }
 
-/// An upload is given up as a whole, too.
+/// The total limit applies to uploads, too.
 #[test]
 fn data_that_is_taken_in_small_pieces_ends_at_the_limit() {
     let (link, relay) = relayed(|mut stream| {
@@ -493,7 +493,7 @@ fn the_connection_is_kept_between_clients_while_it_is_held() {
     link.check().unwrap();
 }
 
-/// ggml's socket may live on in a child process.
+/// A child process may keep ggml's socket open.
 #[test]
 fn a_client_whose_end_is_not_seen_does_not_keep_the_next_one_waiting() {
     let (link, relay, _requests) = recorder();

@@ -1,23 +1,23 @@
-//! Reading and writing within a limit.
+//! Reading and writing with a time limit.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How much time something has.
+/// A time limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limit {
-    /// In which at least a byte must move.
+    /// At least one byte must move within this time.
     pub(super) silence: Duration,
-    /// For the whole.
+    /// The limit for the whole exchange.
     pub(super) total: Duration,
 }
 
-/// One direction of a connection. The time-out of a socket starts anew with every byte, so this also keeps a deadline for
-/// all reads and writes together.
+/// One direction of a connection. A socket's time-out restarts with every byte, so this also keeps a deadline for all
+/// reads and writes together.
 ///
-/// What takes too long is an error: `TimedOut` at the deadline, `WouldBlock` after silence.
+/// Exceeding it is an error: `TimedOut` at the deadline, `WouldBlock` after silence.
 #[derive(Debug)]
 pub(super) struct Timed {
     stream: Arc<TcpStream>,
@@ -26,7 +26,7 @@ pub(super) struct Timed {
 }
 
 impl Timed {
-    /// Both directions of `stream`, which take one file handle between them. There is no limit yet.
+    /// Both directions of `stream`, sharing one file handle. No limit is set yet.
     pub(super) fn pair(stream: TcpStream) -> [Self; 2] {
         let stream = Arc::new(stream);
         [Arc::clone(&stream), stream].map(|stream| Self { stream, silence: None, deadline: None })
@@ -36,14 +36,14 @@ impl Timed {
         &self.stream
     }
 
-    /// Limits what follows, by `total` from `start` on.
+    /// Sets the limit for the following reads and writes; `total` counts from `start`.
     pub(super) fn limit(&mut self, start: Instant, limit: Limit) {
         self.silence = Some(limit.silence);
-        // A time that no clock can tell is never.
+        // An overflow means no deadline.
         self.deadline = start.checked_add(limit.total);
     }
 
-    /// Does `step` after the socket's time-out is `set` to what is left.
+    /// Runs `step` after passing the remaining time to `set`, which sets the socket's time-out.
     fn within<R>(
         &self,
         set: impl FnOnce(&TcpStream, Option<Duration>) -> io::Result<()>,
@@ -61,7 +61,7 @@ impl Timed {
         if end.is_some() {
             set(&self.stream, end)?;
         }
-        // Systems call it by either name when the time-out of a socket has run out.
+        // Which of the two errors an expired socket time-out gives depends on the system.
         step(&self.stream).map_err(|e| match e.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut if end.is_some() => last.into(),
             _ => e,

@@ -1,22 +1,22 @@
-//! What goes over the wire.
+//! Counting traffic.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What was exchanged with a server since it was connected to, the protocol's own bytes included, those of TCP not.
+/// The traffic with a server since the first connection, including the protocol's own bytes but not those of TCP.
 ///
-/// Of a request that was sent the whole answer counts, whether it came or not.
+/// The whole answer to a request that was sent is counted, whether it arrived or not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Requests that were sent.
+    /// The number of requests sent.
     pub requests: u64,
-    /// Bytes that were sent.
+    /// The number of bytes sent.
     pub sent: u64,
-    /// Bytes that came back.
+    /// The number of bytes received.
     pub received: u64,
 }
 
-/// Counts for everyone who holds a server.
+/// The counters of a server, shared by its connections.
 #[derive(Debug, Default)]
 pub(super) struct Counter {
     requests: AtomicU64,
@@ -25,7 +25,7 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// Counts one request of so many bytes, and its answer.
+    /// Counts a request of `sent` bytes and its answer.
     pub(super) fn add(&self, sent: u64, received: u64) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.sent.fetch_add(sent, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What ggml's RPC protocol puts on the wire, as far as the relay has to understand it.
+//! ggml's RPC protocol, as far as the relay has to understand it.
 //!
 //! A request is a command byte, a length and that many bytes. A reply, for the commands that have one, is a length and
 //! that many bytes. Integers are little-endian, and a client has at most one reply outstanding.
@@ -8,10 +8,10 @@ use ggml_sys as sys;
 /// The version of the protocol that this ggml speaks: major, minor and patch (`RPC_PROTO_MAJOR_VERSION`,
 /// `RPC_PROTO_MINOR_VERSION`, `RPC_PROTO_PATCH_VERSION`).
 ///
-/// A client takes servers of its own major version whose minor version is not newer.
+/// A client accepts servers of the same major version whose minor version is not newer than its own.
 pub const VERSION: [u8; 3] = [7, 0, 0];
 
-// What this file describes.
+// This file describes exactly that version.
 const _: () = assert!(
     matches!(
         (sys::RPC_PROTO_MAJOR_VERSION, sys::RPC_PROTO_MINOR_VERSION, sys::RPC_PROTO_PATCH_VERSION, VERSION),
@@ -20,22 +20,22 @@ const _: () = assert!(
     "ggml speaks another protocol: compare this file with its sources"
 );
 
-/// Length of what a request's payload follows: the command and its length.
+/// The length of a request's header: the command and the payload's length.
 pub(super) const REQUEST_HEAD: usize = 1 + 8;
 
-/// Length of what a reply's payload follows: its length.
+/// The length of a reply's header: the payload's length.
 pub(super) const REPLY_HEAD: usize = 8;
 
 /// Transport capabilities in a HELLO. All zero: plain TCP.
 pub(super) const CAPS: usize = 24;
 
-/// Length of the HELLO reply: version, padding, capabilities.
+/// The length of the HELLO reply: version, padding, capabilities.
 pub(super) const HELLO_REPLY: usize = 4 + CAPS;
 
-/// Sources of a tensor, whether it has them or not.
+/// The number of source slots in a tensor's description, used or not.
 const SOURCES: u64 = sys::GGML_MAX_SRC as u64;
 
-/// Length of a tensor's description: four 4-byte and five 8-byte fields, and arrays.
+/// The length of a tensor's description: four 4-byte fields, five 8-byte fields, and arrays.
 const TENSOR: u64 = 4 * 4
     + 5 * 8
     + 2 * 4 * sys::GGML_MAX_DIMS as u64
@@ -43,19 +43,19 @@ const TENSOR: u64 = 4 * 4
     + 8 * SOURCES
     + sys::GGML_MAX_NAME as u64;
 
-/// No fixed-length reply is longer.
+/// The maximum length of a fixed-length reply.
 pub(super) const MAX_REPLY: usize = HELLO_REPLY;
 
-/// Sizes and addresses at or above this are taken for nonsense: sums of a few of them must not wrap.
+/// Sizes and addresses from here on are rejected, so that sums of a few of them can't overflow.
 const ABSURD: u64 = 1 << 60;
 
-/// The most devices a server is believed to have.
+/// The maximum number of devices accepted from a server.
 const MAX_DEVICES: u64 = 256;
 
-/// The largest alignment a server is believed to need.
+/// The maximum alignment accepted from a server.
 const MAX_ALIGNMENT: u64 = 1 << 30;
 
-/// What a client can ask for.
+/// The client's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Command {
@@ -79,7 +79,7 @@ pub(super) enum Command {
     MemsetTensor,
 }
 
-/// How long a request's payload is.
+/// The length of a request's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestLen {
     Exactly(u64),
@@ -139,7 +139,7 @@ impl Command {
         }
     }
 
-    /// The length of the request's payload. Everything but the two `Any` is small.
+    /// The length of the request's payload. All fixed lengths are small.
     pub(super) fn request_len(self) -> RequestLen {
         RequestLen::Exactly(match self {
             Self::SetTensor | Self::GraphCompute => return RequestLen::Any,
@@ -157,7 +157,7 @@ impl Command {
         })
     }
 
-    /// The length of the reply to `request`; `None` for a command that is not answered.
+    /// The length of the reply to `request`; `None` for a command without a reply.
     pub(super) fn reply_len(self, request: &[u8]) -> Option<u64> {
         match self {
             Self::FreeBuffer
@@ -172,12 +172,12 @@ impl Command {
             Self::GetAlignment | Self::GetMaxSize | Self::BufferGetBase | Self::GetAllocSize => Some(8),
             Self::AllocBuffer | Self::GetDeviceMemory => Some(16),
             Self::Hello => Some(HELLO_REPLY as u64),
-            // The client reads into memory of the length it asked for, which the request ends with.
+            // The client reads into a buffer of the length it asked for, which is the request's last field.
             Self::GetTensor => Some(trailing_u64(request)),
         }
     }
 
-    /// Why `reply`, of the right length, is still one that ggml's client must not see: it would assert, or compute with it.
+    /// Why ggml's client must not see `reply`, although its length is right: it would assert, or compute with it.
     pub(super) fn objection(self, request: &[u8], reply: &[u8]) -> Option<String> {
         let first = u64_at(reply, 0);
         let (bad, rule) = match self {
@@ -188,7 +188,7 @@ impl Command {
             Self::GetAllocSize => (first >= ABSURD, "no plausible size"),
             Self::AllocBuffer => {
                 let size = u64_at(reply, 8);
-                // A null pointer says that the server has not got the memory, which the client understands.
+                // A null pointer means that the server is out of memory, which the client handles.
                 let wrong = first != 0 && (size < trailing_u64(request) || size >= ABSURD);
                 return wrong.then(|| {
                     format!("it answered {} of {} bytes with a buffer of {size}", self.name(), trailing_u64(request))
@@ -199,15 +199,15 @@ impl Command {
         bad.then(|| format!("it answered {} with {first}, which is {rule}", self.name()))
     }
 
-    /// What the relay answers in the place of a lost server: a reply that ggml's client accepts, and that keeps it from
-    /// asking more. The result is a prefix; the rest of the reply's length is zeros.
+    /// The relay's reply in place of a lost server's: one that ggml's client accepts and that causes no further
+    /// requests. The result is a prefix; the rest of the reply is zeros.
     ///
-    /// - `ALLOC_BUFFER`: a null buffer, which comes back as an allocation that failed.
-    /// - `BUFFER_GET_BASE`: ggml asserts that it is not null; it is only ever used in address arithmetic.
-    /// - `SET_TENSOR_HASH`: "I have that data", so that it is not sent.
-    /// - `COPY_TENSOR`: "done"; "can't" would make ggml copy through the host.
-    /// - everything else: zeros. `DEVICE_COUNT` is then "none", `GET_TENSOR` defined bytes, and an allocation size of
-    ///   zero is raised by ggml to the tensor's own.
+    /// - `ALLOC_BUFFER`: a null buffer, which the client reports as a failed allocation.
+    /// - `BUFFER_GET_BASE`: ggml asserts that it is not null; it is only used in address arithmetic.
+    /// - `SET_TENSOR_HASH`: "the data are present", so that they are not sent.
+    /// - `COPY_TENSOR`: "done"; a failure would make ggml copy through the host.
+    /// - everything else: zeros. For `DEVICE_COUNT` that means no devices, for `GET_TENSOR` defined bytes; ggml raises an
+    ///   allocation size of zero to the tensor's own.
     pub(super) fn stand_in(self) -> [u8; 8] {
         match self {
             Self::GetAlignment => 64_u64.to_le_bytes(),
@@ -228,7 +228,7 @@ pub(super) fn hello_reply() -> [u8; HELLO_REPLY] {
     reply
 }
 
-/// A request's first nine bytes.
+/// The header of a request.
 pub(super) fn request_head(command: Command, len: u64) -> [u8; REQUEST_HEAD] {
     let mut head = [command.byte(); REQUEST_HEAD];
     for (to, from) in head.iter_mut().skip(1).zip(len.to_le_bytes()) {
@@ -237,7 +237,7 @@ pub(super) fn request_head(command: Command, len: u64) -> [u8; REQUEST_HEAD] {
     head
 }
 
-/// The device in the first four bytes of a graph's payload, zero where there are fewer.
+/// The device in the first four bytes of a graph's payload; zero if there are fewer.
 pub(super) fn device(payload: &[u8]) -> u32 {
     payload.first_chunk().copied().map_or(0, u32::from_le_bytes)
 }
@@ -246,7 +246,7 @@ fn trailing_u64(bytes: &[u8]) -> u64 {
     bytes.last_chunk().copied().map_or(0, u64::from_le_bytes)
 }
 
-/// The little-endian number at `at`; bytes that are missing are zero.
+/// The little-endian number at `at`; missing bytes are zero.
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.iter().skip(at).take(8).rev().fold(0, |n, &b| n << 8 | u64::from(b))
 }

@@ -11,11 +11,11 @@ use crate::device::meta;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::header::{Owner, TensorPtr};
+use crate::list;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::pieces::{self, Pieces};
 use crate::tensor::transfer;
-use crate::{list, meta};
 
 /// What there is no memory for, in errors.
 const NAMES: &str = "a list of tensors";

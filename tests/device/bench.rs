@@ -1,4 +1,4 @@
-//! Operands with values, for tests that compute the same on two devices: these, and those of Vulkan.
+//! Inputs with values, for the tests that compare two devices: these, and those of Vulkan.
 
 use std::cell::RefCell;
 
@@ -8,7 +8,7 @@ use ggml::prelude::*;
 
 use crate::REACH;
 
-/// A context, and what its inputs are set to.
+/// A context, and the values of its inputs.
 pub(crate) struct Bench<'c> {
     pub(crate) ctx: &'c Context,
     inputs: RefCell<Vec<(Tensor<'c>, Vec<u8>)>>,
@@ -28,7 +28,7 @@ impl<'c> Bench<'c> {
         t
     }
 
-    /// An operand of numbers between the two.
+    /// An input of uniform values between the two limits.
     pub(crate) fn within<const N: usize>(&self, dtype: DType, ne: [i64; N], from: f32, to: f32) -> Tensor<'c> {
         let mut rng = self.rng.borrow_mut();
         let values: Vec<_> = (0..ne.iter().product()).map(|_: i64| from + (to - from) * rng.f32()).collect();
@@ -38,7 +38,7 @@ impl<'c> Bench<'c> {
         self.put(dtype, ne, dtype.quantize(&values, ne[0].try_into().unwrap(), None).unwrap())
     }
 
-    /// An operand of numbers that are [`REACH`] from 0 at most.
+    /// An input of values between -[`REACH`] and [`REACH`].
     pub(crate) fn of<const N: usize>(&self, dtype: DType, ne: [i64; N]) -> Tensor<'c> {
         self.within(dtype, ne, -REACH, REACH)
     }
@@ -47,13 +47,13 @@ impl<'c> Bench<'c> {
         self.of(DType::F32, ne)
     }
 
-    /// An operand of the first of these whole numbers.
+    /// An input of the first of these integers.
     pub(crate) fn ints<const N: usize>(&self, ne: [i64; N], values: impl IntoIterator<Item = i32>) -> Tensor<'c> {
         let n = ne.iter().product::<i64>().try_into().unwrap();
         self.put(DType::I32, ne, values.into_iter().take(n).flat_map(i32::to_ne_bytes).collect())
     }
 
-    /// Gives all inputs their values, but for those that the graph does not have.
+    /// Sets all inputs, except for those that are not part of the graph.
     pub(crate) fn set(&self, mut set: impl FnMut(Tensor<'c>, &[u8]) -> Result<()>) -> Result<()> {
         for (t, bytes) in self.inputs.borrow().iter() {
             match set(*t, bytes) {

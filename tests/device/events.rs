@@ -1,4 +1,4 @@
-//! Events: what one stream of work waits for of another.
+//! Events: one queue of work waits for another.
 
 use ggml::prelude::*;
 use ggml::{Event, GraphAllocator};
@@ -32,7 +32,7 @@ fn events_say_when_work_is_done() {
         two.synchronize().unwrap();
         assert!(memory.get::<f32>(y).unwrap().iter().all(|&v| v == 21.0));
     }
-    // They may go in any order.
+    // Any drop order is allowed.
     drop(event);
     drop(one);
     drop(two);

@@ -2,10 +2,10 @@
 
 use ggml::prelude::*;
 
-/// Where the environment names no device: one that is there everywhere, and if possible has memory of its own.
+/// The default device: one that exists everywhere, if possible with memory of its own.
 const USUAL: &str = if cfg!(all(feature = "rpc", not(feature = "dynamic-backends"))) { "RPC" } else { "CPU" };
 
-/// The device that the environment names.
+/// The device from the environment.
 pub(crate) fn device() -> Device {
     load();
     let name = std::env::var("GGML_TEST_DEVICE").unwrap_or_else(|_| USUAL.into());
@@ -16,14 +16,14 @@ pub(crate) fn device() -> Device {
     Device::by_name(&name).unwrap()
 }
 
-/// The CPU by way of a server in this process, which is a device of its own.
+/// The CPU behind a server in this process, which counts as a separate device.
 #[cfg(feature = "rpc")]
 fn served() -> Device {
     use ggml::rpc;
     use std::sync::OnceLock;
     static SERVED: OnceLock<(rpc::Server, rpc::Connection)> = OnceLock::new();
     let (_, connection) = SERVED.get_or_init(|| {
-        // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+        // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
         let server = unsafe { rpc::Server::builder().start().unwrap() };
         let connection = rpc::connect(&server.address().to_string()).unwrap();
         (server, connection)
@@ -41,7 +41,7 @@ fn load() {
     use std::sync::Once;
     static LOADED: Once = Once::new();
     LOADED.call_once(|| match std::env::var_os("GGML_TEST_BACKENDS") {
-        // SAFETY: whoever names the folder vouches for what is in it.
+        // SAFETY: whoever sets the folder vouches for its files.
         Some(folder) => unsafe { ggml::Registry::load_all_from(folder) }.unwrap(),
         None => drop(ggml::Registry::load_all().unwrap()),
     });

@@ -1,10 +1,10 @@
-//! One device against the CPU: the one that the environment variable `GGML_TEST_DEVICE` names, such as `CUDA0`, else `RPC`,
-//! a server of the CPU (without that feature, or with backends that are loaded, the CPU itself), which shows that the tests
-//! work.
+//! Compares one device with the CPU: the one in the environment variable `GGML_TEST_DEVICE`, such as `CUDA0`. The
+//! default is `RPC`, a server of the CPU (or, without that feature or with dynamic backends, the CPU itself), which
+//! checks the tests.
 //!
-//! Nothing is skipped in silence: what a device says it can't do is listed in a line that begins with `unsupported:`, and
-//! what every GPU of ggml's can do must be there. Backends that are loaded while the program runs come from the folder
-//! that `GGML_TEST_BACKENDS` names, else from where the build put them.
+//! Nothing is skipped silently: operations that a device does not support are listed in a line that starts with
+//! `unsupported:`, and those that all of ggml's GPUs support are required. Dynamic backends are loaded from the folder
+//! in `GGML_TEST_BACKENDS`, or from the build's own folder.
 
 #![cfg(test)]
 #![allow(
@@ -30,21 +30,21 @@ use ggml::prelude::*;
 use ggml::{Compare, Comparison, GraphAllocator, Result};
 use load::{cpu, device};
 
-/// How far from 0 operands are at most.
+/// The maximum absolute value of operands.
 const REACH: f32 = 1.0;
 
 fn is_cpu() -> bool {
     device().device_type() == DeviceType::Cpu
 }
 
-/// Numbers in -1 to 1 that look random and are the same every time.
+/// Reproducible pseudorandom values in -1 to 1.
 fn sample(n: usize, seed: u64) -> Vec<f32> {
     let mut rng = Rng::with_seed(seed);
     (0..n).map(|_| 2.0 * rng.f32() - 1.0).collect()
 }
 
 impl<'c> Bench<'c> {
-    /// Numbers in 0.1 to 2.1.
+    /// Values in 0.1 to 2.1.
     fn positive(&self, ne: [i64; 4]) -> Tensor<'c> {
         self.within(DType::F32, ne, 0.1, 2.1)
     }
@@ -62,11 +62,11 @@ impl<'c> Bench<'c> {
     }
 }
 
-/// What is compared, and how far results may be apart.
+/// A computation to compare, and its tolerance.
 struct Case {
     name: String,
     tolerance: f64,
-    /// Whether every GPU of ggml's can do it.
+    /// Whether all of ggml's GPUs must support it.
     must: bool,
     #[expect(clippy::type_complexity, reason = "one type, used once")]
     build: Box<dyn for<'c> Fn(&Bench<'c>) -> Result<Tensor<'c>>>,
@@ -77,7 +77,7 @@ fn case(name: impl Into<String>, build: impl for<'c> Fn(&Bench<'c>) -> Result<Te
 }
 
 impl Case {
-    /// Devices multiply in fewer bits, or by rounded operands.
+    /// For products, in which devices use fewer bits or rounded operands.
     fn rough(mut self) -> Self {
         self.tolerance = 2.5e-2;
         self
@@ -89,11 +89,11 @@ impl Case {
     }
 }
 
-/// Compares all cases, and fails with all that is wrong.
+/// Compares all cases, and fails with a list of all mismatches.
 fn agree(family: &str, cases: impl IntoIterator<Item = Case>) {
     let (mut compared, mut unsupported, mut wrong) = (0, Vec::new(), Vec::new());
     for case in cases {
-        // Before it runs, for one that ends the process.
+        // Printed before the case runs, in case it ends the process.
         eprintln!("{family}: {}", case.name);
         let ctx = Context::new();
         let bench = Bench::new(&ctx);

@@ -1,4 +1,4 @@
-//! The device's memory, and what happens where there is too little.
+//! The device's memory, and running out of it.
 
 use ggml::GraphAllocator;
 use ggml::prelude::*;
@@ -33,10 +33,10 @@ fn weights_of_some_size_are_held() {
     assert_eq!(there.total, before.total);
 }
 
-/// 32 TiB, in dimensions and strides that each fit into 32 bits.
+/// 32 TiB, with dimensions and strides that each fit into 32 bits.
 const HUGE: [i64; 4] = [1 << 15, 1 << 7, 1 << 7, 1 << 14];
 
-/// What can't be had is an error, and the device goes on.
+/// An impossible allocation is an error, and the device stays usable.
 #[test]
 fn h21_too_little_memory_is_an_error() {
     let device = device();
@@ -68,7 +68,7 @@ fn h21_too_little_memory_is_an_error() {
     }
 }
 
-/// Memory that a buffer gave back can be had again.
+/// Freed memory can be allocated again.
 #[test]
 fn memory_comes_back() {
     let free = || device().memory().unwrap().free;
@@ -81,6 +81,6 @@ fn memory_comes_back() {
     let before = free();
     (0..20).for_each(|_| take());
     let lost = before.saturating_sub(free());
-    // Other programs take memory, too; on a host above all.
+    // Other programs allocate memory too, especially on a host.
     assert!(is_cpu() || lost < 20 << 26, "{lost} bytes are gone");
 }

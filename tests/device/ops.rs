@@ -146,7 +146,7 @@ fn positions() {
     agree("positions", cases);
 }
 
-/// The types of weights that models have.
+/// The weight types that models use.
 const WEIGHTS: [DType; 12] = [
     DType::F32,
     DType::F16,
@@ -162,14 +162,14 @@ const WEIGHTS: [DType; 12] = [
     DType::Q6K,
 ];
 
-/// Types that not every device knows.
+/// Types that not every device supports.
 const RARE: [DType; 5] = [DType::BF16, DType::IQ4NL, DType::IQ4XS, DType::MXFP4, DType::Q1_0];
 
 #[test]
 fn products() {
     let mut cases = Vec::new();
     for (dtype, must) in WEIGHTS.map(|d| (d, true)).into_iter().chain(RARE.map(|d| (d, false))) {
-        // One column, some, as many as there are kernels for, and more.
+        // One column, a few, as many as there are special kernels for, and more.
         for n in [1, 2, 8, 9, 33, 130] {
             let mut product = case(format!("{dtype} by {n} columns"), move |f| {
                 f.ctx.mul_mat(f.of(dtype, [256, 48, 1, 1]), f.f32([256, n, 1, 1]))
@@ -361,7 +361,7 @@ fn attention() {
     agree("attention", cases);
 }
 
-/// Recurrences.
+/// Recurrent operations.
 #[test]
 fn states() {
     agree(
@@ -370,7 +370,7 @@ fn states() {
     );
 }
 
-/// Attention and feed-forward as models have them, which devices compute by fused kernels.
+/// Attention and feed-forward blocks as in models, which devices compute by fused kernels.
 #[test]
 fn a_block_of_a_transformer() {
     agree(

@@ -1,4 +1,4 @@
-//! Graphs over the device and the CPU.
+//! Graphs that are split between the device and the CPU.
 
 use ggml::SchedBuilder;
 use ggml::prelude::*;
@@ -8,7 +8,7 @@ use crate::{cpu, device, is_cpu, sample};
 const WIDTH: usize = 64;
 const LAYERS: usize = 6;
 
-/// Layers of weights, on the device and on the CPU in turn.
+/// Layer weights, alternating between the device and the CPU.
 fn weights(on: [Device; 2]) -> Weights {
     let mut builder = WeightsBuilder::new();
     let name = |i| format!("w{i}");
@@ -70,7 +70,7 @@ fn layers_on_two_devices_are_those_of_one() {
     assert_close(&split, &alone);
     assert_eq!(copies, 1);
     assert_eq!(splits, if is_cpu() { 1 } else { LAYERS }, "a part for each change of the device");
-    // Devices that wait for each other's events rather than being waited for.
+    // Devices wait for each other's events; the host waits for none.
     let (split, _, copies) = compute(both().parallel(true), [device(), host], 9);
     let (alone, ..) = compute(Sched::builder().backend(cpu()), [host, host], 9);
     assert_close(&split, &alone);
@@ -86,7 +86,7 @@ fn the_whole_may_lie_on_the_device() {
     assert_eq!(splits, 1);
 }
 
-/// What the CPU computes lies where the device copies from fast.
+/// The CPU's results are in host memory that the device copies from fast.
 #[test]
 fn the_cpu_may_use_memory_of_the_device() {
     let Some(memory) = device().host_buffer_type() else {
@@ -100,7 +100,7 @@ fn the_cpu_may_use_memory_of_the_device() {
     assert_close(&compute(builder(), [device(), host], 3).0, &alone);
 }
 
-/// Large products with weights in host memory go to a GPU, which gets the weights each time.
+/// Large products with weights in host memory are offloaded to a GPU, which receives the weights each time.
 #[test]
 fn large_products_are_taken_over() {
     const N: usize = 512;

@@ -1,4 +1,4 @@
-//! Several threads, each with a stream of its own on the device.
+//! Several threads, each with its own backend on the device.
 
 use ggml::GraphAllocator;
 use ggml::prelude::*;

@@ -1,11 +1,11 @@
-//! Data on its way to the device and back.
+//! Transfers to and from the device.
 
 use ggml::Pieces;
 use ggml::prelude::*;
 
 use crate::{cpu, device, sample};
 
-/// 4 MiB: more than what drivers copy at once.
+/// 4 MiB: more than drivers copy at once.
 const N: usize = 1 << 20;
 
 fn state(on: Device) -> State {
@@ -86,7 +86,7 @@ fn data_go_to_other_devices_and_back() {
     }
 }
 
-/// Memory that the device copies from fast, if it has any; and memory of the user's that it was told of.
+/// The device's pinned host memory, if it has any, and user memory that is registered with it.
 #[test]
 fn host_memory_of_the_device_is_memory() {
     let capabilities = device().capabilities().unwrap();

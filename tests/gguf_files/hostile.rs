@@ -1,16 +1,16 @@
-//! Files that lie, one lie at a time.
+//! Invalid files, each with a single fault.
 
 use ggml::Error;
 use ggml::gguf::Reader;
 
 use crate::on_disk::folder;
 
-/// Bytes of a file that are put together without any check.
+/// A file built without checks.
 #[derive(Clone, Default)]
 struct Raw(Vec<u8>);
 
 impl Raw {
-    /// A file with these numbers of tensors and metadata.
+    /// Starts a file with these numbers of tensors and metadata entries.
     fn file(n_tensors: u64, n_metadata: u64) -> Self {
         Self(b"GGUF".to_vec()).u32(3).u64(n_tensors).u64(n_metadata)
     }
@@ -39,7 +39,7 @@ impl Raw {
         dims.u32(dtype).u64(offset)
     }
 
-    /// Zeros up to a multiple of 32, and as many as are asked for.
+    /// Pads with zeros to a multiple of 32, then appends `n` zeros.
     fn data(mut self, n: usize) -> Self {
         self.0.resize(self.0.len().next_multiple_of(32) + n, 0);
         self
@@ -65,7 +65,7 @@ fn what_the_lies_below_are_variations_of_is_accepted() {
     let raw = raw.tensor("a", &[3], F32, 0).tensor("b", &[32, 2], Q4_0, 32).data(32 + 36);
     let reader = Reader::from_bytes(raw.0).unwrap();
     assert_eq!(reader.data("b").unwrap().len(), 36);
-    // As in ggml: a tensor without dimensions has one element, and version 2 is read as well.
+    // As in ggml: a tensor without dimensions has one element, and version 2 is accepted.
     let scalar = Raw::file(1, 0).tensor("s", &[], F32, 0).data(4);
     assert_eq!(Reader::from_bytes(scalar.0).unwrap().data("s").unwrap().len(), 4);
     let old = Raw(b"GGUF".to_vec()).u32(2).u64(0).u64(0);
@@ -100,7 +100,7 @@ fn lies_in_metadata() {
     refused(&one().text("k").u32(STRING).u64(1 << 40).bytes(&padding), "bytes are expected");
     refused(&one().text("k").u32(ARRAY).u32(ARRAY).u64(0), "an array holds arrays");
     refused(&one().text("k").u32(ARRAY).u32(99).u64(0), "no type of values with the number 99");
-    // Counts whose size in bytes overflows, or is just one too large.
+    // Counts whose size in bytes overflows, or is one too large.
     for n in [9, 1 << 61, u64::MAX] {
         refused(&one().text("k").u32(ARRAY).u32(U32).u64(n).bytes(&padding), "entries of at least 4 bytes");
     }
@@ -115,7 +115,7 @@ fn lies_about_the_alignment() {
         refused(&one().u32(U32).u32(n), "general.alignment is not valid");
     }
     refused(&one().u32(STRING).text("32"), "general.alignment is not valid");
-    // C takes the type of the elements for that of the value, and then gives up.
+    // C takes the element type for the value's type, and then aborts.
     refused(&one().u32(ARRAY).u32(U32).u64(0), "general.alignment is not valid");
     refused(&one().u32(ARRAY).u32(U32).u64(2).u32(32).u32(32), "general.alignment is not valid");
     let far = Raw::file(1, 1).text("general.alignment").u32(U32).u32(1 << 31).tensor("t", &[1], F32, 0).data(64);
@@ -136,7 +136,7 @@ fn lies_about_tensors() {
         refused(&one("t", dims, F32, 0), "too large");
     }
     refused(&one("t", &[33], Q4_0, 0), "multiple of the type's block size");
-    // 4 and 5 were types once; 42 is ggml's count of types.
+    // 4 and 5 are removed types; 42 is ggml's number of types.
     for dtype in [4, 5, 31, 36, 1000, u32::MAX] {
         refused(&one("t", &[32], dtype, 0), "no element type with the number");
     }
@@ -163,7 +163,7 @@ fn data_that_end_too_early() {
     refused(&three.data(64), "incomplete");
 }
 
-/// What a file says of itself reaches the terminal of whoever reads why it was refused.
+/// Names from the file appear in the error message, and so reach a terminal.
 #[test]
 fn names_in_messages_are_escaped_and_cut() {
     let evil = "\u{1b}]0;title\u{7}\u{9b}2J\r";
@@ -187,7 +187,7 @@ fn names_in_messages_are_escaped_and_cut() {
     }
 }
 
-/// A file of which only the beginning is on disk, with holes where it says that there is more.
+/// A sparse file: only its beginning is on disk.
 #[cfg(target_os = "linux")]
 #[test]
 fn texts_and_arrays_have_the_limits_of_ggml() {

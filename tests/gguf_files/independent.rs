@@ -1,5 +1,5 @@
-//! A parser written from the description of the format, which knows nothing of this crate but the types of values.
-//! It trusts the file: what it is given was just written.
+//! A parser written from the format's description, independent of this crate except for the value types. It trusts its
+//! input: files that were just written.
 
 use ggml::gguf::{Array, Value};
 
@@ -16,7 +16,7 @@ pub(crate) struct File {
     pub(crate) version: u32,
     pub(crate) metadata: Vec<(String, Value)>,
     pub(crate) tensors: Vec<Tensor>,
-    /// Where the last description ends.
+    /// The offset at which the last description ends.
     pub(crate) described: usize,
 }
 

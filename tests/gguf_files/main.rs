@@ -1,4 +1,4 @@
-//! Files in the GGUF format: written, read, damaged, and held against ggml's own functions.
+//! GGUF files: written, read, damaged, and compared with ggml's own functions.
 
 #![cfg(test)]
 
@@ -13,7 +13,7 @@ mod round_trip;
 use ggml::DType;
 use ggml::gguf::{Array, Strings, Value, Writer};
 
-/// A value of every type, with the extremes of each.
+/// A value of every type, with its extremes.
 fn values() -> Vec<(&'static str, Value)> {
     let array = |a| Value::Array(a);
     vec![
@@ -49,7 +49,7 @@ fn values() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Tensors of several types, whose sizes are multiples of the alignment or not.
+/// Tensors of several types; some sizes are multiples of the alignment, others not.
 fn tensors() -> Vec<(&'static str, DType, [i64; 4], Vec<u8>)> {
     [
         ("conv.weight", DType::F32, [3, 3, 2, 2], 144),
@@ -63,7 +63,7 @@ fn tensors() -> Vec<(&'static str, DType, [i64; 4], Vec<u8>)> {
     .into_iter()
     .enumerate()
     .map(|(i, (name, dtype, ne, size))| {
-        // Small odd numbers: each tensor has its own, and as i32 they are no special float.
+        // Small odd numbers, different per tensor; as i32 or f32 none of them is special.
         (name, dtype, ne, (0..size).map(|b| u8::try_from((b * 7 + i * 31) % 251).unwrap()).collect())
     })
     .collect()

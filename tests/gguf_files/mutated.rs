@@ -1,4 +1,4 @@
-//! Files that are cut off or changed at random: read or refused, and used in full where they are read.
+//! Truncated and randomly changed files: either refused, or accepted and then fully usable.
 
 use ggml::gguf::Reader;
 use ggml::{Device, Error};
@@ -9,7 +9,7 @@ use crate::against_c;
 use crate::everything;
 use crate::independent;
 
-/// Looks at everything in a file that was accepted.
+/// Reads everything in an accepted file.
 fn use_all(bytes: &[u8]) -> Result<(), Error> {
     let reader = Reader::from_bytes(bytes)?;
     let mut total = 0;
@@ -32,7 +32,7 @@ fn use_all(bytes: &[u8]) -> Result<(), Error> {
 fn a_file_cut_off_anywhere_is_refused() {
     let bytes = everything().to_bytes().unwrap();
     let last = independent::parse(&bytes);
-    // The padding after the last tensor, of three bytes, may be missing.
+    // The three bytes of padding after the last tensor may be missing.
     let needed =
         last.described.next_multiple_of(32) + usize::try_from(last.tensors.last().unwrap().offset).unwrap() + 3;
     for len in 0..=bytes.len() {
@@ -67,7 +67,7 @@ proptest! {
         cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
     ) {
         let mut bytes = everything().to_bytes().unwrap();
-        // What is behind the descriptions can't be wrong.
+        // Tensor data can have any value.
         let described = independent::parse(&bytes).described;
         for (at, value) in changes {
             bytes[at.index(described)] = value;

@@ -1,4 +1,4 @@
-//! Files of the file system.
+//! Files in the file system.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use ggml::gguf::{Reader, Writer};
 
 use crate::{everything, tensors};
 
-/// A new, empty folder.
+/// Creates a new, empty folder.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("gguf-{name}-{}", std::process::id()));
     fs::create_dir_all(&path).unwrap();
@@ -95,8 +95,8 @@ fn messages_name_the_file() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// What a process leaves that is killed in the middle, under every name that the next one in its container could choose if
-/// it went by its own number.
+/// Creates what a killed process leaves behind, under every name that a later process with the same id (in a container)
+/// could choose, if names were based on the id.
 #[test]
 fn what_a_killed_process_left_is_in_nobodys_way() {
     let folder = folder("killed");
@@ -110,7 +110,7 @@ fn what_a_killed_process_left_is_in_nobodys_way() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Runs where processes are killed, over and over.
+/// Kills processes during writes, repeatedly.
 #[cfg(target_os = "linux")]
 #[test]
 fn writers_that_are_killed_leave_a_file_that_can_be_read() {
@@ -179,7 +179,7 @@ fn a_link_to_nothing_is_refused() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// A temporary file of its owner's alone must not become the permissions of the result.
+/// A temporary file is private to its owner; the result must have ordinary permissions.
 #[cfg(unix)]
 #[test]
 fn a_new_file_has_the_permissions_of_new_files() {

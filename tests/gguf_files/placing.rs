@@ -1,4 +1,4 @@
-//! Files that are not in memory, tensors that are used where they lie, and data that are told while they are written.
+//! Streamed files, zero-copy tensors, and data that closures provide.
 
 use std::fs;
 use std::io::{Cursor, Error as IoError, Read, Result as IoResult, Seek, SeekFrom};
@@ -11,7 +11,7 @@ use ggml::prelude::*;
 use crate::on_disk::folder;
 use crate::{everything, tensors};
 
-/// A file in memory at a multiple of 64 bytes, which says when it is dropped.
+/// A file in memory, aligned to 64 bytes, that records its drop.
 struct Mapped {
     units: Vec<[u64; 8]>,
     first: usize,
@@ -59,7 +59,7 @@ fn tensors_are_used_where_they_lie() {
     let size = reader.data_offset() + reader.tensors().last().map_or(0, |t| t.offset() + t.size() as u64);
     let weights = reader.map(cpu, |_| None).unwrap();
     same_data(&weights);
-    // One buffer, over the whole file: nothing was copied.
+    // A single buffer over the whole file: nothing was copied.
     assert_eq!(weights.buffers().len(), 1);
     assert!(weights.buffers()[0].size() as u64 >= size);
     assert!(!dropped.load(Ordering::Relaxed));
@@ -72,7 +72,7 @@ fn a_mapped_file_is_used_as_it_is() {
     let folder = folder("mapped");
     let path = folder.join("model.gguf");
     everything().write(&path).unwrap();
-    // SAFETY: nobody else writes to a file that this test has made, and removes at its end.
+    // SAFETY: this test created the file and removes it; nobody else writes to it.
     let map = unsafe { memmap2::Mmap::map(&fs::File::open(&path).unwrap()) }.unwrap();
     let weights = Reader::from_bytes(map).unwrap().map(Device::cpu().unwrap(), |_| None).unwrap();
     same_data(&weights);
@@ -92,7 +92,7 @@ fn some_tensors_are_copied_and_may_then_be_changed() {
     assert_eq!(weights.get("bias").unwrap().read::<f32>().unwrap(), [1.0; 5]);
     assert!(matches!(weights.set_bytes("half", &[0; 32]), Err(Error::Frozen { .. })));
 
-    // A graph uses both kinds.
+    // A graph that uses both kinds of weights.
     let ctx = Context::new();
     let doubled = ctx.add(weights.get("bias").unwrap(), weights.get("bias").unwrap()).unwrap();
     let graph = ctx.graph([doubled]).unwrap();
@@ -101,7 +101,7 @@ fn some_tensors_are_copied_and_may_then_be_changed() {
     run.compute().unwrap();
     assert_eq!(run.get::<f32>(doubled).unwrap(), [2.0; 5]);
 
-    // With all of them copied there is nothing left to keep the file for, but it is kept all the same.
+    // If all tensors are copied, the file is not needed, but is kept all the same.
     let reader = Reader::from_bytes(Mapped::new(&everything().to_bytes().unwrap(), &dropped)).unwrap();
     let weights = reader.map(cpu, |_| Some(cpu.buffer_type())).unwrap();
     same_data(&weights);
@@ -115,7 +115,7 @@ fn a_file_that_a_device_can_not_use_as_it_is_is_refused() {
     writer.set("general.alignment", 4_u32).unwrap();
     let reader = Reader::from_bytes(Mapped::new(&writer.to_bytes().unwrap(), &dropped)).unwrap();
     assert!(matches!(reader.map(cpu, |_| None), Err(Error::Shape { .. })));
-    // Bytes that begin anywhere.
+    // Bytes at an unaligned address.
     let mut file = Mapped::new(&[&[0; 4], &everything().to_bytes().unwrap()[..]].concat(), &dropped);
     (file.first, file.len) = (file.first + 4, file.len - 4);
     assert!(matches!(Reader::from_bytes(file).unwrap().map(cpu, |_| None), Err(Error::Unsupported { .. })));
@@ -125,7 +125,7 @@ fn a_file_that_a_device_can_not_use_as_it_is_is_refused() {
 fn a_file_is_streamed_in_pieces() {
     let folder = folder("stream");
     let path = folder.join("model.gguf");
-    // More than two pieces, and a short one.
+    // More than two chunks, the last one short.
     let large: Vec<u8> = (0..9_000_001_u32).map(|i| i.to_ne_bytes()[0] ^ i.to_ne_bytes()[2]).collect();
     let mut writer = everything();
     writer.tensor("large", DType::I8, [9_000_001], &large).unwrap();
@@ -140,7 +140,7 @@ fn a_file_is_streamed_in_pieces() {
     assert!(told.iter().all(|t| t.1 == total) && told.is_sorted() && told.len() > tensors().len() + 2, "{told:?}");
     assert_eq!((told.first(), told.last()), (Some(&(0, total)), Some(&(total, total))));
 
-    // In other ways.
+    // The other ways to read.
     assert!(reader.read("large").unwrap() == large);
     let mut copy = Vec::new();
     reader.copy("large", &mut copy).unwrap();
@@ -148,7 +148,7 @@ fn a_file_is_streamed_in_pieces() {
     assert!(matches!(reader.read("small"), Err(Error::NoSuch { .. })));
     assert!(matches!(reader.copy("small", Vec::new()), Err(Error::NoSuch { .. })));
 
-    // The file was cut off after it was looked at.
+    // The file is truncated after its header was read.
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(5_000_000).unwrap();
     for e in [
         reader.stream(|_| memory, |_, _| ()).unwrap_err(),
@@ -170,7 +170,7 @@ fn tensors_without_a_place_are_left_out() {
     let mut stream = Reader::from_stream(Cursor::new(&file)).unwrap();
     let names: Vec<_> = reader.tensors().map(|t| t.name().to_owned()).collect();
     let all = reader.load(|_| memory).unwrap();
-    // Each by itself, every second, and none.
+    // Each tensor alone, every second one, and none.
     let wanted: [&dyn Fn(usize, usize) -> bool; 3] =
         [&|i, turn| i == turn, &|i, turn| i % 2 == turn % 2, &|_, _| false];
     for (wanted, turn) in wanted.iter().flat_map(|w| (0..names.len()).map(move |turn| (w, turn))) {
@@ -191,7 +191,7 @@ fn tensors_without_a_place_are_left_out() {
     }
 }
 
-/// A file on a disk that fails from some byte on.
+/// A file that fails to read from some byte on.
 struct Broken(Cursor<Vec<u8>>, u64);
 
 impl Read for Broken {

@@ -1,4 +1,4 @@
-//! What was written is what is read.
+//! What was written is read back.
 
 use ggml::gguf::{Array, Reader, Value, Writer};
 use ggml::{DType, Device, Error};
@@ -21,7 +21,7 @@ fn every_type_of_metadata_and_all_tensors_come_back() {
         assert_eq!(reader.tensor(name).unwrap(), info);
     }
 
-    // Written once more, bit for bit.
+    // Writing it again gives the same bytes.
     let mut again = Writer::new();
     for (key, value) in reader.metadata() {
         again.set(key, value.clone()).unwrap();
@@ -41,7 +41,7 @@ fn an_independent_parser_reads_what_is_written() {
     assert_eq!(file.metadata, expected);
     let tensor =
         |name: &str, dims: &[u64], dtype, offset| Tensor { name: name.into(), dims: dims.into(), dtype, offset };
-    // The numbers of the types are those of the format; each tensor begins at the next multiple of 32.
+    // Type numbers are those of the format; each tensor starts at the next multiple of 32.
     assert_eq!(
         file.tensors,
         [
@@ -79,7 +79,7 @@ fn the_alignment_is_that_of_the_metadata_whenever_it_is_set() {
         let e = writer.set("general.alignment", refused).unwrap_err();
         assert!(matches!(e, Error::Param { name: "general.alignment", .. }), "{e}");
     }
-    // A refused value leaves the old one.
+    // After a refused value the old one remains.
     assert_eq!(Reader::from_bytes(writer.to_bytes().unwrap()).unwrap().alignment(), 256);
 }
 
@@ -172,7 +172,7 @@ fn an_unknown_name_is_told_with_those_there_are() {
     assert_eq!(reader.get("general.arch"), None);
 }
 
-/// Long texts of an array are read in pieces, whose ends may lie in a character.
+/// Long strings of an array are read in pieces, which may end inside a character.
 #[test]
 fn long_texts_of_an_array_are_read_whole() {
     let texts: Vec<String> = (0..8).map(|i| "x".repeat(250 + i) + &"世ü😀".repeat(200)).collect();
@@ -181,14 +181,14 @@ fn long_texts_of_an_array_are_read_whole() {
     let bytes = writer.to_bytes().unwrap();
     let reader = Reader::from_bytes(&bytes).unwrap();
     assert_eq!(reader.get("texts"), Some(&texts.into()));
-    // One byte that begins no character, wherever it is.
+    // A byte that can't start a character, at every position.
     let first = bytes.windows(250).position(|w| w.iter().all(|&b| b == b'x')).unwrap();
     for i in (0..1500).step_by(7) {
         let mut bytes = bytes.clone();
         bytes[first + i] = 0xff;
         let e = Reader::from_bytes(bytes).unwrap_err().to_string();
         let at = e.split("from its byte ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-        // The byte itself, or the beginning of the character that it breaks.
+        // The position of the byte, or of the start of the character that it interrupts.
         assert!((i.saturating_sub(3)..=i).contains(&at.parse().unwrap()), "{i}: {e}");
     }
 }
@@ -197,7 +197,7 @@ fn long_texts_of_an_array_are_read_whole() {
 fn what_ggml_would_not_read_is_not_written() {
     let most = 1_usize << 30;
     let mut writer = Writer::new();
-    // Zeros, which take no memory.
+    // Zeroed pages take no memory.
     let e = writer.set("k", vec![0_u8; most + 1]).map(|_| ()).unwrap_err();
     assert!(matches!(&e, Error::Param { value, .. } if &**value == "an array of 1073741825 values"), "{e}");
     writer.set("k", vec![0_u8; most]).unwrap();

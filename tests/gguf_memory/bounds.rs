@@ -1,10 +1,10 @@
-//! Files that announce as much as they can.
+//! Files that claim as much as possible.
 
 use ggml::gguf::{Reader, Writer};
 
 use crate::counting;
 
-/// The most bytes that were allocated at a time while `bytes` were read, themselves not counted.
+/// The peak of allocated bytes while `bytes` are read, without `bytes` themselves.
 fn peak(bytes: Vec<u8>) -> (usize, bool) {
     counting::peak(|| Reader::from_bytes(bytes).is_ok())
 }
@@ -17,10 +17,10 @@ fn header(n_tensors: u64, n_metadata: u64) -> Vec<u8> {
 fn reading_takes_a_small_multiple_of_the_file() {
     const LEN: usize = 1 << 20;
     const MOST: usize = 8 * LEN;
-    // What the first error or log line sets up is not at issue.
+    // The first error or log line initialises static data, which is not measured.
     assert!(Reader::from_bytes(header(1, 1)).is_err());
 
-    // As many entries as there can be: keys of three bytes with a boolean each.
+    // As many entries as fit: three-byte keys with a boolean each.
     let mut dense = Writer::new();
     for i in 0..60_000 {
         dense.set(&format!("{i:x}"), true).unwrap();
@@ -29,13 +29,13 @@ fn reading_takes_a_small_multiple_of_the_file() {
     let (taken, read) = peak(dense.clone());
     assert!(read && taken <= 8 * dense.len(), "{taken} bytes for a file of {}", dense.len());
 
-    // Empty texts, the smallest thing that takes memory of its own.
+    // Empty strings, the smallest values with an allocation of their own.
     let mut texts = Writer::new();
     texts.set("texts", vec![String::new(); LEN / 8]).unwrap();
     let (taken, read) = peak(texts.to_bytes().unwrap());
     assert!(read && taken <= MOST, "{taken}");
 
-    // Counts that just fit, and counts that don't, with nothing behind them that is meant.
+    // Counts that just fit and counts that don't, followed by garbage.
     for n in [LEN as u64 / 32, LEN as u64 / 24, 1 << 40, u64::MAX] {
         for (n_tensors, n_metadata) in [(n, 0), (0, n), (n, n)] {
             let mut file = header(n_tensors, n_metadata);
@@ -52,7 +52,7 @@ fn reading_takes_a_small_multiple_of_the_file() {
     }
 }
 
-/// As the issue has it: half a gigabyte of zeros on a disk that holds a page of it.
+/// A sparse file of half a gigabyte of zeros.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_file_of_holes_costs_what_was_read_of_it() {
@@ -65,12 +65,12 @@ fn a_file_of_holes_costs_what_was_read_of_it() {
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(LEN).unwrap();
         counting::peak(|| Reader::open(&path).map(drop))
     };
-    // Tensors and entries that are announced, and are nothing but zeros: the second one is refused.
+    // Tensors and entries that are claimed but are all zeros: the second one is refused.
     for bytes in [header(LEN / 24 - 1, 0), header(0, LEN / 14 - 2)] {
         let (taken, read) = open(&bytes);
         assert!(read.is_err() && taken < 1 << 20, "{taken} bytes to refuse a file that lies");
     }
-    // Texts that are empty, of which there really are so many.
+    // An array that really contains this many empty strings.
     let array = [&header(0, 1)[..], &1_u64.to_ne_bytes(), b"k", &9_u32.to_ne_bytes(), &8_u32.to_ne_bytes()].concat();
     let (taken, read) = open(&[&array[..], &(LEN / 8 - 10).to_ne_bytes()].concat());
     read.unwrap();

@@ -1,4 +1,4 @@
-//! An allocator that counts, for each thread by itself.
+//! An allocator that counts per thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -8,22 +8,22 @@ thread_local! {
     static PEAK: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which also counts.
+/// The system allocator, with counters.
 struct Counting;
 
-// SAFETY: all is passed on to the system's allocator; the counters take no memory.
+// SAFETY: passes every call on to the system allocator; the counters allocate nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.get().wrapping_add(layout.size());
         NOW.set(now);
         PEAK.set(PEAK.get().max(now));
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is the system allocator's.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         NOW.set(NOW.get().wrapping_sub(layout.size()));
-        // SAFETY: the caller's promise; it is from the system's allocator.
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract; `ptr` came from the system allocator.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -31,9 +31,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What `f` returns, and the most bytes that it had allocated at a time on this thread.
+/// Returns `f`'s result and the peak of bytes that it allocated on this thread.
 pub(crate) fn peak<T>(f: impl FnOnce() -> T) -> (usize, T) {
-    // What is freed but was allocated before does not make room.
+    // Starts high, so that freeing older memory can't underflow the counter.
     NOW.set(1 << 60);
     PEAK.set(1 << 60);
     let result = f();

@@ -1,23 +1,23 @@
-//! Valid files whose fields are known, and what can be done to them.
+//! Valid files with known field positions, and their mutations.
 
 use fastrand::Rng;
 
-/// A file, and where its numbers are.
+/// A file and the positions of its number fields.
 #[derive(Default, Clone)]
 pub(crate) struct File {
     pub(crate) bytes: Vec<u8>,
-    /// First bytes of the fields of four and of eight bytes: counts, lengths, types, dimensions, offsets.
+    /// The offsets of 4-byte and 8-byte fields: counts, lengths, types, dimensions, offsets.
     words: Vec<usize>,
     longs: Vec<usize>,
 }
 
-/// Types of values by number, with the bytes of each; text and arrays are others.
+/// Value types by number, with their sizes; strings and arrays are separate.
 const SCALARS: [(u32, usize); 11] =
     [(0, 1), (1, 1), (2, 2), (3, 2), (4, 4), (5, 4), (6, 4), (7, 1), (10, 8), (11, 8), (12, 8)];
 const STRING: u32 = 8;
 const ARRAY: u32 = 9;
 
-/// Types of tensors: number, elements and bytes of a block.
+/// Tensor types: number, elements and bytes per block.
 const TENSORS: [(u32, u64, u64); 7] =
     [(0, 1, 4), (1, 1, 2), (24, 1, 1), (28, 1, 8), (2, 32, 18), (8, 32, 34), (12, 256, 144)];
 
@@ -60,7 +60,7 @@ impl File {
         }
     }
 
-    /// A file that is as it should be.
+    /// Creates a random valid file.
     pub(crate) fn valid(rng: &mut Rng) -> Self {
         let mut file = Self { bytes: b"GGUF".to_vec(), ..Self::default() };
         let (n_tensors, n_metadata) = (rng.u64(..5), rng.u64(..6));
@@ -104,7 +104,7 @@ impl File {
         file
     }
 
-    /// The file with a few things changed.
+    /// Creates a randomly changed copy of the file.
     pub(crate) fn mutated(&self, other: &Self, rng: &mut Rng) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         for _ in 0..rng.u8(1..4) {
@@ -128,7 +128,7 @@ impl File {
                 }
             }
             2 => bytes.truncate(at),
-            // Wrong types and versions; arrays in arrays.
+            // Wrong types and versions; nested arrays.
             3 | 4 => {
                 let at = rng.choice(&self.words).copied().unwrap_or(4);
                 let n = [0, 1, 4, STRING, ARRAY, ARRAY, rng.u32(..48), u32::MAX][rng.usize(..8)];
@@ -160,7 +160,7 @@ fn put(bytes: &mut [u8], at: usize, new: &[u8]) {
     }
 }
 
-/// A number that is likely to go wrong.
+/// A number that is likely to be wrong.
 fn number(old: Option<&[u8]>, len: usize, rng: &mut Rng) -> u64 {
     let old = old.and_then(|b| b.first_chunk()).map_or(0, |&b| u64::from_ne_bytes(b));
     match rng.u8(..9) {

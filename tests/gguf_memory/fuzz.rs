@@ -1,4 +1,4 @@
-//! Files that were changed at random: read, placed and read again, or refused.
+//! Randomly changed files: read, placed and read again, or refused.
 
 use std::env;
 use std::io::Cursor;
@@ -13,17 +13,17 @@ use ggml::{Device, Error};
 use crate::counting;
 use crate::files::File;
 
-/// What reading may take of memory: so many times the file, and so many bytes, most of them a stream's buffer.
+/// The memory bound for reading: a multiple of the file's size, plus some bytes, mostly a stream's buffer.
 const READING: (usize, usize) = (8, 12 << 10);
-/// The same for placing tensors three times: a context each.
+/// The same for placing the tensors three times, with a context each.
 const PLACING: (usize, usize) = (8, 256 << 10);
 
-/// How many changed files there are to be; `cargo xtask fuzz-gguf` sets it.
+/// The number of changed files; `cargo xtask fuzz-gguf` sets it.
 const RUNS: &str = "GGML_FUZZ_RUNS";
 const SEED: &str = "GGML_FUZZ_SEED";
 const DEFAULT_RUNS: u64 = 20_000;
 
-/// Memory that a device can use as it is.
+/// Memory aligned for zero-copy use by a device.
 struct Aligned(Vec<[u64; 16]>, usize, usize);
 
 impl Aligned {
@@ -42,7 +42,7 @@ impl AsRef<[u8]> for Aligned {
     }
 }
 
-/// Bytes that were allocated at a time, at most.
+/// Peaks of allocated bytes.
 #[derive(Debug, Default, Clone, Copy)]
 struct Taken {
     read: usize,
@@ -51,7 +51,7 @@ struct Taken {
 
 type Both<'a> = (Reader<&'a [u8]>, Reader<Cursor<&'a [u8]>>);
 
-/// Reads a file in both ways, and looks at all that is in it.
+/// Reads a file in both ways, with all its contents.
 fn read(bytes: &[u8]) -> Result<Both<'_>, Error> {
     let stream = Reader::from_stream(Cursor::new(bytes));
     let reader = match Reader::from_bytes(bytes) {
@@ -95,7 +95,7 @@ fn place(bytes: &[u8], device: Device) {
     }
 }
 
-/// Whether the file was accepted, and what it took.
+/// Whether the file was accepted, and the memory used.
 fn run(bytes: &[u8], device: Device) -> (bool, Taken) {
     let within = |(times, plus): (usize, usize), taken: usize| {
         assert!(taken <= bytes.len() * times + plus, "{taken} bytes for a file of {}", bytes.len());
@@ -111,7 +111,7 @@ fn run(bytes: &[u8], device: Device) -> (bool, Taken) {
     (true, Taken { read, placed: within(PLACING, taken) })
 }
 
-/// One of the runs; it depends on nothing but the seed and its number.
+/// The input of one run; depends only on seed and number.
 fn case(seed: u64, number: u64) -> Vec<u8> {
     let mut rng = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let (file, other) = (File::valid(&mut rng), File::valid(&mut rng));
@@ -139,7 +139,7 @@ fn fuzz() {
     let seed = number(SEED).unwrap_or_else(|| fastrand::u64(..));
     eprintln!("fuzz-gguf: seed={seed}");
     let device = Device::cpu().unwrap();
-    // What the first error or tensor sets up is not at issue.
+    // The first error or tensor initialises static data, which is not measured.
     drop(read(b"GGUF"));
     place(&File::valid(&mut Rng::with_seed(1)).bytes, device);
     let start = Instant::now();

@@ -1,6 +1,6 @@
-//! What reading a file takes of memory is bounded by the file's length, whatever the file says.
+//! The memory for reading a file is bounded by the file's length, whatever the file claims.
 //!
-//! A test of its own: it counts what is allocated.
+//! A separate test binary, because it counts allocations.
 
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! Blocks of a transformer, against the definition and against one device.
+//! Transformer blocks, compared with the definition and with one device.
 
 use ggml::prelude::*;
 use ggml::{FlashAttn, Glu, RopeMode};
@@ -25,7 +25,7 @@ fn feed_forward(device: Device, dtype: DType, x: &[f32]) -> Vec<f32> {
     .unwrap()
 }
 
-/// Rows of `up` and columns of `down` on each device: one sum at the end.
+/// Rows of `up` and columns of `down` on each device: a single all-reduce at the end.
 #[test]
 fn the_feed_forward_block_is_the_same_on_several_devices() {
     let x = noise(WIDTH * 3, 5);
@@ -52,7 +52,7 @@ const HEADS: i64 = 6;
 const HEAD: i64 = 16;
 const TOKENS: i64 = 5;
 
-/// A whole layer: attention by heads, with rotary positions, either way of computing it, and a gated feed-forward block.
+/// A whole layer: multi-head attention with rotary positions (both implementations), and a gated feed-forward block.
 fn layer(device: Device, flash: bool, kv_heads: i64, x: &[f32]) -> Vec<f32> {
     let width = HEADS * HEAD;
     let matrix = |name, ne| Matrix::new(name, DType::F32, ne);
@@ -99,7 +99,7 @@ fn layer(device: Device, flash: bool, kv_heads: i64, x: &[f32]) -> Vec<f32> {
     .unwrap()
 }
 
-/// Heads on each device, once with as many keys as queries, once with fewer.
+/// Heads are split among devices, with as many key heads as query heads and with fewer.
 #[test]
 fn a_layer_is_the_same_on_several_devices() {
     let x = noise((HEADS * HEAD * TOKENS) as usize, 3);

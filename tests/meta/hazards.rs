@@ -1,4 +1,4 @@
-//! Where ggml's code for meta devices goes wrong with graphs that it is not asked about by llama.cpp.
+//! Faults of ggml's meta backend with graphs that llama.cpp never builds.
 
 use ggml::GraphAllocator;
 use ggml::meta::{MetaDevice, Split};
@@ -12,8 +12,8 @@ fn square(name: &'static str) -> Matrix {
     Matrix::new(name, DType::F32, [N, N])
 }
 
-/// ggml makes lists for the graph at hand when there are more operations or sums than ever; after that a graph with the
-/// most of the one and fewer of the other wrote beyond them, or used lists that were freed.
+/// ggml resizes its lists only if a graph has more operations or more all-reduces than any before; then a graph with
+/// the maximum of one and fewer of the other wrote out of bounds, or used freed lists.
 #[test]
 fn graphs_of_other_sizes_follow_each_other() {
     let device = cpus(2);
@@ -22,7 +22,7 @@ fn graphs_of_other_sizes_follow_each_other() {
     backend.set_threads(1).unwrap();
     let mut allocator = GraphAllocator::new(device.buffer_type());
     let x = noise(N as usize, 1);
-    // Many operations and no sum, few and many sums, in turn.
+    // Many operations without all-reduce, then few and many all-reduces, alternating.
     for (ops, sums) in [(300, 0), (4, 8), (300, 0), (500, 0), (4, 8), (2, 1), (300, 9), (300, 0)] {
         let ctx = Context::new();
         let input = ctx.input("x", DType::F32, [N]).unwrap();
@@ -48,7 +48,7 @@ fn graphs_of_other_sizes_follow_each_other() {
 #[test]
 fn other_weights_at_the_same_address_are_divided_anew() {
     let cpu = Device::cpu().unwrap();
-    // One name, so that all else is alike.
+    // The same name, so that everything else is equal.
     let axis = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(1));
     let answer = std::sync::Arc::clone(&axis);
     let device =
@@ -80,7 +80,7 @@ fn other_weights_at_the_same_address_are_divided_anew() {
     assert_eq!(allocator.plans(), 6, "planned anew each time");
 }
 
-/// ggml's tables have no locks, and computations write to those of the weights that they use.
+/// ggml's tables have no locks, and computations write to the entries of the weights that they use.
 #[test]
 fn threads_take_turns() {
     let device = cpus(2);
@@ -118,7 +118,7 @@ fn threads_take_turns() {
     }
 }
 
-/// A sum that goes into another, or into products, is added up late; what is made of it is right.
+/// A partial sum that goes into another, or into products, is reduced late; results computed from it are right.
 #[test]
 fn sums_that_are_added_up_late_are_right() {
     let device = cpus(3);
@@ -138,7 +138,7 @@ fn sums_that_are_added_up_late_are_right() {
     assert_close(&got.unwrap(), &want, 1e-5, "both");
 }
 
-/// ggml asserts that each device has the memory.
+/// ggml asserts that each device can allocate its part.
 #[test]
 fn too_large_weights_are_an_error() {
     let mut builder = WeightsBuilder::new();
@@ -147,8 +147,8 @@ fn too_large_weights_are_an_error() {
     assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
 }
 
-/// ggml makes headers for each graph that is allocated, clears them when one is computed, and never forgets how a tensor was
-/// divided.
+/// ggml creates headers for each allocated graph, frees them when a graph is computed, and never forgets a tensor's
+/// split state.
 #[test]
 fn graphs_that_are_never_computed_are_forgotten() {
     let device = cpus(2);
@@ -167,7 +167,7 @@ fn graphs_that_are_never_computed_are_forgotten() {
     assert_eq!(memory.get::<f32>(y).unwrap(), [3.0]);
 }
 
-/// For what graphs take, ggml asserts it too: its allocator is given up, and the next graph gets another one.
+/// ggml asserts it for graph allocations, too: the allocator is discarded, and the next graph gets a new one.
 #[test]
 fn too_large_graphs_are_an_error() {
     let device = cpus(2);

@@ -1,4 +1,4 @@
-//! Several devices that work as one.
+//! Meta devices.
 
 #![cfg(test)]
 #![allow(

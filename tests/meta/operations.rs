@@ -1,4 +1,4 @@
-//! Each operation that is known, and programs that are made of them at random, against one device.
+//! Each supported operation, and random programs of them, compared with one device.
 
 use fastrand::Rng;
 use ggml::prelude::*;
@@ -6,7 +6,7 @@ use ggml::{Conv, Glu, GraphAllocator, Interpolate, Pad, Pool, Pool2d};
 
 use crate::support::{cpus, noise, run};
 
-/// Matrices that are divided as their names say, and whole ones.
+/// Matrices that are split as their names say, and mirrored ones.
 fn weights(device: Device) -> Weights {
     let mut builder = WeightsBuilder::new();
     for (i, ne) in SHAPES.iter().enumerate() {
@@ -30,9 +30,9 @@ fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
     from[rng.usize(..from.len())]
 }
 
-/// One more operation on what there is.
+/// Appends one more operation on existing tensors.
 fn grow<'c>(ctx: &'c Context, rng: &mut Rng, all: &[Tensor<'c>], rows: Tensor<'c>) -> ggml::Result<Tensor<'c>> {
-    // Mostly on what came last.
+    // Mostly on the newest tensor.
     let a = if rng.usize(..3) == 0 { pick(rng, all) } else { all[all.len() - 1 - rng.usize(..all.len().min(4))] };
     let b = pick(rng, all);
     let [n0, n1, n2, _] = a.ne();
@@ -67,17 +67,17 @@ fn grow<'c>(ctx: &'c Context, rng: &mut Rng, all: &[Tensor<'c>], rows: Tensor<'c
 /// Results with the names of their operations.
 type Results = Vec<(String, Vec<f32>)>;
 
-/// A program: what it makes is the same each time, if what was taken of it is.
+/// A random program: the same each time for the same `taken`.
 struct Program {
     seed: u64,
-    /// Which of its operations several devices can compute.
+    /// Which of its operations a meta device supports.
     taken: Option<Vec<bool>>,
 }
 
 impl Program {
     const STEPS: usize = 40;
 
-    /// Writes it down, and has `compute` compute a part of its results. The first time, `takes` says what is left out.
+    /// Builds the program, and a graph of part of its results. In the first run `takes` decides what is left out.
     fn write<'c>(
         &mut self,
         ctx: &'c Context,
@@ -103,14 +103,14 @@ impl Program {
             }
         }
         self.taken.get_or_insert(taken);
-        // Together, so that sums are used in several ways; not all, so that some are added up late.
+        // Together, so that partial sums are used in several ways; not all, so that some are reduced late.
         let seen: Vec<_> = all[leaves..].iter().filter(|_| rng.usize(..3) == 0).collect();
         let results: Vec<_> = seen.into_iter().map(|&t| (t.op(), readable(ctx, t))).collect();
         let outputs: Vec<_> = results.iter().map(|&(_, y)| y).collect();
         (!outputs.is_empty()).then(|| (ctx.graph(&outputs).unwrap(), results))
     }
 
-    /// Computes it on one device, or several. `None` where they don't take it.
+    /// Computes it on a device or a meta device. `None` if a meta device refuses it.
     fn allocate(&mut self, device: Device, weights: &Weights) -> Option<Results> {
         let ctx = Context::new();
         let mut allocator = GraphAllocator::new(device.buffer_type());
@@ -129,7 +129,7 @@ impl Program {
         Some(results.into_iter().map(|(op, y)| (op, run.get(y).unwrap())).collect())
     }
 
-    /// Computes it with a scheduler over several devices and a CPU.
+    /// Computes it with a scheduler over a meta device and a CPU.
     fn schedule(&mut self, sched: &mut Sched, weights: &Weights) -> Option<Results> {
         let ctx = Context::new();
         let (graph, results) = self.write(&ctx, weights, |_| false)?;
@@ -146,12 +146,12 @@ impl Program {
     }
 }
 
-/// A result that can be read, whatever it is made of.
+/// A result that can be read, even if it is computed from a partial sum.
 fn readable<'c>(ctx: &'c Context, t: Tensor<'c>) -> Tensor<'c> {
     ctx.scale(ctx.cont(t).unwrap(), 1.0).unwrap()
 }
 
-/// Whether something was allocated. It is refused by this crate, or not at all.
+/// Whether the allocation succeeded. Any error must come from this crate's rules.
 #[track_caller]
 fn is_taken(result: ggml::Result<()>) -> bool {
     match result {
@@ -170,7 +170,7 @@ fn assert_same(one: &Results, several: &Results, what: &str) {
     }
 }
 
-/// Whatever several devices take, they compute as one does; the rest is refused before ggml sees it.
+/// Whatever a meta device accepts, it computes like one device; the rest is refused before ggml sees it.
 #[test]
 fn programs_at_random_are_the_same_on_several_devices() {
     let cpu = Device::cpu().unwrap();
@@ -199,7 +199,7 @@ fn programs_at_random_are_the_same_on_several_devices() {
 
 type Build = for<'c> fn(&'c Context, Tensor<'c>) -> ggml::Result<Tensor<'c>>;
 
-/// What each device computes as a whole, if nothing is divided.
+/// Operations that each device computes as a whole if nothing is split.
 const WHOLE: &[Build] = &[
     |ctx, x| ctx.repeat(x, ctx.concat(x, x, 1)?),
     |ctx, x| ctx.concat(x, ctx.sqr(x)?, 2),

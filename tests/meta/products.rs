@@ -1,4 +1,4 @@
-//! One product, divided in each way there is.
+//! One product, split in every way.
 
 use ggml::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::support::{Matrix, assert_close, cpus, noise, place, run, wide};
 const K: usize = 192;
 const ROWS: usize = 96;
 
-/// Columns of `x` times the matrix, against the definition.
+/// Multiplies columns of `x` by the matrix, and compares with the definition.
 fn check(device: Device, name: &'static str, dtype: DType, columns: usize, tolerance: f64) {
     let matrices =
         [Matrix::new(name, dtype, [K as i64, ROWS as i64]), Matrix::new("cut.1", DType::F32, [K as i64, K as i64])];
@@ -16,7 +16,7 @@ fn check(device: Device, name: &'static str, dtype: DType, columns: usize, toler
     let ctx = Context::new();
     let got = run(device, &ctx, (&x, &[K as i64, columns as i64]), |x| {
         let mut x = x;
-        // For sums over devices the other operand must be divided as well: what a product with rows makes is.
+        // For partial sums the other operand must be split as well, such as the result of a row-split product.
         if name.ends_with(".0") {
             x = ctx.mul_mat(weights.get("cut.1")?, x)?;
         }
@@ -55,7 +55,7 @@ fn quantised_weights_are_divided_by_blocks() {
             }
         }
     }
-    // 192 are six blocks of 32: 64 each for three, 96 each for two.
+    // 192 are six blocks of 32: 64 each for three devices, 96 each for two.
     for n in [2, 3] {
         for dtype in [DType::Q8_0, DType::Q4_0] {
             check(cpus(n), "w.0", dtype, 3, 0.02);

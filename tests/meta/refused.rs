@@ -1,4 +1,4 @@
-//! What ggml would end the process on, or compute wrongly, is an error before anything is allocated.
+//! Graphs on which ggml would abort or compute wrong results are errors before anything is allocated.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,7 +8,7 @@ use ggml::{Compare, Glu, GraphAllocator, Pieces};
 
 use crate::support::{cpus, noise};
 
-/// Square matrices that are divided as their names say.
+/// Square matrices that are split as their names say.
 fn weights(device: Device) -> Weights {
     let mut builder = WeightsBuilder::new();
     for name in ["whole", "w.0", "w.1", "w.2"] {
@@ -20,7 +20,7 @@ fn weights(device: Device) -> Weights {
 
 type Build = for<'c> fn(&'c Context, &dyn Fn(&str) -> Tensor<'c>, Tensor<'c>) -> ggml::Result<Tensor<'c>>;
 
-/// What is refused, and a part of the reason.
+/// Refused operations, with a part of the reason.
 const REFUSED: &[(&str, Build)] = &[
     // Products.
     ("the first operand must be split", |ctx, w, x| ctx.mul_mat(w("w.0"), x)),
@@ -84,7 +84,7 @@ fn what_is_not_known_to_work_is_refused() {
     }
 }
 
-/// The error names the tensors and how they are divided.
+/// The error names the tensors and their splits.
 #[test]
 fn an_error_says_how_operands_are_divided() {
     let device = cpus(2);
@@ -143,7 +143,7 @@ fn a_panic_of_the_closure_goes_on() {
     place("other").unwrap();
 }
 
-/// Parts of a tensor, states, and all that looks into a computation.
+/// Parts of a tensor, states, and everything that observes a computation.
 #[test]
 fn what_takes_one_device_is_refused() {
     let device = cpus(2);
@@ -168,7 +168,7 @@ fn what_takes_one_device_is_refused() {
     let two = GraphAllocator::with_buffers(&[device.buffer_type(), Device::cpu().unwrap().buffer_type()], |_| 0);
     assert!(matches!(two, Err(Error::Param { .. })), "{two:?}");
 
-    // A view of what is divided is read through its root.
+    // A view of a split tensor is read through its root.
     let ctx = Context::new();
     let view = |name| ctx.view(weights.get(name).unwrap(), [8, 4], [32, 128, 128], 64).unwrap().read::<f32>();
     assert!(view("w.1").is_err() && view("whole").is_ok());
@@ -196,7 +196,7 @@ fn what_takes_one_device_is_refused() {
     run.compute(&mut device.init().unwrap()).unwrap();
 }
 
-/// What the CPU would take for its own memory.
+/// Tensors that the CPU would mistake for its own.
 #[test]
 fn the_cpu_does_not_read_what_several_have() {
     let device = cpus(2);
@@ -213,13 +213,13 @@ fn the_cpu_does_not_read_what_several_have() {
     let own = ctx.graph([here]).unwrap();
     assert!(matches!(alone.alloc(&own), Err(Error::Unsupported { .. })), "weights on no device of the scheduler's");
 
-    // A view would be made ready on the several.
+    // The view would be initialised on the meta device.
     let view = ctx.transpose(weights.get("w.1").unwrap()).unwrap();
     let graph_of_view = ctx.graph([ctx.cont(view).unwrap()]).unwrap();
     let mut on_cpu = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
     assert!(matches!(on_cpu.alloc(&graph_of_view), Err(Error::Unsupported { .. })), "not the CPU's");
 
-    // Between what several devices compute, another one can't.
+    // Another device can't compute in the middle of a meta device's part.
     let first = ctx.add(x, weights.get("whole").unwrap()).unwrap();
     let rolled = ctx.roll(x, [1, 0, 0, 0]).unwrap();
     let last = ctx.add(first, rolled).unwrap();

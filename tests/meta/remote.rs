@@ -1,4 +1,4 @@
-//! The devices of two RPC servers that work as one.
+//! A meta device over two RPC servers.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -12,13 +12,13 @@ use ggml::rpc::{self, Connection, Server};
 
 use crate::support::{Matrix, assert_close, by_name, noise, place, run, wide};
 
-/// Tells a child what it is.
+/// Tells a child process that it is the server.
 const SERVE: &str = "GGML_TEST_META_SERVE";
 
-/// What the child says before its address.
+/// The prefix of the child's line with its address.
 const READY: &str = "listening on ";
 
-/// A server in a process of its own: this test binary, run again. Ends when this is dropped.
+/// A server in its own process: this test binary, run again. Killed on drop.
 struct Process {
     child: Child,
     address: String,
@@ -29,7 +29,7 @@ impl Process {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "remote::a_server_runs_in_a_process_of_its_own", "--nocapture"])
             .env(SERVE, "1")
-            // The child ends with this end of the pipe, however this process ends.
+            // The child ends when its standard input closes, however this process ends.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -58,7 +58,7 @@ fn a_server_runs_in_a_process_of_its_own() {
         assert_eq!(rpc::connect(&Process::start().address).unwrap().devices().len(), 1);
         return;
     }
-    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+    // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     let server = unsafe { Server::builder().threads(1.try_into().unwrap()).start().unwrap() };
     eprintln!("{READY}{}", server.address());
     std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -110,12 +110,12 @@ fn two_servers_and_a_cpu_beside_one_compute_the_block() {
 
 #[test]
 fn several_devices_are_not_served_as_one() {
-    // SAFETY: it does not start.
+    // SAFETY: the server is refused before it starts.
     let refused = unsafe { Server::builder().devices([crate::support::cpus(2)]).start() };
     assert!(matches!(refused, Err(Error::Unsupported { .. })), "their memory has no addresses: {refused:?}");
 }
 
-/// In a scheduler, what the servers computed is whole and can be used by the CPU; what is divided can't.
+/// In a scheduler, the CPU can use mirrored results of the servers, but not split ones.
 #[test]
 fn the_cpu_goes_on_with_what_servers_computed() {
     let device = MetaDevice::new(&servers(), by_name).unwrap().device();
@@ -142,7 +142,7 @@ fn the_cpu_goes_on_with_what_servers_computed() {
     assert!(error.contains("can't be used on another device"), "{error}");
 }
 
-/// Whichever of them is lost, and whenever, that is an error, and the rest can go on.
+/// The loss of either server at any time is an error, and the rest remains usable.
 #[test]
 fn a_lost_server_is_an_error() {
     for lost in [0, 1] {

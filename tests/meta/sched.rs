@@ -1,4 +1,4 @@
-//! In a scheduler, with a CPU beside.
+//! A meta device and a CPU in a scheduler.
 
 use ggml::prelude::*;
 

@@ -1,11 +1,11 @@
-//! What tests of meta devices begin with.
+//! Helpers for the tests of meta devices.
 
 use fastrand::Rng;
 use ggml::meta::{MetaDevice, Split};
 use ggml::prelude::*;
 use ggml::{GraphAllocator, TensorInfo};
 
-/// Divides a tensor by the end of its name: `.0` along axis 0, and so on; all others are whole.
+/// Splits a tensor by the suffix of its name: `.0` along axis 0, and so on; all others are mirrored.
 pub(crate) fn by_name(t: &TensorInfo) -> Split {
     match t.name.rsplit_once('.').and_then(|(_, axis)| axis.parse().ok()) {
         Some(axis) => Split::Even { axis },
@@ -13,12 +13,12 @@ pub(crate) fn by_name(t: &TensorInfo) -> Split {
     }
 }
 
-/// The CPU, so many times.
+/// A meta device of `n` CPUs.
 pub(crate) fn cpus(n: usize) -> Device {
     MetaDevice::new(&vec![Device::cpu().unwrap(); n], by_name).unwrap().device()
 }
 
-/// Numbers between -1 and 1 that look random.
+/// Pseudorandom values in -1 to 1.
 pub(crate) fn noise(n: usize, seed: u64) -> Vec<f32> {
     let mut rng = Rng::with_seed(seed);
     (0..n).map(|_| 2.0 * rng.f32() - 1.0).collect()
@@ -39,17 +39,17 @@ impl Matrix {
         Self { name, dtype, ne, values: noise(n, seed) }
     }
 
-    /// The bytes of its blocks.
+    /// The bytes of its quantised blocks.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.dtype.quantize(&self.values, self.ne[0] as usize, None).unwrap()
     }
 
-    /// What the blocks say.
+    /// The decoded values of the blocks.
     pub(crate) fn decoded(&self) -> Vec<f64> {
         self.dtype.dequantize(&self.bytes()).unwrap().into_iter().map(f64::from).collect()
     }
 
-    /// The product with one column, from the definition.
+    /// The product with one column, by definition.
     pub(crate) fn times(&self, x: &[f64]) -> Vec<f64> {
         let k = self.ne[0] as usize;
         self.decoded().chunks(k).map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
@@ -68,7 +68,7 @@ pub(crate) fn place(device: Device, matrices: &[Matrix]) -> Weights {
     weights
 }
 
-/// Computes `y` of an input `x` on a device. An input `positions` is set to numbers from 0 on.
+/// Computes `y` of an input `x` on a device. An input `positions` is set to 0, 1, 2, and so on.
 pub(crate) fn run<'c>(
     device: Device,
     ctx: &'c Context,
@@ -102,7 +102,7 @@ pub(crate) fn shape(ne: &[i64]) -> [i64; 4] {
     full
 }
 
-/// Fails unless the numbers are as close as `tolerance`, by the root mean square.
+/// Fails if the root mean square difference exceeds `tolerance`.
 #[track_caller]
 pub(crate) fn assert_close(got: &[f32], want: &[f64], tolerance: f64, what: &str) {
     assert_eq!(got.len(), want.len(), "{what}");

@@ -1,4 +1,4 @@
-//! Weights that are divided.
+//! Split weights.
 
 use std::io::Cursor;
 
@@ -37,7 +37,7 @@ fn weights_come_back_as_they_were() {
     }
 }
 
-/// A file is read in pieces, but for what several devices take.
+/// A file is read in chunks, except for tensors of a meta device.
 #[test]
 fn weights_come_from_a_file() {
     let values = noise(64 * 4, 8);
@@ -55,10 +55,10 @@ fn weights_come_from_a_file() {
     assert!(Reader::from_bytes(file).unwrap().map(cpus(2), |_| None).is_err(), "no memory of the host's");
 }
 
-/// Each of several devices is sent its parts of whole rows: a piece that ends within one would be asserted against.
+/// Each device receives its parts of whole rows: ggml would assert if a chunk ended inside a row.
 #[test]
 fn h104_tensors_of_some_size_are_streamed_to_several_devices() {
-    // Rows of 12,000 bytes, 9 MB in all: more than one piece, none of which would end with a row.
+    // Rows of 12,000 bytes, 9 MB in total: several chunks, none of which would end with a row.
     let values = noise(3000 * 768, 3);
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_ne_bytes()).collect();
     let mut writer = Writer::new();

@@ -1,4 +1,4 @@
-//! Losses and results against plain Rust, gradients of several batches, and graphs for each batch.
+//! Losses and results compared with plain Rust, gradients of several batches, and graphs built per batch.
 
 use ggml::opt::{AdamW, BuildType, Dataset, LossType, OptContext, OptParams, OptResult, Sgd};
 use ggml::prelude::*;
@@ -20,19 +20,19 @@ fn parameter() -> State {
     state
 }
 
-/// Points, and for each the class that it is in.
+/// Points, and the class of each.
 fn data() -> (Vec<f32>, Vec<f32>) {
     let labels = (0..N).flat_map(|i| (0..CLASSES).map(move |c| if i * i % 5 % CLASSES == c { 1.0 } else { 0.0 }));
     (waves(2 * N, 0.5, 0.2), labels.collect())
 }
 
-/// Outputs, in f64.
+/// The outputs, in f64.
 fn outputs(p: &[f32], x: &[f32]) -> Vec<Vec<f64>> {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
     x.chunks_exact(2).map(|x| p.chunks_exact(2).map(|p| dot(p, x)).collect()).collect()
 }
 
-/// The loss of each datapoint, by its definition.
+/// The loss of one datapoint, by definition.
 fn loss_of(what: LossType, outputs: &[f64], labels: &[f32]) -> f64 {
     let pairs = || outputs.iter().zip(labels).map(|(&y, &l)| (y, f64::from(l)));
     match what {
@@ -127,7 +127,7 @@ fn results_of_different_losses_are_not_mixed() {
     eval(LossType::Sum, &mut result).unwrap();
 }
 
-/// What training in batches of this size, so many of which make a step, leads to.
+/// The parameters after training with this batch size and period.
 fn trained(what: LossType, batch: usize, period: u32) -> Vec<f32> {
     let state = parameter();
     let p = state.get("p0").unwrap();
@@ -148,7 +148,7 @@ fn trained(what: LossType, batch: usize, period: u32) -> Vec<f32> {
         opt.epoch(&mut sched, &graphs, &dataset, N, |_| {}).unwrap();
     }
     assert_eq!(opt.steps() as usize, 5 * N / batch / period as usize);
-    // The loss is that of the datapoints, however many batches make a step.
+    // The loss is per datapoint, independent of the number of batches per step.
     let expected = outputs(&waves(2 * CLASSES, 0.0, 0.1), &data().0);
     let losses =
         expected.iter().zip(data().1.chunks_exact(CLASSES)).map(|(o, l)| loss_of(what, o, l)).collect::<Vec<_>>();
@@ -175,7 +175,7 @@ fn several_batches_for_a_step_are_one_large_batch() {
     }
 }
 
-/// Graphs of other sizes in turn, made anew for each batch, and the moments go on: as plain Rust does it.
+/// Graphs of alternating sizes, built anew for each batch, while the moments persist; compared with plain Rust.
 #[test]
 fn graphs_may_be_made_for_each_batch() {
     let how = AdamW { alpha: 0.05, ..AdamW::default() };
@@ -223,7 +223,7 @@ fn graphs_may_be_made_for_each_batch() {
     assert!((result.loss().unwrap().value - weighted / 19.0).abs() < 1e-9, "the mean of datapoints, not of batches");
 }
 
-/// Gradients are added up until someone resets them, and the parameters stay.
+/// Gradients are summed until a reset, and the parameters stay unchanged.
 #[test]
 fn gradients_alone_are_added_up() {
     let state = parameter();
@@ -255,7 +255,7 @@ fn gradients_alone_are_added_up() {
     assert!(OptContext::new([p], OptParams::new(LossType::Sum)).unwrap().grad_acc(p).is_none());
 }
 
-/// An optimisation that was reset does what a new one does, and forgets a period that was begun.
+/// After a reset, an optimisation behaves like a new one, and forgets an unfinished period.
 #[test]
 fn a_reset_begins_anew() {
     let (x, y) = data();
@@ -277,7 +277,7 @@ fn a_reset_begins_anew() {
     let first = epoch(&mut opt, N);
     assert_ne!(epoch(&mut opt, N), first, "moments stay");
     assert_eq!(opt.steps(), 4);
-    // Six datapoints are a step and a half.
+    // Six datapoints are one and a half steps.
     epoch(&mut opt, 6);
     assert!(opt.grad_acc(p).unwrap().read::<f32>().unwrap().iter().any(|&g| g != 0.0));
     opt.reset(true).unwrap();
@@ -331,7 +331,7 @@ fn a_schedule_is_asked_before_each_step() {
     assert_eq!(run(true), run(false));
 }
 
-/// A model that is only looked at needs no parameters, and its weights may be frozen.
+/// A model that is only evaluated needs no parameters, and its weights may be frozen.
 #[test]
 fn frozen_weights_can_be_evaluated() {
     let (x, y) = data();

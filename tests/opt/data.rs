@@ -1,16 +1,16 @@
-//! Data sets and results, which compute nothing.
+//! Data sets and results, without computations.
 
 use ggml::opt::{Dataset, OptResult, Rng};
 use ggml::prelude::*;
 use half::{bf16, f16};
 
-/// `n` datapoints of two elements, both the datapoint's number, and one label, the negated number.
+/// `n` datapoints of two elements, both equal to the datapoint's number, with the negated number as label.
 fn numbered(n: usize) -> Dataset {
     let data: Vec<_> = (0..n).flat_map(|i| [i as f32; 2]).collect();
     Dataset::new(2, data).unwrap().with_labels(1, (0..n).map(|i| -(i as f32)).collect::<Vec<_>>()).unwrap()
 }
 
-/// The numbers of the datapoints in their present order, read in batches.
+/// The numbers of the datapoints in the current order, read in batches.
 fn order(dataset: &Dataset, batch: usize) -> Vec<usize> {
     let (mut data, mut labels) = (vec![0.0; 2 * batch], vec![0.0; batch]);
     let batches = (0..dataset.ndata() / batch).flat_map(|i| {
@@ -40,7 +40,7 @@ fn a_shuffle_is_an_order_of_the_same_data() {
     sorted.sort_unstable();
     assert_eq!(sorted, (0..12).collect::<Vec<_>>());
     assert_eq!(order(&dataset, 3), first, "whatever the batch");
-    // The same seed gives the same order, another one another.
+    // The same seed gives the same order, another seed another order.
     let with = |seed| {
         let mut dataset = numbered(12);
         dataset.shuffle(&mut Rng::new(seed), 12).unwrap();
@@ -48,7 +48,7 @@ fn a_shuffle_is_an_order_of_the_same_data() {
     };
     assert_eq!(with(7), first);
     assert_ne!(with(8), first);
-    // The rest stays in its place.
+    // The rest keeps its place.
     dataset.shuffle(&mut Rng::new(3), 6).unwrap();
     let second = order(&dataset, 1);
     assert_eq!(second[6..], first[6..]);
@@ -57,7 +57,7 @@ fn a_shuffle_is_an_order_of_the_same_data() {
     assert_eq!(order(&dataset, 1), second);
 }
 
-/// The numbers are those of `SplitMix64`'s published reference, so that orders can be had again.
+/// The numbers are those of `SplitMix64`'s reference, so that orders are reproducible.
 #[test]
 fn random_numbers_stay_the_same() {
     let mut rng = Rng::new(1_234_567);
@@ -70,7 +70,7 @@ fn random_numbers_stay_the_same() {
         16_408_922_859_458_223_821,
     ];
     assert_eq!(numbers, published);
-    // Each order of three is about as frequent as any other.
+    // All orders of three are about equally frequent.
     let mut seen = std::collections::HashMap::new();
     for _ in 0..6000 {
         let mut items = [0, 1, 2];
@@ -150,7 +150,7 @@ fn what_is_no_number() {
         let data = Dataset::new(1, [bf16::ZERO, bf16::from_f64(bad)]).unwrap();
         assert_eq!(parameter(data.get_batch_host(0, &mut [bf16::ZERO; 2], &mut [])), "data_batch");
     }
-    // Integers are finite, whatever their bits.
+    // Integers are always finite.
     let numbers = Dataset::new(1, [-1_i32; 2]).unwrap();
     numbers.get_batch_host(0, &mut [0; 2], &mut []).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Batches that fail on the way.
+//! Batches that fail during the computation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use ggml::prelude::*;
 
 use super::state;
 
-/// A scheduler whose computations end where the flag is set.
+/// A scheduler that cancels computations while the flag is set.
 fn stoppable() -> (Sched, Arc<AtomicBool>) {
     let stop = Arc::new(AtomicBool::new(false));
     let mut cpu = Backend::cpu().unwrap();
@@ -17,7 +17,7 @@ fn stoppable() -> (Sched, Arc<AtomicBool>) {
     (Sched::builder().backend(cpu).build().unwrap(), stop)
 }
 
-/// What failed is not part of a step: the period begins anew, and nothing of its gradients is left.
+/// A failed batch restarts the period, and nothing of its gradients is left.
 #[test]
 fn a_batch_that_fails_ends_its_period() {
     let state = state(&[[2, 3, 1, 1]]);
@@ -48,7 +48,7 @@ fn a_batch_that_fails_ends_its_period() {
     let near = p.read::<f32>().unwrap().iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-6);
     assert!(near && opt.steps() == 1, "{expected:?}");
 
-    // An input without a value stops a batch before it has begun: the period goes on.
+    // A missing input stops a batch before it begins: the period continues.
     assert!(matches!(feed(&mut opt, &mut sched, [0.5, 1.0]), (BuildType::Grad, Ok(()))));
     let mut run = opt.alloc(&mut sched, &graphs, true).unwrap();
     assert!(matches!(run.eval(None), Err(Error::InputNotSet { .. })));
@@ -64,7 +64,7 @@ fn a_batch_that_fails_ends_its_period() {
     assert!(near && opt.steps() == 2, "{expected:?}");
 }
 
-/// Gradients alone, too: a failed batch leaves no part of itself in the sums.
+/// The same with gradients only: a failed batch leaves nothing in the sums.
 #[test]
 fn a_batch_that_fails_leaves_nothing_in_the_sums() {
     let state = state(&[[2, 3, 1, 1]]);

@@ -1,4 +1,4 @@
-//! Loops over data: models that learn, and what does not fit together.
+//! Training loops: models that learn, and mismatched data.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::{cpu, state, waves};
 
 const CLASSES: i64 = 3;
 
-/// Points around three places, and which place each is at.
+/// Points around three centres, labelled by centre.
 fn clusters(n: usize) -> Dataset {
     let noise = waves(2 * n, 0.0, 0.0);
     let places = [[0.0, 1.0], [1.0, -1.0], [-1.0, -1.0]];
@@ -18,7 +18,7 @@ fn clusters(n: usize) -> Dataset {
     Dataset::new(2, data).unwrap().with_labels(3, labels).unwrap()
 }
 
-/// Two layers that tell the clusters apart.
+/// Two layers that classify the points.
 fn layers<'c>(ctx: &'c Context, p: &[Tensor<'c>], n: i64) -> (Tensor<'c>, Tensor<'c>) {
     let x = ctx.input("x", DType::F32, [2, n]).unwrap();
     let hidden = ctx.relu(ctx.add(ctx.mul_mat(p[0], x).unwrap(), p[1]).unwrap()).unwrap();
@@ -39,7 +39,7 @@ fn params(period: u32) -> OptParams {
     params
 }
 
-/// What a fit of the clusters ends with: the parameters, training and evaluation.
+/// The result of a fit: parameters, training and evaluation results.
 fn fitted(seed: u64, threads: usize) -> (Vec<f32>, ggml::opt::Epoch) {
     let state = parameters();
     let p: Vec<_> = state.iter().collect();
@@ -62,7 +62,7 @@ fn fitted(seed: u64, threads: usize) -> (Vec<f32>, ggml::opt::Epoch) {
             assert_eq!(p.ibatch_max, if p.train { 18 } else { 6 });
             let line = p.to_string();
             let parts = [" loss=", "± acc=", "% t=00:00:", " ETA=00:00:"].iter().all(|part| {
-                // There is no uncertainty after the first batch.
+                // After the first batch there is no uncertainty yet.
                 part.split('±').all(|part| line.contains(part))
             });
             assert!(parts && line.contains(&format!("batch={}/{}", p.ibatch, p.ibatch_max)), "{line}");
@@ -90,11 +90,11 @@ fn the_same_seed_leads_to_the_same_model() {
     let first = fitted(1, 1);
     assert_eq!(first, fitted(1, 1));
     assert_ne!(first, fitted(2, 1));
-    // Threads may sum losses in another order, but not gradients.
+    // The summation order of losses may depend on threads, that of gradients not.
     assert_eq!(first.0, fitted(1, 2).0, "whatever the number of threads");
 }
 
-/// A table of rows is trained through the numbers of those that are used.
+/// An embedding table is trained through row indices.
 #[test]
 fn a_table_learns_by_the_numbers_of_its_rows() {
     let state = state(&[[4, 6, 1, 1]]);
@@ -117,7 +117,7 @@ fn a_table_learns_by_the_numbers_of_its_rows() {
         let expected = if i / 4 == 4 { 0.0 } else { i as f32 / 24.0 };
         assert!((value - expected).abs() < 0.01, "{i}: {value} {expected}");
     }
-    // Numbers beyond the table are an error, not a crash.
+    // Indices out of bounds of the table are an error, not a crash.
     dataset.data_mut()[3] = 6;
     assert!(matches!(opt.fit(&mut cpu(), &graphs, &mut dataset, how, |_| {}), Err(Error::Index { value: 6, .. })));
 }

@@ -1,4 +1,4 @@
-//! The gradient of every operation that ggml can derive, by each of its operands, against finite differences.
+//! The gradient of every differentiable operation, for each operand, compared with finite differences.
 
 use ggml::opt::{BuildType, LossType, OptContext, OptParams, OptRun};
 use ggml::prelude::*;
@@ -6,21 +6,21 @@ use ggml::{Conv2d, Glu, Part, Pool, Pool2d, Rope, RopeMode, SoftMax};
 
 use super::{cpu, state, waves};
 
-/// Half the distance over which a difference is taken.
+/// Half the distance of the finite differences.
 const STEP: f32 = 4e-3;
 const TOLERANCE: f64 = 1e-3;
 
-/// What an input is set to.
+/// The value of an input.
 enum Feed {
     Int(Vec<i32>),
     Float(Vec<f32>),
 }
 
-/// A computation, and what its inputs are set to.
+/// A computation and the values of its inputs.
 type Built<'c> = ggml::Result<(Tensor<'c>, Vec<(Tensor<'c>, Feed)>)>;
 
-/// Compares the gradients of a weighted sum of what `build` makes of parameters of these shapes, which lie around
-/// `middle`.
+/// Compares the gradients of a weighted sum of `build`'s result with finite differences. The parameters have these
+/// shapes and values around `middle`.
 fn check(
     what: &str,
     middle: f32,
@@ -45,7 +45,7 @@ fn check_fed(
     let ctx = Context::new();
     let all: Vec<_> = parameters.iter().collect();
     let (y, feeds) = build(&ctx, &all).unwrap_or_else(|e| panic!("{what}: {e}"));
-    // Weights that differ, so that no gradient is right by symmetry.
+    // Different weights, so that no gradient is right by symmetry.
     let weights = ctx.input("weights", DType::F32, y.shape()).unwrap();
     let data = waves(y.elements(), 0.3, 0.2);
     let outputs = ctx.mul(y, weights).unwrap();
@@ -112,7 +112,7 @@ fn functions_of_elements() {
         ("sqr", 0.3, Context::sqr),
         ("sqrt", 0.8, Context::sqrt),
         ("dup", 0.1, Context::dup),
-        // These are constant but for jumps, and pass nothing on.
+        // These are piecewise constant, and pass no gradient on.
         ("step", 0.1, |ctx, p| ctx.mul(p, ctx.step(p)?)),
         ("sgn", 0.1, |ctx, p| ctx.mul(p, ctx.sgn(ctx.neg(p)?)?)),
         ("twice", 0.8, |ctx, p| ctx.div(ctx.sqr(p)?, ctx.sqrt(p)?)),
@@ -155,10 +155,10 @@ fn other_looks_at_the_same_elements() {
     check("reshape", 0.5, &[A], |ctx, p| ctx.sqr(ctx.reshape(p[0], [6, 4])?));
     check("transpose", 0.5, &[A], |ctx, p| ctx.sqr(ctx.cont(ctx.transpose(p[0])?)?));
     check("permute", 0.5, &[A], |ctx, p| ctx.sqr(ctx.cont(ctx.permute(p[0], [2, 0, 1, 3])?)?));
-    // The parameter's own gradient is not contiguous here, so it has to be copied before the step.
+    // The parameter's own gradient is not contiguous here, so it must be copied before the step.
     check("permute only", 0.5, &[A], |ctx, p| ctx.cont(ctx.permute(p[0], [2, 0, 1, 3])?));
     check("transposed twice", 0.5, &[A], |ctx, p| {
-        // The gradient of the first copy comes back through the second `transpose`; the `reshape` copies it.
+        // The first copy's gradient comes back through the second `transpose`; the `reshape` copies it.
         let once = ctx.cont(ctx.transpose(p[0])?)?;
         let once = ctx.reshape(once, once.shape())?;
         ctx.mul(ctx.cont(ctx.transpose(once)?)?, p[0])
@@ -171,7 +171,7 @@ fn copies() {
     check("cont_4d", 0.5, &[A], |ctx, p| ctx.sqr(ctx.cont_4d(ctx.sqr(p[0])?, [6, 4])?));
     check("cast", 0.5, &[A], |ctx, p| ctx.sqr(ctx.cast(p[0], DType::F32)?));
     check("cpy", 0.5, &[A], |ctx, p| ctx.sqr(ctx.cpy(p[0], ctx.step(p[0])?)?));
-    // What is written over before it is used does no harm.
+    // Overwriting a value before its use is harmless.
     check("mul, by what was written in place", 0.5, &[A], |ctx, p| {
         let fixed = ctx.scale_inplace(ctx.dup(ctx.step(p[0])?)?, 2.0)?;
         ctx.mul(ctx.sqr(p[0])?, fixed)
@@ -211,7 +211,7 @@ fn products_of_matrices() {
         let fixed = ctx.step(ctx.view(p[0], [5, 2, 1, 2], [20, 60, 120], 0)?)?;
         ctx.mul_mat(fixed, p[0])
     });
-    // The first layer's gradient is computed from the second layer's weights, which must not have moved yet.
+    // The first layer's gradient depends on the second layer's weights, which must not be updated yet.
     check("two layers", 0.1, &[[3, 4, 1, 1], [4, 2, 1, 1], [3, 5, 1, 1]], |ctx, p| {
         ctx.mul_mat(p[1], ctx.relu(ctx.mul_mat(p[0], p[2])?)?)
     });
@@ -230,10 +230,10 @@ fn rows() {
     check("diag_mask_inf", 0.5, &[A], |ctx, p| ctx.soft_max(ctx.diag_mask_inf(ctx.sqr(p[0])?, 1)?));
     check("diag_mask_zero", 0.5, &[A], |ctx, p| ctx.sqr(ctx.diag_mask_zero(p[0], 1)?));
     check("cross_entropy_loss", 0.1, &[[4, 3, 1, 1]], |ctx, p| {
-        // `step` is constant as far as gradients go, so these labels are, too.
+        // `step` has no gradient, so these labels are constant.
         ctx.cross_entropy_loss(p[0], ctx.soft_max(ctx.step(p[0])?)?)
     });
-    // Rows that are picked twice get both gradients, those that are not none.
+    // Rows that are selected twice receive both gradients, unselected rows none.
     check_fed("get_rows", 0.5, &[[4, 5, 1, 1]], |ctx, p| {
         let rows = ctx.input("rows", DType::I32, [4])?;
         Ok((ctx.sqr(ctx.get_rows(p[0], rows)?)?, vec![(rows, Feed::Int(vec![3, 1, 3, 0]))]))
@@ -289,7 +289,7 @@ fn images() {
     }
 }
 
-/// Weights that stay may be of any type; the gradient of a product by the other operand is known.
+/// Frozen weights may have any type; the gradient by the other operand is supported.
 #[test]
 fn products_with_frozen_weights_of_other_types() {
     let mut sched = cpu();

@@ -1,4 +1,4 @@
-//! Training: gradients against finite differences, steps and results against plain Rust, and what is refused.
+//! Training: gradients compared with finite differences, steps and results with plain Rust, and refused computations.
 
 #![cfg(test)]
 #![allow(
@@ -22,14 +22,14 @@ mod steps;
 use ggml::opt::{LossType, OptContext, OptParams, Optimizer};
 use ggml::prelude::*;
 
-/// One thread is fastest for what is so small.
+/// One thread, the fastest for such small graphs.
 fn cpu() -> Sched {
     let mut cpu = Backend::cpu().unwrap();
     cpu.set_threads(1).unwrap();
     Sched::builder().backend(cpu).build().unwrap()
 }
 
-/// A state of tensors that are called `p0`, `p1`, and so on.
+/// A state with tensors `p0`, `p1`, and so on.
 fn state(shapes: &[[i64; 4]]) -> State {
     let mut builder = WeightsBuilder::new();
     for (i, &shape) in shapes.iter().enumerate() {
@@ -38,12 +38,12 @@ fn state(shapes: &[[i64; 4]]) -> State {
     builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap()
 }
 
-/// Values between -0.45 and 0.45 around `middle` that repeat late.
+/// Values within 0.45 of `middle`, with a long period.
 fn waves(n: usize, phase: f32, middle: f32) -> Vec<f32> {
     (0..n).map(|i| 0.45_f32.mul_add((i as f32).mul_add(1.7, phase).sin(), middle)).collect()
 }
 
-/// An optimisation of the sum of outputs.
+/// An optimisation of the sum of the outputs.
 fn sum<'p>(parameters: &[Tensor<'p>], optimizer: impl Into<Optimizer>) -> ggml::Result<OptContext<'p>> {
     let mut params = OptParams::new(LossType::Sum);
     params.optimizer = optimizer.into();

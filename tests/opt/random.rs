@@ -1,4 +1,4 @@
-//! Random computations: each is derived rightly, or refused before ggml sees it.
+//! Random computations: each is derived correctly, or refused before ggml sees it.
 
 use ggml::opt::{BuildType, LossType, OptContext, OptParams, Rng};
 use ggml::prelude::*;
@@ -9,12 +9,12 @@ use super::{cpu, state, waves};
 const SHAPE: [i64; 4] = [4, 3, 2, 1];
 const STEP: f32 = 5e-3;
 
-/// Sums that are no larger than what they are of, or differences would be inexact.
+/// Sums no larger than their terms; otherwise finite differences would be inexact.
 fn small<'c>(ctx: &'c Context, a: Tensor<'c>) -> ggml::Result<Tensor<'c>> {
     ctx.scale(a, 0.04)
 }
 
-/// One more tensor from those that there are; errors are those of builders that the operands don't fit.
+/// Adds one tensor to the existing ones; an error if the operands don't suit the operation.
 fn next<'c>(ctx: &'c Context, pool: &[Tensor<'c>], rng: &mut Rng) -> ggml::Result<Tensor<'c>> {
     let mut below = |n: usize| rng.next_u64() as usize % n;
     let (a, b) = (pool[below(pool.len())], pool[below(pool.len())]);
@@ -51,7 +51,7 @@ fn next<'c>(ctx: &'c Context, pool: &[Tensor<'c>], rng: &mut Rng) -> ggml::Resul
         24 => ctx.mul_mat(a, b),
         25 => ctx.cast(a, DType::F32),
         26 => ctx.dup(a),
-        // A constant, so that no difference is taken over a jump.
+        // A constant, so that no difference spans a jump.
         27 => ctx.mul(ctx.step(ctx.scale_bias(a, 0.0, 1.0)?)?, b),
         28 => ctx.add1(a, small(ctx, ctx.sum(b)?)?),
         29 => ctx.scale_inplace(a, 0.5),
@@ -60,14 +60,14 @@ fn next<'c>(ctx: &'c Context, pool: &[Tensor<'c>], rng: &mut Rng) -> ggml::Resul
     }
 }
 
-/// What became of a computation.
+/// The outcome of a computation.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
     Derived,
     Refused,
 }
 
-/// Makes the computation that belongs to a seed, and compares its derivative in one direction with a difference.
+/// Builds the computation of a seed, and compares its derivative in one direction with a finite difference.
 fn derive(seed: u64, sched: &mut Sched) -> Fate {
     let mut rng = Rng::new(seed);
     let parameters = state(&[SHAPE, SHAPE]);
@@ -82,7 +82,7 @@ fn derive(seed: u64, sched: &mut Sched) -> Fate {
             Err(e) => assert!(!matches!(e, Error::Ggml { .. } | Error::Exception { .. }), "{seed}: {e}"),
         }
     }
-    // Both parameters, and what was made last. Terms are read one by one: differences of large sums are inexact.
+    // Both parameters and the newest tensor. Terms are read one by one: differences of large sums are inexact.
     let mut terms = vec![ctx.mul(ctx.sin(p[0]).unwrap(), ctx.cos(p[1]).unwrap()).unwrap()];
     terms.extend(pool.iter().rev().take(4).map(|&t| {
         let weights = ctx.scale(ctx.arange(0.0, t.elements() as f32, 1.0).unwrap(), 0.05).unwrap();
@@ -132,7 +132,7 @@ fn derive(seed: u64, sched: &mut Sched) -> Fate {
         let change: f64 = at(h).iter().zip(at(-h)).map(|(a, b)| a - b).sum();
         change / (2.0 * f64::from(h))
     };
-    // How far the two are apart tells how far the better one is from the truth.
+    // The difference of the two slopes estimates the error of the better one.
     let (coarse, expected) = (slope(2.0 * STEP), slope(STEP));
     let ops = || pool.iter().map(|t| format!("{} {:?}", t.op(), t.shape())).collect::<Vec<_>>();
     let near = (got - expected).abs() < 0.01 * (1.0 + expected.abs()) + (expected - coarse).abs();

@@ -1,4 +1,4 @@
-//! What can't be trained is an error that says why.
+//! Computations that can't be trained give an error with a reason.
 
 use ggml::opt::{AdamW, BuildType, LossType, OptContext, OptParams, Optimizer, Sgd};
 use ggml::prelude::*;
@@ -8,7 +8,7 @@ use super::{cpu, state, sum};
 
 const SHAPE: [i64; 4] = [4, 3, 1, 1];
 
-/// The error of a training of two parameters of [`SHAPE`] by the sum of what `build` makes.
+/// The error of training two parameters of [`SHAPE`] on the sum of `build`'s result.
 fn refusal(build: impl for<'c> Fn(&'c Context, [Tensor<'c>; 2]) -> ggml::Result<Tensor<'c>>) -> Error {
     let parameters = state(&[SHAPE, SHAPE]);
     let ctx = Context::new();
@@ -16,7 +16,7 @@ fn refusal(build: impl for<'c> Fn(&'c Context, [Tensor<'c>; 2]) -> ggml::Result<
     let y = build(&ctx, both).unwrap();
     let opt = sum(&both, Sgd::default()).unwrap();
     let error = opt.graphs(&ctx, None, y).unwrap_err();
-    // Nothing is left marked: what can be trained still can.
+    // No flags are left: a valid computation can still be trained.
     let [p, q] = both;
     let mut opt = opt;
     let graphs = opt.graphs(&ctx, None, ctx.mul(p, q).unwrap()).unwrap();
@@ -158,8 +158,8 @@ fn other_types_than_f32() {
     });
 }
 
-/// These assert, while C builds the backward pass, how the gradient lies in memory, or look at parts of it as if it lay in
-/// order.
+/// For these operations C asserts, while it builds the backward pass, that the gradient is contiguous, or takes views
+/// that assume it.
 #[test]
 fn h12_gradients_that_do_not_lie_in_order() {
     type Build = for<'c> fn(&'c Context, Tensor<'c>) -> ggml::Result<Tensor<'c>>;
@@ -183,10 +183,10 @@ fn h12_gradients_that_do_not_lie_in_order() {
         let text = error.to_string();
         assert!(matches!(error, Error::Unsupported { .. }) && text.starts_with(op), "{op}: {text}");
         assert!(text.contains("a `reshape` to the same shape"), "{op}: {text}");
-        // And so it does.
+        // It does.
         after(|ctx, y| ctx.reshape(y, y.shape())).unwrap_or_else(|e| panic!("{op}: {e}"));
     }
-    // Here it is the gradient that is there already which does not.
+    // Here the existing gradient is not contiguous.
     let joined: [(&str, Build); 3] = [
         ("sum", |ctx, y| ctx.repeat(ctx.sum(y)?, ctx.input("like", DType::F32, [3, 4])?)),
         ("cont", |ctx, y| ctx.reshape(ctx.cont(y)?, [3, 4])),
@@ -203,7 +203,7 @@ fn h12_gradients_that_do_not_lie_in_order() {
     }
 }
 
-/// Whether the sum of what `build` makes of two parameters of [`SHAPE`] can be derived.
+/// Whether the sum of `build`'s result can be derived, for two parameters of [`SHAPE`].
 fn refusal_or_not(
     build: impl for<'c> Fn(&'c Context, [Tensor<'c>; 2]) -> ggml::Result<Tensor<'c>>,
 ) -> ggml::Result<()> {
@@ -214,7 +214,7 @@ fn refusal_or_not(
     sum(&both, Sgd::default())?.graphs(&ctx, None, y).map(drop)
 }
 
-/// C would read the gradient that the kernel does not have yet.
+/// C would read the gradient of the convolution kernel before it exists.
 #[test]
 fn a_kernel_that_is_used_before_its_shape_is() {
     unsupported("im2col", "from a later operation", |ctx, [p, q]| ctx.im2col(q, p, Conv2d::default(), DType::F32));
@@ -237,8 +237,8 @@ fn a_parameter_that_the_loss_does_not_depend_on() {
     }
 }
 
-/// A gradient comes back through `transpose` without being copied, and these kernels abort, or read what is not there, where
-/// it is not contiguous.
+/// A gradient comes back through `transpose` without being copied; these kernels abort or read out of bounds if it is
+/// not contiguous.
 #[test]
 fn gradients_that_a_kernel_can_not_read() {
     type Build = for<'c> fn(&'c Context, Tensor<'c>) -> ggml::Result<Tensor<'c>>;
@@ -264,7 +264,7 @@ fn gradients_that_a_kernel_can_not_read() {
         let error = start(|_, y| Ok(y)).unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, Error::Unsupported { .. }) && text.starts_with(kernel), "{kernel}: {text}");
-        // What the documentation says helps.
+        // The documented workaround.
         start(|ctx, y| ctx.reshape(y, y.shape())).unwrap_or_else(|e| panic!("{kernel}: {e}"));
     }
 }
@@ -339,7 +339,7 @@ fn graphs_that_are_not_there() {
     assert!(matches!(forward.alloc(&mut sched, &graphs, true), Err(Error::Param { name: "backward", .. })));
     forward.alloc(&mut sched, &graphs, false).unwrap().eval(None).unwrap();
 
-    // The second of two batches needs the graph that has the step.
+    // The second batch needs the graph with the step.
     params.build_type = BuildType::Opt;
     params.opt_period = 2;
     let mut opt = OptContext::new([p], params).unwrap();
@@ -386,7 +386,7 @@ fn optimizers_out_of_range() {
     assert_eq!(of(adam.set_optimizer(Sgd::default())), "optimizer");
     assert_eq!(adam.optimizer(), Optimizer::AdamW(good));
     assert_eq!((adam.optimizer().name(), sgd.optimizer().name()), ("adamw", "sgd"));
-    // What a schedule returns is looked at as well, before anything has moved.
+    // The schedule's result is checked too, before any parameter is changed.
     let mut adam = adam.with_schedule(|_| Sgd::default().into());
     let before: Vec<f32> = p.read().unwrap();
     let mut sched = cpu();

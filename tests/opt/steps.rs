@@ -1,4 +1,4 @@
-//! What steps do to parameters: against the optimisers' definitions in plain Rust, and from one start to the next.
+//! Optimiser steps, compared with their definitions in plain Rust, and reproducible between runs.
 
 use ggml::opt::{AdamW, Sgd};
 use ggml::prelude::*;
@@ -13,7 +13,7 @@ fn distance<'c>(ctx: &'c Context, p: Tensor<'c>, target: Tensor<'c>) -> Tensor<'
 const N: usize = 6;
 const SHAPE: [i64; 4] = [3, 2, 1, 1];
 
-/// A training towards targets, in steps of several starts with a change of the learning rate in between.
+/// Trains towards targets, with a change of the learning rate in between.
 fn run(first: AdamW, second: AdamW) -> (Vec<f32>, Vec<f32>) {
     let parameters = state(&[SHAPE]);
     parameters.set("p0", &waves(N, 0.0, 0.0)).unwrap();
@@ -81,7 +81,7 @@ fn sgd_is_what_its_definition_says() {
     }
 }
 
-/// The least squares of a line through points that are on none have a solution in closed form.
+/// The least squares line through scattered points has a closed form.
 #[test]
 fn a_regression_finds_the_least_squares() {
     let (x, y) = ([0.0_f32, 1.0, 2.0, 3.0, 4.0], [0.9_f32, 3.2, 4.8, 7.3, 8.9]);
@@ -107,7 +107,7 @@ fn a_regression_finds_the_least_squares() {
     assert!((a - slope).abs() < 1e-3 && (b - offset).abs() < 1e-3, "{a} {b}");
 }
 
-/// The marks by which C knows parameters and loss are gone: other graphs of the same tensors, and other trainings, work.
+/// The flags for parameters and loss are removed: other graphs and trainings of the same tensors work.
 #[test]
 fn a_training_leaves_its_tensors_as_they_were() {
     let parameters = state(&[SHAPE]);
@@ -121,7 +121,7 @@ fn a_training_leaves_its_tensors_as_they_were() {
     assert_eq!(ctx.graph([loss]).unwrap().n_nodes(), nodes, "the parameter became a node");
     drop(first);
 
-    // The first loss is a part of the second one, and must not be derived for itself.
+    // The first loss is part of the second one, and must not be derived separately.
     let half = ctx.scale(loss, 0.5).unwrap();
     ctx.output(loss).unwrap();
     let mut second = sum(&[p], Sgd { alpha: 1.0, wd: 0.0 }).unwrap();
@@ -135,7 +135,7 @@ fn a_training_leaves_its_tensors_as_they_were() {
     assert!(moved.iter().all(|p| (p - 0.5).abs() < 1e-6), "{moved:?}");
 }
 
-/// Two trainings of the same tensors take turns; each keeps its own moments and its own count.
+/// Two trainings of the same tensors alternate; each keeps its own moments and counts.
 #[test]
 fn trainings_take_turns_on_one_scheduler() {
     let parameters = state(&[SHAPE, SHAPE]);

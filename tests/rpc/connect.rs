@@ -1,4 +1,4 @@
-//! Connections that can't be made, and servers that can't be started.
+//! Failing connections, and servers that can't start.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use ggml::rpc::{self, Options, Server};
 
 const LIMIT: Duration = Duration::from_millis(300);
 
-/// Why there is no connection to `endpoint`.
+/// The reason why connecting to `endpoint` fails.
 fn refusal(endpoint: &str) -> String {
     let start = Instant::now();
     let error = rpc::connect_with(endpoint, &Options::new().connect_timeout(LIMIT)).unwrap_err();
@@ -24,7 +24,7 @@ fn refusal(endpoint: &str) -> String {
     }
 }
 
-/// A listener that does `act` with what connects.
+/// A listener that calls `act` with each connection.
 fn listener(act: impl Fn(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = listener.local_addr().unwrap().to_string();
@@ -84,7 +84,7 @@ fn a_server_has_one_client_at_a_time() {
     assert!(is_served(&server), "a connection that is dropped lets go of the server");
 }
 
-/// Whether `server` answers the handshake of another client.
+/// Whether `server` answers another client's handshake.
 fn is_served(server: &Server) -> bool {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(3 * LIMIT)).unwrap();
@@ -115,7 +115,7 @@ fn a_server_does_not_serve_what_another_serves() {
     assert!(matches!(error, Error::Param { name: "devices", .. }), "{error:?}");
 }
 
-/// A request that says to be longer than anything can be is an exception in C++, which ends the server's thread.
+/// A request that claims an impossible length causes a C++ exception, which ends the server's thread.
 #[test]
 fn a_server_that_a_client_brought_down_says_so() {
     let server = crate::start(Server::builder()).unwrap();

@@ -1,4 +1,4 @@
-//! Events, which RPC devices have.
+//! Events, which RPC devices support.
 
 use ggml::prelude::*;
 use ggml::rpc::{self, Server};
@@ -27,7 +27,7 @@ fn a_second_stream_waits_for_the_first() {
     second.wait(&event).unwrap();
     event.synchronize().unwrap();
     assert_eq!(memory.get::<f32>(y).unwrap(), [6.0; 8]);
-    // The event goes while the queues may still refer to it: they keep it.
+    // The event is dropped while the queues may still refer to it: they keep it alive.
     event.record(&mut second).unwrap();
     first.wait(&event).unwrap();
     drop(event);
@@ -35,7 +35,7 @@ fn a_second_stream_waits_for_the_first() {
     drop(second);
 }
 
-/// H33: ggml casts whatever event it is given to one of the backend's own kind.
+/// H33: ggml casts any event it is given to the backend's own type.
 #[test]
 fn h33_events_of_another_device_are_refused() {
     let server = crate::start(Server::builder()).unwrap();

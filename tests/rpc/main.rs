@@ -1,7 +1,7 @@
-//! RPC servers in this process. No process is started here: it would inherit ggml's sockets.
+//! RPC servers in this process. No child process is started here: it would inherit ggml's sockets.
 //!
-//! Except in `safe`, data is moved and graphs are computed with the C functions, so that a failure of the connection is
-//! seen where ggml would have aborted.
+//! Except in `safe`, data are moved and graphs are computed by the C functions, so that a connection failure shows
+//! where ggml would abort.
 
 #![cfg(feature = "rpc")]
 #![cfg(test)]
@@ -16,8 +16,8 @@ mod work;
 use ggml::Error;
 use ggml::rpc::{Server, ServerBuilder};
 
-/// Starts a server that only these tests know of.
+/// Starts a server that only these tests know.
 fn start(server: ServerBuilder) -> Result<Server, Error> {
-    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+    // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     unsafe { server.start() }
 }

@@ -1,29 +1,29 @@
-//! What the tests need of ggml's C functions, on the objects of one device.
+//! Wrappers of the C functions that the tests need, for objects of one device.
 
 use std::ffi::CString;
 use std::ptr;
 
 use ggml::{Device, sys};
 
-/// Metadata of a handful of tensors and graphs.
+/// Room for the headers of a few tensors and graphs.
 const POOL: usize = 1 << 20;
 
-/// A tensor pool whose tensors have no data of their own.
+/// A context whose tensors have no data of their own.
 pub(crate) struct Pool(*mut sys::ggml_context);
 
-/// A device's memory.
+/// A buffer on a device.
 pub(crate) struct Memory(pub(crate) *mut sys::ggml_backend_buffer);
 
-/// A device at work.
+/// A backend of a device.
 pub(crate) struct Backend(*mut sys::ggml_backend);
 
-/// A scheduler for a device, with the CPU to fall back on. Owns its backends.
+/// A scheduler for a device, with the CPU as fallback. Owns its backends.
 pub(crate) struct Sched {
     raw: *mut sys::ggml_backend_sched,
     _backends: [Backend; 2],
 }
 
-/// `c = a × b`, each 64 × 64 numbers of type f32.
+/// `c = a × b`, each a 64 × 64 matrix of f32.
 pub(crate) struct Product {
     pub(crate) a: *mut sys::ggml_tensor,
     pub(crate) b: *mut sys::ggml_tensor,
@@ -35,19 +35,19 @@ pub(crate) const SIDE: usize = 64;
 
 fn device(device: Device) -> *mut sys::ggml_backend_device {
     let name = CString::new(device.name()).unwrap();
-    // SAFETY: the name lives during the call; the device that has it lives for ever.
+    // SAFETY: the name lives during the call; ggml never frees the device.
     unsafe { sys::ggml_backend_dev_by_name(name.as_ptr()) }
 }
 
 pub(crate) fn buffer_type(on: Device) -> *mut sys::ggml_backend_buffer_type {
-    // SAFETY: devices live for ever.
+    // SAFETY: ggml never frees devices and their buffer types.
     unsafe { sys::ggml_backend_dev_buffer_type(device(on)) }
 }
 
 impl Pool {
     pub(crate) fn new() -> Self {
         let params = sys::ggml_init_params { mem_size: POOL, mem_buffer: ptr::null_mut(), no_alloc: true };
-        // SAFETY: ggml allocates the pool itself.
+        // SAFETY: `params` has no memory, so ggml allocates the pool itself.
         let raw = unsafe { sys::ggml_init(params) };
         assert!(!raw.is_null());
         Self(raw)
@@ -68,11 +68,11 @@ impl Pool {
         let (a, b) = (self.square(), self.square());
         // SAFETY: inputs are live tensors of the pool.
         unsafe { sys::ggml_set_input(a) };
-        // SAFETY: as above.
+        // SAFETY: `b` is a live tensor of the pool.
         unsafe { sys::ggml_set_input(b) };
         // SAFETY: both are live, and square matrices can be multiplied.
         let c = unsafe { sys::ggml_mul_mat(self.0, a, b) };
-        // SAFETY: live, see above.
+        // SAFETY: `c` is a live tensor of the pool.
         unsafe { sys::ggml_set_output(c) };
         // SAFETY: the pool is live and has room for a graph of the default size.
         let graph = unsafe { sys::ggml_new_graph(self.0) };
@@ -81,7 +81,7 @@ impl Pool {
         Product { a, b, c, graph }
     }
 
-    /// Gives every tensor of the pool memory on `on`; `None` if there is none.
+    /// Allocates every tensor of the pool on `on`; `None` if there is no memory.
     pub(crate) fn allocate(&self, on: Device) -> Option<Memory> {
         // SAFETY: pool and type are live; the caller keeps the result while it uses the tensors.
         let raw = unsafe { sys::ggml_backend_alloc_ctx_tensors_from_buft(self.0, buffer_type(on)) };
@@ -91,13 +91,13 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: ours, and used by nothing after this.
+        // SAFETY: this struct owns the pool, and drop is its last use.
         unsafe { sys::ggml_free(self.0) }
     }
 }
 
 impl Memory {
-    /// Marks the memory as that of weights: ggml then asks the server whether it has large data already.
+    /// Marks the buffer as weights: ggml then asks the server whether it has large data already.
     pub(crate) fn of_weights(&self) {
         // SAFETY: the buffer is live.
         unsafe { sys::ggml_backend_buffer_set_usage(self.0, sys::GGML_BACKEND_BUFFER_USAGE_WEIGHTS) }
@@ -106,14 +106,14 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: ours, and used by nothing after this.
+        // SAFETY: this struct owns the buffer, and drop is its last use.
         unsafe { sys::ggml_backend_buffer_free(self.0) }
     }
 }
 
 impl Backend {
     pub(crate) fn new(on: Device) -> Self {
-        // SAFETY: devices live for ever; no parameters is NULL.
+        // SAFETY: ggml never frees devices; NULL means no parameters.
         let raw = unsafe { sys::ggml_backend_dev_init(device(on), ptr::null()) };
         assert!(!raw.is_null());
         Self(raw)
@@ -128,7 +128,7 @@ impl Backend {
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        // SAFETY: ours, and used by nothing after this.
+        // SAFETY: this struct owns the backend, and drop is its last use.
         unsafe { sys::ggml_backend_free(self.0) }
     }
 }
@@ -157,22 +157,22 @@ impl Sched {
 
 impl Drop for Sched {
     fn drop(&mut self) {
-        // SAFETY: ours, and used by nothing after this; the backends go later.
+        // SAFETY: this struct owns the scheduler, and drop is its last use; the backends are dropped later.
         unsafe { sys::ggml_backend_sched_free(self.raw) }
     }
 }
 
-/// Fills a tensor that has memory.
+/// Fills an allocated tensor.
 pub(crate) fn set<T>(tensor: *mut sys::ggml_tensor, data: &[T]) {
     assert_eq!(size_of_val(data), nbytes(tensor));
-    // SAFETY: the tensor is live with memory, and as long as the data.
+    // SAFETY: the caller passes a live, allocated tensor; the data have its size.
     unsafe { sys::ggml_backend_tensor_set(tensor, data.as_ptr().cast(), 0, size_of_val(data)) }
 }
 
-/// Reads a tensor that has memory; what is not written by ggml stays `fill`.
+/// Reads an allocated tensor; bytes that ggml does not write stay `fill`.
 pub(crate) fn get<T: Copy>(tensor: *const sys::ggml_tensor, fill: T) -> Vec<T> {
     let mut data = vec![fill; nbytes(tensor) / size_of::<T>()];
-    // SAFETY: the tensor is live with memory, and as long as the data.
+    // SAFETY: the caller passes a live, allocated tensor; the data have its size.
     unsafe { sys::ggml_backend_tensor_get(tensor, data.as_mut_ptr().cast(), 0, size_of_val(data.as_slice())) };
     data
 }
@@ -182,13 +182,13 @@ fn nbytes(tensor: *const sys::ggml_tensor) -> usize {
     unsafe { sys::ggml_nbytes(tensor) }
 }
 
-/// Row `i` of ggml's product of `a` and `b`: the scalar products of `b`'s row `i` with the rows of `a`.
+/// Row `i` of ggml's product of `a` and `b`: the dot products of `b`'s row `i` with the rows of `a`.
 pub(crate) fn expected(a: &[f32], b: &[f32]) -> Vec<f32> {
     let dot = |x: &[f32], y: &[f32]| x.iter().zip(y).map(|(x, y)| x * y).sum();
     b.chunks(SIDE).flat_map(|row| a.chunks(SIDE).map(move |column| dot(row, column))).collect()
 }
 
-/// A square of small whole numbers, whose products are exact.
+/// A square matrix of small integers, whose products are exact.
 pub(crate) fn numbers(step: usize) -> Vec<f32> {
     (0..SIDE * SIDE).map(|i| f32::from(u8::try_from(i * step % 7).unwrap())).collect()
 }

@@ -1,4 +1,4 @@
-//! The safe API on a server's devices.
+//! The safe API on an RPC device.
 
 use ggml::rpc::{self, Server};
 use ggml::{Backend, Context, Custom, DType, Error, GraphAllocator, SortOrder, WeightsBuilder};
@@ -27,7 +27,7 @@ fn a_scheduler_computes_on_a_server() {
     assert_eq!(run.get::<f32>(y).unwrap(), [15.0; 4]);
 }
 
-/// Outside of an allocation a view has no buffer of its own, by which a server could be asked for it.
+/// Outside of an allocation a view has no buffer of its own through which to ask the server.
 #[test]
 fn views_of_what_lies_on_a_server_are_read() {
     let server = crate::start(Server::builder()).unwrap();
@@ -44,7 +44,7 @@ fn views_of_what_lies_on_a_server_are_read() {
     connection.check().unwrap();
 }
 
-/// A server would be sent the closure's address, and in this process even call it.
+/// A server would receive the closure's address; in the same process it would even call it.
 #[test]
 fn closures_stay_here() {
     let server = crate::start(Server::builder()).unwrap();
@@ -52,7 +52,7 @@ fn closures_stay_here() {
     let remote = connection.devices()[0];
     let context = Context::new();
     let x = context.input("x", DType::F32, [4]).unwrap();
-    // Weights draw what is around them to their device.
+    // The scheduler assigns operations to the device of their weights.
     let (three, five) = (weights(&connection, 3.0).unwrap(), weights(&connection, 5.0).unwrap());
     let before = context.mul(x, three.get("w").unwrap()).unwrap();
     let doubled = context
@@ -80,7 +80,7 @@ fn closures_stay_here() {
     assert!(matches!(memory.compute(&mut remote.init().unwrap()), Err(Error::Unsupported { .. })));
 }
 
-/// A server may say that a row is the millionth, and a lost one that all are the first.
+/// A hostile server can return any index, and the stand-in of a lost server returns zeros.
 #[test]
 fn nothing_here_picks_by_what_a_server_says() {
     let server = crate::start(Server::builder()).unwrap();
@@ -122,7 +122,7 @@ fn closures_change_nothing_on_a_server() {
     let state = builder.place_state(connection.devices()[0].buffer_type()).unwrap();
     let context = Context::new();
     let x = context.input("x", DType::F32, [4]).unwrap();
-    // What is written there anyway, and what comes to lie there.
+    // The value that is written there anyway, and the tensor that is allocated there.
     let there = context.cpy(x, state.get("s").unwrap()).unwrap();
     let three = weights(&connection, 3.0).unwrap();
     let made = context.mul(x, three.get("w").unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What tests of the safe API over RPC begin with.
+//! Helpers for the tests of the safe API over RPC.
 
 use ggml::rpc::Connection;
 use ggml::{Backend, DType, Result, Sched, Weights, WeightsBuilder};

@@ -1,4 +1,4 @@
-//! What works while the server is there.
+//! Computations and transfers while the server is there.
 
 use ggml::Device;
 use ggml::rpc::{self, Connection, Options, Server};
@@ -25,7 +25,7 @@ fn multiply(connection: &Connection) -> Vec<f32> {
 #[test]
 fn data_comes_back_as_it_went() {
     let connection = local(&Options::new());
-    // The second is long enough for ggml to ask for its hash first.
+    // The second size is large enough for ggml to send a hash first.
     for n in [1000, 11 << 20] {
         let pool = Pool::new();
         let tensor = pool.bytes(n);
@@ -51,7 +51,7 @@ fn a_graph_is_computed_without_the_relay() {
     assert_eq!(multiply(&connection), raw::expected(&numbers(3), &numbers(5)));
 }
 
-/// A server forgets its graphs when a buffer is freed, and ggml's client asks it to repeat one all the same.
+/// A server discards its graphs when a buffer is freed, but ggml's client asks it to repeat one all the same.
 #[test]
 fn a_graph_is_computed_again_after_other_memory_was_freed() {
     let connection = local(&Options::new());
@@ -65,7 +65,7 @@ fn a_graph_is_computed_again_after_other_memory_was_freed() {
     raw::set(product.a, &numbers(3));
     raw::set(product.b, &numbers(5));
 
-    // Only a scheduler numbers its graphs, which is how the client recognises a repetition.
+    // Only a scheduler numbers its graphs, and the client recognises a repetition by the number.
     let sched = Sched::new(device);
     assert!(sched.allocate(&product));
     sched.compute(&product);

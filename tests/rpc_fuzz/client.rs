@@ -1,4 +1,4 @@
-//! A client that says what it likes.
+//! A client that sends arbitrary requests.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use crate::wire::{self, ALLOC_BUFFER, BUFFER_GET_BASE, DEVICE_COUNT, HELLO, Request};
 
-/// Longer than a server takes for anything sane.
+/// Longer than a server needs for any valid request.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// No answer to a sane question is longer.
+/// More than any answer to a valid request.
 const MOST: u64 = 1 << 20;
 
 pub(crate) struct Client {
     stream: TcpStream,
 }
 
-/// Memory on the server, as it says.
+/// Memory on the server, as the server reports it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory {
     pub(crate) buffer: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Memory {
 }
 
 impl Client {
-    /// Connects, without a greeting.
+    /// Connects without a handshake.
     pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, LIMIT)?;
         stream.set_read_timeout(Some(LIMIT))?;
@@ -43,7 +43,7 @@ impl Client {
         self.stream.write_all(bytes)
     }
 
-    /// Sends a request of whatever length it claims, and reads the answer if one is due.
+    /// Sends a request that claims to be `len` bytes long, and reads the answer if one is due.
     pub(crate) fn tell(&mut self, request: &Request, len: u64) -> io::Result<Vec<u8>> {
         self.send(&[&[request.command][..], &len.to_le_bytes(), &request.payload].concat())?;
         if wire::is_answered(request.command) { self.answer() } else { Ok(Vec::new()) }
@@ -62,7 +62,7 @@ impl Client {
         self.tell(&Request { command, payload: payload.to_vec() }, payload.len() as u64)
     }
 
-    /// Waits until all that was said has been dealt with.
+    /// Waits until the server has handled all requests.
     pub(crate) fn settle(&mut self) -> io::Result<()> {
         self.ask(DEVICE_COUNT, &[]).map(drop)
     }

@@ -1,4 +1,4 @@
-//! Drawing requests: what a client would say, and what becomes of it.
+//! Draws random requests: valid ones, and changed ones.
 
 use fastrand::Rng;
 
@@ -8,7 +8,7 @@ use crate::wire::{
     GRAPH_RECOMPUTE, INIT_TENSOR, MEMSET_TENSOR, OPS, Request, SET_TENSOR, SET_TENSOR_HASH, Tensor,
 };
 
-/// Elements of the tensors: eight of them fit into [`MEMORY`] bytes.
+/// The number of elements of a tensor: eight tensors fit into [`MEMORY`] bytes.
 pub(crate) const N: u32 = 64;
 pub(crate) const MEMORY: u64 = 8 * 4 * N as u64;
 
@@ -25,12 +25,12 @@ pub(crate) fn graph(memory: Memory, op: u32) -> Vec<u8> {
     [&head.concat()[..], &a.bytes(), &b.bytes(), &c.bytes()].concat()
 }
 
-/// A tensor and where in it.
+/// A tensor and an offset in it.
 pub(crate) fn place(memory: Memory, i: u64, offset: u64) -> Vec<u8> {
     [&tensor(memory, i).bytes()[..], &offset.to_le_bytes()].concat()
 }
 
-/// What a client would say.
+/// A valid request.
 pub(crate) fn sane(rng: &mut Rng, memory: Memory) -> Request {
     let i = rng.u64(0..8);
     let bytes = u64::from(4 * N);
@@ -55,7 +55,7 @@ pub(crate) fn sane(rng: &mut Rng, memory: Memory) -> Request {
     Request { command, payload }
 }
 
-/// A number that is likely to be on one side of a limit.
+/// A number that is likely to be near a limit.
 fn number(rng: &mut Rng) -> u64 {
     match rng.u8(0..5) {
         0 => 1 << rng.u32(0..64),
@@ -70,11 +70,11 @@ fn put(payload: &mut [u8], at: usize, len: usize, value: u64) {
     payload.iter_mut().skip(at).zip(value.to_le_bytes()).take(len).for_each(|(to, from)| *to = from);
 }
 
-/// What somebody who means harm makes of a request; also the length that it shall claim.
+/// Changes a request as an attacker would; also returns the length to claim.
 pub(crate) fn spoil(rng: &mut Rng, memory: Memory, request: &mut Request) -> u64 {
     let payload = &mut request.payload;
     match rng.u8(0..9) {
-        // A field of a tensor, which stands where it stands in this command.
+        // A field of a tensor, at its position in this command.
         0..=3 => {
             let first = match request.command {
                 GRAPH_COMPUTE => 20 + 296 * rng.usize(0..3),
@@ -91,9 +91,9 @@ pub(crate) fn spoil(rng: &mut Rng, memory: Memory, request: &mut Request) -> u64
             };
             put(payload, first + at, len, value);
         }
-        // Any operation, of what is there.
+        // Any operation, on existing tensors.
         4 if request.command == GRAPH_COMPUTE => *payload = graph(memory, rng.u32(0..OPS)),
-        // A count, an offset, a size.
+        // A count, an offset or a size.
         4 | 5 => {
             let at = [0, 4, 8, 16, payload.len().saturating_sub(8), payload.len().saturating_sub(16)];
             put(payload, at[rng.usize(0..at.len())], 8, number(rng));
@@ -104,14 +104,14 @@ pub(crate) fn spoil(rng: &mut Rng, memory: Memory, request: &mut Request) -> u64
                 put(payload, at, 1, rng.u64(..));
             }
         }
-        // Other lengths, and then the rest of the stream is read as something else.
+        // Another length, so that the rest of the stream is read as something else.
         7 => payload.resize(rng.usize(0..2 * payload.len() + 2), rng.u8(..)),
         _ => return number(rng),
     }
     request.payload.len() as u64
 }
 
-/// Memory that was given back.
+/// A request that frees the memory.
 pub(crate) fn free(memory: Memory) -> Request {
     Request { command: FREE_BUFFER, payload: memory.buffer.to_le_bytes().to_vec() }
 }

@@ -1,4 +1,4 @@
-//! Sequences of requests, and what became of the server.
+//! Random sequences of requests, and their effect on the server.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,22 +12,22 @@ use crate::client::Client;
 use crate::draw::{self, MEMORY, N};
 use crate::wire::{self, ADD, GET_TENSOR, GRAPH_COMPUTE, Request, SET_TENSOR};
 
-/// How many sequences there are to be; `cargo xtask fuzz-rpc` sets it.
+/// The number of sequences; `cargo xtask fuzz-rpc` sets it.
 const RUNS: &str = "GGML_FUZZ_RUNS";
 const SEED: &str = "GGML_FUZZ_SEED";
 const DEFAULT_RUNS: u64 = 100;
 
-/// What became of the server, and the request before that.
+/// How often servers ended in each way, with the last request before.
 type Deaths = BTreeMap<(String, &'static str), u64>;
 
 /// How a sequence is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// As a client would say it.
+    /// Valid requests.
     Sane,
-    /// Requests that were changed.
+    /// Changed requests.
     Spoilt,
-    /// Bytes that are no requests, with or without a greeting.
+    /// Random bytes, with or without a handshake.
     Noise,
 }
 
@@ -35,7 +35,7 @@ fn variable(name: &str) -> Option<u64> {
     env::var(name).ok().map(|value| value.parse().expect("a number"))
 }
 
-/// Sends a sequence, and notes the command that was sent last.
+/// Sends a sequence; `last` is the last command sent.
 fn sequence(rng: &mut Rng, server: &ServerProcess, kind: Kind, last: &mut Option<u8>) -> io::Result<()> {
     let address = server.address.into();
     if kind == Kind::Noise {
@@ -66,7 +66,7 @@ fn sequence(rng: &mut Rng, server: &ServerProcess, kind: Kind, last: &mut Option
         *last = Some(request.command);
         client.tell(&request, len)?;
         if len != request.payload.len() as u64 {
-            // The server may wait for more. The end of the connection tells it that there is none.
+            // The server may wait for more data. Closing the connection tells it that there is none.
             return Ok(());
         }
         client.settle()?;
@@ -74,7 +74,7 @@ fn sequence(rng: &mut Rng, server: &ServerProcess, kind: Kind, last: &mut Option
     Ok(())
 }
 
-/// What became of the server if it serves no more.
+/// How the server ended, if it no longer serves.
 fn death(server: &mut ServerProcess, error: Option<&io::Error>) -> Option<String> {
     let silent = |e: &io::Error| matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
     let greeted = Client::greeted(server.address.into()).err();
@@ -82,7 +82,7 @@ fn death(server: &mut ServerProcess, error: Option<&io::Error>) -> Option<String
         return None;
     }
     let hangs = error.into_iter().chain(&greeted).any(silent);
-    // The sockets of a process are closed before it has ended. An exception in C++ ends the server's thread, and no more.
+    // A process's sockets are closed before it has ended. A C++ exception ends only the server's thread.
     Some(
         server
             .ended(Duration::from_secs(1))
@@ -90,7 +90,7 @@ fn death(server: &mut ServerProcess, error: Option<&io::Error>) -> Option<String
     )
 }
 
-/// Sends so many sequences; returns how many servers died of what.
+/// Sends `runs` sequences; returns how many servers ended in which way.
 fn run(kind: Kind, runs: u64, rng: &mut Rng) -> Deaths {
     let mut server = ServerProcess::start();
     let mut deaths = Deaths::new();
@@ -114,7 +114,7 @@ fn rng() -> Rng {
     Rng::with_seed(seed)
 }
 
-/// Otherwise the rest would show nothing.
+/// Otherwise the other tests would prove nothing.
 #[test]
 fn what_a_client_would_say_is_understood() {
     let server = ServerProcess::start();
@@ -132,7 +132,7 @@ fn what_a_client_would_say_is_understood() {
     assert_eq!(run(Kind::Sane, 50, &mut rng()), Deaths::new());
 }
 
-/// Without knowing the protocol nobody does harm, but for asking for more memory than there is.
+/// Without knowing the protocol a client does no harm, except for requesting more memory than there is.
 #[test]
 fn noise_is_refused() {
     let runs = variable(RUNS).unwrap_or(DEFAULT_RUNS);
@@ -141,7 +141,7 @@ fn noise_is_refused() {
     assert!(deaths.values().sum::<u64>() <= runs / 20, "{deaths:?}");
 }
 
-/// Counts. That servers die is known; that each was replaced, and this process is there to say so, is what is tested.
+/// Servers are known to die; this test checks that each was replaced and that this process survives.
 #[test]
 fn spoilt_requests_are_survived_by_all_but_the_server() {
     let runs = variable(RUNS).unwrap_or(DEFAULT_RUNS);

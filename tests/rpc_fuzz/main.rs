@@ -1,7 +1,7 @@
-//! What ggml's server makes of hostile clients: requests that were changed, and bytes that are none.
+//! Hostile clients of ggml's server: changed requests, and random bytes.
 //!
-//! It can't bear all of them, which is why `ServerBuilder::start` is unsafe. The server is a process of its own here, and
-//! another one after each that died; what killed it is counted. `cargo xtask fuzz-rpc` does this for longer.
+//! The server does not survive all of them, which is why `ServerBuilder::start` is unsafe. Here it is a separate
+//! process that is replaced when it dies; the causes are counted. `cargo xtask fuzz-rpc` runs this for longer.
 
 #![cfg(all(feature = "rpc", unix))]
 #![cfg(test)]

@@ -1,4 +1,4 @@
-//! What ggml's server understands, written from its protocol: commands by their numbers, and tensors.
+//! ggml's RPC protocol, written down independently: command numbers and tensor descriptions.
 
 /// A command's number and payload.
 #[derive(Debug, Clone)]
@@ -48,16 +48,16 @@ pub(crate) fn name(command: u8) -> &'static str {
     NAMES.get(usize::from(command)).copied().unwrap_or("none at all")
 }
 
-/// Whether the server answers it.
+/// Whether the server answers the command.
 pub(crate) fn is_answered(command: u8) -> bool {
     matches!(command, 0..=3 | 7..=9 | 11 | 13..=15)
 }
 
-/// The operations of this version, by their numbers.
+/// The number of operations in this version.
 pub(crate) const OPS: u32 = 101;
 pub(crate) const ADD: u32 = 2;
 
-/// The flag of tensors that are to be computed.
+/// The flag of tensors to be computed.
 pub(crate) const COMPUTE: u32 = 16;
 
 /// A tensor's description.
@@ -75,13 +75,13 @@ pub(crate) struct Tensor {
 }
 
 impl Tensor {
-    /// `n` numbers of type f32.
+    /// A tensor of `n` f32 values.
     pub(crate) fn row(id: u64, buffer: u64, data: u64, n: u32) -> Self {
         let nb = [4, 4 * n, 4 * n, 4 * n];
         Self { id, kind: 0, buffer, ne: [n, 1, 1, 1], nb, op: 0, flags: 0, src: [0; 10], data }
     }
 
-    /// Its bytes, without parameters, view and name.
+    /// Its description, without parameters, view and name.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(296);
         let words = |bytes: &mut Vec<u8>, words: &[u32]| words.iter().for_each(|w| bytes.extend(w.to_le_bytes()));
@@ -101,7 +101,7 @@ impl Tensor {
     }
 }
 
-/// Where a tensor's fields begin, and how long they are: those that a server could stumble over.
+/// The offset and size of the fields of a tensor that a server might trust.
 pub(crate) const FIELDS: [(usize, usize); 21] = [
     (0, 8),  // id
     (8, 4),  // type

@@ -1,17 +1,17 @@
-//! Tests that run in a process of their own: this test binary, run again for one of them.
+//! Tests that run in their own process: this test binary, run again for one test.
 
 use std::env;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Tells a process that it is the one that a test runs in.
+/// Marks the process that runs the test itself.
 const INSIDE: &str = "GGML_TEST_RPC_INSIDE";
 
-/// Long enough for what a test does on a busy machine. What hangs does so for ever.
+/// Long enough for a test on a busy machine; only a hang takes longer.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs `body` in a process of its own, which is the one of test `name`; returns what it printed, outside of that process.
+/// Runs `body` in its own process, as the test `name`; returns the process's output to the parent.
 pub(crate) fn alone(name: &str, body: impl FnOnce()) -> Option<Output> {
     if env::var_os(INSIDE).is_some() {
         body();

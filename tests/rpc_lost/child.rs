@@ -1,4 +1,4 @@
-//! A server in a process of its own, which can be killed: this test binary, run again.
+//! A server in its own process, which can be killed: this test binary, run again.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddrV4;
@@ -8,20 +8,20 @@ use std::{env, thread};
 
 use ggml::rpc::{self, Server};
 
-/// Tells a child what it is, and where to listen.
+/// Tells a child process that it is a server, and its address.
 const ADDRESS: &str = "GGML_TEST_RPC_ADDRESS";
 
-/// What the child says before its address.
+/// The prefix of the child's line with its address.
 const READY: &str = "listening on ";
 
-/// A server process. Ends when this is dropped.
+/// A server process, killed on drop.
 pub(crate) struct ServerProcess {
     child: Child,
     pub(crate) address: SocketAddrV4,
 }
 
 impl ServerProcess {
-    /// A server of the CPU on a free port.
+    /// Starts a server of the CPU on a free port.
     pub(crate) fn start() -> Self {
         Self::start_at("127.0.0.1:0".parse().unwrap())
     }
@@ -30,9 +30,9 @@ impl ServerProcess {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "child::a_server_runs_in_a_process_of_its_own", "--nocapture"])
             .env(ADDRESS, address.to_string())
-            // ggml would start a debugger when it aborts.
+            // Without this, ggml would start a debugger when it aborts.
             .env("GGML_NO_BACKTRACE", "1")
-            // The child ends with this end of the pipe, however this process ends.
+            // The child ends when its standard input closes, however this process ends.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -44,7 +44,7 @@ impl ServerProcess {
         Self { child, address }
     }
 
-    /// What the process ended with, if it has ended by itself or does so within this time.
+    /// How the process ended, if it ends by itself within this time.
     pub(crate) fn ended(&mut self, within: Duration) -> Option<String> {
         let start = Instant::now();
         loop {
@@ -64,14 +64,14 @@ impl ServerProcess {
         self.child.wait().unwrap();
     }
 
-    /// Makes the process hang, and waits until it does.
+    /// Suspends the process, and waits until it is suspended.
     #[cfg(unix)]
     pub(crate) fn stop(&self) {
         let id = self.child.id().try_into().unwrap();
-        // SAFETY: a signal to a child that has not been waited for.
+        // SAFETY: signals our own child; it was not waited for, so its id is still valid.
         assert_eq!(unsafe { libc::kill(id, libc::SIGSTOP) }, 0);
         let mut status = 0;
-        // SAFETY: writes the status of our child. A stopped child can still be waited for.
+        // SAFETY: `status` is a live local; the child is ours. A stopped child can still be waited for.
         assert_eq!(unsafe { libc::waitpid(id, &raw mut status, libc::WUNTRACED) }, id);
         assert!(libc::WIFSTOPPED(status));
     }
@@ -95,22 +95,22 @@ fn a_server_runs_in_a_process_of_its_own() {
     assert_eq!(connection.devices().len(), 2);
 }
 
-/// What the child does: serves the CPU twice, until nobody holds the other end of its standard input.
+/// The child: serves two CPU devices until its standard input closes.
 fn serve(address: SocketAddrV4) {
     #[cfg(unix)]
     limit_memory();
     let cpu = ggml::Device::cpu().unwrap();
     let server = Server::builder().address(address).devices([cpu, cpu]).threads(2.try_into().unwrap());
-    // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+    // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     let server = unsafe { server.start().unwrap() };
     eprintln!("{READY}{}", server.address());
     thread::spawn(|| std::io::stdin().read_line(&mut String::new())).join().unwrap().unwrap();
 }
 
-/// A client that was told nonsense may ask for any amount of memory, and for zeros in all of it.
+/// Limits the memory, because a client that was told nonsense may request any amount, zeroed.
 #[cfg(unix)]
 fn limit_memory() {
     let limit = libc::rlimit { rlim_cur: 2 << 30, rlim_max: 2 << 30 };
-    // SAFETY: reads the limits during the call.
+    // SAFETY: `limit` is a live structure that the call only reads.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
 }

@@ -1,37 +1,37 @@
-//! A server of one device that answers as it is told, in this process.
+//! A fake server of one device in this process, with scripted answers.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-/// Commands, by the numbers of the protocol.
+/// Commands, by their numbers in the protocol.
 pub(crate) const HELLO: u8 = 14;
 pub(crate) const DEVICE_COUNT: u8 = 15;
 pub(crate) const ALIGNMENT: u8 = 1;
 pub(crate) const MAX_SIZE: u8 = 2;
 pub(crate) const MEMORY: u8 = 11;
 
-/// What becomes of a question.
+/// What happens to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
-    /// What a good server says.
+    /// A valid answer.
     Good,
-    /// These bytes, with their length before them.
+    /// These bytes, preceded by their length.
     Bytes(Vec<u8>),
-    /// The good answer, a byte each time.
+    /// A valid answer, sent byte by byte.
     Trickle(Duration),
-    /// None: the connection is closed.
+    /// No answer: the connection is closed.
     Close,
 }
 
-/// Starts a server that runs to the end of the process, and serves one client after the other.
+/// Starts a server that runs until the process ends, and serves one client at a time.
 pub(crate) fn start(answers: impl Fn(u8) -> Answer + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for stream in listener.incoming() {
-            // It ends when either side closes the connection.
+            // Ends when either side closes the connection.
             drop(serve(&mut stream.unwrap(), &answers));
         }
     });

@@ -1,4 +1,4 @@
-//! Calls while the process is short of file handles.
+//! Calls while the process is out of file handles.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use crate::child::ServerProcess;
 
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// How many handles the process may have.
+/// The process's limit of handles.
 const HANDLES: libc::rlim_t = 128;
 
-/// Takes all handles but so many.
+/// Takes all handles except `left`.
 fn take_all_but(left: usize) -> Vec<File> {
     let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     taken.truncate(taken.len().saturating_sub(left));
@@ -25,7 +25,7 @@ fn take_all_but(left: usize) -> Vec<File> {
 
 fn limit_handles() {
     let limit = libc::rlimit { rlim_cur: HANDLES, rlim_max: HANDLES };
-    // SAFETY: reads the limits during the call.
+    // SAFETY: the limits are a live structure that the call only reads.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
 }
 
@@ -59,7 +59,7 @@ fn a_connect_returns_however_few_handles_are_left() {
     });
 }
 
-/// ggml connects to the relay again when a device is used.
+/// ggml reconnects to the relay when a device is used.
 #[test]
 fn a_device_is_of_use_again_once_there_are_handles() {
     alone("handles::a_device_is_of_use_again_once_there_are_handles", || {
@@ -85,7 +85,7 @@ fn a_device_is_of_use_again_once_there_are_handles() {
     });
 }
 
-/// The relay connects to the server again when a device is used that nobody held.
+/// The relay reconnects to the server when a device without holder is used.
 #[test]
 fn a_server_that_there_is_no_handle_for_is_not_lost() {
     alone("handles::a_server_that_there_is_no_handle_for_is_not_lost", || {
@@ -94,7 +94,7 @@ fn a_server_that_there_is_no_handle_for_is_not_lost() {
         let connection = rpc::connect(&server.address.to_string()).unwrap();
         let device = connection.devices()[0];
         drop(connection);
-        // Its end is seen.
+        // Lets the relay notice the end of the connection.
         thread::sleep(Duration::from_millis(50));
         let taken = take_all_but(1);
         let error = in_time(|| device.memory()).unwrap_err();
@@ -104,7 +104,7 @@ fn a_server_that_there_is_no_handle_for_is_not_lost() {
     });
 }
 
-/// The handle that the relay needs is taken, after ggml connected to it: ggml would wait for ever.
+/// The handle that the relay needs is taken after ggml connected to it: without a check, ggml would wait forever.
 #[test]
 fn a_call_that_the_relay_has_no_handle_for_is_an_error() {
     alone("handles::a_call_that_the_relay_has_no_handle_for_is_an_error", || {
@@ -115,9 +115,9 @@ fn a_call_that_the_relay_has_no_handle_for_is_an_error() {
         let mut failed = 0;
         for _ in 0..5 {
             let taken = take_all_but(1);
-            // The relay accepts this one, and then finds no handle for the next.
+            // The relay accepts this connection, and then has no handle for the next one.
             device.memory().unwrap();
-            // ggml's and the relay's ends are closed, and the relay tries again soon.
+            // Both ends of the connection are closed, and the relay retries soon.
             thread::sleep(Duration::from_millis(10));
             let more = take_all_but(1);
             if let Err(error) = in_time(|| device.memory()) {

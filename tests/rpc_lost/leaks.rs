@@ -1,4 +1,4 @@
-//! What connects leave behind: threads, file handles and entries of ggml's lists, counted by a process of its own.
+//! Resources that connections leave behind: threads, file handles and registry entries, counted in a separate process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::fake::{self, Answer};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// How much there is of what must not grow.
+/// The counts that must not grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Census {
     threads: usize,
@@ -29,12 +29,12 @@ impl Census {
             threads: entries("/proc/self/task"),
             handles: entries("/proc/self/fd"),
             devices: Device::all().unwrap().len(),
-            // SAFETY: the list is read on this thread, which is the only one that uses ggml.
+            // SAFETY: only this thread uses ggml, so the list does not change during the call.
             registries: unsafe { sys::ggml_backend_reg_count() },
         }
     }
 
-    /// Counts until nothing grew beyond `before`: threads end a moment after what they serve.
+    /// Checks that nothing grew beyond `before`. Retries, because threads end shortly after what they serve.
     fn assert_no_more_than(before: Self) {
         let start = Instant::now();
         loop {
@@ -50,7 +50,7 @@ impl Census {
     }
 }
 
-/// The ways in which a server can make a connect fail, from the greeting to the last question.
+/// The ways in which a server can make a connection fail, from the handshake to the last query.
 fn spoilt(way: usize, command: u8) -> Answer {
     let number = |n: u64| Answer::Bytes(n.to_le_bytes().to_vec());
     match (way, command) {
@@ -85,14 +85,14 @@ fn a_connect_that_fails_leaves_no_thread_no_handle_and_no_entry() {
     });
 }
 
-/// The devices of a lost server are taken up again once nothing uses them.
+/// The devices of a lost server are reused once nothing refers to them.
 #[test]
 fn servers_that_are_lost_and_connected_to_again_take_no_more_than_one_did() {
     alone("leaks::servers_that_are_lost_and_connected_to_again_take_no_more_than_one_did", || {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
         let server = fake::start(move |command| match command {
-            // The second question of each client.
+            // The second query of each client.
             fake::MEMORY if count.fetch_add(1, Ordering::SeqCst) % 2 == 1 => Answer::Close,
             _ => Answer::Good,
         });
@@ -104,7 +104,7 @@ fn servers_that_are_lost_and_connected_to_again_take_no_more_than_one_did() {
             assert!(matches!(error, Error::RpcLost { .. }), "{error:?}");
             assert!(connection.check().is_err());
             drop(connection);
-            // ggml's connection to the relay is seen to end.
+            // Lets the relay notice the end of ggml's connection.
             thread::sleep(Duration::from_millis(50));
         };
         lose();

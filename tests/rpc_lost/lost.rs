@@ -1,4 +1,4 @@
-//! What the C functions come to after the loss.
+//! The C functions' results after the loss of a server.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use crate::raw::{self, Backend, Memory, Pool, numbers};
 
 impl Memory {
     fn new(on: Device, size: usize) -> Self {
-        // SAFETY: devices and their buffer types live for ever.
+        // SAFETY: ggml never frees devices and their buffer types.
         let raw = unsafe { sys::ggml_backend_buft_alloc_buffer(raw::buffer_type(on), size) };
         assert!(!raw.is_null());
         Self(raw)
     }
 
     fn address(&self) -> usize {
-        // SAFETY: the buffer is live and not empty.
+        // SAFETY: `self` owns the buffer, so it is live; it is not empty.
         unsafe { sys::ggml_backend_buffer_get_base(self.0) }.addr()
     }
 }
@@ -63,7 +63,7 @@ fn everything_comes_back_after_a_server_was_killed() {
     assert!(matches!(error, Error::Rpc { .. }), "{error:?}");
 }
 
-/// ggml asserts that memory has an address, and asks for it as late as it can.
+/// ggml asserts that a buffer has an address, and requests it as late as possible.
 #[test]
 fn memory_has_an_address_after_the_loss() {
     let mut server = ServerProcess::start();

@@ -1,4 +1,4 @@
-//! RPC servers in processes of their own, which are killed, hang, and come back. Without the relay each of these tests
+//! RPC servers in their own processes, which are killed, hang, and come back. Without the relay each of these tests
 //! would end the process.
 
 #![cfg(feature = "rpc")]

@@ -1,4 +1,4 @@
-//! Servers that answer nonsense: the process lives, and goes on with the devices that are left.
+//! Servers with invalid answers: the process survives, and the remaining devices stay usable.
 
 use std::env;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,10 +13,10 @@ use proptest::test_runner::{Config, TestRunner};
 use crate::child::ServerProcess;
 use crate::proxy::{Change, Plan, Proxy};
 
-/// Long enough for a server on a busy machine, which is only ever waited for where it is silent.
+/// Long enough for a server on a busy machine; reached only if the server is silent.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// All kinds of requests, on a device of a server behind `proxy`, or on the CPU.
+/// Sends all kinds of requests to a device of a server behind `proxy`, or to the CPU.
 fn work(device: impl FnOnce() -> Result<Device>) -> Result<Vec<f32>> {
     let device = device()?;
     let _memory = device.memory()?;
@@ -59,11 +59,11 @@ fn work(device: impl FnOnce() -> Result<Device>) -> Result<Vec<f32>> {
     Ok(result)
 }
 
-/// The server behind all proxies, which has one client at a time. It is another one after each that died: a client that
-/// believed something wrong asks for something wrong, which ggml's server can't take.
+/// The server behind all proxies, which has one client at a time. It is replaced after each crash: a client that
+/// accepted a wrong answer may send an invalid request, which ggml's server doesn't survive.
 static SERVER: Mutex<Option<ServerProcess>> = Mutex::new(None);
 
-/// What work comes to on a server whose answers are changed; how many answers there were, and how many were changed.
+/// The result of the work with changed answers, the number of answers, and the number of changed ones.
 fn behind(plan: Plan, limit: Duration) -> (Result<Vec<f32>>, usize, usize) {
     let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     if server.as_mut().is_some_and(|server| server.ended(Duration::ZERO).is_some()) {
@@ -104,8 +104,8 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Each answer of a session, changed in many ways. What is not an answer at all is an error; one that could be true is
-/// believed, and may make for other numbers.
+/// Changes each answer of a session in many ways. An invalid answer is an error; a plausible one is believed, and may
+/// lead to other results.
 #[test]
 fn changed_answers_are_errors_or_other_numbers() {
     let expected = work(Device::cpu).unwrap();
@@ -135,7 +135,7 @@ fn changed_answers_are_errors_or_other_numbers() {
     assert_eq!(behind(never(), LIMIT).0.unwrap(), expected, "the server, unchanged, is still of use");
 }
 
-/// Every answer, once, in the ways that must be errors.
+/// Changes every answer once, in ways that must be errors.
 #[test]
 fn no_answer_is_an_error_wherever_it_is() {
     let (_, answers, _) = behind(never(), LIMIT);
@@ -144,7 +144,7 @@ fn no_answer_is_an_error_wherever_it_is() {
             let plan = Plan { from, and_on: false, change };
             let (result, _, changed) = behind(plan.clone(), LIMIT);
             assert_eq!(changed, 1, "{plan:?}");
-            // The last answer can be read in full before the connection ends.
+            // The last answer can be read completely before the connection ends.
             if !matches!((&plan.change, &result), (Change::Cut(9), Ok(_))) {
                 assert!(matches!(result, Err(Error::Rpc { .. } | Error::RpcLost { .. })), "{plan:?}: {result:?}");
             }

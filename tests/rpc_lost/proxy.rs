@@ -1,4 +1,4 @@
-//! A man in the middle: a proxy before a real server, that changes what the server answers.
+//! A proxy in front of a real server that changes the server's answers.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,40 +6,40 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What becomes of an answer.
+/// A change to an answer.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    /// It says that it is so long, and is as long as it was.
+    /// It claims this length, but keeps its real one.
     Length(u64),
-    /// It ends after so many bytes, its length among them, and the connection with it.
+    /// It ends after this many bytes, including the length field; then the connection is closed.
     Cut(usize),
-    /// So many more bytes come after it.
+    /// It is followed by this many extra bytes.
     More(usize),
-    /// These bytes stand in it, from the one of this number on, as often as there is room.
+    /// Its bytes are overwritten from this offset on, repeatedly up to the end.
     Bytes(usize, Vec<u8>),
-    /// It never comes.
+    /// It never arrives.
     Silence,
 }
 
-/// Which answers are changed, the one to the greeting being number 0.
+/// Which answers are changed; the handshake's answer is number 0.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) from: usize,
-    /// All after that too.
+    /// Whether all later ones are changed, too.
     pub(crate) and_on: bool,
     pub(crate) change: Change,
 }
 
-/// Stands before a server until it is dropped.
+/// A proxy that runs until it is dropped.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     answers: Arc<AtomicUsize>,
     changed: Arc<AtomicUsize>,
-    /// The client's and the server's ends.
+    /// The sockets to the client and the server.
     streams: Arc<Mutex<Vec<TcpStream>>>,
 }
 
-/// The commands that are answered, by their numbers.
+/// The commands that have an answer, by number.
 const ANSWERED: [u8; 11] = [0, 1, 2, 3, 7, 8, 9, 11, 13, 14, 15];
 
 impl Proxy {
@@ -49,24 +49,24 @@ impl Proxy {
         let proxy = Self { address, answers: Arc::default(), changed: Arc::default(), streams: Arc::default() };
         let (answers, changed, streams) = (proxy.answers.clone(), proxy.changed.clone(), proxy.streams.clone());
         thread::spawn(move || {
-            // The first connection only: whoever comes again finds nobody.
+            // Only the first connection: later clients are refused.
             let (client, _) = listener.accept().unwrap();
             drop(listener);
             let server = TcpStream::connect(server).unwrap();
             streams.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
             let session = Session { client, server, plan, answers, changed };
-            // It ends with one of the two connections.
+            // Ends when one of the two connections does.
             drop(session.run());
         });
         proxy
     }
 
-    /// How many answers were changed.
+    /// The number of changed answers.
     pub(crate) fn changed(&self) -> usize {
         self.changed.load(Ordering::SeqCst)
     }
 
-    /// How many answers there were.
+    /// The number of answers.
     pub(crate) fn answers(&self) -> usize {
         self.answers.load(Ordering::SeqCst)
     }
@@ -74,7 +74,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // The server takes the next client then.
+        // Then the server accepts the next client.
         for stream in self.streams.lock().unwrap().iter() {
             drop(stream.shutdown(Shutdown::Both));
         }
@@ -114,7 +114,7 @@ impl Session {
         }
     }
 
-    /// Answers otherwise than with `answer`; returns whether the connection goes on.
+    /// Sends a changed `answer`; returns whether the connection goes on.
     fn change(&mut self, mut answer: Vec<u8>) -> io::Result<bool> {
         match &self.plan.change {
             Change::Length(n) => answer[..8].copy_from_slice(&n.to_le_bytes()),
@@ -127,7 +127,7 @@ impl Session {
                 answer.iter_mut().skip(8 + at).zip(bytes.iter().cycle()).for_each(|(to, from)| *to = *from);
             }
             Change::Silence => {
-                // Until the client gives up.
+                // Waits until the client gives up.
                 io::copy(&mut self.client, &mut io::sink())?;
                 return Ok(false);
             }
@@ -137,7 +137,7 @@ impl Session {
     }
 }
 
-/// Reads a length and what it is the length of.
+/// Reads a length and that many bytes.
 fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut len = [0; 8];
     stream.read_exact(&mut len)?;

@@ -1,4 +1,4 @@
-//! Standard output is the program's: what ggml's server has to say goes to the log.
+//! Standard output belongs to the program: the output of ggml's server goes to the log.
 
 use ggml::rpc::{self, Server};
 
@@ -23,7 +23,7 @@ fn a_server_prints_nothing_and_logs_what_it_does() {
     let said = alone("quiet::a_server_prints_nothing_and_logs_what_it_does", || {
         log::set_logger(&ToStderr).unwrap();
         log::set_max_level(log::LevelFilter::Info);
-        // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+        // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
         let server = unsafe { Server::builder().start().unwrap() };
         let connection = rpc::connect(&server.address().to_string()).unwrap();
         assert_eq!(connection.devices().len(), 1);

@@ -1,4 +1,4 @@
-//! The safe API after a server was lost.
+//! The safe API after the loss of a server.
 
 use ggml::rpc;
 use ggml::{Context, DType, Error, GraphAllocator, Result, WeightsBuilder};
@@ -31,7 +31,7 @@ fn every_call_says_that_the_server_was_lost() {
     assert_lost(connection.devices()[0].memory());
 }
 
-/// What is under way when the server goes is waited for, and comes to an error; nothing is left that uses what was lent.
+/// If the server is lost during asynchronous work, waiting gives an error, and nothing uses the lent data any more.
 #[test]
 fn work_that_is_under_way_says_that_the_server_was_lost() {
     let mut server = ServerProcess::start();

@@ -1,4 +1,4 @@
-//! Servers that answer, but a byte at a time.
+//! Servers that answer byte by byte.
 
 use std::time::{Duration, Instant};
 

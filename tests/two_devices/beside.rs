@@ -1,4 +1,4 @@
-//! Computing while the calling thread does something else.
+//! Asynchronous computations, while the calling thread does something else.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn what_is_stopped_at_once_has_nothing_beside_it() {
     assert!(!called);
 }
 
-/// A state can be reached from anywhere on its thread, and devices may be writing to it.
+/// A state is accessible anywhere on its thread, while devices may be writing to it.
 #[test]
 fn states_are_out_of_reach_while_they_are_written() {
     let mut builder = WeightsBuilder::new();

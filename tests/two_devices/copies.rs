@@ -1,4 +1,4 @@
-//! Inputs and what is copied between devices, several times over.
+//! Inputs and copies between devices, in several pipeline copies.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn data(seed: usize) -> Vec<f32> {
     (0..WIDTH).map(|i| ((i * 3 + seed * 5) % 17) as f32 * 0.25 - 2.0).collect()
 }
 
-/// More graphs than there are copies, each computed with two inputs.
+/// More graphs than there are pipeline copies, each computed with two inputs.
 #[test]
 fn graphs_use_the_copies_in_turn() {
     let weights = weights();
@@ -32,7 +32,7 @@ fn graphs_use_the_copies_in_turn() {
     with_network(|run, _, _| assert_eq!(run.n_copies(), 1));
 }
 
-/// Sources are the scheduler's copies while a graph is allocated, each time others.
+/// While a graph is allocated, its sources are the scheduler's copies, different ones each time.
 #[test]
 fn h25_a_graph_survives_the_copies() {
     let weights = weights();
@@ -51,7 +51,7 @@ fn h25_a_graph_survives_the_copies() {
     }
 }
 
-/// Nine operands of each operation are copied, four times over: as many as there can be. The scheduler's tables hold them.
+/// Each operation has nine operands that are copied four times, the maximum: the scheduler's tables must suffice.
 #[test]
 fn the_most_copies_fit() {
     const STEPS: usize = 120;

@@ -1,4 +1,4 @@
-//! The scheduler over two devices: an RPC server in this process, and the CPU.
+//! A scheduler over two devices: an RPC server in this process, and the CPU.
 
 #![cfg(feature = "rpc")]
 #![cfg(test)]
@@ -24,7 +24,7 @@ use ggml::{Custom, Error, SchedBuilder, rpc};
 fn remote() -> Device {
     static REMOTE: OnceLock<(rpc::Server, rpc::Connection)> = OnceLock::new();
     let (_, connection) = REMOTE.get_or_init(|| {
-        // SAFETY: it listens on the loopback, and the machine that runs the tests is trusted.
+        // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
         let server = unsafe { rpc::Server::builder().start().unwrap() };
         let connection = rpc::connect(&server.address().to_string()).unwrap();
         (server, connection)
@@ -42,7 +42,7 @@ fn sched() -> Sched {
 
 const WIDTH: usize = 16;
 
-/// Four layers of weights, alternately on the one device and the other.
+/// The weights of four layers, alternating between both devices.
 fn weights() -> Weights {
     let mut builder = WeightsBuilder::new();
     for i in 0..4 {
@@ -82,7 +82,7 @@ fn assert_close(got: &[f32], want: &[f32]) {
     }
 }
 
-/// Allocates the network over both devices, and passes it on with its input and its output.
+/// Allocates the network over both devices, and calls `f` with its input and output.
 fn with_network(f: impl FnOnce(&mut Allocated<'_, '_>, Tensor<'_>, Tensor<'_>)) {
     let weights = weights();
     let ctx = Context::new();
@@ -124,7 +124,7 @@ fn a_graph_is_split_over_both_devices() {
     });
 }
 
-/// The scheduler replaces sources by copies of its own, which go with the next graph or with the scheduler.
+/// The scheduler replaces sources by its own copies, which live until the next graph or the scheduler's drop.
 #[test]
 fn h25_a_graph_survives_its_scheduler() {
     let weights = weights();
@@ -145,7 +145,7 @@ fn h25_a_graph_survives_its_scheduler() {
             drop(sched.alloc(&other).unwrap());
         }
     }
-    // On one device, where nothing is copied, the same graph can't reach the remote weights: an error, no crash.
+    // With the CPU alone the same graph can't reach the remote weights: an error, no crash.
     let mut cpu = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
     assert!(matches!(cpu.alloc(&graph), Err(Error::Unsupported { .. })));
 }
@@ -228,7 +228,7 @@ fn unreachable_weights_are_an_error() {
 fn what_was_refused_stays_refused() {
     let weights = weights();
     let ctx = Context::new();
-    // Computed where the weights lie; closures run here, and can't change what lies there.
+    // Computed where the weights are; closures run in this process, and can't change remote tensors.
     let there = ctx.neg(weights.get("w0").unwrap()).unwrap();
     let y = ctx.map_custom1_inplace::<f32>(there, Custom::default(), |out| out.for_each(|(_, row)| row.fill(1.0)));
     let graph = ctx.graph([y.unwrap()]).unwrap();
@@ -292,7 +292,7 @@ fn memory_that_a_backend_can_not_use_is_refused() {
     assert_eq!(build(there, here).unwrap().buffer_types(), [there, here]);
     assert!(matches!(build(here, here), Err(Error::Backends { .. })));
     assert!(matches!(build(there, there), Err(Error::Backends { .. })));
-    // A backend may be replaced later. Without a choice of memory it is its device's.
+    // A backend may be replaced later. The default buffer type is its device's.
     let ctx = Context::new();
     let graph = ctx.graph([ctx.neg(ctx.input("x", DType::F32, [4]).unwrap()).unwrap()]).unwrap();
     for (mut sched, fits) in [(build(there, here).unwrap(), false), (sched(), true)] {
@@ -317,7 +317,7 @@ fn a_drawing_shows_what_is_copied() {
         let svg = run.to_svg();
         let copied: usize = run.splits().iter().map(|split| split.inputs.len()).sum();
         assert_eq!(svg.matches(r#"class="copied""#).count(), copied, "{svg}");
-        // There and on.
+        // To the other device and back.
         assert_eq!(svg.matches(r#"class="copy""#).count(), 2 * copied, "{svg}");
         assert_eq!(svg.matches(">64 B<").count(), copied, "{svg}");
         for split in run.splits() {
@@ -329,7 +329,7 @@ fn a_drawing_shows_what_is_copied() {
     });
 }
 
-/// Layers that lie on both devices are trained as on one: moments and sums of gradients lie where their parameters do.
+/// Layers on both devices are trained as on one: moments and summed gradients are placed like their parameters.
 #[test]
 fn parameters_on_both_devices_are_trained() {
     use ggml::opt::{AdamW, BuildType, LossType, OptContext, OptParams};

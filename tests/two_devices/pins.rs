@@ -1,4 +1,4 @@
-//! Operations and inputs that run and lie where the user wants.
+//! Operations and inputs that are pinned to a backend.
 
 use super::*;
 
@@ -76,7 +76,7 @@ fn pins_that_make_no_sense_are_refused() {
     drop(sched.alloc_pinned(&graph, &[(closure, 1), (end, 0), (a, 1)]).unwrap());
 }
 
-/// What is computed in place is where that is.
+/// The result of an in-place operation is in its operand's memory, so it can't be pinned.
 #[test]
 fn in_place_operations_can_not_be_pinned() {
     let ctx = Context::new();
@@ -86,8 +86,8 @@ fn in_place_operations_can_not_be_pinned() {
     assert!(matches!(sched().alloc_pinned(&graph, &[(y, 1)]), Err(Error::Unsupported { .. })));
 }
 
-/// ggml moves even what is pinned to a backend of higher priority, if that uses the same kind of memory. The error is there
-/// each time, however the plan came about.
+/// ggml moves even pinned tensors to a backend of higher priority that uses the same buffer type. The error must appear
+/// every time, whether the plan is new or reused.
 #[test]
 fn pins_that_ggml_does_not_heed_are_an_error() {
     let ctx = Context::new();
@@ -104,7 +104,7 @@ fn pins_that_ggml_does_not_heed_are_an_error() {
     }
 }
 
-/// CPU kernels can't sort NaN, which a clamp on another device leaves.
+/// CPU kernels can't sort NaN, which a clamp on another device lets pass.
 #[test]
 fn a_sort_is_not_pinned_away_from_its_clamp() {
     let ctx = Context::new();

@@ -1,19 +1,19 @@
-//! Operands in several layouts, and the comparison of what the device makes of them with what the CPU does.
+//! Operands in several layouts, and the comparison of the device's results with the CPU's.
 
 use ggml::prelude::*;
 use ggml::{Compare, Comparison, GraphAllocator, Result};
 
 use crate::bench::Bench;
 
-/// How an operand lies in memory.
+/// The layout of an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
     Plain,
-    /// With gaps between rows and before the first.
+    /// With gaps between rows and before the first one.
     Gaps,
-    /// Second and third dimension exchanged.
+    /// Second and third dimension swapped.
     Swapped,
-    /// First and second dimension exchanged.
+    /// First and second dimension swapped.
     Transposed,
 }
 
@@ -21,7 +21,7 @@ pub(crate) const ROWS: [Layout; 3] = [Layout::Plain, Layout::Gaps, Layout::Swapp
 pub(crate) const ALL: [Layout; 4] = [Layout::Plain, Layout::Gaps, Layout::Swapped, Layout::Transposed];
 
 impl<'c> Bench<'c> {
-    /// [`Bench::within`] in a layout.
+    /// [`Bench::within`] with a layout.
     pub(crate) fn laid(&self, layout: Layout, dtype: DType, ne: [i64; 4], from: f32, to: f32) -> Tensor<'c> {
         let [n0, n1, n2, n3] = ne;
         match layout {
@@ -47,7 +47,7 @@ impl<'c> Bench<'c> {
         memory.compare(&mut crate::backend(), &mut crate::cpu(), how)
     }
 
-    /// Computes `y` on a backend, as a whole.
+    /// Computes `y` on a backend, as one graph.
     pub(crate) fn run(&self, y: Tensor<'c>, backend: &mut Backend) -> Result<Vec<f32>> {
         let graph = self.ctx.graph([y])?;
         let mut allocator = GraphAllocator::new(backend.device().buffer_type());
@@ -58,7 +58,7 @@ impl<'c> Bench<'c> {
     }
 }
 
-/// How far two results are apart, as a part of the size of the second.
+/// The difference of two results, relative to the magnitude of the second.
 pub(crate) fn distance(got: &[f32], want: &[f32]) -> f64 {
     assert_eq!(got.len(), want.len());
     let square = |x: f32| f64::from(x) * f64::from(x);

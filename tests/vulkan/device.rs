@@ -1,4 +1,4 @@
-//! What the device says of itself.
+//! The device's description.
 
 use ggml::prelude::*;
 use ggml::{Priority, Registry, Threads};

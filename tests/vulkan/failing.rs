@@ -1,4 +1,4 @@
-//! What fails is an error, and the program goes on.
+//! Failures are errors, and the program can go on.
 
 use std::process::Command;
 
@@ -28,7 +28,7 @@ fn a_tensor_that_is_too_large_is_an_error() {
 
 fn graphs_that_are_too_large_are_an_error() {
     let ctx = Context::new();
-    // Each tensor fits, all of them don't.
+    // Each tensor fits alone, but not all together.
     let n = 1_i64 << 24;
     let parts: Vec<_> = (0..400).map(|_| ctx.input("", DType::F32, [n]).unwrap()).collect();
     let sum = parts.iter().skip(1).fold(parts[0], |sum, &x| ctx.add(sum, x).unwrap());
@@ -47,7 +47,7 @@ fn graphs_that_are_too_large_are_an_error() {
     assert!(sched.alloc(&small).is_ok(), "the scheduler goes on");
 }
 
-/// The backend takes memory for a sort while it computes. In a process of its own, where it gets little.
+/// The backend allocates memory for a sort during the computation. Runs in a process of its own with little memory.
 fn memory_that_is_missing_while_it_computes_is_an_error() {
     const CHILD: &str = "GGML_TEST_LITTLE_MEMORY";
     if std::env::var_os(CHILD).is_none() {
@@ -90,7 +90,7 @@ fn memory_that_is_missing_while_it_computes_is_an_error() {
     it_works();
 }
 
-/// ggml would assert while it computes, or look elsewhere.
+/// ggml would assert during the computation, or access other memory.
 fn operations_that_the_device_can_not_bear_are_refused() {
     let ctx = Context::new();
     let f32 = |ne: [i64; 4]| ctx.input("", DType::F32, ne).unwrap();

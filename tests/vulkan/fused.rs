@@ -1,4 +1,4 @@
-//! Operations that the backend computes together, and in another order than they were built: whole graphs.
+//! Whole graphs, in which the backend fuses and reorders operations.
 
 use ggml::prelude::*;
 use ggml::{GraphAllocator, Result, Rope, RopeMode};
@@ -40,7 +40,7 @@ fn gates() {
     same(|b| b.ctx.mul(b.f32([64, 7]), b.ctx.sigmoid(b.f32([64, 7]))?));
 }
 
-/// A layer with attention, as it is computed without flash attention.
+/// A layer with attention, without flash attention.
 fn a_layer_of_a_transformer() {
     same(|b| {
         let (width, heads, tokens) = (64, 2, 7);
@@ -65,7 +65,7 @@ fn a_layer_of_a_transformer() {
     });
 }
 
-/// A cache that is written to and read by one graph, through views.
+/// A KV cache that one graph writes and reads, through views.
 fn what_is_written_is_read_after() {
     let numbers = |i: usize| -> Vec<f32> { (0..128).map(|j| ((j * 5 + i * 11) % 19) as f32 - 9.0).collect() };
     let run = |mut backend: Backend| {
@@ -104,7 +104,7 @@ crate::trials! {
     what_is_written_is_read_after,
 }
 
-/// What lavapipe can't bear is listed as ignored there.
+/// Tests that lavapipe can't run; listed as ignored there.
 pub(crate) fn hard_trials() -> Vec<Trial> {
     let [_, one, two] = LAVAPIPE;
     let hard: [(&str, (&str, &str), fn()); 2] = [

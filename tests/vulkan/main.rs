@@ -1,5 +1,5 @@
-//! A Vulkan device beside the CPU: a GPU where there is one, else Mesa's lavapipe, which ggml lists only when told to by a
-//! variable. A harness of its own: without a device it fails, and it counts what it left out.
+//! A Vulkan device compared with the CPU: a GPU if there is one, else Mesa's lavapipe, which ggml lists only if a
+//! variable is set. Has its own harness: it fails without a device, and counts what it leaves out.
 
 #![cfg(test)]
 #![allow(
@@ -28,10 +28,10 @@ use std::sync::OnceLock;
 use ggml::prelude::*;
 use libtest_mimic::{Arguments, Trial};
 
-/// Makes ggml list the first device even if it is the processor. Read when the backend starts.
+/// Makes ggml list the first device even if it is a CPU. Read when the backend starts.
 const VISIBLE: &str = "GGML_VK_VISIBLE_DEVICES";
 
-/// How far from 0 operands are at most.
+/// The maximum absolute value of operands.
 const REACH: f32 = 2.0;
 
 fn vulkan() -> Device {
@@ -49,7 +49,7 @@ fn cpu() -> Backend {
     cpu
 }
 
-/// Whether the device is Mesa's, which runs on the processor: it takes seconds to compile a large shader.
+/// Whether the device is Mesa's software renderer, which takes seconds to compile a large shader.
 fn is_software() -> bool {
     vulkan().description().contains("llvmpipe")
 }
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         && std::env::var_os(VISIBLE).is_none()
         && Device::by_name("Vulkan0").is_err()
     {
-        // The variable must be set before anything has asked for devices, and before there are threads.
+        // The variable must be set before devices are listed and before there are threads.
         let again = std::env::current_exe()
             .and_then(|exe| Command::new(exe).args(std::env::args_os().skip(1)).env(VISIBLE, "0").status());
         return match again {
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
         eprintln!("vulkan: these tests need a GPU, or lavapipe: apt-get install mesa-vulkan-drivers");
         return ExitCode::FAILURE;
     }
-    // What they measure is one device, and what compiles shaders are its own threads.
+    // All tests share one device, and shaders are compiled by its own threads.
     arguments.test_threads.get_or_insert(1);
     let excluded = ops::excluded();
     let mut trials = ops::trials();
@@ -102,7 +102,7 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// A trial of a function that panics where it fails.
+/// A trial that fails if the function panics.
 fn trial(name: &str, f: fn()) -> Trial {
     Trial::test(name, move || {
         f();
@@ -110,7 +110,7 @@ fn trial(name: &str, f: fn()) -> Trial {
     })
 }
 
-/// Trials of functions by their names.
+/// Trials of functions, with their names.
 macro_rules! trials {
     ($($name:ident),* $(,)?) => {
         pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {

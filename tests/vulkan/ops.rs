@@ -1,4 +1,4 @@
-//! Every operation that the device claims, against the CPU.
+//! Every operation that the device supports, compared with the CPU.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -15,23 +15,23 @@ use crate::beside::{ALL, Layout, ROWS};
 
 type Build = for<'c> fn(&Bench<'c>) -> Result<Vec<Tensor<'c>>>;
 
-/// An operation by ggml's name for it, how far results may be apart, and what is computed.
+/// ggml's name of an operation, the tolerance, and the computation.
 struct Op(&'static str, f64, Build);
 
 use DType::{BF16, F16, F32, I32};
 
-/// Operations that the device claims and that are not computed here.
+/// Supported operations that are not computed here.
 const EXCLUDED: [(&str, &str); 2] =
     [("OPT_STEP_ADAMW", "training makes it, and none of its graphs is for a device"), ("OPT_STEP_SGD", "likewise")];
 
-/// What Mesa's lavapipe can't bear, and a GPU can.
+/// Operations that a GPU can run, but Mesa's lavapipe can't.
 pub(crate) const LAVAPIPE: [(&str, &str); 3] = [
     ("FLASH_ATTN_EXT", "Mesa 22.3 crashes in its shaders"),
     ("RMS_NORM, MUL and ADD computed together", "Mesa 22.3 takes minutes to compile that shader"),
     ("ADD and RMS_NORM computed together", "Mesa 22.3 takes minutes to compile that shader"),
 ];
 
-/// Operations that Vulkan has no shader for, or none that this crate lets it use.
+/// Operations without a Vulkan shader, or without one that this crate allows.
 const UNCLAIMED: [&str; 12] = [
     "DIAG_MASK_ZERO",
     "IM2COL_BACK",
@@ -47,10 +47,10 @@ const UNCLAIMED: [&str; 12] = [
     "CUSTOM",
 ];
 
-/// Operations that ask more of a device than lavapipe has.
+/// Operations that need features which lavapipe lacks.
 const UNCLAIMED_BY_LAVAPIPE: [&str; 1] = ["DSV4_HC_COMB"];
 
-/// What does not compute.
+/// Operations that compute nothing.
 const LOOKS: [&str; 5] = ["NONE", "RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE"];
 
 const SHAPE: [i64; 4] = [67, 5, 3, 2];
@@ -72,7 +72,7 @@ fn one<'c>(
     each(layouts, types, |layout, dtype| f(b.laid(layout, dtype, SHAPE, 0.1, 2.0)))
 }
 
-/// Two operands, the second repeated.
+/// Two operands, the second one broadcast.
 fn two<'c>(
     b: &Bench<'c>,
     types: &[[DType; 2]],
@@ -246,7 +246,7 @@ const OPS: &[Op] = &[
         Ok(vec![
             b.ctx.argsort(b.f32([67, 9]), SortOrder::Asc)?,
             b.ctx.argsort(b.f32([500, 3, 2]), SortOrder::Desc)?,
-            // Equal numbers may come in any order.
+            // The order of equal values is unspecified.
             b.ctx.argsort(
                 b.ctx.roll(b.ctx.reshape(b.ctx.arange(0.0, 3000.0, 1.0)?, [1500, 2])?, [700, 1, 0, 0])?,
                 SortOrder::Asc,
@@ -447,7 +447,7 @@ fn rope<'c>(
     Ok(all)
 }
 
-/// The largest of each row, whose order is any.
+/// The largest values of each row, in any order.
 fn top_k() -> std::result::Result<(), Failed> {
     let ctx = Context::new();
     let bench = Bench::new(&ctx);
@@ -522,7 +522,7 @@ fn check(&Op(name, tolerance, build): &Op) -> std::result::Result<(), Failed> {
     if comparison.agrees() { Ok(()) } else { Err(comparison.to_string().into()) }
 }
 
-/// Every operation of ggml's is in one of the lists, and in one only.
+/// Every ggml operation is in exactly one of the lists.
 fn every_operation_is_accounted_for() -> std::result::Result<(), Failed> {
     let mut listed = BTreeSet::new();
     let tested = OPS.iter().map(|op| op.0);
@@ -534,9 +534,9 @@ fn every_operation_is_accounted_for() -> std::result::Result<(), Failed> {
     }
     let all: BTreeSet<_> = (0..ggml::sys::GGML_OP_COUNT)
         .map(|op| {
-            // SAFETY: a lookup in a constant table, of an operation that there is.
+            // SAFETY: `op` is below the number of operations; the call looks it up in a constant table.
             let text = unsafe { ggml::sys::ggml_op_name(op) };
-            // SAFETY: a constant C string.
+            // SAFETY: `ggml_op_name` returns a NUL-terminated string literal.
             unsafe { std::ffi::CStr::from_ptr(text) }.to_str().unwrap().to_owned()
         })
         .collect();

@@ -1,4 +1,4 @@
-//! Graphs over two devices, and weights on each.
+//! Graphs over two devices, with weights on each.
 
 use ggml::prelude::*;
 use ggml::{BufferType, GraphAllocator};
@@ -12,7 +12,7 @@ fn matrix(i: usize) -> Vec<f32> {
     (0..WIDTH * WIDTH).map(|j| ((j * 7 + i * 13) % 23) as f32 / 40.0 - 0.25).collect()
 }
 
-/// Layers of weights, each where it is said to lie.
+/// The weights of layers, in the given buffer types.
 fn weights(places: &[BufferType]) -> Weights {
     let mut builder = WeightsBuilder::new();
     for i in 0..places.len() {
@@ -50,7 +50,7 @@ fn sched() -> Sched {
     Sched::builder().backend(backend()).backend(cpu()).op_offload(false).build().unwrap()
 }
 
-/// There and back twice, with copies in both directions.
+/// To the device and back twice, with copies in both directions.
 fn a_schedule_goes_from_device_to_device() {
     let (there, here) = (vulkan().buffer_type(), Device::cpu().unwrap().buffer_type());
     let weights = weights(&[there, here, there, here]);
@@ -117,7 +117,7 @@ fn an_allocator_of_its_memory_needs_no_scheduler() {
     assert!(allocator.buffer_sizes().unwrap()[0] > 0);
 }
 
-/// Sizes that are no multiple of four bytes, which is all that Vulkan fills.
+/// Sizes that are not a multiple of four bytes, the unit in which Vulkan fills memory.
 fn odd_sizes_are_filled_to_the_end() {
     let mut builder = WeightsBuilder::new();
     builder
@@ -140,7 +140,7 @@ fn odd_sizes_are_filled_to_the_end() {
     assert!(all(&state).iter().all(|&b| b == 0x11), "{:?}", all(&state));
 }
 
-/// What the scheduler would give to the device, for the device says that it can, and it can't.
+/// Operations that the device claims but can't run; the scheduler would trust the claim.
 fn what_the_device_can_not_be_given_goes_to_the_cpu() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [9, 4]).unwrap();

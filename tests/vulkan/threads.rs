@@ -1,4 +1,4 @@
-//! Several threads at one device.
+//! Several threads use one device.
 
 use ggml::GraphAllocator;
 use ggml::prelude::*;
@@ -53,7 +53,7 @@ fn backends_weights_and_allocators_change_threads() {
     }
 }
 
-/// Weights are read by several threads while others write to memory of their own.
+/// Several threads read weights while others write to memory of their own.
 fn memory_is_made_and_read_by_many() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [4096]).unwrap();

@@ -1,4 +1,4 @@
-//! The device works while the program goes on: what has to wait, does.
+//! Asynchronous computations: everything that depends on them waits.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::{backend, vulkan};
 
 const WIDTH: usize = 256;
 
-/// Products enough to take a while, whose result is that of doubling the input `STEPS` times.
+/// Enough products to take a while; the result equals the input doubled `STEPS` times.
 const STEPS: usize = 12;
 
 fn doubled<'c>(ctx: &'c Context, x: Tensor<'c>, two: Tensor<'c>) -> Tensor<'c> {
@@ -42,7 +42,7 @@ fn with_work(f: impl FnOnce(&mut ggml::GraphMemory<'_, '_>, Tensor<'_>, Tensor<'
     f(&mut memory, x, y);
 }
 
-/// The first computation compiles shaders, which is not what is looked at.
+/// The first computation compiles shaders, which is not measured.
 fn the_program_goes_on_and_results_are_waited_for() {
     with_work(|memory, x, y| {
         let mut backend = backend();
@@ -88,7 +88,7 @@ fn transfers_are_done_when_they_are_over() {
         assert_eq!(piece[..3], numbers[5..8]);
         assert_eq!(piece[3..], numbers[105..108]);
     }
-    // ggml takes what lies in the host's memory for what lies in the device's.
+    // ggml mistakes tensors in host memory for tensors in the device's memory.
     let mut builder = WeightsBuilder::new();
     builder.tensor("a", DType::F32, [16]).unwrap();
     let pinned = builder.place_state(vulkan().host_buffer_type().unwrap()).unwrap();

@@ -1,7 +1,7 @@
 //! `cargo xtask asan`: the tests and random programs, with ggml's C and C++ under `AddressSanitizer`.
 //!
-//! Rust's own code is not instrumented, which takes a nightly compiler; its heap is, since the sanitizer replaces
-//! `malloc`: what C does beyond a Rust allocation is seen.
+//! Rust code is not instrumented, which needs a nightly compiler; but the sanitizer replaces `malloc`, so it detects C
+//! code that leaves the bounds of a Rust allocation.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,9 +14,8 @@ use crate::workspace::{Workspace, check, host};
 /// that leave a process less address space than the sanitizer takes, and one that measures memory.
 const LEFT_OUT: &[&str] = &["demo_cli", "interrupted", "rpc_fuzz", "rpc_lost", "soak", "ui", "vulkan"];
 
-/// A test of random programs on devices that are several, for each of which ggml takes 386 MB that it hardly touches, but
-/// the sanitizer marks: it was not at its end after a quarter of an hour of computing. The tests beside it have the same
-/// operations one by one.
+/// A test of random programs on meta devices. ggml reserves 386 MB for each and hardly uses it, but the sanitizer marks
+/// all of it: the test did not finish in 15 minutes. Neighbouring tests cover the same operations one by one.
 const TOO_LARGE: &str = "programs_at_random_are_the_same_on_several_devices";
 
 /// Tests among others that leave a process less address space than the sanitizer takes.
@@ -73,7 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The runtime, which has to come before everything else in a process.
+/// GCC's runtime library, which must be loaded first in a process.
 fn libasan() -> Result<String> {
     let output =
         Command::new("gcc").arg("-print-file-name=libasan.so").output().context("cannot run gcc: install it")?;
@@ -90,10 +89,10 @@ fn cargo(workspace: &Workspace, target: &str, library: &str, leaks: &str) -> Com
     for flags in ["CFLAGS", "CXXFLAGS"] {
         command.env(format!("{flags}_{suffix}"), "-fsanitize=address -fno-omit-frame-pointer -g1");
     }
-    // The runtime is GCC's.
+    // The runtime belongs to GCC.
     command.env(format!("CC_{suffix}"), "gcc").env(format!("CXX_{suffix}"), "g++");
     command.env("RUSTFLAGS", "-Clinker=gcc -Clink-arg=-Wl,--no-as-needed -Clink-arg=-lasan");
-    // Builders are given sizes that no memory has; that is to be an error. A test's thread has a small stack.
+    // Tests pass sizes beyond any memory to builders and expect an error. The test threads have small stacks.
     let options = format!("allocator_may_return_null=1:{leaks}:detect_stack_use_after_return=0");
     let known = workspace.root.join("xtask/lsan.supp");
     let leaks = format!("suppressions={}:print_suppressions=0", known.display());

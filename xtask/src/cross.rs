@@ -1,4 +1,4 @@
-//! `cargo xtask cross`: the crates' types on other targets, and with the oldest Rust. No C is compiled.
+//! `cargo xtask cross`: type-checks the crates for other targets and with the minimum Rust version. Compiles no C.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::workspace::{Workspace, check};
 
-/// Each target for what sets it apart.
+/// The targets, each with its special property.
 const TARGETS: &[(&str, &str)] = &[
     ("aarch64", "aarch64-unknown-linux-gnu"), // characters without a sign
     ("musl", "x86_64-unknown-linux-musl"),
@@ -19,10 +19,10 @@ const TARGETS: &[(&str, &str)] = &[
     ("android", "aarch64-linux-android"),
 ];
 
-/// All whose declarations need no headers of others.
+/// The features whose headers need no SDK.
 const FEATURES: &str = "rpc,blas,vulkan,tools";
 
-/// What ggml's headers include, in words of the compiler's own: declarations need no more of a target's C library.
+/// Minimal replacements of the C library headers that ggml's headers include.
 const HEADERS: &[(&str, &str)] = &[
     ("stddef.h", "typedef __SIZE_TYPE__ size_t;\ntypedef __PTRDIFF_TYPE__ ptrdiff_t;\n#define NULL ((void *) 0)\n"),
     (
@@ -53,7 +53,7 @@ pub(crate) fn run() -> Result<()> {
         check(command.env("DOCS_RS", "1"))?;
     }
     let mut command = rust(&oldest);
-    // This program's cargo hands its own tools on.
+    // This process's own cargo would otherwise pass on its tools.
     for name in ["CARGO", "RUSTC", "RUSTDOC"] {
         command.env_remove(name);
     }
@@ -63,7 +63,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Cargo's arguments for a check of the two published crates.
+/// cargo's arguments to check the two published crates.
 fn types(folder: &Path) -> Vec<OsString> {
     let mut arguments: Vec<_> = ["check", "--quiet", "--locked", "--package", "ggml", "--lib", "--features", FEATURES]
         .map(OsString::from)
@@ -72,7 +72,7 @@ fn types(folder: &Path) -> Vec<OsString> {
     arguments
 }
 
-/// The first two numbers of `rust-version`, with a last one of 0: the toolchain's name.
+/// The toolchain name for `rust-version`: its first two numbers and a 0.
 fn oldest_rust(manifest: &str) -> Result<String> {
     let manifest: toml::Table = manifest.parse()?;
     let version = manifest.get("workspace").and_then(|w| w.get("package")?.get("rust-version")?.as_str());
@@ -85,7 +85,7 @@ fn rust(toolchain: &str) -> Command {
     command
 }
 
-/// All that has to be there, before anything runs.
+/// Checks that all tools are installed before anything runs.
 fn tools(oldest: &str) -> Result<()> {
     let there = |target: &str| {
         let output = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();

@@ -1,5 +1,5 @@
-//! `cargo xtask cuda-check`: compiles ggml's CUDA backend, as the build script of `ggml-sys` would, on a machine that needs
-//! neither a GPU nor an installed CUDA.
+//! `cargo xtask cuda-check`: compiles ggml's CUDA backend as `ggml-sys`'s build script would, without a GPU or an
+//! installed CUDA.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use crate::cuda_toolkit;
 use crate::sys_plan;
 use crate::workspace::{Workspace, check};
 
-/// The files that `--core` compiles, of `ggml-cuda/`: the backend itself, and kernels that take seconds each. The others
-/// are mostly instances of the same templates, half a minute each.
+/// The files of `ggml-cuda/` that `--core` compiles: the backend itself, and kernels that take seconds. The others are
+/// mostly instances of the same templates, half a minute each.
 const CORE: &[&str] = &[
     "acc",
     "arange",
@@ -107,7 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Lets cmake configure ggml, with what the build script passes for the features `cuda` and `dynamic-backends`.
+/// Configures ggml with the build script's defines for the features `cuda` and `dynamic-backends`.
 fn configure(workspace: &Workspace, source: &Path, toolkit: &Path, folder: &Path, arch: &str) -> Result<()> {
     let toolkit = toolkit.display().to_string();
     let more = [("CUDA_PATH", toolkit.as_str()), ("GGML_SYS_CUDA_ARCHITECTURES", arch)];
@@ -120,7 +120,7 @@ fn configure(workspace: &Workspace, source: &Path, toolkit: &Path, folder: &Path
     check(&mut cmake).context("cmake could not configure: it needs cmake and ninja, which ./setup installs")
 }
 
-/// What is made of each file of the backend, as ninja calls it.
+/// The object files of the backend, as ninja names them.
 fn objects(folder: &Path) -> Result<BTreeSet<String>> {
     let output = Command::new("ninja").arg("-C").arg(folder).args(["-t", "targets", "all"]).output();
     let output = output.context("cannot run ninja")?;
@@ -132,7 +132,7 @@ fn objects(folder: &Path) -> Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// Those of [`CORE`].
+/// The object files of [`CORE`].
 fn core(files: &BTreeSet<String>) -> Result<BTreeSet<String>> {
     let find = |name: &&str| {
         let end = format!("/{name}.cu.o");

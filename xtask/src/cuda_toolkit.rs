@@ -1,6 +1,6 @@
-//! `cargo xtask cuda-toolkit`: CUDA's compiler and libraries in a folder, from the package index, without an installer.
+//! `cargo xtask cuda-toolkit`: installs CUDA's compiler and libraries from the package index into a folder.
 //!
-//! They are NVIDIA's, under NVIDIA's terms, and stay in that folder: nothing of them is committed.
+//! They are licensed by NVIDIA and stay in that folder; nothing of them is committed.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,19 +12,19 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::workspace::{Workspace, check};
 
-/// The packages. The toolkit's own version pins those of its parts.
+/// The packages. The toolkit's version pins those of its parts.
 const PACKAGE: &str = "cuda-toolkit[nvcc,cudart,cublas,cccl]==13.0.*";
 
-/// What `nvcc --version` says of that one.
+/// The corresponding output of `nvcc --version`.
 const RELEASE: &str = "release 13.0";
 
-/// Where the packages put the toolkit.
+/// The toolkit's folder in the packages.
 const FOLDER: &str = "nvidia/cu13";
 
-/// Libraries that come with the number of their version in the name only, under which nobody looks for them.
+/// Libraries that the packages contain under versioned names only.
 const LIBRARIES: &[&str] = &["libcudart.so", "libcublas.so", "libcublasLt.so"];
 
-/// What ggml calls of the driver's library, which comes with a driver only. The linker asks for the names.
+/// The functions of the driver's library that ggml calls. Only a driver contains it, but the linker needs the names.
 const DRIVER: &[&str] = &[
     "cuDeviceGet",
     "cuDeviceGetAttribute",
@@ -59,12 +59,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Where the toolkit goes unless told otherwise.
+/// The default folder.
 pub(crate) fn usual(workspace: &Workspace) -> PathBuf {
     workspace.root.join("target").join("cuda-toolkit")
 }
 
-/// Completes the toolkit in `folder`, and returns what `CUDA_PATH` is to be.
+/// Completes the toolkit in `folder`, and returns the value for `CUDA_PATH`.
 #[expect(clippy::print_stdout, reason = "the chore's progress")]
 pub(crate) fn ensure(folder: &Path, python: &str) -> Result<PathBuf> {
     ensure!(
@@ -72,7 +72,7 @@ pub(crate) fn ensure(folder: &Path, python: &str) -> Result<PathBuf> {
         "the packages' layout is known here for Linux only: install CUDA from https://developer.nvidia.com/cuda-downloads"
     );
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    // Cmake and nvcc run elsewhere.
+    // cmake and nvcc run in another folder.
     let folder = folder.canonicalize()?;
     let toolkit = folder.join(FOLDER);
     if let Err(missing) = verify(&toolkit) {
@@ -102,7 +102,7 @@ fn fetch(python: &str, folder: &Path) -> Result<()> {
     check(&mut pip).with_context(hint)
 }
 
-/// Whether the compiler is there and runs, and is the one that is wanted.
+/// Checks that the compiler runs and has the right version.
 fn verify(toolkit: &Path) -> Result<()> {
     let nvcc = toolkit.join("bin/nvcc");
     let output = Command::new(&nvcc).arg("--version").output();
@@ -116,8 +116,8 @@ fn verify(toolkit: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Adds what an installer would and the packages don't: names to find the libraries by, and a stub of the driver's.
-/// Returns what was missing.
+/// Adds what the packages lack: library names without versions, and a stub of the driver's library. Returns what was
+/// missing.
 fn complete(toolkit: &Path) -> Result<Vec<String>> {
     let mut added = Vec::new();
     let lib = toolkit.join("lib");
@@ -139,7 +139,7 @@ fn complete(toolkit: &Path) -> Result<Vec<String>> {
     Ok(added)
 }
 
-/// The file that is `name` with a version.
+/// The file called `name` plus a version.
 fn versioned(lib: &Path, name: &str) -> Result<String> {
     let start = format!("{name}.");
     let entries = fs::read_dir(lib).with_context(|| format!("cannot list {}", lib.display()))?;
@@ -151,7 +151,7 @@ fn versioned(lib: &Path, name: &str) -> Result<String> {
 
 #[cfg(unix)]
 fn link(to: &str, at: &Path) -> Result<()> {
-    // One that leads nowhere is in the way.
+    // A dangling link would be in the way.
     if at.is_symlink() {
         fs::remove_file(at)?;
     }
@@ -163,7 +163,7 @@ fn link(_to: &str, at: &Path) -> Result<()> {
     anyhow::bail!("cannot make the link {}", at.display())
 }
 
-/// The source of a library with the driver's names, for the linker. What it would say of devices is that there are none.
+/// The source of the driver's stub library, for the linker. It reports that there are no devices.
 pub(crate) fn stub() -> String {
     let mut text = String::from("/* Names of libcuda.so.1 for the linker; a driver brings the real one. */\n");
     for name in DRIVER {

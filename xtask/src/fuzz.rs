@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz-gguf` and `cargo xtask fuzz-rpc`: tests of random input, run for longer.
+//! `cargo xtask fuzz-gguf` and `cargo xtask fuzz-rpc`: long runs of the tests with random input.
 
 use anyhow::Result;
 
@@ -10,12 +10,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N")]
     runs: Option<u64>,
 
-    /// What they are drawn by; the same seed gives the same input [default: another one each time]
+    /// The seed of the input [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
 
-/// A target of `cargo test`, what to run of it, and how often unless told otherwise.
+/// A test target, the test to run, and the default number of runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fuzz {
     target: &'static str,

@@ -1,5 +1,5 @@
-//! `cargo xtask gpu-bundle`: a folder for a machine with a GPU, nvcc and cmake, and without Rust and network. There,
-//! `run.sh` builds ggml's CUDA backend, and the device tests and benchmarks that were built here load it.
+//! `cargo xtask gpu-bundle`: a folder for a machine with a GPU, nvcc and cmake, but without Rust and network. There,
+//! `run.sh` builds ggml's CUDA backend; the device tests and benchmarks, built here, load it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,16 +15,16 @@ use crate::fetch;
 use crate::sys_plan;
 use crate::workspace::{Workspace, check};
 
-/// What runs there; it is part of this program, and copied into the bundle.
+/// The script that runs there; embedded in this program and copied into the bundle.
 const SCRIPT: &str = include_str!("gpu_bundle/run.sh");
 
-/// The tests and benchmarks that take any device, by how cargo chooses them.
+/// The tests and benchmarks that run on any device, as cargo arguments.
 const PROGRAMS: &[(&str, &str)] = &[("--test", "device"), ("--bench", "device")];
 
-/// Says that a folder is a bundle, which may be replaced.
+/// Marks a folder as a bundle that may be replaced.
 const MARK: &str = "bundle.json";
 
-/// What the CUDA backend and the library below it are compiled of, in the folder of ggml, beside the files in `src`.
+/// The sources of the CUDA backend and of the library it uses, in addition to the files in `src`.
 const SOURCES: &[&str] =
     &["CMakeLists.txt", "LICENSE", "cmake", "include", "src/ggml-cuda", "src/ggml-cpu/ggml-cpu-impl.h"];
 
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Removes a bundle that is there; nothing else.
+/// Removes an existing bundle, and nothing else.
 fn clear(bundle: &Path) -> Result<()> {
     let empty = fs::read_dir(bundle).map_or(true, |mut entries| entries.next().is_none());
     if empty {
@@ -89,15 +89,15 @@ fn clear(bundle: &Path) -> Result<()> {
     fs::remove_dir_all(bundle).with_context(|| format!("cannot remove {}", bundle.display()))
 }
 
-/// What cargo built.
+/// The results of a cargo build.
 #[derive(Debug)]
 struct Built {
     program: PathBuf,
-    /// Where the build script of `ggml-sys` installed ggml.
+    /// The folder in which `ggml-sys`'s build script installed ggml.
     libraries: PathBuf,
 }
 
-/// Builds a test or a benchmark with shared libraries of ggml's, which it looks for beside itself.
+/// Builds a test or benchmark with shared ggml libraries, which it loads from its own folder.
 fn build(workspace: &Workspace, kind: &str, name: &str) -> Result<Built> {
     let mut cargo = workspace.cargo(&workspace.root);
     cargo.args(["rustc", "--release", "--features", "dynamic-backends", kind, name]);
@@ -108,7 +108,7 @@ fn build(workspace: &Workspace, kind: &str, name: &str) -> Result<Built> {
     built(&String::from_utf8_lossy(&output.stdout), name)
 }
 
-/// Reads what cargo says of a build.
+/// Parses cargo's build messages.
 fn built(messages: &str, name: &str) -> Result<Built> {
     let (mut program, mut libraries) = (None, None);
     for line in messages.lines() {
@@ -127,7 +127,7 @@ fn built(messages: &str, name: &str) -> Result<Built> {
     })
 }
 
-/// Copies ggml's shared libraries under the names that programs look for, and the backends that are loaded.
+/// Copies ggml's shared libraries, under the names that programs look for, and the loadable backends.
 fn copy_libraries(from: &Path, to: &Path) -> Result<()> {
     for name in ["libggml.so.0", "libggml-base.so.0"] {
         copy(&from.join(name), &to.join(name))?;
@@ -145,7 +145,7 @@ fn copy_libraries(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies what the CUDA backend is compiled of.
+/// Copies the sources of the CUDA backend.
 fn copy_sources(from: &Path, to: &Path) -> Result<()> {
     for part in SOURCES {
         for entry in WalkDir::new(from.join(part)) {
@@ -155,7 +155,7 @@ fn copy_sources(from: &Path, to: &Path) -> Result<()> {
             }
         }
     }
-    // The backend includes headers from there, and its libraries are made of the rest.
+    // The backend includes headers from there, and its base library is built from the rest.
     for entry in fs::read_dir(from.join("src"))? {
         let path = entry?.path();
         if path.is_file() {
@@ -165,8 +165,8 @@ fn copy_sources(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What cmake is told there: as the build script's for the features `cuda` and `dynamic-backends`, but for the CPU, which
-/// is built here, and for the GPU that is there.
+/// The cmake arguments for that machine: the build script's for the features `cuda` and `dynamic-backends`, except that
+/// the CPU backend is built here, and that the GPU is detected there.
 fn cmake_arguments(workspace: &Workspace) -> Result<String> {
     let more = [("GGML_SYS_CUDA_ARCHITECTURES", "native")];
     let planned = sys_plan::defines(workspace, &["cuda", "dynamic-backends"], &more, Path::new("/out"))?;
@@ -306,7 +306,7 @@ esac
     #[cfg(target_os = "linux")]
     fn the_script_says_where_there_is_no_gpu() {
         let folder = small();
-        // A driver's tool that answers as one without a GPU does.
+        // A fake driver tool that answers like one without a GPU.
         let tools = folder.path().join("tools");
         fs::create_dir(&tools).unwrap();
         let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
@@ -319,7 +319,7 @@ esac
         }
     }
 
-    /// With tools that only pretend: what they are asked, and what becomes of what they make.
+    /// Runs the script with fake tools: checks how they are called and what happens to their output.
     #[test]
     #[cfg(target_os = "linux")]
     fn the_script_builds_the_backend_and_tests_the_gpu() {
@@ -329,7 +329,7 @@ esac
         let tool = |name: &str, text: &str| program(&tools.join(name), &format!("#!/usr/bin/env bash\n{text}\n"));
         tool("nvidia-smi", "echo 'NVIDIA \"Test\", 580.1'; echo 'Another, 580.1'");
         tool("nvcc", "echo 'Cuda compilation tools, release 13.0, V13.0.88'");
-        // As Python's packages lay it out.
+        // The layout of the Python packages.
         fs::create_dir_all(folder.path().join("cuda/lib")).unwrap();
         fs::write(folder.path().join("cuda/lib/libcudart.so.13"), "cudart").unwrap();
         fs::write(folder.path().join("libcuda.c"), cuda_toolkit::stub()).unwrap();

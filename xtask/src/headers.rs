@@ -1,4 +1,4 @@
-//! What changed between two versions of ggml's public headers, seen through their Rust declarations.
+//! Differences between two versions of ggml's public headers, seen through their Rust declarations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use anyhow::{Context as _, Result};
 use syn::{ForeignItem, Item};
 
-/// What kind of thing a declaration is.
+/// The kind of a declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Function,
@@ -31,7 +31,7 @@ impl Kind {
 pub(crate) struct Api(BTreeMap<(Kind, String), String>);
 
 impl Api {
-    /// Reads what bindgen wrote.
+    /// Parses bindgen's output.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let mut api = Self::default();
         for item in syn::parse_file(text).context("the bindings do not parse")?.items {
@@ -55,7 +55,7 @@ impl Api {
     }
 }
 
-/// The declaration alone: bindgen writes a block for each function.
+/// Prints one declaration: bindgen writes a block per function.
 fn print(item: Item) -> String {
     let text = prettyplease::unparse(&syn::File { shebang: None, frontmatter: None, attrs: vec![], items: vec![item] });
     let lines = text.lines().filter(|l| !l.starts_with("#[") && !l.starts_with("unsafe extern")).map(str::trim);
@@ -63,7 +63,7 @@ fn print(item: Item) -> String {
     text.strip_suffix("; }").unwrap_or(&text).trim_end_matches(';').to_owned()
 }
 
-/// Old and new.
+/// The old and the new declarations.
 #[derive(Debug)]
 pub(crate) struct Difference<'a> {
     added: Vec<(&'a (Kind, String), &'a str)>,

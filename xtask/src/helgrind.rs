@@ -1,6 +1,6 @@
-//! `cargo xtask helgrind`: the tests of threads under helgrind, which sees memory that two threads use without a lock.
+//! `cargo xtask helgrind`: the thread tests under helgrind, which detects data races.
 //!
-//! Each backend computes on one thread: how ggml's threads wait for each other, by atomic numbers, is beyond it.
+//! Backends use one thread each: helgrind doesn't understand how ggml's threads synchronise, through atomics.
 
 use anyhow::Result;
 
@@ -17,7 +17,7 @@ pub(crate) fn run() -> Result<()> {
         command.env("GGML_SYS_CPU", "x86-64-v3"); // valgrind knows no AVX-512
     }
     let known = workspace.root.join("xtask/helgrind.supp");
-    // Threads take turns, or those that wait would spin while the others stand still.
+    // Fair scheduling, or threads that spin would starve those they wait for.
     let runner =
         format!("valgrind -q --tool=helgrind --fair-sched=yes --error-exitcode=9 --suppressions={}", known.display());
     command.env(format!("CARGO_TARGET_{}_RUNNER", target.replace('-', "_").to_uppercase()), runner);

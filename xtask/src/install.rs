@@ -1,4 +1,4 @@
-//! `cargo xtask install`: ggml, compiled as the crate compiles it, in a folder of its own for all who link one.
+//! `cargo xtask install`: compiles ggml as the crate does, and installs it for all programs that link it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ pub(crate) struct Arguments {
     features: Vec<String>,
 }
 
-/// What makes no shared libraries that others can link.
+/// Features that give no shared libraries others can link.
 const REFUSED: &[(&str, &str)] = &[
     ("system", "that is what the installed ggml is for"),
     ("dynamic-backends", "programs that link ggml-cpu by name, as llama-cpp-sys-2's do, could not link that"),
 ];
 
-/// What ggml's own build installs. Windows has the libraries themselves in `bin`.
+/// The folders that ggml's own build installs. On Windows the libraries are in `bin`.
 const FOLDERS: &[&str] = &["include", "lib", "bin"];
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     install(&Workspace::find()?, &arguments.prefix, &features)
 }
 
-/// Installs into `prefix`; what is there already and the same is left alone.
+/// Installs into `prefix`; identical files are not touched.
 #[expect(clippy::print_stdout, reason = "the chore's progress")]
 pub(crate) fn install(workspace: &Workspace, prefix: &Path, features: &[&str]) -> Result<()> {
     for (feature, reason) in REFUSED {
@@ -58,12 +58,12 @@ pub(crate) fn install(workspace: &Workspace, prefix: &Path, features: &[&str]) -
     Ok(())
 }
 
-/// Has ggml-sys's build script build shared libraries, and returns its folder.
+/// Runs ggml-sys's build script with shared libraries, and returns its folder.
 fn compile(workspace: &Workspace, features: &[&str]) -> Result<PathBuf> {
     let all = features.iter().copied().chain(["dynamic-link"]).collect::<Vec<_>>().join(",");
     let mut command = workspace.cargo(&workspace.root);
     command.args(["build", "--package", "ggml-sys", "--features", &all]);
-    // Its progress and its errors go to standard error, as ever.
+    // Progress and errors still go to standard error.
     command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(output.status.success(), "ggml was not built: {}", output.status);
@@ -100,7 +100,7 @@ fn copy(from: &Path, to: &Path, count: &mut Count) -> Result<()> {
     Ok(())
 }
 
-/// Programs may be running from the file that was there, so it is replaced, never written over.
+/// Replaces the file instead of overwriting it, because running programs may use it.
 fn replace(target: &Path, count: &mut Count, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
     count.changed += 1;
     let failed = || format!("cannot write {}", target.display());
@@ -129,7 +129,7 @@ fn link(to: &Path, target: &Path, count: &mut Count) -> Result<()> {
     bail!("{}: a link to {} cannot be made here", target.display(), to.display());
 }
 
-/// The names of the shared libraries, as the linker is told them; those that need others come first.
+/// The shared libraries' names for the linker; dependents first.
 fn libraries(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -137,7 +137,7 @@ fn libraries(folder: &Path) -> Result<Vec<String>> {
         let name = name.to_string_lossy();
         let stem = name.strip_suffix(".so").or_else(|| name.strip_suffix(".dylib")).and_then(|s| s.strip_prefix("lib"));
         let stem = stem.or_else(|| name.strip_suffix(".lib"));
-        // On macOS the versions come before the ending.
+        // On macOS the version comes before the extension.
         names.extend(stem.filter(|stem| !stem.contains('.')).map(str::to_owned));
     }
     names.sort_by_key(|name| (name == "ggml-base", name.len()));
@@ -147,7 +147,7 @@ fn libraries(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The file by which pkg-config knows of it, which is wherever its folder is moved to.
+/// The pkg-config file. It is relocatable.
 fn pkg_config(version: &str, libraries: &[String]) -> String {
     let links: Vec<_> = libraries.iter().map(|name| format!("-l{name}")).collect();
     format!(
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(fs::read_to_string(to.path().join("cmake/a")).unwrap(), "a");
         #[cfg(unix)]
         assert_eq!(fs::read_link(to.path().join("libx.so")).unwrap(), Path::new("libx.so.1"));
-        // A program that has the old file open keeps it.
+        // A program that has opened the old file keeps it.
         let mut open = fs::File::open(to.path().join("libx.so.1")).unwrap();
         fs::write(from.path().join("libx.so.1"), "two").unwrap();
         assert_eq!(copied(), (files, 1));

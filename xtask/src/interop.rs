@@ -1,4 +1,4 @@
-//! `cargo xtask interop`: llama.cpp's crate and this one in one program, over one installed ggml.
+//! `cargo xtask interop`: llama.cpp's crate and this one in one program, sharing one installed ggml.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::install;
 use crate::workspace::{Workspace, check};
 
-/// The crate, which is no member of the workspace: it can only be built over an installed ggml.
+/// The crate, outside of the workspace: it can only be built with an installed ggml.
 const CRATE: &str = "tests/interop";
 
 #[expect(clippy::print_stdout, reason = "the chore's progress")]
@@ -25,9 +25,9 @@ pub(crate) fn run() -> Result<()> {
     let target = workspace.root.join("target");
     let mut build = workspace.cargo(&workspace.root.join(CRATE));
     build.args(["build", "--locked", "--target-dir"]).arg(&target);
-    // Each crate is told in its own way.
+    // Each crate has its own variable.
     build.env("GGML_SYS_PREFIX", &prefix).env("CMAKE_PREFIX_PATH", &prefix);
-    // A build type without flags: the compiler neither optimises llama.cpp nor describes it, which takes far less time.
+    // A build type without flags: compiling llama.cpp without optimisation and debug information is much faster.
     build.env("LLAMA_LIB_PROFILE", "None");
     if Command::new("ninja").arg("--version").output().is_ok() {
         build.env("CMAKE_GENERATOR", "Ninja");
@@ -40,7 +40,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// The program's check is worth something only if it fails where there are two.
+/// Checks that the program fails if there are two copies of ggml; otherwise its check would prove nothing.
 fn notices_a_second_copy(program: &Path, prefix: &Path, folder: &Path) -> Result<()> {
     let second = folder.join("libggml-base-second.so");
     fs::copy(prefix.join("lib/libggml-base.so"), &second).context("cannot copy the library")?;

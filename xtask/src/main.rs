@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask --help`.
+//! Development tasks: `cargo xtask --help`.
 
 mod asan;
 mod coverage;
@@ -35,15 +35,15 @@ struct Arguments {
 enum Chore {
     /// Fetch ggml's pinned sources into vendor/ggml/, or move the pin
     Vendor(vendor::Arguments),
-    /// Say where each of ggml's functions is in the safe layer: docs/coverage.md
+    /// List where the safe layer covers each function of ggml: docs/coverage.md
     Coverage(coverage::Arguments),
-    /// Hold the library's files against the layers of ARCHITECTURE.md
+    /// Check the library's files against the layers of ARCHITECTURE.md
     Layers(layers::Arguments),
-    /// Read GGUF files that were changed at random
+    /// Read randomly changed GGUF files
     FuzzGguf(fuzz::Arguments),
-    /// Send an RPC server requests that were changed at random, and count what ends it
+    /// Send randomly changed requests to an RPC server, and count those that end it
     FuzzRpc(fuzz::Arguments),
-    /// Fetch a model of sentences, all-MiniLM-L6-v2, and turn it into GGUF files: target/model
+    /// Fetch a sentence embedding model, all-MiniLM-L6-v2, and convert it to GGUF files: target/model
     Model(model::Arguments),
     /// Compile ggml as the crate does, and install it for the feature `system` and for other programs
     Install(install::Arguments),
@@ -51,23 +51,23 @@ enum Chore {
     ///
     /// Takes some minutes the first time, as it compiles llama.cpp.
     Interop,
-    /// Check the crates' types for other targets, and with the oldest Rust that they support; compiles no C
+    /// Check the crates' types for other targets, and with the minimum Rust version; compiles no C
     Cross,
-    /// Fetch CUDA's compiler and libraries, which need no GPU: target/cuda-toolkit
+    /// Install CUDA's compiler and libraries, which need no GPU: target/cuda-toolkit
     CudaToolkit(cuda_toolkit::Arguments),
     /// Compile ggml's CUDA backend, without a GPU
     CudaCheck(cuda_check::Arguments),
-    /// Put together what a machine with a GPU needs to test it, without Rust and network: target/gpu-bundle
+    /// Bundle the tests for a machine with a GPU, but without Rust and network: target/gpu-bundle
     GpuBundle(gpu_bundle::Arguments),
-    /// Package the crates, and build a program with them elsewhere, offline
+    /// Package the crates, and build a program with them in another folder, offline
     Package,
     /// Run the tests and random programs with ggml's C under GCC's address sanitizer
     ///
-    /// Stable Rust will do: only C and C++ are instrumented, and all memory is watched. Takes some 20 minutes.
+    /// Works with stable Rust: only C and C++ are instrumented, but all memory is watched. Takes some 20 minutes.
     Asan(asan::Arguments),
     /// Run random programs under valgrind's memcheck
     Valgrind(valgrind::Arguments),
-    /// Run the tests of threads under helgrind
+    /// Run the thread tests under helgrind
     Helgrind,
 }
 

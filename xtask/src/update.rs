@@ -11,8 +11,8 @@ use crate::fetch::{Fetched, tree};
 use crate::headers::{Api, Difference};
 use crate::workspace::Workspace;
 
-/// Fetches the version, prints what changed in the headers, and only then moves the pin and the sources, unless this is a
-/// `dry_run`.
+/// Fetches the version and prints the changes of the headers; then, unless this is a `dry_run`, moves the pin and the
+/// sources.
 #[expect(clippy::print_stdout, reason = "the chore's result")]
 pub(crate) fn run(workspace: &Workspace, pin: &Pin, version: &str, dry_run: bool) -> Result<()> {
     if version == pin.version {
@@ -46,7 +46,7 @@ pub(crate) fn run(workspace: &Workspace, pin: &Pin, version: &str, dry_run: bool
     Ok(())
 }
 
-/// The pin's text with new values: its comments stay.
+/// The pin's text with new values; comments are kept.
 fn moved(text: &str, old: &Pin, new: &Pin) -> Result<String> {
     let mut text = text.to_owned();
     for (key, old, new) in [
@@ -63,7 +63,7 @@ fn moved(text: &str, old: &Pin, new: &Pin) -> Result<String> {
     Ok(text)
 }
 
-/// What ggml-sys's build script makes of the headers of a tree. It compiles no C for docs.rs.
+/// The declarations that ggml-sys's build script generates from a tree. In docs.rs mode it compiles no C.
 fn api(workspace: &Workspace, tree: &Path) -> Result<Api> {
     let mut command = workspace.cargo(&workspace.root);
     command.args(["check", "--quiet", "--package", "ggml-sys", "--message-format", "json", "--features"]);
@@ -78,10 +78,10 @@ fn api(workspace: &Workspace, tree: &Path) -> Result<Api> {
     Api::parse(&fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?)
 }
 
-/// Features that say how ggml is compiled and linked, and exclude each other. The rest are backends, each with a header.
+/// Features that select how ggml is compiled and linked. The rest are backends, each with a header.
 const HOW: &[&str] = &["dynamic-backends", "dynamic-link", "native", "openmp", "system"];
 
-/// The features of ggml-sys that are backends.
+/// The features of ggml-sys that enable backends.
 fn features(manifest: &str) -> Result<String> {
     let manifest: toml::Table = manifest.parse()?;
     let features = manifest.get("features").and_then(toml::Value::as_table).context("ggml-sys has no features")?;

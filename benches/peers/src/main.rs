@@ -24,15 +24,15 @@ use wire::Request;
 use engine::{Kind, Running};
 use table::{Cell, Row};
 
-/// For how long nobody computes before an engine's turn.
+/// The idle time before an engine's turn.
 const SETTLE: Duration = Duration::from_millis(300);
-/// How long each engine computes in each round, at least, as far as `MOST` repetitions go.
+/// The minimum computing time per engine and round, unless `MOST` repetitions take less.
 const SECONDS: f64 = 0.3;
 const MOST: usize = 50;
 
-/// Numbers of words of text; below are marks, and above there may be none.
+/// Token ids of words; lower ids are special tokens, higher ones may not exist.
 const WORDS: std::ops::Range<i32> = 1_000..30_000;
-/// The marks of a sentence's beginning and end.
+/// The special tokens at the start and end of a sentence.
 const FIRST: i32 = 101;
 const LAST: i32 = 102;
 
@@ -75,7 +75,7 @@ fn main() -> Result<()> {
         let started = kind.command(&places, &cli.python, threads).and_then(|command| Running::start(*kind, command));
         match started {
             Ok(engine) => running.push(engine),
-            // The rest is still worth comparing; the table must not look as if it were complete.
+            // The others are still worth comparing; the table must show that it is incomplete.
             Err(error) => eprintln!("LEFT OUT: {}: {error:#}", kind.name()),
         }
     }
@@ -86,7 +86,7 @@ fn main() -> Result<()> {
     bar.set_style(ProgressStyle::with_template("{msg:24} {wide_bar} {pos}/{len}, {eta} left")?);
     for (number, cell) in cli.cells.iter().enumerate() {
         let sentences = sentences(*cell, number as u64);
-        // Engines choose plans, threads and memory for a shape when it comes for the first time.
+        // Engines choose plans, threads and memory when a shape occurs for the first time.
         let mut repeats = Vec::new();
         let mut vectors = Vec::new();
         for engine in &mut running {
@@ -100,10 +100,10 @@ fn main() -> Result<()> {
         let mut seconds = vec![Vec::new(); running.len()];
         for round in 0..cli.rounds {
             for turn in 0..running.len() {
-                // Nobody always begins.
+                // Rotates the order.
                 let i = (turn + round) % running.len();
                 bar.set_message(format!("{cell} {}", running[i].kind.name()));
-                // Threads of the one before may still spin, in wait for more.
+                // Threads of the previous engine may still spin while they wait for work.
                 thread::sleep(SETTLE);
                 let answer = running[i].ask(&Request { sentences: sentences.clone(), repeat: repeats[i] })?;
                 seconds[i].push(median(answer.seconds).context("no times")?);
@@ -136,7 +136,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The engine whose vectors the others' are compared with: one in f32 that is none of ours.
+/// The engine whose vectors are the reference: an f32 engine other than ours.
 fn reference(running: &[Running]) -> Option<usize> {
     [Kind::Torch, Kind::Candle, Kind::Onnx].iter().find_map(|kind| running.iter().position(|e| e.kind == *kind))
 }
@@ -158,7 +158,7 @@ fn median(mut numbers: Vec<f64>) -> Option<f64> {
     Some(if numbers.len().is_multiple_of(2) { (upper + numbers.get(middle - 1)?) / 2.0 } else { upper })
 }
 
-/// The least cosine between vectors of the same sentence.
+/// The smallest cosine between vectors of the same sentence.
 fn worst(found: &[Vec<f32>], expected: &[Vec<f32>]) -> Result<f64> {
     if found.len() != expected.len() {
         bail!("{} vectors of {} sentences", found.len(), expected.len());
@@ -167,7 +167,7 @@ fn worst(found: &[Vec<f32>], expected: &[Vec<f32>]) -> Result<f64> {
         let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
         dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
     };
-    // A NaN is the worst of all.
+    // A NaN is the worst result.
     let worst = |a: f64, b: f64| if b.is_nan() { f64::NEG_INFINITY } else { a.min(b) };
     Ok(found.iter().zip(expected).map(cosine).fold(f64::INFINITY, worst))
 }

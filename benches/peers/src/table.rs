@@ -1,4 +1,4 @@
-//! What was measured, as tables.
+//! Prints the measurements as tables.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::engine::Kind;
 
-/// What is computed in a call.
+/// The work of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub(crate) sentences: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Row {
     start: Duration,
     /// By cell.
     pub(crate) tokens_per_second: Vec<f64>,
-    /// The least of all cells; infinite where there is nothing to compare with.
+    /// The smallest of all cells; infinite without a reference.
     pub(crate) cosine: f64,
     /// In MiB.
     pub(crate) peak: Option<u64>,
@@ -85,7 +85,7 @@ pub(crate) fn ratios(cells: &[Cell], rows: &[Row]) -> Table {
     align(table)
 }
 
-/// What this crate wants to reach, and whether it did.
+/// This crate's goals, and whether it reached them.
 pub(crate) fn goals(cells: &[Cell], rows: &[Row]) -> Vec<String> {
     let find = |kind: Kind| rows.iter().find(|row| row.kind == kind);
     let mut lines = Vec::new();

@@ -1,5 +1,5 @@
-//! Products with blocks of whole numbers, for processors that add up four products of bytes in one instruction (AVX-512
-//! VNNI). What comes in is made such blocks too, as ggml does.
+//! Products with integer blocks, for processors that sum four byte products in one instruction (AVX-512 VNNI).
+//! Activations are quantised to such blocks too, as in ggml.
 
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there are no such panels elsewhere"))]
 
@@ -10,11 +10,11 @@ use half::f16;
 use super::math;
 use super::panels::{Row, WIDTH};
 
-/// Numbers that share a scale.
+/// The number of values that share a scale.
 const BLOCK: usize = 32;
-/// Numbers that an instruction takes at once.
+/// The number of values per instruction lane.
 const FOUR: usize = 4;
-/// Added to what comes in: the instruction takes its first factors without signs.
+/// Added to the activations: the instruction's first factors are unsigned.
 const SHIFT: u8 = 128;
 
 /// [`BLOCK`] numbers of each of a panel's columns.
@@ -23,7 +23,7 @@ const SHIFT: u8 = 128;
 struct Block {
     numbers: [[[i8; FOUR]; WIDTH]; BLOCK / FOUR],
     scales: [f32; WIDTH],
-    /// What [`SHIFT`] adds to each sum, with the opposite sign: where they start.
+    /// The initial value of each sum, which cancels the effect of [`SHIFT`].
     start: [i32; WIDTH],
 }
 
@@ -31,7 +31,7 @@ struct Block {
 ///
 /// # Invariants
 ///
-/// There is none unless [`any`] is true.
+/// Values of this type exist only if [`any`] is true.
 #[derive(Debug)]
 pub(super) struct BlockPanels {
     /// Blocks in a column.
@@ -40,7 +40,7 @@ pub(super) struct BlockPanels {
 }
 
 impl BlockPanels {
-    /// From a matrix as ggml has it; `None` where it is of another type, or this is not the processor for it.
+    /// Converts a matrix in ggml's format; `None` if the type is another, or if the processor lacks the instructions.
     pub(super) fn new(dtype: DType, bytes: &[u8], columns: usize) -> Option<Self> {
         let unpack = unpack(dtype).filter(|_| any())?;
         let size = dtype.type_size();
@@ -58,15 +58,15 @@ impl BlockPanels {
         Some(Self { depth, blocks })
     }
 
-    /// Rows times this, plus the bias: panel after panel, `done` is told a panel's first column, the first of some rows, and
-    /// their results.
+    /// Rows times this, plus the bias: panel after panel, `done` is told a panel's first column, the first of some
+    /// rows, and their results.
     pub(super) fn multiply(
         &self,
         bias: impl Iterator<Item = Row>,
         rows: &[&[Part]],
         done: impl FnMut(usize, usize, &[Row]),
     ) {
-        // SAFETY: the processor has what the function is compiled for, by the type's invariant.
+        // SAFETY: the processor has the target features: `new` returns a value only if `any` is true (see Invariants).
         #[cfg(target_arch = "x86_64")]
         unsafe {
             x86::multiply(self, bias, rows, done);
@@ -108,7 +108,7 @@ pub(super) fn quantise(row: &[f32]) -> Vec<Part> {
     const WHOLE: f32 = math::WHOLE + SHIFT as f32;
     let (parts, _) = row.as_chunks::<BLOCK>();
     let mut quantised = Vec::with_capacity(parts.len());
-    // No closures: what is not inlined here has no vectors.
+    // No closures: code that is not inlined here is not compiled for these target features.
     for block in parts {
         let largest = math::largest(block);
         let by = if largest > 0.0 { 127.0 / largest } else { 0.0 };
@@ -163,7 +163,7 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512vnni")]
     #[inline]
     fn product(mut rows: [&[Part]; ROWS], panel: &[Block], start: [__m512; VECTORS]) -> [[__m512; VECTORS]; ROWS] {
-        // So that the compiler knows that no index is beyond them.
+        // Tells the compiler that all indices are in bounds.
         for row in &mut rows {
             *row = &row[..panel.len()];
         }

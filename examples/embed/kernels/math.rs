@@ -1,12 +1,12 @@
-//! Functions of single numbers and of rows, written so that the compiler makes vectors of their loops.
+//! Functions of scalars and of rows, written so that the compiler vectorises their loops.
 
-/// Sums are kept apart by so many, as in a vector.
+/// The number of separate partial sums, as in a SIMD vector.
 const LANES: usize = 16;
 
 /// Added to a small number, it leaves the whole part in the lowest bits.
 pub(super) const WHOLE: f32 = 12_582_912.0;
 
-/// `erf(x) = x p(x^2) / q(x^2)` up to 4e-7, fitted to it (least squares, weighted until the largest error was the least).
+/// `erf(x) = x p(x^2) / q(x^2)` up to 4e-7, fitted by weighted least squares to minimise the maximum error.
 const ERF_P: [f32; 6] =
     [std::f32::consts::FRAC_2_SQRT_PI, 0.191_941_5, 0.052_966_985, 0.003_836_898_2, 0.000_287_457_92, 2.050_385_5e-6];
 const ERF_Q: [f32; 6] = [1.0, 0.503_435_5, 0.114_758_41, 0.015_109_248, 0.001_181_740_2, 3.823_076e-5];

@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use pulp::{Simd, WithSimd};
 
-/// Columns of a panel.
+/// The number of columns per panel.
 pub(super) const WIDTH: usize = 32;
 
 /// The numbers of one row in a panel's columns.
@@ -11,7 +11,7 @@ pub(super) const WIDTH: usize = 32;
 #[repr(C, align(128))]
 pub(super) struct Row(pub(super) [f32; WIDTH]);
 
-/// A matrix to multiply by, cut into panels of [`WIDTH`] columns, one after the other; the last is filled up with zeros.
+/// A matrix to multiply by, cut into consecutive panels of [`WIDTH`] columns; the last one is padded with zeros.
 #[derive(Debug)]
 pub(super) struct Panels {
     /// Rows of each panel.
@@ -56,7 +56,7 @@ pub(super) fn vectors<S: Simd, const V: usize>(panel: &[Row]) -> &[[S::f32s; V]]
     S::as_simd_f32s(bytemuck::cast_slice(panel)).0.as_chunks().0
 }
 
-/// R of them; where there are fewer, the last again. (Iterators and `from_fn` are not always inlined.)
+/// The first `R` values, the last one repeated if necessary. (Iterators and `from_fn` are not always inlined.)
 #[inline(always)]
 pub(super) fn fill<const R: usize, T: Copy>(some: &[T]) -> [T; R] {
     let mut all = [some[0]; R];
@@ -66,7 +66,7 @@ pub(super) fn fill<const R: usize, T: Copy>(some: &[T]) -> [T; R] {
     all
 }
 
-/// R rows times a panel, plus `start`: all sums stay in registers.
+/// `R` rows times a panel, plus `start`; all sums stay in registers.
 #[inline(always)]
 pub(super) fn product<S: Simd, const R: usize, const V: usize>(
     simd: S,
@@ -74,7 +74,7 @@ pub(super) fn product<S: Simd, const R: usize, const V: usize>(
     panel: &[[S::f32s; V]],
     start: [S::f32s; V],
 ) -> [[S::f32s; V]; R] {
-    // So that the compiler knows that no index is beyond them.
+    // Tells the compiler that all indices are in bounds.
     for row in &mut rows {
         *row = &row[..panel.len()];
     }
@@ -90,7 +90,7 @@ pub(super) fn product<S: Simd, const R: usize, const V: usize>(
     sums
 }
 
-/// Runs a kernel in a function of its own, so that what its loops need stays in the registers, whatever surrounds them.
+/// Runs a kernel in a function of its own, so that surrounding code does not take its registers.
 #[inline(never)]
 pub(super) fn apart<S: Simd, Op: WithSimd>(simd: S, op: Op) -> Op::Output {
     simd.vectorize(op)

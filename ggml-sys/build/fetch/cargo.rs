@@ -1,5 +1,5 @@
-//! Asks cargo for a package: so mirrors, proxies, credentials, source replacement and offline use work as its user
-//! has set them up.
+//! Fetches a package through cargo, so that the user's mirrors, proxies, credentials, source replacement and offline
+//! mode apply.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,31 +9,31 @@ use std::process::Command;
 /// How to call cargo.
 #[derive(Debug, Clone)]
 pub(crate) struct Cargo {
-    /// The program: cargo sets the variable `CARGO` for build scripts and for what it runs.
+    /// The program: cargo sets the variable `CARGO` for build scripts and for programs it runs.
     pub(crate) program: OsString,
-    /// Where to run it: cargo looks for its configuration from there upwards.
+    /// The working directory: cargo searches for its configuration from there upwards.
     pub(crate) directory: PathBuf,
-    /// Whether the network is out of bounds.
+    /// Whether cargo must not use the network.
     pub(crate) offline: bool,
 }
 
-/// A package of crates.io.
+/// A package on crates.io.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Package<'a> {
     pub(crate) name: &'a str,
     pub(crate) version: &'a str,
-    /// SHA-256 of its `.crate` file where it is known; cargo then refuses any other.
+    /// SHA-256 of its `.crate` file, if known; cargo refuses any other.
     pub(crate) sha256: Option<&'a str>,
 }
 
-/// Where cargo unpacked a package, and its checksum.
+/// An unpacked package and its checksum.
 #[derive(Debug)]
 pub(crate) struct Unpacked {
     pub(crate) folder: PathBuf,
     pub(crate) sha256: String,
 }
 
-/// What cargo sets for a build script that would change how it runs itself.
+/// Variables that cargo sets for build scripts and that would change the behaviour of the inner cargo.
 const NOT_INHERITED: &[&str] = &[
     "RUSTC",
     "RUSTC_WRAPPER",
@@ -44,15 +44,15 @@ const NOT_INHERITED: &[&str] = &[
 ];
 
 impl Cargo {
-    /// Unpacks a package; `scratch` is a folder to work in.
+    /// Unpacks a package; `scratch` is a working folder.
     ///
     /// # Errors
     ///
-    /// What cargo printed.
+    /// cargo's output.
     pub(crate) fn unpack(&self, package: Package<'_>, scratch: &Path) -> Result<Unpacked, String> {
         let manifest =
             write_project(package, scratch).map_err(|e| format!("cannot write to {}: {e}", scratch.display()))?;
-        // Without the network first: where the package lies in cargo's cache, this is instant and asks nobody.
+        // Tries offline first: if the package is in cargo's cache, that is instant and uses no network.
         let folder = match self.locate(package, &manifest, true) {
             Err(_) if !self.offline => self.locate(package, &manifest, false),
             result => result,
@@ -100,8 +100,8 @@ fn locked_checksum(package: Package<'_>, lock: &str) -> Option<String> {
     package.get("checksum")?.as_str().map(str::to_owned)
 }
 
-/// A project that depends on the package alone. A known checksum goes into its lock file: cargo compares it with the
-/// registry's, and that with what it downloads.
+/// Writes a project that depends on the package alone. A known checksum goes into its lock file: cargo compares it with
+/// the registry's, and that with the download.
 fn write_project(package: Package<'_>, scratch: &Path) -> std::io::Result<PathBuf> {
     let Package { name, version, sha256 } = package;
     fs::create_dir_all(scratch)?;

@@ -13,12 +13,12 @@ use cargo::{Cargo, Package};
 use pin::Pin;
 use tree::Sums;
 
-/// The sources, verified: those in `vendor/ggml/`, fetched if they are not there. Where `vendor` cannot be written they
+/// Returns the folder of the verified sources: `vendor/ggml/`, fetched if missing. If `vendor` can't be written, they
 /// go to `elsewhere`.
 ///
 /// # Errors
 ///
-/// What is wrong and what to run.
+/// Says what is wrong and what to run.
 pub(crate) fn ensure(vendor: &Path, elsewhere: &Path, pin: &Pin, cargo: &Cargo) -> Result<PathBuf, String> {
     for place in [vendor, elsewhere] {
         let tree = place.join("ggml");
@@ -61,13 +61,13 @@ fn fill(place: &Path, pin: &Pin, cargo: &Cargo) -> Result<PathBuf, String> {
     }
     fetched.install(place).or_else(|error| {
         let tree = place.join("ggml");
-        // Another build may have been first.
+        // Another build may have installed them first.
         if tree.exists() { verified(tree, pin) } else { Err(error) }
     })
 }
 
-/// The kept files of a package, in a folder of their own: renamed into place, so that another build sees all of them or
-/// none.
+/// The files kept from a package, in a temporary folder. They are renamed into place, so that other builds see either
+/// all or none of them.
 #[derive(Debug)]
 pub(crate) struct Fetched {
     pub(crate) tree: PathBuf,
@@ -81,7 +81,7 @@ impl Fetched {
     ///
     /// # Errors
     ///
-    /// What cargo said, or the file that cannot be copied.
+    /// cargo's output, or the file that can't be copied.
     pub(crate) fn new(
         place: &Path,
         package: Package<'_>,
@@ -106,7 +106,7 @@ impl Fetched {
     ///
     /// # Errors
     ///
-    /// The two paths.
+    /// Names both paths.
     pub(crate) fn install(self, place: &Path) -> Result<PathBuf, String> {
         let tree = place.join("ggml");
         let renamed = fs::rename(&self.tree, &tree);
@@ -118,13 +118,13 @@ impl Fetched {
     }
 }
 
-/// A folder that goes when it is dropped.
+/// A folder that is removed on drop.
 #[derive(Debug)]
 struct Temporary(PathBuf);
 
 impl Temporary {
     fn new(place: &Path) -> Result<Self, String> {
-        // Two threads of a process may ask in the same tick of the clock.
+        // Two threads of a process may ask within the same clock tick.
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.subsec_nanos());
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -138,7 +138,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // What stays behind is ignored by git and harmless.
+        // A leftover folder is ignored by git and harmless.
         let _left_behind = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! `vendor/ggml.toml`: which package carries ggml's sources, and what they must be.
+//! `vendor/ggml.toml`: the package that contains ggml's sources, and their checksums.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ impl Pin {
     ///
     /// # Errors
     ///
-    /// A text for people if the file is missing or a key is not a string.
+    /// A readable message if the file is missing or a key is not a string.
     pub(crate) fn read(file: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read the pin {}: {e}", file.display()))?;
         Self::parse(&text).map_err(|e| format!("{}: {e}", file.display()))
@@ -59,7 +59,7 @@ impl Pin {
         })
     }
 
-    /// `package-version`: stands where ggml's own build puts a git commit.
+    /// `package-version`, in place of the git commit in ggml's own build.
     pub(crate) fn origin(&self) -> String {
         format!("{}-{}", self.package, self.version)
     }

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 /// The name of the list inside the folder; it does not list itself.
 pub(crate) const LIST: &str = "SHA256SUMS";
 
-/// Path (with `/`) to SHA-256, in the order of the paths.
+/// Path (with `/`) to SHA-256, sorted by path.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums(BTreeMap<String, String>);
 
@@ -20,7 +20,7 @@ impl Sums {
     ///
     /// # Errors
     ///
-    /// The file that cannot be read.
+    /// Names the file that can't be read.
     pub(crate) fn of(root: &Path) -> Result<Self, String> {
         let mut sums = BTreeMap::new();
         for entry in walkdir::WalkDir::new(root) {
@@ -40,12 +40,12 @@ impl Sums {
         Ok(Self(sums))
     }
 
-    /// Reads a list back, as [`Sums::to_text`] writes it.
+    /// Parses a list written by [`Sums::to_text`].
     pub(crate) fn parse(text: &str) -> Self {
         Self(text.lines().filter_map(|l| l.split_once("  ")).map(|(h, p)| (p.to_owned(), h.to_owned())).collect())
     }
 
-    /// The list as `sha256sum` writes it.
+    /// The list in the format of `sha256sum`.
     pub(crate) fn to_text(&self) -> String {
         let mut text = String::new();
         for (path, hash) in &self.0 {
@@ -55,12 +55,12 @@ impl Sums {
         text
     }
 
-    /// The hash of the list: the pin's `tree_sha256`.
+    /// The hash of the list, the pin's `tree_sha256`.
     pub(crate) fn sha256(&self) -> String {
         hex(&Sha256::digest(self.to_text()))
     }
 
-    /// The first path, in order, at which two lists differ, and how this one does.
+    /// The first path at which two lists differ, and how this list differs there.
     pub(crate) fn first_difference(&self, right: &Self) -> Option<(String, &'static str)> {
         let paths: std::collections::BTreeSet<_> = self.0.keys().chain(right.0.keys()).collect();
         paths.into_iter().find_map(|path| match (self.0.get(path), right.0.get(path)) {
@@ -76,7 +76,7 @@ impl Sums {
 ///
 /// # Errors
 ///
-/// Names the first file that differs where the folder's own list is still the pinned one.
+/// Names the first file that differs, if the folder's own list is still the pinned one.
 pub(crate) fn verify(root: &Path, pinned: &str) -> Result<(), String> {
     let sums = Sums::of(root)?;
     if sums.sha256() == pinned {
@@ -91,11 +91,11 @@ pub(crate) fn verify(root: &Path, pinned: &str) -> Result<(), String> {
     })
 }
 
-/// The version that ggml gives itself in its `CMakeLists.txt`.
+/// ggml's version, from its `CMakeLists.txt`.
 ///
 /// # Errors
 ///
-/// The file that does not say it.
+/// Names the file if it contains no version.
 pub(crate) fn ggml_version(root: &Path) -> Result<String, String> {
     let file = root.join("CMakeLists.txt");
     let text = fs::read_to_string(&file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
@@ -109,11 +109,11 @@ pub(crate) fn ggml_version(root: &Path) -> Result<String, String> {
     }
 }
 
-/// Copies a file, or a folder with all in it.
+/// Copies a file, or a folder recursively.
 ///
 /// # Errors
 ///
-/// The path that cannot be read or written.
+/// Names the path that can't be read or written.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), String> {
     for entry in walkdir::WalkDir::new(from) {
         let entry = entry.map_err(|e| format!("cannot read {}: {e}", from.display()))?;
@@ -127,14 +127,14 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Contents only: packages may be read-only, and the copy has to be deletable.
+/// Copies the contents only: files of packages may be read-only, and the copy must be deletable.
 fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
     let bytes = fs::read(from)?;
     fs::write(to, bytes)
 }
 
-/// Gives all below `root` an old time stamp: cargo takes what is newer than the start of the build script, which may be
-/// what fetches it, for a change since. Where it cannot be set, as for folders on Windows, the script runs once more.
+/// Sets an old modification time on everything below `root`. Otherwise cargo would take sources fetched by the build
+/// script for a later change. Where that fails, as for folders on Windows, the script runs once more.
 fn age(root: &Path) {
     for entry in walkdir::WalkDir::new(root).into_iter().flatten() {
         let folder = entry.file_type().is_dir();
@@ -144,7 +144,7 @@ fn age(root: &Path) {
     }
 }
 
-/// As digests are written.
+/// Digest bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, b| {
         let _infallible = write!(text, "{b:02x}");

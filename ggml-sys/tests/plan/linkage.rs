@@ -1,4 +1,4 @@
-//! ggml in shared libraries: compiled, loaded while the program runs, or installed.
+//! ggml in shared libraries: compiled, loaded at run time, or installed.
 
 use super::matrix::{LIBRARY, TARGETS, with};
 use super::*;
@@ -10,7 +10,7 @@ fn dynamic_backends_are_libraries_of_their_own() {
     for on in ["BUILD_SHARED_LIBS", "GGML_BACKEND_DL", "GGML_CPU_ALL_VARIANTS", "GGML_RPC"] {
         assert_eq!(define(&p, on), Some("ON"), "{on}");
     }
-    // A single level would win over the variants, or be refused.
+    // A single level would override the variants, or be refused.
     assert_eq!((define(&p, "GGML_NATIVE"), define(&p, "GGML_AVX2")), (Some("OFF"), None));
     assert!(p.cpu.features.is_empty(), "the variant that is loaded suits the processor");
     let c = p.compile.clone().unwrap();
@@ -20,7 +20,7 @@ fn dynamic_backends_are_libraries_of_their_own() {
     let facts = facts("/out", "/out/lib");
     let text = emit::config(&p, &facts);
     assert!(text.contains("pub const BACKEND_DIR: Option<&str> = Some(\"/out/lib/ggml\");"), "{text}");
-    // H36: the variant that such a GCC breaks is left out, so that the next best is chosen.
+    // H36: the variant that this GCC miscompiles is left out, so that the next best one is chosen.
     assert!(p.suit("#define __GNUC__ 14\n#define __GNUC_MINOR__ 1\n").is_none());
     assert!(p.compile.as_ref().unwrap().unusable.is_empty());
     assert!(p.suit("#define __GNUC__ 12\n#define __GNUC_MINOR__ 2\n").is_none());
@@ -53,7 +53,7 @@ fn shared_libraries_bring_what_they_need() {
         let lines = emit::link(Path::new("/out/lib"), &c, "gomp");
         assert!(lines.contains(&"cargo::rustc-link-lib=dylib=ggml-blas".to_owned()), "{lines:?}");
     }
-    // What is loaded is shared as well.
+    // Backends that are loaded at run time are shared libraries, too.
     let p = with(LINUX, &["dynamic-link", "dynamic-backends", "blas"], &[]).unwrap();
     assert_eq!((define(&p, "BUILD_SHARED_LIBS"), define(&p, "GGML_BACKEND_DL")), (Some("ON"), Some("ON")));
     let c = p.compile.unwrap();

@@ -1,4 +1,4 @@
-//! What the build script decides, for targets and settings that this machine is not.
+//! The build plan, for targets and settings other than this machine's.
 
 #![cfg(test)]
 
@@ -31,7 +31,7 @@ use sdk::Sdk;
 
 const LINUX: &str = "x86_64-unknown-linux-gnu";
 
-/// The environment that cargo gives a build script for `target`, built on `host`, and `more` on top.
+/// cargo's environment of a build script for `target` on `host`, plus `more`.
 fn input_on(host: &str, target: &str, more: &[(&str, &str)]) -> Input {
     let has = |part: &str| target.contains(part);
     let arch = target.split('-').next().unwrap();

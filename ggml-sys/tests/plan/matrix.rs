@@ -1,4 +1,4 @@
-//! Features by targets.
+//! Features by target.
 
 use super::*;
 
@@ -22,7 +22,7 @@ pub(crate) fn with(target: &str, features: &[&str], more: &[(&str, &str)]) -> Re
     plan(&input(target, &all))
 }
 
-/// What a static backend adds to the link line of a target, in the order of [`TARGETS`].
+/// The link lines that a static backend adds per target, in the order of [`TARGETS`].
 #[test]
 fn backends_link_what_they_need() {
     let none = || Some(vec![]);

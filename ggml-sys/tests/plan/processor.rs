@@ -1,4 +1,4 @@
-//! The processors that CPU kernels are compiled for.
+//! The processors that the CPU kernels are compiled for.
 
 use super::*;
 
@@ -79,7 +79,7 @@ fn native_by_feature_by_flag_or_by_name_but_not_across() {
         let error = plan(&input_on(LINUX, "aarch64-linux-android", &[given])).unwrap_err();
         assert!(error.contains("GGML_SYS_CPU"), "{error}");
     }
-    // The variable comes first.
+    // The variable has priority.
     let both = [("CARGO_FEATURE_NATIVE", "1"), ("GGML_SYS_CPU", "x86-64-v2")];
     assert_eq!(features(LINUX, &both), ["sse4.2", "popcnt"]);
 }
@@ -143,7 +143,7 @@ fn amx_is_left_out_where_gcc_loses_the_tile_configuration() {
         assert_eq!((define(&p, "GGML_AMX_TILE"), define(&p, "GGML_AMX_INT8")), (Some("OFF"), Some("OFF")));
         assert!(p.compile.unwrap().flags.contains(&"-mno-amx-tile"));
     }
-    // Older ones without AMX do not know the flag.
+    // Older compilers without AMX don't know the flag.
     let mut p = planned(LINUX, &[("CARGO_FEATURE_NATIVE", "1")]);
     assert_eq!(p.suit("#define __GNUC__ 9\n#define __AVX2__ 1\n"), None);
     assert_eq!(p.compile.unwrap().flags, ["-fexceptions"]);

@@ -13,8 +13,8 @@ use crate::device::meta;
 use crate::error::Result;
 use crate::graph::Kind;
 use crate::header::TensorPtr;
+use crate::list;
 use crate::tensor::transfer;
-use crate::{list, meta};
 
 pub use report::{Compared, Comparison, Mismatch};
 

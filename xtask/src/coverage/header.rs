@@ -1,17 +1,17 @@
-//! C headers: which functions they declare, and which names there are at all.
+//! C headers: the functions they declare and all names they contain.
 
 use std::collections::BTreeSet;
 
-/// What marks a function as public.
+/// The macros that mark public functions.
 const MARKS: [&str; 2] = ["GGML_API", "GGML_BACKEND_API"];
 
-/// A header as far as coverage needs it.
+/// The parts of a header that coverage needs.
 #[derive(Debug, Default)]
 pub(crate) struct Header {
     pub(crate) file: String,
-    /// The public functions in their order.
+    /// The public functions, in order.
     pub(crate) functions: Vec<String>,
-    /// Every word, so also types, callbacks and macros.
+    /// Every word, so that types, callbacks and macros are included.
     pub(crate) words: BTreeSet<String>,
 }
 
@@ -52,7 +52,7 @@ fn without_comments(text: &str) -> String {
     out
 }
 
-/// Without `#define` and its like, which may go on over several lines.
+/// Removes preprocessor directives, which may continue over several lines.
 fn without_directives(text: &str) -> String {
     let mut inside = false;
     let code = text.lines().filter(|line| {

@@ -1,4 +1,4 @@
-//! Compares the headers with the sources, by the rules that CONTRIBUTING.md gives.
+//! Compares headers and sources by the rules in CONTRIBUTING.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,16 +7,16 @@ use crate::coverage::header::Header;
 use crate::coverage::listed::{Listed, Omission};
 use crate::coverage::source::Source;
 
-/// Folders whose files are topics of their own: the code behind an alias is in its file, not beside it.
+/// Folders in which each file is a module of its own: the code for an alias must be in the same file.
 const FLAT: [&str; 2] = ["src", "src/ops"];
 
 /// The sources by path, such as `src/ops/unary.rs`.
 pub(crate) type Sources = BTreeMap<String, Source>;
 
-/// What became of a function.
+/// How a function is covered.
 #[derive(Debug, Clone)]
 pub(crate) enum Fate {
-    /// The items that stand for it, and how.
+    /// Wrapped by these items, in this way.
     Wrapped(Vec<String>, How),
     Omitted(Omission),
     Missing,
@@ -25,13 +25,13 @@ pub(crate) enum Fate {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum How {
     Called,
-    /// Through this more general function.
+    /// Through a more general function.
     Through(String),
-    /// In Rust.
+    /// Reimplemented in Rust.
     Rewritten,
 }
 
-/// Functions by what became of them.
+/// The number of functions per fate.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) wrapped: usize,
@@ -58,7 +58,7 @@ impl fmt::Display for Count {
     }
 }
 
-/// A header with its functions' fates.
+/// A header with the fates of its functions.
 #[derive(Debug)]
 pub(crate) struct Chapter {
     pub(crate) header: String,
@@ -83,7 +83,7 @@ impl Chapter {
 pub(crate) struct Judge<'a> {
     listed: &'a Listed,
     sources: &'a Sources,
-    /// By name: the files and items.
+    /// The files and items per alias.
     aliases: BTreeMap<&'a str, Vec<(&'a str, &'a str)>>,
     pub(crate) problems: Vec<String>,
 }
@@ -99,7 +99,7 @@ impl<'a> Judge<'a> {
         Self { listed, sources, aliases, problems: vec![] }
     }
 
-    /// The fates of the functions of `judged`; `known` is every word of every header.
+    /// Determines the fates of the functions of `judged`; `known` is every word of every header.
     pub(crate) fn judge(&mut self, judged: &[Header], known: &BTreeSet<String>) -> Vec<Chapter> {
         let mut seen = BTreeSet::new();
         for name in self.listed.names() {
@@ -172,7 +172,7 @@ impl<'a> Judge<'a> {
         Fate::Wrapped(items.into_iter().collect(), how)
     }
 
-    /// Whether `function` is called in the file, or in the folder that makes one module with it.
+    /// Whether `function` is called in the file, or in the folder of the same module.
     fn calls(&self, path: &str, function: &str) -> bool {
         let stem = path.strip_suffix(".rs").unwrap_or(path);
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -200,7 +200,7 @@ mod tests {
         }
     "#;
 
-    /// The fate's first words, and the problems, of a header with these functions, `FILE`, and a second file.
+    /// The fates (first words) and problems of a header with these functions, given `FILE` and a second file.
     fn judged(functions: &[&str], other: &str, listed: &str) -> (Vec<String>, Vec<String>) {
         let known = functions.iter().map(|&f| f.to_owned()).collect();
         let header = Header { functions: functions.iter().map(|&f| f.to_owned()).collect(), ..Header::default() };

@@ -1,29 +1,29 @@
-//! `docs/omitted.toml`: functions that no item stands for, and those that one stands for without calling them.
+//! `docs/omitted.toml`: functions that no item wraps, and those that are wrapped without being called.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
-/// Why a function has no place in the safe layer.
+/// Why a function is not in the safe layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Reason {
-    /// Rust has it, in its standard library or a crate that everybody uses.
+    /// Rust's standard library or a popular crate has it.
     Rust,
-    /// The crate looks after it; a user could only do harm with it.
+    /// The crate calls or replaces it itself; users could only misuse it.
     Internal,
-    /// It hands out or changes memory that the crate answers for.
+    /// It exposes or changes memory that the crate manages.
     Raw,
     /// Deprecated upstream.
     Deprecated,
-    /// Another form says the same, without the second way to say it.
+    /// Another function does the same.
     Redundant,
-    /// No check can make it safe.
+    /// No check can make it sound.
     Unsound,
-    /// A way to look into C's own objects, of no use to a program.
+    /// It inspects C's own objects, which programs don't need.
     Debug,
-    /// Not yet.
+    /// Not implemented yet.
     Later,
 }
 
@@ -53,11 +53,11 @@ pub(crate) struct Omission {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct Listed {
-    /// Function to the more general one that is called in its place.
+    /// Maps a function to the more general one that is called instead.
     pub(crate) shorthand: BTreeMap<String, String>,
-    /// Function to the file that calls it, where that is not the one with the alias.
+    /// Maps a function to the file that calls it, if that is not the file with the alias.
     pub(crate) called_in: BTreeMap<String, String>,
-    /// Functions that Rust code replaces entirely, by file.
+    /// Functions that Rust code replaces, by file.
     pub(crate) in_rust: BTreeMap<String, BTreeSet<String>>,
     pub(crate) omitted: BTreeMap<String, Omission>,
 }
@@ -67,7 +67,7 @@ impl Listed {
         toml::from_str(text).context("docs/omitted.toml")
     }
 
-    /// The names that the tables speak of, those that Rust replaces in several files once.
+    /// All names in the tables; a name that is replaced in several files counts once.
     pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
         let in_rust = self.in_rust.values().flatten().collect::<BTreeSet<_>>();
         self.shorthand.keys().chain(self.called_in.keys()).chain(in_rust).chain(self.omitted.keys())

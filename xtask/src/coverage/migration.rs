@@ -1,4 +1,4 @@
-//! `docs/migration.md`: every function that ggml-backend.h and ggml-alloc.h ever had, and its Rust form.
+//! `docs/migration.md`: every function that ggml-backend.h and ggml-alloc.h ever declared, and its Rust form.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::coverage::judge::{Chapter, Fate};
 use crate::coverage::report;
 
-/// The headers whose former shapes are listed.
+/// The headers whose history is listed.
 const HEADERS: [&str; 2] = ["ggml-backend.h", "ggml-alloc.h"];
 
 const HEAD: &str = "# Coming from C\n\n\
@@ -21,7 +21,7 @@ const HEAD: &str = "# Coming from C\n\n\
 #[serde(deny_unknown_fields)]
 pub(crate) struct Migration {
     generation: Vec<Generation>,
-    /// What stands for the functions that are gone.
+    /// The replacements of removed functions.
     gone: BTreeMap<String, String>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Migration {
 struct Generation {
     name: String,
     about: String,
-    /// Names, parted by spaces.
+    /// Names, separated by spaces.
     functions: String,
 }
 
@@ -39,7 +39,7 @@ impl Migration {
         toml::from_str(text).context("cannot read docs/migration.toml")
     }
 
-    /// The document, and what is wrong with the list. `exists` says whether there is a function of that name in Rust.
+    /// The document, and the problems of the list. `exists` tells whether Rust has a function of that name.
     pub(crate) fn write(&self, chapters: &[Chapter], exists: impl Fn(&str) -> bool) -> (String, Vec<String>) {
         let now: BTreeMap<&str, &Fate> =
             chapters.iter().flat_map(|c| &c.fates).map(|(function, fate)| (function.as_str(), fate)).collect();

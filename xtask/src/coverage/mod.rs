@@ -1,4 +1,4 @@
-//! `cargo xtask coverage`: where each public function of ggml's is in the safe layer, or why it is not there.
+//! `cargo xtask coverage`: where the safe layer covers each public function of ggml, or why it doesn't.
 
 mod header;
 mod judge;
@@ -21,7 +21,7 @@ use listed::Listed;
 use migration::Migration;
 use source::Source;
 
-/// The headers that are read, of which no function may be missing.
+/// The headers to cover completely.
 const HEADERS: [&str; 11] = [
     "ggml.h",
     "ggml-backend.h",
@@ -36,10 +36,10 @@ const HEADERS: [&str; 11] = [
     "ggml-metal.h",
 ];
 
-/// The share of a header's functions, in percent, that may be omitted.
+/// The maximum share of omitted functions per header, in percent.
 const OMITTED: usize = 15;
 
-/// As many may be omitted of a small header, like those of the backends, which the registry mostly stands for.
+/// The number that may be omitted of a small header, such as a backend's, which the registry mostly covers.
 const FEW: usize = 6;
 
 const REPORT: &str = "docs/coverage.md";
@@ -96,7 +96,7 @@ fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The library's sources; files and folders of tests call C as they like.
+/// The library's sources without tests, which may call C directly.
 fn read_sources(root: &Path) -> Result<Sources> {
     let mut sources = Sources::new();
     for entry in WalkDir::new(root.join("src")) {
@@ -136,7 +136,7 @@ fn known(include: &Path) -> Result<BTreeSet<String>> {
     Ok(known)
 }
 
-/// What a header lacks.
+/// The problems of a header.
 fn incomplete(chapter: &Chapter) -> Vec<String> {
     let missing = chapter.fates.iter().filter(|(_, fate)| matches!(fate, judge::Fate::Missing));
     let mut problems: Vec<_> = missing.map(|(f, _)| format!("{}: {f} is missing", chapter.header)).collect();

@@ -1,8 +1,8 @@
-//! Modules that use each other in a circle.
+//! Import cycles between modules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The circles, each with all modules that are in it.
+/// The cycles, each with all its modules.
 pub(super) fn find(uses: &BTreeMap<&str, BTreeSet<&str>>) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<&str, BTreeSet<&str>> = uses.keys().map(|&from| (from, reach(uses, from))).collect();
     let reaches = |a: &str, b: &str| reached.get(a).is_some_and(|to| to.contains(b));
@@ -16,7 +16,7 @@ pub(super) fn find(uses: &BTreeMap<&str, BTreeSet<&str>>) -> Vec<BTreeSet<String
     circles
 }
 
-/// All that a module uses, directly or by way of others.
+/// All modules that a module uses, directly or indirectly.
 fn reach<'a>(uses: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &str) -> BTreeSet<&'a str> {
     let mut seen = BTreeSet::new();
     let mut left: Vec<&str> = uses.get(from).into_iter().flatten().copied().collect();

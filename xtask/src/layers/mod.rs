@@ -1,4 +1,4 @@
-//! `cargo xtask layers`: whether the library's files keep to the layers of ARCHITECTURE.md, and to its sentences.
+//! `cargo xtask layers`: checks the library against ARCHITECTURE.md: its layers and its rules for single files.
 
 mod cycles;
 mod sentences;
@@ -16,27 +16,27 @@ use crate::workspace::Workspace;
 use source::Source;
 use table::Table;
 
-/// What may still break the rules.
+/// The list of exceptions.
 const ALLOWED: &str = "xtask/layers.toml";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Print each import that goes up, those that are allowed too
+    /// Print each upward import, including allowed ones
     #[arg(long)]
     all: bool,
 }
 
-/// What the redesign has still to mend. It must be exact, so that it only shrinks.
+/// The exceptions. They must be exact, so that they only shrink.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Allowed {
-    /// The modules of higher layers that a file uses.
+    /// The modules of higher layers that a file imports.
     upward: BTreeMap<String, BTreeSet<String>>,
-    /// The modules that use each other in a circle.
+    /// The modules that form a cycle.
     cycle: BTreeSet<String>,
 }
 
-/// What was found.
+/// The violations.
 #[derive(Debug, PartialEq, Eq)]
 struct Findings {
     files: usize,
@@ -91,7 +91,7 @@ impl Findings {
         Ok(Self { files: sources.len(), upward, cycles: cycles::find(&uses), broken })
     }
 
-    /// What is wrong, given what is allowed.
+    /// The problems, given the allowed exceptions.
     fn against(&self, allowed: &Allowed) -> Vec<String> {
         let mut wrong = self.broken.clone();
         let none = BTreeSet::new();
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(broken("src/ops/view.rs", "fn f(t: *mut sys::ggml_tensor) -> i64 { g(t).ne }"), 0);
     }
 
-    /// As `.ci/run` asks.
+    /// The same check as in `.ci/run`.
     #[test]
     fn the_library_keeps_to_its_layers() {
         let root = Workspace::find().unwrap().root;

@@ -1,14 +1,14 @@
-//! ARCHITECTURE.md's sentences about single files: who frees C's objects, and who touches the fields of its tensors.
+//! ARCHITECTURE.md's rules for single files: who frees C objects, and who accesses fields of C tensors.
 
 use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 
 use super::source::Source;
 
-/// The fields of a C tensor, except for `type`, `op` and `data`, which other things have as well.
+/// The fields of a C tensor, except for `type`, `op` and `data`, which other structs have as well.
 const FIELDS: [&str; 12] =
     ["ne", "nb", "src", "op_params", "flags", "view_src", "view_offs", "buffer", "extra", "padding", "type_", "name"];
 
-/// What a file breaks.
+/// The rules that a file breaks.
 pub(super) fn broken(source: &Source) -> Vec<String> {
     let mut found = Vec::new();
     walk(&source.tokens, &mut |before, tokens| {
@@ -23,7 +23,7 @@ pub(super) fn broken(source: &Source) -> Vec<String> {
     found
 }
 
-/// Shows each place of a stream, by what is before it and what follows, and of the groups in it.
+/// Calls `see` for each position of a token stream, groups included, with the token before it and those that follow.
 fn walk(tokens: &TokenStream, see: &mut impl FnMut(Option<&TokenTree>, &[TokenTree])) {
     let tokens: Vec<_> = tokens.clone().into_iter().collect();
     for i in 0..tokens.len() {
@@ -35,7 +35,7 @@ fn walk(tokens: &TokenStream, see: &mut impl FnMut(Option<&TokenTree>, &[TokenTr
     }
 }
 
-/// The C function that frees something, if one is named here.
+/// The C function that frees something, if the tokens start with one.
 fn frees(tokens: &[TokenTree]) -> Option<String> {
     let [TokenTree::Ident(sys), TokenTree::Punct(_), TokenTree::Punct(_), TokenTree::Ident(name), ..] = tokens else {
         return None;
@@ -44,8 +44,8 @@ fn frees(tokens: &[TokenTree]) -> Option<String> {
     (sys == "sys" && name.ends_with("_free")).then_some(name)
 }
 
-/// Whether a tensor is made or had by reference here, or a field of one is named. What is behind a raw pointer can't be
-/// touched otherwise.
+/// Whether a tensor is created or borrowed here, or a field of one is accessed. A tensor behind a raw pointer can't be
+/// accessed in other ways.
 fn touches(before: Option<&TokenTree>, tokens: &[TokenTree]) -> bool {
     let is = |name: &str| matches!(before, Some(TokenTree::Ident(word)) if word == name);
     match tokens {
@@ -53,7 +53,7 @@ fn touches(before: Option<&TokenTree>, tokens: &[TokenTree]) -> bool {
             is_tensor(rest).is_some()
         }
         [TokenTree::Punct(and), rest @ ..] if and.as_char() == '&' => is_tensor(rest).is_some(),
-        // `*mut sys::ggml_tensor {` is the type of a function's result, and what follows its body.
+        // `*mut sys::ggml_tensor {` is a function's result type and body.
         [TokenTree::Ident(_), ..] if !is("mut") && !is("const") && is_tensor(tokens).is_some() => {
             matches!(is_tensor(tokens), Some([TokenTree::Group(body), ..]) if body.delimiter() == Delimiter::Brace)
         }
@@ -72,7 +72,7 @@ fn touches(before: Option<&TokenTree>, tokens: &[TokenTree]) -> bool {
     }
 }
 
-/// What follows the type of C tensors, if that is here.
+/// The tokens after the type of C tensors, if they start with it.
 fn is_tensor(tokens: &[TokenTree]) -> Option<&[TokenTree]> {
     let [TokenTree::Ident(sys), TokenTree::Punct(_), TokenTree::Punct(_), TokenTree::Ident(name), rest @ ..] = tokens
     else {
@@ -81,7 +81,7 @@ fn is_tensor(tokens: &[TokenTree]) -> Option<&[TokenTree]> {
     (sys == "sys" && name == "ggml_tensor").then_some(rest)
 }
 
-/// Whether that is a field, and no method.
+/// Whether the name is a field instead of a method.
 fn is_field(name: &Ident, rest: &[TokenTree]) -> bool {
     let call = matches!(rest, [TokenTree::Group(group), ..] if group.delimiter() == Delimiter::Parenthesis);
     !call && FIELDS.iter().any(|field| name == field)

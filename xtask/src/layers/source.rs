@@ -1,4 +1,4 @@
-//! What a file of the library says, without comments and tests.
+//! The imports of a library file, without comments and tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,14 +13,14 @@ use walkdir::WalkDir;
 pub(super) struct Source {
     /// Its path in the repository.
     pub(super) file: String,
-    /// The library's module that it belongs to.
+    /// The library module it belongs to.
     pub(super) module: String,
-    /// The library's modules that it names.
+    /// The library modules it names.
     pub(super) uses: BTreeSet<String>,
     pub(super) tokens: TokenStream,
 }
 
-/// Reads all files of a folder. Tests have no layer.
+/// Reads all files of a folder, except for tests, which have no layer.
 pub(super) fn read_all(folder: &Path) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for entry in WalkDir::new(folder).sort_by_file_name() {
@@ -44,7 +44,7 @@ impl Source {
         let inside = file.strip_prefix("src/").unwrap_or(file);
         let module = inside.split('/').next().unwrap_or(inside).trim_end_matches(".rs").to_owned();
         let mut uses = BTreeSet::new();
-        // These two only export what others have.
+        // These two only re-export.
         if !matches!(&*module, "lib" | "prelude") {
             // In a module's own file, `super` is the crate's root.
             let own = inside == format!("{module}.rs") || inside == format!("{module}/mod.rs");
@@ -63,7 +63,7 @@ fn is_test(item: &syn::Item) -> bool {
     attrs.iter().any(|a| a.path().is_ident("cfg") && a.meta.to_token_stream().to_string().contains("(test"))
 }
 
-/// Collects the modules behind `crate::`, and those in braces behind it.
+/// Collects the modules after `crate::`, including those in braces.
 fn collect(tokens: &TokenStream, root: &[&str], uses: &mut BTreeSet<String>) {
     let tokens: Vec<_> = tokens.clone().into_iter().collect();
     for (i, token) in tokens.iter().enumerate() {
@@ -98,7 +98,7 @@ fn firsts(tokens: &TokenStream, uses: &mut BTreeSet<String>) {
     }
 }
 
-/// The modules that the names come from which the crate's root exports.
+/// The modules of the names that the crate's root re-exports.
 pub(super) fn exports(sources: &[Source]) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for source in sources.iter().filter(|s| s.module == "lib") {
@@ -117,7 +117,7 @@ pub(super) fn exports(sources: &[Source]) -> BTreeMap<String, String> {
     found
 }
 
-/// The names at the ends of a tree of imports.
+/// The names at the leaves of an import tree.
 fn leaves(tree: &syn::UseTree, see: &mut impl FnMut(String)) {
     match tree {
         syn::UseTree::Path(path) => leaves(&path.tree, see),

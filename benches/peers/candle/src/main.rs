@@ -35,7 +35,7 @@ impl Engine for Candle {
 fn main() -> Result<()> {
     let cli = Cli::parse();
     let config: Config = serde_json::from_str(&fs::read_to_string(cli.model.join("config.json"))?)?;
-    // SAFETY: nobody writes to the file meanwhile.
+    // SAFETY: nobody changes the file while it is mapped.
     let weights = unsafe {
         VarBuilder::from_mmaped_safetensors(&[cli.model.join("model.safetensors")], DType::F32, &Device::Cpu)?
     };

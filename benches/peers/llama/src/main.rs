@@ -1,4 +1,4 @@
-//! llama.cpp, through the crate that its ggml is pinned by here too.
+//! llama.cpp, through the crate that also provides this project's ggml sources.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};
@@ -12,7 +12,7 @@ use clap::Parser;
 use llama_cpp_sys_2 as sys;
 use wire::Engine;
 
-/// As many tokens are computed at once at most.
+/// The maximum number of tokens computed at once.
 const MOST: u32 = 32 * 256;
 
 #[derive(Parser)]
@@ -26,7 +26,7 @@ struct Cli {
 struct Llama {
     context: NonNull<sys::llama_context>,
     width: usize,
-    /// How many sentences a call had best take: found when a shape comes for the first time.
+    /// The fastest number of sentences per call, measured when a shape occurs for the first time.
     best: HashMap<(usize, usize), usize>,
 }
 
@@ -53,7 +53,7 @@ impl Llama {
         }
     }
 
-    /// One call for these sentences.
+    /// Computes these sentences in one call.
     fn call(&mut self, sentences: &[Vec<i32>]) -> Result<Vec<Vec<f32>>> {
         let total: usize = sentences.iter().map(Vec::len).sum();
         ensure!(total <= MOST as usize, "{total} tokens are too many");
@@ -95,7 +95,7 @@ impl Llama {
         Ok(vectors)
     }
 
-    /// Each token looks at those of all sentences of a call, so that fewer at once may be faster.
+    /// Measures it: each token attends to all sentences of a call, so fewer at once may be faster.
     fn find_best(&mut self, sentences: &[Vec<i32>]) -> Result<usize> {
         let mut best = (f64::INFINITY, 1);
         for at_once in [1, 2, 4, 8, 16, 32].into_iter().filter(|&n| n <= sentences.len()) {

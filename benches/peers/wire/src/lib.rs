@@ -1,4 +1,4 @@
-//! What the driver and an engine say to each other: a line of JSON each, over the engine's standard input and output.
+//! The protocol between driver and engine: JSON lines over the engine's standard input and output.
 
 use std::hint::black_box;
 use std::io::{self, BufRead, Write};
@@ -7,30 +7,30 @@ use std::time::Instant;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-/// Embed these sentences, so many times over.
+/// A request to embed these sentences a number of times.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Request {
-    /// The numbers of each sentence's words, marks of beginning and end included.
+    /// The token ids of each sentence, special tokens included.
     pub sentences: Vec<Vec<i32>>,
     pub repeat: usize,
 }
 
-/// What came of it.
+/// The answer to a request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Answer {
-    /// How long each time took.
+    /// The time of each repetition.
     pub seconds: Vec<f64>,
-    /// The vectors of the last.
+    /// The vectors of the last repetition.
     pub vectors: Vec<Vec<f32>>,
 }
 
-/// An engine that is compared.
+/// An engine to compare.
 pub trait Engine {
     /// The vectors of sentences, of length 1.
     fn embed(&mut self, sentences: &[Vec<i32>]) -> Result<Vec<Vec<f32>>>;
 }
 
-/// Answers requests until there are no more.
+/// Answers requests until the input ends.
 pub fn serve(mut engine: impl Engine) -> Result<()> {
     let mut out = io::stdout().lock();
     for line in io::stdin().lock().lines() {
