@@ -291,7 +291,7 @@ fn what_can_not_be_compared_is_an_error() {
 /// x86-64 has a repacking buffer type by default.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn rearranged_weights_can_not_be_compared() {
+fn repacked_weights_can_not_be_compared() {
     let repack = Device::cpu().unwrap().extra_buffer_types().unwrap();
     let repack = repack.into_iter().find(|m| m.name() == "CPU_REPACK").unwrap();
     let mut builder = WeightsBuilder::new();

@@ -63,7 +63,7 @@ const TYPES: [DType; 9] =
     [DType::Q4_0, DType::Q8_0, DType::Q2K, DType::Q4K, DType::Q5K, DType::Q6K, DType::IQ4NL, DType::MXFP4, DType::Q4_1];
 
 #[test]
-fn products_with_rearranged_weights_are_those_of_plain_rust() {
+fn products_with_repacked_weights_are_those_of_plain_rust() {
     let held: Vec<_> = TYPES.into_iter().filter(|&t| repack().holds(t, [256, 8]).unwrap()).collect();
     assert!(held.contains(&DType::Q4_0) && held.contains(&DType::Q4K), "{held:?}");
     for dtype in held {
@@ -97,7 +97,7 @@ fn products_with_rearranged_weights_are_those_of_plain_rust() {
 }
 
 #[test]
-fn products_with_rearranged_experts_are_those_of_plain_rust() {
+fn products_with_repacked_experts_are_those_of_plain_rust() {
     let (k, m, n, used, tokens) = (64, 16, 4, 2, 5);
     let (weights, w) = weights(repack(), DType::Q4_0, [k, m, n]);
     let ids: Vec<i32> = (0..tokens).flat_map(|t| [t % n, (t + 3) % n]).map(|i| i as i32).collect();
@@ -150,7 +150,7 @@ fn h27_experts_of_a_token_must_differ() {
 }
 
 #[test]
-fn h27_memory_that_rearranges_takes_what_it_can_multiply_by() {
+fn h27_repacking_buffer_types_take_what_they_can_multiply_by() {
     let memory = repack();
     assert!(memory.is_extra().unwrap() && !plain().is_extra().unwrap());
     assert!(!memory.is_host(), "nobody else can make sense of it");
@@ -191,7 +191,7 @@ fn h27_memory_that_rearranges_takes_what_it_can_multiply_by() {
 }
 
 #[test]
-fn h27_rearranged_weights_are_set_as_a_whole_and_never_read() {
+fn h27_repacked_weights_are_set_as_a_whole_and_never_read() {
     let (mut weights, _) = weights(repack(), DType::Q4_0, [32, 8, 1]);
     let packed = |e: ggml::Result<()>, what: &str| {
         assert!(matches!(e, Err(Error::Packed { .. })), "{what}: {e:?}");
@@ -229,7 +229,7 @@ fn h27_rearranged_weights_are_set_as_a_whole_and_never_read() {
 }
 
 #[test]
-fn h27_rearranged_weights_are_the_first_operand_of_products_only() {
+fn h27_repacked_weights_are_the_first_operand_of_products_only() {
     let (weights, _) = weights(repack(), DType::Q4_0, [32, 32, 1]);
     let w = weights.get("w").unwrap();
     let ctx = Context::new();
@@ -286,7 +286,7 @@ fn h27_the_second_operand_must_suit_the_kernels() {
 }
 
 #[test]
-fn rearranged_and_plain_weights_lie_side_by_side() {
+fn repacked_and_plain_weights_lie_side_by_side() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("packed", DType::Q4_0, [32, 8]).unwrap().tensor("plain", DType::F32, [8, 2]).unwrap();
     let mut weights = builder.place_with(|name| if name == "packed" { repack() } else { plain() }).unwrap();
@@ -308,7 +308,7 @@ fn rearranged_and_plain_weights_lie_side_by_side() {
 
 #[cfg(feature = "rpc")]
 #[test]
-fn h27_no_other_device_gets_rearranged_weights() {
+fn h27_no_other_device_gets_repacked_weights() {
     use ggml::rpc;
     // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     let server = unsafe { rpc::Server::builder().start().unwrap() };
@@ -338,7 +338,7 @@ fn h27_no_other_device_gets_rearranged_weights() {
 
 /// Gradients would use the weights in other operations.
 #[test]
-fn h27_gradients_do_not_go_through_rearranged_weights() {
+fn h27_gradients_do_not_go_through_repacked_weights() {
     let (weights, _) = weights(repack(), DType::Q4_0, [32, 8, 1]);
     let w = weights.get("w").unwrap();
     let mut builder = WeightsBuilder::new();

@@ -58,7 +58,7 @@ impl Output {
     fn replace(&self, bytes: &[u8]) -> Result<()> {
         let mut builder = tempfile::Builder::new();
         #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // but for what the umask takes away
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // except what the umask takes away
         let mut file = builder.tempfile_in(folder(&self.target))?;
         if let Ok(old) = fs::metadata(&self.target) {
             file.as_file().set_permissions(old.permissions())?;

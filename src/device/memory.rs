@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::header::TensorPtr;
 use crate::{ffi, guard};
 
-/// A kind of memory in which tensors can be placed (`ggml_backend_buffer_type_t`).
+/// Memory of a device in which tensors can be placed (`ggml_backend_buffer_type_t`).
 ///
 /// A handle to an object that is never freed; copying it is free.
 #[doc(alias = "ggml_backend_buffer_type_t")]

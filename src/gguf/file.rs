@@ -69,7 +69,7 @@ fn create_beside(target: &Path) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".gguf-").suffix(".tmp");
     #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // but for what the umask takes away
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // except what the umask takes away
     builder.tempfile_in(folder)
 }
 

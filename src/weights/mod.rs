@@ -181,7 +181,7 @@ impl WeightsBuilder {
     ///
     /// # Errors
     ///
-    /// As [`WeightsBuilder::place`]; memory that rearranges tensors is not for states.
+    /// As [`WeightsBuilder::place`]; buffer types that repack are not for states.
     pub fn place_state(self, buft: impl Into<BufferType>) -> Result<State> {
         let buft = buft.into();
         self.place_state_with(|_| buft)

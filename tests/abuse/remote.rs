@@ -1,4 +1,4 @@
-//! Schedulers over two kinds of memory: that of an RPC server in this process, and the CPU's.
+//! Schedulers over two buffer types: that of an RPC server in this process, and the CPU's.
 
 use ggml::{BufferType, Sched};
 

@@ -37,7 +37,7 @@ pub(super) fn gelu(x: f32) -> f32 {
 fn exp(x: f32) -> f32 {
     /// ln 2, of which the first has zeros enough at its end that its products are exact.
     const LN_2: [f32; 2] = [0.693_145_75, 1.428_606_8e-6];
-    /// 1 / n!, but for what rounds to less than an f32 can tell on half a power of two to each side.
+    /// 1 / n!, except what rounds to less than an f32 can tell on half a power of two to each side.
     const FACTORS: [f32; 8] =
         [1.0, 1.0, 0.5, 0.166_666_67, 0.041_666_668, 0.008_333_334, 0.001_388_888_9, 0.000_198_412_7];
     let x = if x < -87.0 { -87.0 } else { x };

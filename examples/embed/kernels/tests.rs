@@ -132,7 +132,7 @@ fn products_of_blocks_are_those_of_the_numbers_that_they_stand_for() {
         let unpacked = w.chunks(dtype.type_size()).map(unpack);
         let unpacked: Vec<_> = unpacked.flat_map(|(scale, numbers)| numbers.map(|x| scale * f32::from(x))).collect();
         assert!(unpacked == stands_for, "{dtype}");
-        // Rounded as ggml rounds them, but for the scale, which has 16 bits there.
+        // Rounded as ggml rounds them, except the scale, which has 16 bits there.
         let rounded = DType::Q8_0.dequantize(&DType::Q8_0.quantize(&x, depth, None).unwrap()).unwrap();
         let bias = random(&mut rng, columns);
         let expected: Vec<_> = rounded
