@@ -156,8 +156,9 @@ fn queue(level: ::log::Level, line: String) {
         }
         QUEUED.set(true);
     });
-    if let (None, Some(line)) = (queued, line) {
-        hand_over(level, &line); // the thread is ending, and has dropped its queue
+    // The thread is ending, and has dropped its queue. Inside of a call the line is lost: the logger must not run there.
+    if let (None, Some(line), 1) = (queued, line, DEPTH.get()) {
+        hand_over(level, &line);
     }
 }
 

@@ -9,6 +9,7 @@ use ggml_sys as sys;
 
 use super::named::named;
 use super::{Device, vulkan};
+use crate::callback;
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::{ffi, guard};
@@ -18,6 +19,8 @@ static LISTS: Lock<()> = Lock::new(());
 
 /// Runs `f` with ggml's lists locked. The first such call starts every backend.
 pub(crate) fn locked<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
+    // User code on a thread of ggml's must not wait for the thread that called ggml.
+    callback::check_open("Registry")?;
     guard::install()?;
     guard::check_cpu()?;
     let _lock = LISTS.lock();

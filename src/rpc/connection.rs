@@ -14,6 +14,7 @@ use super::raw::RawServer;
 use super::relay::Relay;
 use super::survey::Survey;
 use super::traffic::Traffic;
+use crate::callback;
 use crate::device::{Device, lost};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
@@ -69,6 +70,7 @@ pub fn connect(endpoint: &str) -> Result<Connection> {
 #[doc(alias = "ggml_backend_rpc_add_server")]
 #[doc(alias = "ggml_backend_register")]
 pub fn connect_with(endpoint: &str, options: &Options) -> Result<Connection> {
+    callback::check_open("rpc::connect")?;
     let addresses = peer::resolve(endpoint).map_err(|reason| failure(endpoint, reason))?;
     let mut known = KNOWN.lock();
     let there = known.iter().find(|known| known.link.lost().is_none() && addresses.contains(&known.link.address()));

@@ -45,6 +45,7 @@ pub(crate) struct MetaLockGuard {
 impl MetaLockGuard {
     /// Waits until no other thread has the lock. `calls_user_code`: whether user code may run while it is held.
     pub(super) fn wait(call: &'static str, calls_user_code: bool) -> Result<Self> {
+        callback::check_open(call)?;
         let deferral = Deferral::begin();
         if HELD.get() == 0 {
             let mut state = state();
@@ -86,6 +87,5 @@ pub(crate) fn alone(
     if !devices.any(is_meta) {
         return Ok(None);
     }
-    callback::check_open(call)?;
     MetaLockGuard::wait(call, calls_user_code).map(Some)
 }

@@ -9,7 +9,6 @@ use ggml_sys as sys;
 use super::device::{any, known};
 use super::lock::MetaLockGuard;
 use super::split::{Split, State};
-use crate::callback;
 use crate::device::{self, BufferType, Device};
 use crate::error::{Error, Result, TensorInfo};
 use crate::header::{Owner, TensorPtr};
@@ -121,7 +120,6 @@ pub(crate) fn transfers(call: &'static str, t: TensorPtr, offset: usize, len: us
     let Some(device) = device::type_of(t).and_then(BufferType::device).filter(|&d| known(d).is_some()) else {
         return Ok(None);
     };
-    callback::check_open(call)?;
     let mirrored = match t.owner() {
         Owner::Graph => t.op() == sys::GGML_OP_NONE,
         _ => state_of(t) == Some(State::Mirrored),
