@@ -95,7 +95,7 @@ mod tests {
     fn another_version_is_another_ggml() {
         let Some(other) = compare(["1.2.3", "carrier-1"], ["1.2.4", "unknown"]) else { panic!("taken for the same") };
         let text = other.error().to_string();
-        assert!(text.contains("ggml 1.2.3 (carrier-1)") && text.contains("ggml 1.2.4 "), "{text}");
+        assert!(text.contains("ggml 1.2.3 (carrier-1)") && text.contains("with ggml 1.2.4;"), "{text}");
         assert!(compare(["1.2.3", "a"], ["1.2.30", "a"]).is_some(), "the whole version counts");
         assert!(compare(["1.2.3", "a"], ["", "a"]).is_some(), "none is another");
     }
