@@ -82,10 +82,10 @@ fn a_scheduler_that_ran_out_of_memory_plans_the_next_graph() {
 /// Tries ever larger sizes until one does not fit. `f` gets a number of elements; what it returns must be an error then.
 #[cfg(target_os = "linux")]
 fn until_out_of_memory(f: impl Fn(usize) -> Result<(), Error>) {
-    let mut n = 1 << 19;
+    let mut n = 1 << 21;
     loop {
         match f(n) {
-            Ok(()) => n += n / 4 / 256 * 256,
+            Ok(()) => n += n / 3 / 256 * 256,
             Err(Error::OutOfMemory { .. }) => return,
             Err(other) => panic!("{n}: {other}"),
         }
