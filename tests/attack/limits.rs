@@ -15,7 +15,15 @@ fn limited(name: &str, kib: usize) -> bool {
     }
     let program = std::env::current_exe().unwrap();
     let script = format!("ulimit -v {kib} && exec \"$0\" --exact limits::{name} --nocapture --test-threads 1");
-    let output = Command::new("sh").arg("-c").arg(script).arg(program).env(CHILD, "1").output().unwrap();
+    // A thread of `OpenBLAS` that has no memory never ends.
+    let output = Command::new("sh")
+        .arg("-c")
+        .arg(script)
+        .arg(program)
+        .env(CHILD, "1")
+        .env("OPENBLAS_NUM_THREADS", "1")
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {text}", output.status);
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "it ran");
