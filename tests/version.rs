@@ -86,7 +86,7 @@ fn what_can_fail_does() {
         Err(error @ Error::Version { .. }) => {
             let text = error.to_string();
             let built = format!("ggml {} ({})", ggml::sys::VERSION, ggml::sys::COMMIT);
-            assert!(text.contains(&built) && text.contains(&format!("ggml {expected} ")), "{what}: {text}");
+            assert!(text.contains(&built) && text.contains(&format!("with ggml {expected};")), "{what}: {text}");
         }
         other => panic!("{what}: {other:?}"),
     };
