@@ -23,7 +23,7 @@ mod raw;
 mod safe;
 
 use measure::compare;
-use net::Net;
+use net::{Net, Size};
 
 /// The number of layers of models that are only built: some 100 to 10,000 nodes.
 const BUILT: [usize; 3] = [3, 32, 320];
@@ -32,7 +32,7 @@ const RUN: [usize; 3] = [2, 10, 32];
 
 fn main() {
     let most = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(usize::MAX);
-    let [mut nodes, mut build, mut alloc, mut plan, mut step, mut compute] = [(); 6].map(|()| Vec::new());
+    let [mut nodes, mut build, mut alloc, mut turns, mut grow, mut step, mut compute] = [(); 7].map(|()| Vec::new());
 
     println!("{:8} {:>6} {:>12} {:>12} {:>7}", "", "nodes", "raw", "safe", "ratio");
     for layers in BUILT.into_iter().filter(|&n| n <= most) {
@@ -63,21 +63,40 @@ fn main() {
             safe.step(i);
         }
         allocations = allocations.max((counted::allocations() - before).div_ceil(20));
-        alloc.push(compare(rounds, |i| raw.time_alloc(i, 1), |i| safe.time_alloc(i, 1)).print("alloc", n, 1000, "us"));
-        let width = |i: usize| 1 + i % 2;
-        let times = compare(rounds / 4, |i| raw.time_alloc(i, width(i)), |i| safe.time_alloc(i, width(i)));
-        plan.push(times.print("plan", n, 1000, "us"));
+        let times = compare(rounds, |i| raw.time_alloc(i, Size::WHOLE), |i| safe.time_alloc(i, Size::WHOLE));
+        alloc.push(times.print("alloc", n, 1000, "us"));
+        let size = Size::in_turns;
+        let times = compare(rounds / 4, |i| raw.time_alloc(i, size(i)), |i| safe.time_alloc(i, size(i)));
+        turns.push(times.print("turns", n, 1000, "us"));
+        let size = Size::growing;
+        let times = compare(
+            rounds / 4,
+            |i| {
+                if i.is_multiple_of(Size::STEPS) {
+                    raw.renew();
+                }
+                raw.time_alloc(i, size(i))
+            },
+            |i| {
+                if i.is_multiple_of(Size::STEPS) {
+                    safe.renew();
+                }
+                safe.time_alloc(i, size(i))
+            },
+        );
+        grow.push(times.print("grow", n, 1000, "us"));
         step.push(compare(rounds, |i| raw.time_step(i), |i| safe.time_step(i)).print("step", n, 1000, "us"));
         let times = raw.computing(|raw| safe.computing(|safe| compare(rounds, |_| raw(), |_| safe())));
         compute.push(times.print("compute", n, 1000, "us"));
     }
 
     let mean = |ratios: &[f64]| (ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64).exp();
-    println!("nodes={:.3} plan={:.3}", mean(&nodes), mean(&plan));
+    println!("nodes={:.3} turns={:.3} grow={:.3}", mean(&nodes), mean(&turns), mean(&grow));
     println!(
-        "overhead: build={:.3} alloc={:.3} step={:.3} compute={:.3} allocs_per_step={allocations}",
+        "overhead: build={:.3} alloc={:.3} plan={:.3} step={:.3} compute={:.3} allocs_per_step={allocations}",
         mean(&build),
         mean(&alloc),
+        mean(&turns).max(mean(&grow)),
         mean(&step),
         mean(&compute),
     );

@@ -74,6 +74,33 @@ pub(crate) fn place(i: usize) -> usize {
     i % (CONTEXT as usize - 2)
 }
 
+/// The size of a step.
+#[derive(Clone, Copy)]
+pub(crate) struct Size {
+    /// How many tokens it computes.
+    pub(crate) tokens: usize,
+    /// How many positions of the cache it reads.
+    pub(crate) past: i64,
+}
+
+impl Size {
+    /// One token, which reads the whole cache.
+    pub(crate) const WHOLE: Self = Self { tokens: 1, past: CONTEXT };
+
+    /// One token and two tokens in turns, as prompts and answers are computed.
+    pub(crate) fn in_turns(i: usize) -> Self {
+        Self { tokens: 1 + i % 2, ..Self::WHOLE }
+    }
+
+    /// How many steps [`Size::growing`] grows.
+    pub(crate) const STEPS: usize = CONTEXT as usize - 1;
+
+    /// One token, which reads one position more than the step before.
+    pub(crate) fn growing(i: usize) -> Self {
+        Self { past: 2 + (i % Self::STEPS) as i64, ..Self::WHOLE }
+    }
+}
+
 /// The inputs of step `i` with `tokens` tokens: tokens, positions, mask.
 #[derive(Default)]
 pub(crate) struct Inputs {

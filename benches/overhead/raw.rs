@@ -13,7 +13,7 @@ use std::time::Duration;
 use ggml::sys;
 
 use crate::measure::time;
-use crate::net::{CONTEXT, EPS, F32, HEAD, HEADS, Inputs, Net, PER_LAYER, WIDTH, WORDS, place};
+use crate::net::{CONTEXT, EPS, F32, HEAD, HEADS, Inputs, Net, PER_LAYER, Size, WIDTH, WORDS, place};
 
 type Raw = *mut sys::ggml_tensor;
 
@@ -75,6 +75,8 @@ pub(crate) struct Program<'m> {
     ctx: *mut sys::ggml_context,
     /// The maximum number of nodes, and of leaves, of a graph.
     size: usize,
+    /// The number of tensors that the scheduler has room for.
+    capacity: usize,
     sched: sys::ggml_backend_sched_t,
     inputs: Inputs,
     _memory: Vec<u128>,
@@ -93,18 +95,30 @@ impl<'m> Program<'m> {
                 mem_buffer: memory.as_mut_ptr().cast(),
                 no_alloc: true,
             });
-            let mut backends = [model.backend];
             // The size that the safe layer chooses, too.
             let capacity = (entries + entries / 4 + 64).next_multiple_of(1024);
-            let sched = sys::ggml_backend_sched_new(backends.as_mut_ptr(), ptr::null_mut(), 1, capacity, false, true);
-            Self { model, layers: net.layers, ctx, size, sched, inputs: Inputs::new(1), _memory: memory }
+            let sched = ptr::null_mut();
+            let mut this =
+                Self { model, layers: net.layers, ctx, size, capacity, sched, inputs: Inputs::new(1), _memory: memory };
+            this.renew();
+            this
+        }
+    }
+
+    /// Begins with a new scheduler.
+    pub(crate) fn renew(&mut self) {
+        let mut backends = [self.model.backend];
+        unsafe {
+            sys::ggml_backend_sched_free(self.sched);
+            self.sched =
+                sys::ggml_backend_sched_new(backends.as_mut_ptr(), ptr::null_mut(), 1, self.capacity, false, true);
         }
     }
 
     /// Builds step `i`, and adds it to `graph` unless that is NULL.
-    unsafe fn write(&self, i: usize, width: usize, graph: *mut sys::ggml_cgraph) -> Step {
+    unsafe fn write(&self, i: usize, size: Size, graph: *mut sys::ggml_cgraph) -> Step {
         unsafe {
-            let (c, n) = (self.ctx, width as i64);
+            let (c, n, past) = (self.ctx, size.tokens as i64, size.past);
             let input = |name: &std::ffi::CStr, dtype, ne0, ne1| {
                 let t = sys::ggml_new_tensor_2d(c, dtype, ne0, ne1);
                 sys::ggml_set_name(t, name.as_ptr());
@@ -113,7 +127,7 @@ impl<'m> Program<'m> {
             };
             let tokens = input(c"tokens", sys::GGML_TYPE_F32, WIDTH, n);
             let positions = input(c"positions", sys::GGML_TYPE_I32, n, 1);
-            let mask = input(c"mask", sys::GGML_TYPE_F32, CONTEXT, n);
+            let mask = input(c"mask", sys::GGML_TYPE_F32, past, n);
             let rope = |t| {
                 let mode = sys::GGML_ROPE_TYPE_NORMAL.cast_signed();
                 let (null, dims) = (ptr::null_mut(), HEAD as i32);
@@ -136,8 +150,8 @@ impl<'m> Program<'m> {
                     sys::ggml_build_forward_expand(graph, k);
                     sys::ggml_build_forward_expand(graph, v);
                 }
-                let keys = sys::ggml_view_3d(c, k_cache, HEAD, CONTEXT, HEADS, row, head, 0);
-                let values = sys::ggml_view_3d(c, v_cache, CONTEXT, HEAD, HEADS, column, column * HEAD as usize, 0);
+                let keys = sys::ggml_view_3d(c, k_cache, HEAD, past, HEADS, row, head, 0);
+                let values = sys::ggml_view_3d(c, v_cache, past, HEAD, HEADS, column, column * HEAD as usize, 0);
                 let q = sys::ggml_permute(c, q, 0, 2, 1, 3);
                 let s = sys::ggml_soft_max_ext(c, sys::ggml_mul_mat(c, keys, q), mask, 0.2, 0.0);
                 let o = sys::ggml_permute(c, sys::ggml_mul_mat(c, values, s), 0, 2, 1, 3);
@@ -157,11 +171,11 @@ impl<'m> Program<'m> {
         }
     }
 
-    unsafe fn graph(&self, i: usize, width: usize) -> (Step, *mut sys::ggml_cgraph) {
+    unsafe fn graph(&self, i: usize, size: Size) -> (Step, *mut sys::ggml_cgraph) {
         unsafe {
             sys::ggml_reset(self.ctx);
             let graph = sys::ggml_new_graph_custom(self.ctx, self.size, false);
-            (self.write(i, width, graph), graph)
+            (self.write(i, size, graph), graph)
         }
     }
 
@@ -184,31 +198,31 @@ impl<'m> Program<'m> {
 
     /// Builds a graph and returns its number of nodes.
     pub(crate) fn build(&mut self, i: usize) -> usize {
-        let n = unsafe { sys::ggml_graph_n_nodes(self.graph(i, 1).1) };
+        let n = unsafe { sys::ggml_graph_n_nodes(self.graph(i, Size::WHOLE).1) };
         usize::try_from(n).unwrap()
     }
 
     pub(crate) fn nodes(&mut self, i: usize) -> Duration {
         time(|| unsafe {
             sys::ggml_reset(self.ctx);
-            self.write(i, 1, ptr::null_mut());
+            self.write(i, Size::WHOLE, ptr::null_mut());
         })
     }
 
     pub(crate) fn time_build(&mut self, i: usize) -> Duration {
         time(|| unsafe {
-            self.graph(i, 1);
+            self.graph(i, Size::WHOLE);
         })
     }
 
-    pub(crate) fn time_alloc(&mut self, i: usize, width: usize) -> Duration {
-        let (_, graph) = unsafe { self.graph(i, width) };
+    pub(crate) fn time_alloc(&mut self, i: usize, size: Size) -> Duration {
+        let (_, graph) = unsafe { self.graph(i, size) };
         time(|| unsafe { self.alloc(graph) })
     }
 
     pub(crate) fn step(&mut self, i: usize) -> &[f32] {
         unsafe {
-            let (step, graph) = self.graph(i, 1);
+            let (step, graph) = self.graph(i, Size::WHOLE);
             self.alloc(graph);
             self.set(i, step);
             let status = sys::ggml_backend_sched_graph_compute(self.sched, graph);
@@ -228,7 +242,7 @@ impl<'m> Program<'m> {
     /// Calls `f` with a closure that computes one graph each time it is called.
     pub(crate) fn computing<R>(&mut self, f: impl FnOnce(&mut dyn FnMut() -> Duration) -> R) -> R {
         let graph = unsafe {
-            let (step, graph) = self.graph(1, 1);
+            let (step, graph) = self.graph(1, Size::WHOLE);
             self.alloc(graph);
             self.set(1, step);
             graph

@@ -6,7 +6,7 @@ use ggml::prelude::*;
 use ggml::{Glu, Rope, RopeMode, SoftMax, State, Weights, WeightsBuilder};
 
 use crate::measure::time;
-use crate::net::{CONTEXT, EPS, F32, HEAD, HEADS, Inputs, Leaf, MOST_OUTPUTS, Net, PER_LAYER, WIDTH, place};
+use crate::net::{CONTEXT, EPS, F32, HEAD, HEADS, Inputs, Leaf, MOST_OUTPUTS, Net, PER_LAYER, Size, WIDTH, place};
 
 /// Weights and KV caches on the CPU.
 pub(crate) struct Model {
@@ -64,14 +64,14 @@ struct Leaves<'m> {
 
 impl<'m> Leaves<'m> {
     /// Builds step `i`.
-    fn write<'c>(&self, c: &'c Context, i: usize, width: usize) -> ggml::Result<Step<'c>>
+    fn write<'c>(&self, c: &'c Context, i: usize, size: Size) -> ggml::Result<Step<'c>>
     where
         'm: 'c,
     {
-        let n = width as i64;
+        let (n, past) = (size.tokens as i64, size.past);
         let tokens = c.input("tokens", DType::F32, [WIDTH, n])?;
         let positions = c.input("positions", DType::I32, [n])?;
-        let mask = c.input("mask", DType::F32, [CONTEXT, n])?;
+        let mask = c.input("mask", DType::F32, [past, n])?;
         let rope = |t| c.rope_ext(t, positions, Rope::new(HEAD as i32, RopeMode::Normal));
         let (row, head, column) = (WIDTH as usize * F32, HEAD as usize * F32, CONTEXT as usize * F32);
         let mut outputs = [tokens; MOST_OUTPUTS];
@@ -83,13 +83,13 @@ impl<'m> Leaves<'m> {
             let q = rope(c.reshape(c.mul_mat(w[1], h)?, [HEAD, HEADS, n])?)?;
             let k = rope(c.reshape(c.mul_mat(w[2], h)?, [HEAD, HEADS, n])?)?;
             let v = c.mul_mat(w[3], h)?;
-            let to = c.view(k_cache, [HEAD, HEADS, n], [head, row, row * width], place(i) * row)?;
+            let to = c.view(k_cache, [HEAD, HEADS, n], [head, row, row * size.tokens], place(i) * row)?;
             outputs[2 * l] = c.cpy(k, to)?;
             let all = column * WIDTH as usize;
             let to = c.view(v_cache, [n, WIDTH], [column, all, all], place(i) * F32)?;
             outputs[2 * l + 1] = c.cpy(c.transpose(v)?, to)?;
-            let keys = c.view(k_cache, [HEAD, CONTEXT, HEADS], [row, head, head * HEADS as usize], 0)?;
-            let values = c.view(v_cache, [CONTEXT, HEAD, HEADS], [column, column * HEAD as usize, all], 0)?;
+            let keys = c.view(k_cache, [HEAD, past, HEADS], [row, head, head * HEADS as usize], 0)?;
+            let values = c.view(v_cache, [past, HEAD, HEADS], [column, column * HEAD as usize, all], 0)?;
             let q = c.permute(q, [0, 2, 1, 3])?;
             let mut how = SoftMax::default();
             how.scale = 0.2;
@@ -108,6 +108,12 @@ impl<'m> Leaves<'m> {
     }
 }
 
+fn scheduler() -> Sched {
+    let mut backend = Backend::cpu().unwrap();
+    backend.set_threads(1).unwrap();
+    Sched::builder().backend(backend).build().unwrap()
+}
+
 pub(crate) struct Program<'m> {
     leaves: Leaves<'m>,
     ctx: Context,
@@ -117,8 +123,6 @@ pub(crate) struct Program<'m> {
 
 impl<'m> Program<'m> {
     pub(crate) fn new(model: &'m Model, net: &Net) -> Self {
-        let mut backend = Backend::cpu().unwrap();
-        backend.set_threads(1).unwrap();
         Self {
             leaves: Leaves {
                 layers: net.layers,
@@ -126,22 +130,27 @@ impl<'m> Program<'m> {
                 caches: model.caches.iter().collect(),
             },
             ctx: Context::new(),
-            sched: Sched::builder().backend(backend).build().unwrap(),
+            sched: scheduler(),
             inputs: Inputs::new(1),
         }
+    }
+
+    /// Begins with a new scheduler.
+    pub(crate) fn renew(&mut self) {
+        self.sched = scheduler();
     }
 
     /// Builds a graph and returns its number of nodes.
     pub(crate) fn build(&mut self, i: usize) -> usize {
         self.ctx.reset();
-        let step = self.leaves.write(&self.ctx, i, 1).unwrap();
+        let step = self.leaves.write(&self.ctx, i, Size::WHOLE).unwrap();
         self.ctx.graph(step.outputs()).unwrap().n_nodes()
     }
 
     pub(crate) fn nodes(&mut self, i: usize) -> Duration {
         time(|| {
             self.ctx.reset();
-            self.leaves.write(&self.ctx, i, 1).unwrap();
+            self.leaves.write(&self.ctx, i, Size::WHOLE).unwrap();
         })
     }
 
@@ -151,16 +160,16 @@ impl<'m> Program<'m> {
         })
     }
 
-    pub(crate) fn time_alloc(&mut self, i: usize, width: usize) -> Duration {
+    pub(crate) fn time_alloc(&mut self, i: usize, size: Size) -> Duration {
         self.ctx.reset();
-        let step = self.leaves.write(&self.ctx, i, width).unwrap();
+        let step = self.leaves.write(&self.ctx, i, size).unwrap();
         let graph = self.ctx.graph(step.outputs()).unwrap();
         time(|| drop(self.sched.alloc(&graph).unwrap()))
     }
 
     pub(crate) fn step(&mut self, i: usize) -> &[f32] {
         self.ctx.reset();
-        let step = self.leaves.write(&self.ctx, i, 1).unwrap();
+        let step = self.leaves.write(&self.ctx, i, Size::WHOLE).unwrap();
         let graph = self.ctx.graph(step.outputs()).unwrap();
         let mut run = self.sched.alloc(&graph).unwrap();
         self.inputs.set(i);
@@ -181,7 +190,7 @@ impl<'m> Program<'m> {
     /// Calls `f` with a closure that computes one graph each time it is called.
     pub(crate) fn computing<R>(&mut self, f: impl FnOnce(&mut dyn FnMut() -> Duration) -> R) -> R {
         self.ctx.reset();
-        let step = self.leaves.write(&self.ctx, 1, 1).unwrap();
+        let step = self.leaves.write(&self.ctx, 1, Size::WHOLE).unwrap();
         let graph = self.ctx.graph(step.outputs()).unwrap();
         let mut run = self.sched.alloc(&graph).unwrap();
         self.inputs.set(1);

@@ -21,7 +21,7 @@ use crate::rules::run as check;
 use crate::tensor::Tensor;
 use crate::{guard, list, log};
 use bound::Bound;
-use plan::Plan;
+use plan::{Fit, Plan};
 use raw::{Places, RawAllocator};
 
 pub use compare::{Compare, Compared, Comparison, Mismatch};
@@ -141,7 +141,7 @@ impl GraphAllocator {
     #[doc(alias = "ggml_gallocr_reserve_n")]
     pub fn reserve(&mut self, graph: &Graph<'_>) -> Result<()> {
         let places = self.places("GraphAllocator::reserve", graph)?;
-        log::public(|| self.prepare(&Bound::new("GraphAllocator::reserve", graph)?, places))
+        log::public(|| self.prepare(&Bound::new("GraphAllocator::reserve", graph)?, places, false).map(drop))
     }
 
     /// Gives `graph` memory (`ggml_gallocr_alloc_graph`). Dropping the result frees the memory for the next graph.
@@ -158,8 +158,8 @@ impl GraphAllocator {
     }
 
     fn allocate<'s, 'c>(&'s mut self, mut bound: Bound<'s, 'c>, places: Places) -> Result<GraphMemory<'s, 'c>> {
-        self.prepare(&bound, places)?;
-        if self.plan.put_back(&mut bound) {
+        let planned = self.prepare(&bound, places, true)?;
+        if planned && self.plan.put_back(&mut bound) {
             return Ok(GraphMemory { allocator: self, bound });
         }
         self.plan.forget();
@@ -170,6 +170,9 @@ impl GraphAllocator {
         let as_built = AsBuilt::after(bound.graph());
         if !self.with_raw(|raw| raw.alloc(bound.graph_ptr()))? {
             return Err(self.out_of_memory(mark));
+        }
+        if !planned {
+            self.plan.set(bound.graph())?;
         }
         // Other devices may initialise tensors when they get memory, which reuse would skip.
         let reusable = self.bufts.iter().all(|b| b.is_host());
@@ -216,19 +219,27 @@ impl GraphAllocator {
         meta_rules::check(graph, device, |_| true)
     }
 
-    fn prepare(&mut self, bound: &Bound<'_, '_>, places: Places) -> Result<()> {
+    /// Checks that the graph can run, and plans for it, unless the current plan fits. Returns whether C has a plan for
+    /// this very graph. Where `by_size` allows that, C decides by sizes whether it needs another when it allocates.
+    fn prepare(&mut self, bound: &Bound<'_, '_>, places: Places, by_size: bool) -> Result<bool> {
         self.check_alive()?;
         let graph = bound.graph();
-        if self.raw.is_some() && self.places == places && self.plan.fits(graph) {
-            return Ok(());
+        let fit = if self.raw.is_some() && self.places == places { self.plan.fit(graph) } else { Fit::Other };
+        if fit == Fit::Same {
+            return Ok(true);
         }
+        let divided = self.device().is_some_and(meta::is_meta);
+        let by_size = by_size && fit == Fit::Sizes && self.bufts.len() == 1 && !divided;
         self.plan.clear();
         if self.bufts.iter().map(|b| b.is_extra()).collect::<Result<Vec<_>>>()?.contains(&true) {
             let why = "a buffer type that repacks is for weights only";
             return Err(Error::unsupported("GraphAllocator", [], format!("{:?}", self.bufts), why));
         }
         self.check(graph)?;
-        if self.device().is_some_and(meta::is_meta) {
+        if by_size {
+            return Ok(false);
+        }
+        if divided {
             // Freeing the allocator also drops the split states that C keeps for tensors at its addresses.
             self.raw = None;
         }
@@ -244,7 +255,7 @@ impl GraphAllocator {
         }
         self.plan.set(graph)?;
         self.places = places;
-        Ok(())
+        Ok(true)
     }
 
     fn check_alive(&self) -> Result<()> {

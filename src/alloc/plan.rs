@@ -20,6 +20,9 @@ use crate::rules::meta as meta_rules;
 /// The properties of one tensor that a plan depends on.
 struct Key {
     fingerprint: TensorFingerprint,
+    /// A bit for each source that the graph allocates and that has the entry's type and layout: ggml may compute the
+    /// entry in such a source's memory.
+    alike: u16,
     /// A view's offset into memory that the graph allocates. Offsets into weights and state are ignored: they change
     /// with every decode step. No plan-time check may depend on them.
     view_offs: usize,
@@ -51,15 +54,37 @@ pub(crate) struct Plan {
     used: usize,
 }
 
+/// How a graph compares with the planned one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// It needs the same plan.
+    Same,
+    /// It differs in nothing but sizes, offsets and parameters. Tensors live equally long and share memory in the same
+    /// places, so ggml may decide by their sizes alone whether its plan has room for them.
+    Sizes,
+    /// It needs a plan of its own.
+    Other,
+}
+
 impl Plan {
-    /// Whether the plan was made for a graph like this one.
-    pub(crate) fn fits(&self, graph: &Graph<'_>) -> bool {
+    /// Compares a graph with the planned one.
+    pub(crate) fn fit(&self, graph: &Graph<'_>) -> Fit {
         let entries = graph.entries();
-        self.used <= meta_rules::most_used(entries.len())
+        let fits = self.used <= meta_rules::most_used(entries.len())
             && entries.len() == self.keys.len()
             && graph.all_srcs() == self.srcs
-            && entries.iter().zip(&self.keys).enumerate().all(|(i, (e, key))| fits(i, e, key))
-            && meta_rules::places(graph) == self.divided
+            && meta_rules::places(graph) == self.divided;
+        if !fits {
+            return Fit::Other;
+        }
+        let pairs = || entries.iter().zip(&self.keys).enumerate();
+        if pairs().all(|(i, (e, key))| is_same(i, e, key)) {
+            Fit::Same
+        } else if pairs().all(|(i, (e, key))| differs_in_sizes(graph, i, e, key)) {
+            Fit::Sizes
+        } else {
+            Fit::Other
+        }
     }
 
     /// Records the graph as planned.
@@ -75,6 +100,7 @@ impl Plan {
         self.srcs.extend_from_slice(graph.all_srcs());
         self.keys.extend(graph.entries().iter().map(|e| Key {
             fingerprint: e.ptr.fingerprint(),
+            alike: alike(graph, e),
             view_offs: e.ptr.view_offs(),
             root: e.root,
             mask: e.mask,
@@ -153,7 +179,7 @@ pub(crate) fn next_id() -> u64 {
 }
 
 #[inline]
-fn fits(i: usize, e: &Entry, key: &Key) -> bool {
+fn is_same(i: usize, e: &Entry, key: &Key) -> bool {
     let is_view = e.root as usize != i;
     let wanders = e.views_placed();
     // The parameters of a view of placed memory are its offset, those of a custom operation an address: ignored.
@@ -162,6 +188,24 @@ fn fits(i: usize, e: &Entry, key: &Key) -> bool {
         && e.ptr.is_like(&key.fingerprint, params)
         && (!is_view || wanders || e.ptr.view_offs() == key.view_offs)
         && buffer_type(e) == key.buffer_type
+}
+
+/// Whether ggml's allocator would make the same plan for the entry, except for sizes.
+fn differs_in_sizes(graph: &Graph<'_>, i: usize, e: &Entry, key: &Key) -> bool {
+    // C compares the sizes of nodes and of their sources, so a leaf that no node uses must keep its size.
+    let compared = || e.kind != Kind::Input || graph.all_srcs().iter().any(|&src| src as usize == i);
+    (e.root, e.mask, e.kind) == (key.root, key.mask, key.kind)
+        && e.ptr.is_same_op(&key.fingerprint)
+        && alike(graph, e) == key.alike
+        && buffer_type(e) == key.buffer_type
+        && (e.ptr.is_like(&key.fingerprint, false) || compared())
+}
+
+/// A bit for each source that the graph allocates and that has the type and layout of the entry.
+fn alike(graph: &Graph<'_>, e: &Entry) -> u16 {
+    let layout = e.ptr.layout();
+    let is_alike = |src: &Entry| src.is_allocated_by_graph() && !src.views_placed() && src.ptr.layout() == layout;
+    graph.src_entries(e).filter(|(_, src)| is_alike(src)).fold(0, |mask, (slot, _)| mask | 1 << slot)
 }
 
 /// The buffer type of a placed leaf.

@@ -180,11 +180,17 @@ impl<'c> Graph<'c> {
     /// The sources of an entry as built, with their slots: the scheduler replaces some by copies on other devices.
     #[inline]
     pub(crate) fn srcs(&self, e: &Entry) -> impl Iterator<Item = (usize, TensorPtr)> {
+        self.src_entries(e).map(|(i, src)| (i, src.ptr))
+    }
+
+    /// The entries of an entry's sources, with their slots.
+    #[inline]
+    pub(crate) fn src_entries(&self, e: &Entry) -> impl Iterator<Item = (usize, &Entry)> {
         let mut left = e.mask;
         self.store.srcs.get(e.first as usize..).unwrap_or_default().iter().map_while(move |&src| {
             let i = left.trailing_zeros();
             left = left.checked_sub(1)? & left;
-            Some((i as usize, self.entries().get(src as usize)?.ptr))
+            Some((i as usize, self.entries().get(src as usize)?))
         })
     }
 

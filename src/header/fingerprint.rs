@@ -43,6 +43,14 @@ impl TensorPtr {
         self.words().iter().zip(&other.words).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
     }
 
+    /// Whether the tensor has the fingerprint's type, operation and flags, whatever its sizes and parameters.
+    #[inline]
+    pub(crate) fn is_same_op(self, other: &TensorFingerprint) -> bool {
+        let [_, _, _, _, _, _, _, _, op, .., last] = *self.words();
+        let [_, _, _, _, _, _, _, _, other_op, .., other_last] = other.words;
+        self.get().type_ == other.dtype && (half(op, 0), half(last, 1)) == (half(other_op, 0), half(other_last, 1))
+    }
+
     fn is_like_except_params(self, other: &TensorFingerprint) -> bool {
         let known = |words: &[u64; WORDS]| {
             let [ne0, ne1, ne2, ne3, nb0, nb1, nb2, nb3, op, .., flags] = *words;

@@ -17,11 +17,11 @@ use ggml_sys as sys;
 
 use crate::alloc::bound::Bound;
 use crate::alloc::placement::AsBuilt;
-use crate::alloc::plan::Plan;
+use crate::alloc::plan::{Fit, Plan};
 use crate::backend::Backend;
 use crate::buffer::BufferType;
 use crate::error::{Error, Result};
-use crate::graph::Graph;
+use crate::graph::{Entry, Graph};
 use crate::header::TensorPtr;
 use crate::rules::run as check;
 use crate::tensor::Tensor;
@@ -58,6 +58,8 @@ pub struct Sched {
     kept_off: Vec<usize>,
     /// Whether the rules of the assigned devices were checked for this plan.
     checked: bool,
+    /// The backend of each entry in C's last plan, by index; empty if there is only one backend.
+    assigned: Vec<u8>,
     poisoned: bool,
 }
 
@@ -76,6 +78,7 @@ impl Sched {
             pins: Pins::default(),
             kept_off: Vec::new(),
             checked: false,
+            assigned: Vec::new(),
             poisoned: false,
         }
     }
@@ -111,7 +114,7 @@ impl Sched {
     /// As [`Sched::alloc`].
     #[doc(alias = "ggml_backend_sched_reserve")]
     pub fn reserve(&mut self, graph: &Graph<'_>) -> Result<()> {
-        log::public(|| self.prepare(&Bound::new("Sched::reserve", graph)?, Pins::default()))
+        log::public(|| self.prepare(&Bound::new("Sched::reserve", graph)?, Pins::default(), false).map(drop))
     }
 
     /// Reserves as [`Sched::reserve`] does, with the pins of [`Sched::alloc_pinned`].
@@ -122,7 +125,7 @@ impl Sched {
     pub fn reserve_pinned(&mut self, graph: &Graph<'_>, pins: &[(Tensor<'_>, usize)]) -> Result<()> {
         const CALL: &str = "Sched::reserve_pinned";
         let pins = Pins::new(CALL, graph, self.backends.len(), pins)?;
-        log::public(|| self.prepare(&Bound::new(CALL, graph)?, pins))
+        log::public(|| self.prepare(&Bound::new(CALL, graph)?, pins, false).map(drop))
     }
 
     /// The bytes that `graph` would need on each backend, in their order, without allocating them
@@ -197,25 +200,26 @@ impl Sched {
     }
 
     fn allocate<'s, 'c>(&'s mut self, mut bound: Bound<'s, 'c>, pins: Pins) -> Result<Allocated<'s, 'c>> {
-        self.prepare(&bound, pins)?;
-        if self.plan.put_back(&mut bound) {
+        let planned = self.prepare(&bound, pins, true)?;
+        if planned && self.plan.put_back(&mut bound) {
             return Ok(Allocated::new(self, bound));
         }
         self.plan.forget();
         if self.meta().is_some() {
             self.plan.count(bound.graph());
         }
-        let mark = log::mark();
         let graph = bound.graph();
-        let pins = self.pinned(graph, &self.pins)?;
-        let as_built = AsBuilt::after(graph);
-        let done = self.planning(|raw| {
-            raw.reset()?;
-            raw.pin(&pins)?;
-            raw.alloc(bound.graph_ptr())
-        })?;
-        if !done {
-            return Err(self.out_of_memory(mark));
+        let mut as_built = AsBuilt::after(graph);
+        self.in_c(graph, RawSched::alloc)?;
+        if !planned {
+            if self.assignment(graph)? != self.assigned {
+                // Operations moved to other devices, so C's plan is of another graph.
+                drop(as_built);
+                self.plan_in_c(graph)?;
+                as_built = AsBuilt::after(graph);
+                self.in_c(graph, RawSched::alloc)?;
+            }
+            self.plan.set(graph)?;
         }
         let noted = self.note(&mut bound);
         drop(as_built);
@@ -226,12 +230,46 @@ impl Sched {
         Ok(Allocated::new(self, bound))
     }
 
+    /// Makes C plan memory for the graph.
+    fn plan_in_c(&mut self, graph: &Graph<'_>) -> Result<()> {
+        self.assigned.clear();
+        let _as_built = AsBuilt::after(graph);
+        self.in_c(graph, RawSched::reserve)
+    }
+
+    /// Lets C plan or allocate the graph, whose headers the caller restores.
+    fn in_c(
+        &mut self,
+        graph: &Graph<'_>,
+        f: impl FnOnce(&mut RawSched, *mut sys::ggml_cgraph) -> Result<bool>,
+    ) -> Result<()> {
+        let mark = log::mark();
+        let pins = self.pinned(graph, &self.pins)?;
+        let done = self.planning(|raw| {
+            raw.reset()?;
+            raw.pin(&pins)?;
+            f(raw, graph.as_ptr())
+        })?;
+        if done { Ok(()) } else { Err(self.out_of_memory(mark)) }
+    }
+
+    /// The backend of each entry of the allocated graph, by index; nothing if there is only one backend.
+    fn assignment(&self, graph: &Graph<'_>) -> Result<Vec<u8>> {
+        let entries = if self.backends.len() == 1 { &[] } else { graph.entries() };
+        let index = |e: &Entry| {
+            let backend = self.backend_of(e.ptr)?;
+            u8::try_from(self.backends.iter().position(|b| std::ptr::eq(b, backend))?).ok()
+        };
+        list::collect(entries.iter().map(|e| index(e).unwrap_or(u8::MAX)), "the assignment of a graph's tensors")
+    }
+
     /// Records what the C scheduler did with a graph, while the graph's headers show it.
     fn note(&mut self, bound: &mut Bound<'_, '_>) -> Result<()> {
         self.check_alive()?;
         // The assignment depends only on what the plan depends on, so one check per plan is enough.
         if !self.checked {
             self.check_assignments(bound.graph())?;
+            self.assigned = self.assignment(bound.graph())?;
             self.checked = true;
         }
         // CPU only: other devices cache graphs by `uid`, or run `init_tensor`. Not with `parallel`: each allocation
@@ -258,33 +296,30 @@ impl Sched {
         self.backends.iter().find(|b| std::ptr::eq(b.as_ptr(), raw))
     }
 
-    /// Plans for the graph, unless the current plan fits, and checks that the graph can run.
-    fn prepare(&mut self, bound: &Bound<'_, '_>, pins: Pins) -> Result<()> {
+    /// Checks that the graph can run, and plans for it, unless the current plan fits. Returns whether C has a plan for
+    /// this very graph. Where `by_size` allows that, C decides by sizes whether it needs another when it allocates.
+    fn prepare(&mut self, bound: &Bound<'_, '_>, pins: Pins, by_size: bool) -> Result<bool> {
         self.check()?;
         let graph = bound.graph();
-        if self.raw.is_some() && self.pins == pins && self.plan.fits(graph) {
-            return Ok(());
+        let fit = if self.raw.is_some() && self.pins == pins { self.plan.fit(graph) } else { Fit::Other };
+        if fit == Fit::Same {
+            return Ok(true);
         }
+        // With copies, an allocation uses one of them, and C compares the sizes of that one alone.
+        let by_size = by_size && fit == Fit::Sizes && !self.settings.parallel && self.meta().is_none();
         self.forget_plan();
         pins.check(graph, &self.backends)?;
         self.renew()?;
         self.fit_for(graph)?;
         self.check_divided(bound, &pins)?;
-        let mark = log::mark();
         self.pins = pins;
-        let pins = self.pinned(graph, &self.pins)?;
-        let as_built = AsBuilt::after(graph);
-        let done = self.planning(|raw| {
-            raw.reset()?;
-            raw.pin(&pins)?;
-            raw.reserve(bound.graph_ptr())
-        });
-        drop(as_built);
-        if !done? {
-            return Err(self.out_of_memory(mark));
+        if by_size && self.raw.is_some() {
+            return Ok(false);
         }
+        self.plan_in_c(graph)?;
         self.check_alive()?;
-        self.plan.set(graph)
+        self.plan.set(graph)?;
+        Ok(true)
     }
 
     /// Drops the plan, with the results of its checks.

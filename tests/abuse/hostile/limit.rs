@@ -35,9 +35,11 @@ fn set(limit: libc::rlimit) {
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Whether there are such limits, and the address space is the program's own: sanitizers take most of it.
+/// Whether there are such limits, and the address space is the program's own: a sanitizer takes most of it, and valgrind
+/// ends when it gets no memory itself.
 pub(super) fn is_there() -> bool {
-    cfg!(target_os = "linux") && std::env::var_os("ABUSE_NO_LEAKS").is_none()
+    let is_set = |name| std::env::var_os(name).is_some();
+    cfg!(target_os = "linux") && !is_set("ABUSE_NO_LEAKS") && !is_set("ABUSE_NO_LIMITS")
 }
 
 #[cfg(not(target_os = "linux"))]
