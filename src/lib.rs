@@ -16,6 +16,7 @@ mod context;
 pub mod cpu;
 mod device;
 mod dtype;
+mod entries;
 mod error;
 mod ffi;
 pub mod gguf;

@@ -8,8 +8,9 @@ use ggml_sys as sys;
 use super::placement::{Live, Placement};
 use crate::callback;
 use crate::dtype::{DType, Element};
+use crate::entries::{Entry, Kind};
 use crate::error::{Error, Result};
-use crate::graph::{Entry, Graph, Kind};
+use crate::graph::Graph;
 use crate::header::Owner;
 use crate::list;
 use crate::ops::custom;
@@ -70,7 +71,7 @@ impl<'g, 'c> Bound<'g, 'c> {
     }
 
     fn entry(&self, call: &'static str, t: Tensor<'_>) -> Result<(usize, &'g Entry)> {
-        let found = self.graph.position(t.ptr()).and_then(|i| Some((i, self.graph.entries().get(i)?)));
+        let found = self.graph.entries().position(t.ptr()).and_then(|i| Some((i, self.graph.entries().get(i)?)));
         found.ok_or_else(|| Error::NotPart { call, tensor: t.info(), whole: "the allocated graph" })
     }
 
@@ -111,7 +112,7 @@ impl<'g, 'c> Bound<'g, 'c> {
             return Ok(());
         }
         let values = list::collect(indices, "checking indices")?;
-        let repeated = self.graph.distinct(e.ptr).find_map(|rows| index::repeated(rows, &values));
+        let repeated = self.graph.entries().distinct(e.ptr).find_map(|rows| index::repeated(rows, &values));
         repeated
             .map_or(Ok(()), |(position, value)| Err(Error::Repeated { call, tensor: e.ptr.info(), position, value }))
     }
@@ -209,13 +210,13 @@ impl<'g, 'c> Bound<'g, 'c> {
         self.computed = false;
         // Panics that were not gone on with, because something else failed. Their destructors are user code, which may
         // compute these very tensors: they come before anything is put into headers.
-        self.graph.closures().iter().for_each(|&t| drop(custom::take_panic(t)));
+        self.graph.entries().closures().iter().for_each(|&t| drop(custom::take_panic(t)));
         self.live(call)
     }
 
     /// Resumes a closure's panic, if there was one. Called when C has returned from a computation.
     pub(crate) fn go_on(&self) {
-        if let Some(panic) = self.graph.closures().iter().find_map(|&t| custom::take_panic(t)) {
+        if let Some(panic) = self.graph.entries().closures().iter().find_map(|&t| custom::take_panic(t)) {
             resume_unwind(panic);
         }
     }

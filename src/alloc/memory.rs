@@ -119,7 +119,7 @@ impl GraphMemory<'_, '_> {
         let device = backend.device();
         self.allocator.bufts.iter().try_for_each(|&buft| check::memory(device, buft))?;
         if Some(device) != self.allocator.device() {
-            check::runnable(self.bound.graph(), &[device])?;
+            check::runnable(self.bound.graph().entries(), &[device])?;
         }
         Ok(())
     }

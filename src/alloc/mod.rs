@@ -14,8 +14,9 @@ use std::fmt;
 use crate::buffer::BufferType;
 use crate::device::Device;
 use crate::device::meta;
+use crate::entries::Kind;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Kind};
+use crate::graph::Graph;
 use crate::rules::meta as meta_rules;
 use crate::rules::run as check;
 use crate::tensor::Tensor;
@@ -186,7 +187,7 @@ impl GraphAllocator {
     fn places(&self, op: &'static str, graph: &Graph<'_>) -> Result<Places> {
         let mut places = Places::default();
         let Some(choose) = self.choose.as_ref().filter(|_| self.bufts.len() > 1) else { return Ok(places) };
-        for e in graph.entries() {
+        for e in graph.entries().iter() {
             // SAFETY: entries live as long as the graph, which is borrowed for the call.
             let chosen = choose(unsafe { Tensor::new(e.ptr) });
             let place = c_int::try_from(chosen).ok().filter(|_| chosen < self.bufts.len());
@@ -212,11 +213,11 @@ impl GraphAllocator {
     fn check(&self, graph: &Graph<'_>) -> Result<()> {
         self.check_alive()?;
         for device in self.bufts.iter().filter_map(|b| b.device()) {
-            check::fits_wire(graph, device)?;
+            check::fits_wire(graph.entries(), device)?;
         }
-        let Some(device) = self.device() else { return meta_rules::check_absent(graph) };
-        check::runnable(graph, &[device])?;
-        meta_rules::check(graph, device, |_| true)
+        let Some(device) = self.device() else { return meta_rules::check_absent(graph.entries()) };
+        check::runnable(graph.entries(), &[device])?;
+        meta_rules::check(graph.entries(), device, |_| true)
     }
 
     /// Checks that the graph can run, and plans for it, unless the current plan fits. Returns whether C has a plan for

@@ -12,8 +12,9 @@
 
 use std::sync::Arc;
 
+use crate::entries::Entry;
 use crate::error::{Error, Result};
-use crate::graph::{Entry, Graph};
+use crate::graph::Graph;
 use crate::header::{InUseScope, SavedPlacement, TensorPtr};
 use crate::list;
 
@@ -48,7 +49,7 @@ impl Placement {
         self.homes.try_reserve(entries.len()).map_err(|_| Error::no_memory("where a graph lies"))?;
         self.homes.extend(entries.iter().map(|e| e.ptr.placement()));
         for (entry, e) in entries.iter().enumerate() {
-            for (slot, built) in graph.srcs(e) {
+            for (slot, built) in graph.entries().srcs(e) {
                 let Some(copy) = e.ptr.source(slot).filter(|&now| now != built) else { continue };
                 list::push(&mut self.copies, Copied { entry, slot, built, copy }, "copies between devices")?;
             }
@@ -127,7 +128,7 @@ impl Placement {
         let places = [Some(e), graph.entries().get(e.root as usize).filter(|root| root.ptr != e.ptr)];
         let homes = places.map(|place| {
             let e = place.filter(|e| e.is_allocated_by_graph())?;
-            let home = graph.position(e.ptr).and_then(|i| self.homes.get(i))?;
+            let home = graph.entries().position(e.ptr).and_then(|i| self.homes.get(i))?;
             Some((home, e.views_placed()))
         });
         homes.iter().rev().flatten().for_each(|&(home, views_placed)| home.put_in(views_placed));
@@ -150,7 +151,7 @@ impl Drop for AsBuilt<'_, '_> {
         let graph = self.0;
         for e in graph.entries().iter().filter(|e| e.is_allocated_by_graph()) {
             e.ptr.release_from(e.views_placed());
-            for (i, src) in graph.srcs(e) {
+            for (i, src) in graph.entries().srcs(e) {
                 e.ptr.set_source(i, src);
             }
         }

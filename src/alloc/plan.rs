@@ -12,8 +12,9 @@ use super::bound::Bound;
 use super::placement::Placement;
 use crate::buffer::{self, BufferType};
 use crate::device::meta;
+use crate::entries::{Entry, Kind, Lists};
 use crate::error::{Error, Result};
-use crate::graph::{Entry, Graph, Kind, Lists};
+use crate::graph::Graph;
 use crate::header::{TensorFingerprint, TensorPtr};
 use crate::rules::meta as meta_rules;
 
@@ -72,8 +73,8 @@ impl Plan {
         let entries = graph.entries();
         let fits = self.used <= meta_rules::most_used(entries.len())
             && entries.len() == self.keys.len()
-            && graph.all_srcs() == self.srcs
-            && meta_rules::places(graph) == self.divided;
+            && graph.entries().all_srcs() == self.srcs
+            && meta_rules::places(graph.entries()) == self.divided;
         if !fits {
             return Fit::Other;
         }
@@ -91,13 +92,13 @@ impl Plan {
     pub(crate) fn set(&mut self, graph: &Graph<'_>) -> Result<()> {
         self.clear();
         let no_memory = |_| Error::no_memory("the plan of a graph");
-        self.srcs.try_reserve(graph.all_srcs().len()).map_err(no_memory)?;
+        self.srcs.try_reserve(graph.entries().all_srcs().len()).map_err(no_memory)?;
         self.keys.try_reserve(graph.entries().len()).map_err(no_memory)?;
         self.plans += 1;
         self.id = next_id();
         self.used = 0;
-        self.divided = meta_rules::places(graph);
-        self.srcs.extend_from_slice(graph.all_srcs());
+        self.divided = meta_rules::places(graph.entries());
+        self.srcs.extend_from_slice(graph.entries().all_srcs());
         self.keys.extend(graph.entries().iter().map(|e| Key {
             fingerprint: e.ptr.fingerprint(),
             alike: alike(graph, e),
@@ -193,7 +194,7 @@ fn is_same(i: usize, e: &Entry, key: &Key) -> bool {
 /// Whether ggml's allocator would make the same plan for the entry, except for sizes.
 fn differs_in_sizes(graph: &Graph<'_>, i: usize, e: &Entry, key: &Key) -> bool {
     // C compares the sizes of nodes and of their sources, so a leaf that no node uses must keep its size.
-    let compared = || e.kind != Kind::Input || graph.all_srcs().iter().any(|&src| src as usize == i);
+    let compared = || e.kind != Kind::Input || graph.entries().all_srcs().iter().any(|&src| src as usize == i);
     (e.root, e.mask, e.kind) == (key.root, key.mask, key.kind)
         && e.ptr.is_same_op(&key.fingerprint)
         && alike(graph, e) == key.alike
@@ -205,7 +206,7 @@ fn differs_in_sizes(graph: &Graph<'_>, i: usize, e: &Entry, key: &Key) -> bool {
 fn alike(graph: &Graph<'_>, e: &Entry) -> u16 {
     let layout = e.ptr.layout();
     let is_alike = |src: &Entry| src.is_allocated_by_graph() && !src.views_placed() && src.ptr.layout() == layout;
-    graph.src_entries(e).filter(|(_, src)| is_alike(src)).fold(0, |mask, (slot, _)| mask | 1 << slot)
+    graph.entries().src_entries(e).filter(|(_, src)| is_alike(src)).fold(0, |mask, (slot, _)| mask | 1 << slot)
 }
 
 /// The buffer type of a placed leaf.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use ggml_sys as sys;
 
 use crate::dtype::DType;
+use crate::entries::StorePool;
 use crate::error::{Error, Result, TensorInfo};
-use crate::graph::{Graph, StorePool};
 use crate::header::arena::Arena;
 use crate::header::init::{self, TensorInit};
 use crate::header::{Owner, TensorPtr, any_in_use};
@@ -30,7 +30,7 @@ const MOST_TENSORS: usize = 8;
 
 /// An arena of tensor headers, in which computations are built (`ggml_context`).
 ///
-/// It grows on demand, and holds no tensor data: inputs and results get memory when a [`Graph`] is allocated, and
+/// It grows on demand, and holds no tensor data: inputs and results get memory when a [`Graph`](crate::Graph) is allocated, and
 /// weights lie in [`Weights`](crate::Weights). Tensors of other contexts, weights and states can be operands if they
 /// outlive the result, which lifetimes check.
 ///
@@ -64,7 +64,7 @@ pub struct Context {
     /// Tensors that Rust makes without C's builders.
     arena: Arena,
     /// Lists of dropped graphs, for reuse.
-    spares: OnceCell<StorePool>,
+    stores: OnceCell<StorePool>,
     /// Closures that tensors of the pools point to.
     kept: RefCell<Vec<Arc<dyn Any + Send + Sync>>>,
 }
@@ -131,7 +131,7 @@ impl Context {
     pub fn output<'c>(&'c self, t: Tensor<'c>) -> Result<Tensor<'c>> {
         callback::check_open("Context::output")?;
         t.check_free("Context::output")?;
-        if !keeps_flags(t) {
+        if !t.is_of_context() {
             return Err(Error::Frozen { op: "set_output", tensor: t.info() });
         }
         // A view has no memory of its own: its root must be kept.
@@ -142,21 +142,9 @@ impl Context {
         Ok(t)
     }
 
-    /// The graph of `outputs` and all that they depend on, visited in the given order (`ggml_new_graph_custom`,
-    /// `ggml_build_forward_expand`). The graph can be allocated and computed, but not changed.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::EmptyGraph`] if the outputs depend on no operation.
-    #[doc(alias = "ggml_new_graph_custom")]
-    #[doc(alias = "ggml_new_graph")]
-    #[doc(alias = "ggml_build_forward_expand")]
-    pub fn graph<'c>(&'c self, outputs: impl AsRef<[Tensor<'c>]>) -> Result<Graph<'c>> {
-        let outputs = outputs.as_ref();
-        for &t in outputs.iter().filter(|&&t| keeps_flags(t)) {
-            self.output(t)?;
-        }
-        Graph::new(self.spares.get_or_init(StorePool::default), outputs)
+    /// The lists of dropped graphs, for reuse.
+    pub(crate) fn stores(&self) -> &StorePool {
+        self.stores.get_or_init(StorePool::default)
     }
 
     /// The bytes in use for tensor headers (`ggml_used_mem`). Graphs and tensor data are not counted.
@@ -348,12 +336,6 @@ fn too_large(call: &'static str, operands: &[Tensor<'_>]) -> Error {
         operands: operands.iter().map(|t| t.info()).collect(),
         expected: "the result's size exceeds the address space; use smaller operands".into(),
     }
-}
-
-/// Whether `t` may get ggml's flags. Leaves of weights and states may not: other threads may read them, and they are
-/// kept anyway.
-fn keeps_flags(t: Tensor<'_>) -> bool {
-    t.is_view() || t.ptr().owner() == Owner::Graph
 }
 
 impl fmt::Debug for Context {

@@ -4,8 +4,8 @@ use std::ptr::NonNull;
 
 use ggml_sys as sys;
 
-use super::store::Store;
 use crate::context::raw::Pool;
+use crate::entries::Store;
 use crate::error::{Error, Result};
 use crate::guard;
 
@@ -21,7 +21,7 @@ pub(super) fn as_by_ggml(store: &Store) -> Result<()> {
     let theirs = NonNull::new(raw).ok_or(Error::Null { call: "ggml_new_graph_custom", log: Box::default() })?;
     // SAFETY: our own graph, live and not written to during this call.
     let ours = unsafe { &*store.as_ptr().cast::<sys::ggml_sys_cgraph>() };
-    for e in &store.entries {
+    for e in store.entries.iter() {
         guard::call("ggml_build_forward_expand", || {
             // SAFETY: the graph has room for all entries; each source was added before, so C does not recurse. The
             // graph keeps pointers to the tensors, and ends here. Names and flags are already as C would write them.

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Entry, Graph, Kind};
+use super::Graph;
+use crate::entries::{Entry, Kind};
 use crate::header::TensorPtr;
 
 /// Fill colours by device index, light enough for black text.
@@ -34,8 +35,8 @@ impl Graph<'_> {
             let _ok = writeln!(out, "  n{i} [shape={shape}, fillcolor=\"{colour}\", label=\"{label}\"];");
         }
         for (i, e) in self.entries().iter().enumerate() {
-            for (slot, src) in self.srcs(e) {
-                if let Some(from) = self.position(src) {
+            for (slot, src) in self.entries().srcs(e) {
+                if let Some(from) = self.entries().position(src) {
                     let _ok = writeln!(out, "  n{from} -> n{i} [label=\"{slot}\"];");
                 }
             }

@@ -2,10 +2,8 @@
 
 mod checked;
 mod dot;
-mod store;
 #[cfg(feature = "tools")]
 pub(crate) mod svg;
-mod table;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,44 +11,12 @@ use std::marker::PhantomData;
 use ggml_sys as sys;
 
 use crate::context::Context;
+use crate::entries::{Entries, Kind, Lists, StoreGuard, StorePool};
 use crate::error::{Error, Result};
-use crate::header::{Owner, TensorPtr, any_in_use};
+use crate::header::any_in_use;
+use crate::rules::indices;
 use crate::tensor::Tensor;
 use crate::{callback, guard, log};
-use store::StoreGuard;
-
-pub(crate) use store::{Lists, StorePool};
-
-/// A tensor of a graph, with what allocation needs to know of it.
-pub(crate) struct Entry {
-    pub(crate) ptr: TensorPtr,
-    /// The exclusive upper bound of an input that holds indices.
-    pub(crate) below: Option<i64>,
-    /// For an input of row indices to write to: whether some rows in it need distinct values (`Store::distinct`).
-    pub(crate) distinct: bool,
-    /// The start of its sources in `Store::srcs`.
-    first: u32,
-    /// The index of the entry whose memory it shares: itself unless it is a view.
-    pub(crate) root: u32,
-    /// A bit for each of the operation's source slots in use.
-    pub(crate) mask: u16,
-    pub(crate) kind: Kind,
-    /// The root's kind.
-    pub(crate) root_kind: Kind,
-    /// Whether its value is readable after the computation.
-    pub(crate) kept: bool,
-}
-
-/// An entry's role in an allocation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Set by the user before each computation.
-    Input,
-    /// A leaf of weights or state, with memory already.
-    Placed(Owner),
-    /// The result of an operation.
-    Node,
-}
 
 /// The operations of a computation in execution order (`ggml_cgraph`), made by [`Context::graph`].
 ///
@@ -62,14 +28,34 @@ pub struct Graph<'c> {
     life: PhantomData<&'c Context>,
 }
 
+impl Context {
+    /// The graph of `outputs` and all that they depend on, visited in the given order (`ggml_new_graph_custom`,
+    /// `ggml_build_forward_expand`). The graph can be allocated and computed, but not changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::EmptyGraph`] if the outputs depend on no operation.
+    #[doc(alias = "ggml_new_graph_custom")]
+    #[doc(alias = "ggml_new_graph")]
+    #[doc(alias = "ggml_build_forward_expand")]
+    pub fn graph<'c>(&'c self, outputs: impl AsRef<[Tensor<'c>]>) -> Result<Graph<'c>> {
+        let outputs = outputs.as_ref();
+        for &t in outputs.iter().filter(|t| t.is_of_context()) {
+            self.output(t)?;
+        }
+        Graph::new(self.stores(), outputs)
+    }
+}
+
 impl<'c> Graph<'c> {
-    pub(crate) fn new(spares: &StorePool, outputs: &[Tensor<'c>]) -> Result<Self> {
+    pub(crate) fn new(stores: &StorePool, outputs: &[Tensor<'c>]) -> Result<Self> {
         callback::check_open("Context::graph")?;
-        let mut store = spares.take();
+        let mut store = stores.take();
         store.fill(&outputs.iter().map(|t| t.ptr()))?;
         if store.n_nodes() == 0 {
             return Err(Error::EmptyGraph);
         }
+        indices::record(&mut store.entries)?;
         if cfg!(debug_assertions) {
             checked::as_by_ggml(&store)?;
         }
@@ -97,8 +83,8 @@ impl<'c> Graph<'c> {
     /// The operands of `t`, in order; none for leaves and for tensors that are not part of the graph. Always as built,
     /// even while the scheduler uses copies on other devices.
     pub fn sources(&self, t: Tensor<'_>) -> impl Iterator<Item = Tensor<'_>> {
-        let entry = self.position(t.ptr()).and_then(|i| self.entries().get(i));
-        entry.into_iter().flat_map(|e| self.srcs(e)).map(|(_, ptr)| {
+        let entry = self.entries().position(t.ptr()).and_then(|i| self.entries().get(i));
+        entry.into_iter().flat_map(|e| self.entries().srcs(e)).map(|(_, ptr)| {
             // SAFETY: sources live for 'c, which outlives the borrow of the graph.
             unsafe { Tensor::new(ptr) }
         })
@@ -138,16 +124,6 @@ impl<'c> Graph<'c> {
         self.store.lists()
     }
 
-    /// The custom operations, whose kernels are Rust closures.
-    pub(crate) fn closures(&self) -> &[TensorPtr] {
-        &self.store.closures
-    }
-
-    /// The views of an input of which each row must have distinct values.
-    pub(crate) fn distinct(&self, input: TensorPtr) -> impl Iterator<Item = TensorPtr> {
-        self.store.distinct.iter().copied().filter(move |rows| rows.root() == input)
-    }
-
     /// Fails within the closure of a running computation that uses one of the graph's tensors.
     pub(crate) fn check_free(&self, call: &'static str) -> Result<()> {
         if !any_in_use() {
@@ -162,41 +138,14 @@ impl<'c> Graph<'c> {
         if cfg!(debug_assertions) {
             for e in self.entries().iter().filter(|e| e.is_allocated_by_graph()) {
                 assert!(e.ptr.is_as_built(e.views_placed()), "the memory of {}", e.ptr.info());
-                let srcs = self.srcs(e).all(|(i, src)| e.ptr.source(i) == Some(src));
+                let srcs = self.entries().srcs(e).all(|(i, src)| e.ptr.source(i) == Some(src));
                 assert!(srcs && e.ptr.source_mask() == e.mask, "the sources of {}", e.ptr.info());
             }
         }
     }
 
-    pub(crate) fn entries(&self) -> &[Entry] {
+    pub(crate) fn entries(&self) -> &Entries {
         &self.store.entries
-    }
-
-    /// The index of `t` among the entries.
-    pub(crate) fn position(&self, t: TensorPtr) -> Option<usize> {
-        self.store.position(t)
-    }
-
-    /// The sources of an entry as built, with their slots: the scheduler replaces some by copies on other devices.
-    #[inline]
-    pub(crate) fn srcs(&self, e: &Entry) -> impl Iterator<Item = (usize, TensorPtr)> {
-        self.src_entries(e).map(|(i, src)| (i, src.ptr))
-    }
-
-    /// The entries of an entry's sources, with their slots.
-    #[inline]
-    pub(crate) fn src_entries(&self, e: &Entry) -> impl Iterator<Item = (usize, &Entry)> {
-        let mut left = e.mask;
-        self.store.srcs.get(e.first as usize..).unwrap_or_default().iter().map_while(move |&src| {
-            let i = left.trailing_zeros();
-            left = left.checked_sub(1)? & left;
-            Some((i as usize, self.entries().get(src as usize)?))
-        })
-    }
-
-    /// Source entry indices of all entries, concatenated.
-    pub(crate) fn all_srcs(&self) -> &[u32] {
-        &self.store.srcs
     }
 
     /// Lends a list for the inputs without a value; [`Graph::keep_unset`] returns it for reuse.
@@ -206,20 +155,6 @@ impl<'c> Graph<'c> {
 
     pub(crate) fn keep_unset(&self, list: Vec<usize>) {
         self.store.unset.set(list);
-    }
-}
-
-impl Entry {
-    /// Whether the graph allocator gives it memory.
-    #[inline]
-    pub(crate) fn is_allocated_by_graph(&self) -> bool {
-        !matches!(self.kind, Kind::Placed(_))
-    }
-
-    /// Whether it is a view of weights or state.
-    #[inline]
-    pub(crate) fn views_placed(&self) -> bool {
-        self.is_allocated_by_graph() && matches!(self.root_kind, Kind::Placed(_))
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) fn build(forward: &Graph<'_>, parameters: &[Parameter], steps: Steps,
 
     let loss = entries.last().map(|e| e.ptr).ok_or(Error::EmptyGraph)?;
     let _marks = Marks::set(loss, parameters);
-    for e in entries {
+    for e in entries.iter() {
         guard::call("ggml_build_forward_expand", || {
             // SAFETY: `size` counts all entries, so the graph has room. Entries come in topological order, so every
             // source is in the graph and C does not recurse. The tensors outlive the graph, used in this function only.

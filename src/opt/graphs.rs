@@ -9,8 +9,9 @@ use super::loss::{Loss, LossType};
 use crate::context::Context;
 use crate::context::raw::Pool;
 use crate::dtype::DType;
+use crate::entries::{Kind, StorePool};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Kind, StorePool};
+use crate::graph::Graph;
 use crate::header::{Owner, TensorPtr};
 use crate::rules::training;
 use crate::tensor::Tensor;
@@ -61,7 +62,7 @@ impl<'c> OptGraphs<'c> {
         let results: Vec<_> = loss.results().collect();
         let forward = ctx.graph(&results)?;
         if let Some(t) = inputs {
-            let input = forward.position(t.ptr()).and_then(|i| forward.entries().get(i));
+            let input = forward.entries().position(t.ptr()).and_then(|i| forward.entries().get(i));
             if input.is_none_or(|e| e.kind != Kind::Input) {
                 return Err(Error::NotPart {
                     call: "OptContext::graphs",
@@ -134,7 +135,7 @@ impl<'c> Derived<'c> {
         // The loss must come last, and nothing that it does not need.
         let forward = Graph::new(&StorePool::default(), &[loss])?;
         let values: Vec<_> = opt.parameters.iter().map(|t| t.ptr()).collect();
-        training::check(&forward, &values)?;
+        training::check(forward.entries(), &values)?;
 
         let leaves = Context::new();
         let leaf = |name, n: i64| Ok::<_, Error>(leaves.input(name, DType::F32, [n])?.ptr());

@@ -4,6 +4,8 @@
 
 use ggml_sys as sys;
 
+use crate::entries::{Entries, Kind};
+use crate::error::Result;
 use crate::header::{Owner, TensorPtr};
 
 /// Whether each row of `t` is contiguous and lies inside one row of its root.
@@ -19,6 +21,18 @@ pub(crate) fn rows_of_root(t: TensorPtr) -> bool {
 /// Whether builders trust the operation's results as indices. Nothing may write to such a result.
 pub(crate) fn is_trusted(t: TensorPtr) -> bool {
     matches!(t.op(), sys::GGML_OP_ARGSORT | sys::GGML_OP_TOP_K)
+}
+
+/// Records what a graph's operations demand of inputs that hold indices.
+pub(crate) fn record(entries: &mut Entries) -> Result<()> {
+    for i in 0..entries.len() {
+        let Some(node) = entries.get(i).filter(|e| e.kind == Kind::Node).map(|e| e.ptr) else { continue };
+        bounds(node).for_each(|(input, below)| entries.bound(input, below));
+        if let Some(rows) = distinct(node) {
+            entries.demand_distinct(rows)?;
+        }
+    }
+    Ok(())
 }
 
 /// The inputs that hold the operation's indices, each with their exclusive upper bound.

@@ -8,8 +8,8 @@ use super::{Refusal, blas, cpu, indices, vulkan};
 use crate::buffer::{self, BufferType};
 use crate::device::meta;
 use crate::device::{Device, DeviceType};
+use crate::entries::{Entries, Entry, Kind};
 use crate::error::{Error, Result};
-use crate::graph::{Entry, Graph, Kind};
 use crate::header::{Owner, TensorPtr};
 use crate::list;
 
@@ -18,14 +18,14 @@ use crate::list;
 ///
 /// Returns the entries that Vulkan claims, the rules refuse, and the last device accepts. They must be pinned to that
 /// device, because the scheduler trusts claims.
-pub(crate) fn graph(graph: &Graph<'_>, devices: &[Device]) -> Result<Vec<usize>> {
+pub(crate) fn graph(graph: &Entries, devices: &[Device]) -> Result<Vec<usize>> {
     if devices.len() > 1 {
         same_experts(graph, devices)?;
     }
     let others = devices.len().saturating_sub(1);
     let vulkan: Vec<_> = devices.iter().enumerate().map(|(i, d)| i < others && d.is_vulkan()).collect();
     let mut kept_off = Vec::new();
-    for (i, e) in graph.entries().iter().enumerate() {
+    for (i, e) in graph.iter().enumerate() {
         multiplied_only(graph, e)?;
         let [mut near, mut able, mut by_last, mut misclaimed] = [false; 4];
         for (&device, &vulkan) in devices.iter().zip(&vulkan) {
@@ -60,13 +60,13 @@ pub(crate) fn graph(graph: &Graph<'_>, devices: &[Device]) -> Result<Vec<usize>>
 }
 
 /// [`graph`], for callers that pin nothing.
-pub(crate) fn runnable(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
+pub(crate) fn runnable(graph: &Entries, devices: &[Device]) -> Result<()> {
     self::graph(graph, devices).map(drop)
 }
 
 /// Checks each operation again, on the device to which the scheduler assigned it.
-pub(crate) fn placed(graph: &Graph<'_>, place: impl Fn(TensorPtr) -> Option<Device>) -> Result<()> {
-    for e in graph.entries().iter().filter(|e| e.kind == Kind::Node) {
+pub(crate) fn placed(graph: &Entries, place: impl Fn(TensorPtr) -> Option<Device>) -> Result<()> {
+    for e in graph.iter().filter(|e| e.kind == Kind::Node) {
         let Some(device) = place(e.ptr) else { continue };
         kernel_accepts(device, e)?;
         reaches(graph, device, e)?;
@@ -78,7 +78,7 @@ pub(crate) fn placed(graph: &Graph<'_>, place: impl Fn(TensorPtr) -> Option<Devi
 }
 
 /// Checks that repacked weights are used only as the first operand of matrix products (H27).
-fn multiplied_only(graph: &Graph<'_>, e: &Entry) -> Result<()> {
+fn multiplied_only(graph: &Entries, e: &Entry) -> Result<()> {
     let product = matches!(e.ptr.op(), sys::GGML_OP_MUL_MAT | sys::GGML_OP_MUL_MAT_ID);
     let misused = |(slot, t): &(usize, TensorPtr)| {
         t.owner() == Owner::Packed && (!product || *slot != 0 || t.view_src().is_some())
@@ -92,9 +92,9 @@ fn multiplied_only(graph: &Graph<'_>, e: &Entry) -> Result<()> {
 /// Checks that all operations which share one tensor of expert indices have equally many experts. Where weights are
 /// copied to another device, the scheduler copies only the experts in use. It reads the indices once, and for a later
 /// operation with more experts its list is read out of bounds (H78).
-fn same_experts(graph: &Graph<'_>, devices: &[Device]) -> Result<()> {
+fn same_experts(graph: &Entries, devices: &[Device]) -> Result<()> {
     let mut seen = HashMap::new();
-    for e in graph.entries().iter().filter(|e| e.ptr.op() == sys::GGML_OP_MUL_MAT_ID) {
+    for e in graph.iter().filter(|e| e.ptr.op() == sys::GGML_OP_MUL_MAT_ID) {
         let [Some(experts), _, Some(ids), ..] = e.ptr.slots() else { continue };
         let [_, _, n, _] = experts.ne();
         seen.try_reserve(1).map_err(|_| Error::no_memory("the lists of experts"))?;
@@ -151,8 +151,8 @@ fn carries(device: Device, t: TensorPtr) -> Result<()> {
 }
 
 /// Checks that the RPC protocol can carry all tensors of a graph to `device`.
-pub(crate) fn fits_wire(graph: &Graph<'_>, device: Device) -> Result<()> {
-    graph.entries().iter().try_for_each(|e| carries(device, e.ptr))
+pub(crate) fn fits_wire(graph: &Entries, device: Device) -> Result<()> {
+    graph.iter().try_for_each(|e| carries(device, e.ptr))
 }
 
 /// Checks that the user may pin an entry to `device`: the graph allocates it, and the device can compute it.
@@ -176,7 +176,7 @@ pub(crate) fn moved(device: Device, e: &Entry) -> Error {
 
 /// Checks that the device of an in-place operation can use the memory that it writes to: the scheduler copies only what
 /// an operation reads. It can't copy repacked weights either (H27).
-pub(crate) fn reaches(graph: &Graph<'_>, device: Device, e: &Entry) -> Result<()> {
+pub(crate) fn reaches(graph: &Entries, device: Device, e: &Entry) -> Result<()> {
     if graph.srcs(e).any(|(_, t)| t.owner() == Owner::Packed && !can_reach(device, t)) {
         return Err(unsupported(e.ptr, &[device], "weights that another device has repacked can't be copied"));
     }
@@ -202,7 +202,7 @@ pub(crate) fn sorts_numbers(device: Device, e: &Entry, clamp: impl FnOnce() -> O
 /// Checks that an operation on `device` uses no indices from an RPC server, except on that server itself: what a server
 /// sends is not checked, and a lost server yields zeros.
 pub(crate) fn picks_by_own_numbers(
-    graph: &Graph<'_>,
+    graph: &Entries,
     device: Device,
     e: &Entry,
     place: impl FnOnce(TensorPtr) -> Option<Device>,

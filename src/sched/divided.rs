@@ -10,8 +10,8 @@ use crate::alloc::placement::AsBuilt;
 use crate::alloc::plan::next_id;
 use crate::backend::Backend;
 use crate::device::meta;
+use crate::entries::{Entry, Kind};
 use crate::error::{Error, Result};
-use crate::graph::{Entry, Kind};
 use crate::header::TensorPtr;
 use crate::rules::meta as meta_rules;
 
@@ -47,7 +47,7 @@ impl Sched {
         let raw = self.raw.as_ref().ok_or(Error::Poisoned { object: "scheduler" })?;
         let entries = || graph.entries().iter();
         let on: Vec<bool> = entries().map(|e| raw.backend_of(e.ptr) == meta).collect();
-        let place = |e: &Entry| graph.position(e.ptr).and_then(|i| on.get(i)).copied().unwrap_or(false);
+        let place = |e: &Entry| graph.entries().position(e.ptr).and_then(|i| on.get(i)).copied().unwrap_or(false);
         let parts = parts(raw, entries().filter(|e| e.kind == Kind::Node).map(|e| e.ptr), meta);
         let n_splits = raw.n_splits();
         let done = self.planning(RawSched::reset);
@@ -63,7 +63,7 @@ impl Sched {
                           shape, or use `cont` before";
             return Err(refuse(&device.name(), Some(e.ptr), reason));
         }
-        meta_rules::check(graph, device, place)
+        meta_rules::check(graph.entries(), device, place)
     }
 }
 

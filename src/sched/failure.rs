@@ -28,7 +28,8 @@ impl Sched {
     /// Calls into the C scheduler to compute the allocated graph. After a failure work may still run, so neither the
     /// scheduler nor the backends are used again.
     pub(super) fn computing<R>(&mut self, graph: &Graph<'_>, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {
-        let calls_user_code = !graph.closures().is_empty() || self.backends.iter().any(Backend::asks_user_code);
+        let calls_user_code =
+            !graph.entries().closures().is_empty() || self.backends.iter().any(Backend::asks_user_code);
         let result = self.with_raw(calls_user_code, f);
         self.poison_if_interrupted(&result);
         result

@@ -20,8 +20,9 @@ use crate::alloc::placement::AsBuilt;
 use crate::alloc::plan::{Fit, Plan};
 use crate::backend::Backend;
 use crate::buffer::BufferType;
+use crate::entries::Entry;
 use crate::error::{Error, Result};
-use crate::graph::{Entry, Graph};
+use crate::graph::Graph;
 use crate::header::TensorPtr;
 use crate::rules::run as check;
 use crate::tensor::Tensor;
@@ -255,7 +256,7 @@ impl Sched {
 
     /// The backend of each entry of the allocated graph, by index; nothing if there is only one backend.
     fn assignment(&self, graph: &Graph<'_>) -> Result<Vec<u8>> {
-        let entries = if self.backends.len() == 1 { &[] } else { graph.entries() };
+        let entries = if self.backends.len() == 1 { &[][..] } else { graph.entries() };
         let index = |e: &Entry| {
             let backend = self.backend_of(e.ptr)?;
             u8::try_from(self.backends.iter().position(|b| std::ptr::eq(b, backend))?).ok()
@@ -287,7 +288,7 @@ impl Sched {
                 return Err(check::moved(wanted.device(), e));
             }
         }
-        check::placed(graph, |t| self.backend_of(t).map(Backend::device))
+        check::placed(graph.entries(), |t| self.backend_of(t).map(Backend::device))
     }
 
     /// The backend that a tensor of the allocated graph was assigned to.
@@ -331,7 +332,7 @@ impl Sched {
     /// All pins: the user's, and closures to the CPU, which is the last backend ([`builder::check`]).
     fn pinned(&self, graph: &Graph<'_>, pins: &Pins) -> Result<Vec<(TensorPtr, *mut sys::ggml_backend)>> {
         let Some(last) = self.backends.last().map(Backend::as_ptr) else { return Ok(Vec::new()) };
-        let closures = graph.closures().iter().copied();
+        let closures = graph.entries().closures().iter().copied();
         let kept_off = self.kept_off.iter().filter_map(|&i| Some(graph.entries().get(i)?.ptr));
         let to_last = closures.chain(kept_off).map(|t| (t, last));
         let pins = pins
@@ -343,7 +344,7 @@ impl Sched {
     /// Checks the graph by all rules, and makes the C scheduler large enough for it.
     fn fit_for(&mut self, graph: &Graph<'_>) -> Result<()> {
         let devices: Vec<_> = self.backends.iter().map(Backend::device).collect();
-        self.kept_off = check::graph(graph, &devices)?;
+        self.kept_off = check::graph(graph.entries(), &devices)?;
         self.fit(graph)
     }
 

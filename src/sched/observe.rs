@@ -11,8 +11,9 @@ use crate::backend::Backend;
 use crate::buffer;
 use crate::callback::{self, State};
 use crate::dtype::Element;
+use crate::entries::{Entry, Kind};
 use crate::error::Result;
-use crate::graph::{Entry, Graph, Kind};
+use crate::graph::Graph;
 use crate::guard;
 use crate::header::{Owner, TensorPtr};
 use crate::tensor::Tensor;
@@ -70,7 +71,7 @@ pub(super) fn splits<'a>(
         }
         let Some(split) = splits.last_mut() else { continue };
         split.nodes.push(node);
-        for (i, src) in graph.srcs(e) {
+        for (i, src) in graph.entries().srcs(e) {
             let Some(copy) = copy_of(e, i).filter(|copy| !seen.contains(copy)) else { continue };
             seen.push(copy);
             // SAFETY: sources of the graph's tensors live as long as the graph, which is borrowed for 'a.
@@ -83,7 +84,7 @@ pub(super) fn splits<'a>(
 
 /// Whether the scheduler begins a split at `e`, to free the copies of earlier weights.
 fn has_remote_weight(graph: &Graph<'_>, e: &Entry, backend: &Backend) -> bool {
-    graph.srcs(e).any(|(_, src)| {
+    graph.entries().srcs(e).any(|(_, src)| {
         matches!(src.owner(), Owner::Weights | Owner::Packed)
             && buffer::type_of(src).is_some_and(|buft| !backend.device().supports_buffer_type(buft))
     })

@@ -9,8 +9,9 @@ use super::observe::is_view_op;
 use super::run::Allocated;
 use crate::backend::Backend;
 use crate::device::Device;
+use crate::entries;
+use crate::graph::Graph;
 use crate::graph::svg::{self, Drawing, Kind, Node};
-use crate::graph::{self, Graph};
 use crate::header::Owner;
 use crate::tensor::Tensor;
 
@@ -104,10 +105,10 @@ impl<'a> Picture<'a, '_> {
 
     /// The kind of a leaf.
     fn kind_of(&self, t: Tensor<'_>) -> Kind {
-        let entry = self.graph.position(t.ptr()).and_then(|i| self.graph.entries().get(i));
+        let entry = self.graph.entries().position(t.ptr()).and_then(|i| self.graph.entries().get(i));
         match entry.map(|e| e.kind) {
-            Some(graph::Kind::Placed(Owner::State)) => Kind::State,
-            Some(graph::Kind::Placed(_)) => Kind::Weight,
+            Some(entries::Kind::Placed(Owner::State)) => Kind::State,
+            Some(entries::Kind::Placed(_)) => Kind::Weight,
             _ => Kind::Input,
         }
     }

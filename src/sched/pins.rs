@@ -20,7 +20,7 @@ impl Pins {
     ) -> Result<Self> {
         let mut found = Vec::with_capacity(pins.len());
         for &(t, backend) in pins {
-            let Some(i) = graph.position(t.ptr()) else {
+            let Some(i) = graph.entries().position(t.ptr()) else {
                 return Err(Error::NotPart { call, tensor: t.info(), whole: "the graph" });
             };
             let refuse =

@@ -74,7 +74,7 @@ impl Allocated<'_, '_> {
             let time = asked.get().elapsed();
             let t = observed.tensor().ptr();
             let size = |t: crate::header::TensorPtr| t.span().unwrap_or(0);
-            let backend = graph.position(t).and_then(|i| backends.get(i));
+            let backend = graph.entries().position(t).and_then(|i| backends.get(i));
             timings.push(Timing {
                 op: t.op_name(),
                 name: t.name(),

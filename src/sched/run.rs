@@ -13,8 +13,9 @@ use crate::alloc::bound::Bound;
 use crate::backend::{Backend, check_status};
 use crate::device::meta;
 use crate::dtype::Element;
+use crate::entries::Entry;
 use crate::error::{Error, Result};
-use crate::graph::{Entry, Graph};
+use crate::graph::Graph;
 use crate::header::TensorPtr;
 use crate::tensor::Tensor;
 use crate::{callback, log};
@@ -256,7 +257,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
     /// The backend that a tensor of the graph was assigned to (`ggml_backend_sched_get_tensor_backend`).
     #[doc(alias = "ggml_backend_sched_get_tensor_backend")]
     pub fn backend_of(&self, t: Tensor<'_>) -> Option<&Backend> {
-        self.bound.graph().position(t.ptr())?;
+        self.bound.graph().entries().position(t.ptr())?;
         self.backend_of_ptr(t.ptr())
     }
 

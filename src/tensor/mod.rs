@@ -11,7 +11,6 @@ use std::marker::PhantomData;
 use ggml_sys as sys;
 
 use crate::callback;
-use crate::context::Context;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result, TensorInfo};
 use crate::header::{Layout, Owner, TensorPtr, any_in_use};
@@ -19,14 +18,14 @@ use crate::shape::Shape;
 
 /// A tensor: a node of a computation, or a leaf that holds data (`ggml_tensor`).
 ///
-/// A handle is a pointer, and `Copy`. It borrows the [`Context`], the [`Weights`](crate::Weights) or the
+/// A handle is a pointer, and `Copy`. It borrows the [`Context`](crate::Context), the [`Weights`](crate::Weights) or the
 /// [`State`](crate::State) that it comes from. It describes the tensor but gives no access to results: read those
 /// through the [`Allocated`](crate::Allocated) graph, and weights and states through [`Tensor::read`].
 #[doc(alias = "ggml_tensor")]
 #[derive(Clone, Copy)]
 pub struct Tensor<'c> {
     ptr: TensorPtr,
-    life: PhantomData<&'c Context>,
+    life: PhantomData<&'c ()>,
 }
 
 impl Tensor<'_> {
@@ -115,11 +114,16 @@ impl Tensor<'_> {
     pub fn named(self, name: &str) -> Result<Self> {
         callback::check_open("Tensor::named")?;
         self.check_free("Tensor::named")?;
-        if self.ptr.owner() != Owner::Graph && !self.is_view() {
+        if !self.is_of_context() {
             return Err(Error::Frozen { op: "set_name", tensor: self.info() });
         }
         self.ptr.set_name(name);
         Ok(self)
+    }
+
+    /// Whether its header may change. Those of leaves of weights and states may not: other threads may read them.
+    pub(crate) fn is_of_context(self) -> bool {
+        self.is_view() || self.ptr.owner() == Owner::Graph
     }
 
     /// Reads a tensor of [`Weights`](crate::Weights) or [`State`](crate::State), or a contiguous view of one.

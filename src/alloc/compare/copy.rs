@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use crate::buffer::{Buffer, BufferType};
 use crate::context::Context;
 use crate::dtype::DType;
+use crate::entries::{Kind, StorePool};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Kind, StorePool};
+use crate::graph::Graph;
 use crate::header::{Owner, TensorPtr};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -25,7 +26,7 @@ pub(super) fn tensors<'c>(
 ) -> Result<Vec<Tensor<'c>>> {
     let mut copies: HashMap<TensorPtr, TensorPtr> = HashMap::new();
     let mut list = Vec::new();
-    for e in graph.entries() {
+    for e in graph.entries().iter() {
         if e.ptr.owner() == Owner::Packed {
             return Err(Error::Packed { call, tensor: e.ptr.info() });
         }

@@ -5,8 +5,8 @@ use crate::device::Device;
 use crate::device::meta::State;
 use crate::device::meta::state_of;
 use crate::device::meta::{MetaDeviceInfo, any, known};
+use crate::entries::{Entries, Entry, Kind};
 use crate::error::{Error, Result};
-use crate::graph::{Entry, Graph, Kind};
 use crate::header::TensorPtr;
 use crate::rules::Refusal;
 
@@ -34,15 +34,15 @@ struct SplitState {
 
 /// Checks that `device`, if it is a meta device, can compute the operations assigned to it (`on`), and that all kept
 /// results can be read. The scheduler copies their other sources to the device.
-pub(crate) fn check(graph: &Graph<'_>, device: Device, on: impl Fn(&Entry) -> bool) -> Result<()> {
+pub(crate) fn check(graph: &Entries, device: Device, on: impl Fn(&Entry) -> bool) -> Result<()> {
     let Some(meta) = known(device) else { return Ok(()) };
-    if graph.entries().len() > MOST_TENSORS {
+    if graph.len() > MOST_TENSORS {
         let why = format!("a meta device takes graphs of {MOST_TENSORS} tensors at most");
         return Err(Error::unsupported("graph", [], device.name(), why));
     }
     let walk = Walk { graph, device, meta, uses: uses(graph) };
-    let mut seen: Vec<SplitState> = Vec::with_capacity(graph.entries().len());
-    for (i, e) in graph.entries().iter().enumerate() {
+    let mut seen: Vec<SplitState> = Vec::with_capacity(graph.len());
+    for (i, e) in graph.iter().enumerate() {
         let next = walk.visit(i, e, on(e), &seen)?;
         seen.push(next);
     }
@@ -50,8 +50,8 @@ pub(crate) fn check(graph: &Graph<'_>, device: Device, on: impl Fn(&Entry) -> bo
 }
 
 /// How often each entry is a source.
-fn uses(graph: &Graph<'_>) -> Vec<usize> {
-    let mut uses = vec![0; graph.entries().len()];
+fn uses(graph: &Entries) -> Vec<usize> {
+    let mut uses = vec![0; graph.len()];
     for &i in graph.all_srcs() {
         if let Some(n) = uses.get_mut(i as usize) {
             *n += 1;
@@ -60,14 +60,14 @@ fn uses(graph: &Graph<'_>) -> Vec<usize> {
     uses
 }
 
-struct Walk<'a, 'c> {
-    graph: &'a Graph<'c>,
+struct Walk<'a> {
+    graph: &'a Entries,
     device: Device,
     meta: &'static MetaDeviceInfo,
     uses: Vec<usize>,
 }
 
-impl Walk<'_, '_> {
+impl Walk<'_> {
     fn visit(&self, i: usize, e: &Entry, on: bool, seen: &[SplitState]) -> Result<SplitState> {
         let whole = |here| SplitState { state: State::Mirrored, partial: false, pending: false, here };
         match e.kind {
@@ -173,8 +173,8 @@ impl Walk<'_, '_> {
 }
 
 /// Checks that a graph for other devices has no tensor on a meta device: ggml would initialise views of it there.
-pub(crate) fn check_absent(graph: &Graph<'_>) -> Result<()> {
-    let mut placed = graph.entries().iter().filter(|e| any() && matches!(e.kind, Kind::Placed(_)));
+pub(crate) fn check_absent(graph: &Entries) -> Result<()> {
+    let mut placed = graph.iter().filter(|e| any() && matches!(e.kind, Kind::Placed(_)));
     placed
         .find(|e| state_of(e.ptr).is_some())
         .map_or(Ok(()), |e| Err(Error::unsupported("graph", [e.ptr.info()], "CPU", "it lies on a meta device")))
@@ -182,10 +182,10 @@ pub(crate) fn check_absent(graph: &Graph<'_>) -> Result<()> {
 
 /// The addresses and split states of a graph's weights on meta devices. ggml caches split states by a tensor's address
 /// and those of its sources, so a graph with the same plan, but other weights at those addresses, would get stale ones.
-pub(crate) fn places(graph: &Graph<'_>) -> Vec<(usize, State)> {
+pub(crate) fn places(graph: &Entries) -> Vec<(usize, State)> {
     if !any() {
         return Vec::new();
     }
-    let placed = graph.entries().iter().filter(|e| matches!(e.kind, Kind::Placed(_)));
+    let placed = graph.iter().filter(|e| matches!(e.kind, Kind::Placed(_)));
     placed.filter_map(|e| Some((e.ptr.as_ptr().addr(), state_of(e.ptr)?))).collect()
 }

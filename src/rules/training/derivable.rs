@@ -5,8 +5,8 @@ use ggml_sys as sys;
 
 use super::passes::{followed, fresh, passes};
 use crate::dtype::DType;
+use crate::entries::{Entries, Kind};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Kind};
 use crate::header::{Layout, TensorPtr};
 use crate::rules::Refusal;
 
@@ -15,8 +15,8 @@ const CALL: &str = "OptContext::graphs";
 
 /// Checks that every operation between the parameters and the loss, the last entry of `forward`, has a backward pass
 /// for its operands, that each parameter gets a gradient, and that nothing else writes to a parameter.
-pub(crate) fn check(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<()> {
-    let entries = forward.entries();
+pub(crate) fn check(forward: &Entries, parameters: &[TensorPtr]) -> Result<()> {
+    let entries = forward;
     let position = |t: TensorPtr| forward.position(t);
     let depends = dependent(forward, parameters)?;
     let needs = |t: TensorPtr| position(t).is_some_and(|i| depends.get(i) == Some(&true));
@@ -53,9 +53,9 @@ pub(crate) fn check(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<()>
 }
 
 /// Finds the entries that depend on a parameter, as ggml does, and checks what it asserts of them.
-fn dependent(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<Vec<bool>> {
-    let mut depends = vec![false; forward.entries().len()];
-    for (i, e) in forward.entries().iter().enumerate() {
+fn dependent(forward: &Entries, parameters: &[TensorPtr]) -> Result<Vec<bool>> {
+    let mut depends = vec![false; forward.len()];
+    for (i, e) in forward.iter().enumerate() {
         let t = e.ptr;
         if e.kind == Kind::Node && !looks_only(t) && parameters.contains(&t.root()) {
             return Err(refused(t, "it writes to a parameter, which only the optimiser may do"));
@@ -81,7 +81,7 @@ fn dependent(forward: &Graph<'_>, parameters: &[TensorPtr]) -> Result<Vec<bool>>
 }
 
 /// Checks that an in-place operation is a copy into a tensor without other uses, the only one that ggml differentiates.
-fn need_copy(forward: &Graph<'_>, t: TensorPtr) -> Result<()> {
+fn need_copy(forward: &Entries, t: TensorPtr) -> Result<()> {
     if t.op() != sys::GGML_OP_CPY {
         return Err(refused(t, "an in-place operation has no backward pass; use the one that makes a new tensor"));
     }
@@ -90,7 +90,7 @@ fn need_copy(forward: &Graph<'_>, t: TensorPtr) -> Result<()> {
     let target: Vec<_> = std::iter::successors(to, |&t| first_source(t)).collect();
     let uses = |s: TensorPtr| s.root() == t.root() && looked_at(s) != t;
     let other = |e: TensorPtr| e != t && !target.contains(&e) && e.sources().any(uses);
-    if forward.entries().iter().any(|e| other(e.ptr)) {
+    if forward.iter().any(|e| other(e.ptr)) {
         return Err(refused(t, "another operation uses what it overwrites; copy that (`dup`) before"));
     }
     Ok(())
@@ -98,9 +98,9 @@ fn need_copy(forward: &Graph<'_>, t: TensorPtr) -> Result<()> {
 
 /// Checks that `t` does not overwrite the operands or the result of an earlier operation with a gradient, which may be
 /// computed from them. C does not check it.
-fn need_unused(forward: &Graph<'_>, t: TensorPtr, depends: &[bool]) -> Result<()> {
+fn need_unused(forward: &Entries, t: TensorPtr, depends: &[bool]) -> Result<()> {
     let overwritten = |e: TensorPtr| e.sources().chain([e]).any(|s| s.root() == t.root());
-    let before = forward.entries().iter().zip(depends).filter(|(_, depends)| **depends);
+    let before = forward.iter().zip(depends).filter(|(_, depends)| **depends);
     if before.map(|(e, _)| e.ptr).any(|e| !looks_only(e) && overwritten(e)) {
         return Err(refused(t, "it overwrites what a gradient is computed from; copy that (`dup`) before"));
     }

@@ -11,35 +11,27 @@ use std::sync::Arc;
 
 use ggml_sys as sys;
 
-use super::table::{Full, Slot, Table};
-use super::{Entry, Kind};
+use super::table::{Full, Slot};
+use super::{Entries, Entry, Kind};
 use crate::error::{Error, Result};
 use crate::header::{NumberedName, Owner, TensorPtr};
 use crate::list;
 use crate::lock::Lock;
-use crate::rules::indices as index;
 
 /// The lists of a graph, reused for the next one when it is dropped.
-pub(super) struct Store {
+pub(crate) struct Store {
     /// C's view of the lists, which don't move while a graph uses them. C may write to it: the scheduler sets `uid`,
     /// devices reorder nodes.
     raw: UnsafeCell<sys::ggml_sys_cgraph>,
     nodes: Vec<*mut sys::ggml_tensor>,
     leafs: Vec<*mut sys::ggml_tensor>,
-    table: Table,
-    pub(super) entries: Vec<Entry>,
-    /// Source entry indices, concatenated; sliced by `Entry::first` and `mask`.
-    pub(super) srcs: Vec<u32>,
-    /// The custom operations, whose kernels are Rust closures.
-    pub(super) closures: Vec<TensorPtr>,
-    /// Inputs of row indices, or views of them, of which each row must have distinct values.
-    pub(super) distinct: Vec<TensorPtr>,
+    pub(crate) entries: Entries,
     path: Vec<Visit>,
     /// The next names that ggml would give to unnamed nodes and leaves.
     node_name: NumberedName,
     leaf_name: NumberedName,
     /// Reused by allocations: the inputs without a value.
-    pub(super) unset: Cell<Vec<usize>>,
+    pub(crate) unset: Cell<Vec<usize>>,
 }
 
 // SAFETY: a store owns its lists. Their pointers are followed only for a live graph, whose handles' lifetimes keep it
@@ -87,11 +79,7 @@ impl Store {
             raw: UnsafeCell::new(raw),
             nodes: Vec::new(),
             leafs: Vec::new(),
-            table: Table::default(),
-            entries: Vec::new(),
-            srcs: Vec::new(),
-            closures: Vec::new(),
-            distinct: Vec::new(),
+            entries: Entries::default(),
             path: Vec::new(),
             node_name: NumberedName::new(b"node_0"),
             leaf_name: NumberedName::new(b"leaf_0"),
@@ -99,36 +87,29 @@ impl Store {
         }
     }
 
-    pub(super) fn as_ptr(&self) -> *mut sys::ggml_cgraph {
+    pub(crate) fn as_ptr(&self) -> *mut sys::ggml_cgraph {
         self.raw.get().cast()
     }
 
     /// The addresses of C's lists.
-    pub(super) fn lists(&self) -> Lists {
+    pub(crate) fn lists(&self) -> Lists {
         // SAFETY: C writes to `raw` only during calls, which this thread makes: none is running now.
         let raw = unsafe { &*self.raw.get() };
         let lists = [raw.nodes.addr(), raw.use_counts.addr(), raw.hash_used.addr(), raw.hash_keys.addr()];
         Lists { lists, slots: raw.hash_size }
     }
 
-    pub(super) fn n_nodes(&self) -> usize {
+    pub(crate) fn n_nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The index of `t` among the entries.
-    #[inline]
-    pub(super) fn position(&self, t: TensorPtr) -> Option<usize> {
-        self.table.entry_of(t).map(|i| i as usize)
-    }
-
     /// Fills the lists with all that `outputs` depend on, in the order in which ggml would visit it.
-    pub(super) fn fill(&mut self, outputs: &(impl Iterator<Item = TensorPtr> + Clone)) -> Result<()> {
+    pub(crate) fn fill(&mut self, outputs: &(impl Iterator<Item = TensorPtr> + Clone)) -> Result<()> {
         // Start with the previous graph's size, and grow if that is too small.
-        self.table.clear(self.entries.len())?;
+        self.entries.table.clear(self.entries.len())?;
         while self.visit_all(outputs.clone())?.is_none() {
-            self.table.clear(2 * self.table.room())?;
+            self.entries.table.clear(2 * self.entries.table.room())?;
         }
-        self.note_conditions()?;
         let len = |list: &[*mut sys::ggml_tensor]| i32::try_from(list.len()).map_err(|_| no_memory());
         let (n_nodes, n_leafs) = (len(&self.nodes)?, len(&self.leafs)?);
         let raw = self.raw.get_mut();
@@ -138,21 +119,23 @@ impl Store {
         raw.nodes = self.nodes.as_mut_ptr();
         raw.leafs = self.leafs.as_mut_ptr();
         raw.uid = 0;
-        self.table.lend(raw);
+        self.entries.table.lend(raw);
         Ok(())
     }
 
     /// Visits all tensors; returns `None` if the table is too small.
     fn visit_all(&mut self, outputs: impl Iterator<Item = TensorPtr>) -> Result<Option<()>> {
-        self.entries.clear();
-        self.srcs.clear();
+        self.entries.list.clear();
+        self.entries.closures.clear();
+        self.entries.distinct.clear();
+        self.entries.srcs.clear();
         self.nodes.clear();
         self.leafs.clear();
         self.path.clear();
         self.node_name = NumberedName::new(b"node_0");
         self.leaf_name = NumberedName::new(b"leaf_0");
         for output in outputs {
-            match self.table.enter(output) {
+            match self.entries.table.enter(output) {
                 Ok((slot, true)) => self.begin(output, slot)?,
                 Ok(_) => {}
                 Err(Full) => return Ok(None),
@@ -166,10 +149,10 @@ impl Store {
                     continue;
                 };
                 visit.left &= visit.left - 1;
-                let Ok((slot, new)) = self.table.enter(src) else { return Ok(None) };
-                self.table.uses(slot);
+                let Ok((slot, new)) = self.entries.table.enter(src) else { return Ok(None) };
+                self.entries.table.uses(slot);
                 let nth = (visit.mask & !(u16::MAX << i)).count_ones();
-                if let Some(to) = self.srcs.get_mut((visit.first + nth) as usize) {
+                if let Some(to) = self.entries.srcs.get_mut((visit.first + nth) as usize) {
                     *to = slot;
                 }
                 if new {
@@ -187,14 +170,14 @@ impl Store {
             return Err(Error::InUse { call: "Context::graph", tensor: t.info() });
         }
         let mask = t.source_mask();
-        let first = u32::try_from(self.srcs.len()).unwrap_or(u32::MAX);
+        let first = u32::try_from(self.entries.srcs.len()).unwrap_or(u32::MAX);
         let visit = Visit { t, slot, first, mask, left: mask };
         if mask == 0 {
             return self.leave(visit);
         }
         let n = mask.count_ones() as usize;
-        self.srcs.try_reserve(n).map_err(|_| no_memory())?;
-        self.srcs.extend(std::iter::repeat_n(0, n));
+        self.entries.srcs.try_reserve(n).map_err(|_| no_memory())?;
+        self.entries.srcs.extend(std::iter::repeat_n(0, n));
         push(&mut self.path, visit)
     }
 
@@ -211,14 +194,16 @@ impl Store {
             Kind::Node
         };
         let at = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
-        self.table.set_entry(slot, at);
-        for src in self.srcs.get_mut(first as usize..).unwrap_or_default().iter_mut().take(mask.count_ones() as usize) {
-            *src = self.table.entry(*src);
+        self.entries.table.set_entry(slot, at);
+        for src in
+            self.entries.srcs.get_mut(first as usize..).unwrap_or_default().iter_mut().take(mask.count_ones() as usize)
+        {
+            *src = self.entries.table.entry(*src);
         }
         let root = match t.view_src() {
             None => at,
             // Every builder makes a view's source reachable through its operands; allocation relies on that.
-            Some(root) => self.table.entry_of(root).ok_or_else(|| Error::NotPart {
+            Some(root) => self.entries.table.entry_of(root).ok_or_else(|| Error::NotPart {
                 call: "graph",
                 tensor: t.info(),
                 whole: "a graph with its view's source",
@@ -235,6 +220,9 @@ impl Store {
             }
         }
         if kind == Kind::Node {
+            if t.is_custom() {
+                push(&mut self.entries.closures, t)?;
+            }
             push(&mut self.nodes, t.as_ptr())?;
             self.node_name.count();
         } else {
@@ -246,43 +234,15 @@ impl Store {
         let root_kind = if root == at { kind } else { self.entries.get(root as usize).map_or(kind, |root| root.kind) };
         let kept = matches!(root_kind, Kind::Placed(_)) || t.root().flags() & output != 0;
         push(
-            &mut self.entries,
+            &mut self.entries.list,
             Entry { ptr: t, below: None, distinct: false, first, root, mask, kind, root_kind, kept },
         )
-    }
-
-    /// Records the conditions on inputs that hold indices, and the custom operations.
-    fn note_conditions(&mut self) -> Result<()> {
-        self.closures.clear();
-        self.distinct.clear();
-        for i in 0..self.entries.len() {
-            let Some(node) = self.entries.get(i).filter(|e| e.kind == Kind::Node).map(|e| e.ptr) else { continue };
-            if TensorPtr::is_custom(node) {
-                push(&mut self.closures, node)?;
-            }
-            for (indices, n) in index::bounds(node) {
-                if let Some(e) = self.entry_mut(indices) {
-                    e.below = Some(e.below.map_or(n, |below| below.min(n)));
-                }
-            }
-            if let Some(rows) = index::distinct(node) {
-                push(&mut self.distinct, rows)?;
-                if let Some(e) = self.entry_mut(rows.root()) {
-                    e.distinct = true;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn entry_mut(&mut self, t: TensorPtr) -> Option<&mut Entry> {
-        self.table.entry_of(t).and_then(|i| self.entries.get_mut(i as usize))
     }
 }
 
 /// Pushes to one of a graph's lists.
 #[inline]
-fn push<T>(list: &mut Vec<T>, item: T) -> Result<()> {
+pub(super) fn push<T>(list: &mut Vec<T>, item: T) -> Result<()> {
     list::push(list, item, "a graph")
 }
 
@@ -305,20 +265,20 @@ fn is_leaf(t: TensorPtr) -> bool {
 pub(crate) struct StorePool(Arc<Lock<Vec<Box<Store>>>>);
 
 /// How many stores a context keeps for reuse.
-const MOST_SPARES: usize = 4;
+const MOST_STORES: usize = 4;
 
 impl StorePool {
-    pub(super) fn take(&self) -> StoreGuard {
-        let spare = self.0.lock().pop();
-        let store = spare.unwrap_or_else(|| Box::new(Store::new()));
-        StoreGuard { store: ManuallyDrop::new(store), home: self.clone() }
+    pub(crate) fn take(&self) -> StoreGuard {
+        let store = self.0.lock().pop();
+        let store = store.unwrap_or_else(|| Box::new(Store::new()));
+        StoreGuard { store: ManuallyDrop::new(store), pool: self.clone() }
     }
 }
 
 /// A store on loan from its pool. Its drop returns it.
-pub(super) struct StoreGuard {
+pub(crate) struct StoreGuard {
     store: ManuallyDrop<Box<Store>>,
-    home: StorePool,
+    pool: StorePool,
 }
 
 impl Deref for StoreGuard {
@@ -340,9 +300,9 @@ impl Drop for StoreGuard {
     fn drop(&mut self) {
         // SAFETY: the guard is being dropped, so nothing uses the field after this.
         let store = unsafe { ManuallyDrop::take(&mut self.store) };
-        let mut spares = self.home.0.lock();
-        if spares.len() < MOST_SPARES {
-            spares.push(store);
+        let mut stores = self.pool.0.lock();
+        if stores.len() < MOST_STORES {
+            stores.push(store);
         }
     }
 }
