@@ -120,7 +120,7 @@ impl GraphAllocator {
         let places = self.places("GraphAllocator::sizes", graph)?;
         log::public(|| {
             let bound = Bound::new("GraphAllocator::sizes", graph)?;
-            self.check(graph)?;
+            self.check(graph, None)?;
             // A temporary allocator: measuring leaves the C object without its memory (H21).
             let mut raw = Some(RawAllocator::new(&self.bufts)?);
             let _as_built = AsBuilt::after(graph);
@@ -173,7 +173,7 @@ impl GraphAllocator {
             return Err(self.out_of_memory(mark));
         }
         if !planned {
-            self.plan.set(bound.graph())?;
+            self.plan.adopt(bound.graph());
         }
         // Other devices may initialise tensors when they get memory, which reuse would skip.
         let reusable = self.bufts.iter().all(|b| b.is_host());
@@ -210,13 +210,13 @@ impl GraphAllocator {
     }
 
     /// The checks that don't need to know which backend will compute.
-    fn check(&self, graph: &Graph<'_>) -> Result<()> {
+    fn check(&self, graph: &Graph<'_>, affected: Option<&[usize]>) -> Result<()> {
         self.check_alive()?;
         for device in self.bufts.iter().filter_map(|b| b.device()) {
             check::fits_wire(graph.entries(), device)?;
         }
         let Some(device) = self.device() else { return meta_rules::check_absent(graph.entries()) };
-        check::runnable(graph.entries(), &[device])?;
+        check::graph(graph.entries(), affected, &[device])?;
         meta_rules::check(graph.entries(), device, |_| true)
     }
 
@@ -225,21 +225,24 @@ impl GraphAllocator {
     fn prepare(&mut self, bound: &Bound<'_, '_>, places: Places, by_size: bool) -> Result<bool> {
         self.check_alive()?;
         let graph = bound.graph();
-        let fit = if self.raw.is_some() && self.places == places { self.plan.fit(graph) } else { Fit::Other };
+        let fit = if self.raw.is_some() && self.places == places { self.plan.fit(graph)? } else { Fit::Other };
         if fit == Fit::Same {
             return Ok(true);
         }
         let divided = self.device().is_some_and(meta::is_meta);
         let by_size = by_size && fit == Fit::Sizes && self.bufts.len() == 1 && !divided;
+        if by_size {
+            let affected = self.plan.affected(graph)?;
+            self.plan.suspend();
+            self.check(graph, Some(&affected))?;
+            return Ok(false);
+        }
         self.plan.clear();
         if self.bufts.iter().map(|b| b.is_extra()).collect::<Result<Vec<_>>>()?.contains(&true) {
             let why = "a buffer type that repacks is for weights only";
             return Err(Error::unsupported("GraphAllocator", [], format!("{:?}", self.bufts), why));
         }
-        self.check(graph)?;
-        if by_size {
-            return Ok(false);
-        }
+        self.check(graph, None)?;
         if divided {
             // Freeing the allocator also drops the split states that C keeps for tensors at its addresses.
             self.raw = None;

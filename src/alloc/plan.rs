@@ -16,6 +16,7 @@ use crate::entries::{Entry, Kind, Lists};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::header::{TensorFingerprint, TensorPtr};
+use crate::list;
 use crate::rules::meta as meta_rules;
 
 /// The properties of one tensor that a plan depends on.
@@ -35,10 +36,28 @@ struct Key {
     buffer_type: Option<BufferType>,
 }
 
+impl Key {
+    fn of(graph: &Graph<'_>, e: &Entry) -> Self {
+        Self {
+            fingerprint: e.ptr.fingerprint(),
+            alike: alike(graph, e),
+            view_offs: e.ptr.view_offs(),
+            root: e.root,
+            mask: e.mask,
+            kind: e.kind,
+            buffer_type: buffer_type(e),
+        }
+    }
+}
+
 /// The topology of the last planned graph, and the last placement with this plan.
 #[derive(Default)]
 pub(crate) struct Plan {
+    /// Whether C has this plan.
+    valid: bool,
     keys: Vec<Key>,
+    /// The entries in whose headers the graph that was compared last differs.
+    differ: Vec<usize>,
     /// Source entry indices of all entries, concatenated.
     srcs: Vec<u32>,
     /// The last placement.
@@ -69,23 +88,60 @@ pub(crate) enum Fit {
 
 impl Plan {
     /// Compares a graph with the planned one.
-    pub(crate) fn fit(&self, graph: &Graph<'_>) -> Fit {
+    pub(crate) fn fit(&mut self, graph: &Graph<'_>) -> Result<Fit> {
         let entries = graph.entries();
-        let fits = self.used <= meta_rules::most_used(entries.len())
+        let fits = self.valid
+            && self.used <= meta_rules::most_used(entries.len())
             && entries.len() == self.keys.len()
-            && graph.entries().all_srcs() == self.srcs
-            && meta_rules::places(graph.entries()) == self.divided;
+            && entries.all_srcs() == self.srcs
+            && meta_rules::places(entries) == self.divided;
         if !fits {
-            return Fit::Other;
+            return Ok(Fit::Other);
         }
-        let pairs = || entries.iter().zip(&self.keys).enumerate();
-        if pairs().all(|(i, (e, key))| is_same(i, e, key)) {
-            Fit::Same
-        } else if pairs().all(|(i, (e, key))| differs_in_sizes(graph, i, e, key)) {
-            Fit::Sizes
-        } else {
-            Fit::Other
+        self.differ.clear();
+        for (i, (e, key)) in entries.iter().zip(&self.keys).enumerate() {
+            if is_same(i, e, key) {
+                continue;
+            }
+            if !differs_in_sizes(graph, i, e, key) {
+                return Ok(Fit::Other);
+            }
+            list::push(&mut self.differ, i, "the plan of a graph")?;
         }
+        Ok(if self.differ.is_empty() { Fit::Same } else { Fit::Sizes })
+    }
+
+    /// The entries whose headers or whose sources' headers differ from the planned graph's, after [`Fit::Sizes`].
+    pub(crate) fn affected(&self, graph: &Graph<'_>) -> Result<Vec<usize>> {
+        let entries = graph.entries();
+        let mut differs = list::collect(entries.iter().map(|_| false), "the plan of a graph")?;
+        self.differ.iter().filter_map(|&i| differs.get_mut(i).map(|d| *d = true)).for_each(drop);
+        let is = |i: usize| differs.get(i).is_some_and(|&d| d);
+        let affected = entries.iter().enumerate().filter(|(i, e)| is(*i) || entries.src_indices(e).any(is));
+        list::collect(affected.map(|(i, _)| i), "the plan of a graph")
+    }
+
+    /// Suspends the plan while C changes its own, until [`Plan::adopt`].
+    pub(crate) fn suspend(&mut self) {
+        self.valid = false;
+        self.forget();
+    }
+
+    /// Records that C's plan now fits this graph, which was compared last and differs in sizes.
+    pub(crate) fn adopt(&mut self, graph: &Graph<'_>) {
+        for &i in &self.differ {
+            if let (Some(e), Some(key)) = (graph.entries().get(i), self.keys.get_mut(i)) {
+                *key = Key::of(graph, e);
+            }
+        }
+        self.count_plan();
+    }
+
+    fn count_plan(&mut self) {
+        self.valid = true;
+        self.plans += 1;
+        self.id = next_id();
+        self.used = 0;
     }
 
     /// Records the graph as planned.
@@ -94,25 +150,16 @@ impl Plan {
         let no_memory = |_| Error::no_memory("the plan of a graph");
         self.srcs.try_reserve(graph.entries().all_srcs().len()).map_err(no_memory)?;
         self.keys.try_reserve(graph.entries().len()).map_err(no_memory)?;
-        self.plans += 1;
-        self.id = next_id();
-        self.used = 0;
         self.divided = meta_rules::places(graph.entries());
         self.srcs.extend_from_slice(graph.entries().all_srcs());
-        self.keys.extend(graph.entries().iter().map(|e| Key {
-            fingerprint: e.ptr.fingerprint(),
-            alike: alike(graph, e),
-            view_offs: e.ptr.view_offs(),
-            root: e.root,
-            mask: e.mask,
-            kind: e.kind,
-            buffer_type: buffer_type(e),
-        }));
+        self.keys.extend(graph.entries().iter().map(|e| Key::of(graph, e)));
+        self.count_plan();
         Ok(())
     }
 
     /// Drops the plan: the next graph is planned anew.
     pub(crate) fn clear(&mut self) {
+        self.valid = false;
         self.keys.clear();
         self.srcs.clear();
         self.forget();

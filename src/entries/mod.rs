@@ -104,6 +104,12 @@ impl Entries {
         })
     }
 
+    /// The indices of an entry's sources among the entries.
+    pub(crate) fn src_indices(&self, e: &Entry) -> impl Iterator<Item = usize> {
+        let srcs = self.srcs.get(e.first as usize..).unwrap_or_default();
+        srcs.iter().take(e.mask.count_ones() as usize).map(|&src| src as usize)
+    }
+
     /// Source entry indices of all entries, concatenated.
     pub(crate) fn all_srcs(&self) -> &[u32] {
         &self.srcs

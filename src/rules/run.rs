@@ -18,14 +18,16 @@ use crate::list;
 ///
 /// Returns the entries that Vulkan claims, the rules refuse, and the last device accepts. They must be pinned to that
 /// device, because the scheduler trusts claims.
-pub(crate) fn graph(graph: &Entries, devices: &[Device]) -> Result<Vec<usize>> {
+///
+/// `which` selects entries: those that differ from a graph that passed.
+pub(crate) fn graph(graph: &Entries, which: Option<&[usize]>, devices: &[Device]) -> Result<Vec<usize>> {
     if devices.len() > 1 {
         same_experts(graph, devices)?;
     }
     let others = devices.len().saturating_sub(1);
     let vulkan: Vec<_> = devices.iter().enumerate().map(|(i, d)| i < others && d.is_vulkan()).collect();
     let mut kept_off = Vec::new();
-    for (i, e) in graph.iter().enumerate() {
+    for (i, e) in selected(graph, which) {
         multiplied_only(graph, e)?;
         let [mut near, mut able, mut by_last, mut misclaimed] = [false; 4];
         for (&device, &vulkan) in devices.iter().zip(&vulkan) {
@@ -61,14 +63,28 @@ pub(crate) fn graph(graph: &Entries, devices: &[Device]) -> Result<Vec<usize>> {
 
 /// [`graph`], for callers that pin nothing.
 pub(crate) fn runnable(graph: &Entries, devices: &[Device]) -> Result<()> {
-    self::graph(graph, devices).map(drop)
+    self::graph(graph, None, devices).map(drop)
 }
 
-/// Checks each operation again, on the device to which the scheduler assigned it.
-pub(crate) fn placed(graph: &Entries, place: impl Fn(TensorPtr) -> Option<Device>) -> Result<()> {
-    for e in graph.iter().filter(|e| e.kind == Kind::Node) {
+/// The entries with these indices; all of them for `None`.
+fn selected<'g>(graph: &'g Entries, which: Option<&'g [usize]>) -> impl Iterator<Item = (usize, &'g Entry)> {
+    let all = if which.is_none() { 0..graph.len() } else { 0..0 };
+    all.chain(which.into_iter().flatten().copied()).filter_map(|i| Some((i, graph.get(i)?)))
+}
+
+/// Checks each operation again, on the device to which the scheduler assigned it. If there is but one, [`graph`] has
+/// asked its kernels already.
+pub(crate) fn placed(
+    graph: &Entries,
+    which: Option<&[usize]>,
+    devices: &[Device],
+    place: impl Fn(TensorPtr) -> Option<Device>,
+) -> Result<()> {
+    for (_, e) in selected(graph, which).filter(|(_, e)| e.kind == Kind::Node) {
         let Some(device) = place(e.ptr) else { continue };
-        kernel_accepts(device, e)?;
+        if devices != [device] {
+            kernel_accepts(device, e)?;
+        }
         reaches(graph, device, e)?;
         picks_by_own_numbers(graph, device, e, &place)?;
         // Uses the sources as built: the scheduler may have put a copy in between.

@@ -20,6 +20,7 @@ use crate::alloc::placement::AsBuilt;
 use crate::alloc::plan::{Fit, Plan};
 use crate::backend::Backend;
 use crate::buffer::BufferType;
+use crate::device::Device;
 use crate::entries::Entry;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -146,7 +147,8 @@ impl Sched {
     fn sizes(&mut self, bound: &Bound<'_, '_>) -> Result<Vec<usize>> {
         self.check()?;
         self.forget_plan();
-        self.fit_for(bound.graph())?;
+        self.check_rules(bound.graph(), None)?;
+        self.fit(bound.graph())?;
         let mut sizes = vec![0; self.backends.len()];
         let as_built = AsBuilt::after(bound.graph());
         self.planning(|raw| {
@@ -201,8 +203,8 @@ impl Sched {
     }
 
     fn allocate<'s, 'c>(&'s mut self, mut bound: Bound<'s, 'c>, pins: Pins) -> Result<Allocated<'s, 'c>> {
-        let planned = self.prepare(&bound, pins, true)?;
-        if planned && self.plan.put_back(&mut bound) {
+        let affected = self.prepare(&bound, pins, true)?;
+        if affected.is_none() && self.plan.put_back(&mut bound) {
             return Ok(Allocated::new(self, bound));
         }
         self.plan.forget();
@@ -212,7 +214,7 @@ impl Sched {
         let graph = bound.graph();
         let mut as_built = AsBuilt::after(graph);
         self.in_c(graph, RawSched::alloc)?;
-        if !planned {
+        if affected.is_some() {
             if self.assignment(graph)? != self.assigned {
                 // Operations moved to other devices, so C's plan is of another graph.
                 drop(as_built);
@@ -220,9 +222,9 @@ impl Sched {
                 as_built = AsBuilt::after(graph);
                 self.in_c(graph, RawSched::alloc)?;
             }
-            self.plan.set(graph)?;
+            self.plan.adopt(graph);
         }
-        let noted = self.note(&mut bound);
+        let noted = self.note(&mut bound, affected.as_deref());
         drop(as_built);
         if let Err(error) = noted {
             self.planning(RawSched::reset)?;
@@ -265,11 +267,11 @@ impl Sched {
     }
 
     /// Records what the C scheduler did with a graph, while the graph's headers show it.
-    fn note(&mut self, bound: &mut Bound<'_, '_>) -> Result<()> {
+    fn note(&mut self, bound: &mut Bound<'_, '_>, affected: Option<&[usize]>) -> Result<()> {
         self.check_alive()?;
         // The assignment depends only on what the plan depends on, so one check per plan is enough.
         if !self.checked {
-            self.check_assignments(bound.graph())?;
+            self.check_assignments(bound.graph(), affected)?;
             self.assigned = self.assignment(bound.graph())?;
             self.checked = true;
         }
@@ -281,14 +283,16 @@ impl Sched {
     }
 
     /// Checks that each operation has kernels on its assigned device, and that each pin took effect.
-    fn check_assignments(&self, graph: &Graph<'_>) -> Result<()> {
+    fn check_assignments(&self, graph: &Graph<'_>, affected: Option<&[usize]>) -> Result<()> {
         for (i, backend) in self.pins.iter() {
             let (Some(e), Some(wanted)) = (graph.entries().get(i), self.backends.get(backend)) else { continue };
             if self.backend_of(e.ptr).is_none_or(|b| !std::ptr::eq(b, wanted)) {
                 return Err(check::moved(wanted.device(), e));
             }
         }
-        check::placed(graph.entries(), |t| self.backend_of(t).map(Backend::device))
+        let devices: Vec<_> = self.devices().collect();
+        let place = |t| if let [only] = devices[..] { Some(only) } else { self.backend_of(t).map(Backend::device) };
+        check::placed(graph.entries(), affected, &devices, place)
     }
 
     /// The backend that a tensor of the allocated graph was assigned to.
@@ -297,30 +301,36 @@ impl Sched {
         self.backends.iter().find(|b| std::ptr::eq(b.as_ptr(), raw))
     }
 
-    /// Checks that the graph can run, and plans for it, unless the current plan fits. Returns whether C has a plan for
-    /// this very graph. Where `by_size` allows that, C decides by sizes whether it needs another when it allocates.
-    fn prepare(&mut self, bound: &Bound<'_, '_>, pins: Pins, by_size: bool) -> Result<bool> {
+    /// Checks that the graph can run, and plans for it, unless the current plan fits. Where `by_size` allows that, C
+    /// decides by sizes whether it needs another plan when it allocates; then this returns the entries that differ.
+    fn prepare(&mut self, bound: &Bound<'_, '_>, pins: Pins, by_size: bool) -> Result<Option<Vec<usize>>> {
         self.check()?;
         let graph = bound.graph();
-        let fit = if self.raw.is_some() && self.pins == pins { self.plan.fit(graph) } else { Fit::Other };
+        let fit = if self.raw.is_some() && self.pins == pins { self.plan.fit(graph)? } else { Fit::Other };
         if fit == Fit::Same {
-            return Ok(true);
+            return Ok(None);
         }
         // With copies, an allocation uses one of them, and C compares the sizes of that one alone.
         let by_size = by_size && fit == Fit::Sizes && !self.settings.parallel && self.meta().is_none();
+        if by_size {
+            let affected = self.plan.affected(graph)?;
+            self.plan.suspend();
+            self.checked = false;
+            pins.check(graph, &self.backends)?;
+            self.check_rules(graph, Some(&affected))?;
+            return Ok(Some(affected));
+        }
         self.forget_plan();
         pins.check(graph, &self.backends)?;
         self.renew()?;
-        self.fit_for(graph)?;
+        self.check_rules(graph, None)?;
+        self.fit(graph)?;
         self.check_divided(bound, &pins)?;
         self.pins = pins;
-        if by_size && self.raw.is_some() {
-            return Ok(false);
-        }
         self.plan_in_c(graph)?;
         self.check_alive()?;
         self.plan.set(graph)?;
-        Ok(true)
+        Ok(None)
     }
 
     /// Drops the plan, with the results of its checks.
@@ -341,11 +351,17 @@ impl Sched {
         list::collect(to_last.chain(pins), "the list of pinned tensors")
     }
 
-    /// Checks the graph by all rules, and makes the C scheduler large enough for it.
-    fn fit_for(&mut self, graph: &Graph<'_>) -> Result<()> {
-        let devices: Vec<_> = self.backends.iter().map(Backend::device).collect();
-        self.kept_off = check::graph(graph.entries(), &devices)?;
-        self.fit(graph)
+    /// Checks the graph, or the entries that differ from the last one's, by all rules.
+    fn check_rules(&mut self, graph: &Graph<'_>, affected: Option<&[usize]>) -> Result<()> {
+        let devices: Vec<_> = self.devices().collect();
+        // A whole check finds all entries that Vulkan must not get.
+        let affected = affected.filter(|_| !devices.iter().any(|d| d.is_vulkan()));
+        self.kept_off = check::graph(graph.entries(), affected, &devices)?;
+        Ok(())
+    }
+
+    fn devices(&self) -> impl Iterator<Item = Device> {
+        self.backends.iter().map(Backend::device)
     }
 
     /// Makes the C scheduler large enough: C asserts that its table has room for all tensors of a graph.

@@ -74,7 +74,9 @@ pub(super) const OPS: &[Op] = &[
                 0.0
             });
             let times = m.elements() as f64 / sums.data.len() as f64;
-            Model::new(&sums, t.dtype(), times * (m.error + 1e-6 * m.largest()))
+            // Each of so many additions rounds a sum of up to so many values.
+            let rounding = 1e-6 + times * f64::from(f32::EPSILON) / 2.0;
+            Model::new(&sums, t.dtype(), times * (m.error + rounding * m.largest()))
         });
         Ok(p.made(t, model))
     }),
