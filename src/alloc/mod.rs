@@ -226,16 +226,16 @@ impl GraphAllocator {
         self.check_alive()?;
         let graph = bound.graph();
         let fit = if self.raw.is_some() && self.places == places { self.plan.fit(graph)? } else { Fit::Other };
-        if fit == Fit::Same {
-            return Ok(true);
-        }
         let divided = self.device().is_some_and(meta::is_meta);
-        let by_size = by_size && fit == Fit::Sizes && self.bufts.len() == 1 && !divided;
-        if by_size {
-            let affected = self.plan.affected(graph)?;
-            self.plan.suspend();
-            self.check(graph, Some(&affected))?;
-            return Ok(false);
+        let by_size = by_size && self.bufts.len() == 1 && !divided;
+        match fit {
+            Fit::Same => return Ok(true),
+            Fit::Sizes(affected) if by_size => {
+                self.plan.suspend();
+                self.check(graph, Some(&affected))?;
+                return Ok(false);
+            }
+            _ => {}
         }
         self.plan.clear();
         if self.bufts.iter().map(|b| b.is_extra()).collect::<Result<Vec<_>>>()?.contains(&true) {

@@ -12,7 +12,7 @@ use super::bound::Bound;
 use super::placement::Placement;
 use crate::buffer::{self, BufferType};
 use crate::device::meta;
-use crate::entries::{Entry, Kind, Lists};
+use crate::entries::{Entries, Entry, Kind, Lists};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::header::{TensorFingerprint, TensorPtr};
@@ -37,10 +37,10 @@ struct Key {
 }
 
 impl Key {
-    fn of(graph: &Graph<'_>, e: &Entry) -> Self {
+    fn of(entries: &Entries, e: &Entry) -> Self {
         Self {
             fingerprint: e.ptr.fingerprint(),
-            alike: alike(graph, e),
+            alike: alike(entries, e),
             view_offs: e.ptr.view_offs(),
             root: e.root,
             mask: e.mask,
@@ -75,13 +75,15 @@ pub(crate) struct Plan {
 }
 
 /// How a graph compares with the planned one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
     /// It needs the same plan.
     Same,
     /// It differs in nothing but sizes, offsets and parameters. Tensors live equally long and share memory in the same
     /// places, so ggml may decide by their sizes alone whether its plan has room for them.
-    Sizes,
+    ///
+    /// Holds the entries whose headers or whose sources' headers differ: rules must judge them again.
+    Sizes(Vec<usize>),
     /// It needs a plan of its own.
     Other,
 }
@@ -103,17 +105,25 @@ impl Plan {
             if is_same(i, e, key) {
                 continue;
             }
-            if !differs_in_sizes(graph, i, e, key) {
+            if !differs_in_sizes(entries, i, e, key) {
                 return Ok(Fit::Other);
             }
             list::push(&mut self.differ, i, "the plan of a graph")?;
         }
-        Ok(if self.differ.is_empty() { Fit::Same } else { Fit::Sizes })
+        if self.differ.is_empty() {
+            return Ok(Fit::Same);
+        }
+        let affected = self.affected(entries)?;
+        let pair = |&i: &usize| entries.get(i).zip(self.keys.get(i));
+        Ok(if affected.iter().filter_map(pair).all(|(e, key)| alike(entries, e) == key.alike) {
+            Fit::Sizes(affected)
+        } else {
+            Fit::Other
+        })
     }
 
-    /// The entries whose headers or whose sources' headers differ from the planned graph's, after [`Fit::Sizes`].
-    pub(crate) fn affected(&self, graph: &Graph<'_>) -> Result<Vec<usize>> {
-        let entries = graph.entries();
+    /// The entries that differ, and those with a source that differs.
+    fn affected(&self, entries: &Entries) -> Result<Vec<usize>> {
         let mut differs = list::collect(entries.iter().map(|_| false), "the plan of a graph")?;
         self.differ.iter().filter_map(|&i| differs.get_mut(i).map(|d| *d = true)).for_each(drop);
         let is = |i: usize| differs.get(i).is_some_and(|&d| d);
@@ -131,7 +141,7 @@ impl Plan {
     pub(crate) fn adopt(&mut self, graph: &Graph<'_>) {
         for &i in &self.differ {
             if let (Some(e), Some(key)) = (graph.entries().get(i), self.keys.get_mut(i)) {
-                *key = Key::of(graph, e);
+                *key = Key::of(graph.entries(), e);
             }
         }
         self.count_plan();
@@ -152,7 +162,7 @@ impl Plan {
         self.keys.try_reserve(graph.entries().len()).map_err(no_memory)?;
         self.divided = meta_rules::places(graph.entries());
         self.srcs.extend_from_slice(graph.entries().all_srcs());
-        self.keys.extend(graph.entries().iter().map(|e| Key::of(graph, e)));
+        self.keys.extend(graph.entries().iter().map(|e| Key::of(graph.entries(), e)));
         self.count_plan();
         Ok(())
     }
@@ -239,21 +249,20 @@ fn is_same(i: usize, e: &Entry, key: &Key) -> bool {
 }
 
 /// Whether ggml's allocator would make the same plan for the entry, except for sizes.
-fn differs_in_sizes(graph: &Graph<'_>, i: usize, e: &Entry, key: &Key) -> bool {
+fn differs_in_sizes(entries: &Entries, i: usize, e: &Entry, key: &Key) -> bool {
     // C compares the sizes of nodes and of their sources, so a leaf that no node uses must keep its size.
-    let compared = || e.kind != Kind::Input || graph.entries().all_srcs().iter().any(|&src| src as usize == i);
+    let compared = || e.kind != Kind::Input || entries.all_srcs().iter().any(|&src| src as usize == i);
     (e.root, e.mask, e.kind) == (key.root, key.mask, key.kind)
         && e.ptr.is_same_op(&key.fingerprint)
-        && alike(graph, e) == key.alike
         && buffer_type(e) == key.buffer_type
         && (e.ptr.is_like(&key.fingerprint, false) || compared())
 }
 
 /// A bit for each source that the graph allocates and that has the type and layout of the entry.
-fn alike(graph: &Graph<'_>, e: &Entry) -> u16 {
+fn alike(entries: &Entries, e: &Entry) -> u16 {
     let layout = e.ptr.layout();
     let is_alike = |src: &Entry| src.is_allocated_by_graph() && !src.views_placed() && src.ptr.layout() == layout;
-    graph.entries().src_entries(e).filter(|(_, src)| is_alike(src)).fold(0, |mask, (slot, _)| mask | 1 << slot)
+    entries.src_entries(e).filter(|(_, src)| is_alike(src)).fold(0, |mask, (slot, _)| mask | 1 << slot)
 }
 
 /// The buffer type of a placed leaf.

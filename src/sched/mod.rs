@@ -307,18 +307,18 @@ impl Sched {
         self.check()?;
         let graph = bound.graph();
         let fit = if self.raw.is_some() && self.pins == pins { self.plan.fit(graph)? } else { Fit::Other };
-        if fit == Fit::Same {
-            return Ok(None);
-        }
         // With copies, an allocation uses one of them, and C compares the sizes of that one alone.
-        let by_size = by_size && fit == Fit::Sizes && !self.settings.parallel && self.meta().is_none();
-        if by_size {
-            let affected = self.plan.affected(graph)?;
-            self.plan.suspend();
-            self.checked = false;
-            pins.check(graph, &self.backends)?;
-            self.check_rules(graph, Some(&affected))?;
-            return Ok(Some(affected));
+        let by_size = by_size && !self.settings.parallel && self.meta().is_none();
+        match fit {
+            Fit::Same => return Ok(None),
+            Fit::Sizes(affected) if by_size => {
+                self.plan.suspend();
+                self.checked = false;
+                pins.check(graph, &self.backends)?;
+                self.check_rules(graph, Some(&affected))?;
+                return Ok(Some(affected));
+            }
+            _ => {}
         }
         self.forget_plan();
         pins.check(graph, &self.backends)?;
