@@ -72,7 +72,7 @@ fn transfers() {
 fn products() {
     let mut backend = device().init().unwrap();
     let (k, m) = (size(4096, 1024), size(4096, 1024));
-    for dtype in [DType::F32, DType::F16, DType::Q8_0, DType::Q4_0, DType::Q4K] {
+    for dtype in [DType::F32, DType::F16, DType::Q8_0, DType::Q4_0, DType::Q4_K] {
         let weights = weights(dtype, [k, m]);
         for n in [1, 512] {
             let ctx = Context::new();

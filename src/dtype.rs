@@ -12,6 +12,7 @@ macro_rules! dtypes {
         /// The type of a tensor's elements (`ggml_type`).
         #[doc(alias = "ggml_type")]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[expect(non_camel_case_types, reason = "the names are ggml's")]
         #[non_exhaustive]
         pub enum DType {
             $(#[doc = $doc] $variant,)*
@@ -71,21 +72,21 @@ dtypes! {
     Q5_1 = GGML_TYPE_Q5_1, "q5_1", 32, 24, "5-bit blocks of 32, scale and minimum";
     Q8_0 = GGML_TYPE_Q8_0, "q8_0", 32, 34, "8-bit blocks of 32, scale";
     Q8_1 = GGML_TYPE_Q8_1, "q8_1", 32, 36, "8-bit blocks of 32, scale and sum: an intermediate of kernels";
-    Q2K = GGML_TYPE_Q2_K, "q2_K", 256, 84, "2-bit super-blocks of 256";
-    Q3K = GGML_TYPE_Q3_K, "q3_K", 256, 110, "3-bit super-blocks of 256";
-    Q4K = GGML_TYPE_Q4_K, "q4_K", 256, 144, "4-bit super-blocks of 256";
-    Q5K = GGML_TYPE_Q5_K, "q5_K", 256, 176, "5-bit super-blocks of 256";
-    Q6K = GGML_TYPE_Q6_K, "q6_K", 256, 210, "6-bit super-blocks of 256";
-    Q8K = GGML_TYPE_Q8_K, "q8_K", 256, 292, "8-bit super-blocks of 256: an intermediate of kernels";
-    IQ1S = GGML_TYPE_IQ1_S, "iq1_s", 256, 50, "1.6-bit codebook blocks of 256";
-    IQ1M = GGML_TYPE_IQ1_M, "iq1_m", 256, 56, "1.8-bit codebook blocks of 256";
-    IQ2XXS = GGML_TYPE_IQ2_XXS, "iq2_xxs", 256, 66, "2.1-bit codebook blocks of 256";
-    IQ2XS = GGML_TYPE_IQ2_XS, "iq2_xs", 256, 74, "2.3-bit codebook blocks of 256";
-    IQ2S = GGML_TYPE_IQ2_S, "iq2_s", 256, 82, "2.5-bit codebook blocks of 256";
-    IQ3XXS = GGML_TYPE_IQ3_XXS, "iq3_xxs", 256, 98, "3.1-bit codebook blocks of 256";
-    IQ3S = GGML_TYPE_IQ3_S, "iq3_s", 256, 110, "3.4-bit codebook blocks of 256";
-    IQ4NL = GGML_TYPE_IQ4_NL, "iq4_nl", 32, 18, "4-bit non-linear blocks of 32";
-    IQ4XS = GGML_TYPE_IQ4_XS, "iq4_xs", 256, 136, "4-bit non-linear super-blocks of 256";
+    Q2_K = GGML_TYPE_Q2_K, "q2_K", 256, 84, "2-bit super-blocks of 256";
+    Q3_K = GGML_TYPE_Q3_K, "q3_K", 256, 110, "3-bit super-blocks of 256";
+    Q4_K = GGML_TYPE_Q4_K, "q4_K", 256, 144, "4-bit super-blocks of 256";
+    Q5_K = GGML_TYPE_Q5_K, "q5_K", 256, 176, "5-bit super-blocks of 256";
+    Q6_K = GGML_TYPE_Q6_K, "q6_K", 256, 210, "6-bit super-blocks of 256";
+    Q8_K = GGML_TYPE_Q8_K, "q8_K", 256, 292, "8-bit super-blocks of 256: an intermediate of kernels";
+    IQ1_S = GGML_TYPE_IQ1_S, "iq1_s", 256, 50, "1.6-bit codebook blocks of 256";
+    IQ1_M = GGML_TYPE_IQ1_M, "iq1_m", 256, 56, "1.8-bit codebook blocks of 256";
+    IQ2_XXS = GGML_TYPE_IQ2_XXS, "iq2_xxs", 256, 66, "2.1-bit codebook blocks of 256";
+    IQ2_XS = GGML_TYPE_IQ2_XS, "iq2_xs", 256, 74, "2.3-bit codebook blocks of 256";
+    IQ2_S = GGML_TYPE_IQ2_S, "iq2_s", 256, 82, "2.5-bit codebook blocks of 256";
+    IQ3_XXS = GGML_TYPE_IQ3_XXS, "iq3_xxs", 256, 98, "3.1-bit codebook blocks of 256";
+    IQ3_S = GGML_TYPE_IQ3_S, "iq3_s", 256, 110, "3.4-bit codebook blocks of 256";
+    IQ4_NL = GGML_TYPE_IQ4_NL, "iq4_nl", 32, 18, "4-bit non-linear blocks of 32";
+    IQ4_XS = GGML_TYPE_IQ4_XS, "iq4_xs", 256, 136, "4-bit non-linear super-blocks of 256";
     TQ1_0 = GGML_TYPE_TQ1_0, "tq1_0", 256, 54, "ternary, 1.7 bits";
     TQ2_0 = GGML_TYPE_TQ2_0, "tq2_0", 256, 66, "ternary, 2.1 bits";
     MXFP4 = GGML_TYPE_MXFP4, "mxfp4", 32, 17, "4-bit float blocks of 32 (OCP MX)";
@@ -125,20 +126,20 @@ impl DType {
                 | Self::Q5_0
                 | Self::Q5_1
                 | Self::Q8_0
-                | Self::Q2K
-                | Self::Q3K
-                | Self::Q4K
-                | Self::Q5K
-                | Self::Q6K
-                | Self::IQ1S
-                | Self::IQ1M
-                | Self::IQ2XXS
-                | Self::IQ2XS
-                | Self::IQ2S
-                | Self::IQ3XXS
-                | Self::IQ3S
-                | Self::IQ4NL
-                | Self::IQ4XS
+                | Self::Q2_K
+                | Self::Q3_K
+                | Self::Q4_K
+                | Self::Q5_K
+                | Self::Q6_K
+                | Self::IQ1_S
+                | Self::IQ1_M
+                | Self::IQ2_XXS
+                | Self::IQ2_XS
+                | Self::IQ2_S
+                | Self::IQ3_XXS
+                | Self::IQ3_S
+                | Self::IQ4_NL
+                | Self::IQ4_XS
                 | Self::TQ1_0
                 | Self::TQ2_0
                 | Self::MXFP4
@@ -194,20 +195,20 @@ const FTYPES: [(sys::ggml_ftype, DType); 26] = [
     (sys::GGML_FTYPE_MOSTLY_Q8_0, DType::Q8_0),
     (sys::GGML_FTYPE_MOSTLY_MXFP4, DType::MXFP4),
     (sys::GGML_FTYPE_MOSTLY_NVFP4, DType::NVFP4),
-    (sys::GGML_FTYPE_MOSTLY_Q2_K, DType::Q2K),
-    (sys::GGML_FTYPE_MOSTLY_Q3_K, DType::Q3K),
-    (sys::GGML_FTYPE_MOSTLY_Q4_K, DType::Q4K),
-    (sys::GGML_FTYPE_MOSTLY_Q5_K, DType::Q5K),
-    (sys::GGML_FTYPE_MOSTLY_Q6_K, DType::Q6K),
-    (sys::GGML_FTYPE_MOSTLY_IQ2_XXS, DType::IQ2XXS),
-    (sys::GGML_FTYPE_MOSTLY_IQ2_XS, DType::IQ2XS),
-    (sys::GGML_FTYPE_MOSTLY_IQ3_XXS, DType::IQ3XXS),
-    (sys::GGML_FTYPE_MOSTLY_IQ1_S, DType::IQ1S),
-    (sys::GGML_FTYPE_MOSTLY_IQ1_M, DType::IQ1M),
-    (sys::GGML_FTYPE_MOSTLY_IQ4_NL, DType::IQ4NL),
-    (sys::GGML_FTYPE_MOSTLY_IQ4_XS, DType::IQ4XS),
-    (sys::GGML_FTYPE_MOSTLY_IQ3_S, DType::IQ3S),
-    (sys::GGML_FTYPE_MOSTLY_IQ2_S, DType::IQ2S),
+    (sys::GGML_FTYPE_MOSTLY_Q2_K, DType::Q2_K),
+    (sys::GGML_FTYPE_MOSTLY_Q3_K, DType::Q3_K),
+    (sys::GGML_FTYPE_MOSTLY_Q4_K, DType::Q4_K),
+    (sys::GGML_FTYPE_MOSTLY_Q5_K, DType::Q5_K),
+    (sys::GGML_FTYPE_MOSTLY_Q6_K, DType::Q6_K),
+    (sys::GGML_FTYPE_MOSTLY_IQ2_XXS, DType::IQ2_XXS),
+    (sys::GGML_FTYPE_MOSTLY_IQ2_XS, DType::IQ2_XS),
+    (sys::GGML_FTYPE_MOSTLY_IQ3_XXS, DType::IQ3_XXS),
+    (sys::GGML_FTYPE_MOSTLY_IQ1_S, DType::IQ1_S),
+    (sys::GGML_FTYPE_MOSTLY_IQ1_M, DType::IQ1_M),
+    (sys::GGML_FTYPE_MOSTLY_IQ4_NL, DType::IQ4_NL),
+    (sys::GGML_FTYPE_MOSTLY_IQ4_XS, DType::IQ4_XS),
+    (sys::GGML_FTYPE_MOSTLY_IQ3_S, DType::IQ3_S),
+    (sys::GGML_FTYPE_MOSTLY_IQ2_S, DType::IQ2_S),
 ];
 
 impl fmt::Display for DType {

@@ -123,7 +123,7 @@ impl DType {
         }
         let filled = bytemuck::cast_slice(&out).get(..data.len() / n_per_row * row_size).unwrap_or_default();
         let mut bytes = list::collect(filled.iter().copied(), CONVERTED)?;
-        if self == Self::IQ4NL {
+        if self == Self::IQ4_NL {
             settle_empty(&mut bytes);
         }
         // Fitted scales and minima can exceed the values that they are fitted to.

@@ -90,7 +90,7 @@ fn products_are_those_of_plain_rust() {
         // Enough rows for all threads to convert some.
         ([256, 300, 1, 1], [256, 32, 1, 1]),
     ];
-    let types = [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q4K, DType::IQ4NL];
+    let types = [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q4_K, DType::IQ4_NL];
     for (sa, sb) in shapes {
         for dtype in types.into_iter().filter(|d| (sa[0] as i64) % d.block_size() == 0) {
             let (bytes, a_values) = encoded(dtype, sa, 1);

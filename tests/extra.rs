@@ -59,13 +59,22 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }
 
-const TYPES: [DType; 9] =
-    [DType::Q4_0, DType::Q8_0, DType::Q2K, DType::Q4K, DType::Q5K, DType::Q6K, DType::IQ4NL, DType::MXFP4, DType::Q4_1];
+const TYPES: [DType; 9] = [
+    DType::Q4_0,
+    DType::Q8_0,
+    DType::Q2_K,
+    DType::Q4_K,
+    DType::Q5_K,
+    DType::Q6_K,
+    DType::IQ4_NL,
+    DType::MXFP4,
+    DType::Q4_1,
+];
 
 #[test]
 fn products_with_repacked_weights_are_those_of_plain_rust() {
     let held: Vec<_> = TYPES.into_iter().filter(|&t| repack().holds(t, [256, 8]).unwrap()).collect();
-    assert!(held.contains(&DType::Q4_0) && held.contains(&DType::Q4K), "{held:?}");
+    assert!(held.contains(&DType::Q4_0) && held.contains(&DType::Q4_K), "{held:?}");
     for dtype in held {
         for (k, m, n, planes) in [(256, 8, 1, 1), (256, 24, 3, 1), (512, 16, 4, 2), (256, 40, 9, 3), (768, 8, 6, 1)] {
             let (weights, w) = weights(repack(), dtype, [k, m, 1]);

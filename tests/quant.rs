@@ -28,7 +28,7 @@ fn weights(n: usize, seed: u64) -> Vec<f32> {
 
 /// The types that numbers can be converted to.
 fn writable() -> impl Iterator<Item = DType> {
-    let only_kernels = |t| matches!(t, DType::Q8_1 | DType::Q8K);
+    let only_kernels = |t| matches!(t, DType::Q8_1 | DType::Q8_K);
     DType::ALL.iter().copied().filter(move |&t| is_float(t) || (t.is_quantized() && !only_kernels(t)))
 }
 
@@ -69,7 +69,7 @@ fn decode(t: DType, block: &[u8]) -> Option<Vec<f64>> {
         DType::Q5_1 => five(4, 8).map(|q| half(0) * q + half(2)).collect(),
         DType::MXFP4 => nibbles(1).map(|q| e2m1(q) * 2.0_f64.powi(i32::from(block[0]) - 127)).collect(),
         // 256 numbers of 8 bits less 32, put together of 4 and 2, with a scale for each 16.
-        DType::Q6K => (0..256)
+        DType::Q6_K => (0..256)
             .map(|i| {
                 let (half_block, i) = (i / 128, i % 128);
                 let low = block[64 * half_block + i % 64] >> (4 * (i / 64)) & 15;
@@ -163,7 +163,7 @@ fn what_matters_more_is_kept_better() {
     let (n, data) = (512, weights(8 * 512, 4));
     let matters: Vec<f32> = (0..n).map(|i| if i % 8 == 0 { 100.0 } else { 0.1 }).collect();
     let part = |x: &[f32]| x.iter().copied().step_by(8).collect::<Vec<_>>();
-    for t in [DType::Q4_0, DType::Q4K, DType::IQ4XS, DType::IQ2XXS] {
+    for t in [DType::Q4_0, DType::Q4_K, DType::IQ4_XS, DType::IQ2_XXS] {
         let of = |imatrix: &[f32]| {
             let back = t.dequantize(&t.quantize(&data, n, Some(imatrix)).unwrap()).unwrap();
             error(&part(&data), &part(&back))
@@ -178,18 +178,18 @@ fn what_matters_more_is_kept_better() {
 #[test]
 fn blocks_of_zeros_are_the_same_each_time() {
     for zeros in [[0.0_f32; 64], [-0.0; 64], [1e-30; 64]] {
-        let bytes = DType::IQ4NL.quantize(&zeros, 64, None).unwrap();
+        let bytes = DType::IQ4_NL.quantize(&zeros, 64, None).unwrap();
         for block in bytes.chunks(18) {
             assert_eq!((&block[..2], &block[2..]), (&[0; 2][..], &[0x88; 16][..]));
         }
-        assert!(DType::IQ4NL.dequantize(&bytes).unwrap().iter().all(|x| *x == 0.0), "zeros");
+        assert!(DType::IQ4_NL.dequantize(&bytes).unwrap().iter().all(|x| *x == 0.0), "zeros");
     }
 }
 
 #[test]
 fn threads_may_convert_at_once() {
     let data = weights(2048, 6);
-    for t in [DType::IQ2XXS, DType::IQ3S, DType::IQ1S, DType::IQ2S] {
+    for t in [DType::IQ2_XXS, DType::IQ3_S, DType::IQ1_S, DType::IQ2_S] {
         let convert = || t.quantize(&data, 1024, Some(&[1.0; 1024])).unwrap();
         let all: Vec<_> = std::thread::scope(|s| {
             let threads: Vec<_> = (0..4).map(|_| s.spawn(convert)).collect();
@@ -208,8 +208,8 @@ fn plain_types_take_any_number() {
     assert!(back[0].is_nan() && back[1..] == [f32::INFINITY, -0.0, 0.0, f32::INFINITY], "{back:?}");
     let back = DType::BF16.dequantize(&DType::BF16.quantize(&data, 5, None).unwrap()).unwrap();
     assert!(back[0].is_nan() && back[1] == f32::INFINITY && (back[4] - 70000.0).abs() < 300.0, "{back:?}");
-    assert!(DType::Q4K.quantize(&[], 256, None).unwrap().is_empty(), "no rows");
-    assert!(DType::Q4K.dequantize(&[]).unwrap().is_empty(), "no blocks");
+    assert!(DType::Q4_K.quantize(&[], 256, None).unwrap().is_empty(), "no rows");
+    assert!(DType::Q4_K.dequantize(&[]).unwrap().is_empty(), "no blocks");
 }
 
 /// Asserts that a conversion was refused for its parameter of this name.
@@ -249,18 +249,18 @@ fn numbers_that_blocks_cannot_hold_are_refused() {
 #[test]
 fn weights_of_columns_are_checked() {
     let data = weights(1024, 8);
-    for t in [DType::IQ2XXS, DType::IQ2XS, DType::IQ1S] {
+    for t in [DType::IQ2_XXS, DType::IQ2_XS, DType::IQ1_S] {
         assert!(t.requires_imatrix());
         refused(t.quantize(&data, 512, None), "imatrix");
     }
-    assert!(!DType::Q4K.requires_imatrix());
+    assert!(!DType::Q4_K.requires_imatrix());
     for n in [0, 511, 513, 1024] {
-        refused(DType::Q4K.quantize(&data, 512, Some(&vec![1.0; n])), "imatrix");
+        refused(DType::Q4_K.quantize(&data, 512, Some(&vec![1.0; n])), "imatrix");
     }
     for bad in [0.0, -1.0, f32::NAN, f32::INFINITY, 1e-11, 1e11] {
         let mut weights = [1.0; 512];
         weights[511] = bad;
-        refused(DType::Q4K.quantize(&data, 512, Some(&weights)), "imatrix");
+        refused(DType::Q4_K.quantize(&data, 512, Some(&weights)), "imatrix");
     }
 }
 

@@ -324,7 +324,7 @@ fn files_of_other_models_are_refused() {
     let mut writer = good();
     writer.remove("byte-decoder.context_length");
     assert!(read(&writer, None).unwrap_err().contains("does not say what `byte-decoder.context_length` is"));
-    assert!(read(&good(), Some(DType::Q4K)).unwrap_err().contains("no whole blocks"));
+    assert!(read(&good(), Some(DType::Q4_K)).unwrap_err().contains("no whole blocks"));
     weights.fill_with("blk.1.ffn_up.weight", f32::NAN).unwrap();
     assert!(read(&good(), Some(DType::Q8_0)).unwrap_err().contains("tensor `blk.1.ffn_up.weight`: number 0 is NaN"));
 }

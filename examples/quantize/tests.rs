@@ -183,9 +183,9 @@ fn each_matrix_has_weights_of_its_own() {
     let weights: Vec<_> = (1..=256).map(|i| i as f32 / 2.0).collect();
     let (first, second) = numbers.split_at(256 * 4);
     let expected = [
-        DType::Q4K.quantize(first, 256, Some(&weights)).unwrap(),
+        DType::Q4_K.quantize(first, 256, Some(&weights)).unwrap(),
         // What was never used matters equally.
-        DType::Q4K.quantize(second, 256, Some(&[1.0; 256])).unwrap(),
+        DType::Q4_K.quantize(second, 256, Some(&[1.0; 256])).unwrap(),
     ];
     assert!(folder.result().data("up.weight").unwrap() == expected.concat(), "the weights are others");
 }

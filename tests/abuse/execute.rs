@@ -161,7 +161,7 @@ pub(crate) fn alloc<'s, 'c>(
 fn has_loose_bits(graph: &Graph<'_>) -> bool {
     graph
         .nodes()
-        .any(|t| t.dtype() == DType::IQ4NL && matches!(t.op_name().as_str(), "CPY" | "SET_ROWS" | "DUP" | "CONT"))
+        .any(|t| t.dtype() == DType::IQ4_NL && matches!(t.op_name().as_str(), "CPY" | "SET_ROWS" | "DUP" | "CONT"))
 }
 
 /// Compares two computations of the same.

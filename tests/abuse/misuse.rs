@@ -125,7 +125,8 @@ pub(crate) fn convert(stats: &mut Stats, rng: &mut fastrand::Rng) {
     may_fail(stats, dtype.dequantize(&bytes));
     may_fail(stats, dtype.validate_row_data(&bytes));
     // Codebooks take seconds to make.
-    if dtype.requires_imatrix() || dtype.to_string().starts_with("iq") && dtype != DType::IQ4NL && dtype != DType::IQ4XS
+    if dtype.requires_imatrix()
+        || dtype.to_string().starts_with("iq") && dtype != DType::IQ4_NL && dtype != DType::IQ4_XS
     {
         return;
     }

@@ -155,15 +155,15 @@ const WEIGHTS: [DType; 12] = [
     DType::Q5_0,
     DType::Q5_1,
     DType::Q8_0,
-    DType::Q2K,
-    DType::Q3K,
-    DType::Q4K,
-    DType::Q5K,
-    DType::Q6K,
+    DType::Q2_K,
+    DType::Q3_K,
+    DType::Q4_K,
+    DType::Q5_K,
+    DType::Q6_K,
 ];
 
 /// Types that not every device supports.
-const RARE: [DType; 5] = [DType::BF16, DType::IQ4NL, DType::IQ4XS, DType::MXFP4, DType::Q1_0];
+const RARE: [DType; 5] = [DType::BF16, DType::IQ4_NL, DType::IQ4_XS, DType::MXFP4, DType::Q1_0];
 
 #[test]
 fn products() {
@@ -184,7 +184,7 @@ fn products() {
 #[test]
 fn products_of_stacks() {
     let mut cases = Vec::new();
-    for dtype in [DType::F32, DType::F16, DType::Q4_0, DType::Q8_0, DType::Q4K] {
+    for dtype in [DType::F32, DType::F16, DType::Q4_0, DType::Q8_0, DType::Q4_K] {
         for n in [1, 5, 40] {
             cases.push(
                 case(format!("{dtype} stacked by {n}"), move |f| {
@@ -214,7 +214,7 @@ fn products_of_stacks() {
 #[test]
 fn experts() {
     let mut cases = Vec::new();
-    for dtype in [DType::F32, DType::F16, DType::Q4_0, DType::Q8_0, DType::Q4K] {
+    for dtype in [DType::F32, DType::F16, DType::Q4_0, DType::Q8_0, DType::Q4_K] {
         for tokens in [1, 4, 33] {
             cases.push(
                 case(format!("{dtype}, {tokens} tokens"), move |f| {
@@ -388,10 +388,10 @@ fn a_block_of_a_transformer() {
             how.scale = 0.125;
             let scores = ctx.soft_max_ext(ctx.mul_mat(k, q)?, how)?;
             let mixed = ctx.cont(ctx.permute(ctx.mul_mat(v, scores)?, [0, 2, 1, 3])?)?;
-            let h = ctx.add(ctx.mul_mat(f.of(DType::Q4K, [256, 256, 1, 1]), ctx.reshape(mixed, [256, 12])?)?, x)?;
+            let h = ctx.add(ctx.mul_mat(f.of(DType::Q4_K, [256, 256, 1, 1]), ctx.reshape(mixed, [256, 12])?)?, x)?;
             let up = ctx.mul_mat(f.of(DType::Q4_0, [256, 512, 1, 1]), ctx.rms_norm(h, 1e-5)?)?;
             let gate = ctx.mul_mat(f.of(DType::Q4_0, [256, 512, 1, 1]), h)?;
-            let down = ctx.mul_mat(f.of(DType::Q6K, [512, 256, 1, 1]), ctx.glu_split(gate, up, Glu::Swiglu)?)?;
+            let down = ctx.mul_mat(f.of(DType::Q6_K, [512, 256, 1, 1]), ctx.glu_split(gate, up, Glu::Swiglu)?)?;
             ctx.add(down, h)
         })
         .rough()],

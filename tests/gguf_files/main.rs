@@ -57,7 +57,7 @@ fn tensors() -> Vec<(&'static str, DType, [i64; 4], Vec<u8>)> {
         ("half", DType::F16, [4, 4, 1, 1], 32),
         ("ids", DType::I32, [1, 1, 1, 1], 4),
         ("quantised", DType::Q4_0, [64, 2, 1, 1], 72),
-        ("super", DType::Q6K, [256, 1, 1, 1], 210),
+        ("super", DType::Q6_K, [256, 1, 1, 1], 210),
         ("thin", DType::I8, [1, 1, 1, 3], 3),
     ]
     .into_iter()

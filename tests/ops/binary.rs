@@ -214,10 +214,10 @@ fn sums_in_another_type_refuse_what_does_not_fit() {
     // Types that rows can't be quantised to: the kernel would write floats to them.
     let blocks = of(DType::Q8_0, [256, 2, 2, 1]);
     let floats = of(DType::F32, [256, 2, 2, 1]);
-    for dtype in [DType::IQ2XXS, DType::IQ1S, DType::IQ3S, DType::I32, DType::F64, DType::Q8_1] {
+    for dtype in [DType::IQ2_XXS, DType::IQ1_S, DType::IQ3_S, DType::I32, DType::F64, DType::Q8_1] {
         refused!(Unsupported, accepted(blocks, floats, dtype), "{dtype}");
     }
-    for dtype in [DType::Q8_1, DType::IQ2XXS] {
+    for dtype in [DType::Q8_1, DType::IQ2_XXS] {
         refused!(Unsupported, lab.accepted(ctx.add(of(dtype, [256, 2, 2, 1]), floats).unwrap()), "{dtype}");
     }
     refused!(Unsupported, accepted(blocks, row, DType::F32), "nothing is repeated over blocks");
@@ -277,7 +277,7 @@ fn one_number_is_refused_where_it_does_not_fit() {
         refused!(Unsupported, lab.accepted(ctx.add1(a, of(dtype, [1; 4])).unwrap()), "{dtype}");
     }
     for (x, y) in
-        [(DType::F16, DType::BF16), (DType::I32, DType::I32), (DType::IQ2XXS, DType::F32), (DType::Q8_0, DType::F16)]
+        [(DType::F16, DType::BF16), (DType::I32, DType::I32), (DType::IQ2_XXS, DType::F32), (DType::Q8_0, DType::F16)]
     {
         let y = ctx.add1(of(x, [256, 2, 1, 1]), of(y, [1; 4])).unwrap();
         refused!(Unsupported, lab.accepted(y), "{x}");

@@ -100,12 +100,12 @@ fn casts_to_blocks_end_for_all_numbers() {
         DType::Q5_0,
         DType::Q5_1,
         DType::Q8_0,
-        DType::Q2K,
-        DType::Q3K,
-        DType::Q4K,
-        DType::Q5K,
-        DType::Q6K,
-        DType::IQ4NL,
+        DType::Q2_K,
+        DType::Q3_K,
+        DType::Q4_K,
+        DType::Q5_K,
+        DType::Q6_K,
+        DType::IQ4_NL,
     ];
     for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 3e38, 1e-38, 0.0] {
         let ctx = Context::new();
@@ -136,9 +136,9 @@ fn conversions_without_a_kernel_are_refused_before_they_reach_it() {
         (DType::Q8_0, DType::Q4_0),
         (DType::Q8_1, DType::F32),
         (DType::F32, DType::Q8_1),
-        (DType::F32, DType::IQ4XS),
-        (DType::F32, DType::IQ2XXS),
-        (DType::F32, DType::IQ1S),
+        (DType::F32, DType::IQ4_XS),
+        (DType::F32, DType::IQ2_XXS),
+        (DType::F32, DType::IQ1_S),
         (DType::I32, DType::Q8_0),
     ] {
         let x = ctx.input("x", from, [256, 2]).unwrap();

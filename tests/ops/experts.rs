@@ -147,7 +147,7 @@ fn h14_experts_of_types_without_a_product_are_refused() {
     let of = |dtype, shape: [i64; 3]| ctx.input("x", dtype, shape).unwrap();
     let which = of(DType::I32, [1, 1, 1]);
     let product = |w, x| lab.accepted(ctx.mul_mat_id(of(w, [256, 2, 2]), of(x, [256, 1, 1]), which).unwrap());
-    for dtype in [DType::I8, DType::I16, DType::I32, DType::I64, DType::F64, DType::Q8_1, DType::Q8K] {
+    for dtype in [DType::I8, DType::I16, DType::I32, DType::I64, DType::F64, DType::Q8_1, DType::Q8_K] {
         refused!(Unsupported, product(dtype, DType::F32), "{dtype}");
     }
     for (w, x) in

@@ -277,7 +277,7 @@ fn h14_attention_over_types_that_the_cpu_cannot_multiply_is_refused() {
     let float = of(DType::F32);
     for dtype in DType::ALL.iter().copied() {
         let plain = matches!(dtype, DType::F64 | DType::I8 | DType::I16 | DType::I32 | DType::I64);
-        if plain || matches!(dtype, DType::Q8_1 | DType::Q8K) {
+        if plain || matches!(dtype, DType::Q8_1 | DType::Q8_K) {
             refused!(Unsupported, accepted(float, of(dtype), float, FlashAttn::default()), "keys of {dtype}");
             refused!(Unsupported, accepted(float, float, of(dtype), FlashAttn::default()), "values of {dtype}");
         } else {

@@ -96,7 +96,7 @@ fn h14_types_without_a_dot_product_are_refused() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let b = ctx.input("b", DType::F32, [256, 2]).unwrap();
-    for dtype in [DType::I8, DType::I16, DType::I32, DType::I64, DType::F64, DType::Q8_1, DType::Q8K] {
+    for dtype in [DType::I8, DType::I16, DType::I32, DType::I64, DType::F64, DType::Q8_1, DType::Q8_K] {
         let a = ctx.input("a", dtype, [256, 2]).unwrap();
         refused!(Unsupported, lab.accepted(ctx.mul_mat(a, b).unwrap()), "{dtype}");
     }
@@ -116,7 +116,7 @@ fn h14_types_without_a_dot_product_are_refused() {
 /// Every type with a dot product can be multiplied, without a missing table.
 #[test]
 fn h14_every_other_type_can_be_multiplied() {
-    let none = [DType::I8, DType::I16, DType::I32, DType::I64, DType::F64, DType::Q8_1, DType::Q8K];
+    let none = [DType::I8, DType::I16, DType::I32, DType::I64, DType::F64, DType::Q8_1, DType::Q8_K];
     for &dtype in DType::ALL.iter().filter(|t| !none.contains(t)) {
         let mut builder = WeightsBuilder::new();
         builder.tensor("w", dtype, [512, 9]).unwrap();
@@ -260,7 +260,7 @@ fn outer_products_refuse_what_does_not_fit() {
     }
     refused!(Shape, ctx.out_prod(ctx.transpose(of(DType::F32, [3, 4, 2, 1])).unwrap(), a));
     refused!(Shape, ctx.out_prod(of(DType::F32, [1 << 40, 1, 1, 1]), of(DType::F32, [1 << 40, 1, 1, 1])));
-    for dtype in [DType::BF16, DType::I32, DType::I8, DType::F64, DType::Q8_1, DType::Q8K] {
+    for dtype in [DType::BF16, DType::I32, DType::I8, DType::F64, DType::Q8_1, DType::Q8_K] {
         let y = ctx.out_prod(of(dtype, [256, 3, 1, 1]), of(DType::F32, [4, 3, 1, 1])).unwrap();
         refused!(Unsupported, lab.accepted(y), "{dtype}");
     }

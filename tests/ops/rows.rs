@@ -92,7 +92,7 @@ fn rows_refuse_what_does_not_fit() {
     refused!(Shape, ctx.get_rows(ctx.transpose(of(DType::F32, [5, 4, 3, 2])).unwrap(), rows));
     let lab = Lab::new(&ctx);
     let flat = of(DType::I32, [6, 1, 1, 1]);
-    for dtype in [DType::I8, DType::I16, DType::I64, DType::F64, DType::Q8_1, DType::Q8K] {
+    for dtype in [DType::I8, DType::I16, DType::I64, DType::F64, DType::Q8_1, DType::Q8_K] {
         let y = ctx.get_rows(of(dtype, [256, 5, 1, 1]), flat).unwrap();
         refused!(Unsupported, lab.accepted(y), "{dtype}");
     }

@@ -205,7 +205,7 @@ fn rows_of_types_that_the_kernel_does_not_write_are_refused() {
     let flat = of(DType::I32, [3, 1, 1, 1]);
     let write =
         |from, to| lab.accepted(ctx.set_rows(made(to, [256, 5, 1, 1]), of(from, [256, 3, 1, 1]), flat).unwrap());
-    for dtype in [DType::I32, DType::I8, DType::F64, DType::Q8_1, DType::Q8K, DType::IQ2XXS, DType::IQ1S] {
+    for dtype in [DType::I32, DType::I8, DType::F64, DType::Q8_1, DType::Q8_K, DType::IQ2_XXS, DType::IQ1_S] {
         refused!(Unsupported, write(DType::F32, dtype), "{dtype}");
     }
     // The kernel's buffer for such rows has room for one thread only.

@@ -113,15 +113,15 @@ fn iq1_m_does_not_make_ten_of_one() {
     for i in 0..100 {
         let mut data = [0.0; 256];
         data[40] = 1.0 + i as f32 / 100.0;
-        match DType::IQ1M.quantize(&data, 256, None) {
-            Ok(bytes) => assert!(DType::IQ1M.dequantize(&bytes).unwrap().iter().all(|x| x.abs() < 8.0)),
+        match DType::IQ1_M.quantize(&data, 256, None) {
+            Ok(bytes) => assert!(DType::IQ1_M.dequantize(&bytes).unwrap().iter().all(|x| x.abs() < 8.0)),
             Err(error) => {
                 let text = error.to_string();
                 assert!(text.contains("block at 0") && text.contains("imatrix"), "{text}");
                 refusals += 1;
             }
         }
-        let back = DType::IQ1M.dequantize(&DType::IQ1M.quantize(&data, 256, Some(&[1.0; 256])).unwrap()).unwrap();
+        let back = DType::IQ1_M.dequantize(&DType::IQ1_M.quantize(&data, 256, Some(&[1.0; 256])).unwrap()).unwrap();
         assert!(back.iter().all(|x| x.abs() < 3.0), "{back:?}");
     }
     assert!(refusals > 0, "no fit took the least code");

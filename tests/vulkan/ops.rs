@@ -120,7 +120,7 @@ const OPS: &[Op] = &[
         for (from, to) in [(F32, F16), (F16, F32), (F32, BF16), (BF16, F32), (F16, F16), (I32, F32), (F32, I32)] {
             all.extend(each(&ALL, &[from], |layout, from| b.ctx.cast(b.laid(layout, from, SHAPE, -9.0, 9.0), to))?);
         }
-        for quantised in [DType::Q4_0, DType::Q5_1, DType::Q8_0, DType::IQ4NL] {
+        for quantised in [DType::Q4_0, DType::Q5_1, DType::Q8_0, DType::IQ4_NL] {
             let x = b.f32([64, 6, 3, 1]);
             all.push(b.ctx.cast(x, quantised)?);
             all.push(b.ctx.cast(b.of(quantised, [64, 6, 3, 1]), F32)?);
@@ -219,7 +219,7 @@ const OPS: &[Op] = &[
     Op("GET_ROWS", 2e-3, |b| {
         let mut all = Vec::new();
         let rows = |n: i32| b.ints([6, 2], (0..12).map(|i| i * 5 % n));
-        for dtype in [F32, F16, BF16, DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::Q4K, DType::Q6K] {
+        for dtype in [F32, F16, BF16, DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::Q4_K, DType::Q6_K] {
             all.push(b.ctx.get_rows(b.of(dtype, [256, 9, 2]), rows(9))?);
         }
         all.push(b.ctx.get_rows(b.laid(Layout::Gaps, F32, [67, 9, 2, 1], -2.0, 2.0), rows(9))?);
@@ -255,7 +255,7 @@ const OPS: &[Op] = &[
     }),
     Op("MUL_MAT", 1e-2, |b| {
         let mut all = Vec::new();
-        for dtype in [F32, F16, BF16, DType::Q4_0, DType::Q8_0, DType::Q4K] {
+        for dtype in [F32, F16, BF16, DType::Q4_0, DType::Q8_0, DType::Q4_K] {
             all.push(b.ctx.mul_mat(b.of(dtype, [256, 33, 2]), b.f32([256, 1, 4]))?);
         }
         for dtype in [F32, F16, DType::Q4_0] {

@@ -67,11 +67,11 @@ pub(super) fn can_quantise(t: DType) -> bool {
             | DType::Q5_0
             | DType::Q5_1
             | DType::Q8_0
-            | DType::Q2K
-            | DType::Q3K
-            | DType::Q4K
-            | DType::Q5K
-            | DType::Q6K
-            | DType::IQ4NL
+            | DType::Q2_K
+            | DType::Q3_K
+            | DType::Q4_K
+            | DType::Q5_K
+            | DType::Q6_K
+            | DType::IQ4_NL
     )
 }

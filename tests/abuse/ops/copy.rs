@@ -8,7 +8,7 @@ use crate::draw::build;
 use crate::model::Model;
 
 const CASTS: &[DType] =
-    &[DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::I32, DType::Q4_0, DType::Q5_1, DType::IQ4NL];
+    &[DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::I32, DType::Q4_0, DType::Q5_1, DType::IQ4_NL];
 
 pub(super) const OPS: &[Op] = &[
     op("cont", |p| {
