@@ -15,7 +15,7 @@ fn main() -> ggml::Result<()> {
     // A closure can't borrow, since the context keeps it; it may share. Several threads call it at once, each for some rows.
     let filled = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&filled);
-    let softsign = ctx.map_custom1::<f32>(x, Custom::default(), move |out, x| {
+    let softsign = ctx.map_custom1::<f32>(x, Custom::new(), move |out, x| {
         for (i, row) in out {
             row.iter_mut().zip(x.row(i)).for_each(|(y, x)| *y = x / (1.0 + x.abs()));
             counter.fetch_add(1, Ordering::Relaxed);

@@ -114,37 +114,10 @@ impl DType {
         self.block().0 > 1
     }
 
-    /// Whether ggml can convert the type's blocks to and from floats. An explicit list: for other types ggml has no
-    /// functions, and would call NULL.
-    pub(crate) const fn has_floats_in_blocks(self) -> bool {
-        matches!(
-            self,
-            Self::Q1_0
-                | Self::Q2_0
-                | Self::Q4_0
-                | Self::Q4_1
-                | Self::Q5_0
-                | Self::Q5_1
-                | Self::Q8_0
-                | Self::Q2_K
-                | Self::Q3_K
-                | Self::Q4_K
-                | Self::Q5_K
-                | Self::Q6_K
-                | Self::IQ1_S
-                | Self::IQ1_M
-                | Self::IQ2_XXS
-                | Self::IQ2_XS
-                | Self::IQ2_S
-                | Self::IQ3_XXS
-                | Self::IQ3_S
-                | Self::IQ4_NL
-                | Self::IQ4_XS
-                | Self::TQ1_0
-                | Self::TQ2_0
-                | Self::MXFP4
-                | Self::NVFP4
-        )
+    /// Whether ggml can convert the type's blocks to and from floats. For others it has no functions, and would call
+    /// NULL.
+    pub(crate) fn has_floats_in_blocks(self) -> bool {
+        self.is_quantized() && !matches!(self, Self::Q8_1 | Self::Q8_K)
     }
 
     /// Whether it is `f32`, `f16` or `bf16`.

@@ -29,6 +29,7 @@ mod log;
 pub mod meta;
 mod ops;
 pub mod opt;
+mod options;
 pub mod prelude;
 mod quant;
 #[cfg(feature = "rpc")]

@@ -81,10 +81,8 @@ fn threads_of_any_kind_compute() {
     let ctx = Context::new();
     let (x, y) = chain(&ctx, 3);
     let graph = ctx.graph([y]).unwrap();
-    let mut eager = Threads::new(2);
-    (eager.priority, eager.poll) = (Priority::Normal, 100);
-    let mut lazy = Threads::new(2);
-    (lazy.priority, lazy.poll) = (Priority::Low, 0);
+    let eager = Threads::new(2).with_priority(Priority::Normal).with_poll(100);
+    let lazy = Threads::new(2).with_priority(Priority::Low).with_poll(0);
     for threads in [Threads::new(1), eager, lazy] {
         let mut backend = Backend::cpu().unwrap();
         backend.set_threads(threads.clone()).unwrap();

@@ -288,8 +288,7 @@ fn threads_have_a_number_only() {
     for count in [0, Backend::MAX_THREADS + 1] {
         assert!(matches!(backend.set_threads(count), Err(Error::Param { name: "count", .. })), "{count}");
     }
-    let mut lazy = Threads::new(2);
-    lazy.priority = Priority::Low;
+    let lazy = Threads::new(2).with_priority(Priority::Low);
     assert!(matches!(backend.set_threads(lazy), Err(Error::Param { name: "threads", .. })), "BLAS has no priorities");
     backend.set_threads(3).unwrap();
     assert_eq!(backend.threads(), 3);

@@ -18,9 +18,7 @@ fn memory() -> GraphAllocator {
 }
 
 fn one_task() -> Custom {
-    let mut how = Custom::default();
-    how.n_tasks = Some(1);
-    how
+    Custom::new().with_n_tasks(1)
 }
 
 fn sample(n: usize) -> Vec<f32> {
@@ -76,7 +74,7 @@ fn compare_net(backend: &mut Backend, other: &mut Backend) -> Comparison {
     let mut memory = allocator.alloc(&graph).unwrap();
     memory.set(x, &sample(64 * 4)).unwrap();
     memory.set(rows, &[3, 0, 3]).unwrap();
-    let comparison = memory.compare(backend, other, Compare::default()).unwrap();
+    let comparison = memory.compare(backend, other, Compare::new()).unwrap();
     assert_eq!(net.cache.get("count").unwrap().read::<f32>().unwrap(), [1.0], "a state is changed once");
 
     let compared = memory.get::<f32>(outputs[3]).unwrap();
@@ -122,12 +120,12 @@ fn a_server_is_equal_to_what_it_serves() {
 
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
-    let y = ctx.map_custom1::<f32>(x, Custom::default(), |_, _| {}).unwrap();
+    let y = ctx.map_custom1::<f32>(x, Custom::new(), |_, _| {}).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = memory();
     let mut memory = allocator.alloc(&graph).unwrap();
     memory.set(x, &[1.0_f32; 4]).unwrap();
-    let refused = memory.compare(&mut cpu(), &mut remote, Compare::default());
+    let refused = memory.compare(&mut cpu(), &mut remote, Compare::new());
     assert!(matches!(refused, Err(Error::Unsupported { .. })), "closures stay here: {refused:?}");
 }
 
@@ -137,8 +135,7 @@ fn reference_code_rounds_differently() {
     let ctx = Context::new();
     let of = |name, shape: [i64; 4]| ctx.input(name, DType::F32, shape).unwrap();
     let (q, k, v) = (of("q", [64, 80, 2, 1]), of("k", [64, 96, 2, 1]), of("v", [64, 96, 2, 1]));
-    let mut how = FlashAttn::default();
-    how.scale = 0.125;
+    let how = FlashAttn::new(0.125);
     let y = ctx.flash_attn_ext(q, k, v, how).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = memory();
@@ -148,11 +145,11 @@ fn reference_code_rounds_differently() {
     memory.set(v, &sample(64 * 96 * 2)).unwrap();
     let mut reference = cpu();
     reference.set_use_ref(true).unwrap();
-    let comparison = memory.compare(&mut reference, &mut cpu(), Compare::default()).unwrap();
+    let comparison = memory.compare(&mut reference, &mut cpu(), Compare::new()).unwrap();
     assert!(comparison.agrees(), "{comparison}");
     assert!(comparison.nodes[0].max_abs > 0.0, "other code than that of tiles: {comparison}");
     reference.set_use_ref(false).unwrap();
-    assert_equal(&memory.compare(&mut reference, &mut cpu(), Compare::default()).unwrap());
+    assert_equal(&memory.compare(&mut reference, &mut cpu(), Compare::new()).unwrap());
 }
 
 /// A cast has itself as a source, and kernels for quantised types read that source.
@@ -167,7 +164,7 @@ fn casts_are_compared() {
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = memory();
     let mut memory = allocator.alloc(&graph).unwrap();
-    assert_equal(&memory.compare(&mut cpu(), &mut cpu(), Compare::default()).unwrap());
+    assert_equal(&memory.compare(&mut cpu(), &mut cpu(), Compare::new()).unwrap());
 }
 
 /// Returns `x`; on the second call (for the second device) adds 3 to element 5.
@@ -212,12 +209,12 @@ fn casts_of_blocks_can_be_compared() {
     let mut memory = memory();
     let mut memory = memory.alloc(&graph).unwrap();
     memory.set_bytes(x, &DType::Q8_0.quantize(&sample(64 * 3), 64, None).unwrap()).unwrap();
-    assert_equal(&memory.compare(&mut cpu(), &mut cpu(), Compare::default()).unwrap());
+    assert_equal(&memory.compare(&mut cpu(), &mut cpu(), Compare::new()).unwrap());
 }
 
 #[test]
 fn a_wrong_result_is_found_where_it_arises() {
-    let mut how = Compare::default();
+    let how = Compare::new();
     let (comparison, computed) = compare_faulty(how);
     let marks = |c: &Comparison| c.nodes.iter().map(|n| n.deviates).collect::<Vec<_>>();
     assert_eq!(marks(&comparison), [false, true, false], "{comparison}");
@@ -235,15 +232,14 @@ fn a_wrong_result_is_found_where_it_arises() {
     }
     assert!(table.ends_with("(`wrong`) deviate first"), "{table}");
 
-    how.apart = false;
+    let how = how.with_apart(false);
     let (comparison, _) = compare_faulty(how);
     assert_eq!(marks(&comparison), [false, true, true], "the next one goes on with it: {comparison}");
-    how.stop = true;
+    let how = how.with_stop(true);
     let (comparison, computed) = compare_faulty(how);
     assert_eq!(marks(&comparison), [false, true], "{comparison}");
     assert!(!computed, "what was not computed can't be read");
-    how.tolerance = 2.0;
-    let (comparison, computed) = compare_faulty(how);
+    let (comparison, computed) = compare_faulty(how.with_tolerance(2.0));
     assert!(comparison.agrees() && computed, "{comparison}");
     assert_eq!(comparison.nodes[1].mismatch, None);
     assert!(comparison.to_string().ends_with("no result deviates"));
@@ -270,7 +266,7 @@ fn what_is_no_number_counts() {
     let mut allocator = memory();
     let mut memory = allocator.alloc(&graph).unwrap();
     memory.set(x, &[-1.0_f32, 0.0, 1.0]).unwrap();
-    let comparison = memory.compare(&mut cpu(), &mut cpu(), Compare::default()).unwrap();
+    let comparison = memory.compare(&mut cpu(), &mut cpu(), Compare::new()).unwrap();
     assert!(!comparison.nodes[0].deviates && comparison.nodes[0].max_abs == 0.0, "NaN and -inf twice: {comparison}");
     let wrong = &comparison.nodes[1];
     assert!(wrong.deviates && wrong.max_abs.is_infinite(), "{comparison}");
@@ -284,7 +280,7 @@ fn what_can_not_be_compared_is_an_error() {
     let graph = ctx.graph([ctx.neg(x).unwrap()]).unwrap();
     let mut allocator = memory();
     let mut memory = allocator.alloc(&graph).unwrap();
-    let refused = memory.compare(&mut cpu(), &mut cpu(), Compare::default());
+    let refused = memory.compare(&mut cpu(), &mut cpu(), Compare::new());
     assert!(matches!(refused, Err(Error::InputNotSet { .. })), "{refused:?}");
 }
 
@@ -303,7 +299,7 @@ fn repacked_weights_can_not_be_compared() {
     let graph = ctx.graph([ctx.mul_mat(weights.get("w").unwrap(), x).unwrap()]).unwrap();
     let mut memory = allocator.alloc(&graph).unwrap();
     memory.set(x, &[1.0_f32; 32]).unwrap();
-    let refused = memory.compare(&mut cpu(), &mut cpu(), Compare::default());
+    let refused = memory.compare(&mut cpu(), &mut cpu(), Compare::new());
     assert!(matches!(refused, Err(Error::Packed { .. })), "{refused:?}");
 }
 
@@ -311,13 +307,13 @@ fn repacked_weights_can_not_be_compared() {
 fn a_panic_in_a_closure_goes_on_from_compare() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
-    let y = ctx.map_custom1::<f32>(x, Custom::default(), |_, _| panic!("in the closure")).unwrap();
+    let y = ctx.map_custom1::<f32>(x, Custom::new(), |_, _| panic!("in the closure")).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = memory();
     let mut memory = allocator.alloc(&graph).unwrap();
     memory.set(x, &[1.0_f32; 4]).unwrap();
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        memory.compare(&mut cpu(), &mut cpu(), Compare::default()).map(drop)
+        memory.compare(&mut cpu(), &mut cpu(), Compare::new()).map(drop)
     }));
     assert!(panic.is_err());
     assert!(matches!(memory.get::<f32>(y), Err(Error::NotComputed { .. })));

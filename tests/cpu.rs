@@ -92,7 +92,7 @@ fn a_panic_in_a_closure_goes_on_from_a_plan() {
     let fails = Arc::new(AtomicBool::new(true));
     let now = Arc::clone(&fails);
     let y = ctx
-        .map_custom1::<f32>(x, Custom::default(), move |_, _| assert!(!now.load(Ordering::Relaxed), "in the closure"))
+        .map_custom1::<f32>(x, Custom::new(), move |_, _| assert!(!now.load(Ordering::Relaxed), "in the closure"))
         .unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = allocator();
@@ -139,8 +139,7 @@ fn paused_threads_wake_for_the_next_computation() {
         assert!(memory.get::<f32>(y).unwrap().iter().all(|y| (y + 32.0).abs() < 0.2));
         backend.pause_threads().unwrap();
     }
-    let mut threads = Threads::new(2);
-    threads.paused = true;
+    let threads = Threads::new(2).with_paused(true);
     backend.set_threads(threads.clone()).unwrap();
     memory.compute(&mut backend).unwrap();
     backend.pause_threads().unwrap();

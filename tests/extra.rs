@@ -262,7 +262,7 @@ fn h27_repacked_weights_are_the_first_operand_of_products_only() {
     }
     let written = ctx.cpy(of(DType::Q4_0, [32, 32]), w);
     assert!(matches!(written, Err(Error::Frozen { .. })), "{written:?}");
-    let closure = ctx.custom::<f32>(&[w], [32, 32], Custom::default(), |_, _| ());
+    let closure = ctx.custom::<f32>(&[w], [32, 32], Custom::new(), |_, _| ());
     assert!(closure.is_err(), "{closure:?}");
 }
 

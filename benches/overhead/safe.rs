@@ -91,9 +91,7 @@ impl<'m> Leaves<'m> {
             let keys = c.view(k_cache, [HEAD, past, HEADS], [row, head, head * HEADS as usize], 0)?;
             let values = c.view(v_cache, [past, HEAD, HEADS], [column, column * HEAD as usize, all], 0)?;
             let q = c.permute(q, [0, 2, 1, 3])?;
-            let mut how = SoftMax::default();
-            how.scale = 0.2;
-            how.mask = Some(mask);
+            let how = SoftMax::new().with_scale(0.2).with_mask(mask);
             let s = c.soft_max_ext(c.mul_mat(keys, q)?, how)?;
             let o = c.permute(c.mul_mat(values, s)?, [0, 2, 1, 3])?;
             let o = c.reshape(c.cont(o)?, [WIDTH, n])?;

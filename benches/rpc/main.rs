@@ -39,7 +39,7 @@ fn main() {
     let servers = [true, false].map(|relay| (ServerProcess::start(NonZeroUsize::MIN).unwrap(), relay));
     let connections = servers
         .each_ref()
-        .map(|(server, relay)| rpc::connect_with(server.address(), &Options::new().relay(*relay)).unwrap());
+        .map(|(server, relay)| rpc::connect_with(server.address(), &Options::new().with_relay(*relay)).unwrap());
     let devices = [connections[0].devices()[0], connections[1].devices()[0], Device::cpu().unwrap()];
 
     let mib = |time: Duration| LARGE as f64 / MIB / time.as_secs_f64();

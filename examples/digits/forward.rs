@@ -22,7 +22,7 @@ pub(crate) fn forward<'c>(
         let weight = tensor(&layer.weight_name())?;
         let bias = tensor(&layer.bias_name())?;
         x = match layer.kind {
-            Kind::Conv => ctx.conv_2d(weight, x, Conv2d::padded(i32::try_from(PADDING)?))?,
+            Kind::Conv => ctx.conv_2d(weight, x, Conv2d::new().with_padding([i32::try_from(PADDING)?; 2]))?,
             Kind::Dense => ctx.mul_mat(weight, flat(ctx, x, i64::try_from(layer.inputs)?)?)?,
         };
         x = ctx.add(x, bias)?.named(&format!("{}.sum", layer.name))?;
@@ -30,7 +30,7 @@ pub(crate) fn forward<'c>(
             x = ctx.relu(x)?;
         }
         if layer.kind == Kind::Conv {
-            x = ctx.pool_2d(x, Pool::Max, Pool2d::square(i32::try_from(POOL)?))?;
+            x = ctx.pool_2d(x, Pool::Max, Pool2d::new([i32::try_from(POOL)?; 2]))?;
         }
         x = x.named(&format!("{}.out", layer.name))?;
     }

@@ -53,7 +53,7 @@ fn train(cli: &Cli, out: &mut impl Write) -> Result<()> {
     let parameters = parameters(memory, &mut rng)?;
     let ctx = Context::new();
     let epochs = cli.epochs;
-    let schedule = move |epoch| AdamW { alpha: rate(epoch, epochs.into()), wd: DECAY, ..AdamW::default() };
+    let schedule = move |epoch| AdamW::new().with_alpha(rate(epoch, epochs.into())).with_wd(DECAY);
     let mut trainer = Trainer::new(&ctx, &parameters, &train, schedule, cli.seed)?;
 
     let (n_train, n_validation, n_test) = (train.len(), validation.len(), test.len());

@@ -92,8 +92,7 @@ pub(crate) fn evaluate(sched: &mut Sched, parameters: &State, images: &Images) -
     let ctx = Context::new();
     let inputs = input(&ctx, images.len())?;
     let logits = forward(&ctx, |name| parameters.get(name), inputs)?;
-    let mut params = OptParams::new(LossType::CrossEntropy);
-    params.build_type = BuildType::Forward;
+    let params = OptParams::new(LossType::CrossEntropy).with_build_type(BuildType::Forward);
     let mut opt = OptContext::new([], params)?;
     let graphs = opt.graphs(&ctx, inputs, logits)?;
     Ok(opt.evaluate(sched, &graphs, &dataset(images)?, 0..images.len(), |_| {})?)
@@ -171,7 +170,7 @@ mod tests {
         let mut sched = Sched::builder().backend(cpu).build().unwrap();
         let ctx = Context::new();
         let few = data::load(Path::new(data::DEFAULT_PATH)).unwrap().train.split_at(5 * BATCH).0;
-        let mut trainer = Trainer::new(&ctx, &state, &few, |_| AdamW::default(), seed).unwrap();
+        let mut trainer = Trainer::new(&ctx, &state, &few, |_| AdamW::new(), seed).unwrap();
         let mut batches = 0;
         let result = trainer.epoch(&mut sched, &mut rng, |_| batches += 1).unwrap();
         assert!(batches == 5 && result.ndata() == 5 * BATCH, "{batches} {result:?}");

@@ -126,8 +126,7 @@ impl<'c> Encoder<'c, '_> {
         let q = ctx.cont(self.heads(q)?)?;
         // A token's attention to each token: [tokens, tokens, heads, sentences].
         let scores = ctx.mul_mat(self.heads(k)?, q)?;
-        let mut how = SoftMax::default();
-        (how.scale, how.mask) = (self.config.scale(), self.mask);
+        let how = SoftMax::new().with_scale(self.config.scale()).with_mask(self.mask);
         let scores = ctx.soft_max_ext(scores, how)?;
         // A product sums over the first dimension of both operands, which must be the tokens here.
         let v = ctx.cont(ctx.permute(self.heads(v)?, [1, 0, 2, 3])?)?;
@@ -137,8 +136,7 @@ impl<'c> Encoder<'c, '_> {
     }
 
     fn flash_attention(&self, q: Tensor<'c>, k: Tensor<'c>, v: Tensor<'c>) -> Result<Tensor<'c>> {
-        let mut how = FlashAttn::default();
-        (how.scale, how.mask) = (self.config.scale(), self.mask);
+        let how = FlashAttn::new(self.config.scale()).with_mask(self.mask);
         let attended = self.ctx.flash_attn_ext(self.heads(q)?, self.heads(k)?, self.heads(v)?, how)?;
         Ok(self.ctx.reshape(attended, [self.config.width, self.n, self.sentences])?)
     }

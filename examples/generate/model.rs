@@ -224,8 +224,7 @@ fn attend<'c>(ctx: &'c Context, qkv: [Tensor<'c>; 3], mask: Tensor<'c>, scale: f
     // One matrix product per head and sequence.
     let q = ctx.cont(ctx.permute(q, [0, 2, 1, 3])?)?;
     let scores = ctx.mul_mat(ctx.permute(k, [0, 2, 1, 3])?, q)?;
-    let mut how = SoftMax::default();
-    (how.scale, how.mask) = (scale, Some(mask));
+    let how = SoftMax::new().with_scale(scale).with_mask(mask);
     let scores = ctx.soft_max_ext(scores, how)?;
     // A product sums over the first dimension of both operands, which must be the keys here.
     let v = ctx.cont(ctx.permute(v, [1, 2, 0, 3])?)?;
@@ -239,8 +238,7 @@ fn attend_at_once<'c>(
     mask: Tensor<'c>,
     scale: f32,
 ) -> ggml::Result<Tensor<'c>> {
-    let mut how = FlashAttn::default();
-    (how.scale, how.mask) = (scale, Some(mask));
+    let how = FlashAttn::new(scale).with_mask(mask);
     let [q, k, v] = qkv.map(|x| ctx.permute(x, [0, 2, 1, 3]));
     ctx.flash_attn_ext(q?, k?, v?, how)
 }

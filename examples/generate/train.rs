@@ -81,7 +81,7 @@ pub(crate) fn train(
     let inputs = Inputs::new(&ctx, n, BATCH, n)?;
     let logits = model.forward(&ctx, &inputs, None)?;
     let all: Vec<_> = state.iter().collect();
-    let schedule = move |step| AdamW { alpha: rate(step, how.steps), beta2: 0.99, wd: 0.05, ..AdamW::default() };
+    let schedule = move |step| AdamW::new().with_alpha(rate(step, how.steps)).with_beta2(0.99).with_wd(0.05);
     let opt = OptContext::new(all, OptParams::new(LossType::CrossEntropy))?;
     let mut opt = opt.with_schedule(move |at| schedule(at.step).into());
     let graphs = opt.graphs(&ctx, None, logits)?;

@@ -66,7 +66,7 @@ impl ServerProcess {
     /// # Errors
     /// If the server is gone.
     pub(crate) fn connect(&self) -> Result<Connection> {
-        Ok(rpc::connect_with(self.address(), &Options::new().answer_timeout(ANSWER_LIMIT))?)
+        Ok(rpc::connect_with(self.address(), &Options::new().with_answer_timeout(ANSWER_LIMIT))?)
     }
 
     /// Kills the process, and waits until it is gone.

@@ -6,36 +6,35 @@ use ggml_sys as sys;
 
 use super::Backend;
 use crate::error::{Error, Result};
+use crate::options::options;
 
-/// The threads of a CPU backend, or their number for a BLAS backend (`ggml_threadpool_params`).
-///
-/// ```
-/// use ggml::prelude::*;
-/// use ggml::Threads;
-/// # fn main() -> ggml::Result<()> {
-/// let mut threads = Threads::new(2);
-/// threads.poll = 0; // sleep between operations rather than spin
-/// let mut backend = Backend::cpu()?;
-/// backend.set_threads(threads)?;
-/// # Ok(())
-/// # }
-/// ```
-#[doc(alias = "ggml_threadpool_params")]
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Threads {
-    /// The number of threads, including the one that calls `compute`: 1 to [`Backend::MAX_THREADS`].
-    pub count: usize,
-    /// Their priority. The thread that creates the pool gets it, too.
-    pub priority: Priority,
-    /// How long they spin while they wait for work: 0 sleeps, 100 is the maximum.
-    pub poll: u32,
-    /// Indices of the CPU cores on which they may run; empty for all. The thread that creates the pool is bound, too.
-    pub cpus: Vec<usize>,
-    /// Whether each thread is pinned to one of [`Threads::cpus`], in order.
-    pub strict: bool,
-    /// Whether they are suspended until the first computation, as after [`Backend::pause_threads`].
-    pub paused: bool,
+options! {
+    /// The threads of a CPU backend, or their number for a BLAS backend (`ggml_threadpool_params`).
+    ///
+    /// ```
+    /// use ggml::{Threads, prelude::*};
+    /// let mut backend = Backend::cpu()?;
+    /// backend.set_threads(Threads::new(2).with_poll(0))?; // sleep between operations rather than spin
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    #[doc(alias = "ggml_threadpool_params")]
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Threads {
+        /// `count` threads with ggml's defaults (`ggml_threadpool_params_default`), including the one that calls
+        /// `compute`: 1 to [`Backend::MAX_THREADS`].
+        new(count: usize);
+        /// Sets their priority. The thread that creates the pool gets it, too.
+        with_priority(priority: Priority = Priority::Normal);
+        /// Sets how long they spin while they wait for work: 0 sleeps, 100 is the maximum.
+        with_poll(poll: u32 = 50);
+        /// Sets the indices of the CPU cores on which they may run; empty for all. The thread that creates the pool is
+        /// bound, too.
+        with_cpus(cpus: Vec<usize> = Vec::new(), into);
+        /// Sets whether each thread is pinned to one of [`with_cpus`](Self::with_cpus), in order.
+        with_strict(strict: bool = false);
+        /// Sets whether they are suspended until the first computation, as after [`Backend::pause_threads`].
+        with_paused(paused: bool = false);
+    }
 }
 
 /// The priority of threads (`ggml_sched_priority`). Raising it may need privileges; without them ggml logs a warning
@@ -70,14 +69,8 @@ impl Priority {
 }
 
 impl Threads {
-    /// The maximum of [`Threads::poll`].
+    /// The maximum of `poll`.
     const MAX_POLL: u32 = 100;
-
-    /// `count` threads with ggml's defaults (`ggml_threadpool_params_default`): normal priority, any CPU core, and
-    /// spinning for a while.
-    pub fn new(count: usize) -> Self {
-        Self { count, priority: Priority::default(), poll: 50, cpus: Vec::new(), strict: false, paused: false }
-    }
 
     /// Checks their number.
     pub(super) fn check_count(&self) -> Result<()> {
@@ -137,14 +130,14 @@ mod tests {
 
     #[test]
     fn what_c_can_not_hold_is_refused() {
-        let refused = |change: fn(&mut Threads)| {
-            let mut threads = Threads::new(2);
-            change(&mut threads);
+        let two = Threads::new(2);
+        for threads in [
+            Threads::new(0),
+            Threads::new(Backend::MAX_THREADS + 1),
+            two.clone().with_poll(101),
+            two.with_cpus([0, Backend::MAX_THREADS]),
+        ] {
             assert!(matches!(threads.raw(), Err(Error::Param { .. })), "{threads:?}");
-        };
-        refused(|t| t.count = 0);
-        refused(|t| t.count = Backend::MAX_THREADS + 1);
-        refused(|t| t.poll = 101);
-        refused(|t| t.cpus = vec![0, Backend::MAX_THREADS]);
+        }
     }
 }

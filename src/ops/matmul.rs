@@ -9,19 +9,32 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::guard;
 use crate::header::{Layout, init::TensorInit};
+use crate::options::options;
 use crate::tensor::Tensor;
 
-/// The options of [`Context::mul_mat_ext`]. The CPU ignores the precisions.
-#[derive(Debug, Clone, Copy, Default)]
-#[non_exhaustive]
-pub struct MulMat {
-    /// The least precision of the accumulator; `None` leaves it to the device.
-    pub acc: Option<Prec>,
-    /// The least precision to which the second operand may be rounded; `None` leaves it to the device.
-    pub src: Option<Prec>,
-    /// Whether the first operand is a Hadamard matrix in Sylvester's order, divided by the square root of its size.
-    /// Devices may then transform the second operand without reading the first.
-    pub hadamard: bool,
+options! {
+    /// The options of [`Context::mul_mat_ext`]. The CPU ignores the precisions.
+    ///
+    /// ```
+    /// use ggml::{MulMat, Prec, prelude::*};
+    /// let ctx = Context::new();
+    /// let [a, b] = [ctx.input("a", DType::F16, [4, 3])?, ctx.input("b", DType::F32, [4, 2])?];
+    /// let y = ctx.mul_mat_ext(a, b, MulMat::new().with_acc(Prec::F32))?;
+    /// assert_eq!(y.ne(), [3, 2, 1, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    #[derive(Debug, Clone, Copy)]
+    pub struct MulMat {
+        /// Leaves precisions to the device.
+        new();
+        /// Sets the least precision of the accumulator; `None` leaves it to the device.
+        with_acc(acc: Option<Prec> = None, into);
+        /// Sets the least precision to which the second operand may be rounded; `None` leaves it to the device.
+        with_src(src: Option<Prec> = None, into);
+        /// Sets whether the first operand is a Hadamard matrix in Sylvester's order, divided by the square root of its
+        /// size. Devices may then transform the second operand without reading the first.
+        with_hadamard(hadamard: bool = false);
+    }
 }
 
 impl Context {
@@ -36,7 +49,7 @@ impl Context {
     /// those of `b`, and `a` is not transposed.
     #[doc(alias = "ggml_mul_mat")]
     pub fn mul_mat<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
-        self.mul_mat_ext(a, b, MulMat::default())
+        self.mul_mat_ext(a, b, MulMat::new())
     }
 
     /// [`Context::mul_mat`] with all options (`ggml_prec_set_acc`, `ggml_prec_set_src`, `ggml_mul_mat_set_hint`).

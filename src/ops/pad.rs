@@ -6,31 +6,30 @@ use super::check::Call;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::options::options;
 use crate::tensor::Tensor;
 
-/// The padding of a tensor, one value per dimension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct Pad {
-    /// The number of elements before the first.
-    pub left: [i32; 4],
-    /// The number of elements after the last.
-    pub right: [i32; 4],
-    /// Whether the padding repeats the tensor cyclically, instead of zeros.
-    pub circular: bool,
-}
-
-impl Pad {
-    /// Pads with zeros after the last elements (as `ggml_pad`).
-    #[doc(alias = "ggml_pad")]
-    pub fn right(n: [i32; 4]) -> Self {
-        Self { right: n, ..Self::default() }
-    }
-
-    /// Pads cyclically after the last elements (as `ggml_pad_circular`).
-    #[doc(alias = "ggml_pad_circular")]
-    pub fn circular(n: [i32; 4]) -> Self {
-        Self { circular: true, ..Self::right(n) }
+options! {
+    /// The padding of a tensor, one value per dimension.
+    ///
+    /// ```
+    /// use ggml::{Pad, prelude::*};
+    /// let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [3, 2])?;
+    /// let y = ctx.pad(x, Pad::new().with_left([1, 0, 0, 0]).with_right([1, 2, 0, 0]))?;
+    /// assert_eq!(y.ne(), [5, 4, 1, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Pad {
+        /// No padding.
+        new();
+        /// Sets the number of elements before the first.
+        with_left(left: [i32; 4] = [0; 4]);
+        /// Sets the number of elements after the last (as `ggml_pad`).
+        with_right(right: [i32; 4] = [0; 4]);
+        /// Sets whether the padding repeats the tensor cyclically, instead of zeros.
+        with_circular(circular: bool = false);
     }
 }
 
@@ -41,6 +40,8 @@ impl Context {
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`; [`Error::Param`](crate::Error::Param) where a number is
     /// negative, or one of `left` larger than the dimension while `circular`.
+    #[doc(alias = "ggml_pad")]
+    #[doc(alias = "ggml_pad_circular")]
     #[doc(alias = "ggml_pad_ext")]
     #[doc(alias = "ggml_pad_ext_circular")]
     pub fn pad<'c>(&'c self, a: Tensor<'c>, how: Pad) -> Result<Tensor<'c>> {

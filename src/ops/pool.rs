@@ -6,6 +6,7 @@ use super::check::Call;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::options::options;
 use crate::tensor::Tensor;
 
 /// The function of the elements in a window.
@@ -27,37 +28,33 @@ impl Pool {
     }
 }
 
-/// The windows of a pooling. Each field has a value per dimension, the innermost first: `[horizontal]` or `[horizontal,
-/// vertical]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Windows<const N: usize> {
-    /// The size of a window.
-    pub window: [i32; N],
-    /// The distance between neighbouring windows.
-    pub stride: [i32; N],
-    /// Padding on each side of the input.
-    pub padding: [i32; N],
+options! {
+    /// The windows of a pooling. Each option has a value per dimension, the innermost first: `[horizontal]` or
+    /// `[horizontal, vertical]`.
+    ///
+    /// ```
+    /// use ggml::{Pool, Pool2d, prelude::*};
+    /// let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [8, 6])?;
+    /// assert_eq!(ctx.pool_2d(x, Pool::Max, Pool2d::new([2, 2]))?.ne(), [4, 3, 1, 1]);
+    /// assert_eq!(ctx.pool_2d(x, Pool::Avg, Pool2d::new([2, 2]).with_stride([1, 1]))?.ne(), [7, 5, 1, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Windows<const N: usize> {
+        /// Adjacent windows of this size.
+        new(window: [i32; N]);
+        /// Sets the distance between neighbouring windows.
+        with_stride(stride: [i32; N] = window);
+        /// Sets the padding on each side of the input.
+        with_padding(padding: [i32; N] = [0; N]);
+    }
 }
 
 /// The windows of a 1-d pooling.
 pub type Pool1d = Windows<1>;
 /// The windows of a 2-d pooling.
 pub type Pool2d = Windows<2>;
-
-impl Pool1d {
-    /// Windows of `n` elements with stride `n`.
-    pub fn of(n: i32) -> Self {
-        Self { window: [n], stride: [n], padding: [0] }
-    }
-}
-
-impl Pool2d {
-    /// Square windows of `n` by `n` with stride `n`.
-    pub fn square(n: i32) -> Self {
-        Self { window: [n; 2], stride: [n; 2], padding: [0; 2] }
-    }
-}
 
 /// The largest dimension and stride. ggml computes output sizes in 32-bit floats, which are exact up to here.
 const EXACT: i64 = 1 << 20;

@@ -6,15 +6,15 @@ use super::check::Call;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::options::options;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// How the pixels of a resized image are interpolated.
 #[doc(alias = "ggml_scale_mode")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// The nearest pixel.
-    #[default]
     Nearest,
     /// Linear, between the four nearest pixels.
     Bilinear,
@@ -22,25 +22,30 @@ pub enum Scale {
     Bicubic,
 }
 
-/// The options of [`Context::interpolate`].
-#[doc(alias = "ggml_scale_flag")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct Interpolate {
-    /// The interpolation.
-    pub mode: Scale,
-    /// Whether to align the centres of the corner pixels, rather than the borders of the image.
-    pub align_corners: bool,
-    /// Whether all pixels contribute when the image is made smaller; for [`Scale::Bilinear`] only.
-    pub antialias: bool,
+options! {
+    /// The options of [`Context::interpolate`].
+    ///
+    /// ```
+    /// use ggml::{Interpolate, Scale, prelude::*};
+    /// let ctx = Context::new();
+    /// let image = ctx.input("image", DType::F32, [8, 8, 3])?;
+    /// let half = ctx.interpolate(image, [4, 4, 3], Interpolate::new(Scale::Bilinear).with_antialias(true))?;
+    /// assert_eq!(half.ne(), [4, 4, 3, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    #[doc(alias = "ggml_scale_flag")]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Interpolate {
+        /// Interpolates by `mode`.
+        new(mode: Scale);
+        /// Sets whether to align the centres of the corner pixels, rather than the borders of the image.
+        with_align_corners(align_corners: bool = false);
+        /// Sets whether all pixels contribute when the image is made smaller; for [`Scale::Bilinear`] only.
+        with_antialias(antialias: bool = false);
+    }
 }
 
 impl Interpolate {
-    /// This mode, without other options.
-    pub fn by(mode: Scale) -> Self {
-        Self { mode, ..Self::default() }
-    }
-
     fn raw(self) -> u32 {
         let mode = match self.mode {
             Scale::Nearest => sys::GGML_SCALE_MODE_NEAREST,

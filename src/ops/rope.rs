@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::guard;
+use crate::options::options;
 use crate::tensor::Tensor;
 
 /// Which elements of a row are rotated as pairs, and by which positions.
@@ -44,35 +45,44 @@ impl RopeMode {
     }
 }
 
-/// The options of [`Context::rope_ext`].
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct Rope<'c> {
-    /// The number of elements of a row that are rotated.
-    pub n_dims: i32,
-    /// Which of them form pairs.
-    pub mode: RopeMode,
-    /// With four positions per token, the number of pairs for each. Sections repeat if pairs are left over, except in
-    /// [`RopeMode::Vision`], where the first two must cover all.
-    pub sections: [i32; 4],
-    /// The number of elements before the rotated part (`ggml_rope_set_offset`).
-    pub offset: i32,
-    /// Divisors of the frequencies, one per pair of the whole row: `[row / 2 or more]`, `f32`.
-    pub freq_factors: Option<Tensor<'c>>,
-    /// The context length of the model's training, for `YaRN`.
-    pub n_ctx_orig: i32,
-    /// The base of the frequencies.
-    pub freq_base: f32,
-    /// The factor of the positions.
-    pub freq_scale: f32,
-    /// The weight of extrapolation in the mix with interpolation (`YaRN`); 0 for none.
-    pub ext_factor: f32,
-    /// The factor of the result.
-    pub attn_factor: f32,
-    /// The rotations over `n_ctx_orig` at which the mix begins (`YaRN`).
-    pub beta_fast: f32,
-    /// The rotations over `n_ctx_orig` at which the mix ends (`YaRN`).
-    pub beta_slow: f32,
+options! {
+    /// The options of [`Context::rope_ext`].
+    ///
+    /// ```
+    /// use ggml::{Rope, RopeMode, prelude::*};
+    /// let ctx = Context::new();
+    /// let q = ctx.input("q", DType::F32, [64, 2, 5])?;
+    /// let positions = ctx.input("positions", DType::I32, [5])?;
+    /// let y = ctx.rope_ext(q, positions, Rope::new(64, RopeMode::NeoX).with_freq_base(1e6))?;
+    /// assert_eq!(y.ne(), q.ne());
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    #[derive(Debug, Clone, Copy)]
+    pub struct Rope<'c> {
+        /// Rotates `n_dims` elements of each row, which form pairs by `mode`.
+        new(n_dims: i32, mode: RopeMode);
+        /// Sets the number of pairs for each of four positions per token. Sections repeat if pairs are left over, except
+        /// in [`RopeMode::Vision`], where the first two must cover all.
+        with_sections(sections: [i32; 4] = [0; 4]);
+        /// Sets the number of elements before the rotated part (`ggml_rope_set_offset`).
+        with_offset(offset: i32 = 0);
+        /// Sets divisors of the frequencies, one per pair of the whole row: `[row / 2 or more]`, `f32`.
+        with_freq_factors(freq_factors: Option<Tensor<'c>> = None, into);
+        /// Sets the context length of the model's training, for `YaRN`.
+        with_n_ctx_orig(n_ctx_orig: i32 = 0);
+        /// Sets the base of the frequencies.
+        with_freq_base(freq_base: f32 = 10_000.0);
+        /// Sets the factor of the positions.
+        with_freq_scale(freq_scale: f32 = 1.0);
+        /// Sets the weight of extrapolation in the mix with interpolation (`YaRN`); 0 for none.
+        with_ext_factor(ext_factor: f32 = 0.0);
+        /// Sets the factor of the result.
+        with_attn_factor(attn_factor: f32 = 1.0);
+        /// Sets the rotations over `n_ctx_orig` at which the mix begins (`YaRN`).
+        with_beta_fast(beta_fast: f32 = 32.0);
+        /// Sets the rotations over `n_ctx_orig` at which the mix ends (`YaRN`).
+        with_beta_slow(beta_slow: f32 = 1.0);
+    }
 }
 
 /// The type of the C builders for one position per token.
@@ -111,24 +121,6 @@ type MultiBuilder = unsafe extern "C-unwind" fn(
 ) -> *mut sys::ggml_tensor;
 
 impl<'c> Rope<'c> {
-    /// Rotates the first `n_dims` elements of each row, with base 10,000 and no scaling.
-    pub fn new(n_dims: i32, mode: RopeMode) -> Self {
-        Self {
-            n_dims,
-            mode,
-            sections: [0; 4],
-            offset: 0,
-            freq_factors: None,
-            n_ctx_orig: 0,
-            freq_base: 10_000.0,
-            freq_scale: 1.0,
-            ext_factor: 0.0,
-            attn_factor: 1.0,
-            beta_fast: 32.0,
-            beta_slow: 1.0,
-        }
-    }
-
     /// The first and the last pair for which `YaRN` mixes interpolation and extrapolation (`ggml_rope_yarn_corr_dims`).
     #[doc(alias = "ggml_rope_yarn_corr_dims")]
     pub fn yarn_corr_dims(&self) -> [f32; 2] {

@@ -7,22 +7,29 @@ use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::header::Layout;
+use crate::options::options;
 use crate::tensor::Tensor;
 
-/// The part of the first operand that [`Context::set`] and [`Context::acc`] write to. Its shape is that of the second.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Part {
-    /// The strides in bytes of the second, third and fourth dimension; `None` for those of the first operand.
-    pub strides: Option<[usize; 3]>,
-    /// The offset in bytes from the start of the first operand.
-    pub offset: usize,
-}
-
-impl Part {
-    /// The part at this offset in bytes, with the strides of the first operand.
-    pub fn at(offset: usize) -> Self {
-        Self { strides: None, offset }
+options! {
+    /// The part of the first operand that [`Context::set`] and [`Context::acc`] write to. Its shape is that of the
+    /// second.
+    ///
+    /// ```
+    /// use ggml::{Part, prelude::*};
+    /// let ctx = Context::new();
+    /// let [a, b] = [ctx.input("a", DType::F32, [8, 6])?, ctx.input("b", DType::F32, [8, 2])?];
+    /// // Replaces rows 1 and 3.
+    /// let [_, row, ..] = a.nb();
+    /// let y = ctx.set(a, b, Part::new(row).with_strides([2 * row, 6 * row, 6 * row]))?;
+    /// assert_eq!(y.ne(), a.ne());
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Part {
+        /// The part at `offset` bytes from the start of the first operand.
+        new(offset: usize);
+        /// Sets the strides in bytes of the second, third and fourth dimension; `None` for those of the first operand.
+        with_strides(strides: Option<[usize; 3]> = None, into);
     }
 }
 
@@ -73,7 +80,7 @@ impl Context {
     /// As [`Context::set`].
     #[doc(alias = "ggml_set_1d")]
     pub fn set_1d<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, offset: usize) -> Result<Tensor<'c>> {
-        self.write("ggml_set_1d", Builder::Row(sys::ggml_set_1d), [a, b], Part::at(offset), false)
+        self.write("ggml_set_1d", Builder::Row(sys::ggml_set_1d), [a, b], Part::new(offset), false)
     }
 
     /// [`Context::set_1d`] in place (`ggml_set_1d_inplace`).
@@ -83,7 +90,7 @@ impl Context {
     /// As [`Context::set_inplace`].
     #[doc(alias = "ggml_set_1d_inplace")]
     pub fn set_1d_inplace<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, offset: usize) -> Result<Tensor<'c>> {
-        self.write("ggml_set_1d_inplace", Builder::Row(sys::ggml_set_1d_inplace), [a, b], Part::at(offset), true)
+        self.write("ggml_set_1d_inplace", Builder::Row(sys::ggml_set_1d_inplace), [a, b], Part::new(offset), true)
     }
 
     /// [`Context::set`] at `offset` bytes, with a row stride of `stride` bytes and the upper strides of `a`
@@ -177,7 +184,7 @@ impl Context {
 /// The part that [`Context::set_2d`] writes to.
 fn rows_of(a: Tensor<'_>, stride: usize, offset: usize) -> Part {
     let [_, _, nb2, nb3] = a.nb();
-    Part { strides: Some([stride, nb2, nb3]), offset }
+    Part::new(offset).with_strides([stride, nb2, nb3])
 }
 
 /// Checks that `b` fits into `part` of `a`, and returns the strides.

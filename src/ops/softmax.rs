@@ -7,21 +7,35 @@ use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::guard;
+use crate::options::options;
 use crate::tensor::Tensor;
 
-/// The options of [`Context::soft_max_ext`].
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct SoftMax<'c> {
-    /// The factor of the operand.
-    pub scale: f32,
-    /// The mask, which is added to the scaled operand: with its row length and at least as many rows, repeated over its
-    /// upper dimensions; `f32` or `f16`.
-    pub mask: Option<Tensor<'c>>,
-    /// The largest of the slopes by which the mask is multiplied per head (third dimension, `ALiBi`); 0 for no slopes.
-    pub max_bias: f32,
-    /// Sinks: one more logit per head (third dimension), which only takes part in the sum; `[heads]`, `f32`.
-    pub sinks: Option<Tensor<'c>>,
+options! {
+    /// The options of [`Context::soft_max_ext`].
+    ///
+    /// ```
+    /// use ggml::{SoftMax, prelude::*};
+    /// let ctx = Context::new();
+    /// let [scores, mask] = [ctx.input("scores", DType::F32, [6, 4])?, ctx.input("mask", DType::F32, [6, 4])?];
+    /// let y = ctx.soft_max_ext(scores, SoftMax::new().with_scale(0.125).with_mask(mask))?;
+    /// assert_eq!(y.ne(), [6, 4, 1, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    #[derive(Debug, Clone, Copy)]
+    pub struct SoftMax<'c> {
+        /// No scaling, no mask, no sinks.
+        new();
+        /// Sets the factor of the operand.
+        with_scale(scale: f32 = 1.0);
+        /// Sets the mask, which is added to the scaled operand: with its row length and at least as many rows, repeated
+        /// over its upper dimensions; `f32` or `f16`.
+        with_mask(mask: Option<Tensor<'c>> = None, into);
+        /// Sets the largest of the slopes by which the mask is multiplied per head (third dimension, `ALiBi`); 0 for no
+        /// slopes.
+        with_max_bias(max_bias: f32 = 0.0);
+        /// Sets sinks: one more logit per head (third dimension), which only takes part in the sum; `[heads]`, `f32`.
+        with_sinks(sinks: Option<Tensor<'c>> = None, into);
+    }
 }
 
 /// The type of the C builders of a softmax.
@@ -39,13 +53,6 @@ impl<'c> SoftMax<'c> {
     }
 }
 
-impl Default for SoftMax<'_> {
-    /// No scaling, no mask, no sinks.
-    fn default() -> Self {
-        Self { scale: 1.0, mask: None, max_bias: 0.0, sinks: None }
-    }
-}
-
 impl Context {
     /// Softmax of each row (`ggml_soft_max`). The result is `f32`, of the shape of `a`.
     ///
@@ -55,7 +62,7 @@ impl Context {
     /// `f32`.
     #[doc(alias = "ggml_soft_max")]
     pub fn soft_max<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        self.soft_max_ext(a, SoftMax::default())
+        self.soft_max_ext(a, SoftMax::new())
     }
 
     /// [`Context::soft_max`] in place (`ggml_soft_max_inplace`).
@@ -65,7 +72,7 @@ impl Context {
     /// As [`Context::soft_max_ext_inplace`].
     #[doc(alias = "ggml_soft_max_inplace")]
     pub fn soft_max_inplace<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        self.soft_max_ext_inplace(a, SoftMax::default())
+        self.soft_max_ext_inplace(a, SoftMax::new())
     }
 
     /// Softmax of each row of `a * scale + mask * slope` (`ggml_soft_max_ext`, `ggml_soft_max_add_sinks`).

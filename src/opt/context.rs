@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::graphs::OptGraphs;
 use super::loss::LossType;
-use super::optimizer::Optimizer;
+use super::optimizer::{AdamW, Optimizer};
 use super::run::OptRun;
 use crate::buffer;
 use crate::context::Context;
@@ -13,6 +13,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::header::Owner;
 use crate::ops::check::Call;
+use crate::options::options;
 use crate::sched::Sched;
 use crate::tensor::Tensor;
 use crate::weights::{State, WeightsBuilder};
@@ -30,27 +31,26 @@ pub enum BuildType {
     Opt,
 }
 
-/// The options of an [`OptContext`] (`ggml_opt_params`).
-#[doc(alias = "ggml_opt_params")]
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub struct OptParams {
-    /// The loss to minimise.
-    pub loss_type: LossType,
-    /// What is computed.
-    pub build_type: BuildType,
-    /// The number of batches per step: their gradients are summed, and means are taken over all of them. So a batch
-    /// that does not fit into memory can be computed as several.
-    pub opt_period: u32,
-    /// The optimiser and its parameters.
-    pub optimizer: Optimizer,
-}
-
-impl OptParams {
-    /// Defaults: a step per batch, by [`AdamW`](super::AdamW) with ggml's parameters (`ggml_opt_default_params`).
+options! {
+    /// The options of an [`OptContext`] (`ggml_opt_params`).
+    ///
+    /// ```
+    /// use ggml::opt::{AdamW, LossType, OptParams};
+    /// let params = OptParams::new(LossType::CrossEntropy).with_opt_period(4).with_optimizer(AdamW::new().with_alpha(0.01));
+    /// ```
+    #[doc(alias = "ggml_opt_params")]
     #[doc(alias = "ggml_opt_default_params")]
-    pub fn new(loss_type: LossType) -> Self {
-        Self { loss_type, build_type: BuildType::Opt, opt_period: 1, optimizer: Optimizer::default() }
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    pub struct OptParams {
+        /// Minimises this loss.
+        new(loss_type: LossType);
+        /// Sets what is computed.
+        with_build_type(build_type: BuildType = BuildType::Opt);
+        /// Sets the number of batches per step: their gradients are summed, and means are taken over all of them. So a
+        /// batch that does not fit into memory can be computed as several.
+        with_opt_period(opt_period: u32 = 1);
+        /// Sets the optimiser and its parameters.
+        with_optimizer(optimizer: Optimizer = Optimizer::AdamW(AdamW::new()), into);
     }
 }
 
@@ -129,7 +129,7 @@ impl<'p> OptContext<'p> {
     }
 
     /// Sets a closure that returns the optimiser's parameters for each step (`ggml_opt_get_optimizer_params`), instead
-    /// of [`OptParams::optimizer`]; for example a decaying learning rate. It can't change the type of optimiser.
+    /// of [`OptParams::with_optimizer`]; for example a decaying learning rate. It can't change the type of optimiser.
     #[doc(alias = "ggml_opt_get_optimizer_params")]
     #[must_use]
     pub fn with_schedule(self, schedule: impl FnMut(Moment) -> Optimizer + 'p) -> Self {
@@ -236,11 +236,6 @@ impl<'p> OptContext<'p> {
     /// The number of steps so far.
     pub fn steps(&self) -> u32 {
         self.counts.steps
-    }
-
-    /// The options the context was created with; the optimiser's parameters are those of the last step.
-    pub fn params(&self) -> OptParams {
-        self.params
     }
 
     /// The summed gradients of a parameter (`ggml_opt_grad_acc`), for [`Tensor::read`]: of all batches since the last

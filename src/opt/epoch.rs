@@ -13,6 +13,7 @@ use super::run::check_batch;
 use crate::dtype::Element;
 use crate::error::Result;
 use crate::ops::check::Call;
+use crate::options::options;
 use crate::sched::Sched;
 
 /// The progress of a loop over a data set, reported after each batch (`ggml_opt_epoch_callback`).
@@ -85,22 +86,21 @@ pub struct Epoch {
     pub eval: OptResult,
 }
 
-/// The options of an [`OptContext::fit`].
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub struct Fit {
-    /// The number of epochs.
-    pub nepoch: u32,
-    /// The share of the data used for evaluation instead of training, at least 0 and below 1.
-    pub val_split: f32,
-    /// The seed of the shuffles.
-    pub seed: u64,
-}
-
-impl Default for Fit {
-    /// One epoch, without evaluation.
-    fn default() -> Self {
-        Self { nepoch: 1, val_split: 0.0, seed: 0 }
+options! {
+    /// The options of an [`OptContext::fit`].
+    ///
+    /// ```
+    /// use ggml::opt::Fit;
+    /// let how = Fit::new(10).with_val_split(0.2).with_seed(7);
+    /// ```
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    pub struct Fit {
+        /// Trains for `nepoch` epochs.
+        new(nepoch: u32);
+        /// Sets the share of the data used for evaluation instead of training, at least 0 and below 1.
+        with_val_split(val_split: f32 = 0.0);
+        /// Sets the seed of the shuffles.
+        with_seed(seed: u64 = 0);
     }
 }
 
@@ -151,7 +151,7 @@ impl OptContext<'_> {
 
     /// Trains for several epochs with a new order each, and returns the results of the last one (`ggml_opt_fit`). The
     /// evaluation data are chosen once. The training data are a multiple of
-    /// [`OptParams::opt_period`](super::OptParams::opt_period) batches.
+    /// [`OptParams::with_opt_period`](super::OptParams::with_opt_period) batches.
     ///
     /// # Errors
     ///

@@ -104,7 +104,7 @@ impl<'c> OptGraphs<'c> {
         self.loss.labels
     }
 
-    /// The scalar loss (`ggml_opt_loss`). A mean is divided by [`OptParams::opt_period`](super::OptParams::opt_period).
+    /// The scalar loss (`ggml_opt_loss`). A mean is divided by [`OptParams::with_opt_period`](super::OptParams::with_opt_period).
     #[doc(alias = "ggml_opt_loss")]
     pub fn loss(&self) -> Tensor<'c> {
         self.loss.value

@@ -16,8 +16,7 @@
 //! let x = ctx.input("x", DType::F32, [1, 4])?;
 //! let y = ctx.add(ctx.mul(x, line.get("a")?)?, line.get("b")?)?;
 //!
-//! let mut params = OptParams::new(LossType::MeanSquaredError);
-//! params.optimizer = AdamW { alpha: 0.1, ..AdamW::default() }.into();
+//! let params = OptParams::new(LossType::MeanSquaredError).with_optimizer(AdamW::new().with_alpha(0.1));
 //! let mut opt = OptContext::new([line.get("a")?, line.get("b")?], params)?;
 //! let graphs = opt.graphs(&ctx, x, y)?;
 //! let labels = graphs.labels().expect("what outputs are compared with");

@@ -1,6 +1,7 @@
 //! The optimisers and their parameters.
 
 use crate::error::{Error, Result};
+use crate::options::options;
 
 /// An optimiser and its parameters (`ggml_opt_optimizer_type`, `ggml_opt_optimizer_params`).
 #[doc(alias = "ggml_opt_optimizer_type")]
@@ -14,44 +15,50 @@ pub enum Optimizer {
     Sgd(Sgd),
 }
 
-/// Adam with decoupled weight decay (`ggml_opt_step_adamw`).
-#[doc(alias = "ggml_opt_step_adamw")]
-#[doc(alias = "ggml_opt_get_default_optimizer_params")]
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AdamW {
-    /// Learning rate, above 0.
-    pub alpha: f32,
-    /// Decay of the mean of gradients, at least 0 and below 1.
-    pub beta1: f32,
-    /// Decay of the mean of squared gradients, at least 0 and below 1.
-    pub beta2: f32,
-    /// Added to the denominator of the step, above 0.
-    pub eps: f32,
-    /// Weight decay, 0 to 1.
-    pub wd: f32,
-}
-
-impl Default for AdamW {
-    /// ggml's defaults.
-    fn default() -> Self {
-        Self { alpha: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, wd: 0.0 }
+options! {
+    /// Adam with decoupled weight decay (`ggml_opt_step_adamw`).
+    ///
+    /// ```
+    /// use ggml::opt::AdamW;
+    /// let how = AdamW::new().with_alpha(0.01).with_wd(0.1);
+    /// assert_eq!(how.alpha, 0.01);
+    /// ```
+    #[doc(alias = "ggml_opt_step_adamw")]
+    #[doc(alias = "ggml_opt_get_default_optimizer_params")]
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    pub struct AdamW {
+        /// ggml's defaults.
+        new();
+        /// Sets the learning rate, above 0.
+        with_alpha(alpha: f32 = 1e-3);
+        /// Sets the decay of the mean of gradients, at least 0 and below 1.
+        with_beta1(beta1: f32 = 0.9);
+        /// Sets the decay of the mean of squared gradients, at least 0 and below 1.
+        with_beta2(beta2: f32 = 0.999);
+        /// Sets what is added to the denominator of the step, above 0.
+        with_eps(eps: f32 = 1e-8);
+        /// Sets the weight decay, 0 to 1.
+        with_wd(wd: f32 = 0.0);
     }
 }
 
-/// Stochastic gradient descent (`ggml_opt_step_sgd`).
-#[doc(alias = "ggml_opt_step_sgd")]
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sgd {
-    /// Learning rate, above 0.
-    pub alpha: f32,
-    /// Weight decay, 0 to 1.
-    pub wd: f32,
-}
-
-impl Default for Sgd {
-    /// ggml's defaults.
-    fn default() -> Self {
-        Self { alpha: 1e-3, wd: 0.0 }
+options! {
+    /// Stochastic gradient descent (`ggml_opt_step_sgd`).
+    ///
+    /// ```
+    /// use ggml::opt::Sgd;
+    /// let how = Sgd::new().with_alpha(0.01);
+    /// assert_eq!(how.wd, 0.0);
+    /// ```
+    #[doc(alias = "ggml_opt_step_sgd")]
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    pub struct Sgd {
+        /// ggml's defaults.
+        new();
+        /// Sets the learning rate, above 0.
+        with_alpha(alpha: f32 = 1e-3);
+        /// Sets the weight decay, 0 to 1.
+        with_wd(wd: f32 = 0.0);
     }
 }
 
@@ -64,13 +71,6 @@ impl From<AdamW> for Optimizer {
 impl From<Sgd> for Optimizer {
     fn from(how: Sgd) -> Self {
         Self::Sgd(how)
-    }
-}
-
-impl Default for Optimizer {
-    /// [`AdamW`] with ggml's defaults.
-    fn default() -> Self {
-        Self::AdamW(AdamW::default())
     }
 }
 

@@ -129,7 +129,7 @@ impl Connection {
             let introduced = if address.is_ipv4() {
                 tell(address, endpoint).and_then(|server| introduce(server, &ours.link))
             } else {
-                Err(fail(format!("{address} is IPv6, which needs the relay (`Options::relay`)")))
+                Err(fail(format!("{address} is IPv6, which needs the relay (`Options::with_relay`)")))
             };
             return introduced.map(|devices| Self::keep(Known { devices, ..ours }, known));
         }

@@ -6,7 +6,7 @@
 //! # When a server is lost
 //!
 //! ggml itself aborts the process when a server is lost. This crate prevents that: ggml talks to servers through a
-//! relay in this process, which always answers (see [`Options::relay`]). Calls on the devices of a lost server return
+//! relay in this process, which always answers (see [`Options::with_relay`]). Calls on the devices of a lost server return
 //! [`Error::RpcLost`](crate::Error::RpcLost); the tensors stored there are lost. A server does not answer uploads and
 //! computations, so the loss shows in the next call that reads, allocates or queries something. If the process has no
 //! file handle left for ggml or the relay, the call returns an error and may be repeated later.

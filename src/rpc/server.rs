@@ -197,7 +197,7 @@ fn wait_until_it_listens(address: SocketAddrV4, thread: JoinHandle<Result<()>>) 
     // A server that listens on all addresses of the machine also listens on the loopback.
     let ip = if address.ip().is_unspecified() { Ipv4Addr::LOCALHOST } else { *address.ip() };
     let target = [SocketAddr::new(IpAddr::V4(ip), address.port())];
-    let options = Options::new().connect_timeout(GREETING_LIMIT);
+    let options = Options::new().with_connect_timeout(GREETING_LIMIT);
     let start = Instant::now();
     while start.elapsed() < START_LIMIT {
         if thread.is_finished() {

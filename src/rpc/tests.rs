@@ -22,7 +22,7 @@ const SHORT: Duration = Duration::from_millis(300);
 const RATE: NonZeroU64 = NonZeroU64::new(4 << 20).unwrap();
 
 fn options() -> Options {
-    Options::new().connect_timeout(SHORT).answer_timeout(SHORT).least_rate(RATE)
+    Options::new().with_connect_timeout(SHORT).with_answer_timeout(SHORT).with_least_rate(RATE)
 }
 
 /// A server that runs `script` on each connection in turn.

@@ -84,11 +84,12 @@ pub(crate) fn parameters<'c>(
     let Some(last) = last.or(steps.known.last()) else { return };
     let parameters: Vec<_> = parameters.iter().map(|k| k.t).collect();
     let losses = [LossType::Sum, LossType::Sum, LossType::Mean, LossType::MeanSquaredError, LossType::CrossEntropy];
-    let mut params = OptParams::new(losses[rng.usize(..losses.len())]);
-    params.optimizer = optimizer(rng);
-    params.opt_period = rng.u32(0..20).clamp(0, 3).max(u32::from(rng.u32(..16) > 0));
-    params.build_type =
-        [BuildType::Opt, BuildType::Opt, BuildType::Opt, BuildType::Grad, BuildType::Forward][rng.usize(..5)];
+    let params = OptParams::new(losses[rng.usize(..losses.len())])
+        .with_optimizer(optimizer(rng))
+        .with_opt_period(rng.u32(0..20).clamp(0, 3).max(u32::from(rng.u32(..16) > 0)))
+        .with_build_type(
+            [BuildType::Opt, BuildType::Opt, BuildType::Opt, BuildType::Grad, BuildType::Forward][rng.usize(..5)],
+        );
     let opt = OptContext::new(&parameters, params);
     let graphs = opt.and_then(|opt| opt.graphs(ctx, None, last.t).map(|graphs| (opt, graphs)));
     let (mut opt, graphs) = match graphs {
@@ -178,9 +179,9 @@ fn optimizer(rng: &mut fastrand::Rng) -> Optimizer {
         _ => value,
     };
     if rng.bool() {
-        Sgd { alpha: number(rng, 0.01), wd: number(rng, 0.1) }.into()
+        Sgd::new().with_alpha(number(rng, 0.01)).with_wd(number(rng, 0.1)).into()
     } else {
-        AdamW { alpha: number(rng, 0.01), wd: number(rng, 0.1), eps: number(rng, 1e-8), ..AdamW::default() }.into()
+        AdamW::new().with_alpha(number(rng, 0.01)).with_wd(number(rng, 0.1)).with_eps(number(rng, 1e-8)).into()
     }
 }
 

@@ -39,7 +39,7 @@ fn panicking() -> Panicking {
     let panics = Arc::new(AtomicBool::new(true));
     let custom = |a| {
         let panics = Arc::clone(&panics);
-        ctx.map_custom1::<f32>(a, Custom::default(), move |rows, a| {
+        ctx.map_custom1::<f32>(a, Custom::new(), move |rows, a| {
             if panics.load(Ordering::Relaxed) {
                 panic_any(Payload);
             }
@@ -87,7 +87,7 @@ fn a_payload_that_computes_does_so_before_headers_are_made_ready() {
     payload_that_computes(|run, backend| run.plan(backend).unwrap().compute().unwrap());
     payload_that_computes(|run, backend| {
         let mut other = Backend::cpu().unwrap();
-        assert!(run.compare(backend, &mut other, Compare::default()).unwrap().agrees());
+        assert!(run.compare(backend, &mut other, Compare::new()).unwrap().agrees());
     });
 }
 
@@ -112,8 +112,7 @@ fn a_computation_that_has_begun_is_waited_for_whoever_is_busy() {
         let (inside, may_go) = (Mutex::new(inside), Mutex::new(may_go));
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [4]).unwrap();
-        let mut how = Custom::default();
-        how.n_tasks = Some(1);
+        let how = Custom::new().with_n_tasks(1);
         let y = ctx.map_custom1::<f32>(x, how, move |rows, a| {
             inside.lock().unwrap().send(()).unwrap();
             let _waited = may_go.lock().unwrap().recv_timeout(Duration::from_secs(20));

@@ -129,6 +129,6 @@ fn numbers_that_do_not_fit_are_errors() {
         let mut allocator = GraphAllocator::new(Device::cpu()?.buffer_type());
         let mut run = allocator.alloc(&graph)?;
         run.set(x, &numbers(n, 1.0)?)?;
-        run.compare(&mut cpu(), &mut cpu(), ggml::Compare::default()).map(drop)
+        run.compare(&mut cpu(), &mut cpu(), ggml::Compare::new()).map(drop)
     });
 }

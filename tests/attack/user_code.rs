@@ -253,8 +253,7 @@ fn no_closure_waits_for_a_lock_that_its_own_computation_holds() {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [4]).unwrap();
         let in_time = Arc::clone(&waited);
-        let mut how = Custom::default();
-        how.n_tasks = Some(1);
+        let how = Custom::new().with_n_tasks(1);
         let y = ctx
             .custom::<f32>(&[x], [4], how, move |rows, operands| {
                 ask.lock().unwrap().send(()).unwrap();

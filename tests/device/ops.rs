@@ -94,8 +94,8 @@ fn softmax() {
         for dtype in [DType::F32, DType::F16] {
             for max_bias in [0.0, 8.0] {
                 cases.push(case(format!("rows of {n}, mask of {dtype}, bias {max_bias}"), move |f| {
-                    let mut how = SoftMax::default();
-                    (how.scale, how.max_bias, how.mask) = (0.125, max_bias, Some(f.of(dtype, [n, 5, 1, 1])));
+                    let how =
+                        SoftMax::new().with_scale(0.125).with_max_bias(max_bias).with_mask(f.of(dtype, [n, 5, 1, 1]));
                     f.ctx.soft_max_ext(f.f32([n, 5, 4, 2]), how)
                 }));
             }
@@ -103,8 +103,7 @@ fn softmax() {
     }
     cases.push(
         case("sinks", |f| {
-            let mut how = SoftMax::default();
-            how.sinks = Some(f.f32([4, 1, 1, 1]));
+            let how = SoftMax::new().with_sinks(f.f32([4, 1, 1, 1]));
             f.ctx.soft_max_ext(f.f32([33, 5, 4, 2]), how)
         })
         .optional(),
@@ -127,17 +126,23 @@ fn positions() {
     }
     cases.push(case("yarn and factors", |f| {
         let positions = f.ints([9, 1, 1, 1], (0..).map(|i| i * 30));
-        let mut how = Rope::new(64, RopeMode::NeoX);
-        (how.n_ctx_orig, how.freq_scale, how.ext_factor, how.attn_factor) = (512, 0.25, 1.0, 1.1);
-        how.freq_factors = Some(f.positive([32, 1, 1, 1]));
+        let how = Rope::new(64, RopeMode::NeoX)
+            .with_n_ctx_orig(512)
+            .with_freq_scale(0.25)
+            .with_ext_factor(1.0)
+            .with_attn_factor(1.1)
+            .with_freq_factors(f.positive([32, 1, 1, 1]));
         f.ctx.rope_ext(f.f32([64, 4, 9, 1]), positions, how)
     }));
     for mode in [RopeMode::MRope, RopeMode::Vision] {
         cases.push(
             case(format!("{mode:?}"), move |f| {
                 let positions = f.ints([9 * 4, 1, 1, 1], 0..);
-                let mut how = Rope::new(32, mode);
-                how.sections = if mode == RopeMode::Vision { [20, 12, 0, 0] } else { [8, 12, 12, 0] };
+                let how = Rope::new(32, mode).with_sections(if mode == RopeMode::Vision {
+                    [20, 12, 0, 0]
+                } else {
+                    [8, 12, 12, 0]
+                });
                 f.ctx.rope_ext(f.f32([64, 4, 9, 1]), positions, how)
             })
             .optional(),
@@ -274,7 +279,7 @@ fn copies() {
         }));
     }
     cases.push(case("repeat", |f| f.ctx.repeat_4d(f.f32([3, 5, 1, 2]), [9, 10, 4, 2])));
-    cases.push(case("pad", |f| f.ctx.pad(f.f32(SHAPE), Pad::right([3, 1, 0, 0]))));
+    cases.push(case("pad", |f| f.ctx.pad(f.f32(SHAPE), Pad::new().with_right([3, 1, 0, 0]))));
     cases.push(case("roll", |f| f.ctx.roll(f.f32(SHAPE), [3, -1, 1, 0])).optional());
     cases.push(case("diag", |f| f.ctx.diag(f.f32([9, 1, 3, 1]))).optional());
     cases.push(case("tri", |f| f.ctx.tri(f.f32([9, 9, 3, 1]), TriType::Lower)).optional());
@@ -303,18 +308,20 @@ fn images() {
         "images",
         [
             case("conv_2d", |f| {
-                f.ctx.conv_2d(f.of(DType::F16, [3, 3, 4, 6]), f.f32([17, 19, 4, 2]), Conv2d::padded(1))
+                f.ctx.conv_2d(f.of(DType::F16, [3, 3, 4, 6]), f.f32([17, 19, 4, 2]), Conv2d::new().with_padding([1; 2]))
             })
             .rough(),
-            case("conv_1d", |f| f.ctx.conv_1d(f.of(DType::F16, [3, 8, 6, 1]), f.f32([40, 8, 2, 1]), Conv1d::padded(1)))
-                .rough(),
+            case("conv_1d", |f| {
+                f.ctx.conv_1d(f.of(DType::F16, [3, 8, 6, 1]), f.f32([40, 8, 2, 1]), Conv1d::new().with_padding([1]))
+            })
+            .rough(),
             case("conv_2d_direct", |f| {
-                f.ctx.conv_2d_direct(f.f32([3, 3, 4, 6]), f.f32([17, 19, 4, 2]), Conv2d::padded(1))
+                f.ctx.conv_2d_direct(f.f32([3, 3, 4, 6]), f.f32([17, 19, 4, 2]), Conv2d::new().with_padding([1; 2]))
             })
             .rough()
             .optional(),
             case("conv_2d_dw_direct", |f| {
-                f.ctx.conv_2d_dw_direct(f.f32([3, 3, 1, 6]), f.f32([17, 19, 6, 2]), Conv2d::padded(1))
+                f.ctx.conv_2d_dw_direct(f.f32([3, 3, 1, 6]), f.f32([17, 19, 6, 2]), Conv2d::new().with_padding([1; 2]))
             })
             .rough()
             .optional(),
@@ -325,13 +332,13 @@ fn images() {
             })
             .rough()
             .optional(),
-            case("pool_2d avg", |f| f.ctx.pool_2d(f.f32([18, 20, 3, 2]), Pool::Avg, Pool2d::square(2))),
-            case("pool_2d max", |f| f.ctx.pool_2d(f.f32([18, 20, 3, 2]), Pool::Max, Pool2d::square(3))),
+            case("pool_2d avg", |f| f.ctx.pool_2d(f.f32([18, 20, 3, 2]), Pool::Avg, Pool2d::new([2; 2]))),
+            case("pool_2d max", |f| f.ctx.pool_2d(f.f32([18, 20, 3, 2]), Pool::Max, Pool2d::new([3; 2]))),
             case("nearest", |f| {
-                f.ctx.interpolate(f.f32([7, 9, 3, 2]), [14, 27, 3, 2], Interpolate::by(Scale::Nearest))
+                f.ctx.interpolate(f.f32([7, 9, 3, 2]), [14, 27, 3, 2], Interpolate::new(Scale::Nearest))
             }),
             case("bilinear", |f| {
-                f.ctx.interpolate(f.f32([7, 9, 3, 2]), [14, 27, 3, 2], Interpolate::by(Scale::Bilinear))
+                f.ctx.interpolate(f.f32([7, 9, 3, 2]), [14, 27, 3, 2], Interpolate::new(Scale::Bilinear))
             })
             .optional(),
             case("timestep embedding", |f| f.ctx.timestep_embedding(f.positive([5, 1, 1, 1]), 32, 10_000)),
@@ -347,9 +354,7 @@ fn attention() {
             for dtype in [DType::F16, DType::Q8_0] {
                 let name = format!("heads of {size}, {batch} queries over {kv} keys of {dtype}");
                 let mut attention = case(name, move |f| {
-                    let mut how = FlashAttn::default();
-                    how.scale = 1.0 / (size as f32).sqrt();
-                    how.mask = Some(f.of(DType::F16, [kv, batch, 1, 1]));
+                    let how = FlashAttn::new(1.0 / (size as f32).sqrt()).with_mask(f.of(DType::F16, [kv, batch, 1, 1]));
                     let (q, k) = (f.f32([size, batch, 8, 1]), f.of(dtype, [size, kv, 2, 1]));
                     f.ctx.flash_attn_ext(q, k, f.of(dtype, [size, kv, 2, 1]), how)
                 });
@@ -384,8 +389,7 @@ fn a_block_of_a_transformer() {
             let turn = |t| ctx.rope(ctx.reshape(t, [64, 4, 12])?, positions, 64, RopeMode::NeoX);
             let (q, k) = (ctx.permute(turn(q)?, [0, 2, 1, 3])?, ctx.permute(turn(k)?, [0, 2, 1, 3])?);
             let v = ctx.cont(ctx.permute(ctx.reshape(v, [64, 4, 12])?, [1, 2, 0, 3])?)?;
-            let mut how = SoftMax::default();
-            how.scale = 0.125;
+            let how = SoftMax::new().with_scale(0.125);
             let scores = ctx.soft_max_ext(ctx.mul_mat(k, q)?, how)?;
             let mixed = ctx.cont(ctx.permute(ctx.mul_mat(v, scores)?, [0, 2, 1, 3])?)?;
             let h = ctx.add(ctx.mul_mat(f.of(DType::Q4_K, [256, 256, 1, 1]), ctx.reshape(mixed, [256, 12])?)?, x)?;

@@ -82,8 +82,7 @@ fn layer(device: Device, flash: bool, kv_heads: i64, x: &[f32]) -> Vec<f32> {
         let scale = 1.0 / (HEAD as f32).sqrt();
         let merged = if flash {
             let v = ctx.cast(ctx.permute(v, [0, 2, 1, 3])?, DType::F16)?;
-            let mut how = FlashAttn::default();
-            how.scale = scale;
+            let how = FlashAttn::new(scale);
             ctx.flash_attn_ext(q, ctx.cast(k, DType::F16)?, v, how)?
         } else {
             let v = ctx.cont(ctx.permute(v, [1, 2, 0, 3])?)?;

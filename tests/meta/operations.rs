@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use ggml::prelude::*;
-use ggml::{Conv, Glu, GraphAllocator, Interpolate, Pad, Pool, Pool2d};
+use ggml::{Conv2d, Glu, GraphAllocator, Interpolate, Pad, Pool, Pool2d, Scale};
 
 use crate::support::{cpus, noise, run};
 
@@ -209,11 +209,17 @@ const WHOLE: &[Build] = &[
     |ctx, x| ctx.cast(ctx.argmax(ctx.reshape(x, [8, 32])?)?, DType::F32),
     |ctx, x| ctx.out_prod(x, ctx.sin(x)?),
     |ctx, x| ctx.clamp(ctx.diag_mask_inf(x, 1)?, -9.0, 9.0),
-    |ctx, x| ctx.pad(x, Pad::right([1, 2, 0, 0])),
+    |ctx, x| ctx.pad(x, Pad::new().with_right([1, 2, 0, 0])),
     |ctx, x| ctx.cont(ctx.view(x, [3, 2, 2], x.nb()[1..].try_into().unwrap(), 8)?),
-    |ctx, x| ctx.interpolate(x, [16, 16, 4], Interpolate::default()),
-    |ctx, x| ctx.pool_2d(x, Pool::Max, Pool2d::square(2)),
-    |ctx, x| ctx.conv_2d(ctx.cont(ctx.view(x, [3, 3, 4], x.nb()[1..].try_into().unwrap(), 0)?)?, x, Conv::padded(1)),
+    |ctx, x| ctx.interpolate(x, [16, 16, 4], Interpolate::new(Scale::Nearest)),
+    |ctx, x| ctx.pool_2d(x, Pool::Max, Pool2d::new([2; 2])),
+    |ctx, x| {
+        ctx.conv_2d(
+            ctx.cont(ctx.view(x, [3, 3, 4], x.nb()[1..].try_into().unwrap(), 0)?)?,
+            x,
+            Conv2d::new().with_padding([1; 2]),
+        )
+    },
     |ctx, x| ctx.sqrt(ctx.sqr(x)?),
     |ctx, x| ctx.log(ctx.scale_bias(ctx.cos(x)?, 1.0, 2.0)?),
     |ctx, x| ctx.leaky_relu(x, 0.1),

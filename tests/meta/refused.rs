@@ -190,7 +190,7 @@ fn what_takes_one_device_is_refused() {
     let mut allocator = GraphAllocator::new(device.buffer_type());
     let mut run = allocator.alloc(&graph).unwrap();
     run.set(x, &noise(8, 1)).unwrap();
-    let compared = run.compare(&mut device.init().unwrap(), &mut cpu(), Compare::default());
+    let compared = run.compare(&mut device.init().unwrap(), &mut cpu(), Compare::new());
     assert!(matches!(compared, Err(Error::Unsupported { .. })), "{compared:?}");
     assert!(run.compute(&mut cpu()).is_err(), "a CPU would read at no address");
     run.compute(&mut device.init().unwrap()).unwrap();

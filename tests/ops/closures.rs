@@ -21,7 +21,7 @@ fn a_panic_goes_on_where_the_computation_was_begun() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [2, 8]).unwrap();
     // Panics where the last row is 13, which is in the last thread's task.
-    let y = ctx.map_custom1::<f32>(x, Custom::default(), |out, x| {
+    let y = ctx.map_custom1::<f32>(x, Custom::new(), |out, x| {
         for (i, row) in out {
             row.copy_from_slice(x.row(i));
             assert!(row[0] < 13.0, "thirteen");
@@ -76,7 +76,7 @@ fn panics_on_all_threads_are_one() {
     }
     let ctx = Context::new();
     let both = Arc::new(std::sync::Barrier::new(2));
-    let y = ctx.custom::<f32>(&[], [1, 2], Custom::default(), move |_, _| {
+    let y = ctx.custom::<f32>(&[], [1, 2], Custom::new(), move |_, _| {
         both.wait();
         panic_any(Bomb);
     });
@@ -97,7 +97,7 @@ fn closures_are_those_of_their_graph() {
     let mut ctx = Context::new();
     for n in 0..4_u8 {
         ctx.reset();
-        let y = ctx.custom::<f32>(&[], [3, 4], Custom::default(), move |out, _| {
+        let y = ctx.custom::<f32>(&[], [3, 4], Custom::new(), move |out, _| {
             out.for_each(|(_, row)| row.fill(n.into()));
         });
         let y = y.unwrap();
@@ -115,7 +115,7 @@ fn closures_live_as_long_as_their_context() {
     let operation = |ctx: &Context| {
         let token = Arc::clone(&token);
         let f = move |_: RowsMut<'_, f32>, _: Operands<'_>| assert!(Arc::strong_count(&token) > 1, "dropped");
-        ctx.custom::<f32>(&[], [1], Custom::default(), f).map(drop)
+        ctx.custom::<f32>(&[], [1], Custom::new(), f).map(drop)
     };
     (0..100).for_each(|_| operation(&ctx).unwrap());
     assert_eq!(Arc::strong_count(&token), 101);
@@ -150,7 +150,7 @@ fn closures_cannot_use_ggml() {
     let note = Arc::clone(&refusals);
     CACHE.with(|state| {
         let x = state.get("x").unwrap();
-        let y = ctx.custom::<f32>(&[x, t], [1, 2], Custom::default(), move |_, operands| {
+        let y = ctx.custom::<f32>(&[x, t], [1, 2], Custom::new(), move |_, operands| {
             // The other thread has neither of the two.
             let Some((ctx, t)) = LEAKED.get() else { return };
             let before = operands.rows::<f32>(0).row([0, 0, 0]);
@@ -187,7 +187,7 @@ fn closures_cannot_use_ggml() {
 #[test]
 fn closures_may_start_threads_that_use_ggml() {
     let ctx = Context::new();
-    let y = ctx.custom::<f32>(&[], [1], Custom::default(), |out, _| {
+    let y = ctx.custom::<f32>(&[], [1], Custom::new(), |out, _| {
         let two = thread::spawn(|| {
             let ctx = Context::new();
             let lab = Lab::with_threads(&ctx, 1);

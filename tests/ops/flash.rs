@@ -116,9 +116,7 @@ fn attention_is_that_of_plain_rust() {
             let lab = Lab::with_threads(&ctx, threads);
             let [(tq, q), (tk, k), (tv, v)] = [&q, &k, &v].map(|a| lab.plain(a));
             let mask = mask_shape.map(|s| lab.operand(&hiding(s), DType::F16, Layout::Plain));
-            let mut how = FlashAttn::default();
-            how.scale = 0.3;
-            how.mask = mask.as_ref().map(|(t, _)| *t);
+            let how = FlashAttn::new(0.3).with_mask(mask.as_ref().map(|(t, _)| *t));
             let got = lab.run(ctx.flash_attn_ext(tq, tk, tv, how).unwrap()).unwrap();
             let mask = mask.as_ref().map(|(_, a)| a);
             let want = attention(&q, &k, &v, Options { mask, scale: 0.3, max_bias: 0.0, cap: 0.0, sinks: None });
@@ -137,15 +135,14 @@ fn attention_with_slopes_caps_and_sinks_is_that_of_plain_rust() {
             let [(tq, q), (tk, k), (tv, v)] = [&q, &k, &v].map(|a| lab.plain(a));
             let (mask, of_mask) = lab.operand(&hiding(ne([of.n_kv, of.n_batch])), DType::F16, Layout::Plain);
             let (sinks, of_sinks) = lab.plain(&Array::sample(ne([of.heads]), 6, -1.0, 2.0));
-            let mut how = FlashAttn::default();
-            how.scale = 0.3;
-            how.mask = Some(mask);
-            how.max_bias = max_bias;
-            how.logit_softcap = cap;
-            how.sinks = with_sinks.then_some(sinks);
-            how.acc = Some(Prec::F32);
-            // The CPU ignores this hint and reads all keys.
-            how.n_kv_max = 1;
+            // The CPU ignores `n_kv_max` and reads all keys.
+            let how = FlashAttn::new(0.3)
+                .with_mask(mask)
+                .with_max_bias(max_bias)
+                .with_logit_softcap(cap)
+                .with_sinks(with_sinks.then_some(sinks))
+                .with_acc(Prec::F32)
+                .with_n_kv_max(1);
             let got = lab.run(ctx.flash_attn_ext(tq, tk, tv, how).unwrap()).unwrap();
             let (max_bias, cap) = (max_bias.into(), cap.into());
             let sinks = with_sinks.then_some(&of_sinks);
@@ -180,8 +177,7 @@ fn attention_takes_keys_and_values_of_many_types() {
                 let (tq, q) = lab.operand(&q, DType::F32, layout);
                 let (tk, k) = lab.operand(&k, k_type, layout);
                 let (tv, v) = lab.operand(&v, v_type, layout);
-                let mut how = FlashAttn::default();
-                how.scale = 0.1;
+                let how = FlashAttn::new(0.1);
                 let got = lab.run(ctx.flash_attn_ext(tq, tk, tv, how).unwrap()).unwrap();
                 let none = Options { mask: None, scale: 0.1, max_bias: 0.0, cap: 0.0, sinks: None };
                 let want = attention(&q, &k, &v, none);
@@ -198,7 +194,7 @@ fn h09_attention_refuses_shapes_that_do_not_fit() {
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let f32s = |shape| of(DType::F32, shape);
     let (q, k, v) = (f32s([8, 3, 4, 2]), f32s([8, 5, 2, 2]), f32s([6, 5, 2, 2]));
-    let attend = |q, k, v| ctx.flash_attn_ext(q, k, v, FlashAttn::default());
+    let attend = |q, k, v| ctx.flash_attn_ext(q, k, v, FlashAttn::new(1.0));
     assert!(attend(q, k, v).is_ok());
     for shape in [[7, 5, 2, 2], [9, 5, 2, 2], [8, 5, 3, 2], [8, 5, 8, 2], [8, 5, 2, 1], [8, 5, 2, 4], [8, 4, 2, 2]] {
         refused!(Shape, attend(q, f32s(shape), v), "{shape:?}");
@@ -210,8 +206,7 @@ fn h09_attention_refuses_shapes_that_do_not_fit() {
     refused!(Shape, attend(f32s([1, 1 << 20, 1 << 21, 1]), f32s([1; 4]), f32s([1 << 20, 1, 1, 1])), "too large");
 
     let masked = |mask| {
-        let mut how = FlashAttn::default();
-        how.mask = Some(mask);
+        let how = FlashAttn::new(1.0).with_mask(mask);
         ctx.flash_attn_ext(q, k, v, how)
     };
     for shape in [[5, 3, 1, 1], [5, 4, 4, 2], [5, 3, 2, 1]] {
@@ -224,8 +219,7 @@ fn h09_attention_refuses_shapes_that_do_not_fit() {
     refused!(DType, masked(f32s([5, 3, 1, 1])));
 
     let sunk = |sinks| {
-        let mut how = FlashAttn::default();
-        how.sinks = Some(sinks);
+        let how = FlashAttn::new(1.0).with_sinks(sinks);
         ctx.flash_attn_ext(q, k, v, how)
     };
     assert!(sunk(f32s([4, 1, 1, 1])).is_ok());
@@ -237,34 +231,27 @@ fn h09_attention_refuses_shapes_that_do_not_fit() {
     refused!(DType, sunk(of(DType::F16, [4, 1, 1, 1])));
 }
 
-type Change<'a> = &'a dyn Fn(&mut FlashAttn<'_>);
-
 #[test]
 fn attention_refuses_parameters_that_make_no_sense() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8, 3, 4]).unwrap();
     let mask = ctx.input("mask", DType::F16, [3, 3]).unwrap();
-    let with = |change: Change<'_>| {
-        let mut how = FlashAttn::default();
-        how.mask = Some(mask);
-        change(&mut how);
-        ctx.flash_attn_ext(x, x, x, how)
-    };
-    let changes: [(&str, Change<'_>); 9] = [
-        ("scale", &|h| h.scale = f32::NAN),
-        ("scale", &|h| h.scale = f32::INFINITY),
-        ("max_bias", &|h| h.max_bias = -1.0),
-        ("max_bias", &|h| h.max_bias = f32::NAN),
-        ("max_bias without a mask", &|h| (h.max_bias, h.mask) = (1.0, None)),
-        ("logit_softcap", &|h| h.logit_softcap = f32::INFINITY),
-        ("n_kv_max", &|h| h.n_kv_max = -1),
-        ("acc", &|h| h.acc = Some(Prec::Q8)),
-        ("acc", &|h| h.acc = Some(Prec::Q4)),
-    ];
-    for (what, change) in changes {
-        refused!(Param, with(change), "{what}");
+    let with = |how| ctx.flash_attn_ext(x, x, x, how);
+    let good = FlashAttn::new(1.0).with_mask(mask);
+    for how in [
+        FlashAttn::new(f32::NAN).with_mask(mask),
+        FlashAttn::new(f32::INFINITY).with_mask(mask),
+        good.with_max_bias(-1.0),
+        good.with_max_bias(f32::NAN),
+        good.with_max_bias(1.0).with_mask(None),
+        good.with_logit_softcap(f32::INFINITY),
+        good.with_n_kv_max(-1),
+        good.with_acc(Prec::Q8),
+        good.with_acc(Prec::Q4),
+    ] {
+        refused!(Param, with(how), "{how:?}");
     }
-    assert!(with(&|h| (h.max_bias, h.n_kv_max) = (1.0, 3)).is_ok());
+    assert!(with(good.with_max_bias(1.0).with_n_kv_max(3)).is_ok());
 }
 
 /// Types and precisions for which the CPU kernel has no code.
@@ -278,20 +265,19 @@ fn h14_attention_over_types_that_the_cpu_cannot_multiply_is_refused() {
     for dtype in DType::ALL.iter().copied() {
         let plain = matches!(dtype, DType::F64 | DType::I8 | DType::I16 | DType::I32 | DType::I64);
         if plain || matches!(dtype, DType::Q8_1 | DType::Q8_K) {
-            refused!(Unsupported, accepted(float, of(dtype), float, FlashAttn::default()), "keys of {dtype}");
-            refused!(Unsupported, accepted(float, float, of(dtype), FlashAttn::default()), "values of {dtype}");
+            refused!(Unsupported, accepted(float, of(dtype), float, FlashAttn::new(1.0)), "keys of {dtype}");
+            refused!(Unsupported, accepted(float, float, of(dtype), FlashAttn::new(1.0)), "values of {dtype}");
         } else {
-            accepted(float, of(dtype), of(dtype), FlashAttn::default()).unwrap();
+            accepted(float, of(dtype), of(dtype), FlashAttn::new(1.0)).unwrap();
         }
     }
     for acc in [Prec::F16, Prec::BF16] {
-        let mut how = FlashAttn::default();
-        how.acc = Some(acc);
+        let how = FlashAttn::new(1.0).with_acc(acc);
         refused!(Unsupported, accepted(float, float, float, how), "{acc:?}");
     }
     let square = ctx.input("x", DType::F32, [8, 8]).unwrap();
     let across = ctx.transpose(square).unwrap();
     for (q, k, v) in [(across, square, square), (square, across, square), (square, square, across)] {
-        refused!(Unsupported, accepted(q, k, v, FlashAttn::default()));
+        refused!(Unsupported, accepted(q, k, v, FlashAttn::new(1.0)));
     }
 }

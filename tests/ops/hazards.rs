@@ -9,6 +9,10 @@ use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
 type Build = for<'c> fn(&Lab<'c>, Tensor<'c>) -> Result<Tensor<'c>>;
 
+fn padded<const N: usize>(n: [i32; N]) -> Conv<N> {
+    Conv::new().with_padding(n)
+}
+
 /// Operations on one operand of `f32`.
 const OPS: &[(&str, Build)] = &[
     ("relu", |l, a| l.ctx.relu(a)),
@@ -23,20 +27,20 @@ const OPS: &[(&str, Build)] = &[
     ("xielu", |l, a| l.ctx.xielu(a, 0.5, 0.5, 0.5, -1e-6)),
     ("silu_back", |l, a| l.ctx.silu_back(a, a)),
     ("fill", |l, a| l.ctx.fill(a, 0.5)),
-    ("set", |l, a| l.ctx.set(a, l.plain(&Array::of(ne([1]), |_| 0.5)).0, Part::default())),
-    ("acc", |l, a| l.ctx.acc(a, l.plain(&Array::of(ne([1]), |_| 0.5)).0, Part::default())),
+    ("set", |l, a| l.ctx.set(a, l.plain(&Array::of(ne([1]), |_| 0.5)).0, Part::new(0))),
+    ("acc", |l, a| l.ctx.acc(a, l.plain(&Array::of(ne([1]), |_| 0.5)).0, Part::new(0))),
     ("set of it", |l, a| {
         let zeros = l.plain(&Array::of(shape(a), |_| 0.0)).0;
-        l.ctx.set(zeros, a, Part::default())
+        l.ctx.set(zeros, a, Part::new(0))
     }),
     ("acc of it", |l, a| {
         let zeros = l.plain(&Array::of(shape(a), |_| 0.0)).0;
-        l.ctx.acc(zeros, a, Part::default())
+        l.ctx.acc(zeros, a, Part::new(0))
     }),
     ("swiglu_oai", |l, a| l.ctx.swiglu_oai(a, a, 1.0, 1.0)),
     ("swiglu_clamp", |l, a| l.ctx.swiglu_clamp(a, a, 1.0)),
     ("mul_mat", |l, a| l.ctx.mul_mat(a, a)),
-    ("flash_attn_ext", |l, a| l.ctx.flash_attn_ext(a, a, a, FlashAttn::default())),
+    ("flash_attn_ext", |l, a| l.ctx.flash_attn_ext(a, a, a, FlashAttn::new(1.0))),
     ("ssm_conv", |l, a| l.ctx.ssm_conv(a, a)),
     ("dsv4_hc_pre_gated", |l, a| l.ctx.dsv4_hc_pre_gated(a, a, 0.5)),
     ("sum", |l, a| l.ctx.sum(a)),
@@ -59,23 +63,23 @@ const OPS: &[(&str, Build)] = &[
     ("glu", |l, a| l.ctx.glu(a, Glu::Swiglu, false)),
     ("glu_split", |l, a| l.ctx.glu_split(a, a, Glu::Swiglu)),
     ("cross_entropy_loss", |l, a| l.ctx.cross_entropy_loss(a, a)),
-    ("pool_2d", |l, a| l.ctx.pool_2d(a, Pool::Max, Pool2d::square(1))),
-    ("pool_1d", |l, a| l.ctx.pool_1d(a, Pool::Avg, Pool1d::of(1))),
-    ("pool_2d_back", |l, a| l.ctx.pool_2d_back(a, a, Pool::Max, Pool2d::square(1))),
-    ("im2col", |l, a| l.ctx.im2col(a, a, Conv::padded(1), DType::F32)),
-    ("im2col_1d", |l, a| l.ctx.im2col_1d(a, a, Conv::padded(1), DType::F32)),
-    ("im2col_3d", |l, a| l.ctx.im2col_3d(a, a, 1, Conv::padded(1), DType::F32)),
+    ("pool_2d", |l, a| l.ctx.pool_2d(a, Pool::Max, Pool2d::new([1; 2]))),
+    ("pool_1d", |l, a| l.ctx.pool_1d(a, Pool::Avg, Pool1d::new([1]))),
+    ("pool_2d_back", |l, a| l.ctx.pool_2d_back(a, a, Pool::Max, Pool2d::new([1; 2]))),
+    ("im2col", |l, a| l.ctx.im2col(a, a, padded([1; 2]), DType::F32)),
+    ("im2col_1d", |l, a| l.ctx.im2col_1d(a, a, padded([1]), DType::F32)),
+    ("im2col_3d", |l, a| l.ctx.im2col_3d(a, a, 1, padded([1; 3]), DType::F32)),
     ("col2im_1d", |l, a| l.ctx.col2im_1d(a, 1, 2, 0)),
-    ("conv_1d", |l, a| l.ctx.conv_1d(a, a, Conv::padded(1))),
-    ("conv_2d", |l, a| l.ctx.conv_2d(a, a, Conv::padded(1))),
-    ("conv_2d_direct", |l, a| l.ctx.conv_2d_direct(a, a, Conv::padded(1))),
-    ("conv_2d_dw_direct", |l, a| l.ctx.conv_2d_dw_direct(a, a, Conv::padded(1))),
-    ("conv_3d_direct", |l, a| l.ctx.conv_3d_direct(a, a, 1, Conv::padded(1))),
+    ("conv_1d", |l, a| l.ctx.conv_1d(a, a, padded([1]))),
+    ("conv_2d", |l, a| l.ctx.conv_2d(a, a, padded([1; 2]))),
+    ("conv_2d_direct", |l, a| l.ctx.conv_2d_direct(a, a, padded([1; 2]))),
+    ("conv_2d_dw_direct", |l, a| l.ctx.conv_2d_dw_direct(a, a, padded([1; 2]))),
+    ("conv_3d_direct", |l, a| l.ctx.conv_3d_direct(a, a, 1, padded([1; 3]))),
     ("conv_transpose_2d_p0", |l, a| l.ctx.conv_transpose_2d_p0(a, a, 2)),
-    ("nearest", |l, a| l.ctx.interpolate(a, [3, 2, 2, 1], Interpolate::default())),
-    ("bicubic", |l, a| l.ctx.interpolate(a, [3, 2, 2, 1], Interpolate::by(Scale::Bicubic))),
-    ("pad", |l, a| l.ctx.pad(a, Pad::right([1; 4]))),
-    ("pad_circular", |l, a| l.ctx.pad(a, Pad::circular([1; 4]))),
+    ("nearest", |l, a| l.ctx.interpolate(a, [3, 2, 2, 1], Interpolate::new(Scale::Nearest))),
+    ("bicubic", |l, a| l.ctx.interpolate(a, [3, 2, 2, 1], Interpolate::new(Scale::Bicubic))),
+    ("pad", |l, a| l.ctx.pad(a, Pad::new().with_right([1; 4]))),
+    ("pad_circular", |l, a| l.ctx.pad(a, Pad::new().with_right([1; 4]).with_circular(true))),
     ("pad_reflect_1d", |l, a| l.ctx.pad_reflect_1d(a, 0, 0)),
     ("roll", |l, a| l.ctx.roll(a, [0; 4])),
     ("win_part", |l, a| l.ctx.win_part(a, 2)),

@@ -141,8 +141,7 @@ fn hadamard(n: usize) -> Array {
 
 #[test]
 fn transforms_are_products_with_a_hadamard_matrix() {
-    let mut how = MulMat::default();
-    how.hadamard = true;
+    let how = MulMat::new().with_hadamard(true);
     for n in [1, 2, 4, 8, 16, 128] {
         for dtype in [DType::F32, DType::F16] {
             for (layout, threads) in [(Layout::Plain, 1), (Layout::Gaps, 2), (Layout::Swapped, 3)] {
@@ -161,8 +160,7 @@ fn transforms_are_products_with_a_hadamard_matrix() {
 fn h15_only_square_matrices_of_a_power_of_two_are_hadamard() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
-    let mut how = MulMat::default();
-    how.hadamard = true;
+    let how = MulMat::new().with_hadamard(true);
     for shape in [[8, 4], [8, 16], [6, 6], [8, 1], [8, 7]] {
         let b = of(DType::F32, [shape[0], 3]);
         refused!(Shape, ctx.mul_mat_ext(of(DType::F32, shape), b, how), "{shape:?}");
@@ -190,10 +188,9 @@ fn precisions_are_passed_on() {
     let (b, rb) = lab.plain(&Array::sample(ne([32, 3]), 2, -1.0, 1.0));
     let (want, _) = product(&ra, &rb);
     for prec in [Prec::F32, Prec::BF16, Prec::F16, Prec::Q8, Prec::Q4] {
-        let mut how = MulMat::default();
-        how.src = Some(prec);
+        let how = MulMat::new().with_src(prec);
         assert_close(&lab.run(ctx.mul_mat_ext(a, b, how).unwrap()).unwrap(), &want, 1e-5, &format!("{prec:?}"));
-        how.acc = Some(prec);
+        let how = how.with_acc(prec);
         if matches!(prec, Prec::Q8 | Prec::Q4) {
             refused!(Param, ctx.mul_mat_ext(a, b, how), "{prec:?}");
         } else {

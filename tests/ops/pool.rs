@@ -6,9 +6,7 @@ use ggml::{Pool, Pool1d, Pool2d};
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
 fn window(window: [i32; 2], stride: [i32; 2], padding: [i32; 2]) -> Pool2d {
-    let mut how = Pool2d::square(1);
-    (how.window, how.stride, how.padding) = (window, stride, padding);
-    how
+    Pool2d::new(window).with_stride(stride).with_padding(padding)
 }
 
 /// The number of windows over `n` elements.
@@ -36,8 +34,8 @@ fn pooled(x: &Array, how: Pool2d) -> [usize; 4] {
 
 fn some_windows() -> [Pool2d; 5] {
     [
-        Pool2d::square(2),
-        Pool2d::square(3),
+        Pool2d::new([2; 2]),
+        Pool2d::new([3; 2]),
         window([3, 2], [1, 2], [1, 1]),
         window([2, 4], [3, 1], [1, 0]),
         window([1, 1], [1, 1], [0, 0]),
@@ -66,9 +64,7 @@ fn pooling_is_that_of_plain_rust() {
 }
 
 fn row(window: i32, stride: i32, padding: i32) -> Pool1d {
-    let mut how = Pool1d::of(window);
-    (how.stride, how.padding) = ([stride], [padding]);
-    how
+    Pool1d::new([window]).with_stride([stride]).with_padding([padding])
 }
 
 #[test]
@@ -128,16 +124,16 @@ fn h12_gradients_of_pooling_belong_to_what_was_pooled() {
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let (x, grad) = (of(DType::F32, [8, 6, 2, 3]), of(DType::F32, [4, 3, 2, 3]));
     let back = |grad, x, how| ctx.pool_2d_back(grad, x, Pool::Max, how);
-    assert!(back(grad, x, Pool2d::square(2)).is_ok());
+    assert!(back(grad, x, Pool2d::new([2; 2])).is_ok());
     for other in [[5, 3, 2, 3], [4, 4, 2, 3], [4, 3, 3, 3], [4, 3, 2, 2], [4, 3, 3, 2], [3, 3, 2, 3]] {
-        refused!(Shape, back(of(DType::F32, other), x, Pool2d::square(2)), "{other:?}");
+        refused!(Shape, back(of(DType::F32, other), x, Pool2d::new([2; 2])), "{other:?}");
     }
-    refused!(Shape, back(grad, x, Pool2d::square(3)));
-    refused!(Shape, back(ctx.transpose(of(DType::F32, [3, 4, 2, 3])).unwrap(), x, Pool2d::square(2)));
-    refused!(Shape, back(grad, ctx.transpose(of(DType::F32, [6, 8, 2, 3])).unwrap(), Pool2d::square(2)));
-    refused!(DType, back(of(DType::F16, [4, 3, 2, 3]), x, Pool2d::square(2)));
-    refused!(DType, back(grad, of(DType::F16, [8, 6, 2, 3]), Pool2d::square(2)));
-    refused!(Param, back(grad, x, Pool2d::square(0)));
+    refused!(Shape, back(grad, x, Pool2d::new([3; 2])));
+    refused!(Shape, back(ctx.transpose(of(DType::F32, [3, 4, 2, 3])).unwrap(), x, Pool2d::new([2; 2])));
+    refused!(Shape, back(grad, ctx.transpose(of(DType::F32, [6, 8, 2, 3])).unwrap(), Pool2d::new([2; 2])));
+    refused!(DType, back(of(DType::F16, [4, 3, 2, 3]), x, Pool2d::new([2; 2])));
+    refused!(DType, back(grad, of(DType::F16, [8, 6, 2, 3]), Pool2d::new([2; 2])));
+    refused!(Param, back(grad, x, Pool2d::new([0; 2])));
 }
 
 /// No gradient goes to padding, for any values.
@@ -159,7 +155,7 @@ fn gradients_of_pooling_stand_any_values() {
 fn h10_pooling_of_one_dimension_gets_rows_that_lie_as_its_kernel_walks() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 4, 3, 2]).unwrap();
-    let pool = |x| ctx.pool_1d(x, Pool::Max, Pool1d::of(2));
+    let pool = |x| ctx.pool_1d(x, Pool::Max, Pool1d::new([2]));
     for axes in [[1, 0, 2, 3], [0, 1, 3, 2], [0, 2, 1, 3], [2, 1, 0, 3]] {
         refused!(Shape, pool(ctx.permute(x, axes).unwrap()), "{axes:?}");
     }
@@ -173,7 +169,7 @@ fn h10_pooling_of_one_dimension_gets_rows_that_lie_as_its_kernel_walks() {
 fn h11_pooling_gets_planes_that_lie_as_its_kernel_walks() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 4, 3, 2]).unwrap();
-    let pool = |x| ctx.pool_2d(x, Pool::Max, Pool2d::square(2));
+    let pool = |x| ctx.pool_2d(x, Pool::Max, Pool2d::new([2; 2]));
     for axes in [[1, 0, 2, 3], [0, 1, 3, 2], [0, 2, 1, 3], [2, 1, 0, 3]] {
         refused!(Shape, pool(ctx.permute(x, axes).unwrap()), "{axes:?}");
     }
@@ -205,10 +201,10 @@ fn pooling_refuses_what_does_not_fit() {
     refused!(Shape, pool(window([2, 7], [1, 1], [0, 0])));
     for dtype in [DType::BF16, DType::I32, DType::F64] {
         let x = ctx.input("x", dtype, [8, 6]).unwrap();
-        refused!(DType, ctx.pool_2d(x, Pool::Max, Pool2d::square(2)), "{dtype}");
+        refused!(DType, ctx.pool_2d(x, Pool::Max, Pool2d::new([2; 2])), "{dtype}");
     }
     let long = ctx.input("long", DType::F32, [1 << 25, 2]).unwrap();
-    refused!(Shape, ctx.pool_2d(long, Pool::Max, Pool2d::square(2)));
+    refused!(Shape, ctx.pool_2d(long, Pool::Max, Pool2d::new([2; 2])));
 }
 
 #[test]
@@ -224,7 +220,7 @@ fn pooling_of_one_dimension_refuses_what_does_not_fit() {
     }
     refused!(Shape, ctx.pool_1d(x, Pool::Avg, row(9, 1, 0)));
     for dtype in [DType::BF16, DType::I32, DType::F64] {
-        refused!(DType, ctx.pool_1d(ctx.input("x", dtype, [8, 6]).unwrap(), Pool::Max, Pool1d::of(2)), "{dtype}");
+        refused!(DType, ctx.pool_1d(ctx.input("x", dtype, [8, 6]).unwrap(), Pool::Max, Pool1d::new([2])), "{dtype}");
     }
-    refused!(Shape, ctx.pool_1d(ctx.input("long", DType::F32, [1 << 21, 2]).unwrap(), Pool::Max, Pool1d::of(2)));
+    refused!(Shape, ctx.pool_1d(ctx.input("long", DType::F32, [1 << 21, 2]).unwrap(), Pool::Max, Pool1d::new([2])));
 }

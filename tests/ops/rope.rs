@@ -97,9 +97,11 @@ fn rotations_are_those_of_plain_rust() {
                     let of_positions = Array { ne: ne([5]), data: positions.to_vec() };
                     let (p, _) = lab.operand(&of_positions, DType::I32, Layout::Plain);
                     let (f, factors) = lab.plain(&Array::sample(ne([6]), 5, 0.5, 2.0));
-                    let mut how = Rope::new(n_dims, mode);
-                    (how.freq_base, how.freq_scale, how.attn_factor) = (1000.0, 0.5, 1.25);
-                    how.freq_factors = with_factors.then_some(f);
+                    let how = Rope::new(n_dims, mode)
+                        .with_freq_base(1000.0)
+                        .with_freq_scale(0.5)
+                        .with_attn_factor(1.25)
+                        .with_freq_factors(with_factors.then_some(f));
                     let want = rotated(&values, &positions, &how, with_factors.then_some(&factors.data));
                     let context = format!("{dtype} {layout:?} {mode:?} {n_dims} {with_factors}");
                     let got = lab.run(ctx.rope_ext(x, p, how).unwrap()).unwrap();
@@ -137,8 +139,7 @@ fn h13_sizes_for_which_the_kernel_does_not_end_are_refused() {
     refused!(Shape, ctx.rope(odd, positions, 6, RopeMode::Normal), "a last element without a partner");
     // One factor per pair of the row, not only per rotated pair.
     let few = ctx.input("few", DType::F32, [3]).unwrap();
-    let mut how = Rope::new(4, RopeMode::Normal);
-    how.freq_factors = Some(few);
+    let how = Rope::new(4, RopeMode::Normal).with_freq_factors(few);
     refused!(Shape, ctx.rope_ext(x, positions, how));
 }
 
@@ -163,28 +164,21 @@ fn rotations_refuse_what_does_not_fit() {
     let strided =
         ctx.permute(ctx.view(of(DType::I32, [2, 4, 1]), [1, 4], [8, 32, 32], 0).unwrap(), [1, 0, 2, 3]).unwrap();
     refused!(Shape, rope(x, strided), "positions with gaps");
-    let change = |f: &dyn Fn(&mut Rope<'_>)| {
-        let mut how = Rope::new(8, RopeMode::Normal);
-        f(&mut how);
-        ctx.rope_ext(x, positions, how)
-    };
-    refused!(Param, change(&|h| h.n_ctx_orig = -1));
+    let with = |how| ctx.rope_ext(x, positions, how);
+    let good = Rope::new(8, RopeMode::Normal);
+    refused!(Param, with(good.with_n_ctx_orig(-1)));
     for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-        refused!(Param, change(&|h| h.freq_base = value));
-        refused!(Param, change(&|h| h.freq_scale = value));
-        refused!(Param, change(&|h| h.ext_factor = value));
-        refused!(Param, change(&|h| h.attn_factor = value));
-        refused!(Param, change(&|h| h.beta_fast = value));
-        refused!(Param, change(&|h| h.beta_slow = value));
+        refused!(Param, with(good.with_freq_base(value)));
+        refused!(Param, with(good.with_freq_scale(value)));
+        refused!(Param, with(good.with_ext_factor(value)));
+        refused!(Param, with(good.with_attn_factor(value)));
+        refused!(Param, with(good.with_beta_fast(value)));
+        refused!(Param, with(good.with_beta_slow(value)));
     }
-    refused!(Param, change(&|h| h.freq_base = 0.0));
-    refused!(Param, change(&|h| h.freq_base = -1.0));
-    let half = of(DType::F16, [4, 1, 1]);
-    let mut how = Rope::new(8, RopeMode::Normal);
-    how.freq_factors = Some(half);
-    refused!(DType, ctx.rope_ext(x, positions, how));
-    how.freq_factors = Some(x);
-    refused!(Shape, ctx.rope_ext(x, positions, how), "factors that are no vector");
+    refused!(Param, with(good.with_freq_base(0.0)));
+    refused!(Param, with(good.with_freq_base(-1.0)));
+    refused!(DType, with(good.with_freq_factors(of(DType::F16, [4, 1, 1]))));
+    refused!(Shape, with(good.with_freq_factors(x)), "factors that are no vector");
 }
 
 #[test]
@@ -196,8 +190,7 @@ fn yarn_is_that_of_plain_rust() {
         let positions = Array { ne: ne([3]), data: vec![0.0, 10.0, 500.0] };
         let (p, _) = lab.operand(&positions, DType::I32, Layout::Plain);
         for (ext_factor, freq_scale) in [(1.0, 0.25), (0.5, 0.5), (1.0, 1.0)] {
-            let mut how = Rope::new(64, mode);
-            (how.n_ctx_orig, how.ext_factor, how.freq_scale) = (2048, ext_factor, freq_scale);
+            let how = Rope::new(64, mode).with_n_ctx_orig(2048).with_ext_factor(ext_factor).with_freq_scale(freq_scale);
             let got = lab.run(ctx.rope_ext(x, p, how).unwrap()).unwrap();
             let ends = how.yarn_corr_dims().map(f64::from);
             assert_eq!((ends[0], ends[1]), mixed(&how), "{how:?}");
@@ -210,10 +203,12 @@ fn yarn_is_that_of_plain_rust() {
 /// All modes, each with distinctive options, for rows of 16.
 fn modes() -> Vec<Rope<'static>> {
     let with = |n_dims, mode, sections, offset| {
-        let mut how = Rope::new(n_dims, mode);
-        (how.sections, how.offset, how.freq_base, how.freq_scale, how.attn_factor) =
-            (sections, offset, 100.0, 0.5, 1.25);
-        how
+        Rope::new(n_dims, mode)
+            .with_sections(sections)
+            .with_offset(offset)
+            .with_freq_base(100.0)
+            .with_freq_scale(0.5)
+            .with_attn_factor(1.25)
     };
     vec![
         with(6, RopeMode::Normal, [0; 4], 4),
@@ -254,8 +249,7 @@ fn rotations_in_every_mode_are_those_of_plain_rust() {
             let (x, values) = lab.operand(&Array::sample(shape, 4, -1.0, 1.0), dtype, layout);
             let (p, positions) = lab.operand(&positions_of(&how, 5), DType::I32, Layout::Plain);
             let (f, factors) = lab.plain(&Array::sample(ne([8]), 5, 0.5, 2.0));
-            let mut how = how;
-            how.freq_factors = (i % 2 == 1).then_some(f);
+            let how = how.with_freq_factors((i % 2 == 1).then_some(f));
             let factors = how.freq_factors.map(|_| factors.data.as_slice());
             let outputs = [ctx.rope_ext(x, p, how).unwrap(), ctx.rope_ext_back(x, p, how).unwrap()];
             let got = lab.run_all(&outputs).unwrap();
@@ -303,8 +297,7 @@ fn rotations_write_over_their_operand() {
     let ctx = Context::new();
     let a = ctx.dup(ctx.input("x", DType::F32, [8, 4]).unwrap()).unwrap();
     let p = ctx.input("p", DType::I32, [1]).unwrap();
-    let mut how = Rope::new(8, RopeMode::Normal);
-    how.freq_factors = Some(ctx.view(a, [4], [16, 16, 16], 32).unwrap());
+    let how = Rope::new(8, RopeMode::Normal).with_freq_factors(ctx.view(a, [4], [16, 16, 16], 32).unwrap());
     refused!(Shape, ctx.rope_ext_inplace(a, p, how));
     assert!(ctx.rope_ext(a, p, how).is_ok());
 }
@@ -315,11 +308,7 @@ fn h13_sections_for_which_the_kernel_divides_by_zero_are_refused() {
     let x = ctx.input("x", DType::F32, [16, 2, 4]).unwrap();
     let four = ctx.input("p", DType::I32, [16]).unwrap();
     let one = ctx.input("p", DType::I32, [4]).unwrap();
-    let with = |mode, n_dims, sections, offset| {
-        let mut how = Rope::new(n_dims, mode);
-        (how.sections, how.offset) = (sections, offset);
-        how
-    };
+    let with = |mode, n_dims, sections, offset| Rope::new(n_dims, mode).with_sections(sections).with_offset(offset);
     for mode in [RopeMode::MRope, RopeMode::IMRope, RopeMode::Vision] {
         for sections in [
             [0; 4],

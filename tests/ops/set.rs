@@ -7,9 +7,7 @@ use crate::in_place::{held, state};
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
 fn part(strides: [usize; 3], offset: usize) -> Part {
-    let mut part = Part::at(offset);
-    part.strides = Some(strides);
-    part
+    Part::new(offset).with_strides(strides)
 }
 
 /// For a tensor of `[6, 4, 3, 2]` and four bytes per element: the second operand's shape, and its part.
@@ -64,8 +62,7 @@ fn parts_are_written_and_nothing_else() {
                     let lab = Lab::with_threads(&ctx, threads);
                     let (a, ra) = lab.operand(&values, dtype, Layout::Plain);
                     let (b, rb) = lab.operand(&Array::sample(b_shape, 4, -90.0, 90.0), dtype, layout);
-                    let mut at = Part::at(offset);
-                    at.strides = strides;
+                    let at = Part::new(offset).with_strides(strides);
                     let result = ctx.cont(a).unwrap();
                     let y = beside(&ctx, a, b, at).unwrap();
                     assert!(!y.is_view());
@@ -171,7 +168,7 @@ fn h05_strides_and_offsets_are_those_that_kernels_use() {
             refused!(Param, in_place(&ctx, written, of(shape), part(strides, offset)), "{name} {shape:?}");
         }
     }
-    refused!(Param, ctx.set(a, of([1; 4]), Part::default()), "the strides of `a` do not fit");
+    refused!(Param, ctx.set(a, of([1; 4]), Part::new(0)), "the strides of `a` do not fit");
     refused!(Param, ctx.set_1d(a, of([1; 4]), 0));
     refused!(Param, ctx.set_2d(a, of([1; 4]), 4, 0));
 }
@@ -183,7 +180,7 @@ fn what_is_written_must_fit_and_lie_elsewhere() {
     let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
     let (a, b) = (of(DType::F32, [6, 4]), of(DType::F32, [2, 1]));
     for (name, beside, in_place, _) in CASES {
-        let at = Part::default();
+        let at = Part::new(0);
         refused!(DType, beside(&ctx, a, of(DType::F16, [2, 1]), at), "{name}");
         refused!(DType, beside(&ctx, a, of(DType::I32, [2, 1]), at), "{name}");
         refused!(DType, beside(&ctx, of(DType::Q8_0, [32, 2]), of(DType::Q8_0, [32, 1]), at), "{name}");
@@ -202,9 +199,9 @@ fn what_is_written_must_fit_and_lie_elsewhere() {
         let first = ctx.view(t, [6], [24, 24, 24], 0).unwrap();
         assert!(in_place(&ctx, first, row, at).is_ok(), "{name}");
     }
-    refused!(DType, ctx.acc(of(DType::I32, [6, 4]), of(DType::I32, [2, 1]), Part::default()));
+    refused!(DType, ctx.acc(of(DType::I32, [6, 4]), of(DType::I32, [2, 1]), Part::new(0)));
     for dtype in [DType::F16, DType::BF16, DType::I64, DType::I8] {
-        let y = ctx.set(of(dtype, [6, 4]), of(dtype, [2, 1]), Part::default()).unwrap();
+        let y = ctx.set(of(dtype, [6, 4]), of(dtype, [2, 1]), Part::new(0)).unwrap();
         refused!(Unsupported, lab.accepted(y), "{dtype}");
     }
 }

@@ -49,11 +49,11 @@ fn softmax_with_masks_slopes_and_sinks_is_that_of_plain_rust() {
             let (x, values) = lab.plain(&Array::sample(shape, 4, -2.0, 2.0));
             let (mask, of_mask) = lab.operand(&Array::sample(mask_shape, 5, -2.0, 0.0), dtype, Layout::Plain);
             let (sinks, of_sinks) = lab.plain(&Array::sample(ne([6]), 6, -1.0, 2.0));
-            let mut how = SoftMax::default();
-            how.scale = 0.7;
-            how.mask = Some(mask);
-            how.max_bias = max_bias;
-            how.sinks = with_sinks.then_some(sinks);
+            let how = SoftMax::new()
+                .with_scale(0.7)
+                .with_mask(mask)
+                .with_max_bias(max_bias)
+                .with_sinks(with_sinks.then_some(sinks));
             let y = ctx.soft_max_ext(x, how).unwrap();
             let scaled = Array::of(shape, |[i0, i1, i2, i3]| {
                 let bias = of_mask.at([i0, i1, i2 % mask_shape[2], i3 % mask_shape[3]]);
@@ -79,8 +79,7 @@ fn sinks_stay_until_they_are_read() {
     for (logit, sink) in [(0.5, 1.5), (2.0, -1.0)] {
         let (x, _) = lab.plain(&Array::of([1; 4], |_| logit));
         let (s, _) = lab.plain(&Array::of([1; 4], |_| -sink));
-        let mut how = SoftMax::default();
-        how.sinks = Some(ctx.neg(s).unwrap());
+        let how = SoftMax::new().with_sinks(ctx.neg(s).unwrap());
         let got = lab.run(ctx.soft_max_ext(x, how).unwrap()).unwrap();
         assert_close(&got, &Array { ne: [1; 4], data: soft_max(&[logit], Some(sink)) }, 1e-6, "one of one");
     }
@@ -91,27 +90,20 @@ fn softmax_refuses_what_does_not_fit() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let x = of(DType::F32, [8, 4, 6, 2]);
-    let with = |change: &dyn Fn(&mut SoftMax<'_>)| {
-        let mut how = SoftMax::default();
-        change(&mut how);
-        how
-    };
     refused!(DType, ctx.soft_max(of(DType::F16, [8, 4, 1, 1])));
     refused!(Shape, ctx.soft_max(ctx.transpose(x).unwrap()));
     refused!(Shape, ctx.soft_max(ctx.permute(x, [0, 2, 1, 3]).unwrap()));
     for scale in [f32::NAN, f32::INFINITY] {
-        refused!(Param, ctx.soft_max_ext(x, with(&|h| h.scale = scale)));
+        refused!(Param, ctx.soft_max_ext(x, SoftMax::new().with_scale(scale)));
     }
     let mask = of(DType::F32, [8, 4, 1, 1]);
     for bias in [-1.0, f32::NAN, f32::INFINITY] {
-        let mut how = SoftMax::default();
-        (how.mask, how.max_bias) = (Some(mask), bias);
+        let how = SoftMax::new().with_mask(mask).with_max_bias(bias);
         refused!(Param, ctx.soft_max_ext(x, how), "{bias}");
     }
-    refused!(Param, ctx.soft_max_ext(x, with(&|h| h.max_bias = 1.0)), "a slope of no mask");
+    refused!(Param, ctx.soft_max_ext(x, SoftMax::new().with_max_bias(1.0)), "a slope of no mask");
     let masked = |mask| {
-        let mut how = SoftMax::default();
-        how.mask = Some(mask);
+        let how = SoftMax::new().with_mask(mask);
         ctx.soft_max_ext(x, how)
     };
     refused!(DType, masked(of(DType::BF16, [8, 4, 1, 1])));
@@ -121,8 +113,7 @@ fn softmax_refuses_what_does_not_fit() {
     }
     refused!(Shape, masked(ctx.transpose(of(DType::F32, [4, 8, 1, 1])).unwrap()));
     let sunk = |sinks| {
-        let mut how = SoftMax::default();
-        how.sinks = Some(sinks);
+        let how = SoftMax::new().with_sinks(sinks);
         ctx.soft_max_ext(x, how)
     };
     refused!(DType, sunk(of(DType::F16, [6, 1, 1, 1])));
@@ -181,20 +172,15 @@ fn softmax_writes_over_its_operand() {
         soft_max(r, Some(of_sinks.data[head]))
     });
     assert_in_place("soft_max_ext_inplace", &values, &want, 1e-5, |lab, a| {
-        let mut how = SoftMax::default();
-        how.scale = 0.5;
-        how.mask = Some(lab.plain(&of_mask).0);
-        how.sinks = Some(lab.plain(&of_sinks).0);
+        let how = SoftMax::new().with_scale(0.5).with_mask(lab.plain(&of_mask).0).with_sinks(lab.plain(&of_sinks).0);
         lab.ctx.soft_max_ext_inplace(a, how)
     });
     // Operands that share memory with the target would be read while it is written.
     let ctx = Context::new();
     let a = ctx.dup(ctx.input("x", DType::F32, [4, 4, 4]).unwrap()).unwrap();
-    let mut how = SoftMax::default();
-    how.mask = Some(ctx.view(a, [4, 4], [16, 64, 64], 0).unwrap());
+    let how = SoftMax::new().with_mask(ctx.view(a, [4, 4], [16, 64, 64], 0).unwrap());
     refused!(Shape, ctx.soft_max_ext_inplace(a, how), "a mask inside the operand");
-    let mut how = SoftMax::default();
-    how.sinks = Some(ctx.view(a, [4], [16, 16, 16], 32).unwrap());
+    let how = SoftMax::new().with_sinks(ctx.view(a, [4], [16, 16, 16], 32).unwrap());
     refused!(Shape, ctx.soft_max_ext_inplace(a, how), "sinks inside the operand");
     assert!(ctx.soft_max_ext(a, how).is_ok());
 }

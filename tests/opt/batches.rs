@@ -135,9 +135,8 @@ fn trained(what: LossType, batch: usize, period: u32) -> Vec<f32> {
     let labelled = matches!(what, LossType::CrossEntropy | LossType::MeanSquaredError);
     let dataset = Dataset::new(2, x).unwrap();
     let dataset = if labelled { dataset.with_labels(CLASSES, y).unwrap() } else { dataset };
-    let mut params = OptParams::new(what);
-    params.opt_period = period;
-    params.optimizer = AdamW { alpha: 0.05, wd: 0.01, ..AdamW::default() }.into();
+    let params =
+        OptParams::new(what).with_opt_period(period).with_optimizer(AdamW::new().with_alpha(0.05).with_wd(0.01));
     let mut opt = OptContext::new([p], params).unwrap();
     let ctx = Context::new();
     let (inputs, outs) = model(&ctx, p, batch);
@@ -178,11 +177,10 @@ fn several_batches_for_a_step_are_one_large_batch() {
 /// Graphs of alternating sizes, built anew for each batch, while the moments persist; compared with plain Rust.
 #[test]
 fn graphs_may_be_made_for_each_batch() {
-    let how = AdamW { alpha: 0.05, ..AdamW::default() };
+    let how = AdamW::new().with_alpha(0.05);
     let state = parameter();
     let p = state.get("p0").unwrap();
-    let mut params = OptParams::new(LossType::MeanSquaredError);
-    params.optimizer = how.into();
+    let params = OptParams::new(LossType::MeanSquaredError).with_optimizer(how);
     let mut opt = OptContext::new([p], params).unwrap();
     let mut sched = cpu();
     let mut result = OptResult::new();
@@ -229,8 +227,7 @@ fn gradients_alone_are_added_up() {
     let state = parameter();
     let p = state.get("p0").unwrap();
     let before: Vec<f32> = p.read().unwrap();
-    let mut params = OptParams::new(LossType::Sum);
-    params.build_type = BuildType::Grad;
+    let params = OptParams::new(LossType::Sum).with_build_type(BuildType::Grad);
     let mut opt = OptContext::new([p], params).unwrap();
     let ctx = Context::new();
     let (inputs, outs) = model(&ctx, p, 1);
@@ -262,8 +259,7 @@ fn a_reset_begins_anew() {
     let dataset = Dataset::new(2, x).unwrap().with_labels(CLASSES, y).unwrap();
     let state = parameter();
     let p = state.get("p0").unwrap();
-    let mut params = OptParams::new(LossType::CrossEntropy);
-    params.opt_period = 2;
+    let params = OptParams::new(LossType::CrossEntropy).with_opt_period(2);
     let mut opt = OptContext::new([p], params).unwrap();
     let ctx = Context::new();
     let (inputs, outs) = model(&ctx, p, 2);
@@ -293,10 +289,8 @@ fn a_schedule_is_asked_before_each_step() {
     let run = |schedule: bool| {
         let state = parameter();
         let p = state.get("p0").unwrap();
-        let rate = |step: u32| Sgd { alpha: 0.1 / step as f32, wd: 0.0 };
-        let mut params = OptParams::new(LossType::MeanSquaredError);
-        params.optimizer = Sgd::default().into();
-        params.opt_period = 2;
+        let rate = |step: u32| Sgd::new().with_alpha(0.1 / step as f32);
+        let params = OptParams::new(LossType::MeanSquaredError).with_optimizer(Sgd::new()).with_opt_period(2);
         let mut asked = Vec::new();
         let mut opt = OptContext::new([p], params).unwrap();
         if schedule {
@@ -339,8 +333,7 @@ fn frozen_weights_can_be_evaluated() {
     builder.tensor("w", DType::F32, [2, CLASSES as i64]).unwrap();
     let mut weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
     weights.set("w", &waves(2 * CLASSES, 0.0, 0.1)).unwrap();
-    let mut params = OptParams::new(LossType::CrossEntropy);
-    params.build_type = BuildType::Forward;
+    let params = OptParams::new(LossType::CrossEntropy).with_build_type(BuildType::Forward);
     let mut opt = OptContext::new([], params).unwrap();
     let ctx = Context::new();
     let (inputs, outs) = model(&ctx, weights.get("w").unwrap(), N);

@@ -23,9 +23,7 @@ fn a_batch_that_fails_ends_its_period() {
     let state = state(&[[2, 3, 1, 1]]);
     let p = state.get("p0").unwrap();
     let before: Vec<f32> = p.read().unwrap();
-    let mut params = OptParams::new(LossType::Sum);
-    params.optimizer = Sgd { alpha: 1.0, wd: 0.0 }.into();
-    params.opt_period = 2;
+    let params = OptParams::new(LossType::Sum).with_optimizer(Sgd::new().with_alpha(1.0)).with_opt_period(2);
     let mut opt = OptContext::new([p], params).unwrap();
     let ctx = Context::new();
     let inputs = ctx.input("x", DType::F32, [2, 1]).unwrap();
@@ -69,8 +67,7 @@ fn a_batch_that_fails_ends_its_period() {
 fn a_batch_that_fails_leaves_nothing_in_the_sums() {
     let state = state(&[[2, 3, 1, 1]]);
     let p = state.get("p0").unwrap();
-    let mut params = OptParams::new(LossType::Sum);
-    params.build_type = BuildType::Grad;
+    let params = OptParams::new(LossType::Sum).with_build_type(BuildType::Grad);
     let mut opt = OptContext::new([p], params).unwrap();
     let ctx = Context::new();
     let inputs = ctx.input("x", DType::F32, [2, 1]).unwrap();

@@ -33,10 +33,7 @@ fn parameters() -> State {
 }
 
 fn params(period: u32) -> OptParams {
-    let mut params = OptParams::new(LossType::CrossEntropy);
-    params.opt_period = period;
-    params.optimizer = AdamW { alpha: 0.02, ..AdamW::default() }.into();
-    params
+    OptParams::new(LossType::CrossEntropy).with_opt_period(period).with_optimizer(AdamW::new().with_alpha(0.02))
 }
 
 /// The result of a fit: parameters, training and evaluation results.
@@ -51,8 +48,7 @@ fn fitted(seed: u64, threads: usize) -> (Vec<f32>, ggml::opt::Epoch) {
     let mut cpu = Backend::cpu().unwrap();
     cpu.set_threads(threads).unwrap();
     let mut sched = Sched::builder().backend(cpu).build().unwrap();
-    let mut how = Fit::default();
-    (how.nepoch, how.val_split, how.seed) = (20, 0.25, seed);
+    let how = Fit::new(20).with_val_split(0.25).with_seed(seed);
     let mut lines = BTreeSet::new();
     let mut calls = 0;
     let last = opt
@@ -102,16 +98,14 @@ fn a_table_learns_by_the_numbers_of_its_rows() {
     let ctx = Context::new();
     let rows = ctx.input("rows", DType::I32, [8]).unwrap();
     let y = ctx.get_rows(p, rows).unwrap();
-    let mut params = OptParams::new(LossType::MeanSquaredError);
-    params.optimizer = AdamW { alpha: 0.05, ..AdamW::default() }.into();
+    let params = OptParams::new(LossType::MeanSquaredError).with_optimizer(AdamW::new().with_alpha(0.05));
     let mut opt = OptContext::new([p], params).unwrap();
     let graphs = opt.graphs(&ctx, rows, y).unwrap();
     // Row 4 is never used.
     let numbers: Vec<i32> = (0..32).map(|i| [0, 1, 2, 3, 5][i % 5]).collect();
     let labels: Vec<f32> = numbers.iter().flat_map(|&n| [0, 1, 2, 3].map(|i| (n * 4 + i) as f32 / 24.0)).collect();
     let mut dataset = Dataset::new(1, numbers).unwrap().with_labels(4, labels).unwrap();
-    let mut how = Fit::default();
-    how.nepoch = 100;
+    let how = Fit::new(100);
     opt.fit(&mut cpu(), &graphs, &mut dataset, how, |_| {}).unwrap();
     for (i, &value) in p.read::<f32>().unwrap().iter().enumerate() {
         let expected = if i / 4 == 4 { 0.0 } else { i as f32 / 24.0 };
@@ -160,8 +154,7 @@ fn h30_what_does_not_fit_together() {
     assert_eq!(range(reversed), "range");
 
     let mut fit = |nepoch, val_split, n| {
-        let mut how = Fit::default();
-        (how.nepoch, how.val_split) = (nepoch, val_split);
+        let how = Fit::new(nepoch).with_val_split(val_split);
         name(opt.fit(&mut sched, &graphs, &mut clusters(n), how, |_| {}).map(drop))
     };
     assert_eq!(fit(0, 0.0, 12), "nepoch");

@@ -49,8 +49,7 @@ fn check_fed(
     let weights = ctx.input("weights", DType::F32, y.shape()).unwrap();
     let data = waves(y.elements(), 0.3, 0.2);
     let outputs = ctx.mul(y, weights).unwrap();
-    let mut params = OptParams::new(LossType::Sum);
-    params.build_type = BuildType::Grad;
+    let params = OptParams::new(LossType::Sum).with_build_type(BuildType::Grad);
     let mut opt = OptContext::new(&all, params).unwrap();
     let graphs = opt.graphs(&ctx, None, outputs).unwrap_or_else(|e| panic!("{what}: {e}"));
     let feed = |run: &mut OptRun<'_, '_, '_>| {
@@ -185,9 +184,9 @@ fn copies() {
 #[test]
 fn parts() {
     let part = [2, 2, 1, 1];
-    check("acc", 0.5, &[A, part], |ctx, p| ctx.sqr(ctx.acc(p[0], p[1], Part::at(20))?));
-    check("set", 0.5, &[A, part], |ctx, p| ctx.sqr(ctx.set(p[0], p[1], Part::at(20))?));
-    check("set, all planes", 0.5, &[A, [1, 3, 2, 1]], |ctx, p| ctx.sqr(ctx.set(p[0], p[1], Part::at(8))?));
+    check("acc", 0.5, &[A, part], |ctx, p| ctx.sqr(ctx.acc(p[0], p[1], Part::new(20))?));
+    check("set", 0.5, &[A, part], |ctx, p| ctx.sqr(ctx.set(p[0], p[1], Part::new(20))?));
+    check("set, all planes", 0.5, &[A, [1, 3, 2, 1]], |ctx, p| ctx.sqr(ctx.set(p[0], p[1], Part::new(8))?));
     check("view", 0.5, &[A], |ctx, p| ctx.sqr(ctx.view(p[0], [2, 3], [16, 48, 48], 8)?));
     check("view, every second row", 0.5, &[A], |ctx, p| ctx.sqr(ctx.view(ctx.sqr(p[0])?, [4, 3], [32, 96, 96], 0)?));
     check("views that overlap", 0.5, &[A], |ctx, p| {
@@ -222,9 +221,7 @@ fn rows() {
     check("rms_norm", 0.5, &[A], |ctx, p| ctx.rms_norm(p[0], 1e-5));
     check("soft_max", 0.1, &[A], |ctx, p| ctx.soft_max(p[0]));
     check("soft_max_ext", 0.1, &[A], |ctx, p| {
-        let mut how = SoftMax::default();
-        how.mask = Some(ctx.step(p[0])?);
-        how.scale = 0.7;
+        let how = SoftMax::new().with_mask(ctx.step(p[0])?).with_scale(0.7);
         ctx.soft_max_ext(p[0], how)
     });
     check("diag_mask_inf", 0.5, &[A], |ctx, p| ctx.soft_max(ctx.diag_mask_inf(ctx.sqr(p[0])?, 1)?));
@@ -255,17 +252,17 @@ fn rotations() {
                 let n = if multi { 12 } else { 3 };
                 let positions = ctx.input("positions", DType::I32, [n])?;
                 let mut feeds = vec![(positions, Feed::Int((0..n).map(|i| i * 5 % 7).collect()))];
-                let mut how = Rope::new(n_dims, mode);
-                how.sections = match mode {
-                    RopeMode::Vision => [1, 3, 1, 0],
-                    _ if multi => [1; 4],
-                    _ => [0; 4],
-                };
-                how.attn_factor = 1.3;
+                let mut how = Rope::new(n_dims, mode)
+                    .with_sections(match mode {
+                        RopeMode::Vision => [1, 3, 1, 0],
+                        _ if multi => [1; 4],
+                        _ => [0; 4],
+                    })
+                    .with_attn_factor(1.3);
                 if factors {
                     let factors = ctx.input("factors", DType::F32, [4])?;
                     feeds.push((factors, Feed::Float(vec![1.0, 0.5, 2.0, 1.5])));
-                    how.freq_factors = Some(factors);
+                    how = how.with_freq_factors(factors);
                 }
                 Ok((ctx.rope_ext(p[0], positions, how)?, feeds))
             });
@@ -276,16 +273,14 @@ fn rotations() {
 #[test]
 fn images() {
     let image = [5, 4, 2, 3];
-    check("conv_2d", 0.1, &[[3, 3, 2, 2], image], |ctx, p| ctx.conv_2d(p[0], p[1], Conv2d::padded(1)));
-    let mut strided = Conv2d::default();
-    strided.stride = [2, 1];
-    strided.dilation = [1, 2];
+    check("conv_2d", 0.1, &[[3, 3, 2, 2], image], |ctx, p| ctx.conv_2d(p[0], p[1], Conv2d::new().with_padding([1; 2])));
+    let strided = Conv2d::new().with_stride([2, 1]).with_dilation([1, 2]);
     check("conv_2d, strided", 0.1, &[[3, 2, 2, 2], image], |ctx, p| ctx.conv_2d(p[0], p[1], strided));
     check("conv_2d, one image", 0.1, &[[3, 3, 2, 1], [5, 4, 2, 1]], |ctx, p| {
-        ctx.conv_2d(p[0], p[1], Conv2d::padded(1))
+        ctx.conv_2d(p[0], p[1], Conv2d::new().with_padding([1; 2]))
     });
     for pool in [Pool::Max, Pool::Avg] {
-        check(&format!("{pool:?}"), 0.1, &[[6, 4, 2, 2]], |ctx, p| ctx.pool_2d(p[0], pool, Pool2d::square(2)));
+        check(&format!("{pool:?}"), 0.1, &[[6, 4, 2, 2]], |ctx, p| ctx.pool_2d(p[0], pool, Pool2d::new([2; 2])));
     }
 }
 
@@ -305,8 +300,7 @@ fn products_with_frozen_weights_of_other_types() {
         let ctx = Context::new();
         let p = parameters.get("p0").unwrap();
         let y = ctx.mul_mat(weights.get("w").unwrap(), p).unwrap();
-        let mut params = OptParams::new(LossType::Sum);
-        params.build_type = BuildType::Grad;
+        let params = OptParams::new(LossType::Sum).with_build_type(BuildType::Grad);
         let mut opt = OptContext::new([p], params).unwrap();
         let graphs = opt.graphs(&ctx, None, y).unwrap();
         opt.alloc(&mut sched, &graphs, true).unwrap().eval(None).unwrap();

@@ -45,7 +45,6 @@ fn waves(n: usize, phase: f32, middle: f32) -> Vec<f32> {
 
 /// An optimisation of the sum of the outputs.
 fn sum<'p>(parameters: &[Tensor<'p>], optimizer: impl Into<Optimizer>) -> ggml::Result<OptContext<'p>> {
-    let mut params = OptParams::new(LossType::Sum);
-    params.optimizer = optimizer.into();
+    let params = OptParams::new(LossType::Sum).with_optimizer(optimizer);
     OptContext::new(parameters, params)
 }

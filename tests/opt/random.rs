@@ -38,14 +38,13 @@ fn next<'c>(ctx: &'c Context, pool: &[Tensor<'c>], rng: &mut Rng) -> ggml::Resul
         15 => ctx.reshape(a, SHAPE),
         16 => ctx.view(a, [2, 2], [nb1, nb2, nb3], offset),
         17 => ctx.view(a, [3, 2, 2], [nb1, nb2, nb3], offset),
-        18 => ctx.set(a, b, Part::at(offset)),
-        19 => ctx.acc(a, b, Part::at(offset)),
+        18 => ctx.set(a, b, Part::new(offset)),
+        19 => ctx.acc(a, b, Part::new(offset)),
         20 => ctx.repeat(small(ctx, ctx.sum(a)?)?, like),
         21 => ctx.repeat(small(ctx, ctx.sum_rows(a)?)?, like),
         22 => ctx.rms_norm(a, 0.1),
         23 => {
-            let mut how = SoftMax::default();
-            how.scale = 0.7;
+            let how = SoftMax::new().with_scale(0.7);
             ctx.soft_max_ext(a, how)
         }
         24 => ctx.mul_mat(a, b),
@@ -91,8 +90,7 @@ fn derive(seed: u64, sched: &mut Sched) -> Fate {
     }));
     let sums: Vec<_> = terms.iter().map(|&t| ctx.sum(ctx.output(t).unwrap()).unwrap()).collect();
     let outputs = sums.into_iter().reduce(|a, b| ctx.add(a, b).unwrap()).unwrap();
-    let mut params = OptParams::new(LossType::Sum);
-    params.build_type = BuildType::Grad;
+    let params = OptParams::new(LossType::Sum).with_build_type(BuildType::Grad);
     let mut opt = OptContext::new(p, params).unwrap();
     let refused = |e: Error| match e {
         Error::Unsupported { .. } => Fate::Refused,

@@ -14,7 +14,7 @@ fn refusal(build: impl for<'c> Fn(&'c Context, [Tensor<'c>; 2]) -> ggml::Result<
     let ctx = Context::new();
     let both = ["p0", "p1"].map(|name| parameters.get(name).unwrap());
     let y = build(&ctx, both).unwrap();
-    let opt = sum(&both, Sgd::default()).unwrap();
+    let opt = sum(&both, Sgd::new()).unwrap();
     let error = opt.graphs(&ctx, None, y).unwrap_err();
     // No flags are left: a valid computation can still be trained.
     let [p, q] = both;
@@ -42,10 +42,8 @@ fn operations_without_a_backward_pass() {
     unsupported("gelu", NONE, |ctx, [p, q]| ctx.mul(ctx.gelu(p)?, q));
     unsupported("sigmoid", NONE, |ctx, [p, q]| ctx.mul(ctx.sigmoid(p)?, q));
     unsupported("clamp", NONE, |ctx, [p, q]| ctx.mul(ctx.clamp(p, 0.0, 1.0)?, q));
-    unsupported("map_custom1", NONE, |ctx, [p, q]| {
-        ctx.map_custom1::<f32>(ctx.mul(p, q)?, Custom::default(), |_, _| {})
-    });
-    unsupported("custom", NONE, |ctx, [p, q]| ctx.custom::<f32>(&[p, q], [1], Custom::default(), |_, _| {}));
+    unsupported("map_custom1", NONE, |ctx, [p, q]| ctx.map_custom1::<f32>(ctx.mul(p, q)?, Custom::new(), |_, _| {}));
+    unsupported("custom", NONE, |ctx, [p, q]| ctx.custom::<f32>(&[p, q], [1], Custom::new(), |_, _| {}));
     unsupported("mul_mat_id", NONE, |ctx, [p, q]| {
         let ids = ctx.input("ids", DType::I32, [1, 3])?;
         ctx.mul_mat_id(p, ctx.reshape(q, [4, 1, 3])?, ids)
@@ -58,8 +56,7 @@ fn operations_without_a_backward_pass() {
     });
     unsupported("div", "one shape", |ctx, [p, q]| ctx.div(p, ctx.sum_rows(q)?));
     unsupported("soft_max", "mask", |ctx, [p, q]| {
-        let mut how = SoftMax::default();
-        how.mask = Some(q);
+        let how = SoftMax::new().with_mask(q);
         ctx.soft_max_ext(p, how)
     });
     unsupported("cross_entropy_loss", "labels", |ctx, [p, q]| ctx.cross_entropy_loss(p, ctx.soft_max(q)?));
@@ -78,8 +75,7 @@ fn h12_operands_that_a_backward_pass_does_not_know() {
     });
     unsupported("mul_mat", "hint", |ctx, [p, q]| {
         let square = ctx.reshape(ctx.view(ctx.mul(p, q)?, [4], [16; 3], 0)?, [2, 2])?;
-        let mut how = MulMat::default();
-        how.hadamard = true;
+        let how = MulMat::new().with_hadamard(true);
         ctx.mul_mat_ext(square, square, how)
     });
     unsupported("swiglu", "swiglu_split", |ctx, [p, q]| ctx.glu(ctx.mul(p, q)?, Glu::Swiglu, false));
@@ -89,18 +85,15 @@ fn h12_operands_that_a_backward_pass_does_not_know() {
         ctx.get_rows(ctx.reshape(ctx.mul(p, q)?, [4, 1, 3])?, rows)
     });
     unsupported("rope", "offset", |ctx, [p, q]| {
-        let mut how = Rope::new(2, RopeMode::NeoX);
-        how.offset = 2;
+        let how = Rope::new(2, RopeMode::NeoX).with_offset(2);
         ctx.rope_ext(ctx.mul(p, q)?, ctx.input("positions", DType::I32, [1])?, how)
     });
     unsupported("rope", "frequency factors", |ctx, [p, q]| {
-        let mut how = Rope::new(4, RopeMode::NeoX);
-        how.freq_factors = Some(ctx.reshape(ctx.mul(p, q)?, [12])?);
+        let how = Rope::new(4, RopeMode::NeoX).with_freq_factors(ctx.reshape(ctx.mul(p, q)?, [12])?);
         ctx.rope_ext(p, ctx.input("positions", DType::I32, [1])?, how)
     });
     unsupported("soft_max", "sinks", |ctx, [p, q]| {
-        let mut how = SoftMax::default();
-        how.sinks = Some(ctx.reshape(ctx.sum(ctx.step(p)?)?, [1])?);
+        let how = SoftMax::new().with_sinks(ctx.reshape(ctx.sum(ctx.step(p)?)?, [1])?);
         ctx.soft_max_ext(ctx.mul(p, q)?, how)
     });
     unsupported("view", "not contiguous", |ctx, [p, q]| {
@@ -169,8 +162,8 @@ fn h12_gradients_that_do_not_lie_in_order() {
         ("cont", Context::cont),
         ("sub", |ctx, y| ctx.sub(ctx.step(y)?, y)),
         ("cpy", |ctx, y| ctx.cast(y, DType::F32)),
-        ("set", |ctx, y| ctx.set(y, ctx.sum(ctx.step(y)?)?, Part::at(4))),
-        ("acc", |ctx, y| ctx.acc(ctx.step(y)?, ctx.sum(y)?, Part::at(4))),
+        ("set", |ctx, y| ctx.set(y, ctx.sum(ctx.step(y)?)?, Part::new(4))),
+        ("acc", |ctx, y| ctx.acc(ctx.step(y)?, ctx.sum(y)?, Part::new(4))),
     ];
     for (op, build) in turned {
         let after = |between: Build| {
@@ -211,15 +204,15 @@ fn refusal_or_not(
     let ctx = Context::new();
     let both = ["p0", "p1"].map(|name| parameters.get(name).unwrap());
     let y = build(&ctx, both).unwrap();
-    sum(&both, Sgd::default())?.graphs(&ctx, None, y).map(drop)
+    sum(&both, Sgd::new())?.graphs(&ctx, None, y).map(drop)
 }
 
 /// C would read the gradient of the convolution kernel before it exists.
 #[test]
 fn a_kernel_that_is_used_before_its_shape_is() {
-    unsupported("im2col", "from a later operation", |ctx, [p, q]| ctx.im2col(q, p, Conv2d::default(), DType::F32));
+    unsupported("im2col", "from a later operation", |ctx, [p, q]| ctx.im2col(q, p, Conv2d::new(), DType::F32));
     unsupported("im2col", "from a later operation", |ctx, [p, q]| {
-        let columns = ctx.im2col(q, p, Conv2d::default(), DType::F32)?;
+        let columns = ctx.im2col(q, p, Conv2d::new(), DType::F32)?;
         ctx.add(ctx.sum(ctx.sqr(q)?)?, ctx.sum(columns)?)
     });
 }
@@ -247,7 +240,7 @@ fn gradients_that_a_kernel_can_not_read() {
         ("rms_norm_back", SHAPE, |ctx, p| ctx.rms_norm(p, 1e-5)),
         ("soft_max_back", SHAPE, Context::soft_max),
         ("repeat_back", [4, 1, 1, 1], |ctx, p| ctx.repeat(p, ctx.input("like", DType::F32, SHAPE)?)),
-        ("pool_2d_back", [8, 6, 1, 1], |ctx, p| ctx.pool_2d(p, Pool::Max, Pool2d::square(2))),
+        ("pool_2d_back", [8, 6, 1, 1], |ctx, p| ctx.pool_2d(p, Pool::Max, Pool2d::new([2; 2]))),
     ];
     for (kernel, shape, build) in table {
         let parameters = state(&[shape]);
@@ -257,7 +250,7 @@ fn gradients_that_a_kernel_can_not_read() {
             let y = between(&ctx, build(&ctx, p)?)?;
             let y = ctx.cont(ctx.transpose(y)?)?;
             let weights = ctx.input("weights", DType::F32, y.shape())?;
-            let mut opt = sum(&[p], Sgd::default())?;
+            let mut opt = sum(&[p], Sgd::new())?;
             let graphs = opt.graphs(&ctx, weights, ctx.mul(y, weights)?)?;
             opt.alloc(&mut cpu(), &graphs, true).map(drop)
         };
@@ -281,7 +274,7 @@ fn parameters_that_are_none() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, SHAPE).unwrap();
     let p = parameters.get("p0").unwrap();
-    let new = |parameters: &[Tensor<'_>]| sum(parameters, Sgd::default()).unwrap_err();
+    let new = |parameters: &[Tensor<'_>]| sum(parameters, Sgd::new()).unwrap_err();
     assert!(matches!(new(&[]), Error::Param { name: "parameters", .. }));
     assert!(matches!(new(&[p, p]), Error::Duplicate { .. }));
     assert!(matches!(new(&[x]), Error::NotPart { .. }));
@@ -289,8 +282,7 @@ fn parameters_that_are_none() {
     assert!(matches!(new(&[short.get("short").unwrap()]), Error::DType { .. }));
     let part = ctx.view(p, [4], [16, 48, 48], 0).unwrap();
     assert!(matches!(new(&[part]), Error::Shape { .. }), "a view is no parameter");
-    let mut params = OptParams::new(LossType::Sum);
-    params.opt_period = 0;
+    let params = OptParams::new(LossType::Sum).with_opt_period(0);
     assert!(matches!(OptContext::new([p], params), Err(Error::Param { name: "opt_period", .. })));
 }
 
@@ -327,22 +319,19 @@ fn graphs_that_are_not_there() {
     let ctx = Context::new();
     let y = ctx.sqr(p).unwrap();
     let mut sched = cpu();
-    let mut first = sum(&[p], Sgd::default()).unwrap();
-    let second = sum(&[p], Sgd::default()).unwrap();
+    let mut first = sum(&[p], Sgd::new()).unwrap();
+    let second = sum(&[p], Sgd::new()).unwrap();
     let graphs = second.graphs(&ctx, None, y).unwrap();
     assert!(matches!(first.alloc(&mut sched, &graphs, true), Err(Error::Param { name: "graphs", .. })));
 
-    let mut params = OptParams::new(LossType::Sum);
-    params.build_type = BuildType::Forward;
-    let mut forward = OptContext::new([p], params).unwrap();
+    let params = OptParams::new(LossType::Sum);
+    let mut forward = OptContext::new([p], params.with_build_type(BuildType::Forward)).unwrap();
     let graphs = forward.graphs(&ctx, None, y).unwrap();
     assert!(matches!(forward.alloc(&mut sched, &graphs, true), Err(Error::Param { name: "backward", .. })));
     forward.alloc(&mut sched, &graphs, false).unwrap().eval(None).unwrap();
 
     // The second batch needs the graph with the step.
-    params.build_type = BuildType::Opt;
-    params.opt_period = 2;
-    let mut opt = OptContext::new([p], params).unwrap();
+    let mut opt = OptContext::new([p], params.with_opt_period(2)).unwrap();
     let graphs = opt.graphs(&ctx, None, y).unwrap();
     let mut run = opt.alloc(&mut sched, &graphs, true).unwrap();
     assert_eq!(run.build_type(), BuildType::Grad);
@@ -354,25 +343,25 @@ fn graphs_that_are_not_there() {
 
 #[test]
 fn optimizers_out_of_range() {
-    let good = AdamW::default();
+    let good = AdamW::new();
     let bad: Vec<(&str, Optimizer)> = vec![
-        ("alpha", AdamW { alpha: 0.0, ..good }.into()),
-        ("alpha", AdamW { alpha: f32::NAN, ..good }.into()),
-        ("alpha", AdamW { alpha: f32::INFINITY, ..good }.into()),
-        ("beta1", AdamW { beta1: 1.0, ..good }.into()),
-        ("beta1", AdamW { beta1: -0.1, ..good }.into()),
-        ("beta2", AdamW { beta2: 1.0, ..good }.into()),
-        ("beta2", AdamW { beta2: f32::NAN, ..good }.into()),
-        ("eps", AdamW { eps: 0.0, ..good }.into()),
-        ("wd", AdamW { wd: 1.5, ..good }.into()),
-        ("alpha", Sgd { alpha: -1.0, wd: 0.0 }.into()),
-        ("wd", Sgd { alpha: 1.0, wd: -0.5 }.into()),
+        ("alpha", good.with_alpha(0.0).into()),
+        ("alpha", good.with_alpha(f32::NAN).into()),
+        ("alpha", good.with_alpha(f32::INFINITY).into()),
+        ("beta1", good.with_beta1(1.0).into()),
+        ("beta1", good.with_beta1(-0.1).into()),
+        ("beta2", good.with_beta2(1.0).into()),
+        ("beta2", good.with_beta2(f32::NAN).into()),
+        ("eps", good.with_eps(0.0).into()),
+        ("wd", good.with_wd(1.5).into()),
+        ("alpha", Sgd::new().with_alpha(-1.0).into()),
+        ("wd", Sgd::new().with_alpha(1.0).with_wd(-0.5).into()),
     ];
     let parameters = state(&[SHAPE]);
     let ctx = Context::new();
     let p = parameters.get("p0").unwrap();
     let mut adam = sum(&[p], good).unwrap();
-    let mut sgd = sum(&[p], Sgd::default()).unwrap();
+    let mut sgd = sum(&[p], Sgd::new()).unwrap();
     let graphs = adam.graphs(&ctx, None, ctx.sqr(p).unwrap()).unwrap();
     let of = |result: Result<(), Error>| match result {
         Err(Error::Param { name, .. }) => name,
@@ -383,11 +372,11 @@ fn optimizers_out_of_range() {
         let opt = if matches!(optimizer, Optimizer::Sgd(_)) { &mut sgd } else { &mut adam };
         assert_eq!(of(opt.set_optimizer(optimizer)), parameter, "{optimizer:?}");
     }
-    assert_eq!(of(adam.set_optimizer(Sgd::default())), "optimizer");
+    assert_eq!(of(adam.set_optimizer(Sgd::new())), "optimizer");
     assert_eq!(adam.optimizer(), Optimizer::AdamW(good));
     assert_eq!((adam.optimizer().name(), sgd.optimizer().name()), ("adamw", "sgd"));
     // The schedule's result is checked too, before any parameter is changed.
-    let mut adam = adam.with_schedule(|_| Sgd::default().into());
+    let mut adam = adam.with_schedule(|_| Sgd::new().into());
     let before: Vec<f32> = p.read().unwrap();
     let mut sched = cpu();
     let mut run = adam.alloc(&mut sched, &graphs, true).unwrap();

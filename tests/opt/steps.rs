@@ -37,13 +37,13 @@ fn run(first: AdamW, second: AdamW) -> (Vec<f32>, Vec<f32>) {
 
 #[test]
 fn adamw_is_what_its_paper_says() {
-    let first = AdamW { alpha: 0.05, beta1: 0.8, beta2: 0.95, eps: 1e-6, wd: 0.1 };
-    let second = AdamW { alpha: 0.01, ..first };
+    let first = AdamW::new().with_alpha(0.05).with_beta1(0.8).with_beta2(0.95).with_eps(1e-6).with_wd(0.1);
+    let second = first.with_alpha(0.01);
     let (got, losses) = run(first, second);
     for (i, (mut p, target)) in waves(N, 0.0, 0.0).into_iter().map(f64::from).zip(waves(N, 1.0, 1.0)).enumerate() {
         let (mut m, mut v) = (0.0, 0.0);
         for step in 1..=15 {
-            let AdamW { alpha, beta1, beta2, eps, wd } = if step <= 10 { first } else { second };
+            let AdamW { alpha, beta1, beta2, eps, wd, .. } = if step <= 10 { first } else { second };
             let [alpha, beta1, beta2, eps, wd] = [alpha, beta1, beta2, eps, wd].map(f64::from);
             let g = 2.0 * (p - f64::from(target));
             m = beta1 * m + (1.0 - beta1) * g;
@@ -58,7 +58,7 @@ fn adamw_is_what_its_paper_says() {
 
 #[test]
 fn sgd_is_what_its_definition_says() {
-    let how = Sgd { alpha: 0.05, wd: 0.1 };
+    let how = Sgd::new().with_alpha(0.05).with_wd(0.1);
     let parameters = state(&[SHAPE]);
     parameters.set("p0", &waves(N, 0.0, 0.0)).unwrap();
     let ctx = Context::new();
@@ -93,7 +93,7 @@ fn a_regression_finds_the_least_squares() {
     let guess = ctx.add(ctx.mul(xs, a).unwrap(), b).unwrap();
     let loss = distance(&ctx, guess, ys);
     ctx.output(guess).unwrap();
-    let mut opt = sum(&[a, b], Sgd { alpha: 0.01, wd: 0.0 }).unwrap();
+    let mut opt = sum(&[a, b], Sgd::new().with_alpha(0.01)).unwrap();
     let graphs = opt.graphs(&ctx, xs, loss).unwrap();
     let mut sched = cpu();
     let mut run = opt.alloc(&mut sched, &graphs, true).unwrap();
@@ -117,14 +117,14 @@ fn a_training_leaves_its_tensors_as_they_were() {
     let p = parameters.get("p0").unwrap();
     let loss = distance(&ctx, p, target);
     let nodes = ctx.graph([loss]).unwrap().n_nodes();
-    let first = sum(&[p], Sgd::default()).unwrap().graphs(&ctx, target, loss).unwrap();
+    let first = sum(&[p], Sgd::new()).unwrap().graphs(&ctx, target, loss).unwrap();
     assert_eq!(ctx.graph([loss]).unwrap().n_nodes(), nodes, "the parameter became a node");
     drop(first);
 
     // The first loss is part of the second one, and must not be derived separately.
     let half = ctx.scale(loss, 0.5).unwrap();
     ctx.output(loss).unwrap();
-    let mut second = sum(&[p], Sgd { alpha: 1.0, wd: 0.0 }).unwrap();
+    let mut second = sum(&[p], Sgd::new().with_alpha(1.0)).unwrap();
     let graphs = second.graphs(&ctx, target, half).unwrap();
     let mut sched = cpu();
     let mut run = second.alloc(&mut sched, &graphs, true).unwrap();
@@ -143,8 +143,8 @@ fn trainings_take_turns_on_one_scheduler() {
     let target = ctx.input("target", DType::F32, SHAPE).unwrap();
     let [p, q] = ["p0", "p1"].map(|name| parameters.get(name).unwrap());
     let loss = distance(&ctx, ctx.add(p, q).unwrap(), target);
-    let mut of_p = sum(&[p], AdamW { alpha: 0.1, ..AdamW::default() }).unwrap();
-    let mut of_q = sum(&[q], Sgd { alpha: 0.1, wd: 0.0 }).unwrap();
+    let mut of_p = sum(&[p], AdamW::new().with_alpha(0.1)).unwrap();
+    let mut of_q = sum(&[q], Sgd::new().with_alpha(0.1)).unwrap();
     let graphs = [&of_p, &of_q].map(|opt| opt.graphs(&ctx, target, loss).unwrap());
     let mut sched = cpu();
     let mut last = f32::INFINITY;
@@ -167,7 +167,7 @@ fn a_step_needs_its_inputs() {
     let p = parameters.get("p0").unwrap();
     let hidden = ctx.sub(p, target).unwrap();
     let loss = ctx.sum(ctx.sqr(hidden).unwrap()).unwrap();
-    let mut opt = sum(&[p], Sgd::default()).unwrap();
+    let mut opt = sum(&[p], Sgd::new()).unwrap();
     let graphs = opt.graphs(&ctx, target, loss).unwrap();
     let mut sched = cpu();
     let mut run = opt.alloc(&mut sched, &graphs, true).unwrap();

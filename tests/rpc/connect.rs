@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_millis(300);
 /// The reason why connecting to `endpoint` fails.
 fn refusal(endpoint: &str) -> String {
     let start = Instant::now();
-    let error = rpc::connect_with(endpoint, &Options::new().connect_timeout(LIMIT)).unwrap_err();
+    let error = rpc::connect_with(endpoint, &Options::new().with_connect_timeout(LIMIT)).unwrap_err();
     assert!(start.elapsed() < 100 * LIMIT, "took {:?}", start.elapsed());
     match error {
         Error::Rpc { endpoint: named, reason } => {
@@ -69,7 +69,7 @@ fn a_peer_hangs_after_the_handshake() {
         thread::sleep(200 * LIMIT);
     });
     let start = Instant::now();
-    let options = Options::new().connect_timeout(LIMIT).answer_timeout(LIMIT);
+    let options = Options::new().with_connect_timeout(LIMIT).with_answer_timeout(LIMIT);
     let error = rpc::connect_with(&endpoint, &options).unwrap_err();
     assert!(matches!(&error, Error::Rpc { reason, .. } if reason.contains("DEVICE_COUNT")), "{error:?}");
     assert!(start.elapsed() < 100 * LIMIT, "took {:?}", start.elapsed());

@@ -56,7 +56,7 @@ fn closures_stay_here() {
     let (three, five) = (weights(&connection, 3.0).unwrap(), weights(&connection, 5.0).unwrap());
     let before = context.mul(x, three.get("w").unwrap()).unwrap();
     let doubled = context
-        .map_custom1::<f32>(before, Custom::default(), |out, x| {
+        .map_custom1::<f32>(before, Custom::new(), |out, x| {
             out.for_each(|(i, row)| row.iter_mut().zip(x.row(i)).for_each(|(y, x)| *y = 2.0 * x));
         })
         .unwrap();
@@ -71,7 +71,7 @@ fn closures_stay_here() {
     assert_eq!(run.get::<f32>(y).unwrap(), [30.0, 60.0, 90.0, 120.0]);
     drop(run);
     let mut allocator = GraphAllocator::new(remote.buffer_type());
-    let own = context.map_custom1::<f32>(x, Custom::default(), |_, _| {}).unwrap();
+    let own = context.map_custom1::<f32>(x, Custom::new(), |_, _| {}).unwrap();
     let own = context.graph([own]).unwrap();
     assert!(matches!(allocator.alloc(&own), Err(Error::Unsupported { .. })));
     let mut allocator = GraphAllocator::new(Backend::cpu().unwrap().device().buffer_type());
@@ -128,7 +128,7 @@ fn closures_change_nothing_on_a_server() {
     let made = context.mul(x, three.get("w").unwrap()).unwrap();
     for target in [state.get("s").unwrap(), there, made] {
         let y = context
-            .map_custom1_inplace::<f32>(target, Custom::default(), |out| out.for_each(|(_, row)| row.fill(1.0)))
+            .map_custom1_inplace::<f32>(target, Custom::new(), |out| out.for_each(|(_, row)| row.fill(1.0)))
             .unwrap();
         let graph = context.graph([y]).unwrap();
         let refusal = sched.alloc(&graph).map(drop);

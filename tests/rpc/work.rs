@@ -47,7 +47,7 @@ fn a_graph_is_computed() {
 
 #[test]
 fn a_graph_is_computed_without_the_relay() {
-    let connection = local(&Options::new().relay(false));
+    let connection = local(&Options::new().with_relay(false));
     assert_eq!(multiply(&connection), raw::expected(&numbers(3), &numbers(5)));
 }
 

@@ -40,7 +40,7 @@ fn in_time<T>(call: impl FnOnce() -> T) -> T {
 fn a_connect_returns_however_few_handles_are_left() {
     alone("handles::a_connect_returns_however_few_handles_are_left", || {
         limit_handles();
-        let options = Options::new().connect_timeout(LIMIT).answer_timeout(LIMIT);
+        let options = Options::new().with_connect_timeout(LIMIT).with_answer_timeout(LIMIT);
         let mut failed = 0;
         for left in 0..12 {
             let server = ServerProcess::start();
@@ -65,7 +65,7 @@ fn a_device_is_of_use_again_once_there_are_handles() {
     alone("handles::a_device_is_of_use_again_once_there_are_handles", || {
         limit_handles();
         let server = ServerProcess::start();
-        let options = Options::new().connect_timeout(LIMIT).answer_timeout(LIMIT);
+        let options = Options::new().with_connect_timeout(LIMIT).with_answer_timeout(LIMIT);
         let connection = rpc::connect_with(&server.address.to_string(), &options).unwrap();
         let device = connection.devices()[0];
         let mut failed = 0;
@@ -139,7 +139,7 @@ fn a_connect_returns_while_other_threads_take_every_handle() {
         limit_handles();
         let server = ServerProcess::start();
         let endpoint = server.address.to_string();
-        let options = Options::new().connect_timeout(LIMIT).answer_timeout(LIMIT);
+        let options = Options::new().with_connect_timeout(LIMIT).with_answer_timeout(LIMIT);
         for left in 0..12 {
             let done = AtomicBool::new(false);
             let taken = take_all_but(left);

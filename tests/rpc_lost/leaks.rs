@@ -70,7 +70,7 @@ const WAYS: usize = 10;
 #[test]
 fn a_connect_that_fails_leaves_no_thread_no_handle_and_no_entry() {
     alone("leaks::a_connect_that_fails_leaves_no_thread_no_handle_and_no_entry", || {
-        let options = Options::new().connect_timeout(LIMIT).answer_timeout(LIMIT);
+        let options = Options::new().with_connect_timeout(LIMIT).with_answer_timeout(LIMIT);
         let servers: Vec<_> = (0..WAYS).map(|way| fake::start(move |command| spoilt(way, command))).collect();
         let fail = || {
             for (way, server) in servers.iter().enumerate() {

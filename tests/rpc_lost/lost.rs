@@ -25,7 +25,7 @@ impl Memory {
 const LIMIT: Duration = Duration::from_millis(500);
 
 fn connect(server: &ServerProcess) -> Connection {
-    rpc::connect_with(&server.address.to_string(), &Options::new().answer_timeout(LIMIT)).unwrap()
+    rpc::connect_with(&server.address.to_string(), &Options::new().with_answer_timeout(LIMIT)).unwrap()
 }
 
 fn assert_lost(connection: &Connection) {

@@ -71,7 +71,7 @@ fn behind(plan: Plan, limit: Duration) -> (Result<Vec<f32>>, usize, usize) {
     }
     let server = server.get_or_insert_with(ServerProcess::start);
     let proxy = Proxy::start(server.address.into(), plan);
-    let options = Options::new().connect_timeout(LIMIT).answer_timeout(limit);
+    let options = Options::new().with_connect_timeout(LIMIT).with_answer_timeout(limit);
     let mut connection = None;
     let result = work(|| Ok(connection.insert(rpc::connect_with(&proxy.address.to_string(), &options)?).devices()[0]));
     if let (Err(Error::RpcLost { .. }), Some(connection)) = (&result, &connection) {

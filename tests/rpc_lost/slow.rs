@@ -11,7 +11,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const LIMIT: Duration = Duration::from_secs(1);
 
 fn options() -> Options {
-    Options::new().connect_timeout(LIMIT).answer_timeout(LIMIT)
+    Options::new().with_connect_timeout(LIMIT).with_answer_timeout(LIMIT)
 }
 
 #[test]

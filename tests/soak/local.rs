@@ -56,7 +56,7 @@ fn contexts() {
         }
         let captured = Box::new([0_u8; 100]);
         let y = ctx
-            .map_custom1::<f32>(y, Custom::default(), move |out, x| {
+            .map_custom1::<f32>(y, Custom::new(), move |out, x| {
                 for (i, row) in out {
                     row.copy_from_slice(x.row(i));
                     assert_eq!(captured.len(), 100);
@@ -175,7 +175,7 @@ fn logs() {
 fn panics() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8]).unwrap();
-    let y = ctx.map_custom1::<f32>(x, Custom::default(), |_, _| resume_unwind(Box::new([0_u8; 1000]))).unwrap();
+    let y = ctx.map_custom1::<f32>(x, Custom::new(), |_, _| resume_unwind(Box::new([0_u8; 1000]))).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut sched = Sched::builder().backend(backend(2)).build().unwrap();
     let mut run = sched.alloc(&graph).unwrap();

@@ -76,8 +76,9 @@ impl Peers {
     }
 
     fn refusals(&self) {
-        let options =
-            Options::new().connect_timeout(Duration::from_millis(200)).answer_timeout(Duration::from_millis(200));
+        let options = Options::new()
+            .with_connect_timeout(Duration::from_millis(200))
+            .with_answer_timeout(Duration::from_millis(200));
         for endpoint in self.strange.iter().chain([&self.nobody]) {
             let result = rpc::connect_with(endpoint, &options);
             assert!(result.is_err(), "connected to {endpoint}");

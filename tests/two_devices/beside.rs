@@ -30,7 +30,7 @@ fn a_panic_beside_a_computation_comes_back_after_it() {
     });
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
-    let y = ctx.map_custom1::<f32>(x, Custom::default(), |_, _| panic!("inside")).unwrap();
+    let y = ctx.map_custom1::<f32>(x, Custom::new(), |_, _| panic!("inside")).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut sched = sched();
     let mut run = sched.alloc(&graph).unwrap();

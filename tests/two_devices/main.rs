@@ -230,7 +230,7 @@ fn what_was_refused_stays_refused() {
     let ctx = Context::new();
     // Computed where the weights are; closures run in this process, and can't change remote tensors.
     let there = ctx.neg(weights.get("w0").unwrap()).unwrap();
-    let y = ctx.map_custom1_inplace::<f32>(there, Custom::default(), |out| out.for_each(|(_, row)| row.fill(1.0)));
+    let y = ctx.map_custom1_inplace::<f32>(there, Custom::new(), |out| out.for_each(|(_, row)| row.fill(1.0)));
     let graph = ctx.graph([y.unwrap()]).unwrap();
     let mut sched = sched();
     sched.reserve(&graph).unwrap();
@@ -345,9 +345,8 @@ fn parameters_on_both_devices_are_trained() {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [WIDTH as i64, 4]).unwrap();
         let y = ctx.mul_mat(w1, ctx.relu(ctx.mul_mat(w0, x).unwrap()).unwrap()).unwrap();
-        let mut params = OptParams::new(LossType::MeanSquaredError);
-        params.optimizer = AdamW { alpha: 0.01, ..AdamW::default() }.into();
-        params.opt_period = 2;
+        let params =
+            OptParams::new(LossType::MeanSquaredError).with_optimizer(AdamW::new().with_alpha(0.01)).with_opt_period(2);
         let mut opt = OptContext::new([w0, w1], params).unwrap();
         let graphs = opt.graphs(&ctx, x, y).unwrap();
         let mut splits = 0;

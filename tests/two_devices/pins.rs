@@ -52,7 +52,7 @@ fn pins_that_make_no_sense_are_refused() {
     let ctx = Context::new();
     let [_, a, b, c] = chain(&ctx);
     let view = ctx.reshape(c, [2, 2]).unwrap();
-    let closure = ctx.map_custom1::<f32>(ctx.neg(view).unwrap(), Custom::default(), |_, _| ()).unwrap();
+    let closure = ctx.map_custom1::<f32>(ctx.neg(view).unwrap(), Custom::new(), |_, _| ()).unwrap();
     let end = ctx.cont(closure).unwrap();
     let rows = ctx.sum_rows(w).unwrap();
     let graph = ctx.graph([end, rows]).unwrap();

@@ -6,5 +6,5 @@ use ggml::Custom;
 fn main() {
     let ctx = Context::new();
     let factor = 2.0_f32;
-    let _y = ctx.custom::<f32>(&[], [1], Custom::default(), |out, _| out.for_each(|(_, row)| row.fill(factor)));
+    let _y = ctx.custom::<f32>(&[], [1], Custom::new(), |out, _| out.for_each(|(_, row)| row.fill(factor)));
 }

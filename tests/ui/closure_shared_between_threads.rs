@@ -8,5 +8,5 @@ use ggml::Custom;
 fn main() {
     let ctx = Context::new();
     let calls = Cell::new(0);
-    let _y = ctx.custom::<f32>(&[], [1], Custom::default(), move |_, _| calls.set(calls.get() + 1));
+    let _y = ctx.custom::<f32>(&[], [1], Custom::new(), move |_, _| calls.set(calls.get() + 1));
 }

@@ -42,8 +42,7 @@ impl<'c> Bench<'c> {
         let mut allocator = GraphAllocator::new(crate::vulkan().buffer_type());
         let mut memory = allocator.alloc(&graph)?;
         self.set(|t, bytes| memory.set_bytes(t, bytes))?;
-        let mut how = Compare::default();
-        how.tolerance = tolerance;
+        let how = Compare::new().with_tolerance(tolerance);
         memory.compare(&mut crate::backend(), &mut crate::cpu(), how)
     }
 

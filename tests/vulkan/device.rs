@@ -41,8 +41,7 @@ fn it_can_do_what_it_says() {
 
 fn it_has_no_threads() {
     let mut backend = backend();
-    let mut lazy = Threads::new(2);
-    lazy.priority = Priority::Low;
+    let lazy = Threads::new(2).with_priority(Priority::Low);
     assert!(matches!(backend.set_threads(2), Err(Error::Param { .. })));
     assert!(matches!(backend.set_threads(lazy), Err(Error::Param { .. })));
     assert_eq!(backend.threads(), 1);

@@ -136,8 +136,8 @@ const OPS: &[Op] = &[
         let ids = b.ints([4, 3], [0, 5, 2, 6, 1, 1, 3, 4, 0, 6, 6, 2]);
         Ok(vec![b.ctx.add_id(b.f32([67, 4, 3]), b.f32([67, 7]), ids)?])
     }),
-    Op("ACC", 1e-3, |b| Ok(vec![b.ctx.acc(b.f32([20, 6, 3]), b.f32([5, 4, 2]), Part::at(4 * 21))?])),
-    Op("SET", 1e-3, |b| Ok(vec![b.ctx.set(b.f32([20, 6, 3]), b.f32([5, 4, 2]), Part::at(4 * 21))?])),
+    Op("ACC", 1e-3, |b| Ok(vec![b.ctx.acc(b.f32([20, 6, 3]), b.f32([5, 4, 2]), Part::new(4 * 21))?])),
+    Op("SET", 1e-3, |b| Ok(vec![b.ctx.set(b.f32([20, 6, 3]), b.f32([5, 4, 2]), Part::new(4 * 21))?])),
     Op("REPEAT", 1e-3, |b| one(b, &ROWS, &[F32, F16], |x| b.ctx.repeat_4d(x, [134, 5, 6, 2]))),
     Op("REPEAT_BACK", 1e-3, |b| Ok(vec![b.ctx.repeat_back(b.f32([64, 6, 4, 2]), b.f32([32, 6, 1, 2]))?])),
     Op("CONCAT", 1e-6, |b| {
@@ -185,18 +185,16 @@ const OPS: &[Op] = &[
     }),
     Op("SILU_BACK", 2e-3, |b| Ok(vec![b.ctx.silu_back(b.f32(SHAPE), b.f32(SHAPE))?])),
     Op("SOFT_MAX", 1e-3, |b| {
-        let mut how = SoftMax::default();
-        how.scale = 0.6;
+        let mut how = SoftMax::new().with_scale(0.6);
         let mut all = vec![b.ctx.soft_max(b.f32(SHAPE))?];
         // Mesa takes minutes to compile the shaders for long rows.
         for ne in [[1300, 3], [20_000, 2]].into_iter().filter(|_| !crate::is_software()) {
             all.push(b.ctx.soft_max(b.f32(ne))?);
         }
         for dtype in [F32, F16] {
-            how.mask = Some(b.of(dtype, [67, 5, 1, 1]));
+            how = how.with_mask(b.of(dtype, [67, 5, 1, 1]));
             all.push(b.ctx.soft_max_ext(b.f32(SHAPE), how)?);
-            how.max_bias = 4.0;
-            how.sinks = Some(b.f32([3]));
+            how = how.with_max_bias(4.0).with_sinks(b.f32([3]));
         }
         all.push(b.ctx.soft_max_ext(b.f32(SHAPE), how)?);
         Ok(all)
@@ -283,23 +281,35 @@ const OPS: &[Op] = &[
     }),
     Op("IM2COL", 2e-3, |b| {
         let (kernel, x) = (b.of(F16, [3, 3, 4, 5]), b.f32([9, 8, 4, 2]));
-        Ok(vec![b.ctx.im2col(kernel, x, Conv2d::padded(1), F32)?, b.ctx.im2col(kernel, x, Conv2d::default(), F16)?])
+        Ok(vec![
+            b.ctx.im2col(kernel, x, Conv2d::new().with_padding([1; 2]), F32)?,
+            b.ctx.im2col(kernel, x, Conv2d::new(), F16)?,
+        ])
     }),
     Op("IM2COL_3D", 2e-3, |b| {
         let (kernel, x) = (b.of(F16, [3, 3, 2, 6]), b.f32([9, 8, 5, 4]));
-        Ok(vec![b.ctx.im2col_3d(kernel, x, 2, Conv3d::padded(1), F32)?])
+        Ok(vec![b.ctx.im2col_3d(kernel, x, 2, Conv3d::new().with_padding([1; 3]), F32)?])
     }),
     Op("COL2IM_1D", 1e-3, |b| Ok(vec![b.ctx.col2im_1d(b.f32([12, 7]), 4, 2, 1)?])),
     Op("CONV_2D", 1e-2, |b| {
-        Ok(vec![b.ctx.conv_2d_direct(b.f32([3, 3, 4, 5]), b.f32([9, 8, 4, 2]), Conv2d::padded(1))?])
+        Ok(vec![b.ctx.conv_2d_direct(b.f32([3, 3, 4, 5]), b.f32([9, 8, 4, 2]), Conv2d::new().with_padding([1; 2]))?])
     }),
     Op("CONV_3D", 1e-2, |b| {
-        Ok(vec![b.ctx.conv_3d_direct(b.f32([3, 3, 2, 6]), b.f32([9, 8, 5, 4]), 2, Conv3d::padded(1))?])
+        Ok(vec![b.ctx.conv_3d_direct(
+            b.f32([3, 3, 2, 6]),
+            b.f32([9, 8, 5, 4]),
+            2,
+            Conv3d::new().with_padding([1; 3]),
+        )?])
     }),
     Op("CONV_2D_DW", 1e-3, |b| {
         let mut all = Vec::new();
         for dtype in [F32, F16] {
-            all.push(b.ctx.conv_2d_dw_direct(b.of(dtype, [3, 3, 1, 4]), b.f32([9, 8, 4, 2]), Conv2d::padded(1))?);
+            all.push(b.ctx.conv_2d_dw_direct(
+                b.of(dtype, [3, 3, 1, 4]),
+                b.f32([9, 8, 4, 2]),
+                Conv2d::new().with_padding([1; 2]),
+            )?);
         }
         Ok(all)
     }),
@@ -310,17 +320,16 @@ const OPS: &[Op] = &[
     Op("POOL_1D", 1e-3, |b| {
         let mut all = Vec::new();
         for pool in [Pool::Max, Pool::Avg] {
-            all.push(b.ctx.pool_1d(b.f32([20, 3]), pool, Pool1d::of(2))?);
+            all.push(b.ctx.pool_1d(b.f32([20, 3]), pool, Pool1d::new([2]))?);
         }
         Ok(all)
     }),
     Op("POOL_2D", 1e-3, |b| {
         let mut all = Vec::new();
         for pool in [Pool::Max, Pool::Avg] {
-            let mut how = Pool2d::square(3);
-            how.padding = [1, 1];
+            let how = Pool2d::new([3; 2]).with_padding([1, 1]);
             all.extend([
-                b.ctx.pool_2d(b.f32([20, 12, 3, 2]), pool, Pool2d::square(2))?,
+                b.ctx.pool_2d(b.f32([20, 12, 3, 2]), pool, Pool2d::new([2; 2]))?,
                 b.ctx.pool_2d(b.f32([20, 12, 3, 2]), pool, how)?,
             ]);
         }
@@ -330,9 +339,7 @@ const OPS: &[Op] = &[
         let mut all = Vec::new();
         for mode in [Scale::Nearest, Scale::Bilinear, Scale::Bicubic] {
             for align in [false, true] {
-                let mut how = Interpolate::default();
-                how.mode = mode;
-                how.align_corners = align;
+                let how = Interpolate::new(mode).with_align_corners(align);
                 all.push(b.ctx.interpolate(b.f32([7, 5, 3, 2]), [16, 9, 3, 2], how)?);
             }
         }
@@ -340,9 +347,7 @@ const OPS: &[Op] = &[
     }),
     Op("PAD", 1e-6, |b| {
         one(b, &ROWS, &[F32], |x| {
-            let mut how = Pad::default();
-            how.left = [1, 0, 2, 0];
-            how.right = [2, 1, 0, 1];
+            let how = Pad::new().with_left([1, 0, 2, 0]).with_right([2, 1, 0, 1]);
             b.ctx.pad(x, how)
         })
     }),
@@ -410,18 +415,17 @@ const OPS: &[Op] = &[
     }),
     Op("FLASH_ATTN_EXT", 1e-2, |b| {
         let (q, k, v) = (b.f32([64, 9, 4, 1]), b.of(F16, [64, 32, 2, 1]), b.of(F16, [64, 32, 2, 1]));
-        let mut how = FlashAttn::default();
-        how.scale = 0.125;
+        let how = FlashAttn::new(0.125);
         Ok(vec![b.ctx.flash_attn_ext(q, k, v, how)?])
     }),
     Op("DIAG_MASK_ZERO", 1e-6, |b| Ok(vec![b.ctx.diag_mask_zero(b.f32([9, 9, 2]), 2)?])),
     Op("IM2COL_BACK", 1e-3, |b| {
         let kernel = b.of(F16, [3, 3, 4, 5]);
         let columns = b.f32([36, 7, 6, 2]);
-        Ok(vec![b.ctx.im2col_back(columns, kernel, [9, 8, 4, 2], Conv2d::default())?])
+        Ok(vec![b.ctx.im2col_back(columns, kernel, [9, 8, 4, 2], Conv2d::new())?])
     }),
     Op("POOL_2D_BACK", 1e-3, |b| {
-        Ok(vec![b.ctx.pool_2d_back(b.f32([10, 6, 3]), b.f32([20, 12, 3]), Pool::Avg, Pool2d::square(2))?])
+        Ok(vec![b.ctx.pool_2d_back(b.f32([10, 6, 3]), b.f32([20, 12, 3]), Pool::Avg, Pool2d::new([2; 2]))?])
     }),
     Op("WIN_PART", 1e-6, |b| Ok(vec![b.ctx.win_part(b.f32([4, 9, 8]), 5)?])),
     Op("GET_REL_POS", 1e-3, |b| Ok(vec![b.ctx.get_rel_pos(b.of(F16, [8, 9]), 5, 5)?])),
@@ -436,9 +440,9 @@ fn rope<'c>(
         let sections = if matches!(mode, RopeMode::Normal | RopeMode::NeoX) { 1 } else { 4 };
         for dtype in [F32, F16] {
             for layout in [Layout::Plain, Layout::Gaps] {
-                let mut how = Rope::new(32, mode);
-                how.sections = [if sections == 4 { 4 } else { 0 }; 4];
-                how.freq_factors = (layout == Layout::Gaps).then(|| b.within(F32, [32], 0.8, 1.2));
+                let how = Rope::new(32, mode)
+                    .with_sections([if sections == 4 { 4 } else { 0 }; 4])
+                    .with_freq_factors((layout == Layout::Gaps).then(|| b.within(F32, [32], 0.8, 1.2)));
                 let positions = b.ints([7 * sections], (0..7 * sections as i32).map(|i| i * 3 % 19));
                 all.push(f(b.laid(layout, dtype, [64, 5, 7, 1], -2.0, 2.0), positions, how)?);
             }

@@ -23,7 +23,7 @@ impl Attention {
         let operands: Vec<_> = [qkv].into_iter().chain(mask).collect();
         let [_, tokens, sentences, _] = qkv.ne();
         let shape = [i64::try_from(self.width)?, tokens, sentences];
-        Ok(ctx.custom::<f32>(&operands, shape, Custom::default(), move |out, operands| {
+        Ok(ctx.custom::<f32>(&operands, shape, Custom::new(), move |out, operands| {
             self.arch.dispatch(Task { this: self, out, operands });
         })?)
     }

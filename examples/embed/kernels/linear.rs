@@ -68,7 +68,7 @@ impl Linear {
         let [_, n1, n2, n3] = x.ne();
         let this = Arc::clone(self);
         let shape = [i64::try_from(self.columns())?, n1, n2, n3];
-        Ok(ctx.custom::<f32>(&operands, shape, Custom::default(), move |out, operands| {
+        Ok(ctx.custom::<f32>(&operands, shape, Custom::new(), move |out, operands| {
             this.arch.dispatch(Task { this: &this, out, operands });
         })?)
     }

@@ -14,28 +14,31 @@ use crate::entries::Kind;
 use crate::error::Result;
 use crate::header::TensorPtr;
 use crate::list;
+use crate::options::options;
 use crate::tensor::transfer;
 
 pub use report::{Compared, Comparison, Mismatch};
 
-/// How two devices are compared.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub struct Compare {
-    /// The largest accepted relative error: a result deviates if the root mean square of the difference exceeds this
-    /// fraction of the reference's root mean square. 0.001 by default; quantised weights may need 0.01.
-    pub tolerance: f64,
-    /// Whether to stop after the first result that deviates.
-    pub stop: bool,
-    /// Whether each operation of the second device starts from the first device's results, so that a difference shows
-    /// where it arises and nowhere else. (Results of `argsort` and `top_k` stay the device's own.) If `false`,
-    /// differences accumulate as in normal use.
-    pub apart: bool,
-}
-
-impl Default for Compare {
-    fn default() -> Self {
-        Self { tolerance: 1e-3, stop: false, apart: true }
+options! {
+    /// How two devices are compared by [`GraphMemory::compare`], whose documentation has an example.
+    ///
+    /// ```
+    /// use ggml::Compare;
+    /// let of_quantised_weights = Compare::new().with_tolerance(0.01).with_stop(true);
+    /// ```
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    pub struct Compare {
+        /// Compares all results, each operation with the same operands.
+        new();
+        /// Sets the largest accepted relative error: a result deviates if the root mean square of the difference exceeds
+        /// this fraction of the reference's root mean square. Quantised weights may need 0.01.
+        with_tolerance(tolerance: f64 = 0.001);
+        /// Sets whether to stop after the first result that deviates.
+        with_stop(stop: bool = false);
+        /// Sets whether each operation of the second device starts from the first device's results, so that a difference
+        /// shows where it arises and nowhere else. (Results of `argsort` and `top_k` stay the device's own.) If `false`,
+        /// differences accumulate as in normal use.
+        with_apart(apart: bool = true);
     }
 }
 
@@ -59,7 +62,7 @@ impl GraphMemory<'_, '_> {
     /// let mut allocator = GraphAllocator::new(backend.device().buffer_type());
     /// let mut memory = allocator.alloc(&graph)?;
     /// memory.set(x, &[1.0_f32, 2.0, 3.0, 4.0])?;
-    /// let comparison = memory.compare(&mut backend, &mut Backend::cpu()?, Compare::default())?;
+    /// let comparison = memory.compare(&mut backend, &mut Backend::cpu()?, Compare::new())?;
     /// assert!(comparison.agrees(), "{comparison}");
     /// # Ok(())
     /// # }

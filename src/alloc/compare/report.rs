@@ -15,7 +15,7 @@ pub struct Comparison {
     /// The name of the backend that is compared with it.
     pub other: String,
     /// The compared operations in execution order. Views are left out, as are operations after an early stop
-    /// ([`Compare::stop`](crate::Compare::stop)).
+    /// ([`Compare::with_stop`](crate::Compare::with_stop)).
     pub nodes: Vec<Compared>,
 }
 

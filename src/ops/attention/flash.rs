@@ -8,34 +8,41 @@ use crate::error::Result;
 use crate::guard;
 use crate::ops::check::{Call, Operands};
 use crate::ops::precision::Prec;
+use crate::options::options;
 use crate::tensor::Tensor;
 
-/// The options of [`Context::flash_attn_ext`].
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct FlashAttn<'c> {
-    /// The mask, which is added to the scores: `[n_kv, n_batch or more, heads or a divisor, batches or a divisor]`,
-    /// `f16` and contiguous. Negative infinity hides a key from a query.
-    pub mask: Option<Tensor<'c>>,
-    /// The factor of the scores, usually the inverse square root of the size of a key.
-    pub scale: f32,
-    /// The largest of the slopes by which the mask is multiplied per head (`ALiBi`); 0 for no slopes.
-    pub max_bias: f32,
-    /// The soft cap of the scores, `cap * tanh(score / cap)`, before the mask is added; 0 for no cap.
-    pub logit_softcap: f32,
-    /// Attention sinks: one more score per head, which only takes part in the softmax's sum; `[heads]`, `f32`.
-    pub sinks: Option<Tensor<'c>>,
-    /// The least precision of the accumulator; `None` leaves it to the device. The CPU supports only [`Prec::F32`].
-    pub acc: Option<Prec>,
-    /// The most keys that the mask leaves visible to any query, or 0 if unknown. Devices may skip other keys, so a
-    /// number that is too small may leave visible keys out.
-    pub n_kv_max: i32,
-}
-
-impl Default for FlashAttn<'_> {
-    /// No mask, no scaling, no sinks.
-    fn default() -> Self {
-        Self { mask: None, scale: 1.0, max_bias: 0.0, logit_softcap: 0.0, sinks: None, acc: None, n_kv_max: 0 }
+options! {
+    /// The options of [`Context::flash_attn_ext`].
+    ///
+    /// ```
+    /// use ggml::{FlashAttn, prelude::*};
+    /// // The causal mask of 2 queries and 2 keys, of 4 elements each, in one head.
+    /// let ctx = Context::new();
+    /// let [q, k, v] = ["q", "k", "v"].map(|name| ctx.input(name, DType::F32, [4, 2, 1]));
+    /// let mask = ctx.input("mask", DType::F16, [2, 2])?;
+    /// let y = ctx.flash_attn_ext(q?, k?, v?, FlashAttn::new(0.5).with_mask(mask))?;
+    /// assert_eq!(y.ne(), [4, 1, 2, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    #[derive(Debug, Clone, Copy)]
+    pub struct FlashAttn<'c> {
+        /// Multiplies the scores by `scale`, usually the inverse square root of the size of a key.
+        new(scale: f32);
+        /// Sets the mask, which is added to the scores: `[n_kv, n_batch or more, heads or a divisor, batches or a
+        /// divisor]`, `f16` and contiguous. Negative infinity hides a key from a query.
+        with_mask(mask: Option<Tensor<'c>> = None, into);
+        /// Sets the largest of the slopes by which the mask is multiplied per head (`ALiBi`); 0 for no slopes.
+        with_max_bias(max_bias: f32 = 0.0);
+        /// Sets the soft cap of the scores, `cap * tanh(score / cap)`, before the mask is added; 0 for no cap.
+        with_logit_softcap(logit_softcap: f32 = 0.0);
+        /// Sets attention sinks: one more score per head, which only takes part in the softmax's sum; `[heads]`, `f32`.
+        with_sinks(sinks: Option<Tensor<'c>> = None, into);
+        /// Sets the least precision of the accumulator; `None` leaves it to the device. The CPU supports only
+        /// [`Prec::F32`].
+        with_acc(acc: Option<Prec> = None, into);
+        /// Sets the most keys that the mask leaves visible to any query, or 0 if unknown. Devices may skip other keys,
+        /// so a number that is too small may leave visible keys out.
+        with_n_kv_max(n_kv_max: i32 = 0);
     }
 }
 

@@ -8,19 +8,33 @@ mod transposed;
 use super::check::Call;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::options::options;
 use crate::tensor::Tensor;
 
-/// The options of a convolution. Each field has a value per dimension, the innermost first: `[horizontal]`,
-/// `[horizontal, vertical]` or `[horizontal, vertical, depth]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Conv<const N: usize> {
-    /// The distance between neighbouring outputs, in elements of the input.
-    pub stride: [i32; N],
-    /// Zeros added on each side of the input.
-    pub padding: [i32; N],
-    /// The distance between neighbouring elements of the kernel, in elements of the input.
-    pub dilation: [i32; N],
+options! {
+    /// The options of a convolution. Each has a value per dimension, the innermost first: `[horizontal]`, `[horizontal,
+    /// vertical]` or `[horizontal, vertical, depth]`.
+    ///
+    /// ```
+    /// use ggml::{Conv2d, prelude::*};
+    /// let ctx = Context::new();
+    /// let kernel = ctx.input("kernel", DType::F16, [3, 3, 1, 4])?;
+    /// let image = ctx.input("image", DType::F32, [8, 6, 1])?;
+    /// assert_eq!(ctx.conv_2d(kernel, image, Conv2d::half(kernel))?.ne(), [8, 6, 4, 1]);
+    /// assert_eq!(ctx.conv_2d(kernel, image, Conv2d::new().with_stride([1, 2]))?.ne(), [6, 2, 4, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Conv<const N: usize> {
+        /// Stride 1, no padding, dilation 1.
+        new();
+        /// Sets the distance between neighbouring outputs, in elements of the input.
+        with_stride(stride: [i32; N] = [1; N]);
+        /// Sets the number of zeros added on each side of the input.
+        with_padding(padding: [i32; N] = [0; N]);
+        /// Sets the distance between neighbouring elements of the kernel, in elements of the input.
+        with_dilation(dilation: [i32; N] = [1; N]);
+    }
 }
 
 /// The options of a 1-d convolution.
@@ -30,33 +44,21 @@ pub type Conv2d = Conv<2>;
 /// The options of a 3-d convolution.
 pub type Conv3d = Conv<3>;
 
-impl<const N: usize> Default for Conv<N> {
-    /// Stride 1, no padding, dilation 1.
-    fn default() -> Self {
-        Self { stride: [1; N], padding: [0; N], dilation: [1; N] }
-    }
-}
-
 impl<const N: usize> Conv<N> {
-    /// Stride 1 and dilation 1, with `n` zeros on each side.
-    pub fn padded(n: i32) -> Self {
-        Self { padding: [n; N], ..Self::default() }
-    }
-
     /// Stride 1, dilation 1, and padding of half the kernel's size, so that a kernel of odd size keeps the size of the
     /// input (as `ggml_conv_2d_s1_ph`, `ggml_conv_1d_ph`).
     #[doc(alias = "ggml_conv_1d_ph")]
     #[doc(alias = "ggml_conv_1d_dw_ph")]
     #[doc(alias = "ggml_conv_2d_s1_ph")]
     pub fn half(kernel: Tensor<'_>) -> Self {
-        Self { padding: first(kernel.ne().map(|n| n / 2)), ..Self::default() }
+        Self::new().with_padding(first(kernel.ne().map(|n| n / 2)))
     }
 
     /// The kernel's size as stride and no padding, so that outputs come from adjacent patches that don't overlap (as
     /// `ggml_conv_2d_sk_p0`).
     #[doc(alias = "ggml_conv_2d_sk_p0")]
     pub fn patches(kernel: Tensor<'_>) -> Self {
-        Self { stride: first(kernel.ne()), ..Self::default() }
+        Self::new().with_stride(first(kernel.ne()))
     }
 
     /// The output sizes in the first `N` dimensions of `input`, which the kernel moves over.

@@ -18,7 +18,7 @@ impl Context {
     /// # fn main() -> ggml::Result<()> {
     /// let ctx = Context::new();
     /// let x = ctx.input("x", DType::F32, [3])?;
-    /// let y = ctx.map_custom1::<f32>(x, Custom::default(), |out, x| {
+    /// let y = ctx.map_custom1::<f32>(x, Custom::new(), |out, x| {
     ///     for (i, row) in out {
     ///         row.iter_mut().zip(x.row(i)).for_each(|(y, x)| *y = x.cbrt());
     ///     }

@@ -13,6 +13,7 @@ use super::check::Call;
 use crate::context::Context;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::options::options;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use call::Closure;
@@ -20,19 +21,33 @@ use call::Closure;
 pub(crate) use call::take_panic;
 pub use parts::{Operands, Rows, RowsMut};
 
-/// The options of a custom operation; [`Default`] uses all threads.
-#[derive(Debug, Clone, Copy, Default)]
-#[non_exhaustive]
-pub struct Custom {
-    /// The most tasks into which the rows are split. Each is one call of the closure, in parallel with the others;
-    /// `None` for as many as the backend has threads.
-    pub n_tasks: Option<usize>,
+options! {
+    /// The options of a custom operation.
+    ///
+    /// ```
+    /// use ggml::{Custom, prelude::*};
+    /// let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [3, 2])?;
+    /// let y = ctx.map_custom1::<f32>(x, Custom::new().with_n_tasks(1), |out, x| {
+    ///     out.for_each(|(i, row)| row.copy_from_slice(x.row(i)));
+    /// })?;
+    /// # assert_eq!(y.ne(), x.ne());
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    #[derive(Debug, Clone, Copy)]
+    pub struct Custom {
+        /// Uses all threads.
+        new();
+        /// Sets the most tasks into which the rows are split. Each is one call of the closure, in parallel with the
+        /// others; `None` for as many as the backend has threads.
+        with_n_tasks(n_tasks: Option<usize> = None, into);
+    }
 }
 
 impl Context {
     /// A tensor of this shape, of `T`, computed by a closure from any operands (`ggml_custom_4d`), on the CPU.
     ///
-    /// The closure is called once per task, from several threads at once ([`Custom::n_tasks`]). Each call gets rows of
+    /// The closure is called once per task, from several threads at once ([`Custom::with_n_tasks`]). Each call gets rows of
     /// the result to fill, which hold zeros and which no other call has, and may read all operands.
     ///
     /// The closure lives until the context is dropped or [reset](Context::reset), so it can't borrow; share data by
@@ -47,7 +62,7 @@ impl Context {
     /// let ctx = Context::new();
     /// let x = ctx.input("x", DType::F32, [3, 2])?;
     /// let scale = 2.0;
-    /// let sums = ctx.custom::<f32>(&[x], [1, 2], Custom::default(), move |out, operands| {
+    /// let sums = ctx.custom::<f32>(&[x], [1, 2], Custom::new(), move |out, operands| {
     ///     let x = operands.rows::<f32>(0);
     ///     for (i, row) in out {
     ///         row[0] = scale * x.row(i).iter().sum::<f32>();

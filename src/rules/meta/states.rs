@@ -361,7 +361,7 @@ mod tests {
         );
         let [q, kv] = [input(DType::F32, [8, 3, 4, 1]), input(DType::F16, [8, 5, 2, 1])];
         let heads = |q: &[i64], k: &[i64]| [along(2, q), along(2, k), along(2, k)];
-        let t = ctx.flash_attn_ext(q, kv, kv, FlashAttn::default()).unwrap();
+        let t = ctx.flash_attn_ext(q, kv, kv, FlashAttn::new(1.0)).unwrap();
         table(
             t,
             &[

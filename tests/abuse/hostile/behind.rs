@@ -223,7 +223,7 @@ fn bombs(n: u32) -> Context {
     for _ in 0..n {
         let bomb = Bomb;
         let x = ctx.input("x", DType::F32, [4]).unwrap();
-        let y = ctx.map_custom1::<f32>(x, Custom::default(), move |_, _| bomb.act(Place::Custom));
+        let y = ctx.map_custom1::<f32>(x, Custom::new(), move |_, _| bomb.act(Place::Custom));
         assert!(y.is_ok(), "no custom operation");
     }
     ctx

@@ -90,8 +90,7 @@ fn near(
     }
     let waits = rng.bool();
     values.iter_mut().flatten().for_each(|v| *v += 1.0);
-    let mut how = Custom::default();
-    how.n_tasks = Some(1);
+    let how = Custom::new().with_n_tasks(1);
     ctx.map_custom1::<f32>(v, how, move |out, x| {
         inside(Place::Custom);
         if waits {

@@ -93,7 +93,7 @@ pub(super) fn program(rng: &mut fastrand::Rng) {
     let mut y = ctx.add(w, x).unwrap();
     if rng.bool() {
         y = ctx
-            .map_custom1::<f32>(y, Custom::default(), |out, x| {
+            .map_custom1::<f32>(y, Custom::new(), |out, x| {
                 for (i, row) in out {
                     row.copy_from_slice(x.row(i));
                 }

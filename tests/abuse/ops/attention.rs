@@ -19,20 +19,19 @@ pub(super) const OPS: &[Op] = &[
         let q = p.operand(DType::F32, [dk, batch, heads, n3])?;
         let k = p.operand(tk, [dk, n_kv, kv_heads, n3])?;
         let v = p.operand(tv, [dv, n_kv, kv_heads, n3])?;
-        let mut how = FlashAttn::default();
-        how.scale = p.float(0.1, 1.0);
+        let mut how = FlashAttn::new(p.float(0.1, 1.0));
         if p.rng.bool() {
             let (m2, m3) = (if p.rng.bool() { heads } else { 1 }, if p.rng.bool() { n3 } else { 1 });
             let rows = batch.saturating_add(p.rng.i64(0..2));
-            how.mask = Some(p.fresh(DType::F16, [n_kv, rows, m2, m3])?.t);
-            how.max_bias = if p.rng.bool() { p.float(0.0, 8.0) } else { 0.0 };
+            let mask = p.fresh(DType::F16, [n_kv, rows, m2, m3])?.t;
+            how = how.with_mask(mask).with_max_bias(if p.rng.bool() { p.float(0.0, 8.0) } else { 0.0 });
         }
-        how.logit_softcap = if p.chance(3) { p.float(0.0, 10.0) } else { 0.0 };
+        how = how.with_logit_softcap(if p.chance(3) { p.float(0.0, 10.0) } else { 0.0 });
         if p.chance(3) {
-            how.sinks = Some(p.fresh(DType::F32, [heads, 1, 1, 1])?.t);
+            how = how.with_sinks(p.fresh(DType::F32, [heads, 1, 1, 1])?.t);
         }
-        how.acc = p.chance(4).then(|| p.one(&[Prec::F32, Prec::F32, Prec::F16, Prec::Q4]));
-        how.n_kv_max = p.int(0, 4);
+        let acc = p.chance(4).then(|| p.one(&[Prec::F32, Prec::F32, Prec::F16, Prec::Q4]));
+        how = how.with_acc(acc).with_n_kv_max(p.int(0, 4));
         let t = build!(p, flash_attn_ext(q.t, k.t, v.t, how));
         Ok(p.only(t))
     }),

@@ -32,11 +32,7 @@ fn repeated(z: Rows<'_, f32>, i: [usize; 4]) -> f32 {
 }
 
 fn how(p: &mut Draw<'_, '_>) -> Custom {
-    let mut how = Custom::default();
-    if p.rng.bool() {
-        how.n_tasks = Some(p.count(1, 4));
-    }
-    how
+    Custom::new().with_n_tasks(p.rng.bool().then(|| p.count(1, 4)))
 }
 
 pub(super) const OPS: &[Op] = &[

@@ -77,14 +77,13 @@ pub(super) const OPS: &[Op] = &[
             (a, p.operand(DType::F32, [n, rows, a2, a3])?)
         };
         let precisions = [Prec::F32, Prec::BF16, Prec::F16, Prec::Q8, Prec::Q4];
-        let mut how = MulMat::default();
-        how.acc = p.rng.bool().then(|| p.one(&precisions[..3]));
+        let mut how = MulMat::new().with_acc(p.rng.bool().then(|| p.one(&precisions[..3])));
         if p.wild() {
-            how.acc = Some(p.one(&precisions));
+            how = how.with_acc(p.one(&precisions));
         }
-        how.src = p.chance(3).then(|| p.one(&precisions));
+        let src = p.chance(3).then(|| p.one(&precisions));
         // It says what the values are: where that is not true, they are multiplied by others.
-        how.hadamard = square && p.rng.bool() || p.wild();
+        how = how.with_src(src).with_hadamard(square && p.rng.bool() || p.wild());
         let t = build!(p, mul_mat_ext(a.t, b.t, how));
         Ok(p.only(t))
     }),

@@ -29,26 +29,28 @@ fn how<'c>(p: &mut Draw<'_, 'c>, a: &Known<'c>) -> ggml::Result<(Rope<'c>, Known
     let mut how = Rope::new(n, p.one(MODES));
     if !matches!(how.mode, RopeMode::Normal | RopeMode::NeoX) || p.wild() {
         let most = (n / 4).clamp(1, 100);
-        how.sections = [p.int(0, most), p.int(1, most), p.int(0, most), p.int(0, most)];
+        how = how.with_sections([p.int(0, most), p.int(1, most), p.int(0, most), p.int(0, most)]);
     }
     if how.mode == RopeMode::Vision && !p.wild() {
-        how.n_dims = i32::try_from(a.ne()[0] / 2).unwrap_or(2);
-        let first = p.int(0, how.n_dims);
-        how.sections = [first, how.n_dims.wrapping_sub(first), how.sections[2].min(first), 0];
+        let n = i32::try_from(a.ne()[0] / 2).unwrap_or(2);
+        let first = p.int(0, n);
+        let sections = [first, n.wrapping_sub(first), how.sections[2].min(first), 0];
+        how = Rope::new(n, how.mode).with_sections(sections);
     } else if p.chance(4) {
-        how.offset = p.int(0, 2).wrapping_mul(2);
+        how = how.with_offset(p.int(0, 2).wrapping_mul(2));
     }
     if p.chance(3) {
-        how.freq_factors = Some(p.operand(DType::F32, [a.ne()[0] / 2, 1, 1, 1])?.t);
+        how = how.with_freq_factors(p.operand(DType::F32, [a.ne()[0] / 2, 1, 1, 1])?.t);
     }
     if p.rng.bool() {
-        how.n_ctx_orig = p.int(0, 4096);
-        how.freq_base = p.float(1.0, 1e5);
-        how.freq_scale = p.float(0.1, 2.0);
-        how.ext_factor = p.float(0.0, 1.0);
-        how.attn_factor = p.float(0.5, 2.0);
-        how.beta_fast = p.float(1.0, 64.0);
-        how.beta_slow = p.float(0.5, 2.0);
+        how = how
+            .with_n_ctx_orig(p.int(0, 4096))
+            .with_freq_base(p.float(1.0, 1e5))
+            .with_freq_scale(p.float(0.1, 2.0))
+            .with_ext_factor(p.float(0.0, 1.0))
+            .with_attn_factor(p.float(0.5, 2.0))
+            .with_beta_fast(p.float(1.0, 64.0))
+            .with_beta_slow(p.float(0.5, 2.0));
     }
     let positions = positions(p, a, how.mode)?;
     Ok((how, positions))

@@ -55,10 +55,10 @@ macro_rules! parts {
                 let a = whole(p, $in_place);
                 let (shape, strides, offset) = place(p, &a);
                 let b = p.operand(a.dtype(), shape)?;
-                let mut part = Part::at(offset);
+                let mut part = Part::new(offset);
                 let own = strides == [a.t.nb()[1], a.t.nb()[2], a.t.nb()[3]];
                 if !own || p.rng.bool() {
-                    part.strides = Some(strides);
+                    part = part.with_strides(strides);
                 }
                 let t = build!(p, $name(a.t, b.t, part));
                 Ok(made(p, t, [&a, &b], (strides, offset), $add, $in_place))

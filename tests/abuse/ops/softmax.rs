@@ -53,18 +53,17 @@ pub(super) const OPS: &[Op] = &[
 
 fn how<'c>(p: &mut Draw<'_, 'c>, a: &Known<'c>) -> ggml::Result<SoftMax<'c>> {
     let [n0, n1, n2, n3] = a.ne();
-    let mut how = SoftMax::default();
-    how.scale = p.float(-2.0, 2.0);
+    let mut how = SoftMax::new().with_scale(p.float(-2.0, 2.0));
     if p.rng.bool() {
         let (dtype, more) = (p.one(&[DType::F32, DType::F16]), p.rng.i64(0..2));
         let (m2, m3) = (if p.rng.bool() { n2 } else { 1 }, if p.rng.bool() { n3 } else { 1 });
-        how.mask = Some(p.fresh(dtype, [n0, n1.saturating_add(more), m2, m3])?.t);
+        how = how.with_mask(p.fresh(dtype, [n0, n1.saturating_add(more), m2, m3])?.t);
     }
     if p.chance(3) {
-        how.max_bias = p.float(0.0, 8.0);
+        how = how.with_max_bias(p.float(0.0, 8.0));
     }
     if p.chance(3) {
-        how.sinks = Some(p.fresh(DType::F32, [n2, 1, 1, 1])?.t);
+        how = how.with_sinks(p.fresh(DType::F32, [n2, 1, 1, 1])?.t);
     }
     Ok(how)
 }

@@ -1,7 +1,7 @@
 //! Windows that move over images: convolutions, pooling; borders and sizes.
 
 use ggml::prelude::*;
-use ggml::{Conv, Interpolate, Pad, Pool, Pool1d, Pool2d, Scale, Windows};
+use ggml::{Conv, Interpolate, Pad, Pool, Scale, Windows};
 
 use super::{Op, op};
 use crate::array::Array;
@@ -10,18 +10,15 @@ use crate::draw::{Draw, build};
 use crate::model::Model;
 
 fn how<const N: usize>(p: &mut Draw<'_, '_>) -> Conv<N> {
-    let mut how = Conv::<N>::default();
-    how.stride = [(); N].map(|()| p.int(1, 3));
-    how.padding = [(); N].map(|()| p.int(0, 2));
-    how.dilation = [(); N].map(|()| p.int(1, 2));
-    how
+    Conv::new()
+        .with_stride([(); N].map(|()| p.int(1, 3)))
+        .with_padding([(); N].map(|()| p.int(0, 2)))
+        .with_dilation([(); N].map(|()| p.int(1, 2)))
 }
 
-fn windows<const N: usize>(p: &mut Draw<'_, '_>, mut how: Windows<N>) -> Windows<N> {
-    how.window = [(); N].map(|()| p.int(1, 4));
-    how.stride = [(); N].map(|()| p.int(1, 4));
-    how.padding = how.window.map(|k| p.int(0, (k / 2).clamp(0, 9)));
-    how
+fn windows<const N: usize>(p: &mut Draw<'_, '_>) -> Windows<N> {
+    let how = Windows::new([(); N].map(|()| p.int(1, 4))).with_stride([(); N].map(|()| p.int(1, 4)));
+    how.with_padding(how.window.map(|k| p.int(0, (k / 2).clamp(0, 9))))
 }
 
 const FLOATS: &[DType] = &[DType::F32, DType::F16];
@@ -192,19 +189,19 @@ pub(super) const COLUMNS: &[Op] = &[
 pub(super) const POOLS: &[Op] = &[
     op("pool_1d", |p| {
         let x = p.of(MOSTLY_F32);
-        let (pool, how) = (p.one(&[Pool::Max, Pool::Avg]), windows(p, Pool1d::of(1)));
+        let (pool, how) = (p.one(&[Pool::Max, Pool::Avg]), windows(p));
         let t = build!(p, pool_1d(x.t, pool, how));
         Ok(p.only(t))
     }),
     op("pool_2d", |p| {
         let x = p.of(MOSTLY_F32);
-        let (pool, how) = (p.one(&[Pool::Max, Pool::Avg]), windows(p, Pool2d::square(1)));
+        let (pool, how) = (p.one(&[Pool::Max, Pool::Avg]), windows(p));
         let t = build!(p, pool_2d(x.t, pool, how));
         Ok(p.only(t))
     }),
     op("pool_2d_back", |p| {
         let x = p.plain()?;
-        let (pool, how) = (p.one(&[Pool::Max, Pool::Avg]), windows(p, Pool2d::square(1)));
+        let (pool, how) = (p.one(&[Pool::Max, Pool::Avg]), windows(p));
         let pooled = p.ctx.pool_2d(x.t, pool, how).map_or([2, 3, 4, 1], Tensor::ne);
         let grad = p.operand(DType::F32, pooled)?;
         let t = build!(p, pool_2d_back(grad.t, x.t, pool, how));
@@ -215,9 +212,10 @@ pub(super) const POOLS: &[Op] = &[
 pub(super) const SIZES: &[Op] = &[
     op("pad", |p| {
         let a = p.f32();
-        let mut how = Pad::right([p.int(0, 2), p.int(0, 2), p.int(0, 1), p.int(0, 1)]);
-        how.left = [p.int(0, 2), p.int(0, 1), p.int(0, 1), p.int(0, 1)];
-        how.circular = p.chance(3);
+        let how = Pad::new()
+            .with_right([p.int(0, 2), p.int(0, 2), p.int(0, 1), p.int(0, 1)])
+            .with_left([p.int(0, 2), p.int(0, 1), p.int(0, 1), p.int(0, 1)])
+            .with_circular(p.chance(3));
         let t = build!(p, pad(a.t, how));
         let model = a.model.as_ref().and_then(|m| {
             let values = m.array();
@@ -264,9 +262,9 @@ pub(super) const SIZES: &[Op] = &[
     }),
     op("interpolate", |p| {
         let a = p.f32();
-        let mut how = Interpolate::by(p.one(&[Scale::Nearest, Scale::Bilinear, Scale::Bicubic]));
-        how.align_corners = p.chance(3);
-        how.antialias = p.chance(4);
+        let how = Interpolate::new(p.one(&[Scale::Nearest, Scale::Bilinear, Scale::Bicubic]))
+            .with_align_corners(p.chance(3))
+            .with_antialias(p.chance(4));
         let [n0, n1, n2, n3] = a.ne();
         let shape = [p.dim(), p.dim(), if p.rng.bool() { n2 } else { p.rng.i64(1..4) }, n3];
         let shape = if p.chance(4) { [n0.saturating_mul(2), n1.saturating_mul(2), n2, n3] } else { shape };

@@ -160,24 +160,24 @@ fn columns_refuse_what_does_not_fit() {
     let lab = Lab::new(&ctx);
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let (kernel, x) = (of(DType::F32, [3, 3, 2, 4]), of(DType::F32, [8, 8, 2, 1]));
-    refused!(DType, ctx.im2col(kernel, x, Conv2d::default(), DType::BF16));
-    refused!(DType, ctx.im2col(kernel, of(DType::I32, [8, 8, 2, 1]), Conv2d::default(), DType::F32));
+    refused!(DType, ctx.im2col(kernel, x, Conv2d::new(), DType::BF16));
+    refused!(DType, ctx.im2col(kernel, of(DType::I32, [8, 8, 2, 1]), Conv2d::new(), DType::F32));
     let (kernel, x) = (of(DType::F32, [3, 2, 4, 1]), of(DType::F32, [8, 2, 3, 1]));
-    refused!(DType, ctx.im2col_1d(kernel, x, Conv1d::default(), DType::BF16));
-    refused!(DType, ctx.im2col_1d(kernel, of(DType::F16, [8, 2, 3, 1]), Conv1d::default(), DType::F32));
-    refused!(Shape, ctx.im2col_1d(kernel, of(DType::F32, [1 << 29, 2, 3, 1]), Conv1d::default(), DType::F16));
+    refused!(DType, ctx.im2col_1d(kernel, x, Conv1d::new(), DType::BF16));
+    refused!(DType, ctx.im2col_1d(kernel, of(DType::F16, [8, 2, 3, 1]), Conv1d::new(), DType::F32));
+    refused!(Shape, ctx.im2col_1d(kernel, of(DType::F32, [1 << 29, 2, 3, 1]), Conv1d::new(), DType::F16));
     let (kernel, x) = (of(DType::F32, [3, 2, 2, 6]), of(DType::F32, [6, 5, 4, 4]));
-    refused!(DType, ctx.im2col_3d(kernel, x, 2, Conv3d::default(), DType::BF16));
-    refused!(DType, ctx.im2col_3d(kernel, of(DType::F16, [6, 5, 4, 4]), 2, Conv3d::default(), DType::F16));
+    refused!(DType, ctx.im2col_3d(kernel, x, 2, Conv3d::new(), DType::BF16));
+    refused!(DType, ctx.im2col_3d(kernel, of(DType::F16, [6, 5, 4, 4]), 2, Conv3d::new(), DType::F16));
     let turned = ctx.transpose(of(DType::F32, [5, 6, 4, 4])).unwrap();
-    let y = ctx.im2col_3d(kernel, turned, 2, Conv3d::default(), DType::F32).unwrap();
+    let y = ctx.im2col_3d(kernel, turned, 2, Conv3d::new(), DType::F32).unwrap();
     refused!(Unsupported, lab.accepted(y));
     // Small operands with paddings that make the result too large, by both ways of overflowing.
     let wide = how([1; 3], [(1 << 30) - 1; 3], [1; 3]);
     refused!(Shape, ctx.im2col_3d(kernel, x, 2, wide, DType::F32));
     let many = of(DType::F32, [3, 3, 3, 1 << 40]);
-    refused!(Shape, ctx.im2col_3d(of(DType::F32, [1, 1, 1, 1]), many, 1, Conv3d::default(), DType::F32));
-    refused!(Shape, ctx.im2col_3d(of(DType::F32, [1, 1, 1, 1 << 40]), x, 1, Conv3d::default(), DType::F32));
+    refused!(Shape, ctx.im2col_3d(of(DType::F32, [1, 1, 1, 1]), many, 1, Conv3d::new(), DType::F32));
+    refused!(Shape, ctx.im2col_3d(of(DType::F32, [1, 1, 1, 1 << 40]), x, 1, Conv3d::new(), DType::F32));
     let wide = how([1; 2], [(1 << 30) - 1; 2], [1; 2]);
     refused!(Shape, ctx.im2col(of(DType::F32, [3, 3, 2, 1]), of(DType::F32, [8, 8, 2, 1]), wide, DType::F32));
 }
@@ -186,7 +186,7 @@ fn columns_refuse_what_does_not_fit() {
 fn h12_gradients_of_columns_belong_to_an_image() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
-    let (kernel, plain) = (of(DType::F32, [3, 3, 2, 4]), Conv2d::default());
+    let (kernel, plain) = (of(DType::F32, [3, 3, 2, 4]), Conv2d::new());
     let (grad, image) = (of(DType::F32, [18, 6, 4, 3]), [8, 6, 2, 3]);
     let back = |grad, image: [i64; 4], how| ctx.im2col_back(grad, kernel, image, how);
     assert!(back(grad, image, plain).is_ok());
@@ -217,7 +217,7 @@ fn h12_gradients_of_columns_belong_to_an_image() {
     );
     refused!(Unsupported, Lab::new(&ctx).accepted(far.unwrap()), "4 GiB apart");
 
-    let (kernel, plain) = (of(DType::F32, [3, 2, 4, 1]), Conv::default());
+    let (kernel, plain) = (of(DType::F32, [3, 2, 4, 1]), Conv::new());
     let (grad, image) = (of(DType::F32, [6, 5, 3, 1]), [7, 2, 3, 1]);
     let back = |grad, image: [i64; 4], how| ctx.im2col_1d_back(grad, kernel, image, how);
     assert!(back(grad, image, plain).is_ok());

@@ -11,9 +11,7 @@ use ggml::prelude::*;
 use crate::support::{Array, Lab};
 
 pub(crate) fn how<const N: usize>(stride: [i32; N], padding: [i32; N], dilation: [i32; N]) -> Conv<N> {
-    let mut how = Conv::default();
-    (how.stride, how.padding, how.dilation) = (stride, padding, dilation);
-    how
+    Conv::new().with_stride(stride).with_padding(padding).with_dilation(dilation)
 }
 
 /// Bad values of a parameter, each in every dimension.
@@ -36,7 +34,7 @@ fn bad_moves<const N: usize>() -> Vec<Conv<N>> {
 /// All combinations of a few strides, paddings and dilations, for kernels of 3, 2 and 1.
 fn some_moves<const N: usize>() -> Vec<Conv<N>> {
     let rotated = |values: [i32; 3], by: usize| std::array::from_fn(|i| values[(i + by) % 3]);
-    let mut all = vec![Conv::default(), Conv::padded(1)];
+    let mut all = vec![Conv::new(), Conv::new().with_padding([1; N])];
     for by in 0..3 {
         all.push(how(rotated([2, 1, 3], by), rotated([0, 2, 1], by), rotated([1, 1, 2], by)));
         all.push(how(rotated([1, 2, 1], by), rotated([3, 1, 2], by), rotated([2, 1, 1], by)));

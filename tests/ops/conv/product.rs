@@ -111,7 +111,7 @@ fn convolutions_refuse_what_does_not_fit() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let (kernel, x) = (of(DType::F32, [3, 3, 2, 4]), of(DType::F32, [8, 8, 2, 1]));
-    let plain = Conv2d::default();
+    let plain = Conv2d::new();
     for bad in bad_moves() {
         refused!(Param, ctx.conv_2d(kernel, x, bad), "{bad:?}");
     }
@@ -143,7 +143,7 @@ fn convolutions_refuse_what_does_not_fit() {
 fn convolutions_of_one_dimension_refuse_what_does_not_fit() {
     let ctx = Context::new();
     let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
-    let plain = Conv1d::default();
+    let plain = Conv1d::new();
     let (kernel, x) = (of([3, 2, 4, 1]), of([8, 2, 3, 1]));
     for bad in bad_moves() {
         refused!(Param, ctx.conv_1d(kernel, x, bad), "{bad:?}");
@@ -160,7 +160,7 @@ fn convolutions_of_one_dimension_refuse_what_does_not_fit() {
 fn depthwise_convolutions_refuse_what_does_not_fit() {
     let ctx = Context::new();
     let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
-    let plain = Conv1d::default();
+    let plain = Conv1d::new();
     let x = of([8, 2, 3, 1]);
     for bad in bad_moves() {
         refused!(Param, ctx.conv_1d_dw(of([3, 1, 2, 1]), x, bad), "{bad:?}");
@@ -174,7 +174,7 @@ fn depthwise_convolutions_refuse_what_does_not_fit() {
     refused!(Shape, ctx.conv_1d_dw(ctx.permute(of([1, 2, 3, 1]), [1, 2, 0, 3]).unwrap(), x, plain), "kernel");
     refused!(Shape, ctx.conv_1d_dw(of([3, 1, 2, 1]), ctx.transpose(of([2, 8, 3, 1])).unwrap(), plain));
 
-    let plain = Conv2d::default();
+    let plain = Conv2d::new();
     let x = of([8, 8, 2, 3]);
     for shape in [[3, 3, 2, 1], [3, 3, 2, 2], [3, 3, 1, 3]] {
         refused!(Shape, ctx.conv_2d_dw(of(shape), x, plain), "{shape:?}");
@@ -195,15 +195,15 @@ fn convolutions_of_three_dimensions_refuse_what_does_not_fit() {
         refused!(Param, ctx.conv_3d(kernel, x, 2, bad), "{bad:?}");
     }
     for bad in [0, -1, i32::MIN] {
-        refused!(Param, ctx.conv_3d(kernel, x, bad, Conv3d::default()), "{bad}");
+        refused!(Param, ctx.conv_3d(kernel, x, bad, Conv3d::new()), "{bad}");
     }
     for bad in [3, 4, 6, i32::MAX] {
-        refused!(Shape, ctx.conv_3d(kernel, x, bad, Conv3d::default()), "{bad}");
+        refused!(Shape, ctx.conv_3d(kernel, x, bad, Conv3d::new()), "{bad}");
     }
     for small in [[2, 5, 4, 4], [6, 1, 4, 4], [6, 5, 1, 4]] {
-        refused!(Shape, ctx.conv_3d(kernel, of(small), 2, Conv3d::default()), "{small:?}");
+        refused!(Shape, ctx.conv_3d(kernel, of(small), 2, Conv3d::new()), "{small:?}");
     }
-    refused!(Shape, ctx.conv_3d(ctx.transpose(of([2, 3, 2, 6])).unwrap(), x, 2, Conv3d::default()));
+    refused!(Shape, ctx.conv_3d(ctx.transpose(of([2, 3, 2, 6])).unwrap(), x, 2, Conv3d::new()));
 }
 
 /// An error says what to do, not which inner operation failed.
@@ -212,10 +212,10 @@ fn refusals_of_convolutions_name_the_reason() {
     let ctx = Context::new();
     let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
     let (kernel, x) = (of([3, 3, 2, 4]), of([8, 8, 2, 1]));
-    let message = ctx.conv_2d(ctx.transpose(kernel).unwrap(), x, Conv2d::default()).unwrap_err().to_string();
+    let message = ctx.conv_2d(ctx.transpose(kernel).unwrap(), x, Conv2d::new()).unwrap_err().to_string();
     assert!(message.contains("conv_2d") && message.contains("the kernel must be contiguous"), "{message}");
     for small in [of([2, 8, 2, 1]), of([8, 2, 2, 1])] {
-        let message = ctx.conv_2d(kernel, small, Conv2d::default()).unwrap_err().to_string();
+        let message = ctx.conv_2d(kernel, small, Conv2d::new()).unwrap_err().to_string();
         assert!(message.contains("smaller than the kernel"), "{message}");
     }
 }
