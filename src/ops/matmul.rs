@@ -19,8 +19,7 @@ options! {
     /// use ggml::{MulMat, Prec, prelude::*};
     /// let ctx = Context::new();
     /// let [a, b] = [ctx.input("a", DType::F16, [4, 3])?, ctx.input("b", DType::F32, [4, 2])?];
-    /// let y = ctx.mul_mat_ext(a, b, MulMat::new().with_acc(Prec::F32))?;
-    /// assert_eq!(y.ne(), [3, 2, 1, 1]);
+    /// assert_eq!(ctx.mul_mat_ext(a, b, MulMat::new().with_acc(Prec::F32))?.ne(), [3, 2, 1, 1]);
     /// # Ok::<(), ggml::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy)]

@@ -16,8 +16,7 @@ options! {
     /// use ggml::{Pad, prelude::*};
     /// let ctx = Context::new();
     /// let x = ctx.input("x", DType::F32, [3, 2])?;
-    /// let y = ctx.pad(x, Pad::new().with_left([1, 0, 0, 0]).with_right([1, 2, 0, 0]))?;
-    /// assert_eq!(y.ne(), [5, 4, 1, 1]);
+    /// assert_eq!(ctx.pad(x, Pad::new().with_left([1, 0, 0, 0]).with_right([1, 2, 0, 0]))?.ne(), [5, 4, 1, 1]);
     /// # Ok::<(), ggml::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

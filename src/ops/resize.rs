@@ -29,8 +29,8 @@ options! {
     /// use ggml::{Interpolate, Scale, prelude::*};
     /// let ctx = Context::new();
     /// let image = ctx.input("image", DType::F32, [8, 8, 3])?;
-    /// let half = ctx.interpolate(image, [4, 4, 3], Interpolate::new(Scale::Bilinear).with_antialias(true))?;
-    /// assert_eq!(half.ne(), [4, 4, 3, 1]);
+    /// let how = Interpolate::new(Scale::Bilinear).with_antialias(true);
+    /// assert_eq!(ctx.interpolate(image, [4, 4, 3], how)?.ne(), [4, 4, 3, 1]);
     /// # Ok::<(), ggml::Error>(())
     /// ```
     #[doc(alias = "ggml_scale_flag")]

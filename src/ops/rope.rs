@@ -53,8 +53,7 @@ options! {
     /// let ctx = Context::new();
     /// let q = ctx.input("q", DType::F32, [64, 2, 5])?;
     /// let positions = ctx.input("positions", DType::I32, [5])?;
-    /// let y = ctx.rope_ext(q, positions, Rope::new(64, RopeMode::NeoX).with_freq_base(1e6))?;
-    /// assert_eq!(y.ne(), q.ne());
+    /// assert_eq!(ctx.rope_ext(q, positions, Rope::new(64, RopeMode::NeoX).with_freq_base(1e6))?.ne(), q.ne());
     /// # Ok::<(), ggml::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy)]
@@ -85,57 +84,22 @@ options! {
     }
 }
 
+type C = *mut sys::ggml_context;
+type T = *mut sys::ggml_tensor;
 /// The type of the C builders for one position per token.
-type SingleBuilder = unsafe extern "C-unwind" fn(
-    *mut sys::ggml_context,
-    *mut sys::ggml_tensor,
-    *mut sys::ggml_tensor,
-    *mut sys::ggml_tensor,
-    i32,
-    i32,
-    i32,
-    f32,
-    f32,
-    f32,
-    f32,
-    f32,
-    f32,
-) -> *mut sys::ggml_tensor;
-
+type SingleBuilder = unsafe extern "C-unwind" fn(C, T, T, T, i32, i32, i32, f32, f32, f32, f32, f32, f32) -> T;
 /// The type of the C builders for four positions per token.
-type MultiBuilder = unsafe extern "C-unwind" fn(
-    *mut sys::ggml_context,
-    *mut sys::ggml_tensor,
-    *mut sys::ggml_tensor,
-    *mut sys::ggml_tensor,
-    i32,
-    *mut i32,
-    i32,
-    i32,
-    f32,
-    f32,
-    f32,
-    f32,
-    f32,
-    f32,
-) -> *mut sys::ggml_tensor;
+type MultiBuilder = unsafe extern "C-unwind" fn(C, T, T, T, i32, *mut i32, i32, i32, f32, f32, f32, f32, f32, f32) -> T;
 
 impl<'c> Rope<'c> {
     /// The first and the last pair for which `YaRN` mixes interpolation and extrapolation (`ggml_rope_yarn_corr_dims`).
     #[doc(alias = "ggml_rope_yarn_corr_dims")]
     pub fn yarn_corr_dims(&self) -> [f32; 2] {
         let mut dims = [0.0; 2];
+        let Self { n_dims, n_ctx_orig, freq_base, beta_fast, beta_slow, .. } = *self;
+        let out = dims.as_mut_ptr();
         // SAFETY: C computes with any numbers, and writes two floats to `dims`, which has two.
-        unsafe {
-            sys::ggml_rope_yarn_corr_dims(
-                self.n_dims,
-                self.n_ctx_orig,
-                self.freq_base,
-                self.beta_fast,
-                self.beta_slow,
-                dims.as_mut_ptr(),
-            );
-        }
+        unsafe { sys::ggml_rope_yarn_corr_dims(n_dims, n_ctx_orig, freq_base, beta_fast, beta_slow, out) };
         dims
     }
 
@@ -285,49 +249,19 @@ impl Context {
         how: Rope<'c>,
     ) -> Result<Tensor<'c>> {
         let factors = how.freq_factors.map_or(std::ptr::null_mut(), Tensor::as_ptr);
-        let mut sections = how.sections;
-        let t = self.build("ggml_rope", &how.operands(a, positions), |c| {
+        let Rope { n_dims: n, mut sections, n_ctx_orig: ctx, freq_base: base, freq_scale: scale, .. } = how;
+        let Rope { ext_factor: ext, attn_factor: attn, beta_fast: fast, beta_slow: slow, .. } = how;
+        let (mode, operands) = (how.mode.raw(), how.operands(a, positions));
+        let t = self.build("ggml_rope", &operands, |c| {
+            let (a, p, four) = (a.as_ptr(), positions.as_ptr(), sections.as_mut_ptr());
             if how.mode.is_multi() {
                 // SAFETY: the context is live and has room; the operands are live for 'c; `check` has checked types,
                 // shapes and options (H13), and the caller that `a` may be written to if `multi` does so; C copies the
                 // four sections. The result keeps the operands as sources.
-                unsafe {
-                    multi(
-                        c,
-                        a.as_ptr(),
-                        positions.as_ptr(),
-                        factors,
-                        how.n_dims,
-                        sections.as_mut_ptr(),
-                        how.mode.raw(),
-                        how.n_ctx_orig,
-                        how.freq_base,
-                        how.freq_scale,
-                        how.ext_factor,
-                        how.attn_factor,
-                        how.beta_fast,
-                        how.beta_slow,
-                    )
-                }
+                unsafe { multi(c, a, p, factors, n, four, mode, ctx, base, scale, ext, attn, fast, slow) }
             } else {
                 // SAFETY: as above, for `one` and without sections.
-                unsafe {
-                    one(
-                        c,
-                        a.as_ptr(),
-                        positions.as_ptr(),
-                        factors,
-                        how.n_dims,
-                        how.mode.raw(),
-                        how.n_ctx_orig,
-                        how.freq_base,
-                        how.freq_scale,
-                        how.ext_factor,
-                        how.attn_factor,
-                        how.beta_fast,
-                        how.beta_slow,
-                    )
-                }
+                unsafe { one(c, a, p, factors, n, mode, ctx, base, scale, ext, attn, fast, slow) }
             }
         })?;
         if how.offset > 0 {

@@ -20,8 +20,7 @@ options! {
     /// let [a, b] = [ctx.input("a", DType::F32, [8, 6])?, ctx.input("b", DType::F32, [8, 2])?];
     /// // Replaces rows 1 and 3.
     /// let [_, row, ..] = a.nb();
-    /// let y = ctx.set(a, b, Part::new(row).with_strides([2 * row, 6 * row, 6 * row]))?;
-    /// assert_eq!(y.ne(), a.ne());
+    /// assert_eq!(ctx.set(a, b, Part::new(row).with_strides([2 * row, 6 * row, 6 * row]))?.ne(), a.ne());
     /// # Ok::<(), ggml::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,8 +17,7 @@ options! {
     /// use ggml::{SoftMax, prelude::*};
     /// let ctx = Context::new();
     /// let [scores, mask] = [ctx.input("scores", DType::F32, [6, 4])?, ctx.input("mask", DType::F32, [6, 4])?];
-    /// let y = ctx.soft_max_ext(scores, SoftMax::new().with_scale(0.125).with_mask(mask))?;
-    /// assert_eq!(y.ne(), [6, 4, 1, 1]);
+    /// assert_eq!(ctx.soft_max_ext(scores, SoftMax::new().with_scale(0.125).with_mask(mask))?.ne(), [6, 4, 1, 1]);
     /// # Ok::<(), ggml::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy)]
