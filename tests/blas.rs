@@ -385,19 +385,19 @@ fn threads_that_can_not_be_started_are_an_error() {
 fn mul_mat_of_changing_sizes_moves_between_blas_and_the_cpu() {
     let mut sched = sched(1);
     let mut on_blas = Vec::new();
-    for n in [64, 8, 65, 64, 8, 9, 128] {
+    for n in [64_usize, 8, 65, 64, 8, 9, 128] {
         let ctx = Context::new();
         let (a, b) = (ctx.input("a", DType::F32, [64, 64]).unwrap(), ctx.input("b", DType::F32, [64, n]).unwrap());
         let y = ctx.mul_mat(ctx.neg(a).unwrap(), b).unwrap();
         let z = ctx.neg(y).unwrap();
         let graph = ctx.graph([z]).unwrap();
         let mut run = sched.alloc(&graph).unwrap();
-        let (x, w) = (numbers(64 * 64, 1), numbers(64 * n as usize, 2));
+        let (x, w) = (numbers(64 * 64, 1), numbers(64 * n, 2));
         run.set(a, &x).unwrap();
         run.set(b, &w).unwrap();
         run.compute().unwrap();
         on_blas.push(run.backend_of(y).unwrap().device() == blas());
-        let wanted = product(&x, [64, 64, 1, 1], &w, [64, n as usize, 1, 1]);
+        let wanted = product(&x, [64, 64, 1, 1], &w, [64, n, 1, 1]);
         for (got, wanted) in run.get::<f32>(z).unwrap().into_iter().zip(wanted) {
             assert!((f64::from(got) - wanted).abs() < 1e-4, "{got} {wanted} for {n}");
         }
