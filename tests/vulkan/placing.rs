@@ -77,6 +77,27 @@ fn a_schedule_goes_from_device_to_device() {
     }
 }
 
+/// Graphs of one topology take turns and grow; the plan of one has room for a smaller one, copies included.
+fn graphs_of_changing_sizes_share_a_plan_with_copies() {
+    let (there, here) = (vulkan().buffer_type(), Device::cpu().unwrap().buffer_type());
+    let weights = weights(&[there, here, there, here]);
+    let mut sched = sched();
+    for columns in [1, 3, 1, 3, 4, 5, 6, 2, 6] {
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [WIDTH, columns]).unwrap();
+        let y = network(&ctx, &weights, x);
+        let graph = ctx.graph([y]).unwrap();
+        let mut run = sched.alloc(&graph).unwrap();
+        assert_eq!(run.n_splits(), 4, "{}", run.to_dot());
+        let data: Vec<_> = (0..columns).map(input).collect();
+        run.set(x, &data.concat()).unwrap();
+        run.compute().unwrap();
+        let wanted: Vec<_> = data.iter().flat_map(|data| expected(4, data)).collect();
+        let far = distance(&run.get(y).unwrap(), &wanted);
+        assert!(far < 1e-2, "{far} with {columns} columns");
+    }
+}
+
 fn weights_on_the_device_are_read_back() {
     for place in [vulkan().buffer_type(), vulkan().host_buffer_type().unwrap()] {
         let weights = weights(&[place, place]);
@@ -165,6 +186,7 @@ fn what_the_device_can_not_be_given_goes_to_the_cpu() {
 
 crate::trials! {
     a_schedule_goes_from_device_to_device,
+    graphs_of_changing_sizes_share_a_plan_with_copies,
     weights_on_the_device_are_read_back,
     an_allocator_of_its_memory_needs_no_scheduler,
     odd_sizes_are_filled_to_the_end,
