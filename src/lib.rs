@@ -7,6 +7,8 @@
 //! Names are ggml's without the prefix. To find a C function, search the docs for its full name.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_types))]
+// The features that items need, in the docs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub(crate) mod alloc;
 mod backend;

@@ -41,7 +41,7 @@ pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(),
         .map_err(|e| format!(
                 "cannot generate bindings: {e}\n\
                  If a standard header such as stddef.h is what is missing: clang's own headers come with libclang-dev on \
-                 Debian and Ubuntu, with clang-devel on Fedora."
+                 Debian and Ubuntu, with clang-devel on Fedora, with clang on Arch."
             ))?;
     let text = enums::with_one_signedness(&bindings.to_string());
     let names = text.lines().filter_map(|line| line.trim_start().strip_prefix("pub fn ")?.split('(').next());

@@ -1,5 +1,6 @@
 //! Compiles ggml and the shim.
 
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 
 use super::input::Input;
@@ -7,7 +8,11 @@ use super::plan::{Compile, Plan};
 use super::tools;
 
 /// Builds ggml and installs it into `OUT_DIR`.
-pub(crate) fn ggml(input: &Input, plan: &Plan, compile: &Compile, source: &Path, origin: &str) {
+///
+/// # Errors
+///
+/// Says that cmake failed, and where its output is.
+pub(crate) fn ggml(input: &Input, plan: &Plan, compile: &Compile, source: &Path, origin: &str) -> Result<(), String> {
     let mut config = cmake::Config::new(input.manifest_dir.join("cmake"));
     config.profile(&compile.build_type).define("GGML_SYS_SOURCE", source).define("GGML_BUILD_COMMIT", origin);
     for (name, value) in compile.defines.iter().chain(&plan.cpu.options) {
@@ -33,7 +38,14 @@ pub(crate) fn ggml(input: &Input, plan: &Plan, compile: &Compile, source: &Path,
     if input.generator.is_none() && input.env != "msvc" && tools::runs("ninja") {
         config.generator("Ninja");
     }
-    config.build();
+    // The crate `cmake` panics if cmake fails.
+    std::panic::set_hook(Box::new(|_| ()));
+    let built = std::panic::catch_unwind(AssertUnwindSafe(|| config.build()));
+    drop(std::panic::take_hook());
+    built.map(drop).map_err(|payload| {
+        let said = payload.downcast_ref::<String>().map_or("", |text| text.trim());
+        format!("cmake did not build ggml for {}; what it and the compiler say is in this output\n{said}", input.target)
+    })
 }
 
 /// Builds `shim/`, which comes before ggml in link order.

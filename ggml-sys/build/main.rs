@@ -54,7 +54,12 @@ fn build() -> Result<Vec<String>, String> {
         compile.defines.extend(defines);
         absent = missing;
     }
-    tools::check(&input.cmake, plan.compile.is_some(), own_driver, &absent)?;
+    let target = (input.target != input.host).then_some(input.target.as_str());
+    let compile = plan.compile.is_some();
+    tools::check(&tools::Wanted { cmake: &input.cmake, compile, generator: own_driver, absent: &absent, target })?;
+    if compile && input.os == "windows" && input.env == "gnu" {
+        tools::threads(cc::Build::new(), &input.out_dir)?;
+    }
     let vendor = vendor_folder(&input);
     let pin = Pin::read(&vendor.join("ggml.toml"))?;
     let mut lines: Vec<_> = Input::rerun_lines().collect();
@@ -85,7 +90,7 @@ fn build() -> Result<Vec<String>, String> {
             lines.extend(emit::rpath(&input, compile, &found.lib));
             (root, lib, headers, origin) = (found.root, found.lib, found.include, found.commit);
         } else {
-            cmake::ggml(&input, &plan, compile, &source, &origin);
+            cmake::ggml(&input, &plan, compile, &source, &origin)?;
             remove_unusable(&root.join(plan::MODULES), &compile.unusable)?;
         }
         lines.extend(emit::link(&lib, compile, compiler::openmp()));

@@ -31,21 +31,29 @@ impl Sdk {
         }
     }
 
-    /// Its packages for apt, dnf, macOS and winget.
-    pub(crate) fn packages(self) -> [&'static str; 4] {
+    /// Its packages for apt, dnf, pacman, brew and winget.
+    pub(crate) fn packages(self) -> [&'static str; 5] {
         match self {
-            Self::OpenBlas => ["libopenblas-dev", "openblas-devel", "", ""],
+            Self::OpenBlas => ["libopenblas-dev", "openblas-devel", "openblas", "", ""],
             Self::Vulkan => [
                 "libvulkan-dev spirv-headers glslc",
                 "vulkan-loader-devel spirv-headers-devel glslc",
+                "vulkan-headers vulkan-icd-loader spirv-headers shaderc",
                 "vulkan-headers vulkan-loader spirv-headers shaderc",
                 "KhronosGroup.VulkanSDK",
             ],
-            Self::Cuda => ["nvidia-cuda-toolkit", "", "", "Nvidia.CUDA"],
-            Self::Rocm => ["hipcc libhipblas-dev librocblas-dev", "rocm-hip-devel hipblas-devel rocblas-devel", "", ""],
+            Self::Cuda => ["nvidia-cuda-toolkit", "", "cuda", "", "Nvidia.CUDA"],
+            Self::Rocm => [
+                "hipcc libhipblas-dev librocblas-dev",
+                "rocm-hip-devel hipblas-devel rocblas-devel",
+                "rocm-hip-sdk",
+                "",
+                "",
+            ],
             Self::OpenCl => [
                 "opencl-headers ocl-icd-opencl-dev python3",
                 "opencl-headers ocl-icd-devel python3",
+                "opencl-headers ocl-icd python",
                 "",
                 "Python.Python.3.13",
             ],

@@ -1,5 +1,7 @@
 //! The programs that the build needs, checked before anything runs, so that one message lists all missing ones.
 
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::sdk::Sdk;
@@ -26,82 +28,150 @@ impl Tool {
         }
     }
 
-    /// Its packages for apt, dnf, macOS and winget.
-    fn packages(self) -> [&'static str; 4] {
-        match self {
-            Self::CMake => ["cmake", "cmake", "cmake", "Kitware.CMake"],
-            Self::Compiler => ["g++", "gcc-c++", "", "Microsoft.VisualStudio.2022.BuildTools"],
-            Self::Ninja => ["ninja-build", "ninja-build", "ninja", "Ninja-build.Ninja"],
-            Self::LibClang => ["libclang-dev", "clang-devel", "", "LLVM.LLVM"],
-            Self::Sdk(sdk) => sdk.packages(),
+    /// Its packages for apt, dnf, pacman, brew and winget. `target`: the triple, if it is not this machine's.
+    fn packages(self, target: Option<&str>) -> [&'static str; 5] {
+        match (self, target) {
+            (Self::CMake, _) => ["cmake", "cmake", "cmake", "cmake", "Kitware.CMake"],
+            (Self::Compiler, None) => ["g++", "gcc-c++", "gcc", "", "Microsoft.VisualStudio.2022.BuildTools"],
+            (Self::Compiler, Some("aarch64-unknown-linux-gnu")) => {
+                ["g++-aarch64-linux-gnu", "", "aarch64-linux-gnu-gcc", "", ""]
+            }
+            (Self::Compiler, Some("x86_64-pc-windows-gnu")) => [
+                "g++-mingw-w64-x86-64-posix",
+                "mingw64-gcc-c++ mingw64-winpthreads-static",
+                "mingw-w64-gcc",
+                "mingw-w64",
+                "",
+            ],
+            (Self::Compiler, Some(_)) => ["", "", "", "", ""],
+            (Self::Ninja, _) => ["ninja-build", "ninja-build", "ninja", "ninja", "Ninja-build.Ninja"],
+            (Self::LibClang, _) => ["libclang-dev", "clang-devel", "clang", "", "LLVM.LLVM"],
+            (Self::Sdk(sdk), _) => sdk.packages(),
         }
     }
 }
 
-/// Lists what is missing and how to install it.
-pub(crate) fn message(missing: &[Tool]) -> String {
-    let names: Vec<_> = missing.iter().map(|t| t.name()).collect();
-    let [apt, dnf, brew, winget] = [0, 1, 2, 3].map(|i| {
-        let packages = missing.iter().filter_map(|t| t.packages().get(i).copied()).filter(|p| !p.is_empty());
-        packages.collect::<Vec<_>>().join(" ")
+/// A tool that is missing, and what was looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Missing {
+    pub(crate) tool: Tool,
+    pub(crate) looked_for: String,
+}
+
+/// Lists what is missing and how to install it. `target`: the triple, if it is not this machine's.
+pub(crate) fn message(missing: &[Missing], target: Option<&str>) -> String {
+    let names: Vec<_> = missing.iter().map(|m| m.tool.name()).collect();
+    let [apt, dnf, pacman, brew, winget] = [0, 1, 2, 3, 4].map(|i| {
+        let packages = missing.iter().filter_map(|m| m.tool.packages(target).get(i).copied());
+        packages.filter(|p| !p.is_empty()).collect::<Vec<_>>().join(" ")
     });
+    let lacks = |tool| missing.iter().any(|m| m.tool == tool);
     // Apple's command line tools include the compiler and libclang.
     let xcode =
-        missing.iter().any(|t| matches!(t, Tool::Compiler | Tool::LibClang)).then_some("xcode-select --install");
+        (lacks(Tool::Compiler) && target.is_none() || lacks(Tool::LibClang)).then_some("xcode-select --install");
     let brew = (!brew.is_empty()).then(|| format!("brew install {brew}"));
     let mac: Vec<_> = xcode.map(str::to_owned).into_iter().chain(brew).collect();
-    let mut lines = vec![format!("building ggml needs {}, not found here. To install:", names.join(", "))];
+    let mut lines = vec![format!("building ggml needs {}, not found here.", names.join(", "))];
+    let looked_for = missing.iter().filter(|m| !m.looked_for.is_empty());
+    lines.extend(looked_for.map(|m| format!("  Looked for {}: {}", m.tool.name(), m.looked_for)));
     let systems = [
         ("Debian, Ubuntu: sudo apt-get install ", apt),
         ("Fedora:         sudo dnf install ", dnf),
+        ("Arch:           sudo pacman -S ", pacman),
         ("macOS:          ", mac.join(" && ")),
         ("Windows:        winget install ", winget),
     ];
-    lines.extend(systems.iter().filter(|(_, what)| !what.is_empty()).map(|(how, what)| format!("  {how}{what}")));
-    lines
-        .extend(missing.iter().filter_map(|t| if let Tool::Sdk(sdk) = t { Some(sdk.hint().to_owned()) } else { None }));
-    if missing.contains(&Tool::LibClang) {
+    let known: Vec<_> = systems.iter().filter(|(_, what)| !what.is_empty()).collect();
+    lines.extend((!known.is_empty()).then(|| "To install:".to_owned()));
+    lines.extend(known.iter().map(|(how, what)| format!("  {how}{what}")));
+    if let (Some(target), true) = (target, lacks(Tool::Compiler)) {
+        let name = target.replace('-', "_");
+        lines.push(format!("A C and a C++ compiler for {target}: set CC_{name} and CXX_{name} to them."));
+    }
+    lines.extend(
+        missing.iter().filter_map(|m| if let Tool::Sdk(sdk) = m.tool { Some(sdk.hint().to_owned()) } else { None }),
+    );
+    if lacks(Tool::LibClang) {
         lines.push("An installed libclang in an unusual place: set LIBCLANG_PATH to its folder.".to_owned());
     }
-    if missing.contains(&Tool::CMake) {
+    if lacks(Tool::CMake) {
         lines.push("An installed cmake that is not in PATH: set CMAKE to it.".to_owned());
     }
     lines.join("\n")
 }
 
-/// Looks for the tools. `compile`: C is compiled; `generator`: the user chose cmake's generator; `absent`: SDKs that
-/// are already known to be missing.
+/// What to look for.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) cmake: &'a str,
+    /// Whether C is compiled.
+    pub(crate) compile: bool,
+    /// Whether the user chose cmake's generator.
+    pub(crate) generator: bool,
+    /// SDKs that are already known to be missing.
+    pub(crate) absent: &'a [Sdk],
+    /// The target's triple, if it is not this machine's.
+    pub(crate) target: Option<&'a str>,
+}
+
+/// Looks for the tools.
 ///
 /// # Errors
 ///
 /// [`message`].
-pub(crate) fn check(cmake: &str, compile: bool, generator: bool, absent: &[Sdk]) -> Result<(), String> {
+pub(crate) fn check(wanted: &Wanted<'_>) -> Result<(), String> {
     let mut missing = Vec::new();
-    if compile {
-        if !runs(cmake) {
-            missing.push(Tool::CMake);
+    let mut lacks = |tool, looked_for: String| missing.push(Missing { tool, looked_for });
+    if wanted.compile {
+        if !runs(wanted.cmake) {
+            lacks(Tool::CMake, wanted.cmake.to_owned());
         }
-        if !(compiler(false) && compiler(true)) {
-            missing.push(Tool::Compiler);
+        let absent: Vec<_> = [false, true].into_iter().filter_map(absent_compiler).collect();
+        if !absent.is_empty() {
+            lacks(Tool::Compiler, absent.join(", "));
         }
-        if !(generator || runs("ninja") || runs("make")) {
-            missing.push(Tool::Ninja);
+        if !(wanted.generator || runs("ninja") || runs("make")) {
+            lacks(Tool::Ninja, "ninja, make".to_owned());
         }
     }
-    if clang_sys::load().is_err() {
-        missing.push(Tool::LibClang);
+    if let Err(error) = clang_sys::load() {
+        lacks(Tool::LibClang, error);
     }
-    missing.extend(absent.iter().copied().map(Tool::Sdk));
-    if missing.is_empty() { Ok(()) } else { Err(message(&missing)) }
+    missing.extend(wanted.absent.iter().map(|sdk| Missing { tool: Tool::Sdk(*sdk), looked_for: String::new() }));
+    if missing.is_empty() { Ok(()) } else { Err(message(&missing, wanted.target)) }
 }
 
-fn compiler(cpp: bool) -> bool {
-    cc::Build::new()
-        .cpp(cpp)
-        .cargo_metadata(false)
-        .cargo_warnings(false)
-        .try_get_compiler()
-        .is_ok_and(|tool| runs(tool.path()))
+/// What was looked for, if the C or C++ compiler is not there.
+fn absent_compiler(cpp: bool) -> Option<String> {
+    let mut build = cc::Build::new();
+    match build.cpp(cpp).cargo_metadata(false).cargo_warnings(false).try_get_compiler() {
+        Ok(tool) if runs(tool.path()) => None,
+        Ok(tool) => Some(tool.path().display().to_string()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Checks that the C++ compiler knows threads, as some builds of MinGW's don't: otherwise cmake fails after a while, in the
+/// middle of ggml.
+///
+/// # Errors
+///
+/// Names the compiler, and others.
+pub(crate) fn threads(mut build: cc::Build, folder: &Path) -> Result<(), String> {
+    let source = folder.join("threads.cpp");
+    let text = "#include <mutex>\n#include <thread>\nstd::mutex mutex;\nvoid wait() { std::this_thread::yield(); }\n";
+    fs::write(&source, text).map_err(|e| format!("cannot write {}: {e}", source.display()))?;
+    build.cpp(true).std("c++17").out_dir(folder).inherit_rustflags(false).cargo_metadata(false).cargo_warnings(false);
+    let tool = build.try_get_compiler().map_err(|e| e.to_string())?;
+    build.file(source).try_compile("ggml-sys-threads").map_err(|error| {
+        format!(
+            "{} compiles no std::mutex and std::thread, which ggml needs: {error}\n\
+             MinGW's GCC before 13 has them with POSIX threads only. Debian, Ubuntu: sudo apt-get install \
+             g++-mingw-w64-x86-64-posix, and set CC_x86_64_pc_windows_gnu=x86_64-w64-mingw32-gcc-posix and \
+             CXX_x86_64_pc_windows_gnu=x86_64-w64-mingw32-g++-posix",
+            tool.path().display()
+        )
+    })
 }
 
 /// Whether a program can be started. Its exit status is ignored, since not every compiler knows the flag.

@@ -16,8 +16,13 @@ use tempfile::TempDir;
 
 const CHECKSUM: &str = "1111111111111111111111111111111111111111111111111111111111111111";
 const VERSION: &str = "set(GGML_VERSION_MAJOR 4)\nset(GGML_VERSION_MINOR 5)\nset(GGML_VERSION_PATCH 6)\n";
-const FILES: &[(&str, &str)] =
-    &[("up/ggml/CMakeLists.txt", VERSION), ("up/ggml/src/a.c", "int a;"), ("up/LICENSE", "MIT"), ("up/other.c", "no")];
+const FILES: &[(&str, &str)] = &[
+    ("up/ggml/CMakeLists.txt", VERSION),
+    ("up/ggml/src/a.c", "int a;"),
+    ("up/ggml/src/.gitignore", "*.o"),
+    ("up/LICENSE", "MIT"),
+    ("up/other.c", "no"),
+];
 
 /// A test folder with `vendor/`, a cargo configuration and a package source.
 struct Place {
@@ -145,6 +150,16 @@ fn a_changed_tree_is_refused_by_the_file_and_left_alone() {
 }
 
 #[test]
+fn a_tree_without_gits_files_is_taken_as_cargo_vendor_leaves_it() {
+    let place = Place::new();
+    let tree = place.ensure().unwrap();
+    fs::remove_file(tree.join("src/.gitignore")).unwrap();
+    assert_eq!(place.ensure().unwrap(), tree);
+    fs::write(tree.join("src/.gitignore"), "*.c").unwrap();
+    assert!(place.ensure().unwrap_err().contains("src/.gitignore was changed"));
+}
+
+#[test]
 fn a_changed_tree_with_a_matching_list_is_refused() {
     let place = Place::new();
     let tree = place.ensure().unwrap();
@@ -156,12 +171,14 @@ fn a_changed_tree_with_a_matching_list_is_refused() {
 }
 
 #[test]
-fn offline_and_missing_is_one_line_that_says_what_to_run() {
+fn offline_and_missing_is_said_with_what_to_do_without_a_checkout() {
     let place = Place::new();
     fs::remove_dir_all(place.path("registry/carrier")).unwrap();
     let error = place.ensure().unwrap_err();
-    assert!(error.contains("cargo xtask vendor"), "{error}");
-    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(error.contains("With a network: build once."), "{error}");
+    let url = "https://static.crates.io/crates/carrier/carrier-1.2.3.crate";
+    assert!(error.contains(&format!("unpack {url} and set GGML_SYS_SOURCE_DIR to its folder up/ggml")), "{error}");
+    assert_eq!(error.lines().count(), 3, "cargo's own words are left out: {error}");
 }
 
 #[test]

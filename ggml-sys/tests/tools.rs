@@ -7,6 +7,17 @@ mod tools;
 
 use sdk::{Platform, Sdk};
 use tools::Tool::{self, CMake, Compiler, LibClang, Ninja};
+use tools::{Missing, Wanted};
+
+fn message(tools: &[Tool], target: Option<&str>) -> String {
+    let missing: Vec<_> =
+        tools.iter().map(|tool| Missing { tool: *tool, looked_for: format!("a {tool:?}, in vain") }).collect();
+    tools::message(&missing, target)
+}
+
+fn check(cmake: &str, compile: bool, absent: &[Sdk]) -> Result<(), String> {
+    tools::check(&Wanted { cmake, compile, generator: true, absent, target: None })
+}
 
 /// The line for one system.
 fn line(text: &str, system: &str) -> String {
@@ -15,13 +26,17 @@ fn line(text: &str, system: &str) -> String {
 
 #[test]
 fn all_that_is_missing_is_in_one_message() {
-    let text = tools::message(&[CMake, Compiler, Ninja, LibClang]);
+    let text = message(&[CMake, Compiler, Ninja, LibClang], None);
     assert!(
-        text.starts_with("building ggml needs cmake, a C and C++ compiler, ninja (or make), libclang, not found here."),
+        text.starts_with(
+            "building ggml needs cmake, a C and C++ compiler, ninja (or make), libclang, not found here.\n"
+        ),
         "{text}"
     );
+    assert_eq!(line(&text, "Looked for a C and"), "Looked for a C and C++ compiler: a Compiler, in vain");
     assert_eq!(line(&text, "Debian"), "Debian, Ubuntu: sudo apt-get install cmake g++ ninja-build libclang-dev");
     assert_eq!(line(&text, "Fedora"), "Fedora:         sudo dnf install cmake gcc-c++ ninja-build clang-devel");
+    assert_eq!(line(&text, "Arch"), "Arch:           sudo pacman -S cmake gcc ninja clang");
     assert_eq!(line(&text, "macOS"), "macOS:          xcode-select --install && brew install cmake ninja");
     let windows = "winget install Kitware.CMake Microsoft.VisualStudio.2022.BuildTools Ninja-build.Ninja LLVM.LLVM";
     assert_eq!(line(&text, "Windows"), format!("Windows:        {windows}"));
@@ -29,10 +44,10 @@ fn all_that_is_missing_is_in_one_message() {
 
 #[test]
 fn only_what_is_missing_is_named() {
-    let text = tools::message(&[CMake]);
+    let text = message(&[CMake], None);
     assert_eq!(line(&text, "macOS"), "macOS:          brew install cmake");
     assert!(!text.contains("libclang") && !text.contains("g++"), "{text}");
-    let text = tools::message(&[LibClang]);
+    let text = message(&[LibClang], None);
     assert!(text.contains("LIBCLANG_PATH") && !text.contains("cmake"), "{text}");
     assert_eq!(line(&text, "macOS"), "macOS:          xcode-select --install");
 }
@@ -40,24 +55,20 @@ fn only_what_is_missing_is_named() {
 #[test]
 fn the_check_finds_what_is_here_and_misses_what_is_not() {
     assert!(tools::runs("cargo"), "cargo runs this test");
-    let error = tools::check("no-such-cmake", true, true, &[]).unwrap_err();
-    assert!(error.contains("needs cmake"), "{error}");
-    assert_eq!(
-        tools::check("no-such-cmake", false, false, &[]),
-        Ok(()),
-        "without C only libclang is needed, and it is here"
-    );
+    let error = check("no-such-cmake", true, &[]).unwrap_err();
+    assert!(error.contains("needs cmake") && error.contains("\n  Looked for cmake: no-such-cmake\n"), "{error}");
+    assert_eq!(check("no-such-cmake", false, &[]), Ok(()), "without C only libclang is needed, and it is here");
 }
 
 #[test]
 fn missing_libraries_are_named_with_what_to_install() {
-    let error = tools::check("no-such-cmake", true, true, &[Sdk::OpenBlas]).unwrap_err();
+    let error = check("no-such-cmake", true, &[Sdk::OpenBlas]).unwrap_err();
     assert!(error.contains("cmake") && error.contains("OpenBLAS (feature `blas`), not found here."), "{error}");
-    let text = tools::message(&[CMake, Tool::Sdk(Sdk::OpenBlas)]);
+    let text = message(&[CMake, Tool::Sdk(Sdk::OpenBlas)], None);
     assert_eq!(line(&text, "Debian"), "Debian, Ubuntu: sudo apt-get install cmake libopenblas-dev");
     assert_eq!(line(&text, "Fedora"), "Fedora:         sudo dnf install cmake openblas-devel");
     for sdk in [Sdk::OpenBlas, Sdk::Vulkan, Sdk::Cuda, Sdk::Rocm, Sdk::OpenCl] {
-        let text = tools::message(&[Tool::Sdk(sdk)]);
+        let text = message(&[Tool::Sdk(sdk)], None);
         assert!(text.contains(sdk.name()), "{text}");
         for platform in [Platform::Apple, Platform::Windows, Platform::Android, Platform::Unix] {
             assert!(text.contains(sdk.variable(platform)), "{platform:?}: {text}");
@@ -65,4 +76,26 @@ fn missing_libraries_are_named_with_what_to_install() {
         assert!(!line(&text, "Debian").is_empty(), "{text}");
         assert!(text.lines().all(|l| !l.ends_with("install ")), "systems without packages are left out: {text}");
     }
+}
+
+#[test]
+fn compilers_for_other_machines_are_named() {
+    let text = message(&[Compiler], Some("aarch64-unknown-linux-gnu"));
+    assert_eq!(line(&text, "Debian"), "Debian, Ubuntu: sudo apt-get install g++-aarch64-linux-gnu");
+    assert!(!text.contains("macOS") && text.contains("CXX_aarch64_unknown_linux_gnu"), "{text}");
+    let text = message(&[Compiler], Some("x86_64-pc-windows-gnu"));
+    assert_eq!(line(&text, "Debian"), "Debian, Ubuntu: sudo apt-get install g++-mingw-w64-x86-64-posix");
+    let text = message(&[Compiler], Some("x86_64-unknown-linux-musl"));
+    assert!(text.contains("CC_x86_64_unknown_linux_musl") && !text.contains("To install"), "{text}");
+}
+
+#[test]
+fn a_compiler_without_threads_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut build = cc::Build::new();
+    build.target(&host).host(&host).opt_level(0);
+    assert_eq!(tools::threads(build.clone(), folder.path()), Ok(()), "this machine's has them");
+    let error = tools::threads(build.compiler("cmake").clone(), folder.path()).unwrap_err();
+    assert!(error.starts_with("cmake compiles no std::mutex") && error.contains("posix"), "{error}");
 }

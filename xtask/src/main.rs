@@ -1,6 +1,7 @@
 //! Development tasks: `cargo xtask --help`.
 
 mod asan;
+mod ci;
 mod coverage;
 mod cross;
 mod cuda_check;
@@ -15,7 +16,8 @@ mod install;
 mod interop;
 mod layers;
 mod model;
-mod package;
+mod offline;
+mod semver;
 mod sys_plan;
 mod update;
 mod valgrind;
@@ -33,6 +35,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
+    /// Run all checks, as `.ci/run` does, or some
+    Ci(ci::Arguments),
     /// Fetch ggml's pinned sources into vendor/ggml/, or move the pin
     Vendor(vendor::Arguments),
     /// List where the safe layer covers each function of ggml: docs/coverage.md
@@ -51,16 +55,20 @@ enum Chore {
     ///
     /// Takes some minutes the first time, as it compiles llama.cpp.
     Interop,
-    /// Check the crates' types for other targets, and with the minimum Rust version; compiles no C
-    Cross,
+    /// Check the crates' types for other targets and with the oldest Rust; test on ARM (qemu), run on Windows (wine)
+    ///
+    /// `./setup --all` installs what it takes, on Debian and Ubuntu.
+    Cross(cross::Arguments),
     /// Install CUDA's compiler and libraries, which need no GPU: target/cuda-toolkit
     CudaToolkit(cuda_toolkit::Arguments),
     /// Compile ggml's CUDA backend, without a GPU
     CudaCheck(cuda_check::Arguments),
     /// Bundle the tests for a machine with a GPU, but without Rust and network: target/gpu-bundle
     GpuBundle(gpu_bundle::Arguments),
-    /// Package the crates, and build a program with them in another folder, offline
-    Package,
+    /// Build a program that uses the crates, in all ways, without a network: target/offline
+    Offline,
+    /// Compare the public API with that of the last tag
+    Semver,
     /// Run the tests and random programs with ggml's C under GCC's address sanitizer
     ///
     /// Works with stable Rust: only C and C++ are instrumented, but all memory is watched. Takes some 20 minutes.
@@ -73,6 +81,7 @@ enum Chore {
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
+        Chore::Ci(arguments) => ci::run(&arguments),
         Chore::Vendor(arguments) => vendor::run(&arguments),
         Chore::Coverage(arguments) => coverage::run(&arguments),
         Chore::Layers(arguments) => layers::run(&arguments),
@@ -81,11 +90,12 @@ fn main() -> anyhow::Result<()> {
         Chore::Model(arguments) => model::run(&arguments),
         Chore::Install(arguments) => install::run(&arguments),
         Chore::Interop => interop::run(),
-        Chore::Cross => cross::run(),
+        Chore::Cross(arguments) => cross::run(&arguments),
         Chore::CudaToolkit(arguments) => cuda_toolkit::run(&arguments),
         Chore::CudaCheck(arguments) => cuda_check::run(&arguments),
         Chore::GpuBundle(arguments) => gpu_bundle::run(&arguments),
-        Chore::Package => package::run(),
+        Chore::Offline => offline::run(),
+        Chore::Semver => semver::run(),
         Chore::Asan(arguments) => asan::run(&arguments),
         Chore::Valgrind(arguments) => valgrind::run(&arguments),
         Chore::Helgrind => helgrind::run(),

@@ -45,13 +45,22 @@ impl Workspace {
     pub(crate) fn cargo(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.cargo);
         command.current_dir(folder);
-        for (name, _) in std::env::vars_os() {
-            let own = name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_"));
-            if own {
-                command.env_remove(name);
-            }
-        }
+        clean(&mut command);
         command
+    }
+
+    pub(crate) fn cargo_program(&self) -> &Path {
+        Path::new(&self.cargo)
+    }
+}
+
+/// Removes the variables that cargo set for this program.
+pub(crate) fn clean(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let own = name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_"));
+        if own {
+            command.env_remove(name);
+        }
     }
 }
 

@@ -45,10 +45,14 @@ fn verified(tree: PathBuf, pin: &Pin) -> Result<PathBuf, String> {
 fn fill(place: &Path, pin: &Pin, cargo: &Cargo) -> Result<PathBuf, String> {
     let package = Package { name: &pin.package, version: &pin.version, sha256: Some(&pin.sha256) };
     let fetched = Fetched::new(place, package, &pin.keep, cargo).map_err(|e| {
+        let folder = pin.keep.iter().find(|(_, to)| to == ".").map_or("", |(from, _)| from);
+        let Pin { package, version, ggml, .. } = pin;
         let todo = format!(
-            "the sources of ggml {} are not there and cargo has no {} {}: with network access, run `cargo xtask vendor` \
-             in the repository, or build once",
-            pin.ggml, pin.package, pin.version
+            "the sources of ggml {ggml} are not in {}, and cargo has no {package} {version}, the package that carries them\n\
+             With a network: build once. A later `cargo vendor` takes the sources along.\n\
+             Without: unpack https://static.crates.io/crates/{package}/{package}-{version}.crate \
+             and set GGML_SYS_SOURCE_DIR to its folder {folder}",
+            place.join("ggml").display()
         );
         if cargo.offline { todo } else { format!("{todo}\n{e}") }
     })?;

@@ -11,6 +11,9 @@ use sha2::{Digest, Sha256};
 /// The name of the list inside the folder; it does not list itself.
 pub(crate) const LIST: &str = "SHA256SUMS";
 
+/// Git's own files.
+const GIT: &[&str] = &[".gitignore", ".gitattributes"];
+
 /// Path (with `/`) to SHA-256, sorted by path.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums(BTreeMap<String, String>);
@@ -60,13 +63,15 @@ impl Sums {
         hex(&Sha256::digest(self.to_text()))
     }
 
-    /// The first path at which two lists differ, and how this list differs there.
+    /// The first path at which two lists differ, and how this list differs there. Git's own files may be missing, as
+    /// `cargo vendor` leaves them out.
     pub(crate) fn first_difference(&self, right: &Self) -> Option<(String, &'static str)> {
         let paths: std::collections::BTreeSet<_> = self.0.keys().chain(right.0.keys()).collect();
         paths.into_iter().find_map(|path| match (self.0.get(path), right.0.get(path)) {
             (Some(a), Some(b)) if a == b => None,
             (Some(_), Some(_)) => Some((path.clone(), "was changed")),
             (Some(_), None) => Some((path.clone(), "was added")),
+            _ if path.rsplit('/').next().is_some_and(|name| GIT.contains(&name)) => None,
             _ => Some((path.clone(), "is missing")),
         })
     }
@@ -83,12 +88,10 @@ pub(crate) fn verify(root: &Path, pinned: &str) -> Result<(), String> {
         return Ok(());
     }
     let listed = fs::read_to_string(root.join(LIST)).map(|text| Sums::parse(&text)).unwrap_or_default();
-    Err(if listed.sha256() == pinned {
-        let (path, how) = sums.first_difference(&listed).unwrap_or_default();
-        format!("{path} {how}")
-    } else {
-        format!("its files have the hash {}, not {pinned}", sums.sha256())
-    })
+    if listed.sha256() != pinned {
+        return Err(format!("its files have the hash {}, not {pinned}", sums.sha256()));
+    }
+    sums.first_difference(&listed).map_or(Ok(()), |(path, how)| Err(format!("{path} {how}")))
 }
 
 /// ggml's version, from its `CMakeLists.txt`.

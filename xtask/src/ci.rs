@@ -1,0 +1,159 @@
+//! `cargo xtask ci`: all checks, as `.ci/run` makes them after `./setup --ci`. Stops at the first that fails.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+
+use crate::workspace::{Workspace, check};
+
+/// Where a step runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Where {
+    Everywhere,
+    /// It takes what is on Linux only.
+    Linux,
+    /// Where this cargo subcommand is installed.
+    Installed(&'static str),
+}
+use Where::{Everywhere, Installed, Linux};
+
+/// The backends that can be compiled and run in one build of ggml; `BACKENDS` in the steps.
+const BACKENDS: &str = if cfg!(target_os = "linux") {
+    "vulkan,rpc,blas"
+} else if cfg!(target_os = "macos") {
+    "metal,rpc,blas"
+} else {
+    "rpc"
+};
+
+/// The steps: variables, a program and its arguments, divided by spaces.
+const STEPS: &[(Where, &str)] = &[
+    (Everywhere, "cargo fmt --all --check"),
+    (Everywhere, "cargo fmt --check --manifest-path tests/interop/Cargo.toml"),
+    (Everywhere, "cargo fmt --check --manifest-path benches/peers/Cargo.toml --all"),
+    // Declarations are enough for these, so no C is compiled.
+    (Everywhere, "DOCS_RS=1 cargo clippy --workspace --all-targets --features vulkan,rpc,blas,tools -- -D warnings"),
+    (Everywhere, "DOCS_RS=1 cargo clippy --no-default-features --all-targets -- -D warnings"),
+    (Everywhere, "DOCS_RS=1 cargo clippy --features cuda,metal -- -D warnings"),
+    (Everywhere, "DOCS_RS=1 RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace --features vulkan,rpc,blas,tools"),
+    (Everywhere, "cargo xtask cross rust"),
+    (Installed("deny"), "cargo deny check bans licenses sources"),
+    (Installed("semver-checks"), "cargo xtask semver"),
+    (Everywhere, "cargo test --workspace --features BACKENDS"),
+    (Everywhere, "cargo xtask coverage --check"),
+    (Everywhere, "cargo xtask layers"),
+    (Everywhere, "cargo run --release --example digits_train -- --output target/digits.gguf --force"),
+    (Everywhere, "cargo run --release --example sched_demo"),
+    (Everywhere, "cargo run --release --example sched_demo -- --model target/digits.gguf"),
+    (Everywhere, "cargo run --release --example rpc_cluster"),
+    (Everywhere, "cargo run --release --example rpc_cluster -- --tensor-parallel"),
+    (Everywhere, "cargo run --release --example generate -- --check"),
+    (Everywhere, "cargo test --release --test abuse"),
+    (Everywhere, "cargo bench --bench overhead -- 3"),
+    // All variants of the CPU's kernels are compiled, and only loaded and tried: without the compiler's optimisation that
+    // is quick.
+    (Linux, "GGML_SYS_BUILD_TYPE=Debug cargo test --features dynamic-backends,vulkan --test dynamic --test version"),
+    (Linux, "cargo xtask interop"),
+    (Linux, "cargo xtask cuda-check"),
+    (Linux, "cargo xtask offline"),
+];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Run only the steps whose text contains one of these
+    #[arg(value_name = "TEXT")]
+    only: Vec<String>,
+    /// List the steps, and run none
+    #[arg(long)]
+    list: bool,
+}
+
+#[expect(clippy::print_stdout, reason = "the chore's progress and result")]
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let workspace = Workspace::find()?;
+    let chosen = |text: &str| arguments.only.is_empty() || arguments.only.iter().any(|part| text.contains(part));
+    let steps: Vec<_> = STEPS.iter().filter(|(_, text)| chosen(text)).collect();
+    ensure!(!steps.is_empty(), "no step contains {}: see `cargo xtask ci --list`", arguments.only.join(" or "));
+    let start = Instant::now();
+    let mut left_out = Vec::new();
+    for (place, text) in steps {
+        let text = text.replace("BACKENDS", BACKENDS);
+        if arguments.list {
+            println!("{text}");
+            continue;
+        }
+        if let Some(reason) = reason_against(*place) {
+            println!("\n==> {text}\n<== {text}: NOT RUN: {reason}");
+            left_out.push(text);
+            continue;
+        }
+        println!("\n==> {text}");
+        let began = Instant::now();
+        check(&mut command(&workspace, &text)?)?;
+        println!("<== {text}: {} s", began.elapsed().as_secs());
+    }
+    if !arguments.list {
+        for text in &left_out {
+            println!("not run: {text}");
+        }
+        println!("\nall checks passed in {} s", start.elapsed().as_secs());
+    }
+    Ok(())
+}
+
+/// Why a step can't run here.
+fn reason_against(place: Where) -> Option<String> {
+    match place {
+        Linux if !cfg!(target_os = "linux") => Some("it runs on Linux only".to_owned()),
+        Installed(name) if !installed(name) => {
+            Some(format!("cargo-{name} is not installed: `cargo install cargo-{name} --locked` does that"))
+        }
+        _ => None,
+    }
+}
+
+fn installed(subcommand: &str) -> bool {
+    let mut command = Command::new("cargo");
+    command.args([subcommand, "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// The command of a step.
+fn command(workspace: &Workspace, text: &str) -> Result<Command> {
+    let mut words = text.split(' ').peekable();
+    let mut variables = Vec::new();
+    while let Some(variable) = words.peek().and_then(|word| word.split_once('=')) {
+        variables.push(variable);
+        words.next();
+    }
+    ensure!(words.next() == Some("cargo"), "`{text}` is not a command of cargo");
+    let mut command = workspace.cargo(&workspace.root);
+    command.args(words).envs(variables);
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_is_a_command_of_cargo() {
+        let workspace = Workspace::find().unwrap();
+        for (_, text) in STEPS {
+            command(&workspace, text).unwrap();
+        }
+        let text = "A=1 B=-Dx cargo doc --no-deps -- a=b";
+        let command = command(&workspace, text).unwrap();
+        assert_eq!(command.get_args().collect::<Vec<_>>(), ["doc", "--no-deps", "--", "a=b"]);
+        let variable = |name: &str| command.get_envs().find(|(n, _)| *n == name).unwrap().1.unwrap().to_owned();
+        assert_eq!((variable("A"), variable("B")), ("1".into(), "-Dx".into()));
+    }
+
+    #[test]
+    fn what_is_not_installed_is_not_run() {
+        assert!(reason_against(Installed("no-such-subcommand")).unwrap().contains("cargo install"));
+        assert_eq!(reason_against(Installed("fmt")), None);
+        assert_eq!(reason_against(Linux).is_some(), !cfg!(target_os = "linux"));
+    }
+}

@@ -1,0 +1,70 @@
+//! Compiles ggml for other targets with Debian's compilers, and runs programs there.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+use crate::workspace::{Workspace, check};
+
+/// Builds for a target, and says how far that got.
+pub(super) type Build = fn(&Workspace, &Path, &str) -> Result<&'static str>;
+
+/// The tests that run under qemu: every kind of kernel and of memory, and none that starts processes.
+const CORE: &[&str] = &["tensor", "quant", "sched", "allocator", "decode_loop", "models"];
+
+/// Runs the core tests under qemu.
+pub(super) fn aarch64(workspace: &Workspace, folder: &Path, target: &str) -> Result<&'static str> {
+    installed(&["aarch64-linux-gnu-gcc", "aarch64-linux-gnu-g++", "qemu-aarch64"])?;
+    let mut command = cargo(workspace, folder, target, "test");
+    command.arg("--lib");
+    for test in CORE {
+        command.args(["--test", test]);
+    }
+    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc");
+    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "qemu-aarch64 -L /usr/aarch64-linux-gnu");
+    check(&mut command)?;
+    Ok("passed")
+}
+
+/// Builds the example `hello`, and runs it under wine if that is installed.
+#[expect(clippy::print_stdout, reason = "the chore's result")]
+pub(super) fn windows(workspace: &Workspace, folder: &Path, target: &str) -> Result<&'static str> {
+    // Debian's other MinGW knows no threads.
+    let [gcc, gxx] = ["x86_64-w64-mingw32-gcc-posix", "x86_64-w64-mingw32-g++-posix"];
+    installed(&[gcc, gxx])?;
+    let wine = there("wine");
+    let mut command = cargo(workspace, folder, target, if wine { "run" } else { "build" });
+    command.args(["--example", "hello"]);
+    command.env("CC_x86_64_pc_windows_gnu", gcc).env("CXX_x86_64_pc_windows_gnu", gxx);
+    command.env("CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER", gcc);
+    if !wine {
+        println!("wine is not installed, so the program is not run");
+        check(&mut command)?;
+        return Ok("built");
+    }
+    command.env("CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER", "wine");
+    command.env("WINEPREFIX", folder.join("wine")).env("WINEDEBUG", "-all");
+    let output = command.output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "{}\n{said}", String::from_utf8_lossy(&output.stderr));
+    ensure!(said.contains("[11.0, 22.0, 33.0]"), "the program should add two vectors; it printed:\n{said}");
+    Ok("passed")
+}
+
+/// cargo for a target.
+fn cargo(workspace: &Workspace, folder: &Path, target: &str, subcommand: &str) -> Command {
+    let mut command = workspace.cargo(&workspace.root);
+    command.args([subcommand, "--locked", "--package", "ggml", "--target", target, "--target-dir"]).arg(folder);
+    command
+}
+
+fn installed(programs: &[&str]) -> Result<()> {
+    let missing: Vec<_> = programs.iter().copied().filter(|program| !there(program)).collect();
+    ensure!(missing.is_empty(), "{} not found: `./setup --all` installs what is needed", missing.join(", "));
+    Ok(())
+}
+
+fn there(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok()
+}
