@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::compiler;
 use super::enums;
 use super::input::Input;
 use super::plan::{Linkage, Plan};
@@ -17,12 +18,14 @@ pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(),
         // Writing to a String cannot fail.
         let _infallible = writeln!(wrapper, "#include <{header}>");
     }
+    let headers = if plan.compile.is_some() { compiler::headers(input) } else { Vec::new() };
     let bindings = bindgen::Builder::default()
         .header_contents("wrapper.h", &wrapper)
         .clang_arg(format!("-I{}", include.display()))
         .clang_arg(format!("-I{}", input.manifest_dir.join("shim").display()))
         .allowlist_item("(ggml|gguf|GGML|GGUF|RPC)_.*")
         .allowlist_item("(ggml_sys|GGML_SYS)_.*")
+        .clang_args(headers.iter().flat_map(|folder| ["-isystem", folder]))
         // Constants instead of Rust enums: C may return a value that has no name here.
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)

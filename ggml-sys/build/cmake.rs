@@ -43,8 +43,11 @@ pub(crate) fn ggml(input: &Input, plan: &Plan, compile: &Compile, source: &Path,
     let built = std::panic::catch_unwind(AssertUnwindSafe(|| config.build()));
     drop(std::panic::take_hook());
     built.map(drop).map_err(|payload| {
-        let said = payload.downcast_ref::<String>().map_or("", |text| text.trim());
-        format!("cmake did not build ggml for {}; what it and the compiler say is in this output\n{said}", input.target)
+        let said = payload.downcast_ref::<String>().map_or("", |text| text.lines().next().unwrap_or_default());
+        format!(
+            "cmake did not build ggml for {}: {said}\nWhat cmake and the compiler say is in this output.",
+            input.target
+        )
     })
 }
 

@@ -11,6 +11,23 @@ pub(crate) fn openmp() -> &'static str {
     if tool().is_ok_and(|tool| tool.is_like_clang()) { "omp" } else { "gomp" }
 }
 
+/// The folders with the headers of another machine's C library, as its compiler says. libclang knows those of this machine.
+pub(crate) fn headers(input: &Input) -> Vec<String> {
+    let foreign = tool().ok().filter(|tool| input.target != input.host && !tool.is_like_msvc());
+    let output = foreign.and_then(|tool| {
+        let mut command = tool.to_command();
+        command.args(["-E", "-v", "-x", "c"]).arg(input.manifest_dir.join("shim/guard.h"));
+        command.env("LC_ALL", "C").output().ok()
+    });
+    output.map(|output| search_list(&String::from_utf8_lossy(&output.stderr))).unwrap_or_default()
+}
+
+/// The folders in what GCC and clang say with `-v`.
+fn search_list(said: &str) -> Vec<String> {
+    let list = said.lines().skip_while(|line| *line != "#include <...> search starts here:").skip(1);
+    list.take_while(|line| *line != "End of search list.").map(|line| line.trim().to_owned()).collect()
+}
+
 /// The predefined macros; with `native`, those for all features of this machine.
 pub(crate) fn macros(input: &Input, native: bool) -> Result<String, String> {
     let tool = tool()?;

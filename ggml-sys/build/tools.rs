@@ -161,7 +161,8 @@ pub(crate) fn threads(mut build: cc::Build, folder: &Path) -> Result<(), String>
     let source = folder.join("threads.cpp");
     let text = "#include <mutex>\n#include <thread>\nstd::mutex mutex;\nvoid wait() { std::this_thread::yield(); }\n";
     fs::write(&source, text).map_err(|e| format!("cannot write {}: {e}", source.display()))?;
-    build.cpp(true).std("c++17").out_dir(folder).inherit_rustflags(false).cargo_metadata(false).cargo_warnings(false);
+    build.cpp(true).std("c++17").out_dir(folder).inherit_rustflags(false);
+    build.cargo_metadata(false).cargo_warnings(false).cargo_output(false);
     let tool = build.try_get_compiler().map_err(|e| e.to_string())?;
     build.file(source).try_compile("ggml-sys-threads").map_err(|error| {
         format!(

@@ -31,13 +31,14 @@ const BACKENDS: &str = if cfg!(target_os = "linux") {
 const STEPS: &[(Where, &str)] = &[
     (Everywhere, "cargo fmt --all --check"),
     (Everywhere, "cargo fmt --check --manifest-path tests/interop/Cargo.toml"),
+    (Everywhere, "cargo fmt --check --manifest-path tests/interop-static/Cargo.toml"),
     (Everywhere, "cargo fmt --check --manifest-path benches/peers/Cargo.toml --all"),
     // Declarations are enough for these, so no C is compiled.
     (Everywhere, "DOCS_RS=1 cargo clippy --workspace --all-targets --features vulkan,rpc,blas,tools -- -D warnings"),
     (Everywhere, "DOCS_RS=1 cargo clippy --no-default-features --all-targets -- -D warnings"),
     (Everywhere, "DOCS_RS=1 cargo clippy --features cuda,metal -- -D warnings"),
     (Everywhere, "DOCS_RS=1 RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace --features vulkan,rpc,blas,tools"),
-    (Everywhere, "cargo xtask cross rust"),
+    (Everywhere, "cargo xtask cross --types"),
     (Installed("deny"), "cargo deny check bans licenses sources"),
     (Installed("semver-checks"), "cargo xtask semver"),
     (Everywhere, "cargo test --workspace --features BACKENDS"),

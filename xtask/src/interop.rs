@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::install;
 use crate::workspace::{Workspace, check};
+use crate::{install, interop_static};
 
 /// The crate, outside of the workspace: it can only be built with an installed ggml.
 const CRATE: &str = "tests/interop";
@@ -36,6 +36,7 @@ pub(crate) fn run() -> Result<()> {
     let program = target.join("debug/interop");
     check(&mut Command::new(&program))?;
     notices_a_second_copy(&program, &prefix, &folder)?;
+    interop_static::run(&workspace)?;
     println!("interop: a second copy is noticed; {} s in all", start.elapsed().as_secs());
     Ok(())
 }

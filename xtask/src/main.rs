@@ -14,6 +14,7 @@ mod headers;
 mod helgrind;
 mod install;
 mod interop;
+mod interop_static;
 mod layers;
 mod model;
 mod offline;
@@ -51,7 +52,8 @@ enum Chore {
     Model(model::Arguments),
     /// Compile ggml as the crate does, and install it for the feature `system` and for other programs
     Install(install::Arguments),
-    /// Build llama-cpp-sys-2 and this crate into one program over one installed ggml, and run it: target/interop
+    /// Build programs of this crate and others over one ggml, and run them: llama-cpp-sys-2's over an installed one, whisper.cpp
+    /// over the static one
     ///
     /// Takes some minutes the first time, as it compiles llama.cpp.
     Interop,

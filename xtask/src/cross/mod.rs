@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     /// Only these: aarch64, windows-gnu, musl, msvc, macos, android, rust
     #[arg(value_name = "NAME")]
     only: Vec<String>,
-    /// Check types, and compile no C
+    /// Check types, and compile no C; targets and the Rust that can't be installed are left out
     #[arg(long)]
     types: bool,
 }
@@ -61,7 +61,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let targets: Vec<_> = TARGETS.iter().filter(|(name, ..)| chosen(name)).collect();
     let workspace = Workspace::find()?;
     let folder = workspace.root.join("target/cross");
-    missing(&targets.iter().map(|(_, target, _)| *target).collect::<Vec<_>>())?;
     let headers = folder.join("headers");
     fs::create_dir_all(&headers)?;
     for (name, text) in HEADERS {
@@ -69,6 +68,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let mut words = Vec::new();
     for (name, target, build) in targets {
+        if !had(|| libraries(target), &["target", "add", target], arguments)? {
+            words.push(format!("{name}=UNCHECKED"));
+            continue;
+        }
         let mut command = workspace.cargo(&workspace.root);
         command.args(types(&folder)).args(["--target", target]);
         command.env("BINDGEN_EXTRA_CLANG_ARGS", format!("-nostdinc -isystem \"{}\"", headers.display()));
@@ -81,31 +84,42 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     if chosen(RUST) {
         let oldest = oldest_rust(&fs::read_to_string(workspace.root.join("Cargo.toml"))?)?;
-        words.push(format!("rust-{oldest}={}", oldest_checked(&workspace, &folder, &oldest)?));
+        let there = || rust(&oldest).args(["cargo", "--version"]).output().is_ok_and(|output| output.status.success());
+        let had = had(there, &["toolchain", "install", &oldest, "--profile", "minimal"], arguments)?;
+        if had {
+            let mut command = rust(&oldest);
+            // This process's own cargo would otherwise pass on its tools.
+            for name in ["CARGO", "RUSTC", "RUSTDOC"] {
+                command.env_remove(name);
+            }
+            check(command.arg("cargo").args(types(&folder)).current_dir(&workspace.root).env("DOCS_RS", "1"))?;
+        }
+        words.push(format!("rust-{oldest}={}", if had { "checked" } else { "UNCHECKED" }));
+    }
+    if chosen("musl") && !arguments.types {
+        println!("musl: Debian's musl-tools has no C++ compiler, so that the types are all that is checked");
     }
     println!("cross: {}", words.join(" "));
     Ok(())
 }
 
-/// Checks types with the oldest Rust, if that can be had.
-#[expect(clippy::print_stdout, reason = "the chore's result")]
-fn oldest_checked(workspace: &Workspace, folder: &Path, oldest: &str) -> Result<&'static str> {
-    let there = || rust(oldest).args(["cargo", "--version"]).output().is_ok_and(|output| output.status.success());
+/// Whether something is there, perhaps as rustup could install it.
+#[expect(clippy::print_stdout, reason = "the chore's progress")]
+fn had(there: impl Fn() -> bool, install: &[&str], arguments: &Arguments) -> Result<bool> {
     if !there() {
-        let mut install = Command::new("rustup");
-        let installed = install.args(["toolchain", "install", oldest, "--profile", "minimal"]).status();
-        if !installed.is_ok_and(|status| status.success()) || !there() {
-            println!("Rust {oldest} can't be had here: `rustup toolchain install {oldest} --profile minimal` fails");
-            return Ok("UNCHECKED");
-        }
+        println!("running: rustup {}", install.join(" "));
+        // What counts is whether it is there then.
+        let _status = Command::new("rustup").args(install).status();
     }
-    let mut command = rust(oldest);
-    // This process's own cargo would otherwise pass on its tools.
-    for name in ["CARGO", "RUSTC", "RUSTDOC"] {
-        command.env_remove(name);
-    }
-    check(command.arg("cargo").args(types(folder)).current_dir(&workspace.root).env("DOCS_RS", "1"))?;
-    Ok("checked")
+    let had = there();
+    ensure!(had || arguments.types, "`rustup {}` failed", install.join(" "));
+    Ok(had)
+}
+
+/// Whether Rust's libraries for a target are installed.
+fn libraries(target: &str) -> bool {
+    let output = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
+    output.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
 }
 
 /// cargo's arguments to check the two published crates.
@@ -128,17 +142,6 @@ fn rust(toolchain: &str) -> Command {
     let mut command = Command::new("rustup");
     command.args(["run", toolchain]);
     command
-}
-
-/// Checks that the targets are installed before anything runs.
-fn missing(targets: &[&str]) -> Result<()> {
-    let there = |target: &str| {
-        let output = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
-        output.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
-    };
-    let missing: Vec<_> = targets.iter().copied().filter(|target| !there(target)).collect();
-    ensure!(missing.is_empty(), "targets are missing. To install: rustup target add {}", missing.join(" "));
-    Ok(())
 }
 
 #[cfg(test)]
