@@ -1,4 +1,5 @@
 //! Callbacks that are declared as C's.
+#![allow(clippy::disallowed_methods, reason = "nothing but transmute converts pointers to functions")]
 
 /// A function pointer with C's calling convention, which ggml's functions take once it is [`into_unwind`].
 ///
