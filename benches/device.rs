@@ -9,15 +9,12 @@
     reason = "a benchmark that fails panics, and its numbers are small"
 )]
 
-#[path = "../tests/device/load.rs"]
-mod load;
-
 use std::time::{Duration, Instant};
 
 use ggml::prelude::*;
 use ggml::{FlashAttn, GraphAllocator};
-use load::{cpu, device};
 use serde_json::json;
+use testkit::device::{cpu, device};
 
 /// Chooses a dimension for a GPU or for a CPU.
 fn size(gpu: i64, cpu: i64) -> i64 {

@@ -47,6 +47,8 @@ pub use buffer::{Buffer, BufferType, BufferUsage, Pinned};
 pub use context::Context;
 pub use device::{Capabilities, Device, DeviceType, Memory, Registry};
 pub use dtype::{DType, Element};
+#[doc(hidden)] // for the examples of this repository
+pub use error::Shown;
 pub use error::{Error, Result, TensorInfo};
 pub use ggml_sys as sys;
 pub use graph::Graph;

@@ -9,36 +9,15 @@
     reason = "small numbers, exact results"
 )]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use ggml::prelude::*;
 use ggml::{Error, GraphAllocator};
+use testkit::counted::{self, Counted};
 
 /// Held by the running test: one of the tests measures memory.
 static ALONE: Mutex<()> = Mutex::new(());
-
-/// Bytes allocated by Rust.
-static HELD: AtomicUsize = AtomicUsize::new(0);
-
-struct Counted;
-
-// SAFETY: passes every call on to the system allocator.
-unsafe impl GlobalAlloc for Counted {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        HELD.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps `GlobalAlloc`'s contract; `ptr` came from the system allocator.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
@@ -53,7 +32,7 @@ fn malloced() -> usize {
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn malloced() -> usize {
-    HELD.load(Ordering::Relaxed)
+    counted::held()
 }
 
 const PLACES: usize = 100;
@@ -94,13 +73,13 @@ fn a_decoder_plans_once_and_grows_no_memory() {
         drop(run);
         drop(graph);
         if i == 1_000 {
-            held = [HELD.load(Ordering::Relaxed), malloced()];
+            held = [counted::held(), malloced()];
         }
     }
     assert_eq!(sched.plans(), 1);
     let [rust, both] = held;
-    // The test's own threads come and go; a leak of two bytes per step would exceed this.
-    let [more_rust, more] = [HELD.load(Ordering::Relaxed).saturating_sub(rust), malloced().saturating_sub(both)];
+    // The test harness allocates too; a leak of two bytes per step would exceed this.
+    let [more_rust, more] = [counted::held().saturating_sub(rust), malloced().saturating_sub(both)];
     assert!(more_rust < 16 << 10 && more < 16 << 10, "{more_rust} bytes more in Rust, {more} in all");
 }
 

@@ -4,10 +4,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-
-use crate::support::{processors, threads};
-
-use crate::model::Kernels;
+use demos::{processors, threads};
+use embed::model::Kernels;
 
 const MORE: &str = "\
 The model is all-MiniLM-L6-v2: `cargo xtask model` fetches it, and makes a file of each type. Any other encoder that the
@@ -120,7 +118,6 @@ impl Weights {
 
     /// Where the model is.
     pub(crate) fn path(self) -> PathBuf {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/target/model");
-        PathBuf::from(folder).join(format!("all-minilm-l6-v2-{}.gguf", self.name()))
+        demos::repository().join(format!("target/model/all-minilm-l6-v2-{}.gguf", self.name()))
     }
 }

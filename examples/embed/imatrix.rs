@@ -9,10 +9,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use embed::model::Model;
 use ggml::gguf::Writer;
 use ggml::{DType, Graph, Observed};
-
-use crate::model::Model;
 
 /// The sums of each matrix of the layers.
 #[derive(Debug, Default)]

@@ -10,16 +10,9 @@
 
 mod check;
 mod cli;
-mod encoder;
 mod imatrix;
-mod kernels;
-#[path = "../support/loopback.rs"]
-mod loopback;
-mod model;
 mod npy;
 mod splits;
-#[path = "../support/mod.rs"]
-mod support;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -32,13 +25,13 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser as _;
+use demos::Shown;
+use demos::output::Output;
+use embed::model::{self, Kernels, Model};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use cli::Cli;
 use imatrix::Imatrix;
-use model::{Kernels, Model};
-use support::output::Output;
-use support::shown::Shown;
 use tokens::Tokens;
 
 /// The most sentences of which each two are compared.
@@ -47,7 +40,7 @@ const COMPARED: usize = 10;
 const SHOWN: usize = 4;
 
 fn main() -> ExitCode {
-    support::print(|out| run(&Cli::parse(), out))
+    demos::print(|out| run(&Cli::parse(), out))
 }
 
 fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {

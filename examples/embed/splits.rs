@@ -3,9 +3,8 @@
 use std::num::NonZeroUsize;
 
 use anyhow::Result;
+use demos::loopback;
 use ggml::{Device, DeviceType};
-
-use crate::loopback;
 
 /// All devices of this build and machine, the CPU first, with a server in this process if it can be one.
 ///

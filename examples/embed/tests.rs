@@ -14,15 +14,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{CommandFactory as _, ValueEnum as _};
+use embed::model::Config;
 use ggml::gguf::{Reader, Value, Writer};
 use ggml::{DType, Device};
 
 use super::*;
-use model::Config;
-
-/// What reads an importance matrix.
-#[path = "../quantize/imatrix.rs"]
-mod reader;
 
 const WIDTH: usize = 8;
 const HEADS: usize = 2;
@@ -192,7 +188,7 @@ impl Tiny {
             let next = all.iter().zip(&q).map(|(x, q)| {
                 let attended = self.linear(&attend(q, &k, &v), &name("attn_output"));
                 let x = self.norm(&add(&attended, x), &name("attn_output_norm"));
-                let up: Vec<_> = self.linear(&x, &name("ffn_up")).into_iter().map(gelu).collect();
+                let up: Vec<_> = self.linear(&x, &name("ffn_up")).into_iter().map(testkit::gelu_erf).collect();
                 self.norm(&add(&self.linear(&up, &name("ffn_down")), &x), &name("layer_output_norm"))
             });
             all = next.collect();
@@ -223,24 +219,6 @@ fn attend(q: &[f64], keys: &[Vec<f64>], values: &[Vec<f64>]) -> Vec<f64> {
         })
     };
     (0..HEADS).flat_map(head).collect()
-}
-
-/// `x` times the share of a normal distribution that lies below it; the integral by Simpson's rule.
-pub(crate) fn gelu(x: f64) -> f64 {
-    const STEPS: usize = 200;
-    let step = x / STEPS as f64;
-    let density = |i: usize| (-0.5 * (i as f64 * step).powi(2)).exp() / std::f64::consts::TAU.sqrt();
-    let weight = |i: usize| {
-        if i == 0 || i == STEPS {
-            1.0
-        } else if i % 2 == 1 {
-            4.0
-        } else {
-            2.0
-        }
-    };
-    let integral = (0..=STEPS).map(|i| weight(i) * density(i)).sum::<f64>() * step / 3.0;
-    x * (0.5 + integral)
 }
 
 /// Of several lengths, some more than once.
@@ -308,7 +286,7 @@ fn compare_importance(tiny: &Tiny, model: &mut Model, size: usize) {
     let found = Imatrix::of(model, &sentences, batch(size), |n| done += n).unwrap();
     assert_eq!((found.len(), done), (6 * LAYERS, sentences.len()));
     found.write(&path, vec!["lines.txt".to_owned()], LONGEST).unwrap();
-    let read = (reader::Imatrix::read(&path), Reader::open(&path));
+    let read = (demos::imatrix::Imatrix::read(&path), Reader::open(&path));
     fs::remove_file(&path).unwrap();
     let (read, file) = (read.0.unwrap(), read.1.unwrap().into_memory().unwrap());
 

@@ -1,9 +1,8 @@
 //! Sentences as token ids.
 
 use anyhow::{Context as _, Error, Result};
+use embed::model::Model;
 use tokenizers::{Tokenizer, TruncationParams};
-
-use crate::model::Model;
 
 /// What a model's words are.
 #[derive(Debug)]

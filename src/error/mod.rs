@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use print::{Available, List, Log, Named, Needs};
-pub(crate) use shown::Shown;
+pub use shown::Shown;
 
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -2,9 +2,9 @@
 
 use ggml::prelude::*;
 use ggml::{BufferType, Pieces, Result};
+use testkit::encode::encode;
 
 use crate::bench::{Bench, Known};
-use crate::encode::encode;
 use crate::model::{Model, is_followed};
 use crate::stats::{Stats, may_fail, must_fail};
 
@@ -176,7 +176,7 @@ impl Leaf {
     fn known<'c>(&self, bench: &mut Bench<'c>, t: Tensor<'c>) -> Known<'c> {
         let root = bench.next_root();
         let ne = t.ne().map(|n| n as usize);
-        let values = crate::array::Array { ne, data: self.values.clone() };
+        let values = testkit::array::Array { ne, data: self.values.clone() };
         let model = Model::exact(values, t.dtype()).filter(|_| is_followed(t.dtype()));
         let known = Known { t, model, root, deps: root, copy: None, op: usize::MAX };
         bench.known.push(known.clone());

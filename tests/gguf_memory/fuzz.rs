@@ -9,8 +9,8 @@ use std::time::Instant;
 use fastrand::Rng;
 use ggml::gguf::Reader;
 use ggml::{Device, Error};
+use testkit::counted;
 
-use crate::counting;
 use crate::files::File;
 
 /// The memory bound for reading: a multiple of the file's size, plus some bytes, mostly a stream's buffer.
@@ -101,13 +101,13 @@ fn run(bytes: &[u8], device: Device) -> (bool, Taken) {
         assert!(taken <= bytes.len() * times + plus, "{taken} bytes for a file of {}", bytes.len());
         taken
     };
-    let (taken, result) = counting::peak(|| read(bytes).map(drop));
+    let (taken, result) = counted::peak(|| read(bytes).map(drop));
     let read = within(READING, taken);
     if let Err(e) = result {
         assert!(matches!(e, Error::Gguf { .. }), "{e}");
         return (false, Taken { read, placed: 0 });
     }
-    let (taken, ()) = counting::peak(|| place(bytes, device));
+    let (taken, ()) = counted::peak(|| place(bytes, device));
     (true, Taken { read, placed: within(PLACING, taken) })
 }
 

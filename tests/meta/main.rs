@@ -19,3 +19,10 @@ mod remote;
 mod sched;
 mod support;
 mod weights;
+
+/// The process of a [`testkit::server::ServerProcess`].
+#[cfg(feature = "rpc")]
+#[test]
+fn a_server_runs_in_a_process_of_its_own() {
+    testkit::server::a_server_runs_in_a_process_of_its_own();
+}

@@ -2,8 +2,8 @@
 
 use ggml::prelude::*;
 use ggml::{Part, Result, UnaryOp};
+use testkit::encode::{decode, encode};
 
-use crate::support::encode::{decode, encode};
 use crate::support::{Array, Lab, assert_close, ne, precision, refused};
 use crate::unary::{Build, definition};
 

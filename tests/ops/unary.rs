@@ -2,6 +2,7 @@
 
 use ggml::prelude::*;
 use ggml::{Result, UnaryOp};
+pub(crate) use testkit::gelu_erf;
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
 
@@ -14,22 +15,8 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// The error function by its power series, which is exact enough for small arguments.
-pub(crate) fn erf(x: f64) -> f64 {
-    let (mut term, mut sum) = (x, x);
-    for n in 1..120 {
-        term *= -x * x / f64::from(n);
-        sum += term / f64::from(2 * n + 1);
-    }
-    sum * 2.0 / std::f64::consts::PI.sqrt()
-}
-
 pub(crate) fn gelu(x: f64) -> f64 {
     0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh())
-}
-
-pub(crate) fn gelu_erf(x: f64) -> f64 {
-    0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))
 }
 
 pub(crate) fn gelu_quick(x: f64) -> f64 {

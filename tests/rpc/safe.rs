@@ -2,8 +2,7 @@
 
 use ggml::rpc::{self, Server};
 use ggml::{Backend, Context, Custom, DType, Error, GraphAllocator, SortOrder, WeightsBuilder};
-
-use crate::support::{sched, weights};
+use testkit::rpc::{sched, weights};
 
 #[test]
 fn a_scheduler_computes_on_a_server() {

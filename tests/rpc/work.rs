@@ -2,8 +2,7 @@
 
 use ggml::Device;
 use ggml::rpc::{self, Connection, Options, Server};
-
-use crate::raw::{self, Backend, Pool, Sched, numbers};
+use testkit::rpc::raw::{self, Backend, Pool, Sched, numbers};
 
 /// A connection to a server in this process.
 fn local(options: &Options) -> Connection {
@@ -13,7 +12,7 @@ fn local(options: &Options) -> Connection {
 
 /// Multiplies on the connection's first device.
 fn multiply(connection: &Connection) -> Vec<f32> {
-    let pool = Pool::new();
+    let pool = Pool::default();
     let product = pool.product();
     let _memory = pool.allocate(connection.devices()[0]).unwrap();
     raw::set(product.a, &numbers(3));
@@ -27,7 +26,7 @@ fn data_comes_back_as_it_went() {
     let connection = local(&Options::new());
     // The second size is large enough for ggml to send a hash first.
     for n in [1000, 11 << 20] {
-        let pool = Pool::new();
+        let pool = Pool::default();
         let tensor = pool.bytes(n);
         let memory = pool.allocate(connection.devices()[0]).unwrap();
         memory.of_weights();
@@ -56,10 +55,10 @@ fn a_graph_is_computed_without_the_relay() {
 fn a_graph_is_computed_again_after_other_memory_was_freed() {
     let connection = local(&Options::new());
     let device = connection.devices()[0];
-    let others = Pool::new();
+    let others = Pool::default();
     others.bytes(100);
     let other_memory = others.allocate(device).unwrap();
-    let pool = Pool::new();
+    let pool = Pool::default();
     let product = pool.product();
     let _memory = pool.allocate(device).unwrap();
     raw::set(product.a, &numbers(3));

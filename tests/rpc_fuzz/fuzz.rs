@@ -6,8 +6,8 @@ use std::io;
 use std::time::Duration;
 
 use fastrand::Rng;
+use testkit::server::ServerProcess;
 
-use crate::child::ServerProcess;
 use crate::client::Client;
 use crate::draw::{self, MEMORY, N};
 use crate::wire::{self, ADD, GET_TENSOR, GRAPH_COMPUTE, Request, SET_TENSOR};

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use ggml::Error;
 use ggml::rpc::{self, Options};
+use testkit::server::ServerProcess;
 
 use crate::again::alone;
-use crate::child::ServerProcess;
 
 const LIMIT: Duration = Duration::from_secs(5);
 

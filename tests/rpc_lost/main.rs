@@ -5,7 +5,6 @@
 #![cfg(test)]
 
 mod again;
-mod child;
 mod fake;
 #[cfg(target_os = "linux")]
 mod handles;
@@ -16,10 +15,11 @@ mod nonsense;
 mod proxy;
 #[cfg(not(feature = "system"))]
 mod quiet;
-#[path = "../rpc/raw.rs"]
-#[expect(dead_code, reason = "the other tests of RPC need more of it")]
-mod raw;
 mod safe;
 mod slow;
-#[path = "../rpc/support.rs"]
-mod support;
+
+/// The process of a [`testkit::server::ServerProcess`].
+#[test]
+fn a_server_runs_in_a_process_of_its_own() {
+    testkit::server::a_server_runs_in_a_process_of_its_own();
+}

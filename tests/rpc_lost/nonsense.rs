@@ -9,8 +9,8 @@ use ggml::rpc::{self, Options};
 use ggml::{Backend, Context, DType, Device, Error, Result, Sched, WeightsBuilder};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use testkit::server::ServerProcess;
 
-use crate::child::ServerProcess;
 use crate::proxy::{Change, Plan, Proxy};
 
 /// Long enough for a server on a busy machine; reached only if the server is silent.

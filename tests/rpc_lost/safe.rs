@@ -2,9 +2,8 @@
 
 use ggml::rpc;
 use ggml::{Context, DType, Error, GraphAllocator, Result, WeightsBuilder};
-
-use crate::child::ServerProcess;
-use crate::support::{sched, weights};
+use testkit::rpc::{sched, weights};
+use testkit::server::ServerProcess;
 
 #[test]
 fn every_call_says_that_the_server_was_lost() {

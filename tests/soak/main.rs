@@ -6,10 +6,6 @@
 #![cfg(test)]
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
-#[cfg(feature = "rpc")]
-#[path = "../rpc_lost/child.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod child;
 mod local;
 mod measure;
 #[cfg(feature = "rpc")]
@@ -88,4 +84,11 @@ fn connections_use_no_more_and_more() {
 fn connections_come_and_go() {
     let mut peers = remote::Peers::new();
     soak("connections", |round| peers.round(round));
+}
+
+/// The process of a [`testkit::server::ServerProcess`].
+#[cfg(feature = "rpc")]
+#[test]
+fn a_server_runs_in_a_process_of_its_own() {
+    testkit::server::a_server_runs_in_a_process_of_its_own();
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use ggml::prelude::*;
 use ggml::rpc::{self, Options};
-
-use crate::child::ServerProcess;
+use testkit::server::ServerProcess;
 
 /// Who may be connected to.
 pub(crate) struct Peers {

@@ -4,14 +4,14 @@ use std::process::Command;
 
 use ggml::prelude::*;
 use ggml::{GraphAllocator, SortOrder};
+use testkit::bench::Bench;
 
-use crate::bench::Bench;
 use crate::beside::distance;
-use crate::{backend, cpu, vulkan};
+use crate::{REACH, backend, cpu, vulkan};
 
 fn it_works() {
     let ctx = Context::new();
-    let bench = Bench::new(&ctx);
+    let bench = Bench::new(&ctx, REACH);
     let y = ctx.add(bench.f32([64, 3]), bench.f32([64, 3])).unwrap();
     let (got, want) = (bench.run(y, &mut backend()).unwrap(), bench.run(y, &mut cpu()).unwrap());
     assert!(distance(&got, &want) < 1e-3);
@@ -65,7 +65,7 @@ fn memory_that_is_missing_while_it_computes_is_an_error() {
     builder.tensor("w", DType::F32, [1 << 20]).unwrap();
     assert!(matches!(builder.place(vulkan().buffer_type()), Err(Error::OutOfMemory { .. })));
     let ctx = Context::new();
-    let bench = Bench::new(&ctx);
+    let bench = Bench::new(&ctx, REACH);
     let x = bench.f32([66_000]);
     let y = ctx.argsort(x, SortOrder::Asc).unwrap();
     assert!(vulkan().supports_op(y).unwrap(), "the operands fit");

@@ -4,15 +4,15 @@ use ggml::prelude::*;
 use ggml::{GraphAllocator, Result, Rope, RopeMode};
 
 use libtest_mimic::Trial;
+use testkit::bench::Bench;
 
-use crate::bench::Bench;
 use crate::beside::distance;
 use crate::ops::LAVAPIPE;
-use crate::{backend, cpu};
+use crate::{REACH, backend, cpu};
 
 fn same(build: impl for<'c> Fn(&Bench<'c>) -> Result<Tensor<'c>>) {
     let ctx = Context::new();
-    let bench = Bench::new(&ctx);
+    let bench = Bench::new(&ctx, REACH);
     let y = build(&bench).unwrap();
     let (got, want) = (bench.run(y, &mut backend()).unwrap(), bench.run(y, &mut cpu()).unwrap());
     let far = distance(&got, &want);

@@ -11,8 +11,6 @@
     reason = "small numbers, tables of closures"
 )]
 
-#[path = "../device/bench.rs"]
-mod bench;
 mod beside;
 mod device;
 mod failing;

@@ -2,10 +2,10 @@
 
 use ggml::GraphAllocator;
 use ggml::prelude::*;
+use testkit::bench::Bench;
 
-use crate::bench::Bench;
 use crate::beside::distance;
-use crate::{backend, cpu, vulkan};
+use crate::{REACH, backend, cpu, vulkan};
 
 fn two_threads_have_a_backend_each() {
     std::thread::scope(|scope| {
@@ -14,7 +14,7 @@ fn two_threads_have_a_backend_each() {
                 let mut backend = backend();
                 for round in 0..10 {
                     let ctx = Context::new();
-                    let bench = Bench::new(&ctx);
+                    let bench = Bench::new(&ctx, REACH);
                     let x = bench.f32([96, 8 + i]);
                     let y = ctx.soft_max(ctx.add(x, bench.f32([96])).unwrap()).unwrap();
                     let got = bench.run(y, &mut backend).unwrap();

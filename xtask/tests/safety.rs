@@ -93,7 +93,7 @@ struct Code {
 impl Code {
     fn read() -> Self {
         let source = rust("src");
-        let tests = tests_in(&(rust("tests") + &source + &rust("ggml-sys/tests")));
+        let tests = tests_in(&(rust("tests") + &source + &rust("examples") + &rust("ggml-sys/tests")));
         assert!(tests.len() > 500, "too few tests are found: {}", tests.len());
         Self { tests, source }
     }

@@ -2,8 +2,8 @@
 
 use ggml::Result;
 use ggml::prelude::*;
+use testkit::array::{Array, assert_close};
 
-use super::array::{Array, assert_close};
 use super::lab::Lab;
 
 /// Asserts that `build`, given an operand with `values`, writes `want` to a state and to another operation's result,
