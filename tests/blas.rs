@@ -2,12 +2,8 @@
 
 #![cfg(feature = "blas")]
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    reason = "small numbers"
-)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers")]
+#![allow(clippy::cast_possible_wrap, reason = "small numbers")]
 
 use ggml::prelude::*;
 use ggml::{GraphAllocator, Priority, Threads};

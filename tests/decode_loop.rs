@@ -2,12 +2,8 @@
 //! each time. It must plan once, and its memory must not grow.
 
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_wrap,
-    clippy::float_cmp,
-    reason = "small numbers, exact results"
-)]
+#![allow(clippy::cast_possible_wrap, clippy::cast_precision_loss, reason = "small numbers, exact results")]
+#![allow(clippy::float_cmp, reason = "small numbers, exact results")]
 
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};

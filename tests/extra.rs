@@ -3,13 +3,8 @@
 
 #![cfg(target_arch = "x86_64")]
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    reason = "small numbers"
-)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers")]
+#![allow(clippy::cast_possible_wrap, clippy::cast_sign_loss, reason = "small numbers")]
 
 use ggml::opt::{LossType, OptContext, OptParams};
 use ggml::prelude::*;

@@ -3,12 +3,8 @@
 //! Hazards of single operations are in `tests/ops`, those prevented by types in `tests/ui`.
 
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::float_cmp,
-    clippy::mem_forget,
-    reason = "small numbers, exact results, leaks"
-)]
+#![allow(clippy::cast_precision_loss, clippy::mem_forget, reason = "small numbers, exact results, leaks")]
+#![allow(clippy::float_cmp, reason = "small numbers, exact results, leaks")]
 
 use ggml::prelude::*;
 use ggml::{Error, GraphAllocator};

@@ -1,12 +1,8 @@
 //! The scheduler over one CPU backend.
 
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_wrap,
-    clippy::float_cmp,
-    reason = "small numbers, exact results"
-)]
+#![allow(clippy::cast_possible_wrap, clippy::cast_precision_loss, reason = "small numbers, exact results")]
+#![allow(clippy::float_cmp, reason = "small numbers, exact results")]
 
 use ggml::BufferType;
 use ggml::prelude::*;

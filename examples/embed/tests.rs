@@ -1,11 +1,7 @@
 //! The program on a tiny model with random weights; what it must compute, in plain Rust.
 
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    reason = "small numbers"
-)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers")]
+#![allow(clippy::cast_possible_wrap, reason = "small numbers")]
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,7 +1,6 @@
 //! Enums have the same declarations on all targets.
 
-#[path = "../build/enums.rs"]
-mod enums;
+use build_plan::enums;
 
 const UNIX: &str = "\
 pub const KIND_A: kind = 0;

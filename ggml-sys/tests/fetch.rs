@@ -2,16 +2,14 @@
 
 #![cfg(test)]
 
-#[path = "../build/fetch/mod.rs"]
-mod fetch;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fetch::cargo::Cargo;
-use fetch::pin::Pin;
-use fetch::tree::{LIST, Sums, ggml_version, verify};
+use build_plan::fetch;
+use build_plan::fetch::cargo::Cargo;
+use build_plan::fetch::pin::Pin;
+use build_plan::fetch::tree::{LIST, Sums, ggml_version, verify};
 use tempfile::TempDir;
 
 const CHECKSUM: &str = "1111111111111111111111111111111111111111111111111111111111111111";

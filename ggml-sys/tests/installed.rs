@@ -2,30 +2,12 @@
 
 #![cfg(test)]
 
-#[path = "../build/backends.rs"]
-mod backends;
-#[path = "../build/cpu.rs"]
-mod cpu;
-#[path = "../build/input.rs"]
-#[expect(dead_code, reason = "the real environment is read by the build script only")]
-mod input;
-#[path = "../build/installed.rs"]
-#[expect(dead_code, reason = "pkg-config itself is asked by the build script only")]
-mod installed;
-#[path = "../build/macros.rs"]
-mod macros;
-#[path = "../build/plan.rs"]
-#[expect(dead_code, reason = "the plan is another test's")]
-mod plan;
-#[path = "../build/sdk.rs"]
-#[expect(dead_code, reason = "what to install is said where tools are looked for")]
-mod sdk;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use input::Input;
-use installed::{Installed, Wanted};
+use build_plan::input::Input;
+use build_plan::installed;
+use build_plan::installed::{Installed, Wanted};
 use tempfile::TempDir;
 
 const VERSION: &str = "1.2.3";

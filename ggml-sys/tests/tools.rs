@@ -1,12 +1,8 @@
 //! The message for missing tools.
 
-#[path = "../build/sdk.rs"]
-mod sdk;
-#[path = "../build/tools.rs"]
-mod tools;
-
-use sdk::{Platform, Sdk};
-use tools::Tool::{self, CMake, Compiler, LibClang, Ninja};
+use build_plan::sdk::{Platform, Sdk};
+use build_plan::tools;
+use build_plan::tools::Tool::{self, CMake, Compiler, LibClang, Ninja};
 
 /// The line for one system.
 fn line(text: &str, system: &str) -> String {

@@ -1,7 +1,6 @@
 //! Which versions of sources given by the user are accepted.
 
-#[path = "../build/version.rs"]
-mod version;
+use build_plan::version;
 
 use std::path::Path;
 

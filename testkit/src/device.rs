@@ -18,7 +18,7 @@ pub fn device() -> Device {
 
 /// The CPU behind a server in this process, which counts as a separate device.
 #[cfg(feature = "rpc")]
-fn served() -> Device {
+pub fn served() -> Device {
     use ggml::rpc;
     use std::sync::OnceLock;
     static SERVED: OnceLock<(rpc::Server, rpc::Connection)> = OnceLock::new();

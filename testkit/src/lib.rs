@@ -1,29 +1,13 @@
 //! What tests and benchmarks share: references in 64-bit floats, inputs with values, servers in processes of their own, and
 //! an allocator that counts.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::missing_panics_doc,
-    clippy::missing_assert_message,
-    clippy::missing_errors_doc,
-    clippy::print_stderr,
-    reason = "a test fails by panicking, and prints"
-)]
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    reason = "small numbers"
-)]
-#![allow(
-    missing_docs,
-    missing_debug_implementations,
-    clippy::must_use_candidate,
-    clippy::return_self_not_must_use,
-    reason = "private"
-)]
+#![allow(clippy::indexing_slicing, clippy::missing_errors_doc, reason = "a test fails by panicking, and prints")]
+#![allow(clippy::missing_assert_message, clippy::missing_panics_doc, reason = "a test fails by panicking, and prints")]
+#![allow(clippy::panic, clippy::print_stderr, clippy::unwrap_used, reason = "a test fails by panicking, and prints")]
+#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "small numbers")]
+#![allow(clippy::cast_sign_loss, reason = "small numbers")]
+#![allow(clippy::must_use_candidate, reason = "private")]
+#![allow(clippy::return_self_not_must_use, missing_debug_implementations, missing_docs, reason = "private")]
 #![allow(clippy::float_cmp, clippy::cast_precision_loss, reason = "small numbers, exact results")]
 
 pub mod array;
@@ -32,6 +16,7 @@ pub mod counted;
 pub mod device;
 pub mod encode;
 pub mod layout;
+pub mod network;
 #[cfg(feature = "rpc")]
 pub mod rpc;
 #[cfg(feature = "rpc")]
@@ -53,4 +38,12 @@ pub fn erf(x: f64) -> f64 {
 /// `gelu_erf`: `x` times the share of a normal distribution that lies below it.
 pub fn gelu_erf(x: f64) -> f64 {
     0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2))
+}
+
+/// Asserts that training, given a seed and a number of threads, is decided by the seed alone.
+pub fn assert_seed_decides<T: PartialEq>(trained: impl Fn(u64, usize) -> T) {
+    let one = trained(1, 1);
+    assert!(trained(1, 1) == one, "not the same again");
+    assert!(trained(1, 2) == one, "not the same on two threads");
+    assert!(trained(2, 1) != one, "the same for another seed");
 }

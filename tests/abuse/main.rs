@@ -10,14 +10,9 @@
 //! - `ABUSE_PROGRAM`: the seed of one program, which is run alone, with every step printed.
 
 #![cfg(test)]
-#![allow(
-    clippy::float_cmp,
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    reason = "small numbers, exact results"
-)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers, exact results")]
+#![allow(clippy::cast_possible_wrap, clippy::cast_sign_loss, reason = "small numbers, exact results")]
+#![allow(clippy::float_cmp, reason = "small numbers, exact results")]
 
 mod bench;
 mod child;

@@ -7,13 +7,8 @@
 //! in `GGML_TEST_BACKENDS`, or from the build's own folder.
 
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::float_cmp,
-    reason = "small numbers, exact results"
-)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers, exact results")]
+#![allow(clippy::cast_possible_wrap, clippy::float_cmp, reason = "small numbers, exact results")]
 
 mod events;
 mod memory;

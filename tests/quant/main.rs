@@ -1,14 +1,9 @@
 //! Numbers to blocks and back: independent decoders, the error of each format, any bytes, and what is refused.
 
 #![cfg(test)]
-#![allow(
-    clippy::float_cmp,
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    reason = "small numbers, exact results"
-)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers, exact results")]
+#![allow(clippy::cast_possible_wrap, clippy::cast_sign_loss, reason = "small numbers, exact results")]
+#![allow(clippy::float_cmp, reason = "small numbers, exact results")]
 
 mod sizes;
 

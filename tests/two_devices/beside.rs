@@ -15,7 +15,7 @@ fn results_are_there_and_values_come_back() {
             let shape =
                 run.compute_async(|| Ok::<_, Error>(other.neg(other.input("", DType::F32, [step as i64 + 1])?)?.ne()));
             assert_eq!(shape.unwrap().unwrap(), [step as i64 + 1, 1, 1, 1], "graphs can be built in the meantime");
-            assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+            assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &data));
         }
     });
 }
@@ -26,7 +26,7 @@ fn a_panic_beside_a_computation_comes_back_after_it() {
         run.set(x, &[1.0_f32; WIDTH]).unwrap();
         let panic = catch_unwind(AssertUnwindSafe(|| run.compute_async(|| panic!("beside"))));
         assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"beside"));
-        assert_close(&run.get::<f32>(y).unwrap(), &expected(&[1.0; WIDTH]));
+        assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &[1.0; WIDTH]));
     });
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();

@@ -1,10 +1,8 @@
 //! Inputs and copies between devices, in several pipeline copies.
 
-use super::*;
+use testkit::network::input as data;
 
-fn data(seed: usize) -> Vec<f32> {
-    (0..WIDTH).map(|i| ((i * 3 + seed * 5) % 17) as f32 * 0.25 - 2.0).collect()
-}
+use super::*;
 
 /// More graphs than there are pipeline copies, each computed with two inputs.
 #[test]
@@ -14,8 +12,7 @@ fn graphs_use_the_copies_in_turn() {
     for round in 0..6 {
         // New tensors each time, as in a decoder.
         let ctx = Context::new();
-        let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-        let y = network(&ctx, &weights, x);
+        let (x, y) = network(&ctx, &weights);
         let graph = ctx.graph([y]).unwrap();
         let mut run = sched.alloc(&graph).unwrap();
         assert_eq!(run.n_copies(), 4);
@@ -24,7 +21,7 @@ fn graphs_use_the_copies_in_turn() {
             let data = data(2 * round + step);
             run.set(x, &data).unwrap();
             run.compute().unwrap();
-            assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+            assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &data));
             assert_eq!(run.get::<f32>(x).unwrap(), data, "inputs stay");
         }
     }
@@ -37,8 +34,7 @@ fn graphs_use_the_copies_in_turn() {
 fn h25_a_graph_survives_the_copies() {
     let weights = weights();
     let ctx = Context::new();
-    let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-    let y = network(&ctx, &weights, x);
+    let (x, y) = network(&ctx, &weights);
     let graph = ctx.graph([y]).unwrap();
     for parallel in [true, false, true] {
         let mut sched = builder().parallel(parallel).build().unwrap();
@@ -46,7 +42,7 @@ fn h25_a_graph_survives_the_copies() {
             let mut run = sched.alloc(&graph).unwrap();
             run.set(x, &data(round)).unwrap();
             run.compute().unwrap();
-            assert_close(&run.get::<f32>(y).unwrap(), &expected(&data(round)));
+            assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &data(round)));
         }
     }
 }
@@ -86,7 +82,7 @@ fn the_most_copies_fit() {
 fn sizes_are_those_that_are_taken() {
     let weights = weights();
     let ctx = Context::new();
-    let y = network(&ctx, &weights, ctx.input("x", DType::F32, [WIDTH as i64]).unwrap());
+    let (_, y) = network(&ctx, &weights);
     let graph = ctx.graph([y]).unwrap();
     for parallel in [false, true] {
         let mut sched = builder().parallel(parallel).build().unwrap();

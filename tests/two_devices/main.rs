@@ -2,12 +2,8 @@
 
 #![cfg(feature = "rpc")]
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_wrap,
-    clippy::float_cmp,
-    reason = "small numbers, exact results"
-)]
+#![allow(clippy::cast_possible_wrap, clippy::cast_precision_loss, reason = "small numbers, exact results")]
+#![allow(clippy::float_cmp, reason = "small numbers, exact results")]
 
 mod beside;
 mod copies;
@@ -15,22 +11,11 @@ mod pins;
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 
 use ggml::prelude::*;
-use ggml::{Custom, Error, SchedBuilder, rpc};
-
-/// The device of a server that lives as long as the tests.
-fn remote() -> Device {
-    static REMOTE: OnceLock<(rpc::Server, rpc::Connection)> = OnceLock::new();
-    let (_, connection) = REMOTE.get_or_init(|| {
-        // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
-        let server = unsafe { rpc::Server::builder().start().unwrap() };
-        let connection = rpc::connect(&server.address().to_string()).unwrap();
-        (server, connection)
-    });
-    connection.devices()[0]
-}
+use ggml::{Custom, Error, SchedBuilder};
+use testkit::device::served as remote;
+use testkit::network::{WIDTH, expected, matrix, network};
 
 fn builder() -> SchedBuilder {
     Sched::builder().backend(remote().init().unwrap()).backend(Backend::cpu().unwrap()).op_offload(false)
@@ -40,39 +25,10 @@ fn sched() -> Sched {
     builder().build().unwrap()
 }
 
-const WIDTH: usize = 16;
-
 /// The weights of four layers, alternating between both devices.
 fn weights() -> Weights {
-    let mut builder = WeightsBuilder::new();
-    for i in 0..4 {
-        builder.tensor(&format!("w{i}"), DType::F32, [WIDTH as i64, WIDTH as i64]).unwrap();
-    }
     let (one, two) = (remote().buffer_type(), Device::cpu().unwrap().buffer_type());
-    let mut weights = builder.place_with(|name| if name == "w0" || name == "w2" { one } else { two }).unwrap();
-    for i in 0..4 {
-        weights.set(&format!("w{i}"), &matrix(i)).unwrap();
-    }
-    weights
-}
-
-fn matrix(seed: usize) -> Vec<f32> {
-    (0..WIDTH * WIDTH).map(|i| ((i * 7 + seed * 13) % 11) as f32 * 0.1 - 0.5).collect()
-}
-
-/// `relu(w x)` for each layer.
-fn network<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> Tensor<'c> {
-    (0..4).fold(x, |t, i| {
-        let w = weights.get(&format!("w{i}")).unwrap();
-        ctx.relu(ctx.mul_mat(w, t).unwrap()).unwrap()
-    })
-}
-
-fn expected(x: &[f32]) -> Vec<f32> {
-    (0..4).fold(x.to_vec(), |t, seed| {
-        let w = matrix(seed);
-        w.chunks(WIDTH).map(|row| row.iter().zip(&t).map(|(w, t)| w * t).sum::<f32>().max(0.0)).collect()
-    })
+    testkit::network::weights(&[one, two, one, two])
 }
 
 fn assert_close(got: &[f32], want: &[f32]) {
@@ -86,8 +42,7 @@ fn assert_close(got: &[f32], want: &[f32]) {
 fn with_network(f: impl FnOnce(&mut Allocated<'_, '_>, Tensor<'_>, Tensor<'_>)) {
     let weights = weights();
     let ctx = Context::new();
-    let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-    let y = network(&ctx, &weights, x);
+    let (x, y) = network(&ctx, &weights);
     let graph = ctx.graph([y]).unwrap();
     let mut sched = sched();
     let mut run = sched.alloc(&graph).unwrap();
@@ -100,7 +55,7 @@ fn a_graph_is_split_over_both_devices() {
         let data: Vec<f32> = (0..WIDTH).map(|i| i as f32 * 0.25).collect();
         run.set(x, &data).unwrap();
         run.compute().unwrap();
-        assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+        assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &data));
 
         let splits = run.splits();
         assert_eq!(splits.len(), run.n_splits(), "the splits are those of the C scheduler");
@@ -129,8 +84,7 @@ fn a_graph_is_split_over_both_devices() {
 fn h25_a_graph_survives_its_scheduler() {
     let weights = weights();
     let ctx = Context::new();
-    let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-    let y = network(&ctx, &weights, x);
+    let (x, y) = network(&ctx, &weights);
     let graph = ctx.graph([y]).unwrap();
     let other = ctx.graph([ctx.neg(ctx.input("z", DType::F32, [8]).unwrap()).unwrap()]).unwrap();
     for round in 0..3 {
@@ -140,7 +94,7 @@ fn h25_a_graph_survives_its_scheduler() {
             let mut run = sched.alloc(&graph).unwrap();
             run.set(x, &data).unwrap();
             run.compute().unwrap();
-            assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+            assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &data));
             drop(run);
             drop(sched.alloc(&other).unwrap());
         }
@@ -170,8 +124,8 @@ fn a_computation_shows_what_was_asked_for() {
         .unwrap();
         assert!(asked >= 8, "every operation was offered: {asked}");
         assert_eq!(seen.len(), 1);
-        assert_close(&seen[0], &expected(&data));
-        assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+        assert_close(&seen[0], &expected(4, &data));
+        assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &data));
     });
 }
 
@@ -191,7 +145,7 @@ fn a_cancelled_computation_computes_nothing_more() {
         assert_eq!(seen, 3);
         assert!(matches!(run.get::<f32>(y), Err(Error::NotComputed { .. })));
         run.compute().unwrap();
-        assert_close(&run.get::<f32>(y).unwrap(), &expected(&[1.0; WIDTH]));
+        assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &[1.0; WIDTH]));
     });
 }
 
@@ -221,7 +175,7 @@ fn unreachable_weights_are_an_error() {
     let graph = ctx.graph([y]).unwrap();
     let mut cpu = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
     let message = cpu.alloc(&graph).unwrap_err().to_string();
-    assert!(message.contains("`w0` f32 [16, 16, 1, 1]") && message.contains("CPU"), "{message}");
+    assert!(message.contains("`w0` f32 [32, 32, 1, 1]") && message.contains("CPU"), "{message}");
 }
 
 #[test]

@@ -1,50 +1,11 @@
 //! Graphs over two devices, with weights on each.
 
+use ggml::GraphAllocator;
 use ggml::prelude::*;
-use ggml::{BufferType, GraphAllocator};
+use testkit::network::{expected, input, matrix, network, weights};
 
 use crate::beside::distance;
 use crate::{backend, cpu, vulkan};
-
-const WIDTH: usize = 32;
-
-fn matrix(i: usize) -> Vec<f32> {
-    (0..WIDTH * WIDTH).map(|j| ((j * 7 + i * 13) % 23) as f32 / 40.0 - 0.25).collect()
-}
-
-/// The weights of layers, in the given buffer types.
-fn weights(places: &[BufferType]) -> Weights {
-    let mut builder = WeightsBuilder::new();
-    for i in 0..places.len() {
-        builder.tensor(&format!("w{i}"), DType::F32, [WIDTH as i64, WIDTH as i64]).unwrap();
-    }
-    let mut weights = builder.place_with(|name| places[name[1..].parse::<usize>().unwrap()]).unwrap();
-    for i in 0..places.len() {
-        weights.set(&format!("w{i}"), &matrix(i)).unwrap();
-    }
-    weights
-}
-
-fn network<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> Tensor<'c> {
-    (0..weights.iter().count()).fold(x, |x, i| {
-        let w = weights.get(&format!("w{i}")).unwrap();
-        ctx.tanh(ctx.mul_mat(w, x).unwrap()).unwrap()
-    })
-}
-
-fn expected(layers: usize, x: &[f32]) -> Vec<f32> {
-    let mut x: Vec<f64> = x.iter().map(|&x| x.into()).collect();
-    for i in 0..layers {
-        let w = matrix(i);
-        let row = |r: &[f32]| r.iter().zip(&x).map(|(&w, &x)| f64::from(w) * x).sum::<f64>().tanh();
-        x = w.chunks(WIDTH).map(row).collect();
-    }
-    x.into_iter().map(|x| x as f32).collect()
-}
-
-fn input(seed: usize) -> Vec<f32> {
-    (0..WIDTH).map(|i| ((i * 3 + seed * 5) % 17) as f32 * 0.25 - 2.0).collect()
-}
 
 fn sched() -> Sched {
     Sched::builder().backend(backend()).backend(cpu()).op_offload(false).build().unwrap()
@@ -59,8 +20,7 @@ fn a_schedule_goes_from_device_to_device() {
             Sched::builder().backend(backend()).backend(cpu()).op_offload(false).parallel(parallel).build().unwrap();
         for round in 0..5 {
             let ctx = Context::new();
-            let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-            let y = network(&ctx, &weights, x);
+            let (x, y) = network(&ctx, &weights);
             let graph = ctx.graph([y]).unwrap();
             let mut run = sched.alloc(&graph).unwrap();
             assert_eq!((run.n_splits(), run.n_copies()), (4, if parallel { 4 } else { 1 }), "{}", run.to_dot());
@@ -105,8 +65,7 @@ fn weights_on_the_device_are_read_back() {
             assert_eq!(weights.get(&format!("w{i}")).unwrap().read::<f32>().unwrap(), matrix(i), "{place:?}");
         }
         let ctx = Context::new();
-        let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-        let y = network(&ctx, &weights, x);
+        let (x, y) = network(&ctx, &weights);
         let graph = ctx.graph([y]).unwrap();
         let mut sched = sched();
         let mut run = sched.alloc(&graph).unwrap();
@@ -126,8 +85,7 @@ fn an_allocator_of_its_memory_needs_no_scheduler() {
     let mut backend = backend();
     for round in 0..3 {
         let ctx = Context::new();
-        let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-        let y = network(&ctx, &weights, x);
+        let (x, y) = network(&ctx, &weights);
         let graph = ctx.graph([y]).unwrap();
         let mut memory = allocator.alloc(&graph).unwrap();
         memory.set(x, &input(round)).unwrap();

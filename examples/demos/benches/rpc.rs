@@ -3,15 +3,9 @@
 //!
 //! `cargo bench --bench rpc`; times are the best of many runs, since machines are seldom idle.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::cast_precision_loss,
-    clippy::print_stdout,
-    clippy::missing_assert_message,
-    missing_docs,
-    reason = "a benchmark fails by panicking, and prints"
-)]
+#![allow(clippy::cast_precision_loss, clippy::indexing_slicing, reason = "a benchmark fails by panicking, and prints")]
+#![allow(clippy::missing_assert_message, clippy::print_stdout, reason = "a benchmark fails by panicking, and prints")]
+#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and prints")]
 
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};

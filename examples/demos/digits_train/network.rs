@@ -178,10 +178,7 @@ mod tests {
 
     #[test]
     fn a_seed_gives_one_model_on_any_number_of_threads() {
-        let one = trained(1, 1);
-        assert!(trained(1, 1) == one, "not the same again");
-        assert!(trained(1, 2) == one, "not the same on two threads");
-        assert!(trained(2, 1) != one, "the same for another seed");
+        testkit::assert_seed_decides(trained);
     }
 
     #[test]

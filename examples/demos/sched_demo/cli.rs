@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn defaults_do_not_depend_on_the_working_directory() {
         let cli = parse(&[]).unwrap();
-        assert!(cli.model.is_absolute() && cli.model.ends_with("examples/data/digits.gguf"));
+        assert!(cli.model.is_absolute() && cli.model.is_file());
         assert!(cli.data.is_absolute() && cli.data.exists());
         assert_eq!((cli.batch.get(), cli.threads.get(), cli.devices, cli.svg), (60, 1, None, None));
     }

@@ -2,32 +2,16 @@
 
 #![cfg(test)]
 
-#[path = "../../build/backends.rs"]
-mod backends;
-#[path = "../../build/cpu.rs"]
-mod cpu;
-#[path = "../../build/emit.rs"]
-mod emit;
-#[path = "../../build/input.rs"]
-#[expect(dead_code, reason = "the real environment is read by the build script only")]
-mod input;
-#[path = "../../build/macros.rs"]
-mod macros;
-#[path = "../../build/plan.rs"]
-mod plan;
-#[path = "../../build/sdk.rs"]
-#[expect(dead_code, reason = "what to install is said where tools are looked for")]
-mod sdk;
-
 mod linkage;
 mod matrix;
 mod processor;
 
 use std::path::Path;
 
-use input::Input;
-use plan::{Compile, Linkage, Plan, Source, System, plan};
-use sdk::Sdk;
+use build_plan::input::Input;
+use build_plan::plan::{Compile, Linkage, Plan, Source, System, plan};
+use build_plan::sdk::Sdk;
+use build_plan::{backends, emit, macros};
 
 const LINUX: &str = "x86_64-unknown-linux-gnu";
 
