@@ -43,6 +43,7 @@ mod file;
 mod header;
 mod parse;
 mod reader;
+mod stream;
 mod strings;
 mod table;
 mod value;

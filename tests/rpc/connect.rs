@@ -60,12 +60,45 @@ fn a_peer_says_nothing() {
     assert!(reason.contains("no answer to the handshake within 300ms"), "{reason}");
 }
 
+/// A server's answer to the handshake, in this version of the protocol.
+fn hello([major, minor, patch]: [u8; 3]) -> Vec<u8> {
+    [&28_u64.to_le_bytes()[..], &[major, minor, patch, 0], &[0; 24]].concat()
+}
+
+#[test]
+fn a_peer_speaks_another_version() {
+    let [major, minor, patch] = rpc::VERSION;
+    let reason = refusal(&listener(move |mut stream| {
+        stream.read_exact(&mut [0; 9 + 24]).unwrap();
+        stream.write_all(&hello([major + 1, minor, patch])).unwrap();
+    }));
+    assert!(reason.contains(&format!("it speaks RPC protocol {}.{minor}.{patch}", major + 1)), "{reason}");
+}
+
+#[test]
+fn a_peer_hangs_up_during_the_handshake() {
+    let reason = refusal(&listener(|mut stream| stream.read_exact(&mut [0; 9 + 24]).unwrap()));
+    assert!(reason.contains("closed the connection during the handshake"), "{reason}");
+}
+
+#[test]
+fn a_peer_answers_in_single_bytes() {
+    let reason = refusal(&listener(|mut stream| {
+        for byte in hello(rpc::VERSION) {
+            thread::sleep(LIMIT / 5);
+            if stream.write_all(&[byte]).is_err() {
+                break;
+            }
+        }
+    }));
+    assert!(reason.contains("no answer to the handshake within 300ms"), "{reason}");
+}
+
 #[test]
 fn a_peer_hangs_after_the_handshake() {
     let endpoint = listener(|mut stream| {
         stream.read_exact(&mut [0; 9 + 24]).unwrap();
-        stream.write_all(&[28, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]).unwrap();
-        stream.write_all(&[0; 24]).unwrap();
+        stream.write_all(&hello(rpc::VERSION)).unwrap();
         thread::sleep(200 * LIMIT);
     });
     let start = Instant::now();

@@ -1,8 +1,10 @@
-//! The handshake and the relay against misbehaving servers, without ggml.
+//! The relay against misbehaving servers, without ggml. `tests/rpc` has the handshake.
+
+mod clients;
+mod limits;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -18,11 +20,8 @@ use crate::error::Error;
 
 const SHORT: Duration = Duration::from_millis(300);
 
-/// A sufficient rate, in bytes per second.
-const RATE: NonZeroU64 = NonZeroU64::new(4 << 20).unwrap();
-
 fn options() -> Options {
-    Options::new().with_connect_timeout(SHORT).with_answer_timeout(SHORT).with_least_rate(RATE)
+    Options::new().with_connect_timeout(SHORT).with_answer_timeout(SHORT).with_least_rate(limits::RATE)
 }
 
 /// A server that runs `script` on each connection in turn.
@@ -51,24 +50,6 @@ fn reply(stream: &mut TcpStream, payload: &[u8]) {
 fn shake(stream: &mut TcpStream) {
     assert_eq!(request(stream), Some((Command::Hello, vec![0; CAPS])));
     reply(stream, &wire::hello_reply());
-}
-
-/// Sends bytes one by one, over the given total time.
-fn trickle(stream: &mut TcpStream, bytes: &[u8], time: Duration) {
-    for byte in bytes {
-        thread::sleep(time / u32::try_from(bytes.len()).unwrap());
-        if stream.write_all(&[*byte]).is_err() {
-            break;
-        }
-    }
-}
-
-/// The result of a handshake with a server that runs `script`.
-fn handshake(script: impl FnMut(TcpStream) + Send + 'static) -> String {
-    let start = Instant::now();
-    let reason = peer::open(&[server(script)], &options()).unwrap_err();
-    assert!(start.elapsed() < 100 * SHORT, "took {:?}", start.elapsed());
-    reason
 }
 
 /// ggml's side of a session.
@@ -152,47 +133,6 @@ fn get(len: u64) -> Vec<u8> {
 }
 
 #[test]
-fn nobody_listens() {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let reason = peer::open(&[address], &options()).unwrap_err();
-    assert!(reason.contains("can't connect"), "{reason}");
-}
-
-#[test]
-fn handshake_refuses_garbage() {
-    let reason = handshake(|mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap());
-    assert!(reason.contains("not that of a ggml RPC server"), "{reason}");
-}
-
-#[test]
-fn handshake_refuses_another_version() {
-    let reason = handshake(|mut stream| {
-        let mut hello = wire::hello_reply();
-        hello[0] += 1;
-        reply(&mut stream, &hello);
-    });
-    assert!(reason.contains("it speaks RPC protocol 8.0.0"), "{reason}");
-}
-
-#[test]
-fn handshake_notices_a_closed_connection() {
-    let reason = handshake(|mut stream| {
-        request(&mut stream);
-    });
-    assert!(reason.contains("closed the connection during the handshake"), "{reason}");
-}
-
-#[test]
-fn handshake_waits_no_longer_than_told() {
-    let silent = handshake(|_stream| thread::sleep(200 * SHORT));
-    assert!(silent.contains("no answer to the handshake within 300ms"), "{silent}");
-    let trickling = handshake(|mut stream| {
-        trickle(&mut stream, &wire::hello_reply(), 7 * SHORT);
-    });
-    assert!(trickling.contains("no answer to the handshake within 300ms"), "{trickling}");
-}
-
-#[test]
 fn requests_and_replies_pass_unchanged() {
     let data: Vec<u8> = (0..3_000_000_u32).map(|i| i.to_le_bytes()[i as usize % 3]).collect();
     let (expected, data_len) = (data.clone(), data.len() as u64);
@@ -257,83 +197,6 @@ fn a_reply_that_breaks_off_is_completed() {
     let data = Client::new(relay).ask(Command::GetTensor, &get(1000));
     assert_eq!(data, [[5; 600].as_slice(), &[0; 400]].concat());
     assert_eq!(reason(&link), "it closed the connection during GET_TENSOR");
-}
-
-#[test]
-fn a_silent_server_is_lost_in_time() {
-    let (link, relay) = relayed(|stream| {
-        thread::sleep(200 * SHORT);
-        drop(stream);
-    });
-    let start = Instant::now();
-    assert_eq!(Client::new(relay).memory(), [0; 16]);
-    assert!((SHORT..100 * SHORT).contains(&start.elapsed()), "took {:?}", start.elapsed());
-    assert_eq!(reason(&link), "it did not finish GET_DEVICE_MEMORY within 300ms");
-}
-
-#[test]
-fn a_server_that_takes_no_data_is_lost_in_time() {
-    let (link, relay) = relayed(|stream| {
-        thread::sleep(200 * SHORT);
-        drop(stream);
-    });
-    let mut client = Client::new(relay);
-    client.tell(Command::SetTensor, &vec![0; 64 << 20]);
-    assert_eq!(client.memory(), [0; 16]);
-    assert_eq!(reason(&link), "it was silent for 300ms during SET_TENSOR");
-}
-
-#[test]
-fn an_answer_in_single_bytes_ends_at_the_limit() {
-    let (link, relay) = relayed(|mut stream| {
-        request(&mut stream);
-        trickle(&mut stream, &[&16_u64.to_le_bytes()[..], &[7; 16]].concat(), 20 * SHORT);
-    });
-    let start = Instant::now();
-    Client::new(relay).memory();
-    assert!((SHORT..10 * SHORT).contains(&start.elapsed()), "took {:?}", start.elapsed());
-    assert_eq!(reason(&link), "it did not finish GET_DEVICE_MEMORY within 300ms");
-}
-
-/// The limit of a request and its answer grows by a second per `least_rate` bytes.
-#[test]
-fn large_data_has_the_time_of_the_least_rate_and_no_more() {
-    let len = u32::try_from(RATE.get()).unwrap();
-    let slow = |time: Duration| {
-        relayed(move |mut stream| {
-            request(&mut stream);
-            stream.write_all(&u64::from(len).to_le_bytes()).unwrap();
-            for _ in 0..64 {
-                thread::sleep(time / 64);
-                if stream.write_all(&vec![5; len as usize / 64]).is_err() {
-                    return;
-                }
-            }
-            request(&mut stream);
-        })
-    };
-    let (link, relay) = slow(3 * SHORT);
-    assert_eq!(Client::new(relay).ask(Command::GetTensor, &get(len.into())), vec![5; len as usize]);
-    link.check().unwrap();
-    let (link, relay) = slow(20 * SHORT);
-    Client::new(relay).ask(Command::GetTensor, &get(len.into()));
-    assert_eq!(reason(&link), "it did not finish GET_TENSOR within 1.3s");
-}
-
-/// The total limit applies to uploads, too.
-#[test]
-fn data_that_is_taken_in_small_pieces_ends_at_the_limit() {
-    let (link, relay) = relayed(|mut stream| {
-        while stream.read_exact(&mut vec![0; 64 << 10]).is_ok() {
-            thread::sleep(SHORT / 5);
-        }
-    });
-    let mut client = Client::new(relay);
-    let start = Instant::now();
-    client.tell(Command::SetTensor, &vec![0; 24 << 20]);
-    client.memory();
-    assert!(start.elapsed() < 100 * SHORT, "took {:?}", start.elapsed());
-    assert_eq!(reason(&link), "it did not finish SET_TENSOR within 6.3s");
 }
 
 #[test]
@@ -465,54 +328,5 @@ fn a_graph_that_the_server_forgot_is_sent_again() {
         (Command::GetDeviceMemory, vec![0; 4]),
     ];
     assert_eq!(commands, expected);
-    link.check().unwrap();
-}
-
-#[test]
-fn the_connection_is_kept_between_clients_while_it_is_held() {
-    let (connections, count) = channel();
-    let (link, relay, address) = start(move |mut stream| {
-        connections.send(()).unwrap();
-        while request(&mut stream).is_some() {
-            reply(&mut stream, &[7; 16]);
-        }
-    });
-    for _ in 0..3 {
-        assert_eq!(Client::new(address).memory(), [7; 16]);
-        thread::sleep(SHORT);
-    }
-    assert_eq!(count.try_iter().count(), 1);
-
-    link.release();
-    relay.settle();
-    for _ in 0..2 {
-        assert_eq!(Client::new(address).memory(), [7; 16]);
-        thread::sleep(SHORT);
-    }
-    assert_eq!(count.try_iter().count(), 2, "without a holder each client has a connection of its own");
-    link.check().unwrap();
-}
-
-/// A child process may keep ggml's socket open.
-#[test]
-fn a_client_whose_end_is_not_seen_does_not_keep_the_next_one_waiting() {
-    let (link, relay, _requests) = recorder();
-    let mut first = Client::new(relay);
-    assert_eq!(first.memory(), [7; 16]);
-    assert_eq!(Client::new(relay).memory(), [7; 16]);
-    assert_eq!(first.memory(), [7; 16]);
-    link.check().unwrap();
-}
-
-#[test]
-fn a_client_that_is_not_ggml_does_no_harm() {
-    let (link, relay, _requests) = recorder();
-    let mut stray = TcpStream::connect(relay).unwrap();
-    stray.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    assert_eq!(stray.read(&mut [0]).unwrap_or(0), 0, "it is hung up on");
-    let mut blunt = TcpStream::connect(relay).unwrap();
-    blunt.write_all(&wire::request_head(Command::DeviceCount, 0)).unwrap();
-    assert_eq!(blunt.read(&mut [0]).unwrap_or(0), 0, "a session starts with a handshake");
-    assert_eq!(Client::new(relay).memory(), [7; 16]);
     link.check().unwrap();
 }
