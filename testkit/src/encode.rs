@@ -3,6 +3,12 @@
 use ggml::prelude::*;
 use half::{bf16, f16};
 
+/// The types of blocks that most models use.
+pub const BLOCKS: [DType; 10] = {
+    use DType::{Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
+    [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K]
+};
+
 /// The encoded bytes of numbers, and the values that they decode to.
 pub fn encode(dtype: DType, data: &[f64]) -> (Vec<u8>, Vec<f64>) {
     fn plain<const N: usize>(

@@ -24,14 +24,18 @@ pub fn weights(places: &[BufferType]) -> Weights {
     weights
 }
 
-/// `tanh(w x)` for each layer, and its input `x`.
-pub fn network<'c>(ctx: &'c Context, weights: &'c Weights) -> (Tensor<'c>, Tensor<'c>) {
-    let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-    let y = (0..weights.iter().count()).fold(x, |x, i| {
+/// `tanh(w x)` for each layer.
+pub fn forward<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> Tensor<'c> {
+    (0..weights.iter().count()).fold(x, |x, i| {
         let w = weights.get(&format!("w{i}")).unwrap();
         ctx.tanh(ctx.mul_mat(w, x).unwrap()).unwrap()
-    });
-    (x, y)
+    })
+}
+
+/// An input of one column, and [`forward`] of it.
+pub fn network<'c>(ctx: &'c Context, weights: &'c Weights) -> (Tensor<'c>, Tensor<'c>) {
+    let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
+    (x, forward(ctx, weights, x))
 }
 
 /// What so many layers compute.

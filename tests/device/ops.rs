@@ -3,6 +3,7 @@
 use ggml::prelude::*;
 use ggml::{Conv1d, Conv2d, FlashAttn, Glu, Interpolate, Pad, Pool, Pool2d, Rope, RopeMode, Scale, SoftMax, SortOrder};
 use ggml::{TriType, UnaryOp};
+use testkit::encode::BLOCKS;
 
 use crate::{agree, case};
 
@@ -151,29 +152,14 @@ fn positions() {
     agree("positions", cases);
 }
 
-/// The weight types that models use.
-const WEIGHTS: [DType; 12] = [
-    DType::F32,
-    DType::F16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2_K,
-    DType::Q3_K,
-    DType::Q4_K,
-    DType::Q5_K,
-    DType::Q6_K,
-];
-
 /// Types that not every device supports.
 const RARE: [DType; 5] = [DType::BF16, DType::IQ4_NL, DType::IQ4_XS, DType::MXFP4, DType::Q1_0];
 
 #[test]
 fn products() {
     let mut cases = Vec::new();
-    for (dtype, must) in WEIGHTS.map(|d| (d, true)).into_iter().chain(RARE.map(|d| (d, false))) {
+    let weights = [DType::F32, DType::F16].into_iter().chain(BLOCKS);
+    for (dtype, must) in weights.map(|d| (d, true)).chain(RARE.map(|d| (d, false))) {
         // One column, a few, as many as there are special kernels for, and more.
         for n in [1, 2, 8, 9, 33, 130] {
             let mut product = case(format!("{dtype} by {n} columns"), move |f| {

@@ -1,6 +1,7 @@
 //! Copies, conversions, repetitions and concatenations.
 
 use ggml::prelude::*;
+use testkit::encode;
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
 
@@ -94,26 +95,13 @@ fn casts_to_blocks_stay_within_half_a_step() {
 /// Searches for the best scale must end and find one, for any values.
 #[test]
 fn casts_to_blocks_end_for_all_numbers() {
-    let blocks = [
-        DType::Q4_0,
-        DType::Q4_1,
-        DType::Q5_0,
-        DType::Q5_1,
-        DType::Q8_0,
-        DType::Q2_K,
-        DType::Q3_K,
-        DType::Q4_K,
-        DType::Q5_K,
-        DType::Q6_K,
-        DType::IQ4_NL,
-    ];
     for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 3e38, 1e-38, 0.0] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
         for only_one in [true, false] {
             let values = Array::of(ne([256, 2]), |[i, ..]| if only_one && i != 77 { 1.0 } else { number });
             let (x, _) = lab.plain(&values);
-            for to in blocks {
+            for to in encode::BLOCKS.into_iter().chain([DType::IQ4_NL]) {
                 let back = ctx.cast(ctx.cast(x, to).unwrap(), DType::F32).unwrap();
                 assert_eq!(lab.run(back).unwrap().ne, values.ne, "{to} of {number}");
             }

@@ -273,7 +273,7 @@ fn a_drawing_shows_what_is_copied() {
         assert_eq!(svg.matches(r#"class="copied""#).count(), copied, "{svg}");
         // To the other device and back.
         assert_eq!(svg.matches(r#"class="copy""#).count(), 2 * copied, "{svg}");
-        assert_eq!(svg.matches(">64 B<").count(), copied, "{svg}");
+        assert_eq!(svg.matches(">128 B<").count(), copied, "{svg}");
         for split in run.splits() {
             let on = |t: &Tensor<'_>| run.backend_of(*t).unwrap().device() == split.backend.device();
             let count = run.splits().iter().flat_map(|split| &split.nodes).filter(|t| on(t)).count();

@@ -2,7 +2,7 @@
 
 use ggml::GraphAllocator;
 use ggml::prelude::*;
-use testkit::network::{expected, input, matrix, network, weights};
+use testkit::network::{WIDTH, expected, forward, input, matrix, network, weights};
 
 use crate::beside::distance;
 use crate::{backend, cpu, vulkan};
@@ -45,7 +45,7 @@ fn graphs_of_changing_sizes_share_a_plan_with_copies() {
     for columns in [1, 3, 1, 3, 4, 5, 6, 2, 6] {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [WIDTH, columns]).unwrap();
-        let y = network(&ctx, &weights, x);
+        let y = forward(&ctx, &weights, x);
         let graph = ctx.graph([y]).unwrap();
         let mut run = sched.alloc(&graph).unwrap();
         assert_eq!(run.n_splits(), 4, "{}", run.to_dot());
