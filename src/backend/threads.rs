@@ -105,7 +105,7 @@ impl Threads {
 }
 
 fn refuse<T>(name: &'static str, value: String, expected: String) -> Result<T> {
-    Err(Error::Param { op: "Backend::set_threads", name, value: value.into(), expected: expected.into() })
+    Err(Error::Param { call: "Backend::set_threads", name, value: value.into(), expected: expected.into() })
 }
 
 impl From<usize> for Threads {

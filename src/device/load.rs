@@ -108,9 +108,9 @@ impl Registry {
     }
 }
 
-fn c_path(op: &'static str, path: &Path) -> Result<CString> {
+fn c_path(call: &'static str, path: &Path) -> Result<CString> {
     path.to_str().and_then(|text| CString::new(text).ok()).ok_or_else(|| Error::Param {
-        op,
+        call,
         name: "path",
         value: path.display().to_string().into(),
         expected: "it must be UTF-8 without a NUL".into(),

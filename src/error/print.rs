@@ -107,14 +107,14 @@ mod tests {
         let text = || -> Box<str> { evil.as_str().into() };
         let tensor = || TensorInfo { name: text(), dtype: "f32", ne: [1; 4] };
         let operands = || -> Box<[TensorInfo]> { [tensor(), tensor()].into() };
-        let (op, call, what) = ("test", "test", "tensor");
+        let (call, what) = ("test", "tensor");
         let errors = [
-            Error::Shape { op, operands: operands(), expected: evil.clone().into() },
-            Error::DType { op, operands: operands(), expected: evil.clone().into() },
-            Error::Param { op, name: "n", value: text(), expected: evil.clone().into() },
-            Error::Frozen { op, tensor: tensor() },
+            Error::Shape { call, operands: operands(), expected: evil.clone().into() },
+            Error::DType { call, operands: operands(), expected: evil.clone().into() },
+            Error::Param { call, name: "n", value: text(), expected: evil.clone().into() },
+            Error::Frozen { call, tensor: tensor() },
             Error::Length { call, tensor: tensor(), expected: 1, got: 2, unit: "bytes" },
-            Error::Unsupported { op: text(), operands: operands(), device: text(), reason: evil.clone().into() },
+            Error::Unsupported { call: text(), operands: operands(), device: text(), reason: evil.clone().into() },
             Error::NoSuch { what, name: text(), available: vec![text(); 1000].into() },
             Error::Duplicate { call, what, name: text() },
             Error::Backends { reason: "test", backends: text() },

@@ -16,7 +16,7 @@ use crate::device::{Device, lost, meta};
 use crate::error::{Error, Result};
 use crate::log;
 
-const OP: &str = "rpc::Server";
+const CALL: &str = "rpc::Server";
 
 /// The maximum number of threads of ggml's CPU backend.
 const MAX_THREADS: usize = sys::GGML_MAX_N_THREADS as usize;
@@ -130,7 +130,7 @@ impl ServerBuilder {
         let threads = self.thread_count()?;
         if let Some(device) = self.devices.iter().find(|device| lost::is_remote(**device)) {
             return Err(Error::Param {
-                op: OP,
+                call: CALL,
                 name: "devices",
                 value: device.name().into(),
                 expected: "it is on an RPC server itself, whose loss clients could not be told; let them connect there"
@@ -138,7 +138,7 @@ impl ServerBuilder {
             });
         }
         for &device in &self.devices {
-            meta::before_use(OP, device, "a meta device can't be served; serve its devices one by one")?;
+            meta::before_use(CALL, device, "a meta device can't be served; serve its devices one by one")?;
         }
         let asked = self.address;
         let failure = |reason: String| Error::Rpc { endpoint: asked.to_string().into(), reason: reason.into() };
@@ -159,7 +159,7 @@ impl ServerBuilder {
             None => Ok(thread::available_parallelism().map_or(1, NonZeroUsize::get).min(MAX_THREADS)),
             Some(n) if n <= MAX_THREADS => Ok(n),
             Some(n) => Err(Error::Param {
-                op: OP,
+                call: CALL,
                 name: "threads",
                 value: n.to_string().into(),
                 expected: format!("ggml supports {MAX_THREADS} at most").into(),

@@ -199,7 +199,7 @@ fn lay_out_in(buft: BufferType, max: usize, tensors: &[TensorPtr]) -> Result<Vec
         let operands = tensors.iter().zip(&sizes).filter(|(_, n)| **n == size).take(1).map(|(t, _)| t.info()).collect();
         let name = buft.name();
         let expected = format!("a tensor in buffer type {name} may have {max} bytes, this one needs {size}").into();
-        Error::Shape { op: "WeightsBuilder::place", operands, expected }
+        Error::Shape { call: "WeightsBuilder::place", operands, expected }
     })
 }
 
@@ -279,7 +279,7 @@ impl Placed {
     pub(super) fn writable(&self, call: &'static str, name: &str) -> Result<TensorPtr> {
         let t = self.find(name)?;
         if self.over.as_ref().is_some_and(|over| over.tensors.contains(&t)) {
-            return Err(Error::Frozen { op: call, tensor: t.info() });
+            return Err(Error::Frozen { call, tensor: t.info() });
         }
         Ok(t)
     }

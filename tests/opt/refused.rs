@@ -305,7 +305,7 @@ fn outputs_and_inputs_that_are_none() {
         assert!(matches!(new(what, p, None, places), Err(Error::DType { .. })), "{what:?}");
     }
     let doubled = ctx.scale(solid, 2.0).unwrap();
-    assert!(matches!(new(LossType::CrossEntropy, solid, None, doubled), Err(Error::Shape { op: "argmax", .. })));
+    assert!(matches!(new(LossType::CrossEntropy, solid, None, doubled), Err(Error::Shape { call: "argmax", .. })));
     let other = ctx.input("other", DType::F32, SHAPE).unwrap();
     for inputs in [other, p, y] {
         assert!(matches!(new(LossType::Sum, p, Some(inputs), y), Err(Error::NotPart { .. })), "{inputs:?}");

@@ -49,7 +49,7 @@ impl Split {
     /// Resolves the split for a tensor on `n` devices.
     pub(crate) fn resolve(&self, t: &TensorInfo, dtype: DType, n: usize) -> Result<State> {
         let refuse = |expected: String| Error::Param {
-            op: "MetaDevice",
+            call: "MetaDevice",
             name: "split",
             value: format!("{self:?}").into(),
             expected: format!("for {t} on {n} devices, {expected}").into(),
