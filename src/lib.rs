@@ -47,7 +47,7 @@ pub use buffer::{Buffer, BufferType, BufferUsage, Pinned};
 pub use context::Context;
 pub use device::{Capabilities, Device, DeviceType, Memory, Registry};
 pub use dtype::{DType, Element};
-pub use error::{Error, Result, TensorInfo};
+pub use error::{Error, IoError, Result, TensorInfo};
 pub use ggml_sys as sys;
 pub use graph::Graph;
 pub use ops::{

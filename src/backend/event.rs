@@ -112,7 +112,12 @@ impl Event {
         if backend.device() == self.device {
             return Ok(());
         }
-        Err(Error::unsupported(call, [], backend.device().name(), format!("the event belongs to {}", self.device.name())))
+        Err(Error::unsupported(
+            call,
+            [],
+            backend.device().name(),
+            format!("the event belongs to {}", self.device.name()),
+        ))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Loads backends at run time (feature `dynamic-backends`).
 
 use std::ffi::CString;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use ggml_sys as sys;
@@ -29,7 +30,7 @@ impl Registry {
         if !folder.is_dir() {
             return Err(Error::File {
                 path: folder.display().to_string().into(),
-                reason: "the folder doesn't exist".into(),
+                source: io::Error::new(ErrorKind::NotFound, "the folder doesn't exist").into(),
             });
         }
         if Self::all()?.is_empty() {

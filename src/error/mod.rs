@@ -1,11 +1,13 @@
 //! Errors: each names the call, its tensors with type and shape, and what was expected.
 
+mod io;
 mod print;
 mod shown;
 
 use std::borrow::Cow;
 use std::fmt;
 
+pub use io::IoError;
 use print::{Available, List, Log, Named, Needs};
 pub(crate) use shown::Shown;
 
@@ -36,7 +38,8 @@ impl fmt::Display for TensorInfo {
 
 /// Why a call failed.
 ///
-/// Every variant names the call; those about tensors give their types and shapes.
+/// Every variant names the call; those about tensors give their types and shapes. The message is complete: it contains
+/// the text of the [`source`](std::error::Error::source), which is an [`io::Error`](std::io::Error) where there is one.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -338,6 +341,8 @@ pub enum Error {
         endpoint: Box<str>,
         /// What went wrong.
         reason: Cow<'static, str>,
+        /// The error that caused it, if there is one.
+        source: Option<IoError>,
     },
     /// A connected RPC server was lost, with its devices and all tensors stored there.
     #[error("RPC server {} was lost: {}; use the remaining devices", Shown::text(endpoint), Shown::text(reason))]
@@ -346,14 +351,16 @@ pub enum Error {
         endpoint: Box<str>,
         /// What went wrong.
         reason: Cow<'static, str>,
+        /// The error that caused it, if there is one.
+        source: Option<IoError>,
     },
     /// A file could not be read or written.
-    #[error("{}: {}", Shown::text(path), Shown::text(reason))]
+    #[error("{}: {}", Shown::text(path), Shown::text(&source.to_string()))]
     File {
         /// The path.
         path: Box<str>,
-        /// The operating system's message.
-        reason: Box<str>,
+        /// The cause, mostly of the operating system.
+        source: IoError,
     },
     /// The data are not valid GGUF.
     #[error("GGUF: {}{}", Shown::text(reason), Log(log))]

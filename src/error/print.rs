@@ -79,6 +79,8 @@ impl fmt::Display for Available<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::super::Error;
     use super::*;
 
@@ -123,9 +125,9 @@ mod tests {
             Error::Status { call, status: 1, log: text() },
             Error::Ggml { call, message: text(), log: text() },
             Error::Exception { call, message: text(), log: text() },
-            Error::Rpc { endpoint: text(), reason: evil.clone().into() },
-            Error::RpcLost { endpoint: text(), reason: evil.clone().into() },
-            Error::File { path: text(), reason: text() },
+            Error::Rpc { endpoint: text(), reason: evil.clone().into(), source: None },
+            Error::RpcLost { endpoint: text(), reason: evil.clone().into(), source: None },
+            Error::File { path: text(), source: io::Error::other(evil.as_str()).into() },
             Error::Gguf { reason: evil.clone().into(), log: text() },
         ];
         for error in errors {

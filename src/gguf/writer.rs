@@ -218,7 +218,7 @@ impl Writer {
         mut data: impl FnMut(&TensorInfo, &mut dyn Write) -> io::Result<()>,
     ) -> Result<()> {
         let mut out = Counted { out, bytes: 0 };
-        self.emit(&mut out, &mut data).and_then(|()| out.flush()).map_err(|e| unread(&e))
+        self.emit(&mut out, &mut data).and_then(|()| out.flush()).map_err(unread)
     }
 
     /// The tensor descriptions with their offsets; `None` on overflow.

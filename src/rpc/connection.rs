@@ -15,7 +15,8 @@ use super::relay::Relay;
 use super::survey::Survey;
 use super::traffic::Traffic;
 use crate::callback;
-use crate::device::{Device, lost};
+use crate::device::Device;
+use crate::device::lost::{self, Fault};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 
@@ -71,7 +72,7 @@ pub fn connect(endpoint: &str) -> Result<Connection> {
 #[doc(alias = "ggml_backend_register")]
 pub fn connect_with(endpoint: &str, options: &Options) -> Result<Connection> {
     callback::check_open("rpc::connect")?;
-    let addresses = peer::resolve(endpoint).map_err(|reason| failure(endpoint, reason))?;
+    let addresses = peer::resolve(endpoint).map_err(|fault| fault.of(endpoint))?;
     let mut known = KNOWN.lock();
     let there = known.iter().find(|known| known.link.lost().is_none() && addresses.contains(&known.link.address()));
     if let Some(connection) = there.and_then(Connection::renew) {
@@ -94,7 +95,7 @@ impl Known {
         if let Some(relay) = left.and_then(|left| known.swap_remove(left).relay.clone()) {
             return Ok((relay, false));
         }
-        let fail = |e| failure(self.link.endpoint(), format!("the relay in this process could not be started: {e}"));
+        let fail = |e| Fault::caused("the relay in this process could not be started", e).of(self.link.endpoint());
         let peer = peer.ok_or_else(|| fail(io::ErrorKind::NotConnected.into()))?;
         Ok((Relay::start(Arc::clone(&self.link), self.survey.clone(), peer).map_err(fail)?, true))
     }
@@ -111,14 +112,12 @@ pub struct Connection {
 
 impl Connection {
     fn open(endpoint: &str, addresses: &[SocketAddr], options: &Options, known: &mut Vec<Arc<Known>>) -> Result<Self> {
-        let fail = |reason: String| failure(endpoint, reason);
+        let fail = |fault: Fault| fault.of(endpoint);
         let (mut peer, address) = peer::open(addresses, options).map_err(fail)?;
         let link = Arc::new(Link::new(endpoint, address, options.clone()));
         let survey = Survey::make(&mut peer, &link).map_err(fail)?;
         if own::is_short_of_handles(peer.stream()) {
-            return Err(fail(
-                "this process has hardly any file handles left; close some, or raise the limit".to_owned(),
-            ));
+            return Err(fail("this process has hardly any file handles left; close some, or raise the limit".into()));
         }
         // From here on a `Connection` is created on every path, and its drop releases the hold.
         link.hold();
@@ -129,7 +128,7 @@ impl Connection {
             let introduced = if address.is_ipv4() {
                 tell(address, endpoint).and_then(|server| introduce(server, &ours.link))
             } else {
-                Err(fail(format!("{address} is IPv6, which needs the relay (`Options::with_relay`)")))
+                Err(fail(format!("{address} is IPv6, which needs the relay (`Options::with_relay`)").into()))
             };
             return introduced.map(|devices| Self::keep(Known { devices, ..ours }, known));
         }
@@ -141,7 +140,7 @@ impl Connection {
             Ok(devices) => Ok(Self::keep(Known { devices, ..ours }, known)),
             Err(error) => {
                 if is_told {
-                    ours.link.lose("its devices could not be listed when it was connected to".to_owned());
+                    ours.link.lose("its devices could not be listed when it was connected to".into());
                     drop(Self::keep(ours, known));
                 } else {
                     relay.stop();
@@ -217,13 +216,15 @@ impl fmt::Debug for Connection {
 
 /// Makes ggml connect to `target`: the relay or the server of `endpoint`.
 fn tell(target: SocketAddr, endpoint: &str) -> Result<RawServer> {
-    let fail = |reason: String| failure(endpoint, reason);
-    let target = CString::new(target.to_string()).map_err(|e| fail(e.to_string()))?;
+    let fail = |fault: Fault| fault.of(endpoint);
+    let target = CString::new(target.to_string()).map_err(|e| fail(e.to_string().into()))?;
     match RawServer::add(&target) {
         Ok(Some(server)) => Ok(server),
-        Ok(None) => Err(fail("ggml found no devices".to_owned())),
+        Ok(None) => Err(fail("ggml found no devices".into())),
         // Caused by a lack of file handles or threads: the server's answers were checked before.
-        Err(e @ (Error::Ggml { .. } | Error::Exception { .. })) => Err(fail(format!("ggml could not connect: {e}"))),
+        Err(e @ (Error::Ggml { .. } | Error::Exception { .. })) => {
+            Err(fail(Fault::caused("ggml could not connect", io::Error::other(e))))
+        }
         Err(e) => Err(e),
     }
 }
@@ -234,8 +235,4 @@ fn introduce(server: RawServer, link: &Arc<Link>) -> Result<Vec<Device>> {
     lost::attach(&devices, &link.server);
     server.register()?;
     Ok(devices)
-}
-
-fn failure(endpoint: &str, reason: String) -> Error {
-    Error::Rpc { endpoint: endpoint.into(), reason: reason.into() }
 }

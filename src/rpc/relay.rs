@@ -148,7 +148,7 @@ impl Relay {
             };
             if let Err(error) = done {
                 // The request may have been sent in part, or the answer read in part.
-                self.session().lose(format!("ggml broke off within {}: {error}", command.name()));
+                self.session().lose(format!("ggml broke off within {}: {error}", command.name()).into());
                 return Err(error);
             }
         }

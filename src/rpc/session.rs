@@ -10,6 +10,7 @@ use super::peer::{self, Peer};
 use super::survey::Survey;
 use super::timed::Limit;
 use super::wire::{self, Command, MAX_REPLY};
+use crate::device::lost::Fault;
 
 /// The graph that the client last sent to a device.
 #[derive(Debug)]
@@ -63,13 +64,13 @@ impl Session {
         self.graphs.clear();
     }
 
-    pub(super) fn lose(&mut self, reason: String) {
-        self.link.lose(reason);
+    pub(super) fn lose(&mut self, fault: Fault) {
+        self.link.lose(fault);
         self.part();
     }
 
     /// Marks the server lost because of an error during `command`.
-    fn fail(&mut self, command: Command, error: &io::Error) {
+    fn fail(&mut self, command: Command, error: io::Error) {
         self.lose(peer::fault(error, command, self.limit));
     }
 
@@ -82,7 +83,7 @@ impl Session {
             match peer::open(&[self.link.address()], self.link.options()) {
                 Ok((peer, _)) => self.server = Some(peer),
                 Err(_) if own::is_short_of_handles(client.stream()) => return Err(ErrorKind::OutOfMemory.into()),
-                Err(reason) => self.lose(reason),
+                Err(fault) => self.lose(fault),
             }
         }
         self.clients += 1;
@@ -114,7 +115,7 @@ impl Session {
         if let Some(server) = self.server.as_mut()
             && let Err(error) = step(server)
         {
-            self.fail(command, &error);
+            self.fail(command, error);
         }
     }
 
@@ -206,7 +207,7 @@ impl Session {
                 return Ok(0);
             }
             Err(error) => {
-                self.fail(command, &error);
+                self.fail(command, error);
                 return Ok(0);
             }
         }
@@ -216,11 +217,11 @@ impl Session {
         let mut buffer = [0; MAX_REPLY];
         let reply = usize::try_from(len).ok().and_then(|len| buffer.get_mut(..len)).unwrap_or_default();
         if let Err(error) = server.read_exact(reply) {
-            self.fail(command, &error);
+            self.fail(command, error);
             return Ok(0);
         }
         if let Some(objection) = command.objection(request, reply) {
-            self.lose(objection);
+            self.lose(objection.into());
             return Ok(0);
         }
         client.writer.write_all(reply)?;
@@ -239,7 +240,7 @@ impl Session {
                     server.reader.consume(n);
                     passed = passed.saturating_add(n as u64);
                 }
-                Err(error) => self.fail(Command::GetTensor, &error),
+                Err(error) => self.fail(Command::GetTensor, error),
             }
         }
         Ok(passed)

@@ -1,6 +1,7 @@
 //! The handshake and the relay against misbehaving servers, without ggml.
 
-use std::io::{Read, Write};
+use std::error::Error as _;
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -66,9 +67,9 @@ fn trickle(stream: &mut TcpStream, bytes: &[u8], time: Duration) {
 /// The result of a handshake with a server that runs `script`.
 fn handshake(script: impl FnMut(TcpStream) + Send + 'static) -> String {
     let start = Instant::now();
-    let reason = peer::open(&[server(script)], &options()).unwrap_err();
+    let fault = peer::open(&[server(script)], &options()).unwrap_err();
     assert!(start.elapsed() < 100 * SHORT, "took {:?}", start.elapsed());
-    reason
+    fault.reason.into_owned()
 }
 
 /// ggml's side of a session.
@@ -138,12 +139,17 @@ fn recorder() -> (Arc<Link>, SocketAddr, Receiver<Request>) {
 
 fn reason(link: &Link) -> String {
     match link.check() {
-        Err(Error::RpcLost { endpoint, reason }) => {
+        Err(Error::RpcLost { endpoint, reason, .. }) => {
             assert_eq!(&*endpoint, "fake");
             reason.into_owned()
         }
         other => panic!("not lost: {other:?}"),
     }
+}
+
+/// The kind of the I/O error behind `error`, if there is one.
+fn io_kind(error: &Error) -> Option<ErrorKind> {
+    error.source()?.downcast_ref::<io::Error>().map(io::Error::kind)
 }
 
 /// A request for `len` bytes of a tensor.
@@ -154,8 +160,9 @@ fn get(len: u64) -> Vec<u8> {
 #[test]
 fn nobody_listens() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let reason = peer::open(&[address], &options()).unwrap_err();
-    assert!(reason.contains("can't connect"), "{reason}");
+    let fault = peer::open(&[address], &options()).unwrap_err();
+    assert!(fault.reason.contains("can't connect"), "{fault:?}");
+    assert_eq!(io_kind(&fault.of(address)), Some(ErrorKind::ConnectionRefused));
 }
 
 #[test]
@@ -257,6 +264,7 @@ fn a_reply_that_breaks_off_is_completed() {
     let data = Client::new(relay).ask(Command::GetTensor, &get(1000));
     assert_eq!(data, [[5; 600].as_slice(), &[0; 400]].concat());
     assert_eq!(reason(&link), "it closed the connection during GET_TENSOR");
+    assert_eq!(io_kind(&link.check().unwrap_err()), Some(ErrorKind::UnexpectedEof));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Files in the file system.
 
-use std::fs;
+use std::error::Error as _;
 use std::path::PathBuf;
+use std::{fs, io};
 
 use ggml::Error;
 use ggml::gguf::{Reader, Writer};
@@ -86,6 +87,8 @@ fn messages_name_the_file() {
     let missing = folder.join("missing.gguf");
     let e = Reader::open(&missing).unwrap_err();
     assert!(matches!(&e, Error::File { .. }) && e.to_string().contains("missing.gguf"), "{e}");
+    let source = e.source().and_then(|source| source.downcast_ref::<io::Error>());
+    assert_eq!(source.map(io::Error::kind), Some(io::ErrorKind::NotFound), "programs match on the kind");
     let e = everything().write(folder.join("no folder").join("x.gguf")).unwrap_err();
     assert!(matches!(&e, Error::File { .. }) && e.to_string().contains("no folder"), "{e}");
     let damaged = folder.join("damaged.gguf");
@@ -154,7 +157,7 @@ fn a_read_only_file_is_not_replaced() {
         out.write_all(&[0])
     });
     let e = e.unwrap_err();
-    assert!(matches!(&e, Error::File { reason, .. } if reason.contains("read-only")), "{e}");
+    assert!(matches!(&e, Error::File { source, .. } if source.to_string().contains("read-only")), "{e}");
     assert!(!asked, "nothing is asked for before");
     assert_eq!(fs::read(&path).unwrap(), b"old");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
@@ -172,7 +175,7 @@ fn a_link_to_nothing_is_refused() {
     symlink("circle.gguf", &circle).unwrap();
     for (path, why) in [(&link, "a link to a file that is not there"), (&circle, "symbolic links")] {
         let e = everything().write(path).unwrap_err();
-        assert!(matches!(&e, Error::File { reason, .. } if reason.contains(why)), "{e}");
+        assert!(matches!(&e, Error::File { source, .. } if source.to_string().contains(why)), "{e}");
         assert!(fs::symlink_metadata(path).unwrap().is_symlink());
     }
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);

@@ -217,7 +217,7 @@ fn a_stream_that_fails_is_an_error() {
     let broken = |at| Reader::from_stream(Broken(Cursor::new(bytes.clone()), at));
     for at in (0..data - 64).step_by(16) {
         let e = broken(at).unwrap_err();
-        assert!(matches!(&e, Error::File { reason, .. } if &**reason == "bad sector"), "{at}: {e}");
+        assert!(matches!(&e, Error::File { source, .. } if source.to_string() == "bad sector"), "{at}: {e}");
     }
     let mut reader = broken(data + 100).unwrap();
     let memory = Device::cpu().unwrap().buffer_type();
@@ -257,12 +257,12 @@ fn data_are_told_while_they_are_written() {
     let wrong = |n: usize| writer.write_with(&path, |t, out| out.write_all(&vec![0; t.size() + n - 1]));
     for (n, expected) in [(0, "were written"), (2, "were written")] {
         let e = wrong(n).unwrap_err();
-        assert!(matches!(&e, Error::File { reason, .. } if reason.contains(expected)), "{e}");
+        assert!(matches!(&e, Error::File { source, .. } if source.to_string().contains(expected)), "{e}");
     }
     let e = writer.write_with(&path, |_, _| Err(IoError::other("no idea"))).unwrap_err();
     assert!(e.to_string().contains("no idea") && e.to_string().contains("model.gguf"), "{e}");
     let e = writer.write(&path).unwrap_err();
-    assert!(matches!(&e, Error::File { reason, .. } if reason.contains("there are no data")), "{e}");
+    assert!(matches!(&e, Error::File { source, .. } if source.to_string().contains("there are no data")), "{e}");
     assert!(matches!(writer.to_bytes(), Err(Error::Gguf { .. })));
     assert!(matches!(writer.write_to(Vec::new(), |_, _| Ok(())), Err(Error::File { .. })));
     assert_eq!(fs::read(&path).unwrap(), b"old");

@@ -16,7 +16,7 @@ fn refusal(endpoint: &str) -> String {
     let error = rpc::connect_with(endpoint, &Options::new().with_connect_timeout(LIMIT)).unwrap_err();
     assert!(start.elapsed() < 100 * LIMIT, "took {:?}", start.elapsed());
     match error {
-        Error::Rpc { endpoint: named, reason } => {
+        Error::Rpc { endpoint: named, reason, .. } => {
             assert_eq!(&*named, endpoint);
             reason.into_owned()
         }
