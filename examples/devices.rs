@@ -13,7 +13,7 @@ fn product(device: Device) -> ggml::Result<Vec<f32>> {
 
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [3])?;
-    let y = ctx.mul_mat(weights.get("matrix")?, x)?;
+    let y = ctx.mul_mat(weights.tensor("matrix")?, x)?;
     let graph = ctx.graph([y])?;
     let mut sched = backends(device)?.build()?;
     let mut run = sched.alloc(&graph)?;

@@ -24,7 +24,7 @@ impl Mlp {
         for i in 0..widths.len() - 1 {
             let names = [format!("w{i}"), format!("b{i}")];
             for name in &names {
-                let n = weights.get(name)?.elements();
+                let n = weights.tensor(name)?.elements();
                 weights.set(name, &(0..n).map(|j| ((j * 7) % 11) as f32 / 10.0 - 0.5).collect::<Vec<_>>())?;
             }
             // Names are looked up once; an index is as good as a handle, and borrows nothing.

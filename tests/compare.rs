@@ -45,10 +45,10 @@ impl Net {
     }
 
     fn outputs<'c>(&'c self, ctx: &'c Context, x: Tensor<'c>, rows: Tensor<'c>) -> [Tensor<'c>; 5] {
-        let h = ctx.mul_mat(self.weights.get("up").unwrap(), x).unwrap();
+        let h = ctx.mul_mat(self.weights.tensor("up").unwrap(), x).unwrap();
         let h = (0..10).fold(h, |h, _| ctx.scale(ctx.neg(h).unwrap(), 1.1).unwrap());
-        let h = ctx.mul(ctx.rms_norm(h, 1e-5).unwrap(), self.weights.get("norm").unwrap()).unwrap();
-        let cache = self.cache.get("cache").unwrap();
+        let h = ctx.mul(ctx.rms_norm(h, 1e-5).unwrap(), self.weights.tensor("norm").unwrap()).unwrap();
+        let cache = self.cache.tensor("cache").unwrap();
         let part = ctx.view(cache, [32, 4], [256, 1024, 1024], 128).unwrap();
         let kept = ctx.cpy(h, part).unwrap();
         let picked = ctx.get_rows(ctx.cont(kept).unwrap(), rows).unwrap();
@@ -56,7 +56,7 @@ impl Net {
         let half = ctx.cast(ctx.soft_max(picked).unwrap(), DType::F16).unwrap();
         let blocks = ctx.cast(picked, DType::Q8_0).unwrap();
         let log = ctx.log(ctx.sgn(picked).unwrap()).unwrap();
-        let one = self.cache.get("count").unwrap();
+        let one = self.cache.tensor("count").unwrap();
         let counted = ctx.add_inplace(one, ctx.fill(one, 1.0).unwrap()).unwrap();
         [best, half, blocks, log, counted]
     }
@@ -75,7 +75,7 @@ fn compare_net(backend: &mut Backend, other: &mut Backend) -> Comparison {
     memory.set(x, &sample(64 * 4)).unwrap();
     memory.set(rows, &[3, 0, 3]).unwrap();
     let comparison = memory.compare(backend, other, Compare::new()).unwrap();
-    assert_eq!(net.cache.get("count").unwrap().read::<f32>().unwrap(), [1.0], "a state is changed once");
+    assert_eq!(net.cache.tensor("count").unwrap().read::<f32>().unwrap(), [1.0], "a state is changed once");
 
     let compared = memory.get::<f32>(outputs[3]).unwrap();
     let blocks = memory.get::<i32>(outputs[0]).unwrap();
@@ -160,7 +160,7 @@ fn casts_are_compared() {
     let mut weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
     weights.set_bytes("w", &DType::Q8_0.quantize(&sample(96), 32, None).unwrap()).unwrap();
     let ctx = Context::new();
-    let y = ctx.cast(weights.get("w").unwrap(), DType::F32).unwrap();
+    let y = ctx.cast(weights.tensor("w").unwrap(), DType::F32).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = memory();
     let mut memory = allocator.alloc(&graph).unwrap();
@@ -296,7 +296,7 @@ fn repacked_weights_can_not_be_compared() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [32]).unwrap();
     let mut allocator = memory();
-    let graph = ctx.graph([ctx.mul_mat(weights.get("w").unwrap(), x).unwrap()]).unwrap();
+    let graph = ctx.graph([ctx.mul_mat(weights.tensor("w").unwrap(), x).unwrap()]).unwrap();
     let mut memory = allocator.alloc(&graph).unwrap();
     memory.set(x, &[1.0_f32; 32]).unwrap();
     let refused = memory.compare(&mut cpu(), &mut cpu(), Compare::new());

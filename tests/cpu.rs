@@ -31,7 +31,7 @@ impl Product {
 
     fn graph<'c>(&'c self, ctx: &'c Context) -> (Tensor<'c>, Tensor<'c>, Graph<'c>) {
         let x = ctx.input("x", DType::F32, [32, 2]).unwrap();
-        let y = ctx.neg(ctx.mul_mat(self.weights.get("w").unwrap(), x).unwrap()).unwrap();
+        let y = ctx.neg(ctx.mul_mat(self.weights.tensor("w").unwrap(), x).unwrap()).unwrap();
         (x, y, ctx.graph([y]).unwrap())
     }
 }

@@ -74,7 +74,7 @@ fn a_decoder_plans_once_and_grows_no_memory() {
     let mut leaves = WeightsBuilder::new();
     leaves.tensor("cache", DType::F32, [4, PLACES as i64]).unwrap();
     let state = leaves.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
-    let cache = state.get("cache").unwrap();
+    let cache = state.tensor("cache").unwrap();
     let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
     sched.backend_mut(0).unwrap().set_threads(1).unwrap();
     let mut ctx = Context::new();
@@ -111,7 +111,7 @@ fn another_graph_is_another_plan() {
     leaves.tensor("cache", DType::F32, [4, PLACES as i64]).unwrap();
     let cpu = Device::cpu().unwrap().buffer_type();
     let state = leaves.place_state(cpu).unwrap();
-    let cache = state.get("cache").unwrap();
+    let cache = state.tensor("cache").unwrap();
     let mut allocator = GraphAllocator::new(cpu);
     let mut ctx = Context::new();
     for i in 0..5 {

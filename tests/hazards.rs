@@ -296,7 +296,7 @@ fn h24_views_are_of_the_weights_that_there_are() {
         ctx.reset();
         let state = place("w", n);
         let x = ctx.input("x", DType::F32, [32]).unwrap();
-        let part = ctx.view(state.get("w").unwrap(), [32, 2], [128, 256, 256], 0).unwrap();
+        let part = ctx.view(state.tensor("w").unwrap(), [32, 2], [128, 256, 256], 0).unwrap();
         let y = ctx.mul_mat(part, x).unwrap();
         let graph = ctx.graph([y]).unwrap();
         let mut run = sched.alloc(&graph).unwrap();

@@ -7,9 +7,9 @@ use ggml::prelude::*;
 /// Two matrix products, a name that DOT and JSON must escape, and a view in between.
 fn network<'c>(ctx: &'c Context, weights: &'c Weights) -> (Tensor<'c>, Tensor<'c>) {
     let x = ctx.input("x", DType::F32, [64, 3]).unwrap();
-    let h = ctx.mul_mat(weights.get("w").unwrap(), x).unwrap().named("a \"b\\c\"").unwrap();
+    let h = ctx.mul_mat(weights.tensor("w").unwrap(), x).unwrap().named("a \"b\\c\"").unwrap();
     let h = ctx.reshape(ctx.relu(h).unwrap(), [64, 3]).unwrap();
-    (x, ctx.mul_mat(weights.get("w").unwrap(), h).unwrap().named("y").unwrap())
+    (x, ctx.mul_mat(weights.tensor("w").unwrap(), h).unwrap().named("y").unwrap())
 }
 
 fn weights() -> Weights {
@@ -100,7 +100,7 @@ fn a_drawing_has_every_tensor_and_every_source() {
     let mut states = WeightsBuilder::new();
     states.tensor("s", DType::F32, [64, 3]).unwrap();
     let states = states.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
-    let y = ctx.add(y, states.get("s").unwrap()).unwrap();
+    let y = ctx.add(y, states.tensor("s").unwrap()).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut sched = sched();
     let svg = sched.alloc(&graph).unwrap().to_svg();

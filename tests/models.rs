@@ -104,7 +104,7 @@ fn an_index_is_the_tensor_of_its_name() {
     let weights = builder.place(Device::cpu().unwrap()).unwrap();
     for (i, name) in names.iter().enumerate() {
         let index = weights.index(name).unwrap();
-        assert_eq!(weights.at(index), weights.get(name).unwrap());
+        assert_eq!(weights.at(index), weights.tensor(name).unwrap());
         assert_eq!(weights.at(index).elements(), i + 1);
         assert_eq!(index, weights.index(name).unwrap());
     }
@@ -145,7 +145,7 @@ fn handles_of_weights_are_kept_across_a_reset() {
     builder.tensor("w", DType::F32, [3]).unwrap();
     let mut weights = builder.place(Device::cpu().unwrap()).unwrap();
     weights.set("w", &[1.0_f32, 2.0, 3.0]).unwrap();
-    let w = weights.get("w").unwrap();
+    let w = weights.tensor("w").unwrap();
     let (mut ctx, mut allocator) = (Context::new(), GraphAllocator::new(Device::cpu().unwrap().buffer_type()));
     let mut backend = Backend::cpu().unwrap();
     for step in 0..3_u8 {

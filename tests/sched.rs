@@ -27,7 +27,7 @@ fn a_feed_forward_step_is_that_of_plain_rust() {
 
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [k as i64, n as i64]).unwrap();
-    let y = ctx.relu(ctx.mul_mat(weights.get("w").unwrap(), x).unwrap()).unwrap();
+    let y = ctx.relu(ctx.mul_mat(weights.tensor("w").unwrap(), x).unwrap()).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut sched = cpu();
     for _ in 0..3 {
@@ -51,7 +51,7 @@ fn a_graph_tells_what_its_operations_are_and_use() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [4, 2]).unwrap();
     let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
-    let w = weights.get("w").unwrap();
+    let w = weights.tensor("w").unwrap();
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 3]).unwrap();
     let product = ctx.mul_mat(w, x).unwrap();

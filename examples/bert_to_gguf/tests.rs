@@ -74,15 +74,15 @@ fn tensors_and_settings_are_renamed() {
     assert_eq!(tensors, [("blk.0.ffn_up.weight".to_owned(), DType::F32, [2, 3, 1, 1])]);
     let numbers = DType::F32.dequantize(&reader.read("blk.0.ffn_up.weight").unwrap()).unwrap();
     assert_eq!(numbers, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    let text = |key| reader.get(key).and_then(Value::as_str).unwrap();
-    let number = |key| reader.get(key).and_then(Value::as_u64).unwrap();
+    let text = |key| reader.metadata(key).and_then(Value::as_str).unwrap();
+    let number = |key| reader.metadata(key).and_then(Value::as_u64).unwrap();
     assert_eq!([text("general.architecture"), text("general.name"), text("general.license")], ["bert", "small", "MIT"]);
     assert_eq!(text("tokenizer.huggingface.json"), TOKENIZER);
     assert_eq!(
         [number("bert.block_count"), number("bert.context_length"), number("bert.max_sentence_length")],
         [1, 4, 3]
     );
-    assert_eq!(reader.get("bert.attention.layer_norm_epsilon").and_then(Value::as_f32), Some(1e-12));
+    assert_eq!(reader.metadata("bert.attention.layer_norm_epsilon").and_then(Value::as_f32), Some(1e-12));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn words_are_listed_by_their_numbers() {
     let folder = Folder::new("words");
     folder.run(&[]).unwrap();
     let reader = Reader::open(folder.0.join("out.gguf")).unwrap();
-    let get = |key: &str| reader.get(&format!("tokenizer.ggml.{key}")).unwrap();
+    let get = |key: &str| reader.metadata(&format!("tokenizer.ggml.{key}")).unwrap();
     assert_eq!(*get("model"), Value::from("bert"));
     let tokens = ["[PAD]", "\u{2581}want", "ed", "[SEP]"].map(str::to_owned);
     assert_eq!(*get("tokens"), Value::from(tokens.to_vec()));
@@ -99,7 +99,7 @@ fn words_are_listed_by_their_numbers() {
         ["token_type_count", "padding_token_id", "seperator_token_id"].map(|k| get(k).as_u64()),
         [2, 0, 3].map(Some)
     );
-    assert!(reader.get("tokenizer.ggml.cls_token_id").is_none(), "there is none");
+    assert!(reader.metadata("tokenizer.ggml.cls_token_id").is_none(), "there is none");
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl<'c> Trainer<'c> {
         seed: u64,
     ) -> Result<Self> {
         let inputs = input(ctx, BATCH)?;
-        let logits = forward(ctx, |name| parameters.get(name), inputs)?;
+        let logits = forward(ctx, |name| parameters.tensor(name), inputs)?;
         let all: Vec<_> = parameters.iter().collect();
         let opt = OptContext::new(all, OptParams::new(LossType::CrossEntropy))?;
         let opt = opt.with_schedule(move |at| schedule(at.epoch).into());
@@ -91,7 +91,7 @@ fn dataset(images: &Images) -> Result<Dataset> {
 pub(crate) fn evaluate(sched: &mut Sched, parameters: &State, images: &Images) -> Result<OptResult> {
     let ctx = Context::new();
     let inputs = input(&ctx, images.len())?;
-    let logits = forward(&ctx, |name| parameters.get(name), inputs)?;
+    let logits = forward(&ctx, |name| parameters.tensor(name), inputs)?;
     let params = OptParams::new(LossType::CrossEntropy).with_build_type(BuildType::Forward);
     let mut opt = OptContext::new([], params)?;
     let graphs = opt.graphs(&ctx, inputs, logits)?;
@@ -115,8 +115,8 @@ pub(crate) fn save(parameters: &State, seed: u64, path: &Path) -> Result<()> {
         file.tensor(&name, DType::F32, ggml_shape(shape)?, &parameters.read_bytes(&name)?)?;
     }
     let again = Reader::from_bytes(file.to_bytes()?)?;
-    let text = |key| again.get(key).and_then(Value::as_str);
-    check_metadata(text(key::ARCHITECTURE), again.get(key::SPLIT_SEED).and_then(Value::as_u64))?;
+    let text = |key| again.metadata(key).and_then(Value::as_str);
+    check_metadata(text(key::ARCHITECTURE), again.metadata(key::SPLIT_SEED).and_then(Value::as_u64))?;
     for (name, _) in tensors() {
         check_shape(&name, &again.tensor(&name)?.shape().ne())?;
     }

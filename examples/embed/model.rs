@@ -35,7 +35,7 @@ pub(crate) struct Config {
 
 impl Config {
     pub(crate) fn read<S>(file: &Reader<S>) -> Result<Self> {
-        let value = |key: &str| file.get(key).with_context(|| format!("the file does not say what `{key}` is"));
+        let value = |key: &str| file.metadata(key).with_context(|| format!("the file does not say what `{key}` is"));
         let number = |key: &str| {
             let number = value(key)?.as_u64().filter(|&n| n > 0);
             number.with_context(|| format!("`{key}` is no number of anything"))
@@ -99,7 +99,7 @@ impl Model {
     pub(crate) fn open(path: &Path, devices: &[Device], threads: NonZeroUsize, by: Kernels) -> Result<Self> {
         let mut file = Reader::open(path)?;
         let config = Config::read(&file)?;
-        let tokenizer = file.get("tokenizer.huggingface.json").and_then(Value::as_str);
+        let tokenizer = file.metadata("tokenizer.huggingface.json").and_then(Value::as_str);
         let tokenizer = tokenizer.context("the file has no tokenizer")?.to_owned();
         let cpu = Device::cpu()?;
         let holder = |layer: usize| devices.get(layer * devices.len() / config.layers).copied().unwrap_or(cpu);

@@ -331,7 +331,7 @@ fn compare_importance(tiny: &Tiny, model: &mut Model, size: usize) {
         let counts = DType::F32.dequantize(file.data(&format!("{matrix}.counts")).unwrap()).unwrap();
         assert_eq!(counts, [tokens as f32]);
     }
-    let metadata: Vec<_> = file.metadata().map(|(key, value)| (key, value.clone())).collect();
+    let metadata: Vec<_> = file.key_values().map(|(key, value)| (key, value.clone())).collect();
     let expected = [
         ("general.type", "imatrix".into()),
         ("imatrix.datasets", vec!["lines.txt".to_owned()].into()),
@@ -392,7 +392,7 @@ fn the_program_writes_and_searches() {
     fs::remove_file(importance).unwrap();
     let summed = summed.unwrap();
     assert!(summed.starts_with("imatrix: matrices=18 file=") && summed.contains("\nembed: sentences=5 tokens=18 "));
-    assert_eq!(imatrix.unwrap().get("imatrix.datasets"), Some(&vec![file.to_owned()].into()));
+    assert_eq!(imatrix.unwrap().metadata("imatrix.datasets"), Some(&vec![file.to_owned()].into()));
     assert!(written.unwrap().starts_with("embed: sentences=5 tokens=18 seconds="));
     let rows = rows.unwrap();
     assert_eq!((rows.len(), rows[0].len()), (5, WIDTH));

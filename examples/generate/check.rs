@@ -84,7 +84,7 @@ pub(crate) fn run(check: &Check, text: &Text, out: &mut impl Write) -> Result<()
     writeln!(out, "{} bytes to train on, {} held out", text.train.len(), text.held_out.len())?;
     let file = Reader::from_bytes(file::write(config, training, &trained)?.to_bytes()?)?;
     let (config, weights) = file::read(&file, None)?;
-    let model = Model::new(config, |name| weights.get(name))?;
+    let model = Model::new(config, |name| weights.tensor(name))?;
     let loss_f32 = loss(&model, &mut sched, &text.held_out)?;
     writeln!(out, "trained in {seconds:.1} s: {:.3} bits for each byte that was held out", bits(loss_f32))?;
     found.below("bits per byte", bits(loss_f32), check.bits);
@@ -127,7 +127,7 @@ pub(crate) fn run(check: &Check, text: &Text, out: &mut impl Write) -> Result<()
     found.steady(&speed_f32);
     for (dtype, worse) in QUANTISED {
         let (_, weights) = file::read(&file, Some(dtype))?;
-        let model = Model::new(config, |name| weights.get(name))?;
+        let model = Model::new(config, |name| weights.tensor(name))?;
         let by = bits(loss(&model, &mut sched, &text.held_out)? - loss_f32);
         found.below(dtype.name(), by.abs(), worse);
         let speed = speed(&model, prompt)?;

@@ -49,11 +49,11 @@ pub(crate) fn open(path: &Path, dtype: Option<DType>) -> Result<(Config, Weights
 /// # Errors
 /// Where it holds something else, or a matrix can't have the type.
 pub(crate) fn read(file: &Reader, dtype: Option<DType>) -> Result<(Config, Weights)> {
-    let architecture = file.get("general.architecture").and_then(Value::as_str);
+    let architecture = file.metadata("general.architecture").and_then(Value::as_str);
     ensure!(architecture == Some(ARCHITECTURE), "the file holds no `{ARCHITECTURE}`");
     let mut config = Config { layers: 0, heads: 0, width: 0, inner: 0, window: 0 };
     for (key, size) in sizes(&mut config) {
-        let value = file.get(key).and_then(Value::as_u64);
+        let value = file.metadata(key).and_then(Value::as_u64);
         *size = value.with_context(|| format!("the file does not say what `{key}` is"))?.try_into()?;
     }
     let mut builder = WeightsBuilder::new();

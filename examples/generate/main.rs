@@ -81,7 +81,7 @@ fn train(config: Config, cli: &cli::Train, out: &mut impl Write) -> Result<()> {
         bar.set_message(format!("{:.3} bits", train::bits(loss.into())));
     })?;
     bar.finish_and_clear();
-    let model = Model::new(config, |name| weights.get(name))?;
+    let model = Model::new(config, |name| weights.tensor(name))?;
     let held_out = train::loss(&model, &mut sched, &text.held_out)?;
     let path = cli.output.display();
     let file = file::write(config, how, &weights)?;
@@ -100,7 +100,7 @@ fn sample(cli: &cli::Sample, out: &mut impl Write) -> Result<()> {
     let path = cli.model.display();
     let opened = file::open(&cli.model, cli.dtype);
     let (config, weights) = opened.with_context(|| format!("can't use {path} (`generate train` makes a model)"))?;
-    let model = Model::new(config, |name| weights.get(name))?;
+    let model = Model::new(config, |name| weights.tensor(name))?;
     let memory = cache::memory(config, cli.cache)?;
     let mut decoder = Decoder::new(&model, &memory, sched(cli.threads)?)?;
     let mut sampler = Sampler::new(cli.temperature, cli.top_k.get(), cli.seed);

@@ -68,7 +68,7 @@ fn random() -> (Weights, Reference) {
 }
 
 fn model(weights: &Weights) -> Model<'_> {
-    Model::new(TINY, |name| weights.get(name)).unwrap()
+    Model::new(TINY, |name| weights.tensor(name)).unwrap()
 }
 
 fn noise(n: usize) -> Vec<u8> {

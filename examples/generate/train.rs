@@ -75,7 +75,7 @@ pub(crate) fn train(
     let n = config.window;
     let mut rng = Rng::with_seed(how.seed);
     let state = weights(config, &mut rng)?;
-    let model = Model::new(config, |name| state.get(name))?;
+    let model = Model::new(config, |name| state.tensor(name))?;
 
     let ctx = Context::new();
     let inputs = Inputs::new(&ctx, n, BATCH, n)?;

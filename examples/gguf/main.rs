@@ -40,7 +40,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     match &cli.command {
         Command::List { file } => list(&Reader::open(file)?, out),
         Command::Dump { file, tensor: None, .. } => {
-            for (key, value) in Reader::open(file)?.metadata() {
+            for (key, value) in Reader::open(file)?.key_values() {
                 writeln!(out, "{}: {} = {}", Shown::name(key), value::kind(value), value::line(value, usize::MAX))?;
             }
             Ok(())
@@ -48,7 +48,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
         Command::Dump { file, tensor: Some(tensor), limit } => dump(&mut Reader::open(file)?, tensor, *limit, out),
         Command::Get { file, key } => {
             let reader = Reader::open(file)?;
-            let value = reader.get(key).with_context(|| missing(&reader, key))?;
+            let value = reader.metadata(key).with_context(|| missing(&reader, key))?;
             // A program gets what is in the file; a terminal gets what it can show.
             let plain = io::stdout().is_terminal();
             let shown = |text: String| if plain { support::lines(&text) } else { text };
@@ -72,17 +72,17 @@ fn missing(reader: &Reader<File>, key: &str) -> String {
     format!(
         "there is no key `{}`; there are {}",
         Shown::name(key),
-        support::names(reader.metadata().map(|(key, _)| key))
+        support::names(reader.key_values().map(|(key, _)| key))
     )
 }
 
 fn list(reader: &Reader<File>, out: &mut impl Write) -> Result<()> {
-    let (keys, tensors) = (reader.metadata().count(), reader.tensors().count());
+    let (keys, tensors) = (reader.key_values().count(), reader.tensors().count());
     let bytes: u64 = reader.tensors().map(|t| t.size() as u64).sum();
     let (version, alignment) = (reader.version(), reader.alignment());
     writeln!(out, "version {version}, {keys} keys, {tensors} tensors of {bytes} bytes, aligned to {alignment}")?;
     let mut table = table(&["key", "type", "value"]);
-    for (key, value) in reader.metadata() {
+    for (key, value) in reader.key_values() {
         table.add_row([Shown::name(key).to_string(), value::kind(value), value::line(value, WIDTH)]);
     }
     writeln!(out, "{table}")?;

@@ -48,7 +48,7 @@ impl Drop for Folder {
 }
 
 fn value(file: &Path, key: &str) -> Option<Value> {
-    Reader::open(file).unwrap().get(key).cloned()
+    Reader::open(file).unwrap().metadata(key).cloned()
 }
 
 #[test]

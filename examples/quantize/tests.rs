@@ -149,7 +149,7 @@ fn other_tensors_and_keys_stay() {
     ] {
         assert!(printed.contains(part), "{part} in {printed}");
     }
-    let metadata: Vec<_> = new.metadata().map(|(key, value)| (key, value.clone())).collect();
+    let metadata: Vec<_> = new.key_values().map(|(key, value)| (key, value.clone())).collect();
     let expected = [
         ("general.name", "test".into()),
         ("general.file_type", 7_u32.into()),

@@ -173,7 +173,7 @@ impl Context {
     /// # builder.tensor("w", DType::F32, [4])?;
     /// # let weights = builder.place(Device::cpu()?)?;
     /// let (mut ctx, mut sched) = (Context::new(), Sched::best()?);
-    /// let w = weights.get("w")?;
+    /// let w = weights.tensor("w")?;
     /// for step in 0..3 {
     ///     ctx.reset();
     ///     let x = ctx.input("x", DType::F32, [4])?;

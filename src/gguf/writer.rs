@@ -90,7 +90,7 @@ impl Writer {
     /// As [`Writer::set`]: ggml reads some keys that it can't write.
     #[doc(alias = "gguf_set_kv")]
     pub fn set_kv<S>(&mut self, from: &Reader<S>) -> Result<&mut Self> {
-        for (key, value) in from.metadata() {
+        for (key, value) in from.key_values() {
             self.set(key, value.clone())?;
         }
         Ok(self)

@@ -262,7 +262,7 @@ impl Placed {
         Some(unsafe { Tensor::new(ptr) })
     }
 
-    pub(super) fn get(&self, name: &str) -> Result<Tensor<'_>> {
+    pub(super) fn tensor(&self, name: &str) -> Result<Tensor<'_>> {
         let ptr = self.find(name)?;
         // SAFETY: header and memory live as long as `self`, which the result borrows.
         Ok(unsafe { Tensor::new(ptr) })
@@ -375,7 +375,7 @@ mod tests {
             placed.set("test", &format!("t{i}"), &values).unwrap();
         }
         for (i, n) in [8_u8, 8, 16, 4].into_iter().enumerate() {
-            let read = placed.get(&format!("t{i}")).unwrap().read::<f32>().unwrap();
+            let read = placed.tensor(&format!("t{i}")).unwrap().read::<f32>().unwrap();
             assert_eq!(read, vec![f32::from(n); n.into()], "t{i} overlaps no other tensor");
         }
         let more = place_group(buft, 8, &placed.leaves.tensors, Owner::State, &mut Vec::new());

@@ -78,7 +78,7 @@ thread_local! {
 fn try_everything() {
     STATE.with_borrow(|there| {
         let (state, ctx) = there.as_ref().unwrap();
-        let s = state.get("s").unwrap();
+        let s = state.tensor("s").unwrap();
         let mut errors = vec![
             state.set("s", &[9.0_f32; 2]).err(),
             ctx.input("y", DType::F32, [1]).err(),
@@ -237,7 +237,7 @@ fn no_closure_waits_for_a_lock_that_its_own_computation_holds() {
     builder.tensor("w", DType::F32, [4]).unwrap();
     let mut weights = builder.place(meta.buffer_type()).unwrap();
     weights.set("w", &[1.0_f32, 2.0, 3.0, 4.0]).unwrap();
-    let read = |weights: &Weights| weights.get("w").unwrap().read::<f32>();
+    let read = |weights: &Weights| weights.tensor("w").unwrap().read::<f32>();
 
     let (ask, asked) = mpsc::channel::<()>();
     let (answer, answered) = mpsc::channel();
@@ -264,7 +264,7 @@ fn no_closure_waits_for_a_lock_that_its_own_computation_holds() {
                 rows.into_iter().for_each(|(i, row)| row.copy_from_slice(x.row(i)));
             })
             .unwrap();
-        let z = ctx.add(y, weights.get("w").unwrap()).unwrap();
+        let z = ctx.add(y, weights.tensor("w").unwrap()).unwrap();
         let graph = ctx.graph([z]).unwrap();
         let backends = Sched::builder().backend(meta.init().unwrap()).backend(Backend::cpu().unwrap());
         let mut sched = backends.build().unwrap();

@@ -46,7 +46,7 @@ fn altered(change: impl FnOnce(&mut Vec<Part>), keep: impl Fn(&str) -> bool) -> 
         .collect();
     change(&mut parts);
     let mut writer = Writer::new();
-    for (key, value) in model.metadata().filter(|(key, _)| keep(key)) {
+    for (key, value) in model.key_values().filter(|(key, _)| keep(key)) {
         writer.set(key, value.clone()).unwrap();
     }
     for part in &parts {

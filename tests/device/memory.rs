@@ -26,7 +26,7 @@ fn weights_of_some_size_are_held() {
     let mut weights = builder.place(device().buffer_type()).unwrap();
     let data = sample(N, 1);
     weights.set("w", &data).unwrap();
-    assert!(weights.get("w").unwrap().read::<f32>().unwrap() == data);
+    assert!(weights.tensor("w").unwrap().read::<f32>().unwrap() == data);
     assert_eq!(weights.buffers()[0].is_host(), is_cpu());
     let there = device().memory().unwrap();
     eprintln!("taken: {}", before.free.saturating_sub(there.free));

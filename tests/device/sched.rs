@@ -30,7 +30,7 @@ fn weights(on: [Device; 2]) -> Weights {
 }
 
 fn network<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> Tensor<'c> {
-    (0..LAYERS).fold(x, |h, i| ctx.tanh(ctx.mul_mat(weights.get(&format!("w{i}")).unwrap(), h).unwrap()).unwrap())
+    (0..LAYERS).fold(x, |h, i| ctx.tanh(ctx.mul_mat(weights.tensor(&format!("w{i}")).unwrap(), h).unwrap()).unwrap())
 }
 
 fn compute(builder: SchedBuilder, on: [Device; 2], rounds: usize) -> (Vec<Vec<f32>>, usize, usize) {
@@ -112,7 +112,7 @@ fn large_products_are_taken_over() {
     let run = |op_offload| {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [256, N as i64]).unwrap();
-        let y = ctx.mul_mat(weights.get("w").unwrap(), x).unwrap();
+        let y = ctx.mul_mat(weights.tensor("w").unwrap(), x).unwrap();
         let graph = ctx.graph([y]).unwrap();
         let backends = Sched::builder().backend(device().init().unwrap()).backend(cpu());
         let mut sched = backends.op_offload(op_offload).build().unwrap();

@@ -62,7 +62,7 @@ fn weights_are_read_by_all_threads() {
             scope.spawn(move || {
                 let mut backend = device().init().unwrap();
                 let ctx = Context::new();
-                let y = ctx.scale(weights.get("w").unwrap(), 2.0).unwrap();
+                let y = ctx.scale(weights.tensor("w").unwrap(), 2.0).unwrap();
                 let graph = ctx.graph([y]).unwrap();
                 let mut allocator = GraphAllocator::new(device().buffer_type());
                 for _ in 0..10 {

@@ -19,8 +19,8 @@ fn use_all(bytes: &[u8]) -> Result<(), Error> {
         total += data.len();
     }
     assert!(total <= bytes.len(), "no byte belongs to two tensors");
-    for (key, value) in reader.metadata() {
-        assert_eq!(reader.get(key).map(ggml::gguf::Value::type_name), Some(value.type_name()));
+    for (key, value) in reader.key_values() {
+        assert_eq!(reader.metadata(key).map(ggml::gguf::Value::type_name), Some(value.type_name()));
     }
     let memory = Device::cpu().unwrap().buffer_type();
     assert_eq!(reader.load(|_| memory).unwrap().iter().count(), reader.tensors().count());

@@ -43,7 +43,7 @@ impl Drop for Mapped {
 
 fn same_data(weights: &Weights) {
     for (name, dtype, ne, data) in tensors() {
-        let t = weights.get(name).unwrap();
+        let t = weights.tensor(name).unwrap();
         assert_eq!((t.dtype(), t.ne()), (dtype, ne));
         assert_eq!(weights.read_bytes(name).unwrap(), data, "{name}");
     }
@@ -89,12 +89,12 @@ fn some_tensors_are_copied_and_may_then_be_changed() {
     same_data(&weights);
     assert_eq!(weights.buffers().len(), 2);
     weights.set("bias", &[1.0_f32; 5]).unwrap();
-    assert_eq!(weights.get("bias").unwrap().read::<f32>().unwrap(), [1.0; 5]);
+    assert_eq!(weights.tensor("bias").unwrap().read::<f32>().unwrap(), [1.0; 5]);
     assert!(matches!(weights.set_bytes("half", &[0; 32]), Err(Error::Frozen { .. })));
 
     // A graph that uses both kinds of weights.
     let ctx = Context::new();
-    let doubled = ctx.add(weights.get("bias").unwrap(), weights.get("bias").unwrap()).unwrap();
+    let doubled = ctx.add(weights.tensor("bias").unwrap(), weights.tensor("bias").unwrap()).unwrap();
     let graph = ctx.graph([doubled]).unwrap();
     let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
     let mut run = sched.alloc(&graph).unwrap();
@@ -293,7 +293,7 @@ fn keys_are_removed_and_taken_over() {
     writer.set("a", "new").unwrap().set("b", "again").unwrap();
     let keys = |writer: &Writer| {
         let reader = Reader::from_bytes(writer.to_bytes().unwrap()).unwrap();
-        reader.metadata().map(|(key, value)| (key.to_owned(), value.clone())).collect::<Vec<_>>()
+        reader.key_values().map(|(key, value)| (key.to_owned(), value.clone())).collect::<Vec<_>>()
     };
     let expected: [(String, Value); 4] = [
         ("d".into(), 0_u64.into()),
@@ -308,7 +308,7 @@ fn keys_are_removed_and_taken_over() {
     other.set_kv(&Reader::from_bytes(writer.to_bytes().unwrap()).unwrap()).unwrap();
     let keys: Vec<_> = keys(&other).into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, ["x", "c", "d", "a", "b"]);
-    assert_eq!(Reader::from_bytes(other.to_bytes().unwrap()).unwrap().get("c"), Some(&3_u64.into()));
+    assert_eq!(Reader::from_bytes(other.to_bytes().unwrap()).unwrap().metadata("c"), Some(&3_u64.into()));
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn every_type_of_metadata_and_all_tensors_come_back() {
     let bytes = everything().to_bytes().unwrap();
     let reader = Reader::from_bytes(bytes.clone()).unwrap();
     assert_eq!((reader.version(), reader.alignment()), (3, 32));
-    let read: Vec<_> = reader.metadata().map(|(k, v)| (k, v.clone())).collect();
+    let read: Vec<_> = reader.key_values().map(|(k, v)| (k, v.clone())).collect();
     assert_eq!(read, values());
     assert_eq!(reader.tensors().count(), tensors().len());
     for (info, (name, dtype, ne, data)) in reader.tensors().zip(tensors()) {
@@ -23,7 +23,7 @@ fn every_type_of_metadata_and_all_tensors_come_back() {
 
     // Writing it again gives the same bytes.
     let mut again = Writer::new();
-    for (key, value) in reader.metadata() {
+    for (key, value) in reader.key_values() {
         again.set(key, value.clone()).unwrap();
     }
     for t in reader.tensors() {
@@ -90,10 +90,10 @@ fn text_may_hold_nul_and_floats_any_bits() {
     writer.set("text", "a\0b").unwrap().set("texts", vec!["\0".to_owned(), "c".to_owned()]).unwrap();
     writer.set("nan", nan).unwrap();
     let reader = Reader::from_bytes(writer.to_bytes().unwrap()).unwrap();
-    assert_eq!(reader.get("text").unwrap().as_str(), Some("a\0b"));
+    assert_eq!(reader.metadata("text").unwrap().as_str(), Some("a\0b"));
     let texts = Value::Array(Array::String(vec!["\0", "c"].into()));
-    assert_eq!(reader.get("texts"), Some(&texts));
-    assert_eq!(reader.get("nan").unwrap().as_f32().map(f32::to_bits), Some(nan.to_bits()));
+    assert_eq!(reader.metadata("texts"), Some(&texts));
+    assert_eq!(reader.metadata("nan").unwrap().as_f32().map(f32::to_bits), Some(nan.to_bits()));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_key_set_again_keeps_its_place() {
     let mut writer = Writer::new();
     writer.set("a", 1_u8).unwrap().set("b", 2_u8).unwrap().set("a", "new").unwrap();
     let reader = Reader::from_bytes(writer.to_bytes().unwrap()).unwrap();
-    let read: Vec<_> = reader.metadata().collect();
+    let read: Vec<_> = reader.key_values().collect();
     assert_eq!(read, [("a", &"new".into()), ("b", &2_u8.into())]);
 }
 
@@ -158,7 +158,7 @@ fn weights_are_loaded_into_the_memory_that_was_named() {
     let names: Vec<_> = tensors().iter().map(|t| t.0).collect();
     assert_eq!(asked, names);
     for (name, dtype, ne, data) in tensors() {
-        let t = weights.get(name).unwrap();
+        let t = weights.tensor(name).unwrap();
         assert_eq!((t.dtype(), t.ne()), (dtype, ne));
         assert_eq!(weights.read_bytes(name).unwrap(), data, "{name}");
     }
@@ -169,7 +169,7 @@ fn an_unknown_name_is_told_with_those_there_are() {
     let reader = Reader::from_bytes(everything().to_bytes().unwrap()).unwrap();
     let message = reader.data("conv").unwrap_err().to_string();
     assert!(message.contains("no tensor named `conv`") && message.contains("conv.weight, half"), "{message}");
-    assert_eq!(reader.get("general.arch"), None);
+    assert_eq!(reader.metadata("general.arch"), None);
 }
 
 /// Long strings of an array are read in pieces, which may end inside a character.
@@ -180,7 +180,7 @@ fn long_texts_of_an_array_are_read_whole() {
     writer.set("texts", texts.clone()).unwrap();
     let bytes = writer.to_bytes().unwrap();
     let reader = Reader::from_bytes(&bytes).unwrap();
-    assert_eq!(reader.get("texts"), Some(&texts.into()));
+    assert_eq!(reader.metadata("texts"), Some(&texts.into()));
     // A byte that can't start a character, at every position.
     let first = bytes.windows(250).position(|w| w.iter().all(|&b| b == b'x')).unwrap();
     for i in (0..1500).step_by(7) {

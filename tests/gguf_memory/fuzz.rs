@@ -63,8 +63,8 @@ fn read(bytes: &[u8]) -> Result<Both<'_>, Error> {
     };
     let stream = stream.unwrap();
     assert!(stream.tensors().eq(reader.tensors()));
-    for (key, value) in reader.metadata() {
-        assert_eq!(reader.get(key).map(ggml::gguf::Value::type_name), Some(value.type_name()));
+    for (key, value) in reader.key_values() {
+        assert_eq!(reader.metadata(key).map(ggml::gguf::Value::type_name), Some(value.type_name()));
     }
     let total: usize = reader.tensors().map(|t| reader.data(t.name()).unwrap().len()).sum();
     assert!(total <= bytes.len(), "no byte belongs to two tensors");

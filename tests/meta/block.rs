@@ -19,8 +19,8 @@ fn feed_forward(device: Device, dtype: DType, x: &[f32]) -> Vec<f32> {
     let weights = place(device, &up_and_down(dtype));
     let ctx = Context::new();
     run(device, &ctx, (x, &[WIDTH as i64, (x.len() / WIDTH) as i64]), |x| {
-        let hidden = ctx.relu(ctx.mul_mat(weights.get("up.1")?, x)?)?;
-        ctx.add(ctx.mul_mat(weights.get("down.0")?, hidden)?, x)
+        let hidden = ctx.relu(ctx.mul_mat(weights.tensor("up.1")?, x)?)?;
+        ctx.add(ctx.mul_mat(weights.tensor("down.0")?, hidden)?, x)
     })
     .unwrap()
 }
@@ -71,7 +71,7 @@ fn layer(device: Device, flash: bool, kv_heads: i64, x: &[f32]) -> Vec<f32> {
     );
     let ctx = Context::new();
     run(device, &ctx, (x, &[width, TOKENS]), |x| {
-        let w = |name| weights.get(name);
+        let w = |name| weights.tensor(name);
         let positions = ctx.input("positions", DType::I32, [TOKENS])?;
         let normal = ctx.mul(ctx.rms_norm(x, 1e-5)?, w("norm")?)?;
         let heads = |name, heads: i64| ctx.reshape(ctx.mul_mat(w(name)?, normal)?, [HEAD, heads, TOKENS]);

@@ -33,8 +33,8 @@ fn graphs_of_other_sizes_follow_each_other() {
             want = want.into_iter().map(|v| v * 1.001).collect();
         }
         for _ in 0..sums {
-            let rows = ctx.mul_mat(weights.get("a.1").unwrap(), y).unwrap();
-            y = ctx.scale(ctx.mul_mat(weights.get("b.0").unwrap(), rows).unwrap(), 0.1).unwrap();
+            let rows = ctx.mul_mat(weights.tensor("a.1").unwrap(), y).unwrap();
+            y = ctx.scale(ctx.mul_mat(weights.tensor("b.0").unwrap(), rows).unwrap(), 0.1).unwrap();
             want = square("b.0").times(&square("a.1").times(&want)).into_iter().map(|v| v * 0.1).collect();
         }
         let graph = ctx.graph([y]).unwrap();
@@ -67,7 +67,7 @@ fn other_weights_at_the_same_address_are_divided_anew() {
         let weights = place(device, &[square("w")]);
         ctx.reset();
         let input = ctx.input("x", DType::F32, [N, N]).unwrap();
-        let w = weights.get("w").unwrap();
+        let w = weights.tensor("w").unwrap();
         let y = ctx.scale(ctx.relu(w).unwrap(), 2.0).unwrap();
         let keep = ctx.relu(input).unwrap();
         let graph = ctx.graph([y, keep]).unwrap();
@@ -99,7 +99,7 @@ fn threads_take_turns() {
             for _ in 0..4 {
                 scope.spawn(|| {
                     let ctx = Context::new();
-                    let kept: Vec<_> = names.iter().map(|n| ctx.relu(weights.get(n).unwrap()).unwrap()).collect();
+                    let kept: Vec<_> = names.iter().map(|n| ctx.relu(weights.tensor(n).unwrap()).unwrap()).collect();
                     let graph = ctx.graph(&kept).unwrap();
                     let mut backend = device.init().unwrap();
                     backend.set_threads(1).unwrap();
@@ -110,7 +110,7 @@ fn threads_take_turns() {
                     for (i, &t) in kept.iter().enumerate() {
                         let got = memory.get::<f32>(t).unwrap();
                         assert!(got == vec![(i + 1) as f32; got.len()], "{i} in round {round}");
-                        assert_eq!(weights.get(&names[i]).unwrap().read::<f32>().unwrap(), got, "{i}");
+                        assert_eq!(weights.tensor(&names[i]).unwrap().read::<f32>().unwrap(), got, "{i}");
                     }
                 });
             }
@@ -126,7 +126,7 @@ fn sums_that_are_added_up_late_are_right() {
     let x = noise(N as usize, 4);
     let ctx = Context::new();
     let got = run(device, &ctx, (&x, &[N]), |x| {
-        let w = |name| weights.get(name);
+        let w = |name| weights.tensor(name);
         let rows = ctx.mul_mat(w("a.1")?, x)?;
         let [b, c] = [ctx.mul_mat(w("b.0")?, rows)?, ctx.mul_mat(w("c.0")?, rows)?];
         let scaled = ctx.mul(b, x)?;

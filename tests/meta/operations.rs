@@ -18,7 +18,7 @@ fn weights(device: Device) -> Weights {
         SHAPES.iter().enumerate().flat_map(|(i, _)| ["", ".0", ".1", ".2"].map(|h| format!("{i}{h}"))).collect();
     let mut weights = builder.place(device.buffer_type()).unwrap();
     for (seed, name) in names.iter().enumerate() {
-        let n = weights.get(name).unwrap().elements();
+        let n = weights.tensor(name).unwrap().elements();
         weights.set(name, &noise(n, seed as u64)).unwrap();
     }
     weights

@@ -18,9 +18,9 @@ fn check(device: Device, name: &'static str, dtype: DType, columns: usize, toler
         let mut x = x;
         // For partial sums the other operand must be split as well, such as the result of a row-split product.
         if name.ends_with(".0") {
-            x = ctx.mul_mat(weights.get("cut.1")?, x)?;
+            x = ctx.mul_mat(weights.tensor("cut.1")?, x)?;
         }
-        ctx.scale(ctx.mul_mat(weights.get(name)?, x)?, 1.0)
+        ctx.scale(ctx.mul_mat(weights.tensor(name)?, x)?, 1.0)
     });
     let want: Vec<f64> = x
         .chunks(K)

@@ -72,7 +72,7 @@ fn what_is_not_known_to_work_is_refused() {
     for (i, (reason, build)) in REFUSED.iter().enumerate() {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [8, 8, 8]).unwrap();
-        let y = build(&ctx, &|name| weights.get(name).unwrap(), x).unwrap();
+        let y = build(&ctx, &|name| weights.tensor(name).unwrap(), x).unwrap();
         let graph = ctx.graph([y]).unwrap();
         let mut allocator = GraphAllocator::new(device.buffer_type());
         let error = allocator.alloc(&graph).err().unwrap_or_else(|| panic!("{i}: {reason}: allocated"));
@@ -91,7 +91,7 @@ fn an_error_says_how_operands_are_divided() {
     let weights = weights(device);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8, 8, 8]).unwrap();
-    let graph = ctx.graph([ctx.mul_mat(weights.get("w.0").unwrap(), x).unwrap()]).unwrap();
+    let graph = ctx.graph([ctx.mul_mat(weights.tensor("w.0").unwrap(), x).unwrap()]).unwrap();
     let mut allocator = GraphAllocator::new(device.buffer_type());
     let text = allocator.alloc(&graph).unwrap_err().to_string();
     assert!(text.contains("`w.0` is axis 0 as [4, 4], `x` is MIRRORED") && text.contains("Meta(CPU,CPU)"), "{text}");
@@ -156,7 +156,7 @@ fn what_takes_one_device_is_refused() {
         let mut builder = WeightsBuilder::new();
         builder.tensor("copy", DType::F32, [8]).unwrap();
         let mut copy = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
-        copy.copy("copy", weights.get("one").unwrap())
+        copy.copy("copy", weights.tensor("one").unwrap())
     };
     assert!(matches!(copy, Err(Error::Unsupported { .. })), "C would read at no address: {copy:?}");
     let transfers = device.init().unwrap().transfers(|_| Ok(()));
@@ -170,7 +170,7 @@ fn what_takes_one_device_is_refused() {
 
     // A view of a split tensor is read through its root.
     let ctx = Context::new();
-    let view = |name| ctx.view(weights.get(name).unwrap(), [8, 4], [32, 128, 128], 64).unwrap().read::<f32>();
+    let view = |name| ctx.view(weights.tensor(name).unwrap(), [8, 4], [32, 128, 128], 64).unwrap().read::<f32>();
     assert!(view("w.1").is_err() && view("whole").is_ok());
 
     let x = ctx.input("x", DType::F32, [8]).unwrap();
@@ -203,7 +203,7 @@ fn the_cpu_does_not_read_what_several_have() {
     let weights = weights(device);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8, 8, 8]).unwrap();
-    let here = ctx.add(x, weights.get("whole").unwrap()).unwrap();
+    let here = ctx.add(x, weights.tensor("whole").unwrap()).unwrap();
     let there = ctx.roll(here, [1, 0, 0, 0]).unwrap();
     let graph = ctx.graph([there]).unwrap();
     let mut sched = Sched::builder().backend(device.init().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap();
@@ -214,18 +214,18 @@ fn the_cpu_does_not_read_what_several_have() {
     assert!(matches!(alone.alloc(&own), Err(Error::Unsupported { .. })), "weights on no device of the scheduler's");
 
     // The view would be initialised on the meta device.
-    let view = ctx.transpose(weights.get("w.1").unwrap()).unwrap();
+    let view = ctx.transpose(weights.tensor("w.1").unwrap()).unwrap();
     let graph_of_view = ctx.graph([ctx.cont(view).unwrap()]).unwrap();
     let mut on_cpu = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
     assert!(matches!(on_cpu.alloc(&graph_of_view), Err(Error::Unsupported { .. })), "not the CPU's");
 
     // Another device can't compute in the middle of a meta device's part.
-    let first = ctx.add(x, weights.get("whole").unwrap()).unwrap();
+    let first = ctx.add(x, weights.tensor("whole").unwrap()).unwrap();
     let rolled = ctx.roll(x, [1, 0, 0, 0]).unwrap();
     let last = ctx.add(first, rolled).unwrap();
     let graph = ctx.graph([last]).unwrap();
     let error = sched.alloc_pinned(&graph, &[(rolled, 1), (last, 0)]).unwrap_err().to_string();
     assert!(error.contains("without interruption"), "{error}");
-    let graph = ctx.graph([ctx.add(rolled, weights.get("whole").unwrap()).unwrap()]).unwrap();
+    let graph = ctx.graph([ctx.add(rolled, weights.tensor("whole").unwrap()).unwrap()]).unwrap();
     assert!(sched.alloc_pinned(&graph, &[(rolled, 1)]).is_ok(), "before it, it can");
 }

@@ -88,8 +88,8 @@ fn want(x: &[f32]) -> Vec<f64> {
 }
 
 fn feed_forward<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> ggml::Result<Tensor<'c>> {
-    let hidden = ctx.relu(ctx.mul_mat(weights.get("up.1")?, x)?)?;
-    ctx.add(ctx.mul_mat(weights.get("down.0")?, hidden)?, x)
+    let hidden = ctx.relu(ctx.mul_mat(weights.tensor("up.1")?, x)?)?;
+    ctx.add(ctx.mul_mat(weights.tensor("down.0")?, hidden)?, x)
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn the_cpu_goes_on_with_what_servers_computed() {
         want.rotate_right(1);
         assert_close(&run.get::<f32>(rolled).unwrap(), &want, 0.02, "rolled by the CPU");
     }
-    let part = ctx.mul_mat(weights.get("up.1").unwrap(), x).unwrap();
+    let part = ctx.mul_mat(weights.tensor("up.1").unwrap(), x).unwrap();
     let rolled = ctx.roll(part, [1, 0, 0, 0]).unwrap();
     let graph = ctx.graph([rolled]).unwrap();
     let error = sched.alloc_pinned(&graph, &[(rolled, 1)]).unwrap_err().to_string();

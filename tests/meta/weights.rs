@@ -20,14 +20,17 @@ fn weights_come_back_as_they_were() {
         let mut weights = builder.place(cpus(n).buffer_type()).unwrap();
         for (i, name) in ["whole", "a.0", "a.1", "a.2"].into_iter().enumerate() {
             assert!(
-                weights.get(name).unwrap().read::<f32>().unwrap().iter().all(|&v| v.to_bits() == 0),
+                weights.tensor(name).unwrap().read::<f32>().unwrap().iter().all(|&v| v.to_bits() == 0),
                 "zero at first"
             );
             let values = noise(96 * 7 * 5 * 2, i as u64);
             weights.set(name, &values).unwrap();
-            assert_eq!(weights.get(name).unwrap().read::<f32>().unwrap(), values, "{name} on {n}");
+            assert_eq!(weights.tensor(name).unwrap().read::<f32>().unwrap(), values, "{name} on {n}");
             weights.fill_bytes(name, 0).unwrap();
-            assert!(weights.get(name).unwrap().read::<f32>().unwrap().iter().all(|&v| v.to_bits() == 0), "zero again");
+            assert!(
+                weights.tensor(name).unwrap().read::<f32>().unwrap().iter().all(|&v| v.to_bits() == 0),
+                "zero again"
+            );
         }
         for name in ["q.0", "q.1"] {
             let bytes = DType::Q8_0.quantize(&noise(96 * 4, 9), 96, None).unwrap();
@@ -50,7 +53,7 @@ fn weights_come_from_a_file() {
     let streamed = Reader::from_stream(Cursor::new(&file)).unwrap().stream(|_| buft, |_, _| ()).unwrap();
     let loaded = Reader::from_bytes(&file[..]).unwrap().load(|_| buft).unwrap();
     for weights in [streamed, loaded] {
-        assert_eq!(weights.get("w.0").unwrap().read::<f32>().unwrap(), values);
+        assert_eq!(weights.tensor("w.0").unwrap().read::<f32>().unwrap(), values);
     }
     assert!(Reader::from_bytes(file).unwrap().map(cpus(2), |_| None).is_err(), "no memory of the host's");
 }
@@ -69,7 +72,7 @@ fn h104_tensors_of_some_size_are_streamed_to_several_devices() {
     let buft = cpus(2).buffer_type();
     let weights = Reader::from_stream(Cursor::new(&file)).unwrap().stream(|_| buft, |_, _| ()).unwrap();
     for name in ["w.0", "w.1", "whole"] {
-        assert!(weights.get(name).unwrap().read::<f32>().unwrap() == values, "{name}");
+        assert!(weights.tensor(name).unwrap().read::<f32>().unwrap() == values, "{name}");
     }
 }
 

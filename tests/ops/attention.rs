@@ -165,5 +165,5 @@ fn added_positions_refuse_what_does_not_fit() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [9, 10, 4]).unwrap();
     let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
-    refused!(Frozen, ctx.add_rel_pos_inplace(weights.get("w").unwrap(), p, p));
+    refused!(Frozen, ctx.add_rel_pos_inplace(weights.tensor("w").unwrap(), p, p));
 }

@@ -80,7 +80,7 @@ fn functions_of_pairs_in_place_write_the_first_operand_and_nothing_else() {
                 let (x, _) = lab.operand(&values, a_type, Layout::Plain);
                 let (b, rb) = lab.operand(&Array::sample(b_shape, 2, 0.5, 2.0), b_type, Layout::Plain);
                 let result = ctx.cont(x).unwrap();
-                let outputs = [result, state.get("s").unwrap()].map(|t| {
+                let outputs = [result, state.tensor("s").unwrap()].map(|t| {
                     let [_, nb1, nb2, nb3] = t.nb();
                     let n = (rows.end - rows.start) as i64;
                     let part = ctx.view(t, [6, n, 3, 2], [nb1, nb2, nb3], rows.start * nb1).unwrap();
@@ -106,7 +106,7 @@ fn functions_of_pairs_in_place_refuse_operands_that_overlap() {
     let (state, _) = state(&Array::sample(ne([8, 4]), 1, -2.0, 2.0), DType::F32);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8, 4]).unwrap();
-    for t in [state.get("s").unwrap(), ctx.cont(x).unwrap()] {
+    for t in [state.tensor("s").unwrap(), ctx.cont(x).unwrap()] {
         let rows = |first: usize| ctx.view(t, [8, 3], [32, 96, 96], 32 * first).unwrap();
         let one = ctx.view(t, [1], [4, 4, 4], 4).unwrap();
         for (name, build, _) in IN_PLACE {
@@ -134,7 +134,7 @@ fn a_product_in_place_with_the_norm_of_its_operand_is_that_of_plain_rust() {
         let (state, before) = state(&values, DType::F32);
         let ctx = Context::new();
         let lab = Lab::with_threads(&ctx, threads);
-        let t = state.get("s").unwrap();
+        let t = state.tensor("s").unwrap();
         let y = ctx.mul_inplace(t, ctx.rms_norm(t, 1e-6).unwrap()).unwrap();
         lab.run_all(&[ctx.neg(y).unwrap()]).unwrap();
         let want = before.rows(|r| {

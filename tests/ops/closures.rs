@@ -149,7 +149,7 @@ fn closures_cannot_use_ggml() {
     let refusals = Arc::new(Mutex::new(Vec::new()));
     let note = Arc::clone(&refusals);
     CACHE.with(|state| {
-        let x = state.get("x").unwrap();
+        let x = state.tensor("x").unwrap();
         let y = ctx.custom::<f32>(&[x, t], [1, 2], Custom::new(), move |_, operands| {
             // The other thread has neither of the two.
             let Some((ctx, t)) = LEAKED.get() else { return };
@@ -157,7 +157,7 @@ fn closures_cannot_use_ggml() {
             let inner = Context::new();
             let mut errors = vec![
                 CACHE.with(|s| s.set("x", &[1.0_f32; 4])).unwrap_err(),
-                CACHE.with(|s| s.get("x").unwrap().read::<f32>()).map(drop).unwrap_err(),
+                CACHE.with(|s| s.tensor("x").unwrap().read::<f32>()).map(drop).unwrap_err(),
                 CACHE.with(|s| s.read_bytes("x")).map(drop).unwrap_err(),
                 inner.input("x", DType::F32, [1]).map(drop).unwrap_err(),
                 Device::all().map(drop).unwrap_err(),

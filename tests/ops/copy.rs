@@ -169,7 +169,7 @@ fn cpy_writes_into_a_state_and_only_where_it_should() {
             let state = state(DType::F32, [6, 4, 3]);
             let ctx = Context::new();
             let lab = Lab::new(&ctx);
-            let whole = state.get("s").unwrap();
+            let whole = state.tensor("s").unwrap();
             let (x, values) =
                 lab.operand(&Array::sample(ne(shape.map(|n| n as usize)), 3, 1.0, 2.0), DType::F32, layout);
             let into = ctx.view(whole, shape, strides, offset).unwrap();
@@ -208,7 +208,7 @@ fn cpy_counts_elements_and_converts() {
             let ctx = Context::new();
             let lab = Lab::new(&ctx);
             let (x, values) = lab.operand(&Array::sample(ne([6, 2, 4]), 3, -40.0, 40.0), from, layout);
-            let whole = state.get("s").unwrap();
+            let whole = state.tensor("s").unwrap();
             let into = ctx.view(whole, [4, 3, 4], [5 * size, 20 * size, 120 * size], 21 * size).unwrap();
             let y = ctx.cont(ctx.cpy(x, into).unwrap()).unwrap();
             let want = Array { ne: ne([4, 3, 4]), data: values.data.clone() };
@@ -224,7 +224,7 @@ fn cpy_writes_neither_weights_nor_inputs() {
     let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8]).unwrap();
-    let w = weights.get("w").unwrap();
+    let w = weights.tensor("w").unwrap();
     refused!(Frozen, ctx.cpy(x, w));
     refused!(Frozen, ctx.cpy(x, ctx.reshape(w, [2, 4]).unwrap()));
     refused!(Frozen, ctx.cpy(x, ctx.permute(ctx.reshape(w, [2, 4]).unwrap(), [1, 0, 2, 3]).unwrap()));
@@ -233,7 +233,7 @@ fn cpy_writes_neither_weights_nor_inputs() {
     refused!(Shape, ctx.cpy(x, ctx.reshape(other, [4, 2]).unwrap()));
     // A view of a copy's result is as writable as its target.
     let state = state(DType::F32, [8, 1, 1]);
-    let y = ctx.cpy(x, state.get("s").unwrap()).unwrap();
+    let y = ctx.cpy(x, state.tensor("s").unwrap()).unwrap();
     assert!(ctx.cpy(x, ctx.reshape(y, [4, 2]).unwrap()).is_ok());
 }
 
@@ -241,12 +241,12 @@ fn cpy_writes_neither_weights_nor_inputs() {
 fn cpy_refuses_what_does_not_fit() {
     let ctx = Context::new();
     let of_state = state(DType::F32, [8, 4, 2]);
-    let s = of_state.get("s").unwrap();
+    let s = of_state.tensor("s").unwrap();
     let x = ctx.input("x", DType::F32, [8, 4]).unwrap();
     refused!(Shape, ctx.cpy(x, s), "fewer elements");
     let blocks = state(DType::Q8_0, [32, 2, 2]);
     let flat = ctx.input("flat", DType::F32, [64, 2]).unwrap();
-    refused!(Shape, ctx.cpy(flat, blocks.get("s").unwrap()), "another row length");
+    refused!(Shape, ctx.cpy(flat, blocks.tensor("s").unwrap()), "another row length");
     // Threads copy rows in any order, on which overlapping operands would depend.
     let first = ctx.view(s, [8, 3], [32, 96, 96], 0).unwrap();
     let second = ctx.view(s, [8, 3], [32, 96, 96], 32).unwrap();
@@ -265,15 +265,15 @@ fn copies_of_blocks_need_rows() {
     let lab = Lab::new(&ctx);
     let (blocks, values) = lab.operand(&Array::sample(ne([32, 4]), 3, -1.0, 1.0), DType::Q8_0, Layout::Gaps);
     let columns = state(DType::F32, [4, 32, 1]);
-    let turned = ctx.transpose(columns.get("s").unwrap()).unwrap();
+    let turned = ctx.transpose(columns.tensor("s").unwrap()).unwrap();
     refused!(Unsupported, lab.accepted(ctx.cpy(blocks, turned).unwrap()));
     let wide = state(DType::F32, [40, 4, 1]);
-    let rows = ctx.view(wide.get("s").unwrap(), [32, 4], [160, 640, 640], 16).unwrap();
+    let rows = ctx.view(wide.tensor("s").unwrap(), [32, 4], [160, 640, 640], 16).unwrap();
     let y = ctx.cont(ctx.cpy(blocks, rows).unwrap()).unwrap();
     assert_close(&lab.run(y).unwrap(), &values, 1e-6, "into rows with gaps");
     let of_blocks = state(DType::Q8_0, [64, 4, 1]);
     let (floats, _) = lab.plain(&values);
-    let apart = ctx.view(of_blocks.get("s").unwrap(), [32, 4], [68, 272, 272], 0).unwrap();
+    let apart = ctx.view(of_blocks.tensor("s").unwrap(), [32, 4], [68, 272, 272], 0).unwrap();
     refused!(Unsupported, lab.accepted(ctx.cpy(floats, apart).unwrap()));
     let y = ctx.cpy(blocks, apart).unwrap();
     assert_close(&lab.run(ctx.cont(y).unwrap()).unwrap(), &values, 0.0, "blocks into blocks");

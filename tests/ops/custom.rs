@@ -164,7 +164,7 @@ fn closures_change_states() {
     builder.tensor("count", DType::I64, [2, 2]).unwrap();
     let state = builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
     let ctx = Context::new();
-    let count = state.get("count").unwrap();
+    let count = state.tensor("count").unwrap();
     let y = ctx.map_custom1_inplace::<i64>(count, Custom::new(), |out| {
         out.for_each(|([i, ..], row)| row.iter_mut().for_each(|n| *n += i as i64 + 1));
     });
@@ -267,7 +267,7 @@ fn closures_write_to_nothing_that_others_rely_on() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [4, 3]).unwrap();
     let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
-    let w = weights.get("w").unwrap();
+    let w = weights.tensor("w").unwrap();
     refused!(Frozen, ctx.map_custom1_inplace::<f32>(w, how, |_| {}));
     // No other call may read the rows that a call changes, not even as an identical operand.
     refused!(Shape, ctx.custom_inplace(d, &[x, d], how, none));

@@ -33,11 +33,11 @@ fn h48_blocks_with_gaps_are_copied_row_by_row_only() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("other", DType::Q8_0, [128, 3]).unwrap().tensor("same", DType::Q8_0, [64, 6]).unwrap();
     let state = builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
-    refused!(Shape, ctx.cpy(gaps, state.get("other").unwrap()), "rows of another length");
+    refused!(Shape, ctx.cpy(gaps, state.tensor("other").unwrap()), "rows of another length");
     refused!(Unsupported, lab.accepted(ctx.cont_4d(gaps, [128, 3]).unwrap()), "rows of another length");
     let flat = Array { ne: ne([128, 3]), data: rounded.data.clone() };
     for (y, want) in [
-        (ctx.cpy(gaps, state.get("same").unwrap()), &rounded),
+        (ctx.cpy(gaps, state.tensor("same").unwrap()), &rounded),
         (ctx.cont(gaps), &rounded),
         (ctx.cont_4d(whole, [128, 3]), &flat),
     ] {

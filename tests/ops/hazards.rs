@@ -209,7 +209,7 @@ fn no_operation_writes_to_weights() {
     for (name, build) in OPS {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
-        let w = weights.get("w").unwrap();
+        let w = weights.tensor("w").unwrap();
         // A whole tensor, and a view of it.
         let part = ctx.view(w, [32, 4], [w.nb()[1], 4 * w.nb()[1], 4 * w.nb()[1]], 2 * w.nb()[1]).unwrap();
         let outputs = [w, part].map(|x| build(&lab, x).unwrap());

@@ -64,7 +64,7 @@ pub(crate) fn state(values: &Array, dtype: DType) -> (State, Array) {
 
 /// The values of a state.
 pub(crate) fn held(state: &State) -> Array {
-    let t = state.get("s").unwrap();
+    let t = state.tensor("s").unwrap();
     Array { ne: t.ne().map(|n| n as usize), data: decode(t.dtype(), &state.read_bytes("s").unwrap()) }
 }
 
@@ -108,7 +108,7 @@ fn check(name: &str, dtype: DType, build: Build, f: Definition, inexact: f64, pa
 
         let (state, before) = state(&values, dtype);
         let ctx = Context::new();
-        let s = state.get("s").unwrap();
+        let s = state.tensor("s").unwrap();
         let y = build(&ctx, if part { part_of(&ctx, s) } else { s }).unwrap();
         Lab::with_threads(&ctx, threads).run_all(&[ctx.cont(y).unwrap()]).unwrap();
         assert_close(&held(&state), &after(&before), tolerance, &format!("{context}, a state"));
@@ -166,7 +166,7 @@ fn nothing_in_place_writes_to_weights_or_inputs() {
     builder.tensor("w", DType::F32, [4, 2]).unwrap();
     let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
     let ctx = Context::new();
-    let w = weights.get("w").unwrap();
+    let w = weights.tensor("w").unwrap();
     let x = ctx.input("x", DType::F32, [4, 2]).unwrap();
     let one = ctx.input("one", DType::F32, [1]).unwrap();
     let flat = |t| ctx.reshape(t, [8]).unwrap();

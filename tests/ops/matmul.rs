@@ -125,7 +125,7 @@ fn h14_every_other_type_can_be_multiplied() {
         let lab = Lab::new(&ctx);
         for n in [1, 3, 17] {
             let (b, _) = lab.plain(&Array::sample(ne([512, n]), 1, -1.0, 1.0));
-            let got = lab.run(ctx.mul_mat(weights.get("w").unwrap(), b).unwrap()).unwrap();
+            let got = lab.run(ctx.mul_mat(weights.tensor("w").unwrap(), b).unwrap()).unwrap();
             assert_eq!(got.ne, [9, n, 1, 1]);
             // Blocks of zero bytes have a scale of 0, unless the scale is an exponent.
             assert!(got.data.iter().all(|x| x.abs() < 1e-3), "{dtype}: {:?}", &got.data[..9]);

@@ -62,7 +62,7 @@ fn a_norm_in_place_writes_its_rows_only() {
     state.set("s", &values).unwrap();
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
-    let part = ctx.view(state.get("s").unwrap(), [8, 2], [80, 160, 160], 4).unwrap();
+    let part = ctx.view(state.tensor("s").unwrap(), [8, 2], [80, 160, 160], 4).unwrap();
     let (w, of_w) = lab.plain(&Array::sample(ne([8]), 5, -2.0, 3.0));
     let got = lab.run(ctx.mul(ctx.rms_norm_inplace(part, EPS).unwrap(), w).unwrap()).unwrap();
     let mut want: Vec<f64> = values.iter().map(|&x| x.into()).collect();
@@ -72,7 +72,7 @@ fn a_norm_in_place_writes_its_rows_only() {
     }
     let product = Array::of(ne([8, 2]), |[i, j, ..]| want[1 + 20 * j + i] * of_w.data[i]);
     assert_close(&got, &product, 1e-5, "the product");
-    let left = state.get("s").unwrap().read::<f32>().unwrap().into_iter().map(f64::from).collect();
+    let left = state.tensor("s").unwrap().read::<f32>().unwrap().into_iter().map(f64::from).collect();
     assert_close(&Array { ne: ne([40]), data: left }, &Array { ne: ne([40]), data: want }, 1e-5, "the state");
 }
 

@@ -112,12 +112,12 @@ fn row_numbers_come_from_inputs_only() {
     let a = ctx.input("a", DType::F32, [4, 5]).unwrap();
     let rows = ctx.input("rows", DType::I32, [4]).unwrap();
     let scores = ctx.input("scores", DType::F32, [8, 4]).unwrap();
-    let of_state = state.get("rows").unwrap();
+    let of_state = state.tensor("rows").unwrap();
     for unchecked in [
         ctx.dup(rows).unwrap(),
         ctx.argmax(scores).unwrap(),
         ctx.reshape(ctx.argmax(scores).unwrap(), [4]).unwrap(),
-        weights.get("rows").unwrap(),
+        weights.tensor("rows").unwrap(),
         of_state,
         ctx.view(of_state, [4], [16, 16, 16], 0).unwrap(),
         ctx.cpy(rows, of_state).unwrap(),

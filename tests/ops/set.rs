@@ -67,7 +67,7 @@ fn parts_are_written_and_nothing_else() {
                     let y = beside(&ctx, a, b, at).unwrap();
                     assert!(!y.is_view());
                     let of_result = ctx.cont(in_place(&ctx, result, b, at).unwrap()).unwrap();
-                    let of_state = in_place(&ctx, state.get("s").unwrap(), b, at).unwrap();
+                    let of_state = in_place(&ctx, state.tensor("s").unwrap(), b, at).unwrap();
                     assert!(of_state.is_view());
                     let got = lab.run_all(&[y, of_result, result, ctx.cont(of_state).unwrap(), a]).unwrap();
                     let want = expected(&ra, &rb, strides.unwrap_or([24, 96, 288]), offset, f);

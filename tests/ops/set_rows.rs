@@ -81,7 +81,7 @@ fn rows_are_written_to_a_state() {
     let state = builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
     let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
     let ctx = Context::new();
-    let cache = state.get("cache").unwrap();
+    let cache = state.tensor("cache").unwrap();
     // Rows 1 to 5 of both planes.
     let part = ctx.view(cache, [4, 5, 2], [16, 96, 192], 16).unwrap();
     let b = ctx.input("b", DType::F32, [4, 2, 2]).unwrap();
@@ -188,7 +188,7 @@ fn rows_to_write_refuse_what_does_not_fit() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [8, 5, 4, 6]).unwrap();
     let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
-    refused!(Frozen, ctx.set_rows(weights.get("w").unwrap(), b, rows));
+    refused!(Frozen, ctx.set_rows(weights.tensor("w").unwrap(), b, rows));
     let [_, nb1, nb2, nb3] = a.nb();
     let part = ctx.view(a, [8, 3, 4, 6], [nb1, nb2, nb3], 0).unwrap();
     refused!(Shape, ctx.set_rows(a, part, rows), "rows of the target itself");

@@ -139,7 +139,7 @@ fn nothing_writes_to_indices_that_are_trusted() {
         }
         // A copy can be written to and is not trusted; nor is a tensor after a write.
         let copy = ctx.cont(flat).unwrap();
-        let held = ctx.view(state.get("s").unwrap(), [n0], [24, 24, 24], 0).unwrap();
+        let held = ctx.view(state.tensor("s").unwrap(), [n0], [24, 24, 24], 0).unwrap();
         for stray in
             [copy, ctx.dup(flat).unwrap(), ctx.cpy(flat, held).unwrap(), held, ctx.reshape(copy, [n0]).unwrap()]
         {

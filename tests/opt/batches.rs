@@ -53,7 +53,7 @@ fn losses_and_results_are_what_their_definitions_say() {
     let (x, y) = data();
     for what in ALL {
         let state = parameter();
-        let p = state.get("p0").unwrap();
+        let p = state.tensor("p0").unwrap();
         let before: Vec<f32> = p.read().unwrap();
         let labelled = matches!(what, LossType::CrossEntropy | LossType::MeanSquaredError);
         let dataset = Dataset::new(2, x.clone()).unwrap();
@@ -107,7 +107,7 @@ fn losses_and_results_are_what_their_definitions_say() {
 #[test]
 fn results_of_different_losses_are_not_mixed() {
     let state = parameter();
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let ctx = Context::new();
     let (inputs, outs) = model(&ctx, p, 2);
     let mut result = OptResult::new();
@@ -130,7 +130,7 @@ fn results_of_different_losses_are_not_mixed() {
 /// The parameters after training with this batch size and period.
 fn trained(what: LossType, batch: usize, period: u32) -> Vec<f32> {
     let state = parameter();
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let (x, y) = data();
     let labelled = matches!(what, LossType::CrossEntropy | LossType::MeanSquaredError);
     let dataset = Dataset::new(2, x).unwrap();
@@ -179,7 +179,7 @@ fn several_batches_for_a_step_are_one_large_batch() {
 fn graphs_may_be_made_for_each_batch() {
     let how = AdamW::new().with_alpha(0.05);
     let state = parameter();
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let params = OptParams::new(LossType::MeanSquaredError).with_optimizer(how);
     let mut opt = OptContext::new([p], params).unwrap();
     let mut sched = cpu();
@@ -225,7 +225,7 @@ fn graphs_may_be_made_for_each_batch() {
 #[test]
 fn gradients_alone_are_added_up() {
     let state = parameter();
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let before: Vec<f32> = p.read().unwrap();
     let params = OptParams::new(LossType::Sum).with_build_type(BuildType::Grad);
     let mut opt = OptContext::new([p], params).unwrap();
@@ -258,7 +258,7 @@ fn a_reset_begins_anew() {
     let (x, y) = data();
     let dataset = Dataset::new(2, x).unwrap().with_labels(CLASSES, y).unwrap();
     let state = parameter();
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let params = OptParams::new(LossType::CrossEntropy).with_opt_period(2);
     let mut opt = OptContext::new([p], params).unwrap();
     let ctx = Context::new();
@@ -288,7 +288,7 @@ fn a_schedule_is_asked_before_each_step() {
     let dataset = Dataset::new(2, x).unwrap().with_labels(CLASSES, y).unwrap();
     let run = |schedule: bool| {
         let state = parameter();
-        let p = state.get("p0").unwrap();
+        let p = state.tensor("p0").unwrap();
         let rate = |step: u32| Sgd::new().with_alpha(0.1 / step as f32);
         let params = OptParams::new(LossType::MeanSquaredError).with_optimizer(Sgd::new()).with_opt_period(2);
         let mut asked = Vec::new();
@@ -336,7 +336,7 @@ fn frozen_weights_can_be_evaluated() {
     let params = OptParams::new(LossType::CrossEntropy).with_build_type(BuildType::Forward);
     let mut opt = OptContext::new([], params).unwrap();
     let ctx = Context::new();
-    let (inputs, outs) = model(&ctx, weights.get("w").unwrap(), N);
+    let (inputs, outs) = model(&ctx, weights.tensor("w").unwrap(), N);
     let graphs = opt.graphs(&ctx, inputs, outs).unwrap();
     let dataset = Dataset::new(2, x).unwrap().with_labels(CLASSES, y).unwrap();
     let result = opt.evaluate(&mut cpu(), &graphs, &dataset, 0..N, |_| {}).unwrap();

@@ -21,7 +21,7 @@ fn stoppable() -> (Sched, Arc<AtomicBool>) {
 #[test]
 fn a_batch_that_fails_ends_its_period() {
     let state = state(&[[2, 3, 1, 1]]);
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let before: Vec<f32> = p.read().unwrap();
     let params = OptParams::new(LossType::Sum).with_optimizer(Sgd::new().with_alpha(1.0)).with_opt_period(2);
     let mut opt = OptContext::new([p], params).unwrap();
@@ -66,7 +66,7 @@ fn a_batch_that_fails_ends_its_period() {
 #[test]
 fn a_batch_that_fails_leaves_nothing_in_the_sums() {
     let state = state(&[[2, 3, 1, 1]]);
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let params = OptParams::new(LossType::Sum).with_build_type(BuildType::Grad);
     let mut opt = OptContext::new([p], params).unwrap();
     let ctx = Context::new();

@@ -94,7 +94,7 @@ fn the_same_seed_leads_to_the_same_model() {
 #[test]
 fn a_table_learns_by_the_numbers_of_its_rows() {
     let state = state(&[[4, 6, 1, 1]]);
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let ctx = Context::new();
     let rows = ctx.input("rows", DType::I32, [8]).unwrap();
     let y = ctx.get_rows(p, rows).unwrap();

@@ -298,8 +298,8 @@ fn products_with_frozen_weights_of_other_types() {
         let parameters = state(&[[k, n, 1, 1]]);
         parameters.set("p0", &waves(64, 1.0, 0.1)).unwrap();
         let ctx = Context::new();
-        let p = parameters.get("p0").unwrap();
-        let y = ctx.mul_mat(weights.get("w").unwrap(), p).unwrap();
+        let p = parameters.tensor("p0").unwrap();
+        let y = ctx.mul_mat(weights.tensor("w").unwrap(), p).unwrap();
         let params = OptParams::new(LossType::Sum).with_build_type(BuildType::Grad);
         let mut opt = OptContext::new([p], params).unwrap();
         let graphs = opt.graphs(&ctx, None, y).unwrap();

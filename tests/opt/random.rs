@@ -70,7 +70,7 @@ enum Fate {
 fn derive(seed: u64, sched: &mut Sched) -> Fate {
     let mut rng = Rng::new(seed);
     let parameters = state(&[SHAPE, SHAPE]);
-    let p = ["p0", "p1"].map(|name| parameters.get(name).unwrap());
+    let p = ["p0", "p1"].map(|name| parameters.tensor(name).unwrap());
     let old = [waves(24, 0.0, 0.4), waves(24, 2.0, 0.4)];
     let ctx = Context::new();
     let fixed = ctx.input("fixed", DType::F32, SHAPE).unwrap();

@@ -12,7 +12,7 @@ const SHAPE: [i64; 4] = [4, 3, 1, 1];
 fn refusal(build: impl for<'c> Fn(&'c Context, [Tensor<'c>; 2]) -> ggml::Result<Tensor<'c>>) -> Error {
     let parameters = state(&[SHAPE, SHAPE]);
     let ctx = Context::new();
-    let both = ["p0", "p1"].map(|name| parameters.get(name).unwrap());
+    let both = ["p0", "p1"].map(|name| parameters.tensor(name).unwrap());
     let y = build(&ctx, both).unwrap();
     let opt = sum(&both, Sgd::new()).unwrap();
     let error = opt.graphs(&ctx, None, y).unwrap_err();
@@ -202,7 +202,7 @@ fn refusal_or_not(
 ) -> ggml::Result<()> {
     let parameters = state(&[SHAPE, SHAPE]);
     let ctx = Context::new();
-    let both = ["p0", "p1"].map(|name| parameters.get(name).unwrap());
+    let both = ["p0", "p1"].map(|name| parameters.tensor(name).unwrap());
     let y = build(&ctx, both).unwrap();
     sum(&both, Sgd::new())?.graphs(&ctx, None, y).map(drop)
 }
@@ -244,7 +244,7 @@ fn gradients_that_a_kernel_can_not_read() {
     ];
     for (kernel, shape, build) in table {
         let parameters = state(&[shape]);
-        let p = parameters.get("p0").unwrap();
+        let p = parameters.tensor("p0").unwrap();
         let start = |between: Build| {
             let ctx = Context::new();
             let y = between(&ctx, build(&ctx, p)?)?;
@@ -273,13 +273,13 @@ fn parameters_that_are_none() {
     let short = builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, SHAPE).unwrap();
-    let p = parameters.get("p0").unwrap();
+    let p = parameters.tensor("p0").unwrap();
     let new = |parameters: &[Tensor<'_>]| sum(parameters, Sgd::new()).unwrap_err();
     assert!(matches!(new(&[]), Error::Param { name: "parameters", .. }));
     assert!(matches!(new(&[p, p]), Error::Duplicate { .. }));
     assert!(matches!(new(&[x]), Error::NotPart { .. }));
-    assert!(matches!(new(&[weights.get("frozen").unwrap()]), Error::Frozen { .. }));
-    assert!(matches!(new(&[short.get("short").unwrap()]), Error::DType { .. }));
+    assert!(matches!(new(&[weights.tensor("frozen").unwrap()]), Error::Frozen { .. }));
+    assert!(matches!(new(&[short.tensor("short").unwrap()]), Error::DType { .. }));
     let part = ctx.view(p, [4], [16, 48, 48], 0).unwrap();
     assert!(matches!(new(&[part]), Error::Shape { .. }), "a view is no parameter");
     let params = OptParams::new(LossType::Sum).with_opt_period(0);
@@ -290,7 +290,7 @@ fn parameters_that_are_none() {
 fn outputs_and_inputs_that_are_none() {
     let parameters = state(&[SHAPE, [4, 3, 2, 1]]);
     let ctx = Context::new();
-    let [p, solid] = ["p0", "p1"].map(|name| parameters.get(name).unwrap());
+    let [p, solid] = ["p0", "p1"].map(|name| parameters.tensor(name).unwrap());
     let x = ctx.input("x", DType::F32, SHAPE).unwrap();
     let y = ctx.mul(p, x).unwrap();
     let new = |what, parameter, inputs, outputs| {
@@ -315,7 +315,7 @@ fn outputs_and_inputs_that_are_none() {
 #[test]
 fn graphs_that_are_not_there() {
     let parameters = state(&[SHAPE]);
-    let p = parameters.get("p0").unwrap();
+    let p = parameters.tensor("p0").unwrap();
     let ctx = Context::new();
     let y = ctx.sqr(p).unwrap();
     let mut sched = cpu();
@@ -359,7 +359,7 @@ fn optimizers_out_of_range() {
     ];
     let parameters = state(&[SHAPE]);
     let ctx = Context::new();
-    let p = parameters.get("p0").unwrap();
+    let p = parameters.tensor("p0").unwrap();
     let mut adam = sum(&[p], good).unwrap();
     let mut sgd = sum(&[p], Sgd::new()).unwrap();
     let graphs = adam.graphs(&ctx, None, ctx.sqr(p).unwrap()).unwrap();

@@ -19,7 +19,7 @@ fn run(first: AdamW, second: AdamW) -> (Vec<f32>, Vec<f32>) {
     parameters.set("p0", &waves(N, 0.0, 0.0)).unwrap();
     let ctx = Context::new();
     let target = ctx.input("target", DType::F32, SHAPE).unwrap();
-    let p = parameters.get("p0").unwrap();
+    let p = parameters.tensor("p0").unwrap();
     let loss = distance(&ctx, p, target);
     let mut opt = sum(&[p], first).unwrap();
     let graphs = opt.graphs(&ctx, target, loss).unwrap();
@@ -63,7 +63,7 @@ fn sgd_is_what_its_definition_says() {
     parameters.set("p0", &waves(N, 0.0, 0.0)).unwrap();
     let ctx = Context::new();
     let target = ctx.input("target", DType::F32, SHAPE).unwrap();
-    let p = parameters.get("p0").unwrap();
+    let p = parameters.tensor("p0").unwrap();
     let mut opt = sum(&[p], how).unwrap();
     let graphs = opt.graphs(&ctx, target, distance(&ctx, p, target)).unwrap();
     let mut sched = cpu();
@@ -87,7 +87,7 @@ fn a_regression_finds_the_least_squares() {
     let (x, y) = ([0.0_f32, 1.0, 2.0, 3.0, 4.0], [0.9_f32, 3.2, 4.8, 7.3, 8.9]);
     let (slope, offset) = (2.01, 1.0);
     let line = state(&[[1; 4], [1; 4]]);
-    let [a, b] = ["p0", "p1"].map(|name| line.get(name).unwrap());
+    let [a, b] = ["p0", "p1"].map(|name| line.tensor(name).unwrap());
     let ctx = Context::new();
     let [xs, ys] = ["x", "y"].map(|name| ctx.input(name, DType::F32, [5]).unwrap());
     let guess = ctx.add(ctx.mul(xs, a).unwrap(), b).unwrap();
@@ -114,7 +114,7 @@ fn a_training_leaves_its_tensors_as_they_were() {
     parameters.set("p0", &waves(N, 0.0, 0.0)).unwrap();
     let ctx = Context::new();
     let target = ctx.input("target", DType::F32, SHAPE).unwrap();
-    let p = parameters.get("p0").unwrap();
+    let p = parameters.tensor("p0").unwrap();
     let loss = distance(&ctx, p, target);
     let nodes = ctx.graph([loss]).unwrap().n_nodes();
     let first = sum(&[p], Sgd::new()).unwrap().graphs(&ctx, target, loss).unwrap();
@@ -141,7 +141,7 @@ fn trainings_take_turns_on_one_scheduler() {
     let parameters = state(&[SHAPE, SHAPE]);
     let ctx = Context::new();
     let target = ctx.input("target", DType::F32, SHAPE).unwrap();
-    let [p, q] = ["p0", "p1"].map(|name| parameters.get(name).unwrap());
+    let [p, q] = ["p0", "p1"].map(|name| parameters.tensor(name).unwrap());
     let loss = distance(&ctx, ctx.add(p, q).unwrap(), target);
     let mut of_p = sum(&[p], AdamW::new().with_alpha(0.1)).unwrap();
     let mut of_q = sum(&[q], Sgd::new().with_alpha(0.1)).unwrap();
@@ -164,7 +164,7 @@ fn a_step_needs_its_inputs() {
     let parameters = state(&[SHAPE]);
     let ctx = Context::new();
     let target = ctx.input("target", DType::F32, SHAPE).unwrap();
-    let p = parameters.get("p0").unwrap();
+    let p = parameters.tensor("p0").unwrap();
     let hidden = ctx.sub(p, target).unwrap();
     let loss = ctx.sum(ctx.sqr(hidden).unwrap()).unwrap();
     let mut opt = sum(&[p], Sgd::new()).unwrap();

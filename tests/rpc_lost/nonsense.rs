@@ -33,8 +33,8 @@ fn work(device: impl FnOnce() -> Result<Device>) -> Result<Vec<f32>> {
 
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [32])?;
-    let y = ctx.add(ctx.mul_mat(weights.get("w")?, x)?, ctx.mul_mat(weights.get("q")?, x)?)?;
-    let y = ctx.cpy(ctx.add(y, state.get("s")?)?, state.get("s")?)?;
+    let y = ctx.add(ctx.mul_mat(weights.tensor("w")?, x)?, ctx.mul_mat(weights.tensor("q")?, x)?)?;
+    let y = ctx.cpy(ctx.add(y, state.tensor("s")?)?, state.tensor("s")?)?;
     let graph = ctx.graph([y])?;
     let mut backends = Sched::builder().backend(device.init()?);
     if device != Device::cpu()? {
@@ -49,12 +49,12 @@ fn work(device: impl FnOnce() -> Result<Device>) -> Result<Vec<f32>> {
         result = run.get::<f32>(y)?;
     }
     assert_eq!(weights.read_bytes("w")?.len(), 1024);
-    assert_eq!(state.get("s")?.read::<f32>()?.len(), 8);
+    assert_eq!(state.tensor("s")?.read::<f32>()?.len(), 8);
     let mut backend = device.init()?;
     let mut out = vec![0.0_f32; 8];
     backend.transfers(|queue| {
         queue.set(&state, "s", vec![1.0_f32; 8])?;
-        queue.get(state.get("s")?, &mut out)
+        queue.get(state.tensor("s")?, &mut out)
     })?;
     Ok(result)
 }

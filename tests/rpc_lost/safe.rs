@@ -14,7 +14,7 @@ fn every_call_says_that_the_server_was_lost() {
     let weights = weights(&connection, 3.0).unwrap();
     let context = Context::new();
     let x = context.input("x", DType::F32, [4]).unwrap();
-    let y = context.mul(x, weights.get("w").unwrap()).unwrap();
+    let y = context.mul(x, weights.tensor("w").unwrap()).unwrap();
     let graph = context.graph([y]).unwrap();
     let mut run = sched.alloc(&graph).unwrap();
     run.set(x, &[1.0_f32; 4]).unwrap();
@@ -52,7 +52,7 @@ fn work_that_is_under_way_says_that_the_server_was_lost() {
     assert_lost(backend.transfers(|queue| {
         queue.set(&state, "s", vec![1.0_f32; 1 << 20])?;
         server.kill();
-        queue.get(state.get("s")?, &mut out)
+        queue.get(state.tensor("s")?, &mut out)
     }));
     assert_lost(backend.transfers(|_| Ok(())));
     assert_lost(memory.compute_async(&mut backend, || ()));

@@ -64,7 +64,7 @@ fn states_are_out_of_reach_while_they_are_written() {
     state.set("s", &[1.0_f32; 4]).unwrap();
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
-    let s = state.get("s").unwrap();
+    let s = state.tensor("s").unwrap();
     let y = ctx.cpy(ctx.add(x, s).unwrap(), s).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut sched = sched();

@@ -63,7 +63,7 @@ fn matrix(seed: usize) -> Vec<f32> {
 /// `relu(w x)` for each layer.
 fn network<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> Tensor<'c> {
     (0..4).fold(x, |t, i| {
-        let w = weights.get(&format!("w{i}")).unwrap();
+        let w = weights.tensor(&format!("w{i}")).unwrap();
         ctx.relu(ctx.mul_mat(w, t).unwrap()).unwrap()
     })
 }
@@ -217,7 +217,7 @@ fn a_panic_in_a_callback_comes_back() {
 fn unreachable_weights_are_an_error() {
     let weights = weights();
     let ctx = Context::new();
-    let y = ctx.relu(weights.get("w0").unwrap()).unwrap();
+    let y = ctx.relu(weights.tensor("w0").unwrap()).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut cpu = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
     let message = cpu.alloc(&graph).unwrap_err().to_string();
@@ -229,7 +229,7 @@ fn what_was_refused_stays_refused() {
     let weights = weights();
     let ctx = Context::new();
     // Computed where the weights are; closures run in this process, and can't change remote tensors.
-    let there = ctx.neg(weights.get("w0").unwrap()).unwrap();
+    let there = ctx.neg(weights.tensor("w0").unwrap()).unwrap();
     let y = ctx.map_custom1_inplace::<f32>(there, Custom::new(), |out| out.for_each(|(_, row)| row.fill(1.0)));
     let graph = ctx.graph([y.unwrap()]).unwrap();
     let mut sched = sched();
@@ -341,7 +341,7 @@ fn parameters_on_both_devices_are_trained() {
         let state = builder.place_state_with(|name| place[usize::from(name == "w1")]).unwrap();
         state.set("w0", &matrix(0)).unwrap();
         state.set("w1", &matrix(1)).unwrap();
-        let [w0, w1] = ["w0", "w1"].map(|name| state.get(name).unwrap());
+        let [w0, w1] = ["w0", "w1"].map(|name| state.tensor(name).unwrap());
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [WIDTH as i64, 4]).unwrap();
         let y = ctx.mul_mat(w1, ctx.relu(ctx.mul_mat(w0, x).unwrap()).unwrap()).unwrap();

@@ -48,7 +48,7 @@ fn pins_are_heeded_and_part_of_the_plan() {
 #[test]
 fn pins_that_make_no_sense_are_refused() {
     let weights = weights();
-    let w = weights.get("w1").unwrap();
+    let w = weights.tensor("w1").unwrap();
     let ctx = Context::new();
     let [_, a, b, c] = chain(&ctx);
     let view = ctx.reshape(c, [2, 2]).unwrap();

@@ -76,7 +76,7 @@ fn what_is_written_is_read_after() {
         for step in 0..4 {
             let ctx = Context::new();
             let x = ctx.input("x", DType::F32, [64, 2]).unwrap();
-            let cache = state.get("cache").unwrap();
+            let cache = state.tensor("cache").unwrap();
             let place = ctx.view(cache, [64_i64, 2], [256, 512, 512], step * 512).unwrap();
             let before = ctx.sum_rows(ctx.sqr(ctx.dup(cache).unwrap()).unwrap()).unwrap();
             let written = ctx.cpy(ctx.scale(x, 0.5).unwrap(), place).unwrap();
@@ -89,7 +89,7 @@ fn what_is_written_is_read_after() {
             sums.push(memory.get::<f32>(before).unwrap());
             sums.push(memory.get::<f32>(after).unwrap());
         }
-        sums.push(state.get("cache").unwrap().read::<f32>().unwrap());
+        sums.push(state.tensor("cache").unwrap().read::<f32>().unwrap());
         sums.concat()
     };
     let far = distance(&run(backend()), &run(cpu()));

@@ -27,7 +27,7 @@ fn weights(places: &[BufferType]) -> Weights {
 
 fn network<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> Tensor<'c> {
     (0..weights.iter().count()).fold(x, |x, i| {
-        let w = weights.get(&format!("w{i}")).unwrap();
+        let w = weights.tensor(&format!("w{i}")).unwrap();
         ctx.tanh(ctx.mul_mat(w, x).unwrap()).unwrap()
     })
 }
@@ -102,7 +102,7 @@ fn weights_on_the_device_are_read_back() {
     for place in [vulkan().buffer_type(), vulkan().host_buffer_type().unwrap()] {
         let weights = weights(&[place, place]);
         for i in 0..2 {
-            assert_eq!(weights.get(&format!("w{i}")).unwrap().read::<f32>().unwrap(), matrix(i), "{place:?}");
+            assert_eq!(weights.tensor(&format!("w{i}")).unwrap().read::<f32>().unwrap(), matrix(i), "{place:?}");
         }
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();

@@ -37,7 +37,7 @@ fn backends_weights_and_allocators_change_threads() {
             let (mut backend, mut allocator, weights) = parts;
             let ctx = Context::new();
             let x = ctx.input("x", DType::F32, [64]).unwrap();
-            let y = ctx.mul(x, weights.get("w").unwrap()).unwrap();
+            let y = ctx.mul(x, weights.tensor("w").unwrap()).unwrap();
             let graph = ctx.graph([y]).unwrap();
             let mut memory = allocator.alloc(&graph).unwrap();
             memory.set(x, &[round as f32; 64]).unwrap();
@@ -64,13 +64,13 @@ fn memory_is_made_and_read_by_many() {
             let weights = &weights;
             scope.spawn(move || {
                 for round in 0..20 {
-                    assert_eq!(weights.get("w").unwrap().read::<f32>().unwrap(), [2.5; 4096]);
+                    assert_eq!(weights.tensor("w").unwrap().read::<f32>().unwrap(), [2.5; 4096]);
                     let mut builder = WeightsBuilder::new();
                     builder.tensor("own", DType::F32, [1000]).unwrap();
                     let state = builder.place_state(vulkan().buffer_type()).unwrap();
                     let numbers = [(i * 100 + round) as f32; 1000];
                     state.set("own", &numbers).unwrap();
-                    assert_eq!(state.get("own").unwrap().read::<f32>().unwrap(), numbers);
+                    assert_eq!(state.tensor("own").unwrap().read::<f32>().unwrap(), numbers);
                 }
             });
         }

@@ -75,13 +75,13 @@ fn transfers_are_done_when_they_are_over() {
         backend
             .transfers(|queue| {
                 queue.set(&state, "a", numbers.clone())?;
-                queue.copy(state.get("a")?, &state, "b")?;
+                queue.copy(state.tensor("a")?, &state, "b")?;
                 queue.get_2d(
-                    state.get("b")?,
+                    state.tensor("b")?,
                     Pieces { offset: 5, len: 3, count: 2, step: 100, data_step: 3 },
                     &mut piece,
                 )?;
-                queue.get(state.get("b")?, &mut read)
+                queue.get(state.tensor("b")?, &mut read)
             })
             .unwrap();
         assert_eq!(read, numbers, "{seed}");

@@ -338,7 +338,7 @@ mod tests {
                 exp = ggml_exp, "ggml_exp", "Exponential";
             }
             macro_rules! both {
-                ($($t:ident;)*) => { $(impl $t { #[doc(alias = "ggml_get_tensor")] pub fn get(&self) {} })* };
+                ($($t:ident;)*) => { $(impl $t { #[doc(alias = "ggml_get_tensor")] pub fn tensor(&self) {} })* };
             }
             both! { Weights; State; }
             "#,
@@ -349,8 +349,8 @@ mod tests {
             [
                 ("ggml_abs", "Context::abs"),
                 ("ggml_exp", "Context::exp"),
-                ("ggml_get_tensor", "Weights::get"),
-                ("ggml_get_tensor", "State::get"),
+                ("ggml_get_tensor", "Weights::tensor"),
+                ("ggml_get_tensor", "State::tensor"),
             ]
         );
         assert_eq!(source.calls.into_iter().collect::<Vec<_>>(), ["ggml_abs", "ggml_exp"]);
