@@ -39,7 +39,7 @@ const NO_COMMIT: &[&str] = &["", "unknown", "GGML_SYS_SOURCE_DIR"];
 /// [`Error::Version`].
 #[inline]
 pub(crate) fn check() -> Result<()> {
-    static FOUND: OnceLock<Option<Other>> = OnceLock::new();
+    static FOUND: OnceLock<Option<Mismatch>> = OnceLock::new();
     match FOUND.get_or_init(|| compare([sys::VERSION, sys::COMMIT], [&version(), &commit()])) {
         None => Ok(()),
         Some(other) => Err(other.error()),
@@ -48,12 +48,12 @@ pub(crate) fn check() -> Result<()> {
 
 /// The expected and the linked version, as in the error message.
 #[derive(Debug, PartialEq, Eq)]
-struct Other {
+struct Mismatch {
     built: Box<str>,
     found: Box<str>,
 }
 
-impl Other {
+impl Mismatch {
     #[cold]
     fn error(&self) -> Error {
         Error::Version { built: self.built.clone(), found: self.found.clone() }
@@ -61,7 +61,7 @@ impl Other {
 }
 
 /// Compares versions, and commits if both are known, because constants change between releases, too.
-fn compare(built: [&str; 2], found: [&str; 2]) -> Option<Other> {
+fn compare(built: [&str; 2], found: [&str; 2]) -> Option<Mismatch> {
     let ([_, built_commit], [_, found_commit]) = (built, found);
     let known = |commit: &str| !NO_COMMIT.contains(&commit);
     let commits = known(built_commit) && known(found_commit) && !same_commit(built_commit, found_commit);
@@ -72,7 +72,7 @@ fn compare(built: [&str; 2], found: [&str; 2]) -> Option<Other> {
         let commit = if known(commit) { format!(" ({commit})") } else { String::new() };
         format!("{version}{commit}").into()
     };
-    Some(Other { built: name(built), found: name(found) })
+    Some(Mismatch { built: name(built), found: name(found) })
 }
 
 /// Whether two hashes are of the same commit: git abbreviates hashes to different lengths.

@@ -267,7 +267,7 @@ impl GraphAllocator {
     }
 
     fn with_raw<R>(&mut self, f: impl FnOnce(&mut RawAllocator) -> Result<R>) -> Result<R> {
-        let _alone = meta::alone("GraphAllocator", self.device().into_iter(), false)?;
+        let _alone = meta::lock_if_meta("GraphAllocator", self.device().into_iter(), false)?;
         let result = attempt(&mut self.raw, f);
         if self.raw.is_none() {
             self.plan.clear(); // it belonged to the C object

@@ -92,7 +92,7 @@ impl Buffer {
     /// # Safety
     ///
     /// The memory must outlive the result, and nothing may write to it meanwhile.
-    pub(crate) unsafe fn over(device: Device, memory: &[u8], largest: usize) -> Result<Self> {
+    pub(crate) unsafe fn from_host_memory(device: Device, memory: &[u8], largest: usize) -> Result<Self> {
         const CALL: &str = "ggml_backend_dev_buffer_from_host_ptr";
         let refuse = |reason: String| Error::unsupported(CALL, [], device.name(), reason);
         if !device.capabilities()?.buffer_from_host {

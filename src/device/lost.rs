@@ -68,7 +68,7 @@ impl Remote {
     }
 
     /// Marks the server as lost. The first reason is kept.
-    pub(crate) fn lose(&self, fault: Fault) {
+    pub(crate) fn mark_lost(&self, fault: Fault) {
         self.lost.get_or_init(|| fault);
         ANY_LOST.store(true, Ordering::Release);
     }

@@ -22,7 +22,7 @@ use crate::lock::Lock;
 
 /// A server that ggml was told of.
 #[derive(Debug)]
-struct Known {
+struct KnownServer {
     link: Arc<Link>,
     survey: Survey,
     devices: Vec<Device>,
@@ -32,7 +32,7 @@ struct Known {
 
 /// The servers that ggml knows, including lost ones: ggml never forgets a server. [`connect_with`] holds this lock
 /// throughout.
-static KNOWN: Lock<Vec<Arc<Known>>> = Lock::new(Vec::new());
+static KNOWN: Lock<Vec<Arc<KnownServer>>> = Lock::new(Vec::new());
 
 /// Connects to the RPC server at `endpoint`, a `host:port`, with the default [`Options`].
 ///
@@ -81,7 +81,7 @@ pub fn connect_with(endpoint: &str, options: &Options) -> Result<Connection> {
     Connection::open(endpoint, &addresses, options, &mut known)
 }
 
-impl Known {
+impl KnownServer {
     /// Returns a relay for this server over `peer`, and whether the relay is new to ggml. Reuses the relay of an
     /// earlier, lost connection to the same server if nothing uses it any more.
     fn relay(&self, peer: Peer, known: &mut Vec<Arc<Self>>) -> Result<(Relay, bool)> {
@@ -107,11 +107,16 @@ impl Known {
 /// if nothing of this process is stored there. After the last one is dropped, the server stays reserved while buffers
 /// or backends of it exist. The devices stay valid, and ggml reconnects when they are used again.
 pub struct Connection {
-    known: Arc<Known>,
+    known: Arc<KnownServer>,
 }
 
 impl Connection {
-    fn open(endpoint: &str, addresses: &[SocketAddr], options: &Options, known: &mut Vec<Arc<Known>>) -> Result<Self> {
+    fn open(
+        endpoint: &str,
+        addresses: &[SocketAddr],
+        options: &Options,
+        known: &mut Vec<Arc<KnownServer>>,
+    ) -> Result<Self> {
         let fail = |fault: Fault| fault.of(endpoint);
         let (mut peer, address) = peer::open(addresses, options).map_err(fail)?;
         let link = Arc::new(Link::new(endpoint, address, options.clone()));
@@ -121,26 +126,26 @@ impl Connection {
         }
         // From here on a `Connection` is created on every path, and its drop releases the hold.
         link.hold();
-        let mut ours = Known { link, survey, devices: Vec::new(), relay: None };
+        let mut ours = KnownServer { link, survey, devices: Vec::new(), relay: None };
         if !options.uses_relay() {
             // The server accepts one client at a time, so ggml can connect only after we disconnect.
             drop(peer);
-            let introduced = if address.is_ipv4() {
-                tell(address, endpoint).and_then(|server| introduce(server, &ours.link))
+            let registered = if address.is_ipv4() {
+                add_server(address, endpoint).and_then(|server| register_devices(server, &ours.link))
             } else {
                 Err(fail(format!("{address} is IPv6, which needs the relay (`Options::with_relay`)").into()))
             };
-            return introduced.map(|devices| Self::keep(Known { devices, ..ours }, known));
+            return registered.map(|devices| Self::keep(KnownServer { devices, ..ours }, known));
         }
         let (relay, is_new) = ours.relay(peer, known)?;
         ours.relay = Some(relay.clone());
-        let server = tell(relay.address(), endpoint);
+        let server = add_server(relay.address(), endpoint);
         let is_told = server.is_ok() || !is_new;
-        match server.and_then(|server| introduce(server, &ours.link)) {
-            Ok(devices) => Ok(Self::keep(Known { devices, ..ours }, known)),
+        match server.and_then(|server| register_devices(server, &ours.link)) {
+            Ok(devices) => Ok(Self::keep(KnownServer { devices, ..ours }, known)),
             Err(error) => {
                 if is_told {
-                    ours.link.lose("its devices could not be listed when it was connected to".into());
+                    ours.link.mark_lost("its devices could not be listed when it was connected to".into());
                     drop(Self::keep(ours, known));
                 } else {
                     relay.stop();
@@ -151,14 +156,14 @@ impl Connection {
     }
 
     /// Records a server that ggml now knows, and returns a connection to it.
-    fn keep(server: Known, known: &mut Vec<Arc<Known>>) -> Self {
+    fn keep(server: KnownServer, known: &mut Vec<Arc<KnownServer>>) -> Self {
         let server = Arc::new(server);
         known.push(Arc::clone(&server));
         Self { known: server }
     }
 
     /// Another connection to a known server; `None` if the server turns out to be lost.
-    fn renew(known: &Arc<Known>) -> Option<Self> {
+    fn renew(known: &Arc<KnownServer>) -> Option<Self> {
         let held_already = known.link.hold() > 0;
         let connection = Self { known: Arc::clone(known) };
         // Without a holder the TCP connection may have been closed. A request reopens it, or detects the loss.
@@ -215,7 +220,7 @@ impl fmt::Debug for Connection {
 }
 
 /// Makes ggml connect to `target`: the relay or the server of `endpoint`.
-fn tell(target: SocketAddr, endpoint: &str) -> Result<RawServer> {
+fn add_server(target: SocketAddr, endpoint: &str) -> Result<RawServer> {
     let fail = |fault: Fault| fault.of(endpoint);
     let target = CString::new(target.to_string()).map_err(|e| fail(e.to_string().into()))?;
     match RawServer::add(&target) {
@@ -230,7 +235,7 @@ fn tell(target: SocketAddr, endpoint: &str) -> Result<RawServer> {
 }
 
 /// Makes ggml list and register the devices of a server.
-fn introduce(server: RawServer, link: &Arc<Link>) -> Result<Vec<Device>> {
+fn register_devices(server: RawServer, link: &Arc<Link>) -> Result<Vec<Device>> {
     let devices = server.devices()?;
     lost::attach(&devices, &link.server);
     server.register()?;

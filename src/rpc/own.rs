@@ -38,7 +38,7 @@ pub(super) fn hang_up(_relay: SocketAddr, _is_served: impl Fn(SocketAddr) -> boo
 
 /// Whether this process is almost out of file handles. `any` is an open socket.
 pub(super) fn is_short_of_handles(any: &TcpStream) -> bool {
-    /// Two handles for the connection between ggml and the relay, and two to spare.
+    /// Two handles for the connection between ggml and the relay, and two in reserve.
     const ENOUGH: usize = 4;
     (0..ENOUGH).map(|_| any.try_clone()).collect::<io::Result<Vec<_>>>().is_err()
 }
