@@ -86,13 +86,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ggml_that_is_linked_here_is_the_right_one() {
+    fn linked_ggml_has_the_pinned_version() {
         assert!(check().is_ok(), "{:?}", check());
         assert_eq!(version(), sys::VERSION);
     }
 
     #[test]
-    fn another_version_is_another_ggml() {
+    fn compare_refuses_another_version() {
         let Some(other) = compare(["1.2.3", "carrier-1"], ["1.2.4", "unknown"]) else { panic!("taken for the same") };
         let text = other.error().to_string();
         assert!(text.contains("ggml 1.2.3 (carrier-1)") && text.contains("with ggml 1.2.4;"), "{text}");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_count_where_both_are_known() {
+    fn compare_uses_commits_where_both_are_known() {
         let same = |built: &str, found: &str| compare(["1.2.3", built], ["1.2.3", found]).is_none();
         assert!(!same("carrier-1", "carrier-2"));
         assert!(!same("0123456", "0123457"));

@@ -72,7 +72,7 @@ const TYPES: [DType; 9] = [
 ];
 
 #[test]
-fn products_with_repacked_weights_are_those_of_plain_rust() {
+fn repacked_mul_mat_equals_plain_rust() {
     let held: Vec<_> = TYPES.into_iter().filter(|&t| repack().holds(t, [256, 8]).unwrap()).collect();
     assert!(held.contains(&DType::Q4_0) && held.contains(&DType::Q4_K), "{held:?}");
     for dtype in held {
@@ -106,7 +106,7 @@ fn products_with_repacked_weights_are_those_of_plain_rust() {
 }
 
 #[test]
-fn products_with_repacked_experts_are_those_of_plain_rust() {
+fn repacked_mul_mat_id_equals_plain_rust() {
     let (k, m, n, used, tokens) = (64, 16, 4, 2, 5);
     let (weights, w) = weights(repack(), DType::Q4_0, [k, m, n]);
     let ids: Vec<i32> = (0..tokens).flat_map(|t| [t % n, (t + 3) % n]).map(|i| i as i32).collect();
@@ -135,7 +135,7 @@ fn products_with_repacked_experts_are_those_of_plain_rust() {
 
 /// The kernel has room for each token only once per expert.
 #[test]
-fn h27_experts_of_a_token_must_differ() {
+fn h27_repacked_mul_mat_id_requires_distinct_experts() {
     let (weights, _) = weights(repack(), DType::Q4_0, [32, 8, 4]);
     let experts = weights.tensor("w").unwrap();
     let ctx = Context::new();
@@ -159,7 +159,7 @@ fn h27_experts_of_a_token_must_differ() {
 }
 
 #[test]
-fn h27_repacking_buffer_types_take_what_they_can_multiply_by() {
+fn h27_repack_holds_only_what_it_can_multiply() {
     let memory = repack();
     assert!(memory.is_extra().unwrap() && !plain().is_extra().unwrap());
     assert!(!memory.is_host(), "nobody else can make sense of it");
@@ -200,7 +200,7 @@ fn h27_repacking_buffer_types_take_what_they_can_multiply_by() {
 }
 
 #[test]
-fn h27_repacked_weights_are_set_as_a_whole_and_never_read() {
+fn h27_repacked_weights_are_set_whole_and_never_read() {
     let (mut weights, _) = weights(repack(), DType::Q4_0, [32, 8, 1]);
     let packed = |e: ggml::Result<()>, what: &str| {
         assert!(matches!(e, Err(Error::Packed { .. })), "{what}: {e:?}");
@@ -238,7 +238,7 @@ fn h27_repacked_weights_are_set_as_a_whole_and_never_read() {
 }
 
 #[test]
-fn h27_repacked_weights_are_the_first_operand_of_products_only() {
+fn h27_repacked_weights_are_only_the_first_operand_of_products() {
     let (weights, _) = weights(repack(), DType::Q4_0, [32, 32, 1]);
     let w = weights.tensor("w").unwrap();
     let ctx = Context::new();
@@ -268,7 +268,7 @@ fn h27_repacked_weights_are_the_first_operand_of_products_only() {
 
 /// The device claims support for more than its kernels compute correctly.
 #[test]
-fn h27_the_second_operand_must_suit_the_kernels() {
+fn h27_repacked_products_check_the_second_operand() {
     let (matrix, _) = weights(repack(), DType::Q4_0, [32, 8, 1]);
     let (experts, _) = weights(repack(), DType::Q4_0, [32, 8, 2]);
     let (w, e) = (matrix.tensor("w").unwrap(), experts.tensor("w").unwrap());
@@ -295,7 +295,7 @@ fn h27_the_second_operand_must_suit_the_kernels() {
 }
 
 #[test]
-fn repacked_and_plain_weights_lie_side_by_side() {
+fn repacked_and_plain_weights_work_together() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("packed", DType::Q4_0, [32, 8]).unwrap().tensor("plain", DType::F32, [8, 2]).unwrap();
     let mut weights = builder.place_with(|name| if name == "packed" { repack() } else { plain() }).unwrap();
@@ -317,7 +317,7 @@ fn repacked_and_plain_weights_lie_side_by_side() {
 
 #[cfg(feature = "rpc")]
 #[test]
-fn h27_no_other_device_gets_repacked_weights() {
+fn h27_repacked_products_run_only_on_their_device() {
     use ggml::rpc;
     // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     let server = unsafe { rpc::Server::builder().start().unwrap() };
@@ -347,7 +347,7 @@ fn h27_no_other_device_gets_repacked_weights() {
 
 /// Gradients would use the weights in other operations.
 #[test]
-fn h27_gradients_do_not_go_through_repacked_weights() {
+fn h27_repacked_weights_have_no_gradient() {
     let (weights, _) = weights(repack(), DType::Q4_0, [32, 8, 1]);
     let w = weights.tensor("w").unwrap();
     let mut builder = WeightsBuilder::new();
@@ -375,7 +375,7 @@ fn h27_gradients_do_not_go_through_repacked_weights() {
 
 /// The kernels count the blocks of a matrix with 32-bit integers.
 #[test]
-fn h109_blocks_of_the_second_operand_are_counted_in_32_bits() {
+fn h109_repacked_mul_mat_counts_blocks_in_32_bits() {
     let (weights, _) = weights(repack(), DType::Q4_0, [2048, 8, 1]);
     let ctx = Context::new();
     let refusal = |rows: i64| {
@@ -390,7 +390,7 @@ fn h109_blocks_of_the_second_operand_are_counted_in_32_bits() {
 
 /// A language model's matrix is larger than one chunk of a streamed file.
 #[test]
-fn h27_a_large_matrix_is_streamed_as_a_whole() {
+fn h27_stream_repacks_a_large_matrix_as_a_whole() {
     use ggml::gguf::{Reader, Writer};
 
     let (k, m) = (2048, 4096);

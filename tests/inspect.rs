@@ -25,7 +25,7 @@ fn sched() -> Sched {
 }
 
 #[test]
-fn dot_has_every_tensor_and_every_source() {
+fn to_dot_contains_every_tensor_and_source() {
     let (ctx, weights) = (Context::new(), weights());
     let (x, y) = network(&ctx, &weights);
     let graph = ctx.graph([y]).unwrap();
@@ -45,7 +45,7 @@ fn dot_has_every_tensor_and_every_source() {
 }
 
 #[test]
-fn a_profile_has_every_operation_once() {
+fn profile_contains_every_operation_once() {
     let (ctx, weights) = (Context::new(), weights());
     let (x, y) = network(&ctx, &weights);
     let graph = ctx.graph([y]).unwrap();
@@ -73,7 +73,7 @@ fn a_profile_has_every_operation_once() {
 
 #[cfg(feature = "tools")]
 #[test]
-fn a_trace_is_json_that_viewers_open() {
+fn trace_is_json_for_trace_viewers() {
     let (ctx, weights) = (Context::new(), weights());
     let (x, y) = network(&ctx, &weights);
     let graph = ctx.graph([y]).unwrap();
@@ -94,7 +94,7 @@ fn a_trace_is_json_that_viewers_open() {
 
 #[cfg(feature = "tools")]
 #[test]
-fn a_drawing_has_every_tensor_and_every_source() {
+fn to_svg_contains_every_tensor_and_source() {
     let (ctx, weights) = (Context::new(), weights());
     let (_, y) = network(&ctx, &weights);
     let mut states = WeightsBuilder::new();

@@ -49,7 +49,7 @@ fn numbers(n: u8) -> Vec<f32> {
 }
 
 #[test]
-fn weights_lie_in_memory_of_the_user() {
+fn place_over_uses_memory_of_the_caller() {
     let memory = Aligned::new(&numbers(24));
     let (gone, address) = (Arc::clone(&memory.gone), memory.as_ref().as_ptr());
     let place = |name: &str| if name == "a" { 32 } else { 0 };
@@ -90,7 +90,7 @@ fn weights_lie_in_memory_of_the_user() {
 }
 
 #[test]
-fn memory_that_does_not_fit_is_refused() {
+fn place_over_refuses_offsets_out_of_bounds() {
     let cpu = Device::cpu().unwrap();
     let over = |memory: Aligned, a: usize, b: usize| {
         two_tensors().place_over(cpu, memory, move |name| if name == "a" { a } else { b }).map(drop)
@@ -110,7 +110,7 @@ fn memory_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn buffers_say_what_they_are() {
+fn buffers_report_usage_and_size() {
     let buft = Device::cpu().unwrap().buffer_type();
     let weights = two_tensors().place(buft).unwrap();
     let state = two_tensors().place_state(buft).unwrap();
@@ -131,7 +131,7 @@ fn matrix() -> State {
 }
 
 #[test]
-fn pieces_go_where_they_belong() {
+fn read_2d_and_set_2d_transfer_pieces() {
     let state = matrix();
     state.set("m", &numbers(12)).unwrap();
     let mut out = [-1.0_f32; 8];
@@ -149,7 +149,7 @@ fn pieces_go_where_they_belong() {
 
 /// H4: ggml adds offset, steps and size without overflow checks.
 #[test]
-fn h04_pieces_outside_are_refused() {
+fn h04_pieces_out_of_bounds_are_refused() {
     let state = matrix();
     let huge = usize::MAX / 4;
     let outside = [
@@ -178,7 +178,7 @@ fn h04_pieces_outside_are_refused() {
 }
 
 #[test]
-fn pieces_without_elements_take_no_time() {
+fn pieces_without_elements_return_at_once() {
     let state = matrix();
     let before = state.read_bytes("m").unwrap();
     for count in [1, 3, usize::MAX] {
@@ -221,7 +221,7 @@ fn tensors_are_copied_filled_and_cleared() {
 }
 
 #[test]
-fn single_elements_are_read_and_set_by_their_position() {
+fn elements_are_read_and_set_by_position() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("f", DType::F32, [3, 2, 4, 5]).unwrap().tensor("i", DType::I32, [1 << 15]).unwrap();
     let memory = Device::cpu().unwrap().buffer_type();

@@ -120,7 +120,7 @@ impl Baton {
 
 /// Objects belong to no thread: each is used by one thread, then by the next, while other threads use others.
 #[test]
-fn everything_moves_between_threads() {
+fn objects_move_between_threads() {
     let weights = weights();
     thread::scope(|s| {
         for _ in 0..2 {
@@ -139,7 +139,7 @@ fn everything_moves_between_threads() {
 
 /// Many threads read weights while devices are listed and other weights are created and dropped.
 #[test]
-fn weights_are_read_from_everywhere() {
+fn weights_are_read_by_many_threads() {
     let weights = weights();
     thread::scope(|s| {
         for _ in 0..3 {

@@ -62,7 +62,7 @@ fn read(t: Tensor<'_>) -> Vec<f32> {
 const COLUMNS: Pieces = Pieces { offset: 1, len: 2, count: 3, step: 4, data_step: 3 };
 
 #[test]
-fn transfers_are_done_when_their_closure_has_returned() {
+fn transfers_complete_when_their_closure_returns() {
     for device in devices() {
         let mut backend = device.init().unwrap();
         let state = builder().place_state(device.buffer_type()).unwrap();
@@ -96,7 +96,7 @@ fn transfers_are_done_when_their_closure_has_returned() {
 }
 
 #[test]
-fn weights_are_written_by_transfers() {
+fn transfers_write_weights() {
     for device in devices() {
         let mut backend = device.init().unwrap();
         let mut weights = builder().place(device.buffer_type()).unwrap();
@@ -114,7 +114,7 @@ fn weights_are_written_by_transfers() {
 }
 
 #[test]
-fn copies_go_from_device_to_device() {
+fn transfers_copy_between_devices() {
     for from in devices() {
         for to in devices() {
             let (mut source, mut target) = (from.init().unwrap(), to.init().unwrap());
@@ -135,7 +135,7 @@ fn copies_go_from_device_to_device() {
 
 /// However the closure ends, what it lent is no longer in use afterwards.
 #[test]
-fn transfers_are_waited_for_after_errors_and_panics() {
+fn transfers_complete_after_errors_and_panics() {
     for device in devices() {
         let mut backend = device.init().unwrap();
         let state = builder().place_state(device.buffer_type()).unwrap();
@@ -161,7 +161,7 @@ fn transfers_are_waited_for_after_errors_and_panics() {
 }
 
 #[test]
-fn h04_transfers_that_do_not_fit_are_refused() {
+fn h04_transfers_out_of_bounds_are_refused() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     for device in devices() {
@@ -224,7 +224,7 @@ fn h04_transfers_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn a_computation_is_under_way_while_something_else_is_done() {
+fn compute_async_runs_the_closure_during_the_computation() {
     for device in devices() {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [256, 256]).unwrap();
@@ -258,7 +258,7 @@ fn a_computation_is_under_way_while_something_else_is_done() {
 }
 
 #[test]
-fn a_computation_that_is_stopped_has_no_meanwhile() {
+fn compute_async_skips_the_closure_if_cancelled_at_once() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let graph = ctx.graph([ctx.neg(x).unwrap()]).unwrap();

@@ -59,13 +59,13 @@ impl Folder {
 }
 
 #[test]
-fn the_command_is_consistent() {
+fn cli_definition_is_consistent() {
     use clap::CommandFactory as _;
     Cli::command().debug_assert();
 }
 
 #[test]
-fn tensors_and_settings_are_renamed() {
+fn bert_to_gguf_renames_tensors_and_metadata() {
     let folder = Folder::new("renamed");
     let printed = folder.run(&["--name", "small", "--license", "MIT"]).unwrap();
     assert!(printed.starts_with("bert_to_gguf: tensors=1 bytes=24 file="), "{printed}");
@@ -86,7 +86,7 @@ fn tensors_and_settings_are_renamed() {
 }
 
 #[test]
-fn words_are_listed_by_their_numbers() {
+fn vocabulary_lists_tokens_by_id() {
     let folder = Folder::new("words");
     folder.run(&[]).unwrap();
     let reader = Reader::open(folder.0.join("out.gguf")).unwrap();
@@ -103,7 +103,7 @@ fn words_are_listed_by_their_numbers() {
 }
 
 #[test]
-fn files_are_replaced_only_if_that_is_wanted() {
+fn output_file_is_replaced_only_with_force() {
     let folder = Folder::new("replaced");
     folder.run(&[]).unwrap();
     assert!(folder.run(&[]).unwrap_err().contains("--force"));
@@ -111,7 +111,7 @@ fn files_are_replaced_only_if_that_is_wanted() {
 }
 
 #[test]
-fn other_models_are_refused() {
+fn bert_to_gguf_refuses_other_models() {
     let changes = [
         ("config.json", CONFIG.replace("\"gelu\"", "\"relu\""), "`hidden_act` is \"relu\", but only \"gelu\""),
         ("config.json", CONFIG.replace("\"bert\"", "\"t5\""), "`model_type` is \"t5\""),
@@ -139,7 +139,7 @@ fn other_models_are_refused() {
 }
 
 #[test]
-fn names_are_those_of_a_bert() {
+fn translate_maps_bert_tensor_names() {
     let of = |name| names::translate(name).unwrap();
     assert_eq!(of("bert.encoder.layer.11.output.LayerNorm.bias").unwrap(), "blk.11.layer_output_norm.bias");
     assert_eq!(of("embeddings.word_embeddings.weight").unwrap(), "token_embd.weight");

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tensors_are_those_of_the_model_file() {
+    fn tensors_match_the_model_file() {
         let expected = [
             ("conv1.weight", [3, 3, 1, 16]),
             ("conv1.bias", [1, 1, 16, 1]),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_checked() {
+    fn check_metadata_refuses_other_models() {
         check_metadata(Some("digits-cnn"), Some(SPLIT_SEED)).unwrap();
         let text = |architecture, seed| check_metadata(architecture, seed).unwrap_err().to_string();
         assert!(text(Some("llama"), Some(SPLIT_SEED)).starts_with("`general.architecture` is `llama`, but"));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_are_checked() {
+    fn check_shape_refuses_other_shapes() {
         check_shape("fc2.bias", &[10]).unwrap();
         check_shape("fc2.bias", &[10, 1, 1, 1]).unwrap();
         for wrong in [&[][..], &[9], &[10, 2], &[1, 10], &[10, 1, 1, 1, 2], &[-10]] {

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn training_again_is_as_good_as_the_model_that_is_there() {
+    fn training_again_matches_the_committed_model() {
         let (printed, path) = run("again", &[]);
         let printed = printed.unwrap();
         let new = Reader::from_bytes(read_and_remove(&path)).unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_model_is_not_written() {
+    fn bad_model_is_not_written() {
         let (result, path) = run("bad", &["--epochs", "1"]);
         let text = result.unwrap_err().to_string();
         assert!(text.contains("0.95 are required") && text.contains("--epochs"), "{text}");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_is_no_place_for_a_file_is_named() {
+    fn output_error_names_the_path() {
         let mut out = Vec::new();
         let mut run = |arguments: &[&str]| {
             let cli = Cli::parse_from(["digits_train"].iter().chain(arguments));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_falls_to_almost_nothing() {
+    fn learning_rate_decays_to_almost_zero() {
         let rates: Vec<_> = (1..=60).map(|epoch| rate(epoch, 60)).collect();
         assert_eq!(rates.first(), Some(&RATE));
         assert!(rates.is_sorted_by(|a, b| a > b), "{rates:?}");

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_one_model_on_any_number_of_threads() {
+    fn training_is_deterministic_on_any_number_of_threads() {
         let one = trained(1, 1);
         assert!(trained(1, 1) == one, "not the same again");
         assert!(trained(1, 2) == one, "not the same on two threads");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_moved_as_a_whole() {
+    fn shifted_moves_the_whole_image() {
         let image: [f32; PIXELS] = std::array::from_fn(|i| f32::from(u8::try_from(i).unwrap()) + 1.0);
         assert_eq!(shifted(&image, 0, 0), image);
         let at = |image: &[f32], x: usize, y: usize| image[y * SIDE + x];
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_becomes_one_of_ten() {
+    fn one_hot_marks_the_label() {
         assert_eq!(one_hot(3), [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     }
 }

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_that_are_no_numbers_are_refused() {
+    fn imatrix_refuses_sums_that_are_not_finite() {
         let path = std::env::temp_dir().join(format!("embed-example-{}-nan.gguf", std::process::id()));
         for bad in [f64::NAN, f64::INFINITY, f64::from(f32::MAX) * 2.0] {
             let sums = Sums { squares: vec![1.0, bad], tokens: 1 };

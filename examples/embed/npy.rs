@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn npy_round_trips() {
         let rows = [vec![1.0, -2.5, f32::MIN_POSITIVE], vec![0.0, f32::MAX, 3.0]];
         let bytes = bytes(&rows).unwrap();
         assert_eq!(bytes.len() % ALIGNMENT, 24);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_other_lengths_are_refused() {
+    fn npy_refuses_rows_of_different_lengths() {
         let path = std::env::temp_dir().join(format!("embed-{}.npy", std::process::id()));
         assert!(bytes(&[vec![1.0], vec![]]).unwrap_err().to_string().contains("one length"));
         assert!(read(&path).unwrap_err().to_string().contains("can't read"));

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cut_is_there() {
+    fn splits_enumerate_every_assignment_of_layers() {
         let pair = ["aaa", "bbb", "aba", "bab", "abb", "aab", "baa", "bba"].map(|s| s.chars().collect::<Vec<_>>());
         assert_eq!(all(&['a', 'b'], 3), pair);
         assert_eq!(few(&['a', 'b'], 3), pair[..4]);

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_as_often_as_is_likely() {
+    fn sampler_draws_by_probability() {
         let logits = logits(&[0.1, 0.2, 0.4, 0.3]);
         close(picked(Sampler::new(1.0, 256, 1), &logits), [0.1, 0.2, 0.4, 0.3]);
         // The roots of the squares' shares.
@@ -83,14 +83,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_logits_count() {
+    fn sampler_uses_the_last_logits() {
         let mut two = logits(&[1.0]);
         two.extend(logits(&[0.0, 1.0]));
         assert_eq!(Sampler::greedy().pick(&two), 1);
     }
 
     #[test]
-    fn a_seed_gives_one_text() {
+    fn sampler_is_deterministic_for_a_seed() {
         let logits = vec![0.0; 256];
         let text = |seed| {
             let mut sampler = Sampler::new(1.0, 256, seed);

@@ -87,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documentation_is_told_from_the_rest() {
+    fn documentation_comments_are_recognised() {
         let lines = ["    /// A list.", "//! # Errors", "///", "// why", "let x = 1; /// no", "//////"];
         let found: Vec<_> = lines.iter().filter_map(|line| documentation(line)).collect();
         assert_eq!(found, ["A list.", "# Errors", "", "///"]);
     }
 
     #[test]
-    fn the_end_is_held_out() {
+    fn text_holds_out_its_end() {
         let text = Text::new((0..=255).collect(), 16).unwrap();
         assert!(text.train.ends_with(&[239]) && text.held_out == (240..=255).collect::<Vec<_>>());
         assert_eq!(text.draw(240, &mut Rng::with_seed(1)), text.train);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_repository_has_text() {
+    fn shipped_text_contains_the_repository() {
         let text = Text::shipped(1 << 13).unwrap();
         let all = String::from_utf8_lossy(&text.train);
         assert!(all.contains("Allocates `graph` on the devices where it will run"), "a line of the library's");

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_rises_and_falls() {
+    fn learning_rate_warms_up_and_decays() {
         let rates: Vec<_> = (1..=400).map(|step| rate(step, 400)).collect();
         let (up, down) = rates.split_at(19);
         assert!(up.is_sorted_by(|a, b| a < b) && down.is_sorted_by(|a, b| a > b), "{rates:?}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_ends() {
+    fn window_mask_hides_old_tokens() {
         let visible: Vec<_> = masks(4, 2).iter().map(|&x| i32::from(x == f16::ZERO)).collect();
         assert_eq!(visible, [1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1]);
     }

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_is_told() {
+    fn parse_errors_name_value_and_type() {
         let text = |kind, texts: &[&str]| format!("{:#}", parsed(kind, texts).unwrap_err());
         assert!(text("u8", &["256"]).starts_with("`256` is no u8: "));
         assert!(text("u32", &["1", "2"]).contains("`u32[]`"));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_short() {
+    fn values_are_printed_on_short_lines() {
         assert_eq!(line(&"a\n".into(), 10), "\"a\\n\"");
         assert_eq!(line(&vec![1_u8, 2].into(), 10), "[1, 2]");
         assert_eq!(line(&vec![1_u8; 1000].into(), 10), "[1, 1, 1,…");

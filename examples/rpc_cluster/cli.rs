@@ -74,12 +74,12 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn the_command_is_consistent() {
+    fn cli_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn wrong_numbers_are_refused() {
+    fn cli_refuses_numbers_out_of_range() {
         for wrong in [["--layers", "0"], ["--steps", "-1"], ["--threads", "513"], ["--width", "x"]] {
             assert!(Cli::try_parse_from(["rpc_cluster"].iter().chain(&wrong)).is_err(), "{wrong:?}");
         }

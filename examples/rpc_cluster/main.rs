@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_computes_what_the_cpu_does_and_outlives_a_server() {
+    fn cluster_equals_the_cpu_and_survives_a_lost_server() {
         let arguments = ["rpc_cluster", "--layers", "4", "--width", "64", "--tokens", "3", "--steps", "6"];
         let mut out = Vec::new();
         demo(&Cli::try_parse_from(arguments).unwrap(), &mut out).unwrap();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn two_servers_compute_half_of_each_layer() {
+    fn tensor_parallel_run_equals_the_cpu() {
         let arguments =
             ["rpc_cluster", "--tensor-parallel", "--layers", "3", "--width", "64", "--tokens", "3", "--steps", "4"];
         let mut out = Vec::new();

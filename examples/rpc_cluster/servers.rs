@@ -16,7 +16,7 @@ const READY: &str = "listening on ";
 const THREADS: &str = "RPC_CLUSTER_THREADS";
 
 /// In tests, the server is a test that is run by its name.
-const ARGUMENTS: &[&str] = if cfg!(test) { &["--exact", "servers::tests::a_server", "--nocapture"] } else { &[] };
+const ARGUMENTS: &[&str] = if cfg!(test) { &["--exact", "servers::tests::server_process", "--nocapture"] } else { &[] };
 
 /// Longer than a step takes on a busy machine.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
@@ -111,14 +111,14 @@ mod tests {
 
     /// The server process of the other tests; does nothing if run as an ordinary test.
     #[test]
-    fn a_server() {
+    fn server_process() {
         if is_one() {
             serve().unwrap();
         }
     }
 
     #[test]
-    fn a_server_is_there_until_it_is_killed() {
+    fn server_process_serves_until_it_is_killed() {
         let mut server = ServerProcess::start(NonZeroUsize::MIN).unwrap();
         assert_eq!(server.connect().unwrap().devices().len(), 1);
         server.kill().unwrap();

@@ -56,12 +56,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_consistent() {
+    fn cli_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn only_this_machine_is_served_unless_told_otherwise() {
+    fn default_address_is_loopback() {
         let cli = parse(&[]).unwrap();
         assert!(cli.address.ip().is_loopback() && cli.devices.is_empty() && !cli.list);
     }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_refused() {
+    fn cli_refuses_values_out_of_range() {
         for wrong in [["--address", "localhost"], ["--address", "[::1]:1"], ["--threads", "0"], ["--threads", "513"]] {
             assert!(parse(&wrong).is_err(), "{wrong:?}");
         }

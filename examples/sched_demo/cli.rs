@@ -80,12 +80,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_consistent() {
+    fn cli_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn defaults_do_not_depend_on_the_working_directory() {
+    fn default_paths_do_not_depend_on_the_working_directory() {
         let cli = parse(&[]).unwrap();
         assert!(cli.model.is_absolute() && cli.model.ends_with("examples/data/digits.gguf"));
         assert!(cli.data.is_absolute() && cli.data.exists());
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_numbers_are_refused() {
+    fn cli_refuses_numbers_out_of_range() {
         for wrong in [["--batch", "0"], ["--batch", "-1"], ["--threads", "0"], ["--threads", "513"], ["--batch", "x"]] {
             let kind = parse(&wrong).unwrap_err();
             let expected = [ErrorKind::ValueValidation, ErrorKind::InvalidValue, ErrorKind::UnknownArgument];
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn help_names_every_option_examples_and_exit_statuses() {
+    fn help_names_options_examples_and_exit_statuses() {
         let help = Cli::command().render_help().to_string();
         for part in
             ["--devices", "--model", "--data", "--svg", "--force", "--batch", "--threads", "Examples:", "Exit status:"]

@@ -149,7 +149,7 @@ mod tests {
 
     /// The kernel is not symmetric, so that a flipped or transposed one would give other numbers.
     #[test]
-    fn convolution_by_hand() {
+    fn reference_convolution_by_hand() {
         // x:  1 2      kernel: 1 2 3
         //     3 4              4 5 6
         //                      7 8 9
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn convolution_sums_over_inputs_for_each_output() {
+    fn reference_convolution_sums_over_input_channels() {
         let mut kernels = [0.0; 4 * 9];
         for (kernel, centre) in kernels.chunks_exact_mut(9).zip([1.0, 10.0, 100.0, 1000.0]) {
             kernel[4] = centre;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn product_bias_and_pool_by_hand() {
+    fn reference_dense_bias_and_pool_by_hand() {
         assert_eq!(dense(&[1.0, 2.0], &[3.0, 4.0, 5.0, 6.0, 7.0, 8.0]), [11.0, 17.0, 23.0]);
         let mut planes = [1.0, 2.0, 3.0, 4.0];
         add_bias(&mut planes, &[10.0, -10.0]);
@@ -187,7 +187,7 @@ mod tests {
 
     /// Each layer passes on one value, so that the logits can be followed by hand through all four.
     #[test]
-    fn whole_network_by_hand() {
+    fn reference_network_by_hand() {
         let reference = Reference::new(|name| {
             let (_, shape) = tensors().find(|(n, _)| n == name).unwrap();
             let mut values = vec![0.0; shape.iter().product()];
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tensor_of_another_size_is_refused() {
+    fn reference_refuses_a_tensor_of_another_size() {
         let error = Reference::new(|_| Ok(vec![0.0; 144])).err().unwrap().to_string();
         assert_eq!(error, "tensor `conv1.bias` has 144 values, but 16 were expected");
     }

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn right_and_wrong_are_counted_over_batches() {
+    fn score_counts_over_batches() {
         let mut score = Score::default();
         let logits = [row(&[(3, 1.0)]), row(&[(9, 2.0), (1, 1.5)])].concat();
         let mut reference: Vec<_> = logits.iter().map(|&v| f64::from(v)).collect();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nan_is_never_right_and_never_close() {
+    fn score_counts_nan_as_wrong_and_different() {
         let mut score = Score::default();
         let bad = row(&[(3, f32::NAN)]);
         score.add(&bad, &[0.0; CLASSES], &[3]);
@@ -223,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_equals_is_the_greatest() {
+    fn greatest_takes_the_first_of_equals() {
         assert_eq!(greatest(&[1.0, 3.0, 3.0, -1.0]), Some(1));
         assert_eq!(greatest(&[f32::NEG_INFINITY, -2.0]), Some(1));
         assert_eq!(greatest(&[]), None);
     }
 
     #[test]
-    fn the_table_has_a_row_for_each_split() {
+    fn split_table_has_a_row_per_split() {
         let inputs = vec![
             Copied { name: "images".to_owned(), bytes: 15_360 },
             Copied { name: "conv1.out".to_owned(), bytes: 1024 },
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_has_its_form() {
+    fn summary_line_has_the_documented_form() {
         let devices = ["RPC0".to_owned(), "CPU".to_owned()];
         let summary = Summary { accuracy: 0.97, splits: 4, copies: 3, devices: &devices, max_abs_diff: 1e-5 };
         assert_eq!(

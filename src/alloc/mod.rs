@@ -314,7 +314,7 @@ mod tests {
 
     /// A new plan may use other memory: no earlier placement is reused.
     #[test]
-    fn a_place_is_known_until_the_next_plan() {
+    fn allocator_reuses_a_placement_until_the_next_plan() {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [4]).unwrap();
         let y = ctx.neg(x).unwrap();

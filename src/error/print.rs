@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_obeys_is_escaped() {
+    fn error_texts_escape_control_characters() {
         let text = "a\u{1b}]0;b\u{7}c\u{9b}31m\r\n\u{202e}d \u{e9}\u{4e16}\u{1f600} 'e\"\\";
         let shown = r#"a\u{1b}]0;b\u{7}c\u{9b}31m\r\n\u{202e}d é世😀 'e"\"#;
         assert_eq!(Shown::name(text).to_string(), shown);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut() {
+    fn error_texts_truncate_long_names() {
         let cut = |text: &str| Shown::name(text).to_string();
         assert_eq!(cut(&"x".repeat(80)), "x".repeat(80));
         assert_eq!(cut(&"x".repeat(81)), format!("{}…", "x".repeat(79)));
@@ -104,7 +104,7 @@ mod tests {
 
     /// Covers every variant that carries text from outside.
     #[test]
-    fn no_error_is_raw_or_long() {
+    fn errors_are_never_raw_or_long() {
         let evil = "\u{1b}[2J".repeat(1 << 14);
         let text = || -> Box<str> { evil.as_str().into() };
         let tensor = || TensorInfo { name: text(), dtype: "f32", ne: [1; 4] };

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_that_fails_halfway_leaves_the_old_file_and_nothing_else() {
+    fn replace_keeps_the_old_file_when_a_write_fails() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.gguf");
         fs::write(&path, "old").unwrap();

@@ -158,7 +158,7 @@ fn get(len: u64) -> Vec<u8> {
 }
 
 #[test]
-fn nobody_listens() {
+fn connect_without_listener_is_refused() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let fault = peer::open(&[address], &options()).unwrap_err();
     assert!(fault.reason.contains("can't connect"), "{fault:?}");
@@ -182,7 +182,7 @@ fn handshake_refuses_another_version() {
 }
 
 #[test]
-fn handshake_notices_a_closed_connection() {
+fn handshake_reports_a_closed_connection() {
     let reason = handshake(|mut stream| {
         request(&mut stream);
     });
@@ -190,7 +190,7 @@ fn handshake_notices_a_closed_connection() {
 }
 
 #[test]
-fn handshake_waits_no_longer_than_told() {
+fn handshake_ends_at_its_time_limit() {
     let silent = handshake(|_stream| thread::sleep(200 * SHORT));
     assert!(silent.contains("no answer to the handshake within 300ms"), "{silent}");
     let trickling = handshake(|mut stream| {
@@ -200,7 +200,7 @@ fn handshake_waits_no_longer_than_told() {
 }
 
 #[test]
-fn requests_and_replies_pass_unchanged() {
+fn relay_forwards_requests_and_replies_unchanged() {
     let data: Vec<u8> = (0..3_000_000_u32).map(|i| i.to_le_bytes()[i as usize % 3]).collect();
     let (expected, data_len) = (data.clone(), data.len() as u64);
     let (link, relay) = relayed(move |mut stream| {
@@ -225,7 +225,7 @@ fn requests_and_replies_pass_unchanged() {
 }
 
 #[test]
-fn a_closed_connection_is_noticed_before_the_next_request() {
+fn relay_detects_a_closed_connection_before_the_next_request() {
     let (link, relay) = relayed(drop);
     let mut client = Client::new(relay);
     thread::sleep(SHORT);
@@ -235,7 +235,7 @@ fn a_closed_connection_is_noticed_before_the_next_request() {
 }
 
 #[test]
-fn every_question_is_answered_after_the_loss() {
+fn relay_answers_every_request_after_the_loss() {
     let (link, relay) = relayed(|mut stream| drop(request(&mut stream)));
     let mut client = Client::new(relay);
     assert_eq!(client.memory(), [0; 16]);
@@ -255,7 +255,7 @@ fn every_question_is_answered_after_the_loss() {
 }
 
 #[test]
-fn a_reply_that_breaks_off_is_completed() {
+fn relay_completes_a_truncated_reply() {
     let (link, relay) = relayed(|mut stream| {
         request(&mut stream);
         stream.write_all(&1000_u64.to_le_bytes()).unwrap();
@@ -268,7 +268,7 @@ fn a_reply_that_breaks_off_is_completed() {
 }
 
 #[test]
-fn a_silent_server_is_lost_in_time() {
+fn relay_loses_a_silent_server_in_time() {
     let (link, relay) = relayed(|stream| {
         thread::sleep(200 * SHORT);
         drop(stream);
@@ -280,7 +280,7 @@ fn a_silent_server_is_lost_in_time() {
 }
 
 #[test]
-fn a_server_that_takes_no_data_is_lost_in_time() {
+fn relay_loses_a_server_that_accepts_no_data_in_time() {
     let (link, relay) = relayed(|stream| {
         thread::sleep(200 * SHORT);
         drop(stream);
@@ -292,7 +292,7 @@ fn a_server_that_takes_no_data_is_lost_in_time() {
 }
 
 #[test]
-fn an_answer_in_single_bytes_ends_at_the_limit() {
+fn relay_limits_a_reply_of_single_bytes() {
     let (link, relay) = relayed(|mut stream| {
         request(&mut stream);
         trickle(&mut stream, &[&16_u64.to_le_bytes()[..], &[7; 16]].concat(), 20 * SHORT);
@@ -305,7 +305,7 @@ fn an_answer_in_single_bytes_ends_at_the_limit() {
 
 /// The limit of a request and its answer grows by a second per `least_rate` bytes.
 #[test]
-fn large_data_has_the_time_of_the_least_rate_and_no_more() {
+fn relay_limits_large_replies_by_the_least_rate() {
     let len = u32::try_from(RATE.get()).unwrap();
     let slow = |time: Duration| {
         relayed(move |mut stream| {
@@ -330,7 +330,7 @@ fn large_data_has_the_time_of_the_least_rate_and_no_more() {
 
 /// The total limit applies to uploads, too.
 #[test]
-fn data_that_is_taken_in_small_pieces_ends_at_the_limit() {
+fn relay_limits_uploads_taken_in_small_pieces() {
     let (link, relay) = relayed(|mut stream| {
         while stream.read_exact(&mut vec![0; 64 << 10]).is_ok() {
             thread::sleep(SHORT / 5);
@@ -345,7 +345,7 @@ fn data_that_is_taken_in_small_pieces_ends_at_the_limit() {
 }
 
 #[test]
-fn what_ggml_asks_of_every_server_is_answered_from_the_survey() {
+fn relay_answers_device_queries_from_the_survey() {
     let (sender, requests) = channel();
     let address = server(move |mut stream| {
         shake(&mut stream);
@@ -377,7 +377,7 @@ fn what_ggml_asks_of_every_server_is_answered_from_the_survey() {
 }
 
 #[test]
-fn a_relay_that_is_stopped_gives_back_its_port() {
+fn stopped_relay_releases_its_port() {
     let (_link, relay, address) = start(drop);
     relay.stop();
     drop(relay);
@@ -389,7 +389,7 @@ fn a_relay_that_is_stopped_gives_back_its_port() {
 }
 
 #[test]
-fn a_relay_goes_on_with_another_link_once_nobody_needs_the_first() {
+fn relay_renews_its_link_once_the_first_is_free() {
     let (link, relay, address) = start(drop);
     let other = server(|mut stream| {
         shake(&mut stream);
@@ -417,7 +417,7 @@ fn a_relay_goes_on_with_another_link_once_nobody_needs_the_first() {
 }
 
 #[test]
-fn a_reply_of_another_length_never_reaches_the_client() {
+fn relay_withholds_a_reply_of_another_length() {
     let (link, relay) = relayed(|mut stream| {
         request(&mut stream);
         reply(&mut stream, &[1; 8]);
@@ -427,7 +427,7 @@ fn a_reply_of_another_length_never_reaches_the_client() {
 }
 
 #[test]
-fn a_reply_that_ggml_would_assert_on_never_reaches_the_client() {
+fn relay_withholds_a_reply_that_ggml_would_assert_on() {
     let (link, relay) = relayed(|mut stream| {
         request(&mut stream);
         reply(&mut stream, &3_u64.to_le_bytes());
@@ -437,7 +437,7 @@ fn a_reply_that_ggml_would_assert_on_never_reaches_the_client() {
 }
 
 #[test]
-fn data_that_nobody_asked_for_loses_the_server() {
+fn relay_loses_a_server_that_sends_unrequested_data() {
     let (link, relay) = relayed(|mut stream| {
         request(&mut stream);
         reply(&mut stream, &[7; 16]);
@@ -452,7 +452,7 @@ fn data_that_nobody_asked_for_loses_the_server() {
 }
 
 #[test]
-fn a_graph_that_the_server_forgot_is_sent_again() {
+fn relay_resends_a_graph_that_the_server_discarded() {
     let (link, relay, requests) = recorder();
     let mut client = Client::new(relay);
     let graph = [&1_u32.to_le_bytes()[..], &[9; 100]].concat();
@@ -477,7 +477,7 @@ fn a_graph_that_the_server_forgot_is_sent_again() {
 }
 
 #[test]
-fn the_connection_is_kept_between_clients_while_it_is_held() {
+fn relay_keeps_the_connection_while_it_is_held() {
     let (connections, count) = channel();
     let (link, relay, address) = start(move |mut stream| {
         connections.send(()).unwrap();
@@ -503,7 +503,7 @@ fn the_connection_is_kept_between_clients_while_it_is_held() {
 
 /// A child process may keep ggml's socket open.
 #[test]
-fn a_client_whose_end_is_not_seen_does_not_keep_the_next_one_waiting() {
+fn relay_serves_a_client_beside_an_open_one() {
     let (link, relay, _requests) = recorder();
     let mut first = Client::new(relay);
     assert_eq!(first.memory(), [7; 16]);
@@ -513,7 +513,7 @@ fn a_client_whose_end_is_not_seen_does_not_keep_the_next_one_waiting() {
 }
 
 #[test]
-fn a_client_that_is_not_ggml_does_no_harm() {
+fn relay_ignores_clients_that_are_not_ggml() {
     let (link, relay, _requests) = recorder();
     let mut stray = TcpStream::connect(relay).unwrap();
     stray.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();

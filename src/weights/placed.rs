@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tensors_follow_each_other_until_a_buffer_is_full() {
+    fn lay_out_fills_a_buffer_before_the_next() {
         let chunk = |offsets: &[usize], size| Chunk { offsets: offsets.into(), size };
         assert_eq!(lay_out(&[], 32, 100), Ok(vec![]), "nothing");
         let all = lay_out(&[10, 40, 32, 1], 32, usize::MAX);
@@ -359,7 +359,7 @@ mod tests {
 
     /// The available devices have no small buffers, so this test sets a small maximum.
     #[test]
-    fn weights_larger_than_a_buffer_lie_in_several() {
+    fn place_splits_weights_over_several_buffers() {
         let buft = Device::cpu().unwrap().buffer_type();
         let mut leaves = Leaves::default();
         for (i, n) in [8, 8, 16, 4].into_iter().enumerate() {

@@ -22,7 +22,7 @@ fn read(state: &State, name: &str) -> Vec<f32> {
 }
 
 #[test]
-fn what_goes_there_comes_back() {
+fn state_data_round_trips() {
     let state = state(device());
     assert!(read(&state, "a").iter().all(|&x| x == 0.0), "new memory is zero");
     let data = sample(N, 1);
@@ -37,7 +37,7 @@ fn what_goes_there_comes_back() {
 }
 
 #[test]
-fn pieces_go_where_they_belong() {
+fn pieces_2d_round_trip() {
     let state = state(device());
     state.set("m", &(0_u8..12).map(f32::from).collect::<Vec<_>>()).unwrap();
     let columns = Pieces { offset: 1, len: 2, count: 3, step: 4, data_step: 2 };
@@ -49,7 +49,7 @@ fn pieces_go_where_they_belong() {
 }
 
 #[test]
-fn queued_transfers_are_done_when_their_closure_has_returned() {
+fn transfers_complete_when_their_closure_returns() {
     let state = state(device());
     let mut backend = device().init().unwrap();
     let (data, mut back) = (sample(N, 2), vec![0.0_f32; N]);
@@ -67,7 +67,7 @@ fn queued_transfers_are_done_when_their_closure_has_returned() {
 }
 
 #[test]
-fn data_go_to_other_devices_and_back() {
+fn copy_moves_data_between_devices() {
     let (here, there) = (state(cpu().device()), state(device()));
     let data = sample(N, 3);
     here.set("a", &data).unwrap();
@@ -88,7 +88,7 @@ fn data_go_to_other_devices_and_back() {
 
 /// The device's pinned host memory, if it has any, and user memory that is registered with it.
 #[test]
-fn host_memory_of_the_device_is_memory() {
+fn host_memory_of_the_device_is_usable() {
     let capabilities = device().capabilities().unwrap();
     let host = device().host_buffer_type();
     assert_eq!(host.is_some(), capabilities.host_buffer, "{capabilities:?}");

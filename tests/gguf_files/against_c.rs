@@ -184,7 +184,7 @@ pub(crate) fn same(bytes: &[u8], reader: &Reader<impl AsRef<[u8]>>) {
 }
 
 #[test]
-fn ggml_reads_what_is_written() {
+fn ggml_reads_what_the_writer_writes() {
     let bytes = everything().to_bytes().unwrap();
     same(&bytes, &Reader::from_bytes(bytes.clone()).unwrap());
     let aligned = everything().set("general.alignment", 128_u32).unwrap().to_bytes().unwrap();
@@ -257,7 +257,7 @@ fn set(c: &C, key: &str, value: &Value) {
 }
 
 #[test]
-fn ggml_writes_the_same_bytes() {
+fn writer_writes_the_bytes_of_ggml() {
     // SAFETY: no preconditions; `C` takes ownership of the result.
     let c = C(unsafe { sys::gguf_init_empty() });
     for (key, value) in values() {

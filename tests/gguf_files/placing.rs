@@ -50,7 +50,7 @@ fn same_data(weights: &Weights) {
 }
 
 #[test]
-fn tensors_are_used_where_they_lie() {
+fn map_uses_tensors_in_place() {
     let (cpu, dropped) = (Device::cpu().unwrap(), Arc::new(AtomicBool::new(false)));
     let file = Mapped::new(&everything().to_bytes().unwrap(), &dropped);
     let there = file.as_ref().as_ptr_range();
@@ -68,7 +68,7 @@ fn tensors_are_used_where_they_lie() {
 }
 
 #[test]
-fn a_mapped_file_is_used_as_it_is() {
+fn map_uses_a_mapped_file() {
     let folder = folder("mapped");
     let path = folder.join("model.gguf");
     everything().write(&path).unwrap();
@@ -81,7 +81,7 @@ fn a_mapped_file_is_used_as_it_is() {
 }
 
 #[test]
-fn some_tensors_are_copied_and_may_then_be_changed() {
+fn map_copies_the_chosen_tensors() {
     let (cpu, dropped) = (Device::cpu().unwrap(), Arc::new(AtomicBool::new(false)));
     let reader = Reader::from_bytes(Mapped::new(&everything().to_bytes().unwrap(), &dropped)).unwrap();
     let copied = ["bias", "quantised"];
@@ -109,7 +109,7 @@ fn some_tensors_are_copied_and_may_then_be_changed() {
 }
 
 #[test]
-fn a_file_that_a_device_can_not_use_as_it_is_is_refused() {
+fn map_refuses_data_the_device_cannot_use() {
     let (cpu, dropped) = (Device::cpu().unwrap(), Arc::new(AtomicBool::new(false)));
     let mut writer = everything();
     writer.set("general.alignment", 4_u32).unwrap();
@@ -122,7 +122,7 @@ fn a_file_that_a_device_can_not_use_as_it_is_is_refused() {
 }
 
 #[test]
-fn a_file_is_streamed_in_pieces() {
+fn stream_reads_a_file_in_chunks() {
     let folder = folder("stream");
     let path = folder.join("model.gguf");
     // More than two chunks, the last one short.
@@ -163,7 +163,7 @@ fn a_file_is_streamed_in_pieces() {
 }
 
 #[test]
-fn tensors_without_a_place_are_left_out() {
+fn load_and_stream_skip_tensors_without_a_buffer_type() {
     let memory = Device::cpu().unwrap().buffer_type();
     let file = everything().to_bytes().unwrap();
     let reader = Reader::from_bytes(&file[..]).unwrap();
@@ -211,7 +211,7 @@ impl Seek for Broken {
 }
 
 #[test]
-fn a_stream_that_fails_is_an_error() {
+fn reader_reports_errors_of_its_stream() {
     let bytes = everything().to_bytes().unwrap();
     let data = Reader::from_bytes(&bytes[..]).unwrap().data_offset();
     let broken = |at| Reader::from_stream(Broken(Cursor::new(bytes.clone()), at));
@@ -226,7 +226,7 @@ fn a_stream_that_fails_is_an_error() {
 }
 
 #[test]
-fn data_are_told_while_they_are_written() {
+fn write_with_asks_for_declared_data() {
     let bytes = everything().to_bytes().unwrap();
     let reader = Reader::from_bytes(&bytes[..]).unwrap();
     let mut writer = Writer::new();
@@ -273,7 +273,7 @@ fn data_are_told_while_they_are_written() {
 }
 
 #[test]
-fn declared_tensors_are_checked() {
+fn declare_checks_tensors() {
     let mut writer = Writer::new();
     writer.declare("a", DType::F32, [2]).unwrap();
     assert!(matches!(writer.declare("a", DType::F32, [2]), Err(Error::Duplicate { .. })));
@@ -283,7 +283,7 @@ fn declared_tensors_are_checked() {
 }
 
 #[test]
-fn keys_are_removed_and_taken_over() {
+fn writer_removes_and_copies_keys() {
     let mut writer = Writer::new();
     for (i, key) in ["d", "b", "a", "c"].iter().enumerate() {
         writer.set(key, u64::try_from(i).unwrap()).unwrap();
@@ -312,7 +312,7 @@ fn keys_are_removed_and_taken_over() {
 }
 
 #[test]
-fn closures_that_place_are_told_what_the_file_says() {
+fn placing_closures_get_the_tensor_info() {
     let (cpu, dropped) = (Device::cpu().unwrap(), Arc::new(AtomicBool::new(false)));
     let bytes = everything().to_bytes().unwrap();
     let want: Vec<_> = tensors().into_iter().map(|(name, dtype, ne, data)| (name, dtype, ne, data.len())).collect();

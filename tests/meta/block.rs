@@ -27,7 +27,7 @@ fn feed_forward(device: Device, dtype: DType, x: &[f32]) -> Vec<f32> {
 
 /// Rows of `up` and columns of `down` on each device: a single all-reduce at the end.
 #[test]
-fn the_feed_forward_block_is_the_same_on_several_devices() {
+fn meta_feed_forward_equals_one_device() {
     let x = noise(WIDTH * 3, 5);
     for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::Q8_0, 0.02), (DType::Q4_0, 0.02)] {
         let [up, down] = up_and_down(dtype);
@@ -100,7 +100,7 @@ fn layer(device: Device, flash: bool, kv_heads: i64, x: &[f32]) -> Vec<f32> {
 
 /// Heads are split among devices, with as many key heads as query heads and with fewer.
 #[test]
-fn a_layer_is_the_same_on_several_devices() {
+fn meta_attention_layer_equals_one_device() {
     let x = noise((HEADS * HEAD * TOKENS) as usize, 3);
     for (flash, kv_heads) in [(false, HEADS), (true, HEADS), (true, 2)] {
         let one = layer(Device::cpu().unwrap(), flash, kv_heads, &x);

@@ -15,7 +15,7 @@ fn square(name: &'static str) -> Matrix {
 /// ggml resizes its lists only if a graph has more operations or more all-reduces than any before; then a graph with
 /// the maximum of one and fewer of the other wrote out of bounds, or used freed lists.
 #[test]
-fn graphs_of_other_sizes_follow_each_other() {
+fn meta_computes_graphs_of_changing_sizes() {
     let device = cpus(2);
     let weights = place(device, &[square("a.1"), square("b.0")]);
     let mut backend = device.init().unwrap();
@@ -46,7 +46,7 @@ fn graphs_of_other_sizes_follow_each_other() {
 }
 
 #[test]
-fn other_weights_at_the_same_address_are_divided_anew() {
+fn meta_splits_new_weights_at_the_same_address_anew() {
     let cpu = Device::cpu().unwrap();
     // The same name, so that everything else is equal.
     let axis = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(1));
@@ -82,7 +82,7 @@ fn other_weights_at_the_same_address_are_divided_anew() {
 
 /// ggml's tables have no locks, and computations write to the entries of the weights that they use.
 #[test]
-fn threads_take_turns() {
+fn meta_threads_exclude_each_other() {
     let device = cpus(2);
     let names: Vec<_> = (0..64).map(|i| format!("{i}.{}", i % 2)).collect();
     for round in 0..100 {
@@ -120,7 +120,7 @@ fn threads_take_turns() {
 
 /// A partial sum that goes into another, or into products, is reduced late; results computed from it are right.
 #[test]
-fn sums_that_are_added_up_late_are_right() {
+fn meta_partial_sums_are_reduced_late() {
     let device = cpus(3);
     let weights = place(device, &[square("a.1"), square("b.0"), square("c.0"), square("m")]);
     let x = noise(N as usize, 4);
@@ -140,7 +140,7 @@ fn sums_that_are_added_up_late_are_right() {
 
 /// ggml asserts that each device can allocate its part.
 #[test]
-fn too_large_weights_are_an_error() {
+fn meta_weights_that_exceed_memory_are_an_error() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w.1", DType::F32, [1 << 30, 1 << 20]).unwrap();
     let error = builder.place(cpus(2).buffer_type()).unwrap_err();
@@ -150,7 +150,7 @@ fn too_large_weights_are_an_error() {
 /// ggml creates headers for each allocated graph, frees them when a graph is computed, and never forgets a tensor's
 /// split state.
 #[test]
-fn graphs_that_are_never_computed_are_forgotten() {
+fn meta_forgets_graphs_that_are_never_computed() {
     let device = cpus(2);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [1]).unwrap();
@@ -169,7 +169,7 @@ fn graphs_that_are_never_computed_are_forgotten() {
 
 /// ggml asserts it for graph allocations, too: the allocator is discarded, and the next graph gets a new one.
 #[test]
-fn too_large_graphs_are_an_error() {
+fn meta_graphs_that_exceed_memory_are_an_error() {
     let device = cpus(2);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [1 << 30, 1 << 20]).unwrap();

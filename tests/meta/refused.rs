@@ -66,7 +66,7 @@ const REFUSED: &[(&str, Build)] = &[
 ];
 
 #[test]
-fn what_is_not_known_to_work_is_refused() {
+fn meta_refuses_operations_without_a_rule() {
     let device = cpus(2);
     let weights = weights(device);
     for (i, (reason, build)) in REFUSED.iter().enumerate() {
@@ -86,7 +86,7 @@ fn what_is_not_known_to_work_is_refused() {
 
 /// The error names the tensors and their splits.
 #[test]
-fn an_error_says_how_operands_are_divided() {
+fn meta_error_names_tensors_and_splits() {
     let device = cpus(2);
     let weights = weights(device);
     let ctx = Context::new();
@@ -98,7 +98,7 @@ fn an_error_says_how_operands_are_divided() {
 }
 
 #[test]
-fn answers_that_do_not_fit_are_refused() {
+fn meta_refuses_splits_that_do_not_fit() {
     let cpu = Device::cpu().unwrap();
     let place = |split: Split| {
         let device = MetaDevice::new(&[cpu; 2], move |_| split.clone()).unwrap().device();
@@ -118,7 +118,7 @@ fn answers_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn devices_that_can_not_work_as_one_are_refused() {
+fn meta_device_refuses_unsuitable_devices() {
     let cpu = Device::cpu().unwrap();
     let new = |devices: &[Device]| MetaDevice::new(devices, |_| Split::Mirrored);
     for devices in [&[][..], &[cpu], &[cpu; 17], &[cpu, cpus(2)]] {
@@ -130,7 +130,7 @@ fn devices_that_can_not_work_as_one_are_refused() {
 
 /// The closure runs before ggml is called.
 #[test]
-fn a_panic_of_the_closure_goes_on() {
+fn meta_split_closure_panic_resumes() {
     let cpu = Device::cpu().unwrap();
     let device = MetaDevice::new(&[cpu; 2], |t| if &*t.name == "bad" { panic!("no idea") } else { Split::Mirrored });
     let place = |name| {
@@ -145,7 +145,7 @@ fn a_panic_of_the_closure_goes_on() {
 
 /// Parts of a tensor, states, and everything that observes a computation.
 #[test]
-fn what_takes_one_device_is_refused() {
+fn meta_refuses_pieces_states_and_observers() {
     let device = cpus(2);
     let mut weights = weights(device);
     let pieces = Pieces { offset: 0, len: 1, count: 1, step: 1, data_step: 1 };
@@ -198,7 +198,7 @@ fn what_takes_one_device_is_refused() {
 
 /// Tensors that the CPU would mistake for its own.
 #[test]
-fn the_cpu_does_not_read_what_several_have() {
+fn cpu_refuses_tensors_of_a_meta_device() {
     let device = cpus(2);
     let weights = weights(device);
     let ctx = Context::new();

@@ -27,7 +27,7 @@ struct Process {
 impl Process {
     fn start() -> Self {
         let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "remote::a_server_runs_in_a_process_of_its_own", "--nocapture"])
+            .args(["--exact", "remote::server_process", "--nocapture"])
             .env(SERVE, "1")
             // The child ends when its standard input closes, however this process ends.
             .stdin(Stdio::piped())
@@ -53,7 +53,7 @@ impl Drop for Process {
 }
 
 #[test]
-fn a_server_runs_in_a_process_of_its_own() {
+fn server_process() {
     if env::var_os(SERVE).is_none() {
         assert_eq!(rpc::connect(&Process::start().address).unwrap().devices().len(), 1);
         return;
@@ -93,7 +93,7 @@ fn feed_forward<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> gg
 }
 
 #[test]
-fn two_servers_and_a_cpu_beside_one_compute_the_block() {
+fn meta_feed_forward_on_servers_equals_one_device() {
     let [one, two] = servers();
     let x = noise(WIDTH as usize, 2);
     for devices in [&[one, two][..], &[one, two, one], &[Device::cpu().unwrap(), two]] {
@@ -109,7 +109,7 @@ fn two_servers_and_a_cpu_beside_one_compute_the_block() {
 }
 
 #[test]
-fn several_devices_are_not_served_as_one() {
+fn rpc_server_refuses_a_meta_device() {
     // SAFETY: the server is refused before it starts.
     let refused = unsafe { Server::builder().devices([crate::support::cpus(2)]).start() };
     assert!(matches!(refused, Err(Error::Unsupported { .. })), "their memory has no addresses: {refused:?}");
@@ -117,7 +117,7 @@ fn several_devices_are_not_served_as_one() {
 
 /// In a scheduler, the CPU can use mirrored results of the servers, but not split ones.
 #[test]
-fn the_cpu_goes_on_with_what_servers_computed() {
+fn sched_cpu_reads_mirrored_results_of_servers() {
     let device = MetaDevice::new(&servers(), by_name).unwrap().device();
     let weights = place(device, &matrices());
     let mut sched = Sched::builder().backend(device.init().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap();
@@ -144,7 +144,7 @@ fn the_cpu_goes_on_with_what_servers_computed() {
 
 /// The loss of either server at any time is an error, and the rest remains usable.
 #[test]
-fn a_lost_server_is_an_error() {
+fn meta_reports_a_lost_server() {
     for lost in [0, 1] {
         let mut processes = [(); 2].map(|()| Process::start());
         let connections = processes.each_ref().map(|p| rpc::connect(&p.address).unwrap());

@@ -18,7 +18,7 @@ fn want(x: &[f32]) -> Vec<f64> {
 }
 
 #[test]
-fn the_scheduler_gives_it_a_graph() {
+fn sched_computes_on_a_meta_device() {
     let device = cpus(2);
     let weights = place(device, &matrices());
     let mut sched = sched(device);
@@ -44,7 +44,7 @@ fn the_scheduler_gives_it_a_graph() {
 
 /// What the CPU computes first is copied to the devices.
 #[test]
-fn the_cpu_computes_what_is_pinned_there() {
+fn sched_pins_to_the_cpu_beside_a_meta_device() {
     let device = cpus(2);
     let weights = place(device, &matrices());
     let mut sched = sched(device);

@@ -9,7 +9,7 @@ const PLAIN: [DType; 8] =
 const BLOCKS: [DType; 2] = [DType::Q8_0, DType::Q4_0];
 
 #[test]
-fn copies_have_the_elements_in_order() {
+fn cont_and_dup_keep_the_order_of_elements() {
     for (types, layouts, row) in [(&PLAIN[..], &Layout::ALL[..], 5), (&BLOCKS[..], &Layout::ROWS[..], 64)] {
         for (&dtype, &layout) in types.iter().flat_map(|t| layouts.iter().map(move |l| (t, l))) {
             let ctx = Context::new();
@@ -23,7 +23,7 @@ fn copies_have_the_elements_in_order() {
 }
 
 #[test]
-fn copies_in_another_shape_have_the_elements_in_order() {
+fn cont_4d_keeps_the_order_of_elements() {
     for (types, layouts, from, shapes) in [
         (&PLAIN[..], &Layout::ALL[..], ne([5, 4, 3, 2]), [ne([120]), ne([24, 5]), ne([4, 5, 6]), ne([2, 3, 4, 5])]),
         (
@@ -57,7 +57,7 @@ fn copies_in_another_shape_have_the_elements_in_order() {
 }
 
 #[test]
-fn casts_convert_between_the_types_that_the_cpu_converts() {
+fn cast_converts_between_supported_types() {
     let floats = [DType::F32, DType::F16, DType::BF16];
     let pairs = floats
         .iter()
@@ -76,7 +76,7 @@ fn casts_convert_between_the_types_that_the_cpu_converts() {
 }
 
 #[test]
-fn casts_to_blocks_stay_within_half_a_step() {
+fn cast_to_blocks_is_within_half_a_step() {
     for (to, steps) in [(DType::Q8_0, 127.0), (DType::Q4_0, 7.0)] {
         for from in [DType::F32, DType::F16, DType::BF16] {
             for layout in Layout::ROWS {
@@ -93,7 +93,7 @@ fn casts_to_blocks_stay_within_half_a_step() {
 
 /// Searches for the best scale must end and find one, for any values.
 #[test]
-fn casts_to_blocks_end_for_all_numbers() {
+fn cast_to_blocks_ends_for_any_values() {
     let blocks = [
         DType::Q4_0,
         DType::Q4_1,
@@ -122,7 +122,7 @@ fn casts_to_blocks_end_for_all_numbers() {
 }
 
 #[test]
-fn conversions_without_a_kernel_are_refused_before_they_reach_it() {
+fn cast_refuses_types_without_a_kernel() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     for (from, to) in [
@@ -157,7 +157,7 @@ fn state(dtype: DType, shape: [i64; 3]) -> State {
 }
 
 #[test]
-fn cpy_writes_into_a_state_and_only_where_it_should() {
+fn cpy_writes_only_its_target() {
     let parts: [([i64; 3], [usize; 3], usize); 4] = [
         ([6, 4, 3], [24, 96, 288], 0),
         ([6, 2, 3], [24, 96, 288], 48),
@@ -193,7 +193,7 @@ fn cpy_writes_into_a_state_and_only_where_it_should() {
 
 /// Different shapes and types, into a target with gaps.
 #[test]
-fn cpy_counts_elements_and_converts() {
+fn cpy_converts_between_shapes_and_types() {
     for (from, to) in [
         (DType::F32, DType::F16),
         (DType::F16, DType::F32),
@@ -218,7 +218,7 @@ fn cpy_counts_elements_and_converts() {
 }
 
 #[test]
-fn cpy_writes_neither_weights_nor_inputs() {
+fn cpy_refuses_to_write_weights_and_inputs() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [8]).unwrap();
     let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
@@ -238,7 +238,7 @@ fn cpy_writes_neither_weights_nor_inputs() {
 }
 
 #[test]
-fn cpy_refuses_what_does_not_fit() {
+fn cpy_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of_state = state(DType::F32, [8, 4, 2]);
     let s = of_state.tensor("s").unwrap();
@@ -260,7 +260,7 @@ fn cpy_refuses_what_does_not_fit() {
 
 /// Blocks are dequantised by rows to contiguous rows, and quantised only to contiguous tensors.
 #[test]
-fn copies_of_blocks_need_rows() {
+fn cpy_of_blocks_requires_contiguous_rows() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (blocks, values) = lab.operand(&Array::sample(ne([32, 4]), 3, -1.0, 1.0), DType::Q8_0, Layout::Gaps);
@@ -280,7 +280,7 @@ fn copies_of_blocks_need_rows() {
 }
 
 #[test]
-fn repetitions_fill_a_shape_and_fold_back() {
+fn repeat_and_repeat_back_equal_plain_rust() {
     for dtype in [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I16] {
         for (small, large) in [
             (ne([3, 2]), ne([6, 4, 2, 3])),
@@ -316,7 +316,7 @@ fn repetitions_fill_a_shape_and_fold_back() {
 }
 
 #[test]
-fn repetitions_refuse_what_does_not_divide_or_has_no_kernel() {
+fn repeat_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
@@ -337,7 +337,7 @@ fn repetitions_refuse_what_does_not_divide_or_has_no_kernel() {
 }
 
 #[test]
-fn concatenations_join_in_each_dimension() {
+fn concat_joins_in_each_dimension() {
     for dtype in PLAIN {
         for layout in Layout::ALL {
             for dim in 0..4 {
@@ -369,7 +369,7 @@ fn concatenations_join_in_each_dimension() {
 }
 
 #[test]
-fn concatenations_refuse_what_does_not_fit() {
+fn concat_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
     let a = of(DType::F32, [4, 3]);

@@ -19,7 +19,7 @@ fn stoppable() -> (Sched, Arc<AtomicBool>) {
 
 /// A failed batch restarts the period, and nothing of its gradients is left.
 #[test]
-fn a_batch_that_fails_ends_its_period() {
+fn opt_failed_batch_restarts_its_period() {
     let state = state(&[[2, 3, 1, 1]]);
     let p = state.tensor("p0").unwrap();
     let before: Vec<f32> = p.read().unwrap();
@@ -64,7 +64,7 @@ fn a_batch_that_fails_ends_its_period() {
 
 /// The same with gradients only: a failed batch leaves nothing in the sums.
 #[test]
-fn a_batch_that_fails_leaves_nothing_in_the_sums() {
+fn opt_failed_batch_leaves_gradient_sums_unchanged() {
     let state = state(&[[2, 3, 1, 1]]);
     let p = state.tensor("p0").unwrap();
     let params = OptParams::new(LossType::Sum).with_build_type(BuildType::Grad);

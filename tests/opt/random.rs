@@ -139,7 +139,7 @@ fn derive(seed: u64, sched: &mut Sched) -> Fate {
 }
 
 #[test]
-fn random_computations_are_derived_or_refused() {
+fn gradients_of_random_graphs_are_right_or_refused() {
     let mut sched = cpu();
     let fates: Vec<_> = (0..600).map(|seed| derive(seed, &mut sched)).collect();
     let derived = fates.iter().filter(|fate| **fate == Fate::Derived).count();

@@ -6,7 +6,7 @@ use ggml::{Backend, Context, Custom, DType, Error, GraphAllocator, SortOrder, We
 use crate::support::{sched, weights};
 
 #[test]
-fn a_scheduler_computes_on_a_server() {
+fn sched_computes_on_a_server() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let mut sched = sched(&connection).unwrap();
@@ -29,7 +29,7 @@ fn a_scheduler_computes_on_a_server() {
 
 /// Outside of an allocation a view has no buffer of its own through which to ask the server.
 #[test]
-fn views_of_what_lies_on_a_server_are_read() {
+fn views_of_remote_tensors_are_read() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let mut builder = WeightsBuilder::new();
@@ -46,7 +46,7 @@ fn views_of_what_lies_on_a_server_are_read() {
 
 /// A server would receive the closure's address; in the same process it would even call it.
 #[test]
-fn closures_stay_here() {
+fn custom_operations_run_on_the_local_cpu() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let remote = connection.devices()[0];
@@ -82,7 +82,7 @@ fn closures_stay_here() {
 
 /// A hostile server can return any index, and the stand-in of a lost server returns zeros.
 #[test]
-fn nothing_here_picks_by_what_a_server_says() {
+fn indices_computed_on_a_server_are_refused_elsewhere() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let mut sched = sched(&connection).unwrap();
@@ -113,7 +113,7 @@ fn nothing_here_picks_by_what_a_server_says() {
 }
 
 #[test]
-fn closures_change_nothing_on_a_server() {
+fn custom_inplace_is_refused_on_remote_tensors() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let mut sched = sched(&connection).unwrap();
@@ -138,7 +138,7 @@ fn closures_change_nothing_on_a_server() {
 
 /// The protocol has 32 bits for each dimension and stride.
 #[test]
-fn h126_shapes_that_rpc_would_cut_are_refused() {
+fn h126_rpc_refuses_shapes_beyond_32_bits() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let remote = connection.devices()[0];

@@ -28,7 +28,7 @@ impl ServerProcess {
 
     pub(crate) fn start_at(address: SocketAddrV4) -> Self {
         let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "child::a_server_runs_in_a_process_of_its_own", "--nocapture"])
+            .args(["--exact", "child::server_process", "--nocapture"])
             .env(ADDRESS, address.to_string())
             // Without this, ggml would start a debugger when it aborts.
             .env("GGML_NO_BACKTRACE", "1")
@@ -85,7 +85,7 @@ impl Drop for ServerProcess {
 }
 
 #[test]
-fn a_server_runs_in_a_process_of_its_own() {
+fn server_process() {
     if let Ok(address) = env::var(ADDRESS) {
         serve(address.parse().unwrap());
         return;

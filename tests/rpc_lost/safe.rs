@@ -7,7 +7,7 @@ use crate::child::ServerProcess;
 use crate::support::{sched, weights};
 
 #[test]
-fn every_call_says_that_the_server_was_lost() {
+fn safe_calls_report_the_lost_server() {
     let mut server = ServerProcess::start();
     let connection = rpc::connect(&server.address.to_string()).unwrap();
     let mut sched = sched(&connection).unwrap();
@@ -33,7 +33,7 @@ fn every_call_says_that_the_server_was_lost() {
 
 /// If the server is lost during asynchronous work, waiting gives an error, and nothing uses the lent data any more.
 #[test]
-fn work_that_is_under_way_says_that_the_server_was_lost() {
+fn asynchronous_work_reports_the_lost_server() {
     let mut server = ServerProcess::start();
     let connection = rpc::connect(&server.address.to_string()).unwrap();
     let device = connection.devices()[0];

@@ -66,26 +66,26 @@ fn soak(part: &str, mut round: impl FnMut(u64)) {
 }
 
 #[test]
-fn what_stays_here_uses_no_more_and_more() {
-    alone("objects_come_and_go");
+fn local_objects_do_not_leak() {
+    alone("local_rounds");
 }
 
 #[test]
 #[ignore = "another test runs it, in a process of its own"]
-fn objects_come_and_go() {
+fn local_rounds() {
     soak("objects", local::round);
 }
 
 #[cfg(feature = "rpc")]
 #[test]
-fn connections_use_no_more_and_more() {
-    alone("connections_come_and_go");
+fn connections_do_not_leak() {
+    alone("connection_rounds");
 }
 
 #[cfg(feature = "rpc")]
 #[test]
 #[ignore = "another test runs it, in a process of its own"]
-fn connections_come_and_go() {
+fn connection_rounds() {
     let mut peers = remote::Peers::new();
     soak("connections", |round| peers.round(round));
 }

@@ -95,7 +95,7 @@ fn with_network(f: impl FnOnce(&mut Allocated<'_, '_>, Tensor<'_>, Tensor<'_>)) 
 }
 
 #[test]
-fn a_graph_is_split_over_both_devices() {
+fn sched_splits_a_graph_over_both_devices() {
     with_network(|run, x, y| {
         let data: Vec<f32> = (0..WIDTH).map(|i| i as f32 * 0.25).collect();
         run.set(x, &data).unwrap();
@@ -126,7 +126,7 @@ fn a_graph_is_split_over_both_devices() {
 
 /// The scheduler replaces sources by its own copies, which live until the next graph or the scheduler's drop.
 #[test]
-fn h25_a_graph_survives_its_scheduler() {
+fn h25_graph_sources_survive_the_scheduler() {
     let weights = weights();
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
@@ -151,7 +151,7 @@ fn h25_a_graph_survives_its_scheduler() {
 }
 
 #[test]
-fn a_computation_shows_what_was_asked_for() {
+fn compute_with_observes_the_chosen_tensors() {
     with_network(|run, x, y| {
         let data = [1.0_f32; WIDTH];
         run.set(x, &data).unwrap();
@@ -176,7 +176,7 @@ fn a_computation_shows_what_was_asked_for() {
 }
 
 #[test]
-fn a_cancelled_computation_computes_nothing_more() {
+fn compute_with_stops_when_its_closure_says_so() {
     with_network(|run, x, y| {
         run.set(x, &[1.0_f32; WIDTH]).unwrap();
         let mut seen = 0;
@@ -196,7 +196,7 @@ fn a_cancelled_computation_computes_nothing_more() {
 }
 
 #[test]
-fn a_panic_in_a_callback_comes_back() {
+fn compute_with_resumes_the_panic_of_its_closure() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let y = ctx.relu(ctx.neg(x).unwrap()).unwrap();
@@ -214,7 +214,7 @@ fn a_panic_in_a_callback_comes_back() {
 
 /// Weights of a device that no backend of the scheduler can reach.
 #[test]
-fn unreachable_weights_are_an_error() {
+fn sched_refuses_weights_on_an_unreachable_device() {
     let weights = weights();
     let ctx = Context::new();
     let y = ctx.relu(weights.tensor("w0").unwrap()).unwrap();
@@ -225,7 +225,7 @@ fn unreachable_weights_are_an_error() {
 }
 
 #[test]
-fn what_was_refused_stays_refused() {
+fn sched_refuses_a_refused_graph_again() {
     let weights = weights();
     let ctx = Context::new();
     // Computed where the weights are; closures run in this process, and can't change remote tensors.
@@ -241,7 +241,7 @@ fn what_was_refused_stays_refused() {
 }
 
 #[test]
-fn a_backend_that_is_replaced_is_not_used_any_more() {
+fn sched_does_not_use_a_replaced_backend() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let y = ctx.neg(x).unwrap();
@@ -273,7 +273,7 @@ fn a_backend_that_is_replaced_is_not_used_any_more() {
 }
 
 #[test]
-fn the_last_backend_must_be_a_cpu() {
+fn sched_requires_a_cpu_as_last_backend() {
     let only_remote = Sched::builder().backend(remote().init().unwrap()).build();
     assert!(matches!(only_remote, Err(Error::Backends { .. })));
     assert!(matches!(Sched::builder().build(), Err(Error::Backends { .. })));
@@ -282,7 +282,7 @@ fn the_last_backend_must_be_a_cpu() {
 }
 
 #[test]
-fn memory_that_a_backend_can_not_use_is_refused() {
+fn backend_with_refuses_unsupported_buffer_types() {
     let (there, here) = (remote().buffer_type(), Device::cpu().unwrap().buffer_type());
     let cpu = || Backend::cpu().unwrap();
     let build = |first, last| {
@@ -312,7 +312,7 @@ fn memory_that_a_backend_can_not_use_is_refused() {
 
 #[cfg(feature = "tools")]
 #[test]
-fn a_drawing_shows_what_is_copied() {
+fn to_svg_shows_copied_tensors() {
     with_network(|run, _, _| {
         let svg = run.to_svg();
         let copied: usize = run.splits().iter().map(|split| split.inputs.len()).sum();
@@ -331,7 +331,7 @@ fn a_drawing_shows_what_is_copied() {
 
 /// Layers on both devices are trained as on one: moments and summed gradients are placed like their parameters.
 #[test]
-fn parameters_on_both_devices_are_trained() {
+fn training_updates_parameters_on_both_devices() {
     use ggml::opt::{AdamW, BuildType, LossType, OptContext, OptParams};
     let train = |sched: &mut Sched, place: [ggml::BufferType; 2]| {
         let mut builder = WeightsBuilder::new();

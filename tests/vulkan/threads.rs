@@ -7,7 +7,7 @@ use crate::bench::Bench;
 use crate::beside::distance;
 use crate::{backend, cpu, vulkan};
 
-fn two_threads_have_a_backend_each() {
+fn threads_with_own_vulkan_backends_compute() {
     std::thread::scope(|scope| {
         for i in 0..3 {
             scope.spawn(move || {
@@ -26,7 +26,7 @@ fn two_threads_have_a_backend_each() {
     });
 }
 
-fn backends_weights_and_allocators_change_threads() {
+fn vulkan_objects_move_between_threads() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [64]).unwrap();
     let mut weights = builder.place(vulkan().buffer_type()).unwrap();
@@ -54,7 +54,7 @@ fn backends_weights_and_allocators_change_threads() {
 }
 
 /// Several threads read weights while others write to memory of their own.
-fn memory_is_made_and_read_by_many() {
+fn vulkan_memory_is_used_by_many_threads() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [4096]).unwrap();
     let mut weights = builder.place(vulkan().buffer_type()).unwrap();
@@ -78,7 +78,7 @@ fn memory_is_made_and_read_by_many() {
 }
 
 crate::trials! {
-    two_threads_have_a_backend_each,
-    backends_weights_and_allocators_change_threads,
-    memory_is_made_and_read_by_many,
+    threads_with_own_vulkan_backends_compute,
+    vulkan_objects_move_between_threads,
+    vulkan_memory_is_used_by_many_threads,
 }

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_found_with_what_they_call() {
+    fn source_parser_finds_items_and_their_calls() {
         let source = Source::parse(
             r#"
             #[doc(alias = "ggml_cgraph")]
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_applied_to_their_lines() {
+    fn source_parser_expands_macro_tables() {
         let source = Source::parse(
             r#"
             macro_rules! unary {
