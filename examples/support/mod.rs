@@ -25,8 +25,17 @@ pub(crate) fn run(program: impl FnOnce() -> Result<()>) -> ExitCode {
     env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
     let Err(error) = program() else { return ExitCode::SUCCESS };
     // Nothing is left to be told to if that fails.
-    let _written = writeln!(io::stderr(), "error: {}", lines(&format!("{error:#}")));
+    let _written = writeln!(io::stderr(), "error: {}", lines(&message(&error)));
     ExitCode::FAILURE
+}
+
+/// An error with its causes, except those whose text it contains already, as errors of `ggml` do.
+fn message(error: &Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |message, cause| match message.as_str() {
+        "" => cause,
+        said if said.contains(&cause) => message,
+        said => format!("{said}: {cause}"),
+    })
 }
 
 /// Text of several lines as a terminal may show it, whatever it is made of.

@@ -73,6 +73,7 @@ fn missing_file_is_named() {
         let run = run([option.as_ref(), path.as_os_str()]);
         let message = run.error();
         assert!(message.contains(path.to_str().unwrap()) && message.contains(option), "{message}");
+        assert_eq!(message.matches("(os error 2)").count(), 1, "the cause is said once: {message}");
         assert_eq!(run.stdout, "");
     }
 }
