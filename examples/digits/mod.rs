@@ -1,6 +1,6 @@
-//! What the digit examples share: the data, its split into training and test images, and the shape of the network.
+//! Code that the digit examples share: the data set, its split, and the network.
 //!
-//! It is no example of its own; `sched_demo` and `digits_train` include it.
+//! This is not an example; `sched_demo` and `digits_train` include it.
 
 pub(crate) mod data;
 pub(crate) mod forward;

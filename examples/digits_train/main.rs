@@ -1,4 +1,4 @@
-//! Trains the network of `sched_demo` through ggml's own gradients and optimiser, and writes `examples/data/digits.gguf`.
+//! Trains the network of `sched_demo` with ggml's gradients and optimiser, and writes `examples/data/digits.gguf`.
 //!
 //! ```text
 //! cargo run --release --example digits_train -- --force
@@ -27,13 +27,13 @@ use digits::data;
 use network::{BATCH, Trainer, accuracy, evaluate, parameters, save};
 use support::output::Output;
 
-/// One of so many training images is left for validation.
+/// One of this many training images is held out for validation.
 const VALIDATE_EVERY: usize = 10;
-/// The learning rate of the first epoch; it falls to almost nothing along half a cosine.
+/// The learning rate of the first epoch. It decays to almost zero (cosine schedule).
 const RATE: f32 = 2e-3;
-/// What keeps weights small.
+/// The weight decay.
 const DECAY: f32 = 1e-2;
-/// What a model must get right of the test images.
+/// The required accuracy on the test images.
 const REQUIRED: f64 = 0.95;
 
 fn main() -> ExitCode {

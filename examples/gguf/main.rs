@@ -27,9 +27,9 @@ use cli::{Cli, Command, Target};
 use support::output::Output;
 use support::shown::Shown;
 
-/// Characters of a value in a list.
+/// Characters per value in a list.
 const WIDTH: usize = 80;
-/// Numbers on a line.
+/// Elements per line.
 const COLUMNS: usize = 8;
 
 fn main() -> ExitCode {
@@ -49,9 +49,9 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
         Command::Get { file, key } => {
             let reader = Reader::open(file)?;
             let value = reader.metadata(key).with_context(|| missing(&reader, key))?;
-            // A program gets what is in the file; a terminal gets what it can show.
-            let plain = io::stdout().is_terminal();
-            let shown = |text: String| if plain { support::lines(&text) } else { text };
+            // Escapes are for terminals only.
+            let terminal = io::stdout().is_terminal();
+            let shown = |text: String| if terminal { support::lines(&text) } else { text };
             value::texts(value).try_for_each(|text| writeln!(out, "{}", shown(text)))?;
             Ok(())
         }
@@ -113,7 +113,7 @@ fn dump(reader: &mut Reader<File>, name: &str, limit: usize, out: &mut impl Writ
     let numbers = dtype.dequantize(&reader.read(name)?)?;
     let shown = if limit == 0 { numbers.len() } else { limit.min(numbers.len()) };
     let row = usize::try_from(shape.ne()[0])?;
-    // Rows begin lines of their own.
+    // Each row starts a new line.
     for part in numbers.get(..shown).unwrap_or_default().chunks(row).flat_map(|row| row.chunks(COLUMNS)) {
         let line: Vec<_> = part.iter().map(|x| format!("{x:12.6e}")).collect();
         writeln!(out, "{}", line.join(" "))?;
@@ -124,7 +124,7 @@ fn dump(reader: &mut Reader<File>, name: &str, limit: usize, out: &mut impl Writ
     Ok(())
 }
 
-/// Writes the file again with other metadata.
+/// Writes the file with changed metadata.
 fn rewrite(
     file: &Path,
     target: &Target,

@@ -1,8 +1,8 @@
-//! What the examples share: how a program ends, and on how many threads it may compute.
+//! Code that the examples share: exit status, messages and the number of threads.
 //!
-//! It is no example of its own; the others include it.
+//! This is not an example; the others include it.
 
-#![allow(dead_code, reason = "no program needs all of it")]
+#![allow(dead_code, reason = "no example uses all of it")]
 
 pub(crate) mod output;
 #[path = "../../src/error/shown.rs"]
@@ -19,12 +19,12 @@ use ggml::Backend;
 
 use shown::Shown;
 
-/// Runs a program, and says on standard error why it failed.
+/// Runs a program. Prints its error to standard error.
 pub(crate) fn run(program: impl FnOnce() -> Result<()>) -> ExitCode {
-    // ggml's own lines only where they are asked for: an error carries those that explain it.
+    // ggml's log is off by default: an error contains the lines that explain it.
     env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
     let Err(error) = program() else { return ExitCode::SUCCESS };
-    // Nothing is left to be told to if that fails.
+    // A failure to write to standard error can't be reported.
     let _written = writeln!(io::stderr(), "error: {}", lines(&message(&error)));
     ExitCode::FAILURE
 }
@@ -38,18 +38,18 @@ fn message(error: &Error) -> String {
     })
 }
 
-/// Text of several lines as a terminal may show it, whatever it is made of.
+/// Escapes untrusted text for a terminal, line by line.
 pub(crate) fn lines(text: &str) -> String {
     let mut shown = String::new();
     for line in text.split_inclusive('\n') {
         let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
-        // A string takes all.
+        // Writing to a string never fails.
         let _written = write!(shown, "{}{end}", Shown::text(line));
     }
     shown
 }
 
-/// Names that there are, for a message.
+/// Existing names, for a message.
 pub(crate) fn names(names: impl Iterator<Item = impl AsRef<str>>) -> String {
     const MOST: usize = 50;
     let mut names: Vec<_> = names.take(MOST + 1).map(|name| Shown::name(name.as_ref()).to_string()).collect();
@@ -60,8 +60,8 @@ pub(crate) fn names(names: impl Iterator<Item = impl AsRef<str>>) -> String {
     names.join(", ")
 }
 
-/// Runs a program that is there for what it prints, and done where nobody reads that: whoever does may stop when they have
-/// seen enough, as `head` does.
+/// Runs a program whose result is its output. A closed standard output is no error: the reader may stop early, as `head`
+/// does.
 pub(crate) fn print(program: impl FnOnce(&mut StdoutLock<'_>) -> Result<()>) -> ExitCode {
     run(|| match program(&mut io::stdout().lock()) {
         Err(error) if is_unread(&error) => Ok(()),
@@ -73,12 +73,12 @@ fn is_unread(error: &Error) -> bool {
     error.root_cause().downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe)
 }
 
-/// As many threads as there are processors.
+/// The number of processors.
 pub(crate) fn processors() -> NonZeroUsize {
     thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Reads a number of threads that a backend can have.
+/// Parses a number of threads that a backend accepts.
 pub(crate) fn threads(text: &str) -> Result<NonZeroUsize, String> {
     let n = text.parse::<NonZeroUsize>().ok().filter(|n| n.get() <= Backend::MAX_THREADS);
     n.ok_or_else(|| format!("it has to be a whole number from 1 to {}", Backend::MAX_THREADS))
