@@ -40,7 +40,7 @@ pub(crate) struct Layer {
     pub(crate) inputs: usize,
     /// Output channels or features.
     pub(crate) outputs: usize,
-    /// Whether ReLU follows.
+    /// Whether a `ReLU` follows.
     pub(crate) relu: bool,
 }
 

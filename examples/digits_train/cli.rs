@@ -24,7 +24,7 @@ Exit status:
   1  a file or a computation failed, or the accuracy is too low; see standard error
   2  the command line is invalid";
 
-/// Trains the network of sched_demo with ggml's gradients and optimiser.
+/// Trains the digit classifier of the scheduler demo with ggml's gradients and optimiser.
 #[derive(Debug, Parser)]
 #[command(name = "digits_train", after_help = MORE, max_term_width = 120)]
 pub(crate) struct Cli {

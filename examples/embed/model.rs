@@ -26,10 +26,10 @@ const CACHED: usize = 512;
 pub(crate) struct Config {
     pub(crate) layers: usize,
     pub(crate) heads: i64,
-    /// Numbers that a token has between the layers, and a sentence in the end.
+    /// The embedding size.
     pub(crate) width: i64,
     pub(crate) eps: f32,
-    /// The most tokens that a sentence may have.
+    /// The maximum number of tokens per sentence.
     pub(crate) max_tokens: usize,
 }
 
@@ -143,10 +143,10 @@ impl Model {
         &self.tokenizer
     }
 
-    /// The vectors of sentences, in their order, each of length 1. `done` is told how many more there are.
+    /// The vectors of sentences, in their order, each of length 1. `done` gets the size of each finished batch.
     ///
     /// # Errors
-    /// Where a sentence has no tokens, too many, or one that the model doesn't know, or where a device fails.
+    /// A sentence has no tokens, too many, or an unknown one, or a device fails.
     pub(crate) fn embed(
         &mut self,
         sentences: &[Vec<i32>],
@@ -166,9 +166,9 @@ impl Model {
         Ok(vectors.into_iter().map(|(_, vector)| vector).collect())
     }
 
-    /// Hands out batches of sentences, ready to be computed.
+    /// Calls a closure with each batch of sentences, ready to be computed.
     ///
-    /// Sentences are sorted by length, so that those computed at once need little padding.
+    /// Sentences are sorted by length, so that a batch needs little padding.
     pub(crate) fn each_batch(
         &mut self,
         sentences: &[Vec<i32>],

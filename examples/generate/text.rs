@@ -18,7 +18,7 @@ pub(crate) struct Text {
 
 impl Text {
     /// # Errors
-    /// Where either part would not have `least` bytes.
+    /// A part would have fewer than `least` bytes.
     pub(crate) fn new(mut bytes: Vec<u8>, least: usize) -> Result<Self> {
         let held_out = bytes.split_off(bytes.len() - bytes.len() / HELD_OUT);
         ensure!(held_out.len() >= least, "the text is too short: {} bytes are needed", HELD_OUT * least);
@@ -43,7 +43,7 @@ impl Text {
         Self::new(bytes, least)
     }
 
-    /// Files of the user's, one behind the other.
+    /// Reads and concatenates the user's files.
     pub(crate) fn read(paths: &[PathBuf], least: usize) -> Result<Self> {
         let mut bytes = Vec::new();
         for path in paths {
@@ -59,7 +59,7 @@ impl Text {
     }
 }
 
-/// The Rust files below a folder, in the order of their names.
+/// The Rust files below a folder, sorted by name.
 fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| format!("can't list {}", folder.display()))?;
     let mut entries: Vec<_> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
@@ -75,7 +75,7 @@ fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What a line says if it is a documentation comment.
+/// The text of a documentation comment line; `None` for other lines.
 fn documentation(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;

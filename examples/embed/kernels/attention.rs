@@ -1,4 +1,4 @@
-//! The attention of all tokens of a sentence to each other.
+//! Attention among the tokens of a sentence.
 
 use anyhow::Result;
 use ggml::{Context, Custom, Operands, RowsMut, Tensor};
@@ -17,8 +17,8 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// From `[3 width, tokens, sentences]`, which are queries, keys and values, to `[width, tokens, sentences]`. Where there
-    /// is a mask, `[tokens, 1, 1, sentences]`, sentences end where it is not 0.
+    /// From `[3 width, tokens, sentences]` (queries, keys and values) to `[width, tokens, sentences]`. With a mask
+    /// `[tokens, 1, 1, sentences]`, a sentence ends where the mask is not 0.
     pub(super) fn apply<'c>(self, ctx: &'c Context, qkv: Tensor<'c>, mask: Option<Tensor<'c>>) -> Result<Tensor<'c>> {
         let operands: Vec<_> = [qkv].into_iter().chain(mask).collect();
         let [_, tokens, sentences, _] = qkv.ne();
@@ -29,7 +29,7 @@ impl Attention {
     }
 }
 
-/// Some of the tokens.
+/// A range of tokens.
 struct Task<'a> {
     this: Attention,
     out: RowsMut<'a, f32>,

@@ -1,4 +1,4 @@
-//! A product with weights, and what is done with its result at once.
+//! A matrix product fused with the operation on its result.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use super::int8::{self, BlockPanels};
 use super::math;
 use super::panels::{self, Panels, WIDTH, apart, by_width, fill, product};
 
-/// Rows whose results stay in the cache together.
+/// The number of rows whose results stay in the cache together.
 const BLOCK: usize = 64;
 
-/// A row of the result, with its place.
+/// A row of the result, with its index.
 type Out<'a> = ([usize; 3], &'a mut [f32]);
 
-/// What is done with the result.
+/// The operation on the result.
 #[derive(Debug)]
 pub(super) enum Then {
     Nothing,
     Gelu,
-    /// The second operand is added, and rows are normalised.
+    /// Adds the second operand, and normalises rows.
     AddNorm {
         scale: Vec<f32>,
         shift: Vec<f32>,
@@ -36,7 +36,7 @@ pub(super) enum Weights {
     Blocks(BlockPanels),
 }
 
-/// Some columns of the result.
+/// A range of columns of the result.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) weights: Weights,
@@ -44,7 +44,7 @@ pub(super) struct Part {
     pub(super) columns: usize,
 }
 
-/// `w x + b`, and what then.
+/// `w x + b`, followed by an operation.
 #[derive(Debug)]
 pub(super) struct Linear {
     pub(super) arch: Arch,
@@ -57,7 +57,7 @@ impl Linear {
         self.parts.iter().map(|part| part.columns).sum()
     }
 
-    /// The operation on x, and on what else `then` takes.
+    /// Adds the custom operation to a graph; `then` may take a second operand.
     pub(super) fn apply<'c>(
         self: &Arc<Self>,
         ctx: &'c Context,
@@ -74,7 +74,7 @@ impl Linear {
     }
 }
 
-/// Some of the rows.
+/// A range of rows.
 struct Task<'a> {
     this: &'a Linear,
     out: RowsMut<'a, f32>,
@@ -123,7 +123,7 @@ impl WithSimd for Task<'_> {
 }
 
 impl Then {
-    /// What is done while rows are in the cache.
+    /// Applies the operation while the rows are in the cache.
     #[inline(always)]
     fn apply(&self, operands: &Operands<'_>, rows: Vec<Out<'_>>) {
         match self {
@@ -146,7 +146,7 @@ impl Then {
     }
 }
 
-/// Rows times panels: a panel is read for all rows while it is in the nearest cache.
+/// Multiplies rows by panels; a panel is used for all rows while it is in the L1 cache.
 struct Multiply<'a, 'b> {
     panels: &'a Panels,
     bias: &'a Panels,
@@ -178,7 +178,7 @@ fn multiply<S: Simd, const R: usize, const V: usize>(simd: S, this: Multiply<'_,
     }
 }
 
-/// Sums of a panel's columns to their places, as many as there are.
+/// Stores the sums of a panel's columns; the last panel may be partial.
 #[inline(always)]
 fn store(out: &mut [f32], columns: Range<usize>, sums: &[f32]) {
     let n = columns.len().min(WIDTH);

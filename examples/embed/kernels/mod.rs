@@ -1,4 +1,4 @@
-//! A layer of the encoder in kernels of our own, which ggml runs on its threads as custom operations.
+//! Rust kernels of an encoder layer, which ggml runs on its threads as custom operations.
 //!
 //! ggml's f32 matrix product takes rows of both operands and sums along them. Here the weights are reordered once
 //! ([`panels`]), so that sums of a few rows stay in registers; the operations that follow a product (bias, GELU,
@@ -21,7 +21,7 @@ mod tests;
 
 pub(crate) use layer::Layer;
 
-/// Whether the processor has vectors that these kernels are compiled for. Otherwise ggml's kernels are faster.
+/// Whether the processor has a vector width that these kernels support. Otherwise ggml's kernels are faster.
 pub(crate) fn any() -> bool {
     !matches!(pulp::Arch::new(), pulp::Arch::Scalar)
 }
