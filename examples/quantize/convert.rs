@@ -1,4 +1,4 @@
-//! Turning a tensor into another type, by rows, on several threads.
+//! Converts a tensor to another type, by rows, on several threads.
 
 use std::num::NonZeroUsize;
 use std::panic;
@@ -10,15 +10,15 @@ use ggml::DType;
 /// The approximate number of values that a thread converts at a time.
 const PIECE: usize = 1 << 18;
 
-/// A tensor to be converted: its rows and how much their columns matter.
+/// A tensor to convert, with its importance matrix.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Job<'a> {
     pub(crate) from: DType,
     pub(crate) to: DType,
     pub(crate) columns: usize,
-    /// Rows of a matrix.
+    /// Rows per matrix.
     pub(crate) rows: usize,
-    /// Weights for each matrix.
+    /// Column weights of each matrix.
     pub(crate) weights: Option<&'a [&'a [f32]]>,
 }
 
@@ -33,12 +33,12 @@ pub(crate) struct Converted {
 struct Piece<'a> {
     bytes: &'a [u8],
     weights: Option<&'a [f32]>,
-    /// The first of its numbers.
+    /// The index of its first value.
     first: usize,
 }
 
 impl Job<'_> {
-    /// Converts the tensor; `progress` is told how many bytes are done.
+    /// Converts the tensor. `progress` gets the number of bytes done.
     ///
     /// # Errors
     /// If a value is NaN or too large for the type.

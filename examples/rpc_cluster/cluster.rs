@@ -164,12 +164,12 @@ impl Outcome {
         if a.len() != b.len() || a.is_empty() {
             return f32::INFINITY;
         }
-        // `max` would ignore a NaN, which is the worst result.
+        // `f32::max` ignores NaN.
         let diffs = a.iter().zip(&b).map(|(a, b)| (a - b).abs());
         diffs.fold(0.0, |max, diff| if diff.is_nan() { f32::INFINITY } else { diff.max(max) })
     }
 
-    /// Tokens in a second, of `tokens` at a step, by the quickest step: a machine is seldom idle.
+    /// Tokens per second of the fastest step, with `tokens` per step. The fastest is least disturbed by other programs.
     #[expect(clippy::cast_precision_loss, reason = "there are only so many")]
     pub(crate) fn tokens_per_second(&self, tokens: usize) -> f64 {
         tokens as f64 / self.best.as_secs_f64()

@@ -1,5 +1,5 @@
-//! Splits a network over two RPC servers and the CPU, compares what it computes with the CPU alone, kills one of the
-//! servers, and goes on with what is left.
+//! Splits a network over two RPC servers and the CPU, compares the results with the CPU's, kills one of the servers, and
+//! continues on the remaining devices.
 //!
 //! ```text
 //! cargo run --release --features rpc --example rpc_cluster

@@ -31,7 +31,7 @@ pub(crate) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a server of the CPU on a free port.
+    /// Starts a server that serves the CPU on a free port.
     ///
     /// # Errors
     /// If the process does not start, or does not listen.
@@ -97,8 +97,8 @@ pub(crate) fn is_one() -> bool {
 /// If the server does not start.
 pub(crate) fn serve() -> Result<()> {
     let threads = env::var(THREADS).ok().and_then(|n| n.parse().ok()).unwrap_or(NonZeroUsize::MIN);
-    // SAFETY: it listens on the loopback only, while a cluster runs. As the help says, this demonstration relies on the
-    // machine's other programs to leave the server alone.
+    // SAFETY: the server listens on the loopback interface only, while the cluster runs. The help says that all programs of
+    // this machine are trusted.
     let server = unsafe { Server::builder().threads(threads).start() }?;
     writeln!(io::stdout(), "{READY}{}", server.address())?;
     io::stdin().read_to_end(&mut Vec::new())?;

@@ -32,7 +32,7 @@ pub(crate) struct Candidate {
 /// The outcome: indices into the candidates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placement {
-    /// The devices that hold layers, in the user's order; a device may occur several times.
+    /// The devices that hold layers, in the user's order. A device may occur several times.
     pub(crate) holders: Vec<usize>,
     /// All devices in use, each once, in the scheduler's order: the CPU comes last.
     pub(crate) order: Vec<usize>,
