@@ -6,7 +6,7 @@ mod graph_plan;
 mod memory;
 pub(crate) mod placement;
 pub(crate) mod plan;
-mod raw;
+pub(crate) mod raw;
 
 use std::ffi::c_int;
 use std::fmt;
