@@ -49,7 +49,7 @@ pub use device::{Capabilities, Device, DeviceType, Memory, Registry};
 pub use dtype::{DType, Element};
 #[doc(hidden)] // for the examples of this repository
 pub use error::Shown;
-pub use error::{Error, Result, TensorInfo};
+pub use error::{Error, IoError, Result, TensorInfo};
 pub use ggml_sys as sys;
 pub use graph::Graph;
 pub use ops::{

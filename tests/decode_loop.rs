@@ -44,12 +44,12 @@ fn build<'c>(ctx: &'c Context, cache: Tensor<'c>, place: usize) -> ggml::Result<
 }
 
 #[test]
-fn a_decoder_plans_once_and_grows_no_memory() {
+fn decoder_plans_once_and_its_memory_does_not_grow() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut leaves = WeightsBuilder::new();
     leaves.tensor("cache", DType::F32, [4, PLACES as i64]).unwrap();
     let state = leaves.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
-    let cache = state.get("cache").unwrap();
+    let cache = state.tensor("cache").unwrap();
     let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
     sched.backend_mut(0).unwrap().set_threads(1).unwrap();
     let mut ctx = Context::new();
@@ -80,13 +80,13 @@ fn a_decoder_plans_once_and_grows_no_memory() {
 }
 
 #[test]
-fn another_graph_is_another_plan() {
+fn sched_plans_anew_for_another_graph() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut leaves = WeightsBuilder::new();
     leaves.tensor("cache", DType::F32, [4, PLACES as i64]).unwrap();
     let cpu = Device::cpu().unwrap().buffer_type();
     let state = leaves.place_state(cpu).unwrap();
-    let cache = state.get("cache").unwrap();
+    let cache = state.tensor("cache").unwrap();
     let mut allocator = GraphAllocator::new(cpu);
     let mut ctx = Context::new();
     for i in 0..5 {
@@ -108,7 +108,7 @@ fn another_graph_is_another_plan() {
 
 /// A graph that is dropped late, after its context's reset, returns its lists for reuse only then.
 #[test]
-fn graphs_that_live_at_once_share_nothing() {
+fn graphs_alive_together_share_no_lists() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ctx = Context::new();
     let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
@@ -133,7 +133,7 @@ fn graphs_that_live_at_once_share_nothing() {
 
 /// Tensors get their old placement back, but only while the memory there still belongs to them.
 #[test]
-fn what_comes_in_between_is_not_in_the_way() {
+fn placement_is_reused_only_while_its_memory_is_unchanged() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [64]).unwrap();
@@ -177,7 +177,7 @@ fn what_comes_in_between_is_not_in_the_way() {
 
 /// Two graphs of the same tensors have separate lists; those of a dropped graph may belong to another graph already.
 #[test]
-fn a_graph_is_not_computed_by_the_lists_of_another() {
+fn graph_is_computed_by_its_own_lists() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [2]).unwrap();

@@ -10,7 +10,7 @@ use build_plan::sdk::Sdk;
 
 /// A library is searched only in the folder that the user sets; a BLAS other than `OpenBLAS` is not accepted.
 #[test]
-fn openblas_is_known_by_its_header() {
+fn find_accepts_openblas_by_its_header() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().to_str().unwrap();
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);

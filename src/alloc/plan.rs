@@ -58,6 +58,8 @@ pub(crate) struct Plan {
     keys: Vec<Key>,
     /// The entries in whose headers the graph that was compared last differs.
     differ: Vec<usize>,
+    /// The keys that [`Plan::adopt`] replaced: with these, the graph before the last.
+    previous: Vec<(usize, Key)>,
     /// Source entry indices of all entries, concatenated.
     srcs: Vec<u32>,
     /// The last placement.
@@ -82,7 +84,8 @@ pub(crate) enum Fit {
     /// It differs in nothing but sizes, offsets and parameters. Tensors live equally long and share memory in the same
     /// places, so ggml may decide by their sizes alone whether its plan has room for them.
     ///
-    /// Holds the entries whose headers or whose sources' headers differ: rules must judge them again.
+    /// Holds the entries whose headers or whose sources' headers differ: rules must judge them again. None if it equals
+    /// the graph before, as where two take turns.
     Sizes(Vec<usize>),
     /// It needs a plan of its own.
     Other,
@@ -113,6 +116,17 @@ impl Plan {
         if self.differ.is_empty() {
             return Ok(Fit::Same);
         }
+        let is_previous = self.differ.len() == self.previous.len()
+            && self
+                .differ
+                .iter()
+                .zip(&self.previous)
+                .all(|(&i, (previous, key))| i == *previous && entries.get(i).is_some_and(|e| is_same(i, e, key)));
+        if is_previous {
+            return Ok(Fit::Sizes(Vec::new()));
+        }
+        let more = self.differ.len().saturating_sub(self.previous.len());
+        self.previous.try_reserve(more).map_err(|_| Error::no_memory("the plan of a graph"))?;
         let affected = self.affected(entries)?;
         let pair = |&i: &usize| entries.get(i).zip(self.keys.get(i));
         Ok(if affected.iter().filter_map(pair).all(|(e, key)| alike(entries, e) == key.alike) {
@@ -139,9 +153,11 @@ impl Plan {
 
     /// Records that C's plan now fits this graph, which was compared last and differs in sizes.
     pub(crate) fn adopt(&mut self, graph: &Graph<'_>) {
+        self.previous.clear();
         for &i in &self.differ {
             if let (Some(e), Some(key)) = (graph.entries().get(i), self.keys.get_mut(i)) {
-                *key = Key::of(graph.entries(), e);
+                // There is room for them (`fit`).
+                self.previous.push((i, std::mem::replace(key, Key::of(graph.entries(), e))));
             }
         }
         self.count_plan();
@@ -170,6 +186,7 @@ impl Plan {
     /// Drops the plan: the next graph is planned anew.
     pub(crate) fn clear(&mut self) {
         self.valid = false;
+        self.previous.clear();
         self.keys.clear();
         self.srcs.clear();
         self.forget();

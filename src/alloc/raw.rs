@@ -12,7 +12,7 @@ use crate::guard;
 
 /// Each node's and leaf's buffer type, as an index into the allocator's list. Empty if there is only one type.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Places {
+pub(crate) struct Places {
     pub(super) nodes: Vec<c_int>,
     pub(super) leafs: Vec<c_int>,
 }
@@ -25,7 +25,7 @@ impl Places {
 }
 
 /// A live graph allocator that this value alone frees.
-pub(super) struct RawAllocator(NonNull<sys::ggml_gallocr>);
+pub(crate) struct RawAllocator(NonNull<sys::ggml_gallocr>);
 
 // SAFETY: an allocator has no thread affinity; `&mut` keeps it on one thread at a time (docs/safety.md, "Threads").
 unsafe impl Send for RawAllocator {}
@@ -33,7 +33,7 @@ unsafe impl Send for RawAllocator {}
 impl RawAllocator {
     /// An allocator for these buffer types: at least one, no duplicates. If the allocation of a buffer that two entries
     /// share fails, C frees it twice (H21).
-    pub(super) fn new(bufts: &[BufferType]) -> Result<Self> {
+    pub(crate) fn new(bufts: &[BufferType]) -> Result<Self> {
         const CALL: &str = "ggml_gallocr_new_n";
         let mut raw: Vec<_> = bufts.iter().map(|b| b.as_ptr()).collect();
         let n = c_int::try_from(raw.len()).unwrap_or(c_int::MAX);
@@ -50,7 +50,7 @@ impl RawAllocator {
     }
 
     /// Plans memory for `graph`. Returns `false` if it could not be allocated.
-    pub(super) fn reserve(&mut self, graph: *mut sys::ggml_cgraph, places: &Places) -> Result<bool> {
+    pub(crate) fn reserve(&mut self, graph: *mut sys::ggml_cgraph, places: &Places) -> Result<bool> {
         let (nodes, leafs) = places.as_ptrs();
         guard::call("ggml_gallocr_reserve_n", || {
             // SAFETY: allocator and graph are live; the lists have an index for each node and leaf, in bounds of the
@@ -61,7 +61,7 @@ impl RawAllocator {
 
     /// The bytes of each buffer type that [`RawAllocator::reserve`] would take. Afterwards the allocator may lack
     /// memory that it had, and looks planned (H21): the caller drops it.
-    pub(super) fn sizes(&mut self, graph: *mut sys::ggml_cgraph, places: &Places, n: usize) -> Result<Vec<usize>> {
+    pub(crate) fn sizes(&mut self, graph: *mut sys::ggml_cgraph, places: &Places, n: usize) -> Result<Vec<usize>> {
         let (nodes, leafs) = places.as_ptrs();
         let mut sizes = vec![0; n];
         let to = sizes.as_mut_ptr();
@@ -73,7 +73,7 @@ impl RawAllocator {
     }
 
     /// Gives `graph`, which has a plan, its memory. Returns `false` if it could not be allocated.
-    pub(super) fn alloc(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
+    pub(crate) fn alloc(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
         guard::call("ggml_gallocr_alloc_graph", || {
             // SAFETY: allocator and graph are live, and the plan is this graph's (GraphAllocator::prepare). The tensors
             // point into the allocator's buffers until the caller's AsBuilt restores the headers.
@@ -82,7 +82,7 @@ impl RawAllocator {
     }
 
     /// The bytes allocated for the `i`th type, which must exist.
-    pub(super) fn buffer_size(&self, i: usize) -> Result<usize> {
+    pub(crate) fn buffer_size(&self, i: usize) -> Result<usize> {
         let i = c_int::try_from(i).unwrap_or(c_int::MAX);
         guard::call("ggml_gallocr_get_buffer_size", || {
             // SAFETY: live by the type's invariant; C asserts that `i` is in bounds.
@@ -91,7 +91,7 @@ impl RawAllocator {
     }
 
     /// Leaks the C object: freeing it after an interrupted call is not safe.
-    pub(super) fn leak(self) {
+    pub(crate) fn leak(self) {
         #[expect(clippy::mem_forget, reason = "an interrupted allocator may hold freed memory")]
         std::mem::forget(self);
     }

@@ -39,14 +39,14 @@ impl<S> Reader<S> {
 
     /// The value of a metadata key (`gguf_find_key`).
     #[doc(alias = "gguf_find_key")]
-    pub fn get(&self, key: &str) -> Option<&Value> {
+    pub fn metadata(&self, key: &str) -> Option<&Value> {
         self.header.metadata.get(key).map(|e| &e.value)
     }
 
     /// All keys and values, in file order.
     #[doc(alias = "gguf_get_n_kv")]
     #[doc(alias = "gguf_get_key")]
-    pub fn metadata(&self) -> impl Iterator<Item = (&str, &Value)> {
+    pub fn key_values(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.header.metadata.iter().map(|e| (&*e.key, &e.value))
     }
 

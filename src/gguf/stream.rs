@@ -1,8 +1,7 @@
 //! Reading files on demand, from a stream.
 
-use std::fmt;
 use std::fs::{self, File};
-use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use super::file;
@@ -28,12 +27,12 @@ impl Reader<File> {
     #[doc(alias = "gguf_init_from_file")]
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let fault = |e: &dyn fmt::Display| file::fault(path, e);
+        let fault = |e| file::fault(path, e);
         // Checked before opening: opening a pipe without a writer blocks, and pipes and devices may never end.
-        if !fs::metadata(path).map_err(|e| fault(&e))?.is_file() {
-            return Err(fault(&"this is no regular file"));
+        if !fs::metadata(path).map_err(fault)?.is_file() {
+            return Err(fault(file::not_regular()));
         }
-        let file = File::open(path).map_err(|e| fault(&e))?;
+        let file = File::open(path).map_err(fault)?;
         let name: Box<str> = path.display().to_string().into();
         let reader = Self::from_stream(file).map_err(|e| named(&name, within(&name, e)))?;
         Ok(Self { name, ..reader })
@@ -49,8 +48,8 @@ impl<R: Read + Seek> Reader<R> {
     #[doc(alias = "gguf_init_from_file_ptr")]
     #[doc(alias = "gguf_init_from_callback")]
     pub fn from_stream(mut stream: R) -> Result<Self> {
-        let len = stream.seek(SeekFrom::End(0)).map_err(|e| unread(&e))?;
-        stream.rewind().map_err(|e| unread(&e))?;
+        let len = stream.seek(SeekFrom::End(0)).map_err(unread)?;
+        stream.rewind().map_err(unread)?;
         let header = Header::read(BufReader::new(&mut stream), len)?;
         Ok(Self { header, source: stream, name: STREAM.into() })
     }
@@ -68,7 +67,7 @@ impl<R: Read + Seek> Reader<R> {
         self.source
             .seek(SeekFrom::Start(start))
             .and_then(|_| self.source.read_exact(&mut data))
-            .map_err(|e| self.fault(&e))?;
+            .map_err(|e| self.fault(e))?;
         Ok(data)
     }
 
@@ -127,7 +126,7 @@ impl<R: Read + Seek> Reader<R> {
         let t = self.header.tensor(name)?;
         let mut chunk = Vec::new();
         let pieces = Pieces { header: &self.header, source: &mut self.source, name: &self.name, chunk: &mut chunk };
-        pieces.each(t, CHUNK, |_, piece| out.write_all(piece).map_err(|e| unread(&e)))
+        pieces.each(t, CHUNK, |_, piece| out.write_all(piece).map_err(unread))
     }
 
     /// Reads the whole file into memory.
@@ -136,14 +135,14 @@ impl<R: Read + Seek> Reader<R> {
     ///
     /// [`Error::File`] if it can't be read; [`Error::OutOfMemory`].
     pub fn into_memory(mut self) -> Result<Reader> {
-        let len = self.source.seek(SeekFrom::End(0)).map_err(|e| self.fault(&e))?;
+        let len = self.source.seek(SeekFrom::End(0)).map_err(|e| self.fault(e))?;
         let mut bytes = reserve(usize::try_from(len).unwrap_or(usize::MAX))?;
-        self.source.rewind().map_err(|e| self.fault(&e))?;
-        self.source.by_ref().take(len).read_to_end(&mut bytes).map_err(|e| self.fault(&e))?;
+        self.source.rewind().map_err(|e| self.fault(e))?;
+        self.source.by_ref().take(len).read_to_end(&mut bytes).map_err(|e| self.fault(e))?;
         Ok(Reader { header: self.header, source: bytes, name: self.name })
     }
 
-    fn fault(&self, e: &dyn fmt::Display) -> Error {
+    fn fault(&self, e: io::Error) -> Error {
         file::fault((*self.name).as_ref(), e)
     }
 }
@@ -159,7 +158,7 @@ struct Pieces<'a, R> {
 impl<R: Read + Seek> Pieces<'_, R> {
     /// Calls `f` with the offset and the bytes of each piece of `t`, at most `most` bytes each.
     fn each(self, t: &TensorInfo, most: usize, mut f: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
-        let fault = |e| file::fault(self.name.as_ref(), &e);
+        let fault = |e| file::fault(self.name.as_ref(), e);
         let len = t.size().min(most);
         if self.chunk.len() < len {
             // Frees the old buffer first, so that both are never in memory together.
@@ -183,7 +182,7 @@ impl<R: Read + Seek> Pieces<'_, R> {
 /// Replaces a stream's generic name in the error by the file's.
 fn named(name: &str, e: Error) -> Error {
     match e {
-        Error::File { reason, .. } => Error::File { path: name.into(), reason },
+        Error::File { source, .. } => Error::File { path: name.into(), source },
         other => other,
     }
 }

@@ -4,7 +4,7 @@ use ggml_sys as sys;
 
 use super::observe::is_view_op;
 use super::pins::Pins;
-use super::{RawSched, Sched};
+use super::{Engine, Sched};
 use crate::alloc::bound::Bound;
 use crate::alloc::placement::AsBuilt;
 use crate::alloc::plan::next_id;
@@ -50,7 +50,7 @@ impl Sched {
         let place = |e: &Entry| graph.entries().position(e.ptr).and_then(|i| on.get(i)).copied().unwrap_or(false);
         let parts = parts(raw, entries().filter(|e| e.kind == Kind::Node).map(|e| e.ptr), meta);
         let n_splits = raw.n_splits();
-        let done = self.planning(RawSched::reset);
+        let done = self.planning(Engine::reset);
         drop(as_built);
         done?;
         if parts.n != n_splits || parts.here > 1 {
@@ -76,7 +76,7 @@ struct Parts {
     views: Vec<TensorPtr>,
 }
 
-fn parts(raw: &RawSched, nodes: impl Iterator<Item = TensorPtr>, meta: *mut sys::ggml_backend) -> Parts {
+fn parts(raw: &Engine, nodes: impl Iterator<Item = TensorPtr>, meta: *mut sys::ggml_backend) -> Parts {
     let mut parts = Parts { n: 0, here: 0, views: Vec::new() };
     let (mut last, mut views) = (None, Vec::new());
     for t in nodes {

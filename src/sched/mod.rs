@@ -2,6 +2,7 @@
 
 mod builder;
 mod divided;
+mod engine;
 mod failure;
 mod observe;
 #[cfg(feature = "tools")]
@@ -29,8 +30,8 @@ use crate::rules::run as check;
 use crate::tensor::Tensor;
 use crate::{list, log};
 use builder::Settings;
+use engine::Engine;
 use pins::Pins;
-use raw::RawSched;
 
 pub use builder::SchedBuilder;
 pub use observe::{Observed, Split, SplitInput};
@@ -50,7 +51,7 @@ pub use run::Allocated;
 #[doc(alias = "ggml_backend_sched_free")]
 pub struct Sched {
     // Field order is drop order: the scheduler goes before its backends.
-    raw: Option<RawSched>,
+    raw: Option<Engine>,
     backends: Vec<Backend>,
     settings: Settings,
     plan: Plan,
@@ -203,7 +204,7 @@ impl Sched {
     }
 
     fn allocate<'s, 'c>(&'s mut self, mut bound: Bound<'s, 'c>, pins: Pins) -> Result<Allocated<'s, 'c>> {
-        let affected = self.prepare(&bound, pins, true)?;
+        let mut affected = self.prepare(&bound, pins, true)?;
         if affected.is_none() && self.plan.put_back(&mut bound) {
             return Ok(Allocated::new(self, bound));
         }
@@ -213,21 +214,24 @@ impl Sched {
         }
         let graph = bound.graph();
         let mut as_built = AsBuilt::after(graph);
-        self.in_c(graph, RawSched::alloc)?;
-        if affected.is_some() {
+        self.in_c(graph, Engine::alloc)?;
+        let by_size = affected.is_some();
+        if by_size {
             if self.assignment(graph)? != self.assigned {
-                // Operations moved to other devices, so C's plan is of another graph.
+                // Operations moved to other devices, so C's plan is of another graph, and other rules apply.
                 drop(as_built);
+                affected = None;
                 self.plan_in_c(graph)?;
                 as_built = AsBuilt::after(graph);
-                self.in_c(graph, RawSched::alloc)?;
+                self.in_c(graph, Engine::alloc)?;
             }
             self.plan.adopt(graph);
         }
         let noted = self.note(&mut bound, affected.as_deref());
         drop(as_built);
         if let Err(error) = noted {
-            self.planning(RawSched::reset)?;
+            self.forget_plan(); // it holds what was not allowed
+            self.planning(Engine::reset)?;
             return Err(error);
         }
         Ok(Allocated::new(self, bound))
@@ -237,14 +241,14 @@ impl Sched {
     fn plan_in_c(&mut self, graph: &Graph<'_>) -> Result<()> {
         self.assigned.clear();
         let _as_built = AsBuilt::after(graph);
-        self.in_c(graph, RawSched::reserve)
+        self.in_c(graph, Engine::reserve)
     }
 
     /// Lets C plan or allocate the graph, whose headers the caller restores.
     fn in_c(
         &mut self,
         graph: &Graph<'_>,
-        f: impl FnOnce(&mut RawSched, *mut sys::ggml_cgraph) -> Result<bool>,
+        f: impl FnOnce(&mut Engine, *mut sys::ggml_cgraph) -> Result<bool>,
     ) -> Result<()> {
         let mark = log::mark();
         let pins = self.pinned(graph, &self.pins)?;
@@ -366,18 +370,15 @@ impl Sched {
 
     /// Makes the C scheduler large enough: C asserts that its table has room for all tensors of a graph.
     fn fit(&mut self, graph: &Graph<'_>) -> Result<()> {
-        let need = graph.entries().len() + graph.entries().len() / 4 + 64;
-        if self.raw.as_ref().is_some_and(|raw| raw.capacity >= need) {
+        let need = Engine::need(graph.entries().len());
+        if self.raw.as_ref().is_some_and(|raw| raw.has_room(need)) {
             return Ok(());
         }
         self.raw = None;
-        let capacity = need.next_multiple_of(1024);
-        // C doesn't check these allocations. Try them first.
-        drop(list::reserved(self.settings.bytes_of_tables(capacity, self.backends.len()), "the scheduler's tables")?);
         builder::check(&self.backends, &self.settings)?;
         // SAFETY: the backends are dropped after the scheduler (field order); `check` drops it if `backend_mut`
         // replaced one, before any other use. `builder::check` has checked that each backend supports its buffer type.
-        self.raw = Some(unsafe { RawSched::new(&self.backends, &self.settings, capacity) }?);
+        self.raw = Some(unsafe { Engine::new(&self.backends, &self.settings, need) }?);
         Ok(())
     }
 
@@ -414,7 +415,7 @@ mod tests {
 
     /// With copies, each allocation takes the next; without, a graph's placement is reused.
     #[test]
-    fn only_without_copies_is_a_graph_put_back() {
+    fn sched_reuses_a_placement_only_without_copies() {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [4]).unwrap();
         let graph = ctx.graph([ctx.neg(x).unwrap()]).unwrap();

@@ -9,7 +9,7 @@ use super::builder::Settings;
 use crate::backend::{Backend, Id};
 use crate::error::{Error, Result};
 use crate::header::TensorPtr;
-use crate::{guard, log};
+use crate::{guard, list, log};
 
 /// A live scheduler that this value alone frees.
 pub(super) struct RawSched {
@@ -24,15 +24,18 @@ pub(super) struct RawSched {
 unsafe impl Send for RawSched {}
 
 impl RawSched {
-    /// A scheduler for graphs of at most `capacity` tensors.
+    /// A scheduler with room for `tensors`.
     ///
     /// # Safety
     ///
     /// Once one of the backends is dropped, the result may only be dropped. Each backend must support the buffer type
     /// that the settings have for it.
-    pub(super) unsafe fn new(backends: &[Backend], settings: &Settings, capacity: usize) -> Result<Self> {
+    pub(super) unsafe fn new(backends: &[Backend], settings: &Settings, tensors: usize) -> Result<Self> {
         const CALL: &str = "ggml_backend_sched_new";
         let mark = log::mark();
+        let capacity = tensors.next_multiple_of(1024);
+        // C doesn't check these allocations. Try them first.
+        drop(list::reserved(settings.bytes_of_tables(capacity, backends.len()), "the scheduler's tables")?);
         let mut raws: Vec<_> = backends.iter().map(Backend::as_ptr).collect();
         let &Settings { parallel, op_offload, .. } = settings;
         let mut bufts: Vec<_> = settings.buffer_types(backends).iter().map(|buft| buft.as_ptr()).collect();

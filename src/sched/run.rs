@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use ggml_sys as sys;
 
+use super::engine::Engine;
 use super::observe::{Observed, Observer};
-use super::raw::RawSched;
 use super::{Sched, Split};
 use crate::alloc::bound::Bound;
 use crate::backend::{Backend, check_status};
@@ -138,7 +138,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
         let under_way = matches!(status, Ok(sys::GGML_STATUS_SUCCESS));
         live.share();
         let value = under_way.then(|| catch_unwind(AssertUnwindSafe(|| self.bound.run_beside(meanwhile))));
-        let done = self.sched.settling(RawSched::synchronize);
+        let done = self.sched.settling(Engine::synchronize);
         drop(live);
         status = status.and_then(|status| done.map(|()| status));
         let finished = catch_unwind(AssertUnwindSafe(|| {
@@ -185,7 +185,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
         let graph = self.bound.graph_ptr();
         let observer = Observer::new(ask, see);
         let live = self.bound.begin("Allocated::compute_with")?;
-        let status = self.sched.computing(self.bound.graph(), |raw| observer.compute(raw, graph));
+        let status = self.sched.observed(self.bound.graph(), |raw| observer.compute(raw, graph));
         drop(live);
         observer.finish();
         self.bound.go_on();
@@ -237,7 +237,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
     /// The number of splits of the graph (`ggml_backend_sched_get_n_splits`).
     #[doc(alias = "ggml_backend_sched_get_n_splits")]
     pub fn n_splits(&self) -> usize {
-        self.sched.raw.as_ref().map_or(0, RawSched::n_splits)
+        self.sched.raw.as_ref().map_or(0, Engine::n_splits)
     }
 
     /// How many copies each input and each tensor copied between devices has
@@ -245,7 +245,7 @@ impl<'s, 'c> Allocated<'s, 'c> {
     /// [`SchedBuilder::parallel`](crate::SchedBuilder::parallel).
     #[doc(alias = "ggml_backend_sched_get_n_copies")]
     pub fn n_copies(&self) -> usize {
-        self.sched.raw.as_ref().map_or(1, RawSched::n_copies)
+        self.sched.raw.as_ref().map_or(1, Engine::n_copies)
     }
 
     /// The splits of the graph in execution order, each with the tensors that are copied to its device.

@@ -30,8 +30,8 @@ pub use transfers::{Transfers, Writable};
 /// builder.tensor("up", DType::F32, [2, 3])?.tensor("down", DType::F32, [3, 2])?;
 /// let mut weights = builder.place(Device::cpu()?)?;
 /// weights.set("up", &[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
-/// assert_eq!(weights.get("up")?.read::<f32>()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-/// assert_eq!(weights.get("down")?.read::<f32>()?, [0.0; 6]);
+/// assert_eq!(weights.tensor("up")?.read::<f32>()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+/// assert_eq!(weights.tensor("down")?.read::<f32>()?, [0.0; 6]);
 /// # Ok(())
 /// # }
 /// ```
@@ -145,7 +145,7 @@ impl WeightsBuilder {
     /// let mut builder = WeightsBuilder::new();
     /// builder.tensor("bytes", DType::I8, [8])?;
     /// let weights = builder.place_over(Device::cpu()?, Aligned([7; 64]), |_| 32)?;
-    /// assert_eq!(weights.get("bytes")?.read::<i8>()?, [7; 8]);
+    /// assert_eq!(weights.tensor("bytes")?.read::<i8>()?, [7; 8]);
     /// # Ok(())
     /// # }
     /// ```
@@ -317,8 +317,8 @@ macro_rules! both {
                 ///
                 /// [`Error::NoSuch`](crate::Error::NoSuch) lists the existing names.
                 #[doc(alias = "ggml_get_tensor")]
-                pub fn get(&self, name: &str) -> Result<Tensor<'_>> {
-                    self.0.get(name)
+                pub fn tensor(&self, name: &str) -> Result<Tensor<'_>> {
+                    self.0.tensor(name)
                 }
 
                 /// All tensors in the order in which they were added (`ggml_get_first_tensor`, `ggml_get_next_tensor`).

@@ -27,7 +27,7 @@ pub fn weights(places: &[BufferType]) -> Weights {
 /// `tanh(w x)` for each layer.
 pub fn forward<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> Tensor<'c> {
     (0..weights.iter().count()).fold(x, |x, i| {
-        let w = weights.get(&format!("w{i}")).unwrap();
+        let w = weights.tensor(&format!("w{i}")).unwrap();
         ctx.tanh(ctx.mul_mat(w, x).unwrap()).unwrap()
     })
 }

@@ -2,8 +2,8 @@
 //!
 //! ```ignore
 //! #[test]
-//! fn a_server_runs_in_a_process_of_its_own() {
-//!     testkit::server::a_server_runs_in_a_process_of_its_own();
+//! fn server_process() {
+//!     testkit::server::server_process();
 //! }
 //! ```
 
@@ -37,7 +37,7 @@ impl ServerProcess {
     /// Starts a server of the CPU at an address.
     pub fn start_at(address: SocketAddrV4) -> Self {
         let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "a_server_runs_in_a_process_of_its_own", "--nocapture"])
+            .args(["--exact", "server_process", "--nocapture"])
             .env(ADDRESS, address.to_string())
             // Without this, ggml would start a debugger when it aborts.
             .env("GGML_NO_BACKTRACE", "1")
@@ -94,7 +94,7 @@ impl Drop for ServerProcess {
 }
 
 /// The test that is the server when it is run as a child; else it checks that one starts.
-pub fn a_server_runs_in_a_process_of_its_own() {
+pub fn server_process() {
     if let Ok(address) = env::var(ADDRESS) {
         serve(address.parse().unwrap());
         return;

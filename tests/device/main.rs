@@ -90,7 +90,7 @@ fn agree(family: &str, cases: impl IntoIterator<Item = Case>) {
 }
 
 #[test]
-fn the_device_is_there() {
+fn device_is_listed() {
     let device = device();
     eprintln!("device: {device}: {}", device.description());
     assert!(Device::all().unwrap().contains(&device));

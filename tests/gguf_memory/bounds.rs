@@ -13,7 +13,7 @@ fn header(n_tensors: u64, n_metadata: u64) -> Vec<u8> {
 }
 
 #[test]
-fn reading_takes_a_small_multiple_of_the_file() {
+fn reader_memory_is_a_small_multiple_of_the_file() {
     const LEN: usize = 1 << 20;
     const MOST: usize = 8 * LEN;
     // The first error or log line initialises static data, which is not measured.
@@ -54,7 +54,7 @@ fn reading_takes_a_small_multiple_of_the_file() {
 /// A sparse file of half a gigabyte of zeros.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_file_of_holes_costs_what_was_read_of_it() {
+fn reader_memory_ignores_holes_of_a_sparse_file() {
     use std::fs;
 
     const LEN: u64 = 128 << 20;

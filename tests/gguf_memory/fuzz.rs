@@ -63,8 +63,8 @@ fn read(bytes: &[u8]) -> Result<Both<'_>, Error> {
     };
     let stream = stream.unwrap();
     assert!(stream.tensors().eq(reader.tensors()));
-    for (key, value) in reader.metadata() {
-        assert_eq!(reader.get(key).map(ggml::gguf::Value::type_name), Some(value.type_name()));
+    for (key, value) in reader.key_values() {
+        assert_eq!(reader.metadata(key).map(ggml::gguf::Value::type_name), Some(value.type_name()));
     }
     let total: usize = reader.tensors().map(|t| reader.data(t.name()).unwrap().len()).sum();
     assert!(total <= bytes.len(), "no byte belongs to two tensors");
@@ -123,7 +123,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 #[test]
-fn files_that_are_right_are_accepted() {
+fn reader_accepts_valid_random_files() {
     let device = Device::cpu().unwrap();
     let mut rng = Rng::with_seed(1);
     for _ in 0..1000 {
@@ -134,7 +134,7 @@ fn files_that_are_right_are_accepted() {
 }
 
 #[test]
-fn fuzz() {
+fn reader_fuzz() {
     let runs = number(RUNS).unwrap_or(DEFAULT_RUNS);
     let seed = number(SEED).unwrap_or_else(|| fastrand::u64(..));
     eprintln!("fuzz-gguf: seed={seed}");

@@ -34,12 +34,12 @@ fn want(x: &[f32]) -> Vec<f64> {
 }
 
 fn feed_forward<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> ggml::Result<Tensor<'c>> {
-    let hidden = ctx.relu(ctx.mul_mat(weights.get("up.1")?, x)?)?;
-    ctx.add(ctx.mul_mat(weights.get("down.0")?, hidden)?, x)
+    let hidden = ctx.relu(ctx.mul_mat(weights.tensor("up.1")?, x)?)?;
+    ctx.add(ctx.mul_mat(weights.tensor("down.0")?, hidden)?, x)
 }
 
 #[test]
-fn two_servers_and_a_cpu_beside_one_compute_the_block() {
+fn meta_feed_forward_on_servers_equals_one_device() {
     let [one, two] = servers();
     let x = noise(WIDTH as usize, 2);
     for devices in [&[one, two][..], &[one, two, one], &[Device::cpu().unwrap(), two]] {
@@ -55,7 +55,7 @@ fn two_servers_and_a_cpu_beside_one_compute_the_block() {
 }
 
 #[test]
-fn several_devices_are_not_served_as_one() {
+fn rpc_server_refuses_a_meta_device() {
     // SAFETY: the server is refused before it starts.
     let refused = unsafe { Server::builder().devices([crate::support::cpus(2)]).start() };
     assert!(matches!(refused, Err(Error::Unsupported { .. })), "their memory has no addresses: {refused:?}");
@@ -63,7 +63,7 @@ fn several_devices_are_not_served_as_one() {
 
 /// In a scheduler, the CPU can use mirrored results of the servers, but not split ones.
 #[test]
-fn the_cpu_goes_on_with_what_servers_computed() {
+fn sched_cpu_reads_mirrored_results_of_servers() {
     let device = MetaDevice::new(&servers(), by_name).unwrap().device();
     let weights = place(device, &matrices());
     let mut sched = Sched::builder().backend(device.init().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap();
@@ -81,7 +81,7 @@ fn the_cpu_goes_on_with_what_servers_computed() {
         want.rotate_right(1);
         assert_close(&run.get::<f32>(rolled).unwrap(), &want, 0.02, "rolled by the CPU");
     }
-    let part = ctx.mul_mat(weights.get("up.1").unwrap(), x).unwrap();
+    let part = ctx.mul_mat(weights.tensor("up.1").unwrap(), x).unwrap();
     let rolled = ctx.roll(part, [1, 0, 0, 0]).unwrap();
     let graph = ctx.graph([rolled]).unwrap();
     let error = sched.alloc_pinned(&graph, &[(rolled, 1)]).unwrap_err().to_string();
@@ -90,7 +90,7 @@ fn the_cpu_goes_on_with_what_servers_computed() {
 
 /// The loss of either server at any time is an error, and the rest remains usable.
 #[test]
-fn a_lost_server_is_an_error() {
+fn meta_reports_a_lost_server() {
     for lost in [0, 1] {
         let mut processes = [(); 2].map(|()| ServerProcess::start());
         let connections = processes.each_ref().map(|p| rpc::connect(&p.address.to_string()).unwrap());

@@ -80,7 +80,7 @@ fn decode(t: DType, block: &[u8]) -> Option<Vec<f64>> {
 }
 
 #[test]
-fn any_bytes_decode_as_their_format_says() {
+fn dequantize_equals_independent_decoders() {
     let mut rng = fastrand::Rng::with_seed(1);
     let mut compared = 0;
     for &t in DType::ALL {
@@ -110,7 +110,7 @@ fn any_bytes_decode_as_their_format_says() {
 
 /// What is left of the numbers, in parts of their size: about as much as the format's bits can hold.
 #[test]
-fn each_format_keeps_what_its_bits_hold() {
+fn quantize_error_matches_the_bits_of_the_type() {
     let data = weights(4 * 1024, 2);
     for t in writable() {
         let bits = t.type_size() as f64 * 8.0 / t.block_size() as f64;
@@ -135,7 +135,7 @@ fn each_format_keeps_what_its_bits_hold() {
 
 /// No number of a block of these is further off than half a step, which is the range over the number of steps.
 #[test]
-fn no_number_is_further_off_than_half_a_step() {
+fn quantize_error_is_at_most_half_a_step() {
     let data = weights(32 * 64, 3);
     for (t, steps) in [(DType::Q8_0, 254.0), (DType::Q4_1, 15.0), (DType::Q5_1, 31.0)] {
         let back = t.dequantize(&t.quantize(&data, 32, None).unwrap()).unwrap();
@@ -150,7 +150,7 @@ fn no_number_is_further_off_than_half_a_step() {
 }
 
 #[test]
-fn what_matters_more_is_kept_better() {
+fn imatrix_reduces_the_error_of_heavy_columns() {
     let (n, data) = (512, weights(8 * 512, 4));
     let matters: Vec<f32> = (0..n).map(|i| if i % 8 == 0 { 100.0 } else { 0.1 }).collect();
     let part = |x: &[f32]| x.iter().copied().step_by(8).collect::<Vec<_>>();
@@ -167,7 +167,7 @@ fn what_matters_more_is_kept_better() {
 /// The tables of these types are made when they are first used.
 /// ggml itself leaves what was on its stack where there is nothing to scale.
 #[test]
-fn blocks_of_zeros_are_the_same_each_time() {
+fn quantize_of_zeros_is_deterministic() {
     for zeros in [[0.0_f32; 64], [-0.0; 64], [1e-30; 64]] {
         let bytes = DType::IQ4_NL.quantize(&zeros, 64, None).unwrap();
         for block in bytes.chunks(18) {
@@ -178,7 +178,7 @@ fn blocks_of_zeros_are_the_same_each_time() {
 }
 
 #[test]
-fn threads_may_convert_at_once() {
+fn quantize_works_in_several_threads() {
     let data = weights(2048, 6);
     for t in [DType::IQ2_XXS, DType::IQ3_S, DType::IQ1_S, DType::IQ2_S] {
         let convert = || t.quantize(&data, 1024, Some(&[1.0; 1024])).unwrap();
@@ -191,7 +191,7 @@ fn threads_may_convert_at_once() {
 }
 
 #[test]
-fn plain_types_take_any_number() {
+fn quantize_to_plain_types_takes_any_value() {
     let data = [f32::NAN, f32::INFINITY, -0.0, 1e-40, 70000.0];
     let back = DType::F32.dequantize(&DType::F32.quantize(&data, 5, None).unwrap()).unwrap();
     assert_eq!(back.iter().map(|x| x.to_bits()).collect::<Vec<_>>(), data.map(f32::to_bits));
@@ -212,7 +212,7 @@ fn refused<T: std::fmt::Debug>(result: ggml::Result<T>, parameter: &str) {
 
 /// C checks some types only, and writes behind the buffer for the others.
 #[test]
-fn h31_rows_are_whole_blocks() {
+fn h31_quantize_requires_whole_blocks() {
     for t in writable() {
         let block = t.block_size() as usize;
         refused(t.quantize(&[0.0; 512], 0, imatrix(t, 0).as_deref()), "n_per_row");
@@ -227,7 +227,7 @@ fn h31_rows_are_whole_blocks() {
 }
 
 #[test]
-fn numbers_that_blocks_cannot_hold_are_refused() {
+fn quantize_refuses_values_that_blocks_cannot_hold() {
     for t in writable().filter(|t| t.is_quantized()) {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 65505.0, -1e30] {
             let mut data = weights(1024, 7);
@@ -238,7 +238,7 @@ fn numbers_that_blocks_cannot_hold_are_refused() {
 }
 
 #[test]
-fn weights_of_columns_are_checked() {
+fn quantize_checks_the_imatrix() {
     let data = weights(1024, 8);
     for t in [DType::IQ2_XXS, DType::IQ2_XS, DType::IQ1_S] {
         assert!(t.requires_imatrix());
@@ -256,7 +256,7 @@ fn weights_of_columns_are_checked() {
 }
 
 #[test]
-fn types_without_a_conversion_are_refused() {
+fn quantize_refuses_types_without_a_conversion() {
     for &t in DType::ALL {
         if !writable().any(|w| w == t) {
             let n = t.block_size() as usize;
@@ -273,7 +273,7 @@ fn types_without_a_conversion_are_refused() {
 }
 
 #[test]
-fn bytes_with_numbers_that_are_none_are_not_valid() {
+fn validate_row_data_refuses_values_that_are_not_finite() {
     let check = |t: DType, bytes: &[u8]| t.validate_row_data(bytes).unwrap();
     let numbers = |x: f32| [0.0, 1.0, x].map(f32::to_le_bytes).concat();
     assert!(check(DType::F32, &numbers(2.0)));

@@ -22,7 +22,7 @@ fn multiply(connection: &Connection) -> Vec<f32> {
 }
 
 #[test]
-fn data_comes_back_as_it_went() {
+fn remote_data_round_trip() {
     let connection = local(&Options::new());
     // The second size is large enough for ggml to send a hash first.
     for n in [1000, 11 << 20] {
@@ -38,21 +38,21 @@ fn data_comes_back_as_it_went() {
 }
 
 #[test]
-fn a_graph_is_computed() {
+fn remote_graph_computes() {
     let connection = local(&Options::new());
     assert_eq!(multiply(&connection), raw::expected(&numbers(3), &numbers(5)));
     connection.check().unwrap();
 }
 
 #[test]
-fn a_graph_is_computed_without_the_relay() {
+fn remote_graph_computes_without_the_relay() {
     let connection = local(&Options::new().with_relay(false));
     assert_eq!(multiply(&connection), raw::expected(&numbers(3), &numbers(5)));
 }
 
 /// A server discards its graphs when a buffer is freed, but ggml's client asks it to repeat one all the same.
 #[test]
-fn a_graph_is_computed_again_after_other_memory_was_freed() {
+fn remote_graph_recomputes_after_other_memory_was_freed() {
     let connection = local(&Options::new());
     let device = connection.devices()[0];
     let others = Pool::default();
@@ -77,7 +77,7 @@ fn a_graph_is_computed_again_after_other_memory_was_freed() {
 }
 
 #[test]
-fn a_server_is_connected_to_once() {
+fn connect_reuses_the_connection_of_a_server() {
     let server = crate::start(Server::builder()).unwrap();
     let port = server.address().port();
     let first = rpc::connect(&format!("127.0.0.1:{port}")).unwrap();
@@ -91,7 +91,7 @@ fn a_server_is_connected_to_once() {
 }
 
 #[test]
-fn two_servers_have_devices_of_their_own() {
+fn servers_have_separate_devices() {
     let (one, two) = (local(&Options::new()), local(&Options::new()));
     assert_ne!(one.devices()[0].name(), two.devices()[0].name());
     assert_eq!(multiply(&one), multiply(&two));

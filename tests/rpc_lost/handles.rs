@@ -51,8 +51,8 @@ fn in_time<T>(call: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn a_connect_returns_however_few_handles_are_left() {
-    alone("handles::a_connect_returns_however_few_handles_are_left", || {
+fn connect_returns_with_any_number_of_file_handles() {
+    alone("handles::connect_returns_with_any_number_of_file_handles", || {
         limit_handles();
         let options = patient();
         let mut failed = 0;
@@ -75,8 +75,8 @@ fn a_connect_returns_however_few_handles_are_left() {
 
 /// ggml reconnects to the relay when a device is used.
 #[test]
-fn a_device_is_of_use_again_once_there_are_handles() {
-    alone("handles::a_device_is_of_use_again_once_there_are_handles", || {
+fn device_recovers_once_file_handles_are_free() {
+    alone("handles::device_recovers_once_file_handles_are_free", || {
         let (_server, connection, device) = connected(&patient());
         let mut failed = 0;
         for left in 0..6 {
@@ -97,8 +97,8 @@ fn a_device_is_of_use_again_once_there_are_handles() {
 
 /// The relay reconnects to the server when a device without holder is used.
 #[test]
-fn a_server_that_there_is_no_handle_for_is_not_lost() {
-    alone("handles::a_server_that_there_is_no_handle_for_is_not_lost", || {
+fn server_is_not_lost_for_lack_of_file_handles() {
+    alone("handles::server_is_not_lost_for_lack_of_file_handles", || {
         let (_server, connection, device) = connected(&Options::new());
         drop(connection);
         // Lets the relay notice the end of the connection.
@@ -113,8 +113,8 @@ fn a_server_that_there_is_no_handle_for_is_not_lost() {
 
 /// The handle that the relay needs is taken after ggml connected to it: without a check, ggml would wait forever.
 #[test]
-fn a_call_that_the_relay_has_no_handle_for_is_an_error() {
-    alone("handles::a_call_that_the_relay_has_no_handle_for_is_an_error", || {
+fn call_without_a_handle_for_the_relay_is_an_error() {
+    alone("handles::call_without_a_handle_for_the_relay_is_an_error", || {
         let (_server, connection, device) = connected(&Options::new());
         let mut failed = 0;
         for _ in 0..5 {
@@ -138,8 +138,8 @@ fn a_call_that_the_relay_has_no_handle_for_is_an_error() {
 
 /// A program that takes each handle as soon as it is free.
 #[test]
-fn a_connect_returns_while_other_threads_take_every_handle() {
-    alone("handles::a_connect_returns_while_other_threads_take_every_handle", || {
+fn connect_returns_while_threads_take_every_handle() {
+    alone("handles::connect_returns_while_threads_take_every_handle", || {
         limit_handles();
         let server = ServerProcess::start();
         let endpoint = server.address.to_string();

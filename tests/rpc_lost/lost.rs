@@ -21,7 +21,7 @@ fn assert_lost(connection: &Connection) {
 }
 
 #[test]
-fn everything_comes_back_after_a_server_was_killed() {
+fn every_call_returns_after_the_server_was_killed() {
     let mut server = ServerProcess::start();
     let connection = connect(&server);
     let device = connection.devices()[0];
@@ -50,7 +50,7 @@ fn everything_comes_back_after_a_server_was_killed() {
 
 /// ggml asserts that a buffer has an address, and requests it as late as possible.
 #[test]
-fn memory_has_an_address_after_the_loss() {
+fn lost_buffer_still_has_an_address() {
     let mut server = ServerProcess::start();
     let connection = connect(&server);
     let memory = Memory::new(connection.devices()[1], 1000);
@@ -60,7 +60,7 @@ fn memory_has_an_address_after_the_loss() {
 }
 
 #[test]
-fn a_server_is_killed_while_it_computes() {
+fn server_killed_during_a_computation_is_lost() {
     let mut server = ServerProcess::start();
     let connection = connect(&server);
     let pool = Pool::default();
@@ -77,7 +77,7 @@ fn a_server_is_killed_while_it_computes() {
 
 #[cfg(unix)]
 #[test]
-fn a_server_that_hangs_is_lost_in_time() {
+fn hanging_server_is_lost_in_time() {
     let server = ServerProcess::start();
     let connection = connect(&server);
     let pool = Pool::default();
@@ -92,7 +92,7 @@ fn a_server_that_hangs_is_lost_in_time() {
 }
 
 #[test]
-fn a_server_that_came_back_is_connected_to_anew() {
+fn connect_after_a_restart_makes_a_new_connection() {
     let mut server = ServerProcess::start();
     let address = server.address;
     let old = connect(&server);

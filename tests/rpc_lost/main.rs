@@ -20,6 +20,6 @@ mod slow;
 
 /// The process of a [`testkit::server::ServerProcess`].
 #[test]
-fn a_server_runs_in_a_process_of_its_own() {
-    testkit::server::a_server_runs_in_a_process_of_its_own();
+fn server_process() {
+    testkit::server::server_process();
 }

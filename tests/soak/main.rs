@@ -62,26 +62,26 @@ fn soak(part: &str, mut round: impl FnMut(u64)) {
 }
 
 #[test]
-fn what_stays_here_uses_no_more_and_more() {
-    alone("objects_come_and_go");
+fn local_objects_do_not_leak() {
+    alone("local_rounds");
 }
 
 #[test]
 #[ignore = "another test runs it, in a process of its own"]
-fn objects_come_and_go() {
+fn local_rounds() {
     soak("objects", local::round);
 }
 
 #[cfg(feature = "rpc")]
 #[test]
-fn connections_use_no_more_and_more() {
-    alone("connections_come_and_go");
+fn connections_do_not_leak() {
+    alone("connection_rounds");
 }
 
 #[cfg(feature = "rpc")]
 #[test]
 #[ignore = "another test runs it, in a process of its own"]
-fn connections_come_and_go() {
+fn connection_rounds() {
     let mut peers = remote::Peers::new();
     soak("connections", |round| peers.round(round));
 }
@@ -89,6 +89,6 @@ fn connections_come_and_go() {
 /// The process of a [`testkit::server::ServerProcess`].
 #[cfg(feature = "rpc")]
 #[test]
-fn a_server_runs_in_a_process_of_its_own() {
-    testkit::server::a_server_runs_in_a_process_of_its_own();
+fn server_process() {
+    testkit::server::server_process();
 }

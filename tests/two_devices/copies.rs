@@ -6,7 +6,7 @@ use super::*;
 
 /// More graphs than there are pipeline copies, each computed with two inputs.
 #[test]
-fn graphs_use_the_copies_in_turn() {
+fn pipeline_copies_are_used_in_turn() {
     let weights = weights();
     let mut sched = builder().parallel(true).build().unwrap();
     for round in 0..6 {
@@ -31,7 +31,7 @@ fn graphs_use_the_copies_in_turn() {
 
 /// While a graph is allocated, its sources are the scheduler's copies, different ones each time.
 #[test]
-fn h25_a_graph_survives_the_copies() {
+fn h25_graph_sources_survive_pipeline_copies() {
     let weights = weights();
     let ctx = Context::new();
     let (x, y) = network(&ctx, &weights);
@@ -49,7 +49,7 @@ fn h25_a_graph_survives_the_copies() {
 
 /// Each operation has nine operands that are copied four times, the maximum: the scheduler's tables must suffice.
 #[test]
-fn the_most_copies_fit() {
+fn sched_supports_the_most_copies() {
     const STEPS: usize = 120;
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
@@ -79,7 +79,7 @@ fn the_most_copies_fit() {
 }
 
 #[test]
-fn sizes_are_those_that_are_taken() {
+fn buffer_sizes_equal_the_allocation() {
     let weights = weights();
     let ctx = Context::new();
     let (_, y) = network(&ctx, &weights);

@@ -50,7 +50,7 @@ fn with_network(f: impl FnOnce(&mut Allocated<'_, '_>, Tensor<'_>, Tensor<'_>)) 
 }
 
 #[test]
-fn a_graph_is_split_over_both_devices() {
+fn sched_splits_a_graph_over_both_devices() {
     with_network(|run, x, y| {
         let data: Vec<f32> = (0..WIDTH).map(|i| i as f32 * 0.25).collect();
         run.set(x, &data).unwrap();
@@ -81,7 +81,7 @@ fn a_graph_is_split_over_both_devices() {
 
 /// The scheduler replaces sources by its own copies, which live until the next graph or the scheduler's drop.
 #[test]
-fn h25_a_graph_survives_its_scheduler() {
+fn h25_graph_sources_survive_the_scheduler() {
     let weights = weights();
     let ctx = Context::new();
     let (x, y) = network(&ctx, &weights);
@@ -105,7 +105,7 @@ fn h25_a_graph_survives_its_scheduler() {
 }
 
 #[test]
-fn a_computation_shows_what_was_asked_for() {
+fn compute_with_observes_the_chosen_tensors() {
     with_network(|run, x, y| {
         let data = [1.0_f32; WIDTH];
         run.set(x, &data).unwrap();
@@ -130,7 +130,7 @@ fn a_computation_shows_what_was_asked_for() {
 }
 
 #[test]
-fn a_cancelled_computation_computes_nothing_more() {
+fn compute_with_stops_when_its_closure_says_so() {
     with_network(|run, x, y| {
         run.set(x, &[1.0_f32; WIDTH]).unwrap();
         let mut seen = 0;
@@ -150,7 +150,7 @@ fn a_cancelled_computation_computes_nothing_more() {
 }
 
 #[test]
-fn a_panic_in_a_callback_comes_back() {
+fn compute_with_resumes_the_panic_of_its_closure() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let y = ctx.relu(ctx.neg(x).unwrap()).unwrap();
@@ -168,10 +168,10 @@ fn a_panic_in_a_callback_comes_back() {
 
 /// Weights of a device that no backend of the scheduler can reach.
 #[test]
-fn unreachable_weights_are_an_error() {
+fn sched_refuses_weights_on_an_unreachable_device() {
     let weights = weights();
     let ctx = Context::new();
-    let y = ctx.relu(weights.get("w0").unwrap()).unwrap();
+    let y = ctx.relu(weights.tensor("w0").unwrap()).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut cpu = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
     let message = cpu.alloc(&graph).unwrap_err().to_string();
@@ -179,11 +179,11 @@ fn unreachable_weights_are_an_error() {
 }
 
 #[test]
-fn what_was_refused_stays_refused() {
+fn sched_refuses_a_refused_graph_again() {
     let weights = weights();
     let ctx = Context::new();
     // Computed where the weights are; closures run in this process, and can't change remote tensors.
-    let there = ctx.neg(weights.get("w0").unwrap()).unwrap();
+    let there = ctx.neg(weights.tensor("w0").unwrap()).unwrap();
     let y = ctx.map_custom1_inplace::<f32>(there, Custom::new(), |out| out.for_each(|(_, row)| row.fill(1.0)));
     let graph = ctx.graph([y.unwrap()]).unwrap();
     let mut sched = sched();
@@ -195,7 +195,7 @@ fn what_was_refused_stays_refused() {
 }
 
 #[test]
-fn a_backend_that_is_replaced_is_not_used_any_more() {
+fn sched_does_not_use_a_replaced_backend() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let y = ctx.neg(x).unwrap();
@@ -227,7 +227,7 @@ fn a_backend_that_is_replaced_is_not_used_any_more() {
 }
 
 #[test]
-fn the_last_backend_must_be_a_cpu() {
+fn sched_requires_a_cpu_as_last_backend() {
     let only_remote = Sched::builder().backend(remote().init().unwrap()).build();
     assert!(matches!(only_remote, Err(Error::Backends { .. })));
     assert!(matches!(Sched::builder().build(), Err(Error::Backends { .. })));
@@ -236,7 +236,7 @@ fn the_last_backend_must_be_a_cpu() {
 }
 
 #[test]
-fn memory_that_a_backend_can_not_use_is_refused() {
+fn backend_with_refuses_unsupported_buffer_types() {
     let (there, here) = (remote().buffer_type(), Device::cpu().unwrap().buffer_type());
     let cpu = || Backend::cpu().unwrap();
     let build = |first, last| {
@@ -266,7 +266,7 @@ fn memory_that_a_backend_can_not_use_is_refused() {
 
 #[cfg(feature = "tools")]
 #[test]
-fn a_drawing_shows_what_is_copied() {
+fn to_svg_shows_copied_tensors() {
     with_network(|run, _, _| {
         let svg = run.to_svg();
         let copied: usize = run.splits().iter().map(|split| split.inputs.len()).sum();
@@ -285,7 +285,7 @@ fn a_drawing_shows_what_is_copied() {
 
 /// Layers on both devices are trained as on one: moments and summed gradients are placed like their parameters.
 #[test]
-fn parameters_on_both_devices_are_trained() {
+fn training_updates_parameters_on_both_devices() {
     use ggml::opt::{AdamW, BuildType, LossType, OptContext, OptParams};
     let train = |sched: &mut Sched, place: [ggml::BufferType; 2]| {
         let mut builder = WeightsBuilder::new();
@@ -295,7 +295,7 @@ fn parameters_on_both_devices_are_trained() {
         let state = builder.place_state_with(|name| place[usize::from(name == "w1")]).unwrap();
         state.set("w0", &matrix(0)).unwrap();
         state.set("w1", &matrix(1)).unwrap();
-        let [w0, w1] = ["w0", "w1"].map(|name| state.get(name).unwrap());
+        let [w0, w1] = ["w0", "w1"].map(|name| state.tensor(name).unwrap());
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [WIDTH as i64, 4]).unwrap();
         let y = ctx.mul_mat(w1, ctx.relu(ctx.mul_mat(w0, x).unwrap()).unwrap()).unwrap();

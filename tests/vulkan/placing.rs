@@ -12,7 +12,7 @@ fn sched() -> Sched {
 }
 
 /// To the device and back twice, with copies in both directions.
-fn a_schedule_goes_from_device_to_device() {
+fn sched_alternates_between_vulkan_and_cpu() {
     let (there, here) = (vulkan().buffer_type(), Device::cpu().unwrap().buffer_type());
     let weights = weights(&[there, here, there, here]);
     for parallel in [false, true] {
@@ -58,11 +58,11 @@ fn graphs_of_changing_sizes_share_a_plan_with_copies() {
     }
 }
 
-fn weights_on_the_device_are_read_back() {
+fn vulkan_weights_round_trip() {
     for place in [vulkan().buffer_type(), vulkan().host_buffer_type().unwrap()] {
         let weights = weights(&[place, place]);
         for i in 0..2 {
-            assert_eq!(weights.get(&format!("w{i}")).unwrap().read::<f32>().unwrap(), matrix(i), "{place:?}");
+            assert_eq!(weights.tensor(&format!("w{i}")).unwrap().read::<f32>().unwrap(), matrix(i), "{place:?}");
         }
         let ctx = Context::new();
         let (x, y) = network(&ctx, &weights);
@@ -78,7 +78,7 @@ fn weights_on_the_device_are_read_back() {
     }
 }
 
-fn an_allocator_of_its_memory_needs_no_scheduler() {
+fn graph_allocator_computes_in_vulkan_memory() {
     let place = vulkan().buffer_type();
     let weights = weights(&[place, place, place]);
     let mut allocator = GraphAllocator::new(place);
@@ -97,7 +97,7 @@ fn an_allocator_of_its_memory_needs_no_scheduler() {
 }
 
 /// Sizes that are not a multiple of four bytes, the unit in which Vulkan fills memory.
-fn odd_sizes_are_filled_to_the_end() {
+fn fill_reaches_the_end_of_odd_sizes() {
     let mut builder = WeightsBuilder::new();
     builder
         .tensor("a", DType::F16, [3])
@@ -120,7 +120,7 @@ fn odd_sizes_are_filled_to_the_end() {
 }
 
 /// Operations that the device claims but can't run; the scheduler would trust the claim.
-fn what_the_device_can_not_be_given_goes_to_the_cpu() {
+fn sched_leaves_to_the_cpu_what_vulkan_cannot_run() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [9, 4]).unwrap();
     let doubled = ctx.scale(x, 2.0).unwrap();
@@ -143,10 +143,10 @@ fn what_the_device_can_not_be_given_goes_to_the_cpu() {
 }
 
 crate::trials! {
-    a_schedule_goes_from_device_to_device,
+    sched_alternates_between_vulkan_and_cpu,
     graphs_of_changing_sizes_share_a_plan_with_copies,
-    weights_on_the_device_are_read_back,
-    an_allocator_of_its_memory_needs_no_scheduler,
-    odd_sizes_are_filled_to_the_end,
-    what_the_device_can_not_be_given_goes_to_the_cpu,
+    vulkan_weights_round_trip,
+    graph_allocator_computes_in_vulkan_memory,
+    fill_reaches_the_end_of_odd_sizes,
+    sched_leaves_to_the_cpu_what_vulkan_cannot_run,
 }

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_and_variables_are_planned() {
+    fn plan_contains_features_and_variables() {
         let workspace = Workspace::find().unwrap();
         let more = [("CUDA_PATH", "/cuda"), ("GGML_SYS_CUDA_ARCHITECTURES", "90")];
         let all = defines(&workspace, &["cuda", "dynamic-backends"], &more, Path::new("/out")).unwrap();

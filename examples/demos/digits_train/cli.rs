@@ -6,31 +6,30 @@ use clap::Parser;
 use demos::digits::{data, model};
 
 const MORE: &str = "\
-The images that sched_demo tests with are never trained on. A tenth of the others is not trained on either: it tells after
-each epoch how well the network does with images that it does not know. The test images are looked at once, at the end; a
-model that gets fewer than 95 % of them right is not written.
+The test images of sched_demo are never trained on. A tenth of the others is held out for validation after each epoch. The
+test images are classified once, at the end; a model with an accuracy below 95 % is not written.
 
-The same seed gives the same model on the same machine, however many threads there are.
+The same seed gives the same model on the same machine, with any number of threads.
 
 Examples:
-  digits_train --force                      train, and write the model in place of the one that is there
-  digits_train --output /tmp/digits.gguf    write it elsewhere
+  digits_train --force                      train, and replace the existing model
+  digits_train --output /tmp/digits.gguf    write the model to another file
 
 Exit status:
   0  the model was written
-  1  a file or a computation failed, or the model was not good enough; standard error says which
-  2  the command line was wrong";
+  1  a file or a computation failed, or the accuracy is too low; see standard error
+  2  the command line is invalid";
 
-/// Trains the network that the scheduler demo classifies digits with, through ggml's own gradients and optimiser.
+/// Trains the digit classifier of the scheduler demo with ggml's gradients and optimiser.
 #[derive(Debug, Parser)]
 #[command(name = "digits_train", after_help = MORE, max_term_width = 120)]
 pub(crate) struct Cli {
-    /// Where the model is written
+    /// Output file for the model
     #[arg(long, value_name = "FILE", default_value = model::DEFAULT_PATH, hide_default_value = true)]
-    #[arg(help = "Where the model is written [default: examples/data/digits.gguf of this repository]")]
+    #[arg(help = "Output file for the model [default: examples/data/digits.gguf of this repository]")]
     pub(crate) output: PathBuf,
 
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     pub(crate) force: bool,
 
@@ -39,15 +38,15 @@ pub(crate) struct Cli {
     #[arg(help = "The images [default: examples/data/digits.csv.gz of this repository]")]
     pub(crate) data: PathBuf,
 
-    /// How often each image is trained on
+    /// Number of epochs
     #[arg(long, value_name = "N", default_value = "60", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) epochs: u16,
 
-    /// What first weights and the order of the images are drawn by
+    /// Seed of the initial weights and of the order of images
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
 
-    /// Threads of the CPU; the network is so small that one is fastest
+    /// CPU threads; one is fastest for this small network
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=512))]
     pub(crate) threads: u16,
 }

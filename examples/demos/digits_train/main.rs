@@ -1,4 +1,4 @@
-//! Trains the network of `sched_demo` through ggml's own gradients and optimiser, and writes `examples/data/digits.gguf`.
+//! Trains the network of `sched_demo` with ggml's gradients and optimiser, and writes `examples/data/digits.gguf`.
 //!
 //! ```text
 //! cargo run --release --example digits_train -- --force
@@ -23,13 +23,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use cli::Cli;
 use network::{BATCH, Trainer, accuracy, evaluate, parameters, save};
 
-/// One of so many training images is left for validation.
+/// One of this many training images is held out for validation.
 const VALIDATE_EVERY: usize = 10;
-/// The learning rate of the first epoch; it falls to almost nothing along half a cosine.
+/// The learning rate of the first epoch. It decays to almost zero (cosine schedule).
 const RATE: f32 = 2e-3;
-/// What keeps weights small.
+/// The weight decay.
 const DECAY: f32 = 1e-2;
-/// What a model must get right of the test images.
+/// The required accuracy on the test images.
 const REQUIRED: f64 = 0.95;
 
 fn main() -> ExitCode {
@@ -108,12 +108,12 @@ mod tests {
     }
 
     #[test]
-    fn training_again_is_as_good_as_the_model_that_is_there() {
+    fn training_again_matches_the_committed_model() {
         let (printed, path) = run("again", &[]);
         let printed = printed.unwrap();
         let new = Reader::from_bytes(read_and_remove(&path)).unwrap();
         let old = Reader::open(demos::digits::model::DEFAULT_PATH).and_then(Reader::into_memory).unwrap();
-        assert!(new.metadata().eq(old.metadata()));
+        assert!(new.key_values().eq(old.key_values()));
         let shapes = |file: &Reader| file.tensors().map(|t| (t.name().to_owned(), t.shape())).collect::<Vec<_>>();
         assert_eq!(shapes(&new), shapes(&old));
         let last = printed.lines().next_back().unwrap().strip_prefix("digits_train: accuracy=").unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_model_is_not_written() {
+    fn bad_model_is_not_written() {
         let (result, path) = run("bad", &["--epochs", "1"]);
         let text = result.unwrap_err().to_string();
         assert!(text.contains("0.95 are required") && text.contains("--epochs"), "{text}");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_is_no_place_for_a_file_is_named() {
+    fn output_error_names_the_path() {
         let mut out = Vec::new();
         let mut run = |arguments: &[&str]| {
             let cli = Cli::parse_from(["digits_train"].iter().chain(arguments));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_falls_to_almost_nothing() {
+    fn learning_rate_decays_to_almost_zero() {
         let rates: Vec<_> = (1..=60).map(|epoch| rate(epoch, 60)).collect();
         assert_eq!(rates.first(), Some(&RATE));
         assert!(rates.is_sorted_by(|a, b| a > b), "{rates:?}");

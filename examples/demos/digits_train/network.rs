@@ -1,4 +1,4 @@
-//! The network's parameters, a training of them, and how well they do.
+//! The network's parameters, their training and evaluation.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use ggml::gguf::{Reader, Value, Writer};
 use ggml::opt::{self, AdamW, BuildType, Dataset, LossType, OptContext, OptGraphs, OptParams, OptResult, Progress};
 use ggml::{BufferType, Context, DType, Sched, State, Tensor, WeightsBuilder};
 
-/// Images of one step.
+/// Images per batch.
 pub(crate) const BATCH: usize = 32;
-/// An image is moved by so many pixels at most, so that each epoch shows it in another place.
+/// The maximum shift of an image in pixels (augmentation).
 const MOST_SHIFT: isize = 1;
 
-/// Makes the parameters: biases of 0, and weights of a variance that keeps that of the values (He et al., 2015).
+/// Initialises the parameters: biases are 0, weights follow He et al. (2015).
 pub(crate) fn parameters(memory: BufferType, rng: &mut Rng) -> Result<State> {
     let mut builder = WeightsBuilder::new();
     for (name, shape) in tensors() {
@@ -33,19 +33,19 @@ pub(crate) fn parameters(memory: BufferType, rng: &mut Rng) -> Result<State> {
     Ok(state)
 }
 
-/// An optimisation of the parameters, by batches of [`BATCH`] images.
+/// Trains the parameters with batches of [`BATCH`] images.
 pub(crate) struct Trainer<'c> {
     opt: OptContext<'c>,
     graphs: OptGraphs<'c>,
     images: &'c Images,
-    /// The images as an epoch shows them.
+    /// The augmented images of an epoch.
     dataset: Dataset,
     order: opt::Rng,
 }
 
 impl<'c> Trainer<'c> {
-    /// Writes the network, its gradients and steps down. `schedule` gives the optimiser of each epoch, `seed` the order of
-    /// the images.
+    /// Builds the graphs of the network, its gradients and steps. `schedule` returns the optimiser of each epoch; `seed`
+    /// orders the images.
     pub(crate) fn new(
         ctx: &'c Context,
         parameters: &'c State,
@@ -54,7 +54,7 @@ impl<'c> Trainer<'c> {
         seed: u64,
     ) -> Result<Self> {
         let inputs = input(ctx, BATCH)?;
-        let logits = forward(ctx, |name| parameters.get(name), inputs)?;
+        let logits = forward(ctx, |name| parameters.tensor(name), inputs)?;
         let all: Vec<_> = parameters.iter().collect();
         let opt = OptContext::new(all, OptParams::new(LossType::CrossEntropy))?;
         let opt = opt.with_schedule(move |at| schedule(at.epoch).into());
@@ -62,8 +62,8 @@ impl<'c> Trainer<'c> {
         Ok(Self { opt, graphs, images, dataset: dataset(images)?, order: opt::Rng::new(seed) })
     }
 
-    /// Trains on each image once, in an order of its own and in places drawn by `rng`, and returns what came of it. What
-    /// does not fill a batch is left out; that is other images in each epoch.
+    /// Trains for one epoch on shuffled and shifted images, and returns its result. Images that don't fill a batch are left
+    /// out, different ones in each epoch.
     pub(crate) fn epoch(
         &mut self,
         sched: &mut Sched,
@@ -80,29 +80,29 @@ impl<'c> Trainer<'c> {
     }
 }
 
-/// The images with what the network should make of them.
+/// The images with their one-hot labels.
 fn dataset(images: &Images) -> Result<Dataset> {
     let labels: Vec<_> = images.labels.iter().flat_map(|&label| one_hot(label)).collect();
     Ok(Dataset::new(PIXELS, images.pixels.as_slice())?.with_labels(CLASSES, labels)?)
 }
 
-/// How well the network tells these images, all in one batch.
+/// Evaluates the network on these images in one batch.
 pub(crate) fn evaluate(sched: &mut Sched, parameters: &State, images: &Images) -> Result<OptResult> {
     let ctx = Context::new();
     let inputs = input(&ctx, images.len())?;
-    let logits = forward(&ctx, |name| parameters.get(name), inputs)?;
+    let logits = forward(&ctx, |name| parameters.tensor(name), inputs)?;
     let params = OptParams::new(LossType::CrossEntropy).with_build_type(BuildType::Forward);
     let mut opt = OptContext::new([], params)?;
     let graphs = opt.graphs(&ctx, inputs, logits)?;
     Ok(opt.evaluate(sched, &graphs, &dataset(images)?, 0..images.len(), |_| {})?)
 }
 
-/// The share of images whose digit was told.
+/// The accuracy.
 pub(crate) fn accuracy(result: &OptResult) -> Result<f64> {
     Ok(result.accuracy().context("no image was looked at")?.value)
 }
 
-/// Writes the model file, once what is to be written was read again as `sched_demo` reads it.
+/// Writes the model file after reading its bytes back as `sched_demo` does.
 pub(crate) fn save(parameters: &State, seed: u64, path: &Path) -> Result<()> {
     let mut file = Writer::new();
     file.set(key::ARCHITECTURE, ARCHITECTURE)?
@@ -114,8 +114,8 @@ pub(crate) fn save(parameters: &State, seed: u64, path: &Path) -> Result<()> {
         file.tensor(&name, DType::F32, ggml_shape(shape)?, &parameters.read_bytes(&name)?)?;
     }
     let again = Reader::from_bytes(file.to_bytes()?)?;
-    let text = |key| again.get(key).and_then(Value::as_str);
-    check_metadata(text(key::ARCHITECTURE), again.get(key::SPLIT_SEED).and_then(Value::as_u64))?;
+    let text = |key| again.metadata(key).and_then(Value::as_str);
+    check_metadata(text(key::ARCHITECTURE), again.metadata(key::SPLIT_SEED).and_then(Value::as_u64))?;
     for (name, _) in tensors() {
         check_shape(&name, &again.tensor(&name)?.shape().ne())?;
     }
@@ -135,12 +135,12 @@ fn ggml_shape(shape: [usize; 4]) -> Result<[i64; 4]> {
     Ok(ne)
 }
 
-/// 1 for the digit, 0 for all others.
+/// The one-hot vector of a digit.
 fn one_hot(label: u8) -> [f32; CLASSES] {
     std::array::from_fn(|digit| if digit == usize::from(label) { 1.0 } else { 0.0 })
 }
 
-/// The image, moved by up to [`MOST_SHIFT`] pixels; what comes in is white.
+/// The image shifted by up to [`MOST_SHIFT`] pixels; uncovered pixels are white.
 fn moved(image: &[f32], rng: &mut Rng) -> [f32; PIXELS] {
     let mut step = || rng.isize(-MOST_SHIFT..=MOST_SHIFT);
     shifted(image, step(), step())
@@ -177,12 +177,12 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_one_model_on_any_number_of_threads() {
+    fn training_is_deterministic_on_any_number_of_threads() {
         testkit::assert_seed_decides(trained);
     }
 
     #[test]
-    fn an_image_is_moved_as_a_whole() {
+    fn shifted_moves_the_whole_image() {
         let image: [f32; PIXELS] = std::array::from_fn(|i| f32::from(u8::try_from(i).unwrap()) + 1.0);
         assert_eq!(shifted(&image, 0, 0), image);
         let at = |image: &[f32], x: usize, y: usize| image[y * SIDE + x];
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_becomes_one_of_ten() {
+    fn one_hot_marks_the_label() {
         assert_eq!(one_hot(3), [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     }
 }

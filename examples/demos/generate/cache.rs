@@ -73,7 +73,7 @@ pub(crate) struct Decoder<'m> {
 impl<'m> Decoder<'m> {
     /// A decoder that has read nothing. `memory` is the result of [`memory`] for the model.
     pub(crate) fn new(model: &'m Model<'m>, memory: &'m State, sched: Sched) -> Result<Self> {
-        let layer = |i| Ok([memory.get(&format!("k.{i}"))?, memory.get(&format!("v.{i}"))?]);
+        let layer = |i| Ok([memory.tensor(&format!("k.{i}"))?, memory.tensor(&format!("v.{i}"))?]);
         Ok(Self {
             model,
             cache: (0..model.config().layers).map(layer).collect::<Result<_>>()?,

@@ -1,4 +1,4 @@
-//! All ways to compute one model, compared.
+//! Compares all ways of computing one model.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -16,26 +16,26 @@ use crate::text::Text;
 use crate::train::{Training, bits, full_pass, loss};
 use crate::{bar, file, sched, train};
 
-/// Sums of f32 in another order.
+/// Tolerance for f32 sums in another order.
 const SAME: f32 = 1e-3;
-/// Keys and values with 11 bits.
+/// Tolerance for f16 keys and values.
 const SAME_F16: f32 = 0.1;
-/// How much worse blocks of integers may tell a byte, in bits.
+/// The maximum increase of the loss by quantisation, in bits per byte.
 const QUANTISED: [(DType, f64); 2] = [(DType::Q8_0, 0.02), (DType::Q4_0, 0.3)];
-/// Steps that are timed, and in which allocations are counted.
+/// Steps in which time and allocations are measured.
 const STEPS: u32 = 256;
-/// Steps before that: what is kept from one to the next grows then.
+/// Warm-up steps, in which reused buffers grow.
 const BEFORE: u32 = 8;
 
-/// What is trained, and what must come of it.
+/// The training, and its required result.
 pub(crate) struct Check {
     pub(crate) config: Config,
     pub(crate) training: Training,
-    /// The most bits that a held out byte may take.
+    /// The maximum held-out loss, in bits per byte.
     pub(crate) bits: f64,
 }
 
-/// What was found.
+/// The results.
 #[derive(Default)]
 struct Found {
     faults: Vec<String>,
@@ -44,7 +44,7 @@ struct Found {
 
 impl Found {
     fn below(&mut self, what: &str, value: f64, bound: f64) {
-        // A NaN is below nothing.
+        // A comparison with NaN is false.
         if value.is_nan() || value > bound {
             self.faults.push(format!("{what}: {value} is above {bound}"));
         }
@@ -58,7 +58,7 @@ impl Found {
     }
 
     fn steady(&mut self, speed: &Speed) {
-        // A debug build of the library makes much twice, to compare.
+        // Debug builds of the library allocate more: they compare graphs with ggml's.
         if speed.allocations > 0 && !cfg!(debug_assertions) {
             self.faults.push(format!("steps allocate: {speed}"));
         }
@@ -84,14 +84,14 @@ pub(crate) fn run(check: &Check, text: &Text, out: &mut impl Write) -> Result<()
     writeln!(out, "{} bytes to train on, {} held out", text.train.len(), text.held_out.len())?;
     let file = Reader::from_bytes(file::write(config, training, &trained)?.to_bytes()?)?;
     let (config, weights) = file::read(&file, None)?;
-    let model = Model::new(config, |name| weights.get(name))?;
+    let model = Model::new(config, |name| weights.tensor(name))?;
     let loss_f32 = loss(&model, &mut sched, &text.held_out)?;
     writeln!(out, "trained in {seconds:.1} s: {:.3} bits for each byte that was held out", bits(loss_f32))?;
     found.below("bits per byte", bits(loss_f32), check.bits);
 
     let window = config.window;
     let bytes = text.held_out.get(..window + window / 2).context("the text that is held out is too short")?;
-    // Beyond the window, so that steps go round the ring.
+    // Longer than the window, so that steps wrap around the ring buffer.
     let full = full_pass(&model, &mut sched, bytes)?;
     let steps = |dtype, bytes, chunk| read(&model, dtype, bytes, chunk);
     let single = steps(DType::F32, bytes, 1)?;
@@ -127,7 +127,7 @@ pub(crate) fn run(check: &Check, text: &Text, out: &mut impl Write) -> Result<()
     found.steady(&speed_f32);
     for (dtype, worse) in QUANTISED {
         let (_, weights) = file::read(&file, Some(dtype))?;
-        let model = Model::new(config, |name| weights.get(name))?;
+        let model = Model::new(config, |name| weights.tensor(name))?;
         let by = bits(loss(&model, &mut sched, &text.held_out)? - loss_f32);
         found.below(dtype.name(), by.abs(), worse);
         let speed = speed(&model, prompt)?;
@@ -146,7 +146,7 @@ pub(crate) fn run(check: &Check, text: &Text, out: &mut impl Write) -> Result<()
     Ok(())
 }
 
-/// The largest difference; infinity where there is no number, or not as many.
+/// The largest difference; infinity for NaN or different lengths.
 fn diff(a: &[f32], b: &[f32]) -> f32 {
     if a.len() != b.len() || a.iter().chain(b).any(|x| x.is_nan()) {
         return f32::INFINITY;
@@ -154,7 +154,7 @@ fn diff(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-/// The logits after each byte, read by as many at a time.
+/// The logits after each byte, with this many bytes per step.
 pub(crate) fn read(model: &Model<'_>, dtype: DType, bytes: &[u8], chunk: usize) -> Result<Vec<f32>> {
     let memory = cache::memory(model.config(), dtype)?;
     let mut decoder = Decoder::new(model, &memory, sched(NonZeroUsize::MIN)?)?;
@@ -166,7 +166,7 @@ pub(crate) fn read(model: &Model<'_>, dtype: DType, bytes: &[u8], chunk: usize) 
     Ok(logits)
 }
 
-/// The prompt and the likeliest bytes behind it.
+/// The prompt and its greedy continuation.
 fn write_on(model: &Model<'_>, prompt: &[u8], n: usize) -> Result<Vec<u8>> {
     let memory = cache::memory(model.config(), DType::F32)?;
     let mut decoder = Decoder::new(model, &memory, sched(NonZeroUsize::MIN)?)?;
@@ -180,12 +180,12 @@ fn write_on(model: &Model<'_>, prompt: &[u8], n: usize) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// What a loop costs.
+/// The cost of a decoding loop.
 struct Speed {
     tokens_per_s: f64,
-    /// Of all steps.
+    /// The allocations of all steps.
     allocations: usize,
-    /// Of the scheduler, for steps.
+    /// The number of the scheduler's plans.
     plans: usize,
 }
 
@@ -196,7 +196,7 @@ impl std::fmt::Display for Speed {
     }
 }
 
-/// Times steps of a byte each, each of which builds, allocates and computes its graph, and picks the next byte.
+/// Times decoding steps: each builds, allocates and computes a graph for one byte, and picks the next byte.
 fn speed(model: &Model<'_>, prompt: &[u8]) -> Result<Speed> {
     let memory = cache::memory(model.config(), DType::F16)?;
     let mut decoder = Decoder::new(model, &memory, sched(NonZeroUsize::MIN)?)?;

@@ -8,21 +8,21 @@ use demos::threads;
 use ggml::DType;
 
 const MORE: &str = "\
-The model is small: it learns how documentation looks, and many of its words, in a minute. The same seed gives the same model
-on the same machine, however many threads there are. The program `quantize` makes smaller files of a model's.
+The model is small: in a minute it learns the look of documentation and many of its words. The same seed gives the same
+model on the same machine, with any number of threads. The example `quantize` makes model files smaller.
 
 Examples:
   generate train --output model.gguf --steps 1000
   generate sample --model model.gguf --tokens 300 'The scheduler'
   generate sample --model model.gguf --dtype q8_0 --temperature 0 'A tensor is'
-  generate --check                           train a model, and compare all ways to compute it
+  generate --check                           train a model, and compare all ways of computing it
 
 Exit status:
-  0  done
-  1  a file or a computation failed, or --check found a difference; standard error says which
-  2  the command line was wrong";
+  0  success
+  1  a file or a computation failed, or --check found a difference; see standard error
+  2  the command line is invalid";
 
-/// Trains a small decoder on bytes of text, and lets it write on.
+/// Trains a small decoder on the bytes of a text, and generates text.
 #[derive(Debug, Parser)]
 #[command(name = "generate", after_help = MORE, max_term_width = 120)]
 #[command(arg_required_else_help = true, args_conflicts_with_subcommands = true)]
@@ -30,7 +30,7 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 
-    /// Train a model, and compare all ways to compute it
+    /// Train a model, and compare all ways of computing it
     #[arg(long, required = true)]
     pub(crate) check: bool,
 }
@@ -39,76 +39,76 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Train a model
     Train(Train),
-    /// Write on behind a prompt
+    /// Continue a prompt
     Sample(Sample),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Train {
-    /// Where the model goes
+    /// Output file for the model
     #[arg(long, value_name = "FILE")]
     pub(crate) output: PathBuf,
 
-    /// What is learned [default: the pages and the documentation comments of this repository]
+    /// Training text [default: the pages and documentation comments of this repository]
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Vec<PathBuf>,
 
-    /// Steps of the optimiser, each of 1024 bytes
+    /// Optimiser steps of 1024 bytes each
     #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) steps: u32,
 
-    /// What first weights and pieces of text are drawn by
+    /// Seed of the initial weights and of the order of the text
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
 
-    /// Draw the losses of all steps
+    /// Plot the loss of each step
     #[arg(long, value_name = "SVG")]
     pub(crate) plot: Option<PathBuf>,
 
-    /// Replace files that are there
+    /// Replace existing files
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// Threads of the CPU; more than one are faster only where nothing else runs
+    /// CPU threads; more than one are faster only on an idle machine
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
     pub(crate) threads: NonZeroUsize,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Sample {
-    /// What the model goes on from
+    /// Prompt
     #[arg(default_value = "\n", hide_default_value = true)]
     pub(crate) prompt: String,
 
-    /// The model
+    /// Model file
     #[arg(long, value_name = "FILE")]
     pub(crate) model: PathBuf,
 
-    /// How many bytes it writes
+    /// Number of bytes to generate
     #[arg(long, value_name = "N", default_value = "256")]
     pub(crate) tokens: usize,
 
-    /// How bold it is; 0 always takes the likeliest byte
+    /// Sampling temperature; 0 is greedy
     #[arg(long, value_name = "T", default_value = "0.7", value_parser = temperature)]
     pub(crate) temperature: f32,
 
-    /// How many of the likeliest bytes are looked at
+    /// Number of most likely bytes to sample from
     #[arg(long, value_name = "N", default_value = "40")]
     pub(crate) top_k: NonZeroUsize,
 
-    /// What bytes are drawn by
+    /// Seed of the sampler
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
 
-    /// Turn matrices into a type, such as `f16`, `q8_0` or `q4_0` [default: as they are in the file]
+    /// Convert matrices to a type, such as `f16`, `q8_0` or `q4_0` [default: the type in the file]
     #[arg(long, value_name = "TYPE", value_parser = target)]
     pub(crate) dtype: Option<DType>,
 
-    /// Type of the cache: `f32` or `f16`
+    /// Type of the KV cache: `f32` or `f16`
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = cache)]
     pub(crate) cache: DType,
 
-    /// Threads of the CPU; the model is so small that one is fastest
+    /// CPU threads; one is fastest for this small model
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
     pub(crate) threads: NonZeroUsize,
 }

@@ -1,4 +1,4 @@
-//! A model in a GGUF file, and its weights in other types.
+//! Model files, and conversion of weights to other types.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::train::Training;
 
 const ARCHITECTURE: &str = "byte-decoder";
 
-/// The sizes by the keys that they have in the file.
+/// The hyperparameters by their keys in the file.
 fn sizes(config: &mut Config) -> [(&'static str, &mut usize); 5] {
     [
         ("byte-decoder.block_count", &mut config.layers),
@@ -24,7 +24,7 @@ fn sizes(config: &mut Config) -> [(&'static str, &mut usize); 5] {
     ]
 }
 
-/// Writes a model down: f32, as it was trained.
+/// Writes a model file with f32 weights.
 pub(crate) fn write(mut config: Config, how: Training, weights: &State) -> Result<Writer> {
     let mut file = Writer::new();
     file.set("general.architecture", ARCHITECTURE)?.set("general.name", "Bytes of documentation")?;
@@ -39,21 +39,21 @@ pub(crate) fn write(mut config: Config, how: Training, weights: &State) -> Resul
     Ok(file)
 }
 
-/// Opens a file, and turns its matrices into a type, if one is given.
+/// Opens a file, and converts its matrices to `dtype`, if given.
 pub(crate) fn open(path: &Path, dtype: Option<DType>) -> Result<(Config, Weights)> {
     read(&Reader::open(path)?.into_memory()?, dtype)
 }
 
-/// [`open`], of a file that was read.
+/// [`open`] for a file in memory.
 ///
 /// # Errors
-/// Where it holds something else, or a matrix can't have the type.
+/// The file is not such a model, or a matrix can't be converted.
 pub(crate) fn read(file: &Reader, dtype: Option<DType>) -> Result<(Config, Weights)> {
-    let architecture = file.get("general.architecture").and_then(Value::as_str);
+    let architecture = file.metadata("general.architecture").and_then(Value::as_str);
     ensure!(architecture == Some(ARCHITECTURE), "the file holds no `{ARCHITECTURE}`");
     let mut config = Config { layers: 0, heads: 0, width: 0, inner: 0, window: 0 };
     for (key, size) in sizes(&mut config) {
-        let value = file.get(key).and_then(Value::as_u64);
+        let value = file.metadata(key).and_then(Value::as_u64);
         *size = value.with_context(|| format!("the file does not say what `{key}` is"))?.try_into()?;
     }
     let mut builder = WeightsBuilder::new();

@@ -8,7 +8,7 @@
 //!     x = x + W (softmax(k q / sqrt(size) + mask) v)
 //!     h = norm(x)
 //!     x = x + W (silu(W h) * W h)
-//! norm -> one number for each byte that may come next             [256, bytes]
+//! norm -> the logits of the next byte                             [256, bytes]
 //! ```
 
 use anyhow::{Result, ensure};
@@ -18,10 +18,10 @@ use crate::cache::Cache;
 
 /// A token is a byte.
 pub(crate) const BYTES: usize = 256;
-/// Added to a norm's variance, so that zeros stay finite.
+/// Added to the mean square of a norm, so that zero rows stay zero.
 const EPS: f32 = 1e-5;
 
-/// The sizes of a model.
+/// The hyperparameters of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) layers: usize,
@@ -36,7 +36,7 @@ pub(crate) struct Config {
 
 impl Config {
     /// # Errors
-    /// Where no model has such sizes.
+    /// The sizes are impossible.
     pub(crate) fn check(self) -> Result<Self> {
         let Self { layers, heads, width, inner, window } = self;
         let sizes = [layers, heads, width, inner, window];

@@ -1,13 +1,13 @@
-//! A curve of losses.
+//! A plot of the loss.
 
 use std::fmt::{self, Write as _};
 
 const WIDTH: f32 = 640.0;
 const HEIGHT: f32 = 320.0;
-/// Room for the numbers beside the axes.
+/// Margin for the axis labels.
 const MARGIN: f32 = 40.0;
 
-/// Writes an SVG of losses in bits, one for each step.
+/// Writes an SVG of the loss per step, in bits.
 pub(crate) fn svg(losses: &[f32]) -> Result<String, fmt::Error> {
     let most = losses.iter().copied().fold(1.0, f32::max).ceil();
     #[expect(clippy::cast_precision_loss, reason = "a few thousand steps")]

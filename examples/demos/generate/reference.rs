@@ -1,4 +1,4 @@
-//! What the model must compute, in plain Rust and f64, byte by byte.
+//! The model in plain Rust and f64, byte by byte.
 
 use std::collections::HashMap;
 
@@ -47,8 +47,7 @@ impl Reference {
     }
 }
 
-/// Turns each pair of numbers of each head, as a point of the plane, by an angle that grows with the position, the first
-/// pairs the fastest.
+/// Rotary position embedding: rotates each pair of values of each head by an angle proportional to the position.
 fn turned(x: &[f64], at: usize, size: usize) -> Vec<f64> {
     let pair = |(i, pair): (usize, &[f64])| {
         let (sin, cos) = (float(at) * 10_000_f64.powf(-float(2 * i) / float(size))).sin_cos();
@@ -57,7 +56,7 @@ fn turned(x: &[f64], at: usize, size: usize) -> Vec<f64> {
     x.chunks(size).flat_map(|head| head.chunks(2).enumerate().flat_map(pair)).collect()
 }
 
-/// For each head, the mean of values, weighted by how well their keys fit.
+/// Attention: for each head, the mean of the values weighted by the softmax of the scores.
 fn attend(q: &[f64], keys: &[Vec<f64>], values: &[Vec<f64>], size: usize) -> Vec<f64> {
     let mut result = Vec::new();
     for (head, q) in q.chunks(size).enumerate() {

@@ -1,16 +1,16 @@
-//! Picking the next byte.
+//! Sampling the next byte.
 
 use fastrand::Rng;
 
-/// How a byte is picked, and what is kept from one to the next.
+/// A sampler with its settings and reused buffers.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// What logits are divided by; 0 takes the likeliest byte.
+    /// The temperature; 0 is greedy.
     temperature: f32,
-    /// How many of the likeliest bytes are looked at.
+    /// The number of most likely bytes to sample from.
     top_k: usize,
     rng: Rng,
-    /// Bytes with their logits, the likeliest first.
+    /// Bytes with their logits, most likely first.
     order: Vec<(f32, u8)>,
 }
 
@@ -19,12 +19,12 @@ impl Sampler {
         Self { temperature, top_k, rng: Rng::with_seed(seed), order: Vec::new() }
     }
 
-    /// The likeliest byte, always.
+    /// A greedy sampler.
     pub(crate) fn greedy() -> Self {
         Self::new(0.0, 1, 0)
     }
 
-    /// Picks a byte by the last of these logits.
+    /// Picks a byte by the last column of logits.
     pub(crate) fn pick(&mut self, logits: &[f32]) -> u8 {
         self.order.clear();
         let last = logits.rchunks(crate::model::BYTES).next().unwrap_or_default();
@@ -50,14 +50,14 @@ impl Sampler {
 mod tests {
     use super::*;
 
-    /// Logits by which byte `i` has a share of `shares[i]`, and all others almost none.
+    /// Logits that give byte `i` the probability `shares[i]`, and all others almost 0.
     fn logits(shares: &[f32]) -> Vec<f32> {
         let mut logits = vec![-50.0; 256];
         logits.iter_mut().zip(shares).for_each(|(to, share)| *to = share.ln());
         logits
     }
 
-    /// How often each of the first four is picked, as a share.
+    /// The frequencies of the first four bytes.
     fn picked(mut sampler: Sampler, logits: &[f32]) -> [f32; 4] {
         const N: usize = 20_000;
         let mut counts = [0_usize; 4];
@@ -72,10 +72,10 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_as_often_as_is_likely() {
+    fn sampler_draws_by_probability() {
         let logits = logits(&[0.1, 0.2, 0.4, 0.3]);
         close(picked(Sampler::new(1.0, 256, 1), &logits), [0.1, 0.2, 0.4, 0.3]);
-        // The roots of the squares' shares.
+        // A temperature of 0.5 squares the probabilities.
         close(picked(Sampler::new(0.5, 256, 2), &logits), [1.0 / 30.0, 4.0 / 30.0, 16.0 / 30.0, 9.0 / 30.0]);
         close(picked(Sampler::new(1.0, 2, 3), &logits), [0.0, 0.0, 4.0 / 7.0, 3.0 / 7.0]);
         close(picked(Sampler::new(0.0, 256, 4), &logits), [0.0, 0.0, 1.0, 0.0]);
@@ -83,14 +83,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_logits_count() {
+    fn sampler_uses_the_last_logits() {
         let mut two = logits(&[1.0]);
         two.extend(logits(&[0.0, 1.0]));
         assert_eq!(Sampler::greedy().pick(&two), 1);
     }
 
     #[test]
-    fn a_seed_gives_one_text() {
+    fn sampler_is_deterministic_for_a_seed() {
         let logits = vec![0.0; 256];
         let text = |seed| {
             let mut sampler = Sampler::new(1.0, 256, seed);

@@ -68,7 +68,7 @@ fn random() -> (Weights, Reference) {
 }
 
 fn model(weights: &Weights) -> Model<'_> {
-    Model::new(TINY, |name| weights.get(name)).unwrap()
+    Model::new(TINY, |name| weights.tensor(name)).unwrap()
 }
 
 fn noise(n: usize) -> Vec<u8> {
@@ -91,7 +91,7 @@ fn close(what: &str, logits: &[f32], reference: &Reference, bytes: &[u8], bound:
 }
 
 #[test]
-fn a_full_pass_is_what_the_definition_says() {
+fn full_pass_equals_plain_rust() {
     let (weights, reference) = random();
     for n in [1, 2, 15, 16, 17, 40] {
         let bytes = noise(n);
@@ -101,7 +101,7 @@ fn a_full_pass_is_what_the_definition_says() {
 }
 
 #[test]
-fn sequences_of_a_batch_do_not_see_each_other() {
+fn batched_sequences_do_not_attend_to_each_other() {
     const N: usize = 9;
     let (weights, reference) = random();
     let bytes = noise(3 * N);
@@ -122,7 +122,7 @@ fn sequences_of_a_batch_do_not_see_each_other() {
 }
 
 #[test]
-fn steps_with_a_cache_are_what_the_definition_says() {
+fn decoder_steps_equal_plain_rust() {
     let (weights, reference) = random();
     // Several times round the ring, byte by byte.
     for (n, chunk) in [(50, 1), (16, 3), (16, 16), (7, 7)] {
@@ -146,7 +146,7 @@ fn steps_with_a_cache_are_what_the_definition_says() {
 }
 
 #[test]
-fn several_bytes_do_not_go_round_the_ring() {
+fn decoder_refuses_chunks_that_wrap_the_cache() {
     let (weights, _) = random();
     let (model, memory) = (model(&weights), cache::memory(TINY, DType::F16).unwrap());
     let mut decoder = Decoder::new(&model, &memory, sched()).unwrap();
@@ -161,7 +161,7 @@ fn several_bytes_do_not_go_round_the_ring() {
 }
 
 #[test]
-fn impossible_models_are_refused() {
+fn config_check_refuses_impossible_models() {
     let with = |change: fn(&mut Config)| {
         let mut config = TINY;
         change(&mut config);
@@ -182,12 +182,12 @@ fn trained(seed: u64, threads: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_seed_gives_one_model_on_any_number_of_threads() {
+fn training_is_deterministic_on_any_number_of_threads() {
     testkit::assert_seed_decides(trained);
 }
 
 #[test]
-fn training_is_checked() {
+fn train_refuses_a_text_that_is_too_short() {
     let text = Text { train: poem(10), held_out: Vec::new() };
     let how = Training { steps: 1, seed: 1 };
     let e = train::train(TINY, &text, how, &mut sched(), |_| ()).unwrap_err().to_string();
@@ -199,7 +199,7 @@ fn training_is_checked() {
 
 /// By the definition: minus the mean logarithm of the shares of what came.
 #[test]
-fn a_loss_is_that_of_the_definition() {
+fn held_out_loss_equals_plain_rust() {
     let (weights, reference) = random();
     let bytes = noise(2 * 17 + 5);
     let mut sum = 0.0;
@@ -215,7 +215,7 @@ fn a_loss_is_that_of_the_definition() {
 }
 
 #[test]
-fn the_check_finds_no_fault_and_a_bad_model() {
+fn check_reports_agreement_and_a_bad_model() {
     let training = Training { steps: 80, seed: 1 };
     let check = |bits| {
         let mut out = Vec::new();
@@ -247,7 +247,7 @@ fn program(arguments: &[&str]) -> Result<Vec<u8>, String> {
 }
 
 #[test]
-fn a_model_is_trained_and_writes_on() {
+fn generate_trains_and_continues_a_text() {
     let folder = Folder::new("program");
     let [model, text, plot] = ["model.gguf", "text.txt", "loss.svg"].map(|name| folder.file(name));
     fs::write(&text, poem(4000)).unwrap();
@@ -300,7 +300,7 @@ fn a_model_is_trained_and_writes_on() {
 }
 
 #[test]
-fn files_of_other_models_are_refused() {
+fn read_refuses_files_of_other_models() {
     let training = Training { steps: 1, seed: 1 };
     let weights = train::train(TINY, &short(), training, &mut sched(), |_| ()).unwrap();
     let read = |writer: &Writer, dtype| {
@@ -327,7 +327,7 @@ fn files_of_other_models_are_refused() {
 }
 
 #[test]
-fn the_command_line_is_sound() {
+fn cli_definition_is_consistent() {
     Cli::command().debug_assert();
     for wrong in [&[][..], &["--check", "train", "--output", "x"], &["train"], &["sample"], &["--steps", "3"]] {
         program(wrong).unwrap_err();
@@ -336,7 +336,7 @@ fn the_command_line_is_sound() {
 }
 
 #[test]
-fn a_terminal_obeys_no_model() {
+fn generated_bytes_are_harmless_to_a_terminal() {
     let text = "\u{1b}[2J\u{9b}2J\u{7f}\tGrüße, ° 世界\r\n";
     let pairs = std::iter::once(0).chain(text.bytes()).zip(text.bytes());
     let shown: Vec<u8> = pairs.map(|(before, byte)| harmless(before, byte)).collect();

@@ -18,7 +18,7 @@ pub(crate) struct Text {
 
 impl Text {
     /// # Errors
-    /// Where either part would not have `least` bytes.
+    /// A part would have fewer than `least` bytes.
     pub(crate) fn new(mut bytes: Vec<u8>, least: usize) -> Result<Self> {
         let held_out = bytes.split_off(bytes.len() - bytes.len() / HELD_OUT);
         ensure!(held_out.len() >= least, "the text is too short: {} bytes are needed", HELD_OUT * least);
@@ -43,7 +43,7 @@ impl Text {
         Self::new(bytes, least)
     }
 
-    /// Files of the user's, one behind the other.
+    /// Reads and concatenates the user's files.
     pub(crate) fn read(paths: &[PathBuf], least: usize) -> Result<Self> {
         let mut bytes = Vec::new();
         for path in paths {
@@ -59,7 +59,7 @@ impl Text {
     }
 }
 
-/// The Rust files below a folder, in the order of their names.
+/// The Rust files below a folder, sorted by name.
 fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| format!("can't list {}", folder.display()))?;
     let mut entries: Vec<_> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
@@ -75,7 +75,7 @@ fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What a line says if it is a documentation comment.
+/// The text of a documentation comment line; `None` for other lines.
 fn documentation(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
@@ -87,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documentation_is_told_from_the_rest() {
+    fn documentation_comments_are_recognised() {
         let lines = ["    /// A list.", "//! # Errors", "///", "// why", "let x = 1; /// no", "//////"];
         let found: Vec<_> = lines.iter().filter_map(|line| documentation(line)).collect();
         assert_eq!(found, ["A list.", "# Errors", "", "///"]);
     }
 
     #[test]
-    fn the_end_is_held_out() {
+    fn text_holds_out_its_end() {
         let text = Text::new((0..=255).collect(), 16).unwrap();
         assert!(text.train.ends_with(&[239]) && text.held_out == (240..=255).collect::<Vec<_>>());
         assert_eq!(text.draw(240, &mut Rng::with_seed(1)), text.train);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_repository_has_text() {
+    fn shipped_text_contains_the_repository() {
         let text = Text::shipped(1 << 13).unwrap();
         let all = String::from_utf8_lossy(&text.train);
         assert!(all.contains("Allocates `graph` on the devices where it will run"), "a line of the library's");

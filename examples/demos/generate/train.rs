@@ -14,12 +14,12 @@ use crate::text::Text;
 const BATCH: usize = 8;
 /// The highest learning rate.
 const RATE: f32 = 4e-3;
-/// The final share of the learning rate.
+/// The final learning rate, as a fraction of the highest.
 const LAST: f32 = 0.05;
 /// The number of warm-up steps.
 const WARM_UP: f32 = 20.0;
 
-/// How a model is trained.
+/// The settings of a training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Training {
     pub(crate) steps: u32,
@@ -39,7 +39,7 @@ fn weights(config: Config, rng: &mut Rng) -> Result<State> {
             state.fill_with(name, 1.0_f32)?;
             continue;
         }
-        // Evenly from -bound to bound, the variance is a third of its square. What every layer adds is kept small.
+        // A uniform distribution from -bound to bound has the variance bound^2 / 3. Residual branches start small.
         #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
         let bound = match name.rsplit('.').nth(1) {
             Some("attn_output" | "ffn_down") => (3.0 / (2 * config.layers * columns) as f32).sqrt(),
@@ -52,7 +52,7 @@ fn weights(config: Config, rng: &mut Rng) -> Result<State> {
     Ok(state)
 }
 
-/// The learning rate of a step, counted from 1: warm-up, then half a cosine down.
+/// The learning rate of a step, counted from 1: linear warm-up, then cosine decay.
 fn rate(step: u32, steps: u32) -> f32 {
     #[expect(clippy::cast_precision_loss, reason = "a few thousand steps")]
     let (step, steps) = (step as f32, steps as f32);
@@ -61,10 +61,10 @@ fn rate(step: u32, steps: u32) -> f32 {
     RATE * (step / WARM_UP).min(1.0) * LAST.mul_add(1.0 - fallen, fallen)
 }
 
-/// Trains a model, and returns its weights. `done` is told the mean loss of the bytes of each step.
+/// Trains a model, and returns its weights. `done` gets the mean loss of each step.
 ///
 /// # Errors
-/// Where the model has impossible sizes, the text is too short, or the loss is no number in the end.
+/// The model's sizes are impossible, the text is too short, or the final loss is not finite.
 pub(crate) fn train(
     config: Config,
     text: &Text,
@@ -75,7 +75,7 @@ pub(crate) fn train(
     let n = config.window;
     let mut rng = Rng::with_seed(how.seed);
     let state = weights(config, &mut rng)?;
-    let model = Model::new(config, |name| state.get(name))?;
+    let model = Model::new(config, |name| state.tensor(name))?;
 
     let ctx = Context::new();
     let inputs = Inputs::new(&ctx, n, BATCH, n)?;
@@ -118,7 +118,7 @@ pub(crate) fn train(
     Ok(state)
 }
 
-/// The logits after each byte, of a pass over all of them.
+/// The logits after each byte, of one full pass.
 pub(crate) fn full_pass(model: &Model<'_>, sched: &mut Sched, bytes: &[u8]) -> Result<Vec<f32>> {
     let n = bytes.len();
     let ctx = Context::new();
@@ -134,7 +134,7 @@ pub(crate) fn full_pass(model: &Model<'_>, sched: &mut Sched, bytes: &[u8]) -> R
     Ok(run.get(logits)?)
 }
 
-/// The mean loss over bytes, in pieces of the window's length; the first byte of each piece is not predicted.
+/// The mean loss over the bytes, in pieces of the window's length; the first byte of each piece is not predicted.
 pub(crate) fn loss(model: &Model<'_>, sched: &mut Sched, bytes: &[u8]) -> Result<f64> {
     let (mut sum, mut n) = (0.0, 0_u32);
     for piece in bytes.chunks_exact(model.config().window + 1) {
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_rises_and_falls() {
+    fn learning_rate_warms_up_and_decays() {
         let rates: Vec<_> = (1..=400).map(|step| rate(step, 400)).collect();
         let (up, down) = rates.split_at(19);
         assert!(up.is_sorted_by(|a, b| a < b) && down.is_sorted_by(|a, b| a > b), "{rates:?}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_ends() {
+    fn window_mask_hides_old_tokens() {
         let visible: Vec<_> = masks(4, 2).iter().map(|&x| i32::from(x == f16::ZERO)).collect();
         assert_eq!(visible, [1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1]);
     }

@@ -8,21 +8,20 @@ const MORE: &str = "\
 Types of values: u8 i8 u16 i16 u32 i32 u64 i64 f32 f64 bool str, and arrays of them: u32[] str[] ...
 
 Examples:
-  gguf list model.gguf                                     what is in the file
-  gguf dump model.gguf                                     all metadata, in full
-  gguf dump model.gguf blk.0.attn_q.weight                 the first numbers of a tensor
-  gguf get model.gguf general.name                         a value, and nothing else
-  gguf set model.gguf general.name str Ada -o new.gguf     a copy with another name
-  gguf set model.gguf sizes 'u32[]' 1 2 3 --force          in place
+  gguf list model.gguf                                     list metadata and tensors
+  gguf dump model.gguf                                     print all metadata in full
+  gguf dump model.gguf blk.0.attn_q.weight                 print the first elements of a tensor
+  gguf get model.gguf general.name                         print one value
+  gguf set model.gguf general.name str Ada -o new.gguf     write a copy with another name
+  gguf set model.gguf sizes 'u32[]' 1 2 3 --force          change the file in place
   gguf remove model.gguf general.url -o new.gguf
 
-A file that is there is only replaced with --force, a read-only one not even so. The new one is written beside its place at first: whatever happens, there is the
-old file or the new one, as a whole.
+An existing file is replaced only with --force, and a read-only file never. Files are replaced atomically.
 
 Exit status:
-  0  done
-  1  a file could not be read or written, or has no such key or tensor; standard error says which
-  2  the command line was wrong";
+  0  success
+  1  a file can't be read or written, or has no such key or tensor; see standard error
+  2  the command line is invalid";
 
 /// Shows and changes GGUF files.
 #[derive(Debug, Parser)]
@@ -34,22 +33,22 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List metadata, shortened, and tensors
+    /// List tensors and shortened metadata
     List {
         /// The file
         file: PathBuf,
     },
-    /// Print all metadata in full, or the numbers of a tensor
+    /// Print all metadata in full, or the elements of a tensor
     Dump {
         /// The file
         file: PathBuf,
         /// The tensor
         tensor: Option<String>,
-        /// How many numbers to print at most; 0 prints all
+        /// Elements to print at most; 0 prints all
         #[arg(long, value_name = "N", default_value = "64")]
         limit: usize,
     },
-    /// Print the value of a key; of an array, one value a line
+    /// Print the value of a key; an array with one element per line
     Get {
         /// The file
         file: PathBuf,
@@ -84,11 +83,11 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Target {
-    /// Where the changed file goes [default: in place of the old one, which needs --force]
+    /// Output file [default: the input file, which needs --force]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     pub(crate) force: bool,
 }

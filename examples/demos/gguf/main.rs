@@ -25,9 +25,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use cli::{Cli, Command, Target};
 
-/// Characters of a value in a list.
+/// Characters per value in a list.
 const WIDTH: usize = 80;
-/// Numbers on a line.
+/// Elements per line.
 const COLUMNS: usize = 8;
 
 fn main() -> ExitCode {
@@ -38,7 +38,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     match &cli.command {
         Command::List { file } => list(&Reader::open(file)?, out),
         Command::Dump { file, tensor: None, .. } => {
-            for (key, value) in Reader::open(file)?.metadata() {
+            for (key, value) in Reader::open(file)?.key_values() {
                 writeln!(out, "{}: {} = {}", Shown::name(key), value::kind(value), value::line(value, usize::MAX))?;
             }
             Ok(())
@@ -46,10 +46,10 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
         Command::Dump { file, tensor: Some(tensor), limit } => dump(&mut Reader::open(file)?, tensor, *limit, out),
         Command::Get { file, key } => {
             let reader = Reader::open(file)?;
-            let value = reader.get(key).with_context(|| missing(&reader, key))?;
-            // A program gets what is in the file; a terminal gets what it can show.
-            let plain = io::stdout().is_terminal();
-            let shown = |text: String| if plain { demos::lines(&text) } else { text };
+            let value = reader.metadata(key).with_context(|| missing(&reader, key))?;
+            // Escapes are for terminals only.
+            let terminal = io::stdout().is_terminal();
+            let shown = |text: String| if terminal { demos::lines(&text) } else { text };
             value::texts(value).try_for_each(|text| writeln!(out, "{}", shown(text)))?;
             Ok(())
         }
@@ -67,16 +67,20 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
 }
 
 fn missing(reader: &Reader<File>, key: &str) -> String {
-    format!("there is no key `{}`; there are {}", Shown::name(key), demos::names(reader.metadata().map(|(key, _)| key)))
+    format!(
+        "there is no key `{}`; there are {}",
+        Shown::name(key),
+        demos::names(reader.key_values().map(|(key, _)| key))
+    )
 }
 
 fn list(reader: &Reader<File>, out: &mut impl Write) -> Result<()> {
-    let (keys, tensors) = (reader.metadata().count(), reader.tensors().count());
+    let (keys, tensors) = (reader.key_values().count(), reader.tensors().count());
     let bytes: u64 = reader.tensors().map(|t| t.size() as u64).sum();
     let (version, alignment) = (reader.version(), reader.alignment());
     writeln!(out, "version {version}, {keys} keys, {tensors} tensors of {bytes} bytes, aligned to {alignment}")?;
     let mut table = table(&["key", "type", "value"]);
-    for (key, value) in reader.metadata() {
+    for (key, value) in reader.key_values() {
         table.add_row([Shown::name(key).to_string(), value::kind(value), value::line(value, WIDTH)]);
     }
     writeln!(out, "{table}")?;
@@ -107,7 +111,7 @@ fn dump(reader: &mut Reader<File>, name: &str, limit: usize, out: &mut impl Writ
     let numbers = dtype.dequantize(&reader.read(name)?)?;
     let shown = if limit == 0 { numbers.len() } else { limit.min(numbers.len()) };
     let row = usize::try_from(shape.ne()[0])?;
-    // Rows begin lines of their own.
+    // Each row starts a new line.
     for part in numbers.get(..shown).unwrap_or_default().chunks(row).flat_map(|row| row.chunks(COLUMNS)) {
         let line: Vec<_> = part.iter().map(|x| format!("{x:12.6e}")).collect();
         writeln!(out, "{}", line.join(" "))?;
@@ -118,7 +122,7 @@ fn dump(reader: &mut Reader<File>, name: &str, limit: usize, out: &mut impl Writ
     Ok(())
 }
 
-/// Writes the file again with other metadata.
+/// Writes the file with changed metadata.
 fn rewrite(
     file: &Path,
     target: &Target,

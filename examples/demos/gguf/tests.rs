@@ -48,11 +48,11 @@ impl Drop for Folder {
 }
 
 fn value(file: &Path, key: &str) -> Option<Value> {
-    Reader::open(file).unwrap().get(key).cloned()
+    Reader::open(file).unwrap().metadata(key).cloned()
 }
 
 #[test]
-fn lists_and_dumps_show_what_is_there() {
+fn list_and_dump_show_the_file() {
     let folder = Folder::new("list");
     let list = folder.run("list", &[]).unwrap();
     for part in
@@ -71,7 +71,7 @@ fn lists_and_dumps_show_what_is_there() {
 }
 
 #[test]
-fn a_value_is_printed_alone() {
+fn get_prints_only_the_value() {
     let folder = Folder::new("get");
     assert_eq!(folder.run("get", &["general.name"]).unwrap(), "old\n");
     assert_eq!(folder.run("get", &["words"]).unwrap(), "a\nb c\n");
@@ -79,7 +79,7 @@ fn a_value_is_printed_alone() {
 }
 
 #[test]
-fn a_file_that_is_there_is_replaced_with_force_only() {
+fn output_file_is_replaced_only_with_force() {
     let folder = Folder::new("force");
     let old = fs::read(folder.file()).unwrap();
     let other = folder.0.join("out.gguf");
@@ -95,7 +95,7 @@ fn a_file_that_is_there_is_replaced_with_force_only() {
 }
 
 #[test]
-fn what_is_not_changed_stays() {
+fn set_keeps_everything_else() {
     let folder = Folder::new("stays");
     let old = fs::read(folder.file()).unwrap();
     folder.run("set", &["numbers", "i8[]", "-1", "2", "--force"]).unwrap();
@@ -117,7 +117,7 @@ fn what_is_not_changed_stays() {
 }
 
 #[test]
-fn a_read_only_file_is_not_replaced_even_with_force() {
+fn read_only_file_is_not_replaced_even_with_force() {
     let folder = Folder::new("read-only");
     let old = fs::read(folder.file()).unwrap();
     let mut permissions = fs::metadata(folder.file()).unwrap().permissions();
@@ -132,7 +132,7 @@ fn a_read_only_file_is_not_replaced_even_with_force() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_to_nothing_is_no_place_for_a_file() {
+fn dangling_link_is_refused_as_output() {
     let folder = Folder::new("dangling");
     let link = folder.0.join("link.gguf");
     std::os::unix::fs::symlink("gone.gguf", &link).unwrap();
@@ -142,7 +142,7 @@ fn a_link_to_nothing_is_no_place_for_a_file() {
 }
 
 #[test]
-fn what_a_file_holds_is_shown_escaped_and_short() {
+fn untrusted_names_are_escaped_and_truncated() {
     let folder = Folder::new("escaped");
     let (evil, shown) = ("\u{1b}]0;title\u{7}\u{9b}2J", r"\u{1b}]0;title\u{7}\u{9b}2J");
     let mut writer = Writer::new();

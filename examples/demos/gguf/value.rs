@@ -7,10 +7,10 @@ use ggml::gguf::{Array, Value};
 
 macro_rules! kinds {
     ($($name:literal $variant:ident $t:ty;)*) => {
-        /// The value that the command line names.
+        /// Parses a value of the command line.
         ///
         /// # Errors
-        /// Where there is no such type, or where a text is no value of it.
+        /// The type doesn't exist, or a text is not a value of it.
         pub(crate) fn parse(kind: &str, texts: &[String]) -> Result<Value> {
             fn all<T>(kind: &str, texts: &[String]) -> Result<Vec<T>>
             where
@@ -33,7 +33,7 @@ macro_rules! kinds {
 
         const NAMES: &[&str] = &[$($name),*];
 
-        /// The value as it is, or the values of an array.
+        /// The value, or the elements of an array.
         pub(crate) fn texts(value: &Value) -> Box<dyn Iterator<Item = String> + '_> {
             match value {
                 $(
@@ -61,7 +61,7 @@ kinds! {
     "str" String String;
 }
 
-/// The type, as the command line names it.
+/// The type as on the command line.
 pub(crate) fn kind(value: &Value) -> String {
     value.as_array().map_or(value.type_name().to_owned(), |array| format!("{}[{}]", array.type_name(), array.len()))
 }
@@ -69,7 +69,7 @@ pub(crate) fn kind(value: &Value) -> String {
 /// The value on one line of at most `width` characters.
 pub(crate) fn line(value: &Value, width: usize) -> String {
     let quoted = |text: String| match value {
-        // No more of a long one than is shown.
+        // Formats no more elements than are shown.
         Value::String(_) | Value::Array(Array::String(_)) => {
             let end = text.char_indices().nth(width).map_or(text.len(), |(end, _)| end);
             format!("{:?}", text.get(..end).unwrap_or_default())
@@ -77,7 +77,7 @@ pub(crate) fn line(value: &Value, width: usize) -> String {
         _ => text,
     };
     let whole = match value {
-        // Each text has a character and a separator at least.
+        // Each element takes at least a character and a separator.
         Value::Array(_) => format!("[{}]", texts(value).take(width).map(quoted).collect::<Vec<_>>().join(", ")),
         _ => texts(value).map(quoted).collect(),
     };
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_is_told() {
+    fn parse_errors_name_value_and_type() {
         let text = |kind, texts: &[&str]| format!("{:#}", parsed(kind, texts).unwrap_err());
         assert!(text("u8", &["256"]).starts_with("`256` is no u8: "));
         assert!(text("u32", &["1", "2"]).contains("`u32[]`"));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_short() {
+    fn values_are_printed_on_short_lines() {
         assert_eq!(line(&"a\n".into(), 10), "\"a\\n\"");
         assert_eq!(line(&vec![1_u8, 2].into(), 10), "[1, 2]");
         assert_eq!(line(&vec![1_u8; 1000].into(), 10), "[1, 1, 1,…");

@@ -7,12 +7,11 @@ use clap::Parser;
 use ggml::DType;
 
 const MORE: &str = "\
-Left as they are: tensors of integers and of f64, tensors with one dimension (norms, biases), those whose rows are no whole
-number of blocks of the new type, and those that --keep names.
+Tensors stay unchanged if they hold integers or f64, have one dimension (norms, biases), have rows that are not a whole
+number of blocks of the new type, or match --keep.
 
-An importance matrix says how much each column of a matrix matters: a GGUF file with a tensor NAME.in_sum2 (sums of squares
-of what the columns are multiplied with) and NAME.counts (how many there were) for each matrix, as imatrix tools write it.
-iq2_xxs, iq2_xs, iq1_s and iq1_m can't do without.
+An importance matrix is a GGUF file with two tensors for each matrix, as imatrix tools write it: NAME.in_sum2 (for each
+column, the sum of the squared activations) and NAME.counts (their number). iq2_xxs, iq2_xs, iq1_s and iq1_m require one.
 
 Examples:
   quantize model.gguf small.gguf --type q8_0
@@ -20,42 +19,42 @@ Examples:
 
 Exit status:
   0  the file was written
-  1  a file could not be read or written, or a tensor holds NaNs, infinities, or numbers that the type can't hold; standard
-     error says which
-  2  the command line was wrong";
+  1  a file can't be read or written, or a tensor holds NaN, infinity, or values out of the type's range; see standard
+     error
+  2  the command line is invalid";
 
-/// Turns the tensors of a GGUF file into another type.
+/// Converts the tensors of a GGUF file to another type.
 #[derive(Debug, Parser)]
 #[command(name = "quantize", after_help = MORE, max_term_width = 120)]
 pub(crate) struct Cli {
-    /// The file
+    /// Input file
     pub(crate) input: PathBuf,
 
-    /// Where the result goes
+    /// Output file
     pub(crate) output: PathBuf,
 
-    /// The new type, such as `q8_0`, `q4_K`, `iq4_xs` or `f16`
+    /// New type, such as `q8_0`, `q4_K`, `iq4_xs` or `f16`
     #[arg(short = 't', long = "type", value_name = "TYPE", value_parser = target)]
     pub(crate) dtype: DType,
 
-    /// How much each column matters
+    /// Importance matrix
     #[arg(long, value_name = "FILE")]
     pub(crate) imatrix: Option<PathBuf>,
 
-    /// Leave tensors whose names contain this
+    /// Keep tensors whose names contain this text
     #[arg(long, value_name = "PART")]
     pub(crate) keep: Vec<String>,
 
-    /// Threads [default: as many as there are processors]
+    /// Threads [default: the number of processors]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
 
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     pub(crate) force: bool,
 }
 
-/// A type that numbers can be turned into.
+/// Parses a type that values can be converted to.
 fn target(text: &str) -> Result<DType, String> {
     let dtype = DType::ALL.iter().copied().find(|t| t.name().eq_ignore_ascii_case(text));
     dtype.filter(|&t| can_quantize(t)).ok_or_else(|| {
@@ -64,7 +63,7 @@ fn target(text: &str) -> Result<DType, String> {
     })
 }
 
-/// Whether numbers can be turned into the type, and back.
+/// Whether values can be converted to the type and back.
 pub(crate) fn can_quantize(dtype: DType) -> bool {
     let Ok(block) = usize::try_from(dtype.block_size()) else { return false };
     dtype.quantize(&[], block, Some(&vec![1.0; block])).is_ok()

@@ -1,4 +1,4 @@
-//! Turns the tensors of a GGUF file into another type.
+//! Converts the tensors of a GGUF file to another type.
 //!
 //! ```text
 //! cargo run --release --example quantize -- model.gguf small.gguf --type q4_K
@@ -60,7 +60,7 @@ impl Plan {
 #[derive(Debug, Default)]
 struct Sums {
     converted: usize,
-    /// The number of those with weights in the importance matrix.
+    /// The number of converted tensors with an importance matrix.
     weighted: usize,
     kept: usize,
     before: u64,
@@ -121,7 +121,7 @@ fn describe(writer: &mut Writer, dtype: DType) -> Result<()> {
     Ok(())
 }
 
-/// Writes a tensor, and reports what was done.
+/// Writes a tensor, and prints a line about it.
 #[expect(clippy::too_many_arguments, reason = "what a run has at hand")]
 fn tensor(
     reader: &mut Reader<std::fs::File>,

@@ -95,7 +95,7 @@ const TYPES: [&str; 28] = [
 ];
 
 #[test]
-fn every_type_is_made_and_unmade() {
+fn quantize_round_trips_every_type() {
     let matrix = noise(256 * 2 * 2);
     let folder = Folder::with("types", &matrix, [256, 2, 2]);
     let file = folder.file("imatrix.gguf");
@@ -132,7 +132,7 @@ fn every_type_is_made_and_unmade() {
 }
 
 #[test]
-fn other_tensors_and_keys_stay() {
+fn quantize_keeps_other_tensors_and_keys() {
     let folder = Folder::with("stay", &noise(512), [256, 2, 1]);
     let printed = folder.run(&["--type", "Q8_0", "--keep", "output"]).unwrap();
     let old = Reader::open(folder.file("in.gguf")).unwrap().into_memory().unwrap();
@@ -149,7 +149,7 @@ fn other_tensors_and_keys_stay() {
     ] {
         assert!(printed.contains(part), "{part} in {printed}");
     }
-    let metadata: Vec<_> = new.metadata().map(|(key, value)| (key, value.clone())).collect();
+    let metadata: Vec<_> = new.key_values().map(|(key, value)| (key, value.clone())).collect();
     let expected = [
         ("general.name", "test".into()),
         ("general.file_type", 7_u32.into()),
@@ -159,7 +159,7 @@ fn other_tensors_and_keys_stay() {
 }
 
 #[test]
-fn threads_make_no_difference() {
+fn quantize_is_the_same_on_any_number_of_threads() {
     // More than a piece for each thread.
     let folder = Folder::with("threads", &noise(256 * 3000), [256, 1500, 2]);
     let file = folder.file("imatrix.gguf");
@@ -174,7 +174,7 @@ fn threads_make_no_difference() {
 }
 
 #[test]
-fn each_matrix_has_weights_of_its_own() {
+fn imatrix_applies_per_matrix() {
     let numbers = noise(256 * 8);
     let folder = Folder::with("matrices", &numbers, [256, 4, 2]);
     let file = folder.file("imatrix.gguf");
@@ -191,7 +191,7 @@ fn each_matrix_has_weights_of_its_own() {
 }
 
 #[test]
-fn what_can_not_be_converted_is_named() {
+fn quantize_error_names_the_value_that_cannot_be_converted() {
     for (bad, expected) in [(f32::NAN, "number 300 is NaN"), (f32::NEG_INFINITY, "number 300 is -inf"), (1e6, "")] {
         let mut matrix = noise(512);
         matrix[300] = bad;
@@ -206,7 +206,7 @@ fn what_can_not_be_converted_is_named() {
 }
 
 #[test]
-fn importance_is_asked_for_and_checked() {
+fn imatrix_is_required_and_checked() {
     let folder = Folder::with("importance", &noise(512), [256, 2, 1]);
     let e = folder.run(&["--type", "iq1_s"]).unwrap_err();
     assert!(e.contains("`up.weight`") && e.contains("--imatrix FILE"), "{e}");
@@ -227,7 +227,7 @@ fn importance_is_asked_for_and_checked() {
 }
 
 #[test]
-fn wrong_types_are_told_and_files_kept() {
+fn quantize_refuses_unknown_types_and_keeps_files() {
     let folder = Folder::with("wrong", &noise(512), [256, 2, 1]);
     for wrong in ["q8_1", "i32", "q9"] {
         let e = folder.run(&["--type", wrong]).unwrap_err();

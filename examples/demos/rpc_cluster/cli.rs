@@ -9,41 +9,41 @@ use crate::cluster::Mode;
 use crate::model::Size;
 
 const MORE: &str = "\
-The servers are this program again, in processes of their own, on the loopback interface. They trust all programs of this
-machine while they run.
+The servers are child processes of this program on the loopback interface. While they run, they trust all programs of this
+machine.
 
 Examples:
-  rpc_cluster                             two servers and the CPU, a third of the layers each
-  rpc_cluster --layers 12 --tokens 1      a deeper network, one token at a time
-  rpc_cluster --tensor-parallel           half of each layer on each of the two servers
+  rpc_cluster                             run a third of the layers on each of two servers and the CPU
+  rpc_cluster --layers 12 --tokens 1      run a deeper network, one token per step
+  rpc_cluster --tensor-parallel           run half of each layer on each of two servers
 
 Exit status:
-  0  the cluster computed what the CPU does alone, the loss of a server was an error, and the rest went on; the last line on
-     standard output sums it up
-  1  something else happened; standard error says what
-  2  the command line was wrong";
+  0  the cluster's results equal the CPU's, the loss of a server was an error, and the other devices continued; the last
+     line of standard output is the summary
+  1  anything else; see standard error
+  2  the command line is invalid";
 
 /// Splits a network over two RPC servers and the CPU, then kills one of the servers.
 #[derive(Debug, Parser)]
 #[command(name = "rpc_cluster", after_help = MORE, max_term_width = 120)]
 pub(crate) struct Cli {
-    /// Divide each layer among the servers, rather than the layers among servers and CPU
+    /// Split each layer over the servers, instead of distributing layers over servers and CPU
     #[arg(long)]
     pub(crate) tensor_parallel: bool,
 
-    /// Layers of the network
+    /// Number of layers
     #[arg(long, value_name = "N", default_value = "6")]
     pub(crate) layers: NonZeroUsize,
 
-    /// Numbers that a layer takes and gives for each token
+    /// Embedding size
     #[arg(long, value_name = "N", default_value = "384")]
     pub(crate) width: NonZeroUsize,
 
-    /// Tokens that go through the network at once
+    /// Tokens per step
     #[arg(long, value_name = "N", default_value = "8")]
     pub(crate) tokens: NonZeroUsize,
 
-    /// Steps of so many tokens, on the CPU and on the cluster each
+    /// Steps, on the CPU and on the cluster
     #[arg(long, value_name = "N", default_value = "50")]
     pub(crate) steps: NonZeroUsize,
 
@@ -51,13 +51,13 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
     pub(crate) threads: NonZeroUsize,
 
-    /// What the weights and the tokens are drawn by
+    /// Seed of the weights and tokens
     #[arg(long, value_name = "N", default_value_t = 42)]
     pub(crate) seed: u64,
 }
 
 impl Cli {
-    /// How the network is spread.
+    /// How the network is distributed.
     pub(crate) fn mode(&self) -> Mode {
         if self.tensor_parallel { Mode::Tensors } else { Mode::Layers }
     }
@@ -74,12 +74,12 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn the_command_is_consistent() {
+    fn cli_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn wrong_numbers_are_refused() {
+    fn cli_refuses_numbers_out_of_range() {
         for wrong in [["--layers", "0"], ["--steps", "-1"], ["--threads", "513"], ["--width", "x"]] {
             assert!(Cli::try_parse_from(["rpc_cluster"].iter().chain(&wrong)).is_err(), "{wrong:?}");
         }

@@ -164,12 +164,12 @@ impl Outcome {
         if a.len() != b.len() || a.is_empty() {
             return f32::INFINITY;
         }
-        // `max` would ignore a NaN, which is the worst result.
+        // `f32::max` ignores NaN.
         let diffs = a.iter().zip(&b).map(|(a, b)| (a - b).abs());
         diffs.fold(0.0, |max, diff| if diff.is_nan() { f32::INFINITY } else { diff.max(max) })
     }
 
-    /// Tokens in a second, of `tokens` at a step, by the quickest step: a machine is seldom idle.
+    /// Tokens per second of the fastest step, with `tokens` per step. The fastest is least disturbed by other programs.
     #[expect(clippy::cast_precision_loss, reason = "there are only so many")]
     pub(crate) fn tokens_per_second(&self, tokens: usize) -> f64 {
         tokens as f64 / self.best.as_secs_f64()
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_are_dealt_out_evenly_and_in_order() {
+    fn layers_are_distributed_evenly_and_in_order() {
         assert_eq!(runs(3, 6).collect::<Vec<_>>(), [0, 0, 1, 1, 2, 2]);
         assert_eq!(runs(3, 4).collect::<Vec<_>>(), [0, 0, 1, 2]);
         assert_eq!(runs(3, 2).collect::<Vec<_>>(), [0, 1]);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_measured() {
+    fn max_abs_diff_measures_logits() {
         let outcome = |logits: &[f32]| Outcome { logits: vec![logits.to_vec()], best: Duration::ZERO };
         assert_eq!(outcome(&[1.0, 2.0]).max_abs_diff(&outcome(&[1.5, 1.0])).to_bits(), 1.0_f32.to_bits());
         for bad in [&[1.0, f32::NAN][..], &[1.0], &[]] {

@@ -1,5 +1,5 @@
-//! Splits a network over two RPC servers and the CPU, compares what it computes with the CPU alone, kills one of the
-//! servers, and goes on with what is left.
+//! Splits a network over two RPC servers and the CPU, compares the results with the CPU's, kills one of the servers, and
+//! continues on the remaining devices.
 //!
 //! ```text
 //! cargo run --release --features rpc --example rpc_cluster
@@ -24,7 +24,7 @@ use cluster::{Cluster, Outcome, Placement};
 use model::Model;
 
 /// The arguments of a server process. In tests, a server is a test that is run by its name.
-const SERVER: &[&str] = if cfg!(test) { &["--exact", "tests::a_server", "--nocapture"] } else { &[] };
+const SERVER: &[&str] = if cfg!(test) { &["--exact", "tests::server_process", "--nocapture"] } else { &[] };
 
 /// The maximum difference of a logit from the CPU's result.
 const TOLERANCE: f32 = 1e-4;
@@ -155,14 +155,14 @@ mod tests {
 
     /// The server process of the other tests; does nothing if run as an ordinary test.
     #[test]
-    fn a_server() {
+    fn server_process() {
         if servers::is_one() {
             servers::serve().unwrap();
         }
     }
 
     #[test]
-    fn a_cluster_computes_what_the_cpu_does_and_outlives_a_server() {
+    fn cluster_equals_the_cpu_and_survives_a_lost_server() {
         let arguments = ["rpc_cluster", "--layers", "4", "--width", "64", "--tokens", "3", "--steps", "6"];
         let mut out = Vec::new();
         demo(&Cli::try_parse_from(arguments).unwrap(), &mut out).unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn two_servers_compute_half_of_each_layer() {
+    fn tensor_parallel_run_equals_the_cpu() {
         let arguments =
             ["rpc_cluster", "--tensor-parallel", "--layers", "3", "--width", "64", "--tokens", "3", "--steps", "4"];
         let mut out = Vec::new();

@@ -105,7 +105,7 @@ impl<'c> Step<'c> {
         let tokens = ctx.input("tokens", DType::F32, [i64::try_from(size.width)?, i64::try_from(size.tokens)?])?;
         let (mut x, mut norms) = (tokens, Vec::new());
         for i in 0..size.layers {
-            let weight = |name| weights.get(&format!("{i}.{name}"));
+            let weight = |name| weights.tensor(&format!("{i}.{name}"));
             let norm = ctx.rms_norm(x, EPSILON)?;
             norms.push((norm, Part::Layer(i)));
             let y = ctx.mul(norm, weight("norm")?)?;
@@ -114,7 +114,7 @@ impl<'c> Step<'c> {
         }
         let norm = ctx.rms_norm(x, EPSILON)?;
         norms.push((norm, Part::Head));
-        let logits = ctx.mul_mat(weights.get("head")?, norm)?.named("logits")?;
+        let logits = ctx.mul_mat(weights.tensor("head")?, norm)?.named("logits")?;
         Ok(Self { graph: ctx.graph([logits])?, tokens, logits, norms })
     }
 }

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_connected_to() {
+    fn server_accepts_a_connection() {
         let mut warnings = Vec::new();
         let cli = cli(&["--address", "127.0.0.1:0", "--device", "CPU", "--device", "cpu", "--threads", "1"]);
         let server = serve(&cli, &mut warnings).unwrap();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_port_is_a_clear_error() {
+    fn serve_error_names_the_port_in_use() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap().to_string();
         let error = format!("{:#}", serve(&cli(&["--address", &address]), &mut Vec::new()).unwrap_err());
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn other_machines_are_warned_of() {
+    fn serve_warns_of_other_machines() {
         let mut warnings = Vec::new();
         // This address is reserved for documentation: listening on it always fails.
         let error = serve(&cli(&["--address", "192.0.2.1:0"]), &mut warnings).unwrap_err();
@@ -121,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_device_is_an_error_that_helps() {
+    fn unknown_device_error_mentions_list() {
         let error = format!("{:#}", serve(&cli(&["--device", "CUDA77"]), &mut Vec::new()).unwrap_err());
         assert!(error.contains("CUDA77") && error.contains("--list"), "{error}");
     }
 
     #[test]
-    fn the_cpu_is_listed() {
+    fn list_shows_the_cpu() {
         let mut out = Vec::new();
         list(&mut out).unwrap();
         assert!(String::from_utf8(out).unwrap().contains("CPU: "));

@@ -9,31 +9,30 @@ use demos::threads;
 
 const MORE: &str = "\
 Devices:
-  The layers of the network are dealt out to the devices in turn, so that ggml's scheduler has to split the graph and to
-  copy tensors between them. A device that is named twice gets twice as many layers. The CPU always takes part, named or
-  not: the scheduler falls back on it. RPC0 is a server that this program starts by itself, on the loopback interface; it
-  needs no second machine, but trusts all programs of this one while it runs. Without --devices: the best GPU if there is
-  one, else RPC0, and the CPU.
+  The layers of the network are assigned to the devices in turn, so ggml's scheduler splits the graph and copies tensors
+  between devices. A device named twice gets twice as many layers. The CPU is always used: the scheduler falls back to it.
+  RPC0 is a server that this program starts on the loopback interface; while it runs, it trusts all programs of this
+  machine. The default is the CPU with the best GPU, or with RPC0 if there is no GPU.
 
 Examples:
   sched_demo                              classify the test images
-  sched_demo --devices RPC0,CPU           on these two devices
-  sched_demo --devices CPU                on one device: a single split, nothing is copied
-  sched_demo --svg graph.svg --batch 1    draw how one image's graph was split
+  sched_demo --devices RPC0,CPU           use these two devices
+  sched_demo --devices CPU                use one device: one split, no copies
+  sched_demo --svg graph.svg --batch 1    draw the splits of one image's graph
 
 Exit status:
-  0  the test images were classified; the last line on standard output sums it up
-  1  a device, a file or a computation failed, or ggml's logits are not those of the plain Rust forward pass; standard
-     error says which, and what to do
-  2  the command line was wrong
+  0  the test images were classified; the last line of standard output is the summary
+  1  a device, a file or a computation failed, or ggml's logits differ from the plain Rust forward pass; see standard
+     error
+  2  the command line is invalid
 
-RUST_LOG=ggml=debug shows what ggml itself reports.";
+RUST_LOG=ggml=debug shows ggml's log.";
 
-/// Classifies handwritten digits with a small network that ggml's scheduler spreads over two devices.
+/// Classifies handwritten digits with a small network that ggml's scheduler splits over two devices.
 #[derive(Debug, Parser)]
 #[command(name = "sched_demo", after_help = MORE, max_term_width = 120)]
 pub(crate) struct Cli {
-    /// Devices that hold the layers' weights, in turn
+    /// Devices to which layers are assigned, in turn
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub(crate) devices: Option<Vec<String>>,
 
@@ -51,15 +50,15 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// Images that are classified at once; the last ones may be fewer
+    /// Images per batch; the last batch may be smaller
     #[arg(long, value_name = "N", default_value = "60")]
     pub(crate) batch: NonZeroUsize,
 
-    /// Threads of each CPU device; one is enough for so small a network
+    /// Threads of each CPU device; one is enough for this small network
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
     pub(crate) threads: NonZeroUsize,
 }
@@ -76,12 +75,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_consistent() {
+    fn cli_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn defaults_do_not_depend_on_the_working_directory() {
+    fn default_paths_do_not_depend_on_the_working_directory() {
         let cli = parse(&[]).unwrap();
         assert!(cli.model.is_absolute() && cli.model.is_file());
         assert!(cli.data.is_absolute() && cli.data.exists());
@@ -95,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_numbers_are_refused() {
+    fn cli_refuses_numbers_out_of_range() {
         for wrong in [["--batch", "0"], ["--batch", "-1"], ["--threads", "0"], ["--threads", "513"], ["--batch", "x"]] {
             let kind = parse(&wrong).unwrap_err();
             let expected = [ErrorKind::ValueValidation, ErrorKind::InvalidValue, ErrorKind::UnknownArgument];
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn help_names_every_option_examples_and_exit_statuses() {
+    fn help_names_options_examples_and_exit_statuses() {
         let help = Cli::command().render_help().to_string();
         for part in
             ["--devices", "--model", "--data", "--svg", "--force", "--batch", "--threads", "Examples:", "Exit status:"]

@@ -55,8 +55,8 @@ impl Model {
 
 fn read(path: &Path) -> Result<Model> {
     let reader = Reader::open(path)?.into_memory()?;
-    let architecture = reader.get(key::ARCHITECTURE).and_then(Value::as_str);
-    let split_seed = reader.get(key::SPLIT_SEED).and_then(Value::as_u64);
+    let architecture = reader.metadata(key::ARCHITECTURE).and_then(Value::as_str);
+    let split_seed = reader.metadata(key::SPLIT_SEED).and_then(Value::as_u64);
     model::check_metadata(architecture, split_seed)?;
     for tensor in reader.tensors() {
         model::check_shape(tensor.name(), &tensor.shape().ne())?;
@@ -92,7 +92,7 @@ impl<'c> Batch<'c> {
     pub(crate) fn new(ctx: &'c Context, weights: &'c Weights, n: usize) -> Result<Self> {
         let side = i64::try_from(SIDE)?;
         let images = ctx.input(INPUT, DType::F32, [side, side, 1, i64::try_from(n)?])?;
-        let logits = forward(ctx, |name| weights.get(name), images)?;
+        let logits = forward(ctx, |name| weights.tensor(name), images)?;
         Ok(Self { graph: ctx.graph([logits])?, images, logits })
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Candidate {
 /// The outcome: indices into the candidates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placement {
-    /// The devices that hold layers, in the user's order; a device may occur several times.
+    /// The devices that hold layers, in the user's order. A device may occur several times.
     pub(crate) holders: Vec<usize>,
     /// All devices in use, each once, in the scheduler's order: the CPU comes last.
     pub(crate) order: Vec<usize>,
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_wish_the_best_accelerator_and_the_cpu() {
+    fn default_placement_is_the_best_accelerator_and_the_cpu() {
         let all = candidates(&[("BLAS", Kind::Other), ("CPU", Kind::Cpu), ("RPC0", Kind::Rpc), ("CUDA0", Kind::Gpu)]);
         assert_eq!(Placement::choose(&all, None).unwrap(), Placement { holders: vec![3, 1], order: vec![3, 1] });
         let both = candidates(&[("GPU1", Kind::IntegratedGpu), ("CUDA0", Kind::Gpu), ("CPU", Kind::Cpu)]);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_comes_last_for_the_scheduler_but_not_for_the_layers() {
+    fn placement_orders_the_cpu_last_for_the_scheduler() {
         let all = candidates(&[("CPU", Kind::Cpu), ("RPC0", Kind::Rpc)]);
         let found = choose(&all, &["cpu", " RPC0"]).unwrap();
         assert_eq!(found, Placement { holders: vec![0, 1], order: vec![1, 0] });
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_named_twice_gets_twice_as_many_layers() {
+    fn placement_gives_a_device_named_twice_twice_as_many_layers() {
         let all = candidates(&[("CPU", Kind::Cpu), ("RPC0", Kind::Rpc)]);
         let found = choose(&all, &["RPC0", "RPC0", "CPU"]).unwrap();
         assert_eq!(found, Placement { holders: vec![1, 1, 0], order: vec![1, 0] });
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_wishes_are_errors_that_help() {
+    fn placement_errors_name_the_devices() {
         let all = candidates(&[("CPU", Kind::Cpu), ("RPC0", Kind::Rpc)]);
         let text = |names: &[&str]| choose(&all, names).unwrap_err().to_string();
         assert_eq!(text(&["CPU", "CUDA7"]), "there is no device `CUDA7`; --devices takes CPU, RPC0");

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use demos::digits::data::{PIXELS, SIDE};
 use demos::digits::model::{KERNEL, Kind, LAYERS, Layer, PADDING, POOL};
 
-/// A layer's numbers.
+/// A layer's weights and biases.
 struct Parameters {
     layer: Layer,
     weight: Vec<f32>,
@@ -26,7 +26,7 @@ impl Reference {
     /// Takes each tensor's values, in memory order, from `tensor`, which gets its name.
     ///
     /// # Errors
-    /// Those of `tensor`, and where it gave another number of values than the network needs.
+    /// Those of `tensor`; a tensor has another number of values than the network's.
     pub(crate) fn new(mut tensor: impl FnMut(&str) -> Result<Vec<f32>>) -> Result<Self> {
         let mut get = |name: String, shape: [usize; 4]| -> Result<Vec<f32>> {
             let values = tensor(&name)?;
@@ -77,7 +77,7 @@ impl Reference {
     }
 }
 
-/// Cross-correlates `inputs` square planes with `outputs` kernels, zeros all round.
+/// Cross-correlates `inputs` square planes with `outputs` kernels, with zero padding.
 fn conv(x: &[f64], side: usize, weight: &[f32], inputs: usize, outputs: usize) -> Vec<f64> {
     let mut y = vec![0.0; outputs * side * side];
     for o in 0..outputs {
@@ -87,7 +87,7 @@ fn conv(x: &[f64], side: usize, weight: &[f32], inputs: usize, outputs: usize) -
                 for i in 0..inputs {
                     for ky in 0..KERNEL {
                         for kx in 0..KERNEL {
-                            // Both are off by `PADDING`, so that they can't become negative.
+                            // Both are offset by `PADDING`, so they can't be negative.
                             let (sy, sx) = (row + ky, column + kx);
                             let inside = PADDING..side + PADDING;
                             if inside.contains(&sy) && inside.contains(&sx) {
@@ -110,7 +110,7 @@ fn dense(x: &[f64], weight: &[f32]) -> Vec<f64> {
     weight.chunks_exact(x.len()).map(|row| row.iter().zip(x).map(|(&w, &v)| f64::from(w) * v).sum()).collect()
 }
 
-/// Adds one value to each plane (convolution) or value (product).
+/// Adds one bias to each plane (convolution) or value (product).
 fn add_bias(y: &mut [f64], bias: &[f32]) {
     let plane = y.len() / bias.len();
     for (values, &b) in y.chunks_exact_mut(plane).zip(bias) {
@@ -120,7 +120,7 @@ fn add_bias(y: &mut [f64], bias: &[f32]) {
     }
 }
 
-/// The greatest of each `POOL` by `POOL` field of each plane.
+/// Max pooling with windows of `POOL` by `POOL`.
 fn max_pool(x: &[f64], side: usize) -> Vec<f64> {
     let half = side / POOL;
     let mut y = Vec::with_capacity(x.len() / (POOL * POOL));
@@ -146,9 +146,9 @@ mod tests {
     use demos::digits::data::CLASSES;
     use demos::digits::model::tensors;
 
-    /// The kernel is not symmetric, so that a flipped or transposed one would give other numbers.
+    /// The kernel is not symmetric: a flipped or transposed one gives other results.
     #[test]
-    fn convolution_by_hand() {
+    fn reference_convolution_by_hand() {
         // x:  1 2      kernel: 1 2 3
         //     3 4              4 5 6
         //                      7 8 9
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn convolution_sums_over_inputs_for_each_output() {
+    fn reference_convolution_sums_over_input_channels() {
         let mut kernels = [0.0; 4 * 9];
         for (kernel, centre) in kernels.chunks_exact_mut(9).zip([1.0, 10.0, 100.0, 1000.0]) {
             kernel[4] = centre;
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn product_bias_and_pool_by_hand() {
+    fn reference_dense_bias_and_pool_by_hand() {
         assert_eq!(dense(&[1.0, 2.0], &[3.0, 4.0, 5.0, 6.0, 7.0, 8.0]), [11.0, 17.0, 23.0]);
         let mut planes = [1.0, 2.0, 3.0, 4.0];
         add_bias(&mut planes, &[10.0, -10.0]);
@@ -184,9 +184,9 @@ mod tests {
         assert_eq!(max_pool(&plane, 4), [4.0, -1.0, 9.0, 8.0]);
     }
 
-    /// Each layer passes on one value, so that the logits can be followed by hand through all four.
+    /// Each layer passes on one value, so the logits can be computed by hand.
     #[test]
-    fn whole_network_by_hand() {
+    fn reference_network_by_hand() {
         let reference = Reference::new(|name| {
             let (_, shape) = tensors().find(|(n, _)| n == name).unwrap();
             let mut values = vec![0.0; shape.iter().product()];
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tensor_of_another_size_is_refused() {
+    fn reference_refuses_a_tensor_of_another_size() {
         let error = Reference::new(|_| Ok(vec![0.0; 144])).err().unwrap().to_string();
         assert_eq!(error, "tensor `conv1.bias` has 144 values, but 16 were expected");
     }

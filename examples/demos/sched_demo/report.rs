@@ -1,4 +1,4 @@
-//! What the run showed: scores, the table of splits, and the line that sums it up.
+//! The report: scores, tables of devices and splits, and the summary line.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -12,7 +12,7 @@ use indicatif::BinaryBytes;
 
 use crate::devices::{self, Devices};
 
-/// Counts what was classified rightly and how far the logits are off.
+/// Counts correct classifications, and measures the logits against the reference.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Score {
     images: usize,
@@ -29,13 +29,13 @@ impl Score {
         }
         for (&logit, &expected) in logits.iter().zip(reference) {
             let diff = (f64::from(logit) - expected).abs();
-            // `max` would pass over a NaN, which is the worst of all results.
+            // `f64::max` ignores NaN.
             self.max_abs_diff = if diff.is_nan() { f64::INFINITY } else { self.max_abs_diff.max(diff) };
         }
     }
 
-    /// The part of the images that were classified rightly.
-    #[expect(clippy::cast_precision_loss, reason = "there are only so many images")]
+    /// The fraction of images classified correctly.
+    #[expect(clippy::cast_precision_loss, reason = "there are few images")]
     pub(crate) fn accuracy(&self) -> f64 {
         self.right as f64 / self.images.max(1) as f64
     }
@@ -46,7 +46,7 @@ impl Score {
     }
 }
 
-/// The index of the greatest value, the first of equals; none where there is a NaN among them.
+/// The index of the greatest value, the first of equals; `None` if a value is NaN.
 fn greatest(values: &[f32]) -> Option<usize> {
     if values.iter().any(|v| v.is_nan()) {
         return None;
@@ -64,14 +64,14 @@ pub(crate) struct Copied {
     pub(crate) bytes: u64,
 }
 
-/// A run of nodes that the scheduler gives to one device.
+/// Consecutive nodes that run on one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Split {
     /// The device's name.
     pub(crate) device: String,
-    /// How many nodes it computes.
+    /// The number of its nodes.
     pub(crate) nodes: usize,
-    /// What it gets from other devices.
+    /// The tensors copied from other devices.
     pub(crate) inputs: Vec<Copied>,
 }
 
@@ -86,7 +86,7 @@ impl From<&ggml::Split<'_>> for Split {
     }
 }
 
-/// An empty table, whose columns of the given numbers hold numbers themselves.
+/// An empty table; the columns with these indices are right-aligned.
 fn empty<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
@@ -99,10 +99,10 @@ fn empty<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
     table
 }
 
-/// The devices as a table, with what they hold; without a line break at its end.
+/// The table of devices and their layers, without a final line break.
 ///
 /// # Errors
-/// Where a device does not answer.
+/// A device does not answer.
 pub(crate) fn device_table(devices: &Devices) -> ggml::Result<String> {
     let mut table = empty(["device", "description", "memory", "free", "layers"], &[2, 3]);
     for &device in &devices.all {
@@ -124,7 +124,7 @@ fn list(names: &[impl Borrow<str>]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// The splits as a table, without a line break at its end.
+/// The table of splits, without a final line break.
 pub(crate) fn split_table(splits: &[Split]) -> String {
     let mut table = empty(["split", "device", "nodes", "inputs copied", "bytes"], &[0, 2, 4]);
     for (i, split) in splits.iter().enumerate() {
@@ -143,7 +143,7 @@ pub(crate) fn split_table(splits: &[Split]) -> String {
 
 /// What was found out, for people; without a line break at its end.
 pub(crate) fn figures(score: &Score, time: Duration, batch: usize) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "there are only so many images")]
+    #[expect(clippy::cast_precision_loss, reason = "there are few images")]
     let speed = score.images as f64 / time.as_secs_f64();
     format!(
         "accuracy    {:.2} %: {} of {} images that the network was not trained on\n\
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn right_and_wrong_are_counted_over_batches() {
+    fn score_counts_over_batches() {
         let mut score = Score::default();
         let logits = [row(&[(3, 1.0)]), row(&[(9, 2.0), (1, 1.5)])].concat();
         let mut reference: Vec<_> = logits.iter().map(|&v| f64::from(v)).collect();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nan_is_never_right_and_never_close() {
+    fn score_counts_nan_as_wrong_and_different() {
         let mut score = Score::default();
         let bad = row(&[(3, f32::NAN)]);
         score.add(&bad, &[0.0; CLASSES], &[3]);
@@ -223,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_equals_is_the_greatest() {
+    fn greatest_takes_the_first_of_equals() {
         assert_eq!(greatest(&[1.0, 3.0, 3.0, -1.0]), Some(1));
         assert_eq!(greatest(&[f32::NEG_INFINITY, -2.0]), Some(1));
         assert_eq!(greatest(&[]), None);
     }
 
     #[test]
-    fn the_table_has_a_row_for_each_split() {
+    fn split_table_has_a_row_per_split() {
         let inputs = vec![
             Copied { name: "images".to_owned(), bytes: 15_360 },
             Copied { name: "conv1.out".to_owned(), bytes: 1024 },
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_has_its_form() {
+    fn summary_line_has_the_documented_form() {
         let devices = ["RPC0".to_owned(), "CPU".to_owned()];
         let summary = Summary { accuracy: 0.97, splits: 4, copies: 3, devices: &devices, max_abs_diff: 1e-5 };
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Turning a tensor into another type, by rows, on several threads.
+//! Converts a tensor to another type, by rows, on several threads.
 
 use std::num::NonZeroUsize;
 use std::panic;
@@ -10,7 +10,7 @@ use ggml::DType;
 /// The approximate number of values that a thread converts at a time.
 const PIECE: usize = 1 << 18;
 
-/// A tensor to be converted: its rows and how much their columns matter.
+/// A tensor to convert, with its importance matrix.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
     /// The type that it has.
@@ -19,9 +19,9 @@ pub struct Job<'a> {
     pub to: DType,
     /// Numbers of a row.
     pub columns: usize,
-    /// Rows of a matrix.
+    /// Rows per matrix.
     pub rows: usize,
-    /// Weights for each matrix.
+    /// Column weights of each matrix.
     pub weights: Option<&'a [&'a [f32]]>,
 }
 
@@ -38,12 +38,12 @@ pub struct Converted {
 struct Piece<'a> {
     bytes: &'a [u8],
     weights: Option<&'a [f32]>,
-    /// The first of its numbers.
+    /// The index of its first value.
     first: usize,
 }
 
 impl Job<'_> {
-    /// Converts the tensor; `progress` is told how many bytes are done.
+    /// Converts the tensor. `progress` gets the number of bytes done.
     ///
     /// # Errors
     /// If a value is NaN or too large for the type.

@@ -12,13 +12,13 @@ use crate::Shown;
 /// The range of weights that `DType::quantize` accepts.
 const WEIGHTS: std::ops::RangeInclusive<f32> = 1e-10..=1e10;
 
-/// Means of squares by tensor, of all its matrices one after the other.
+/// Mean squares by tensor name; those of its matrices are concatenated.
 #[derive(Debug, Default)]
 pub struct Imatrix(HashMap<String, Vec<f32>>);
 
 impl Imatrix {
     /// # Errors
-    /// Where the file can't be read, or holds something else.
+    /// The file can't be read, or is not an importance matrix.
     pub fn read(path: &Path) -> Result<Self> {
         let mut reader = Reader::open(path)?;
         let sums: Vec<_> = reader.tensors().map(|t| (t.name().to_owned(), t.shape().ne())).collect();
@@ -43,7 +43,7 @@ impl Imatrix {
                 path.display()
             );
             let means = squares.chunks(columns).zip(counts).flat_map(|(squares, count)| {
-                // Columns that were never used are equally unimportant.
+                // Columns of unused matrices get equal weights.
                 squares.iter().map(move |&x| if count > 0.0 { x / count } else { 1.0 })
             });
             let means = means.map(|x| x.clamp(*WEIGHTS.start(), *WEIGHTS.end())).collect();
@@ -58,7 +58,7 @@ impl Imatrix {
     /// The weights for each of the `matrices` of a tensor with rows of `columns`.
     ///
     /// # Errors
-    /// Where those in the file are for another shape.
+    /// The weights in the file have another shape.
     pub fn of(&self, tensor: &str, columns: usize, matrices: usize) -> Result<Option<Vec<&[f32]>>> {
         let Some(means) = self.0.get(tensor) else { return Ok(None) };
         ensure!(

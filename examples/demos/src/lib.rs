@@ -22,28 +22,37 @@ use ggml::Backend;
 
 pub use ggml::Shown;
 
-/// Runs a program, and says on standard error why it failed.
+/// Runs a program. Prints its error to standard error.
 pub fn run(program: impl FnOnce() -> Result<()>) -> ExitCode {
-    // ggml's own lines only where they are asked for: an error carries those that explain it.
+    // ggml's log is off by default: an error contains the lines that explain it.
     env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
     let Err(error) = program() else { return ExitCode::SUCCESS };
-    // Nothing is left to be told to if that fails.
-    let _written = writeln!(io::stderr(), "error: {}", lines(&format!("{error:#}")));
+    // A failure to write to standard error can't be reported.
+    let _written = writeln!(io::stderr(), "error: {}", lines(&message(&error)));
     ExitCode::FAILURE
 }
 
-/// Text of several lines as a terminal may show it, whatever it is made of.
+/// An error with its causes, except those whose text it contains already, as errors of `ggml` do.
+fn message(error: &Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |message, cause| match message.as_str() {
+        "" => cause,
+        said if said.contains(&cause) => message,
+        said => format!("{said}: {cause}"),
+    })
+}
+
+/// Escapes untrusted text for a terminal, line by line.
 pub fn lines(text: &str) -> String {
     let mut shown = String::new();
     for line in text.split_inclusive('\n') {
         let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
-        // A string takes all.
+        // Writing to a string never fails.
         let _written = write!(shown, "{}{end}", Shown::text(line));
     }
     shown
 }
 
-/// Names that there are, for a message.
+/// Existing names, for a message.
 pub fn names(names: impl Iterator<Item = impl AsRef<str>>) -> String {
     const MOST: usize = 50;
     let mut names: Vec<_> = names.take(MOST + 1).map(|name| Shown::name(name.as_ref()).to_string()).collect();
@@ -54,8 +63,8 @@ pub fn names(names: impl Iterator<Item = impl AsRef<str>>) -> String {
     names.join(", ")
 }
 
-/// Runs a program that is there for what it prints, and done where nobody reads that: whoever does may stop when they have
-/// seen enough, as `head` does.
+/// Runs a program whose result is its output. A closed standard output is no error: the reader may stop early, as `head`
+/// does.
 pub fn print(program: impl FnOnce(&mut StdoutLock<'_>) -> Result<()>) -> ExitCode {
     run(|| match program(&mut io::stdout().lock()) {
         Err(error) if is_unread(&error) => Ok(()),
@@ -72,12 +81,12 @@ pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."))
 }
 
-/// As many threads as there are processors.
+/// The number of processors.
 pub fn processors() -> NonZeroUsize {
     thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Reads a number of threads that a backend can have.
+/// Parses a number of threads that a backend accepts.
 pub fn threads(text: &str) -> Result<NonZeroUsize, String> {
     let n = text.parse::<NonZeroUsize>().ok().filter(|n| n.get() <= Backend::MAX_THREADS);
     n.ok_or_else(|| format!("it has to be a whole number from 1 to {}", Backend::MAX_THREADS))

@@ -5,13 +5,13 @@ use std::num::NonZeroUsize;
 use anyhow::Result;
 use ggml::Device;
 
-/// What ggml calls the first device on a server; none without the crate's feature `rpc`.
+/// ggml's name of a server's first device; `None` without the feature `rpc`.
 pub const NAME: Option<&str> = if cfg!(feature = "rpc") { Some("RPC0") } else { None };
 
-/// Starts a server of the CPU in this process, and connects to it.
+/// Starts a server in this process that serves the CPU, and connects to it.
 ///
 /// # Errors
-/// Where that fails, or this build can't.
+/// The server can't be started or connected to, or the feature `rpc` is off.
 #[cfg(feature = "rpc")]
 pub fn start(threads: NonZeroUsize) -> Result<Device> {
     use std::sync::OnceLock;
@@ -19,12 +19,12 @@ pub fn start(threads: NonZeroUsize) -> Result<Device> {
     use anyhow::Context as _;
     use ggml::rpc::{self, Connection, Server};
 
-    /// Never dropped: a server that loses its client says so on the standard output, where the last line has to be ours.
+    /// Never dropped: a server that loses its client prints to standard output, whose last line must be ours.
     static CONNECTION: OnceLock<Connection> = OnceLock::new();
 
     let server = Server::builder().threads(threads);
-    // SAFETY: it listens to this machine only, for as long as this program runs; of that machine's other programs a demo
-    // can only assume, as its help says, that they leave the server alone.
+    // SAFETY: the server listens on the loopback interface only, while this program runs. The help says that all programs
+    // of this machine are trusted.
     let server = unsafe { server.start() }?;
     let connection = rpc::connect(&server.address().to_string())?;
     let connection = CONNECTION.get_or_init(|| connection);

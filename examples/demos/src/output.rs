@@ -1,9 +1,8 @@
-//! Where a program writes, which is looked at before its work begins.
+//! Output files, checked before the work begins.
 //!
-//! All examples have one rule. The folder is there, and can be written to. What is in the place is nothing, or, with
-//! `--force`, a regular file that is not read-only. A link leads to such a file, which is replaced while the link stays; a
-//! link to nothing is refused, for it may be a mistake, or a disk that is not there. Whatever happens then, there is the old
-//! file or the new one, as a whole.
+//! All examples follow one rule. The folder exists and is writable. The file does not exist, or `--force` is given and it is
+//! a regular file that is not read-only. A symbolic link stays, and its target is replaced; a dangling link is refused,
+//! because it may be a mistake or an unmounted disk. The file is replaced atomically: it is the old one or the new one.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -14,21 +13,21 @@ use anyhow::{Context as _, Error, Result, bail, ensure};
 
 use crate::Shown;
 
-/// A place where a file can be written.
+/// A path that can be written to.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
-    /// What links lead to.
+    /// The path with links resolved.
     target: PathBuf,
-    /// What names it on the command line.
+    /// The command line option that names it.
     option: &'static str,
 }
 
 impl Output {
-    /// The place that an option names.
+    /// Checks the path that an option names.
     ///
     /// # Errors
-    /// Says why nothing can be written there.
+    /// The path can't be written to.
     pub fn new(path: &Path, force: bool, option: &'static str) -> Result<Self> {
         let target = target(path).with_context(|| fault(path, option))?;
         let shown = path.display().to_string();
@@ -40,12 +39,12 @@ impl Output {
         Ok(Self { path: path.to_owned(), target, option })
     }
 
-    /// [`Output::new`], of an option that may be left out.
+    /// [`Output::new`] for an optional option.
     pub fn of(path: Option<&PathBuf>, force: bool, option: &'static str) -> Result<Option<Self>> {
         path.map(|path| Self::new(path, force, option)).transpose()
     }
 
-    /// The path, for what writes by itself and keeps the rule.
+    /// The path, for code that follows the rule itself.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -69,7 +68,7 @@ impl Output {
         Ok(())
     }
 
-    /// Fails where this is the file that another option names as well.
+    /// Fails if another option names the same file.
     pub fn differs(&self, other: &Self) -> Result<()> {
         let same = self.target.file_name() == other.target.file_name()
             && fs::canonicalize(folder(&self.target))? == fs::canonicalize(folder(&other.target))?;
@@ -82,7 +81,7 @@ fn fault(path: &Path, option: &str) -> String {
     format!("can't write {} ({option})", Shown::text(&path.display().to_string()))
 }
 
-/// Where a file would lie: what a link points to.
+/// The file to write, with links resolved.
 fn target(path: &Path) -> Result<PathBuf> {
     let target = match fs::symlink_metadata(path) {
         Ok(found) => {
@@ -93,7 +92,7 @@ fn target(path: &Path) -> Result<PathBuf> {
             let old = fs::metadata(&target)?;
             ensure!(!old.is_dir(), "it is a folder");
             ensure!(old.is_file(), "it is no regular file");
-            // The system tells no root so.
+            // Root may open read-only files, so opening is no test.
             ensure!(!old.permissions().readonly(), "it is read-only");
             drop(OpenOptions::new().write(true).open(&target)?);
             target
@@ -102,14 +101,14 @@ fn target(path: &Path) -> Result<PathBuf> {
         Err(e) => return Err(e.into()),
     };
     let name = target.file_name().map(OsStr::as_encoded_bytes);
-    // `new/` has a name, but is one of a folder.
+    // `new/` has a file name, but names a folder.
     ensure!(name.is_some_and(|name| target.as_os_str().as_encoded_bytes().ends_with(name)), "it is no name of a file");
     let folder = folder(&target);
     let shown = folder.display().to_string();
     let about = |e: Error, what: &str| e.context(format!("the folder {} {what}", Shown::text(&shown)));
     let found = fs::metadata(folder).map_err(|e| about(e.into(), "is not there"))?;
     ensure!(found.is_dir(), "{} is no folder", Shown::text(&shown));
-    // Nobody sees it, and it is gone at once.
+    // An unnamed temporary file tests whether the folder is writable.
     tempfile::tempfile_in(folder).map_err(|e| about(e.into(), "can't be written to"))?;
     Ok(target)
 }

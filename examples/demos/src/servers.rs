@@ -28,7 +28,7 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a server of the CPU on a free port: this program with these arguments, which calls [`serve`] if it
+    /// Starts a server that serves the CPU on a free port: this program with these arguments, which calls [`serve`] if it
     /// [is one](is_one). In a test, the arguments select a test that does.
     ///
     /// # Errors
@@ -95,8 +95,8 @@ pub fn is_one() -> bool {
 /// If the server does not start.
 pub fn serve() -> Result<()> {
     let threads = env::var(THREADS).ok().and_then(|n| n.parse().ok()).unwrap_or(NonZeroUsize::MIN);
-    // SAFETY: it listens on the loopback only, while a cluster runs. As the help says, this demonstration relies on the
-    // machine's other programs to leave the server alone.
+    // SAFETY: the server listens on the loopback interface only, while the cluster runs. The help says that all programs of
+    // this machine are trusted.
     let server = unsafe { Server::builder().threads(threads).start() }?;
     writeln!(io::stdout(), "{READY}{}", server.address())?;
     io::stdin().read_to_end(&mut Vec::new())?;
@@ -109,16 +109,17 @@ mod tests {
 
     /// The server process of the other tests; does nothing if run as an ordinary test.
     #[test]
-    fn a_server() {
+    fn server_process() {
         if is_one() {
             serve().unwrap();
         }
     }
 
     #[test]
-    fn a_server_is_there_until_it_is_killed() {
+    fn server_process_serves_until_it_is_killed() {
         let mut server =
-            ServerProcess::start(NonZeroUsize::MIN, &["--exact", "servers::tests::a_server", "--nocapture"]).unwrap();
+            ServerProcess::start(NonZeroUsize::MIN, &["--exact", "servers::tests::server_process", "--nocapture"])
+                .unwrap();
         assert_eq!(server.connect().unwrap().devices().len(), 1);
         server.kill().unwrap();
         assert!(server.connect().is_err());

@@ -1,4 +1,4 @@
-//! Turns a sentence encoder of the BERT family, in the files that it is published in, into one GGUF file.
+//! Converts a published sentence encoder of the BERT family to a GGUF file.
 //!
 //! ```text
 //! cargo run --release --example bert_to_gguf -- folder model.gguf
@@ -26,28 +26,28 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
 const MORE: &str = "\
-The folder holds config.json, tokenizer.json, model.safetensors (of f32), and what says how sentences are made of tokens:
-sentence_bert_config.json and 1_Pooling/config.json. Only encoders whose vectors are means are understood.
+The folder holds config.json, tokenizer.json, model.safetensors (f32), sentence_bert_config.json and 1_Pooling/config.json.
+Only encoders with mean pooling are supported.
 
-Tensors and metadata are named as other programs over ggml name those of a `bert`, so that llama.cpp runs the file; the
-whole of tokenizer.json is in tokenizer.huggingface.json. The example `quantize` makes the file smaller.
+Tensors and metadata have the names that llama.cpp uses for the architecture `bert`, so llama.cpp runs the file. The key
+tokenizer.huggingface.json holds tokenizer.json. The example `quantize` makes the file smaller.
 
 Exit status:
   0  the file was written
-  1  a file could not be read or written, or holds another model; standard error says which
-  2  the command line was wrong";
+  1  a file can't be read or written, or holds an unsupported model; see standard error
+  2  the command line is invalid";
 
-/// Turns a sentence encoder of the BERT family into a GGUF file.
+/// Converts a sentence encoder of the BERT family to a GGUF file.
 #[derive(Debug, Parser)]
 #[command(name = "bert_to_gguf", after_help = MORE, max_term_width = 120)]
 struct Cli {
-    /// Where the model's files are
+    /// Folder with the model's files
     folder: PathBuf,
 
-    /// Where the result goes
+    /// Output file
     output: PathBuf,
 
-    /// What the model is called
+    /// The model's name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
@@ -55,7 +55,7 @@ struct Cli {
     #[arg(long, value_name = "SPDX")]
     license: Option<String>,
 
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     force: bool,
 }

@@ -59,13 +59,13 @@ impl Folder {
 }
 
 #[test]
-fn the_command_is_consistent() {
+fn cli_definition_is_consistent() {
     use clap::CommandFactory as _;
     Cli::command().debug_assert();
 }
 
 #[test]
-fn tensors_and_settings_are_renamed() {
+fn bert_to_gguf_renames_tensors_and_metadata() {
     let folder = Folder::new("renamed");
     let printed = folder.run(&["--name", "small", "--license", "MIT"]).unwrap();
     assert!(printed.starts_with("bert_to_gguf: tensors=1 bytes=24 file="), "{printed}");
@@ -74,23 +74,23 @@ fn tensors_and_settings_are_renamed() {
     assert_eq!(tensors, [("blk.0.ffn_up.weight".to_owned(), DType::F32, [2, 3, 1, 1])]);
     let numbers = DType::F32.dequantize(&reader.read("blk.0.ffn_up.weight").unwrap()).unwrap();
     assert_eq!(numbers, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    let text = |key| reader.get(key).and_then(Value::as_str).unwrap();
-    let number = |key| reader.get(key).and_then(Value::as_u64).unwrap();
+    let text = |key| reader.metadata(key).and_then(Value::as_str).unwrap();
+    let number = |key| reader.metadata(key).and_then(Value::as_u64).unwrap();
     assert_eq!([text("general.architecture"), text("general.name"), text("general.license")], ["bert", "small", "MIT"]);
     assert_eq!(text("tokenizer.huggingface.json"), TOKENIZER);
     assert_eq!(
         [number("bert.block_count"), number("bert.context_length"), number("bert.max_sentence_length")],
         [1, 4, 3]
     );
-    assert_eq!(reader.get("bert.attention.layer_norm_epsilon").and_then(Value::as_f32), Some(1e-12));
+    assert_eq!(reader.metadata("bert.attention.layer_norm_epsilon").and_then(Value::as_f32), Some(1e-12));
 }
 
 #[test]
-fn words_are_listed_by_their_numbers() {
+fn vocabulary_lists_tokens_by_id() {
     let folder = Folder::new("words");
     folder.run(&[]).unwrap();
     let reader = Reader::open(folder.0.join("out.gguf")).unwrap();
-    let get = |key: &str| reader.get(&format!("tokenizer.ggml.{key}")).unwrap();
+    let get = |key: &str| reader.metadata(&format!("tokenizer.ggml.{key}")).unwrap();
     assert_eq!(*get("model"), Value::from("bert"));
     let tokens = ["[PAD]", "\u{2581}want", "ed", "[SEP]"].map(str::to_owned);
     assert_eq!(*get("tokens"), Value::from(tokens.to_vec()));
@@ -99,11 +99,11 @@ fn words_are_listed_by_their_numbers() {
         ["token_type_count", "padding_token_id", "seperator_token_id"].map(|k| get(k).as_u64()),
         [2, 0, 3].map(Some)
     );
-    assert!(reader.get("tokenizer.ggml.cls_token_id").is_none(), "there is none");
+    assert!(reader.metadata("tokenizer.ggml.cls_token_id").is_none(), "there is none");
 }
 
 #[test]
-fn files_are_replaced_only_if_that_is_wanted() {
+fn output_file_is_replaced_only_with_force() {
     let folder = Folder::new("replaced");
     folder.run(&[]).unwrap();
     assert!(folder.run(&[]).unwrap_err().contains("--force"));
@@ -111,7 +111,7 @@ fn files_are_replaced_only_if_that_is_wanted() {
 }
 
 #[test]
-fn other_models_are_refused() {
+fn bert_to_gguf_refuses_other_models() {
     let changes = [
         ("config.json", CONFIG.replace("\"gelu\"", "\"relu\""), "`hidden_act` is \"relu\", but only \"gelu\""),
         ("config.json", CONFIG.replace("\"bert\"", "\"t5\""), "`model_type` is \"t5\""),
@@ -139,7 +139,7 @@ fn other_models_are_refused() {
 }
 
 #[test]
-fn names_are_those_of_a_bert() {
+fn translate_maps_bert_tensor_names() {
     let of = |name| names::translate(name).unwrap();
     assert_eq!(of("bert.encoder.layer.11.output.LayerNorm.bias").unwrap(), "blk.11.layer_output_norm.bias");
     assert_eq!(of("embeddings.word_embeddings.weight").unwrap(), "token_embd.weight");

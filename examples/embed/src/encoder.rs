@@ -71,9 +71,9 @@ impl<'c> Batch<'c> {
         let rows = mask.map(|mask| ctx.repeat_4d(mask, [n, n, 1, sentences])).transpose()?;
         let encoder = Encoder { ctx, weights, config, n, sentences, mask: rows, flash };
 
-        let words = ctx.get_rows(weights.get("token_embd.weight")?, tokens)?;
-        let places = ctx.get_rows(weights.get("position_embd.weight")?, positions)?;
-        let segments = ctx.get_rows(weights.get("token_types.weight")?, segment)?;
+        let words = ctx.get_rows(weights.tensor("token_embd.weight")?, tokens)?;
+        let places = ctx.get_rows(weights.tensor("position_embd.weight")?, positions)?;
+        let segments = ctx.get_rows(weights.tensor("token_types.weight")?, segment)?;
         let words = ctx.reshape(words, [config.width, n, sentences])?;
         let mut x = ctx.add(ctx.add(words, places)?, segments)?;
         x = encoder.norm(x, "token_embd_norm")?;
@@ -164,6 +164,6 @@ impl<'c> Encoder<'c, '_> {
     }
 
     fn weight(&self, name: &str, kind: &str) -> Result<Tensor<'c>> {
-        Ok(self.weights.get(&format!("{name}.{kind}"))?)
+        Ok(self.weights.tensor(&format!("{name}.{kind}"))?)
     }
 }

@@ -1,4 +1,4 @@
-//! A layer's weights in the order of our kernels.
+//! A layer's weights, reordered for our kernels.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::model::Config;
 /// A layer as five custom operations.
 #[derive(Debug)]
 pub struct Layer {
-    /// Queries, keys and values, beside each other.
+    /// Queries, keys and values, concatenated.
     qkv: Arc<Linear>,
     attention: Attention,
     output: Arc<Linear>,
@@ -56,7 +56,7 @@ impl Layer {
     }
 }
 
-/// Where weights are read from.
+/// The source of the weights.
 struct Read<'a> {
     file: &'a mut Reader<File>,
     layer: usize,
@@ -73,7 +73,7 @@ impl Read<'_> {
         Ok(dtype.dequantize(&bytes)?)
     }
 
-    /// Matrices of the same depth beside each other.
+    /// Concatenates matrices of the same depth.
     fn linear(&mut self, names: &[&str], depth: usize, then: Then) -> Result<Arc<Linear>> {
         let parts = names.iter().map(|name| self.part(name, depth)).collect::<Result<_>>()?;
         Ok(Arc::new(Linear::new(parts, then)?))

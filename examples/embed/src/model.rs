@@ -28,11 +28,11 @@ pub struct Config {
     pub layers: usize,
     /// Heads of the attention.
     pub heads: i64,
-    /// Numbers that a token has between the layers, and a sentence in the end.
+    /// The embedding size.
     pub width: i64,
     /// Added to variances by norms.
     pub eps: f32,
-    /// The most tokens that a sentence may have.
+    /// The maximum number of tokens per sentence.
     pub max_tokens: usize,
 }
 
@@ -42,7 +42,7 @@ impl Config {
     /// # Errors
     /// If the file holds no such model.
     pub fn read<S>(file: &Reader<S>) -> Result<Self> {
-        let value = |key: &str| file.get(key).with_context(|| format!("the file does not say what `{key}` is"));
+        let value = |key: &str| file.metadata(key).with_context(|| format!("the file does not say what `{key}` is"));
         let number = |key: &str| {
             let number = value(key)?.as_u64().filter(|&n| n > 0);
             number.with_context(|| format!("`{key}` is no number of anything"))
@@ -109,7 +109,7 @@ impl Model {
     pub fn open(path: &Path, devices: &[Device], threads: NonZeroUsize, by: Kernels) -> Result<Self> {
         let mut file = Reader::open(path)?;
         let config = Config::read(&file)?;
-        let tokenizer = file.get("tokenizer.huggingface.json").and_then(Value::as_str);
+        let tokenizer = file.metadata("tokenizer.huggingface.json").and_then(Value::as_str);
         let tokenizer = tokenizer.context("the file has no tokenizer")?.to_owned();
         let cpu = Device::cpu()?;
         let holder = |layer: usize| devices.get(layer * devices.len() / config.layers).copied().unwrap_or(cpu);
@@ -155,10 +155,10 @@ impl Model {
         &self.tokenizer
     }
 
-    /// The vectors of sentences, in their order, each of length 1. `done` is told how many more there are.
+    /// The vectors of sentences, in their order, each of length 1. `done` gets the size of each finished batch.
     ///
     /// # Errors
-    /// Where a sentence has no tokens, too many, or one that the model doesn't know, or where a device fails.
+    /// A sentence has no tokens, too many, or an unknown one, or a device fails.
     pub fn embed(
         &mut self,
         sentences: &[Vec<i32>],
@@ -178,9 +178,9 @@ impl Model {
         Ok(vectors.into_iter().map(|(_, vector)| vector).collect())
     }
 
-    /// Hands out batches of sentences, ready to be computed.
+    /// Calls a closure with each batch of sentences, ready to be computed.
     ///
-    /// Sentences are sorted by length, so that those computed at once need little padding.
+    /// Sentences are sorted by length, so that a batch needs little padding.
     ///
     /// # Errors
     /// As [`Model::embed`], and those of `compute`.

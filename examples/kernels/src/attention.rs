@@ -1,4 +1,4 @@
-//! The attention of all tokens of a sentence to each other.
+//! Attention among the tokens of a sentence.
 
 use anyhow::{Result, ensure};
 use ggml::{Context, Operands, RowsMut, Tensor};
@@ -27,8 +27,8 @@ impl Attention {
         Ok(Self { arch: Arch::new(), width, heads, scale })
     }
 
-    /// From `[3 width, tokens, sentences]`, which are queries, keys and values, to `[width, tokens, sentences]`. Where there
-    /// is a mask, `[tokens, 1, 1, sentences]` of f16, sentences end where it is not 0.
+    /// From `[3 width, tokens, sentences]` (queries, keys and values) to `[width, tokens, sentences]`. With a mask
+    /// `[tokens, 1, 1, sentences]` of f16, a sentence ends where the mask is not 0.
     ///
     /// # Errors
     /// If `qkv` has another first dimension, and those of [`Context::custom`].

@@ -17,7 +17,7 @@ const FOUR: usize = 4;
 /// Added to the activations: the instruction's first factors are unsigned.
 const SHIFT: u8 = 128;
 
-/// [`BLOCK`] numbers of each of a panel's columns.
+/// [`BLOCK`] values of each of a panel's columns.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(128))]
 struct Block {
@@ -34,7 +34,7 @@ struct Block {
 /// Values of this type exist only if [`any`] is true.
 #[derive(Debug)]
 pub(super) struct BlockPanels {
-    /// Blocks in a column.
+    /// Blocks per column.
     depth: usize,
     blocks: Vec<Block>,
 }
@@ -58,8 +58,8 @@ impl BlockPanels {
         Some(Self { depth, blocks })
     }
 
-    /// Rows times this, plus the bias: panel after panel, `done` is told a panel's first column, the first of some
-    /// rows, and their results.
+    /// Multiplies rows by this matrix and adds the bias, panel by panel. `done` gets a panel's first column, the index of
+    /// the first row, and the results.
     pub(super) fn multiply(
         &self,
         bias: impl Iterator<Item = Row>,
@@ -76,17 +76,17 @@ impl BlockPanels {
     }
 }
 
-/// The scale and the numbers of a block.
+/// The scale and the values of a block.
 pub(super) type Unpack = fn(&[u8]) -> (f32, [i8; BLOCK]);
 
-/// How a block of a type is scaled whole numbers, if it is.
+/// The decoder for blocks of a type of scaled integers; `None` for other types.
 pub(super) fn unpack(dtype: DType) -> Option<Unpack> {
     fn scale(block: &[u8]) -> f32 {
         f16::from_le_bytes([block[0], block[1]]).to_f32()
     }
     match dtype {
         DType::Q8_0 => Some(|block| (scale(block), std::array::from_fn(|i| block[2 + i].cast_signed()))),
-        // Two numbers to a byte, which are half a block from each other.
+        // A byte holds two values, half a block apart.
         DType::Q4_0 => Some(|block| {
             let number = |i: usize| (block[2 + i % 16] >> (4 * (i / 16)) & 0xf).cast_signed() - 8;
             (scale(block), std::array::from_fn(number))
@@ -95,14 +95,14 @@ pub(super) fn unpack(dtype: DType) -> Option<Unpack> {
     }
 }
 
-/// A block of what comes in: four shifted numbers in each `i32`.
+/// A block of activations: four shifted values in each `i32`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     numbers: [i32; BLOCK / FOUR],
     scale: f32,
 }
 
-/// A row in blocks.
+/// Quantises a row to blocks.
 #[inline(always)]
 pub(super) fn quantise(row: &[f32]) -> Vec<Part> {
     const WHOLE: f32 = math::WHOLE + SHIFT as f32;
@@ -140,7 +140,7 @@ mod x86 {
     use super::{Block, BlockPanels, Part};
     use crate::panels::{Row, WIDTH, fill};
 
-    /// Rows and vectors whose sums fit into the registers.
+    /// The number of rows and vectors whose sums fit into the registers.
     const ROWS: usize = 4;
     const VECTORS: usize = 2;
 

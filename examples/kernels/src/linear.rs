@@ -1,4 +1,4 @@
-//! A product with weights, and what is done with its result at once.
+//! A matrix product fused with the operation on its result.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use super::int8::{self, BlockPanels};
 use super::panels::{self, Panels, WIDTH, apart, by_width, fill, product};
 use super::{Kernel, math};
 
-/// Rows whose results stay in the cache together.
+/// The number of rows whose results stay in the cache together.
 const BLOCK: usize = 64;
 
-/// A row of the result, with its place.
+/// A row of the result, with its index.
 type Out<'a> = ([usize; 3], &'a mut [f32]);
 
-/// What is done with the result.
+/// The operation on the result.
 #[derive(Debug)]
 pub enum Then {
     /// It stays as it is.
     Nothing,
     /// `gelu_erf` of ggml.
     Gelu,
-    /// The second operand is added, and rows are normalised.
+    /// Adds the second operand, and normalises rows.
     AddNorm {
         /// What each column of normalised rows is multiplied by.
         scale: Vec<f32>,
@@ -67,7 +67,7 @@ impl Part {
     }
 }
 
-/// `w x + b`, and what then.
+/// `w x + b`, followed by an operation.
 #[derive(Debug)]
 pub struct Linear {
     pub(super) arch: Arch,
@@ -157,7 +157,7 @@ impl Kernel for Arc<Linear> {
 }
 
 impl Then {
-    /// What is done while rows are in the cache.
+    /// Applies the operation while the rows are in the cache.
     #[inline(always)]
     fn apply(&self, operands: &Operands<'_>, rows: Vec<Out<'_>>) {
         match self {
@@ -180,7 +180,7 @@ impl Then {
     }
 }
 
-/// Rows times panels: a panel is read for all rows while it is in the nearest cache.
+/// Multiplies rows by panels; a panel is used for all rows while it is in the L1 cache.
 struct Multiply<'a, 'b> {
     panels: &'a Panels,
     bias: &'a Panels,
@@ -212,7 +212,7 @@ fn multiply<S: Simd, const R: usize, const V: usize>(simd: S, this: Multiply<'_,
     }
 }
 
-/// Sums of a panel's columns to their places, as many as there are.
+/// Stores the sums of a panel's columns; the last panel may be partial.
 #[inline(always)]
 fn store(out: &mut [f32], columns: Range<usize>, sums: &[f32]) {
     let n = columns.len().min(WIDTH);

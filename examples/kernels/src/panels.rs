@@ -1,4 +1,4 @@
-//! Matrices in the order in which a product reads them.
+//! Matrices stored in the order in which a product reads them.
 
 use bytemuck::{Pod, Zeroable};
 use pulp::{Simd, WithSimd};
@@ -6,7 +6,7 @@ use pulp::{Simd, WithSimd};
 /// The number of columns per panel.
 pub(super) const WIDTH: usize = 32;
 
-/// The numbers of one row in a panel's columns.
+/// One row of a panel.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(128))]
 pub(super) struct Row(pub(super) [f32; WIDTH]);
@@ -25,7 +25,7 @@ impl Panels {
         Self { depth, rows: vec![Row::zeroed(); depth * columns.div_ceil(WIDTH)] }
     }
 
-    /// From the columns, each of which has `depth` numbers: a matrix as ggml has it, where they are the rows.
+    /// Reorders a matrix of columns of `depth` values each (ggml's rows).
     pub(super) fn from_columns(columns: &[f32], depth: usize) -> Self {
         let mut panels = Self::new(depth, columns.len() / depth);
         for (i, column) in columns.chunks_exact(depth).enumerate() {
@@ -50,7 +50,7 @@ impl Panels {
     }
 }
 
-/// A panel's rows as vectors, V to a row.
+/// A panel's rows as vectors, V per row.
 #[inline(always)]
 pub(super) fn vectors<S: Simd, const V: usize>(panel: &[Row]) -> &[[S::f32s; V]] {
     S::as_simd_f32s(bytemuck::cast_slice(panel)).0.as_chunks().0
@@ -90,13 +90,13 @@ pub(super) fn product<S: Simd, const R: usize, const V: usize>(
     sums
 }
 
-/// Runs a kernel in a function of its own, so that surrounding code does not take its registers.
+/// Runs a kernel in a separate function, so that surrounding code does not use its registers.
 #[inline(never)]
 pub(super) fn apart<S: Simd, Op: WithSimd>(simd: S, op: Op) -> Op::Output {
     simd.vectorize(op)
 }
 
-/// Calls a function with the number of rows and of vectors to a row that fit into the processor's registers.
+/// Calls a function with the number of rows, and of vectors per row, that fit into the processor's registers.
 macro_rules! by_width {
     ($simd:ident: $S:ident, $f:ident($($argument:expr),*)) => {
         match $S::F32_LANES {

@@ -54,7 +54,7 @@ fn compute<'c>(
 }
 
 #[test]
-fn products_are_sums_whatever_comes_after_them() {
+fn matmul_kernel_equals_plain_rust() {
     let mut rng = fastrand::Rng::with_seed(1);
     for (depth, columns, rows) in [(1, 1, 1), (5, 33, 7), (64, 32, 8), (40, 70, 9), (17, 96, 150)] {
         let (w, b) = (random(&mut rng, depth * columns), random(&mut rng, columns));
@@ -120,7 +120,7 @@ fn close(found: &[f32], expected: &[f64], allowed: f64, what: &str) {
 
 /// ggml's own conversions say what blocks stand for.
 #[test]
-fn products_of_blocks_are_those_of_the_numbers_that_they_stand_for() {
+fn quantised_matmul_kernel_equals_dequantised_product() {
     let mut rng = fastrand::Rng::with_seed(4);
     for (dtype, depth, columns, rows) in
         [(DType::Q8_0, 32, 1, 1), (DType::Q8_0, 96, 33, 6), (DType::Q4_0, 64, 70, 9), (DType::Q8_0, 384, 64, 70)]
@@ -158,7 +158,7 @@ fn products_of_blocks_are_those_of_the_numbers_that_they_stand_for() {
 }
 
 #[test]
-fn attention_is_a_mean_by_weights_of_the_tokens_that_are_there() {
+fn attention_kernel_equals_plain_rust() {
     let mut rng = fastrand::Rng::with_seed(2);
     // The numbers of tokens of the sentences.
     for (size, heads, lengths) in [(4, 2, &[3][..]), (32, 3, &[40, 40]), (32, 1, &[70, 1, 33]), (40, 2, &[9, 31, 32])] {
@@ -198,7 +198,7 @@ fn attention_is_a_mean_by_weights_of_the_tokens_that_are_there() {
 }
 
 #[test]
-fn gelu_is_the_integral() {
+fn gelu_equals_the_integral() {
     for i in -2000..=2000 {
         let x = i as f32 / 200.0;
         let (found, expected) = (f64::from(math::gelu(x)), testkit::gelu_erf(f64::from(x)));
@@ -212,7 +212,7 @@ fn gelu_is_the_integral() {
 }
 
 #[test]
-fn shares_are_those_of_exponentials() {
+fn softmax_kernel_equals_exponentials() {
     let mut rng = fastrand::Rng::with_seed(3);
     for n in [1, 15, 16, 17, 100] {
         for spread in [0.0, 1.0, 80.0] {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_connection_is_kept_between_clients_while_it_is_held() {
+fn relay_keeps_the_connection_while_it_is_held() {
     let (connections, count) = channel();
     let (link, relay, address) = start(move |mut stream| {
         connections.send(()).unwrap();
@@ -29,7 +29,7 @@ fn the_connection_is_kept_between_clients_while_it_is_held() {
 
 /// A child process may keep ggml's socket open.
 #[test]
-fn a_client_whose_end_is_not_seen_does_not_keep_the_next_one_waiting() {
+fn relay_serves_a_client_beside_an_open_one() {
     let (link, relay, _requests) = recorder();
     let mut first = Client::new(relay);
     assert_eq!(first.memory(), [7; 16]);
@@ -39,7 +39,7 @@ fn a_client_whose_end_is_not_seen_does_not_keep_the_next_one_waiting() {
 }
 
 #[test]
-fn a_client_that_is_not_ggml_does_no_harm() {
+fn relay_ignores_clients_that_are_not_ggml() {
     let (link, relay, _requests) = recorder();
     let mut stray = TcpStream::connect(relay).unwrap();
     stray.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();

@@ -18,7 +18,7 @@ fn trickle(stream: &mut TcpStream, bytes: &[u8], time: Duration) {
 }
 
 #[test]
-fn a_silent_server_is_lost_in_time() {
+fn relay_loses_a_silent_server_in_time() {
     let (link, relay) = relayed(|stream| {
         thread::sleep(200 * SHORT);
         drop(stream);
@@ -30,7 +30,7 @@ fn a_silent_server_is_lost_in_time() {
 }
 
 #[test]
-fn a_server_that_takes_no_data_is_lost_in_time() {
+fn relay_loses_a_server_that_accepts_no_data_in_time() {
     let (link, relay) = relayed(|stream| {
         thread::sleep(200 * SHORT);
         drop(stream);
@@ -42,7 +42,7 @@ fn a_server_that_takes_no_data_is_lost_in_time() {
 }
 
 #[test]
-fn an_answer_in_single_bytes_ends_at_the_limit() {
+fn relay_limits_a_reply_of_single_bytes() {
     let (link, relay) = relayed(|mut stream| {
         request(&mut stream);
         trickle(&mut stream, &[&16_u64.to_le_bytes()[..], &[7; 16]].concat(), 20 * SHORT);
@@ -55,7 +55,7 @@ fn an_answer_in_single_bytes_ends_at_the_limit() {
 
 /// The limit of a request and its answer grows by a second per `least_rate` bytes.
 #[test]
-fn large_data_has_the_time_of_the_least_rate_and_no_more() {
+fn relay_limits_large_replies_by_the_least_rate() {
     let len = u32::try_from(RATE.get()).unwrap();
     let slow = |time: Duration| {
         relayed(move |mut stream| {
@@ -80,7 +80,7 @@ fn large_data_has_the_time_of_the_least_rate_and_no_more() {
 
 /// The total limit applies to uploads, too.
 #[test]
-fn data_that_is_taken_in_small_pieces_ends_at_the_limit() {
+fn relay_limits_uploads_taken_in_small_pieces() {
     let (link, relay) = relayed(|mut stream| {
         while stream.read_exact(&mut vec![0; 64 << 10]).is_ok() {
             thread::sleep(SHORT / 5);

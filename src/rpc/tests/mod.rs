@@ -3,7 +3,8 @@
 mod clients;
 mod limits;
 
-use std::io::{Read, Write};
+use std::error::Error as _;
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -119,12 +120,17 @@ fn recorder() -> (Arc<Link>, SocketAddr, Receiver<Request>) {
 
 fn reason(link: &Link) -> String {
     match link.check() {
-        Err(Error::RpcLost { endpoint, reason }) => {
+        Err(Error::RpcLost { endpoint, reason, .. }) => {
             assert_eq!(&*endpoint, "fake");
             reason.into_owned()
         }
         other => panic!("not lost: {other:?}"),
     }
+}
+
+/// The kind of the I/O error behind `error`, if there is one.
+fn io_kind(error: &Error) -> Option<ErrorKind> {
+    error.source()?.downcast_ref::<io::Error>().map(io::Error::kind)
 }
 
 /// A request for `len` bytes of a tensor.
@@ -133,7 +139,7 @@ fn get(len: u64) -> Vec<u8> {
 }
 
 #[test]
-fn requests_and_replies_pass_unchanged() {
+fn relay_forwards_requests_and_replies_unchanged() {
     let data: Vec<u8> = (0..3_000_000_u32).map(|i| i.to_le_bytes()[i as usize % 3]).collect();
     let (expected, data_len) = (data.clone(), data.len() as u64);
     let (link, relay) = relayed(move |mut stream| {
@@ -158,7 +164,7 @@ fn requests_and_replies_pass_unchanged() {
 }
 
 #[test]
-fn a_closed_connection_is_noticed_before_the_next_request() {
+fn relay_detects_a_closed_connection_before_the_next_request() {
     let (link, relay) = relayed(drop);
     let mut client = Client::new(relay);
     thread::sleep(SHORT);
@@ -168,7 +174,7 @@ fn a_closed_connection_is_noticed_before_the_next_request() {
 }
 
 #[test]
-fn every_question_is_answered_after_the_loss() {
+fn relay_answers_every_request_after_the_loss() {
     let (link, relay) = relayed(|mut stream| drop(request(&mut stream)));
     let mut client = Client::new(relay);
     assert_eq!(client.memory(), [0; 16]);
@@ -188,7 +194,7 @@ fn every_question_is_answered_after_the_loss() {
 }
 
 #[test]
-fn a_reply_that_breaks_off_is_completed() {
+fn relay_completes_a_truncated_reply() {
     let (link, relay) = relayed(|mut stream| {
         request(&mut stream);
         stream.write_all(&1000_u64.to_le_bytes()).unwrap();
@@ -197,10 +203,11 @@ fn a_reply_that_breaks_off_is_completed() {
     let data = Client::new(relay).ask(Command::GetTensor, &get(1000));
     assert_eq!(data, [[5; 600].as_slice(), &[0; 400]].concat());
     assert_eq!(reason(&link), "it closed the connection during GET_TENSOR");
+    assert_eq!(io_kind(&link.check().unwrap_err()), Some(ErrorKind::UnexpectedEof));
 }
 
 #[test]
-fn what_ggml_asks_of_every_server_is_answered_from_the_survey() {
+fn relay_answers_device_queries_from_the_survey() {
     let (sender, requests) = channel();
     let address = server(move |mut stream| {
         shake(&mut stream);
@@ -232,7 +239,7 @@ fn what_ggml_asks_of_every_server_is_answered_from_the_survey() {
 }
 
 #[test]
-fn a_relay_that_is_stopped_gives_back_its_port() {
+fn stopped_relay_releases_its_port() {
     let (_link, relay, address) = start(drop);
     relay.stop();
     drop(relay);
@@ -244,7 +251,7 @@ fn a_relay_that_is_stopped_gives_back_its_port() {
 }
 
 #[test]
-fn a_relay_goes_on_with_another_link_once_nobody_needs_the_first() {
+fn relay_renews_its_link_once_the_first_is_free() {
     let (link, relay, address) = start(drop);
     let other = server(|mut stream| {
         shake(&mut stream);
@@ -272,7 +279,7 @@ fn a_relay_goes_on_with_another_link_once_nobody_needs_the_first() {
 }
 
 #[test]
-fn a_reply_of_another_length_never_reaches_the_client() {
+fn relay_withholds_a_reply_of_another_length() {
     let (link, relay) = relayed(|mut stream| {
         request(&mut stream);
         reply(&mut stream, &[1; 8]);
@@ -282,7 +289,7 @@ fn a_reply_of_another_length_never_reaches_the_client() {
 }
 
 #[test]
-fn a_reply_that_ggml_would_assert_on_never_reaches_the_client() {
+fn relay_withholds_a_reply_that_ggml_would_assert_on() {
     let (link, relay) = relayed(|mut stream| {
         request(&mut stream);
         reply(&mut stream, &3_u64.to_le_bytes());
@@ -292,7 +299,7 @@ fn a_reply_that_ggml_would_assert_on_never_reaches_the_client() {
 }
 
 #[test]
-fn data_that_nobody_asked_for_loses_the_server() {
+fn relay_loses_a_server_that_sends_unrequested_data() {
     let (link, relay) = relayed(|mut stream| {
         request(&mut stream);
         reply(&mut stream, &[7; 16]);
@@ -307,7 +314,7 @@ fn data_that_nobody_asked_for_loses_the_server() {
 }
 
 #[test]
-fn a_graph_that_the_server_forgot_is_sent_again() {
+fn relay_resends_a_graph_that_the_server_discarded() {
     let (link, relay, requests) = recorder();
     let mut client = Client::new(relay);
     let graph = [&1_u32.to_le_bytes()[..], &[9; 100]].concat();

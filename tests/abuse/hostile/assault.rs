@@ -246,19 +246,20 @@ fn chosen(w: &mut World, _: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &m
 fn transferred(w: &mut World, _: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, _: &mut Sched) {
     let leaves = scene.leaves;
     let Some((state, name, bytes)) = leaves.first_of_state() else { return };
-    let mut read = vec![0.0_f32; state.get(name).unwrap().elements()];
+    let mut read = vec![0.0_f32; state.tensor(name).unwrap().elements()];
     leaves.restore();
     let backend = &mut w.backend;
     let result = provoke(actor, || {
         backend.transfers(|queue| {
             inside(Place::Transfers);
-            let result = queue.get(state.get(name)?, &mut read);
+            let result = queue.get(state.tensor(name)?, &mut read);
             inside(Place::Transfers);
             result
         })
     });
     // The closure may have written to it meanwhile.
-    if let (Some(Ok(())), DType::F32, 0) = (&result, state.get(name).unwrap().dtype(), actor.as_ref().unwrap().calls) {
+    if let (Some(Ok(())), DType::F32, 0) = (&result, state.tensor(name).unwrap().dtype(), actor.as_ref().unwrap().calls)
+    {
         assert_eq!(bytemuck::cast_slice::<f32, u8>(&read), bytes, "what was read");
     }
     settle(w, result);

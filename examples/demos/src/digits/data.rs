@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_the_known_size_and_classes() {
+    fn data_set_has_the_known_size_and_classes() {
         let Split { train, test } = load(Path::new(DEFAULT_PATH)).unwrap();
         assert_eq!((train.len(), test.len()), (1437, 360));
         assert_eq!((train.pixels.len(), test.pixels.len()), (1437 * PIXELS, 360 * PIXELS));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn no_test_image_is_a_training_image() {
+    fn data_split_shares_no_image() {
         let Split { train, test } = load(Path::new(DEFAULT_PATH)).unwrap();
         let key = |image: &[f32]| image.iter().map(|p| p.to_bits()).collect::<Vec<_>>();
         let trained: HashSet<_> = train.pixels.chunks_exact(PIXELS).map(key).collect();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_split_is_the_one_that_the_model_was_trained_with() {
+    fn data_split_is_the_one_the_model_was_trained_with() {
         let test = load(Path::new(DEFAULT_PATH)).unwrap().test;
         assert_eq!(test.labels[..20], [4, 3, 0, 8, 4, 1, 3, 8, 7, 7, 7, 3, 0, 8, 0, 5, 6, 6, 0, 7]);
         let mut of_class = [0; CLASSES];
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn images_stay_with_their_digits_when_they_are_split() {
+    fn split_at_keeps_images_with_their_labels() {
         let image = |value| [value; PIXELS];
         let all: Images = [(image(0.25), 1), (image(0.5), 2), (image(0.75), 3)].into_iter().collect();
         let (first, rest) = all.split_at(2);
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_read_as_it_stands() {
+    fn parse_reads_pixels_and_label() {
         let (image, label) = parse(&format!("0,4,{}7", "16,".repeat(62))).unwrap();
         assert_eq!(image[..3], [0.0, 0.25, 1.0]);
         assert_eq!(label, 7);
     }
 
     #[test]
-    fn wrong_rows_are_errors_that_say_where_and_what() {
+    fn parse_errors_name_line_and_value() {
         let good = line(PIXELS, "3");
         assert_eq!(
             error(&(good.clone() + &line(63, "17,3"))),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_file_is_an_error() {
+    fn load_refuses_a_truncated_file() {
         let whole = std::fs::read(DEFAULT_PATH).unwrap();
         for length in [0, 5, 1000, whole.len() - 1] {
             let path = std::env::temp_dir().join(format!("digits-{}-{length}.csv.gz", std::process::id()));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_named() {
+    fn load_error_names_the_missing_file() {
         let text = format!("{:#}", load(Path::new("no/such/file")).unwrap_err());
         assert!(text.starts_with("can't open the data set no/such/file (name another with --data FILE)"), "{text}");
     }

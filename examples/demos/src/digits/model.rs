@@ -1,11 +1,11 @@
-//! The network, as a description that training, inference and the plain Rust reference all follow.
+//! The network's description, used by training, inference and the plain Rust reference.
 //!
 //! ```text
 //! image   [8, 8, 1, N]   width, height, channels, images: ggml's order, the innermost dimension first
 //! conv1   [8, 8, 16, N]  3x3, padded by 1, bias, ReLU; then 2x2 maximum -> [4, 4, 16, N]
 //! conv2   [4, 4, 32, N]  3x3, padded by 1, bias, ReLU; then 2x2 maximum -> [2, 2, 32, N]
-//! fc1     [64, N]        of the 128 values that are left of each image; bias, ReLU
-//! fc2     [10, N]        bias; one logit for each digit
+//! fc1     [64, N]        128 inputs per image, bias, ReLU
+//! fc2     [10, N]        bias; one logit per digit
 //! ```
 
 use anyhow::{Result, bail, ensure};
@@ -15,36 +15,36 @@ use crate::Shown;
 
 /// Width and height of a convolution's kernel.
 pub const KERNEL: usize = 3;
-/// What a convolution puts round its image, so that the size stays.
+/// Padding of a convolution; keeps the image's size.
 pub const PADDING: usize = KERNEL / 2;
-/// Width, height and step of the maximum after a convolution.
+/// Width, height and stride of the max pooling after a convolution.
 pub const POOL: usize = 2;
 
-/// What a layer computes before its activation.
+/// The operation of a layer, before its activation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A convolution; its output is pooled after the activation.
     Conv,
-    /// A product with a matrix.
+    /// A matrix product.
     Dense,
 }
 
-/// One layer: `name.weight`, `name.bias` and what is done with them.
+/// One layer, with tensors `name.weight` and `name.bias`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layer {
-    /// What its tensors' names begin with.
+    /// The prefix of its tensors' names.
     pub name: &'static str,
-    /// What it computes.
+    /// Its operation.
     pub kind: Kind,
-    /// Channels (convolution) or values (product) of its input.
+    /// Input channels (convolution) or features (product).
     pub inputs: usize,
-    /// Channels or values of its output.
+    /// Output channels or features.
     pub outputs: usize,
-    /// Whether negative results become zero.
+    /// Whether a `ReLU` follows.
     pub relu: bool,
 }
 
-/// What is left of the width and height after both pools.
+/// Width and height after both poolings.
 const LEFT: usize = SIDE / POOL / POOL;
 const CHANNELS: usize = 32;
 
@@ -67,12 +67,12 @@ impl Layer {
         format!("{}.weight", self.name)
     }
 
-    /// The name of what is added to each output.
+    /// The name of its bias.
     pub fn bias_name(&self) -> String {
         format!("{}.bias", self.name)
     }
 
-    /// The shape of its kernel or matrix, the innermost dimension first, filled up with ones.
+    /// The shape of its kernel or matrix, innermost dimension first, padded with ones.
     pub fn weight_shape(&self) -> [usize; 4] {
         match self.kind {
             Kind::Conv => [KERNEL, KERNEL, self.inputs, self.outputs],
@@ -80,7 +80,7 @@ impl Layer {
         }
     }
 
-    /// The shape of its bias: one value for each output, laid out so that it repeats over all else.
+    /// The shape of its bias: one value per output, broadcast over the other dimensions.
     pub fn bias_shape(&self) -> [usize; 4] {
         match self.kind {
             Kind::Conv => [1, 1, self.outputs, 1],
@@ -88,7 +88,7 @@ impl Layer {
         }
     }
 
-    /// How many inputs each output depends on, which is what its first weights are scaled by.
+    /// The number of inputs per output (fan-in), which scales the initial weights.
     pub fn fan_in(&self) -> usize {
         match self.kind {
             Kind::Conv => KERNEL * KERNEL * self.inputs,
@@ -97,7 +97,7 @@ impl Layer {
     }
 }
 
-/// Name and shape of each tensor of a model file, in its order.
+/// Name and shape of each tensor of a model file, in file order.
 pub fn tensors() -> impl Iterator<Item = (String, [usize; 4])> {
     LAYERS
         .iter()
@@ -107,25 +107,25 @@ pub fn tensors() -> impl Iterator<Item = (String, [usize; 4])> {
 /// The model file in this repository, independent of the working directory.
 pub const DEFAULT_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/digits.gguf");
 
-/// What a model file says of itself.
+/// Metadata keys of a model file.
 pub mod key {
-    /// Which network it holds: [`ARCHITECTURE`](super::ARCHITECTURE).
+    /// The architecture: [`ARCHITECTURE`](super::ARCHITECTURE).
     pub const ARCHITECTURE: &str = "general.architecture";
-    /// A name for people.
+    /// The model's name.
     pub const NAME: &str = "general.name";
     /// The licence of the weights.
     pub const LICENSE: &str = "general.license";
-    /// The seed that picked the images that it was *not* trained on (`u64`).
+    /// The seed that selected the test images, which training never saw (`u64`).
     pub const SPLIT_SEED: &str = "digits-cnn.split_seed";
 }
 
 /// The value of [`key::ARCHITECTURE`].
 pub const ARCHITECTURE: &str = "digits-cnn";
 
-/// Refuses a model file that holds another network, or one that was trained on the test images.
+/// Refuses a model of another architecture, or one trained on the test images.
 ///
 /// # Errors
-/// Where the values of [`key::ARCHITECTURE`] and [`key::SPLIT_SEED`] are missing or others than this program's.
+/// [`key::ARCHITECTURE`] or [`key::SPLIT_SEED`] is missing or has another value.
 pub fn check_metadata(architecture: Option<&str>, split_seed: Option<u64>) -> Result<()> {
     ensure!(
         architecture == Some(ARCHITECTURE),
@@ -143,10 +143,10 @@ pub fn check_metadata(architecture: Option<&str>, split_seed: Option<u64>) -> Re
     Ok(())
 }
 
-/// Refuses a tensor whose shape is not the one that the network needs. Trailing ones may be left out.
+/// Refuses a tensor with another shape than the network's. Trailing ones may be omitted.
 ///
 /// # Errors
-/// Where the shape differs, or where no tensor of the network has that name.
+/// The shape differs, or the network has no tensor of that name.
 pub fn check_shape(name: &str, found: &[i64]) -> Result<()> {
     let expected = tensors().find(|(n, _)| n == name).map(|(_, shape)| shape);
     let Some(expected) = expected else {
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tensors_are_those_of_the_model_file() {
+    fn tensors_match_the_model_file() {
         let expected = [
             ("conv1.weight", [3, 3, 1, 16]),
             ("conv1.bias", [1, 1, 16, 1]),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_checked() {
+    fn check_metadata_refuses_other_models() {
         check_metadata(Some("digits-cnn"), Some(SPLIT_SEED)).unwrap();
         let text = |architecture, seed| check_metadata(architecture, seed).unwrap_err().to_string();
         assert!(text(Some("llama"), Some(SPLIT_SEED)).starts_with("`general.architecture` is `llama`, but"));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_are_checked() {
+    fn check_shape_refuses_other_shapes() {
         check_shape("fc2.bias", &[10]).unwrap();
         check_shape("fc2.bias", &[10, 1, 1, 1]).unwrap();
         for wrong in [&[][..], &[9], &[10, 2], &[1, 10], &[10, 1, 1, 1, 2], &[-10]] {

@@ -45,7 +45,7 @@ fn altered(change: impl FnOnce(&mut Vec<Part>), keep: impl Fn(&str) -> bool) -> 
         .collect();
     change(&mut parts);
     let mut writer = Writer::new();
-    for (key, value) in model.metadata().filter(|(key, _)| keep(key)) {
+    for (key, value) in model.key_values().filter(|(key, _)| keep(key)) {
         writer.set(key, value.clone()).unwrap();
     }
     for part in &parts {
@@ -59,25 +59,26 @@ fn part<'a>(parts: &'a mut [Part], name: &str) -> &'a mut Part {
 }
 
 #[test]
-fn the_model_written_again_is_as_good() {
+fn rewritten_model_is_as_accurate() {
     // Else the following tests would pass for a reason of their own.
     let run = run_bytes("again.gguf", &altered(|_| (), |_| true));
     run.summary().assert_good();
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn missing_file_is_named() {
     let path = scratch("no-such-file");
     for option in ["--model", "--data"] {
         let run = run([option.as_ref(), path.as_os_str()]);
         let message = run.error();
         assert!(message.contains(path.to_str().unwrap()) && message.contains(option), "{message}");
+        assert_eq!(message.matches("(os error 2)").count(), 1, "the cause is said once: {message}");
         assert_eq!(run.stdout, "");
     }
 }
 
 #[test]
-fn a_directory_is_no_file() {
+fn directory_is_refused_as_a_file() {
     for option in ["--model", "--data", "--svg"] {
         let run = run([option, env!("CARGO_TARGET_TMPDIR"), "--devices", "CPU"]);
         assert!(run.error().contains(env!("CARGO_TARGET_TMPDIR")), "{run:?}");
@@ -85,13 +86,13 @@ fn a_directory_is_no_file() {
 }
 
 #[test]
-fn each_file_is_told_from_the_other() {
+fn swapped_files_are_refused() {
     assert!(run(["--model", data::DEFAULT_PATH]).error().contains("no GGUF file"));
     assert!(run(["--data", model::DEFAULT_PATH]).error().contains("not a gzipped CSV file"));
 }
 
 #[test]
-fn a_cut_model_is_an_error() {
+fn truncated_model_is_an_error() {
     let whole = fs::read(model::DEFAULT_PATH).unwrap();
     let mut lengths: Vec<_> = (0..=24).step_by(4).collect();
     lengths.extend((25..1000).step_by(97));
@@ -105,7 +106,7 @@ fn a_cut_model_is_an_error() {
 }
 
 #[test]
-fn a_damaged_model_never_ends_in_a_signal() {
+fn damaged_model_never_ends_in_a_signal() {
     let whole = fs::read(model::DEFAULT_PATH).unwrap();
     for (i, at) in (0..1000).step_by(37).enumerate() {
         let mut bytes = whole.clone();
@@ -120,7 +121,7 @@ fn a_damaged_model_never_ends_in_a_signal() {
 }
 
 #[test]
-fn garbage_is_an_error() {
+fn garbage_model_is_an_error() {
     let mut magic = b"GGUF\x03\0\0\0".to_vec();
     magic.extend([0xff; 4096]);
     for bytes in [&[0; 4096][..], b"hello", &magic] {
@@ -129,7 +130,7 @@ fn garbage_is_an_error() {
 }
 
 #[test]
-fn a_missing_tensor_is_named() {
+fn missing_tensor_is_named() {
     for name in ["conv1.weight", "fc2.bias"] {
         let run = run_bytes("missing.gguf", &altered(|parts| parts.retain(|part| part.name != name), |_| true));
         assert!(run.error().contains(&format!("`{name}`")), "{run:?}");
@@ -137,7 +138,7 @@ fn a_missing_tensor_is_named() {
 }
 
 #[test]
-fn a_wrong_tensor_is_named() {
+fn tensor_of_another_shape_or_type_is_named() {
     type Change = fn(&mut Vec<Part>);
     let cases: [(Change, &str); 6] = [
         (|parts| part(parts, "conv2.weight").shape = [3, 3, 32, 16], "shape [3, 3, 32, 16]"),
@@ -157,7 +158,7 @@ fn a_wrong_tensor_is_named() {
 }
 
 #[test]
-fn another_network_is_refused() {
+fn model_of_another_network_is_refused() {
     for key in ["general.architecture", "digits-cnn.split_seed"] {
         let run = run_bytes("other.gguf", &altered(|_| (), |k| k != key));
         assert!(run.error().contains(&format!("`{key}` is missing")), "{run:?}");
@@ -165,7 +166,7 @@ fn another_network_is_refused() {
 }
 
 #[test]
-fn a_drawing_that_can_not_be_written_is_an_error() {
+fn svg_that_cannot_be_written_is_an_error() {
     let run = run(["--devices", "CPU", "--svg", "no/such/directory/graph.svg"]);
     let expected = "can't write no/such/directory/graph.svg (--svg FILE): the folder no/such/directory is not there";
     assert!(run.error().starts_with(expected), "{run:?}");
@@ -179,7 +180,7 @@ fn draw(path: &Path, more: &[&str]) -> Run {
 }
 
 #[test]
-fn a_file_that_is_there_is_replaced_with_force_only() {
+fn svg_file_is_replaced_only_with_force() {
     let path = scratch("drawn.svg");
     fs::write(&path, "old").unwrap();
     let run = draw(&path, &[]);
@@ -191,7 +192,7 @@ fn a_file_that_is_there_is_replaced_with_force_only() {
 }
 
 #[test]
-fn what_can_not_be_replaced_is_refused_with_force_as_well() {
+fn svg_to_a_read_only_file_is_refused_even_with_force() {
     let path = scratch("read-only.svg");
     fs::remove_file(&path).ok();
     fs::write(&path, "old").unwrap();
@@ -210,7 +211,7 @@ fn what_can_not_be_replaced_is_refused_with_force_as_well() {
 
 #[cfg(unix)]
 #[test]
-fn links_are_followed_to_files_that_are_there() {
+fn svg_is_written_through_links() {
     use std::os::unix::fs::symlink;
 
     let (link, real) = (scratch("link.svg"), scratch("real.svg"));
@@ -232,7 +233,7 @@ fn links_are_followed_to_files_that_are_there() {
 
 /// Names in a file, and words on the command line.
 #[test]
-fn nothing_reaches_the_terminal_raw() {
+fn messages_escape_untrusted_text() {
     let evil = "\u{1b}]0;title\u{7}\u{9b}2J";
     let named = altered(|parts| part(parts, "fc2.bias").name = evil.to_owned(), |_| true);
     let devices = ["--devices".to_owned(), evil.repeat(1000)];

@@ -38,7 +38,7 @@ fn hello_adds() {
 }
 
 #[test]
-fn mlp_computes_what_plain_rust_does() {
+fn mlp_equals_plain_rust() {
     let lines = lines_of("mlp");
     let rows = [[1.0, 0.5, 0.25, 0.0], [0.0, 2.0, 0.0, 1.0]];
     assert_eq!(lines.len(), rows.len(), "{lines:?}");
@@ -55,7 +55,7 @@ fn mlp_computes_what_plain_rust_does() {
 }
 
 #[test]
-fn kv_cache_attends_to_all_tokens_so_far_and_plans_once() {
+fn kv_cache_equals_plain_rust_and_plans_once() {
     const WIDTH: u32 = 4;
     let numbers =
         |seed: u32, n: u32| -> Vec<f64> { (0..n).map(|i| f64::from((i * 7 + seed * 3) % 11) / 5.0 - 1.0).collect() };
@@ -78,7 +78,7 @@ fn kv_cache_attends_to_all_tokens_so_far_and_plans_once() {
 }
 
 #[test]
-fn custom_op_computes_softsign() {
+fn custom_op_equals_softsign() {
     let lines = lines_of("custom_op");
     let [values, sums, filled] = &lines[..] else { panic!("{lines:?}") };
     let want = [-3.0_f64, -1.0, 0.0, 1.0, 3.0, 0.5, 9.0, -0.25].map(|x| x / (1.0 + x.abs()));
@@ -88,7 +88,7 @@ fn custom_op_computes_softsign() {
 }
 
 #[test]
-fn devices_are_all_told_and_compute() {
+fn devices_lists_every_device_and_computes() {
     Registry::load_all().unwrap();
     let lines = lines_of("devices");
     let products: Vec<_> = lines.iter().filter(|line| line.contains("] x [")).collect();

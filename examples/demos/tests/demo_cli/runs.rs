@@ -3,7 +3,7 @@
 use crate::demo::{run, run_unread};
 
 #[test]
-fn one_device_is_one_split_however_often_it_is_named() {
+fn one_device_gives_one_split() {
     for devices in ["CPU", "CPU,CPU"] {
         let run = run(["--devices", devices]);
         let summary = run.summary();
@@ -15,7 +15,7 @@ fn one_device_is_one_split_however_often_it_is_named() {
 }
 
 #[test]
-fn every_image_is_classified_whatever_the_batch() {
+fn every_image_is_classified_for_any_batch_size() {
     let all = run(["--devices", "CPU", "--batch", "360"]);
     for batch in ["7", "359", "100000"] {
         let some = run(["--devices", "CPU", "--batch", batch, "--threads", "2"]);
@@ -25,13 +25,13 @@ fn every_image_is_classified_whatever_the_batch() {
 }
 
 #[test]
-fn nothing_is_wrong_when_nobody_reads_on() {
+fn closed_stdout_is_no_error() {
     let run = run_unread();
     assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""));
 }
 
 #[test]
-fn help_is_for_users() {
+fn help_documents_usage() {
     let run = run(["--help"]);
     assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""));
     for part in [
@@ -48,7 +48,7 @@ fn help_is_for_users() {
 }
 
 #[test]
-fn unknown_devices_are_errors_that_name_those_there_are() {
+fn unknown_device_error_lists_the_devices() {
     for (devices, unknown) in [("CUDA7", "CUDA7"), ("CPU,nonsense", "nonsense"), ("CPU,", ""), ("CPU0", "CPU0")] {
         let run = run(["--devices", devices]);
         let message = run.error();
@@ -65,7 +65,7 @@ fn more_devices_than_layers_are_refused() {
 }
 
 #[test]
-fn a_wrong_command_line_has_a_status_of_its_own() {
+fn command_line_errors_exit_with_status_2() {
     for arguments in [&["--batch", "0"][..], &["--threads", "0"], &["--threads", "513"], &["--nonsense"], &["digit"]] {
         let run = run(arguments);
         assert_eq!(run.status, Some(2), "{arguments:?}: {run:?}");

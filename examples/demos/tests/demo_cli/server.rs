@@ -7,7 +7,7 @@ use roxmltree::Document;
 use crate::demo::{run, scratch};
 
 #[test]
-fn the_graph_is_split_over_two_devices() {
+fn sched_demo_splits_the_graph_over_two_devices() {
     let svg = scratch("split.svg");
     let run = run(["--svg".as_ref(), svg.as_os_str(), "--force".as_ref()]);
     let summary = run.summary();
@@ -34,7 +34,7 @@ fn the_graph_is_split_over_two_devices() {
 }
 
 #[test]
-fn devices_take_turns_as_they_are_named() {
+fn sched_demo_assigns_devices_in_the_given_order() {
     let run = run(["--devices", "cpu,rpc0"]);
     assert_eq!(run.summary().devices, ["CPU", "RPC0"]);
     assert!(run.summary().splits >= 2);
@@ -45,7 +45,7 @@ fn devices_take_turns_as_they_are_named() {
 }
 
 #[test]
-fn all_on_the_server_is_one_split_that_gets_the_images() {
+fn sched_demo_on_the_server_alone_is_one_split() {
     let run = run(["--devices", "RPC0"]);
     let summary = run.summary();
     summary.assert_good();
