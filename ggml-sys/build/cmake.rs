@@ -12,7 +12,7 @@ use super::tools;
 /// # Errors
 ///
 /// Says that cmake failed, and where its output is.
-pub(crate) fn ggml(input: &Input, plan: &Plan, compile: &Compile, source: &Path, origin: &str) -> Result<(), String> {
+pub fn ggml(input: &Input, plan: &Plan, compile: &Compile, source: &Path, origin: &str) -> Result<(), String> {
     let mut config = cmake::Config::new(input.manifest_dir.join("cmake"));
     config.profile(&compile.build_type).define("GGML_SYS_SOURCE", source).define("GGML_BUILD_COMMIT", origin);
     for (name, value) in compile.defines.iter().chain(&plan.cpu.options) {
@@ -52,7 +52,7 @@ pub(crate) fn ggml(input: &Input, plan: &Plan, compile: &Compile, source: &Path,
 }
 
 /// Builds `shim/`, which comes before ggml in link order.
-pub(crate) fn shim(input: &Input, compile: &Compile, include: &Path) -> Result<(), String> {
+pub fn shim(input: &Input, compile: &Compile, include: &Path) -> Result<(), String> {
     let folder = input.manifest_dir.join("shim");
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").include(&folder).include(include).include(include.with_file_name("src"));

@@ -8,7 +8,7 @@ use super::sdk::Sdk;
 
 /// A program or library that the build needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tool {
+pub enum Tool {
     CMake,
     Compiler,
     /// The program that cmake drives.
@@ -53,13 +53,13 @@ impl Tool {
 
 /// A tool that is missing, and what was looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Missing {
-    pub(crate) tool: Tool,
-    pub(crate) looked_for: String,
+pub struct Missing {
+    pub tool: Tool,
+    pub looked_for: String,
 }
 
 /// Lists what is missing and how to install it. `target`: the triple, if it is not this machine's.
-pub(crate) fn message(missing: &[Missing], target: Option<&str>) -> String {
+pub fn message(missing: &[Missing], target: Option<&str>) -> String {
     let names: Vec<_> = missing.iter().map(|m| m.tool.name()).collect();
     let [apt, dnf, pacman, brew, winget] = [0, 1, 2, 3, 4].map(|i| {
         let packages = missing.iter().filter_map(|m| m.tool.packages(target).get(i).copied());
@@ -102,16 +102,16 @@ pub(crate) fn message(missing: &[Missing], target: Option<&str>) -> String {
 
 /// What to look for.
 #[derive(Debug)]
-pub(crate) struct Wanted<'a> {
-    pub(crate) cmake: &'a str,
+pub struct Wanted<'a> {
+    pub cmake: &'a str,
     /// Whether C is compiled.
-    pub(crate) compile: bool,
+    pub compile: bool,
     /// Whether the user chose cmake's generator.
-    pub(crate) generator: bool,
+    pub generator: bool,
     /// SDKs that are already known to be missing.
-    pub(crate) absent: &'a [Sdk],
+    pub absent: &'a [Sdk],
     /// The target's triple, if it is not this machine's.
-    pub(crate) target: Option<&'a str>,
+    pub target: Option<&'a str>,
 }
 
 /// Looks for the tools.
@@ -119,7 +119,7 @@ pub(crate) struct Wanted<'a> {
 /// # Errors
 ///
 /// [`message`].
-pub(crate) fn check(wanted: &Wanted<'_>) -> Result<(), String> {
+pub fn check(wanted: &Wanted<'_>) -> Result<(), String> {
     let mut missing = Vec::new();
     let mut lacks = |tool, looked_for: String| missing.push(Missing { tool, looked_for });
     if wanted.compile {
@@ -157,7 +157,7 @@ fn absent_compiler(cpp: bool) -> Option<String> {
 /// # Errors
 ///
 /// Names the compiler, and others.
-pub(crate) fn threads(mut build: cc::Build, folder: &Path) -> Result<(), String> {
+pub fn threads(mut build: cc::Build, folder: &Path) -> Result<(), String> {
     let source = folder.join("threads.cpp");
     let text = "#include <mutex>\n#include <thread>\nstd::mutex mutex;\nvoid wait() { std::this_thread::yield(); }\n";
     fs::write(&source, text).map_err(|e| format!("cannot write {}: {e}", source.display()))?;
@@ -176,7 +176,7 @@ pub(crate) fn threads(mut build: cc::Build, folder: &Path) -> Result<(), String>
 }
 
 /// Whether a program can be started. Its exit status is ignored, since not every compiler knows the flag.
-pub(crate) fn runs(program: impl AsRef<std::ffi::OsStr>) -> bool {
+pub fn runs(program: impl AsRef<std::ffi::OsStr>) -> bool {
     Command::new(program)
         .arg("--version")
         .stdin(Stdio::null())

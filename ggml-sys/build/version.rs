@@ -8,7 +8,7 @@ use std::path::Path;
 /// # Errors
 ///
 /// Names the version found and the one required.
-pub(crate) fn check(folder: &Path, version: &str, pinned: &str) -> Result<(), String> {
+pub fn check(folder: &Path, version: &str, pinned: &str) -> Result<(), String> {
     if version == pinned {
         return Ok(());
     }

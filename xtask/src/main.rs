@@ -6,8 +6,6 @@ mod coverage;
 mod cross;
 mod cuda_check;
 mod cuda_toolkit;
-#[path = "../../ggml-sys/build/fetch/mod.rs"]
-mod fetch;
 mod fuzz;
 mod gpu_bundle;
 mod headers;
@@ -25,6 +23,7 @@ mod valgrind;
 mod vendor;
 mod workspace;
 
+use build_plan::fetch;
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]

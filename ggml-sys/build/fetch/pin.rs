@@ -4,19 +4,19 @@ use std::path::Path;
 
 /// The pin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pin {
+pub struct Pin {
     /// The package on crates.io.
-    pub(crate) package: String,
+    pub package: String,
     /// Its exact version.
-    pub(crate) version: String,
+    pub version: String,
     /// SHA-256 of its `.crate` file.
     pub sha256: String,
     /// ggml's own version.
-    pub(crate) ggml: String,
+    pub ggml: String,
     /// SHA-256 of the list of kept files, see [`Sums`](super::tree::Sums).
     pub tree_sha256: String,
     /// Path in the package, path below `vendor/ggml/`.
-    pub(crate) keep: Vec<(String, String)>,
+    pub keep: Vec<(String, String)>,
 }
 
 impl Pin {
@@ -25,7 +25,7 @@ impl Pin {
     /// # Errors
     ///
     /// A readable message if the file is missing or a key is not a string.
-    pub(crate) fn read(file: &Path) -> Result<Self, String> {
+    pub fn read(file: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read the pin {}: {e}", file.display()))?;
         Self::parse(&text).map_err(|e| format!("{}: {e}", file.display()))
     }
@@ -35,7 +35,7 @@ impl Pin {
     /// # Errors
     ///
     /// Names the key that is missing or not a string.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| e.to_string())?;
         let get = |key: &str| match table.get(key) {
             Some(toml::Value::String(s)) => Ok(s.clone()),
@@ -60,7 +60,7 @@ impl Pin {
     }
 
     /// `package-version`, in place of the git commit in ggml's own build.
-    pub(crate) fn origin(&self) -> String {
+    pub fn origin(&self) -> String {
         format!("{}-{}", self.package, self.version)
     }
 }
