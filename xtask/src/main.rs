@@ -33,7 +33,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Fetch ggml's pinned sources into vendor/ggml/, or move the pin
+    /// Fetch ggml's pinned sources into vendor/, or pin another version
     Vendor(vendor::Arguments),
     /// List where the safe layer covers each function of ggml: docs/coverage.md
     Coverage(coverage::Arguments),

@@ -53,7 +53,7 @@ pub(crate) fn run() -> Result<()> {
         ensure!(size <= LIMIT, "crates.io takes packages of at most {LIMIT} bytes");
         folders.push(unpack(&package, elsewhere.path())?);
     }
-    let tree = folders.first().context("ggml-sys comes first")?.join("vendor/ggml");
+    let tree = folders.first().context("ggml-sys comes first")?.join("vendor").join(pin.folder());
     fetch::tree::verify(&tree, &pin.tree_sha256).map_err(anyhow::Error::msg)?;
 
     let user = elsewhere.path().join("user");
