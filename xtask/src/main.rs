@@ -16,6 +16,7 @@ mod interop;
 mod layers;
 mod model;
 mod package;
+mod report;
 mod sys_plan;
 mod update;
 mod valgrind;

@@ -10,6 +10,7 @@ use crate::fetch::cargo::Package;
 use crate::fetch::pin::{Pin, Pins};
 use crate::fetch::{Fetched, tree};
 use crate::headers::{Api, Difference};
+use crate::report;
 use crate::workspace::Workspace;
 
 /// Fetches the version and prints what changed since the default one; then, unless this is a `dry_run`, pins it and makes
@@ -28,8 +29,10 @@ pub(crate) fn run(workspace: &Workspace, package: Option<&str>, version: &str, d
         None => workspace.sources(new)?,
     };
     println!("{} (ggml {}) -> {} (ggml {})\n", old.origin(), old.ggml, new.origin(), new.ggml);
-    let (declared, declares) = (api(workspace, &workspace.sources(old)?)?, api(workspace, &after)?);
-    println!("{}", Difference::between(&declared, &declares));
+    let before = workspace.sources(old)?;
+    let (declared, declares) = (api(workspace, &before)?, api(workspace, &after)?);
+    print!("{}", Difference::between(&declared, &declares));
+    println!("{}", report::write(&workspace.root, &before, &after)?);
 
     let files = ["vendor/ggml.toml", "ggml-sys/Cargo.toml"].map(|file| workspace.root.join(file));
     let [pinned, packaged] = [fs::read_to_string(&files[0])?, fs::read_to_string(&files[1])?];
