@@ -6,19 +6,23 @@ use super::check::{Call, Operands};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::options::options;
 use crate::tensor::Tensor;
 
-/// The optional operands of [`Context::top_k_mask`].
-#[derive(Debug, Clone, Copy, Default)]
-#[non_exhaustive]
-pub struct TopKMask<'c> {
-    /// A score for each possible pick of a row, `[n_pick, …]` of `f32`: a pick counts if its score is above negative
-    /// infinity. Without it each pick counts.
-    pub score: Option<Tensor<'c>>,
-    /// The cells that belong to a pick, `[n_cells, n_pick]` of `i32`. Without it a pick is a cell.
-    pub blocks: Option<Tensor<'c>>,
-    /// Cells of each row that are kept anyway, `[n_extra, …]` of `i32`.
-    pub extra: Option<Tensor<'c>>,
+options! {
+    /// The optional operands of [`Context::top_k_mask`].
+    #[derive(Debug, Clone, Copy)]
+    pub struct TopKMask<'c> {
+        /// Picks are cells, and each counts.
+        new();
+        /// Sets a score for each possible pick of a row, `[n_pick, …]` of `f32`: a pick counts if its score is above
+        /// negative infinity. Without it each pick counts.
+        with_score(score: Option<Tensor<'c>> = None, into);
+        /// Sets the cells that belong to a pick, `[n_cells, n_pick]` of `i32`. Without it a pick is a cell.
+        with_blocks(blocks: Option<Tensor<'c>> = None, into);
+        /// Sets cells of each row that are kept anyway, `[n_extra, …]` of `i32`.
+        with_extra(extra: Option<Tensor<'c>> = None, into);
+    }
 }
 
 impl Context {

@@ -32,11 +32,11 @@ fn cells_that_were_picked_keep_the_mask() {
             Array::of([SCORES, 2, 3, 1], |[i, j, k, _]| if (i + j + k) % 3 == 0 { f64::NEG_INFINITY } else { 1.0 });
         let blocks = picks([2, SCORES, 1, 1], 9);
         let more = picks([2, 2, 3, 1], 5);
-        let mut how = TopKMask::default();
         let of = |array: &Array, dtype| lab.operand(array, dtype, Layout::Plain).0;
-        how.score = scored.then(|| of(&score, DType::F32));
-        how.blocks = blocked.then(|| of(&blocks, DType::I32));
-        how.extra = extra.then(|| of(&more, DType::I32));
+        let how = TopKMask::new()
+            .with_score(scored.then(|| of(&score, DType::F32)))
+            .with_blocks(blocked.then(|| of(&blocks, DType::I32)))
+            .with_extra(extra.then(|| of(&more, DType::I32)));
         let want = Array::of([N, 2, 3, 1], |[cell, i, j, _]| {
             let is = |x: f64| x == cell as f64;
             let picked = (0..PICKS[0]).map(|n| top_values.at([n, i, j, 0])).any(|pick| {
@@ -64,12 +64,12 @@ fn operands_that_do_not_fit_are_refused() {
     let f32s = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
     let i32s = |shape: [i64; 4]| ctx.input("i", DType::I32, shape).unwrap();
     let (mask, top) = (f32s([8, 2, 3, 1]), i32s([4, 4, 3, 1]));
-    assert!(ctx.top_k_mask(mask, top, TopKMask::default()).is_ok());
-    refused!(DType, ctx.top_k_mask(i32s([8, 2, 3, 1]), top, TopKMask::default()));
-    refused!(DType, ctx.top_k_mask(mask, f32s([4, 4, 3, 1]), TopKMask::default()));
-    refused!(Shape, ctx.top_k_mask(f32s([8, 3, 3, 1]), top, TopKMask::default()), "3 does not divide 4");
-    refused!(Shape, ctx.top_k_mask(ctx.transpose(f32s([2, 8, 3, 1])).unwrap(), top, TopKMask::default()));
-    refused!(Shape, ctx.top_k_mask(f32s([1 << 40, 1, 1, 1]), i32s([1, 1 << 30, 1, 1]), TopKMask::default()));
+    assert!(ctx.top_k_mask(mask, top, TopKMask::new()).is_ok());
+    refused!(DType, ctx.top_k_mask(i32s([8, 2, 3, 1]), top, TopKMask::new()));
+    refused!(DType, ctx.top_k_mask(mask, f32s([4, 4, 3, 1]), TopKMask::new()));
+    refused!(Shape, ctx.top_k_mask(f32s([8, 3, 3, 1]), top, TopKMask::new()), "3 does not divide 4");
+    refused!(Shape, ctx.top_k_mask(ctx.transpose(f32s([2, 8, 3, 1])).unwrap(), top, TopKMask::new()));
+    refused!(Shape, ctx.top_k_mask(f32s([1 << 40, 1, 1, 1]), i32s([1, 1 << 30, 1, 1]), TopKMask::new()));
     for (score, blocks, extra) in [
         (Some(f32s([5, 2, 3, 1])), None, None),
         (Some(f32s([5, 4, 3, 2])), None, None),
@@ -77,8 +77,7 @@ fn operands_that_do_not_fit_are_refused() {
         (Some(f32s([5, 4, 3, 1])), Some(i32s([2, 6, 1, 1])), None),
         (None, None, Some(i32s([5, 2, 3, 1]))),
     ] {
-        let mut how = TopKMask::default();
-        (how.score, how.blocks, how.extra) = (score, blocks, extra);
+        let how = TopKMask::new().with_score(score).with_blocks(blocks).with_extra(extra);
         refused!(Shape, ctx.top_k_mask(mask, top, how), "{how:?}");
     }
     for (score, blocks, extra) in [
@@ -86,8 +85,7 @@ fn operands_that_do_not_fit_are_refused() {
         (None, Some(f32s([2, 5, 1, 1])), None),
         (None, None, Some(f32s([5, 4, 3, 1]))),
     ] {
-        let mut how = TopKMask::default();
-        (how.score, how.blocks, how.extra) = (score, blocks, extra);
+        let how = TopKMask::new().with_score(score).with_blocks(blocks).with_extra(extra);
         refused!(DType, ctx.top_k_mask(mask, top, how), "{how:?}");
     }
 }

@@ -99,15 +99,15 @@ pub(super) const OPS: &[Op] = &[
         // Indices out of range are passed over.
         let picks = p.operand(DType::I32, [k, n1, n2, 1])?;
         let n_pick = p.dim();
-        let mut how = ggml::TopKMask::default();
+        let mut how = ggml::TopKMask::new();
         if p.rng.bool() {
-            how.score = Some(p.operand(DType::F32, [n_pick, n1, n2, 1])?.t);
+            how = how.with_score(p.operand(DType::F32, [n_pick, n1, n2, 1])?.t);
         }
         if p.rng.bool() {
-            how.blocks = Some(p.operand(DType::I32, [2, n_pick, 1, 1])?.t);
+            how = how.with_blocks(p.operand(DType::I32, [2, n_pick, 1, 1])?.t);
         }
         if p.rng.bool() {
-            how.extra = Some(p.operand(DType::I32, [3, n1, n2, 1])?.t);
+            how = how.with_extra(p.operand(DType::I32, [3, n1, n2, 1])?.t);
         }
         let t = build!(p, top_k_mask(mask.t, picks.t, how));
         Ok(p.only(t))

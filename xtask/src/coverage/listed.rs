@@ -115,7 +115,7 @@ mod tests {
                     [since]\nggml_b = \"0.28.0\"\n";
         let listed = Listed::parse(text).unwrap();
         let (old, later) = listed.at("0.9.0");
-        assert_eq!((old.names().collect::<Vec<_>>(), later), (vec!["ggml_a"], ["ggml_b".to_owned()].into()));
+        assert_eq!((old.names().cloned().collect(), later), (vec!["ggml_a".to_owned()], ["ggml_b".to_owned()].into()));
         let (new, later) = listed.at("0.28.0");
         assert_eq!((new.names().count(), later.len()), (2, 0));
         let known = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
