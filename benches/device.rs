@@ -9,15 +9,12 @@
     reason = "a benchmark that fails panics, and its numbers are small"
 )]
 
-#[path = "../tests/device/load.rs"]
-mod load;
-
 use std::time::{Duration, Instant};
 
 use ggml::prelude::*;
 use ggml::{FlashAttn, GraphAllocator};
-use load::{cpu, device};
 use serde_json::json;
+use testkit::device::{cpu, device};
 
 /// Chooses a dimension for a GPU or for a CPU.
 fn size(gpu: i64, cpu: i64) -> i64 {
@@ -63,9 +60,9 @@ fn transfers() {
     let gigabytes = bytes as f64 / 1e9;
     print("to the device", gigabytes / seconds(|| state.set("a", &host).unwrap()), "GB/s");
     let mut backend = device().init().unwrap();
-    let mut get = || backend.transfers(|queue| queue.get(state.get("a")?, &mut host)).unwrap();
+    let mut get = || backend.transfers(|queue| queue.get(state.tensor("a")?, &mut host)).unwrap();
     print("from the device", gigabytes / seconds(&mut get), "GB/s");
-    let mut copy = || backend.transfers(|queue| queue.copy(state.get("a")?, &state, "b")).unwrap();
+    let mut copy = || backend.transfers(|queue| queue.copy(state.tensor("a")?, &state, "b")).unwrap();
     print("on the device, copied", gigabytes / seconds(&mut copy), "GB/s");
 }
 
@@ -77,7 +74,7 @@ fn products() {
         for n in [1, 512] {
             let ctx = Context::new();
             let x = ctx.input("x", DType::F32, [k, n]).unwrap();
-            let y = ctx.mul_mat(weights.get("w").unwrap(), x).unwrap();
+            let y = ctx.mul_mat(weights.tensor("w").unwrap(), x).unwrap();
             let graph = ctx.graph([y]).unwrap();
             let mut allocator = GraphAllocator::new(device().buffer_type());
             let mut memory = allocator.alloc(&graph).unwrap();

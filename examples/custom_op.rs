@@ -1,5 +1,5 @@
-//! An operation written in Rust, in the midst of a computation: softsign, `x / (1 + |x|)`, which ggml does not have. The
-//! closure runs on the CPU, whatever device does the rest.
+//! A custom operation written in Rust: softsign, `x / (1 + |x|)`, which ggml does not have. The closure runs on the CPU,
+//! wherever the other operations run.
 #![allow(clippy::print_stdout, reason = "a program for people to read")]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ fn main() -> ggml::Result<()> {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 2])?;
 
-    // A closure can't borrow, since the context keeps it; it may share. Several threads call it at once, each for some rows.
+    // The context keeps the closure, so it can't borrow, but may share. Several threads call it at once, each for some rows.
     let filled = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&filled);
     let softsign = ctx.map_custom1::<f32>(x, Custom::new(), move |out, x| {
@@ -21,7 +21,7 @@ fn main() -> ggml::Result<()> {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     })?;
-    // Its result is a tensor like any other.
+    // The result is an ordinary tensor.
     let sums = ctx.sum_rows(softsign)?;
     let graph = ctx.graph([softsign, sums])?;
 

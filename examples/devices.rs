@@ -1,10 +1,10 @@
-//! What this machine can compute with: the devices, their memory, and a small product computed on each.
+//! Lists this machine's devices with their memory, and computes a small product on each.
 #![allow(clippy::print_stdout, reason = "a program for people to read")]
 
 use ggml::prelude::*;
 use ggml::{Registry, SchedBuilder};
 
-/// Multiplies a matrix of two rows by a vector: on `device`, and on the CPU what that can't run.
+/// Multiplies a matrix of two rows by a vector on `device`, with the CPU as fallback.
 fn product(device: Device) -> ggml::Result<Vec<f32>> {
     let mut builder = WeightsBuilder::new();
     builder.tensor("matrix", DType::F32, [3, 2])?;
@@ -13,7 +13,7 @@ fn product(device: Device) -> ggml::Result<Vec<f32>> {
 
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [3])?;
-    let y = ctx.mul_mat(weights.get("matrix")?, x)?;
+    let y = ctx.mul_mat(weights.tensor("matrix")?, x)?;
     let graph = ctx.graph([y])?;
     let mut sched = backends(device)?.build()?;
     let mut run = sched.alloc(&graph)?;
@@ -22,7 +22,7 @@ fn product(device: Device) -> ggml::Result<Vec<f32>> {
     run.get(y)
 }
 
-/// The device, before the CPU if it is another.
+/// A scheduler over the device and, if that is another one, the CPU.
 fn backends(device: Device) -> ggml::Result<SchedBuilder> {
     let builder = Sched::builder();
     let builder = if device.device_type() == DeviceType::Cpu { builder } else { builder.backend(device.init()?) };
@@ -30,7 +30,7 @@ fn backends(device: Device) -> ggml::Result<SchedBuilder> {
 }
 
 fn main() -> ggml::Result<()> {
-    // Needed only where backends are libraries of their own (feature `dynamic-backends`).
+    // Needed only if backends are loaded at run time (feature `dynamic-backends`).
     let registries = Registry::load_all()?;
     println!("backends: {registries:?}");
     for device in Device::all()? {

@@ -1,17 +1,17 @@
-//! Adds two vectors, on the best device that there is.
+//! Adds two vectors on the best device.
 #![allow(clippy::print_stdout, reason = "a program for people to read")]
 
 use ggml::prelude::*;
 
 fn main() -> ggml::Result<()> {
-    // What is to be computed is written down first.
+    // A context describes the computation.
     let ctx = Context::new();
     let a = ctx.input("a", DType::F32, [3])?;
     let b = ctx.input("b", DType::F32, [3])?;
     let sum = ctx.add(a, b)?;
     let graph = ctx.graph([sum])?;
 
-    // A scheduler gives it memory on the devices: values go in, are computed with, and come out.
+    // A scheduler allocates memory on the devices. Then inputs are set, the graph is computed, and the result is read.
     let mut sched = Sched::best()?;
     let mut run = sched.alloc(&graph)?;
     run.set(a, &[1.0_f32, 2.0, 3.0])?;

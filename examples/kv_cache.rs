@@ -1,5 +1,5 @@
-//! A head of attention that owns its weights and its key-value cache. Each token looks at itself and at those before it. All
-//! rows of the cache take part in each step, and a mask hides those that are still empty: so all graphs have one shape.
+//! An attention head that owns its weights and its KV cache. Each token attends to itself and to earlier tokens. Each step
+//! reads all rows of the cache, and a mask hides the empty ones, so all graphs have the same shape.
 #![allow(clippy::print_stdout, clippy::cast_precision_loss, reason = "a program for people to read, small numbers")]
 
 use ggml::prelude::*;

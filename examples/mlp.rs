@@ -1,5 +1,5 @@
-//! A multilayer perceptron that owns all it needs: weights, a context to write computations down in, a scheduler to run
-//! them. It borrows nothing, so it can lie in any struct, and move to any thread.
+//! A multilayer perceptron that owns its weights, context and scheduler. It borrows nothing, so it can be stored in any
+//! struct and moved to any thread.
 #![allow(clippy::print_stdout, clippy::cast_precision_loss, reason = "a program for people to read, small numbers")]
 
 use ggml::prelude::*;
@@ -24,16 +24,16 @@ impl Mlp {
         for i in 0..widths.len() - 1 {
             let names = [format!("w{i}"), format!("b{i}")];
             for name in &names {
-                let n = weights.get(name)?.elements();
+                let n = weights.tensor(name)?.elements();
                 weights.set(name, &(0..n).map(|j| ((j * 7) % 11) as f32 / 10.0 - 0.5).collect::<Vec<_>>())?;
             }
-            // Names are looked up once; an index is as good as a handle, and borrows nothing.
+            // Names are looked up once: an index is as cheap as a handle, and borrows nothing.
             layers.push([weights.index(&names[0])?, weights.index(&names[1])?]);
         }
         Ok(Self { weights, layers, ctx: Context::new(), sched: Sched::best()? })
     }
 
-    /// The probabilities of the classes, for each row of `width` values.
+    /// The class probabilities of each row of `width` values.
     fn forward(&mut self, width: usize, rows: &[f32]) -> ggml::Result<Vec<f32>> {
         self.ctx.reset();
         let ctx = &self.ctx;

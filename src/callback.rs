@@ -19,15 +19,15 @@ thread_local! {
 }
 
 /// Sets the thread's flag, and restores it on drop.
-struct Set(bool);
+struct ClosedScope(bool);
 
-impl Set {
-    fn to(closed: bool) -> Self {
+impl ClosedScope {
+    fn set(closed: bool) -> Self {
         Self(CLOSED.replace(closed))
     }
 }
 
-impl Drop for Set {
+impl Drop for ClosedScope {
     fn drop(&mut self) {
         CLOSED.set(self.0);
     }
@@ -35,13 +35,13 @@ impl Drop for Set {
 
 /// Runs user code that must not call into ggml.
 pub(crate) fn closed<R>(f: impl FnOnce() -> R) -> R {
-    let _set = Set::to(true);
+    let _scope = ClosedScope::set(true);
     f()
 }
 
 /// Lets this crate call into ggml inside [`closed`], to read a result that C has just reported.
 pub(crate) fn reopened<R>(f: impl FnOnce() -> R) -> R {
-    let _set = Set::to(false);
+    let _scope = ClosedScope::set(false);
     f()
 }
 

@@ -254,7 +254,7 @@ mod tests {
 
     /// Each of ggml's constants is one of our types with the same name, or that of a removed type.
     #[test]
-    fn types_are_those_of_ggml() {
+    fn dtype_equals_ggml_types() {
         let count = sys::GGML_TYPE_COUNT;
         let mut found = 0;
         for raw in 0..count {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn types_with_floats_in_blocks_are_those_of_ggml() {
+    fn dtype_has_floats_in_blocks_equals_ggml() {
         for &t in DType::ALL {
             // SAFETY: an existing type; C returns an entry of a constant table.
             let traits = unsafe { sys::ggml_get_type_traits(t.raw()) };
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_files_are_those_of_ggml() {
+    fn dtype_from_ftype_equals_ggml() {
         for &(ftype, t) in FTYPES {
             // SAFETY: a constant that C knows; for others it aborts.
             assert_eq!(unsafe { sys::ggml_ftype_to_ggml_type(ftype) }, t.raw(), "{t}");
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_whole_blocks() {
+    fn row_size_requires_whole_blocks() {
         assert_eq!(DType::Q4_0.row_size(64), Some(36));
         assert_eq!(DType::Q4_0.row_size(33), None);
         assert_eq!(DType::F32.row_size(-1), None);

@@ -260,13 +260,13 @@ mod tests {
     }
 
     #[test]
-    fn an_assertion_is_an_error_that_names_its_place() {
+    fn guarded_assertion_is_an_error_with_its_location() {
         let Err(Error::Ggml { call: "ggml_new_tensor_1d", message, .. }) = refused() else { panic!("not refused") };
         assert!(message.contains("ggml.c:") && message.contains("GGML_ASSERT"), "{message}");
     }
 
     #[test]
-    fn a_guard_inside_another_catches_its_own() {
+    fn nested_guard_catches_its_own_assertion() {
         let inner = call("outer", refused);
         assert!(matches!(inner, Ok(Err(Error::Ggml { .. }))), "{inner:?}");
         let outer = call("outer", || {
@@ -279,7 +279,7 @@ mod tests {
 
     /// Vulkan runs kernels on the caller's thread, so its assertions are caught. Those of CPU kernels end the process.
     #[test]
-    fn an_assertion_of_vulkan_is_an_error_also_while_it_computes() {
+    fn guard_catches_vulkan_assertions_during_computation() {
         for file in [c"/a b/ggml-vulkan.cpp", c"C:\\x\\ggml-vulkan-common.h", c"ggml-vulkan.cpp"] {
             let result = compute("computes", || {
                 if std::hint::black_box(true) {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_leaves_the_call_it_is_inside_of() {
+    fn cancel_leaves_the_guarded_computation() {
         let result = compute("cancelled", || {
             if std::hint::black_box(true) {
                 cancel();
@@ -304,7 +304,7 @@ mod tests {
 
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     #[test]
-    fn a_cpp_exception_is_an_error() {
+    fn guarded_cpp_exception_is_an_error() {
         unsafe extern "C-unwind" {
             /// `std::__throw_bad_alloc()` of libstdc++.
             #[link_name = "_ZSt17__throw_bad_allocv"]
@@ -320,7 +320,7 @@ mod tests {
 
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     #[test]
-    fn avx_vnni_is_there_where_linux_lists_it() {
+    fn avxvnni_detection_agrees_with_linux() {
         let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let flags = processors.lines().find(|line| line.starts_with("flags")).unwrap();
         assert_eq!(avxvnni(), flags.split_whitespace().any(|flag| flag == "avx_vnni"));
@@ -328,7 +328,7 @@ mod tests {
 
     /// An error has the lines that ggml logged during its call, and no earlier ones.
     #[test]
-    fn an_error_carries_the_lines_of_its_call() {
+    fn error_contains_the_log_of_its_call() {
         let say = |text: &CStr| {
             let (mut callback, mut user) = (None, std::ptr::null_mut());
             // SAFETY: C writes its callback and the user data to our two variables.

@@ -47,7 +47,9 @@ pub use buffer::{Buffer, BufferType, BufferUsage, Pinned};
 pub use context::Context;
 pub use device::{Capabilities, Device, DeviceType, Memory, Registry};
 pub use dtype::{DType, Element};
-pub use error::{Error, Result, TensorInfo};
+#[doc(hidden)] // for the examples of this repository
+pub use error::Shown;
+pub use error::{Error, IoError, Result, TensorInfo};
 pub use ggml_sys as sys;
 pub use graph::Graph;
 #[cfg(ggml_0_28)]

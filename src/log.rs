@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_whole_and_none_is_lost() {
+    fn log_delivers_whole_lines() {
         let lines = lines();
         let deferral = Deferral::begin();
         receive(sys::GGML_LOG_LEVEL_INFO, "test: begun");
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_warnings_are_kept() {
+    fn log_keeps_only_the_last_warnings() {
         let start = mark();
         for i in 0..40 {
             receive(sys::GGML_LOG_LEVEL_ERROR, &format!("error {i}\n"));

@@ -70,7 +70,7 @@ impl DType {
     #[doc(alias = "ggml_cpu_fp32_to_bf16")]
     pub fn quantize(self, data: &[f32], n_per_row: usize, imatrix: Option<&[f32]>) -> Result<Vec<u8>> {
         let refuse = |name, value: String, expected: String| {
-            Err(Error::Param { op: "quantize", name, value: value.into(), expected: expected.into() })
+            Err(Error::Param { call: "quantize", name, value: value.into(), expected: expected.into() })
         };
         if !(self.has_floats_in_blocks() || self.is_float() || self.is_f8()) {
             return Err(self.refused("quantize", data.len(), "ggml does not convert to this type"));
@@ -232,19 +232,19 @@ impl DType {
     }
 
     /// The number of blocks in `bytes`.
-    fn blocks(self, op: &'static str, bytes: &[u8]) -> Result<usize> {
+    fn blocks(self, call: &'static str, bytes: &[u8]) -> Result<usize> {
         let size = self.type_size();
         if bytes.len().is_multiple_of(size) {
             return Ok(bytes.len() / size);
         }
         let expected = format!("a block of {self} has {size} bytes").into();
-        Err(Error::Param { op, name: "bytes", value: format!("{} bytes", bytes.len()).into(), expected })
+        Err(Error::Param { call, name: "bytes", value: format!("{} bytes", bytes.len()).into(), expected })
     }
 
-    fn refused(self, op: &'static str, n: usize, expected: &'static str) -> Error {
+    fn refused(self, call: &'static str, n: usize, expected: &'static str) -> Error {
         let ne = [i64::try_from(n).unwrap_or(i64::MAX), 1, 1, 1];
         let operands = [TensorInfo { name: "".into(), dtype: self.name(), ne }].into();
-        Error::DType { op, operands, expected: expected.into() }
+        Error::DType { call, operands, expected: expected.into() }
     }
 }
 

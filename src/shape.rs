@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_all_types_are_dimensions() {
+    fn shape_accepts_integers_of_all_types() {
         let want = Shape([3, 2, 1, 1]);
         assert_eq!([Shape::from([3_usize, 2]), [3_u32, 2].into(), [3_i64, 2].into(), [3, 2].into()], [want; 4]);
         assert_eq!([Shape::from(&[3_usize, 2][..]), (&[3_u32, 2][..]).into(), (&[3_i64, 2][..]).into()], [want; 3]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_dimension_makes_no_tensor() {
+    fn shape_refuses_values_that_are_no_dimension() {
         let refused = |shape: Shape| shape.bytes(DType::F32).unwrap_err();
         for shape in [Shape::from([usize::MAX]), [1, usize::MAX].into(), (&[usize::MAX, 1][..]).into()] {
             assert!(refused(shape).contains("exceeds the address space"), "{shape}");

@@ -39,7 +39,7 @@ const NO_COMMIT: &[&str] = &["", "unknown", "GGML_SYS_SOURCE_DIR"];
 /// [`Error::Version`].
 #[inline]
 pub(crate) fn check() -> Result<()> {
-    static FOUND: OnceLock<Option<Other>> = OnceLock::new();
+    static FOUND: OnceLock<Option<Mismatch>> = OnceLock::new();
     match FOUND.get_or_init(|| compare([sys::VERSION, sys::COMMIT], [&version(), &commit()])) {
         None => Ok(()),
         Some(other) => Err(other.error()),
@@ -48,12 +48,12 @@ pub(crate) fn check() -> Result<()> {
 
 /// The expected and the linked version, as in the error message.
 #[derive(Debug, PartialEq, Eq)]
-struct Other {
+struct Mismatch {
     built: Box<str>,
     found: Box<str>,
 }
 
-impl Other {
+impl Mismatch {
     #[cold]
     fn error(&self) -> Error {
         Error::Version { built: self.built.clone(), found: self.found.clone() }
@@ -61,7 +61,7 @@ impl Other {
 }
 
 /// Compares versions, and commits if both are known, because constants change between releases, too.
-fn compare(built: [&str; 2], found: [&str; 2]) -> Option<Other> {
+fn compare(built: [&str; 2], found: [&str; 2]) -> Option<Mismatch> {
     let ([_, built_commit], [_, found_commit]) = (built, found);
     let known = |commit: &str| !NO_COMMIT.contains(&commit);
     let commits = known(built_commit) && known(found_commit) && !same_commit(built_commit, found_commit);
@@ -72,7 +72,7 @@ fn compare(built: [&str; 2], found: [&str; 2]) -> Option<Other> {
         let commit = if known(commit) { format!(" ({commit})") } else { String::new() };
         format!("{version}{commit}").into()
     };
-    Some(Other { built: name(built), found: name(found) })
+    Some(Mismatch { built: name(built), found: name(found) })
 }
 
 /// Whether two hashes are of the same commit: git abbreviates hashes to different lengths.
@@ -86,13 +86,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ggml_that_is_linked_here_is_the_right_one() {
+    fn linked_ggml_has_the_pinned_version() {
         assert!(check().is_ok(), "{:?}", check());
         assert_eq!(version(), sys::VERSION);
     }
 
     #[test]
-    fn another_version_is_another_ggml() {
+    fn compare_refuses_another_version() {
         let Some(other) = compare(["1.2.3", "carrier-1"], ["1.2.4", "unknown"]) else { panic!("taken for the same") };
         let text = other.error().to_string();
         assert!(text.contains("ggml 1.2.3 (carrier-1)") && text.contains("with ggml 1.2.4;"), "{text}");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_count_where_both_are_known() {
+    fn compare_uses_commits_where_both_are_known() {
         let same = |built: &str, found: &str| compare(["1.2.3", built], ["1.2.3", found]).is_none();
         assert!(!same("carrier-1", "carrier-2"));
         assert!(!same("0123456", "0123457"));

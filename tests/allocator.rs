@@ -37,7 +37,7 @@ fn formula(ctx: &Context, n: i64) -> (Tensor<'_>, Tensor<'_>) {
 }
 
 #[test]
-fn tensors_lie_where_they_were_told_to() {
+fn graph_allocator_places_tensors_in_the_chosen_buffer_types() {
     let ctx = Context::new();
     let (x, y) = formula(&ctx, 1024);
     let graph = ctx.graph([y]).unwrap();
@@ -67,7 +67,7 @@ fn tensors_lie_where_they_were_told_to() {
 }
 
 #[test]
-fn sizes_are_known_before_memory_is_taken() {
+fn graph_allocator_reports_sizes_before_allocating() {
     let ctx = Context::new();
     let (_, y) = formula(&ctx, 1024);
     let graph = ctx.graph([y]).unwrap();
@@ -91,7 +91,7 @@ fn sizes_are_known_before_memory_is_taken() {
 }
 
 #[test]
-fn types_of_memory_that_there_are_not_are_refused() {
+fn graph_allocator_refuses_invalid_buffer_type_lists() {
     let ctx = Context::new();
     let (_, y) = formula(&ctx, 8);
     let graph = ctx.graph([y]).unwrap();
@@ -111,7 +111,7 @@ fn types_of_memory_that_there_are_not_are_refused() {
 
 /// The closure may do anything, even allocate the same graph.
 #[test]
-fn a_graph_that_its_own_choice_allocates_has_two_memories() {
+fn graph_allocator_choice_may_allocate_the_same_graph() {
     let ctx: &'static Context = Box::leak(Box::default());
     let (x, y) = formula(ctx, 8);
     let graph: &'static _ = Box::leak(Box::new(ctx.graph([y]).unwrap()));
@@ -134,7 +134,7 @@ fn a_graph_that_its_own_choice_allocates_has_two_memories() {
 
 /// H21: after a failed allocation, ggml assumes that its plan has memory.
 #[test]
-fn h21_an_allocator_of_several_types_works_after_it_ran_out_of_memory() {
+fn h21_graph_allocator_works_after_out_of_memory() {
     let ctx = Context::new();
     let huge = ctx.graph([ctx.relu(ctx.input("h", DType::F32, [1 << 30, 1 << 13]).unwrap()).unwrap()]).unwrap();
     let (x, y) = formula(&ctx, 8);
@@ -159,7 +159,7 @@ fn h21_an_allocator_of_several_types_works_after_it_ran_out_of_memory() {
 /// A buffer type that the backend's device can't use.
 #[cfg(feature = "rpc")]
 #[test]
-fn every_type_of_memory_must_be_one_that_the_backend_can_use() {
+fn graph_allocator_requires_buffer_types_the_backend_supports() {
     use ggml::rpc;
     // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     let server = unsafe { rpc::Server::builder().start().unwrap() };
@@ -182,7 +182,7 @@ fn every_type_of_memory_must_be_one_that_the_backend_can_use() {
 }
 
 #[test]
-fn weights_know_how_large_they_will_be() {
+fn weights_builder_size_equals_the_allocation() {
     let cpu = Device::cpu().unwrap().buffer_type();
     let mut builder = WeightsBuilder::new();
     assert_eq!(builder.size(cpu).unwrap(), 0, "nothing");
@@ -196,7 +196,7 @@ fn weights_know_how_large_they_will_be() {
 }
 
 #[test]
-fn devices_say_what_they_can_run() {
+fn device_supports_op_and_offloads() {
     let cpu = Device::cpu().unwrap();
     let ctx = Context::new();
     let (x, y) = formula(&ctx, 256);

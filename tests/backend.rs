@@ -18,7 +18,7 @@ fn chain(ctx: &Context, length: usize) -> (Tensor<'_>, Tensor<'_>) {
 }
 
 #[test]
-fn a_computation_is_stopped_where_its_closure_says_so() {
+fn set_abort_stops_the_computation() {
     let ctx = Context::new();
     let (x, y) = chain(&ctx, 20);
     let graph = ctx.graph([y]).unwrap();
@@ -37,7 +37,7 @@ fn a_computation_is_stopped_where_its_closure_says_so() {
 }
 
 #[test]
-fn a_deadline_ends_a_computation_on_one_backend() {
+fn set_abort_deadline_ends_a_computation() {
     let ctx = Context::new();
     let (x, y) = chain(&ctx, 20);
     let graph = ctx.graph([y]).unwrap();
@@ -55,7 +55,7 @@ fn a_deadline_ends_a_computation_on_one_backend() {
 }
 
 #[test]
-fn a_panic_of_the_closure_goes_on_from_compute() {
+fn set_abort_panic_resumes_from_compute() {
     let ctx = Context::new();
     let (x, y) = chain(&ctx, 3);
     let graph = ctx.graph([y]).unwrap();
@@ -77,7 +77,7 @@ fn a_panic_of_the_closure_goes_on_from_compute() {
 }
 
 #[test]
-fn threads_of_any_kind_compute() {
+fn set_threads_accepts_any_settings() {
     let ctx = Context::new();
     let (x, y) = chain(&ctx, 3);
     let graph = ctx.graph([y]).unwrap();
@@ -96,7 +96,7 @@ fn threads_of_any_kind_compute() {
 }
 
 #[test]
-fn a_backend_is_found_by_name_and_parameters() {
+fn backend_from_spec_parses_name_and_parameters() {
     for spec in ["CPU", "cpu", "CPU:", "cpu:anything"] {
         assert_eq!(Backend::from_spec(spec).unwrap().name(), "CPU", "{spec}");
     }
@@ -108,7 +108,7 @@ fn a_backend_is_found_by_name_and_parameters() {
 
 /// The CPU reports its build options; the expected list is that of this build.
 #[test]
-fn a_registry_lists_its_features() {
+fn registry_lists_cpu_features() {
     let features = Registry::by_name("cpu").unwrap().features().unwrap();
     assert!(features.iter().all(|(name, value)| !name.is_empty() && !value.is_empty()), "{features:?}");
     for feature in ggml::sys::CPU_FEATURES.iter().filter(|f| **f == "avx2" || **f == "fma") {
@@ -119,6 +119,6 @@ fn a_registry_lists_its_features() {
 
 /// H33: the CPU has no events, so it can't be given another device's event either.
 #[test]
-fn h33_a_device_without_events_gives_none() {
+fn h33_event_new_refuses_a_device_without_events() {
     assert!(matches!(Event::new(Device::cpu().unwrap()), Err(Error::Unsupported { .. })), "the CPU has no events");
 }

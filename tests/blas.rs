@@ -2,12 +2,8 @@
 
 #![cfg(feature = "blas")]
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    reason = "small numbers"
-)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers")]
+#![allow(clippy::cast_possible_wrap, reason = "small numbers")]
 
 use ggml::prelude::*;
 use ggml::{GraphAllocator, Priority, Threads};
@@ -67,7 +63,7 @@ fn shape(ne: [usize; 4]) -> [i64; 4] {
 }
 
 #[test]
-fn it_is_an_accelerator_on_the_memory_of_the_host() {
+fn blas_device_is_an_accelerator_in_host_memory() {
     let device = blas();
     assert!(Device::all().unwrap().contains(&device));
     assert_eq!(device, Device::by_type(DeviceType::Accelerator).unwrap());
@@ -82,7 +78,7 @@ fn it_is_an_accelerator_on_the_memory_of_the_host() {
 }
 
 #[test]
-fn products_are_those_of_plain_rust() {
+fn blas_mul_mat_equals_plain_rust() {
     let shapes = [
         ([64, 48, 1, 1], [64, 33, 1, 1]),
         ([256, 32, 2, 1], [256, 40, 4, 3]),
@@ -117,7 +113,7 @@ fn products_are_those_of_plain_rust() {
 
 /// `[m, k]` and `[n, k]`; the second is contiguous, or a transposed `[k, n]`.
 #[test]
-fn outer_products_are_those_of_plain_rust() {
+fn blas_out_prod_equals_plain_rust() {
     for (m, n, k) in [(5, 7, 3), (64, 33, 40), (1, 9, 4), (9, 1, 4), (6, 5, 1)] {
         for turned in [false, true] {
             let what = format!("{m} {n} {k} {turned}");
@@ -143,7 +139,7 @@ fn outer_products_are_those_of_plain_rust() {
 }
 
 #[test]
-fn what_it_can_not_do_goes_to_the_cpu() {
+fn sched_leaves_to_the_cpu_what_blas_cannot_run() {
     let ctx = Context::new();
     let (sa, sb) = ([64, 40, 1, 1], [64, 36, 1, 1]);
     let w = ctx.input("w", DType::F32, shape(sa)).unwrap();
@@ -179,7 +175,7 @@ fn what_it_can_not_do_goes_to_the_cpu() {
 }
 
 #[test]
-fn alone_it_refuses_what_it_can_not_do() {
+fn blas_alone_refuses_what_it_cannot_run() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [64, 64]).unwrap();
     let short = ctx.input("short", DType::F16, [64, 64]).unwrap();
@@ -211,7 +207,7 @@ fn alone_it_refuses_what_it_can_not_do() {
 /// ggml asserts during the computation that the elements of the first operand's rows are contiguous, but its earlier
 /// check ignores the stride of a dimension of size 1.
 #[test]
-fn rows_of_one_element_lie_side_by_side_too() {
+fn blas_out_prod_refuses_a_first_operand_without_dense_rows() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8]).unwrap();
     let a = ctx.transpose(ctx.view(x, [8_i64, 1], [0, 32, 32], 0).unwrap()).unwrap();
@@ -225,7 +221,7 @@ fn rows_of_one_element_lie_side_by_side_too() {
 
 /// ggml assumes that a transposed operand is contiguous.
 #[test]
-fn transposed_operands_have_no_gaps() {
+fn blas_out_prod_refuses_transposed_operands_with_gaps() {
     let ctx = Context::new();
     let a = ctx.input("a", DType::F32, [4, 3]).unwrap();
     let whole = ctx.input("b", DType::F32, [5, 6]).unwrap();
@@ -245,7 +241,7 @@ fn transposed_operands_have_no_gaps() {
 /// Which kernels a server uses is unknown to its client.
 #[cfg(feature = "rpc")]
 #[test]
-fn a_server_may_be_one_of_blas() {
+fn rpc_server_may_compute_by_blas() {
     // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     let server = unsafe { ggml::rpc::Server::builder().devices([blas()]).start().unwrap() };
     let connection = ggml::rpc::connect(&server.address().to_string()).unwrap();
@@ -262,7 +258,7 @@ fn a_server_may_be_one_of_blas() {
 
 /// BLAS takes 32-bit dimensions. Tensors of such sizes are only checked, never allocated.
 #[test]
-fn dimensions_fit_into_32_bits() {
+fn blas_refuses_dimensions_beyond_32_bits() {
     let ctx = Context::new();
     let tensor = |ne: [i64; 2]| ctx.input("", DType::F32, ne).unwrap();
     let most = i64::from(i32::MAX);
@@ -282,7 +278,7 @@ fn dimensions_fit_into_32_bits() {
 }
 
 #[test]
-fn threads_have_a_number_only() {
+fn blas_set_threads_takes_only_a_count() {
     let mut backend = blas().init().unwrap();
     assert_eq!(backend.threads(), std::thread::available_parallelism().unwrap().get().min(Backend::MAX_THREADS));
     for count in [0, Backend::MAX_THREADS + 1] {
@@ -297,7 +293,7 @@ fn threads_have_a_number_only() {
 
 /// The library has one set of threads per process, whose number each backend sets.
 #[test]
-fn backends_compute_at_once_on_different_numbers_of_threads() {
+fn blas_backends_compute_concurrently_with_different_thread_counts() {
     let (sa, sb) = ([256, 96, 2, 1], [256, 64, 2, 1]);
     let (bytes, a_values) = encoded(DType::F16, sa, 7);
     let b_values = numbers(sb.iter().product(), 8);
@@ -329,11 +325,11 @@ fn backends_compute_at_once_on_different_numbers_of_threads() {
 /// the stacks of a few new threads only.
 #[cfg(target_os = "linux")]
 #[test]
-fn threads_that_can_not_be_started_are_an_error() {
+fn blas_threads_that_cannot_start_are_an_error() {
     const CHILD: &str = "GGML_TEST_NO_THREADS";
     if std::env::var_os(CHILD).is_none() {
         let output = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["threads_that_can_not_be_started_are_an_error", "--exact", "--nocapture"])
+            .args(["blas_threads_that_cannot_start_are_an_error", "--exact", "--nocapture"])
             .env(CHILD, "1")
             .output()
             .unwrap();
@@ -382,7 +378,7 @@ fn threads_that_can_not_be_started_are_an_error() {
 
 /// BLAS claims a product by its size, so an operation may move to the other device from one graph to the next.
 #[test]
-fn mul_mat_of_changing_sizes_moves_between_blas_and_the_cpu() {
+fn sched_moves_mul_mat_of_changing_sizes_between_blas_and_the_cpu() {
     let mut sched = sched(1);
     let mut on_blas = Vec::new();
     for n in [64_usize, 8, 65, 64, 8, 9, 128] {

@@ -45,10 +45,10 @@ impl Net {
     }
 
     fn outputs<'c>(&'c self, ctx: &'c Context, x: Tensor<'c>, rows: Tensor<'c>) -> [Tensor<'c>; 5] {
-        let h = ctx.mul_mat(self.weights.get("up").unwrap(), x).unwrap();
+        let h = ctx.mul_mat(self.weights.tensor("up").unwrap(), x).unwrap();
         let h = (0..10).fold(h, |h, _| ctx.scale(ctx.neg(h).unwrap(), 1.1).unwrap());
-        let h = ctx.mul(ctx.rms_norm(h, 1e-5).unwrap(), self.weights.get("norm").unwrap()).unwrap();
-        let cache = self.cache.get("cache").unwrap();
+        let h = ctx.mul(ctx.rms_norm(h, 1e-5).unwrap(), self.weights.tensor("norm").unwrap()).unwrap();
+        let cache = self.cache.tensor("cache").unwrap();
         let part = ctx.view(cache, [32, 4], [256, 1024, 1024], 128).unwrap();
         let kept = ctx.cpy(h, part).unwrap();
         let picked = ctx.get_rows(ctx.cont(kept).unwrap(), rows).unwrap();
@@ -56,7 +56,7 @@ impl Net {
         let half = ctx.cast(ctx.soft_max(picked).unwrap(), DType::F16).unwrap();
         let blocks = ctx.cast(picked, DType::Q8_0).unwrap();
         let log = ctx.log(ctx.sgn(picked).unwrap()).unwrap();
-        let one = self.cache.get("count").unwrap();
+        let one = self.cache.tensor("count").unwrap();
         let counted = ctx.add_inplace(one, ctx.fill(one, 1.0).unwrap()).unwrap();
         [best, half, blocks, log, counted]
     }
@@ -75,7 +75,7 @@ fn compare_net(backend: &mut Backend, other: &mut Backend) -> Comparison {
     memory.set(x, &sample(64 * 4)).unwrap();
     memory.set(rows, &[3, 0, 3]).unwrap();
     let comparison = memory.compare(backend, other, Compare::new()).unwrap();
-    assert_eq!(net.cache.get("count").unwrap().read::<f32>().unwrap(), [1.0], "a state is changed once");
+    assert_eq!(net.cache.tensor("count").unwrap().read::<f32>().unwrap(), [1.0], "a state is changed once");
 
     let compared = memory.get::<f32>(outputs[3]).unwrap();
     let blocks = memory.get::<i32>(outputs[0]).unwrap();
@@ -101,7 +101,7 @@ fn assert_equal(comparison: &Comparison) {
 }
 
 #[test]
-fn a_device_is_equal_to_itself() {
+fn compare_finds_no_difference_of_a_device_to_itself() {
     let mut other = cpu();
     other.set_threads(3).unwrap();
     assert_equal(&compare_net(&mut cpu(), &mut other));
@@ -109,7 +109,7 @@ fn a_device_is_equal_to_itself() {
 
 #[cfg(feature = "rpc")]
 #[test]
-fn a_server_is_equal_to_what_it_serves() {
+fn compare_finds_no_difference_to_a_server() {
     use ggml::rpc;
     // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     let server = unsafe { rpc::Server::builder().start().unwrap() };
@@ -131,7 +131,7 @@ fn a_server_is_equal_to_what_it_serves() {
 
 /// The fast kernels round differently from the reference ones.
 #[test]
-fn reference_code_rounds_differently() {
+fn compare_measures_the_rounding_of_reference_kernels() {
     let ctx = Context::new();
     let of = |name, shape: [i64; 4]| ctx.input(name, DType::F32, shape).unwrap();
     let (q, k, v) = (of("q", [64, 80, 2, 1]), of("k", [64, 96, 2, 1]), of("v", [64, 96, 2, 1]));
@@ -154,13 +154,13 @@ fn reference_code_rounds_differently() {
 
 /// A cast has itself as a source, and kernels for quantised types read that source.
 #[test]
-fn casts_are_compared() {
+fn compare_computes_casts() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::Q8_0, [32, 3]).unwrap();
     let mut weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
     weights.set_bytes("w", &DType::Q8_0.quantize(&sample(96), 32, None).unwrap()).unwrap();
     let ctx = Context::new();
-    let y = ctx.cast(weights.get("w").unwrap(), DType::F32).unwrap();
+    let y = ctx.cast(weights.tensor("w").unwrap(), DType::F32).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = memory();
     let mut memory = allocator.alloc(&graph).unwrap();
@@ -202,7 +202,7 @@ fn compare_faulty(how: Compare) -> (Comparison, bool) {
 
 /// In ggml a cast is its own second operand, whose strides some kernels read.
 #[test]
-fn casts_of_blocks_can_be_compared() {
+fn compare_computes_casts_of_quantised_inputs() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::Q8_0, [64, 3]).unwrap();
     let graph = ctx.graph([ctx.cast(x, DType::F32).unwrap()]).unwrap();
@@ -213,7 +213,7 @@ fn casts_of_blocks_can_be_compared() {
 }
 
 #[test]
-fn a_wrong_result_is_found_where_it_arises() {
+fn compare_finds_the_first_wrong_node() {
     let how = Compare::new();
     let (comparison, computed) = compare_faulty(how);
     let marks = |c: &Comparison| c.nodes.iter().map(|n| n.deviates).collect::<Vec<_>>();
@@ -247,7 +247,7 @@ fn a_wrong_result_is_found_where_it_arises() {
 
 /// A NaN or infinity is a difference only if the other value is not the same.
 #[test]
-fn what_is_no_number_counts() {
+fn compare_counts_nan_and_infinity() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [3]).unwrap();
     let calls = Arc::new(AtomicUsize::new(0));
@@ -274,7 +274,7 @@ fn what_is_no_number_counts() {
 }
 
 #[test]
-fn what_can_not_be_compared_is_an_error() {
+fn compare_refuses_what_it_cannot_compare() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let graph = ctx.graph([ctx.neg(x).unwrap()]).unwrap();
@@ -287,7 +287,7 @@ fn what_can_not_be_compared_is_an_error() {
 /// x86-64 has a repacking buffer type by default.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn repacked_weights_can_not_be_compared() {
+fn compare_refuses_repacked_weights() {
     let repack = Device::cpu().unwrap().extra_buffer_types().unwrap();
     let repack = repack.into_iter().find(|m| m.name() == "CPU_REPACK").unwrap();
     let mut builder = WeightsBuilder::new();
@@ -296,7 +296,7 @@ fn repacked_weights_can_not_be_compared() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [32]).unwrap();
     let mut allocator = memory();
-    let graph = ctx.graph([ctx.mul_mat(weights.get("w").unwrap(), x).unwrap()]).unwrap();
+    let graph = ctx.graph([ctx.mul_mat(weights.tensor("w").unwrap(), x).unwrap()]).unwrap();
     let mut memory = allocator.alloc(&graph).unwrap();
     memory.set(x, &[1.0_f32; 32]).unwrap();
     let refused = memory.compare(&mut cpu(), &mut cpu(), Compare::new());
@@ -304,7 +304,7 @@ fn repacked_weights_can_not_be_compared() {
 }
 
 #[test]
-fn a_panic_in_a_closure_goes_on_from_compare() {
+fn compare_resumes_the_panic_of_a_closure() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let y = ctx.map_custom1::<f32>(x, Custom::new(), |_, _| panic!("in the closure")).unwrap();

@@ -31,13 +31,13 @@ impl Product {
 
     fn graph<'c>(&'c self, ctx: &'c Context) -> (Tensor<'c>, Tensor<'c>, Graph<'c>) {
         let x = ctx.input("x", DType::F32, [32, 2]).unwrap();
-        let y = ctx.neg(ctx.mul_mat(self.weights.get("w").unwrap(), x).unwrap()).unwrap();
+        let y = ctx.neg(ctx.mul_mat(self.weights.tensor("w").unwrap(), x).unwrap()).unwrap();
         (x, y, ctx.graph([y]).unwrap())
     }
 }
 
 #[test]
-fn a_plan_is_computed_as_often_as_one_likes() {
+fn plan_computes_repeatedly() {
     let product = Product::new();
     let ctx = Context::new();
     let (x, y, graph) = product.graph(&ctx);
@@ -66,7 +66,7 @@ fn a_plan_is_computed_as_often_as_one_likes() {
 }
 
 #[test]
-fn a_plan_can_be_stopped() {
+fn plan_is_cancelled_by_its_abort_closure() {
     let product = Product::new();
     let ctx = Context::new();
     let (x, y, graph) = product.graph(&ctx);
@@ -86,7 +86,7 @@ fn a_plan_can_be_stopped() {
 }
 
 #[test]
-fn a_panic_in_a_closure_goes_on_from_a_plan() {
+fn plan_resumes_the_panic_of_a_closure() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let fails = Arc::new(AtomicBool::new(true));
@@ -108,7 +108,7 @@ fn a_panic_in_a_closure_goes_on_from_a_plan() {
 }
 
 #[test]
-fn a_plan_that_is_leaked_harms_nobody() {
+fn leaked_plan_leaves_everything_usable() {
     let product = Product::new();
     let ctx = Context::new();
     let (x, y, graph) = product.graph(&ctx);
@@ -149,7 +149,7 @@ fn paused_threads_wake_for_the_next_computation() {
 
 #[cfg(feature = "rpc")]
 #[test]
-fn other_devices_refuse_what_only_a_cpu_can_do() {
+fn cpu_settings_are_refused_by_other_devices() {
     use ggml::rpc;
     // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     let server = unsafe { rpc::Server::builder().start().unwrap() };
@@ -169,7 +169,7 @@ fn other_devices_refuse_what_only_a_cpu_can_do() {
 }
 
 #[test]
-fn features_are_those_that_the_backend_lists() {
+fn cpu_features_equal_the_features_of_the_registry() {
     let features = cpu::features().unwrap();
     let listed = Device::cpu().unwrap().registry().unwrap().features().unwrap();
     let shown = features.to_string();
@@ -192,7 +192,7 @@ fn features_are_those_that_the_backend_lists() {
 
 /// The successful case is in `tests/numa.rs`.
 #[test]
-fn nodes_can_not_be_counted_while_computations_may_run() {
+fn numa_init_is_refused_after_a_backend_was_made() {
     let _backend = Backend::cpu().unwrap();
     for strategy in [Numa::Distribute, Numa::Isolate, Numa::Numactl] {
         let refused = cpu::numa_init(strategy);

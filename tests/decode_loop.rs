@@ -2,43 +2,18 @@
 //! each time. It must plan once, and its memory must not grow.
 
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_wrap,
-    clippy::float_cmp,
-    reason = "small numbers, exact results"
-)]
+#![allow(clippy::cast_possible_wrap, clippy::cast_precision_loss, reason = "small numbers, exact results")]
+#![allow(clippy::float_cmp, reason = "small numbers, exact results")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use ggml::prelude::*;
 use ggml::{Error, GraphAllocator};
+use testkit::counted::{self, Counted};
 
 /// Held by the running test: one of the tests measures memory.
 static ALONE: Mutex<()> = Mutex::new(());
-
-/// Bytes allocated by Rust.
-static HELD: AtomicUsize = AtomicUsize::new(0);
-
-struct Counted;
-
-// SAFETY: passes every call on to the system allocator.
-unsafe impl GlobalAlloc for Counted {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        HELD.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps `GlobalAlloc`'s contract; `ptr` came from the system allocator.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
@@ -53,7 +28,7 @@ fn malloced() -> usize {
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn malloced() -> usize {
-    HELD.load(Ordering::Relaxed)
+    counted::held()
 }
 
 const PLACES: usize = 100;
@@ -69,12 +44,12 @@ fn build<'c>(ctx: &'c Context, cache: Tensor<'c>, place: usize) -> ggml::Result<
 }
 
 #[test]
-fn a_decoder_plans_once_and_grows_no_memory() {
+fn decoder_plans_once_and_its_memory_does_not_grow() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut leaves = WeightsBuilder::new();
     leaves.tensor("cache", DType::F32, [4, PLACES as i64]).unwrap();
     let state = leaves.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
-    let cache = state.get("cache").unwrap();
+    let cache = state.tensor("cache").unwrap();
     let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
     sched.backend_mut(0).unwrap().set_threads(1).unwrap();
     let mut ctx = Context::new();
@@ -94,24 +69,24 @@ fn a_decoder_plans_once_and_grows_no_memory() {
         drop(run);
         drop(graph);
         if i == 1_000 {
-            held = [HELD.load(Ordering::Relaxed), malloced()];
+            held = [counted::held(), malloced()];
         }
     }
     assert_eq!(sched.plans(), 1);
     let [rust, both] = held;
-    // The test's own threads come and go; a leak of two bytes per step would exceed this.
-    let [more_rust, more] = [HELD.load(Ordering::Relaxed).saturating_sub(rust), malloced().saturating_sub(both)];
+    // The test harness allocates too; a leak of two bytes per step would exceed this.
+    let [more_rust, more] = [counted::held().saturating_sub(rust), malloced().saturating_sub(both)];
     assert!(more_rust < 16 << 10 && more < 16 << 10, "{more_rust} bytes more in Rust, {more} in all");
 }
 
 #[test]
-fn another_graph_is_another_plan() {
+fn sched_plans_anew_for_another_graph() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut leaves = WeightsBuilder::new();
     leaves.tensor("cache", DType::F32, [4, PLACES as i64]).unwrap();
     let cpu = Device::cpu().unwrap().buffer_type();
     let state = leaves.place_state(cpu).unwrap();
-    let cache = state.get("cache").unwrap();
+    let cache = state.tensor("cache").unwrap();
     let mut allocator = GraphAllocator::new(cpu);
     let mut ctx = Context::new();
     for i in 0..5 {
@@ -133,7 +108,7 @@ fn another_graph_is_another_plan() {
 
 /// A graph that is dropped late, after its context's reset, returns its lists for reuse only then.
 #[test]
-fn graphs_that_live_at_once_share_nothing() {
+fn graphs_alive_together_share_no_lists() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ctx = Context::new();
     let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
@@ -158,7 +133,7 @@ fn graphs_that_live_at_once_share_nothing() {
 
 /// Tensors get their old placement back, but only while the memory there still belongs to them.
 #[test]
-fn what_comes_in_between_is_not_in_the_way() {
+fn placement_is_reused_only_while_its_memory_is_unchanged() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [64]).unwrap();
@@ -202,7 +177,7 @@ fn what_comes_in_between_is_not_in_the_way() {
 
 /// Two graphs of the same tensors have separate lists; those of a dropped graph may belong to another graph already.
 #[test]
-fn a_graph_is_not_computed_by_the_lists_of_another() {
+fn graph_is_computed_by_its_own_lists() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [2]).unwrap();

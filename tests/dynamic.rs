@@ -34,7 +34,7 @@ fn modules(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn backends_come_and_go() {
+fn backends_load_and_unload() {
     assert!(Registry::all().unwrap().is_empty(), "nothing is linked in");
     assert!(matches!(Device::cpu(), Err(Error::NoSuch { .. })), "no device before a backend is loaded");
     let folder = Path::new(ggml::sys::BACKEND_DIR.unwrap());
@@ -99,7 +99,7 @@ mod vulkan {
     /// The output of a process that loads all backends of a folder and computes: "CPU=CPU Vulkan=Vulkan0".
     fn listed(folder: &Path, variables: &[(&str, &str)]) -> String {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "vulkan::is_there_only_where_it_can_be_used", "--nocapture"]);
+        command.args(["--exact", "vulkan::vulkan_backend_loads_only_where_it_can_start", "--nocapture"]);
         for name in ["GGML_VK_VISIBLE_DEVICES", "VK_ICD_FILENAMES", "VK_DRIVER_FILES"] {
             command.env_remove(name);
         }
@@ -149,7 +149,7 @@ mod vulkan {
     }
 
     #[test]
-    fn is_there_only_where_it_can_be_used() {
+    fn vulkan_backend_loads_only_where_it_can_start() {
         if let Some(folder) = std::env::var_os(FOLDER) {
             return list(Path::new(&folder));
         }

@@ -3,13 +3,8 @@
 
 #![cfg(target_arch = "x86_64")]
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    reason = "small numbers"
-)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers")]
+#![allow(clippy::cast_possible_wrap, clippy::cast_sign_loss, reason = "small numbers")]
 
 use ggml::opt::{LossType, OptContext, OptParams};
 use ggml::prelude::*;
@@ -72,7 +67,7 @@ const TYPES: [DType; 9] = [
 ];
 
 #[test]
-fn products_with_repacked_weights_are_those_of_plain_rust() {
+fn repacked_mul_mat_equals_plain_rust() {
     let held: Vec<_> = TYPES.into_iter().filter(|&t| repack().holds(t, [256, 8]).unwrap()).collect();
     assert!(held.contains(&DType::Q4_0) && held.contains(&DType::Q4_K), "{held:?}");
     for dtype in held {
@@ -83,7 +78,7 @@ fn products_with_repacked_weights_are_those_of_plain_rust() {
             for threads in [1, 2, 3] {
                 let ctx = Context::new();
                 let x = ctx.input("x", DType::F32, [k, n, planes].map(|n| n as i64)).unwrap();
-                let y = ctx.mul_mat(weights.get("w").unwrap(), x).unwrap();
+                let y = ctx.mul_mat(weights.tensor("w").unwrap(), x).unwrap();
                 let graph = ctx.graph([y]).unwrap();
                 let context = format!("{dtype} {k} {m} {n} {planes}, {threads} threads");
                 let mut sched = sched(threads);
@@ -106,7 +101,7 @@ fn products_with_repacked_weights_are_those_of_plain_rust() {
 }
 
 #[test]
-fn products_with_repacked_experts_are_those_of_plain_rust() {
+fn repacked_mul_mat_id_equals_plain_rust() {
     let (k, m, n, used, tokens) = (64, 16, 4, 2, 5);
     let (weights, w) = weights(repack(), DType::Q4_0, [k, m, n]);
     let ids: Vec<i32> = (0..tokens).flat_map(|t| [t % n, (t + 3) % n]).map(|i| i as i32).collect();
@@ -115,7 +110,7 @@ fn products_with_repacked_experts_are_those_of_plain_rust() {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [k as i64, 1, tokens as i64]).unwrap();
         let which = ctx.input("ids", DType::I32, [used as i64, tokens as i64]).unwrap();
-        let y = ctx.mul_mat_id(weights.get("w").unwrap(), x, which).unwrap();
+        let y = ctx.mul_mat_id(weights.tensor("w").unwrap(), x, which).unwrap();
         let graph = ctx.graph([y]).unwrap();
         let mut sched = sched(threads);
         let mut run = sched.alloc(&graph).unwrap();
@@ -135,9 +130,9 @@ fn products_with_repacked_experts_are_those_of_plain_rust() {
 
 /// The kernel has room for each token only once per expert.
 #[test]
-fn h27_experts_of_a_token_must_differ() {
+fn h27_repacked_mul_mat_id_requires_distinct_experts() {
     let (weights, _) = weights(repack(), DType::Q4_0, [32, 8, 4]);
-    let experts = weights.get("w").unwrap();
+    let experts = weights.tensor("w").unwrap();
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [32, 1, 3]).unwrap();
     let which = ctx.input("ids", DType::I32, [2, 3]).unwrap();
@@ -159,7 +154,7 @@ fn h27_experts_of_a_token_must_differ() {
 }
 
 #[test]
-fn h27_repacking_buffer_types_take_what_they_can_multiply_by() {
+fn h27_repack_holds_only_what_it_can_multiply() {
     let memory = repack();
     assert!(memory.is_extra().unwrap() && !plain().is_extra().unwrap());
     assert!(!memory.is_host(), "nobody else can make sense of it");
@@ -200,13 +195,13 @@ fn h27_repacking_buffer_types_take_what_they_can_multiply_by() {
 }
 
 #[test]
-fn h27_repacked_weights_are_set_as_a_whole_and_never_read() {
+fn h27_repacked_weights_are_set_whole_and_never_read() {
     let (mut weights, _) = weights(repack(), DType::Q4_0, [32, 8, 1]);
     let packed = |e: ggml::Result<()>, what: &str| {
         assert!(matches!(e, Err(Error::Packed { .. })), "{what}: {e:?}");
     };
     packed(weights.read_bytes("w").map(drop), "read_bytes");
-    assert!(weights.get("w").unwrap().read::<f32>().is_err(), "its type is not even f32");
+    assert!(weights.tensor("w").unwrap().read::<f32>().is_err(), "its type is not even f32");
     packed(weights.fill_bytes("w", 0), "fill");
     let pieces = Pieces { offset: 0, len: 4, count: 1, step: 4, data_step: 4 };
     packed(weights.set_2d("w", pieces, &[0_i8; 4]), "set_2d");
@@ -214,11 +209,11 @@ fn h27_repacked_weights_are_set_as_a_whole_and_never_read() {
     assert!(matches!(weights.set_bytes("w", &[0; 17]), Err(Error::Length { .. })), "a part");
 
     let (other, _) = self::weights(plain(), DType::Q4_0, [32, 8, 1]);
-    packed(weights.copy("w", other.get("w").unwrap()), "a copy into it");
+    packed(weights.copy("w", other.tensor("w").unwrap()), "a copy into it");
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::Q4_0, [32, 8]).unwrap();
     let state = builder.place_state(plain()).unwrap();
-    packed(state.copy("w", weights.get("w").unwrap()), "a copy from it");
+    packed(state.copy("w", weights.tensor("w").unwrap()), "a copy from it");
 
     // It can be set again from bytes at any address, even an odd one.
     let mut bytes = vec![0];
@@ -226,7 +221,7 @@ fn h27_repacked_weights_are_set_as_a_whole_and_never_read() {
     weights.set_bytes("w", &bytes[1..]).unwrap();
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [32]).unwrap();
-    let w = weights.get("w").unwrap();
+    let w = weights.tensor("w").unwrap();
     let y = ctx.mul_mat(w, x).unwrap();
     let graph = ctx.graph([y, w]).unwrap();
     let mut sched = sched(1);
@@ -238,9 +233,9 @@ fn h27_repacked_weights_are_set_as_a_whole_and_never_read() {
 }
 
 #[test]
-fn h27_repacked_weights_are_the_first_operand_of_products_only() {
+fn h27_repacked_weights_are_only_the_first_operand_of_products() {
     let (weights, _) = weights(repack(), DType::Q4_0, [32, 32, 1]);
-    let w = weights.get("w").unwrap();
+    let w = weights.tensor("w").unwrap();
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
     let row = of(DType::F32, [32, 1]);
@@ -268,10 +263,10 @@ fn h27_repacked_weights_are_the_first_operand_of_products_only() {
 
 /// The device claims support for more than its kernels compute correctly.
 #[test]
-fn h27_the_second_operand_must_suit_the_kernels() {
+fn h27_repacked_products_check_the_second_operand() {
     let (matrix, _) = weights(repack(), DType::Q4_0, [32, 8, 1]);
     let (experts, _) = weights(repack(), DType::Q4_0, [32, 8, 2]);
-    let (w, e) = (matrix.get("w").unwrap(), experts.get("w").unwrap());
+    let (w, e) = (matrix.tensor("w").unwrap(), experts.tensor("w").unwrap());
     let ctx = Context::new();
     let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
     let gaps = ctx.view(of([40, 8, 1, 1]), [32, 8], [160, 1280, 1280], 0).unwrap();
@@ -295,7 +290,7 @@ fn h27_the_second_operand_must_suit_the_kernels() {
 }
 
 #[test]
-fn repacked_and_plain_weights_lie_side_by_side() {
+fn repacked_and_plain_weights_work_together() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("packed", DType::Q4_0, [32, 8]).unwrap().tensor("plain", DType::F32, [8, 2]).unwrap();
     let mut weights = builder.place_with(|name| if name == "packed" { repack() } else { plain() }).unwrap();
@@ -303,8 +298,8 @@ fn repacked_and_plain_weights_lie_side_by_side() {
     weights.set("plain", &[0.5_f32; 16]).unwrap();
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [32]).unwrap();
-    let h = ctx.mul_mat(weights.get("packed").unwrap(), x).unwrap();
-    let y = ctx.mul_mat(weights.get("plain").unwrap(), h).unwrap();
+    let h = ctx.mul_mat(weights.tensor("packed").unwrap(), x).unwrap();
+    let y = ctx.mul_mat(weights.tensor("plain").unwrap(), h).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut sched = sched(2);
     for again in 0..3 {
@@ -317,7 +312,7 @@ fn repacked_and_plain_weights_lie_side_by_side() {
 
 #[cfg(feature = "rpc")]
 #[test]
-fn h27_no_other_device_gets_repacked_weights() {
+fn h27_repacked_products_run_only_on_their_device() {
     use ggml::rpc;
     // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     let server = unsafe { rpc::Server::builder().start().unwrap() };
@@ -327,7 +322,7 @@ fn h27_no_other_device_gets_repacked_weights() {
     let (weights, w) = weights(repack(), DType::Q4_0, [32, 8, 1]);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [32]).unwrap();
-    let h = ctx.mul_mat(weights.get("w").unwrap(), x).unwrap();
+    let h = ctx.mul_mat(weights.tensor("w").unwrap(), x).unwrap();
     let y = ctx.neg(h).unwrap();
     let graph = ctx.graph([y]).unwrap();
 
@@ -347,13 +342,13 @@ fn h27_no_other_device_gets_repacked_weights() {
 
 /// Gradients would use the weights in other operations.
 #[test]
-fn h27_gradients_do_not_go_through_repacked_weights() {
+fn h27_repacked_weights_have_no_gradient() {
     let (weights, _) = weights(repack(), DType::Q4_0, [32, 8, 1]);
-    let w = weights.get("w").unwrap();
+    let w = weights.tensor("w").unwrap();
     let mut builder = WeightsBuilder::new();
     builder.tensor("a", DType::F32, [32]).unwrap().tensor("b", DType::F32, [8]).unwrap();
     let state = builder.place_state(plain()).unwrap();
-    let (a, b) = (state.get("a").unwrap(), state.get("b").unwrap());
+    let (a, b) = (state.tensor("a").unwrap(), state.tensor("b").unwrap());
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [32, 1]).unwrap();
     let through = ctx.mul_mat(w, ctx.add(x, a).unwrap()).unwrap();
@@ -375,12 +370,12 @@ fn h27_gradients_do_not_go_through_repacked_weights() {
 
 /// The kernels count the blocks of a matrix with 32-bit integers.
 #[test]
-fn h109_blocks_of_the_second_operand_are_counted_in_32_bits() {
+fn h109_repacked_mul_mat_counts_blocks_in_32_bits() {
     let (weights, _) = weights(repack(), DType::Q4_0, [2048, 8, 1]);
     let ctx = Context::new();
     let refusal = |rows: i64| {
         let x = ctx.input("x", DType::F32, [2048, rows]).unwrap();
-        let graph = ctx.graph([ctx.mul_mat(weights.get("w").unwrap(), x).unwrap()]).unwrap();
+        let graph = ctx.graph([ctx.mul_mat(weights.tensor("w").unwrap(), x).unwrap()]).unwrap();
         sched(1).alloc(&graph).map(drop)
     };
     refusal(1 << 10).unwrap();
@@ -390,7 +385,7 @@ fn h109_blocks_of_the_second_operand_are_counted_in_32_bits() {
 
 /// A language model's matrix is larger than one chunk of a streamed file.
 #[test]
-fn h27_a_large_matrix_is_streamed_as_a_whole() {
+fn h27_stream_repacks_a_large_matrix_as_a_whole() {
     use ggml::gguf::{Reader, Writer};
 
     let (k, m) = (2048, 4096);
@@ -410,7 +405,7 @@ fn h27_a_large_matrix_is_streamed_as_a_whole() {
     let product = |weights: &Weights, name: &str| {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [k as i64, 2]).unwrap();
-        let y = ctx.mul_mat(weights.get(name).unwrap(), x).unwrap();
+        let y = ctx.mul_mat(weights.tensor(name).unwrap(), x).unwrap();
         let graph = ctx.graph([y]).unwrap();
         let mut sched = sched(2);
         let mut run = sched.alloc(&graph).unwrap();
@@ -429,7 +424,7 @@ fn h27_a_large_matrix_is_streamed_as_a_whole() {
         assert_close(&product(&packed, name), &want, k / 16, name);
         assert!(matches!(packed.read_bytes(name), Err(Error::Packed { .. })), "{name} was not repacked");
     }
-    assert_eq!(packed.get("small").unwrap().read::<f32>().unwrap(), [1.0]);
+    assert_eq!(packed.tensor("small").unwrap().read::<f32>().unwrap(), [1.0]);
     let total = 2 * matrix(1).len() as u64 + 4;
     assert_eq!((told.len(), told.last()), (4, Some(&(total, total))));
 }

@@ -23,7 +23,7 @@ impl log::Log for Keep {
 }
 
 #[test]
-fn a_graph_logs_its_operations_and_leaves() -> ggml::Result<()> {
+fn graph_print_logs_operations_and_leaves() -> ggml::Result<()> {
     log::set_logger(&Keep).unwrap();
     log::set_max_level(log::LevelFilter::Info);
     let ctx = Context::new();

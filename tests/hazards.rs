@@ -3,12 +3,8 @@
 //! Hazards of single operations are in `tests/ops`, those prevented by types in `tests/ui`.
 
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::float_cmp,
-    clippy::mem_forget,
-    reason = "small numbers, exact results, leaks"
-)]
+#![allow(clippy::cast_precision_loss, clippy::mem_forget, reason = "small numbers, exact results, leaks")]
+#![allow(clippy::float_cmp, reason = "small numbers, exact results, leaks")]
 
 use ggml::prelude::*;
 use ggml::{Error, GraphAllocator};
@@ -23,7 +19,7 @@ fn chain<'c>(ctx: &'c Context, x: Tensor<'c>, n: usize) -> Tensor<'c> {
 }
 
 #[test]
-fn h02_dimensions_that_make_no_tensor_are_refused() {
+fn h02_input_refuses_dimensions_that_make_no_tensor() {
     let ctx = Context::new();
     for ne in [[0, 1], [-1, 4], [4, -4], [i64::MIN, 1], [1 << 61, 2], [i64::MAX, i64::MAX], [1 << 40, 1 << 40]] {
         assert!(matches!(ctx.input("x", DType::F32, ne), Err(Error::Shape { .. })), "{ne:?}");
@@ -33,7 +29,7 @@ fn h02_dimensions_that_make_no_tensor_are_refused() {
 }
 
 #[test]
-fn h04_no_transfer_leaves_the_tensor() {
+fn h04_set_refuses_data_out_of_bounds() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let graph = ctx.graph([ctx.relu(x).unwrap()]).unwrap();
@@ -54,7 +50,7 @@ fn h04_no_transfer_leaves_the_tensor() {
 }
 
 #[test]
-fn h06_a_context_outgrows_its_first_pool() {
+fn h06_context_grows_beyond_its_first_pool() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [3]).unwrap();
     let y = chain(&ctx, x, 20_000);
@@ -64,7 +60,7 @@ fn h06_a_context_outgrows_its_first_pool() {
 }
 
 #[test]
-fn h06_a_graph_has_room_for_more_leaves_than_nodes() {
+fn h06_graph_has_room_for_more_leaves_than_nodes() {
     let ctx = Context::new();
     let inputs: Vec<_> = (0..200).map(|i| ctx.input(&format!("x{i}"), DType::F32, [2]).unwrap()).collect();
     let y = ctx.add(inputs[0], inputs[1]).unwrap();
@@ -81,7 +77,7 @@ fn h06_a_graph_has_room_for_more_leaves_than_nodes() {
 }
 
 #[test]
-fn h20_nothing_is_computed_from_inputs_without_values() {
+fn h20_compute_refuses_inputs_without_values() {
     let ctx = Context::new();
     let (a, b) = (ctx.input("a", DType::F32, [4]).unwrap(), ctx.input("b", DType::F32, [4]).unwrap());
     let y = ctx.add(a, b).unwrap();
@@ -99,7 +95,7 @@ fn h20_nothing_is_computed_from_inputs_without_values() {
 }
 
 #[test]
-fn h21_the_scheduler_works_after_it_ran_out_of_memory() {
+fn h21_sched_works_after_out_of_memory() {
     let ctx = Context::new();
     let huge = ctx.input("huge", DType::F32, [1 << 30, 1 << 13]).unwrap();
     let huge = ctx.graph([ctx.relu(huge).unwrap()]).unwrap();
@@ -125,7 +121,7 @@ fn h21_the_scheduler_works_after_it_ran_out_of_memory() {
 /// Two backends of one device share a buffer. If a larger one can't be allocated, ggml's allocator forgets that it
 /// freed the buffer for the first backend, and frees it again for the second.
 #[test]
-fn h21_a_buffer_of_two_backends_is_freed_once() {
+fn h21_buffer_shared_by_two_backends_is_freed_once() {
     let backends = Sched::builder().backend(Backend::cpu().unwrap()).backend(Backend::cpu().unwrap());
     let mut sched = backends.build().unwrap();
     let ctx = Context::new();
@@ -142,7 +138,7 @@ fn h21_a_buffer_of_two_backends_is_freed_once() {
 /// Two graphs with equal numbers and sizes of nodes and leaves: ggml would reuse the first plan, which overwrites a
 /// value that the second graph still needs.
 #[test]
-fn h23_a_plan_is_not_reused_for_another_topology() {
+fn h23_sched_plan_is_not_reused_for_another_topology() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [256]).unwrap();
     let first = ctx.scale(x, 3.0).unwrap();
@@ -176,7 +172,7 @@ fn h23_a_plan_is_not_reused_for_another_topology() {
 
 /// The same number of tensors, but another one is kept: a plan that frees it would be wrong.
 #[test]
-fn h23_a_plan_is_not_reused_for_other_outputs() {
+fn h23_sched_plan_is_not_reused_for_other_outputs() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [64]).unwrap();
     let mut sched = cpu();
@@ -200,7 +196,7 @@ fn h23_a_plan_is_not_reused_for_other_outputs() {
 }
 
 #[test]
-fn h24_allocations_of_the_same_tensors_do_not_share_memory() {
+fn h24_allocations_of_the_same_tensors_have_separate_memory() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let (a, b) = (ctx.relu(x).unwrap(), ctx.neg(x).unwrap());
@@ -226,7 +222,7 @@ fn h24_allocations_of_the_same_tensors_do_not_share_memory() {
 }
 
 #[test]
-fn h24_a_forgotten_allocation_is_out_of_reach_and_out_of_the_way() {
+fn h24_forgotten_allocation_does_not_disturb_others() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let y = ctx.relu(x).unwrap();
@@ -257,7 +253,7 @@ fn h24_a_forgotten_allocation_is_out_of_reach_and_out_of_the_way() {
 
 /// The scheduler keeps pointers to the lists of the allocated graph, which may belong to another graph by now.
 #[test]
-fn h24_a_graph_made_again_is_computed_by_its_own_lists() {
+fn h24_rebuilt_graph_is_computed_by_its_own_lists() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let (y, long) = (ctx.neg(x).unwrap(), chain(&ctx, x, 400));
@@ -282,7 +278,7 @@ fn h24_a_graph_made_again_is_computed_by_its_own_lists() {
 
 /// Tensors that get their old placement back may be views of weights that were replaced at the same addresses.
 #[test]
-fn h24_views_are_of_the_weights_that_there_are() {
+fn h24_reused_views_use_the_current_weights() {
     let buft = Device::cpu().unwrap().buffer_type();
     let place = |name: &str, n: usize| {
         let mut builder = WeightsBuilder::new();
@@ -296,7 +292,7 @@ fn h24_views_are_of_the_weights_that_there_are() {
         ctx.reset();
         let state = place("w", n);
         let x = ctx.input("x", DType::F32, [32]).unwrap();
-        let part = ctx.view(state.get("w").unwrap(), [32, 2], [128, 256, 256], 0).unwrap();
+        let part = ctx.view(state.tensor("w").unwrap(), [32, 2], [128, 256, 256], 0).unwrap();
         let y = ctx.mul_mat(part, x).unwrap();
         let graph = ctx.graph([y]).unwrap();
         let mut run = sched.alloc(&graph).unwrap();
@@ -315,7 +311,7 @@ fn h24_views_are_of_the_weights_that_there_are() {
 }
 
 #[test]
-fn h26_threads_beyond_the_pool_are_refused() {
+fn h26_set_threads_refuses_counts_out_of_range() {
     let mut backend = Backend::cpu().unwrap();
     for n in [0, Backend::MAX_THREADS + 1, usize::MAX] {
         assert!(matches!(backend.set_threads(n), Err(Error::Param { .. })), "{n}");
@@ -336,7 +332,7 @@ fn h26_threads_beyond_the_pool_are_refused() {
 }
 
 #[test]
-fn h28_a_placement_that_fails_leaves_nothing_behind() {
+fn h28_failed_place_leaves_nothing_behind() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("small", DType::F32, [4]).unwrap().tensor("huge", DType::F32, [1 << 30, 1 << 13]).unwrap();
     let result = builder.place(Device::cpu().unwrap().buffer_type());
@@ -344,7 +340,7 @@ fn h28_a_placement_that_fails_leaves_nothing_behind() {
 }
 
 #[test]
-fn h35_a_deep_graph_does_not_overflow_the_stack() {
+fn h35_deep_graph_does_not_overflow_the_stack() {
     let deep = std::thread::Builder::new().stack_size(256 << 10).spawn(|| {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [1]).unwrap();

@@ -7,9 +7,9 @@ use ggml::prelude::*;
 /// Two matrix products, a name that DOT and JSON must escape, and a view in between.
 fn network<'c>(ctx: &'c Context, weights: &'c Weights) -> (Tensor<'c>, Tensor<'c>) {
     let x = ctx.input("x", DType::F32, [64, 3]).unwrap();
-    let h = ctx.mul_mat(weights.get("w").unwrap(), x).unwrap().named("a \"b\\c\"").unwrap();
+    let h = ctx.mul_mat(weights.tensor("w").unwrap(), x).unwrap().named("a \"b\\c\"").unwrap();
     let h = ctx.reshape(ctx.relu(h).unwrap(), [64, 3]).unwrap();
-    (x, ctx.mul_mat(weights.get("w").unwrap(), h).unwrap().named("y").unwrap())
+    (x, ctx.mul_mat(weights.tensor("w").unwrap(), h).unwrap().named("y").unwrap())
 }
 
 fn weights() -> Weights {
@@ -25,7 +25,7 @@ fn sched() -> Sched {
 }
 
 #[test]
-fn dot_has_every_tensor_and_every_source() {
+fn to_dot_contains_every_tensor_and_source() {
     let (ctx, weights) = (Context::new(), weights());
     let (x, y) = network(&ctx, &weights);
     let graph = ctx.graph([y]).unwrap();
@@ -45,7 +45,7 @@ fn dot_has_every_tensor_and_every_source() {
 }
 
 #[test]
-fn a_profile_has_every_operation_once() {
+fn profile_contains_every_operation_once() {
     let (ctx, weights) = (Context::new(), weights());
     let (x, y) = network(&ctx, &weights);
     let graph = ctx.graph([y]).unwrap();
@@ -73,7 +73,7 @@ fn a_profile_has_every_operation_once() {
 
 #[cfg(feature = "tools")]
 #[test]
-fn a_trace_is_json_that_viewers_open() {
+fn trace_is_json_for_trace_viewers() {
     let (ctx, weights) = (Context::new(), weights());
     let (x, y) = network(&ctx, &weights);
     let graph = ctx.graph([y]).unwrap();
@@ -94,13 +94,13 @@ fn a_trace_is_json_that_viewers_open() {
 
 #[cfg(feature = "tools")]
 #[test]
-fn a_drawing_has_every_tensor_and_every_source() {
+fn to_svg_contains_every_tensor_and_source() {
     let (ctx, weights) = (Context::new(), weights());
     let (_, y) = network(&ctx, &weights);
     let mut states = WeightsBuilder::new();
     states.tensor("s", DType::F32, [64, 3]).unwrap();
     let states = states.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
-    let y = ctx.add(y, states.get("s").unwrap()).unwrap();
+    let y = ctx.add(y, states.tensor("s").unwrap()).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut sched = sched();
     let svg = sched.alloc(&graph).unwrap().to_svg();

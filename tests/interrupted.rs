@@ -12,11 +12,11 @@ use ggml::{Error, GraphAllocator};
 const EXPERTS: usize = 1 << 14;
 const TOKENS: usize = 1 << 7;
 
-const NAME: &str = "h92_a_backend_that_was_interrupted_is_not_used_again";
+const NAME: &str = "h92_interrupted_backend_is_poisoned";
 
 /// A CPU backend frees its work buffer before it allocates a larger one, and keeps a dangling pointer if that fails.
 #[test]
-fn h92_a_backend_that_was_interrupted_is_not_used_again() {
+fn h92_interrupted_backend_is_poisoned() {
     const CHILD: &str = "GGML_TEST_INTERRUPTED";
     if std::env::var_os(CHILD).is_none() {
         let output = Command::new(std::env::current_exe().unwrap())

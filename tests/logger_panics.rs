@@ -25,7 +25,7 @@ impl log::Log for Logger {
 }
 
 #[test]
-fn a_panic_of_the_logger_comes_back() {
+fn logger_panic_resumes_from_a_public_call() {
     log::set_logger(&Logger).unwrap();
     log::set_max_level(log::LevelFilter::Trace);
     let ctx = Context::new();

@@ -49,19 +49,19 @@ fn numbers(n: u8) -> Vec<f32> {
 }
 
 #[test]
-fn weights_lie_in_memory_of_the_user() {
+fn place_over_uses_memory_of_the_caller() {
     let memory = Aligned::new(&numbers(24));
     let (gone, address) = (Arc::clone(&memory.gone), memory.as_ref().as_ptr());
     let place = |name: &str| if name == "a" { 32 } else { 0 };
     let mut weights = two_tensors().place_over(Device::cpu().unwrap(), memory, place).unwrap();
-    assert_eq!(weights.get("a").unwrap().read::<f32>().unwrap(), numbers(16)[8..]);
-    assert_eq!(weights.get("b").unwrap().read::<f32>().unwrap(), numbers(8));
+    assert_eq!(weights.tensor("a").unwrap().read::<f32>().unwrap(), numbers(16)[8..]);
+    assert_eq!(weights.tensor("b").unwrap().read::<f32>().unwrap(), numbers(8));
     assert_eq!(weights.buffers().len(), 1, "nothing was copied into other buffers");
     assert_eq!(weights.buffers()[0].size(), 96);
 
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
-    let y = ctx.mul_mat(weights.get("b").unwrap(), x).unwrap();
+    let y = ctx.mul_mat(weights.tensor("b").unwrap(), x).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
     let mut run = sched.alloc(&graph).unwrap();
@@ -78,7 +78,7 @@ fn weights_lie_in_memory_of_the_user() {
         weights.set("a", &[0.0_f32; 8]),
         weights.set_bytes("a", &[0; 32]),
         weights.fill_bytes("a", 0),
-        weights.copy("a", other.get("a").unwrap()),
+        weights.copy("a", other.tensor("a").unwrap()),
         weights.set_2d("a", Pieces { offset: 0, len: 1, count: 1, step: 1, data_step: 1 }, &[0.0_f32]),
     ];
     for result in results {
@@ -90,7 +90,7 @@ fn weights_lie_in_memory_of_the_user() {
 }
 
 #[test]
-fn memory_that_does_not_fit_is_refused() {
+fn place_over_refuses_offsets_out_of_bounds() {
     let cpu = Device::cpu().unwrap();
     let over = |memory: Aligned, a: usize, b: usize| {
         two_tensors().place_over(cpu, memory, move |name| if name == "a" { a } else { b }).map(drop)
@@ -110,7 +110,7 @@ fn memory_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn buffers_say_what_they_are() {
+fn buffers_report_usage_and_size() {
     let buft = Device::cpu().unwrap().buffer_type();
     let weights = two_tensors().place(buft).unwrap();
     let state = two_tensors().place_state(buft).unwrap();
@@ -131,7 +131,7 @@ fn matrix() -> State {
 }
 
 #[test]
-fn pieces_go_where_they_belong() {
+fn read_2d_and_set_2d_transfer_pieces() {
     let state = matrix();
     state.set("m", &numbers(12)).unwrap();
     let mut out = [-1.0_f32; 8];
@@ -139,17 +139,17 @@ fn pieces_go_where_they_belong() {
     assert_eq!(out, [1.0, 2.0, -1.0, 5.0, 6.0, -1.0, 9.0, 10.0]);
     state.set_2d("m", COLUMNS, &[20.0_f32, 21.0, 0.0, 22.0, 23.0, 0.0, 24.0, 25.0]).unwrap();
     let want = [0.0, 20.0, 21.0, 3.0, 4.0, 22.0, 23.0, 7.0, 8.0, 24.0, 25.0, 11.0];
-    assert_eq!(state.get("m").unwrap().read::<f32>().unwrap(), want);
+    assert_eq!(state.tensor("m").unwrap().read::<f32>().unwrap(), want);
     // The step of a single piece is ignored; zero pieces do nothing.
     let one = Pieces { offset: 11, len: 1, count: 1, step: usize::MAX, data_step: usize::MAX };
     state.set_2d("m", one, &[5.0_f32]).unwrap();
     state.set_2d("m", Pieces { len: usize::MAX, count: 0, ..one }, &[5.0_f32]).unwrap();
-    assert_eq!(state.get("m").unwrap().read::<f32>().unwrap()[11].to_bits(), 5.0_f32.to_bits());
+    assert_eq!(state.tensor("m").unwrap().read::<f32>().unwrap()[11].to_bits(), 5.0_f32.to_bits());
 }
 
 /// H4: ggml adds offset, steps and size without overflow checks.
 #[test]
-fn h04_pieces_outside_are_refused() {
+fn h04_pieces_out_of_bounds_are_refused() {
     let state = matrix();
     let huge = usize::MAX / 4;
     let outside = [
@@ -178,7 +178,7 @@ fn h04_pieces_outside_are_refused() {
 }
 
 #[test]
-fn pieces_without_elements_take_no_time() {
+fn pieces_without_elements_return_at_once() {
     let state = matrix();
     let before = state.read_bytes("m").unwrap();
     for count in [1, 3, usize::MAX] {
@@ -195,11 +195,11 @@ fn tensors_are_copied_filled_and_cleared() {
     let mut weights = two_tensors().place(buft).unwrap();
     weights.set("a", &numbers(8)).unwrap();
     let state = two_tensors().place_state(buft).unwrap();
-    state.copy("a", weights.get("a").unwrap()).unwrap();
-    assert_eq!(state.get("a").unwrap().read::<f32>().unwrap(), numbers(8));
+    state.copy("a", weights.tensor("a").unwrap()).unwrap();
+    assert_eq!(state.tensor("a").unwrap().read::<f32>().unwrap(), numbers(8));
     state.fill_bytes("b", 0xff).unwrap();
     assert_eq!(state.read_bytes("b").unwrap(), [0xff; 32]);
-    weights.copy("b", state.get("b").unwrap()).unwrap();
+    weights.copy("b", state.tensor("b").unwrap()).unwrap();
     assert_eq!(weights.read_bytes("b").unwrap(), [0xff; 32]);
     weights.fill_bytes("b", 1).unwrap();
     assert_eq!(weights.read_bytes("b").unwrap(), [1; 32]);
@@ -208,20 +208,20 @@ fn tensors_are_copied_filled_and_cleared() {
 
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8]).unwrap();
-    let half = ctx.view(state.get("a").unwrap(), [4], [16, 16, 16], 0).unwrap();
+    let half = ctx.view(state.tensor("a").unwrap(), [4], [16, 16, 16], 0).unwrap();
     assert!(matches!(state.copy("a", x), Err(Error::NotPart { .. })), "an input has no memory of its own");
-    assert!(matches!(state.copy("a", state.get("a").unwrap()), Err(Error::Shape { .. })), "itself");
-    let all = ctx.view(weights.get("a").unwrap(), [8], [32, 32, 32], 0).unwrap();
+    assert!(matches!(state.copy("a", state.tensor("a").unwrap()), Err(Error::Shape { .. })), "itself");
+    let all = ctx.view(weights.tensor("a").unwrap(), [8], [32, 32, 32], 0).unwrap();
     for view in [half, all] {
         assert!(matches!(state.copy("a", view), Err(Error::NotPart { .. })), "a view has no buffer");
     }
     assert_eq!(all.read::<f32>().unwrap(), numbers(8), "but can be read");
-    assert!(matches!(state.copy("b", state.get("a").unwrap()), Err(Error::Shape { .. })), "another shape");
-    assert!(matches!(state.copy("c", weights.get("a").unwrap()), Err(Error::NoSuch { .. })), "no such tensor");
+    assert!(matches!(state.copy("b", state.tensor("a").unwrap()), Err(Error::Shape { .. })), "another shape");
+    assert!(matches!(state.copy("c", weights.tensor("a").unwrap()), Err(Error::NoSuch { .. })), "no such tensor");
 }
 
 #[test]
-fn single_elements_are_read_and_set_by_their_position() {
+fn elements_are_read_and_set_by_position() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("f", DType::F32, [3, 2, 4, 5]).unwrap().tensor("i", DType::I32, [1 << 15]).unwrap();
     let memory = Device::cpu().unwrap().buffer_type();
@@ -231,7 +231,7 @@ fn single_elements_are_read_and_set_by_their_position() {
     assert_eq!(weights.element::<f32>("f", [2, 1, 3, 4]).unwrap(), 119.0);
     assert_eq!(weights.element::<f32>("f", [1, 0, 2, 3]).unwrap(), 85.0, "1 + 3 * 2 * (2 + 4 * 3)");
     weights.set_element("f", [1, 0, 2, 3], -1.0_f32).unwrap();
-    let read = weights.get("f").unwrap().read::<f32>().unwrap();
+    let read = weights.tensor("f").unwrap().read::<f32>().unwrap();
     let changed: Vec<_> = all.iter().zip(&read).enumerate().filter(|(_, (a, b))| a != b).collect();
     assert_eq!(changed, [(85, (&85.0, &-1.0))]);
     for at in [[3, 0, 0, 0], [0, 2, 0, 0], [0, 0, 4, 0], [0, 0, 0, 5], [-1, 0, 0, 0], [0, i64::MAX, 0, 0]] {
@@ -243,9 +243,9 @@ fn single_elements_are_read_and_set_by_their_position() {
     assert!(matches!(weights.element::<f32>("g", [0; 4]), Err(Error::NoSuch { .. })));
 
     weights.fill_with("i", 7_i32).unwrap();
-    assert_eq!(weights.get("i").unwrap().read::<i32>().unwrap(), vec![7; 1 << 15]);
+    assert_eq!(weights.tensor("i").unwrap().read::<i32>().unwrap(), vec![7; 1 << 15]);
     weights.fill_with("f", 0.5_f32).unwrap();
-    assert_eq!(weights.get("f").unwrap().read::<f32>().unwrap(), [0.5; 120]);
+    assert_eq!(weights.tensor("f").unwrap().read::<f32>().unwrap(), [0.5; 120]);
 
     let mut builder = WeightsBuilder::new();
     builder.tensor("n", DType::I32, [2]).unwrap();
@@ -253,5 +253,5 @@ fn single_elements_are_read_and_set_by_their_position() {
     state.set_element("n", [1, 0, 0, 0], 5_i32).unwrap();
     assert_eq!(state.element::<i32>("n", [1, 0, 0, 0]).unwrap(), 5);
     state.fill_with("n", 9_i32).unwrap();
-    assert_eq!(state.get("n").unwrap().read::<i32>().unwrap(), [9, 9]);
+    assert_eq!(state.tensor("n").unwrap().read::<i32>().unwrap(), [9, 9]);
 }

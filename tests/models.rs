@@ -76,7 +76,7 @@ fn plain(x: &[f32]) -> Vec<f32> {
 }
 
 #[test]
-fn a_model_owns_weights_state_scheduler_and_context() {
+fn model_struct_owns_weights_state_sched_and_context() {
     let mut models = vec![Mlp::new().unwrap(), Mlp::new().unwrap()];
     // They have moved, and move on to another thread.
     let models = thread::spawn(move || {
@@ -95,7 +95,7 @@ fn a_model_owns_weights_state_scheduler_and_context() {
 }
 
 #[test]
-fn an_index_is_the_tensor_of_its_name() {
+fn index_is_the_tensor_of_its_name() {
     let (mut names, mut builder) = (Vec::new(), WeightsBuilder::new());
     for i in 0..20 {
         names.push(format!("tensor number {} with a name that is too long for ggml, which cuts it", 19 - i));
@@ -104,7 +104,7 @@ fn an_index_is_the_tensor_of_its_name() {
     let weights = builder.place(Device::cpu().unwrap()).unwrap();
     for (i, name) in names.iter().enumerate() {
         let index = weights.index(name).unwrap();
-        assert_eq!(weights.at(index), weights.get(name).unwrap());
+        assert_eq!(weights.at(index), weights.tensor(name).unwrap());
         assert_eq!(weights.at(index).elements(), i + 1);
         assert_eq!(index, weights.index(name).unwrap());
     }
@@ -113,7 +113,7 @@ fn an_index_is_the_tensor_of_its_name() {
 }
 
 #[test]
-fn an_index_of_other_weights_panics_and_says_why() {
+fn index_of_other_weights_panics_with_the_reason() {
     let leaves = |n: usize| {
         let mut builder = WeightsBuilder::new();
         for i in 0..n {
@@ -140,12 +140,12 @@ fn an_index_of_other_weights_panics_and_says_why() {
 }
 
 #[test]
-fn handles_of_weights_are_kept_across_a_reset() {
+fn weight_handles_survive_a_context_reset() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [3]).unwrap();
     let mut weights = builder.place(Device::cpu().unwrap()).unwrap();
     weights.set("w", &[1.0_f32, 2.0, 3.0]).unwrap();
-    let w = weights.get("w").unwrap();
+    let w = weights.tensor("w").unwrap();
     let (mut ctx, mut allocator) = (Context::new(), GraphAllocator::new(Device::cpu().unwrap().buffer_type()));
     let mut backend = Backend::cpu().unwrap();
     for step in 0..3_u8 {
@@ -159,7 +159,7 @@ fn handles_of_weights_are_kept_across_a_reset() {
 }
 
 #[test]
-fn shapes_come_from_numbers_of_any_type() {
+fn shapes_convert_from_any_integer_type() {
     let ctx = Context::new();
     let (wide, short, signed) = (vec![3_usize, 4], vec![3_u32, 4], vec![3_i64, 4]);
     let all = [
@@ -189,7 +189,7 @@ fn shapes_come_from_numbers_of_any_type() {
 }
 
 #[test]
-fn contiguous_views_show_what_lies_there() {
+fn contiguous_views_show_their_elements() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [6, 5]).unwrap();
     let views = [
@@ -214,7 +214,7 @@ fn contiguous_views_show_what_lies_there() {
 }
 
 #[test]
-fn contiguous_views_stay_inside() {
+fn contiguous_views_check_bounds() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [6, 5]).unwrap();
     assert!(ctx.view_2d(x, [6, 4], 24).is_ok());
@@ -237,7 +237,7 @@ fn contiguous_views_stay_inside() {
 }
 
 #[test]
-fn a_device_stands_for_its_memory() {
+fn buffer_type_converts_from_device() {
     for device in Device::all().unwrap() {
         assert_eq!(BufferType::from(device), device.buffer_type());
         assert_eq!(Option::<BufferType>::from(device), Some(device.buffer_type()));
@@ -245,7 +245,7 @@ fn a_device_stands_for_its_memory() {
 }
 
 #[test]
-fn the_best_scheduler_has_a_gpu_first_and_the_cpu_last() {
+fn sched_best_orders_gpu_first_and_cpu_last() {
     let sched = Sched::best().unwrap();
     let got: Vec<_> = sched.backends().iter().map(Backend::device).collect();
     let all = Device::all().unwrap();
@@ -257,7 +257,7 @@ fn the_best_scheduler_has_a_gpu_first_and_the_cpu_last() {
 }
 
 #[test]
-fn closures_that_place_tensors_are_told_types_and_shapes() {
+fn placing_closures_get_type_and_shape() {
     let cpu = Device::cpu().unwrap();
     let long = "a name that is longer than the sixty-three bytes that ggml keeps of it";
     let leaves = || {
@@ -287,7 +287,7 @@ fn closures_that_place_tensors_are_told_types_and_shapes() {
 
 /// Without libraries to load, what is linked in is there already.
 #[test]
-fn loading_all_backends_is_no_error_where_they_are_linked_in() {
+fn load_all_returns_all_registries_in_a_static_build() {
     assert_eq!(Registry::load_all().unwrap(), Registry::all().unwrap());
     assert!(Registry::all().unwrap().iter().any(|r| r.name() == "CPU"));
 }

@@ -6,7 +6,7 @@ use ggml::cpu::{self, Numa};
 use ggml::prelude::*;
 
 #[test]
-fn nodes_are_counted_once_and_first() {
+fn numa_init_succeeds_once_before_any_backend() {
     assert!(!cpu::is_numa().unwrap(), "nobody has counted them");
     cpu::numa_init(Numa::Distribute).unwrap();
     let again = cpu::numa_init(Numa::Distribute);

@@ -71,7 +71,7 @@ fn add_of_a_repeated_operand_is_not_computed_in_its_memory() -> Result<()> {
 
 /// C compares the sizes of operations and of their operands only.
 #[test]
-fn inputs_that_no_operation_uses_keep_apart_when_they_grow() -> Result<()> {
+fn plan_keeps_unused_inputs_apart_when_they_grow() -> Result<()> {
     let mut both = Both::new()?;
     for n in [4, 4096, 8] {
         let ctx = Context::new();
@@ -86,7 +86,7 @@ fn inputs_that_no_operation_uses_keep_apart_when_they_grow() -> Result<()> {
 
 /// A chain with branches, views, copies and operations in place, for growing, shrinking and alternating sizes.
 #[test]
-fn chains_of_all_sizes_are_computed_with_one_allocator() -> Result<()> {
+fn allocator_computes_chains_of_all_sizes() -> Result<()> {
     let mut both = Both::new()?;
     for n in (1..40).chain((1..40).rev()).chain([2, 30, 2, 30, 2, 30]) {
         let ctx = Context::new();
@@ -107,7 +107,7 @@ fn chains_of_all_sizes_are_computed_with_one_allocator() -> Result<()> {
 
 /// Different operations, and a different order of operands, are another topology.
 #[test]
-fn plans_differ_in_more_than_sizes_where_operations_do() -> Result<()> {
+fn allocator_plans_anew_for_another_topology() -> Result<()> {
     let mut both = Both::new()?;
     for i in 0..6 {
         let ctx = Context::new();

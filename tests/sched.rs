@@ -1,12 +1,8 @@
 //! The scheduler over one CPU backend.
 
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_wrap,
-    clippy::float_cmp,
-    reason = "small numbers, exact results"
-)]
+#![allow(clippy::cast_possible_wrap, clippy::cast_precision_loss, reason = "small numbers, exact results")]
+#![allow(clippy::float_cmp, reason = "small numbers, exact results")]
 
 use ggml::BufferType;
 use ggml::prelude::*;
@@ -16,7 +12,7 @@ fn cpu() -> Sched {
 }
 
 #[test]
-fn a_feed_forward_step_is_that_of_plain_rust() {
+fn sched_feed_forward_equals_plain_rust() {
     let (k, m, n) = (6, 4, 3);
     let w_data: Vec<f32> = (0..k * m).map(|i| (i as f32 * 0.37).sin()).collect();
     let x_data: Vec<f32> = (0..k * n).map(|i| (i as f32 * 0.73).cos()).collect();
@@ -27,7 +23,7 @@ fn a_feed_forward_step_is_that_of_plain_rust() {
 
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [k as i64, n as i64]).unwrap();
-    let y = ctx.relu(ctx.mul_mat(weights.get("w").unwrap(), x).unwrap()).unwrap();
+    let y = ctx.relu(ctx.mul_mat(weights.tensor("w").unwrap(), x).unwrap()).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut sched = cpu();
     for _ in 0..3 {
@@ -47,11 +43,11 @@ fn a_feed_forward_step_is_that_of_plain_rust() {
 }
 
 #[test]
-fn a_graph_tells_what_its_operations_are_and_use() {
+fn graph_lists_operations_and_sources() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [4, 2]).unwrap();
     let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
-    let w = weights.get("w").unwrap();
+    let w = weights.tensor("w").unwrap();
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 3]).unwrap();
     let product = ctx.mul_mat(w, x).unwrap();
@@ -73,7 +69,7 @@ fn a_graph_tells_what_its_operations_are_and_use() {
 
 /// A size estimate makes a plan, but allocates nothing.
 #[test]
-fn h21_sizes_are_told_without_taking_them() {
+fn h21_buffer_sizes_are_estimated_without_allocating() {
     let ctx = Context::new();
     let huge = ctx.input("huge", DType::F32, [1 << 30, 1 << 13]).unwrap();
     let huge = ctx.graph([ctx.relu(huge).unwrap()]).unwrap();
@@ -126,7 +122,7 @@ fn other_host_memory() -> BufferType {
 }
 
 #[test]
-fn a_backend_computes_in_the_memory_that_it_is_given() {
+fn backend_with_computes_in_the_given_buffer_type() {
     let (usual, other) = (Device::cpu().unwrap().buffer_type(), other_host_memory());
     assert_ne!(usual, other);
     let first = Sched::builder().backend_with(Backend::cpu().unwrap(), other);
@@ -153,7 +149,7 @@ fn a_backend_computes_in_the_memory_that_it_is_given() {
 
 /// The device supports this buffer type, but for weights only.
 #[test]
-fn memory_for_weights_only_is_nothing_to_compute_in() {
+fn backend_with_refuses_buffer_types_for_weights_only() {
     for extra in Device::cpu().unwrap().extra_buffer_types().unwrap() {
         let sched = Sched::builder().backend_with(Backend::cpu().unwrap(), extra).build();
         assert!(matches!(sched, Err(Error::Backends { .. })), "{extra:?}");

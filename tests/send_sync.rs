@@ -35,7 +35,7 @@ table! {
 
 /// A backend is used by one thread at a time, through `&mut`; `&Backend` only reads its name and device.
 #[test]
-fn a_backend_moves_to_another_thread() {
+fn backend_moves_to_another_thread() {
     let mut backend = Backend::cpu().unwrap();
     std::thread::spawn(move || backend.synchronize().unwrap()).join().unwrap();
 }

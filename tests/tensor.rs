@@ -31,7 +31,7 @@ fn answers(t: Tensor<'_>) -> String {
 }
 
 #[test]
-fn layouts_are_told_apart() -> ggml::Result<()> {
+fn layout_predicates_tell_layouts_apart() -> ggml::Result<()> {
     let ctx = Context::new();
     let input = |ne: [i64; 4]| ctx.input("x", DType::F32, ne);
     let all = "c, c 1, c 2, c to 1, c to 2, c to 3, ca, c rows";
@@ -63,7 +63,7 @@ fn layouts_are_told_apart() -> ggml::Result<()> {
 }
 
 #[test]
-fn tensors_are_compared() -> ggml::Result<()> {
+fn shape_predicates_compare_tensors() -> ggml::Result<()> {
     let ctx = Context::new();
     let a = ctx.input("a", DType::F32, [6, 4])?;
     let b = ctx.input("b", DType::F16, [6, 4])?;
@@ -78,7 +78,7 @@ fn tensors_are_compared() -> ggml::Result<()> {
 }
 
 #[test]
-fn sizes_are_counted() -> ggml::Result<()> {
+fn tensor_sizes_are_counted() -> ggml::Result<()> {
     let ctx = Context::new();
     let a = ctx.input("a", DType::F16, [3, 5, 7])?;
     assert_eq!((a.n_dims(), a.nrows(), a.element_size(), a.elements()), (3, 35, 2, 105));
@@ -101,7 +101,7 @@ fn sizes_are_counted() -> ggml::Result<()> {
 }
 
 #[test]
-fn operations_have_names() -> ggml::Result<()> {
+fn op_names_describe_the_operation() -> ggml::Result<()> {
     let ctx = Context::new();
     let a = ctx.input("a", DType::F32, [4])?;
     let names = |t: Tensor<'_>| [t.op(), t.op_name(), t.op_symbol()];
@@ -112,7 +112,7 @@ fn operations_have_names() -> ggml::Result<()> {
 }
 
 #[test]
-fn an_input_like_another_has_its_type_and_shape() -> ggml::Result<()> {
+fn input_like_copies_type_and_shape() -> ggml::Result<()> {
     let ctx = Context::new();
     let a = ctx.input("a", DType::F16, [4, 3])?;
     let b = ctx.input_like("b", ctx.transpose(a)?)?;
@@ -122,7 +122,7 @@ fn an_input_like_another_has_its_type_and_shape() -> ggml::Result<()> {
 }
 
 #[test]
-fn a_context_says_what_it_takes() -> ggml::Result<()> {
+fn context_reports_its_memory() -> ggml::Result<()> {
     let mut ctx = Context::new();
     assert_eq!((ctx.used_mem(), ctx.mem_size()), (0, 0));
     ctx.input("a", DType::F32, [1 << 20])?;
@@ -142,7 +142,7 @@ fn a_context_says_what_it_takes() -> ggml::Result<()> {
 }
 
 #[test]
-fn weights_are_listed_in_their_order() -> ggml::Result<()> {
+fn weights_iterate_in_insertion_order() -> ggml::Result<()> {
     let mut builder = WeightsBuilder::new();
     builder.tensor("z", DType::F32, [1])?.tensor("a", DType::F32, [2])?;
     let weights = builder.place(Device::cpu()?.buffer_type())?;
@@ -151,13 +151,13 @@ fn weights_are_listed_in_their_order() -> ggml::Result<()> {
 }
 
 #[test]
-fn the_version_is_the_pinned_one() {
+fn version_is_the_pinned_one() {
     assert_eq!(ggml::version(), ggml::sys::VERSION);
     assert!(!ggml::commit().is_empty());
 }
 
 #[test]
-fn kinds_of_files_have_types() {
+fn from_ftype_knows_every_file_type() {
     let known: Vec<_> = (-2..64).filter_map(|n| DType::from_ftype(n).map(|t| (n, t.name()))).collect();
     assert_eq!(known.first(), Some(&(0, "f32")));
     assert!(known.contains(&(1, "f16")) && known.contains(&(2, "q4_0")) && known.contains(&(14, "q6_K")), "{known:?}");
@@ -168,7 +168,7 @@ fn kinds_of_files_have_types() {
 }
 
 #[test]
-fn a_status_is_told_by_name() {
+fn status_error_names_the_status() {
     let error = Error::Status { call: "ggml_x", status: -2, log: "".into() };
     assert_eq!(error.to_string(), "ggml_x returned status -2, GGML status: error (failed to allocate memory)");
     let error = Error::Status { call: "ggml_x", status: 77, log: "".into() };

@@ -49,8 +49,8 @@ fn state() -> State {
 /// Computes `w x + b`, adds it to the state, and returns the state's new values.
 fn step(ctx: &Context, sched: &mut Sched, weights: &Weights, state: &State, x: f32) -> Vec<f32> {
     let input = ctx.input("x", DType::F32, [N as i64]).unwrap();
-    let y = ctx.add(ctx.mul_mat(weights.get("w").unwrap(), input).unwrap(), weights.get("b").unwrap()).unwrap();
-    let sum = state.get("sum").unwrap();
+    let y = ctx.add(ctx.mul_mat(weights.tensor("w").unwrap(), input).unwrap(), weights.tensor("b").unwrap()).unwrap();
+    let sum = state.tensor("sum").unwrap();
     let total = ctx.cpy(ctx.add(sum, y).unwrap(), sum).unwrap();
     let graph = ctx.graph([total]).unwrap();
     let mut run = sched.alloc(&graph).unwrap();
@@ -102,7 +102,7 @@ impl Baton {
         assert_eq!(sum, [5.0 * i as f32; N], "step {i}");
 
         let x = self.ctx.input("x", DType::F32, [N as i64]).unwrap();
-        let y = self.ctx.neg(self.ctx.add(x, self.state.get("sum").unwrap()).unwrap()).unwrap();
+        let y = self.ctx.neg(self.ctx.add(x, self.state.tensor("sum").unwrap()).unwrap()).unwrap();
         let graph = self.ctx.graph([y]).unwrap();
         let mut run = self.allocator.alloc(&graph).unwrap();
         run.set(x, &[i as f32; N]).unwrap();
@@ -120,7 +120,7 @@ impl Baton {
 
 /// Objects belong to no thread: each is used by one thread, then by the next, while other threads use others.
 #[test]
-fn everything_moves_between_threads() {
+fn objects_move_between_threads() {
     let weights = weights();
     thread::scope(|s| {
         for _ in 0..2 {
@@ -139,13 +139,13 @@ fn everything_moves_between_threads() {
 
 /// Many threads read weights while devices are listed and other weights are created and dropped.
 #[test]
-fn weights_are_read_from_everywhere() {
+fn weights_are_read_by_many_threads() {
     let weights = weights();
     thread::scope(|s| {
         for _ in 0..3 {
             s.spawn(|| {
                 for _ in 0..STEPS {
-                    assert_eq!(weights.get("b").unwrap().read::<f32>().unwrap(), [3.0; N], "as they were written");
+                    assert_eq!(weights.tensor("b").unwrap().read::<f32>().unwrap(), [3.0; N], "as they were written");
                     assert_eq!(weights.iter().map(Tensor::name).collect::<Vec<_>>(), ["w", "b"], "in order");
                     assert!(!Device::all().unwrap().is_empty(), "there is a CPU");
                     drop(state());

@@ -2,12 +2,8 @@
 //! later.
 
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_wrap,
-    clippy::float_cmp,
-    reason = "small numbers, exact results"
-)]
+#![allow(clippy::cast_possible_wrap, clippy::cast_precision_loss, reason = "small numbers, exact results")]
+#![allow(clippy::float_cmp, reason = "small numbers, exact results")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -62,7 +58,7 @@ fn read(t: Tensor<'_>) -> Vec<f32> {
 const COLUMNS: Pieces = Pieces { offset: 1, len: 2, count: 3, step: 4, data_step: 3 };
 
 #[test]
-fn transfers_are_done_when_their_closure_has_returned() {
+fn transfers_complete_when_their_closure_returns() {
     for device in devices() {
         let mut backend = device.init().unwrap();
         let state = builder().place_state(device.buffer_type()).unwrap();
@@ -71,17 +67,17 @@ fn transfers_are_done_when_their_closure_has_returned() {
         let given = backend
             .transfers(|queue| {
                 queue.set(&state, "a", &a)?;
-                queue.copy(state.get("a")?, &state, "b")?;
-                queue.get(state.get("b")?, &mut b)?;
+                queue.copy(state.tensor("a")?, &state, "b")?;
+                queue.get(state.tensor("b")?, &mut b)?;
                 queue.set(&state, "m", numbers(12, 0))?;
-                queue.get_2d(state.get("m")?, COLUMNS, &mut columns)?;
+                queue.get_2d(state.tensor("m")?, COLUMNS, &mut columns)?;
                 queue.set_2d(&state, "m", COLUMNS, vec![20.0_f32, 21.0, 0.0, 22.0, 23.0, 0.0, 24.0, 25.0])?;
-                queue.get(state.get("m")?, &mut m)?;
+                queue.get(state.tensor("m")?, &mut m)?;
                 Ok("passed on")
             })
             .unwrap();
         assert_eq!(given, "passed on");
-        assert!(b == a && read(state.get("b").unwrap()) == a, "{device}");
+        assert!(b == a && read(state.tensor("b").unwrap()) == a, "{device}");
         assert_eq!(columns, [1.0, 2.0, -1.0, 5.0, 6.0, -1.0, 9.0, 10.0], "{device}");
         assert_eq!(m, [0.0, 20.0, 21.0, 3.0, 4.0, 22.0, 23.0, 7.0, 8.0, 24.0, 25.0, 11.0], "{device}");
         // Pieces without elements do nothing, however many there are.
@@ -89,14 +85,14 @@ fn transfers_are_done_when_their_closure_has_returned() {
         backend
             .transfers(|queue| {
                 queue.set_2d(&state, "m", nothing, &[0.0_f32; 0])?;
-                queue.get_2d(state.get("m")?, nothing, &mut m[..0])
+                queue.get_2d(state.tensor("m")?, nothing, &mut m[..0])
             })
             .unwrap();
     }
 }
 
 #[test]
-fn weights_are_written_by_transfers() {
+fn transfers_write_weights() {
     for device in devices() {
         let mut backend = device.init().unwrap();
         let mut weights = builder().place(device.buffer_type()).unwrap();
@@ -108,13 +104,13 @@ fn weights_are_written_by_transfers() {
                 queue.set(to, "b", vec![1.5_f32; N])
             })
             .unwrap();
-        assert!(read(weights.get("a").unwrap()) == data, "{device}");
-        assert!(read(weights.get("b").unwrap()).iter().all(|&v| v == 1.5), "{device}");
+        assert!(read(weights.tensor("a").unwrap()) == data, "{device}");
+        assert!(read(weights.tensor("b").unwrap()).iter().all(|&v| v == 1.5), "{device}");
     }
 }
 
 #[test]
-fn copies_go_from_device_to_device() {
+fn transfers_copy_between_devices() {
     for from in devices() {
         for to in devices() {
             let (mut source, mut target) = (from.init().unwrap(), to.init().unwrap());
@@ -124,8 +120,8 @@ fn copies_go_from_device_to_device() {
             state.set("a", &data).unwrap();
             target
                 .transfers_from(&mut source, |queue| {
-                    queue.copy(state.get("a")?, &other, "b")?;
-                    queue.get(other.get("b")?, &mut back)
+                    queue.copy(state.tensor("a")?, &other, "b")?;
+                    queue.get(other.tensor("b")?, &mut back)
                 })
                 .unwrap();
             assert!(back == data, "{from} to {to}");
@@ -135,7 +131,7 @@ fn copies_go_from_device_to_device() {
 
 /// However the closure ends, what it lent is no longer in use afterwards.
 #[test]
-fn transfers_are_waited_for_after_errors_and_panics() {
+fn transfers_complete_after_errors_and_panics() {
     for device in devices() {
         let mut backend = device.init().unwrap();
         let state = builder().place_state(device.buffer_type()).unwrap();
@@ -144,7 +140,7 @@ fn transfers_are_waited_for_after_errors_and_panics() {
         let panic = catch_unwind(AssertUnwindSafe(|| {
             backend.transfers(|queue| -> ggml::Result<()> {
                 queue.set(&state, "a", &data)?;
-                queue.get(state.get("a")?, &mut out)?;
+                queue.get(state.tensor("a")?, &mut out)?;
                 panic!("in between")
             })
         }));
@@ -152,7 +148,7 @@ fn transfers_are_waited_for_after_errors_and_panics() {
         assert!(out == data, "{device}");
         out.fill(0.0);
         let result = backend.transfers(|queue| {
-            queue.get(state.get("a")?, &mut out)?;
+            queue.get(state.tensor("a")?, &mut out)?;
             queue.set(&state, "none", &[0.0_f32; 1])
         });
         assert!(matches!(result, Err(Error::NoSuch { .. })), "{result:?}");
@@ -161,13 +157,13 @@ fn transfers_are_waited_for_after_errors_and_panics() {
 }
 
 #[test]
-fn h04_transfers_that_do_not_fit_are_refused() {
+fn h04_transfers_out_of_bounds_are_refused() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     for device in devices() {
         let mut backend = device.init().unwrap();
         let state = builder().place_state(device.buffer_type()).unwrap();
-        let view = ctx.view(state.get("a").unwrap(), [4], [16, 16, 16], 0).unwrap();
+        let view = ctx.view(state.tensor("a").unwrap(), [4], [16, 16, 16], 0).unwrap();
         let [mut one, mut two] = [[0.0_f32; 4], [0.0_f32; 4]];
         let mut integers = vec![0_i32; N];
         let mut wide = vec![0.0_f32; 64];
@@ -175,13 +171,19 @@ fn h04_transfers_that_do_not_fit_are_refused() {
             .transfers(|queue| {
                 assert!(matches!(queue.set(&state, "m", &[0.0_f32; 11]), Err(Error::Length { .. })), "too short");
                 assert!(matches!(queue.set(&state, "m", &[0_i32; 12]), Err(Error::ElementType { .. })), "another type");
-                assert!(matches!(queue.get(state.get("a")?, &mut one), Err(Error::Length { .. })), "too short");
-                assert!(matches!(queue.get(state.get("a")?, &mut integers), Err(Error::ElementType { .. })), "a type");
+                assert!(matches!(queue.get(state.tensor("a")?, &mut one), Err(Error::Length { .. })), "too short");
+                assert!(
+                    matches!(queue.get(state.tensor("a")?, &mut integers), Err(Error::ElementType { .. })),
+                    "a type"
+                );
                 assert!(matches!(queue.get(view, &mut two), Err(Error::NotPart { .. })), "views have no buffer");
                 assert!(matches!(queue.copy(view, &state, "m"), Err(Error::NotPart { .. })), "views have no buffer");
                 assert!(matches!(queue.copy(x, &state, "m"), Err(Error::NotPart { .. })), "it has no memory");
-                assert!(matches!(queue.copy(state.get("m")?, &state, "a"), Err(Error::Shape { .. })), "another shape");
-                assert!(matches!(queue.copy(state.get("a")?, &state, "a"), Err(Error::Shape { .. })), "itself");
+                assert!(
+                    matches!(queue.copy(state.tensor("m")?, &state, "a"), Err(Error::Shape { .. })),
+                    "another shape"
+                );
+                assert!(matches!(queue.copy(state.tensor("a")?, &state, "a"), Err(Error::Shape { .. })), "itself");
                 for pieces in [
                     Pieces { offset: 3, ..COLUMNS },
                     Pieces { offset: usize::MAX, ..COLUMNS },
@@ -191,7 +193,7 @@ fn h04_transfers_that_do_not_fit_are_refused() {
                     assert!(matches!(result, Err(Error::Range { .. })), "{pieces:?}: {result:?}");
                 }
                 let outside = Pieces { offset: 3, ..COLUMNS };
-                let result = queue.get_2d(state.get("m")?, outside, &mut wide);
+                let result = queue.get_2d(state.tensor("m")?, outside, &mut wide);
                 assert!(matches!(result, Err(Error::Range { .. })), "{result:?}");
                 Ok(())
             })
@@ -203,11 +205,11 @@ fn h04_transfers_that_do_not_fit_are_refused() {
                 .transfers(|queue| {
                     let results = [
                         queue.set(&elsewhere, "a", vec![0.0_f32; N]),
-                        queue.get(elsewhere.get("a")?, &mut one),
-                        queue.copy(elsewhere.get("a")?, &state, "a"),
-                        queue.copy(state.get("a")?, &elsewhere, "a"),
+                        queue.get(elsewhere.tensor("a")?, &mut one),
+                        queue.copy(elsewhere.tensor("a")?, &state, "a"),
+                        queue.copy(state.tensor("a")?, &elsewhere, "a"),
                         queue.set_2d(&elsewhere, "m", COLUMNS, vec![0.0_f32; 9]),
-                        queue.get_2d(elsewhere.get("a")?, COLUMNS, &mut two),
+                        queue.get_2d(elsewhere.tensor("a")?, COLUMNS, &mut two),
                     ];
                     assert!(results.iter().all(|r| matches!(r, Err(Error::Unsupported { .. }))), "{results:?}");
                     Ok(())
@@ -218,7 +220,7 @@ fn h04_transfers_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn a_computation_is_under_way_while_something_else_is_done() {
+fn compute_async_runs_the_closure_during_the_computation() {
     for device in devices() {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [256, 256]).unwrap();
@@ -252,7 +254,7 @@ fn a_computation_is_under_way_while_something_else_is_done() {
 }
 
 #[test]
-fn a_computation_that_is_stopped_has_no_meanwhile() {
+fn compute_async_skips_the_closure_if_cancelled_at_once() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let graph = ctx.graph([ctx.neg(x).unwrap()]).unwrap();

@@ -57,12 +57,12 @@ fn another(folder: &Path, version: &str, commit: &str) {
 fn run(folder: &Path, version: &str) -> Output {
     let usual = std::env::var("LD_LIBRARY_PATH").unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "what_can_fail_does", "--nocapture"]).env(EXPECTED, version);
+    command.args(["--exact", "fallible_calls_return_the_version_error", "--nocapture"]).env(EXPECTED, version);
     command.env("LD_LIBRARY_PATH", format!("{}:{usual}", folder.display())).output().unwrap()
 }
 
 #[test]
-fn another_ggml_is_noticed() {
+fn another_version_of_ggml_is_refused() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("another-ggml");
     let (version, commit) = (ggml::sys::VERSION, ggml::sys::COMMIT);
     for (v, c) in [("0.0.1", commit), (version, "another-commit"), (version, commit)] {
@@ -75,9 +75,10 @@ fn another_ggml_is_noticed() {
     }
 }
 
-/// Fallible functions return this one error; the others do no harm. Runs in a process of [`another_ggml_is_noticed`].
+/// Fallible functions return this one error; the others do no harm. Runs in a process of
+/// [`another_version_of_ggml_is_refused`].
 #[test]
-fn what_can_fail_does() {
+fn fallible_calls_return_the_version_error() {
     let Ok(expected) = std::env::var(EXPECTED) else { return };
     if expected.is_empty() {
         return assert!(Device::all().is_ok(), "the same ggml behind another library is none other");

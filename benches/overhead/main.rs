@@ -16,14 +16,18 @@
     reason = "a benchmark fails by panicking, and prints"
 )]
 
-mod counted;
 mod measure;
 mod net;
 mod raw;
 mod safe;
 
+use testkit::counted::{self, Counted};
+
 use measure::compare;
 use net::{Net, Size};
+
+#[global_allocator]
+static ALLOCATOR: Counted = Counted;
 
 /// The number of layers of models that are only built: some 100 to 10,000 nodes.
 const BUILT: [usize; 3] = [3, 32, 320];

@@ -1,8 +1,11 @@
 //! The raw side: what a careful C program does, written on `ggml-sys`.
 
 #![allow(
-    clippy::undocumented_unsafe_blocks,
     clippy::multiple_unsafe_ops_per_block,
+    reason = "this side is what unsafe code looks like: each call in turn, unchecked"
+)]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
     reason = "this side is what unsafe code looks like: each call in turn, unchecked"
 )]
 

@@ -9,14 +9,14 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use embed::model::{self, Model};
 use ggml::Device;
 
 use crate::cli::{Cli, Weights};
-use crate::model::{self, Model};
 use crate::tokens::Tokens;
 use crate::{bar, cosine, npy, splits};
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/embed/reference");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/reference");
 
 /// The sentences for all distributions: long enough that devices don't leave the products to the CPU.
 const SPLIT: Range<usize> = 34..40;

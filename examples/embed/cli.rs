@@ -4,58 +4,57 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-
-use crate::support::{processors, threads};
-
-use crate::model::Kernels;
+use demos::{processors, threads};
+use embed::model::Kernels;
 
 const MORE: &str = "\
-The model is all-MiniLM-L6-v2: `cargo xtask model` fetches it, and makes a file of each type. Any other encoder that the
-example bert_to_gguf turned into a file will do with --model.
+The model is all-MiniLM-L6-v2: `cargo xtask model` fetches it and writes a file for each type. --model takes any other
+BERT encoder that the example bert_to_gguf converted.
 
-Without --out, --search and --imatrix: the beginning of each vector, and how similar each two of up to ten sentences are.
+Without --out, --search and --imatrix, the program prints the first elements of each vector, and the cosine similarities of
+up to ten sentences.
 
 Examples:
   embed 'The cat sits on the mat.' 'A dog lies on the rug.'
   embed --file lines.txt --out vectors.npy
   embed --file lines.txt --search 'how do I reset my password'
   embed --file lines.txt --imatrix imatrix.gguf
-  embed --check                              compare with vectors that PyTorch computed
+  embed --check                              compare with PyTorch's vectors
 
 Exit status:
-  0  done
-  1  a file, a device or a computation failed, or --check found vectors that are too far off; standard error says which
-  2  the command line was wrong";
+  0  success
+  1  a file, a device or a computation failed, or --check found a deviation; see standard error
+  2  the command line is invalid";
 
-/// Turns sentences into vectors that are close to each other where the sentences mean the same.
+/// Computes sentence embeddings: vectors that are close if the sentences have similar meanings.
 #[derive(Debug, Parser)]
 #[command(name = "embed", after_help = MORE, max_term_width = 120)]
 pub(crate) struct Cli {
-    /// The sentences
+    /// Sentences
     #[arg(required_unless_present_any = ["file", "check"])]
     pub(crate) sentences: Vec<String>,
 
-    /// A file with more of them, one a line
+    /// A file with more sentences, one per line
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
 
-    /// Write the vectors to a file of NumPy's, a row for each sentence
+    /// Write the vectors to a NumPy file, one row per sentence
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Write how much each column of each matrix matters for these sentences, which the example `quantize` reads
+    /// Write an importance matrix of these sentences for the example `quantize`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "search"])]
     pub(crate) imatrix: Option<PathBuf>,
 
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// Show the sentences that are closest to this one
+    /// Show the sentences closest to this query
     #[arg(long, value_name = "QUERY")]
     pub(crate) search: Option<String>,
 
-    /// How many of them
+    /// Number of results
     #[arg(long, value_name = "N", default_value_t = 10, requires = "search")]
     pub(crate) top: usize,
 
@@ -63,33 +62,33 @@ pub(crate) struct Cli {
     #[arg(long, value_enum, default_value_t = Weights::F32)]
     pub(crate) dtype: Weights,
 
-    /// The model's file, instead of the one of --dtype
+    /// Model file, instead of that of --dtype
     #[arg(long, value_name = "FILE", conflicts_with = "dtype")]
     pub(crate) model: Option<PathBuf>,
 
-    /// Devices that hold the layers, each its share of them from the first on
+    /// Devices that hold the layers, consecutive layers each
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "CPU")]
     pub(crate) device: Vec<String>,
 
-    /// Threads of the CPU [default: as many as there are processors]
+    /// CPU threads [default: the number of processors]
     #[arg(long, value_name = "N", default_value_t = processors(), value_parser = threads, hide_default_value = true)]
     pub(crate) threads: NonZeroUsize,
 
-    /// Sentences that are computed at once
+    /// Sentences per batch
     #[arg(long, value_name = "N", default_value = "32")]
     pub(crate) batch: NonZeroUsize,
 
-    /// What computes the layers
+    /// Kernels that compute the layers
     #[arg(long, value_enum, default_value_t = Kernels::Own)]
     pub(crate) kernels: Kernels,
 
-    /// Compare the vectors of fifty sentences, with weights of each type, with those that PyTorch computed; and those of some
-    /// with each split of the layers over the devices there are, of which a server in this process is one
+    /// Compare the vectors of fifty sentences with PyTorch's, for each type of weights; and those of some sentences for each
+    /// distribution of the layers over the devices, including a server in this process
     #[arg(long, conflicts_with_all = ["sentences", "file", "out", "search", "imatrix", "model", "dtype"])]
     pub(crate) check: bool,
 }
 
-/// What `cargo xtask model` makes.
+/// The files that `cargo xtask model` writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Weights {
     /// 32 bits
@@ -118,9 +117,8 @@ impl Weights {
         }
     }
 
-    /// Where the model is.
+    /// The model's path.
     pub(crate) fn path(self) -> PathBuf {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/target/model");
-        PathBuf::from(folder).join(format!("all-minilm-l6-v2-{}.gguf", self.name()))
+        demos::repository().join(format!("target/model/all-minilm-l6-v2-{}.gguf", self.name()))
     }
 }

@@ -9,10 +9,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use embed::model::Model;
 use ggml::gguf::Writer;
 use ggml::{DType, Graph, Observed};
-
-use crate::model::Model;
 
 /// The sums of each matrix of the layers.
 #[derive(Debug, Default)]
@@ -26,7 +25,7 @@ struct Sums {
 }
 
 impl Imatrix {
-    /// Computes sentences, and looks at what matrices are multiplied by. `done` is told how many more there are.
+    /// Computes sentences, and observes the operands of the matrix products. `done` gets the size of each finished batch.
     ///
     /// # Errors
     /// As [`Model::embed`].
@@ -79,7 +78,7 @@ impl Imatrix {
     /// Writes them to a file, which records the `datasets` of texts and their pieces' maximum length, `most` tokens.
     ///
     /// # Errors
-    /// Where that fails, or a sum is infinite or no number.
+    /// The file can't be written, or a sum is not finite.
     pub(crate) fn write(&self, path: &Path, datasets: Vec<String>, most: usize) -> Result<()> {
         let tokens = self.0.values().map(|sums| sums.tokens).max().unwrap_or(0);
         let mut writer = Writer::new();
@@ -101,19 +100,19 @@ impl Imatrix {
         writer.write(path).with_context(|| format!("can't write {}", path.display()))
     }
 
-    /// How many matrices there are.
+    /// The number of matrices.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 }
 
-/// What the graph multiplies weights by, under names that it gets here, and the names of the weights.
+/// The operands that the graph multiplies weights by, named here, with the names of those weights.
 fn operands(graph: &Graph<'_>) -> Result<HashMap<String, Vec<String>>> {
     let mut operands = HashMap::<_, Vec<_>>::new();
     for product in graph.nodes().filter(|t| t.op() == "MUL_MAT") {
         let mut sources = graph.sources(product);
         let (Some(matrix), Some(operand)) = (sources.next(), sources.next()) else { continue };
-        // Attention multiplies results, of which nothing is in the file.
+        // Attention multiplies results, not weights.
         if matrix.op() != "NONE" {
             continue;
         }
@@ -131,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_that_are_no_numbers_are_refused() {
+    fn imatrix_refuses_sums_that_are_not_finite() {
         let path = std::env::temp_dir().join(format!("embed-example-{}-nan.gguf", std::process::id()));
         for bad in [f64::NAN, f64::INFINITY, f64::from(f32::MAX) * 2.0] {
             let sums = Sums { squares: vec![1.0, bad], tokens: 1 };

@@ -1,4 +1,4 @@
-//! Turns sentences into vectors with a real transformer, all-MiniLM-L6-v2, and finds those that mean the same.
+//! Computes sentence embeddings with the transformer all-MiniLM-L6-v2, and searches for similar sentences.
 //!
 //! ```text
 //! cargo xtask model
@@ -6,20 +6,13 @@
 //! cargo run --release --example embed -- --help
 //! ```
 //!
-//! How such a model is written on this crate is in `encoder.rs` (the computation) and `model.rs` (its weights and batches).
+//! `encoder.rs` builds the graph; `model.rs` has the weights and batches.
 
 mod check;
 mod cli;
-mod encoder;
 mod imatrix;
-mod kernels;
-#[path = "../support/loopback.rs"]
-mod loopback;
-mod model;
 mod npy;
 mod splits;
-#[path = "../support/mod.rs"]
-mod support;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -32,22 +25,22 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser as _;
+use demos::Shown;
+use demos::output::Output;
+use embed::model::{self, Kernels, Model};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use cli::Cli;
 use imatrix::Imatrix;
-use model::{Kernels, Model};
-use support::output::Output;
-use support::shown::Shown;
 use tokens::Tokens;
 
-/// The most sentences of which each two are compared.
+/// The maximum number of sentences that are compared pairwise.
 const COMPARED: usize = 10;
-/// Numbers of a vector that are shown.
+/// Elements of a vector that are shown.
 const SHOWN: usize = 4;
 
 fn main() -> ExitCode {
-    support::print(|out| run(&Cli::parse(), out))
+    demos::print(|out| run(&Cli::parse(), out))
 }
 
 fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
@@ -65,7 +58,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     let path = model_path(cli)?;
     let devices = model::devices(&cli.device)?;
     let by = match cli.kernels {
-        // What comes into its own kernels can't be looked at.
+        // The operands of our own kernels can't be observed.
         Kernels::Own if cli.imatrix.is_some() => Kernels::Ggml,
         by => by,
     };
@@ -119,7 +112,7 @@ fn model_path(cli: &Cli) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The sentences that are closest to a query, best first.
+/// The sentences closest to a query, best first.
 fn search(query: &[f32], sentences: &[String], vectors: &[Vec<f32>], top: usize, out: &mut impl Write) -> Result<()> {
     let mut scores: Vec<_> = vectors.iter().map(|v| cosine(query, v)).zip(sentences).enumerate().collect();
     scores.sort_by(|(_, (a, _)), (_, (b, _))| b.total_cmp(a));
@@ -148,13 +141,13 @@ fn show(sentences: &[String], vectors: &[Vec<f32>], out: &mut impl Write) -> Res
     Ok(())
 }
 
-/// The cosine of the angle between two vectors: 1 where they have one direction.
+/// The cosine similarity of two vectors.
 fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
     dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
 }
 
-/// A bar over the sentences on standard error; hidden where that is no terminal.
+/// A progress bar on standard error; hidden if that is not a terminal.
 fn bar(sentences: usize) -> Result<ProgressBar> {
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} sentences, {eta} left")?;
     Ok(ProgressBar::new(sentences as u64).with_style(style))

@@ -1,4 +1,4 @@
-//! Files of NumPy's that hold a matrix of `f32`.
+//! NumPy files with a matrix of `f32`.
 
 use std::fs;
 use std::io::Write as _;
@@ -6,21 +6,21 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// What they begin with: the format's name and its version.
+/// The magic string and the version of the format.
 const MAGIC: &[u8] = b"\x93NUMPY\x01\x00";
-/// Where the numbers begin is a multiple of this.
+/// The alignment of the data in the file.
 const ALIGNMENT: usize = 64;
 
-/// A file with a matrix.
+/// The bytes of a file with a matrix.
 ///
 /// # Errors
-/// Where the rows' lengths differ.
+/// The rows' lengths differ.
 pub(crate) fn bytes(rows: &[Vec<f32>]) -> Result<Vec<u8>> {
     let columns = rows.first().map_or(0, Vec::len);
     ensure!(rows.iter().all(|row| row.len() == columns), "rows of a matrix have one length");
     let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {columns}), }}", rows.len());
     let start = MAGIC.len() + size_of::<u16>();
-    // Filled up with blanks, with a line feed at the end.
+    // The header is padded with blanks and ends with a line feed.
     let end = (start + header.len() + 1).next_multiple_of(ALIGNMENT);
     let mut bytes = MAGIC.to_vec();
     bytes.extend(u16::try_from(end - start)?.to_le_bytes());
@@ -32,7 +32,7 @@ pub(crate) fn bytes(rows: &[Vec<f32>]) -> Result<Vec<u8>> {
 /// Reads a matrix as rows.
 ///
 /// # Errors
-/// Where the file can't be read, or holds anything else.
+/// The file can't be read, or has other contents.
 pub(crate) fn read(path: &Path) -> Result<Vec<Vec<f32>>> {
     let bytes = fs::read(path).with_context(|| format!("can't read {}", path.display()))?;
     parse(&bytes).with_context(|| format!("{} is no file with a matrix of f32", path.display()))
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn npy_round_trips() {
         let rows = [vec![1.0, -2.5, f32::MIN_POSITIVE], vec![0.0, f32::MAX, 3.0]];
         let bytes = bytes(&rows).unwrap();
         assert_eq!(bytes.len() % ALIGNMENT, 24);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_other_lengths_are_refused() {
+    fn npy_refuses_rows_of_different_lengths() {
         let path = std::env::temp_dir().join(format!("embed-{}.npy", std::process::id()));
         assert!(bytes(&[vec![1.0], vec![]]).unwrap_err().to_string().contains("one length"));
         assert!(read(&path).unwrap_err().to_string().contains("can't read"));

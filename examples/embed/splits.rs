@@ -1,16 +1,15 @@
-//! All ways to deal the layers out to the devices at hand.
+//! Distributions of the layers over the available devices.
 
 use std::num::NonZeroUsize;
 
 use anyhow::Result;
+use demos::loopback;
 use ggml::{Device, DeviceType};
 
-use crate::loopback;
-
-/// All devices of this build and machine, the CPU first, with a server in this process if it can be one.
+/// All devices, the CPU first, with a server in this process if the feature `rpc` is on.
 ///
 /// # Errors
-/// Where ggml finds none, or the server does not start.
+/// ggml finds no device, or the server does not start.
 pub(crate) fn devices(threads: NonZeroUsize) -> Result<Vec<Device>> {
     let mut devices = Device::all()?;
     if loopback::NAME.is_some() {
@@ -23,20 +22,20 @@ pub(crate) fn devices(threads: NonZeroUsize) -> Result<Vec<Device>> {
     Ok(devices)
 }
 
-/// Whether any is a GPU, which may multiply in half floats; no CPU does, not even a server's.
+/// Whether a device is a GPU, which may multiply in f16; CPUs don't.
 pub(crate) fn with_gpu(devices: &[Device]) -> bool {
     let gpu = |d: &Device| matches!(d.device_type(), DeviceType::Gpu | DeviceType::IntegratedGpu);
     devices.iter().any(|d| gpu(d) && !d.name().starts_with("RPC"))
 }
 
-/// The holders of the layers: each device alone, and each two in turn.
+/// Distributions: each device alone, and each pair in turn.
 pub(crate) fn few<T: Copy + PartialEq>(devices: &[T], layers: usize) -> Vec<Vec<T>> {
     let alone = devices.iter().map(|&device| vec![device; layers]);
     let in_turn = pairs(devices).map(|(a, b)| [a, b].into_iter().cycle().take(layers).collect());
     alone.chain(in_turn).collect()
 }
 
-/// Those, and of each two the one up to each of the layers and then the other.
+/// All of [`few`], and for each pair every cut between its first and its second device.
 pub(crate) fn all<T: Copy + PartialEq>(devices: &[T], layers: usize) -> Vec<Vec<T>> {
     let cuts = |(a, b)| (1..layers).map(move |n| [vec![a; n], vec![b; layers - n]].concat());
     let mut splits = few(devices, layers);
@@ -53,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cut_is_there() {
+    fn splits_enumerate_every_assignment_of_layers() {
         let pair = ["aaa", "bbb", "aba", "bab", "abb", "aab", "baa", "bba"].map(|s| s.chars().collect::<Vec<_>>());
         assert_eq!(all(&['a', 'b'], 3), pair);
         assert_eq!(few(&['a', 'b'], 3), pair[..4]);

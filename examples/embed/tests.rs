@@ -1,11 +1,7 @@
 //! The program on a tiny model with random weights; what it must compute, in plain Rust.
 
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    reason = "small numbers"
-)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers")]
+#![allow(clippy::cast_possible_wrap, reason = "small numbers")]
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,15 +10,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{CommandFactory as _, ValueEnum as _};
+use embed::model::Config;
 use ggml::gguf::{Reader, Value, Writer};
 use ggml::{DType, Device};
 
 use super::*;
-use model::Config;
-
-/// What reads an importance matrix.
-#[path = "../quantize/imatrix.rs"]
-mod reader;
 
 const WIDTH: usize = 8;
 const HEADS: usize = 2;
@@ -192,7 +184,7 @@ impl Tiny {
             let next = all.iter().zip(&q).map(|(x, q)| {
                 let attended = self.linear(&attend(q, &k, &v), &name("attn_output"));
                 let x = self.norm(&add(&attended, x), &name("attn_output_norm"));
-                let up: Vec<_> = self.linear(&x, &name("ffn_up")).into_iter().map(gelu).collect();
+                let up: Vec<_> = self.linear(&x, &name("ffn_up")).into_iter().map(testkit::gelu_erf).collect();
                 self.norm(&add(&self.linear(&up, &name("ffn_down")), &x), &name("layer_output_norm"))
             });
             all = next.collect();
@@ -225,24 +217,6 @@ fn attend(q: &[f64], keys: &[Vec<f64>], values: &[Vec<f64>]) -> Vec<f64> {
     (0..HEADS).flat_map(head).collect()
 }
 
-/// `x` times the share of a normal distribution that lies below it; the integral by Simpson's rule.
-pub(crate) fn gelu(x: f64) -> f64 {
-    const STEPS: usize = 200;
-    let step = x / STEPS as f64;
-    let density = |i: usize| (-0.5 * (i as f64 * step).powi(2)).exp() / std::f64::consts::TAU.sqrt();
-    let weight = |i: usize| {
-        if i == 0 || i == STEPS {
-            1.0
-        } else if i % 2 == 1 {
-            4.0
-        } else {
-            2.0
-        }
-    };
-    let integral = (0..=STEPS).map(|i| weight(i) * density(i)).sum::<f64>() * step / 3.0;
-    x * (0.5 + integral)
-}
-
 /// Of several lengths, some more than once.
 fn sentences() -> Vec<Vec<i32>> {
     let mut rng = fastrand::Rng::with_seed(5);
@@ -273,7 +247,7 @@ fn compare(tiny: &Tiny, model: &mut Model, size: usize, allowed: f64) {
 }
 
 #[test]
-fn vectors_are_those_of_the_definition_in_batches_of_any_size() {
+fn embeddings_equal_plain_rust_for_any_batch_size() {
     let tiny = Tiny::new("definition");
     for &by in Kernels::value_variants() {
         let mut model = tiny.open(&cpu(), by).unwrap();
@@ -284,7 +258,7 @@ fn vectors_are_those_of_the_definition_in_batches_of_any_size() {
 }
 
 #[test]
-fn every_backend_and_every_split_of_the_layers_gives_the_same() {
+fn embeddings_agree_on_all_backends_and_splits() {
     let tiny = Tiny::new("splits");
     let devices = splits::devices(NonZeroUsize::MIN).unwrap();
     assert!(devices.len() > usize::from(cfg!(feature = "rpc")), "{devices:?}");
@@ -308,7 +282,7 @@ fn compare_importance(tiny: &Tiny, model: &mut Model, size: usize) {
     let found = Imatrix::of(model, &sentences, batch(size), |n| done += n).unwrap();
     assert_eq!((found.len(), done), (6 * LAYERS, sentences.len()));
     found.write(&path, vec!["lines.txt".to_owned()], LONGEST).unwrap();
-    let read = (reader::Imatrix::read(&path), Reader::open(&path));
+    let read = (demos::imatrix::Imatrix::read(&path), Reader::open(&path));
     fs::remove_file(&path).unwrap();
     let (read, file) = (read.0.unwrap(), read.1.unwrap().into_memory().unwrap());
 
@@ -331,7 +305,7 @@ fn compare_importance(tiny: &Tiny, model: &mut Model, size: usize) {
         let counts = DType::F32.dequantize(file.data(&format!("{matrix}.counts")).unwrap()).unwrap();
         assert_eq!(counts, [tokens as f32]);
     }
-    let metadata: Vec<_> = file.metadata().map(|(key, value)| (key, value.clone())).collect();
+    let metadata: Vec<_> = file.key_values().map(|(key, value)| (key, value.clone())).collect();
     let expected = [
         ("general.type", "imatrix".into()),
         ("imatrix.datasets", vec!["lines.txt".to_owned()].into()),
@@ -342,7 +316,7 @@ fn compare_importance(tiny: &Tiny, model: &mut Model, size: usize) {
 }
 
 #[test]
-fn importance_is_that_of_the_definition_whatever_is_padded() {
+fn imatrix_equals_plain_rust_whatever_is_padded() {
     let tiny = Tiny::new("importance");
     for by in [Kernels::Ggml, Kernels::Flash] {
         let mut model = tiny.open(&cpu(), by).unwrap();
@@ -353,7 +327,7 @@ fn importance_is_that_of_the_definition_whatever_is_padded() {
 }
 
 #[test]
-fn sentences_that_the_model_cannot_take_are_refused() {
+fn embed_refuses_impossible_sentences() {
     let tiny = Tiny::new("refused");
     let mut model = tiny.open(&cpu(), Kernels::Own).unwrap();
     let mut embed = |sentences: &[Vec<i32>]| model.embed(sentences, batch(2), |_| ()).map_err(|e| format!("{e:#}"));
@@ -367,7 +341,7 @@ fn sentences_that_the_model_cannot_take_are_refused() {
 }
 
 #[test]
-fn sentences_become_words_with_marks() {
+fn tokenizer_adds_special_tokens() {
     let tiny = Tiny::new("words");
     let tokens = Tokens::new(&tiny.open(&cpu(), Kernels::Own).unwrap()).unwrap();
     let found = tokens.of(&["The CATS sits", "", "bird", "on on on on on on on on"]).unwrap();
@@ -375,7 +349,7 @@ fn sentences_become_words_with_marks() {
 }
 
 #[test]
-fn the_program_writes_and_searches() {
+fn embed_writes_vectors_and_searches() {
     let tiny = Tiny::new("program");
     let (lines, matrix) = (tiny.path.with_extension("txt"), tiny.path.with_extension("npy"));
     fs::write(&lines, "the mat\ndogs\n\ncats\n").unwrap();
@@ -392,7 +366,7 @@ fn the_program_writes_and_searches() {
     fs::remove_file(importance).unwrap();
     let summed = summed.unwrap();
     assert!(summed.starts_with("imatrix: matrices=18 file=") && summed.contains("\nembed: sentences=5 tokens=18 "));
-    assert_eq!(imatrix.unwrap().get("imatrix.datasets"), Some(&vec![file.to_owned()].into()));
+    assert_eq!(imatrix.unwrap().metadata("imatrix.datasets"), Some(&vec![file.to_owned()].into()));
     assert!(written.unwrap().starts_with("embed: sentences=5 tokens=18 seconds="));
     let rows = rows.unwrap();
     assert_eq!((rows.len(), rows[0].len()), (5, WIDTH));
@@ -407,7 +381,7 @@ fn the_program_writes_and_searches() {
 }
 
 #[test]
-fn other_files_are_refused() {
+fn open_refuses_files_of_other_models() {
     let set = |key: &'static str, value: Value| {
         move |writer: &mut Writer| {
             writer.set(key, value).unwrap();
@@ -444,14 +418,14 @@ fn other_files_are_refused() {
 }
 
 #[test]
-fn settings_are_read() {
+fn config_reads_hyperparameters() {
     let tiny = Tiny::new("settings");
     let config = Config::read(&Reader::open(&tiny.path).unwrap()).unwrap();
     assert_eq!(config, Config { layers: 3, heads: 2, width: 8, eps: EPS, max_tokens: 7 });
 }
 
 #[test]
-fn the_command_is_consistent() {
+fn cli_definition_is_consistent() {
     Cli::command().debug_assert();
     for wrong in [
         &["embed"][..],

@@ -1,17 +1,16 @@
 //! Sentences as token ids.
 
 use anyhow::{Context as _, Error, Result};
+use embed::model::Model;
 use tokenizers::{Tokenizer, TruncationParams};
 
-use crate::model::Model;
-
-/// What a model's words are.
+/// The model's tokenizer.
 #[derive(Debug)]
 pub(crate) struct Tokens(Tokenizer);
 
 impl Tokens {
     /// # Errors
-    /// Where the model's tokenizer is none.
+    /// The model's tokenizer is invalid.
     pub(crate) fn new(model: &Model) -> Result<Self> {
         let read = || {
             let mut tokenizer = Tokenizer::from_bytes(model.tokenizer())?;
@@ -24,10 +23,10 @@ impl Tokens {
         read().map(Self).map_err(Error::from_boxed).context("the model's tokenizer can't be used")
     }
 
-    /// The words of each sentence, with the marks of its beginning and end; what is too long is cut.
+    /// The tokens of each sentence with special tokens; long sentences are truncated.
     ///
     /// # Errors
-    /// Where a sentence can't be taken apart.
+    /// A sentence can't be tokenised.
     pub(crate) fn of<S: AsRef<str>>(&self, sentences: &[S]) -> Result<Vec<Vec<i32>>> {
         let texts = sentences.iter().map(AsRef::as_ref).collect();
         let encoded = self.0.encode_batch_fast::<&str>(texts, true).map_err(Error::from_boxed)?;

@@ -7,21 +7,21 @@ use super::sdk::{Platform, Sdk};
 
 /// An optional backend, enabled by a cargo feature.
 #[derive(Debug)]
-pub(crate) struct Backend {
+pub struct Backend {
     /// The cargo feature and the name in `DEP_GGML_BACKENDS`.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// ggml's cmake option; always passed, so that ggml's defaults have no effect.
-    pub(crate) option: &'static str,
+    pub option: &'static str,
     /// The public header.
-    pub(crate) header: &'static str,
+    pub header: &'static str,
     /// The static library.
-    pub(crate) library: &'static str,
+    pub library: &'static str,
     /// Further cmake options if it is enabled.
     options: &'static [(&'static str, &'static str)],
     /// The system libraries that its static library links on a platform; an error names the platforms it supports.
     links: fn(Platform) -> Result<&'static [System], &'static str>,
     /// The SDK that must be installed.
-    pub(crate) sdk: fn(Platform) -> Option<Sdk>,
+    pub sdk: fn(Platform) -> Option<Sdk>,
 }
 
 impl PartialEq for Backend {
@@ -33,7 +33,7 @@ impl PartialEq for Backend {
 impl Eq for Backend {}
 
 impl Platform {
-    pub(crate) fn of(input: &Input) -> Self {
+    pub fn of(input: &Input) -> Self {
         match input.os.as_str() {
             _ if input.vendor == "apple" => Self::Apple,
             "windows" => Self::Windows,
@@ -65,19 +65,19 @@ impl Sdk {
     }
 
     /// The SDK's folder.
-    pub(crate) fn folder(self, input: &Input) -> Option<String> {
+    pub fn folder(self, input: &Input) -> Option<String> {
         let platform = Platform::of(input);
         input.sdk(self.variable(platform)).or_else(|| self.usual(platform)).map(str::to_owned)
     }
 
     /// The linker's search folders.
-    pub(crate) fn search(self, input: &Input) -> impl Iterator<Item = String> {
+    pub fn search(self, input: &Input) -> impl Iterator<Item = String> {
         let folders = self.libraries(Platform::of(input));
         self.folder(input).into_iter().flat_map(move |root| folders.iter().map(move |sub| format!("{root}/{sub}")))
     }
 
     /// The cmake defines that pass on the folder set by the user.
-    pub(crate) fn defines(self, input: &Input) -> Vec<(&'static str, String)> {
+    pub fn defines(self, input: &Input) -> Vec<(&'static str, String)> {
         let platform = Platform::of(input);
         let Some(folder) = input.sdk(self.variable(platform)) else { return Vec::new() };
         match self {
@@ -105,7 +105,7 @@ fn desktop(platform: Platform, links: &'static [System]) -> Result<&'static [Sys
 }
 
 /// The backends, in link order. ggml has more; each is added together with its tests.
-pub(crate) const BACKENDS: &[Backend] = &[
+pub const BACKENDS: &[Backend] = &[
     Backend {
         name: "rpc",
         option: "GGML_RPC",
@@ -187,7 +187,7 @@ pub(crate) const BACKENDS: &[Backend] = &[
 /// # Errors
 ///
 /// A backend that the target doesn't support, or two that exclude each other. docs.rs documents all backends.
-pub(crate) fn chosen(input: &Input, modules: bool) -> Result<Vec<&'static Backend>, String> {
+pub fn chosen(input: &Input, modules: bool) -> Result<Vec<&'static Backend>, String> {
     let chosen: Vec<_> = BACKENDS.iter().filter(|b| input.feature(b.name)).collect();
     if input.docs_rs {
         return Ok(chosen);
@@ -206,7 +206,7 @@ pub(crate) fn chosen(input: &Input, modules: bool) -> Result<Vec<&'static Backen
 }
 
 /// `cmake` defines: ON or OFF per backend, plus the options of enabled ones.
-pub(crate) fn defines(input: &Input, chosen: &[&'static Backend]) -> Vec<(&'static str, String)> {
+pub fn defines(input: &Input, chosen: &[&'static Backend]) -> Vec<(&'static str, String)> {
     let mut defines: Vec<_> = BACKENDS.iter().map(|b| (b.option, on(chosen.contains(&b)))).collect();
     let platform = Platform::of(input);
     for b in chosen {
@@ -226,13 +226,13 @@ pub(crate) fn defines(input: &Input, chosen: &[&'static Backend]) -> Vec<(&'stat
 }
 
 /// The system libraries that static libraries of the backends link.
-pub(crate) fn links(input: &Input, chosen: &[&'static Backend]) -> Vec<System> {
+pub fn links(input: &Input, chosen: &[&'static Backend]) -> Vec<System> {
     let platform = Platform::of(input);
     chosen.iter().filter_map(|b| (b.links)(platform).ok()).flatten().cloned().collect()
 }
 
 /// The SDKs that the backends need.
-pub(crate) fn sdks(input: &Input, chosen: &[&'static Backend]) -> Vec<Sdk> {
+pub fn sdks(input: &Input, chosen: &[&'static Backend]) -> Vec<Sdk> {
     let platform = Platform::of(input);
     chosen.iter().filter_map(|b| (b.sdk)(platform)).collect()
 }

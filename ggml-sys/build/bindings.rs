@@ -11,7 +11,7 @@ use super::plan::{Linkage, Plan};
 const NEVER_DEFINED: &str = "ggml_threadpool_get_n_threads|ggml_backend_cuda_allreduce_tensor";
 
 /// Writes `OUT_DIR/bindings.rs`, and `OUT_DIR/functions.rs` for the test that links every function.
-pub(crate) fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(), String> {
+pub fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(), String> {
     let mut wrapper = String::new();
     for header in plan.headers.iter().chain(&["guard.h", "graph.h"]) {
         // Writing to a String cannot fail.

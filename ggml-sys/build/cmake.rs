@@ -7,7 +7,7 @@ use super::plan::{Compile, Plan};
 use super::tools;
 
 /// Builds ggml and installs it into `OUT_DIR`.
-pub(crate) fn ggml(input: &Input, plan: &Plan, compile: &Compile, source: &Path, origin: &str) {
+pub fn ggml(input: &Input, plan: &Plan, compile: &Compile, source: &Path, origin: &str) {
     let mut config = cmake::Config::new(input.manifest_dir.join("cmake"));
     config.profile(&compile.build_type).define("GGML_SYS_SOURCE", source).define("GGML_BUILD_COMMIT", origin);
     for (name, value) in compile.defines.iter().chain(&plan.cpu.options) {
@@ -37,7 +37,7 @@ pub(crate) fn ggml(input: &Input, plan: &Plan, compile: &Compile, source: &Path,
 }
 
 /// Builds `shim/`, which comes before ggml in link order.
-pub(crate) fn shim(input: &Input, compile: &Compile, include: &Path) -> Result<(), String> {
+pub fn shim(input: &Input, compile: &Compile, include: &Path) -> Result<(), String> {
     let folder = input.manifest_dir.join("shim");
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").include(&folder).include(include).include(include.with_file_name("src"));

@@ -7,12 +7,12 @@ fn tool() -> Result<cc::Tool, String> {
 }
 
 /// The name of its OpenMP runtime.
-pub(crate) fn openmp() -> &'static str {
+pub fn openmp() -> &'static str {
     if tool().is_ok_and(|tool| tool.is_like_clang()) { "omp" } else { "gomp" }
 }
 
 /// The predefined macros; with `native`, those for all features of this machine.
-pub(crate) fn macros(input: &Input, native: bool) -> Result<String, String> {
+pub fn macros(input: &Input, native: bool) -> Result<String, String> {
     let tool = tool()?;
     if tool.is_like_msvc() {
         // cl can't list its macros and has no such flag; ggml's build detects this machine's processor instead.

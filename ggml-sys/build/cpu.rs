@@ -36,13 +36,13 @@ const DEFAULT_LEVEL: u8 = 3;
 
 /// The processor features of the kernels.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Cpu {
+pub struct Cpu {
     /// Whether to use everything that the build machine has.
-    pub(crate) native: bool,
+    pub native: bool,
     /// All of ggml's processor options, for cmake.
-    pub(crate) options: Vec<(&'static str, String)>,
+    pub options: Vec<(&'static str, String)>,
     /// The features that the kernels rely on, in rustc's names. For `native`, empty until the compiler was queried.
-    pub(crate) features: Vec<&'static str>,
+    pub features: Vec<&'static str>,
 }
 
 /// Chooses the features. `GGML_SYS_CPU` has priority, then the feature `native`, then rustc's flags, then the default.
@@ -50,7 +50,7 @@ pub(crate) struct Cpu {
 /// # Errors
 ///
 /// An unknown `GGML_SYS_CPU`, or `native` when cross-compiling.
-pub(crate) fn plan(input: &Input) -> Result<Cpu, String> {
+pub fn plan(input: &Input) -> Result<Cpu, String> {
     if input.feature("dynamic_backends") {
         return variants(input);
     }
@@ -173,6 +173,6 @@ fn arm(march: Option<String>, features: Vec<&'static str>) -> Cpu {
 }
 
 /// A boolean in cmake's spelling.
-pub(crate) fn on(value: bool) -> String {
+pub fn on(value: bool) -> String {
     if value { "ON" } else { "OFF" }.to_owned()
 }

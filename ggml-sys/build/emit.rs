@@ -8,17 +8,17 @@ use super::sdk::Platform;
 
 /// Facts that are known after the build.
 #[derive(Debug)]
-pub(crate) struct Facts<'a> {
+pub struct Facts<'a> {
     /// The folder ggml is installed in.
-    pub(crate) root: &'a Path,
-    pub(crate) lib: &'a Path,
-    pub(crate) include: &'a Path,
-    pub(crate) version: &'a str,
-    pub(crate) origin: &'a str,
+    pub root: &'a Path,
+    pub lib: &'a Path,
+    pub include: &'a Path,
+    pub version: &'a str,
+    pub origin: &'a str,
 }
 
 /// The linker lines that follow the shim. ggml's libraries are in `lib`.
-pub(crate) fn link(lib: &Path, compile: &Compile, openmp: &str) -> Vec<String> {
+pub fn link(lib: &Path, compile: &Compile, openmp: &str) -> Vec<String> {
     let mut lines = vec![format!("cargo::rustc-link-search=native={}", lib.display())];
     lines.extend(compile.search.iter().map(|folder| format!("cargo::rustc-link-search=native={folder}")));
     for library in &compile.libraries {
@@ -39,7 +39,7 @@ pub(crate) fn link(lib: &Path, compile: &Compile, openmp: &str) -> Vec<String> {
 }
 
 /// `DEP_GGML_*` variables for dependent crates.
-pub(crate) fn metadata(plan: &Plan, facts: &Facts<'_>) -> Vec<String> {
+pub fn metadata(plan: &Plan, facts: &Facts<'_>) -> Vec<String> {
     let mut values = vec![
         ("version", facts.version.to_owned()),
         ("commit", facts.origin.to_owned()),
@@ -63,7 +63,7 @@ pub(crate) fn metadata(plan: &Plan, facts: &Facts<'_>) -> Vec<String> {
 
 /// The rpath of an installed ggml, which the dynamic linker may not find and cargo adds no search path for. Direct
 /// dependents get it as metadata; this crate's tests are linked with it.
-pub(crate) fn rpath(input: &Input, compile: &Compile, lib: &Path) -> Vec<String> {
+pub fn rpath(input: &Input, compile: &Compile, lib: &Path) -> Vec<String> {
     if compile.linkage != Linkage::Installed || Platform::of(input) == Platform::Windows {
         return Vec::new();
     }
@@ -72,7 +72,7 @@ pub(crate) fn rpath(input: &Input, compile: &Compile, lib: &Path) -> Vec<String>
 }
 
 /// The text of `config.rs`, which this crate includes.
-pub(crate) fn config(plan: &Plan, facts: &Facts<'_>) -> String {
+pub fn config(plan: &Plan, facts: &Facts<'_>) -> String {
     let modules = plan.compile.as_ref().is_some_and(|c| c.linkage == Linkage::Modules);
     let folder = modules.then(|| facts.root.join(MODULES).display().to_string());
     let build_type = plan.compile.as_ref().map_or("", |c| c.build_type.as_str());

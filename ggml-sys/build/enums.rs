@@ -9,7 +9,7 @@ const SIGNED: &str = "::core::ffi::c_int";
 const UNSIGNED: &str = "::core::ffi::c_uint";
 
 /// bindgen's declarations with every enum unsigned, except those with a negative value.
-pub(crate) fn with_one_signedness(declarations: &str) -> String {
+pub fn with_one_signedness(declarations: &str) -> String {
     let negative = enums(declarations);
     let mut text = String::with_capacity(declarations.len());
     for line in declarations.lines() {

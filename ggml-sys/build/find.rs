@@ -8,7 +8,7 @@ use super::sdk::Sdk;
 use super::tools;
 
 /// Searches for SDKs. Returns the cmake defines for those found, and those that are missing.
-pub(crate) fn sdks(input: &Input, wanted: &[Sdk]) -> (Vec<(&'static str, String)>, Vec<Sdk>) {
+pub fn sdks(input: &Input, wanted: &[Sdk]) -> (Vec<(&'static str, String)>, Vec<Sdk>) {
     let (mut defines, mut missing) = (Vec::new(), Vec::new());
     for &sdk in wanted {
         let folder = sdk.folder(input).map(PathBuf::from);

@@ -22,58 +22,58 @@ const SDKS: &[&str] = &["OPENBLAS_DIR", "VULKAN_SDK", "CUDA_PATH", "ROCM_PATH", 
 
 /// The inputs of the plan.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Input {
+pub struct Input {
     /// Whether this is a docs.rs build: bindings, but no C.
-    pub(crate) docs_rs: bool,
+    pub docs_rs: bool,
     /// The target triple and its parts.
-    pub(crate) target: String,
-    pub(crate) arch: String,
-    pub(crate) os: String,
-    pub(crate) vendor: String,
-    pub(crate) env: String,
+    pub target: String,
+    pub arch: String,
+    pub os: String,
+    pub vendor: String,
+    pub env: String,
     /// The triple of the build machine.
-    pub(crate) host: String,
+    pub host: String,
     /// The target's processor features, from rustc.
-    pub(crate) target_features: Vec<String>,
+    pub target_features: Vec<String>,
     /// rustc's flags, one entry per argument.
-    pub(crate) rustflags: Vec<String>,
+    pub rustflags: Vec<String>,
     /// Enabled cargo features, lower case, with `_` for `-`.
-    pub(crate) features: Vec<String>,
+    pub features: Vec<String>,
     /// `GGML_SYS_GGML`: the version of ggml, one of the pinned ones.
-    pub(crate) ggml: Option<String>,
+    pub ggml: Option<String>,
     /// `GGML_SYS_SOURCE_DIR`: another checkout of ggml.
-    pub(crate) source_dir: Option<PathBuf>,
+    pub source_dir: Option<PathBuf>,
     /// `GGML_SYS_BUILD_TYPE`: cmake's build type.
-    pub(crate) build_type: Option<String>,
+    pub build_type: Option<String>,
     /// `GGML_SYS_CPU`: the processor to compile for.
-    pub(crate) cpu: Option<String>,
+    pub cpu: Option<String>,
     /// `GGML_SYS_PREFIX`: the folder of the installed ggml that the feature `system` links.
-    pub(crate) prefix: Option<PathBuf>,
+    pub prefix: Option<PathBuf>,
     /// `CMAKE_PREFIX_PATH`: where cmake, and the feature `system`, search for installed libraries.
-    pub(crate) prefix_path: Vec<PathBuf>,
+    pub prefix_path: Vec<PathBuf>,
     /// `GGML_SYS_CUDA_ARCHITECTURES`: the GPU architectures of the CUDA kernels, in cmake's notation.
-    pub(crate) cuda_architectures: Option<String>,
+    pub cuda_architectures: Option<String>,
     /// The [`SDKS`] variables that are set.
     sdks: Vec<(&'static str, String)>,
     /// `CMAKE_GENERATOR`; if set, this build chooses none.
-    pub(crate) generator: Option<String>,
+    pub generator: Option<String>,
     /// The cmake program.
-    pub(crate) cmake: String,
+    pub cmake: String,
     /// The cargo program.
-    pub(crate) cargo: String,
+    pub cargo: String,
     /// This crate's folder.
-    pub(crate) manifest_dir: PathBuf,
+    pub manifest_dir: PathBuf,
     /// The build's output folder.
-    pub(crate) out_dir: PathBuf,
+    pub out_dir: PathBuf,
     /// Whether cargo must not use the network.
-    pub(crate) offline: bool,
+    pub offline: bool,
     /// `CARGO_HOME`.
-    pub(crate) cargo_home: Option<PathBuf>,
+    pub cargo_home: Option<PathBuf>,
 }
 
 impl Input {
     /// Reads the process's environment.
-    pub(crate) fn from_env() -> Self {
+    pub fn from_env() -> Self {
         let mut input = Self::read(
             |name| std::env::var(name).ok(),
             std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()),
@@ -83,7 +83,7 @@ impl Input {
     }
 
     /// Reads an environment: `get` looks up a variable, `names` lists all.
-    pub(crate) fn read(get: impl Fn(&str) -> Option<String>, names: impl Iterator<Item = String>) -> Self {
+    pub fn read(get: impl Fn(&str) -> Option<String>, names: impl Iterator<Item = String>) -> Self {
         let given = |name: &str| get(name).filter(|value| !value.is_empty());
         let text = |name: &str| get(name).unwrap_or_default();
         let list = |name: &str, separator: char| -> Vec<String> {
@@ -124,17 +124,17 @@ impl Input {
     }
 
     /// Whether a cargo feature is enabled.
-    pub(crate) fn feature(&self, name: &str) -> bool {
+    pub fn feature(&self, name: &str) -> bool {
         self.features.iter().any(|feature| feature == name)
     }
 
     /// The SDK folder that a variable gives.
-    pub(crate) fn sdk(&self, variable: &str) -> Option<&str> {
+    pub fn sdk(&self, variable: &str) -> Option<&str> {
         self.sdks.iter().find(|(name, _)| *name == variable).map(|(_, folder)| folder.as_str())
     }
 
     /// The lines that make cargo rerun the build script when a user's variable changes.
-    pub(crate) fn rerun_lines() -> impl Iterator<Item = String> {
+    pub fn rerun_lines() -> impl Iterator<Item = String> {
         SET_BY_PEOPLE.iter().chain(SDKS).map(|name| format!("cargo::rerun-if-env-changed={name}"))
     }
 }

@@ -8,24 +8,24 @@ use super::input::Input;
 
 /// The requirements for an installed ggml.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
-    pub(crate) version: &'a str,
-    pub(crate) libraries: &'a [&'static str],
-    pub(crate) headers: &'a [&'static str],
+pub struct Wanted<'a> {
+    pub version: &'a str,
+    pub libraries: &'a [&'static str],
+    pub headers: &'a [&'static str],
     /// The headers that this crate's declarations are generated from.
-    pub(crate) include: &'a Path,
+    pub include: &'a Path,
 }
 
 /// An installed ggml.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Installed {
-    pub(crate) root: PathBuf,
-    pub(crate) lib: PathBuf,
-    pub(crate) include: PathBuf,
+pub struct Installed {
+    pub root: PathBuf,
+    pub lib: PathBuf,
+    pub include: PathBuf,
     /// The commit that it reports.
-    pub(crate) commit: String,
+    pub commit: String,
     /// The files that were examined: a change of one reruns the search.
-    pub(crate) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
 }
 
 /// A candidate location.
@@ -51,7 +51,7 @@ const NEVER_INSTALLED: &str = "ggml-opencl.h";
 ///
 /// None is found, or the one found has another version, no shared libraries, libraries of different builds, or other
 /// headers. The search stops at the first one found, because other crates would take that one.
-pub(crate) fn find(
+pub fn find(
     input: &Input,
     wanted: Wanted<'_>,
     pkg_config: impl Fn(&str) -> Option<String>,
@@ -107,7 +107,7 @@ fn places(input: &Input, pkg_config: impl Fn(&str) -> Option<String>) -> Vec<Pla
 }
 
 /// pkg-config's value of a variable of ggml.
-pub(crate) fn pkg_config(variable: &str) -> Option<String> {
+pub fn pkg_config(variable: &str) -> Option<String> {
     let output = Command::new("pkg-config").arg(format!("--variable={variable}")).arg("ggml").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     (output.status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())

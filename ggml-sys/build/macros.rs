@@ -38,7 +38,7 @@ const MACROS: &[(&str, &str)] = &[
 ];
 
 /// The features in a list of macros (`-dM -E`).
-pub(crate) fn features(text: &str) -> Vec<&'static str> {
+pub fn features(text: &str) -> Vec<&'static str> {
     let defined: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("#define ")?.split(' ').next()).collect();
     MACROS.iter().filter(|(name, _)| defined.contains(name)).map(|(_, feature)| *feature).collect()
 }
@@ -46,7 +46,7 @@ pub(crate) fn features(text: &str) -> Vec<&'static str> {
 /// Whether this GCC miscompiles AMX: its `_tile_loadconfig` tells the optimiser that it reads 8 of the 64 bytes, so
 /// stores to the others are dropped and the first tile instruction faults. Fixed in 11.5, 12.4, 13.3 and 14 (GCC bug
 /// 114098).
-pub(crate) fn loses_tile_configuration(text: &str) -> bool {
+pub fn loses_tile_configuration(text: &str) -> bool {
     let value = |name: &str| {
         let start = format!("#define {name} ");
         text.lines().find_map(|line| line.strip_prefix(&start)?.trim().parse::<u32>().ok())

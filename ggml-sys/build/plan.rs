@@ -12,7 +12,7 @@ const HEADERS: &[&str] = &["ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu
 
 /// The sources to build.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Source {
+pub enum Source {
     /// The pinned sources.
     Vendored,
     /// A checkout given by the user.
@@ -21,7 +21,7 @@ pub(crate) enum Source {
 
 /// How ggml is linked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Linkage {
+pub enum Linkage {
     /// Static libraries.
     Static,
     /// Shared libraries.
@@ -34,7 +34,7 @@ pub(crate) enum Linkage {
 
 /// A library that comes with the system.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum System {
+pub enum System {
     Library(&'static str),
     Framework(&'static str),
     /// The OpenMP runtime of the C compiler.
@@ -43,42 +43,42 @@ pub(crate) enum System {
 
 /// The build plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Plan {
-    pub(crate) source: Source,
-    pub(crate) backends: Vec<&'static Backend>,
-    pub(crate) headers: Vec<&'static str>,
-    pub(crate) cpu: Cpu,
+pub struct Plan {
+    pub source: Source,
+    pub backends: Vec<&'static Backend>,
+    pub headers: Vec<&'static str>,
+    pub cpu: Cpu,
     /// `None` on docs.rs, which builds bindings only.
-    pub(crate) compile: Option<Compile>,
+    pub compile: Option<Compile>,
 }
 
 /// How to compile and link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Compile {
-    pub(crate) build_type: String,
-    pub(crate) defines: Vec<(&'static str, String)>,
+pub struct Compile {
+    pub build_type: String,
+    pub defines: Vec<(&'static str, String)>,
     /// Flags for C and C++: an exception thrown by the abort callback must pass both.
-    pub(crate) flags: Vec<&'static str>,
+    pub flags: Vec<&'static str>,
     /// In link order: dependents first.
-    pub(crate) libraries: Vec<&'static str>,
-    pub(crate) system: Vec<System>,
+    pub libraries: Vec<&'static str>,
+    pub system: Vec<System>,
     /// Whether the linker needs the full file names of static libraries.
-    pub(crate) verbatim: bool,
-    pub(crate) linkage: Linkage,
+    pub verbatim: bool,
+    pub linkage: Linkage,
     /// The SDKs that must be installed.
-    pub(crate) sdks: Vec<Sdk>,
+    pub sdks: Vec<Sdk>,
     /// Further search folders of the linker.
-    pub(crate) search: Vec<String>,
+    pub search: Vec<String>,
     /// Backends that are built, but removed afterwards.
-    pub(crate) unusable: Vec<&'static str>,
+    pub unusable: Vec<&'static str>,
 }
 
 /// The folder of backends that are loaded at run time, below `OUT_DIR`.
-pub(crate) const MODULES: &str = "lib/ggml";
+pub const MODULES: &str = "lib/ggml";
 
 impl Plan {
     /// Adapts the plan to the C compiler's macros; returns a warning if something had to be left out.
-    pub(crate) fn suit(&mut self, macros: &str) -> Option<String> {
+    pub fn suit(&mut self, macros: &str) -> Option<String> {
         let Some(compile) = &mut self.compile else { return None };
         if compile.linkage == Linkage::Modules {
             // Another variant supports the same processors.
@@ -113,7 +113,7 @@ const BUILD_TYPES: &[&str] = &["Release", "Debug", "RelWithDebInfo", "MinSizeRel
 /// # Errors
 ///
 /// An invalid setting, with the valid ones.
-pub(crate) fn plan(input: &Input) -> Result<Plan, String> {
+pub fn plan(input: &Input) -> Result<Plan, String> {
     let linkage = linkage(input)?;
     let backends = backends::chosen(input, linkage == Linkage::Modules)?;
     let mut headers: Vec<_> = HEADERS.iter().copied().chain(backends.iter().map(|b| b.header)).collect();

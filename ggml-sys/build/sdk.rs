@@ -2,7 +2,7 @@
 
 /// Groups of targets with the same system libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Platform {
+pub enum Platform {
     Apple,
     Windows,
     Android,
@@ -12,7 +12,7 @@ pub(crate) enum Platform {
 
 /// An SDK that must be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sdk {
+pub enum Sdk {
     OpenBlas,
     Vulkan,
     Cuda,
@@ -21,7 +21,7 @@ pub(crate) enum Sdk {
 }
 
 impl Sdk {
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::OpenBlas => "OpenBLAS (feature `blas`)",
             Self::Vulkan => "Vulkan's headers, SPIR-V's headers and glslc (feature `vulkan`)",
@@ -32,7 +32,7 @@ impl Sdk {
     }
 
     /// Its packages for apt, dnf, macOS and winget.
-    pub(crate) fn packages(self) -> [&'static str; 4] {
+    pub fn packages(self) -> [&'static str; 4] {
         match self {
             Self::OpenBlas => ["libopenblas-dev", "openblas-devel", "", ""],
             Self::Vulkan => [
@@ -53,7 +53,7 @@ impl Sdk {
     }
 
     /// The variable with its folder.
-    pub(crate) fn variable(self, platform: Platform) -> &'static str {
+    pub fn variable(self, platform: Platform) -> &'static str {
         match self {
             Self::OpenBlas => "OPENBLAS_DIR",
             Self::Vulkan => "VULKAN_SDK",
@@ -65,7 +65,7 @@ impl Sdk {
     }
 
     /// Where to get it besides packages, and how to set its folder.
-    pub(crate) fn hint(self) -> &'static str {
+    pub fn hint(self) -> &'static str {
         match self {
             Self::OpenBlas => {
                 "OpenBLAS in an unusual place, on Windows (vcpkg install openblas) or for Android: set OPENBLAS_DIR to the \

@@ -6,7 +6,7 @@ use super::sdk::Sdk;
 
 /// A program or library that the build needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tool {
+pub enum Tool {
     CMake,
     Compiler,
     /// The program that cmake drives.
@@ -39,7 +39,7 @@ impl Tool {
 }
 
 /// Lists what is missing and how to install it.
-pub(crate) fn message(missing: &[Tool]) -> String {
+pub fn message(missing: &[Tool]) -> String {
     let names: Vec<_> = missing.iter().map(|t| t.name()).collect();
     let [apt, dnf, brew, winget] = [0, 1, 2, 3].map(|i| {
         let packages = missing.iter().filter_map(|t| t.packages().get(i).copied()).filter(|p| !p.is_empty());
@@ -75,7 +75,7 @@ pub(crate) fn message(missing: &[Tool]) -> String {
 /// # Errors
 ///
 /// [`message`].
-pub(crate) fn check(cmake: &str, compile: bool, generator: bool, absent: &[Sdk]) -> Result<(), String> {
+pub fn check(cmake: &str, compile: bool, generator: bool, absent: &[Sdk]) -> Result<(), String> {
     let mut missing = Vec::new();
     if compile {
         if !runs(cmake) {
@@ -105,7 +105,7 @@ fn compiler(cpp: bool) -> bool {
 }
 
 /// Whether a program can be started. Its exit status is ignored, since not every compiler knows the flag.
-pub(crate) fn runs(program: impl AsRef<std::ffi::OsStr>) -> bool {
+pub fn runs(program: impl AsRef<std::ffi::OsStr>) -> bool {
     Command::new(program)
         .arg("--version")
         .stdin(Stdio::null())

@@ -8,7 +8,7 @@ use std::path::Path;
 /// # Errors
 ///
 /// Names the version found and those accepted.
-pub(crate) fn check(folder: &Path, version: &str, accepted: &[&str]) -> Result<(), String> {
+pub fn check(folder: &Path, version: &str, accepted: &[&str]) -> Result<(), String> {
     if accepted.contains(&version) {
         return Ok(());
     }

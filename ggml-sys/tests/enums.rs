@@ -1,7 +1,6 @@
 //! Enums have the same declarations on all targets.
 
-#[path = "../build/enums.rs"]
-mod enums;
+use build_plan::enums;
 
 const UNIX: &str = "\
 pub const KIND_A: kind = 0;
@@ -22,7 +21,7 @@ unsafe extern \"C-unwind\" {
 ";
 
 #[test]
-fn only_enums_with_a_negative_value_are_signed() {
+fn with_one_signedness_keeps_enums_with_negative_values_signed() {
     let microsoft = UNIX.replace("pub type kind = ::core::ffi::c_uint", "pub type kind = ::core::ffi::c_int");
     assert_ne!(microsoft, UNIX);
     assert_eq!(enums::with_one_signedness(&microsoft), UNIX);
@@ -31,7 +30,7 @@ fn only_enums_with_a_negative_value_are_signed() {
 
 /// Checks this build's bindings: a change in bindgen's output format must be noticed.
 #[test]
-fn ggmls_enums_are_found() {
+fn with_one_signedness_finds_the_enums_of_ggml() {
     let text = include_str!(concat!(env!("OUT_DIR"), "/bindings.rs"));
     assert_eq!(enums::with_one_signedness(text), text);
     let types = |of: &str| text.lines().filter(|line| line.starts_with("pub type ") && line.ends_with(of)).count();

@@ -2,16 +2,14 @@
 
 #![cfg(test)]
 
-#[path = "../build/fetch/mod.rs"]
-mod fetch;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fetch::cargo::Cargo;
-use fetch::pin::{Pin, Pins};
-use fetch::tree::{LIST, Sums, ggml_version, verify};
+use build_plan::fetch;
+use build_plan::fetch::cargo::Cargo;
+use build_plan::fetch::pin::{Pin, Pins};
+use build_plan::fetch::tree::{LIST, Sums, ggml_version, verify};
 use tempfile::TempDir;
 
 const CHECKSUM: &str = "1111111111111111111111111111111111111111111111111111111111111111";
@@ -80,7 +78,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn keeps_what_the_pin_names_and_leaves_nothing_else() {
+fn fetch_keeps_only_what_the_pin_names() {
     let place = Place::new();
     let tree = place.ensure().unwrap();
     assert_eq!(tree, place.path("vendor/ggml-4.5.6"));
@@ -96,7 +94,7 @@ fn keeps_what_the_pin_names_and_leaves_nothing_else() {
 }
 
 #[test]
-fn a_right_tree_is_not_written_again_nor_cargo_asked() {
+fn fetch_leaves_a_matching_tree_alone() {
     let mut place = Place::new();
     place.ensure().unwrap();
     let marker = place.path("vendor/ggml-4.5.6/src");
@@ -107,7 +105,7 @@ fn a_right_tree_is_not_written_again_nor_cargo_asked() {
 }
 
 #[test]
-fn a_package_with_another_checksum_is_refused() {
+fn fetch_refuses_a_package_with_another_checksum() {
     let mut place = Place::new();
     place.cargo.offline = false;
     place.pin.sha256 = CHECKSUM.replace('1', "2");
@@ -118,7 +116,7 @@ fn a_package_with_another_checksum_is_refused() {
 }
 
 #[test]
-fn a_package_with_other_files_is_refused() {
+fn fetch_refuses_a_package_with_other_files() {
     let place = Place::new();
     fs::write(place.path("registry/carrier/up/ggml/src/a.c"), "int b;").unwrap();
     let error = place.ensure().unwrap_err();
@@ -127,7 +125,7 @@ fn a_package_with_other_files_is_refused() {
 }
 
 #[test]
-fn a_changed_tree_is_refused_by_the_file_and_left_alone() {
+fn fetch_refuses_a_changed_tree_and_names_the_file() {
     type Change = fn(&Path);
     let cases: [(&str, Change); 3] = [
         ("src/a.c was changed", |tree| fs::write(tree.join("src/a.c"), "evil").unwrap()),
@@ -147,7 +145,7 @@ fn a_changed_tree_is_refused_by_the_file_and_left_alone() {
 }
 
 #[test]
-fn a_changed_tree_with_a_matching_list_is_refused() {
+fn fetch_refuses_a_changed_tree_with_a_matching_list() {
     let place = Place::new();
     let tree = place.ensure().unwrap();
     fs::write(tree.join("src/a.c"), "evil").unwrap();
@@ -158,7 +156,7 @@ fn a_changed_tree_with_a_matching_list_is_refused() {
 }
 
 #[test]
-fn offline_and_missing_is_one_line_that_says_what_to_run() {
+fn fetch_error_when_offline_names_the_command() {
     let place = Place::new();
     fs::remove_dir_all(place.path("registry/carrier")).unwrap();
     let error = place.ensure().unwrap_err();
@@ -167,7 +165,7 @@ fn offline_and_missing_is_one_line_that_says_what_to_run() {
 }
 
 #[test]
-fn builds_at_the_same_time_do_not_collide() {
+fn fetch_allows_concurrent_builds() {
     let place = Place::new();
     let trees: Vec<_> = std::thread::scope(|scope| {
         let builds: Vec<_> = (0..6).map(|_| scope.spawn(|| place.ensure())).collect();
@@ -178,7 +176,7 @@ fn builds_at_the_same_time_do_not_collide() {
 }
 
 #[test]
-fn where_vendor_cannot_be_written_the_tree_goes_elsewhere() {
+fn fetch_falls_back_where_vendor_is_not_writable() {
     let place = Place::new();
     fs::write(place.path("file"), "").unwrap();
     // Even root can't create a folder inside a file.

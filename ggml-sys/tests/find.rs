@@ -2,35 +2,15 @@
 
 #![cfg(test)]
 
-#[path = "../build/backends.rs"]
-mod backends;
-#[path = "../build/cpu.rs"]
-mod cpu;
-#[path = "../build/find.rs"]
-mod find;
-#[path = "../build/input.rs"]
-#[allow(dead_code, reason = "the real environment is read by the build script only")]
-mod input;
-#[path = "../build/macros.rs"]
-mod macros;
-#[path = "../build/plan.rs"]
-#[expect(dead_code, reason = "the plan is another test's")]
-mod plan;
-#[path = "../build/sdk.rs"]
-#[allow(dead_code, reason = "what to install is said where tools are looked for")]
-mod sdk;
-#[path = "../build/tools.rs"]
-#[allow(dead_code, reason = "tools are another test's")]
-mod tools;
-
 use std::fs;
 
-use input::Input;
-use sdk::Sdk;
+use build_plan::find;
+use build_plan::input::Input;
+use build_plan::sdk::Sdk;
 
 /// A library is searched only in the folder that the user sets; a BLAS other than `OpenBLAS` is not accepted.
 #[test]
-fn openblas_is_known_by_its_header() {
+fn find_accepts_openblas_by_its_header() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().to_str().unwrap();
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);

@@ -2,30 +2,12 @@
 
 #![cfg(test)]
 
-#[path = "../build/backends.rs"]
-mod backends;
-#[path = "../build/cpu.rs"]
-mod cpu;
-#[path = "../build/input.rs"]
-#[expect(dead_code, reason = "the real environment is read by the build script only")]
-mod input;
-#[path = "../build/installed.rs"]
-#[expect(dead_code, reason = "pkg-config itself is asked by the build script only")]
-mod installed;
-#[path = "../build/macros.rs"]
-mod macros;
-#[path = "../build/plan.rs"]
-#[expect(dead_code, reason = "the plan is another test's")]
-mod plan;
-#[path = "../build/sdk.rs"]
-#[expect(dead_code, reason = "what to install is said where tools are looked for")]
-mod sdk;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use input::Input;
-use installed::{Installed, Wanted};
+use build_plan::input::Input;
+use build_plan::installed;
+use build_plan::installed::{Installed, Wanted};
 use tempfile::TempDir;
 
 const VERSION: &str = "1.2.3";
@@ -127,7 +109,7 @@ fn refused(tree: &Tree) -> String {
 }
 
 #[test]
-fn the_same_version_is_taken_wherever_distributions_put_libraries() {
+fn system_ggml_is_found_in_every_library_folder() {
     for lib in ["lib", "lib64", "lib/x86_64-linux-gnu"] {
         let tree = Tree::new(lib);
         let found = find(&[tree.variable()], None).unwrap();
@@ -151,7 +133,7 @@ fn the_same_version_is_taken_wherever_distributions_put_libraries() {
 }
 
 #[test]
-fn variables_come_before_pkg_config() {
+fn system_ggml_variables_precede_pkg_config() {
     let trees = [Tree::new("lib64"), Tree::new("lib"), Tree::new("lib")];
     let [named, cmake, known] = &trees;
     let nothing = tempfile::tempdir().unwrap();
@@ -171,7 +153,7 @@ fn variables_come_before_pkg_config() {
 }
 
 #[test]
-fn where_there_is_none_the_message_says_where_it_was_looked_for() {
+fn system_ggml_error_names_the_searched_folders() {
     let nothing = tempfile::tempdir().unwrap();
     let folder = nothing.path().display().to_string();
     for variable in ["GGML_SYS_PREFIX", "CMAKE_PREFIX_PATH"] {
@@ -183,7 +165,7 @@ fn where_there_is_none_the_message_says_where_it_was_looked_for() {
 }
 
 #[test]
-fn another_version_is_named_with_its_place() {
+fn system_ggml_refuses_another_version() {
     let tree = Tree::new("lib");
     tree.version("1.2.4");
     let error = refused(&tree);
@@ -194,7 +176,7 @@ fn another_version_is_named_with_its_place() {
 }
 
 #[test]
-fn all_libraries_have_to_be_there_and_shared() {
+fn system_ggml_requires_all_shared_libraries() {
     let tree = Tree::new("lib64");
     fs::rename(tree.lib.join("libggml-base.so"), tree.lib.join("libggml-base.a")).unwrap();
     let error = refused(&tree);
@@ -202,7 +184,7 @@ fn all_libraries_have_to_be_there_and_shared() {
 }
 
 #[test]
-fn libraries_of_another_build_are_found_out() {
+fn system_ggml_refuses_libraries_of_another_build() {
     let tree = Tree::new("lib");
     tree.library("libggml-base.so", b"text\x001.2.2\0carrier-1.0\0");
     assert!(refused(&tree).contains("it is not of 1.2.3"));
@@ -212,7 +194,7 @@ fn libraries_of_another_build_are_found_out() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_to_another_versions_library_is_found_out() {
+fn system_ggml_refuses_a_link_to_another_version() {
     let tree = Tree::new("lib");
     let link = tree.lib.join("libggml.so");
     for (version, taken) in [("1.2.3", true), ("1.2.2", false)] {
@@ -227,7 +209,7 @@ fn a_link_to_another_versions_library_is_found_out() {
 }
 
 #[test]
-fn headers_have_to_be_those_of_the_declarations() {
+fn system_ggml_refuses_other_headers() {
     let tree = Tree::new("lib");
     tree.header("ggml.h", &TEXT.replace('\n', "\r\n"));
     assert!(find(&[tree.variable()], None).is_ok(), "line ends do not count");

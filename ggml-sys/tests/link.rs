@@ -9,7 +9,7 @@ fn functions() -> Vec<(&'static str, usize)> {
 }
 
 #[test]
-fn every_declared_function_is_in_the_library() {
+fn library_has_every_declared_function() {
     let functions = std::hint::black_box(functions());
     assert!(functions.len() > 600, "only {} functions are declared", functions.len());
     assert!(functions.iter().all(|(_, address)| *address != 0));
@@ -21,7 +21,7 @@ fn every_declared_function_is_in_the_library() {
 }
 
 #[test]
-fn the_library_says_what_the_pin_says() {
+fn library_reports_the_pinned_version() {
     // SAFETY: no preconditions; returns a static string.
     let version = unsafe { ggml_sys::ggml_version() };
     // SAFETY: no preconditions; returns a static string.

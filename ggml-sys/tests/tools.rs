@@ -1,12 +1,8 @@
 //! The message for missing tools.
 
-#[path = "../build/sdk.rs"]
-mod sdk;
-#[path = "../build/tools.rs"]
-mod tools;
-
-use sdk::{Platform, Sdk};
-use tools::Tool::{self, CMake, Compiler, LibClang, Ninja};
+use build_plan::sdk::{Platform, Sdk};
+use build_plan::tools;
+use build_plan::tools::Tool::{self, CMake, Compiler, LibClang, Ninja};
 
 /// The line for one system.
 fn line(text: &str, system: &str) -> String {
@@ -14,7 +10,7 @@ fn line(text: &str, system: &str) -> String {
 }
 
 #[test]
-fn all_that_is_missing_is_in_one_message() {
+fn tools_message_names_everything_that_is_missing() {
     let text = tools::message(&[CMake, Compiler, Ninja, LibClang]);
     assert!(
         text.starts_with("building ggml needs cmake, a C and C++ compiler, ninja (or make), libclang, not found here."),
@@ -28,7 +24,7 @@ fn all_that_is_missing_is_in_one_message() {
 }
 
 #[test]
-fn only_what_is_missing_is_named() {
+fn tools_message_names_only_what_is_missing() {
     let text = tools::message(&[CMake]);
     assert_eq!(line(&text, "macOS"), "macOS:          brew install cmake");
     assert!(!text.contains("libclang") && !text.contains("g++"), "{text}");
@@ -38,7 +34,7 @@ fn only_what_is_missing_is_named() {
 }
 
 #[test]
-fn the_check_finds_what_is_here_and_misses_what_is_not() {
+fn tools_check_finds_cargo_and_misses_another() {
     assert!(tools::runs("cargo"), "cargo runs this test");
     let error = tools::check("no-such-cmake", true, true, &[]).unwrap_err();
     assert!(error.contains("needs cmake"), "{error}");
@@ -50,7 +46,7 @@ fn the_check_finds_what_is_here_and_misses_what_is_not() {
 }
 
 #[test]
-fn missing_libraries_are_named_with_what_to_install() {
+fn tools_message_names_missing_libraries_and_packages() {
     let error = tools::check("no-such-cmake", true, true, &[Sdk::OpenBlas]).unwrap_err();
     assert!(error.contains("cmake") && error.contains("OpenBLAS (feature `blas`), not found here."), "{error}");
     let text = tools::message(&[CMake, Tool::Sdk(Sdk::OpenBlas)]);

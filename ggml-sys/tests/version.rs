@@ -1,12 +1,11 @@
 //! Which versions of sources given by the user are accepted.
 
-#[path = "../build/version.rs"]
-mod version;
+use build_plan::version;
 
 use std::path::Path;
 
 #[test]
-fn sources_of_another_version_are_refused_by_both_versions() {
+fn source_dir_of_another_version_is_refused() {
     let folder = Path::new("/my/ggml");
     let accepted = ["1.2.3", "1.4.0"];
     assert!(accepted.iter().all(|version| version::check(folder, version, &accepted) == Ok(())));

@@ -136,7 +136,7 @@ impl<'g, 'c> Bound<'g, 'c> {
         if e.distinct && data.len() < e.ptr.elements() {
             let expected = "its elements must be set all at once, as these row indices must be distinct";
             let value = format!("{offset}").into();
-            return Err(Error::Param { op: call, name: "offset", value, expected: expected.into() });
+            return Err(Error::Param { call, name: "offset", value, expected: expected.into() });
         }
         self.check_values(call, e, data)?;
         let unset = self.unset.contains(&i);

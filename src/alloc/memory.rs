@@ -91,7 +91,7 @@ impl GraphMemory<'_, '_> {
         backend.serve(self.allocator.plan.id())?;
         let device = backend.device();
         let mut live = self.bound.begin(CALL)?;
-        let alone = meta::alone(CALL, std::iter::once(device), false)?;
+        let alone = meta::lock_if_meta(CALL, std::iter::once(device), false)?;
         let graph = self.bound.graph_ptr();
         let mut work = Underway(Some(backend));
         let status = guard::compute(CALL, || {
@@ -163,7 +163,7 @@ pub(crate) fn run(
     call: &'static str,
     f: impl FnOnce() -> sys::ggml_status,
 ) -> Result<()> {
-    let alone = meta::alone(call, std::iter::once(backend.device()), false)?;
+    let alone = meta::lock_if_meta(call, std::iter::once(backend.device()), false)?;
     let status = guard::compute(call, f).inspect_err(|_| backend.poison());
     drop(alone);
     end(bound, backend, call, status)

@@ -81,7 +81,7 @@ impl GraphAllocator {
         let divided = bufts.len() > 1 && bufts.iter().filter_map(|b| b.device()).any(meta::is_meta);
         if bufts.is_empty() || twice || divided {
             return Err(Error::Param {
-                op: "GraphAllocator::with_buffers",
+                call: "GraphAllocator::with_buffers",
                 name: "bufts",
                 value: format!("{bufts:?}").into(),
                 expected: "it needs one buffer type or more, no duplicates, and a meta device's only on its own".into(),
@@ -184,7 +184,7 @@ impl GraphAllocator {
 
     /// Asks the user's closure for buffer types. Called before the graph is bound: the closure may run any safe code,
     /// such as allocating the same graph elsewhere.
-    fn places(&self, op: &'static str, graph: &Graph<'_>) -> Result<Places> {
+    fn places(&self, call: &'static str, graph: &Graph<'_>) -> Result<Places> {
         let mut places = Places::default();
         let Some(choose) = self.choose.as_ref().filter(|_| self.bufts.len() > 1) else { return Ok(places) };
         for e in graph.entries().iter() {
@@ -192,7 +192,7 @@ impl GraphAllocator {
             let chosen = choose(unsafe { Tensor::new(e.ptr) });
             let place = c_int::try_from(chosen).ok().filter(|_| chosen < self.bufts.len());
             let place = place.ok_or_else(|| Error::Param {
-                op,
+                call,
                 name: "choose",
                 value: chosen.to_string().into(),
                 expected: format!("there are {} buffer types for {}", self.bufts.len(), e.ptr.info()).into(),
@@ -267,7 +267,7 @@ impl GraphAllocator {
     }
 
     fn with_raw<R>(&mut self, f: impl FnOnce(&mut RawAllocator) -> Result<R>) -> Result<R> {
-        let _alone = meta::alone("GraphAllocator", self.device().into_iter(), false)?;
+        let _alone = meta::lock_if_meta("GraphAllocator", self.device().into_iter(), false)?;
         let result = attempt(&mut self.raw, f);
         if self.raw.is_none() {
             self.plan.clear(); // it belonged to the C object
@@ -314,7 +314,7 @@ mod tests {
 
     /// A new plan may use other memory: no earlier placement is reused.
     #[test]
-    fn a_place_is_known_until_the_next_plan() {
+    fn allocator_reuses_a_placement_until_the_next_plan() {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [4]).unwrap();
         let y = ctx.neg(x).unwrap();

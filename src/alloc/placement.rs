@@ -82,7 +82,7 @@ impl Placement {
 
     fn put_in(&self, graph: &Graph<'_>) {
         for (e, home) in graph.entries().iter().zip(&self.homes).filter(|(e, _)| e.is_allocated_by_graph()) {
-            home.put_in(e.views_placed());
+            home.write(e.views_placed());
         }
         for c in &self.copies {
             self.set_source(c, c.copy);
@@ -91,7 +91,7 @@ impl Placement {
 
     fn take_out(&self, graph: &Graph<'_>) {
         for (e, home) in graph.entries().iter().zip(&self.homes).filter(|(e, _)| e.is_allocated_by_graph()) {
-            home.take_out(e.views_placed());
+            home.clear(e.views_placed());
         }
         for c in &self.copies {
             self.set_source(c, c.built);
@@ -116,7 +116,7 @@ impl Placement {
         struct Out<'a>([Option<(&'a SavedPlacement, bool)>; 2]);
         impl Drop for Out<'_> {
             fn drop(&mut self) {
-                self.0.into_iter().flatten().for_each(|(home, views_placed)| home.take_out(views_placed));
+                self.0.into_iter().flatten().for_each(|(home, views_placed)| home.clear(views_placed));
             }
         }
         graph.check_free(call)?;
@@ -131,7 +131,7 @@ impl Placement {
             let home = graph.entries().position(e.ptr).and_then(|i| self.homes.get(i))?;
             Some((home, e.views_placed()))
         });
-        homes.iter().rev().flatten().for_each(|&(home, views_placed)| home.put_in(views_placed));
+        homes.iter().rev().flatten().for_each(|&(home, views_placed)| home.write(views_placed));
         let _out = Out(homes);
         f()
     }

@@ -34,10 +34,10 @@ impl Backend {
         }
     }
 
-    /// The registry of a usable CPU backend, or an error of `op`.
-    pub(super) fn cpu_registry(&self, op: &'static str) -> Result<Registry> {
+    /// The registry of a usable CPU backend, or an error of `call`.
+    pub(super) fn cpu_registry(&self, call: &'static str) -> Result<Registry> {
         self.check()?;
         let cpu = self.device.registry().filter(|_| self.device.device_type() == DeviceType::Cpu);
-        cpu.ok_or_else(|| Error::unsupported(op, [], self.device.name(), "only a CPU backend can do that"))
+        cpu.ok_or_else(|| Error::unsupported(call, [], self.device.name(), "only a CPU backend can do that"))
     }
 }

@@ -108,11 +108,16 @@ impl Event {
         waited.and_then(|()| waiter.synchronize()).inspect_err(|_| waiter.leak())
     }
 
-    fn check(&self, backend: &Backend, op: &'static str) -> Result<()> {
+    fn check(&self, backend: &Backend, call: &'static str) -> Result<()> {
         if backend.device() == self.device {
             return Ok(());
         }
-        Err(Error::unsupported(op, [], backend.device().name(), format!("the event belongs to {}", self.device.name())))
+        Err(Error::unsupported(
+            call,
+            [],
+            backend.device().name(),
+            format!("the event belongs to {}", self.device.name()),
+        ))
     }
 }
 

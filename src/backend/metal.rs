@@ -37,12 +37,12 @@ impl Backend {
         })
     }
 
-    fn check_metal(&self, op: &'static str) -> Result<()> {
+    fn check_metal(&self, call: &'static str) -> Result<()> {
         self.check()?;
         // SAFETY: the backend is live; C compares its kind's identifier.
         if unsafe { sys::ggml_backend_is_metal(self.as_ptr()) } {
             return Ok(());
         }
-        Err(Error::unsupported(op, [], self.device().name(), "only a Metal backend can do that"))
+        Err(Error::unsupported(call, [], self.device().name(), "only a Metal backend can do that"))
     }
 }

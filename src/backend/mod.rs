@@ -80,7 +80,7 @@ impl Device {
     /// As [`Device::init`]; [`Error::Param`] if `params` contains a NUL.
     pub fn init_with(self, params: &str) -> Result<Backend> {
         let c = CString::new(params).map_err(|_| Error::Param {
-            op: "Device::init_with",
+            call: "Device::init_with",
             name: "params",
             value: params.escape_default().to_string().into(),
             expected: "it must not contain a NUL".into(),
@@ -241,7 +241,7 @@ impl Backend {
         let threads = threads.into();
         let refuse = |expected: &'static str| {
             Err(Error::Param {
-                op: "Backend::set_threads",
+                call: "Backend::set_threads",
                 name: "threads",
                 value: format!("{threads:?}").into(),
                 expected: expected.into(),

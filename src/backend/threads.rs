@@ -105,7 +105,7 @@ impl Threads {
 }
 
 fn refuse<T>(name: &'static str, value: String, expected: String) -> Result<T> {
-    Err(Error::Param { op: "Backend::set_threads", name, value: value.into(), expected: expected.into() })
+    Err(Error::Param { call: "Backend::set_threads", name, value: value.into(), expected: expected.into() })
 }
 
 impl From<usize> for Threads {
@@ -120,7 +120,7 @@ mod tests {
 
     /// Compares our defaults with C's, by C's own function.
     #[test]
-    fn defaults_are_those_of_ggml() {
+    fn threads_defaults_equal_ggml() {
         // SAFETY: a pure function of its argument.
         let theirs = unsafe { sys::ggml_threadpool_params_default(3) };
         let ours = Threads::new(3).raw().unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_c_can_not_hold_is_refused() {
+    fn threads_refuse_values_that_c_cannot_hold() {
         let two = Threads::new(2);
         for threads in [
             Threads::new(0),

@@ -175,11 +175,11 @@ mod tests {
 
     /// Runs in a child process, because it sets an environment variable.
     #[test]
-    fn memory_goes_once_the_backend_has_let_go_of_it() {
+    fn pinned_memory_is_dropped_after_unregistering() {
         let count = Arc::new(());
         if std::env::var_os(VARIABLE).is_none() {
             let status = std::process::Command::new(std::env::current_exe().unwrap())
-                .args(["buffer::pinned::tests::memory_goes_once_the_backend_has_let_go_of_it", "--exact"])
+                .args(["buffer::pinned::tests::pinned_memory_is_dropped_after_unregistering", "--exact"])
                 .env(VARIABLE, "1")
                 .output()
                 .unwrap();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn backends_without_such_functions_pin_nothing() {
+    fn pin_without_backend_support_pins_nothing() {
         let registry = crate::Device::cpu().unwrap().registry().unwrap();
         let pinned = registry.pin(vec![5_u8; 3]).unwrap();
         assert!(!pinned.is_pinned());

@@ -92,7 +92,7 @@ impl Buffer {
     /// # Safety
     ///
     /// The memory must outlive the result, and nothing may write to it meanwhile.
-    pub(crate) unsafe fn over(device: Device, memory: &[u8], largest: usize) -> Result<Self> {
+    pub(crate) unsafe fn from_host_memory(device: Device, memory: &[u8], largest: usize) -> Result<Self> {
         const CALL: &str = "ggml_backend_dev_buffer_from_host_ptr";
         let refuse = |reason: String| Error::unsupported(CALL, [], device.name(), reason);
         if !device.capabilities()?.buffer_from_host {
@@ -143,7 +143,7 @@ impl Buffer {
         let alignment = self.buft.alignment()?;
         if self.buft.device().is_some_and(|d| !d.fits_wire(t)) {
             return Err(Error::Shape {
-                op: "ggml_backend_tensor_alloc",
+                call: "ggml_backend_tensor_alloc",
                 operands: [t.info()].into(),
                 expected: "dimensions and strides below 2^32, which is what RPC can carry".into(),
             });
@@ -151,7 +151,7 @@ impl Buffer {
         let fits = offset.checked_add(need).is_some_and(|end| end <= self.size);
         if !fits || !offset.is_multiple_of(alignment) || t.has_data() || t.view_src().is_some() {
             return Err(Error::Shape {
-                op: "ggml_backend_tensor_alloc",
+                call: "ggml_backend_tensor_alloc",
                 operands: [t.info()].into(),
                 expected: "it needs a leaf without memory, and an aligned offset in bounds of the buffer".into(),
             });

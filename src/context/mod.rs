@@ -132,7 +132,7 @@ impl Context {
         callback::check_open("Context::output")?;
         t.check_free("Context::output")?;
         if !t.is_of_context() {
-            return Err(Error::Frozen { op: "set_output", tensor: t.info() });
+            return Err(Error::Frozen { call: "set_output", tensor: t.info() });
         }
         // A view has no memory of its own: its root must be kept.
         t.ptr().add_flags(sys::GGML_TENSOR_FLAG_OUTPUT.cast_signed());
@@ -173,7 +173,7 @@ impl Context {
     /// # builder.tensor("w", DType::F32, [4])?;
     /// # let weights = builder.place(Device::cpu()?)?;
     /// let (mut ctx, mut sched) = (Context::new(), Sched::best()?);
-    /// let w = weights.get("w")?;
+    /// let w = weights.tensor("w")?;
     /// for step in 0..3 {
     ///     ctx.reset();
     ///     let x = ctx.input("x", DType::F32, [4])?;
@@ -205,9 +205,9 @@ impl Context {
     }
 
     /// Makes a leaf without memory.
-    pub(crate) fn leaf(&self, op: &'static str, name: &str, dtype: DType, shape: Shape) -> Result<Tensor<'_>> {
+    pub(crate) fn leaf(&self, call: &'static str, name: &str, dtype: DType, shape: Shape) -> Result<Tensor<'_>> {
         shape.bytes(dtype).map_err(|why| Error::Shape {
-            op,
+            call,
             operands: [TensorInfo { name: name.into(), dtype: dtype.name(), ne: shape.ne() }].into(),
             expected: why.into(),
         })?;
@@ -332,7 +332,7 @@ fn null(call: &'static str) -> Error {
 #[cold]
 fn too_large(call: &'static str, operands: &[Tensor<'_>]) -> Error {
     Error::Shape {
-        op: call,
+        call,
         operands: operands.iter().map(|t| t.info()).collect(),
         expected: "the result's size exceeds the address space; use smaller operands".into(),
     }

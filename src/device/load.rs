@@ -1,6 +1,7 @@
 //! Loads backends at run time (feature `dynamic-backends`).
 
 use std::ffi::CString;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use ggml_sys as sys;
@@ -29,7 +30,7 @@ impl Registry {
         if !folder.is_dir() {
             return Err(Error::File {
                 path: folder.display().to_string().into(),
-                reason: "the folder doesn't exist".into(),
+                source: io::Error::new(ErrorKind::NotFound, "the folder doesn't exist").into(),
             });
         }
         if Self::all()?.is_empty() {
@@ -108,9 +109,9 @@ impl Registry {
     }
 }
 
-fn c_path(op: &'static str, path: &Path) -> Result<CString> {
+fn c_path(call: &'static str, path: &Path) -> Result<CString> {
     path.to_str().and_then(|text| CString::new(text).ok()).ok_or_else(|| Error::Param {
-        op,
+        call,
         name: "path",
         value: path.display().to_string().into(),
         expected: "it must be UTF-8 without a NUL".into(),

@@ -1,21 +1,53 @@
 //! RPC servers of remote devices, and which of them were lost.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::{fmt, io};
 
 use ggml_sys as sys;
 
 use super::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, IoError, Result};
 use crate::lock::Lock;
+
+/// What went wrong with a connection, and the error that caused it.
+#[derive(Debug, Clone)]
+pub(crate) struct Fault {
+    pub(crate) reason: Cow<'static, str>,
+    pub(crate) source: Option<IoError>,
+}
+
+impl Fault {
+    /// A fault whose reason already says what matters of its cause.
+    pub(crate) fn new(reason: String, source: io::Error) -> Self {
+        Self { reason: reason.into(), source: Some(source.into()) }
+    }
+
+    /// A fault whose reason is `what: source`.
+    pub(crate) fn caused(what: impl fmt::Display, source: io::Error) -> Self {
+        Self::new(format!("{what}: {source}"), source)
+    }
+
+    /// The error of an RPC server that can't be reached or started.
+    pub(crate) fn of(self, endpoint: impl fmt::Display) -> Error {
+        Error::Rpc { endpoint: endpoint.to_string().into(), reason: self.reason, source: self.source }
+    }
+}
+
+impl<T: Into<Cow<'static, str>>> From<T> for Fault {
+    fn from(reason: T) -> Self {
+        Self { reason: reason.into(), source: None }
+    }
+}
 
 /// The state of a server, shared by all that use it.
 #[derive(Debug)]
 pub(crate) struct Remote {
     endpoint: Box<str>,
     /// Set once, by the relay, before it sends the first byte that doesn't come from the server.
-    lost: OnceLock<Box<str>>,
+    lost: OnceLock<Fault>,
 }
 
 impl Remote {
@@ -25,19 +57,19 @@ impl Remote {
 
     /// Fails if the server was lost.
     pub(crate) fn check(&self) -> Result<()> {
-        self.lost().map_or(Ok(()), |reason| {
-            Err(Error::RpcLost { endpoint: self.endpoint.clone(), reason: reason.to_owned().into() })
+        self.lost.get().cloned().map_or(Ok(()), |Fault { reason, source }| {
+            Err(Error::RpcLost { endpoint: self.endpoint.clone(), reason, source })
         })
     }
 
     /// The reason why the server was lost, or `None`.
     pub(crate) fn lost(&self) -> Option<&str> {
-        self.lost.get().map(|reason| &**reason)
+        self.lost.get().map(|fault| &*fault.reason)
     }
 
     /// Marks the server as lost. The first reason is kept.
-    pub(crate) fn lose(&self, reason: String) {
-        self.lost.get_or_init(|| reason.into_boxed_str());
+    pub(crate) fn mark_lost(&self, fault: Fault) {
+        self.lost.get_or_init(|| fault);
         ANY_LOST.store(true, Ordering::Release);
     }
 

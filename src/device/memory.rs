@@ -53,11 +53,10 @@ impl BufferType {
     #[doc(alias = "ggml_backend_buffer_get_alignment")]
     #[doc(alias = "ggml_backend_get_alignment")]
     pub fn alignment(self) -> Result<usize> {
-        let n = guard::call("ggml_backend_buft_get_alignment", || {
+        let n = self.size("ggml_backend_buft_get_alignment", || {
             // SAFETY: buffer types are never freed; the call only reads it.
             unsafe { sys::ggml_backend_buft_get_alignment(self.as_ptr()) }
         })?;
-        self.check_alive()?;
         Ok(n.max(1))
     }
 
@@ -70,12 +69,10 @@ impl BufferType {
     #[doc(alias = "ggml_backend_buffer_get_max_size")]
     #[doc(alias = "ggml_backend_get_max_size")]
     pub fn max_size(self) -> Result<usize> {
-        let n = guard::call("ggml_backend_buft_get_max_size", || {
+        self.size("ggml_backend_buft_get_max_size", || {
             // SAFETY: buffer types are never freed; the call only reads it.
             unsafe { sys::ggml_backend_buft_get_max_size(self.as_ptr()) }
-        })?;
-        self.check_alive()?;
-        Ok(n)
+        })
     }
 
     /// Whether the CPU can address the memory directly (`ggml_backend_buft_is_host`).
@@ -100,10 +97,15 @@ impl BufferType {
 
     /// The bytes that a tensor takes in this buffer type, including padding.
     pub(crate) fn alloc_size_of(self, t: TensorPtr) -> Result<usize> {
-        let n = guard::call("ggml_backend_buft_get_alloc_size", || {
+        self.size("ggml_backend_buft_get_alloc_size", || {
             // SAFETY: buffer types are never freed, the tensor lives by TensorPtr's invariants. C only reads them.
             unsafe { sys::ggml_backend_buft_get_alloc_size(self.as_ptr(), t.as_ptr()) }
-        })?;
+        })
+    }
+
+    /// What the device says; the result counts only if it still answers afterwards.
+    fn size(self, call: &'static str, ask: impl FnOnce() -> usize) -> Result<usize> {
+        let n = guard::call(call, ask)?;
         self.check_alive()?;
         Ok(n)
     }

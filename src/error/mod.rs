@@ -1,13 +1,15 @@
 //! Errors: each names the call, its tensors with type and shape, and what was expected.
 
+mod io;
 mod print;
 mod shown;
 
 use std::borrow::Cow;
 use std::fmt;
 
+pub use io::IoError;
 use print::{Available, List, Log, Named, Needs};
-pub(crate) use shown::Shown;
+pub use shown::Shown;
 
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -36,35 +38,36 @@ impl fmt::Display for TensorInfo {
 
 /// Why a call failed.
 ///
-/// Every variant names the call; those about tensors give their types and shapes.
+/// Every variant names the call; those about tensors give their types and shapes. The message is complete: it contains
+/// the text of the [`source`](std::error::Error::source), which is an [`io::Error`](std::io::Error) where there is one.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operands' shapes, strides or allocation don't suit the operation.
-    #[error("{op}({}): {}", List(operands), Shown::text(expected))]
+    #[error("{call}({}): {}", List(operands), Shown::text(expected))]
     Shape {
-        /// The operation.
-        op: &'static str,
+        /// The call.
+        call: &'static str,
         /// The operands of the call.
         operands: Box<[TensorInfo]>,
         /// What the operation expects.
         expected: Cow<'static, str>,
     },
     /// The operands' element types don't suit the operation.
-    #[error("{op}({}): {}", List(operands), Shown::text(expected))]
+    #[error("{call}({}): {}", List(operands), Shown::text(expected))]
     DType {
-        /// The operation.
-        op: &'static str,
+        /// The call.
+        call: &'static str,
         /// The operands of the call.
         operands: Box<[TensorInfo]>,
         /// What the operation expects.
         expected: Cow<'static, str>,
     },
     /// A parameter other than a tensor is out of range.
-    #[error("{op}: `{name}` is {}, but {}", Shown::text(value), Shown::text(expected))]
+    #[error("{call}: `{name}` is {}, but {}", Shown::text(value), Shown::text(expected))]
     Param {
-        /// The operation.
-        op: &'static str,
+        /// The call.
+        call: &'static str,
         /// The parameter's name.
         name: &'static str,
         /// The value that was passed.
@@ -73,10 +76,10 @@ pub enum Error {
         expected: Cow<'static, str>,
     },
     /// The operation would write into frozen weights.
-    #[error("{op}: {tensor} belongs to frozen weights, which no operation may write; copy it first (`dup`)")]
+    #[error("{call}: {tensor} belongs to frozen weights, which no operation may write; copy it first (`dup`)")]
     Frozen {
-        /// The operation.
-        op: &'static str,
+        /// The call.
+        call: &'static str,
         /// The tensor that the operation would write to.
         tensor: TensorInfo,
     },
@@ -204,11 +207,11 @@ pub enum Error {
     #[error("graph: nothing to compute; give at least one tensor that an operation produced")]
     EmptyGraph,
     /// No device, or not the device the operation is assigned to, can run the operation.
-    #[error("{} on {}: {} (device {})", Shown::name(op), List(operands), Shown::text(reason), Shown::text(device))]
+    #[error("{} on {}: {} (device {})", Shown::name(call), List(operands), Shown::text(reason), Shown::text(device))]
     Unsupported {
-        /// The operation.
-        op: Box<str>,
-        /// Its sources and its result. May be empty.
+        /// The call; or the operation of a graph, such as `MUL_MAT`.
+        call: Box<str>,
+        /// The operation's sources and its result. May be empty.
         operands: Box<[TensorInfo]>,
         /// The device, or the list of devices that were tried.
         device: Box<str>,
@@ -338,6 +341,8 @@ pub enum Error {
         endpoint: Box<str>,
         /// What went wrong.
         reason: Cow<'static, str>,
+        /// The error that caused it, if there is one.
+        source: Option<IoError>,
     },
     /// A connected RPC server was lost, with its devices and all tensors stored there.
     #[error("RPC server {} was lost: {}; use the remaining devices", Shown::text(endpoint), Shown::text(reason))]
@@ -346,14 +351,16 @@ pub enum Error {
         endpoint: Box<str>,
         /// What went wrong.
         reason: Cow<'static, str>,
+        /// The error that caused it, if there is one.
+        source: Option<IoError>,
     },
     /// A file could not be read or written.
-    #[error("{}: {}", Shown::text(path), Shown::text(reason))]
+    #[error("{}: {}", Shown::text(path), Shown::text(&source.to_string()))]
     File {
         /// The path.
         path: Box<str>,
-        /// The operating system's message.
-        reason: Box<str>,
+        /// The cause, mostly of the operating system.
+        source: IoError,
     },
     /// The data are not valid GGUF.
     #[error("GGUF: {}{}", Shown::text(reason), Log(log))]
@@ -374,12 +381,12 @@ impl Error {
 
     /// [`Error::Unsupported`]; `operands` may be empty.
     pub(crate) fn unsupported(
-        op: impl Into<Box<str>>,
+        call: impl Into<Box<str>>,
         operands: impl IntoIterator<Item = TensorInfo>,
         device: impl Into<Box<str>>,
         reason: impl Into<Cow<'static, str>>,
     ) -> Self {
         let operands = operands.into_iter().collect();
-        Self::Unsupported { op: op.into(), operands, device: device.into(), reason: reason.into() }
+        Self::Unsupported { call: call.into(), operands, device: device.into(), reason: reason.into() }
     }
 }

@@ -79,11 +79,13 @@ impl fmt::Display for Available<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::super::Error;
     use super::*;
 
     #[test]
-    fn what_a_terminal_obeys_is_escaped() {
+    fn error_texts_escape_control_characters() {
         let text = "a\u{1b}]0;b\u{7}c\u{9b}31m\r\n\u{202e}d \u{e9}\u{4e16}\u{1f600} 'e\"\\";
         let shown = r#"a\u{1b}]0;b\u{7}c\u{9b}31m\r\n\u{202e}d é世😀 'e"\"#;
         assert_eq!(Shown::name(text).to_string(), shown);
@@ -91,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut() {
+    fn error_texts_truncate_long_names() {
         let cut = |text: &str| Shown::name(text).to_string();
         assert_eq!(cut(&"x".repeat(80)), "x".repeat(80));
         assert_eq!(cut(&"x".repeat(81)), format!("{}…", "x".repeat(79)));
@@ -102,19 +104,19 @@ mod tests {
 
     /// Covers every variant that carries text from outside.
     #[test]
-    fn no_error_is_raw_or_long() {
+    fn errors_are_never_raw_or_long() {
         let evil = "\u{1b}[2J".repeat(1 << 14);
         let text = || -> Box<str> { evil.as_str().into() };
         let tensor = || TensorInfo { name: text(), dtype: "f32", ne: [1; 4] };
         let operands = || -> Box<[TensorInfo]> { [tensor(), tensor()].into() };
-        let (op, call, what) = ("test", "test", "tensor");
+        let (call, what) = ("test", "tensor");
         let errors = [
-            Error::Shape { op, operands: operands(), expected: evil.clone().into() },
-            Error::DType { op, operands: operands(), expected: evil.clone().into() },
-            Error::Param { op, name: "n", value: text(), expected: evil.clone().into() },
-            Error::Frozen { op, tensor: tensor() },
+            Error::Shape { call, operands: operands(), expected: evil.clone().into() },
+            Error::DType { call, operands: operands(), expected: evil.clone().into() },
+            Error::Param { call, name: "n", value: text(), expected: evil.clone().into() },
+            Error::Frozen { call, tensor: tensor() },
             Error::Length { call, tensor: tensor(), expected: 1, got: 2, unit: "bytes" },
-            Error::Unsupported { op: text(), operands: operands(), device: text(), reason: evil.clone().into() },
+            Error::Unsupported { call: text(), operands: operands(), device: text(), reason: evil.clone().into() },
             Error::NoSuch { what, name: text(), available: vec![text(); 1000].into() },
             Error::Duplicate { call, what, name: text() },
             Error::Backends { reason: "test", backends: text() },
@@ -123,9 +125,9 @@ mod tests {
             Error::Status { call, status: 1, log: text() },
             Error::Ggml { call, message: text(), log: text() },
             Error::Exception { call, message: text(), log: text() },
-            Error::Rpc { endpoint: text(), reason: evil.clone().into() },
-            Error::RpcLost { endpoint: text(), reason: evil.clone().into() },
-            Error::File { path: text(), reason: text() },
+            Error::Rpc { endpoint: text(), reason: evil.clone().into(), source: None },
+            Error::RpcLost { endpoint: text(), reason: evil.clone().into(), source: None },
+            Error::File { path: text(), source: io::Error::other(evil.as_str()).into() },
             Error::Gguf { reason: evil.clone().into(), log: text() },
         ];
         for error in errors {

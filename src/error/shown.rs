@@ -11,7 +11,7 @@ const TEXT: usize = 4096;
 /// Prints text so that it can't control a terminal: invisible characters are escaped, and overlong text is cut and ends
 /// in `…`. Quotes and backslashes are printed as they are because paths contain them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shown<'a> {
+pub struct Shown<'a> {
     text: &'a str,
     /// How many characters are printed at most.
     most: usize,
@@ -19,12 +19,12 @@ pub(crate) struct Shown<'a> {
 
 impl<'a> Shown<'a> {
     /// A name or a short value.
-    pub(crate) fn name(text: &'a str) -> Self {
+    pub fn name(text: &'a str) -> Self {
         Self { text, most: NAME }
     }
 
     /// A path or a sentence, on one line.
-    pub(crate) fn text(text: &'a str) -> Self {
+    pub fn text(text: &'a str) -> Self {
         Self { text, most: TEXT }
     }
 }

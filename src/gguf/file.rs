@@ -1,6 +1,5 @@
 //! Replacing a file atomically: the old file is never lost.
 
-use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -9,8 +8,8 @@ use tempfile::NamedTempFile;
 
 use crate::error::{Error, Result};
 
-pub(super) fn fault(path: &Path, reason: &dyn fmt::Display) -> Error {
-    Error::File { path: path.display().to_string().into(), reason: reason.to_string().into() }
+pub(super) fn fault(path: &Path, error: io::Error) -> Error {
+    Error::File { path: path.display().to_string().into(), source: error.into() }
 }
 
 /// Replaces the contents of `path` with what `write` produces.
@@ -18,7 +17,7 @@ pub(super) fn fault(path: &Path, reason: &dyn fmt::Display) -> Error {
 /// The contents go to a randomly named file in the same folder (hence on the same file system), which is renamed at the
 /// end, or removed on error. A killed process leaves that file behind; it blocks no later write.
 pub(super) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&mut File>) -> io::Result<()>) -> Result<()> {
-    let fault = |e: io::Error| fault(path, &e);
+    let fault = |e: io::Error| fault(path, e);
     let (target, old) = target(path).map_err(fault)?;
     let mut temporary = create_beside(&target).map_err(fault)?;
     if let Some(old) = old {
@@ -34,6 +33,10 @@ pub(super) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&mut File>)
     Ok(())
 }
 
+pub(super) fn not_regular() -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, "this is no regular file")
+}
+
 /// The file to write and, if it exists, its metadata. Symbolic links are resolved, so that they stay links.
 ///
 /// # Errors
@@ -43,7 +46,7 @@ fn target(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
     match fs::symlink_metadata(path) {
         // A dangling link may be a mistake, or point to an unmounted disk.
         Ok(link) if link.is_symlink() && !fs::exists(path)? => {
-            return Err(io::Error::other("this is a link to a file that is not there"));
+            return Err(io::Error::new(ErrorKind::NotFound, "this is a link to a file that is not there"));
         }
         Ok(_) => {}
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok((path.to_owned(), None)),
@@ -53,7 +56,7 @@ fn target(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
     let old = fs::metadata(&target)?;
     // A rename would replace a device or a pipe by a regular file.
     if !old.is_file() {
-        return Err(io::Error::other("this is no regular file"));
+        return Err(not_regular());
     }
     // A rename only needs permission for the folder. Opening alone is no test either: root may open read-only files.
     if old.permissions().readonly() {
@@ -78,16 +81,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_that_fails_halfway_leaves_the_old_file_and_nothing_else() {
+    fn replace_keeps_the_old_file_when_a_write_fails() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.gguf");
         fs::write(&path, "old").unwrap();
         let e = replace(&path, |out| {
             out.write_all(&vec![0; 100_000])?;
-            Err(io::Error::other("no space"))
+            Err(ErrorKind::StorageFull.into())
         })
         .unwrap_err();
-        assert!(matches!(&e, Error::File { reason, .. } if &**reason == "no space"), "{e}");
+        assert!(matches!(&e, Error::File { source, .. } if source.kind() == ErrorKind::StorageFull), "{e}");
         assert_eq!(fs::read(&path).unwrap(), b"old");
         let names: Vec<_> = fs::read_dir(&folder).unwrap().map(|f| f.unwrap().file_name()).collect();
         assert_eq!(names, ["model.gguf"]);

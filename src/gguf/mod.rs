@@ -16,7 +16,7 @@
 //! let memory = Device::cpu()?.buffer_type();
 //! let weights = reader.load(|_| memory)?;
 //! # #[cfg(target_endian = "little")]
-//! assert_eq!(weights.get("scale")?.read::<f32>()?, [1.0, 2.0]);
+//! assert_eq!(weights.tensor("scale")?.read::<f32>()?, [1.0, 2.0]);
 //! # Ok(())
 //! # }
 //! ```
@@ -43,6 +43,7 @@ mod file;
 mod header;
 mod parse;
 mod reader;
+mod stream;
 mod strings;
 mod table;
 mod value;

@@ -36,7 +36,7 @@ impl<R: Read> Cursor<R> {
     fn fill(&mut self, bytes: &mut [u8]) -> Result<()> {
         let n = bytes.len() as u64;
         let left = self.left.checked_sub(n).ok_or_else(|| self.too_short(n))?;
-        self.input.read_exact(bytes).map_err(|e| unread(&e))?;
+        self.input.read_exact(bytes).map_err(unread)?;
         (self.at, self.left) = (self.at + n, left);
         Ok(())
     }
@@ -124,6 +124,6 @@ fn no_text(at: u64, valid: usize) -> Error {
 }
 
 /// An I/O error while reading or writing a stream.
-pub(super) fn unread(e: &io::Error) -> Error {
+pub(super) fn unread(e: io::Error) -> Error {
     file::fault(STREAM.as_ref(), e)
 }

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_what_they_were_made_of() {
+    fn strings_return_their_texts() {
         let texts = vec!["a", "", "Ω世", "", "b c"];
         let strings = Strings::from(texts.clone());
         assert!(strings.iter().eq(texts.iter().copied()) && strings.iter().len() == 5);

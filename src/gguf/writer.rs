@@ -55,19 +55,19 @@ impl Writer {
     #[doc(alias = "gguf_set_arr_data")]
     #[doc(alias = "gguf_set_arr_str")]
     pub fn set(&mut self, key: &str, value: impl Into<Value>) -> Result<&mut Self> {
-        const OP: &str = "gguf::Writer::set";
+        const CALL: &str = "gguf::Writer::set";
         let value = value.into();
         if key.is_empty() || key.len() as u64 > MOST_TEXT || key.contains('\0') {
             let expected = "a key must have one byte at least and 2^30 at most, and no NUL".into();
-            return Err(Error::Param { op: OP, name: "key", value: shown(key), expected });
+            return Err(Error::Param { call: CALL, name: "key", value: shown(key), expected });
         }
         if let Some(what) = value.too_large() {
             let expected = "texts may have 2^30 bytes, and arrays 2^30 values".into();
-            return Err(Error::Param { op: OP, name: "value", value: what.into(), expected });
+            return Err(Error::Param { call: CALL, name: "value", value: what.into(), expected });
         }
         if key == ALIGNMENT_KEY {
             alignment(Some(&value)).map_err(|why| Error::Param {
-                op: OP,
+                call: CALL,
                 name: ALIGNMENT_KEY,
                 value: value.as_array().map_or_else(|| shown(&format!("{value:?}")), |_| "an array".into()),
                 expected: why.into(),
@@ -90,7 +90,7 @@ impl Writer {
     /// As [`Writer::set`]: ggml reads some keys that it can't write.
     #[doc(alias = "gguf_set_kv")]
     pub fn set_kv<S>(&mut self, from: &Reader<S>) -> Result<&mut Self> {
-        for (key, value) in from.metadata() {
+        for (key, value) in from.key_values() {
             self.set(key, value.clone())?;
         }
         Ok(self)
@@ -103,11 +103,11 @@ impl Writer {
     /// As [`Writer::declare`]; [`Error::Length`] if `data` has another length than the tensor.
     #[doc(alias = "gguf_set_tensor_data")]
     pub fn tensor(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>, data: &[u8]) -> Result<&mut Self> {
-        const OP: &str = "gguf::Writer::tensor";
-        let info = self.describe(OP, name, dtype, shape.into())?;
+        const CALL: &str = "gguf::Writer::tensor";
+        let info = self.describe(CALL, name, dtype, shape.into())?;
         if data.len() != info.size {
             let tensor = error::TensorInfo { name: name.into(), dtype: dtype.name(), ne: info.shape.ne() };
-            return Err(Error::Length { call: OP, tensor, expected: info.size, got: data.len(), unit: "bytes" });
+            return Err(Error::Length { call: CALL, tensor, expected: info.size, got: data.len(), unit: "bytes" });
         }
         let mut copy = reserve(data.len())?;
         copy.extend_from_slice(data);
@@ -128,15 +128,15 @@ impl Writer {
         Ok(self)
     }
 
-    fn describe(&self, op: &'static str, name: &str, dtype: DType, shape: Shape) -> Result<TensorInfo> {
+    fn describe(&self, call: &'static str, name: &str, dtype: DType, shape: Shape) -> Result<TensorInfo> {
         if let Some(why) = name_fault(name) {
-            return Err(Error::Param { op, name: "name", value: shown(name), expected: why.into() });
+            return Err(Error::Param { call, name: "name", value: shown(name), expected: why.into() });
         }
         if self.tensors.get(name).is_some() {
-            return Err(Error::Duplicate { call: op, what: "tensor", name: name.into() });
+            return Err(Error::Duplicate { call, what: "tensor", name: name.into() });
         }
         let size = shape.bytes(dtype).map_err(|why| Error::Shape {
-            op,
+            call,
             operands: [error::TensorInfo { name: name.into(), dtype: dtype.name(), ne: shape.ne() }].into(),
             expected: why.into(),
         })?;
@@ -218,7 +218,7 @@ impl Writer {
         mut data: impl FnMut(&TensorInfo, &mut dyn Write) -> io::Result<()>,
     ) -> Result<()> {
         let mut out = Counted { out, bytes: 0 };
-        self.emit(&mut out, &mut data).and_then(|()| out.flush()).map_err(|e| unread(&e))
+        self.emit(&mut out, &mut data).and_then(|()| out.flush()).map_err(unread)
     }
 
     /// The tensor descriptions with their offsets; `None` on overflow.

@@ -26,7 +26,7 @@ impl SavedPlacement {
     /// Writes the placement into the header. A view of weights or a state keeps the address that its builder set, and
     /// takes the current buffer of its root: the saved one may be gone, if new weights got the same addresses (H90).
     #[inline]
-    pub(crate) fn put_in(mut self, views_placed: bool) {
+    pub(crate) fn write(mut self, views_placed: bool) {
         let placed = if views_placed { self.tensor.view_src() } else { None };
         let buffer = placed.map_or(self.buffer, TensorPtr::buffer);
         let t = self.tensor.get_mut();
@@ -39,7 +39,7 @@ impl SavedPlacement {
 
     /// Removes the placement from the header.
     #[inline]
-    pub(crate) fn take_out(mut self, views_placed: bool) {
+    pub(crate) fn clear(mut self, views_placed: bool) {
         let t = self.tensor.get_mut();
         t.buffer = ptr::null_mut();
         t.extra = ptr::null_mut();

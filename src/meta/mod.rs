@@ -29,8 +29,8 @@
 //!
 //! let ctx = Context::new();
 //! let x = ctx.input("x", DType::F32, [2, 1])?;
-//! let hidden = ctx.relu(ctx.mul_mat(weights.get("up")?, x)?)?;
-//! let sum = ctx.mul_mat(weights.get("down")?, hidden)?;
+//! let hidden = ctx.relu(ctx.mul_mat(weights.tensor("up")?, x)?)?;
+//! let sum = ctx.mul_mat(weights.tensor("down")?, hidden)?;
 //! let y = ctx.add(sum, x)?; // a partial sum can't be read; a result computed from it can
 //! let graph = ctx.graph([y])?;
 //!

@@ -26,12 +26,12 @@ impl Call<'_, '_> {
 
     #[cold]
     fn wrong_shape(self, expected: &'static str) -> Error {
-        Error::Shape { op: self.op, operands: self.infos(), expected: expected.into() }
+        Error::Shape { call: self.op, operands: self.infos(), expected: expected.into() }
     }
 
     #[cold]
     fn wrong_dtype(self, expected: &'static str) -> Error {
-        Error::DType { op: self.op, operands: self.infos(), expected: expected.into() }
+        Error::DType { call: self.op, operands: self.infos(), expected: expected.into() }
     }
 
     /// Requires a condition on shapes, strides or memory.
@@ -75,7 +75,7 @@ impl Call<'_, '_> {
 
     #[cold]
     fn wrong_param(self, name: &'static str, value: &dyn fmt::Debug, expected: &dyn fmt::Display) -> Error {
-        Error::Param { op: self.op, name, value: format!("{value:?}").into(), expected: expected.to_string().into() }
+        Error::Param { call: self.op, name, value: format!("{value:?}").into(), expected: expected.to_string().into() }
     }
 
     /// Requires that an operation may write to `t`: it must not lie in frozen weights, in an input, or in trusted
@@ -83,7 +83,7 @@ impl Call<'_, '_> {
     pub(crate) fn writable(self, t: Tensor<'_>) -> Result<()> {
         let root = t.ptr().root();
         match root.owner() {
-            Owner::Weights | Owner::Packed => Err(Error::Frozen { op: self.op, tensor: t.info() }),
+            Owner::Weights | Owner::Packed => Err(Error::Frozen { call: self.op, tensor: t.info() }),
             Owner::Graph => {
                 self.shape(root.op() != sys::GGML_OP_NONE, "an operation can't write to an input; `dup` it")?;
                 self.shape(!indices::is_trusted(root), "an operation can't write to a sort's indices; `dup` it")?;

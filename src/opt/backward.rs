@@ -60,7 +60,7 @@ pub(super) fn build(forward: &Graph<'_>, parameters: &[Parameter], steps: Steps,
     let raw = NonNull::new(raw).ok_or(Error::Null { call: "ggml_new_graph_custom", log: Box::default() })?;
 
     let loss = entries.last().map(|e| e.ptr).ok_or(Error::EmptyGraph)?;
-    let _marks = Marks::set(loss, parameters);
+    let _marks = TrainingFlags::set(loss, parameters);
     for e in entries.iter() {
         guard::call("ggml_build_forward_expand", || {
             // SAFETY: `size` counts all entries, so the graph has room. Entries come in topological order, so every
@@ -112,7 +112,7 @@ fn cont(pool: &Pool, t: TensorPtr) -> Result<TensorPtr> {
         // SAFETY: the pool is live and has room (PER_PARAMETER); `t` is in the pool or kept alive by `build`'s caller.
         unsafe { sys::ggml_cont(pool.as_ptr(), t.as_ptr()) }
     })?;
-    made("ggml_cont", raw)
+    not_null("ggml_cont", raw)
 }
 
 /// Accumulates a gradient into `sum`, in place.
@@ -122,7 +122,7 @@ fn add(pool: &Pool, sum: TensorPtr, grad: TensorPtr) -> Result<TensorPtr> {
         // result keeps both as sources and is a view of the sum, which is neither an input nor part of weights.
         unsafe { sys::ggml_add_inplace(pool.as_ptr(), sum.as_ptr(), grad.as_ptr()) }
     })?;
-    made("ggml_add_inplace", raw)
+    not_null("ggml_add_inplace", raw)
 }
 
 /// Builds the step of one parameter. C reads gradient and moments with the parameter's strides and type (H18): all are
@@ -133,7 +133,7 @@ fn step(pool: &Pool, p: &Parameter, grad: TensorPtr, optimizer: Optimizer, setti
         (Optimizer::AdamW(_), Some([m, v])) => (
             "ggml_opt_step_adamw",
             guard::call("ggml_opt_step_adamw", || {
-                // SAFETY: the pool has room (PER_PARAMETER); all tensors are live and of the parameter's shape; `Marks`
+                // SAFETY: the pool has room (PER_PARAMETER); all tensors are live and of the parameter's shape; `TrainingFlags`
                 // has flagged the parameter; `settings` has seven values (`n_values`). The result keeps all as sources.
                 unsafe { sys::ggml_opt_step_adamw(c, w, g, m.as_ptr(), v.as_ptr(), s) }
             })?,
@@ -146,10 +146,10 @@ fn step(pool: &Pool, p: &Parameter, grad: TensorPtr, optimizer: Optimizer, setti
             })?,
         ),
     };
-    made(call, raw)
+    not_null(call, raw)
 }
 
-fn made(call: &'static str, raw: *mut sys::ggml_tensor) -> Result<TensorPtr> {
+fn not_null(call: &'static str, raw: *mut sys::ggml_tensor) -> Result<TensorPtr> {
     let raw = NonNull::new(raw).ok_or(Error::Null { call, log: Box::default() })?;
     // SAFETY: C created the tensor just now in a pool that is live.
     Ok(unsafe { TensorPtr::new(raw) })
@@ -157,9 +157,9 @@ fn made(call: &'static str, raw: *mut sys::ggml_tensor) -> Result<TensorPtr> {
 
 /// Flags the loss and the parameters while C builds the backward pass, and removes the flags on drop: left on, they
 /// would turn leaves of later graphs into nodes, and make a second training derive the first one's loss.
-struct Marks(Vec<(TensorPtr, i32)>);
+struct TrainingFlags(Vec<(TensorPtr, i32)>);
 
-impl Marks {
+impl TrainingFlags {
     fn set(loss: TensorPtr, parameters: &[Parameter]) -> Self {
         let parameter = sys::GGML_TENSOR_FLAG_PARAM.cast_signed();
         let marks = parameters.iter().map(|p| (p.value, parameter));
@@ -169,7 +169,7 @@ impl Marks {
     }
 }
 
-impl Drop for Marks {
+impl Drop for TrainingFlags {
     fn drop(&mut self) {
         self.0.iter().for_each(|(t, flag)| t.remove_flags(*flag));
     }

@@ -263,7 +263,7 @@ fn check_parameters(parameters: &[Tensor<'_>]) -> Result<()> {
         let call = Call { op: NEW, operands: &[t] };
         match t.ptr().owner() {
             Owner::State => {}
-            Owner::Weights | Owner::Packed => return Err(Error::Frozen { op: NEW, tensor: t.info() }),
+            Owner::Weights | Owner::Packed => return Err(Error::Frozen { call: NEW, tensor: t.info() }),
             Owner::Graph => {
                 return Err(Error::NotPart { call: NEW, tensor: t.info(), whole: "a state; see `place_state`" });
             }

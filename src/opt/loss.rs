@@ -52,10 +52,10 @@ impl<'c> Loss<'c> {
         let labels = || ctx.input_like("labels", outputs);
         #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a factor, which is rounded")]
         let share = |n: usize| (1.0 / (f64::from(period) * n as f64)) as f32;
-        let alone = |value| Self { value, labels: None, pred: None, ncorrect: None };
+        let unlabelled = |value| Self { value, labels: None, pred: None, ncorrect: None };
         let with = match what {
-            LossType::Mean => alone(ctx.scale(ctx.sum(outputs)?, share(outputs.elements()))?),
-            LossType::Sum => alone(ctx.sum(outputs)?),
+            LossType::Mean => unlabelled(ctx.scale(ctx.sum(outputs)?, share(outputs.elements()))?),
+            LossType::Sum => unlabelled(ctx.sum(outputs)?),
             LossType::CrossEntropy => {
                 let labels = labels()?;
                 let pred = ctx.argmax(outputs)?.named("pred")?;
@@ -68,7 +68,7 @@ impl<'c> Loss<'c> {
                 let labels = labels()?;
                 let squares = ctx.sqr(ctx.sub(outputs, labels)?)?;
                 let value = ctx.scale(ctx.sum(squares)?, share(outputs.elements()))?;
-                Self { labels: Some(labels), ..alone(value) }
+                Self { labels: Some(labels), ..unlabelled(value) }
             }
         };
         with.value.named("loss")?;

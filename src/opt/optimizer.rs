@@ -113,7 +113,7 @@ impl Optimizer {
         new.check()?;
         if std::mem::discriminant(&new) != std::mem::discriminant(self) {
             return Err(Error::Param {
-                op: "OptContext::set_optimizer",
+                call: "OptContext::set_optimizer",
                 name: "optimizer",
                 value: format!("{new:?}").into(),
                 expected: "a context can't change its type of optimiser; make a new context".into(),
@@ -153,11 +153,11 @@ fn positive(x: f32) -> bool {
     x > 0.0 && x.is_finite()
 }
 
-fn need_of(op: &'static str) -> impl Fn(bool, &'static str, f32, &'static str) -> Result<()> {
+fn need_of(call: &'static str) -> impl Fn(bool, &'static str, f32, &'static str) -> Result<()> {
     move |holds, name, value, expected| {
         if holds {
             return Ok(());
         }
-        Err(Error::Param { op, name, value: value.to_string().into(), expected: expected.into() })
+        Err(Error::Param { call, name, value: value.to_string().into(), expected: expected.into() })
     }
 }

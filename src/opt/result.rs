@@ -52,7 +52,7 @@ impl OptResult {
     pub(super) fn check(&self, what: LossType) -> Result<()> {
         match self.loss_type {
             Some(other) if other != what => Err(Error::Param {
-                op: "OptRun::eval",
+                call: "OptRun::eval",
                 name: "result",
                 value: format!("one of {other:?}").into(),
                 expected: format!("the loss is {what:?}").into(),

@@ -188,7 +188,7 @@ pub(super) fn check_batch<'c, D: Element>(
     dataset: &Dataset<D>,
 ) -> Result<Tensor<'c>> {
     let named = graphs.inputs().ok_or_else(|| Error::Param {
-        op: call.op,
+        call: call.op,
         name: "inputs",
         value: "not named".into(),
         expected: "data can only be put into what is named to `OptContext::graphs`".into(),
@@ -206,7 +206,7 @@ pub(super) fn check_batch<'c, D: Element>(
 
 fn no_graph(what: BuildType) -> Error {
     Error::Param {
-        op: "OptRun::eval",
+        call: "OptRun::eval",
         name: "batch",
         value: format!("{what:?}").into(),
         expected: "the next batch needs another graph; call `alloc` again".into(),

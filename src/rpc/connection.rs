@@ -15,13 +15,14 @@ use super::relay::Relay;
 use super::survey::Survey;
 use super::traffic::Traffic;
 use crate::callback;
-use crate::device::{Device, lost};
+use crate::device::Device;
+use crate::device::lost::{self, Fault};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 
 /// A server that ggml was told of.
 #[derive(Debug)]
-struct Known {
+struct KnownServer {
     link: Arc<Link>,
     survey: Survey,
     devices: Vec<Device>,
@@ -31,7 +32,7 @@ struct Known {
 
 /// The servers that ggml knows, including lost ones: ggml never forgets a server. [`connect_with`] holds this lock
 /// throughout.
-static KNOWN: Lock<Vec<Arc<Known>>> = Lock::new(Vec::new());
+static KNOWN: Lock<Vec<Arc<KnownServer>>> = Lock::new(Vec::new());
 
 /// Connects to the RPC server at `endpoint`, a `host:port`, with the default [`Options`].
 ///
@@ -71,7 +72,7 @@ pub fn connect(endpoint: &str) -> Result<Connection> {
 #[doc(alias = "ggml_backend_register")]
 pub fn connect_with(endpoint: &str, options: &Options) -> Result<Connection> {
     callback::check_open("rpc::connect")?;
-    let addresses = peer::resolve(endpoint).map_err(|reason| failure(endpoint, reason))?;
+    let addresses = peer::resolve(endpoint).map_err(|fault| fault.of(endpoint))?;
     let mut known = KNOWN.lock();
     let there = known.iter().find(|known| known.link.lost().is_none() && addresses.contains(&known.link.address()));
     if let Some(connection) = there.and_then(Connection::renew) {
@@ -80,7 +81,7 @@ pub fn connect_with(endpoint: &str, options: &Options) -> Result<Connection> {
     Connection::open(endpoint, &addresses, options, &mut known)
 }
 
-impl Known {
+impl KnownServer {
     /// Returns a relay for this server over `peer`, and whether the relay is new to ggml. Reuses the relay of an
     /// earlier, lost connection to the same server if nothing uses it any more.
     fn relay(&self, peer: Peer, known: &mut Vec<Arc<Self>>) -> Result<(Relay, bool)> {
@@ -94,7 +95,7 @@ impl Known {
         if let Some(relay) = left.and_then(|left| known.swap_remove(left).relay.clone()) {
             return Ok((relay, false));
         }
-        let fail = |e| failure(self.link.endpoint(), format!("the relay in this process could not be started: {e}"));
+        let fail = |e| Fault::caused("the relay in this process could not be started", e).of(self.link.endpoint());
         let peer = peer.ok_or_else(|| fail(io::ErrorKind::NotConnected.into()))?;
         Ok((Relay::start(Arc::clone(&self.link), self.survey.clone(), peer).map_err(fail)?, true))
     }
@@ -106,42 +107,45 @@ impl Known {
 /// if nothing of this process is stored there. After the last one is dropped, the server stays reserved while buffers
 /// or backends of it exist. The devices stay valid, and ggml reconnects when they are used again.
 pub struct Connection {
-    known: Arc<Known>,
+    known: Arc<KnownServer>,
 }
 
 impl Connection {
-    fn open(endpoint: &str, addresses: &[SocketAddr], options: &Options, known: &mut Vec<Arc<Known>>) -> Result<Self> {
-        let fail = |reason: String| failure(endpoint, reason);
+    fn open(
+        endpoint: &str,
+        addresses: &[SocketAddr],
+        options: &Options,
+        known: &mut Vec<Arc<KnownServer>>,
+    ) -> Result<Self> {
+        let fail = |fault: Fault| fault.of(endpoint);
         let (mut peer, address) = peer::open(addresses, options).map_err(fail)?;
         let link = Arc::new(Link::new(endpoint, address, options.clone()));
         let survey = Survey::make(&mut peer, &link).map_err(fail)?;
         if own::is_short_of_handles(peer.stream()) {
-            return Err(fail(
-                "this process has hardly any file handles left; close some, or raise the limit".to_owned(),
-            ));
+            return Err(fail("this process has hardly any file handles left; close some, or raise the limit".into()));
         }
         // From here on a `Connection` is created on every path, and its drop releases the hold.
         link.hold();
-        let mut ours = Known { link, survey, devices: Vec::new(), relay: None };
+        let mut ours = KnownServer { link, survey, devices: Vec::new(), relay: None };
         if !options.uses_relay() {
             // The server accepts one client at a time, so ggml can connect only after we disconnect.
             drop(peer);
-            let introduced = if address.is_ipv4() {
-                tell(address, endpoint).and_then(|server| introduce(server, &ours.link))
+            let registered = if address.is_ipv4() {
+                add_server(address, endpoint).and_then(|server| register_devices(server, &ours.link))
             } else {
-                Err(fail(format!("{address} is IPv6, which needs the relay (`Options::with_relay`)")))
+                Err(fail(format!("{address} is IPv6, which needs the relay (`Options::with_relay`)").into()))
             };
-            return introduced.map(|devices| Self::keep(Known { devices, ..ours }, known));
+            return registered.map(|devices| Self::keep(KnownServer { devices, ..ours }, known));
         }
         let (relay, is_new) = ours.relay(peer, known)?;
         ours.relay = Some(relay.clone());
-        let server = tell(relay.address(), endpoint);
+        let server = add_server(relay.address(), endpoint);
         let is_told = server.is_ok() || !is_new;
-        match server.and_then(|server| introduce(server, &ours.link)) {
-            Ok(devices) => Ok(Self::keep(Known { devices, ..ours }, known)),
+        match server.and_then(|server| register_devices(server, &ours.link)) {
+            Ok(devices) => Ok(Self::keep(KnownServer { devices, ..ours }, known)),
             Err(error) => {
                 if is_told {
-                    ours.link.lose("its devices could not be listed when it was connected to".to_owned());
+                    ours.link.mark_lost("its devices could not be listed when it was connected to".into());
                     drop(Self::keep(ours, known));
                 } else {
                     relay.stop();
@@ -152,14 +156,14 @@ impl Connection {
     }
 
     /// Records a server that ggml now knows, and returns a connection to it.
-    fn keep(server: Known, known: &mut Vec<Arc<Known>>) -> Self {
+    fn keep(server: KnownServer, known: &mut Vec<Arc<KnownServer>>) -> Self {
         let server = Arc::new(server);
         known.push(Arc::clone(&server));
         Self { known: server }
     }
 
     /// Another connection to a known server; `None` if the server turns out to be lost.
-    fn renew(known: &Arc<Known>) -> Option<Self> {
+    fn renew(known: &Arc<KnownServer>) -> Option<Self> {
         let held_already = known.link.hold() > 0;
         let connection = Self { known: Arc::clone(known) };
         // Without a holder the TCP connection may have been closed. A request reopens it, or detects the loss.
@@ -216,26 +220,24 @@ impl fmt::Debug for Connection {
 }
 
 /// Makes ggml connect to `target`: the relay or the server of `endpoint`.
-fn tell(target: SocketAddr, endpoint: &str) -> Result<RawServer> {
-    let fail = |reason: String| failure(endpoint, reason);
-    let target = CString::new(target.to_string()).map_err(|e| fail(e.to_string()))?;
+fn add_server(target: SocketAddr, endpoint: &str) -> Result<RawServer> {
+    let fail = |fault: Fault| fault.of(endpoint);
+    let target = CString::new(target.to_string()).map_err(|e| fail(e.to_string().into()))?;
     match RawServer::add(&target) {
         Ok(Some(server)) => Ok(server),
-        Ok(None) => Err(fail("ggml found no devices".to_owned())),
+        Ok(None) => Err(fail("ggml found no devices".into())),
         // Caused by a lack of file handles or threads: the server's answers were checked before.
-        Err(e @ (Error::Ggml { .. } | Error::Exception { .. })) => Err(fail(format!("ggml could not connect: {e}"))),
+        Err(e @ (Error::Ggml { .. } | Error::Exception { .. })) => {
+            Err(fail(Fault::caused("ggml could not connect", io::Error::other(e))))
+        }
         Err(e) => Err(e),
     }
 }
 
 /// Makes ggml list and register the devices of a server.
-fn introduce(server: RawServer, link: &Arc<Link>) -> Result<Vec<Device>> {
+fn register_devices(server: RawServer, link: &Arc<Link>) -> Result<Vec<Device>> {
     let devices = server.devices()?;
     lost::attach(&devices, &link.server);
     server.register()?;
     Ok(devices)
-}
-
-fn failure(endpoint: &str, reason: String) -> Error {
-    Error::Rpc { endpoint: endpoint.into(), reason: reason.into() }
 }

@@ -38,7 +38,7 @@ pub(super) fn hang_up(_relay: SocketAddr, _is_served: impl Fn(SocketAddr) -> boo
 
 /// Whether this process is almost out of file handles. `any` is an open socket.
 pub(super) fn is_short_of_handles(any: &TcpStream) -> bool {
-    /// Two handles for the connection between ggml and the relay, and two to spare.
+    /// Two handles for the connection between ggml and the relay, and two in reserve.
     const ENOUGH: usize = 4;
     (0..ENOUGH).map(|_| any.try_clone()).collect::<io::Result<Vec<_>>>().is_err()
 }
@@ -132,7 +132,7 @@ mod tests {
     use super::claim;
 
     #[test]
-    fn a_connection_of_this_process_is_closed_in_its_children() {
+    fn hang_up_closes_a_connection_inherited_by_children() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (accepted, _) = listener.accept().unwrap();
@@ -144,7 +144,7 @@ mod tests {
 
     /// This test runs itself again as the other process.
     #[test]
-    fn a_connection_of_another_process_is_not_served() {
+    fn claim_refuses_a_connection_of_another_process() {
         const ADDRESS: &str = "GGML_TEST_CLAIM_ADDRESS";
         if let Ok(address) = env::var(ADDRESS) {
             assert_eq!(TcpStream::connect(address).unwrap().read(&mut [0]).unwrap_or(0), 0);
@@ -152,7 +152,7 @@ mod tests {
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut other = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "rpc::own::tests::a_connection_of_another_process_is_not_served"])
+            .args(["--exact", "rpc::own::tests::claim_refuses_a_connection_of_another_process"])
             .env(ADDRESS, listener.local_addr().unwrap().to_string())
             .stdout(Stdio::null())
             .spawn()

@@ -9,6 +9,7 @@ use socket2::{SockRef, TcpKeepalive};
 use super::options::Options;
 use super::timed::{Limit, Timed};
 use super::wire::{CAPS, Command, HELLO_REPLY, VERSION, request_head};
+use crate::device::lost::Fault;
 
 /// Large enough to need few system calls, small enough for the CPU cache.
 const READ_BUFFER: usize = 256 << 10;
@@ -20,6 +21,8 @@ const WRITE_BUFFER: usize = 16 << 10;
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(10));
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 4;
+
+const NO_ADDRESS: &str = "the name stands for no address";
 
 /// A socket with a read and a write buffer.
 #[derive(Debug)]
@@ -50,12 +53,12 @@ impl Peer {
     }
 
     /// Why an idle connection (no answer is due) is unusable; `None` if it is fine.
-    pub(super) fn fault_while_idle(&self) -> Option<String> {
+    pub(super) fn fault_while_idle(&self) -> Option<Fault> {
         match self.pending() {
-            Ok(0) => Some("it closed the connection".to_owned()),
-            Ok(_) => Some("it sent data that nothing asked for".to_owned()),
+            Ok(0) => Some("it closed the connection".into()),
+            Ok(_) => Some("it sent data that nothing asked for".into()),
             Err(e) if e.kind() == ErrorKind::WouldBlock => None,
-            Err(e) => Some(format!("the connection broke: {e}")),
+            Err(e) => Some(Fault::caused("the connection broke", e)),
         }
     }
 
@@ -103,29 +106,34 @@ impl Drop for Peer {
 }
 
 /// Resolves `endpoint`, a `host:port`.
-pub(super) fn resolve(endpoint: &str) -> Result<Vec<SocketAddr>, String> {
+pub(super) fn resolve(endpoint: &str) -> Result<Vec<SocketAddr>, Fault> {
     let addresses: Vec<_> = endpoint
         .to_socket_addrs()
-        .map_err(|e| format!("not the address of a server ({e}); write it as host:port, such as 192.168.0.7:50052"))?
+        .map_err(|e| {
+            let reason = format!("not the address of a server ({e}); write it as host:port, such as 192.168.0.7:50052");
+            Fault::new(reason, e)
+        })?
         .collect();
-    if addresses.is_empty() { Err("the name stands for no address".to_owned()) } else { Ok(addresses) }
+    if addresses.is_empty() { Err(NO_ADDRESS.into()) } else { Ok(addresses) }
 }
 
 /// Connects to the first of `addresses` that listens, and performs the handshake.
-pub(super) fn open(addresses: &[SocketAddr], options: &Options) -> Result<(Peer, SocketAddr), String> {
-    let mut failure = "the name stands for no address".to_owned();
+pub(super) fn open(addresses: &[SocketAddr], options: &Options) -> Result<(Peer, SocketAddr), Fault> {
+    let mut failure = NO_ADDRESS.into();
     for address in addresses {
         match TcpStream::connect_timeout(address, options.connect_limit().total) {
             Ok(stream) => return greet(stream, options).map(|peer| (peer, *address)),
-            Err(e) => failure = format!("can't connect to {address}: {e}; is the server running?"),
+            Err(e) => {
+                failure = Fault::new(format!("can't connect to {address}: {e}; is the server running?"), e);
+            }
         }
     }
     Err(failure)
 }
 
-fn greet(stream: TcpStream, options: &Options) -> Result<Peer, String> {
+fn greet(stream: TcpStream, options: &Options) -> Result<Peer, Fault> {
     let limit = options.connect_limit();
-    let explain = |e| explain(&e, limit.total);
+    let explain = |e| explain(e, limit.total);
     let keepalive = KEEPALIVE.with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_RETRIES);
     SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(explain)?;
     let mut peer = Peer::new(stream).map_err(explain)?;
@@ -135,7 +143,7 @@ fn greet(stream: TcpStream, options: &Options) -> Result<Peer, String> {
     peer.writer.flush().map_err(explain)?;
 
     if peer.read_len().map_err(explain)? != HELLO_REPLY as u64 {
-        return Err("its answer to the handshake is not that of a ggml RPC server".to_owned());
+        return Err("its answer to the handshake is not that of a ggml RPC server".into());
     }
     let mut reply = [0; HELLO_REPLY];
     peer.read_exact(&mut reply).map_err(explain)?;
@@ -146,13 +154,14 @@ fn greet(stream: TcpStream, options: &Options) -> Result<Peer, String> {
         return Err(format!(
             "it speaks RPC protocol {major}.{minor}.{patch}, this ggml {our_major}.{our_minor}; use a server built from \
              the same version of ggml"
-        ));
+        )
+        .into());
     }
     Ok(peer)
 }
 
-fn explain(error: &io::Error, limit: Duration) -> String {
-    match error.kind() {
+fn explain(error: io::Error, limit: Duration) -> Fault {
+    let reason = match error.kind() {
         ErrorKind::UnexpectedEof => {
             "it closed the connection during the handshake; is it a ggml RPC server?".to_owned()
         }
@@ -160,21 +169,23 @@ fn explain(error: &io::Error, limit: Duration) -> String {
             "no answer to the handshake within {limit:?}; a server has one client at a time, so another may be connected"
         ),
         _ => format!("the connection broke during the handshake: {error}"),
-    }
+    };
+    Fault::new(reason, error)
 }
 
 /// Describes an error of the connection to a server during `command`, which had the given limit.
-pub(super) fn fault(error: &io::Error, command: Command, limit: Limit) -> String {
+pub(super) fn fault(error: io::Error, command: Command, limit: Limit) -> Fault {
     let command = command.name();
-    match error.kind() {
+    let reason = match error.kind() {
         ErrorKind::UnexpectedEof => format!("it closed the connection during {command}"),
         ErrorKind::TimedOut => format!("it did not finish {command} within {:?}", limit.total),
         ErrorKind::WouldBlock => format!("it was silent for {:?} during {command}", limit.silence),
         _ => format!("the connection broke during {command}: {error}"),
-    }
+    };
+    Fault::new(reason, error)
 }
 
 /// Describes an answer of the wrong length.
-pub(super) fn wrong_length(command: Command, got: u64, expected: u64) -> String {
-    format!("it answered {} with {got} bytes instead of {expected}", command.name())
+pub(super) fn wrong_length(command: Command, got: u64, expected: u64) -> Fault {
+    format!("it answered {} with {got} bytes instead of {expected}", command.name()).into()
 }

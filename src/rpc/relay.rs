@@ -38,12 +38,12 @@ const ACCEPT_LIMIT: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone)]
 pub(super) struct Relay {
     session: Arc<Lock<Session>>,
-    door: Arc<Door>,
+    port: Arc<Port>,
 }
 
 /// The listening socket that ggml connects to.
 #[derive(Debug)]
-struct Door {
+struct Port {
     listener: TcpListener,
     address: SocketAddr,
     closed: AtomicBool,
@@ -59,8 +59,8 @@ impl Relay {
     pub(super) fn start(link: Arc<Link>, survey: Survey, peer: Peer) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
-        let door = Door { listener, address, closed: AtomicBool::new(false), served: Lock::default() };
-        let relay = Self { session: Arc::new(Lock::new(Session::new(link, survey, peer))), door: Arc::new(door) };
+        let port = Port { listener, address, closed: AtomicBool::new(false), served: Lock::default() };
+        let relay = Self { session: Arc::new(Lock::new(Session::new(link, survey, peer))), port: Arc::new(port) };
         let waiting = relay.clone();
         thread::Builder::new().name("ggml-rpc-accept".to_owned()).spawn(move || waiting.wait())?;
         Ok(relay)
@@ -68,13 +68,13 @@ impl Relay {
 
     /// The address to give to ggml.
     pub(super) fn address(&self) -> SocketAddr {
-        self.door.address
+        self.port.address
     }
 
     /// Releases the thread and the port. Only for a server that ggml does not know.
     pub(super) fn stop(&self) {
-        self.door.close();
-        self.session().part();
+        self.port.close();
+        self.session().disconnect();
     }
 
     /// Switches to another link, over the connection in `peer`, if nothing uses the old one. Returns whether it did;
@@ -87,8 +87,8 @@ impl Relay {
     fn wait(&self) {
         let mut failing: Option<Instant> = None;
         loop {
-            let accepted = self.door.listener.accept();
-            if self.door.closed.load(Ordering::SeqCst) {
+            let accepted = self.port.listener.accept();
+            if self.port.closed.load(Ordering::SeqCst) {
                 return;
             }
             if let Ok((stream, other)) = accepted {
@@ -98,7 +98,7 @@ impl Relay {
             }
             let start = Instant::now();
             if start.duration_since(*failing.get_or_insert(start)) >= ACCEPT_LIMIT {
-                self.door.hang_up();
+                self.port.hang_up();
             }
             // The search through all handles takes at most a tenth of the time.
             thread::sleep(ACCEPT_AGAIN.max(start.elapsed().saturating_mul(9)));
@@ -111,11 +111,11 @@ impl Relay {
         let serve = move || {
             // An error means that the client is gone or is not ggml. The session was updated already.
             let _ended = Peer::new(stream).and_then(|mut client| relay.serve(&mut client));
-            relay.door.served().remove(&other);
+            relay.port.served().remove(&other);
         };
-        self.door.served().insert(other);
+        self.port.served().insert(other);
         if thread::Builder::new().name("ggml-rpc-relay".to_owned()).spawn(serve).is_err() {
-            self.door.served().remove(&other);
+            self.port.served().remove(&other);
         }
     }
 
@@ -129,9 +129,9 @@ impl Relay {
         if !own::claim(client.stream()) {
             return Err(ErrorKind::PermissionDenied.into());
         }
-        self.session().meet(client)?;
+        self.session().add_client(client)?;
         let served = session::answer(client, &wire::hello_reply()).and_then(|()| self.requests(client));
-        self.session().leave();
+        self.session().remove_client();
         self.settle();
         served
     }
@@ -151,7 +151,7 @@ impl Relay {
             };
             if let Err(error) = done {
                 // The request may have been sent in part, or the answer read in part.
-                self.session().lose(format!("ggml broke off within {}: {error}", command.name()));
+                self.session().mark_lost(format!("ggml broke off within {}: {error}", command.name()).into());
                 return Err(error);
             }
         }
@@ -165,7 +165,7 @@ impl Relay {
         if let Some(mut session) = self.session.try_lock()
             && session.is_free()
         {
-            session.part();
+            session.disconnect();
         }
     }
 
@@ -174,7 +174,7 @@ impl Relay {
     }
 }
 
-impl Door {
+impl Port {
     fn served(&self) -> Held<'_, HashSet<SocketAddr>> {
         self.served.lock()
     }

@@ -1,6 +1,7 @@
 //! Serving this process's devices to other processes.
 
 use std::ffi::CString;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::num::NonZeroUsize;
 use std::thread::{self, JoinHandle};
@@ -12,11 +13,12 @@ use socket2::{Domain, Socket, Type};
 use super::options::Options;
 use super::peer;
 use super::raw;
-use crate::device::{Device, lost, meta};
+use crate::device::lost::{self, Fault};
+use crate::device::{Device, meta};
 use crate::error::{Error, Result};
 use crate::log;
 
-const OP: &str = "rpc::Server";
+const CALL: &str = "rpc::Server";
 
 /// The maximum number of threads of ggml's CPU backend.
 const MAX_THREADS: usize = sys::GGML_MAX_N_THREADS as usize;
@@ -130,7 +132,7 @@ impl ServerBuilder {
         let threads = self.thread_count()?;
         if let Some(device) = self.devices.iter().find(|device| lost::is_remote(**device)) {
             return Err(Error::Param {
-                op: OP,
+                call: CALL,
                 name: "devices",
                 value: device.name().into(),
                 expected: "it is on an RPC server itself, whose loss clients could not be told; let them connect there"
@@ -138,17 +140,17 @@ impl ServerBuilder {
             });
         }
         for &device in &self.devices {
-            meta::before_use(OP, device, "a meta device can't be served; serve its devices one by one")?;
+            meta::before_use(CALL, device, "a meta device can't be served; serve its devices one by one")?;
         }
         let asked = self.address;
-        let failure = |reason: String| Error::Rpc { endpoint: asked.to_string().into(), reason: reason.into() };
-        let (address, reservation) = reserve(asked).map_err(|e| failure(format!("can't listen there: {e}")))?;
-        let endpoint = CString::new(address.to_string()).map_err(|e| failure(e.to_string()))?;
+        let failed = |what, e| Fault::caused(what, e).of(asked);
+        let (address, reservation) = reserve(asked).map_err(|e| failed("can't listen there", e))?;
+        let endpoint = CString::new(address.to_string()).map_err(|e| Fault::from(e.to_string()).of(asked))?;
         let thread = thread::Builder::new()
             .name("ggml-rpc-server".to_owned())
             // SAFETY: the caller of `start` promises that clients are trusted (see `# Safety`).
             .spawn(move || unsafe { raw::serve(&endpoint, threads, &self.devices) })
-            .map_err(|e| failure(format!("its thread could not be started: {e}")))?;
+            .map_err(|e| failed("its thread could not be started", e))?;
         let thread = wait_until_it_listens(address, thread)?;
         drop(reservation);
         Ok(Server { address, thread })
@@ -159,7 +161,7 @@ impl ServerBuilder {
             None => Ok(thread::available_parallelism().map_or(1, NonZeroUsize::get).min(MAX_THREADS)),
             Some(n) if n <= MAX_THREADS => Ok(n),
             Some(n) => Err(Error::Param {
-                op: OP,
+                call: CALL,
                 name: "threads",
                 value: n.to_string().into(),
                 expected: format!("ggml supports {MAX_THREADS} at most").into(),
@@ -173,7 +175,7 @@ impl ServerBuilder {
 /// ggml's server can't report which port it got, so it must be given one. On Linux a socket that is bound but does not
 /// listen keeps the port from everyone except those who name it with `SO_REUSEADDR`, as the server does. Elsewhere the
 /// port is only known to have been free.
-fn reserve(address: SocketAddrV4) -> std::io::Result<(SocketAddrV4, Option<Socket>)> {
+fn reserve(address: SocketAddrV4) -> io::Result<(SocketAddrV4, Option<Socket>)> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     socket.bind(&SocketAddr::V4(address).into())?;
@@ -184,13 +186,9 @@ fn reserve(address: SocketAddrV4) -> std::io::Result<(SocketAddrV4, Option<Socke
 fn why_it_ended(address: SocketAddrV4, thread: JoinHandle<Result<()>>) -> Error {
     match thread.join() {
         Ok(Err(error)) => error,
-        Ok(Ok(())) => failure(address, "it ended; the reason is on the standard error output"),
-        Err(_) => failure(address, "its thread panicked"),
+        Ok(Ok(())) => Fault::from("it ended; the reason is on the standard error output").of(address),
+        Err(_) => Fault::from("its thread panicked").of(address),
     }
-}
-
-fn failure(address: SocketAddrV4, reason: &str) -> Error {
-    Error::Rpc { endpoint: address.to_string().into(), reason: reason.to_owned().into() }
 }
 
 fn wait_until_it_listens(address: SocketAddrV4, thread: JoinHandle<Result<()>>) -> Result<JoinHandle<Result<()>>> {
@@ -208,5 +206,5 @@ fn wait_until_it_listens(address: SocketAddrV4, thread: JoinHandle<Result<()>>) 
         }
         thread::sleep(START_PAUSE);
     }
-    Err(failure(address, "it does not listen"))
+    Err(Fault::from("it does not listen").of(address))
 }

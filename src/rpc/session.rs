@@ -11,6 +11,7 @@ use super::peer::{self, Peer};
 use super::survey::Survey;
 use super::timed::Limit;
 use super::wire::{self, Command, MAX_REPLY};
+use crate::device::lost::Fault;
 
 /// The relay's state for one server.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ impl Session {
     pub(super) fn renew(&mut self, link: &Arc<Link>, peer: &mut Option<Peer>) -> bool {
         let free = self.is_free();
         if free {
-            self.part();
+            self.disconnect();
             self.link = Arc::clone(link);
             self.server = peer.take();
         }
@@ -51,31 +52,31 @@ impl Session {
     }
 
     /// Disconnects from the server, which then frees this client's buffers.
-    pub(super) fn part(&mut self) {
+    pub(super) fn disconnect(&mut self) {
         self.server = None;
         self.graphs.clear();
     }
 
-    pub(super) fn lose(&mut self, reason: String) {
-        self.link.lose(reason);
-        self.part();
+    pub(super) fn mark_lost(&mut self, fault: Fault) {
+        self.link.mark_lost(fault);
+        self.disconnect();
     }
 
     /// Marks the server lost because of an error during `command`.
-    fn fail(&mut self, command: Command, error: &io::Error) {
-        self.lose(peer::fault(error, command, self.limit));
+    fn fail(&mut self, command: Command, error: io::Error) {
+        self.mark_lost(peer::fault(error, command, self.limit));
     }
 
     /// Counts a new client, and connects to the server unless it is known to be lost.
     ///
     /// A lack of file handles in this process says nothing about the server: the client is rejected, ggml reports an
     /// error, and a later attempt may succeed.
-    pub(super) fn meet(&mut self, client: &Peer) -> io::Result<()> {
+    pub(super) fn add_client(&mut self, client: &Peer) -> io::Result<()> {
         if self.server.is_none() && self.link.lost().is_none() {
             match peer::open(&[self.link.address()], self.link.options()) {
                 Ok((peer, _)) => self.server = Some(peer),
                 Err(_) if own::is_short_of_handles(client.stream()) => return Err(ErrorKind::OutOfMemory.into()),
-                Err(reason) => self.lose(reason),
+                Err(fault) => self.mark_lost(fault),
             }
         }
         self.clients += 1;
@@ -83,7 +84,7 @@ impl Session {
     }
 
     /// Counts a client that disconnected.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn remove_client(&mut self) {
         self.clients -= 1;
     }
 
@@ -96,9 +97,9 @@ impl Session {
     }
 
     /// Marks the server lost if its connection can't take a request.
-    fn look(&mut self) {
+    fn check_idle(&mut self) {
         if let Some(fault) = self.server.as_ref().and_then(Peer::fault_while_idle) {
-            self.lose(fault);
+            self.mark_lost(fault);
         }
     }
 
@@ -107,7 +108,7 @@ impl Session {
         if let Some(server) = self.server.as_mut()
             && let Err(error) = step(server)
         {
-            self.fail(command, &error);
+            self.fail(command, error);
         }
     }
 
@@ -120,7 +121,7 @@ impl Session {
 
     /// Forwards a tensor's data chunk by chunk: all of it might not fit into memory.
     pub(super) fn upload(&mut self, client: &mut Peer, command: Command, len: u64) -> io::Result<()> {
-        self.look();
+        self.check_idle();
         self.begin(len);
         self.send(command, |server| server.writer.write_all(&wire::request_head(command, len)));
         self.count(wire::REQUEST_HEAD as u64 + len, 0);
@@ -143,7 +144,7 @@ impl Session {
         }
         let (command, payload) = self.recall(command, payload);
         let reply = command.reply_len(&payload);
-        self.look();
+        self.check_idle();
         self.begin((payload.len() as u64).saturating_add(reply.unwrap_or_default()));
         self.send(command, |server| {
             server.writer.write_all(&wire::request_head(command, payload.len() as u64))?;
@@ -195,11 +196,11 @@ impl Session {
         match server.read_len() {
             Ok(got) if got == len => {}
             Ok(got) => {
-                self.lose(peer::wrong_length(command, got, len));
+                self.mark_lost(peer::wrong_length(command, got, len));
                 return Ok(0);
             }
             Err(error) => {
-                self.fail(command, &error);
+                self.fail(command, error);
                 return Ok(0);
             }
         }
@@ -209,11 +210,11 @@ impl Session {
         let mut buffer = [0; MAX_REPLY];
         let reply = usize::try_from(len).ok().and_then(|len| buffer.get_mut(..len)).unwrap_or_default();
         if let Err(error) = server.read_exact(reply) {
-            self.fail(command, &error);
+            self.fail(command, error);
             return Ok(0);
         }
         if let Some(objection) = command.objection(request, reply) {
-            self.lose(objection);
+            self.mark_lost(objection.into());
             return Ok(0);
         }
         client.writer.write_all(reply)?;
@@ -232,7 +233,7 @@ impl Session {
                     server.reader.consume(n);
                     passed = passed.saturating_add(n as u64);
                 }
-                Err(error) => self.fail(command, &error),
+                Err(error) => self.fail(command, error),
             }
         }
         Ok(passed)

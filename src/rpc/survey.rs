@@ -5,6 +5,7 @@ use std::io::Write;
 use super::link::Link;
 use super::peer::{self, Peer};
 use super::wire::{self, Command};
+use crate::device::lost::Fault;
 
 /// The answers to everything that ggml's client asks when it creates the server's devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,10 +22,10 @@ struct Offer {
 
 impl Survey {
     /// Queries the server that `peer` is connected to. Each answer has the handshake's time limit.
-    pub(super) fn make(peer: &mut Peer, link: &Link) -> Result<Self, String> {
+    pub(super) fn make(peer: &mut Peer, link: &Link) -> Result<Self, Fault> {
         let count = ask(peer, link, Command::DeviceCount, &[])?;
         if count == 0 {
-            return Err("it offers no devices".to_owned());
+            return Err("it offers no devices".into());
         }
         let count = u32::try_from(count).map_err(|e| e.to_string())?;
         let offer = |device: u32| {
@@ -34,7 +35,7 @@ impl Survey {
                 max_size: ask(peer, link, Command::GetMaxSize, &device)?,
             })
         };
-        Ok(Self { devices: (0..count).map(offer).collect::<Result<_, String>>()? })
+        Ok(Self { devices: (0..count).map(offer).collect::<Result<_, Fault>>()? })
     }
 
     /// The answer to a request that is not the server's to answer, or known.
@@ -56,10 +57,10 @@ impl Survey {
 }
 
 /// Queries a number.
-fn ask(peer: &mut Peer, link: &Link, command: Command, request: &[u8]) -> Result<u64, String> {
+fn ask(peer: &mut Peer, link: &Link, command: Command, request: &[u8]) -> Result<u64, Fault> {
     let limit = link.options().connect_limit();
     peer.limit(limit);
-    let broken = |e| peer::fault(&e, command, limit);
+    let broken = |e| peer::fault(e, command, limit);
     let sent = request.len() as u64;
     let send = |peer: &mut Peer| {
         peer.writer.write_all(&wire::request_head(command, sent))?;
@@ -77,7 +78,7 @@ fn ask(peer: &mut Peer, link: &Link, command: Command, request: &[u8]) -> Result
     };
     peer.read_exact(reply).map_err(broken)?;
     match command.objection(request, reply) {
-        Some(objection) => Err(objection),
+        Some(objection) => Err(objection.into()),
         None => Ok(u64::from_le_bytes(number)),
     }
 }

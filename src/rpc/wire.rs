@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_the_discriminants() {
+    fn command_bytes_are_their_discriminants() {
         let known = if NUMBERED { Command::ALL.len() } else { 18 };
         for (i, command) in Command::ALL.into_iter().enumerate() {
             assert_eq!(usize::from(command.byte()), i, "{}", command.name());
@@ -315,12 +315,12 @@ mod tests {
     }
 
     #[test]
-    fn a_tensor_is_as_long_as_in_c() {
+    fn rpc_tensor_is_as_long_as_in_c() {
         assert_eq!(TENSOR, 296);
     }
 
     #[test]
-    fn a_get_is_answered_with_what_its_request_ends_with() {
+    fn get_tensor_reply_length_is_read_from_the_request() {
         let mut request = vec![0; 312];
         request[304..].copy_from_slice(&70_000_u64.to_le_bytes());
         assert_eq!(Command::GetTensor.reply_len(&request), Some(70_000));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn stand_ins_pass_the_checks_made_on_real_replies() {
+    fn stand_ins_pass_the_checks_of_replies() {
         let request = [0xff; 12];
         for command in Command::ALL {
             let Some(len) = command.reply_len(&request).filter(|&len| len <= MAX_REPLY as u64) else { continue };
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_that_would_make_the_client_assert_are_objected_to() {
+    fn objection_refuses_replies_that_ggml_would_assert_on() {
         let request = |n: u64| [&[0; 4][..], &n.to_le_bytes()].concat();
         let two = |a: u64, b: u64| [a.to_le_bytes(), b.to_le_bytes()].concat();
         let one = u64::to_le_bytes;

@@ -288,7 +288,7 @@ mod tests {
 
     /// Machines with two device types are rare, so this test calls the check directly.
     #[test]
-    fn a_cpu_sorts_only_what_a_cpu_made_ready() {
+    fn argsort_requires_its_clamp_on_the_same_cpu() {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [4]).unwrap();
         let graph = ctx.graph([ctx.top_k(ctx.neg(x).unwrap(), 2).unwrap()]).unwrap();

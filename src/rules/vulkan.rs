@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn h134_operations_with_too_many_rows_are_refused() {
+    fn h134_vulkan_refuses_operations_with_too_many_rows() {
         let ctx = Context::new();
         let (many, few) = (of(&ctx, [4, 65_536, 1, 1]), of(&ctx, [4, 65_535, 1, 1]));
         for (x, fits) in [(many, false), (few, true)] {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn h136_strides_that_32_bits_do_not_hold_are_refused() {
+    fn h136_vulkan_refuses_strides_beyond_32_bits() {
         let ctx = Context::new();
         let wide = of(&ctx, [1 << 20, 1 << 12, 1, 1]);
         let rows = |stride: usize| ctx.view(wide, [4, 2], [stride, 2 * stride, 2 * stride], 0).unwrap();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn h137_what_shaders_would_read_elsewhere_is_refused() {
+    fn h137_vulkan_refuses_operands_that_shaders_would_misread() {
         let ctx = Context::new();
         let at = |dtype, offset: usize| {
             let whole = ctx.input("x", dtype, [9, 8]).unwrap();

@@ -30,7 +30,6 @@ pub(super) struct Alone {
 }
 
 // SAFETY: neither object has thread affinity; `&mut` keeps them on one thread at a time (docs/safety.md, "Threads").
-#[expect(clippy::non_send_fields_in_send_ty, reason = "the backend's owner moves along")]
 unsafe impl Send for Alone {}
 
 impl Engine {

@@ -84,7 +84,7 @@ impl Sched {
     }
 
     fn with_raw<R>(&mut self, calls_user_code: bool, f: impl FnOnce(&mut Engine) -> Result<R>) -> Result<R> {
-        let _alone = meta::alone("Sched", self.backends.iter().map(Backend::device), calls_user_code)?;
+        let _alone = meta::lock_if_meta("Sched", self.backends.iter().map(Backend::device), calls_user_code)?;
         f(self.raw.as_mut().ok_or(Error::Poisoned { object: "scheduler" })?)
     }
 

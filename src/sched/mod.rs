@@ -415,7 +415,7 @@ mod tests {
 
     /// With copies, each allocation takes the next; without, a graph's placement is reused.
     #[test]
-    fn only_without_copies_is_a_graph_put_back() {
+    fn sched_reuses_a_placement_only_without_copies() {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [4]).unwrap();
         let graph = ctx.graph([ctx.neg(x).unwrap()]).unwrap();

@@ -24,7 +24,7 @@ impl Pins {
                 return Err(Error::NotPart { call, tensor: t.info(), whole: "the graph" });
             };
             let refuse =
-                |name, value, expected: String| Err(Error::Param { op: call, name, value, expected: expected.into() });
+                |name, value, expected: String| Err(Error::Param { call, name, value, expected: expected.into() });
             if backend >= n_backends {
                 let expected = format!("the scheduler has {n_backends} backends");
                 return refuse("backend", backend.to_string().into(), expected);

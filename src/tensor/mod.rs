@@ -115,7 +115,7 @@ impl Tensor<'_> {
         callback::check_open("Tensor::named")?;
         self.check_free("Tensor::named")?;
         if !self.is_of_context() {
-            return Err(Error::Frozen { op: "set_name", tensor: self.info() });
+            return Err(Error::Frozen { call: "set_name", tensor: self.info() });
         }
         self.ptr.set_name(name);
         Ok(self)

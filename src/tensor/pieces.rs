@@ -66,7 +66,7 @@ impl Pieces {
         let apart = self.count < 2 || (self.step >= self.len && self.data_step >= self.len);
         if !apart {
             return Err(Error::Param {
-                op: call,
+                call,
                 name: "pieces",
                 value: format!("{self:?}").into(),
                 expected: "`step` and `data_step` must be at least `len`".into(),

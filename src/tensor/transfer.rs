@@ -144,12 +144,12 @@ pub(crate) fn check_copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> 
     check_plain(call, to)?;
     let operands = || [from.info(), to.info()].into();
     if from.dtype() != to.dtype() {
-        return Err(Error::DType { op: call, operands: operands(), expected: "both must have the same type".into() });
+        return Err(Error::DType { call, operands: operands(), expected: "both must have the same type".into() });
     }
     let alike = from.ne() == to.ne() && from.is_contiguous() && to.is_contiguous() && from.nb() == to.nb();
     if !alike {
         let expected = "both must have the same shape, and be contiguous".into();
-        return Err(Error::Shape { op: call, operands: operands(), expected });
+        return Err(Error::Shape { call, operands: operands(), expected });
     }
     // For copies between devices, C takes a meta buffer's base for a host address.
     for device in [from, to].into_iter().filter_map(|t| buffer::type_of(t)?.device()) {
@@ -157,7 +157,7 @@ pub(crate) fn check_copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> 
     }
     if from.root() == to.root() {
         let expected = "they must not share memory; one is a part of the other's tensor".into();
-        return Err(Error::Shape { op: call, operands: operands(), expected });
+        return Err(Error::Shape { call, operands: operands(), expected });
     }
     Ok(())
 }
@@ -219,7 +219,7 @@ fn check_span(call: &'static str, t: TensorPtr, offset: usize, len: usize) -> Re
 
 pub(super) fn not_contiguous(call: &'static str, t: TensorPtr) -> Error {
     Error::Shape {
-        op: call,
+        call,
         operands: [t.info()].into(),
         expected: "its elements must lie in order and without gaps; use `cont`".into(),
     }

@@ -42,7 +42,7 @@ fn one(call: &'static str, t: TensorPtr, at: [i64; 4]) -> Result<Pieces> {
     let ne = t.ne();
     if at.iter().zip(ne).any(|(i, n)| !(0..n).contains(i)) {
         return Err(Error::Param {
-            op: call,
+            call,
             name: "at",
             value: format!("{at:?}").into(),
             expected: format!("it must lie below the tensor's dimensions, {ne:?}").into(),

@@ -30,8 +30,8 @@ pub use transfers::{Transfers, Writable};
 /// builder.tensor("up", DType::F32, [2, 3])?.tensor("down", DType::F32, [3, 2])?;
 /// let mut weights = builder.place(Device::cpu()?)?;
 /// weights.set("up", &[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
-/// assert_eq!(weights.get("up")?.read::<f32>()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-/// assert_eq!(weights.get("down")?.read::<f32>()?, [0.0; 6]);
+/// assert_eq!(weights.tensor("up")?.read::<f32>()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+/// assert_eq!(weights.tensor("down")?.read::<f32>()?, [0.0; 6]);
 /// # Ok(())
 /// # }
 /// ```
@@ -145,7 +145,7 @@ impl WeightsBuilder {
     /// let mut builder = WeightsBuilder::new();
     /// builder.tensor("bytes", DType::I8, [8])?;
     /// let weights = builder.place_over(Device::cpu()?, Aligned([7; 64]), |_| 32)?;
-    /// assert_eq!(weights.get("bytes")?.read::<i8>()?, [7; 8]);
+    /// assert_eq!(weights.tensor("bytes")?.read::<i8>()?, [7; 8]);
     /// # Ok(())
     /// # }
     /// ```
@@ -227,62 +227,9 @@ pub struct Weights(Placed);
 unsafe impl Sync for Weights {}
 
 impl Weights {
-    /// Overwrites a tensor.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSuch`](crate::Error::NoSuch), [`Error::ElementType`](crate::Error::ElementType),
-    /// [`Error::Length`](crate::Error::Length).
-    pub fn set<T: Element>(&mut self, name: &str, data: &[T]) -> Result<()> {
-        self.0.set("Weights::set", name, data)
-    }
-
-    /// Overwrites a tensor of any type with raw bytes, in ggml's block layout.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSuch`](crate::Error::NoSuch), [`Error::Length`](crate::Error::Length).
-    pub fn set_bytes(&mut self, name: &str, data: &[u8]) -> Result<()> {
-        self.0.set_bytes("Weights::set_bytes", name, data)
-    }
-
     /// Overwrites bytes of a tensor of any type, from byte `offset` on.
     pub(crate) fn set_bytes_at(&mut self, name: &str, offset: usize, data: &[u8]) -> Result<()> {
         self.0.set_bytes_at("Weights::set_bytes", name, offset, data)
-    }
-
-    /// Overwrites equally long pieces of a tensor (`ggml_backend_tensor_set_2d`).
-    ///
-    /// # Errors
-    ///
-    /// As [`Weights::set`]; [`Error::Range`](crate::Error::Range) if a piece is out of bounds;
-    /// [`Error::Param`](crate::Error::Param) if pieces overlap.
-    #[doc(alias = "ggml_backend_tensor_set_2d")]
-    pub fn set_2d<T: Element>(&mut self, name: &str, pieces: Pieces, data: &[T]) -> Result<()> {
-        self.0.set_2d("Weights::set_2d", name, pieces, data)
-    }
-
-    /// Sets each byte of a tensor to `byte` (`ggml_backend_tensor_memset`). To set each element, use
-    /// [`fill_with`](Self::fill_with).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSuch`](crate::Error::NoSuch) lists the existing names.
-    #[doc(alias = "ggml_backend_tensor_memset")]
-    pub fn fill_bytes(&mut self, name: &str, byte: u8) -> Result<()> {
-        self.0.fill_bytes("Weights::fill_bytes", name, byte)
-    }
-
-    /// Copies another tensor of weights or a state into this one, on any devices (`ggml_backend_tensor_copy`).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSuch`](crate::Error::NoSuch); [`Error::NotPart`](crate::Error::NotPart) if `from` is not a tensor of
-    /// weights or a state; [`Error::DType`](crate::Error::DType) and [`Error::Shape`](crate::Error::Shape) unless both
-    /// have the same type and shape and are contiguous.
-    #[doc(alias = "ggml_backend_tensor_copy")]
-    pub fn copy(&mut self, name: &str, from: Tensor<'_>) -> Result<()> {
-        self.0.copy("Weights::copy", name, from)
     }
 }
 
@@ -292,58 +239,6 @@ impl Weights {
 pub struct State(Placed);
 
 impl State {
-    /// Overwrites a tensor.
-    ///
-    /// # Errors
-    ///
-    /// As [`Weights::set`].
-    pub fn set<T: Element>(&self, name: &str, data: &[T]) -> Result<()> {
-        self.0.set("State::set", name, data)
-    }
-
-    /// Overwrites a tensor of any type with raw bytes, in ggml's block layout.
-    ///
-    /// # Errors
-    ///
-    /// As [`Weights::set_bytes`].
-    pub fn set_bytes(&self, name: &str, data: &[u8]) -> Result<()> {
-        self.0.set_bytes("State::set_bytes", name, data)
-    }
-
-    /// Overwrites equally long pieces of a tensor (`ggml_backend_tensor_set_2d`).
-    ///
-    /// # Errors
-    ///
-    /// As [`Weights::set`]; [`Error::Range`](crate::Error::Range) if a piece is out of bounds;
-    /// [`Error::Param`](crate::Error::Param) if pieces overlap.
-    #[doc(alias = "ggml_backend_tensor_set_2d")]
-    pub fn set_2d<T: Element>(&self, name: &str, pieces: Pieces, data: &[T]) -> Result<()> {
-        self.0.set_2d("State::set_2d", name, pieces, data)
-    }
-
-    /// Sets each byte of a tensor to `byte` (`ggml_backend_tensor_memset`). To set each element, use
-    /// [`fill_with`](Self::fill_with).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSuch`](crate::Error::NoSuch) lists the existing names.
-    #[doc(alias = "ggml_backend_tensor_memset")]
-    pub fn fill_bytes(&self, name: &str, byte: u8) -> Result<()> {
-        self.0.fill_bytes("State::fill_bytes", name, byte)
-    }
-
-    /// Copies another tensor of weights or a state into this one, on any devices (`ggml_backend_tensor_copy`).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSuch`](crate::Error::NoSuch); [`Error::NotPart`](crate::Error::NotPart) if `from` is not a tensor of
-    /// weights or a state; [`Error::DType`](crate::Error::DType) and [`Error::Shape`](crate::Error::Shape) unless both
-    /// have the same type and shape and are contiguous.
-    #[doc(alias = "ggml_backend_tensor_copy")]
-    pub fn copy(&self, name: &str, from: Tensor<'_>) -> Result<()> {
-        self.0.copy("State::copy", name, from)
-    }
-
     /// Sets each byte of all tensors to `byte` (`ggml_backend_buffer_clear`).
     ///
     /// # Errors
@@ -355,10 +250,65 @@ impl State {
     }
 }
 
+/// What both have; `Weights` takes `&mut self` to write.
 macro_rules! both {
-    ($($t:ident, $get:literal, $bytes:literal, $pieces:literal;)*) => {
+    ($($t:ident, $self:ident, &$($mut:ident)?;)*) => {
         $(
             impl $t {
+                /// Overwrites a tensor.
+                ///
+                /// # Errors
+                ///
+                /// [`Error::NoSuch`](crate::Error::NoSuch), [`Error::ElementType`](crate::Error::ElementType),
+                /// [`Error::Length`](crate::Error::Length).
+                pub fn set<T: Element>(&$($mut)? $self, name: &str, data: &[T]) -> Result<()> {
+                    $self.0.set(concat!(stringify!($t), "::set"), name, data)
+                }
+
+                /// Overwrites a tensor of any type with raw bytes, in ggml's block layout.
+                ///
+                /// # Errors
+                ///
+                /// [`Error::NoSuch`](crate::Error::NoSuch), [`Error::Length`](crate::Error::Length).
+                pub fn set_bytes(&$($mut)? $self, name: &str, data: &[u8]) -> Result<()> {
+                    $self.0.set_bytes(concat!(stringify!($t), "::set_bytes"), name, data)
+                }
+
+                /// Overwrites equally long pieces of a tensor (`ggml_backend_tensor_set_2d`).
+                ///
+                /// # Errors
+                ///
+                /// As [`set`](Self::set); [`Error::Range`](crate::Error::Range) if a piece is out of bounds;
+                /// [`Error::Param`](crate::Error::Param) if pieces overlap.
+                #[doc(alias = "ggml_backend_tensor_set_2d")]
+                pub fn set_2d<T: Element>(&$($mut)? $self, name: &str, pieces: Pieces, data: &[T]) -> Result<()> {
+                    $self.0.set_2d(concat!(stringify!($t), "::set_2d"), name, pieces, data)
+                }
+
+                /// Sets each byte of a tensor to `byte` (`ggml_backend_tensor_memset`). To set each element, use
+                /// [`fill_with`](Self::fill_with).
+                ///
+                /// # Errors
+                ///
+                /// [`Error::NoSuch`](crate::Error::NoSuch) lists the existing names.
+                #[doc(alias = "ggml_backend_tensor_memset")]
+                pub fn fill_bytes(&$($mut)? $self, name: &str, byte: u8) -> Result<()> {
+                    $self.0.fill_bytes(concat!(stringify!($t), "::fill_bytes"), name, byte)
+                }
+
+                /// Copies another tensor of weights or a state into this one, on any devices
+                /// (`ggml_backend_tensor_copy`).
+                ///
+                /// # Errors
+                ///
+                /// [`Error::NoSuch`](crate::Error::NoSuch); [`Error::NotPart`](crate::Error::NotPart) if `from` is not a
+                /// tensor of weights or a state; [`Error::DType`](crate::Error::DType) and
+                /// [`Error::Shape`](crate::Error::Shape) unless both have the same type and shape and are contiguous.
+                #[doc(alias = "ggml_backend_tensor_copy")]
+                pub fn copy(&$($mut)? $self, name: &str, from: Tensor<'_>) -> Result<()> {
+                    $self.0.copy(concat!(stringify!($t), "::copy"), name, from)
+                }
+
                 /// The tensor with this name, as an operand; [`Tensor::read`] reads it. The handle borrows this alone, and
                 /// may be kept across [`Context::reset`](crate::Context::reset). A struct that owns the tensors keeps indices
                 /// ([`index`](Self::index)).
@@ -367,8 +317,8 @@ macro_rules! both {
                 ///
                 /// [`Error::NoSuch`](crate::Error::NoSuch) lists the existing names.
                 #[doc(alias = "ggml_get_tensor")]
-                pub fn get(&self, name: &str) -> Result<Tensor<'_>> {
-                    self.0.get(name)
+                pub fn tensor(&self, name: &str) -> Result<Tensor<'_>> {
+                    self.0.tensor(name)
                 }
 
                 /// All tensors in the order in which they were added (`ggml_get_first_tensor`, `ggml_get_next_tensor`).
@@ -384,7 +334,7 @@ macro_rules! both {
                 ///
                 /// [`Error::NoSuch`](crate::Error::NoSuch) lists the existing names.
                 pub fn read_bytes(&self, name: &str) -> Result<Vec<u8>> {
-                    self.0.read_bytes($bytes, name)
+                    self.0.read_bytes(concat!(stringify!($t), "::read_bytes"), name)
                 }
 
                 /// Reads equally long pieces of a tensor (`ggml_backend_tensor_get_2d`).
@@ -396,7 +346,7 @@ macro_rules! both {
                 /// if a piece is out of bounds; [`Error::Param`](crate::Error::Param) if pieces overlap.
                 #[doc(alias = "ggml_backend_tensor_get_2d")]
                 pub fn read_2d<T: Element>(&self, name: &str, pieces: Pieces, to: &mut [T]) -> Result<()> {
-                    self.0.read_2d($pieces, name, pieces, to)
+                    self.0.read_2d(concat!(stringify!($t), "::read_2d"), name, pieces, to)
                 }
 
                 /// The buffers of all tensors.
@@ -407,7 +357,7 @@ macro_rules! both {
 
             impl fmt::Debug for $t {
                 fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                    f.debug_struct($get).field("tensors", &self.0.len()).finish()
+                    f.debug_struct(stringify!($t)).field("tensors", &self.0.len()).finish()
                 }
             }
         )*
@@ -415,6 +365,6 @@ macro_rules! both {
 }
 
 both! {
-    Weights, "Weights", "Weights::read_bytes", "Weights::read_2d";
-    State, "State", "State::read_bytes", "State::read_2d";
+    Weights, self, &mut;
+    State, self, &;
 }

@@ -39,11 +39,11 @@ pub(super) struct Placed {
     leaves: Leaves,
     buffers: Vec<Buffer>,
     /// Declared after the buffers, so that it is dropped after the buffer that uses it.
-    over: Option<Over>,
+    host_memory: Option<HostMemory>,
 }
 
-/// The user's memory with a buffer over it. Nothing may write to its tensors.
-struct Over {
+/// The user's memory with a buffer that wraps it. Nothing may write to its tensors.
+struct HostMemory {
     tensors: Vec<TensorPtr>,
     _memory: Box<dyn AsRef<[u8]> + Send + Sync>,
 }
@@ -53,7 +53,7 @@ struct Over {
 unsafe impl Send for Leaves {}
 // SAFETY: the pointers refer to headers in the `ctx` of the same `Placed`, which moves with them.
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the headers move with their pointers")]
-unsafe impl Send for Over {}
+unsafe impl Send for HostMemory {}
 
 impl Leaves {
     pub(super) fn add(&mut self, name: &str, dtype: DType, shape: Shape) -> Result<()> {
@@ -98,7 +98,7 @@ impl Leaves {
             groups.add(buft, t)?;
         }
         let buffers = groups.place(owner)?;
-        Ok(Placed { leaves: self, buffers, over: None })
+        Ok(Placed { leaves: self, buffers, host_memory: None })
     }
 
     /// Places each tensor at the byte offset in `memory` that `choose` returns for its name, zero-copy, or allocates it
@@ -109,28 +109,28 @@ impl Leaves {
         memory: Box<dyn AsRef<[u8]> + Send + Sync>,
         mut choose: impl FnMut(&str) -> Result<Result<usize, BufferType>>,
     ) -> Result<Placed> {
-        let (mut over, mut groups) = (Vec::new(), Groups::default());
+        let (mut mapped, mut groups) = (Vec::new(), Groups::default());
         for (name, t) in self.named()? {
             match choose(name)? {
-                Ok(offset) => list::push(&mut over, (t, offset), NAMES)?,
+                Ok(offset) => list::push(&mut mapped, (t, offset), NAMES)?,
                 Err(buft) => groups.add(buft, t)?,
             }
         }
         let mut buffers = groups.place(Owner::Weights)?;
-        if !over.is_empty() {
-            let largest = over.iter().filter_map(|(t, _)| t.span()).max().unwrap_or(0);
+        if !mapped.is_empty() {
+            let largest = mapped.iter().filter_map(|(t, _)| t.span()).max().unwrap_or(0);
             // SAFETY: the box moves beside the buffer, and is dropped after it (field order). It is never borrowed
-            // mutably, and nothing here writes to tensors over memory (Placed::writable): the bytes stay as they are.
-            let mut buffer = unsafe { Buffer::over(device, (*memory).as_ref(), largest) }?;
+            // mutably, and nothing here writes to tensors in host memory (Placed::writable): the bytes stay as they are.
+            let mut buffer = unsafe { Buffer::from_host_memory(device, (*memory).as_ref(), largest) }?;
             buffer.mark_as_weights();
-            for &(t, offset) in &over {
+            for &(t, offset) in &mapped {
                 buffer.place(t, offset)?;
                 t.set_owner(Owner::Weights);
             }
             buffers.push(buffer);
         }
-        let over = Some(Over { tensors: over.into_iter().map(|(t, _)| t).collect(), _memory: memory });
-        Ok(Placed { leaves: self, buffers, over })
+        let host_memory = Some(HostMemory { tensors: mapped.into_iter().map(|(t, _)| t).collect(), _memory: memory });
+        Ok(Placed { leaves: self, buffers, host_memory })
     }
 }
 
@@ -199,7 +199,7 @@ fn lay_out_in(buft: BufferType, max: usize, tensors: &[TensorPtr]) -> Result<Vec
         let operands = tensors.iter().zip(&sizes).filter(|(_, n)| **n == size).take(1).map(|(t, _)| t.info()).collect();
         let name = buft.name();
         let expected = format!("a tensor in buffer type {name} may have {max} bytes, this one needs {size}").into();
-        Error::Shape { op: "WeightsBuilder::place", operands, expected }
+        Error::Shape { call: "WeightsBuilder::place", operands, expected }
     })
 }
 
@@ -262,7 +262,7 @@ impl Placed {
         Some(unsafe { Tensor::new(ptr) })
     }
 
-    pub(super) fn get(&self, name: &str) -> Result<Tensor<'_>> {
+    pub(super) fn tensor(&self, name: &str) -> Result<Tensor<'_>> {
         let ptr = self.find(name)?;
         // SAFETY: header and memory live as long as `self`, which the result borrows.
         Ok(unsafe { Tensor::new(ptr) })
@@ -278,8 +278,8 @@ impl Placed {
     /// A tensor by name, if it may be overwritten.
     pub(super) fn writable(&self, call: &'static str, name: &str) -> Result<TensorPtr> {
         let t = self.find(name)?;
-        if self.over.as_ref().is_some_and(|over| over.tensors.contains(&t)) {
-            return Err(Error::Frozen { op: call, tensor: t.info() });
+        if self.host_memory.as_ref().is_some_and(|memory| memory.tensors.contains(&t)) {
+            return Err(Error::Frozen { call, tensor: t.info() });
         }
         Ok(t)
     }
@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tensors_follow_each_other_until_a_buffer_is_full() {
+    fn lay_out_fills_a_buffer_before_the_next() {
         let chunk = |offsets: &[usize], size| Chunk { offsets: offsets.into(), size };
         assert_eq!(lay_out(&[], 32, 100), Ok(vec![]), "nothing");
         let all = lay_out(&[10, 40, 32, 1], 32, usize::MAX);
@@ -359,7 +359,7 @@ mod tests {
 
     /// The available devices have no small buffers, so this test sets a small maximum.
     #[test]
-    fn weights_larger_than_a_buffer_lie_in_several() {
+    fn place_splits_weights_over_several_buffers() {
         let buft = Device::cpu().unwrap().buffer_type();
         let mut leaves = Leaves::default();
         for (i, n) in [8, 8, 16, 4].into_iter().enumerate() {
@@ -369,13 +369,13 @@ mod tests {
         place_group(buft, 96, &leaves.tensors, Owner::State, &mut buffers).unwrap();
         let sizes: Vec<_> = buffers.iter().map(|b| (b.size(), b.buffer_type())).collect();
         assert_eq!(sizes, [(64, buft), (80, buft)], "two buffers with two tensors each");
-        let placed = Placed { leaves, buffers, over: None };
+        let placed = Placed { leaves, buffers, host_memory: None };
         for (i, n) in [8_u8, 8, 16, 4].into_iter().enumerate() {
             let values = vec![f32::from(n); n.into()];
             placed.set("test", &format!("t{i}"), &values).unwrap();
         }
         for (i, n) in [8_u8, 8, 16, 4].into_iter().enumerate() {
-            let read = placed.get(&format!("t{i}")).unwrap().read::<f32>().unwrap();
+            let read = placed.tensor(&format!("t{i}")).unwrap().read::<f32>().unwrap();
             assert_eq!(read, vec![f32::from(n); n.into()], "t{i} overlaps no other tensor");
         }
         let more = place_group(buft, 8, &placed.leaves.tensors, Owner::State, &mut Vec::new());

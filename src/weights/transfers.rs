@@ -76,7 +76,7 @@ impl Backend {
     /// backend.transfers(|queue| {
     ///     queue.set(&state, "a", &[1.0_f32, 2.0])?;
     ///     queue.set(&state, "b", vec![3.0_f32, 4.0])?;
-    ///     queue.get(state.get("b")?, &mut read)
+    ///     queue.get(state.tensor("b")?, &mut read)
     /// })?;
     /// assert_eq!(read, [3.0, 4.0]);
     /// # Ok(())

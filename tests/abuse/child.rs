@@ -57,7 +57,7 @@ pub(crate) fn program_seed(run: u64, number: u64) -> u64 {
 
 #[test]
 #[ignore = "the driver runs it, in processes of its own"]
-fn programs_run_in_a_process_of_their_own() {
+fn child_runs_programs() {
     let orders = Orders::read().expect("only the driver runs this");
     let mut progress = File::create(orders.progress()).unwrap();
     let mut world = World::new();
@@ -77,7 +77,7 @@ fn programs_run_in_a_process_of_their_own() {
 
 /// What processes do one after the other, two threads do at once: they share registries, tables and logs of ggml's.
 #[test]
-fn programs_in_two_threads_do_not_disturb_each_other() {
+fn programs_in_two_threads_do_not_interfere() {
     let all = env::var("ABUSE_PROGRAMS").ok().and_then(|n| n.parse::<u64>().ok());
     let count = all.map_or(u64::MAX, |n| n / 10).min(if cfg!(debug_assertions) { 200 } else { 4_000 });
     std::thread::scope(|scope| {

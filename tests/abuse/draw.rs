@@ -2,10 +2,10 @@
 
 use ggml::Result;
 use ggml::prelude::*;
+use testkit::array::Array;
+use testkit::encode::{decode, encode};
 
-use crate::array::Array;
 use crate::bench::{Bench, Input, Known, LARGEST};
-use crate::encode::{decode, encode};
 use crate::model::{Model, is_followed};
 use crate::results::permuted;
 

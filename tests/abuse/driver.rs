@@ -20,7 +20,7 @@ const HANGS_AFTER: Duration = Duration::from_secs(120);
 const FIXED: u64 = 20_260_000;
 
 #[test]
-fn random_programs_compute_what_the_model_computes_or_are_refused() {
+fn random_programs_match_the_model_or_are_refused() {
     let number = |name: &str| -> Option<u64> {
         let text = env::var(name).ok()?;
         let value = text.strip_prefix("0x").map_or_else(|| text.parse(), |hex| u64::from_str_radix(hex, 16));
@@ -118,7 +118,7 @@ fn start(orders: &Orders, show: bool) -> Running {
     let (name, value) = orders.environment();
     let stderr = if show { Stdio::inherit() } else { File::create(orders.folder.join("stderr")).unwrap().into() };
     let child = Command::new(env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "child::programs_run_in_a_process_of_their_own", "--nocapture"])
+        .args(["--ignored", "--exact", "child::child_runs_programs", "--nocapture"])
         .env(name, value)
         .env("RUST_BACKTRACE", "0")
         .stdout(Stdio::null())

@@ -2,9 +2,9 @@
 
 use ggml::prelude::*;
 use ggml::{GraphMemory, Result};
+use testkit::encode::encode;
 
 use crate::bench::{Bench, Input};
-use crate::encode::encode;
 use crate::leaves::Leaves;
 use crate::program::World;
 use crate::stats::Stats;

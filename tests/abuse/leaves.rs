@@ -2,9 +2,9 @@
 
 use ggml::prelude::*;
 use ggml::{BufferType, Pieces, Result};
+use testkit::encode::encode;
 
 use crate::bench::{Bench, Known};
-use crate::encode::encode;
 use crate::model::{Model, is_followed};
 use crate::stats::{Stats, may_fail, must_fail};
 
@@ -144,18 +144,18 @@ impl Leaves {
                 }
                 1 => {
                     let other = &leaves[rng.usize(..leaves.len())];
-                    let from = state.get(&other.name).unwrap();
+                    let from = state.tensor(&other.name).unwrap();
                     let bytes = state.read_bytes(&other.name).unwrap();
                     copy(stats, state, leaf, from, &bytes, &mut holds);
                 }
                 2 => {
                     let Some((weights, leaves)) = &self.weights else { continue };
                     let other = &leaves[rng.usize(..leaves.len())];
-                    copy(stats, state, leaf, weights.get(&other.name).unwrap(), &other.bytes, &mut holds);
+                    copy(stats, state, leaf, weights.tensor(&other.name).unwrap(), &other.bytes, &mut holds);
                 }
                 3 => {
                     let ctx = Context::new();
-                    let x = ctx.input("x", leaf.dtype, state.get(&leaf.name).unwrap().ne()).unwrap();
+                    let x = ctx.input("x", leaf.dtype, state.tensor(&leaf.name).unwrap().ne()).unwrap();
                     must_fail(stats, "copying from no memory", state.copy(&leaf.name, x));
                 }
                 _ => transfer(stats, rng, &mut state, leaf, &mut holds),
@@ -176,7 +176,7 @@ impl Leaf {
     fn known<'c>(&self, bench: &mut Bench<'c>, t: Tensor<'c>) -> Known<'c> {
         let root = bench.next_root();
         let ne = t.ne().map(|n| n as usize);
-        let values = crate::array::Array { ne, data: self.values.clone() };
+        let values = testkit::array::Array { ne, data: self.values.clone() };
         let model = Model::exact(values, t.dtype()).filter(|_| is_followed(t.dtype()));
         let known = Known { t, model, root, deps: root, copy: None, op: usize::MAX };
         bench.known.push(known.clone());
@@ -251,7 +251,7 @@ fn over(stats: &mut Stats, rng: &mut fastrand::Rng, dims: [i64; 4]) -> (Weights,
 
 /// Copies into a leaf what has these bytes.
 fn copy(stats: &mut Stats, state: &State, to: &Leaf, from: Tensor<'_>, bytes: &[u8], holds: &mut Vec<u8>) {
-    let like = state.get(&to.name).unwrap();
+    let like = state.tensor(&to.name).unwrap();
     if like != from && like.ne() == from.ne() && like.dtype() == from.dtype() {
         state.copy(&to.name, from).unwrap();
         holds.clear();

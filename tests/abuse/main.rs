@@ -10,26 +10,15 @@
 //! - `ABUSE_PROGRAM`: the seed of one program, which is run alone, with every step printed.
 
 #![cfg(test)]
-#![allow(
-    clippy::float_cmp,
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    reason = "small numbers, exact results"
-)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers, exact results")]
+#![allow(clippy::cast_possible_wrap, clippy::cast_sign_loss, reason = "small numbers, exact results")]
+#![allow(clippy::float_cmp, reason = "small numbers, exact results")]
 
-#[allow(dead_code, reason = "shared with other tests")]
-#[path = "../ops/support/array.rs"]
-mod array;
 mod bench;
 mod child;
 mod coverage;
 mod draw;
 mod driver;
-#[allow(dead_code, reason = "shared with other tests")]
-#[path = "../ops/support/encode.rs"]
-mod encode;
 mod execute;
 mod finish;
 mod hostile;
@@ -48,7 +37,7 @@ use ggml::DType;
 
 /// The numbers that bytes of this type stand for, where that is known.
 fn decode_or_none(dtype: DType, bytes: &[u8]) -> Option<Vec<f64>> {
-    model::is_followed(dtype).then(|| encode::decode(dtype, bytes))
+    model::is_followed(dtype).then(|| testkit::encode::decode(dtype, bytes))
 }
 
 /// Prints a line, which the test harness does not keep to itself.

@@ -3,9 +3,8 @@
 use std::rc::Rc;
 
 use ggml::prelude::*;
-
-use crate::array::Array;
-use crate::encode::{encode, is_f8};
+use testkit::array::Array;
+use testkit::encode::{encode, is_f8};
 
 /// Values above this are not followed further: 16-bit floats end soon.
 const LARGEST: f64 = 2000.0;

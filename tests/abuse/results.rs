@@ -1,8 +1,8 @@
 //! What should come of a step.
 
 use ggml::prelude::*;
+use testkit::array::Array;
 
-use crate::array::Array;
 use crate::bench::{Known, Made, Memory};
 use crate::draw::Draw;
 use crate::model::Model;

@@ -81,7 +81,7 @@ fn payload_that_computes(compute: impl Fn(&mut GraphMemory<'_, '_>, &mut Backend
 
 /// The destructor of a payload computed the same graph elsewhere when headers had been made ready for C: SIGSEGV.
 #[test]
-fn a_payload_that_computes_does_so_before_headers_are_made_ready() {
+fn panic_payload_that_computes_is_dropped_before_headers_are_written() {
     payload_that_computes(|run, backend| run.compute(backend).unwrap());
     payload_that_computes(|run, backend| run.compute_async(backend, || ()).unwrap());
     payload_that_computes(|run, backend| run.plan(backend).unwrap().compute().unwrap());
@@ -94,7 +94,7 @@ fn a_payload_that_computes_does_so_before_headers_are_made_ready() {
 /// Devices that work as one compute asynchronously while another thread computes with them and a closure: the wait at the end
 /// was refused as busy, and what had been computed was lost.
 #[test]
-fn a_computation_that_has_begun_is_waited_for_whoever_is_busy() {
+fn compute_async_on_a_meta_device_waits_while_others_are_busy() {
     let cpu = Device::cpu().unwrap();
     let meta = MetaDevice::new(&[cpu, cpu], |_| Split::Mirrored).unwrap().device();
     let sched =
@@ -139,7 +139,7 @@ fn a_computation_that_has_begun_is_waited_for_whoever_is_busy() {
 /// The closure of an operation and that beside the computation both panic. The payload that is not gone on with was dropped
 /// while the other was on its way: where its destructor panics as well, that ends the process.
 #[test]
-fn of_two_panics_none_is_dropped_while_the_other_is_on_its_way() {
+fn second_panic_payload_is_not_dropped_while_the_first_unwinds() {
     struct PanicsWhenDropped;
     impl Drop for PanicsWhenDropped {
         fn drop(&mut self) {

@@ -39,7 +39,7 @@ fn compute(graph: &Graph<'_>, t: &Rolled<'_>) {
 
 /// Letter a. The second graph walked into the scheduler's copies.
 #[test]
-fn a_graph_of_allocated_tensors_has_the_sources_that_it_was_built_from() {
+fn graph_of_allocated_tensors_has_the_sources_as_built() {
     let ctx = Context::new();
     let t = rolled(&ctx);
     let first = ctx.graph([t.y]).unwrap();
@@ -57,7 +57,7 @@ fn a_graph_of_allocated_tensors_has_the_sources_that_it_was_built_from() {
 
 /// Letter a, after the allocation was forgotten and its scheduler dropped.
 #[test]
-fn a_forgotten_allocation_leaves_tensors_as_they_were_built() {
+fn forgotten_allocation_leaves_headers_as_built() {
     let ctx = Context::new();
     let t = rolled(&ctx);
     let first = ctx.graph([t.y]).unwrap();
@@ -74,7 +74,7 @@ fn a_forgotten_allocation_leaves_tensors_as_they_were_built() {
 /// Letter c. Another allocation of the same tensors, made by the logger while the first runs out of memory, is refused, and
 /// made right after that it keeps its memory.
 #[test]
-fn a_logger_can_not_allocate_what_is_being_allocated() {
+fn logger_cannot_allocate_a_graph_being_allocated() {
     // Leaked, so that the logger, which is no part of this function, can reach them.
     let ctx: &'static Context = Box::leak(Box::new(Context::new()));
     let x = ctx.input("x", DType::F32, [1 << 30, 1 << 13]).unwrap();
@@ -101,7 +101,7 @@ fn a_logger_can_not_allocate_what_is_being_allocated() {
 
 /// Letter d. The answer depended on a buffer that was freed.
 #[test]
-fn what_a_device_supports_does_not_depend_on_a_forgotten_allocation() {
+fn supports_op_does_not_depend_on_a_forgotten_allocation() {
     let cpu = Device::cpu().unwrap();
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [64, 4]).unwrap();
@@ -132,7 +132,7 @@ fn what_a_device_supports_does_not_depend_on_a_forgotten_allocation() {
 
 /// Two schedulers hold one graph at a time, each with values of its own.
 #[test]
-fn a_graph_allocated_twice_has_two_memories() {
+fn graph_allocated_twice_has_separate_memory() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [2]).unwrap();
     let y = ctx.sqr(x).unwrap();
@@ -155,7 +155,7 @@ fn a_graph_allocated_twice_has_two_memories() {
 
 /// Within its closure, `compute_async` keeps what devices use from everybody else.
 #[test]
-fn what_devices_are_using_is_refused() {
+fn compute_async_refuses_access_to_tensors_in_use() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [2]).unwrap();
     let y = ctx.sqr(x).unwrap();

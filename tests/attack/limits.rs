@@ -44,8 +44,8 @@ fn chain(ctx: &Context, n: usize) -> Result<Tensor<'_>, Error> {
 /// Letter g.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_graph_that_does_not_fit_is_an_error() {
-    if !limited("a_graph_that_does_not_fit_is_an_error", 1 << 20) {
+fn graph_that_exceeds_memory_is_out_of_memory() {
+    if !limited("graph_that_exceeds_memory_is_out_of_memory", 1 << 20) {
         return;
     }
     let mut refused = 0;
@@ -69,8 +69,8 @@ fn a_graph_that_does_not_fit_is_an_error() {
 /// Letter i.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_scheduler_that_ran_out_of_memory_plans_the_next_graph() {
-    if !limited("a_scheduler_that_ran_out_of_memory_plans_the_next_graph", 1 << 20) {
+fn sched_plans_the_next_graph_after_out_of_memory() {
+    if !limited("sched_plans_the_next_graph_after_out_of_memory", 1 << 20) {
         return;
     }
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
@@ -106,8 +106,8 @@ fn until_out_of_memory(f: impl Fn(usize) -> Result<(), Error>) {
 /// Conversions and comparisons aborted where there was no memory for them.
 #[cfg(target_os = "linux")]
 #[test]
-fn numbers_that_do_not_fit_are_errors() {
-    if !limited("numbers_that_do_not_fit_are_errors", 1 << 17) {
+fn conversions_and_comparisons_report_out_of_memory() {
+    if !limited("conversions_and_comparisons_report_out_of_memory", 1 << 17) {
         return;
     }
     let no_memory = || Error::OutOfMemory { what: "the test".into(), bytes: None, log: Box::default() };

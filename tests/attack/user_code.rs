@@ -31,7 +31,7 @@ fn log_an_error() {
 
 /// Letter b. A panic of the logger is due when `set_abort` is called: C must not get to know a closure that is then dropped.
 #[test]
-fn set_abort_keeps_the_closure_whatever_the_logger_left_behind() {
+fn set_abort_keeps_its_closure_after_a_logger_panic() {
     struct LogsWhenDropped;
     impl Drop for LogsWhenDropped {
         fn drop(&mut self) {
@@ -78,7 +78,7 @@ thread_local! {
 fn try_everything() {
     STATE.with_borrow(|there| {
         let (state, ctx) = there.as_ref().unwrap();
-        let s = state.get("s").unwrap();
+        let s = state.tensor("s").unwrap();
         let mut errors = vec![
             state.set("s", &[9.0_f32; 2]).err(),
             ctx.input("y", DType::F32, [1]).err(),
@@ -112,7 +112,7 @@ fn with_state() {
 
 /// Letter e. The closure that is asked whether to stop ran with everything open.
 #[test]
-fn the_abort_closure_can_not_use_ggml() {
+fn set_abort_closure_cannot_call_ggml() {
     with_state();
     let (_, x, graph) = small();
     let mut backend = Backend::cpu().unwrap();
@@ -137,7 +137,7 @@ fn the_abort_closure_can_not_use_ggml() {
 
 /// Letter e, for the closures of `compute_with`, and loggers.
 #[test]
-fn evaluation_callbacks_and_loggers_can_not_use_ggml() {
+fn compute_with_closures_and_loggers_cannot_call_ggml() {
     with_state();
     let (ctx, x, graph) = small();
     let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
@@ -176,7 +176,7 @@ fn evaluation_callbacks_and_loggers_can_not_use_ggml() {
 
 /// Letter t. Of several panics the first goes on; the others are not dropped where their destructors meet this crate's lists.
 #[test]
-fn payloads_of_panics_are_not_dropped_within_a_call() {
+fn panic_payloads_are_not_dropped_inside_a_call() {
     struct CallsWhenDropped(Arc<AtomicUsize>);
     impl Drop for CallsWhenDropped {
         fn drop(&mut self) {
@@ -204,7 +204,7 @@ fn payloads_of_panics_are_not_dropped_within_a_call() {
 
 /// Letter f. Destructors of a thread's variables ran after those of this crate's, which panicked.
 #[test]
-fn destructors_of_thread_locals_may_log_and_fail() {
+fn thread_local_destructors_may_log_and_fail() {
     struct Late(mpsc::Sender<bool>);
     impl Drop for Late {
         fn drop(&mut self) {
@@ -230,14 +230,14 @@ fn destructors_of_thread_locals_may_log_and_fail() {
 
 /// Letter h. The closure waits for a thread that reads a weight of the meta device, which waited for the closure.
 #[test]
-fn no_closure_waits_for_a_lock_that_its_own_computation_holds() {
+fn closures_never_wait_for_the_lock_of_their_computation() {
     let cpu = Device::cpu().unwrap();
     let meta = MetaDevice::new(&[cpu, cpu], |_| Split::Mirrored).unwrap().device();
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [4]).unwrap();
     let mut weights = builder.place(meta.buffer_type()).unwrap();
     weights.set("w", &[1.0_f32, 2.0, 3.0, 4.0]).unwrap();
-    let read = |weights: &Weights| weights.get("w").unwrap().read::<f32>();
+    let read = |weights: &Weights| weights.tensor("w").unwrap().read::<f32>();
 
     let (ask, asked) = mpsc::channel::<()>();
     let (answer, answered) = mpsc::channel();
@@ -264,7 +264,7 @@ fn no_closure_waits_for_a_lock_that_its_own_computation_holds() {
                 rows.into_iter().for_each(|(i, row)| row.copy_from_slice(x.row(i)));
             })
             .unwrap();
-        let z = ctx.add(y, weights.get("w").unwrap()).unwrap();
+        let z = ctx.add(y, weights.tensor("w").unwrap()).unwrap();
         let graph = ctx.graph([z]).unwrap();
         let backends = Sched::builder().backend(meta.init().unwrap()).backend(Backend::cpu().unwrap());
         let mut sched = backends.build().unwrap();

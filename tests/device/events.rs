@@ -6,7 +6,7 @@ use ggml::{Event, GraphAllocator};
 use crate::device;
 
 #[test]
-fn events_say_when_work_is_done() {
+fn events_synchronise_after_work() {
     let device = device();
     if !device.capabilities().unwrap().events {
         assert!(matches!(Event::new(device), Err(Error::Unsupported { .. })), "it says that it has none");
@@ -39,7 +39,7 @@ fn events_say_when_work_is_done() {
 }
 
 #[test]
-fn h33_events_of_other_devices_are_refused() {
+fn h33_events_of_another_device_are_refused() {
     let device = device();
     let Some(other) = Device::all().unwrap().into_iter().find(|d| *d != device) else {
         eprintln!("unsupported: there is one device only");

@@ -7,28 +7,21 @@
 //! in `GGML_TEST_BACKENDS`, or from the build's own folder.
 
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::float_cmp,
-    reason = "small numbers, exact results"
-)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers, exact results")]
+#![allow(clippy::cast_possible_wrap, clippy::float_cmp, reason = "small numbers, exact results")]
 
-mod bench;
 mod events;
-mod load;
 mod memory;
 mod ops;
 mod sched;
 mod threads;
 mod transfers;
 
-use bench::Bench;
 use fastrand::Rng;
+use ggml::Result;
 use ggml::prelude::*;
-use ggml::{Compare, Comparison, GraphAllocator, Result};
-use load::{cpu, device};
+use testkit::bench::Bench;
+use testkit::device::{cpu, device};
 
 /// The maximum absolute value of operands.
 const REACH: f32 = 1.0;
@@ -41,24 +34,6 @@ fn is_cpu() -> bool {
 fn sample(n: usize, seed: u64) -> Vec<f32> {
     let mut rng = Rng::with_seed(seed);
     (0..n).map(|_| 2.0 * rng.f32() - 1.0).collect()
-}
-
-impl<'c> Bench<'c> {
-    /// Values in 0.1 to 2.1.
-    fn positive(&self, ne: [i64; 4]) -> Tensor<'c> {
-        self.within(DType::F32, ne, 0.1, 2.1)
-    }
-
-    /// Computes `y` on the CPU and on the device, operation by operation.
-    fn compare(&self, y: Tensor<'c>, tolerance: f64) -> Result<Comparison> {
-        let graph = self.ctx.graph([y])?;
-        let (mut reference, mut other) = (cpu(), device().init()?);
-        let mut allocator = GraphAllocator::new(reference.device().buffer_type());
-        let mut memory = allocator.alloc(&graph)?;
-        self.set(|t, bytes| memory.set_bytes(t, bytes))?;
-        let how = Compare::new().with_tolerance(tolerance);
-        memory.compare(&mut reference, &mut other, how)
-    }
 }
 
 /// A computation to compare, and its tolerance.
@@ -95,9 +70,9 @@ fn agree(family: &str, cases: impl IntoIterator<Item = Case>) {
         // Printed before the case runs, in case it ends the process.
         eprintln!("{family}: {}", case.name);
         let ctx = Context::new();
-        let bench = Bench::new(&ctx);
+        let bench = Bench::new(&ctx, REACH);
         let y = (case.build)(&bench).unwrap();
-        match bench.compare(y, case.tolerance) {
+        match device().init().and_then(|mut device| bench.compare(&[y], case.tolerance, &mut cpu(), &mut device)) {
             Ok(comparison) if comparison.agrees() => compared += 1,
             Ok(comparison) => wrong.push(format!("{}\n{comparison}", case.name)),
             Err(Error::Unsupported { reason, .. }) if !case.must => {
@@ -115,7 +90,7 @@ fn agree(family: &str, cases: impl IntoIterator<Item = Case>) {
 }
 
 #[test]
-fn the_device_is_there() {
+fn device_is_listed() {
     let device = device();
     eprintln!("device: {device}: {}", device.description());
     assert!(Device::all().unwrap().contains(&device));

@@ -6,7 +6,7 @@ use ggml::prelude::*;
 use crate::{cpu, device, is_cpu, sample};
 
 #[test]
-fn memory_is_what_the_device_says() {
+fn device_memory_and_buffer_type_are_consistent() {
     let (device, memory) = (device(), device().memory().unwrap());
     eprintln!("memory: free={} total={}", memory.free, memory.total);
     assert!(memory.free <= memory.total && memory.total > 0, "{memory:?}");
@@ -18,7 +18,7 @@ fn memory_is_what_the_device_says() {
 }
 
 #[test]
-fn weights_of_some_size_are_held() {
+fn weights_of_64_mib_round_trip() {
     const N: usize = 1 << 24;
     let before = device().memory().unwrap();
     let mut builder = WeightsBuilder::new();
@@ -26,7 +26,7 @@ fn weights_of_some_size_are_held() {
     let mut weights = builder.place(device().buffer_type()).unwrap();
     let data = sample(N, 1);
     weights.set("w", &data).unwrap();
-    assert!(weights.get("w").unwrap().read::<f32>().unwrap() == data);
+    assert!(weights.tensor("w").unwrap().read::<f32>().unwrap() == data);
     assert_eq!(weights.buffers()[0].is_host(), is_cpu());
     let there = device().memory().unwrap();
     eprintln!("taken: {}", before.free.saturating_sub(there.free));
@@ -38,7 +38,7 @@ const HUGE: [i64; 4] = [1 << 15, 1 << 7, 1 << 7, 1 << 14];
 
 /// An impossible allocation is an error, and the device stays usable.
 #[test]
-fn h21_too_little_memory_is_an_error() {
+fn h21_out_of_memory_is_an_error_and_the_device_stays_usable() {
     let device = device();
     let ctx = Context::new();
     let huge = ctx.input("huge", DType::F32, HUGE).unwrap();
@@ -70,7 +70,7 @@ fn h21_too_little_memory_is_an_error() {
 
 /// Freed memory can be allocated again.
 #[test]
-fn memory_comes_back() {
+fn freed_memory_can_be_allocated_again() {
     let free = || device().memory().unwrap().free;
     let take = || {
         let mut builder = WeightsBuilder::new();

@@ -3,13 +3,14 @@
 use ggml::prelude::*;
 use ggml::{Conv1d, Conv2d, FlashAttn, Glu, Interpolate, Pad, Pool, Pool2d, Rope, RopeMode, Scale, SoftMax, SortOrder};
 use ggml::{TriType, UnaryOp};
+use testkit::encode::BLOCKS;
 
 use crate::{agree, case};
 
 const SHAPE: [i64; 4] = [67, 5, 3, 2];
 
 #[test]
-fn functions_of_elements() {
+fn unary_agrees_with_cpu() {
     use UnaryOp::*;
     let usual = [Abs, Sgn, Neg, Step, Tanh, Relu, Sigmoid, Gelu, GeluQuick, Silu, HardSwish, HardSigmoid, Exp];
     let all = UnaryOp::ALL.iter().map(|&op| {
@@ -23,7 +24,7 @@ fn functions_of_elements() {
 }
 
 #[test]
-fn powers_and_factors() {
+fn elementwise_functions_agree_with_cpu() {
     agree(
         "powers",
         [
@@ -41,7 +42,7 @@ fn powers_and_factors() {
 }
 
 #[test]
-fn gates() {
+fn glu_agrees_with_cpu() {
     let whole = Glu::ALL.iter().map(|&op| case(format!("{op:?}"), move |f| f.ctx.glu(f.f32([64, 7, 3, 1]), op, true)));
     let split = Glu::ALL.iter().map(|&op| {
         case(format!("{op:?} of two"), move |f| f.ctx.glu_split(f.f32([33, 7, 3, 1]), f.f32([33, 7, 3, 1]), op))
@@ -50,7 +51,7 @@ fn gates() {
 }
 
 #[test]
-fn pairs() {
+fn binary_operations_agree_with_cpu() {
     let mut cases = Vec::new();
     for other in [SHAPE, [67, 1, 1, 1], [67, 5, 1, 1], [1, 5, 3, 2], [1, 1, 1, 1]] {
         cases.push(case(format!("add {other:?}"), move |f| f.ctx.add(f.f32(SHAPE), f.f32(other))));
@@ -71,7 +72,7 @@ fn pairs() {
 }
 
 #[test]
-fn norms() {
+fn norms_agree_with_cpu() {
     let mut cases = Vec::new();
     for n in [3, 64, 1025, 4096] {
         cases.push(case(format!("norm {n}"), move |f| f.ctx.norm(f.f32([n, 5, 3, 1]), 1e-5)));
@@ -87,7 +88,7 @@ fn norms() {
 }
 
 #[test]
-fn softmax() {
+fn soft_max_agrees_with_cpu() {
     let mut cases = Vec::new();
     for n in [1, 7, 64, 1025] {
         cases.push(case(format!("rows of {n}"), move |f| f.ctx.soft_max(f.f32([n, 5, 4, 2]))));
@@ -112,7 +113,7 @@ fn softmax() {
 }
 
 #[test]
-fn positions() {
+fn rope_agrees_with_cpu() {
     let mut cases = Vec::new();
     for mode in [RopeMode::Normal, RopeMode::NeoX] {
         for n_dims in [64, 32] {
@@ -151,29 +152,14 @@ fn positions() {
     agree("positions", cases);
 }
 
-/// The weight types that models use.
-const WEIGHTS: [DType; 12] = [
-    DType::F32,
-    DType::F16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2_K,
-    DType::Q3_K,
-    DType::Q4_K,
-    DType::Q5_K,
-    DType::Q6_K,
-];
-
 /// Types that not every device supports.
 const RARE: [DType; 5] = [DType::BF16, DType::IQ4_NL, DType::IQ4_XS, DType::MXFP4, DType::Q1_0];
 
 #[test]
-fn products() {
+fn mul_mat_agrees_with_cpu() {
     let mut cases = Vec::new();
-    for (dtype, must) in WEIGHTS.map(|d| (d, true)).into_iter().chain(RARE.map(|d| (d, false))) {
+    let weights = [DType::F32, DType::F16].into_iter().chain(BLOCKS);
+    for (dtype, must) in weights.map(|d| (d, true)).chain(RARE.map(|d| (d, false))) {
         // One column, a few, as many as there are special kernels for, and more.
         for n in [1, 2, 8, 9, 33, 130] {
             let mut product = case(format!("{dtype} by {n} columns"), move |f| {
@@ -187,7 +173,7 @@ fn products() {
 }
 
 #[test]
-fn products_of_stacks() {
+fn batched_mul_mat_agrees_with_cpu() {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::Q4_0, DType::Q8_0, DType::Q4_K] {
         for n in [1, 5, 40] {
@@ -217,7 +203,7 @@ fn products_of_stacks() {
 }
 
 #[test]
-fn experts() {
+fn mul_mat_id_agrees_with_cpu() {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::Q4_0, DType::Q8_0, DType::Q4_K] {
         for tokens in [1, 4, 33] {
@@ -234,7 +220,7 @@ fn experts() {
 }
 
 #[test]
-fn rows() {
+fn get_rows_and_set_rows_agree_with_cpu() {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::Q4_0, DType::Q5_1, DType::Q8_0] {
         cases.push(case(format!("get_rows of {dtype}"), move |f| {
@@ -256,7 +242,7 @@ fn rows() {
 }
 
 #[test]
-fn copies() {
+fn copies_and_layout_operations_agree_with_cpu() {
     let mut cases = Vec::new();
     for dtype in [DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q5_1] {
         cases.push(case(format!("f32 to {dtype}"), move |f| f.ctx.cast(f.f32([64, 5, 3, 1]), dtype)).rough());
@@ -288,7 +274,7 @@ fn copies() {
 }
 
 #[test]
-fn sums_and_orders() {
+fn reductions_and_sorts_agree_with_cpu() {
     agree(
         "sums",
         [
@@ -303,7 +289,7 @@ fn sums_and_orders() {
 }
 
 #[test]
-fn images() {
+fn image_operations_agree_with_cpu() {
     agree(
         "images",
         [
@@ -347,7 +333,7 @@ fn images() {
 }
 
 #[test]
-fn attention() {
+fn flash_attn_ext_agrees_with_cpu() {
     let mut cases = Vec::new();
     for size in [64, 128] {
         for (kv, batch) in [(256, 1), (256, 7), (512, 64)] {
@@ -368,7 +354,7 @@ fn attention() {
 
 /// Recurrent operations.
 #[test]
-fn states() {
+fn ssm_conv_agrees_with_cpu() {
     agree(
         "states",
         [case("ssm_conv", |f| f.ctx.ssm_conv(f.f32([4 - 1 + 9, 64, 2, 1]), f.f32([4, 64, 1, 1]))).optional()],
@@ -377,7 +363,7 @@ fn states() {
 
 /// Attention and feed-forward blocks as in models, which devices compute by fused kernels.
 #[test]
-fn a_block_of_a_transformer() {
+fn transformer_block_agrees_with_cpu() {
     agree(
         "block",
         [case("block", |f| {

@@ -30,7 +30,7 @@ fn weights(on: [Device; 2]) -> Weights {
 }
 
 fn network<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> Tensor<'c> {
-    (0..LAYERS).fold(x, |h, i| ctx.tanh(ctx.mul_mat(weights.get(&format!("w{i}")).unwrap(), h).unwrap()).unwrap())
+    (0..LAYERS).fold(x, |h, i| ctx.tanh(ctx.mul_mat(weights.tensor(&format!("w{i}")).unwrap(), h).unwrap()).unwrap())
 }
 
 fn compute(builder: SchedBuilder, on: [Device; 2], rounds: usize) -> (Vec<Vec<f32>>, usize, usize) {
@@ -63,7 +63,7 @@ fn assert_close(got: &[Vec<f32>], want: &[Vec<f32>]) {
 }
 
 #[test]
-fn layers_on_two_devices_are_those_of_one() {
+fn sched_on_two_devices_equals_one() {
     let host = cpu().device();
     let (alone, ..) = compute(Sched::builder().backend(cpu()), [host, host], 6);
     let (split, splits, copies) = compute(both(), [device(), host], 6);
@@ -78,7 +78,7 @@ fn layers_on_two_devices_are_those_of_one() {
 }
 
 #[test]
-fn the_whole_may_lie_on_the_device() {
+fn sched_on_the_device_alone_equals_the_cpu() {
     let host = cpu().device();
     let (alone, ..) = compute(Sched::builder().backend(cpu()), [host, host], 2);
     let (there, splits, _) = compute(both(), [device(), device()], 2);
@@ -88,7 +88,7 @@ fn the_whole_may_lie_on_the_device() {
 
 /// The CPU's results are in host memory that the device copies from fast.
 #[test]
-fn the_cpu_may_use_memory_of_the_device() {
+fn sched_accepts_host_buffer_type_for_the_cpu() {
     let Some(memory) = device().host_buffer_type() else {
         assert!(!device().capabilities().unwrap().host_buffer);
         eprintln!("unsupported: host memory of its own");
@@ -102,7 +102,7 @@ fn the_cpu_may_use_memory_of_the_device() {
 
 /// Large products with weights in host memory are offloaded to a GPU, which receives the weights each time.
 #[test]
-fn large_products_are_taken_over() {
+fn large_mul_mat_is_offloaded_to_the_device() {
     const N: usize = 512;
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F16, [256, 128]).unwrap();
@@ -112,7 +112,7 @@ fn large_products_are_taken_over() {
     let run = |op_offload| {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [256, N as i64]).unwrap();
-        let y = ctx.mul_mat(weights.get("w").unwrap(), x).unwrap();
+        let y = ctx.mul_mat(weights.tensor("w").unwrap(), x).unwrap();
         let graph = ctx.graph([y]).unwrap();
         let backends = Sched::builder().backend(device().init().unwrap()).backend(cpu());
         let mut sched = backends.op_offload(op_offload).build().unwrap();
@@ -131,7 +131,7 @@ fn large_products_are_taken_over() {
 }
 
 #[test]
-fn results_are_watched_as_they_arise() {
+fn compute_with_observes_results_on_the_device() {
     let weights = weights([device(), cpu().device()]);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [WIDTH as i64, 3]).unwrap();

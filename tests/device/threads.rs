@@ -20,7 +20,7 @@ fn product(backend: &mut Backend, seed: u64) -> Vec<f32> {
 }
 
 #[test]
-fn threads_compute_at_once() {
+fn threads_with_own_backends_compute_concurrently() {
     let alone: Vec<_> = (0..4).map(|seed| product(&mut device().init().unwrap(), seed)).collect();
     std::thread::scope(|scope| {
         for (seed, want) in alone.iter().enumerate() {
@@ -35,7 +35,7 @@ fn threads_compute_at_once() {
 }
 
 #[test]
-fn a_backend_goes_from_thread_to_thread() {
+fn backend_moves_between_threads() {
     let mut backend = device().init().unwrap();
     let want = product(&mut backend, 5);
     for _ in 0..3 {
@@ -50,7 +50,7 @@ fn a_backend_goes_from_thread_to_thread() {
 }
 
 #[test]
-fn weights_are_read_by_all_threads() {
+fn weights_are_read_by_many_threads() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [N as i64, N as i64]).unwrap();
     let mut weights = builder.place(device().buffer_type()).unwrap();
@@ -62,7 +62,7 @@ fn weights_are_read_by_all_threads() {
             scope.spawn(move || {
                 let mut backend = device().init().unwrap();
                 let ctx = Context::new();
-                let y = ctx.scale(weights.get("w").unwrap(), 2.0).unwrap();
+                let y = ctx.scale(weights.tensor("w").unwrap(), 2.0).unwrap();
                 let graph = ctx.graph([y]).unwrap();
                 let mut allocator = GraphAllocator::new(device().buffer_type());
                 for _ in 0..10 {

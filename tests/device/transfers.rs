@@ -18,17 +18,17 @@ fn state(on: Device) -> State {
 }
 
 fn read(state: &State, name: &str) -> Vec<f32> {
-    state.get(name).unwrap().read().unwrap()
+    state.tensor(name).unwrap().read().unwrap()
 }
 
 #[test]
-fn what_goes_there_comes_back() {
+fn state_data_round_trips() {
     let state = state(device());
     assert!(read(&state, "a").iter().all(|&x| x == 0.0), "new memory is zero");
     let data = sample(N, 1);
     state.set("a", &data).unwrap();
     assert!(read(&state, "a") == data && read(&state, "b").iter().all(|&x| x == 0.0), "its neighbour stays");
-    state.copy("b", state.get("a").unwrap()).unwrap();
+    state.copy("b", state.tensor("a").unwrap()).unwrap();
     assert!(read(&state, "b") == data, "copied on the device");
     state.fill_bytes("a", 0xff).unwrap();
     assert!(state.read_bytes("a").unwrap().iter().all(|&b| b == 0xff));
@@ -37,7 +37,7 @@ fn what_goes_there_comes_back() {
 }
 
 #[test]
-fn pieces_go_where_they_belong() {
+fn pieces_2d_round_trip() {
     let state = state(device());
     state.set("m", &(0_u8..12).map(f32::from).collect::<Vec<_>>()).unwrap();
     let columns = Pieces { offset: 1, len: 2, count: 3, step: 4, data_step: 2 };
@@ -49,7 +49,7 @@ fn pieces_go_where_they_belong() {
 }
 
 #[test]
-fn queued_transfers_are_done_when_their_closure_has_returned() {
+fn transfers_complete_when_their_closure_returns() {
     let state = state(device());
     let mut backend = device().init().unwrap();
     let (data, mut back) = (sample(N, 2), vec![0.0_f32; N]);
@@ -58,8 +58,8 @@ fn queued_transfers_are_done_when_their_closure_has_returned() {
         backend
             .transfers(|queue| {
                 queue.set(&state, "a", &data)?;
-                queue.copy(state.get("a")?, &state, "b")?;
-                queue.get(state.get("b")?, &mut back)
+                queue.copy(state.tensor("a")?, &state, "b")?;
+                queue.get(state.tensor("b")?, &mut back)
             })
             .unwrap();
         assert!(back == data);
@@ -67,19 +67,19 @@ fn queued_transfers_are_done_when_their_closure_has_returned() {
 }
 
 #[test]
-fn data_go_to_other_devices_and_back() {
+fn copy_moves_data_between_devices() {
     let (here, there) = (state(cpu().device()), state(device()));
     let data = sample(N, 3);
     here.set("a", &data).unwrap();
-    there.copy("b", here.get("a").unwrap()).unwrap();
-    here.copy("b", there.get("b").unwrap()).unwrap();
+    there.copy("b", here.tensor("a").unwrap()).unwrap();
+    here.copy("b", there.tensor("b").unwrap()).unwrap();
     assert!(read(&here, "b") == data);
     let (mut one, mut two) = (cpu(), device().init().unwrap());
     let mut back = vec![0.0_f32; N];
     if one.device() != two.device() {
         two.transfers_from(&mut one, |queue| {
-            queue.copy(here.get("a")?, &there, "a")?;
-            queue.get(there.get("a")?, &mut back)
+            queue.copy(here.tensor("a")?, &there, "a")?;
+            queue.get(there.tensor("a")?, &mut back)
         })
         .unwrap();
         assert!(back == data);
@@ -88,7 +88,7 @@ fn data_go_to_other_devices_and_back() {
 
 /// The device's pinned host memory, if it has any, and user memory that is registered with it.
 #[test]
-fn host_memory_of_the_device_is_memory() {
+fn host_memory_of_the_device_is_usable() {
     let capabilities = device().capabilities().unwrap();
     let host = device().host_buffer_type();
     assert_eq!(host.is_some(), capabilities.host_buffer, "{capabilities:?}");
@@ -100,7 +100,7 @@ fn host_memory_of_the_device_is_memory() {
         let data = sample(N, 4);
         pinned.set("a", &data).unwrap();
         let state = state(device());
-        state.copy("a", pinned.get("a").unwrap()).unwrap();
+        state.copy("a", pinned.tensor("a").unwrap()).unwrap();
         assert!(read(&state, "a") == data);
     }
     let bytes: Vec<u8> = sample(N, 5).into_iter().flat_map(f32::to_le_bytes).collect();

@@ -153,8 +153,8 @@ pub(crate) fn same(bytes: &[u8], reader: &Reader<impl AsRef<[u8]>>) {
     let c = C::parse(bytes);
     // SAFETY: `c` owns a live context, here and below.
     let n = unsafe { sys::gguf_get_n_kv(c.0) };
-    assert_eq!(usize::try_from(n).unwrap(), reader.metadata().count());
-    for (i, (key, value)) in (0..n).zip(reader.metadata()) {
+    assert_eq!(usize::try_from(n).unwrap(), reader.key_values().count());
+    for (i, (key, value)) in (0..n).zip(reader.key_values()) {
         // SAFETY: `i` is below the number of entries; the key lives as long as the context.
         let c_key = unsafe { sys::gguf_get_key(c.0, i) };
         // SAFETY: `c_key` is NUL-terminated and lives as long as the context.
@@ -184,7 +184,7 @@ pub(crate) fn same(bytes: &[u8], reader: &Reader<impl AsRef<[u8]>>) {
 }
 
 #[test]
-fn ggml_reads_what_is_written() {
+fn ggml_reads_what_the_writer_writes() {
     let bytes = everything().to_bytes().unwrap();
     same(&bytes, &Reader::from_bytes(bytes.clone()).unwrap());
     let aligned = everything().set("general.alignment", 128_u32).unwrap().to_bytes().unwrap();
@@ -208,7 +208,7 @@ fn ggml_reads_tensors_of_every_type() {
     let (loaded, streamed) = (reader.load(|_| memory).unwrap(), stream.stream(|_| memory, |_, _| ()).unwrap());
     for t in reader.tensors() {
         let data = reader.data(t.name()).unwrap();
-        assert_eq!(loaded.get(t.name()).unwrap().dtype(), t.dtype());
+        assert_eq!(loaded.tensor(t.name()).unwrap().dtype(), t.dtype());
         assert_eq!(loaded.read_bytes(t.name()).unwrap(), data, "{}", t.name());
         assert_eq!(streamed.read_bytes(t.name()).unwrap(), data, "{}", t.name());
     }
@@ -257,7 +257,7 @@ fn set(c: &C, key: &str, value: &Value) {
 }
 
 #[test]
-fn ggml_writes_the_same_bytes() {
+fn writer_writes_the_bytes_of_ggml() {
     // SAFETY: no preconditions; `C` takes ownership of the result.
     let c = C(unsafe { sys::gguf_init_empty() });
     for (key, value) in values() {

@@ -60,7 +60,7 @@ fn refused(raw: &Raw, message: &str) {
 }
 
 #[test]
-fn what_the_lies_below_are_variations_of_is_accepted() {
+fn reader_accepts_the_unaltered_file() {
     let raw = Raw::file(2, 2).text("k").u32(BOOL).bytes(&[1]).text("general.alignment").u32(U32).u32(32);
     let raw = raw.tensor("a", &[3], F32, 0).tensor("b", &[32, 2], Q4_0, 32).data(32 + 36);
     let reader = Reader::from_bytes(raw.0).unwrap();
@@ -73,7 +73,7 @@ fn what_the_lies_below_are_variations_of_is_accepted() {
 }
 
 #[test]
-fn lies_in_the_header() {
+fn reader_refuses_a_wrong_header() {
     refused(&Raw::default(), "4 bytes are expected at byte 0");
     refused(&Raw(b"GGML----".to_vec()), "this is no GGUF file: it begins with \"GGML\"");
     for version in [0, 1, 4, u32::MAX] {
@@ -87,7 +87,7 @@ fn lies_in_the_header() {
 }
 
 #[test]
-fn lies_in_metadata() {
+fn reader_refuses_wrong_metadata() {
     let one = || Raw::file(0, 1);
     let padding = [0; 32];
     refused(&one().text("").bytes(&padding), "the key of metadata entry 0 is empty");
@@ -109,7 +109,7 @@ fn lies_in_metadata() {
 }
 
 #[test]
-fn lies_about_the_alignment() {
+fn reader_refuses_a_wrong_alignment() {
     let one = || Raw::file(0, 1).text("general.alignment");
     for n in [0, 3, 33, u32::MAX] {
         refused(&one().u32(U32).u32(n), "general.alignment is not valid");
@@ -123,7 +123,7 @@ fn lies_about_the_alignment() {
 }
 
 #[test]
-fn lies_about_tensors() {
+fn reader_refuses_wrong_tensor_infos() {
     let one = |name: &str, dims: &[i64], dtype, offset| Raw::file(1, 0).tensor(name, dims, dtype, offset).data(64);
     refused(&one(&"n".repeat(64), &[1], F32, 0), "at most 63 bytes");
     refused(&one("a\0b", &[1], F32, 0), "no NUL");
@@ -150,7 +150,7 @@ fn lies_about_tensors() {
 }
 
 #[test]
-fn data_that_end_too_early() {
+fn reader_refuses_truncated_data() {
     let described = |dims: &[i64]| Raw::file(1, 0).tensor("t", dims, F32, 0);
     refused(&described(&[1]), "incomplete");
     refused(&described(&[17]).data(64), "incomplete");
@@ -165,7 +165,7 @@ fn data_that_end_too_early() {
 
 /// Names from the file appear in the error message, and so reach a terminal.
 #[test]
-fn names_in_messages_are_escaped_and_cut() {
+fn reader_errors_escape_and_truncate_names() {
     let evil = "\u{1b}]0;title\u{7}\u{9b}2J\r";
     let long = evil.repeat(500_000);
     let one = |key: &str| Raw::file(0, 1).text(key).u32(BOOL).bytes(&[2]);
@@ -190,7 +190,7 @@ fn names_in_messages_are_escaped_and_cut() {
 /// A sparse file: only its beginning is on disk.
 #[cfg(target_os = "linux")]
 #[test]
-fn texts_and_arrays_have_the_limits_of_ggml() {
+fn reader_limits_strings_and_arrays_like_ggml() {
     use std::fs;
 
     let folder = folder("limits");

@@ -19,8 +19,8 @@ fn use_all(bytes: &[u8]) -> Result<(), Error> {
         total += data.len();
     }
     assert!(total <= bytes.len(), "no byte belongs to two tensors");
-    for (key, value) in reader.metadata() {
-        assert_eq!(reader.get(key).map(ggml::gguf::Value::type_name), Some(value.type_name()));
+    for (key, value) in reader.key_values() {
+        assert_eq!(reader.metadata(key).map(ggml::gguf::Value::type_name), Some(value.type_name()));
     }
     let memory = Device::cpu().unwrap().buffer_type();
     assert_eq!(reader.load(|_| memory).unwrap().iter().count(), reader.tensors().count());
@@ -29,7 +29,7 @@ fn use_all(bytes: &[u8]) -> Result<(), Error> {
 }
 
 #[test]
-fn a_file_cut_off_anywhere_is_refused() {
+fn reader_refuses_a_file_truncated_anywhere() {
     let bytes = everything().to_bytes().unwrap();
     let last = independent::parse(&bytes);
     // The three bytes of padding after the last tensor may be missing.
@@ -44,7 +44,7 @@ fn a_file_cut_off_anywhere_is_refused() {
 }
 
 #[test]
-fn every_byte_may_have_every_extreme() {
+fn reader_survives_extreme_values_of_every_byte() {
     let bytes = everything().to_bytes().unwrap();
     let mut accepted = 0;
     for at in 0..independent::parse(&bytes).described {
@@ -61,7 +61,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_changes_end_in_a_file_or_an_error(
+    fn reader_survives_random_changes(
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         whole in prop::option::of((any::<prop::sample::Index>(), any::<u64>())),
         cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),

@@ -1,7 +1,8 @@
 //! Files in the file system.
 
-use std::fs;
+use std::error::Error as _;
 use std::path::PathBuf;
+use std::{fs, io};
 
 use ggml::Error;
 use ggml::gguf::{Reader, Writer};
@@ -16,7 +17,7 @@ pub(crate) fn folder(name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_file_is_written_and_replaced_as_a_whole() {
+fn write_replaces_the_file_as_a_whole() {
     let folder = folder("replace");
     let path = folder.join("model.gguf");
     let writer = everything();
@@ -33,7 +34,7 @@ fn a_file_is_written_and_replaced_as_a_whole() {
 
 #[cfg(unix)]
 #[test]
-fn a_replaced_file_keeps_its_permissions_and_the_link_to_it() {
+fn write_keeps_permissions_and_links() {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     let folder = folder("link");
@@ -50,7 +51,7 @@ fn a_replaced_file_keeps_its_permissions_and_the_link_to_it() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_neither_read_nor_replaced() {
+fn open_and_write_refuse_irregular_files() {
     let folder = folder("irregular");
     for e in [Reader::open(&folder).unwrap_err(), everything().write(&folder).unwrap_err()] {
         assert!(matches!(&e, Error::File { path, .. } if **path == *folder.to_string_lossy()), "{e}");
@@ -61,13 +62,13 @@ fn what_is_no_regular_file_is_neither_read_nor_replaced() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_device_that_never_ends_is_refused() {
+fn open_refuses_an_endless_device() {
     assert!(matches!(Reader::open("/dev/zero"), Err(Error::File { .. })));
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_pipe_is_refused_without_waiting_for_a_writer() {
+fn open_refuses_a_pipe_without_waiting() {
     use std::sync::mpsc;
     use std::time::Duration;
 
@@ -81,11 +82,13 @@ fn a_pipe_is_refused_without_waiting_for_a_writer() {
 }
 
 #[test]
-fn messages_name_the_file() {
+fn errors_name_the_file() {
     let folder = folder("messages");
     let missing = folder.join("missing.gguf");
     let e = Reader::open(&missing).unwrap_err();
     assert!(matches!(&e, Error::File { .. }) && e.to_string().contains("missing.gguf"), "{e}");
+    let source = e.source().and_then(|source| source.downcast_ref::<io::Error>());
+    assert_eq!(source.map(io::Error::kind), Some(io::ErrorKind::NotFound), "programs match on the kind");
     let e = everything().write(folder.join("no folder").join("x.gguf")).unwrap_err();
     assert!(matches!(&e, Error::File { .. }) && e.to_string().contains("no folder"), "{e}");
     let damaged = folder.join("damaged.gguf");
@@ -98,7 +101,7 @@ fn messages_name_the_file() {
 /// Creates what a killed process leaves behind, under every name that a later process with the same id (in a container)
 /// could choose, if names were based on the id.
 #[test]
-fn what_a_killed_process_left_is_in_nobodys_way() {
+fn write_ignores_temporary_files_left_behind() {
     let folder = folder("killed");
     for i in 0..1000 {
         fs::write(folder.join(format!(".gguf-{}-{i}.tmp", std::process::id())), "half").unwrap();
@@ -113,13 +116,13 @@ fn what_a_killed_process_left_is_in_nobodys_way() {
 /// Kills processes during writes, repeatedly.
 #[cfg(target_os = "linux")]
 #[test]
-fn writers_that_are_killed_leave_a_file_that_can_be_read() {
+fn killed_writer_leaves_a_readable_file() {
     let folder = folder("kill");
     let path = folder.join("model.gguf");
     everything().write(&path).unwrap();
     for _ in 0..5 {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "on_disk::write_for_ever", "--include-ignored"]).env("GGUF_WRITE_FOR_EVER", &path);
+        child.args(["--exact", "on_disk::writer_process", "--include-ignored"]).env("GGUF_WRITE_FOR_EVER", &path);
         let mut child = child.stdout(std::process::Stdio::null()).spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(100));
         child.kill().unwrap();
@@ -131,7 +134,7 @@ fn writers_that_are_killed_leave_a_file_that_can_be_read() {
 
 #[test]
 #[ignore = "run by the test above"]
-fn write_for_ever() {
+fn writer_process() {
     let Some(path) = std::env::var_os("GGUF_WRITE_FOR_EVER") else { return };
     loop {
         everything().write(&path).unwrap();
@@ -139,7 +142,7 @@ fn write_for_ever() {
 }
 
 #[test]
-fn a_read_only_file_is_not_replaced() {
+fn write_refuses_a_read_only_file() {
     let folder = folder("read-only");
     let path = folder.join("model.gguf");
     fs::write(&path, "old").unwrap();
@@ -154,7 +157,7 @@ fn a_read_only_file_is_not_replaced() {
         out.write_all(&[0])
     });
     let e = e.unwrap_err();
-    assert!(matches!(&e, Error::File { reason, .. } if reason.contains("read-only")), "{e}");
+    assert!(matches!(&e, Error::File { source, .. } if source.to_string().contains("read-only")), "{e}");
     assert!(!asked, "nothing is asked for before");
     assert_eq!(fs::read(&path).unwrap(), b"old");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
@@ -163,7 +166,7 @@ fn a_read_only_file_is_not_replaced() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_to_nothing_is_refused() {
+fn write_refuses_a_dangling_link() {
     use std::os::unix::fs::symlink;
 
     let folder = folder("dangling");
@@ -172,7 +175,7 @@ fn a_link_to_nothing_is_refused() {
     symlink("circle.gguf", &circle).unwrap();
     for (path, why) in [(&link, "a link to a file that is not there"), (&circle, "symbolic links")] {
         let e = everything().write(path).unwrap_err();
-        assert!(matches!(&e, Error::File { reason, .. } if reason.contains(why)), "{e}");
+        assert!(matches!(&e, Error::File { source, .. } if source.to_string().contains(why)), "{e}");
         assert!(fs::symlink_metadata(path).unwrap().is_symlink());
     }
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
@@ -182,7 +185,7 @@ fn a_link_to_nothing_is_refused() {
 /// A temporary file is private to its owner; the result must have ordinary permissions.
 #[cfg(unix)]
 #[test]
-fn a_new_file_has_the_permissions_of_new_files() {
+fn write_gives_new_files_ordinary_permissions() {
     use std::os::unix::fs::PermissionsExt;
 
     let folder = folder("mode");

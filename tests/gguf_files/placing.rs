@@ -43,14 +43,14 @@ impl Drop for Mapped {
 
 fn same_data(weights: &Weights) {
     for (name, dtype, ne, data) in tensors() {
-        let t = weights.get(name).unwrap();
+        let t = weights.tensor(name).unwrap();
         assert_eq!((t.dtype(), t.ne()), (dtype, ne));
         assert_eq!(weights.read_bytes(name).unwrap(), data, "{name}");
     }
 }
 
 #[test]
-fn tensors_are_used_where_they_lie() {
+fn map_uses_tensors_in_place() {
     let (cpu, dropped) = (Device::cpu().unwrap(), Arc::new(AtomicBool::new(false)));
     let file = Mapped::new(&everything().to_bytes().unwrap(), &dropped);
     let there = file.as_ref().as_ptr_range();
@@ -68,7 +68,7 @@ fn tensors_are_used_where_they_lie() {
 }
 
 #[test]
-fn a_mapped_file_is_used_as_it_is() {
+fn map_uses_a_mapped_file() {
     let folder = folder("mapped");
     let path = folder.join("model.gguf");
     everything().write(&path).unwrap();
@@ -81,7 +81,7 @@ fn a_mapped_file_is_used_as_it_is() {
 }
 
 #[test]
-fn some_tensors_are_copied_and_may_then_be_changed() {
+fn map_copies_the_chosen_tensors() {
     let (cpu, dropped) = (Device::cpu().unwrap(), Arc::new(AtomicBool::new(false)));
     let reader = Reader::from_bytes(Mapped::new(&everything().to_bytes().unwrap(), &dropped)).unwrap();
     let copied = ["bias", "quantised"];
@@ -89,12 +89,12 @@ fn some_tensors_are_copied_and_may_then_be_changed() {
     same_data(&weights);
     assert_eq!(weights.buffers().len(), 2);
     weights.set("bias", &[1.0_f32; 5]).unwrap();
-    assert_eq!(weights.get("bias").unwrap().read::<f32>().unwrap(), [1.0; 5]);
+    assert_eq!(weights.tensor("bias").unwrap().read::<f32>().unwrap(), [1.0; 5]);
     assert!(matches!(weights.set_bytes("half", &[0; 32]), Err(Error::Frozen { .. })));
 
     // A graph that uses both kinds of weights.
     let ctx = Context::new();
-    let doubled = ctx.add(weights.get("bias").unwrap(), weights.get("bias").unwrap()).unwrap();
+    let doubled = ctx.add(weights.tensor("bias").unwrap(), weights.tensor("bias").unwrap()).unwrap();
     let graph = ctx.graph([doubled]).unwrap();
     let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
     let mut run = sched.alloc(&graph).unwrap();
@@ -109,7 +109,7 @@ fn some_tensors_are_copied_and_may_then_be_changed() {
 }
 
 #[test]
-fn a_file_that_a_device_can_not_use_as_it_is_is_refused() {
+fn map_refuses_data_the_device_cannot_use() {
     let (cpu, dropped) = (Device::cpu().unwrap(), Arc::new(AtomicBool::new(false)));
     let mut writer = everything();
     writer.set("general.alignment", 4_u32).unwrap();
@@ -122,7 +122,7 @@ fn a_file_that_a_device_can_not_use_as_it_is_is_refused() {
 }
 
 #[test]
-fn a_file_is_streamed_in_pieces() {
+fn stream_reads_a_file_in_chunks() {
     let folder = folder("stream");
     let path = folder.join("model.gguf");
     // More than two chunks, the last one short.
@@ -163,7 +163,7 @@ fn a_file_is_streamed_in_pieces() {
 }
 
 #[test]
-fn tensors_without_a_place_are_left_out() {
+fn load_and_stream_skip_tensors_without_a_buffer_type() {
     let memory = Device::cpu().unwrap().buffer_type();
     let file = everything().to_bytes().unwrap();
     let reader = Reader::from_bytes(&file[..]).unwrap();
@@ -211,13 +211,13 @@ impl Seek for Broken {
 }
 
 #[test]
-fn a_stream_that_fails_is_an_error() {
+fn reader_reports_errors_of_its_stream() {
     let bytes = everything().to_bytes().unwrap();
     let data = Reader::from_bytes(&bytes[..]).unwrap().data_offset();
     let broken = |at| Reader::from_stream(Broken(Cursor::new(bytes.clone()), at));
     for at in (0..data - 64).step_by(16) {
         let e = broken(at).unwrap_err();
-        assert!(matches!(&e, Error::File { reason, .. } if &**reason == "bad sector"), "{at}: {e}");
+        assert!(matches!(&e, Error::File { source, .. } if source.to_string() == "bad sector"), "{at}: {e}");
     }
     let mut reader = broken(data + 100).unwrap();
     let memory = Device::cpu().unwrap().buffer_type();
@@ -226,7 +226,7 @@ fn a_stream_that_fails_is_an_error() {
 }
 
 #[test]
-fn data_are_told_while_they_are_written() {
+fn write_with_asks_for_declared_data() {
     let bytes = everything().to_bytes().unwrap();
     let reader = Reader::from_bytes(&bytes[..]).unwrap();
     let mut writer = Writer::new();
@@ -257,12 +257,12 @@ fn data_are_told_while_they_are_written() {
     let wrong = |n: usize| writer.write_with(&path, |t, out| out.write_all(&vec![0; t.size() + n - 1]));
     for (n, expected) in [(0, "were written"), (2, "were written")] {
         let e = wrong(n).unwrap_err();
-        assert!(matches!(&e, Error::File { reason, .. } if reason.contains(expected)), "{e}");
+        assert!(matches!(&e, Error::File { source, .. } if source.to_string().contains(expected)), "{e}");
     }
     let e = writer.write_with(&path, |_, _| Err(IoError::other("no idea"))).unwrap_err();
     assert!(e.to_string().contains("no idea") && e.to_string().contains("model.gguf"), "{e}");
     let e = writer.write(&path).unwrap_err();
-    assert!(matches!(&e, Error::File { reason, .. } if reason.contains("there are no data")), "{e}");
+    assert!(matches!(&e, Error::File { source, .. } if source.to_string().contains("there are no data")), "{e}");
     assert!(matches!(writer.to_bytes(), Err(Error::Gguf { .. })));
     assert!(matches!(writer.write_to(Vec::new(), |_, _| Ok(())), Err(Error::File { .. })));
     assert_eq!(fs::read(&path).unwrap(), b"old");
@@ -273,7 +273,7 @@ fn data_are_told_while_they_are_written() {
 }
 
 #[test]
-fn declared_tensors_are_checked() {
+fn declare_checks_tensors() {
     let mut writer = Writer::new();
     writer.declare("a", DType::F32, [2]).unwrap();
     assert!(matches!(writer.declare("a", DType::F32, [2]), Err(Error::Duplicate { .. })));
@@ -283,7 +283,7 @@ fn declared_tensors_are_checked() {
 }
 
 #[test]
-fn keys_are_removed_and_taken_over() {
+fn writer_removes_and_copies_keys() {
     let mut writer = Writer::new();
     for (i, key) in ["d", "b", "a", "c"].iter().enumerate() {
         writer.set(key, u64::try_from(i).unwrap()).unwrap();
@@ -293,7 +293,7 @@ fn keys_are_removed_and_taken_over() {
     writer.set("a", "new").unwrap().set("b", "again").unwrap();
     let keys = |writer: &Writer| {
         let reader = Reader::from_bytes(writer.to_bytes().unwrap()).unwrap();
-        reader.metadata().map(|(key, value)| (key.to_owned(), value.clone())).collect::<Vec<_>>()
+        reader.key_values().map(|(key, value)| (key.to_owned(), value.clone())).collect::<Vec<_>>()
     };
     let expected: [(String, Value); 4] = [
         ("d".into(), 0_u64.into()),
@@ -308,11 +308,11 @@ fn keys_are_removed_and_taken_over() {
     other.set_kv(&Reader::from_bytes(writer.to_bytes().unwrap()).unwrap()).unwrap();
     let keys: Vec<_> = keys(&other).into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, ["x", "c", "d", "a", "b"]);
-    assert_eq!(Reader::from_bytes(other.to_bytes().unwrap()).unwrap().get("c"), Some(&3_u64.into()));
+    assert_eq!(Reader::from_bytes(other.to_bytes().unwrap()).unwrap().metadata("c"), Some(&3_u64.into()));
 }
 
 #[test]
-fn closures_that_place_are_told_what_the_file_says() {
+fn placing_closures_get_the_tensor_info() {
     let (cpu, dropped) = (Device::cpu().unwrap(), Arc::new(AtomicBool::new(false)));
     let bytes = everything().to_bytes().unwrap();
     let want: Vec<_> = tensors().into_iter().map(|(name, dtype, ne, data)| (name, dtype, ne, data.len())).collect();

@@ -7,11 +7,11 @@ use crate::independent::{self, Tensor};
 use crate::{everything, tensors, values};
 
 #[test]
-fn every_type_of_metadata_and_all_tensors_come_back() {
+fn reader_reads_what_the_writer_writes() {
     let bytes = everything().to_bytes().unwrap();
     let reader = Reader::from_bytes(bytes.clone()).unwrap();
     assert_eq!((reader.version(), reader.alignment()), (3, 32));
-    let read: Vec<_> = reader.metadata().map(|(k, v)| (k, v.clone())).collect();
+    let read: Vec<_> = reader.key_values().map(|(k, v)| (k, v.clone())).collect();
     assert_eq!(read, values());
     assert_eq!(reader.tensors().count(), tensors().len());
     for (info, (name, dtype, ne, data)) in reader.tensors().zip(tensors()) {
@@ -23,7 +23,7 @@ fn every_type_of_metadata_and_all_tensors_come_back() {
 
     // Writing it again gives the same bytes.
     let mut again = Writer::new();
-    for (key, value) in reader.metadata() {
+    for (key, value) in reader.key_values() {
         again.set(key, value.clone()).unwrap();
     }
     for t in reader.tensors() {
@@ -33,7 +33,7 @@ fn every_type_of_metadata_and_all_tensors_come_back() {
 }
 
 #[test]
-fn an_independent_parser_reads_what_is_written() {
+fn independent_parser_reads_what_the_writer_writes() {
     let bytes = everything().to_bytes().unwrap();
     let file = independent::parse(&bytes);
     assert_eq!(file.version, 3);
@@ -64,7 +64,7 @@ fn an_independent_parser_reads_what_is_written() {
 }
 
 #[test]
-fn the_alignment_is_that_of_the_metadata_whenever_it_is_set() {
+fn alignment_key_sets_the_alignment() {
     let mut writer = Writer::new();
     writer.tensor("a", DType::I8, [1], &[1]).unwrap().tensor("b", DType::I8, [2], &[2, 3]).unwrap();
     for alignment in [1_u32, 8, 256] {
@@ -84,29 +84,29 @@ fn the_alignment_is_that_of_the_metadata_whenever_it_is_set() {
 }
 
 #[test]
-fn text_may_hold_nul_and_floats_any_bits() {
+fn values_keep_nul_bytes_and_nan_bits() {
     let nan = f32::from_bits(0x7fa0_0001);
     let mut writer = Writer::new();
     writer.set("text", "a\0b").unwrap().set("texts", vec!["\0".to_owned(), "c".to_owned()]).unwrap();
     writer.set("nan", nan).unwrap();
     let reader = Reader::from_bytes(writer.to_bytes().unwrap()).unwrap();
-    assert_eq!(reader.get("text").unwrap().as_str(), Some("a\0b"));
+    assert_eq!(reader.metadata("text").unwrap().as_str(), Some("a\0b"));
     let texts = Value::Array(Array::String(vec!["\0", "c"].into()));
-    assert_eq!(reader.get("texts"), Some(&texts));
-    assert_eq!(reader.get("nan").unwrap().as_f32().map(f32::to_bits), Some(nan.to_bits()));
+    assert_eq!(reader.metadata("texts"), Some(&texts));
+    assert_eq!(reader.metadata("nan").unwrap().as_f32().map(f32::to_bits), Some(nan.to_bits()));
 }
 
 #[test]
-fn a_key_set_again_keeps_its_place() {
+fn setting_a_key_again_keeps_its_position() {
     let mut writer = Writer::new();
     writer.set("a", 1_u8).unwrap().set("b", 2_u8).unwrap().set("a", "new").unwrap();
     let reader = Reader::from_bytes(writer.to_bytes().unwrap()).unwrap();
-    let read: Vec<_> = reader.metadata().collect();
+    let read: Vec<_> = reader.key_values().collect();
     assert_eq!(read, [("a", &"new".into()), ("b", &2_u8.into())]);
 }
 
 #[test]
-fn values_are_read_as_what_they_are() {
+fn value_accessors_convert_losslessly() {
     assert_eq!(Value::from(7_u16).as_u64(), Some(7));
     assert_eq!(Value::from(-7_i8).as_u64(), None);
     assert_eq!(Value::from(-7_i8).as_i64(), Some(-7));
@@ -125,7 +125,7 @@ fn values_are_read_as_what_they_are() {
 }
 
 #[test]
-fn the_writer_refuses_what_ggml_could_not_read() {
+fn writer_refuses_keys_and_values_that_ggml_cannot_read() {
     let mut writer = Writer::new();
     for key in ["", "a\0b"] {
         assert!(matches!(writer.set(key, 1_u8), Err(Error::Param { name: "key", .. })), "{key:?}");
@@ -145,7 +145,7 @@ fn the_writer_refuses_what_ggml_could_not_read() {
 }
 
 #[test]
-fn weights_are_loaded_into_the_memory_that_was_named() {
+fn load_places_tensors_in_the_chosen_buffer_types() {
     let reader = Reader::from_bytes(everything().to_bytes().unwrap()).unwrap();
     let memory = Device::cpu().unwrap().buffer_type();
     let mut asked = Vec::new();
@@ -158,29 +158,29 @@ fn weights_are_loaded_into_the_memory_that_was_named() {
     let names: Vec<_> = tensors().iter().map(|t| t.0).collect();
     assert_eq!(asked, names);
     for (name, dtype, ne, data) in tensors() {
-        let t = weights.get(name).unwrap();
+        let t = weights.tensor(name).unwrap();
         assert_eq!((t.dtype(), t.ne()), (dtype, ne));
         assert_eq!(weights.read_bytes(name).unwrap(), data, "{name}");
     }
 }
 
 #[test]
-fn an_unknown_name_is_told_with_those_there_are() {
+fn unknown_tensor_error_lists_the_names() {
     let reader = Reader::from_bytes(everything().to_bytes().unwrap()).unwrap();
     let message = reader.data("conv").unwrap_err().to_string();
     assert!(message.contains("no tensor named `conv`") && message.contains("conv.weight, half"), "{message}");
-    assert_eq!(reader.get("general.arch"), None);
+    assert_eq!(reader.metadata("general.arch"), None);
 }
 
 /// Long strings of an array are read in pieces, which may end inside a character.
 #[test]
-fn long_texts_of_an_array_are_read_whole() {
+fn long_strings_of_an_array_are_read_whole() {
     let texts: Vec<String> = (0..8).map(|i| "x".repeat(250 + i) + &"世ü😀".repeat(200)).collect();
     let mut writer = Writer::new();
     writer.set("texts", texts.clone()).unwrap();
     let bytes = writer.to_bytes().unwrap();
     let reader = Reader::from_bytes(&bytes).unwrap();
-    assert_eq!(reader.get("texts"), Some(&texts.into()));
+    assert_eq!(reader.metadata("texts"), Some(&texts.into()));
     // A byte that can't start a character, at every position.
     let first = bytes.windows(250).position(|w| w.iter().all(|&b| b == b'x')).unwrap();
     for i in (0..1500).step_by(7) {
@@ -194,7 +194,7 @@ fn long_texts_of_an_array_are_read_whole() {
 }
 
 #[test]
-fn what_ggml_would_not_read_is_not_written() {
+fn writer_refuses_sizes_that_ggml_would_not_read() {
     let most = 1_usize << 30;
     let mut writer = Writer::new();
     // Zeroed pages take no memory.

@@ -1,12 +1,11 @@
 //! Files that claim as much as possible.
 
 use ggml::gguf::{Reader, Writer};
-
-use crate::counting;
+use testkit::counted;
 
 /// The peak of allocated bytes while `bytes` are read, without `bytes` themselves.
 fn peak(bytes: Vec<u8>) -> (usize, bool) {
-    counting::peak(|| Reader::from_bytes(bytes).is_ok())
+    counted::peak(|| Reader::from_bytes(bytes).is_ok())
 }
 
 fn header(n_tensors: u64, n_metadata: u64) -> Vec<u8> {
@@ -14,7 +13,7 @@ fn header(n_tensors: u64, n_metadata: u64) -> Vec<u8> {
 }
 
 #[test]
-fn reading_takes_a_small_multiple_of_the_file() {
+fn reader_memory_is_a_small_multiple_of_the_file() {
     const LEN: usize = 1 << 20;
     const MOST: usize = 8 * LEN;
     // The first error or log line initialises static data, which is not measured.
@@ -55,7 +54,7 @@ fn reading_takes_a_small_multiple_of_the_file() {
 /// A sparse file of half a gigabyte of zeros.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_file_of_holes_costs_what_was_read_of_it() {
+fn reader_memory_ignores_holes_of_a_sparse_file() {
     use std::fs;
 
     const LEN: u64 = 128 << 20;
@@ -63,7 +62,7 @@ fn a_file_of_holes_costs_what_was_read_of_it() {
     let open = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(LEN).unwrap();
-        counting::peak(|| Reader::open(&path).map(drop))
+        counted::peak(|| Reader::open(&path).map(drop))
     };
     // Tensors and entries that are claimed but are all zeros: the second one is refused.
     for bytes in [header(LEN / 24 - 1, 0), header(0, LEN / 14 - 2)] {

@@ -9,8 +9,8 @@ use std::time::Instant;
 use fastrand::Rng;
 use ggml::gguf::Reader;
 use ggml::{Device, Error};
+use testkit::counted;
 
-use crate::counting;
 use crate::files::File;
 
 /// The memory bound for reading: a multiple of the file's size, plus some bytes, mostly a stream's buffer.
@@ -63,8 +63,8 @@ fn read(bytes: &[u8]) -> Result<Both<'_>, Error> {
     };
     let stream = stream.unwrap();
     assert!(stream.tensors().eq(reader.tensors()));
-    for (key, value) in reader.metadata() {
-        assert_eq!(reader.get(key).map(ggml::gguf::Value::type_name), Some(value.type_name()));
+    for (key, value) in reader.key_values() {
+        assert_eq!(reader.metadata(key).map(ggml::gguf::Value::type_name), Some(value.type_name()));
     }
     let total: usize = reader.tensors().map(|t| reader.data(t.name()).unwrap().len()).sum();
     assert!(total <= bytes.len(), "no byte belongs to two tensors");
@@ -101,13 +101,13 @@ fn run(bytes: &[u8], device: Device) -> (bool, Taken) {
         assert!(taken <= bytes.len() * times + plus, "{taken} bytes for a file of {}", bytes.len());
         taken
     };
-    let (taken, result) = counting::peak(|| read(bytes).map(drop));
+    let (taken, result) = counted::peak(|| read(bytes).map(drop));
     let read = within(READING, taken);
     if let Err(e) = result {
         assert!(matches!(e, Error::Gguf { .. }), "{e}");
         return (false, Taken { read, placed: 0 });
     }
-    let (taken, ()) = counting::peak(|| place(bytes, device));
+    let (taken, ()) = counted::peak(|| place(bytes, device));
     (true, Taken { read, placed: within(PLACING, taken) })
 }
 
@@ -123,7 +123,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 #[test]
-fn files_that_are_right_are_accepted() {
+fn reader_accepts_valid_random_files() {
     let device = Device::cpu().unwrap();
     let mut rng = Rng::with_seed(1);
     for _ in 0..1000 {
@@ -134,7 +134,7 @@ fn files_that_are_right_are_accepted() {
 }
 
 #[test]
-fn fuzz() {
+fn reader_fuzz() {
     let runs = number(RUNS).unwrap_or(DEFAULT_RUNS);
     let seed = number(SEED).unwrap_or_else(|| fastrand::u64(..));
     eprintln!("fuzz-gguf: seed={seed}");

@@ -4,7 +4,11 @@
 
 #![cfg(test)]
 
+use testkit::counted::Counted;
+
 mod bounds;
-mod counting;
 mod files;
 mod fuzz;
+
+#[global_allocator]
+static ALLOCATOR: Counted = Counted;

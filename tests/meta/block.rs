@@ -19,15 +19,15 @@ fn feed_forward(device: Device, dtype: DType, x: &[f32]) -> Vec<f32> {
     let weights = place(device, &up_and_down(dtype));
     let ctx = Context::new();
     run(device, &ctx, (x, &[WIDTH as i64, (x.len() / WIDTH) as i64]), |x| {
-        let hidden = ctx.relu(ctx.mul_mat(weights.get("up.1")?, x)?)?;
-        ctx.add(ctx.mul_mat(weights.get("down.0")?, hidden)?, x)
+        let hidden = ctx.relu(ctx.mul_mat(weights.tensor("up.1")?, x)?)?;
+        ctx.add(ctx.mul_mat(weights.tensor("down.0")?, hidden)?, x)
     })
     .unwrap()
 }
 
 /// Rows of `up` and columns of `down` on each device: a single all-reduce at the end.
 #[test]
-fn the_feed_forward_block_is_the_same_on_several_devices() {
+fn meta_feed_forward_equals_one_device() {
     let x = noise(WIDTH * 3, 5);
     for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::Q8_0, 0.02), (DType::Q4_0, 0.02)] {
         let [up, down] = up_and_down(dtype);
@@ -71,7 +71,7 @@ fn layer(device: Device, flash: bool, kv_heads: i64, x: &[f32]) -> Vec<f32> {
     );
     let ctx = Context::new();
     run(device, &ctx, (x, &[width, TOKENS]), |x| {
-        let w = |name| weights.get(name);
+        let w = |name| weights.tensor(name);
         let positions = ctx.input("positions", DType::I32, [TOKENS])?;
         let normal = ctx.mul(ctx.rms_norm(x, 1e-5)?, w("norm")?)?;
         let heads = |name, heads: i64| ctx.reshape(ctx.mul_mat(w(name)?, normal)?, [HEAD, heads, TOKENS]);
@@ -100,7 +100,7 @@ fn layer(device: Device, flash: bool, kv_heads: i64, x: &[f32]) -> Vec<f32> {
 
 /// Heads are split among devices, with as many key heads as query heads and with fewer.
 #[test]
-fn a_layer_is_the_same_on_several_devices() {
+fn meta_attention_layer_equals_one_device() {
     let x = noise((HEADS * HEAD * TOKENS) as usize, 3);
     for (flash, kv_heads) in [(false, HEADS), (true, HEADS), (true, 2)] {
         let one = layer(Device::cpu().unwrap(), flash, kv_heads, &x);

@@ -15,7 +15,7 @@ fn square(name: &'static str) -> Matrix {
 /// ggml resizes its lists only if a graph has more operations or more all-reduces than any before; then a graph with
 /// the maximum of one and fewer of the other wrote out of bounds, or used freed lists.
 #[test]
-fn graphs_of_other_sizes_follow_each_other() {
+fn meta_computes_graphs_of_changing_sizes() {
     let device = cpus(2);
     let weights = place(device, &[square("a.1"), square("b.0")]);
     let mut backend = device.init().unwrap();
@@ -33,8 +33,8 @@ fn graphs_of_other_sizes_follow_each_other() {
             want = want.into_iter().map(|v| v * 1.001).collect();
         }
         for _ in 0..sums {
-            let rows = ctx.mul_mat(weights.get("a.1").unwrap(), y).unwrap();
-            y = ctx.scale(ctx.mul_mat(weights.get("b.0").unwrap(), rows).unwrap(), 0.1).unwrap();
+            let rows = ctx.mul_mat(weights.tensor("a.1").unwrap(), y).unwrap();
+            y = ctx.scale(ctx.mul_mat(weights.tensor("b.0").unwrap(), rows).unwrap(), 0.1).unwrap();
             want = square("b.0").times(&square("a.1").times(&want)).into_iter().map(|v| v * 0.1).collect();
         }
         let graph = ctx.graph([y]).unwrap();
@@ -46,7 +46,7 @@ fn graphs_of_other_sizes_follow_each_other() {
 }
 
 #[test]
-fn other_weights_at_the_same_address_are_divided_anew() {
+fn meta_splits_new_weights_at_the_same_address_anew() {
     let cpu = Device::cpu().unwrap();
     // The same name, so that everything else is equal.
     let axis = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(1));
@@ -67,7 +67,7 @@ fn other_weights_at_the_same_address_are_divided_anew() {
         let weights = place(device, &[square("w")]);
         ctx.reset();
         let input = ctx.input("x", DType::F32, [N, N]).unwrap();
-        let w = weights.get("w").unwrap();
+        let w = weights.tensor("w").unwrap();
         let y = ctx.scale(ctx.relu(w).unwrap(), 2.0).unwrap();
         let keep = ctx.relu(input).unwrap();
         let graph = ctx.graph([y, keep]).unwrap();
@@ -82,7 +82,7 @@ fn other_weights_at_the_same_address_are_divided_anew() {
 
 /// ggml's tables have no locks, and computations write to the entries of the weights that they use.
 #[test]
-fn threads_take_turns() {
+fn meta_threads_exclude_each_other() {
     let device = cpus(2);
     let names: Vec<_> = (0..64).map(|i| format!("{i}.{}", i % 2)).collect();
     for round in 0..100 {
@@ -99,7 +99,7 @@ fn threads_take_turns() {
             for _ in 0..4 {
                 scope.spawn(|| {
                     let ctx = Context::new();
-                    let kept: Vec<_> = names.iter().map(|n| ctx.relu(weights.get(n).unwrap()).unwrap()).collect();
+                    let kept: Vec<_> = names.iter().map(|n| ctx.relu(weights.tensor(n).unwrap()).unwrap()).collect();
                     let graph = ctx.graph(&kept).unwrap();
                     let mut backend = device.init().unwrap();
                     backend.set_threads(1).unwrap();
@@ -110,7 +110,7 @@ fn threads_take_turns() {
                     for (i, &t) in kept.iter().enumerate() {
                         let got = memory.get::<f32>(t).unwrap();
                         assert!(got == vec![(i + 1) as f32; got.len()], "{i} in round {round}");
-                        assert_eq!(weights.get(&names[i]).unwrap().read::<f32>().unwrap(), got, "{i}");
+                        assert_eq!(weights.tensor(&names[i]).unwrap().read::<f32>().unwrap(), got, "{i}");
                     }
                 });
             }
@@ -120,13 +120,13 @@ fn threads_take_turns() {
 
 /// A partial sum that goes into another, or into products, is reduced late; results computed from it are right.
 #[test]
-fn sums_that_are_added_up_late_are_right() {
+fn meta_partial_sums_are_reduced_late() {
     let device = cpus(3);
     let weights = place(device, &[square("a.1"), square("b.0"), square("c.0"), square("m")]);
     let x = noise(N as usize, 4);
     let ctx = Context::new();
     let got = run(device, &ctx, (&x, &[N]), |x| {
-        let w = |name| weights.get(name);
+        let w = |name| weights.tensor(name);
         let rows = ctx.mul_mat(w("a.1")?, x)?;
         let [b, c] = [ctx.mul_mat(w("b.0")?, rows)?, ctx.mul_mat(w("c.0")?, rows)?];
         let scaled = ctx.mul(b, x)?;
@@ -140,7 +140,7 @@ fn sums_that_are_added_up_late_are_right() {
 
 /// ggml asserts that each device can allocate its part.
 #[test]
-fn too_large_weights_are_an_error() {
+fn meta_weights_that_exceed_memory_are_an_error() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w.1", DType::F32, [1 << 30, 1 << 20]).unwrap();
     let error = builder.place(cpus(2).buffer_type()).unwrap_err();
@@ -150,7 +150,7 @@ fn too_large_weights_are_an_error() {
 /// ggml creates headers for each allocated graph, frees them when a graph is computed, and never forgets a tensor's
 /// split state.
 #[test]
-fn graphs_that_are_never_computed_are_forgotten() {
+fn meta_forgets_graphs_that_are_never_computed() {
     let device = cpus(2);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [1]).unwrap();
@@ -169,7 +169,7 @@ fn graphs_that_are_never_computed_are_forgotten() {
 
 /// ggml asserts it for graph allocations, too: the allocator is discarded, and the next graph gets a new one.
 #[test]
-fn too_large_graphs_are_an_error() {
+fn meta_graphs_that_exceed_memory_are_an_error() {
     let device = cpus(2);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [1 << 30, 1 << 20]).unwrap();

@@ -1,13 +1,8 @@
 //! Meta devices.
 
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    reason = "small numbers"
-)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers")]
+#![allow(clippy::cast_possible_wrap, clippy::cast_sign_loss, reason = "small numbers")]
 
 mod block;
 mod hazards;
@@ -19,3 +14,10 @@ mod remote;
 mod sched;
 mod support;
 mod weights;
+
+/// The process of a [`testkit::server::ServerProcess`].
+#[cfg(feature = "rpc")]
+#[test]
+fn server_process() {
+    testkit::server::server_process();
+}

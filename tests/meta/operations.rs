@@ -18,7 +18,7 @@ fn weights(device: Device) -> Weights {
         SHAPES.iter().enumerate().flat_map(|(i, _)| ["", ".0", ".1", ".2"].map(|h| format!("{i}{h}"))).collect();
     let mut weights = builder.place(device.buffer_type()).unwrap();
     for (seed, name) in names.iter().enumerate() {
-        let n = weights.get(name).unwrap().elements();
+        let n = weights.tensor(name).unwrap().elements();
         weights.set(name, &noise(n, seed as u64)).unwrap();
     }
     weights
@@ -172,7 +172,7 @@ fn assert_same(one: &Results, several: &Results, what: &str) {
 
 /// Whatever a meta device accepts, it computes like one device; the rest is refused before ggml sees it.
 #[test]
-fn programs_at_random_are_the_same_on_several_devices() {
+fn meta_random_programs_equal_one_device_or_are_refused() {
     let cpu = Device::cpu().unwrap();
     let on_one = weights(cpu);
     let (mut allocated, mut scheduled) = (0, 0);
@@ -230,7 +230,7 @@ const WHOLE: &[Build] = &[
 ];
 
 #[test]
-fn what_is_not_divided_is_the_same_on_several_devices() {
+fn meta_mirrored_operations_equal_one_device() {
     let x = noise(8 * 8 * 4, 3);
     for (i, build) in WHOLE.iter().enumerate() {
         let compute = |device| {

@@ -18,9 +18,9 @@ fn check(device: Device, name: &'static str, dtype: DType, columns: usize, toler
         let mut x = x;
         // For partial sums the other operand must be split as well, such as the result of a row-split product.
         if name.ends_with(".0") {
-            x = ctx.mul_mat(weights.get("cut.1")?, x)?;
+            x = ctx.mul_mat(weights.tensor("cut.1")?, x)?;
         }
-        ctx.scale(ctx.mul_mat(weights.get(name)?, x)?, 1.0)
+        ctx.scale(ctx.mul_mat(weights.tensor(name)?, x)?, 1.0)
     });
     let want: Vec<f64> = x
         .chunks(K)
@@ -33,7 +33,7 @@ fn check(device: Device, name: &'static str, dtype: DType, columns: usize, toler
 }
 
 #[test]
-fn a_product_is_the_same_however_it_is_divided() {
+fn meta_mul_mat_equals_one_device_for_any_split() {
     for n in [2, 3, 4, 6] {
         for name in ["w", "w.1", "w.0"] {
             for columns in [1, 5] {
@@ -44,7 +44,7 @@ fn a_product_is_the_same_however_it_is_divided() {
 }
 
 #[test]
-fn quantised_weights_are_divided_by_blocks() {
+fn meta_quantised_mul_mat_splits_whole_blocks() {
     for n in [2, 3] {
         for name in ["w", "w.1", "w.0"] {
             for (dtype, tolerance) in [(DType::F16, 1e-3), (DType::Q8_0, 0.01), (DType::Q4_0, 0.01)] {

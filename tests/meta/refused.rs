@@ -66,13 +66,13 @@ const REFUSED: &[(&str, Build)] = &[
 ];
 
 #[test]
-fn what_is_not_known_to_work_is_refused() {
+fn meta_refuses_operations_without_a_rule() {
     let device = cpus(2);
     let weights = weights(device);
     for (i, (reason, build)) in REFUSED.iter().enumerate() {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [8, 8, 8]).unwrap();
-        let y = build(&ctx, &|name| weights.get(name).unwrap(), x).unwrap();
+        let y = build(&ctx, &|name| weights.tensor(name).unwrap(), x).unwrap();
         let graph = ctx.graph([y]).unwrap();
         let mut allocator = GraphAllocator::new(device.buffer_type());
         let error = allocator.alloc(&graph).err().unwrap_or_else(|| panic!("{i}: {reason}: allocated"));
@@ -86,19 +86,19 @@ fn what_is_not_known_to_work_is_refused() {
 
 /// The error names the tensors and their splits.
 #[test]
-fn an_error_says_how_operands_are_divided() {
+fn meta_error_names_tensors_and_splits() {
     let device = cpus(2);
     let weights = weights(device);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8, 8, 8]).unwrap();
-    let graph = ctx.graph([ctx.mul_mat(weights.get("w.0").unwrap(), x).unwrap()]).unwrap();
+    let graph = ctx.graph([ctx.mul_mat(weights.tensor("w.0").unwrap(), x).unwrap()]).unwrap();
     let mut allocator = GraphAllocator::new(device.buffer_type());
     let text = allocator.alloc(&graph).unwrap_err().to_string();
     assert!(text.contains("`w.0` is axis 0 as [4, 4], `x` is MIRRORED") && text.contains("Meta(CPU,CPU)"), "{text}");
 }
 
 #[test]
-fn answers_that_do_not_fit_are_refused() {
+fn meta_refuses_splits_that_do_not_fit() {
     let cpu = Device::cpu().unwrap();
     let place = |split: Split| {
         let device = MetaDevice::new(&[cpu; 2], move |_| split.clone()).unwrap().device();
@@ -118,7 +118,7 @@ fn answers_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn devices_that_can_not_work_as_one_are_refused() {
+fn meta_device_refuses_unsuitable_devices() {
     let cpu = Device::cpu().unwrap();
     let new = |devices: &[Device]| MetaDevice::new(devices, |_| Split::Mirrored);
     for devices in [&[][..], &[cpu], &[cpu; 17], &[cpu, cpus(2)]] {
@@ -130,7 +130,7 @@ fn devices_that_can_not_work_as_one_are_refused() {
 
 /// The closure runs before ggml is called.
 #[test]
-fn a_panic_of_the_closure_goes_on() {
+fn meta_split_closure_panic_resumes() {
     let cpu = Device::cpu().unwrap();
     let device = MetaDevice::new(&[cpu; 2], |t| if &*t.name == "bad" { panic!("no idea") } else { Split::Mirrored });
     let place = |name| {
@@ -145,7 +145,7 @@ fn a_panic_of_the_closure_goes_on() {
 
 /// Parts of a tensor, states, and everything that observes a computation.
 #[test]
-fn what_takes_one_device_is_refused() {
+fn meta_refuses_pieces_states_and_observers() {
     let device = cpus(2);
     let mut weights = weights(device);
     let pieces = Pieces { offset: 0, len: 1, count: 1, step: 1, data_step: 1 };
@@ -156,7 +156,7 @@ fn what_takes_one_device_is_refused() {
         let mut builder = WeightsBuilder::new();
         builder.tensor("copy", DType::F32, [8]).unwrap();
         let mut copy = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
-        copy.copy("copy", weights.get("one").unwrap())
+        copy.copy("copy", weights.tensor("one").unwrap())
     };
     assert!(matches!(copy, Err(Error::Unsupported { .. })), "C would read at no address: {copy:?}");
     let transfers = device.init().unwrap().transfers(|_| Ok(()));
@@ -170,7 +170,7 @@ fn what_takes_one_device_is_refused() {
 
     // A view of a split tensor is read through its root.
     let ctx = Context::new();
-    let view = |name| ctx.view(weights.get(name).unwrap(), [8, 4], [32, 128, 128], 64).unwrap().read::<f32>();
+    let view = |name| ctx.view(weights.tensor(name).unwrap(), [8, 4], [32, 128, 128], 64).unwrap().read::<f32>();
     assert!(view("w.1").is_err() && view("whole").is_ok());
 
     let x = ctx.input("x", DType::F32, [8]).unwrap();
@@ -198,12 +198,12 @@ fn what_takes_one_device_is_refused() {
 
 /// Tensors that the CPU would mistake for its own.
 #[test]
-fn the_cpu_does_not_read_what_several_have() {
+fn cpu_refuses_tensors_of_a_meta_device() {
     let device = cpus(2);
     let weights = weights(device);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8, 8, 8]).unwrap();
-    let here = ctx.add(x, weights.get("whole").unwrap()).unwrap();
+    let here = ctx.add(x, weights.tensor("whole").unwrap()).unwrap();
     let there = ctx.roll(here, [1, 0, 0, 0]).unwrap();
     let graph = ctx.graph([there]).unwrap();
     let mut sched = Sched::builder().backend(device.init().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap();
@@ -214,18 +214,18 @@ fn the_cpu_does_not_read_what_several_have() {
     assert!(matches!(alone.alloc(&own), Err(Error::Unsupported { .. })), "weights on no device of the scheduler's");
 
     // The view would be initialised on the meta device.
-    let view = ctx.transpose(weights.get("w.1").unwrap()).unwrap();
+    let view = ctx.transpose(weights.tensor("w.1").unwrap()).unwrap();
     let graph_of_view = ctx.graph([ctx.cont(view).unwrap()]).unwrap();
     let mut on_cpu = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
     assert!(matches!(on_cpu.alloc(&graph_of_view), Err(Error::Unsupported { .. })), "not the CPU's");
 
     // Another device can't compute in the middle of a meta device's part.
-    let first = ctx.add(x, weights.get("whole").unwrap()).unwrap();
+    let first = ctx.add(x, weights.tensor("whole").unwrap()).unwrap();
     let rolled = ctx.roll(x, [1, 0, 0, 0]).unwrap();
     let last = ctx.add(first, rolled).unwrap();
     let graph = ctx.graph([last]).unwrap();
     let error = sched.alloc_pinned(&graph, &[(rolled, 1), (last, 0)]).unwrap_err().to_string();
     assert!(error.contains("without interruption"), "{error}");
-    let graph = ctx.graph([ctx.add(rolled, weights.get("whole").unwrap()).unwrap()]).unwrap();
+    let graph = ctx.graph([ctx.add(rolled, weights.tensor("whole").unwrap()).unwrap()]).unwrap();
     assert!(sched.alloc_pinned(&graph, &[(rolled, 1)]).is_ok(), "before it, it can");
 }

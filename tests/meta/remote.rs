@@ -1,75 +1,21 @@
 //! A meta device over two RPC servers.
 
-use std::env;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use ggml::GraphAllocator;
 use ggml::meta::MetaDevice;
 use ggml::prelude::*;
 use ggml::rpc::{self, Connection, Server};
+use testkit::server::ServerProcess;
 
 use crate::support::{Matrix, assert_close, by_name, noise, place, run, wide};
 
-/// Tells a child process that it is the server.
-const SERVE: &str = "GGML_TEST_META_SERVE";
-
-/// The prefix of the child's line with its address.
-const READY: &str = "listening on ";
-
-/// A server in its own process: this test binary, run again. Killed on drop.
-struct Process {
-    child: Child,
-    address: String,
-}
-
-impl Process {
-    fn start() -> Self {
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "remote::a_server_runs_in_a_process_of_its_own", "--nocapture"])
-            .env(SERVE, "1")
-            // The child ends when its standard input closes, however this process ends.
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-        let address = lines.find_map(|line| line.strip_prefix(READY).map(str::to_owned)).unwrap();
-        Self { child, address }
-    }
-
-    fn end(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-#[test]
-fn a_server_runs_in_a_process_of_its_own() {
-    if env::var_os(SERVE).is_none() {
-        assert_eq!(rpc::connect(&Process::start().address).unwrap().devices().len(), 1);
-        return;
-    }
-    // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
-    let server = unsafe { Server::builder().threads(1.try_into().unwrap()).start().unwrap() };
-    eprintln!("{READY}{}", server.address());
-    std::io::stdin().read_line(&mut String::new()).unwrap();
-}
-
 /// Two servers that live as long as the tests.
 fn servers() -> [Device; 2] {
-    static SERVERS: OnceLock<[(Process, Connection); 2]> = OnceLock::new();
+    static SERVERS: OnceLock<[(ServerProcess, Connection); 2]> = OnceLock::new();
     let start = |()| {
-        let process = Process::start();
-        let connection = rpc::connect(&process.address).unwrap();
+        let process = ServerProcess::start();
+        let connection = rpc::connect(&process.address.to_string()).unwrap();
         (process, connection)
     };
     SERVERS.get_or_init(|| [(); 2].map(start)).each_ref().map(|(_, connection)| connection.devices()[0])
@@ -88,12 +34,12 @@ fn want(x: &[f32]) -> Vec<f64> {
 }
 
 fn feed_forward<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> ggml::Result<Tensor<'c>> {
-    let hidden = ctx.relu(ctx.mul_mat(weights.get("up.1")?, x)?)?;
-    ctx.add(ctx.mul_mat(weights.get("down.0")?, hidden)?, x)
+    let hidden = ctx.relu(ctx.mul_mat(weights.tensor("up.1")?, x)?)?;
+    ctx.add(ctx.mul_mat(weights.tensor("down.0")?, hidden)?, x)
 }
 
 #[test]
-fn two_servers_and_a_cpu_beside_one_compute_the_block() {
+fn meta_feed_forward_on_servers_equals_one_device() {
     let [one, two] = servers();
     let x = noise(WIDTH as usize, 2);
     for devices in [&[one, two][..], &[one, two, one], &[Device::cpu().unwrap(), two]] {
@@ -109,7 +55,7 @@ fn two_servers_and_a_cpu_beside_one_compute_the_block() {
 }
 
 #[test]
-fn several_devices_are_not_served_as_one() {
+fn rpc_server_refuses_a_meta_device() {
     // SAFETY: the server is refused before it starts.
     let refused = unsafe { Server::builder().devices([crate::support::cpus(2)]).start() };
     assert!(matches!(refused, Err(Error::Unsupported { .. })), "their memory has no addresses: {refused:?}");
@@ -117,7 +63,7 @@ fn several_devices_are_not_served_as_one() {
 
 /// In a scheduler, the CPU can use mirrored results of the servers, but not split ones.
 #[test]
-fn the_cpu_goes_on_with_what_servers_computed() {
+fn sched_cpu_reads_mirrored_results_of_servers() {
     let device = MetaDevice::new(&servers(), by_name).unwrap().device();
     let weights = place(device, &matrices());
     let mut sched = Sched::builder().backend(device.init().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap();
@@ -135,7 +81,7 @@ fn the_cpu_goes_on_with_what_servers_computed() {
         want.rotate_right(1);
         assert_close(&run.get::<f32>(rolled).unwrap(), &want, 0.02, "rolled by the CPU");
     }
-    let part = ctx.mul_mat(weights.get("up.1").unwrap(), x).unwrap();
+    let part = ctx.mul_mat(weights.tensor("up.1").unwrap(), x).unwrap();
     let rolled = ctx.roll(part, [1, 0, 0, 0]).unwrap();
     let graph = ctx.graph([rolled]).unwrap();
     let error = sched.alloc_pinned(&graph, &[(rolled, 1)]).unwrap_err().to_string();
@@ -144,10 +90,10 @@ fn the_cpu_goes_on_with_what_servers_computed() {
 
 /// The loss of either server at any time is an error, and the rest remains usable.
 #[test]
-fn a_lost_server_is_an_error() {
+fn meta_reports_a_lost_server() {
     for lost in [0, 1] {
-        let mut processes = [(); 2].map(|()| Process::start());
-        let connections = processes.each_ref().map(|p| rpc::connect(&p.address).unwrap());
+        let mut processes = [(); 2].map(|()| ServerProcess::start());
+        let connections = processes.each_ref().map(|p| rpc::connect(&p.address.to_string()).unwrap());
         let devices = connections.each_ref().map(|c| c.devices()[0]);
         let device = MetaDevice::new(&devices, by_name).unwrap().device();
         let weights = place(device, &matrices());
@@ -163,11 +109,11 @@ fn a_lost_server_is_an_error() {
         memory.compute(&mut backend).unwrap();
         assert_close(&memory.get::<f32>(y).unwrap(), &want(&values), 0.02, "before");
 
-        processes[lost].end();
+        processes[lost].kill();
         let result =
             memory.set(x, &values).and_then(|()| memory.compute(&mut backend)).and_then(|()| memory.get::<f32>(y));
-        let endpoint = &*processes[lost].address;
-        assert!(matches!(&result, Err(Error::RpcLost { endpoint: e, .. }) if &**e == endpoint), "{lost}: {result:?}");
+        let endpoint = processes[lost].address.to_string();
+        assert!(matches!(&result, Err(Error::RpcLost { endpoint: e, .. }) if **e == endpoint), "{lost}: {result:?}");
         drop(memory);
         for (what, error) in [
             ("allocate", allocator.alloc(&graph).err()),

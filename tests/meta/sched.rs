@@ -18,15 +18,15 @@ fn want(x: &[f32]) -> Vec<f64> {
 }
 
 #[test]
-fn the_scheduler_gives_it_a_graph() {
+fn sched_computes_on_a_meta_device() {
     let device = cpus(2);
     let weights = place(device, &matrices());
     let mut sched = sched(device);
     for round in 0..3 {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [32, 1]).unwrap();
-        let hidden = ctx.relu(ctx.mul_mat(weights.get("up.1").unwrap(), x).unwrap()).unwrap();
-        let y = ctx.scale(ctx.mul_mat(weights.get("down.0").unwrap(), hidden).unwrap(), 1.0).unwrap();
+        let hidden = ctx.relu(ctx.mul_mat(weights.tensor("up.1").unwrap(), x).unwrap()).unwrap();
+        let y = ctx.scale(ctx.mul_mat(weights.tensor("down.0").unwrap(), hidden).unwrap(), 1.0).unwrap();
         let graph = ctx.graph([y]).unwrap();
         for seed in [1, 2] {
             let values = noise(32, seed + round);
@@ -44,15 +44,15 @@ fn the_scheduler_gives_it_a_graph() {
 
 /// What the CPU computes first is copied to the devices.
 #[test]
-fn the_cpu_computes_what_is_pinned_there() {
+fn sched_pins_to_the_cpu_beside_a_meta_device() {
     let device = cpus(2);
     let weights = place(device, &matrices());
     let mut sched = sched(device);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [32, 1]).unwrap();
     let rolled = ctx.roll(x, [1, 0, 0, 0]).unwrap();
-    let hidden = ctx.relu(ctx.mul_mat(weights.get("up.1").unwrap(), rolled).unwrap()).unwrap();
-    let y = ctx.scale(ctx.mul_mat(weights.get("down.0").unwrap(), hidden).unwrap(), 1.0).unwrap();
+    let hidden = ctx.relu(ctx.mul_mat(weights.tensor("up.1").unwrap(), rolled).unwrap()).unwrap();
+    let y = ctx.scale(ctx.mul_mat(weights.tensor("down.0").unwrap(), hidden).unwrap(), 1.0).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let refused = sched.alloc(&graph).err();
     assert!(matches!(refused, Some(Error::Unsupported { .. })), "`roll` is not known: {refused:?}");

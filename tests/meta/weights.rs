@@ -9,7 +9,7 @@ use ggml::prelude::*;
 use crate::support::{by_name, cpus, noise};
 
 #[test]
-fn weights_come_back_as_they_were() {
+fn meta_weights_round_trip() {
     for n in [2, 3] {
         let mut builder = WeightsBuilder::new();
         let ne = [96, 7, 5, 2];
@@ -20,14 +20,17 @@ fn weights_come_back_as_they_were() {
         let mut weights = builder.place(cpus(n).buffer_type()).unwrap();
         for (i, name) in ["whole", "a.0", "a.1", "a.2"].into_iter().enumerate() {
             assert!(
-                weights.get(name).unwrap().read::<f32>().unwrap().iter().all(|&v| v.to_bits() == 0),
+                weights.tensor(name).unwrap().read::<f32>().unwrap().iter().all(|&v| v.to_bits() == 0),
                 "zero at first"
             );
             let values = noise(96 * 7 * 5 * 2, i as u64);
             weights.set(name, &values).unwrap();
-            assert_eq!(weights.get(name).unwrap().read::<f32>().unwrap(), values, "{name} on {n}");
+            assert_eq!(weights.tensor(name).unwrap().read::<f32>().unwrap(), values, "{name} on {n}");
             weights.fill_bytes(name, 0).unwrap();
-            assert!(weights.get(name).unwrap().read::<f32>().unwrap().iter().all(|&v| v.to_bits() == 0), "zero again");
+            assert!(
+                weights.tensor(name).unwrap().read::<f32>().unwrap().iter().all(|&v| v.to_bits() == 0),
+                "zero again"
+            );
         }
         for name in ["q.0", "q.1"] {
             let bytes = DType::Q8_0.quantize(&noise(96 * 4, 9), 96, None).unwrap();
@@ -39,7 +42,7 @@ fn weights_come_back_as_they_were() {
 
 /// A file is read in chunks, except for tensors of a meta device.
 #[test]
-fn weights_come_from_a_file() {
+fn meta_weights_stream_from_a_file() {
     let values = noise(64 * 4, 8);
     let mut writer = Writer::new();
     writer
@@ -50,14 +53,14 @@ fn weights_come_from_a_file() {
     let streamed = Reader::from_stream(Cursor::new(&file)).unwrap().stream(|_| buft, |_, _| ()).unwrap();
     let loaded = Reader::from_bytes(&file[..]).unwrap().load(|_| buft).unwrap();
     for weights in [streamed, loaded] {
-        assert_eq!(weights.get("w.0").unwrap().read::<f32>().unwrap(), values);
+        assert_eq!(weights.tensor("w.0").unwrap().read::<f32>().unwrap(), values);
     }
     assert!(Reader::from_bytes(file).unwrap().map(cpus(2), |_| None).is_err(), "no memory of the host's");
 }
 
 /// Each device receives its parts of whole rows: ggml would assert if a chunk ended inside a row.
 #[test]
-fn h104_tensors_of_some_size_are_streamed_to_several_devices() {
+fn h104_meta_stream_passes_tensors_whole() {
     // Rows of 12,000 bytes, 9 MB in total: several chunks, none of which would end with a row.
     let values = noise(3000 * 768, 3);
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_ne_bytes()).collect();
@@ -69,12 +72,12 @@ fn h104_tensors_of_some_size_are_streamed_to_several_devices() {
     let buft = cpus(2).buffer_type();
     let weights = Reader::from_stream(Cursor::new(&file)).unwrap().stream(|_| buft, |_, _| ()).unwrap();
     for name in ["w.0", "w.1", "whole"] {
-        assert!(weights.get(name).unwrap().read::<f32>().unwrap() == values, "{name}");
+        assert!(weights.tensor(name).unwrap().read::<f32>().unwrap() == values, "{name}");
     }
 }
 
 #[test]
-fn a_device_has_its_part_only() {
+fn meta_members_hold_only_their_part() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w.1", DType::F32, [64, 64]).unwrap();
     let weights = builder.place(cpus(4).buffer_type()).unwrap();
@@ -82,7 +85,7 @@ fn a_device_has_its_part_only() {
 }
 
 #[test]
-fn a_device_is_like_any_other() {
+fn meta_device_answers_like_any_device() {
     let cpu = Device::cpu().unwrap();
     let device = cpus(3);
     assert_eq!(device.device_type(), DeviceType::Meta);
@@ -103,7 +106,7 @@ fn a_device_is_like_any_other() {
 }
 
 #[test]
-fn one_configuration_is_one_device() {
+fn meta_device_is_one_per_configuration() {
     let cpu = Device::cpu().unwrap();
     let device = |n| MetaDevice::new(&vec![cpu; n], by_name).unwrap();
     assert_eq!(device(2), device(2), "the same devices, the same function");

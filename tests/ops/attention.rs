@@ -5,7 +5,7 @@ use ggml::prelude::*;
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
 #[test]
-fn the_indexer_is_that_of_plain_rust() {
+fn lightning_indexer_equals_plain_rust() {
     let types = [(DType::F32, 1e-5), (DType::F16, 1e-5), (DType::BF16, 1e-5), (DType::Q8_0, 1e-5)];
     for (size, heads, n_batch, n_kv, batches, mask_batches) in
         [(32, 1, 1, 1, 1, 1), (64, 5, 3, 7, 1, 1), (32, 2, 4, 9, 4, 2), (96, 3, 2, 5, 2, 2)]
@@ -36,7 +36,7 @@ fn the_indexer_is_that_of_plain_rust() {
 }
 
 #[test]
-fn the_indexer_refuses_what_does_not_fit() {
+fn lightning_indexer_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let f32s = |shape| of(DType::F32, shape);
@@ -71,7 +71,7 @@ fn the_indexer_refuses_what_does_not_fit() {
 }
 
 #[test]
-fn relative_positions_are_those_of_plain_rust() {
+fn get_rel_pos_equals_plain_rust() {
     for (size, n) in [(1, 1), (5, 1), (3, 4), (16, 7)] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
@@ -83,7 +83,7 @@ fn relative_positions_are_those_of_plain_rust() {
 }
 
 #[test]
-fn relative_positions_refuse_what_does_not_fit() {
+fn get_rel_pos_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let a = of(DType::F16, [6, 7, 1, 1]);
@@ -113,7 +113,7 @@ fn add_rel_pos(a: &Array, pw: &Array, ph: &Array) -> Array {
 }
 
 #[test]
-fn added_positions_are_those_of_plain_rust() {
+fn add_rel_pos_equals_plain_rust() {
     for (w, n1, n2, batches) in [(1, 1, 1, 1), (3, 2, 5, 1), (4, 4, 4, 5)] {
         for threads in [1, 3] {
             let ctx = Context::new();
@@ -131,7 +131,7 @@ fn added_positions_are_those_of_plain_rust() {
 }
 
 #[test]
-fn added_positions_refuse_what_does_not_fit() {
+fn add_rel_pos_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let f32s = |shape| of(DType::F32, shape);
@@ -165,5 +165,5 @@ fn added_positions_refuse_what_does_not_fit() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [9, 10, 4]).unwrap();
     let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
-    refused!(Frozen, ctx.add_rel_pos_inplace(weights.get("w").unwrap(), p, p));
+    refused!(Frozen, ctx.add_rel_pos_inplace(weights.tensor("w").unwrap(), p, p));
 }

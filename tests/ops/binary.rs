@@ -27,7 +27,7 @@ const TYPES: [(DType, DType); 5] = [
 ];
 
 #[test]
-fn functions_of_pairs_are_those_of_plain_rust() {
+fn binary_operations_equal_plain_rust() {
     let shapes = [
         (ne([5, 4, 3, 2]), ne([5, 4, 3, 2])),
         (ne([6, 4, 3, 2]), ne([6])),
@@ -66,7 +66,7 @@ const IN_PLACE: &[Case] = &[
 
 /// In place on a result and on a state: on all of it, and on rows 1 and 2.
 #[test]
-fn functions_of_pairs_in_place_write_the_first_operand_and_nothing_else() {
+fn binary_inplace_writes_only_the_first_operand() {
     for (a_type, b_type) in TYPES {
         for (name, build, f) in IN_PLACE {
             for (rows, b_shape) in
@@ -80,7 +80,7 @@ fn functions_of_pairs_in_place_write_the_first_operand_and_nothing_else() {
                 let (x, _) = lab.operand(&values, a_type, Layout::Plain);
                 let (b, rb) = lab.operand(&Array::sample(b_shape, 2, 0.5, 2.0), b_type, Layout::Plain);
                 let result = ctx.cont(x).unwrap();
-                let outputs = [result, state.get("s").unwrap()].map(|t| {
+                let outputs = [result, state.tensor("s").unwrap()].map(|t| {
                     let [_, nb1, nb2, nb3] = t.nb();
                     let n = (rows.end - rows.start) as i64;
                     let part = ctx.view(t, [6, n, 3, 2], [nb1, nb2, nb3], rows.start * nb1).unwrap();
@@ -102,11 +102,11 @@ fn functions_of_pairs_in_place_write_the_first_operand_and_nothing_else() {
 
 /// An operand that overlaps the target would be read while threads write to it.
 #[test]
-fn functions_of_pairs_in_place_refuse_operands_that_overlap() {
+fn binary_inplace_refuses_overlapping_operands() {
     let (state, _) = state(&Array::sample(ne([8, 4]), 1, -2.0, 2.0), DType::F32);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8, 4]).unwrap();
-    for t in [state.get("s").unwrap(), ctx.cont(x).unwrap()] {
+    for t in [state.tensor("s").unwrap(), ctx.cont(x).unwrap()] {
         let rows = |first: usize| ctx.view(t, [8, 3], [32, 96, 96], 32 * first).unwrap();
         let one = ctx.view(t, [1], [4, 4, 4], 4).unwrap();
         for (name, build, _) in IN_PLACE {
@@ -128,13 +128,13 @@ fn functions_of_pairs_in_place_refuse_operands_that_overlap() {
 }
 
 #[test]
-fn a_product_in_place_with_the_norm_of_its_operand_is_that_of_plain_rust() {
+fn mul_inplace_with_the_norm_of_its_operand_equals_plain_rust() {
     let values = Array::sample(ne([37, 5]), 1, -2.0, 2.0);
     for threads in [1, 3] {
         let (state, before) = state(&values, DType::F32);
         let ctx = Context::new();
         let lab = Lab::with_threads(&ctx, threads);
-        let t = state.get("s").unwrap();
+        let t = state.tensor("s").unwrap();
         let y = ctx.mul_inplace(t, ctx.rms_norm(t, 1e-6).unwrap()).unwrap();
         lab.run_all(&[ctx.neg(y).unwrap()]).unwrap();
         let want = before.rows(|r| {
@@ -146,7 +146,7 @@ fn a_product_in_place_with_the_norm_of_its_operand_is_that_of_plain_rust() {
 }
 
 #[test]
-fn sums_in_another_type_are_those_of_plain_rust() {
+fn add_cast_equals_plain_rust() {
     let floats =
         [(DType::F16, DType::F16), (DType::F16, DType::F32), (DType::BF16, DType::BF16), (DType::BF16, DType::F32)];
     let shapes = [(ne([64, 3, 2]), ne([64])), (ne([64, 3, 2]), ne([64, 3, 2])), (ne([64, 4]), ne([64, 2]))];
@@ -195,7 +195,7 @@ fn sums_in_another_type_are_those_of_plain_rust() {
 }
 
 #[test]
-fn sums_in_another_type_refuse_what_does_not_fit() {
+fn add_cast_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
@@ -229,7 +229,7 @@ fn sums_in_another_type_refuse_what_does_not_fit() {
 }
 
 #[test]
-fn one_number_is_added_to_all() {
+fn add1_equals_plain_rust() {
     for (a_type, b_type) in TYPES.into_iter().chain([(DType::Q8_0, DType::F32), (DType::Q4_0, DType::F32)]) {
         for (layout, threads) in [(Layout::Plain, 1), (Layout::Plain, 3)] {
             let ctx = Context::new();
@@ -261,7 +261,7 @@ fn one_number_is_added_to_all() {
 }
 
 #[test]
-fn one_number_is_refused_where_it_does_not_fit() {
+fn add1_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
@@ -287,7 +287,7 @@ fn one_number_is_refused_where_it_does_not_fit() {
 }
 
 #[test]
-fn the_second_operand_must_repeat_over_the_first() {
+fn binary_operations_require_a_broadcastable_second_operand() {
     let ctx = Context::new();
     let a = ctx.input("a", DType::F32, [6, 4]).unwrap();
     for shape in [[4, 1], [12, 1], [6, 3], [6, 8]] {
@@ -300,7 +300,7 @@ fn the_second_operand_must_repeat_over_the_first() {
 }
 
 #[test]
-fn types_without_a_kernel_are_refused_before_they_reach_it() {
+fn binary_operations_refuse_types_without_a_kernel() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();

@@ -17,7 +17,7 @@ fn said(panic: Result<(), Box<dyn std::any::Any + Send>>) -> &'static str {
 }
 
 #[test]
-fn a_panic_goes_on_where_the_computation_was_begun() {
+fn custom_panic_resumes_from_compute() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [2, 8]).unwrap();
     // Panics where the last row is 13, which is in the last thread's task.
@@ -65,7 +65,7 @@ fn a_panic_goes_on_where_the_computation_was_begun() {
 
 /// A panic's payload may be of any type, and each thread may have one.
 #[test]
-fn panics_on_all_threads_are_one() {
+fn custom_panics_on_several_threads_resume_as_one() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -92,7 +92,7 @@ fn panics_on_all_threads_are_one() {
 
 /// Two graphs that differ only in their closures share one plan; and addresses are reused.
 #[test]
-fn closures_are_those_of_their_graph() {
+fn custom_closures_belong_to_their_graph() {
     let mut sched = sched(2);
     let mut ctx = Context::new();
     for n in 0..4_u8 {
@@ -109,7 +109,7 @@ fn closures_are_those_of_their_graph() {
 }
 
 #[test]
-fn closures_live_as_long_as_their_context() {
+fn custom_closures_live_as_long_as_their_context() {
     let token = Arc::new(());
     let mut ctx = Context::new();
     let operation = |ctx: &Context| {
@@ -142,14 +142,14 @@ thread_local! {
 
 /// The computing thread also runs the closure, and can reach the computed tensors in ways that no type prevents.
 #[test]
-fn closures_cannot_use_ggml() {
+fn custom_closures_cannot_call_ggml() {
     let ctx: &'static Context = Box::leak(Box::default());
     let t = ctx.input("t", DType::F32, [1]).unwrap();
     LEAKED.set(Some((ctx, t)));
     let refusals = Arc::new(Mutex::new(Vec::new()));
     let note = Arc::clone(&refusals);
     CACHE.with(|state| {
-        let x = state.get("x").unwrap();
+        let x = state.tensor("x").unwrap();
         let y = ctx.custom::<f32>(&[x, t], [1, 2], Custom::new(), move |_, operands| {
             // The other thread has neither of the two.
             let Some((ctx, t)) = LEAKED.get() else { return };
@@ -157,7 +157,7 @@ fn closures_cannot_use_ggml() {
             let inner = Context::new();
             let mut errors = vec![
                 CACHE.with(|s| s.set("x", &[1.0_f32; 4])).unwrap_err(),
-                CACHE.with(|s| s.get("x").unwrap().read::<f32>()).map(drop).unwrap_err(),
+                CACHE.with(|s| s.tensor("x").unwrap().read::<f32>()).map(drop).unwrap_err(),
                 CACHE.with(|s| s.read_bytes("x")).map(drop).unwrap_err(),
                 inner.input("x", DType::F32, [1]).map(drop).unwrap_err(),
                 Device::all().map(drop).unwrap_err(),
@@ -185,7 +185,7 @@ fn closures_cannot_use_ggml() {
 }
 
 #[test]
-fn closures_may_start_threads_that_use_ggml() {
+fn custom_closures_may_start_threads_that_call_ggml() {
     let ctx = Context::new();
     let y = ctx.custom::<f32>(&[], [1], Custom::new(), |out, _| {
         let two = thread::spawn(|| {

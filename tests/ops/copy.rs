@@ -1,6 +1,7 @@
 //! Copies, conversions, repetitions and concatenations.
 
 use ggml::prelude::*;
+use testkit::encode;
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
 
@@ -9,7 +10,7 @@ const PLAIN: [DType; 8] =
 const BLOCKS: [DType; 2] = [DType::Q8_0, DType::Q4_0];
 
 #[test]
-fn copies_have_the_elements_in_order() {
+fn cont_and_dup_keep_the_order_of_elements() {
     for (types, layouts, row) in [(&PLAIN[..], &Layout::ALL[..], 5), (&BLOCKS[..], &Layout::ROWS[..], 64)] {
         for (&dtype, &layout) in types.iter().flat_map(|t| layouts.iter().map(move |l| (t, l))) {
             let ctx = Context::new();
@@ -23,7 +24,7 @@ fn copies_have_the_elements_in_order() {
 }
 
 #[test]
-fn copies_in_another_shape_have_the_elements_in_order() {
+fn cont_4d_keeps_the_order_of_elements() {
     for (types, layouts, from, shapes) in [
         (&PLAIN[..], &Layout::ALL[..], ne([5, 4, 3, 2]), [ne([120]), ne([24, 5]), ne([4, 5, 6]), ne([2, 3, 4, 5])]),
         (
@@ -57,7 +58,7 @@ fn copies_in_another_shape_have_the_elements_in_order() {
 }
 
 #[test]
-fn casts_convert_between_the_types_that_the_cpu_converts() {
+fn cast_converts_between_supported_types() {
     let floats = [DType::F32, DType::F16, DType::BF16];
     let pairs = floats
         .iter()
@@ -76,7 +77,7 @@ fn casts_convert_between_the_types_that_the_cpu_converts() {
 }
 
 #[test]
-fn casts_to_blocks_stay_within_half_a_step() {
+fn cast_to_blocks_is_within_half_a_step() {
     for (to, steps) in [(DType::Q8_0, 127.0), (DType::Q4_0, 7.0)] {
         for from in [DType::F32, DType::F16, DType::BF16] {
             for layout in Layout::ROWS {
@@ -93,27 +94,14 @@ fn casts_to_blocks_stay_within_half_a_step() {
 
 /// Searches for the best scale must end and find one, for any values.
 #[test]
-fn casts_to_blocks_end_for_all_numbers() {
-    let blocks = [
-        DType::Q4_0,
-        DType::Q4_1,
-        DType::Q5_0,
-        DType::Q5_1,
-        DType::Q8_0,
-        DType::Q2_K,
-        DType::Q3_K,
-        DType::Q4_K,
-        DType::Q5_K,
-        DType::Q6_K,
-        DType::IQ4_NL,
-    ];
+fn cast_to_blocks_ends_for_any_values() {
     for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 3e38, 1e-38, 0.0] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
         for only_one in [true, false] {
             let values = Array::of(ne([256, 2]), |[i, ..]| if only_one && i != 77 { 1.0 } else { number });
             let (x, _) = lab.plain(&values);
-            for to in blocks {
+            for to in encode::BLOCKS.into_iter().chain([DType::IQ4_NL]) {
                 let back = ctx.cast(ctx.cast(x, to).unwrap(), DType::F32).unwrap();
                 assert_eq!(lab.run(back).unwrap().ne, values.ne, "{to} of {number}");
             }
@@ -122,7 +110,7 @@ fn casts_to_blocks_end_for_all_numbers() {
 }
 
 #[test]
-fn conversions_without_a_kernel_are_refused_before_they_reach_it() {
+fn cast_refuses_types_without_a_kernel() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     for (from, to) in [
@@ -157,7 +145,7 @@ fn state(dtype: DType, shape: [i64; 3]) -> State {
 }
 
 #[test]
-fn cpy_writes_into_a_state_and_only_where_it_should() {
+fn cpy_writes_only_its_target() {
     let parts: [([i64; 3], [usize; 3], usize); 4] = [
         ([6, 4, 3], [24, 96, 288], 0),
         ([6, 2, 3], [24, 96, 288], 48),
@@ -169,7 +157,7 @@ fn cpy_writes_into_a_state_and_only_where_it_should() {
             let state = state(DType::F32, [6, 4, 3]);
             let ctx = Context::new();
             let lab = Lab::new(&ctx);
-            let whole = state.get("s").unwrap();
+            let whole = state.tensor("s").unwrap();
             let (x, values) =
                 lab.operand(&Array::sample(ne(shape.map(|n| n as usize)), 3, 1.0, 2.0), DType::F32, layout);
             let into = ctx.view(whole, shape, strides, offset).unwrap();
@@ -193,7 +181,7 @@ fn cpy_writes_into_a_state_and_only_where_it_should() {
 
 /// Different shapes and types, into a target with gaps.
 #[test]
-fn cpy_counts_elements_and_converts() {
+fn cpy_converts_between_shapes_and_types() {
     for (from, to) in [
         (DType::F32, DType::F16),
         (DType::F16, DType::F32),
@@ -208,7 +196,7 @@ fn cpy_counts_elements_and_converts() {
             let ctx = Context::new();
             let lab = Lab::new(&ctx);
             let (x, values) = lab.operand(&Array::sample(ne([6, 2, 4]), 3, -40.0, 40.0), from, layout);
-            let whole = state.get("s").unwrap();
+            let whole = state.tensor("s").unwrap();
             let into = ctx.view(whole, [4, 3, 4], [5 * size, 20 * size, 120 * size], 21 * size).unwrap();
             let y = ctx.cont(ctx.cpy(x, into).unwrap()).unwrap();
             let want = Array { ne: ne([4, 3, 4]), data: values.data.clone() };
@@ -218,13 +206,13 @@ fn cpy_counts_elements_and_converts() {
 }
 
 #[test]
-fn cpy_writes_neither_weights_nor_inputs() {
+fn cpy_refuses_to_write_weights_and_inputs() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [8]).unwrap();
     let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8]).unwrap();
-    let w = weights.get("w").unwrap();
+    let w = weights.tensor("w").unwrap();
     refused!(Frozen, ctx.cpy(x, w));
     refused!(Frozen, ctx.cpy(x, ctx.reshape(w, [2, 4]).unwrap()));
     refused!(Frozen, ctx.cpy(x, ctx.permute(ctx.reshape(w, [2, 4]).unwrap(), [1, 0, 2, 3]).unwrap()));
@@ -233,20 +221,20 @@ fn cpy_writes_neither_weights_nor_inputs() {
     refused!(Shape, ctx.cpy(x, ctx.reshape(other, [4, 2]).unwrap()));
     // A view of a copy's result is as writable as its target.
     let state = state(DType::F32, [8, 1, 1]);
-    let y = ctx.cpy(x, state.get("s").unwrap()).unwrap();
+    let y = ctx.cpy(x, state.tensor("s").unwrap()).unwrap();
     assert!(ctx.cpy(x, ctx.reshape(y, [4, 2]).unwrap()).is_ok());
 }
 
 #[test]
-fn cpy_refuses_what_does_not_fit() {
+fn cpy_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of_state = state(DType::F32, [8, 4, 2]);
-    let s = of_state.get("s").unwrap();
+    let s = of_state.tensor("s").unwrap();
     let x = ctx.input("x", DType::F32, [8, 4]).unwrap();
     refused!(Shape, ctx.cpy(x, s), "fewer elements");
     let blocks = state(DType::Q8_0, [32, 2, 2]);
     let flat = ctx.input("flat", DType::F32, [64, 2]).unwrap();
-    refused!(Shape, ctx.cpy(flat, blocks.get("s").unwrap()), "another row length");
+    refused!(Shape, ctx.cpy(flat, blocks.tensor("s").unwrap()), "another row length");
     // Threads copy rows in any order, on which overlapping operands would depend.
     let first = ctx.view(s, [8, 3], [32, 96, 96], 0).unwrap();
     let second = ctx.view(s, [8, 3], [32, 96, 96], 32).unwrap();
@@ -260,27 +248,27 @@ fn cpy_refuses_what_does_not_fit() {
 
 /// Blocks are dequantised by rows to contiguous rows, and quantised only to contiguous tensors.
 #[test]
-fn copies_of_blocks_need_rows() {
+fn cpy_of_blocks_requires_contiguous_rows() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (blocks, values) = lab.operand(&Array::sample(ne([32, 4]), 3, -1.0, 1.0), DType::Q8_0, Layout::Gaps);
     let columns = state(DType::F32, [4, 32, 1]);
-    let turned = ctx.transpose(columns.get("s").unwrap()).unwrap();
+    let turned = ctx.transpose(columns.tensor("s").unwrap()).unwrap();
     refused!(Unsupported, lab.accepted(ctx.cpy(blocks, turned).unwrap()));
     let wide = state(DType::F32, [40, 4, 1]);
-    let rows = ctx.view(wide.get("s").unwrap(), [32, 4], [160, 640, 640], 16).unwrap();
+    let rows = ctx.view(wide.tensor("s").unwrap(), [32, 4], [160, 640, 640], 16).unwrap();
     let y = ctx.cont(ctx.cpy(blocks, rows).unwrap()).unwrap();
     assert_close(&lab.run(y).unwrap(), &values, 1e-6, "into rows with gaps");
     let of_blocks = state(DType::Q8_0, [64, 4, 1]);
     let (floats, _) = lab.plain(&values);
-    let apart = ctx.view(of_blocks.get("s").unwrap(), [32, 4], [68, 272, 272], 0).unwrap();
+    let apart = ctx.view(of_blocks.tensor("s").unwrap(), [32, 4], [68, 272, 272], 0).unwrap();
     refused!(Unsupported, lab.accepted(ctx.cpy(floats, apart).unwrap()));
     let y = ctx.cpy(blocks, apart).unwrap();
     assert_close(&lab.run(ctx.cont(y).unwrap()).unwrap(), &values, 0.0, "blocks into blocks");
 }
 
 #[test]
-fn repetitions_fill_a_shape_and_fold_back() {
+fn repeat_and_repeat_back_equal_plain_rust() {
     for dtype in [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I16] {
         for (small, large) in [
             (ne([3, 2]), ne([6, 4, 2, 3])),
@@ -316,7 +304,7 @@ fn repetitions_fill_a_shape_and_fold_back() {
 }
 
 #[test]
-fn repetitions_refuse_what_does_not_divide_or_has_no_kernel() {
+fn repeat_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
@@ -337,7 +325,7 @@ fn repetitions_refuse_what_does_not_divide_or_has_no_kernel() {
 }
 
 #[test]
-fn concatenations_join_in_each_dimension() {
+fn concat_joins_in_each_dimension() {
     for dtype in PLAIN {
         for layout in Layout::ALL {
             for dim in 0..4 {
@@ -369,7 +357,7 @@ fn concatenations_join_in_each_dimension() {
 }
 
 #[test]
-fn concatenations_refuse_what_does_not_fit() {
+fn concat_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
     let a = of(DType::F32, [4, 3]);

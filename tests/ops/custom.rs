@@ -21,7 +21,7 @@ pub(crate) fn sched(threads: usize) -> Sched {
 }
 
 #[test]
-fn maps_are_those_of_plain_rust() {
+fn map_custom_equals_plain_rust() {
     let shape = ne([5, 3, 2, 2]);
     for layout in Layout::ALL {
         for (threads, how) in [(1, Custom::new()), (3, Custom::new()), (3, tasks(2)), (2, tasks(7))] {
@@ -70,7 +70,7 @@ fn maps_are_those_of_plain_rust() {
 }
 
 #[test]
-fn a_custom_operation_has_any_shape_type_and_operands() {
+fn custom_accepts_any_shape_type_and_operands() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (a, x) = lab.operand(&Array::sample(ne([64, 4]), 3, -2.0, 2.0), DType::Q8_0, Layout::Plain);
@@ -106,7 +106,7 @@ fn a_custom_operation_has_any_shape_type_and_operands() {
 }
 
 #[test]
-fn closures_change_tensors_in_place() {
+fn map_custom_inplace_writes_only_its_operand() {
     for layout in Layout::ROWS {
         let shape = ne([4, 3, 2]);
         let ctx = Context::new();
@@ -159,12 +159,12 @@ fn closures_change_tensors_in_place() {
 }
 
 #[test]
-fn closures_change_states() {
+fn map_custom_inplace_writes_states() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("count", DType::I64, [2, 2]).unwrap();
     let state = builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
     let ctx = Context::new();
-    let count = state.get("count").unwrap();
+    let count = state.tensor("count").unwrap();
     let y = ctx.map_custom1_inplace::<i64>(count, Custom::new(), |out| {
         out.for_each(|([i, ..], row)| row.iter_mut().for_each(|n| *n += i as i64 + 1));
     });
@@ -178,7 +178,7 @@ fn closures_change_states() {
 
 /// Older results in the same memory are not visible.
 #[test]
-fn rows_come_as_zeros() {
+fn custom_rows_start_as_zeros() {
     let ctx = Context::new();
     let lab = Lab::with_threads(&ctx, 2);
     let (x, _) = lab.plain(&Array::sample(ne([64, 64]), 3, 1.0, 2.0));
@@ -194,7 +194,7 @@ fn rows_come_as_zeros() {
 }
 
 #[test]
-fn each_row_is_given_to_one_task() {
+fn custom_gives_each_row_to_one_task() {
     for (shape, threads, how, most) in [
         ([3, 100, 2, 2], 4, Custom::new(), 4),
         ([3, 100, 2, 2], 4, tasks(3), 3),
@@ -226,7 +226,7 @@ fn each_row_is_given_to_one_task() {
 }
 
 #[test]
-fn custom_operations_refuse_what_does_not_fit() {
+fn custom_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
     let x = of(DType::F32, [4, 3]);
@@ -254,7 +254,7 @@ fn custom_operations_refuse_what_does_not_fit() {
 }
 
 #[test]
-fn closures_write_to_nothing_that_others_rely_on() {
+fn map_custom_inplace_refuses_weights_inputs_and_indices() {
     let ctx = Context::new();
     let how = Custom::new();
     let x = ctx.input("x", DType::F32, [4, 3]).unwrap();
@@ -267,7 +267,7 @@ fn closures_write_to_nothing_that_others_rely_on() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [4, 3]).unwrap();
     let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
-    let w = weights.get("w").unwrap();
+    let w = weights.tensor("w").unwrap();
     refused!(Frozen, ctx.map_custom1_inplace::<f32>(w, how, |_| {}));
     // No other call may read the rows that a call changes, not even as an identical operand.
     refused!(Shape, ctx.custom_inplace(d, &[x, d], how, none));
@@ -284,7 +284,7 @@ fn closures_write_to_nothing_that_others_rely_on() {
 
 /// Errors inside the closure.
 #[test]
-fn operands_are_checked_when_they_are_used() {
+fn custom_operands_are_checked_on_access() {
     type Use = fn(Operands<'_>);
     let wrong: [(&str, Use); 8] = [
         ("operand 2 of 2", |o| drop(o.rows::<f32>(2).row([0, 0, 0]).to_vec())),

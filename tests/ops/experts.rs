@@ -19,7 +19,7 @@ fn ids(shape: [usize; 4], below: usize) -> Array {
 }
 
 #[test]
-fn h07_products_with_picked_experts_are_those_of_plain_rust() {
+fn h07_mul_mat_id_equals_plain_rust() {
     for (dtype, of_b) in [
         (DType::F32, DType::F32),
         (DType::F16, DType::F16),
@@ -52,7 +52,7 @@ fn h07_products_with_picked_experts_are_those_of_plain_rust() {
 }
 
 #[test]
-fn experts_may_be_strided() {
+fn mul_mat_id_accepts_strided_experts() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (experts, w) = lab.operand(&Array::sample(ne([8, 3, 4]), 3, -1.0, 1.0), DType::F32, Layout::Swapped);
@@ -66,7 +66,7 @@ fn experts_may_be_strided() {
 }
 
 #[test]
-fn picked_biases_are_those_of_plain_rust() {
+fn add_id_equals_plain_rust() {
     for (n, used, tokens, rows) in [(5, 3, 4, 7), (1, 1, 1, 1), (33, 2, 9, 2), (4, 6, 1, 6)] {
         for layout in Layout::ROWS {
             for (of_b, threads) in [(Layout::Plain, 1), (Layout::Gaps, 3)] {
@@ -87,7 +87,7 @@ fn picked_biases_are_those_of_plain_rust() {
 
 /// A bias with the layout of the rows and no later use: the allocator would give its memory to the result.
 #[test]
-fn biases_are_not_overwritten_while_they_are_read() {
+fn add_id_result_does_not_overwrite_its_bias() {
     let ctx = Context::new();
     let lab = Lab::with_threads(&ctx, 1);
     let (a, x) = lab.plain(&Array::sample(ne([4, 3]), 3, -9.0, 9.0));
@@ -100,7 +100,7 @@ fn biases_are_not_overwritten_while_they_are_read() {
 }
 
 #[test]
-fn h07_experts_are_checked_when_they_are_set() {
+fn h07_mul_mat_id_checks_indices_when_set() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 3]| ctx.input("x", dtype, shape).unwrap();
     let which = ctx.input("ids", DType::I32, [2, 3]).unwrap();
@@ -118,7 +118,7 @@ fn h07_experts_are_checked_when_they_are_set() {
 }
 
 #[test]
-fn products_with_picked_experts_refuse_what_does_not_fit() {
+fn mul_mat_id_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let (w, x) = (of(DType::F32, [8, 5, 4, 1]), of(DType::F32, [8, 2, 3, 1]));
@@ -141,7 +141,7 @@ fn products_with_picked_experts_refuse_what_does_not_fit() {
 }
 
 #[test]
-fn h14_experts_of_types_without_a_product_are_refused() {
+fn h14_mul_mat_id_refuses_types_without_a_dot_product() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let of = |dtype, shape: [i64; 3]| ctx.input("x", dtype, shape).unwrap();
@@ -165,7 +165,7 @@ fn h14_experts_of_types_without_a_product_are_refused() {
 }
 
 #[test]
-fn picked_biases_refuse_what_does_not_fit() {
+fn add_id_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let (a, b) = (of(DType::F32, [8, 2, 3, 1]), of(DType::F32, [8, 5, 1, 1]));
@@ -189,7 +189,7 @@ fn picked_biases_refuse_what_does_not_fit() {
 
 /// The scheduler reads the indices once, even if a later operation has more experts (H78).
 #[test]
-fn experts_of_one_list_are_equally_many_where_there_are_several_devices() {
+fn mul_mat_id_requires_equal_expert_counts_on_several_devices() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 3]| ctx.input("x", dtype, shape).unwrap();
     let which = ctx.input("ids", DType::I32, [2, 3]).unwrap();
@@ -209,7 +209,7 @@ fn experts_of_one_list_are_equally_many_where_there_are_several_devices() {
 
 /// Unchecked indices, which the caller guarantees.
 #[test]
-fn unchecked_experts_are_computed_alike() {
+fn unchecked_mul_mat_id_equals_the_checked_one() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (w, _) = lab.plain(&Array::sample(ne([8, 5, 4]), 3, -1.0, 1.0));

@@ -103,7 +103,7 @@ fn inputs(of: Sizes) -> [Array; 3] {
 }
 
 #[test]
-fn attention_is_that_of_plain_rust() {
+fn flash_attn_ext_equals_plain_rust() {
     for of in SIZES {
         let [q, k, v] = inputs(of);
         let masks = [
@@ -127,7 +127,7 @@ fn attention_is_that_of_plain_rust() {
 }
 
 #[test]
-fn attention_with_slopes_caps_and_sinks_is_that_of_plain_rust() {
+fn flash_attn_ext_options_equal_plain_rust() {
     for of in SIZES {
         let [q, k, v] = inputs(of);
         for (max_bias, cap, with_sinks) in [(8.0, 0.0, false), (0.0, 1.5, false), (0.0, 0.0, true), (4.0, 2.0, true)] {
@@ -154,7 +154,7 @@ fn attention_with_slopes_caps_and_sinks_is_that_of_plain_rust() {
 }
 
 #[test]
-fn attention_takes_keys_and_values_of_many_types() {
+fn flash_attn_ext_accepts_many_key_and_value_types() {
     // Tolerance: queries are rounded to the type of the dot product with keys; f16 values are summed in f16.
     let types = [
         (DType::F32, DType::F32, 2e-5),
@@ -190,7 +190,7 @@ fn attention_takes_keys_and_values_of_many_types() {
 
 /// C compares few of these dimensions, but its kernels rely on all.
 #[test]
-fn h09_attention_refuses_shapes_that_do_not_fit() {
+fn h09_flash_attn_ext_refuses_unsuitable_shapes() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let f32s = |shape| of(DType::F32, shape);
@@ -233,7 +233,7 @@ fn h09_attention_refuses_shapes_that_do_not_fit() {
 }
 
 #[test]
-fn attention_refuses_parameters_that_make_no_sense() {
+fn flash_attn_ext_refuses_unsuitable_parameters() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8, 3, 4]).unwrap();
     let mask = ctx.input("mask", DType::F16, [3, 3]).unwrap();
@@ -257,7 +257,7 @@ fn attention_refuses_parameters_that_make_no_sense() {
 
 /// Types and precisions for which the CPU kernel has no code.
 #[test]
-fn h14_attention_over_types_that_the_cpu_cannot_multiply_is_refused() {
+fn h14_flash_attn_ext_refuses_types_without_a_dot_product() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let of = |dtype| ctx.input("x", dtype, [256, 8]).unwrap();

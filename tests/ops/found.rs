@@ -7,7 +7,7 @@ use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
 /// The kernels of direct convolutions read any image as `f32`.
 #[test]
-fn h42_images_of_other_types_than_f32_are_refused() {
+fn h42_conv_direct_refuses_images_other_than_f32() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     for kernel in [DType::F32, DType::F16] {
@@ -24,7 +24,7 @@ fn h42_images_of_other_types_than_f32_are_refused() {
 
 /// The kernel takes the size of a block for that of a row, unless both tensors have contiguous rows and one shape.
 #[test]
-fn h48_blocks_with_gaps_are_copied_row_by_row_only() {
+fn h48_dup_of_blocks_with_gaps_copies_rows_only() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let values = Array::sample(ne([64, 6]), 3, -1.0, 1.0);
@@ -33,11 +33,11 @@ fn h48_blocks_with_gaps_are_copied_row_by_row_only() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("other", DType::Q8_0, [128, 3]).unwrap().tensor("same", DType::Q8_0, [64, 6]).unwrap();
     let state = builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
-    refused!(Shape, ctx.cpy(gaps, state.get("other").unwrap()), "rows of another length");
+    refused!(Shape, ctx.cpy(gaps, state.tensor("other").unwrap()), "rows of another length");
     refused!(Unsupported, lab.accepted(ctx.cont_4d(gaps, [128, 3]).unwrap()), "rows of another length");
     let flat = Array { ne: ne([128, 3]), data: rounded.data.clone() };
     for (y, want) in [
-        (ctx.cpy(gaps, state.get("same").unwrap()), &rounded),
+        (ctx.cpy(gaps, state.tensor("same").unwrap()), &rounded),
         (ctx.cont(gaps), &rounded),
         (ctx.cont_4d(whole, [128, 3]), &flat),
     ] {
@@ -48,7 +48,7 @@ fn h48_blocks_with_gaps_are_copied_row_by_row_only() {
 
 /// The kernel has a table with an entry of 8 bytes for each expert and index, whose size it computes unchecked.
 #[test]
-fn h58_tables_of_experts_have_a_size_that_can_be_counted() {
+fn h58_mul_mat_id_limits_the_size_of_its_table() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let accepted = |experts: i64, used: i64, tokens: i64| {

@@ -5,7 +5,7 @@ use ggml::prelude::*;
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
 #[test]
-fn filled_tensors_hold_one_value() {
+fn fill_equals_plain_rust() {
     for dtype in [DType::F32, DType::F16] {
         for (shape, threads) in [(ne([1]), 1), (ne([37]), 2), (ne([5, 3, 2, 2]), 3)] {
             for value in [0.0, -1.5, f32::INFINITY, f32::NAN] {
@@ -25,7 +25,7 @@ fn filled_tensors_hold_one_value() {
 }
 
 #[test]
-fn sequences_are_those_of_plain_rust() {
+fn arange_equals_plain_rust() {
     for (start, stop, step, count) in [
         (0.0, 5.0, 1.0, 5),
         (-2.0, 3.1, 0.5, 11),
@@ -49,7 +49,7 @@ fn sequences_are_those_of_plain_rust() {
 }
 
 #[test]
-fn sequences_refuse_what_has_no_end_or_is_too_long() {
+fn arange_refuses_endless_and_too_long_ranges() {
     let ctx = Context::new();
     let (nan, inf) = (f32::NAN, f32::INFINITY);
     for (start, stop, step) in [
@@ -78,7 +78,7 @@ fn sequences_refuse_what_has_no_end_or_is_too_long() {
 
 /// Reference: frequency `j` of `half` is `max_period` to the power of `-j / half`.
 #[test]
-fn time_steps_are_embedded_as_plain_rust_does() {
+fn timestep_embedding_equals_plain_rust() {
     for (dim, max_period) in [(1, 10), (2, 10_000), (8, 10_000), (9, 100), (64, 1)] {
         for (n, threads) in [(1, 1), (5, 3)] {
             let ctx = Context::new();
@@ -100,7 +100,7 @@ fn time_steps_are_embedded_as_plain_rust_does() {
 }
 
 #[test]
-fn embeddings_refuse_what_does_not_fit() {
+fn timestep_embedding_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let steps = ctx.input("steps", DType::F32, [4]).unwrap();
     for n in [0, -1, i32::MIN] {

@@ -18,7 +18,7 @@ const GATES: [Case; 5] = [
 ];
 
 #[test]
-fn gated_units_are_those_of_plain_rust() {
+fn glu_equals_plain_rust() {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         for shape in [ne([2]), ne([34, 3]), ne([6, 3, 2, 2])] {
             let ctx = Context::new();
@@ -74,7 +74,7 @@ const METHODS: [(Glu, OfHalves, OfHalves, OfTwo); 5] = [
 ];
 
 #[test]
-fn methods_compute_their_unit() {
+fn glu_methods_compute_their_unit() {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         for &op in Glu::ALL {
             let &(_, halves, swapped, split) = METHODS.iter().find(|(unit, ..)| *unit == op).unwrap();
@@ -98,7 +98,7 @@ fn methods_compute_their_unit() {
 }
 
 #[test]
-fn limited_units_are_those_of_plain_rust() {
+fn swiglu_oai_and_swiglu_clamp_equal_plain_rust() {
     for (shape, threads) in [(ne([1]), 2), (ne([37, 3]), 1), (ne([6, 3, 2, 2]), 3)] {
         for (alpha, limit) in [(1.702_f32, 7.0_f32), (0.5, 1.25), (-1.0, 0.0), (1.0, f32::INFINITY)] {
             for dtype in [DType::F32, DType::F16] {
@@ -136,7 +136,7 @@ fn limited_units_are_those_of_plain_rust() {
 }
 
 #[test]
-fn gated_units_refuse_what_does_not_fit() {
+fn glu_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 3]| ctx.input("x", dtype, shape).unwrap();
     let x = of(DType::F32, [8, 3, 2]);

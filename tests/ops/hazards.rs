@@ -103,7 +103,7 @@ const OPS: &[(&str, Build)] = &[
 /// ggml's predicates of contiguity skip the strides of dimensions of 1, but its kernels use or assert them. Every
 /// accepted operand must give the same result as a copy of it.
 #[test]
-fn h10_strides_of_dimensions_of_one_are_looked_at() {
+fn h10_operations_check_strides_of_dimensions_of_1() {
     let odd: [(&str, [usize; 4], [usize; 4]); 6] = [
         ("a column as a row", ne([4, 1]), [1, 0, 2, 3]),
         ("one row to a plane", ne([4, 3, 1]), [0, 2, 1, 3]),
@@ -134,7 +134,7 @@ fn h10_strides_of_dimensions_of_one_are_looked_at() {
 }
 
 #[test]
-fn h17_no_dimension_is_ever_zero() {
+fn h17_operations_refuse_dimensions_of_0() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 2]).unwrap();
     refused!(Shape, ctx.input("none", DType::F32, [0]));
@@ -148,7 +148,7 @@ fn h17_no_dimension_is_ever_zero() {
 
 /// Kernels count rows, elements of a row, and contiguous copies in 32 bits. Larger ones are refused before allocation.
 #[test]
-fn sizes_that_a_kernel_cannot_count_are_refused() {
+fn operations_refuse_sizes_beyond_their_kernels() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     for shape in [[1 << 31, 1, 1], [1, 1 << 31, 1], [1, 1 << 16, 1 << 15], [i64::from(i32::MAX), 1, 1]] {
@@ -170,7 +170,7 @@ fn sizes_that_a_kernel_cannot_count_are_refused() {
 
 /// A result may be too large even if no operand is.
 #[test]
-fn results_too_large_for_the_address_space_are_refused() {
+fn operations_refuse_results_beyond_the_address_space() {
     let ctx = Context::new();
     let tall = ctx.input("tall", DType::F32, [1, 1_i64 << 40]).unwrap();
     refused!(Shape, ctx.mul_mat(tall, tall));
@@ -181,7 +181,7 @@ fn results_too_large_for_the_address_space_are_refused() {
 
 /// Results with more threads than rows, and with one thread, equal those with two.
 #[test]
-fn the_number_of_threads_does_not_matter() {
+fn operations_are_the_same_on_any_number_of_threads() {
     let compute = |build: &Build, threads: usize| {
         let ctx = Context::new();
         let lab = Lab::with_threads(&ctx, threads);
@@ -209,7 +209,7 @@ fn no_operation_writes_to_weights() {
     for (name, build) in OPS {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
-        let w = weights.get("w").unwrap();
+        let w = weights.tensor("w").unwrap();
         // A whole tensor, and a view of it.
         let part = ctx.view(w, [32, 4], [w.nb()[1], 4 * w.nb()[1], 4 * w.nb()[1]], 2 * w.nb()[1]).unwrap();
         let outputs = [w, part].map(|x| build(&lab, x).unwrap());

@@ -20,7 +20,7 @@ fn mixing(mixes: &[f64], scale: f64, base: &[f64], eps: f64, rounds: i32) -> Arr
 }
 
 #[test]
-fn mixing_is_that_of_plain_rust() {
+fn dsv4_hc_comb_equals_plain_rust() {
     for (tokens, rounds) in [(1, 1), (5, 2), (7, 20)] {
         for layout in Layout::ALL {
             let ctx = Context::new();
@@ -38,7 +38,7 @@ fn mixing_is_that_of_plain_rust() {
 }
 
 #[test]
-fn streams_are_joined_as_in_plain_rust() {
+fn dsv4_hc_pre_equals_plain_rust() {
     for (width, streams, tokens) in [(1, 1, 1), (5, 4, 3), (33, 3, 2)] {
         for layout in Layout::ALL {
             let ctx = Context::new();
@@ -63,7 +63,7 @@ fn streams_are_joined_as_in_plain_rust() {
 }
 
 #[test]
-fn streams_are_fed_as_in_plain_rust() {
+fn dsv4_hc_post_equals_plain_rust() {
     for (width, streams, tokens) in [(1, 1, 1), (5, 4, 3), (33, 3, 2)] {
         for layout in Layout::ALL {
             let ctx = Context::new();
@@ -91,7 +91,7 @@ fn streams_are_fed_as_in_plain_rust() {
 }
 
 #[test]
-fn mixing_refuses_what_does_not_fit() {
+fn dsv4_hc_comb_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let f32s = |shape| of(DType::F32, shape);
@@ -116,7 +116,7 @@ fn mixing_refuses_what_does_not_fit() {
 }
 
 #[test]
-fn joining_refuses_what_does_not_fit() {
+fn dsv4_hc_pre_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let f32s = |shape| of(DType::F32, shape);
@@ -139,7 +139,7 @@ fn joining_refuses_what_does_not_fit() {
 }
 
 #[test]
-fn feeding_refuses_what_does_not_fit() {
+fn dsv4_hc_post_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let f32s = |shape| of(DType::F32, shape);

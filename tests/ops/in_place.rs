@@ -2,8 +2,8 @@
 
 use ggml::prelude::*;
 use ggml::{Part, Result, UnaryOp};
+use testkit::encode::{decode, encode};
 
-use crate::support::encode::{decode, encode};
 use crate::support::{Array, Lab, assert_close, ne, precision, refused};
 use crate::unary::{Build, definition};
 
@@ -64,7 +64,7 @@ pub(crate) fn state(values: &Array, dtype: DType) -> (State, Array) {
 
 /// The values of a state.
 pub(crate) fn held(state: &State) -> Array {
-    let t = state.get("s").unwrap();
+    let t = state.tensor("s").unwrap();
     Array { ne: t.ne().map(|n| n as usize), data: decode(t.dtype(), &state.read_bytes("s").unwrap()) }
 }
 
@@ -108,7 +108,7 @@ fn check(name: &str, dtype: DType, build: Build, f: Definition, inexact: f64, pa
 
         let (state, before) = state(&values, dtype);
         let ctx = Context::new();
-        let s = state.get("s").unwrap();
+        let s = state.tensor("s").unwrap();
         let y = build(&ctx, if part { part_of(&ctx, s) } else { s }).unwrap();
         Lab::with_threads(&ctx, threads).run_all(&[ctx.cont(y).unwrap()]).unwrap();
         assert_close(&held(&state), &after(&before), tolerance, &format!("{context}, a state"));
@@ -116,7 +116,7 @@ fn check(name: &str, dtype: DType, build: Build, f: Definition, inexact: f64, pa
 }
 
 #[test]
-fn functions_in_place_write_their_operand_and_nothing_else() {
+fn unary_inplace_writes_only_its_operand() {
     for (name, _, build) in PAIRS {
         let (f, inexact) = of_name(name);
         for dtype in [DType::F32, DType::F16, DType::BF16] {
@@ -134,7 +134,7 @@ fn functions_in_place_write_their_operand_and_nothing_else() {
 
 /// In-place results equal those in new tensors, bit by bit.
 #[test]
-fn functions_in_place_compute_what_their_twins_compute() {
+fn inplace_operations_equal_their_counterparts() {
     for (name, beside, build) in PAIRS {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
@@ -161,12 +161,12 @@ const OF_TWO: &[(&str, BuildTwo)] = &[
 ];
 
 #[test]
-fn nothing_in_place_writes_to_weights_or_inputs() {
+fn inplace_operations_refuse_weights_and_inputs() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [4, 2]).unwrap();
     let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
     let ctx = Context::new();
-    let w = weights.get("w").unwrap();
+    let w = weights.tensor("w").unwrap();
     let x = ctx.input("x", DType::F32, [4, 2]).unwrap();
     let one = ctx.input("one", DType::F32, [1]).unwrap();
     let flat = |t| ctx.reshape(t, [8]).unwrap();
@@ -188,7 +188,7 @@ fn nothing_in_place_writes_to_weights_or_inputs() {
 
 /// In-place operations are ordered only by their results, whose readers see all earlier writes.
 #[test]
-fn steps_in_place_follow_one_another() {
+fn inplace_operations_run_in_order() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (x, values) = lab.plain(&Array::sample(ne([33, 4]), 5, 0.5, 2.0));

@@ -2,14 +2,9 @@
 //! every check of an operand or parameter by a call. Tests named `h01_…` attempt a hazard of ggml's (`docs/safety.md`).
 
 #![cfg(test)]
-#![allow(
-    clippy::float_cmp,
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    reason = "small numbers, exact results"
-)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers, exact results")]
+#![allow(clippy::cast_possible_wrap, clippy::cast_sign_loss, reason = "small numbers, exact results")]
+#![allow(clippy::float_cmp, reason = "small numbers, exact results")]
 
 mod attention;
 mod binary;

@@ -15,7 +15,7 @@ const FUTURES: &[(&str, Build, Build, f64)] = &[
 ];
 
 #[test]
-fn masks_hide_the_future() {
+fn diag_mask_hides_later_positions() {
     for &(name, build, in_place, value) in FUTURES {
         for n_past in [0, 2, 9] {
             let sample = Array::sample(ne([6, 4, 2, 2]), 4, -2.0, 2.0);
@@ -45,7 +45,7 @@ fn masks_hide_the_future() {
 }
 
 #[test]
-fn diagonals_are_filled_and_the_rest_is_zero() {
+fn diag_fills_the_diagonal_and_zeros_the_rest() {
     for shape in [ne([1]), ne([7]), ne([5, 1, 3, 2])] {
         for layout in Layout::ROWS {
             let ctx = Context::new();
@@ -69,7 +69,7 @@ fn diagonals_are_filled_and_the_rest_is_zero() {
 type Kept = fn(usize, usize) -> bool;
 
 #[test]
-fn triangles_are_kept() {
+fn tri_keeps_its_triangle() {
     let kinds: [(TriType, Kept); 4] = [
         (TriType::Lower, |column, row| column < row),
         (TriType::LowerDiag, |column, row| column <= row),

@@ -38,7 +38,7 @@ fn check(a_of: (DType, Layout, [usize; 4]), b_of: (DType, Layout, [usize; 4])) {
 }
 
 #[test]
-fn products_are_those_of_plain_rust() {
+fn mul_mat_equals_plain_rust() {
     let shapes = [
         (ne([64, 5]), ne([64, 3])),
         (ne([32, 1]), ne([32, 1])),
@@ -67,7 +67,7 @@ fn products_are_those_of_plain_rust() {
 
 /// Rows of any length, for types without blocks.
 #[test]
-fn products_of_odd_rows_are_those_of_plain_rust() {
+fn mul_mat_of_odd_rows_equals_plain_rust() {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         for k in [1, 2, 7, 33] {
             check((dtype, Layout::Plain, ne([k, 3])), (DType::F32, Layout::Plain, ne([k, 5])));
@@ -77,7 +77,7 @@ fn products_of_odd_rows_are_those_of_plain_rust() {
 }
 
 #[test]
-fn products_refuse_what_does_not_fit() {
+fn mul_mat_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
     refused!(Shape, ctx.mul_mat(of([4, 3, 1, 1]), of([5, 3, 1, 1])));
@@ -92,7 +92,7 @@ fn products_refuse_what_does_not_fit() {
 }
 
 #[test]
-fn h14_types_without_a_dot_product_are_refused() {
+fn h14_mul_mat_refuses_types_without_a_dot_product() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let b = ctx.input("b", DType::F32, [256, 2]).unwrap();
@@ -115,7 +115,7 @@ fn h14_types_without_a_dot_product_are_refused() {
 
 /// Every type with a dot product can be multiplied, without a missing table.
 #[test]
-fn h14_every_other_type_can_be_multiplied() {
+fn h14_mul_mat_accepts_every_type_with_a_dot_product() {
     let none = [DType::I8, DType::I16, DType::I32, DType::I64, DType::F64, DType::Q8_1, DType::Q8_K];
     for &dtype in DType::ALL.iter().filter(|t| !none.contains(t)) {
         let mut builder = WeightsBuilder::new();
@@ -125,7 +125,7 @@ fn h14_every_other_type_can_be_multiplied() {
         let lab = Lab::new(&ctx);
         for n in [1, 3, 17] {
             let (b, _) = lab.plain(&Array::sample(ne([512, n]), 1, -1.0, 1.0));
-            let got = lab.run(ctx.mul_mat(weights.get("w").unwrap(), b).unwrap()).unwrap();
+            let got = lab.run(ctx.mul_mat(weights.tensor("w").unwrap(), b).unwrap()).unwrap();
             assert_eq!(got.ne, [9, n, 1, 1]);
             // Blocks of zero bytes have a scale of 0, unless the scale is an exponent.
             assert!(got.data.iter().all(|x| x.abs() < 1e-3), "{dtype}: {:?}", &got.data[..9]);
@@ -140,7 +140,7 @@ fn hadamard(n: usize) -> Array {
 }
 
 #[test]
-fn transforms_are_products_with_a_hadamard_matrix() {
+fn mul_mat_hadamard_equals_the_product() {
     let how = MulMat::new().with_hadamard(true);
     for n in [1, 2, 4, 8, 16, 128] {
         for dtype in [DType::F32, DType::F16] {
@@ -157,7 +157,7 @@ fn transforms_are_products_with_a_hadamard_matrix() {
 }
 
 #[test]
-fn h15_only_square_matrices_of_a_power_of_two_are_hadamard() {
+fn h15_mul_mat_hadamard_requires_a_square_power_of_two() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
     let how = MulMat::new().with_hadamard(true);
@@ -181,7 +181,7 @@ fn h15_only_square_matrices_of_a_power_of_two_are_hadamard() {
 
 /// The CPU accumulates in 32 bits regardless of options.
 #[test]
-fn precisions_are_passed_on() {
+fn mul_mat_precision_is_passed_on() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (a, ra) = lab.plain(&Array::sample(ne([32, 5]), 1, -1.0, 1.0));
@@ -210,7 +210,7 @@ pub(crate) fn outer(a: &Array, b: &Array) -> (Array, Array) {
 }
 
 #[test]
-fn outer_products_are_those_of_plain_rust() {
+fn out_prod_equals_plain_rust() {
     let repeated = [(ne([5, 3, 1, 2]), ne([4, 3, 3, 2])), (ne([32, 65, 2]), ne([7, 65, 4]))];
     let equal =
         [(ne([32, 1]), ne([1, 1])), (ne([64, 40, 2, 2]), ne([3, 40, 2, 2])), (ne([32, 33, 1, 3]), ne([17, 33, 1, 3]))];
@@ -247,7 +247,7 @@ fn outer_products_are_those_of_plain_rust() {
 }
 
 #[test]
-fn outer_products_refuse_what_does_not_fit() {
+fn out_prod_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
@@ -273,7 +273,7 @@ fn outer_products_refuse_what_does_not_fit() {
 }
 
 #[test]
-fn triangular_systems_are_solved() {
+fn solve_tri_solves_triangular_systems() {
     for (n, columns, upper) in [(1, 1, [1, 1]), (7, 3, [1, 1]), (16, 5, [2, 3]), (40, 1, [3, 1])] {
         for threads in [1, 3] {
             let ctx = Context::new();

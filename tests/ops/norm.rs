@@ -20,7 +20,7 @@ const IN_PLACE: &[Case] = &[
 const SHAPES: [[usize; 4]; 4] = [[1, 1, 1, 1], [37, 1, 1, 1], [5, 3, 2, 2], [64, 1, 4, 1]];
 
 #[test]
-fn norms_write_over_their_operand() {
+fn norms_inplace_equal_plain_rust() {
     for shape in SHAPES {
         let values = Array::sample(shape, 4, -2.0, 3.0);
         for (name, build, f) in IN_PLACE {
@@ -54,7 +54,7 @@ fn norms_write_over_their_operand() {
 /// Rows with gaps, whose values must not change. The CPU fuses `rms_norm` with a product after it, but must not fuse an
 /// in-place one, whose own result is needed.
 #[test]
-fn a_norm_in_place_writes_its_rows_only() {
+fn norm_inplace_writes_only_its_rows() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("s", DType::F32, [10, 4]).unwrap();
     let state = builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
@@ -62,7 +62,7 @@ fn a_norm_in_place_writes_its_rows_only() {
     state.set("s", &values).unwrap();
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
-    let part = ctx.view(state.get("s").unwrap(), [8, 2], [80, 160, 160], 4).unwrap();
+    let part = ctx.view(state.tensor("s").unwrap(), [8, 2], [80, 160, 160], 4).unwrap();
     let (w, of_w) = lab.plain(&Array::sample(ne([8]), 5, -2.0, 3.0));
     let got = lab.run(ctx.mul(ctx.rms_norm_inplace(part, EPS).unwrap(), w).unwrap()).unwrap();
     let mut want: Vec<f64> = values.iter().map(|&x| x.into()).collect();
@@ -72,12 +72,12 @@ fn a_norm_in_place_writes_its_rows_only() {
     }
     let product = Array::of(ne([8, 2]), |[i, j, ..]| want[1 + 20 * j + i] * of_w.data[i]);
     assert_close(&got, &product, 1e-5, "the product");
-    let left = state.get("s").unwrap().read::<f32>().unwrap().into_iter().map(f64::from).collect();
+    let left = state.tensor("s").unwrap().read::<f32>().unwrap().into_iter().map(f64::from).collect();
     assert_close(&Array { ne: ne([40]), data: left }, &Array { ne: ne([40]), data: want }, 1e-5, "the state");
 }
 
 #[test]
-fn rms_norm_passes_gradients_back() {
+fn rms_norm_back_is_the_gradient() {
     for shape in SHAPES {
         let (of_x, of_grad) = (Array::sample(shape, 4, -2.0, 3.0), Array::sample(shape, 5, -1.0, 1.0));
         let want = derived(&of_x, |x| weighted(&x.rows(by_root_of_mean_square), &of_grad));

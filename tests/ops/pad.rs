@@ -12,7 +12,7 @@ fn with(left: [i32; 4], right: [i32; 4], circular: bool) -> Pad {
 const SHAPE: [usize; 4] = [5, 4, 3, 2];
 
 #[test]
-fn padding_is_that_of_plain_rust() {
+fn pad_equals_plain_rust() {
     for layout in Layout::ALL {
         for (left, right) in
             [([0; 4], [0; 4]), ([0; 4], [1, 2, 3, 4]), ([2, 1, 3, 2], [0, 3, 1, 0]), ([5, 4, 3, 2], [11, 9, 0, 5])]
@@ -41,7 +41,7 @@ fn padding_is_that_of_plain_rust() {
 }
 
 #[test]
-fn mirrored_rows_are_those_of_plain_rust() {
+fn pad_reflect_1d_equals_plain_rust() {
     for shape in [SHAPE, ne([1]), ne([7, 1, 2])] {
         for (left, right) in [(0, 0), (1, 0), (0, 2), (4, 4), (3, 1)] {
             let ctx = Context::new();
@@ -63,7 +63,7 @@ fn mirrored_rows_are_those_of_plain_rust() {
 }
 
 #[test]
-fn rolled_tensors_are_those_of_plain_rust() {
+fn roll_equals_plain_rust() {
     for layout in Layout::ROWS {
         for shifts in [[0; 4], [1, 0, 0, 0], [-1, 2, -2, 1], [4, -3, 1, 0], [0, 0, 0, -1]] {
             let ctx = Context::new();
@@ -80,7 +80,7 @@ fn rolled_tensors_are_those_of_plain_rust() {
 }
 
 #[test]
-fn h16_circular_padding_goes_round_once_at_most() {
+fn h16_circular_pad_wraps_at_most_once() {
     let ctx = Context::new();
     let a = ctx.input("a", DType::F32, [5, 4, 3, 2]).unwrap();
     for axis in 0..4 {
@@ -95,7 +95,7 @@ fn h16_circular_padding_goes_round_once_at_most() {
 }
 
 #[test]
-fn borders_refuse_what_does_not_fit() {
+fn pad_roll_and_reflect_refuse_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let a = of(DType::F32, [5, 4, 3, 2]);

@@ -43,7 +43,7 @@ fn some_windows() -> [Pool2d; 5] {
 }
 
 #[test]
-fn pooling_is_that_of_plain_rust() {
+fn pool_2d_equals_plain_rust() {
     for dtype in [DType::F32, DType::F16] {
         for shape in [ne([8, 6, 2, 3]), ne([5, 5]), ne([9, 4, 1, 2])] {
             for how in some_windows() {
@@ -68,7 +68,7 @@ fn row(window: i32, stride: i32, padding: i32) -> Pool1d {
 }
 
 #[test]
-fn pooling_of_one_dimension_is_that_of_plain_rust() {
+fn pool_1d_equals_plain_rust() {
     for dtype in [DType::F32, DType::F16] {
         for shape in [ne([8, 6, 2, 3]), ne([5]), ne([37, 2])] {
             for (k, s, p) in [(2, 2, 0), (3, 3, 0), (3, 1, 1), (5, 2, 2), (1, 1, 0), (4, 7, 1)] {
@@ -92,7 +92,7 @@ fn pooling_of_one_dimension_is_that_of_plain_rust() {
 }
 
 #[test]
-fn gradients_of_pooling_are_those_of_plain_rust() {
+fn pool_2d_back_equals_plain_rust() {
     for shape in [ne([8, 6, 2, 3]), ne([5, 5]), ne([9, 4, 1, 2])] {
         for how in some_windows() {
             let ctx = Context::new();
@@ -119,7 +119,7 @@ fn gradients_of_pooling_are_those_of_plain_rust() {
 }
 
 #[test]
-fn h12_gradients_of_pooling_belong_to_what_was_pooled() {
+fn h12_pool_2d_back_requires_the_pooled_shape() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let (x, grad) = (of(DType::F32, [8, 6, 2, 3]), of(DType::F32, [4, 3, 2, 3]));
@@ -138,7 +138,7 @@ fn h12_gradients_of_pooling_belong_to_what_was_pooled() {
 
 /// No gradient goes to padding, for any values.
 #[test]
-fn gradients_of_pooling_stand_any_values() {
+fn pool_2d_back_accepts_any_values() {
     for value in [f64::NAN, f64::NEG_INFINITY, f64::INFINITY] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
@@ -152,7 +152,7 @@ fn gradients_of_pooling_stand_any_values() {
 }
 
 #[test]
-fn h10_pooling_of_one_dimension_gets_rows_that_lie_as_its_kernel_walks() {
+fn h10_pool_1d_requires_contiguous_rows() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 4, 3, 2]).unwrap();
     let pool = |x| ctx.pool_1d(x, Pool::Max, Pool1d::new([2]));
@@ -166,7 +166,7 @@ fn h10_pooling_of_one_dimension_gets_rows_that_lie_as_its_kernel_walks() {
 }
 
 #[test]
-fn h11_pooling_gets_planes_that_lie_as_its_kernel_walks() {
+fn h11_pool_2d_requires_contiguous_planes() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 4, 3, 2]).unwrap();
     let pool = |x| ctx.pool_2d(x, Pool::Max, Pool2d::new([2; 2]));
@@ -183,7 +183,7 @@ fn h11_pooling_gets_planes_that_lie_as_its_kernel_walks() {
 }
 
 #[test]
-fn pooling_refuses_what_does_not_fit() {
+fn pool_2d_refuses_unsuitable_parameters() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8, 6]).unwrap();
     let pool = |how| ctx.pool_2d(x, Pool::Avg, how);
@@ -208,7 +208,7 @@ fn pooling_refuses_what_does_not_fit() {
 }
 
 #[test]
-fn pooling_of_one_dimension_refuses_what_does_not_fit() {
+fn pool_1d_refuses_unsuitable_parameters() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8, 6]).unwrap();
     for bad in [0, -1, i32::MIN, i32::MAX] {

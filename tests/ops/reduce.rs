@@ -59,7 +59,7 @@ const ROWS: &[Case] = &[
 const SHAPES: [[usize; 4]; 4] = [[1, 1, 1, 1], [37, 1, 1, 1], [5, 3, 2, 2], [64, 1, 4, 1]];
 
 #[test]
-fn functions_of_rows_are_those_of_plain_rust() {
+fn row_functions_equal_plain_rust() {
     for layout in Layout::ROWS {
         for shape in SHAPES {
             let ctx = Context::new();
@@ -75,7 +75,7 @@ fn functions_of_rows_are_those_of_plain_rust() {
 
 /// A row of zeros is divided by `eps`, not by zero.
 #[test]
-fn rows_of_zeros_stay_zeros() {
+fn norms_of_zero_rows_are_zero() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (x, values) = lab.plain(&Array::of(ne([8, 2]), |_| 0.0));
@@ -86,7 +86,7 @@ fn rows_of_zeros_stay_zeros() {
 }
 
 #[test]
-fn sums_are_those_of_plain_rust() {
+fn sum_equals_plain_rust() {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         for layout in Layout::ROWS {
             for shape in SHAPES {
@@ -120,7 +120,7 @@ fn argmax_finds_the_largest_of_each_row() {
 }
 
 #[test]
-fn group_norm_is_that_of_plain_rust() {
+fn group_norm_equals_plain_rust() {
     for layout in Layout::ROWS {
         for (shape, groups) in [(ne([4, 3, 6, 2]), 3), (ne([4, 3, 6, 2]), 1), (ne([5, 1, 4]), 4)] {
             let ctx = Context::new();
@@ -141,7 +141,7 @@ fn group_norm_is_that_of_plain_rust() {
 }
 
 #[test]
-fn functions_of_rows_refuse_what_no_kernel_takes() {
+fn row_functions_refuse_operands_without_a_kernel() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 2, 2]).unwrap();
     let half = ctx.input("half", DType::F16, [4, 2, 2]).unwrap();
@@ -168,7 +168,7 @@ fn functions_of_rows_refuse_what_no_kernel_takes() {
 
 /// The CPU fuses `rms_norm` with the product after it, but must not if the norm has other uses.
 #[test]
-fn a_norm_that_is_fused_with_its_weights_is_the_same() {
+fn rms_norm_fused_with_mul_equals_plain_rust() {
     for weights in [ne([16]), ne([16, 3]), ne([16, 1, 2]), ne([1]), ne([8, 3])] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
@@ -194,7 +194,7 @@ fn a_norm_that_is_fused_with_its_weights_is_the_same() {
 }
 
 #[test]
-fn equal_elements_are_counted() {
+fn count_equal_equals_plain_rust() {
     for shape in [ne([1]), ne([37]), ne([5, 6]), ne([3, 17])] {
         for layout in Layout::ALL {
             for threads in [1, 3] {
@@ -221,7 +221,7 @@ fn equal_elements_are_counted() {
 
 /// With several planes, the CPU kernel computes the offsets of rows wrongly, and reads out of bounds (H61).
 #[test]
-fn equal_elements_are_counted_in_matrices_only() {
+fn count_equal_refuses_several_planes() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     for shape in [[4, 3, 2, 1], [4, 1, 1, 2], [4, 3, 2, 2]] {

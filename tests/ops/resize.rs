@@ -52,7 +52,7 @@ fn weights(i: usize, from: usize, to: usize, how: Interpolate) -> Vec<(usize, f6
 }
 
 #[test]
-fn images_in_another_size_are_those_of_plain_rust() {
+fn interpolate_equals_plain_rust() {
     let hows = [
         by(Scale::Nearest, false, false),
         by(Scale::Nearest, true, false),
@@ -84,7 +84,7 @@ fn images_in_another_size_are_those_of_plain_rust() {
 }
 
 #[test]
-fn images_of_one_pixel_grow_and_shrink() {
+fn interpolate_scales_a_single_pixel() {
     for how in [by(Scale::Bilinear, true, false), by(Scale::Bicubic, false, false), by(Scale::Bilinear, false, true)] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
@@ -96,7 +96,7 @@ fn images_of_one_pixel_grow_and_shrink() {
 
 /// Positions are divided in 32-bit floats: none may round up to the dimension.
 #[test]
-fn long_rows_are_read_up_to_their_ends() {
+fn interpolate_reads_long_rows_to_their_ends() {
     for (from, to) in [(1 << 20, (1 << 20) - 1), ((1 << 20) - 1, 1 << 20)] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
@@ -108,7 +108,7 @@ fn long_rows_are_read_up_to_their_ends() {
 }
 
 #[test]
-fn images_in_another_size_refuse_what_does_not_fit() {
+fn interpolate_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let a = ctx.input("a", DType::F32, [4, 4, 2, 1]).unwrap();
     let plain = Interpolate::new(Scale::Nearest);

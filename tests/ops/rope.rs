@@ -85,7 +85,7 @@ fn rotated(x: &Array, positions: &[f64], how: &Rope<'_>, factors: Option<&[f64]>
 }
 
 #[test]
-fn rotations_are_those_of_plain_rust() {
+fn rope_equals_plain_rust() {
     for dtype in [DType::F32, DType::F16] {
         for layout in Layout::ROWS {
             for mode in [RopeMode::Normal, RopeMode::NeoX] {
@@ -113,7 +113,7 @@ fn rotations_are_those_of_plain_rust() {
 }
 
 #[test]
-fn rope_is_rope_ext_without_options() {
+fn rope_equals_rope_ext_without_options() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (x, values) = lab.plain(&Array::sample(ne([6, 2, 4]), 4, -1.0, 1.0));
@@ -126,7 +126,7 @@ fn rope_is_rope_ext_without_options() {
 }
 
 #[test]
-fn h13_sizes_for_which_the_kernel_does_not_end_are_refused() {
+fn h13_rope_refuses_sizes_for_which_its_kernel_does_not_end() {
     let ctx = Context::new();
     let positions = ctx.input("p", DType::I32, [4]).unwrap();
     let x = ctx.input("x", DType::F32, [8, 2, 4]).unwrap();
@@ -144,7 +144,7 @@ fn h13_sizes_for_which_the_kernel_does_not_end_are_refused() {
 }
 
 #[test]
-fn rotations_refuse_what_does_not_fit() {
+fn rope_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 3]| ctx.input("x", dtype, shape).unwrap();
     let x = of(DType::F32, [8, 2, 4]);
@@ -182,7 +182,7 @@ fn rotations_refuse_what_does_not_fit() {
 }
 
 #[test]
-fn yarn_is_that_of_plain_rust() {
+fn rope_yarn_equals_plain_rust() {
     for mode in [RopeMode::Normal, RopeMode::NeoX] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
@@ -234,7 +234,7 @@ fn positions_of(how: &Rope<'_>, tokens: usize) -> Array {
 }
 
 #[test]
-fn rotations_in_every_mode_are_those_of_plain_rust() {
+fn rope_modes_equal_plain_rust() {
     let shape = ne([16, 3, 5, 2]);
     for (dtype, layout, threads) in [
         (DType::F32, Layout::Plain, 1),
@@ -263,7 +263,7 @@ fn rotations_in_every_mode_are_those_of_plain_rust() {
 
 /// A rotation is linear, so its gradient has this dot product with any operand.
 #[test]
-fn rotating_back_is_the_gradient() {
+fn rope_ext_back_is_the_gradient() {
     let shape = ne([16, 2, 3]);
     let (x, grad) = (Array::sample(shape, 4, -1.0, 1.0), Array::sample(shape, 5, -1.0, 1.0));
     for how in modes() {
@@ -279,7 +279,7 @@ fn rotating_back_is_the_gradient() {
 }
 
 #[test]
-fn rotations_write_over_their_operand() {
+fn rope_inplace_equals_plain_rust() {
     let values = Array::sample(ne([16, 3, 5, 2]), 4, -1.0, 1.0);
     for how in modes() {
         let positions = positions_of(&how, 5);
@@ -303,7 +303,7 @@ fn rotations_write_over_their_operand() {
 }
 
 #[test]
-fn h13_sections_for_which_the_kernel_divides_by_zero_are_refused() {
+fn h13_rope_refuses_unsuitable_sections() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [16, 2, 4]).unwrap();
     let four = ctx.input("p", DType::I32, [16]).unwrap();

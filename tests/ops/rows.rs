@@ -9,7 +9,7 @@ fn numbers(shape: [usize; 4], below: usize) -> Array {
 }
 
 #[test]
-fn rows_are_those_that_were_asked_for() {
+fn get_rows_equals_plain_rust() {
     for dtype in [DType::F32, DType::F16, DType::BF16, DType::I32, DType::Q8_0, DType::Q4_0] {
         for layout in Layout::ROWS {
             for (table, picks) in [(ne([32, 5]), ne([7])), (ne([64, 4, 3, 2]), ne([6, 3, 2])), (ne([32, 1]), ne([1]))] {
@@ -33,7 +33,7 @@ fn rows_are_those_that_were_asked_for() {
 }
 
 #[test]
-fn row_numbers_are_checked_when_they_are_set() {
+fn get_rows_checks_indices_when_set() {
     let ctx = Context::new();
     let a = ctx.input("a", DType::F32, [4, 10]).unwrap();
     let few = ctx.input("few", DType::F32, [4, 3]).unwrap();
@@ -66,7 +66,7 @@ fn row_numbers_are_checked_when_they_are_set() {
 }
 
 #[test]
-fn row_numbers_are_checked_without_a_scheduler_too() {
+fn get_rows_checks_indices_without_a_scheduler() {
     let ctx = Context::new();
     let a = ctx.input("a", DType::F32, [4, 3]).unwrap();
     let rows = ctx.input("rows", DType::I32, [2]).unwrap();
@@ -79,7 +79,7 @@ fn row_numbers_are_checked_without_a_scheduler_too() {
 }
 
 #[test]
-fn rows_refuse_what_does_not_fit() {
+fn get_rows_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let a = of(DType::F32, [4, 5, 3, 2]);
@@ -100,7 +100,7 @@ fn rows_refuse_what_does_not_fit() {
 
 /// Unchecked indices: results of other operations, weights, states.
 #[test]
-fn row_numbers_come_from_inputs_only() {
+fn get_rows_refuses_indices_that_are_no_input() {
     let place = || {
         let mut builder = WeightsBuilder::new();
         builder.tensor("rows", DType::I32, [4]).unwrap();
@@ -112,12 +112,12 @@ fn row_numbers_come_from_inputs_only() {
     let a = ctx.input("a", DType::F32, [4, 5]).unwrap();
     let rows = ctx.input("rows", DType::I32, [4]).unwrap();
     let scores = ctx.input("scores", DType::F32, [8, 4]).unwrap();
-    let of_state = state.get("rows").unwrap();
+    let of_state = state.tensor("rows").unwrap();
     for unchecked in [
         ctx.dup(rows).unwrap(),
         ctx.argmax(scores).unwrap(),
         ctx.reshape(ctx.argmax(scores).unwrap(), [4]).unwrap(),
-        weights.get("rows").unwrap(),
+        weights.tensor("rows").unwrap(),
         of_state,
         ctx.view(of_state, [4], [16, 16, 16], 0).unwrap(),
         ctx.cpy(rows, of_state).unwrap(),

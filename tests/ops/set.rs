@@ -47,7 +47,7 @@ const CASES: [Case; 2] = [
 const SHAPE: [usize; 4] = [6, 4, 3, 2];
 
 #[test]
-fn parts_are_written_and_nothing_else() {
+fn acc_and_set_write_only_their_part() {
     for (name, beside, in_place, f) in CASES {
         for dtype in [DType::F32, DType::I32] {
             if (name, dtype) == ("acc", DType::I32) {
@@ -67,7 +67,7 @@ fn parts_are_written_and_nothing_else() {
                     let y = beside(&ctx, a, b, at).unwrap();
                     assert!(!y.is_view());
                     let of_result = ctx.cont(in_place(&ctx, result, b, at).unwrap()).unwrap();
-                    let of_state = in_place(&ctx, state.get("s").unwrap(), b, at).unwrap();
+                    let of_state = in_place(&ctx, state.tensor("s").unwrap(), b, at).unwrap();
                     assert!(of_state.is_view());
                     let got = lab.run_all(&[y, of_result, result, ctx.cont(of_state).unwrap(), a]).unwrap();
                     let want = expected(&ra, &rb, strides.unwrap_or([24, 96, 288]), offset, f);
@@ -83,7 +83,7 @@ fn parts_are_written_and_nothing_else() {
 }
 
 #[test]
-fn rows_are_written_by_their_own_methods() {
+fn set_1d_and_set_2d_write_rows() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (a, ra) = lab.plain(&Array::sample(SHAPE, 3, -9.0, 9.0));
@@ -107,7 +107,7 @@ fn rows_are_written_by_their_own_methods() {
 
 /// C accepts a part that is one element too long, whose last row is out of bounds, or that is misaligned.
 #[test]
-fn h05_no_part_leaves_the_tensor() {
+fn h05_acc_and_set_refuse_parts_out_of_bounds() {
     let ctx = Context::new();
     let a = ctx.input("a", DType::F32, [6, 4]).unwrap();
     let of = |shape: [i64; 4]| ctx.input("b", DType::F32, shape).unwrap();
@@ -140,7 +140,7 @@ fn h05_no_part_leaves_the_tensor() {
 
 /// C cuts strides to signed 32 bits, and offsets of 2^30 or more end the process; threads write rows in any order.
 #[test]
-fn h05_strides_and_offsets_are_those_that_kernels_use() {
+fn h05_acc_and_set_check_strides_and_offsets() {
     let ctx = Context::new();
     // Too large for any memory, but never allocated here.
     let a = ctx.input("a", DType::F32, [1 << 20, 1 << 20]).unwrap();
@@ -174,7 +174,7 @@ fn h05_strides_and_offsets_are_those_that_kernels_use() {
 }
 
 #[test]
-fn what_is_written_must_fit_and_lie_elsewhere() {
+fn acc_and_set_refuse_unsuitable_and_overlapping_operands() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();

@@ -24,7 +24,7 @@ fn tolerance(dtype: DType) -> f64 {
 }
 
 #[test]
-fn rows_are_written_where_they_were_asked_for() {
+fn set_rows_equals_plain_rust() {
     let shapes = [
         (ne([32, 9]), 4, ne([4])),
         (ne([64, 5, 4, 6]), 5, ne([5, 2, 3])),
@@ -75,13 +75,13 @@ fn rows_are_written_where_they_were_asked_for() {
 
 /// A KV cache: written rows stay, and a view of it may be the target.
 #[test]
-fn rows_are_written_to_a_state() {
+fn set_rows_writes_a_state() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("cache", DType::F32, [4, 6, 2]).unwrap();
     let state = builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
     let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
     let ctx = Context::new();
-    let cache = state.get("cache").unwrap();
+    let cache = state.tensor("cache").unwrap();
     // Rows 1 to 5 of both planes.
     let part = ctx.view(cache, [4, 5, 2], [16, 96, 192], 16).unwrap();
     let b = ctx.input("b", DType::F32, [4, 2, 2]).unwrap();
@@ -100,7 +100,7 @@ fn rows_are_written_to_a_state() {
 }
 
 #[test]
-fn rows_to_write_are_checked_when_they_are_set() {
+fn set_rows_checks_indices_when_set() {
     let ctx = Context::new();
     let a = ctx.dup(ctx.input("a", DType::F32, [4, 9, 2]).unwrap()).unwrap();
     let b = ctx.input("b", DType::F32, [4, 3, 2]).unwrap();
@@ -134,7 +134,7 @@ fn rows_to_write_are_checked_when_they_are_set() {
 
 /// Indices must be distinct in rows of the operand, not of the input behind it.
 #[test]
-fn rows_to_write_are_checked_through_views() {
+fn set_rows_checks_indices_through_views() {
     let ctx = Context::new();
     let a = ctx.dup(ctx.input("a", DType::F32, [4, 9, 2]).unwrap()).unwrap();
     let b = ctx.input("b", DType::F32, [4, 2, 2]).unwrap();
@@ -162,7 +162,7 @@ fn rows_to_write_are_checked_through_views() {
 }
 
 #[test]
-fn rows_to_write_refuse_what_does_not_fit() {
+fn set_rows_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let made = |dtype, shape| ctx.dup(of(dtype, shape)).unwrap();
@@ -188,7 +188,7 @@ fn rows_to_write_refuse_what_does_not_fit() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [8, 5, 4, 6]).unwrap();
     let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
-    refused!(Frozen, ctx.set_rows(weights.get("w").unwrap(), b, rows));
+    refused!(Frozen, ctx.set_rows(weights.tensor("w").unwrap(), b, rows));
     let [_, nb1, nb2, nb3] = a.nb();
     let part = ctx.view(a, [8, 3, 4, 6], [nb1, nb2, nb3], 0).unwrap();
     refused!(Shape, ctx.set_rows(a, part, rows), "rows of the target itself");
@@ -197,7 +197,7 @@ fn rows_to_write_refuse_what_does_not_fit() {
 }
 
 #[test]
-fn rows_of_types_that_the_kernel_does_not_write_are_refused() {
+fn set_rows_refuses_types_without_a_kernel() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let made = |dtype, shape| ctx.dup(of(dtype, shape)).unwrap();
@@ -225,7 +225,7 @@ fn rows_of_types_that_the_kernel_does_not_write_are_refused() {
 }
 
 #[test]
-fn gradients_of_rows_are_those_of_plain_rust() {
+fn get_rows_back_equals_plain_rust() {
     for dtype in [DType::F32, DType::F16] {
         for layout in Layout::ROWS {
             for (n, rows, like) in [(8, 5, 3), (1, 1, 1), (33, 20, 40)] {
@@ -247,7 +247,7 @@ fn gradients_of_rows_are_those_of_plain_rust() {
 }
 
 #[test]
-fn h12_gradients_of_rows_refuse_what_does_not_fit() {
+fn h12_get_rows_back_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let (a, like) = (of(DType::F32, [8, 5, 1, 1]), of(DType::F32, [8, 3, 1, 1]));
@@ -281,7 +281,7 @@ fn h12_gradients_of_rows_refuse_what_does_not_fit() {
 
 /// Unchecked indices, which the caller guarantees.
 #[test]
-fn unchecked_rows_are_computed_alike() {
+fn unchecked_rows_equal_the_checked_ones() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (table, _) = lab.plain(&Array::sample(ne([4, 6]), 3, -1.0, 1.0));

@@ -27,7 +27,7 @@ pub(crate) fn slope(head: usize, heads: usize, max_bias: f64) -> f64 {
 }
 
 #[test]
-fn softmax_is_that_of_plain_rust() {
+fn soft_max_equals_plain_rust() {
     for shape in [ne([1]), ne([37]), ne([5, 3, 2, 2])] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
@@ -38,7 +38,7 @@ fn softmax_is_that_of_plain_rust() {
 }
 
 #[test]
-fn softmax_with_masks_slopes_and_sinks_is_that_of_plain_rust() {
+fn soft_max_ext_equals_plain_rust() {
     let shape = ne([7, 3, 6, 4]);
     for mask_shape in [ne([7, 3]), ne([7, 5]), ne([7, 3, 3]), ne([7, 3, 6, 2]), ne([7, 4, 1, 4])] {
         for (dtype, max_bias, with_sinks) in
@@ -73,7 +73,7 @@ fn softmax_with_masks_slopes_and_sinks_is_that_of_plain_rust() {
 
 /// One logit and one sink, whose memory the allocator could give to the result.
 #[test]
-fn sinks_stay_until_they_are_read() {
+fn soft_max_sinks_are_not_overwritten() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     for (logit, sink) in [(0.5, 1.5), (2.0, -1.0)] {
@@ -86,7 +86,7 @@ fn sinks_stay_until_they_are_read() {
 }
 
 #[test]
-fn softmax_refuses_what_does_not_fit() {
+fn soft_max_ext_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let x = of(DType::F32, [8, 4, 6, 2]);
@@ -124,7 +124,7 @@ fn softmax_refuses_what_does_not_fit() {
 }
 
 #[test]
-fn cross_entropy_is_that_of_plain_rust() {
+fn cross_entropy_loss_equals_plain_rust() {
     for shape in [ne([1]), ne([10]), ne([10, 7]), ne([5, 3, 2, 2])] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
@@ -139,7 +139,7 @@ fn cross_entropy_is_that_of_plain_rust() {
 }
 
 #[test]
-fn h10_cross_entropy_gets_rows_that_lie_as_its_kernel_walks() {
+fn h10_cross_entropy_loss_requires_contiguous_operands() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 3, 2]).unwrap();
     let swapped = ctx.permute(ctx.input("y", DType::F32, [4, 2, 3]).unwrap(), [0, 2, 1, 3]).unwrap();
@@ -156,7 +156,7 @@ fn h10_cross_entropy_gets_rows_that_lie_as_its_kernel_walks() {
 }
 
 #[test]
-fn softmax_writes_over_its_operand() {
+fn soft_max_inplace_equals_plain_rust() {
     let shape = ne([7, 3, 6, 2]);
     let values = Array::sample(shape, 4, -2.0, 2.0);
     assert_in_place("soft_max_inplace", &values, &values.rows(|r| soft_max(r, None)), 1e-5, |lab, a| {
@@ -186,7 +186,7 @@ fn softmax_writes_over_its_operand() {
 }
 
 #[test]
-fn softmax_passes_gradients_back() {
+fn soft_max_ext_back_is_the_gradient() {
     for (shape, scale) in [(ne([1]), 1.0), (ne([9]), 0.5), (ne([5, 3, 2, 2]), 2.0)] {
         let x = Array::sample(shape, 4, -1.0, 1.0);
         let of_grad = Array::sample(shape, 5, -1.0, 1.0);
@@ -226,7 +226,7 @@ fn softmax_passes_gradients_back() {
 }
 
 #[test]
-fn cross_entropy_passes_gradients_back() {
+fn cross_entropy_loss_back_is_the_gradient() {
     for shape in [ne([1]), ne([10]), ne([10, 7]), ne([5, 3, 2, 2])] {
         // The labels of a row sum to 1, as ggml assumes.
         let labels = Array::sample(shape, 5, 0.0, 1.0).rows(|r| r.iter().map(|x| x / r.iter().sum::<f64>()).collect());

@@ -28,7 +28,7 @@ fn sorted(row: &[f64], order: SortOrder) -> Vec<f64> {
 }
 
 #[test]
-fn places_are_in_the_order_of_values() {
+fn argsort_orders_by_value() {
     for shape in [ne([1]), ne([2, 3]), ne([17, 2, 3]), ne([300, 3, 1, 2])] {
         for layout in Layout::ROWS {
             for threads in [1, 3] {
@@ -60,7 +60,7 @@ fn places_are_in_the_order_of_values() {
 }
 
 #[test]
-fn top_k_names_the_largest() {
+fn top_k_finds_the_largest() {
     for (shape, k) in [(ne([1]), 1), (ne([9, 4]), 1), (ne([9, 4]), 9), (ne([200, 3, 2]), 7), (ne([64, 2]), 63)] {
         for threads in [1, 3] {
             let ctx = Context::new();
@@ -83,7 +83,7 @@ fn top_k_names_the_largest() {
 type Build = for<'c> fn(&'c Context, Tensor<'c>) -> Result<Tensor<'c>>;
 
 #[test]
-fn sorts_refuse_what_does_not_fit() {
+fn sorts_refuse_unsuitable_operands() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8, 3, 2]).unwrap();
     let sorts: [(&str, Build); 3] = [
@@ -146,7 +146,7 @@ fn ranked(x: f64) -> f64 {
 
 /// With NaN, `<` is no order, and a sort by it undefined. Results must hold each index once, for any row.
 #[test]
-fn places_are_sound_whatever_is_sorted() {
+fn argsort_returns_each_index_once_even_with_nan() {
     for n in [1, 2, 3, 15, 16, 17, 31, 33, 64, 100, 257, 1000, 4099] {
         let rows = rows_with_nan(n);
         for threads in [1, 2] {
@@ -184,7 +184,7 @@ fn places_are_sound_whatever_is_sorted() {
 
 /// The clamp that builders put before sorts: on the CPU it keeps every number and removes NaN.
 #[test]
-fn a_clamp_to_the_infinities_removes_nan_and_nothing_else() {
+fn clamp_to_infinity_removes_only_nan() {
     let exact =
         [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f32::MAX.into(), f32::MIN.into(), f32::from_bits(1).into()];
     for n in [1, 7, 8, 33, 100] {
@@ -204,7 +204,7 @@ fn a_clamp_to_the_infinities_removes_nan_and_nothing_else() {
 
 /// Indices from rows with NaN and infinities are in range.
 #[test]
-fn places_are_row_numbers() {
+fn argsort_indices_are_in_range_for_get_rows() {
     let n = 40;
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
@@ -226,7 +226,7 @@ fn places_are_row_numbers() {
 
 /// The graph gives access to the clamp before a sort, which can be used like any tensor.
 #[test]
-fn what_is_ready_for_a_sort_stays_so() {
+fn argsort_clamp_cannot_be_overwritten() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let sort = ctx.argsort(x, SortOrder::Asc).unwrap();

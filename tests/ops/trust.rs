@@ -8,7 +8,7 @@ use crate::support::{Array, Lab, assert_close, ne, refused};
 /// A layer of experts: each token goes to its two likeliest experts, and gets the mean of their results, weighted by
 /// probability.
 #[test]
-fn h07_a_mixture_of_experts_is_that_of_plain_rust() {
+fn h07_mixture_of_experts_equals_plain_rust() {
     let (k, m, n, used, tokens) = (32, 6, 5, 2, 7);
     for (dtype, tolerance) in [(DType::F32, 1e-4), (DType::F16, 2e-2), (DType::Q8_0, 0.2)] {
         for threads in [1, 3] {
@@ -51,7 +51,7 @@ fn h07_a_mixture_of_experts_is_that_of_plain_rust() {
 
 /// Rows written in the order of their keys.
 #[test]
-fn rows_are_written_by_their_order() {
+fn set_rows_accepts_indices_of_argsort() {
     let ctx = Context::new();
     let lab = Lab::with_threads(&ctx, 3);
     let (keys, k) = lab.plain(&Array::sample(ne([6, 2]), 3, -1.0, 1.0));
@@ -71,7 +71,7 @@ fn rows_are_written_by_their_order() {
 }
 
 #[test]
-fn only_parts_of_sorted_rows_are_known_to_differ() {
+fn set_rows_trusts_only_parts_of_sorted_rows() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let order = ctx.argsort(of(DType::F32, [6, 4, 1, 1]), SortOrder::Asc).unwrap();
@@ -108,7 +108,7 @@ fn only_parts_of_sorted_rows_are_known_to_differ() {
 }
 
 #[test]
-fn nothing_writes_to_indices_that_are_trusted() {
+fn trusted_indices_cannot_be_overwritten() {
     let ctx = Context::new();
     let scores = ctx.input("scores", DType::F32, [6, 4]).unwrap();
     let input = ctx.input("rows", DType::I32, [6, 4]).unwrap();
@@ -139,7 +139,7 @@ fn nothing_writes_to_indices_that_are_trusted() {
         }
         // A copy can be written to and is not trusted; nor is a tensor after a write.
         let copy = ctx.cont(flat).unwrap();
-        let held = ctx.view(state.get("s").unwrap(), [n0], [24, 24, 24], 0).unwrap();
+        let held = ctx.view(state.tensor("s").unwrap(), [n0], [24, 24, 24], 0).unwrap();
         for stray in
             [copy, ctx.dup(flat).unwrap(), ctx.cpy(flat, held).unwrap(), held, ctx.reshape(copy, [n0]).unwrap()]
         {

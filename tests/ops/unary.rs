@@ -2,6 +2,7 @@
 
 use ggml::prelude::*;
 use ggml::{Result, UnaryOp};
+pub(crate) use testkit::gelu_erf;
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
 
@@ -14,22 +15,8 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// The error function by its power series, which is exact enough for small arguments.
-pub(crate) fn erf(x: f64) -> f64 {
-    let (mut term, mut sum) = (x, x);
-    for n in 1..120 {
-        term *= -x * x / f64::from(n);
-        sum += term / f64::from(2 * n + 1);
-    }
-    sum * 2.0 / std::f64::consts::PI.sqrt()
-}
-
 pub(crate) fn gelu(x: f64) -> f64 {
     0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh())
-}
-
-pub(crate) fn gelu_erf(x: f64) -> f64 {
-    0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))
 }
 
 pub(crate) fn gelu_quick(x: f64) -> f64 {
@@ -97,7 +84,7 @@ fn name(op: UnaryOp) -> &'static str {
 }
 
 #[test]
-fn functions_by_number_are_those_by_name() {
+fn unary_equals_the_named_methods() {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
@@ -121,7 +108,7 @@ fn functions_by_number_are_those_by_name() {
 
 /// `xIELU` from its paper: the slope is `2 p x + beta` above 0, and `n (exp(x) - 1) + beta` below, whose integral it is.
 #[test]
-fn xielu_is_that_of_plain_rust() {
+fn xielu_equals_plain_rust() {
     let softplus = |x: f32| f64::from(x).exp().ln_1p();
     for (alpha_n, alpha_p, beta, eps) in [(0.8, 0.8, 0.5, -1e-6), (-0.3, 1.2, 0.25, -0.5), (2.0, -1.0, 0.0, 0.0)] {
         let (p, n) = (softplus(alpha_p), f64::from(beta) + softplus(alpha_n));
@@ -145,7 +132,7 @@ fn xielu_is_that_of_plain_rust() {
 }
 
 #[test]
-fn the_gradient_of_silu_is_its_derivative() {
+fn silu_back_is_the_gradient() {
     let derivative = |x: f64| sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x)));
     for dtype in [DType::F32, DType::F16] {
         for (shape, threads) in [(ne([1]), 2), (ne([37]), 1), (ne([5, 3, 2, 2]), 3)] {
@@ -195,7 +182,7 @@ fn check(cases: impl Iterator<Item = &'static Case>, values: &Array, dtype: DTyp
 }
 
 #[test]
-fn functions_of_elements_are_those_of_plain_rust() {
+fn elementwise_functions_equal_plain_rust() {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         for layout in Layout::ROWS {
             for shape in [ne([1]), ne([37]), ne([5, 3, 2, 2])] {
@@ -207,7 +194,7 @@ fn functions_of_elements_are_those_of_plain_rust() {
 }
 
 #[test]
-fn functions_of_elements_refuse_what_no_kernel_takes() {
+fn elementwise_functions_refuse_operands_without_a_kernel() {
     let ctx = Context::new();
     let ints = ctx.input("ints", DType::I32, [4]).unwrap();
     let blocks = ctx.input("blocks", DType::Q8_0, [32]).unwrap();
@@ -231,7 +218,7 @@ const PARAMETERISED: &[(Case, [DType; 2])] = &[
 ];
 
 #[test]
-fn functions_with_parameters_are_those_of_plain_rust() {
+fn parameterised_functions_equal_plain_rust() {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         for shape in [ne([1]), ne([37]), ne([5, 3, 2, 2])] {
             let able = PARAMETERISED.iter().filter(|(_, types)| types.contains(&dtype)).map(|(case, _)| case);
@@ -246,7 +233,7 @@ fn functions_with_parameters_are_those_of_plain_rust() {
 }
 
 #[test]
-fn functions_with_parameters_refuse_what_no_kernel_takes() {
+fn parameterised_functions_refuse_operands_without_a_kernel() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 2]).unwrap();
     let ints = ctx.input("ints", DType::I32, [4]).unwrap();
@@ -263,7 +250,7 @@ fn functions_with_parameters_refuse_what_no_kernel_takes() {
 
 /// Older versions of ggml did not.
 #[test]
-fn clamp_leaves_its_operand_alone() {
+fn clamp_keeps_its_operand() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (x, values) = lab.plain(&Array::sample(ne([6, 2]), 3, -2.0, 2.0));
@@ -277,7 +264,7 @@ fn clamp_leaves_its_operand_alone() {
 
 /// The kernels find row `i` at `i * nb[1]`, ignoring the third stride.
 #[test]
-fn h10_kernels_that_walk_by_the_second_stride_get_rows_that_lie_so() {
+fn h10_elementwise_functions_require_even_rows() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (x, _) = lab.plain(&Array::sample(ne([4, 3, 2]), 3, -2.0, 2.0));

@@ -14,7 +14,7 @@ fn counted(shape: [usize; 4]) -> Array {
 }
 
 #[test]
-fn permutations_reorder_dimensions() {
+fn permute_and_transpose_reorder_dimensions() {
     let orders = [[0, 1, 2, 3], [1, 0, 2, 3], [0, 2, 1, 3], [2, 0, 1, 3], [3, 2, 1, 0], [1, 2, 3, 0], [0, 3, 1, 2]];
     for dtype in [DType::F32, DType::F16, DType::I8, DType::I64] {
         let ctx = Context::new();
@@ -30,7 +30,7 @@ fn permutations_reorder_dimensions() {
 }
 
 #[test]
-fn reshaping_keeps_the_order_of_elements() {
+fn reshape_keeps_the_order_of_elements() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (x, values) = lab.plain(&counted(ne([6, 4])));
@@ -49,7 +49,7 @@ fn reshaping_keeps_the_order_of_elements() {
 }
 
 #[test]
-fn views_of_views_find_their_elements() {
+fn view_of_a_view_finds_its_elements() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let (x, values) = lab.plain(&counted(ne([8, 6, 4])));
@@ -72,7 +72,7 @@ fn views_of_views_find_their_elements() {
 }
 
 #[test]
-fn h01_view_past_the_end() {
+fn h01_view_refuses_elements_out_of_bounds() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [16, 4]).unwrap();
     assert!(ctx.view(x, [16, 4], [64, 256, 256], 0).is_ok());
@@ -99,7 +99,7 @@ fn h01_view_past_the_end() {
 }
 
 #[test]
-fn h01_views_with_overlapping_or_unaligned_elements() {
+fn h01_view_refuses_overlapping_and_unaligned_elements() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [16, 4]).unwrap();
     for (strides, offset) in
@@ -116,7 +116,7 @@ fn h01_views_with_overlapping_or_unaligned_elements() {
 }
 
 #[test]
-fn h03_a_block_type_keeps_its_first_dimension() {
+fn h03_permute_of_blocks_keeps_the_first_dimension() {
     let ctx = Context::new();
     let blocks = ctx.input("blocks", DType::Q4_0, [32, 1000]).unwrap();
     refused!(DType, ctx.transpose(blocks));
@@ -127,7 +127,7 @@ fn h03_a_block_type_keeps_its_first_dimension() {
 }
 
 #[test]
-fn axes_are_each_of_four_once() {
+fn permute_requires_each_axis_once() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 3]).unwrap();
     for axes in [[0, 0, 1, 2], [0, 1, 2, 4], [1, 2, 3, 4], [3, 3, 3, 3], [0, 1, 2, usize::MAX]] {

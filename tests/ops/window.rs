@@ -5,7 +5,7 @@ use ggml::prelude::*;
 use crate::support::{Array, Lab, assert_close, ne, refused};
 
 #[test]
-fn windows_are_those_of_plain_rust_and_can_be_put_together() {
+fn win_part_and_win_unpart_equal_plain_rust() {
     for shape in [ne([3, 6, 4]), ne([2, 5, 7]), ne([1, 1, 1]), ne([4, 9, 2])] {
         for w in [1, 2, 3, 5, 8] {
             let ctx = Context::new();
@@ -30,7 +30,7 @@ fn windows_are_those_of_plain_rust_and_can_be_put_together() {
 }
 
 #[test]
-fn h17_windows_are_not_empty_and_belong_to_an_image() {
+fn h17_windows_refuse_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let floats = |shape| of(DType::F32, shape);

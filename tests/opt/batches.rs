@@ -49,11 +49,11 @@ fn loss_of(what: LossType, outputs: &[f64], labels: &[f32]) -> f64 {
 const ALL: [LossType; 4] = [LossType::Mean, LossType::Sum, LossType::CrossEntropy, LossType::MeanSquaredError];
 
 #[test]
-fn losses_and_results_are_what_their_definitions_say() {
+fn losses_equal_their_definitions() {
     let (x, y) = data();
     for what in ALL {
         let state = parameter();
-        let p = state.get("p0").unwrap();
+        let p = state.tensor("p0").unwrap();
         let before: Vec<f32> = p.read().unwrap();
         let labelled = matches!(what, LossType::CrossEntropy | LossType::MeanSquaredError);
         let dataset = Dataset::new(2, x.clone()).unwrap();
@@ -105,9 +105,9 @@ fn losses_and_results_are_what_their_definitions_say() {
 }
 
 #[test]
-fn results_of_different_losses_are_not_mixed() {
+fn opt_result_refuses_results_of_another_loss() {
     let state = parameter();
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let ctx = Context::new();
     let (inputs, outs) = model(&ctx, p, 2);
     let mut result = OptResult::new();
@@ -130,7 +130,7 @@ fn results_of_different_losses_are_not_mixed() {
 /// The parameters after training with this batch size and period.
 fn trained(what: LossType, batch: usize, period: u32) -> Vec<f32> {
     let state = parameter();
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let (x, y) = data();
     let labelled = matches!(what, LossType::CrossEntropy | LossType::MeanSquaredError);
     let dataset = Dataset::new(2, x).unwrap();
@@ -160,7 +160,7 @@ fn trained(what: LossType, batch: usize, period: u32) -> Vec<f32> {
 }
 
 #[test]
-fn several_batches_for_a_step_are_one_large_batch() {
+fn opt_period_of_several_batches_equals_one_large_batch() {
     for what in ALL {
         for steps in [1, 2] {
             let whole = trained(what, N / steps, 1);
@@ -176,10 +176,10 @@ fn several_batches_for_a_step_are_one_large_batch() {
 
 /// Graphs of alternating sizes, built anew for each batch, while the moments persist; compared with plain Rust.
 #[test]
-fn graphs_may_be_made_for_each_batch() {
+fn opt_graphs_may_be_built_for_each_batch() {
     let how = AdamW::new().with_alpha(0.05);
     let state = parameter();
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let params = OptParams::new(LossType::MeanSquaredError).with_optimizer(how);
     let mut opt = OptContext::new([p], params).unwrap();
     let mut sched = cpu();
@@ -223,9 +223,9 @@ fn graphs_may_be_made_for_each_batch() {
 
 /// Gradients are summed until a reset, and the parameters stay unchanged.
 #[test]
-fn gradients_alone_are_added_up() {
+fn opt_grad_only_sums_gradients() {
     let state = parameter();
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let before: Vec<f32> = p.read().unwrap();
     let params = OptParams::new(LossType::Sum).with_build_type(BuildType::Grad);
     let mut opt = OptContext::new([p], params).unwrap();
@@ -254,11 +254,11 @@ fn gradients_alone_are_added_up() {
 
 /// After a reset, an optimisation behaves like a new one, and forgets an unfinished period.
 #[test]
-fn a_reset_begins_anew() {
+fn opt_reset_restarts_optimizer_and_period() {
     let (x, y) = data();
     let dataset = Dataset::new(2, x).unwrap().with_labels(CLASSES, y).unwrap();
     let state = parameter();
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let params = OptParams::new(LossType::CrossEntropy).with_opt_period(2);
     let mut opt = OptContext::new([p], params).unwrap();
     let ctx = Context::new();
@@ -283,12 +283,12 @@ fn a_reset_begins_anew() {
 }
 
 #[test]
-fn a_schedule_is_asked_before_each_step() {
+fn opt_schedule_is_called_before_each_step() {
     let (x, y) = data();
     let dataset = Dataset::new(2, x).unwrap().with_labels(CLASSES, y).unwrap();
     let run = |schedule: bool| {
         let state = parameter();
-        let p = state.get("p0").unwrap();
+        let p = state.tensor("p0").unwrap();
         let rate = |step: u32| Sgd::new().with_alpha(0.1 / step as f32);
         let params = OptParams::new(LossType::MeanSquaredError).with_optimizer(Sgd::new()).with_opt_period(2);
         let mut asked = Vec::new();
@@ -327,7 +327,7 @@ fn a_schedule_is_asked_before_each_step() {
 
 /// A model that is only evaluated needs no parameters, and its weights may be frozen.
 #[test]
-fn frozen_weights_can_be_evaluated() {
+fn opt_evaluates_frozen_weights() {
     let (x, y) = data();
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [2, CLASSES as i64]).unwrap();
@@ -336,7 +336,7 @@ fn frozen_weights_can_be_evaluated() {
     let params = OptParams::new(LossType::CrossEntropy).with_build_type(BuildType::Forward);
     let mut opt = OptContext::new([], params).unwrap();
     let ctx = Context::new();
-    let (inputs, outs) = model(&ctx, weights.get("w").unwrap(), N);
+    let (inputs, outs) = model(&ctx, weights.tensor("w").unwrap(), N);
     let graphs = opt.graphs(&ctx, inputs, outs).unwrap();
     let dataset = Dataset::new(2, x).unwrap().with_labels(CLASSES, y).unwrap();
     let result = opt.evaluate(&mut cpu(), &graphs, &dataset, 0..N, |_| {}).unwrap();

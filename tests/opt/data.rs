@@ -29,7 +29,7 @@ fn parameter<T: std::fmt::Debug>(result: ggml::Result<T>) -> &'static str {
 }
 
 #[test]
-fn a_shuffle_is_an_order_of_the_same_data() {
+fn dataset_shuffle_permutes_the_data() {
     let mut dataset = numbered(12);
     assert_eq!((dataset.ndata(), dataset.ne_datapoint(), dataset.ne_label()), (12, 2, 1));
     assert_eq!(order(&dataset, 4), (0..12).collect::<Vec<_>>());
@@ -59,7 +59,7 @@ fn a_shuffle_is_an_order_of_the_same_data() {
 
 /// The numbers are those of `SplitMix64`'s reference, so that orders are reproducible.
 #[test]
-fn random_numbers_stay_the_same() {
+fn rng_equals_splitmix64() {
     let mut rng = Rng::new(1_234_567);
     let numbers: Vec<_> = (0..5).map(|_| rng.next_u64()).collect();
     let published = [
@@ -81,7 +81,7 @@ fn random_numbers_stay_the_same() {
 }
 
 #[test]
-fn shards_stay_together() {
+fn dataset_shuffle_keeps_shards_together() {
     let mut dataset = numbered(12).with_shards(3).unwrap();
     dataset.shuffle(&mut Rng::new(1), 12).unwrap();
     let order = order(&dataset, 6);
@@ -93,7 +93,7 @@ fn shards_stay_together() {
 }
 
 #[test]
-fn data_that_are_none() {
+fn dataset_refuses_unsuitable_data() {
     assert_eq!(parameter(Dataset::new(0, [1.0_f32])), "ne_datapoint");
     assert_eq!(parameter(Dataset::new(3, Vec::<f32>::new())), "data");
     assert_eq!(parameter(Dataset::new(3, [0.0_f32; 4])), "data");
@@ -107,7 +107,7 @@ fn data_that_are_none() {
 }
 
 #[test]
-fn batches_that_are_none() {
+fn get_batch_host_refuses_batches_out_of_range() {
     let dataset = numbered(5);
     let get = |ibatch, data: usize, labels: usize| {
         parameter(dataset.get_batch_host(ibatch, &mut vec![0.0; data], &mut vec![0.0; labels]))
@@ -123,7 +123,7 @@ fn batches_that_are_none() {
 }
 
 #[test]
-fn what_is_no_number() {
+fn get_batch_host_refuses_data_that_are_not_finite() {
     let read = |dataset: &Dataset| dataset.get_batch_host(1, &mut [0.0; 4], &mut [0.0; 2]);
     let mut dataset = numbered(4);
     read(&dataset).unwrap();
@@ -156,7 +156,7 @@ fn what_is_no_number() {
 }
 
 #[test]
-fn the_result_of_nothing() {
+fn opt_result_is_empty_at_first() {
     let result = OptResult::new();
     assert_eq!((result.ndata(), result.nbatches(), result.ncorrect()), (0, 0, None));
     assert!(result.loss().is_none() && result.accuracy().is_none() && result.pred().is_empty());

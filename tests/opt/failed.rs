@@ -19,9 +19,9 @@ fn stoppable() -> (Sched, Arc<AtomicBool>) {
 
 /// A failed batch restarts the period, and nothing of its gradients is left.
 #[test]
-fn a_batch_that_fails_ends_its_period() {
+fn opt_failed_batch_restarts_its_period() {
     let state = state(&[[2, 3, 1, 1]]);
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let before: Vec<f32> = p.read().unwrap();
     let params = OptParams::new(LossType::Sum).with_optimizer(Sgd::new().with_alpha(1.0)).with_opt_period(2);
     let mut opt = OptContext::new([p], params).unwrap();
@@ -64,9 +64,9 @@ fn a_batch_that_fails_ends_its_period() {
 
 /// The same with gradients only: a failed batch leaves nothing in the sums.
 #[test]
-fn a_batch_that_fails_leaves_nothing_in_the_sums() {
+fn opt_failed_batch_leaves_gradient_sums_unchanged() {
     let state = state(&[[2, 3, 1, 1]]);
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let params = OptParams::new(LossType::Sum).with_build_type(BuildType::Grad);
     let mut opt = OptContext::new([p], params).unwrap();
     let ctx = Context::new();

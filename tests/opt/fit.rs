@@ -71,7 +71,7 @@ fn fitted(seed: u64, threads: usize) -> (Vec<f32>, ggml::opt::Epoch) {
 }
 
 #[test]
-fn a_fit_learns_to_tell_clusters_apart() {
+fn fit_learns_to_separate_clusters() {
     let (_, last) = fitted(1, 1);
     assert_eq!((last.train.ndata(), last.eval.ndata()), (90, 30));
     for result in [&last.train, &last.eval] {
@@ -82,7 +82,7 @@ fn a_fit_learns_to_tell_clusters_apart() {
 }
 
 #[test]
-fn the_same_seed_leads_to_the_same_model() {
+fn fit_is_deterministic_for_a_seed() {
     let first = fitted(1, 1);
     assert_eq!(first, fitted(1, 1));
     assert_ne!(first, fitted(2, 1));
@@ -92,9 +92,9 @@ fn the_same_seed_leads_to_the_same_model() {
 
 /// An embedding table is trained through row indices.
 #[test]
-fn a_table_learns_by_the_numbers_of_its_rows() {
+fn fit_trains_an_embedding_table() {
     let state = state(&[[4, 6, 1, 1]]);
-    let p = state.get("p0").unwrap();
+    let p = state.tensor("p0").unwrap();
     let ctx = Context::new();
     let rows = ctx.input("rows", DType::I32, [8]).unwrap();
     let y = ctx.get_rows(p, rows).unwrap();
@@ -117,7 +117,7 @@ fn a_table_learns_by_the_numbers_of_its_rows() {
 }
 
 #[test]
-fn h30_what_does_not_fit_together() {
+fn h30_fit_refuses_sizes_that_do_not_match() {
     let state = parameters();
     let p: Vec<_> = state.iter().collect();
     let before: Vec<f32> = p[0].read().unwrap();

@@ -95,7 +95,7 @@ fn check_fed(
 const A: [i64; 4] = [4, 3, 2, 1];
 
 #[test]
-fn functions_of_elements() {
+fn gradients_of_elementwise_functions() {
     type Unary = for<'c> fn(&'c Context, Tensor<'c>) -> ggml::Result<Tensor<'c>>;
     let table: [(&str, f32, Unary); 16] = [
         ("abs", 0.1, Context::abs),
@@ -124,7 +124,7 @@ fn functions_of_elements() {
 }
 
 #[test]
-fn functions_of_pairs() {
+fn gradients_of_binary_operations() {
     check("add", 0.5, &[A, A], |ctx, p| ctx.add(p[0], p[1]));
     check("add, repeated", 0.5, &[A, [4, 1, 2, 1]], |ctx, p| ctx.add(p[0], p[1]));
     check("add, itself", 0.5, &[A], |ctx, p| ctx.add(p[0], p[0]));
@@ -140,7 +140,7 @@ fn functions_of_pairs() {
 }
 
 #[test]
-fn sums_and_repetitions() {
+fn gradients_of_sums_and_repeat() {
     check("sum", 0.5, &[A], |ctx, p| ctx.sum(ctx.sqr(p[0])?));
     check("sum, of what has a gradient", 0.5, &[A], |ctx, p| ctx.mul(p[0], ctx.repeat(ctx.sum(p[0])?, p[0])?));
     check("sum_rows", 0.5, &[A], |ctx, p| ctx.sum_rows(ctx.sqr(p[0])?));
@@ -150,7 +150,7 @@ fn sums_and_repetitions() {
 }
 
 #[test]
-fn other_looks_at_the_same_elements() {
+fn gradients_of_views() {
     check("reshape", 0.5, &[A], |ctx, p| ctx.sqr(ctx.reshape(p[0], [6, 4])?));
     check("transpose", 0.5, &[A], |ctx, p| ctx.sqr(ctx.cont(ctx.transpose(p[0])?)?));
     check("permute", 0.5, &[A], |ctx, p| ctx.sqr(ctx.cont(ctx.permute(p[0], [2, 0, 1, 3])?)?));
@@ -165,7 +165,7 @@ fn other_looks_at_the_same_elements() {
 }
 
 #[test]
-fn copies() {
+fn gradients_of_copies() {
     check("cont", 0.5, &[A], |ctx, p| ctx.sqr(ctx.cont(ctx.sqr(p[0])?)?));
     check("cont_4d", 0.5, &[A], |ctx, p| ctx.sqr(ctx.cont_4d(ctx.sqr(p[0])?, [6, 4])?));
     check("cast", 0.5, &[A], |ctx, p| ctx.sqr(ctx.cast(p[0], DType::F32)?));
@@ -182,7 +182,7 @@ fn copies() {
 }
 
 #[test]
-fn parts() {
+fn gradients_of_acc_and_set() {
     let part = [2, 2, 1, 1];
     check("acc", 0.5, &[A, part], |ctx, p| ctx.sqr(ctx.acc(p[0], p[1], Part::new(20))?));
     check("set", 0.5, &[A, part], |ctx, p| ctx.sqr(ctx.set(p[0], p[1], Part::new(20))?));
@@ -200,7 +200,7 @@ fn parts() {
 }
 
 #[test]
-fn products_of_matrices() {
+fn gradients_of_mul_mat() {
     check("mul_mat", 0.1, &[[5, 4, 1, 1], [5, 3, 1, 1]], |ctx, p| ctx.mul_mat(p[0], p[1]));
     check("mul_mat, 3d", 0.1, &[[5, 4, 2, 1], [5, 3, 2, 1]], |ctx, p| ctx.mul_mat(p[0], p[1]));
     check("mul_mat, 4d", 0.1, &[[5, 4, 2, 2], [5, 3, 2, 2]], |ctx, p| ctx.mul_mat(p[0], p[1]));
@@ -217,7 +217,7 @@ fn products_of_matrices() {
 }
 
 #[test]
-fn rows() {
+fn gradients_of_row_operations() {
     check("rms_norm", 0.5, &[A], |ctx, p| ctx.rms_norm(p[0], 1e-5));
     check("soft_max", 0.1, &[A], |ctx, p| ctx.soft_max(p[0]));
     check("soft_max_ext", 0.1, &[A], |ctx, p| {
@@ -242,7 +242,7 @@ fn rows() {
 }
 
 #[test]
-fn rotations() {
+fn gradients_of_rope() {
     let modes = [RopeMode::Normal, RopeMode::NeoX, RopeMode::MRope, RopeMode::IMRope, RopeMode::Vision];
     for mode in modes {
         for (n_dims, factors) in [(8, false), (4, false), (8, true)] {
@@ -271,7 +271,7 @@ fn rotations() {
 }
 
 #[test]
-fn images() {
+fn gradients_of_conv_2d_and_pool_2d() {
     let image = [5, 4, 2, 3];
     check("conv_2d", 0.1, &[[3, 3, 2, 2], image], |ctx, p| ctx.conv_2d(p[0], p[1], Conv2d::new().with_padding([1; 2])));
     let strided = Conv2d::new().with_stride([2, 1]).with_dilation([1, 2]);
@@ -286,7 +286,7 @@ fn images() {
 
 /// Frozen weights may have any type; the gradient by the other operand is supported.
 #[test]
-fn products_with_frozen_weights_of_other_types() {
+fn gradients_of_mul_mat_with_frozen_weights_of_other_types() {
     let mut sched = cpu();
     for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::F16, 1e-3), (DType::Q8_0, 1e-2)] {
         let (k, m, n) = (32, 3, 2);
@@ -298,8 +298,8 @@ fn products_with_frozen_weights_of_other_types() {
         let parameters = state(&[[k, n, 1, 1]]);
         parameters.set("p0", &waves(64, 1.0, 0.1)).unwrap();
         let ctx = Context::new();
-        let p = parameters.get("p0").unwrap();
-        let y = ctx.mul_mat(weights.get("w").unwrap(), p).unwrap();
+        let p = parameters.tensor("p0").unwrap();
+        let y = ctx.mul_mat(weights.tensor("w").unwrap(), p).unwrap();
         let params = OptParams::new(LossType::Sum).with_build_type(BuildType::Grad);
         let mut opt = OptContext::new([p], params).unwrap();
         let graphs = opt.graphs(&ctx, None, y).unwrap();

@@ -70,7 +70,7 @@ enum Fate {
 fn derive(seed: u64, sched: &mut Sched) -> Fate {
     let mut rng = Rng::new(seed);
     let parameters = state(&[SHAPE, SHAPE]);
-    let p = ["p0", "p1"].map(|name| parameters.get(name).unwrap());
+    let p = ["p0", "p1"].map(|name| parameters.tensor(name).unwrap());
     let old = [waves(24, 0.0, 0.4), waves(24, 2.0, 0.4)];
     let ctx = Context::new();
     let fixed = ctx.input("fixed", DType::F32, SHAPE).unwrap();
@@ -139,7 +139,7 @@ fn derive(seed: u64, sched: &mut Sched) -> Fate {
 }
 
 #[test]
-fn random_computations_are_derived_or_refused() {
+fn gradients_of_random_graphs_are_right_or_refused() {
     let mut sched = cpu();
     let fates: Vec<_> = (0..600).map(|seed| derive(seed, &mut sched)).collect();
     let derived = fates.iter().filter(|fate| **fate == Fate::Derived).count();

@@ -12,7 +12,7 @@ const SHAPE: [i64; 4] = [4, 3, 1, 1];
 fn refusal(build: impl for<'c> Fn(&'c Context, [Tensor<'c>; 2]) -> ggml::Result<Tensor<'c>>) -> Error {
     let parameters = state(&[SHAPE, SHAPE]);
     let ctx = Context::new();
-    let both = ["p0", "p1"].map(|name| parameters.get(name).unwrap());
+    let both = ["p0", "p1"].map(|name| parameters.tensor(name).unwrap());
     let y = build(&ctx, both).unwrap();
     let opt = sum(&both, Sgd::new()).unwrap();
     let error = opt.graphs(&ctx, None, y).unwrap_err();
@@ -36,7 +36,7 @@ fn unsupported(
 }
 
 #[test]
-fn operations_without_a_backward_pass() {
+fn training_refuses_operations_without_a_backward_pass() {
     const NONE: &str = "ggml has no backward pass for the operation with";
     unsupported("norm", NONE, |ctx, [p, q]| ctx.mul(ctx.norm(p, 1e-5)?, q));
     unsupported("gelu", NONE, |ctx, [p, q]| ctx.mul(ctx.gelu(p)?, q));
@@ -63,7 +63,7 @@ fn operations_without_a_backward_pass() {
 }
 
 #[test]
-fn h12_operands_that_a_backward_pass_does_not_know() {
+fn h12_training_refuses_operands_unknown_to_the_backward_pass() {
     unsupported("add1", "use `add`", |ctx, [p, q]| ctx.add1(p, ctx.sum(q)?));
     unsupported("mul_mat", "transposed", |ctx, [p, q]| {
         let [p, q] = [ctx.reshape(p, [3, 4])?, ctx.transpose(q)?];
@@ -109,7 +109,7 @@ fn h12_operands_that_a_backward_pass_does_not_know() {
 }
 
 #[test]
-fn what_works_in_place() {
+fn training_refuses_inplace_operations() {
     unsupported("scale", "in-place", |ctx, [p, q]| ctx.scale_inplace(ctx.mul(p, q)?, 2.0));
     // C looks at all that depends on a parameter, whether a gradient gets there or not.
     unsupported("scale", "in-place", |ctx, [p, q]| {
@@ -141,7 +141,7 @@ fn what_works_in_place() {
 }
 
 #[test]
-fn other_types_than_f32() {
+fn training_refuses_types_other_than_f32() {
     unsupported("cpy", "only pass through f32", |ctx, [p, q]| {
         ctx.mul(p, ctx.cast(ctx.cast(q, DType::F16)?, DType::F32)?)
     });
@@ -154,7 +154,7 @@ fn other_types_than_f32() {
 /// For these operations C asserts, while it builds the backward pass, that the gradient is contiguous, or takes views
 /// that assume it.
 #[test]
-fn h12_gradients_that_do_not_lie_in_order() {
+fn h12_training_refuses_gradients_that_are_not_contiguous() {
     type Build = for<'c> fn(&'c Context, Tensor<'c>) -> ggml::Result<Tensor<'c>>;
     let turned: [(&str, Build); 7] = [
         ("scale", |ctx, y| ctx.scale(y, 2.0)),
@@ -202,14 +202,14 @@ fn refusal_or_not(
 ) -> ggml::Result<()> {
     let parameters = state(&[SHAPE, SHAPE]);
     let ctx = Context::new();
-    let both = ["p0", "p1"].map(|name| parameters.get(name).unwrap());
+    let both = ["p0", "p1"].map(|name| parameters.tensor(name).unwrap());
     let y = build(&ctx, both).unwrap();
     sum(&both, Sgd::new())?.graphs(&ctx, None, y).map(drop)
 }
 
 /// C would read the gradient of the convolution kernel before it exists.
 #[test]
-fn a_kernel_that_is_used_before_its_shape_is() {
+fn training_refuses_im2col_kernels_without_an_earlier_gradient() {
     unsupported("im2col", "from a later operation", |ctx, [p, q]| ctx.im2col(q, p, Conv2d::new(), DType::F32));
     unsupported("im2col", "from a later operation", |ctx, [p, q]| {
         let columns = ctx.im2col(q, p, Conv2d::new(), DType::F32)?;
@@ -218,12 +218,12 @@ fn a_kernel_that_is_used_before_its_shape_is() {
 }
 
 #[test]
-fn a_parameter_that_something_else_writes_to() {
+fn training_refuses_operations_that_write_to_a_parameter() {
     unsupported("cpy", "it writes to a parameter", |ctx, [p, q]| ctx.mul(ctx.cpy(p, q)?, p));
 }
 
 #[test]
-fn a_parameter_that_the_loss_does_not_depend_on() {
+fn training_refuses_parameters_that_do_not_affect_the_loss() {
     for error in [refusal(|ctx, [p, _]| ctx.sqr(p)), refusal(|ctx, [p, q]| ctx.mul(p, ctx.step(q)?))] {
         let text = error.to_string();
         assert!(matches!(error, Error::NotPart { .. }) && text.contains("`p1`"), "{text}");
@@ -233,7 +233,7 @@ fn a_parameter_that_the_loss_does_not_depend_on() {
 /// A gradient comes back through `transpose` without being copied; these kernels abort or read out of bounds if it is
 /// not contiguous.
 #[test]
-fn gradients_that_a_kernel_can_not_read() {
+fn training_refuses_gradients_that_a_kernel_cannot_read() {
     type Build = for<'c> fn(&'c Context, Tensor<'c>) -> ggml::Result<Tensor<'c>>;
     let table: [(&str, [i64; 4], Build); 5] = [
         ("silu_back", SHAPE, Context::silu),
@@ -244,7 +244,7 @@ fn gradients_that_a_kernel_can_not_read() {
     ];
     for (kernel, shape, build) in table {
         let parameters = state(&[shape]);
-        let p = parameters.get("p0").unwrap();
+        let p = parameters.tensor("p0").unwrap();
         let start = |between: Build| {
             let ctx = Context::new();
             let y = between(&ctx, build(&ctx, p)?)?;
@@ -263,7 +263,7 @@ fn gradients_that_a_kernel_can_not_read() {
 }
 
 #[test]
-fn parameters_that_are_none() {
+fn opt_context_refuses_unsuitable_parameters() {
     let parameters = state(&[SHAPE]);
     let mut builder = WeightsBuilder::new();
     builder.tensor("frozen", DType::F32, SHAPE).unwrap();
@@ -273,13 +273,13 @@ fn parameters_that_are_none() {
     let short = builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, SHAPE).unwrap();
-    let p = parameters.get("p0").unwrap();
+    let p = parameters.tensor("p0").unwrap();
     let new = |parameters: &[Tensor<'_>]| sum(parameters, Sgd::new()).unwrap_err();
     assert!(matches!(new(&[]), Error::Param { name: "parameters", .. }));
     assert!(matches!(new(&[p, p]), Error::Duplicate { .. }));
     assert!(matches!(new(&[x]), Error::NotPart { .. }));
-    assert!(matches!(new(&[weights.get("frozen").unwrap()]), Error::Frozen { .. }));
-    assert!(matches!(new(&[short.get("short").unwrap()]), Error::DType { .. }));
+    assert!(matches!(new(&[weights.tensor("frozen").unwrap()]), Error::Frozen { .. }));
+    assert!(matches!(new(&[short.tensor("short").unwrap()]), Error::DType { .. }));
     let part = ctx.view(p, [4], [16, 48, 48], 0).unwrap();
     assert!(matches!(new(&[part]), Error::Shape { .. }), "a view is no parameter");
     let params = OptParams::new(LossType::Sum).with_opt_period(0);
@@ -287,10 +287,10 @@ fn parameters_that_are_none() {
 }
 
 #[test]
-fn outputs_and_inputs_that_are_none() {
+fn opt_graphs_refuse_unsuitable_inputs_and_outputs() {
     let parameters = state(&[SHAPE, [4, 3, 2, 1]]);
     let ctx = Context::new();
-    let [p, solid] = ["p0", "p1"].map(|name| parameters.get(name).unwrap());
+    let [p, solid] = ["p0", "p1"].map(|name| parameters.tensor(name).unwrap());
     let x = ctx.input("x", DType::F32, SHAPE).unwrap();
     let y = ctx.mul(p, x).unwrap();
     let new = |what, parameter, inputs, outputs| {
@@ -305,7 +305,7 @@ fn outputs_and_inputs_that_are_none() {
         assert!(matches!(new(what, p, None, places), Err(Error::DType { .. })), "{what:?}");
     }
     let doubled = ctx.scale(solid, 2.0).unwrap();
-    assert!(matches!(new(LossType::CrossEntropy, solid, None, doubled), Err(Error::Shape { op: "argmax", .. })));
+    assert!(matches!(new(LossType::CrossEntropy, solid, None, doubled), Err(Error::Shape { call: "argmax", .. })));
     let other = ctx.input("other", DType::F32, SHAPE).unwrap();
     for inputs in [other, p, y] {
         assert!(matches!(new(LossType::Sum, p, Some(inputs), y), Err(Error::NotPart { .. })), "{inputs:?}");
@@ -313,9 +313,9 @@ fn outputs_and_inputs_that_are_none() {
 }
 
 #[test]
-fn graphs_that_are_not_there() {
+fn opt_run_refuses_graphs_that_were_not_built() {
     let parameters = state(&[SHAPE]);
-    let p = parameters.get("p0").unwrap();
+    let p = parameters.tensor("p0").unwrap();
     let ctx = Context::new();
     let y = ctx.sqr(p).unwrap();
     let mut sched = cpu();
@@ -342,7 +342,7 @@ fn graphs_that_are_not_there() {
 }
 
 #[test]
-fn optimizers_out_of_range() {
+fn set_optimizer_refuses_settings_out_of_range() {
     let good = AdamW::new();
     let bad: Vec<(&str, Optimizer)> = vec![
         ("alpha", good.with_alpha(0.0).into()),
@@ -359,7 +359,7 @@ fn optimizers_out_of_range() {
     ];
     let parameters = state(&[SHAPE]);
     let ctx = Context::new();
-    let p = parameters.get("p0").unwrap();
+    let p = parameters.tensor("p0").unwrap();
     let mut adam = sum(&[p], good).unwrap();
     let mut sgd = sum(&[p], Sgd::new()).unwrap();
     let graphs = adam.graphs(&ctx, None, ctx.sqr(p).unwrap()).unwrap();

@@ -19,7 +19,7 @@ fn run(first: AdamW, second: AdamW) -> (Vec<f32>, Vec<f32>) {
     parameters.set("p0", &waves(N, 0.0, 0.0)).unwrap();
     let ctx = Context::new();
     let target = ctx.input("target", DType::F32, SHAPE).unwrap();
-    let p = parameters.get("p0").unwrap();
+    let p = parameters.tensor("p0").unwrap();
     let loss = distance(&ctx, p, target);
     let mut opt = sum(&[p], first).unwrap();
     let graphs = opt.graphs(&ctx, target, loss).unwrap();
@@ -36,7 +36,7 @@ fn run(first: AdamW, second: AdamW) -> (Vec<f32>, Vec<f32>) {
 }
 
 #[test]
-fn adamw_is_what_its_paper_says() {
+fn adamw_equals_its_paper() {
     let first = AdamW::new().with_alpha(0.05).with_beta1(0.8).with_beta2(0.95).with_eps(1e-6).with_wd(0.1);
     let second = first.with_alpha(0.01);
     let (got, losses) = run(first, second);
@@ -57,13 +57,13 @@ fn adamw_is_what_its_paper_says() {
 }
 
 #[test]
-fn sgd_is_what_its_definition_says() {
+fn sgd_equals_its_definition() {
     let how = Sgd::new().with_alpha(0.05).with_wd(0.1);
     let parameters = state(&[SHAPE]);
     parameters.set("p0", &waves(N, 0.0, 0.0)).unwrap();
     let ctx = Context::new();
     let target = ctx.input("target", DType::F32, SHAPE).unwrap();
-    let p = parameters.get("p0").unwrap();
+    let p = parameters.tensor("p0").unwrap();
     let mut opt = sum(&[p], how).unwrap();
     let graphs = opt.graphs(&ctx, target, distance(&ctx, p, target)).unwrap();
     let mut sched = cpu();
@@ -83,11 +83,11 @@ fn sgd_is_what_its_definition_says() {
 
 /// The least squares line through scattered points has a closed form.
 #[test]
-fn a_regression_finds_the_least_squares() {
+fn training_finds_the_least_squares_line() {
     let (x, y) = ([0.0_f32, 1.0, 2.0, 3.0, 4.0], [0.9_f32, 3.2, 4.8, 7.3, 8.9]);
     let (slope, offset) = (2.01, 1.0);
     let line = state(&[[1; 4], [1; 4]]);
-    let [a, b] = ["p0", "p1"].map(|name| line.get(name).unwrap());
+    let [a, b] = ["p0", "p1"].map(|name| line.tensor(name).unwrap());
     let ctx = Context::new();
     let [xs, ys] = ["x", "y"].map(|name| ctx.input(name, DType::F32, [5]).unwrap());
     let guess = ctx.add(ctx.mul(xs, a).unwrap(), b).unwrap();
@@ -109,12 +109,12 @@ fn a_regression_finds_the_least_squares() {
 
 /// The flags for parameters and loss are removed: other graphs and trainings of the same tensors work.
 #[test]
-fn a_training_leaves_its_tensors_as_they_were() {
+fn training_leaves_no_flags_on_its_tensors() {
     let parameters = state(&[SHAPE]);
     parameters.set("p0", &waves(N, 0.0, 0.0)).unwrap();
     let ctx = Context::new();
     let target = ctx.input("target", DType::F32, SHAPE).unwrap();
-    let p = parameters.get("p0").unwrap();
+    let p = parameters.tensor("p0").unwrap();
     let loss = distance(&ctx, p, target);
     let nodes = ctx.graph([loss]).unwrap().n_nodes();
     let first = sum(&[p], Sgd::new()).unwrap().graphs(&ctx, target, loss).unwrap();
@@ -137,11 +137,11 @@ fn a_training_leaves_its_tensors_as_they_were() {
 
 /// Two trainings of the same tensors alternate; each keeps its own moments and counts.
 #[test]
-fn trainings_take_turns_on_one_scheduler() {
+fn trainings_alternate_on_one_scheduler() {
     let parameters = state(&[SHAPE, SHAPE]);
     let ctx = Context::new();
     let target = ctx.input("target", DType::F32, SHAPE).unwrap();
-    let [p, q] = ["p0", "p1"].map(|name| parameters.get(name).unwrap());
+    let [p, q] = ["p0", "p1"].map(|name| parameters.tensor(name).unwrap());
     let loss = distance(&ctx, ctx.add(p, q).unwrap(), target);
     let mut of_p = sum(&[p], AdamW::new().with_alpha(0.1)).unwrap();
     let mut of_q = sum(&[q], Sgd::new().with_alpha(0.1)).unwrap();
@@ -160,11 +160,11 @@ fn trainings_take_turns_on_one_scheduler() {
 }
 
 #[test]
-fn a_step_needs_its_inputs() {
+fn training_step_requires_its_inputs() {
     let parameters = state(&[SHAPE]);
     let ctx = Context::new();
     let target = ctx.input("target", DType::F32, SHAPE).unwrap();
-    let p = parameters.get("p0").unwrap();
+    let p = parameters.tensor("p0").unwrap();
     let hidden = ctx.sub(p, target).unwrap();
     let loss = ctx.sum(ctx.sqr(hidden).unwrap()).unwrap();
     let mut opt = sum(&[p], Sgd::new()).unwrap();

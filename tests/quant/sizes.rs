@@ -7,7 +7,7 @@ use super::{imatrix, refused, writable};
 /// Numbers of all sizes, and weights of all sizes: nothing asserts, hangs, or makes numbers that are none. The largest
 /// may be refused, since scales are fitted.
 #[test]
-fn numbers_of_all_sizes_can_be_converted() {
+fn quantize_accepts_values_of_all_magnitudes() {
     let mut rng = fastrand::Rng::with_seed(5);
     for t in writable() {
         let (mut made, mut tries) = (0, 0);
@@ -71,7 +71,7 @@ fn shape(kind: usize, most: f32, rng: &mut fastrand::Rng) -> Vec<f32> {
 /// Where a fit leaves numbers out, what it makes of them may be of any size: `iq1_m` without weights makes tenfold numbers
 /// of zeros beside a single one. Fits with like weights are never that far off.
 #[test]
-fn what_would_come_back_far_larger_is_refused() {
+fn quantize_refuses_values_that_would_decode_far_larger() {
     let mut rng = fastrand::Rng::with_seed(11);
     let largest = |block: &[f32]| block.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
     let mut refusals = 0;
@@ -108,7 +108,7 @@ fn what_would_come_back_far_larger_is_refused() {
 
 /// A single number in a block, by hand: one code of `iq1_m` is an eighth, and a fit that sees no other number may take it.
 #[test]
-fn iq1_m_does_not_make_ten_of_one() {
+fn quantize_to_iq1_m_does_not_magnify_a_single_value() {
     let mut refusals = 0;
     for i in 0..100 {
         let mut data = [0.0; 256];
@@ -129,7 +129,7 @@ fn iq1_m_does_not_make_ten_of_one() {
 
 /// Its scales end where those of other types go on.
 #[test]
-fn nvfp4_takes_what_its_scales_reach() {
+fn quantize_to_nvfp4_accepts_values_up_to_2688() {
     refused(DType::NVFP4.quantize(&[2689.0; 64], 64, None), "data");
     let back = DType::NVFP4.dequantize(&DType::NVFP4.quantize(&[2688.0; 64], 64, None).unwrap()).unwrap();
     assert!(back.iter().all(|&x| x == 2688.0), "{back:?}");
@@ -137,7 +137,7 @@ fn nvfp4_takes_what_its_scales_reach() {
 
 /// Fitted with weights, a minimum may lie below all numbers.
 #[test]
-fn scales_that_would_be_infinite_are_refused() {
+fn quantize_refuses_infinite_scales() {
     let mut rng = fastrand::Rng::with_seed(10);
     let mut refusals = 0;
     for _ in 0..300 {
@@ -157,7 +157,7 @@ fn scales_that_would_be_infinite_are_refused() {
 
 /// Else the inverse of a scale would be infinite, and its product with 0 no number.
 #[test]
-fn numbers_very_near_to_0_count_as_0() {
+fn quantize_flushes_tiny_values_to_zero() {
     for t in writable().filter(|t| t.is_quantized()) {
         let of = |x: f32| {
             let data: Vec<f32> = (0..512).map(|i| if i % 2 == 0 { x } else { -x }).collect();

@@ -16,7 +16,7 @@ fn refusal(endpoint: &str) -> String {
     let error = rpc::connect_with(endpoint, &Options::new().with_connect_timeout(LIMIT)).unwrap_err();
     assert!(start.elapsed() < 100 * LIMIT, "took {:?}", start.elapsed());
     match error {
-        Error::Rpc { endpoint: named, reason } => {
+        Error::Rpc { endpoint: named, reason, .. } => {
             assert_eq!(&*named, endpoint);
             reason.into_owned()
         }
@@ -33,26 +33,26 @@ fn listener(act: impl Fn(TcpStream) + Send + 'static) -> String {
 }
 
 #[test]
-fn an_address_must_have_a_port() {
+fn connect_requires_a_port() {
     let reason = refusal("127.0.0.1");
     assert!(reason.contains("host:port"), "{reason}");
 }
 
 #[test]
-fn nobody_listens() {
+fn connect_refuses_a_port_without_listener() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let reason = refusal(&port.to_string());
     assert!(reason.contains("is the server running?"), "{reason}");
 }
 
 #[test]
-fn a_peer_speaks_garbage() {
+fn connect_refuses_garbage() {
     let reason = refusal(&listener(|mut stream| stream.write_all(&[b'x'; 64]).unwrap()));
     assert!(reason.contains("not that of a ggml RPC server"), "{reason}");
 }
 
 #[test]
-fn a_peer_says_nothing() {
+fn connect_refuses_a_silent_peer() {
     let reason = refusal(&listener(|stream| {
         thread::sleep(200 * LIMIT);
         drop(stream);
@@ -60,13 +60,45 @@ fn a_peer_says_nothing() {
     assert!(reason.contains("no answer to the handshake within 300ms"), "{reason}");
 }
 
+/// A server's answer to the handshake, in this version of the protocol.
+fn hello([major, minor, patch]: [u8; 3]) -> Vec<u8> {
+    [&28_u64.to_le_bytes()[..], &[major, minor, patch, 0], &[0; 24]].concat()
+}
+
 #[test]
-fn a_peer_hangs_after_the_handshake() {
+fn a_peer_speaks_another_version() {
+    let [major, minor, patch] = rpc::VERSION;
+    let reason = refusal(&listener(move |mut stream| {
+        stream.read_exact(&mut [0; 9 + 24]).unwrap();
+        stream.write_all(&hello([major + 1, minor, patch])).unwrap();
+    }));
+    assert!(reason.contains(&format!("it speaks RPC protocol {}.{minor}.{patch}", major + 1)), "{reason}");
+}
+
+#[test]
+fn a_peer_hangs_up_during_the_handshake() {
+    let reason = refusal(&listener(|mut stream| stream.read_exact(&mut [0; 9 + 24]).unwrap()));
+    assert!(reason.contains("closed the connection during the handshake"), "{reason}");
+}
+
+#[test]
+fn a_peer_answers_in_single_bytes() {
+    let reason = refusal(&listener(|mut stream| {
+        for byte in hello(rpc::VERSION) {
+            thread::sleep(LIMIT / 5);
+            if stream.write_all(&[byte]).is_err() {
+                break;
+            }
+        }
+    }));
+    assert!(reason.contains("no answer to the handshake within 300ms"), "{reason}");
+}
+
+#[test]
+fn connect_refuses_a_peer_that_hangs_after_the_handshake() {
     let endpoint = listener(|mut stream| {
         stream.read_exact(&mut [0; 9 + 24]).unwrap();
-        stream.write_all(&28_u64.to_le_bytes()).unwrap();
-        stream.write_all(&rpc::VERSION).unwrap();
-        stream.write_all(&[0; 1 + 24]).unwrap();
+        stream.write_all(&hello(rpc::VERSION)).unwrap();
         thread::sleep(200 * LIMIT);
     });
     let start = Instant::now();
@@ -77,7 +109,7 @@ fn a_peer_hangs_after_the_handshake() {
 }
 
 #[test]
-fn a_server_has_one_client_at_a_time() {
+fn server_has_one_client_at_a_time() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     assert!(!is_served(&server), "a connection holds the server even while nothing is on it");
@@ -95,13 +127,13 @@ fn is_served(server: &Server) -> bool {
 }
 
 #[test]
-fn a_server_has_no_more_threads_than_ggml() {
+fn server_refuses_more_threads_than_ggml_supports() {
     let error = crate::start(Server::builder().threads(513.try_into().unwrap())).unwrap_err();
     assert!(matches!(error, Error::Param { name: "threads", .. }), "{error:?}");
 }
 
 #[test]
-fn a_server_does_not_share_its_port() {
+fn server_refuses_a_port_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let std::net::SocketAddr::V4(address) = taken.local_addr().unwrap() else { panic!("IPv6") };
     let error = crate::start(Server::builder().address(address)).unwrap_err();
@@ -109,7 +141,7 @@ fn a_server_does_not_share_its_port() {
 }
 
 #[test]
-fn a_server_does_not_serve_what_another_serves() {
+fn server_refuses_remote_devices() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let error = crate::start(Server::builder().devices(connection.devices().iter().copied())).unwrap_err();
@@ -119,7 +151,7 @@ fn a_server_does_not_serve_what_another_serves() {
 /// A request that claims an impossible length causes a C++ exception. It ends the server's thread; since ggml 0.28, which
 /// catches it, only the connection.
 #[test]
-fn a_server_that_a_client_brought_down_says_so() {
+fn server_wait_reports_a_crash_by_a_client() {
     let server = crate::start(Server::builder()).unwrap();
     let mut client = TcpStream::connect(server.address()).unwrap();
     let request = |command: u8, len: u64, payload: &[u8]| [&[command][..], &len.to_le_bytes(), payload].concat();

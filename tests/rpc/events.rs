@@ -5,7 +5,7 @@ use ggml::rpc::{self, Server};
 use ggml::{Event, GraphAllocator};
 
 #[test]
-fn a_second_stream_waits_for_the_first() {
+fn event_orders_two_backends_of_a_server() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let device = connection.devices()[0];
@@ -50,7 +50,7 @@ fn h33_events_of_another_device_are_refused() {
 
 /// An event belongs to no thread: one records it, the next waits for it, a third drops it.
 #[test]
-fn an_event_moves_between_threads() {
+fn event_moves_between_threads() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let device = connection.devices()[0];

@@ -8,9 +8,7 @@
 
 mod connect;
 mod events;
-mod raw;
 mod safe;
-mod support;
 mod work;
 
 use ggml::Error;

@@ -2,11 +2,10 @@
 
 use ggml::rpc::{self, Server};
 use ggml::{Backend, Context, Custom, DType, Error, GraphAllocator, SortOrder, WeightsBuilder};
-
-use crate::support::{sched, weights};
+use testkit::rpc::{sched, weights};
 
 #[test]
-fn a_scheduler_computes_on_a_server() {
+fn sched_computes_on_a_server() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let mut sched = sched(&connection).unwrap();
@@ -14,7 +13,7 @@ fn a_scheduler_computes_on_a_server() {
     let other = self::weights(&connection, 0.0).unwrap();
     let context = Context::new();
     let x = context.input("x", DType::F32, [4]).unwrap();
-    let y = context.mul(x, weights.get("w").unwrap()).unwrap();
+    let y = context.mul(x, weights.tensor("w").unwrap()).unwrap();
     let graph = context.graph([y]).unwrap();
     let mut run = sched.alloc(&graph).unwrap();
     assert_eq!(run.backend_of(y).unwrap().device(), connection.devices()[0]);
@@ -29,7 +28,7 @@ fn a_scheduler_computes_on_a_server() {
 
 /// Outside of an allocation a view has no buffer of its own through which to ask the server.
 #[test]
-fn views_of_what_lies_on_a_server_are_read() {
+fn views_of_remote_tensors_are_read() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let mut builder = WeightsBuilder::new();
@@ -37,7 +36,7 @@ fn views_of_what_lies_on_a_server_are_read() {
     let state = builder.place_state(connection.devices()[0].buffer_type()).unwrap();
     state.set("s", &[0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
     let context = Context::new();
-    let s = state.get("s").unwrap();
+    let s = state.tensor("s").unwrap();
     let row = context.view(s, [2], [8, 8, 8], 8).unwrap();
     assert_eq!(row.read::<f32>().unwrap(), [2.0, 3.0]);
     assert_eq!(context.transpose(s).unwrap().read::<f32>().unwrap(), [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
@@ -46,7 +45,7 @@ fn views_of_what_lies_on_a_server_are_read() {
 
 /// A server would receive the closure's address; in the same process it would even call it.
 #[test]
-fn closures_stay_here() {
+fn custom_operations_run_on_the_local_cpu() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let remote = connection.devices()[0];
@@ -54,13 +53,13 @@ fn closures_stay_here() {
     let x = context.input("x", DType::F32, [4]).unwrap();
     // The scheduler assigns operations to the device of their weights.
     let (three, five) = (weights(&connection, 3.0).unwrap(), weights(&connection, 5.0).unwrap());
-    let before = context.mul(x, three.get("w").unwrap()).unwrap();
+    let before = context.mul(x, three.tensor("w").unwrap()).unwrap();
     let doubled = context
         .map_custom1::<f32>(before, Custom::new(), |out, x| {
             out.for_each(|(i, row)| row.iter_mut().zip(x.row(i)).for_each(|(y, x)| *y = 2.0 * x));
         })
         .unwrap();
-    let y = context.mul(doubled, five.get("w").unwrap()).unwrap();
+    let y = context.mul(doubled, five.tensor("w").unwrap()).unwrap();
     let graph = context.graph([y]).unwrap();
     let mut sched = sched(&connection).unwrap();
     let mut run = sched.alloc(&graph).unwrap();
@@ -82,7 +81,7 @@ fn closures_stay_here() {
 
 /// A hostile server can return any index, and the stand-in of a lost server returns zeros.
 #[test]
-fn nothing_here_picks_by_what_a_server_says() {
+fn indices_computed_on_a_server_are_refused_elsewhere() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let mut sched = sched(&connection).unwrap();
@@ -113,7 +112,7 @@ fn nothing_here_picks_by_what_a_server_says() {
 }
 
 #[test]
-fn closures_change_nothing_on_a_server() {
+fn custom_inplace_is_refused_on_remote_tensors() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let mut sched = sched(&connection).unwrap();
@@ -123,10 +122,10 @@ fn closures_change_nothing_on_a_server() {
     let context = Context::new();
     let x = context.input("x", DType::F32, [4]).unwrap();
     // The value that is written there anyway, and the tensor that is allocated there.
-    let there = context.cpy(x, state.get("s").unwrap()).unwrap();
+    let there = context.cpy(x, state.tensor("s").unwrap()).unwrap();
     let three = weights(&connection, 3.0).unwrap();
-    let made = context.mul(x, three.get("w").unwrap()).unwrap();
-    for target in [state.get("s").unwrap(), there, made] {
+    let made = context.mul(x, three.tensor("w").unwrap()).unwrap();
+    for target in [state.tensor("s").unwrap(), there, made] {
         let y = context
             .map_custom1_inplace::<f32>(target, Custom::new(), |out| out.for_each(|(_, row)| row.fill(1.0)))
             .unwrap();
@@ -138,7 +137,7 @@ fn closures_change_nothing_on_a_server() {
 
 /// The protocol has 32 bits for each dimension and stride.
 #[test]
-fn h126_shapes_that_rpc_would_cut_are_refused() {
+fn h126_rpc_refuses_shapes_beyond_32_bits() {
     let server = crate::start(Server::builder()).unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let remote = connection.devices()[0];

@@ -2,8 +2,7 @@
 
 use ggml::Device;
 use ggml::rpc::{self, Connection, Options, Server};
-
-use crate::raw::{self, Backend, Pool, Sched, numbers};
+use testkit::rpc::raw::{self, Backend, Pool, Sched, numbers};
 
 /// A connection to a server in this process.
 fn local(options: &Options) -> Connection {
@@ -13,7 +12,7 @@ fn local(options: &Options) -> Connection {
 
 /// Multiplies on the connection's first device.
 fn multiply(connection: &Connection) -> Vec<f32> {
-    let pool = Pool::new();
+    let pool = Pool::default();
     let product = pool.product();
     let _memory = pool.allocate(connection.devices()[0]).unwrap();
     raw::set(product.a, &numbers(3));
@@ -23,11 +22,11 @@ fn multiply(connection: &Connection) -> Vec<f32> {
 }
 
 #[test]
-fn data_comes_back_as_it_went() {
+fn remote_data_round_trip() {
     let connection = local(&Options::new());
     // The second size is large enough for ggml to send a hash first.
     for n in [1000, 11 << 20] {
-        let pool = Pool::new();
+        let pool = Pool::default();
         let tensor = pool.bytes(n);
         let memory = pool.allocate(connection.devices()[0]).unwrap();
         memory.of_weights();
@@ -39,27 +38,27 @@ fn data_comes_back_as_it_went() {
 }
 
 #[test]
-fn a_graph_is_computed() {
+fn remote_graph_computes() {
     let connection = local(&Options::new());
     assert_eq!(multiply(&connection), raw::expected(&numbers(3), &numbers(5)));
     connection.check().unwrap();
 }
 
 #[test]
-fn a_graph_is_computed_without_the_relay() {
+fn remote_graph_computes_without_the_relay() {
     let connection = local(&Options::new().with_relay(false));
     assert_eq!(multiply(&connection), raw::expected(&numbers(3), &numbers(5)));
 }
 
 /// A server discards its graphs when a buffer is freed, but ggml's client asks it to repeat one all the same.
 #[test]
-fn a_graph_is_computed_again_after_other_memory_was_freed() {
+fn remote_graph_recomputes_after_other_memory_was_freed() {
     let connection = local(&Options::new());
     let device = connection.devices()[0];
-    let others = Pool::new();
+    let others = Pool::default();
     others.bytes(100);
     let other_memory = others.allocate(device).unwrap();
-    let pool = Pool::new();
+    let pool = Pool::default();
     let product = pool.product();
     let _memory = pool.allocate(device).unwrap();
     raw::set(product.a, &numbers(3));
@@ -78,7 +77,7 @@ fn a_graph_is_computed_again_after_other_memory_was_freed() {
 }
 
 #[test]
-fn a_server_is_connected_to_once() {
+fn connect_reuses_the_connection_of_a_server() {
     let server = crate::start(Server::builder()).unwrap();
     let port = server.address().port();
     let first = rpc::connect(&format!("127.0.0.1:{port}")).unwrap();
@@ -92,7 +91,7 @@ fn a_server_is_connected_to_once() {
 }
 
 #[test]
-fn two_servers_have_devices_of_their_own() {
+fn servers_have_separate_devices() {
     let (one, two) = (local(&Options::new()), local(&Options::new()));
     assert_ne!(one.devices()[0].name(), two.devices()[0].name());
     assert_eq!(multiply(&one), multiply(&two));

@@ -6,8 +6,8 @@ use std::io;
 use std::time::Duration;
 
 use fastrand::Rng;
+use testkit::server::ServerProcess;
 
-use crate::child::ServerProcess;
 use crate::client::Client;
 use crate::draw::{self, MEMORY, N};
 use crate::wire::{self, ADD, GET_TENSOR, GRAPH_COMPUTE, Request, SET_TENSOR};
@@ -116,7 +116,7 @@ fn rng() -> Rng {
 
 /// Otherwise the other tests would prove nothing.
 #[test]
-fn what_a_client_would_say_is_understood() {
+fn server_understands_valid_requests() {
     let server = ServerProcess::start();
     let mut client = Client::greeted(server.address.into()).unwrap();
     let memory = client.allocate(MEMORY).unwrap();
@@ -134,7 +134,7 @@ fn what_a_client_would_say_is_understood() {
 
 /// Without knowing the protocol a client does no harm, except for requesting more memory than there is.
 #[test]
-fn noise_is_refused() {
+fn server_survives_noise() {
     let runs = variable(RUNS).unwrap_or(DEFAULT_RUNS);
     let deaths = run(Kind::Noise, runs, &mut rng());
     println!("noise: {runs} sequences, {deaths:?}");
@@ -143,7 +143,7 @@ fn noise_is_refused() {
 
 /// Servers are known to die; this test checks that each was replaced and that this process survives.
 #[test]
-fn spoilt_requests_are_survived_by_all_but_the_server() {
+fn fuzzing_survives_malformed_requests() {
     let runs = variable(RUNS).unwrap_or(DEFAULT_RUNS);
     let deaths = run(Kind::Spoilt, runs, &mut rng());
     let dead: u64 = deaths.values().sum();

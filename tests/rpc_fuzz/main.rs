@@ -6,10 +6,13 @@
 #![cfg(all(feature = "rpc", unix))]
 #![cfg(test)]
 
-#[path = "../rpc_lost/child.rs"]
-#[expect(dead_code, reason = "the tests of lost servers need more of it")]
-mod child;
 mod client;
 mod draw;
 mod fuzz;
 mod wire;
+
+/// The process of a [`testkit::server::ServerProcess`].
+#[test]
+fn server_process() {
+    testkit::server::server_process();
+}

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ggml::Error;
-use ggml::rpc::{self, Options};
+use ggml::rpc::{self, Connection, Options};
+use ggml::{Device, Error};
+use testkit::server::ServerProcess;
 
 use crate::again::alone;
-use crate::child::ServerProcess;
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -29,6 +29,20 @@ fn limit_handles() {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
 }
 
+/// Options with a limit for each wait.
+fn patient() -> Options {
+    Options::new().with_connect_timeout(LIMIT).with_answer_timeout(LIMIT)
+}
+
+/// Few handles, and a device of a server.
+fn connected(options: &Options) -> (ServerProcess, Connection, Device) {
+    limit_handles();
+    let server = ServerProcess::start();
+    let connection = rpc::connect_with(&server.address.to_string(), options).unwrap();
+    let device = connection.devices()[0];
+    (server, connection, device)
+}
+
 fn in_time<T>(call: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let result = call();
@@ -37,10 +51,10 @@ fn in_time<T>(call: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn a_connect_returns_however_few_handles_are_left() {
-    alone("handles::a_connect_returns_however_few_handles_are_left", || {
+fn connect_returns_with_any_number_of_file_handles() {
+    alone("handles::connect_returns_with_any_number_of_file_handles", || {
         limit_handles();
-        let options = Options::new().with_connect_timeout(LIMIT).with_answer_timeout(LIMIT);
+        let options = patient();
         let mut failed = 0;
         for left in 0..12 {
             let server = ServerProcess::start();
@@ -61,13 +75,9 @@ fn a_connect_returns_however_few_handles_are_left() {
 
 /// ggml reconnects to the relay when a device is used.
 #[test]
-fn a_device_is_of_use_again_once_there_are_handles() {
-    alone("handles::a_device_is_of_use_again_once_there_are_handles", || {
-        limit_handles();
-        let server = ServerProcess::start();
-        let options = Options::new().with_connect_timeout(LIMIT).with_answer_timeout(LIMIT);
-        let connection = rpc::connect_with(&server.address.to_string(), &options).unwrap();
-        let device = connection.devices()[0];
+fn device_recovers_once_file_handles_are_free() {
+    alone("handles::device_recovers_once_file_handles_are_free", || {
+        let (_server, connection, device) = connected(&patient());
         let mut failed = 0;
         for left in 0..6 {
             let taken = take_all_but(left);
@@ -87,12 +97,9 @@ fn a_device_is_of_use_again_once_there_are_handles() {
 
 /// The relay reconnects to the server when a device without holder is used.
 #[test]
-fn a_server_that_there_is_no_handle_for_is_not_lost() {
-    alone("handles::a_server_that_there_is_no_handle_for_is_not_lost", || {
-        limit_handles();
-        let server = ServerProcess::start();
-        let connection = rpc::connect(&server.address.to_string()).unwrap();
-        let device = connection.devices()[0];
+fn server_is_not_lost_for_lack_of_file_handles() {
+    alone("handles::server_is_not_lost_for_lack_of_file_handles", || {
+        let (_server, connection, device) = connected(&Options::new());
         drop(connection);
         // Lets the relay notice the end of the connection.
         thread::sleep(Duration::from_millis(50));
@@ -106,12 +113,9 @@ fn a_server_that_there_is_no_handle_for_is_not_lost() {
 
 /// The handle that the relay needs is taken after ggml connected to it: without a check, ggml would wait forever.
 #[test]
-fn a_call_that_the_relay_has_no_handle_for_is_an_error() {
-    alone("handles::a_call_that_the_relay_has_no_handle_for_is_an_error", || {
-        limit_handles();
-        let server = ServerProcess::start();
-        let connection = rpc::connect(&server.address.to_string()).unwrap();
-        let device = connection.devices()[0];
+fn call_without_a_handle_for_the_relay_is_an_error() {
+    alone("handles::call_without_a_handle_for_the_relay_is_an_error", || {
+        let (_server, connection, device) = connected(&Options::new());
         let mut failed = 0;
         for _ in 0..5 {
             let taken = take_all_but(1);
@@ -134,12 +138,12 @@ fn a_call_that_the_relay_has_no_handle_for_is_an_error() {
 
 /// A program that takes each handle as soon as it is free.
 #[test]
-fn a_connect_returns_while_other_threads_take_every_handle() {
-    alone("handles::a_connect_returns_while_other_threads_take_every_handle", || {
+fn connect_returns_while_threads_take_every_handle() {
+    alone("handles::connect_returns_while_threads_take_every_handle", || {
         limit_handles();
         let server = ServerProcess::start();
         let endpoint = server.address.to_string();
-        let options = Options::new().with_connect_timeout(LIMIT).with_answer_timeout(LIMIT);
+        let options = patient();
         for left in 0..12 {
             let done = AtomicBool::new(false);
             let taken = take_all_but(left);

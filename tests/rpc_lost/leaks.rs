@@ -68,8 +68,8 @@ fn spoilt(way: usize, command: u8) -> Answer {
 const WAYS: usize = 10;
 
 #[test]
-fn a_connect_that_fails_leaves_no_thread_no_handle_and_no_entry() {
-    alone("leaks::a_connect_that_fails_leaves_no_thread_no_handle_and_no_entry", || {
+fn failed_connect_leaks_no_thread_handle_or_entry() {
+    alone("leaks::failed_connect_leaks_no_thread_handle_or_entry", || {
         let options = Options::new().with_connect_timeout(LIMIT).with_answer_timeout(LIMIT);
         let servers: Vec<_> = (0..WAYS).map(|way| fake::start(move |command| spoilt(way, command))).collect();
         let fail = || {
@@ -87,8 +87,8 @@ fn a_connect_that_fails_leaves_no_thread_no_handle_and_no_entry() {
 
 /// The devices of a lost server are reused once nothing refers to them.
 #[test]
-fn servers_that_are_lost_and_connected_to_again_take_no_more_than_one_did() {
-    alone("leaks::servers_that_are_lost_and_connected_to_again_take_no_more_than_one_did", || {
+fn reconnecting_to_lost_servers_leaks_nothing() {
+    alone("leaks::reconnecting_to_lost_servers_leaks_nothing", || {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
         let server = fake::start(move |command| match command {

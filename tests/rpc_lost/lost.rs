@@ -2,25 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use ggml::Error;
 use ggml::rpc::{self, Connection, Options};
-use ggml::{Device, Error, sys};
-
-use crate::child::ServerProcess;
-use crate::raw::{self, Backend, Memory, Pool, numbers};
-
-impl Memory {
-    fn new(on: Device, size: usize) -> Self {
-        // SAFETY: ggml never frees devices and their buffer types.
-        let raw = unsafe { sys::ggml_backend_buft_alloc_buffer(raw::buffer_type(on), size) };
-        assert!(!raw.is_null());
-        Self(raw)
-    }
-
-    fn address(&self) -> usize {
-        // SAFETY: `self` owns the buffer, so it is live; it is not empty.
-        unsafe { sys::ggml_backend_buffer_get_base(self.0) }.addr()
-    }
-}
+use testkit::rpc::raw::{self, Backend, Memory, Pool, numbers};
+use testkit::server::ServerProcess;
 
 const LIMIT: Duration = Duration::from_millis(500);
 
@@ -36,11 +21,11 @@ fn assert_lost(connection: &Connection) {
 }
 
 #[test]
-fn everything_comes_back_after_a_server_was_killed() {
+fn every_call_returns_after_the_server_was_killed() {
     let mut server = ServerProcess::start();
     let connection = connect(&server);
     let device = connection.devices()[0];
-    let pool = Pool::new();
+    let pool = Pool::default();
     let product = pool.product();
     let memory = pool.allocate(device).unwrap();
     let backend = Backend::new(device);
@@ -53,7 +38,7 @@ fn everything_comes_back_after_a_server_was_killed() {
     assert_eq!(raw::get(product.c, 1.0_f32), vec![0.0; raw::SIDE * raw::SIDE]);
     assert_lost(&connection);
 
-    let more = Pool::new();
+    let more = Pool::default();
     more.bytes(1000);
     assert!(more.allocate(device).is_none(), "a lost server gave memory");
     drop(Backend::new(device));
@@ -65,7 +50,7 @@ fn everything_comes_back_after_a_server_was_killed() {
 
 /// ggml asserts that a buffer has an address, and requests it as late as possible.
 #[test]
-fn memory_has_an_address_after_the_loss() {
+fn lost_buffer_still_has_an_address() {
     let mut server = ServerProcess::start();
     let connection = connect(&server);
     let memory = Memory::new(connection.devices()[1], 1000);
@@ -75,10 +60,10 @@ fn memory_has_an_address_after_the_loss() {
 }
 
 #[test]
-fn a_server_is_killed_while_it_computes() {
+fn server_killed_during_a_computation_is_lost() {
     let mut server = ServerProcess::start();
     let connection = connect(&server);
-    let pool = Pool::new();
+    let pool = Pool::default();
     let product = pool.product();
     let _memory = pool.allocate(connection.devices()[0]).unwrap();
     let backend = Backend::new(connection.devices()[0]);
@@ -92,10 +77,10 @@ fn a_server_is_killed_while_it_computes() {
 
 #[cfg(unix)]
 #[test]
-fn a_server_that_hangs_is_lost_in_time() {
+fn hanging_server_is_lost_in_time() {
     let server = ServerProcess::start();
     let connection = connect(&server);
-    let pool = Pool::new();
+    let pool = Pool::default();
     let tensor = pool.bytes(1000);
     let _memory = pool.allocate(connection.devices()[0]).unwrap();
     raw::set(tensor, &[1_u8; 1000]);
@@ -107,7 +92,7 @@ fn a_server_that_hangs_is_lost_in_time() {
 }
 
 #[test]
-fn a_server_that_came_back_is_connected_to_anew() {
+fn connect_after_a_restart_makes_a_new_connection() {
     let mut server = ServerProcess::start();
     let address = server.address;
     let old = connect(&server);

@@ -5,7 +5,6 @@
 #![cfg(test)]
 
 mod again;
-mod child;
 mod fake;
 #[cfg(target_os = "linux")]
 mod handles;
@@ -16,10 +15,11 @@ mod nonsense;
 mod proxy;
 #[cfg(not(feature = "system"))]
 mod quiet;
-#[path = "../rpc/raw.rs"]
-#[expect(dead_code, reason = "the other tests of RPC need more of it")]
-mod raw;
 mod safe;
 mod slow;
-#[path = "../rpc/support.rs"]
-mod support;
+
+/// The process of a [`testkit::server::ServerProcess`].
+#[test]
+fn server_process() {
+    testkit::server::server_process();
+}

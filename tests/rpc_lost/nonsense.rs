@@ -9,8 +9,8 @@ use ggml::rpc::{self, Options};
 use ggml::{Backend, Context, DType, Device, Error, Result, Sched, WeightsBuilder};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use testkit::server::ServerProcess;
 
-use crate::child::ServerProcess;
 use crate::proxy::{Change, Plan, Proxy};
 
 /// Long enough for a server on a busy machine; reached only if the server is silent.
@@ -33,8 +33,8 @@ fn work(device: impl FnOnce() -> Result<Device>) -> Result<Vec<f32>> {
 
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [32])?;
-    let y = ctx.add(ctx.mul_mat(weights.get("w")?, x)?, ctx.mul_mat(weights.get("q")?, x)?)?;
-    let y = ctx.cpy(ctx.add(y, state.get("s")?)?, state.get("s")?)?;
+    let y = ctx.add(ctx.mul_mat(weights.tensor("w")?, x)?, ctx.mul_mat(weights.tensor("q")?, x)?)?;
+    let y = ctx.cpy(ctx.add(y, state.tensor("s")?)?, state.tensor("s")?)?;
     let graph = ctx.graph([y])?;
     let mut backends = Sched::builder().backend(device.init()?);
     if device != Device::cpu()? {
@@ -49,12 +49,12 @@ fn work(device: impl FnOnce() -> Result<Device>) -> Result<Vec<f32>> {
         result = run.get::<f32>(y)?;
     }
     assert_eq!(weights.read_bytes("w")?.len(), 1024);
-    assert_eq!(state.get("s")?.read::<f32>()?.len(), 8);
+    assert_eq!(state.tensor("s")?.read::<f32>()?.len(), 8);
     let mut backend = device.init()?;
     let mut out = vec![0.0_f32; 8];
     backend.transfers(|queue| {
         queue.set(&state, "s", vec![1.0_f32; 8])?;
-        queue.get(state.get("s")?, &mut out)
+        queue.get(state.tensor("s")?, &mut out)
     })?;
     Ok(result)
 }
@@ -107,7 +107,7 @@ fn change() -> impl Strategy<Value = Change> {
 /// Changes each answer of a session in many ways. An invalid answer is an error; a plausible one is believed, and may
 /// lead to other results.
 #[test]
-fn changed_answers_are_errors_or_other_numbers() {
+fn altered_replies_are_errors_or_other_results() {
     let expected = work(Device::cpu).unwrap();
     let (result, answers, changed) = behind(never(), LIMIT);
     assert_eq!((result.unwrap(), changed), (expected.clone(), 0));
@@ -137,7 +137,7 @@ fn changed_answers_are_errors_or_other_numbers() {
 
 /// Changes every answer once, in ways that must be errors.
 #[test]
-fn no_answer_is_an_error_wherever_it_is() {
+fn malformed_replies_are_errors() {
     let (_, answers, _) = behind(never(), LIMIT);
     for from in 0..answers {
         for change in [Change::Length(1 << 40), Change::Length(3), Change::Cut(9)] {
@@ -153,7 +153,7 @@ fn no_answer_is_an_error_wherever_it_is() {
 }
 
 #[test]
-fn a_silent_server_is_lost() {
+fn silent_server_is_lost() {
     let (_, answers, _) = behind(never(), LIMIT);
     for (from, says) in [(1, "it did not finish DEVICE_COUNT within 5s"), (answers - 1, "within 2s")] {
         let plan = Plan { from, and_on: false, change: Change::Silence };

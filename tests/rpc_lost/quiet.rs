@@ -19,8 +19,8 @@ impl log::Log for ToStderr {
 }
 
 #[test]
-fn a_server_prints_nothing_and_logs_what_it_does() {
-    let said = alone("quiet::a_server_prints_nothing_and_logs_what_it_does", || {
+fn server_prints_nothing_and_logs() {
+    let said = alone("quiet::server_prints_nothing_and_logs", || {
         log::set_logger(&ToStderr).unwrap();
         log::set_max_level(log::LevelFilter::Info);
         // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.

@@ -2,19 +2,18 @@
 
 use ggml::rpc;
 use ggml::{Context, DType, Error, GraphAllocator, Result, WeightsBuilder};
-
-use crate::child::ServerProcess;
-use crate::support::{sched, weights};
+use testkit::rpc::{sched, weights};
+use testkit::server::ServerProcess;
 
 #[test]
-fn every_call_says_that_the_server_was_lost() {
+fn safe_calls_report_the_lost_server() {
     let mut server = ServerProcess::start();
     let connection = rpc::connect(&server.address.to_string()).unwrap();
     let mut sched = sched(&connection).unwrap();
     let weights = weights(&connection, 3.0).unwrap();
     let context = Context::new();
     let x = context.input("x", DType::F32, [4]).unwrap();
-    let y = context.mul(x, weights.get("w").unwrap()).unwrap();
+    let y = context.mul(x, weights.tensor("w").unwrap()).unwrap();
     let graph = context.graph([y]).unwrap();
     let mut run = sched.alloc(&graph).unwrap();
     run.set(x, &[1.0_f32; 4]).unwrap();
@@ -33,7 +32,7 @@ fn every_call_says_that_the_server_was_lost() {
 
 /// If the server is lost during asynchronous work, waiting gives an error, and nothing uses the lent data any more.
 #[test]
-fn work_that_is_under_way_says_that_the_server_was_lost() {
+fn asynchronous_work_reports_the_lost_server() {
     let mut server = ServerProcess::start();
     let connection = rpc::connect(&server.address.to_string()).unwrap();
     let device = connection.devices()[0];
@@ -52,7 +51,7 @@ fn work_that_is_under_way_says_that_the_server_was_lost() {
     assert_lost(backend.transfers(|queue| {
         queue.set(&state, "s", vec![1.0_f32; 1 << 20])?;
         server.kill();
-        queue.get(state.get("s")?, &mut out)
+        queue.get(state.tensor("s")?, &mut out)
     }));
     assert_lost(backend.transfers(|_| Ok(())));
     assert_lost(memory.compute_async(&mut backend, || ()));

@@ -15,7 +15,7 @@ fn options() -> Options {
 }
 
 #[test]
-fn a_question_for_memory_answered_in_single_bytes_ends_at_the_limit() {
+fn memory_query_answered_in_single_bytes_is_limited() {
     let server = fake::start(|command| match command {
         fake::MEMORY => Answer::Trickle(PAUSE),
         _ => Answer::Good,
@@ -29,7 +29,7 @@ fn a_question_for_memory_answered_in_single_bytes_ends_at_the_limit() {
 }
 
 #[test]
-fn a_connect_answered_in_single_bytes_ends_at_the_limit() {
+fn connect_answered_in_single_bytes_is_limited() {
     for trickling in [fake::HELLO, fake::DEVICE_COUNT, fake::ALIGNMENT, fake::MAX_SIZE] {
         let server = fake::start(move |command| match command {
             _ if command == trickling => Answer::Trickle(PAUSE),

@@ -147,10 +147,10 @@ fn states() {
     state.fill_bytes("a", 1).unwrap();
     let mut weights = builder().place(memory).unwrap();
     weights.fill_bytes("a", 2).unwrap();
-    state.copy("a", weights.get("a").unwrap()).unwrap();
+    state.copy("a", weights.tensor("a").unwrap()).unwrap();
     let mut read = [0.0_f32; 1 << 12];
     let mut backend = backend(1);
-    backend.transfers(|queue| queue.get(weights.get("a").unwrap(), &mut read)).unwrap();
+    backend.transfers(|queue| queue.get(weights.tensor("a").unwrap(), &mut read)).unwrap();
     assert_eq!(bytemuck::bytes_of(&read[0]), [2; 4]);
 }
 

@@ -6,10 +6,6 @@
 #![cfg(test)]
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
-#[cfg(feature = "rpc")]
-#[path = "../rpc_lost/child.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod child;
 mod local;
 mod measure;
 #[cfg(feature = "rpc")]
@@ -66,26 +62,33 @@ fn soak(part: &str, mut round: impl FnMut(u64)) {
 }
 
 #[test]
-fn what_stays_here_uses_no_more_and_more() {
-    alone("objects_come_and_go");
+fn local_objects_do_not_leak() {
+    alone("local_rounds");
 }
 
 #[test]
 #[ignore = "another test runs it, in a process of its own"]
-fn objects_come_and_go() {
+fn local_rounds() {
     soak("objects", local::round);
 }
 
 #[cfg(feature = "rpc")]
 #[test]
-fn connections_use_no_more_and_more() {
-    alone("connections_come_and_go");
+fn connections_do_not_leak() {
+    alone("connection_rounds");
 }
 
 #[cfg(feature = "rpc")]
 #[test]
 #[ignore = "another test runs it, in a process of its own"]
-fn connections_come_and_go() {
+fn connection_rounds() {
     let mut peers = remote::Peers::new();
     soak("connections", |round| peers.round(round));
+}
+
+/// The process of a [`testkit::server::ServerProcess`].
+#[cfg(feature = "rpc")]
+#[test]
+fn server_process() {
+    testkit::server::server_process();
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use ggml::prelude::*;
 use ggml::rpc::{self, Options};
-
-use crate::child::ServerProcess;
+use testkit::server::ServerProcess;
 
 /// Who may be connected to.
 pub(crate) struct Peers {
@@ -65,7 +64,7 @@ impl Peers {
         weights.set("w", &[2.0_f32; 64]).unwrap();
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [64]).unwrap();
-        let y = ctx.mul(weights.get("w").unwrap(), x).unwrap();
+        let y = ctx.mul(weights.tensor("w").unwrap(), x).unwrap();
         let graph = ctx.graph([y]).unwrap();
         let cpu = Backend::cpu().unwrap();
         let mut sched = Sched::builder().backend(device.init().unwrap()).backend(cpu).build().unwrap();

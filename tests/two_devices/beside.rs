@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn results_are_there_and_values_come_back() {
+fn compute_async_returns_results_and_the_closure_value() {
     with_network(|run, x, y| {
         let mut called = 0;
         assert!(matches!(run.compute_async(|| called += 1), Err(Error::InputNotSet { .. })));
@@ -15,18 +15,18 @@ fn results_are_there_and_values_come_back() {
             let shape =
                 run.compute_async(|| Ok::<_, Error>(other.neg(other.input("", DType::F32, [step as i64 + 1])?)?.ne()));
             assert_eq!(shape.unwrap().unwrap(), [step as i64 + 1, 1, 1, 1], "graphs can be built in the meantime");
-            assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+            assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &data));
         }
     });
 }
 
 #[test]
-fn a_panic_beside_a_computation_comes_back_after_it() {
+fn compute_async_resumes_the_panic_of_its_closure() {
     with_network(|run, x, y| {
         run.set(x, &[1.0_f32; WIDTH]).unwrap();
         let panic = catch_unwind(AssertUnwindSafe(|| run.compute_async(|| panic!("beside"))));
         assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"beside"));
-        assert_close(&run.get::<f32>(y).unwrap(), &expected(&[1.0; WIDTH]));
+        assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &[1.0; WIDTH]));
     });
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
@@ -41,7 +41,7 @@ fn a_panic_beside_a_computation_comes_back_after_it() {
 }
 
 #[test]
-fn what_is_stopped_at_once_has_nothing_beside_it() {
+fn compute_async_cancelled_at_once_runs_no_closure() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let y = ctx.neg(x).unwrap();
@@ -57,14 +57,14 @@ fn what_is_stopped_at_once_has_nothing_beside_it() {
 
 /// A state is accessible anywhere on its thread, while devices may be writing to it.
 #[test]
-fn states_are_out_of_reach_while_they_are_written() {
+fn compute_async_refuses_access_to_states() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("s", DType::F32, [4]).unwrap();
     let state = builder.place_state(remote().buffer_type()).unwrap();
     state.set("s", &[1.0_f32; 4]).unwrap();
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
-    let s = state.get("s").unwrap();
+    let s = state.tensor("s").unwrap();
     let y = ctx.cpy(ctx.add(x, s).unwrap(), s).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut sched = sched();

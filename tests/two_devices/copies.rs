@@ -1,21 +1,18 @@
 //! Inputs and copies between devices, in several pipeline copies.
 
-use super::*;
+use testkit::network::input as data;
 
-fn data(seed: usize) -> Vec<f32> {
-    (0..WIDTH).map(|i| ((i * 3 + seed * 5) % 17) as f32 * 0.25 - 2.0).collect()
-}
+use super::*;
 
 /// More graphs than there are pipeline copies, each computed with two inputs.
 #[test]
-fn graphs_use_the_copies_in_turn() {
+fn pipeline_copies_are_used_in_turn() {
     let weights = weights();
     let mut sched = builder().parallel(true).build().unwrap();
     for round in 0..6 {
         // New tensors each time, as in a decoder.
         let ctx = Context::new();
-        let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-        let y = network(&ctx, &weights, x);
+        let (x, y) = network(&ctx, &weights);
         let graph = ctx.graph([y]).unwrap();
         let mut run = sched.alloc(&graph).unwrap();
         assert_eq!(run.n_copies(), 4);
@@ -24,7 +21,7 @@ fn graphs_use_the_copies_in_turn() {
             let data = data(2 * round + step);
             run.set(x, &data).unwrap();
             run.compute().unwrap();
-            assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+            assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &data));
             assert_eq!(run.get::<f32>(x).unwrap(), data, "inputs stay");
         }
     }
@@ -34,11 +31,10 @@ fn graphs_use_the_copies_in_turn() {
 
 /// While a graph is allocated, its sources are the scheduler's copies, different ones each time.
 #[test]
-fn h25_a_graph_survives_the_copies() {
+fn h25_graph_sources_survive_pipeline_copies() {
     let weights = weights();
     let ctx = Context::new();
-    let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-    let y = network(&ctx, &weights, x);
+    let (x, y) = network(&ctx, &weights);
     let graph = ctx.graph([y]).unwrap();
     for parallel in [true, false, true] {
         let mut sched = builder().parallel(parallel).build().unwrap();
@@ -46,14 +42,14 @@ fn h25_a_graph_survives_the_copies() {
             let mut run = sched.alloc(&graph).unwrap();
             run.set(x, &data(round)).unwrap();
             run.compute().unwrap();
-            assert_close(&run.get::<f32>(y).unwrap(), &expected(&data(round)));
+            assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &data(round)));
         }
     }
 }
 
 /// Each operation has nine operands that are copied four times, the maximum: the scheduler's tables must suffice.
 #[test]
-fn the_most_copies_fit() {
+fn sched_supports_the_most_copies() {
     const STEPS: usize = 120;
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
@@ -83,10 +79,10 @@ fn the_most_copies_fit() {
 }
 
 #[test]
-fn sizes_are_those_that_are_taken() {
+fn buffer_sizes_equal_the_allocation() {
     let weights = weights();
     let ctx = Context::new();
-    let y = network(&ctx, &weights, ctx.input("x", DType::F32, [WIDTH as i64]).unwrap());
+    let (_, y) = network(&ctx, &weights);
     let graph = ctx.graph([y]).unwrap();
     for parallel in [false, true] {
         let mut sched = builder().parallel(parallel).build().unwrap();

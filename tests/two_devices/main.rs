@@ -2,12 +2,8 @@
 
 #![cfg(feature = "rpc")]
 #![cfg(test)]
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_wrap,
-    clippy::float_cmp,
-    reason = "small numbers, exact results"
-)]
+#![allow(clippy::cast_possible_wrap, clippy::cast_precision_loss, reason = "small numbers, exact results")]
+#![allow(clippy::float_cmp, reason = "small numbers, exact results")]
 
 mod beside;
 mod copies;
@@ -15,22 +11,11 @@ mod pins;
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 
 use ggml::prelude::*;
-use ggml::{Custom, Error, SchedBuilder, rpc};
-
-/// The device of a server that lives as long as the tests.
-fn remote() -> Device {
-    static REMOTE: OnceLock<(rpc::Server, rpc::Connection)> = OnceLock::new();
-    let (_, connection) = REMOTE.get_or_init(|| {
-        // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
-        let server = unsafe { rpc::Server::builder().start().unwrap() };
-        let connection = rpc::connect(&server.address().to_string()).unwrap();
-        (server, connection)
-    });
-    connection.devices()[0]
-}
+use ggml::{Custom, Error, SchedBuilder};
+use testkit::device::served as remote;
+use testkit::network::{WIDTH, expected, matrix, network};
 
 fn builder() -> SchedBuilder {
     Sched::builder().backend(remote().init().unwrap()).backend(Backend::cpu().unwrap()).op_offload(false)
@@ -40,39 +25,10 @@ fn sched() -> Sched {
     builder().build().unwrap()
 }
 
-const WIDTH: usize = 16;
-
 /// The weights of four layers, alternating between both devices.
 fn weights() -> Weights {
-    let mut builder = WeightsBuilder::new();
-    for i in 0..4 {
-        builder.tensor(&format!("w{i}"), DType::F32, [WIDTH as i64, WIDTH as i64]).unwrap();
-    }
     let (one, two) = (remote().buffer_type(), Device::cpu().unwrap().buffer_type());
-    let mut weights = builder.place_with(|name| if name == "w0" || name == "w2" { one } else { two }).unwrap();
-    for i in 0..4 {
-        weights.set(&format!("w{i}"), &matrix(i)).unwrap();
-    }
-    weights
-}
-
-fn matrix(seed: usize) -> Vec<f32> {
-    (0..WIDTH * WIDTH).map(|i| ((i * 7 + seed * 13) % 11) as f32 * 0.1 - 0.5).collect()
-}
-
-/// `relu(w x)` for each layer.
-fn network<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> Tensor<'c> {
-    (0..4).fold(x, |t, i| {
-        let w = weights.get(&format!("w{i}")).unwrap();
-        ctx.relu(ctx.mul_mat(w, t).unwrap()).unwrap()
-    })
-}
-
-fn expected(x: &[f32]) -> Vec<f32> {
-    (0..4).fold(x.to_vec(), |t, seed| {
-        let w = matrix(seed);
-        w.chunks(WIDTH).map(|row| row.iter().zip(&t).map(|(w, t)| w * t).sum::<f32>().max(0.0)).collect()
-    })
+    testkit::network::weights(&[one, two, one, two])
 }
 
 fn assert_close(got: &[f32], want: &[f32]) {
@@ -86,8 +42,7 @@ fn assert_close(got: &[f32], want: &[f32]) {
 fn with_network(f: impl FnOnce(&mut Allocated<'_, '_>, Tensor<'_>, Tensor<'_>)) {
     let weights = weights();
     let ctx = Context::new();
-    let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-    let y = network(&ctx, &weights, x);
+    let (x, y) = network(&ctx, &weights);
     let graph = ctx.graph([y]).unwrap();
     let mut sched = sched();
     let mut run = sched.alloc(&graph).unwrap();
@@ -95,12 +50,12 @@ fn with_network(f: impl FnOnce(&mut Allocated<'_, '_>, Tensor<'_>, Tensor<'_>)) 
 }
 
 #[test]
-fn a_graph_is_split_over_both_devices() {
+fn sched_splits_a_graph_over_both_devices() {
     with_network(|run, x, y| {
         let data: Vec<f32> = (0..WIDTH).map(|i| i as f32 * 0.25).collect();
         run.set(x, &data).unwrap();
         run.compute().unwrap();
-        assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+        assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &data));
 
         let splits = run.splits();
         assert_eq!(splits.len(), run.n_splits(), "the splits are those of the C scheduler");
@@ -126,11 +81,10 @@ fn a_graph_is_split_over_both_devices() {
 
 /// The scheduler replaces sources by its own copies, which live until the next graph or the scheduler's drop.
 #[test]
-fn h25_a_graph_survives_its_scheduler() {
+fn h25_graph_sources_survive_the_scheduler() {
     let weights = weights();
     let ctx = Context::new();
-    let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-    let y = network(&ctx, &weights, x);
+    let (x, y) = network(&ctx, &weights);
     let graph = ctx.graph([y]).unwrap();
     let other = ctx.graph([ctx.neg(ctx.input("z", DType::F32, [8]).unwrap()).unwrap()]).unwrap();
     for round in 0..3 {
@@ -140,7 +94,7 @@ fn h25_a_graph_survives_its_scheduler() {
             let mut run = sched.alloc(&graph).unwrap();
             run.set(x, &data).unwrap();
             run.compute().unwrap();
-            assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+            assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &data));
             drop(run);
             drop(sched.alloc(&other).unwrap());
         }
@@ -151,7 +105,7 @@ fn h25_a_graph_survives_its_scheduler() {
 }
 
 #[test]
-fn a_computation_shows_what_was_asked_for() {
+fn compute_with_observes_the_chosen_tensors() {
     with_network(|run, x, y| {
         let data = [1.0_f32; WIDTH];
         run.set(x, &data).unwrap();
@@ -170,13 +124,13 @@ fn a_computation_shows_what_was_asked_for() {
         .unwrap();
         assert!(asked >= 8, "every operation was offered: {asked}");
         assert_eq!(seen.len(), 1);
-        assert_close(&seen[0], &expected(&data));
-        assert_close(&run.get::<f32>(y).unwrap(), &expected(&data));
+        assert_close(&seen[0], &expected(4, &data));
+        assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &data));
     });
 }
 
 #[test]
-fn a_cancelled_computation_computes_nothing_more() {
+fn compute_with_stops_when_its_closure_says_so() {
     with_network(|run, x, y| {
         run.set(x, &[1.0_f32; WIDTH]).unwrap();
         let mut seen = 0;
@@ -191,12 +145,12 @@ fn a_cancelled_computation_computes_nothing_more() {
         assert_eq!(seen, 3);
         assert!(matches!(run.get::<f32>(y), Err(Error::NotComputed { .. })));
         run.compute().unwrap();
-        assert_close(&run.get::<f32>(y).unwrap(), &expected(&[1.0; WIDTH]));
+        assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &[1.0; WIDTH]));
     });
 }
 
 #[test]
-fn a_panic_in_a_callback_comes_back() {
+fn compute_with_resumes_the_panic_of_its_closure() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let y = ctx.relu(ctx.neg(x).unwrap()).unwrap();
@@ -214,22 +168,22 @@ fn a_panic_in_a_callback_comes_back() {
 
 /// Weights of a device that no backend of the scheduler can reach.
 #[test]
-fn unreachable_weights_are_an_error() {
+fn sched_refuses_weights_on_an_unreachable_device() {
     let weights = weights();
     let ctx = Context::new();
-    let y = ctx.relu(weights.get("w0").unwrap()).unwrap();
+    let y = ctx.relu(weights.tensor("w0").unwrap()).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut cpu = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
     let message = cpu.alloc(&graph).unwrap_err().to_string();
-    assert!(message.contains("`w0` f32 [16, 16, 1, 1]") && message.contains("CPU"), "{message}");
+    assert!(message.contains("`w0` f32 [32, 32, 1, 1]") && message.contains("CPU"), "{message}");
 }
 
 #[test]
-fn what_was_refused_stays_refused() {
+fn sched_refuses_a_refused_graph_again() {
     let weights = weights();
     let ctx = Context::new();
     // Computed where the weights are; closures run in this process, and can't change remote tensors.
-    let there = ctx.neg(weights.get("w0").unwrap()).unwrap();
+    let there = ctx.neg(weights.tensor("w0").unwrap()).unwrap();
     let y = ctx.map_custom1_inplace::<f32>(there, Custom::new(), |out| out.for_each(|(_, row)| row.fill(1.0)));
     let graph = ctx.graph([y.unwrap()]).unwrap();
     let mut sched = sched();
@@ -241,7 +195,7 @@ fn what_was_refused_stays_refused() {
 }
 
 #[test]
-fn a_backend_that_is_replaced_is_not_used_any_more() {
+fn sched_does_not_use_a_replaced_backend() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let y = ctx.neg(x).unwrap();
@@ -273,7 +227,7 @@ fn a_backend_that_is_replaced_is_not_used_any_more() {
 }
 
 #[test]
-fn the_last_backend_must_be_a_cpu() {
+fn sched_requires_a_cpu_as_last_backend() {
     let only_remote = Sched::builder().backend(remote().init().unwrap()).build();
     assert!(matches!(only_remote, Err(Error::Backends { .. })));
     assert!(matches!(Sched::builder().build(), Err(Error::Backends { .. })));
@@ -282,7 +236,7 @@ fn the_last_backend_must_be_a_cpu() {
 }
 
 #[test]
-fn memory_that_a_backend_can_not_use_is_refused() {
+fn backend_with_refuses_unsupported_buffer_types() {
     let (there, here) = (remote().buffer_type(), Device::cpu().unwrap().buffer_type());
     let cpu = || Backend::cpu().unwrap();
     let build = |first, last| {
@@ -312,14 +266,14 @@ fn memory_that_a_backend_can_not_use_is_refused() {
 
 #[cfg(feature = "tools")]
 #[test]
-fn a_drawing_shows_what_is_copied() {
+fn to_svg_shows_copied_tensors() {
     with_network(|run, _, _| {
         let svg = run.to_svg();
         let copied: usize = run.splits().iter().map(|split| split.inputs.len()).sum();
         assert_eq!(svg.matches(r#"class="copied""#).count(), copied, "{svg}");
         // To the other device and back.
         assert_eq!(svg.matches(r#"class="copy""#).count(), 2 * copied, "{svg}");
-        assert_eq!(svg.matches(">64 B<").count(), copied, "{svg}");
+        assert_eq!(svg.matches(">128 B<").count(), copied, "{svg}");
         for split in run.splits() {
             let on = |t: &Tensor<'_>| run.backend_of(*t).unwrap().device() == split.backend.device();
             let count = run.splits().iter().flat_map(|split| &split.nodes).filter(|t| on(t)).count();
@@ -331,7 +285,7 @@ fn a_drawing_shows_what_is_copied() {
 
 /// Layers on both devices are trained as on one: moments and summed gradients are placed like their parameters.
 #[test]
-fn parameters_on_both_devices_are_trained() {
+fn training_updates_parameters_on_both_devices() {
     use ggml::opt::{AdamW, BuildType, LossType, OptContext, OptParams};
     let train = |sched: &mut Sched, place: [ggml::BufferType; 2]| {
         let mut builder = WeightsBuilder::new();
@@ -341,7 +295,7 @@ fn parameters_on_both_devices_are_trained() {
         let state = builder.place_state_with(|name| place[usize::from(name == "w1")]).unwrap();
         state.set("w0", &matrix(0)).unwrap();
         state.set("w1", &matrix(1)).unwrap();
-        let [w0, w1] = ["w0", "w1"].map(|name| state.get(name).unwrap());
+        let [w0, w1] = ["w0", "w1"].map(|name| state.tensor(name).unwrap());
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [WIDTH as i64, 4]).unwrap();
         let y = ctx.mul_mat(w1, ctx.relu(ctx.mul_mat(w0, x).unwrap()).unwrap()).unwrap();

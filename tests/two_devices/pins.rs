@@ -16,7 +16,7 @@ fn place(run: &Allocated<'_, '_>, t: Tensor<'_>) -> usize {
 }
 
 #[test]
-fn pins_are_heeded_and_part_of_the_plan() {
+fn alloc_pinned_places_tensors_and_is_part_of_the_plan() {
     let ctx = Context::new();
     let [x, a, b, c] = chain(&ctx);
     let graph = ctx.graph([c]).unwrap();
@@ -46,9 +46,9 @@ fn pins_are_heeded_and_part_of_the_plan() {
 }
 
 #[test]
-fn pins_that_make_no_sense_are_refused() {
+fn alloc_pinned_refuses_unsuitable_pins() {
     let weights = weights();
-    let w = weights.get("w1").unwrap();
+    let w = weights.tensor("w1").unwrap();
     let ctx = Context::new();
     let [_, a, b, c] = chain(&ctx);
     let view = ctx.reshape(c, [2, 2]).unwrap();
@@ -78,7 +78,7 @@ fn pins_that_make_no_sense_are_refused() {
 
 /// The result of an in-place operation is in its operand's memory, so it can't be pinned.
 #[test]
-fn in_place_operations_can_not_be_pinned() {
+fn alloc_pinned_refuses_inplace_operations() {
     let ctx = Context::new();
     let [_, a, ..] = chain(&ctx);
     let y = ctx.scale_inplace(a, 2.0).unwrap();
@@ -89,7 +89,7 @@ fn in_place_operations_can_not_be_pinned() {
 /// ggml moves even pinned tensors to a backend of higher priority that uses the same buffer type. The error must appear
 /// every time, whether the plan is new or reused.
 #[test]
-fn pins_that_ggml_does_not_heed_are_an_error() {
+fn alloc_pinned_reports_pins_that_ggml_ignores() {
     let ctx = Context::new();
     let [_, a, _, c] = chain(&ctx);
     let graph = ctx.graph([c]).unwrap();
@@ -106,7 +106,7 @@ fn pins_that_ggml_does_not_heed_are_an_error() {
 
 /// CPU kernels can't sort NaN, which a clamp on another device lets pass.
 #[test]
-fn a_sort_is_not_pinned_away_from_its_clamp() {
+fn alloc_pinned_keeps_a_sort_with_its_clamp() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8]).unwrap();
     let y = ctx.top_k(ctx.neg(x).unwrap(), 3).unwrap();

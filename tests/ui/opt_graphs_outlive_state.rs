@@ -7,7 +7,7 @@ fn main() {
         let mut builder = WeightsBuilder::new();
         builder.tensor("p", DType::F32, [4]).unwrap();
         let state = builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
-        let p = state.get("p").unwrap();
+        let p = state.tensor("p").unwrap();
         let opt = OptContext::new([p], OptParams::new(LossType::Sum)).unwrap();
         opt.graphs(&ctx, None, ctx.sqr(p).unwrap()).unwrap()
     };

@@ -5,7 +5,7 @@ fn main() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [4]).unwrap();
     let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
-    let y = ctx.relu(weights.get("w").unwrap()).unwrap();
+    let y = ctx.relu(weights.tensor("w").unwrap()).unwrap();
     drop(weights);
     println!("{}", y.name());
 }

@@ -7,7 +7,7 @@ fn main() {
     let state = builder.place_state(backend.device().buffer_type()).unwrap();
     let mut out = [0.0_f32; 4];
     let _ = backend.transfers(|queue| {
-        queue.get(state.get("w")?, &mut out)?;
+        queue.get(state.tensor("w")?, &mut out)?;
         println!("{}", out[0]);
         Ok(())
     });

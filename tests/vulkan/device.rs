@@ -5,7 +5,7 @@ use ggml::{Priority, Registry, Threads};
 
 use crate::{backend, vulkan};
 
-fn it_is_known_by_its_name_and_kind() {
+fn vulkan_device_has_name_and_type() {
     let device = vulkan();
     assert!(matches!(device.device_type(), DeviceType::Gpu | DeviceType::IntegratedGpu));
     assert!(Device::all().unwrap().contains(&device));
@@ -20,7 +20,7 @@ fn it_is_known_by_its_name_and_kind() {
     assert_eq!(Backend::from_spec("vulkan0").unwrap().name(), "Vulkan0");
 }
 
-fn it_has_memory_of_its_own() {
+fn vulkan_device_has_separate_memory() {
     let memory = vulkan().memory().unwrap();
     assert!(memory.total > 1 << 26 && memory.free <= memory.total, "{memory:?}");
     let own = vulkan().buffer_type();
@@ -33,13 +33,13 @@ fn it_has_memory_of_its_own() {
     assert!(host.is_host() && cpu.supports_buffer_type(host));
 }
 
-fn it_can_do_what_it_says() {
+fn vulkan_device_reports_its_capabilities() {
     let capabilities = vulkan().capabilities().unwrap();
     assert!(capabilities.async_compute && capabilities.host_buffer && capabilities.events);
     assert!(!capabilities.buffer_from_host);
 }
 
-fn it_has_no_threads() {
+fn vulkan_backend_has_no_threads() {
     let mut backend = backend();
     let lazy = Threads::new(2).with_priority(Priority::Low);
     assert!(matches!(backend.set_threads(2), Err(Error::Param { .. })));
@@ -48,8 +48,8 @@ fn it_has_no_threads() {
 }
 
 crate::trials! {
-    it_is_known_by_its_name_and_kind,
-    it_has_memory_of_its_own,
-    it_can_do_what_it_says,
-    it_has_no_threads,
+    vulkan_device_has_name_and_type,
+    vulkan_device_has_separate_memory,
+    vulkan_device_reports_its_capabilities,
+    vulkan_backend_has_no_threads,
 }

@@ -4,20 +4,20 @@ use std::process::Command;
 
 use ggml::prelude::*;
 use ggml::{GraphAllocator, SortOrder};
+use testkit::bench::Bench;
 
-use crate::bench::Bench;
 use crate::beside::distance;
-use crate::{backend, cpu, vulkan};
+use crate::{REACH, backend, cpu, vulkan};
 
 fn it_works() {
     let ctx = Context::new();
-    let bench = Bench::new(&ctx);
+    let bench = Bench::new(&ctx, REACH);
     let y = ctx.add(bench.f32([64, 3]), bench.f32([64, 3])).unwrap();
     let (got, want) = (bench.run(y, &mut backend()).unwrap(), bench.run(y, &mut cpu()).unwrap());
     assert!(distance(&got, &want) < 1e-3);
 }
 
-fn a_tensor_that_is_too_large_is_an_error() {
+fn vulkan_tensor_beyond_the_buffer_size_is_an_error() {
     let most = vulkan().buffer_type().max_size().unwrap() as i64 / 4;
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [1 << 10, (most >> 10) + 1]).unwrap();
@@ -26,7 +26,7 @@ fn a_tensor_that_is_too_large_is_an_error() {
     it_works();
 }
 
-fn graphs_that_are_too_large_are_an_error() {
+fn vulkan_graph_beyond_memory_is_an_error() {
     let ctx = Context::new();
     // Each tensor fits alone, but not all together.
     let n = 1_i64 << 24;
@@ -48,11 +48,11 @@ fn graphs_that_are_too_large_are_an_error() {
 }
 
 /// The backend allocates memory for a sort during the computation. Runs in a process of its own with little memory.
-fn memory_that_is_missing_while_it_computes_is_an_error() {
+fn vulkan_out_of_memory_during_computation_is_an_error() {
     const CHILD: &str = "GGML_TEST_LITTLE_MEMORY";
     if std::env::var_os(CHILD).is_none() {
         let output = Command::new(std::env::current_exe().unwrap())
-            .args(["memory_that_is_missing_while_it_computes_is_an_error"])
+            .args(["vulkan_out_of_memory_during_computation_is_an_error"])
             .env(CHILD, "1")
             .env(crate::VISIBLE, "0")
             .env("GGML_VK_FORCE_MAX_BUFFER_SIZE", "1000000")
@@ -65,7 +65,7 @@ fn memory_that_is_missing_while_it_computes_is_an_error() {
     builder.tensor("w", DType::F32, [1 << 20]).unwrap();
     assert!(matches!(builder.place(vulkan().buffer_type()), Err(Error::OutOfMemory { .. })));
     let ctx = Context::new();
-    let bench = Bench::new(&ctx);
+    let bench = Bench::new(&ctx, REACH);
     let x = bench.f32([66_000]);
     let y = ctx.argsort(x, SortOrder::Asc).unwrap();
     assert!(vulkan().supports_op(y).unwrap(), "the operands fit");
@@ -91,7 +91,7 @@ fn memory_that_is_missing_while_it_computes_is_an_error() {
 }
 
 /// ggml would assert during the computation, or access other memory.
-fn operations_that_the_device_can_not_bear_are_refused() {
+fn vulkan_refuses_operands_beyond_its_limits() {
     let ctx = Context::new();
     let f32 = |ne: [i64; 4]| ctx.input("", DType::F32, ne).unwrap();
     let shifted = |ne: [i64; 2]| {
@@ -121,8 +121,8 @@ fn operations_that_the_device_can_not_bear_are_refused() {
 }
 
 crate::trials! {
-    a_tensor_that_is_too_large_is_an_error,
-    graphs_that_are_too_large_are_an_error,
-    memory_that_is_missing_while_it_computes_is_an_error,
-    operations_that_the_device_can_not_bear_are_refused,
+    vulkan_tensor_beyond_the_buffer_size_is_an_error,
+    vulkan_graph_beyond_memory_is_an_error,
+    vulkan_out_of_memory_during_computation_is_an_error,
+    vulkan_refuses_operands_beyond_its_limits,
 }

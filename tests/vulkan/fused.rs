@@ -4,44 +4,44 @@ use ggml::prelude::*;
 use ggml::{GraphAllocator, Result, Rope, RopeMode};
 
 use libtest_mimic::Trial;
+use testkit::bench::Bench;
 
-use crate::bench::Bench;
 use crate::beside::distance;
 use crate::ops::LAVAPIPE;
-use crate::{backend, cpu};
+use crate::{REACH, backend, cpu};
 
 fn same(build: impl for<'c> Fn(&Bench<'c>) -> Result<Tensor<'c>>) {
     let ctx = Context::new();
-    let bench = Bench::new(&ctx);
+    let bench = Bench::new(&ctx, REACH);
     let y = build(&bench).unwrap();
     let (got, want) = (bench.run(y, &mut backend()).unwrap(), bench.run(y, &mut cpu()).unwrap());
     let far = distance(&got, &want);
     assert!(far < 5e-3 && got.iter().all(|x| x.is_finite()), "{far}");
 }
 
-fn sums_of_many() {
+fn fused_add_equals_cpu() {
     same(|b| (0..9).try_fold(b.f32([64, 7]), |sum, _| b.ctx.add(sum, b.f32([64, 7]))));
 }
 
-fn norms_with_weights() {
+fn fused_rms_norm_and_mul_equals_cpu() {
     same(|b| b.ctx.mul(b.ctx.rms_norm(b.f32([64, 7, 2]), 1e-5)?, b.f32([64])));
 }
 
-fn norms_with_weights_and_biases() {
+fn fused_rms_norm_mul_and_add_equals_cpu() {
     same(|b| b.ctx.add(b.ctx.mul(b.ctx.rms_norm(b.f32([64, 7]), 1e-5)?, b.f32([64]))?, b.f32([64, 7])));
 }
 
-fn products_with_biases() {
+fn fused_mul_mat_and_add_equals_cpu() {
     same(|b| b.ctx.add(b.ctx.mul_mat(b.f32([64, 20]), b.f32([64, 1]))?, b.f32([20])));
 }
 
-fn gates() {
+fn fused_silu_and_mul_equals_cpu() {
     same(|b| b.ctx.mul(b.ctx.silu(b.f32([64, 7]))?, b.f32([64, 7])));
     same(|b| b.ctx.mul(b.f32([64, 7]), b.ctx.sigmoid(b.f32([64, 7]))?));
 }
 
 /// A layer with attention, without flash attention.
-fn a_layer_of_a_transformer() {
+fn transformer_layer_equals_cpu() {
     same(|b| {
         let (width, heads, tokens) = (64, 2, 7);
         let x = b.f32([width, tokens]);
@@ -66,7 +66,7 @@ fn a_layer_of_a_transformer() {
 }
 
 /// A KV cache that one graph writes and reads, through views.
-fn what_is_written_is_read_after() {
+fn state_written_by_a_graph_is_read_after() {
     let numbers = |i: usize| -> Vec<f32> { (0..128).map(|j| ((j * 5 + i * 11) % 19) as f32 - 9.0).collect() };
     let run = |mut backend: Backend| {
         let mut builder = WeightsBuilder::new();
@@ -76,7 +76,7 @@ fn what_is_written_is_read_after() {
         for step in 0..4 {
             let ctx = Context::new();
             let x = ctx.input("x", DType::F32, [64, 2]).unwrap();
-            let cache = state.get("cache").unwrap();
+            let cache = state.tensor("cache").unwrap();
             let place = ctx.view(cache, [64_i64, 2], [256, 512, 512], step * 512).unwrap();
             let before = ctx.sum_rows(ctx.sqr(ctx.dup(cache).unwrap()).unwrap()).unwrap();
             let written = ctx.cpy(ctx.scale(x, 0.5).unwrap(), place).unwrap();
@@ -89,7 +89,7 @@ fn what_is_written_is_read_after() {
             sums.push(memory.get::<f32>(before).unwrap());
             sums.push(memory.get::<f32>(after).unwrap());
         }
-        sums.push(state.get("cache").unwrap().read::<f32>().unwrap());
+        sums.push(state.tensor("cache").unwrap().read::<f32>().unwrap());
         sums.concat()
     };
     let far = distance(&run(backend()), &run(cpu()));
@@ -97,19 +97,19 @@ fn what_is_written_is_read_after() {
 }
 
 crate::trials! {
-    sums_of_many,
-    norms_with_weights,
-    products_with_biases,
-    gates,
-    what_is_written_is_read_after,
+    fused_add_equals_cpu,
+    fused_rms_norm_and_mul_equals_cpu,
+    fused_mul_mat_and_add_equals_cpu,
+    fused_silu_and_mul_equals_cpu,
+    state_written_by_a_graph_is_read_after,
 }
 
 /// Tests that lavapipe can't run; listed as ignored there.
 pub(crate) fn hard_trials() -> Vec<Trial> {
     let [_, one, two] = LAVAPIPE;
     let hard: [(&str, (&str, &str), fn()); 2] = [
-        ("norms_with_weights_and_biases", one, norms_with_weights_and_biases),
-        ("a_layer_of_a_transformer", two, a_layer_of_a_transformer),
+        ("fused_rms_norm_mul_and_add_equals_cpu", one, fused_rms_norm_mul_and_add_equals_cpu),
+        ("transformer_layer_equals_cpu", two, transformer_layer_equals_cpu),
     ];
     let trial = |(test, (what, why), f): (&str, (&str, &str), fn())| {
         crate::trial(&format!("vulkan::fused::{test} ({what}: {why})"), f).with_ignored_flag(crate::is_software())

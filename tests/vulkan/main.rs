@@ -2,17 +2,10 @@
 //! variable is set. Has its own harness: it fails without a device, and counts what it leaves out.
 
 #![cfg(test)]
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss,
-    clippy::type_complexity,
-    reason = "small numbers, tables of closures"
-)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers, tables of closures")]
+#![allow(clippy::cast_possible_wrap, clippy::type_complexity, reason = "small numbers, tables of closures")]
+#![allow(clippy::cast_sign_loss, reason = "small numbers, tables of closures")]
 
-#[path = "../device/bench.rs"]
-mod bench;
 mod beside;
 mod device;
 mod failing;

@@ -9,9 +9,11 @@ use ggml::{
     Pool1d, Pool2d, Result, Rope, RopeMode, RwkvWkv6, RwkvWkv7, Scale, SoftMax, SortOrder, SsmScan, TriType, UnaryOp,
 };
 use libtest_mimic::{Failed, Trial};
+use testkit::bench::Bench;
+use testkit::layout::Layout;
 
-use crate::bench::Bench;
-use crate::beside::{ALL, Layout, ROWS};
+use crate::beside::{ALL, ROWS};
+use crate::{REACH, backend, cpu};
 
 type Build = for<'c> fn(&Bench<'c>) -> Result<Vec<Tensor<'c>>>;
 
@@ -454,7 +456,7 @@ fn rope<'c>(
 /// The largest values of each row, in any order.
 fn top_k() -> std::result::Result<(), Failed> {
     let ctx = Context::new();
-    let bench = Bench::new(&ctx);
+    let bench = Bench::new(&ctx, REACH);
     for (n, k, claimed) in [(67, 5, true), (300, 40, true), (67, 1, false)] {
         let x = bench.within(F32, [n, 4], -3.0, -1.0);
         let y = ctx.top_k(x, k)?;
@@ -463,7 +465,7 @@ fn top_k() -> std::result::Result<(), Failed> {
             continue;
         }
         let graph = ctx.graph([y])?;
-        let found = [crate::backend(), crate::cpu()].map(|mut backend| -> Result<Vec<Vec<i32>>> {
+        let found = [backend(), cpu()].map(|mut backend| -> Result<Vec<Vec<i32>>> {
             let mut allocator = GraphAllocator::new(backend.device().buffer_type());
             let mut memory = allocator.alloc(&graph)?;
             bench.set(|t, bytes| memory.set_bytes(t, bytes))?;
@@ -502,7 +504,7 @@ pub(crate) fn excluded() -> usize {
 
 fn check(&Op(name, tolerance, build): &Op) -> std::result::Result<(), Failed> {
     let ctx = Context::new();
-    let bench = Bench::new(&ctx);
+    let bench = Bench::new(&ctx, REACH);
     let outputs = build(&bench)?;
     let mut claimed = Vec::new();
     for &y in &outputs {
@@ -519,7 +521,7 @@ fn check(&Op(name, tolerance, build): &Op) -> std::result::Result<(), Failed> {
     if claimed.is_empty() {
         return Ok(());
     }
-    let comparison = bench.compare(&claimed, tolerance)?;
+    let comparison = bench.compare(&claimed, tolerance, &mut backend(), &mut cpu())?;
     assert!(claimed.iter().any(|y| y.op_name() == name) || name == "DIAG_MASK_INF", "{name} was computed");
     counts.ops += 1;
     counts.cases += claimed.len();

@@ -1,57 +1,18 @@
 //! Graphs over two devices, with weights on each.
 
+use ggml::GraphAllocator;
 use ggml::prelude::*;
-use ggml::{BufferType, GraphAllocator};
+use testkit::network::{WIDTH, expected, forward, input, matrix, network, weights};
 
 use crate::beside::distance;
 use crate::{backend, cpu, vulkan};
-
-const WIDTH: usize = 32;
-
-fn matrix(i: usize) -> Vec<f32> {
-    (0..WIDTH * WIDTH).map(|j| ((j * 7 + i * 13) % 23) as f32 / 40.0 - 0.25).collect()
-}
-
-/// The weights of layers, in the given buffer types.
-fn weights(places: &[BufferType]) -> Weights {
-    let mut builder = WeightsBuilder::new();
-    for i in 0..places.len() {
-        builder.tensor(&format!("w{i}"), DType::F32, [WIDTH as i64, WIDTH as i64]).unwrap();
-    }
-    let mut weights = builder.place_with(|name| places[name[1..].parse::<usize>().unwrap()]).unwrap();
-    for i in 0..places.len() {
-        weights.set(&format!("w{i}"), &matrix(i)).unwrap();
-    }
-    weights
-}
-
-fn network<'c>(ctx: &'c Context, weights: &'c Weights, x: Tensor<'c>) -> Tensor<'c> {
-    (0..weights.iter().count()).fold(x, |x, i| {
-        let w = weights.get(&format!("w{i}")).unwrap();
-        ctx.tanh(ctx.mul_mat(w, x).unwrap()).unwrap()
-    })
-}
-
-fn expected(layers: usize, x: &[f32]) -> Vec<f32> {
-    let mut x: Vec<f64> = x.iter().map(|&x| x.into()).collect();
-    for i in 0..layers {
-        let w = matrix(i);
-        let row = |r: &[f32]| r.iter().zip(&x).map(|(&w, &x)| f64::from(w) * x).sum::<f64>().tanh();
-        x = w.chunks(WIDTH).map(row).collect();
-    }
-    x.into_iter().map(|x| x as f32).collect()
-}
-
-fn input(seed: usize) -> Vec<f32> {
-    (0..WIDTH).map(|i| ((i * 3 + seed * 5) % 17) as f32 * 0.25 - 2.0).collect()
-}
 
 fn sched() -> Sched {
     Sched::builder().backend(backend()).backend(cpu()).op_offload(false).build().unwrap()
 }
 
 /// To the device and back twice, with copies in both directions.
-fn a_schedule_goes_from_device_to_device() {
+fn sched_alternates_between_vulkan_and_cpu() {
     let (there, here) = (vulkan().buffer_type(), Device::cpu().unwrap().buffer_type());
     let weights = weights(&[there, here, there, here]);
     for parallel in [false, true] {
@@ -59,8 +20,7 @@ fn a_schedule_goes_from_device_to_device() {
             Sched::builder().backend(backend()).backend(cpu()).op_offload(false).parallel(parallel).build().unwrap();
         for round in 0..5 {
             let ctx = Context::new();
-            let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-            let y = network(&ctx, &weights, x);
+            let (x, y) = network(&ctx, &weights);
             let graph = ctx.graph([y]).unwrap();
             let mut run = sched.alloc(&graph).unwrap();
             assert_eq!((run.n_splits(), run.n_copies()), (4, if parallel { 4 } else { 1 }), "{}", run.to_dot());
@@ -85,7 +45,7 @@ fn graphs_of_changing_sizes_share_a_plan_with_copies() {
     for columns in [1, 3, 1, 3, 4, 5, 6, 2, 6] {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [WIDTH, columns]).unwrap();
-        let y = network(&ctx, &weights, x);
+        let y = forward(&ctx, &weights, x);
         let graph = ctx.graph([y]).unwrap();
         let mut run = sched.alloc(&graph).unwrap();
         assert_eq!(run.n_splits(), 4, "{}", run.to_dot());
@@ -98,15 +58,14 @@ fn graphs_of_changing_sizes_share_a_plan_with_copies() {
     }
 }
 
-fn weights_on_the_device_are_read_back() {
+fn vulkan_weights_round_trip() {
     for place in [vulkan().buffer_type(), vulkan().host_buffer_type().unwrap()] {
         let weights = weights(&[place, place]);
         for i in 0..2 {
-            assert_eq!(weights.get(&format!("w{i}")).unwrap().read::<f32>().unwrap(), matrix(i), "{place:?}");
+            assert_eq!(weights.tensor(&format!("w{i}")).unwrap().read::<f32>().unwrap(), matrix(i), "{place:?}");
         }
         let ctx = Context::new();
-        let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-        let y = network(&ctx, &weights, x);
+        let (x, y) = network(&ctx, &weights);
         let graph = ctx.graph([y]).unwrap();
         let mut sched = sched();
         let mut run = sched.alloc(&graph).unwrap();
@@ -119,15 +78,14 @@ fn weights_on_the_device_are_read_back() {
     }
 }
 
-fn an_allocator_of_its_memory_needs_no_scheduler() {
+fn graph_allocator_computes_in_vulkan_memory() {
     let place = vulkan().buffer_type();
     let weights = weights(&[place, place, place]);
     let mut allocator = GraphAllocator::new(place);
     let mut backend = backend();
     for round in 0..3 {
         let ctx = Context::new();
-        let x = ctx.input("x", DType::F32, [WIDTH as i64]).unwrap();
-        let y = network(&ctx, &weights, x);
+        let (x, y) = network(&ctx, &weights);
         let graph = ctx.graph([y]).unwrap();
         let mut memory = allocator.alloc(&graph).unwrap();
         memory.set(x, &input(round)).unwrap();
@@ -139,7 +97,7 @@ fn an_allocator_of_its_memory_needs_no_scheduler() {
 }
 
 /// Sizes that are not a multiple of four bytes, the unit in which Vulkan fills memory.
-fn odd_sizes_are_filled_to_the_end() {
+fn fill_reaches_the_end_of_odd_sizes() {
     let mut builder = WeightsBuilder::new();
     builder
         .tensor("a", DType::F16, [3])
@@ -162,7 +120,7 @@ fn odd_sizes_are_filled_to_the_end() {
 }
 
 /// Operations that the device claims but can't run; the scheduler would trust the claim.
-fn what_the_device_can_not_be_given_goes_to_the_cpu() {
+fn sched_leaves_to_the_cpu_what_vulkan_cannot_run() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [9, 4]).unwrap();
     let doubled = ctx.scale(x, 2.0).unwrap();
@@ -185,10 +143,10 @@ fn what_the_device_can_not_be_given_goes_to_the_cpu() {
 }
 
 crate::trials! {
-    a_schedule_goes_from_device_to_device,
+    sched_alternates_between_vulkan_and_cpu,
     graphs_of_changing_sizes_share_a_plan_with_copies,
-    weights_on_the_device_are_read_back,
-    an_allocator_of_its_memory_needs_no_scheduler,
-    odd_sizes_are_filled_to_the_end,
-    what_the_device_can_not_be_given_goes_to_the_cpu,
+    vulkan_weights_round_trip,
+    graph_allocator_computes_in_vulkan_memory,
+    fill_reaches_the_end_of_odd_sizes,
+    sched_leaves_to_the_cpu_what_vulkan_cannot_run,
 }

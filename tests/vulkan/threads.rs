@@ -2,19 +2,19 @@
 
 use ggml::GraphAllocator;
 use ggml::prelude::*;
+use testkit::bench::Bench;
 
-use crate::bench::Bench;
 use crate::beside::distance;
-use crate::{backend, cpu, vulkan};
+use crate::{REACH, backend, cpu, vulkan};
 
-fn two_threads_have_a_backend_each() {
+fn threads_with_own_vulkan_backends_compute() {
     std::thread::scope(|scope| {
         for i in 0..3 {
             scope.spawn(move || {
                 let mut backend = backend();
                 for round in 0..10 {
                     let ctx = Context::new();
-                    let bench = Bench::new(&ctx);
+                    let bench = Bench::new(&ctx, REACH);
                     let x = bench.f32([96, 8 + i]);
                     let y = ctx.soft_max(ctx.add(x, bench.f32([96])).unwrap()).unwrap();
                     let got = bench.run(y, &mut backend).unwrap();
@@ -26,7 +26,7 @@ fn two_threads_have_a_backend_each() {
     });
 }
 
-fn backends_weights_and_allocators_change_threads() {
+fn vulkan_objects_move_between_threads() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [64]).unwrap();
     let mut weights = builder.place(vulkan().buffer_type()).unwrap();
@@ -37,7 +37,7 @@ fn backends_weights_and_allocators_change_threads() {
             let (mut backend, mut allocator, weights) = parts;
             let ctx = Context::new();
             let x = ctx.input("x", DType::F32, [64]).unwrap();
-            let y = ctx.mul(x, weights.get("w").unwrap()).unwrap();
+            let y = ctx.mul(x, weights.tensor("w").unwrap()).unwrap();
             let graph = ctx.graph([y]).unwrap();
             let mut memory = allocator.alloc(&graph).unwrap();
             memory.set(x, &[round as f32; 64]).unwrap();
@@ -54,7 +54,7 @@ fn backends_weights_and_allocators_change_threads() {
 }
 
 /// Several threads read weights while others write to memory of their own.
-fn memory_is_made_and_read_by_many() {
+fn vulkan_memory_is_used_by_many_threads() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [4096]).unwrap();
     let mut weights = builder.place(vulkan().buffer_type()).unwrap();
@@ -64,13 +64,13 @@ fn memory_is_made_and_read_by_many() {
             let weights = &weights;
             scope.spawn(move || {
                 for round in 0..20 {
-                    assert_eq!(weights.get("w").unwrap().read::<f32>().unwrap(), [2.5; 4096]);
+                    assert_eq!(weights.tensor("w").unwrap().read::<f32>().unwrap(), [2.5; 4096]);
                     let mut builder = WeightsBuilder::new();
                     builder.tensor("own", DType::F32, [1000]).unwrap();
                     let state = builder.place_state(vulkan().buffer_type()).unwrap();
                     let numbers = [(i * 100 + round) as f32; 1000];
                     state.set("own", &numbers).unwrap();
-                    assert_eq!(state.get("own").unwrap().read::<f32>().unwrap(), numbers);
+                    assert_eq!(state.tensor("own").unwrap().read::<f32>().unwrap(), numbers);
                 }
             });
         }
@@ -78,7 +78,7 @@ fn memory_is_made_and_read_by_many() {
 }
 
 crate::trials! {
-    two_threads_have_a_backend_each,
-    backends_weights_and_allocators_change_threads,
-    memory_is_made_and_read_by_many,
+    threads_with_own_vulkan_backends_compute,
+    vulkan_objects_move_between_threads,
+    vulkan_memory_is_used_by_many_threads,
 }

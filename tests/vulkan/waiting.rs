@@ -43,7 +43,7 @@ fn with_work(f: impl FnOnce(&mut ggml::GraphMemory<'_, '_>, Tensor<'_>, Tensor<'
 }
 
 /// The first computation compiles shaders, which is not measured.
-fn the_program_goes_on_and_results_are_waited_for() {
+fn compute_async_overlaps_with_the_closure() {
     with_work(|memory, x, y| {
         let mut backend = backend();
         memory.set(x, &start(0)).unwrap();
@@ -61,7 +61,7 @@ fn the_program_goes_on_and_results_are_waited_for() {
     });
 }
 
-fn transfers_are_done_when_they_are_over() {
+fn transfers_complete_when_their_closure_returns() {
     let mut builder = WeightsBuilder::new();
     for name in ["a", "b"] {
         builder.tensor(name, DType::F32, [1 << 18]).unwrap();
@@ -75,13 +75,13 @@ fn transfers_are_done_when_they_are_over() {
         backend
             .transfers(|queue| {
                 queue.set(&state, "a", numbers.clone())?;
-                queue.copy(state.get("a")?, &state, "b")?;
+                queue.copy(state.tensor("a")?, &state, "b")?;
                 queue.get_2d(
-                    state.get("b")?,
+                    state.tensor("b")?,
                     Pieces { offset: 5, len: 3, count: 2, step: 100, data_step: 3 },
                     &mut piece,
                 )?;
-                queue.get(state.get("b")?, &mut read)
+                queue.get(state.tensor("b")?, &mut read)
             })
             .unwrap();
         assert_eq!(read, numbers, "{seed}");
@@ -96,7 +96,7 @@ fn transfers_are_done_when_they_are_over() {
     assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
 }
 
-fn events_keep_backends_in_order() {
+fn events_order_backends() {
     let (mut one, mut two) = (backend(), backend());
     let mut event = Event::new(vulkan()).unwrap();
     event.synchronize().unwrap();
@@ -116,7 +116,7 @@ fn events_keep_backends_in_order() {
 }
 
 /// C's wait for an event writes to the queue of the backend that recorded it.
-fn an_event_outlives_the_backend_that_recorded_it() {
+fn event_outlives_the_backend_that_recorded_it() {
     let mut event = Event::new(vulkan()).unwrap();
     for _ in 0..3 {
         let mut backend = backend();
@@ -130,7 +130,7 @@ fn an_event_outlives_the_backend_that_recorded_it() {
     drop(event);
 }
 
-fn an_event_is_waited_for_while_its_backend_works() {
+fn event_synchronizes_while_its_backend_works() {
     let mut backend = backend();
     let mut event = Event::new(vulkan()).unwrap();
     event.record(&mut backend).unwrap();
@@ -152,9 +152,9 @@ fn an_event_is_waited_for_while_its_backend_works() {
 }
 
 crate::trials! {
-    the_program_goes_on_and_results_are_waited_for,
-    transfers_are_done_when_they_are_over,
-    events_keep_backends_in_order,
-    an_event_outlives_the_backend_that_recorded_it,
-    an_event_is_waited_for_while_its_backend_works,
+    compute_async_overlaps_with_the_closure,
+    transfers_complete_when_their_closure_returns,
+    events_order_backends,
+    event_outlives_the_backend_that_recorded_it,
+    event_synchronizes_while_its_backend_works,
 }

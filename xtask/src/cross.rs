@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_rust_is_the_manifests() {
+    fn oldest_rust_is_that_of_the_manifest() {
         let oldest = oldest_rust(include_str!("../../Cargo.toml")).unwrap();
         let msrv = format!("msrv = \"{}\"", oldest.strip_suffix(".0").unwrap());
         assert!(include_str!("../../clippy.toml").contains(&msrv), "clippy looks for what is newer: {msrv}");

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_core_file_that_is_gone_is_an_error() {
+    fn missing_core_file_is_an_error() {
         let mut files: BTreeSet<_> = CORE.iter().map(|name| format!("x/ggml-cuda.dir/{name}.cu.o")).collect();
         files.insert("x/ggml-cuda.dir/template-instances/other.cu.o".to_owned());
         assert_eq!(core(&files).unwrap().len(), CORE.len());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn core_files_are_named_once_and_are_in_the_sources() {
+    fn core_files_are_unique_and_exist() {
         let workspace = Workspace::find().unwrap();
         let folder = workspace.vendor().join(workspace.pin().unwrap().folder()).join("src/ggml-cuda");
         assert!(CORE.is_sorted_by(|a, b| a < b), "in order, each once");

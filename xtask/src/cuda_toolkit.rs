@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn what_the_packages_lack_is_added_once() {
+    fn toolkit_completion_adds_missing_files_once() {
         let folder = tempfile::tempdir().unwrap();
         let lib = folder.path().join("lib");
         fs::create_dir(&lib).unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_toolkit_that_is_not_there_is_named() {
+    fn missing_toolkit_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let text = format!("{:#}", verify(folder.path()).unwrap_err());
         assert!(text.contains("there is no") && text.contains("nvcc"), "{text}");

@@ -23,7 +23,7 @@ pub(crate) struct Fuzz {
     runs: u64,
 }
 
-pub(crate) const GGUF: Fuzz = Fuzz { target: "gguf_memory", test: "fuzz::fuzz", runs: 1_000_000 };
+pub(crate) const GGUF: Fuzz = Fuzz { target: "gguf_memory", test: "fuzz::reader_fuzz", runs: 1_000_000 };
 pub(crate) const RPC: Fuzz = Fuzz { target: "rpc_fuzz", test: "fuzz::", runs: 10_000 };
 
 pub(crate) fn run(fuzz: Fuzz, arguments: &Arguments) -> Result<()> {

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_and_libraries_are_found_in_what_cargo_says() {
+    fn cargo_messages_name_programs_and_libraries() {
         let script = json!({ "reason": "build-script-executed", "package_id": "path+file:///x/ggml-sys#0.1.0", "out_dir": "/o" });
         let other =
             json!({ "reason": "build-script-executed", "package_id": "path+file:///x/ggml#0.1.0", "out_dir": "/p" });
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_others_are_left_alone() {
+    fn clear_refuses_folders_of_others() {
         let folder = tempfile::tempdir().unwrap();
         clear(folder.path()).unwrap();
         fs::write(folder.path().join("mine"), "").unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn cmake_builds_the_backend_of_cuda_only() {
+    fn cmake_arguments_build_only_the_cuda_backend() {
         let text = cmake_arguments(&Workspace::find().unwrap()).unwrap();
         let lines: Vec<_> = text.lines().collect();
         for line in ["-DGGML_CUDA=ON", "-DGGML_CPU=OFF", "-DGGML_BACKEND_DL=ON", "-DCMAKE_CUDA_ARCHITECTURES=native"] {
@@ -286,7 +286,7 @@ esac
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_script_reports_what_became_of_each_test() {
+    fn script_reports_each_test() {
         let folder = small();
         let output = Command::new(folder.path().join("run.sh")).args(["--cpu", "--limit", "2"]).output().unwrap();
         assert!(!output.status.success(), "tests failed: {output:?}");
@@ -304,7 +304,7 @@ esac
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_script_says_where_there_is_no_gpu() {
+    fn script_reports_a_missing_gpu() {
         let folder = small();
         // A fake driver tool that answers like one without a GPU.
         let tools = folder.path().join("tools");
@@ -322,7 +322,7 @@ esac
     /// Runs the script with fake tools: checks how they are called and what happens to their output.
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_script_builds_the_backend_and_tests_the_gpu() {
+    fn script_builds_the_backend_and_runs_the_tests() {
         let folder = small();
         let tools = folder.path().join("cuda/bin");
         fs::create_dir_all(&tools).unwrap();

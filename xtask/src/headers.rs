@@ -134,7 +134,7 @@ mod tests {
     "#;
 
     #[test]
-    fn additions_removals_and_changes_are_told_apart() {
+    fn header_difference_lists_added_removed_and_changed() {
         let (old, new) = (Api::parse(OLD).unwrap(), Api::parse(NEW).unwrap());
         assert_eq!(
             Difference::between(&old, &new).to_string(),

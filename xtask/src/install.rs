@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_and_the_same_is_left_alone() {
+    fn install_leaves_identical_files_alone() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::create_dir(from.path().join("cmake")).unwrap();
         fs::write(from.path().join("cmake/a"), "a").unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn pkg_config_is_told_of_the_shared_libraries() {
+    fn pkg_config_lists_the_shared_libraries() {
         let folder = tempfile::tempdir().unwrap();
         assert!(libraries(folder.path()).is_err());
         for name in ["libggml-base.so", "libggml-cpu.so", "libggml.so", "libggml.so.0", "libggml.0.dylib", "libx.a"] {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_cannot_link_is_not_installed() {
+    fn install_refuses_features_that_others_cannot_link() {
         let workspace = Workspace::find().unwrap();
         for (feature, _) in REFUSED {
             let error = install(&workspace, &workspace.pin().unwrap(), Path::new("/no/such/folder"), &["rpc", feature])

@@ -5,8 +5,6 @@ mod coverage;
 mod cross;
 mod cuda_check;
 mod cuda_toolkit;
-#[path = "../../ggml-sys/build/fetch/mod.rs"]
-mod fetch;
 mod fuzz;
 mod gpu_bundle;
 mod headers;
@@ -23,6 +21,7 @@ mod valgrind;
 mod vendor;
 mod workspace;
 
+use build_plan::fetch;
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]

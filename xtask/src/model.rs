@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_files_are_refused() {
+    fn verify_refuses_other_model_files() {
         let folder = tempfile::tempdir().unwrap();
         assert!(verify(folder.path()).unwrap_err().to_string().starts_with("cannot read"));
         fs::create_dir(folder.path().join("1_Pooling")).unwrap();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_to_fetch_says_what_it_takes() {
+    fn fetch_error_names_its_requirements() {
         let folder = tempfile::tempdir().unwrap();
         let text = format!("{:#}", fetch("no-such-python", folder.path()).unwrap_err());
         assert!(text.contains("takes the network") && text.contains("no-such-python"), "{text}");

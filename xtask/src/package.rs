@@ -21,7 +21,7 @@ const PROGRAM: &str = r#"//! Links both packaged crates.
 use ggml as _;
 
 #[test]
-fn ggml_answers() {
+fn packaged_ggml_reports_its_version() {
     // SAFETY: no preconditions; returns a static string.
     let version = unsafe { std::ffi::CStr::from_ptr(ggml_sys::ggml_version()) };
     assert_eq!(version.to_str(), Ok(ggml_sys::VERSION));

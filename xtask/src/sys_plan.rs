@@ -1,24 +1,9 @@
 //! The cmake defines of `ggml-sys`'s build script, for tasks that build parts of ggml themselves.
 
-#[path = "../../ggml-sys/build/backends.rs"]
-mod backends;
-#[path = "../../ggml-sys/build/cpu.rs"]
-mod cpu;
-#[path = "../../ggml-sys/build/input.rs"]
-#[expect(dead_code, reason = "the build script reads the real environment")]
-mod input;
-#[path = "../../ggml-sys/build/macros.rs"]
-mod macros;
-#[path = "../../ggml-sys/build/plan.rs"]
-#[expect(dead_code, reason = "the chores link nothing")]
-mod plan;
-#[path = "../../ggml-sys/build/sdk.rs"]
-#[expect(dead_code, reason = "what to install is said by the chores themselves")]
-mod sdk;
-
 use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow};
+use build_plan::{input, plan};
 
 use crate::workspace::{Workspace, host};
 
@@ -64,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_and_variables_are_planned() {
+    fn plan_contains_features_and_variables() {
         let workspace = Workspace::find().unwrap();
         let more = [("CUDA_PATH", "/cuda"), ("GGML_SYS_CUDA_ARCHITECTURES", "90")];
         let all = defines(&workspace, &["cuda", "dynamic-backends"], &more, Path::new("/out")).unwrap();

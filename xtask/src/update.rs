@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_all_backends_are_compared() {
+    fn update_compares_the_headers_of_all_backends() {
         let features = features(include_str!("../../ggml-sys/Cargo.toml")).unwrap();
         let features: Vec<_> = features.split(',').collect();
         assert!(["rpc", "vulkan", "metal"].iter().all(|name| features.contains(name)), "{features:?}");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_build_scripts_folder_is_found_among_the_messages() {
+    fn out_dir_is_read_from_cargo_messages() {
         let ours = r#"{"reason":"build-script-executed","package_id":"path+file:///r/ggml-sys#0.1.0","out_dir":"/o"}"#;
         let other = r#"{"reason":"build-script-executed","package_id":"registry+x#libc@0.2","out_dir":"/l"}"#;
         assert_eq!(out_dir(ours), Some(PathBuf::from("/o")));

@@ -93,7 +93,7 @@ struct Code {
 impl Code {
     fn read() -> Self {
         let source = rust("src");
-        let tests = tests_in(&(rust("tests") + &source + &rust("ggml-sys/tests")));
+        let tests = tests_in(&(rust("tests") + &source + &rust("examples") + &rust("ggml-sys/tests")));
         assert!(tests.len() > 500, "too few tests are found: {}", tests.len());
         Self { tests, source }
     }
@@ -144,7 +144,7 @@ impl Code {
 }
 
 #[test]
-fn every_hazard_has_one_row_and_a_proof() {
+fn hazards_have_one_row_and_a_proof() {
     let rows = table("Hazards");
     let numbers: Vec<_> = rows.iter().map(|row| row.first().unwrap().clone()).collect();
     assert_eq!(numbers, (1..=HAZARDS).map(|n| format!("H{n}")).collect::<Vec<_>>(), "one row each, in order");
@@ -154,7 +154,7 @@ fn every_hazard_has_one_row_and_a_proof() {
 }
 
 #[test]
-fn what_was_found_by_attack_has_a_proof() {
+fn attack_findings_have_a_proof() {
     let rows = table(ATTACK);
     let numbers: Vec<_> = rows.iter().map(|row| row.first().unwrap().clone()).collect();
     let expected: Vec<_> = ('a'..='x').zip(HAZARDS + 1..).map(|(letter, n)| format!("H{n} ({letter})")).collect();
@@ -178,7 +178,7 @@ fn cited(text: &str) -> BTreeSet<usize> {
 }
 
 #[test]
-fn numbers_that_the_code_cites_have_rows() {
+fn hazard_numbers_in_code_have_rows() {
     let there = table("Hazards").len() + table(ATTACK).len();
     let code = whole("src") + &whole("tests") + &whole("ggml-sys/src") + &whole("ggml-sys/build");
     let cited = cited(&code);
@@ -188,7 +188,7 @@ fn numbers_that_the_code_cites_have_rows() {
 
 /// Checks tests named `h01_…`, which attempt a hazard.
 #[test]
-fn tests_that_attempt_hazards_are_named_by_rows() {
+fn hazard_tests_are_named_by_rows() {
     let text = document();
     for name in Code::read().tests {
         let number = name.strip_prefix('h').and_then(|rest| rest.split_once('_')).map(|(number, _)| number);
@@ -201,7 +201,7 @@ fn tests_that_attempt_hazards_are_named_by_rows() {
 }
 
 #[test]
-fn tests_that_other_tables_name_exist() {
+fn tests_named_in_other_tables_exist() {
     let text = document();
     let tests = Code::read().tests;
     // "`tests/ops` `name`"
@@ -217,7 +217,7 @@ fn tests_that_other_tables_name_exist() {
 }
 
 #[test]
-fn every_unsafe_function_is_listed() {
+fn unsafe_functions_are_listed() {
     let source = rust("src");
     let there: BTreeSet<_> = source
         .match_indices("pub unsafe fn ")

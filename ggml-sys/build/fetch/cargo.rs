@@ -8,29 +8,29 @@ use std::process::Command;
 
 /// How to call cargo.
 #[derive(Debug, Clone)]
-pub(crate) struct Cargo {
+pub struct Cargo {
     /// The program: cargo sets the variable `CARGO` for build scripts and for programs it runs.
-    pub(crate) program: OsString,
+    pub program: OsString,
     /// The working directory: cargo searches for its configuration from there upwards.
-    pub(crate) directory: PathBuf,
+    pub directory: PathBuf,
     /// Whether cargo must not use the network.
-    pub(crate) offline: bool,
+    pub offline: bool,
 }
 
 /// A package on crates.io.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Package<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) version: &'a str,
+pub struct Package<'a> {
+    pub name: &'a str,
+    pub version: &'a str,
     /// SHA-256 of its `.crate` file, if known; cargo refuses any other.
-    pub(crate) sha256: Option<&'a str>,
+    pub sha256: Option<&'a str>,
 }
 
 /// An unpacked package and its checksum.
 #[derive(Debug)]
-pub(crate) struct Unpacked {
-    pub(crate) folder: PathBuf,
-    pub(crate) sha256: String,
+pub struct Unpacked {
+    pub folder: PathBuf,
+    pub sha256: String,
 }
 
 /// Variables that cargo sets for build scripts and that would change the behaviour of the inner cargo.
@@ -49,7 +49,7 @@ impl Cargo {
     /// # Errors
     ///
     /// cargo's output.
-    pub(crate) fn unpack(&self, package: Package<'_>, scratch: &Path) -> Result<Unpacked, String> {
+    pub fn unpack(&self, package: Package<'_>, scratch: &Path) -> Result<Unpacked, String> {
         let manifest =
             write_project(package, scratch).map_err(|e| format!("cannot write to {}: {e}", scratch.display()))?;
         // Tries offline first: if the package is in cargo's cache, that is instant and uses no network.

@@ -1,8 +1,8 @@
 //! Fills `vendor/ggml-VERSION/` with the pinned sources. Shared by the build script and by `cargo xtask vendor`.
 
-pub(crate) mod cargo;
-pub(crate) mod pin;
-pub(crate) mod tree;
+pub mod cargo;
+pub mod pin;
+pub mod tree;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use tree::Sums;
 /// # Errors
 ///
 /// Says what is wrong and what to run.
-pub(crate) fn ensure(vendor: &Path, elsewhere: &Path, pin: &Pin, cargo: &Cargo) -> Result<PathBuf, String> {
+pub fn ensure(vendor: &Path, elsewhere: &Path, pin: &Pin, cargo: &Cargo) -> Result<PathBuf, String> {
     for place in [vendor, elsewhere] {
         let tree = place.join(pin.folder());
         if tree.exists() {
@@ -69,10 +69,10 @@ fn fill(place: &Path, pin: &Pin, cargo: &Cargo) -> Result<PathBuf, String> {
 /// The files kept from a package, in a temporary folder. They are renamed into place, so that other builds see either
 /// all or none of them.
 #[derive(Debug)]
-pub(crate) struct Fetched {
-    pub(crate) tree: PathBuf,
-    pub(crate) sums: Sums,
-    pub(crate) sha256: String,
+pub struct Fetched {
+    pub tree: PathBuf,
+    pub sums: Sums,
+    pub sha256: String,
     temporary: Temporary,
 }
 
@@ -82,12 +82,7 @@ impl Fetched {
     /// # Errors
     ///
     /// cargo's output, or the file that can't be copied.
-    pub(crate) fn new(
-        place: &Path,
-        package: Package<'_>,
-        keep: &[(String, String)],
-        cargo: &Cargo,
-    ) -> Result<Self, String> {
+    pub fn new(place: &Path, package: Package<'_>, keep: &[(String, String)], cargo: &Cargo) -> Result<Self, String> {
         let temporary = Temporary::new(place)?;
         let unpacked = cargo.unpack(package, &temporary.0.join("project"))?;
         let tree = temporary.0.join("ggml");
@@ -107,7 +102,7 @@ impl Fetched {
     /// # Errors
     ///
     /// Names both paths.
-    pub(crate) fn install(self, place: &Path, pin: &Pin) -> Result<PathBuf, String> {
+    pub fn install(self, place: &Path, pin: &Pin) -> Result<PathBuf, String> {
         let tree = place.join(pin.folder());
         let renamed = fs::rename(&self.tree, &tree);
         drop(self.temporary);

@@ -4,27 +4,27 @@ use std::path::Path;
 
 /// The versions of ggml that can be built.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pins {
+pub struct Pins {
     /// The version that is built if the user names none.
-    pub(crate) default: String,
-    pub(crate) all: Vec<Pin>,
+    pub default: String,
+    pub all: Vec<Pin>,
 }
 
 /// One version of ggml and the package that contains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pin {
+pub struct Pin {
     /// ggml's own version.
-    pub(crate) ggml: String,
+    pub ggml: String,
     /// The package on crates.io.
-    pub(crate) package: String,
+    pub package: String,
     /// Its exact version.
-    pub(crate) version: String,
+    pub version: String,
     /// SHA-256 of its `.crate` file.
-    pub(crate) sha256: String,
+    pub sha256: String,
     /// SHA-256 of the list of kept files, see [`Sums`](super::tree::Sums).
-    pub(crate) tree_sha256: String,
+    pub tree_sha256: String,
     /// Path in the package, path below the [folder](Self::folder).
-    pub(crate) keep: Vec<(String, String)>,
+    pub keep: Vec<(String, String)>,
 }
 
 impl Pins {
@@ -33,7 +33,7 @@ impl Pins {
     /// # Errors
     ///
     /// A readable message if the file is missing or a key is not as expected.
-    pub(crate) fn read(file: &Path) -> Result<Self, String> {
+    pub fn read(file: &Path) -> Result<Self, String> {
         let text =
             std::fs::read_to_string(file).map_err(|e| format!("cannot read the pins {}: {e}", file.display()))?;
         Self::parse(&text).map_err(|e| format!("{}: {e}", file.display()))
@@ -44,7 +44,7 @@ impl Pins {
     /// # Errors
     ///
     /// Names the key that is missing or not a string, or says that the default is not pinned.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| e.to_string())?;
         let keep = table.get("keep").and_then(toml::Value::as_table).ok_or("`[keep]` must be a table")?;
         let keep: Vec<_> =
@@ -72,7 +72,7 @@ impl Pins {
     /// # Errors
     ///
     /// Lists the versions that there are.
-    pub(crate) fn choose(&self, ggml: Option<&str>) -> Result<&Pin, String> {
+    pub fn choose(&self, ggml: Option<&str>) -> Result<&Pin, String> {
         let wanted = ggml.unwrap_or(&self.default);
         self.all
             .iter()
@@ -81,7 +81,7 @@ impl Pins {
     }
 
     /// The versions, for messages.
-    pub(crate) fn versions(&self) -> String {
+    pub fn versions(&self) -> String {
         self.all.iter().map(|pin| pin.ggml.as_str()).collect::<Vec<_>>().join(", ")
     }
 }
@@ -95,12 +95,12 @@ fn string(table: &toml::Table, key: &str) -> Result<String, String> {
 
 impl Pin {
     /// `package-version`, in place of the git commit in ggml's own build.
-    pub(crate) fn origin(&self) -> String {
+    pub fn origin(&self) -> String {
         format!("{}-{}", self.package, self.version)
     }
 
     /// The name of the folder of its sources.
-    pub(crate) fn folder(&self) -> String {
+    pub fn folder(&self) -> String {
         format!("ggml-{}", self.ggml)
     }
 }

@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest, Sha256};
 
 /// The name of the list inside the folder; it does not list itself.
-pub(crate) const LIST: &str = "SHA256SUMS";
+pub const LIST: &str = "SHA256SUMS";
 
 /// Path (with `/`) to SHA-256, sorted by path.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sums(BTreeMap<String, String>);
+pub struct Sums(BTreeMap<String, String>);
 
 impl Sums {
     /// Hashes every file below `root`.
@@ -21,7 +21,7 @@ impl Sums {
     /// # Errors
     ///
     /// Names the file that can't be read.
-    pub(crate) fn of(root: &Path) -> Result<Self, String> {
+    pub fn of(root: &Path) -> Result<Self, String> {
         let mut sums = BTreeMap::new();
         for entry in walkdir::WalkDir::new(root) {
             let entry = entry.map_err(|e| format!("cannot read {}: {e}", root.display()))?;
@@ -41,12 +41,12 @@ impl Sums {
     }
 
     /// Parses a list written by [`Sums::to_text`].
-    pub(crate) fn parse(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         Self(text.lines().filter_map(|l| l.split_once("  ")).map(|(h, p)| (p.to_owned(), h.to_owned())).collect())
     }
 
     /// The list in the format of `sha256sum`.
-    pub(crate) fn to_text(&self) -> String {
+    pub fn to_text(&self) -> String {
         let mut text = String::new();
         for (path, hash) in &self.0 {
             // Writing to a String cannot fail.
@@ -56,12 +56,12 @@ impl Sums {
     }
 
     /// The hash of the list, the pin's `tree_sha256`.
-    pub(crate) fn sha256(&self) -> String {
+    pub fn sha256(&self) -> String {
         hex(&Sha256::digest(self.to_text()))
     }
 
     /// The first path at which two lists differ, and how this list differs there.
-    pub(crate) fn first_difference(&self, right: &Self) -> Option<(String, &'static str)> {
+    pub fn first_difference(&self, right: &Self) -> Option<(String, &'static str)> {
         let paths: std::collections::BTreeSet<_> = self.0.keys().chain(right.0.keys()).collect();
         paths.into_iter().find_map(|path| match (self.0.get(path), right.0.get(path)) {
             (Some(a), Some(b)) if a == b => None,
@@ -77,7 +77,7 @@ impl Sums {
 /// # Errors
 ///
 /// Names the first file that differs, if the folder's own list is still the pinned one.
-pub(crate) fn verify(root: &Path, pinned: &str) -> Result<(), String> {
+pub fn verify(root: &Path, pinned: &str) -> Result<(), String> {
     let sums = Sums::of(root)?;
     if sums.sha256() == pinned {
         return Ok(());
@@ -96,7 +96,7 @@ pub(crate) fn verify(root: &Path, pinned: &str) -> Result<(), String> {
 /// # Errors
 ///
 /// Names the file if it contains no version.
-pub(crate) fn ggml_version(root: &Path) -> Result<String, String> {
+pub fn ggml_version(root: &Path) -> Result<String, String> {
     let file = root.join("CMakeLists.txt");
     let text = fs::read_to_string(&file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
     let part = |name: &str| {
@@ -114,7 +114,7 @@ pub(crate) fn ggml_version(root: &Path) -> Result<String, String> {
 /// # Errors
 ///
 /// Names the path that can't be read or written.
-pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), String> {
+pub fn copy(from: &Path, to: &Path) -> Result<(), String> {
     for entry in walkdir::WalkDir::new(from) {
         let entry = entry.map_err(|e| format!("cannot read {}: {e}", from.display()))?;
         let relative = entry.path().strip_prefix(from).unwrap_or(entry.path());
@@ -145,7 +145,7 @@ fn age(root: &Path) {
 }
 
 /// Digest bytes in hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, b| {
         let _infallible = write!(text, "{b:02x}");
         text

@@ -4,7 +4,7 @@ use super::matrix::{LIBRARY, TARGETS, with};
 use super::*;
 
 #[test]
-fn dynamic_backends_are_libraries_of_their_own() {
+fn dynamic_backends_are_separate_libraries() {
     let dynamic = ("CARGO_FEATURE_DYNAMIC_BACKENDS", "1");
     let mut p = planned(LINUX, &[dynamic, ("CARGO_FEATURE_RPC", "1")]);
     for on in ["BUILD_SHARED_LIBS", "GGML_BACKEND_DL", "GGML_CPU_ALL_VARIANTS", "GGML_RPC"] {
@@ -31,7 +31,7 @@ fn dynamic_backends_are_libraries_of_their_own() {
 }
 
 #[test]
-fn shared_libraries_bring_what_they_need() {
+fn shared_libraries_link_their_dependencies() {
     for target in TARGETS {
         let p = with(target, &["dynamic-link", "blas", "opencl"], &[]).unwrap();
         assert_eq!(
@@ -61,7 +61,7 @@ fn shared_libraries_bring_what_they_need() {
 }
 
 #[test]
-fn cuda_and_hip_only_as_libraries_of_their_own() {
+fn cuda_and_hip_together_require_dynamic_backends() {
     let error = with(LINUX, &["cuda", "hip"], &[]).unwrap_err();
     assert!(error.contains("dynamic-backends"), "{error}");
     let p = with(LINUX, &["cuda", "hip", "dynamic-backends"], &[]).unwrap();
@@ -69,7 +69,7 @@ fn cuda_and_hip_only_as_libraries_of_their_own() {
 }
 
 #[test]
-fn an_installed_ggml_is_linked_and_not_compiled() {
+fn system_feature_links_and_compiles_nothing() {
     let p = with(LINUX, &["system", "rpc", "blas", "openmp", "native"], &[("GGML_SYS_PREFIX", "/opt/ggml")]).unwrap();
     assert_eq!((p.source.clone(), p.cpu.features.len()), (Source::Vendored, 0), "declarations are the pinned ones");
     let c = p.compile.clone().unwrap();

@@ -2,32 +2,16 @@
 
 #![cfg(test)]
 
-#[path = "../../build/backends.rs"]
-mod backends;
-#[path = "../../build/cpu.rs"]
-mod cpu;
-#[path = "../../build/emit.rs"]
-mod emit;
-#[path = "../../build/input.rs"]
-#[expect(dead_code, reason = "the real environment is read by the build script only")]
-mod input;
-#[path = "../../build/macros.rs"]
-mod macros;
-#[path = "../../build/plan.rs"]
-mod plan;
-#[path = "../../build/sdk.rs"]
-#[expect(dead_code, reason = "what to install is said where tools are looked for")]
-mod sdk;
-
 mod linkage;
 mod matrix;
 mod processor;
 
 use std::path::Path;
 
-use input::Input;
-use plan::{Compile, Linkage, Plan, Source, System, plan};
-use sdk::Sdk;
+use build_plan::input::Input;
+use build_plan::plan::{Compile, Linkage, Plan, Source, System, plan};
+use build_plan::sdk::Sdk;
+use build_plan::{backends, emit, macros};
 
 const LINUX: &str = "x86_64-unknown-linux-gnu";
 
@@ -84,7 +68,7 @@ fn facts<'a>(root: &'a str, lib: &'a str) -> emit::Facts<'a> {
 }
 
 #[test]
-fn static_release_with_nothing_left_to_defaults() {
+fn default_plan_is_static_and_explicit() {
     let p = planned(LINUX, &[]);
     for off in ["BUILD_SHARED_LIBS", "GIT_EXE", "GGML_RPC_RDMA", "GGML_OPENMP", "GGML_RPC", "GGML_METAL", "GGML_BLAS"] {
         assert_eq!(define(&p, off), Some("OFF"), "{off}");
@@ -99,7 +83,7 @@ fn static_release_with_nothing_left_to_defaults() {
 }
 
 #[test]
-fn features_add() {
+fn features_combine_in_the_plan() {
     let p = planned(LINUX, &[("CARGO_FEATURE_RPC", "1"), ("CARGO_FEATURE_OPENMP", "1")]);
     assert!(p.headers.contains(&"ggml-rpc.h"));
     assert_eq!((define(&p, "GGML_RPC"), define(&p, "GGML_OPENMP")), (Some("ON"), Some("ON")));
@@ -110,7 +94,7 @@ fn features_add() {
 }
 
 #[test]
-fn targets_link_what_they_have() {
+fn targets_link_their_system_libraries() {
     let rpc = [("CARGO_FEATURE_RPC", "1")];
     let system = |target| compile(target, &rpc).system;
     let library = System::Library;
@@ -123,7 +107,7 @@ fn targets_link_what_they_have() {
 }
 
 #[test]
-fn link_lines_are_in_order_and_spell_names_out_for_mingw() {
+fn link_lines_are_ordered_and_spelled_out_for_mingw() {
     let lines = |target| emit::link(Path::new("/out/lib"), &compile(target, &[]), "gomp");
     assert_eq!(
         lines(LINUX),
@@ -164,7 +148,7 @@ fn metadata_names_what_was_built() {
 }
 
 #[test]
-fn docs_rs_compiles_nothing() {
+fn docs_rs_plan_compiles_nothing() {
     let p = planned(LINUX, &[("DOCS_RS", "1"), ("CARGO_FEATURE_RPC", "1")]);
     assert_eq!(p.compile, None);
     assert!(p.headers.contains(&"ggml-rpc.h"));
@@ -172,7 +156,7 @@ fn docs_rs_compiles_nothing() {
 }
 
 #[test]
-fn people_choose_sources_and_build_type() {
+fn environment_selects_sources_and_build_type() {
     assert_eq!(planned(LINUX, &[]).source, Source::Vendored);
     let p = planned(LINUX, &[("GGML_SYS_SOURCE_DIR", "/my/ggml"), ("GGML_SYS_BUILD_TYPE", "Debug")]);
     assert_eq!(p.source, Source::Folder("/my/ggml".into()));
@@ -186,7 +170,7 @@ fn people_choose_sources_and_build_type() {
 }
 
 #[test]
-fn offline_is_seen() {
+fn offline_variable_is_read() {
     assert!(input(LINUX, &[("CARGO_NET_OFFLINE", "true")]).offline);
     assert!(!input(LINUX, &[("CARGO_NET_OFFLINE", "false")]).offline);
     assert!(!input(LINUX, &[]).offline);

@@ -24,7 +24,7 @@ pub(crate) fn with(target: &str, features: &[&str], more: &[(&str, &str)]) -> Re
 
 /// The link lines that a static backend adds per target, in the order of [`TARGETS`].
 #[test]
-fn backends_link_what_they_need() {
+fn backends_link_their_libraries_on_each_target() {
     let none = || Some(vec![]);
     let rows = [
         ("rpc", [none(), none(), Some(vec![LIBRARY("ws2_32")]), none()]),
@@ -94,7 +94,7 @@ fn backends_link_what_they_need() {
 }
 
 #[test]
-fn every_feature_is_one_of_cargo() {
+fn backends_are_features_of_cargo() {
     let manifest: toml::Table = toml::from_str(include_str!("../../Cargo.toml")).unwrap();
     let features = manifest["features"].as_table().unwrap();
     for b in backends::BACKENDS {
@@ -107,7 +107,7 @@ fn every_feature_is_one_of_cargo() {
 }
 
 #[test]
-fn backends_add_up() {
+fn backends_combine_in_the_plan() {
     let p = with(LINUX, &["rpc", "blas", "vulkan", "cuda", "opencl", "openmp"], &[]).unwrap();
     let c = p.compile.unwrap();
     let libraries =
@@ -118,7 +118,7 @@ fn backends_add_up() {
 }
 
 #[test]
-fn what_has_to_be_installed() {
+fn backends_name_the_sdks_they_need() {
     let sdks = |target, feature| with(target, &[feature], &[]).unwrap().compile.unwrap().sdks;
     assert_eq!(sdks(LINUX, "hip"), [Sdk::Rocm]);
     for feature in ["rpc", "blas", "metal", "opencl", "openmp", "native"] {
@@ -129,7 +129,7 @@ fn what_has_to_be_installed() {
 }
 
 #[test]
-fn vendors_and_options_of_backends() {
+fn backends_read_their_vendor_and_options() {
     let value = |target, feature: &str, more: &[(&str, &str)], name| {
         define(&with(target, &[feature], more).unwrap(), name).map(str::to_owned)
     };
@@ -149,7 +149,7 @@ fn vendors_and_options_of_backends() {
 }
 
 #[test]
-fn folders_of_others_are_searched_and_told_to_cmake() {
+fn sdk_folders_are_searched_and_passed_to_cmake() {
     let search =
         |target, feature: &str, more: &[(&str, &str)]| with(target, &[feature], more).unwrap().compile.unwrap().search;
     let none: [&str; 0] = [];
@@ -182,7 +182,7 @@ fn folders_of_others_are_searched_and_told_to_cmake() {
 }
 
 #[test]
-fn openmp_and_native_for_each_target() {
+fn openmp_and_native_work_on_each_target() {
     for target in TARGETS {
         let p = with(target, &["openmp", "native"], &[]).unwrap();
         assert_eq!((define(&p, "GGML_OPENMP"), define(&p, "GGML_NATIVE")), (Some("ON"), Some("ON")), "{target}");
@@ -191,7 +191,7 @@ fn openmp_and_native_for_each_target() {
 }
 
 #[test]
-fn docs_rs_documents_every_backend() {
+fn docs_rs_plan_includes_every_backend() {
     let all: Vec<_> = backends::BACKENDS.iter().map(|b| b.name).collect();
     let p = with(LINUX, &all, &[("DOCS_RS", "1")]).unwrap();
     assert_eq!((p.compile, p.backends.len()), (None, all.len()));

@@ -9,7 +9,7 @@ fn features(target: &str, more: &[(&str, &str)]) -> Vec<&'static str> {
 }
 
 #[test]
-fn default_is_level_3_whoever_builds() {
+fn cpu_default_is_level_3_on_any_host() {
     for target in [LINUX, "x86_64-apple-darwin", "x86_64-pc-windows-msvc", "x86_64-linux-android"] {
         assert_eq!(features(target, &[]), V3, "{target}");
         let cross = plan(&input_on("aarch64-unknown-linux-gnu", target, &[])).unwrap();
@@ -21,7 +21,7 @@ fn default_is_level_3_whoever_builds() {
 }
 
 #[test]
-fn levels_by_name() {
+fn cpu_levels_are_selected_by_name() {
     let level = |name| features(LINUX, &[("GGML_SYS_CPU", name)]);
     assert_eq!(level("x86-64"), [""; 0]);
     assert_eq!(level("x86-64-v2"), ["sse4.2", "popcnt"]);
@@ -33,7 +33,7 @@ fn levels_by_name() {
 }
 
 #[test]
-fn rustc_flags_are_followed_up_and_down() {
+fn cpu_follows_rustc_target_features() {
     let skylake = [
         ("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-cpu=x"),
         (
@@ -51,7 +51,7 @@ fn rustc_flags_are_followed_up_and_down() {
 }
 
 #[test]
-fn one_missing_part_of_avx512_leaves_it_out() {
+fn cpu_drops_avx512_if_a_part_is_missing() {
     let partial = [
         ("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-cpu=knl"),
         ("CARGO_CFG_TARGET_FEATURE", "avx,avx2,avx512cd,avx512f,bmi2,f16c,fma,sse4.2"),
@@ -60,7 +60,7 @@ fn one_missing_part_of_avx512_leaves_it_out() {
 }
 
 #[test]
-fn cl_has_no_avx2_without_fma() {
+fn cpu_on_msvc_drops_avx2_without_fma() {
     let given =
         [("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+avx2"), ("CARGO_CFG_TARGET_FEATURE", "avx,avx2,sse4.2")];
     assert_eq!(features("x86_64-pc-windows-msvc", &given), ["sse4.2", "popcnt", "avx"]);
@@ -68,7 +68,7 @@ fn cl_has_no_avx2_without_fma() {
 }
 
 #[test]
-fn native_by_feature_by_flag_or_by_name_but_not_across() {
+fn cpu_native_has_three_switches_and_is_refused_for_cross_builds() {
     for given in [
         ("CARGO_FEATURE_NATIVE", "1"),
         ("CARGO_ENCODED_RUSTFLAGS", "-C\x1ftarget-cpu=native"),
@@ -85,7 +85,7 @@ fn native_by_feature_by_flag_or_by_name_but_not_across() {
 }
 
 #[test]
-fn unknown_names_are_errors_that_list_the_known() {
+fn cpu_errors_list_the_known_names() {
     let error = plan(&input(LINUX, &[("GGML_SYS_CPU", "haswell")])).unwrap_err();
     assert!(error.contains("x86-64-v3"), "{error}");
     let error = plan(&input("aarch64-apple-darwin", &[("GGML_SYS_CPU", "x86-64-v3")])).unwrap_err();
@@ -93,7 +93,7 @@ fn unknown_names_are_errors_that_list_the_known() {
 }
 
 #[test]
-fn aarch64_takes_the_baseline_or_what_it_is_told() {
+fn cpu_on_aarch64_is_the_baseline_or_as_named() {
     let arch = |more: &[(&str, &str)]| {
         let p = planned("aarch64-unknown-linux-gnu", more);
         (define(&p, "GGML_CPU_ARM_ARCH").map(str::to_owned), define(&p, "GGML_NATIVE").map(str::to_owned))
@@ -110,7 +110,7 @@ fn aarch64_takes_the_baseline_or_what_it_is_told() {
 }
 
 #[test]
-fn a_compilers_macros_name_features() {
+fn compiler_macros_name_features() {
     let text = "#define __AVX2__ 1\n#define __AVX512F__ 1\n#define __AVX512FP16__X 1\n#undef __FMA__\n";
     assert_eq!(macros::features(text), ["avx2", "avx512f"]);
     assert_eq!(macros::features("#define __ARM_FEATURE_SVE 1"), ["sve"]);
@@ -119,7 +119,7 @@ fn a_compilers_macros_name_features() {
 const AMX: &str = "#define __AMX_TILE__ 1\n#define __AMX_INT8__ 1\n#define __AVX2__ 1\n";
 
 #[test]
-fn native_relies_on_what_the_compiler_uses() {
+fn cpu_native_uses_the_features_of_the_compiler() {
     let mut p = planned(LINUX, &[("CARGO_FEATURE_NATIVE", "1")]);
     assert_eq!(p.suit(&format!("{AMX}#define __GNUC__ 14\n")), None);
     assert_eq!(p.cpu.features, ["avx2", "amx-tile", "amx-int8"]);
@@ -129,7 +129,7 @@ fn native_relies_on_what_the_compiler_uses() {
 }
 
 #[test]
-fn amx_is_left_out_where_gcc_loses_the_tile_configuration() {
+fn amx_is_dropped_for_compilers_that_lose_tile_configuration() {
     let old = format!("{AMX}#define __GNUC__ 12\n#define __GNUC_MINOR__ 2\n");
     let by_flags = [
         ("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+amx-int8"),
@@ -150,7 +150,7 @@ fn amx_is_left_out_where_gcc_loses_the_tile_configuration() {
 }
 
 #[test]
-fn which_compilers_lose_the_tile_configuration() {
+fn compilers_that_lose_tile_configuration_are_known() {
     let gcc = |major: u32, minor: u32| {
         macros::loses_tile_configuration(&format!("#define __GNUC__ {major}\n#define __GNUC_MINOR__ {minor}\n"))
     };

@@ -140,7 +140,7 @@ fn check(devices: &[Device]) -> Result<()> {
         return devices.iter().try_for_each(|d| d.check_alive());
     }
     Err(Error::Param {
-        op: "MetaDevice::new",
+        call: "MetaDevice::new",
         name: "devices",
         value: format!("{devices:?}").into(),
         expected: format!("it takes 2 to {} devices, each a CPU or a GPU", MetaDevice::MAX_DEVICES).into(),
@@ -190,9 +190,9 @@ pub(crate) fn is_host(device: Device) -> bool {
 }
 
 /// Refuses a meta device, before an operation that ggml doesn't support for them.
-pub(crate) fn before_use(op: &'static str, device: Device, reason: &'static str) -> Result<()> {
+pub(crate) fn before_use(call: &'static str, device: Device, reason: &'static str) -> Result<()> {
     if known(device).is_none() {
         return Ok(());
     }
-    Err(Error::unsupported(op, [], device.name(), reason))
+    Err(Error::unsupported(call, [], device.name(), reason))
 }

@@ -16,7 +16,7 @@ use crate::log::Deferral;
 
 /// The lock's holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
+enum Holder {
     Nobody,
     /// Code that releases the lock without depending on other threads.
     Library,
@@ -24,7 +24,7 @@ enum Use {
     UserCode,
 }
 
-static USE: Mutex<Use> = Mutex::new(Use::Nobody);
+static HOLDER: Mutex<Holder> = Mutex::new(Holder::Nobody);
 static RELEASED: Condvar = Condvar::new();
 
 thread_local! {
@@ -32,8 +32,8 @@ thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
-fn state() -> MutexGuard<'static, Use> {
-    USE.lock().unwrap_or_else(PoisonError::into_inner)
+fn state() -> MutexGuard<'static, Holder> {
+    HOLDER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The exclusive right to call ggml's meta device code. Log lines wait until it is dropped.
@@ -49,13 +49,13 @@ impl MetaLockGuard {
         let deferral = Deferral::begin();
         if HELD.get() == 0 {
             let mut state = state();
-            while *state == Use::Library {
+            while *state == Holder::Library {
                 state = RELEASED.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            if *state == Use::UserCode {
+            if *state == Holder::UserCode {
                 return Err(Error::Busy { call });
             }
-            *state = if calls_user_code { Use::UserCode } else { Use::Library };
+            *state = if calls_user_code { Holder::UserCode } else { Holder::Library };
             drop(state);
             RELEASED.notify_all(); // waiting threads must learn that user code runs now
         }
@@ -68,7 +68,7 @@ impl Drop for MetaLockGuard {
     fn drop(&mut self) {
         HELD.set(HELD.get() - 1);
         if HELD.get() == 0 {
-            *state() = Use::Nobody;
+            *state() = Holder::Nobody;
             RELEASED.notify_all();
         }
     }
@@ -79,7 +79,7 @@ impl Drop for MetaLockGuard {
 /// # Errors
 ///
 /// [`Error::Busy`] if another thread's computation may call user code; [`Error::Nested`] in user code.
-pub(crate) fn alone(
+pub(crate) fn lock_if_meta(
     call: &'static str,
     mut devices: impl Iterator<Item = Device>,
     calls_user_code: bool,

@@ -9,6 +9,6 @@ pub use device::MetaDevice;
 pub use split::Split;
 
 pub(crate) use device::{MetaDeviceInfo, any, before_use, buffer_type, is_host, is_meta, known, members, name};
-pub(crate) use lock::alone;
+pub(crate) use lock::lock_if_meta;
 pub(crate) use place::{Divided, divide, state_of, transfers};
 pub(crate) use split::State;

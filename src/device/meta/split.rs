@@ -49,7 +49,7 @@ impl Split {
     /// Resolves the split for a tensor on `n` devices.
     pub(crate) fn resolve(&self, t: &TensorInfo, dtype: DType, n: usize) -> Result<State> {
         let refuse = |expected: String| Error::Param {
-            op: "MetaDevice",
+            call: "MetaDevice",
             name: "split",
             value: format!("{self:?}").into(),
             expected: format!("for {t} on {n} devices, {expected}").into(),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn even_parts_are_whole_blocks() {
+    fn split_even_gives_whole_blocks() {
         let along = |axis, shares: &[i64]| State::Along { axis, shares: shares.into() };
         let even = |axis, ne, dtype, n| Split::Even { axis }.resolve(&info(ne), dtype, n).ok();
         assert_eq!(even(1, [7, 9, 1, 1], DType::F32, 2), Some(along(1, &[5, 4])));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_must_be_the_tensor() {
+    fn split_shares_must_sum_to_the_dimension() {
         let ok = |axis, shares: &[i64], dtype| {
             let shares = shares.to_vec();
             Split::Shares { axis, shares }.resolve(&info([96, 8, 1, 1]), dtype, 2).is_ok()

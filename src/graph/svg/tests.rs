@@ -130,7 +130,7 @@ fn touches(frame: &[f64; 4], [x, y]: [f64; 2]) -> bool {
 }
 
 #[test]
-fn every_node_is_drawn_in_its_devices_colour() {
+fn svg_draws_every_node_in_its_device_colour() {
     let drawing = sample();
     let svg = drawing.to_svg();
     let document = Document::parse(&svg).unwrap();
@@ -149,7 +149,7 @@ fn every_node_is_drawn_in_its_devices_colour() {
 }
 
 #[test]
-fn nodes_do_not_overlap_and_lie_on_the_page() {
+fn svg_nodes_do_not_overlap() {
     let svg = sample().to_svg();
     let document = Document::parse(&svg).unwrap();
     let frames = frames(&document);
@@ -168,7 +168,7 @@ fn nodes_do_not_overlap_and_lie_on_the_page() {
 }
 
 #[test]
-fn lines_lead_down_from_node_to_node_and_copies_are_dashed() {
+fn svg_edges_lead_down_and_copies_are_dashed() {
     let drawing = sample();
     let svg = drawing.to_svg();
     let document = Document::parse(&svg).unwrap();
@@ -187,7 +187,7 @@ fn lines_lead_down_from_node_to_node_and_copies_are_dashed() {
 }
 
 #[test]
-fn the_legend_counts() {
+fn svg_legend_counts_nodes() {
     let svg = sample().to_svg();
     let document = Document::parse(&svg).unwrap();
     let texts = texts(&document);
@@ -206,7 +206,7 @@ fn the_legend_counts() {
 }
 
 #[test]
-fn any_name_gives_well_formed_xml() {
+fn svg_escapes_any_name() {
     let mut drawing = sample();
     let hostile = "<&\"'>]]>\u{0}\u{1b}\u{ffff}\n\u{85}é🦀";
     drawing.title = hostile.into();
@@ -223,7 +223,7 @@ fn any_name_gives_well_formed_xml() {
 }
 
 #[test]
-fn the_datas_way_is_straight_and_leaves_are_beside_it() {
+fn svg_draws_the_main_path_straight() {
     let drawing = sample();
     let svg = drawing.to_svg();
     let document = Document::parse(&svg).unwrap();
@@ -237,7 +237,7 @@ fn the_datas_way_is_straight_and_leaves_are_beside_it() {
 }
 
 #[test]
-fn all_kinds_of_graphs_are_drawn() {
+fn svg_draws_any_graph() {
     Document::parse(&Drawing::default().to_svg()).unwrap();
     for seed in 0..300 {
         let drawing = random(seed);
@@ -268,7 +268,7 @@ fn dense(nodes: usize) -> Drawing {
 
 /// Layout takes a fixed number of passes over nodes, lines and bends, and the number of bends is limited.
 #[test]
-fn dense_graphs_are_drawn_in_linear_time() {
+fn svg_layout_takes_linear_time() {
     for nodes in [400, 1000] {
         let drawing = dense(nodes);
         let layers = layers::Layers::new(nodes, &drawing.edges);
@@ -286,7 +286,7 @@ fn dense_graphs_are_drawn_in_linear_time() {
 }
 
 #[test]
-fn sizes_have_units() {
+fn svg_sizes_have_units() {
     for (bytes, text) in [(0, "0 B"), (1023, "1023 B"), (15_360, "15.00 KiB"), (3 << 29, "1.50 GiB")] {
         assert_eq!(with_unit(bytes), text);
     }

@@ -53,7 +53,7 @@ impl Context {
     /// The closure lives until the context is dropped or [reset](Context::reset), so it can't borrow; share data by
     /// [`Arc`]. It can't call ggml: functions that would do so fail with [`Error::Nested`].
     ///
-    /// Custom operations can hold your own kernels: `examples/embed/kernels` has those of a transformer's encoder.
+    /// Custom operations can hold your own kernels: `examples/kernels` has those of a transformer's encoder.
     ///
     /// ```
     /// use ggml::prelude::*;

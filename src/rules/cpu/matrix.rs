@@ -85,7 +85,7 @@ mod tests {
 
     /// A type with a dot product must also convert its second operand from `f32`, which the kernels don't check.
     #[test]
-    fn dot_products_are_those_of_ggml() {
+    fn dot_product_types_equal_ggml() {
         for &t in DType::ALL {
             let known = t.is_float() || t.is_f8() || copy::has_float_rows(t);
             let of_ggml = traits(t.raw()).unwrap();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn types_that_are_made_from_floats_are_so_by_ggml() {
+    fn quantisable_types_equal_ggml() {
         for &t in DType::ALL {
             assert!(!copy::can_quantise(t) || t.has_floats_in_blocks());
             assert!(!copy::can_quantise(t) || traits(t.raw()).unwrap().from_float.is_some(), "{t}");

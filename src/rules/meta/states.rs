@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn products() {
+    fn mul_mat_split_states() {
         let ctx = Context::new();
         let of = |w: [i64; 3], x: [i64; 3]| {
             ctx.mul_mat(ctx.input("", DType::F32, w).unwrap(), ctx.input("", DType::F32, x).unwrap()).unwrap()
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn element_by_element() {
+    fn elementwise_split_states() {
         let ctx = Context::new();
         let x = ctx.input("", DType::F32, [8, 6]).unwrap();
         let rows = [(&[along(0, &[2, 6])][..], Some(along(0, &[2, 6]))), (&[Mirrored], Some(Mirrored))];
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn row_by_row() {
+    fn row_operation_split_states() {
         let ctx = Context::new();
         let x = ctx.input("", DType::F32, [8, 6]).unwrap();
         let rows = [(&[along(0, &[4, 4])][..], None), (&[along(1, &[2, 4])], Some(along(1, &[2, 4])))];
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes() {
+    fn reshape_and_view_split_states() {
         let ctx = Context::new();
         let x = ctx.input("", DType::F32, [8, 6]).unwrap();
         let reshaped = |ne: [i64; 3]| ctx.reshape(x, ne).unwrap();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn heads() {
+    fn attention_split_states() {
         let ctx = Context::new();
         let input = |dtype, ne: [i64; 4]| ctx.input("", dtype, ne).unwrap();
         let x = input(DType::F32, [8, 4, 3, 1]);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known() {
+    fn unknown_operations_have_no_split_state() {
         let ctx = Context::new();
         let x = ctx.input("", DType::F32, [8, 6]).unwrap();
         let concat = ctx.concat(x, ctx.input("", DType::F32, [8, 6]).unwrap(), 0).unwrap();

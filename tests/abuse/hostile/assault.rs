@@ -108,6 +108,22 @@ fn observed(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor
     }
 }
 
+/// Computes once; `None` if there is no memory, or an input is refused.
+fn compute<'s>(
+    w: &mut World,
+    rng: &mut fastrand::Rng,
+    scene: &Scene<'_>,
+    actor: &mut Actor,
+    sched: &'s mut Sched,
+) -> Option<Allocated<'s, 'static>> {
+    let mut run = execute::alloc(&mut w.stats, sched, scene.graph)?;
+    finish::give(&mut w.stats, rng, scene.bench, &mut run)?;
+    scene.leaves.restore();
+    let result = provoke(actor, || run.compute());
+    settle(w, result);
+    Some(run)
+}
+
 /// Computes as if nothing had been.
 pub(super) fn again(w: &mut World, rng: &mut fastrand::Rng, scene: &Scene<'_>, run: &mut Allocated<'_, 'static>) {
     if let Some(computed) = finish::finish(w, rng, scene.bench, run, &scene.outputs, scene.leaves) {
@@ -129,13 +145,9 @@ fn stopped(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor:
             })
         });
         settle(w, set);
-        let Some(mut run) = execute::alloc(&mut w.stats, sched, scene.graph) else { return };
-        if finish::give(&mut w.stats, rng, scene.bench, &mut run).is_none() {
+        if compute(w, rng, scene, actor, sched).is_none() {
             return;
         }
-        scene.leaves.restore();
-        let result = provoke(actor, || run.compute());
-        settle(w, result);
     }
     let backend = sched.backend_mut(last).unwrap();
     let cleared = provoke(actor, || if rng.bool() { backend.clear_abort() } else { backend.set_abort(|| false) });
@@ -144,14 +156,9 @@ fn stopped(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor:
 
 /// With custom operations, if the program has some.
 fn computed(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, sched: &mut Sched) {
-    let Some(mut run) = execute::alloc(&mut w.stats, sched, scene.graph) else { return };
-    if finish::give(&mut w.stats, rng, scene.bench, &mut run).is_none() {
-        return;
+    if let Some(mut run) = compute(w, rng, scene, actor, sched) {
+        again(w, rng, scene, &mut run);
     }
-    scene.leaves.restore();
-    let result = provoke(actor, || run.compute());
-    settle(w, result);
-    again(w, rng, scene, &mut run);
 }
 
 /// While something else runs.
@@ -239,19 +246,20 @@ fn chosen(w: &mut World, _: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &m
 fn transferred(w: &mut World, _: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, _: &mut Sched) {
     let leaves = scene.leaves;
     let Some((state, name, bytes)) = leaves.first_of_state() else { return };
-    let mut read = vec![0.0_f32; state.get(name).unwrap().elements()];
+    let mut read = vec![0.0_f32; state.tensor(name).unwrap().elements()];
     leaves.restore();
     let backend = &mut w.backend;
     let result = provoke(actor, || {
         backend.transfers(|queue| {
             inside(Place::Transfers);
-            let result = queue.get(state.get(name)?, &mut read);
+            let result = queue.get(state.tensor(name)?, &mut read);
             inside(Place::Transfers);
             result
         })
     });
     // The closure may have written to it meanwhile.
-    if let (Some(Ok(())), DType::F32, 0) = (&result, state.get(name).unwrap().dtype(), actor.as_ref().unwrap().calls) {
+    if let (Some(Ok(())), DType::F32, 0) = (&result, state.tensor(name).unwrap().dtype(), actor.as_ref().unwrap().calls)
+    {
         assert_eq!(bytemuck::cast_slice::<f32, u8>(&read), bytes, "what was read");
     }
     settle(w, result);

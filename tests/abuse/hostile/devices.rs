@@ -131,11 +131,11 @@ fn chain(rng: &mut fastrand::Rng, device: Device, ctx: &'static Context, actor: 
         v = near(rng, ctx, weights, &mut pins, v, &mut values)?;
     }
     for _ in 0..rng.usize(1..3) {
-        let hidden = ctx.relu(ctx.mul_mat(weights.get("up.1")?, v)?)?;
+        let hidden = ctx.relu(ctx.mul_mat(weights.tensor("up.1")?, v)?)?;
         let mut middle = times(&up, &values);
         middle.iter_mut().flatten().for_each(|v| *v = v.max(0.0));
         // A sum over devices can't be read; what is made of it can.
-        v = ctx.scale(ctx.mul_mat(weights.get("down.0")?, hidden)?, 0.5)?;
+        v = ctx.scale(ctx.mul_mat(weights.tensor("down.0")?, hidden)?, 0.5)?;
         values = times(&down, &middle);
         values.iter_mut().flatten().for_each(|v| *v *= 0.5);
     }

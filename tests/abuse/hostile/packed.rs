@@ -29,7 +29,7 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
     let x = ctx.input("x", DType::F32, [64, 2]).unwrap();
     // Of what is in the middle, memory comes from the allocation too.
     let a = ctx.scale(x, 1.0).unwrap();
-    let y = ctx.mul_mat(weights.get("w").unwrap(), if rng.bool() { a } else { x }).unwrap();
+    let y = ctx.mul_mat(weights.tensor("w").unwrap(), if rng.bool() { a } else { x }).unwrap();
     let graph = forever(ctx.graph([y]).unwrap());
     let cpu = Device::cpu().unwrap();
     let answers = || (cpu.supports_op(y).unwrap(), cpu.offloads(y).unwrap(), graph.to_dot());

@@ -88,7 +88,7 @@ pub(super) fn program(rng: &mut fastrand::Rng) {
     let values: Vec<f32> = (0..256).map(|_| rng.i32(-8..8) as f32).collect();
     weights.set("w", &values).unwrap();
     let ctx = Context::new();
-    let w = weights.get("w").unwrap();
+    let w = weights.tensor("w").unwrap();
     let x = ctx.input("x", DType::F32, [64, 4]).unwrap();
     let mut y = ctx.add(w, x).unwrap();
     if rng.bool() {

@@ -99,7 +99,7 @@ pub(super) const OPS: &[Op] = &[
         let t = closure!(p, custom [::<f32>] (&operands, shape, how; |out, all| for (_, row) in out {
             row.fill(all.len() as f32);
         }));
-        Ok(p.values(t, &crate::array::Array::of(t.ne().map(|n| n as usize), |_| 2.0), 0.0))
+        Ok(p.values(t, &testkit::array::Array::of(t.ne().map(|n| n as usize), |_| 2.0), 0.0))
     }),
     op("custom_inplace", |p| {
         let (a, how) = (p.writable(), how(p));

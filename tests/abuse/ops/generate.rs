@@ -1,9 +1,9 @@
 //! Tensors whose values come from numbers.
 
 use ggml::prelude::*;
+use testkit::array::Array;
 
 use super::{Op, op};
-use crate::array::Array;
 use crate::draw::build;
 
 pub(super) const OPS: &[Op] = &[

@@ -78,7 +78,7 @@ pub(super) const GATED: &[Op] = gates! {
     geglu, geglu_swapped, geglu_split, 8e-3
         |x| 0.5 * x * (1.0 + (0.797_884_560_802_865_4 * x * (1.0 + 0.044_715 * x * x)).tanh());
     swiglu, swiglu_swapped, swiglu_split, 1e-4 |x| x / (1.0 + (-x).exp());
-    geglu_erf, geglu_erf_swapped, geglu_erf_split, 8e-3 |x| 0.5 * x * (1.0 + super::unary::erf(x / 2.0_f64.sqrt()));
+    geglu_erf, geglu_erf_swapped, geglu_erf_split, 8e-3 testkit::gelu_erf;
     geglu_quick, geglu_quick_swapped, geglu_quick_split, 8e-3 |x| x / (1.0 + (-1.702 * x).exp());
 };
 

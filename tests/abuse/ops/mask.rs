@@ -2,9 +2,9 @@
 
 use ggml::prelude::*;
 use ggml::{SortOrder, TriType};
+use testkit::array::Array;
 
 use super::{Op, op};
-use crate::array::Array;
 use crate::bench::Known;
 use crate::draw::build;
 use crate::model::Model;

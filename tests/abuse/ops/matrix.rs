@@ -2,9 +2,9 @@
 
 use ggml::prelude::*;
 use ggml::{MulMat, Prec};
+use testkit::array::Array;
 
 use super::{Op, op};
-use crate::array::Array;
 use crate::draw::build;
 use crate::model::Model;
 

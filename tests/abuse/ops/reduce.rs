@@ -1,9 +1,9 @@
 //! Sums, means and largest elements.
 
 use ggml::prelude::*;
+use testkit::array::Array;
 
 use super::{Op, op};
-use crate::array::Array;
 use crate::draw::build;
 use crate::model::Model;
 

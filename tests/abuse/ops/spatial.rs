@@ -2,9 +2,9 @@
 
 use ggml::prelude::*;
 use ggml::{Conv, Interpolate, Pad, Pool, Scale, Windows};
+use testkit::array::Array;
 
 use super::{Op, op};
-use crate::array::Array;
 use crate::bench::Known;
 use crate::draw::{Draw, build};
 use crate::model::Model;

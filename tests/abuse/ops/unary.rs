@@ -34,7 +34,7 @@ pub(super) const TABLE: &[Op] = unary! {
     expm1, expm1_inplace, 1e-5 f64::exp_m1;
     floor, floor_inplace, 0.0 f64::floor;
     gelu, gelu_inplace, 2e-3 |x| 0.5 * x * (1.0 + (0.797_884_560_802_865_4 * x * (1.0 + 0.044_715 * x * x)).tanh());
-    gelu_erf, gelu_erf_inplace, 1e-3 |x| 0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2));
+    gelu_erf, gelu_erf_inplace, 1e-3 testkit::gelu_erf;
     gelu_quick, gelu_quick_inplace, 2e-3 |x| x / (1.0 + (-1.702 * x).exp());
     log, log_inplace, 1e-5 f64::ln;
     neg, neg_inplace, 0.0 |x| -x;
@@ -130,19 +130,3 @@ pub(super) const OPS: &[Op] = &[
         Ok(p.made(t, values.and_then(|(v, e)| crate::model::Model::new(&v, t.dtype(), e))))
     }),
 ];
-
-/// The error function, by its series.
-pub(super) fn erf(x: f64) -> f64 {
-    let a = x.abs();
-    if a > 5.0 {
-        return x.signum();
-    }
-    // 2/sqrt(pi) * sum of (-1)^n x^(2n+1) / (n! (2n+1))
-    let (mut term, mut sum) = (a, a);
-    for n in 1..100 {
-        let n = f64::from(n);
-        term *= -a * a / n;
-        sum += term / (2.0 * n + 1.0);
-    }
-    x.signum() * sum * std::f64::consts::FRAC_2_SQRT_PI
-}

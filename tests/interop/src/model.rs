@@ -72,8 +72,8 @@ pub fn compute(file: &Path) -> Result<Vec<f32>> {
     let cpu = Device::cpu()?;
     let weights = Reader::open(file)?.into_memory()?.load(|_| cpu.buffer_type())?;
     let ctx = Context::new();
-    let w = |name: &str| weights.get(name);
-    let norm = |x, name| ctx.mul(ctx.rms_norm(x, EPSILON)?, weights.get(name)?);
+    let w = |name: &str| weights.tensor(name);
+    let norm = |x, name| ctx.mul(ctx.rms_norm(x, EPSILON)?, weights.tensor(name)?);
     let token = ctx.input("token", DType::I32, [1])?;
     let x = ctx.get_rows(w("token_embd.weight")?, token)?;
     let value = ctx.mul_mat(w("blk.0.attn_v.weight")?, norm(x, "blk.0.attn_norm.weight")?)?;

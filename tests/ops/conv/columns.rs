@@ -40,7 +40,7 @@ fn given_back(
 
 /// Channels and images may have any strides as long as planes are contiguous.
 #[test]
-fn columns_are_taken_from_planes_that_lie_apart() {
+fn im2col_reads_strided_planes() {
     for (of_image, dtype) in [(DType::F32, DType::F32), (DType::F32, DType::F16), (DType::F16, DType::F16)] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
@@ -59,7 +59,7 @@ fn columns_are_taken_from_planes_that_lie_apart() {
 }
 
 #[test]
-fn columns_of_one_dimension_are_taken_from_rows_that_lie_apart() {
+fn im2col_1d_reads_strided_rows() {
     for (of_image, dtype) in [(DType::F32, DType::F32), (DType::F32, DType::F16), (DType::F16, DType::F16)] {
         for layout in Layout::ROWS {
             let ctx = Context::new();
@@ -79,7 +79,7 @@ fn columns_of_one_dimension_are_taken_from_rows_that_lie_apart() {
 }
 
 #[test]
-fn columns_of_three_dimensions_are_taken_from_rows_that_lie_apart() {
+fn im2col_3d_reads_strided_rows() {
     for dtype in [DType::F32, DType::F16] {
         for layout in Layout::ROWS {
             let ctx = Context::new();
@@ -99,7 +99,7 @@ fn columns_of_three_dimensions_are_taken_from_rows_that_lie_apart() {
 }
 
 #[test]
-fn gradients_of_columns_are_those_of_plain_rust() {
+fn im2col_back_equals_plain_rust() {
     for dtype in [DType::F32, DType::F16] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
@@ -125,7 +125,7 @@ fn gradients_of_columns_are_those_of_plain_rust() {
 }
 
 #[test]
-fn columns_add_up_to_signals_as_in_plain_rust() {
+fn col2im_1d_equals_plain_rust() {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         for (outputs, length, count) in [(3, 4, 5), (1, 1, 1), (2, 5, 3)] {
             for (stride, padding) in [(1, 0), (2, 0), (3, 1), (6, 0), (2, 2)] {
@@ -155,7 +155,7 @@ fn columns_add_up_to_signals_as_in_plain_rust() {
 }
 
 #[test]
-fn columns_refuse_what_does_not_fit() {
+fn im2col_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
@@ -183,7 +183,7 @@ fn columns_refuse_what_does_not_fit() {
 }
 
 #[test]
-fn h12_gradients_of_columns_belong_to_an_image() {
+fn h12_im2col_back_requires_the_shape_of_its_image() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let (kernel, plain) = (of(DType::F32, [3, 3, 2, 4]), Conv2d::new());
@@ -232,7 +232,7 @@ fn h12_gradients_of_columns_belong_to_an_image() {
 }
 
 #[test]
-fn signals_of_columns_refuse_what_does_not_fit() {
+fn col2im_1d_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let a = of(DType::F32, [12, 5, 1, 1]);

@@ -7,7 +7,7 @@ use super::{KERNELS, Moves, Volume, bad_moves, convolved, each, some_moves};
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
 #[test]
-fn direct_convolutions_are_those_of_plain_rust() {
+fn conv_2d_direct_and_conv_3d_direct_equal_plain_rust() {
     for (dtype, tolerance) in KERNELS.into_iter().take(2) {
         for layout in Layout::ALL {
             let (kernel, image) = ([3, 2, 3, 4], [7, 6, 3, 2]);
@@ -44,7 +44,7 @@ fn direct_convolutions_are_those_of_plain_rust() {
 
 /// Channels outermost, as in a new tensor, or innermost.
 #[test]
-fn direct_depthwise_convolutions_are_those_of_plain_rust() {
+fn conv_2d_dw_direct_equals_plain_rust() {
     for (dtype, tolerance) in KERNELS.into_iter().take(2) {
         // More channels than a vector of floats holds, and a remainder.
         for channels in [2, 9, 37] {
@@ -74,7 +74,7 @@ fn direct_depthwise_convolutions_are_those_of_plain_rust() {
 
 /// The work buffer has room for fewer positions than there are: for 8 of `f32`, for 24 of `f16`.
 #[test]
-fn direct_convolutions_work_through_what_does_not_fit_at_once() {
+fn conv_2d_direct_equals_plain_rust_beyond_its_work_buffer() {
     for (dtype, tolerance) in [(DType::F32, 2e-3), (DType::F16, 2e-2)] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
@@ -97,7 +97,7 @@ fn direct_convolutions_work_through_what_does_not_fit_at_once() {
 
 /// The inputs and outputs of one position must fit into 16 MiB; those of nine, where floats would be misaligned.
 #[test]
-fn direct_convolutions_refuse_kernels_without_room() {
+fn conv_direct_refuses_kernels_beyond_its_work_buffer() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let accepted = |dtype, inputs: i64| {
@@ -129,7 +129,7 @@ fn direct_convolutions_refuse_kernels_without_room() {
 }
 
 #[test]
-fn direct_convolutions_refuse_what_does_not_fit() {
+fn conv_2d_direct_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let floats = |shape| of(DType::F32, shape);
@@ -158,7 +158,7 @@ fn direct_convolutions_refuse_what_does_not_fit() {
 }
 
 #[test]
-fn direct_convolutions_of_three_dimensions_refuse_what_does_not_fit() {
+fn conv_3d_direct_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let floats = |shape| of(DType::F32, shape);
@@ -186,7 +186,7 @@ fn direct_convolutions_of_three_dimensions_refuse_what_does_not_fit() {
 
 /// C tells the two layouts apart by some strides only, and its kernels then assume all.
 #[test]
-fn h10_depthwise_operands_lie_as_their_kernel_walks() {
+fn h10_conv_2d_dw_direct_checks_strides() {
     let ctx = Context::new();
     let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
     let call = |k, x| ctx.conv_2d_dw_direct(k, x, Conv2d::new().with_padding([2; 2]));

@@ -7,7 +7,7 @@ use super::{KERNELS, Moves, Volume, bad_moves, convolved, each, how, some_moves}
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
 #[test]
-fn convolutions_of_one_dimension_are_those_of_plain_rust() {
+fn conv_1d_equals_plain_rust() {
     for (dtype, tolerance) in KERNELS {
         for (kernel, image) in [([3, 2, 4], [9, 2, 3]), ([3, 1, 1], [8, 1, 1]), ([1, 5, 2], [4, 5, 1])] {
             let ctx = Context::new();
@@ -25,7 +25,7 @@ fn convolutions_of_one_dimension_are_those_of_plain_rust() {
 }
 
 #[test]
-fn convolutions_of_two_dimensions_are_those_of_plain_rust() {
+fn conv_2d_equals_plain_rust() {
     let mixed = [(DType::F16, DType::F16, 5e-3)];
     for (dtype, of_image, tolerance) in KERNELS.map(|(t, e)| (t, DType::F32, e)).into_iter().chain(mixed) {
         for (kernel, image) in
@@ -46,7 +46,7 @@ fn convolutions_of_two_dimensions_are_those_of_plain_rust() {
 }
 
 #[test]
-fn convolutions_of_three_dimensions_are_those_of_plain_rust() {
+fn conv_3d_equals_plain_rust() {
     for (dtype, tolerance) in KERNELS {
         for (kernel, image, inputs) in
             [([3, 2, 2, 6], [6, 5, 4, 4], 2), ([1, 1, 1, 3], [3, 2, 2, 3], 3), ([2, 3, 1, 2], [5, 4, 3, 1], 1)]
@@ -67,7 +67,7 @@ fn convolutions_of_three_dimensions_are_those_of_plain_rust() {
 }
 
 #[test]
-fn depthwise_convolutions_are_those_of_plain_rust() {
+fn conv_dw_equals_plain_rust() {
     for (dtype, tolerance) in KERNELS {
         for (channels, batch) in [(3, 2), (1, 1), (5, 1)] {
             let ctx = Context::new();
@@ -94,7 +94,7 @@ fn depthwise_convolutions_are_those_of_plain_rust() {
 }
 
 #[test]
-fn moves_can_be_those_of_a_kernel() {
+fn conv_options_are_made_from_a_kernel() {
     let ctx = Context::new();
     let kernel = ctx.input("k", DType::F32, [3, 4, 2, 1]).unwrap();
     assert_eq!(Conv1d::half(kernel), how([1], [1], [1]));
@@ -107,7 +107,7 @@ fn moves_can_be_those_of_a_kernel() {
 }
 
 #[test]
-fn convolutions_refuse_what_does_not_fit() {
+fn conv_2d_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let (kernel, x) = (of(DType::F32, [3, 3, 2, 4]), of(DType::F32, [8, 8, 2, 1]));
@@ -140,7 +140,7 @@ fn convolutions_refuse_what_does_not_fit() {
 }
 
 #[test]
-fn convolutions_of_one_dimension_refuse_what_does_not_fit() {
+fn conv_1d_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
     let plain = Conv1d::new();
@@ -157,7 +157,7 @@ fn convolutions_of_one_dimension_refuse_what_does_not_fit() {
 }
 
 #[test]
-fn depthwise_convolutions_refuse_what_does_not_fit() {
+fn conv_dw_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
     let plain = Conv1d::new();
@@ -187,7 +187,7 @@ fn depthwise_convolutions_refuse_what_does_not_fit() {
 }
 
 #[test]
-fn convolutions_of_three_dimensions_refuse_what_does_not_fit() {
+fn conv_3d_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
     let (kernel, x) = (of([3, 2, 2, 6]), of([6, 5, 4, 4]));
@@ -208,7 +208,7 @@ fn convolutions_of_three_dimensions_refuse_what_does_not_fit() {
 
 /// An error says what to do, not which inner operation failed.
 #[test]
-fn refusals_of_convolutions_name_the_reason() {
+fn conv_errors_name_the_operation_and_the_reason() {
     let ctx = Context::new();
     let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
     let (kernel, x) = (of([3, 3, 2, 4]), of([8, 8, 2, 1]));

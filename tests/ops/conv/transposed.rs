@@ -6,7 +6,7 @@ use super::KERNELS;
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
 #[test]
-fn transposed_convolutions_are_those_of_plain_rust() {
+fn conv_transpose_equals_plain_rust() {
     for (dtype, tolerance) in KERNELS.into_iter().take(2) {
         for stride in [1, 2, 5] {
             for (size, outputs, inputs, batch) in [([3, 2], 4, 3, 2), ([1, 1], 1, 1, 1), ([2, 4], 5, 19, 1)] {
@@ -48,7 +48,7 @@ fn transposed_convolutions_are_those_of_plain_rust() {
 }
 
 #[test]
-fn transposed_convolutions_refuse_what_does_not_fit() {
+fn conv_transpose_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let floats = |shape| of(DType::F32, shape);
@@ -86,7 +86,7 @@ fn transposed_convolutions_refuse_what_does_not_fit() {
 
 /// The kernels count elements in 32 bits.
 #[test]
-fn transposed_convolutions_refuse_what_their_kernels_cannot_count() {
+fn conv_transpose_refuses_sizes_beyond_32_bits() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();

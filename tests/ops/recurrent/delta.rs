@@ -45,7 +45,7 @@ fn reference([q, k, v, g, beta, state]: &Operands<Array>, snapshots: usize) -> A
 }
 
 #[test]
-fn the_delta_rule_is_that_of_plain_rust() {
+fn gated_delta_net_equals_plain_rust() {
     for (size, qk_heads, heads, tokens, sequences) in
         [(1, 1, 1, 1, 1), (7, 2, 6, 4, 3), (32, 3, 3, 5, 2), (64, 1, 2, 3, 1)]
     {
@@ -84,7 +84,7 @@ fn the_delta_rule_is_that_of_plain_rust() {
 
 /// C compares only the state and the gates' first dimension with the values.
 #[test]
-fn h18_the_delta_rule_refuses_what_does_not_fit() {
+fn h18_gated_delta_net_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let f32s = |shape| of(DType::F32, shape);
@@ -123,7 +123,7 @@ fn h18_the_delta_rule_refuses_what_does_not_fit() {
 
 /// The kernel would not write more states than there are tokens.
 #[test]
-fn no_more_states_than_tokens_can_be_asked_for() {
+fn gated_delta_net_refuses_more_states_than_tokens() {
     let ctx = Context::new();
     let f32s = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
     let operands = [[8, 2, 5, 3], [8, 2, 5, 3], [8, 4, 5, 3], [1, 4, 5, 3], [1, 4, 5, 3], [8, 8, 4, 3]].map(f32s);
@@ -135,7 +135,7 @@ fn no_more_states_than_tokens_can_be_asked_for() {
 
 /// The kernel scales a state as one row, whose elements it counts in 32 bits.
 #[test]
-fn h18_states_that_a_kernel_cannot_count_are_refused() {
+fn h18_gated_delta_net_refuses_states_beyond_32_bits() {
     let ctx = Context::new();
     let f32s = |shape: [i64; 2]| ctx.input("x", DType::F32, shape).unwrap();
     let (x, one, state) = (f32s([46_341, 1]), f32s([1, 1]), f32s([46_341, 46_341]));

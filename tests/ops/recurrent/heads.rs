@@ -116,7 +116,7 @@ impl Recurrence {
 }
 
 #[test]
-fn recurrences_over_heads_are_those_of_plain_rust() {
+fn wkv_and_gated_linear_attn_equal_plain_rust() {
     for recurrence in RECURRENCES {
         let rest = [(1, 1, 1), (3, 5, 1), (2, 6, 3)];
         for (size, (heads, tokens, sequences)) in recurrence.sizes().into_iter().zip(rest) {
@@ -141,7 +141,7 @@ fn recurrences_over_heads_are_those_of_plain_rust() {
 
 /// C checks neither types, nor the shape of `tf`, nor that sequences divide tokens; its kernels rely on all three.
 #[test]
-fn h18_recurrences_over_heads_refuse_what_does_not_fit() {
+fn h18_wkv_and_gated_linear_attn_refuse_unsuitable_operands() {
     for Recurrence { name, operands, build, .. } in RECURRENCES {
         let ctx = Context::new();
         let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
@@ -185,7 +185,7 @@ fn h18_recurrences_over_heads_refuse_what_does_not_fit() {
 
 /// The kernel takes four vectors of elements at a time, and has no code for a remainder.
 #[test]
-fn h18_heads_that_are_no_whole_number_of_vectors_are_refused() {
+fn h18_rwkv_wkv7_requires_heads_of_whole_vectors() {
     for size in [1, 16, 32, 63, 96, 100] {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [size, 2, 3]).unwrap();

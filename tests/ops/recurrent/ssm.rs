@@ -6,7 +6,7 @@ use ggml::{Result, SsmScan};
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
 #[test]
-fn the_convolution_of_channels_is_that_of_plain_rust() {
+fn ssm_conv_equals_plain_rust() {
     for (d_conv, channels, tokens, sequences) in [(1, 1, 1, 1), (4, 5, 1, 3), (3, 8, 6, 2)] {
         for threads in [1, 2, 9] {
             let ctx = Context::new();
@@ -23,7 +23,7 @@ fn the_convolution_of_channels_is_that_of_plain_rust() {
 }
 
 #[test]
-fn the_convolution_of_channels_refuses_what_does_not_fit() {
+fn ssm_conv_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
@@ -116,7 +116,7 @@ fn build<'c>(ctx: &'c Context, [s, x, dt, a, b, c, ids]: [Tensor<'c>; 7], n: i64
 }
 
 #[test]
-fn the_selective_scan_is_that_of_plain_rust() {
+fn ssm_scan_equals_plain_rust() {
     let all = [
         sizes([1, 1, 1, 1], [1, 1, 1]),
         sizes([16, 1, 6, 1], [5, 2, 4]),
@@ -168,7 +168,7 @@ fn inputs(ctx: &Context) -> [Tensor<'_>; 7] {
 }
 
 #[test]
-fn h18_the_selective_scan_refuses_what_does_not_fit() {
+fn h18_ssm_scan_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let with = |n: usize, t| {
@@ -214,7 +214,7 @@ fn h18_the_selective_scan_refuses_what_does_not_fit() {
 }
 
 #[test]
-fn h08_numbers_of_states_are_checked() {
+fn h08_ssm_scan_checks_indices_of_states() {
     for bad in [-1, 5, i32::MIN, i32::MAX] {
         let ctx = Context::new();
         let operands = inputs(&ctx);
@@ -239,7 +239,7 @@ fn h08_numbers_of_states_are_checked() {
 /// The kernel writes new states by the strides of the old ones, even of dimensions of 1, and counts elements in 32
 /// bits.
 #[test]
-fn h10_states_without_the_strides_of_a_new_tensor_are_refused() {
+fn h10_ssm_scan_refuses_states_with_other_strides() {
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let mut operands = inputs(&ctx);

@@ -2,8 +2,8 @@
 
 use ggml::Result;
 use ggml::prelude::*;
+use testkit::array::{Array, assert_close};
 
-use super::array::{Array, assert_close};
 use super::lab::Lab;
 
 /// Asserts that `build`, given an operand with `values`, writes `want` to a state and to another operation's result,
@@ -28,10 +28,10 @@ pub(crate) fn assert_in_place(
         state.set("t", &floats).unwrap();
         let ctx = Context::new();
         let lab = Lab::with_threads(&ctx, threads);
-        let y = build(&lab, state.get("t").unwrap()).unwrap();
+        let y = build(&lab, state.tensor("t").unwrap()).unwrap();
         assert!(y.is_view(), "{context}: the result is a view");
         assert_close(&lab.run(y).unwrap(), want, tolerance, &format!("{context} over a state"));
-        let left = state.get("t").unwrap().read::<f32>().unwrap().into_iter().map(f64::from).collect();
+        let left = state.tensor("t").unwrap().read::<f32>().unwrap().into_iter().map(f64::from).collect();
         assert_close(&Array { ne: want.ne, data: left }, want, tolerance, &format!("{context}: what the state holds"));
         let (x, _) = lab.plain(values);
         let made = ctx.dup(x).unwrap();
@@ -44,7 +44,7 @@ pub(crate) fn assert_in_place(
     let ctx = Context::new();
     let lab = Lab::new(&ctx);
     let whole = |t| build(&lab, t);
-    let w = weights.get("t").unwrap();
+    let w = weights.tensor("t").unwrap();
     let x = ctx.input("x", DType::F32, shape).unwrap();
     for (t, frozen) in
         [w, x].into_iter().flat_map(|t| [t, ctx.reshape(t, shape).unwrap()]).zip([true, true, false, false])

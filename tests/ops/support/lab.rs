@@ -4,40 +4,10 @@ use std::cell::RefCell;
 
 use ggml::Result;
 use ggml::prelude::*;
-
-use super::array::Array;
-use super::encode::{decode, encode};
-
-/// The layout of an operand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Layout {
-    /// Elements in order without gaps.
-    Plain,
-    /// A view with contiguous rows and gaps between and before them.
-    Gaps,
-    /// Second and third dimension swapped; rows are contiguous.
-    Swapped,
-    /// First and second dimension swapped.
-    Transposed,
-    /// All dimensions reversed.
-    Reversed,
-}
-
-impl Layout {
-    pub(crate) const ALL: [Self; 5] = [Self::Plain, Self::Gaps, Self::Swapped, Self::Transposed, Self::Reversed];
-    /// The layouts with contiguous rows.
-    pub(crate) const ROWS: [Self; 3] = [Self::Plain, Self::Gaps, Self::Swapped];
-
-    /// The permutation that makes the layout; each is its own inverse.
-    fn axes(self) -> [usize; 4] {
-        match self {
-            Self::Plain | Self::Gaps => [0, 1, 2, 3],
-            Self::Swapped => [0, 2, 1, 3],
-            Self::Transposed => [1, 0, 2, 3],
-            Self::Reversed => [3, 2, 1, 0],
-        }
-    }
-}
+use testkit::array::Array;
+use testkit::bench::set_all;
+use testkit::encode::{decode, encode};
+use testkit::layout::{Layout, inside};
 
 /// A context whose inputs have values.
 pub(crate) struct Lab<'c> {
@@ -73,7 +43,7 @@ impl<'c> Lab<'c> {
             let t = if layout == Layout::Plain { t } else { self.ctx.permute(t, axes).unwrap() };
             return (t, rounded.permuted(axes));
         }
-        // One more block per row, row per plane, and plane; with values that would show in any result.
+        // With values in the gaps that would show in any result.
         let gap = dtype.block_size() as usize;
         let [n0, n1, n2, n3] = values.ne;
         let around = Array::of([n0 + gap, n1 + 1, n2 + 1, n3], |[i0, i1, i2, i3]| {
@@ -81,8 +51,7 @@ impl<'c> Lab<'c> {
             if inside { values.at([i0 - gap, i1, i2 - 1, i3]) } else { STRAY }
         });
         let (whole, rounded) = self.input(&around, dtype);
-        let [nb0, nb1, nb2, nb3] = whole.nb();
-        let t = self.ctx.view(whole, values.ne.map(|n| n as i64), [nb1, nb2, nb3], nb0 + nb2).unwrap();
+        let t = inside(self.ctx, whole);
         (t, Array::of(values.ne, |[i0, i1, i2, i3]| rounded.at([i0 + gap, i1, i2 + 1, i3])))
     }
 
@@ -96,12 +65,7 @@ impl<'c> Lab<'c> {
         let graph = self.ctx.graph(outputs)?;
         let mut sched = self.cpu()?;
         let mut run = sched.alloc(&graph)?;
-        for (t, bytes) in self.inputs.borrow().iter() {
-            match run.set_bytes(*t, bytes) {
-                Ok(()) | Err(Error::NotPart { .. }) => {}
-                Err(e) => return Err(e),
-            }
-        }
+        set_all(&self.inputs.borrow(), |t, bytes| run.set_bytes(t, bytes))?;
         run.compute()?;
         outputs.iter().map(|&y| Ok(Array { ne: shape(y), data: decode(y.dtype(), &run.get_bytes(y)?) })).collect()
     }

@@ -1,14 +1,13 @@
 //! Shared helpers of the tests of operations.
 
-pub(crate) mod array;
-pub(crate) mod encode;
 mod in_place;
 pub(crate) mod lab;
 
-pub(crate) use array::{Array, assert_close, derived, weighted};
-pub(crate) use encode::precision;
 pub(crate) use in_place::assert_in_place;
-pub(crate) use lab::{Lab, Layout};
+pub(crate) use lab::Lab;
+pub(crate) use testkit::array::{Array, assert_close, derived, weighted};
+pub(crate) use testkit::encode::precision;
+pub(crate) use testkit::layout::Layout;
 
 /// Asserts that a call fails with this variant of [`ggml::Error`].
 macro_rules! refused {

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_are_found_however_they_are_declared() {
+    fn header_parser_finds_every_declaration_form() {
         let header = Header::parse(
             "a.h",
             "#define GGML_API extern \\\n  GGML_API int not_this(void);\n\

@@ -221,7 +221,7 @@ mod tests {
     const SHORTHAND: &str = "[shorthand]\nggml_called_1d = \"ggml_called\"\n";
 
     #[test]
-    fn an_alias_without_a_call_is_a_problem_unless_it_is_shorthand() {
+    fn alias_without_a_call_is_a_problem_unless_shorthand() {
         let (_, problems) = judged(BOTH, "", "");
         assert_eq!(problems, ["src/a.rs: Tensor::called_1d has the alias ggml_called_1d, which nothing there calls"]);
         let (fates, problems) = judged(BOTH, "", SHORTHAND);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_counts_in_the_same_module_or_where_it_is_said_to_be() {
+    fn call_counts_in_its_module_or_where_listed() {
         let of = |alias: &str| format!("#[doc(alias = \"{alias}\")] pub struct S;");
         let functions = &["ggml_called", "ggml_called_1d", "ggml_raw"];
         let (fates, problems) = judged(functions, &of("ggml_raw"), SHORTHAND);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_wrapped_nor_omitted_is_missing() {
+    fn function_neither_wrapped_nor_omitted_is_missing() {
         let functions = &["ggml_called", "ggml_called_1d", "ggml_a", "ggml_b"];
         let listed = format!("{SHORTHAND}[omitted]\nggml_b = {{ reason = \"rust\", instead = \"std\" }}\n");
         let (fates, problems) = judged(functions, "", &listed);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_line_is_a_problem() {
+    fn stale_list_entry_is_a_problem() {
         for (line, says) in [
             ("[omitted]\nggml_gone = { reason = \"raw\", instead = \"x\" }", "lists ggml_gone, which is in no header"),
             (
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_that_names_nothing_is_a_problem() {
+    fn alias_of_no_function_is_a_problem() {
         let (_, problems) = judged(BOTH, "#[doc(alias = \"ggml_typo\")] struct S;", SHORTHAND);
         assert_eq!(problems, ["src/b/mod.rs: S has the alias ggml_typo, which is in no header"]);
     }

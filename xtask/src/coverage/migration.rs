@@ -95,7 +95,7 @@ mod tests {
     use crate::coverage::judge::How;
 
     #[test]
-    fn each_generation_is_told_apart_and_nothing_may_be_left_out() {
+    fn migration_lists_every_generation_completely() {
         let text = r#"
             [[generation]]
             name = "First"

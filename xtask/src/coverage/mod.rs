@@ -164,7 +164,7 @@ mod tests {
     use judge::Fate;
 
     #[test]
-    fn a_header_lacks_nothing_and_omits_little() {
+    fn coverage_requires_complete_headers_and_few_omissions() {
         let omitted = |n| listed::Omission { reason: listed::Reason::Raw, instead: format!("{n}") };
         let wrapped = || Fate::Wrapped(vec!["x".into()], judge::How::Called);
         let chapter = |header: &str, fates: Vec<Fate>| Chapter {

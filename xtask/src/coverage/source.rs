@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_found_with_what_they_call() {
+    fn source_parser_finds_items_and_their_calls() {
         let source = Source::parse(
             r#"
             #[doc(alias = "ggml_cgraph")]
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_applied_to_their_lines() {
+    fn source_parser_expands_macro_tables() {
         let source = Source::parse(
             r#"
             macro_rules! unary {
@@ -338,7 +338,7 @@ mod tests {
                 exp = ggml_exp, "ggml_exp", "Exponential";
             }
             macro_rules! both {
-                ($($t:ident;)*) => { $(impl $t { #[doc(alias = "ggml_get_tensor")] pub fn get(&self) {} })* };
+                ($($t:ident;)*) => { $(impl $t { #[doc(alias = "ggml_get_tensor")] pub fn tensor(&self) {} })* };
             }
             both! { Weights; State; }
             "#,
@@ -349,8 +349,8 @@ mod tests {
             [
                 ("ggml_abs", "Context::abs"),
                 ("ggml_exp", "Context::exp"),
-                ("ggml_get_tensor", "Weights::get"),
-                ("ggml_get_tensor", "State::get"),
+                ("ggml_get_tensor", "Weights::tensor"),
+                ("ggml_get_tensor", "State::tensor"),
             ]
         );
         assert_eq!(source.calls.into_iter().collect::<Vec<_>>(), ["ggml_abs", "ggml_exp"]);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_that_go_up_are_found() {
+    fn layers_finds_upward_imports() {
         let found = findings(&[
             ("src/error.rs", "use crate::{ffi, header::{Layout, name}}; // crate::ops\n"),
             (
@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn modules_that_no_layer_has_are_refused() {
+    fn layers_refuses_modules_without_a_layer() {
         let table = Table::parse(TABLE).unwrap();
         assert!(table.layer("error").unwrap() < table.layer("ops").unwrap());
         assert!(table.layer("sched").unwrap_err().to_string().contains("sched"));
     }
 
     #[test]
-    fn sentences_are_held() {
+    fn layers_checks_the_rules_of_architecture() {
         let broken = |file: &str, text: &str| findings(&[(file, text)]).broken.len();
         let free = "fn f() { unsafe { sys::ggml_free(p) } }";
         assert_eq!([broken("src/ops/raw.rs", free), broken("src/ops/pool.rs", free)], [0, 1]);
@@ -173,7 +173,7 @@ mod tests {
 
     /// The same check as in `.ci/run`.
     #[test]
-    fn the_library_keeps_to_its_layers() {
+    fn library_keeps_to_its_layers() {
         let root = Workspace::find().unwrap().root;
         let found = find(&root).unwrap();
         assert!(found.files > 100, "all files are read: {}", found.files);

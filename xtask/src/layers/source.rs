@@ -26,7 +26,7 @@ pub(super) fn read_all(folder: &Path) -> Result<Vec<Source>> {
     for entry in WalkDir::new(folder).sort_by_file_name() {
         let entry = entry?;
         let path = entry.path();
-        if path.extension().is_none_or(|e| e != "rs") || path.file_name().is_some_and(|n| n == "tests.rs") {
+        if path.extension().is_none_or(|e| e != "rs") || is_tests(path.strip_prefix(folder)?) {
             continue;
         }
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -53,6 +53,11 @@ impl Source {
         }
         Ok(Self { file: file.to_owned(), module, uses, tokens })
     }
+}
+
+/// Whether a file is named `tests.rs`, or lies in a folder `tests`.
+fn is_tests(path: &Path) -> bool {
+    path.file_stem().is_some_and(|name| name == "tests") || path.components().any(|part| part.as_os_str() == "tests")
 }
 
 /// Whether an item is compiled for tests only.

@@ -1,20 +1,11 @@
 //! This crate: the encoder of `examples/embed`, as it is.
 
-#[allow(dead_code, reason = "the example uses all of it")]
-#[path = "../../../../examples/embed/encoder.rs"]
-mod encoder;
-#[path = "../../../../examples/embed/kernels/mod.rs"]
-mod kernels;
-#[allow(dead_code, reason = "the example uses all of it")]
-#[path = "../../../../examples/embed/model.rs"]
-mod model;
-
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Parser;
-use model::{Kernels, Model};
+use embed::model::{self, Kernels, Model};
 use wire::Engine;
 
 #[derive(Parser)]

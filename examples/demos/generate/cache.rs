@@ -1,0 +1,138 @@
+//! The KV cache and the decoding loop: one pass over the new bytes.
+//!
+//! A step's graph always has the same shape: the row indices of the new keys are an input, and so is the mask over the
+//! cache. So the scheduler plans once, and a step allocates nothing.
+//!
+//! The cache is a ring buffer: beyond its end, a byte replaces the one that just left the window. That works because
+//! `RoPE` rotates keys by position, and only differences of positions matter.
+
+use anyhow::{Result, ensure};
+use ggml::{Context, DType, Device, Sched, State, Tensor, WeightsBuilder};
+use half::f16;
+
+use crate::model::{BYTES, Config, Inputs, Model};
+
+/// Allocates the KV cache of a model, with rows of this type.
+pub(crate) fn memory(config: Config, dtype: DType) -> Result<State> {
+    let mut builder = WeightsBuilder::new();
+    let shape = [i64::try_from(config.width)?, i64::try_from(config.window)?];
+    for layer in 0..config.layers {
+        builder.tensor(&format!("k.{layer}"), dtype, shape)?.tensor(&format!("v.{layer}"), dtype, shape)?;
+    }
+    Ok(builder.place_state(Device::cpu()?.buffer_type())?)
+}
+
+/// The KV cache in a graph.
+#[derive(Debug)]
+pub(crate) struct Cache<'c, 'a> {
+    layers: &'a [[Tensor<'c>; 2]],
+    /// The indices of the rows to write.
+    rows: Tensor<'c>,
+}
+
+impl<'c> Cache<'c, '_> {
+    /// Writes a layer's keys and values to the cache, and returns the whole cache.
+    pub(crate) fn put(&self, ctx: &'c Context, layer: usize, new: [Tensor<'c>; 2]) -> Result<[Tensor<'c>; 2]> {
+        let Some(&[k, v]) = self.layers.get(layer) else { anyhow::bail!("the cache has no layer {layer}") };
+        let put = |to: Tensor<'c>, new| {
+            let [width, ..] = to.ne();
+            let [n, ..] = self.rows.ne();
+            // Reads the operation's result, so that reading comes after writing.
+            ctx.set_rows(to, ctx.reshape(new, [width, n])?, self.rows)
+        };
+        let [new_k, new_v] = new;
+        Ok([put(k, new_k)?, put(v, new_v)?])
+    }
+}
+
+/// Whether a byte attends to another one; both are given by position.
+pub(crate) fn looks(window: usize, from: usize, at: usize) -> bool {
+    at <= from && from - at < window
+}
+
+/// The mask value: 0 if the position is visible, negative infinity otherwise.
+pub(crate) fn mask(looks: bool) -> f16 {
+    if looks { f16::ZERO } else { f16::NEG_INFINITY }
+}
+
+/// Reads bytes, and predicts the next byte after each.
+pub(crate) struct Decoder<'m> {
+    model: &'m Model<'m>,
+    cache: Vec<[Tensor<'m>; 2]>,
+    ctx: Context,
+    sched: Sched,
+    /// The number of bytes read so far.
+    position: usize,
+    /// Input and output buffers of a step, reused by the next one.
+    positions: Vec<i32>,
+    rows: Vec<i64>,
+    mask: Vec<f16>,
+    logits: Vec<f32>,
+}
+
+impl<'m> Decoder<'m> {
+    /// A decoder that has read nothing. `memory` is the result of [`memory`] for the model.
+    pub(crate) fn new(model: &'m Model<'m>, memory: &'m State, sched: Sched) -> Result<Self> {
+        let layer = |i| Ok([memory.tensor(&format!("k.{i}"))?, memory.tensor(&format!("v.{i}"))?]);
+        Ok(Self {
+            model,
+            cache: (0..model.config().layers).map(layer).collect::<Result<_>>()?,
+            ctx: Context::new(),
+            sched,
+            position: 0,
+            positions: Vec::new(),
+            rows: Vec::new(),
+            mask: Vec::new(),
+            logits: Vec::new(),
+        })
+    }
+
+    /// The number of plans that the scheduler made.
+    pub(crate) fn plans(&self) -> usize {
+        self.sched.plans()
+    }
+
+    /// Reads more bytes, and returns the logits after each of them, [`BYTES`] per byte.
+    ///
+    /// # Errors
+    /// If there is no byte, or if several bytes wrap around the end of the ring: the first of them would attend to
+    /// entries that the last of them has overwritten.
+    pub(crate) fn read(&mut self, tokens: &[i32]) -> Result<&[f32]> {
+        let (n, window, first) = (tokens.len(), self.model.config().window, self.position);
+        ensure!(n == 1 || (n > 1 && first + n <= window), "can't read {n} bytes at once behind {first} of {window}");
+        self.fill(first, n, window)?;
+        self.logits.resize(n * BYTES, 0.0);
+
+        self.ctx.reset();
+        let inputs = Inputs::new(&self.ctx, n, 1, window)?;
+        let rows = self.ctx.input("rows", DType::I64, [i64::try_from(n)?])?;
+        let logits = self.model.forward(&self.ctx, &inputs, Some(&Cache { layers: &self.cache, rows }))?;
+        let graph = self.ctx.graph([logits])?;
+        let mut run = self.sched.alloc(&graph)?;
+        run.set(inputs.tokens, tokens)?;
+        run.set(inputs.positions, &self.positions)?;
+        run.set(inputs.mask, &self.mask)?;
+        run.set(rows, &self.rows)?;
+        run.compute()?;
+        run.get_into(logits, &mut self.logits)?;
+        self.position = first + n;
+        Ok(&self.logits)
+    }
+
+    /// Fills in the positions, row indices and mask of `n` bytes from `first` on.
+    fn fill(&mut self, first: usize, n: usize, window: usize) -> Result<()> {
+        self.positions.clear();
+        self.rows.clear();
+        self.mask.clear();
+        let end = first + n;
+        for at in first..end {
+            self.positions.push(i32::try_from(at)?);
+            self.rows.push(i64::try_from(at % window)?);
+            // The last byte whose key is in this row, if any.
+            let byte_of = |row: usize| (end - 1).checked_sub((end - 1 + window - row) % window);
+            let seen = |row| byte_of(row).is_some_and(|key| looks(window, at, key));
+            self.mask.extend((0..window).map(|row| mask(seen(row))));
+        }
+        Ok(())
+    }
+}

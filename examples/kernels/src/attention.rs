@@ -1,0 +1,110 @@
+//! Attention among the tokens of a sentence.
+
+use anyhow::{Result, ensure};
+use ggml::{Context, Operands, RowsMut, Tensor};
+use half::f16;
+use pulp::{Arch, Simd};
+
+use super::panels::{self, Panels, WIDTH, by_width, fill, product};
+use super::{Kernel, math};
+
+/// The attention of a layer.
+#[derive(Debug, Clone, Copy)]
+pub struct Attention {
+    pub(super) arch: Arch,
+    pub(super) width: usize,
+    pub(super) heads: usize,
+    pub(super) scale: f32,
+}
+
+impl Attention {
+    /// Attention over `width` numbers per token, shared by `heads`; scores are multiplied by `scale`.
+    ///
+    /// # Errors
+    /// If the heads don't share the numbers equally.
+    pub fn new(width: usize, heads: usize, scale: f32) -> Result<Self> {
+        ensure!(heads > 0 && width.is_multiple_of(heads), "{width} numbers can't be shared by {heads} heads");
+        Ok(Self { arch: Arch::new(), width, heads, scale })
+    }
+
+    /// From `[3 width, tokens, sentences]` (queries, keys and values) to `[width, tokens, sentences]`. With a mask
+    /// `[tokens, 1, 1, sentences]` of f16, a sentence ends where the mask is not 0.
+    ///
+    /// # Errors
+    /// If `qkv` has another first dimension, and those of [`Context::custom`].
+    pub fn apply<'c>(self, ctx: &'c Context, qkv: Tensor<'c>, mask: Option<Tensor<'c>>) -> Result<Tensor<'c>> {
+        let operands: Vec<_> = [qkv].into_iter().chain(mask).collect();
+        let [n, tokens, sentences, _] = qkv.ne();
+        let width = i64::try_from(self.width)?;
+        ensure!(n == 3 * width, "queries, keys and values should have {width} numbers each, but {n} are there");
+        Ok(self.operation(self.arch, ctx, &operands, [width, tokens, sentences, 1])?)
+    }
+}
+
+impl Kernel for Attention {
+    #[inline(always)]
+    fn rows<S: Simd>(&self, simd: S, out: RowsMut<'_, f32>, operands: &Operands<'_>) {
+        by_width!(simd: S, run(*self, out, operands));
+    }
+}
+
+#[inline(always)]
+fn run<S: Simd, const R: usize, const V: usize>(
+    simd: S,
+    this: Attention,
+    out: RowsMut<'_, f32>,
+    operands: &Operands<'_>,
+) {
+    let Attention { width, heads, scale, .. } = this;
+    let size = width / heads;
+    let x = operands.rows::<f32>(0);
+    let [_, tokens, ..] = x.shape();
+    let mut rows: Vec<_> = out.collect();
+    for out in rows.chunk_by_mut(|([_, a, _], _), ([_, b, _], _)| a == b) {
+        let Some(&([_, sentence, _], _)) = out.first() else { continue };
+        let tokens = match operands.len() {
+            2 => operands.rows::<f16>(1).row([0, 0, sentence]).iter().take_while(|x| **x == f16::ZERO).count(),
+            _ => tokens,
+        };
+        let queries: Vec<_> = out.iter().map(|&(i, _)| x.row(i)).collect();
+        let others: Vec<_> = (0..tokens).map(|i| x.row([i, sentence, 0])).collect();
+        let (mut keys, mut values) = (Panels::new(size, tokens), Panels::new(tokens, size));
+        let padded = tokens.next_multiple_of(WIDTH);
+        let mut scores = vec![0.0; R * padded];
+        let zeros = [simd.splat_f32s(0.0); V];
+        for head in (0..width).step_by(size) {
+            for (i, row) in others.iter().enumerate() {
+                keys.set_column(i, &row[width + head..][..size]);
+                values.set_row(i, &row[2 * width + head..][..size]);
+            }
+            for (queries, out) in queries.chunks(R).zip(out.chunks_mut(R)) {
+                let mut queries = fill::<R, &[f32]>(queries);
+                for query in &mut queries {
+                    *query = &query[head..][..size];
+                }
+                for (panel, first) in keys.iter().zip((0..).step_by(WIDTH)) {
+                    let sums = product::<S, R, V>(simd, queries, panels::vectors::<S, V>(panel), zeros);
+                    for (scores, sums) in scores.chunks_exact_mut(padded).zip(&sums) {
+                        scores[first..][..WIDTH].copy_from_slice(bytemuck::cast_slice(sums));
+                    }
+                }
+                let mut shares = [0.0; R];
+                for (share, scores) in shares.iter_mut().zip(scores.chunks_exact_mut(padded)) {
+                    *share = 1.0 / math::soft_max(&mut scores[..tokens], scale);
+                }
+                let mut weights = [&scores[..tokens]; R];
+                for (weights, scores) in weights.iter_mut().zip(scores.chunks_exact(padded)) {
+                    *weights = &scores[..tokens];
+                }
+                for (panel, first) in values.iter().zip((0..size).step_by(WIDTH)) {
+                    let sums = product::<S, R, V>(simd, weights, panels::vectors::<S, V>(panel), zeros);
+                    for (((_, out), sums), share) in out.iter_mut().zip(&sums).zip(shares) {
+                        let out = &mut out[head + first..head + size.min(first + WIDTH)];
+                        let sums: &[f32] = bytemuck::cast_slice(sums);
+                        out.iter_mut().zip(sums).for_each(|(out, &x)| *out = x * share);
+                    }
+                }
+            }
+        }
+    }
+}

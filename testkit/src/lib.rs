@@ -1,0 +1,49 @@
+//! What tests and benchmarks share: references in 64-bit floats, inputs with values, servers in processes of their own, and
+//! an allocator that counts.
+
+#![allow(clippy::indexing_slicing, clippy::missing_errors_doc, reason = "a test fails by panicking, and prints")]
+#![allow(clippy::missing_assert_message, clippy::missing_panics_doc, reason = "a test fails by panicking, and prints")]
+#![allow(clippy::panic, clippy::print_stderr, clippy::unwrap_used, reason = "a test fails by panicking, and prints")]
+#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "small numbers")]
+#![allow(clippy::cast_sign_loss, reason = "small numbers")]
+#![allow(clippy::must_use_candidate, reason = "private")]
+#![allow(clippy::return_self_not_must_use, missing_debug_implementations, missing_docs, reason = "private")]
+#![allow(clippy::float_cmp, clippy::cast_precision_loss, reason = "small numbers, exact results")]
+
+pub mod array;
+pub mod bench;
+pub mod counted;
+pub mod device;
+pub mod encode;
+pub mod layout;
+pub mod network;
+#[cfg(feature = "rpc")]
+pub mod rpc;
+#[cfg(feature = "rpc")]
+pub mod server;
+
+/// The error function: its integral by Simpson's rule.
+pub fn erf(x: f64) -> f64 {
+    const STEPS: u32 = 200;
+    // To 11 digits.
+    if x.abs() > 5.0 {
+        return x.signum();
+    }
+    let step = x / f64::from(STEPS);
+    let value = |i: u32| (-(f64::from(i) * step).powi(2)).exp();
+    let inner: f64 = (1..STEPS).map(|i| f64::from(2 + 2 * (i % 2)) * value(i)).sum();
+    (value(0) + inner + value(STEPS)) * step / 3.0 * std::f64::consts::FRAC_2_SQRT_PI
+}
+
+/// `gelu_erf`: `x` times the share of a normal distribution that lies below it.
+pub fn gelu_erf(x: f64) -> f64 {
+    0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2))
+}
+
+/// Asserts that training, given a seed and a number of threads, is decided by the seed alone.
+pub fn assert_seed_decides<T: PartialEq>(trained: impl Fn(u64, usize) -> T) {
+    let one = trained(1, 1);
+    assert!(trained(1, 1) == one, "not the same again");
+    assert!(trained(1, 2) == one, "not the same on two threads");
+    assert!(trained(2, 1) != one, "the same for another seed");
+}

@@ -1,0 +1,125 @@
+//! A server in its own process, which can be killed: the test binary, run again. Its root has this test:
+//!
+//! ```ignore
+//! #[test]
+//! fn server_process() {
+//!     testkit::server::server_process();
+//! }
+//! ```
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddrV4;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, thread};
+
+use ggml::rpc::{self, Server};
+
+/// Tells a child process that it is a server, and its address.
+const ADDRESS: &str = "GGML_TEST_RPC_ADDRESS";
+
+/// The prefix of the child's line with its address.
+const READY: &str = "listening on ";
+
+/// A server process, killed on drop.
+pub struct ServerProcess {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddrV4,
+}
+
+impl ServerProcess {
+    /// Starts a server of the CPU on a free port.
+    pub fn start() -> Self {
+        Self::start_at("127.0.0.1:0".parse().unwrap())
+    }
+
+    /// Starts a server of the CPU at an address.
+    pub fn start_at(address: SocketAddrV4) -> Self {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "server_process", "--nocapture"])
+            .env(ADDRESS, address.to_string())
+            // Without this, ggml would start a debugger when it aborts.
+            .env("GGML_NO_BACKTRACE", "1")
+            // The child ends when its standard input closes, however this process ends.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let address =
+            lines.map(|line| line.strip_prefix(READY).map(|at| at.parse().unwrap())).find_map(|at| at).unwrap();
+        Self { child, address }
+    }
+
+    /// How the process ended, if it ends by itself within this time.
+    pub fn ended(&mut self, within: Duration) -> Option<String> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return Some(status.to_string());
+            }
+            if start.elapsed() >= within {
+                return None;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Kills the process, and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Suspends the process, and waits until it is suspended.
+    #[cfg(unix)]
+    pub fn stop(&self) {
+        let id = self.child.id().try_into().unwrap();
+        // SAFETY: signals our own child; it was not waited for, so its id is still valid.
+        assert_eq!(unsafe { libc::kill(id, libc::SIGSTOP) }, 0);
+        let mut status = 0;
+        // SAFETY: `status` is a live local; the child is ours. A stopped child can still be waited for.
+        assert_eq!(unsafe { libc::waitpid(id, &raw mut status, libc::WUNTRACED) }, id);
+        assert!(libc::WIFSTOPPED(status));
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// The test that is the server when it is run as a child; else it checks that one starts.
+pub fn server_process() {
+    if let Ok(address) = env::var(ADDRESS) {
+        serve(address.parse().unwrap());
+        return;
+    }
+    let server = ServerProcess::start();
+    let connection = rpc::connect(&server.address.to_string()).unwrap();
+    assert_eq!(connection.devices().len(), 2);
+}
+
+/// The child: serves two CPU devices until its standard input closes.
+fn serve(address: SocketAddrV4) {
+    #[cfg(unix)]
+    limit_memory();
+    let cpu = ggml::Device::cpu().unwrap();
+    let server = Server::builder().address(address).devices([cpu, cpu]).threads(2.try_into().unwrap());
+    // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
+    let server = unsafe { server.start().unwrap() };
+    eprintln!("{READY}{}", server.address());
+    thread::spawn(|| std::io::stdin().read_line(&mut String::new())).join().unwrap().unwrap();
+}
+
+/// Limits the memory, because a client that was told nonsense may request any amount, zeroed.
+#[cfg(unix)]
+fn limit_memory() {
+    let limit = libc::rlimit { rlim_cur: 2 << 30, rlim_max: 2 << 30 };
+    // SAFETY: `limit` is a live structure that the call only reads.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+}
