@@ -8,31 +8,31 @@ use ggml_sys as sys;
 use crate::error::Error;
 
 macro_rules! dtypes {
-    ($($variant:ident = $raw:ident, $name:literal, $block:literal, $size:literal, $doc:literal;)*) => {
+    ($($(#[$of:meta])* $variant:ident = $raw:ident, $name:literal, $block:literal, $size:literal, $doc:literal;)*) => {
         /// The type of a tensor's elements (`ggml_type`).
         #[doc(alias = "ggml_type")]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[expect(non_camel_case_types, reason = "the names are ggml's")]
         #[non_exhaustive]
         pub enum DType {
-            $(#[doc = $doc] $variant,)*
+            $($(#[$of])* #[doc = $doc] $variant,)*
         }
 
         impl DType {
             /// All types.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            pub const ALL: &'static [Self] = &[$($(#[$of])* Self::$variant,)*];
 
             /// ggml's constant for the type.
             pub(crate) const fn raw(self) -> sys::ggml_type {
                 match self {
-                    $(Self::$variant => sys::$raw,)*
+                    $($(#[$of])* Self::$variant => sys::$raw,)*
                 }
             }
 
             /// The type with ggml's constant `raw`, if it exists and ggml hasn't removed it.
             pub(crate) const fn from_raw(raw: sys::ggml_type) -> Option<Self> {
                 match raw {
-                    $(sys::$raw => Some(Self::$variant),)*
+                    $($(#[$of])* sys::$raw => Some(Self::$variant),)*
                     _ => None,
                 }
             }
@@ -41,14 +41,14 @@ macro_rules! dtypes {
             #[doc(alias = "ggml_type_name")]
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(Self::$variant => $name,)*
+                    $($(#[$of])* Self::$variant => $name,)*
                 }
             }
 
             /// Elements and bytes per block.
             const fn block(self) -> (i64, usize) {
                 match self {
-                    $(Self::$variant => ($block, $size),)*
+                    $($(#[$of])* Self::$variant => ($block, $size),)*
                 }
             }
         }
@@ -91,6 +91,8 @@ dtypes! {
     TQ2_0 = GGML_TYPE_TQ2_0, "tq2_0", 256, 66, "ternary, 2.1 bits";
     MXFP4 = GGML_TYPE_MXFP4, "mxfp4", 32, 17, "4-bit float blocks of 32 (OCP MX)";
     NVFP4 = GGML_TYPE_NVFP4, "nvfp4", 64, 36, "4-bit float blocks with E4M3 scales";
+    #[cfg(ggml_0_28)]
+    F8_E4M3 = GGML_TYPE_F8_E4M3, "f8_e4m3", 1, 1, "8-bit float with a 4-bit exponent (OCP FP8), up to 448; since ggml 0.28";
 }
 
 impl DType {
@@ -118,6 +120,11 @@ impl DType {
     /// NULL.
     pub(crate) fn has_floats_in_blocks(self) -> bool {
         self.is_quantized() && !matches!(self, Self::Q8_1 | Self::Q8_K)
+    }
+
+    /// Whether it is the 8-bit float of ggml 0.28, which few kernels take. ggml doesn't call it quantised.
+    pub(crate) fn is_f8(self) -> bool {
+        self.block() == (1, 1) && self != Self::I8
     }
 
     /// Whether it is `f32`, `f16` or `bf16`.
@@ -155,7 +162,7 @@ impl DType {
 }
 
 /// The file types with an element type. A table of our own, because C's function aborts for others.
-const FTYPES: [(sys::ggml_ftype, DType); 26] = [
+const FTYPES: &[(sys::ggml_ftype, DType)] = &[
     (sys::GGML_FTYPE_ALL_F32, DType::F32),
     (sys::GGML_FTYPE_MOSTLY_F16, DType::F16),
     (sys::GGML_FTYPE_MOSTLY_BF16, DType::BF16),
@@ -182,6 +189,8 @@ const FTYPES: [(sys::ggml_ftype, DType); 26] = [
     (sys::GGML_FTYPE_MOSTLY_IQ4_XS, DType::IQ4_XS),
     (sys::GGML_FTYPE_MOSTLY_IQ3_S, DType::IQ3_S),
     (sys::GGML_FTYPE_MOSTLY_IQ2_S, DType::IQ2_S),
+    #[cfg(ggml_0_28)]
+    (sys::GGML_FTYPE_MOSTLY_F8_E4M3, DType::F8_E4M3),
 ];
 
 impl fmt::Display for DType {
@@ -287,7 +296,7 @@ mod tests {
 
     #[test]
     fn dtype_from_ftype_equals_ggml() {
-        for (ftype, t) in FTYPES {
+        for &(ftype, t) in FTYPES {
             // SAFETY: a constant that C knows; for others it aborts.
             assert_eq!(unsafe { sys::ggml_ftype_to_ggml_type(ftype) }, t.raw(), "{t}");
             assert_eq!(DType::from_ftype(ftype), Some(t));

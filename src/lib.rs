@@ -54,6 +54,8 @@ pub use error::Shown;
 pub use error::{Error, IoError, Result, TensorInfo};
 pub use ggml_sys as sys;
 pub use graph::Graph;
+#[cfg(ggml_0_28)]
+pub use ops::TopKMask;
 pub use ops::{
     Conv, Conv1d, Conv2d, Conv3d, Custom, FlashAttn, GatedDeltaNet, GatedLinearAttn, Glu, Interpolate, MulMat,
     Operands, Pad, Part, Pool, Pool1d, Pool2d, Prec, Rope, RopeMode, Rows, RowsMut, RwkvWkv6, RwkvWkv7, Scale, SoftMax,

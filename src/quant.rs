@@ -60,7 +60,7 @@ impl DType {
     ///
     /// [`Error::DType`] for types that ggml can't convert to; [`Error::Param`] if rows are no whole number of blocks,
     /// if `data` is no whole number of rows, if a value is infinite, NaN or too large (for some types and weights less
-    /// than 65504), if a block would grow more than four times, or if `imatrix` is missing, hasn't `n_per_row`
+    /// than 65504; `f8_e4m3` takes 448 for larger ones), if a block would grow more than four times, or if `imatrix` is missing, hasn't `n_per_row`
     /// elements, or has one outside 1e-10 to 1e10; [`Error::OutOfMemory`].
     #[doc(alias = "ggml_quantize_chunk")]
     #[doc(alias = "ggml_quantize_init")]
@@ -72,7 +72,7 @@ impl DType {
         let refuse = |name, value: String, expected: String| {
             Err(Error::Param { call: "quantize", name, value: value.into(), expected: expected.into() })
         };
-        if !(self.has_floats_in_blocks() || self.is_float()) {
+        if !(self.has_floats_in_blocks() || self.is_float() || self.is_f8()) {
             return Err(self.refused("quantize", data.len(), "ggml does not convert to this type"));
         }
         // H31: C checks this for some types only, and writes out of bounds for the others.

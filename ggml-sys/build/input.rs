@@ -5,6 +5,7 @@ use std::path::PathBuf;
 /// Variables that users set; cargo's own need no rerun line.
 const SET_BY_PEOPLE: &[&str] = &[
     "DOCS_RS",
+    "GGML_SYS_GGML",
     "GGML_SYS_SOURCE_DIR",
     "GGML_SYS_BUILD_TYPE",
     "GGML_SYS_CPU",
@@ -38,6 +39,8 @@ pub struct Input {
     pub rustflags: Vec<String>,
     /// Enabled cargo features, lower case, with `_` for `-`.
     pub features: Vec<String>,
+    /// `GGML_SYS_GGML`: the version of ggml, one of the pinned ones.
+    pub ggml: Option<String>,
     /// `GGML_SYS_SOURCE_DIR`: another checkout of ggml.
     pub source_dir: Option<PathBuf>,
     /// `GGML_SYS_BUILD_TYPE`: cmake's build type.
@@ -100,6 +103,7 @@ impl Input {
             target_features: list("CARGO_CFG_TARGET_FEATURE", ','),
             rustflags: list("CARGO_ENCODED_RUSTFLAGS", '\x1f'),
             features,
+            ggml: given("GGML_SYS_GGML"),
             source_dir: given("GGML_SYS_SOURCE_DIR").map(PathBuf::from),
             build_type: given("GGML_SYS_BUILD_TYPE"),
             cpu: given("GGML_SYS_CPU"),

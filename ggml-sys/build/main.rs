@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use fetch::cargo::Cargo;
-use fetch::pin::Pin;
+use fetch::pin::{Pin, Pins};
 use input::Input;
 use installed::{Installed, Wanted};
 use plan::{Compile, Linkage, Plan, Source};
@@ -63,14 +63,15 @@ fn build() -> Result<Vec<String>, String> {
         tools::threads(cc::Build::new(), &input.out_dir)?;
     }
     let vendor = vendor_folder(&input);
-    let pin = Pin::read(&vendor.join("ggml.toml"))?;
+    let pins = Pins::read(&vendor.join("ggml.toml"))?;
+    let pin = pins.choose(input.ggml.as_deref()).map_err(|e| format!("GGML_SYS_GGML: {e}"))?;
     let mut lines: Vec<_> = Input::rerun_lines().collect();
     if plan.compile.as_ref().is_some_and(|c| !matches!(c.linkage, Linkage::Installed))
         && let Some(warning) = plan.suit(&compiler::macros(&input, plan.cpu.native)?)
     {
         lines.push(format!("cargo::warning={warning}"));
     }
-    let source = source(&input, &plan, &vendor, &pin, &mut lines)?;
+    let source = source(&input, &plan, &vendor, pin, &mut lines)?;
     let mut origin = match &plan.source {
         Source::Vendored => pin.origin(),
         Source::Folder(_) => "GGML_SYS_SOURCE_DIR".to_owned(),
@@ -78,7 +79,9 @@ fn build() -> Result<Vec<String>, String> {
     let include = source.join("include");
     let version = fetch::tree::ggml_version(&source)?;
     if let (Source::Folder(folder), true) = (&plan.source, plan.compile.is_some()) {
-        version::check(folder, &version, &pin.ggml)?;
+        let all = pins.all.iter().map(|pin| pin.ggml.as_str());
+        let accepted: Vec<_> = all.filter(|ggml| input.ggml.as_deref().is_none_or(|wanted| wanted == *ggml)).collect();
+        version::check(folder, &version, &accepted)?;
     }
     bindings::generate(&input, &plan, &include)?;
     let mut root = input.out_dir.clone();

@@ -1,4 +1,4 @@
-//! Fills `vendor/ggml/`: cargo serves a small package from a folder that replaces crates.io.
+//! Fills `vendor/ggml-VERSION/`: cargo serves a small package from a folder that replaces crates.io.
 
 #![cfg(test)]
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use build_plan::fetch;
 use build_plan::fetch::cargo::Cargo;
-use build_plan::fetch::pin::Pin;
+use build_plan::fetch::pin::{Pin, Pins};
 use build_plan::fetch::tree::{LIST, Sums, ggml_version, verify};
 use tempfile::TempDir;
 
@@ -54,12 +54,14 @@ impl Place {
             fs::create_dir_all(&expected).unwrap();
             fetch::tree::copy(&package.join(from), &expected.join(to)).unwrap();
         }
-        let pin = Pin::parse(&format!(
-            "package = \"carrier\"\nversion = \"1.2.3\"\nsha256 = \"{CHECKSUM}\"\nggml = \"0.0.1\"\n\
-             tree_sha256 = \"{}\"\n[keep]\n\"up/ggml\" = \".\"\n\"up/LICENSE\" = \"LICENSE\"\n",
-            Sums::of(&expected).unwrap().sha256()
-        ))
-        .unwrap();
+        let pin = Pin {
+            ggml: "4.5.6".into(),
+            package: "carrier".into(),
+            version: "1.2.3".into(),
+            sha256: CHECKSUM.into(),
+            tree_sha256: Sums::of(&expected).unwrap().sha256(),
+            keep: vec![("up/ggml".into(), ".".into()), ("up/LICENSE".into(), "LICENSE".into())],
+        };
         let cargo = Cargo { program: env!("CARGO").into(), directory: root.path().to_owned(), offline: true };
         Self { root, pin, cargo }
     }
@@ -84,10 +86,10 @@ fn names(folder: &Path) -> Vec<String> {
 fn fetch_keeps_only_what_the_pin_names() {
     let place = Place::new();
     let tree = place.ensure().unwrap();
-    assert_eq!(tree, place.path("vendor/ggml"));
+    assert_eq!(tree, place.path("vendor/ggml-4.5.6"));
     assert_eq!(names(&tree), ["CMakeLists.txt", "LICENSE", LIST, "src"]);
     assert_eq!(fs::read_to_string(tree.join("src/a.c")).unwrap(), "int a;");
-    assert_eq!(names(&place.path("vendor")), ["ggml"]);
+    assert_eq!(names(&place.path("vendor")), ["ggml-4.5.6"]);
     assert_eq!(ggml_version(&tree).unwrap(), "4.5.6");
     // Otherwise cargo would assume that the sources changed after the build began.
     for path in ["CMakeLists.txt", "src", "src/a.c"] {
@@ -100,7 +102,7 @@ fn fetch_keeps_only_what_the_pin_names() {
 fn fetch_leaves_a_matching_tree_alone() {
     let mut place = Place::new();
     place.ensure().unwrap();
-    let marker = place.path("vendor/ggml/src");
+    let marker = place.path("vendor/ggml-4.5.6/src");
     let before = fs::metadata(&marker).unwrap().modified().unwrap();
     place.cargo.program = "no-such-program".into();
     place.ensure().unwrap();
@@ -186,8 +188,8 @@ fn fetch_allows_concurrent_builds() {
         let builds: Vec<_> = (0..6).map(|_| scope.spawn(|| place.ensure())).collect();
         builds.into_iter().map(|build| build.join().unwrap()).collect()
     });
-    assert!(trees.iter().all(|tree| tree == &Ok(place.path("vendor/ggml"))), "{trees:?}");
-    assert_eq!(names(&place.path("vendor")), ["ggml"]);
+    assert!(trees.iter().all(|tree| tree == &Ok(place.path("vendor/ggml-4.5.6"))), "{trees:?}");
+    assert_eq!(names(&place.path("vendor")), ["ggml-4.5.6"]);
 }
 
 #[test]
@@ -197,12 +199,48 @@ fn fetch_falls_back_where_vendor_is_not_writable() {
     // Even root can't create a folder inside a file.
     let unwritable = place.path("file/vendor");
     let tree = fetch::ensure(&unwritable, &place.path("out"), &place.pin, &place.cargo).unwrap();
-    assert_eq!(tree, place.path("out/ggml"));
+    assert_eq!(tree, place.path("out/ggml-4.5.6"));
 }
 
 #[test]
-fn committed_pin_parses() {
-    let pin = Pin::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("vendor/ggml.toml")).unwrap();
-    assert_eq!(pin.origin(), format!("{}-{}", pin.package, pin.version));
-    assert!(Pin::parse("package = 1\n[keep]\n").unwrap_err().contains("`package`"));
+fn versions_lie_side_by_side() {
+    let place = Place::new();
+    let other = Pin { ggml: "4.6.0".into(), ..place.pin.clone() };
+    fetch::ensure(&place.path("vendor"), &place.path("out"), &other, &place.cargo).unwrap();
+    place.ensure().unwrap();
+    assert_eq!(names(&place.path("vendor")), ["ggml-4.5.6", "ggml-4.6.0"]);
+}
+
+#[test]
+fn the_committed_pins_read_and_the_default_is_packaged() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pins = Pins::read(&folder.join("vendor/ggml.toml")).unwrap();
+    let default = pins.choose(None).unwrap();
+    assert_eq!(default.ggml, pins.default);
+    let manifest: toml::Table = fs::read_to_string(folder.join("Cargo.toml")).unwrap().parse().unwrap();
+    let packaged = manifest["package"]["include"].as_array().unwrap();
+    let trees: Vec<_> = packaged.iter().filter_map(|path| path.as_str()?.strip_prefix("/vendor/ggml-")).collect();
+    assert_eq!(trees, [pins.default.as_str()]);
+}
+
+#[test]
+fn pins_that_are_wrong_are_refused_by_the_key() {
+    let pin = |ggml: &str| {
+        format!("[[pin]]\nggml = \"{ggml}\"\npackage = \"p\"\nversion = \"1\"\nsha256 = \"a\"\ntree_sha256 = \"b\"\n")
+    };
+    let parse = |text: String| Pins::parse(&text);
+    let pins = parse(format!("default = \"2.0.0\"\n[keep]\n{}{}", pin("1.0.0"), pin("2.0.0"))).unwrap();
+    assert_eq!((pins.choose(None).unwrap(), pins.choose(Some("1.0.0")).unwrap()), (&pins.all[1], &pins.all[0]));
+    assert_eq!(pins.choose(Some("1.0.0")).unwrap().origin(), "p-1");
+    assert!(pins.choose(Some("1.0")).unwrap_err().ends_with("expected one of 1.0.0, 2.0.0"));
+    for (text, expected) in [
+        (format!("default = \"3.0.0\"\n[keep]\n{}", pin("1.0.0")), "3.0.0 is not pinned"),
+        (format!("default = \"1.0.0\"\n{}", pin("1.0.0")), "[keep]"),
+        ("default = \"1.0.0\"\n[keep]\n".to_owned(), "[[pin]]"),
+        (format!("[keep]\n{}", pin("1.0.0")), "`default`"),
+        (format!("default = \"1.0.0\"\n[keep]\n{}", pin("1.0.0").replace("\"p\"", "1")), "`package`"),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
 }

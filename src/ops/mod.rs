@@ -34,6 +34,8 @@ mod scale;
 mod set;
 mod softmax;
 mod sort;
+#[cfg(ggml_0_28)]
+mod top_k_mask;
 mod unary;
 mod view;
 mod window;
@@ -53,4 +55,6 @@ pub use rope::{Rope, RopeMode};
 pub use set::Part;
 pub use softmax::SoftMax;
 pub use sort::SortOrder;
+#[cfg(ggml_0_28)]
+pub use top_k_mask::TopKMask;
 pub use unary::UnaryOp;

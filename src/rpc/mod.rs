@@ -19,6 +19,7 @@
 //! serves no other process.
 
 mod connection;
+mod graphs;
 mod link;
 mod options;
 mod own;

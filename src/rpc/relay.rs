@@ -139,8 +139,11 @@ impl Relay {
     fn requests(&self, client: &mut Peer) -> io::Result<()> {
         while let Some((command, len)) = read_head(client)? {
             let done = match command {
-                Command::Hello => return Err(ErrorKind::InvalidData.into()),
-                Command::SetTensor => self.session().upload(client, len),
+                // A collective is never begun, see `Survey::answer`.
+                Command::Hello | Command::CommAllreduce | Command::CommFree => {
+                    return Err(ErrorKind::InvalidData.into());
+                }
+                Command::SetTensor | Command::SetTensor2d => self.session().upload(client, command, len),
                 _ => {
                     let payload = read_payload(client, len)?;
                     self.session().exchange(client, command, payload)

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::sync::Arc;
 
+use super::graphs::Graphs;
 use super::link::Link;
 use super::own;
 use super::peer::{self, Peer};
@@ -11,14 +12,6 @@ use super::survey::Survey;
 use super::timed::Limit;
 use super::wire::{self, Command, MAX_REPLY};
 use crate::device::lost::Fault;
-
-/// The graph that the client last sent to a device.
-#[derive(Debug)]
-struct StoredGraph {
-    payload: Vec<u8>,
-    /// Whether the server has discarded it.
-    forgotten: bool,
-}
 
 /// The relay's state for one server.
 #[derive(Debug)]
@@ -28,7 +21,7 @@ pub(super) struct Session {
     survey: Survey,
     /// `None` before the first client, between clients if there is no holder, and permanently once the server is lost.
     server: Option<Peer>,
-    graphs: HashMap<u32, StoredGraph>,
+    graphs: HashMap<u32, Graphs>,
     /// The number of connected clients.
     clients: usize,
     /// The time limit of the current request, if there is one.
@@ -127,8 +120,7 @@ impl Session {
     }
 
     /// Forwards a tensor's data chunk by chunk: all of it might not fit into memory.
-    pub(super) fn upload(&mut self, client: &mut Peer, len: u64) -> io::Result<()> {
-        let command = Command::SetTensor;
+    pub(super) fn upload(&mut self, client: &mut Peer, command: Command, len: u64) -> io::Result<()> {
         self.check_idle();
         self.begin(len);
         self.send(command, |server| server.writer.write_all(&wire::request_head(command, len)));
@@ -174,15 +166,14 @@ impl Session {
     /// Sends the whole graph if the server was told to repeat a graph that it has discarded.
     ///
     /// A server discards all graphs when any buffer is freed; ggml's client does not know that, asks to repeat one and
-    /// would lose the connection. The stored graph is still right: the client sends a graph again whenever it changes.
+    /// would lose the connection.
     fn recall(&mut self, command: Command, payload: Vec<u8>) -> (Command, Vec<u8>) {
-        if command == Command::GraphRecompute {
-            let device = wire::device(&payload);
-            if self.graphs.get(&device).is_some_and(|graph| graph.forgotten)
-                && let Some(graph) = self.graphs.remove(&device)
-            {
-                return (Command::GraphCompute, graph.payload);
-            }
+        if command == Command::GraphRecompute
+            && let Some(number) = wire::graph_number(&payload)
+            && let Some(graphs) = self.graphs.get_mut(&wire::device(&payload))
+            && let Some(graph) = graphs.recall(number)
+        {
+            return (Command::GraphCompute, graph);
         }
         (command, payload)
     }
@@ -190,9 +181,11 @@ impl Session {
     fn remember(&mut self, command: Command, payload: Vec<u8>) {
         match command {
             Command::GraphCompute if self.server.is_some() => {
-                self.graphs.insert(wire::device(&payload), StoredGraph { payload, forgotten: false });
+                if let Some(number) = wire::graph_number(&payload) {
+                    self.graphs.entry(wire::device(&payload)).or_default().add(number, payload);
+                }
             }
-            Command::FreeBuffer => self.graphs.values_mut().for_each(|graph| graph.forgotten = true),
+            Command::FreeBuffer => self.graphs.values_mut().for_each(Graphs::forget),
             _ => {}
         }
     }
@@ -211,8 +204,8 @@ impl Session {
                 return Ok(0);
             }
         }
-        if command == Command::GetTensor {
-            return self.pass_data(client, len);
+        if matches!(command, Command::GetTensor | Command::GetTensor2d) {
+            return self.pass_data(client, command, len);
         }
         let mut buffer = [0; MAX_REPLY];
         let reply = usize::try_from(len).ok().and_then(|len| buffer.get_mut(..len)).unwrap_or_default();
@@ -228,7 +221,7 @@ impl Session {
         Ok(len)
     }
 
-    fn pass_data(&mut self, client: &mut Peer, len: u64) -> io::Result<u64> {
+    fn pass_data(&mut self, client: &mut Peer, command: Command, len: u64) -> io::Result<u64> {
         let mut passed = 0;
         while passed < len {
             let Some(server) = self.server.as_mut() else { break };
@@ -240,7 +233,7 @@ impl Session {
                     server.reader.consume(n);
                     passed = passed.saturating_add(n as u64);
                 }
-                Err(error) => self.fail(Command::GetTensor, error),
+                Err(error) => self.fail(command, error),
             }
         }
         Ok(passed)
@@ -258,7 +251,7 @@ pub(super) fn answer(client: &mut Peer, reply: &[u8]) -> io::Result<()> {
 fn fill_reply(client: &mut Peer, command: Command, passed: u64, len: u64) -> io::Result<()> {
     let missing = len.saturating_sub(passed);
     let stand_in = command.stand_in();
-    // Only a GET_TENSOR is ever forwarded in part, and its stand-in is all zeros.
+    // Only a tensor's data are ever forwarded in part, and its stand-in is all zeros.
     io::copy(&mut stand_in.as_slice().chain(io::repeat(0)).take(missing), &mut client.writer)?;
     Ok(())
 }

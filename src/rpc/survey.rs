@@ -38,7 +38,7 @@ impl Survey {
         Ok(Self { devices: (0..count).map(offer).collect::<Result<_, Fault>>()? })
     }
 
-    /// The server's answer to a request, if it is known.
+    /// The answer to a request that is not the server's to answer, or known.
     pub(super) fn answer(&self, command: Command, request: &[u8]) -> Option<Vec<u8>> {
         let offer = || self.devices.get(usize::try_from(wire::device(request)).ok()?);
         match command {
@@ -47,6 +47,9 @@ impl Survey {
                 Some(count.to_le_bytes().to_vec())
             }
             Command::GetAlignment => offer().map(|offer| offer.alignment.to_le_bytes().to_vec()),
+            // Servers would connect to each other, at the address of this process's relay. Without that, ggml's client adds
+            // up by itself.
+            Command::CommInit => Some(vec![0]),
             Command::GetMaxSize => offer().map(|offer| offer.max_size.to_le_bytes().to_vec()),
             _ => None,
         }

@@ -9,16 +9,29 @@ use ggml_sys as sys;
 /// `RPC_PROTO_MINOR_VERSION`, `RPC_PROTO_PATCH_VERSION`).
 ///
 /// A client accepts servers of the same major version whose minor version is not newer than its own.
-pub const VERSION: [u8; 3] = [7, 0, 0];
+pub const VERSION: [u8; 3] =
+    [byte(sys::RPC_PROTO_MAJOR_VERSION), byte(sys::RPC_PROTO_MINOR_VERSION), byte(sys::RPC_PROTO_PATCH_VERSION)];
 
-// This file describes exactly that version.
+// This file describes exactly these versions.
 const _: () = assert!(
     matches!(
-        (sys::RPC_PROTO_MAJOR_VERSION, sys::RPC_PROTO_MINOR_VERSION, sys::RPC_PROTO_PATCH_VERSION, VERSION),
-        (7, 0, 0, [7, 0, 0])
+        (sys::RPC_PROTO_MAJOR_VERSION, sys::RPC_PROTO_MINOR_VERSION, sys::RPC_PROTO_PATCH_VERSION),
+        (7, 0, 0) | (8, 0, 1)
     ),
     "ggml speaks another protocol: compare this file with its sources"
 );
+
+/// Whether graphs have numbers, by which the server keeps several; else it keeps the last one of each device. Since then,
+/// there are the commands after `MEMSET_TENSOR`, too.
+const NUMBERED: bool = VERSION[0] >= 8;
+
+/// The graphs of a device that client and server keep (`GRAPH_CACHE_MAX`): before another one, they discard all.
+pub(super) const KEPT_GRAPHS: usize = if NUMBERED { 1024 } else { 1 };
+
+const fn byte(number: u32) -> u8 {
+    let [byte, ..] = number.to_le_bytes();
+    byte
+}
 
 /// The length of a request's header: the command and the payload's length.
 pub(super) const REQUEST_HEAD: usize = 1 + 8;
@@ -77,6 +90,11 @@ pub(super) enum Command {
     DeviceCount,
     GraphRecompute,
     MemsetTensor,
+    SetTensor2d,
+    GetTensor2d,
+    CommInit,
+    CommAllreduce,
+    CommFree,
 }
 
 /// The length of a request's payload.
@@ -87,7 +105,7 @@ pub(super) enum RequestLen {
 }
 
 impl Command {
-    pub(super) const ALL: [Self; 18] = [
+    pub(super) const ALL: [Self; 23] = [
         Self::AllocBuffer,
         Self::GetAlignment,
         Self::GetMaxSize,
@@ -106,10 +124,18 @@ impl Command {
         Self::DeviceCount,
         Self::GraphRecompute,
         Self::MemsetTensor,
+        Self::SetTensor2d,
+        Self::GetTensor2d,
+        Self::CommInit,
+        Self::CommAllreduce,
+        Self::CommFree,
     ];
 
     pub(super) fn from_byte(byte: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(byte)).copied()
+        Self::ALL
+            .get(usize::from(byte))
+            .copied()
+            .filter(|command| NUMBERED || command.byte() <= Self::MemsetTensor.byte())
     }
 
     pub(super) fn byte(self) -> u8 {
@@ -136,15 +162,21 @@ impl Command {
             Self::DeviceCount => "DEVICE_COUNT",
             Self::GraphRecompute => "GRAPH_RECOMPUTE",
             Self::MemsetTensor => "MEMSET_TENSOR",
+            Self::SetTensor2d => "SET_TENSOR_2D",
+            Self::GetTensor2d => "GET_TENSOR_2D",
+            Self::CommInit => "COMM_INIT",
+            Self::CommAllreduce => "COMM_ALLREDUCE",
+            Self::CommFree => "COMM_FREE",
         }
     }
 
     /// The length of the request's payload. All fixed lengths are small.
     pub(super) fn request_len(self) -> RequestLen {
         RequestLen::Exactly(match self {
-            Self::SetTensor | Self::GraphCompute => return RequestLen::Any,
+            Self::SetTensor | Self::SetTensor2d | Self::GraphCompute => return RequestLen::Any,
             Self::DeviceCount => 0,
-            Self::GetAlignment | Self::GetMaxSize | Self::GetDeviceMemory | Self::GraphRecompute => 4,
+            Self::GetAlignment | Self::GetMaxSize | Self::GetDeviceMemory | Self::CommFree => 4,
+            Self::GraphRecompute => 4 + if NUMBERED { 8 } else { 0 },
             Self::BufferGetBase | Self::FreeBuffer => 8,
             Self::BufferClear => 8 + 1,
             Self::AllocBuffer => 4 + 8,
@@ -152,6 +184,9 @@ impl Command {
             Self::InitTensor => TENSOR,
             Self::SetTensorHash | Self::GetTensor => TENSOR + 8 + 8,
             Self::MemsetTensor => TENSOR + 8 + 8 + 1,
+            Self::GetTensor2d => TENSOR + 4 * 8,
+            Self::CommInit => 4 * 4 + 64,
+            Self::CommAllreduce => 4 + TENSOR,
             Self::CopyTensor => 2 * TENSOR,
             Self::GetAllocSize => 4 + (1 + SOURCES) * TENSOR,
         })
@@ -163,17 +198,25 @@ impl Command {
             Self::FreeBuffer
             | Self::BufferClear
             | Self::SetTensor
+            | Self::SetTensor2d
             | Self::GraphCompute
             | Self::InitTensor
             | Self::GraphRecompute
-            | Self::MemsetTensor => None,
-            Self::SetTensorHash | Self::CopyTensor => Some(1),
+            | Self::MemsetTensor
+            | Self::CommAllreduce
+            | Self::CommFree => None,
+            Self::SetTensorHash | Self::CopyTensor | Self::CommInit => Some(1),
             Self::DeviceCount => Some(4),
             Self::GetAlignment | Self::GetMaxSize | Self::BufferGetBase | Self::GetAllocSize => Some(8),
             Self::AllocBuffer | Self::GetDeviceMemory => Some(16),
             Self::Hello => Some(HELLO_REPLY as u64),
             // The client reads into a buffer of the length it asked for, which is the request's last field.
             Self::GetTensor => Some(trailing_u64(request)),
+            // The last fields are the size, the number of copies, and the stride.
+            Self::GetTensor2d => {
+                let fields = request.last_chunk::<24>().map_or(&[][..], |fields| fields);
+                Some(u64_at(fields, 0).saturating_mul(u64_at(fields, 8)))
+            }
         }
     }
 
@@ -242,6 +285,11 @@ pub(super) fn device(payload: &[u8]) -> u32 {
     payload.first_chunk().copied().map_or(0, u32::from_le_bytes)
 }
 
+/// The number after the device in a graph's payload, by which it can be repeated; `None` if it can't be.
+pub(super) fn graph_number(payload: &[u8]) -> Option<u64> {
+    if NUMBERED { Some(u64_at(payload, 4)).filter(|&number| number != 0) } else { Some(0) }
+}
+
 fn trailing_u64(bytes: &[u8]) -> u64 {
     bytes.last_chunk().copied().map_or(0, u64::from_le_bytes)
 }
@@ -257,16 +305,17 @@ mod tests {
 
     #[test]
     fn command_bytes_are_their_discriminants() {
+        let known = if NUMBERED { Command::ALL.len() } else { 18 };
         for (i, command) in Command::ALL.into_iter().enumerate() {
             assert_eq!(usize::from(command.byte()), i, "{}", command.name());
-            assert_eq!(Command::from_byte(command.byte()), Some(command));
+            assert_eq!(Command::from_byte(command.byte()), Some(command).filter(|_| i < known));
         }
         assert_eq!(Command::Hello.byte(), 14, "upstream keeps HELLO at 14 for ever");
-        assert_eq!(Command::from_byte(18), None, "RPC_CMD_NONE never travels");
+        assert_eq!(Command::from_byte(known.try_into().unwrap()), None, "RPC_CMD_NONE never travels");
     }
 
     #[test]
-    fn rpc_tensor_has_the_size_of_protocol_7() {
+    fn rpc_tensor_is_as_long_as_in_c() {
         assert_eq!(TENSOR, 296);
     }
 
@@ -275,13 +324,16 @@ mod tests {
         let mut request = vec![0; 312];
         request[304..].copy_from_slice(&70_000_u64.to_le_bytes());
         assert_eq!(Command::GetTensor.reply_len(&request), Some(70_000));
+        let rows = [&[0; 304][..], &[7_u64, 10_000, 512].map(u64::to_le_bytes).concat()].concat();
+        assert_eq!(RequestLen::Exactly(rows.len() as u64), Command::GetTensor2d.request_len());
+        assert_eq!(Command::GetTensor2d.reply_len(&rows), Some(70_000));
     }
 
     #[test]
     fn stand_ins_pass_the_checks_of_replies() {
         let request = [0xff; 12];
         for command in Command::ALL {
-            let Some(len) = command.reply_len(&request).filter(|_| command != Command::GetTensor) else { continue };
+            let Some(len) = command.reply_len(&request).filter(|&len| len <= MAX_REPLY as u64) else { continue };
             let reply: Vec<u8> =
                 command.stand_in().into_iter().chain([0; MAX_REPLY]).take(usize::try_from(len).unwrap()).collect();
             assert_eq!(command.objection(&request, &reply), None);

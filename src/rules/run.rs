@@ -143,6 +143,10 @@ pub(crate) fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()>
     if !is_node {
         return Ok(());
     }
+    if cfg!(ggml_0_28) && leaves_snapshots(t) && !device.runs_closures() && !device.is_vulkan() {
+        let why = "since ggml 0.28, only the CPU and Vulkan are known to write more snapshots than one of more tokens";
+        return Err(unsupported(t, &[device], why));
+    }
     if device.is_blas() && !device.claims(t)? {
         // The scheduler already respects claims; BLAS ends the process for anything else, so this checks again.
         return Err(unsupported(t, &[device], "BLAS has no code for the operation with these operands"));
@@ -157,6 +161,14 @@ pub(crate) fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()>
         return Ok(());
     }
     cpu::accepts(t).map_err(|refusal| refusal.of(t, device.name()))
+}
+
+/// Whether a device may leave snapshots of states unwritten (H53): ggml promises the last state only, if there are more
+/// tokens than snapshots.
+fn leaves_snapshots(t: TensorPtr) -> bool {
+    let [snapshots, ..] = t.op_params();
+    let tokens = t.source(2).map_or(0, |v| v.ne()[2]);
+    t.op() == sys::GGML_OP_GATED_DELTA_NET && snapshots > 1 && tokens > i64::from(snapshots)
 }
 
 fn carries(device: Device, t: TensorPtr) -> Result<()> {
@@ -255,6 +267,24 @@ mod tests {
     use super::*;
     use crate::context::Context;
     use crate::dtype::DType;
+
+    #[test]
+    fn snapshots_that_a_device_may_leave_out_are_known() {
+        let ctx = Context::new();
+        let of = |ne: [i64; 4]| ctx.input("x", DType::F32, ne).unwrap();
+        let (x, one) = ([4, 2, 3, 1], [1, 2, 3, 1]);
+        let on = crate::ops::GatedDeltaNet {
+            q: of(x),
+            k: of(x),
+            v: of(x),
+            g: of(one),
+            beta: of(one),
+            state: of([4, 4, 2, 1]),
+        };
+        let left = [1, 2, 3].map(|n| leaves_snapshots(ctx.gated_delta_net(on, n).unwrap().ptr()));
+        assert_eq!(left, [false, true, false]);
+        assert!(!leaves_snapshots(of(x).ptr()));
+    }
 
     /// Machines with two device types are rare, so this test calls the check directly.
     #[test]

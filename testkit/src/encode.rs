@@ -27,10 +27,35 @@ pub fn encode(dtype: DType, data: &[f64]) -> (Vec<u8>, Vec<f64>) {
         DType::I16 => plain(data, |x| (x as i16).to_le_bytes(), |b| i16::from_le_bytes(b).into()),
         DType::I32 => plain(data, |x| (x as i32).to_le_bytes(), |b| i32::from_le_bytes(b).into()),
         DType::I64 => plain(data, |x| (x as i64).to_le_bytes(), |b| i64::from_le_bytes(b) as f64),
+        t if is_f8(t) => plain(data, |x| [to_e4m3(x)], |[b]| e4m3(b)),
         DType::Q8_0 => blocks(data, q8_0),
         DType::Q4_0 => blocks(data, q4_0),
         _ => panic!("the tests don't write {dtype}"),
     }
+}
+
+/// Whether it is the 8-bit float, which older versions of ggml don't have.
+pub(crate) fn is_f8(dtype: DType) -> bool {
+    dtype.name() == "f8_e4m3"
+}
+
+/// A sign, four bits of exponent with a bias of 7, and three of the fraction; all ones are NaN.
+fn e4m3(byte: u8) -> f64 {
+    let (exponent, fraction) = (i32::from(byte >> 3 & 15), f64::from(byte & 7) / 8.0);
+    let size = match byte & 0x7f {
+        0x7f => f64::NAN,
+        _ if exponent == 0 => fraction / 64.0,
+        _ => (1.0 + fraction) * 2.0_f64.powi(exponent - 7),
+    };
+    if byte < 128 { size } else { -size }
+}
+
+/// The nearest byte, the even one of two, and 448 for what is larger.
+fn to_e4m3(x: f64) -> u8 {
+    let distance = |byte: u8| (e4m3(byte) - x.abs()).abs();
+    let nearest = (0..0x7f).min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1))));
+    let sign = if x.is_sign_negative() { 128 } else { 0 };
+    if x.is_nan() { 0x7f } else { nearest.unwrap() | sign }
 }
 
 fn blocks(data: &[f64], block: impl Fn(&[f64]) -> (Vec<u8>, Vec<f64>)) -> (Vec<u8>, Vec<f64>) {
@@ -73,6 +98,7 @@ pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
         DType::I16 => plain(bytes, |b| i16::from_le_bytes(b).into()),
         DType::I32 => plain(bytes, |b| i32::from_le_bytes(b).into()),
         DType::I64 => plain(bytes, |b| i64::from_le_bytes(b) as f64),
+        t if is_f8(t) => plain(bytes, |[b]| e4m3(b)),
         DType::Q8_0 => bytes
             .chunks_exact(34)
             .flat_map(|b| {
@@ -97,6 +123,7 @@ pub fn precision(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 1.5e-3,
         DType::BF16 => 8e-3,
+        t if is_f8(t) => 0.07,
         _ => 2e-5,
     }
 }

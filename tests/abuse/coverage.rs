@@ -20,6 +20,8 @@ fn builders() -> BTreeSet<String> {
             }
         }
     }
+    #[cfg(not(ggml_0_28))]
+    names.remove("top_k_mask");
     names
 }
 

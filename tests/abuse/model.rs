@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use ggml::prelude::*;
 use testkit::array::Array;
-use testkit::encode::encode;
+use testkit::encode::{encode, is_f8};
 
 /// Values above this are not followed further: 16-bit floats end soon.
 const LARGEST: f64 = 2000.0;
@@ -29,7 +29,7 @@ pub(crate) fn packed(dtype: DType, ne: [usize; 4]) -> [usize; 4] {
 
 /// Whether numbers can be turned into bytes of this type and back.
 pub(crate) fn is_followed(dtype: DType) -> bool {
-    dtype.block_size() == 1 || matches!(dtype, DType::Q8_0 | DType::Q4_0)
+    (dtype.block_size() == 1 && !is_f8(dtype)) || matches!(dtype, DType::Q8_0 | DType::Q4_0)
 }
 
 /// How far the type's nearest number may be from one no larger than `most`.

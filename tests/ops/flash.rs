@@ -5,6 +5,7 @@ use ggml::prelude::*;
 use ggml::{FlashAttn, Prec};
 
 use crate::softmax::slope;
+use crate::support::encode::is_f8;
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
 #[derive(Debug, Clone, Copy)]
@@ -264,7 +265,7 @@ fn h14_flash_attn_ext_refuses_types_without_a_dot_product() {
     let float = of(DType::F32);
     for dtype in DType::ALL.iter().copied() {
         let plain = matches!(dtype, DType::F64 | DType::I8 | DType::I16 | DType::I32 | DType::I64);
-        if plain || matches!(dtype, DType::Q8_1 | DType::Q8_K) {
+        if plain || matches!(dtype, DType::Q8_1 | DType::Q8_K) || is_f8(dtype) {
             refused!(Unsupported, accepted(float, of(dtype), float, FlashAttn::new(1.0)), "keys of {dtype}");
             refused!(Unsupported, accepted(float, float, of(dtype), FlashAttn::new(1.0)), "values of {dtype}");
         } else {

@@ -35,6 +35,8 @@ mod set_rows;
 mod softmax;
 mod sort;
 mod support;
+#[cfg(ggml_0_28)]
+mod top_k_mask;
 mod trust;
 mod unary;
 mod view;

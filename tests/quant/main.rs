@@ -24,7 +24,7 @@ fn writable() -> impl Iterator<Item = DType> {
 }
 
 fn is_float(t: DType) -> bool {
-    matches!(t, DType::F32 | DType::F16 | DType::BF16)
+    matches!(t, DType::F32 | DType::F16 | DType::BF16) || encode::is_f8(t)
 }
 
 /// Equal weights where the type needs some.
@@ -51,6 +51,7 @@ fn decode(t: DType, block: &[u8]) -> Option<Vec<f64>> {
     let e2m1 = |q: u8| [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][usize::from(q & 7)] * if q < 8 { 1.0 } else { -1.0 };
     Some(match t {
         DType::F16 | DType::BF16 | DType::F32 | DType::Q8_0 | DType::Q4_0 => encode::decode(t, block),
+        t if encode::is_f8(t) => encode::decode(t, block),
         DType::Q1_0 => {
             (0..128).map(|i| if block[2 + i / 8] >> (i % 8) & 1 == 1 { half(0) } else { -half(0) }).collect()
         }
@@ -105,7 +106,8 @@ fn dequantize_equals_independent_decoders() {
             }
         }
     }
-    assert_eq!(compared, 20 * 5 * 899, "numbers in blocks of the formats above");
+    let f8 = DType::ALL.iter().filter(|&&t| encode::is_f8(t)).count();
+    assert_eq!(compared, 20 * 5 * (899 + f8), "numbers in blocks of the formats above");
 }
 
 /// What is left of the numbers, in parts of their size: about as much as the format's bits can hold.
@@ -124,6 +126,7 @@ fn quantize_error_matches_the_bits_of_the_type() {
                 DType::F32 => 0.0,
                 DType::F16 => 2.0_f64.powi(-11),
                 DType::BF16 => 2.0_f64.powi(-8),
+                t if encode::is_f8(t) => 2.0_f64.powi(-4),
                 // Its scale is the largest number, and there are only that, its negative, and 0.
                 DType::Q2_0 | DType::TQ1_0 | DType::TQ2_0 => 0.9,
                 _ => 1.5 * 2.0_f64.powf(1.0 - bits),

@@ -148,7 +148,8 @@ fn server_refuses_remote_devices() {
     assert!(matches!(error, Error::Param { name: "devices", .. }), "{error:?}");
 }
 
-/// A request that claims an impossible length causes a C++ exception, which ends the server's thread.
+/// A request that claims an impossible length causes a C++ exception. It ends the server's thread; since ggml 0.28, which
+/// catches it, only the connection.
 #[test]
 fn server_wait_reports_a_crash_by_a_client() {
     let server = crate::start(Server::builder()).unwrap();
@@ -156,6 +157,13 @@ fn server_wait_reports_a_crash_by_a_client() {
     let request = |command: u8, len: u64, payload: &[u8]| [&[command][..], &len.to_le_bytes(), payload].concat();
     client.write_all(&request(14, 24, &[0; 24])).unwrap();
     client.write_all(&request(6, u64::MAX, &[])).unwrap();
+    if cfg!(ggml_0_28) {
+        let mut greeting = Vec::new();
+        client.read_to_end(&mut greeting).unwrap();
+        assert_eq!(greeting.len(), 8 + 28, "it hangs up after the handshake");
+        rpc::connect(&server.address().to_string()).unwrap();
+        return;
+    }
     let error = server.wait();
     assert!(matches!(error, Error::Exception { .. }), "{error:?}");
 }

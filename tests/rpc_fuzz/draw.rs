@@ -4,8 +4,9 @@ use fastrand::Rng;
 
 use crate::client::Memory;
 use crate::wire::{
-    ADD, BUFFER_CLEAR, COMPUTE, COPY_TENSOR, FIELDS, FREE_BUFFER, GET_ALLOC_SIZE, GET_TENSOR, GRAPH_COMPUTE,
-    GRAPH_RECOMPUTE, INIT_TENSOR, MEMSET_TENSOR, OPS, Request, SET_TENSOR, SET_TENSOR_HASH, Tensor,
+    ADD, BUFFER_CLEAR, COMPUTE, COPY_TENSOR, FIELDS, FREE_BUFFER, GET_ALLOC_SIZE, GET_TENSOR, GET_TENSOR_2D,
+    GRAPH_COMPUTE, GRAPH_RECOMPUTE, INIT_TENSOR, MEMSET_TENSOR, NUMBERED, OPS, Request, SET_TENSOR, SET_TENSOR_2D,
+    SET_TENSOR_HASH, Tensor,
 };
 
 /// The number of elements of a tensor: eight tensors fit into [`MEMORY`] bytes.
@@ -21,8 +22,18 @@ fn tensor(memory: Memory, i: u64) -> Tensor {
 pub(crate) fn graph(memory: Memory, op: u32) -> Vec<u8> {
     let (a, b, mut c) = (tensor(memory, 0), tensor(memory, 1), tensor(memory, 2));
     (c.op, c.flags, c.src[0], c.src[1]) = (op, COMPUTE, a.id, b.id);
-    let head = [&0_u32.to_le_bytes()[..], &1_u32.to_le_bytes(), &c.id.to_le_bytes(), &3_u32.to_le_bytes()];
+    let head = [&numbered()[..], &1_u32.to_le_bytes(), &c.id.to_le_bytes(), &3_u32.to_le_bytes()];
     [&head.concat()[..], &a.bytes(), &b.bytes(), &c.bytes()].concat()
+}
+
+/// The first device, and the number of its graph.
+fn numbered() -> Vec<u8> {
+    [&[0; 4][..], &1_u64.to_le_bytes()[..if NUMBERED { 8 } else { 0 }]].concat()
+}
+
+/// Two rows of a tensor that lie apart: an offset, their size, their number, and the distance.
+fn rows(memory: Memory, i: u64) -> Vec<u8> {
+    [place(memory, i, 8), [16_u64, 2, 32].map(u64::to_le_bytes).concat()].concat()
 }
 
 /// A tensor and an offset in it.
@@ -34,7 +45,7 @@ pub(crate) fn place(memory: Memory, i: u64, offset: u64) -> Vec<u8> {
 pub(crate) fn sane(rng: &mut Rng, memory: Memory) -> Request {
     let i = rng.u64(0..8);
     let bytes = u64::from(4 * N);
-    let (command, payload) = match rng.u8(0..11) {
+    let (command, payload) = match rng.u8(0..if NUMBERED { 13 } else { 11 }) {
         0 => (BUFFER_CLEAR, [&memory.buffer.to_le_bytes()[..], &[0]].concat()),
         1 => {
             let data: Vec<u8> = (0..bytes).map(|_| rng.u8(..)).collect();
@@ -49,7 +60,9 @@ pub(crate) fn sane(rng: &mut Rng, memory: Memory) -> Request {
             (GET_ALLOC_SIZE, [0; 4].into_iter().chain(tensor(memory, i).bytes()).chain(sources).collect())
         }
         7 => (MEMSET_TENSOR, [&place(memory, i, 0)[..], &bytes.to_le_bytes(), &[7]].concat()),
-        8 => (GRAPH_RECOMPUTE, vec![0; 4]),
+        8 => (GRAPH_RECOMPUTE, numbered()),
+        11 => (SET_TENSOR_2D, [rows(memory, i), vec![5; 32]].concat()),
+        12 => (GET_TENSOR_2D, rows(memory, i)),
         _ => (GRAPH_COMPUTE, graph(memory, ADD)),
     };
     Request { command, payload }
@@ -77,7 +90,7 @@ pub(crate) fn spoil(rng: &mut Rng, memory: Memory, request: &mut Request) -> u64
         // A field of a tensor, at its position in this command.
         0..=3 => {
             let first = match request.command {
-                GRAPH_COMPUTE => 20 + 296 * rng.usize(0..3),
+                GRAPH_COMPUTE => numbered().len() + 16 + 296 * rng.usize(0..3),
                 GET_ALLOC_SIZE => 4 + 296 * rng.usize(0..11),
                 COPY_TENSOR => 296 * rng.usize(0..2),
                 _ => 0,

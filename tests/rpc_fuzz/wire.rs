@@ -22,8 +22,13 @@ pub(crate) const HELLO: u8 = 14;
 pub(crate) const DEVICE_COUNT: u8 = 15;
 pub(crate) const GRAPH_RECOMPUTE: u8 = 16;
 pub(crate) const MEMSET_TENSOR: u8 = 17;
+pub(crate) const SET_TENSOR_2D: u8 = 18;
+pub(crate) const GET_TENSOR_2D: u8 = 19;
 
-const NAMES: [&str; 18] = [
+/// Whether graphs have numbers, and there are commands after `MEMSET_TENSOR`: since version 8.
+pub(crate) const NUMBERED: bool = ggml::rpc::VERSION[0] >= 8;
+
+const NAMES: [&str; 23] = [
     "ALLOC_BUFFER",
     "GET_ALIGNMENT",
     "GET_MAX_SIZE",
@@ -42,6 +47,11 @@ const NAMES: [&str; 18] = [
     "DEVICE_COUNT",
     "GRAPH_RECOMPUTE",
     "MEMSET_TENSOR",
+    "SET_TENSOR_2D",
+    "GET_TENSOR_2D",
+    "COMM_INIT",
+    "COMM_ALLREDUCE",
+    "COMM_FREE",
 ];
 
 pub(crate) fn name(command: u8) -> &'static str {
@@ -50,12 +60,12 @@ pub(crate) fn name(command: u8) -> &'static str {
 
 /// Whether the server answers the command.
 pub(crate) fn is_answered(command: u8) -> bool {
-    matches!(command, 0..=3 | 7..=9 | 11 | 13..=15)
+    matches!(command, 0..=3 | 7..=9 | 11 | 13..=15 | GET_TENSOR_2D | 20)
 }
 
 /// The number of operations in this version.
-pub(crate) const OPS: u32 = 101;
-pub(crate) const ADD: u32 = 2;
+pub(crate) const OPS: u32 = ggml::sys::GGML_OP_COUNT;
+pub(crate) const ADD: u32 = ggml::sys::GGML_OP_ADD;
 
 /// The flag of tensors to be computed.
 pub(crate) const COMPUTE: u32 = 16;

@@ -45,7 +45,7 @@ fn serve(stream: &mut TcpStream, answers: &impl Fn(u8) -> Answer) -> io::Result<
         let mut payload = vec![0; usize::try_from(u64::from_le_bytes(*head.last_chunk().unwrap())).unwrap()];
         stream.read_exact(&mut payload)?;
         let good = match head[0] {
-            HELLO => [&[7, 0, 0, 0][..], &[0; 24]].concat(),
+            HELLO => [&ggml::rpc::VERSION[..], &[0; 1 + 24]].concat(),
             DEVICE_COUNT => 1_u32.to_le_bytes().to_vec(),
             ALIGNMENT => 32_u64.to_le_bytes().to_vec(),
             MAX_SIZE => u64::MAX.to_le_bytes().to_vec(),

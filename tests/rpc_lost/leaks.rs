@@ -55,7 +55,7 @@ fn spoilt(way: usize, command: u8) -> Answer {
     let number = |n: u64| Answer::Bytes(n.to_le_bytes().to_vec());
     match (way, command) {
         (0, fake::HELLO) | (1, fake::DEVICE_COUNT) | (2, fake::ALIGNMENT) | (3, fake::MAX_SIZE) => Answer::Close,
-        (4, fake::HELLO) => Answer::Bytes([&[8, 0, 0, 0][..], &[0; 24]].concat()),
+        (4, fake::HELLO) => Answer::Bytes([&[rpc::VERSION[0] + 1, 0, 0, 0][..], &[0; 24]].concat()),
         (5, fake::DEVICE_COUNT) => Answer::Bytes(0_u32.to_le_bytes().to_vec()),
         (6, fake::DEVICE_COUNT) => Answer::Bytes(u32::MAX.to_le_bytes().to_vec()),
         (7, fake::ALIGNMENT) => number(3),

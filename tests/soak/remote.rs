@@ -38,7 +38,7 @@ impl Peers {
             // The handshake, and then nothing.
             listener(|mut stream| {
                 let _asked = stream.read_exact(&mut [0; 9 + 24]);
-                let _sent = stream.write_all(&[28, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
+                let _sent = stream.write_all(&[28, 0, 0, 0, 0, 0, 0, 0, rpc::VERSION[0], 0, 0, 0]);
                 let _sent = stream.write_all(&[0; 24]);
             }),
         ];

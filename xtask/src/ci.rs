@@ -55,6 +55,12 @@ const STEPS: &[(Where, &str)] = &[
     // All variants of the CPU's kernels are compiled, and only loaded and tried: without the compiler's optimisation that
     // is quick.
     (Linux, "GGML_SYS_BUILD_TYPE=Debug cargo test --features dynamic-backends,vulkan --test dynamic --test version"),
+    // What changed between the pinned versions of ggml; and the core with the version that is not the default.
+    (Everywhere, "cargo xtask vendor --update 0.1.161 --package llama-cpp-sys-2 --dry-run"),
+    (
+        Everywhere,
+        "GGML_SYS_GGML=0.26.0 cargo test --lib --test ops --test opt --test meta --test rpc --test rpc_lost --test quant",
+    ),
     (Linux, "cargo xtask interop"),
     (Linux, "cargo xtask cuda-check"),
     (Linux, "cargo xtask offline"),
@@ -68,6 +74,9 @@ pub(crate) struct Arguments {
     /// List the steps, and run none
     #[arg(long)]
     list: bool,
+    /// Build with this version of ggml, one of those in vendor/ggml.toml, wherever a step names none
+    #[arg(long, value_name = "VERSION")]
+    ggml: Option<String>,
 }
 
 #[expect(clippy::print_stdout, reason = "the chore's progress and result")]
@@ -76,6 +85,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let chosen = |text: &str| arguments.only.is_empty() || arguments.only.iter().any(|part| text.contains(part));
     let steps: Vec<_> = STEPS.iter().filter(|(_, text)| chosen(text)).collect();
     ensure!(!steps.is_empty(), "no step contains {}: see `cargo xtask ci --list`", arguments.only.join(" or "));
+    let pin = match &arguments.ggml {
+        Some(version) => Some(workspace.pins()?.choose(Some(version)).map_err(anyhow::Error::msg)?.ggml.clone()),
+        None => None,
+    };
     let start = Instant::now();
     let mut left_out = Vec::new();
     for (place, text) in steps {
@@ -91,7 +104,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         }
         println!("\n==> {text}");
         let began = Instant::now();
-        let status = command(&workspace, &text)?.status()?;
+        let status = command(&workspace, &text, pin.as_deref())?.status()?;
         ensure!(status.success(), "`{text}` failed: {status}");
         println!("<== {text}: {} s", began.elapsed().as_secs());
     }
@@ -122,8 +135,8 @@ fn installed(subcommand: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// The command of a step.
-fn command(workspace: &Workspace, text: &str) -> Result<Command> {
+/// The command of a step, which builds with the version of ggml that it names, or else with this one.
+fn command(workspace: &Workspace, text: &str, pin: Option<&str>) -> Result<Command> {
     let mut words = text.split(' ').peekable();
     let mut variables = Vec::new();
     while let Some(variable) = words.peek().and_then(|word| word.split_once('=')) {
@@ -132,7 +145,7 @@ fn command(workspace: &Workspace, text: &str) -> Result<Command> {
     }
     ensure!(words.next() == Some("cargo"), "`{text}` is not a command of cargo");
     let mut command = workspace.cargo(&workspace.root);
-    command.args(words).envs(variables);
+    command.args(words).envs(pin.map(|version| ("GGML_SYS_GGML", version))).envs(variables);
     Ok(command)
 }
 
@@ -144,13 +157,14 @@ mod tests {
     fn every_step_is_a_command_of_cargo() {
         let workspace = Workspace::find().unwrap();
         for (_, text) in STEPS {
-            command(&workspace, text).unwrap();
+            command(&workspace, text, None).unwrap();
         }
         let text = "A=1 B=-Dx cargo doc --no-deps -- a=b";
-        let command = command(&workspace, text).unwrap();
+        let command = command(&workspace, text, Some("1.2.3")).unwrap();
         assert_eq!(command.get_args().collect::<Vec<_>>(), ["doc", "--no-deps", "--", "a=b"]);
         let variable = |name: &str| command.get_envs().find(|(n, _)| *n == name).unwrap().1.unwrap().to_owned();
         assert_eq!((variable("A"), variable("B")), ("1".into(), "-Dx".into()));
+        assert_eq!(variable("GGML_SYS_GGML"), "1.2.3");
     }
 
     #[test]

@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn core_files_are_unique_and_exist() {
         let workspace = Workspace::find().unwrap();
-        let folder = workspace.vendor().join("ggml/src/ggml-cuda");
+        let folder = workspace.vendor().join(workspace.pin().unwrap().folder()).join("src/ggml-cuda");
         assert!(CORE.is_sorted_by(|a, b| a < b), "in order, each once");
         if folder.is_dir() {
             for name in CORE {

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::fetch::pin::Pin;
 use crate::workspace::Workspace;
 
 #[derive(Debug, clap::Args)]
@@ -30,18 +31,20 @@ const FOLDERS: &[&str] = &["include", "lib", "bin"];
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let features: Vec<_> = arguments.features.iter().map(String::as_str).collect();
-    install(&Workspace::find()?, &arguments.prefix, &features)
+    let workspace = Workspace::find()?;
+    let pin = workspace.pin()?;
+    install(&workspace, &pin, &arguments.prefix, &features)
 }
 
 /// Installs into `prefix`; identical files are not touched.
 #[expect(clippy::print_stdout, reason = "the chore's progress")]
-pub(crate) fn install(workspace: &Workspace, prefix: &Path, features: &[&str]) -> Result<()> {
+pub(crate) fn install(workspace: &Workspace, pin: &Pin, prefix: &Path, features: &[&str]) -> Result<()> {
     for (feature, reason) in REFUSED {
         ensure!(!features.contains(feature), "`{feature}` cannot be installed: {reason}");
     }
     let prefix = std::path::absolute(prefix)?;
     println!("compiling ggml with {}: minutes, if it was not compiled before", features.join(", "));
-    let built = compile(workspace, features)?;
+    let built = compile(workspace, pin, features)?;
     let mut count = Count::default();
     for folder in FOLDERS {
         let from = built.join(folder);
@@ -49,7 +52,7 @@ pub(crate) fn install(workspace: &Workspace, prefix: &Path, features: &[&str]) -
             copy(&from, &prefix.join(folder), &mut count)?;
         }
     }
-    let text = pkg_config(&workspace.pin()?.ggml, &libraries(&built.join("lib"))?);
+    let text = pkg_config(&pin.ggml, &libraries(&built.join("lib"))?);
     let folder = prefix.join("lib/pkgconfig");
     fs::create_dir_all(&folder)?;
     write(text.as_bytes(), &folder.join("ggml.pc"), &mut count)?;
@@ -59,10 +62,10 @@ pub(crate) fn install(workspace: &Workspace, prefix: &Path, features: &[&str]) -
 }
 
 /// Runs ggml-sys's build script with shared libraries, and returns its folder.
-fn compile(workspace: &Workspace, features: &[&str]) -> Result<PathBuf> {
+fn compile(workspace: &Workspace, pin: &Pin, features: &[&str]) -> Result<PathBuf> {
     let all = features.iter().copied().chain(["dynamic-link"]).collect::<Vec<_>>().join(",");
     let mut command = workspace.cargo(&workspace.root);
-    command.args(["build", "--package", "ggml-sys", "--features", &all]);
+    command.args(["build", "--package", "ggml-sys", "--features", &all]).env("GGML_SYS_GGML", &pin.ggml);
     // Progress and errors still go to standard error.
     command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
@@ -209,7 +212,8 @@ mod tests {
     fn install_refuses_features_that_others_cannot_link() {
         let workspace = Workspace::find().unwrap();
         for (feature, _) in REFUSED {
-            let error = install(&workspace, Path::new("/no/such/folder"), &["rpc", feature]).unwrap_err();
+            let error = install(&workspace, &workspace.pin().unwrap(), Path::new("/no/such/folder"), &["rpc", feature])
+                .unwrap_err();
             assert!(error.to_string().contains(feature), "{error}");
         }
     }

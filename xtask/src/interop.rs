@@ -13,20 +13,26 @@ use crate::{install, interop_static};
 /// The crate, outside of the workspace: it can only be built with an installed ggml.
 const CRATE: &str = "tests/interop";
 
+/// llama.cpp's crate.
+const LLAMA: &str = "llama-cpp-sys-2";
+
 #[expect(clippy::print_stdout, reason = "the chore's progress")]
 pub(crate) fn run() -> Result<()> {
     let start = Instant::now();
     let workspace = Workspace::find()?;
     let folder = workspace.root.join("target/interop");
     let prefix = folder.join("ggml");
-    install::install(&workspace, &prefix, &["rpc"])?;
+    let pins = workspace.pins()?;
+    // One ggml for both: the version that llama.cpp's crate carries.
+    let pin = pins.all.iter().find(|pin| pin.package == LLAMA).with_context(|| format!("{LLAMA} is not pinned"))?;
+    install::install(&workspace, pin, &prefix, &["rpc"])?;
 
     println!("compiling llama.cpp and the program: minutes, if that was not done before");
     let target = workspace.root.join("target");
     let mut build = workspace.cargo(&workspace.root.join(CRATE));
     build.args(["build", "--locked", "--target-dir"]).arg(&target);
     // Each crate has its own variable.
-    build.env("GGML_SYS_PREFIX", &prefix).env("CMAKE_PREFIX_PATH", &prefix);
+    build.env("GGML_SYS_GGML", &pin.ggml).env("GGML_SYS_PREFIX", &prefix).env("CMAKE_PREFIX_PATH", &prefix);
     // A build type without flags: compiling llama.cpp without optimisation and debug information is much faster.
     build.env("LLAMA_LIB_PROFILE", "None");
     if Command::new("ninja").arg("--version").output().is_ok() {

@@ -16,6 +16,7 @@ mod interop_static;
 mod layers;
 mod model;
 mod offline;
+mod report;
 mod semver;
 mod sys_plan;
 mod update;
@@ -37,7 +38,7 @@ struct Arguments {
 enum Chore {
     /// Run all checks, as `.ci/run` does, or some
     Ci(ci::Arguments),
-    /// Fetch ggml's pinned sources into vendor/ggml/, or move the pin
+    /// Fetch ggml's pinned sources into vendor/, or pin another version
     Vendor(vendor::Arguments),
     /// List where the safe layer covers each function of ggml: docs/coverage.md
     Coverage(coverage::Arguments),

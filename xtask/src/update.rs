@@ -1,66 +1,102 @@
 //! `cargo xtask vendor --update VERSION`.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::fetch::cargo::Package;
-use crate::fetch::pin::Pin;
+use crate::fetch::pin::{Pin, Pins};
 use crate::fetch::{Fetched, tree};
 use crate::headers::{Api, Difference};
+use crate::report;
 use crate::workspace::Workspace;
 
-/// Fetches the version and prints the changes of the headers; then, unless this is a `dry_run`, moves the pin and the
-/// sources.
+/// Fetches the version and prints what changed since the default one; then, unless this is a `dry_run`, pins it and makes
+/// it the default. Versions that were pinned before stay.
 #[expect(clippy::print_stdout, reason = "the chore's result")]
-pub(crate) fn run(workspace: &Workspace, pin: &Pin, version: &str, dry_run: bool) -> Result<()> {
-    if version == pin.version {
-        bail!("the pin is at {} already", pin.origin());
-    }
-    let vendor = workspace.vendor();
-    let old = workspace.sources(pin)?;
-    let package = Package { name: &pin.package, version, sha256: None };
-    let fetched = Fetched::new(&vendor, package, &pin.keep, &workspace.fetcher()).map_err(anyhow::Error::msg)?;
-    let new = Pin {
-        version: version.to_owned(),
-        sha256: fetched.sha256.clone(),
-        ggml: tree::ggml_version(&fetched.tree).map_err(anyhow::Error::msg)?,
-        tree_sha256: fetched.sums.sha256(),
-        ..pin.clone()
+pub(crate) fn run(workspace: &Workspace, package: Option<&str>, version: &str, dry_run: bool) -> Result<()> {
+    let pins = workspace.pins()?;
+    let old = pins.choose(None).map_err(anyhow::Error::msg)?;
+    let package = package.unwrap_or(&old.package);
+    let known = pins.all.iter().find(|pin| pin.package == package && pin.version == version);
+    ensure!(known != Some(old), "{} is the default already", old.origin());
+    let fetched = known.is_none().then(|| fetch(workspace, old, package, version)).transpose()?;
+    let new = known.or(fetched.as_ref().map(|(pin, _)| pin)).context("what is not pinned is fetched")?;
+    let after = match &fetched {
+        Some((_, fetched)) => fetched.tree.clone(),
+        None => workspace.sources(new)?,
     };
-    let (before, after) = (api(workspace, &old)?, api(workspace, &fetched.tree)?);
-    let difference = Difference::between(&before, &after);
-    println!("{} (ggml {}) -> {} (ggml {})\n\n{difference}", pin.origin(), pin.ggml, new.origin(), new.ggml);
+    println!("{} (ggml {}) -> {} (ggml {})\n", old.origin(), old.ggml, new.origin(), new.ggml);
+    let before = workspace.sources(old)?;
+    let (declared, declares) = (api(workspace, &before)?, api(workspace, &after)?);
+    print!("{}", Difference::between(&declared, &declares));
+    println!("{}", report::write(&workspace.root, &before, &after)?);
 
-    let file = vendor.join("ggml.toml");
-    let text = moved(&fs::read_to_string(&file)?, pin, &new)?;
+    let files = ["vendor/ggml.toml", "ggml-sys/Cargo.toml"].map(|file| workspace.root.join(file));
+    let [pinned, packaged] = [fs::read_to_string(&files[0])?, fs::read_to_string(&files[1])?];
+    let texts = [moved(&pinned, &pins, new)?, replaced(&packaged, &folder(&pins.default), &folder(&new.ggml))?];
     if dry_run {
-        println!("{} stays as it is", file.display());
+        println!("a dry run: nothing was moved");
         return Ok(());
     }
-    fs::remove_dir_all(&old).with_context(|| format!("cannot remove {}", old.display()))?;
-    fetched.install(&vendor).map_err(anyhow::Error::msg)?;
-    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-    println!("moved {}", file.display());
+    if let Some((pin, fetched)) = fetched {
+        fetched.install(&workspace.vendor(), &pin).map_err(anyhow::Error::msg)?;
+    }
+    for (file, text) in files.iter().zip(texts) {
+        fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
     Ok(())
 }
 
-/// The pin's text with new values; comments are kept.
-fn moved(text: &str, old: &Pin, new: &Pin) -> Result<String> {
-    let mut text = text.to_owned();
-    for (key, old, new) in [
-        ("version", &old.version, &new.version),
-        ("sha256", &old.sha256, &new.sha256),
-        ("ggml", &old.ggml, &new.ggml),
-        ("tree_sha256", &old.tree_sha256, &new.tree_sha256),
-    ] {
-        text = text.replace(&format!("\n{key} = \"{old}\""), &format!("\n{key} = \"{new}\""));
-    }
-    if Pin::parse(&text).map_err(anyhow::Error::msg)? != *new {
-        bail!("the pin's text is not `key = \"value\"` in lines of their own, as this chore expects");
+/// Fetches a version that is not pinned.
+fn fetch(workspace: &Workspace, like: &Pin, package: &str, version: &str) -> Result<(Pin, Fetched)> {
+    let wanted = Package { name: package, version, sha256: None };
+    let fetched = Fetched::new(&workspace.vendor(), wanted, &like.keep, &workspace.fetcher());
+    let fetched = fetched.map_err(anyhow::Error::msg)?;
+    let pin = Pin {
+        ggml: tree::ggml_version(&fetched.tree).map_err(anyhow::Error::msg)?,
+        package: package.to_owned(),
+        version: version.to_owned(),
+        sha256: fetched.sha256.clone(),
+        tree_sha256: fetched.sums.sha256(),
+        keep: like.keep.clone(),
+    };
+    Ok((pin, fetched))
+}
+
+/// The text of the pins with another default, which is added if it is new.
+fn moved(text: &str, pins: &Pins, new: &Pin) -> Result<String> {
+    let mut text = replaced(text, &default(&pins.default), &default(&new.ggml))?;
+    let there = pins.all.iter().find(|pin| pin.ggml == new.ggml);
+    if let Some(pin) = there {
+        ensure!(pin == new, "ggml {} is pinned already, from {}: remove that pin first", pin.ggml, pin.origin());
+    } else {
+        let Pin { ggml, package, version, sha256, tree_sha256, .. } = new;
+        // Writing to a String cannot fail.
+        let _infallible = write!(
+            text,
+            "\n[[pin]]\nggml = {ggml:?}\npackage = {package:?}\nversion = {version:?}\nsha256 = {sha256:?}\n\
+             tree_sha256 = {tree_sha256:?}\n"
+        );
     }
     Ok(text)
+}
+
+fn default(ggml: &str) -> String {
+    format!("\ndefault = \"{ggml}\"\n")
+}
+
+/// The folder of a version's sources, as the manifest of ggml-sys names it.
+fn folder(ggml: &str) -> String {
+    format!("\"/vendor/ggml-{ggml}\"")
+}
+
+/// The text with `old`, which must be there once, replaced.
+fn replaced(text: &str, old: &str, new: &str) -> Result<String> {
+    ensure!(text.matches(old).count() == 1, "{:?} must be there once", old.trim());
+    Ok(text.replace(old, new))
 }
 
 /// The declarations that ggml-sys's build script generates from a tree. In docs.rs mode it compiles no C.
@@ -101,20 +137,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn update_moves_the_pin_and_keeps_comments() {
+    fn moving_there_and_back_leaves_the_texts_as_they_are() {
         let text = include_str!("../../vendor/ggml.toml");
-        let old = Pin::parse(text).unwrap();
-        let new = Pin {
-            version: "9.9.9".into(),
-            sha256: "a".into(),
-            ggml: "8.8.8".into(),
-            tree_sha256: "b".into(),
-            ..old.clone()
-        };
-        let text = moved(text, &old, &new).unwrap();
-        assert_eq!(Pin::parse(&text).unwrap(), new);
-        assert!(text.starts_with("# Where ggml comes from."));
-        assert!(moved("version=\"1\"", &old, &new).is_err());
+        let manifest = include_str!("../../ggml-sys/Cargo.toml");
+        let pins = Pins::parse(text).unwrap();
+        let new = Pin { ggml: "9.9.9".into(), version: "8.8.8".into(), ..pins.choose(None).unwrap().clone() };
+        let there = moved(text, &pins, &new).unwrap();
+        let moved_pins = Pins::parse(&there).unwrap();
+        assert_eq!(moved_pins.choose(None), Ok(&new));
+        assert_eq!(moved_pins.all.len(), pins.all.len() + 1, "the others stay");
+        let back = moved(&there, &moved_pins, pins.choose(None).unwrap()).unwrap();
+        assert!(back.starts_with(text), "only the new pin is left");
+        let other = replaced(manifest, &folder(&pins.default), &folder("9.9.9")).unwrap();
+        assert_eq!(replaced(&other, &folder("9.9.9"), &folder(&pins.default)).unwrap(), manifest);
+    }
+
+    #[test]
+    fn another_package_of_a_pinned_version_is_refused() {
+        let text = include_str!("../../vendor/ggml.toml");
+        let pins = Pins::parse(text).unwrap();
+        let new = Pin { package: "other".into(), ..pins.choose(None).unwrap().clone() };
+        assert!(moved(text, &pins, &new).unwrap_err().to_string().contains("pinned already"));
     }
 
     #[test]

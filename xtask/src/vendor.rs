@@ -7,9 +7,12 @@ use crate::workspace::Workspace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Move the pin to another version of its package, and print what changed in ggml's public headers
+    /// Make another version of the package the default, pin it if it is not, and print what changed in ggml
     #[arg(long, value_name = "VERSION")]
     update: Option<String>,
+    /// The package on crates.io, if it is not that of the present default
+    #[arg(long, value_name = "NAME", requires = "update")]
+    package: Option<String>,
     /// Print what would change, and move nothing
     #[arg(long, requires = "update")]
     dry_run: bool,
@@ -18,11 +21,12 @@ pub(crate) struct Arguments {
 #[expect(clippy::print_stdout, reason = "the chore's result")]
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let workspace = Workspace::find()?;
-    let pin = workspace.pin()?;
     if let Some(version) = &arguments.update {
-        return update::run(&workspace, &pin, version, arguments.dry_run);
+        return update::run(&workspace, arguments.package.as_deref(), version, arguments.dry_run);
     }
-    let tree = workspace.sources(&pin)?;
-    println!("ggml {} of {} lies in {}, as pinned", pin.ggml, pin.origin(), tree.display());
+    for pin in workspace.pins()?.all {
+        let tree = workspace.sources(&pin)?;
+        println!("ggml {} of {} lies in {}, as pinned", pin.ggml, pin.origin(), tree.display());
+    }
     Ok(())
 }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::fetch;
 use crate::fetch::cargo::Cargo;
-use crate::fetch::pin::Pin;
+use crate::fetch::pin::{Pin, Pins};
 
 /// The repository, and the cargo that runs this program.
 pub(crate) struct Workspace {
@@ -26,8 +26,14 @@ impl Workspace {
         self.root.join("vendor")
     }
 
+    pub(crate) fn pins(&self) -> Result<Pins> {
+        Pins::read(&self.vendor().join("ggml.toml")).map_err(anyhow::Error::msg)
+    }
+
+    /// The version that the build takes.
     pub(crate) fn pin(&self) -> Result<Pin> {
-        Pin::read(&self.vendor().join("ggml.toml")).map_err(anyhow::Error::msg)
+        let chosen = std::env::var("GGML_SYS_GGML").ok().filter(|value| !value.is_empty());
+        self.pins()?.choose(chosen.as_deref()).cloned().map_err(anyhow::Error::msg)
     }
 
     /// How the fetch module calls cargo.

@@ -1,4 +1,4 @@
-//! Fills `vendor/ggml/` with the pinned sources. Shared by the build script and by `cargo xtask vendor`.
+//! Fills `vendor/ggml-VERSION/` with the pinned sources. Shared by the build script and by `cargo xtask vendor`.
 
 pub mod cargo;
 pub mod pin;
@@ -13,15 +13,15 @@ use cargo::{Cargo, Package};
 use pin::Pin;
 use tree::Sums;
 
-/// Returns the folder of the verified sources: `vendor/ggml/`, fetched if missing. If `vendor` can't be written, they
-/// go to `elsewhere`.
+/// Returns the folder of the verified sources, below `vendor`, fetched if missing. If `vendor` can't be written, they go
+/// to `elsewhere`.
 ///
 /// # Errors
 ///
 /// Says what is wrong and what to run.
 pub fn ensure(vendor: &Path, elsewhere: &Path, pin: &Pin, cargo: &Cargo) -> Result<PathBuf, String> {
     for place in [vendor, elsewhere] {
-        let tree = place.join("ggml");
+        let tree = place.join(pin.folder());
         if tree.exists() {
             return verified(tree, pin);
         }
@@ -52,7 +52,7 @@ fn fill(place: &Path, pin: &Pin, cargo: &Cargo) -> Result<PathBuf, String> {
              With a network: build once. A later `cargo vendor` takes the sources along.\n\
              Without: unpack https://static.crates.io/crates/{package}/{package}-{version}.crate \
              and set GGML_SYS_SOURCE_DIR to its folder {folder}",
-            place.join("ggml").display()
+            place.join(pin.folder()).display()
         );
         if cargo.offline { todo } else { format!("{todo}\n{e}") }
     })?;
@@ -63,8 +63,8 @@ fn fill(place: &Path, pin: &Pin, cargo: &Cargo) -> Result<PathBuf, String> {
             return Err(format!("{} is not as pinned: the SHA-256 of its {what} is {is}, not {pinned}", pin.origin()));
         }
     }
-    fetched.install(place).or_else(|error| {
-        let tree = place.join("ggml");
+    fetched.install(place, pin).or_else(|error| {
+        let tree = place.join(pin.folder());
         // Another build may have installed them first.
         if tree.exists() { verified(tree, pin) } else { Err(error) }
     })
@@ -101,13 +101,13 @@ impl Fetched {
         Ok(Self { tree, sums, sha256: unpacked.sha256, temporary })
     }
 
-    /// Renames the folder to `place/ggml`, which must not exist.
+    /// Renames the folder to its name below `place`, where it must not exist.
     ///
     /// # Errors
     ///
     /// Names both paths.
-    pub fn install(self, place: &Path) -> Result<PathBuf, String> {
-        let tree = place.join("ggml");
+    pub fn install(self, place: &Path, pin: &Pin) -> Result<PathBuf, String> {
+        let tree = place.join(pin.folder());
         let renamed = fs::rename(&self.tree, &tree);
         drop(self.temporary);
         match renamed {

@@ -16,7 +16,7 @@ use super::options::Options;
 use super::peer;
 use super::relay::Relay;
 use super::survey::Survey;
-use super::wire::{self, CAPS, Command};
+use super::wire::{self, CAPS, Command, RequestLen};
 use crate::error::Error;
 
 const SHORT: Duration = Duration::from_millis(300);
@@ -318,22 +318,40 @@ fn relay_resends_a_graph_that_the_server_discarded() {
     let (link, relay, requests) = recorder();
     let mut client = Client::new(relay);
     let graph = [&1_u32.to_le_bytes()[..], &[9; 100]].concat();
-    let again = 1_u32.to_le_bytes();
+    let RequestLen::Exactly(len) = Command::GraphRecompute.request_len() else { panic!("of no fixed length") };
+    let again = &graph[..usize::try_from(len).unwrap()];
     client.tell(Command::GraphCompute, &graph);
-    client.tell(Command::GraphRecompute, &again);
+    client.tell(Command::GraphRecompute, again);
     client.tell(Command::FreeBuffer, &[0; 8]);
-    client.tell(Command::GraphRecompute, &again);
-    client.tell(Command::GraphRecompute, &again);
+    client.tell(Command::GraphRecompute, again);
+    client.tell(Command::GraphRecompute, again);
     client.memory();
     let commands: Vec<_> = requests.try_iter().collect();
     let expected = [
         (Command::GraphCompute, graph.clone()),
         (Command::GraphRecompute, again.to_vec()),
         (Command::FreeBuffer, vec![0; 8]),
-        (Command::GraphCompute, graph),
+        (Command::GraphCompute, graph.clone()),
         (Command::GraphRecompute, again.to_vec()),
         (Command::GetDeviceMemory, vec![0; 4]),
     ];
     assert_eq!(commands, expected);
     link.check().unwrap();
+}
+
+/// The servers of a meta device would add up among themselves, under addresses that are those of relays.
+#[test]
+fn a_collective_is_refused_and_never_reaches_the_server() {
+    if Command::from_byte(Command::CommInit.byte()).is_none() {
+        return; // not a command of this protocol
+    }
+    let (link, relay, requests) = recorder();
+    let mut client = Client::new(relay);
+    assert_eq!(client.ask(Command::CommInit, &[1; 80]), [0]);
+    assert_eq!(client.memory(), [7; 16]);
+    assert_eq!(requests.try_iter().map(|(command, _)| command).collect::<Vec<_>>(), [Command::GetDeviceMemory]);
+    link.check().unwrap();
+    client.tell(Command::CommAllreduce, &[0; 300]);
+    assert_eq!(client.0.read(&mut [0]).unwrap_or(0), 0, "it is hung up on");
+    assert_eq!(requests.try_iter().count(), 0);
 }

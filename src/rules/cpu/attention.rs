@@ -26,6 +26,7 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
 
 fn flash_attn([q, k, v]: [TensorPtr; 3], t: TensorPtr) -> Verdict {
     matrix::has_dot_product(k)?;
+    need(to_float(k.dtype()), "the CPU can't compute attention with keys of this type")?;
     need(to_float(v.dtype()), "the CPU can't convert values of this type to f32")?;
     need([q, k, v].into_iter().all(TensorPtr::has_dense_rows), ROWS)?;
     let [_, _, _, precision, ..] = t.op_params();

@@ -50,7 +50,9 @@ fn copies(a: TensorPtr, t: TensorPtr) -> Verdict {
         need(t.is_contiguous() && a0 == t0, "the CPU quantises into contiguous tensors of one row length only")?;
         return need(a.has_dense_rows(), ROWS);
     }
-    need((from == DType::I32 && to == DType::F32) || (from.is_float() && to.is_float()), NONE)
+    // There is no way from the 8-bit float but to the larger ones.
+    let floats = (from.is_float() && (to.is_float() || to.is_f8())) || (from.is_f8() && to.is_float());
+    need(floats || (from == DType::I32 && to == DType::F32), NONE)
 }
 
 /// Whether the type is quantised, and rows of it can be converted to `f32`.

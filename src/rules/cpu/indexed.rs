@@ -18,8 +18,9 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
 }
 
 fn get_rows(a: TensorPtr) -> Verdict {
-    let types =
-        matches!(a.dtype(), DType::F32 | DType::F16 | DType::BF16 | DType::I32) || copy::has_float_rows(a.dtype());
+    let types = matches!(a.dtype(), DType::F32 | DType::F16 | DType::BF16 | DType::I32)
+        || copy::has_float_rows(a.dtype())
+        || a.dtype().is_f8();
     need(types, "the CPU can't read rows of this type")?;
     need(a.has_dense_rows(), ROWS)
 }
@@ -32,7 +33,7 @@ fn get_rows_back(a: TensorPtr, rows: TensorPtr) -> Verdict {
 
 fn set_rows(b: TensorPtr, t: TensorPtr) -> Verdict {
     let to = t.dtype();
-    need(to.is_float() || copy::can_quantise(to), "the CPU can't write rows of this type")?;
+    need(to.is_float() || to.is_f8() || copy::can_quantise(to), "the CPU can't write rows of this type")?;
     // For f16 sources, the kernel's conversion buffer has room for one thread, but all threads use it.
     need(b.dtype() == DType::F32 || to == DType::F16, "the CPU writes rows of f16 to f16 only; use `cast`")?;
     need(b.has_dense_rows() && t.has_dense_rows(), ROWS)

@@ -3,7 +3,11 @@
 use ggml_sys as sys;
 
 use super::rows::only_f32;
+#[cfg(ggml_0_28)]
+use super::rows_of;
 use super::{PACKED, Verdict, need, sources};
+#[cfg(ggml_0_28)]
+use crate::dtype::DType;
 use crate::header::TensorPtr;
 
 pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
@@ -17,6 +21,9 @@ pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
             only_f32(a)?;
             need(a.is_contiguous(), "the CPU kernel needs a contiguous operand; use `cont`")
         }),
+        #[cfg(ggml_0_28)]
+        sys::GGML_OP_TOP_K_MASK => sources(t)
+            .and_then(|[mask]| rows_of(mask, &[DType::F32, DType::F16], "the CPU kernel takes masks of f32 or f16")),
         _ => return None,
     })
 }

@@ -36,7 +36,7 @@ fn mul_mat(a: TensorPtr, b: TensorPtr) -> Verdict {
 
 /// H14: for types without a dot product, the kernel would call NULL.
 pub(super) fn has_dot_product(a: TensorPtr) -> Verdict {
-    let has = a.dtype().is_float() || copy::has_float_rows(a.dtype());
+    let has = a.dtype().is_float() || a.dtype().is_f8() || copy::has_float_rows(a.dtype());
     need(has, "the CPU has no dot product for the type of the first operand (or of keys)")
 }
 
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn dot_product_types_equal_ggml() {
         for &t in DType::ALL {
-            let known = t.is_float() || copy::has_float_rows(t);
+            let known = t.is_float() || t.is_f8() || copy::has_float_rows(t);
             let of_ggml = traits(t.raw()).unwrap();
             assert_eq!(known, of_ggml.vec_dot.is_some(), "{t}");
             assert!(!known || traits(of_ggml.vec_dot_type).unwrap().from_float.is_some(), "{t}");

@@ -50,7 +50,7 @@ pub(crate) struct Omission {
 }
 
 /// The file's tables.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct Listed {
     /// Maps a function to the more general one that is called instead.
@@ -60,6 +60,8 @@ pub(crate) struct Listed {
     /// Functions that Rust code replaces, by file.
     pub(crate) in_rust: BTreeMap<String, BTreeSet<String>>,
     pub(crate) omitted: BTreeMap<String, Omission>,
+    /// Maps a function to the version of ggml that brought it, if older ones are pinned, too.
+    pub(crate) since: BTreeMap<String, String>,
 }
 
 impl Listed {
@@ -67,9 +69,58 @@ impl Listed {
         toml::from_str(text).context("docs/omitted.toml")
     }
 
+    /// The tables for one version of ggml, and the functions that it does not have yet.
+    pub(crate) fn at(&self, ggml: &str) -> (Self, BTreeSet<String>) {
+        let later: BTreeSet<_> = self
+            .since
+            .iter()
+            .filter(|(_, since)| numbers(since) > numbers(ggml))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let mut listed = self.clone();
+        let kept = |name: &String| !later.contains(name);
+        listed.shorthand.retain(|name, _| kept(name));
+        listed.called_in.retain(|name, _| kept(name));
+        listed.in_rust.values_mut().for_each(|names| names.retain(kept));
+        listed.omitted.retain(|name, _| kept(name));
+        (listed, later)
+    }
+
+    /// What is wrong about the versions that brought functions, given the words of one version's headers.
+    pub(crate) fn misdated(&self, ggml: &str, known: &BTreeSet<String>) -> Vec<String> {
+        let wrong =
+            self.since.iter().filter(|(name, since)| known.contains(*name) != (numbers(since) <= numbers(ggml)));
+        wrong.map(|(name, since)| format!("docs/omitted.toml: {name} is not since {since}, see ggml {ggml}")).collect()
+    }
+
     /// All names in the tables; a name that is replaced in several files counts once.
     pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
         let in_rust = self.in_rust.values().flatten().collect::<BTreeSet<_>>();
         self.shorthand.keys().chain(self.called_in.keys()).chain(in_rust).chain(self.omitted.keys())
+    }
+}
+
+/// The parts of a version, for comparisons.
+fn numbers(version: &str) -> Vec<u32> {
+    version.split('.').map(|part| part.parse().unwrap_or_default()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_is_listed_from_its_version_on() {
+        let text = "[omitted]\nggml_a = { reason = \"raw\", instead = \"x\" }\nggml_b = { reason = \"raw\", instead = \"x\" }\n\
+                    [since]\nggml_b = \"0.28.0\"\n";
+        let listed = Listed::parse(text).unwrap();
+        let (old, later) = listed.at("0.9.0");
+        assert_eq!((old.names().cloned().collect(), later), (vec!["ggml_a".to_owned()], ["ggml_b".to_owned()].into()));
+        let (new, later) = listed.at("0.28.0");
+        assert_eq!((new.names().count(), later.len()), (2, 0));
+        let known = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        assert_eq!(listed.misdated("0.28.0", &known(&["ggml_a", "ggml_b"])), [""; 0]);
+        assert_eq!(listed.misdated("0.28.0", &known(&["ggml_a"])).len(), 1, "it is not there yet");
+        assert_eq!(listed.misdated("0.27.0", &known(&["ggml_b"])).len(), 1, "it was there before");
     }
 }

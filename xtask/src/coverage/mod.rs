@@ -55,41 +55,52 @@ pub(crate) struct Arguments {
 #[expect(clippy::print_stdout, reason = "the chore's result")]
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let workspace = Workspace::find()?;
-    let include = workspace.sources(&workspace.pin()?)?.join("include");
     let sources = read_sources(&workspace.root)?;
     let listed = Listed::parse(&read(&workspace.root.join("docs/omitted.toml"))?)?;
-    let known = known(&include)?;
-    let headers = HEADERS.iter().map(|file| Ok(Header::parse(file, &read(&include.join(file))?)));
-    let headers = headers.collect::<Result<Vec<_>>>()?;
+    let pins = workspace.pins()?;
+    let mut problems = Vec::new();
+    for pin in &pins.all {
+        let include = workspace.sources(pin)?.join("include");
+        let mut known = known(&include)?;
+        problems.extend(listed.misdated(&pin.ggml, &known));
+        let (listed, later) = listed.at(&pin.ggml);
+        known.extend(later);
+        let headers = HEADERS.iter().map(|file| Ok(Header::parse(file, &read(&include.join(file))?)));
+        let headers = headers.collect::<Result<Vec<_>>>()?;
+        let mut judge = Judge::new(&listed, &sources);
+        let chapters = judge.judge(&headers, &known);
+        problems.extend(judge.problems.iter().map(|problem| format!("with ggml {}: {problem}", pin.ggml)));
+        problems.extend(chapters.iter().flat_map(incomplete).map(|what| format!("with ggml {}: {what}", pin.ggml)));
+        if pin.ggml == pins.default {
+            problems.extend(report(&workspace.root, &chapters, arguments.check)?);
+        }
+        let mut total = Count::default();
+        for chapter in &chapters {
+            total.add(chapter.count());
+            println!("coverage of {} of ggml {}: {}", chapter.header, pin.ggml, chapter.count());
+        }
+        println!("coverage of ggml {}: {total}", pin.ggml);
+    }
+    if !problems.is_empty() {
+        bail!("{} problems:\n  {}", problems.len(), problems.join("\n  "));
+    }
+    Ok(())
+}
 
-    let mut judge = Judge::new(&listed, &sources);
-    let chapters = judge.judge(&headers, &known);
-    let mut problems = judge.problems;
-    problems.extend(chapters.iter().flat_map(incomplete));
-
-    let migration = Migration::parse(&read(&workspace.root.join("docs/migration.toml"))?)?;
-    let functions = functions(&workspace.root)?;
-    let (migration, wrong) = migration.write(&chapters, |name| functions.contains(name));
-    problems.extend(wrong);
-    for (file, text) in [(REPORT, report::write(&chapters)), (MIGRATION, migration)] {
-        let path = workspace.root.join(file);
-        if !arguments.check {
+/// Writes the pages, or `check`s that they are up to date; returns what is wrong with them.
+fn report(root: &Path, chapters: &[Chapter], check: bool) -> Result<Vec<String>> {
+    let migration = Migration::parse(&read(&root.join("docs/migration.toml"))?)?;
+    let functions = functions(root)?;
+    let (migration, mut problems) = migration.write(chapters, |name| functions.contains(name));
+    for (file, text) in [(REPORT, report::write(chapters)), (MIGRATION, migration)] {
+        let path = root.join(file);
+        if !check {
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         } else if fs::read_to_string(&path).ok().is_none_or(|old| old != text) {
             problems.push(format!("{file} is out of date: run `cargo xtask coverage`"));
         }
     }
-
-    let mut total = Count::default();
-    for chapter in &chapters {
-        total.add(chapter.count());
-        println!("coverage of {}: {}", chapter.header, chapter.count());
-    }
-    println!("coverage: {total}");
-    if !problems.is_empty() {
-        bail!("{} problems:\n  {}", problems.len(), problems.join("\n  "));
-    }
-    Ok(())
+    Ok(problems)
 }
 
 fn read(path: &Path) -> Result<String> {

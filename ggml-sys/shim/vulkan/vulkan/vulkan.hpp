@@ -1,5 +1,6 @@
 // In front of Vulkan's own header: ggml names types of VK_EXT_layer_settings, which headers older than 1.3.272 lack, and
-// Debian 12 and Ubuntu 22.04 have older ones. ggml turns the extension on only where the validation layer offers it.
+// Debian 12 and Ubuntu 22.04 have older ones. ggml turns the extension on only where the validation layer offers it. It also
+// compares a device with a null pointer, for which older headers offer two conversions.
 #ifndef GGML_SYS_VULKAN_HPP
 #define GGML_SYS_VULKAN_HPP
 
@@ -31,6 +32,10 @@ struct LayerSettingsCreateInfoEXT {
     explicit LayerSettingsCreateInfoEXT(const Settings & settings)
         : settingCount(static_cast<uint32_t>(settings.size())), pSettings(settings.data()) {}
 };
+
+inline bool operator==(const Device & device, std::nullptr_t) {
+    return !device;
+}
 
 } // namespace VULKAN_HPP_NAMESPACE
 
