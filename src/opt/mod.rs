@@ -14,10 +14,10 @@
 //!
 //! let ctx = Context::new();
 //! let x = ctx.input("x", DType::F32, [1, 4])?;
-//! let y = ctx.add(ctx.mul(x, line.get("a")?)?, line.get("b")?)?;
+//! let y = ctx.add(ctx.mul(x, line.tensor("a")?)?, line.tensor("b")?)?;
 //!
 //! let params = OptParams::new(LossType::MeanSquaredError).with_optimizer(AdamW::new().with_alpha(0.1));
-//! let mut opt = OptContext::new([line.get("a")?, line.get("b")?], params)?;
+//! let mut opt = OptContext::new([line.tensor("a")?, line.tensor("b")?], params)?;
 //! let graphs = opt.graphs(&ctx, x, y)?;
 //! let labels = graphs.labels().expect("what outputs are compared with");
 //!
@@ -28,8 +28,8 @@
 //! for _ in 0..500 {
 //!     run.eval(None)?;
 //! }
-//! assert!((line.get("a")?.read::<f32>()?[0] - 2.0).abs() < 0.01);
-//! assert!((line.get("b")?.read::<f32>()?[0] - 1.0).abs() < 0.01);
+//! assert!((line.tensor("a")?.read::<f32>()?[0] - 2.0).abs() < 0.01);
+//! assert!((line.tensor("b")?.read::<f32>()?[0] - 1.0).abs() < 0.01);
 //! # Ok(())
 //! # }
 //! ```

@@ -22,7 +22,6 @@ use crate::alloc::plan::{Fit, Plan};
 use crate::backend::Backend;
 use crate::buffer::BufferType;
 use crate::device::Device;
-use crate::entries::Entry;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::header::TensorPtr;
@@ -61,8 +60,6 @@ pub struct Sched {
     kept_off: Vec<usize>,
     /// Whether the rules of the assigned devices were checked for this plan.
     checked: bool,
-    /// The backend of each entry in C's last plan, by index; empty if there is only one backend.
-    assigned: Vec<u8>,
     poisoned: bool,
 }
 
@@ -81,7 +78,6 @@ impl Sched {
             pins: Pins::default(),
             kept_off: Vec::new(),
             checked: false,
-            assigned: Vec::new(),
             poisoned: false,
         }
     }
@@ -204,7 +200,7 @@ impl Sched {
     }
 
     fn allocate<'s, 'c>(&'s mut self, mut bound: Bound<'s, 'c>, pins: Pins) -> Result<Allocated<'s, 'c>> {
-        let mut affected = self.prepare(&bound, pins, true)?;
+        let affected = self.prepare(&bound, pins, true)?;
         if affected.is_none() && self.plan.put_back(&mut bound) {
             return Ok(Allocated::new(self, bound));
         }
@@ -213,18 +209,9 @@ impl Sched {
             self.plan.count(bound.graph());
         }
         let graph = bound.graph();
-        let mut as_built = AsBuilt::after(graph);
+        let as_built = AsBuilt::after(graph);
         self.in_c(graph, Engine::alloc)?;
-        let by_size = affected.is_some();
-        if by_size {
-            if self.assignment(graph)? != self.assigned {
-                // Operations moved to other devices, so C's plan is of another graph, and other rules apply.
-                drop(as_built);
-                affected = None;
-                self.plan_in_c(graph)?;
-                as_built = AsBuilt::after(graph);
-                self.in_c(graph, Engine::alloc)?;
-            }
+        if affected.is_some() {
             self.plan.adopt(graph);
         }
         let noted = self.note(&mut bound, affected.as_deref());
@@ -239,7 +226,6 @@ impl Sched {
 
     /// Makes C plan memory for the graph.
     fn plan_in_c(&mut self, graph: &Graph<'_>) -> Result<()> {
-        self.assigned.clear();
         let _as_built = AsBuilt::after(graph);
         self.in_c(graph, Engine::reserve)
     }
@@ -260,23 +246,12 @@ impl Sched {
         if done { Ok(()) } else { Err(self.out_of_memory(mark)) }
     }
 
-    /// The backend of each entry of the allocated graph, by index; nothing if there is only one backend.
-    fn assignment(&self, graph: &Graph<'_>) -> Result<Vec<u8>> {
-        let entries = if self.backends.len() == 1 { &[][..] } else { graph.entries() };
-        let index = |e: &Entry| {
-            let backend = self.backend_of(e.ptr)?;
-            u8::try_from(self.backends.iter().position(|b| std::ptr::eq(b, backend))?).ok()
-        };
-        list::collect(entries.iter().map(|e| index(e).unwrap_or(u8::MAX)), "the assignment of a graph's tensors")
-    }
-
     /// Records what the C scheduler did with a graph, while the graph's headers show it.
     fn note(&mut self, bound: &mut Bound<'_, '_>, affected: Option<&[usize]>) -> Result<()> {
         self.check_alive()?;
         // The assignment depends only on what the plan depends on, so one check per plan is enough.
         if !self.checked {
             self.check_assignments(bound.graph(), affected)?;
-            self.assigned = self.assignment(bound.graph())?;
             self.checked = true;
         }
         // CPU only: other devices cache graphs by `uid`, or run `init_tensor`. Not with `parallel`: each allocation
@@ -311,8 +286,8 @@ impl Sched {
         self.check()?;
         let graph = bound.graph();
         let fit = if self.raw.is_some() && self.pins == pins { self.plan.fit(graph)? } else { Fit::Other };
-        // With copies, an allocation uses one of them, and C compares the sizes of that one alone.
-        let by_size = by_size && !self.settings.parallel && self.meta().is_none();
+        // Over several backends, C's own plan also depends on which of them gets an operation.
+        let by_size = by_size && Engine::is_alone(&self.backends, &self.settings);
         match fit {
             Fit::Same => return Ok(None),
             Fit::Sizes(affected) if by_size => {

@@ -2,7 +2,7 @@
 
 use ggml::GraphAllocator;
 use ggml::prelude::*;
-use testkit::network::{WIDTH, expected, forward, input, matrix, network, weights};
+use testkit::network::{expected, input, matrix, network, weights};
 
 use crate::beside::distance;
 use crate::{backend, cpu, vulkan};
@@ -34,27 +34,6 @@ fn sched_alternates_between_vulkan_and_cpu() {
                 assert_eq!(run.get::<f32>(x).unwrap(), data, "inputs stay");
             }
         }
-    }
-}
-
-/// Graphs of one topology take turns and grow; the plan of one has room for a smaller one, copies included.
-fn graphs_of_changing_sizes_share_a_plan_with_copies() {
-    let (there, here) = (vulkan().buffer_type(), Device::cpu().unwrap().buffer_type());
-    let weights = weights(&[there, here, there, here]);
-    let mut sched = sched();
-    for columns in [1, 3, 1, 3, 4, 5, 6, 2, 6] {
-        let ctx = Context::new();
-        let x = ctx.input("x", DType::F32, [WIDTH, columns]).unwrap();
-        let y = forward(&ctx, &weights, x);
-        let graph = ctx.graph([y]).unwrap();
-        let mut run = sched.alloc(&graph).unwrap();
-        assert_eq!(run.n_splits(), 4, "{}", run.to_dot());
-        let data: Vec<_> = (0..columns).map(input).collect();
-        run.set(x, &data.concat()).unwrap();
-        run.compute().unwrap();
-        let wanted: Vec<_> = data.iter().flat_map(|data| expected(4, data)).collect();
-        let far = distance(&run.get(y).unwrap(), &wanted);
-        assert!(far < 1e-2, "{far} with {columns} columns");
     }
 }
 
@@ -144,7 +123,6 @@ fn sched_leaves_to_the_cpu_what_vulkan_cannot_run() {
 
 crate::trials! {
     sched_alternates_between_vulkan_and_cpu,
-    graphs_of_changing_sizes_share_a_plan_with_copies,
     vulkan_weights_round_trip,
     graph_allocator_computes_in_vulkan_memory,
     fill_reaches_the_end_of_odd_sizes,
