@@ -35,7 +35,7 @@ pub fn encode(dtype: DType, data: &[f64]) -> (Vec<u8>, Vec<f64>) {
 }
 
 /// Whether it is the 8-bit float, which older versions of ggml don't have.
-pub(crate) fn is_f8(dtype: DType) -> bool {
+pub fn is_f8(dtype: DType) -> bool {
     dtype.name() == "f8_e4m3"
 }
 

@@ -5,7 +5,7 @@ use ggml::prelude::*;
 use ggml::{FlashAttn, Prec};
 
 use crate::softmax::slope;
-use crate::support::encode::is_f8;
+use testkit::encode::is_f8;
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
 #[derive(Debug, Clone, Copy)]
