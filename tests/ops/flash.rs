@@ -5,8 +5,8 @@ use ggml::prelude::*;
 use ggml::{FlashAttn, Prec};
 
 use crate::softmax::slope;
-use testkit::encode::is_f8;
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
+use testkit::encode::is_f8;
 
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
