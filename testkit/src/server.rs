@@ -107,7 +107,9 @@ pub fn server_process() {
 /// The child: serves two CPU devices until its standard input closes.
 fn serve(address: SocketAddrV4) {
     #[cfg(unix)]
-    limit_memory();
+    if env::var_os("TEST_NO_LIMITS").is_none() {
+        limit_memory();
+    }
     let cpu = ggml::Device::cpu().unwrap();
     let server = Server::builder().address(address).devices([cpu, cpu]).threads(2.try_into().unwrap());
     // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.

@@ -96,6 +96,7 @@ fn cargo(workspace: &Workspace, target: &str, library: &str, leaks: &str) -> Com
     let options = format!("allocator_may_return_null=1:{leaks}:detect_stack_use_after_return=0");
     let known = workspace.root.join("xtask/lsan.supp");
     let leaks = format!("suppressions={}:print_suppressions=0", known.display());
+    command.env("TEST_NO_LIMITS", "1"); // without memory for itself, a program under the sanitizer ends
     let runner = format!("env LD_PRELOAD={library} ASAN_OPTIONS={options} LSAN_OPTIONS={leaks}");
     command.env(format!("CARGO_TARGET_{}_RUNNER", suffix.to_uppercase()), runner);
     command

@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let runner = "valgrind -q --error-exitcode=9 --trace-children=yes --fair-sched=yes --leak-check=no";
     command.env(format!("CARGO_TARGET_{}_RUNNER", target.replace('-', "_").to_uppercase()), runner);
     command.env("ABUSE_PROGRAMS", arguments.programs.to_string());
-    command.env("ABUSE_NO_LIMITS", "1"); // without memory for itself, valgrind ends
+    command.env("TEST_NO_LIMITS", "1"); // without memory for itself, valgrind ends
     if let Some(seed) = arguments.seed {
         command.env("ABUSE_SEED", seed.to_string());
     }

@@ -39,7 +39,7 @@ fn set(limit: libc::rlimit) {
 /// ends when it gets no memory itself.
 pub(super) fn is_there() -> bool {
     let is_set = |name| std::env::var_os(name).is_some();
-    cfg!(target_os = "linux") && !is_set("ABUSE_NO_LEAKS") && !is_set("ABUSE_NO_LIMITS")
+    cfg!(target_os = "linux") && !is_set("TEST_NO_LIMITS")
 }
 
 #[cfg(not(target_os = "linux"))]
