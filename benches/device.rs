@@ -77,9 +77,9 @@ fn products() {
             let y = ctx.mul_mat(weights.tensor("w").unwrap(), x).unwrap();
             let graph = ctx.graph([y]).unwrap();
             let mut allocator = GraphAllocator::new(device().buffer_type());
-            let mut memory = allocator.alloc(&graph).unwrap();
+            let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
             memory.set(x, &vec![0.5_f32; usize::try_from(k * n).unwrap()]).unwrap();
-            let time = seconds(|| memory.compute(&mut backend).unwrap());
+            let time = seconds(|| memory.compute().unwrap());
             let name = format!("mul_mat {dtype} [{k}, {m}] by {n} columns");
             print(&name, 2.0 * (k * m * n) as f64 / time / 1e12, "TFLOP/s");
             if n == 1 {
@@ -107,12 +107,12 @@ fn attention() {
         }
         let graph = ctx.graph([y]).unwrap();
         let mut allocator = GraphAllocator::new(device().buffer_type());
-        let mut memory = allocator.alloc(&graph).unwrap();
+        let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
         memory.set(q, &vec![0.1_f32; usize::try_from(head * queries * heads).unwrap()]).unwrap();
         for t in [k, v] {
             memory.set(t, &vec![half::f16::ONE; usize::try_from(head * keys * kv_heads).unwrap()]).unwrap();
         }
-        let time = seconds(|| memory.compute(&mut backend).unwrap());
+        let time = seconds(|| memory.compute().unwrap());
         let name = format!("flash_attn_ext {queries} queries, {keys} keys");
         print(&name, 4.0 * (head * queries * heads * keys) as f64 / time / 1e12, "TFLOP/s");
     }
@@ -127,9 +127,9 @@ fn launches() {
     let graph = ctx.graph([y]).unwrap();
     let mut backend = device().init().unwrap();
     let mut allocator = GraphAllocator::new(device().buffer_type());
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
     memory.set(x, &[0.0_f32; 64]).unwrap();
-    let time = seconds(|| memory.compute(&mut backend).unwrap());
+    let time = seconds(|| memory.compute().unwrap());
     print("an operation of 64 elements", time / OPS as f64 * 1e6, "us");
     let mut sched = Sched::builder().backend(device().init().unwrap()).backend(cpu()).build().unwrap();
     drop(memory);

@@ -10,7 +10,7 @@
 // The features that items need, in the docs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-pub(crate) mod alloc;
+mod alloc;
 mod backend;
 mod buffer;
 mod callback;
@@ -37,13 +37,14 @@ mod quant;
 #[cfg(feature = "rpc")]
 pub mod rpc;
 mod rules;
+mod run;
 mod sched;
 mod shape;
 mod tensor;
 mod version;
 mod weights;
 
-pub use alloc::{Compare, Compared, Comparison, GraphAllocator, GraphMemory, GraphPlan, Mismatch};
+pub use alloc::GraphAllocator;
 pub use backend::{Backend, Event, Priority, Threads};
 pub use buffer::{Buffer, BufferType, BufferUsage, Pinned};
 pub use context::Context;
@@ -61,7 +62,8 @@ pub use ops::{
     Operands, Pad, Part, Pool, Pool1d, Pool2d, Prec, Rope, RopeMode, Rows, RowsMut, RwkvWkv6, RwkvWkv7, Scale, SoftMax,
     SortOrder, SsmScan, TriType, UnaryOp, Windows,
 };
-pub use sched::{Allocated, Observed, Profile, Sched, SchedBuilder, Split, SplitInput, Timing};
+pub use run::{Compare, Compared, Comparison, GraphPlan, Mismatch, Observed, Profile, Run, Split, SplitInput, Timing};
+pub use sched::{Sched, SchedBuilder};
 pub use shape::Shape;
 pub use tensor::Tensor;
 pub use tensor::pieces::Pieces;

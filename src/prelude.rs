@@ -1,6 +1,6 @@
 //! The types that most programs need: `use ggml::prelude::*;`.
 
 pub use crate::{
-    Allocated, Backend, Context, DType, Device, DeviceType, Element, Error, Graph, Sched, Shape, State, StateIndex,
-    Tensor, WeightIndex, Weights, WeightsBuilder,
+    Backend, Context, DType, Device, DeviceType, Element, Error, Graph, Run, Sched, Shape, State, StateIndex, Tensor,
+    WeightIndex, Weights, WeightsBuilder,
 };

@@ -57,9 +57,9 @@ fn graph_allocator_places_tensors_in_the_chosen_buffer_types() {
         chosen.store(bits, Ordering::Relaxed);
         let plans = allocator.plans();
         for _ in 0..2 {
-            let mut memory = allocator.alloc(&graph).unwrap();
+            let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
             memory.set(x, &[3.0_f32; 1024]).unwrap();
-            memory.compute(&mut backend).unwrap();
+            memory.compute().unwrap();
             assert_eq!(memory.get::<f32>(y).unwrap(), [-33.0; 1024], "{bits:04b}");
         }
         assert_eq!(allocator.plans(), plans + 1, "planned anew for another choice, and only then");
@@ -102,7 +102,9 @@ fn graph_allocator_refuses_invalid_buffer_type_lists() {
     }
     for number in [2, usize::MAX, 1 << 32] {
         let mut allocator = GraphAllocator::with_buffers(&[one, two], move |_| number).unwrap();
-        let results = [allocator.sizes(&graph).map(drop), allocator.reserve(&graph), allocator.alloc(&graph).map(drop)];
+        let mut backend = Backend::cpu().unwrap();
+        let (sized, reserved) = (allocator.sizes(&graph).map(drop), allocator.reserve(&graph));
+        let results = [sized, reserved, allocator.alloc(&graph, &mut backend).map(drop)];
         for result in results {
             assert!(matches!(result, Err(Error::Param { name: "choose", .. })), "{number}: {result:?}");
         }
@@ -122,13 +124,15 @@ fn graph_allocator_choice_may_allocate_the_same_graph() {
     let choose = |_: Tensor<'_>| {
         let Some(graph) = GRAPH.take() else { return 0 };
         let other = Box::leak(Box::new(GraphAllocator::new(Device::cpu().unwrap().buffer_type())));
-        std::mem::forget(other.alloc(graph).unwrap());
+        let backend = Box::leak(Box::new(Backend::cpu().unwrap()));
+        std::mem::forget(other.alloc(graph, backend).unwrap());
         0
     };
     let mut allocator = GraphAllocator::with_buffers(&two_types(), choose).unwrap();
-    let mut run = allocator.alloc(graph).unwrap();
+    let mut backend = Backend::cpu().unwrap();
+    let mut run = allocator.alloc(graph, &mut backend).unwrap();
     run.set(x, &[1.0_f32; 8]).unwrap();
-    run.compute(&mut Backend::cpu().unwrap()).unwrap();
+    run.compute().unwrap();
     assert_eq!(run.get::<f32>(y).unwrap(), [1.0 - 4.0; 8]);
 }
 
@@ -145,12 +149,12 @@ fn h21_graph_allocator_works_after_out_of_memory() {
         let mut allocator = GraphAllocator::with_buffers(&two_types(), choose).unwrap();
         for _ in 0..2 {
             for _ in 0..2 {
-                let result = allocator.alloc(&huge).map(drop);
+                let result = allocator.alloc(&huge, &mut backend).map(drop);
                 assert!(matches!(result, Err(Error::OutOfMemory { .. })), "{result:?}");
             }
-            let mut memory = allocator.alloc(&small).unwrap();
+            let mut memory = allocator.alloc(&small, &mut backend).unwrap();
             memory.set(x, &[1.0_f32; 8]).unwrap();
-            memory.compute(&mut backend).unwrap();
+            memory.compute().unwrap();
             assert_eq!(memory.get::<f32>(y).unwrap(), [-3.0; 8], "{last}");
         }
     }
@@ -167,17 +171,15 @@ fn graph_allocator_requires_buffer_types_the_backend_supports() {
     let remote = connection.devices()[0];
     let cpu = Device::cpu().unwrap();
     let ctx = Context::new();
-    let (x, y) = formula(&ctx, 8);
+    let (_, y) = formula(&ctx, 8);
     let graph = ctx.graph([y]).unwrap();
     let choose = |t: Tensor<'_>| usize::from(t.name() == "square");
     for (bufts, device) in [([cpu, remote], cpu), ([cpu, remote], remote), ([remote, cpu], cpu)] {
         let bufts = bufts.map(Device::buffer_type);
         let mut allocator = GraphAllocator::with_buffers(&bufts, choose).unwrap();
-        let mut memory = allocator.alloc(&graph).unwrap();
-        memory.set(x, &[1.0_f32; 8]).unwrap();
         let mut backend = device.init().unwrap();
-        let results = [memory.compute(&mut backend), memory.compute_async(&mut backend, || ())];
-        assert!(results.iter().all(|r| matches!(r, Err(Error::Unsupported { .. }))), "{results:?}");
+        let result = allocator.alloc(&graph, &mut backend).map(drop);
+        assert!(matches!(result, Err(Error::Unsupported { .. })), "{result:?}");
     }
 }
 
@@ -209,11 +211,8 @@ fn device_supports_op_and_offloads() {
     assert!(!cpu.supports_op(product).unwrap(), "integers are not multiplied");
     let graph = ctx.graph([product]).unwrap();
     let mut allocator = GraphAllocator::new(cpu.buffer_type());
-    let mut memory = allocator.alloc(&graph).unwrap();
-    memory.set(integers, &[1; 256]).unwrap();
-    memory.set(x, &[1.0_f32; 256]).unwrap();
-    let result = memory.compute(&mut cpu.init().unwrap());
-    assert!(matches!(result, Err(Error::Unsupported { .. })), "as a computation sees it: {result:?}");
+    let result = allocator.alloc(&graph, &mut cpu.init().unwrap()).map(drop);
+    assert!(matches!(result, Err(Error::Unsupported { .. })), "as an allocation sees it: {result:?}");
     assert_eq!(Backend::by_type(DeviceType::Cpu).unwrap().device(), cpu);
     assert!(matches!(Backend::by_type(DeviceType::Other(99)), Err(Error::NoSuch { .. })), "no such kind");
 }

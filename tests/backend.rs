@@ -43,15 +43,19 @@ fn set_abort_deadline_ends_a_computation() {
     let graph = ctx.graph([y]).unwrap();
     let mut backend = Backend::cpu().unwrap();
     let mut allocator = GraphAllocator::new(backend.device().buffer_type());
-    let mut memory = allocator.alloc(&graph).unwrap();
-    memory.set(x, &[1.0_f32; 64 * 64]).unwrap();
-    backend.set_deadline(Some(Instant::now())).unwrap();
-    assert!(matches!(memory.compute(&mut backend), Err(Error::Cancelled)), "the deadline is over");
-    backend.set_deadline(Some(Instant::now() + Duration::from_secs(3600))).unwrap();
-    memory.compute(&mut backend).unwrap();
-    backend.set_deadline(None).unwrap();
-    memory.compute(&mut backend).unwrap();
-    assert_eq!(memory.get::<f32>(y).unwrap().first(), Some(&21.0));
+    let later = Duration::from_secs(3600);
+    for (deadline, over) in [(Some(Instant::now()), true), (Some(Instant::now() + later), false), (None, false)] {
+        backend.set_deadline(deadline).unwrap();
+        let mut run = allocator.alloc(&graph, &mut backend).unwrap();
+        run.set(x, &[1.0_f32; 64 * 64]).unwrap();
+        let result = run.compute();
+        if over {
+            assert!(matches!(result, Err(Error::Cancelled)), "the deadline is over: {result:?}");
+        } else {
+            result.unwrap();
+            assert_eq!(run.get::<f32>(y).unwrap().first(), Some(&21.0));
+        }
+    }
 }
 
 #[test]

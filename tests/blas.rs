@@ -126,10 +126,11 @@ fn blas_out_prod_equals_plain_rust() {
             let graph = ctx.graph([y]).unwrap();
             let mut allocator = GraphAllocator::new(blas().buffer_type());
             let (x, z) = (numbers(m * k, 3), numbers(n * k, 4));
-            let mut memory = allocator.alloc(&graph).unwrap();
+            let mut backend = backend(2);
+            let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
             memory.set(a, &x).unwrap();
             memory.set(b, &z).unwrap();
-            memory.compute(&mut backend(2)).unwrap();
+            memory.compute().unwrap();
             let at = |j: usize, p: usize| f64::from(if turned { z[j * k + p] } else { z[p * n + j] });
             let sum = |i: usize, j: usize| (0..k).map(|p| f64::from(x[p * m + i]) * at(j, p)).sum();
             let expected: Vec<f64> = (0..n).flat_map(|j| (0..m).map(move |i| (i, j))).map(|(i, j)| sum(i, j)).collect();
@@ -191,15 +192,9 @@ fn blas_alone_refuses_what_it_cannot_run() {
         let graph = ctx.graph([y]).unwrap();
         let mut allocator = GraphAllocator::new(blas().buffer_type());
         // BLAS uses the CPU's buffer type, and the CPU can run the whole graph.
-        let mut memory = allocator.alloc(&graph).unwrap();
-        let unless_absent = |set: ggml::Result<()>| match set {
-            Ok(()) | Err(Error::NotPart { .. }) => {}
-            Err(error) => panic!("{error}"),
-        };
-        unless_absent(memory.set(x, &[1.0_f32; 64 * 64]));
-        unless_absent(memory.set(few, &[1.0_f32; 64 * 4]));
-        unless_absent(memory.set(short, &[half::f16::ONE; 64 * 64]));
-        let error = memory.compute(&mut backend(1)).unwrap_err();
+        allocator.reserve(&graph).unwrap();
+        let mut backend = backend(1);
+        let error = allocator.alloc(&graph, &mut backend).unwrap_err();
         assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
     }
 }
@@ -343,13 +338,17 @@ fn blas_threads_that_cannot_start_are_an_error() {
     let y = ctx.mul_mat(a, b).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = GraphAllocator::new(blas().buffer_type());
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut one = backend(1);
+    let mut memory = allocator.alloc(&graph, &mut one).unwrap();
     memory.set(a, &vec![half::f16::ONE; k * 64]).unwrap();
     memory.set(b, &vec![1.0_f32; k * 32]).unwrap();
-    let mut one = backend(1);
-    memory.compute(&mut one).unwrap();
+    memory.compute().unwrap();
     assert_eq!(memory.get::<f32>(y).unwrap().last(), Some(&(k as f32)), "the library has what it needs now");
+    drop(memory);
     one.set_threads(64).unwrap();
+    let mut memory = allocator.alloc(&graph, &mut one).unwrap();
+    memory.set(a, &vec![half::f16::ONE; k * 64]).unwrap();
+    memory.set(b, &vec![1.0_f32; k * 32]).unwrap();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let size = status.lines().find_map(|l| l.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -359,7 +358,7 @@ fn blas_threads_that_cannot_start_are_an_error() {
     let tight = libc::rlimit { rlim_cur: (size.unwrap() + 20_000) * 1024, ..limit };
     // SAFETY: `tight` is a live structure that the call only reads.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const tight) }, 0);
-    let result = memory.compute(&mut one);
+    let result = memory.compute();
     // Threads that still ran would access freed memory.
     drop(memory);
     drop(allocator);
@@ -369,10 +368,11 @@ fn blas_threads_that_cannot_start_are_an_error() {
     assert!(matches!(one.synchronize(), Err(Error::Poisoned { .. })), "nobody knows what it was doing");
     assert_eq!(one.name(), "BLAS");
     let mut allocator = GraphAllocator::new(blas().buffer_type());
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut backend = backend(2);
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
     memory.set(a, &vec![half::f16::ONE; k * 64]).unwrap();
     memory.set(b, &vec![1.0_f32; k * 32]).unwrap();
-    memory.compute(&mut backend(2)).unwrap();
+    memory.compute().unwrap();
     assert_eq!(memory.get::<f32>(y).unwrap().last(), Some(&(k as f32)), "others go on");
 }
 

@@ -71,15 +71,15 @@ fn compare_net(backend: &mut Backend, other: &mut Backend) -> Comparison {
     let outputs = net.outputs(&ctx, x, rows);
     let graph = ctx.graph(outputs).unwrap();
     let mut allocator = GraphAllocator::new(memory);
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut memory = allocator.alloc(&graph, backend).unwrap();
     memory.set(x, &sample(64 * 4)).unwrap();
     memory.set(rows, &[3, 0, 3]).unwrap();
-    let comparison = memory.compare(backend, other, Compare::new()).unwrap();
+    let comparison = memory.compare(other, Compare::new()).unwrap();
     assert_eq!(net.cache.tensor("count").unwrap().read::<f32>().unwrap(), [1.0], "a state is changed once");
 
     let compared = memory.get::<f32>(outputs[3]).unwrap();
     let blocks = memory.get::<i32>(outputs[0]).unwrap();
-    memory.compute(backend).unwrap();
+    memory.compute().unwrap();
     let same = compared.iter().zip(memory.get::<f32>(outputs[3]).unwrap()).all(|(a, b)| a.to_bits() == b.to_bits());
     assert!(same, "what was compared is what is computed");
     assert_eq!(memory.get::<i32>(outputs[0]).unwrap(), blocks);
@@ -123,9 +123,10 @@ fn compare_finds_no_difference_to_a_server() {
     let y = ctx.map_custom1::<f32>(x, Custom::new(), |_, _| {}).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = memory();
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut backend = cpu();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
     memory.set(x, &[1.0_f32; 4]).unwrap();
-    let refused = memory.compare(&mut cpu(), &mut remote, Compare::new());
+    let refused = memory.compare(&mut remote, Compare::new());
     assert!(matches!(refused, Err(Error::Unsupported { .. })), "closures stay here: {refused:?}");
 }
 
@@ -139,17 +140,19 @@ fn compare_measures_the_rounding_of_reference_kernels() {
     let y = ctx.flash_attn_ext(q, k, v, how).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = memory();
-    let mut memory = allocator.alloc(&graph).unwrap();
-    memory.set(q, &sample(64 * 80 * 2)).unwrap();
-    memory.set(k, &sample(64 * 96 * 2)).unwrap();
-    memory.set(v, &sample(64 * 96 * 2)).unwrap();
     let mut reference = cpu();
-    reference.set_use_ref(true).unwrap();
-    let comparison = memory.compare(&mut reference, &mut cpu(), Compare::new()).unwrap();
+    let mut compared = |by_reference| {
+        reference.set_use_ref(by_reference).unwrap();
+        let mut run = allocator.alloc(&graph, &mut reference).unwrap();
+        run.set(q, &sample(64 * 80 * 2)).unwrap();
+        run.set(k, &sample(64 * 96 * 2)).unwrap();
+        run.set(v, &sample(64 * 96 * 2)).unwrap();
+        run.compare(&mut cpu(), Compare::new()).unwrap()
+    };
+    let comparison = compared(true);
     assert!(comparison.agrees(), "{comparison}");
     assert!(comparison.nodes[0].max_abs > 0.0, "other code than that of tiles: {comparison}");
-    reference.set_use_ref(false).unwrap();
-    assert_equal(&memory.compare(&mut reference, &mut cpu(), Compare::new()).unwrap());
+    assert_equal(&compared(false));
 }
 
 /// A cast has itself as a source, and kernels for quantised types read that source.
@@ -163,8 +166,9 @@ fn compare_computes_casts() {
     let y = ctx.cast(weights.tensor("w").unwrap(), DType::F32).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = memory();
-    let mut memory = allocator.alloc(&graph).unwrap();
-    assert_equal(&memory.compare(&mut cpu(), &mut cpu(), Compare::new()).unwrap());
+    let mut backend = cpu();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
+    assert_equal(&memory.compare(&mut cpu(), Compare::new()).unwrap());
 }
 
 /// Returns `x`; on the second call (for the second device) adds 3 to element 5.
@@ -190,9 +194,10 @@ fn compare_faulty(how: Compare) -> (Comparison, bool) {
     let after = ctx.neg(ctx.reshape(wrong, [8]).unwrap()).unwrap();
     let graph = ctx.graph([after]).unwrap();
     let mut allocator = memory();
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut backend = cpu();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
     memory.set(x, &[1.0_f32; 8]).unwrap();
-    let comparison = memory.compare(&mut cpu(), &mut cpu(), how).unwrap();
+    let comparison = memory.compare(&mut cpu(), how).unwrap();
     let computed = memory.get::<f32>(after);
     if let Ok(y) = &computed {
         assert_eq!(*y, [-2.0; 8], "of the first device");
@@ -207,9 +212,10 @@ fn compare_computes_casts_of_quantised_inputs() {
     let x = ctx.input("x", DType::Q8_0, [64, 3]).unwrap();
     let graph = ctx.graph([ctx.cast(x, DType::F32).unwrap()]).unwrap();
     let mut memory = memory();
-    let mut memory = memory.alloc(&graph).unwrap();
+    let mut backend = cpu();
+    let mut memory = memory.alloc(&graph, &mut backend).unwrap();
     memory.set_bytes(x, &DType::Q8_0.quantize(&sample(64 * 3), 64, None).unwrap()).unwrap();
-    assert_equal(&memory.compare(&mut cpu(), &mut cpu(), Compare::new()).unwrap());
+    assert_equal(&memory.compare(&mut cpu(), Compare::new()).unwrap());
 }
 
 #[test]
@@ -264,9 +270,10 @@ fn compare_counts_nan_and_infinity() {
         .unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = memory();
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut backend = cpu();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
     memory.set(x, &[-1.0_f32, 0.0, 1.0]).unwrap();
-    let comparison = memory.compare(&mut cpu(), &mut cpu(), Compare::new()).unwrap();
+    let comparison = memory.compare(&mut cpu(), Compare::new()).unwrap();
     assert!(!comparison.nodes[0].deviates && comparison.nodes[0].max_abs == 0.0, "NaN and -inf twice: {comparison}");
     let wrong = &comparison.nodes[1];
     assert!(wrong.deviates && wrong.max_abs.is_infinite(), "{comparison}");
@@ -279,8 +286,9 @@ fn compare_refuses_what_it_cannot_compare() {
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let graph = ctx.graph([ctx.neg(x).unwrap()]).unwrap();
     let mut allocator = memory();
-    let mut memory = allocator.alloc(&graph).unwrap();
-    let refused = memory.compare(&mut cpu(), &mut cpu(), Compare::new());
+    let mut backend = cpu();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
+    let refused = memory.compare(&mut cpu(), Compare::new());
     assert!(matches!(refused, Err(Error::InputNotSet { .. })), "{refused:?}");
 }
 
@@ -297,9 +305,10 @@ fn compare_refuses_repacked_weights() {
     let x = ctx.input("x", DType::F32, [32]).unwrap();
     let mut allocator = memory();
     let graph = ctx.graph([ctx.mul_mat(weights.tensor("w").unwrap(), x).unwrap()]).unwrap();
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut backend = cpu();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
     memory.set(x, &[1.0_f32; 32]).unwrap();
-    let refused = memory.compare(&mut cpu(), &mut cpu(), Compare::new());
+    let refused = memory.compare(&mut cpu(), Compare::new());
     assert!(matches!(refused, Err(Error::Packed { .. })), "{refused:?}");
 }
 
@@ -310,11 +319,11 @@ fn compare_resumes_the_panic_of_a_closure() {
     let y = ctx.map_custom1::<f32>(x, Custom::new(), |_, _| panic!("in the closure")).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = memory();
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut backend = cpu();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
     memory.set(x, &[1.0_f32; 4]).unwrap();
-    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        memory.compare(&mut cpu(), &mut cpu(), Compare::new()).map(drop)
-    }));
+    let panic =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| memory.compare(&mut cpu(), Compare::new()).map(drop)));
     assert!(panic.is_err());
     assert!(matches!(memory.get::<f32>(y), Err(Error::NotComputed { .. })));
 }

@@ -42,11 +42,11 @@ fn plan_computes_repeatedly() {
     let ctx = Context::new();
     let (x, y, graph) = product.graph(&ctx);
     let mut allocator = allocator();
-    let mut memory = allocator.alloc(&graph).unwrap();
     for threads in [1, 3] {
         let mut backend = Backend::cpu().unwrap();
         backend.set_threads(threads).unwrap();
-        let mut plan = memory.plan(&mut backend).unwrap();
+        let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
+        let mut plan = memory.plan().unwrap();
         if threads == 1 {
             assert!(matches!(plan.compute(), Err(Error::InputNotSet { .. })));
             assert!(matches!(plan.get::<f32>(y), Err(Error::NotComputed { .. })));
@@ -60,7 +60,7 @@ fn plan_computes_repeatedly() {
         let planned = plan.get::<f32>(y).unwrap();
         drop(plan);
         assert_eq!(memory.get::<f32>(y).unwrap(), planned, "the result outlives the plan");
-        memory.compute(&mut backend).unwrap();
+        memory.compute().unwrap();
         assert_eq!(memory.get::<f32>(y).unwrap(), planned);
     }
 }
@@ -75,8 +75,8 @@ fn plan_is_cancelled_by_its_abort_closure() {
     let mut backend = Backend::cpu().unwrap();
     backend.set_abort(move || asked.load(Ordering::Relaxed)).unwrap();
     let mut allocator = allocator();
-    let mut memory = allocator.alloc(&graph).unwrap();
-    let mut plan = memory.plan(&mut backend).unwrap();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
+    let mut plan = memory.plan().unwrap();
     plan.set(x, &[1.0_f32; 64]).unwrap();
     assert!(matches!(plan.compute(), Err(Error::Cancelled)));
     assert!(matches!(plan.get::<f32>(y), Err(Error::NotComputed { .. })));
@@ -97,8 +97,8 @@ fn plan_resumes_the_panic_of_a_closure() {
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = allocator();
     let mut backend = Backend::cpu().unwrap();
-    let mut memory = allocator.alloc(&graph).unwrap();
-    let mut plan = memory.plan(&mut backend).unwrap();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
+    let mut plan = memory.plan().unwrap();
     plan.set(x, &[1.0_f32; 4]).unwrap();
     assert!(catch_unwind(AssertUnwindSafe(|| plan.compute())).is_err());
     assert!(matches!(plan.get::<f32>(y), Err(Error::NotComputed { .. })));
@@ -114,11 +114,14 @@ fn leaked_plan_leaves_everything_usable() {
     let (x, y, graph) = product.graph(&ctx);
     let mut allocator = allocator();
     let mut backend = Backend::cpu().unwrap();
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
     memory.set(x, &[1.0_f32; 64]).unwrap();
-    std::mem::forget(memory.plan(&mut backend).unwrap());
+    std::mem::forget(memory.plan().unwrap());
+    drop(memory);
     backend.set_threads(2).unwrap();
-    memory.compute(&mut backend).unwrap();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
+    memory.set(x, &[1.0_f32; 64]).unwrap();
+    memory.compute().unwrap();
     memory.get::<f32>(y).unwrap();
 }
 
@@ -132,16 +135,19 @@ fn paused_threads_wake_for_the_next_computation() {
     backend.set_threads(3).unwrap();
     backend.pause_threads().unwrap();
     backend.pause_threads().unwrap();
-    let mut memory = allocator.alloc(&graph).unwrap();
-    memory.set(x, &[1.0_f32; 64]).unwrap();
+    let mut compute = |backend: &mut Backend| {
+        let mut run = allocator.alloc(&graph, backend).unwrap();
+        run.set(x, &[1.0_f32; 64]).unwrap();
+        run.compute().unwrap();
+        assert!(run.get::<f32>(y).unwrap().iter().all(|y| (y + 32.0).abs() < 0.2));
+    };
     for _ in 0..3 {
-        memory.compute(&mut backend).unwrap();
-        assert!(memory.get::<f32>(y).unwrap().iter().all(|y| (y + 32.0).abs() < 0.2));
+        compute(&mut backend);
         backend.pause_threads().unwrap();
     }
     let threads = Threads::new(2).with_paused(true);
     backend.set_threads(threads.clone()).unwrap();
-    memory.compute(&mut backend).unwrap();
+    compute(&mut backend);
     backend.pause_threads().unwrap();
     backend.set_threads(threads).unwrap();
     drop(backend); // with threads that were never woken
@@ -163,9 +169,12 @@ fn cpu_settings_are_refused_by_other_devices() {
     let ctx = Context::new();
     let graph = ctx.graph([ctx.neg(ctx.input("x", DType::F32, [4]).unwrap()).unwrap()]).unwrap();
     let mut allocator = GraphAllocator::new(remote.device().buffer_type());
-    refused(allocator.alloc(&graph).unwrap().plan(&mut remote).map(drop));
-    // A CPU backend can't use the server's memory either.
-    refused(allocator.alloc(&graph).unwrap().plan(&mut Backend::cpu().unwrap()).map(drop));
+    refused(allocator.alloc(&graph, &mut remote).unwrap().plan().map(drop));
+    // A CPU backend can't use the server's memory.
+    refused(allocator.alloc(&graph, &mut Backend::cpu().unwrap()).map(drop));
+    let backends = || Sched::builder().backend(Backend::cpu().unwrap());
+    refused(backends().backend(Backend::cpu().unwrap()).build().unwrap().alloc(&graph).unwrap().plan().map(drop));
+    assert!(backends().build().unwrap().alloc(&graph).unwrap().plan().is_ok(), "a scheduler with one CPU");
 }
 
 #[test]

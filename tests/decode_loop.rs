@@ -87,12 +87,13 @@ fn sched_plans_anew_for_another_graph() {
     let cpu = Device::cpu().unwrap().buffer_type();
     let state = leaves.place_state(cpu).unwrap();
     let cache = state.tensor("cache").unwrap();
+    let mut backend = Backend::cpu().unwrap();
     let mut allocator = GraphAllocator::new(cpu);
     let mut ctx = Context::new();
     for i in 0..5 {
         ctx.reset();
         let (.., graph) = build(&ctx, cache, i).unwrap();
-        drop(allocator.alloc(&graph).unwrap());
+        drop(allocator.alloc(&graph, &mut backend).unwrap());
     }
     assert_eq!(allocator.plans(), 1, "a place in the cache needs no plan");
     // In the graph's own memory, a view's offset matters for the plan.
@@ -101,7 +102,7 @@ fn sched_plans_anew_for_another_graph() {
         let x = ctx.input("x", DType::F32, [16]).unwrap();
         let part = ctx.view(ctx.neg(x).unwrap(), [4], [16, 16, 16], 16 * i).unwrap();
         let graph = ctx.graph([ctx.abs(part).unwrap()]).unwrap();
-        drop(allocator.alloc(&graph).unwrap());
+        drop(allocator.alloc(&graph, &mut backend).unwrap());
     }
     assert_eq!(allocator.plans(), 4);
 }

@@ -89,11 +89,11 @@ fn repacked_mul_mat_equals_plain_rust() {
                 drop(run);
 
                 let mut allocator = GraphAllocator::new(plain());
-                let mut memory = allocator.alloc(&graph).unwrap();
-                memory.set(x, &numbers).unwrap();
                 let mut backend = Backend::cpu().unwrap();
                 backend.set_threads(threads).unwrap();
-                memory.compute(&mut backend).unwrap();
+                let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
+                memory.set(x, &numbers).unwrap();
+                memory.compute().unwrap();
                 assert_close(&memory.get::<f32>(y).unwrap(), &want, k, &context);
             }
         }
@@ -190,7 +190,8 @@ fn h27_repack_holds_only_what_it_can_multiply() {
     let ctx = Context::new();
     let graph = ctx.graph([ctx.neg(ctx.input("x", DType::F32, [4]).unwrap()).unwrap()]).unwrap();
     let mut allocator = GraphAllocator::new(memory);
-    assert!(matches!(allocator.alloc(&graph), Err(Error::Unsupported { .. })), "results are read and written");
+    let result = allocator.alloc(&graph, &mut Backend::cpu().unwrap()).map(drop);
+    assert!(matches!(result, Err(Error::Unsupported { .. })), "results are read and written: {result:?}");
     assert!(matches!(allocator.reserve(&graph), Err(Error::Unsupported { .. })));
 }
 
@@ -337,7 +338,8 @@ fn h27_repacked_products_run_only_on_their_device() {
     drop(run);
 
     let mut allocator = GraphAllocator::new(remote.buffer_type());
-    assert!(matches!(allocator.alloc(&graph), Err(Error::Unsupported { .. })), "out of its reach");
+    let result = allocator.alloc(&graph, &mut remote.init().unwrap()).map(drop);
+    assert!(matches!(result, Err(Error::Unsupported { .. })), "out of its reach: {result:?}");
 }
 
 /// Gradients would use the weights in other operations.

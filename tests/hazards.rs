@@ -113,9 +113,10 @@ fn h21_sched_works_after_out_of_memory() {
         run.compute().unwrap();
         assert_eq!(run.get::<f32>(y).unwrap(), [1.0, 0.0, 2.0, 0.0]);
     }
-    let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
-    assert!(matches!(allocator.alloc(&huge), Err(Error::OutOfMemory { .. })));
-    assert!(allocator.alloc(&small).is_ok());
+    let mut backend = Backend::cpu().unwrap();
+    let mut allocator = GraphAllocator::new(backend.device().buffer_type());
+    assert!(matches!(allocator.alloc(&huge, &mut backend), Err(Error::OutOfMemory { .. })));
+    assert!(allocator.alloc(&small, &mut backend).is_ok());
 }
 
 /// Two backends of one device share a buffer. If a larger one can't be allocated, ggml's allocator forgets that it
@@ -162,9 +163,9 @@ fn h23_sched_plan_is_not_reused_for_another_topology() {
             run.compute().unwrap();
             assert_eq!(run.get::<f32>(y).unwrap(), *want);
             drop(run);
-            let mut run = allocator.alloc(graph).unwrap();
+            let mut run = allocator.alloc(graph, &mut backend).unwrap();
             run.set(x, &data).unwrap();
-            run.compute(&mut backend).unwrap();
+            run.compute().unwrap();
             assert_eq!(run.get::<f32>(y).unwrap(), *want);
         }
     }
@@ -324,9 +325,9 @@ fn h26_set_threads_refuses_counts_out_of_range() {
         let y = ctx.mul_mat(x, x).unwrap();
         let graph = ctx.graph([y]).unwrap();
         let mut allocator = GraphAllocator::new(backend.device().buffer_type());
-        let mut run = allocator.alloc(&graph).unwrap();
+        let mut run = allocator.alloc(&graph, &mut backend).unwrap();
         run.set(x, &[1.0_f32; 64 * 64]).unwrap();
-        run.compute(&mut backend).unwrap();
+        run.compute().unwrap();
         assert!(run.get::<f32>(y).unwrap().iter().all(|&v| v == 64.0));
     }
 }
@@ -349,9 +350,9 @@ fn h35_deep_graph_does_not_overflow_the_stack() {
         let mut backend = Backend::cpu().unwrap();
         backend.set_threads(1).unwrap();
         let mut allocator = GraphAllocator::new(backend.device().buffer_type());
-        let mut run = allocator.alloc(&graph).unwrap();
+        let mut run = allocator.alloc(&graph, &mut backend).unwrap();
         run.set(x, &[5.0_f32]).unwrap();
-        run.compute(&mut backend).unwrap();
+        run.compute().unwrap();
         run.get::<f32>(y).unwrap()
     });
     assert_eq!(deep.unwrap().join().unwrap(), [-5.0]);

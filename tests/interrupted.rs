@@ -37,12 +37,12 @@ fn h92_interrupted_backend_is_poisoned() {
     let y = ctx.mul_mat_id(experts, rows, ids).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut one = Backend::cpu().unwrap();
+    one.set_threads(1).unwrap();
+    let mut memory = allocator.alloc(&graph, &mut one).unwrap();
     memory.set(experts, &vec![1.0_f32; EXPERTS]).unwrap();
     memory.set(rows, &[1.0_f32; TOKENS]).unwrap();
     memory.set(ids, &vec![0; TOKENS * TOKENS]).unwrap();
-    let mut one = Backend::cpu().unwrap();
-    one.set_threads(1).unwrap();
 
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let size = status.lines().find_map(|l| l.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
@@ -52,17 +52,18 @@ fn h92_interrupted_backend_is_poisoned() {
     let tight = libc::rlimit { rlim_cur: (size.unwrap() + (1 << 20)) * 1024, ..limit };
     // SAFETY: `tight` is a live structure that the call only reads.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const tight) }, 0);
-    let result = memory.compute(&mut one);
+    let result = memory.compute();
     assert!(matches!(result, Err(Error::Exception { .. })), "{result:?}");
     assert!(matches!(memory.get::<f32>(y), Err(Error::NotComputed { .. })));
+    assert!(matches!(memory.compute(), Err(Error::Poisoned { .. })), "it is not used again");
+    drop(memory);
     assert!(matches!(one.synchronize(), Err(Error::Poisoned { .. })), "nobody knows what it was doing");
-    assert!(matches!(memory.compute(&mut one), Err(Error::Poisoned { .. })), "it is not used again");
+    assert!(matches!(allocator.alloc(&graph, &mut one), Err(Error::Poisoned { .. })), "nor for another allocation");
 
     // A new backend works within the same limit.
     let small = ctx.graph([ctx.neg(rows).unwrap()]).unwrap();
-    drop(memory);
-    let mut memory = allocator.alloc(&small).unwrap();
-    memory.set(rows, &[1.0_f32; TOKENS]).unwrap();
     let mut other = Backend::cpu().unwrap();
-    memory.compute(&mut other).unwrap();
+    let mut memory = allocator.alloc(&small, &mut other).unwrap();
+    memory.set(rows, &[1.0_f32; TOKENS]).unwrap();
+    memory.compute().unwrap();
 }

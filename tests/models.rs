@@ -152,8 +152,8 @@ fn weight_handles_survive_a_context_reset() {
         ctx.reset();
         let y = ctx.scale(w, f32::from(step)).unwrap();
         let graph = ctx.graph([y]).unwrap();
-        let mut memory = allocator.alloc(&graph).unwrap();
-        memory.compute(&mut backend).unwrap();
+        let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
+        memory.compute().unwrap();
         assert_eq!(memory.get::<f32>(y).unwrap(), [1.0, 2.0, 3.0].map(|x| x * f32::from(step)));
     }
 }

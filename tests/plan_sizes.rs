@@ -37,9 +37,9 @@ impl Both {
         run.compute()?;
         let results: Result<Vec<_>> = outputs.iter().map(|&t| run.get(t)).collect();
         drop(run);
-        let mut run = self.allocator.alloc(&graph)?;
+        let mut run = self.allocator.alloc(&graph, &mut self.backend)?;
         inputs.iter().try_for_each(|(t, data)| run.set(*t, data))?;
-        run.compute(&mut self.backend)?;
+        run.compute()?;
         let results = results?;
         for (&t, result) in outputs.iter().zip(&results) {
             assert_eq!(&run.get::<f32>(t)?, result, "{t:?} on one device");

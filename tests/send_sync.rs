@@ -27,8 +27,7 @@ macro_rules! table {
 table! {
     sync: Comparison, cpu::Features, Device, Registry, BufferType, Weights, DType, Shape, Error, TensorInfo, DeviceType, Capabilities, Memory;
     send: Context, State, Sched, GraphAllocator, WeightsBuilder, Backend, Event;
-    neither: Tensor<'static>, Graph<'static>, Allocated<'static, 'static>, GraphMemory<'static, 'static>,
-        GraphPlan<'static, 'static, 'static>,
+    neither: Tensor<'static>, Graph<'static>, Run<'static, 'static>, GraphPlan<'static, 'static, 'static>,
         Observed<'static>, Transfers<'static, 'static>, Writable<'static>, opt::OptContext<'static>, opt::OptGraphs<'static>,
         opt::OptRun<'static, 'static, 'static>;
 }

@@ -104,9 +104,9 @@ impl Baton {
         let x = self.ctx.input("x", DType::F32, [N as i64]).unwrap();
         let y = self.ctx.neg(self.ctx.add(x, self.state.tensor("sum").unwrap()).unwrap()).unwrap();
         let graph = self.ctx.graph([y]).unwrap();
-        let mut run = self.allocator.alloc(&graph).unwrap();
+        let mut run = self.allocator.alloc(&graph, &mut self.backend).unwrap();
         run.set(x, &[i as f32; N]).unwrap();
-        run.compute(&mut self.backend).unwrap();
+        run.compute().unwrap();
         assert_eq!(run.get::<f32>(y).unwrap(), [-6.0 * i as f32; N], "step {i}");
         drop(run);
         drop(graph);

@@ -228,27 +228,28 @@ fn compute_async_runs_the_closure_during_the_computation() {
         let graph = ctx.graph([y]).unwrap();
         let mut backend = device.init().unwrap();
         let mut allocator = GraphAllocator::new(device.buffer_type());
-        let mut memory = allocator.alloc(&graph).unwrap();
+        let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
         let mut called = 0;
-        let result = memory.compute_async(&mut backend, || called += 1);
+        let result = memory.compute_async(|| called += 1);
         assert!(matches!(result, Err(Error::InputNotSet { .. })), "{result:?}");
         assert_eq!(called, 0, "nothing was started");
         for round in 1..4 {
             memory.set(x, &vec![round as f32; 256 * 256]).unwrap();
-            let other = memory.compute_async(&mut backend, || {
+            let other = memory.compute_async(|| {
                 called += 1;
                 // Tensors that devices use can't be allocated again.
-                let again = GraphAllocator::new(device.buffer_type()).alloc(&graph).map(drop);
+                let mut other = device.init().unwrap();
+                let again = GraphAllocator::new(device.buffer_type()).alloc(&graph, &mut other).map(drop);
                 assert!(matches!(again, Err(Error::InUse { .. })), "{again:?}");
                 called
             });
             assert_eq!(other.unwrap(), round, "{device}");
             assert!(memory.get::<f32>(y).unwrap().iter().all(|&v| v == 9.0 * round as f32), "{device}");
         }
-        let panic = catch_unwind(AssertUnwindSafe(|| memory.compute_async(&mut backend, || panic!("meanwhile"))));
+        let panic = catch_unwind(AssertUnwindSafe(|| memory.compute_async(|| panic!("meanwhile"))));
         assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"meanwhile"));
         assert!(matches!(memory.get::<f32>(y), Err(Error::NotComputed { .. })), "nobody saw it end well");
-        memory.compute(&mut backend).unwrap();
+        memory.compute().unwrap();
         assert_eq!(memory.get::<f32>(y).unwrap()[0], 27.0, "{device}");
     }
 }
@@ -261,8 +262,8 @@ fn compute_async_skips_the_closure_if_cancelled_at_once() {
     let mut backend = Backend::cpu().unwrap();
     backend.set_abort(|| true).unwrap();
     let mut allocator = GraphAllocator::new(backend.device().buffer_type());
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
     memory.set(x, &[1.0_f32; 4]).unwrap();
-    let result = memory.compute_async(&mut backend, || panic!("not called"));
+    let result = memory.compute_async(|| panic!("not called"));
     assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
 }

@@ -1,16 +1,14 @@
-//! Allocates graphs on one device, without a scheduler.
+//! Allocates graphs for one backend.
 
-pub(crate) mod bound;
-mod compare;
-mod graph_plan;
-mod memory;
 pub(crate) mod placement;
 pub(crate) mod plan;
-pub(crate) mod raw;
+mod raw;
 
 use std::ffi::c_int;
 use std::fmt;
+use std::sync::Arc;
 
+use crate::backend::Backend;
 use crate::buffer::BufferType;
 use crate::device::Device;
 use crate::device::meta;
@@ -21,15 +19,11 @@ use crate::rules::meta as meta_rules;
 use crate::rules::run as check;
 use crate::tensor::Tensor;
 use crate::{guard, list, log};
-use bound::Bound;
+use placement::{AsBuilt, Placement};
 use plan::{Fit, Plan};
-use raw::{Places, RawAllocator};
+use raw::RawAllocator;
 
-pub use compare::{Compare, Compared, Comparison, Mismatch};
-pub use graph_plan::GraphPlan;
-pub use memory::GraphMemory;
-use memory::run;
-use placement::AsBuilt;
+pub(crate) use raw::Places;
 
 /// Allocates memory for graphs from one or several buffer types (`ggml_gallocr_t`), for computations on one backend.
 ///
@@ -44,6 +38,8 @@ pub struct GraphAllocator {
     plan: Plan,
     /// The buffer types that the plan was made with, by tensor.
     places: Places,
+    /// The device that was found to run what is planned.
+    able: Option<Device>,
 }
 
 /// Returns the index of a tensor's buffer type.
@@ -90,8 +86,8 @@ impl GraphAllocator {
         Ok(Self::over(bufts.into(), Some(Box::new(choose))))
     }
 
-    fn over(bufts: Box<[BufferType]>, choose: Option<Box<Choose>>) -> Self {
-        Self { raw: None, bufts, choose, plan: Plan::default(), places: Places::default() }
+    pub(crate) fn over(bufts: Box<[BufferType]>, choose: Option<Box<Choose>>) -> Self {
+        Self { raw: None, bufts, choose, plan: Plan::default(), places: Places::default(), able: None }
     }
 
     /// The buffer types, as given; one for [`GraphAllocator::new`].
@@ -117,20 +113,29 @@ impl GraphAllocator {
     /// As [`GraphAllocator::alloc`].
     #[doc(alias = "ggml_gallocr_reserve_n_size")]
     pub fn sizes(&self, graph: &Graph<'_>) -> Result<Vec<usize>> {
-        let places = self.places("GraphAllocator::sizes", graph)?;
+        const CALL: &str = "GraphAllocator::sizes";
+        let places = self.places(CALL, graph)?;
         log::public(|| {
-            let bound = Bound::new("GraphAllocator::sizes", graph)?;
-            self.check(graph, None)?;
-            // A temporary allocator: measuring leaves the C object without its memory (H21).
-            let mut raw = Some(RawAllocator::new(&self.bufts)?);
-            let _as_built = AsBuilt::after(graph);
-            attempt(&mut raw, |raw| raw.sizes(bound.graph_ptr(), &places, self.bufts.len()))
+            graph.check_free(CALL)?;
+            self.measure(graph, &places, self.device())
         })
+    }
+
+    pub(crate) fn measure(&self, graph: &Graph<'_>, places: &Places, device: Option<Device>) -> Result<Vec<usize>> {
+        self.check(graph, device, None)?;
+        // A temporary allocator: measuring leaves the C object without its memory (H21).
+        let mut raw = Some(RawAllocator::new(&self.bufts)?);
+        let _as_built = AsBuilt::after(graph);
+        attempt(&mut raw, |raw| raw.sizes(graph.as_ptr(), places, self.bufts.len()))
     }
 
     /// How many plans were made: one for each graph that differs from the previous one.
     pub fn plans(&self) -> usize {
         self.plan.plans()
+    }
+
+    pub(crate) fn plan_mut(&mut self) -> &mut Plan {
+        &mut self.plan
     }
 
     /// Allocates the memory that graphs like this one need (`ggml_gallocr_reserve`, `ggml_gallocr_reserve_n`).
@@ -141,50 +146,53 @@ impl GraphAllocator {
     #[doc(alias = "ggml_gallocr_reserve")]
     #[doc(alias = "ggml_gallocr_reserve_n")]
     pub fn reserve(&mut self, graph: &Graph<'_>) -> Result<()> {
-        let places = self.places("GraphAllocator::reserve", graph)?;
-        log::public(|| self.prepare(&Bound::new("GraphAllocator::reserve", graph)?, places, false).map(drop))
+        const CALL: &str = "GraphAllocator::reserve";
+        let places = self.places(CALL, graph)?;
+        log::public(|| {
+            graph.check_free(CALL)?;
+            self.plan_for(graph, places, self.device())
+        })
     }
 
-    /// Gives `graph` memory (`ggml_gallocr_alloc_graph`). Dropping the result frees the memory for the next graph.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] if the device can't run an operation or reach its weights; [`Error::OutOfMemory`];
-    /// [`Error::InUse`] within the closure of a [`compute_async`](crate::Allocated::compute_async) that uses a tensor
-    /// of the graph; [`Error::Param`] if `choose` returned an index that is out of bounds.
-    #[doc(alias = "ggml_gallocr_alloc_graph")]
-    pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<GraphMemory<'s, 'c>> {
-        let places = self.places("GraphAllocator::alloc", graph)?;
-        log::public(|| self.allocate(Bound::new("GraphAllocator::alloc", graph)?, places))
+    /// Plans memory for the graph, unless the current plan fits, for a computation on `device` if that is known.
+    pub(crate) fn plan_for(&mut self, graph: &Graph<'_>, places: Places, device: Option<Device>) -> Result<()> {
+        self.prepare(graph, places, device, false).map(drop)
     }
 
-    fn allocate<'s, 'c>(&'s mut self, mut bound: Bound<'s, 'c>, places: Places) -> Result<GraphMemory<'s, 'c>> {
-        let planned = self.prepare(&bound, places, true)?;
-        if planned && self.plan.put_back(&mut bound) {
-            return Ok(GraphMemory { allocator: self, bound });
+    /// Allocates the graph for a computation on `backend`.
+    pub(crate) fn allocate(
+        &mut self,
+        graph: &Graph<'_>,
+        places: Places,
+        backend: &mut Backend,
+    ) -> Result<Arc<Placement>> {
+        backend.check()?;
+        let planned = self.prepare(graph, places, Some(backend.device()), true)?;
+        if let Some(placement) = self.plan.reuse(graph).filter(|_| planned) {
+            return Ok(placement);
         }
         self.plan.forget();
-        if self.device().is_some_and(meta::is_meta) {
-            self.plan.count(bound.graph());
+        let divided = self.is_divided();
+        if divided {
+            self.plan.count(graph);
         }
         let mark = log::mark();
-        let as_built = AsBuilt::after(bound.graph());
-        if !self.with_raw(|raw| raw.alloc(bound.graph_ptr()))? {
+        let _as_built = AsBuilt::after(graph);
+        if !self.with_raw(|raw| raw.alloc(graph.as_ptr()))? {
             return Err(self.out_of_memory(mark));
         }
         if !planned {
-            self.plan.adopt(bound.graph());
+            self.plan.adopt(graph);
         }
+        backend.serve(self.plan.id())?;
         // Other devices may initialise tensors when they get memory, which reuse would skip.
-        let reusable = self.bufts.iter().all(|b| b.is_host());
-        self.plan.record(&mut bound, reusable, self.device().is_some_and(meta::is_meta))?;
-        drop(as_built);
-        Ok(GraphMemory { allocator: self, bound })
+        let reusable = !divided && self.bufts.iter().all(|b| b.is_host());
+        self.plan.record(graph, reusable, divided)
     }
 
     /// Asks the user's closure for buffer types. Called before the graph is bound: the closure may run any safe code,
     /// such as allocating the same graph elsewhere.
-    fn places(&self, call: &'static str, graph: &Graph<'_>) -> Result<Places> {
+    pub(crate) fn places(&self, call: &'static str, graph: &Graph<'_>) -> Result<Places> {
         let mut places = Places::default();
         let Some(choose) = self.choose.as_ref().filter(|_| self.bufts.len() > 1) else { return Ok(places) };
         for e in graph.entries().iter() {
@@ -209,41 +217,55 @@ impl GraphAllocator {
         self.bufts.first().and_then(|b| b.device())
     }
 
-    /// The checks that don't need to know which backend will compute.
-    fn check(&self, graph: &Graph<'_>, affected: Option<&[usize]>) -> Result<()> {
+    fn is_divided(&self) -> bool {
+        self.device().is_some_and(meta::is_meta)
+    }
+
+    /// Checks that the graph, or the entries that differ from the last one's, can run on `device`.
+    fn check(&self, graph: &Graph<'_>, device: Option<Device>, affected: Option<&[usize]>) -> Result<()> {
         self.check_alive()?;
         for device in self.bufts.iter().filter_map(|b| b.device()) {
             check::fits_wire(graph.entries(), device)?;
         }
-        let Some(device) = self.device() else { return meta_rules::check_absent(graph.entries()) };
+        let Some(device) = device else { return meta_rules::check_absent(graph.entries()) };
+        if Some(device) != self.device() || self.bufts.len() > 1 {
+            self.bufts.iter().try_for_each(|&buft| check::memory(device, buft))?;
+        }
         check::graph(graph.entries(), affected, &[device])?;
         meta_rules::check(graph.entries(), device, |_| true)
     }
 
-    /// Checks that the graph can run, and plans for it, unless the current plan fits. Returns whether C has a plan for
-    /// this very graph. Where `by_size` allows that, C decides by sizes whether it needs another when it allocates.
-    fn prepare(&mut self, bound: &Bound<'_, '_>, places: Places, by_size: bool) -> Result<bool> {
+    /// Checks that the graph can run on `device`, and plans for it, unless the current plan fits. Returns whether C has
+    /// a plan for this very graph. Where `by_size` allows that, C decides by sizes whether it needs another when it
+    /// allocates.
+    fn prepare(&mut self, graph: &Graph<'_>, places: Places, device: Option<Device>, by_size: bool) -> Result<bool> {
         self.check_alive()?;
-        let graph = bound.graph();
-        let fit = if self.raw.is_some() && self.places == places { self.plan.fit(graph)? } else { Fit::Other };
-        let divided = self.device().is_some_and(meta::is_meta);
-        let by_size = by_size && self.bufts.len() == 1 && !divided;
+        let by_size = by_size && self.bufts.len() == 1 && !self.is_divided();
+        let fit = if self.raw.is_some() && self.places == places { self.plan.fit(graph, by_size)? } else { Fit::Other };
         match fit {
-            Fit::Same => return Ok(true),
-            Fit::Sizes(affected) if by_size => {
+            Fit::Same => {
+                if device != self.able {
+                    self.check(graph, device, None)?;
+                    self.able = device;
+                }
+                return Ok(true);
+            }
+            Fit::Sizes(affected) => {
                 self.plan.suspend();
-                self.check(graph, Some(&affected))?;
+                self.check(graph, device, Some(&affected).filter(|_| device == self.able).map(|a| &a[..]))?;
+                self.able = device;
                 return Ok(false);
             }
-            _ => {}
+            Fit::Other => {}
         }
         self.plan.clear();
         if self.bufts.iter().map(|b| b.is_extra()).collect::<Result<Vec<_>>>()?.contains(&true) {
             let why = "a buffer type that repacks is for weights only";
             return Err(Error::unsupported("GraphAllocator", [], format!("{:?}", self.bufts), why));
         }
-        self.check(graph, None)?;
-        if divided {
+        self.check(graph, device, None)?;
+        self.able = device;
+        if self.is_divided() {
             // Freeing the allocator also drops the split states that C keeps for tensors at its addresses.
             self.raw = None;
         }
@@ -252,7 +274,7 @@ impl GraphAllocator {
         }
         let mark = log::mark();
         let as_built = AsBuilt::after(graph);
-        let done = self.with_raw(|raw| raw.reserve(bound.graph_ptr(), &places));
+        let done = self.with_raw(|raw| raw.reserve(graph.as_ptr(), &places));
         drop(as_built);
         if !done? {
             return Err(self.out_of_memory(mark));
@@ -309,7 +331,6 @@ fn attempt<R>(raw: &mut Option<RawAllocator>, f: impl FnOnce(&mut RawAllocator) 
 mod tests {
     use super::*;
     use crate::context::Context;
-    use crate::device::Device;
     use crate::dtype::DType;
 
     /// A new plan may use other memory: no earlier placement is reused.
@@ -319,10 +340,11 @@ mod tests {
         let x = ctx.input("x", DType::F32, [4]).unwrap();
         let y = ctx.neg(x).unwrap();
         let [one, other] = [y, ctx.sqr(y).unwrap()].map(|t| ctx.graph([t]).unwrap());
-        let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
+        let mut backend = Backend::cpu().unwrap();
+        let mut allocator = GraphAllocator::new(backend.device().buffer_type());
         for _ in 0..2 {
-            drop(allocator.alloc(&one).unwrap());
-            assert!(allocator.plan.is_recorded(), "put back next time");
+            allocator.allocate(&one, Places::default(), &mut backend).unwrap();
+            assert!(allocator.plan.is_recorded(), "reused next time");
         }
         assert!(x.ptr().data().is_null() && y.ptr().buffer().is_null(), "tensors are left without memory");
         allocator.reserve(&other).unwrap();

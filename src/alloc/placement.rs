@@ -7,7 +7,7 @@
 //! and [`Live`] let C change that, and their drops restore it. So a second graph, another allocation or a device query
 //! never sees what an earlier allocation wrote, not even one that was leaked.
 //!
-//! One exception: during [`compute_async`](crate::Allocated::compute_async)'s closure devices may still read the
+//! One exception: during [`compute_async`](crate::Run::compute_async)'s closure devices may still read the
 //! headers. They are marked [in use](crate::header::TensorPtr::is_in_use) then, and every other use is refused.
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ struct Copied {
     copy: TensorPtr,
 }
 
-// SAFETY: pointers are followed only for a graph of these tensors (Plan::put_back), on its thread; else only compared.
+// SAFETY: pointers are followed only for a graph of these tensors (Plan::reuse), on its thread; else only compared.
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the pointers are compared before they are followed")]
 unsafe impl Send for Placement {}
 // SAFETY: as for Send; `&Placement` has no interior mutability.
@@ -43,7 +43,7 @@ unsafe impl Sync for Placement {}
 
 impl Placement {
     /// Records what C has just written into the graph's headers.
-    pub(super) fn note(&mut self, graph: &Graph<'_>, whole: bool) -> Result<()> {
+    pub(super) fn record(&mut self, graph: &Graph<'_>, whole: bool) -> Result<()> {
         let entries = graph.entries();
         self.clear();
         self.homes.try_reserve(entries.len()).map_err(|_| Error::no_memory("where a graph lies"))?;
@@ -80,7 +80,8 @@ impl Placement {
         self.copies.iter().find(is).map(|c| c.copy)
     }
 
-    fn put_in(&self, graph: &Graph<'_>) {
+    /// Writes the placement into the graph's headers.
+    fn write(&self, graph: &Graph<'_>) {
         for (e, home) in graph.entries().iter().zip(&self.homes).filter(|(e, _)| e.is_allocated_by_graph()) {
             home.write(e.views_placed());
         }
@@ -89,7 +90,8 @@ impl Placement {
         }
     }
 
-    fn take_out(&self, graph: &Graph<'_>) {
+    /// Restores the graph's headers as built.
+    fn restore(&self, graph: &Graph<'_>) {
         for (e, home) in graph.entries().iter().zip(&self.homes).filter(|(e, _)| e.is_allocated_by_graph()) {
             home.clear(e.views_placed());
         }
@@ -105,7 +107,7 @@ impl Placement {
     }
 
     /// Runs the transfer `f` while one entry's header has its memory.
-    pub(super) fn reach<R>(
+    pub(crate) fn reach<R>(
         &self,
         call: &'static str,
         graph: &Graph<'_>,
@@ -159,7 +161,7 @@ impl Drop for AsBuilt<'_, '_> {
     }
 }
 
-/// A guard for a graph whose headers have its placement, so that C can compute it; its drop takes that out.
+/// A guard for a graph whose headers have its placement, so that C can compute it; its drop restores them.
 pub(crate) struct Live<'g, 'c, P: AsRef<Placement> = Arc<Placement>> {
     graph: &'g Graph<'c>,
     placement: P,
@@ -179,7 +181,7 @@ impl<'g, 'c, P: AsRef<Placement>> Live<'g, 'c, P> {
     pub(crate) fn of(call: &'static str, graph: &'g Graph<'c>, placement: P) -> Result<Self> {
         graph.check_free(call)?;
         graph.debug_assert_as_built(); // nobody else computes it now
-        placement.as_ref().put_in(graph);
+        placement.as_ref().write(graph);
         Ok(Self { graph, placement, sharing: None })
     }
 
@@ -199,7 +201,7 @@ impl<P: AsRef<Placement>> Drop for Live<'_, '_, P> {
         if self.sharing.take().is_some() {
             self.mark(false);
         }
-        self.placement.as_ref().take_out(self.graph);
+        self.placement.as_ref().restore(self.graph);
         self.graph.debug_assert_as_built();
     }
 }

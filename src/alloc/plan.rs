@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ggml_sys as sys;
 
-use super::bound::Bound;
 use super::placement::Placement;
 use crate::buffer::{self, BufferType};
 use crate::device::meta;
@@ -92,8 +91,8 @@ pub(crate) enum Fit {
 }
 
 impl Plan {
-    /// Compares a graph with the planned one.
-    pub(crate) fn fit(&mut self, graph: &Graph<'_>) -> Result<Fit> {
+    /// Compares a graph with the planned one. `by_size`: whether C may decide by sizes if nothing else differs.
+    pub(crate) fn fit(&mut self, graph: &Graph<'_>, by_size: bool) -> Result<Fit> {
         let entries = graph.entries();
         let fits = self.valid
             && self.used <= meta_rules::most_used(entries.len())
@@ -108,7 +107,7 @@ impl Plan {
             if is_same(i, e, key) {
                 continue;
             }
-            if !differs_in_sizes(entries, i, e, key) {
+            if !by_size || !differs_in_sizes(entries, i, e, key) {
                 return Ok(Fit::Other);
             }
             list::push(&mut self.differ, i, "the plan of a graph")?;
@@ -194,19 +193,17 @@ impl Plan {
 
     /// Records the placement that C has just made. `reusable`: whether the next graph may use it without another
     /// allocation; `whole`: see [`Placement`].
-    pub(crate) fn record(&mut self, bound: &mut Bound<'_, '_>, reusable: bool, whole: bool) -> Result<()> {
-        let graph = bound.graph();
+    pub(crate) fn record(&mut self, graph: &Graph<'_>, reusable: bool, whole: bool) -> Result<Arc<Placement>> {
         self.forget();
         // A leaked allocation may still hold the old one. Don't change it then.
         let mut placement = self.placement.take().filter(|p| Arc::strong_count(p) == 1).unwrap_or_default();
         if let Some(placement) = Arc::get_mut(&mut placement) {
-            placement.note(graph, whole)?;
+            placement.record(graph, whole)?;
         }
         self.reusable = reusable && placement.is_plain();
         self.lists = Some(graph.lists());
-        bound.place(Arc::clone(&placement));
-        self.placement = Some(placement);
-        Ok(())
+        self.placement = Some(Arc::clone(&placement));
+        Ok(placement)
     }
 
     /// Whether the last placement may be reused.
@@ -219,15 +216,12 @@ impl Plan {
         self.reusable = false;
     }
 
-    /// Reuses the last placement, if the graph has the same tensors in the same node and leaf lists: the scheduler
-    /// still refers to those lists, which may hold another graph by now or be freed. A decoder that resets its context
-    /// and builds the same graph gets the same tensors and lists again.
-    pub(crate) fn put_back(&self, bound: &mut Bound<'_, '_>) -> bool {
-        let graph = bound.graph();
+    /// The last placement, if the graph has the same tensors in the same node and leaf lists: the scheduler still refers
+    /// to those lists, which may hold another graph by now or be freed. A decoder that resets its context and builds
+    /// the same graph gets the same tensors and lists again.
+    pub(crate) fn reuse(&self, graph: &Graph<'_>) -> Option<Arc<Placement>> {
         let placement = self.placement.as_ref().filter(|_| self.reusable && self.lists == Some(graph.lists()));
-        let Some(placement) = placement.filter(|p| p.is_of(graph)) else { return false };
-        bound.place(Arc::clone(placement));
-        true
+        placement.filter(|p| p.is_of(graph)).cloned()
     }
 
     /// Counts an allocation on a meta device: C keeps some kilobytes for each tensor at each address, so a plan is

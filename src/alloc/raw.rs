@@ -1,11 +1,10 @@
-//! Owns C graph allocators and graph plans. No other file frees one.
+//! Owns C graph allocators. No other file frees one.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 
 use ggml_sys as sys;
 
-use crate::backend::Backend;
 use crate::buffer::BufferType;
 use crate::error::{Error, Result};
 use crate::guard;
@@ -25,7 +24,7 @@ impl Places {
 }
 
 /// A live graph allocator that this value alone frees.
-pub(crate) struct RawAllocator(NonNull<sys::ggml_gallocr>);
+pub(super) struct RawAllocator(NonNull<sys::ggml_gallocr>);
 
 // SAFETY: an allocator has no thread affinity; `&mut` keeps it on one thread at a time (docs/safety.md, "Threads").
 unsafe impl Send for RawAllocator {}
@@ -33,7 +32,7 @@ unsafe impl Send for RawAllocator {}
 impl RawAllocator {
     /// An allocator for these buffer types: at least one, no duplicates. If the allocation of a buffer that two entries
     /// share fails, C frees it twice (H21).
-    pub(crate) fn new(bufts: &[BufferType]) -> Result<Self> {
+    pub(super) fn new(bufts: &[BufferType]) -> Result<Self> {
         const CALL: &str = "ggml_gallocr_new_n";
         let mut raw: Vec<_> = bufts.iter().map(|b| b.as_ptr()).collect();
         let n = c_int::try_from(raw.len()).unwrap_or(c_int::MAX);
@@ -50,7 +49,7 @@ impl RawAllocator {
     }
 
     /// Plans memory for `graph`. Returns `false` if it could not be allocated.
-    pub(crate) fn reserve(&mut self, graph: *mut sys::ggml_cgraph, places: &Places) -> Result<bool> {
+    pub(super) fn reserve(&mut self, graph: *mut sys::ggml_cgraph, places: &Places) -> Result<bool> {
         let (nodes, leafs) = places.as_ptrs();
         guard::call("ggml_gallocr_reserve_n", || {
             // SAFETY: allocator and graph are live; the lists have an index for each node and leaf, in bounds of the
@@ -61,7 +60,7 @@ impl RawAllocator {
 
     /// The bytes of each buffer type that [`RawAllocator::reserve`] would take. Afterwards the allocator may lack
     /// memory that it had, and looks planned (H21): the caller drops it.
-    pub(crate) fn sizes(&mut self, graph: *mut sys::ggml_cgraph, places: &Places, n: usize) -> Result<Vec<usize>> {
+    pub(super) fn sizes(&mut self, graph: *mut sys::ggml_cgraph, places: &Places, n: usize) -> Result<Vec<usize>> {
         let (nodes, leafs) = places.as_ptrs();
         let mut sizes = vec![0; n];
         let to = sizes.as_mut_ptr();
@@ -73,7 +72,7 @@ impl RawAllocator {
     }
 
     /// Gives `graph`, which has a plan, its memory. Returns `false` if it could not be allocated.
-    pub(crate) fn alloc(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
+    pub(super) fn alloc(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
         guard::call("ggml_gallocr_alloc_graph", || {
             // SAFETY: allocator and graph are live, and the plan is this graph's (GraphAllocator::prepare). The tensors
             // point into the allocator's buffers until the caller's AsBuilt restores the headers.
@@ -82,7 +81,7 @@ impl RawAllocator {
     }
 
     /// The bytes allocated for the `i`th type, which must exist.
-    pub(crate) fn buffer_size(&self, i: usize) -> Result<usize> {
+    pub(super) fn buffer_size(&self, i: usize) -> Result<usize> {
         let i = c_int::try_from(i).unwrap_or(c_int::MAX);
         guard::call("ggml_gallocr_get_buffer_size", || {
             // SAFETY: live by the type's invariant; C asserts that `i` is in bounds.
@@ -91,7 +90,7 @@ impl RawAllocator {
     }
 
     /// Leaks the C object: freeing it after an interrupted call is not safe.
-    pub(crate) fn leak(self) {
+    pub(super) fn leak(self) {
         #[expect(clippy::mem_forget, reason = "an interrupted allocator may hold freed memory")]
         std::mem::forget(self);
     }
@@ -102,55 +101,6 @@ impl Drop for RawAllocator {
         guard::free("ggml_gallocr_free", || {
             // SAFETY: live and ours by the type's invariant.
             unsafe { sys::ggml_gallocr_free(self.as_ptr()) }
-        });
-    }
-}
-
-/// A live graph plan that this value alone frees.
-///
-/// # Invariants
-///
-/// The backend and the graph that it was made from are alive.
-pub(super) struct RawPlan {
-    raw: NonNull<c_void>,
-    backend: *mut sys::ggml_backend,
-}
-
-impl RawPlan {
-    /// # Safety
-    ///
-    /// The backend must be one that makes plans. It, its threads, its closure and the graph must not change while the
-    /// result lives, and the graph's tensors must have memory that the backend's device can use.
-    pub(super) unsafe fn new(backend: &mut Backend, graph: *mut sys::ggml_cgraph) -> Result<Self> {
-        const CALL: &str = "ggml_backend_graph_plan_create";
-        let backend = backend.as_ptr();
-        let raw = guard::call(CALL, || {
-            // SAFETY: backend and graph are live, and the backend makes plans, by this function's contract. C copies
-            // the graph struct, which points to its lists, the threads and the closure; the result is ours.
-            unsafe { sys::ggml_backend_graph_plan_create(backend, graph) }
-        })?;
-        let raw = NonNull::new(raw).ok_or(Error::Null { call: CALL, log: Box::default() })?;
-        Ok(Self { raw, backend })
-    }
-
-    /// Computes the graph. To be called inside `guard::compute`.
-    pub(super) fn compute(&self) -> sys::ggml_status {
-        // SAFETY: plan, backend and graph are live by the type's invariants. The call waits, so C keeps nothing new.
-        unsafe { sys::ggml_backend_graph_plan_compute(self.backend, self.raw.as_ptr()) }
-    }
-
-    /// Leaks the C object: an interrupted computation may still refer to it.
-    pub(super) fn leak(self) {
-        #[expect(clippy::mem_forget, reason = "an interrupted computation may still refer to it")]
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for RawPlan {
-    fn drop(&mut self) {
-        guard::free("ggml_backend_graph_plan_free", || {
-            // SAFETY: plan and backend are live by the type's invariants, and the plan is ours.
-            unsafe { sys::ggml_backend_graph_plan_free(self.backend, self.raw.as_ptr()) }
         });
     }
 }

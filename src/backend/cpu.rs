@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 impl Backend {
     /// Whether a CPU backend uses reference kernels only: no matrix multiplication by other libraries, no tiled
     /// attention, no norms fused with multiplication (`ggml_backend_cpu_set_use_ref`). Useful for comparing with other
-    /// devices ([`GraphMemory::compare`](crate::GraphMemory::compare)).
+    /// devices ([`Run::compare`](crate::Run::compare)).
     ///
     /// # Errors
     ///

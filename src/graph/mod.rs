@@ -124,8 +124,10 @@ impl<'c> Graph<'c> {
         self.store.lists()
     }
 
-    /// Fails within the closure of a running computation that uses one of the graph's tensors.
+    /// Fails in user code that must not call ggml, and within the closure of a running computation that uses one of the
+    /// graph's tensors.
     pub(crate) fn check_free(&self, call: &'static str) -> Result<()> {
+        callback::check_open(call)?;
         if !any_in_use() {
             return Ok(());
         }

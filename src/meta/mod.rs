@@ -34,10 +34,11 @@
 //! let y = ctx.add(sum, x)?; // a partial sum can't be read; a result computed from it can
 //! let graph = ctx.graph([y])?;
 //!
+//! let mut backend = device.init()?;
 //! let mut allocator = GraphAllocator::new(device.buffer_type());
-//! let mut run = allocator.alloc(&graph)?;
+//! let mut run = allocator.alloc(&graph, &mut backend)?;
 //! run.set(x, &[2.0_f32, -3.0])?;
-//! run.compute(&mut device.init()?)?;
+//! run.compute()?;
 //! assert_eq!(run.get::<f32>(y)?, [2.0 + 2.0, -3.0 - 3.0]);
 //! # Ok(())
 //! # }

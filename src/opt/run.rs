@@ -11,12 +11,13 @@ use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::list;
 use crate::ops::check::Call;
-use crate::sched::{Allocated, Sched, Split};
+use crate::run::{Run, Split};
+use crate::sched::Sched;
 use crate::tensor::Tensor;
 
 /// An allocated graph of an optimisation, which borrows the scheduler; created by [`OptContext::alloc`].
 pub struct OptRun<'s, 'c, 'p> {
-    run: Allocated<'s, 'c>,
+    run: Run<'s, 'c>,
     graphs: &'s OptGraphs<'c>,
     opt: &'s mut OptContext<'p>,
     what: BuildType,
@@ -53,7 +54,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
     ///
     /// # Errors
     ///
-    /// As [`Allocated::set`].
+    /// As [`Run::set`].
     pub fn set<T: Element>(&mut self, t: Tensor<'_>, data: &[T]) -> Result<()> {
         self.run.set(t, data)
     }
@@ -64,7 +65,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
     ///
     /// [`Error::Param`] if the graphs were built without `inputs`, if the inputs' size is not that of the outputs'
     /// number of datapoints, or if the data set's labels don't match the loss's; otherwise as
-    /// [`Dataset::get_batch_host`] and [`Allocated::set`].
+    /// [`Dataset::get_batch_host`] and [`Run::set`].
     #[doc(alias = "ggml_opt_dataset_get_batch")]
     pub fn set_batch<D: Element>(&mut self, dataset: &Dataset<D>, ibatch: usize) -> Result<()> {
         let first = ibatch.saturating_mul(self.graphs.ndata());
@@ -91,7 +92,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
     /// # Errors
     ///
     /// [`Error::Param`] if the next batch needs another graph, if the schedule returned invalid parameters, or if
-    /// `result` is for another type of loss; otherwise as [`Allocated::compute`]. After a failed computation some
+    /// `result` is for another type of loss; otherwise as [`Run::compute`]. After a failed computation some
     /// parameters may be updated and others not; the summed gradients are discarded before the next one.
     #[doc(alias = "ggml_opt_eval")]
     pub fn eval(&mut self, result: Option<&mut OptResult>) -> Result<f32> {
@@ -156,7 +157,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
     ///
     /// # Errors
     ///
-    /// As [`Allocated::get`].
+    /// As [`Run::get`].
     pub fn get<T: Element>(&self, t: Tensor<'_>) -> Result<Vec<T>> {
         self.run.get(t)
     }
@@ -165,7 +166,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
     ///
     /// # Errors
     ///
-    /// As [`Allocated::get_into`].
+    /// As [`Run::get_into`].
     pub fn get_into<T: Element>(&self, t: Tensor<'_>, out: &mut [T]) -> Result<()> {
         self.run.get_into(t, out)
     }

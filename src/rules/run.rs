@@ -61,30 +61,17 @@ pub(crate) fn graph(graph: &Entries, which: Option<&[usize]>, devices: &[Device]
     Ok(kept_off)
 }
 
-/// [`graph`], for callers that pin nothing.
-pub(crate) fn runnable(graph: &Entries, devices: &[Device]) -> Result<()> {
-    self::graph(graph, None, devices).map(drop)
-}
-
 /// The entries with these indices; all of them for `None`.
 fn selected<'g>(graph: &'g Entries, which: Option<&'g [usize]>) -> impl Iterator<Item = (usize, &'g Entry)> {
     let all = if which.is_none() { 0..graph.len() } else { 0..0 };
     all.chain(which.into_iter().flatten().copied()).filter_map(|i| Some((i, graph.get(i)?)))
 }
 
-/// Checks each operation again, on the device to which the scheduler assigned it. If there is but one, [`graph`] has
-/// asked its kernels already.
-pub(crate) fn placed(
-    graph: &Entries,
-    which: Option<&[usize]>,
-    devices: &[Device],
-    place: impl Fn(TensorPtr) -> Option<Device>,
-) -> Result<()> {
-    for (_, e) in selected(graph, which).filter(|(_, e)| e.kind == Kind::Node) {
+/// Checks each operation again, on the device to which the scheduler assigned it.
+pub(crate) fn placed(graph: &Entries, place: impl Fn(TensorPtr) -> Option<Device>) -> Result<()> {
+    for e in graph.iter().filter(|e| e.kind == Kind::Node) {
         let Some(device) = place(e.ptr) else { continue };
-        if devices != [device] {
-            kernel_accepts(device, e)?;
-        }
+        kernel_accepts(device, e)?;
         reaches(graph, device, e)?;
         picks_by_own_numbers(graph, device, e, &place)?;
         // Uses the sources as built: the scheduler may have put a copy in between.

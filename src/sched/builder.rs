@@ -19,7 +19,7 @@ pub struct SchedBuilder {
 
 /// The C scheduler's settings.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     /// Each backend's buffer type; `None` for its device's default.
     pub(super) memory: Vec<Option<BufferType>>,
     pub(super) parallel: bool,
@@ -52,12 +52,12 @@ impl SchedBuilder {
         self
     }
 
-    /// Whether to keep several copies of inputs and of tensors copied between devices ([`Allocated::n_copies`]), so
+    /// Whether to keep several copies of inputs and of tensors copied between devices ([`Run::n_copies`]), so
     /// that devices with events wait for each other and the host does not. Off by default.
     ///
     /// Consecutive allocations use the copies in turn.
     ///
-    /// [`Allocated::n_copies`]: crate::Allocated::n_copies
+    /// [`Run::n_copies`]: crate::Run::n_copies
     pub fn parallel(mut self, yes: bool) -> Self {
         self.settings.parallel = yes;
         self

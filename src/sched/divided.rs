@@ -2,20 +2,20 @@
 
 use ggml_sys as sys;
 
-use super::observe::is_view_op;
+use super::Splitter;
 use super::pins::Pins;
-use super::{Engine, Sched};
-use crate::alloc::bound::Bound;
+use super::raw::RawSched;
 use crate::alloc::placement::AsBuilt;
 use crate::alloc::plan::next_id;
 use crate::backend::Backend;
 use crate::device::meta;
 use crate::entries::{Entry, Kind};
 use crate::error::{Error, Result};
+use crate::graph::Graph;
 use crate::header::TensorPtr;
 use crate::rules::meta as meta_rules;
 
-impl Sched {
+impl Splitter {
     pub(super) fn meta(&self) -> Option<&Backend> {
         self.backends.iter().find(|b| meta::is_meta(b.device()))
     }
@@ -33,16 +33,15 @@ impl Sched {
 
     /// Checks the operations that ggml will give to a meta device. Runs before allocation, where ggml would assert the
     /// same conditions.
-    pub(super) fn check_divided(&mut self, bound: &Bound<'_, '_>, pins: &Pins) -> Result<()> {
+    pub(super) fn check_divided(&mut self, graph: &Graph<'_>, pins: &Pins) -> Result<()> {
         let Some(meta) = self.meta() else { return Ok(()) };
         let (device, meta) = (meta.device(), meta.as_ptr());
-        let graph = bound.graph();
         let pins = self.pinned(graph, pins)?;
         let as_built = AsBuilt::after(graph);
         self.planning(|raw| {
             raw.reset()?;
             raw.pin(&pins)?;
-            raw.split(bound.graph_ptr())
+            raw.split(graph.as_ptr())
         })?;
         let raw = self.raw.as_ref().ok_or(Error::Poisoned { object: "scheduler" })?;
         let entries = || graph.entries().iter();
@@ -50,7 +49,7 @@ impl Sched {
         let place = |e: &Entry| graph.entries().position(e.ptr).and_then(|i| on.get(i)).copied().unwrap_or(false);
         let parts = parts(raw, entries().filter(|e| e.kind == Kind::Node).map(|e| e.ptr), meta);
         let n_splits = raw.n_splits();
-        let done = self.planning(Engine::reset);
+        let done = self.planning(RawSched::reset);
         drop(as_built);
         done?;
         if parts.n != n_splits || parts.here > 1 {
@@ -76,11 +75,11 @@ struct Parts {
     views: Vec<TensorPtr>,
 }
 
-fn parts(raw: &Engine, nodes: impl Iterator<Item = TensorPtr>, meta: *mut sys::ggml_backend) -> Parts {
+fn parts(raw: &RawSched, nodes: impl Iterator<Item = TensorPtr>, meta: *mut sys::ggml_backend) -> Parts {
     let mut parts = Parts { n: 0, here: 0, views: Vec::new() };
     let (mut last, mut views) = (None, Vec::new());
     for t in nodes {
-        if is_view_op(t) {
+        if t.is_view_op() {
             views.push(t);
             continue;
         }

@@ -8,11 +8,11 @@ use crate::tensor::Tensor;
 
 /// Indices of entries and of their backends, sorted by entry.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Pins(Vec<(usize, usize)>);
+pub(crate) struct Pins(Vec<(usize, usize)>);
 
 impl Pins {
     /// Finds the pinned tensors among the graph's.
-    pub(super) fn new(
+    pub(crate) fn new(
         call: &'static str,
         graph: &Graph<'_>,
         n_backends: usize,

@@ -12,12 +12,12 @@ use crate::header::TensorPtr;
 use crate::{guard, list, log};
 
 /// A live scheduler that this value alone frees.
-pub(super) struct RawSched {
+pub(crate) struct RawSched {
     raw: NonNull<sys::ggml_backend_sched>,
     /// The backends that it was made with.
     over: Vec<Id>,
     /// The maximum number of tensors of a graph.
-    pub(super) capacity: usize,
+    pub(crate) capacity: usize,
 }
 
 // SAFETY: a scheduler has no thread affinity; `&mut` keeps it on one thread at a time (docs/safety.md, "Threads").
@@ -30,7 +30,7 @@ impl RawSched {
     ///
     /// Once one of the backends is dropped, the result may only be dropped. Each backend must support the buffer type
     /// that the settings have for it.
-    pub(super) unsafe fn new(backends: &[Backend], settings: &Settings, tensors: usize) -> Result<Self> {
+    pub(crate) unsafe fn new(backends: &[Backend], settings: &Settings, tensors: usize) -> Result<Self> {
         const CALL: &str = "ggml_backend_sched_new";
         let mark = log::mark();
         let capacity = tensors.next_multiple_of(1024);
@@ -53,20 +53,20 @@ impl RawSched {
     }
 
     /// Whether it was made with these backends.
-    pub(super) fn is_over(&self, backends: &[Backend]) -> bool {
+    pub(crate) fn is_over(&self, backends: &[Backend]) -> bool {
         backends.iter().map(Backend::id).eq(self.over.iter().copied())
     }
 
-    pub(super) fn as_ptr(&self) -> *mut sys::ggml_backend_sched {
+    pub(crate) fn as_ptr(&self) -> *mut sys::ggml_backend_sched {
         self.raw.as_ptr()
     }
 
     /// Pins tensors to the scheduler's backends in the next graph that is planned or allocated.
-    pub(super) fn pin(&mut self, pins: &[(TensorPtr, *mut sys::ggml_backend)]) -> Result<()> {
+    pub(crate) fn pin(&mut self, pins: &[(TensorPtr, *mut sys::ggml_backend)]) -> Result<()> {
         pins.iter().try_for_each(|&(t, backend)| {
             guard::call("ggml_backend_sched_set_tensor_backend", || {
-                // SAFETY: scheduler and tensor are live, its table has room for all of the graph's (Sched::fit), and
-                // the backend is one of the scheduler's, which C asserts (Sched::pinned takes it from the same list).
+                // SAFETY: scheduler and tensor are live, its table has room for all of the graph's (Splitter::fit), and
+                // the backend is one of the scheduler's, which C asserts (Splitter::pinned takes it from the same list).
                 unsafe { sys::ggml_backend_sched_set_tensor_backend(self.as_ptr(), t.as_ptr(), backend) }
             })
         })
@@ -74,7 +74,7 @@ impl RawSched {
 
     /// Writes the memory that `graph` would need on each backend into `sizes`. Drops pins. Leaves the allocator with a
     /// plan but without memory for it (H21): the caller plans again before it allocates.
-    pub(super) fn reserve_size(&mut self, graph: *mut sys::ggml_cgraph, sizes: &mut [usize]) -> Result<()> {
+    pub(crate) fn reserve_size(&mut self, graph: *mut sys::ggml_cgraph, sizes: &mut [usize]) -> Result<()> {
         guard::call("ggml_backend_sched_reserve_size", || {
             // SAFETY: as for `reserve`; C writes one size for each backend, and the caller's list has as many.
             unsafe { sys::ggml_backend_sched_reserve_size(self.as_ptr(), graph, sizes.as_mut_ptr()) }
@@ -82,7 +82,7 @@ impl RawSched {
     }
 
     /// Assigns the operations of `graph` to backends, until the next reset (`ggml_backend_sched_split_graph`).
-    pub(super) fn split(&mut self, graph: *mut sys::ggml_cgraph) -> Result<()> {
+    pub(crate) fn split(&mut self, graph: *mut sys::ggml_cgraph) -> Result<()> {
         guard::call("ggml_backend_sched_split_graph", || {
             // SAFETY: as for `reserve`.
             unsafe { sys::ggml_backend_sched_split_graph(self.as_ptr(), graph) }
@@ -90,16 +90,16 @@ impl RawSched {
     }
 
     /// Plans memory for `graph`, whose tensors have none. Returns `false` if it could not be allocated.
-    pub(super) fn reserve(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
+    pub(crate) fn reserve(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
         guard::call("ggml_backend_sched_reserve", || {
-            // SAFETY: scheduler and graph are live, and the graph fits (Sched::fit). C leaves pointers to its own
+            // SAFETY: scheduler and graph are live, and the graph fits (Splitter::fit). C leaves pointers to its own
             // tensors in the graph, which the caller's AsBuilt removes, and keeps none to the graph's.
             unsafe { sys::ggml_backend_sched_reserve(self.as_ptr(), graph) }
         })
     }
 
     /// Gives `graph` the planned memory. Returns `false` if it could not be allocated.
-    pub(super) fn alloc(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
+    pub(crate) fn alloc(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
         guard::call("ggml_backend_sched_alloc_graph", || {
             // SAFETY: as for `reserve`; no graph is allocated now (the caller reset the scheduler). C keeps pointers to
             // the graph until the next reset, and follows them only when it computes.
@@ -108,16 +108,16 @@ impl RawSched {
     }
 
     /// Computes the allocated graph, and waits for the result.
-    pub(super) fn compute(&mut self, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
+    pub(crate) fn compute(&mut self, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
         guard::compute("ggml_backend_sched_graph_compute", || {
-            // SAFETY: `graph` is the allocated one (the caller holds its Bound), so its tensors are live and have
+            // SAFETY: `graph` is the allocated one (the caller holds its Live), so its tensors are live and have
             // memory. C keeps nothing new.
             unsafe { sys::ggml_backend_sched_graph_compute(self.as_ptr(), graph) }
         })
     }
 
     /// Starts to compute the allocated graph. The caller synchronises before it uses or frees anything of it.
-    pub(super) fn compute_async(&mut self, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
+    pub(crate) fn compute_async(&mut self, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
         guard::compute("ggml_backend_sched_graph_compute_async", || {
             // SAFETY: as for `compute`; what devices still read or write lives until the caller has synchronised.
             unsafe { sys::ggml_backend_sched_graph_compute_async(self.as_ptr(), graph) }
@@ -125,14 +125,14 @@ impl RawSched {
     }
 
     /// Sets the callback of the next computation, or clears it.
-    pub(super) fn set_callback(&mut self, f: sys::ggml_backend_sched_eval_callback, user: *mut c_void) {
+    pub(crate) fn set_callback(&mut self, f: sys::ggml_backend_sched_eval_callback, user: *mut c_void) {
         // SAFETY: live by the type's invariant. C keeps both until the next such call; the caller clears them before
         // either can dangle.
         unsafe { sys::ggml_backend_sched_set_eval_callback(self.as_ptr(), f, user) };
     }
 
     /// Drops the allocated graph.
-    pub(super) fn reset(&mut self) -> Result<()> {
+    pub(crate) fn reset(&mut self) -> Result<()> {
         guard::call("ggml_backend_sched_reset", || {
             // SAFETY: live by the type's invariant.
             unsafe { sys::ggml_backend_sched_reset(self.as_ptr()) }
@@ -140,7 +140,7 @@ impl RawSched {
     }
 
     /// Waits until all backends are idle.
-    pub(super) fn synchronize(&mut self) -> Result<()> {
+    pub(crate) fn synchronize(&mut self) -> Result<()> {
         guard::call("ggml_backend_sched_synchronize", || {
             // SAFETY: live by the type's invariant.
             unsafe { sys::ggml_backend_sched_synchronize(self.as_ptr()) }
@@ -148,26 +148,26 @@ impl RawSched {
     }
 
     /// The number of splits of the last planned graph.
-    pub(super) fn n_splits(&self) -> usize {
+    pub(crate) fn n_splits(&self) -> usize {
         // SAFETY: live by the type's invariant; the call only reads it.
         usize::try_from(unsafe { sys::ggml_backend_sched_get_n_splits(self.as_ptr()) }).unwrap_or(0)
     }
 
     /// How many copies there are of each input and of each tensor copied between devices.
-    pub(super) fn n_copies(&self) -> usize {
+    pub(crate) fn n_copies(&self) -> usize {
         // SAFETY: live by the type's invariant; the call only reads it.
         usize::try_from(unsafe { sys::ggml_backend_sched_get_n_copies(self.as_ptr()) }).unwrap_or(1)
     }
 
     /// The backend that a tensor of the allocated graph was assigned to.
-    pub(super) fn backend_of(&self, t: TensorPtr) -> *mut sys::ggml_backend {
+    pub(crate) fn backend_of(&self, t: TensorPtr) -> *mut sys::ggml_backend {
         // SAFETY: the scheduler is live; `t` is one of the allocated graph's tensors (the caller's check), so C finds
         // it and doesn't add it to its table.
         unsafe { sys::ggml_backend_sched_get_tensor_backend(self.as_ptr(), t.as_ptr()) }
     }
 
     /// Bytes of compute memory on `backend`, which is one of the scheduler's.
-    pub(super) fn buffer_size(&self, backend: &Backend) -> Result<usize> {
+    pub(crate) fn buffer_size(&self, backend: &Backend) -> Result<usize> {
         guard::call("ggml_backend_sched_get_buffer_size", || {
             // SAFETY: scheduler and backend are live, and the backend is one of the scheduler's, which C asserts.
             unsafe { sys::ggml_backend_sched_get_buffer_size(self.as_ptr(), backend.as_ptr()) }
@@ -175,7 +175,7 @@ impl RawSched {
     }
 
     /// Leaks the C object: freeing it after an interrupted call is not safe.
-    pub(super) fn leak(self) {
+    pub(crate) fn leak(self) {
         #[expect(clippy::mem_forget, reason = "an interrupted scheduler may hold freed memory")]
         std::mem::forget(self);
     }

@@ -10,7 +10,7 @@ use crate::rules::run;
 
 impl Device {
     /// Whether the device can run the operation `op` with its operands (`ggml_backend_dev_supports_op`).
-    /// [`GraphMemory::compute`](crate::GraphMemory::compute) checks the same. This is stricter than ggml where ggml's
+    /// [`Run::compute`](crate::Run::compute) checks the same. This is stricter than ggml where ggml's
     /// CPU kernels, BLAS or Vulkan claim operations that they can't run. For a leaf, the answer is `true`.
     ///
     /// # Errors

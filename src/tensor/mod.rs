@@ -20,7 +20,7 @@ use crate::shape::Shape;
 ///
 /// A handle is a pointer, and `Copy`. It borrows the [`Context`](crate::Context), the [`Weights`](crate::Weights) or the
 /// [`State`](crate::State) that it comes from. It describes the tensor but gives no access to results: read those
-/// through the [`Allocated`](crate::Allocated) graph, and weights and states through [`Tensor::read`].
+/// through the [`Run`](crate::Run) graph, and weights and states through [`Tensor::read`].
 #[doc(alias = "ggml_tensor")]
 #[derive(Clone, Copy)]
 pub struct Tensor<'c> {

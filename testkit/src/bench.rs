@@ -104,9 +104,9 @@ impl<'c> Bench<'c> {
     ) -> Result<Comparison> {
         let graph = self.ctx.graph(outputs)?;
         let mut allocator = GraphAllocator::new(first.device().buffer_type());
-        let mut memory = allocator.alloc(&graph)?;
+        let mut memory = allocator.alloc(&graph, first)?;
         self.set(|t, bytes| memory.set_bytes(t, bytes))?;
-        memory.compare(first, second, Compare::new().with_tolerance(tolerance))
+        memory.compare(second, Compare::new().with_tolerance(tolerance))
     }
 
     /// Computes `y` on a backend, as one graph.
@@ -116,9 +116,9 @@ impl<'c> Bench<'c> {
     pub fn run(&self, y: Tensor<'c>, backend: &mut Backend) -> Result<Vec<f32>> {
         let graph = self.ctx.graph([y])?;
         let mut allocator = GraphAllocator::new(backend.device().buffer_type());
-        let mut memory = allocator.alloc(&graph)?;
+        let mut memory = allocator.alloc(&graph, backend)?;
         self.set(|t, bytes| memory.set_bytes(t, bytes))?;
-        memory.compute(backend)?;
+        memory.compute()?;
         memory.get(y)
     }
 

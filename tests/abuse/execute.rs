@@ -5,7 +5,7 @@ use ggml::prelude::*;
 
 use crate::bench::{Bench, Known};
 use crate::decode_or_none;
-use crate::finish::{Computed, bytes, give, give_memory, memory_bytes};
+use crate::finish::{Computed, bytes, give};
 use crate::leaves::Leaves;
 use crate::misuse::{misuse, observed};
 use crate::program::World;
@@ -80,8 +80,7 @@ pub(crate) fn graphs<'c>(
         compare(&mut world.stats, &chosen, &first);
         if alone && world.far.is_none() && rng.u32(..3) == 0 {
             let second = allocated(world, rng, bench, &graph, &outputs, leaves);
-            for ((t, a), b) in outputs.iter().zip(&first.values).zip(second.into_iter().flatten()) {
-                let Some(b) = b else { continue };
+            for ((t, a), b) in outputs.iter().zip(&first.values).zip(second) {
                 assert!(*a == b, "two computations of {t:?} ({}) differ: {a:?} {b:?}", t.op());
                 world.stats.values += t.elements() as u64;
             }
@@ -139,11 +138,7 @@ fn stopped(
 
 /// Gives a graph memory, unless it can't be spread over the backends: operations on experts over several of any kind, and
 /// what works in place over different ones.
-pub(crate) fn alloc<'s, 'c>(
-    stats: &mut Stats,
-    sched: &'s mut Sched,
-    graph: &'s Graph<'c>,
-) -> Option<Allocated<'s, 'c>> {
+pub(crate) fn alloc<'s, 'c>(stats: &mut Stats, sched: &'s mut Sched, graph: &'s Graph<'c>) -> Option<Run<'s, 'c>> {
     let several = sched.backends().len() > 1;
     let differ = sched.backends().iter().any(|b| b.device() != sched.backends()[0].device());
     match sched.alloc(graph) {
@@ -229,7 +224,7 @@ fn scheduled<'c>(
         }
         let other = &mut world.scheds[0];
         second(&mut world.stats, other.alloc(graph));
-        second(&mut world.stats, world.allocators[0].alloc(graph));
+        second(&mut world.stats, world.allocators[0].alloc(graph, &mut world.backend));
     }
     if world.leak && rng.u32(..400) == 0 {
         #[expect(clippy::mem_forget, reason = "safe code may do that")]
@@ -263,7 +258,7 @@ fn scheduled<'c>(
 }
 
 /// Whether an input is part of the allocated graph.
-fn graph_has(run: &mut Allocated<'_, '_>, stats: &mut Stats, t: Tensor<'_>) -> bool {
+fn graph_has(run: &mut Run<'_, '_>, stats: &mut Stats, t: Tensor<'_>) -> bool {
     match run.get_bytes(t) {
         Err(Error::NotPart { .. }) => false,
         Err(e) => {
@@ -274,7 +269,7 @@ fn graph_has(run: &mut Allocated<'_, '_>, stats: &mut Stats, t: Tensor<'_>) -> b
     }
 }
 
-/// Computes on one backend without a scheduler; `None` for what can't be read there.
+/// Computes on one backend without a scheduler.
 fn allocated<'c>(
     world: &mut World,
     rng: &mut fastrand::Rng,
@@ -282,20 +277,11 @@ fn allocated<'c>(
     graph: &Graph<'c>,
     outputs: &[Tensor<'c>],
     leaves: &Leaves,
-) -> Option<Vec<Option<Vec<u8>>>> {
-    if graph_inputs(bench, graph).any(|t| t.dtype().block_size() > 1) {
-        return None; // they can only be set as bytes
-    }
+) -> Vec<Vec<u8>> {
     let n = rng.usize(..world.allocators.len());
-    let mut run = world.allocators[n].alloc(graph).unwrap();
-    assert!(give_memory(bench, &mut run).is_some(), "the scheduler's allocation took others");
+    let mut run = world.allocators[n].alloc(graph, &mut world.backend).unwrap();
+    assert!(give(&mut world.stats, rng, bench, &mut run).is_some(), "the scheduler's allocation took others");
     leaves.restore();
-    run.compute(&mut world.backend).unwrap();
-    Some(outputs.iter().map(|&t| memory_bytes(&run, t)).collect())
-}
-
-/// The inputs that a graph depends on.
-fn graph_inputs<'b, 'c>(bench: &'b Bench<'c>, graph: &'b Graph<'c>) -> impl Iterator<Item = Tensor<'c>> {
-    let sources: Vec<_> = graph.nodes().flat_map(|n| graph.sources(n)).collect();
-    bench.inputs.iter().map(|i| i.t).filter(move |t| sources.contains(t))
+    run.compute().unwrap();
+    outputs.iter().map(|&t| bytes(&run, t)).collect()
 }

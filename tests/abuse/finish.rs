@@ -1,7 +1,7 @@
 //! Inputs are set, and results read.
 
+use ggml::Result;
 use ggml::prelude::*;
-use ggml::{GraphMemory, Result};
 use testkit::encode::encode;
 
 use crate::bench::{Bench, Input};
@@ -24,7 +24,7 @@ pub(crate) fn give(
     stats: &mut Stats,
     rng: &mut fastrand::Rng,
     bench: &Bench<'_>,
-    run: &mut Allocated<'_, '_>,
+    run: &mut Run<'_, '_>,
 ) -> Option<u128> {
     let mut tainted = 0;
     for input in &bench.inputs {
@@ -43,30 +43,12 @@ pub(crate) fn give(
     Some(tainted)
 }
 
-/// [`give`] without a scheduler: whether all could be set, and which did not get their values.
-pub(crate) fn give_memory(bench: &Bench<'_>, run: &mut GraphMemory<'_, '_>) -> Option<u128> {
-    let mut tainted = 0;
-    for input in &bench.inputs {
-        match run.set_bytes(input.t, &input.bytes) {
-            Ok(()) | Err(Error::NotPart { .. }) => {}
-            Err(Error::Index { .. } | Error::Repeated { .. }) => {
-                tainted |= input.root;
-                if other_indices(input).iter().all(|other| run.set_bytes(input.t, other).is_err()) {
-                    return None;
-                }
-            }
-            Err(e) => panic!("setting {:?}: {e}", input.t),
-        }
-    }
-    Some(tainted)
-}
-
-/// Computes on a scheduler, and reads what comes of it.
+/// Computes, and reads what comes of it.
 pub(crate) fn finish(
     world: &mut World,
     rng: &mut fastrand::Rng,
     bench: &Bench<'_>,
-    run: &mut Allocated<'_, '_>,
+    run: &mut Run<'_, '_>,
     outputs: &[Tensor<'_>],
     leaves: &Leaves,
 ) -> Option<Computed> {
@@ -74,30 +56,6 @@ pub(crate) fn finish(
     leaves.restore();
     run.compute().unwrap();
     Some(Computed { values: outputs.iter().map(|&y| bytes(run, y)).collect(), tainted })
-}
-
-/// [`finish`] without a scheduler; `None` also for what can't be read there.
-pub(crate) fn finish_memory(
-    world: &mut World,
-    bench: &Bench<'_>,
-    run: &mut GraphMemory<'_, '_>,
-    outputs: &[Tensor<'_>],
-    leaves: &Leaves,
-) -> Option<Computed> {
-    let tainted = give_memory(bench, run)?;
-    leaves.restore();
-    match run.compute(&mut world.backend) {
-        // Memory is had before it is known which backend will compute.
-        Err(Error::Unsupported { .. }) if world.far.is_some() => return None,
-        result => result.unwrap(),
-    }
-    let values: Option<Vec<_>> = outputs.iter().map(|&t| memory_bytes(run, t)).collect();
-    Some(Computed { values: values?, tainted })
-}
-
-/// The bytes of a tensor whose elements have a type.
-pub(crate) fn memory_bytes(run: &GraphMemory<'_, '_>, t: Tensor<'_>) -> Option<Vec<u8>> {
-    typed!(t.dtype(), &[], |_data: T| Some(bytemuck::cast_slice(&run.get::<T>(t).unwrap()).to_vec()), None)
 }
 
 /// Indices for an input that are mostly in range: zeros, or 0, 1 and so on in each row.
@@ -108,7 +66,7 @@ pub(crate) fn other_indices(input: &Input<'_>) -> [Vec<u8>; 2] {
 }
 
 /// Sets an input in one of the ways there are.
-fn set(rng: &mut fastrand::Rng, run: &mut Allocated<'_, '_>, t: Tensor<'_>, bytes: &[u8]) -> Result<()> {
+fn set(rng: &mut fastrand::Rng, run: &mut Run<'_, '_>, t: Tensor<'_>, bytes: &[u8]) -> Result<()> {
     match rng.u32(..4) {
         0 => typed!(t.dtype(), bytes, |data: T| run.set::<T>(t, &data), run.set_bytes(t, bytes)),
         1 => typed!(
@@ -127,7 +85,7 @@ fn set(rng: &mut fastrand::Rng, run: &mut Allocated<'_, '_>, t: Tensor<'_>, byte
 }
 
 /// The bytes of a tensor of any type and strides.
-pub(crate) fn bytes(run: &Allocated<'_, '_>, t: Tensor<'_>) -> Vec<u8> {
+pub(crate) fn bytes(run: &Run<'_, '_>, t: Tensor<'_>) -> Vec<u8> {
     if t.is_contiguous() {
         return run.get_bytes(t).unwrap();
     }

@@ -12,7 +12,7 @@ pub(crate) fn misuse(
     stats: &mut Stats,
     rng: &mut fastrand::Rng,
     bench: &Bench<'_>,
-    run: &mut Allocated<'_, '_>,
+    run: &mut Run<'_, '_>,
     outputs: &[Tensor<'_>],
 ) {
     let known = &bench.known[rng.usize(..bench.known.len())];
@@ -69,7 +69,7 @@ pub(crate) fn misuse(
 }
 
 /// Computes under observation, and perhaps not to the end.
-pub(crate) fn observed(stats: &mut Stats, rng: &mut fastrand::Rng, run: &mut Allocated<'_, '_>) {
+pub(crate) fn observed(stats: &mut Stats, rng: &mut fastrand::Rng, run: &mut Run<'_, '_>) {
     let (mut ask, mut see) = (rng.fork(), rng.fork());
     let result = run.compute_with(
         |t| {

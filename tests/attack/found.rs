@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ggml::meta::{MetaDevice, Split};
 use ggml::prelude::*;
-use ggml::{Compare, Custom, GraphAllocator, GraphMemory};
+use ggml::{Compare, Custom, GraphAllocator, Run};
 
 thread_local! {
     static WHEN_DROPPED: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
@@ -54,13 +54,13 @@ fn panicking() -> Panicking {
 
 /// Computes once with both closures panicking: one panic goes on, the other one's payload stays until the next computation
 /// begins. Its destructor then computes the same graph elsewhere.
-fn payload_that_computes(compute: impl Fn(&mut GraphMemory<'_, '_>, &mut Backend)) {
+fn payload_that_computes(compute: impl Fn(&mut Run<'_, '_>)) {
     let Panicking { x, y, graph, panics } = panicking();
     let mut backend = Backend::cpu().unwrap();
     let mut allocator = GraphAllocator::new(backend.device().buffer_type());
-    let mut run = allocator.alloc(graph).unwrap();
+    let mut run = allocator.alloc(graph, &mut backend).unwrap();
     run.set(x, &[1.0_f32, 2.0, 3.0, 4.0]).unwrap();
-    let failed = catch_unwind(AssertUnwindSafe(|| run.compute(&mut backend)));
+    let failed = catch_unwind(AssertUnwindSafe(|| run.compute()));
     assert!(failed.is_err_and(|payload| payload.is::<Payload>()));
     panics.store(false, Ordering::Relaxed);
     let ran = Arc::new(AtomicBool::new(false));
@@ -68,13 +68,13 @@ fn payload_that_computes(compute: impl Fn(&mut GraphMemory<'_, '_>, &mut Backend
     WHEN_DROPPED.set(Some(Box::new(move || {
         let mut backend = Backend::cpu().unwrap();
         let mut allocator = GraphAllocator::new(backend.device().buffer_type());
-        let mut run = allocator.alloc(graph).unwrap();
+        let mut run = allocator.alloc(graph, &mut backend).unwrap();
         run.set(x, &[5.0_f32; 4]).unwrap();
-        run.compute(&mut backend).unwrap();
+        run.compute().unwrap();
         assert_eq!(run.get::<f32>(y).unwrap(), [-5.0; 4]);
         done.store(true, Ordering::Relaxed);
     })));
-    compute(&mut run, &mut backend);
+    compute(&mut run);
     assert!(ran.load(Ordering::Relaxed), "the payload was dropped");
     assert_eq!(run.get::<f32>(y).unwrap(), [-1.0, -2.0, -3.0, -4.0]);
 }
@@ -82,12 +82,12 @@ fn payload_that_computes(compute: impl Fn(&mut GraphMemory<'_, '_>, &mut Backend
 /// The destructor of a payload computed the same graph elsewhere when headers had been made ready for C: SIGSEGV.
 #[test]
 fn panic_payload_that_computes_is_dropped_before_headers_are_written() {
-    payload_that_computes(|run, backend| run.compute(backend).unwrap());
-    payload_that_computes(|run, backend| run.compute_async(backend, || ()).unwrap());
-    payload_that_computes(|run, backend| run.plan(backend).unwrap().compute().unwrap());
-    payload_that_computes(|run, backend| {
+    payload_that_computes(|run| run.compute().unwrap());
+    payload_that_computes(|run| run.compute_async(|| ()).unwrap());
+    payload_that_computes(|run| run.plan().unwrap().compute().unwrap());
+    payload_that_computes(|run| {
         let mut other = Backend::cpu().unwrap();
-        assert!(run.compare(backend, &mut other, Compare::new()).unwrap().agrees());
+        assert!(run.compare(&mut other, Compare::new()).unwrap().agrees());
     });
 }
 

@@ -83,10 +83,10 @@ fn logger_cannot_allocate_a_graph_being_allocated() {
     let buft = Device::cpu().unwrap().buffer_type();
     let outcomes = Rc::new(RefCell::new(Vec::new()));
     let seen = Rc::clone(&outcomes);
-    let second = RefCell::new(GraphAllocator::new(buft));
+    let second = RefCell::new((GraphAllocator::new(buft), Backend::cpu().unwrap()));
     let logged = move |_: &str| {
-        let mut second = second.borrow_mut();
-        seen.borrow_mut().push(second.alloc(graph).map(std::mem::forget).err());
+        let (allocator, backend) = &mut *second.borrow_mut();
+        seen.borrow_mut().push(allocator.alloc(graph, backend).map(std::mem::forget).err());
     };
     let mut first = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
     let error = with_hook(logged, || first.alloc(graph).err());
@@ -141,11 +141,11 @@ fn graph_allocated_twice_has_separate_memory() {
     let mut other = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
     let mut backend = Backend::cpu().unwrap();
     let mut a = one.alloc(&graph).unwrap();
-    let mut b = other.alloc(&graph).unwrap();
+    let mut b = other.alloc(&graph, &mut backend).unwrap();
     a.set(x, &[2.0_f32, 3.0]).unwrap();
     b.set(x, &[4.0_f32, 5.0]).unwrap();
     a.compute().unwrap();
-    b.compute(&mut backend).unwrap();
+    b.compute().unwrap();
     assert_eq!(a.get::<f32>(y).unwrap(), [4.0, 9.0]);
     assert_eq!(b.get::<f32>(y).unwrap(), [16.0, 25.0]);
     drop(b);

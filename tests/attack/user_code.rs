@@ -26,7 +26,7 @@ fn log_an_error() {
     let x = ctx.input("x", DType::F32, [1 << 30, 1 << 13]).unwrap();
     let graph = ctx.graph([ctx.relu(x).unwrap()]).unwrap();
     let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
-    let _refused = allocator.alloc(&graph).map(drop);
+    let _refused = allocator.alloc(&graph, &mut Backend::cpu().unwrap()).map(drop);
 }
 
 /// Letter b. A panic of the logger is due when `set_abort` is called: C must not get to know a closure that is then dropped.
@@ -63,9 +63,9 @@ fn set_abort_keeps_its_closure_after_a_logger_panic() {
     let (known, kept) = (matches!(set, Ok(Ok(()))), Arc::strong_count(&alive) == 2);
     assert_eq!(known, kept, "{set:?}");
     let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
-    let mut run = allocator.alloc(graph).unwrap();
+    let mut run = allocator.alloc(graph, &mut backend).unwrap();
     run.set(x, &[1.0_f32, 2.0]).unwrap();
-    run.compute(&mut backend).unwrap();
+    run.compute().unwrap();
     assert_eq!(asked.load(Ordering::Relaxed) > 0, known, "asked if and only if it is there");
 }
 
@@ -127,9 +127,9 @@ fn set_abort_closure_cannot_call_ggml() {
         })
         .unwrap();
     let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
-    let mut run = allocator.alloc(graph).unwrap();
+    let mut run = allocator.alloc(graph, &mut backend).unwrap();
     run.set(x, &[1.0_f32, 2.0]).unwrap();
-    run.compute(&mut backend).unwrap();
+    run.compute().unwrap();
     assert!(times.load(Ordering::Relaxed) > 0, "it was asked");
     check_errors(times.load(Ordering::Relaxed));
     STATE.take();

@@ -22,15 +22,16 @@ fn events_synchronise_after_work() {
     let y = (0..20).fold(x, |y, _| ctx.add(y, x).unwrap());
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = GraphAllocator::new(device.buffer_type());
-    let mut memory = allocator.alloc(&graph).unwrap();
-    memory.set(x, &vec![1.0_f32; 1 << 16]).unwrap();
     for _ in 0..10 {
-        memory.compute_async(&mut one, || ()).unwrap();
+        let mut run = allocator.alloc(&graph, &mut one).unwrap();
+        run.set(x, &vec![1.0_f32; 1 << 16]).unwrap();
+        run.compute_async(|| ()).unwrap();
+        assert!(run.get::<f32>(y).unwrap().iter().all(|&v| v == 21.0));
+        drop(run);
         event.record(&mut one).unwrap();
         two.wait(&event).unwrap();
         event.synchronize().unwrap();
         two.synchronize().unwrap();
-        assert!(memory.get::<f32>(y).unwrap().iter().all(|&v| v == 21.0));
     }
     // Any drop order is allowed.
     drop(event);

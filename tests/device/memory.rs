@@ -54,11 +54,11 @@ fn h21_out_of_memory_is_an_error_and_the_device_stays_usable() {
         builder.tensor("w", DType::F32, HUGE).unwrap();
         let placed = builder.place(device.buffer_type());
         assert!(matches!(placed, Err(Error::OutOfMemory { .. })), "{placed:?}");
-        assert!(matches!(allocator.alloc(&huge), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(allocator.alloc(&huge, &mut backend), Err(Error::OutOfMemory { .. })));
         assert!(matches!(sched.alloc(&huge), Err(Error::OutOfMemory { .. })));
-        let mut memory = allocator.alloc(&small).unwrap();
+        let mut memory = allocator.alloc(&small, &mut backend).unwrap();
         memory.set(x, &[1.0_f32, -1.0, 2.0, -2.0]).unwrap();
-        memory.compute(&mut backend).unwrap();
+        memory.compute().unwrap();
         assert_eq!(memory.get::<f32>(y).unwrap(), [1.0, 0.0, 2.0, 0.0]);
         drop(memory);
         let mut run = sched.alloc(&small).unwrap();

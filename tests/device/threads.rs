@@ -13,9 +13,9 @@ fn product(backend: &mut Backend, seed: u64) -> Vec<f32> {
     let y = ctx.mul_mat(x, ctx.relu(x).unwrap()).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = GraphAllocator::new(backend.device().buffer_type());
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut memory = allocator.alloc(&graph, backend).unwrap();
     memory.set(x, &sample(N * N, seed)).unwrap();
-    memory.compute(backend).unwrap();
+    memory.compute().unwrap();
     memory.get(y).unwrap()
 }
 
@@ -66,8 +66,8 @@ fn weights_are_read_by_many_threads() {
                 let graph = ctx.graph([y]).unwrap();
                 let mut allocator = GraphAllocator::new(device().buffer_type());
                 for _ in 0..10 {
-                    let mut memory = allocator.alloc(&graph).unwrap();
-                    memory.compute(&mut backend).unwrap();
+                    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
+                    memory.compute().unwrap();
                     let got: Vec<f32> = memory.get(y).unwrap();
                     assert!(got.iter().zip(data).all(|(a, b)| *a == 2.0 * b));
                 }

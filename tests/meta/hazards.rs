@@ -38,9 +38,9 @@ fn meta_computes_graphs_of_changing_sizes() {
             want = square("b.0").times(&square("a.1").times(&want)).into_iter().map(|v| v * 0.1).collect();
         }
         let graph = ctx.graph([y]).unwrap();
-        let mut memory = allocator.alloc(&graph).unwrap();
+        let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
         memory.set(input, &x).unwrap();
-        memory.compute(&mut backend).unwrap();
+        memory.compute().unwrap();
         assert_close(&memory.get::<f32>(y).unwrap(), &want, 1e-4, &format!("{ops} operations, {sums} sums"));
     }
 }
@@ -71,9 +71,9 @@ fn meta_splits_new_weights_at_the_same_address_anew() {
         let y = ctx.scale(ctx.relu(w).unwrap(), 2.0).unwrap();
         let keep = ctx.relu(input).unwrap();
         let graph = ctx.graph([y, keep]).unwrap();
-        let mut memory = allocator.alloc(&graph).unwrap();
+        let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
         memory.set(input, &x).unwrap();
-        memory.compute(&mut backend).unwrap();
+        memory.compute().unwrap();
         let want: Vec<_> = square("w").values.iter().map(|&v| f64::from(v.max(0.0)) * 2.0).collect();
         assert_close(&memory.get::<f32>(y).unwrap(), &want, 1e-6, &format!("axis {how}"));
     }
@@ -105,8 +105,8 @@ fn meta_threads_exclude_each_other() {
                     backend.set_threads(1).unwrap();
                     let mut allocator = GraphAllocator::new(device.buffer_type());
                     start.wait();
-                    let mut memory = allocator.alloc(&graph).unwrap();
-                    memory.compute(&mut backend).unwrap();
+                    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
+                    memory.compute().unwrap();
                     for (i, &t) in kept.iter().enumerate() {
                         let got = memory.get::<f32>(t).unwrap();
                         assert!(got == vec![(i + 1) as f32; got.len()], "{i} in round {round}");
@@ -157,13 +157,14 @@ fn meta_forgets_graphs_that_are_never_computed() {
     let y = (0..4000).fold(x, |t, _| ctx.neg(t).unwrap());
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = GraphAllocator::new(device.buffer_type());
+    let mut backend = device.init().unwrap();
     for _ in 0..300 {
-        allocator.alloc(&graph).unwrap();
+        allocator.alloc(&graph, &mut backend).unwrap();
     }
     assert!((20..60).contains(&allocator.plans()), "more than a million tensors: {} plans", allocator.plans());
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
     memory.set(x, &[3.0_f32]).unwrap();
-    memory.compute(&mut device.init().unwrap()).unwrap();
+    memory.compute().unwrap();
     assert_eq!(memory.get::<f32>(y).unwrap(), [3.0]);
 }
 
@@ -175,13 +176,14 @@ fn meta_graphs_that_exceed_memory_are_an_error() {
     let x = ctx.input("x", DType::F32, [1 << 30, 1 << 20]).unwrap();
     let graph = ctx.graph([ctx.neg(x).unwrap()]).unwrap();
     let mut allocator = GraphAllocator::new(device.buffer_type());
-    let error = allocator.alloc(&graph).unwrap_err();
+    let mut backend = device.init().unwrap();
+    let error = allocator.alloc(&graph, &mut backend).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let y = ctx.neg(x).unwrap();
     let small = ctx.graph([y]).unwrap();
-    let mut memory = allocator.alloc(&small).unwrap();
+    let mut memory = allocator.alloc(&small, &mut backend).unwrap();
     memory.set(x, &[1.0_f32, 2.0, 3.0, 4.0]).unwrap();
-    memory.compute(&mut device.init().unwrap()).unwrap();
+    memory.compute().unwrap();
     assert_eq!(memory.get::<f32>(y).unwrap(), [-1.0, -2.0, -3.0, -4.0]);
 }

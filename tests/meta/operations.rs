@@ -114,8 +114,11 @@ impl Program {
     fn allocate(&mut self, device: Device, weights: &Weights) -> Option<Results> {
         let ctx = Context::new();
         let mut allocator = GraphAllocator::new(device.buffer_type());
-        let (graph, results) = self.write(&ctx, weights, |graph| is_taken(allocator.alloc(graph).map(drop)))?;
-        let mut run = allocator.alloc(&graph);
+        let mut backend = device.init().unwrap();
+        backend.set_threads(1).unwrap();
+        let taken = |graph: &_| is_taken(allocator.alloc(graph, &mut backend).map(drop));
+        let (graph, results) = self.write(&ctx, weights, taken)?;
+        let mut run = allocator.alloc(&graph, &mut backend);
         if !is_taken(run.as_ref().map(drop).map_err(Clone::clone)) {
             return None;
         }
@@ -123,9 +126,7 @@ impl Program {
         if let Some(rows) = graph.tensor("rows") {
             run.set(rows, &[2_i32, 0, 1]).unwrap();
         }
-        let mut backend = device.init().unwrap();
-        backend.set_threads(1).unwrap();
-        run.compute(&mut backend).unwrap();
+        run.compute().unwrap();
         Some(results.into_iter().map(|(op, y)| (op, run.get(y).unwrap())).collect())
     }
 

@@ -75,7 +75,8 @@ fn meta_refuses_operations_without_a_rule() {
         let y = build(&ctx, &|name| weights.tensor(name).unwrap(), x).unwrap();
         let graph = ctx.graph([y]).unwrap();
         let mut allocator = GraphAllocator::new(device.buffer_type());
-        let error = allocator.alloc(&graph).err().unwrap_or_else(|| panic!("{i}: {reason}: allocated"));
+        let mut backend = device.init().unwrap();
+        let error = allocator.alloc(&graph, &mut backend).err().unwrap_or_else(|| panic!("{i}: {reason}: allocated"));
         assert!(matches!(error, Error::Unsupported { .. }) && error.to_string().contains(reason), "{i}: {error}");
         let mut sched =
             Sched::builder().backend(device.init().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap();
@@ -93,7 +94,7 @@ fn meta_error_names_tensors_and_splits() {
     let x = ctx.input("x", DType::F32, [8, 8, 8]).unwrap();
     let graph = ctx.graph([ctx.mul_mat(weights.tensor("w.0").unwrap(), x).unwrap()]).unwrap();
     let mut allocator = GraphAllocator::new(device.buffer_type());
-    let text = allocator.alloc(&graph).unwrap_err().to_string();
+    let text = allocator.alloc(&graph, &mut device.init().unwrap()).unwrap_err().to_string();
     assert!(text.contains("`w.0` is axis 0 as [4, 4], `x` is MIRRORED") && text.contains("Meta(CPU,CPU)"), "{text}");
 }
 
@@ -188,12 +189,14 @@ fn meta_refuses_pieces_states_and_observers() {
     drop(run);
 
     let mut allocator = GraphAllocator::new(device.buffer_type());
-    let mut run = allocator.alloc(&graph).unwrap();
+    let refused = allocator.alloc(&graph, &mut cpu()).map(drop);
+    assert!(matches!(refused, Err(Error::Unsupported { .. })), "a CPU would read at no address: {refused:?}");
+    let mut backend = device.init().unwrap();
+    let mut run = allocator.alloc(&graph, &mut backend).unwrap();
     run.set(x, &noise(8, 1)).unwrap();
-    let compared = run.compare(&mut device.init().unwrap(), &mut cpu(), Compare::new());
+    let compared = run.compare(&mut cpu(), Compare::new());
     assert!(matches!(compared, Err(Error::Unsupported { .. })), "{compared:?}");
-    assert!(run.compute(&mut cpu()).is_err(), "a CPU would read at no address");
-    run.compute(&mut device.init().unwrap()).unwrap();
+    run.compute().unwrap();
 }
 
 /// Tensors that the CPU would mistake for its own.
@@ -217,7 +220,8 @@ fn cpu_refuses_tensors_of_a_meta_device() {
     let view = ctx.transpose(weights.tensor("w.1").unwrap()).unwrap();
     let graph_of_view = ctx.graph([ctx.cont(view).unwrap()]).unwrap();
     let mut on_cpu = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
-    assert!(matches!(on_cpu.alloc(&graph_of_view), Err(Error::Unsupported { .. })), "not the CPU's");
+    let mut cpu = Backend::cpu().unwrap();
+    assert!(matches!(on_cpu.alloc(&graph_of_view, &mut cpu), Err(Error::Unsupported { .. })), "not the CPU's");
 
     // Another device can't compute in the middle of a meta device's part.
     let first = ctx.add(x, weights.tensor("whole").unwrap()).unwrap();

@@ -103,20 +103,19 @@ fn meta_reports_a_lost_server() {
         let graph = ctx.graph([y]).unwrap();
         let mut allocator = GraphAllocator::new(device.buffer_type());
         let mut backend = device.init().unwrap();
-        let mut memory = allocator.alloc(&graph).unwrap();
+        let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
         let values = noise(WIDTH as usize, 5);
         memory.set(x, &values).unwrap();
-        memory.compute(&mut backend).unwrap();
+        memory.compute().unwrap();
         assert_close(&memory.get::<f32>(y).unwrap(), &want(&values), 0.02, "before");
 
         processes[lost].kill();
-        let result =
-            memory.set(x, &values).and_then(|()| memory.compute(&mut backend)).and_then(|()| memory.get::<f32>(y));
+        let result = memory.set(x, &values).and_then(|()| memory.compute()).and_then(|()| memory.get::<f32>(y));
         let endpoint = processes[lost].address.to_string();
         assert!(matches!(&result, Err(Error::RpcLost { endpoint: e, .. }) if **e == endpoint), "{lost}: {result:?}");
         drop(memory);
         for (what, error) in [
-            ("allocate", allocator.alloc(&graph).err()),
+            ("allocate", allocator.alloc(&graph, &mut backend).err()),
             ("begin", device.init().err()),
             ("ask", device.memory().err()),
             ("read", weights.read_bytes("up.1").err()),

@@ -79,19 +79,19 @@ pub(crate) fn run<'c>(
     let y = y(input)?;
     let graph = ctx.graph([y])?;
     let mut allocator = GraphAllocator::new(device.buffer_type());
-    let mut memory = allocator.alloc(&graph)?;
+    let mut backend = device.init()?;
+    if device.name().contains("CPU") {
+        backend.set_threads(x.0.len() % 2 + 1)?;
+    }
+    let mut memory = allocator.alloc(&graph, &mut backend)?;
     memory.set(input, x.0)?;
     if let Some(positions) = graph.tensor("positions") {
         let all: Vec<i32> = (0..positions.elements() as i32).collect();
         memory.set(positions, &all)?;
     }
-    let mut backend = device.init()?;
-    if device.name().contains("CPU") {
-        backend.set_threads(x.0.len() % 2 + 1)?;
-    }
-    memory.compute(&mut backend)?;
+    memory.compute()?;
     let first = memory.get::<f32>(y)?;
-    memory.compute(&mut backend)?;
+    memory.compute()?;
     assert_eq!(memory.get::<f32>(y)?, first, "and again");
     Ok(first)
 }

@@ -54,12 +54,12 @@ fn custom_panic_resumes_from_compute() {
     drop(run);
     let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
     let mut backend = Backend::cpu().unwrap();
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
     memory.set(x, &bad).unwrap();
-    assert_eq!(said(catch_unwind(AssertUnwindSafe(|| memory.compute(&mut backend).unwrap()))), "thirteen");
+    assert_eq!(said(catch_unwind(AssertUnwindSafe(|| memory.compute().unwrap()))), "thirteen");
     refused!(NotComputed, memory.get::<f32>(z));
     memory.set(x, &good).unwrap();
-    memory.compute(&mut backend).unwrap();
+    memory.compute().unwrap();
     assert_eq!(memory.get::<f32>(z).unwrap(), good);
 }
 

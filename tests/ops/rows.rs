@@ -72,7 +72,8 @@ fn get_rows_checks_indices_without_a_scheduler() {
     let rows = ctx.input("rows", DType::I32, [2]).unwrap();
     let graph = ctx.graph([ctx.get_rows(a, rows).unwrap()]).unwrap();
     let mut allocator = ggml::GraphAllocator::new(Device::cpu().unwrap().buffer_type());
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut backend = Backend::cpu().unwrap();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
     refused!(Index, memory.set(rows, &[0, 3]));
     refused!(Index, memory.set(rows, &[-1, 0]));
     memory.set(rows, &[2, 0]).unwrap();

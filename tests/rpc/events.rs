@@ -20,13 +20,14 @@ fn event_orders_two_backends_of_a_server() {
     let y = ctx.scale(x, 2.0).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = GraphAllocator::new(device.buffer_type());
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut memory = allocator.alloc(&graph, &mut first).unwrap();
     memory.set(x, &[3.0_f32; 8]).unwrap();
-    memory.compute(&mut first).unwrap();
+    memory.compute().unwrap();
+    assert_eq!(memory.get::<f32>(y).unwrap(), [6.0; 8]);
+    drop(memory);
     event.record(&mut first).unwrap();
     second.wait(&event).unwrap();
     event.synchronize().unwrap();
-    assert_eq!(memory.get::<f32>(y).unwrap(), [6.0; 8]);
     // The event is dropped while the queues may still refer to it: they keep it alive.
     event.record(&mut second).unwrap();
     first.wait(&event).unwrap();

@@ -72,11 +72,11 @@ fn custom_operations_run_on_the_local_cpu() {
     let mut allocator = GraphAllocator::new(remote.buffer_type());
     let own = context.map_custom1::<f32>(x, Custom::new(), |_, _| {}).unwrap();
     let own = context.graph([own]).unwrap();
-    assert!(matches!(allocator.alloc(&own), Err(Error::Unsupported { .. })));
+    let mut backend = remote.init().unwrap();
+    assert!(matches!(allocator.alloc(&own, &mut backend), Err(Error::Unsupported { .. })));
     let mut allocator = GraphAllocator::new(Backend::cpu().unwrap().device().buffer_type());
-    let mut memory = allocator.alloc(&own).unwrap();
-    memory.set(x, &[1.0_f32; 4]).unwrap();
-    assert!(matches!(memory.compute(&mut remote.init().unwrap()), Err(Error::Unsupported { .. })));
+    allocator.reserve(&own).unwrap();
+    assert!(matches!(allocator.alloc(&own, &mut backend), Err(Error::Unsupported { .. })));
 }
 
 /// A hostile server can return any index, and the stand-in of a lost server returns zeros.
@@ -146,14 +146,15 @@ fn h126_rpc_refuses_shapes_beyond_32_bits() {
     let wide = context.input("wide", DType::F32, [1 << 20, 1 << 12]).unwrap();
     let apart = context.view(wide, [4, 2], [1 << 32, 1 << 33, 1 << 33], 0).unwrap();
     assert!(!remote.supports_op(context.cont(long).unwrap()).unwrap());
+    let mut backend = remote.init().unwrap();
     for y in [context.cont(long).unwrap(), context.cont(apart).unwrap()] {
         let graph = context.graph([y]).unwrap();
-        let message = GraphAllocator::new(remote.buffer_type()).alloc(&graph).unwrap_err().to_string();
+        let message = GraphAllocator::new(remote.buffer_type()).alloc(&graph, &mut backend).unwrap_err().to_string();
         assert!(message.contains("RPC can't carry"), "{message}");
     }
     let near = context.input("near", DType::F32, [1 << 10, 1 << 10]).unwrap();
     let near = context.view(near, [4, 2], [1 << 20, 1 << 21, 1 << 21], 0).unwrap();
     let graph = context.graph([context.cont(near).unwrap()]).unwrap();
-    drop(GraphAllocator::new(remote.buffer_type()).alloc(&graph).unwrap());
+    drop(GraphAllocator::new(remote.buffer_type()).alloc(&graph, &mut backend).unwrap());
     connection.check().unwrap();
 }

@@ -104,18 +104,24 @@ fn backends(n: usize) {
     let y = ctx.sqr(x).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
-    let mut run = allocator.alloc(&graph).unwrap();
-    run.set(x, &DATA).unwrap();
     let mut backend = backend(1 + n % 4);
-    run.compute(&mut backend).unwrap();
+    let mut run = allocator.alloc(&graph, &mut backend).unwrap();
+    run.set(x, &DATA).unwrap();
+    run.compute().unwrap();
+    drop(run);
     backend.set_threads(2).unwrap();
     let captured = vec![0_u8; 1000];
     backend.set_abort(move || !captured.is_empty()).unwrap();
-    assert!(run.compute(&mut backend).is_err(), "it was stopped");
+    let mut run = allocator.alloc(&graph, &mut backend).unwrap();
+    run.set(x, &DATA).unwrap();
+    assert!(run.compute().is_err(), "it was stopped");
+    drop(run);
     backend.clear_abort().unwrap();
-    run.compute(&mut backend).unwrap();
+    let mut run = allocator.alloc(&graph, &mut backend).unwrap();
+    run.set(x, &DATA).unwrap();
+    run.compute().unwrap();
     assert_eq!(run.get::<f32>(y).unwrap(), DATA.map(|v| v * v));
-    drop(run.plan(&mut backend).unwrap());
+    drop(run.plan().unwrap());
 }
 
 /// Memory that can't be had.
@@ -125,8 +131,9 @@ fn failures() {
     let huge = ctx.graph([ctx.neg(x).unwrap()]).unwrap();
     let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
     let mut sched = Sched::builder().backend(backend(1)).backend(backend(1)).build().unwrap();
+    let mut backend = backend(1);
     for _ in 0..2 {
-        assert!(matches!(allocator.alloc(&huge), Err(Error::OutOfMemory { .. })), "8 TiB");
+        assert!(matches!(allocator.alloc(&huge, &mut backend), Err(Error::OutOfMemory { .. })), "8 TiB");
         assert!(matches!(sched.alloc(&huge), Err(Error::OutOfMemory { .. })), "8 TiB");
     }
     let mut builder = WeightsBuilder::new();

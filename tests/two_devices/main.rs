@@ -39,7 +39,7 @@ fn assert_close(got: &[f32], want: &[f32]) {
 }
 
 /// Allocates the network over both devices, and calls `f` with its input and output.
-fn with_network(f: impl FnOnce(&mut Allocated<'_, '_>, Tensor<'_>, Tensor<'_>)) {
+fn with_network(f: impl FnOnce(&mut Run<'_, '_>, Tensor<'_>, Tensor<'_>)) {
     let weights = weights();
     let ctx = Context::new();
     let (x, y) = network(&ctx, &weights);

@@ -10,7 +10,7 @@ fn chain(ctx: &Context) -> [Tensor<'_>; 4] {
     [x, a, b, ctx.sqr(b).unwrap()]
 }
 
-fn place(run: &Allocated<'_, '_>, t: Tensor<'_>) -> usize {
+fn place(run: &Run<'_, '_>, t: Tensor<'_>) -> usize {
     let backend = run.backend_of(t).unwrap();
     usize::from(backend.device() == Device::cpu().unwrap())
 }

@@ -35,8 +35,9 @@ fn vulkan_graph_beyond_memory_is_an_error() {
     let graph = ctx.graph([sum]).unwrap();
     let mut allocator = GraphAllocator::new(vulkan().buffer_type());
     let mut sched = Sched::builder().backend(backend()).backend(cpu()).build().unwrap();
+    let mut one = backend();
     for _ in 0..2 {
-        let result = allocator.alloc(&graph);
+        let result = allocator.alloc(&graph, &mut one);
         assert!(matches!(result, Err(Error::OutOfMemory { .. })), "{result:?}");
         drop(result);
         let result = sched.alloc(&graph).map(drop);
@@ -71,14 +72,14 @@ fn vulkan_out_of_memory_during_computation_is_an_error() {
     assert!(vulkan().supports_op(y).unwrap(), "the operands fit");
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = GraphAllocator::new(vulkan().buffer_type());
-    let mut memory = allocator.alloc(&graph).unwrap();
-    bench.set(|t, bytes| memory.set_bytes(t, bytes)).unwrap();
     let mut one = backend();
-    let result = memory.compute(&mut one);
+    let mut memory = allocator.alloc(&graph, &mut one).unwrap();
+    bench.set(|t, bytes| memory.set_bytes(t, bytes)).unwrap();
+    let result = memory.compute();
     assert!(matches!(result, Err(Error::Exception { .. })), "{result:?}");
-    assert!(matches!(one.synchronize(), Err(Error::Poisoned { .. })), "nobody knows what it was doing");
     assert!(matches!(memory.get::<i32>(y), Err(Error::NotComputed { .. })));
     drop(memory);
+    assert!(matches!(one.synchronize(), Err(Error::Poisoned { .. })), "nobody knows what it was doing");
     drop(one);
     it_works();
     let mut sched = Sched::builder().backend(backend()).backend(cpu()).build().unwrap();
@@ -112,7 +113,7 @@ fn vulkan_refuses_operands_beyond_its_limits() {
         assert!(!vulkan().supports_op(*y).unwrap(), "{y:?}");
         let graph = ctx.graph([*y]).unwrap();
         let mut allocator = GraphAllocator::new(vulkan().buffer_type());
-        let result = allocator.alloc(&graph).map(drop);
+        let result = allocator.alloc(&graph, &mut backend()).map(drop);
         assert!(matches!(result, Err(Error::Unsupported { .. })), "{result:?}");
     }
     assert!(vulkan().supports_op(refused[5]).unwrap());

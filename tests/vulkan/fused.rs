@@ -83,9 +83,9 @@ fn state_written_by_a_graph_is_read_after() {
             let after = ctx.sum_rows(ctx.sqr(cache).unwrap()).unwrap();
             let graph = ctx.graph([before, written, after]).unwrap();
             let mut allocator = GraphAllocator::new(backend.device().buffer_type());
-            let mut memory = allocator.alloc(&graph).unwrap();
+            let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
             memory.set(x, &numbers(step)).unwrap();
-            memory.compute(&mut backend).unwrap();
+            memory.compute().unwrap();
             sums.push(memory.get::<f32>(before).unwrap());
             sums.push(memory.get::<f32>(after).unwrap());
         }

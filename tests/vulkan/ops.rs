@@ -467,9 +467,9 @@ fn top_k() -> std::result::Result<(), Failed> {
         let graph = ctx.graph([y])?;
         let found = [backend(), cpu()].map(|mut backend| -> Result<Vec<Vec<i32>>> {
             let mut allocator = GraphAllocator::new(backend.device().buffer_type());
-            let mut memory = allocator.alloc(&graph)?;
+            let mut memory = allocator.alloc(&graph, &mut backend)?;
             bench.set(|t, bytes| memory.set_bytes(t, bytes))?;
-            memory.compute(&mut backend)?;
+            memory.compute()?;
             let mut rows: Vec<Vec<i32>> = memory.get::<i32>(y)?.chunks(k as usize).map(<[i32]>::to_vec).collect();
             for row in &mut rows {
                 row.sort_unstable();

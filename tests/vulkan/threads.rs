@@ -39,9 +39,9 @@ fn vulkan_objects_move_between_threads() {
             let x = ctx.input("x", DType::F32, [64]).unwrap();
             let y = ctx.mul(x, weights.tensor("w").unwrap()).unwrap();
             let graph = ctx.graph([y]).unwrap();
-            let mut memory = allocator.alloc(&graph).unwrap();
+            let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
             memory.set(x, &[round as f32; 64]).unwrap();
-            memory.compute(&mut backend).unwrap();
+            memory.compute().unwrap();
             assert_eq!(memory.get::<f32>(y).unwrap(), [1.5 * round as f32; 64]);
             drop(memory);
             drop(graph);

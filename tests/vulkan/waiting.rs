@@ -29,7 +29,8 @@ fn end(seed: usize) -> Vec<f32> {
     start(seed).into_iter().map(|x| x * (1 << STEPS) as f32).collect()
 }
 
-fn with_work(f: impl FnOnce(&mut ggml::GraphMemory<'_, '_>, Tensor<'_>, Tensor<'_>)) {
+/// Doubles many times on `backend`: `f` gets the allocated graph, its input and its result.
+fn with_work(backend: &mut Backend, f: impl FnOnce(&mut Run<'_, '_>, Tensor<'_>, Tensor<'_>)) {
     let ctx = Context::new();
     let shape = [WIDTH as i64, WIDTH as i64];
     let x = ctx.input("x", DType::F32, shape).unwrap();
@@ -37,25 +38,32 @@ fn with_work(f: impl FnOnce(&mut ggml::GraphMemory<'_, '_>, Tensor<'_>, Tensor<'
     let y = doubled(&ctx, x, two);
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = GraphAllocator::new(vulkan().buffer_type());
-    let mut memory = allocator.alloc(&graph).unwrap();
-    memory.set(two, &twos()).unwrap();
-    f(&mut memory, x, y);
+    let mut run = allocator.alloc(&graph, backend).unwrap();
+    run.set(two, &twos()).unwrap();
+    f(&mut run, x, y);
+}
+
+fn compute(seed: usize) -> impl FnOnce(&mut Run<'_, '_>, Tensor<'_>, Tensor<'_>) {
+    move |run, x, y| {
+        run.set(x, &start(seed)).unwrap();
+        run.compute().unwrap();
+        assert!(distance(&run.get(y).unwrap(), &end(seed)) < 1e-2);
+    }
 }
 
 /// The first computation compiles shaders, which is not measured.
 fn compute_async_overlaps_with_the_closure() {
-    with_work(|memory, x, y| {
-        let mut backend = backend();
-        memory.set(x, &start(0)).unwrap();
-        memory.compute(&mut backend).unwrap();
+    with_work(&mut backend(), |run, x, y| {
+        run.set(x, &start(0)).unwrap();
+        run.compute().unwrap();
         let mut before = Duration::ZERO;
         let mut whole = Duration::ZERO;
         for seed in 1..6 {
-            memory.set(x, &start(seed)).unwrap();
+            run.set(x, &start(seed)).unwrap();
             let begun = Instant::now();
-            before += memory.compute_async(&mut backend, || begun.elapsed()).unwrap();
+            before += run.compute_async(|| begun.elapsed()).unwrap();
             whole += begun.elapsed();
-            assert!(distance(&memory.get(y).unwrap(), &end(seed)) < 1e-2, "{seed}");
+            assert!(distance(&run.get(y).unwrap(), &end(seed)) < 1e-2, "{seed}");
         }
         assert!(before * 2 < whole, "it began after {before:?} of {whole:?}: nothing is asynchronous here");
     });
@@ -102,16 +110,12 @@ fn events_order_backends() {
     event.synchronize().unwrap();
     two.wait(&event).unwrap();
     for seed in 0..4 {
-        with_work(|memory, x, y| {
-            memory.set(x, &start(seed)).unwrap();
-            memory.compute(&mut one).unwrap();
-            event.record(&mut one).unwrap();
-            two.wait(&event).unwrap();
-            memory.compute(&mut two).unwrap();
-            event.record(&mut two).unwrap();
-            event.synchronize().unwrap();
-            assert!(distance(&memory.get(y).unwrap(), &end(seed)) < 1e-2);
-        });
+        with_work(&mut one, compute(seed));
+        event.record(&mut one).unwrap();
+        two.wait(&event).unwrap();
+        with_work(&mut two, compute(seed));
+        event.record(&mut two).unwrap();
+        event.synchronize().unwrap();
     }
 }
 
@@ -140,13 +144,9 @@ fn event_synchronizes_while_its_backend_works() {
                 event.synchronize().unwrap();
             }
         });
-        with_work(|memory, x, y| {
-            for seed in 0..8 {
-                memory.set(x, &start(seed)).unwrap();
-                memory.compute(&mut backend).unwrap();
-                assert!(distance(&memory.get(y).unwrap(), &end(seed)) < 1e-2);
-            }
-        });
+        for seed in 0..8 {
+            with_work(&mut backend, compute(seed));
+        }
         waiting.join().unwrap();
     });
 }

@@ -101,10 +101,10 @@ fn compute(device: Device) -> Duration {
         backend.set_threads(1).unwrap();
     }
     let mut allocator = GraphAllocator::new(device.buffer_type());
-    let mut memory = allocator.alloc(&graph).unwrap();
+    let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
     best(COMPUTATIONS, || {
         memory.set(x, &[2.0_f32; 16]).unwrap();
-        memory.compute(&mut backend).unwrap();
+        memory.compute().unwrap();
         assert_eq!(memory.get::<f32>(y).unwrap()[0].to_bits(), 4.0_f32.to_bits());
     })
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use ggml::meta::{MetaDevice, Split};
-use ggml::{Allocated, Context, Device, DeviceType, Sched, TensorInfo, Weights};
+use ggml::{Context, Device, DeviceType, Run, Sched, TensorInfo, Weights};
 
 use crate::model::{Model, Part, Step};
 
@@ -134,7 +134,7 @@ impl Cluster {
     pub(crate) fn run(
         &mut self,
         steps: usize,
-        planned: impl FnOnce(&Allocated<'_, '_>) -> Result<()>,
+        planned: impl FnOnce(&Run<'_, '_>) -> Result<()>,
         mut before: impl FnMut(usize) -> Result<()>,
     ) -> Result<Outcome> {
         let ctx = Context::new();

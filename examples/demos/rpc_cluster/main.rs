@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser as _;
 use demos::servers::{self, ServerProcess};
 use ggml::rpc::{Connection, Traffic};
-use ggml::{Allocated, Device, Error};
+use ggml::{Device, Error, Run};
 
 use cli::Cli;
 use cluster::{Cluster, Outcome, Placement};
@@ -112,7 +112,7 @@ fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {
 }
 
 /// Prints the splits of the graph.
-fn splits(out: &mut impl Write, run: &Allocated<'_, '_>) -> Result<()> {
+fn splits(out: &mut impl Write, run: &Run<'_, '_>) -> Result<()> {
     for split in run.splits() {
         let copies: Vec<_> = split.inputs.iter().map(|i| format!("{} ({} bytes)", i.tensor.name(), i.bytes)).collect();
         writeln!(
@@ -161,17 +161,24 @@ mod tests {
         }
     }
 
-    #[test]
-    fn cluster_equals_the_cpu_and_survives_a_lost_server() {
-        let arguments = ["rpc_cluster", "--layers", "4", "--width", "64", "--tokens", "3", "--steps", "6"];
+    /// What the demo prints, in which one of two servers is lost, and the lines of its splits.
+    fn printed(mode: &str, arguments: &[&str]) -> (String, Vec<String>) {
         let mut out = Vec::new();
-        demo(&Cli::try_parse_from(arguments).unwrap(), &mut out).unwrap();
+        let sizes = ["--width", "64", "--tokens", "3"];
+        let cli = Cli::try_parse_from([&["rpc_cluster"], arguments, &sizes].concat()).unwrap();
+        demo(&cli, &mut out).unwrap();
         let out = String::from_utf8(out).unwrap();
         let last = out.lines().next_back().unwrap();
-        assert!(last.starts_with("rpc_cluster: mode=layers max_abs_diff="), "{out}");
+        assert!(last.starts_with(&format!("rpc_cluster: mode={mode} max_abs_diff=")), "{out}");
         assert!(last.contains(" servers=2 lost=\"") && last.contains(" survivors=1 "), "{out}");
+        let splits = out.lines().filter(|line| line.contains("copied to it")).map(str::to_owned).collect();
+        (out, splits)
+    }
+
+    #[test]
+    fn cluster_equals_the_cpu_and_survives_a_lost_server() {
+        let (out, splits) = printed("layers", &["--layers", "4", "--steps", "6"]);
         // Two servers and the CPU; then one server and the CPU. A layer's output is copied from one to the next.
-        let splits: Vec<_> = out.lines().filter(|line| line.contains("copied to it")).collect();
         assert_eq!(splits.len(), 5, "{out}");
         assert_eq!(splits.iter().filter(|line| line.contains(".out (768 bytes)")).count(), 3, "{out}");
         assert!(out.contains("tokens/s on the CPU alone") && out.contains("in 6 requests"), "{out}");
@@ -179,16 +186,8 @@ mod tests {
 
     #[test]
     fn tensor_parallel_run_equals_the_cpu() {
-        let arguments =
-            ["rpc_cluster", "--tensor-parallel", "--layers", "3", "--width", "64", "--tokens", "3", "--steps", "4"];
-        let mut out = Vec::new();
-        demo(&Cli::try_parse_from(arguments).unwrap(), &mut out).unwrap();
-        let out = String::from_utf8(out).unwrap();
-        let last = out.lines().next_back().unwrap();
-        assert!(last.starts_with("rpc_cluster: mode=tensor-parallel max_abs_diff="), "{out}");
-        assert!(last.contains(" servers=2 lost=\"") && last.contains(" survivors=1 "), "{out}");
+        let (out, splits) = printed("tensor-parallel", &["--tensor-parallel", "--layers", "3", "--steps", "4"]);
         // One split over both servers; then one on the remaining server.
-        let splits: Vec<_> = out.lines().filter(|line| line.contains("copied to it")).collect();
         assert_eq!(splits.len(), 2, "{out}");
         assert!(splits[0].contains("Meta(RPC"), "{out}");
     }

@@ -23,7 +23,7 @@ use anyhow::{Result, ensure};
 use clap::Parser as _;
 use demos::digits::data::{self, Images, PIXELS};
 use demos::output::Output;
-use ggml::{Allocated, Context, Sched, Weights};
+use ggml::{Context, Run, Sched, Weights};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use cli::Cli;
@@ -108,7 +108,7 @@ impl Demo {
         &mut self,
         images: &Images,
         size: usize,
-        planned: impl FnOnce(&Allocated<'_, '_>) -> Result<()>,
+        planned: impl FnOnce(&Run<'_, '_>) -> Result<()>,
     ) -> Result<()> {
         let ctx = Context::new();
         let batch = Batch::new(&ctx, &self.weights, size)?;

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 use ggml::gguf::{Reader, TensorInfo, Value};
-use ggml::{Allocated, BufferType, Context, Device, DeviceType, Sched, Weights};
+use ggml::{BufferType, Context, Device, DeviceType, Run, Sched, Weights};
 use half::f16;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -188,7 +188,7 @@ impl Model {
         &mut self,
         sentences: &[Vec<i32>],
         batch: NonZeroUsize,
-        mut compute: impl FnMut(&mut Allocated<'_, '_>, &Batch<'_>, &[Placed<'_>]) -> Result<()>,
+        mut compute: impl FnMut(&mut Run<'_, '_>, &Batch<'_>, &[Placed<'_>]) -> Result<()>,
     ) -> Result<()> {
         let most = self.config.max_tokens;
         let fits = sentences.iter().all(|s| (1..=most).contains(&s.len()));

@@ -85,7 +85,7 @@ impl Context {
     ///
     /// # Panics
     ///
-    /// Never itself. If the closure panics, the computation runs to its end, and [`compute`](crate::Allocated::compute)
+    /// Never itself. If the closure panics, the computation runs to its end, and [`compute`](crate::Run::compute)
     /// then resumes the panic. No results can be read after it.
     #[doc(alias = "ggml_custom_4d")]
     pub fn custom<'c, T: Element>(

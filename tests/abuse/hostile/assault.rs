@@ -13,7 +13,7 @@ use crate::bench::{Bench, Known};
 use crate::execute;
 use crate::finish;
 use crate::leaves::Leaves;
-use crate::program::World;
+use crate::program::{World, one};
 use crate::stats::may_fail;
 
 /// A graph of a program's.
@@ -115,7 +115,7 @@ fn compute<'s>(
     scene: &Scene<'_>,
     actor: &mut Actor,
     sched: &'s mut Sched,
-) -> Option<Allocated<'s, 'static>> {
+) -> Option<Run<'s, 'static>> {
     let mut run = execute::alloc(&mut w.stats, sched, scene.graph)?;
     finish::give(&mut w.stats, rng, scene.bench, &mut run)?;
     scene.leaves.restore();
@@ -125,7 +125,7 @@ fn compute<'s>(
 }
 
 /// Computes as if nothing had been.
-pub(super) fn again(w: &mut World, rng: &mut fastrand::Rng, scene: &Scene<'_>, run: &mut Allocated<'_, 'static>) {
+pub(super) fn again(w: &mut World, rng: &mut fastrand::Rng, scene: &Scene<'_>, run: &mut Run<'_, 'static>) {
     if let Some(computed) = finish::finish(w, rng, scene.bench, run, &scene.outputs, scene.leaves) {
         execute::compare(&mut w.stats, &scene.chosen, &computed);
     }
@@ -205,7 +205,8 @@ fn no_memory(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, acto
             1 => provoke(actor, || sched.reserve(&both)),
             _ => {
                 let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
-                provoke(actor, || allocator.alloc(&both).map(drop))
+                let mut backend = one();
+                provoke(actor, || allocator.alloc(&both, &mut backend).map(drop))
             }
         };
         match poisoned {
@@ -235,7 +236,8 @@ fn chosen(w: &mut World, _: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &m
         0
     });
     let Ok(mut allocator) = allocator else { return };
-    let result = provoke(actor, || allocator.alloc(scene.graph).map(drop));
+    let mut backend = one();
+    let result = provoke(actor, || allocator.alloc(scene.graph, &mut backend).map(drop));
     settle(w, result);
     let result = provoke(actor, || allocator.reserve(scene.graph));
     settle(w, result);

@@ -79,13 +79,13 @@ pub(super) fn planned(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<
             false
         })
         .unwrap();
-    let Ok(mut run) = allocator.alloc(scene.graph) else { return };
-    if finish::give_memory(scene.bench, &mut run).is_none() {
+    let Ok(mut run) = allocator.alloc(scene.graph, &mut backend) else { return };
+    if finish::give(&mut w.stats, rng, scene.bench, &mut run).is_none() {
         return;
     }
     scene.leaves.restore();
     {
-        let plan = provoke(actor, || run.plan(&mut backend));
+        let plan = provoke(actor, || run.plan());
         let Some(Ok(mut plan)) = plan else { return };
         let result = provoke(actor, || plan.compute());
         settle(w, result);
@@ -95,9 +95,10 @@ pub(super) fn planned(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<
             std::mem::forget(plan);
         }
     }
-    let backend = &mut backend;
+    drop(run);
     provoke(actor, || drop(backend.clear_abort()));
-    if let Some(computed) = finish::finish_memory(w, scene.bench, &mut run, &scene.outputs, scene.leaves) {
+    let mut run = allocator.alloc(scene.graph, &mut backend).unwrap();
+    if let Some(computed) = finish::finish(w, rng, scene.bench, &mut run, &scene.outputs, scene.leaves) {
         execute::compare(&mut w.stats, &scene.chosen, &computed);
     }
 }

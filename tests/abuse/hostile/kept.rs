@@ -4,12 +4,12 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use ggml::prelude::*;
-use ggml::{GraphAllocator, GraphMemory, Result};
+use ggml::{GraphAllocator, Result};
 
 use super::assault::Scene;
 use crate::execute;
 use crate::finish;
-use crate::program::World;
+use crate::program::{World, one};
 
 /// A value that was lent to something that lives for ever, so long as that is kept here.
 struct Lender<T>(NonNull<T>);
@@ -30,37 +30,55 @@ impl<T> Lender<T> {
     }
 }
 
-/// A graph with memory, and the scheduler or allocator that has it. Field order is drop order.
-pub(crate) enum Kept {
-    Sched(ManuallyDrop<Allocated<'static, 'static>>, SchedOwner),
-    Allocator(ManuallyDrop<GraphMemory<'static, 'static>>, AllocatorOwner),
+/// A graph with memory, and the scheduler or allocator that has it.
+pub(crate) struct Kept {
+    run: ManuallyDrop<Run<'static, 'static>>,
+    owner: Owner,
 }
 
-pub(crate) struct SchedOwner(Lender<Sched>);
-pub(crate) struct AllocatorOwner(Lender<GraphAllocator>);
+enum Owner {
+    Sched(Lender<Sched>),
+    Allocator(Lender<GraphAllocator>, Lender<Backend>),
+}
+
+impl Owner {
+    /// # Safety
+    ///
+    /// As for [`Lender::end`].
+    unsafe fn end(&mut self) {
+        match self {
+            // SAFETY: by this function's contract.
+            Self::Sched(sched) => unsafe { sched.end() },
+            Self::Allocator(allocator, backend) => {
+                // SAFETY: by this function's contract.
+                unsafe { allocator.end() };
+                // SAFETY: as above.
+                unsafe { backend.end() };
+            }
+        }
+    }
+}
 
 impl Kept {
     /// Allocates `graph` on a scheduler of its own.
     pub(crate) fn sched(sched: Sched, graph: &'static Graph<'static>) -> Result<Self> {
-        let (mut lender, sched) = Lender::new(sched);
-        match sched.alloc(graph) {
-            Ok(run) => Ok(Self::Sched(ManuallyDrop::new(run), SchedOwner(lender))),
-            Err(e) => {
-                // SAFETY: there is no allocation.
-                unsafe { lender.end() };
-                Err(e)
-            }
-        }
+        let (lender, sched) = Lender::new(sched);
+        Self::new(sched.alloc(graph), Owner::Sched(lender))
     }
 
     /// Allocates `graph` on an allocator of its own.
     pub(crate) fn allocator(allocator: GraphAllocator, graph: &'static Graph<'static>) -> Result<Self> {
-        let (mut lender, allocator) = Lender::new(allocator);
-        match allocator.alloc(graph) {
-            Ok(run) => Ok(Self::Allocator(ManuallyDrop::new(run), AllocatorOwner(lender))),
+        let (backend_lender, backend) = Lender::new(one());
+        let (lender, allocator) = Lender::new(allocator);
+        Self::new(allocator.alloc(graph, backend), Owner::Allocator(lender, backend_lender))
+    }
+
+    fn new(run: Result<Run<'static, 'static>>, mut owner: Owner) -> Result<Self> {
+        match run {
+            Ok(run) => Ok(Self { run: ManuallyDrop::new(run), owner }),
             Err(e) => {
                 // SAFETY: there is no allocation.
-                unsafe { lender.end() };
+                unsafe { owner.end() };
                 Err(e)
             }
         }
@@ -68,22 +86,15 @@ impl Kept {
 
     /// Computes, whatever comes of it.
     pub(crate) fn compute(&mut self) -> Result<()> {
-        match self {
-            Self::Sched(run, _) => run.compute(),
-            Self::Allocator(run, _) => run.compute(&mut Backend::cpu()?),
-        }
+        self.run.compute()
     }
 
     /// Forgets the allocation, and drops what it was made with or forgets that too.
     #[expect(clippy::mem_forget, reason = "safe code may do that")]
     pub(crate) fn forget(mut self, all: bool) {
         if !all {
-            match &mut self {
-                // SAFETY: the allocation is forgotten below, and not dropped.
-                Self::Sched(_, owner) => unsafe { owner.0.end() },
-                // SAFETY: as above.
-                Self::Allocator(_, owner) => unsafe { owner.0.end() },
-            }
+            // SAFETY: the allocation is forgotten below, and not dropped.
+            unsafe { self.owner.end() };
         }
         std::mem::forget(self);
     }
@@ -91,20 +102,10 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        match self {
-            Self::Sched(run, owner) => {
-                // SAFETY: dropped once, here.
-                unsafe { ManuallyDrop::drop(run) };
-                // SAFETY: the allocation is gone.
-                unsafe { owner.0.end() };
-            }
-            Self::Allocator(run, owner) => {
-                // SAFETY: dropped once, here.
-                unsafe { ManuallyDrop::drop(run) };
-                // SAFETY: the allocation is gone.
-                unsafe { owner.0.end() };
-            }
-        }
+        // SAFETY: dropped once, here.
+        unsafe { ManuallyDrop::drop(&mut self.run) };
+        // SAFETY: the allocation is gone.
+        unsafe { self.owner.end() };
     }
 }
 
@@ -112,10 +113,7 @@ impl Drop for Kept {
 pub(super) fn check(world: &mut World, rng: &mut fastrand::Rng, scene: &Scene<'_>, kept: &mut Vec<Kept>) {
     let mut all = Vec::new();
     for kept in kept.iter_mut() {
-        let computed = match kept {
-            Kept::Sched(run, _) => finish::finish(world, rng, scene.bench, run, &scene.outputs, scene.leaves),
-            Kept::Allocator(run, _) => finish::finish_memory(world, scene.bench, run, &scene.outputs, scene.leaves),
-        };
+        let computed = finish::finish(world, rng, scene.bench, &mut kept.run, &scene.outputs, scene.leaves);
         if let Some(computed) = &computed {
             execute::compare(&mut world.stats, &scene.chosen, computed);
         }
@@ -123,9 +121,9 @@ pub(super) fn check(world: &mut World, rng: &mut fastrand::Rng, scene: &Scene<'_
     }
     // Results stay where they are until their allocation computes again.
     for (kept, computed) in kept.iter().zip(&all) {
-        if let (Kept::Sched(run, _), Some(computed)) = (kept, computed) {
+        if let Some(computed) = computed {
             for (&t, before) in scene.outputs.iter().zip(&computed.values) {
-                assert!(finish::bytes(run, t) == *before, "another allocation changed {t:?}");
+                assert!(finish::bytes(&kept.run, t) == *before, "another allocation changed {t:?}");
             }
         }
     }

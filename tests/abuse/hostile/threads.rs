@@ -7,7 +7,7 @@ use ggml::prelude::*;
 use ggml::{Custom, GraphAllocator};
 
 use super::logger;
-use crate::program::spare;
+use crate::program::{one, spare};
 
 /// Calls the library when its thread ends.
 struct Last {
@@ -36,7 +36,7 @@ fn errand(ctx: &Context, what: u32) {
             let huge = ctx.neg(ctx.input("huge", DType::F32, [1 << 20, 1 << 21]).unwrap()).unwrap();
             let huge = ctx.graph([huge]).unwrap();
             let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
-            assert!(matches!(allocator.alloc(&huge), Err(Error::OutOfMemory { .. })), "8 TiB");
+            assert!(matches!(allocator.alloc(&huge, &mut one()), Err(Error::OutOfMemory { .. })), "8 TiB");
         }
         2 => {
             let mut builder = WeightsBuilder::new();
@@ -47,9 +47,9 @@ fn errand(ctx: &Context, what: u32) {
             let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
             let mut backend = Backend::cpu().unwrap();
             backend.set_threads(1).unwrap();
-            let mut run = allocator.alloc(&graph).unwrap();
+            let mut run = allocator.alloc(&graph, &mut backend).unwrap();
             run.set(x, &[1.0_f32, 2.0, 3.0, 4.0]).unwrap();
-            run.compute(&mut backend).unwrap();
+            run.compute().unwrap();
             assert_eq!(run.get::<f32>(y).unwrap(), [-1.0, -2.0, -3.0, -4.0]);
         }
     }

@@ -65,6 +65,7 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
     let graph = graph.unwrap_or_else(|| ctx.graph([y]).unwrap());
     let mut sched = spare();
     let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
+    let mut backend = one();
     let on_one = rng.bool();
     for attempt in 0..2 {
         if from > 2 {
@@ -77,7 +78,7 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
             if rng.bool() {
                 tight.call("sizes", || allocator.sizes(&graph));
             }
-            tight.call("allocate on one device", || allocator.alloc(&graph).map(drop));
+            tight.call("allocate on one device", || allocator.alloc(&graph, &mut backend).map(drop));
         } else {
             tight.call("allocate", || if rng.bool() { sched.alloc(&graph).map(drop) } else { sched.reserve(&graph) });
         }
@@ -85,27 +86,14 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
     let values: Vec<f32> = (0..elements).map(|i| (i % 97) as f32 - 48.0).collect();
     let sign = if length.div_ceil(2) % 2 == 0 { 1.0 } else { -1.0 };
     let right = |got: &[f32]| got.iter().zip(&values).all(|(g, v)| *g == sign * v) && got.len() == values.len();
-    if on_one {
-        let mut backend = one();
-        let mut run = allocator.alloc(&graph).unwrap();
-        if tight.call("set", || run.set(x, &values)).is_none() {
-            run.set(x, &values).unwrap();
-        }
-        if tight.call("compute on one device", || run.compute(&mut backend)).is_none() {
-            run.compute(&mut backend).unwrap();
-        }
-        let got = tight.call("get", || run.get::<f32>(y)).unwrap_or_else(|| run.get(y).unwrap());
-        assert!(right(&got), "wrong numbers after memory was short");
-    } else {
-        let mut run = sched.alloc(&graph).unwrap();
-        if tight.call("set", || run.set(x, &values)).is_none() {
-            run.set(x, &values).unwrap();
-        }
-        if tight.call("compute", || run.compute()).is_none() {
-            run.compute().unwrap();
-        }
-        let got = tight.call("get", || run.get::<f32>(y)).unwrap_or_else(|| run.get(y).unwrap());
-        assert!(right(&got), "wrong numbers after memory was short");
+    let mut run = if on_one { allocator.alloc(&graph, &mut backend) } else { sched.alloc(&graph) }.unwrap();
+    if tight.call("set", || run.set(x, &values)).is_none() {
+        run.set(x, &values).unwrap();
     }
+    if tight.call("compute", || run.compute()).is_none() {
+        run.compute().unwrap();
+    }
+    let got = tight.call("get", || run.get::<f32>(y)).unwrap_or_else(|| run.get(y).unwrap());
+    assert!(right(&got), "wrong numbers after memory was short");
     world.stats.hostile.out_of_memory += u64::from(tight.ran_out);
 }

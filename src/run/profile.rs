@@ -5,8 +5,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::Allocated;
-use super::observe::is_view_op;
+use super::Run;
 use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::list;
@@ -48,18 +47,18 @@ pub struct Profile {
     pub total: Duration,
 }
 
-impl Allocated<'_, '_> {
-    /// Computes the graph as [`Allocated::compute`] does, but one operation at a time, and measures each.
+impl Run<'_, '_> {
+    /// Computes the graph as [`Run::compute`] does, but one operation at a time, and measures each.
     ///
     /// Devices can't overlap or fuse operations here, so the sum exceeds the time of a normal computation.
     ///
     /// # Errors
     ///
-    /// As [`Allocated::compute`].
+    /// As [`Run::compute`].
     pub fn profile(&mut self) -> Result<Profile> {
-        let graph = self.graph();
+        let graph = self.graph;
         let entries = graph.entries();
-        let names = entries.iter().map(|e| self.backend_of_ptr(e.ptr).map_or_else(String::new, Backend::name));
+        let names = entries.iter().map(|e| self.engine.backend_of(e.ptr).map_or_else(String::new, Backend::name));
         let backends = list::collect(names, TIMINGS)?;
         let begin = Instant::now();
         let asked = Cell::new(begin);
@@ -68,7 +67,7 @@ impl Allocated<'_, '_> {
         timings.try_reserve_exact(graph.n_nodes()).map_err(|_| Error::no_memory(TIMINGS))?;
         let ask = |t: crate::Tensor<'_>| {
             asked.set(Instant::now());
-            !is_view_op(t.ptr())
+            !t.ptr().is_view_op()
         };
         self.compute_with(ask, |observed| {
             let time = asked.get().elapsed();

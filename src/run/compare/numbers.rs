@@ -1,46 +1,18 @@
-//! Computes single operations of an allocated graph.
-
-use std::ptr::NonNull;
+//! Reads results as numbers that can be compared.
 
 use ggml_sys as sys;
 
-use crate::alloc::{bound::Bound, run};
-use crate::backend::Backend;
-use crate::context::raw::Pool;
 use crate::dtype::{DType, Element};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::header::TensorPtr;
+use crate::list;
 use crate::tensor::transfer;
-use crate::{guard, list};
-
-/// Computes an operation of `bound`'s graph, whose sources were computed. Its result is there until the next ones need the
-/// memory.
-pub(super) fn compute(bound: &Bound<'_, '_>, backend: &mut Backend, node: TensorPtr) -> Result<()> {
-    const CALL: &str = "ggml_backend_graph_compute";
-    // SAFETY: a pure function; `grads` is off.
-    let pool = Pool::new(unsafe { sys::ggml_graph_overhead_custom(1, false) })?;
-    let raw = guard::call("ggml_new_graph_custom", || {
-        // SAFETY: the pool is live and was made with the room that a graph of this size takes.
-        unsafe { sys::ggml_new_graph_custom(pool.as_ptr(), 1, false) }
-    })?;
-    let graph = NonNull::new(raw).ok_or(Error::Null { call: "ggml_new_graph_custom", log: Box::default() })?;
-    guard::call("ggml_graph_add_node", || {
-        // SAFETY: graph and tensor are live, and the graph has room for one.
-        unsafe { sys::ggml_graph_add_node(graph.as_ptr(), node.as_ptr()) }
-    })?;
-    let raw = backend.as_ptr();
-    run(bound, backend, CALL, || {
-        // SAFETY: backend and graph are live; the operation is one of a graph that was allocated for this device, so it and
-        // its sources have memory there. The call waits, so C keeps nothing.
-        unsafe { sys::ggml_backend_graph_compute(raw, graph.as_ptr()) }
-    })
-}
 
 /// What there is no memory for, in errors.
 const COMPARED: &str = "numbers to compare";
 
 /// A tensor's elements as `f64`, dequantised.
-pub(super) fn numbers(call: &'static str, t: TensorPtr) -> Result<Vec<f64>> {
+pub(super) fn of(call: &'static str, t: TensorPtr) -> Result<Vec<f64>> {
     fn all<T: Element>(call: &'static str, t: TensorPtr, f: impl Fn(T) -> f64) -> Result<Vec<f64>> {
         list::collect(transfer::read(call, t)?.into_iter().map(f), COMPARED)
     }

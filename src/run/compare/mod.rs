@@ -1,12 +1,13 @@
 //! Compares two devices operation by operation, to find the one whose results are wrong.
 
 mod copy;
+mod numbers;
 mod report;
-mod step;
 
 use std::fmt;
 
-use super::{GraphAllocator, GraphMemory};
+use super::{Run, part};
+use crate::alloc::GraphAllocator;
 use crate::backend::Backend;
 use crate::context::Context;
 use crate::device::meta;
@@ -20,7 +21,7 @@ use crate::tensor::transfer;
 pub use report::{Compared, Comparison, Mismatch};
 
 options! {
-    /// How two devices are compared by [`GraphMemory::compare`], whose documentation has an example.
+    /// How two devices are compared by [`Run::compare`], whose documentation has an example.
     ///
     /// ```
     /// use ggml::Compare;
@@ -42,12 +43,12 @@ options! {
     }
 }
 
-impl GraphMemory<'_, '_> {
-    /// Computes the graph on `backend` and a copy of it on `other`, one operation at a time, and compares the results
+impl Run<'_, '_> {
+    /// Computes the graph, and a copy of it on `other`, one operation at a time, and compares the results
     /// (`ggml_backend_compare_graph_backend`, `ggml_backend_graph_copy`).
     ///
     /// Weights, states and inputs are copied to the other device, in addition to its memory for results. States that
-    /// the graph writes to change once, as by [`GraphMemory::compute`]. Closures of custom operations are called for
+    /// the graph writes to change once, as by [`Run::compute`]. Closures of custom operations are called for
     /// both devices.
     ///
     /// ```
@@ -60,9 +61,9 @@ impl GraphMemory<'_, '_> {
     /// let graph = ctx.graph([y])?;
     /// let mut backend = Backend::best()?;
     /// let mut allocator = GraphAllocator::new(backend.device().buffer_type());
-    /// let mut memory = allocator.alloc(&graph)?;
-    /// memory.set(x, &[1.0_f32, 2.0, 3.0, 4.0])?;
-    /// let comparison = memory.compare(&mut backend, &mut Backend::cpu()?, Compare::new())?;
+    /// let mut run = allocator.alloc(&graph, &mut backend)?;
+    /// run.set(x, &[1.0_f32, 2.0, 3.0, 4.0])?;
+    /// let comparison = run.compare(&mut Backend::cpu()?, Compare::new())?;
     /// assert!(comparison.agrees(), "{comparison}");
     /// # Ok(())
     /// # }
@@ -70,8 +71,9 @@ impl GraphMemory<'_, '_> {
     ///
     /// # Errors
     ///
-    /// As [`GraphMemory::compute`], for both devices; [`Error::Packed`](crate::Error::Packed) for repacked weights,
-    /// which can't be copied; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// As [`Run::compute`], for both devices; [`Error::Packed`](crate::Error::Packed) for repacked weights, which can't be
+    /// copied; [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::Unsupported`](crate::Error::Unsupported) if the
+    /// graph is allocated for several backends, or if the other device can't run it.
     ///
     /// # Panics
     ///
@@ -79,16 +81,17 @@ impl GraphMemory<'_, '_> {
     #[doc(alias = "ggml_backend_compare_graph_backend")]
     #[doc(alias = "ggml_backend_graph_copy")]
     #[doc(alias = "ggml_backend_graph_copy_free")]
-    pub fn compare(&mut self, backend: &mut Backend, other: &mut Backend, how: Compare) -> Result<Comparison> {
-        const CALL: &str = "GraphMemory::compare";
-        self.bound.check_inputs(CALL)?;
-        self.check_backend(backend)?;
-        other.check()?;
-        let graph = self.bound.graph();
+    pub fn compare(&mut self, other: &mut Backend, how: Compare) -> Result<Comparison> {
+        const CALL: &str = "Run::compare";
+        let backend = self.engine.only(CALL)?;
+        let reference = backend.name();
         for device in [backend.device(), other.device()] {
             let why = "a meta device computes whole graphs only, not single operations; compare its members";
-            meta::before_use("GraphMemory::compare", device, why)?;
+            meta::before_use(CALL, device, why)?;
         }
+        other.check()?;
+        let name = other.name();
+        let graph = self.graph;
         let memory = other.device().buffer_type();
         // Declared before the context: buffers must outlive the headers of the leaves in them.
         let mut buffers = Vec::new();
@@ -96,38 +99,39 @@ impl GraphMemory<'_, '_> {
         let copies = copy::tensors(CALL, &ctx, graph, memory, &mut buffers)?;
         let copied = copy::graph(graph, &copies)?;
         let mut allocator = GraphAllocator::new(memory);
-        let mut theirs = allocator.alloc(&copied)?;
-        let _live = self.bound.begin(CALL)?;
+        let mut theirs = allocator.alloc(&copied, other)?;
+        let _live = self.begin(CALL)?;
         for (e, copy) in graph.entries().iter().zip(&copies).filter(|(e, _)| e.kind == Kind::Input) {
-            theirs.bound.set_bytes(CALL, *copy, &transfer::read_raw(CALL, e.ptr)?)?;
+            theirs.set_bytes(*copy, &transfer::read_raw(CALL, e.ptr)?)?;
         }
-        theirs.check_backend(other)?;
-        let _their_live = theirs.bound.begin(CALL)?;
+        let _their_live = theirs.begin(CALL)?;
 
         let mut nodes = Vec::new();
-        let mut all = true;
         for (e, copy) in graph.entries().iter().zip(&copies).filter(|(e, _)| e.kind == Kind::Node) {
-            if TensorPtr::is_view_op(e.ptr) {
+            if e.ptr.is_view_op() {
                 continue;
             }
-            step::compute(&self.bound, backend, e.ptr)?;
-            step::compute(&theirs.bound, other, copy.ptr())?;
-            let left = step::numbers(CALL, e.ptr)?;
-            let node = Compared::new(nodes.len(), e.ptr, &left, &step::numbers(CALL, copy.ptr())?, how.tolerance);
-            let deviates = node.deviates;
+            self.step(CALL, e.ptr)?;
+            theirs.step(CALL, copy.ptr())?;
+            let left = numbers::of(CALL, e.ptr)?;
+            let node = Compared::new(nodes.len(), e.ptr, &left, &numbers::of(CALL, copy.ptr())?, how.tolerance);
+            let stops = node.deviates && how.stop;
             list::push(&mut nodes, node, "what was compared")?;
-            if deviates && how.stop {
-                all = false;
-                break;
+            if stops {
+                return Ok(Comparison { reference, other: name, nodes });
             }
-            if how.apart && step::may_lend(e.ptr, &left) {
+            if how.apart && numbers::may_lend(e.ptr, &left) {
                 lend(CALL, e.ptr, copy.ptr())?;
             }
         }
-        if all {
-            self.bound.set_computed();
-        }
-        Ok(Comparison { reference: backend.name(), other: other.name(), nodes })
+        self.computed = true;
+        Ok(Comparison { reference, other: name, nodes })
+    }
+
+    /// Computes an operation of the graph, whose sources were computed.
+    fn step(&mut self, call: &'static str, node: TensorPtr) -> Result<()> {
+        let status = self.in_c(call, |engine, _| part::compute(engine.only(call)?, &[node]));
+        self.end(call, status)
     }
 }
 

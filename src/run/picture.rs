@@ -4,9 +4,7 @@ use std::collections::HashMap;
 
 use ggml_sys as sys;
 
-use super::Split;
-use super::observe::is_view_op;
-use super::run::Allocated;
+use super::{Run, Split};
 use crate::backend::Backend;
 use crate::device::Device;
 use crate::entries;
@@ -15,7 +13,7 @@ use crate::graph::svg::{self, Drawing, Kind, Node};
 use crate::header::Owner;
 use crate::tensor::Tensor;
 
-impl Allocated<'_, '_> {
+impl Run<'_, '_> {
     /// Draws the graph as SVG, data flowing downwards: each operation has the colour of its device and the number of
     /// its split; tensors copied between devices are dashed lines with their sizes.
     ///
@@ -28,7 +26,7 @@ impl Allocated<'_, '_> {
                 devices.push(device);
             }
         }
-        let (graph, drawn, drawing) = (self.graph(), HashMap::new(), Drawing::default());
+        let (graph, drawn, drawing) = (self.graph, HashMap::new(), Drawing::default());
         let (of_split, copied) = index(&splits, &devices);
         let mut picture = Picture { run: self, graph, of_split, copied, devices: &devices, drawn, drawing };
         picture.drawing.title = format!("{} operations in {} splits", graph.n_nodes(), splits.len());
@@ -37,7 +35,7 @@ impl Allocated<'_, '_> {
         for node in graph.nodes() {
             let device = picture.device_of(node);
             let sources: Vec<_> = graph.sources(node).map(|source| picture.seen_from(device, source)).collect();
-            let kind = if is_view_op(node.ptr()) { Kind::View } else { Kind::Op };
+            let kind = if node.ptr().is_view_op() { Kind::View } else { Kind::Op };
             let index = picture.add(kind, node, device);
             picture.drawing.edges.extend(sources.into_iter().map(|source| (source, index)));
         }
@@ -70,7 +68,7 @@ fn index(splits: &[Split<'_>], devices: &[Device]) -> (HashMap<Key, usize>, Hash
 
 /// A drawing under construction.
 struct Picture<'a, 'c> {
-    run: &'a Allocated<'a, 'c>,
+    run: &'a Run<'a, 'c>,
     graph: &'a Graph<'c>,
     /// The split that computes each tensor.
     of_split: HashMap<Key, usize>,

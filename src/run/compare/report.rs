@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::header::TensorPtr;
 use crate::shape::Shape;
 
-/// The results of two devices, made by [`GraphMemory::compare`](crate::GraphMemory::compare). `Display` prints a table.
+/// The results of two devices, made by [`Run::compare`](crate::Run::compare). `Display` prints a table.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Comparison {

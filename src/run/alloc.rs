@@ -1,0 +1,125 @@
+//! Allocates graphs.
+
+use super::Run;
+use crate::alloc::{GraphAllocator, Places};
+use crate::backend::Backend;
+use crate::entries::Kind;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::sched::{Engine, Pins, Sched};
+use crate::tensor::Tensor;
+use crate::{list, log};
+
+impl Sched {
+    /// Allocates `graph` on the devices where it will run (`ggml_backend_sched_alloc_graph`). Use the result to set
+    /// inputs, compute, and read results. Dropping it frees the memory for the next graph.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if no backend can run an operation or reach its weights; [`Error::OutOfMemory`];
+    /// [`Error::Poisoned`] after a computation that failed inside ggml; [`Error::Backends`] if a backend's replacement
+    /// is not valid in its position; [`Error::InUse`] within the closure of an [`Run::compute_async`] that uses a
+    /// tensor of the graph.
+    #[doc(alias = "ggml_backend_sched_alloc_graph")]
+    pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<Run<'s, 'c>> {
+        self.run("Sched::alloc", graph, &[])
+    }
+
+    /// Allocates a graph as [`Sched::alloc`] does, with some tensors pinned to backends by their indices in
+    /// [`Sched::backends`]: operations run there, and inputs lie there (`ggml_backend_sched_set_tensor_backend`).
+    ///
+    /// Different pins need a new plan. Closures that are not pinned run on the last backend.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sched::alloc`]; [`Error::NotPart`] for a tensor that is not part of the graph; [`Error::Param`] for a
+    /// backend index that is out of bounds, or a tensor that is pinned twice; [`Error::Unsupported`] if the device
+    /// can't run the operation, if the tensor has memory already or is a view, or if ggml ignores the pin for a backend
+    /// of higher priority with the same buffer type.
+    #[doc(alias = "ggml_backend_sched_set_tensor_backend")]
+    pub fn alloc_pinned<'s, 'c>(
+        &'s mut self,
+        graph: &'s Graph<'c>,
+        pins: &[(Tensor<'_>, usize)],
+    ) -> Result<Run<'s, 'c>> {
+        self.run("Sched::alloc_pinned", graph, pins)
+    }
+
+    fn run<'s, 'c>(
+        &'s mut self,
+        call: &'static str,
+        graph: &'s Graph<'c>,
+        pins: &[(Tensor<'_>, usize)],
+    ) -> Result<Run<'s, 'c>> {
+        let pins = Pins::new(call, graph, self.backends().len(), pins)?;
+        log::public(|| {
+            let unset = inputs(call, graph)?;
+            let mut engine = self.engine(graph, &pins)?;
+            let placement = match &mut engine {
+                Engine::One(allocator, backend) => allocator.allocate(graph, Places::default(), backend),
+                Engine::Many(splitter) => splitter.allocate(graph, pins),
+            }?;
+            Ok(Run { engine, graph, placement, unset, computed: false })
+        })
+    }
+}
+
+impl GraphAllocator {
+    /// Gives `graph` memory for computations on `backend` (`ggml_gallocr_alloc_graph`). Dropping the result frees the
+    /// memory for the next graph.
+    ///
+    /// ```
+    /// use ggml::prelude::*;
+    /// use ggml::GraphAllocator;
+    /// # fn main() -> ggml::Result<()> {
+    /// let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [2])?;
+    /// let y = ctx.sqr(x)?;
+    /// let graph = ctx.graph([y])?;
+    /// let mut backend = Backend::best()?;
+    /// let mut allocator = GraphAllocator::new(backend.device().buffer_type());
+    /// let mut run = allocator.alloc(&graph, &mut backend)?;
+    /// run.set(x, &[3.0_f32, 4.0])?;
+    /// run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [9.0, 16.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the backend's device can't run an operation, reach its weights, or use the allocator's
+    /// buffer types; [`Error::OutOfMemory`]; [`Error::InUse`] within the closure of a [`Run::compute_async`] that uses a
+    /// tensor of the graph; [`Error::Param`] if `choose` returned an index that is out of bounds; [`Error::Poisoned`]
+    /// after a computation of the backend that failed inside ggml.
+    ///
+    /// [`Error::Unsupported`]: crate::Error::Unsupported
+    /// [`Error::OutOfMemory`]: crate::Error::OutOfMemory
+    /// [`Error::InUse`]: crate::Error::InUse
+    /// [`Error::Param`]: crate::Error::Param
+    /// [`Error::Poisoned`]: crate::Error::Poisoned
+    #[doc(alias = "ggml_gallocr_alloc_graph")]
+    pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>, backend: &'s mut Backend) -> Result<Run<'s, 'c>> {
+        const CALL: &str = "GraphAllocator::alloc";
+        let places = self.places(CALL, graph)?;
+        log::public(|| {
+            let unset = inputs(CALL, graph)?;
+            let placement = self.allocate(graph, places, backend)?;
+            Ok(Run { engine: Engine::One(self, backend), graph, placement, unset, computed: false })
+        })
+    }
+}
+
+/// The entry indices of a graph's inputs.
+///
+/// # Errors
+///
+/// [`Error::InUse`](crate::Error::InUse) if a running computation uses one of the graph's tensors.
+fn inputs(call: &'static str, graph: &Graph<'_>) -> Result<Vec<usize>> {
+    graph.check_free(call)?;
+    let mut unset = graph.take_unset();
+    unset.clear();
+    let inputs = graph.entries().iter().enumerate().filter(|(_, e)| e.kind == Kind::Input);
+    inputs.map(|(i, _)| i).try_for_each(|i| list::push(&mut unset, i, "a graph's inputs"))?;
+    Ok(unset)
+}

@@ -1,0 +1,98 @@
+//! How an allocated graph is computed: by one backend, or by ggml's scheduler.
+
+use ggml_sys as sys;
+
+use crate::alloc::plan::Plan;
+use crate::backend::Backend;
+use crate::error::{Error, Result};
+use crate::guard;
+use crate::header::TensorPtr;
+use crate::sched::Engine;
+
+impl Engine<'_> {
+    pub(super) fn backends(&self) -> &[Backend] {
+        match self {
+            Self::One(_, backend) => std::slice::from_ref(backend),
+            Self::Many(splitter) => &splitter.backends,
+        }
+    }
+
+    /// The only backend.
+    pub(super) fn only(&mut self, call: &'static str) -> Result<&mut Backend> {
+        match self {
+            Self::One(_, backend) => Ok(backend),
+            Self::Many(_) => {
+                let why = "the graph is allocated for several backends, or with pipeline copies; use a GraphAllocator";
+                Err(Error::unsupported(call, [], "Sched", why))
+            }
+        }
+    }
+
+    pub(super) fn plan_mut(&mut self) -> &mut Plan {
+        match self {
+            Self::One(allocator, _) => allocator.plan_mut(),
+            Self::Many(splitter) => splitter.plan_mut(),
+        }
+    }
+
+    /// Computes the allocated graph, whose headers have its placement, and waits for the result.
+    pub(super) fn compute(&mut self, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
+        match self {
+            Self::One(_, backend) => {
+                let raw = backend.as_ptr();
+                guard::compute("ggml_backend_graph_compute", || {
+                    // SAFETY: backend and graph are live; the caller holds the graph's Live, so its tensors have memory. The
+                    // backend's device can use that and runs the operations (GraphAllocator::check). C keeps nothing.
+                    unsafe { sys::ggml_backend_graph_compute(raw, graph) }
+                })
+            }
+            Self::Many(splitter) => splitter.raw()?.compute(graph),
+        }
+    }
+
+    /// Starts to compute the allocated graph. The caller settles before it uses or frees anything of it.
+    pub(super) fn compute_async(&mut self, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
+        match self {
+            Self::One(_, backend) => {
+                let raw = backend.as_ptr();
+                guard::compute("ggml_backend_graph_compute_async", || {
+                    // SAFETY: as for `compute`; what the device uses lives until the caller has settled.
+                    unsafe { sys::ggml_backend_graph_compute_async(raw, graph) }
+                })
+            }
+            Self::Many(splitter) => splitter.raw()?.compute_async(graph),
+        }
+    }
+
+    /// Waits until all backends are idle. Never panics.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        match self {
+            Self::One(_, backend) => backend.settle(),
+            Self::Many(splitter) => splitter.settle(),
+        }
+    }
+
+    /// After a failure inside C, leaks what was interrupted.
+    pub(super) fn poison_if_interrupted<R>(&mut self, result: &Result<R>) {
+        match self {
+            Self::One(_, backend) if guard::interrupted(result) => backend.poison(),
+            Self::One(..) => {}
+            Self::Many(splitter) => splitter.poison_if_interrupted(result),
+        }
+    }
+
+    /// Ends the use of the allocated graph. One backend has been waited for, and its allocator holds no graph.
+    pub(super) fn release(&mut self) {
+        if let Self::Many(splitter) = self {
+            splitter.release();
+        }
+    }
+
+    /// The backend that a tensor of the allocated graph was assigned to.
+    pub(super) fn backend_of(&self, t: TensorPtr) -> Option<&Backend> {
+        match self {
+            Self::One(_, backend) => Some(backend),
+            Self::Many(splitter) => splitter.backend_of(t),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! A graph with memory: sets inputs, computes, and reads results.
+
+mod alloc;
+mod compare;
+mod engine;
+mod observe;
+mod part;
+#[cfg(feature = "tools")]
+mod picture;
+mod plan;
+mod profile;
+mod raw;
+mod splits;
+mod values;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use ggml_sys as sys;
+
+use crate::alloc::placement::{Live, Placement};
+use crate::backend::{Backend, check_status};
+use crate::device::meta;
+use crate::entries::{Entry, Kind};
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::header::Owner;
+use crate::ops::custom;
+use crate::sched::Engine;
+use crate::{callback, log};
+
+pub use compare::{Compare, Compared, Comparison, Mismatch};
+pub use observe::Observed;
+pub use plan::GraphPlan;
+pub use profile::{Profile, Timing};
+pub use splits::{Split, SplitInput};
+
+/// A graph with memory, made by [`Sched::alloc`](crate::Sched::alloc) or
+/// [`GraphAllocator::alloc`](crate::GraphAllocator::alloc), which it borrows. Dropping it frees the memory for the next
+/// graph (`ggml_backend_sched_reset`).
+///
+/// Inputs keep their values between computations; results are those of the last one.
+#[doc(alias = "ggml_backend_sched_reset")]
+pub struct Run<'s, 'c> {
+    engine: Engine<'s>,
+    graph: &'s Graph<'c>,
+    placement: Arc<Placement>,
+    /// Entry indices of inputs that have no value yet.
+    unset: Vec<usize>,
+    computed: bool,
+}
+
+impl<'s, 'c> Run<'s, 'c> {
+    /// Computes the graph and waits for the result (`ggml_backend_sched_graph_compute`, `ggml_backend_graph_compute`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InputNotSet`] if an input has no value yet; [`Error::Status`], [`Error::Exception`] or
+    /// [`Error::RpcLost`] if a device fails; [`Error::Poisoned`] after such a failure inside ggml.
+    ///
+    /// # Panics
+    ///
+    /// Resumes a panic of a custom operation's closure.
+    #[doc(alias = "ggml_backend_sched_graph_compute")]
+    #[doc(alias = "ggml_backend_graph_compute")]
+    pub fn compute(&mut self) -> Result<()> {
+        const CALL: &str = "Run::compute";
+        log::public(|| {
+            let live = self.begin(CALL)?;
+            let status = self.in_c(CALL, Engine::compute);
+            drop(live);
+            self.finish(CALL, status)
+        })
+    }
+
+    /// Computes the graph while `meanwhile` runs on the calling thread, and waits for both
+    /// (`ggml_backend_sched_graph_compute_async`, `ggml_backend_sched_synchronize`).
+    ///
+    /// `meanwhile` starts when all work was submitted. A CPU backend, and the scheduler's copies between devices,
+    /// finish before that: only the remaining work of other devices overlaps with `meanwhile`.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// # fn main() -> ggml::Result<()> {
+    /// # let ctx = Context::new();
+    /// # let x = ctx.input("x", DType::F32, [2])?;
+    /// # let y = ctx.sqr(x)?;
+    /// # let graph = ctx.graph([y])?;
+    /// # let mut sched = Sched::builder().backend(Backend::cpu()?).build()?;
+    /// let mut run = sched.alloc(&graph)?;
+    /// run.set(x, &[2.0_f32, 3.0])?;
+    /// let next = run.compute_async(|| [4.0_f32, 5.0])?; // prepares the next input
+    /// assert_eq!(run.get::<f32>(y)?, [4.0, 9.0]);
+    /// run.set(x, &next)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// If the graph uses a [`State`](crate::State), `meanwhile` can't call ggml, since it could reach memory that is
+    /// being written: such calls fail with [`Error::Nested`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Run::compute`]. If the computation can't be started, `meanwhile` is not called.
+    ///
+    /// # Panics
+    ///
+    /// Resumes a panic of `meanwhile` or of a custom operation's closure, once the devices are idle.
+    #[doc(alias = "ggml_backend_sched_graph_compute_async")]
+    #[doc(alias = "ggml_backend_sched_synchronize")]
+    #[doc(alias = "ggml_backend_graph_compute_async")]
+    pub fn compute_async<R>(&mut self, meanwhile: impl FnOnce() -> R) -> Result<R> {
+        const CALL: &str = "Run::compute_async";
+        // Not a guard that waits on drop: if the user leaked it, the devices' memory would be freed while in use.
+        let mut live = self.begin(CALL)?;
+        let status = self.in_c(CALL, Engine::compute_async);
+        let under_way = matches!(status, Ok(sys::GGML_STATUS_SUCCESS));
+        live.share();
+        let value = under_way.then(|| catch_unwind(AssertUnwindSafe(|| self.run_beside(meanwhile))));
+        let done = self.engine.settle();
+        drop(live);
+        let status = status.and_then(|status| done.map(|()| status));
+        let finished = catch_unwind(AssertUnwindSafe(|| self.finish(CALL, status)));
+        match (value, finished) {
+            // Dropped on the way of the other, a payload whose destructor panics would end the process.
+            (Some(Err(panic)), Err(other)) => {
+                callback::forget(other);
+                resume_unwind(panic)
+            }
+            (Some(Err(panic)), Ok(_)) | (_, Err(panic)) => resume_unwind(panic),
+            (Some(Ok(value)), Ok(finished)) => finished.map(|()| value),
+            (None, Ok(finished)) => finished.and(Err(Error::Cancelled)), // it is an error already
+        }
+    }
+
+    /// Runs user code while devices compute. If the graph writes to a state, that code can't call ggml.
+    fn run_beside<R>(&self, f: impl FnOnce() -> R) -> R {
+        let is_state = |e: &Entry| e.kind == Kind::Placed(Owner::State);
+        if self.graph.entries().iter().any(is_state) { callback::closed(f) } else { f() }
+    }
+
+    /// Begins a computation, if all inputs have values: results of the last one are gone, and headers say where the graph
+    /// lies for as long as the result lives.
+    fn begin(&mut self, call: &'static str) -> Result<Live<'s, 'c>> {
+        self.graph.check_free(call)?;
+        if let Some(e) = self.unset.first().and_then(|&i| self.graph.entries().get(i)) {
+            return Err(Error::InputNotSet { call, tensor: e.ptr.info() });
+        }
+        self.backends().iter().try_for_each(Backend::check)?;
+        self.computed = false;
+        // Panics that were not gone on with, because something else failed. Their destructors are user code, which may
+        // compute these very tensors: they come before anything is put into headers.
+        self.graph.entries().closures().iter().for_each(|&t| drop(custom::take_panic(t)));
+        self.live(call)
+    }
+
+    /// Writes the placement into the headers until the result is dropped.
+    fn live(&self, call: &'static str) -> Result<Live<'s, 'c>> {
+        Live::of(call, self.graph, Arc::clone(&self.placement))
+    }
+
+    /// Lets C compute the graph or a part of it, after [`Run::begin`]. After a failure inside C, work may still run, so
+    /// the backends are not used again.
+    fn in_c(
+        &mut self,
+        call: &'static str,
+        f: impl FnOnce(&mut Engine<'s>, *mut sys::ggml_cgraph) -> Result<sys::ggml_status>,
+    ) -> Result<sys::ggml_status> {
+        let calls_user_code =
+            !self.graph.entries().closures().is_empty() || self.backends().iter().any(Backend::asks_user_code);
+        let _alone = meta::lock_if_meta(call, self.backends().iter().map(Backend::device), calls_user_code)?;
+        let status = f(&mut self.engine, self.graph.as_ptr());
+        self.engine.poison_if_interrupted(&status);
+        status
+    }
+
+    /// Ends a computation, after C returned from it and devices are idle.
+    fn end(&mut self, call: &'static str, status: Result<sys::ggml_status>) -> Result<()> {
+        if !matches!(status, Ok(sys::GGML_STATUS_SUCCESS)) {
+            self.engine.plan_mut().forget();
+        }
+        // Panics of the graph's closures, and of the backends'.
+        if let Some(panic) = self.graph.entries().closures().iter().find_map(|&t| custom::take_panic(t)) {
+            resume_unwind(panic);
+        }
+        self.backends().iter().for_each(Backend::resume_abort);
+        let status = status?;
+        self.backends().iter().try_for_each(|b| b.device().check_alive())?;
+        check_status(call, status)
+    }
+
+    /// Ends a computation of the whole graph, and makes its results readable.
+    fn finish(&mut self, call: &'static str, status: Result<sys::ggml_status>) -> Result<()> {
+        self.end(call, status)?;
+        self.computed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Run<'_, '_> {
+    fn drop(&mut self) {
+        self.graph.keep_unset(std::mem::take(&mut self.unset));
+        self.engine.release();
+    }
+}
+
+impl fmt::Debug for Run<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("graph", self.graph).field("splits", &self.n_splits()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Backend, Context, DType, Sched};
+
+    /// With copies, each allocation takes the next; without, a graph's placement is reused.
+    #[test]
+    fn sched_reuses_a_placement_only_without_copies() {
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [4]).unwrap();
+        let graph = ctx.graph([ctx.neg(x).unwrap()]).unwrap();
+        for parallel in [false, true] {
+            let cpu = Backend::cpu().unwrap();
+            let mut sched = Sched::builder().backend(cpu).parallel(parallel).build().unwrap();
+            let places = [(); 5].map(|()| {
+                let mut run = sched.alloc(&graph).unwrap();
+                assert_eq!(run.engine.plan_mut().is_recorded(), !parallel, "the placement can be reused");
+                drop(run);
+                let run = sched.alloc(&graph).unwrap();
+                let _live = run.live("test").unwrap();
+                x.ptr().data().addr()
+            });
+            // Of four allocations, each pair at distance two uses one copy.
+            assert!(places[0] == places[2] && places[1] == places[3], "{places:?}");
+            assert_eq!(places[0] == places[1], !parallel, "{places:?}");
+        }
+    }
+}

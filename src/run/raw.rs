@@ -1,0 +1,59 @@
+//! Owns C graph plans. No other file frees one.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use ggml_sys as sys;
+
+use crate::backend::Backend;
+use crate::error::{Error, Result};
+use crate::guard;
+
+/// A live graph plan that this value alone frees.
+///
+/// # Invariants
+///
+/// The backend and the graph that it was made from are alive.
+pub(super) struct RawPlan {
+    raw: NonNull<c_void>,
+    backend: *mut sys::ggml_backend,
+}
+
+impl RawPlan {
+    /// # Safety
+    ///
+    /// The backend must be one that makes plans. It, its threads, its closure and the graph must not change while the
+    /// result lives, and the graph's tensors must have memory that the backend's device can use.
+    pub(super) unsafe fn new(backend: &mut Backend, graph: *mut sys::ggml_cgraph) -> Result<Self> {
+        const CALL: &str = "ggml_backend_graph_plan_create";
+        let backend = backend.as_ptr();
+        let raw = guard::call(CALL, || {
+            // SAFETY: backend and graph are live, and the backend makes plans, by this function's contract. C copies
+            // the graph struct, which points to its lists, the threads and the closure; the result is ours.
+            unsafe { sys::ggml_backend_graph_plan_create(backend, graph) }
+        })?;
+        let raw = NonNull::new(raw).ok_or(Error::Null { call: CALL, log: Box::default() })?;
+        Ok(Self { raw, backend })
+    }
+
+    /// Computes the graph. To be called inside `guard::compute`.
+    pub(super) fn compute(&self) -> sys::ggml_status {
+        // SAFETY: plan, backend and graph are live by the type's invariants. The call waits, so C keeps nothing new.
+        unsafe { sys::ggml_backend_graph_plan_compute(self.backend, self.raw.as_ptr()) }
+    }
+
+    /// Leaks the C object: an interrupted computation may still refer to it.
+    pub(super) fn leak(self) {
+        #[expect(clippy::mem_forget, reason = "an interrupted computation may still refer to it")]
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for RawPlan {
+    fn drop(&mut self) {
+        guard::free("ggml_backend_graph_plan_free", || {
+            // SAFETY: plan and backend are live by the type's invariants, and the plan is ours.
+            unsafe { sys::ggml_backend_graph_plan_free(self.backend, self.raw.as_ptr()) }
+        });
+    }
+}

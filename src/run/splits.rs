@@ -1,0 +1,145 @@
+//! Where the parts of an allocated graph run, and how much memory they have.
+
+use super::Run;
+use crate::backend::Backend;
+use crate::buffer;
+use crate::entries::{Entry, Kind};
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::header::{Owner, TensorPtr};
+use crate::sched::Engine;
+use crate::tensor::Tensor;
+
+/// A split: a part of a graph that runs on one backend without interruption.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Split<'a> {
+    /// The backend that runs it.
+    pub backend: &'a Backend,
+    /// Its operations in order, including views.
+    pub nodes: Vec<Tensor<'a>>,
+    /// The tensors that are copied to its device before it runs.
+    pub inputs: Vec<SplitInput<'a>>,
+}
+
+/// A tensor that is copied to a split's device.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct SplitInput<'a> {
+    /// The tensor that is copied.
+    pub tensor: Tensor<'a>,
+    /// The backend it is copied from.
+    pub from: Option<&'a Backend>,
+    /// The size of the copy in bytes.
+    pub bytes: usize,
+}
+
+/// Derives the splits from an allocated graph: the scheduler puts a copy where a source lies on another device.
+fn splits<'a>(
+    graph: &'a Graph<'_>,
+    backend_of: impl Fn(TensorPtr) -> Option<&'a Backend>,
+    copy_of: impl Fn(&Entry, usize) -> Option<TensorPtr>,
+) -> Vec<Split<'a>> {
+    let mut splits: Vec<Split<'a>> = Vec::new();
+    let mut seen = Vec::new(); // copies that an earlier operation needed as well
+    let mut views = Vec::new(); // views before the first operation
+    for e in graph.entries().iter().filter(|e| e.kind == Kind::Node) {
+        // SAFETY: entries live as long as the graph, which is borrowed for 'a.
+        let node = unsafe { Tensor::new(e.ptr) };
+        if e.ptr.is_view_op() {
+            match splits.last_mut() {
+                Some(split) => split.nodes.push(node),
+                None => views.push(node),
+            }
+            continue;
+        }
+        let Some(backend) = backend_of(e.ptr) else { continue };
+        let begins = splits.last().is_none_or(|split| {
+            !std::ptr::eq(split.backend, backend) || (!split.inputs.is_empty() && has_remote_weight(graph, e, backend))
+        });
+        if begins {
+            splits.push(Split { backend, nodes: std::mem::take(&mut views), inputs: Vec::new() });
+        }
+        let Some(split) = splits.last_mut() else { continue };
+        split.nodes.push(node);
+        for (i, src) in graph.entries().srcs(e) {
+            let Some(copy) = copy_of(e, i).filter(|copy| !seen.contains(copy)) else { continue };
+            seen.push(copy);
+            // SAFETY: sources of the graph's tensors live as long as the graph, which is borrowed for 'a.
+            let tensor = unsafe { Tensor::new(src) };
+            split.inputs.push(SplitInput { tensor, from: backend_of(src), bytes: src.span().unwrap_or(0) });
+        }
+    }
+    splits
+}
+
+/// Whether the scheduler begins a split at `e`, to free the copies of earlier weights.
+fn has_remote_weight(graph: &Graph<'_>, e: &Entry, backend: &Backend) -> bool {
+    graph.entries().srcs(e).any(|(_, src)| {
+        matches!(src.owner(), Owner::Weights | Owner::Packed)
+            && buffer::type_of(src).is_some_and(|buft| !backend.device().supports_buffer_type(buft))
+    })
+}
+
+impl Run<'_, '_> {
+    /// The number of splits of the graph (`ggml_backend_sched_get_n_splits`).
+    #[doc(alias = "ggml_backend_sched_get_n_splits")]
+    pub fn n_splits(&self) -> usize {
+        match &self.engine {
+            Engine::One(..) => 1,
+            Engine::Many(splitter) => splitter.n_splits(),
+        }
+    }
+
+    /// How many copies each input and each tensor copied between devices has
+    /// (`ggml_backend_sched_get_n_copies`). 1, unless the scheduler was built with
+    /// [`SchedBuilder::parallel`](crate::SchedBuilder::parallel).
+    #[doc(alias = "ggml_backend_sched_get_n_copies")]
+    pub fn n_copies(&self) -> usize {
+        match &self.engine {
+            Engine::One(..) => 1,
+            Engine::Many(splitter) => splitter.n_copies(),
+        }
+    }
+
+    /// The splits of the graph in execution order, each with the tensors that are copied to its device.
+    pub fn splits(&self) -> Vec<Split<'_>> {
+        splits(self.graph, |t| self.engine.backend_of(t), |e, slot| self.placement.copy_of(e, slot))
+    }
+
+    /// The backend that a tensor of the graph was assigned to (`ggml_backend_sched_get_tensor_backend`).
+    #[doc(alias = "ggml_backend_sched_get_tensor_backend")]
+    pub fn backend_of(&self, t: Tensor<'_>) -> Option<&Backend> {
+        self.graph.entries().position(t.ptr())?;
+        self.engine.backend_of(t.ptr())
+    }
+
+    /// The backends that compute the graph.
+    pub(super) fn backends(&self) -> &[Backend] {
+        self.engine.backends()
+    }
+
+    /// The graph in the DOT language, with the backend of each operation and leaf (`ggml_graph_dump_dot`).
+    pub fn to_dot(&self) -> String {
+        let backends: Vec<_> = self.backends().iter().map(Backend::name).collect();
+        self.graph.dot(&backends, |t| {
+            let backend = self.engine.backend_of(t)?;
+            self.backends().iter().position(|b| std::ptr::eq(b, backend))
+        })
+    }
+
+    /// Bytes of compute memory on each backend, in the order of [`Sched::backends`](crate::Sched::backends)
+    /// (`ggml_backend_sched_get_buffer_size`); for a run of a [`GraphAllocator`](crate::GraphAllocator), the sum of its
+    /// buffers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Ggml`](crate::Error::Ggml) if ggml fails.
+    #[doc(alias = "ggml_backend_sched_get_buffer_size")]
+    pub fn buffer_sizes(&self) -> Result<Vec<usize>> {
+        match &self.engine {
+            Engine::One(allocator, _) => Ok(vec![allocator.buffer_sizes()?.iter().sum()]),
+            Engine::Many(splitter) => splitter.buffer_sizes(),
+        }
+    }
+}
