@@ -34,7 +34,7 @@ pub(crate) const LAVAPIPE: [(&str, &str); 3] = [
 ];
 
 /// Operations without a Vulkan shader, or without one that this crate allows.
-const UNCLAIMED: [&str; 12] = [
+const UNCLAIMED: &[&str] = &[
     "DIAG_MASK_ZERO",
     "IM2COL_BACK",
     "POOL_2D_BACK",
@@ -47,6 +47,8 @@ const UNCLAIMED: [&str; 12] = [
     "MAP_CUSTOM2",
     "MAP_CUSTOM3",
     "CUSTOM",
+    #[cfg(ggml_0_28)]
+    "TOP_K_MASK",
 ];
 
 /// Operations that need features which lavapipe lacks.
@@ -241,6 +243,12 @@ const OPS: &[Op] = &[
             });
         }
         Ok(all)
+    }),
+    #[cfg(ggml_0_28)]
+    Op("TOP_K_MASK", 0.0, |b| {
+        let mask = b.within(F32, [67, 5, 3, 1], -1.0, 1.0);
+        let top = b.ints([4 * 5 * 3], 0..4 * 5 * 3);
+        Ok(vec![b.ctx.top_k_mask(mask, b.ctx.reshape(top, [4, 5, 3])?, ggml::TopKMask::new())?])
     }),
     Op("ARGSORT", 1e-6, |b| {
         Ok(vec![
@@ -532,7 +540,7 @@ fn check(&Op(name, tolerance, build): &Op) -> std::result::Result<(), Failed> {
 fn every_operation_is_accounted_for() -> std::result::Result<(), Failed> {
     let mut listed = BTreeSet::new();
     let tested = OPS.iter().map(|op| op.0);
-    let untested = UNCLAIMED.into_iter().filter(|name| OPS.iter().all(|op| op.0 != *name));
+    let untested = UNCLAIMED.iter().copied().filter(|name| OPS.iter().all(|op| op.0 != *name));
     for name in tested.chain(EXCLUDED.map(|(name, _)| name)).chain(untested).chain(LOOKS).chain(["TOP_K"]) {
         if !listed.insert(name.to_owned()) {
             return Err(format!("{name} is listed twice").into());
