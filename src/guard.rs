@@ -6,12 +6,22 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 
 use crate::callback;
 use crate::error::{Error, Result};
 use crate::log::{self, Deferral};
 use crate::version;
+
+/// Calls a C function through one of this file's functions, which gets its name: `guarded!(call, sys::ggml_f(a, b))` is
+/// `call("ggml_f", || sys::ggml_f(a, b))`.
+macro_rules! guarded {
+    ($guard:ident, $sys:ident::$f:ident($($arg:expr),* $(,)?)) => {
+        $crate::guard::$guard(stringify!($f), || $sys::$f($($arg),*))
+    };
+}
+pub(crate) use guarded;
 
 type Trampoline = unsafe extern "C-unwind" fn(*mut c_void);
 
@@ -56,7 +66,13 @@ unsafe extern "C-unwind" fn trampoline<F: FnOnce() -> R, R>(data: *mut c_void) {
 #[inline]
 pub(crate) fn call<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
     callback::check_open(name)?;
-    guarded(name, ggml_sys_guard, f)
+    deferred(name, ggml_sys_guard, f)
+}
+
+/// [`call`] for a function that makes an object. NULL is an error, with ggml's log.
+pub(crate) fn new<T>(name: &'static str, f: impl FnOnce() -> *mut T) -> Result<NonNull<T>> {
+    let mark = log::mark();
+    NonNull::new(call(name, f)?).ok_or_else(|| Error::Null { call: name, log: log::since(mark) })
 }
 
 /// [`call`] for a destructor: a failure can't be returned, so it is logged and the object is leaked, which is safe.
@@ -68,7 +84,7 @@ pub(crate) fn free(name: &'static str, f: impl FnOnce()) {
 
 /// [`call`] that also works inside user code, for destructors and waits.
 pub(crate) fn settle<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
-    guarded(name, ggml_sys_guard, f)
+    deferred(name, ggml_sys_guard, f)
 }
 
 /// Whether a guarded call left its object in an unknown state, because it was interrupted inside it.
@@ -94,7 +110,7 @@ pub(crate) fn or_out_of_memory(error: Error) -> Error {
 #[inline]
 pub(crate) fn compute<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
     callback::check_open(name)?;
-    guarded(name, ggml_sys_guard_compute, f)
+    deferred(name, ggml_sys_guard_compute, f)
 }
 
 /// [`compute`] for a call that runs a server: its log lines reach the logger at once.
@@ -114,7 +130,7 @@ pub(crate) fn cancel() -> ! {
 type Shim = unsafe extern "C-unwind" fn(Trampoline, *mut c_void, *mut c_char, usize) -> c_int;
 
 #[inline]
-fn guarded<F: FnOnce() -> R, R>(name: &'static str, shim: Shim, f: F) -> Result<R> {
+fn deferred<F: FnOnce() -> R, R>(name: &'static str, shim: Shim, f: F) -> Result<R> {
     let _deferral = Deferral::begin();
     protected(name, shim, f)
 }

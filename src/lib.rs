@@ -16,6 +16,7 @@ mod buffer;
 mod callback;
 mod context;
 pub mod cpu;
+mod debug;
 mod device;
 mod dtype;
 mod entries;

@@ -6,6 +6,7 @@ use ggml_sys as sys;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
+use crate::guard::guarded;
 use crate::{guard, list, version};
 
 /// The largest value for block types: above it, 16-bit scales overflow, and quantisers divide infinities.
@@ -104,11 +105,12 @@ impl DType {
         let mut out = aligned(rows.saturating_mul(row_size))?;
         if rows > 0 {
             let (rows, weights) = (rows.cast_signed() as i64, imatrix.map_or(std::ptr::null(), <[f32]>::as_ptr));
-            guard::call("ggml_quantize_chunk", || {
-                // SAFETY: C can convert to this type; `data` is `rows` rows of `columns` valid values in whole blocks
-                // (checked above). `out` is aligned and fits all rows. The weights are one per column, or NULL if the
-                // type allows it. C keeps no pointer; it builds its tables under a lock and never frees them.
-                unsafe {
+            // SAFETY: C can convert to this type; `data` is `rows` rows of `columns` valid values in whole blocks
+            // (checked above). `out` is aligned and fits all rows. The weights are one per column, or NULL if the
+            // type allows it. C keeps no pointer; it builds its tables under a lock and never frees them.
+            unsafe {
+                guarded!(
+                    call,
                     sys::ggml_quantize_chunk(
                         self.raw(),
                         data.as_ptr(),
@@ -116,10 +118,10 @@ impl DType {
                         0,
                         rows,
                         columns,
-                        weights,
+                        weights
                     )
-                }
-            })?;
+                )
+            }?;
         }
         let filled = bytemuck::cast_slice(&out).get(..data.len() / n_per_row * row_size).unwrap_or_default();
         let mut bytes = list::collect(filled.iter().copied(), CONVERTED)?;
@@ -220,10 +222,9 @@ impl DType {
         self.blocks("validate_row_data", bytes)?;
         let bytes = realigned(bytes)?;
         for part in bytes.chunks(CHUNK.saturating_mul(self.type_size())) {
-            let fine = guard::call("ggml_validate_row_data", || {
-                // SAFETY: an existing type; `part` is aligned and whole blocks of the given length. C only reads it.
-                unsafe { sys::ggml_validate_row_data(self.raw(), part.as_ptr().cast(), part.len()) }
-            })?;
+            // SAFETY: an existing type; `part` is aligned and whole blocks of the given length. C only reads it.
+            let fine =
+                unsafe { guarded!(call, sys::ggml_validate_row_data(self.raw(), part.as_ptr().cast(), part.len())) }?;
             if !fine {
                 return Ok(false);
             }

@@ -2,6 +2,10 @@
 
 #![cfg(test)]
 
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ggml::GraphAllocator;
 use ggml::prelude::*;
 
 /// Two matrix products, a name that DOT and JSON must escape, and a view in between.
@@ -42,6 +46,103 @@ fn to_dot_contains_every_tensor_and_source() {
     let mut run = sched.alloc(&graph).unwrap();
     run.set(x, &[1.0_f32; 64 * 3]).unwrap();
     assert_eq!(run.to_dot().matches("\\nCPU\"").count(), 6, "{}", run.to_dot());
+}
+
+/// Lets `f` use the same graph on one backend and on ggml's scheduler, which pipeline copies need.
+fn on_both(graph: &Graph<'_>, mut f: impl FnMut(&str, &mut Run<'_, '_>)) {
+    let mut backend = Backend::cpu().unwrap();
+    let mut allocator = GraphAllocator::new(backend.device().buffer_type());
+    f("one", &mut allocator.alloc(graph, &mut backend).unwrap());
+    let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).parallel(true).build().unwrap();
+    f("sched", &mut sched.alloc(graph).unwrap());
+}
+
+#[test]
+fn compute_with_asks_and_shows_the_same_on_one_backend_and_on_a_scheduler() {
+    let (ctx, weights) = (Context::new(), weights());
+    let (x, y) = network(&ctx, &weights);
+    let graph = ctx.graph([y]).unwrap();
+    let names: Vec<_> = graph.nodes().map(Tensor::name).collect();
+    assert_eq!(names.len(), 4);
+    for wanted in 0..1 << names.len() {
+        let is_wanted = |t: Tensor<'_>| wanted >> names.iter().position(|n| *n == t.name()).unwrap() & 1 == 1;
+        on_both(&graph, |what, run| {
+            let what = format!("{what} {wanted:04b}");
+            run.set(x, &[1.0_f32; 64 * 3]).unwrap();
+            let order = std::cell::RefCell::new(Vec::new());
+            let see = |t: Tensor<'_>, value: f32| order.borrow_mut().push(format!("{} {value}", t.name()));
+            run.compute_with(
+                |t| {
+                    order.borrow_mut().push(t.name());
+                    is_wanted(t)
+                },
+                |seen| {
+                    see(seen.tensor(), seen.get::<f32>().unwrap()[0]);
+                    ControlFlow::Continue(())
+                },
+            )
+            .unwrap();
+            let values = [32.0, 32.0, 32.0, 1024.0];
+            let each = graph.nodes().zip(values).flat_map(|(t, value)| {
+                let seen = is_wanted(t).then(|| format!("{} {value}", t.name()));
+                [Some(t.name()), seen].into_iter().flatten()
+            });
+            assert_eq!(*order.borrow(), each.collect::<Vec<_>>(), "{what}");
+            assert_eq!(run.get::<f32>(y).unwrap(), vec![1024.0; 64 * 3], "{what}");
+        });
+    }
+}
+
+#[test]
+fn compute_with_ends_early_on_one_backend_and_on_a_scheduler() {
+    let (ctx, weights) = (Context::new(), weights());
+    let (x, y) = network(&ctx, &weights);
+    let graph = ctx.graph([y]).unwrap();
+    on_both(&graph, |what, run| {
+        let result = run.compute_with(|_| true, |_| ControlFlow::Continue(()));
+        assert!(matches!(result, Err(Error::InputNotSet { .. })), "{what}: {result:?}");
+        run.set(x, &[1.0_f32; 64 * 3]).unwrap();
+        run.compute().unwrap();
+        let mut seen = 0;
+        let result = run.compute_with(
+            |_| true,
+            |_| {
+                seen += 1;
+                if seen == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            },
+        );
+        assert!(matches!(result, Err(Error::Cancelled)) && seen == 2, "{what}: {result:?} after {seen}");
+        assert!(matches!(run.get::<f32>(y), Err(Error::NotComputed { .. })), "{what}");
+        let panic = catch_unwind(AssertUnwindSafe(|| run.compute_with(|_| true, |_| panic!("seen"))));
+        assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"seen"), "{what}");
+        let nested = run.compute_with(|_| ctx.neg(x).is_ok(), |_| ControlFlow::Continue(()));
+        nested.unwrap();
+        assert_eq!(run.get::<f32>(y).unwrap(), vec![1024.0; 64 * 3], "{what}: it can be used after that");
+    });
+}
+
+#[test]
+fn run_answers_the_same_on_one_backend_and_on_a_scheduler() {
+    let (ctx, weights) = (Context::new(), weights());
+    let (x, y) = network(&ctx, &weights);
+    let graph = ctx.graph([y]).unwrap();
+    let stranger = ctx.neg(x).unwrap();
+    let mut answers = Vec::new();
+    on_both(&graph, |what, run| {
+        run.set_at(x, 0, &[1.0_f32; 64]).unwrap();
+        run.compute_async(|| ()).unwrap();
+        let mut into = vec![0.0_f32; 64 * 3];
+        run.get_into(y, &mut into).unwrap();
+        assert_eq!(bytemuck::cast_slice::<f32, u8>(&into), run.get_bytes(y).unwrap(), "{what}");
+        let splits = run.splits().iter().map(|s| (s.backend.name(), s.nodes.len(), s.inputs.len())).collect::<Vec<_>>();
+        assert!(run.backend_of(stranger).is_none(), "{what}");
+        assert!(run.buffer_sizes().unwrap() > vec![4 * 64 * 3], "{what}");
+        let places = graph.nodes().map(|t| run.backend_of(t).unwrap().name()).collect::<Vec<_>>();
+        let profiled = run.profile().unwrap().timings.len();
+        answers.push((into, splits, run.n_splits(), places, profiled, run.to_dot()));
+    });
+    assert_eq!(answers[0], answers[1]);
+    assert_eq!(answers[0].1, [("CPU".to_owned(), 4, 0)], "a single split");
 }
 
 #[test]

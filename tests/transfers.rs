@@ -248,7 +248,7 @@ fn compute_async_runs_the_closure_during_the_computation() {
         }
         let panic = catch_unwind(AssertUnwindSafe(|| memory.compute_async(|| panic!("meanwhile"))));
         assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"meanwhile"));
-        assert!(matches!(memory.get::<f32>(y), Err(Error::NotComputed { .. })), "nobody saw it end well");
+        assert_eq!(memory.get::<f32>(y).unwrap()[0], 27.0, "{device}: the devices went on");
         memory.compute().unwrap();
         assert_eq!(memory.get::<f32>(y).unwrap()[0], 27.0, "{device}");
     }

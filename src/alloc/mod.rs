@@ -5,11 +5,11 @@ pub(crate) mod plan;
 mod raw;
 
 use std::ffi::c_int;
-use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::Backend;
 use crate::buffer::BufferType;
+use crate::debug::debug;
 use crate::device::Device;
 use crate::device::meta;
 use crate::entries::Kind;
@@ -76,12 +76,12 @@ impl GraphAllocator {
         let twice = bufts.iter().enumerate().any(|(i, b)| bufts.iter().skip(i + 1).any(|other| b == other));
         let divided = bufts.len() > 1 && bufts.iter().filter_map(|b| b.device()).any(meta::is_meta);
         if bufts.is_empty() || twice || divided {
-            return Err(Error::Param {
-                call: "GraphAllocator::with_buffers",
-                name: "bufts",
-                value: format!("{bufts:?}").into(),
-                expected: "it needs one buffer type or more, no duplicates, and a meta device's only on its own".into(),
-            });
+            return Err(Error::param(
+                "GraphAllocator::with_buffers",
+                "bufts",
+                format!("{bufts:?}"),
+                "it needs one buffer type or more, no duplicates, and a meta device's only on its own",
+            ));
         }
         Ok(Self::over(bufts.into(), Some(Box::new(choose))))
     }
@@ -199,11 +199,13 @@ impl GraphAllocator {
             // SAFETY: entries live as long as the graph, which is borrowed for the call.
             let chosen = choose(unsafe { Tensor::new(e.ptr) });
             let place = c_int::try_from(chosen).ok().filter(|_| chosen < self.bufts.len());
-            let place = place.ok_or_else(|| Error::Param {
-                call,
-                name: "choose",
-                value: chosen.to_string().into(),
-                expected: format!("there are {} buffer types for {}", self.bufts.len(), e.ptr.info()).into(),
+            let place = place.ok_or_else(|| {
+                Error::param(
+                    call,
+                    "choose",
+                    chosen.to_string(),
+                    format!("there are {} buffer types for {}", self.bufts.len(), e.ptr.info()),
+                )
             })?;
             // C expects them in the order of its own node and leaf lists.
             let list = if e.kind == Kind::Node { &mut places.nodes } else { &mut places.leafs };
@@ -311,11 +313,7 @@ impl GraphAllocator {
     }
 }
 
-impl fmt::Debug for GraphAllocator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GraphAllocator").field("buffer_types", &self.bufts).finish_non_exhaustive()
-    }
-}
+debug!(GraphAllocator, |this| buffer_types = &this.bufts);
 
 /// Calls into a C allocator, and leaks it if the call did not return normally. The next graph gets a new one.
 fn attempt<R>(raw: &mut Option<RawAllocator>, f: impl FnOnce(&mut RawAllocator) -> Result<R>) -> Result<R> {

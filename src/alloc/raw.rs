@@ -6,8 +6,9 @@ use std::ptr::{self, NonNull};
 use ggml_sys as sys;
 
 use crate::buffer::BufferType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::guard;
+use crate::guard::guarded;
 
 /// Each node's and leaf's buffer type, as an index into the allocator's list. Empty if there is only one type.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -33,15 +34,11 @@ impl RawAllocator {
     /// An allocator for these buffer types: at least one, no duplicates. If the allocation of a buffer that two entries
     /// share fails, C frees it twice (H21).
     pub(super) fn new(bufts: &[BufferType]) -> Result<Self> {
-        const CALL: &str = "ggml_gallocr_new_n";
         let mut raw: Vec<_> = bufts.iter().map(|b| b.as_ptr()).collect();
         let n = c_int::try_from(raw.len()).unwrap_or(c_int::MAX);
-        let raw = guard::call(CALL, || {
-            // SAFETY: buffer types are never freed; `raw` has `n` elements, which C copies. The result is ours.
-            unsafe { sys::ggml_gallocr_new_n(raw.as_mut_ptr(), n) }
-        })
-        .map_err(guard::or_out_of_memory)?;
-        NonNull::new(raw).map(Self).ok_or(Error::Null { call: CALL, log: Box::default() })
+        // SAFETY: buffer types are never freed; `raw` has `n` elements, which C copies. The result is ours.
+        let raw = unsafe { guarded!(new, sys::ggml_gallocr_new_n(raw.as_mut_ptr(), n)) };
+        raw.map(Self).map_err(guard::or_out_of_memory)
     }
 
     fn as_ptr(&self) -> *mut sys::ggml_gallocr {
@@ -51,11 +48,9 @@ impl RawAllocator {
     /// Plans memory for `graph`. Returns `false` if it could not be allocated.
     pub(super) fn reserve(&mut self, graph: *mut sys::ggml_cgraph, places: &Places) -> Result<bool> {
         let (nodes, leafs) = places.as_ptrs();
-        guard::call("ggml_gallocr_reserve_n", || {
-            // SAFETY: allocator and graph are live; the lists have an index for each node and leaf, in bounds of the
-            // allocator's types (GraphAllocator::places). C keeps no pointer to them nor to the graph's tensors.
-            unsafe { sys::ggml_gallocr_reserve_n(self.as_ptr(), graph, nodes, leafs) }
-        })
+        // SAFETY: allocator and graph are live; the lists have an index for each node and leaf, in bounds of the
+        // allocator's types (GraphAllocator::places). C keeps no pointer to them nor to the graph's tensors.
+        unsafe { guarded!(call, sys::ggml_gallocr_reserve_n(self.as_ptr(), graph, nodes, leafs)) }
     }
 
     /// The bytes of each buffer type that [`RawAllocator::reserve`] would take. Afterwards the allocator may lack
@@ -64,29 +59,23 @@ impl RawAllocator {
         let (nodes, leafs) = places.as_ptrs();
         let mut sizes = vec![0; n];
         let to = sizes.as_mut_ptr();
-        guard::call("ggml_gallocr_reserve_n_size", || {
-            // SAFETY: as in `reserve`; C writes one size for each of the allocator's `n` types, and `sizes` has `n`.
-            unsafe { sys::ggml_gallocr_reserve_n_size(self.as_ptr(), graph, nodes, leafs, to) }
-        })?;
+        // SAFETY: as in `reserve`; C writes one size for each of the allocator's `n` types, and `sizes` has `n`.
+        unsafe { guarded!(call, sys::ggml_gallocr_reserve_n_size(self.as_ptr(), graph, nodes, leafs, to)) }?;
         Ok(sizes)
     }
 
     /// Gives `graph`, which has a plan, its memory. Returns `false` if it could not be allocated.
     pub(super) fn alloc(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
-        guard::call("ggml_gallocr_alloc_graph", || {
-            // SAFETY: allocator and graph are live, and the plan is this graph's (GraphAllocator::prepare). The tensors
-            // point into the allocator's buffers until the caller's AsBuilt restores the headers.
-            unsafe { sys::ggml_gallocr_alloc_graph(self.as_ptr(), graph) }
-        })
+        // SAFETY: allocator and graph are live, and the plan is this graph's (GraphAllocator::prepare). The tensors
+        // point into the allocator's buffers until the caller's AsBuilt restores the headers.
+        unsafe { guarded!(call, sys::ggml_gallocr_alloc_graph(self.as_ptr(), graph)) }
     }
 
     /// The bytes allocated for the `i`th type, which must exist.
     pub(super) fn buffer_size(&self, i: usize) -> Result<usize> {
         let i = c_int::try_from(i).unwrap_or(c_int::MAX);
-        guard::call("ggml_gallocr_get_buffer_size", || {
-            // SAFETY: live by the type's invariant; C asserts that `i` is in bounds.
-            unsafe { sys::ggml_gallocr_get_buffer_size(self.as_ptr(), i) }
-        })
+        // SAFETY: live by the type's invariant; C asserts that `i` is in bounds.
+        unsafe { guarded!(call, sys::ggml_gallocr_get_buffer_size(self.as_ptr(), i)) }
     }
 
     /// Leaks the C object: freeing it after an interrupted call is not safe.
@@ -98,9 +87,7 @@ impl RawAllocator {
 
 impl Drop for RawAllocator {
     fn drop(&mut self) {
-        guard::free("ggml_gallocr_free", || {
-            // SAFETY: live and ours by the type's invariant.
-            unsafe { sys::ggml_gallocr_free(self.as_ptr()) }
-        });
+        // SAFETY: live and ours by the type's invariant.
+        unsafe { guarded!(free, sys::ggml_gallocr_free(self.as_ptr())) };
     }
 }

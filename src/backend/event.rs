@@ -1,8 +1,6 @@
 //! Events: points in a backend's queue that other backends of its device can wait for.
 
 use std::cell::RefCell;
-use std::fmt;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ggml_sys as sys;
@@ -10,9 +8,11 @@ use ggml_sys as sys;
 use super::Backend;
 use super::raw::{RawBackend, RawEvent};
 use crate::buffer::Buffer;
+use crate::debug::debug;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::{guard, log};
+use crate::guard;
+use crate::guard::guarded;
 
 /// A point in a backend's queue (`ggml_backend_event_t`).
 ///
@@ -37,16 +37,11 @@ impl Event {
     /// [`Error::Unsupported`] if the device has no events ([`Capabilities::events`](crate::Capabilities::events)).
     #[doc(alias = "ggml_backend_event_new")]
     pub fn new(device: Device) -> Result<Self> {
-        const CALL: &str = "ggml_backend_event_new";
         if !device.capabilities()?.events {
             return Err(Error::unsupported("Event::new", [], device.name(), "the device has no events"));
         }
-        let mark = log::mark();
-        let raw = guard::call(CALL, || {
-            // SAFETY: devices are never freed; the result is ours.
-            unsafe { sys::ggml_backend_event_new(device.as_ptr()) }
-        })?;
-        let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
+        // SAFETY: devices are never freed; the result is ours.
+        let raw = unsafe { guarded!(new, sys::ggml_backend_event_new(device.as_ptr())) }?;
         let raw = Arc::new(RawEvent(raw));
         device.check_alive()?;
         let waiter = if device.is_vulkan() { Some(RawBackend::init(device, None)?) } else { None };
@@ -67,10 +62,8 @@ impl Event {
     pub fn record(&mut self, backend: &mut Backend) -> Result<()> {
         backend.check()?;
         self.check(backend, "Event::record")?;
-        guard::call("ggml_backend_event_record", || {
-            // SAFETY: both are live, of one device (`check`, H33). The backend keeps the event while its queue needs it.
-            unsafe { sys::ggml_backend_event_record(self.raw.as_ptr(), backend.as_ptr()) }
-        })?;
+        // SAFETY: both are live, of one device (`check`, H33). The backend keeps the event while its queue needs it.
+        unsafe { guarded!(call, sys::ggml_backend_event_record(self.raw.as_ptr(), backend.as_ptr())) }?;
         backend.hold(&self.raw);
         self.device.check_alive()?;
         self.recorded = true;
@@ -101,10 +94,8 @@ impl Event {
         if waiter.is_leaked() {
             return Err(Error::Poisoned { object: "event" });
         }
-        let waited = guard::call("ggml_backend_event_wait", || {
-            // SAFETY: both are live and of one device; the backend finishes with the event before this returns.
-            unsafe { sys::ggml_backend_event_wait(waiter.as_ptr(), self.raw.as_ptr()) }
-        });
+        // SAFETY: both are live and of one device; the backend finishes with the event before this returns.
+        let waited = unsafe { guarded!(call, sys::ggml_backend_event_wait(waiter.as_ptr(), self.raw.as_ptr())) };
         waited.and_then(|()| waiter.synchronize()).inspect_err(|_| waiter.leak())
     }
 
@@ -133,10 +124,8 @@ impl Backend {
         self.check()?;
         event.check(self, "Backend::wait")?;
         if event.recorded {
-            guard::call("ggml_backend_event_wait", || {
-                // SAFETY: both are live, and of one device (`check`, H33). We keep the event until our queue is empty.
-                unsafe { sys::ggml_backend_event_wait(self.as_ptr(), event.raw.as_ptr()) }
-            })?;
+            // SAFETY: both are live, and of one device (`check`, H33). We keep the event until our queue is empty.
+            unsafe { guarded!(call, sys::ggml_backend_event_wait(self.as_ptr(), event.raw.as_ptr())) }?;
             self.hold(&event.raw);
         }
         self.device.check_alive()
@@ -154,17 +143,11 @@ impl Backend {
 pub(super) fn drain(device: Device) -> Result<()> {
     let mut event = Event::new(device)?;
     let Some(mut waiter) = event.waiter.get_mut().take() else { return Ok(()) };
-    guard::settle("ggml_backend_event_record", || {
-        // SAFETY: both are live and of one device; the backend finishes with the event before this function returns.
-        unsafe { sys::ggml_backend_event_record(event.raw.as_ptr(), waiter.as_ptr()) }
-    })?;
+    // SAFETY: both are live and of one device; the backend finishes with the event before this function returns.
+    unsafe { guarded!(settle, sys::ggml_backend_event_record(event.raw.as_ptr(), waiter.as_ptr())) }?;
     waiter.settle().inspect_err(|_| waiter.leak())?;
     // This also waits for the device's transfer queue, if it has one.
     Buffer::zeroed(device.buffer_type(), 1 << 10).map(drop)
 }
 
-impl fmt::Debug for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Event").field("device", &self.device).field("recorded", &self.recorded).finish_non_exhaustive()
-    }
-}
+debug!(Event, |this| device = &this.device, recorded = &this.recorded);

@@ -5,6 +5,7 @@ use ggml_sys as sys;
 use super::Backend;
 use crate::error::{Error, Result};
 use crate::guard;
+use crate::guard::guarded;
 
 impl Backend {
     /// Whether the GPU of a Metal backend belongs to the Apple GPU family with this number in Metal's feature set
@@ -16,10 +17,8 @@ impl Backend {
     #[doc(alias = "ggml_backend_metal_supports_family")]
     pub fn supports_family(&self, family: u16) -> Result<bool> {
         self.check_metal("Backend::supports_family")?;
-        guard::call("ggml_backend_metal_supports_family", || {
-            // SAFETY: a live Metal backend (`check_metal`). Metal accepts any number.
-            unsafe { sys::ggml_backend_metal_supports_family(self.as_ptr(), family.into()) }
-        })
+        // SAFETY: a live Metal backend (`check_metal`). Metal accepts any number.
+        unsafe { guarded!(call, sys::ggml_backend_metal_supports_family(self.as_ptr(), family.into())) }
     }
 
     /// Captures the commands of the next computation to a file for Xcode (`ggml_backend_metal_capture_next_compute`).
@@ -31,10 +30,8 @@ impl Backend {
     #[doc(alias = "ggml_backend_metal_capture_next_compute")]
     pub fn capture_next_compute(&mut self) -> Result<()> {
         self.check_metal("Backend::capture_next_compute")?;
-        guard::call("ggml_backend_metal_capture_next_compute", || {
-            // SAFETY: a live Metal backend (`check_metal`); C sets a field.
-            unsafe { sys::ggml_backend_metal_capture_next_compute(self.as_ptr()) }
-        })
+        // SAFETY: a live Metal backend (`check_metal`); C sets a field.
+        unsafe { guarded!(call, sys::ggml_backend_metal_capture_next_compute(self.as_ptr())) }
     }
 
     fn check_metal(&self, call: &'static str) -> Result<()> {

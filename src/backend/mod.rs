@@ -10,12 +10,12 @@ mod raw;
 mod threads;
 
 use std::ffi::{CStr, CString};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ggml_sys as sys;
 
+use crate::debug::debug;
 use crate::device::{Device, DeviceType, meta};
 use crate::error::{Error, Result};
 use crate::log;
@@ -79,11 +79,13 @@ impl Device {
     ///
     /// As [`Device::init`]; [`Error::Param`] if `params` contains a NUL.
     pub fn init_with(self, params: &str) -> Result<Backend> {
-        let c = CString::new(params).map_err(|_| Error::Param {
-            call: "Device::init_with",
-            name: "params",
-            value: params.escape_default().to_string().into(),
-            expected: "it must not contain a NUL".into(),
+        let c = CString::new(params).map_err(|_| {
+            Error::param(
+                "Device::init_with",
+                "params",
+                params.escape_default().to_string(),
+                "it must not contain a NUL",
+            )
         })?;
         Backend::new(self, Some(&c))
     }
@@ -240,12 +242,7 @@ impl Backend {
     pub fn set_threads(&mut self, threads: impl Into<Threads>) -> Result<()> {
         let threads = threads.into();
         let refuse = |expected: &'static str| {
-            Err(Error::Param {
-                call: "Backend::set_threads",
-                name: "threads",
-                value: format!("{threads:?}").into(),
-                expected: expected.into(),
-            })
+            Err(Error::param("Backend::set_threads", "threads", format!("{threads:?}"), expected))
         };
         if has_cpus(self.device) {
             if threads != Threads::new(threads.count) {
@@ -349,8 +346,4 @@ impl Drop for Backend {
     }
 }
 
-impl fmt::Debug for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Backend").field("device", &self.device).field("threads", &self.threads).finish_non_exhaustive()
-    }
-}
+debug!(Backend, |this| device = &this.device, threads = &this.threads);

@@ -8,8 +8,9 @@ use ggml_sys as sys;
 use super::threads::Threads;
 use crate::device::named::named;
 use crate::device::{Device, DeviceType, Registry, meta};
-use crate::error::{Error, Result};
-use crate::{ffi, guard, log};
+use crate::error::Result;
+use crate::guard::guarded;
+use crate::{ffi, guard};
 
 unsafe extern "C-unwind" {
     /// A member's backend. ggml exports this function, but declares it only in an internal header.
@@ -27,19 +28,14 @@ unsafe impl Send for RawBackend {}
 
 impl RawBackend {
     pub(super) fn init(device: Device, params: Option<&CStr>) -> Result<Self> {
-        const CALL: &str = "ggml_backend_dev_init";
         // C doesn't check whether the members start, so try them first.
         for &member in meta::members(device) {
             drop(Self::init(member, None)?);
         }
-        let mark = log::mark();
         let params = params.map_or(ptr::null(), CStr::as_ptr);
-        let raw = guard::call(CALL, || {
-            // SAFETY: devices are never freed, `params` lives during the call; the result is ours.
-            unsafe { sys::ggml_backend_dev_init(device.as_ptr(), params) }
-        })
-        .map_err(guard::or_out_of_memory)?;
-        let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
+        // SAFETY: devices are never freed, `params` lives during the call; the result is ours.
+        let raw = unsafe { guarded!(new, sys::ggml_backend_dev_init(device.as_ptr(), params)) }
+            .map_err(guard::or_out_of_memory)?;
         Ok(Self { raw, leaked: false })
     }
 
@@ -64,18 +60,14 @@ impl RawBackend {
     }
 
     pub(super) fn synchronize(&mut self) -> Result<()> {
-        guard::call("ggml_backend_synchronize", || {
-            // SAFETY: live by the type's invariant; `&mut` excludes other threads.
-            unsafe { sys::ggml_backend_synchronize(self.as_ptr()) }
-        })
+        // SAFETY: live by the type's invariant; `&mut` excludes other threads.
+        unsafe { guarded!(call, sys::ggml_backend_synchronize(self.as_ptr())) }
     }
 
     /// [`RawBackend::synchronize`] that never panics, and that works in user code, too.
     pub(super) fn settle(&mut self) -> Result<()> {
-        guard::settle("ggml_backend_synchronize", || {
-            // SAFETY: live by the type's invariant; `&mut` excludes other threads.
-            unsafe { sys::ggml_backend_synchronize(self.as_ptr()) }
-        })
+        // SAFETY: live by the type's invariant; `&mut` excludes other threads.
+        unsafe { guarded!(settle, sys::ggml_backend_synchronize(self.as_ptr())) }
     }
 
     /// Sets a CPU backend's abort callback.
@@ -163,10 +155,8 @@ impl Drop for RawBackend {
         if self.leaked {
             return;
         }
-        guard::free("ggml_backend_free", || {
-            // SAFETY: live and ours by the type's invariant, and not used after this.
-            unsafe { sys::ggml_backend_free(self.as_ptr()) }
-        });
+        // SAFETY: live and ours by the type's invariant, and not used after this.
+        unsafe { guarded!(free, sys::ggml_backend_free(self.as_ptr())) };
     }
 }
 
@@ -182,15 +172,12 @@ unsafe impl Send for RawPool {}
 impl RawPool {
     /// Creates the pool and its threads.
     pub(super) fn start(cpu: Registry, threads: &Threads) -> Result<Self> {
-        const CALL: &str = "ggml_threadpool_new";
         let new = cpu.function(named!(c"ggml_threadpool_new" as ggml_threadpool_new(_)))?;
         let mut params = threads.raw()?;
-        let mark = log::mark();
-        let raw = guard::call(CALL, || {
+        let raw = guard::new("ggml_threadpool_new", || {
             // SAFETY: `params` has a valid number of threads (Threads::raw); C copies what it needs.
             unsafe { new(&raw mut params) }
         })?;
-        let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
         Ok(Self { raw, cpu })
     }
 }
@@ -223,9 +210,7 @@ impl RawEvent {
 
 impl Drop for RawEvent {
     fn drop(&mut self) {
-        guard::free("ggml_backend_event_free", || {
-            // SAFETY: live and ours; no queue refers to it, since its backend would hold a reference.
-            unsafe { sys::ggml_backend_event_free(self.as_ptr()) }
-        });
+        // SAFETY: live and ours; no queue refers to it, since its backend would hold a reference.
+        unsafe { guarded!(free, sys::ggml_backend_event_free(self.as_ptr())) };
     }
 }

@@ -1,11 +1,11 @@
 //! Properties of a buffer.
 
-use std::fmt;
-
 use ggml_sys as sys;
 
 use super::{Buffer, BufferType};
-use crate::{ffi, guard};
+use crate::debug::debug;
+use crate::ffi;
+use crate::guard::guarded;
 
 /// The usage of a buffer (`ggml_backend_buffer_usage`).
 #[doc(alias = "ggml_backend_buffer_usage")]
@@ -70,20 +70,10 @@ impl Buffer {
     /// Sets each byte of the buffer to `value` (`ggml_backend_buffer_clear`).
     #[doc(alias = "ggml_backend_buffer_clear")]
     pub(crate) fn clear(&self, value: u8) -> crate::Result<()> {
-        guard::call("ggml_backend_buffer_clear", || {
-            // SAFETY: the buffer is live by the type's invariant; the call fills it and keeps nothing.
-            unsafe { sys::ggml_backend_buffer_clear(self.as_ptr(), value) }
-        })?;
+        // SAFETY: the buffer is live by the type's invariant; the call fills it and keeps nothing.
+        unsafe { guarded!(call, sys::ggml_backend_buffer_clear(self.as_ptr(), value)) }?;
         self.buffer_type().check_alive()
     }
 }
 
-impl fmt::Debug for Buffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer")
-            .field("type", &self.buffer_type())
-            .field("size", &self.size())
-            .field("usage", &self.usage())
-            .finish()
-    }
-}
+debug!(Buffer, |this| type = &this.buffer_type(), size = &this.size(), usage = &this.usage());

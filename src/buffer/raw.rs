@@ -8,8 +8,9 @@ use ggml_sys as sys;
 use super::{BufferType, out_of_memory};
 use crate::device::{Device, meta};
 use crate::error::{Error, Result};
+use crate::guard::guarded;
 use crate::header::TensorPtr;
-use crate::{guard, log};
+use crate::log;
 
 /// Device memory (`ggml_backend_buffer_t`), owned by the [`Weights`](crate::Weights) or the [`State`](crate::State) in
 /// it.
@@ -39,10 +40,8 @@ impl Buffer {
         // Vulkan's fill works on words of 4 bytes.
         let size = if buft.device().is_some_and(Device::is_vulkan) { size.div_ceil(4).saturating_mul(4) } else { size };
         let mark = log::mark();
-        let raw = guard::call("ggml_backend_buft_alloc_buffer", || {
-            // SAFETY: buffer types are never freed. C keeps nothing of ours, and we own the result.
-            unsafe { sys::ggml_backend_buft_alloc_buffer(buft.as_ptr(), size) }
-        })?;
+        // SAFETY: buffer types are never freed. C keeps nothing of ours, and we own the result.
+        let raw = unsafe { guarded!(call, sys::ggml_backend_buft_alloc_buffer(buft.as_ptr(), size)) }?;
         // INVARIANT: just made by ggml, and owned by nothing else.
         let this = NonNull::new(raw).map(|raw| Self { raw, buft, size, _divided: None });
         buft.check_alive()?;
@@ -59,11 +58,9 @@ impl Buffer {
         let mark = log::mark();
         let mut raw: Vec<_> = tensors.iter().map(|t| t.as_ptr()).collect();
         let n = c_int::try_from(raw.len()).unwrap_or(c_int::MAX);
-        let raw = guard::call("ggml_backend_buft_alloc_buffer_n", || {
-            // SAFETY: buffer types are never freed; the `n` tensors are live leaves without memory, and their split
-            // states are known (`divided`). They keep the buffer's pointer: the caller keeps the buffer.
-            unsafe { sys::ggml_backend_buft_alloc_buffer_n(buft.as_ptr(), raw.as_mut_ptr(), n) }
-        });
+        // SAFETY: buffer types are never freed; the `n` tensors are live leaves without memory, and their split
+        // states are known (`divided`). They keep the buffer's pointer: the caller keeps the buffer.
+        let raw = unsafe { guarded!(call, sys::ggml_backend_buft_alloc_buffer_n(buft.as_ptr(), raw.as_mut_ptr(), n)) };
         buft.check_alive()?;
         // C asserts that each member's allocation succeeds.
         let raw = raw.map_err(|_| out_of_memory(buft, None, log::since(mark)))?;
@@ -76,13 +73,9 @@ impl Buffer {
 
     /// A buffer without memory, to give a tensor a buffer type.
     pub(crate) fn empty(buft: BufferType) -> Result<Self> {
-        const CALL: &str = "ggml_backend_buft_alloc_buffer";
-        let raw = guard::call(CALL, || {
-            // SAFETY: buffer types are never freed. For size 0, C makes an object without memory, which is ours.
-            unsafe { sys::ggml_backend_buft_alloc_buffer(buft.as_ptr(), 0) }
-        })?;
+        // SAFETY: buffer types are never freed. For size 0, C makes an object without memory, which is ours.
         // INVARIANT: just made by ggml, and owned by nothing else.
-        let raw = NonNull::new(raw).ok_or(Error::Null { call: CALL, log: Box::default() })?;
+        let raw = unsafe { guarded!(new, sys::ggml_backend_buft_alloc_buffer(buft.as_ptr(), 0)) }?;
         Ok(Self { raw, buft, size: 0, _divided: None })
     }
 
@@ -102,22 +95,21 @@ impl Buffer {
         if memory.is_empty() || memory.as_ptr().align_offset(alignment) != 0 {
             return Err(refuse(format!("the memory must not be empty, and begin at a multiple of {alignment} bytes")));
         }
-        let mark = log::mark();
-        let raw = guard::call(CALL, || {
-            // SAFETY: devices are never freed, and this one has such buffers. The memory is aligned (both checked
-            // above) and outlives the buffer (by contract). C's pointer is mutable, but the caller never writes to the
-            // tensors.
-            unsafe {
+        // SAFETY: devices are never freed, and this one has such buffers. The memory is aligned (both checked
+        // above) and outlives the buffer (by contract). C's pointer is mutable, but the caller never writes to the
+        // tensors.
+        // INVARIANT: just made by ggml, and owned by nothing else.
+        let raw = unsafe {
+            guarded!(
+                new,
                 sys::ggml_backend_dev_buffer_from_host_ptr(
                     device.as_ptr(),
                     memory.as_ptr().cast_mut().cast(),
                     memory.len(),
-                    largest,
+                    largest
                 )
-            }
-        })?;
-        // INVARIANT: just made by ggml, and owned by nothing else.
-        let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
+            )
+        }?;
         // SAFETY: the buffer is live; the call only reads it.
         let buft = unsafe { sys::ggml_backend_buffer_get_type(raw.as_ptr()) };
         // SAFETY: every buffer has a type, and types are never freed.
@@ -156,17 +148,14 @@ impl Buffer {
                 expected: "it needs a leaf without memory, and an aligned offset in bounds of the buffer".into(),
             });
         }
-        let base = guard::call("ggml_backend_buffer_get_base", || {
-            // SAFETY: the buffer is live by the type's invariant, and not empty, so it has a base.
-            unsafe { sys::ggml_backend_buffer_get_base(self.raw.as_ptr()) }
-        })?;
+        // SAFETY: the buffer is live by the type's invariant, and not empty, so it has a base.
+        let base = unsafe { guarded!(call, sys::ggml_backend_buffer_get_base(self.raw.as_ptr())) }?;
         // Some devices return a base that is no host address, so it must not be a pointer offset in Rust's sense.
         let address = base.cast::<u8>().wrapping_add(offset);
-        let status = guard::call("ggml_backend_tensor_alloc", || {
-            // SAFETY: buffer and tensor are live; the tensor is a leaf without memory, the address is aligned and in
-            // bounds (all checked above). The tensor keeps the buffer's pointer: the caller keeps the buffer.
-            unsafe { sys::ggml_backend_tensor_alloc(self.raw.as_ptr(), t.as_ptr(), address.cast()) }
-        })?;
+        // SAFETY: buffer and tensor are live; the tensor is a leaf without memory, the address is aligned and in
+        // bounds (all checked above). The tensor keeps the buffer's pointer: the caller keeps the buffer.
+        let status =
+            unsafe { guarded!(call, sys::ggml_backend_tensor_alloc(self.raw.as_ptr(), t.as_ptr(), address.cast())) }?;
         self.buft.check_alive()?;
         if status == sys::GGML_STATUS_SUCCESS {
             return Ok(());
@@ -178,9 +167,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let raw = self.raw.as_ptr();
-        guard::free("ggml_backend_buffer_free", || {
-            // SAFETY: live and ours by the type's invariants, and not used after this.
-            unsafe { sys::ggml_backend_buffer_free(raw) }
-        });
+        // SAFETY: live and ours by the type's invariants, and not used after this.
+        unsafe { guarded!(free, sys::ggml_backend_buffer_free(raw)) };
     }
 }

@@ -4,12 +4,12 @@ pub(crate) mod raw;
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ggml_sys as sys;
 
+use crate::debug::debug;
 use crate::dtype::DType;
 use crate::entries::StorePool;
 use crate::error::{Error, Result, TensorInfo};
@@ -86,6 +86,14 @@ impl Default for Open {
 // to other contexts are only followed through such handles. C contexts have no thread affinity.
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the pools move with their only owner")]
 unsafe impl Send for Context {}
+
+/// [`Context::build`] by a builder of ggml, whose name it gets: `build!(ctx, &[a], sys::ggml_f(c, a))`.
+macro_rules! build {
+    ($ctx:expr, $operands:expr, $sys:ident::$f:ident(c $(, $arg:expr)* $(,)?)) => {
+        $ctx.build(stringify!($f), $operands, |c| $sys::$f(c $(, $arg)*))
+    };
+}
+pub(crate) use build;
 
 impl Context {
     /// An empty context. It allocates nothing until it is used.
@@ -212,10 +220,8 @@ impl Context {
             expected: why.into(),
         })?;
         let ne = shape.ne();
-        let t = self.build("ggml_new_tensor", &[], |c| {
-            // SAFETY: the pool is live and has room; the four dimensions are positive and don't overflow (`bytes`).
-            unsafe { sys::ggml_new_tensor(c, dtype.raw(), 4, ne.as_ptr()) }
-        })?;
+        // SAFETY: the pool is live and has room; the four dimensions are positive and don't overflow (`bytes`).
+        let t = unsafe { build!(self, &[], sys::ggml_new_tensor(c, dtype.raw(), 4, ne.as_ptr())) }?;
         t.ptr().set_name(name);
         Ok(t)
     }
@@ -338,8 +344,4 @@ fn too_large(call: &'static str, operands: &[Tensor<'_>]) -> Error {
     }
 }
 
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("bytes", &self.mem_size()).finish_non_exhaustive()
-    }
-}
+debug!(Context, |this| bytes = &this.mem_size());

@@ -6,6 +6,7 @@ use ggml_sys as sys;
 
 use crate::error::{Error, Result};
 use crate::guard;
+use crate::guard::guarded;
 
 /// The unit of pool memory: ggml needs pools aligned to 16 bytes.
 #[repr(C, align(16))]
@@ -39,12 +40,8 @@ impl Pool {
             mem_buffer: memory.as_mut_ptr().cast(),
             no_alloc: true,
         };
-        let raw = guard::call("ggml_init", || {
-            // SAFETY: the memory has this length, is aligned (`Unit`), and outlives the context (type's invariant).
-            unsafe { sys::ggml_init(params) }
-        })
-        .map_err(guard::or_out_of_memory)?;
-        let raw = NonNull::new(raw).ok_or(Error::Null { call: "ggml_init", log: Box::default() })?;
+        // SAFETY: the memory has this length, is aligned (`Unit`), and outlives the context (type's invariant).
+        let raw = unsafe { guarded!(new, sys::ggml_init(params)) }.map_err(guard::or_out_of_memory)?;
         Ok(Self { raw, _memory: memory })
     }
 

@@ -8,7 +8,8 @@ use ggml_sys as sys;
 
 use super::registry::{self, Registry};
 use crate::error::{Error, Result};
-use crate::{guard, log};
+use crate::guard::guarded;
+use crate::log;
 
 impl Registry {
     /// Loads all backends that were built with this crate, choosing the best CPU variant for this machine, and returns
@@ -55,11 +56,9 @@ impl Registry {
     pub unsafe fn load_all_from(folder: impl AsRef<Path>) -> Result<()> {
         let path = c_path("Registry::load_all_from", folder.as_ref())?;
         registry::locked(|| {
-            guard::call("ggml_backend_load_all_from_path", || {
-                // SAFETY: the path lives during the call; `locked` holds the lock on ggml's lists. All libraries are
-                // this ggml's, by contract.
-                unsafe { sys::ggml_backend_load_all_from_path(path.as_ptr()) }
-            })
+            // SAFETY: the path lives during the call; `locked` holds the lock on ggml's lists. All libraries are
+            // this ggml's, by contract.
+            unsafe { guarded!(call, sys::ggml_backend_load_all_from_path(path.as_ptr())) }
         })
     }
 
@@ -78,10 +77,8 @@ impl Registry {
         let path = c_path("Registry::load", file.as_ref())?;
         registry::locked(|| {
             let mark = log::mark();
-            let raw = guard::call(CALL, || {
-                // SAFETY: as in `load_all_from`.
-                unsafe { sys::ggml_backend_load(path.as_ptr()) }
-            })?;
+            // SAFETY: as in `load_all_from`.
+            let raw = unsafe { guarded!(call, sys::ggml_backend_load(path.as_ptr())) }?;
             // SAFETY: NULL, or a registry that stays until `unload`, whose caller guarantees that it is unused.
             unsafe { Self::from_raw(raw) }.ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })
         })
@@ -101,19 +98,14 @@ impl Registry {
     #[doc(alias = "ggml_backend_unload")]
     pub unsafe fn unload(self) -> Result<()> {
         registry::locked(|| {
-            guard::call("ggml_backend_unload", || {
-                // SAFETY: the registry is on ggml's list, locked by `locked`; nothing of it is in use, by contract.
-                unsafe { sys::ggml_backend_unload(self.as_ptr()) }
-            })
+            // SAFETY: the registry is on ggml's list, locked by `locked`; nothing of it is in use, by contract.
+            unsafe { guarded!(call, sys::ggml_backend_unload(self.as_ptr())) }
         })
     }
 }
 
 fn c_path(call: &'static str, path: &Path) -> Result<CString> {
-    path.to_str().and_then(|text| CString::new(text).ok()).ok_or_else(|| Error::Param {
-        call,
-        name: "path",
-        value: path.display().to_string().into(),
-        expected: "it must be UTF-8 without a NUL".into(),
-    })
+    path.to_str()
+        .and_then(|text| CString::new(text).ok())
+        .ok_or_else(|| Error::param(call, "path", path.display().to_string(), "it must be UTF-8 without a NUL"))
 }

@@ -17,8 +17,9 @@ use std::ptr::{self, NonNull};
 use ggml_sys as sys;
 
 use crate::error::{Error, Result};
+use crate::ffi;
+use crate::guard::guarded;
 use crate::header::TensorPtr;
-use crate::{ffi, guard};
 
 pub use features::{Features, features};
 pub use memory::BufferType;
@@ -210,10 +211,8 @@ impl Device {
     #[doc(alias = "ggml_backend_vk_get_device_memory")]
     pub fn memory(self) -> Result<Memory> {
         let (mut free, mut total) = (0, 0);
-        guard::call("ggml_backend_dev_memory", || {
-            // SAFETY: devices are never freed; C writes both numbers and keeps nothing.
-            unsafe { sys::ggml_backend_dev_memory(self.as_ptr(), &raw mut free, &raw mut total) }
-        })?;
+        // SAFETY: devices are never freed; C writes both numbers and keeps nothing.
+        unsafe { guarded!(call, sys::ggml_backend_dev_memory(self.as_ptr(), &raw mut free, &raw mut total)) }?;
         self.check_alive()?;
         Ok(Memory { free, total })
     }
@@ -240,10 +239,8 @@ impl Device {
                 mmap_support: false,
             },
         };
-        guard::call("ggml_backend_dev_get_props", || {
-            // SAFETY: devices are never freed; C fills `props` and keeps nothing.
-            unsafe { sys::ggml_backend_dev_get_props(self.as_ptr(), &raw mut props) }
-        })?;
+        // SAFETY: devices are never freed; C fills `props` and keeps nothing.
+        unsafe { guarded!(call, sys::ggml_backend_dev_get_props(self.as_ptr(), &raw mut props)) }?;
         self.check_alive()?;
         // SAFETY: NULL, or a string of the device, which is never freed.
         let id = unsafe { ffi::string(props.device_id) };
@@ -301,10 +298,8 @@ impl Device {
 
     /// Whether the device claims to run `op`. The tensor must have its sources.
     pub(crate) fn claims(self, op: TensorPtr) -> Result<bool> {
-        guard::call("ggml_backend_dev_supports_op", || {
-            // SAFETY: devices are never freed; tensor and sources live by TensorPtr's invariants. C keeps nothing.
-            unsafe { sys::ggml_backend_dev_supports_op(self.as_ptr(), op.as_ptr()) }
-        })
+        // SAFETY: devices are never freed; tensor and sources live by TensorPtr's invariants. C keeps nothing.
+        unsafe { guarded!(call, sys::ggml_backend_dev_supports_op(self.as_ptr(), op.as_ptr())) }
     }
 
     /// Whether the device can use tensors in this buffer type (`ggml_backend_dev_supports_buft`).

@@ -11,6 +11,7 @@ use super::named::named;
 use super::{Device, vulkan};
 use crate::callback;
 use crate::error::{Error, Result};
+use crate::guard::guarded;
 use crate::lock::Lock;
 use crate::{ffi, guard};
 
@@ -29,16 +30,12 @@ pub(crate) fn locked<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
 
 pub(super) fn devices() -> Result<Vec<Device>> {
     locked(|| {
-        let n = guard::call("ggml_backend_dev_count", || {
-            // SAFETY: no arguments; `locked` holds the lock on the list.
-            unsafe { sys::ggml_backend_dev_count() }
-        })?;
+        // SAFETY: no arguments; `locked` holds the lock on the list.
+        let n = unsafe { guarded!(call, sys::ggml_backend_dev_count()) }?;
         let mut all = Vec::with_capacity(n);
         for i in 0..n {
-            let raw = guard::call("ggml_backend_dev_get", || {
-                // SAFETY: `i` is below the count, and the list can't shrink: `locked` holds its lock.
-                unsafe { sys::ggml_backend_dev_get(i) }
-            })?;
+            // SAFETY: `i` is below the count, and the list can't shrink: `locked` holds its lock.
+            let raw = unsafe { guarded!(call, sys::ggml_backend_dev_get(i)) }?;
             // SAFETY: NULL, or a device of the registry, which is never freed.
             let Some(device) = (unsafe { Device::from_raw(raw) }) else { continue };
             if !device.is_vulkan() || vulkan::starts(device)? {
@@ -80,16 +77,12 @@ impl Registry {
     #[doc(alias = "ggml_backend_reg_get")]
     pub fn all() -> Result<Vec<Self>> {
         locked(|| {
-            let n = guard::call("ggml_backend_reg_count", || {
-                // SAFETY: no arguments; `locked` holds the lock on the list.
-                unsafe { sys::ggml_backend_reg_count() }
-            })?;
+            // SAFETY: no arguments; `locked` holds the lock on the list.
+            let n = unsafe { guarded!(call, sys::ggml_backend_reg_count()) }?;
             let mut all = Vec::with_capacity(n);
             for i in 0..n {
-                let raw = guard::call("ggml_backend_reg_get", || {
-                    // SAFETY: `i` is below the count, and the list can't shrink: `locked` holds its lock.
-                    unsafe { sys::ggml_backend_reg_get(i) }
-                })?;
+                // SAFETY: `i` is below the count, and the list can't shrink: `locked` holds its lock.
+                let raw = unsafe { guarded!(call, sys::ggml_backend_reg_get(i)) }?;
                 all.extend(NonNull::new(raw).map(Self));
             }
             Ok(all)

@@ -5,7 +5,7 @@ use ggml_sys as sys;
 
 use super::{Device, DeviceType};
 use crate::error::{Error, Result};
-use crate::guard;
+use crate::guard::guarded;
 use crate::lock::Lock;
 use crate::log;
 
@@ -18,10 +18,8 @@ pub(super) fn starts(device: Device) -> Result<bool> {
     if let Some((_, well)) = started.iter().find(|(other, _)| *other == device) {
         return Ok(*well);
     }
-    let result = guard::call("ggml_backend_dev_buffer_type", || {
-        // SAFETY: devices are never freed, and no other thread starts this one: we hold the lock.
-        unsafe { sys::ggml_backend_dev_buffer_type(device.as_ptr()) }
-    });
+    // SAFETY: devices are never freed, and no other thread starts this one: we hold the lock.
+    let result = unsafe { guarded!(call, sys::ggml_backend_dev_buffer_type(device.as_ptr())) };
     if let Err(error @ Error::Nested { .. }) = result {
         return Err(error);
     }

@@ -379,6 +379,15 @@ impl Error {
         Self::OutOfMemory { what: what.into(), bytes: None, log: Box::default() }
     }
 
+    pub(crate) fn param(
+        call: &'static str,
+        name: &'static str,
+        value: impl Into<Box<str>>,
+        expected: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self::Param { call, name, value: value.into(), expected: expected.into() }
+    }
+
     /// [`Error::Unsupported`]; `operands` may be empty.
     pub(crate) fn unsupported(
         call: impl Into<Box<str>>,

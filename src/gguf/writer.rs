@@ -1,6 +1,5 @@
 //! Writing files.
 
-use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -10,6 +9,7 @@ use super::reader::Reader;
 use super::table::{Named, Table};
 use super::value::{Stored, Value, reserve, write_text};
 use super::{ALIGNMENT_KEY, MAGIC, VERSION, alignment, file, invalid, name_fault};
+use crate::debug::debug;
 use crate::dtype::DType;
 use crate::error::{self, Error, Result, Shown};
 use crate::shape::Shape;
@@ -261,14 +261,7 @@ impl Writer {
     }
 }
 
-impl fmt::Debug for Writer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer")
-            .field("metadata", &self.metadata.len())
-            .field("tensors", &self.tensors.len())
-            .finish_non_exhaustive()
-    }
-}
+debug!(Writer, |this| metadata = &this.metadata.len(), tensors = &this.tensors.len());
 
 /// A name as printed in [`Error::Param`].
 fn shown(text: &str) -> Box<str> {

@@ -1,32 +1,25 @@
 //! Debug builds compare each graph with the one that ggml builds, so that all tests do.
 
-use std::ptr::NonNull;
-
 use ggml_sys as sys;
 
 use crate::context::raw::Pool;
 use crate::entries::Store;
-use crate::error::{Error, Result};
-use crate::guard;
+use crate::error::Result;
+use crate::guard::guarded;
 
 /// Fails unless ggml builds the same graph from the same tensors.
 pub(super) fn as_by_ggml(store: &Store) -> Result<()> {
     let size = store.entries.len();
     // SAFETY: a pure function; `grads` is off.
     let pool = Pool::new(unsafe { sys::ggml_graph_overhead_custom(size, false) })?;
-    let raw = guard::call("ggml_new_graph_custom", || {
-        // SAFETY: the pool is live, and was sized for a graph of `size` tensors.
-        unsafe { sys::ggml_new_graph_custom(pool.as_ptr(), size, false) }
-    })?;
-    let theirs = NonNull::new(raw).ok_or(Error::Null { call: "ggml_new_graph_custom", log: Box::default() })?;
+    // SAFETY: the pool is live, and was sized for a graph of `size` tensors.
+    let theirs = unsafe { guarded!(new, sys::ggml_new_graph_custom(pool.as_ptr(), size, false)) }?;
     // SAFETY: our own graph, live and not written to during this call.
     let ours = unsafe { &*store.as_ptr().cast::<sys::ggml_sys_cgraph>() };
     for e in store.entries.iter() {
-        guard::call("ggml_build_forward_expand", || {
-            // SAFETY: the graph has room for all entries; each source was added before, so C does not recurse. The
-            // graph keeps pointers to the tensors, and ends here. Names and flags are already as C would write them.
-            unsafe { sys::ggml_build_forward_expand(theirs.as_ptr(), e.ptr.as_ptr()) }
-        })?;
+        // SAFETY: the graph has room for all entries; each source was added before, so C does not recurse. The
+        // graph keeps pointers to the tensors, and ends here. Names and flags are already as C would write them.
+        unsafe { guarded!(call, sys::ggml_build_forward_expand(theirs.as_ptr(), e.ptr.as_ptr())) }?;
     }
     // SAFETY: a live graph of this layout (ggml-sys's shim asserts it).
     let theirs = unsafe { &*theirs.as_ptr().cast::<sys::ggml_sys_cgraph>() };

@@ -5,18 +5,19 @@ mod dot;
 #[cfg(feature = "tools")]
 pub(crate) mod svg;
 
-use std::fmt;
 use std::marker::PhantomData;
 
 use ggml_sys as sys;
 
 use crate::context::Context;
+use crate::debug::debug;
 use crate::entries::{Entries, Kind, Lists, StoreGuard, StorePool};
 use crate::error::{Error, Result};
+use crate::guard::guarded;
 use crate::header::any_in_use;
 use crate::rules::indices;
 use crate::tensor::Tensor;
-use crate::{callback, guard, log};
+use crate::{callback, log};
 
 /// The operations of a computation in execution order (`ggml_cgraph`), made by [`Context::graph`].
 ///
@@ -107,10 +108,8 @@ impl<'c> Graph<'c> {
     #[doc(alias = "ggml_graph_print")]
     pub fn print(&self) -> Result<()> {
         log::public(|| {
-            guard::call("ggml_graph_print", || {
-                // SAFETY: the graph is live, and so are its tensors, which C reads: dimensions, names, flags. C keeps nothing.
-                unsafe { sys::ggml_graph_print(self.as_ptr()) }
-            })
+            // SAFETY: the graph is live, and so are its tensors, which C reads: dimensions, names, flags. C keeps nothing.
+            unsafe { guarded!(call, sys::ggml_graph_print(self.as_ptr())) }
         })
     }
 
@@ -160,8 +159,4 @@ impl<'c> Graph<'c> {
     }
 }
 
-impl fmt::Debug for Graph<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Graph").field("nodes", &self.n_nodes()).field("tensors", &self.entries().len()).finish()
-    }
-}
+debug!(Graph<'_>, |this| nodes = &this.n_nodes(), tensors = &this.entries().len());

@@ -3,7 +3,7 @@
 use ggml_sys as sys;
 
 use super::check::Call;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -98,11 +98,9 @@ impl Context {
         let known = a.dtype().is_quantized() || matches!(a.dtype(), DType::F16 | DType::BF16);
         call.dtype(known, "the first operand must be f16, bf16 or quantised")?;
         call.shape(a.shape().bytes(dtype).is_ok(), "rows must be whole blocks of the new type, and not too long")?;
-        self.build("ggml_add_cast", &[a, b], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; shapes and types, which C
-            // asserts, and whole blocks in the result, which it doesn't, were checked above. The result keeps both.
-            unsafe { sys::ggml_add_cast(c, a.as_ptr(), b.as_ptr(), dtype.raw()) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; shapes and types, which C
+        // asserts, and whole blocks in the result, which it doesn't, were checked above. The result keeps both.
+        unsafe { build!(self, &[a, b], sys::ggml_add_cast(c, a.as_ptr(), b.as_ptr(), dtype.raw())) }
     }
 
     /// `a + b` for a scalar `b` (`ggml_add1`). ggml recommends [`Context::add`] instead.

@@ -3,7 +3,7 @@
 use ggml_sys as sys;
 
 use super::check::Call;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::header::Layout;
@@ -64,10 +64,8 @@ impl Context {
     /// Only where memory runs out.
     #[doc(alias = "ggml_dup")]
     pub fn dup<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        self.build("ggml_dup", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it.
-            unsafe { sys::ggml_dup(c, a.as_ptr()) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it.
+        unsafe { build!(self, &[a], sys::ggml_dup(c, a.as_ptr())) }
     }
 
     /// A copy of `a` onto itself (`ggml_dup_inplace`): an operation that changes nothing, and a view of `a`.
@@ -78,11 +76,9 @@ impl Context {
     #[doc(alias = "ggml_dup_inplace")]
     pub fn dup_inplace<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
         Call { op: "dup_inplace", operands: &[a] }.in_place(a, &[])?;
-        self.build("ggml_dup_inplace", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and may be written (`in_place`). The result
-            // keeps it.
-            unsafe { sys::ggml_dup_inplace(c, a.as_ptr()) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c and may be written (`in_place`). The result
+        // keeps it.
+        unsafe { build!(self, &[a], sys::ggml_dup_inplace(c, a.as_ptr())) }
     }
 
     /// A copy of `a` with element type `dtype` (`ggml_cast`).
@@ -94,11 +90,9 @@ impl Context {
     pub fn cast<'c>(&'c self, a: Tensor<'c>, dtype: DType) -> Result<Tensor<'c>> {
         let call = Call { op: "cast", operands: &[a] };
         call.shape(a.shape().bytes(dtype).is_ok(), "rows must be whole blocks of the new type, and not too long")?;
-        self.build("ggml_cast", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, and its rows are whole blocks of `dtype`
-            // (checked above). The result keeps it.
-            unsafe { sys::ggml_cast(c, a.as_ptr(), dtype.raw()) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c, and its rows are whole blocks of `dtype`
+        // (checked above). The result keeps it.
+        unsafe { build!(self, &[a], sys::ggml_cast(c, a.as_ptr(), dtype.raw())) }
     }
 
     /// Copies `a` to `b`, which may be a [`State`](crate::State)'s tensor or a view of one, converts between element
@@ -144,11 +138,9 @@ impl Context {
         let call = Call { op: "repeat", operands: &[like, a] };
         call.repeats(a, like)?;
         call.dtype(a.dtype().block_size() == 1, "a block type can't be repeated; `cast` it first")?;
-        self.build("ggml_repeat", &[a, like], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, and `a` repeats to the shape of
-            // `like` (`repeats`), all that C asserts. The result keeps `a`.
-            unsafe { sys::ggml_repeat(c, a.as_ptr(), like.as_ptr()) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c, and `a` repeats to the shape of
+        // `like` (`repeats`), all that C asserts. The result keeps `a`.
+        unsafe { build!(self, &[a, like], sys::ggml_repeat(c, a.as_ptr(), like.as_ptr())) }
     }
 
     /// Repeats `a` to `shape` (`ggml_repeat_4d`).
@@ -171,11 +163,9 @@ impl Context {
             "each dimension must be a multiple of the operand's, and the result must fit the address space",
         )?;
         let [n0, n1, n2, n3] = shape.ne();
-        self.build("ggml_repeat_4d", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and repeats to the shape (checked above),
-            // all that C asserts. The result keeps it.
-            unsafe { sys::ggml_repeat_4d(c, a.as_ptr(), n0, n1, n2, n3) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c and repeats to the shape (checked above),
+        // all that C asserts. The result keeps it.
+        unsafe { build!(self, &[a], sys::ggml_repeat_4d(c, a.as_ptr(), n0, n1, n2, n3)) }
     }
 
     /// Sums `a` to the shape of `like` (`ggml_repeat_back`), the gradient of [`Context::repeat`]: each element is the
@@ -189,11 +179,9 @@ impl Context {
         let call = Call { op: "repeat_back", operands: &[a, like] };
         call.repeats(like, a)?;
         call.dtype(a.dtype().block_size() == 1, "a block type can't be summed; `cast` it first")?;
-        self.build("ggml_repeat_back", &[a, like], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, and `like` repeats to the shape
-            // of `a` (`repeats`), all that C asserts. The result keeps `a`.
-            unsafe { sys::ggml_repeat_back(c, a.as_ptr(), like.as_ptr()) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c, and `like` repeats to the shape
+        // of `a` (`repeats`), all that C asserts. The result keeps `a`.
+        unsafe { build!(self, &[a, like], sys::ggml_repeat_back(c, a.as_ptr(), like.as_ptr())) }
     }
 
     /// Concatenates `a` and `b` in dimension `dim` (`ggml_concat`).
@@ -218,11 +206,9 @@ impl Context {
         }
         call.result(ne, a.dtype())?;
         let dim = i32::try_from(dim).unwrap_or(0);
-        self.build("ggml_concat", &[a, b], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; equal types and other dimensions,
-            // all that C asserts, were checked above. The result keeps both.
-            unsafe { sys::ggml_concat(c, a.as_ptr(), b.as_ptr(), dim) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; equal types and other dimensions,
+        // all that C asserts, were checked above. The result keeps both.
+        unsafe { build!(self, &[a, b], sys::ggml_concat(c, a.as_ptr(), b.as_ptr(), dim)) }
     }
 }
 

@@ -4,7 +4,7 @@ use ggml_sys as sys;
 
 use super::check::Call;
 use super::index::Indices;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::header::Owner;
@@ -67,11 +67,9 @@ impl Context {
             indices.check_distinct(call, ids)?;
         }
         call.result([m, used, tokens, 1], DType::F32)?;
-        self.build("ggml_mul_mat_id", &[experts, b, ids], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; types and shapes, which C
-            // asserts, were checked above, indices in `Indices::check` or by the caller. The result keeps them.
-            unsafe { sys::ggml_mul_mat_id(c, experts.as_ptr(), b.as_ptr(), ids.as_ptr()) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; types and shapes, which C
+        // asserts, were checked above, indices in `Indices::check` or by the caller. The result keeps them.
+        unsafe { build!(self, &[experts, b, ids], sys::ggml_mul_mat_id(c, experts.as_ptr(), b.as_ptr(), ids.as_ptr())) }
     }
 
     /// Adds to each row of `a` a row of `b` picked for it (`ggml_add_id`): with `a` of ggml shape `[n, used, tokens]`,
@@ -128,10 +126,8 @@ impl Context {
         } else {
             b
         };
-        self.build("ggml_add_id", &[a, b, ids], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; types and shapes, which C
-            // asserts, were checked above, indices in `Indices::check` or by the caller. The result keeps them.
-            unsafe { sys::ggml_add_id(c, a.as_ptr(), b.as_ptr(), ids.as_ptr()) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; types and shapes, which C
+        // asserts, were checked above, indices in `Indices::check` or by the caller. The result keeps them.
+        unsafe { build!(self, &[a, b, ids], sys::ggml_add_id(c, a.as_ptr(), b.as_ptr(), ids.as_ptr())) }
     }
 }

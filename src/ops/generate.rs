@@ -3,7 +3,7 @@
 use ggml_sys as sys;
 
 use super::check::Call;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -72,11 +72,9 @@ impl Context {
         #[expect(clippy::cast_possible_truncation, reason = "what is too large becomes the largest, which is refused")]
         let n = count as i64;
         call.result([n, 1, 1, 1], DType::F32)?;
-        self.build("ggml_arange", &[], |c| {
-            // SAFETY: the context is live and has room; `stop` is above `start`, all that C asserts, and a tensor can
-            // hold `n` numbers (both checked above).
-            unsafe { sys::ggml_arange(c, start, stop, step) }
-        })
+        // SAFETY: the context is live and has room; `stop` is above `start`, all that C asserts, and a tensor can
+        // hold `n` numbers (both checked above).
+        unsafe { build!(self, &[], sys::ggml_arange(c, start, stop, step)) }
     }
 
     /// Embeds each time step in `dim` numbers (`ggml_timestep_embedding`): the cosines, then the sines, of its products
@@ -96,10 +94,8 @@ impl Context {
         call.param(dim > 0, "dim", dim, "it must be above 0")?;
         call.param(max_period > 0, "max_period", max_period, "it must be above 0")?;
         call.result([dim.into(), n, 1, 1], DType::F32)?;
-        self.build("ggml_timestep_embedding", &[steps], |c| {
-            // SAFETY: the context is live and has room; `steps` is live for 'c, and the result's size fits (checked
-            // above). The result keeps it.
-            unsafe { sys::ggml_timestep_embedding(c, steps.as_ptr(), dim, max_period) }
-        })
+        // SAFETY: the context is live and has room; `steps` is live for 'c, and the result's size fits (checked
+        // above). The result keeps it.
+        unsafe { build!(self, &[steps], sys::ggml_timestep_embedding(c, steps.as_ptr(), dim, max_period)) }
     }
 }

@@ -4,7 +4,7 @@ use ggml_sys as sys;
 
 use super::check::Call;
 use super::numbered::numbered;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -131,11 +131,9 @@ impl Context {
     #[doc(alias = "ggml_glu")]
     pub fn glu<'c>(&'c self, a: Tensor<'c>, op: Glu, swapped: bool) -> Result<Tensor<'c>> {
         halves(Call { op: "glu", operands: &[a] }, a)?;
-        self.build("ggml_glu", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c; `halves` has checked the layout that C
-            // asserts. The result keeps it.
-            unsafe { sys::ggml_glu(c, a.as_ptr(), op.raw(), swapped) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c; `halves` has checked the layout that C
+        // asserts. The result keeps it.
+        unsafe { build!(self, &[a], sys::ggml_glu(c, a.as_ptr(), op.raw(), swapped)) }
     }
 
     /// The function of `a`, times `b` (`ggml_glu_split`).
@@ -148,11 +146,9 @@ impl Context {
     #[doc(alias = "ggml_glu_split")]
     pub fn glu_split<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, op: Glu) -> Result<Tensor<'c>> {
         alike(Call { op: "glu_split", operands: &[a, b] }, a, b)?;
-        self.build("ggml_glu_split", &[a, b], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; `alike` has checked types, shapes
-            // and layouts, all that C asserts. The result keeps both.
-            unsafe { sys::ggml_glu_split(c, a.as_ptr(), b.as_ptr(), op.raw()) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; `alike` has checked types, shapes
+        // and layouts, all that C asserts. The result keeps both.
+        unsafe { build!(self, &[a, b], sys::ggml_glu_split(c, a.as_ptr(), b.as_ptr(), op.raw())) }
     }
 
     /// `x * sigmoid(alpha * x) * (y + 1)`, where `x` is `a`, at most `limit`, and `y` is `b`, limited to `-limit` and
@@ -166,11 +162,9 @@ impl Context {
         let call = Call { op: "swiglu_oai", operands: &[a, b] };
         alike(call, a, b)?;
         positive(call, limit)?;
-        self.build("ggml_swiglu_oai", &[a, b], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; `alike` has checked types, shapes
-            // and layouts, which C asserts, `positive` the sign of `limit`. The result keeps both.
-            unsafe { sys::ggml_swiglu_oai(c, a.as_ptr(), b.as_ptr(), alpha, limit) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; `alike` has checked types, shapes
+        // and layouts, which C asserts, `positive` the sign of `limit`. The result keeps both.
+        unsafe { build!(self, &[a, b], sys::ggml_swiglu_oai(c, a.as_ptr(), b.as_ptr(), alpha, limit)) }
     }
 
     /// `silu(x) * y`, where `x` is `a`, at most `limit`, and `y` is `b`, limited to `-limit` and `limit`
@@ -184,10 +178,8 @@ impl Context {
         let call = Call { op: "swiglu_clamp", operands: &[a, b] };
         alike(call, a, b)?;
         positive(call, limit)?;
-        self.build("ggml_swiglu_clamp", &[a, b], |c| {
-            // SAFETY: as for `swiglu_oai`.
-            unsafe { sys::ggml_swiglu_clamp(c, a.as_ptr(), b.as_ptr(), limit) }
-        })
+        // SAFETY: as for `swiglu_oai`.
+        unsafe { build!(self, &[a, b], sys::ggml_swiglu_clamp(c, a.as_ptr(), b.as_ptr(), limit)) }
     }
 }
 

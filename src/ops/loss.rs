@@ -3,7 +3,7 @@
 use ggml_sys as sys;
 
 use super::check::Call;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -24,11 +24,9 @@ impl Context {
         // The kernel finds row `i` at `i * nb[1]` (H10).
         let even = [logits, labels].iter().all(|t| t.ptr().is_contiguous_1());
         call.shape(even, "rows of both operands must be evenly spaced; use `cont`")?;
-        self.build("ggml_cross_entropy_loss", &[logits, labels], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and of the same shape (checked
-            // above), all that C asserts. The result keeps both.
-            unsafe { sys::ggml_cross_entropy_loss(c, logits.as_ptr(), labels.as_ptr()) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c and of the same shape (checked
+        // above), all that C asserts. The result keeps both.
+        unsafe { build!(self, &[logits, labels], sys::ggml_cross_entropy_loss(c, logits.as_ptr(), labels.as_ptr())) }
     }
     /// The gradient of [`Context::cross_entropy_loss`] with respect to `logits`, from that of its result, `grad`, one
     /// `f32` (`ggml_cross_entropy_loss_back`). It is exact where each row of `labels` sums to 1.

@@ -3,7 +3,7 @@
 use ggml_sys as sys;
 
 use super::check::Call;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -93,11 +93,9 @@ impl Context {
         call.shape(one == 1, "the second dimension must be 1")?;
         call.shape(a.ptr().has_contiguous_rows(), "rows must be contiguous; use `cont`")?;
         call.result([n, n, a2, a3], a.dtype())?;
-        self.build("ggml_diag", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and has a second dimension of 1, as C
-            // asserts (checked above). The result keeps it.
-            unsafe { sys::ggml_diag(c, a.as_ptr()) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c and has a second dimension of 1, as C
+        // asserts (checked above). The result keeps it.
+        unsafe { build!(self, &[a], sys::ggml_diag(c, a.as_ptr())) }
     }
 
     /// One triangle of square matrices, with zeros elsewhere (`ggml_tri`).
@@ -119,11 +117,9 @@ impl Context {
             TriType::Upper => sys::GGML_TRI_TYPE_UPPER,
             TriType::UpperDiag => sys::GGML_TRI_TYPE_UPPER_DIAG,
         };
-        self.build("ggml_tri", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, `f32`, square and contiguous, as C asserts
-            // (checked above). The result keeps it.
-            unsafe { sys::ggml_tri(c, a.as_ptr(), kept) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c, `f32`, square and contiguous, as C asserts
+        // (checked above). The result keeps it.
+        unsafe { build!(self, &[a], sys::ggml_tri(c, a.as_ptr(), kept)) }
     }
 }
 

@@ -4,10 +4,10 @@ use ggml_sys as sys;
 
 use super::check::{Call, divides};
 use super::precision::Prec;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::guard;
+use crate::guard::guarded;
 use crate::header::{Layout, init::TensorInit};
 use crate::options::options;
 use crate::tensor::Tensor;
@@ -89,24 +89,18 @@ impl Context {
             unsafe { sys::ggml_mul_mat(c, a.as_ptr(), b.as_ptr()) }
         })?;
         if let Some(acc) = how.acc {
-            let done = guard::call("ggml_prec_set_acc", || {
-                // SAFETY: `t` is live and was made just now; C only changes a parameter of it.
-                unsafe { sys::ggml_prec_set_acc(t.as_ptr(), acc.raw()) }
-            })?;
+            // SAFETY: `t` is live and was made just now; C only changes a parameter of it.
+            let done = unsafe { guarded!(call, sys::ggml_prec_set_acc(t.as_ptr(), acc.raw())) }?;
             call.param(done, "acc", acc, "ggml can't set it here; leave it out")?;
         }
         if let Some(src) = how.src {
-            let done = guard::call("ggml_prec_set_src", || {
-                // SAFETY: as above; C asserts that source 1 exists, which is `b`.
-                unsafe { sys::ggml_prec_set_src(t.as_ptr(), src.raw(), 1) }
-            })?;
+            // SAFETY: as above; C asserts that source 1 exists, which is `b`.
+            let done = unsafe { guarded!(call, sys::ggml_prec_set_src(t.as_ptr(), src.raw(), 1)) }?;
             call.param(done, "src", src, "ggml can't set it")?;
         }
         if how.hadamard {
-            guard::call("ggml_mul_mat_set_hint", || {
-                // SAFETY: as above; it is a matrix product, as C asserts, and `a` fits the hint (checked above, H15).
-                unsafe { sys::ggml_mul_mat_set_hint(t.as_ptr(), sys::GGML_HINT_SRC0_IS_HADAMARD) }
-            })?;
+            // SAFETY: as above; it is a matrix product, as C asserts, and `a` fits the hint (checked above, H15).
+            unsafe { guarded!(call, sys::ggml_mul_mat_set_hint(t.as_ptr(), sys::GGML_HINT_SRC0_IS_HADAMARD)) }?;
         }
         Ok(t)
     }
@@ -128,11 +122,9 @@ impl Context {
         call.shape(b2 % a2 == 0 && b3 % a3 == 0, "the upper dimensions of the first must divide those of the second")?;
         call.shape(!a.ptr().is_transposed(), "the first operand must not be transposed; use `cont`")?;
         call.result([a0, b0, b2, b3], DType::F32)?;
-        self.build("ggml_out_prod", &[a, b], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; equal row counts, dividing upper
-            // dimensions and no transposed `a`, which C asserts, were checked above. The result keeps both.
-            unsafe { sys::ggml_out_prod(c, a.as_ptr(), b.as_ptr()) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; equal row counts, dividing upper
+        // dimensions and no transposed `a`, which C asserts, were checked above. The result keeps both.
+        unsafe { build!(self, &[a, b], sys::ggml_out_prod(c, a.as_ptr(), b.as_ptr())) }
     }
 
     /// Solves `a · x = b` (row-major) for lower triangular matrices `a` (`ggml_solve_tri`, of which C implements only
@@ -152,10 +144,8 @@ impl Context {
         call.shape(a0 == a1, "the first operand must be square")?;
         call.shape([a1, a2, a3] == [b1, b2, b3], "all dimensions except the first must be equal")?;
         let (left, lower, unit) = (true, true, false);
-        self.build("ggml_solve_tri", &[a, b], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; types, shapes and contiguity were
-            // checked above; the variant is the one that C implements. The result keeps both.
-            unsafe { sys::ggml_solve_tri(c, a.as_ptr(), b.as_ptr(), left, lower, unit) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; types, shapes and contiguity were
+        // checked above; the variant is the one that C implements. The result keeps both.
+        unsafe { build!(self, &[a, b], sys::ggml_solve_tri(c, a.as_ptr(), b.as_ptr(), left, lower, unit)) }
     }
 }

@@ -3,7 +3,7 @@
 use ggml_sys as sys;
 
 use super::check::Call;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -74,11 +74,9 @@ impl Context {
     #[doc(alias = "ggml_group_norm")]
     pub fn group_norm<'c>(&'c self, a: Tensor<'c>, groups: i32, eps: f32) -> Result<Tensor<'c>> {
         group_operand(Call { op: "group_norm", operands: &[a] }, a, groups, eps)?;
-        self.build("ggml_group_norm", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c; there is at least one group and none is
-            // empty (`group_operand`). The result keeps `a`.
-            unsafe { sys::ggml_group_norm(c, a.as_ptr(), groups, eps) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c; there is at least one group and none is
+        // empty (`group_operand`). The result keeps `a`.
+        unsafe { build!(self, &[a], sys::ggml_group_norm(c, a.as_ptr(), groups, eps)) }
     }
 
     /// [`Context::group_norm`] in place (`ggml_group_norm_inplace`).
@@ -91,10 +89,8 @@ impl Context {
         let call = Call { op: "group_norm_inplace", operands: &[a] };
         group_operand(call, a, groups, eps)?;
         call.in_place(a, &[])?;
-        self.build("ggml_group_norm_inplace", &[a], |c| {
-            // SAFETY: as in `group_norm`; `a` may be written to (`in_place`), and the result is a view of it.
-            unsafe { sys::ggml_group_norm_inplace(c, a.as_ptr(), groups, eps) }
-        })
+        // SAFETY: as in `group_norm`; `a` may be written to (`in_place`), and the result is a view of it.
+        unsafe { build!(self, &[a], sys::ggml_group_norm_inplace(c, a.as_ptr(), groups, eps)) }
     }
 
     /// The gradient of [`Context::rms_norm`] with respect to its operand `x`, from that of its result, `grad`
@@ -109,11 +105,9 @@ impl Context {
         operand(call, grad, eps)?;
         operand(call, x, eps)?;
         call.shape(grad.ne() == x.ne(), "both operands must have the same shape")?;
-        self.build("ggml_rms_norm_back", &[grad, x], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, `f32` and of the same shape, as
-            // the kernel needs (checked above); C asserts nothing. The result keeps both.
-            unsafe { sys::ggml_rms_norm_back(c, grad.as_ptr(), x.as_ptr(), eps) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c, `f32` and of the same shape, as
+        // the kernel needs (checked above); C asserts nothing. The result keeps both.
+        unsafe { build!(self, &[grad, x], sys::ggml_rms_norm_back(c, grad.as_ptr(), x.as_ptr(), eps)) }
     }
 }
 

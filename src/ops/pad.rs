@@ -3,7 +3,7 @@
 use ggml_sys as sys;
 
 use super::check::Call;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::options::options;
@@ -64,11 +64,9 @@ impl Context {
                 unsafe { sys::ggml_pad_ext_circular(c, a.as_ptr(), l0, r0, l1, r1, l2, r2, l3, r3) }
             });
         }
-        self.build("ggml_pad_ext", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c; paddings are not negative, and the result's
-            // size fits (both checked above). It keeps `a`.
-            unsafe { sys::ggml_pad_ext(c, a.as_ptr(), l0, r0, l1, r1, l2, r2, l3, r3) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c; paddings are not negative, and the result's
+        // size fits (both checked above). It keeps `a`.
+        unsafe { build!(self, &[a], sys::ggml_pad_ext(c, a.as_ptr(), l0, r0, l1, r1, l2, r2, l3, r3)) }
     }
 
     /// Pads each row of `a` with `left` elements before and `right` after it, which mirror the row at its first and
@@ -88,11 +86,9 @@ impl Context {
             call.param((0..n0).contains(&n.into()), name, n, "it must be at least 0 and less than the row length")?;
         }
         call.result([n0 + i64::from(left) + i64::from(right), n1, n2, n3], DType::F32)?;
-        self.build("ggml_pad_reflect_1d", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, contiguous and `f32`; paddings are in the
-            // range that C asserts (all checked above). The result keeps `a`.
-            unsafe { sys::ggml_pad_reflect_1d(c, a.as_ptr(), left, right) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c, contiguous and `f32`; paddings are in the
+        // range that C asserts (all checked above). The result keeps `a`.
+        unsafe { build!(self, &[a], sys::ggml_pad_reflect_1d(c, a.as_ptr(), left, right)) }
     }
 
     /// Moves the elements of `a` cyclically by `shifts`, one number per dimension (`ggml_roll`). Positive numbers move
@@ -109,10 +105,8 @@ impl Context {
         let within = shifts.iter().zip(a.ne()).all(|(&s, n)| i64::from(s).abs() < n);
         call.param(within, "shifts", shifts, "the absolute value of each must be less than the dimension")?;
         let [s0, s1, s2, s3] = shifts;
-        self.build("ggml_roll", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and has dense rows; shifts are less than its
-            // dimensions, all that C asserts (both checked above). The result keeps it.
-            unsafe { sys::ggml_roll(c, a.as_ptr(), s0, s1, s2, s3) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c and has dense rows; shifts are less than its
+        // dimensions, all that C asserts (both checked above). The result keeps it.
+        unsafe { build!(self, &[a], sys::ggml_roll(c, a.as_ptr(), s0, s1, s2, s3)) }
     }
 }

@@ -3,7 +3,7 @@
 use ggml_sys as sys;
 
 use super::check::Call;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::options::options;
@@ -95,11 +95,9 @@ impl Context {
         operand(call, x)?;
         how.outputs(call, x)?;
         let Windows { window: [k], stride: [s], padding: [p] } = how;
-        self.build("ggml_pool_1d", &[x], |c| {
-            // SAFETY: the context is live and has room; `x` is live for 'c and packed (`operand`); `outputs` has
-            // checked that at least one window fits, so the output sizes are positive. The result keeps `x` as source.
-            unsafe { sys::ggml_pool_1d(c, x.as_ptr(), pool.raw(), k, s, p) }
-        })
+        // SAFETY: the context is live and has room; `x` is live for 'c and packed (`operand`); `outputs` has
+        // checked that at least one window fits, so the output sizes are positive. The result keeps `x` as source.
+        unsafe { build!(self, &[x], sys::ggml_pool_1d(c, x.as_ptr(), pool.raw(), k, s, p)) }
     }
 
     /// Pools windows over the first two dimensions (`ggml_pool_2d`). The result has one `f32` per window.
@@ -117,10 +115,8 @@ impl Context {
         how.outputs(call, x)?;
         let Windows { window: [k0, k1], stride: [s0, s1], padding } = how;
         let [p0, p1] = padding.map(small);
-        self.build("ggml_pool_2d", &[x], |c| {
-            // SAFETY: as in `pool_1d`.
-            unsafe { sys::ggml_pool_2d(c, x.as_ptr(), pool.raw(), k0, k1, s0, s1, p0, p1) }
-        })
+        // SAFETY: as in `pool_1d`.
+        unsafe { build!(self, &[x], sys::ggml_pool_2d(c, x.as_ptr(), pool.raw(), k0, k1, s0, s1, p0, p1)) }
     }
 
     /// The gradient of [`Context::pool_2d`] with respect to `x`, from that of its result, `grad` (`ggml_pool_2d_back`).
@@ -141,11 +137,15 @@ impl Context {
         call.shape(fits, "the gradient must be contiguous, and have the shape that `pool_2d` makes of the operand")?;
         let Windows { window: [k0, k1], stride: [s0, s1], padding } = how;
         let [p0, p1] = padding.map(small);
-        self.build("ggml_pool_2d_back", &[grad, x], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and `f32`, `x` is packed and
-            // `grad` has the shape of its pooling (all checked above). The result keeps both.
-            unsafe { sys::ggml_pool_2d_back(c, grad.as_ptr(), x.as_ptr(), pool.raw(), k0, k1, s0, s1, p0, p1) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c and `f32`, `x` is packed and
+        // `grad` has the shape of its pooling (all checked above). The result keeps both.
+        unsafe {
+            build!(
+                self,
+                &[grad, x],
+                sys::ggml_pool_2d_back(c, grad.as_ptr(), x.as_ptr(), pool.raw(), k0, k1, s0, s1, p0, p1)
+            )
+        }
     }
 }
 

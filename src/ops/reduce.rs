@@ -3,7 +3,7 @@
 use ggml_sys as sys;
 
 use super::check::Call;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -86,11 +86,9 @@ impl Context {
         let call = Call { op: "count_equal", operands: &[a, b] };
         call.dtype([a, b].iter().all(|t| t.dtype() == DType::I32), "both operands must be i32")?;
         call.shape(a.ne() == b.ne(), "both operands must have the same shape")?;
-        self.build("ggml_count_equal", &[a, b], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and of the same shape (checked
-            // above), all that C asserts. The result keeps both.
-            unsafe { sys::ggml_count_equal(c, a.as_ptr(), b.as_ptr()) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c and of the same shape (checked
+        // above), all that C asserts. The result keeps both.
+        unsafe { build!(self, &[a, b], sys::ggml_count_equal(c, a.as_ptr(), b.as_ptr())) }
     }
 
     fn reduced<'c>(&'c self, op: &'static str, call: &'static str, f: Builder, a: Tensor<'c>) -> Result<Tensor<'c>> {

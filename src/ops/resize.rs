@@ -3,7 +3,7 @@
 use ggml_sys as sys;
 
 use super::check::Call;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::options::options;
@@ -84,10 +84,8 @@ impl Context {
         let known = !how.antialias || (how.mode == Scale::Bilinear && !how.align_corners);
         call.param(known, "how", how, "antialias must come with the bilinear mode, and without align_corners")?;
         let [n0, n1, n2, n3] = ne;
-        self.build("ggml_interpolate", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and `f32`, the dimensions are positive (both
-            // checked above), the mode and its flags are ggml's own. The result keeps `a`.
-            unsafe { sys::ggml_interpolate(c, a.as_ptr(), n0, n1, n2, n3, how.raw()) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c and `f32`, the dimensions are positive (both
+        // checked above), the mode and its flags are ggml's own. The result keeps `a`.
+        unsafe { build!(self, &[a], sys::ggml_interpolate(c, a.as_ptr(), n0, n1, n2, n3, how.raw())) }
     }
 }

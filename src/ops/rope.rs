@@ -6,7 +6,7 @@ use super::check::{Call, Operands};
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::guard;
+use crate::guard::guarded;
 use crate::options::options;
 use crate::tensor::Tensor;
 
@@ -265,11 +265,9 @@ impl Context {
             }
         })?;
         if how.offset > 0 {
-            guard::call("ggml_rope_set_offset", || {
-                // SAFETY: `t` is live and was made just now; it is a rotation in a mode that takes an offset, and the
-                // rotated part ends inside the row (`Rope::check`). C changes a parameter of it and returns it.
-                unsafe { sys::ggml_rope_set_offset(t.as_ptr(), how.offset) }
-            })?;
+            // SAFETY: `t` is live and was made just now; it is a rotation in a mode that takes an offset, and the
+            // rotated part ends inside the row (`Rope::check`). C changes a parameter of it and returns it.
+            unsafe { guarded!(call, sys::ggml_rope_set_offset(t.as_ptr(), how.offset)) }?;
         }
         Ok(t)
     }

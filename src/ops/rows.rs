@@ -4,7 +4,7 @@ use ggml_sys as sys;
 
 use super::check::Call;
 use super::index::{self, Indices};
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -50,11 +50,9 @@ impl Context {
         call.shape(a.ptr().has_contiguous_rows(), "rows must be contiguous; use `cont`")?;
         indices.check(call, rows, n_rows)?;
         call.result([n, r0, r1, r2], DType::F32)?;
-        self.build("ggml_get_rows", &[a, rows], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; types and shapes were checked
-            // above, indices in `Indices::check` or by the caller. The result keeps both.
-            unsafe { sys::ggml_get_rows(c, a.as_ptr(), rows.as_ptr()) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; types and shapes were checked
+        // above, indices in `Indices::check` or by the caller. The result keeps both.
+        unsafe { build!(self, &[a, rows], sys::ggml_get_rows(c, a.as_ptr(), rows.as_ptr())) }
     }
 
     /// The gradient of [`Context::get_rows`] (`ggml_get_rows_back`): adds the rows of `a` to the rows, given by the
@@ -77,12 +75,10 @@ impl Context {
         call.shape(rows.ne() == [n_rows, 1, 1, 1], "there must be one index for each row of the first operand")?;
         index::check(call, rows, l1)?;
         call.result([n, l1, 1, 1], DType::F32)?;
-        self.build("ggml_get_rows_back", &[a, rows, like], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; types and shapes were checked
-            // above (H12), indices in `index::check`. The result keeps the first two; C only reads the shape of the
-            // third.
-            unsafe { sys::ggml_get_rows_back(c, a.as_ptr(), rows.as_ptr(), like.as_ptr()) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; types and shapes were checked
+        // above (H12), indices in `index::check`. The result keeps the first two; C only reads the shape of the
+        // third.
+        unsafe { build!(self, &[a, rows, like], sys::ggml_get_rows_back(c, a.as_ptr(), rows.as_ptr(), like.as_ptr())) }
     }
 
     /// Scatters the rows of `b` to the rows of `a` given by the indices in `rows`, converts them to the type of `a`,
@@ -140,10 +136,8 @@ impl Context {
         call.shape(apart, "the first operand must not share memory with another; copy that (`dup`) before")?;
         indices.check(call, rows, a1)?;
         indices.check_distinct(call, rows)?;
-        self.build("ggml_set_rows", &[a, b, rows], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; types, shapes and that `a` may be
-            // written were checked above, indices in `Indices` or by the caller. The result keeps all three.
-            unsafe { sys::ggml_set_rows(c, a.as_ptr(), b.as_ptr(), rows.as_ptr()) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; types, shapes and that `a` may be
+        // written were checked above, indices in `Indices` or by the caller. The result keeps all three.
+        unsafe { build!(self, &[a, b, rows], sys::ggml_set_rows(c, a.as_ptr(), b.as_ptr(), rows.as_ptr())) }
     }
 }

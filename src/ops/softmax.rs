@@ -3,10 +3,10 @@
 use ggml_sys as sys;
 
 use super::check::{Call, Operands};
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::guard;
+use crate::guard::guarded;
 use crate::options::options;
 use crate::tensor::Tensor;
 
@@ -118,10 +118,8 @@ impl Context {
                 // reads them after it writes there. An output keeps its memory, and so do weights.
                 drop(self.output(sinks));
             }
-            guard::call("ggml_soft_max_add_sinks", || {
-                // SAFETY: `t` is live and a softmax, as C asserts; `check` has checked the sinks, which live for 'c.
-                unsafe { sys::ggml_soft_max_add_sinks(t.as_ptr(), sinks.as_ptr()) }
-            })?;
+            // SAFETY: `t` is live and a softmax, as C asserts; `check` has checked the sinks, which live for 'c.
+            unsafe { guarded!(call, sys::ggml_soft_max_add_sinks(t.as_ptr(), sinks.as_ptr())) }?;
         }
         Ok(t)
     }
@@ -136,11 +134,9 @@ impl Context {
     #[doc(alias = "ggml_soft_max_ext_back")]
     pub fn soft_max_ext_back<'c>(&'c self, grad: Tensor<'c>, y: Tensor<'c>, scale: f32) -> Result<Tensor<'c>> {
         check_back("soft_max_ext_back", grad, y, scale)?;
-        self.build("ggml_soft_max_ext_back", &[grad, y], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; `check_back` has checked the
-            // types, shapes and layouts that the kernel needs; C asserts nothing. The result keeps both.
-            unsafe { sys::ggml_soft_max_ext_back(c, grad.as_ptr(), y.as_ptr(), scale, 0.0) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; `check_back` has checked the
+        // types, shapes and layouts that the kernel needs; C asserts nothing. The result keeps both.
+        unsafe { build!(self, &[grad, y], sys::ggml_soft_max_ext_back(c, grad.as_ptr(), y.as_ptr(), scale, 0.0)) }
     }
 
     /// [`Context::soft_max_ext_back`] in place: writes to `grad` (`ggml_soft_max_ext_back_inplace`).
@@ -153,10 +149,10 @@ impl Context {
     pub fn soft_max_ext_back_inplace<'c>(&'c self, grad: Tensor<'c>, y: Tensor<'c>, scale: f32) -> Result<Tensor<'c>> {
         check_back("soft_max_ext_back_inplace", grad, y, scale)?;
         Call { op: "soft_max_ext_back_inplace", operands: &[grad, y] }.in_place(grad, &[y])?;
-        self.build("ggml_soft_max_ext_back_inplace", &[grad, y], |c| {
-            // SAFETY: as in `soft_max_ext_back`; `grad` may be written to (`in_place`), and the result is a view of it.
-            unsafe { sys::ggml_soft_max_ext_back_inplace(c, grad.as_ptr(), y.as_ptr(), scale, 0.0) }
-        })
+        // SAFETY: as in `soft_max_ext_back`; `grad` may be written to (`in_place`), and the result is a view of it.
+        unsafe {
+            build!(self, &[grad, y], sys::ggml_soft_max_ext_back_inplace(c, grad.as_ptr(), y.as_ptr(), scale, 0.0))
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 use ggml_sys as sys;
 
 use super::check::Call;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -41,11 +41,9 @@ impl Context {
             SortOrder::Desc => sys::GGML_SORT_ORDER_DESC,
         };
         let a = self.without_nan(a)?;
-        self.build("ggml_argsort", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c; `sortable` has checked the row length that
-            // C asserts, and the clamp leaves no NaN. The result keeps it.
-            unsafe { sys::ggml_argsort(c, a.as_ptr(), order) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c; `sortable` has checked the row length that
+        // C asserts, and the clamp leaves no NaN. The result keeps it.
+        unsafe { build!(self, &[a], sys::ggml_argsort(c, a.as_ptr(), order)) }
     }
 
     /// The indices of the `k` largest elements of each row, the largest first (`ggml_argsort_top_k`): `[k, …]`, a view
@@ -58,11 +56,9 @@ impl Context {
     pub fn argsort_top_k<'c>(&'c self, a: Tensor<'c>, k: i32) -> Result<Tensor<'c>> {
         some_of_row(Call { op: "argsort_top_k", operands: &[a] }, a, k)?;
         let a = self.without_nan(a)?;
-        self.build("ggml_argsort_top_k", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and clamped, so it has no NaN; `k` lies in 1
-            // to its row length (`some_of_row`). The result is a view of a sort that keeps `a`.
-            unsafe { sys::ggml_argsort_top_k(c, a.as_ptr(), k) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c and clamped, so it has no NaN; `k` lies in 1
+        // to its row length (`some_of_row`). The result is a view of a sort that keeps `a`.
+        unsafe { build!(self, &[a], sys::ggml_argsort_top_k(c, a.as_ptr(), k)) }
     }
 
     /// The indices of the `k` largest elements of each row, in any order (`ggml_top_k`): `[k, …]`, `i32`. NaN: as in
@@ -75,10 +71,8 @@ impl Context {
     pub fn top_k<'c>(&'c self, a: Tensor<'c>, k: i32) -> Result<Tensor<'c>> {
         some_of_row(Call { op: "top_k", operands: &[a] }, a, k)?;
         let a = self.without_nan(a)?;
-        self.build("ggml_top_k", &[a], |c| {
-            // SAFETY: as in `argsort_top_k`; the result keeps `a`.
-            unsafe { sys::ggml_top_k(c, a.as_ptr(), k) }
-        })
+        // SAFETY: as in `argsort_top_k`; the result keeps `a`.
+        unsafe { build!(self, &[a], sys::ggml_top_k(c, a.as_ptr(), k)) }
     }
 
     /// A copy of `a` without NaN: both comparisons of the clamp are false for NaN, so the kernel returns a limit.

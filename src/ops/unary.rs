@@ -4,7 +4,7 @@ use ggml_sys as sys;
 
 use super::check::Call;
 use super::numbered::numbered;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -188,11 +188,9 @@ impl Context {
     #[doc(alias = "ggml_unary")]
     pub fn unary<'c>(&'c self, a: Tensor<'c>, op: UnaryOp) -> Result<Tensor<'c>> {
         operand(Call { op: "unary", operands: &[a] }, a, false)?;
-        self.build("ggml_unary", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c with contiguous rows (`operand`); the
-            // operation exists and takes no parameters. The result keeps `a`.
-            unsafe { sys::ggml_unary(c, a.as_ptr(), op.raw()) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c with contiguous rows (`operand`); the
+        // operation exists and takes no parameters. The result keeps `a`.
+        unsafe { build!(self, &[a], sys::ggml_unary(c, a.as_ptr(), op.raw())) }
     }
 
     /// [`Context::unary`] in place (`ggml_unary_inplace`).
@@ -203,11 +201,9 @@ impl Context {
     #[doc(alias = "ggml_unary_inplace")]
     pub fn unary_inplace<'c>(&'c self, a: Tensor<'c>, op: UnaryOp) -> Result<Tensor<'c>> {
         operand(Call { op: "unary_inplace", operands: &[a] }, a, true)?;
-        self.build("ggml_unary_inplace", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c with contiguous rows, and may be written
-            // (both checked in `operand`); the operation exists and takes no parameters. The result keeps `a`.
-            unsafe { sys::ggml_unary_inplace(c, a.as_ptr(), op.raw()) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c with contiguous rows, and may be written
+        // (both checked in `operand`); the operation exists and takes no parameters. The result keeps `a`.
+        unsafe { build!(self, &[a], sys::ggml_unary_inplace(c, a.as_ptr(), op.raw())) }
     }
 
     /// The activation `xIELU` (`ggml_xielu`): with `p = softplus(alpha_p)` and `n = beta + softplus(alpha_n)`, `p x² +
@@ -221,11 +217,9 @@ impl Context {
         let call = Call { op: "xielu", operands: &[a] };
         operand(call, a, false)?;
         even_rows(call, a)?;
-        self.build("ggml_xielu", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, with contiguous rows as C asserts
-            // (`operand`). The result keeps it.
-            unsafe { sys::ggml_xielu(c, a.as_ptr(), alpha_n, alpha_p, beta, eps) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c, with contiguous rows as C asserts
+        // (`operand`). The result keeps it.
+        unsafe { build!(self, &[a], sys::ggml_xielu(c, a.as_ptr(), alpha_n, alpha_p, beta, eps)) }
     }
 
     /// The gradient of [`Context::silu`] with respect to its operand `a`, from that of its result, `grad`
@@ -244,12 +238,10 @@ impl Context {
         }
         call.shape(grad.shape() == a.shape(), "both operands must have the same shape")?;
         call.dtype(grad.dtype() == a.dtype(), "both operands must have the same type")?;
-        self.build("ggml_silu_back", &[grad, a], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and of the same shape and type
-            // (checked above); their rows are evenly spaced, as the kernel assumes (`even_rows`, H10). The result keeps
-            // both.
-            unsafe { sys::ggml_silu_back(c, grad.as_ptr(), a.as_ptr()) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c and of the same shape and type
+        // (checked above); their rows are evenly spaced, as the kernel assumes (`even_rows`, H10). The result keeps
+        // both.
+        unsafe { build!(self, &[grad, a], sys::ggml_silu_back(c, grad.as_ptr(), a.as_ptr())) }
     }
 
     /// `x` above 0, else `slope * x` (`ggml_leaky_relu`).
@@ -274,11 +266,9 @@ impl Context {
     fn leaky<'c>(&'c self, call: Call<'_, 'c>, a: Tensor<'c>, slope: f32, in_place: bool) -> Result<Tensor<'c>> {
         operand(call, a, in_place)?;
         even_rows(call, a)?;
-        self.build("ggml_leaky_relu", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c; its rows are evenly spaced, as the kernel
-            // assumes (`even_rows`, H10); in place, it may be written (`operand`). The result keeps it.
-            unsafe { sys::ggml_leaky_relu(c, a.as_ptr(), slope, in_place) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c; its rows are evenly spaced, as the kernel
+        // assumes (`even_rows`, H10); in place, it may be written (`operand`). The result keeps it.
+        unsafe { build!(self, &[a], sys::ggml_leaky_relu(c, a.as_ptr(), slope, in_place)) }
     }
 }
 

@@ -3,7 +3,7 @@
 use ggml_sys as sys;
 
 use super::check::Call;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -24,11 +24,9 @@ impl Context {
         call.shape(last == 1, "the image must have three dimensions at most")?;
         let windows = windows(call, a, [width, height], w)?;
         call.result([channels, w.into(), w.into(), windows], DType::F32)?;
-        self.build("ggml_win_part", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, contiguous and `f32`, and all that C
-            // computes in 32 bits fits (checked in `windows`). The result keeps it.
-            unsafe { sys::ggml_win_part(c, a.as_ptr(), w) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c, contiguous and `f32`, and all that C
+        // computes in 32 bits fits (checked in `windows`). The result keeps it.
+        unsafe { build!(self, &[a], sys::ggml_win_part(c, a.as_ptr(), w)) }
     }
 
     /// Joins the windows of [`Context::win_part`] into an image (`ggml_win_unpart`): `a` of `[channels, w, w, windows]`
@@ -49,11 +47,9 @@ impl Context {
         let windows = windows(call, a, [width.into(), height.into()], w)?;
         call.shape(count == windows, "the number of windows must be that of an image of this size")?;
         call.result([channels, width.into(), height.into(), 1], DType::F32)?;
-        self.build("ggml_win_unpart", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, contiguous and `f32` (checked in
-            // `windows`), and holds the windows of an image of this size (checked above). The result keeps it.
-            unsafe { sys::ggml_win_unpart(c, a.as_ptr(), width, height, w) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c, contiguous and `f32` (checked in
+        // `windows`), and holds the windows of an image of this size (checked above). The result keeps it.
+        unsafe { build!(self, &[a], sys::ggml_win_unpart(c, a.as_ptr(), width, height, w)) }
     }
 }
 

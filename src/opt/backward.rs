@@ -8,7 +8,7 @@ use super::optimizer::Optimizer;
 use crate::context::raw::Pool;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::guard;
+use crate::guard::guarded;
 use crate::header::TensorPtr;
 
 /// An upper bound of the tensors that C creates for one operation's backward pass (seven, for a matrix product), with a
@@ -53,20 +53,15 @@ pub(super) fn build(forward: &Graph<'_>, parameters: &[Parameter], steps: Steps,
     // SAFETY: returns a constant, without preconditions.
     let tensor_bytes = unsafe { sys::ggml_tensor_overhead() };
     let pool = Pool::new(graph_bytes + n_new * tensor_bytes)?;
-    let raw = guard::call("ggml_new_graph_custom", || {
-        // SAFETY: the pool is live, and `graph_bytes` above reserved room for a graph of this size in it.
-        unsafe { sys::ggml_new_graph_custom(pool.as_ptr(), size, true) }
-    })?;
-    let raw = NonNull::new(raw).ok_or(Error::Null { call: "ggml_new_graph_custom", log: Box::default() })?;
+    // SAFETY: the pool is live, and `graph_bytes` above reserved room for a graph of this size in it.
+    let raw = unsafe { guarded!(new, sys::ggml_new_graph_custom(pool.as_ptr(), size, true)) }?;
 
     let loss = entries.last().map(|e| e.ptr).ok_or(Error::EmptyGraph)?;
     let _marks = TrainingFlags::set(loss, parameters);
     for e in entries.iter() {
-        guard::call("ggml_build_forward_expand", || {
-            // SAFETY: `size` counts all entries, so the graph has room. Entries come in topological order, so every
-            // source is in the graph and C does not recurse. The tensors outlive the graph, used in this function only.
-            unsafe { sys::ggml_build_forward_expand(raw.as_ptr(), e.ptr.as_ptr()) }
-        })?;
+        // SAFETY: `size` counts all entries, so the graph has room. Entries come in topological order, so every
+        // source is in the graph and C does not recurse. The tensors outlive the graph, used in this function only.
+        unsafe { guarded!(call, sys::ggml_build_forward_expand(raw.as_ptr(), e.ptr.as_ptr())) }?;
     }
     // SAFETY: `raw` lives in the pool; the call only reads it.
     let n_nodes = usize::try_from(unsafe { sys::ggml_graph_n_nodes(raw.as_ptr()) }).unwrap_or(0);
@@ -76,11 +71,9 @@ pub(super) fn build(forward: &Graph<'_>, parameters: &[Parameter], steps: Steps,
         *last = one.as_ptr();
     }
     let first = accumulators.as_mut_ptr();
-    guard::call("ggml_build_backward_expand", || {
-        // SAFETY: `pool` and `raw` are live and have room for `n_new` tensors; `accumulators` has one entry per node. C
-        // asserts that it can derive each node (guarded), and keeps pointers only in what it wrote into the pool.
-        unsafe { sys::ggml_build_backward_expand(pool.as_ptr(), raw.as_ptr(), first) }
-    })?;
+    // SAFETY: `pool` and `raw` are live and have room for `n_new` tensors; `accumulators` has one entry per node. C
+    // asserts that it can derive each node (guarded), and keeps pointers only in what it wrote into the pool.
+    unsafe { guarded!(call, sys::ggml_build_backward_expand(pool.as_ptr(), raw.as_ptr(), first)) }?;
 
     let mut gradients = Vec::with_capacity(parameters.len());
     for p in parameters {
@@ -108,50 +101,37 @@ pub(super) fn build(forward: &Graph<'_>, parameters: &[Parameter], steps: Steps,
 }
 
 fn cont(pool: &Pool, t: TensorPtr) -> Result<TensorPtr> {
-    let raw = guard::call("ggml_cont", || {
-        // SAFETY: the pool is live and has room (PER_PARAMETER); `t` is in the pool or kept alive by `build`'s caller.
-        unsafe { sys::ggml_cont(pool.as_ptr(), t.as_ptr()) }
-    })?;
-    not_null("ggml_cont", raw)
+    // SAFETY: the pool is live and has room (PER_PARAMETER); `t` is in the pool or kept alive by `build`'s caller.
+    let raw = unsafe { guarded!(new, sys::ggml_cont(pool.as_ptr(), t.as_ptr())) }?;
+    // SAFETY: C created the tensor just now in a pool that is live.
+    Ok(unsafe { TensorPtr::new(raw) })
 }
 
 /// Accumulates a gradient into `sum`, in place.
 fn add(pool: &Pool, sum: TensorPtr, grad: TensorPtr) -> Result<TensorPtr> {
-    let raw = guard::call("ggml_add_inplace", || {
-        // SAFETY: pool and tensors are live, there is room (PER_PARAMETER), and both have the parameter's shape. The
-        // result keeps both as sources and is a view of the sum, which is neither an input nor part of weights.
-        unsafe { sys::ggml_add_inplace(pool.as_ptr(), sum.as_ptr(), grad.as_ptr()) }
-    })?;
-    not_null("ggml_add_inplace", raw)
+    // SAFETY: pool and tensors are live, there is room (PER_PARAMETER), and both have the parameter's shape. The
+    // result keeps both as sources and is a view of the sum, which is neither an input nor part of weights.
+    let raw = unsafe { guarded!(new, sys::ggml_add_inplace(pool.as_ptr(), sum.as_ptr(), grad.as_ptr())) }?;
+    // SAFETY: as in `cont`.
+    Ok(unsafe { TensorPtr::new(raw) })
 }
 
 /// Builds the step of one parameter. C reads gradient and moments with the parameter's strides and type (H18): all are
 /// contiguous and `f32`.
 fn step(pool: &Pool, p: &Parameter, grad: TensorPtr, optimizer: Optimizer, settings: TensorPtr) -> Result<TensorPtr> {
     let (c, w, g, s) = (pool.as_ptr(), p.value.as_ptr(), grad.as_ptr(), settings.as_ptr());
-    let (call, raw) = match (optimizer, p.moments) {
-        (Optimizer::AdamW(_), Some([m, v])) => (
-            "ggml_opt_step_adamw",
-            guard::call("ggml_opt_step_adamw", || {
-                // SAFETY: the pool has room (PER_PARAMETER); all tensors are live and of the parameter's shape; `TrainingFlags`
-                // has flagged the parameter; `settings` has seven values (`n_values`). The result keeps all as sources.
-                unsafe { sys::ggml_opt_step_adamw(c, w, g, m.as_ptr(), v.as_ptr(), s) }
-            })?,
-        ),
-        _ => (
-            "ggml_opt_step_sgd",
-            guard::call("ggml_opt_step_sgd", || {
-                // SAFETY: as for AdamW, with two values in `settings`, which C asserts.
-                unsafe { sys::ggml_opt_step_sgd(c, w, g, s) }
-            })?,
-        ),
+    let raw = match (optimizer, p.moments) {
+        (Optimizer::AdamW(_), Some([m, v])) => {
+            // SAFETY: the pool has room (PER_PARAMETER); all tensors are live and of the parameter's shape; `TrainingFlags`
+            // has flagged the parameter; `settings` has seven values (`n_values`). The result keeps all as sources.
+            unsafe { guarded!(new, sys::ggml_opt_step_adamw(c, w, g, m.as_ptr(), v.as_ptr(), s)) }?
+        }
+        _ => {
+            // SAFETY: as for AdamW, with two values in `settings`, which C asserts.
+            unsafe { guarded!(new, sys::ggml_opt_step_sgd(c, w, g, s)) }?
+        }
     };
-    not_null(call, raw)
-}
-
-fn not_null(call: &'static str, raw: *mut sys::ggml_tensor) -> Result<TensorPtr> {
-    let raw = NonNull::new(raw).ok_or(Error::Null { call, log: Box::default() })?;
-    // SAFETY: C created the tensor just now in a pool that is live.
+    // SAFETY: as in `cont`.
     Ok(unsafe { TensorPtr::new(raw) })
 }
 

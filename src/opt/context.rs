@@ -1,6 +1,5 @@
 //! The state of an optimisation across batches: parameters, moments, summed gradients and counters.
 
-use std::fmt;
 use std::rc::Rc;
 
 use super::graphs::OptGraphs;
@@ -9,6 +8,7 @@ use super::optimizer::{AdamW, Optimizer};
 use super::run::OptRun;
 use crate::buffer;
 use crate::context::Context;
+use crate::debug::debug;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::header::Owner;
@@ -248,15 +248,7 @@ impl<'p> OptContext<'p> {
     }
 }
 
-impl fmt::Debug for OptContext<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OptContext")
-            .field("parameters", &self.parameters)
-            .field("params", &self.params)
-            .field("steps", &self.counts.steps)
-            .finish_non_exhaustive()
-    }
-}
+debug!(OptContext<'_>, |this| parameters = &this.parameters, params = &this.params, steps = &this.counts.steps);
 
 fn check_parameters(parameters: &[Tensor<'_>]) -> Result<()> {
     for (i, &t) in parameters.iter().enumerate() {

@@ -1,6 +1,5 @@
 //! The graphs of an optimisation: loss, gradients, and steps.
 
-use std::fmt;
 use std::rc::Rc;
 
 use super::backward::{self, Parameter};
@@ -8,6 +7,7 @@ use super::context::{BuildType, Memory, OptContext};
 use super::loss::{Loss, LossType};
 use crate::context::Context;
 use crate::context::raw::Pool;
+use crate::debug::debug;
 use crate::dtype::DType;
 use crate::entries::{Kind, StorePool};
 use crate::error::{Error, Result};
@@ -168,12 +168,9 @@ impl<'c> Derived<'c> {
     }
 }
 
-impl fmt::Debug for OptGraphs<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OptGraphs")
-            .field("forward", &self.forward)
-            .field("grad", &self.graph(BuildType::Grad))
-            .field("opt", &self.graph(BuildType::Opt))
-            .finish_non_exhaustive()
-    }
-}
+debug!(
+    OptGraphs<'_>,
+    |this| forward = &this.forward,
+    grad = &this.graph(BuildType::Grad),
+    opt = &this.graph(BuildType::Opt)
+);

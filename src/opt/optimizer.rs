@@ -112,12 +112,12 @@ impl Optimizer {
     pub(super) fn replace(&mut self, new: Self) -> Result<()> {
         new.check()?;
         if std::mem::discriminant(&new) != std::mem::discriminant(self) {
-            return Err(Error::Param {
-                call: "OptContext::set_optimizer",
-                name: "optimizer",
-                value: format!("{new:?}").into(),
-                expected: "a context can't change its type of optimiser; make a new context".into(),
-            });
+            return Err(Error::param(
+                "OptContext::set_optimizer",
+                "optimizer",
+                format!("{new:?}"),
+                "a context can't change its type of optimiser; make a new context",
+            ));
         }
         *self = new;
         Ok(())

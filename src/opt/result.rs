@@ -51,12 +51,12 @@ impl OptResult {
     /// Fails if batches with another type of loss were added before.
     pub(super) fn check(&self, what: LossType) -> Result<()> {
         match self.loss_type {
-            Some(other) if other != what => Err(Error::Param {
-                call: "OptRun::eval",
-                name: "result",
-                value: format!("one of {other:?}").into(),
-                expected: format!("the loss is {what:?}").into(),
-            }),
+            Some(other) if other != what => Err(Error::param(
+                "OptRun::eval",
+                "result",
+                format!("one of {other:?}"),
+                format!("the loss is {what:?}"),
+            )),
             _ => Ok(()),
         }
     }

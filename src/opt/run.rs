@@ -1,12 +1,12 @@
 //! Running one batch: an optimisation graph with its allocation.
 
-use std::fmt;
 use std::rc::Rc;
 
 use super::context::{BuildType, Counts, OptContext};
 use super::dataset::{Dataset, call};
 use super::graphs::OptGraphs;
 use super::result::{Batch, OptResult};
+use crate::debug::debug;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::list;
@@ -188,11 +188,8 @@ pub(super) fn check_batch<'c, D: Element>(
     graphs: &OptGraphs<'c>,
     dataset: &Dataset<D>,
 ) -> Result<Tensor<'c>> {
-    let named = graphs.inputs().ok_or_else(|| Error::Param {
-        call: call.op,
-        name: "inputs",
-        value: "not named".into(),
-        expected: "data can only be put into what is named to `OptContext::graphs`".into(),
+    let named = graphs.inputs().ok_or_else(|| {
+        Error::param(call.op, "inputs", "not named", "data can only be put into what is named to `OptContext::graphs`")
     });
     let inputs = named?;
     let ndata = graphs.ndata();
@@ -206,16 +203,7 @@ pub(super) fn check_batch<'c, D: Element>(
 }
 
 fn no_graph(what: BuildType) -> Error {
-    Error::Param {
-        call: "OptRun::eval",
-        name: "batch",
-        value: format!("{what:?}").into(),
-        expected: "the next batch needs another graph; call `alloc` again".into(),
-    }
+    Error::param("OptRun::eval", "batch", format!("{what:?}"), "the next batch needs another graph; call `alloc` again")
 }
 
-impl fmt::Debug for OptRun<'_, '_, '_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OptRun").field("run", &self.run).field("what", &self.what).finish_non_exhaustive()
-    }
-}
+debug!(OptRun<'_, '_, '_>, |this| run = &this.run, what = &this.what);

@@ -1,7 +1,6 @@
 //! Connecting to servers, once each.
 
 use std::ffi::CString;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use super::relay::Relay;
 use super::survey::Survey;
 use super::traffic::Traffic;
 use crate::callback;
+use crate::debug::debug;
 use crate::device::Device;
 use crate::device::lost::{self, Fault};
 use crate::error::{Error, Result};
@@ -209,15 +209,7 @@ impl Drop for Connection {
     }
 }
 
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
-            .field("endpoint", &self.endpoint())
-            .field("devices", &self.devices())
-            .field("lost", &self.known.link.lost())
-            .finish()
-    }
-}
+debug!(Connection, |this| endpoint = &this.endpoint(), devices = &this.devices(), lost = &this.known.link.lost());
 
 /// Makes ggml connect to `target`: the relay or the server of `endpoint`.
 fn add_server(target: SocketAddr, endpoint: &str) -> Result<RawServer> {

@@ -8,6 +8,7 @@ use ggml_sys as sys;
 use crate::device::named::named;
 use crate::device::{Device, Registry, registry};
 use crate::error::Result;
+use crate::guard::guarded;
 use crate::{backend, guard};
 
 /// A server as ggml's client sees it: a registry of its own, which ggml never frees.
@@ -31,20 +32,14 @@ impl RawServer {
     /// Lists the devices and creates their default buffer types: ggml then asks the server for alignment and maximum
     /// size; later calls only look them up.
     pub(super) fn devices(self) -> Result<Vec<Device>> {
-        let n = guard::call("ggml_backend_reg_dev_count", || {
-            // SAFETY: `self.0` came from `add`, and ggml never frees a registry; the call only reads it.
-            unsafe { sys::ggml_backend_reg_dev_count(self.0.as_ptr()) }
-        })?;
+        // SAFETY: `self.0` came from `add`, and ggml never frees a registry; the call only reads it.
+        let n = unsafe { guarded!(call, sys::ggml_backend_reg_dev_count(self.0.as_ptr())) }?;
         let mut devices = Vec::with_capacity(n);
         for i in 0..n {
-            let raw = guard::call("ggml_backend_reg_dev_get", || {
-                // SAFETY: ggml never frees a registry, its number of devices never changes, and `i` is below it.
-                unsafe { sys::ggml_backend_reg_dev_get(self.0.as_ptr(), i) }
-            })?;
-            guard::call("ggml_backend_dev_buffer_type", || {
-                // SAFETY: `raw` came from the registry above; ggml frees neither the device nor the buffer type.
-                unsafe { sys::ggml_backend_dev_buffer_type(raw) }
-            })?;
+            // SAFETY: ggml never frees a registry, its number of devices never changes, and `i` is below it.
+            let raw = unsafe { guarded!(call, sys::ggml_backend_reg_dev_get(self.0.as_ptr(), i)) }?;
+            // SAFETY: `raw` came from the registry above; ggml frees neither the device nor the buffer type.
+            unsafe { guarded!(call, sys::ggml_backend_dev_buffer_type(raw)) }?;
             // SAFETY: `raw` is a device or NULL; ggml never frees the devices of a server.
             devices.extend(unsafe { Device::from_raw(raw) });
         }
@@ -54,10 +49,8 @@ impl RawServer {
     /// Adds the devices to ggml's list of all devices.
     pub(super) fn register(self) -> Result<()> {
         registry::locked(|| {
-            guard::call("ggml_backend_register", || {
-                // SAFETY: ggml never frees a registry, so the list may keep it; `registry::locked` locks the list.
-                unsafe { sys::ggml_backend_register(self.0.as_ptr()) }
-            })
+            // SAFETY: ggml never frees a registry, so the list may keep it; `registry::locked` locks the list.
+            unsafe { guarded!(call, sys::ggml_backend_register(self.0.as_ptr())) }
         })
     }
 }

@@ -131,13 +131,12 @@ impl ServerBuilder {
         }
         let threads = self.thread_count()?;
         if let Some(device) = self.devices.iter().find(|device| lost::is_remote(**device)) {
-            return Err(Error::Param {
-                call: CALL,
-                name: "devices",
-                value: device.name().into(),
-                expected: "it is on an RPC server itself, whose loss clients could not be told; let them connect there"
-                    .into(),
-            });
+            return Err(Error::param(
+                CALL,
+                "devices",
+                device.name(),
+                "it is on an RPC server itself, whose loss clients could not be told; let them connect there",
+            ));
         }
         for &device in &self.devices {
             meta::before_use(CALL, device, "a meta device can't be served; serve its devices one by one")?;
@@ -160,12 +159,9 @@ impl ServerBuilder {
         match self.threads.map(NonZeroUsize::get) {
             None => Ok(thread::available_parallelism().map_or(1, NonZeroUsize::get).min(MAX_THREADS)),
             Some(n) if n <= MAX_THREADS => Ok(n),
-            Some(n) => Err(Error::Param {
-                call: CALL,
-                name: "threads",
-                value: n.to_string().into(),
-                expected: format!("ggml supports {MAX_THREADS} at most").into(),
-            }),
+            Some(n) => {
+                Err(Error::param(CALL, "threads", n.to_string(), format!("ggml supports {MAX_THREADS} at most")))
+            }
         }
     }
 }

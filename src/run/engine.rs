@@ -6,6 +6,7 @@ use crate::alloc::plan::Plan;
 use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::guard;
+use crate::guard::guarded;
 use crate::header::TensorPtr;
 use crate::sched::Engine;
 
@@ -40,11 +41,9 @@ impl Engine<'_> {
         match self {
             Self::One(_, backend) => {
                 let raw = backend.as_ptr();
-                guard::compute("ggml_backend_graph_compute", || {
-                    // SAFETY: backend and graph are live; the caller holds the graph's Live, so its tensors have memory. The
-                    // backend's device can use that and runs the operations (GraphAllocator::check). C keeps nothing.
-                    unsafe { sys::ggml_backend_graph_compute(raw, graph) }
-                })
+                // SAFETY: backend and graph are live; the caller holds the graph's Live, so its tensors have memory. The
+                // backend's device can use that and runs the operations (GraphAllocator::check). C keeps nothing.
+                unsafe { guarded!(compute, sys::ggml_backend_graph_compute(raw, graph)) }
             }
             Self::Many(splitter) => splitter.raw()?.compute(graph),
         }
@@ -55,10 +54,8 @@ impl Engine<'_> {
         match self {
             Self::One(_, backend) => {
                 let raw = backend.as_ptr();
-                guard::compute("ggml_backend_graph_compute_async", || {
-                    // SAFETY: as for `compute`; what the device uses lives until the caller has settled.
-                    unsafe { sys::ggml_backend_graph_compute_async(raw, graph) }
-                })
+                // SAFETY: as for `compute`; what the device uses lives until the caller has settled.
+                unsafe { guarded!(compute, sys::ggml_backend_graph_compute_async(raw, graph)) }
             }
             Self::Many(splitter) => splitter.raw()?.compute_async(graph),
         }

@@ -13,7 +13,6 @@ mod raw;
 mod splits;
 mod values;
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -21,6 +20,7 @@ use ggml_sys as sys;
 
 use crate::alloc::placement::{Live, Placement};
 use crate::backend::{Backend, check_status};
+use crate::debug::debug;
 use crate::device::meta;
 use crate::entries::{Entry, Kind};
 use crate::error::{Error, Result};
@@ -205,11 +205,7 @@ impl Drop for Run<'_, '_> {
     }
 }
 
-impl fmt::Debug for Run<'_, '_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").field("graph", self.graph).field("splits", &self.n_splits()).finish()
-    }
-}
+debug!(Run<'_, '_>, |this| graph = this.graph, splits = &this.n_splits());
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,8 @@
 //! A graph prepared for a backend once, and computed many times.
 
-use std::fmt;
-
 use super::Run;
 use super::raw::RawPlan;
+use crate::debug::debug;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::guard;
@@ -96,8 +95,4 @@ impl Drop for GraphPlan<'_, '_, '_> {
     }
 }
 
-impl fmt::Debug for GraphPlan<'_, '_, '_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GraphPlan").field("run", &self.run).finish_non_exhaustive()
-    }
-}
+debug!(GraphPlan<'_, '_, '_>, |this| run = &this.run);

@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use ggml_sys as sys;
 
 use crate::backend::Backend;
-use crate::error::{Error, Result};
-use crate::guard;
+use crate::error::Result;
+use crate::guard::guarded;
 
 /// A live graph plan that this value alone frees.
 ///
@@ -25,14 +25,10 @@ impl RawPlan {
     /// The backend must be one that makes plans. It, its threads, its closure and the graph must not change while the
     /// result lives, and the graph's tensors must have memory that the backend's device can use.
     pub(super) unsafe fn new(backend: &mut Backend, graph: *mut sys::ggml_cgraph) -> Result<Self> {
-        const CALL: &str = "ggml_backend_graph_plan_create";
         let backend = backend.as_ptr();
-        let raw = guard::call(CALL, || {
-            // SAFETY: backend and graph are live, and the backend makes plans, by this function's contract. C copies
-            // the graph struct, which points to its lists, the threads and the closure; the result is ours.
-            unsafe { sys::ggml_backend_graph_plan_create(backend, graph) }
-        })?;
-        let raw = NonNull::new(raw).ok_or(Error::Null { call: CALL, log: Box::default() })?;
+        // SAFETY: backend and graph are live, and the backend makes plans, by this function's contract. C copies
+        // the graph struct, which points to its lists, the threads and the closure; the result is ours.
+        let raw = unsafe { guarded!(new, sys::ggml_backend_graph_plan_create(backend, graph)) }?;
         Ok(Self { raw, backend })
     }
 
@@ -51,9 +47,7 @@ impl RawPlan {
 
 impl Drop for RawPlan {
     fn drop(&mut self) {
-        guard::free("ggml_backend_graph_plan_free", || {
-            // SAFETY: plan and backend are live by the type's invariants, and the plan is ours.
-            unsafe { sys::ggml_backend_graph_plan_free(self.backend, self.raw.as_ptr()) }
-        });
+        // SAFETY: plan and backend are live by the type's invariants, and the plan is ours.
+        unsafe { guarded!(free, sys::ggml_backend_graph_plan_free(self.backend, self.raw.as_ptr())) };
     }
 }

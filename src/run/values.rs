@@ -32,12 +32,12 @@ impl<'s> Run<'s, '_> {
     /// [`Context::set_rows`](crate::Context::set_rows), which must be set as a whole.
     pub fn set_at<T: Element>(&mut self, t: Tensor<'_>, offset: usize, data: &[T]) -> Result<()> {
         const CALL: &str = "Run::set_at";
+        let (_, e) = self.input(CALL, t)?;
+        if e.distinct && data.len() < e.ptr.elements() {
+            let expected = "its elements must be set all at once, as these row indices must be distinct";
+            return Err(Error::param(CALL, "offset", offset.to_string(), expected));
+        }
         self.write(CALL, t, data, |e, unset| {
-            if e.distinct && data.len() < e.ptr.elements() {
-                let expected = "its elements must be set all at once, as these row indices must be distinct";
-                let value = format!("{offset}").into();
-                return Err(Error::Param { call: CALL, name: "offset", value, expected: expected.into() });
-            }
             if unset {
                 transfer::zero(e.ptr)?; // the rest is uninitialised memory
             }
@@ -96,10 +96,7 @@ impl<'s> Run<'s, '_> {
         data: &[T],
         f: impl FnOnce(&Entry, bool) -> Result<()>,
     ) -> Result<()> {
-        let (i, e) = self.entry(call, t)?;
-        if e.kind != Kind::Input {
-            return Err(Error::NotPart { call, tensor: t.info(), whole: "the graph's inputs" });
-        }
+        let (i, e) = self.input(call, t)?;
         self.check_values(call, e, data)?;
         let unset = self.unset.contains(&i);
         self.placement.reach(call, self.graph, e, || f(e, unset))?;
@@ -118,6 +115,15 @@ impl<'s> Run<'s, '_> {
             Kind::Node if !self.computed => Err(Error::NotComputed { call, tensor: t.info() }),
             _ => self.placement.reach(call, self.graph, e, || f(e.ptr)),
         }
+    }
+
+    /// The entry of the input `t`, with its index.
+    fn input(&self, call: &'static str, t: Tensor<'_>) -> Result<(usize, &'s Entry)> {
+        let (i, e) = self.entry(call, t)?;
+        if e.kind != Kind::Input {
+            return Err(Error::NotPart { call, tensor: t.info(), whole: "the graph's inputs" });
+        }
+        Ok((i, e))
     }
 
     fn entry(&self, call: &'static str, t: Tensor<'_>) -> Result<(usize, &'s Entry)> {

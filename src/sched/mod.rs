@@ -7,11 +7,12 @@ mod pins;
 mod raw;
 mod splitter;
 
-use std::{fmt, slice};
+use std::slice;
 
 use crate::alloc::{GraphAllocator, Places};
 use crate::backend::{Backend, Id};
 use crate::buffer::BufferType;
+use crate::debug::debug;
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::log;
@@ -203,8 +204,4 @@ impl One {
     }
 }
 
-impl fmt::Debug for Sched {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sched").field("backends", &self.backends()).finish_non_exhaustive()
-    }
-}
+debug!(Sched, |this| backends = &this.backends());

@@ -7,9 +7,10 @@ use ggml_sys as sys;
 
 use super::builder::Settings;
 use crate::backend::{Backend, Id};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::guard::guarded;
 use crate::header::TensorPtr;
-use crate::{guard, list, log};
+use crate::{guard, list};
 
 /// A live scheduler that this value alone frees.
 pub(crate) struct RawSched {
@@ -31,8 +32,6 @@ impl RawSched {
     /// Once one of the backends is dropped, the result may only be dropped. Each backend must support the buffer type
     /// that the settings have for it.
     pub(crate) unsafe fn new(backends: &[Backend], settings: &Settings, tensors: usize) -> Result<Self> {
-        const CALL: &str = "ggml_backend_sched_new";
-        let mark = log::mark();
         let capacity = tensors.next_multiple_of(1024);
         // C doesn't check these allocations. Try them first.
         drop(list::reserved(settings.bytes_of_tables(capacity, backends.len()), "the scheduler's tables")?);
@@ -40,15 +39,15 @@ impl RawSched {
         let &Settings { parallel, op_offload, .. } = settings;
         let mut bufts: Vec<_> = settings.buffer_types(backends).iter().map(|buft| buft.as_ptr()).collect();
         let n = i32::try_from(raws.len()).unwrap_or(i32::MAX);
-        let raw = guard::call(CALL, || {
-            // SAFETY: the backends outlive each use (by contract), are 1 to 16, and the last is a CPU (builder::check).
-            // Each supports its buffer type (by contract). C copies both arrays.
-            unsafe {
+        // SAFETY: the backends outlive each use (by contract), are 1 to 16, and the last is a CPU (builder::check).
+        // Each supports its buffer type (by contract). C copies both arrays.
+        let raw = unsafe {
+            guarded!(
+                new,
                 sys::ggml_backend_sched_new(raws.as_mut_ptr(), bufts.as_mut_ptr(), n, capacity, parallel, op_offload)
-            }
-        })
+            )
+        }
         .map_err(guard::or_out_of_memory)?;
-        let raw = NonNull::new(raw).ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })?;
         Ok(Self { raw, over: backends.iter().map(Backend::id).collect(), capacity })
     }
 
@@ -64,64 +63,50 @@ impl RawSched {
     /// Pins tensors to the scheduler's backends in the next graph that is planned or allocated.
     pub(crate) fn pin(&mut self, pins: &[(TensorPtr, *mut sys::ggml_backend)]) -> Result<()> {
         pins.iter().try_for_each(|&(t, backend)| {
-            guard::call("ggml_backend_sched_set_tensor_backend", || {
-                // SAFETY: scheduler and tensor are live, its table has room for all of the graph's (Splitter::fit), and
-                // the backend is one of the scheduler's, which C asserts (Splitter::pinned takes it from the same list).
-                unsafe { sys::ggml_backend_sched_set_tensor_backend(self.as_ptr(), t.as_ptr(), backend) }
-            })
+            // SAFETY: scheduler and tensor are live, its table has room for all of the graph's (Splitter::fit), and
+            // the backend is one of the scheduler's, which C asserts (Splitter::pinned takes it from the same list).
+            unsafe { guarded!(call, sys::ggml_backend_sched_set_tensor_backend(self.as_ptr(), t.as_ptr(), backend)) }
         })
     }
 
     /// Writes the memory that `graph` would need on each backend into `sizes`. Drops pins. Leaves the allocator with a
     /// plan but without memory for it (H21): the caller plans again before it allocates.
     pub(crate) fn reserve_size(&mut self, graph: *mut sys::ggml_cgraph, sizes: &mut [usize]) -> Result<()> {
-        guard::call("ggml_backend_sched_reserve_size", || {
-            // SAFETY: as for `reserve`; C writes one size for each backend, and the caller's list has as many.
-            unsafe { sys::ggml_backend_sched_reserve_size(self.as_ptr(), graph, sizes.as_mut_ptr()) }
-        })
+        // SAFETY: as for `reserve`; C writes one size for each backend, and the caller's list has as many.
+        unsafe { guarded!(call, sys::ggml_backend_sched_reserve_size(self.as_ptr(), graph, sizes.as_mut_ptr())) }
     }
 
     /// Assigns the operations of `graph` to backends, until the next reset (`ggml_backend_sched_split_graph`).
     pub(crate) fn split(&mut self, graph: *mut sys::ggml_cgraph) -> Result<()> {
-        guard::call("ggml_backend_sched_split_graph", || {
-            // SAFETY: as for `reserve`.
-            unsafe { sys::ggml_backend_sched_split_graph(self.as_ptr(), graph) }
-        })
+        // SAFETY: as for `reserve`.
+        unsafe { guarded!(call, sys::ggml_backend_sched_split_graph(self.as_ptr(), graph)) }
     }
 
     /// Plans memory for `graph`, whose tensors have none. Returns `false` if it could not be allocated.
     pub(crate) fn reserve(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
-        guard::call("ggml_backend_sched_reserve", || {
-            // SAFETY: scheduler and graph are live, and the graph fits (Splitter::fit). C leaves pointers to its own
-            // tensors in the graph, which the caller's AsBuilt removes, and keeps none to the graph's.
-            unsafe { sys::ggml_backend_sched_reserve(self.as_ptr(), graph) }
-        })
+        // SAFETY: scheduler and graph are live, and the graph fits (Splitter::fit). C leaves pointers to its own
+        // tensors in the graph, which the caller's AsBuilt removes, and keeps none to the graph's.
+        unsafe { guarded!(call, sys::ggml_backend_sched_reserve(self.as_ptr(), graph)) }
     }
 
     /// Gives `graph` the planned memory. Returns `false` if it could not be allocated.
     pub(crate) fn alloc(&mut self, graph: *mut sys::ggml_cgraph) -> Result<bool> {
-        guard::call("ggml_backend_sched_alloc_graph", || {
-            // SAFETY: as for `reserve`; no graph is allocated now (the caller reset the scheduler). C keeps pointers to
-            // the graph until the next reset, and follows them only when it computes.
-            unsafe { sys::ggml_backend_sched_alloc_graph(self.as_ptr(), graph) }
-        })
+        // SAFETY: as for `reserve`; no graph is allocated now (the caller reset the scheduler). C keeps pointers to
+        // the graph until the next reset, and follows them only when it computes.
+        unsafe { guarded!(call, sys::ggml_backend_sched_alloc_graph(self.as_ptr(), graph)) }
     }
 
     /// Computes the allocated graph, and waits for the result.
     pub(crate) fn compute(&mut self, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
-        guard::compute("ggml_backend_sched_graph_compute", || {
-            // SAFETY: `graph` is the allocated one (the caller holds its Live), so its tensors are live and have
-            // memory. C keeps nothing new.
-            unsafe { sys::ggml_backend_sched_graph_compute(self.as_ptr(), graph) }
-        })
+        // SAFETY: `graph` is the allocated one (the caller holds its Live), so its tensors are live and have
+        // memory. C keeps nothing new.
+        unsafe { guarded!(compute, sys::ggml_backend_sched_graph_compute(self.as_ptr(), graph)) }
     }
 
     /// Starts to compute the allocated graph. The caller synchronises before it uses or frees anything of it.
     pub(crate) fn compute_async(&mut self, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
-        guard::compute("ggml_backend_sched_graph_compute_async", || {
-            // SAFETY: as for `compute`; what devices still read or write lives until the caller has synchronised.
-            unsafe { sys::ggml_backend_sched_graph_compute_async(self.as_ptr(), graph) }
-        })
+        // SAFETY: as for `compute`; what devices still read or write lives until the caller has synchronised.
+        unsafe { guarded!(compute, sys::ggml_backend_sched_graph_compute_async(self.as_ptr(), graph)) }
     }
 
     /// Sets the callback of the next computation, or clears it.
@@ -133,18 +118,14 @@ impl RawSched {
 
     /// Drops the allocated graph.
     pub(crate) fn reset(&mut self) -> Result<()> {
-        guard::call("ggml_backend_sched_reset", || {
-            // SAFETY: live by the type's invariant.
-            unsafe { sys::ggml_backend_sched_reset(self.as_ptr()) }
-        })
+        // SAFETY: live by the type's invariant.
+        unsafe { guarded!(call, sys::ggml_backend_sched_reset(self.as_ptr())) }
     }
 
     /// Waits until all backends are idle.
     pub(crate) fn synchronize(&mut self) -> Result<()> {
-        guard::call("ggml_backend_sched_synchronize", || {
-            // SAFETY: live by the type's invariant.
-            unsafe { sys::ggml_backend_sched_synchronize(self.as_ptr()) }
-        })
+        // SAFETY: live by the type's invariant.
+        unsafe { guarded!(call, sys::ggml_backend_sched_synchronize(self.as_ptr())) }
     }
 
     /// The number of splits of the last planned graph.
@@ -168,10 +149,8 @@ impl RawSched {
 
     /// Bytes of compute memory on `backend`, which is one of the scheduler's.
     pub(crate) fn buffer_size(&self, backend: &Backend) -> Result<usize> {
-        guard::call("ggml_backend_sched_get_buffer_size", || {
-            // SAFETY: scheduler and backend are live, and the backend is one of the scheduler's, which C asserts.
-            unsafe { sys::ggml_backend_sched_get_buffer_size(self.as_ptr(), backend.as_ptr()) }
-        })
+        // SAFETY: scheduler and backend are live, and the backend is one of the scheduler's, which C asserts.
+        unsafe { guarded!(call, sys::ggml_backend_sched_get_buffer_size(self.as_ptr(), backend.as_ptr())) }
     }
 
     /// Leaks the C object: freeing it after an interrupted call is not safe.
@@ -183,10 +162,8 @@ impl RawSched {
 
 impl Drop for RawSched {
     fn drop(&mut self) {
-        guard::free("ggml_backend_sched_free", || {
-            // SAFETY: live and ours by the type's invariant. C frees its memory and events without using the backends,
-            // which may be gone already.
-            unsafe { sys::ggml_backend_sched_free(self.as_ptr()) }
-        });
+        // SAFETY: live and ours by the type's invariant. C frees its memory and events without using the backends,
+        // which may be gone already.
+        unsafe { guarded!(free, sys::ggml_backend_sched_free(self.as_ptr())) };
     }
 }

@@ -5,7 +5,7 @@ use ggml_sys as sys;
 use super::Tensor;
 use crate::device::Device;
 use crate::error::Result;
-use crate::guard;
+use crate::guard::guarded;
 use crate::rules::run;
 
 impl Device {
@@ -36,10 +36,8 @@ impl Device {
     #[doc(alias = "ggml_backend_offload_op")]
     pub fn offloads(self, op: Tensor<'_>) -> Result<bool> {
         op.check_free("Device::offloads")?;
-        let offloads = guard::call("ggml_backend_dev_offload_op", || {
-            // SAFETY: devices are never freed; the tensor and its sources live as long as the handle. C keeps nothing.
-            unsafe { sys::ggml_backend_dev_offload_op(self.as_ptr(), op.as_ptr()) }
-        })?;
+        // SAFETY: devices are never freed; the tensor and its sources live as long as the handle. C keeps nothing.
+        let offloads = unsafe { guarded!(call, sys::ggml_backend_dev_offload_op(self.as_ptr(), op.as_ptr())) }?;
         self.check_alive()?;
         Ok(offloads)
     }

@@ -5,11 +5,12 @@ use std::ffi::c_void;
 use ggml_sys as sys;
 
 use super::transfer;
+use crate::buffer;
 use crate::device::meta;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::guard::guarded;
 use crate::header::TensorPtr;
-use crate::{buffer, guard};
 
 /// Equally long pieces at equal distances, in a tensor and in host memory. All fields are in elements. The tensor must
 /// be contiguous.
@@ -65,12 +66,12 @@ impl Pieces {
         }
         let apart = self.count < 2 || (self.step >= self.len && self.data_step >= self.len);
         if !apart {
-            return Err(Error::Param {
+            return Err(Error::param(
                 call,
-                name: "pieces",
-                value: format!("{self:?}").into(),
-                expected: "`step` and `data_step` must be at least `len`".into(),
-            });
+                "pieces",
+                format!("{self:?}"),
+                "`step` and `data_step` must be at least `len`",
+            ));
         }
         let size = t.elements();
         let end = self.end(self.step).and_then(|n| n.checked_add(self.offset));
@@ -93,11 +94,9 @@ pub(crate) fn write<T: Element>(call: &'static str, t: TensorPtr, pieces: Pieces
         return Ok(());
     };
     let (raw, from) = (t.as_ptr(), data.as_ptr().cast::<c_void>());
-    guard::call("ggml_backend_tensor_set_2d", || {
-        // SAFETY: `t` is live and has memory (the caller's check). All pieces are in bounds of the tensor and of `data`
-        // (Pieces::checked), so their byte offsets don't overflow. The call is synchronous: C keeps nothing.
-        unsafe { sys::ggml_backend_tensor_set_2d(raw, from, offset, len, count, step, data_step) }
-    })?;
+    // SAFETY: `t` is live and has memory (the caller's check). All pieces are in bounds of the tensor and of `data`
+    // (Pieces::checked), so their byte offsets don't overflow. The call is synchronous: C keeps nothing.
+    unsafe { guarded!(call, sys::ggml_backend_tensor_set_2d(raw, from, offset, len, count, step, data_step)) }?;
     buffer::check_alive(t)
 }
 
@@ -108,9 +107,7 @@ pub(crate) fn read<T: Element>(call: &'static str, t: TensorPtr, pieces: Pieces,
         return Ok(());
     };
     let (raw, to) = (t.as_ptr(), out.as_mut_ptr().cast::<c_void>());
-    guard::call("ggml_backend_tensor_get_2d", || {
-        // SAFETY: as in `write`, with `out` in place of `data`.
-        unsafe { sys::ggml_backend_tensor_get_2d(raw, to, offset, len, count, step, data_step) }
-    })?;
+    // SAFETY: as in `write`, with `out` in place of `data`.
+    unsafe { guarded!(call, sys::ggml_backend_tensor_get_2d(raw, to, offset, len, count, step, data_step)) }?;
     buffer::check_alive(t)
 }

@@ -8,7 +8,7 @@ use crate::buffer;
 use crate::device::meta;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::guard;
+use crate::guard::guarded;
 use crate::header::{Owner, TensorPtr};
 use crate::list;
 
@@ -78,12 +78,10 @@ pub(crate) fn write_bytes(call: &'static str, t: TensorPtr, offset: usize, data:
     }
     let raw = t.as_ptr();
     let _alone = meta::transfers(call, t, offset, data.len())?;
-    guard::call("ggml_backend_tensor_set", || {
-        // SAFETY: `t` is live and has memory (the caller's check). offset + size are in bounds (check_span); C's own
-        // check can overflow (H4). Repacked weights are set as a whole and from aligned data (above, H27). The call
-        // is synchronous: C keeps no pointer to the data.
-        unsafe { sys::ggml_backend_tensor_set(raw, from, offset, data.len()) }
-    })?;
+    // SAFETY: `t` is live and has memory (the caller's check). offset + size are in bounds (check_span); C's own
+    // check can overflow (H4). Repacked weights are set as a whole and from aligned data (above, H27). The call
+    // is synchronous: C keeps no pointer to the data.
+    unsafe { guarded!(call, sys::ggml_backend_tensor_set(raw, from, offset, data.len())) }?;
     buffer::check_alive(t)
 }
 
@@ -113,27 +111,21 @@ pub(crate) fn fill(call: &'static str, t: TensorPtr, value: u8) -> Result<()> {
     let _alone = meta::transfers(call, t, 0, size)?;
     if buffer::fills_words(t) && !(size.is_multiple_of(4) && t.view_offs().is_multiple_of(4)) {
         let data = list::filled(value, size, "the bytes to fill a tensor with")?;
-        guard::call("ggml_backend_tensor_set", || {
-            // SAFETY: `t` is live and has memory (the caller's check); `data` is as long. The call is synchronous.
-            unsafe { sys::ggml_backend_tensor_set(raw, data.as_ptr().cast(), 0, size) }
-        })?;
+        // SAFETY: `t` is live and has memory (the caller's check); `data` is as long. The call is synchronous.
+        unsafe { guarded!(call, sys::ggml_backend_tensor_set(raw, data.as_ptr().cast(), 0, size)) }?;
         return buffer::check_alive(t);
     }
-    guard::call("ggml_backend_tensor_memset", || {
-        // SAFETY: `t` is live and has memory (the caller's check); `size` is the tensor's. The call is synchronous.
-        unsafe { sys::ggml_backend_tensor_memset(raw, value, 0, size) }
-    })?;
+    // SAFETY: `t` is live and has memory (the caller's check); `size` is the tensor's. The call is synchronous.
+    unsafe { guarded!(call, sys::ggml_backend_tensor_memset(raw, value, 0, size)) }?;
     buffer::check_alive(t)
 }
 
 /// Copies a tensor into another one, on any devices. Both must have buffers.
 pub(crate) fn copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result<()> {
     check_copy(call, from, to)?;
-    guard::call("ggml_backend_tensor_copy", || {
-        // SAFETY: both are live and have memory (the caller's check). check_copy checked what C asserts: one layout,
-        // and no shared memory. The copy is synchronous: C keeps nothing.
-        unsafe { sys::ggml_backend_tensor_copy(from.as_ptr(), to.as_ptr()) }
-    })?;
+    // SAFETY: both are live and have memory (the caller's check). check_copy checked what C asserts: one layout,
+    // and no shared memory. The copy is synchronous: C keeps nothing.
+    unsafe { guarded!(call, sys::ggml_backend_tensor_copy(from.as_ptr(), to.as_ptr())) }?;
     buffer::check_alive(from)?;
     buffer::check_alive(to)
 }
@@ -201,11 +193,9 @@ fn read_bytes(call: &'static str, t: TensorPtr, out: &mut [u8]) -> Result<()> {
     let (from, offset) = if t.buffer().is_null() { (t.root(), t.view_offs()) } else { (t, 0) };
     let (raw, size, to) = (from.as_ptr(), out.len(), out.as_mut_ptr().cast::<c_void>());
     let _alone = meta::transfers(call, t, 0, size)?;
-    guard::call("ggml_backend_tensor_get", || {
-        // SAFETY: `t` is live and has memory (the caller's check); offset + size are in bounds (check_span), and `out`
-        // has that size. A view lies inside its root (H1). The call is synchronous: C keeps no pointer to `out`.
-        unsafe { sys::ggml_backend_tensor_get(raw, to, offset, size) }
-    })?;
+    // SAFETY: `t` is live and has memory (the caller's check); offset + size are in bounds (check_span), and `out`
+    // has that size. A view lies inside its root (H1). The call is synchronous: C keeps no pointer to `out`.
+    unsafe { guarded!(call, sys::ggml_backend_tensor_get(raw, to, offset, size)) }?;
     buffer::check_alive(t)
 }
 

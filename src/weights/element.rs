@@ -41,12 +41,12 @@ impl Placed {
 fn one(call: &'static str, t: TensorPtr, at: [i64; 4]) -> Result<Pieces> {
     let ne = t.ne();
     if at.iter().zip(ne).any(|(i, n)| !(0..n).contains(i)) {
-        return Err(Error::Param {
+        return Err(Error::param(
             call,
-            name: "at",
-            value: format!("{at:?}").into(),
-            expected: format!("it must lie below the tensor's dimensions, {ne:?}").into(),
-        });
+            "at",
+            format!("{at:?}"),
+            format!("it must lie below the tensor's dimensions, {ne:?}"),
+        ));
     }
     let offset = at.iter().zip(ne).rev().fold(0, |offset, (i, n)| offset * n + i);
     let offset = usize::try_from(offset).unwrap_or(usize::MAX);

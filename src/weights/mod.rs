@@ -9,6 +9,7 @@ mod transfers;
 use std::fmt;
 
 use crate::buffer::{Buffer, BufferType};
+use crate::debug::debug;
 use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
@@ -207,11 +208,7 @@ impl WeightsBuilder {
     }
 }
 
-impl fmt::Debug for WeightsBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WeightsBuilder").finish_non_exhaustive()
-    }
-}
+debug!(WeightsBuilder);
 
 /// Tensors that are constant while anything uses them.
 ///

@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::ffi::c_void;
-use std::fmt;
 use std::marker::PhantomData;
 
 use ggml_sys as sys;
@@ -12,14 +11,16 @@ use super::placed::Placed;
 use super::{State, Weights};
 use crate::backend::Backend;
 use crate::buffer;
+use crate::debug::debug;
 use crate::device::meta;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::guard::guarded;
 use crate::header::{Owner, TensorPtr};
 use crate::tensor::Tensor;
 use crate::tensor::pieces::Pieces;
 use crate::tensor::transfer;
-use crate::{callback, guard, log};
+use crate::{callback, log};
 
 /// Tensors that [`Transfers`] may write to: those of a [`State`], or of [`Weights`] borrowed mutably.
 #[derive(Clone, Copy)]
@@ -37,11 +38,7 @@ impl<'env> From<&'env mut Weights> for Writable<'env> {
     }
 }
 
-impl fmt::Debug for Writable<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writable").field("tensors", &self.0.len()).finish()
-    }
-}
+debug!(Writable<'_>, |this| tensors = &this.0.len());
 
 /// A queue of transfers that run in order and may not have finished; made by [`Backend::transfers`].
 ///
@@ -147,11 +144,11 @@ impl<'env> Transfers<'_, 'env> {
         let data = data.into();
         transfer::check_whole::<T>(CALL, t, data.len())?;
         let (from, bytes) = self.hold(data);
-        guard::call("ggml_backend_tensor_set_async", || {
-            // SAFETY: backend and tensor are live, the tensor is in the backend's default buffer type (`target`), and
-            // the data have its length (check_whole). Both stay until the drop has waited.
-            unsafe { sys::ggml_backend_tensor_set_async(self.backend.as_ptr(), t.as_ptr(), from, 0, bytes) }
-        })?;
+        // SAFETY: backend and tensor are live, the tensor is in the backend's default buffer type (`target`), and
+        // the data have its length (check_whole). Both stay until the drop has waited.
+        unsafe {
+            guarded!(call, sys::ggml_backend_tensor_set_async(self.backend.as_ptr(), t.as_ptr(), from, 0, bytes))
+        }?;
         buffer::check_alive(t)
     }
 
@@ -176,10 +173,10 @@ impl<'env> Transfers<'_, 'env> {
         };
         let (from, _) = self.hold(data);
         let (raw, to) = (self.backend.as_ptr(), t.as_ptr());
-        guard::call("ggml_backend_tensor_set_2d_async", || {
-            // SAFETY: as in `set`; all pieces are in bounds of the tensor and of the data (Pieces::checked).
-            unsafe { sys::ggml_backend_tensor_set_2d_async(raw, to, from, offset, len, count, step, data_step) }
-        })?;
+        // SAFETY: as in `set`; all pieces are in bounds of the tensor and of the data (Pieces::checked).
+        unsafe {
+            guarded!(call, sys::ggml_backend_tensor_set_2d_async(raw, to, from, offset, len, count, step, data_step))
+        }?;
         buffer::check_alive(t)
     }
 
@@ -196,11 +193,9 @@ impl<'env> Transfers<'_, 'env> {
         own_memory(CALL, self.backend, t)?;
         transfer::check_whole::<T>(CALL, t, to.len())?;
         let (bytes, to) = (size_of_val(to), to.as_mut_ptr().cast::<c_void>());
-        guard::call("ggml_backend_tensor_get_async", || {
-            // SAFETY: backend and tensor are live, the tensor is in the backend's default buffer type (own_memory) and
-            // as long as `to` (check_whole). Both stay, and only C uses `to` (`&'env mut`), until the drop has waited.
-            unsafe { sys::ggml_backend_tensor_get_async(self.backend.as_ptr(), t.as_ptr(), to, 0, bytes) }
-        })?;
+        // SAFETY: backend and tensor are live, the tensor is in the backend's default buffer type (own_memory) and
+        // as long as `to` (check_whole). Both stay, and only C uses `to` (`&'env mut`), until the drop has waited.
+        unsafe { guarded!(call, sys::ggml_backend_tensor_get_async(self.backend.as_ptr(), t.as_ptr(), to, 0, bytes)) }?;
         buffer::check_alive(t)
     }
 
@@ -218,10 +213,10 @@ impl<'env> Transfers<'_, 'env> {
             return Ok(());
         };
         let (raw, from, to) = (self.backend.as_ptr(), t.as_ptr(), to.as_mut_ptr().cast::<c_void>());
-        guard::call("ggml_backend_tensor_get_2d_async", || {
-            // SAFETY: as in `get`; all pieces are in bounds of the tensor and of `to` (Pieces::checked).
-            unsafe { sys::ggml_backend_tensor_get_2d_async(raw, from, to, offset, len, count, step, data_step) }
-        })?;
+        // SAFETY: as in `get`; all pieces are in bounds of the tensor and of `to` (Pieces::checked).
+        unsafe {
+            guarded!(call, sys::ggml_backend_tensor_get_2d_async(raw, from, to, offset, len, count, step, data_step))
+        }?;
         buffer::check_alive(t)
     }
 
@@ -241,11 +236,9 @@ impl<'env> Transfers<'_, 'env> {
         own_memory(CALL, source, from)?;
         transfer::check_copy(CALL, from, to)?;
         let [source, backend] = [source, self.backend].map(Backend::as_ptr);
-        guard::call("ggml_backend_tensor_copy_async", || {
-            // SAFETY: all four are live; the tensors are not views (placed), lie in their backends' default buffer
-            // types (own_memory), and share layout but no memory (check_copy). The drop waits for both.
-            unsafe { sys::ggml_backend_tensor_copy_async(source, backend, from.as_ptr(), to.as_ptr()) }
-        })?;
+        // SAFETY: all four are live; the tensors are not views (placed), lie in their backends' default buffer
+        // types (own_memory), and share layout but no memory (check_copy). The drop waits for both.
+        unsafe { guarded!(call, sys::ggml_backend_tensor_copy_async(source, backend, from.as_ptr(), to.as_ptr())) }?;
         buffer::check_alive(from)?;
         buffer::check_alive(to)
     }
@@ -278,14 +271,7 @@ impl Drop for Transfers<'_, '_> {
     }
 }
 
-impl fmt::Debug for Transfers<'_, '_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transfers")
-            .field("backend", &self.backend)
-            .field("source", &self.source)
-            .finish_non_exhaustive()
-    }
-}
+debug!(Transfers<'_, '_>, |this| backend = &this.backend, source = &this.source);
 
 /// The tensor, if it has its own buffer; views have none outside of an allocation.
 fn placed(call: &'static str, t: Tensor<'_>) -> Result<TensorPtr> {

@@ -13,7 +13,7 @@ use super::split::Split;
 use crate::device::BufferType;
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result, TensorInfo};
-use crate::guard;
+use crate::guard::guarded;
 use crate::lock::Lock;
 
 /// A meta device: several devices for tensor parallelism (`ggml_backend_meta_device`). See the [module](crate::meta).
@@ -85,18 +85,16 @@ impl MetaDevice {
         let mut raw: Vec<_> = devices.iter().map(|d| d.as_ptr()).collect();
         let user: *const Splits = splits;
         let user = user.cast_mut().cast::<c_void>();
-        let device = guard::call("ggml_backend_meta_device", || {
-            // SAFETY: the devices are never freed, are 16 at most (`check`), and C copies the list. It keeps the
-            // function and `user`, which is leaked. No other thread uses its global list of devices: we hold the lock.
-            unsafe { sys::ggml_backend_meta_device(raw.as_mut_ptr(), raw.len(), Some(on_split_state), user) }
-        })?;
+        // SAFETY: the devices are never freed, are 16 at most (`check`), and C copies the list. It keeps the
+        // function and `user`, which is leaked. No other thread uses its global list of devices: we hold the lock.
+        let device = unsafe {
+            guarded!(call, sys::ggml_backend_meta_device(raw.as_mut_ptr(), raw.len(), Some(on_split_state), user))
+        }?;
         // SAFETY: C never frees such a device.
         let device = unsafe { Device::from_raw(device) };
         let device = device.ok_or(Error::Null { call: "ggml_backend_meta_device", log: Box::default() })?;
-        let buft = guard::call("ggml_backend_dev_buffer_type", || {
-            // SAFETY: the device is never freed; no other thread uses C's list of types: we hold the lock.
-            unsafe { sys::ggml_backend_dev_buffer_type(device.as_ptr()) }
-        })?;
+        // SAFETY: the device is never freed; no other thread uses C's list of types: we hold the lock.
+        let buft = unsafe { guarded!(call, sys::ggml_backend_dev_buffer_type(device.as_ptr())) }?;
         drop(alone);
         // SAFETY: every device has a buffer type, which is never freed.
         let buft = unsafe { BufferType::from_raw(buft) };
@@ -139,12 +137,12 @@ fn check(devices: &[Device]) -> Result<()> {
     if (2..=MetaDevice::MAX_DEVICES).contains(&devices.len()) && devices.iter().all(computes) {
         return devices.iter().try_for_each(|d| d.check_alive());
     }
-    Err(Error::Param {
-        call: "MetaDevice::new",
-        name: "devices",
-        value: format!("{devices:?}").into(),
-        expected: format!("it takes 2 to {} devices, each a CPU or a GPU", MetaDevice::MAX_DEVICES).into(),
-    })
+    Err(Error::param(
+        "MetaDevice::new",
+        "devices",
+        format!("{devices:?}"),
+        format!("it takes 2 to {} devices, each a CPU or a GPU", MetaDevice::MAX_DEVICES),
+    ))
 }
 
 /// Whether there are meta devices.

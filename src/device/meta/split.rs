@@ -48,11 +48,8 @@ const AXES: usize = 3;
 impl Split {
     /// Resolves the split for a tensor on `n` devices.
     pub(crate) fn resolve(&self, t: &TensorInfo, dtype: DType, n: usize) -> Result<State> {
-        let refuse = |expected: String| Error::Param {
-            call: "MetaDevice",
-            name: "split",
-            value: format!("{self:?}").into(),
-            expected: format!("for {t} on {n} devices, {expected}").into(),
+        let refuse = |expected: String| {
+            Error::param("MetaDevice", "split", format!("{self:?}"), format!("for {t} on {n} devices, {expected}"))
         };
         let (&axis, shares) = match self {
             Self::Mirrored => return Ok(State::Mirrored),

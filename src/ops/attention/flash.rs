@@ -5,7 +5,7 @@ use ggml_sys as sys;
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::guard;
+use crate::guard::guarded;
 use crate::ops::check::{Call, Operands};
 use crate::ops::precision::Prec;
 use crate::options::options;
@@ -91,20 +91,14 @@ impl Context {
             unsafe { sys::ggml_flash_attn_ext(c, q.as_ptr(), k.as_ptr(), v.as_ptr(), mask, scale, bias, cap) }
         })?;
         if let Some(acc) = how.acc {
-            guard::call("ggml_flash_attn_ext_set_prec", || {
-                // SAFETY: `t` is live, made just now, and an attention, as C asserts; C writes one of its parameters.
-                unsafe { sys::ggml_flash_attn_ext_set_prec(t.as_ptr(), acc.raw()) }
-            })?;
+            // SAFETY: `t` is live, made just now, and an attention, as C asserts; C writes one of its parameters.
+            unsafe { guarded!(call, sys::ggml_flash_attn_ext_set_prec(t.as_ptr(), acc.raw())) }?;
         }
-        guard::call("ggml_flash_attn_ext_set_n_kv_max", || {
-            // SAFETY: as above; `fits` has checked that the number is not negative.
-            unsafe { sys::ggml_flash_attn_ext_set_n_kv_max(t.as_ptr(), how.n_kv_max) }
-        })?;
+        // SAFETY: as above; `fits` has checked that the number is not negative.
+        unsafe { guarded!(call, sys::ggml_flash_attn_ext_set_n_kv_max(t.as_ptr(), how.n_kv_max)) }?;
         if let Some(sinks) = how.sinks {
-            guard::call("ggml_flash_attn_ext_add_sinks", || {
-                // SAFETY: as above; the sinks live for 'c, are `f32` and one per head (`fits`). The result keeps them.
-                unsafe { sys::ggml_flash_attn_ext_add_sinks(t.as_ptr(), sinks.as_ptr()) }
-            })?;
+            // SAFETY: as above; the sinks live for 'c, are `f32` and one per head (`fits`). The result keeps them.
+            unsafe { guarded!(call, sys::ggml_flash_attn_ext_add_sinks(t.as_ptr(), sinks.as_ptr())) }?;
         }
         Ok(t)
     }

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::check::Call;
@@ -28,11 +28,9 @@ impl Context {
         call.shape(a.ne() == [size, 2 * n - 1, 1, 1], "there must be one row for each distance")?;
         call.param(i32::try_from(2 * n).is_ok(), "qh", qh, "it must be less than 2^30")?;
         call.result([size, n, n, 1], DType::F16)?;
-        self.build("ggml_get_rel_pos", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and has a row for each distance (checked
-            // above). The result keeps it.
-            unsafe { sys::ggml_get_rel_pos(c, a.as_ptr(), qh, kh) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c and has a row for each distance (checked
+        // above). The result keeps it.
+        unsafe { build!(self, &[a], sys::ggml_get_rel_pos(c, a.as_ptr(), qh, kh)) }
     }
 
     /// Adds relative positions to `a` (`ggml_add_rel_pos`). `a` holds scores `[w * w, n1 * n2, batches]` for a square

@@ -3,7 +3,7 @@
 use ggml_sys as sys;
 
 use super::{Conv1d, Conv2d, Conv3d, volumes};
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::check::Call;
@@ -30,11 +30,15 @@ impl Context {
         call.shape(x.layout().has_dense_planes(), "each plane of the image must be contiguous; use `cont`")?;
         near(call, [nb2, nb3])?;
         let Conv2d { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
-        self.build("ggml_im2col", &[kernel, x], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; types, depths and layout were
-            // checked above, positive output sizes in `columns_2d`. The result keeps both.
-            unsafe { sys::ggml_im2col(c, kernel.as_ptr(), x.as_ptr(), s0, s1, p0, p1, d0, d1, true, dtype.raw()) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; types, depths and layout were
+        // checked above, positive output sizes in `columns_2d`. The result keeps both.
+        unsafe {
+            build!(
+                self,
+                &[kernel, x],
+                sys::ggml_im2col(c, kernel.as_ptr(), x.as_ptr(), s0, s1, p0, p1, d0, d1, true, dtype.raw())
+            )
+        }
     }
 
     /// [`Context::im2col`] in one dimension (`ggml_im2col`): with `kernel` of `[length, inputs, outputs]` and `x` of
@@ -52,10 +56,14 @@ impl Context {
         call.shape(x.layout().has_dense_rows(), "the rows of the image must be contiguous; use `cont`")?;
         near(call, [nb1, nb2])?;
         let Conv1d { stride: [s], padding: [p], dilation: [d] } = how;
-        self.build("ggml_im2col", &[kernel, x], |c| {
-            // SAFETY: as in `im2col`, with `columns_1d`; C ignores the parameters of the second dimension.
-            unsafe { sys::ggml_im2col(c, kernel.as_ptr(), x.as_ptr(), s, 0, p, 0, d, 0, false, dtype.raw()) }
-        })
+        // SAFETY: as in `im2col`, with `columns_1d`; C ignores the parameters of the second dimension.
+        unsafe {
+            build!(
+                self,
+                &[kernel, x],
+                sys::ggml_im2col(c, kernel.as_ptr(), x.as_ptr(), s, 0, p, 0, d, 0, false, dtype.raw())
+            )
+        }
     }
 
     /// [`Context::im2col`] in three dimensions (`ggml_im2col_3d`): with `kernel` of `[width, height, depth, inputs ·
@@ -172,11 +180,9 @@ impl Context {
         let length = steps.saturating_add(rows / i64::from(outputs) - 2 * i64::from(padding));
         call.shape(length > 0, "the result would be empty; use less padding")?;
         call.result([length, outputs.into(), 1, 1], a.dtype())?;
-        self.build("ggml_col2im_1d", &[a], |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c and a contiguous matrix of floats; the
-            // parameters are in the range that C asserts (all checked above). The result keeps `a`.
-            unsafe { sys::ggml_col2im_1d(c, a.as_ptr(), stride, outputs, padding) }
-        })
+        // SAFETY: the context is live and has room; `a` is live for 'c and a contiguous matrix of floats; the
+        // parameters are in the range that C asserts (all checked above). The result keeps `a`.
+        unsafe { build!(self, &[a], sys::ggml_col2im_1d(c, a.as_ptr(), stride, outputs, padding)) }
     }
 }
 

@@ -3,7 +3,7 @@
 use ggml_sys as sys;
 
 use super::{Conv2d, Conv3d, floats, volumes};
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::check::Call;
@@ -29,11 +29,11 @@ impl Context {
         let [w, h] = how.outputs(call, x.ne(), kernel.ne())?;
         call.result([w, h, outputs, batch], DType::F32)?;
         let Conv2d { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
-        self.build("ggml_conv_2d_direct", &[kernel, x], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; types, inputs and contiguity were
-            // checked above, positive output sizes in `outputs`. The result keeps both.
-            unsafe { sys::ggml_conv_2d_direct(c, kernel.as_ptr(), x.as_ptr(), s0, s1, p0, p1, d0, d1) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; types, inputs and contiguity were
+        // checked above, positive output sizes in `outputs`. The result keeps both.
+        unsafe {
+            build!(self, &[kernel, x], sys::ggml_conv_2d_direct(c, kernel.as_ptr(), x.as_ptr(), s0, s1, p0, p1, d0, d1))
+        }
     }
 
     /// [`Context::conv_2d_dw`] as one operation (`ggml_conv_2d_dw_direct`): `kernel` of ggml shape `[width, height, 1,
@@ -65,11 +65,15 @@ impl Context {
         let [w, h] = how.outputs(call, x.ne(), kernel.ne())?;
         call.result([w, h, channels, batch], DType::F32)?;
         let Conv2d { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
-        self.build("ggml_conv_2d_dw_direct", &[kernel, x], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; types, channels and layouts were
-            // checked above, positive output sizes in `outputs`. The result keeps both.
-            unsafe { sys::ggml_conv_2d_dw_direct(c, kernel.as_ptr(), x.as_ptr(), s0, s1, p0, p1, d0, d1) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; types, channels and layouts were
+        // checked above, positive output sizes in `outputs`. The result keeps both.
+        unsafe {
+            build!(
+                self,
+                &[kernel, x],
+                sys::ggml_conv_2d_dw_direct(c, kernel.as_ptr(), x.as_ptr(), s0, s1, p0, p1, d0, d1)
+            )
+        }
     }
 
     /// [`Context::conv_3d`] as one operation (`ggml_conv_3d_direct`): `kernel` of ggml shape `[width, height, depth,

@@ -3,7 +3,7 @@
 use ggml_sys as sys;
 
 use super::floats;
-use crate::context::Context;
+use crate::context::{Context, build};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::check::Call;
@@ -27,11 +27,9 @@ impl Context {
         let fits = inputs == depth && [last, n2, n3] == [1; 3];
         call.shape(fits, "the kernel must be [length, outputs, inputs], the image [length, inputs]")?;
         call.result([length(w, k, stride), outputs, 1, 1], DType::F32)?;
-        self.build("ggml_conv_transpose_1d", &[kernel, x], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; types and layouts were checked in
-            // `check`, shapes above; C asserts no padding and no dilation. The result keeps both.
-            unsafe { sys::ggml_conv_transpose_1d(c, kernel.as_ptr(), x.as_ptr(), stride, 0, 1) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; types and layouts were checked in
+        // `check`, shapes above; C asserts no padding and no dilation. The result keeps both.
+        unsafe { build!(self, &[kernel, x], sys::ggml_conv_transpose_1d(c, kernel.as_ptr(), x.as_ptr(), stride, 0, 1)) }
     }
 
     /// A transposed 2-d convolution without padding (`ggml_conv_transpose_2d_p0`): `kernel` of ggml shape `[width, height,
@@ -48,11 +46,9 @@ impl Context {
         let ([kw, kh, outputs, inputs], [w, h, depth, batch]) = (kernel.ne(), x.ne());
         call.shape(inputs == depth, "the kernel's fourth dimension must be the image's third")?;
         call.result([length(w, kw, stride), length(h, kh, stride), outputs, batch], DType::F32)?;
-        self.build("ggml_conv_transpose_2d_p0", &[kernel, x], |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; types and layouts were checked in
-            // `check`, shapes above. The result keeps both.
-            unsafe { sys::ggml_conv_transpose_2d_p0(c, kernel.as_ptr(), x.as_ptr(), stride) }
-        })
+        // SAFETY: the context is live and has room; the operands are live for 'c; types and layouts were checked in
+        // `check`, shapes above. The result keeps both.
+        unsafe { build!(self, &[kernel, x], sys::ggml_conv_transpose_2d_p0(c, kernel.as_ptr(), x.as_ptr(), stride)) }
     }
 }
 

@@ -1,0 +1,19 @@
+//! `Debug` for types of which only a part is shown.
+
+/// Implements `Debug`, which shows these fields: `debug!(Event, |this| device = &this.device)`.
+macro_rules! debug {
+    ($name:ident $(<$($life:lifetime),+>)? $(, |$this:ident| $($field:ident = $value:expr),+ $(,)?)?) => {
+        impl std::fmt::Debug for $name $(<$($life),+>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let mut shown = f.debug_struct(stringify!($name));
+                $(
+                    let $this = self;
+                    $(shown.field(stringify!($field), $value);)+
+                )?
+                shown.finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+pub(crate) use debug;
