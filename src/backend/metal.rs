@@ -4,7 +4,6 @@ use ggml_sys as sys;
 
 use super::Backend;
 use crate::error::{Error, Result};
-use crate::guard;
 use crate::guard::guarded;
 
 impl Backend {
