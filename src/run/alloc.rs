@@ -16,10 +16,11 @@ impl Sched {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if no backend can run an operation or reach its weights; [`Error::OutOfMemory`];
-    /// [`Error::Poisoned`] after a computation that failed inside ggml; [`Error::Backends`] if a backend's replacement
-    /// is not valid in its position; [`Error::InUse`] within the closure of an [`Run::compute_async`] that uses a
-    /// tensor of the graph.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if no backend can run an operation or reach its weights;
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::Poisoned`](crate::Error::Poisoned) after a
+    /// computation that failed inside ggml; [`Error::Backends`](crate::Error::Backends) if a backend's replacement is
+    /// not valid in its position; [`Error::InUse`](crate::Error::InUse) within the closure of an [`Run::compute_async`]
+    /// that uses a tensor of the graph.
     #[doc(alias = "ggml_backend_sched_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<Run<'s, 'c>> {
         self.run("Sched::alloc", graph, &[])
@@ -32,10 +33,11 @@ impl Sched {
     ///
     /// # Errors
     ///
-    /// As [`Sched::alloc`]; [`Error::NotPart`] for a tensor that is not part of the graph; [`Error::Param`] for a
-    /// backend index that is out of bounds, or a tensor that is pinned twice; [`Error::Unsupported`] if the device
-    /// can't run the operation, if the tensor has memory already or is a view, or if ggml ignores the pin for a backend
-    /// of higher priority with the same buffer type.
+    /// As [`Sched::alloc`]; [`Error::NotPart`](crate::Error::NotPart) for a tensor that is not part of the graph;
+    /// [`Error::Param`](crate::Error::Param) for a backend index that is out of bounds, or a tensor that is pinned
+    /// twice; [`Error::Unsupported`](crate::Error::Unsupported) if the device can't run the operation, if the tensor
+    /// has memory already or is a view, or if ggml ignores the pin for a backend of higher priority with the same
+    /// buffer type.
     #[doc(alias = "ggml_backend_sched_set_tensor_backend")]
     pub fn alloc_pinned<'s, 'c>(
         &'s mut self,
@@ -88,16 +90,11 @@ impl GraphAllocator {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if the backend's device can't run an operation, reach its weights, or use the allocator's
-    /// buffer types; [`Error::OutOfMemory`]; [`Error::InUse`] within the closure of a [`Run::compute_async`] that uses a
-    /// tensor of the graph; [`Error::Param`] if `choose` returned an index that is out of bounds; [`Error::Poisoned`]
-    /// after a computation of the backend that failed inside ggml.
-    ///
-    /// [`Error::Unsupported`]: crate::Error::Unsupported
-    /// [`Error::OutOfMemory`]: crate::Error::OutOfMemory
-    /// [`Error::InUse`]: crate::Error::InUse
-    /// [`Error::Param`]: crate::Error::Param
-    /// [`Error::Poisoned`]: crate::Error::Poisoned
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the backend's device can't run an operation, reach its
+    /// weights, or use the allocator's buffer types; [`Error::OutOfMemory`](crate::Error::OutOfMemory);
+    /// [`Error::InUse`](crate::Error::InUse) within the closure of a [`Run::compute_async`] that uses a tensor of the
+    /// graph; [`Error::Param`](crate::Error::Param) if `choose` returned an index that is out of bounds;
+    /// [`Error::Poisoned`](crate::Error::Poisoned) after a computation of the backend that failed inside ggml.
     #[doc(alias = "ggml_gallocr_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>, backend: &'s mut Backend) -> Result<Run<'s, 'c>> {
         const CALL: &str = "GraphAllocator::alloc";

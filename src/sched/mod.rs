@@ -155,7 +155,7 @@ impl Sched {
     ///
     /// # Errors
     ///
-    /// As [`Sched::alloc`], except for [`Error::OutOfMemory`].
+    /// As [`Sched::alloc`], except for [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     #[doc(alias = "ggml_backend_sched_reserve_size")]
     pub fn reserve_size(&mut self, graph: &Graph<'_>) -> Result<Vec<usize>> {
         log::public(|| {
