@@ -49,6 +49,12 @@ pub(crate) fn slot(node: TensorPtr) -> Option<usize> {
     picks(node).map(|(slot, _)| slot)
 }
 
+/// The slot of the source that holds the experts of each token, if the operation is a product of experts.
+#[cfg(ggml_0_28)]
+pub(crate) fn of_experts(node: TensorPtr) -> Option<usize> {
+    (node.op() == sys::GGML_OP_MUL_MAT_ID).then(|| slot(node)).flatten()
+}
+
 /// The slot of the source that holds indices, and their exclusive upper bound.
 fn picks(node: TensorPtr) -> Option<(usize, i64)> {
     let ne_of = |slot| node.source(slot).map(TensorPtr::ne);

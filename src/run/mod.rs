@@ -3,6 +3,8 @@
 mod alloc;
 mod compare;
 mod engine;
+#[cfg(ggml_0_28)]
+mod experts;
 mod observe;
 mod part;
 #[cfg(feature = "tools")]
@@ -170,7 +172,12 @@ impl<'s, 'c> Run<'s, 'c> {
         let calls_user_code =
             !self.graph.entries().closures().is_empty() || self.backends().iter().any(Backend::asks_user_code);
         let _alone = meta::lock_if_meta(call, self.backends().iter().map(Backend::device), calls_user_code)?;
-        let status = f(&mut self.engine, self.graph.as_ptr());
+        let graph = self.graph;
+        let compute = |engine: &mut Engine<'s>| f(engine, graph.as_ptr());
+        #[cfg(ggml_0_28)]
+        let status = experts::copying_used(&mut self.engine, graph.entries(), compute);
+        #[cfg(not(ggml_0_28))]
+        let status = compute(&mut self.engine);
         self.engine.poison_if_interrupted(&status);
         status
     }

@@ -116,6 +116,13 @@ impl RawSched {
         unsafe { sys::ggml_backend_sched_set_eval_callback(self.as_ptr(), f, user) };
     }
 
+    /// Sets what copies weights in host memory in the next computation, or clears it.
+    #[cfg(ggml_0_28)]
+    pub(crate) fn set_copy_callback(&mut self, f: sys::ggml_backend_sched_copy_callback, user: *mut c_void) {
+        // SAFETY: as for `set_callback`.
+        unsafe { sys::ggml_backend_sched_set_copy_callback(self.as_ptr(), f, user) };
+    }
+
     /// Drops the allocated graph.
     pub(crate) fn reset(&mut self) -> Result<()> {
         // SAFETY: live by the type's invariant.
