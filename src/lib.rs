@@ -25,6 +25,7 @@ mod ffi;
 pub mod gguf;
 mod graph;
 mod guard;
+pub mod guide;
 mod header;
 mod list;
 mod lock;

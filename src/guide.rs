@@ -1,0 +1,52 @@
+//! A guide in short pages. Every snippet is compiled and run by the tests.
+//!
+//! New to ggml: [shapes](mod@shapes), [memory], [graphs]. A model from a file: [weights], [sched], [decoder]. The rest is to look up.
+//!
+//! To find a C function, search these docs for its full name. The few that have no counterpart are in [omitted].
+
+pub mod omitted;
+
+/// A page of `docs/guide`. Its links to other pages work as files and here: the first definition of a label counts.
+macro_rules! page {
+    ($($(#[doc = $about:literal])+ $name:ident, $file:literal;)*) => {
+        $(
+            $(#[doc = $about])+
+            #[doc = ""]
+            #[doc = include_str!("guide/links.md")]
+            #[doc = ""]
+            #[doc = include_str!(concat!("../docs/guide/", $file))]
+            pub mod $name {}
+        )*
+    };
+}
+
+page! {
+    /// How elements lie in memory: `ne`, `nb`, row-major data, broadcasting.
+    shapes, "shapes.md";
+    /// Who owns which bytes: contexts, weights, states, schedulers.
+    memory, "memory.md";
+    /// From a formula to a graph: layers, attention, outputs.
+    graphs, "graphs.md";
+    /// Weights and GGUF: load, map, repack, quantise, write.
+    weights, "weights.md";
+    /// The scheduler, step by step: devices, splits, copies, plans.
+    sched, "sched.md";
+    /// A decoder with a KV cache, planned once.
+    decoder, "decoder.md";
+    /// Operations of your own, as closures.
+    custom, "custom.md";
+    /// Devices, offload, several machines, tensor parallelism.
+    devices, "devices.md";
+    /// Training: data sets, losses, optimisers.
+    training, "training.md";
+    /// Errors, and what to do about each.
+    errors, "errors.md";
+    /// From C to Rust, line by line.
+    from_c, "from_c.md";
+    /// One ggml with llama.cpp and whisper.cpp.
+    interop, "interop.md";
+    /// Deployment: CPU variants, dynamic backends, containers.
+    deployment, "deployment.md";
+    /// Tuning: threads, types, repacking, profiles.
+    tuning, "tuning.md";
+}
