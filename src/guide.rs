@@ -15,6 +15,7 @@ macro_rules! page {
             #[doc = include_str!("guide/links.md")]
             #[doc = ""]
             #[doc = include_str!(concat!("../docs/guide/", $file))]
+            #[allow(clippy::doc_markdown, reason = "names of products")]
             pub mod $name {}
         )*
     };
@@ -49,4 +50,24 @@ page! {
     deployment, "deployment.md";
     /// Tuning: threads, types, repacking, profiles.
     tuning, "tuning.md";
+}
+
+#[cfg(test)]
+mod tests {
+    /// The names of an enum's variants, from its source.
+    fn variants(source: &str) -> impl Iterator<Item = &str> {
+        let body = source.split("pub enum Error {").nth(1).unwrap().split("\n}\n").next().unwrap();
+        body.lines()
+            .filter_map(|line| line.strip_prefix("    ")?.split([' ', ',']).next())
+            .filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase()))
+    }
+
+    #[test]
+    fn guide_names_each_error() {
+        let page = include_str!("../docs/guide/errors.md");
+        let missing: Vec<_> =
+            variants(include_str!("error/mod.rs")).filter(|name| !page.contains(&format!("`{name}`"))).collect();
+        assert!(missing.is_empty(), "docs/guide/errors.md lacks {missing:?}");
+        assert!(variants(include_str!("error/mod.rs")).count() > 20, "the variants are found");
+    }
 }
