@@ -32,8 +32,8 @@
 //! | `ggml_get_max_tensor_size` | *redundant:* `Tensor::nbytes` over `Weights::iter` or `Graph::nodes` |
 //! | `ggml_new_buffer` | *raw memory:* `WeightsBuilder::place_state` |
 //! | `ggml_view_tensor` | *unsound:* `Context::view`: the view it makes does not know its source, so graphs would miss it |
-//! | `ggml_get_data` | *raw memory:* `Tensor::read`, `Allocated::get` |
-//! | `ggml_get_data_f32` | *raw memory:* `Tensor::read`, `Allocated::get` |
+//! | `ggml_get_data` | *raw memory:* `Tensor::read`, `Run::get` |
+//! | `ggml_get_data_f32` | *raw memory:* `Tensor::read`, `Run::get` |
 //! | `ggml_format_name` | *Rust has it:* `Tensor::named` with `format!` |
 //! | `ggml_prec_get_acc` | *redundant:* the options that the product or the attention was made with |
 //! | `ggml_prec_get_src` | *redundant:* the options that the product was made with |
@@ -68,7 +68,7 @@
 //! | `ggml_backend_tensor_set_n` | *not yet:* `Weights::set`, a tensor at a time: only CUDA and Metal transfer several at once |
 //! | `ggml_backend_tensor_get_n` | *not yet:* `Weights::read_bytes`, likewise |
 //! | `ggml_backend_device_register` | *unsound:* `rpc::connect`, `Registry::load`: it keeps any pointer to a device for ever |
-//! | `ggml_backend_sched_split_graph` | *internal:* `Sched::reserve` and `Sched::alloc`, which split; `Allocated::splits` |
+//! | `ggml_backend_sched_split_graph` | *internal:* `Sched::reserve` and `Sched::alloc`, which split; `Run::splits` |
 //! | `ggml_backend_sched_set_copy_callback` | *not yet:* nothing: where a GPU computes with experts in host memory, all of them are copied |
 //! | `ggml_backend_sched_set_realloc_callback` | *debugging of C:* `Sched::plans` before and after `Sched::alloc` |
 //! | `ggml_backend_view_init` | *internal:* nothing: views get memory with their graph |
