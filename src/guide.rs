@@ -1,4 +1,5 @@
-//! A guide in short pages. Every snippet is compiled and run by the tests.
+//! A guide in short pages. Every snippet is compiled and run by the tests; they are bodies of
+//! `fn main() -> ggml::Result<()>`.
 //!
 //! New to ggml: [shapes](mod@shapes), [memory], [graphs]. A model from a file: [weights], [sched], [decoder]. The rest is to look up.
 //!
