@@ -9,13 +9,18 @@ pub mod omitted;
 
 /// A page of `docs/guide`. Its links to other pages work as files and here: the first definition of a label counts.
 macro_rules! page {
-    ($($(#[doc = $about:literal])+ $name:ident, $file:literal;)*) => {
+    ($($(#[doc = $about:literal])+ $name:ident, $file:literal $(, $picture:literal)?;)*) => {
         $(
             $(#[doc = $about])+
             #[doc = ""]
             #[doc = include_str!("guide/links.md")]
             #[doc = ""]
             #[doc = include_str!(concat!("../docs/guide/", $file))]
+            $(
+                #[doc = "# The picture\n\n<div style=\"overflow-x: auto\">\n"]
+                #[doc = include_str!(concat!("../docs/pictures/", $picture))]
+                #[doc = "</div>"]
+            )?
             #[allow(clippy::doc_markdown, reason = "names of products")]
             pub mod $name {}
         )*
@@ -32,7 +37,7 @@ page! {
     /// Weights and GGUF: load, map, repack, quantise, write.
     weights, "weights.md";
     /// The scheduler, step by step: devices, splits, copies, plans.
-    sched, "sched.md";
+    sched, "sched.md", "digits.svg";
     /// A decoder with a KV cache, planned once.
     decoder, "decoder.md";
     /// Operations of your own, as closures.
