@@ -1,10 +1,48 @@
-//! Safe bindings to [ggml](https://github.com/ggml-org/ggml), the tensor library under llama.cpp and whisper.cpp.
+//! Safe bindings to [ggml](https://github.com/ggml-org/ggml), the tensor library of llama.cpp and whisper.cpp.
 //!
-//! A computation is built in a [`Context`], collected in a [`Graph`], and allocated by a [`Sched`] (several devices) or
-//! a [`GraphAllocator`] (one device). The allocated graph sets inputs, computes, and reads results. Constant data lies
-//! in [`Weights`], data that computations change in [`State`].
+//! A computation is described in a [`Context`], collected in a [`Graph`], given memory by a [`Sched`] on one or several
+//! devices, and computed as often as needed. Constant data are in [`Weights`], data that computations change in a
+//! [`State`].
 //!
-//! Names are ggml's without the prefix. To find a C function, search the docs for its full name.
+//! ```
+//! use ggml::prelude::*;
+//! # fn main() -> ggml::Result<()> {
+//! // Weights: named tensors with memory of their own, read-only while in use.
+//! let mut builder = WeightsBuilder::new();
+//! builder.tensor("up", DType::F32, [4, 8])?.tensor("down", DType::F32, [8, 2])?;
+//! let mut weights = builder.place(Device::best()?)?;
+//! weights.set("up", &[0.5_f32; 32])?;
+//! weights.set("down", &[0.25_f32; 16])?;
+//!
+//! // A computation, written down. Shapes begin with the innermost dimension: 3 rows of 4 columns are `[4, 3]`.
+//! let ctx = Context::new();
+//! let x = ctx.input("x", DType::F32, [4, 3])?;
+//! let hidden = ctx.relu(ctx.mul_mat(weights.tensor("up")?, x)?)?;
+//! let y = ctx.soft_max(ctx.mul_mat(weights.tensor("down")?, hidden)?)?;
+//! let graph = ctx.graph([y])?;
+//!
+//! // Memory on the devices, for as long as `run` lives.
+//! let mut sched = Sched::best()?;
+//! let mut run = sched.alloc(&graph)?;
+//! run.set(x, &[1.0_f32; 12])?;
+//! run.compute()?;
+//! assert_eq!(run.get::<f32>(y)?, [0.5; 6]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | to | see |
+//! |---|---|
+//! | learn it | [`guide`]: [shapes](mod@guide::shapes), [memory](guide::memory), [graphs](guide::graphs), … |
+//! | add operations | [`Context`], with a method for each |
+//! | load and write models | [`gguf`], [`WeightsBuilder`], [`DType::quantize`] |
+//! | choose devices | [`Device`], [`Backend`], [`BufferType`] |
+//! | compute on one device, without a scheduler | [`GraphAllocator`] |
+//! | train | [`opt`] |
+//! | use other machines, and all GPUs at once | `rpc` (a feature, on by default), [`meta`] |
+//! | understand an error | [`Error`], [`guide::errors`] |
+//!
+//! Names are ggml's without the prefix. To find a C function, search these docs for its full name.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_types))]
 // The features that items need, in the docs.
@@ -25,6 +63,7 @@ mod ffi;
 pub mod gguf;
 mod graph;
 mod guard;
+pub mod guide;
 mod header;
 mod list;
 mod lock;

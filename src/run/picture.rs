@@ -14,8 +14,8 @@ use crate::header::Owner;
 use crate::tensor::Tensor;
 
 impl Run<'_, '_> {
-    /// Draws the graph as SVG, data flowing downwards: each operation has the colour of its device and the number of
-    /// its split; tensors copied between devices are dashed lines with their sizes.
+    /// Draws the graph as SVG, with a column for each split, in which data flows downwards: each operation has the colour
+    /// of its device and the number of its split; tensors copied between devices are dashed lines with their sizes.
     ///
     /// Time grows linearly with operations and operands. More than a few hundred are hard to read.
     pub fn to_svg(&self) -> String {

@@ -14,7 +14,7 @@ pub(super) struct Size {
     pub(super) height: f64,
 }
 
-/// The computed layout. Its upper left corner is (0, 0).
+/// The computed layout. Its upper edge is 0.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
     pub(super) size: Size,
@@ -35,8 +35,8 @@ const MOST_MORE: f64 = 80.0;
 /// The minimum distance of a line's end from a corner.
 const CORNER: f64 = 24.0;
 
-/// Places nodes of these sizes so that lines, which lead to greater indices, go downwards.
-pub(super) fn arrange(sizes: &[Size], lines: &BTreeSet<(usize, usize)>) -> Layout {
+/// Places nodes of these sizes to the right of `begin` so that lines, which lead to greater indices, go downwards.
+pub(super) fn arrange(sizes: &[Size], lines: &BTreeSet<(usize, usize)>, begin: f64) -> Layout {
     let layers = Layers::new(sizes.len(), lines);
     let halves: Vec<_> = (layers.items.iter())
         .map(|item| match item.node.and_then(|node| sizes.get(node)) {
@@ -58,7 +58,7 @@ pub(super) fn arrange(sizes: &[Size], lines: &BTreeSet<(usize, usize)>) -> Layou
     if sizes.is_empty() {
         return Layout::default();
     }
-    let drawn = Drawn { sizes, layers: &layers, xs: xs.iter().map(|x| x - left).collect(), bands };
+    let drawn = Drawn { sizes, layers: &layers, xs: xs.iter().map(|x| x - left + begin).collect(), bands };
     Layout {
         size: Size { width: right - left, height: drawn.bands.last().map_or(0.0, |band| band.bottom) },
         nodes: (0..sizes.len()).map(|i| drawn.centre(i)).collect(),

@@ -1,6 +1,7 @@
-//! Draws a scheduled graph as SVG: data flows downwards, nodes have their device's colour, and tensors that the
-//! scheduler copies between devices are dashed and labelled with their size.
+//! Draws a scheduled graph as SVG: a column for each split, in which data flows downwards. Nodes have their device's
+//! colour, and tensors that the scheduler copies between devices are dashed and labelled with their size.
 
+mod columns;
 mod layers;
 mod layout;
 mod page;
@@ -123,7 +124,8 @@ impl Drawing {
     /// The SVG document.
     pub(crate) fn to_svg(&self) -> String {
         let sizes: Vec<_> = self.nodes.iter().map(Node::size).collect();
-        let layout = layout::arrange(&sizes, &self.edges);
+        let columns = columns::of_nodes(&self.nodes, &self.edges);
+        let layout = columns::arrange(&sizes, &self.edges, &columns);
         Page { drawing: self, sizes, layout }.write()
     }
 

@@ -237,6 +237,34 @@ fn svg_draws_the_main_path_straight() {
 }
 
 #[test]
+fn svg_has_a_column_for_each_split() {
+    let mut drawing = sample();
+    let last = drawing.nodes.len() - 1;
+    drawing.nodes[last].split = Some(2);
+    let svg = drawing.to_svg();
+    let document = Document::parse(&svg).unwrap();
+    let frames = frames(&document);
+    assert_apart(&frames);
+    let columns = columns::of_nodes(&drawing.nodes, &drawing.edges);
+    assert_eq!(
+        (columns[0], columns[last - 2], columns[last - 1], columns[last]),
+        (0, 2, 2, 2),
+        "leaves and copies follow"
+    );
+    let mut across = 0;
+    for (&(from, to), path) in drawing.edges.iter().zip(of_class(&document, &["edge", "copy"])) {
+        let (start, end) = ends(path);
+        assert!(touches(&frames[from], start) && touches(&frames[to], end), "{from} -> {to}");
+        let next = columns[from] != columns[to];
+        across += usize::from(next);
+        assert!(if next { frames[from][2] < frames[to][0] } else { start[1] < end[1] }, "{from} -> {to}");
+    }
+    assert_eq!(across, 2, "the copies lead to the next column");
+    let page = document.root_element();
+    assert!(attribute(page, "width") > attribute(page, "height"), "wider than tall");
+}
+
+#[test]
 fn svg_draws_any_graph() {
     Document::parse(&Drawing::default().to_svg()).unwrap();
     for seed in 0..300 {

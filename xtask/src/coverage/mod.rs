@@ -44,10 +44,11 @@ const FEW: usize = 6;
 
 const REPORT: &str = "docs/coverage.md";
 const MIGRATION: &str = "docs/migration.md";
+const OMITTED_PAGE: &str = "src/guide/omitted.rs";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Write nothing; fail where docs/coverage.md is not up to date
+    /// Write nothing; fail where a page is not up to date
     #[arg(long)]
     check: bool,
 }
@@ -92,7 +93,8 @@ fn report(root: &Path, chapters: &[Chapter], check: bool) -> Result<Vec<String>>
     let migration = Migration::parse(&read(&root.join("docs/migration.toml"))?)?;
     let functions = functions(root)?;
     let (migration, mut problems) = migration.write(chapters, |name| functions.contains(name));
-    for (file, text) in [(REPORT, report::write(chapters)), (MIGRATION, migration)] {
+    let pages = [(REPORT, report::write(chapters)), (MIGRATION, migration), (OMITTED_PAGE, report::omitted(chapters))];
+    for (file, text) in pages {
         let path = root.join(file);
         if !check {
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -107,14 +109,15 @@ fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The library's sources without tests, which may call C directly.
+/// The library's sources without tests, which may call C directly, and without the page of omitted functions, whose
+/// aliases wrap nothing.
 fn read_sources(root: &Path) -> Result<Sources> {
     let mut sources = Sources::new();
     for entry in WalkDir::new(root.join("src")) {
         let entry = entry?;
         let path = entry.path().strip_prefix(root)?;
         let tests = path.iter().any(|part| part == "tests" || part == "tests.rs");
-        if tests || path.extension().is_none_or(|e| e != "rs") {
+        if tests || path == Path::new(OMITTED_PAGE) || path.extension().is_none_or(|e| e != "rs") {
             continue;
         }
         let name = path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/");
