@@ -8,6 +8,8 @@
 
 mod beside;
 mod device;
+#[cfg(ggml_0_28)]
+mod experts;
 mod failing;
 mod fused;
 mod ops;
@@ -83,6 +85,8 @@ fn main() -> ExitCode {
         threads::trials(),
     ];
     trials.extend(whole.into_iter().flatten());
+    #[cfg(ggml_0_28)]
+    trials.extend(experts::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     let counts = ops::counts();
     println!(
