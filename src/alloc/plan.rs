@@ -6,8 +6,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ggml_sys as sys;
-
 use super::placement::Placement;
 use crate::buffer::{self, BufferType};
 use crate::device::meta;
@@ -252,7 +250,7 @@ fn is_same(i: usize, e: &Entry, key: &Key) -> bool {
     let is_view = e.root as usize != i;
     let wanders = e.views_placed();
     // The parameters of a view of placed memory are its offset, those of a custom operation an address: ignored.
-    let params = !(wanders && e.ptr.op() == sys::GGML_OP_VIEW || TensorPtr::is_custom(e.ptr));
+    let params = !(wanders && e.ptr.is_view_at_offset() || TensorPtr::is_custom(e.ptr));
     (e.root, e.mask, e.kind) == (key.root, key.mask, key.kind)
         && e.ptr.is_like(&key.fingerprint, params)
         && (!is_view || wanders || e.ptr.view_offs() == key.view_offs)

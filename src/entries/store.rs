@@ -211,7 +211,7 @@ impl Store {
         };
         // Other threads may read placed leaves now, so nothing is written to them.
         if !matches!(kind, Kind::Placed(_)) {
-            if t.op() != sys::GGML_OP_NONE {
+            if !t.is_leaf() {
                 t.add_flags(sys::GGML_TENSOR_FLAG_COMPUTE.cast_signed());
             }
             match kind {
@@ -253,7 +253,7 @@ fn no_memory() -> Error {
 
 /// Whether ggml treats `t` as a leaf: no operation, and no training parameter.
 fn is_leaf(t: TensorPtr) -> bool {
-    t.op() == sys::GGML_OP_NONE && t.flags() & sys::GGML_TENSOR_FLAG_PARAM.cast_signed() == 0
+    t.is_leaf() && t.flags() & sys::GGML_TENSOR_FLAG_PARAM.cast_signed() == 0
 }
 
 /// The stores of a context's dropped graphs, for reuse.

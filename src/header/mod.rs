@@ -117,6 +117,18 @@ impl TensorPtr {
         self.op_desc().to_lowercase()
     }
 
+    /// Whether the tensor is a leaf: no operation made it.
+    #[inline]
+    pub(crate) fn is_leaf(self) -> bool {
+        self.op() == sys::GGML_OP_NONE
+    }
+
+    /// Whether `view` made the tensor, at an offset.
+    #[inline]
+    pub(crate) fn is_view_at_offset(self) -> bool {
+        self.op() == sys::GGML_OP_VIEW
+    }
+
     /// Whether the tensor is a leaf or a plain view, so that nothing is computed for it (`ggml_is_view_op`).
     #[inline]
     pub(crate) fn is_view_op(self) -> bool {

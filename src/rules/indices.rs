@@ -35,6 +35,16 @@ pub(crate) fn record(entries: &mut Entries) -> Result<()> {
     Ok(())
 }
 
+/// Whether another device may start from this result. Not if that breaks what safety checks rely on: sorts get no NaN
+/// from the clamp before them, and indices that sorts make are in range and distinct.
+pub(crate) fn may_lend(t: TensorPtr, numbers: &[f64]) -> bool {
+    match t.op() {
+        sys::GGML_OP_ARGSORT | sys::GGML_OP_TOP_K => false,
+        sys::GGML_OP_CLAMP => !numbers.iter().any(|x| x.is_nan()),
+        _ => true,
+    }
+}
+
 /// The inputs that hold the operation's indices, each with their exclusive upper bound.
 pub(crate) fn bounds(node: TensorPtr) -> impl Iterator<Item = (TensorPtr, i64)> {
     picks(node)

@@ -22,7 +22,7 @@ impl Device {
     pub fn supports_op(self, op: Tensor<'_>) -> Result<bool> {
         op.check_free("Device::supports_op")?;
         self.check_alive()?;
-        let is_node = op.ptr().op() != sys::GGML_OP_NONE;
+        let is_node = !op.ptr().is_leaf();
         Ok(run::accepts(self, op.ptr(), is_node).is_ok() && self.claims(op.ptr())?)
     }
 

@@ -121,7 +121,7 @@ pub(crate) fn transfers(call: &'static str, t: TensorPtr, offset: usize, len: us
         return Ok(None);
     };
     let mirrored = match t.owner() {
-        Owner::Graph => t.op() == sys::GGML_OP_NONE,
+        Owner::Graph => t.is_leaf(),
         _ => state_of(t) == Some(State::Mirrored),
     };
     // Views of tensors that the graph allocates were checked at allocation.

@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::header::TensorPtr;
 use crate::list;
 use crate::options::options;
+use crate::rules::indices;
 use crate::tensor::transfer;
 
 pub use report::{Compared, Comparison, Mismatch};
@@ -120,7 +121,7 @@ impl Run<'_, '_> {
             if stops {
                 return Ok(Comparison { reference, other: name, nodes });
             }
-            if how.apart && numbers::may_lend(e.ptr, &left) {
+            if how.apart && indices::may_lend(e.ptr, &left) {
                 lend(CALL, e.ptr, copy.ptr())?;
             }
         }

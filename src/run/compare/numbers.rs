@@ -1,7 +1,5 @@
 //! Reads results as numbers that can be compared.
 
-use ggml_sys as sys;
-
 use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::header::TensorPtr;
@@ -31,15 +29,5 @@ pub(super) fn of(call: &'static str, t: TensorPtr) -> Result<Vec<f64>> {
             let numbers = blocks.dequantize(&transfer::read_raw(call, whole)?)?;
             list::collect(numbers.into_iter().map(f64::from), COMPARED)
         }
-    }
-}
-
-/// Whether another device may start from this result. Not if that breaks what safety checks rely on: sorts get no NaN
-/// from the clamp before them, and indices that sorts make are in range and distinct.
-pub(super) fn may_lend(t: TensorPtr, numbers: &[f64]) -> bool {
-    match t.op() {
-        sys::GGML_OP_ARGSORT | sys::GGML_OP_TOP_K => false,
-        sys::GGML_OP_CLAMP => !numbers.iter().any(|x| x.is_nan()),
-        _ => true,
     }
 }
