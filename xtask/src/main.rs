@@ -14,6 +14,7 @@ mod install;
 mod interop;
 mod interop_static;
 mod layers;
+mod llm_check;
 mod model;
 mod offline;
 mod report;
@@ -57,6 +58,8 @@ enum Chore {
     ///
     /// Takes some minutes the first time, as it compiles llama.cpp.
     Interop,
+    /// Compute made-up language models by this repository's crate and by llama.cpp, and compare the logits
+    LlmCheck(llm_check::Arguments),
     /// Check the crates' types for other targets and with the oldest Rust; test on ARM (qemu), run on Windows (wine)
     ///
     /// `./setup --all` installs what it takes, on Debian and Ubuntu.
@@ -92,6 +95,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Model(arguments) => model::run(&arguments),
         Chore::Install(arguments) => install::run(&arguments),
         Chore::Interop => interop::run(),
+        Chore::LlmCheck(arguments) => llm_check::run(&arguments),
         Chore::Cross(arguments) => cross::run(&arguments),
         Chore::CudaToolkit(arguments) => cuda_toolkit::run(&arguments),
         Chore::CudaCheck(arguments) => cuda_check::run(&arguments),

@@ -1,0 +1,151 @@
+//! What is compared.
+
+use std::path::Path;
+
+use ggml::DType;
+use ggml_llm::Architecture;
+use ggml_llm::made_up::Recipe;
+
+use crate::llama::Llama;
+use crate::ours::Ours;
+use crate::{Options, Result, Token};
+
+/// Tokens of a prompt: more than a batch, and more than a window.
+const PROMPT: usize = 70;
+const STEPS: usize = 32;
+
+/// A model, and how it is computed.
+pub struct Case {
+    pub name: String,
+    pub recipe: Recipe,
+    options: Options,
+    script: Script,
+    /// The operations are not quite the same, for the reason given where the case is made.
+    pub inexact: bool,
+}
+
+/// What tokens come in which batches.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Script {
+    /// A prompt, then steps.
+    Plain,
+    /// Prompts of different lengths for three sequences, then steps of all.
+    Sequences,
+    /// As plain, with a context shift before the steps.
+    Shift,
+}
+
+/// What came of a case.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub max_abs_diff: f32,
+    pub logits: usize,
+    pub plans_per_bucket: usize,
+    pub allocs_per_step: usize,
+}
+
+impl Case {
+    fn new(architecture: Architecture, dtype: DType) -> Self {
+        let mut recipe = Recipe::new(architecture);
+        recipe.dtype = dtype;
+        let options = Options {
+            n_ctx: 512,
+            n_batch: 32,
+            n_seq: 1,
+            threads: 2,
+            repack: true,
+            cache: (DType::F16, llama_cpp_sys_2::GGML_TYPE_F16),
+        };
+        let name = format!("{architecture} {}", dtype.name());
+        Self { name, recipe, options, script: Script::Plain, inexact: false }
+    }
+
+    fn named(mut self, what: &str) -> Self {
+        self.name = format!("{} {what}", self.name);
+        self
+    }
+
+    /// Computes the case by both.
+    pub fn run(&self, file: &Path) -> Result<Outcome> {
+        self.recipe.write(file)?;
+        let mut theirs = Llama::open(file, &self.options)?;
+        let mut ours = Ours::open(file, &self.options)?;
+        let mut rng = fastrand::Rng::with_seed(7);
+        let n_vocab = i32::try_from(self.recipe.n_vocab)?;
+        let mut token = move |sequence, position| Token { id: rng.i32(0..n_vocab), position, sequence, output: true };
+        let mut outcome = Outcome::default();
+        let lengths: &[usize] = if self.script == Script::Sequences { &[PROMPT, 5, 33] } else { &[PROMPT] };
+        let mut prompt = Vec::new();
+        for (sequence, &n) in (0..).zip(lengths) {
+            prompt.extend((0..n).map(|i| token(sequence, i as i32)));
+        }
+        outcome.compare(&theirs.decode(&prompt)?, &ours.decode(&prompt)?)?;
+        let mut moved = 0;
+        if self.script == Script::Shift {
+            let (keep, n) = (4, 20);
+            theirs.shift(keep, n)?;
+            ours.shift(keep, n)?;
+            moved = n;
+        }
+        let mut plans = 0;
+        for step in 0..STEPS {
+            let place = |(sequence, &n): (i32, &usize)| token(sequence, (n + step) as i32 - moved);
+            let tokens: Vec<_> = (0..).zip(lengths).map(place).collect();
+            outcome.compare(&theirs.decode(&tokens)?, &ours.decode(&tokens)?)?;
+            match step {
+                // The first step is a graph of another size, and lists grow.
+                0 | 1 => plans = ours.plans(),
+                _ => outcome.allocs_per_step = outcome.allocs_per_step.max(ours.allocations),
+            }
+        }
+        // All steps are in one bucket.
+        outcome.plans_per_bucket = 1 + ours.plans() - plans;
+        Ok(outcome)
+    }
+}
+
+impl Outcome {
+    fn compare(&mut self, theirs: &[Vec<f32>], ours: &[Vec<f32>]) -> Result<()> {
+        if theirs.len() != ours.len() {
+            return Err(format!("{} and {} outputs", theirs.len(), ours.len()).into());
+        }
+        for (a, b) in theirs.iter().flatten().zip(ours.iter().flatten()) {
+            if !a.is_finite() || !b.is_finite() {
+                return Err(format!("logits of {a} and {b}").into());
+            }
+            self.max_abs_diff = self.max_abs_diff.max((a - b).abs());
+            self.logits += 1;
+        }
+        let spread = theirs.iter().flatten().fold(0.0_f32, |most, x| most.max(x.abs()));
+        if spread < 0.1 { Err(format!("all logits are near 0: {spread}").into()) } else { Ok(()) }
+    }
+}
+
+/// All cases.
+pub fn all() -> Vec<Case> {
+    let mut all = Vec::new();
+    for &architecture in Architecture::ALL {
+        let types: &[DType] = match architecture {
+            Architecture::GptOss => &[DType::F16, DType::Q8_0, DType::MXFP4],
+            _ => &[DType::F16, DType::Q8_0, DType::Q4_K],
+        };
+        all.extend(types.iter().map(|&dtype| Case::new(architecture, dtype)));
+    }
+    let usual = || Case::new(Architecture::Llama, DType::Q8_0);
+    let mut tied = usual().named("tied, with factors of frequencies");
+    tied.recipe.optional = vec!["rope_freqs.weight".into()];
+    let mut plain = usual().named("not repacked");
+    plain.options.repack = false;
+    let mut cache = usual().named("cache q8_0");
+    cache.options.cache = (DType::Q8_0, llama_cpp_sys_2::GGML_TYPE_Q8_0);
+    let mut shift = usual().named("shift");
+    shift.script = Script::Shift;
+    all.extend([tied, plain, cache, shift]);
+    for architecture in [Architecture::Llama, Architecture::Gemma3, Architecture::Qwen3Moe, Architecture::Mamba2] {
+        let mut sequences = Case::new(architecture, DType::Q8_0).named("three sequences");
+        sequences.script = Script::Sequences;
+        sequences.options.n_seq = 3;
+        all.push(sequences);
+    }
+    all
+}

@@ -1,0 +1,3 @@
+//! Language models for the command line.
+
+fn main() {}
