@@ -52,7 +52,7 @@ impl Case {
             n_ctx: 512,
             n_batch: 32,
             n_seq: 1,
-            threads: 2,
+            threads: 1, // with more, threads spin against those of other programs
             repack: true,
             cache: (DType::F16, llama_cpp_sys_2::GGML_TYPE_F16),
         };
