@@ -38,6 +38,12 @@ impl Batch {
         }
     }
 
+    /// Whether no sequence has two tokens, as in a step.
+    pub(crate) fn has_each_sequence_once(&self) -> bool {
+        let bits = self.entries.iter().fold(0_u64, |bits, e| bits | 1 << e.sequence);
+        usize::try_from(bits.count_ones()).is_ok_and(|n| n == self.entries.len())
+    }
+
     /// The number of tokens.
     pub fn len(&self) -> usize {
         self.entries.len()

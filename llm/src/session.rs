@@ -78,7 +78,7 @@ impl Session {
             None => None,
         };
         let memory = Memory { kv, recurrent, lengths: vec![0; n_seq] };
-        let steps = Steps::new(sched(&model, options.threads)?, n_batch, n_ctx);
+        let steps = Steps::new([sched(&model, options.threads)?, sched(&model, options.threads)?], n_batch, n_ctx);
         Ok(Self { model, memory, steps, n_ctx, logits: Vec::new(), n_outputs: 0 })
     }
 

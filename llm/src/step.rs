@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use ggml::{Context, DType, Sched};
+use ggml::{Context, DType, Sched, Tensor};
 
 use crate::batch::{Batch, Entry};
 use crate::blocks::Build;
@@ -16,11 +16,14 @@ use crate::model::Model;
 #[derive(Debug)]
 pub(crate) struct Steps {
     ctx: Context,
-    sched: Sched,
+    /// For prompts and for steps: each keeps its own plan, so that a step is given the memory of the last one.
+    scheds: [Sched; 2],
     n_batch: usize,
     n_ctx: usize,
     part: Part,
     deltas: Vec<i32>,
+    /// An empty list with memory for what graphs write.
+    written: Vec<Tensor<'static>>,
 }
 
 /// The tokens of one graph. Lists keep their memory from one part to the next.
@@ -64,12 +67,12 @@ impl Part {
 }
 
 impl Steps {
-    pub(crate) fn new(sched: Sched, n_batch: usize, n_ctx: usize) -> Self {
-        Self { ctx: Context::new(), sched, n_batch, n_ctx, part: Part::default(), deltas: Vec::new() }
+    pub(crate) fn new(scheds: [Sched; 2], n_batch: usize, n_ctx: usize) -> Self {
+        Self { ctx: Context::new(), scheds, n_batch, n_ctx, part: Part::default(), deltas: Vec::new(), written: Vec::new() }
     }
 
     pub(crate) fn plans(&self) -> usize {
-        self.sched.plans()
+        self.scheds.iter().map(Sched::plans).sum()
     }
 
     /// The list that [`Steps::rotate`] reads.
@@ -79,16 +82,17 @@ impl Steps {
 
     /// Computes a batch whose tokens were checked; `logits` has room for all wanted.
     pub(crate) fn decode(&mut self, model: &Model, memory: &mut Memory, batch: &Batch, logits: &mut [f32]) -> Result<()> {
-        if memory.recurrent.is_some() {
-            return self.decode_recurrent(model, memory, batch, logits);
-        }
         if let Some(kv) = &memory.kv {
             kv.cells.check_free(batch.len())?;
+        }
+        if memory.recurrent.is_some() && !batch.has_each_sequence_once() {
+            return self.decode_recurrent(model, memory, batch, logits);
         }
         let mut target = 0;
         for entries in batch.entries.chunks(self.n_batch) {
             self.part.clear();
             for &entry in entries {
+                self.part.sequences.push(i32::try_from(entry.sequence).unwrap_or(i32::MAX));
                 self.add(memory, entry, target)?;
                 target += usize::from(entry.output);
             }
@@ -155,7 +159,9 @@ impl Steps {
 
     fn compute(&mut self, model: &Model, memory: &Memory, logits: &mut [f32]) -> Result<()> {
         self.ctx.reset();
-        let Self { ctx, sched, part, n_ctx, .. } = self;
+        let Self { ctx, scheds: [prompts, steps], part, n_ctx, written, .. } = self;
+        let is_step = part.tokens.len() <= memory.lengths.len();
+        let sched = if is_step { steps } else { prompts };
         let ctx = &*ctx;
         let n_tokens = part.tokens.len();
         let n_kv = memory.kv.as_ref().map_or(0, |kv| kv.n_kv());
@@ -173,17 +179,13 @@ impl Steps {
             outputs,
             n_tokens,
             n_ctx: *n_ctx,
-            written: RefCell::default(),
+            written: RefCell::new(emptied(std::mem::take(written))),
         };
         let result = model.decoder().apply(&build, tokens)?;
-        let mut all = build.written.take();
-        let graph = match result {
-            Some(result) if all.is_empty() => ctx.graph([result])?,
-            _ => {
-                all.extend(result);
-                ctx.graph(&all)?
-            }
-        };
+        let mut outcome = build.written.take();
+        outcome.extend(result);
+        let graph = ctx.graph(&outcome)?;
+        *written = emptied(outcome);
         let mut run = sched.alloc(&graph)?;
         run.set(tokens, &part.tokens)?;
         if let Some(outputs) = outputs {
@@ -229,8 +231,15 @@ impl Steps {
             }
         }
         let graph = ctx.graph(rotated)?;
-        let mut run = self.sched.alloc(&graph)?;
+        let [prompts, _] = &mut self.scheds;
+        let mut run = prompts.alloc(&graph)?;
         run.set(deltas, &self.deltas)?;
         Ok(run.compute().map_err(Error::from)?)
     }
+}
+
+/// The list without its tensors, and with its memory: collecting from a list's own iterator reuses that.
+fn emptied<'b>(mut list: Vec<Tensor<'_>>) -> Vec<Tensor<'b>> {
+    list.clear();
+    list.into_iter().filter_map(|_| None).collect()
 }

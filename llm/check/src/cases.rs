@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ggml::DType;
+use ggml::gguf::Value;
 use ggml_llm::Architecture;
 use ggml_llm::made_up::Recipe;
 
@@ -131,6 +132,33 @@ pub fn all() -> Vec<Case> {
         };
         all.extend(types.iter().map(|&dtype| Case::new(architecture, dtype)));
     }
+    // Frequencies for contexts longer than those of the training, and for others.
+    for (n_ctx_orig, which) in [(128_u32, "long"), (1024, "short")] {
+        let mut phi3 = Case::new(Architecture::Phi3, DType::Q8_0).named(which);
+        phi3.recipe.optional.extend(["rope_factors_long.weight", "rope_factors_short.weight"].map(String::from));
+        let set = |key: &str, value: Value| (format!("rope.scaling.{key}"), value);
+        phi3.recipe.metadata = vec![
+            set("type", "longrope".into()),
+            set("original_context_length", n_ctx_orig.into()),
+            set("attn_factor", 1.19_f32.into()),
+        ];
+        all.push(phi3);
+    }
+    let mut separate = Case::new(Architecture::Phi3, DType::Q8_0).named("separate matrices");
+    separate.recipe.optional = vec!["output.weight".into()];
+    let mut mixtral = Case::new(Architecture::Llama, DType::Q8_0).named("experts");
+    mixtral.recipe.metadata = [("expert_count", 4_u32), ("expert_used_count", 2)]
+        .map(|(key, value)| (key.into(), value.into()))
+        .to_vec();
+    // The sizes are not those of other cases: heads that are not `n_embd / n_head`, no groups of heads, one expert.
+    let mut wide = Case::new(Architecture::Qwen3, DType::F16).named("wide heads");
+    wide.recipe.metadata = [("attention.key_length", 64_u32), ("attention.value_length", 64)]
+        .map(|(key, value)| (key.into(), value.into()))
+        .to_vec();
+    wide.recipe.n_head_kv = 8;
+    let mut one = Case::new(Architecture::Qwen3Moe, DType::F16).named("one expert of a token");
+    one.recipe.metadata = vec![("expert_used_count".into(), 1_u32.into())];
+    all.extend([separate, mixtral, wide, one]);
     let usual = || Case::new(Architecture::Llama, DType::Q8_0);
     let mut tied = usual().named("tied, with factors of frequencies");
     tied.recipe.optional = vec!["rope_freqs.weight".into()];
@@ -140,7 +168,11 @@ pub fn all() -> Vec<Case> {
     cache.options.cache = (DType::Q8_0, llama_cpp_sys_2::GGML_TYPE_Q8_0);
     let mut shift = usual().named("shift");
     shift.script = Script::Shift;
-    all.extend([tied, plain, cache, shift]);
+    // Not the shift of a quantised cache: where heads are no multiple of 64 elements, llama.cpp reads a rotation that it
+    // hasn't made, and crashes.
+    let mut shift_yarn = Case::new(Architecture::GptOss, DType::MXFP4).named("shift");
+    shift_yarn.script = Script::Shift;
+    all.extend([tied, plain, cache, shift, shift_yarn]);
     for architecture in [Architecture::Llama, Architecture::Gemma3, Architecture::Qwen3Moe, Architecture::Mamba2] {
         let mut sequences = Case::new(architecture, DType::Q8_0).named("three sequences");
         sequences.script = Script::Sequences;
