@@ -83,7 +83,9 @@ impl Case {
         outcome.compare(&theirs.decode(&prompt)?, &ours.decode(&prompt)?)?;
         let mut moved = 0;
         if self.script == Script::Shift {
-            let (keep, n) = (4, 20);
+            // More than there are steps: where cells of tokens outside of the window are all that is free, llama.cpp takes
+            // others than this crate, and sums of f16 in another order differ.
+            let (keep, n) = (4, 40);
             theirs.shift(keep, n)?;
             ours.shift(keep, n)?;
             moved = n;
@@ -170,9 +172,10 @@ pub fn all() -> Vec<Case> {
     shift.script = Script::Shift;
     // Not the shift of a quantised cache: where heads are no multiple of 64 elements, llama.cpp reads a rotation that it
     // hasn't made, and crashes.
-    let mut shift_yarn = Case::new(Architecture::GptOss, DType::MXFP4).named("shift");
-    shift_yarn.script = Script::Shift;
-    all.extend([tied, plain, cache, shift, shift_yarn]);
+    let mut shift_window = Case::new(Architecture::Gemma3, DType::Q8_0).named("shift");
+    shift_window.script = Script::Shift;
+    // Nor that of gpt-oss: with YaRN, llama.cpp's shift multiplies all keys by a factor that they have already.
+    all.extend([tied, plain, cache, shift, shift_window]);
     for architecture in [Architecture::Llama, Architecture::Gemma3, Architecture::Qwen3Moe, Architecture::Mamba2] {
         let mut sequences = Case::new(architecture, DType::Q8_0).named("three sequences");
         sequences.script = Script::Sequences;
