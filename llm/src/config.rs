@@ -182,6 +182,20 @@ impl Ssm {
 }
 
 impl Config {
+    /// Reads the hyperparameters of a file's model.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::read`]; [`Error::MissingTensor`] if there is no embedding matrix.
+    pub fn of_file<S>(file: &Reader<S>) -> Result<Self> {
+        // The family first: files of others may have no such matrix.
+        Architecture::read(file)?;
+        let name = "token_embd.weight";
+        let missing = |_| Error::MissingTensor { name: name.into(), expected: [1; 2].into() };
+        let [_, n_vocab, ..] = file.tensor(name).map_err(missing)?.shape().ne();
+        Self::read(file, usize::try_from(n_vocab).unwrap_or(0))
+    }
+
     /// Reads the hyperparameters of a model whose embedding matrix has `n_vocab` rows.
     ///
     /// # Errors
@@ -190,12 +204,14 @@ impl Config {
     pub fn read(file: &dyn Metadata, n_vocab: usize) -> Result<Self> {
         let architecture = Architecture::read(file)?;
         let keys = Keys { file, architecture: architecture.name() };
-        if let Some(Value::Array(Array::String(tokens))) = file.get("tokenizer.ggml.tokens") {
-            if tokens.len() != n_vocab {
-                let value = format!("a list of {} tokens", tokens.len());
-                let expected = format!("{n_vocab}, one for each row of `token_embd.weight`");
-                return Err(refused("tokenizer.ggml.tokens", value, expected));
-            }
+        let tokens = match file.get("tokenizer.ggml.tokens") {
+            Some(Value::Array(Array::String(tokens))) => tokens.len(),
+            _ => n_vocab,
+        };
+        if tokens != n_vocab {
+            let value = format!("a list of {tokens} tokens");
+            let expected = format!("{n_vocab}, one for each row of `token_embd.weight`");
+            return Err(refused("tokenizer.ggml.tokens", value, expected));
         }
         let config = Self {
             architecture,
@@ -301,7 +317,7 @@ impl Keys<'_> {
         }
         let size = |name: &str| match self.opt_count(name)? {
             Some(size) => Ok(size),
-            None if config.n_embd % n_head == 0 => Ok(config.n_embd / n_head),
+            None if config.n_embd.is_multiple_of(n_head) => Ok(config.n_embd / n_head),
             None => Err(self.wrong(HEADS, format!("a divisor of the embedding size {}", config.n_embd))),
         };
         let n_embd_head_k = size("attention.key_length")?;
@@ -346,14 +362,14 @@ impl Keys<'_> {
         let Some(size) = self.opt_count("attention.sliding_window")? else { return Ok(None) };
         let pattern = match self.find(PATTERN) {
             None => Pattern::AllButEach(usual),
-            Some(Value::Array(Array::Bool(layers))) if layers.len() == config.n_layer => Pattern::Layers(layers.clone()),
-            Some(value) => match value.as_u64().and_then(|n| usize::try_from(n).ok()) {
-                Some(n) => Pattern::AllButEach(n),
-                None => {
-                    let expected = format!("a number, or an array of {} booleans", config.n_layer);
-                    return Err(self.wrong(PATTERN, expected));
-                }
-            },
+            Some(Value::Array(Array::Bool(layers))) if layers.len() == config.n_layer => {
+                Pattern::Layers(layers.clone())
+            }
+            Some(value) => {
+                let n = value.as_u64().and_then(|n| usize::try_from(n).ok());
+                let expected = || format!("a number, or an array of {} booleans", config.n_layer);
+                Pattern::AllButEach(n.ok_or_else(|| self.wrong(PATTERN, expected()))?)
+            }
         };
         let freq_base = self.opt_float("rope.freq_base_swa")?.unwrap_or(base);
         Ok(Some(Window { size, pattern, freq_base, freq_scale }))

@@ -36,7 +36,7 @@ impl Decoder {
     }
 
     /// The input of token numbers.
-    pub(crate) fn tokens<'c>(ctx: &'c Context, n: usize) -> Result<Tensor<'c>> {
+    pub(crate) fn tokens(ctx: &Context, n: usize) -> Result<Tensor<'_>> {
         ctx.input("tokens", DType::I32, [n])
     }
 

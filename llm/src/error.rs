@@ -59,7 +59,9 @@ pub enum Error {
     #[error("batch: {0}")]
     Batch(Box<str>),
     /// No cells of the cache are free.
-    #[error("the cache has {free} of {size} cells free, but the batch needs {needed}; remove tokens or shift the context")]
+    #[error(
+        "the cache has {free} of {size} cells free, but the batch needs {needed}; remove tokens or shift the context"
+    )]
     Full {
         /// Free cells.
         free: usize,

@@ -35,6 +35,7 @@ mod model;
 mod recurrent;
 mod session;
 mod step;
+pub mod text;
 
 pub use batch::Batch;
 pub use config::{Attention, Config, Experts, Metadata, Pattern, RopeConfig, Ssm, Window};

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::declare::{Declare, Declared, Role, Source, W};
 use crate::decoder::Decoder;
 use crate::error::{Error, Result};
+use crate::text::{self, ChatTemplate, Tokenizer};
 
 /// Where a model's weights go.
 #[derive(Debug, Clone)]
@@ -132,6 +133,20 @@ impl Model {
     /// [`Error::File`] and [`Error::Ggml`] if it is no GGUF file or can't be loaded; other variants name what is missing or
     /// wrong in it.
     pub fn load(path: impl AsRef<Path>, options: &ModelOptions) -> Result<Arc<Self>> {
+        Self::load_with(path, options, &mut |_, _| ())
+    }
+
+    /// [`Model::load`] that calls `progress` with the number of bytes copied so far, and in total. What stays in the file
+    /// is not counted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Model::load`].
+    pub fn load_with(
+        path: impl AsRef<Path>,
+        options: &ModelOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Arc<Self>> {
         let path = path.as_ref();
         let fault = |source| Error::File { path: path.into(), source };
         // Opening a pipe would block, and a device may have no end.
@@ -142,11 +157,18 @@ impl Model {
         // SAFETY: the bytes are read only. That nobody changes the file meanwhile can't be checked; `ModelOptions::map`
         // demands it, as all who map files do.
         let bytes = unsafe { Mmap::map(&file) }.map_err(fault)?;
-        let reader = Reader::from_bytes(Mapped(Arc::new(bytes)))?;
-        Self::from_reader(reader, options).map(Arc::new)
+        let mapped = Reader::from_bytes(Mapped(Arc::new(bytes)))?;
+        // What is copied is read, not mapped: pages of a mapping would stay in memory.
+        let mut stream = Reader::from_stream(file)?;
+        let model = Self::from_readers(mapped, options, |place| stream.stream(place, &mut *progress))?;
+        Ok(Arc::new(model))
     }
 
-    fn from_reader(file: Reader<Mapped>, options: &ModelOptions) -> Result<Self> {
+    fn from_readers(
+        file: Reader<Mapped>,
+        options: &ModelOptions,
+        copy: impl FnMut(&Choose<'_>) -> ggml::Result<Weights>,
+    ) -> Result<Self> {
         let (config, decoder, declared) = declare(&file)?;
         let used = |name: &str| declared.iter().any(|d| &*d.name == name);
         let unknown: Vec<_> = file.tensors().map(TensorInfo::name).filter(|name| !used(name)).collect();
@@ -156,7 +178,7 @@ impl Model {
             return Err(Error::UnknownTensors { architecture: config.architecture.name(), names });
         }
         let placing = Placing::new(options, config.n_layer)?;
-        let weights = load(&file, &declared, &config, &placing, options)?;
+        let weights = load(&file, &declared, &config, &placing, options, copy)?;
         Ok(Self { config, decoder, weights, placing, file })
     }
 
@@ -175,6 +197,24 @@ impl Model {
         self.file.tensors()
     }
 
+    /// The tokenizer of the file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tokenizer::from_gguf`].
+    pub fn tokenizer(&self) -> text::Result<Tokenizer> {
+        Tokenizer::from_gguf(&self.file)
+    }
+
+    /// The chat template of the file.
+    ///
+    /// # Errors
+    ///
+    /// As [`ChatTemplate::from_gguf`].
+    pub fn chat_template(&self, tokenizer: &Tokenizer) -> text::Result<ChatTemplate> {
+        ChatTemplate::from_gguf(&self.file, tokenizer)
+    }
+
     pub(crate) fn decoder(&self) -> &Decoder {
         &self.decoder
     }
@@ -190,24 +230,23 @@ impl Model {
 
 /// The hyperparameters of a file, and what it needs to have.
 pub(crate) fn declare<S>(file: &Reader<S>) -> Result<(Config, Decoder, Vec<Declared>)> {
-    // The family first: files of others may have no such matrix.
-    crate::Architecture::read(file)?;
-    let name = "token_embd.weight";
-    let embedding = file.tensor(name).map_err(|_| Error::MissingTensor { name: name.into(), expected: [1; 2].into() })?;
-    let [_, n_vocab, ..] = embedding.shape().ne();
-    let config = Config::read(file, usize::try_from(n_vocab).unwrap_or(0))?;
+    let config = Config::of_file(file)?;
     let mut d = Declare::new(file);
     let decoder = Decoder::declare(&mut d, &config)?;
     Ok((config, decoder, d.into_list()))
 }
 
-/// Loads the tensors to where they are best used.
+/// The buffer type that a tensor, by name, is copied to; `None` if it isn't.
+type Choose<'a> = dyn Fn(&str) -> Option<BufferType> + 'a;
+
+/// Loads the tensors to where they are best used; `copy` reads those that are copied.
 fn load(
     file: &Reader<Mapped>,
     declared: &[Declared],
     config: &Config,
     placing: &Placing,
     options: &ModelOptions,
+    mut copy: impl FnMut(&Choose<'_>) -> ggml::Result<Weights>,
 ) -> Result<ModelWeights> {
     let cpu = Device::cpu()?;
     let extra = if options.repack { cpu.extra_buffer_types()? } else { Vec::new() };
@@ -220,11 +259,11 @@ fn load(
         let mut all = declared.iter().zip(&places);
         all.find(|(d, place)| &*d.name == name && place.is_some() == loaded).map(|(_, place)| *place)
     };
-    let loaded = file.load(|name| find(name, true).flatten())?;
+    let loaded = copy(&|name| find(name, true).flatten())?;
     let mapped = if options.map {
         file.clone().map(cpu, |_| None)?
     } else {
-        file.load(|name| find(name, false).map(|_| cpu.buffer_type()))?
+        copy(&|name| find(name, false).map(|_| cpu.buffer_type()))?
     };
     let index = |(d, place): (&Declared, &Option<BufferType>)| {
         Ok(match place {

@@ -29,12 +29,7 @@ fn names(layer: usize) -> [String; 2] {
 }
 
 impl Recurrent {
-    pub(crate) fn new(
-        config: &Config,
-        ssm: &Ssm,
-        n_slots: usize,
-        place: impl Fn(usize) -> BufferType,
-    ) -> Result<Self> {
+    pub(crate) fn new(config: &Config, ssm: &Ssm, n_slots: usize, place: impl Fn(usize) -> BufferType) -> Result<Self> {
         let sizes = [(ssm.d_conv - 1) * ssm.conv_channels(), ssm.d_state * ssm.d_inner];
         let (mut builder, mut places) = (WeightsBuilder::new(), Vec::new());
         for layer in 0..config.n_layer {

@@ -7,8 +7,9 @@ use ggml::{Context, DType, Sched, Tensor};
 use crate::batch::{Batch, Entry};
 use crate::blocks::Build;
 use crate::blocks::layer::Layer;
+use crate::cache::KvCache;
 use crate::decoder::Decoder;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory::Memory;
 use crate::model::Model;
 
@@ -68,7 +69,15 @@ impl Part {
 
 impl Steps {
     pub(crate) fn new(scheds: [Sched; 2], n_batch: usize, n_ctx: usize) -> Self {
-        Self { ctx: Context::new(), scheds, n_batch, n_ctx, part: Part::default(), deltas: Vec::new(), written: Vec::new() }
+        Self {
+            ctx: Context::new(),
+            scheds,
+            n_batch,
+            n_ctx,
+            part: Part::default(),
+            deltas: Vec::new(),
+            written: Vec::new(),
+        }
     }
 
     pub(crate) fn plans(&self) -> usize {
@@ -81,7 +90,13 @@ impl Steps {
     }
 
     /// Computes a batch whose tokens were checked; `logits` has room for all wanted.
-    pub(crate) fn decode(&mut self, model: &Model, memory: &mut Memory, batch: &Batch, logits: &mut [f32]) -> Result<()> {
+    pub(crate) fn decode(
+        &mut self,
+        model: &Model,
+        memory: &mut Memory,
+        batch: &Batch,
+        logits: &mut [f32],
+    ) -> Result<()> {
         if let Some(kv) = &memory.kv {
             kv.cells.check_free(batch.len())?;
         }
@@ -102,7 +117,13 @@ impl Steps {
     }
 
     /// Recurrent layers take the same number of tokens of each sequence.
-    fn decode_recurrent(&mut self, model: &Model, memory: &mut Memory, batch: &Batch, logits: &mut [f32]) -> Result<()> {
+    fn decode_recurrent(
+        &mut self,
+        model: &Model,
+        memory: &mut Memory,
+        batch: &Batch,
+        logits: &mut [f32],
+    ) -> Result<()> {
         let mut sequences: Vec<usize> = batch.entries.iter().map(|e| e.sequence).collect();
         sequences.sort_unstable();
         sequences.dedup();
@@ -110,7 +131,9 @@ impl Steps {
         let mut left: Vec<Vec<(Entry, usize)>> = vec![Vec::new(); sequences.len()];
         let mut target = 0;
         for &entry in batch.entries.iter().rev() {
-            let Some(list) = sequences.binary_search(&entry.sequence).ok().and_then(|i| left.get_mut(i)) else { continue };
+            let Some(list) = sequences.binary_search(&entry.sequence).ok().and_then(|i| left.get_mut(i)) else {
+                continue;
+            };
             target += usize::from(entry.output);
             list.push((entry, target));
         }
@@ -164,7 +187,7 @@ impl Steps {
         let sched = if is_step { steps } else { prompts };
         let ctx = &*ctx;
         let n_tokens = part.tokens.len();
-        let n_kv = memory.kv.as_ref().map_or(0, |kv| kv.n_kv());
+        let n_kv = memory.kv.as_ref().map_or(0, KvCache::n_kv);
         let tokens = Decoder::tokens(ctx, n_tokens)?;
         let outputs = match part.outputs.len() {
             0 => None,
@@ -234,12 +257,12 @@ impl Steps {
         let [prompts, _] = &mut self.scheds;
         let mut run = prompts.alloc(&graph)?;
         run.set(deltas, &self.deltas)?;
-        Ok(run.compute().map_err(Error::from)?)
+        Ok(run.compute()?)
     }
 }
 
 /// The list without its tensors, and with its memory: collecting from a list's own iterator reuses that.
 fn emptied<'b>(mut list: Vec<Tensor<'_>>) -> Vec<Tensor<'b>> {
     list.clear();
-    list.into_iter().filter_map(|_| None).collect()
+    list.into_iter().map_while(|_| None).collect()
 }

@@ -86,26 +86,19 @@ pub(crate) struct Attention {
     config: Config,
     kind: Kind,
     qkv: Qkv,
-    norms: Option<[Norm; 2]>,
+    /// Of queries and keys.
+    norms: Option<(Norm, Norm)>,
     sinks: Option<W>,
     output: Linear,
 }
 
 impl Attention {
     /// Declares the tensors of a layer.
-    pub(crate) fn declare(
-        d: &mut Declare<'_>,
-        n_embd: usize,
-        config: &Config,
-        kind: Kind,
-    ) -> error::Result<Self> {
+    pub(crate) fn declare(d: &mut Declare<'_>, n_embd: usize, config: &Config, kind: Kind) -> error::Result<Self> {
         let Config { n_head, n_embd_head_k, n_embd_head_v, .. } = *config;
         let (n_q, n_k, n_v) = (n_head * n_embd_head_k, config.n_embd_k_gqa(), config.n_embd_v_gqa());
         let all = n_q + n_k + n_v;
-        let fused = match kind.fused {
-            true => d.optional("attn_qkv.weight", [n_embd, all], Role::Matrix)?,
-            false => None,
-        };
+        let fused = if kind.fused { d.optional("attn_qkv.weight", [n_embd, all], Role::Matrix)? } else { None };
         let qkv = match fused {
             Some(weight) => Qkv::Fused(Linear::of(weight, d.maybe_vector("attn_qkv.bias", all)?)),
             None => Qkv::Separate([
@@ -114,13 +107,8 @@ impl Attention {
                 Linear::declare(d, "attn_v", n_embd, n_v)?,
             ]),
         };
-        let norms = match kind.qk_norm {
-            true => Some([
-                Norm::declare(d, "attn_q_norm", n_embd_head_k)?,
-                Norm::declare(d, "attn_k_norm", n_embd_head_k)?,
-            ]),
-            false => None,
-        };
+        let mut norm = |name| kind.qk_norm.then(|| Norm::declare(d, name, n_embd_head_k)).transpose();
+        let norms = norm("attn_q_norm")?.zip(norm("attn_k_norm")?);
         let sinks = if kind.sinks { Some(d.vector("attn_sinks.weight", n_head)?) } else { None };
         let output = Linear::declare(d, "attn_output", n_head * n_embd_head_v, n_embd)?;
         let mut config = config.clone();
@@ -133,7 +121,7 @@ impl Attention {
     pub(crate) fn apply<'c>(&self, b: &Build<'c>, layer: usize, x: Tensor<'c>) -> Result<Tensor<'c>> {
         let (ctx, kv) = (b.ctx, b.kv());
         let [mut q, mut k, v] = self.qkv(b, x)?;
-        if let Some([q_norm, k_norm]) = self.norms {
+        if let Some((q_norm, k_norm)) = self.norms {
             (q, k) = (q_norm.apply(b, q)?, k_norm.apply(b, k)?);
         }
         let rope = self.rope(b.weights, b.n_ctx);
@@ -148,7 +136,9 @@ impl Attention {
         let written = kv.append(ctx, layer, [k, v])?;
         if b.outputs.is_none() && layer + 1 == b.config.n_layer {
             // Nothing needs the last layer's result.
-            written.into_iter().for_each(|t| b.write(t));
+            let [k, v] = written;
+            b.write(k);
+            b.write(v);
             return Ok(x);
         }
         let [k, v] = kv.heads(ctx, &self.config, written)?;

@@ -16,7 +16,7 @@ const OAI: [f32; 2] = [1.702, 7.0];
 /// How the experts' weights follow from the router's logits, and what their gates compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Softmax over all experts; the weights of those used are divided by their sum; SwiGLU.
+    /// Softmax over all experts; the weights of those used are divided by their sum; `SwiGLU`.
     Normalised,
     /// Softmax over the experts used; gpt-oss's gate.
     Oai,

@@ -11,9 +11,17 @@ use crate::error;
 #[derive(Debug)]
 pub(crate) enum Ffn {
     /// Gate and values are matrices of their own.
-    Gated { gate: Linear, up: Linear, down: Linear, glu: Glu },
+    Gated {
+        gate: Linear,
+        up: Linear,
+        down: Linear,
+        glu: Glu,
+    },
     /// One matrix has the rows of the gate, and then those of the values.
-    Fused { up: Linear, down: Linear },
+    Fused {
+        up: Linear,
+        down: Linear,
+    },
     Experts(Experts),
 }
 

@@ -10,7 +10,7 @@ use super::{Build, Norm};
 /// A layer of a decoder.
 #[derive(Debug)]
 pub(crate) enum Layer {
-    Transformer(Transformer),
+    Transformer(Box<Transformer>),
     Mamba2 { norm: Norm, mixer: Mamba2 },
 }
 

@@ -27,7 +27,7 @@ impl Cell {
 /// The cells of a cache.
 #[derive(Debug)]
 pub(crate) struct Cells {
-    cells: Vec<Cell>,
+    all: Vec<Cell>,
     free: usize,
     /// All cells from here on are free.
     end: usize,
@@ -37,11 +37,11 @@ pub(crate) struct Cells {
 
 impl Cells {
     pub(crate) fn new(size: usize) -> Self {
-        Self { cells: vec![Cell::default(); size], free: size, end: 0, start: 0 }
+        Self { all: vec![Cell::default(); size], free: size, end: 0, start: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.cells.len()
+        self.all.len()
     }
 
     pub(crate) fn end(&self) -> usize {
@@ -50,12 +50,12 @@ impl Cells {
 
     /// Each cell of a sequence, with its index.
     pub(crate) fn of(&self, sequence: usize) -> impl Iterator<Item = (usize, Cell)> {
-        self.cells.iter().take(self.end).copied().enumerate().filter(move |(_, cell)| cell.has(sequence))
+        self.all.iter().take(self.end).copied().enumerate().filter(move |(_, cell)| cell.has(sequence))
     }
 
     /// Checks that so many cells are free.
     pub(crate) fn check_free(&self, needed: usize) -> Result<()> {
-        let (free, size) = (self.free, self.cells.len());
+        let (free, size) = (self.free, self.all.len());
         if needed <= free { Ok(()) } else { Err(Error::Full { free, size, needed }) }
     }
 
@@ -64,11 +64,15 @@ impl Cells {
     /// # Errors
     ///
     /// [`Error::Full`]; nothing has changed then.
-    pub(crate) fn take(&mut self, tokens: impl ExactSizeIterator<Item = (usize, i32)>, rows: &mut Vec<i32>) -> Result<()> {
+    pub(crate) fn take(
+        &mut self,
+        tokens: impl ExactSizeIterator<Item = (usize, i32)>,
+        rows: &mut Vec<i32>,
+    ) -> Result<()> {
         rows.clear();
         self.check_free(tokens.len())?;
         for (sequence, position) in tokens {
-            let rest = self.cells.get_mut(self.start..).unwrap_or_default();
+            let rest = self.all.get_mut(self.start..).unwrap_or_default();
             let Some((i, cell)) = rest.iter_mut().enumerate().find(|(_, cell)| cell.is_free()) else { break };
             *cell = Cell { position, sequences: 1 << sequence };
             self.start += i + 1;
@@ -82,7 +86,7 @@ impl Cells {
     /// Frees cells: of those in `rows`, which were taken last, if their batch failed.
     pub(crate) fn give_back(&mut self, rows: &[i32]) {
         for &row in rows {
-            if let Some(cell) = usize::try_from(row).ok().and_then(|i| self.cells.get_mut(i)) {
+            if let Some(cell) = usize::try_from(row).ok().and_then(|i| self.all.get_mut(i)) {
                 *cell = Cell::default();
             }
         }
@@ -91,7 +95,7 @@ impl Cells {
 
     /// Removes a sequence's tokens at these positions.
     pub(crate) fn remove(&mut self, sequence: usize, positions: std::ops::Range<i32>) {
-        for cell in self.cells.iter_mut().filter(|c| c.has(sequence) && positions.contains(&c.position)) {
+        for cell in self.all.iter_mut().filter(|c| c.has(sequence) && positions.contains(&c.position)) {
             cell.sequences &= !(1 << sequence);
         }
         self.recount();
@@ -99,7 +103,7 @@ impl Cells {
 
     /// Makes the first `n` tokens of `from` tokens of `to`, too.
     pub(crate) fn share(&mut self, from: usize, to: usize, n: i32) {
-        for cell in self.cells.iter_mut().filter(|c| c.has(from) && c.position < n) {
+        for cell in self.all.iter_mut().filter(|c| c.has(from) && c.position < n) {
             cell.sequences |= 1 << to;
         }
     }
@@ -110,7 +114,8 @@ impl Cells {
         match cells.find(|(_, cell)| cell.sequences != 1 << sequence) {
             None => Ok(()),
             Some((_, cell)) => {
-                let why = format!("another sequence has its token at {}, too, which can't be moved then", cell.position);
+                let why =
+                    format!("another sequence has its token at {}, too, which can't be moved then", cell.position);
                 Err(Error::sequence(sequence, why))
             }
         }
@@ -119,7 +124,7 @@ impl Cells {
     /// Moves a sequence's tokens at these positions; `deltas` receives the distance of each cell.
     pub(crate) fn shift(&mut self, sequence: usize, positions: std::ops::Range<i32>, by: i32, deltas: &mut Vec<i32>) {
         deltas.clear();
-        deltas.extend(self.cells.iter_mut().map(|cell| {
+        deltas.extend(self.all.iter_mut().map(|cell| {
             if !cell.has(sequence) || !positions.contains(&cell.position) {
                 return 0;
             }
@@ -129,9 +134,9 @@ impl Cells {
     }
 
     fn recount(&mut self) {
-        self.free = self.cells.iter().filter(|c| c.is_free()).count();
-        self.end = self.cells.iter().rposition(|c| !c.is_free()).map_or(0, |i| i + 1);
-        self.start = self.cells.iter().position(|c| c.is_free()).unwrap_or(self.cells.len());
+        self.free = self.all.iter().filter(|c| c.is_free()).count();
+        self.end = self.all.iter().rposition(|c| !c.is_free()).map_or(0, |i| i + 1);
+        self.start = self.all.iter().position(|c| c.is_free()).unwrap_or(self.all.len());
     }
 
     /// Fills `mask` with a row for each token: 0 for the first `n_kv` cells that it sees, negative infinity for others.
@@ -146,7 +151,7 @@ impl Cells {
         mask.clear();
         let window = window.and_then(|n| i32::try_from(n).ok()).unwrap_or(i32::MAX);
         for (sequence, position) in tokens {
-            mask.extend(self.cells.iter().take(n_kv).map(|cell| {
+            mask.extend(self.all.iter().take(n_kv).map(|cell| {
                 let distance = position - cell.position;
                 let seen = cell.has(sequence) && distance >= 0 && distance < window;
                 if seen { f16::ZERO } else { f16::NEG_INFINITY }

@@ -38,7 +38,9 @@ impl KvCache {
     /// Sets the keys and values in these cells to what [`KvCache::read`] returned.
     pub(crate) fn write(&self, cells: &[i32], mut all: &[u8]) -> Result<()> {
         if all.len() != cells.len() * self.token_len() {
-            return Err(Error::Saved(format!("{} bytes of keys and values for {} tokens", all.len(), cells.len()).into()));
+            return Err(Error::Saved(
+                format!("{} bytes of keys and values for {} tokens", all.len(), cells.len()).into(),
+            ));
         }
         for (layer, rows) in self.rows().into_iter().enumerate() {
             for (name, row) in names(layer).iter().zip(rows) {

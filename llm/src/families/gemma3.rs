@@ -39,12 +39,12 @@ pub(super) fn layer(d: &mut Declare<'_>, config: &Config, layer: usize) -> Resul
         window: config.window.as_ref().filter(|w| w.has(layer)).map(|w| [w.freq_base, w.freq_scale]),
         ..Kind::new(RopeMode::NeoX, heads)
     };
-    Ok(Layer::Transformer(Transformer {
+    Ok(Layer::Transformer(Box::new(Transformer {
         attn_norm: Norm::declare(d, "attn_norm", n_embd)?,
         attention: Attention::declare(d, n_embd, heads, kind)?,
         attn_post_norm: Some(Norm::declare(d, "post_attention_norm", n_embd)?),
         ffn_norm: Norm::declare(d, "ffn_norm", n_embd)?,
         ffn: Ffn::gated(d, n_embd, config.n_ff, Glu::Geglu)?,
         ffn_post_norm: Some(Norm::declare(d, "post_ffw_norm", n_embd)?),
-    }))
+    })))
 }

@@ -32,12 +32,12 @@ pub(super) fn layer(d: &mut Declare<'_>, config: &Config, layer: usize) -> Resul
         window: config.window.as_ref().filter(|w| w.has(layer)).map(|w| [w.freq_base, w.freq_scale]),
         ..Kind::new(RopeMode::NeoX, heads)
     };
-    Ok(Layer::Transformer(Transformer {
+    Ok(Layer::Transformer(Box::new(Transformer {
         attn_norm: Norm::declare(d, "attn_norm", n_embd)?,
         attention: Attention::declare(d, n_embd, heads, kind)?,
         attn_post_norm: None,
         ffn_norm: Norm::declare(d, "post_attention_norm", n_embd)?, // it stands before the experts all the same
         ffn: Ffn::Experts(Experts::declare(d, n_embd, experts, experts::Kind::Oai)?),
         ffn_post_norm: None,
-    }))
+    })))
 }

@@ -30,7 +30,7 @@ pub(super) fn config(keys: &Keys<'_>, mut config: Config) -> Result<Config> {
 pub(super) fn layer(d: &mut Declare<'_>, config: &Config, factors: Factors) -> Result<Layer> {
     let heads = attention(config)?;
     let kind = Kind { factors, ..Kind::new(RopeMode::Normal, heads) };
-    Ok(Layer::Transformer(Transformer {
+    Ok(Layer::Transformer(Box::new(Transformer {
         attn_norm: Norm::declare(d, "attn_norm", config.n_embd)?,
         attention: Attention::declare(d, config.n_embd, heads, kind)?,
         attn_post_norm: None,
@@ -40,5 +40,5 @@ pub(super) fn layer(d: &mut Declare<'_>, config: &Config, factors: Factors) -> R
             Some(e) => Ffn::Experts(Experts::declare(d, config.n_embd, e, experts::Kind::Normalised)?),
         },
         ffn_post_norm: None,
-    }))
+    })))
 }

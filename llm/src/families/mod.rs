@@ -43,16 +43,8 @@ pub enum Architecture {
 
 impl Architecture {
     /// All families.
-    pub const ALL: &'static [Self] = &[
-        Self::Llama,
-        Self::Qwen2,
-        Self::Qwen3,
-        Self::Qwen3Moe,
-        Self::Gemma3,
-        Self::Phi3,
-        Self::GptOss,
-        Self::Mamba2,
-    ];
+    pub const ALL: &'static [Self] =
+        &[Self::Llama, Self::Qwen2, Self::Qwen3, Self::Qwen3Moe, Self::Gemma3, Self::Phi3, Self::GptOss, Self::Mamba2];
 
     /// The name in files.
     pub fn name(self) -> &'static str {
@@ -137,5 +129,9 @@ fn attention(config: &Config) -> Result<&crate::config::Attention> {
 
 fn missing(config: &Config, what: &str) -> Error {
     let key = Value::String(config.architecture.name().into());
-    Error::Key { key: "general.architecture".into(), value: shown(&key).into(), expected: format!("one with {what}").into() }
+    Error::Key {
+        key: "general.architecture".into(),
+        value: shown(&key).into(),
+        expected: format!("one with {what}").into(),
+    }
 }

@@ -28,12 +28,12 @@ pub(super) fn layer(d: &mut Declare<'_>, config: &Config, factors: Factors) -> R
         fused: true,
         ..Kind::new(RopeMode::NeoX, heads)
     };
-    Ok(Layer::Transformer(Transformer {
+    Ok(Layer::Transformer(Box::new(Transformer {
         attn_norm: Norm::declare(d, "attn_norm", n_embd)?,
         attention: Attention::declare(d, n_embd, heads, kind)?,
         attn_post_norm: None,
         ffn_norm: Norm::declare(d, "ffn_norm", n_embd)?,
         ffn: Ffn::fused(d, n_embd, config.n_ff)?,
         ffn_post_norm: None,
-    }))
+    })))
 }

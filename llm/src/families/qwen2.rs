@@ -27,12 +27,12 @@ pub(super) fn layer(d: &mut Declare<'_>, config: &Config) -> Result<Layer> {
 
 /// A layer of Qwen 2 or 3, which differ in attention alone.
 pub(super) fn transformer(d: &mut Declare<'_>, config: &Config, kind: Kind) -> Result<Layer> {
-    Ok(Layer::Transformer(Transformer {
+    Ok(Layer::Transformer(Box::new(Transformer {
         attn_norm: Norm::declare(d, "attn_norm", config.n_embd)?,
         attention: Attention::declare(d, config.n_embd, attention(config)?, kind)?,
         attn_post_norm: None,
         ffn_norm: Norm::declare(d, "ffn_norm", config.n_embd)?,
         ffn: Ffn::gated(d, config.n_embd, config.n_ff, Glu::Swiglu)?,
         ffn_post_norm: None,
-    }))
+    })))
 }

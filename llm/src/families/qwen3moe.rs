@@ -30,12 +30,12 @@ pub(super) fn layer(d: &mut Declare<'_>, config: &Config) -> Result<Layer> {
     let heads = attention(config)?;
     let experts = config.experts.as_ref().ok_or_else(|| missing(config, "experts"))?;
     let kind = Kind { qk_norm: true, ..Kind::new(RopeMode::NeoX, heads) };
-    Ok(Layer::Transformer(Transformer {
+    Ok(Layer::Transformer(Box::new(Transformer {
         attn_norm: Norm::declare(d, "attn_norm", config.n_embd)?,
         attention: Attention::declare(d, config.n_embd, heads, kind)?,
         attn_post_norm: None,
         ffn_norm: Norm::declare(d, "ffn_norm", config.n_embd)?,
         ffn: Ffn::Experts(Experts::declare(d, config.n_embd, experts, experts::Kind::Normalised)?),
         ffn_post_norm: None,
-    }))
+    })))
 }
