@@ -149,9 +149,8 @@ pub fn all() -> Vec<Case> {
     let mut separate = Case::new(Architecture::Phi3, DType::Q8_0).named("separate matrices");
     separate.recipe.optional = vec!["output.weight".into()];
     let mut mixtral = Case::new(Architecture::Llama, DType::Q8_0).named("experts");
-    mixtral.recipe.metadata = [("expert_count", 4_u32), ("expert_used_count", 2)]
-        .map(|(key, value)| (key.into(), value.into()))
-        .to_vec();
+    mixtral.recipe.metadata =
+        [("expert_count", 4_u32), ("expert_used_count", 2)].map(|(key, value)| (key.into(), value.into())).to_vec();
     // The sizes are not those of other cases: heads that are not `n_embd / n_head`, no groups of heads, one expert.
     let mut wide = Case::new(Architecture::Qwen3, DType::F16).named("wide heads");
     wide.recipe.metadata = [("attention.key_length", 64_u32), ("attention.value_length", 64)]

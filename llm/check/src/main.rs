@@ -55,13 +55,15 @@ fn check(names: &[String]) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("model.gguf");
     let all = cases::all();
-    let chosen: Vec<&Case> = all.iter().filter(|c| names.is_empty() || names.iter().any(|n| c.name.contains(n))).collect();
+    let chosen: Vec<&Case> =
+        all.iter().filter(|c| names.is_empty() || names.iter().any(|n| c.name.contains(n))).collect();
     let (mut families, mut same, mut worst) = (std::collections::BTreeSet::new(), 0, 0.0_f32);
     let (mut plans, mut allocations, mut failures) = (0, 0, 0);
     for case in &chosen {
         match case.run(&file) {
             Ok(Outcome { max_abs_diff, logits, plans_per_bucket, allocs_per_step }) => {
-                let bits = if max_abs_diff == 0.0 { "same bits".into() } else { format!("max_abs_diff={max_abs_diff:e}") };
+                let bits =
+                    if max_abs_diff == 0.0 { "same bits".into() } else { format!("max_abs_diff={max_abs_diff:e}") };
                 println!("{}: {logits} logits, {bits}, plans={plans_per_bucket} allocs={allocs_per_step}", case.name);
                 families.insert(case.recipe.architecture.name());
                 same += usize::from(max_abs_diff == 0.0);
@@ -81,5 +83,9 @@ fn check(names: &[String]) -> Result<()> {
         families.len(),
         chosen.len()
     );
-    if failures == 0 && !chosen.is_empty() { Ok(()) } else { Err(format!("{failures} of {} cases failed", chosen.len()).into()) }
+    if failures == 0 && !chosen.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{failures} of {} cases failed", chosen.len()).into())
+    }
 }
