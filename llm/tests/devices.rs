@@ -1,6 +1,7 @@
 //! Models divided over devices, one of them a server in a process of its own that can be lost.
 
-#![cfg(all(test, feature = "rpc"))]
+#![cfg(test)]
+#![cfg(feature = "rpc")]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -12,7 +12,6 @@ use super::vocabulary::{NONE, Vocabulary};
 const MERGES: &str = "tokenizer.ggml.merges";
 
 /// Byte-level BPE (`gpt2`).
-#[derive(Debug)]
 pub(super) struct Bpe {
     words: PreTokenizer,
     /// What pairs of tokens become.

@@ -130,7 +130,6 @@ const KINDS: [Kind; 9] = [
 ];
 
 /// A pre-tokenizer.
-#[derive(Debug)]
 pub(super) struct PreTokenizer {
     /// With each, whether it takes line breaks by themselves.
     patterns: Vec<(Regex, bool)>,

@@ -114,7 +114,7 @@ pub(super) struct Defaults {
 }
 
 /// The tokens with a role.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Special {
     pub(super) bos: Option<u32>,
     pub(super) eos: Option<u32>,

@@ -5,7 +5,6 @@ use super::merge::{Merge, Merger};
 use super::vocabulary::{NONE, SPACE, Vocabulary};
 
 /// SentencePiece (`llama`).
-#[derive(Debug)]
 pub(super) struct Spm {
     /// Each text begins with a space.
     pub(super) space_first: bool,

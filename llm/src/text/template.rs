@@ -23,7 +23,14 @@ const TEMPLATE: &str = "tokenizer.chat_template";
 const NAME: &str = "chat";
 
 /// How many steps of the template's program may be run: a template that never ends is an error.
-const STEPS: u64 = 20_000_000;
+const STEPS: u64 = 1_000_000;
+
+/// The maximum length of a template in bytes. Those of published models have at most some tens of thousands.
+const LONGEST: usize = 1 << 16;
+
+/// The stack for templates, of which memory is used as it is needed. Jinja's engine goes deeper for each operator of an
+/// expression and for each level of a nested list, so that no template of the maximum length overflows it.
+const STACK: usize = 1 << 28;
 
 /// A message of a chat.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +53,9 @@ impl Message {
 /// Templates are written in Jinja for Python's `transformers`. They get `messages`, `add_generation_prompt`, `bos_token`
 /// and `eos_token`, the functions `raise_exception` and `strftime_now`, and the methods of Python's strings, lists and
 /// dictionaries.
+///
+/// A template that never ends, nests too deeply or is longer than 64 KiB is an error. One that doubles a text again and
+/// again is not stopped before the memory is used up.
 ///
 /// ```
 /// use ggml_llm::text::{ChatTemplate, Message};
@@ -96,7 +106,11 @@ impl ChatTemplate {
         environment.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
         });
-        environment.add_template_owned(NAME, template.to_owned()).map_err(|error| failed(&error))?;
+        if template.len() > LONGEST {
+            let message = format!("it has {} bytes, but at most {LONGEST} are supported", template.len());
+            return Err(Error::Template { line: None, message });
+        }
+        on_large_stack(|| environment.add_template_owned(NAME, template.to_owned()))?;
         let template = Self { environment, bos: bos_token.to_owned(), eos: eos_token.to_owned() };
         Ok(template.with_clock(Zoned::now))
     }
@@ -121,17 +135,30 @@ impl ChatTemplate {
     /// # Errors
     /// [`Error::Template`] if the template refuses the messages, uses what there is not, or takes too long.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
-        let template = self.environment.get_template(NAME).map_err(|error| failed(&error))?;
-        let context = context! {
-            messages => messages.iter().map(value).collect::<Value>(),
-            add_generation_prompt,
-            bos_token => self.bos.as_str(),
-            eos_token => self.eos.as_str(),
-            tools => (),
-            documents => (),
-        };
-        template.render(context).map_err(|error| failed(&error))
+        on_large_stack(|| {
+            self.environment.get_template(NAME)?.render(context! {
+                messages => messages.iter().map(value).collect::<Value>(),
+                add_generation_prompt,
+                bos_token => self.bos.as_str(),
+                eos_token => self.eos.as_str(),
+                tools => (),
+                documents => (),
+            })
+        })
     }
+}
+
+/// Runs the engine on a thread with a large stack. A panic of the engine is an error, too.
+fn on_large_stack<T: Send>(run: impl FnOnce() -> Result<T, minijinja::Error> + Send) -> Result<T> {
+    let other = |message: String| Error::Template { line: None, message };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("chat template".to_owned()).stack_size(STACK);
+        let thread = thread.spawn_scoped(scope, || run().map_err(|error| failed(&error)));
+        let thread = thread.map_err(|error| other(format!("there is no thread for it: {error}")))?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(other("the template engine fails on it: this is a bug of minijinja".to_owned())))
+    })
 }
 
 fn value(message: &Message) -> Value {

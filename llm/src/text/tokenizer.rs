@@ -1,6 +1,7 @@
 //! The tokenizer of a model.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
@@ -46,7 +47,6 @@ const SPACE_FIRST: &str = "tokenizer.ggml.add_space_prefix";
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct Tokenizer {
     vocabulary: Vocabulary,
     model: Model,
@@ -56,7 +56,12 @@ pub struct Tokenizer {
     finder: AhoCorasick,
 }
 
-#[derive(Debug)]
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokenizer").field("vocab_size", &self.vocab_size()).finish_non_exhaustive()
+    }
+}
+
 enum Model {
     Bpe(Bpe),
     Spm(Spm),

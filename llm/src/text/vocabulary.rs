@@ -69,7 +69,6 @@ impl Attributes {
 }
 
 /// The tokens of a file.
-#[derive(Debug)]
 pub(super) struct Vocabulary {
     texts: Vec<Arc<str>>,
     ids: HashMap<Arc<str>, u32>,

@@ -11,7 +11,6 @@ const LOWER_CASE: &str = "tokenizer.ggml.normalizer.lowercase";
 const STRIP_ACCENTS: &str = "tokenizer.ggml.normalizer.strip_accents";
 
 /// WordPiece (`bert`).
-#[derive(Debug)]
 pub(super) struct WordPiece {
     lower_case: bool,
     strip_accents: bool,

@@ -32,9 +32,13 @@ fn definition(logits: &[f32], history: &[i32], options: &SamplerOptions) -> Vec<
     }
     let remaining = |order: &[usize]| order.iter().map(|&id| logits[id]).collect::<Vec<_>>();
     let probabilities = softmax(&remaining(&order));
-    let enough = (1..=order.len()).find(|&n| probabilities[..n].iter().sum::<f64>() >= f64::from(options.top_p));
     if options.top_p < 1.0 {
-        order.truncate(enough.unwrap());
+        let (mut sum, mut n) = (0.0, 0);
+        while sum < f64::from(options.top_p) {
+            sum += probabilities[n];
+            n += 1;
+        }
+        order.truncate(n);
     }
     let probabilities = softmax(&remaining(&order));
     let likely = probabilities.iter().filter(|&&p| p >= f64::from(options.min_p) * probabilities[0]).count();

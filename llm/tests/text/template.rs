@@ -60,7 +60,7 @@ fn refusals_of_a_template_are_errors() {
     };
     assert_eq!(said("a\n{{ raise_exception('no system role') }}"), "the chat template, line 2: no system role");
     assert!(said("{{ messages[0].name.first }}").contains("line 1"));
-    assert!(said("{{ strftime_now('%Q') }}").contains("strftime_now"));
+    assert!(said("{{ strftime_now('%!') }}").contains("strftime_now"));
     assert!(said("{{ messages | nonsense }}").contains("nonsense"));
 }
 
@@ -74,14 +74,43 @@ fn templates_that_never_end_are_errors() {
         "{{ 'x' * 100000000000000 }}",
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
         "{{ range(100000000000) | list }}",
-        &"(".repeat(100_000),
-        &format!("{{{{ {}1 }}}}", "(".repeat(100_000)),
-        &format!("{{{{ {}1 }}}}", "-".repeat(100_000)),
-        &"{% if 1 %}".repeat(100_000),
+        &" ".repeat(65_537),
     ] {
-        let answer = render(large);
-        assert!(answer.is_err() || answer.unwrap() == large, "{:.40}", large);
+        render(large).unwrap_err();
     }
+}
+
+#[test]
+fn deep_templates_do_not_overflow_the_stack() {
+    let render = |template: &str| ChatTemplate::new(template, "", "").and_then(|t| t.render(&[], false));
+    let expression = |before: &str, part: &str, after: &str| {
+        let n = (65_536 - 16 - before.len() - after.len()) / part.len();
+        format!("{{{{ {before}{}{after} }}}}", part.repeat(n))
+    };
+    for deep in [
+        expression("", "(", "1"),
+        expression("", "-", "1"),
+        expression("", "not ", "1"),
+        expression("1", "+1", ""),
+        expression("1", "~1", ""),
+        expression("x", ".a", ""),
+        expression("x", "|e", ""),
+        expression("1", " if 1 else 1", ""),
+        "{% if 1 %}".repeat(6000),
+        ["{% if 0 %}", &"{% elif 0 %}".repeat(5000), "{% endif %}"].concat(),
+        "{% set n = namespace(x=[]) %}{% for i in range(99999) %}{% set n.x = [n.x] %}{% endfor %}{{ n.x }}".to_owned(),
+    ] {
+        // Text or an error, and no crash.
+        drop(render(&deep));
+    }
+}
+
+#[test]
+fn panics_of_the_engine_are_errors() {
+    // Jinja2 gives "x". If this fails, minijinja was mended: then templates/generate.py needs no exception for it.
+    let template = ChatTemplate::new("{% for m in messages[::-1] %}{% endfor %}x", "", "").unwrap();
+    let error = template.render(&[], false).unwrap_err().to_string();
+    assert!(error.contains("bug of minijinja"), "{error}");
 }
 
 #[test]

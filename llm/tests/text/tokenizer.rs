@@ -8,7 +8,7 @@ use crate::files::{bytes, read, remove, set, spaces, words};
 #[test]
 fn bpe_merges_the_lowest_rank_first() {
     let tokenizer = read(&bytes()).unwrap();
-    assert_eq!(tokenizer.encode("hello hell", false, false).unwrap(), [259, 260, 257]);
+    assert_eq!(tokenizer.encode("hello hell he", false, false).unwrap(), [259, 32, 258, 260]);
     assert_eq!(tokenizer.encode("é", false, false).unwrap(), [0xC3, 0xA9]);
     assert!(tokenizer.encode("", true, true).unwrap().is_empty());
     assert_eq!([tokenizer.bos(), tokenizer.eos()], [Some(261), Some(262)]);
@@ -123,7 +123,13 @@ fn files_that_lie_are_refused_with_the_key() {
             }),
             "`tokenizer.ggml.add_bos_token` asks for tokenizer.ggml.bos_token_id",
         ),
-        (refusal(|file| set(file, "model", "bert")), "lacks the unknown token, the first token or the separator"),
+        (
+            refusal(|file| {
+                *file = words();
+                remove(file, "unknown_token_id");
+            }),
+            "lacks the unknown token, the first token or the separator",
+        ),
     ];
     for (said, expected) in cases {
         assert!(said.contains(expected), "{said}\nnot: {expected}");
@@ -133,8 +139,8 @@ fn files_that_lie_are_refused_with_the_key() {
 #[test]
 fn tokenizers_of_changed_files_never_panic() {
     let mut random = fastrand::Rng::with_seed(5);
-    let (mut read_, mut refused) = (0, 0);
-    for _ in 0..2000 {
+    let (mut accepted, mut refused) = (0, 0);
+    for _ in 0..500 {
         let mut file = [bytes(), spaces(), words()][random.usize(..3)].clone();
         for _ in 0..random.usize(1..4) {
             change(&mut file, &mut random);
@@ -143,7 +149,7 @@ fn tokenizers_of_changed_files_never_panic() {
             refused += 1;
             continue;
         };
-        read_ += 1;
+        accepted += 1;
         for text in ["hello <s>he\u{0}ll\u{FFFD}é🎉", " \n\n a<|im_end|><tool>ab", "UNwanted, 中"] {
             // A character without a token is an error, and others must not be.
             let encoded = tokenizer.encode(text, random.bool(), random.bool());
@@ -153,7 +159,7 @@ fn tokenizers_of_changed_files_never_panic() {
             }
         }
     }
-    assert!(read_ > 200 && refused > 200, "{read_} were read, {refused} refused");
+    assert!(accepted > 50 && refused > 50, "{accepted} were read, {refused} refused");
 }
 
 /// Changes a value, or puts another key's value in its place.
@@ -168,7 +174,7 @@ fn change(file: &mut Writer, random: &mut fastrand::Rng) {
             match random.u32(..4) {
                 0 => texts.truncate(random.usize(..n)),
                 1 if !texts.is_empty() => {
-                    texts[random.usize(..n)] = random.choice(["", "he", " ", "<0xGG>", "é é"]).unwrap().into()
+                    texts[random.usize(..n)] = random.choice(["", "he", " ", "<0xGG>", "é é"]).unwrap().into();
                 }
                 2 if !texts.is_empty() => drop(texts.remove(random.usize(..n))),
                 _ => random.shuffle(&mut texts),

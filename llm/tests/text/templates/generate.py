@@ -60,6 +60,9 @@ def main():
     for path in sorted(pathlib.Path(__file__).parent.glob("*.jinja")):
         template = env.from_string(path.read_text())
         for chat, messages in CHATS.items():
+            # minijinja 3.0 panics on a backward slice of an empty list.
+            if chat == "none" and "[::-1]" in path.read_text():
+                continue
             for prompt in (False, True):
                 case = {"template": path.name, "chat": chat, "messages": messages, "add_generation_prompt": prompt}
                 try:
