@@ -64,8 +64,10 @@ impl Placement {
     }
 
     /// Whether addresses alone describe the placement: no copied sources, and no tensor with an `extra` of its device.
-    pub(super) fn is_plain(&self) -> bool {
-        self.copies.is_empty() && !self.homes.iter().any(SavedPlacement::has_extra)
+    /// Repacked weights have one, too, but no graph changes where they lie.
+    pub(super) fn is_plain(&self, graph: &Graph<'_>) -> bool {
+        let placed = graph.entries().iter().zip(&self.homes).filter(|(e, _)| e.is_allocated_by_graph());
+        self.copies.is_empty() && !placed.map(|(_, home)| home).any(SavedPlacement::has_extra)
     }
 
     /// Whether the placement was recorded from these same tensors.

@@ -198,7 +198,7 @@ impl Plan {
         if let Some(placement) = Arc::get_mut(&mut placement) {
             placement.record(graph, whole)?;
         }
-        self.reusable = reusable && placement.is_plain();
+        self.reusable = reusable && placement.is_plain(graph);
         self.lists = Some(graph.lists());
         self.placement = Some(Arc::clone(&placement));
         Ok(placement)

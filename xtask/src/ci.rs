@@ -32,6 +32,7 @@ const STEPS: &[(Where, &str)] = &[
     (Everywhere, "cargo fmt --all --check"),
     (Everywhere, "cargo fmt --check --manifest-path tests/interop/Cargo.toml"),
     (Everywhere, "cargo fmt --check --manifest-path tests/interop-static/Cargo.toml"),
+    (Everywhere, "cargo fmt --check --manifest-path llm/check/Cargo.toml"),
     (Everywhere, "cargo fmt --check --manifest-path benches/peers/Cargo.toml --all"),
     // Declarations are enough for these, so no C is compiled.
     (Everywhere, "DOCS_RS=1 cargo clippy --workspace --all-targets --features vulkan,rpc,blas,tools -- -D warnings"),
@@ -62,6 +63,7 @@ const STEPS: &[(Where, &str)] = &[
         "GGML_SYS_GGML=0.26.0 cargo test --lib --test ops --test opt --test meta --test rpc --test rpc_lost --test quant",
     ),
     (Linux, "cargo xtask interop"),
+    (Linux, "cargo xtask llm-check"),
     (Linux, "cargo xtask cuda-check"),
     (Linux, "cargo xtask offline"),
 ];

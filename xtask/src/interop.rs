@@ -1,7 +1,7 @@
 //! `cargo xtask interop`: llama.cpp's crate and this one in one program, sharing one installed ggml.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result, ensure};
 use crate::workspace::{Workspace, check};
 use crate::{install, interop_static};
 
-/// The crate, outside of the workspace: it can only be built with an installed ggml.
-const CRATE: &str = "tests/interop";
+/// The folder of installed libraries and of what is made there, in `target`.
+const FOLDER: &str = "target/interop";
 
 /// llama.cpp's crate.
 const LLAMA: &str = "llama-cpp-sys-2";
@@ -20,16 +20,29 @@ const LLAMA: &str = "llama-cpp-sys-2";
 pub(crate) fn run() -> Result<()> {
     let start = Instant::now();
     let workspace = Workspace::find()?;
-    let folder = workspace.root.join("target/interop");
+    let program = build(&workspace, "tests/interop", "interop")?;
+    let folder = workspace.root.join(FOLDER);
     let prefix = folder.join("ggml");
+    check(&mut Command::new(&program))?;
+    notices_a_second_copy(&program, &prefix, &folder)?;
+    interop_static::run(&workspace)?;
+    println!("interop: a second copy is noticed; {} s in all", start.elapsed().as_secs());
+    Ok(())
+}
+
+/// Builds the program of a crate that links llama.cpp. It is outside of the workspace, as it can only be built with an
+/// installed ggml.
+#[expect(clippy::print_stdout, reason = "the chore's progress")]
+pub(crate) fn build(workspace: &Workspace, folder: &str, program: &str) -> Result<PathBuf> {
+    let prefix = workspace.root.join(FOLDER).join("ggml");
     let pins = workspace.pins()?;
     // One ggml for both: the version that llama.cpp's crate carries.
     let pin = pins.all.iter().find(|pin| pin.package == LLAMA).with_context(|| format!("{LLAMA} is not pinned"))?;
-    install::install(&workspace, pin, &prefix, &["rpc"])?;
+    install::install(workspace, pin, &prefix, &["rpc"])?;
 
     println!("compiling llama.cpp and the program: minutes, if that was not done before");
     let target = workspace.root.join("target");
-    let mut build = workspace.cargo(&workspace.root.join(CRATE));
+    let mut build = workspace.cargo(&workspace.root.join(folder));
     build.args(["build", "--locked", "--target-dir"]).arg(&target);
     // Each crate has its own variable.
     build.env("GGML_SYS_GGML", &pin.ggml).env("GGML_SYS_PREFIX", &prefix).env("CMAKE_PREFIX_PATH", &prefix);
@@ -39,12 +52,7 @@ pub(crate) fn run() -> Result<()> {
         build.env("CMAKE_GENERATOR", "Ninja");
     }
     check(&mut build)?;
-    let program = target.join("debug/interop");
-    check(&mut Command::new(&program))?;
-    notices_a_second_copy(&program, &prefix, &folder)?;
-    interop_static::run(&workspace)?;
-    println!("interop: a second copy is noticed; {} s in all", start.elapsed().as_secs());
-    Ok(())
+    Ok(target.join("debug").join(program))
 }
 
 /// Checks that the program fails if there are two copies of ggml; otherwise its check would prove nothing.

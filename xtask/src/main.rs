@@ -14,11 +14,13 @@ mod install;
 mod interop;
 mod interop_static;
 mod layers;
+mod llm_check;
 mod model;
 mod offline;
 mod report;
 mod semver;
 mod sys_plan;
+mod text_check;
 mod update;
 mod valgrind;
 mod vendor;
@@ -57,6 +59,12 @@ enum Chore {
     ///
     /// Takes some minutes the first time, as it compiles llama.cpp.
     Interop,
+    /// Compute made-up language models by this repository's crate and by llama.cpp, and compare the logits
+    LlmCheck(llm_check::Arguments),
+    /// Compare the tokenizers of `llm` with llama.cpp's on random texts
+    ///
+    /// Takes some minutes the first time, as it compiles llama.cpp.
+    TextCheck(text_check::Arguments),
     /// Check the crates' types for other targets and with the oldest Rust; test on ARM (qemu), run on Windows (wine)
     ///
     /// `./setup --all` installs what it takes, on Debian and Ubuntu.
@@ -92,6 +100,8 @@ fn main() -> anyhow::Result<()> {
         Chore::Model(arguments) => model::run(&arguments),
         Chore::Install(arguments) => install::run(&arguments),
         Chore::Interop => interop::run(),
+        Chore::LlmCheck(arguments) => llm_check::run(&arguments),
+        Chore::TextCheck(arguments) => text_check::run(&arguments),
         Chore::Cross(arguments) => cross::run(&arguments),
         Chore::CudaToolkit(arguments) => cuda_toolkit::run(&arguments),
         Chore::CudaCheck(arguments) => cuda_check::run(&arguments),

@@ -1,0 +1,117 @@
+//! llama.cpp: a model with a context, and batches of tokens.
+
+use std::ffi::{CString, c_char, c_void};
+use std::path::Path;
+use std::ptr::NonNull;
+
+use llama_cpp_sys_2 as llama;
+
+use crate::{Options, Result, Token};
+
+/// A loaded model and its context.
+pub struct Llama {
+    context: NonNull<llama::llama_context>,
+    model: NonNull<llama::llama_model>,
+    n_vocab: usize,
+}
+
+unsafe extern "C" fn silent(_: llama::ggml_log_level, _: *const c_char, _: *mut c_void) {}
+
+/// Starts llama.cpp, which then logs nothing.
+pub fn start() {
+    // SAFETY: the callback does nothing with what it gets.
+    unsafe { llama::llama_log_set(Some(silent), std::ptr::null_mut()) };
+    // SAFETY: once, by the only thread.
+    unsafe { llama::llama_backend_init() };
+}
+
+impl Llama {
+    pub fn open(file: &Path, options: &Options) -> Result<Self> {
+        let path = CString::new(file.as_os_str().as_encoded_bytes())?;
+        // SAFETY: takes nothing.
+        let mut params = unsafe { llama::llama_model_default_params() };
+        params.n_gpu_layers = 0;
+        params.use_extra_bufts = options.repack;
+        // SAFETY: a C string, and the parameters by value.
+        let model = unsafe { llama::llama_model_load_from_file(path.as_ptr(), params) };
+        let model = NonNull::new(model).ok_or("llama.cpp does not load the model")?;
+        // SAFETY: takes nothing.
+        let mut params = unsafe { llama::llama_context_default_params() };
+        (params.n_ctx, params.n_batch, params.n_ubatch) = (options.n_ctx, options.n_ctx, options.n_batch);
+        (params.n_seq_max, params.kv_unified) = (options.n_seq, true);
+        (params.type_k, params.type_v) = (options.cache.1, options.cache.1);
+        params.flash_attn_type = llama::LLAMA_FLASH_ATTN_TYPE_ENABLED;
+        (params.n_threads, params.n_threads_batch) = (options.threads, options.threads);
+        // SAFETY: a live model, and the parameters by value.
+        let context = unsafe { llama::llama_init_from_model(model.as_ptr(), params) };
+        let context = NonNull::new(context).ok_or("llama.cpp makes no context")?;
+        // SAFETY: a live model.
+        let vocab = unsafe { llama::llama_model_get_vocab(model.as_ptr()) };
+        // SAFETY: the vocabulary of a live model.
+        let n_vocab = unsafe { llama::llama_vocab_n_tokens(vocab) };
+        Ok(Self { context, model, n_vocab: usize::try_from(n_vocab)? })
+    }
+
+    /// The logits of the tokens with output.
+    pub fn decode(&mut self, tokens: &[Token]) -> Result<Vec<Vec<f32>>> {
+        // The arrays live until the batch was decoded.
+        let mut ids: Vec<_> = tokens.iter().map(|t| t.id).collect();
+        let mut positions: Vec<_> = tokens.iter().map(|t| t.position).collect();
+        let mut counts = vec![1; tokens.len()];
+        let mut sequences: Vec<_> = tokens.iter().map(|t| t.sequence).collect();
+        let mut pointers: Vec<_> = sequences.iter_mut().map(|s| &raw mut *s).collect();
+        let mut outputs: Vec<_> = tokens.iter().map(|t| i8::from(t.output)).collect();
+        // SAFETY: makes arrays for no tokens, which nothing reads; those below replace them.
+        let empty = unsafe { llama::llama_batch_init(0, 0, 0) };
+        let mut batch = empty;
+        batch.n_tokens = i32::try_from(tokens.len())?;
+        batch.token = ids.as_mut_ptr();
+        batch.pos = positions.as_mut_ptr();
+        batch.n_seq_id = counts.as_mut_ptr();
+        batch.seq_id = pointers.as_mut_ptr();
+        batch.logits = outputs.as_mut_ptr();
+        // SAFETY: a live context, and a batch whose arrays have an element for each token.
+        let status = unsafe { llama::llama_decode(self.context.as_ptr(), batch) };
+        // SAFETY: the batch that was made above, which nothing else frees.
+        unsafe { llama::llama_batch_free(empty) };
+        if status != 0 {
+            return Err(format!("llama_decode returned {status}").into());
+        }
+        let wanted = tokens.iter().enumerate().filter(|(_, t)| t.output);
+        wanted.map(|(i, _)| self.logits(i32::try_from(i)?)).collect()
+    }
+
+    fn logits(&self, i: i32) -> Result<Vec<f32>> {
+        // SAFETY: a live context that has decoded a batch.
+        let logits = unsafe { llama::llama_get_logits_ith(self.context.as_ptr(), i) };
+        if logits.is_null() {
+            return Err(format!("token {i} has no logits").into());
+        }
+        let mut copy = vec![0.0; self.n_vocab];
+        // SAFETY: both have as many floats as the model has tokens, and are apart.
+        unsafe { std::ptr::copy_nonoverlapping(logits, copy.as_mut_ptr(), self.n_vocab) };
+        Ok(copy)
+    }
+
+    /// Removes `n` tokens after the first `keep` of sequence 0, and moves the later ones to their place.
+    pub fn shift(&mut self, keep: i32, n: i32) -> Result<()> {
+        // SAFETY: a live context.
+        let memory = unsafe { llama::llama_get_memory(self.context.as_ptr()) };
+        // SAFETY: the memory of a live context.
+        if !unsafe { llama::llama_memory_seq_rm(memory, 0, keep, keep + n) } {
+            return Err("llama.cpp does not remove the tokens".into());
+        }
+        // SAFETY: the memory of a live context.
+        unsafe { llama::llama_memory_seq_add(memory, 0, keep + n, -1, -n) };
+        Ok(())
+    }
+}
+
+impl Drop for Llama {
+    fn drop(&mut self) {
+        // SAFETY: live, and nothing uses it any more.
+        unsafe { llama::llama_free(self.context.as_ptr()) };
+        // SAFETY: live; its only context is freed.
+        unsafe { llama::llama_model_free(self.model.as_ptr()) };
+    }
+}

@@ -1,0 +1,91 @@
+//! Language models by `ggml-llm` and by llama.cpp, over one ggml: the logits of made-up models of each family, bit by bit.
+//!
+//! `cargo xtask llm-check` builds and runs it. Arguments are names of cases; without any, all run.
+
+mod cases;
+mod llama;
+mod ours;
+
+use std::process::ExitCode;
+
+use cases::{Case, Outcome};
+use ggml::DType;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+#[global_allocator]
+static ALLOCATOR: testkit::counted::Counted = testkit::counted::Counted;
+
+/// How far logits may be apart where operations are not the same, or add up in another order.
+const TOLERANCE: f32 = 1e-4;
+
+/// A token of a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct Token {
+    pub id: i32,
+    pub position: i32,
+    pub sequence: i32,
+    pub output: bool,
+}
+
+/// How both sides compute.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub n_ctx: u32,
+    pub n_batch: u32,
+    pub n_seq: u32,
+    pub threads: i32,
+    pub repack: bool,
+    /// The type of keys and values, here and in llama.cpp.
+    pub cache: (DType, llama_cpp_sys_2::ggml_type),
+}
+
+fn main() -> ExitCode {
+    match check(&std::env::args().skip(1).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("llm: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn check(names: &[String]) -> Result<()> {
+    llama::start();
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("model.gguf");
+    let all = cases::all();
+    let chosen: Vec<&Case> =
+        all.iter().filter(|c| names.is_empty() || names.iter().any(|n| c.name.contains(n))).collect();
+    let (mut families, mut same, mut worst) = (std::collections::BTreeSet::new(), 0, 0.0_f32);
+    let (mut plans, mut allocations, mut failures) = (0, 0, 0);
+    for case in &chosen {
+        match case.run(&file) {
+            Ok(Outcome { max_abs_diff, logits, plans_per_bucket, allocs_per_step }) => {
+                let bits =
+                    if max_abs_diff == 0.0 { "same bits".into() } else { format!("max_abs_diff={max_abs_diff:e}") };
+                println!("{}: {logits} logits, {bits}, plans={plans_per_bucket} allocs={allocs_per_step}", case.name);
+                families.insert(case.recipe.architecture.name());
+                same += usize::from(max_abs_diff == 0.0);
+                worst = worst.max(max_abs_diff);
+                plans = plans.max(plans_per_bucket);
+                allocations = allocations.max(allocs_per_step);
+                failures += usize::from(!(max_abs_diff <= if case.inexact { TOLERANCE } else { 0.0 }));
+            }
+            Err(error) => {
+                println!("{}: {error}", case.name);
+                failures += 1;
+            }
+        }
+    }
+    println!(
+        "llm: families={} cases={} same_bits={same} max_abs_diff={worst:e} plans_per_bucket={plans} allocs_per_step={allocations}",
+        families.len(),
+        chosen.len()
+    );
+    if failures == 0 && !chosen.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{failures} of {} cases failed", chosen.len()).into())
+    }
+}

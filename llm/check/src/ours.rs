@@ -1,0 +1,52 @@
+//! The same by `ggml-llm`.
+
+use std::path::Path;
+
+use ggml_llm::{Batch, Model, ModelOptions, Session, SessionOptions};
+
+use crate::{Options, Result, Token};
+
+/// A session, and what its steps have cost.
+pub struct Ours {
+    session: Session,
+    batch: Batch,
+    /// The most allocations of a step after the first two.
+    pub allocations: usize,
+}
+
+impl Ours {
+    pub fn open(file: &Path, options: &Options) -> Result<Self> {
+        let mut how = ModelOptions::default();
+        how.repack = options.repack;
+        let model = Model::load(file, &how)?;
+        let mut sizes = SessionOptions::default();
+        sizes.n_ctx = usize::try_from(options.n_ctx)?;
+        sizes.n_batch = usize::try_from(options.n_batch)?;
+        sizes.n_seq = usize::try_from(options.n_seq)?;
+        sizes.cache = options.cache.0;
+        sizes.threads = usize::try_from(options.threads)?;
+        Ok(Self { session: Session::new(model, &sizes)?, batch: Batch::new(), allocations: 0 })
+    }
+
+    /// The logits of the tokens with output.
+    pub fn decode(&mut self, tokens: &[Token]) -> Result<Vec<Vec<f32>>> {
+        self.batch.clear();
+        for token in tokens {
+            let sequence = usize::try_from(token.sequence)?;
+            self.batch.push(sequence, token.id, token.output);
+        }
+        let before = testkit::counted::allocations();
+        self.session.decode(&self.batch)?;
+        self.allocations = testkit::counted::allocations() - before;
+        let wanted = tokens.iter().filter(|t| t.output).count();
+        (0..wanted).map(|i| Ok(self.session.logits(i).ok_or("an output is missing")?.to_vec())).collect()
+    }
+
+    pub fn shift(&mut self, keep: i32, n: i32) -> Result<()> {
+        Ok(self.session.shift(0, usize::try_from(keep)?, usize::try_from(n)?)?)
+    }
+
+    pub fn plans(&self) -> usize {
+        self.session.plans()
+    }
+}

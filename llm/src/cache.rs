@@ -1,0 +1,139 @@
+//! The KV cache: cells for one token each, which several sequences may share.
+
+mod cells;
+mod saved;
+
+use ggml::{BufferType, Context, DType, State, StateIndex, Tensor, WeightsBuilder};
+use half::f16;
+
+use crate::config::{Attention, Config};
+use crate::error::Result;
+
+pub(crate) use cells::{Cells, MOST_SEQUENCES};
+
+/// Graphs read a multiple of this many cells, so that steps have equal graphs until the next multiple.
+pub(crate) const BUCKET: usize = 256;
+
+/// Keys and values of earlier tokens, in all layers.
+#[derive(Debug)]
+pub(crate) struct KvCache {
+    state: State,
+    /// Keys and values of each layer, `[n_embd_gqa, cells]`.
+    layers: Vec<[StateIndex; 2]>,
+    pub(crate) cells: Cells,
+    window: Option<usize>,
+}
+
+/// What layers read and write in one graph.
+pub(crate) struct KvTensors<'c> {
+    cache: &'c KvCache,
+    /// The position of each token.
+    pub(crate) positions: Tensor<'c>,
+    /// The cell of each token.
+    pub(crate) rows: Tensor<'c>,
+    /// Which cells each token sees: in layers without, and with a window.
+    pub(crate) masks: [Option<Tensor<'c>>; 2],
+    n_kv: usize,
+}
+
+fn names(layer: usize) -> [String; 2] {
+    [format!("k.{layer}"), format!("v.{layer}")]
+}
+
+impl KvCache {
+    /// A cache with `size` cells; each layer's part lies where `place` says.
+    pub(crate) fn new(
+        config: &Config,
+        attention: &Attention,
+        size: usize,
+        dtype: DType,
+        place: impl Fn(usize) -> BufferType,
+    ) -> Result<Self> {
+        let (mut builder, mut places) = (WeightsBuilder::new(), Vec::new());
+        for layer in 0..config.n_layer {
+            for (name, n) in names(layer).iter().zip([attention.n_embd_k_gqa(), attention.n_embd_v_gqa()]) {
+                builder.tensor(name, dtype, [n, size])?;
+                places.push(place(layer));
+            }
+        }
+        let mut places = places.into_iter();
+        let usual = place(0);
+        let state = builder.place_state_with(|_| places.next().unwrap_or(usual))?;
+        let index = |layer| {
+            let [k, v] = names(layer);
+            Ok([state.index(&k)?, state.index(&v)?])
+        };
+        let layers = (0..config.n_layer).map(index).collect::<Result<_>>()?;
+        let window = config.window.as_ref().map(|w| w.size);
+        Ok(Self { state, layers, cells: Cells::new(size), window })
+    }
+
+    /// How many cells a graph has to read: those in use, rounded up.
+    pub(crate) fn n_kv(&self) -> usize {
+        self.cells.end().max(1).next_multiple_of(BUCKET).min(self.cells.len())
+    }
+
+    /// Fills the mask of layers with or without a window, for tokens by sequence and position.
+    pub(crate) fn fill_mask(
+        &self,
+        tokens: impl Iterator<Item = (usize, i32)>,
+        n_kv: usize,
+        windowed: bool,
+        mask: &mut Vec<f16>,
+    ) {
+        self.cells.mask(tokens, n_kv, self.window.filter(|_| windowed), mask);
+    }
+
+    /// Makes the inputs of a graph.
+    pub(crate) fn tensors<'c>(&'c self, ctx: &'c Context, n_tokens: usize, n_kv: usize) -> ggml::Result<KvTensors<'c>> {
+        let mask = |name| ctx.input(name, DType::F16, [n_kv, n_tokens]);
+        Ok(KvTensors {
+            cache: self,
+            positions: ctx.input("positions", DType::I32, [n_tokens])?,
+            rows: ctx.input("cells", DType::I32, [n_tokens])?,
+            masks: [Some(mask("mask")?), if self.window.is_some() { Some(mask("mask of window")?) } else { None }],
+            n_kv,
+        })
+    }
+}
+
+impl<'c> KvTensors<'c> {
+    /// The mask of layers with or without a window.
+    pub(crate) fn mask(&self, windowed: bool) -> Option<Tensor<'c>> {
+        let [all, window] = self.masks;
+        if windowed { window } else { all }
+    }
+
+    /// Writes the keys and values of the batch, `[size, heads, tokens]`, to its cells, and returns the layer's tensors.
+    #[expect(clippy::indexing_slicing, reason = "there are tensors for each layer of the model")]
+    pub(crate) fn append(
+        &self,
+        ctx: &'c Context,
+        layer: usize,
+        [k, v]: [Tensor<'c>; 2],
+    ) -> ggml::Result<[Tensor<'c>; 2]> {
+        let write = |index: StateIndex, new: Tensor<'c>| {
+            let [size, heads, tokens, _] = new.ne();
+            let [_, _, token, plane] = new.nb();
+            let flat = ctx.view(new, [size * heads, tokens], [token, plane, plane], 0)?;
+            ctx.set_rows(self.cache.state.at(index), flat, self.rows)
+        };
+        let [k_index, v_index] = self.cache.layers[layer];
+        Ok([write(k_index, k)?, write(v_index, v)?])
+    }
+
+    /// The first cells of a layer, by head: `[size, cells, heads]`.
+    pub(crate) fn heads(
+        &self,
+        ctx: &'c Context,
+        config: &Attention,
+        [k, v]: [Tensor<'c>; 2],
+    ) -> ggml::Result<[Tensor<'c>; 2]> {
+        let heads = |t: Tensor<'c>, size: usize| {
+            let ([_, row, ..], dtype) = (t.nb(), t.dtype());
+            let head = dtype.row_size(i64::try_from(size).unwrap_or(i64::MAX)).unwrap_or(0);
+            ctx.view(t, [size, self.n_kv, config.n_head_kv], [row, head, row * self.cache.cells.len()], 0)
+        };
+        Ok([heads(k, config.n_embd_head_k)?, heads(v, config.n_embd_head_v)?])
+    }
+}

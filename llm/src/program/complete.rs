@@ -1,0 +1,52 @@
+//! `complete`: a text goes on.
+
+use std::io::Read as _;
+
+use anyhow::{Result, bail};
+
+use super::generate::Text;
+use super::interrupt;
+use super::options::{Place, Sampling};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    place: Place,
+    /// The beginning of the text; `-` for the standard input
+    prompt: Option<String>,
+    /// The beginning as numbers of tokens, such as 1,2,3; numbers are printed, too
+    #[arg(long, value_delimiter = ',', conflicts_with = "prompt")]
+    tokens: Vec<i32>,
+    /// The number of new tokens
+    #[arg(long, short, default_value_t = 128)]
+    n: usize,
+    #[command(flatten)]
+    sampling: Sampling,
+}
+
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the program's output")]
+pub(crate) fn run(arguments: Arguments) -> Result<()> {
+    let model = arguments.place.load()?;
+    let (tokens, tokenizer) = match arguments.prompt {
+        Some(mut prompt) => {
+            if prompt == "-" {
+                prompt.clear();
+                std::io::stdin().read_to_string(&mut prompt)?;
+            }
+            let tokenizer = model.tokenizer()?;
+            (tokenizer.encode(&prompt, true, false)?, Some(tokenizer))
+        }
+        None => (arguments.tokens, None),
+    };
+    if tokens.is_empty() {
+        bail!("there are no tokens to begin with: give a PROMPT or --tokens");
+    }
+    let mut sampler = arguments.sampling.sampler()?;
+    let mut text = Text::new(arguments.place.devices.session(model, 1)?);
+    interrupt::catch()?;
+    text.set(&tokens)?;
+    text.go_on(arguments.n, &mut sampler, tokenizer.as_ref(), &mut std::io::stdout())?;
+    println!();
+    eprintln!("[{}]", text.times.line());
+    Ok(())
+}

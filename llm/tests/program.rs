@@ -1,0 +1,166 @@
+//! The program, with made-up models whose vocabulary is all bytes.
+
+#![cfg(test)]
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use ggml::gguf::{Reader, Strings, Writer};
+use ggml_llm::Architecture;
+use ggml_llm::made_up::Recipe;
+
+/// A file that is removed with its folder.
+struct File {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+/// The characters that stand for bytes in vocabularies of byte-level BPE.
+fn alphabet() -> Vec<String> {
+    let mut other = 0x100;
+    let of = |byte: u8| match byte {
+        b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
+        _ => {
+            other += 1;
+            char::from_u32(other - 1).unwrap()
+        }
+    };
+    (0..=255).map(of).map(String::from).collect()
+}
+
+/// A small model that can read and write any text.
+fn model(architecture: Architecture) -> File {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let mut recipe = Recipe::new(architecture);
+    (recipe.n_layer, recipe.n_embd, recipe.n_ff, recipe.n_head, recipe.n_vocab) = (2, 64, 64, 4, 258);
+    recipe.write(&path).unwrap();
+    let reader = Reader::from_bytes(std::fs::read(&path).unwrap()).unwrap();
+    let mut writer = Writer::new();
+    writer.set_kv(&reader).unwrap();
+    let mut tokens = alphabet();
+    tokens.extend(["<|begin|>", "<|end|>"].map(String::from));
+    let types: Vec<i32> = (0..258).map(|i| if i < 256 { 1 } else { 3 }).collect(); // 3: control
+    writer.set("tokenizer.ggml.model", "gpt2").unwrap();
+    writer.set("tokenizer.ggml.pre", "qwen2").unwrap();
+    writer.set("tokenizer.ggml.tokens", Strings::from(tokens)).unwrap();
+    writer.set("tokenizer.ggml.token_type", types).unwrap();
+    writer.set("tokenizer.ggml.merges", Strings::from(Vec::<String>::new())).unwrap();
+    writer.set("tokenizer.ggml.eos_token_id", 257_u32).unwrap();
+    let template = "{% for m in messages %}<|begin|>{{ m.role }}: {{ m.content }}<|end|>{% endfor %}<|begin|>";
+    writer.set("tokenizer.chat_template", template).unwrap();
+    for t in reader.tensors() {
+        writer.tensor(t.name(), t.dtype(), t.shape(), reader.data(t.name()).unwrap()).unwrap();
+    }
+    writer.write(&path).unwrap();
+    File { _folder: folder, path }
+}
+
+/// Runs the program with a standard input.
+fn run(command: &str, file: &Path, arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ggml-llm"))
+        .arg(command)
+        .arg(file)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that fails early has closed its end.
+    let _written = child.stdin.take().unwrap().write_all(input.as_bytes()).is_ok();
+    child.wait_with_output().unwrap()
+}
+
+#[track_caller]
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+const SMALL: &[&str] = &["--threads", "1", "--ctx", "256"];
+
+#[test]
+fn complete_goes_on_by_so_many_tokens() {
+    let file = model(Architecture::Qwen3);
+    let some = [SMALL, &["--tokens", "1,2,3", "-n", "7"]].concat();
+    let first = text(&run("complete", &file.path, &some, ""));
+    assert!((1..=7).contains(&first.split_whitespace().count()), "{first}");
+    assert!(first.split_whitespace().all(|t| t.parse::<u32>().unwrap() < 258), "{first}");
+    assert_eq!(first, text(&run("complete", &file.path, &some, "")));
+    let output = run("complete", &file.path, &[SMALL, &["-", "-n", "5"]].concat(), "some text");
+    text(&output);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("prompt: 9 tokens"), "{output:?}");
+    // More tokens than the context has: the older half is forgotten.
+    let many = [SMALL, &["--tokens", "1,2", "-n", "300", "--temperature", "1"]].concat();
+    assert!(run("complete", &file.path, &many, "").status.success());
+}
+
+#[test]
+fn chat_answers_each_line() {
+    for architecture in [Architecture::Llama, Architecture::Mamba2] {
+        let file = model(architecture);
+        let arguments = [SMALL, &["-n", "6", "--system", "be short", "--temperature", "1"]].concat();
+        let output = run("chat", &file.path, &arguments, "hello\n\nand again\n");
+        text(&output);
+        let statistics = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<_> = statistics.lines().filter(|line| line.starts_with("[prompt: ")).collect();
+        assert_eq!(lines.len(), 2, "{statistics}");
+        // The template's text, of which each special token is one.
+        assert!(lines[0].contains(" 32 tokens"), "{statistics}");
+    }
+}
+
+#[test]
+fn tokens_and_info_say_what_is_in_the_file() {
+    let file = model(Architecture::Gemma3);
+    let printed = text(&run("tokens", &file.path, &["hé <|end|>", "--special"], ""));
+    let ids: Vec<_> = printed.lines().map(|line| line.split('\t').next().unwrap()).collect();
+    assert_eq!(ids, ["104", "195", "169", "32", "257"], "{printed}");
+    let info = text(&run("info", &file.path, &[], ""));
+    assert!(info.contains("architecture gemma3") && info.contains("1 layers see the last 24 tokens only"), "{info}");
+}
+
+#[test]
+fn perplexity_of_random_weights_is_about_the_size_of_the_vocabulary_or_more() {
+    let file = model(Architecture::Llama);
+    let path = file.path.with_extension("txt");
+    std::fs::write(&path, "It was a bright cold day in April, and the clocks were striking. ".repeat(12)).unwrap();
+    let printed = text(&run("perplexity", &file.path, &[SMALL, &[path.to_str().unwrap()]].concat(), ""));
+    let last = printed.lines().last().unwrap();
+    let value: f64 = last.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(last.starts_with("3 of 3") && value > 50.0 && value < 5000.0, "{printed}");
+}
+
+#[test]
+fn bench_measures_a_made_up_model() {
+    let output = Command::new(env!("CARGO_BIN_EXE_ggml-llm"))
+        .args(["bench", "--made-up", "qwen2", "--dtype", "q4_0", "--layers", "1", "--width", "64", "--prompt", "8"])
+        .args(["--steps", "4", "--sequences", "2", "--rounds", "1", "--threads", "1", "--ctx", "256"])
+        .output()
+        .unwrap();
+    let printed = text(&output);
+    assert!(printed.contains("pp8: ") && printed.contains("tg4 of 2 sequences: "), "{printed}");
+}
+
+#[test]
+fn what_cannot_be_is_said_and_fails() {
+    let file = model(Architecture::Llama);
+    let failed = |command: &str, file: &Path, arguments: &[&str], why: &str| {
+        let output = run(command, file, arguments, "hello\n");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && said.contains(why), "{why}: {said}");
+    };
+    failed("complete", &file.path, SMALL, "give a PROMPT or --tokens");
+    failed("complete", &file.path, &[SMALL, &["--tokens", "258"]].concat(), "the vocabulary has 258 tokens");
+    failed("complete", &file.path, &[SMALL, &["--device", "none"]].concat(), "no device named");
+    failed("complete", &file.path, &["--tokens", "1", "--cache", "f12"], "--cache");
+    failed("info", Path::new("/no/such/file"), &[], "/no/such/file");
+    let long = vec!["7"; 300].join(",");
+    failed("complete", &file.path, &[SMALL, &["--tokens", &long]].concat(), "the batch needs 300");
+    let folder = tempfile::tempdir().unwrap();
+    let plain = folder.path().join("model.gguf");
+    Recipe::new(Architecture::Llama).write(&plain).unwrap();
+    failed("chat", &plain, SMALL, "tokenizer.ggml");
+}

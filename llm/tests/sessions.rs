@@ -1,0 +1,258 @@
+//! Sessions of made-up models: batches, sequences, and what they remember.
+
+#![cfg(test)]
+
+use std::sync::Arc;
+
+use ggml::DType;
+use ggml_llm::made_up::Recipe;
+use ggml_llm::{Architecture, Batch, Error, Model, ModelOptions, Session, SessionOptions};
+
+/// How far logits may be apart where sums are added up in another order, or products are computed by another kernel.
+const TOLERANCE: f32 = 2e-2;
+
+fn model(architecture: Architecture) -> Arc<Model> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.gguf");
+    Recipe::new(architecture).write(&file).unwrap();
+    Model::load(&file, &ModelOptions::default()).unwrap()
+}
+
+fn session(model: &Arc<Model>, change: impl FnOnce(&mut SessionOptions)) -> Session {
+    let mut options = SessionOptions::default();
+    (options.n_ctx, options.threads) = (256, 1);
+    change(&mut options);
+    Session::new(Arc::clone(model), &options).unwrap()
+}
+
+fn tokens(seed: u64, n: usize) -> Vec<i32> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    (0..n).map(|_| rng.i32(0..320)).collect()
+}
+
+/// The logits after these tokens.
+fn decode(session: &mut Session, sequence: usize, tokens: &[i32]) -> Vec<f32> {
+    let mut batch = Batch::new();
+    batch.prompt(sequence, tokens);
+    session.decode(&batch).unwrap();
+    session.logits(0).unwrap().to_vec()
+}
+
+#[track_caller]
+fn assert_near(a: &[f32], b: &[f32]) {
+    assert_eq!(a.len(), b.len());
+    let apart = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(apart < TOLERANCE, "{apart}");
+}
+
+/// Logits of other tokens are not near, or the comparisons would show nothing.
+#[test]
+fn logits_depend_on_all_tokens() {
+    for &architecture in Architecture::ALL {
+        let model = model(architecture);
+        let text = tokens(1, 20);
+        let mut other = text.clone();
+        other[0] = (other[0] + 1) % 320;
+        let [a, b] = [&text, &other].map(|t| decode(&mut session(&model, |_| ()), 0, t));
+        let apart = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(apart > TOLERANCE, "{architecture}: {apart}");
+    }
+}
+
+#[test]
+fn a_prompt_is_the_same_in_parts_of_any_size() {
+    for &architecture in Architecture::ALL {
+        let model = model(architecture);
+        let text = tokens(2, 50);
+        let whole = decode(&mut session(&model, |_| ()), 0, &text);
+        assert_near(&whole, &decode(&mut session(&model, |o| o.n_batch = 7), 0, &text));
+        let mut single = session(&model, |_| ());
+        let steps: Vec<_> = text.iter().map(|&t| decode(&mut single, 0, &[t])).collect();
+        assert_near(&whole, steps.last().unwrap());
+        assert_eq!(single.len(0).unwrap(), 50);
+    }
+}
+
+#[test]
+fn sequences_of_a_batch_do_not_see_each_other() {
+    for &architecture in Architecture::ALL {
+        let model = model(architecture);
+        let texts = [tokens(3, 30), tokens(4, 3), tokens(5, 17)];
+        let alone: Vec<_> = texts.iter().map(|t| decode(&mut session(&model, |_| ()), 0, t)).collect();
+        let mut together = session(&model, |o| (o.n_seq, o.n_batch) = (3, 16));
+        let mut batch = Batch::new();
+        // In turns, so that their tokens are mixed.
+        for i in 0..30 {
+            for (sequence, text) in texts.iter().enumerate().filter(|(_, t)| i < t.len()) {
+                batch.push(sequence, text[i], i + 1 == text.len());
+            }
+        }
+        together.decode(&batch).unwrap();
+        // Outputs come in the order of the batch: the shortest sequence ends first.
+        for (output, sequence) in [1, 2, 0].into_iter().enumerate() {
+            assert_near(together.logits(output).unwrap(), &alone[sequence]);
+        }
+        assert_eq!(together.logits(3), None);
+    }
+}
+
+#[test]
+fn a_truncated_sequence_continues_as_if_the_rest_had_not_been() {
+    let model = model(Architecture::Gemma3);
+    let text = tokens(6, 40);
+    let mut session = session(&model, |_| ());
+    let first = decode(&mut session, 0, &text);
+    session.truncate(0, 25).unwrap();
+    decode(&mut session, 0, &tokens(7, 9));
+    session.truncate(0, 25).unwrap();
+    assert_eq!(session.len(0).unwrap(), 25);
+    assert_near(&decode(&mut session, 0, &text[25..]), &first);
+}
+
+#[test]
+fn a_shared_beginning_is_computed_once() {
+    for architecture in [Architecture::Llama, Architecture::Mamba2] {
+        let model = model(architecture);
+        let (begin, ends) = (tokens(8, 20), [tokens(9, 5), tokens(10, 6)]);
+        let mut shared = session(&model, |o| o.n_seq = 2);
+        decode(&mut shared, 0, &begin);
+        shared.share(0, 1, 20).unwrap();
+        for (sequence, end) in ends.iter().enumerate() {
+            let whole = [&*begin, end].concat();
+            assert_near(&decode(&mut shared, sequence, end), &decode(&mut session(&model, |_| ()), 0, &whole));
+        }
+        assert!(matches!(shared.share(0, 1, 1), Err(Error::Sequence { sequence: 1, .. })), "not empty");
+    }
+}
+
+#[test]
+fn a_restored_sequence_gives_the_same_bits() {
+    for architecture in [Architecture::Gemma3, Architecture::Mamba2] {
+        let model = model(architecture);
+        let mut first = session(&model, |o| o.n_seq = 2);
+        decode(&mut first, 1, &tokens(11, 5)); // so that cells are not the first ones
+        decode(&mut first, 0, &tokens(12, 30));
+        let saved = first.save(0).unwrap();
+        let mut second = session(&model, |_| ());
+        second.restore(0, &saved).unwrap();
+        assert_eq!(second.save(0).unwrap(), saved);
+        let next = tokens(13, 1);
+        assert_near(&decode(&mut second, 0, &next), &decode(&mut first, 0, &next));
+        let again = second.restore(0, &saved);
+        assert!(matches!(again, Err(Error::Sequence { .. })), "{again:?}");
+        // Damaged or of another model: an error, and the sequence stays empty.
+        second.truncate(0, 0).unwrap();
+        for bytes in (0..saved.len()).step_by(saved.len() / 97 + 1).map(|n| &saved[..n]) {
+            let restored = second.restore(0, bytes);
+            assert!(matches!(restored, Err(Error::Saved(_))), "{restored:?}");
+        }
+        let longer = [&*saved, &[0; 4]].concat();
+        assert!(matches!(second.restore(0, &longer), Err(Error::Saved(_))));
+        assert!(matches!(session(&self::model(Architecture::Llama), |_| ()).restore(0, &saved), Err(Error::Saved(_))));
+        second.restore(0, &saved).unwrap();
+    }
+}
+
+/// With `YaRN` the rotation has a factor, which keys in the cache have already.
+#[test]
+fn a_shift_by_nothing_changes_nothing() {
+    for architecture in [Architecture::GptOss, Architecture::Llama] {
+        for cache in [DType::F16, DType::Q8_0] {
+            let mut session = session(&model(architecture), |o| o.cache = cache);
+            decode(&mut session, 0, &tokens(14, 20));
+            let before = session.save(0).unwrap();
+            session.shift(0, 4, 0).unwrap();
+            assert!(session.save(0).unwrap() == before, "{architecture}, {}", cache.name());
+        }
+    }
+}
+
+#[test]
+fn a_shifted_context_has_room_again() {
+    let model = model(Architecture::Llama);
+    let mut session = session(&model, |_| ());
+    decode(&mut session, 0, &tokens(15, 250));
+    let full = session.decode(&{
+        let mut batch = Batch::new();
+        batch.prompt(0, &tokens(16, 7));
+        batch
+    });
+    assert!(matches!(full, Err(Error::Full { free: 6, size: 256, needed: 7 })), "{full:?}");
+    assert_eq!((session.len(0).unwrap(), session.logits(0)), (250, None));
+    session.shift(0, 4, 100).unwrap();
+    assert_eq!(session.len(0).unwrap(), 150);
+    decode(&mut session, 0, &tokens(16, 7));
+    assert_eq!(session.len(0).unwrap(), 157);
+    assert!(matches!(session.shift(0, 100, 58), Err(Error::Sequence { .. })), "more than there are");
+}
+
+/// A model with one layer: a token's key depends on the token and its position alone, so a shift gives what the remaining
+/// tokens would have given.
+#[test]
+fn a_shifted_context_of_one_layer_is_that_of_the_remaining_tokens() {
+    for cache in [DType::F16, DType::Q8_0] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("model.gguf");
+        let mut recipe = Recipe::new(Architecture::Qwen3);
+        recipe.n_layer = 1;
+        recipe.write(&file).unwrap();
+        let model = Model::load(&file, &ModelOptions::default()).unwrap();
+        let text = tokens(17, 60);
+        let mut shifted = session(&model, |o| o.cache = cache);
+        decode(&mut shifted, 0, &text[..59]);
+        shifted.shift(0, 5, 30).unwrap();
+        let rest = [&text[..5], &text[35..]].concat();
+        let wanted = decode(&mut session(&model, |_| ()), 0, &rest);
+        assert_near(&decode(&mut shifted, 0, &text[59..]), &wanted);
+    }
+}
+
+#[test]
+fn batches_that_cannot_be_computed_are_refused() {
+    let model = model(Architecture::Mamba2);
+    let mut session = session(&model, |o| o.n_seq = 2);
+    let mut batch = Batch::new();
+    assert!(matches!(session.decode(&batch), Err(Error::Batch(_))), "empty");
+    for token in [-1, 320, i32::MAX, i32::MIN] {
+        batch.clear();
+        batch.prompt(0, &[1, token]);
+        let refused = session.decode(&batch);
+        assert!(matches!(&refused, Err(Error::Batch(why)) if why.contains(&token.to_string())), "{refused:?}");
+    }
+    batch.clear();
+    batch.prompt(2, &[1]);
+    assert!(matches!(session.decode(&batch), Err(Error::Sequence { sequence: 2, .. })));
+    assert_eq!(session.len(0).unwrap(), 0);
+    decode(&mut session, 0, &[1, 2, 3]);
+    for refused in [session.truncate(0, 2), session.share(0, 1, 2), session.shift(0, 0, 1), session.truncate(9, 0)] {
+        assert!(matches!(refused, Err(Error::Sequence { .. })), "{refused:?}");
+    }
+    session.truncate(0, 0).unwrap();
+    let fresh = decode(&mut self::session(&model, |_| ()), 0, &[5, 6]);
+    assert_near(&decode(&mut session, 0, &[5, 6]), &fresh);
+}
+
+#[test]
+fn sizes_without_sense_are_refused() {
+    let model = model(Architecture::Llama);
+    let refused = |change: fn(&mut SessionOptions)| {
+        let mut options = SessionOptions::default();
+        change(&mut options);
+        let error = Session::new(Arc::clone(&model), &options).unwrap_err();
+        assert!(matches!(error, Error::Options { .. }), "{error}");
+    };
+    refused(|o| o.n_seq = 0);
+    refused(|o| o.n_seq = 65);
+    refused(|o| o.n_batch = 0);
+    refused(|o| o.n_ctx = usize::MAX);
+}
+
+#[test]
+fn quantised_keys_and_values_are_near() {
+    let model = model(Architecture::Llama);
+    let text = tokens(18, 40);
+    let exact = decode(&mut session(&model, |_| ()), 0, &text);
+    let near = decode(&mut session(&model, |o| o.cache = DType::Q8_0), 0, &text);
+    let apart = exact.iter().zip(&near).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(apart > 0.0 && apart < 0.2, "{apart}");
+}
