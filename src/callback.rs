@@ -16,6 +16,29 @@ pub(crate) type Panic = Box<dyn Any + Send>;
 thread_local! {
     /// Whether this thread is running user code inside a call into ggml.
     static CLOSED: Cell<bool> = const { Cell::new(false) };
+
+    /// Whether this thread has a failure that the current guarded call must report. Avoids reading it.
+    static FAILED: Cell<bool> = const { Cell::new(false) };
+    static FAILURE: Cell<Option<Box<Error>>> = const { Cell::new(None) };
+}
+
+/// Makes the guarded call that this thread is in fail with `error`, once C has returned. The first failure counts.
+pub(crate) fn fail(error: Error) {
+    let first = FAILURE.take().unwrap_or_else(|| Box::new(error));
+    FAILURE.set(Some(first));
+    FAILED.set(true);
+}
+
+/// What [`fail`] recorded on this thread.
+#[inline]
+pub(crate) fn take_failure() -> Option<Box<Error>> {
+    if FAILED.get() { take_recorded() } else { None }
+}
+
+#[cold]
+fn take_recorded() -> Option<Box<Error>> {
+    FAILED.set(false);
+    FAILURE.take()
 }
 
 /// Sets the thread's flag, and restores it on drop.

@@ -77,8 +77,10 @@ pub(crate) fn new<T>(name: &'static str, f: impl FnOnce() -> *mut T) -> Result<N
 
 /// [`call`] for a destructor: a failure can't be returned, so it is logged and the object is leaked, which is safe.
 pub(crate) fn free(name: &'static str, f: impl FnOnce()) {
-    if let Err(error) = settle(name, f) {
-        log::say(::log::Level::Error, format!("leaked: {error}"));
+    let result = settle(name, f);
+    let what = if interrupted(&result) { "leaked" } else { "freed" };
+    if let Err(error) = result {
+        log::say(::log::Level::Error, format!("{what}: {error}"));
     }
 }
 
@@ -138,14 +140,21 @@ fn deferred<F: FnOnce() -> R, R>(name: &'static str, shim: Shim, f: F) -> Result
 #[inline]
 fn protected<F: FnOnce() -> R, R>(name: &'static str, shim: Shim, f: F) -> Result<R> {
     install()?;
+    // Inside a callback of a device, an outer call may have a failure to report.
+    let outer = callback::take_failure();
     let mark = log::mark();
     let mut message = MaybeUninit::<Message>::uninit();
     let mut slot = Slot { call: Some(f), result: None };
     // SAFETY: the trampoline's type parameters are those of `slot`, which is live and not aliased during the call;
     // `message` has MESSAGE bytes. C keeps neither.
     let end = unsafe { shim(trampoline::<F, R>, (&raw mut slot).cast(), message.as_mut_ptr().cast(), MESSAGE) };
-    match slot.result {
-        Some(result) if end == RETURNED => Ok(result),
+    let reported = callback::take_failure();
+    if let Some(outer) = outer {
+        callback::fail(*outer);
+    }
+    match (slot.result, reported) {
+        (Some(_), Some(error)) if end == RETURNED => Err(*error),
+        (Some(result), None) if end == RETURNED => Ok(result),
         // SAFETY: the call did not return, so the shim wrote a NUL-terminated text of at most MESSAGE bytes, unless it
         // was cancelled.
         _ => Err(unsafe { failure(name, end, mark, &message) }),

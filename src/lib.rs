@@ -56,6 +56,7 @@ mod context;
 pub mod cpu;
 mod debug;
 mod device;
+pub mod driver;
 mod dtype;
 mod entries;
 mod error;

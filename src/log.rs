@@ -209,6 +209,12 @@ unsafe extern "C-unwind" fn on_line(level: sys::ggml_log_level, text: *const c_c
     receive(level, &text);
 }
 
+/// Logs an error as a part of ggml's log, so that the error of the current call has it.
+pub(crate) fn inside(line: &str) {
+    let _deferral = Deferral::begin();
+    receive(sys::GGML_LOG_LEVEL_ERROR, line);
+}
+
 /// Handles a piece of text: a part of a line, or several lines.
 fn receive(level: sys::ggml_log_level, text: &str) {
     let level = match level {

@@ -14,7 +14,7 @@ const NEVER_DEFINED: &str = "ggml_threadpool_get_n_threads|ggml_backend_cuda_all
 /// Writes `OUT_DIR/bindings.rs`, and `OUT_DIR/functions.rs` for the test that links every function.
 pub fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(), String> {
     let mut wrapper = String::new();
-    for header in plan.headers.iter().chain(&["guard.h", "graph.h"]) {
+    for header in plan.headers.iter().chain(&["ggml-backend-impl.h", "guard.h", "graph.h"]) {
         // Writing to a String cannot fail.
         let _infallible = writeln!(wrapper, "#include <{header}>");
     }
@@ -22,6 +22,8 @@ pub fn generate(input: &Input, plan: &Plan, include: &Path) -> Result<(), String
     let bindings = bindgen::Builder::default()
         .header_contents("wrapper.h", &wrapper)
         .clang_arg(format!("-I{}", include.display()))
+        // What devices written in Rust implement is in a header that ggml doesn't install.
+        .clang_arg(format!("-I{}", include.with_file_name("src").display()))
         .clang_arg(format!("-I{}", input.manifest_dir.join("shim").display()))
         .allowlist_item("(ggml|gguf|GGML|GGUF|RPC)_.*")
         .allowlist_item("(ggml_sys|GGML_SYS)_.*")

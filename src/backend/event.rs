@@ -41,7 +41,8 @@ impl Event {
             return Err(Error::unsupported("Event::new", [], device.name(), "the device has no events"));
         }
         // SAFETY: devices are never freed; the result is ours.
-        let raw = unsafe { guarded!(new, sys::ggml_backend_event_new(device.as_ptr())) }?;
+        let raw = unsafe { guarded!(new, sys::ggml_backend_event_new(device.as_ptr())) }
+            .map_err(|error| device.check_alive().err().unwrap_or(error))?;
         let raw = Arc::new(RawEvent(raw));
         device.check_alive()?;
         let waiter = if device.is_vulkan() { Some(RawBackend::init(device, None)?) } else { None };

@@ -175,7 +175,6 @@ impl Backend {
             )?;
         }
         let raw = RawBackend::init(device, params)?;
-        device.check_alive()?;
         let mut this =
             Self { raw, pool: None, abort: None, events: Vec::new(), device, threads: 1, id: Id::next(), serves: None };
         if device.device_type() == DeviceType::Cpu || device.is_blas() || has_cpus(device) {

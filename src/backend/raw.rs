@@ -35,8 +35,11 @@ impl RawBackend {
         let params = params.map_or(ptr::null(), CStr::as_ptr);
         // SAFETY: devices are never freed, `params` lives during the call; the result is ours.
         let raw = unsafe { guarded!(new, sys::ggml_backend_dev_init(device.as_ptr(), params)) }
-            .map_err(guard::or_out_of_memory)?;
-        Ok(Self { raw, leaked: false })
+            .map_err(guard::or_out_of_memory)
+            .map_err(|error| device.check_alive().err().unwrap_or(error))?;
+        let this = Self { raw, leaked: false };
+        device.check_alive()?;
+        Ok(this)
     }
 
     pub(super) fn as_ptr(&self) -> *mut sys::ggml_backend {

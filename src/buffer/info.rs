@@ -10,6 +10,8 @@ use crate::guard::guarded;
 /// The usage of a buffer (`ggml_backend_buffer_usage`).
 #[doc(alias = "ggml_backend_buffer_usage")]
 #[doc(alias = "ggml_backend_buffer_set_usage")]
+#[doc(alias = "ggml_backend_multi_buffer_set_usage")]
+#[doc(alias = "ggml_backend_meta_buffer_set_usage")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BufferUsage {

@@ -1,5 +1,6 @@
 //! Devices: they hold tensors and compute.
 
+pub(crate) mod driven;
 mod features;
 mod load;
 #[cfg(feature = "rpc")]
@@ -188,6 +189,9 @@ impl Device {
 
     /// The device's type (`ggml_backend_dev_type`).
     #[doc(alias = "ggml_backend_dev_type")]
+    #[doc(alias = "ggml_backend_is_meta")]
+    #[doc(alias = "ggml_backend_buffer_is_meta")]
+    #[doc(alias = "ggml_backend_buft_is_meta")]
     pub fn device_type(self) -> DeviceType {
         // SAFETY: devices are never freed; the call only reads it.
         match unsafe { sys::ggml_backend_dev_type(self.as_ptr()) } {
@@ -299,7 +303,9 @@ impl Device {
     /// Whether the device claims to run `op`. The tensor must have its sources.
     pub(crate) fn claims(self, op: TensorPtr) -> Result<bool> {
         // SAFETY: devices are never freed; tensor and sources live by TensorPtr's invariants. C keeps nothing.
-        unsafe { guarded!(call, sys::ggml_backend_dev_supports_op(self.as_ptr(), op.as_ptr())) }
+        let claims = unsafe { guarded!(call, sys::ggml_backend_dev_supports_op(self.as_ptr(), op.as_ptr())) }?;
+        self.check_alive()?;
+        Ok(claims)
     }
 
     /// Whether the device can use tensors in this buffer type (`ggml_backend_dev_supports_buft`).

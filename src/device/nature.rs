@@ -1,21 +1,16 @@
 //! What computes behind a device, and where: facts about some backends that ggml's API doesn't report.
 
-use super::{Device, DeviceType, meta};
+use super::{Device, DeviceType, driven, meta};
 use crate::error::Result;
 use crate::header::TensorPtr;
 
 impl Device {
-    /// Fails if the device, or a member of a meta device, is on an RPC server that was lost.
-    #[cfg_attr(
-        not(feature = "rpc"),
-        expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "only RPC loses devices")
-    )]
+    /// Fails if the device, or a member of a meta device, was lost: with its RPC server, or by its implementation in Rust.
     pub(crate) fn check_alive(self) -> Result<()> {
         #[cfg(feature = "rpc")]
         super::lost::check(self.as_ptr())?;
-        #[cfg(feature = "rpc")]
-        meta::members(self).iter().try_for_each(|d| d.check_alive())?;
-        Ok(())
+        driven::check(self)?;
+        meta::members(self).iter().try_for_each(|d| d.check_alive())
     }
 
     /// Whether the device runs, or may run, ggml's CPU kernels, which claim to support too much: a CPU, and an RPC

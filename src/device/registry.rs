@@ -60,7 +60,7 @@ impl Registry {
     /// # Safety
     ///
     /// `raw` must be NULL or a registry that is never freed.
-    pub(super) unsafe fn from_raw(raw: *mut sys::ggml_backend_reg) -> Option<Self> {
+    pub(crate) unsafe fn from_raw(raw: *mut sys::ggml_backend_reg) -> Option<Self> {
         NonNull::new(raw).map(Self)
     }
 

@@ -354,6 +354,24 @@ pub enum Error {
         /// The error that caused it, if there is one.
         source: Option<IoError>,
     },
+    /// A device that is implemented in Rust reported a failure, and can be used further.
+    #[error("{call}: device {} failed: {}", Shown::name(device), Shown::text(reason))]
+    DeviceFailed {
+        /// The function of the device.
+        call: &'static str,
+        /// The device.
+        device: Box<str>,
+        /// What the implementation says.
+        reason: Box<str>,
+    },
+    /// A device that is implemented in Rust was lost: it panicked, or said so.
+    #[error("device {} was lost: {}; use the remaining devices", Shown::name(device), Shown::text(reason))]
+    DeviceLost {
+        /// The device.
+        device: Box<str>,
+        /// What the implementation says, or its panic.
+        reason: Box<str>,
+    },
     /// A file could not be read or written.
     #[error("{}: {}", Shown::text(path), Shown::text(&source.to_string()))]
     File {

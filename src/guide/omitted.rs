@@ -69,9 +69,20 @@
 //! | `ggml_backend_tensor_get_n` | *not yet:* `Weights::read_bytes`, likewise |
 //! | `ggml_backend_device_register` | *unsound:* `rpc::connect`, `Registry::load`: it keeps any pointer to a device for ever |
 //! | `ggml_backend_sched_split_graph` | *internal:* `Sched::reserve` and `Sched::alloc`, which split; `Run::splits` |
-//! | `ggml_backend_sched_set_copy_callback` | *not yet:* nothing: where a GPU computes with experts in host memory, all of them are copied |
+//! | `ggml_backend_sched_set_copy_callback` | *internal:* nothing: runs copy only the experts that are used |
 //! | `ggml_backend_sched_set_realloc_callback` | *debugging of C:* `Sched::plans` before and after `Sched::alloc` |
 //! | `ggml_backend_view_init` | *internal:* nothing: views get memory with their graph |
+//!
+//! # ggml-backend-impl.h
+//!
+//! | C | what to use instead |
+//! |---|---|
+//! | `ggml_op_alloc_size_may_expand` | *internal:* `driver::Driver::alloc_size`: a driver's answer is limited to what ggml allows |
+//! | `ggml_backend_buffer_init` | *internal:* `driver::Driver::allocate`: a driver's buffers are made of what it returns |
+//! | `ggml_backend_multi_buffer_alloc_buffer` | *internal:* `WeightsBuilder::place`: weights lie in several buffers where one is too small |
+//! | `ggml_backend_buffer_is_multi_buffer` | *internal:* `WeightsBuilder::place`: no buffer here consists of others |
+//! | `ggml_backend_meta_n_backends` | *internal:* `meta::MetaDevice::members` |
+//! | `ggml_backend_meta_simple_backend` | *internal:* `Backend::set_threads`: sets those of a meta device's members |
 //!
 //! # ggml-cpu.h
 //!
@@ -197,6 +208,12 @@
 #![doc(alias = "ggml_backend_sched_set_copy_callback")]
 #![doc(alias = "ggml_backend_sched_set_realloc_callback")]
 #![doc(alias = "ggml_backend_view_init")]
+#![doc(alias = "ggml_op_alloc_size_may_expand")]
+#![doc(alias = "ggml_backend_buffer_init")]
+#![doc(alias = "ggml_backend_multi_buffer_alloc_buffer")]
+#![doc(alias = "ggml_backend_buffer_is_multi_buffer")]
+#![doc(alias = "ggml_backend_meta_n_backends")]
+#![doc(alias = "ggml_backend_meta_simple_backend")]
 #![doc(alias = "ggml_new_i32")]
 #![doc(alias = "ggml_new_f32")]
 #![doc(alias = "ggml_get_type_traits_cpu")]

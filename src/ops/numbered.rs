@@ -23,7 +23,7 @@ macro_rules! numbered {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// ggml's number of the function.
-            pub(in crate::ops) fn raw(self) -> $raw {
+            pub(crate) fn raw(self) -> $raw {
                 match self {
                     $(Self::$variant => ggml_sys::$number,)*
                 }

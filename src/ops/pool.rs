@@ -20,7 +20,7 @@ pub enum Pool {
 }
 
 impl Pool {
-    fn raw(self) -> sys::ggml_op_pool {
+    pub(crate) fn raw(self) -> sys::ggml_op_pool {
         match self {
             Self::Max => sys::GGML_OP_POOL_MAX,
             Self::Avg => sys::GGML_OP_POOL_AVG,

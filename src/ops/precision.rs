@@ -20,7 +20,7 @@ pub enum Prec {
 }
 
 impl Prec {
-    pub(super) const fn raw(self) -> sys::ggml_prec {
+    pub(crate) const fn raw(self) -> sys::ggml_prec {
         match self {
             Self::F32 => sys::GGML_PREC_F32,
             Self::BF16 => sys::GGML_PREC_BF16,

@@ -46,7 +46,7 @@ options! {
 }
 
 impl Interpolate {
-    fn raw(self) -> u32 {
+    pub(crate) fn raw(self) -> u32 {
         let mode = match self.mode {
             Scale::Nearest => sys::GGML_SCALE_MODE_NEAREST,
             Scale::Bilinear => sys::GGML_SCALE_MODE_BILINEAR,

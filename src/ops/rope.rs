@@ -33,7 +33,7 @@ impl RopeMode {
         matches!(self, Self::MRope | Self::IMRope | Self::Vision)
     }
 
-    fn raw(self) -> i32 {
+    pub(crate) fn raw(self) -> i32 {
         match self {
             Self::Normal => sys::GGML_ROPE_TYPE_NORMAL,
             Self::NeoX => sys::GGML_ROPE_TYPE_NEOX,

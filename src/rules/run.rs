@@ -195,6 +195,13 @@ pub(crate) fn reaches(graph: &Entries, device: Device, e: &Entry) -> Result<()> 
     if graph.srcs(e).any(|(_, t)| t.owner() == Owner::Packed && !can_reach(device, t)) {
         return Err(unsupported(e.ptr, &[device], "weights that another device has repacked can't be copied"));
     }
+    // Of experts that it copies to a device, the scheduler copies only those that the device's indices name, and ends the
+    // process where they are out of range.
+    let copied = |(slot, t): (usize, TensorPtr)| slot == 0 && !can_reach(device, t);
+    if e.ptr.op() == sys::GGML_OP_MUL_MAT_ID && device.is_driven() && graph.srcs(e).any(copied) {
+        let why = "a device implemented in Rust multiplies only experts that lie in its memory";
+        return Err(unsupported(e.ptr, &[device], why));
+    }
     let in_place = e.ptr.view_src().is_some() && !e.ptr.is_view_op();
     if !in_place || can_reach(device, e.ptr) {
         return Ok(());
@@ -214,8 +221,8 @@ pub(crate) fn sorts_numbers(device: Device, e: &Entry, clamp: impl FnOnce() -> O
     Err(unsupported(e.ptr, &[device], "it can't sort what another device has clamped: NaN may be left"))
 }
 
-/// Checks that an operation on `device` uses no indices from an RPC server, except on that server itself: what a server
-/// sends is not checked, and a lost server yields zeros.
+/// Checks that an operation on `device` uses no indices from an RPC server or a device implemented in Rust, except on
+/// that device itself: what it sends is not checked, and a lost server yields zeros.
 pub(crate) fn picks_by_own_numbers(
     graph: &Entries,
     device: Device,
@@ -225,8 +232,9 @@ pub(crate) fn picks_by_own_numbers(
     let Some(slot) = indices::slot(e.ptr) else { return Ok(()) };
     // Uses the source as built: the scheduler may have put a copy in its place.
     let Some((_, indices)) = graph.srcs(e).find(|(i, _)| *i == slot) else { return Ok(()) };
-    if place(indices.root()).is_some_and(|there| there.is_remote() && there != device) {
-        return Err(unsupported(e.ptr, &[device], "its indices come from an RPC server, which may send any"));
+    if place(indices.root()).is_some_and(|there| (there.is_remote() || there.is_driven()) && there != device) {
+        let why = "its indices come from an RPC server or a device implemented in Rust, which may send any";
+        return Err(unsupported(e.ptr, &[device], why));
     }
     Ok(())
 }

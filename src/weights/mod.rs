@@ -302,6 +302,7 @@ macro_rules! both {
                 /// tensor of weights or a state; [`Error::DType`](crate::Error::DType) and
                 /// [`Error::Shape`](crate::Error::Shape) unless both have the same type and shape and are contiguous.
                 #[doc(alias = "ggml_backend_tensor_copy")]
+                #[doc(alias = "ggml_backend_buffer_copy_tensor")]
                 pub fn copy(&$($mut)? $self, name: &str, from: Tensor<'_>) -> Result<()> {
                     $self.0.copy(concat!(stringify!($t), "::copy"), name, from)
                 }

@@ -9,11 +9,24 @@ const USUAL: &str = if cfg!(all(feature = "rpc", not(feature = "dynamic-backends
 pub fn device() -> Device {
     load();
     let name = std::env::var("GGML_TEST_DEVICE").unwrap_or_else(|_| USUAL.into());
+    if name == "FAKE" {
+        return fake();
+    }
     #[cfg(feature = "rpc")]
     if name == "RPC" {
         return served();
     }
     Device::by_name(&name).unwrap()
+}
+
+/// A GPU in Rust.
+fn fake() -> Device {
+    static FAKE: std::sync::OnceLock<Device> = std::sync::OnceLock::new();
+    *FAKE.get_or_init(|| {
+        let [(device, control)] = crate::fake_gpu::devices(crate::fake_gpu::FakeOptions::default());
+        control.set_delays(true);
+        device
+    })
 }
 
 /// The CPU behind a server in this process, which counts as a separate device.

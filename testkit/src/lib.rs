@@ -15,6 +15,7 @@ pub mod bench;
 pub mod counted;
 pub mod device;
 pub mod encode;
+pub mod fake_gpu;
 pub mod layout;
 pub mod network;
 #[cfg(feature = "rpc")]

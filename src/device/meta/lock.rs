@@ -81,11 +81,14 @@ impl Drop for MetaLockGuard {
 /// [`Error::Busy`] if another thread's computation may call user code; [`Error::Nested`] in user code.
 pub(crate) fn lock_if_meta(
     call: &'static str,
-    mut devices: impl Iterator<Item = Device>,
+    devices: impl Iterator<Item = Device>,
     calls_user_code: bool,
 ) -> Result<Option<MetaLockGuard>> {
-    if !devices.any(is_meta) {
+    let (meta, driven) =
+        devices.fold((false, false), |(meta, driven), d| (meta || is_meta(d), driven || d.is_driven()));
+    if !meta {
         return Ok(None);
     }
-    MetaLockGuard::wait(call, calls_user_code).map(Some)
+    // What implements a device in Rust is user code.
+    MetaLockGuard::wait(call, calls_user_code || driven).map(Some)
 }

@@ -130,5 +130,5 @@ pub(crate) fn transfers(call: &'static str, t: TensorPtr, offset: usize, len: us
         let why = "a tensor that is split among devices is transferred as a whole; read or write all of it";
         return Err(Error::unsupported(call, [t.info()], device.name(), why));
     }
-    MetaLockGuard::wait(call, false).map(Some)
+    MetaLockGuard::wait(call, device.is_driven()).map(Some)
 }

@@ -22,9 +22,10 @@ use migration::Migration;
 use source::Source;
 
 /// The headers to cover completely.
-const HEADERS: [&str; 11] = [
+const HEADERS: [&str; 12] = [
     "ggml.h",
     "ggml-backend.h",
+    BACKENDS,
     "ggml-alloc.h",
     "ggml-cpu.h",
     "gguf.h",
@@ -35,6 +36,9 @@ const HEADERS: [&str; 11] = [
     "ggml-cuda.h",
     "ggml-metal.h",
 ];
+
+/// What a backend implements, beside the public headers.
+const BACKENDS: &str = "../src/ggml-backend-impl.h";
 
 /// The maximum share of omitted functions per header, in percent.
 const OMITTED: usize = 15;
@@ -66,7 +70,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         problems.extend(listed.misdated(&pin.ggml, &known));
         let (listed, later) = listed.at(&pin.ggml);
         known.extend(later);
-        let headers = HEADERS.iter().map(|file| Ok(Header::parse(file, &read(&include.join(file))?)));
+        let headers = HEADERS.iter().map(|file| {
+            let name = file.rsplit('/').next().unwrap_or(file);
+            Ok(Header::parse(name, &read(&include.join(file))?))
+        });
         let headers = headers.collect::<Result<Vec<_>>>()?;
         let mut judge = Judge::new(&listed, &sources);
         let chapters = judge.judge(&headers, &known);
@@ -147,6 +154,7 @@ fn known(include: &Path) -> Result<BTreeSet<String>> {
     for entry in fs::read_dir(include).with_context(|| format!("cannot list {}", include.display()))? {
         known.append(&mut Header::parse("", &read(&entry?.path())?).words);
     }
+    known.append(&mut Header::parse("", &read(&include.join(BACKENDS))?).words);
     Ok(known)
 }
 

@@ -1,0 +1,38 @@
+//! Why a function of a device failed.
+
+use std::fmt;
+
+/// Why a function of a [`Driver`](super::Driver), of its buffers or its streams failed.
+///
+/// It is made from any error by `?`, or from a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub(super) reason: Box<str>,
+    pub(super) lost: bool,
+}
+
+impl Failure {
+    /// The function failed; the device can be used further. The call that ran it returns
+    /// [`Error::DeviceFailed`](crate::Error::DeviceFailed).
+    pub fn new(reason: impl Into<Box<str>>) -> Self {
+        Self { reason: reason.into(), lost: false }
+    }
+
+    /// The device is lost: none of its functions is called again, and every call that would need it returns
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost).
+    pub fn lost(reason: impl Into<Box<str>>) -> Self {
+        Self { reason: reason.into(), lost: true }
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}

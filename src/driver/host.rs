@@ -1,0 +1,133 @@
+//! Host memory that asynchronous transfers read or write.
+
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use super::failure::Failure;
+use crate::lock::Lock;
+
+/// Whether the memory of transfers that were submitted since the stream was last waited for is still lent.
+pub(super) type Lease = Arc<Lock<bool>>;
+
+/// A lease of memory.
+pub(super) fn lease() -> Lease {
+    Arc::new(Lock::new(true))
+}
+
+/// Ends a lease: waits for accesses under way, and allows no more.
+pub(super) fn end(lease: &Lease) {
+    *lease.lock() = false;
+}
+
+/// Bytes of the host, lent until their lease ends.
+struct Lent {
+    start: *mut u8,
+    len: usize,
+    lease: Lease,
+}
+
+// SAFETY: any thread may copy to or from the memory while the lease runs; whoever lent it lets nothing else write to it,
+// or for targets use it (`Lent::new`). The lease's lock keeps it from ending in between.
+unsafe impl Send for Lent {}
+// SAFETY: as for Send; the lock also keeps two threads from copying at once.
+unsafe impl Sync for Lent {}
+
+impl Lent {
+    /// Runs `copy` with the address of `len` bytes from `offset` on, which are lent meanwhile.
+    fn access(&self, offset: usize, len: usize, copy: impl FnOnce(*mut u8)) -> Result<(), Failure> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(Failure::new(format!("{len} bytes from {offset} on are out of bounds of {}", self.len)));
+        }
+        let lent = self.lease.lock();
+        if !*lent {
+            return Err(Failure::new("the host's memory is no longer lent: its stream was waited for, or freed"));
+        }
+        copy(self.start.wrapping_add(offset));
+        Ok(())
+    }
+}
+
+/// Bytes of the host that a transfer reads: [`DriverStream::set`](super::DriverStream::set). They can be read until the
+/// stream has been waited for, from any thread.
+pub struct HostSource(Lent);
+
+/// Bytes of the host that a transfer writes: [`DriverStream::get`](super::DriverStream::get). They can be written until
+/// the stream has been waited for, from any thread.
+pub struct HostTarget(Lent);
+
+impl HostSource {
+    /// # Safety
+    ///
+    /// Until the lease ends, the bytes must be live and initialised, and nothing may write to them.
+    pub(super) unsafe fn new(start: *const u8, len: usize, lease: Lease) -> Self {
+        Self(Lent { start: start.cast_mut(), len, lease })
+    }
+
+    /// Copies bytes from `offset` on to `to`.
+    ///
+    /// # Errors
+    ///
+    /// A failure if they are out of bounds, or if the stream was waited for or freed.
+    pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), Failure> {
+        self.0.access(offset, to.len(), |from| {
+            // SAFETY: the bytes are in bounds and lent (`access`), so they are live and not written to (`new`); `to` is
+            // ours alone, so it doesn't overlap them.
+            unsafe { ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+        })
+    }
+
+    /// The number of bytes.
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+}
+
+impl HostTarget {
+    /// # Safety
+    ///
+    /// Until the lease ends, the bytes must be live, and nothing else may use them.
+    pub(super) unsafe fn new(start: *mut u8, len: usize, lease: Lease) -> Self {
+        Self(Lent { start, len, lease })
+    }
+
+    /// Overwrites bytes from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostSource::read`].
+    pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), Failure> {
+        self.0.access(offset, data.len(), |to| {
+            // SAFETY: the bytes are in bounds and lent (`access`), so they are live and nothing else uses them (`new`),
+            // `data` included.
+            unsafe { ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
+        })
+    }
+
+    /// The number of bytes.
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+}
+
+impl fmt::Debug for HostSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostSource").field("len", &self.0.len).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for HostTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostTarget").field("len", &self.0.len).finish_non_exhaustive()
+    }
+}

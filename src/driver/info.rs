@@ -1,0 +1,33 @@
+//! What a device is called and can do.
+
+use crate::device::DeviceType;
+use crate::options::options;
+
+options! {
+    /// What a [`Driver`](super::Driver)'s device is called and can do.
+    ///
+    /// ```
+    /// use ggml::{DeviceType, driver::DriverInfo};
+    /// let info = DriverInfo::new("Abacus0".into(), DeviceType::Accelerator).with_description("Beads on rods");
+    /// assert!(!info.is_async && !info.has_memory);
+    /// ```
+    #[doc(alias = "ggml_backend_dev_props")]
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct DriverInfo {
+        /// A device of a kind: an accelerator or a GPU. No device can pass for a CPU, which runs closures.
+        new(name: String, kind: DeviceType);
+        /// Sets the description.
+        with_description(description: String = String::new(), into);
+        /// Sets whether it has memory of its own ([`Driver::allocate`](super::Driver::allocate)). Else it works in the
+        /// memory of the CPU.
+        with_memory(has_memory: bool = false);
+        /// Sets the alignment of tensors in its buffers in bytes: a power of two up to 2¹⁶.
+        with_alignment(alignment: usize = 64);
+        /// Sets the largest size of a buffer in bytes.
+        with_max_size(max_size: usize = usize::MAX);
+        /// Sets whether its streams return before the work is done.
+        with_async(is_async: bool = false);
+        /// Sets whether it has events ([`Driver::event`](super::Driver::event)).
+        with_events(has_events: bool = false);
+    }
+}

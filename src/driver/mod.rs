@@ -1,0 +1,248 @@
+//! Devices written in Rust.
+//!
+//! A [`Driver`] implements a device: it says which operations it computes, allocates [buffers](DriverBuffer), and makes
+//! [streams](DriverStream) that compute graphs. [`Registry::register`](crate::Registry::register) makes devices of
+//! drivers. From then on each is a [`Device`](crate::Device) like any other: listed, scheduled, compared, and a possible
+//! member of a meta device.
+//!
+//! What is lent to a driver's function ends with the call. All of it is checked first: operands lie inside their buffers,
+//! and strides and sizes are those of tensors. No function can call ggml
+//! ([`Error::Nested`](crate::Error::Nested)); a driver that computes with ggml does so on a thread of its own.
+//!
+//! A panic in a driver is caught. The device is then lost, and says so: [`Error::DeviceLost`](crate::Error::DeviceLost).
+
+mod failure;
+mod host;
+mod info;
+mod node;
+mod operation;
+mod raw;
+mod register;
+mod state;
+
+pub use failure::Failure;
+pub use host::{HostSource, HostTarget};
+pub use info::DriverInfo;
+pub use node::{Node, Nodes, Operand, Place, Region, TensorView};
+pub use operation::{OpParams, Operation};
+
+use std::convert::Infallible;
+
+/// A device's implementation (`ggml_backend_device_i`).
+///
+/// Its functions may be called from any thread, and from several at once.
+#[doc(alias = "ggml_backend_device_i")]
+pub trait Driver: Send + Sync + Sized + 'static {
+    /// The device's memory; [`NoBuffer`] if it works in host memory.
+    type Buffer: DriverBuffer;
+    /// What computes on the device.
+    type Stream: DriverStream<Self>;
+    /// A point in a stream's queue; [`NoEvent`] if it has none.
+    type Event: Send + Sync + 'static;
+
+    /// What the device is called and can do. Asked once, when it is registered.
+    fn info(&self) -> DriverInfo;
+
+    /// Its free and total memory in bytes; zeros if it has none of its own.
+    fn memory(&self) -> [usize; 2] {
+        [0, 0]
+    }
+
+    /// Whether it computes `node`, whose operands may have no memory yet. The answer for the same node must not change.
+    ///
+    /// It isn't asked for views, which need no computation, nor for closures, which it can't call.
+    fn supports(&self, node: &Node<'_, Self>) -> bool;
+
+    /// Whether it should compute `node` even if that means copying weights to it. It isn't asked for `mul_mat_id`: ggml
+    /// would read that operation's indices from the device.
+    fn offloads(&self, node: &Node<'_, Self>) -> bool {
+        let _ = node;
+        false
+    }
+
+    /// The bytes that a tensor takes in its buffers. Less than [`TensorView::nbytes`] counts as that; so does more, for
+    /// results of operations for which ggml allows none.
+    fn alloc_size(&self, tensor: TensorView<'_>) -> usize {
+        tensor.nbytes()
+    }
+
+    /// Allocates a buffer of `size` bytes, above 0. Its content is undefined.
+    ///
+    /// # Errors
+    ///
+    /// Any counts as a lack of memory: the call returns [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    fn allocate(&self, size: usize) -> Result<Self::Buffer, Failure> {
+        let _ = size;
+        Err(Failure::new("the device has no memory of its own"))
+    }
+
+    /// Makes a stream. `params` is what [`Device::init_with`](crate::Device::init_with) was given, or else empty.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn stream(&self, params: &str) -> Result<Self::Stream, Failure>;
+
+    /// Makes an event, which counts as reached until a stream records it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn event(&self) -> Result<Self::Event, Failure> {
+        Err(Failure::new("the device has no events"))
+    }
+
+    /// Waits for an event.
+    ///
+    /// # Errors
+    ///
+    /// Any loses the device: nobody knows what runs.
+    fn wait_for(&self, event: &Self::Event) -> Result<(), Failure> {
+        let _ = event;
+        Err(Failure::new("the device has no events"))
+    }
+}
+
+/// Memory of a device, which the host can't address (`ggml_backend_buffer_i`).
+///
+/// Bytes are counted from the buffer's start. All ranges were checked: they lie inside the buffer. Its functions may be
+/// called from any thread, and from several at once. It is dropped when ggml frees it, even if the device is lost.
+#[doc(alias = "ggml_backend_buffer_i")]
+pub trait DriverBuffer: Send + Sync + Sized + 'static {
+    /// Writes bytes of `tensor` that begin at byte `offset`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn set(&self, tensor: TensorView<'_>, offset: usize, data: &[u8]) -> Result<(), Failure>;
+
+    /// Reads bytes of `tensor` that begin at byte `offset`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn get(&self, tensor: TensorView<'_>, offset: usize, data: &mut [u8]) -> Result<(), Failure>;
+
+    /// Sets `len` bytes from `offset` on to `value`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn fill(&self, offset: usize, len: usize, value: u8) -> Result<(), Failure>;
+
+    /// Copies `len` bytes of another buffer of this registry, or of this one, without the host. Returns `false` if it
+    /// can't: then ggml reads and writes them.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn copy(&self, offset: usize, from: &Self, from_offset: usize, len: usize) -> Result<bool, Failure> {
+        let _ = (offset, from, from_offset, len);
+        Ok(false)
+    }
+}
+
+/// A queue of work on a device (`ggml_backend_i`), used by one thread at a time.
+///
+/// Unless [`DriverInfo::with_async`] is set, only [`DriverStream::compute`] is called, and the work is done when it
+/// returns.
+#[doc(alias = "ggml_backend_i")]
+pub trait DriverStream<D: Driver>: Send + 'static {
+    /// Computes the nodes in order, or submits them.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn compute(&mut self, nodes: Nodes<'_, D>) -> Result<(), Failure>;
+
+    /// Waits until all submitted work is done. Afterwards, [`HostSource`]s and [`HostTarget`]s of this stream give no
+    /// access any more.
+    ///
+    /// # Errors
+    ///
+    /// Any loses the device: nobody knows what runs.
+    fn synchronize(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Submits a write to device memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn set(&mut self, to: Region<'_, D>, from: HostSource) -> Result<(), Failure> {
+        self.synchronize()?;
+        let mut data = vec![0; to.len()];
+        from.read(0, &mut data)?;
+        to.buffer().set(to.tensor(), to.offset(), &data)
+    }
+
+    /// Submits a read of device memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn get(&mut self, from: Region<'_, D>, to: HostTarget) -> Result<(), Failure> {
+        self.synchronize()?;
+        let mut data = vec![0; from.len()];
+        from.buffer().get(from.tensor(), from.offset(), &mut data)?;
+        to.write(0, &data)
+    }
+
+    /// Submits a copy to this stream's device, behind all work submitted to this stream and to `source` (`None` for this
+    /// stream itself), of this device or another one of its registry. Work submitted to this stream later comes after the
+    /// copy. Returns `false` if it can't: then ggml waits for both streams and copies.
+    ///
+    /// CUDA's copies don't wait for work submitted to the destination. The scheduler doesn't need that, but an all-reduce of
+    /// a meta device does (docs/devices.md).
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn copy(&mut self, source: Option<&mut Self>, from: Region<'_, D>, to: Region<'_, D>) -> Result<bool, Failure> {
+        let _ = (source, from, to);
+        Ok(false)
+    }
+
+    /// Puts `event` behind all submitted work. It may have been recorded before.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn record(&mut self, event: &D::Event) -> Result<(), Failure> {
+        let _ = event;
+        Err(Failure::new("the device has no events"))
+    }
+
+    /// Makes work that is submitted later wait for `event`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn wait(&mut self, event: &D::Event) -> Result<(), Failure> {
+        let _ = event;
+        Err(Failure::new("the device has no events"))
+    }
+}
+
+/// The buffer type of drivers that work in host memory. No value exists.
+#[derive(Debug, Clone, Copy)]
+pub struct NoBuffer(Infallible);
+
+impl DriverBuffer for NoBuffer {
+    fn set(&self, _: TensorView<'_>, _: usize, _: &[u8]) -> Result<(), Failure> {
+        match self.0 {}
+    }
+
+    fn get(&self, _: TensorView<'_>, _: usize, _: &mut [u8]) -> Result<(), Failure> {
+        match self.0 {}
+    }
+
+    fn fill(&self, _: usize, _: usize, _: u8) -> Result<(), Failure> {
+        match self.0 {}
+    }
+}
+
+/// The event type of drivers without events. No value exists.
+#[derive(Debug, Clone, Copy)]
+pub struct NoEvent(Infallible);
