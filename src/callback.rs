@@ -24,8 +24,11 @@ thread_local! {
 
 /// Makes the guarded call that this thread is in fail with `error`, once C has returned. The first failure counts.
 pub(crate) fn fail(error: Error) {
-    let first = FAILURE.take().unwrap_or_else(|| Box::new(error));
-    FAILURE.set(Some(first));
+    // A thread that ends has no such variable any more: `take_recorded` makes up for it.
+    let _gone = FAILURE.try_with(|failure| {
+        let first = failure.take().unwrap_or_else(|| Box::new(error));
+        failure.set(Some(first));
+    });
     FAILED.set(true);
 }
 
@@ -38,7 +41,9 @@ pub(crate) fn take_failure() -> Option<Box<Error>> {
 #[cold]
 fn take_recorded() -> Option<Box<Error>> {
     FAILED.set(false);
-    FAILURE.take()
+    let gone =
+        || Error::DeviceFailed { call: "", device: "".into(), reason: "as its log says: this thread ends".into() };
+    Some(FAILURE.try_with(Cell::take).ok().flatten().unwrap_or_else(|| Box::new(gone())))
 }
 
 /// Sets the thread's flag, and restores it on drop.

@@ -1,12 +1,20 @@
 //! A fault at each call: the call that ran it returns an error, nothing else is hurt, and all memory is freed.
 
+use std::cell::RefCell;
+use std::sync::mpsc;
+
 use ggml::prelude::*;
 use ggml::{Event, Result};
 use testkit::fake_gpu::{Call, FakeOptions, Fault, devices, take_races};
 
 use crate::{FAULTS, GRAPHS, LOST, OOM, assert_no_races, count, trials};
 
-trials!(fault_at_every_call_is_an_error, too_little_memory_is_an_error, cpu_goes_on_beside_a_lost_device);
+trials!(
+    fault_at_every_call_is_an_error,
+    too_little_memory_is_an_error,
+    cpu_goes_on_beside_a_lost_device,
+    failures_in_thread_local_destructors_are_errors,
+);
 
 const N: usize = 8;
 
@@ -172,5 +180,34 @@ fn cpu_goes_on_beside_a_lost_device() {
     run.set(x, &[1.0_f32; N]).unwrap();
     run.compute().unwrap();
     assert_eq!(run.get::<f32>(y).unwrap(), [-1.0; N]);
+    drop(take_races());
+}
+
+/// The variables of a thread that ends are gone when those of the user are dropped.
+fn failures_in_thread_local_destructors_are_errors() {
+    struct Late(State, mpsc::Sender<Result<()>>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let _sent = self.1.send(self.0.fill_bytes("b", 0));
+        }
+    }
+    thread_local! {
+        static LATE: RefCell<Option<Late>> = const { RefCell::new(None) };
+    }
+    let [(device, control)] = devices(FakeOptions::default());
+    let state_of = state(device).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let told = control;
+    let thread = std::thread::spawn(move || {
+        // First, so that it is dropped last.
+        LATE.set(Some(Late(state_of, sender)));
+        let here = state(device).unwrap();
+        told.fail(Call::BufferFill, 0, Fault::Fail);
+        assert!(matches!(here.fill_bytes("b", 0), Err(Error::DeviceFailed { .. })));
+        told.fail(Call::BufferFill, 0, Fault::Fail);
+    });
+    thread.join().unwrap();
+    let failed = receiver.recv().unwrap().unwrap_err();
+    assert!(matches!(failed, Error::DeviceFailed { .. }), "{failed}");
     drop(take_races());
 }
