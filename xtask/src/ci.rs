@@ -33,6 +33,7 @@ const STEPS: &[(Where, &str)] = &[
     (Everywhere, "cargo fmt --check --manifest-path tests/interop/Cargo.toml"),
     (Everywhere, "cargo fmt --check --manifest-path tests/interop-static/Cargo.toml"),
     (Everywhere, "cargo fmt --check --manifest-path llm/check/Cargo.toml"),
+    (Everywhere, "cargo fmt --check --manifest-path llm/tests/text_llama/Cargo.toml"),
     (Everywhere, "cargo fmt --check --manifest-path benches/peers/Cargo.toml --all"),
     // Declarations are enough for these, so no C is compiled.
     (Everywhere, "DOCS_RS=1 cargo clippy --workspace --all-targets --features vulkan,rpc,blas,tools -- -D warnings"),
