@@ -35,15 +35,15 @@ pub(crate) fn fail(error: Error) {
 /// What [`fail`] recorded on this thread.
 #[inline]
 pub(crate) fn take_failure() -> Option<Box<Error>> {
-    if FAILED.get() { take_recorded() } else { None }
+    FAILED.get().then(take_recorded)
 }
 
 #[cold]
-fn take_recorded() -> Option<Box<Error>> {
+fn take_recorded() -> Box<Error> {
     FAILED.set(false);
     let gone =
         || Error::DeviceFailed { call: "", device: "".into(), reason: "as its log says: this thread ends".into() };
-    Some(FAILURE.try_with(Cell::take).ok().flatten().unwrap_or_else(|| Box::new(gone())))
+    FAILURE.try_with(Cell::take).ok().flatten().unwrap_or_else(|| Box::new(gone()))
 }
 
 /// Sets the thread's flag, and restores it on drop.
