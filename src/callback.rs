@@ -34,16 +34,16 @@ pub(crate) fn fail(error: Error) {
 
 /// What [`fail`] recorded on this thread.
 #[inline]
-pub(crate) fn take_failure() -> Option<Box<Error>> {
+pub(crate) fn take_failure() -> Option<Error> {
     FAILED.get().then(take_recorded)
 }
 
 #[cold]
-fn take_recorded() -> Box<Error> {
+fn take_recorded() -> Error {
     FAILED.set(false);
     let gone =
         || Error::DeviceFailed { call: "", device: "".into(), reason: "as its log says: this thread ends".into() };
-    FAILURE.try_with(Cell::take).ok().flatten().unwrap_or_else(|| Box::new(gone()))
+    FAILURE.try_with(Cell::take).ok().flatten().map_or_else(gone, |failure| *failure)
 }
 
 /// Sets the thread's flag, and restores it on drop.

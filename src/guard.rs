@@ -150,10 +150,10 @@ fn protected<F: FnOnce() -> R, R>(name: &'static str, shim: Shim, f: F) -> Resul
     let end = unsafe { shim(trampoline::<F, R>, (&raw mut slot).cast(), message.as_mut_ptr().cast(), MESSAGE) };
     let reported = callback::take_failure();
     if let Some(outer) = outer {
-        callback::fail(*outer);
+        callback::fail(outer);
     }
     match (slot.result, reported) {
-        (Some(_), Some(error)) if end == RETURNED => Err(*error),
+        (Some(_), Some(error)) if end == RETURNED => Err(error),
         (Some(result), None) if end == RETURNED => Ok(result),
         // SAFETY: the call did not return, so the shim wrote a NUL-terminated text of at most MESSAGE bytes, unless it
         // was cancelled.
