@@ -161,7 +161,7 @@ fn from_ftype_knows_every_file_type() {
     let known: Vec<_> = (-2..64).filter_map(|n| DType::from_ftype(n).map(|t| (n, t.name()))).collect();
     assert_eq!(known.first(), Some(&(0, "f32")));
     assert!(known.contains(&(1, "f16")) && known.contains(&(2, "q4_0")) && known.contains(&(14, "q6_K")), "{known:?}");
-    assert_eq!(known.len(), 26);
+    assert!(known.len() >= 26, "those of ggml 0.26: {known:?}");
     for n in [-1, 4, 1024, i32::MIN, i32::MAX] {
         assert_eq!(DType::from_ftype(n), None, "{n}");
     }
