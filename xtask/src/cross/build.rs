@@ -18,8 +18,10 @@ const CORE: &[&str] = &["tensor", "sched", "allocator", "decode_loop", "models"]
 const OPERATIONS: &[&str] = &["matmul::", "norm::", "softmax::", "rope::", "unary::"];
 
 /// The library's tests that start themselves as another process, which takes a kernel that knows of qemu.
-const PROCESSES: &[&str] =
-    &["buffer::pinned::tests::memory_goes_once", "rpc::own::tests::a_connection_of_another_process"];
+const PROCESSES: &[&str] = &[
+    "buffer::pinned::tests::pinned_memory_is_dropped_after_unregistering",
+    "rpc::own::tests::claim_refuses_a_connection_of_another_process",
+];
 
 /// Runs the core tests under qemu.
 pub(super) fn aarch64(workspace: &Workspace, folder: &Path, target: &str) -> Result<&'static str> {
@@ -100,4 +102,19 @@ fn installed(programs: &[&str]) -> Result<()> {
 
 fn there(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_left_out_under_qemu_exist() {
+        let src = Workspace::find().unwrap().root.join("src");
+        for path in PROCESSES {
+            let (module, name) = path.split_once("::tests::").unwrap();
+            let file = src.join(module.replace("::", "/")).with_extension("rs");
+            assert!(fs::read_to_string(&file).unwrap().contains(&format!("fn {name}()")), "{path}");
+        }
+    }
 }
