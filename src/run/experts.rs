@@ -3,6 +3,7 @@
 //! The scheduler copies such a weight to the device for each computation. Before 0.28, ggml left out unused experts by
 //! itself; since then, whoever calls it has to.
 
+use std::cell::{Ref, RefCell};
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 
@@ -19,6 +20,8 @@ use crate::{list, log};
 struct Job<'a> {
     entries: &'a Entries,
     sched: *mut sys::ggml_backend_sched,
+    /// The last indices that were read, and which experts they use: products of one layer share them.
+    last: RefCell<Option<(TensorPtr, Vec<bool>)>>,
 }
 
 /// Lets `f` compute, while weights are copied in this way.
@@ -27,7 +30,7 @@ pub(super) fn copying_used<'s, R>(
     entries: &Entries,
     f: impl FnOnce(&mut Engine<'s>) -> R,
 ) -> R {
-    let job = raw(engine).map(|raw| Job { entries, sched: raw.as_ptr() });
+    let job = raw(engine).map(|raw| Job { entries, sched: raw.as_ptr(), last: RefCell::default() });
     if let (Some(raw), Some(job)) = (raw(engine), &job) {
         raw.set_copy_callback(Some(copy_used), ptr::from_ref(job).cast_mut().cast());
     }
@@ -95,7 +98,7 @@ unsafe extern "C-unwind" fn copy_used(
 impl Job<'_> {
     /// For each expert of a weight, whether the only operation that uses the weight uses it. `None` if that can't be known,
     /// or if none is used.
-    fn used(&self, weight: TensorPtr) -> Option<Vec<bool>> {
+    fn used(&self, weight: TensorPtr) -> Option<Ref<'_, [bool]>> {
         let (user, ids) = self.only_product(weight)?;
         // Values of weights may be copied only after this.
         let built = self.entries.src_entries(user).find(|(slot, _)| *slot == ids)?.1;
@@ -103,13 +106,24 @@ impl Job<'_> {
             return None;
         }
         let ids = user.ptr.source(ids).filter(|ids| ids.has_data())?; // as the device reads them: a copy, maybe
+        let [_, _, experts, _] = weight.ne();
+        let experts = usize::try_from(experts).ok()?;
+        let is_last = matches!(&*self.last.borrow(), Some((last, used)) if *last == ids && used.len() == experts);
+        if !is_last {
+            let used = self.read(ids, experts)?;
+            self.last.replace(Some((ids, used)));
+        }
+        Ref::filter_map(self.last.borrow(), |last| last.as_ref().map(|(_, used)| used.as_slice())).ok()
+    }
+
+    /// For each of so many experts, whether these indices name it. `None` if one is out of range, or if there are none.
+    fn read(&self, ids: TensorPtr, experts: usize) -> Option<Vec<bool>> {
         let mut bytes = list::filled(0_u8, ids.span()?, "indices of experts").ok()?;
         // SAFETY: the scheduler computes, so it is live; all work that was submitted may be waited for.
         unsafe { sys::ggml_backend_sched_synchronize(self.sched) };
         // SAFETY: the tensor has memory, and its bytes are as many as the list has.
         unsafe { sys::ggml_backend_tensor_get(ids.as_ptr(), bytes.as_mut_ptr().cast(), 0, bytes.len()) };
-        let [_, _, experts, _] = weight.ne();
-        let mut used = list::filled(false, usize::try_from(experts).ok()?, "used experts").ok()?;
+        let mut used = list::filled(false, experts, "used experts").ok()?;
         let ([n, tokens, ..], [stride, row, ..]) = (ids.ne(), ids.nb());
         for (token, i) in (0..usize::try_from(tokens).ok()?).flat_map(|token| (0..n).map(move |i| (token, i))) {
             let at = token * row + usize::try_from(i).ok()? * stride;
