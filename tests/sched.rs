@@ -147,7 +147,7 @@ fn backend_with_computes_in_the_given_buffer_type() {
     assert!(message.contains(&other.name()), "{message}");
 }
 
-/// The device supports this buffer type, but for weights only.
+/// The device supports this buffer type only for weights.
 #[test]
 fn backend_with_refuses_buffer_types_for_weights_only() {
     for extra in Device::cpu().unwrap().extra_buffer_types().unwrap() {

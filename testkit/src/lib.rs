@@ -22,6 +22,7 @@ pub mod network;
 pub mod rpc;
 #[cfg(feature = "rpc")]
 pub mod server;
+pub mod trials;
 
 /// The error function: its integral by Simpson's rule.
 pub fn erf(x: f64) -> f64 {

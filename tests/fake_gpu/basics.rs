@@ -5,9 +5,9 @@ use ggml::prelude::*;
 use ggml::{Registry, UnaryOp};
 use testkit::fake_gpu::{FakeOptions, devices};
 
-use crate::{assert_no_races, trials};
+use crate::assert_no_races;
 
-trials!(
+testkit::trials!(
     device_is_listed_with_its_properties,
     memory_is_set_and_read,
     bad_registrations_are_refused,

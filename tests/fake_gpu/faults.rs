@@ -7,9 +7,9 @@ use ggml::prelude::*;
 use ggml::{Event, Result};
 use testkit::fake_gpu::{Call, FakeOptions, Fault, devices, take_races};
 
-use crate::{FAULTS, GRAPHS, LOST, OOM, assert_no_races, count, trials};
+use crate::{FAULTS, GRAPHS, LOST, OOM, assert_no_races, count};
 
-trials!(
+testkit::trials!(
     fault_at_every_call_is_an_error,
     too_little_memory_is_an_error,
     cpu_goes_on_beside_a_lost_device,

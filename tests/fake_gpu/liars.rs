@@ -9,9 +9,7 @@ use ggml::driver::{
 use ggml::prelude::*;
 use ggml::{Registry, SortOrder};
 
-use crate::trials;
-
-trials!(
+testkit::trials!(
     transfers_end_with_the_wait,
     driver_code_cannot_call_ggml,
     indices_of_a_driver_are_not_used_elsewhere,

@@ -16,7 +16,7 @@ mod waiting;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 use testkit::fake_gpu::take_races;
 
 /// What the tests counted.
@@ -38,24 +38,6 @@ fn assert_no_races(what: &str) {
     let texts: Vec<_> = races.iter().take(5).map(ToString::to_string).collect();
     assert!(races.is_empty(), "{} races in {what}:\n{}", races.len(), texts.join("\n"));
 }
-
-/// A trial that fails if the function panics.
-fn trial(name: &str, f: fn()) -> Trial {
-    Trial::test(name, move || {
-        f();
-        Ok(())
-    })
-}
-
-/// Trials of functions, with their names.
-macro_rules! trials {
-    ($($name:ident),* $(,)?) => {
-        pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
-            vec![$(crate::trial(concat!(module_path!(), "::", stringify!($name)), $name)),*]
-        }
-    };
-}
-pub(crate) use trials;
 
 fn main() -> ExitCode {
     // The race detector has one clock for the host.

@@ -5,9 +5,9 @@ use ggml::prelude::*;
 use ggml::{GraphAllocator, TensorInfo};
 use testkit::fake_gpu::{FakeOptions, devices, take_races};
 
-use crate::{GRAPHS, assert_no_races, count, trials};
+use crate::{GRAPHS, assert_no_races, count};
 
-trials!(
+testkit::trials!(
     meta_device_computes_on_gpus,
     all_reduces_reuse_memory_too_early_where_copies_do_not_wait,
     too_little_memory_for_a_meta_device_is_an_error,

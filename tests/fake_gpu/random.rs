@@ -7,9 +7,9 @@ use ggml::GraphAllocator;
 use ggml::prelude::*;
 use testkit::fake_gpu::{FakeOptions, devices};
 
-use crate::{GRAPHS, assert_no_races, count, trials};
+use crate::{GRAPHS, assert_no_races, count};
 
-trials!(graphs_on_one, graphs_on_two, graphs_on_two_beside_the_cpu);
+testkit::trials!(graphs_on_one, graphs_on_two, graphs_on_two_beside_the_cpu);
 
 /// The rows and columns of all matrices.
 const N: usize = 6;

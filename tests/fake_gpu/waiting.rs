@@ -7,9 +7,9 @@ use ggml::Event;
 use ggml::prelude::*;
 use testkit::fake_gpu::{Call, FakeOptions, Fault, devices};
 
-use crate::{assert_no_races, trials};
+use crate::assert_no_races;
 
-trials!(
+testkit::trials!(
     transfers_are_waited_for,
     copies_between_devices_come_after_their_source,
     backend_waits_for_an_event,

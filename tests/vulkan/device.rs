@@ -47,7 +47,7 @@ fn vulkan_backend_has_no_threads() {
     assert_eq!(backend.threads(), 1);
 }
 
-crate::trials! {
+testkit::trials! {
     vulkan_device_has_name_and_type,
     vulkan_device_has_separate_memory,
     vulkan_device_reports_its_capabilities,

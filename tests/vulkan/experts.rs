@@ -76,6 +76,6 @@ fn mul_mat_id_copies_only_used_experts() {
     LOG.on.store(false, Ordering::Relaxed);
 }
 
-crate::trials! {
+testkit::trials! {
     mul_mat_id_copies_only_used_experts,
 }

@@ -121,7 +121,7 @@ fn vulkan_refuses_operands_beyond_its_limits() {
     it_works();
 }
 
-crate::trials! {
+testkit::trials! {
     vulkan_tensor_beyond_the_buffer_size_is_an_error,
     vulkan_graph_beyond_memory_is_an_error,
     vulkan_out_of_memory_during_computation_is_an_error,

@@ -96,7 +96,7 @@ fn state_written_by_a_graph_is_read_after() {
     assert!(far < 1e-3, "{far}");
 }
 
-crate::trials! {
+testkit::trials! {
     fused_add_equals_cpu,
     fused_rms_norm_and_mul_equals_cpu,
     fused_mul_mat_and_add_equals_cpu,
@@ -112,7 +112,8 @@ pub(crate) fn hard_trials() -> Vec<Trial> {
         ("transformer_layer_equals_cpu", two, transformer_layer_equals_cpu),
     ];
     let trial = |(test, (what, why), f): (&str, (&str, &str), fn())| {
-        crate::trial(&format!("vulkan::fused::{test} ({what}: {why})"), f).with_ignored_flag(crate::is_software())
+        testkit::trials::trial(&format!("vulkan::fused::{test} ({what}: {why})"), f)
+            .with_ignored_flag(crate::is_software())
     };
     hard.map(trial).into()
 }

@@ -21,7 +21,7 @@ use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 
 use ggml::prelude::*;
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 
 /// Makes ggml list the first device even if it is a CPU. Read when the backend starts.
 const VISIBLE: &str = "GGML_VK_VISIBLE_DEVICES";
@@ -98,21 +98,3 @@ fn main() -> ExitCode {
     );
     conclusion.exit_code()
 }
-
-/// A trial that fails if the function panics.
-fn trial(name: &str, f: fn()) -> Trial {
-    Trial::test(name, move || {
-        f();
-        Ok(())
-    })
-}
-
-/// Trials of functions, with their names.
-macro_rules! trials {
-    ($($name:ident),* $(,)?) => {
-        pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
-            vec![$(crate::trial(concat!(module_path!(), "::", stringify!($name)), $name)),*]
-        }
-    };
-}
-pub(crate) use trials;

@@ -123,7 +123,7 @@ fn sched_leaves_to_the_cpu_what_vulkan_cannot_run() {
     assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
 }
 
-crate::trials! {
+testkit::trials! {
     sched_alternates_between_vulkan_and_cpu,
     vulkan_weights_round_trip,
     graph_allocator_computes_in_vulkan_memory,

@@ -77,7 +77,7 @@ fn vulkan_memory_is_used_by_many_threads() {
     });
 }
 
-crate::trials! {
+testkit::trials! {
     threads_with_own_vulkan_backends_compute,
     vulkan_objects_move_between_threads,
     vulkan_memory_is_used_by_many_threads,

@@ -151,7 +151,7 @@ fn event_synchronizes_while_its_backend_works() {
     });
 }
 
-crate::trials! {
+testkit::trials! {
     compute_async_overlaps_with_the_closure,
     transfers_complete_when_their_closure_returns,
     events_order_backends,

@@ -18,7 +18,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 /// A pre-tokenizer of each kind.
 const KINDS: &[&str] = &["default", "llama-bpe", "dbrx", "qwen2", "qwen35", "gpt-2", "smollm", "tekken", "gpt-4o"];
 
-/// All the others, which are equal to one of those but for what is added to texts.
+/// All the others, which are equal to one of those except for what is added to texts.
 const OTHERS: &[&str] = &[
     "llama3",
     "llama-v3",
