@@ -44,7 +44,7 @@ const ANSWERED: [u8; 11] = [0, 1, 2, 3, 7, 8, 9, 11, 13, 14, 15];
 
 impl Proxy {
     pub(crate) fn start(server: SocketAddr, plan: Plan) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = listener();
         let address = listener.local_addr().unwrap();
         let proxy = Self { address, answers: Arc::default(), changed: Arc::default(), streams: Arc::default() };
         let (answers, changed, streams) = (proxy.answers.clone(), proxy.changed.clone(), proxy.streams.clone());
@@ -134,6 +134,22 @@ impl Session {
         }
         self.client.write_all(&answer)?;
         Ok(true)
+    }
+}
+
+/// The addresses of all proxies of this process.
+static USED: Mutex<Vec<SocketAddr>> = Mutex::new(Vec::new());
+
+/// Listens where no proxy was before: the library knows a lost server again by its address, and then asks it less.
+fn listener() -> TcpListener {
+    let mut used = USED.lock().unwrap();
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        if !used.contains(&address) {
+            used.push(address);
+            return listener;
+        }
     }
 }
 
