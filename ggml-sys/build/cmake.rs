@@ -1,19 +1,33 @@
 //! Compiles ggml and the shim.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::input::Input;
-use super::plan::{Compile, Plan};
+use super::plan::{Compile, Linkage, MODULES, Plan};
 use super::tools;
 
-/// Builds ggml and installs it into `OUT_DIR`.
+/// The folder in which a tree of sources is built, and into which it is installed. Each has its own: cmake's caches and what
+/// another build has installed would mix with this one.
+pub fn folder(input: &Input, source: &Path) -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    source.hash(&mut hasher);
+    input.out_dir.join(format!("ggml-{:08x}", hasher.finish() >> 32))
+}
+
+/// Builds ggml and installs it into `root`.
 ///
 /// # Errors
 ///
 /// Says that cmake failed, and where its output is.
-pub fn ggml(input: &Input, plan: &Plan, compile: &Compile, source: &Path, origin: &str) -> Result<(), String> {
+pub fn ggml(input: &Input, plan: &Plan, source: &Path, root: &Path, origin: &str) -> Result<(), String> {
+    let Some(compile) = &plan.compile else { return Ok(()) };
     let mut config = cmake::Config::new(input.manifest_dir.join("cmake"));
+    config.out_dir(root);
+    if matches!(compile.linkage, Linkage::Modules) {
+        config.define("GGML_BACKEND_DIR", root.join(MODULES));
+    }
     config.profile(&compile.build_type).define("GGML_SYS_SOURCE", source).define("GGML_BUILD_COMMIT", origin);
     for (name, value) in compile.defines.iter().chain(&plan.cpu.options) {
         config.define(name, value);

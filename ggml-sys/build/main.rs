@@ -84,7 +84,7 @@ fn build() -> Result<Vec<String>, String> {
         version::check(folder, &version, &accepted)?;
     }
     bindings::generate(&input, &plan, &include)?;
-    let mut root = input.out_dir.clone();
+    let mut root = cmake::folder(&input, &source);
     let (mut lib, mut headers) = (root.join("lib"), root.join("include"));
     if let Some(compile) = &plan.compile {
         let installed = compile.linkage == Linkage::Installed;
@@ -95,7 +95,7 @@ fn build() -> Result<Vec<String>, String> {
             lines.extend(emit::rpath(&input, compile, &found.lib));
             (root, lib, headers, origin) = (found.root, found.lib, found.include, found.commit);
         } else {
-            cmake::ggml(&input, &plan, compile, &source, &origin)?;
+            cmake::ggml(&input, &plan, &source, &root, &origin)?;
             remove_unusable(&root.join(plan::MODULES), &compile.unusable)?;
         }
         lines.extend(emit::link(&lib, compile, compiler::openmp()));

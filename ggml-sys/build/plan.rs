@@ -73,7 +73,7 @@ pub struct Compile {
     pub unusable: Vec<&'static str>,
 }
 
-/// The folder of backends that are loaded at run time, below `OUT_DIR`.
+/// The folder of backends that are loaded at run time, below that of the build.
 pub const MODULES: &str = "lib/ggml";
 
 impl Plan {
@@ -162,9 +162,6 @@ fn compile(input: &Input, backends: &[&'static Backend], linkage: Linkage) -> Re
         ("GGML_RPC_RDMA", on(false)),
     ];
     defines.extend(backends::defines(input, backends));
-    if modules {
-        defines.push(("GGML_BACKEND_DIR", input.out_dir.join(MODULES).display().to_string()));
-    }
     if linkage == Linkage::Shared
         && let Some(folder) = own_folder(input)
     {

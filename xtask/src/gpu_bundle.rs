@@ -170,7 +170,7 @@ fn copy_sources(from: &Path, to: &Path) -> Result<()> {
 fn cmake_arguments(workspace: &Workspace) -> Result<String> {
     let more = [("GGML_SYS_CUDA_ARCHITECTURES", "native")];
     let planned = sys_plan::defines(workspace, &["cuda", "dynamic-backends"], &more, Path::new("/out"))?;
-    let mut all: BTreeMap<_, _> = planned.into_iter().filter(|(name, _)| name != "GGML_BACKEND_DIR").collect();
+    let mut all: BTreeMap<_, _> = planned.into_iter().collect();
     for name in ["GGML_CPU", "GGML_CPU_ALL_VARIANTS"] {
         all.insert(name.to_owned(), "OFF".to_owned());
     }

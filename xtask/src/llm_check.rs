@@ -1,20 +1,57 @@
-//! `cargo xtask llm-check`: the logits of made-up language models, by `ggml-llm` and by llama.cpp.
+//! `cargo xtask llm-check`: language models and tokenizers, by `ggml-llm` and by llama.cpp.
 
-use std::process::Command;
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 
-use crate::interop;
 use crate::workspace::{Workspace, check};
+use crate::{interop, text_check};
+
+/// The training steps of the model that is no random numbers.
+const STEPS: &str = "100";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Parts of the names of cases; all cases if there are none
+    /// Parts of the names of cases; all cases, and the tokenizers, if there are none
     cases: Vec<String>,
 }
 
+#[expect(clippy::print_stdout, reason = "the chore's result")]
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let program = interop::build(&Workspace::find()?, "llm/check", "llm-check")?;
+    let workspace = Workspace::find()?;
+    let program = interop::build(&workspace, "llm/check", "llm-check")?;
+    let trained = workspace.root.join("target/llm-check.gguf");
+    let mut train = workspace.cargo(&workspace.root);
+    train.args(["run", "--release", "--example", "generate", "--", "train", "--force", "--steps", STEPS, "--output"]);
+    check(train.arg(&trained))?;
+
+    let mut models = Command::new(program);
+    models.arg::<OsString>(trained.into()).args(&arguments.cases);
     // llama.cpp rotates the keys and values of quantised caches, which this crate does not.
-    check(Command::new(program).args(&arguments.cases).env("LLAMA_ATTN_ROT_DISABLE", "1"))
+    let models = result(models.env("LLAMA_ATTN_ROT_DISABLE", "1"), "llm: ")?;
+    if arguments.cases.is_empty() {
+        let tokenizers = result(&mut text_check::program(&workspace)?, "tokenizer_texts=")?;
+        let (logits, costs) = models.split_once(" plans_per_bucket").context("the line has no plans")?;
+        println!("{logits} {tokenizers} plans_per_bucket{costs}");
+    }
+    Ok(())
+}
+
+/// Runs a program, shows what it prints, and returns the line that begins so.
+#[expect(clippy::print_stdout, reason = "the chore's progress")]
+fn result(command: &mut Command, begins: &str) -> Result<String> {
+    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("{command:?}"))?;
+    let mut found = None;
+    for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
+        let line = line?;
+        println!("{line}");
+        if line.starts_with(begins) {
+            found = Some(line);
+        }
+    }
+    let status = child.wait()?;
+    ensure!(status.success(), "{command:?}: {status}");
+    found.with_context(|| format!("{command:?} printed no line that begins with `{begins}`"))
 }

@@ -21,6 +21,10 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let program = interop::build(&Workspace::find()?, CRATE, "text_llama")?;
-    check(Command::new(program).args([arguments.texts, arguments.seed].map(|n| n.to_string())))
+    check(program(&Workspace::find()?)?.args([arguments.texts, arguments.seed].map(|n| n.to_string())))
+}
+
+/// Builds the program, whose arguments are those of the chore.
+pub(crate) fn program(workspace: &Workspace) -> Result<Command> {
+    Ok(Command::new(interop::build(workspace, CRATE, "text_llama")?))
 }

@@ -1,26 +1,30 @@
-//! Model files, and conversion of weights to other types.
+//! Model files, which any program for llama models can run, and conversion of weights to other types.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use demos::convert::Job;
-use ggml::gguf::{Reader, Value, Writer};
+use ggml::gguf::{Array, Reader, Strings, Value, Writer};
 use ggml::{DType, Device, State, Weights, WeightsBuilder};
 
-use crate::model::Config;
+use crate::model::{BYTES, Config, EPS};
 use crate::train::Training;
 
-const ARCHITECTURE: &str = "byte-decoder";
+const ARCHITECTURE: &str = "llama";
+/// Messages of a chat as they are, a line each: the model goes on with the text.
+const CHAT_TEMPLATE: &str = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}";
+/// Texts never contain this byte, so that it can stand for their end.
+const END: u32 = 0;
 
 /// The hyperparameters by their keys in the file.
 fn sizes(config: &mut Config) -> [(&'static str, &mut usize); 5] {
     [
-        ("byte-decoder.block_count", &mut config.layers),
-        ("byte-decoder.attention.head_count", &mut config.heads),
-        ("byte-decoder.embedding_length", &mut config.width),
-        ("byte-decoder.feed_forward_length", &mut config.inner),
-        ("byte-decoder.context_length", &mut config.window),
+        ("llama.block_count", &mut config.layers),
+        ("llama.attention.head_count", &mut config.heads),
+        ("llama.embedding_length", &mut config.width),
+        ("llama.feed_forward_length", &mut config.inner),
+        ("llama.context_length", &mut config.window),
     ]
 }
 
@@ -31,12 +35,36 @@ pub(crate) fn write(mut config: Config, how: Training, weights: &State) -> Resul
     for (key, size) in sizes(&mut config) {
         file.set(key, u32::try_from(*size)?)?;
     }
-    file.set("byte-decoder.training.steps", how.steps)?.set("byte-decoder.training.seed", how.seed)?;
+    file.set("llama.attention.head_count_kv", u32::try_from(config.heads)?)?;
+    file.set("llama.rope.dimension_count", u32::try_from(config.width / config.heads)?)?;
+    file.set("llama.attention.layer_norm_rms_epsilon", EPS)?;
+    file.set("tokenizer.ggml.model", "gpt2")?.set("tokenizer.ggml.pre", "gpt-2")?;
+    file.set("tokenizer.ggml.tokens", bytes().collect::<Strings>())?;
+    file.set("tokenizer.ggml.token_type", (0..BYTES).map(kind).collect::<Vec<_>>())?;
+    file.set("tokenizer.ggml.merges", Strings::default())?;
+    file.set("tokenizer.ggml.bos_token_id", END)?.set("tokenizer.ggml.eos_token_id", END)?;
+    file.set("tokenizer.ggml.add_bos_token", false)?.set("tokenizer.chat_template", CHAT_TEMPLATE)?;
+    file.set("training.steps", how.steps)?.set("training.seed", how.seed)?;
     for (name, [columns, rows]) in config.tensors() {
         let shape = [i64::try_from(columns)?, i64::try_from(rows)?];
         file.tensor(&name, DType::F32, shape, &weights.read_bytes(&name)?)?;
     }
     Ok(file)
+}
+
+/// The tokens: byte-level BPE without merges. Bytes that are printable in Latin-1 stand for themselves, the others are the
+/// characters from U+0100 on.
+fn bytes() -> impl Iterator<Item = String> {
+    let mut others = '\u{100}'..;
+    (0..=u8::MAX).filter_map(move |byte| {
+        let itself = matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..);
+        if itself { Some(char::from(byte)) } else { others.next() }.map(String::from)
+    })
+}
+
+/// A token's kind: 1 for text, 3 for the one that ends it.
+fn kind(token: usize) -> i32 {
+    if token == END as usize { 3 } else { 1 }
 }
 
 /// Opens a file, and converts its matrices to `dtype`, if given.
@@ -50,7 +78,9 @@ pub(crate) fn open(path: &Path, dtype: Option<DType>) -> Result<(Config, Weights
 /// The file is not such a model, or a matrix can't be converted.
 pub(crate) fn read(file: &Reader, dtype: Option<DType>) -> Result<(Config, Weights)> {
     let architecture = file.metadata("general.architecture").and_then(Value::as_str);
-    ensure!(architecture == Some(ARCHITECTURE), "the file holds no `{ARCHITECTURE}`");
+    ensure!(architecture == Some(ARCHITECTURE), "the file holds no `{ARCHITECTURE}` model");
+    let tokens = file.metadata("tokenizer.ggml.tokens").and_then(Value::as_array).map(Array::len);
+    ensure!(tokens == Some(BYTES), "the model's tokens are no bytes (the package ggml-llm runs all llama models)");
     let mut config = Config { layers: 0, heads: 0, width: 0, inner: 0, window: 0 };
     for (key, size) in sizes(&mut config) {
         let value = file.metadata(key).and_then(Value::as_u64);

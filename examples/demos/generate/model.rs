@@ -19,7 +19,7 @@ use crate::cache::Cache;
 /// A token is a byte.
 pub(crate) const BYTES: usize = 256;
 /// Added to the mean square of a norm, so that zero rows stay zero.
-const EPS: f32 = 1e-5;
+pub(crate) const EPS: f32 = 1e-5;
 
 /// The hyperparameters of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

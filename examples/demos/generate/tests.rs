@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
-use ggml::gguf::{Reader, Writer};
+use ggml::gguf::{Reader, Strings, Writer};
 use ggml::{Context, DType, Weights};
 use half::f16;
 
@@ -310,17 +310,20 @@ fn read_refuses_files_of_other_models() {
     let good = || file::write(TINY, training, &weights).unwrap();
     assert_eq!(read(&good(), None), Ok(()));
     let mut writer = good();
-    writer.set("general.architecture", "llama").unwrap();
-    assert!(read(&writer, None).unwrap_err().contains("no `byte-decoder`"));
+    writer.set("general.architecture", "gemma3").unwrap();
+    assert!(read(&writer, None).unwrap_err().contains("no `llama` model"));
     let mut writer = good();
-    writer.set("byte-decoder.embedding_length", 64_u32).unwrap();
+    writer.set("tokenizer.ggml.tokens", Strings::from_iter(["a", "b"])).unwrap();
+    assert!(read(&writer, None).unwrap_err().contains("tokens are no bytes"));
+    let mut writer = good();
+    writer.set("llama.embedding_length", 64_u32).unwrap();
     assert!(read(&writer, None).unwrap_err().contains("should be 64 by 256, but is"));
     let mut writer = good();
-    writer.set("byte-decoder.block_count", 3_u32).unwrap();
+    writer.set("llama.block_count", 3_u32).unwrap();
     assert!(read(&writer, None).unwrap_err().contains("blk.2.attn_norm.weight"));
     let mut writer = good();
-    writer.remove("byte-decoder.context_length");
-    assert!(read(&writer, None).unwrap_err().contains("does not say what `byte-decoder.context_length` is"));
+    writer.remove("llama.context_length");
+    assert!(read(&writer, None).unwrap_err().contains("does not say what `llama.context_length` is"));
     assert!(read(&good(), Some(DType::Q4_K)).unwrap_err().contains("no whole blocks"));
     weights.fill_with("blk.1.ffn_up.weight", f32::NAN).unwrap();
     assert!(read(&good(), Some(DType::Q8_0)).unwrap_err().contains("tensor `blk.1.ffn_up.weight`: number 0 is NaN"));

@@ -1,6 +1,6 @@
 //! What is compared.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ggml::DType;
 use ggml::gguf::Value;
@@ -19,6 +19,8 @@ const STEPS: usize = 32;
 pub struct Case {
     pub name: String,
     pub recipe: Recipe,
+    /// A file that is there already, instead of one by the recipe.
+    there: Option<PathBuf>,
     options: Options,
     script: Script,
     /// The operations are not quite the same, for the reason given where the case is made.
@@ -58,7 +60,15 @@ impl Case {
             cache: (DType::F16, llama_cpp_sys_2::GGML_TYPE_F16),
         };
         let name = format!("{architecture} {}", dtype.name());
-        Self { name, recipe, options, script: Script::Plain, inexact: false }
+        Self { name, recipe, there: None, options, script: Script::Plain, inexact: false }
+    }
+
+    /// A model that `generate` has trained: its weights are no random numbers.
+    pub fn trained(file: PathBuf) -> Self {
+        let mut case = Self::new(Architecture::Llama, DType::F32).named("trained");
+        case.recipe.n_vocab = 256;
+        case.there = Some(file);
+        case
     }
 
     fn named(mut self, what: &str) -> Self {
@@ -68,7 +78,13 @@ impl Case {
 
     /// Computes the case by both.
     pub fn run(&self, file: &Path) -> Result<Outcome> {
-        self.recipe.write(file)?;
+        let file = match &self.there {
+            Some(there) => there,
+            None => {
+                self.recipe.write(file)?;
+                file
+            }
+        };
         let mut theirs = Llama::open(file, &self.options)?;
         let mut ours = Ours::open(file, &self.options)?;
         let mut rng = fastrand::Rng::with_seed(7);

@@ -1,6 +1,7 @@
 //! Language models by `ggml-llm` and by llama.cpp, over one ggml: the logits of made-up models of each family, bit by bit.
 //!
-//! `cargo xtask llm-check` builds and runs it. Arguments are names of cases; without any, all run.
+//! `cargo xtask llm-check` builds and runs it. The first argument is a model that `generate` has trained; others are names
+//! of cases; without any, all run.
 
 mod cases;
 mod llama;
@@ -41,7 +42,12 @@ pub struct Options {
 }
 
 fn main() -> ExitCode {
-    match check(&std::env::args().skip(1).collect::<Vec<_>>()) {
+    let mut arguments = std::env::args().skip(1);
+    let Some(trained) = arguments.next() else {
+        eprintln!("llm: `cargo xtask llm-check` runs this");
+        return ExitCode::FAILURE;
+    };
+    match check(trained, &arguments.collect::<Vec<_>>()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("llm: {error}");
@@ -50,11 +56,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn check(names: &[String]) -> Result<()> {
+fn check(trained: String, names: &[String]) -> Result<()> {
     llama::start();
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("model.gguf");
-    let all = cases::all();
+    let mut all = cases::all();
+    all.push(Case::trained(trained.into()));
     let chosen: Vec<&Case> =
         all.iter().filter(|c| names.is_empty() || names.iter().any(|n| c.name.contains(n))).collect();
     let (mut families, mut same, mut worst) = (std::collections::BTreeSet::new(), 0, 0.0_f32);

@@ -33,9 +33,9 @@ pub(super) fn aarch64(workspace: &Workspace, folder: &Path, target: &str) -> Res
         command
     };
     let mut command = test();
-    command.arg("--lib").args(CORE.iter().flat_map(|name| ["--test", name])).arg("--");
+    command.args(["--package", "ggml", "--lib"]).args(CORE.iter().flat_map(|name| ["--test", name])).arg("--");
     check(command.args(PROCESSES.iter().flat_map(|name| ["--skip", name])))?;
-    check(test().args(["--test", "ops", "--"]).args(OPERATIONS))?;
+    check(test().args(["--package", "ggml", "--test", "ops", "--"]).args(OPERATIONS))?;
     Ok("passed")
 }
 
@@ -47,7 +47,7 @@ pub(super) fn windows(workspace: &Workspace, folder: &Path, target: &str) -> Res
     installed(&[gcc, gxx])?;
     let wine = there("wine");
     let mut command = cargo(workspace, folder, target, if wine { "run" } else { "build" });
-    command.args(["--example", "hello"]);
+    command.args(["--package", "examples", "--example", "hello"]);
     command.env("CC_x86_64_pc_windows_gnu", gcc).env("CXX_x86_64_pc_windows_gnu", gxx);
     command.env("CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER", gcc);
     if !wine {
@@ -90,7 +90,7 @@ fn libraries(folder: &Path, gcc: &str) -> Result<String> {
 /// cargo for a target.
 fn cargo(workspace: &Workspace, folder: &Path, target: &str, subcommand: &str) -> Command {
     let mut command = workspace.cargo(&workspace.root);
-    command.args([subcommand, "--locked", "--package", "ggml", "--target", target, "--target-dir"]).arg(folder);
+    command.args([subcommand, "--locked", "--target", target, "--target-dir"]).arg(folder);
     command
 }
 
