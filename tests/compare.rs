@@ -1,4 +1,4 @@
-//! Compares two devices operation by operation.
+//! Compares two devices operation by operation: CPUs, or the device in the environment variable `GGML_TEST_DEVICE` with the CPU.
 
 #![cfg(test)]
 #![allow(clippy::cast_precision_loss, reason = "small numbers")]
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ggml::prelude::*;
 use ggml::{BufferType, Compare, Comparison, Custom, Error, FlashAttn, GraphAllocator};
+use testkit::device::here;
 
 fn cpu() -> Backend {
     Backend::cpu().unwrap()
@@ -104,7 +105,9 @@ fn assert_equal(comparison: &Comparison) {
 fn compare_finds_no_difference_of_a_device_to_itself() {
     let mut other = cpu();
     other.set_threads(3).unwrap();
-    assert_equal(&compare_net(&mut cpu(), &mut other));
+    let mut device = here().init().unwrap();
+    assert_equal(&compare_net(&mut device, &mut other));
+    assert_equal(&compare_net(&mut other, &mut device));
 }
 
 #[cfg(feature = "rpc")]
@@ -160,13 +163,13 @@ fn compare_measures_the_rounding_of_reference_kernels() {
 fn compare_computes_casts() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::Q8_0, [32, 3]).unwrap();
-    let mut weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+    let mut weights = builder.place(here()).unwrap();
     weights.set_bytes("w", &DType::Q8_0.quantize(&sample(96), 32, None).unwrap()).unwrap();
     let ctx = Context::new();
     let y = ctx.cast(weights.tensor("w").unwrap(), DType::F32).unwrap();
     let graph = ctx.graph([y]).unwrap();
-    let mut allocator = memory();
-    let mut backend = cpu();
+    let mut allocator = GraphAllocator::new(here().buffer_type());
+    let mut backend = here().init().unwrap();
     let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
     assert_equal(&memory.compare(&mut cpu(), Compare::new()).unwrap());
 }
@@ -211,8 +214,8 @@ fn compare_computes_casts_of_quantised_inputs() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::Q8_0, [64, 3]).unwrap();
     let graph = ctx.graph([ctx.cast(x, DType::F32).unwrap()]).unwrap();
-    let mut memory = memory();
-    let mut backend = cpu();
+    let mut memory = GraphAllocator::new(here().buffer_type());
+    let mut backend = here().init().unwrap();
     let mut memory = memory.alloc(&graph, &mut backend).unwrap();
     memory.set_bytes(x, &DType::Q8_0.quantize(&sample(64 * 3), 64, None).unwrap()).unwrap();
     assert_equal(&memory.compare(&mut cpu(), Compare::new()).unwrap());

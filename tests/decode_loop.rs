@@ -1,5 +1,6 @@
 //! A decoding loop: the same small graph is built, allocated and computed again and again, and its KV cache is extended
-//! each time. It must plan once, and its memory must not grow.
+//! each time. It must plan once, and its memory must not grow. It computes on the CPU, or on the device in the environment
+//! variable `GGML_TEST_DEVICE`.
 
 #![cfg(test)]
 #![allow(clippy::cast_possible_wrap, clippy::cast_precision_loss, reason = "small numbers, exact results")]
@@ -11,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use ggml::prelude::*;
 use ggml::{Error, GraphAllocator};
 use testkit::counted::{self, Counted};
+use testkit::device::{here, sched};
 
 /// Held by the running test: one of the tests measures memory.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -48,10 +50,9 @@ fn decoder_plans_once_and_its_memory_does_not_grow() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut leaves = WeightsBuilder::new();
     leaves.tensor("cache", DType::F32, [4, PLACES as i64]).unwrap();
-    let state = leaves.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
+    let state = leaves.place_state(here()).unwrap();
     let cache = state.tensor("cache").unwrap();
-    let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
-    sched.backend_mut(0).unwrap().set_threads(1).unwrap();
+    let mut sched = sched();
     let mut ctx = Context::new();
     let mut out = [0.0; 4];
     let mut want = vec![0.0_f32; PLACES];
@@ -84,11 +85,10 @@ fn sched_plans_anew_for_another_graph() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut leaves = WeightsBuilder::new();
     leaves.tensor("cache", DType::F32, [4, PLACES as i64]).unwrap();
-    let cpu = Device::cpu().unwrap().buffer_type();
-    let state = leaves.place_state(cpu).unwrap();
+    let state = leaves.place_state(here()).unwrap();
     let cache = state.tensor("cache").unwrap();
-    let mut backend = Backend::cpu().unwrap();
-    let mut allocator = GraphAllocator::new(cpu);
+    let mut backend = here().init().unwrap();
+    let mut allocator = GraphAllocator::new(here().buffer_type());
     let mut ctx = Context::new();
     for i in 0..5 {
         ctx.reset();
@@ -112,7 +112,7 @@ fn sched_plans_anew_for_another_graph() {
 fn graphs_alive_together_share_no_lists() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ctx = Context::new();
-    let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    let mut sched = sched();
     let x = ctx.input("x", DType::F32, [2]).unwrap();
     for _ in 0..3 {
         let graphs: Vec<_> = (1..8)
@@ -151,7 +151,7 @@ fn placement_is_reused_only_while_its_memory_is_unchanged() {
             assert_eq!(run.get::<f32>(z).unwrap(), vec![value * value; 64 * 512]);
         }
     };
-    let [mut one, mut two] = [(); 2].map(|()| Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap());
+    let [mut one, mut two] = [(); 2].map(|()| sched());
     for i in 0..6_u8 {
         let value = f32::from(i);
         run_on(&mut one, &small, value + 1.0);
@@ -166,7 +166,7 @@ fn placement_is_reused_only_while_its_memory_is_unchanged() {
                 let stopped = run.compute_with(|_| true, |_| ControlFlow::Break(()));
                 assert!(matches!(stopped, Err(Error::Cancelled)), "{stopped:?}");
             }
-            4 => two = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap(),
+            4 => two = sched(),
             _ => {}
         }
         run_on(&mut two, &large, value + 5.0);
@@ -184,7 +184,7 @@ fn graph_is_computed_by_its_own_lists() {
     let x = ctx.input("x", DType::F32, [2]).unwrap();
     let y = ctx.neg(x).unwrap();
     let [first, second] = [(); 2].map(|()| ctx.graph([y]).unwrap());
-    let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    let mut sched = sched();
     let mut run = |graph: &Graph<'_>, value: f32| {
         let mut run = sched.alloc(graph).unwrap();
         run.set(x, &[value; 2]).unwrap();

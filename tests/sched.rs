@@ -1,4 +1,4 @@
-//! The scheduler over one CPU backend.
+//! The scheduler over one CPU backend, or over the device in the environment variable `GGML_TEST_DEVICE` and the CPU.
 
 #![cfg(test)]
 #![allow(clippy::cast_possible_wrap, clippy::cast_precision_loss, reason = "small numbers, exact results")]
@@ -6,10 +6,7 @@
 
 use ggml::BufferType;
 use ggml::prelude::*;
-
-fn cpu() -> Sched {
-    Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap()
-}
+use testkit::device::{here, sched};
 
 #[test]
 fn sched_feed_forward_equals_plain_rust() {
@@ -18,14 +15,14 @@ fn sched_feed_forward_equals_plain_rust() {
     let x_data: Vec<f32> = (0..k * n).map(|i| (i as f32 * 0.73).cos()).collect();
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [k as i64, m as i64]).unwrap();
-    let mut weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+    let mut weights = builder.place(here()).unwrap();
     weights.set("w", &w_data).unwrap();
 
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [k as i64, n as i64]).unwrap();
     let y = ctx.relu(ctx.mul_mat(weights.tensor("w").unwrap(), x).unwrap()).unwrap();
     let graph = ctx.graph([y]).unwrap();
-    let mut sched = cpu();
+    let mut sched = sched();
     for _ in 0..3 {
         let mut run = sched.alloc(&graph).unwrap();
         assert!(matches!(run.compute(), Err(Error::InputNotSet { .. })));
@@ -46,7 +43,7 @@ fn sched_feed_forward_equals_plain_rust() {
 fn graph_lists_operations_and_sources() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [4, 2]).unwrap();
-    let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+    let weights = builder.place(here()).unwrap();
     let w = weights.tensor("w").unwrap();
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 3]).unwrap();
@@ -54,7 +51,7 @@ fn graph_lists_operations_and_sources() {
     let y = ctx.relu(product).unwrap();
     let other = ctx.relu(y).unwrap();
     let graph = ctx.graph([y]).unwrap();
-    let mut sched = cpu();
+    let mut sched = sched();
     for allocated in [false, true] {
         let run = allocated.then(|| sched.alloc(&graph).unwrap());
         assert_eq!(graph.nodes().map(Tensor::op).collect::<Vec<_>>(), ["MUL_MAT", "RELU"]);
@@ -77,7 +74,7 @@ fn h21_buffer_sizes_are_estimated_without_allocating() {
     let y = ctx.relu(x).unwrap();
     let small = ctx.graph([y]).unwrap();
     let twins = Sched::builder().backend(Backend::cpu().unwrap()).backend(Backend::cpu().unwrap());
-    for mut sched in [cpu(), twins.build().unwrap()] {
+    for mut sched in [sched(), twins.build().unwrap()] {
         for _ in 0..2 {
             let sizes = sched.reserve_size(&huge).unwrap();
             assert_eq!(sizes.iter().sum::<usize>(), 1 << 46, "input and result, counted once: {sizes:?}");
@@ -95,7 +92,7 @@ fn h21_buffer_sizes_are_estimated_without_allocating() {
         }
     }
     // The first scheduler's plan is gone, and maybe its memory.
-    let mut sched = cpu();
+    let mut sched = sched();
     drop(sched.alloc(&small).unwrap());
     sched.reserve_size(&huge).unwrap();
     let mut run = sched.alloc(&small).unwrap();

@@ -1,5 +1,5 @@
-//! Asynchronous transfers and computations: on the CPU, which does them at once, and on an RPC server, which does them
-//! later.
+//! Asynchronous transfers and computations: on the CPU, which does them at once, on an RPC server, which does them
+//! later, and on GPUs in Rust, which watch for races.
 
 #![cfg(test)]
 #![allow(clippy::cast_possible_wrap, clippy::cast_precision_loss, reason = "small numbers, exact results")]
@@ -10,28 +10,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use ggml::prelude::*;
 use ggml::{Error, GraphAllocator, Pieces, Writable};
 
-/// The CPU, and a server that lives as long as the tests.
+/// The CPU, a server that lives as long as the tests, and two GPUs in Rust.
 fn devices() -> Vec<Device> {
-    std::iter::once(Device::cpu().unwrap()).chain(remote()).collect()
-}
-
-#[cfg(feature = "rpc")]
-fn remote() -> Option<Device> {
-    use ggml::rpc;
-    use std::sync::OnceLock;
-    static REMOTE: OnceLock<(rpc::Server, rpc::Connection)> = OnceLock::new();
-    let (_, connection) = REMOTE.get_or_init(|| {
-        // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
-        let server = unsafe { rpc::Server::builder().start().unwrap() };
-        let connection = rpc::connect(&server.address().to_string()).unwrap();
-        (server, connection)
-    });
-    connection.devices().first().copied()
-}
-
-#[cfg(not(feature = "rpc"))]
-fn remote() -> Option<Device> {
-    None
+    #[cfg(feature = "rpc")]
+    let served = Some(testkit::device::served());
+    #[cfg(not(feature = "rpc"))]
+    let served = None;
+    std::iter::once(Device::cpu().unwrap()).chain(served).chain(testkit::device::fakes()).collect()
 }
 
 /// Large enough to keep a server busy for a while.

@@ -1,16 +1,34 @@
 //! The device to test, and the CPU to compare it with.
 
+use std::sync::OnceLock;
+
 use ggml::prelude::*;
+
+use crate::fake_gpu::{self, FakeOptions};
 
 /// The default device: one that exists everywhere, if possible with memory of its own.
 const USUAL: &str = if cfg!(all(feature = "rpc", not(feature = "dynamic-backends"))) { "RPC" } else { "CPU" };
 
-/// The device from the environment.
+/// The device from the environment variable `GGML_TEST_DEVICE`, else the default one.
 pub fn device() -> Device {
+    chosen(USUAL)
+}
+
+/// The same, else the CPU.
+pub fn here() -> Device {
+    chosen("CPU")
+}
+
+/// Whether tests are to run on another device than they do by default.
+pub fn is_chosen() -> bool {
+    std::env::var_os("GGML_TEST_DEVICE").is_some()
+}
+
+fn chosen(usual: &str) -> Device {
     load();
-    let name = std::env::var("GGML_TEST_DEVICE").unwrap_or_else(|_| USUAL.into());
+    let name = std::env::var("GGML_TEST_DEVICE").unwrap_or_else(|_| usual.into());
     if name == "FAKE" {
-        return fake();
+        return fakes()[0];
     }
     #[cfg(feature = "rpc")]
     if name == "RPC" {
@@ -19,11 +37,42 @@ pub fn device() -> Device {
     Device::by_name(&name).unwrap()
 }
 
-/// A GPU in Rust.
-fn fake() -> Device {
-    static FAKE: std::sync::OnceLock<Device> = std::sync::OnceLock::new();
-    *FAKE.get_or_init(|| {
-        let [(device, control)] = crate::fake_gpu::devices(crate::fake_gpu::FakeOptions::default());
+/// Members for a meta device: [`here`] several times, or as many GPUs in Rust.
+pub fn members(n: usize) -> Vec<Device> {
+    if std::env::var("GGML_TEST_DEVICE").is_ok_and(|name| name == "FAKE") {
+        static MEMBERS: OnceLock<[Device; 6]> = OnceLock::new();
+        // All-reduces need ordered copies: docs/devices.md.
+        return MEMBERS.get_or_init(|| watched(FakeOptions { ordered: true, ..FakeOptions::default() }))[..n].to_vec();
+    }
+    vec![here(); n]
+}
+
+/// A scheduler over [`here`], and over the CPU behind it if that is another device, with a thread.
+pub fn sched() -> Sched {
+    let near = limited(Backend::cpu().unwrap());
+    let builder =
+        if here() == near.device() { Sched::builder() } else { Sched::builder().backend(here().init().unwrap()) };
+    builder.backend(near).build().unwrap()
+}
+
+/// The backend with one thread, if it has threads.
+pub fn limited(mut backend: Backend) -> Backend {
+    if let Err(error) = backend.set_threads(1) {
+        assert!(error.to_string().contains("have threads"), "{error}");
+    }
+    backend
+}
+
+/// Two GPUs in Rust, which copy to each other as CUDA's do.
+pub fn fakes() -> [Device; 2] {
+    static FAKES: OnceLock<[Device; 2]> = OnceLock::new();
+    *FAKES.get_or_init(|| watched(FakeOptions::default()))
+}
+
+/// GPUs in Rust with delays. If any has a race, the process fails in the end.
+fn watched<const N: usize>(options: FakeOptions) -> [Device; N] {
+    fake_gpu::fail_on_races();
+    fake_gpu::devices(options).map(|(device, control)| {
         control.set_delays(true);
         device
     })
@@ -33,7 +82,6 @@ fn fake() -> Device {
 #[cfg(feature = "rpc")]
 pub fn served() -> Device {
     use ggml::rpc;
-    use std::sync::OnceLock;
     static SERVED: OnceLock<(rpc::Server, rpc::Connection)> = OnceLock::new();
     let (_, connection) = SERVED.get_or_init(|| {
         // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.

@@ -81,6 +81,12 @@ pub(crate) fn another(like: &Sched) -> Sched {
     builder.build().unwrap()
 }
 
+/// Whether a program uses another device: one in so many, or all of them if one was chosen.
+fn goes_far(rng: &mut fastrand::Rng, one_in: u32) -> bool {
+    let chosen = testkit::device::is_chosen();
+    rng.u32(..if chosen { 1 } else { one_in }) == 0 && (chosen || cfg!(feature = "rpc"))
+}
+
 impl World {
     pub(crate) fn new() -> Self {
         hostile::install();
@@ -116,7 +122,7 @@ impl World {
         if self.only.is_some() || rng.u32(..8) == 0 {
             return self.hostile(rng);
         }
-        if rng.u32(..64) > 0 || !cfg!(feature = "rpc") {
+        if !goes_far(&mut rng, 64) {
             return self.on_devices(rng);
         }
         let mut remote = self.remote.take().unwrap_or_else(Remote::start);
@@ -132,7 +138,7 @@ impl World {
     }
 
     fn hostile(&mut self, mut rng: fastrand::Rng) {
-        if rng.u32(..32) > 0 || !cfg!(feature = "rpc") {
+        if !goes_far(&mut rng, 32) {
             return hostile::program(self, &mut rng);
         }
         let mut remote = self.remote.take().unwrap_or_else(Remote::start);

@@ -3,7 +3,7 @@
 use ggml::prelude::*;
 use ggml::{FlashAttn, Glu, RopeMode};
 
-use crate::support::{Matrix, assert_close, cpus, noise, place, run, wide};
+use crate::support::{Matrix, assert_close, meta, noise, place, run, wide};
 
 const WIDTH: usize = 64;
 const HIDDEN: usize = 192;
@@ -41,7 +41,7 @@ fn meta_feed_forward_equals_one_device() {
             .collect();
         let one = feed_forward(Device::cpu().unwrap(), dtype, &x);
         for n in [2, 3] {
-            let got = feed_forward(cpus(n), dtype, &x);
+            let got = feed_forward(meta(n), dtype, &x);
             assert_close(&got, &want, tolerance, &format!("{dtype:?} on {n}, by the definition"));
             assert_close(&got, &wide(&one), 1e-5, &format!("{dtype:?} on {n}, by one device"));
         }
@@ -110,7 +110,7 @@ fn meta_attention_layer_equals_one_device() {
             }
             let tolerance = if flash { 1e-3 } else { 1e-5 };
             assert_close(
-                &layer(cpus(n), flash, kv_heads, &x),
+                &layer(meta(n), flash, kv_heads, &x),
                 &wide(&one),
                 tolerance,
                 &format!("{flash} {kv_heads} on {n}"),

@@ -3,8 +3,9 @@
 use ggml::GraphAllocator;
 use ggml::meta::{MetaDevice, Split};
 use ggml::prelude::*;
+use testkit::device::{limited, members};
 
-use crate::support::{Matrix, assert_close, cpus, noise, place, run, wide};
+use crate::support::{Matrix, assert_close, meta, noise, place, run, wide};
 
 const N: i64 = 16;
 
@@ -16,10 +17,9 @@ fn square(name: &'static str) -> Matrix {
 /// the maximum of one and fewer of the other wrote out of bounds, or used freed lists.
 #[test]
 fn meta_computes_graphs_of_changing_sizes() {
-    let device = cpus(2);
+    let device = meta(2);
     let weights = place(device, &[square("a.1"), square("b.0")]);
-    let mut backend = device.init().unwrap();
-    backend.set_threads(1).unwrap();
+    let mut backend = limited(device.init().unwrap());
     let mut allocator = GraphAllocator::new(device.buffer_type());
     let x = noise(N as usize, 1);
     // Many operations without all-reduce, then few and many all-reduces, alternating.
@@ -47,12 +47,11 @@ fn meta_computes_graphs_of_changing_sizes() {
 
 #[test]
 fn meta_splits_new_weights_at_the_same_address_anew() {
-    let cpu = Device::cpu().unwrap();
     // The same name, so that everything else is equal.
     let axis = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(1));
     let answer = std::sync::Arc::clone(&axis);
     let device =
-        MetaDevice::new(&[cpu; 2], move |t| match (&*t.name, answer.load(std::sync::atomic::Ordering::SeqCst)) {
+        MetaDevice::new(&members(2), move |t| match (&*t.name, answer.load(std::sync::atomic::Ordering::SeqCst)) {
             ("w", 9) => Split::Mirrored,
             ("w", axis) => Split::Even { axis },
             _ => Split::Mirrored,
@@ -83,7 +82,7 @@ fn meta_splits_new_weights_at_the_same_address_anew() {
 /// ggml's tables have no locks, and computations write to the entries of the weights that they use.
 #[test]
 fn meta_threads_exclude_each_other() {
-    let device = cpus(2);
+    let device = meta(2);
     let names: Vec<_> = (0..64).map(|i| format!("{i}.{}", i % 2)).collect();
     for round in 0..100 {
         let mut builder = WeightsBuilder::new();
@@ -101,8 +100,7 @@ fn meta_threads_exclude_each_other() {
                     let ctx = Context::new();
                     let kept: Vec<_> = names.iter().map(|n| ctx.relu(weights.tensor(n).unwrap()).unwrap()).collect();
                     let graph = ctx.graph(&kept).unwrap();
-                    let mut backend = device.init().unwrap();
-                    backend.set_threads(1).unwrap();
+                    let mut backend = limited(device.init().unwrap());
                     let mut allocator = GraphAllocator::new(device.buffer_type());
                     start.wait();
                     let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
@@ -121,7 +119,7 @@ fn meta_threads_exclude_each_other() {
 /// A partial sum that goes into another, or into products, is reduced late; results computed from it are right.
 #[test]
 fn meta_partial_sums_are_reduced_late() {
-    let device = cpus(3);
+    let device = meta(3);
     let weights = place(device, &[square("a.1"), square("b.0"), square("c.0"), square("m")]);
     let x = noise(N as usize, 4);
     let ctx = Context::new();
@@ -143,7 +141,7 @@ fn meta_partial_sums_are_reduced_late() {
 fn meta_weights_that_exceed_memory_are_an_error() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w.1", DType::F32, [1 << 30, 1 << 20]).unwrap();
-    let error = builder.place(cpus(2).buffer_type()).unwrap_err();
+    let error = builder.place(meta(2).buffer_type()).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
 }
 
@@ -151,7 +149,7 @@ fn meta_weights_that_exceed_memory_are_an_error() {
 /// split state.
 #[test]
 fn meta_forgets_graphs_that_are_never_computed() {
-    let device = cpus(2);
+    let device = meta(2);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [1]).unwrap();
     let y = (0..4000).fold(x, |t, _| ctx.neg(t).unwrap());
@@ -171,7 +169,7 @@ fn meta_forgets_graphs_that_are_never_computed() {
 /// ggml asserts it for graph allocations, too: the allocator is discarded, and the next graph gets a new one.
 #[test]
 fn meta_graphs_that_exceed_memory_are_an_error() {
-    let device = cpus(2);
+    let device = meta(2);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [1 << 30, 1 << 20]).unwrap();
     let graph = ctx.graph([ctx.neg(x).unwrap()]).unwrap();

@@ -1,4 +1,4 @@
-//! Meta devices.
+//! Meta devices of CPUs, or of the device in the environment variable `GGML_TEST_DEVICE`.
 
 #![cfg(test)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers")]

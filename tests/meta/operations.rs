@@ -3,8 +3,9 @@
 use fastrand::Rng;
 use ggml::prelude::*;
 use ggml::{Conv2d, Glu, GraphAllocator, Interpolate, Pad, Pool, Pool2d, Scale};
+use testkit::device::limited;
 
-use crate::support::{cpus, noise, run};
+use crate::support::{meta, noise, run};
 
 /// Matrices that are split as their names say, and mirrored ones.
 fn weights(device: Device) -> Weights {
@@ -114,8 +115,7 @@ impl Program {
     fn allocate(&mut self, device: Device, weights: &Weights) -> Option<Results> {
         let ctx = Context::new();
         let mut allocator = GraphAllocator::new(device.buffer_type());
-        let mut backend = device.init().unwrap();
-        backend.set_threads(1).unwrap();
+        let mut backend = limited(device.init().unwrap());
         let taken = |graph: &_| is_taken(allocator.alloc(graph, &mut backend).map(drop));
         let (graph, results) = self.write(&ctx, weights, taken)?;
         let mut run = allocator.alloc(&graph, &mut backend);
@@ -178,10 +178,9 @@ fn meta_random_programs_equal_one_device_or_are_refused() {
     let on_one = weights(cpu);
     let (mut allocated, mut scheduled) = (0, 0);
     for n in [2, 3] {
-        let device = cpus(n);
+        let device = meta(n);
         let on_several = weights(device);
-        let mut several = device.init().unwrap();
-        several.set_threads(1).unwrap();
+        let several = limited(device.init().unwrap());
         let mut sched = Sched::builder().backend(several).backend(Backend::cpu().unwrap()).build().unwrap();
         for seed in 1..=100 {
             let mut program = Program { seed, taken: None };
@@ -239,7 +238,7 @@ fn meta_mirrored_operations_equal_one_device() {
             run(device, &ctx, (&x, &[8, 8, 4]), |x| ctx.scale(build(&ctx, ctx.scale(x, 1.0)?)?, 1.0))
         };
         let [one, several] =
-            [Device::cpu().unwrap(), cpus(2)].map(|d| compute(d).unwrap_or_else(|e| panic!("{i}: {e}")));
+            [Device::cpu().unwrap(), meta(2)].map(|d| compute(d).unwrap_or_else(|e| panic!("{i}: {e}")));
         assert_eq!(one, several, "{i}");
     }
 }

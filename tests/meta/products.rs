@@ -2,7 +2,7 @@
 
 use ggml::prelude::*;
 
-use crate::support::{Matrix, assert_close, cpus, noise, place, run, wide};
+use crate::support::{Matrix, assert_close, meta, noise, place, run, wide};
 
 const K: usize = 192;
 const ROWS: usize = 96;
@@ -37,7 +37,7 @@ fn meta_mul_mat_equals_one_device_for_any_split() {
     for n in [2, 3, 4, 6] {
         for name in ["w", "w.1", "w.0"] {
             for columns in [1, 5] {
-                check(cpus(n), name, DType::F32, columns, 1e-5);
+                check(meta(n), name, DType::F32, columns, 1e-5);
             }
         }
     }
@@ -51,14 +51,14 @@ fn meta_quantised_mul_mat_splits_whole_blocks() {
                 if name.ends_with(".0") && dtype != DType::F16 {
                     continue; // below: the parts are whole blocks
                 }
-                check(cpus(n), name, dtype, 3, tolerance);
+                check(meta(n), name, dtype, 3, tolerance);
             }
         }
     }
     // 192 are six blocks of 32: 64 each for three devices, 96 each for two.
     for n in [2, 3] {
         for dtype in [DType::Q8_0, DType::Q4_0] {
-            check(cpus(n), "w.0", dtype, 3, 0.02);
+            check(meta(n), "w.0", dtype, 3, 0.02);
         }
     }
 }

@@ -6,7 +6,7 @@ use ggml::meta::{MetaDevice, Split};
 use ggml::prelude::*;
 use ggml::{Compare, Glu, GraphAllocator, Pieces};
 
-use crate::support::{cpus, noise};
+use crate::support::{meta, noise};
 
 /// Square matrices that are split as their names say.
 fn weights(device: Device) -> Weights {
@@ -67,7 +67,7 @@ const REFUSED: &[(&str, Build)] = &[
 
 #[test]
 fn meta_refuses_operations_without_a_rule() {
-    let device = cpus(2);
+    let device = meta(2);
     let weights = weights(device);
     for (i, (reason, build)) in REFUSED.iter().enumerate() {
         let ctx = Context::new();
@@ -88,7 +88,7 @@ fn meta_refuses_operations_without_a_rule() {
 /// The error names the tensors and their splits.
 #[test]
 fn meta_error_names_tensors_and_splits() {
-    let device = cpus(2);
+    let device = meta(2);
     let weights = weights(device);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8, 8, 8]).unwrap();
@@ -122,11 +122,11 @@ fn meta_refuses_splits_that_do_not_fit() {
 fn meta_device_refuses_unsuitable_devices() {
     let cpu = Device::cpu().unwrap();
     let new = |devices: &[Device]| MetaDevice::new(devices, |_| Split::Mirrored);
-    for devices in [&[][..], &[cpu], &[cpu; 17], &[cpu, cpus(2)]] {
+    for devices in [&[][..], &[cpu], &[cpu; 17], &[cpu, meta(2)]] {
         assert!(matches!(new(devices), Err(Error::Param { name: "devices", .. })), "{devices:?}");
     }
     assert!(new(&[cpu; 16]).is_ok(), "as many as C takes");
-    assert!(cpus(2).init_with("x").is_err(), "no parameters in common");
+    assert!(meta(2).init_with("x").is_err(), "no parameters in common");
 }
 
 /// The closure runs before ggml is called.
@@ -147,7 +147,7 @@ fn meta_split_closure_panic_resumes() {
 /// Parts of a tensor, states, and everything that observes a computation.
 #[test]
 fn meta_refuses_pieces_states_and_observers() {
-    let device = cpus(2);
+    let device = meta(2);
     let mut weights = weights(device);
     let pieces = Pieces { offset: 0, len: 1, count: 1, step: 1, data_step: 1 };
     assert!(
@@ -202,7 +202,7 @@ fn meta_refuses_pieces_states_and_observers() {
 /// Tensors that the CPU would mistake for its own.
 #[test]
 fn cpu_refuses_tensors_of_a_meta_device() {
-    let device = cpus(2);
+    let device = meta(2);
     let weights = weights(device);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8, 8, 8]).unwrap();

@@ -2,7 +2,7 @@
 
 use ggml::prelude::*;
 
-use crate::support::{Matrix, assert_close, cpus, noise, place, wide};
+use crate::support::{Matrix, assert_close, meta, noise, place, wide};
 
 fn sched(device: Device) -> Sched {
     Sched::builder().backend(device.init().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap()
@@ -19,7 +19,7 @@ fn want(x: &[f32]) -> Vec<f64> {
 
 #[test]
 fn sched_computes_on_a_meta_device() {
-    let device = cpus(2);
+    let device = meta(2);
     let weights = place(device, &matrices());
     let mut sched = sched(device);
     for round in 0..3 {
@@ -45,7 +45,7 @@ fn sched_computes_on_a_meta_device() {
 /// What the CPU computes first is copied to the devices.
 #[test]
 fn sched_pins_to_the_cpu_beside_a_meta_device() {
-    let device = cpus(2);
+    let device = meta(2);
     let weights = place(device, &matrices());
     let mut sched = sched(device);
     let ctx = Context::new();

@@ -4,6 +4,7 @@ use fastrand::Rng;
 use ggml::meta::{MetaDevice, Split};
 use ggml::prelude::*;
 use ggml::{GraphAllocator, TensorInfo};
+use testkit::device::members;
 
 /// Splits a tensor by the suffix of its name: `.0` along axis 0, and so on; all others are mirrored.
 pub(crate) fn by_name(t: &TensorInfo) -> Split {
@@ -13,9 +14,9 @@ pub(crate) fn by_name(t: &TensorInfo) -> Split {
     }
 }
 
-/// A meta device of `n` CPUs.
-pub(crate) fn cpus(n: usize) -> Device {
-    MetaDevice::new(&vec![Device::cpu().unwrap(); n], by_name).unwrap().device()
+/// A meta device of `n` members.
+pub(crate) fn meta(n: usize) -> Device {
+    MetaDevice::new(&members(n), by_name).unwrap().device()
 }
 
 /// Pseudorandom values in -1 to 1.

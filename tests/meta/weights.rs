@@ -6,7 +6,7 @@ use ggml::gguf::{Reader, Writer};
 use ggml::meta::{MetaDevice, Split};
 use ggml::prelude::*;
 
-use crate::support::{by_name, cpus, noise};
+use crate::support::{by_name, meta, noise};
 
 #[test]
 fn meta_weights_round_trip() {
@@ -17,7 +17,7 @@ fn meta_weights_round_trip() {
             builder.tensor(name, DType::F32, ne).unwrap();
         }
         builder.tensor("q.0", DType::Q8_0, [96, 4]).unwrap().tensor("q.1", DType::Q8_0, [96, 4]).unwrap();
-        let mut weights = builder.place(cpus(n).buffer_type()).unwrap();
+        let mut weights = builder.place(meta(n).buffer_type()).unwrap();
         for (i, name) in ["whole", "a.0", "a.1", "a.2"].into_iter().enumerate() {
             assert!(
                 weights.tensor(name).unwrap().read::<f32>().unwrap().iter().all(|&v| v.to_bits() == 0),
@@ -49,13 +49,13 @@ fn meta_weights_stream_from_a_file() {
         .tensor("w.0", DType::F32, [64, 4], &values.iter().flat_map(|v| v.to_ne_bytes()).collect::<Vec<_>>())
         .unwrap();
     let file = writer.to_bytes().unwrap();
-    let buft = cpus(2).buffer_type();
+    let buft = meta(2).buffer_type();
     let streamed = Reader::from_stream(Cursor::new(&file)).unwrap().stream(|_| buft, |_, _| ()).unwrap();
     let loaded = Reader::from_bytes(&file[..]).unwrap().load(|_| buft).unwrap();
     for weights in [streamed, loaded] {
         assert_eq!(weights.tensor("w.0").unwrap().read::<f32>().unwrap(), values);
     }
-    assert!(Reader::from_bytes(file).unwrap().map(cpus(2), |_| None).is_err(), "no memory of the host's");
+    assert!(Reader::from_bytes(file).unwrap().map(meta(2), |_| None).is_err(), "no memory of the host's");
 }
 
 /// Each device receives its parts of whole rows: ggml would assert if a chunk ended inside a row.
@@ -69,7 +69,7 @@ fn h104_meta_stream_passes_tensors_whole() {
         writer.tensor(name, DType::F32, [3000, 768], &bytes).unwrap();
     }
     let file = writer.to_bytes().unwrap();
-    let buft = cpus(2).buffer_type();
+    let buft = meta(2).buffer_type();
     let weights = Reader::from_stream(Cursor::new(&file)).unwrap().stream(|_| buft, |_, _| ()).unwrap();
     for name in ["w.0", "w.1", "whole"] {
         assert!(weights.tensor(name).unwrap().read::<f32>().unwrap() == values, "{name}");
@@ -80,14 +80,14 @@ fn h104_meta_stream_passes_tensors_whole() {
 fn meta_members_hold_only_their_part() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("w.1", DType::F32, [64, 64]).unwrap();
-    let weights = builder.place(cpus(4).buffer_type()).unwrap();
+    let weights = builder.place(meta(4).buffer_type()).unwrap();
     assert_eq!(weights.buffers()[0].size(), 64 * 64 * 4 / 4, "the most that one of them has");
 }
 
 #[test]
 fn meta_device_answers_like_any_device() {
     let cpu = Device::cpu().unwrap();
-    let device = cpus(3);
+    let device = MetaDevice::new(&[cpu; 3], by_name).unwrap().device();
     assert_eq!(device.device_type(), DeviceType::Meta);
     assert_eq!(device.name(), "Meta(CPU,CPU,CPU)");
     assert_eq!(device.init().unwrap().name(), "Meta(CPU,CPU,CPU)");

@@ -15,7 +15,7 @@ use ggml::{Device, DeviceType, Registry};
 
 pub use fault::{Call, Fault};
 pub use memory::FakeBuffer;
-pub use race::{Race, races, take_races};
+pub use race::{Race, fail_on_races, take_races};
 pub use stream::{FakeEvent, FakeStream};
 
 use fault::Faults;

@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Mutex, Once};
+use std::thread;
 
 /// How much of each stream's work is done.
 pub(super) type Clock = HashMap<usize, u64>;
@@ -17,11 +18,20 @@ pub(super) type Clock = HashMap<usize, u64>;
 pub struct Race {
     pub first: String,
     pub second: String,
+    /// The name of the thread that it was found on.
+    pub thread: String,
 }
 
 impl fmt::Display for Race {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} while {} is under way", self.second, self.first)
+    }
+}
+
+impl Race {
+    fn new(first: &str, second: &str) -> Self {
+        let thread = thread::current().name().unwrap_or_default().to_owned();
+        Self { first: first.into(), second: second.into(), thread }
     }
 }
 
@@ -47,6 +57,8 @@ struct Detector {
     /// Work that the host doesn't know to be done.
     under_way: HashMap<usize, Vec<Done>>,
     races: Vec<Race>,
+    /// How much work was submitted.
+    submitted: usize,
 }
 
 static DETECTOR: Mutex<Option<Detector>> = Mutex::new(None);
@@ -62,14 +74,29 @@ fn join(clock: &mut Clock, other: &Clock) {
     }
 }
 
-/// The number of races so far.
-pub fn races() -> usize {
-    detector(|d| d.races.len())
-}
-
 /// The races so far, which are then forgotten.
 pub fn take_races() -> Vec<Race> {
     detector(|d| std::mem::take(&mut d.races))
+}
+
+/// Makes the process fail when it ends, if there were races.
+pub fn fail_on_races() {
+    extern "C" fn judge() {
+        let (submitted, races) = detector(|d| (d.submitted, std::mem::take(&mut d.races)));
+        eprintln!("fake_gpu: submitted={submitted} races={}", races.len());
+        for race in races.iter().take(20) {
+            eprintln!("race in {}: {race}", race.thread);
+        }
+        if !races.is_empty() {
+            // SAFETY: ends the process, and runs nothing else.
+            unsafe { libc::_exit(1) };
+        }
+    }
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the function is live until the process ends, and unwinds only by a panic, which `extern "C"` stops.
+        assert_eq!(unsafe { libc::atexit(judge) }, 0);
+    });
 }
 
 impl Detector {
@@ -81,7 +108,7 @@ impl Detector {
         };
         let all = self.under_way.get(&access.buffer).into_iter().flatten();
         for done in all.filter(overlaps).filter(|d| known.get(&d.stream).is_none_or(|&n| n < d.number)) {
-            self.races.push(Race { first: done.what.clone(), second: what.to_owned() });
+            self.races.push(Race::new(&done.what, what));
         }
     }
 
@@ -98,6 +125,7 @@ impl Detector {
 /// Work is submitted to a stream. Returns its number.
 pub(super) fn submit(stream: usize, accesses: &[Access], what: &str) -> u64 {
     detector(|d| {
+        d.submitted += 1;
         let (number, clock) = d.streams.entry(stream).or_default();
         *number += 1;
         let number = *number;
@@ -151,7 +179,7 @@ pub(super) fn freed(stream: usize) {
     detector(|d| {
         let number = d.streams.remove(&stream).map_or(0, |(number, _)| number);
         if d.host.get(&stream).is_none_or(|&n| n < number) && number > 0 {
-            d.races.push(Race { first: "work of a stream".into(), second: "the stream is freed".into() });
+            d.races.push(Race::new("work of a stream", "the stream is freed"));
         }
     });
 }
