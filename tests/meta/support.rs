@@ -4,7 +4,7 @@ use fastrand::Rng;
 use ggml::meta::{MetaDevice, Split};
 use ggml::prelude::*;
 use ggml::{GraphAllocator, TensorInfo};
-use testkit::device::members;
+use testkit::device::{here, members};
 
 /// Splits a tensor by the suffix of its name: `.0` along axis 0, and so on; all others are mirrored.
 pub(crate) fn by_name(t: &TensorInfo) -> Split {
@@ -12,6 +12,11 @@ pub(crate) fn by_name(t: &TensorInfo) -> Split {
         Some(axis) => Split::Even { axis },
         None => Split::Mirrored,
     }
+}
+
+/// A meta device of `n` CPUs.
+pub(crate) fn cpus(n: usize) -> Device {
+    MetaDevice::new(&vec![Device::cpu().unwrap(); n], by_name).unwrap().device()
 }
 
 /// A meta device of `n` members.
@@ -67,6 +72,16 @@ pub(crate) fn place(device: Device, matrices: &[Matrix]) -> Weights {
         weights.set_bytes(m.name, &m.bytes()).unwrap();
     }
     weights
+}
+
+/// The result, once no other thread is in code of a driver: threads don't wait for that.
+pub(crate) fn unless_busy<T>(mut f: impl FnMut() -> ggml::Result<T>) -> ggml::Result<T> {
+    loop {
+        match f() {
+            Err(Error::Busy { .. }) if here().device_type() != DeviceType::Cpu => std::thread::yield_now(),
+            result => return result,
+        }
+    }
 }
 
 /// Computes `y` of an input `x` on a device. An input `positions` is set to 0, 1, 2, and so on.

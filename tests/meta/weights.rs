@@ -6,7 +6,7 @@ use ggml::gguf::{Reader, Writer};
 use ggml::meta::{MetaDevice, Split};
 use ggml::prelude::*;
 
-use crate::support::{by_name, meta, noise};
+use crate::support::{by_name, cpus, meta, noise};
 
 #[test]
 fn meta_weights_round_trip() {
@@ -87,7 +87,7 @@ fn meta_members_hold_only_their_part() {
 #[test]
 fn meta_device_answers_like_any_device() {
     let cpu = Device::cpu().unwrap();
-    let device = MetaDevice::new(&[cpu; 3], by_name).unwrap().device();
+    let device = cpus(3);
     assert_eq!(device.device_type(), DeviceType::Meta);
     assert_eq!(device.name(), "Meta(CPU,CPU,CPU)");
     assert_eq!(device.init().unwrap().name(), "Meta(CPU,CPU,CPU)");

@@ -26,8 +26,14 @@ impl FakeBuffer {
             control.used.fetch_sub(size, Ordering::SeqCst);
             return Err(Failure::new(format!("{size} bytes are more than are left of {}", control.limit)));
         }
+        let mut bytes = Vec::new();
+        if let Err(error) = bytes.try_reserve_exact(size) {
+            control.used.fetch_sub(size, Ordering::SeqCst);
+            return Err(error.into());
+        }
         // What nobody has written to is not zero.
-        let bytes = Arc::new(Mutex::new(vec![0xA5; size].into()));
+        bytes.resize(size, 0xA5);
+        let bytes = Arc::new(Mutex::new(bytes.into()));
         Ok(Self { id: NEXT.fetch_add(1, Ordering::SeqCst), bytes, size, control: Arc::clone(control) })
     }
 
