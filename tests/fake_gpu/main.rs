@@ -7,6 +7,7 @@
 #![allow(clippy::cast_sign_loss, clippy::float_cmp, reason = "small whole numbers, which are exact")]
 
 mod basics;
+mod events;
 mod faults;
 mod liars;
 mod meta;
@@ -42,8 +43,15 @@ fn assert_no_races(what: &str) {
 fn main() -> ExitCode {
     // The race detector has one clock for the host.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    let lists =
-        [basics::trials(), waiting::trials(), liars::trials(), meta::trials(), faults::trials(), random::trials()];
+    let lists = [
+        basics::trials(),
+        events::trials(),
+        waiting::trials(),
+        liars::trials(),
+        meta::trials(),
+        faults::trials(),
+        random::trials(),
+    ];
     let done = libtest_mimic::run(&arguments, lists.into_iter().flatten().collect());
     let [graphs, races, faults, lost, oom] = [&GRAPHS, &RACES, &FAULTS, &LOST, &OOM].map(|c| c.load(Ordering::SeqCst));
     println!("fake_gpu: devices=3 graphs={graphs} races={races} faults={faults} lost={lost} oom={oom}");
