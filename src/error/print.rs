@@ -127,6 +127,8 @@ mod tests {
             Error::Exception { call, message: text(), log: text() },
             Error::Rpc { endpoint: text(), reason: evil.clone().into(), source: None },
             Error::RpcLost { endpoint: text(), reason: evil.clone().into(), source: None },
+            Error::DeviceFailed { call, device: text(), reason: text() },
+            Error::DeviceLost { device: text(), reason: text() },
             Error::File { path: text(), source: io::Error::other(evil.as_str()).into() },
             Error::Gguf { reason: evil.clone().into(), log: text() },
         ];

@@ -14,6 +14,7 @@ testkit::trials!(
     too_little_memory_is_an_error,
     cpu_goes_on_beside_a_lost_device,
     failures_in_thread_local_destructors_are_errors,
+    errors_name_the_device_and_the_reason,
 );
 
 const N: usize = 8;
@@ -181,6 +182,30 @@ fn cpu_goes_on_beside_a_lost_device() {
     run.compute().unwrap();
     assert_eq!(run.get::<f32>(y).unwrap(), [-1.0; N]);
     drop(take_races());
+}
+
+fn errors_name_the_device_and_the_reason() {
+    let [(device, control)] = devices(FakeOptions::default());
+    let name = &control.name;
+    let placed = state(device).unwrap();
+    let text = |fault: Fault| {
+        control.fail(Call::BufferFill, 0, fault);
+        placed.fill_bytes("b", 0).unwrap_err().to_string()
+    };
+    assert_eq!(text(Fault::Fail), format!("DriverBuffer::fill: device {name} failed: told to fail"));
+    let lost = format!("device {name} was lost: told to be lost; use the remaining devices");
+    assert_eq!(text(Fault::Lose), lost);
+    assert_eq!(text(Fault::Panic), lost, "the first reason is kept");
+    assert_eq!(device.init().unwrap_err().to_string(), lost);
+    let [(device, control)] = devices(FakeOptions::default());
+    control.fail(Call::Stream, 0, Fault::Panic);
+    let lost =
+        format!("device {} was lost: Driver::stream panicked: told to panic; use the remaining devices", control.name);
+    assert_eq!(device.init().unwrap_err().to_string(), lost);
+    let [(device, control)] = devices(FakeOptions::default());
+    control.fail(Call::Allocate, 0, Fault::Fail);
+    let out = state(device).unwrap_err().to_string();
+    assert!(out.contains(&format!("{}: Driver::allocate: told to fail", control.name)), "{out}");
 }
 
 /// The variables of a thread that ends are gone when those of the user are dropped.
