@@ -4,6 +4,7 @@
 //! C++ exception, and catches that exception, or any other, at the guarded call. It can't catch an abort on one of
 //! ggml's own threads. See `docs/safety.md`.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -119,7 +120,25 @@ pub(crate) fn compute<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R>
 #[cfg(feature = "rpc")]
 pub(crate) fn serve<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
     callback::check_open(name)?;
-    protected(name, ggml_sys_guard_compute, f)
+    SERVES.set(true);
+    let end = protected(name, ggml_sys_guard_compute, f);
+    SERVES.set(false);
+    end
+}
+
+thread_local! {
+    /// Whether this thread runs a server.
+    static SERVES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Leaves the server that this thread runs, if it does: it ends with the failure that was recorded (`callback::fail`), or else
+/// with `error`. For failures that C doesn't hear of, so that clients would get whatever is there. As [`cancel`].
+pub(crate) fn end_server(error: impl FnOnce() -> Option<Error>) {
+    // What is freed while C unwinds may fail, too.
+    if SERVES.replace(false) {
+        error().map_or((), callback::fail);
+        cancel();
+    }
 }
 
 /// Leaves the guarded call that this thread is in, which then fails with [`Error::Cancelled`]. For callbacks that can't
@@ -155,6 +174,7 @@ fn protected<F: FnOnce() -> R, R>(name: &'static str, shim: Shim, f: F) -> Resul
     match (slot.result, reported) {
         (Some(_), Some(error)) if end == RETURNED => Err(error),
         (Some(result), None) if end == RETURNED => Ok(result),
+        (None, Some(error)) if end == CANCELLED => Err(error),
         // SAFETY: the call did not return, so the shim wrote a NUL-terminated text of at most MESSAGE bytes, unless it
         // was cancelled.
         _ => Err(unsafe { failure(name, end, mark, &message) }),

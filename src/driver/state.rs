@@ -11,6 +11,7 @@ use crate::callback;
 use crate::device::driven::Driven;
 use crate::device::{BufferType, Device};
 use crate::error::Error;
+use crate::guard;
 use crate::header::TensorPtr;
 use crate::log;
 
@@ -78,6 +79,11 @@ impl<D: Driver> DeviceState<D> {
             callback::fail(Error::DeviceFailed { call, device, reason });
         }
         None
+    }
+
+    /// Ends the server that this thread runs, if it does: a function failed in it.
+    pub(super) fn end_server(&self) {
+        guard::end_server(|| self.driven.check().err());
     }
 
     /// Its own buffer type, or else the CPU's.

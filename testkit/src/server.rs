@@ -9,14 +9,19 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddrV4;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use ggml::rpc::{self, Server};
 
+use crate::fake_gpu::{Call, Fault};
+
 /// Tells a child process that it is a server, and its address.
 const ADDRESS: &str = "GGML_TEST_RPC_ADDRESS";
+
+/// Tells it to serve GPUs in Rust, and which call fails, if any.
+const FAULT: &str = "GGML_TEST_RPC_FAULT";
 
 /// The prefix of the child's line with its address.
 const READY: &str = "listening on ";
@@ -34,11 +39,20 @@ impl ServerProcess {
         Self::start_at("127.0.0.1:0".parse().unwrap())
     }
 
+    /// Starts a server of two GPUs in Rust. The `n`th call of a function of the first fails.
+    pub fn of_fakes(fault: Option<(Call, usize, Fault)>) -> Self {
+        let fault = fault.map_or_else(String::new, |(call, n, fault)| format!("{call:?} {n} {fault:?}"));
+        Self::spawn(Command::new(env::current_exe().unwrap()).env(FAULT, fault).env(ADDRESS, "127.0.0.1:0"))
+    }
+
     /// Starts a server of the CPU at an address.
     pub fn start_at(address: SocketAddrV4) -> Self {
-        let mut child = Command::new(env::current_exe().unwrap())
+        Self::spawn(Command::new(env::current_exe().unwrap()).env(ADDRESS, address.to_string()))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command
             .args(["--exact", "server_process", "--nocapture"])
-            .env(ADDRESS, address.to_string())
             // Without this, ggml would start a debugger when it aborts.
             .env("GGML_NO_BACKTRACE", "1")
             // The child ends when its standard input closes, however this process ends.
@@ -65,6 +79,12 @@ impl ServerProcess {
             }
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Lets the process end, which fails if its devices had races.
+    pub fn close(mut self) -> ExitStatus {
+        drop(self.child.stdin.take());
+        self.child.wait().unwrap()
     }
 
     /// Kills the process, and waits until it is gone.
@@ -104,14 +124,28 @@ pub fn server_process() {
     assert_eq!(connection.devices().len(), 2);
 }
 
-/// The child: serves two CPU devices until its standard input closes.
+/// The devices to serve.
+fn devices() -> [ggml::Device; 2] {
+    let Ok(fault) = env::var(FAULT) else { return [ggml::Device::cpu().unwrap(); 2] };
+    let [(first, control), (second, _)] = crate::fake_gpu::devices(crate::fake_gpu::FakeOptions::default());
+    crate::fake_gpu::fail_on_races();
+    control.set_delays(true);
+    if let [call, n, fault] = fault.split(' ').collect::<Vec<_>>()[..] {
+        let call = Call::ALL.into_iter().find(|c| format!("{c:?}") == call).unwrap();
+        let faults = [Fault::Fail, Fault::Lose, Fault::Panic, Fault::Refuse];
+        let fault = faults.into_iter().find(|f| format!("{f:?}") == fault).unwrap();
+        control.fail(call, n.parse().unwrap(), fault);
+    }
+    [first, second]
+}
+
+/// The child: serves two devices until its standard input closes.
 fn serve(address: SocketAddrV4) {
     #[cfg(unix)]
     if env::var_os("TEST_NO_LIMITS").is_none() {
         limit_memory();
     }
-    let cpu = ggml::Device::cpu().unwrap();
-    let server = Server::builder().address(address).devices([cpu, cpu]).threads(2.try_into().unwrap());
+    let server = Server::builder().address(address).devices(devices()).threads(2.try_into().unwrap());
     // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
     let server = unsafe { server.start().unwrap() };
     eprintln!("{READY}{}", server.address());

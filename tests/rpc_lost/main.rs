@@ -5,6 +5,7 @@
 #![cfg(test)]
 
 mod again;
+mod driver;
 mod fake;
 #[cfg(target_os = "linux")]
 mod handles;

@@ -107,7 +107,11 @@ unsafe fn with<D: Driver>(
 ) -> bool {
     // SAFETY: by contract; C frees no buffer that it uses.
     let state = unsafe { of::<D>(buffer) };
-    state.device.run(call, Then::Fail, || f(state.device, state)).unwrap_or(false)
+    let done = state.device.run(call, Then::Fail, || f(state.device, state));
+    if done.is_none() {
+        state.device.end_server();
+    }
+    done.unwrap_or(false)
 }
 
 unsafe extern "C-unwind" fn set<D: Driver>(buffer: Buffer, t: Tensor, data: *const c_void, offset: usize, size: usize) {

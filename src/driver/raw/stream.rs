@@ -84,10 +84,15 @@ impl<D: Driver> StreamState<D> {
         then: Then,
         f: impl FnOnce(&mut D::Stream) -> Result<R, Failure>,
     ) -> Option<R> {
-        self.device.run(call, then, || {
+        let done = self.device.run(call, then, || {
             let mut stream = self.stream.try_borrow_mut().map_err(|_| Failure::new("the stream runs already"))?;
             f(&mut stream)
-        })
+        });
+        if done.is_none() {
+            // Servers lend no host memory, and C frees what it has while it unwinds.
+            self.device.end_server();
+        }
+        done
     }
 
     /// Lets no transfer access host memory any more.
