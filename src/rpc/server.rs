@@ -73,7 +73,8 @@ impl Server {
     }
 
     /// Waits until the server ends, and returns the reason. It only ends if a client makes ggml throw an exception,
-    /// such as by announcing more bytes than a process can allocate. Nothing listens on the address afterwards.
+    /// such as by announcing more bytes than a process can allocate, or if a [device in Rust](crate::driver) fails.
+    /// Nothing listens on the address afterwards.
     pub fn wait(self) -> Error {
         why_it_ended(self.address, self.thread)
     }

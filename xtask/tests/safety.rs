@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The number of hazards. Adding or removing a row must change this.
-const HAZARDS: usize = 142;
+const HAZARDS: usize = 152;
 
 /// The number of hazards without a test, whose proof is that somebody read the code. Each row gives the reason.
 const BY_READING: usize = 5;
@@ -64,9 +64,9 @@ fn tests_in(text: &str) -> BTreeSet<String> {
     let (mut marked, mut ignored, mut listed) = (false, false, false);
     for line in text.lines().map(str::trim) {
         if listed {
-            listed = line != "}";
+            listed = line != "}" && line != ");";
             names.extend(line.strip_suffix(',').map(str::to_owned));
-        } else if line.ends_with("trials! {") {
+        } else if line.ends_with("trials! {") || line.ends_with("trials!(") {
             listed = true;
         } else if line.starts_with("#[") {
             marked |= line == "#[test]";
