@@ -136,7 +136,9 @@ thread_local! {
 pub(crate) fn end_server(error: impl FnOnce() -> Option<Error>) {
     // What is freed while C unwinds may fail, too.
     if SERVES.replace(false) {
-        error().map_or((), callback::fail);
+        if let Some(error) = error() {
+            callback::fail(error);
+        }
         cancel();
     }
 }

@@ -25,7 +25,7 @@ struct Streams {
     context: *mut sys::ggml_context,
     buffer: *mut sys::ggml_backend_buffer,
     tensor: *mut sys::ggml_tensor,
-    streams: [sys::ggml_backend_t; 3],
+    all: [sys::ggml_backend_t; 3],
 }
 
 /// An event of the device.
@@ -57,8 +57,8 @@ impl Streams {
         let buffer = unsafe { sys::ggml_backend_alloc_ctx_tensors_from_buft(context, memory) };
         assert!(!buffer.is_null());
         // SAFETY: a live device.
-        let streams = [(); 3].map(|()| unsafe { sys::ggml_backend_dev_init(device, ptr::null()) });
-        Self { device, context, buffer, tensor, streams }
+        let all = [(); 3].map(|()| unsafe { sys::ggml_backend_dev_init(device, ptr::null()) });
+        Self { device, context, buffer, tensor, all }
     }
 
     fn event(&self) -> Event {
@@ -70,25 +70,25 @@ impl Streams {
 
     fn record(&self, event: &Event, stream: usize) {
         // SAFETY: both are live, and of one device.
-        unsafe { sys::ggml_backend_event_record(event.0, self.streams[stream]) };
+        unsafe { sys::ggml_backend_event_record(event.0, self.all[stream]) };
     }
 
     fn wait(&self, stream: usize, event: &Event) {
         // SAFETY: both are live, and of one device.
-        unsafe { sys::ggml_backend_event_wait(self.streams[stream], event.0) };
+        unsafe { sys::ggml_backend_event_wait(self.all[stream], event.0) };
     }
 
     fn write(&self, stream: usize, data: &[f32; N]) {
         // SAFETY: the tensor has as many bytes; callers keep the data until `finish`.
         unsafe {
-            sys::ggml_backend_tensor_set_async(self.streams[stream], self.tensor, data.as_ptr().cast(), 0, BYTES);
+            sys::ggml_backend_tensor_set_async(self.all[stream], self.tensor, data.as_ptr().cast(), 0, BYTES);
         };
     }
 
     fn read(&self, stream: usize, data: &mut [f32; N]) {
         // SAFETY: the tensor has as many bytes; callers keep the data until `finish`.
         unsafe {
-            sys::ggml_backend_tensor_get_async(self.streams[stream], self.tensor, data.as_mut_ptr().cast(), 0, BYTES);
+            sys::ggml_backend_tensor_get_async(self.all[stream], self.tensor, data.as_mut_ptr().cast(), 0, BYTES);
         };
     }
 
@@ -101,7 +101,7 @@ impl Streams {
 
     /// Waits for all streams, and returns the races.
     fn finish(&self) -> Vec<String> {
-        for &stream in &self.streams {
+        for &stream in &self.all {
             // SAFETY: live.
             unsafe { sys::ggml_backend_synchronize(stream) };
         }
@@ -111,7 +111,7 @@ impl Streams {
 
 impl Drop for Streams {
     fn drop(&mut self) {
-        for &stream in &self.streams {
+        for &stream in &self.all {
             // SAFETY: live, and not used again.
             unsafe { sys::ggml_backend_free(stream) };
         }
@@ -193,7 +193,7 @@ fn event_orders_streams_in_turn() {
 }
 
 fn host_waits_for_an_event() {
-    for lacks in [Lacks::Nothing, Lacks::Wait, Lacks::Record, Lacks::Order] {
+    for lacks in ALL {
         let streams = Streams::new();
         let event = streams.event();
         let data = [7.0; N];
@@ -226,7 +226,7 @@ fn stream_is_waited_for_before_the_host_reads() {
     assert_eq!(streams.read_by_host(), data);
     streams.write(1, &data);
     // SAFETY: live. It is another stream that is waited for.
-    unsafe { sys::ggml_backend_synchronize(streams.streams[0]) };
+    unsafe { sys::ggml_backend_synchronize(streams.all[0]) };
     let _undefined = streams.read_by_host();
     assert_eq!(streams.finish(), ["the host reads  while a transfer to  is under way"]);
 }

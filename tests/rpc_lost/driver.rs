@@ -21,7 +21,7 @@ fn state(device: Device) -> Result<State> {
 }
 
 /// Computes on both devices of a server, and on the CPU, with transfers in between.
-fn work(connection: &Connection, rounds: usize) -> Result<()> {
+fn work(connection: &Connection, rounds: u8) -> Result<()> {
     let [a, b] = connection.devices() else { panic!("two devices") };
     let (here, there) = (state(*a)?, state(*b)?);
     let identity: Vec<_> = (0..N * N).map(|i| f32::from(u8::from(i % (N + 1) == 0))).collect();
@@ -38,7 +38,7 @@ fn work(connection: &Connection, rounds: usize) -> Result<()> {
     let last = ctx.add(second, first)?;
     let graph = ctx.graph([kept, last])?;
     for round in 0..rounds {
-        let data: Vec<_> = (0..N * N).map(|i| i as f32 - (round * 10) as f32).collect();
+        let data: Vec<_> = (0..64_u8).map(|i| f32::from(i) - 10.0 * f32::from(round)).collect();
         let mut run = sched.alloc_pinned(&graph, &[(first, 0), (second, 1), (last, 0)])?;
         run.set(x, &data)?;
         run.compute()?;
