@@ -28,6 +28,23 @@ pub(crate) use raw::Places;
 /// Allocates memory for graphs from one or several buffer types (`ggml_gallocr_t`), for computations on one backend.
 ///
 /// Memory grows to fit the largest graph, and is planned anew whenever a graph differs from the previous one.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::GraphAllocator;
+/// let mut backend = Backend::cpu()?;
+/// let mut allocator = GraphAllocator::new(backend.device().buffer_type());
+/// for n in [4, 16, 16] {
+///     let ctx = Context::new();
+///     let x = ctx.input("x", DType::F32, [n])?;
+///     let graph = ctx.graph([ctx.sqr(x)?])?;
+///     let mut run = allocator.alloc(&graph, &mut backend)?;
+///     run.set(x, &vec![1.0_f32; n])?;
+///     run.compute()?;
+/// }
+/// assert_eq!(allocator.plans(), 2); // the third graph is like the second
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_gallocr_t")]
 #[doc(alias = "ggml_gallocr_free")]
 pub struct GraphAllocator {

@@ -106,6 +106,19 @@ impl KnownServer {
 /// A server has one client at a time. While a `Connection` exists, the server is not released for another client, even
 /// if nothing of this process is stored there. After the last one is dropped, the server stays reserved while buffers
 /// or backends of it exist. The devices stay valid, and ggml reconnects when they are used again.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::rpc::{self, Server};
+/// // SAFETY: all programs on this machine are trusted.
+/// let server = unsafe { Server::builder().start()? };
+/// let connection = rpc::connect(&server.address().to_string())?;
+/// for device in connection.devices() {
+///     println!("{device} on {}", connection.endpoint());
+/// }
+/// assert!(connection.check().is_ok(), "the server answers");
+/// # Ok::<(), ggml::Error>(())
+/// ```
 pub struct Connection {
     known: Arc<KnownServer>,
 }

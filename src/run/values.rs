@@ -26,6 +26,18 @@ impl<'s> Run<'s, '_> {
     /// Sets a part of an input: `data.len()` elements from element `offset` on, in ggml's order. Elements that were
     /// never set are zero.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [4])?;
+    /// let y = ctx.neg(x)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// run.set_at(x, 2, &[5.0_f32])?;
+    /// run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [0.0, 0.0, -5.0, 0.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Run::set`]; [`Error::Range`] if the part exceeds the tensor; [`Error::Param`] for indices of
@@ -69,6 +81,17 @@ impl<'s> Run<'s, '_> {
     }
 
     /// Reads a contiguous tensor as [`Run::get`] does, into `out`.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.sqr(ctx.arange(0.0, 3.0, 1.0)?)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// let mut squares = [0.0_f32; 3]; // used again and again
+    /// run.get_into(y, &mut squares)?;
+    /// assert_eq!(squares, [0.0, 1.0, 4.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

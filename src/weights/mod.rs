@@ -217,6 +217,17 @@ debug!(WeightsBuilder);
 ///
 /// Repacked weights ([`Device::extra_buffer_types`]) are set as a whole. Reading, filling or copying one is an
 /// [`Error::Packed`](crate::Error::Packed).
+///
+/// ```
+/// # use ggml::prelude::*;
+/// let mut builder = WeightsBuilder::new();
+/// builder.tensor("w", DType::F32, [2, 2])?;
+/// let mut weights = builder.place(Device::best()?)?;
+/// weights.set("w", &[1.0_f32, 2.0, 3.0, 4.0])?;
+/// let w = weights.tensor("w")?; // an operand, in any number of graphs
+/// assert_eq!(w.read::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 pub struct Weights(Placed);
 
 // SAFETY: `&Weights` only reads headers and data: writing takes `&mut`, builders refuse to write to frozen tensors
@@ -233,6 +244,21 @@ impl Weights {
 /// Tensors that computations may change, such as a KV cache.
 ///
 /// A state can move between threads, but only one at a time can use it.
+///
+/// ```
+/// # use ggml::prelude::*; let ctx = Context::new();
+/// let mut builder = WeightsBuilder::new();
+/// builder.tensor("count", DType::F32, [1])?;
+/// let state = builder.place_state(Device::cpu()?)?;
+/// let count = state.tensor("count")?;
+/// let next = ctx.add_inplace(count, ctx.fill(count, 1.0)?)?; // writes to the state
+/// # let (graph, mut sched) = (ctx.graph([next])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?;
+/// run.compute()?;
+/// run.compute()?;
+/// assert_eq!(state.tensor("count")?.read::<f32>()?, [2.0]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 pub struct State(Placed);
 
 impl State {
@@ -249,10 +275,21 @@ impl State {
 
 /// What both have; `Weights` takes `&mut self` to write.
 macro_rules! both {
-    ($($t:ident, $self:ident, &$($mut:ident)?;)*) => {
+    ($($t:ident, $self:ident, &$($mut:ident)?, $made:literal;)*) => {
         $(
             impl $t {
                 /// Overwrites a tensor.
+                ///
+                /// ```
+                /// # use ggml::prelude::*;
+                /// let mut builder = WeightsBuilder::new();
+                /// builder.tensor("t", DType::F32, [3])?;
+                #[doc = $made]
+                /// tensors.set("t", &[1.0_f32, 2.0, 3.0])?;
+                /// assert!(tensors.set("t", &[1.0_f32]).is_err(), "it has three elements");
+                /// assert_eq!(tensors.tensor("t")?.read::<f32>()?, [1.0, 2.0, 3.0]);
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
                 ///
                 /// # Errors
                 ///
@@ -271,7 +308,7 @@ macro_rules! both {
                     $self.0.set_bytes(concat!(stringify!($t), "::set_bytes"), name, data)
                 }
 
-                /// Overwrites equally long pieces of a tensor (`ggml_backend_tensor_set_2d`).
+                /// Overwrites equally long pieces of a tensor (`ggml_backend_tensor_set_2d`). [`Pieces`] has an example.
                 ///
                 /// # Errors
                 ///
@@ -295,6 +332,20 @@ macro_rules! both {
 
                 /// Copies another tensor of weights or a state into this one, on any devices
                 /// (`ggml_backend_tensor_copy`).
+                ///
+                /// ```
+                /// # use ggml::prelude::*;
+                /// let mut builder = WeightsBuilder::new();
+                /// builder.tensor("t", DType::F32, [2])?;
+                /// let mut best = builder.place(Device::best()?)?;
+                /// best.set("t", &[1.0_f32, 2.0])?;
+                /// # let mut builder = WeightsBuilder::new();
+                /// # builder.tensor("t", DType::F32, [2])?;
+                #[doc = $made]
+                /// tensors.copy("t", best.tensor("t")?)?;
+                /// assert_eq!(tensors.tensor("t")?.read::<f32>()?, [1.0, 2.0]);
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
                 ///
                 /// # Errors
                 ///
@@ -320,6 +371,16 @@ macro_rules! both {
                 }
 
                 /// All tensors in the order in which they were added (`ggml_get_first_tensor`, `ggml_get_next_tensor`).
+                ///
+                /// ```
+                /// # use ggml::prelude::*;
+                /// let mut builder = WeightsBuilder::new();
+                /// builder.tensor("up", DType::F16, [64, 256])?.tensor("down", DType::F16, [256, 64])?;
+                #[doc = $made]
+                /// assert_eq!(tensors.iter().map(|t| t.name()).collect::<Vec<_>>(), ["up", "down"]);
+                /// assert_eq!(tensors.iter().map(|t| t.nbytes()).sum::<usize>(), 65536);
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
                 #[doc(alias = "ggml_get_first_tensor")]
                 #[doc(alias = "ggml_get_next_tensor")]
                 pub fn iter(&self) -> impl Iterator<Item = Tensor<'_>> {
@@ -336,6 +397,19 @@ macro_rules! both {
                 }
 
                 /// Reads equally long pieces of a tensor (`ggml_backend_tensor_get_2d`).
+                ///
+                /// ```
+                /// # use ggml::prelude::*;
+                /// use ggml::Pieces;
+                /// # let mut builder = WeightsBuilder::new();
+                /// # builder.tensor("grid", DType::F32, [3, 2])?;
+                #[doc = concat!("# ", $made)]
+                /// tensors.set("grid", &[0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0])?;
+                /// let mut column = [0.0_f32; 2];
+                /// tensors.read_2d("grid", Pieces { offset: 1, len: 1, count: 2, step: 3, data_step: 1 }, &mut column)?;
+                /// assert_eq!(column, [1.0, 4.0]);
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
                 ///
                 /// # Errors
                 ///
@@ -363,6 +437,6 @@ macro_rules! both {
 }
 
 both! {
-    Weights, self, &mut;
-    State, self, &;
+    Weights, self, &mut, "let mut tensors = builder.place(Device::cpu()?)?;";
+    State, self, &, "let tensors = builder.place_state(Device::cpu()?)?;";
 }
