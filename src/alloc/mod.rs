@@ -125,6 +125,17 @@ impl GraphAllocator {
     /// Bytes of each buffer type that a new allocator would take for graphs like this one, without taking them
     /// (`ggml_gallocr_reserve_n_size`).
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::GraphAllocator;
+    /// # let ctx = Context::new();
+    /// let graph = ctx.graph([ctx.sqr(ctx.input("x", DType::F32, [1 << 20])?)?])?;
+    /// let allocator = GraphAllocator::new(Device::cpu()?.buffer_type());
+    /// assert!(allocator.sizes(&graph)?[0] >= 4 << 20);
+    /// assert_eq!(allocator.buffer_sizes()?, [0]); // nothing was allocated
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`GraphAllocator::alloc`].

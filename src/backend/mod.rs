@@ -247,6 +247,16 @@ impl Backend {
     /// whole process, so the backend that computed last determines its size. CPU members of a
     /// [`MetaDevice`](crate::meta::MetaDevice) take only a number, too, and start their threads for each graph.
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::Threads;
+    /// let mut backend = Backend::cpu()?;
+    /// backend.set_threads(4)?;
+    /// backend.set_threads(Threads::new(4).with_poll(100))?; // spin, for the least latency
+    /// assert_eq!(backend.threads(), 4);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Param`] if the number is not in 1 to [`Backend::MAX_THREADS`], if a BLAS backend or meta device gets

@@ -415,6 +415,14 @@ impl Value {
     }
 
     /// The array, if this is one.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::gguf::Value;
+    /// let tokens = Value::from(vec!["a".to_string(), "b".to_string()]);
+    /// assert_eq!(tokens.as_array().map(|array| (array.len(), array.type_name())), Some((2, "str")));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     #[doc(alias = "gguf_get_arr_data")]
     #[doc(alias = "gguf_get_arr_str")]
     pub fn as_array(&self) -> Option<&Array> {

@@ -140,6 +140,17 @@ impl Writer {
 
     /// Adds a tensor without data; [`Writer::write_with`] or [`Writer::write_to`] gets them from a closure.
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::gguf::Writer;
+    /// let mut writer = Writer::new();
+    /// writer.declare("ones", DType::I8, [3])?; // no data yet
+    /// let mut file = Vec::new();
+    /// writer.write_to(&mut file, |t, out| out.write_all(&vec![1; t.size()]))?;
+    /// assert_eq!(file.len() % 32, 0);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Param`] if the name is longer than 63 bytes or contains a NUL; [`Error::Duplicate`] if it is in use;

@@ -240,6 +240,13 @@ impl<'p> OptContext<'p> {
     /// Sets the optimiser's parameters, such as the learning rate, from the next step on
     /// (`ggml_opt_get_constant_optimizer_params`). Removes a schedule.
     ///
+    #[doc = include_str!("line.txt")]
+    /// let mut opt = OptContext::new([a, b], params)?;
+    /// opt.set_optimizer(AdamW::new().with_alpha(0.001))?;
+    /// assert!(opt.set_optimizer(Sgd::new()).is_err(), "its moments are those of AdamW");
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Param`] if a parameter is out of range, or if `optimizer` is of another type.

@@ -152,6 +152,14 @@ impl OptContext<'_> {
     /// Computes outputs and losses of a range of the current order, without changing parameters. An incomplete batch at
     /// the end is skipped.
     ///
+    #[doc = include_str!("line.txt")]
+    /// let mut opt = OptContext::new([a, b], params)?;
+    /// let graphs = opt.graphs(&ctx, x, y)?;
+    /// let all = opt.evaluate(&mut sched, &graphs, &data, 0..8, |_| ())?;
+    /// assert_eq!((all.nbatches(), opt.steps()), (4, 0));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Param`](crate::Error::Param) if the range is out of bounds, starts or ends inside a shard, or is

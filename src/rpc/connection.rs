@@ -64,6 +64,20 @@ pub fn connect(endpoint: &str) -> Result<Connection> {
 ///
 /// Connections are made one at a time: this call waits for others that are connecting.
 ///
+/// ```
+/// # use ggml::prelude::*;
+/// use std::time::Duration;
+/// use ggml::rpc::{self, Options, Server};
+///
+/// # // SAFETY: all programs on this machine are trusted.
+/// # let server = unsafe { Server::builder().start()? };
+/// # let address = server.address().to_string();
+/// let patient = Options::new().with_connect_timeout(Duration::from_secs(30));
+/// let connection = rpc::connect_with(&address, &patient)?;
+/// assert_eq!(connection.endpoint(), address);
+/// # Ok::<(), ggml::Error>(())
+/// ```
+///
 /// # Errors
 ///
 /// [`Error::Rpc`] if the name can't be resolved, nobody listens, no answer came in time, or the answer does not follow

@@ -141,6 +141,16 @@ impl Profile {
     }
 
     /// The computation in the trace format that `chrome://tracing` and Perfetto open, one track for each backend.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.sqr(ctx.arange(0.0, 4.0, 1.0)?)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// let trace = run.profile()?.to_trace();
+    /// assert!(trace.contains("\"SQR\"") || trace.contains("\"sqr\""));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     #[cfg(feature = "tools")]
     pub fn to_trace(&self) -> String {
         use serde_json::json;

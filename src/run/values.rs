@@ -59,6 +59,18 @@ impl<'s> Run<'s, '_> {
 
     /// Sets the whole of an input of any type from raw bytes, in ggml's block layout.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.input("x", DType::Q8_0, [32])?;
+    /// let y = ctx.cast(x, DType::F32)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// run.set_bytes(x, &DType::Q8_0.quantize(&[1.0; 32], 32, None)?)?;
+    /// run.compute()?;
+    /// assert!(run.get::<f32>(y)?.iter().all(|y| (y - 1.0).abs() < 0.01));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::NotPart`] unless `t` is an input of the graph; [`Error::Length`]; for indices, as [`Run::set`].
@@ -102,6 +114,15 @@ impl<'s> Run<'s, '_> {
     }
 
     /// Reads a contiguous tensor of any type as [`Run::get`] does, as raw bytes in ggml's block layout.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.cast(ctx.arange(0.0, 64.0, 1.0)?, DType::Q8_0)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get_bytes(y)?.len(), 68); // two blocks of 34 bytes
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

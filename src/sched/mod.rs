@@ -129,6 +129,15 @@ impl Sched {
 
     /// Allocates memory for graphs like this one, in advance (`ggml_backend_sched_reserve`).
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let mut sched = Sched::builder().backend(Backend::cpu()?).build()?;
+    /// let longest = ctx.graph([ctx.sqr(ctx.input("x", DType::F32, [4096])?)?])?;
+    /// sched.reserve(&longest)?; // before the first request comes
+    /// assert_eq!(sched.plans(), 1);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Sched::alloc`].

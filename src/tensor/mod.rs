@@ -144,6 +144,18 @@ impl Tensor<'_> {
 
     /// Reads a tensor of [`Weights`](crate::Weights) or [`State`](crate::State), or a contiguous view of one.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let mut builder = WeightsBuilder::new();
+    /// builder.tensor("w", DType::F32, [2, 2])?;
+    /// let mut weights = builder.place(Device::cpu()?)?;
+    /// weights.set("w", &[1.0_f32, 2.0, 3.0, 4.0])?;
+    /// let w = weights.tensor("w")?;
+    /// let row = ctx.view_1d(w, 2, w.nb()[1])?; // the second
+    /// assert_eq!(row.read::<f32>()?, [3.0, 4.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::NotPart`] for any other tensor; [`Error::ElementType`] if `T` is not its type; [`Error::Shape`] if it

@@ -72,6 +72,16 @@ impl WeightsBuilder {
     /// Gives all tensors memory of one type, all of it zero (`ggml_backend_alloc_ctx_tensors_from_buft`). A device stands
     /// for its own memory ([`Device::buffer_type`]).
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// let mut builder = WeightsBuilder::new();
+    /// builder.tensor("w", DType::F16, [64, 256])?;
+    /// println!("{} bytes", builder.size(Device::best()?)?);
+    /// let weights = builder.place(Device::best()?)?;
+    /// assert_eq!(weights.tensor("w")?.nbytes(), 2 * 64 * 256);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::Shape`](crate::Error::Shape) if a tensor exceeds the
@@ -91,6 +101,16 @@ impl WeightsBuilder {
     }
 
     /// Allocates each tensor in the buffer type that `choose` returns for its name.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// let mut builder = WeightsBuilder::new();
+    /// builder.tensor("token_embd", DType::F16, [64, 1000])?.tensor("blk.0.up", DType::F16, [64, 256])?;
+    /// let (cpu, best) = (Device::cpu()?.buffer_type(), Device::best()?.buffer_type());
+    /// let weights = builder.place_with(|name| if name.starts_with("blk.") { best } else { cpu })?;
+    /// assert_eq!(weights.iter().count(), 2);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -263,6 +283,17 @@ pub struct State(Placed);
 
 impl State {
     /// Sets each byte of all tensors to `byte` (`ggml_backend_buffer_clear`).
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// let mut builder = WeightsBuilder::new();
+    /// builder.tensor("cache", DType::F32, [2])?;
+    /// let state = builder.place_state(Device::cpu()?)?;
+    /// state.set("cache", &[1.0_f32, 2.0])?;
+    /// state.clear_bytes(0)?; // a new conversation
+    /// assert_eq!(state.tensor("cache")?.read::<f32>()?, [0.0, 0.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
