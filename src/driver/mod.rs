@@ -121,7 +121,7 @@ pub trait Driver: Send + Sync + Sized + 'static {
         Err(Failure::new("the device has no memory of its own"))
     }
 
-    /// Makes a stream. `params` is what [`Device::init_with`](crate::Device#method.init_with) was given, or else empty.
+    /// Makes a stream. `params` is what [`Device::init_with`](crate::Device::init_with) was given, or else empty.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ pub(super) struct Links {
 
 /// Checks all pages below `folder`. Links to other sites are not followed.
 pub(super) fn check(folder: &Path) -> Result<Links> {
-    let mut anchors = BTreeMap::new();
+    let (mut anchors, mut redirects) = (BTreeMap::new(), BTreeMap::new());
     let mut targets: BTreeMap<(PathBuf, String), PathBuf> = BTreeMap::new();
     for entry in WalkDir::new(folder).sort_by_file_name() {
         let path = entry?.into_path();
@@ -34,6 +34,10 @@ pub(super) fn check(folder: &Path) -> Result<Links> {
                 targets.entry((file, anchor.to_owned())).or_insert_with(|| path.clone());
             }
         }
+        // The page of an item at its private path, which crates that link to it know.
+        if let Some((_, to)) = text.split_once("http-equiv=\"refresh\" content=\"0;URL=") {
+            redirects.insert(path.clone(), resolved(&path, to.split('"').next().unwrap_or_default()));
+        }
         anchors.insert(path, values(&text, "id").into_iter().map(str::to_owned).collect::<BTreeSet<_>>());
     }
     let mut links = Links::default();
@@ -41,8 +45,9 @@ pub(super) fn check(folder: &Path) -> Result<Links> {
         links.checked += 1;
         // Lines of sources are marked by a script: `#3-7`.
         let lines = anchor.chars().all(|c| c.is_ascii_digit() || c == '-');
-        let there = lines || anchors.get(&file).is_none_or(|anchors| anchors.contains(&anchor));
-        if !file.is_file() || !there {
+        let at = redirects.get(&file).unwrap_or(&file);
+        let there = lines || anchors.get(at).is_none_or(|anchors| anchors.contains(&anchor));
+        if !at.is_file() || !there {
             let shown = |path: &Path| path.strip_prefix(folder).unwrap_or(path).display().to_string();
             links.broken.push(format!("{}: {}#{anchor}", shown(&page), shown(&file)));
         }
@@ -91,9 +96,15 @@ mod tests {
         );
         write("b.html", "<i id=\"here\"><a href=\"a/index.html#x\"><a href=\"#here\"> text &lt;a href=&quot;c&quot;");
         let links = check(folder.path()).unwrap();
-        assert_eq!((links.checked, links.broken.len()), (3, 0), "{links:?}");
-        write("b.html", "<a href=\"a/index.html#y\"> <a href=\"c.html\">");
+        assert_eq!((links.checked, links.broken.len()), (2, 0), "{links:?}");
+        write("c.html", "<meta http-equiv=\"refresh\" content=\"0;URL=a/index.html\">");
+        write("b.html", "<i id=here><a href=\"c.html#top\">");
+        assert_eq!(check(folder.path()).unwrap().broken, [""; 0]);
+        write("b.html", "<a href=\"a/index.html#y\"> <a href=\"d.html\"> <a href=\"c.html#z\">");
         let broken = check(folder.path()).unwrap().broken;
-        assert_eq!(broken, ["b.html: a/index.html#y", "a/index.html: b.html#here", "b.html: c.html#"]);
+        assert_eq!(
+            broken,
+            ["b.html: a/index.html#y", "a/index.html: b.html#here", "b.html: c.html#z", "b.html: d.html#"]
+        );
     }
 }

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
 
 use crate::workspace::{self, Workspace};
 use items::{Item, Share};
@@ -65,6 +66,10 @@ fn build(workspace: &Workspace) -> Result<PathBuf> {
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
+    // rustdoc links to the crates whose folders exist, but cargo runs it for all crates at once.
+    for library in libraries(workspace)? {
+        fs::create_dir_all(folder.join(library))?;
+    }
     let mut command = workspace.cargo(&workspace.root);
     command.args(["doc", "--no-deps", "--workspace", "--features", FEATURES]);
     command.env("DOCS_RS", "1").env("RUSTDOCFLAGS", "-Dwarnings");
@@ -72,6 +77,33 @@ fn build(workspace: &Workspace) -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// The names of the workspace's libraries.
+fn libraries(workspace: &Workspace) -> Result<Vec<String>> {
+    let mut command = workspace.cargo(&workspace.root);
+    let output = command.args(["metadata", "--no-deps", "--format-version", "1"]).output()?;
+    ensure!(output.status.success(), "{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
+    let Metadata { packages } = serde_json::from_slice(&output.stdout)?;
+    let libraries = packages.into_iter().flat_map(|package| package.targets);
+    Ok(libraries.filter(|target| target.kind.iter().any(|kind| kind == "lib")).map(|target| target.name).collect())
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    kind: Vec<String>,
+    name: String,
+}
+
+/// The number of the guide's pages, all of which must be in the docs.
 fn guide_pages(workspace: &Workspace) -> Result<usize> {
     let guide = fs::read_to_string(workspace.root.join("src/guide.rs"))?;
     let pages = markdown::files(&workspace.root.join("docs/guide"))?;
