@@ -32,7 +32,7 @@ use std::convert::Infallible;
 ///
 /// Its functions may be called from any thread, and from several at once.
 ///
-/// ```
+/// ```standalone_crate
 /// use ggml::driver::{Driver, DriverInfo, DriverStream, Failure, NoBuffer, NoEvent, Node, Nodes, Operation};
 /// use ggml::prelude::*;
 /// use ggml::Registry;
@@ -246,8 +246,7 @@ pub trait DriverBuffer: Send + Sync + Sized + 'static {
 ///         Ok(()) // the work was done when `compute` returned
 ///     }
 /// }
-/// let mut stream = Counting(0);
-/// assert_eq!(DriverStream::<Probe>::synchronize(&mut stream), Ok(()));
+/// assert_eq!(DriverStream::<Probe>::synchronize(&mut Counting(0)), Ok(()));
 /// # Ok(())
 /// # }
 /// ```
