@@ -10,6 +10,14 @@ use crate::error::Error;
 macro_rules! dtypes {
     ($($(#[$of:meta])* $variant:ident = $raw:ident, $name:literal, $block:literal, $size:literal, $doc:literal;)*) => {
         /// The type of a tensor's elements (`ggml_type`).
+        ///
+        /// ```
+        /// # use ggml::prelude::*;
+        /// assert_eq!((DType::Q4_0.block_size(), DType::Q4_0.type_size()), (32, 18)); // 4.5 bits for a number
+        /// assert_eq!(DType::Q4_0.row_size(4096), Some(2304));
+        /// assert_eq!("q4_K".parse::<DType>()?, DType::Q4_K);
+        /// # Ok::<(), ggml::Error>(())
+        /// ```
         #[doc(alias = "ggml_type")]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[expect(non_camel_case_types, reason = "the names are ggml's")]
@@ -147,6 +155,13 @@ impl DType {
 
     /// The bytes of a row of `elements`, or `None` if they are no whole number of blocks or the size overflows
     /// (`ggml_row_size`).
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// assert_eq!(DType::F16.row_size(100), Some(200));
+    /// assert_eq!(DType::Q8_0.row_size(100), None); // no whole number of blocks of 32
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     #[doc(alias = "ggml_row_size")]
     #[inline]
     pub fn row_size(self, elements: i64) -> Option<usize> {
@@ -218,6 +233,16 @@ mod sealed {
 }
 
 /// A Rust type of tensor elements. Quantised types have none; they are transferred as bytes.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// /// Any of ggml's plain types.
+/// fn describe<T: Element>() -> String {
+///     format!("{} is {}", T::NAME, T::DTYPE)
+/// }
+/// assert_eq!(describe::<half::f16>(), "f16 is f16");
+/// # Ok::<(), ggml::Error>(())
+/// ```
 pub trait Element: bytemuck::Pod + sealed::Sealed {
     /// The corresponding element type.
     const DTYPE: DType;

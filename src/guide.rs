@@ -44,6 +44,8 @@ page! {
     custom, "custom.md";
     /// Devices, offload, several machines, tensor parallelism.
     devices, "devices.md";
+    /// Writing a device, step by step.
+    driver, "driver.md";
     /// Training: data sets, losses, optimisers.
     training, "training.md";
     /// Errors, and what to do about each.

@@ -14,7 +14,8 @@
 //! weights.set("up", &[0.5_f32; 32])?;
 //! weights.set("down", &[0.25_f32; 16])?;
 //!
-//! // A computation, written down. Shapes begin with the innermost dimension: 3 rows of 4 columns are `[4, 3]`.
+//! // A computation, written down. Shapes begin with the innermost dimension:
+//! // 3 rows of 4 columns are `[4, 3]`.
 //! let ctx = Context::new();
 //! let x = ctx.input("x", DType::F32, [4, 3])?;
 //! let hidden = ctx.relu(ctx.mul_mat(weights.tensor("up")?, x)?)?;
@@ -40,6 +41,7 @@
 //! | compute on one device, without a scheduler | [`GraphAllocator`] |
 //! | train | [`opt`] |
 //! | use other machines, and all GPUs at once | `rpc` (a feature, on by default), [`meta`] |
+//! | write a device in Rust | [`driver`], [`guide::driver`] |
 //! | understand an error | [`Error`], [`guide::errors`] |
 //!
 //! Names are ggml's without the prefix. To find a C function, search these docs for its full name.

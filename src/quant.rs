@@ -176,6 +176,13 @@ impl DType {
 
     /// Converts the bytes of a tensor of this type to floats (`ggml_get_type_traits`, `to_float`).
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// let bytes = DType::F16.quantize(&[0.5, 1.5], 2, None)?;
+    /// assert_eq!(DType::F16.dequantize(&bytes)?, [0.5, 1.5]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::DType`] for types that ggml can't convert from: integers, `f64`, and intermediate types of kernels;
@@ -213,6 +220,13 @@ impl DType {
 
     /// Whether bytes can be those of a tensor of this type: all values or scales must be finite
     /// (`ggml_validate_row_data`). ggml prints what it found to standard error.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// assert!(DType::F32.validate_row_data(bytemuck::bytes_of(&1.0_f32))?);
+    /// assert!(!DType::F32.validate_row_data(bytemuck::bytes_of(&f32::NAN))?);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

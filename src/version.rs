@@ -8,6 +8,13 @@ use crate::error::{Error, Result};
 use crate::ffi;
 
 /// The version of the linked ggml, such as `0.26.0` (`ggml_version`).
+///
+/// ```
+/// # use ggml::prelude::*;
+/// println!("ggml {} ({})", ggml::version(), ggml::commit());
+/// assert!(ggml::version().starts_with("0."));
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_version")]
 pub fn version() -> String {
     // SAFETY: no arguments; C returns a constant string.

@@ -28,6 +28,23 @@ pub(crate) use raw::Places;
 /// Allocates memory for graphs from one or several buffer types (`ggml_gallocr_t`), for computations on one backend.
 ///
 /// Memory grows to fit the largest graph, and is planned anew whenever a graph differs from the previous one.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::GraphAllocator;
+/// let mut backend = Backend::cpu()?;
+/// let mut allocator = GraphAllocator::new(backend.device().buffer_type());
+/// for n in [4, 16, 16] {
+///     let ctx = Context::new();
+///     let x = ctx.input("x", DType::F32, [n])?;
+///     let graph = ctx.graph([ctx.sqr(x)?])?;
+///     let mut run = allocator.alloc(&graph, &mut backend)?;
+///     run.set(x, &vec![1.0_f32; n])?;
+///     run.compute()?;
+/// }
+/// assert_eq!(allocator.plans(), 2); // the third graph is like the second
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_gallocr_t")]
 #[doc(alias = "ggml_gallocr_free")]
 pub struct GraphAllocator {
@@ -107,6 +124,17 @@ impl GraphAllocator {
 
     /// Bytes of each buffer type that a new allocator would take for graphs like this one, without taking them
     /// (`ggml_gallocr_reserve_n_size`).
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::GraphAllocator;
+    /// # let ctx = Context::new();
+    /// let graph = ctx.graph([ctx.sqr(ctx.input("x", DType::F32, [1 << 20])?)?])?;
+    /// let allocator = GraphAllocator::new(Device::cpu()?.buffer_type());
+    /// assert!(allocator.sizes(&graph)?[0] >= 4 << 20);
+    /// assert_eq!(allocator.buffer_sizes()?, [0]); // nothing was allocated
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -24,6 +24,27 @@ impl Backend {
     /// `stop` runs on the computing thread, during the computation: every call into ggml fails there with
     /// [`Error::Nested`]. A panic in it stops the computation and resumes in the call of `compute`.
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// # let ctx = Context::new();
+    ///
+    /// let cancel = Arc::new(AtomicBool::new(false));
+    /// let mut backend = Backend::cpu()?;
+    /// backend.set_abort({
+    ///     let cancel = Arc::clone(&cancel);
+    ///     move || cancel.load(Ordering::Relaxed)
+    /// })?;
+    /// # let y = ctx.sqr(ctx.arange(0.0, 2.0, 1.0)?)?;
+    /// # let graph = ctx.graph([y])?;
+    /// # let mut sched = Sched::builder().backend(backend).build()?;
+    /// # let mut run = sched.alloc(&graph)?;
+    /// cancel.store(true, Ordering::Relaxed); // by another thread
+    /// assert!(matches!(run.compute(), Err(Error::Cancelled)));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] unless the device is a CPU.
@@ -47,6 +68,16 @@ impl Backend {
 
     /// Ends each computation that still runs at `deadline`, with [`Error::Cancelled`]; `None` removes the deadline.
     /// Replaces the closure of [`Backend::set_abort`].
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let mut backend = Backend::cpu()?;
+    /// backend.set_deadline(Some(Instant::now() + Duration::from_secs(5)))?;
+    /// backend.set_deadline(None)?;
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

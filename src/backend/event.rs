@@ -18,6 +18,21 @@ use crate::guard::guarded;
 ///
 /// [`Event::record`] puts it behind all submitted work of a backend. [`Backend::wait`] makes another backend of the
 /// same device wait for that work, and [`Event::synchronize`] the calling thread.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::Event;
+/// let device = Device::best()?;
+/// if device.capabilities()?.events {
+///     let (mut first, mut second) = (device.init()?, device.init()?);
+///     let mut event = Event::new(device)?;
+///     event.record(&mut first)?;
+///     second.wait(&event)?; // what `second` gets from now on comes after the work of `first`
+/// } else {
+///     assert!(Event::new(device).is_err(), "as on a CPU, which computes at once");
+/// }
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_backend_event_t")]
 #[doc(alias = "ggml_backend_event_free")]
 pub struct Event {

@@ -31,6 +31,16 @@ pub use threads::{Priority, Threads};
 ///
 /// A CPU backend owns its threads, which are not started for each computation but wait for work in between.
 ///
+/// ```
+/// # use ggml::prelude::*;
+/// let mut backend = Backend::cpu()?;
+/// backend.set_threads(2)?;
+/// assert_eq!((backend.name(), backend.threads()), ("CPU".to_string(), 2));
+/// let sched = Sched::builder().backend(backend).build()?; // it owns the backend
+/// assert_eq!(sched.backends()[0].device(), Device::cpu()?);
+/// # Ok::<(), ggml::Error>(())
+/// ```
+///
 /// # Why `&mut`?
 ///
 /// ggml's backends have working memory and queues without locks, so one thread at a time may use one.
@@ -116,6 +126,15 @@ impl Backend {
     }
 
     /// A backend on the device with this name (`ggml_backend_init_by_name`), such as `BLAS` or `Vulkan0`.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// let backend = Backend::by_name("cpu")?; // case doesn't matter
+    /// assert_eq!(backend.device(), Device::cpu()?);
+    /// let Err(error) = Backend::by_name("TPU0") else { panic!("there is none") };
+    /// assert!(error.to_string().contains("CPU"), "the error lists the names that exist");
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -227,6 +246,16 @@ impl Backend {
     /// A BLAS backend takes only a number (`ggml_backend_blas_set_n_threads`). The BLAS library has one pool for the
     /// whole process, so the backend that computed last determines its size. CPU members of a
     /// [`MetaDevice`](crate::meta::MetaDevice) take only a number, too, and start their threads for each graph.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::Threads;
+    /// let mut backend = Backend::cpu()?;
+    /// backend.set_threads(4)?;
+    /// backend.set_threads(Threads::new(4).with_poll(100))?; // spin, for the least latency
+    /// assert_eq!(backend.threads(), 4);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

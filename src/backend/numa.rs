@@ -12,6 +12,16 @@ use crate::guard;
 use crate::lock::Lock;
 
 /// How threads are spread over NUMA nodes (`ggml_numa_strategy`).
+///
+/// ```standalone_crate
+/// # use ggml::prelude::*;
+/// use ggml::cpu::{Numa, is_numa, numa_init};
+/// numa_init(Numa::Distribute)?; // at the program's start
+/// println!("several nodes: {}", is_numa()?);
+/// let backend = Backend::cpu()?;
+/// assert!(numa_init(Numa::Isolate).is_err(), "too late");
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_numa_strategy")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

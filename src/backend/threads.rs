@@ -39,6 +39,15 @@ options! {
 
 /// The priority of threads (`ggml_sched_priority`). Raising it may need privileges; without them ggml logs a warning
 /// and continues.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::{Priority, Threads};
+/// let background = Threads::new(2).with_priority(Priority::Low);
+/// Backend::cpu()?.set_threads(background)?;
+/// assert_eq!(Threads::new(2).priority, Priority::Normal);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_sched_priority")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]

@@ -8,6 +8,16 @@ use crate::ffi;
 use crate::guard::guarded;
 
 /// The usage of a buffer (`ggml_backend_buffer_usage`).
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::BufferUsage;
+/// let mut builder = WeightsBuilder::new();
+/// builder.tensor("w", DType::F32, [4])?;
+/// let weights = builder.place(Device::cpu()?)?;
+/// assert_eq!(weights.buffers()[0].usage(), BufferUsage::Weights);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_backend_buffer_usage")]
 #[doc(alias = "ggml_backend_buffer_set_usage")]
 #[doc(alias = "ggml_backend_multi_buffer_set_usage")]

@@ -10,6 +10,15 @@ use crate::guard;
 
 /// The user's memory, such as a mapped file, pinned by a GPU driver so that it copies from there directly, without a
 /// staging buffer; made by [`Registry::pin`]. Dropping it unpins and drops the memory.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::Registry;
+/// let pinned = Registry::by_name("CPU")?.pin(vec![1_u8, 2, 3])?;
+/// assert_eq!(pinned.as_ref(), [1, 2, 3]);
+/// assert!(!pinned.is_pinned(), "there is no need to, on a CPU");
+/// # Ok::<(), ggml::Error>(())
+/// ```
 pub struct Pinned<M> {
     /// `None` once it was leaked.
     memory: Option<Box<M>>,

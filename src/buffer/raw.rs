@@ -15,6 +15,17 @@ use crate::log;
 /// Device memory (`ggml_backend_buffer_t`), owned by the [`Weights`](crate::Weights) or the [`State`](crate::State) in
 /// it.
 ///
+/// ```
+/// # use ggml::prelude::*;
+/// let mut builder = WeightsBuilder::new();
+/// builder.tensor("w", DType::F32, [1024])?;
+/// let weights = builder.place(Device::cpu()?)?;
+/// let [buffer] = weights.buffers() else { panic!("one for all tensors") };
+/// assert!(buffer.is_host() && buffer.size() >= 4096);
+/// assert_eq!(buffer.buffer_type(), Device::cpu()?.buffer_type());
+/// # Ok::<(), ggml::Error>(())
+/// ```
+///
 /// # Invariants
 ///
 /// The pointer is a live buffer that this value alone frees.

@@ -121,6 +121,14 @@ impl Context {
 
     /// An input with the type and shape of `like` (`ggml_dup_tensor`). They share no memory.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let w = ctx.input("w", DType::F16, [64, 8])?;
+    /// let other = ctx.input_like("other", w)?;
+    /// assert_eq!((other.dtype(), other.shape()), (w.dtype(), w.shape()));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`]; the shape is valid already.
@@ -131,6 +139,16 @@ impl Context {
 
     /// Marks a tensor to be readable after the computation (`ggml_set_output`). [`Context::graph`] marks its outputs
     /// itself.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let hidden = ctx.output(ctx.sqr(ctx.arange(0.0, 3.0, 1.0)?)?)?; // else its memory is used again
+    /// let y = ctx.sum(hidden)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(hidden)?, [0.0, 1.0, 4.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

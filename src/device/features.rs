@@ -9,6 +9,16 @@ macro_rules! features {
     ($($field:ident = $name:literal, $alias:literal, $doc:literal;)*) => {
         /// The CPU features that the CPU backend was compiled for and the CPU has, made by [`features`]. `Display`
         /// prints ggml's names.
+        ///
+        /// ```
+        /// # use ggml::prelude::*;
+        /// let features = ggml::cpu::features()?;
+        /// println!("{features}"); // such as SSE3 = 1 | AVX2 = 1
+        /// if cfg!(target_arch = "x86_64") {
+        ///     assert!(!features.neon && features.sve_bytes == 0);
+        /// }
+        /// # Ok::<(), ggml::Error>(())
+        /// ```
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Features {

@@ -13,6 +13,15 @@ use crate::{ffi, guard};
 /// Memory of a device in which tensors can be placed (`ggml_backend_buffer_type_t`).
 ///
 /// A handle to an object that is never freed; copying it is free.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::BufferType;
+/// let memory: BufferType = Device::cpu()?.buffer_type();
+/// assert_eq!((memory.name(), memory.is_host()), ("CPU".to_string(), true));
+/// assert!(memory.alignment()?.is_power_of_two());
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_backend_buffer_type_t")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BufferType(NonNull<sys::ggml_backend_buffer_type>);

@@ -31,6 +31,17 @@ pub(crate) use memory::{check_alive, fills_words, out_of_memory, type_of};
 /// A device: a CPU, a GPU, an accelerator, or a device of an RPC server (`ggml_backend_dev_t`).
 ///
 /// A handle to an object that is never freed; copying it is free.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// for device in Device::all()? {
+///     println!("{device}: {}", device.description());
+/// }
+/// let best = Device::best()?; // a GPU, if there is one
+/// assert!(Device::all()?.contains(&best));
+/// assert_eq!(Device::cpu()?.name(), "CPU");
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_backend_dev_t")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Device(NonNull<sys::ggml_backend_device>);
@@ -42,6 +53,15 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 /// The kinds of devices.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// let kind = DeviceType::Cpu;
+/// assert_eq!(Device::by_type(kind)?.device_type(), kind);
+/// let gpus = Device::all()?.into_iter().filter(|d| d.device_type() == DeviceType::Gpu);
+/// println!("{} GPUs", gpus.count());
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_backend_dev_type")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -61,6 +81,14 @@ pub enum DeviceType {
 }
 
 /// A device's optional capabilities.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// let can = Device::cpu()?.capabilities()?;
+/// assert!(can.buffer_from_host, "weights can stay in a mapped file");
+/// assert!(!can.async_compute && !can.events, "`compute` returns when the work is done");
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_backend_dev_caps")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -81,6 +109,14 @@ pub struct Capabilities {
 }
 
 /// A device's memory in bytes.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// let memory = Device::cpu()?.memory()?;
+/// assert!(memory.free <= memory.total);
+/// println!("{} of {} MiB are free", memory.free >> 20, memory.total >> 20);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Memory {
@@ -117,6 +153,17 @@ impl Device {
 
     /// The device with this name, such as `CPU`, `CUDA0`, `Vulkan0` or `RPC0`, ignoring case
     /// (`ggml_backend_dev_by_name`).
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// assert_eq!(Device::by_name("cpu")?, Device::cpu()?);
+    /// match Device::by_name("CUDA0") {
+    ///     Ok(gpu) => println!("{gpu}"),
+    ///     Err(Error::NoSuch { available, .. }) => println!("there are {available:?}"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

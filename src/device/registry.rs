@@ -47,6 +47,17 @@ pub(super) fn devices() -> Result<Vec<Device>> {
 }
 
 /// A backend, such as `CPU`, `CUDA` or `RPC`, with its devices (`ggml_backend_reg_t`).
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::Registry;
+/// let cpu = Registry::by_name("CPU")?;
+/// assert_eq!(cpu.devices()?, [Device::cpu()?]);
+/// for (feature, value) in cpu.features()? {
+///     println!("{feature} = {value}"); // such as AVX2 = 1
+/// }
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_backend_reg_t")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Registry(NonNull<sys::ggml_backend_reg>);

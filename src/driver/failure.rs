@@ -5,6 +5,19 @@ use std::fmt;
 /// Why a function of a [`Driver`](super::Driver), of its buffers or its streams failed.
 ///
 /// It is made from any error by `?`, or from a text.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::driver::Failure;
+/// /// What a driver's function may return.
+/// fn read(lines: &str) -> Result<u32, Failure> {
+///     let first = lines.lines().next().ok_or_else(|| Failure::lost("the device says nothing any more"))?;
+///     Ok(first.parse()?)
+/// }
+/// assert_eq!(read("12")?, 12);
+/// assert_eq!(read("twelve").unwrap_err().to_string(), "invalid digit found in string");
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub(super) reason: Box<str>,

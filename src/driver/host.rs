@@ -50,10 +50,36 @@ impl Lent {
 
 /// Bytes of the host that a transfer reads: [`DriverStream::set`](super::DriverStream::set). They can be read until the
 /// stream has been waited for, from any thread.
+///
+#[doc = include_str!("store.txt")]
+/// fn in_halves(to: Region<'_, Probe>, from: HostSource) -> Result<(), Failure> {
+///     let half = from.len() / 2;
+///     let mut data = vec![0; half];
+///     from.read(0, &mut data)?;
+///     to.buffer().set(to.tensor(), to.offset(), &data)?;
+///     from.read(half, &mut data)?;
+///     to.buffer().set(to.tensor(), to.offset() + half, &data)
+/// }
+/// assert_eq!(stored("source", in_halves, get)?, [3.0, 4.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct HostSource(Lent);
 
 /// Bytes of the host that a transfer writes: [`DriverStream::get`](super::DriverStream::get). They can be written until
 /// the stream has been waited for, from any thread.
+///
+#[doc = include_str!("store.txt")]
+/// fn swapped(from: Region<'_, Probe>, to: HostTarget) -> Result<(), Failure> {
+///     let mut data = vec![0; to.len()];
+///     from.buffer().get(from.tensor(), from.offset(), &mut data)?;
+///     to.write(4, &data[..4])?;
+///     to.write(0, &data[4..])
+/// }
+/// assert_eq!(stored("target", set, swapped)?, [4.0, 3.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct HostTarget(Lent);
 
 impl HostSource {

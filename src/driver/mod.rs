@@ -31,6 +31,51 @@ use std::convert::Infallible;
 /// A device's implementation (`ggml_backend_device_i`).
 ///
 /// Its functions may be called from any thread, and from several at once.
+///
+/// ```standalone_crate
+/// use ggml::driver::{Driver, DriverInfo, DriverStream, Failure, NoBuffer, NoEvent, Node, Nodes, Operation};
+/// use ggml::prelude::*;
+/// use ggml::Registry;
+///
+/// struct Squares;
+///
+/// impl Driver for Squares {
+///     type Buffer = NoBuffer; // it works in the memory of the CPU
+///     type Stream = Self;
+///     type Event = NoEvent;
+///
+///     fn info(&self) -> DriverInfo {
+///         DriverInfo::new("Squares0".into(), DeviceType::Accelerator)
+///     }
+///
+///     fn supports(&self, node: &Node<'_, Self>) -> bool {
+///         let x = node.result().tensor();
+///         matches!(node.operation(), Ok(Operation::Sqr)) && x.dtype() == DType::F32 && x.is_contiguous()
+///     }
+///
+///     fn stream(&self, _params: &str) -> Result<Self, Failure> {
+///         Ok(Self)
+///     }
+/// }
+///
+/// impl DriverStream<Self> for Squares {
+///     fn compute(&mut self, nodes: Nodes<'_, Self>) -> Result<(), Failure> {
+///         for mut node in nodes {
+///             node.on_host(|to, from| {
+///                 let x: &[f32] = bytemuck::cast_slice(from[0]);
+///                 bytemuck::cast_slice_mut(to).iter_mut().zip(x).for_each(|(y, x): (&mut f32, _)| *y = x * x);
+///             })?;
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// # fn main() -> ggml::Result<()> {
+/// let [device] = Registry::register("Squares", [Squares])?.devices()?[..] else { panic!("one driver, one device") };
+/// assert_eq!(Device::by_name("Squares0")?, device);
+/// # Ok(())
+/// # }
+/// ```
 #[doc(alias = "ggml_backend_device_i")]
 pub trait Driver: Send + Sync + Sized + 'static {
     /// The device's memory; [`NoBuffer`] if it works in host memory.
@@ -107,6 +152,43 @@ pub trait Driver: Send + Sync + Sized + 'static {
 ///
 /// Bytes are counted from the buffer's start. All ranges were checked: they lie inside the buffer. Its functions may be
 /// called from any thread, and from several at once. It is dropped when ggml frees it, even if the device is lost.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use std::sync::{Mutex, PoisonError};
+/// use ggml::driver::{DriverBuffer, Failure, TensorView};
+///
+///
+/// /// Bytes in place of a device's memory.
+/// struct Memory(Mutex<Vec<u8>>);
+///
+/// impl Memory {
+///     fn with<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+///         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+///     }
+/// }
+///
+/// impl DriverBuffer for Memory {
+///     fn set(&self, _: TensorView<'_>, offset: usize, data: &[u8]) -> Result<(), Failure> {
+///         self.with(|bytes| bytes[offset..][..data.len()].copy_from_slice(data));
+///         Ok(())
+///     }
+///
+///     fn get(&self, _: TensorView<'_>, offset: usize, data: &mut [u8]) -> Result<(), Failure> {
+///         self.with(|bytes| data.copy_from_slice(&bytes[offset..][..data.len()]));
+///         Ok(())
+///     }
+///
+///     fn fill(&self, offset: usize, len: usize, value: u8) -> Result<(), Failure> {
+///         self.with(|bytes| bytes[offset..][..len].fill(value));
+///         Ok(())
+///     }
+/// }
+/// let memory = Memory(Mutex::new(vec![0; 8]));
+/// memory.fill(2, 3, 7)?;
+/// assert_eq!(memory.with(|bytes| bytes.to_vec()), [0, 0, 7, 7, 7, 0, 0, 0]);
+/// # Ok::<(), Failure>(())
+/// ```
 #[doc(alias = "ggml_backend_buffer_i")]
 pub trait DriverBuffer: Send + Sync + Sized + 'static {
     /// Writes bytes of `tensor` that begin at byte `offset`.
@@ -146,6 +228,28 @@ pub trait DriverBuffer: Send + Sync + Sized + 'static {
 ///
 /// Unless [`DriverInfo::with_async`] is set, only [`DriverStream::compute`] is called, and the work is done when it
 /// returns.
+///
+#[doc = include_str!("probe.txt")]
+/// /// Counts what it computed.
+/// struct Counting(usize);
+///
+/// impl DriverStream<Probe> for Counting {
+///     fn compute(&mut self, nodes: Nodes<'_, Probe>) -> Result<(), Failure> {
+///         for mut node in nodes {
+///             node.on_host(|to, from| squared(to, from[0]))?;
+///             self.0 += 1;
+///         }
+///         Ok(())
+///     }
+///
+///     fn synchronize(&mut self) -> Result<(), Failure> {
+///         Ok(()) // the work was done when `compute` returned
+///     }
+/// }
+/// assert_eq!(DriverStream::<Probe>::synchronize(&mut Counting(0)), Ok(()));
+/// # Ok(())
+/// # }
+/// ```
 #[doc(alias = "ggml_backend_i")]
 pub trait DriverStream<D: Driver>: Send + 'static {
     /// Computes the nodes in order, or submits them.
@@ -226,6 +330,14 @@ pub trait DriverStream<D: Driver>: Send + 'static {
 }
 
 /// The buffer type of drivers that work in host memory. No value exists.
+///
+#[doc = include_str!("probe.txt")]
+/// // `Probe` is a driver with `type Buffer = NoBuffer` and without `DriverInfo::with_memory`.
+/// let in_host_memory = |node: &Node<'_, Probe>| node.sources().all(|x| !matches!(x.place(), Some(Place::Buffer { .. })));
+/// assert_eq!(squares("nobuffer", in_host_memory, square)?, [9.0, 16.0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct NoBuffer(Infallible);
 
@@ -244,5 +356,13 @@ impl DriverBuffer for NoBuffer {
 }
 
 /// The event type of drivers without events. No value exists.
+///
+#[doc = include_str!("probe.txt")]
+/// // `Probe` is a driver with `type Event = NoEvent` and without `DriverInfo::with_events`.
+/// let device = Registry::register("noevent", [Probe("noevent", |_| true, square)])?.devices()?[0];
+/// assert!(!device.capabilities()?.events && ggml::Event::new(device).is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct NoEvent(Infallible);

@@ -17,6 +17,16 @@ use crate::rules::cpu;
 use crate::shape::MAX_BYTES;
 
 /// A tensor's name, element type and layout.
+///
+#[doc = include_str!("probe.txt")]
+/// let pairs = |node: &Node<'_, Probe>| {
+///     let x = node.result().tensor();
+///     x.dtype() == DType::F32 && x.is_contiguous() && x.ne() == [2, 1, 1, 1] && x.nbytes() == 8
+/// };
+/// assert_eq!(squares("view", pairs, square)?, [9.0, 16.0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy)]
 pub struct TensorView<'a> {
     t: TensorPtr,
@@ -78,6 +88,22 @@ impl fmt::Debug for TensorView<'_> {
 }
 
 /// Where a tensor lies.
+///
+#[doc = include_str!("probe.txt")]
+/// fn compute(nodes: Nodes<'_, Probe>) -> Result<(), Failure> {
+///     for mut node in nodes {
+///         match node.result().place() {
+///             Some(Place::Host) => node.on_host(|to, from| squared(to, from[0]))?,
+///             Some(Place::Buffer { offset, .. }) => return Err(Failure::new(format!("byte {offset} of a buffer"))),
+///             None => return Err(Failure::new("no memory that this device can use")),
+///         }
+///     }
+///     Ok(())
+/// }
+/// assert_eq!(squares("place", |_| true, compute)?, [9.0, 16.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub enum Place<'a, D: Driver> {
     /// In host memory: [`Node::on_host`] lends it.
     Host,
@@ -91,6 +117,16 @@ pub enum Place<'a, D: Driver> {
 }
 
 /// A result or an operand of a node.
+///
+#[doc = include_str!("probe.txt")]
+/// let of_inputs = |node: &Node<'_, Probe>| {
+///     let x = node.source(0).expect("the operand of `sqr`");
+///     x.tensor().name() == "x" && !x.tensor().is_weight()
+/// };
+/// assert_eq!(squares("operand", of_inputs, square)?, [9.0, 16.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Operand<'a, D: Driver> {
     view: TensorView<'a>,
     device: &'static DeviceState<D>,
@@ -120,6 +156,22 @@ impl<D: Driver> fmt::Debug for Operand<'_, D> {
 }
 
 /// An operation with its operands.
+///
+#[doc = include_str!("probe.txt")]
+/// fn compute(nodes: Nodes<'_, Probe>) -> Result<(), Failure> {
+///     for mut node in nodes {
+///         node.on_host(|to, from| {
+///             let x: &[f32] = bytemuck::cast_slice(from[0]);
+///             let y: &mut [f32] = bytemuck::cast_slice_mut(to);
+///             y.iter_mut().zip(x).for_each(|(y, x)| *y = x * x);
+///         })?;
+///     }
+///     Ok(())
+/// }
+/// assert_eq!(squares("node", |node| matches!(node.operation(), Ok(Operation::Sqr)), compute)?, [9.0, 16.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Node<'a, D: Driver> {
     view: TensorView<'a>,
     device: &'static DeviceState<D>,
@@ -259,6 +311,21 @@ impl<D: Driver> fmt::Debug for Node<'_, D> {
 }
 
 /// The nodes of a graph in order, without those that need no computation, such as views.
+///
+#[doc = include_str!("probe.txt")]
+/// fn compute(nodes: Nodes<'_, Probe>) -> Result<(), Failure> {
+///     for mut node in nodes { // in order, without views
+///         if node.op() != "SQR" {
+///             return Err(Failure::new(format!("{} is not what `supports` said", node.op())));
+///         }
+///         node.on_host(|to, from| squared(to, from[0]))?;
+///     }
+///     Ok(())
+/// }
+/// assert_eq!(squares("nodes", |_| true, compute)?, [9.0, 16.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Nodes<'a, D: Driver> {
     list: &'a [*mut sys::ggml_tensor],
     device: &'static DeviceState<D>,
@@ -334,6 +401,18 @@ impl<D: Driver> fmt::Debug for Nodes<'_, D> {
 }
 
 /// Bytes of a tensor in a buffer, for a transfer.
+///
+#[doc = include_str!("store.txt")]
+/// fn checked(from: Region<'_, Probe>, to: HostTarget) -> Result<(), Failure> {
+///     assert_eq!((from.tensor().name(), from.len()), ("pair".to_string(), 8));
+///     let mut data = vec![0; from.len()];
+///     from.buffer().get(from.tensor(), from.offset(), &mut data)?;
+///     to.write(0, &data)
+/// }
+/// assert_eq!(stored("region", set, checked)?, [3.0, 4.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Region<'a, D: Driver> {
     pub(super) view: TensorView<'a>,
     pub(super) buffer: &'a D::Buffer,

@@ -7,6 +7,18 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 /// An [`io::Error`] that can be cloned. It dereferences to the error, so [`io::Error::kind`] tells what happened.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use std::io::ErrorKind;
+/// use ggml::gguf::Reader;
+///
+/// match Reader::open("/there/is/no.gguf") {
+///     Err(Error::File { source, .. }) => assert_eq!(source.kind(), ErrorKind::NotFound),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct IoError(Arc<io::Error>);
 

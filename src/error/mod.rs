@@ -19,6 +19,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// Every variant names the call; those about tensors give their types and shapes. The message is complete: it contains
 /// the text of the [`source`](std::error::Error::source), which is an [`io::Error`](std::io::Error) where there is one.
+///
+/// ```
+/// # use ggml::prelude::*; let ctx = Context::new();
+/// let [a, b] = [ctx.input("a", DType::F32, [4])?, ctx.input("b", DType::F32, [3])?];
+/// match ctx.add(a, b) {
+///     Err(Error::Shape { call, operands, .. }) => assert_eq!((call, operands.len()), ("add", 2)),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

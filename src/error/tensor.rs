@@ -5,6 +5,15 @@ use std::fmt;
 use super::Shown;
 
 /// A tensor as shown in an error message.
+///
+/// ```
+/// # use ggml::prelude::*; let ctx = Context::new();
+/// let [a, b] = [ctx.input("a", DType::F32, [4])?, ctx.input("b", DType::F32, [3])?];
+/// let Err(Error::Shape { operands, .. }) = ctx.add(a, b) else { panic!("3 doesn't divide 4") };
+/// assert_eq!((&*operands[1].name, operands[1].ne), ("b", [3, 1, 1, 1]));
+/// assert_eq!(operands[1].to_string(), "`b` f32 [3, 1, 1, 1]");
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TensorInfo {

@@ -38,6 +38,19 @@ impl Named for Entry {
 }
 
 /// The description of one tensor in a file.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::gguf::{Reader, Writer};
+/// # let mut writer = Writer::new();
+/// # writer.tensor("w", DType::F16, [2, 3], &[0; 12])?;
+/// # let reader = Reader::from_bytes(writer.to_bytes()?)?;
+/// for t in reader.tensors() {
+///     println!("{}: {} {}, {} bytes", t.name(), t.dtype(), t.shape(), t.size());
+/// }
+/// assert_eq!(reader.tensor("w")?.size(), 12);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorInfo {
     pub(super) name: Box<str>,

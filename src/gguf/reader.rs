@@ -15,6 +15,21 @@ use crate::weights::{Weights, WeightsBuilder};
 /// `S` is the source of the tensors' data: bytes ([`Reader::from_bytes`]), such as those of a mapped file, or a stream
 /// that is read on demand ([`Reader::open`], [`Reader::from_stream`]). Metadata and tensor descriptions are kept in
 /// memory, as a small multiple of their size in the file.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::gguf::{Reader, Writer};
+/// # let mut writer = Writer::new();
+/// # writer.set("general.name", "Tiny")?.tensor("w", DType::I8, [4], &[1, 2, 3, 4])?;
+/// # let file = writer.to_bytes()?;
+/// let reader = Reader::from_bytes(file)?;
+/// assert_eq!(reader.metadata("general.name").and_then(|value| value.as_str()), Some("Tiny"));
+/// assert_eq!(reader.data("w")?, [1, 2, 3, 4]);
+/// let device = Device::cpu()?;
+/// let weights = reader.load(|_| device)?;
+/// assert_eq!(weights.tensor("w")?.ne(), [4, 1, 1, 1]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "gguf_context")]
 #[derive(Clone)]
 pub struct Reader<S = Vec<u8>> {

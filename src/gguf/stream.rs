@@ -20,6 +20,19 @@ const CHUNK: usize = 4 << 20;
 impl Reader<File> {
     /// Opens a file and reads its header; the tensors' data are read on demand.
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::gguf::{Reader, Writer};
+    /// # let path = std::env::temp_dir().join(format!("ggml-doc-open-{}.gguf", std::process::id()));
+    /// # let mut writer = Writer::new();
+    /// # writer.tensor("w", DType::I8, [4], &[1, 2, 3, 4])?.write(&path)?;
+    /// let mut reader = Reader::open(&path)?; // reads the header
+    /// let w = reader.read("w")?; // reads this tensor
+    /// # std::fs::remove_file(&path).ok();
+    /// assert_eq!(w, [1, 2, 3, 4]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::File`] if it can't be read; [`Error::Gguf`] if it is not a GGUF file, is damaged, or is not supported
@@ -74,6 +87,19 @@ impl<R: Read + Seek> Reader<R> {
     /// Copies each tensor, some megabytes at a time, into the buffer type that `place` returns for it; tensors with
     /// `None` are skipped. Repacking buffer types and meta devices take each tensor as a whole: the largest of those is
     /// then in host memory once. `progress` receives the number of bytes loaded so far and in total.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::gguf::{Reader, Writer};
+    /// # let mut writer = Writer::new();
+    /// # writer.tensor("w", DType::I8, [4], &[1, 2, 3, 4])?;
+    /// # let file = std::io::Cursor::new(writer.to_bytes()?);
+    /// let mut reader = Reader::from_stream(file)?;
+    /// let device = Device::best()?;
+    /// let weights = reader.stream(|_| device, |done, total| println!("{done} of {total} bytes"))?;
+    /// assert_eq!(weights.read_bytes("w")?, [1, 2, 3, 4]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

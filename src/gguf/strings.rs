@@ -4,6 +4,15 @@ use std::fmt;
 
 /// The strings of an array, stored back to back in one allocation: a vocabulary has a hundred thousand, most of them
 /// shorter than a `String` itself.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::gguf::Strings;
+/// let tokens = Strings::from(vec!["<s>", "a", "the"]);
+/// assert_eq!((tokens.len(), tokens.get(2)), (3, Some("the")));
+/// assert!(tokens.iter().any(|token| token == "a"));
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Strings {
     text: String,

@@ -152,6 +152,15 @@ pub(super) fn out_of_memory(bytes: usize) -> Error {
 macro_rules! kinds {
     ($($variant:ident($t:ty, $many:ty) = $raw:ident, $name:literal, $get:literal, $set:literal;)*) => {
         /// A metadata value (`gguf_type`).
+        ///
+        /// ```
+        /// # use ggml::prelude::*;
+        /// use ggml::gguf::Value;
+        /// let layers = Value::from(32_u32);
+        /// assert_eq!((layers.as_u64(), layers.type_name()), (Some(32), "u32"));
+        /// assert_eq!(layers.as_str(), None);
+        /// # Ok::<(), ggml::Error>(())
+        /// ```
         #[doc(alias = "gguf_type")]
         #[derive(Debug, Clone, PartialEq)]
         #[non_exhaustive]
@@ -167,6 +176,17 @@ macro_rules! kinds {
         }
 
         /// A metadata array.
+        ///
+        /// ```
+        /// # use ggml::prelude::*;
+        /// use ggml::gguf::{Array, Value};
+        /// let value = Value::from(vec![1_u32, 2, 3]);
+        /// match value.as_array() {
+        ///     Some(Array::U32(numbers)) => assert_eq!(numbers.iter().sum::<u32>(), 6),
+        ///     other => panic!("{other:?}"),
+        /// }
+        /// # Ok::<(), ggml::Error>(())
+        /// ```
         #[derive(Debug, Clone, PartialEq)]
         #[non_exhaustive]
         pub enum Array {
@@ -324,6 +344,13 @@ impl Value {
     }
 
     /// The string, if this is one.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::gguf::Value;
+    /// assert_eq!(Value::from("llama").as_str(), Some("llama"));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::String(text) => Some(text),
@@ -332,6 +359,14 @@ impl Value {
     }
 
     /// The integer, of any integer type, if it is not negative.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::gguf::Value;
+    /// assert_eq!(Value::from(7_i8).as_u64(), Some(7));
+    /// assert_eq!(Value::from(-7_i8).as_u64(), None);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
             Self::U64(n) => Some(n),
@@ -380,6 +415,14 @@ impl Value {
     }
 
     /// The array, if this is one.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::gguf::Value;
+    /// let tokens = Value::from(vec!["a".to_string(), "b".to_string()]);
+    /// assert_eq!(tokens.as_array().map(|array| (array.len(), array.type_name())), Some((2, "str")));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     #[doc(alias = "gguf_get_arr_data")]
     #[doc(alias = "gguf_get_arr_str")]
     pub fn as_array(&self) -> Option<&Array> {

@@ -30,6 +30,17 @@ impl Named for Content {
 /// Builds and writes a GGUF file.
 ///
 /// Metadata and tensors are written in the order in which they were added. The same contents give the same bytes.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::gguf::{Reader, Writer};
+/// let mut writer = Writer::new();
+/// writer.set("general.architecture", "mlp")?.set("mlp.layers", 2_u32)?;
+/// writer.tensor("w", DType::F32, [2], bytemuck::cast_slice(&[1.0_f32, 2.0]))?;
+/// let file = writer.to_bytes()?; // or `writer.write("mlp.gguf")`
+/// assert_eq!(Reader::from_bytes(file)?.tensors().count(), 1);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct Writer {
     metadata: Table<Entry>,
@@ -85,6 +96,18 @@ impl Writer {
 
     /// Copies all metadata of another file, replacing earlier values (`gguf_set_kv`).
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::gguf::{Reader, Writer};
+    /// # let mut original = Writer::new();
+    /// # original.set("general.name", "Tiny")?;
+    /// # let reader = Reader::from_bytes(original.to_bytes()?)?;
+    /// let mut writer = Writer::new();
+    /// writer.set_kv(&reader)?.set("general.file_type", 2_u32)?; // all that the file says, and one change
+    /// assert_eq!(Reader::from_bytes(writer.to_bytes()?)?.key_values().count(), 2);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Writer::set`]: ggml reads some keys that it can't write.
@@ -116,6 +139,17 @@ impl Writer {
     }
 
     /// Adds a tensor without data; [`Writer::write_with`] or [`Writer::write_to`] gets them from a closure.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::gguf::Writer;
+    /// let mut writer = Writer::new();
+    /// writer.declare("ones", DType::I8, [3])?; // no data yet
+    /// let mut file = Vec::new();
+    /// writer.write_to(&mut file, |t, out| out.write_all(&vec![1; t.size()]))?;
+    /// assert_eq!(file.len() % 32, 0);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -12,6 +12,13 @@ const COLOURS: [&str; 8] = ["#cfe8cf", "#cfdcf5", "#f7dcc4", "#e6d3ee", "#f7f0bf
 impl Graph<'_> {
     /// Prints the graph in the DOT language, data flowing downwards: operations as boxes, inputs as ellipses, weights
     /// and states as cylinders (`ggml_graph_dump_dot`). [`Run::to_dot`](crate::Run::to_dot) adds devices.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let graph = ctx.graph([ctx.relu(ctx.input("x", DType::F32, [2])?)?])?;
+    /// assert!(graph.to_dot().starts_with("digraph ggml {")); // for `dot -Tsvg`
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     #[doc(alias = "ggml_graph_dump_dot")]
     pub fn to_dot(&self) -> String {
         self.dot(&[], |_| None)

@@ -23,6 +23,16 @@ use crate::{callback, log};
 ///
 /// A graph is immutable. [`Sched::alloc`](crate::Sched::alloc) and
 /// [`GraphAllocator::alloc`](crate::GraphAllocator::alloc) allocate it, any number of times, but only once at a time.
+///
+/// ```
+/// # use ggml::prelude::*; let ctx = Context::new();
+/// let x = ctx.input("x", DType::F32, [2])?;
+/// let y = ctx.relu(ctx.neg(x)?)?.named("y")?;
+/// let graph = ctx.graph([y])?;
+/// assert_eq!(graph.nodes().map(|t| t.op()).collect::<Vec<_>>(), ["NEG", "RELU"]);
+/// assert_eq!(graph.tensor("y"), Some(y));
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_cgraph")]
 pub struct Graph<'c> {
     store: StoreGuard,
@@ -32,6 +42,16 @@ pub struct Graph<'c> {
 impl Context {
     /// The graph of `outputs` and all that they depend on, visited in the given order (`ggml_new_graph_custom`,
     /// `ggml_build_forward_expand`). The graph can be allocated and computed, but not changed.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [2])?;
+    /// let (mean, squares) = (ctx.mean(x)?, ctx.sqr(x)?);
+    /// assert_eq!(ctx.graph([mean])?.n_nodes(), 1);
+    /// assert_eq!(ctx.graph([mean, squares])?.n_nodes(), 2);
+    /// assert!(matches!(ctx.graph([x]), Err(Error::EmptyGraph)));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -83,6 +103,14 @@ impl<'c> Graph<'c> {
 
     /// The operands of `t`, in order; none for leaves and for tensors that are not part of the graph. Always as built,
     /// even while the scheduler uses copies on other devices.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let [a, b] = [ctx.input("a", DType::F32, [2])?, ctx.input("b", DType::F32, [2])?];
+    /// let sum = ctx.add(a, b)?;
+    /// assert_eq!(ctx.graph([sum])?.sources(sum).map(|t| t.name()).collect::<Vec<_>>(), ["a", "b"]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     pub fn sources(&self, t: Tensor<'_>) -> impl Iterator<Item = Tensor<'_>> {
         let entry = self.entries().position(t.ptr()).and_then(|i| self.entries().get(i));
         entry.into_iter().flat_map(|e| self.entries().srcs(e)).map(|(_, ptr)| {

@@ -16,12 +16,25 @@ type Builder = unsafe extern "C-unwind" fn(
 ) -> *mut sys::ggml_tensor;
 
 macro_rules! binary {
-    ($($doc:literal, $name:ident = $c:ident, $alias:literal, $inplace:ident = $c_inplace:ident, $alias_inplace:literal;)*) => {
+    ($($doc:literal, $ab:literal, $name:ident = $c:ident, $alias:literal, $inplace:ident = $c_inplace:ident, $alias_inplace:literal;)*) => {
         impl Context {
             $(
                 #[doc = concat!($doc, " (`", $alias, "`).")]
                 ///
                 /// `b` is repeated to the shape of `a`; the result has the shape and type of `a`.
+                ///
+                /// ```
+                /// # use ggml::prelude::*; let ctx = Context::new();
+                /// let [a, b] = [ctx.input("a", DType::F32, [2, 2])?, ctx.input("b", DType::F32, [2])?];
+                #[doc = concat!("let y = ctx.", stringify!($name), "(a, b)?;")]
+                /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+                /// # let mut run = sched.alloc(&graph)?;
+                /// run.set(a, &[1.0_f32, 2.0, 3.0, 4.0])?;
+                /// run.set(b, &[1.0_f32, 2.0])?;
+                /// run.compute()?;
+                #[doc = concat!("assert_eq!(run.get::<f32>(y)?, ", $ab, ");")]
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
                 ///
                 /// # Errors
                 ///
@@ -57,16 +70,16 @@ macro_rules! binary {
 }
 
 binary! {
-    "`a + b`",
+    "`a + b`", "[2.0, 4.0, 4.0, 6.0]",
         add = ggml_add, "ggml_add",
         add_inplace = ggml_add_inplace, "ggml_add_inplace";
-    "`a - b`",
+    "`a - b`", "[0.0, 0.0, 2.0, 2.0]",
         sub = ggml_sub, "ggml_sub",
         sub_inplace = ggml_sub_inplace, "ggml_sub_inplace";
-    "`a * b`, element by element",
+    "`a * b`, element by element", "[1.0, 4.0, 3.0, 8.0]",
         mul = ggml_mul, "ggml_mul",
         mul_inplace = ggml_mul_inplace, "ggml_mul_inplace";
-    "`a / b`, element by element",
+    "`a / b`, element by element", "[1.0, 1.0, 3.0, 2.0]",
         div = ggml_div, "ggml_div",
         div_inplace = ggml_div_inplace, "ggml_div_inplace";
 }
@@ -84,6 +97,17 @@ impl Context {
 
     /// `a + b`, of type `dtype` (`ggml_add_cast`), for an `a` of `f16`, `bf16` or a quantised type. `b` is repeated
     /// over all dimensions of `a` except the first.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let a = ctx.cast(ctx.arange(0.0, 4.0, 1.0)?, DType::F16)?; // 0, 1, 2, 3
+    /// let b = ctx.arange(10.0, 14.0, 1.0)?;
+    /// let sum = ctx.add_cast(a, b, DType::F32)?;
+    /// # let (graph, mut sched) = (ctx.graph([sum])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(sum)?, [10.0, 12.0, 14.0, 16.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

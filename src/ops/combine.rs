@@ -14,6 +14,16 @@ use crate::tensor::Tensor;
 impl Context {
     /// A contiguous copy (`ggml_cont`).
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.reshape(ctx.arange(0.0, 6.0, 1.0)?, [3, 2])?; // rows 0, 1, 2 and 3, 4, 5
+    /// let columns = ctx.cont(ctx.transpose(x)?)?;
+    /// # let (graph, mut sched) = (ctx.graph([columns])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(columns)?, [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// Only where memory runs out.
@@ -31,6 +41,14 @@ impl Context {
     }
 
     /// A contiguous copy with another shape, the elements in the same order (`ggml_cont_4d`).
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.transpose(ctx.input("x", DType::F32, [3, 2])?)?;
+    /// let rows = ctx.cont_4d(x, [3, 2])?; // `reshape` takes contiguous tensors only
+    /// assert!(rows.is_contiguous() && ctx.reshape(x, [3, 2]).is_err());
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -83,6 +101,14 @@ impl Context {
 
     /// A copy of `a` with element type `dtype` (`ggml_cast`).
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.arange(0.0, 64.0, 1.0)?;
+    /// let small = ctx.cast(x, DType::Q8_0)?;
+    /// assert_eq!((x.nbytes(), small.nbytes()), (256, 68));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) unless the rows are whole blocks of `dtype`.
@@ -98,6 +124,18 @@ impl Context {
     /// Copies `a` to `b`, which may be a [`State`](crate::State)'s tensor or a view of one, converts between element
     /// types, and returns a view of `b` (`ggml_cpy`). Operations that read `b` itself are not ordered after the copy:
     /// let them read the result, or give the copy to [`Context::graph`] before them.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let mut builder = WeightsBuilder::new();
+    /// builder.tensor("cache", DType::F16, [4])?;
+    /// let state = builder.place_state(Device::cpu()?)?;
+    /// let stored = ctx.cpy(ctx.arange(0.0, 4.0, 1.0)?, state.tensor("cache")?)?; // rounds to f16
+    /// # let (graph, mut sched) = (ctx.graph([stored])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<half::f16>(stored)?, [0.0, 1.0, 2.0, 3.0].map(half::f16::from_f32));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -130,6 +168,13 @@ impl Context {
 
     /// Repeats `a` to the shape of `like` (`ggml_repeat`).
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let (row, like) = (ctx.arange(0.0, 2.0, 1.0)?, ctx.input("like", DType::F32, [4, 2])?);
+    /// assert_eq!(ctx.repeat(row, like)?.ne(), [4, 2, 1, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) unless every dimension of `a` divides that of `like`.
@@ -144,6 +189,15 @@ impl Context {
     }
 
     /// Repeats `a` to `shape` (`ggml_repeat_4d`).
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.repeat_4d(ctx.arange(0.0, 2.0, 1.0)?, [4, 2])?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -171,6 +225,16 @@ impl Context {
     /// Sums `a` to the shape of `like` (`ggml_repeat_back`), the gradient of [`Context::repeat`]: each element is the
     /// sum of all its repetitions.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let (x, like) = (ctx.arange(0.0, 6.0, 1.0)?, ctx.arange(0.0, 2.0, 1.0)?);
+    /// let sums = ctx.repeat_back(x, like)?; // 0 + 2 + 4, 1 + 3 + 5
+    /// # let (graph, mut sched) = (ctx.graph([sums])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(sums)?, [6.0, 9.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) unless every dimension of `like` divides that of `a`.
@@ -185,6 +249,16 @@ impl Context {
     }
 
     /// Concatenates `a` and `b` in dimension `dim` (`ggml_concat`).
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let (a, b) = (ctx.arange(0.0, 2.0, 1.0)?, ctx.arange(5.0, 8.0, 1.0)?);
+    /// let both = ctx.concat(a, b, 0)?;
+    /// # let (graph, mut sched) = (ctx.graph([both])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(both)?, [0.0, 1.0, 5.0, 6.0, 7.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

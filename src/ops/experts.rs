@@ -18,6 +18,15 @@ impl Context {
     /// The indices in `ids` must be an input, a view of one, or made by `argsort` or `top_k`. Those of an input are
     /// checked when it is set. With repacked experts, the indices of each token must be distinct.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let experts = ctx.input("experts", DType::F32, [16, 32, 8])?; // 8 matrices
+    /// let x = ctx.input("x", DType::F32, [16, 1, 5])?; // 5 tokens
+    /// let picked = ctx.top_k(ctx.input("scores", DType::F32, [8, 5])?, 2)?;
+    /// assert_eq!(ctx.mul_mat_id(experts, x, picked)?.ne(), [32, 2, 5, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `ids` is `i32`; [`Error::Shape`](crate::Error::Shape) where shapes
@@ -77,6 +86,15 @@ impl Context {
     ///
     /// The indices in `ids` must be an input, a view of one, or made by `argsort` or `top_k`. Those of an input are
     /// checked when it is set.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [32, 2, 5])?; // of 2 experts for each of 5 tokens
+    /// let biases = ctx.input("biases", DType::F32, [32, 8])?;
+    /// let picked = ctx.top_k(ctx.input("scores", DType::F32, [8, 5])?, 2)?;
+    /// assert_eq!(ctx.add_id(x, biases, picked)?.ne(), x.ne());
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -14,6 +14,17 @@ type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggm
 impl Context {
     /// A tensor of the operand's shape and type with `value` in all elements (`ggml_fill`).
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let ones = ctx.fill(ctx.input("like", DType::F32, [2, 3])?, 1.0)?;
+    /// # let (graph, mut sched) = (ctx.graph([ones])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// # run.set_at(graph.tensor("like").unwrap(), 0, &[0.0_f32])?;
+    /// # run.compute()?;
+    /// assert_eq!(run.get::<f32>(ones)?, [1.0; 6]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32` or `f16`; [`Error::Shape`](crate::Error::Shape) unless it
@@ -56,6 +67,15 @@ impl Context {
     /// The numbers from `start` to below `stop` in steps of `step` (`ggml_arange`): `[n]`, of `f32`. The count is
     /// computed in `f32` too.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.arange(0.0, 1.0, 0.25)?;
+    /// # let (graph, mut sched) = (ctx.graph([x])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(x)?, [0.0, 0.25, 0.5, 0.75]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Param`](crate::Error::Param) unless all three are finite, `stop` is above `start` and `step` above 0;
@@ -80,6 +100,16 @@ impl Context {
     /// Embeds each time step in `dim` numbers (`ggml_timestep_embedding`): the cosines, then the sines, of its products
     /// with `dim / 2` frequencies, from 1 down towards `1 / max_period`; an odd `dim` ends in 0. `[n]` becomes `[dim,
     /// n]`, of `f32`.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let steps = ctx.arange(0.0, 2.0, 1.0)?;
+    /// let y = ctx.timestep_embedding(steps, 4, 10_000)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?[..4], [1.0, 1.0, 0.0, 0.0]); // cosines and sines of 0
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -12,6 +12,18 @@ numbered! {
     /// The function of the gate (`ggml_glu_op`).
     ///
     /// Functions with parameters have methods of their own: [`Context::swiglu_oai`], [`Context::swiglu_clamp`].
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::Glu;
+    /// # let ctx = Context::new();
+    /// let x = ctx.arange(1.0, 5.0, 1.0)?; // halves 1, 2 and 3, 4
+    /// let y = ctx.glu(x, Glu::Reglu, false)?; // relu of the first half, times the second
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [3.0, 8.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     #[doc(alias = "ggml_glu_op")]
     pub enum Glu: sys::ggml_glu_op {
         Reglu = GGML_GLU_OP_REGLU, relu;
@@ -43,6 +55,18 @@ macro_rules! glu {
                 #[doc = concat!("[`Context::", stringify!($gate), "`] of the first half of each row, times the second")]
                 #[doc = concat!("(`", $alias, "`).")]
                 ///
+                /// ```
+                /// # use ggml::prelude::*; let ctx = Context::new();
+                /// let x = ctx.arange(1.0, 5.0, 1.0)?; // halves 1, 2 and 3, 4
+                #[doc = concat!("let y = ctx.", stringify!($name), "(x)?;")]
+                #[doc = concat!("let same = ctx.mul(ctx.", stringify!($gate), "(ctx.view_1d(x, 2, 0)?)?, ctx.view_1d(x, 2, 8)?)?;")]
+                /// # let graph = ctx.graph([y, same])?;
+                /// # let mut sched = Sched::builder().backend(Backend::cpu()?).build()?;
+                /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+                /// assert!(run.get::<f32>(y)?.iter().zip(run.get::<f32>(same)?).all(|(a, b)| (a - b).abs() < 0.01));
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
+                ///
                 /// # Errors
                 ///
                 /// As [`Context::glu`].
@@ -63,6 +87,18 @@ macro_rules! glu {
                 }
 
                 #[doc = concat!("[`Context::", stringify!($gate), "`] of `a`, times `b` (`", $alias_split, "`).")]
+                ///
+                /// ```
+                /// # use ggml::prelude::*; let ctx = Context::new();
+                /// let (a, b) = (ctx.arange(-1.0, 2.0, 1.0)?, ctx.arange(5.0, 8.0, 1.0)?);
+                #[doc = concat!("let y = ctx.", stringify!($split), "(a, b)?;")]
+                #[doc = concat!("let same = ctx.mul(ctx.", stringify!($gate), "(a)?, b)?;")]
+                /// # let graph = ctx.graph([y, same])?;
+                /// # let mut sched = Sched::builder().backend(Backend::cpu()?).build()?;
+                /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+                /// assert!(run.get::<f32>(y)?.iter().zip(run.get::<f32>(same)?).all(|(a, b)| (a - b).abs() < 0.01));
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
                 ///
                 /// # Errors
                 ///
@@ -137,6 +173,18 @@ impl Context {
     }
 
     /// The function of `a`, times `b` (`ggml_glu_split`).
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::Glu;
+    /// # let ctx = Context::new();
+    /// let (gate, up) = (ctx.arange(-1.0, 2.0, 1.0)?, ctx.arange(5.0, 8.0, 1.0)?);
+    /// let y = ctx.glu_split(gate, up, Glu::Reglu)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [0.0, 0.0, 7.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -52,6 +52,17 @@ impl Context {
     /// Sums the streams of each token, weighted (`ggml_dsv4_hc_pre`): `x` is `[n_embd, streams, n_tokens]`, `weights`
     /// is `[streams, n_tokens]`, the result is `[n_embd, n_tokens]`.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.reshape(ctx.arange(0.0, 4.0, 1.0)?, [2, 2, 1])?; // streams 0, 1 and 2, 3
+    /// let weights = ctx.reshape(ctx.arange(1.0, 3.0, 1.0)?, [2, 1])?; // 1 and 2
+    /// let y = ctx.dsv4_hc_pre(x, weights)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [4.0, 7.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) unless shapes are as above, [`Error::DType`](crate::Error::DType) unless

@@ -12,6 +12,20 @@ impl Context {
     /// The cross entropy between `soft_max(logits)` and `labels`, averaged over rows (`ggml_cross_entropy_loss`): one
     /// `f32`.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let [logits, labels] = ["logits", "labels"].map(|name| ctx.input(name, DType::F32, [2, 1]));
+    /// let (logits, labels) = (logits?, labels?);
+    /// let loss = ctx.cross_entropy_loss(logits, labels)?;
+    /// # let (graph, mut sched) = (ctx.graph([loss])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// run.set(logits, &[0.0_f32, 0.0])?;
+    /// run.set(labels, &[1.0_f32, 0.0])?;
+    /// # run.compute()?;
+    /// assert!((run.get::<f32>(loss)?[0] - 2.0_f32.ln()).abs() < 1e-3);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) unless both have the same shape and evenly spaced rows,

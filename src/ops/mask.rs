@@ -9,6 +9,19 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 /// The triangle of a square matrix that [`Context::tri`] keeps. Rows are dimension 1, columns dimension 0.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::TriType;
+/// # let ctx = Context::new();
+/// let x = ctx.reshape(ctx.arange(1.0, 5.0, 1.0)?, [2, 2])?; // rows 1, 2 and 3, 4
+/// let [below, above] = [ctx.tri(x, TriType::LowerDiag)?, ctx.tri(x, TriType::Upper)?];
+/// # let (graph, mut sched) = (ctx.graph([below, above])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?; run.compute()?;
+/// assert_eq!(run.get::<f32>(below)?, [1.0, 0.0, 3.0, 4.0]);
+/// assert_eq!(run.get::<f32>(above)?, [0.0, 2.0, 0.0, 0.0]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_tri_type")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -27,11 +40,21 @@ pub enum TriType {
 type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor, i32) -> *mut sys::ggml_tensor;
 
 macro_rules! future {
-    ($($name:ident = $c:ident, $alias:literal, $inplace:ident = $c_inplace:ident, $alias_inplace:literal, $value:literal;)*) => {
+    ($($name:ident = $c:ident, $alias:literal, $inplace:ident = $c_inplace:ident, $alias_inplace:literal, $value:literal, $y:literal;)*) => {
         impl Context {
             $(
                 #[doc = concat!("`a` with ", $value, " in the future: in columns above the row plus ")]
                 #[doc = concat!("`n_past` (`", $alias, "`).")]
+                ///
+                /// ```
+                /// # use ggml::prelude::*; let ctx = Context::new();
+                /// let scores = ctx.reshape(ctx.arange(1.0, 5.0, 1.0)?, [2, 2])?; // rows 1, 2 and 3, 4
+                #[doc = concat!("let y = ctx.", stringify!($name), "(scores, 0)?;")]
+                /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+                /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+                #[doc = concat!("assert_eq!(run.get::<f32>(y)?, [1.0, ", $y, ", 3.0, 4.0]);")]
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
                 ///
                 /// # Errors
                 ///
@@ -63,9 +86,9 @@ macro_rules! future {
 
 future! {
     diag_mask_inf = ggml_diag_mask_inf, "ggml_diag_mask_inf",
-        diag_mask_inf_inplace = ggml_diag_mask_inf_inplace, "ggml_diag_mask_inf_inplace", "negative infinity";
+        diag_mask_inf_inplace = ggml_diag_mask_inf_inplace, "ggml_diag_mask_inf_inplace", "negative infinity", "f32::NEG_INFINITY";
     diag_mask_zero = ggml_diag_mask_zero, "ggml_diag_mask_zero",
-        diag_mask_zero_inplace = ggml_diag_mask_zero_inplace, "ggml_diag_mask_zero_inplace", "zero";
+        diag_mask_zero_inplace = ggml_diag_mask_zero_inplace, "ggml_diag_mask_zero_inplace", "zero", "0.0";
 }
 
 impl Context {
@@ -80,6 +103,15 @@ impl Context {
 
     /// Square matrices with the rows of `a` as diagonals and zeros elsewhere (`ggml_diag`): `[n, 1, …]` becomes `[n, n,
     /// …]`.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.diag(ctx.arange(1.0, 3.0, 1.0)?)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [1.0, 0.0, 0.0, 2.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

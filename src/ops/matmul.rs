@@ -42,6 +42,17 @@ impl Context {
     ///
     /// `a` is repeated over the third and fourth dimension of `b`.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let a = ctx.reshape(ctx.arange(0.0, 6.0, 1.0)?, [3, 2])?; // two rows of three: the weights of a layer
+    /// let b = ctx.reshape(ctx.arange(1.0, 4.0, 1.0)?, [3, 1])?; // one row: an input
+    /// let y = ctx.mul_mat(a, b)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!((y.ne(), run.get::<f32>(y)?), ([2, 1, 1, 1], vec![8.0, 26.0]));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) unless the first dimensions are equal, the upper dimensions of `a` divide
@@ -110,6 +121,16 @@ impl Context {
     ///
     /// `a` is repeated over the third and fourth dimension of `b`.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let (a, b) = (ctx.arange(1.0, 4.0, 1.0)?, ctx.arange(1.0, 3.0, 1.0)?);
+    /// let y = ctx.out_prod(a, b)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [1.0, 2.0, 3.0, 2.0, 4.0, 6.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) unless the second dimensions are equal, the upper dimensions of `a` divide
@@ -130,6 +151,19 @@ impl Context {
     /// Solves `a · x = b` (row-major) for lower triangular matrices `a` (`ggml_solve_tri`, of which C implements only
     /// this variant). Elements above the diagonal are not read. With `a` of ggml shape `[n, n]` and `b` of `[k, n]`,
     /// `x` is `[k, n]`.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let [a, b] = [ctx.input("a", DType::F32, [2, 2])?, ctx.input("b", DType::F32, [1, 2])?];
+    /// let x = ctx.solve_tri(a, b)?;
+    /// # let (graph, mut sched) = (ctx.graph([x])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// run.set(a, &[2.0_f32, 0.0, 1.0, 4.0])?; // 2 x = 6, x + 4 y = 11
+    /// run.set(b, &[6.0_f32, 11.0])?;
+    /// # run.compute()?;
+    /// assert_eq!(run.get::<f32>(x)?, [3.0, 2.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

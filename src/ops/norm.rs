@@ -12,10 +12,20 @@ use crate::tensor::Tensor;
 type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor, f32) -> *mut sys::ggml_tensor;
 
 macro_rules! norm {
-    ($($name:ident = $c:ident, $alias:literal, $inplace:ident = $c_inplace:ident, $alias_inplace:literal, $doc:literal;)*) => {
+    ($($name:ident = $c:ident, $alias:literal, $inplace:ident = $c_inplace:ident, $alias_inplace:literal, $doc:literal, $y:literal;)*) => {
         impl Context {
             $(
                 #[doc = concat!($doc, " (`", $alias, "`).")]
+                ///
+                /// ```
+                /// # use ggml::prelude::*; let ctx = Context::new();
+                /// let x = ctx.arange(3.0, 5.0, 1.0)?; // 3, 4
+                #[doc = concat!("let y = ctx.", stringify!($name), "(x, 1e-6)?;")]
+                /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+                /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+                #[doc = concat!("assert!(run.get::<f32>(y)?.iter().zip(", $y, ").all(|(y, x)| (y - x).abs() < 1e-3));")]
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
                 ///
                 /// # Errors
                 ///
@@ -48,11 +58,11 @@ macro_rules! norm {
 
 norm! {
     norm = ggml_norm, "ggml_norm", norm_inplace = ggml_norm_inplace, "ggml_norm_inplace",
-        "Each row minus its mean, divided by the square root of its variance plus `eps`";
+        "Each row minus its mean, divided by the square root of its variance plus `eps`", "[-1.0, 1.0]";
     rms_norm = ggml_rms_norm, "ggml_rms_norm", rms_norm_inplace = ggml_rms_norm_inplace, "ggml_rms_norm_inplace",
-        "Each row divided by the square root of its mean square plus `eps`";
+        "Each row divided by the square root of its mean square plus `eps`", "[0.849, 1.131]";
     l2_norm = ggml_l2_norm, "ggml_l2_norm", l2_norm_inplace = ggml_l2_norm_inplace, "ggml_l2_norm_inplace",
-        "Each row divided by its L2 norm, or by `eps` where that is larger";
+        "Each row divided by its L2 norm, or by `eps` where that is larger", "[0.6, 0.8]";
 }
 
 impl Context {
@@ -66,6 +76,16 @@ impl Context {
     }
 
     /// [`Context::norm`] over groups of channels, the third dimension (`ggml_group_norm`).
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.reshape(ctx.arange(0.0, 4.0, 1.0)?, [1, 1, 4])?; // 4 channels of one pixel
+    /// let y = ctx.group_norm(x, 2, 0.0)?; // 0, 1 and 2, 3 alike
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [-1.0, 1.0, -1.0, 1.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -35,6 +35,17 @@ options! {
 impl Context {
     /// Pads `a` (`ggml_pad_ext`, `ggml_pad_ext_circular`). Each dimension grows by `left + right`.
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::Pad;
+    /// # let ctx = Context::new();
+    /// let y = ctx.pad(ctx.arange(1.0, 3.0, 1.0)?, Pad::new().with_right([2, 0, 0, 0]))?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [1.0, 2.0, 0.0, 0.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`; [`Error::Param`](crate::Error::Param) where a number is
@@ -72,6 +83,15 @@ impl Context {
     /// Pads each row of `a` with `left` elements before and `right` after it, which mirror the row at its first and
     /// last element (`ggml_pad_reflect_1d`).
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.pad_reflect_1d(ctx.arange(0.0, 4.0, 1.0)?, 2, 1)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [2.0, 1.0, 0.0, 1.0, 2.0, 3.0, 2.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, [`Error::Shape`](crate::Error::Shape) unless it is
@@ -93,6 +113,15 @@ impl Context {
 
     /// Moves the elements of `a` cyclically by `shifts`, one number per dimension (`ggml_roll`). Positive numbers move
     /// towards higher indices.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.roll(ctx.arange(0.0, 4.0, 1.0)?, [1, 0, 0, 0])?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [3.0, 0.0, 1.0, 2.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -10,6 +10,19 @@ use crate::options::options;
 use crate::tensor::Tensor;
 
 /// The function of the elements in a window.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::{Pool, Pool1d};
+/// # let ctx = Context::new();
+/// let x = ctx.arange(0.0, 4.0, 1.0)?;
+/// let [max, mean] = [Pool::Max, Pool::Avg].map(|pool| ctx.pool_1d(x, pool, Pool1d::new([2])));
+/// let (max, mean) = (max?, mean?);
+/// # let (graph, mut sched) = (ctx.graph([max, mean])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?; run.compute()?;
+/// assert_eq!((run.get::<f32>(max)?, run.get::<f32>(mean)?), (vec![1.0, 3.0], vec![0.5, 2.5]));
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_op_pool")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pool {
@@ -101,6 +114,18 @@ impl Context {
     }
 
     /// Pools windows over the first two dimensions (`ggml_pool_2d`). The result has one `f32` per window.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::{Pool, Pool2d};
+    /// # let ctx = Context::new();
+    /// let image = ctx.reshape(ctx.arange(0.0, 16.0, 1.0)?, [4, 4])?;
+    /// let y = ctx.pool_2d(image, Pool::Max, Pool2d::new([2, 2]))?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [5.0, 7.0, 13.0, 15.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -3,6 +3,16 @@
 use ggml_sys as sys;
 
 /// The least precision that a device must use (`ggml_prec`).
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::{MulMat, Prec};
+/// # let ctx = Context::new();
+/// let [a, b] = [ctx.input("a", DType::F16, [64, 8])?, ctx.input("b", DType::F32, [64, 2])?];
+/// let sums = MulMat::new().with_acc(Prec::F32); // for a model whose sums exceed 65504
+/// assert_eq!(ctx.mul_mat_ext(a, b, sums)?.ne(), [8, 2, 1, 1]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_prec")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -14,6 +14,16 @@ type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggm
 impl Context {
     /// The sum of all elements (`ggml_sum`): a tensor of one element, of the operand's type.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.arange(1.0, 5.0, 1.0)?; // 1, 2, 3, 4
+    /// let sum = ctx.sum(x)?;
+    /// # let (graph, mut sched) = (ctx.graph([sum])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(sum)?, [10.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, `f16` or `bf16`;
@@ -25,6 +35,16 @@ impl Context {
     }
 
     /// The sum of each row (`ggml_sum_rows`): `[n, …]` becomes `[1, …]`.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.reshape(ctx.arange(0.0, 6.0, 1.0)?, [3, 2])?; // rows 0, 1, 2 and 3, 4, 5
+    /// let sums = ctx.sum_rows(x)?;
+    /// # let (graph, mut sched) = (ctx.graph([sums])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!((sums.ne(), run.get::<f32>(sums)?), ([1, 2, 1, 1], vec![3.0, 12.0]));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -38,6 +58,16 @@ impl Context {
 
     /// The mean of each row (`ggml_mean`): `[n, …]` becomes `[1, …]`.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.reshape(ctx.arange(0.0, 6.0, 1.0)?, [3, 2])?; // rows 0, 1, 2 and 3, 4, 5
+    /// let means = ctx.mean(x)?;
+    /// # let (graph, mut sched) = (ctx.graph([means])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(means)?, [1.0, 4.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Context::sum_rows`].
@@ -48,6 +78,18 @@ impl Context {
     }
 
     /// The index of the largest element of each row (`ggml_argmax`): `[n, rows]` becomes `[rows]`, of `i32`.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let scores = ctx.input("scores", DType::F32, [3, 2])?;
+    /// let best = ctx.argmax(scores)?;
+    /// # let (graph, mut sched) = (ctx.graph([best])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// run.set(scores, &[0.1_f32, 0.7, 0.2, 0.5, 0.3, 0.2])?;
+    /// # run.compute()?;
+    /// assert_eq!(run.get::<i32>(best)?, [1, 0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -64,6 +106,15 @@ impl Context {
 
     /// The cumulative sums of each row (`ggml_cumsum`): element `i` is the sum of elements 0 to `i`. The shape stays.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let sums = ctx.cumsum(ctx.arange(1.0, 5.0, 1.0)?)?; // of 1, 2, 3, 4
+    /// # let (graph, mut sched) = (ctx.graph([sums])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(sums)?, [1.0, 3.0, 6.0, 10.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Context::sum_rows`].
@@ -76,6 +127,19 @@ impl Context {
     /// Counts the elements of `a` that equal those of `b` at the same index (`ggml_count_equal`): one `i64`.
     ///
     /// The CPU kernel takes vectors and matrices only; `reshape` others.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let [a, b] = [ctx.input("a", DType::I32, [4])?, ctx.input("b", DType::I32, [4])?];
+    /// let n = ctx.count_equal(a, b)?;
+    /// # let (graph, mut sched) = (ctx.graph([n])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// run.set(a, &[1, 2, 3, 4])?;
+    /// run.set(b, &[1, 0, 3, 0])?;
+    /// # run.compute()?;
+    /// assert_eq!(run.get::<i64>(n)?, [2]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

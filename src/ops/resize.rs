@@ -11,6 +11,18 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// How the pixels of a resized image are interpolated.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::{Interpolate, Scale};
+/// # let ctx = Context::new();
+/// let row = ctx.arange(0.0, 2.0, 1.0)?;
+/// let y = ctx.interpolate(row, [4], Interpolate::new(Scale::Nearest))?;
+/// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?; run.compute()?;
+/// assert_eq!(run.get::<f32>(y)?, [0.0, 0.0, 1.0, 1.0]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_scale_mode")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {

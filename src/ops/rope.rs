@@ -11,6 +11,24 @@ use crate::options::options;
 use crate::tensor::Tensor;
 
 /// Which elements of a row are rotated as pairs, and by which positions.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::RopeMode;
+/// # let ctx = Context::new();
+/// let q = ctx.reshape(ctx.arange(0.0, 4.0, 1.0)?, [4, 1, 1])?; // one head of one token
+/// let position = ctx.input("position", DType::I32, [1])?;
+/// let [normal, neox] = [RopeMode::Normal, RopeMode::NeoX].map(|mode| ctx.rope(q, position, 4, mode));
+/// let (normal, neox) = (normal?, neox?);
+/// # let (graph, mut sched) = (ctx.graph([normal, neox])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?;
+/// run.set(position, &[1])?;
+/// # run.compute()?;
+/// let (sin, cos) = 1.0_f32.sin_cos(); // the first pair turns by 1 radian
+/// assert!((run.get::<f32>(normal)?[0] - (0.0 * cos - 1.0 * sin)).abs() < 1e-3, "elements 0 and 1");
+/// assert!((run.get::<f32>(neox)?[0] - (0.0 * cos - 2.0 * sin)).abs() < 1e-3, "elements 0 and 2");
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RopeMode {
@@ -162,6 +180,16 @@ impl<'c> Rope<'c> {
 impl Context {
     /// Rotary position embedding (`ggml_rope`): `a` is `[row, heads, tokens, batch]`, `positions` is `[tokens]`, of
     /// `i32`.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::RopeMode;
+    /// # let ctx = Context::new();
+    /// let q = ctx.input("q", DType::F32, [64, 8, 10])?; // 8 heads, 10 tokens
+    /// let positions = ctx.cast(ctx.arange(0.0, 10.0, 1.0)?, DType::I32)?;
+    /// assert_eq!(ctx.rope(q, positions, 64, RopeMode::NeoX)?.ne(), q.ne());
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -16,6 +16,20 @@ impl Context {
     /// The indices must be an input, a view of one, or made by `argsort` or `top_k`. Those of an input are checked when
     /// it is set, because ggml's kernels abort on indices that are out of range, or read out of bounds.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let table = ctx.reshape(ctx.arange(0.0, 6.0, 1.0)?, [2, 3])?; // an embedding of 3 tokens
+    /// let tokens = ctx.input("tokens", DType::I32, [2])?;
+    /// let embedded = ctx.get_rows(table, tokens)?;
+    /// # let (graph, mut sched) = (ctx.graph([embedded])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// assert!(run.set(tokens, &[2, 3]).is_err(), "there are rows 0, 1 and 2");
+    /// run.set(tokens, &[2, 0])?;
+    /// # run.compute()?;
+    /// assert_eq!(run.get::<f32>(embedded)?, [4.0, 5.0, 0.0, 1.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `rows` is `i32`; [`Error::Shape`](crate::Error::Shape) unless its
@@ -89,6 +103,22 @@ impl Context {
     /// because threads write rows in parallel. So an input must be set as a whole, which fails if an index is repeated.
     ///
     /// Operations that read `a` itself are not ordered after the write: let them read the result.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let mut builder = WeightsBuilder::new();
+    /// builder.tensor("cache", DType::F32, [2, 4])?;
+    /// let state = builder.place_state(Device::cpu()?)?;
+    /// let new = ctx.reshape(ctx.arange(1.0, 5.0, 1.0)?, [2, 2])?;
+    /// let slots = ctx.input("slots", DType::I64, [2])?;
+    /// let cache = ctx.set_rows(state.tensor("cache")?, new, slots)?;
+    /// # let (graph, mut sched) = (ctx.graph([cache])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// run.set(slots, &[3_i64, 0])?;
+    /// # run.compute()?;
+    /// assert_eq!(run.get::<f32>(cache)?, [3.0, 4.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

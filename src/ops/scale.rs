@@ -18,6 +18,15 @@ type TwoParams =
 impl Context {
     /// `x * factor` (`ggml_scale`).
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.scale(ctx.arange(0.0, 4.0, 1.0)?, 0.5)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [0.0, 0.5, 1.0, 1.5]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Context::scale_bias`].
@@ -57,6 +66,15 @@ impl Context {
 
     /// `x * factor + bias` (`ggml_scale_bias`).
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.scale_bias(ctx.arange(0.0, 4.0, 1.0)?, 2.0, -1.0)?; // 2 x - 1
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [-1.0, 1.0, 3.0, 5.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, `f16` or `bf16`, [`Error::Shape`](crate::Error::Shape)
@@ -79,6 +97,15 @@ impl Context {
     }
 
     /// `x`, limited to `min` and `max` (`ggml_clamp`).
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.clamp(ctx.arange(-2.0, 3.0, 1.0)?, -1.0, 1.0)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [-1.0, -1.0, 0.0, 1.0, 1.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

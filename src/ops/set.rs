@@ -74,6 +74,16 @@ impl Context {
 
     /// [`Context::set`] at `offset` bytes, with the strides of `a` (`ggml_set_1d`).
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let (a, b) = (ctx.arange(0.0, 4.0, 1.0)?, ctx.arange(8.0, 10.0, 1.0)?);
+    /// let y = ctx.set_1d(a, b, a.nb()[0])?; // from element 1 on
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [0.0, 8.0, 9.0, 3.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Context::set`].

@@ -55,6 +55,16 @@ impl<'c> SoftMax<'c> {
 impl Context {
     /// Softmax of each row (`ggml_soft_max`). The result is `f32`, of the shape of `a`.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.scale(ctx.arange(0.0, 2.0, 1.0)?, 3.0_f32.ln())?; // 0 and ln 3
+    /// let y = ctx.soft_max(x)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert!(run.get::<f32>(y)?.iter().zip([0.25, 0.75]).all(|(y, p)| (y - p).abs() < 1e-6));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) unless `a` is contiguous, [`Error::DType`](crate::Error::DType) unless it is

@@ -13,6 +13,18 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 /// The direction of a sort.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::SortOrder;
+/// # let ctx = Context::new();
+/// let x = ctx.arange(0.0, 3.0, 1.0)?;
+/// let [up, down] = [ctx.argsort(x, SortOrder::Asc)?, ctx.argsort(x, SortOrder::Desc)?];
+/// # let (graph, mut sched) = (ctx.graph([up, down])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?; run.compute()?;
+/// assert_eq!((run.get::<i32>(up)?, run.get::<i32>(down)?), (vec![0, 1, 2], vec![2, 1, 0]));
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_sort_order")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -28,6 +40,20 @@ impl Context {
     /// NaN counts as infinite, on the CPU as positive infinity.
     ///
     /// The result may be used as indices, such as those of [`Context::get_rows`].
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::SortOrder;
+    /// # let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [3])?;
+    /// let order = ctx.argsort(x, SortOrder::Desc)?;
+    /// # let (graph, mut sched) = (ctx.graph([order])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// run.set(x, &[0.2_f32, 0.9, 0.5])?;
+    /// # run.compute()?;
+    /// assert_eq!(run.get::<i32>(order)?, [1, 2, 0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -49,6 +75,18 @@ impl Context {
     /// The indices of the `k` largest elements of each row, the largest first (`ggml_argsort_top_k`): `[k, …]`, a view
     /// of the result of [`Context::argsort`].
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.input("logits", DType::F32, [5])?;
+    /// let best = ctx.argsort_top_k(x, 2)?;
+    /// # let (graph, mut sched) = (ctx.graph([best])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// run.set(x, &[0.1_f32, 0.5, 0.2, 0.9, 0.3])?;
+    /// # run.compute()?;
+    /// assert_eq!(run.get::<i32>(best)?, [3, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Context::argsort`]; [`Error::Param`](crate::Error::Param) unless `k` lies in 1 to the row length.
@@ -63,6 +101,14 @@ impl Context {
 
     /// The indices of the `k` largest elements of each row, in any order (`ggml_top_k`): `[k, …]`, `i32`. NaN: as in
     /// [`Context::argsort`].
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let scores = ctx.input("scores", DType::F32, [8, 5])?; // of 8 experts, for 5 tokens
+    /// let picked = ctx.top_k(scores, 2)?;
+    /// assert_eq!((picked.ne(), picked.dtype()), ([2, 5, 1, 1], DType::I32));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

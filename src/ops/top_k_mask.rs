@@ -11,6 +11,17 @@ use crate::tensor::Tensor;
 
 options! {
     /// The optional operands of [`Context::top_k_mask`].
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::TopKMask;
+    /// # let ctx = Context::new();
+    /// let mask = ctx.input("mask", DType::F16, [256, 10])?; // 256 cells, 10 tokens
+    /// let picks = ctx.top_k(ctx.input("scores", DType::F32, [256, 10])?, 32)?;
+    /// let cells = TopKMask::new().with_extra(ctx.input("sinks", DType::I32, [4, 10])?);
+    /// assert_eq!(ctx.top_k_mask(mask, picks, cells)?.ne(), [256, 10, 1, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     #[derive(Debug, Clone, Copy)]
     pub struct TopKMask<'c> {
         /// Picks are cells, and each counts.

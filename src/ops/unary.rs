@@ -13,7 +13,7 @@ type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggm
 
 macro_rules! unary {
     ($(
-        $doc:literal, $name:ident = $c:ident, $alias:literal
+        $doc:literal, $x:literal => $y:literal, $name:ident = $c:ident, $alias:literal
         $(, $inplace:ident = $c_inplace:ident, $alias_inplace:literal)?;
     )*) => {
         impl Context {
@@ -21,6 +21,18 @@ macro_rules! unary {
                 #[doc = concat!($doc, " (`", $alias, "`).")]
                 ///
                 /// The result has the operand's shape and type.
+                ///
+                /// ```
+                /// # use ggml::prelude::*; let ctx = Context::new();
+                /// let x = ctx.input("x", DType::F32, [1])?;
+                #[doc = concat!("let y = ctx.", stringify!($name), "(x)?;")]
+                /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+                /// # let mut run = sched.alloc(&graph)?;
+                #[doc = concat!("run.set(x, &[", $x, "_f32])?;")]
+                /// run.compute()?;
+                #[doc = concat!("assert!((run.get::<f32>(y)?[0] - ", $y, ").abs() < 1e-3);")]
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
                 ///
                 /// # Errors
                 ///
@@ -56,78 +68,78 @@ macro_rules! unary {
 }
 
 unary! {
-    "Absolute value",
+    "Absolute value", "-1.5" => "1.5",
         abs = ggml_abs, "ggml_abs",
         abs_inplace = ggml_abs_inplace, "ggml_abs_inplace";
-    "The least integer not below",
+    "The least integer not below", "1.2" => "2.0",
         ceil = ggml_ceil, "ggml_ceil",
         ceil_inplace = ggml_ceil_inplace, "ggml_ceil_inplace";
-    "Cosine, of radians",
+    "Cosine, of radians", "0.0" => "1.0",
         cos = ggml_cos, "ggml_cos",
         cos_inplace = ggml_cos_inplace, "ggml_cos_inplace";
-    "`x` above 0, else `exp(x) - 1`",
+    "`x` above 0, else `exp(x) - 1`", "-1.0" => "-0.632",
         elu = ggml_elu, "ggml_elu",
         elu_inplace = ggml_elu_inplace, "ggml_elu_inplace";
-    "Exponential",
+    "Exponential", "1.0" => "2.718",
         exp = ggml_exp, "ggml_exp",
         exp_inplace = ggml_exp_inplace, "ggml_exp_inplace";
-    "`exp(x) - 1`",
+    "`exp(x) - 1`", "1.0" => "1.718",
         expm1 = ggml_expm1, "ggml_expm1",
         expm1_inplace = ggml_expm1_inplace, "ggml_expm1_inplace";
-    "The greatest integer not above",
+    "The greatest integer not above", "1.8" => "1.0",
         floor = ggml_floor, "ggml_floor",
         floor_inplace = ggml_floor_inplace, "ggml_floor_inplace";
-    "GELU by its tanh approximation; kernels may use a table of 16-bit floats",
+    "GELU by its tanh approximation; kernels may use a table of 16-bit floats", "1.0" => "0.841",
         gelu = ggml_gelu, "ggml_gelu",
         gelu_inplace = ggml_gelu_inplace, "ggml_gelu_inplace";
-    "GELU by the error function",
+    "GELU by the error function", "1.0" => "0.841",
         gelu_erf = ggml_gelu_erf, "ggml_gelu_erf",
         gelu_erf_inplace = ggml_gelu_erf_inplace, "ggml_gelu_erf_inplace";
-    "`x * sigmoid(1.702 x)`; kernels may use a table of 16-bit floats",
+    "`x * sigmoid(1.702 x)`; kernels may use a table of 16-bit floats", "1.0" => "0.846",
         gelu_quick = ggml_gelu_quick, "ggml_gelu_quick",
         gelu_quick_inplace = ggml_gelu_quick_inplace, "ggml_gelu_quick_inplace";
-    "`(x + 3) / 6`, limited to 0 and 1", hardsigmoid = ggml_hardsigmoid, "ggml_hardsigmoid";
-    "`x * hardsigmoid(x)`", hardswish = ggml_hardswish, "ggml_hardswish";
-    "Natural logarithm",
+    "`(x + 3) / 6`, limited to 0 and 1", "1.0" => "0.667", hardsigmoid = ggml_hardsigmoid, "ggml_hardsigmoid";
+    "`x * hardsigmoid(x)`", "1.0" => "0.667", hardswish = ggml_hardswish, "ggml_hardswish";
+    "Natural logarithm", "2.0" => "0.693",
         log = ggml_log, "ggml_log",
         log_inplace = ggml_log_inplace, "ggml_log_inplace";
-    "Negation",
+    "Negation", "1.5" => "-1.5",
         neg = ggml_neg, "ggml_neg",
         neg_inplace = ggml_neg_inplace, "ggml_neg_inplace";
-    "The larger of `x` and 0",
+    "The larger of `x` and 0", "-1.5" => "0.0",
         relu = ggml_relu, "ggml_relu",
         relu_inplace = ggml_relu_inplace, "ggml_relu_inplace";
-    "The nearest integer, halves away from 0",
+    "The nearest integer, halves away from 0", "2.5" => "3.0",
         round = ggml_round, "ggml_round",
         round_inplace = ggml_round_inplace, "ggml_round_inplace";
-    "Sign: -1, 0 or 1",
+    "Sign: -1, 0 or 1", "-1.5" => "-1.0",
         sgn = ggml_sgn, "ggml_sgn",
         sgn_inplace = ggml_sgn_inplace, "ggml_sgn_inplace";
-    "`1 / (1 + exp(-x))`",
+    "`1 / (1 + exp(-x))`", "0.0" => "0.5",
         sigmoid = ggml_sigmoid, "ggml_sigmoid",
         sigmoid_inplace = ggml_sigmoid_inplace, "ggml_sigmoid_inplace";
-    "`x * sigmoid(x)`",
+    "`x * sigmoid(x)`", "1.0" => "0.731",
         silu = ggml_silu, "ggml_silu",
         silu_inplace = ggml_silu_inplace, "ggml_silu_inplace";
-    "Sine, of radians",
+    "Sine, of radians", "1.571" => "1.0",
         sin = ggml_sin, "ggml_sin",
         sin_inplace = ggml_sin_inplace, "ggml_sin_inplace";
-    "`log(1 + exp(x))`",
+    "`log(1 + exp(x))`", "0.0" => "0.693",
         softplus = ggml_softplus, "ggml_softplus",
         softplus_inplace = ggml_softplus_inplace, "ggml_softplus_inplace";
-    "Square",
+    "Square", "3.0" => "9.0",
         sqr = ggml_sqr, "ggml_sqr",
         sqr_inplace = ggml_sqr_inplace, "ggml_sqr_inplace";
-    "Square root",
+    "Square root", "9.0" => "3.0",
         sqrt = ggml_sqrt, "ggml_sqrt",
         sqrt_inplace = ggml_sqrt_inplace, "ggml_sqrt_inplace";
-    "1 above 0, else 0",
+    "1 above 0, else 0", "1.5" => "1.0",
         step = ggml_step, "ggml_step",
         step_inplace = ggml_step_inplace, "ggml_step_inplace";
-    "Hyperbolic tangent",
+    "Hyperbolic tangent", "1.0" => "0.762",
         tanh = ggml_tanh, "ggml_tanh",
         tanh_inplace = ggml_tanh_inplace, "ggml_tanh_inplace";
-    "The integer part",
+    "The integer part", "-1.8" => "-1.0",
         trunc = ggml_trunc, "ggml_trunc",
         trunc_inplace = ggml_trunc_inplace, "ggml_trunc_inplace";
 }
@@ -136,6 +148,18 @@ numbered! {
     /// An element-wise function (`ggml_unary_op`).
     ///
     /// All except `xIELU`, which has parameters: [`Context::xielu`].
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::UnaryOp;
+    /// # let ctx = Context::new();
+    /// let x = ctx.arange(-1.0, 2.0, 1.0)?;
+    /// let y = ctx.unary(x, UnaryOp::Relu)?; // the same as `ctx.relu(x)`
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [0.0, 0.0, 1.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     #[doc(alias = "ggml_unary_op")]
     pub enum UnaryOp: sys::ggml_unary_op {
         Abs = GGML_UNARY_OP_ABS, abs;
@@ -225,6 +249,16 @@ impl Context {
     /// The gradient of [`Context::silu`] with respect to its operand `a`, from that of its result, `grad`
     /// (`ggml_silu_back`).
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let [grad, x] = [ctx.fill(ctx.arange(0.0, 3.0, 1.0)?, 1.0)?, ctx.arange(0.0, 3.0, 1.0)?];
+    /// let y = ctx.silu_back(grad, x)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?[0], 0.5); // the slope of silu at 0
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Context::leaky_relu`], for both; [`Error::Shape`](crate::Error::Shape) and
@@ -245,6 +279,15 @@ impl Context {
     }
 
     /// `x` above 0, else `slope * x` (`ggml_leaky_relu`).
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.leaky_relu(ctx.arange(-2.0, 2.0, 1.0)?, 0.1)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [-0.2, -0.1, 0.0, 1.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -12,6 +12,14 @@ use crate::tensor::Tensor;
 impl Context {
     /// A view of `a` with another shape, the elements in the same order (`ggml_reshape_4d`).
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [12])?;
+    /// assert_eq!(ctx.reshape(x, [4, 3])?.ne(), [4, 3, 1, 1]);
+    /// assert!(ctx.reshape(x, [5, 3]).is_err(), "12 elements, not 15");
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) unless `a` is contiguous and has as many elements as `shape`.
@@ -174,6 +182,13 @@ impl Context {
 
     /// The dimensions in another order (`ggml_permute`): dimension `i` of `a` becomes dimension `axes[i]` of the result.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let heads = ctx.input("q", DType::F32, [64, 8, 10])?; // [size, heads, tokens]
+    /// assert_eq!(ctx.permute(heads, [0, 2, 1, 3])?.ne(), [64, 10, 8, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Param`](crate::Error::Param) unless `axes` are 0 to 3, each once, and block types keep their first
@@ -202,6 +217,14 @@ impl Context {
     }
 
     /// A view of `a` with the first two dimensions swapped (`ggml_transpose`).
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [3, 2])?;
+    /// let t = ctx.transpose(x)?;
+    /// assert_eq!((t.ne(), t.nb()[0]), ([2, 3, 1, 1], x.nb()[1])); // a view: strides change places
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -12,6 +12,14 @@ impl Context {
     /// Splits an image into windows of `w` by `w` (`ggml_win_part`): `a` of `[channels, width, height]` becomes
     /// `[channels, w, w, windows]`, row by row of windows, padded with zeros at the end.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let image = ctx.input("image", DType::F32, [96, 10, 10])?; // [channels, width, height]
+    /// let windows = ctx.win_part(image, 4)?;
+    /// assert_eq!(windows.ne(), [96, 4, 4, 9]); // 3 times 3 windows, padded with zeros
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, [`Error::Shape`](crate::Error::Shape) unless it is

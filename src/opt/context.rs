@@ -19,6 +19,15 @@ use crate::tensor::Tensor;
 use crate::weights::{State, WeightsBuilder};
 
 /// What an [`OptContext`] computes (`ggml_opt_build_type`). Each variant includes the one before.
+///
+#[doc = include_str!("line.txt")]
+/// let opt = OptContext::new([a, b], params.with_build_type(BuildType::Forward))?; // to evaluate only
+/// let mut opt = opt;
+/// let graphs = opt.graphs(&ctx, x, y)?;
+/// assert!(opt.alloc(&mut sched, &graphs, true).is_err(), "there are no gradients");
+/// assert_eq!(opt.alloc(&mut sched, &graphs, false)?.build_type(), BuildType::Forward);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_opt_build_type")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -55,6 +64,15 @@ options! {
 }
 
 /// The progress of an optimisation, passed to a schedule.
+///
+#[doc = include_str!("line.txt")]
+/// let decayed = |step: u32| AdamW::new().with_alpha(0.1 / step as f32);
+/// let mut opt = OptContext::new([a, b], params)?.with_schedule(|moment| decayed(moment.step).into());
+/// let graphs = opt.graphs(&ctx, x, y)?;
+/// opt.epoch(&mut sched, &graphs, &data, 8, |_| ())?;
+/// assert_eq!(opt.optimizer(), Optimizer::from(decayed(4))); // 4 batches of 2 points
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Moment {
@@ -68,6 +86,14 @@ pub struct Moment {
 ///
 /// The state consists of the optimiser's moments and the summed gradients. The computations are [`OptGraphs`], which
 /// can be used for all batches or built anew for each batch.
+///
+#[doc = include_str!("line.txt")]
+/// let mut opt = OptContext::new([a, b], params)?;
+/// let graphs = opt.graphs(&ctx, x, y)?;
+/// opt.fit(&mut sched, &graphs, &mut data, Fit::new(200), |_| ())?;
+/// assert!((a.read::<f32>()?[0] - 2.0).abs() < 0.1 && (b.read::<f32>()?[0] - 1.0).abs() < 0.1);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_opt_context_t")]
 #[doc(alias = "ggml_opt_init")]
 #[doc(alias = "ggml_opt_free")]
@@ -214,6 +240,13 @@ impl<'p> OptContext<'p> {
     /// Sets the optimiser's parameters, such as the learning rate, from the next step on
     /// (`ggml_opt_get_constant_optimizer_params`). Removes a schedule.
     ///
+    #[doc = include_str!("line.txt")]
+    /// let mut opt = OptContext::new([a, b], params)?;
+    /// opt.set_optimizer(AdamW::new().with_alpha(0.001))?;
+    /// assert!(opt.set_optimizer(Sgd::new()).is_err(), "its moments are those of AdamW");
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Param`] if a parameter is out of range, or if `optimizer` is of another type.
@@ -241,6 +274,17 @@ impl<'p> OptContext<'p> {
     /// The summed gradients of a parameter (`ggml_opt_grad_acc`), for [`Tensor::read`]: of all batches since the last
     /// [`OptContext::reset`], or of the current period. `None` if gradients are not summed, or if the tensor is not a
     /// parameter.
+    ///
+    #[doc = include_str!("line.txt")]
+    /// let mut opt = OptContext::new([a, b], params.with_build_type(BuildType::Grad))?;
+    /// let graphs = opt.graphs(&ctx, x, y)?;
+    /// let mut run = opt.alloc(&mut sched, &graphs, true)?;
+    /// run.set_batch(&data, 0)?;
+    /// run.eval(None)?;
+    /// drop(run);
+    /// assert!(opt.grad_acc(b).unwrap().read::<f32>()?[0] < 0.0); // more of b makes the loss smaller
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     #[doc(alias = "ggml_opt_grad_acc")]
     pub fn grad_acc(&self, parameter: Tensor<'_>) -> Option<Tensor<'_>> {
         let i = self.parameters.iter().position(|&p| p == parameter)?;

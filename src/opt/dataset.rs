@@ -135,6 +135,17 @@ impl<D: Element> Dataset<D> {
     /// Shuffles the shards of the first `idata` datapoints of the current order (`ggml_opt_dataset_shuffle`). The rest
     /// keeps its place, so that validation data stay apart from training data.
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::opt::{Dataset, Rng};
+    /// let mut data = Dataset::new(1, (0..10_u8).map(f32::from).collect::<Vec<_>>())?;
+    /// data.shuffle(&mut Rng::new(7), 8)?; // the last two stay, to evaluate with
+    /// let mut last = [0.0; 2];
+    /// data.get_batch_host(4, &mut last, &mut [])?;
+    /// assert_eq!(last, [8.0, 9.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Param`](crate::Error::Param) if `idata` is out of bounds, or inside a shard.

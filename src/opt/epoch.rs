@@ -19,6 +19,18 @@ use crate::sched::Sched;
 /// The progress of a loop over a data set, reported after each batch (`ggml_opt_epoch_callback`).
 ///
 /// `Display` prints it as one line (`ggml_opt_epoch_callback_progress_bar`).
+///
+#[doc = include_str!("line.txt")]
+/// let mut opt = OptContext::new([a, b], params)?;
+/// let graphs = opt.graphs(&ctx, x, y)?;
+/// let mut batches = 0;
+/// opt.epoch(&mut sched, &graphs, &data, 6, |progress| {
+///     println!("{progress}");
+///     batches += 1;
+/// })?;
+/// assert_eq!(batches, 3 + 1); // to train and to evaluate
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_opt_epoch_callback")]
 #[doc(alias = "ggml_opt_epoch_callback_progress_bar")]
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +89,14 @@ impl fmt::Display for Clock {
 }
 
 /// The results of an [`OptContext::epoch`].
+///
+#[doc = include_str!("line.txt")]
+/// let mut opt = OptContext::new([a, b], params)?;
+/// let graphs = opt.graphs(&ctx, x, y)?;
+/// let epoch = opt.epoch(&mut sched, &graphs, &data, 6, |_| ())?;
+/// assert_eq!((epoch.train.ndata(), epoch.eval.ndata()), (6, 2));
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Epoch {
@@ -131,6 +151,14 @@ impl OptContext<'_> {
 
     /// Computes outputs and losses of a range of the current order, without changing parameters. An incomplete batch at
     /// the end is skipped.
+    ///
+    #[doc = include_str!("line.txt")]
+    /// let mut opt = OptContext::new([a, b], params)?;
+    /// let graphs = opt.graphs(&ctx, x, y)?;
+    /// let all = opt.evaluate(&mut sched, &graphs, &data, 0..8, |_| ())?;
+    /// assert_eq!((all.nbatches(), opt.steps()), (4, 0));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -19,6 +19,14 @@ use crate::weights::State;
 
 /// A model's forward pass, its backward pass and the optimiser's steps, for batches of one shape; created by
 /// [`OptContext::graphs`].
+///
+#[doc = include_str!("line.txt")]
+/// let opt = OptContext::new([a, b], params)?;
+/// let graphs = opt.graphs(&ctx, x, y)?;
+/// assert_eq!((graphs.ndata(), graphs.outputs()), (2, y));
+/// assert_eq!(graphs.labels().map(|t| t.ne()), Some(y.ne()));
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_build_backward_expand")]
 #[doc(alias = "ggml_graph_get_grad")]
 #[doc(alias = "ggml_set_param")]

@@ -9,6 +9,16 @@ use crate::tensor::Tensor;
 /// The loss to minimise (`ggml_opt_loss_type`).
 ///
 /// For any other loss, compute it as an output with one element and use [`LossType::Sum`].
+///
+#[doc = include_str!("line.txt")]
+/// // A loss of one's own: the mean absolute difference.
+/// let labels = ctx.input_like("labels", y)?;
+/// let loss = ctx.scale(ctx.sum(ctx.abs(ctx.sub(labels, y)?)?)?, 0.5)?;
+/// let opt = OptContext::new([a, b], OptParams::new(LossType::Sum))?;
+/// let graphs = opt.graphs(&ctx, None, loss)?;
+/// assert_eq!(graphs.labels(), None);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_opt_loss_type")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -4,6 +4,14 @@ use crate::error::{Error, Result};
 use crate::options::options;
 
 /// An optimiser and its parameters (`ggml_opt_optimizer_type`, `ggml_opt_optimizer_params`).
+///
+#[doc = include_str!("line.txt")]
+/// let sgd = Optimizer::from(Sgd::new().with_alpha(0.5));
+/// let mut opt = OptContext::new([a, b], params.with_optimizer(sgd))?;
+/// opt.set_optimizer(Sgd::new().with_alpha(0.1))?; // from the next step on
+/// assert_eq!(opt.optimizer().name(), "sgd");
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_opt_optimizer_type")]
 #[doc(alias = "ggml_opt_optimizer_params")]
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -4,6 +4,16 @@ use super::loss::LossType;
 use crate::error::{Error, Result};
 
 /// A value with its statistical uncertainty.
+///
+#[doc = include_str!("line.txt")]
+/// let mut opt = OptContext::new([a, b], params)?;
+/// let graphs = opt.graphs(&ctx, x, y)?;
+/// let result = opt.evaluate(&mut sched, &graphs, &data, 0..8, |_| ())?;
+/// let loss = result.loss().expect("four batches");
+/// println!("{} ± {}", loss.value, loss.uncertainty.unwrap_or(f64::NAN));
+/// assert!(loss.value > 0.0 && loss.uncertainty.is_some());
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Estimate {
@@ -14,6 +24,19 @@ pub struct Estimate {
 }
 
 /// The accumulated losses and predictions of batches (`ggml_opt_result_t`).
+///
+#[doc = include_str!("line.txt")]
+/// let mut opt = OptContext::new([a, b], params)?;
+/// let graphs = opt.graphs(&ctx, x, y)?;
+/// let mut result = OptResult::new();
+/// let mut run = opt.alloc(&mut sched, &graphs, true)?;
+/// for batch in 0..4 {
+///     run.set_batch(&data, batch)?;
+///     run.eval(Some(&mut result))?;
+/// }
+/// assert_eq!((result.nbatches(), result.ndata()), (4, 8));
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_opt_result_t")]
 #[doc(alias = "ggml_opt_result_init")]
 #[doc(alias = "ggml_opt_result_free")]

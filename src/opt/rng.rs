@@ -2,6 +2,17 @@
 
 /// A random number generator that gives the same sequence for the same seed (`SplitMix64`). For shuffling data, not for
 /// secrets.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::opt::Rng;
+/// let (mut rng, mut order) = (Rng::new(42), [0, 1, 2, 3, 4]);
+/// rng.shuffle(&mut order);
+/// let mut again = [0, 1, 2, 3, 4];
+/// Rng::new(42).shuffle(&mut again);
+/// assert_eq!(order, again);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rng(u64);
 

@@ -16,6 +16,17 @@ use crate::sched::Sched;
 use crate::tensor::Tensor;
 
 /// An allocated graph of an optimisation, which borrows the scheduler; created by [`OptContext::alloc`].
+///
+#[doc = include_str!("line.txt")]
+/// let mut opt = OptContext::new([a, b], params)?;
+/// let graphs = opt.graphs(&ctx, x, y)?;
+/// let mut run = opt.alloc(&mut sched, &graphs, true)?;
+/// run.set_batch(&data, 0)?;
+/// let before = run.eval(None)?;
+/// let after = run.eval(None)?; // of the same batch, after one step
+/// assert!(after < before);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 pub struct OptRun<'s, 'c, 'p> {
     run: Run<'s, 'c>,
     graphs: &'s OptGraphs<'c>,

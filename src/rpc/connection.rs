@@ -64,6 +64,20 @@ pub fn connect(endpoint: &str) -> Result<Connection> {
 ///
 /// Connections are made one at a time: this call waits for others that are connecting.
 ///
+/// ```
+/// # use ggml::prelude::*;
+/// use std::time::Duration;
+/// use ggml::rpc::{self, Options, Server};
+///
+/// # // SAFETY: all programs on this machine are trusted.
+/// # let server = unsafe { Server::builder().start()? };
+/// # let address = server.address().to_string();
+/// let patient = Options::new().with_connect_timeout(Duration::from_secs(30));
+/// let connection = rpc::connect_with(&address, &patient)?;
+/// assert_eq!(connection.endpoint(), address);
+/// # Ok::<(), ggml::Error>(())
+/// ```
+///
 /// # Errors
 ///
 /// [`Error::Rpc`] if the name can't be resolved, nobody listens, no answer came in time, or the answer does not follow
@@ -106,6 +120,19 @@ impl KnownServer {
 /// A server has one client at a time. While a `Connection` exists, the server is not released for another client, even
 /// if nothing of this process is stored there. After the last one is dropped, the server stays reserved while buffers
 /// or backends of it exist. The devices stay valid, and ggml reconnects when they are used again.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::rpc::{self, Server};
+/// // SAFETY: all programs on this machine are trusted.
+/// let server = unsafe { Server::builder().start()? };
+/// let connection = rpc::connect(&server.address().to_string())?;
+/// for device in connection.devices() {
+///     println!("{device} on {}", connection.endpoint());
+/// }
+/// assert!(connection.check().is_ok(), "the server answers");
+/// # Ok::<(), ggml::Error>(())
+/// ```
 pub struct Connection {
     known: Arc<KnownServer>,
 }

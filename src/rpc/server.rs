@@ -81,6 +81,22 @@ impl Server {
 }
 
 /// Configures and starts a [`Server`].
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use std::net::{Ipv4Addr, SocketAddrV4};
+/// use std::num::NonZeroUsize;
+/// use ggml::rpc::Server;
+///
+/// let builder = Server::builder()
+///     .address(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)) // any free port
+///     .devices([Device::cpu()?])
+///     .threads(NonZeroUsize::MIN);
+/// // SAFETY: all programs on this machine are trusted.
+/// let server = unsafe { builder.start()? };
+/// assert_ne!(server.address().port(), 0);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct ServerBuilder {

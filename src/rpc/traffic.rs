@@ -5,6 +5,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The traffic with a server since the first connection, including the protocol's own bytes but not those of TCP.
 ///
 /// The whole answer to a request that was sent is counted, whether it arrived or not.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::rpc::{self, Server};
+/// # // SAFETY: all programs on this machine are trusted.
+/// # let server = unsafe { Server::builder().start()? };
+/// let connection = rpc::connect(&server.address().to_string())?;
+/// let mut builder = WeightsBuilder::new();
+/// builder.tensor("w", DType::F32, [1 << 18])?;
+/// let mut weights = builder.place(connection.devices()[0])?;
+/// weights.set("w", &vec![1.0_f32; 1 << 18])?;
+/// weights.element::<f32>("w", [0; 4])?; // waits for the server
+/// let traffic = connection.traffic().expect("it goes through the relay");
+/// assert!(traffic.sent > 1 << 20 && traffic.requests > 2);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {

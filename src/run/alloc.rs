@@ -31,6 +31,22 @@ impl Sched {
     ///
     /// Different pins need a new plan. Closures that are not pinned run on the last backend.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [2])?;
+    /// let (y, z) = (ctx.sqr(x)?, ctx.neg(x)?);
+    /// let graph = ctx.graph([y, z])?;
+    /// let mut builder = Sched::builder();
+    /// if let Ok(gpu) = Device::by_type(DeviceType::Gpu) {
+    ///     builder = builder.backend(gpu.init()?);
+    /// }
+    /// let mut sched = builder.backend(Backend::cpu()?).build()?;
+    /// let cpu = sched.backends().len() - 1;
+    /// let run = sched.alloc_pinned(&graph, &[(z, cpu)])?;
+    /// assert_eq!(run.backend_of(z).map(|backend| backend.device()), Some(Device::cpu()?));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Sched::alloc`]; [`Error::NotPart`](crate::Error::NotPart) for a tensor that is not part of the graph;

@@ -43,6 +43,20 @@ pub use splits::{Split, SplitInput};
 /// graph (`ggml_backend_sched_reset`).
 ///
 /// Inputs keep their values between computations; results are those of the last one.
+///
+/// ```
+/// # use ggml::prelude::*; let ctx = Context::new();
+/// let x = ctx.input("x", DType::F32, [2])?;
+/// let y = ctx.sqr(x)?;
+/// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?;
+/// for value in [1.0_f32, 2.0, 3.0] {
+///     run.set(x, &[value; 2])?;
+///     run.compute()?;
+///     assert_eq!(run.get::<f32>(y)?, [value * value; 2]);
+/// }
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_backend_sched_reset")]
 pub struct Run<'s, 'c> {
     engine: Engine<'s>,

@@ -27,6 +27,22 @@ impl Run<'_, '_> {
     /// computation. In both closures, [`Observed::get`] is the only call into ggml that doesn't fail with
     /// [`Error::Nested`].
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use std::ops::ControlFlow;
+    /// # let ctx = Context::new();
+    /// let y = ctx.sum(ctx.sqr(ctx.arange(1.0, 4.0, 1.0)?)?)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// let mut ops = Vec::new();
+    /// run.compute_with(|_| true, |observed| {
+    ///     ops.push(observed.tensor().op());
+    ///     ControlFlow::Continue(())
+    /// })?;
+    /// assert_eq!(ops, ["ARANGE", "SQR", "SUM"]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Cancelled`] if `see` stopped it; otherwise as [`Run::compute`].
@@ -60,6 +76,25 @@ impl Run<'_, '_> {
 
 /// A result that was just computed, passed to the closure of
 /// [`Run::compute_with`](crate::Run::compute_with).
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use std::ops::ControlFlow;
+/// # let ctx = Context::new();
+/// let y = ctx.sum(ctx.sqr(ctx.arange(1.0, 4.0, 1.0)?)?)?;
+/// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?;
+/// let mut seen = Vec::new();
+/// run.compute_with(
+///     |t| t.op() == "SQR",
+///     |observed| {
+///         seen.extend(observed.get::<f32>().unwrap_or_default());
+///         ControlFlow::Continue(())
+///     },
+/// )?;
+/// assert_eq!(seen, [1.0, 4.0, 9.0]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Observed<'a>(Tensor<'a>);
 

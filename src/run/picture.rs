@@ -18,6 +18,15 @@ impl Run<'_, '_> {
     /// of its device and the number of its split; tensors copied between devices are dashed lines with their sizes.
     ///
     /// Time grows linearly with operations and operands. More than a few hundred are hard to read.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.sqr(ctx.arange(0.0, 4.0, 1.0)?)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// assert!(run.to_svg().starts_with("<svg"));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     pub fn to_svg(&self) -> String {
         let splits = self.splits();
         let mut devices = Vec::new();

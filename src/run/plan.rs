@@ -9,6 +9,21 @@ use crate::guard;
 use crate::tensor::Tensor;
 
 /// An allocated graph prepared for one backend (`ggml_backend_graph_plan_t`), made by [`Run::plan`].
+///
+/// ```
+/// # use ggml::prelude::*; let ctx = Context::new();
+/// let x = ctx.input("x", DType::F32, [2])?;
+/// let y = ctx.sqr(x)?;
+/// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?;
+/// let mut plan = run.plan()?;
+/// for value in [1.0_f32, 2.0] {
+///     plan.set(x, &[value; 2])?;
+///     plan.compute()?;
+///     assert_eq!(plan.get::<f32>(y)?, [value * value; 2]);
+/// }
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_backend_graph_plan_t")]
 #[doc(alias = "ggml_backend_graph_plan_free")]
 pub struct GraphPlan<'p, 's, 'c> {

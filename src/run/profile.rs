@@ -15,6 +15,18 @@ use crate::shape::Shape;
 const TIMINGS: &str = "a profile";
 
 /// One operation of a [`Profile`].
+///
+/// ```
+/// # use ggml::prelude::*; let ctx = Context::new();
+/// let y = ctx.sqr(ctx.arange(0.0, 256.0, 1.0)?)?;
+/// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?;
+/// let profile = run.profile()?;
+/// let square = &profile.timings[1];
+/// println!("{} of {} on {}: {:?}", square.op, square.shape, square.backend, square.time);
+/// assert_eq!((&*square.op, square.bytes), ("sqr", 2 * 256 * 4));
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timing {
@@ -37,6 +49,17 @@ pub struct Timing {
 /// The time that each operation of a computation took, in execution order.
 ///
 /// `Display` prints a table with one row for each kind of operation, the most expensive first.
+///
+/// ```
+/// # use ggml::prelude::*; let ctx = Context::new();
+/// let y = ctx.sum(ctx.sqr(ctx.arange(0.0, 256.0, 1.0)?)?)?;
+/// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?;
+/// let profile = run.profile()?;
+/// println!("{profile}"); // the most expensive operations first
+/// assert!(profile.timings.iter().map(|t| t.time).sum::<std::time::Duration>() <= profile.total);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Profile {
@@ -118,6 +141,16 @@ impl Profile {
     }
 
     /// The computation in the trace format that `chrome://tracing` and Perfetto open, one track for each backend.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.sqr(ctx.arange(0.0, 4.0, 1.0)?)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// let trace = run.profile()?.to_trace();
+    /// assert!(trace.contains("\"SQR\"") || trace.contains("\"sqr\""));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     #[cfg(feature = "tools")]
     pub fn to_trace(&self) -> String {
         use serde_json::json;

@@ -11,6 +11,18 @@ use crate::sched::Engine;
 use crate::tensor::Tensor;
 
 /// A split: a part of a graph that runs on one backend without interruption.
+///
+/// ```
+/// # use ggml::prelude::*; let ctx = Context::new();
+/// let y = ctx.sum(ctx.sqr(ctx.arange(0.0, 4.0, 1.0)?)?)?;
+/// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?;
+/// for split in run.splits() {
+///     println!("{}: {} operations, {} copies", split.backend.name(), split.nodes.len(), split.inputs.len());
+/// }
+/// assert_eq!(run.splits().len(), run.n_splits());
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Split<'a> {
@@ -23,6 +35,20 @@ pub struct Split<'a> {
 }
 
 /// A tensor that is copied to a split's device.
+///
+/// ```standalone_crate
+/// # use ggml::prelude::*; let ctx = Context::new();
+/// # let [(gpu, _)] = testkit::fake_gpu::devices(Default::default()); // so that this runs anywhere
+/// let y = ctx.sqr(ctx.input("x", DType::F32, [4])?)?;
+/// let z = ctx.neg(y)?;
+/// let graph = ctx.graph([z])?;
+/// let mut sched = Sched::builder().backend(gpu.init()?).backend(Backend::cpu()?).build()?;
+/// let run = sched.alloc_pinned(&graph, &[(y, 0), (z, 1)])?; // on the GPU, and on the CPU
+/// let splits = run.splits();
+/// let copied = &splits[1].inputs[0];
+/// assert_eq!((copied.tensor, copied.bytes), (y, 16));
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SplitInput<'a> {

@@ -26,6 +26,18 @@ impl<'s> Run<'s, '_> {
     /// Sets a part of an input: `data.len()` elements from element `offset` on, in ggml's order. Elements that were
     /// never set are zero.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [4])?;
+    /// let y = ctx.neg(x)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// run.set_at(x, 2, &[5.0_f32])?;
+    /// run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [0.0, 0.0, -5.0, 0.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Run::set`]; [`Error::Range`] if the part exceeds the tensor; [`Error::Param`] for indices of
@@ -46,6 +58,18 @@ impl<'s> Run<'s, '_> {
     }
 
     /// Sets the whole of an input of any type from raw bytes, in ggml's block layout.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.input("x", DType::Q8_0, [32])?;
+    /// let y = ctx.cast(x, DType::F32)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// run.set_bytes(x, &DType::Q8_0.quantize(&[1.0; 32], 32, None)?)?;
+    /// run.compute()?;
+    /// assert!(run.get::<f32>(y)?.iter().all(|y| (y - 1.0).abs() < 0.01));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -70,6 +94,17 @@ impl<'s> Run<'s, '_> {
 
     /// Reads a contiguous tensor as [`Run::get`] does, into `out`.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.sqr(ctx.arange(0.0, 3.0, 1.0)?)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// let mut squares = [0.0_f32; 3]; // used again and again
+    /// run.get_into(y, &mut squares)?;
+    /// assert_eq!(squares, [0.0, 1.0, 4.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Run::get`]; [`Error::Length`]; [`Error::Shape`] if the tensor is not contiguous.
@@ -79,6 +114,15 @@ impl<'s> Run<'s, '_> {
     }
 
     /// Reads a contiguous tensor of any type as [`Run::get`] does, as raw bytes in ggml's block layout.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.cast(ctx.arange(0.0, 64.0, 1.0)?, DType::Q8_0)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get_bytes(y)?.len(), 68); // two blocks of 34 bytes
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -10,6 +10,17 @@ use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
 
 /// Collects a scheduler's backends and settings (`ggml_backend_sched_new`).
+///
+/// ```
+/// # use ggml::prelude::*;
+/// let mut builder = Sched::builder();
+/// if let Ok(gpu) = Device::by_type(DeviceType::Gpu) {
+///     builder = builder.backend(gpu.init()?); // gets what it can compute
+/// }
+/// let sched = builder.backend(Backend::cpu()?).op_offload(false).build()?;
+/// assert_eq!(sched.backends().last().map(|b| b.name()), Some("CPU".into()));
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "a builder makes nothing until `build` is called"]
 pub struct SchedBuilder {

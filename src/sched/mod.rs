@@ -30,6 +30,19 @@ pub(crate) use splitter::Splitter;
 /// Each operation runs where its weights lie, or else on the first backend that supports it. The scheduler grows to fit
 /// its graphs, and plans anew whenever a graph differs from the previous one.
 ///
+/// ```
+/// # use ggml::prelude::*; let ctx = Context::new();
+/// let x = ctx.input("x", DType::F32, [2])?;
+/// let y = ctx.sqr(x)?;
+/// let graph = ctx.graph([y])?;
+/// let mut sched = Sched::best()?; // the best GPU, beside the CPU
+/// let mut run = sched.alloc(&graph)?;
+/// run.set(x, &[3.0_f32, 4.0])?;
+/// run.compute()?;
+/// assert_eq!(run.get::<f32>(y)?, [9.0, 16.0]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
+///
 /// # Why `&mut`?
 ///
 /// A scheduler holds one graph at a time: [`Sched::alloc`] borrows it for as long as that graph has memory.
@@ -116,6 +129,15 @@ impl Sched {
 
     /// Allocates memory for graphs like this one, in advance (`ggml_backend_sched_reserve`).
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let mut sched = Sched::builder().backend(Backend::cpu()?).build()?;
+    /// let longest = ctx.graph([ctx.sqr(ctx.input("x", DType::F32, [4096])?)?])?;
+    /// sched.reserve(&longest)?; // before the first request comes
+    /// assert_eq!(sched.plans(), 1);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Sched::alloc`].
@@ -152,6 +174,14 @@ impl Sched {
     ///
     /// Nothing is pinned here: a closure, which runs on the CPU, may be counted for another device. If the scheduler's
     /// memory is too small for this graph, it is freed.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let graph = ctx.graph([ctx.sqr(ctx.input("x", DType::F32, [1 << 20])?)?])?;
+    /// let mut sched = Sched::builder().backend(Backend::cpu()?).build()?;
+    /// assert!(sched.reserve_size(&graph)?[0] >= 4 << 20); // bytes on the CPU, none of them allocated
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

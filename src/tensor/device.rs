@@ -13,6 +13,13 @@ impl Device {
     /// [`Run::compute`](crate::Run::compute) checks the same. This is stricter than ggml where ggml's
     /// CPU kernels, BLAS or Vulkan claim operations that they can't run. For a leaf, the answer is `true`.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.relu(ctx.input("x", DType::F32, [2])?)?;
+    /// assert!(Device::cpu()?.supports_op(y)?);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Ggml`](crate::Error::Ggml), [`Error::Exception`](crate::Error::Exception) or

@@ -21,6 +21,15 @@ use crate::shape::Shape;
 /// A handle is a pointer, and `Copy`. It borrows the [`Context`](crate::Context), the [`Weights`](crate::Weights) or the
 /// [`State`](crate::State) that it comes from. It describes the tensor but gives no access to results: read those
 /// through the [`Run`](crate::Run) graph, and weights and states through [`Tensor::read`].
+///
+/// ```
+/// # use ggml::prelude::*; let ctx = Context::new();
+/// let x = ctx.input("x", DType::F32, [3, 2])?;
+/// assert_eq!((x.ne(), x.nb()), ([3, 2, 1, 1], [4, 12, 24, 24])); // two rows of three
+/// let y = ctx.relu(x)?;
+/// assert_eq!((y.op(), y.elements(), y.dtype()), ("RELU".to_string(), 6, DType::F32));
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_tensor")]
 #[derive(Clone, Copy)]
 pub struct Tensor<'c> {
@@ -107,6 +116,13 @@ impl Tensor<'_> {
 
     /// Sets the tensor's name, truncated to 63 bytes (`ggml_set_name`).
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.relu(ctx.input("x", DType::F32, [2])?)?.named("hidden")?;
+    /// assert_eq!(y.name(), "hidden"); // in errors, pictures and profiles
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Frozen`] for tensors of weights or state: other threads may be reading their names.
@@ -127,6 +143,18 @@ impl Tensor<'_> {
     }
 
     /// Reads a tensor of [`Weights`](crate::Weights) or [`State`](crate::State), or a contiguous view of one.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let mut builder = WeightsBuilder::new();
+    /// builder.tensor("w", DType::F32, [2, 2])?;
+    /// let mut weights = builder.place(Device::cpu()?)?;
+    /// weights.set("w", &[1.0_f32, 2.0, 3.0, 4.0])?;
+    /// let w = weights.tensor("w")?;
+    /// let row = ctx.view_1d(w, 2, w.nb()[1])?; // the second
+    /// assert_eq!(row.read::<f32>()?, [3.0, 4.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -14,6 +14,18 @@ use crate::header::TensorPtr;
 
 /// Equally long pieces at equal distances, in a tensor and in host memory. All fields are in elements. The tensor must
 /// be contiguous.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::Pieces;
+/// let mut builder = WeightsBuilder::new();
+/// builder.tensor("grid", DType::F32, [3, 2])?;
+/// let mut weights = builder.place(Device::cpu()?)?;
+/// let column = Pieces { offset: 1, len: 1, count: 2, step: 3, data_step: 1 }; // the middle one
+/// weights.set_2d("grid", column, &[5.0_f32, 6.0])?;
+/// assert_eq!(weights.tensor("grid")?.read::<f32>()?, [0.0, 5.0, 0.0, 0.0, 6.0, 0.0]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pieces {
     /// The offset of the first piece in the tensor.

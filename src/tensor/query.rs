@@ -115,6 +115,14 @@ impl Tensor<'_> {
 
     /// The index of element `i` in each dimension, counted in ggml's order; `None` if `i` is out of bounds
     /// (`ggml_unravel_index`).
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.input("x", DType::F32, [3, 2])?;
+    /// assert_eq!(x.unravel_index(4), Some([1, 1, 0, 0]));
+    /// assert_eq!(x.unravel_index(6), None);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     #[doc(alias = "ggml_unravel_index")]
     pub fn unravel_index(self, i: i64) -> Option<[i64; 4]> {
         if i < 0 || usize::try_from(i).map_or(true, |i| i >= self.elements()) {

@@ -54,11 +54,23 @@ fn one(call: &'static str, t: TensorPtr, at: [i64; 4]) -> Result<Pieces> {
 }
 
 macro_rules! elements {
-    ($($t:ident, [$($mutable:tt)?], $get:literal, $set:literal, $fill:literal;)*) => {
+    ($($t:ident, [$($mutable:tt)?], $made:literal, $get:literal, $set:literal, $fill:literal;)*) => {
         $(
             impl $t {
                 /// Reads one element of a tensor by its index in each dimension (`ggml_get_f32_nd`).
                 /// [`Tensor::unravel_index`](crate::Tensor::unravel_index) converts a linear index.
+                ///
+                /// ```
+                /// # use ggml::prelude::*;
+                /// let mut builder = WeightsBuilder::new();
+                /// builder.tensor("t", DType::F32, [3, 2])?;
+                #[doc = $made]
+                /// tensors.fill_with("t", 7.0_f32)?;
+                /// tensors.set_element("t", [2, 1, 0, 0], 5.0_f32)?; // column 2 of row 1
+                /// assert_eq!(tensors.element::<f32>("t", [2, 1, 0, 0])?, 5.0);
+                /// assert_eq!(tensors.element::<f32>("t", [1, 1, 0, 0])?, 7.0);
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
                 ///
                 /// # Errors
                 ///
@@ -72,7 +84,8 @@ macro_rules! elements {
                     self.0.element($get, name, at)
                 }
 
-                /// Overwrites one element of a tensor by its index in each dimension (`ggml_set_f32_nd`).
+                /// Overwrites one element of a tensor by its index in each dimension (`ggml_set_f32_nd`). [`element`](Self::element)
+                /// has an example.
                 ///
                 /// # Errors
                 ///
@@ -102,6 +115,6 @@ macro_rules! elements {
 }
 
 elements! {
-    Weights, [mut], "Weights::element", "Weights::set_element", "Weights::fill_with";
-    State, [], "State::element", "State::set_element", "State::fill_with";
+    Weights, [mut], "let mut tensors = builder.place(Device::cpu()?)?;", "Weights::element", "Weights::set_element", "Weights::fill_with";
+    State, [], "let tensors = builder.place_state(Device::cpu()?)?;", "State::element", "State::set_element", "State::fill_with";
 }

@@ -29,6 +29,20 @@ pub(super) struct Place {
 ///
 /// Unlike a [`Tensor`] it borrows nothing, so a struct can hold it beside the weights. It is of use with these weights
 /// only, wherever they are moved to.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// # let mut builder = WeightsBuilder::new();
+/// # builder.tensor("norm", DType::F32, [4])?;
+/// # let weights = builder.place(Device::cpu()?)?;
+/// struct Model {
+///     norm: WeightIndex,
+///     weights: Weights,
+/// }
+/// let model = Model { norm: weights.index("norm")?, weights };
+/// assert_eq!(model.weights.at(model.norm).name(), "norm");
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WeightIndex(Place);
 
@@ -36,6 +50,20 @@ pub struct WeightIndex(Place);
 ///
 /// Unlike a [`Tensor`] it borrows nothing, so a struct can hold it beside the state. It is of use with this state only,
 /// wherever it is moved to.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// # let mut builder = WeightsBuilder::new();
+/// # builder.tensor("keys", DType::F16, [64, 256])?;
+/// # let state = builder.place_state(Device::cpu()?)?;
+/// struct Cache {
+///     keys: StateIndex,
+///     state: State,
+/// }
+/// let cache = Cache { keys: state.index("keys")?, state };
+/// assert_eq!(cache.state.at(cache.keys).ne(), [64, 256, 1, 1]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StateIndex(Place);
 

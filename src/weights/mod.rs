@@ -72,6 +72,16 @@ impl WeightsBuilder {
     /// Gives all tensors memory of one type, all of it zero (`ggml_backend_alloc_ctx_tensors_from_buft`). A device stands
     /// for its own memory ([`Device::buffer_type`]).
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// let mut builder = WeightsBuilder::new();
+    /// builder.tensor("w", DType::F16, [64, 256])?;
+    /// println!("{} bytes", builder.size(Device::best()?)?);
+    /// let weights = builder.place(Device::best()?)?;
+    /// assert_eq!(weights.tensor("w")?.nbytes(), 2 * 64 * 256);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::Shape`](crate::Error::Shape) if a tensor exceeds the
@@ -91,6 +101,16 @@ impl WeightsBuilder {
     }
 
     /// Allocates each tensor in the buffer type that `choose` returns for its name.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// let mut builder = WeightsBuilder::new();
+    /// builder.tensor("token_embd", DType::F16, [64, 1000])?.tensor("blk.0.up", DType::F16, [64, 256])?;
+    /// let (cpu, best) = (Device::cpu()?.buffer_type(), Device::best()?.buffer_type());
+    /// let weights = builder.place_with(|name| if name.starts_with("blk.") { best } else { cpu })?;
+    /// assert_eq!(weights.iter().count(), 2);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -217,6 +237,17 @@ debug!(WeightsBuilder);
 ///
 /// Repacked weights ([`Device::extra_buffer_types`]) are set as a whole. Reading, filling or copying one is an
 /// [`Error::Packed`](crate::Error::Packed).
+///
+/// ```
+/// # use ggml::prelude::*;
+/// let mut builder = WeightsBuilder::new();
+/// builder.tensor("w", DType::F32, [2, 2])?;
+/// let mut weights = builder.place(Device::best()?)?;
+/// weights.set("w", &[1.0_f32, 2.0, 3.0, 4.0])?;
+/// let w = weights.tensor("w")?; // an operand, in any number of graphs
+/// assert_eq!(w.read::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 pub struct Weights(Placed);
 
 // SAFETY: `&Weights` only reads headers and data: writing takes `&mut`, builders refuse to write to frozen tensors
@@ -233,10 +264,36 @@ impl Weights {
 /// Tensors that computations may change, such as a KV cache.
 ///
 /// A state can move between threads, but only one at a time can use it.
+///
+/// ```
+/// # use ggml::prelude::*; let ctx = Context::new();
+/// let mut builder = WeightsBuilder::new();
+/// builder.tensor("count", DType::F32, [1])?;
+/// let state = builder.place_state(Device::cpu()?)?;
+/// let count = state.tensor("count")?;
+/// let next = ctx.add_inplace(count, ctx.fill(count, 1.0)?)?; // writes to the state
+/// # let (graph, mut sched) = (ctx.graph([next])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?;
+/// run.compute()?;
+/// run.compute()?;
+/// assert_eq!(state.tensor("count")?.read::<f32>()?, [2.0]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 pub struct State(Placed);
 
 impl State {
     /// Sets each byte of all tensors to `byte` (`ggml_backend_buffer_clear`).
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// let mut builder = WeightsBuilder::new();
+    /// builder.tensor("cache", DType::F32, [2])?;
+    /// let state = builder.place_state(Device::cpu()?)?;
+    /// state.set("cache", &[1.0_f32, 2.0])?;
+    /// state.clear_bytes(0)?; // a new conversation
+    /// assert_eq!(state.tensor("cache")?.read::<f32>()?, [0.0, 0.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -249,10 +306,21 @@ impl State {
 
 /// What both have; `Weights` takes `&mut self` to write.
 macro_rules! both {
-    ($($t:ident, $self:ident, &$($mut:ident)?;)*) => {
+    ($($t:ident, $self:ident, &$($mut:ident)?, $made:literal;)*) => {
         $(
             impl $t {
                 /// Overwrites a tensor.
+                ///
+                /// ```
+                /// # use ggml::prelude::*;
+                /// let mut builder = WeightsBuilder::new();
+                /// builder.tensor("t", DType::F32, [3])?;
+                #[doc = $made]
+                /// tensors.set("t", &[1.0_f32, 2.0, 3.0])?;
+                /// assert!(tensors.set("t", &[1.0_f32]).is_err(), "it has three elements");
+                /// assert_eq!(tensors.tensor("t")?.read::<f32>()?, [1.0, 2.0, 3.0]);
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
                 ///
                 /// # Errors
                 ///
@@ -271,7 +339,7 @@ macro_rules! both {
                     $self.0.set_bytes(concat!(stringify!($t), "::set_bytes"), name, data)
                 }
 
-                /// Overwrites equally long pieces of a tensor (`ggml_backend_tensor_set_2d`).
+                /// Overwrites equally long pieces of a tensor (`ggml_backend_tensor_set_2d`). [`Pieces`] has an example.
                 ///
                 /// # Errors
                 ///
@@ -295,6 +363,20 @@ macro_rules! both {
 
                 /// Copies another tensor of weights or a state into this one, on any devices
                 /// (`ggml_backend_tensor_copy`).
+                ///
+                /// ```
+                /// # use ggml::prelude::*;
+                /// let mut builder = WeightsBuilder::new();
+                /// builder.tensor("t", DType::F32, [2])?;
+                /// let mut best = builder.place(Device::best()?)?;
+                /// best.set("t", &[1.0_f32, 2.0])?;
+                /// # let mut builder = WeightsBuilder::new();
+                /// # builder.tensor("t", DType::F32, [2])?;
+                #[doc = $made]
+                /// tensors.copy("t", best.tensor("t")?)?;
+                /// assert_eq!(tensors.tensor("t")?.read::<f32>()?, [1.0, 2.0]);
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
                 ///
                 /// # Errors
                 ///
@@ -320,6 +402,16 @@ macro_rules! both {
                 }
 
                 /// All tensors in the order in which they were added (`ggml_get_first_tensor`, `ggml_get_next_tensor`).
+                ///
+                /// ```
+                /// # use ggml::prelude::*;
+                /// let mut builder = WeightsBuilder::new();
+                /// builder.tensor("up", DType::F16, [64, 256])?.tensor("down", DType::F16, [256, 64])?;
+                #[doc = $made]
+                /// assert_eq!(tensors.iter().map(|t| t.name()).collect::<Vec<_>>(), ["up", "down"]);
+                /// assert_eq!(tensors.iter().map(|t| t.nbytes()).sum::<usize>(), 65536);
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
                 #[doc(alias = "ggml_get_first_tensor")]
                 #[doc(alias = "ggml_get_next_tensor")]
                 pub fn iter(&self) -> impl Iterator<Item = Tensor<'_>> {
@@ -336,6 +428,19 @@ macro_rules! both {
                 }
 
                 /// Reads equally long pieces of a tensor (`ggml_backend_tensor_get_2d`).
+                ///
+                /// ```
+                /// # use ggml::prelude::*;
+                /// use ggml::Pieces;
+                /// # let mut builder = WeightsBuilder::new();
+                /// # builder.tensor("grid", DType::F32, [3, 2])?;
+                #[doc = concat!("# ", $made)]
+                /// tensors.set("grid", &[0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0])?;
+                /// let mut column = [0.0_f32; 2];
+                /// tensors.read_2d("grid", Pieces { offset: 1, len: 1, count: 2, step: 3, data_step: 1 }, &mut column)?;
+                /// assert_eq!(column, [1.0, 4.0]);
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
                 ///
                 /// # Errors
                 ///
@@ -363,6 +468,6 @@ macro_rules! both {
 }
 
 both! {
-    Weights, self, &mut;
-    State, self, &;
+    Weights, self, &mut, "let mut tensors = builder.place(Device::cpu()?)?;";
+    State, self, &, "let tensors = builder.place_state(Device::cpu()?)?;";
 }

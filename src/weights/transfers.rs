@@ -23,6 +23,18 @@ use crate::tensor::transfer;
 use crate::{callback, log};
 
 /// Tensors that [`Transfers`] may write to: those of a [`State`], or of [`Weights`] borrowed mutably.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::Writable;
+/// let mut builder = WeightsBuilder::new();
+/// builder.tensor("t", DType::F32, [2])?;
+/// let state = builder.place_state(Device::cpu()?)?;
+/// let to = Writable::from(&state);
+/// Backend::cpu()?.transfers(|queue| queue.set(to, "t", &[1.0_f32, 2.0]))?;
+/// assert_eq!(state.tensor("t")?.read::<f32>()?, [1.0, 2.0]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Writable<'env>(&'env Placed);
 
@@ -41,6 +53,19 @@ impl<'env> From<&'env mut Weights> for Writable<'env> {
 debug!(Writable<'_>, |this| tensors = &this.0.len());
 
 /// A queue of transfers that run in order and may not have finished; made by [`Backend::transfers`].
+///
+/// ```
+/// # use ggml::prelude::*;
+/// let mut builder = WeightsBuilder::new();
+/// builder.tensor("from", DType::F32, [2])?.tensor("to", DType::F32, [2])?;
+/// let state = builder.place_state(Device::cpu()?)?;
+/// Backend::cpu()?.transfers(|queue| {
+///     queue.set(&state, "from", vec![1.0_f32, 2.0])?; // the queue keeps the vector
+///     queue.copy(state.tensor("from")?, &state, "to")
+/// })?;
+/// assert_eq!(state.tensor("to")?.read::<f32>()?, [1.0, 2.0]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 ///
 /// # Invariants
 ///

@@ -39,7 +39,7 @@ const STEPS: &[(Where, &str)] = &[
     (Everywhere, "DOCS_RS=1 cargo clippy --workspace --all-targets --features vulkan,rpc,blas,tools -- -D warnings"),
     (Everywhere, "DOCS_RS=1 cargo clippy --no-default-features --all-targets -- -D warnings"),
     (Everywhere, "DOCS_RS=1 cargo clippy --features cuda,metal -- -D warnings"),
-    (Everywhere, "DOCS_RS=1 RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace --features vulkan,rpc,blas,tools"),
+    (Everywhere, "cargo xtask docs"),
     (Everywhere, "cargo xtask cross --types"),
     (Installed("deny"), "cargo deny check bans licenses sources"),
     (Installed("semver-checks"), "cargo xtask semver"),

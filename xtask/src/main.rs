@@ -6,6 +6,7 @@ mod coverage;
 mod cross;
 mod cuda_check;
 mod cuda_toolkit;
+mod docs;
 mod fuzz;
 mod gpu_bundle;
 mod headers;
@@ -44,6 +45,8 @@ enum Chore {
     Vendor(vendor::Arguments),
     /// List where the safe layer covers each function of ggml: docs/coverage.md
     Coverage(coverage::Arguments),
+    /// Build all docs; check links, spelling, and that items have examples; draw the front page: target/docs.png
+    Docs(docs::Arguments),
     /// Check the library's files against the layers of ARCHITECTURE.md
     Layers(layers::Arguments),
     /// Read randomly changed GGUF files
@@ -94,6 +97,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Ci(arguments) => ci::run(&arguments),
         Chore::Vendor(arguments) => vendor::run(&arguments),
         Chore::Coverage(arguments) => coverage::run(&arguments),
+        Chore::Docs(arguments) => docs::run(&arguments),
         Chore::Layers(arguments) => layers::run(&arguments),
         Chore::FuzzGguf(arguments) => fuzz::run(fuzz::GGUF, &arguments),
         Chore::FuzzRpc(arguments) => fuzz::run(fuzz::RPC, &arguments),

@@ -17,6 +17,15 @@ use crate::guard::guarded;
 use crate::lock::Lock;
 
 /// A meta device: several devices for tensor parallelism (`ggml_backend_meta_device`). See the [module](crate::meta).
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::meta::{MetaDevice, Split};
+/// let cpu = Device::cpu()?; // twice, in place of two GPUs
+/// let meta = MetaDevice::new(&[cpu, cpu], |_| Split::Even { axis: 1 })?; // each gets half of the rows
+/// assert_eq!((meta.members().len(), meta.device().device_type()), (2, DeviceType::Meta));
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_backend_meta_get_split_state_t")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MetaDevice(Device);

@@ -13,6 +13,20 @@ use crate::ffi;
 ///
 /// Axes are in ggml's order, 0 innermost. Splitting a weight matrix along axis 1 (its rows) splits the product along
 /// axis 0; along axis 0, the other operand must be split likewise, and the partial sums are added.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::meta::{MetaDevice, Split};
+/// // Two thirds of the rows of each matrix on the first device.
+/// let shares = |rows: i64| Split::Shares { axis: 1, shares: vec![rows * 2 / 3, rows - rows * 2 / 3] };
+/// let cpu = Device::cpu()?;
+/// let meta = MetaDevice::new(&[cpu, cpu], move |t| shares(t.ne[1]))?;
+/// let mut builder = WeightsBuilder::new();
+/// builder.tensor("w", DType::F32, [4, 9])?; // 6 rows and 3
+/// let weights = builder.place(meta.device())?;
+/// # assert_eq!(weights.iter().count(), 1);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[doc(alias = "ggml_backend_meta_split_state")]
 #[doc(alias = "ggml_backend_meta_split_axis")]
 #[doc(alias = "ggml_backend_meta_split_axis_name")]

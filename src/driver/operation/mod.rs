@@ -15,6 +15,16 @@ use crate::header::TensorPtr;
 use crate::tensor::Tensor;
 
 /// An operation as ggml keeps it, for other threads: an [`Operation`] may name tensors, so it stays on its thread.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::driver::{OpParams, Operation};
+/// # let ctx = Context::new();
+/// let params = OpParams::from(ctx.scale(ctx.input("x", DType::F32, [2])?, 0.5)?);
+/// let halves = move || matches!(params.operation(), Ok(Operation::Scale { factor, .. }) if factor == 0.5);
+/// assert!(std::thread::spawn(halves).join().unwrap());
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpParams {
     op: sys::ggml_op,
@@ -45,6 +55,18 @@ impl From<Tensor<'_>> for OpParams {
 
 /// An operation with its parameters, as its builder in [`Context`](crate::Context) takes them. Operands that are options
 /// of a builder, such as a mask, are `None` here: they are among the node's sources.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::driver::{Failure, OpParams};
+/// # let ctx = Context::new();
+/// let x = ctx.input("x", DType::F32, [4])?;
+/// let y = ctx.scale_bias(x, 2.0, 1.0)?;
+/// let operation = OpParams::from(y).operation()?;
+/// let again = operation.build(&ctx, &[Some(x)], y.dtype(), y.ne())?; // the same, of any operands
+/// assert_eq!(again.op(), y.op());
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each is the builder's of its name, with the builder's parameters")]

@@ -53,6 +53,18 @@ impl Context {
     /// `[v_size, n_kv, kv_heads, batches]`; each head of keys serves `heads / kv_heads` neighbouring heads of queries. The
     /// result is `[v_size, heads, n_batch, batches]`, of `f32`.
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::FlashAttn;
+    /// # let ctx = Context::new();
+    /// let q = ctx.input("q", DType::F32, [64, 10, 8])?; // 10 tokens, 8 heads
+    /// let [k, v] = ["k", "v"].map(|name| ctx.input(name, DType::F16, [64, 256, 2])); // 256 cells, 2 heads
+    /// let mask = ctx.input("mask", DType::F16, [256, 10])?;
+    /// let attended = ctx.flash_attn_ext(q, k?, v?, FlashAttn::new(0.125).with_mask(mask))?;
+    /// assert_eq!(attended.ne(), [64, 8, 10, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) unless shapes are as above, [`Error::DType`](crate::Error::DType) unless `q`

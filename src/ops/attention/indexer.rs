@@ -16,6 +16,16 @@ impl Context {
     /// `[heads, n_batch, 1, batches]`, and `mask` is `[n_kv, n_batch, 1, batches or a divisor]`; the result is
     /// `[n_kv, n_batch, 1, batches]`, of `f32`.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let q = ctx.input("q", DType::F32, [128, 4, 10])?; // 4 heads, 10 tokens
+    /// let k = ctx.input("k", DType::F16, [128, 1, 256])?; // 256 cells
+    /// let weights = ctx.input("weights", DType::F32, [4, 10])?;
+    /// let mask = ctx.input("mask", DType::F16, [256, 10])?;
+    /// assert_eq!(ctx.lightning_indexer(q, k, weights, mask)?.ne(), [256, 10, 1, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) unless shapes are as above, [`Error::DType`](crate::Error::DType) unless `q`

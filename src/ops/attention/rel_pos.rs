@@ -13,6 +13,13 @@ impl Context {
     /// `a` is a table `[size, 2 * qh - 1]`; row `[.., j, i]` of the result `[size, kh, qh]` is row `i - j + kh - 1` of
     /// `a`.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let table = ctx.input("table", DType::F16, [64, 2 * 14 - 1])?;
+    /// assert_eq!(ctx.get_rel_pos(table, 14, 14)?.ne(), [64, 14, 14, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f16`, as the result is, [`Error::Shape`](crate::Error::Shape)

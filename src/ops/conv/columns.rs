@@ -14,6 +14,22 @@ impl Context {
     /// The patches of an image that a convolution's kernel sees, as rows (`ggml_im2col`). The result is `[kernel width
     /// · height · inputs, output width, output height, batch]`, of `dtype`.
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::Conv2d;
+    /// # let ctx = Context::new();
+    /// let kernel = ctx.input("kernel", DType::F32, [2, 2, 1, 1])?;
+    /// let image = ctx.reshape(ctx.arange(0.0, 9.0, 1.0)?, [3, 3])?;
+    /// let patches = ctx.im2col(kernel, image, Conv2d::new(), DType::F32)?;
+    /// # let (graph, mut sched) = (ctx.graph([patches])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// # run.set_at(kernel, 0, &[0.0_f32])?;
+    /// # run.compute()?;
+    /// assert_eq!(patches.ne(), [4, 2, 2, 1]); // 4 pixels in each of 2 times 2 patches
+    /// assert_eq!(run.get::<f32>(patches)?[..4], [0.0, 1.0, 3.0, 4.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) unless `x` has the kernel's inputs, is not smaller, and has contiguous
@@ -158,6 +174,16 @@ impl Context {
     /// Sums columns into a signal (`ggml_col2im_1d`), the last step of a transposed convolution. `a` is `[length ·
     /// outputs, columns]`; element `k` of an output in column `i` is added to element `i · stride + k - padding` of
     /// that output. The result is `[(columns - 1) · stride + length - 2 · padding, outputs]`, of the type of `a`.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let columns = ctx.reshape(ctx.arange(1.0, 7.0, 1.0)?, [3, 2])?; // 1, 2, 3 and 4, 5, 6
+    /// let signal = ctx.col2im_1d(columns, 1, 2, 0)?; // the second begins 2 elements later
+    /// # let (graph, mut sched) = (ctx.graph([signal])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(signal)?, [1.0, 2.0, 3.0 + 4.0, 5.0, 6.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

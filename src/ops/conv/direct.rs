@@ -13,6 +13,19 @@ impl Context {
     /// [`Context::conv_2d`] as one operation (`ggml_conv_2d_direct`): `kernel` of ggml shape `[width, height, inputs,
     /// outputs]` over `x` of `[width, height, inputs, batch]`; the result is `[width, height, outputs, batch]`.
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::Conv2d;
+    /// # let ctx = Context::new();
+    /// let kernel = ctx.reshape(ctx.arange(1.0, 5.0, 1.0)?, [2, 2, 1, 1])?; // 1, 2 above 3, 4
+    /// let image = ctx.reshape(ctx.arange(0.0, 4.0, 1.0)?, [2, 2])?; // 0, 1 above 2, 3
+    /// let y = ctx.conv_2d_direct(kernel, image, Conv2d::new())?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [2.0 + 6.0 + 12.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) unless the kernel is contiguous, and `x` as deep and not smaller;

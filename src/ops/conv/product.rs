@@ -16,6 +16,19 @@ impl Context {
     ///
     /// It consists of [`Context::im2col_1d`] and [`Context::mul_mat`], and of a copy for a batch above 1.
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::Conv1d;
+    /// # let ctx = Context::new();
+    /// let kernel = ctx.reshape(ctx.arange(1.0, 3.0, 1.0)?, [2, 1, 1])?; // 1, 2
+    /// let signal = ctx.arange(0.0, 4.0, 1.0)?;
+    /// let y = ctx.conv_1d(kernel, signal, Conv1d::new())?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [2.0, 5.0, 8.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Context::im2col_1d`]; [`Error::Shape`](crate::Error::Shape) unless the kernel is contiguous and 3-d at most.
@@ -36,6 +49,17 @@ impl Context {
     ///
     /// It consists of [`Context::im2col`] and [`Context::mul_mat`], and of a copy for a batch above 1.
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::Conv2d;
+    /// # let ctx = Context::new();
+    /// let kernel = ctx.input("kernel", DType::F16, [3, 3, 3, 16])?; // 3 colours to 16 channels
+    /// let images = ctx.input("images", DType::F32, [32, 32, 3, 8])?;
+    /// let same = Conv2d::half(kernel); // padded, so that the size stays
+    /// assert_eq!(ctx.conv_2d(kernel, images, same)?.ne(), [32, 32, 16, 8]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Context::im2col`]; [`Error::Shape`](crate::Error::Shape) unless the kernel is contiguous.
@@ -53,6 +77,16 @@ impl Context {
     /// `[width, height, depth, inputs · batch]`; the result is `[width, height, depth, outputs · batch]`.
     ///
     /// It consists of [`Context::im2col_3d`] and [`Context::mul_mat`], and of a copy for a batch above 1.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::Conv3d;
+    /// # let ctx = Context::new();
+    /// let kernel = ctx.input("kernel", DType::F16, [3, 3, 3, 3 * 16])?; // 3 inputs, 16 outputs
+    /// let film = ctx.input("film", DType::F32, [32, 32, 9, 3])?;
+    /// assert_eq!(ctx.conv_3d(kernel, film, 3, Conv3d::new())?.ne(), [30, 30, 7, 16]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -97,6 +131,16 @@ impl Context {
     /// batch]`.
     ///
     /// It consists of [`Context::im2col`] and [`Context::mul_mat`]; [`Context::conv_2d_dw_direct`] needs less memory.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::Conv2d;
+    /// # let ctx = Context::new();
+    /// let kernel = ctx.input("kernel", DType::F16, [3, 3, 1, 16])?; // one for each channel
+    /// let image = ctx.input("image", DType::F32, [32, 32, 16])?;
+    /// assert_eq!(ctx.conv_2d_dw(kernel, image, Conv2d::half(kernel))?.ne(), [32, 32, 16, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -14,6 +14,17 @@ impl Context {
     /// of `[length, inputs]`; the result is `[(length - 1) · stride + kernel length, outputs]`. ggml supports neither
     /// padding nor dilation here.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let kernel = ctx.reshape(ctx.arange(1.0, 3.0, 1.0)?, [2, 1, 1])?; // 1, 2
+    /// let x = ctx.reshape(ctx.arange(1.0, 3.0, 1.0)?, [2, 1])?; // 1, 2
+    /// let y = ctx.conv_transpose_1d(kernel, x, 2)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [1.0, 2.0, 2.0, 4.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) unless `x` has the kernel's inputs and both have the strides of new
@@ -35,6 +46,14 @@ impl Context {
     /// A transposed 2-d convolution without padding (`ggml_conv_transpose_2d_p0`): `kernel` of ggml shape `[width, height,
     /// outputs, inputs]`, `x` of `[width, height, inputs, batch]`; the result is `[(width - 1) · stride + kernel width,
     /// (height - 1) · stride + kernel height, outputs, batch]`.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let kernel = ctx.input("kernel", DType::F16, [2, 2, 8, 16])?; // 16 inputs, 8 outputs
+    /// let x = ctx.input("x", DType::F32, [10, 10, 16])?;
+    /// assert_eq!(ctx.conv_transpose_2d_p0(kernel, x, 2)?.ne(), [20, 20, 8, 1]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

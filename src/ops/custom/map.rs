@@ -76,6 +76,22 @@ impl Context {
     /// A tensor of the shape and type of `a`, computed from `a` and `b` by a closure (`ggml_map_custom2`): see
     /// [`Context::custom`]. `b` may have any shape.
     ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::Custom;
+    /// # let ctx = Context::new();
+    /// let (a, b) = (ctx.arange(3.0, 6.0, 1.0)?, ctx.arange(0.0, 3.0, 1.0)?);
+    /// let y = ctx.map_custom2::<f32, f32>(a, b, Custom::new(), |out, a, b| {
+    ///     for (i, row) in out {
+    ///         row.iter_mut().zip(a.row(i)).zip(b.row(i)).for_each(|((y, a), b)| *y = a.powf(*b));
+    ///     }
+    /// })?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [1.0, 4.0, 25.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::ElementType`](crate::Error::ElementType) unless `a` is of `T` and `b` of `B`; else as [`Context::custom`].

@@ -9,6 +9,25 @@ use crate::ffi;
 
 /// The rows of a result that one call of a custom operation's closure fills. It is an iterator over rows, each with its
 /// index in the upper three dimensions.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::Custom;
+/// # let ctx = Context::new();
+/// let x = ctx.input("x", DType::F32, [2, 3])?;
+/// let y = ctx.map_custom1::<f32>(x, Custom::new(), |rows, _| {
+///     assert_eq!(rows.shape(), [2, 3, 1, 1]); // of the whole result, of which this call fills some rows
+///     for ([i, _, _], row) in rows {
+///         row.fill(i as f32);
+///     }
+/// })?;
+/// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?;
+/// # run.set(x, &[0.0_f32; 6])?;
+/// # run.compute()?;
+/// assert_eq!(run.get::<f32>(y)?, [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 pub struct RowsMut<'a, T> {
     base: *mut u8,
     ne: [usize; 4],
@@ -86,6 +105,23 @@ impl<'a> Operand<'a> {
 }
 
 /// The operands of a custom operation, in their order.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::Custom;
+/// # let ctx = Context::new();
+/// let [a, b] = [ctx.arange(0.0, 2.0, 1.0)?, ctx.arange(5.0, 7.0, 1.0)?];
+/// let y = ctx.custom::<f32>(&[a, b], [2], Custom::new(), |out, operands| {
+///     for (i, row) in out {
+///         let last = operands.rows::<f32>(operands.len() - 1);
+///         row.copy_from_slice(last.row(i));
+///     }
+/// })?;
+/// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?; run.compute()?;
+/// assert_eq!(run.get::<f32>(y)?, [5.0, 6.0]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Operands<'a> {
     list: [Option<Operand<'a>>; crate::sys::GGML_MAX_SRC as usize],
@@ -142,6 +178,23 @@ impl fmt::Debug for Operands<'_> {
 }
 
 /// The rows of an operand of a custom operation, to read.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::Custom;
+/// # let ctx = Context::new();
+/// let x = ctx.transpose(ctx.reshape(ctx.arange(0.0, 6.0, 1.0)?, [3, 2])?)?;
+/// let y = ctx.custom::<f32>(&[x], [1, 3], Custom::new(), |out, operands| {
+///     let x = operands.rows::<f32>(0);
+///     for ([i, _, _], row) in out {
+///         row[0] = x.at([0, i, 0, 0]) + x.at([1, i, 0, 0]); // `x.row` needs contiguous rows
+///     }
+/// })?;
+/// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?; run.compute()?;
+/// assert_eq!(run.get::<f32>(y)?, [3.0, 5.0, 7.0]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 pub struct Rows<'a, T> {
     operand: Operand<'a>,
     life: PhantomData<&'a [T]>,

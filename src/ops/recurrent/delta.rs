@@ -10,6 +10,24 @@ use crate::ops::check::Call;
 use crate::tensor::Tensor;
 
 /// The operands of [`Context::gated_delta_net`], all of `f32`.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::GatedDeltaNet;
+/// # let ctx = Context::new();
+/// let (size, heads, tokens) = (32, 2, 5);
+/// let input = |name, shape: [i64; 3]| ctx.input(name, DType::F32, shape);
+/// let operands = GatedDeltaNet {
+///     q: input("q", [size, heads, tokens])?,
+///     k: input("k", [size, heads, tokens])?,
+///     v: input("v", [size, heads, tokens])?,
+///     g: input("g", [1, heads, tokens])?,
+///     beta: input("beta", [1, heads, tokens])?,
+///     state: input("state", [size, size, heads])?,
+/// };
+/// assert_eq!(ctx.gated_delta_net(operands, 1)?.ne(), [size * heads, tokens + size, 1, 1]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct GatedDeltaNet<'c> {
     /// Queries, `[size, qk_heads, tokens, sequences]`; head `i` of the values uses head `i % qk_heads` of these.

@@ -10,6 +10,18 @@ use crate::tensor::Tensor;
 
 /// The operands of [`Context::gated_linear_attn`], all `f32` and contiguous, and `[size, heads, tokens]` except the
 /// state. The tokens of all sequences are concatenated.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::GatedLinearAttn;
+/// # let ctx = Context::new();
+/// let (size, heads, tokens) = (64, 2, 5);
+/// let [k, v, q, g] = ["k", "v", "q", "g"].map(|name| ctx.input(name, DType::F32, [size, heads, tokens]));
+/// let state = ctx.input("state", DType::F32, [size * size * heads, 1])?; // of one sequence
+/// let operands = GatedLinearAttn { k: k?, v: v?, q: q?, g: g?, state };
+/// assert_eq!(ctx.gated_linear_attn(operands, 0.125)?.ne(), [size * heads, tokens + size, 1, 1]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct GatedLinearAttn<'c> {
     /// Keys.

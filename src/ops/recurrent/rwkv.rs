@@ -9,6 +9,19 @@ use crate::ops::check::Call;
 use crate::tensor::Tensor;
 
 /// The operands of [`Context::rwkv_wkv6`], all `f32` and contiguous. The tokens of all sequences are concatenated.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::RwkvWkv6;
+/// # let ctx = Context::new();
+/// let (size, heads, tokens) = (64, 2, 5);
+/// let [k, v, r, td] = ["k", "v", "r", "td"].map(|name| ctx.input(name, DType::F32, [size, heads, tokens]));
+/// let tf = ctx.input("tf", DType::F32, [size, heads])?;
+/// let state = ctx.input("state", DType::F32, [size * size * heads, 1])?; // of one sequence
+/// let operands = RwkvWkv6 { k: k?, v: v?, r: r?, tf, td: td?, state };
+/// assert_eq!(ctx.rwkv_wkv6(operands)?.ne(), [size * heads, tokens + size, 1, 1]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct RwkvWkv6<'c> {
     /// Keys, `[size, heads, tokens]`.
@@ -27,6 +40,19 @@ pub struct RwkvWkv6<'c> {
 
 /// The operands of [`Context::rwkv_wkv7`], all `f32` and contiguous, and `[size, heads, tokens]` except the state. The
 /// tokens of all sequences are concatenated.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::RwkvWkv7;
+/// # let ctx = Context::new();
+/// let (size, heads, tokens) = (64, 2, 5);
+/// let input = |name| ctx.input(name, DType::F32, [size, heads, tokens]);
+/// let state = ctx.input("state", DType::F32, [size * size * heads, 1])?; // of one sequence
+/// let (r, w, k, v) = (input("r")?, input("w")?, input("k")?, input("v")?);
+/// let operands = RwkvWkv7 { r, w, k, v, a: input("a")?, b: input("b")?, state };
+/// assert_eq!(ctx.rwkv_wkv7(operands)?.ne(), [size * heads, tokens + size, 1, 1]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct RwkvWkv7<'c> {
     /// Receptance.

@@ -11,6 +11,26 @@ use crate::ops::index;
 use crate::tensor::Tensor;
 
 /// The operands of [`Context::ssm_scan`], all `f32` except `ids`.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::SsmScan;
+/// # let ctx = Context::new();
+/// let (d_state, size, heads, tokens) = (16, 8, 2, 5);
+/// let input = |name, shape: [i64; 4]| ctx.input(name, DType::F32, shape);
+/// let operands = SsmScan {
+///     s: input("s", [d_state, size, heads, 1])?,
+///     x: input("x", [size, heads, tokens, 1])?,
+///     dt: input("dt", [heads, tokens, 1, 1])?,
+///     a: input("a", [1, heads, 1, 1])?,
+///     b: input("b", [d_state, 1, tokens, 1])?,
+///     c: input("c", [d_state, 1, tokens, 1])?,
+///     ids: ctx.input("ids", DType::I32, [1])?,
+/// };
+/// let outputs = size * heads * tokens;
+/// assert_eq!(ctx.ssm_scan(operands, 1)?.ne(), [outputs + d_state * size * heads, 1, 1, 1]);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct SsmScan<'c> {
     /// The initial states, `[d_state, head_size, heads, states]`, contiguous.
@@ -33,6 +53,17 @@ pub struct SsmScan<'c> {
 impl Context {
     /// Convolves each channel with its own kernel over time (`ggml_ssm_conv`). `sx` is `[d_conv - 1 + tokens, channels,
     /// sequences]`, `c` is `[d_conv, channels]`; the result is `[channels, tokens, sequences]`.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let x = ctx.reshape(ctx.arange(0.0, 4.0, 1.0)?, [4, 1, 1])?; // one channel: 0, 1, 2, 3
+    /// let kernel = ctx.reshape(ctx.arange(1.0, 3.0, 1.0)?, [2, 1])?; // 1, 2
+    /// let y = ctx.ssm_conv(x, kernel)?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [2.0, 5.0, 8.0]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

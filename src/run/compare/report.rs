@@ -7,6 +7,18 @@ use crate::header::TensorPtr;
 use crate::shape::Shape;
 
 /// The results of two devices, made by [`Run::compare`](crate::Run::compare). `Display` prints a table.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::Compare;
+/// # let ctx = Context::new();
+/// let y = ctx.soft_max(ctx.scale(ctx.arange(0.0, 4.0, 1.0)?, 0.5)?)?;
+/// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?;
+/// let comparison = run.compare(&mut Backend::cpu()?, Compare::new())?;
+/// assert!(comparison.agrees() && comparison.nodes.len() == 3, "{comparison}");
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Comparison {
@@ -20,6 +32,19 @@ pub struct Comparison {
 }
 
 /// The two results of one operation.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use ggml::Compare;
+/// # let ctx = Context::new();
+/// let y = ctx.sqr(ctx.arange(0.0, 4.0, 1.0)?)?;
+/// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?;
+/// let comparison = run.compare(&mut Backend::cpu()?, Compare::new())?;
+/// let square = &comparison.nodes[1];
+/// assert_eq!((&*square.op, square.max_abs, square.deviates), ("sqr", 0.0, false));
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Compared {
@@ -44,6 +69,26 @@ pub struct Compared {
 }
 
 /// An element that differs.
+///
+/// ```
+/// # use ggml::prelude::*;
+/// use std::sync::atomic::{AtomicU8, Ordering};
+/// use ggml::{Compare, Custom};
+/// # let ctx = Context::new();
+///
+/// let calls = AtomicU8::new(3);
+/// let y = ctx.map_custom1::<f32>(ctx.arange(0.0, 4.0, 1.0)?, Custom::new().with_n_tasks(1), move |out, _| {
+///     let value = f32::from(calls.fetch_add(1, Ordering::Relaxed)); // differs from call to call
+///     out.for_each(|(_, row)| row.fill(value));
+/// })?;
+/// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+/// # let mut run = sched.alloc(&graph)?;
+/// let comparison = run.compare(&mut Backend::cpu()?, Compare::new())?;
+/// let deviation = comparison.first_deviation().and_then(|node| node.mismatch.as_ref()).unwrap();
+/// assert_eq!(deviation.at, [0; 4]);
+/// assert_ne!(deviation.reference, deviation.other);
+/// # Ok::<(), ggml::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Mismatch {
