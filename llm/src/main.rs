@@ -11,7 +11,8 @@ use program::{bench, chat, complete, info, perplexity};
   ggml-llm chat model.gguf --system 'Answer briefly.'
   ggml-llm complete model.gguf 'Once upon a time' --temperature 0.8 --top-p 0.9
   ggml-llm bench model.gguf --threads 4
-  ggml-llm chat large.gguf --device CUDA0 --device CPU --split 3,1")]
+  ggml-llm chat large.gguf --device CUDA0 --device CPU --split 3,1
+  ggml-llm chat large.gguf --rpc 192.168.0.2:50052 --rpc 192.168.0.3:50052")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

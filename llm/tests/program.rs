@@ -57,6 +57,58 @@ fn model(architecture: Architecture) -> File {
     File { _folder: folder, path }
 }
 
+/// The child process: see `testkit::server`.
+#[cfg(feature = "rpc")]
+#[test]
+fn server_process() {
+    testkit::server::server_process();
+}
+
+/// Two servers have the layers; one is killed between two messages.
+#[cfg(feature = "rpc")]
+#[test]
+fn chat_goes_on_when_a_server_is_lost() {
+    use std::io::{BufRead as _, BufReader, Read as _};
+    use testkit::server::ServerProcess;
+    for architecture in [Architecture::Llama, Architecture::Mamba2] {
+        let file = model(architecture);
+        // Servers don't repack, and the kernels of repacked weights round otherwise.
+        let usual = [SMALL, &["-n", "6", "--no-repack"]].concat();
+        let undisturbed = text(&run("chat", &file.path, &usual, "hello\nand again\n"));
+
+        let [first, mut second] = [ServerProcess::start(), ServerProcess::start()];
+        let addresses = [&first, &second].map(|server| server.address.to_string());
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ggml-llm"))
+            .arg("chat")
+            .arg(&file.path)
+            .args(usual)
+            // Each server has two devices.
+            .args(["--rpc", &addresses[0], "--rpc", &addresses[1], "--split", "1,0,1,0"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        input.write_all(b"hello\n").unwrap();
+        said.read_line(&mut line).unwrap();
+        assert!(line.starts_with("[prompt: "), "{line}");
+        second.kill();
+        input.write_all(b"and again\n").unwrap();
+        drop(input);
+        line.clear();
+        said.read_to_string(&mut line).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{line}");
+        assert!(line.contains(&format!("RPC server {} was lost", addresses[1])), "{line}");
+        let restored = line.split_once("; ").unwrap().1;
+        assert!(!restored.starts_with("0 tokens"), "nothing was restored: {line}");
+        assert_eq!(text(&output), undisturbed, "{line}");
+    }
+}
+
 /// Runs the program with a standard input.
 fn run(command: &str, file: &Path, arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ggml-llm"))

@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     let tokenizer = model.tokenizer()?;
     let template = model.chat_template(&tokenizer)?;
     let mut sampler = arguments.sampling.sampler()?;
-    let mut text = Text::new(arguments.place.devices.session(model, 1)?);
+    let mut text = Text::new(&arguments.place, model)?;
     let mut messages: Vec<_> = arguments.system.into_iter().map(|s| Message::new("system", s)).collect();
     let terminal = std::io::stdin().is_terminal();
     interrupt::catch()?;

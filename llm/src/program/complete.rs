@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         bail!("there are no tokens to begin with: give a PROMPT or --tokens");
     }
     let mut sampler = arguments.sampling.sampler()?;
-    let mut text = Text::new(arguments.place.devices.session(model, 1)?);
+    let mut text = Text::new(&arguments.place, model)?;
     interrupt::catch()?;
     text.set(&tokens)?;
     text.go_on(arguments.n, &mut sampler, tokenizer.as_ref(), &mut std::io::stdout())?;

@@ -1,20 +1,31 @@
 //! A text of tokens that grows.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use ggml_llm::text::{Sampler, TokenStream, Tokenizer};
-use ggml_llm::{Batch, Session};
+use ggml_llm::{Batch, Error, Model, Session};
 
-use crate::program::interrupt;
+use super::interrupt;
+use super::options::Place;
 
-/// The one sequence of a session, with its tokens.
-pub(crate) struct Text {
+/// The one sequence of a session, with its tokens. Where a server with layers is lost, it goes on without the server.
+pub(crate) struct Text<'p> {
+    place: &'p Place,
     session: Session,
     tokens: Vec<i32>,
     batch: Batch,
+    saved: Saved,
     pub(crate) times: Times,
+}
+
+/// The session after some tokens, for the case that a server is lost.
+#[derive(Debug, Default)]
+struct Saved {
+    tokens: Vec<i32>,
+    bytes: Vec<u8>,
 }
 
 /// How long prompts and steps took, and how many tokens they had.
@@ -36,36 +47,93 @@ impl Times {
     }
 }
 
-impl Text {
-    pub(crate) fn new(session: Session) -> Self {
-        Self { session, tokens: Vec::new(), batch: Batch::new(), times: Times::default() }
+impl<'p> Text<'p> {
+    /// A text without tokens for a model that was loaded from this place.
+    pub(crate) fn new(place: &'p Place, model: Arc<Model>) -> Result<Self> {
+        Ok(Self {
+            place,
+            session: place.devices.session(model, 1)?,
+            tokens: Vec::new(),
+            batch: Batch::new(),
+            saved: Saved::default(),
+            times: Times::default(),
+        })
     }
 
     /// Computes a text, of which it keeps what it has computed before. The last token's logits are there afterwards.
     pub(crate) fn set(&mut self, tokens: &[i32]) -> Result<()> {
-        let same = self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         // The last token is computed again, as its logits are wanted.
-        let mut kept = same.min(tokens.len().saturating_sub(1));
-        if self.session.truncate(0, kept).is_err() {
-            // A recurrent state can't go back.
-            self.session.truncate(0, 0)?;
-            kept = 0;
-        }
+        let same = common(&self.tokens, tokens).min(tokens.len().saturating_sub(1));
+        let kept = loop {
+            match self.keep(same) {
+                Ok(kept) => break kept,
+                Err(error) => self.go_on_without(error)?,
+            }
+        };
         self.tokens.truncate(kept);
         let new = tokens.get(kept..).unwrap_or_default();
         let start = Instant::now();
         self.decode(new)?;
         self.times.prompt = (new.len(), start.elapsed());
         self.times.steps = Default::default();
+        self.save();
         Ok(())
     }
 
+    /// Leaves at most so many tokens in the session; returns how many.
+    fn keep(&mut self, n: usize) -> Result<usize, Error> {
+        if self.session.truncate(0, n).is_err() {
+            // A recurrent state can't go back.
+            self.session.truncate(0, 0)?;
+        }
+        self.session.len(0)
+    }
+
+    /// Computes tokens that continue the text.
     fn decode(&mut self, new: &[i32]) -> Result<()> {
-        self.batch.clear();
-        self.batch.prompt(0, new);
-        self.session.decode(&self.batch)?;
+        let before = self.tokens.len();
         self.tokens.extend_from_slice(new);
+        loop {
+            self.batch.clear();
+            let computed = self.session.len(0)?;
+            self.batch.prompt(0, self.tokens.get(computed..).unwrap_or_default());
+            match self.session.decode(&self.batch) {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    let on = self.go_on_without(error);
+                    if on.is_err() {
+                        self.tokens.truncate(before);
+                    }
+                    on?;
+                }
+            }
+        }
+    }
+
+    /// After the loss of a server: loads the model to what is left, and restores what was saved of the text.
+    fn go_on_without(&mut self, error: Error) -> Result<()> {
+        let Error::Ggml(lost @ ggml::Error::RpcLost { .. }) = error else { return Err(error.into()) };
+        let model = self.place.load()?;
+        self.session = self.place.devices.session(model, 1)?;
+        let mut kept = 0;
+        if !self.saved.tokens.is_empty() {
+            self.session.restore(0, &self.saved.bytes)?;
+            kept = self.keep(common(&self.saved.tokens, &self.tokens).min(self.tokens.len().saturating_sub(1)))?;
+        }
+        // Where nobody reads this, the answer matters more.
+        let _unwritten = writeln!(std::io::stderr(), "[{lost}; {kept} tokens were restored]").is_err();
         Ok(())
+    }
+
+    /// Saves the text, if a server that has layers can be lost.
+    fn save(&mut self) {
+        if !self.place.devices.can_lose() {
+            return;
+        }
+        // If that fails because a server is lost, what was saved before counts.
+        if let Ok(bytes) = self.session.save(0) {
+            self.saved = Saved { tokens: self.tokens.clone(), bytes };
+        }
     }
 
     /// Continues the text by up to `n` tokens, and writes them to `out` as they come. Returns the new tokens.
@@ -98,6 +166,7 @@ impl Text {
             write!(out, "{}", stream.finish())?;
         }
         self.times.steps = (new.len(), start.elapsed());
+        self.save();
         Ok(new)
     }
 
@@ -108,8 +177,16 @@ impl Text {
             return Ok(());
         }
         let n = (self.tokens.len() - BEGINNING) / 2;
-        self.session.shift(0, BEGINNING, n)?;
+        let shifted = self.session.shift(0, BEGINNING, n);
         self.tokens.drain(BEGINNING..BEGINNING + n);
-        Ok(())
+        match shifted {
+            Ok(()) => Ok(()),
+            Err(error) => self.go_on_without(error),
+        }
     }
+}
+
+/// How many tokens two texts begin with.
+fn common(a: &[i32], b: &[i32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

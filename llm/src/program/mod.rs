@@ -8,3 +8,5 @@ pub(crate) mod info;
 pub(crate) mod interrupt;
 pub(crate) mod options;
 pub(crate) mod perplexity;
+#[cfg(feature = "rpc")]
+pub(crate) mod servers;

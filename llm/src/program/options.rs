@@ -24,6 +24,10 @@ pub(crate) struct Devices {
     /// A device that gets layers; several share them in this order [default: the best one]
     #[arg(long)]
     device: Vec<String>,
+    /// An RPC server, whose devices get layers after the others; when it is lost, the rest goes on without it
+    #[cfg(feature = "rpc")]
+    #[arg(long, value_name = "HOST:PORT")]
+    rpc: Vec<String>,
     /// How many parts of the layers each device gets, such as 3,1
     #[arg(long, value_delimiter = ',')]
     split: Vec<u32>,
@@ -55,7 +59,12 @@ impl Devices {
     pub(crate) fn load(&self, file: &std::path::Path) -> Result<Arc<Model>> {
         let mut options = ModelOptions::default();
         options.devices = self.device.iter().map(|name| Device::by_name(name)).collect::<ggml::Result<_>>()?;
-        options.split.clone_from(&self.split);
+        let servers = self.servers()?;
+        options.devices.extend(&servers);
+        // Parts for devices that are lost have no meaning.
+        if !self.can_lose() || self.split.len() == options.devices.len() {
+            options.split.clone_from(&self.split);
+        }
         options.repack = !self.no_repack;
         let terminal = std::io::stderr().is_terminal();
         let mut shown = 0;
@@ -72,6 +81,24 @@ impl Devices {
             let _unwritten = write!(std::io::stderr(), "\r\x1b[K").is_err();
         }
         Ok(model)
+    }
+
+    /// The devices of all servers that aren't lost.
+    #[cfg_attr(not(feature = "rpc"), expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "no servers"))]
+    fn servers(&self) -> Result<Vec<Device>> {
+        #[cfg(feature = "rpc")]
+        return super::servers::devices(&self.rpc);
+        #[cfg(not(feature = "rpc"))]
+        Ok(Vec::new())
+    }
+
+    /// Whether a device can be lost while others go on.
+    #[cfg_attr(not(feature = "rpc"), expect(clippy::unused_self, reason = "no servers"))]
+    pub(crate) fn can_lose(&self) -> bool {
+        #[cfg(feature = "rpc")]
+        return !self.rpc.is_empty();
+        #[cfg(not(feature = "rpc"))]
+        false
     }
 
     pub(crate) fn session(&self, model: Arc<Model>, n_seq: usize) -> Result<Session> {
