@@ -19,6 +19,30 @@ pub(crate) fn collect<T>(items: impl IntoIterator<Item = T>, what: &'static str)
     Ok(list)
 }
 
+/// `Box::from`, fallible.
+pub(crate) fn text(text: &str, what: &'static str) -> Result<Box<str>> {
+    let mut copy = String::new();
+    copy.try_reserve_exact(text.len()).map_err(|_| no_memory(what, text.len()))?;
+    copy.push_str(text);
+    Ok(copy.into())
+}
+
+/// [`Error::NoSuch`] with the names that there are, or the error that there is no memory for them.
+#[cold]
+#[expect(single_use_lifetimes, reason = "`impl Trait` takes no anonymous one")]
+pub(crate) fn no_such<'a>(name: &str, names: impl ExactSizeIterator<Item = &'a str>) -> Error {
+    const WHAT: &str = "the names of tensors";
+    let mut available = Vec::new();
+    let copied = available.try_reserve_exact(names.len()).map_err(|_| Error::no_memory(WHAT)).and_then(|()| {
+        for name in names {
+            available.push(text(name, WHAT)?);
+        }
+        Ok(())
+    });
+    available.sort_unstable();
+    copied.err().unwrap_or_else(|| Error::NoSuch { what: "tensor", name: name.into(), available: available.into() })
+}
+
 /// Allocates memory without touching it, to test whether it is available.
 pub(crate) fn reserved(bytes: usize, what: &'static str) -> Result<Vec<u8>> {
     let mut list = Vec::new();

@@ -156,7 +156,7 @@ fn sched_leaves_to_the_cpu_what_blas_cannot_run() {
     for (t, name) in [(large, "BLAS"), (relu, "CPU"), (again, "BLAS"), (small, "CPU")] {
         assert_eq!(run.backend_of(t).unwrap().name(), name, "{t:?}");
     }
-    assert!(run.n_splits() >= 4, "{}", run.to_dot());
+    assert!(run.n_splits() >= 4, "{}", run.to_dot().unwrap());
     assert_eq!(run.n_copies(), 1, "one copy of the graph");
     let (a, b) = (numbers(64 * 40, 5), numbers(64 * 36, 6));
     for round in 0..3 {

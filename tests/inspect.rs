@@ -33,7 +33,7 @@ fn to_dot_contains_every_tensor_and_source() {
     let (ctx, weights) = (Context::new(), weights());
     let (x, y) = network(&ctx, &weights);
     let graph = ctx.graph([y]).unwrap();
-    let dot = graph.to_dot();
+    let dot = graph.to_dot().unwrap();
     let count = |what: &str| dot.matches(what).count();
     assert_eq!((count("shape=box"), count("shape=ellipse"), count("shape=cylinder")), (4, 1, 1), "{dot}");
     let sources: usize = graph.nodes().map(|t| graph.sources(t).count()).sum();
@@ -45,7 +45,7 @@ fn to_dot_contains_every_tensor_and_source() {
     let mut sched = sched();
     let mut run = sched.alloc(&graph).unwrap();
     run.set(x, &[1.0_f32; 64 * 3]).unwrap();
-    assert_eq!(run.to_dot().matches("\\nCPU\"").count(), 6, "{}", run.to_dot());
+    assert_eq!(run.to_dot().unwrap().matches("\\nCPU\"").count(), 6, "{}", run.to_dot().unwrap());
 }
 
 /// Lets `f` use the same graph on one backend and on ggml's scheduler, which pipeline copies need.
@@ -134,12 +134,12 @@ fn run_answers_the_same_on_one_backend_and_on_a_scheduler() {
         let mut into = vec![0.0_f32; 64 * 3];
         run.get_into(y, &mut into).unwrap();
         assert_eq!(bytemuck::cast_slice::<f32, u8>(&into), run.get_bytes(y).unwrap(), "{what}");
-        let splits = run.splits().iter().map(|s| (s.backend.name(), s.nodes.len(), s.inputs.len())).collect::<Vec<_>>();
+        let splits = run.splits().unwrap().iter().map(|s| (s.backend.name(), s.nodes.len(), s.inputs.len())).collect::<Vec<_>>();
         assert!(run.backend_of(stranger).is_none(), "{what}");
         assert!(run.buffer_sizes().unwrap() > vec![4 * 64 * 3], "{what}");
         let places = graph.nodes().map(|t| run.backend_of(t).unwrap().name()).collect::<Vec<_>>();
         let profiled = run.profile().unwrap().timings.len();
-        answers.push((into, splits, run.n_splits(), places, profiled, run.to_dot()));
+        answers.push((into, splits, run.n_splits(), places, profiled, run.to_dot().unwrap()));
     });
     assert_eq!(answers[0], answers[1]);
     assert_eq!(answers[0].1, [("CPU".to_owned(), 4, 0)], "a single split");
@@ -204,7 +204,7 @@ fn to_svg_contains_every_tensor_and_source() {
     let y = ctx.add(y, states.tensor("s").unwrap()).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut sched = sched();
-    let svg = sched.alloc(&graph).unwrap().to_svg();
+    let svg = sched.alloc(&graph).unwrap().to_svg().unwrap();
     let document = roxmltree::Document::parse(&svg).unwrap();
     let of_class = |class| document.descendants().filter(move |n| n.attribute("class") == Some(class));
     assert_eq!(of_class("node").count(), graph.n_nodes() + 3, "operations, input, weight, state");

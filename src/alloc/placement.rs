@@ -22,6 +22,7 @@ use crate::list;
 #[derive(Default)]
 pub(crate) struct Placement {
     homes: Vec<SavedPlacement>,
+    /// Sorted by entry and slot.
     copies: Vec<Copied>,
     /// Whether the device needs all headers in place to transfer one tensor, as a meta device does.
     whole: bool,
@@ -76,10 +77,10 @@ impl Placement {
         entries.len() == self.homes.len() && entries.iter().zip(&self.homes).all(|(e, h)| e.ptr == h.tensor)
     }
 
-    /// The copy that the scheduler put in place of an entry's source.
-    pub(crate) fn copy_of(&self, e: &Entry, slot: usize) -> Option<TensorPtr> {
-        let is = |c: &&Copied| c.slot == slot && self.homes.get(c.entry).is_some_and(|h| h.tensor == e.ptr);
-        self.copies.iter().find(is).map(|c| c.copy)
+    /// The copy that the scheduler put in place of the source of an entry, by its index.
+    pub(crate) fn copy_of(&self, entry: usize, slot: usize) -> Option<TensorPtr> {
+        let at = self.copies.binary_search_by_key(&(entry, slot), |c| (c.entry, c.slot)).ok()?;
+        self.copies.get(at).map(|c| c.copy)
     }
 
     /// Writes the placement into the graph's headers.

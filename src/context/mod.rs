@@ -226,8 +226,11 @@ impl Context {
     }
 
     /// Keeps `what` alive as long as this context's tensors.
-    pub(crate) fn keep(&self, what: Arc<dyn Any + Send + Sync>) {
-        self.kept.borrow_mut().push(what);
+    pub(crate) fn keep(&self, what: Arc<dyn Any + Send + Sync>) -> Result<()> {
+        let mut kept = self.kept.borrow_mut();
+        kept.try_reserve(1).map_err(|_| Error::no_memory("closures"))?;
+        kept.push(what);
+        Ok(())
     }
 
     /// Makes a leaf without memory.

@@ -30,8 +30,8 @@ pub(crate) struct Store {
     /// The next names that ggml would give to unnamed nodes and leaves.
     node_name: NumberedName,
     leaf_name: NumberedName,
-    /// Reused by allocations: the inputs without a value.
-    pub(crate) unset: Cell<Vec<usize>>,
+    /// Reused by allocations: which entries are inputs without a value.
+    pub(crate) unset: Cell<Vec<bool>>,
 }
 
 // SAFETY: a store owns its lists. Their pointers are followed only for a live graph, whose handles' lifetimes keep it

@@ -12,6 +12,7 @@ use super::value::{Stored, Value, push};
 use super::{ALIGNMENT_KEY, MAGIC, VERSION, alignment, invalid, name_fault};
 use crate::dtype::DType;
 use crate::error::{Error, Result, Shown};
+use crate::list;
 use crate::shape::Shape;
 
 /// The minimum size of a metadata entry in bytes: key length, one byte of key, type, value.
@@ -130,7 +131,7 @@ impl Header {
         for i in 0..n_tensors {
             let t = read_tensor(&mut cursor, i)?;
             check_offset(&t, end)?;
-            end = next_offset(&t, alignment);
+            end = next_offset(&t, t.offset, alignment);
             push(&mut tensors, n_tensors, t)?;
         }
         let data = match tensors.last() {
@@ -142,11 +143,7 @@ impl Header {
     }
 
     pub(super) fn tensor(&self, name: &str) -> Result<&TensorInfo> {
-        self.tensors.get(name).ok_or_else(|| Error::NoSuch {
-            what: "tensor",
-            name: name.into(),
-            available: self.tensors.names(),
-        })
+        self.tensors.get(name).ok_or_else(|| list::no_such(name, self.tensors.iter().map(Named::name)))
     }
 
     /// The byte range of a tensor's data in the file.
@@ -197,10 +194,12 @@ fn read_tensor<R: Read>(cursor: &mut Cursor<R>, i: usize) -> Result<TensorInfo> 
     if let Some(why) = name_fault(&name) {
         return Err(invalid(format!("the name of tensor {i}: {why}")));
     }
-    describe(cursor, &name).map_err(|e| within(&format_args!("tensor `{}`", Shown::name(&name)), e))
+    let info = describe(cursor).map_err(|e| within(&format_args!("tensor `{}`", Shown::name(&name)), e))?;
+    Ok(TensorInfo { name: name.into(), ..info })
 }
 
-fn describe<R: Read>(cursor: &mut Cursor<R>, name: &str) -> Result<TensorInfo> {
+/// Reads all but the name.
+fn describe<R: Read>(cursor: &mut Cursor<R>) -> Result<TensorInfo> {
     let n_dims = u32::read(cursor)?;
     let mut ne = [1; sys::GGML_MAX_DIMS as usize];
     if n_dims > sys::GGML_MAX_DIMS {
@@ -215,12 +214,12 @@ fn describe<R: Read>(cursor: &mut Cursor<R>, name: &str) -> Result<TensorInfo> {
         .ok_or_else(|| invalid(format!("ggml has no element type with the number {raw}, or has it no longer")))?;
     let size = shape.bytes(dtype).map_err(|why| invalid(format!("{dtype} {shape}: {why}")))?;
     let offset = u64::read(cursor)?;
-    Ok(TensorInfo { name: name.into(), dtype, shape, offset, size })
+    Ok(TensorInfo { name: Box::default(), dtype, shape, offset, size })
 }
 
-/// The offset of the tensor that follows `t`.
-pub(super) fn next_offset(t: &TensorInfo, alignment: u32) -> Option<u64> {
-    t.offset.checked_add(t.size as u64)?.checked_next_multiple_of(alignment.into())
+/// The offset of the tensor that follows `t`, which lies at `offset`.
+pub(super) fn next_offset(t: &TensorInfo, offset: u64, alignment: u32) -> Option<u64> {
+    offset.checked_add(t.size as u64)?.checked_next_multiple_of(alignment.into())
 }
 
 fn check_offset(t: &TensorInfo, expected: Option<u64>) -> Result<()> {

@@ -8,6 +8,7 @@ use super::value::Value;
 use crate::buffer::BufferType;
 use crate::device::Device;
 use crate::error::Result;
+use crate::list;
 use crate::weights::{Weights, WeightsBuilder};
 
 /// A GGUF file whose header has been read and checked.
@@ -93,18 +94,22 @@ impl<S> Reader<S> {
     }
 }
 
+/// What there is no memory for, in errors.
+const TENSORS: &str = "the tensors of a GGUF file";
+
 /// Allocates the tensors that `choose` returns a buffer type for, and returns them with those types, in file order.
 pub(super) fn place<P: Into<Option<BufferType>>>(
     header: &Header,
     mut choose: impl FnMut(&TensorInfo) -> P,
-) -> Result<(Weights, impl Iterator<Item = (&TensorInfo, BufferType)> + Clone)> {
-    let (tensors, types): (Vec<_>, Vec<_>) = header.tensors.iter().filter_map(|t| Some((t, choose(t).into()?))).unzip();
-    let weights = builder(&tensors)?.place_each(types.iter().copied())?;
-    Ok((weights, tensors.into_iter().zip(types)))
+) -> Result<(Weights, Vec<(&TensorInfo, BufferType)>)> {
+    let chosen = list::collect(header.tensors.iter().filter_map(|t| Some((t, choose(t).into()?))), TENSORS)?;
+    let weights = builder(chosen.iter().map(|&(t, _)| t))?.place_each(chosen.iter().map(|&(_, buft)| buft))?;
+    Ok((weights, chosen))
 }
 
 /// A builder with the given tensors.
-fn builder(tensors: &[&TensorInfo]) -> Result<WeightsBuilder> {
+#[expect(single_use_lifetimes, reason = "`impl Trait` takes no anonymous one")]
+fn builder<'a>(tensors: impl Iterator<Item = &'a TensorInfo>) -> Result<WeightsBuilder> {
     let mut builder = WeightsBuilder::new();
     for t in tensors {
         builder.tensor(t.name(), t.dtype(), t.shape())?;
@@ -210,21 +215,21 @@ impl<B: AsRef<[u8]> + Send + Sync + 'static> Reader<B> {
         device: Device,
         mut place: impl FnMut(&TensorInfo) -> P,
     ) -> Result<Weights> {
-        let builder = builder(&self.tensors().collect::<Vec<_>>())?;
+        let builder = builder(self.tensors())?;
         let Self { header, source, name } = self;
         let (shared, mut copied) = (Shared(Arc::new(source)), Vec::new());
         let reader = Reader { header, source: shared.clone(), name };
         let mut weights = builder.place_partly_over(device, shared, |name| {
             let t = reader.tensor(name)?;
             if let Some(buft) = place(t).into() {
-                copied.push(name.to_owned());
+                list::push(&mut copied, t, TENSORS)?;
                 return Ok(Err(buft));
             }
             let start = reader.header.range(t)?.start;
             usize::try_from(start).map(Ok).map_err(|_| outside(t))
         })?;
-        for name in copied {
-            weights.set_bytes(&name, reader.data(&name)?)?;
+        for t in copied {
+            weights.set_bytes(t.name(), reader.data_of(t)?)?;
         }
         Ok(weights)
     }

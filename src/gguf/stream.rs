@@ -126,7 +126,7 @@ impl<R: Read + Seek> Reader<R> {
         let (mut weights, chosen) = reader::place(&self.header, place)?;
         // A meta device takes a tensor as a whole, since each device gets a part; repacking needs the whole tensor too.
         let several = |buft: BufferType| buft.device().is_some_and(|d| d.device_type() == DeviceType::Meta);
-        let total = chosen.clone().map(|(t, _)| t.size() as u64).sum();
+        let total = chosen.iter().map(|(t, _)| t.size() as u64).sum();
         let mut done = 0;
         progress(done, total);
         let mut chunk = Vec::new();

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::error::Result;
+use crate::list;
+
 /// The strings of an array, stored back to back in one allocation: a vocabulary has a hundred thousand, most of them
 /// shorter than a `String` itself.
 ///
@@ -24,6 +27,12 @@ impl Strings {
     /// The strings of `text` that end at `ends`, which must ascend and lie on character boundaries.
     pub(super) fn new(text: String, ends: Vec<usize>) -> Self {
         Self { text, ends }
+    }
+
+    /// `Clone::clone`, fallible.
+    pub(super) fn copied(&self) -> Result<Self> {
+        let text = list::text(&self.text, "texts of a GGUF file")?.into();
+        Ok(Self { text, ends: list::collect(self.ends.iter().copied(), "texts of a GGUF file")? })
     }
 
     /// The number of strings.

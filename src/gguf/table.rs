@@ -2,6 +2,10 @@
 
 use super::value::reserve;
 use crate::error::{Error, Result};
+use crate::list;
+
+/// What there is no memory for, in errors.
+const LIST: &str = "the entries of a GGUF file";
 
 /// Something with a name.
 pub(super) trait Named {
@@ -49,7 +53,7 @@ impl<T: Named> Table<T> {
     }
 
     /// Appends an entry, or replaces the one of the same name.
-    pub(super) fn put(&mut self, entry: T) {
+    pub(super) fn put(&mut self, entry: T) -> Result<()> {
         match self.search(entry.name()) {
             Ok(place) => {
                 if let Some(old) = self.sorted.get(place).and_then(|&i| self.entries.get_mut(i)) {
@@ -57,10 +61,12 @@ impl<T: Named> Table<T> {
                 }
             }
             Err(place) => {
-                self.sorted.insert(place, self.entries.len());
-                self.entries.push(entry);
+                self.sorted.try_reserve(1).map_err(|_| Error::no_memory(LIST))?;
+                list::push(&mut self.entries, entry, LIST)?;
+                self.sorted.insert(place, self.entries.len() - 1);
             }
         }
+        Ok(())
     }
 
     /// Removes an entry; later entries move up.
@@ -73,16 +79,11 @@ impl<T: Named> Table<T> {
         Some(self.entries.remove(at))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
         self.entries.iter()
     }
 
     pub(super) fn len(&self) -> usize {
         self.entries.len()
-    }
-
-    /// All names, sorted.
-    pub(super) fn names(&self) -> Box<[Box<str>]> {
-        self.sorted.iter().filter_map(|&i| self.entries.get(i)).map(|e| e.name().into()).collect()
     }
 }

@@ -8,6 +8,10 @@ use super::invalid;
 use super::parse::{Cursor, MOST_TEXT};
 use super::strings::Strings;
 use crate::error::{Error, Result};
+use crate::list;
+
+/// What there is no memory for, in errors.
+const TEXT: &str = "a text of a GGUF file";
 
 /// The minimum size of a string in bytes: its length field.
 const LEAST_TEXT: usize = size_of::<u64>();
@@ -26,6 +30,9 @@ pub(super) trait Stored: Sized {
     fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self>;
 
     fn write(&self, out: &mut impl Write) -> io::Result<()>;
+
+    /// `Clone::clone`, fallible.
+    fn copied(&self) -> Result<Self>;
 }
 
 macro_rules! numbers {
@@ -40,6 +47,10 @@ macro_rules! numbers {
 
                 fn write(&self, out: &mut impl Write) -> io::Result<()> {
                     out.write_all(&self.to_ne_bytes())
+                }
+
+                fn copied(&self) -> Result<Self> {
+                    Ok(*self)
                 }
             }
         )*
@@ -62,6 +73,10 @@ impl Stored for bool {
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
         u8::from(*self).write(out)
     }
+
+    fn copied(&self) -> Result<Self> {
+        Ok(*self)
+    }
 }
 
 impl Stored for String {
@@ -73,6 +88,10 @@ impl Stored for String {
 
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
         write_text(self, out)
+    }
+
+    fn copied(&self) -> Result<Self> {
+        list::text(self, TEXT).map(Self::from)
     }
 }
 
@@ -87,6 +106,9 @@ trait List: Sized {
     fn read<R: Read>(cursor: &mut Cursor<R>) -> Result<Self>;
 
     fn write(&self, out: &mut impl Write) -> io::Result<()>;
+
+    /// `Clone::clone`, fallible.
+    fn copied(&self) -> Result<Self>;
 }
 
 impl<T: Stored> List for Vec<T> {
@@ -102,6 +124,12 @@ impl<T: Stored> List for Vec<T> {
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
         (self.len() as u64).write(out)?;
         self.iter().try_for_each(|v| v.write(out))
+    }
+
+    fn copied(&self) -> Result<Self> {
+        let mut values = reserve(self.len())?;
+        self.iter().try_for_each(|v| push(&mut values, 1, v.copied()?))?;
+        Ok(values)
     }
 }
 
@@ -119,6 +147,10 @@ impl List for Strings {
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
         (self.len() as u64).write(out)?;
         self.iter().try_for_each(|text| write_text(text, out))
+    }
+
+    fn copied(&self) -> Result<Self> {
+        self.copied()
     }
 }
 
@@ -219,6 +251,14 @@ macro_rules! kinds {
                         array.write(out)
                     }
                 }
+            }
+
+            /// `Clone::clone`, fallible.
+            pub(super) fn copied(&self) -> Result<Self> {
+                Ok(match self {
+                    $(Self::$variant(value) => Self::$variant(value.copied()?),)*
+                    $(Self::Array(Array::$variant(values)) => Self::Array(Array::$variant(List::copied(values)?)),)*
+                })
             }
 
             /// ggml's name of the type, such as `u32` or `str` (`gguf_type_name`).

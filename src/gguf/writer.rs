@@ -1,6 +1,7 @@
 //! Writing files.
 
 use std::io::{self, Write};
+use std::mem;
 use std::path::Path;
 
 use super::header::{Entry, TensorInfo, next_offset};
@@ -12,7 +13,11 @@ use super::{ALIGNMENT_KEY, MAGIC, VERSION, alignment, file, invalid, name_fault}
 use crate::debug::debug;
 use crate::dtype::DType;
 use crate::error::{self, Error, Result, Shown};
+use crate::list;
 use crate::shape::Shape;
+
+/// What there is no memory for, in errors.
+const ENTRY: &str = "an entry of a GGUF file";
 
 /// A tensor and its data; `None` if a closure provides the data during the write.
 #[derive(Clone)]
@@ -84,7 +89,7 @@ impl Writer {
                 expected: why.into(),
             })?;
         }
-        self.metadata.put(Entry { key: key.into(), value });
+        self.metadata.put(Entry { key: list::text(key, ENTRY)?, value })?;
         Ok(self)
     }
 
@@ -114,7 +119,7 @@ impl Writer {
     #[doc(alias = "gguf_set_kv")]
     pub fn set_kv<S>(&mut self, from: &Reader<S>) -> Result<&mut Self> {
         for (key, value) in from.key_values() {
-            self.set(key, value.clone())?;
+            self.set(key, value.copied()?)?;
         }
         Ok(self)
     }
@@ -134,7 +139,7 @@ impl Writer {
         }
         let mut copy = reserve(data.len())?;
         copy.extend_from_slice(data);
-        self.tensors.put(Content { info, data: Some(copy.into()) });
+        self.tensors.put(Content { info, data: Some(copy.into()) })?;
         Ok(self)
     }
 
@@ -158,7 +163,7 @@ impl Writer {
     #[doc(alias = "gguf_add_tensor")]
     pub fn declare(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<&mut Self> {
         let info = self.describe("gguf::Writer::declare", name, dtype, shape.into())?;
-        self.tensors.put(Content { info, data: None });
+        self.tensors.put(Content { info, data: None })?;
         Ok(self)
     }
 
@@ -174,8 +179,8 @@ impl Writer {
             operands: [error::TensorInfo { name: name.into(), dtype: dtype.name(), ne: shape.ne() }].into(),
             expected: why.into(),
         })?;
-        // The offset depends on the alignment, which may still change: `laid_out` sets it.
-        Ok(TensorInfo { name: name.into(), dtype, shape, offset: 0, size })
+        // The offset depends on the alignment, which may still change: `laid_out` counts it.
+        Ok(TensorInfo { name: list::text(name, ENTRY)?, dtype, shape, offset: 0, size })
     }
 
     /// Returns the file as bytes.
@@ -187,10 +192,10 @@ impl Writer {
     #[doc(alias = "gguf_get_meta_data")]
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut counter = Counted { out: io::sink(), bytes: 0 };
-        self.emit(&mut counter, &mut no_data).map_err(|e| invalid(e.to_string()))?;
+        self.emit(&mut counter, &mut no_data).map_err(unwritten)?;
         let len = usize::try_from(counter.bytes).unwrap_or(usize::MAX);
         let mut out = Counted { out: reserve(len)?, bytes: 0 };
-        self.emit(&mut out, &mut no_data).map_err(|e| invalid(e.to_string()))?;
+        self.emit(&mut out, &mut no_data).map_err(unwritten)?;
         Ok(out.out)
     }
 
@@ -255,19 +260,23 @@ impl Writer {
         self.emit(&mut out, &mut data).and_then(|()| out.flush()).map_err(unread)
     }
 
-    /// The tensor descriptions with their offsets; `None` on overflow.
-    fn laid_out(&self, alignment: u32) -> Option<Vec<TensorInfo>> {
-        let mut offset = 0;
-        let place = |Content { info, .. }: &Content| {
-            let info = TensorInfo { offset, ..info.clone() };
-            offset = next_offset(&info, alignment)?;
-            Some(info)
-        };
-        self.tensors.iter().map(place).collect()
+    /// The tensors with their offsets.
+    ///
+    /// # Errors
+    ///
+    /// For a tensor whose end overflows.
+    fn laid_out(&self, alignment: u32) -> impl Iterator<Item = io::Result<(u64, &Content)>> {
+        let mut next = 0;
+        self.tensors.iter().map(move |content| {
+            let end = next_offset(&content.info, next, alignment);
+            let end = end.ok_or_else(|| io::Error::other("the tensors are too large"))?;
+            Ok((mem::replace(&mut next, end), content))
+        })
     }
 
     fn emit<W: Write>(&self, out: &mut Counted<W>, fill: &mut Fill<'_>) -> io::Result<()> {
         let alignment = alignment(self.metadata.get(ALIGNMENT_KEY).map(|e| &e.value)).map_err(io::Error::other)?;
+        self.laid_out(alignment).try_for_each(|tensor| tensor.map(drop))?;
         out.write_all(MAGIC)?;
         VERSION.write(out)?;
         (self.tensors.len() as u64).write(out)?;
@@ -276,14 +285,20 @@ impl Writer {
             write_text(key, out)?;
             value.write(out)?;
         }
-        let infos = self.laid_out(alignment).ok_or_else(|| io::Error::other("the tensors are too large"))?;
-        infos.iter().try_for_each(|info| write_info(info, out))?;
+        for tensor in self.laid_out(alignment) {
+            let (offset, Content { info, .. }) = tensor?;
+            write_info(info, offset, out)?;
+        }
         out.pad(alignment)?;
-        for (info, Content { data, .. }) in infos.iter().zip(self.tensors.iter()) {
+        for tensor in self.laid_out(alignment) {
+            let (offset, Content { info, data }) = tensor?;
             let start = out.bytes;
             match data {
                 Some(data) => out.write_all(data)?,
-                None => fill(info, out)?,
+                None => {
+                    let name = list::text(&info.name, ENTRY).map_err(|_| io::ErrorKind::OutOfMemory)?;
+                    fill(&TensorInfo { name, offset, ..*info }, out)?;
+                }
             }
             let (name, size, written) = (Shown::name(&info.name), info.size, out.bytes - start);
             if written != size as u64 {
@@ -297,6 +312,11 @@ impl Writer {
 
 debug!(Writer, |this| metadata = &this.metadata.len(), tensors = &this.tensors.len());
 
+/// The error of a write to memory.
+fn unwritten(e: io::Error) -> Error {
+    if e.kind() == io::ErrorKind::OutOfMemory { Error::no_memory(ENTRY) } else { invalid(e.to_string()) }
+}
+
 /// A name as printed in [`Error::Param`].
 fn shown(text: &str) -> Box<str> {
     Shown::name(text).to_string().into()
@@ -309,7 +329,7 @@ fn no_data(info: &TensorInfo, _: &mut dyn Write) -> io::Result<()> {
     Err(io::Error::other(format!("tensor `{}` was declared, but there are no data", Shown::name(&info.name))))
 }
 
-fn write_info(info: &TensorInfo, out: &mut impl Write) -> io::Result<()> {
+fn write_info(info: &TensorInfo, offset: u64, out: &mut impl Write) -> io::Result<()> {
     write_text(&info.name, out)?;
     let ne = info.shape.ne();
     // As in ggml, trailing dimensions of size 1 are omitted, except for the first.
@@ -317,7 +337,7 @@ fn write_info(info: &TensorInfo, out: &mut impl Write) -> io::Result<()> {
     u32::try_from(n_dims).map_err(io::Error::other)?.write(out)?;
     ne.iter().take(n_dims).try_for_each(|d| d.write(out))?;
     out.write_all(&info.dtype.raw().to_ne_bytes())?;
-    info.offset.write(out)
+    offset.write(out)
 }
 
 /// Counts the bytes written.

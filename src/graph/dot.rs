@@ -1,9 +1,10 @@
 //! Prints graphs in the DOT language, for Graphviz and other viewers.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use super::Graph;
 use crate::entries::{Entry, Kind};
+use crate::error::{Error, Result};
 use crate::header::TensorPtr;
 
 /// Fill colours by device index, light enough for black text.
@@ -20,15 +21,30 @@ impl Graph<'_> {
     /// # Ok::<(), ggml::Error>(())
     /// ```
     #[doc(alias = "ggml_graph_dump_dot")]
-    pub fn to_dot(&self) -> String {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`].
+    pub fn to_dot(&self) -> Result<String> {
         self.dot(&[], |_| None)
     }
 
     /// Prints the graph with devices; `device` returns an index into `devices`.
-    pub(crate) fn dot(&self, devices: &[String], device: impl Fn(TensorPtr) -> Option<usize>) -> String {
-        let mut out = String::from(
+    pub(crate) fn dot(&self, devices: &[String], device: impl Fn(TensorPtr) -> Option<usize>) -> Result<String> {
+        let mut out = Text::default();
+        self.write_dot(&mut out, devices, device).map_err(|_| Error::no_memory("a graph in the DOT language"))?;
+        Ok(out.0)
+    }
+
+    fn write_dot(
+        &self,
+        out: &mut Text,
+        devices: &[String],
+        device: impl Fn(TensorPtr) -> Option<usize>,
+    ) -> fmt::Result {
+        out.write_str(
             "digraph ggml {\n  rankdir=TB;\n  node [fontname=\"sans-serif\", style=filled, fillcolor=white];\n",
-        );
+        )?;
         for (i, e) in self.entries().iter().enumerate() {
             let place = device(e.ptr);
             let colour = place.and_then(|d| COLOURS.get(d % COLOURS.len())).copied().unwrap_or("white");
@@ -38,18 +54,28 @@ impl Graph<'_> {
                 Kind::Placed(_) => "cylinder",
             };
             let label = label(e, place.and_then(|d| devices.get(d)));
-            // Writing to a String can't fail.
-            let _ok = writeln!(out, "  n{i} [shape={shape}, fillcolor=\"{colour}\", label=\"{label}\"];");
+            writeln!(out, "  n{i} [shape={shape}, fillcolor=\"{colour}\", label=\"{label}\"];")?;
         }
         for (i, e) in self.entries().iter().enumerate() {
             for (slot, src) in self.entries().srcs(e) {
                 if let Some(from) = self.entries().position(src) {
-                    let _ok = writeln!(out, "  n{from} -> n{i} [label=\"{slot}\"];");
+                    writeln!(out, "  n{from} -> n{i} [label=\"{slot}\"];")?;
                 }
             }
         }
-        out.push_str("}\n");
-        out
+        out.write_str("}\n")
+    }
+}
+
+/// A text that fails to grow where memory runs out.
+#[derive(Default)]
+struct Text(String);
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        self.0.try_reserve(part.len()).map_err(|_| fmt::Error)?;
+        self.0.push_str(part);
+        Ok(())
     }
 }
 

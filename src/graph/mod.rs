@@ -177,12 +177,12 @@ impl<'c> Graph<'c> {
         &self.store.entries
     }
 
-    /// Lends a list for the inputs without a value; [`Graph::keep_unset`] returns it for reuse.
-    pub(crate) fn take_unset(&self) -> Vec<usize> {
+    /// Lends a list for which entries are inputs without a value; [`Graph::keep_unset`] returns it for reuse.
+    pub(crate) fn take_unset(&self) -> Vec<bool> {
         self.store.unset.take()
     }
 
-    pub(crate) fn keep_unset(&self, list: Vec<usize>) {
+    pub(crate) fn keep_unset(&self, list: Vec<bool>) {
         self.store.unset.set(list);
     }
 }

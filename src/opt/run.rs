@@ -183,7 +183,11 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
     }
 
     /// The splits of the graph.
-    pub fn splits(&self) -> Vec<Split<'_>> {
+    ///
+    /// # Errors
+    ///
+    /// As [`Run::splits`].
+    pub fn splits(&self) -> Result<Vec<Split<'_>>> {
         self.run.splits()
     }
 

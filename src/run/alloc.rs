@@ -4,11 +4,11 @@ use super::Run;
 use crate::alloc::{GraphAllocator, Places};
 use crate::backend::Backend;
 use crate::entries::Kind;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::sched::{Engine, Pins, Sched};
 use crate::tensor::Tensor;
-use crate::{list, log};
+use crate::log;
 
 impl Sched {
     /// Allocates `graph` on the devices where it will run (`ggml_backend_sched_alloc_graph`). Use the result to set
@@ -71,13 +71,13 @@ impl Sched {
     ) -> Result<Run<'s, 'c>> {
         let pins = Pins::new(call, graph, self.backends().len(), pins)?;
         log::public(|| {
-            let unset = inputs(call, graph)?;
+            let (unset, n_unset) = inputs(call, graph)?;
             let mut engine = self.engine(graph, &pins)?;
             let placement = match &mut engine {
                 Engine::One(allocator, backend) => allocator.allocate(graph, Places::default(), backend),
                 Engine::Many(splitter) => splitter.allocate(graph, pins),
             }?;
-            Ok(Run { engine, graph, placement, unset, computed: false })
+            Ok(Run { engine, graph, placement, unset, n_unset, computed: false })
         })
     }
 }
@@ -116,23 +116,24 @@ impl GraphAllocator {
         const CALL: &str = "GraphAllocator::alloc";
         let places = self.places(CALL, graph)?;
         log::public(|| {
-            let unset = inputs(CALL, graph)?;
+            let (unset, n_unset) = inputs(CALL, graph)?;
             let placement = self.allocate(graph, places, backend)?;
-            Ok(Run { engine: Engine::One(self, backend), graph, placement, unset, computed: false })
+            Ok(Run { engine: Engine::One(self, backend), graph, placement, unset, n_unset, computed: false })
         })
     }
 }
 
-/// The entry indices of a graph's inputs.
+/// Whether each entry of a graph is an input, and how many are.
 ///
 /// # Errors
 ///
 /// [`Error::InUse`](crate::Error::InUse) if a running computation uses one of the graph's tensors.
-fn inputs(call: &'static str, graph: &Graph<'_>) -> Result<Vec<usize>> {
+fn inputs(call: &'static str, graph: &Graph<'_>) -> Result<(Vec<bool>, usize)> {
     graph.check_free(call)?;
     let mut unset = graph.take_unset();
     unset.clear();
-    let inputs = graph.entries().iter().enumerate().filter(|(_, e)| e.kind == Kind::Input);
-    inputs.map(|(i, _)| i).try_for_each(|i| list::push(&mut unset, i, "a graph's inputs"))?;
-    Ok(unset)
+    unset.try_reserve(graph.entries().len()).map_err(|_| Error::no_memory("a graph's inputs"))?;
+    unset.extend(graph.entries().iter().map(|e| e.kind == Kind::Input));
+    let n = unset.iter().filter(|&&is| is).count();
+    Ok((unset, n))
 }

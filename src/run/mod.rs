@@ -62,8 +62,9 @@ pub struct Run<'s, 'c> {
     engine: Engine<'s>,
     graph: &'s Graph<'c>,
     placement: Arc<Placement>,
-    /// Entry indices of inputs that have no value yet.
-    unset: Vec<usize>,
+    /// Whether each entry is an input that has no value yet, and how many are.
+    unset: Vec<bool>,
+    n_unset: usize,
     computed: bool,
 }
 
@@ -160,7 +161,9 @@ impl<'s, 'c> Run<'s, 'c> {
     /// lies for as long as the result lives.
     fn begin(&mut self, call: &'static str) -> Result<Live<'s, 'c>> {
         self.graph.check_free(call)?;
-        if let Some(e) = self.unset.first().and_then(|&i| self.graph.entries().get(i)) {
+        if self.n_unset > 0
+            && let Some((e, _)) = self.graph.entries().iter().zip(&self.unset).find(|(_, unset)| **unset)
+        {
             return Err(Error::InputNotSet { call, tensor: e.ptr.info() });
         }
         self.backends().iter().try_for_each(Backend::check)?;

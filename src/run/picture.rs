@@ -8,6 +8,7 @@ use super::{Run, Split};
 use crate::backend::Backend;
 use crate::device::Device;
 use crate::entries;
+use crate::error::Result;
 use crate::graph::Graph;
 use crate::graph::svg::{self, Drawing, Kind, Node};
 use crate::header::Owner;
@@ -24,11 +25,15 @@ impl Run<'_, '_> {
     /// let y = ctx.sqr(ctx.arange(0.0, 4.0, 1.0)?)?;
     /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
     /// # let mut run = sched.alloc(&graph)?;
-    /// assert!(run.to_svg().starts_with("<svg"));
+    /// assert!(run.to_svg()?.starts_with("<svg"));
     /// # Ok::<(), ggml::Error>(())
     /// ```
-    pub fn to_svg(&self) -> String {
-        let splits = self.splits();
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) where there is no room for the list of splits.
+    pub fn to_svg(&self) -> Result<String> {
+        let splits = self.splits()?;
         let mut devices = Vec::new();
         for device in self.backends().iter().map(Backend::device) {
             if !devices.contains(&device) {
@@ -48,7 +53,7 @@ impl Run<'_, '_> {
             let index = picture.add(kind, node, device);
             picture.drawing.edges.extend(sources.into_iter().map(|source| (source, index)));
         }
-        picture.drawing.to_svg()
+        Ok(picture.drawing.to_svg())
     }
 }
 

@@ -1,12 +1,15 @@
 //! Where the parts of an allocated graph run, and how much memory they have.
 
+use std::collections::HashSet;
+
 use super::Run;
 use crate::backend::Backend;
 use crate::buffer;
 use crate::entries::{Entry, Kind};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::header::{Owner, TensorPtr};
+use crate::list;
 use crate::sched::Engine;
 use crate::tensor::Tensor;
 
@@ -64,18 +67,19 @@ pub struct SplitInput<'a> {
 fn splits<'a>(
     graph: &'a Graph<'_>,
     backend_of: impl Fn(TensorPtr) -> Option<&'a Backend>,
-    copy_of: impl Fn(&Entry, usize) -> Option<TensorPtr>,
-) -> Vec<Split<'a>> {
+    copy_of: impl Fn(usize, usize) -> Option<TensorPtr>,
+) -> Result<Vec<Split<'a>>> {
+    const LIST: &str = "the list of splits";
     let mut splits: Vec<Split<'a>> = Vec::new();
-    let mut seen = Vec::new(); // copies that an earlier operation needed as well
+    let mut seen = HashSet::new(); // copies that an earlier operation needed as well
     let mut views = Vec::new(); // views before the first operation
-    for e in graph.entries().iter().filter(|e| e.kind == Kind::Node) {
+    for (entry, e) in graph.entries().iter().enumerate().filter(|(_, e)| e.kind == Kind::Node) {
         // SAFETY: entries live as long as the graph, which is borrowed for 'a.
         let node = unsafe { Tensor::new(e.ptr) };
         if e.ptr.is_view_op() {
             match splits.last_mut() {
-                Some(split) => split.nodes.push(node),
-                None => views.push(node),
+                Some(split) => list::push(&mut split.nodes, node, LIST)?,
+                None => list::push(&mut views, node, LIST)?,
             }
             continue;
         }
@@ -84,19 +88,23 @@ fn splits<'a>(
             !std::ptr::eq(split.backend, backend) || (!split.inputs.is_empty() && has_remote_weight(graph, e, backend))
         });
         if begins {
-            splits.push(Split { backend, nodes: std::mem::take(&mut views), inputs: Vec::new() });
+            let nodes = std::mem::take(&mut views);
+            list::push(&mut splits, Split { backend, nodes, inputs: Vec::new() }, LIST)?;
         }
         let Some(split) = splits.last_mut() else { continue };
-        split.nodes.push(node);
+        list::push(&mut split.nodes, node, LIST)?;
         for (i, src) in graph.entries().srcs(e) {
-            let Some(copy) = copy_of(e, i).filter(|copy| !seen.contains(copy)) else { continue };
-            seen.push(copy);
+            seen.try_reserve(1).map_err(|_| Error::no_memory(LIST))?;
+            if !copy_of(entry, i).is_some_and(|copy| seen.insert(copy.as_ptr())) {
+                continue;
+            }
             // SAFETY: sources of the graph's tensors live as long as the graph, which is borrowed for 'a.
             let tensor = unsafe { Tensor::new(src) };
-            split.inputs.push(SplitInput { tensor, from: backend_of(src), bytes: src.span().unwrap_or(0) });
+            let input = SplitInput { tensor, from: backend_of(src), bytes: src.span().unwrap_or(0) };
+            list::push(&mut split.inputs, input, LIST)?;
         }
     }
-    splits
+    Ok(splits)
 }
 
 /// Whether the scheduler begins a split at `e`, to free the copies of earlier weights.
@@ -129,8 +137,12 @@ impl Run<'_, '_> {
     }
 
     /// The splits of the graph in execution order, each with the tensors that are copied to its device.
-    pub fn splits(&self) -> Vec<Split<'_>> {
-        splits(self.graph, |t| self.engine.backend_of(t), |e, slot| self.placement.copy_of(e, slot))
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    pub fn splits(&self) -> Result<Vec<Split<'_>>> {
+        splits(self.graph, |t| self.engine.backend_of(t), |entry, slot| self.placement.copy_of(entry, slot))
     }
 
     /// The backend that a tensor of the graph was assigned to (`ggml_backend_sched_get_tensor_backend`).
@@ -146,7 +158,11 @@ impl Run<'_, '_> {
     }
 
     /// The graph in the DOT language, with the backend of each operation and leaf (`ggml_graph_dump_dot`).
-    pub fn to_dot(&self) -> String {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    pub fn to_dot(&self) -> Result<String> {
         let backends: Vec<_> = self.backends().iter().map(Backend::name).collect();
         self.graph.dot(&backends, |t| {
             let backend = self.engine.backend_of(t)?;

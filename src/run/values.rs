@@ -142,10 +142,18 @@ impl<'s> Run<'s, '_> {
     ) -> Result<()> {
         let (i, e) = self.input(call, t)?;
         self.check_values(call, e, data)?;
-        let unset = self.unset.contains(&i);
+        let unset = self.is_unset(i);
         self.placement.reach(call, self.graph, e, || f(e, unset))?;
-        self.unset.retain(|&u| u != i);
+        if let Some(of_input) = self.unset.get_mut(i).filter(|_| unset) {
+            *of_input = false;
+            self.n_unset -= 1;
+        }
         Ok(())
+    }
+
+    /// Whether an entry is an input that has no value yet.
+    fn is_unset(&self, i: usize) -> bool {
+        self.unset.get(i).copied().unwrap_or_default()
     }
 
     /// Lets `f` read `t`, if it has a value.
@@ -155,7 +163,7 @@ impl<'s> Run<'s, '_> {
             return Err(Error::NotKept { call, tensor: t.info() });
         }
         match e.kind {
-            Kind::Input if self.unset.contains(&i) => Err(Error::InputNotSet { call, tensor: t.info() }),
+            Kind::Input if self.is_unset(i) => Err(Error::InputNotSet { call, tensor: t.info() }),
             Kind::Node if !self.computed => Err(Error::NotComputed { call, tensor: t.info() }),
             _ => self.placement.reach(call, self.graph, e, || f(e.ptr)),
         }

@@ -18,23 +18,27 @@ impl Pins {
         n_backends: usize,
         pins: &[(Tensor<'_>, usize)],
     ) -> Result<Self> {
-        let mut found = Vec::with_capacity(pins.len());
+        let mut found = Vec::new();
+        found.try_reserve_exact(pins.len()).map_err(|_| Error::no_memory("the list of pinned tensors"))?;
+        let refuse = |name, value, expected: String| Error::Param { call, name, value, expected: expected.into() };
         for &(t, backend) in pins {
             let Some(i) = graph.entries().position(t.ptr()) else {
                 return Err(Error::NotPart { call, tensor: t.info(), whole: "the graph" });
             };
-            let refuse =
-                |name, value, expected: String| Err(Error::Param { call, name, value, expected: expected.into() });
             if backend >= n_backends {
                 let expected = format!("the scheduler has {n_backends} backends");
-                return refuse("backend", backend.to_string().into(), expected);
-            }
-            if found.iter().any(|&(other, _)| other == i) {
-                return refuse("pins", t.name().into(), "it is pinned twice; pin it once".into());
+                return Err(refuse("backend", backend.to_string().into(), expected));
             }
             found.push((i, backend));
         }
         found.sort_unstable();
+        let twice = found.windows(2).find_map(|pair| match *pair {
+            [(a, _), (b, _)] if a == b => graph.entries().get(a),
+            _ => None,
+        });
+        if let Some(e) = twice {
+            return Err(refuse("pins", e.ptr.name().into(), "it is pinned twice; pin it once".into()));
+        }
         Ok(Self(found))
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use ggml_sys as sys;
+
 use super::index::{Id, Place};
 use super::packed;
 use crate::buffer::{self, Buffer, BufferType};
@@ -42,17 +44,16 @@ pub(super) struct Placed {
     host_memory: Option<HostMemory>,
 }
 
-/// The user's memory with a buffer that wraps it. Nothing may write to its tensors.
+/// The user's memory with a buffer that wraps it, if any tensors lie there. Nothing may write to them.
 struct HostMemory {
-    tensors: Vec<TensorPtr>,
+    buffer: Option<*mut sys::ggml_backend_buffer>,
     _memory: Box<dyn AsRef<[u8]> + Send + Sync>,
 }
 
 // SAFETY: the pointers refer to headers in `ctx`, which moves with them.
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the headers move with their pointers")]
 unsafe impl Send for Leaves {}
-// SAFETY: the pointers refer to headers in the `ctx` of the same `Placed`, which moves with them.
-#[expect(clippy::non_send_fields_in_send_ty, reason = "the headers move with their pointers")]
+// SAFETY: the pointer is only compared.
 unsafe impl Send for HostMemory {}
 
 impl Leaves {
@@ -61,9 +62,10 @@ impl Leaves {
             return Err(Error::Duplicate { call: "WeightsBuilder::tensor", what: "tensor", name: name.into() });
         }
         let t = self.ctx.leaf("tensor", name, dtype, shape)?.ptr();
+        let key = list::text(name, NAMES)?;
         self.names.try_reserve(1).map_err(|_| Error::no_memory(NAMES))?;
         list::push(&mut self.tensors, t, NAMES)?;
-        self.names.insert(name.into(), self.tensors.len() - 1);
+        self.names.insert(key, self.tensors.len() - 1);
         Ok(())
     }
 
@@ -117,19 +119,21 @@ impl Leaves {
             }
         }
         let mut buffers = groups.place(Owner::Weights)?;
+        let mut over = None;
         if !mapped.is_empty() {
             let largest = mapped.iter().filter_map(|(t, _)| t.span()).max().unwrap_or(0);
             // SAFETY: the box moves beside the buffer, and is dropped after it (field order). It is never borrowed
             // mutably, and nothing here writes to tensors in host memory (Placed::writable): the bytes stay as they are.
             let mut buffer = unsafe { Buffer::from_host_memory(device, (*memory).as_ref(), largest) }?;
             buffer.mark_as_weights();
-            for &(t, offset) in &mapped {
+            for (t, offset) in mapped {
                 buffer.place(t, offset)?;
                 t.set_owner(Owner::Weights);
             }
-            buffers.push(buffer);
+            over = Some(buffer.as_ptr());
+            list::push(&mut buffers, buffer, NAMES)?;
         }
-        let host_memory = Some(HostMemory { tensors: mapped.into_iter().map(|(t, _)| t).collect(), _memory: memory });
+        let host_memory = Some(HostMemory { buffer: over, _memory: memory });
         Ok(Placed { leaves: self, buffers, host_memory })
     }
 }
@@ -163,12 +167,8 @@ struct Chunk {
     size: usize,
 }
 
-/// Lays out tensors of these sizes in order, in as few buffers as the maximum size allows.
-///
-/// # Errors
-///
-/// The first size that exceeds the maximum.
-fn lay_out(sizes: &[usize], alignment: usize, max: usize) -> std::result::Result<Vec<Chunk>, usize> {
+/// Lays out tensors of these sizes in order, in as few buffers as the maximum size allows, which is none's.
+fn lay_out(sizes: &[usize], alignment: usize, max: usize) -> Result<Vec<Chunk>> {
     let mut chunks: Vec<Chunk> = Vec::new();
     for &size in sizes {
         let fits = |chunk: &Chunk| {
@@ -178,11 +178,11 @@ fn lay_out(sizes: &[usize], alignment: usize, max: usize) -> std::result::Result
         let (begin, end) = if let Some(place) = chunks.last().and_then(fits) {
             place
         } else {
-            chunks.push(Chunk::default());
-            (0, Some(size).filter(|&size| size <= max).ok_or(size)?)
+            list::push(&mut chunks, Chunk::default(), NAMES)?;
+            (0, size)
         };
         if let Some(chunk) = chunks.last_mut() {
-            chunk.offsets.push(begin);
+            list::push(&mut chunk.offsets, begin, NAMES)?;
             chunk.size = end;
         }
     }
@@ -195,12 +195,12 @@ fn lay_out_in(buft: BufferType, max: usize, tensors: &[TensorPtr]) -> Result<Vec
     for (size, &t) in sizes.iter_mut().zip(tensors) {
         *size = buft.alloc_size_of(t)?;
     }
-    lay_out(&sizes, buft.alignment()?, max).map_err(|size| {
-        let operands = tensors.iter().zip(&sizes).filter(|(_, n)| **n == size).take(1).map(|(t, _)| t.info()).collect();
+    if let Some((t, size)) = tensors.iter().zip(&sizes).find(|(_, size)| **size > max) {
         let name = buft.name();
         let expected = format!("a tensor in buffer type {name} may have {max} bytes, this one needs {size}").into();
-        Error::Shape { call: "WeightsBuilder::place", operands, expected }
-    })
+        return Err(Error::Shape { call: "WeightsBuilder::place", operands: [t.info()].into(), expected });
+    }
+    lay_out(&sizes, buft.alignment()?, max)
 }
 
 /// Allocates tensors in one buffer type, in buffers of at most `max` bytes.
@@ -231,7 +231,7 @@ fn place_group(
             buffer.place(t, offset)?;
             t.set_owner(owner);
         }
-        buffers.push(buffer);
+        list::push(buffers, buffer, NAMES)?;
     }
     Ok(())
 }
@@ -244,9 +244,7 @@ impl Placed {
 
     #[cold]
     fn no_such(&self, name: &str) -> Error {
-        let mut available: Box<[_]> = self.leaves.names.keys().cloned().collect();
-        available.sort();
-        Error::NoSuch { what: "tensor", name: name.into(), available }
+        list::no_such(name, self.leaves.names.keys().map(AsRef::as_ref))
     }
 
     pub(super) fn index(&self, name: &str) -> Result<Place> {
@@ -278,7 +276,7 @@ impl Placed {
     /// A tensor by name, if it may be overwritten.
     pub(super) fn writable(&self, call: &'static str, name: &str) -> Result<TensorPtr> {
         let t = self.find(name)?;
-        if self.host_memory.as_ref().is_some_and(|memory| memory.tensors.contains(&t)) {
+        if self.host_memory.as_ref().is_some_and(|memory| memory.buffer == Some(t.buffer())) {
             return Err(Error::Frozen { call, tensor: t.info() });
         }
         Ok(t)
@@ -346,15 +344,14 @@ mod tests {
     #[test]
     fn lay_out_fills_a_buffer_before_the_next() {
         let chunk = |offsets: &[usize], size| Chunk { offsets: offsets.into(), size };
-        assert_eq!(lay_out(&[], 32, 100), Ok(vec![]), "nothing");
-        let all = lay_out(&[10, 40, 32, 1], 32, usize::MAX);
-        assert_eq!(all, Ok(vec![chunk(&[0, 32, 96, 128], 129)]), "aligned");
-        let split = lay_out(&[10, 40, 32, 100, 1, 32], 32, 100);
-        let want = vec![chunk(&[0, 32], 72), chunk(&[0], 32), chunk(&[0], 100), chunk(&[0, 32], 64)];
-        assert_eq!(split, Ok(want), "no buffer is larger than 100 bytes");
-        assert_eq!(lay_out(&[10, 101, 102], 32, 100), Err(101), "the first that is too large");
-        let huge = lay_out(&[usize::MAX - 1, usize::MAX], 32, usize::MAX);
-        assert_eq!(huge, Ok(vec![chunk(&[0], usize::MAX - 1), chunk(&[0], usize::MAX)]), "sums don't overflow");
+        assert_eq!(lay_out(&[], 32, 100).unwrap(), [], "nothing");
+        let all = lay_out(&[10, 40, 32, 1], 32, usize::MAX).unwrap();
+        assert_eq!(all, [chunk(&[0, 32, 96, 128], 129)], "aligned");
+        let split = lay_out(&[10, 40, 32, 100, 1, 32], 32, 100).unwrap();
+        let want = [chunk(&[0, 32], 72), chunk(&[0], 32), chunk(&[0], 100), chunk(&[0, 32], 64)];
+        assert_eq!(split, want, "no buffer is larger than 100 bytes");
+        let huge = lay_out(&[usize::MAX - 1, usize::MAX], 32, usize::MAX).unwrap();
+        assert_eq!(huge, [chunk(&[0], usize::MAX - 1), chunk(&[0], usize::MAX)], "sums don't overflow");
     }
 
     /// The available devices have no small buffers, so this test sets a small maximum.

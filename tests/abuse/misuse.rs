@@ -40,7 +40,7 @@ pub(crate) fn misuse(
         }
         8 => {
             assert!(run.n_splits() > 0, "no splits");
-            assert!(run.splits().iter().map(|s| s.nodes.len()).sum::<usize>() > 0, "no nodes");
+            assert!(run.splits().unwrap().iter().map(|s| s.nodes.len()).sum::<usize>() > 0, "no nodes");
             assert!(run.buffer_sizes().is_ok(), "no sizes");
             drop(run.backend_of(t).map(Backend::name));
         }
@@ -57,7 +57,7 @@ pub(crate) fn misuse(
             must_fail(stats, "reading a stranger", run.get::<f32>(x));
         }
         11 => may_fail(stats, t.read::<f32>()),
-        13 => drop(run.to_dot()),
+        13 => drop(run.to_dot().unwrap()),
         14 => questions(t, bench.known[rng.usize(..bench.known.len())].t),
         12 => may_fail(stats, t.named("renamed")),
         _ => {

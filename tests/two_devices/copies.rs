@@ -16,7 +16,7 @@ fn pipeline_copies_are_used_in_turn() {
         let graph = ctx.graph([y]).unwrap();
         let mut run = sched.alloc(&graph).unwrap();
         assert_eq!(run.n_copies(), 4);
-        assert_eq!((run.n_splits(), run.splits().len()), (4, 4));
+        assert_eq!((run.n_splits(), run.splits().unwrap().len()), (4, 4));
         for step in 0..2 {
             let data = data(2 * round + step);
             run.set(x, &data).unwrap();

@@ -57,7 +57,7 @@ fn sched_splits_a_graph_over_both_devices() {
         run.compute().unwrap();
         assert_close(&run.get::<f32>(y).unwrap(), &expected(4, &data));
 
-        let splits = run.splits();
+        let splits = run.splits().unwrap();
         assert_eq!(splits.len(), run.n_splits(), "the splits are those of the C scheduler");
         assert_eq!(splits.len(), 4);
         let names: Vec<_> = splits.iter().map(|s| s.backend.device().name()).collect();
@@ -268,15 +268,15 @@ fn backend_with_refuses_unsupported_buffer_types() {
 #[test]
 fn to_svg_shows_copied_tensors() {
     with_network(|run, _, _| {
-        let svg = run.to_svg();
-        let copied: usize = run.splits().iter().map(|split| split.inputs.len()).sum();
+        let svg = run.to_svg().unwrap();
+        let copied: usize = run.splits().unwrap().iter().map(|split| split.inputs.len()).sum();
         assert_eq!(svg.matches(r#"class="copied""#).count(), copied, "{svg}");
         // To the other device and back.
         assert_eq!(svg.matches(r#"class="copy""#).count(), 2 * copied, "{svg}");
         assert_eq!(svg.matches(">128 B<").count(), copied, "{svg}");
-        for split in run.splits() {
+        for split in run.splits().unwrap() {
             let on = |t: &Tensor<'_>| run.backend_of(*t).unwrap().device() == split.backend.device();
-            let count = run.splits().iter().flat_map(|split| &split.nodes).filter(|t| on(t)).count();
+            let count = run.splits().unwrap().iter().flat_map(|split| &split.nodes).filter(|t| on(t)).count();
             let line = format!("{} \u{b7} {count} operations", split.backend.device().name());
             assert!(svg.contains(&line), "{line} in {svg}");
         }
@@ -308,7 +308,7 @@ fn training_updates_parameters_on_both_devices() {
             .map(|i| {
                 let mut run = opt.alloc(sched, &graphs, true).unwrap();
                 assert_eq!(run.build_type(), if i % 2 == 0 { BuildType::Grad } else { BuildType::Opt });
-                splits = splits.max(run.splits().len());
+                splits = splits.max(run.splits().unwrap().len());
                 run.set(x, &matrix(2 + i % 2)[..4 * WIDTH]).unwrap();
                 run.set(graphs.labels().unwrap(), &matrix(5)[..4 * WIDTH]).unwrap();
                 run.eval(None).unwrap()

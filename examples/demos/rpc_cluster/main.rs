@@ -113,7 +113,7 @@ fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {
 
 /// Prints the splits of the graph.
 fn splits(out: &mut impl Write, run: &Run<'_, '_>) -> Result<()> {
-    for split in run.splits() {
+    for split in run.splits()? {
         let copies: Vec<_> = split.inputs.iter().map(|i| format!("{} ({} bytes)", i.tensor.name(), i.bytes)).collect();
         writeln!(
             out,

@@ -55,12 +55,12 @@ fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {
     let (whole, rest) = test.split_at(test.len() / batch * batch);
     let (mut splits, mut copies) = (0, 0);
     demo.classify(&whole, batch, |run| {
-        let table: Vec<_> = run.splits().iter().map(report::Split::from).collect();
+        let table: Vec<_> = run.splits()?.iter().map(report::Split::from).collect();
         splits = run.n_splits();
         copies = table.iter().map(|split| split.inputs.len()).sum();
         writeln!(out, "{}\n", report::split_table(&table))?;
         if let Some(svg) = &svg {
-            svg.write(run.to_svg().as_bytes())?;
+            svg.write(run.to_svg()?.as_bytes())?;
         }
         Ok(())
     })?;

@@ -88,9 +88,10 @@ impl MetaDevice {
         if let Some(known) = find(|k| closure.is_some() && k.closure == closure && *k.splits.members == *devices) {
             return Ok(Self(known.device));
         }
-        // Leaked, because C keeps the address and never frees a device.
-        let splits: &'static Splits = Box::leak(Box::new(Splits::new(devices, Box::new(split))));
+        let splits = Box::new(Splits::new(devices, Box::new(split)));
         let alone = MetaLockGuard::wait("MetaDevice::new", false)?;
+        // Leaked, because C keeps the address and never frees a device.
+        let splits: &'static Splits = Box::leak(splits);
         let mut raw: Vec<_> = devices.iter().map(|d| d.as_ptr()).collect();
         let user: *const Splits = splits;
         let user = user.cast_mut().cast::<c_void>();

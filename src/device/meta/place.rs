@@ -12,6 +12,7 @@ use super::split::{Split, State};
 use crate::device::{self, BufferType, Device};
 use crate::error::{Error, Result, TensorInfo};
 use crate::header::{Owner, TensorPtr};
+use crate::list;
 use crate::lock::Lock;
 
 /// The user's closure, which decides how tensors are split.
@@ -76,12 +77,14 @@ impl Drop for Divided {
 ///
 /// [`Error::Param`] if the answer doesn't fit the tensor; [`Error::Unsupported`] for states.
 pub(crate) fn divide(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> Result<Option<Divided>> {
+    const WHAT: &str = "how weights are split";
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let Some((device, known)) = buft.device().and_then(|d| Some((d, known(d)?))) else { return Ok(None) };
     let refuse = |t: TensorPtr, reason: &'static str| {
         Error::unsupported("WeightsBuilder::place", [t.info()], device.name(), reason)
     };
-    let mut states = Vec::with_capacity(tensors.len());
+    let mut states = Vec::new();
+    states.try_reserve_exact(tensors.len()).map_err(|_| Error::no_memory(WHAT))?;
     for &t in tensors {
         if owner != Owner::Weights {
             return Err(refuse(t, "a meta device holds weights only; place states on one of its members"));
@@ -94,8 +97,9 @@ pub(crate) fn divide(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> R
         states.push((t.as_ptr().addr(), split.resolve(&info, t.dtype(), known.splits.members.len())?));
     }
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
-    let tensors = states.iter().map(|&(address, _)| address).collect();
+    let tensors = list::collect(states.iter().map(|&(address, _)| address), WHAT)?;
     let mut table = known.splits.states.lock();
+    table.try_reserve(states.len()).map_err(|_| Error::no_memory(WHAT))?;
     table.extend(states.into_iter().map(|(address, state)| (address, (id, state))));
     drop(table);
     Ok(Some(Divided { splits: known.splits, tensors, id }))

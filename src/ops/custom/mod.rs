@@ -164,7 +164,7 @@ impl Context {
         let closure = Arc::new(Closure::new(f, how.n_tasks.unwrap_or(usize::MAX), target.is_some()));
         let user = Arc::as_ptr(&closure).cast_mut().cast();
         let made = self.build(name, call.operands, |c| build(c, n_tasks, user))?;
-        self.keep(closure);
+        self.keep(closure)?;
         Ok(made)
     }
 }

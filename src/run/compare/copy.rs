@@ -11,9 +11,13 @@ use crate::entries::{Kind, StorePool};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::header::{Owner, TensorPtr};
+use crate::list;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::transfer;
+
+/// What there is no memory for, in errors.
+const COPY: &str = "a copy of a graph";
 
 /// Copies a graph's tensors, in its order. Weights and states get memory and their contents. The caller keeps `buffers`
 /// alive as long as the copies are used.
@@ -37,13 +41,14 @@ pub(super) fn tensors<'c>(
         if let Kind::Placed(_) = e.kind {
             let buffer = Buffer::zeroed(memory, memory.alloc_size_of(copy.ptr())?)?;
             buffer.place(copy.ptr(), 0)?;
-            buffers.push(buffer);
+            list::push(buffers, buffer, COPY)?;
             transfer::write_raw(call, copy.ptr(), &transfer::read_raw(call, e.ptr)?)?;
         } else {
             copy.ptr().release();
         }
+        copies.try_reserve(1).map_err(|_| Error::no_memory(COPY))?;
         copies.insert(e.ptr, copy.ptr());
-        list.push(copy);
+        list::push(&mut list, copy, COPY)?;
     }
     Ok(list)
 }
@@ -51,5 +56,5 @@ pub(super) fn tensors<'c>(
 /// The graph of these copies: the same operations in the same order, except that none is marked as an output.
 pub(super) fn graph<'c>(of: &Graph<'_>, copies: &[Tensor<'c>]) -> Result<Graph<'c>> {
     let nodes = of.entries().iter().zip(copies).filter(|(e, _)| e.kind == Kind::Node);
-    Graph::new(&StorePool::default(), &nodes.map(|(_, copy)| *copy).collect::<Vec<_>>())
+    Graph::new(&StorePool::default(), &list::collect(nodes.map(|(_, copy)| *copy), COPY)?)
 }

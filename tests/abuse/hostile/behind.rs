@@ -107,7 +107,7 @@ pub(super) fn planned(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<
 fn ask(w: &mut World, rng: &mut fastrand::Rng, scene: &Scene<'_>, sched: &Sched) {
     let y = scene.outputs[rng.usize(..scene.outputs.len())];
     let graph = scene.ctx.graph([y]).unwrap();
-    assert!(graph.to_dot().contains("digraph"), "no graph");
+    assert!(graph.to_dot().unwrap().contains("digraph"), "no graph");
     for backend in sched.backends() {
         may_fail(&mut w.stats, backend.device().supports_op(y));
         may_fail(&mut w.stats, backend.device().offloads(y));
@@ -130,14 +130,14 @@ pub(super) fn while_allocated(
     let more = scene.ctx.cont(y).unwrap();
     for t in [y, more] {
         let graph = scene.ctx.graph([t]).unwrap();
-        assert!(graph.to_dot().contains("digraph"), "no graph");
+        assert!(graph.to_dot().unwrap().contains("digraph"), "no graph");
         let mut other = spare();
         match other.alloc(&graph) {
             Ok(mut second) => {
                 let _there = finish::give(&mut w.stats, rng, scene.bench, &mut second);
                 scene.leaves.restore();
                 may_fail(&mut w.stats, second.compute());
-                drop(second.to_dot());
+                drop(second.to_dot().unwrap());
             }
             Err(e) => w.stats.refuse(&e),
         }

@@ -161,7 +161,7 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
     world.stats.hostile.two_devices += 1;
     let stage = actor.as_mut().unwrap();
     (stage.graph, stage.outputs) = (chain.graph, vec![chain.y]);
-    let before = (device.supports_op(chain.y).unwrap(), chain.graph.to_dot());
+    let before = (device.supports_op(chain.y).unwrap(), chain.graph.to_dot().unwrap());
     for round in 0..rng.usize(1..4) {
         let mut sched = together.scheds.pop().unwrap_or_else(|| sched(device));
         let stage = actor.as_mut().unwrap();
@@ -221,7 +221,7 @@ fn look(
     before: &(bool, String),
 ) {
     let again = ctx.graph([chain.y]).unwrap();
-    let now = (device.supports_op(chain.y).unwrap(), again.to_dot());
+    let now = (device.supports_op(chain.y).unwrap(), again.to_dot().unwrap());
     assert_eq!(now, *before, "what a graph is said to be");
     let more = ctx.graph([ctx.cont(chain.y).unwrap()]).unwrap();
     assert_eq!(more.n_nodes(), chain.graph.n_nodes() + 1, "operations that the graph has");

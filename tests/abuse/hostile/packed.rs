@@ -32,7 +32,7 @@ pub(super) fn program(world: &mut World, rng: &mut fastrand::Rng) {
     let y = ctx.mul_mat(weights.tensor("w").unwrap(), if rng.bool() { a } else { x }).unwrap();
     let graph = forever(ctx.graph([y]).unwrap());
     let cpu = Device::cpu().unwrap();
-    let answers = || (cpu.supports_op(y).unwrap(), cpu.offloads(y).unwrap(), graph.to_dot());
+    let answers = || (cpu.supports_op(y).unwrap(), cpu.offloads(y).unwrap(), graph.to_dot().unwrap());
     let before = answers();
     let data: Vec<f32> = (0..128).map(|_| rng.i32(-1..2) as f32).collect();
     let want = |i: usize, j: usize| -> f32 { (0..64).map(|k| values[64 * i + k] * data[64 * j + k]).sum() };
