@@ -125,8 +125,9 @@ impl Splitter {
     /// Records what the C scheduler did with a graph, while the graph's headers show it.
     fn record(&mut self, graph: &Graph<'_>) -> Result<Arc<Placement>> {
         self.check_alive()?;
-        // The assignment depends only on what the plan depends on, so one check per plan is enough.
-        if !self.checked {
+        // The assignment depends only on what the plan depends on, so one check per plan is enough. A device that is
+        // implemented in Rust is asked again each time, and may answer otherwise.
+        if !self.checked || self.devices().any(Device::is_driven) {
             self.check_assignments(graph)?;
             self.checked = true;
         }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::mem_forget, reason = "what is forgotten is what is tested")]
 
+mod drivers;
 mod found;
 mod headers;
 mod limits;
