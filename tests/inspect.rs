@@ -134,7 +134,8 @@ fn run_answers_the_same_on_one_backend_and_on_a_scheduler() {
         let mut into = vec![0.0_f32; 64 * 3];
         run.get_into(y, &mut into).unwrap();
         assert_eq!(bytemuck::cast_slice::<f32, u8>(&into), run.get_bytes(y).unwrap(), "{what}");
-        let splits = run.splits().unwrap().iter().map(|s| (s.backend.name(), s.nodes.len(), s.inputs.len())).collect::<Vec<_>>();
+        let splits =
+            run.splits().unwrap().iter().map(|s| (s.backend.name(), s.nodes.len(), s.inputs.len())).collect::<Vec<_>>();
         assert!(run.backend_of(stranger).is_none(), "{what}");
         assert!(run.buffer_sizes().unwrap() > vec![4 * 64 * 3], "{what}");
         let places = graph.nodes().map(|t| run.backend_of(t).unwrap().name()).collect::<Vec<_>>();

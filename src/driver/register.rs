@@ -10,6 +10,7 @@ use super::{Driver, DriverInfo};
 use crate::device::driven::{self, Driven};
 use crate::device::{BufferType, Device, DeviceType, Registry, registry};
 use crate::error::{Error, Result};
+use crate::lock::Lock;
 use crate::{guard, log};
 
 /// The names of ggml's own registries, whether built in or not: this crate knows what their devices do by name.
@@ -35,12 +36,18 @@ impl Registry {
     pub fn register<D: Driver>(name: &str, drivers: impl IntoIterator<Item = D>) -> Result<Self> {
         // The driver's code runs before anything is locked.
         let drivers: Vec<_> = drivers.into_iter().map(|driver| (driver.info(), driver)).collect();
-        log::public(|| add(name, drivers))
+        log::public(|| {
+            // One thread at a time, so that no other takes a name in between. An error drops the drivers after the lock.
+            let _alone = ADDING.lock();
+            check(name, &drivers.iter().map(|(info, _)| info).collect::<Vec<_>>())?;
+            add(name, drivers)
+        })
     }
 }
 
+static ADDING: Lock<()> = Lock::new(());
+
 fn add<D: Driver>(name: &str, drivers: Vec<(DriverInfo, D)>) -> Result<Registry> {
-    check(name, &drivers.iter().map(|(info, _)| info).collect::<Vec<_>>())?;
     let reg: &'static RegState = Box::leak(Box::new(RegState { name: c_string(name), devices: OnceLock::new() }));
     let raw = device::registry(reg);
     let states: Box<[&'static DeviceState<D>]> =

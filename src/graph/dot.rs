@@ -17,7 +17,7 @@ impl Graph<'_> {
     /// ```
     /// # use ggml::prelude::*; let ctx = Context::new();
     /// let graph = ctx.graph([ctx.relu(ctx.input("x", DType::F32, [2])?)?])?;
-    /// assert!(graph.to_dot().starts_with("digraph ggml {")); // for `dot -Tsvg`
+    /// assert!(graph.to_dot()?.starts_with("digraph ggml {")); // for `dot -Tsvg`
     /// # Ok::<(), ggml::Error>(())
     /// ```
     #[doc(alias = "ggml_graph_dump_dot")]

@@ -6,9 +6,9 @@ use crate::backend::Backend;
 use crate::entries::Kind;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::log;
 use crate::sched::{Engine, Pins, Sched};
 use crate::tensor::Tensor;
-use crate::log;
 
 impl Sched {
     /// Allocates `graph` on the devices where it will run (`ggml_backend_sched_alloc_graph`). Use the result to set

@@ -20,10 +20,10 @@ use crate::tensor::Tensor;
 /// let y = ctx.sum(ctx.sqr(ctx.arange(0.0, 4.0, 1.0)?)?)?;
 /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
 /// # let mut run = sched.alloc(&graph)?;
-/// for split in run.splits() {
+/// for split in run.splits()? {
 ///     println!("{}: {} operations, {} copies", split.backend.name(), split.nodes.len(), split.inputs.len());
 /// }
-/// assert_eq!(run.splits().len(), run.n_splits());
+/// assert_eq!(run.splits()?.len(), run.n_splits());
 /// # Ok::<(), ggml::Error>(())
 /// ```
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub struct Split<'a> {
 /// let graph = ctx.graph([z])?;
 /// let mut sched = Sched::builder().backend(gpu.init()?).backend(Backend::cpu()?).build()?;
 /// let run = sched.alloc_pinned(&graph, &[(y, 0), (z, 1)])?; // on the GPU, and on the CPU
-/// let splits = run.splits();
+/// let splits = run.splits()?;
 /// let copied = &splits[1].inputs[0];
 /// assert_eq!((copied.tensor, copied.bytes), (y, 16));
 /// # Ok::<(), ggml::Error>(())

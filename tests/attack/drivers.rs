@@ -1,41 +1,43 @@
 //! Devices written in Rust that change their mind.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ggml::driver::{
-    Driver, DriverBuffer, DriverInfo, DriverStream, Failure, NoEvent, Node, Nodes, TensorView,
-};
+use ggml::driver::{Driver, DriverBuffer, DriverInfo, DriverStream, Failure, NoEvent, Node, Nodes, TensorView};
 use ggml::prelude::*;
 use ggml::{Error, Registry};
 
 /// Claims everything, until it claims nothing.
-struct Fickle;
+struct Fickle(String);
+
+/// Its memory and its stream.
+struct Nothing;
 
 static CLAIMS: AtomicBool = AtomicBool::new(true);
 
 impl Driver for Fickle {
-    type Buffer = Self;
-    type Stream = Self;
+    type Buffer = Nothing;
+    type Stream = Nothing;
     type Event = NoEvent;
 
     fn info(&self) -> DriverInfo {
-        DriverInfo::new("Fickle".into(), DeviceType::Gpu).with_memory(true)
+        DriverInfo::new(self.0.clone(), DeviceType::Gpu).with_memory(true)
     }
 
     fn supports(&self, _: &Node<'_, Self>) -> bool {
         CLAIMS.load(Ordering::SeqCst)
     }
 
-    fn allocate(&self, _: usize) -> Result<Self, Failure> {
-        Ok(Self)
+    fn allocate(&self, _: usize) -> Result<Nothing, Failure> {
+        Ok(Nothing)
     }
 
-    fn stream(&self, _: &str) -> Result<Self, Failure> {
-        Ok(Self)
+    fn stream(&self, _: &str) -> Result<Nothing, Failure> {
+        Ok(Nothing)
     }
 }
 
-impl DriverBuffer for Fickle {
+impl DriverBuffer for Nothing {
     fn set(&self, _: TensorView<'_>, _: usize, _: &[u8]) -> Result<(), Failure> {
         Ok(())
     }
@@ -49,8 +51,8 @@ impl DriverBuffer for Fickle {
     }
 }
 
-impl DriverStream<Self> for Fickle {
-    fn compute(&mut self, _: Nodes<'_, Self>) -> Result<(), Failure> {
+impl DriverStream<Fickle> for Nothing {
+    fn compute(&mut self, _: Nodes<'_, Fickle>) -> Result<(), Failure> {
         Ok(())
     }
 }
@@ -59,7 +61,7 @@ impl DriverStream<Self> for Fickle {
 /// was the last one: the CPU has no kernel for this cast, and ends the process.
 #[test]
 fn capability_that_changes_after_planning_is_an_error() {
-    let device = Registry::register("Fickle", [Fickle]).unwrap().devices().unwrap()[0];
+    let device = Registry::register("Fickle", [Fickle("Fickle".into())]).unwrap().devices().unwrap()[0];
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::Q8_0, [32]).unwrap();
     let weights = builder.place(device).unwrap();
@@ -73,4 +75,24 @@ fn capability_that_changes_after_planning_is_an_error() {
     CLAIMS.store(false, Ordering::SeqCst);
     let error = compute().unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+}
+
+/// Two threads found a name free, and both took it.
+#[test]
+fn a_name_is_registered_once() {
+    for i in 0..100 {
+        let name = format!("Contested{i}");
+        let register = || Registry::register(&name, [Fickle(name.clone())]).is_ok();
+        let barrier = Barrier::new(2);
+        let mut done = [false; 2];
+        std::thread::scope(|scope| {
+            for done in &mut done {
+                scope.spawn(|| {
+                    barrier.wait();
+                    *done = register();
+                });
+            }
+        });
+        assert_eq!(done.iter().filter(|&&is| is).count(), 1, "{name}");
+    }
 }

@@ -23,7 +23,12 @@ fn sched_alternates_between_vulkan_and_cpu() {
             let (x, y) = network(&ctx, &weights);
             let graph = ctx.graph([y]).unwrap();
             let mut run = sched.alloc(&graph).unwrap();
-            assert_eq!((run.n_splits(), run.n_copies()), (4, if parallel { 4 } else { 1 }), "{}", run.to_dot().unwrap());
+            assert_eq!(
+                (run.n_splits(), run.n_copies()),
+                (4, if parallel { 4 } else { 1 }),
+                "{}",
+                run.to_dot().unwrap()
+            );
             assert!(run.splits().unwrap().iter().all(|split| !split.inputs.is_empty()), "each is given something");
             for step in 0..2 {
                 let data = input(2 * round + step);

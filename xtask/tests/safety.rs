@@ -14,7 +14,7 @@ const HAZARDS: usize = 152;
 const BY_READING: usize = 5;
 
 /// The table of what programs broke.
-const ATTACK: &str = "Found by attack (letters a to x)";
+const ATTACK: &str = "Found by attack (letters a to z)";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -157,7 +157,7 @@ fn hazards_have_one_row_and_a_proof() {
 fn attack_findings_have_a_proof() {
     let rows = table(ATTACK);
     let numbers: Vec<_> = rows.iter().map(|row| row.first().unwrap().clone()).collect();
-    let expected: Vec<_> = ('a'..='x').zip(HAZARDS + 1..).map(|(letter, n)| format!("H{n} ({letter})")).collect();
+    let expected: Vec<_> = ('a'..='z').zip(HAZARDS + 1..).map(|(letter, n)| format!("H{n} ({letter})")).collect();
     assert_eq!(numbers, expected, "one row each, in order");
     let code = Code::read();
     for row in &rows {
