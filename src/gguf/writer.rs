@@ -192,10 +192,10 @@ impl Writer {
     #[doc(alias = "gguf_get_meta_data")]
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut counter = Counted { out: io::sink(), bytes: 0 };
-        self.emit(&mut counter, &mut no_data).map_err(unwritten)?;
+        self.emit(&mut counter, &mut no_data).map_err(|e| unwritten(&e))?;
         let len = usize::try_from(counter.bytes).unwrap_or(usize::MAX);
         let mut out = Counted { out: reserve(len)?, bytes: 0 };
-        self.emit(&mut out, &mut no_data).map_err(unwritten)?;
+        self.emit(&mut out, &mut no_data).map_err(|e| unwritten(&e))?;
         Ok(out.out)
     }
 
@@ -293,12 +293,11 @@ impl Writer {
         for tensor in self.laid_out(alignment) {
             let (offset, Content { info, data }) = tensor?;
             let start = out.bytes;
-            match data {
-                Some(data) => out.write_all(data)?,
-                None => {
-                    let name = list::text(&info.name, ENTRY).map_err(|_| io::ErrorKind::OutOfMemory)?;
-                    fill(&TensorInfo { name, offset, ..*info }, out)?;
-                }
+            if let Some(data) = data {
+                out.write_all(data)?;
+            } else {
+                let name = list::text(&info.name, ENTRY).map_err(|_| io::ErrorKind::OutOfMemory)?;
+                fill(&TensorInfo { name, offset, ..*info }, out)?;
             }
             let (name, size, written) = (Shown::name(&info.name), info.size, out.bytes - start);
             if written != size as u64 {
@@ -313,7 +312,7 @@ impl Writer {
 debug!(Writer, |this| metadata = &this.metadata.len(), tensors = &this.tensors.len());
 
 /// The error of a write to memory.
-fn unwritten(e: io::Error) -> Error {
+fn unwritten(e: &io::Error) -> Error {
     if e.kind() == io::ErrorKind::OutOfMemory { Error::no_memory(ENTRY) } else { invalid(e.to_string()) }
 }
 
