@@ -3,6 +3,8 @@
 #![cfg(test)]
 #![cfg(target_os = "linux")]
 
+use std::sync::{Mutex, PoisonError};
+
 use ggml::gguf::{Reader, Writer};
 use ggml::prelude::*;
 use ggml::{BufferType, Result};
@@ -14,6 +16,9 @@ static ALLOCATOR: counted::Counted = counted::Counted;
 /// What a child process says of its failing allocation.
 const HAPPENED: i32 = 0;
 const WAS_NONE: i32 = 7;
+
+/// A process that forks must not be holding a lock elsewhere, such as that of a panic's message: one test runs at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// How many of the allocations of at least `least` bytes in `f` end the process when they fail.
 #[expect(unsafe_code, reason = "processes have no safe function that forks")]
@@ -73,6 +78,7 @@ fn file(n: usize) -> Vec<u8> {
 
 #[test]
 fn gguf_files_that_exceed_memory_are_errors() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let cpu = cpu();
     let files = [4, 40].map(file);
     let bytes = |n: usize| files[usize::from(n > 4)].as_slice();
@@ -109,6 +115,7 @@ fn gguf_files_that_exceed_memory_are_errors() {
 
 #[test]
 fn graphs_that_exceed_memory_are_errors() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     const LEAST: usize = 600;
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
