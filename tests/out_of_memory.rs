@@ -115,8 +115,8 @@ fn gguf_files_that_exceed_memory_are_errors() {
 
 #[test]
 fn graphs_that_exceed_memory_are_errors() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     const LEAST: usize = 600;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let y = (0..100).try_fold(x, |t, i| if i % 2 == 0 { ctx.neg(t) } else { ctx.add(t, x) }).unwrap();
