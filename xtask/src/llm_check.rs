@@ -16,6 +16,9 @@ const STEPS: &str = "100";
 pub(crate) struct Arguments {
     /// Parts of the names of cases; all cases, and the tokenizers, if there are none
     cases: Vec<String>,
+    /// Leave out the tokenizers, which take as long as all models
+    #[arg(long)]
+    models: bool,
 }
 
 #[expect(clippy::print_stdout, reason = "the chore's result")]
@@ -31,7 +34,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     models.arg::<OsString>(trained.into()).args(&arguments.cases);
     // llama.cpp rotates the keys and values of quantised caches, which this crate does not.
     let models = result(models.env("LLAMA_ATTN_ROT_DISABLE", "1"), "llm: ")?;
-    if arguments.cases.is_empty() {
+    if arguments.cases.is_empty() && !arguments.models {
         let tokenizers = result(&mut text_check::program(&workspace)?, "tokenizer_texts=")?;
         let (logits, costs) = models.split_once(" plans_per_bucket").context("the line has no plans")?;
         println!("{logits} {tokenizers} plans_per_bucket{costs}");
