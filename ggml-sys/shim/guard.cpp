@@ -20,8 +20,12 @@ struct cancelled {};
 enum class aborts { none, lone, all };
 thread_local aborts may_unwind = aborts::none;
 
-// Whether an abort comes from code that uses no other threads (ggml's Vulkan backend), so that unwinding is safe. The
-// text starts with the file and line: "/path/ggml-vulkan.cpp:123: ...".
+// Files whose code has no other threads at work on its stack: kernels of the CPU don't call it. By the beginnings of their
+// names: ggml-backend.cpp and ggml-backend-meta.cpp, but not ggml-backend-reg.cpp, whose registry may be half changed.
+const char * const LONE[] = { "ggml-vulkan", "ggml-backend.cpp", "ggml-backend-meta.cpp" };
+
+// Whether an abort comes from such a file, so that unwinding is safe. The text starts with the file and line:
+// "/path/ggml-vulkan.cpp:123: ...".
 bool is_lone(const char * message) {
     const char * end = message == nullptr ? nullptr : strstr(message, ": ");
     if (end == nullptr) {
@@ -31,7 +35,12 @@ bool is_lone(const char * message) {
     while (name > message && name[-1] != '/' && name[-1] != '\\') {
         name--;
     }
-    return strncmp(name, "ggml-vulkan", strlen("ggml-vulkan")) == 0 && memchr(name, ':', end - name) != nullptr;
+    for (const char * file : LONE) {
+        if (strncmp(name, file, strlen(file)) == 0 && memchr(name, ':', end - name) != nullptr) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void copy(char * to, size_t size, const char * from) {

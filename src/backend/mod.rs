@@ -329,7 +329,7 @@ impl Backend {
 
     /// After a failure inside the C object, freeing it is not safe: leaks it with its threads.
     ///
-    /// On Vulkan, this waits for submitted work, because memory that it uses may be freed next.
+    /// Waits for submitted work first, because memory that it uses may be freed next. On Vulkan the object can't do that.
     ///
     /// A BLAS backend is freed: its destructor waits for its threads, which may still convert an operand whose memory
     /// may be freed next. An unused backend is leaked in its place.
@@ -340,11 +340,11 @@ impl Backend {
         {
             drop(std::mem::replace(&mut self.raw, other));
         }
-        if self.device.is_vulkan()
-            && !self.raw.is_leaked()
-            && let Err(error) = event::drain(self.device)
-        {
-            log::say(::log::Level::Error, format!("work on {} may still run: {error}", self.device));
+        if !self.raw.is_leaked() {
+            let drained = if self.device.is_vulkan() { event::drain(self.device) } else { self.raw.settle() };
+            if let Err(error) = drained {
+                log::say(::log::Level::Error, format!("work on {} may still run: {error}", self.device));
+            }
         }
         self.raw.leak();
         #[expect(clippy::mem_forget, reason = "the interrupted backend still refers to its threads")]
