@@ -174,3 +174,18 @@ fn status_error_names_the_status() {
     let error = Error::Status { call: "ggml_x", status: 77, log: "".into() };
     assert_eq!(error.to_string(), "ggml_x returned status 77, GGML status: unknown");
 }
+
+#[test]
+fn set_names_the_type_of_indices_before_their_values() {
+    let ctx = Context::new();
+    let (a, rows) = (ctx.input("a", DType::F32, [4, 3]).unwrap(), ctx.input("rows", DType::I32, [2]).unwrap());
+    let graph = ctx.graph([ctx.get_rows(a, rows).unwrap()]).unwrap();
+    let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    let mut run = sched.alloc(&graph).unwrap();
+    for result in [run.set(rows, &[1.0_f32, 0.0]), run.set_at(rows, 0, &[1.0_f32])] {
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::ElementType { .. }), "{error:?}");
+    }
+    assert!(matches!(run.set(rows, &[1_i32]), Err(Error::Length { .. })));
+    assert!(matches!(run.set(rows, &[1_i32, 3]), Err(Error::Index { value: 3, .. })));
+}

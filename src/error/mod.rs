@@ -65,7 +65,10 @@ pub enum Error {
         expected: Cow<'static, str>,
     },
     /// The operation would write into frozen weights.
-    #[error("{call}: {tensor} belongs to frozen weights, which no operation may write; copy it first (`dup`)")]
+    #[error(
+        "{call}: {tensor} belongs to frozen weights, which no operation may write; place it as a state (`place_state`), or \
+         write to a copy (`dup`)"
+    )]
     Frozen {
         /// The call.
         call: &'static str,

@@ -357,6 +357,12 @@ impl From<&str> for Value {
     }
 }
 
+impl From<Vec<&str>> for Value {
+    fn from(texts: Vec<&str>) -> Self {
+        texts.into_iter().collect::<Strings>().into()
+    }
+}
+
 impl From<Strings> for Value {
     fn from(texts: Strings) -> Self {
         Self::Array(Array::String(texts))

@@ -20,6 +20,9 @@ impl<'s> Run<'s, '_> {
     #[doc(alias = "ggml_backend_tensor_set")]
     pub fn set<T: Element>(&mut self, t: Tensor<'_>, data: &[T]) -> Result<()> {
         const CALL: &str = "Run::set";
+        let (_, e) = self.input(CALL, t)?;
+        // Before the values are looked at: those of another type make no sense.
+        transfer::check_whole::<T>(CALL, e.ptr, data.len())?;
         self.write(CALL, t, data, |e, _| transfer::write(CALL, e.ptr, data))
     }
 
@@ -45,6 +48,7 @@ impl<'s> Run<'s, '_> {
     pub fn set_at<T: Element>(&mut self, t: Tensor<'_>, offset: usize, data: &[T]) -> Result<()> {
         const CALL: &str = "Run::set_at";
         let (_, e) = self.input(CALL, t)?;
+        transfer::check_type::<T>(CALL, e.ptr)?;
         if e.distinct && data.len() < e.ptr.elements() {
             let expected = "its elements must be set all at once, as these row indices must be distinct";
             return Err(Error::param(CALL, "offset", offset.to_string(), expected));

@@ -13,7 +13,7 @@ use crate::header::{Owner, TensorPtr};
 use crate::list;
 
 /// Fails if `T` is not the tensor's element type.
-pub(super) fn check_type<T: Element>(call: &'static str, t: TensorPtr) -> Result<()> {
+pub(crate) fn check_type<T: Element>(call: &'static str, t: TensorPtr) -> Result<()> {
     if t.dtype() == T::DTYPE {
         return Ok(());
     }
