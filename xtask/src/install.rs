@@ -61,7 +61,7 @@ pub(crate) fn install(workspace: &Workspace, pin: &Pin, prefix: &Path, features:
     Ok(())
 }
 
-/// Runs ggml-sys's build script with shared libraries, and returns its folder.
+/// Runs ggml-sys's build script with shared libraries, and returns the folder that ggml was installed into.
 fn compile(workspace: &Workspace, pin: &Pin, features: &[&str]) -> Result<PathBuf> {
     let all = features.iter().copied().chain(["dynamic-link"]).collect::<Vec<_>>().join(",");
     let mut command = workspace.cargo(&workspace.root);
@@ -70,16 +70,22 @@ fn compile(workspace: &Workspace, pin: &Pin, features: &[&str]) -> Result<PathBu
     command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(output.status.success(), "ggml was not built: {}", output.status);
-    let folder = String::from_utf8(output.stdout)?.lines().filter_map(out_dir).next_back();
+    let folder = String::from_utf8(output.stdout)?.lines().filter_map(installed).next_back();
     folder.context("cargo does not say where ggml-sys was built")
 }
 
-/// The build script's folder, in one of cargo's messages about ggml-sys.
-fn out_dir(line: &str) -> Option<PathBuf> {
+/// The folder that the build script installed ggml into, in one of cargo's messages about ggml-sys: that of the libraries,
+/// without `lib`.
+fn installed(line: &str) -> Option<PathBuf> {
     let message: Value = serde_json::from_str(line).ok()?;
     let text = |key: &str| message.get(key)?.as_str();
-    let ours = text("reason")? == "build-script-executed" && text("package_id")?.contains("/ggml-sys#");
-    ours.then(|| text("out_dir").map(PathBuf::from)).flatten()
+    if text("reason")? != "build-script-executed" || !text("package_id")?.contains("/ggml-sys#") {
+        return None;
+    }
+    let out = Path::new(text("out_dir")?);
+    let paths = message.get("linked_paths")?.as_array()?.iter().filter_map(Value::as_str);
+    let mut folders = paths.map(|path| Path::new(path.strip_prefix("native=").unwrap_or(path)));
+    folders.find(|folder| folder.starts_with(out) && folder.ends_with("lib"))?.parent().map(Path::to_owned)
 }
 
 #[derive(Debug, Default)]
@@ -164,6 +170,14 @@ fn pkg_config(version: &str, libraries: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_installed_folder_is_that_of_the_libraries() {
+        let line = r#"{"reason":"build-script-executed","package_id":"path+file:///w/ggml-sys#0.1.0","linked_libs":[],
+            "linked_paths":["native=/t/out","native=/t/out/ggml-1a/lib","native=/usr/lib"],"out_dir":"/t/out"}"#;
+        assert_eq!(installed(line), Some("/t/out/ggml-1a".into()));
+        assert_eq!(installed(&line.replace("ggml-sys#", "ggml#")), None);
+    }
 
     #[test]
     fn install_leaves_identical_files_alone() {
