@@ -44,11 +44,10 @@ const STEPS: &[(Where, &str)] = &[
     (Installed("deny"), "cargo deny check bans licenses sources"),
     (Installed("semver-checks"), "cargo xtask semver"),
     (Everywhere, "cargo test --workspace --features BACKENDS"),
-    // On a GPU in Rust that watches for races. Threads don't wait for each other in a driver's code, so one tests. Of the whole
-    // workspace, as before: with other features ggml would be compiled again.
+    // On a GPU in Rust that watches for races. Threads don't wait for each other in a driver's code, so one tests.
     (
         Everywhere,
-        "GGML_TEST_DEVICE=FAKE RUST_TEST_THREADS=1 ABUSE_PROGRAMS=5000 cargo test --workspace --features BACKENDS --test device --test sched --test compare --test decode_loop --test meta --test abuse",
+        "GGML_TEST_DEVICE=FAKE RUST_TEST_THREADS=1 ABUSE_PROGRAMS=5000 cargo test --test device --test sched --test compare --test decode_loop --test meta --test abuse",
     ),
     (Everywhere, "cargo xtask coverage --check"),
     (Everywhere, "cargo xtask layers"),
