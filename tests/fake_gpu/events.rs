@@ -139,19 +139,26 @@ enum Lacks {
 
 const ALL: [Lacks; 4] = [Lacks::Nothing, Lacks::Wait, Lacks::Record, Lacks::Order];
 
+impl Streams {
+    /// Writes, and records the event behind that, unless this is what lacks.
+    fn write_before(&self, event: &Event, lacks: Lacks, data: &[f32; N]) {
+        if lacks == Lacks::Order {
+            self.record(event, 0);
+        }
+        self.write(0, data);
+        if matches!(lacks, Lacks::Nothing | Lacks::Wait) {
+            self.record(event, 0);
+        }
+    }
+}
+
 fn event_orders_streams() {
     for lacks in ALL {
         let streams = Streams::new();
         let event = streams.event();
         for round in 0..20 {
             let (data, mut read) = ([round as f32; N], [0.0; N]);
-            if lacks == Lacks::Order {
-                streams.record(&event, 0);
-            }
-            streams.write(0, &data);
-            if matches!(lacks, Lacks::Nothing | Lacks::Wait) {
-                streams.record(&event, 0);
-            }
+            streams.write_before(&event, lacks, &data);
             if lacks != Lacks::Wait {
                 streams.wait(1, &event);
             }
@@ -197,13 +204,7 @@ fn host_waits_for_an_event() {
         let streams = Streams::new();
         let event = streams.event();
         let data = [7.0; N];
-        if lacks == Lacks::Order {
-            streams.record(&event, 0);
-        }
-        streams.write(0, &data);
-        if matches!(lacks, Lacks::Nothing | Lacks::Wait) {
-            streams.record(&event, 0);
-        }
+        streams.write_before(&event, lacks, &data);
         if lacks != Lacks::Wait {
             // SAFETY: live.
             unsafe { sys::ggml_backend_event_synchronize(event.0) };
