@@ -1,7 +1,8 @@
 //! A guide in short pages. Every snippet is compiled and run by the tests; they are bodies of
 //! `fn main() -> ggml::Result<()>`.
 //!
-//! New to ggml: [shapes](mod@shapes), [memory], [graphs]. A model from a file: [weights], [sched], [decoder]. The rest is to look up.
+//! New to ggml: [shapes](mod@shapes), [memory], [graphs]. A model from a file: [weights], [sched]. Complete on their own:
+//! [decoder], [cluster]. The rest is to look up.
 //!
 //! To find a C function, search these docs for its full name. The few that have no counterpart are in [omitted].
 
@@ -42,8 +43,10 @@ page! {
     decoder, "decoder.md";
     /// Operations of your own, as closures.
     custom, "custom.md";
-    /// Devices, offload, several machines, tensor parallelism.
+    /// Devices, offload, tensor parallelism.
     devices, "devices.md";
+    /// A cluster: devices of other machines, and what to do when one is lost.
+    cluster, "cluster.md";
     /// Writing a device, step by step.
     driver, "driver.md";
     /// Training: data sets, losses, optimisers.
