@@ -9,24 +9,12 @@ use std::process::{Command, Output, Stdio};
 use ggml::gguf::{Reader, Strings, Writer};
 use ggml_llm::Architecture;
 use ggml_llm::made_up::Recipe;
+use ggml_llm::text::BYTE_CHARACTERS;
 
 /// A file that is removed with its folder.
 struct File {
     _folder: tempfile::TempDir,
     path: PathBuf,
-}
-
-/// The characters that stand for bytes in vocabularies of byte-level BPE.
-fn alphabet() -> Vec<String> {
-    let mut other = 0x100;
-    let of = |byte: u8| match byte {
-        b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
-        _ => {
-            other += 1;
-            char::from_u32(other - 1).unwrap()
-        }
-    };
-    (0..=255).map(of).map(String::from).collect()
 }
 
 /// A small model that can read and write any text.
@@ -39,7 +27,7 @@ fn model(architecture: Architecture) -> File {
     let reader = Reader::from_bytes(std::fs::read(&path).unwrap()).unwrap();
     let mut writer = Writer::new();
     writer.set_kv(&reader).unwrap();
-    let mut tokens = alphabet();
+    let mut tokens = BYTE_CHARACTERS.map(String::from).to_vec();
     tokens.extend(["<|begin|>", "<|end|>"].map(String::from));
     let types: Vec<i32> = (0..258).map(|i| if i < 256 { 1 } else { 3 }).collect(); // 3: control
     writer.set("tokenizer.ggml.model", "gpt2").unwrap();

@@ -2,8 +2,8 @@
 //! continues on the remaining devices.
 //!
 //! ```text
-//! cargo run --release --features rpc --example rpc_cluster
-//! cargo run --release --features rpc --example rpc_cluster -- --help
+//! cargo run --release --example rpc_cluster
+//! cargo run --release --example rpc_cluster -- --help
 //! ```
 
 mod cli;

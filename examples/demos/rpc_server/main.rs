@@ -1,8 +1,8 @@
 //! Serves devices of this machine over ggml's RPC protocol.
 //!
 //! ```text
-//! cargo run --release --features rpc --example rpc_server
-//! cargo run --release --features rpc --example rpc_server -- --help
+//! cargo run --release --example rpc_server
+//! cargo run --release --example rpc_server -- --help
 //! ```
 
 mod cli;

@@ -17,6 +17,7 @@ mod tokenizer;
 mod vocabulary;
 mod wordpiece;
 
+pub use alphabet::CHARACTERS as BYTE_CHARACTERS;
 pub use error::{Error, Result};
 pub use sampler::{Sampler, SamplerOptions};
 pub use stream::TokenStream;

@@ -13,6 +13,9 @@ use crate::rules::Refusal;
 /// The call that errors name.
 const CALL: &str = "OptContext::graphs";
 
+/// The device that errors name, because no device has other derivatives: "(device of any kind)".
+const ANY: &str = "of any kind";
+
 /// Checks that every operation between the parameters and the loss, the last entry of `forward`, has a backward pass
 /// for its operands, that each parameter gets a gradient, and that nothing else writes to a parameter.
 pub(crate) fn check(forward: &Entries, parameters: &[TensorPtr]) -> Result<()> {
@@ -34,9 +37,9 @@ pub(crate) fn check(forward: &Entries, parameters: &[TensorPtr]) -> Result<()> {
         if !float(e.ptr) || !e.ptr.sources().filter(|&t| needs(t)).all(float) {
             return Err(refused(e.ptr, "gradients only pass through f32; it depends on a parameter"));
         }
-        for pass in passes(e.ptr, gradient, needs).map_err(|refusal| refusal.of(e.ptr, "all"))? {
+        for pass in passes(e.ptr, gradient, needs).map_err(|refusal| refusal.of(e.ptr, ANY))? {
             if let Some(gradient) = position(pass.to).and_then(|i| gradients.get_mut(i)) {
-                *gradient = Some(pass.join(*gradient).map_err(|refusal| refusal.of(e.ptr, "all"))?);
+                *gradient = Some(pass.join(*gradient).map_err(|refusal| refusal.of(e.ptr, ANY))?);
             }
         }
         // C reads the gradients of all sources that depend on a parameter, even of those that it passes none to.
@@ -123,5 +126,5 @@ fn looks_only(t: TensorPtr) -> bool {
 }
 
 fn refused(t: TensorPtr, reason: &'static str) -> Error {
-    Refusal(reason).of(t, "all")
+    Refusal(reason).of(t, ANY)
 }
