@@ -101,9 +101,9 @@ pub use graph::Graph;
 #[cfg(ggml_0_28)]
 pub use ops::TopKMask;
 pub use ops::{
-    Conv, Conv1d, Conv2d, Conv3d, Custom, FlashAttn, GatedDeltaNet, GatedLinearAttn, Glu, Interpolate, MulMat,
-    Operands, Pad, Part, Pool, Pool1d, Pool2d, Prec, Rope, RopeMode, Rows, RowsMut, RwkvWkv6, RwkvWkv7, Scale, SoftMax,
-    SortOrder, SsmScan, TriType, UnaryOp, Windows,
+    Conv, Conv1d, Conv2d, Conv3d, Custom, CustomOp, FlashAttn, GatedDeltaNet, GatedLinearAttn, Glu, Interpolate,
+    MulMat, Operands, Pad, Part, Pool, Pool1d, Pool2d, Prec, Rope, RopeMode, Rows, RowsMut, RwkvWkv6, RwkvWkv7, Scale,
+    SoftMax, SortOrder, SsmScan, TriType, UnaryOp, Windows,
 };
 pub use run::{Compare, Compared, Comparison, GraphPlan, Mismatch, Observed, Profile, Run, Split, SplitInput, Timing};
 pub use sched::{Sched, SchedBuilder};

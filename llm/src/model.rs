@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ggml::gguf::{Reader, TensorInfo};
-use ggml::{BufferType, DType, Device, DeviceType, Shape, Tensor, WeightIndex, Weights};
+use ggml::{BufferType, Context, DType, Device, DeviceType, Shape, Tensor, WeightIndex, Weights};
 use memmap2::Mmap;
 
 use crate::config::Config;
@@ -22,7 +22,10 @@ pub struct ModelOptions {
     pub devices: Vec<Device>,
     /// How many parts of the layers each device gets; empty for equally many.
     pub split: Vec<u32>,
-    /// Whether matrices on the CPU are repacked, if that makes products faster.
+    /// Whether this project's kernels compute products with matrices on the CPU, where they are faster than ggml's: see the
+    /// crate `kernels`. They round activations otherwise.
+    pub kernels: bool,
+    /// Whether matrices on the CPU are repacked for ggml's kernels, if that makes products faster.
     pub repack: bool,
     /// Whether weights on the CPU that aren't repacked stay in the file, mapped into memory. While the model lives, the
     /// file must not become shorter: the system would end the process.
@@ -31,7 +34,7 @@ pub struct ModelOptions {
 
 impl Default for ModelOptions {
     fn default() -> Self {
-        Self { devices: Vec::new(), split: Vec::new(), repack: true, map: true }
+        Self { devices: Vec::new(), split: Vec::new(), kernels: true, repack: true, map: true }
     }
 }
 
@@ -53,6 +56,8 @@ pub(crate) struct ModelWeights {
     /// Those on other devices, and those repacked.
     loaded: Weights,
     tensors: Vec<Place>,
+    /// Whether this project's kernels compute products with a tensor.
+    own: Vec<bool>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +73,12 @@ impl ModelWeights {
             Place::Mapped(index) => self.mapped.at(index),
             Place::Loaded(index) => self.loaded.at(index),
         }
+    }
+
+    /// The product of a matrix and activations, by the kernels that are fastest.
+    pub(crate) fn mul_mat<'c>(&'c self, ctx: &'c Context, w: W, x: Tensor<'c>) -> ggml::Result<Tensor<'c>> {
+        let own = self.own.get(w.index()).is_some_and(|own| *own);
+        if own { kernels::mul_mat(ctx, self.at(w), x) } else { ctx.mul_mat(self.at(w), x) }
     }
 }
 
@@ -251,8 +262,12 @@ fn load(
     let cpu = Device::cpu()?;
     let extra = if options.repack { cpu.extra_buffer_types()? } else { Vec::new() };
     let mut places = Vec::new();
+    let mut own = Vec::new();
     for tensor in declared {
-        places.push(place(tensor, file, config, placing, &extra)?);
+        let there = on_cpu(tensor, config, placing) && options.kernels && tensor.role == Role::Matrix;
+        own.push(there && kernels::multiplies(file.tensor(&tensor.name)?.dtype(), tensor.shape.ne()));
+        let extra = if own.last() == Some(&true) { &[] } else { &extra[..] };
+        places.push(place(tensor, file, config, placing, extra)?);
     }
     // A tensor with two roles may be in both places.
     let find = |name: &str, loaded: bool| {
@@ -272,7 +287,12 @@ fn load(
         })
     };
     let tensors = declared.iter().zip(&places).map(index).collect::<Result<_>>()?;
-    Ok(ModelWeights { mapped, loaded, tensors })
+    Ok(ModelWeights { mapped, loaded, tensors, own })
+}
+
+/// Whether a tensor is used by the CPU.
+fn on_cpu(tensor: &Declared, config: &Config, placing: &Placing) -> bool {
+    placing.device(tensor.layer.unwrap_or(config.n_layer)).device_type() == DeviceType::Cpu
 }
 
 /// The buffer type that a tensor is copied to; `None` if it can be used as it is in the file.

@@ -20,8 +20,8 @@ fn server_process() {
 fn load(file: &Path, devices: &[Device], split: &[u32]) -> Result<Arc<Model>, Error> {
     let mut options = ModelOptions::default();
     (options.devices, options.split) = (devices.to_vec(), split.to_vec());
-    // Servers don't repack, and the kernels of repacked weights round otherwise.
-    options.repack = false;
+    // Servers have ggml's kernels, and don't repack; others round otherwise.
+    (options.kernels, options.repack) = (false, false);
     Model::load(file, &options)
 }
 

@@ -60,8 +60,8 @@ fn chat_goes_on_when_a_server_is_lost() {
     use testkit::server::ServerProcess;
     for architecture in [Architecture::Llama, Architecture::Mamba2] {
         let file = model(architecture);
-        // Servers don't repack, and the kernels of repacked weights round otherwise.
-        let usual = [SMALL, &["-n", "6", "--no-repack"]].concat();
+        // Servers have ggml's kernels, and don't repack; others round otherwise.
+        let usual = [SMALL, &["-n", "6", "--no-repack", "--ggml-kernels"]].concat();
         let undisturbed = text(&run("chat", &file.path, &usual, "hello\nand again\n"));
 
         let [first, mut second] = [ServerProcess::start(), ServerProcess::start()];

@@ -256,3 +256,37 @@ fn quantised_keys_and_values_are_near() {
     let apart = exact.iter().zip(&near).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(apart > 0.0 && apart < 0.2, "{apart}");
 }
+
+/// Prompts, steps and several sequences, by this project's kernels and by ggml's.
+#[test]
+fn logits_of_both_kernels_are_near() {
+    for &architecture in Architecture::ALL {
+        for dtype in [DType::F16, DType::Q8_0, DType::Q4_0, DType::Q4_K] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("model.gguf");
+            let mut recipe = Recipe::new(architecture);
+            recipe.dtype = dtype;
+            recipe.write(&file).unwrap();
+            let [a, b] = [true, false].map(|kernels| {
+                let mut options = ModelOptions::default();
+                options.kernels = kernels;
+                let model = Model::load(&file, &options).unwrap();
+                let mut session = session(&model, |o| o.n_seq = 3);
+                let mut all = decode(&mut session, 0, &tokens(21, 30));
+                all.extend(decode(&mut session, 0, &tokens(22, 1)));
+                let mut batch = Batch::new();
+                (0..3).for_each(|sequence| batch.push(sequence, 7, true));
+                session.decode(&batch).unwrap();
+                (0..3).for_each(|i| all.extend_from_slice(session.logits(i).unwrap()));
+                all
+            });
+            let norm = |x: &[f32]| x.iter().map(|x| x * x).sum::<f32>().sqrt();
+            let apart: Vec<_> = a.iter().zip(&b).map(|(a, b)| a - b).collect();
+            let share = norm(&apart) / norm(&b);
+            // ggml rounds activations to f16, or to bytes with a scale in f16, for q4_K one scale for 256 of them.
+            assert!(share < if dtype == DType::F16 { 2e-3 } else { 6e-2 }, "{architecture} {dtype}: {share}");
+            let own = kernels::multiplies(dtype, [256, 512, 1, 1]);
+            assert!(share > 0.0 || !own, "{architecture} {dtype}: ggml's kernels computed both");
+        }
+    }
+}

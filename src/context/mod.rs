@@ -2,7 +2,6 @@
 
 pub(crate) mod raw;
 
-use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -66,7 +65,28 @@ pub struct Context {
     /// Lists of dropped graphs, for reuse.
     stores: OnceCell<StorePool>,
     /// Closures that tensors of the pools point to.
-    kept: RefCell<Vec<Arc<dyn Any + Send + Sync>>>,
+    kept: RefCell<KeptList>,
+}
+
+/// What a context keeps as long as its tensors.
+pub(crate) trait Kept: Send + Sync {
+    /// The tensors are gone.
+    fn give_back(self: Arc<Self>);
+}
+
+#[derive(Default)]
+struct KeptList(Vec<Arc<dyn Kept>>);
+
+impl KeptList {
+    fn give_back(&mut self) {
+        self.0.drain(..).for_each(Kept::give_back);
+    }
+}
+
+impl Drop for KeptList {
+    fn drop(&mut self) {
+        self.give_back();
+    }
 }
 
 /// A pool with free memory.
@@ -222,14 +242,14 @@ impl Context {
         unsafe { self.arena.reset() };
         self.current.set(0);
         self.open.take();
-        self.kept.get_mut().clear();
+        self.kept.get_mut().give_back();
     }
 
-    /// Keeps `what` alive as long as this context's tensors.
-    pub(crate) fn keep(&self, what: Arc<dyn Any + Send + Sync>) -> Result<()> {
-        let mut kept = self.kept.borrow_mut();
+    /// Keeps a closure alive as long as this context's tensors.
+    pub(crate) fn keep(&self, closure: Arc<dyn Kept>) -> Result<()> {
+        let KeptList(kept) = &mut *self.kept.borrow_mut();
         kept.try_reserve(1).map_err(|_| Error::no_memory("closures"))?;
-        kept.push(what);
+        kept.push(closure);
         Ok(())
     }
 

@@ -42,7 +42,7 @@ mod window;
 
 pub use attention::FlashAttn;
 pub use conv::{Conv, Conv1d, Conv2d, Conv3d};
-pub use custom::{Custom, Operands, Rows, RowsMut};
+pub use custom::{Custom, CustomOp, Operands, Rows, RowsMut};
 pub use glu::Glu;
 pub use mask::TriType;
 pub use matmul::MulMat;

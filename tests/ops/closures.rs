@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use ggml::prelude::*;
-use ggml::{Custom, GraphAllocator, Operands, RowsMut};
+use ggml::{Custom, CustomOp, GraphAllocator, Operands, RowsMut};
 
 use crate::custom::{sched, tasks};
 use crate::support::{Array, Lab, ne, refused};
@@ -199,4 +199,59 @@ fn custom_closures_may_start_threads_that_call_ggml() {
     });
     let got = Lab::new(&ctx).run(y.unwrap()).unwrap();
     assert_eq!(got.data, [2.0]);
+}
+
+/// An operation that adds one, and panics where a number is negative.
+fn one_more() -> CustomOp<f32> {
+    CustomOp::new(Custom::new(), |out, operands| {
+        for (i, row) in out {
+            let x = operands.rows::<f32>(0).row(i);
+            assert!(x[0] >= 0.0, "negative");
+            row.iter_mut().zip(x).for_each(|(y, x)| *y = x + 1.0);
+        }
+    })
+}
+
+/// Several uses at once, in several contexts and threads: a panic belongs to the computation in which it happened.
+#[test]
+fn custom_op_is_used_by_many_graphs() {
+    let op = one_more();
+    let compute = |ctx: &Context, x: f32| -> f32 {
+        let y = (0..5).fold(ctx.arange(x, x + 1.0, 1.0).unwrap(), |t, _| ctx.custom_op(&op, &[t], [1]).unwrap());
+        let graph = ctx.graph([y]).unwrap();
+        let mut sched = sched(2);
+        let mut run = sched.alloc(&graph).unwrap();
+        run.compute().unwrap();
+        run.get(y).unwrap()[0]
+    };
+    thread::scope(|scope| {
+        for t in 0..3_u8 {
+            let compute = &compute;
+            scope.spawn(move || {
+                let mut ctx = Context::new();
+                for i in 0..50_u8 {
+                    ctx.reset();
+                    let x = f32::from(i % 5) - 1.0;
+                    let result = catch_unwind(AssertUnwindSafe(|| compute(&ctx, x)));
+                    match result {
+                        Ok(y) => assert!(x >= 0.0 && y == x + 5.0, "{x} {y} on thread {t}"),
+                        Err(_) => assert!(x < 0.0, "{x} on thread {t}"),
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Contexts keep what they use, and give it back.
+#[test]
+fn custom_op_may_be_dropped_before_its_graphs() {
+    let (op, ctx) = (one_more(), Context::new());
+    let y = ctx.custom_op(&op, &[ctx.arange(1.0, 2.0, 1.0).unwrap()], [1]).unwrap();
+    drop(op);
+    let graph = ctx.graph([y]).unwrap();
+    let mut sched = sched(1);
+    let mut run = sched.alloc(&graph).unwrap();
+    run.compute().unwrap();
+    assert_eq!(run.get::<f32>(y).unwrap(), [2.0]);
 }

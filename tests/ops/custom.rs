@@ -202,6 +202,10 @@ fn custom_gives_each_row_to_one_task() {
         ([3, 100, 2, 2], 4, tasks(1), 1),
         ([3, 2, 1, 1], 7, Custom::new(), 2),
         ([3, 1, 1, 1], 7, Custom::new(), 1),
+        ([3, 10, 3, 5], 4, Custom::new().with_split(1), 4),
+        ([3, 10, 3, 5], 4, Custom::new().with_split(2), 3),
+        ([3, 10, 3, 5], 4, Custom::new().with_split(3), 4),
+        ([3, 10, 3, 5], 4, tasks(2).with_split(1), 2),
     ] {
         let ctx = Context::new();
         let (calls, rows) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
@@ -209,7 +213,16 @@ fn custom_gives_each_row_to_one_task() {
         let y = ctx.custom::<i8>(&[], shape, how, move |out, _| {
             calls_in.fetch_add(1, Ordering::Relaxed);
             assert!(out.len() > 0, "an empty part");
-            out.for_each(|(i, _)| rows_in.lock().unwrap().push(i));
+            let n = out.len();
+            let part: Vec<_> = out.inspect(|(_, row)| assert!(row.iter().all(|x| *x == 0))).map(|(i, _)| i).collect();
+            assert_eq!(part.len(), n);
+            if let Some(d) = how.split {
+                // All rows with the part's indices.
+                let indices: HashSet<_> = part.iter().map(|i| i[d - 1]).collect();
+                let others = shape[1] * shape[2] * shape[3] / shape[d];
+                assert_eq!(n as i64, indices.len() as i64 * others, "{how:?}");
+            }
+            rows_in.lock().unwrap().extend(part);
         });
         // Another operation for all threads: C chooses their number per graph.
         let x = ctx.input("x", DType::F32, [8]).unwrap();
@@ -233,6 +246,9 @@ fn custom_refuses_unsuitable_operands() {
     let none = |_: RowsMut<'_, f32>, _: Operands<'_>| {};
     for n in [0, 1 << 31, usize::MAX] {
         refused!(Param, ctx.custom(&[x], [1], tasks(n), none), "{n}");
+    }
+    for split in [0, 4, usize::MAX] {
+        refused!(Param, ctx.custom(&[x], [1], Custom::new().with_split(split), none), "{split}");
     }
     for shape in [[0, 1], [-1, 1], [1_i64 << 40, 1 << 40]] {
         refused!(Shape, ctx.custom(&[x], shape, Custom::new(), none), "{shape:?}");

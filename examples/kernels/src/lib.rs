@@ -3,9 +3,9 @@
 #![allow(clippy::inline_always, reason = "what is not inlined is not compiled for the processor's vectors")]
 
 mod attention;
-mod int8;
 mod linear;
 mod math;
+mod matmul;
 mod panels;
 #[cfg(test)]
 mod tests;
@@ -15,6 +15,7 @@ use pulp::{Arch, Simd, WithSimd};
 
 pub use attention::Attention;
 pub use linear::{Linear, Part, Then};
+pub use matmul::{mul_mat, multiplies};
 
 /// Whether the processor has vectors that these kernels are compiled for. Otherwise ggml's kernels are faster.
 pub fn any() -> bool {

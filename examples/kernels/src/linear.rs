@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use ggml::{Context, DType, Operands, RowsMut, Tensor};
 use pulp::{Arch, Simd, WithSimd};
 
-use super::int8::{self, BlockPanels};
+use super::matmul::Panels as BytePanels;
 use super::panels::{self, Panels, WIDTH, apart, by_width, fill, product};
 use super::{Kernel, math};
 
@@ -38,7 +38,7 @@ pub enum Then {
 #[derive(Debug)]
 enum Weights {
     Floats(Panels),
-    Blocks(BlockPanels),
+    Bytes(BytePanels),
 }
 
 /// A matrix and a bias: some columns of the result.
@@ -59,8 +59,8 @@ impl Part {
         let columns = bias.len();
         let size = dtype.row_size(i64::try_from(depth)?).context("rows of weights are no whole blocks")?;
         ensure!(columns > 0 && bytes.len() == size * columns, "the weights' shapes are none of such a model");
-        let weights = match BlockPanels::new(dtype, bytes, columns) {
-            Some(panels) => Weights::Blocks(panels),
+        let weights = match BytePanels::new(dtype, bytes, columns) {
+            Some(panels) => Weights::Bytes(panels),
             None => Weights::Floats(Panels::from_columns(&dtype.dequantize(bytes)?, depth)),
         };
         Ok(Self { weights, bias: Panels::from_columns(bias, 1), depth, columns })
@@ -127,7 +127,7 @@ impl Kernel for Arc<Linear> {
                 break;
             }
             let rows: Vec<_> = out.iter().map(|&(i, _)| x.row(i)).collect();
-            let mut blocks = Vec::new();
+            let mut blocks = None;
             let mut first = 0;
             for Part { weights, bias, columns, .. } in &self.parts {
                 match weights {
@@ -135,16 +135,14 @@ impl Kernel for Arc<Linear> {
                         let columns = first..first + columns;
                         apart(simd, Multiply { panels, bias, rows: &rows, columns, out: &mut out });
                     }
-                    Weights::Blocks(panels) => {
-                        if blocks.is_empty() {
-                            for row in &rows {
-                                blocks.push(int8::quantise(row));
-                            }
-                        }
-                        let (bias, rows) = (bias.iter().flatten().copied(), blocks.iter().map(|row| &row[..]));
-                        panels.multiply(bias, &rows.collect::<Vec<_>>(), |column, row, sums| {
-                            for ((_, out), sums) in out[row..].iter_mut().zip(sums) {
-                                store(out, first + column..first + columns, &sums.0);
+                    Weights::Bytes(panels) => {
+                        let blocks = blocks.get_or_insert_with(|| panels.quantise(&rows));
+                        panels.multiply(blocks, |panel, row, sums| {
+                            let columns = first + panel * WIDTH..first + columns;
+                            let biases = bias.iter().flatten().flat_map(|row| row.0).skip(panel * WIDTH);
+                            let (_, out) = &mut out[row];
+                            for ((out, sum), bias) in out[columns].iter_mut().zip(sums).zip(biases) {
+                                *out = sum + bias;
                             }
                         });
                     }

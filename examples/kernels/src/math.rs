@@ -4,7 +4,7 @@
 const LANES: usize = 16;
 
 /// Adding it to a small number leaves the integer part in the lowest bits.
-pub(super) const WHOLE: f32 = 12_582_912.0;
+const WHOLE: f32 = 12_582_912.0;
 
 /// `erf(x) = x p(x^2) / q(x^2)` up to 4e-7, fitted by weighted least squares to minimise the maximum error.
 const ERF_P: [f32; 6] =
@@ -63,12 +63,6 @@ fn fold(row: &[f32], start: f32, each: impl Fn(f32) -> f32, join: impl Fn(f32, f
 #[inline(always)]
 fn max(row: &[f32]) -> f32 {
     fold(row, f32::NEG_INFINITY, |x| x, |a, b| if a > b { a } else { b })
-}
-
-/// The largest value.
-#[inline(always)]
-pub(super) fn largest(row: &[f32]) -> f32 {
-    fold(row, 0.0, f32::abs, |a, b| if a > b { a } else { b })
 }
 
 #[inline(always)]

@@ -10,9 +10,9 @@ use half::f16;
 use pulp::Arch;
 
 use super::attention::Attention;
-use super::int8::{self, BlockPanels};
 use super::linear::{Linear, Part, Then};
 use super::math;
+use super::matmul::{self, Panels};
 
 /// All that the processor can do.
 fn archs() -> Vec<Arch> {
@@ -129,10 +129,6 @@ fn quantised_matmul_kernel_equals_dequantised_product() {
         x[..16].fill(0.0);
         let w = dtype.quantize(&w, depth, None).unwrap();
         let stands_for = dtype.dequantize(&w).unwrap();
-        let unpack = int8::unpack(dtype).unwrap();
-        let unpacked = w.chunks(dtype.type_size()).map(unpack);
-        let unpacked: Vec<_> = unpacked.flat_map(|(scale, numbers)| numbers.map(|x| scale * f32::from(x))).collect();
-        assert!(unpacked == stands_for, "{dtype}");
         // Rounded as ggml rounds them, except the scale, which has 16 bits there.
         let rounded = DType::Q8_0.dequantize(&DType::Q8_0.quantize(&x, depth, None).unwrap()).unwrap();
         let bias = random(&mut rng, columns);
@@ -141,8 +137,8 @@ fn quantised_matmul_kernel_equals_dequantised_product() {
             .flat_map(|x| stands_for.chunks(depth).zip(&bias).map(move |(w, &b)| dot(w, x) + f64::from(b)))
             .collect();
         for threads in [1, 3] {
-            if BlockPanels::new(dtype, &w, columns).is_none() {
-                assert!(!int8::any(), "there are panels wherever there are the instructions");
+            if Panels::new(dtype, &w, columns).is_none() {
+                assert!(!has_bytes(), "there are panels wherever there are the instructions");
                 continue;
             }
             let ctx = Context::new();
@@ -154,7 +150,55 @@ fn quantised_matmul_kernel_equals_dequantised_product() {
             close(&found, &expected, 1e-2, &format!("{dtype} {depth} {columns} {rows}"));
         }
     }
-    assert!(BlockPanels::new(DType::F16, &[0; 64], 1).is_none());
+    assert!(Panels::new(DType::F16, &[0; 64], 1).is_none());
+}
+
+/// Whether the processor multiplies bytes.
+fn has_bytes() -> bool {
+    matmul::multiplies(DType::Q8_0, [256, 32, 1, 1])
+}
+
+#[test]
+fn mul_mat_equals_dequantised_product() {
+    let mut rng = fastrand::Rng::with_seed(7);
+    let shapes = [(256, 32, 1), (512, 96, 2), (256, 64, 3), (768, 32, 5), (256, 64, 8), (512, 96, 9), (256, 160, 37)];
+    for dtype in [DType::F16, DType::Q8_0, DType::Q4_0, DType::Q4_K] {
+        for (depth, columns, rows) in shapes {
+            let shape = [depth as i64, columns as i64, 1, 1];
+            assert_eq!(matmul::multiplies(dtype, shape), has_bytes(), "{dtype} {shape:?}");
+            let (w, mut x) = (random(&mut rng, depth * columns), random(&mut rng, depth * rows));
+            x[..40].fill(0.0);
+            let w = dtype.quantize(&w, depth, None).unwrap();
+            let stands_for = dtype.dequantize(&w).unwrap();
+            let rounded = match dtype {
+                DType::F16 => x.clone(),
+                // But for their scale, which has 16 bits there.
+                _ => DType::Q8_0.dequantize(&DType::Q8_0.quantize(&x, depth, None).unwrap()).unwrap(),
+            };
+            let expected: Vec<_> =
+                rounded.chunks(depth).flat_map(|x| stands_for.chunks(depth).map(move |w| dot(w, x))).collect();
+            let mut weights = ggml::WeightsBuilder::new();
+            weights.tensor("w", dtype, [depth, columns]).unwrap();
+            let mut weights = weights.place(ggml::Device::cpu().unwrap()).unwrap();
+            weights.set_bytes("w", &w).unwrap();
+            for threads in [1, 3] {
+                let ctx = Context::new();
+                let input = ctx.input("x", DType::F32, [depth as i64, rows as i64]).unwrap();
+                let out = matmul::mul_mat(&ctx, weights.tensor("w").unwrap(), input).unwrap();
+                let found = compute(&ctx, threads, out, &[(input, &x)], None);
+                close(&found, &expected, 1e-2, &format!("{dtype} {depth} {columns} {rows}"));
+            }
+        }
+    }
+    // What the kernels don't compute, ggml does.
+    assert!(!matmul::multiplies(DType::Q5_0, [256, 32, 1, 1]) && !matmul::multiplies(DType::Q8_0, [256, 33, 1, 1]));
+    assert!(!matmul::multiplies(DType::Q8_0, [288, 32, 1, 1]) && !matmul::multiplies(DType::Q8_0, [256, 32, 2, 1]));
+    let ctx = Context::new();
+    let [w, x] = [("w", 3), ("x", 5)].map(|(name, n)| ctx.input(name, DType::F32, [40, n]).unwrap());
+    let (a, b) = (random(&mut rng, 120), random(&mut rng, 200));
+    let expected: Vec<_> = b.chunks(40).flat_map(|x| a.chunks(40).map(move |w| dot(w, x))).collect();
+    let found = compute(&ctx, 2, matmul::mul_mat(&ctx, w, x).unwrap(), &[(w, &a), (x, &b)], None);
+    close(&found, &expected, 1e-5, "f32");
 }
 
 #[test]

@@ -17,7 +17,8 @@ pub struct Ours {
 impl Ours {
     pub fn open(file: &Path, options: &Options) -> Result<Self> {
         let mut how = ModelOptions::default();
-        how.repack = options.repack;
+        // Only ggml's kernels give llama.cpp's bits.
+        (how.kernels, how.repack) = (false, options.repack);
         let model = Model::load(file, &how)?;
         let mut sizes = SessionOptions::default();
         sizes.n_ctx = usize::try_from(options.n_ctx)?;

@@ -44,7 +44,7 @@ impl Mamba2 {
         let (channels, head) = (self.config.conv_channels(), d_inner / n_head);
         let (seqs, tokens) = (states.n_seqs, b.n_tokens / states.n_seqs);
 
-        let all = ctx.mul_mat(b.at(self.input), x)?;
+        let all = b.weights.mul_mat(ctx, self.input, x)?;
         let [unit, row, ..] = all.nb();
         // Of each token: z, then x, b and c, which are convolved, then dt.
         let part = |shape: [usize; 2], offset: usize| {
@@ -87,6 +87,6 @@ impl Mamba2 {
         let y = ctx.swiglu_split(ctx.cont(z)?, y)?;
         let y = ctx.reshape(y, [d_inner / n_group, n_group, tokens, seqs])?;
         let y = ctx.mul(ctx.rms_norm(y, b.config.rms_eps)?, b.at(self.norm))?;
-        ctx.mul_mat(b.at(self.output), ctx.reshape(y, [d_inner, b.n_tokens])?)
+        b.weights.mul_mat(ctx, self.output, ctx.reshape(y, [d_inner, b.n_tokens])?)
     }
 }

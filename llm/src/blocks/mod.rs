@@ -89,7 +89,7 @@ impl Linear {
     }
 
     pub(crate) fn apply<'c>(self, b: &Build<'c>, x: Tensor<'c>) -> Result<Tensor<'c>> {
-        let y = b.ctx.mul_mat(b.at(self.weight), x)?;
+        let y = b.weights.mul_mat(b.ctx, self.weight, x)?;
         self.bias.map_or(Ok(y), |bias| b.ctx.add(y, b.at(bias)))
     }
 }

@@ -43,6 +43,9 @@ pub(crate) struct Devices {
     /// The type of keys and values
     #[arg(long, default_value = "f16")]
     cache: String,
+    /// Compute with ggml's kernels only
+    #[arg(long)]
+    ggml_kernels: bool,
     /// Leave weights in the order of the file
     #[arg(long)]
     no_repack: bool,
@@ -65,7 +68,7 @@ impl Devices {
         if !self.can_lose() || self.split.len() == options.devices.len() {
             options.split.clone_from(&self.split);
         }
-        options.repack = !self.no_repack;
+        (options.kernels, options.repack) = (!self.ggml_kernels, !self.no_repack);
         let terminal = std::io::stderr().is_terminal();
         let mut shown = 0;
         let mut progress = |done: u64, total: u64| {

@@ -1,7 +1,7 @@
 //! The alphabet of byte-level BPE: a printable character for each byte.
 
-/// The character of each byte in vocabularies of byte-level BPE. Bytes that are printable in Latin-1 stand for themselves; the others get the characters
-/// from U+0100 on.
+/// The character of each byte in vocabularies of byte-level BPE. Bytes that are printable in Latin-1 stand for
+/// themselves; the others get the characters from U+0100 on.
 pub const CHARACTERS: [char; 256] = characters();
 
 const fn characters() -> [char; 256] {

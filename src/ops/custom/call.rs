@@ -3,54 +3,60 @@
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
+use std::sync::{Arc, Weak};
 
 use ggml_sys as sys;
 
-use super::parts::{Operand, Operands, RowsMut};
+use super::Custom;
+use super::op::Home;
+use super::parts::{Operand, Operands, Part, RowsMut};
 use crate::callback::{self, Panic};
+use crate::context::Kept;
 use crate::dtype::Element;
 use crate::header::TensorPtr;
 use crate::lock::{Held, Lock};
 use crate::{buffer, ffi};
 
-/// A user's closure, which C reaches through a `void *`. The context of its operations owns it.
+/// A user's closure, for any number of operations.
+pub(super) type Body = Arc<dyn Fn(Task<'_>) + Send + Sync>;
+
+/// The body of a user's closure.
+pub(super) fn body<T: Element>(f: impl Fn(RowsMut<'_, T>, Operands<'_>) + Send + Sync + 'static) -> Body {
+    Arc::new(move |task: Task<'_>| {
+        let (out, operands) = task.open::<T>();
+        f(out, operands);
+    })
+}
+
+/// The closure of one operation, which C reaches through a `void *`. The context of the operation owns it.
 pub(super) struct Closure {
-    body: Box<dyn Fn(Task<'_>) + Send + Sync>,
-    most_tasks: usize,
+    body: Body,
+    how: Custom,
     /// Whether the operation writes to its first source.
     in_place: bool,
+    home: Weak<Home>,
     /// The first panic of the current computation, after which the closure is not called again.
     panic: Lock<Option<Panic>>,
 }
 
 impl Closure {
-    pub(super) fn new<T: Element>(
-        f: impl Fn(RowsMut<'_, T>, Operands<'_>) + Send + Sync + 'static,
-        most_tasks: usize,
-        in_place: bool,
-    ) -> Self {
-        let body = Box::new(move |task: Task<'_>| {
-            let (out, operands) = task.open::<T>();
-            f(out, operands);
-        });
-        Self { body, most_tasks, in_place, panic: Lock::new(None) }
+    pub(super) fn new(body: Body, how: Custom, in_place: bool, home: Weak<Home>) -> Self {
+        Self { body, how, in_place, home, panic: Lock::new(None) }
     }
 
-    /// Runs one task. C calls this on each of its threads, even on more than `most_tasks` (H93).
+    /// Runs one task. C calls this on each of its threads, even on more than the most tasks (H93).
     ///
     /// # Safety
     ///
     /// `t` must be an operation made with this closure, in a computation whose other tasks call this with another `ith`.
     unsafe fn run(&self, t: TensorPtr, ith: c_int, nth: c_int) {
         let to_usize = |n: c_int| usize::try_from(n).unwrap_or(0);
-        let (part, parts) = (to_usize(ith), to_usize(nth).min(self.most_tasks));
-        let [_, n1, n2, n3] = sizes(t);
-        let rows = n1 * n2 * n3;
-        if part >= parts || rows * part / parts == rows * (part + 1) / parts || self.slot().is_some() {
+        let tasks = to_usize(nth).min(self.how.n_tasks.unwrap_or(usize::MAX));
+        let Some(part) = Part::new(sizes(t), self.how.split, to_usize(ith), tasks) else { return };
+        if self.slot().is_some() {
             return;
         }
-        let rows = rows * part / parts..rows * (part + 1) / parts;
-        let task = Task { t, rows, in_place: self.in_place, life: PhantomData };
+        let task = Task { t, part, in_place: self.in_place, life: PhantomData };
         // A panic must not unwind through C.
         let Err(panic) = callback::run(|| (self.body)(task)) else { return };
         let mut slot = self.slot();
@@ -66,14 +72,26 @@ impl Closure {
     }
 }
 
+impl Kept for Closure {
+    fn give_back(self: Arc<Self>) {
+        let Some(home) = self.home.upgrade() else { return };
+        // Dropping it is user code, which may panic.
+        let panic = self.slot().take();
+        if let Some(panic) = panic {
+            callback::forget(panic);
+        }
+        home.give_back(self);
+    }
+}
+
 /// One task of a custom operation, while it is computed.
 ///
 /// # Invariants
 ///
-/// `t` is being computed, its sources have been computed, and only this task uses the rows `rows` of `t` for 'a.
+/// `t` is being computed, its sources have been computed, and only this task uses the rows `part` of `t` for 'a.
 pub(super) struct Task<'a> {
     t: TensorPtr,
-    rows: std::ops::Range<usize>,
+    part: Part,
     in_place: bool,
     life: PhantomData<&'a ()>,
 }
@@ -90,10 +108,12 @@ impl<'a> Task<'a> {
         if !self.in_place {
             // The memory holds older results, or is uninitialised.
             let row = n0 * size_of::<T>();
-            let first = base.wrapping_add(self.rows.start * row);
-            // SAFETY: a result that is not in place is a new tensor without gaps, so these bytes are the rows of this
-            // task, which nothing else uses (the type's invariant), in host memory (`host`).
-            unsafe { ptr::write_bytes(first, 0, self.rows.len() * row) };
+            for rows in self.part.runs() {
+                let first = base.wrapping_add(rows.start * row);
+                // SAFETY: a result that is not in place is a new tensor without gaps, so these bytes are rows of this
+                // task, which nothing else uses (the type's invariant), in host memory (`host`).
+                unsafe { ptr::write_bytes(first, 0, rows.len() * row) };
+            }
         }
         let operands = Operands::new(t.sources().skip(usize::from(self.in_place)).map(|s| {
             let len = s.span().unwrap_or(0);
@@ -104,9 +124,9 @@ impl<'a> Task<'a> {
             Operand { dtype: s.dtype(), ne: sizes(s), nb: s.nb(), bytes }
         }));
         // SAFETY: type, first stride (so rows are contiguous) and alignment were asserted above; the memory is the
-        // host's (`host`) and initialised (zeroed above, or in place); only this task uses `rows` (the type's
+        // host's (`host`) and initialised (zeroed above, or in place); only this task uses `part` (the type's
         // invariant); builders make no overlapping elements (H1).
-        let out = unsafe { RowsMut::new(base, ne, nb, self.rows) };
+        let out = unsafe { RowsMut::new(base, ne, nb, self.part) };
         (out, operands)
     }
 }

@@ -2,7 +2,7 @@
 
 use ggml_sys as sys;
 
-use super::{Custom, Rows, RowsMut, call, is};
+use super::{Custom, CustomOp, Rows, RowsMut, call, is};
 use crate::context::Context;
 use crate::dtype::Element;
 use crate::error::Result;
@@ -46,7 +46,7 @@ impl Context {
         let call = Call { op: "map_custom1", operands: &[a] };
         is::<T>(call, a)?;
         let f = move |out: RowsMut<'_, T>, operands: super::Operands<'_>| f(out, operands.rows(0));
-        self.closure("ggml_map_custom1", call, None, how, f, |c, n_tasks, user| {
+        self.closure("ggml_map_custom1", call, None, &CustomOp::new(how, f), |c, n_tasks, user| {
             // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it, and `user`, the
             // closure, which `Context::closure` keeps as long as the context.
             unsafe { sys::ggml_map_custom1(c, a.as_ptr(), Some(call::map_custom1), n_tasks, user) }
@@ -67,7 +67,7 @@ impl Context {
     ) -> Result<Tensor<'c>> {
         let call = Call { op: "map_custom1_inplace", operands: &[a] };
         let f = move |out: RowsMut<'_, T>, _: super::Operands<'_>| f(out);
-        self.closure("ggml_map_custom1_inplace", call, Some(a), how, f, |c, n_tasks, user| {
+        self.closure("ggml_map_custom1_inplace", call, Some(a), &CustomOp::new(how, f), |c, n_tasks, user| {
             // SAFETY: as for `ggml_map_custom1`; `Context::closure` has checked that `a` may be written.
             unsafe { sys::ggml_map_custom1_inplace(c, a.as_ptr(), Some(call::map_custom1), n_tasks, user) }
         })
@@ -107,7 +107,7 @@ impl Context {
         is::<T>(call, a)?;
         is::<B>(call, b)?;
         let f = move |out: RowsMut<'_, T>, operands: super::Operands<'_>| f(out, operands.rows(0), operands.rows(1));
-        self.closure("ggml_map_custom2", call, None, how, f, |c, n_tasks, user| {
+        self.closure("ggml_map_custom2", call, None, &CustomOp::new(how, f), |c, n_tasks, user| {
             // SAFETY: as for `ggml_map_custom1`, with both operands live for 'c.
             unsafe { sys::ggml_map_custom2(c, a.as_ptr(), b.as_ptr(), Some(call::map_custom2), n_tasks, user) }
         })
@@ -129,7 +129,7 @@ impl Context {
         let call = Call { op: "map_custom2_inplace", operands: &[a, b] };
         is::<B>(call, b)?;
         let f = move |out: RowsMut<'_, T>, operands: super::Operands<'_>| f(out, operands.rows(0));
-        self.closure("ggml_map_custom2_inplace", call, Some(a), how, f, |c, n_tasks, user| {
+        self.closure("ggml_map_custom2_inplace", call, Some(a), &CustomOp::new(how, f), |c, n_tasks, user| {
             // SAFETY: as for `ggml_map_custom1`; `Context::closure` has checked that `a` may be written.
             unsafe { sys::ggml_map_custom2_inplace(c, a.as_ptr(), b.as_ptr(), Some(call::map_custom2), n_tasks, user) }
         })
@@ -158,7 +158,7 @@ impl Context {
         let f = move |out: RowsMut<'_, T>, operands: super::Operands<'_>| {
             f(out, operands.rows(0), operands.rows(1), operands.rows(2));
         };
-        self.closure("ggml_map_custom3", call, None, how, f, |c, n_tasks, user| {
+        self.closure("ggml_map_custom3", call, None, &CustomOp::new(how, f), |c, n_tasks, user| {
             let (a, b, d) = (a.as_ptr(), b.as_ptr(), d.as_ptr());
             // SAFETY: as for `ggml_map_custom1`, with all operands live for 'c.
             unsafe { sys::ggml_map_custom3(c, a, b, d, Some(call::map_custom3), n_tasks, user) }
@@ -183,7 +183,7 @@ impl Context {
         is::<B>(call, b)?;
         is::<D>(call, d)?;
         let f = move |out: RowsMut<'_, T>, operands: super::Operands<'_>| f(out, operands.rows(0), operands.rows(1));
-        self.closure("ggml_map_custom3_inplace", call, Some(a), how, f, |c, n_tasks, user| {
+        self.closure("ggml_map_custom3_inplace", call, Some(a), &CustomOp::new(how, f), |c, n_tasks, user| {
             let (a, b, d) = (a.as_ptr(), b.as_ptr(), d.as_ptr());
             // SAFETY: as for `ggml_map_custom1`; `Context::closure` has checked that `a` may be written.
             unsafe { sys::ggml_map_custom3_inplace(c, a, b, d, Some(call::map_custom3), n_tasks, user) }

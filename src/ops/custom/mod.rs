@@ -2,6 +2,7 @@
 
 mod call;
 mod map;
+mod op;
 mod parts;
 
 use std::ffi::{c_int, c_void};
@@ -16,9 +17,9 @@ use crate::error::{Error, Result};
 use crate::options::options;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use call::Closure;
 
 pub(crate) use call::take_panic;
+pub use op::CustomOp;
 pub use parts::{Operands, Rows, RowsMut};
 
 options! {
@@ -41,6 +42,9 @@ options! {
         /// Sets the most tasks into which the rows are split. Each is one call of the closure, in parallel with the
         /// others; `None` for as many as the backend has threads.
         with_n_tasks(n_tasks: Option<usize> = None, into);
+        /// Sets the dimension, 1 to 3, that is divided among the tasks: each gets the rows with some of its indices, and
+        /// with all indices of the others. `None` divides all rows, counted through the three dimensions.
+        with_split(split: Option<usize> = None, into);
     }
 }
 
@@ -81,7 +85,7 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::Shape`] where no tensor can have the shape, or there are more than 9 operands; [`Error::Param`] unless
-    /// `n_tasks` lies in 1 to 2^31 - 1.
+    /// `n_tasks` lies in 1 to 2^31 - 1, and `split` in 1 to 3.
     ///
     /// # Panics
     ///
@@ -95,13 +99,27 @@ impl Context {
         how: Custom,
         f: impl Fn(RowsMut<'_, T>, Operands<'_>) + Send + Sync + 'static,
     ) -> Result<Tensor<'c>> {
+        self.custom_op(&CustomOp::new(how, f), operands, shape)
+    }
+
+    /// [`Context::custom`] by an operation that was made before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::custom`].
+    pub fn custom_op<'c, T: Element>(
+        &'c self,
+        op: &CustomOp<T>,
+        operands: &[Tensor<'c>],
+        shape: impl Into<Shape>,
+    ) -> Result<Tensor<'c>> {
         let (call, shape) = (Call { op: "custom", operands }, shape.into());
         call.shape(operands.len() < sys::GGML_MAX_SRC as usize, "there can be 9 operands at most")?;
         call.shape(shape.bytes(T::DTYPE).is_ok(), "no tensor can have the shape of the result")?;
         let [n0, n1, n2, n3] = shape.ne();
-        let mut args = pointers(operands);
-        let (n, t) = (count(&args), T::DTYPE.raw());
-        self.closure("ggml_custom_4d", call, None, how, f, |c, n_tasks, user| {
+        let (mut args, n) = pointers(operands);
+        let t = T::DTYPE.raw();
+        self.closure("ggml_custom_4d", call, None, op, |c, n_tasks, user| {
             let args = args.as_mut_ptr();
             // SAFETY: the context is live and has room; the operands are live for 'c and fewer than `GGML_MAX_SRC`, and
             // a tensor can have the shape (both checked above). C copies the array `args`. The result keeps the
@@ -129,9 +147,8 @@ impl Context {
         let all: Vec<_> = std::iter::once(a).chain(operands.iter().copied()).collect();
         let call = Call { op: "custom_inplace", operands: &all };
         call.shape(all.len() < sys::GGML_MAX_SRC as usize, "there can be 8 operands beside the first at most")?;
-        let mut args = pointers(operands);
-        let n = count(&args);
-        self.closure("ggml_custom_inplace", call, Some(a), how, f, |c, n_tasks, user| {
+        let (mut args, n) = pointers(operands);
+        self.closure("ggml_custom_inplace", call, Some(a), &CustomOp::new(how, f), |c, n_tasks, user| {
             let args = args.as_mut_ptr();
             // SAFETY: as for `ggml_custom_4d`; `a`, the first source, may be written (`Context::closure`).
             unsafe { sys::ggml_custom_inplace(c, a.as_ptr(), args, n, Some(call::custom), n_tasks, user) }
@@ -145,8 +162,7 @@ impl Context {
         name: &'static str,
         call: Call<'_, 'c>,
         target: Option<Tensor<'c>>,
-        how: Custom,
-        f: impl Fn(RowsMut<'_, T>, Operands<'_>) + Send + Sync + 'static,
+        op: &CustomOp<T>,
         build: impl FnOnce(*mut sys::ggml_context, c_int, *mut c_void) -> *mut sys::ggml_tensor,
     ) -> Result<Tensor<'c>> {
         if let Some(a) = target {
@@ -159,13 +175,14 @@ impl Context {
                 "the operand that is changed must not share memory with another; copy that (`dup`) before",
             )?;
         }
-        let n_tasks = how.n_tasks.map_or(Ok(ALL_THREADS), c_int::try_from).unwrap_or(0);
-        call.param(n_tasks != 0, "n_tasks", how.n_tasks, "it must lie in 1 to 2^31 - 1")?;
-        let closure = Arc::new(Closure::new(f, how.n_tasks.unwrap_or(usize::MAX), target.is_some()));
+        let Custom { n_tasks, split } = op.how();
+        let c_tasks = n_tasks.map_or(Ok(ALL_THREADS), c_int::try_from).unwrap_or(0);
+        call.param(c_tasks != 0, "n_tasks", n_tasks, "it must lie in 1 to 2^31 - 1")?;
+        call.param(split.is_none_or(|d| (1..=3).contains(&d)), "split", split, "it must lie in 1 to 3")?;
+        let closure = op.closure(target.is_some())?;
         let user = Arc::as_ptr(&closure).cast_mut().cast();
-        let made = self.build(name, call.operands, |c| build(c, n_tasks, user))?;
         self.keep(closure)?;
-        Ok(made)
+        self.build(name, call.operands, |c| build(c, c_tasks, user))
     }
 }
 
@@ -180,11 +197,9 @@ fn is<T: Element>(call: Call<'_, '_>, t: Tensor<'_>) -> Result<()> {
     Err(Error::ElementType { call: call.op, tensor: t.info(), asked: T::NAME })
 }
 
-/// The operands as pointers for C.
-fn pointers(operands: &[Tensor<'_>]) -> Vec<*mut sys::ggml_tensor> {
-    operands.iter().map(|t| t.as_ptr()).collect()
-}
-
-fn count(args: &[*mut sys::ggml_tensor]) -> c_int {
-    c_int::try_from(args.len()).unwrap_or(c_int::MAX)
+/// The operands as pointers for C, of which there are fewer than the array has.
+fn pointers(operands: &[Tensor<'_>]) -> ([*mut sys::ggml_tensor; sys::GGML_MAX_SRC as usize], c_int) {
+    let mut all = [std::ptr::null_mut(); sys::GGML_MAX_SRC as usize];
+    all.iter_mut().zip(operands).for_each(|(to, t)| *to = t.as_ptr());
+    (all, c_int::try_from(operands.len()).unwrap_or(c_int::MAX))
 }

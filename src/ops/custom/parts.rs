@@ -7,6 +7,46 @@ use std::ops::Range;
 use crate::dtype::Element;
 use crate::ffi;
 
+/// The rows that one task fills: runs of consecutive rows, all of one length, at one distance. Rows are counted through
+/// the upper three dimensions.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    first: usize,
+    run: usize,
+    distance: usize,
+    runs: usize,
+}
+
+impl Part {
+    /// Part `i` of `n` of a tensor with these dimensions, of which `split` is divided, or all rows; `None` if it is empty.
+    pub(super) fn new([_, n1, n2, n3]: [usize; 4], split: Option<usize>, i: usize, n: usize) -> Option<Self> {
+        // Rows to each index of what is divided, its size, and how often it occurs.
+        let (below, size, runs) = match split {
+            Some(1) => (1, n1, n2 * n3),
+            Some(2) => (n1, n2, n3),
+            Some(3) => (n1 * n2, n3, 1),
+            _ => (1, n1 * n2 * n3, 1),
+        };
+        let [from, to] = [i, i + 1].map(|i| size * i.min(n) / n.max(1));
+        let part = Self { first: from * below, run: (to - from) * below, distance: size * below, runs };
+        (part.len() > 0).then_some(part)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.run * self.runs
+    }
+
+    /// The runs of consecutive rows.
+    pub(super) fn runs(&self) -> impl Iterator<Item = Range<usize>> {
+        (0..self.runs).map(|i| i * self.distance + self.first).map(|first| first..first + self.run)
+    }
+
+    /// The row at an index below [`Part::len`].
+    fn row(&self, i: usize) -> usize {
+        i / self.run * self.distance + self.first + i % self.run
+    }
+}
+
 /// The rows of a result that one call of a custom operation's closure fills. It is an iterator over rows, each with its
 /// index in the upper three dimensions.
 ///
@@ -32,6 +72,8 @@ pub struct RowsMut<'a, T> {
     base: *mut u8,
     ne: [usize; 4],
     nb: [usize; 4],
+    part: Part,
+    /// Indices into `part`.
     left: Range<usize>,
     life: PhantomData<&'a mut [T]>,
 }
@@ -40,10 +82,10 @@ impl<T: Element> RowsMut<'_, T> {
     /// # Safety
     ///
     /// `base` must be the first element of a tensor of `T` with these dimensions and strides, in initialised host
-    /// memory, with contiguous rows and no overlapping elements. `rows` must be valid row indices, counted through the
-    /// upper three dimensions. For 'a, nothing else may use these rows.
-    pub(super) unsafe fn new(base: *mut u8, ne: [usize; 4], nb: [usize; 4], rows: Range<usize>) -> Self {
-        Self { base, ne, nb, left: rows, life: PhantomData }
+    /// memory, with contiguous rows and no overlapping elements, and `part` one of a tensor with these dimensions. For
+    /// 'a, nothing else may use these rows.
+    pub(super) unsafe fn new(base: *mut u8, ne: [usize; 4], nb: [usize; 4], part: Part) -> Self {
+        Self { base, ne, nb, left: 0..part.len(), part, life: PhantomData }
     }
 
     /// The dimensions of the whole result, in ggml's order (`ne`).
@@ -56,7 +98,7 @@ impl<'a, T: Element> Iterator for RowsMut<'a, T> {
     type Item = ([usize; 3], &'a mut [T]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let n = self.left.next()?;
+        let n = self.part.row(self.left.next()?);
         let [n0, n1, n2, _] = self.ne;
         let i = [n % n1, n / n1 % n2, n / n1 / n2];
         let [_, nb1, nb2, nb3] = self.nb;

@@ -32,7 +32,7 @@ fn repeated(z: Rows<'_, f32>, i: [usize; 4]) -> f32 {
 }
 
 fn how(p: &mut Draw<'_, '_>) -> Custom {
-    Custom::new().with_n_tasks(p.rng.bool().then(|| p.count(1, 4)))
+    Custom::new().with_n_tasks(p.rng.bool().then(|| p.count(1, 4))).with_split(p.rng.bool().then(|| p.count(1, 3)))
 }
 
 pub(super) const OPS: &[Op] = &[

@@ -1,0 +1,92 @@
+//! Products with matrices in blocks of integers.
+
+use ggml::Operands;
+
+use super::activations::{self, BLOCK, Block};
+use super::dot::{self, Ordered};
+use super::panel::{self, Panel};
+use super::types::Facts;
+use super::{FEW, Out, WIDTH, resize, weights};
+
+/// The rows of activations whose sums, for a panel's columns, fit into the registers.
+const ROWS: usize = 4;
+
+/// Memory for what is computed on the way.
+#[derive(Default)]
+pub(super) struct Scratch {
+    blocks: Vec<Block>,
+    ordered: Vec<Ordered>,
+    panel: Vec<Panel>,
+}
+
+/// Computes columns of the product.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c")]
+pub(super) fn multiply<const T: u8>(out: Out<'_>, operands: &Operands<'_>, scratch: &mut Scratch) {
+    let Scratch { blocks, ordered, panel } = scratch;
+    let x = operands.rows::<f32>(1);
+    let [depth, rows, ..] = x.shape();
+    let n = depth / BLOCK;
+    let blocks = resize(blocks, rows * n);
+    for (i, to) in blocks.chunks_exact_mut(n).enumerate() {
+        activations::quantise(x.row([i, 0, 0]), to);
+    }
+    if rows > FEW {
+        let panel = resize(panel, n);
+        let row = |i: usize| &blocks[i * n..][..n];
+        out.each(|part, put| {
+            panel::unpack::<T>(&weights(operands, part), panel);
+            many::<T>(panel, row, rows, put);
+        });
+        return;
+    }
+    let groups = n / const { Facts::of(T).group };
+    let ordered = resize(ordered, rows * groups);
+    for (from, to) in blocks.chunks_exact(n).zip(ordered.chunks_exact_mut(groups)) {
+        dot::order::<T>(from, to);
+    }
+    let row = |i: usize| &ordered[i.min(rows - 1) * groups..][..groups];
+    out.each(|part, put| {
+        let columns = &weights(operands, part);
+        match rows {
+            1 => few::<T, 4, 1>(columns, row, rows, put),
+            2 => few::<T, 2, 2>(columns, row, rows, put),
+            3 | 4 => few::<T, 2, 4>(columns, row, rows, put),
+            _ => few::<T, 1, 8>(columns, row, rows, put),
+        }
+    });
+}
+
+/// The products of a panel.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+pub(super) fn many<'a, const T: u8>(
+    panel: &[Panel],
+    row: impl Fn(usize) -> &'a [Block],
+    rows: usize,
+    put: &mut dyn FnMut(usize, &[f32]),
+) {
+    for first in (0..rows).step_by(ROWS) {
+        let sums = panel::tile::<T, ROWS>(std::array::from_fn(|i| row((first + i).min(rows - 1))), panel);
+        for (i, sums) in sums.into_iter().enumerate().take(rows - first) {
+            put(first + i, bytemuck::cast_slice(&sums));
+        }
+    }
+}
+
+/// The products of up to `N` rows of activations, `R` columns at a time.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c")]
+fn few<'a, const T: u8, const R: usize, const N: usize>(
+    columns: &[&[u8]; WIDTH],
+    row: impl Fn(usize) -> &'a [Ordered],
+    rows: usize,
+    put: &mut dyn FnMut(usize, &[f32]),
+) {
+    let mut sums = [[0.0; WIDTH]; N];
+    for (i, columns) in columns.as_chunks::<R>().0.iter().enumerate() {
+        for (j, column) in dot::tile::<T, R, N>(*columns, std::array::from_fn(&row)).into_iter().enumerate() {
+            for (sums, sum) in sums.iter_mut().zip(column) {
+                sums[R * i + j] = sum;
+            }
+        }
+    }
+    sums.iter().enumerate().take(rows).for_each(|(i, sums)| put(i, sums));
+}

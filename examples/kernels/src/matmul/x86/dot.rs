@@ -1,0 +1,96 @@
+//! Products of few rows of activations: each row of the matrix is read once, and multiplied by all of them.
+
+use std::arch::x86_64::{
+    __m512, __m512i, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_mul_ps,
+    _mm512_reduce_add_ps, _mm512_setzero_ps,
+};
+
+use bytemuck::{Pod, Zeroable};
+
+use super::activations::Block;
+use super::types::{self, Facts, VECTORS, place};
+
+/// A group of activations in the order of the weights.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub(super) struct Ordered {
+    numbers: [[i8; 64]; VECTORS],
+    scales: [[f32; 16]; VECTORS],
+    /// What cancels the offset of weights whose offset is a multiple of their scale.
+    start: [[i32; 16]; VECTORS],
+    /// The sum of each block.
+    sums: [f32; 16],
+}
+
+/// Puts blocks into the order of weights.
+pub(super) fn order<const T: u8>(blocks: &[Block], to: &mut [Ordered]) {
+    let facts = const { Facts::of(T) };
+    for (to, from) in to.iter_mut().zip(blocks.chunks_exact(facts.group)) {
+        for v in 0..facts.vectors {
+            for i in (0..64).step_by(16) {
+                let (block, value) = place(T, v, i);
+                to.numbers[v][i..i + 16].copy_from_slice(&from[block].numbers[value..value + 16]);
+                to.scales[v][i / 4..i / 4 + 4].fill(from[block].scale);
+            }
+            to.start[v] = [0; 16];
+        }
+        for (i, block) in from.iter().enumerate() {
+            // Any lane that has the scale of the block will do.
+            let (v, lane) = if facts.merged { (0, 4 * i) } else { (i / 2, i % 2 * 8) };
+            if facts.offset == 0 {
+                to.sums[i] = block.total();
+            } else {
+                to.start[v][lane] = -facts.offset * block.sum;
+            }
+        }
+    }
+}
+
+/// The products of `R` rows of the matrix and `N` rows of activations.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c")]
+#[inline]
+pub(super) fn tile<const T: u8, const R: usize, const N: usize>(
+    rows: [&[u8]; R],
+    mut with: [&[Ordered]; N],
+) -> [[f32; N]; R] {
+    let facts = const { Facts::of(T) };
+    let n = with[0].len();
+    for row in &mut with {
+        *row = &row[..n];
+    }
+    let mut sums = [[_mm512_setzero_ps(); N]; R];
+    for g in 0..n {
+        for r in 0..R {
+            let group = types::group::<T>(&rows[r][g * facts.group_bytes()..]);
+            for t in 0..N {
+                let with = &with[t][g];
+                let numbers: [__m512i; VECTORS] = bytemuck::cast(with.numbers);
+                let scales: [__m512; VECTORS] = bytemuck::cast(with.scales);
+                let start: [__m512i; VECTORS] = bytemuck::cast(with.start);
+                let sum = &mut sums[r][t];
+                let mut whole = start[0];
+                for v in 0..facts.vectors {
+                    if v > 0 && !facts.merged {
+                        whole = start[v];
+                    }
+                    whole = _mm512_dpbusd_epi32(whole, group.numbers[v], numbers[v]);
+                    if v + 1 == facts.vectors || !facts.merged {
+                        let v = if facts.merged { 0 } else { v };
+                        let scale = _mm512_mul_ps(group.scales[v], scales[v]);
+                        *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), scale, *sum);
+                    }
+                }
+                if facts.offset == 0 {
+                    *sum = _mm512_fnmadd_ps(group.offsets, bytemuck::cast(with.sums), *sum);
+                }
+            }
+        }
+    }
+    let mut out = [[0.0; N]; R];
+    for (out, sums) in out.iter_mut().zip(sums) {
+        for (out, sum) in out.iter_mut().zip(sums) {
+            *out = _mm512_reduce_add_ps(sum);
+        }
+    }
+    out
+}

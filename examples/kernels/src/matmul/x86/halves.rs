@@ -1,0 +1,164 @@
+//! Products with matrices of `f16`. Activations and sums are `f32`.
+
+use std::arch::x86_64::{
+    __m256i, __m512, __m512i, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cvtph_ps, _mm512_fmadd_ps,
+    _mm512_reduce_add_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_shuffle_i32x4, _mm512_unpackhi_epi32,
+    _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+};
+
+use ggml::Operands;
+
+use super::{FEW, Out, WIDTH, resize, weights};
+
+/// The numbers of a vector.
+const LANES: usize = 16;
+
+/// The rows of activations whose sums, for a panel's columns, fit into the registers.
+const ROWS: usize = 12;
+
+/// Computes columns of the product.
+#[target_feature(enable = "avx512f,f16c")]
+pub(super) fn multiply(out: Out<'_>, operands: &Operands<'_>, panel: &mut Vec<Row>) {
+    let x = operands.rows::<f32>(1);
+    let [depth, rows, ..] = x.shape();
+    let row = |i: usize| x.row([i.min(rows - 1), 0, 0]);
+    if rows <= FEW {
+        out.each(|part, put| {
+            let columns = &weights(operands, part);
+            match rows {
+                1 => few::<4, 1>(columns, row, rows, put),
+                2 => few::<2, 2>(columns, row, rows, put),
+                3 | 4 => few::<2, 4>(columns, row, rows, put),
+                _ => few::<2, 8>(columns, row, rows, put),
+            }
+        });
+        return;
+    }
+    let panel = resize(panel, depth);
+    out.each(|part, put| {
+        unpack(&weights(operands, part), panel);
+        for first in (0..rows).step_by(ROWS) {
+            let sums = tile::<ROWS>(std::array::from_fn(|i| row(first + i)), panel);
+            for (i, sums) in sums.into_iter().enumerate().take(rows - first) {
+                put(first + i, bytemuck::cast_slice(&sums));
+            }
+        }
+    });
+}
+
+/// The products of up to `N` rows of activations, `R` columns at a time.
+#[target_feature(enable = "avx512f,f16c")]
+fn few<'a, const R: usize, const N: usize>(
+    columns: &[&[u8]; WIDTH],
+    row: impl Fn(usize) -> &'a [f32],
+    rows: usize,
+    put: &mut dyn FnMut(usize, &[f32]),
+) {
+    let mut sums = [[0.0; WIDTH]; N];
+    for (i, columns) in columns.as_chunks::<R>().0.iter().enumerate() {
+        for (j, column) in dot::<R, N>(*columns, std::array::from_fn(&row)).into_iter().enumerate() {
+            for (sums, sum) in sums.iter_mut().zip(column) {
+                sums[R * i + j] = sum;
+            }
+        }
+    }
+    sums.iter().enumerate().take(rows).for_each(|(i, sums)| put(i, sums));
+}
+
+/// The products of `R` rows of the matrix and `N` rows of activations.
+#[target_feature(enable = "avx512f,f16c")]
+#[inline]
+fn dot<const R: usize, const N: usize>(rows: [&[u8]; R], with: [&[f32]; N]) -> [[f32; N]; R] {
+    let with = with.map(|row| row.as_chunks::<LANES>().0);
+    let mut rows = rows.map(|row| row.as_chunks::<{ 2 * LANES }>().0);
+    let n = with[0].len();
+    for row in &mut rows {
+        *row = &row[..n];
+    }
+    let with = with.map(|row| &row[..n]);
+    let mut sums = [[_mm512_setzero_ps(); N]; R];
+    for k in 0..n {
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            let w = _mm512_cvtph_ps(bytemuck::cast(row[k]));
+            for (sum, with) in sums.iter_mut().zip(with) {
+                *sum = _mm512_fmadd_ps(w, bytemuck::cast(with[k]), *sum);
+            }
+        }
+    }
+    let mut out = [[0.0; N]; R];
+    for (out, sums) in out.iter_mut().zip(sums) {
+        for (out, sum) in out.iter_mut().zip(sums) {
+            *out = _mm512_reduce_add_ps(sum);
+        }
+    }
+    out
+}
+
+/// A number of each column of a panel.
+pub(super) type Row = [[f32; LANES]; 2];
+
+/// Unpacks [`WIDTH`] rows of the matrix to the columns of a panel.
+#[target_feature(enable = "avx512f,f16c")]
+fn unpack(rows: &[&[u8]; WIDTH], to: &mut [Row]) {
+    for (k, to) in to.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        for half in 0..2 {
+            let mut columns = [_mm512_setzero_ps(); LANES];
+            for (column, row) in columns.iter_mut().zip(&rows[half * LANES..]) {
+                let halves: __m256i = bytemuck::pod_read_unaligned(&row[2 * LANES * k..][..2 * LANES]);
+                *column = _mm512_cvtph_ps(halves);
+            }
+            for (to, row) in to.iter_mut().zip(transpose(&columns)) {
+                to[half] = bytemuck::cast(row);
+            }
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn transpose(columns: &[__m512; LANES]) -> [__m512; LANES] {
+    let c = |i: usize| _mm512_castps_si512(columns[i]);
+    // Rows 4 * lane + i of four columns, for each lane.
+    let mut fours = [[bytemuck::cast::<_, __m512i>([0_u8; 64]); 4]; 4];
+    for (q, four) in fours.iter_mut().enumerate() {
+        let (a, b) = (_mm512_unpacklo_epi32(c(4 * q), c(4 * q + 1)), _mm512_unpackhi_epi32(c(4 * q), c(4 * q + 1)));
+        let (d, e) =
+            (_mm512_unpacklo_epi32(c(4 * q + 2), c(4 * q + 3)), _mm512_unpackhi_epi32(c(4 * q + 2), c(4 * q + 3)));
+        *four = [
+            _mm512_unpacklo_epi64(a, d),
+            _mm512_unpackhi_epi64(a, d),
+            _mm512_unpacklo_epi64(b, e),
+            _mm512_unpackhi_epi64(b, e),
+        ];
+    }
+    let mut out = *columns;
+    for i in 0..4 {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|q: usize| fours[q][i]);
+        let even = [_mm512_shuffle_i32x4::<0b10_00_10_00>(a, b), _mm512_shuffle_i32x4::<0b10_00_10_00>(c, d)];
+        let odd = [_mm512_shuffle_i32x4::<0b11_01_11_01>(a, b), _mm512_shuffle_i32x4::<0b11_01_11_01>(c, d)];
+        // Lanes 0 and 2 of each are in `even`, lanes 1 and 3 in `odd`.
+        out[i] = _mm512_castsi512_ps(_mm512_shuffle_i32x4::<0b10_00_10_00>(even[0], even[1]));
+        out[8 + i] = _mm512_castsi512_ps(_mm512_shuffle_i32x4::<0b11_01_11_01>(even[0], even[1]));
+        out[4 + i] = _mm512_castsi512_ps(_mm512_shuffle_i32x4::<0b10_00_10_00>(odd[0], odd[1]));
+        out[12 + i] = _mm512_castsi512_ps(_mm512_shuffle_i32x4::<0b11_01_11_01>(odd[0], odd[1]));
+    }
+    out
+}
+
+/// The products of `R` rows of activations and a panel.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn tile<const R: usize>(mut rows: [&[f32]; R], panel: &[Row]) -> [[__m512; 2]; R] {
+    for row in &mut rows {
+        *row = &row[..panel.len()];
+    }
+    let mut sums = [[_mm512_setzero_ps(); 2]; R];
+    for (k, numbers) in panel.iter().enumerate() {
+        let [a, b]: [__m512; 2] = bytemuck::cast(*numbers);
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            let x = _mm512_set1_ps(row[k]);
+            *sums = [_mm512_fmadd_ps(a, x, sums[0]), _mm512_fmadd_ps(b, x, sums[1])];
+        }
+    }
+    sums
+}

@@ -1,0 +1,120 @@
+//! The kernels for AVX-512.
+
+#![expect(clippy::incompatible_msrv, reason = "the library needs Rust 1.88, this crate 1.89")]
+
+mod activations;
+mod bytes;
+mod dot;
+mod halves;
+mod panel;
+mod panels;
+mod types;
+
+use std::cell::RefCell;
+use std::sync::LazyLock;
+
+use bytemuck::Zeroable;
+use ggml::{Custom, CustomOp, DType, Operands, RowsMut};
+
+use super::WIDTH;
+use bytes::Scratch;
+pub(crate) use panels::Panels;
+
+/// Up to so many rows of activations, the matrix is not unpacked.
+const FEW: usize = 8;
+
+/// Whether the processor has the instructions.
+fn any() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vnni")
+        && is_x86_feature_detected!("f16c")
+}
+
+/// The operation for matrices of a type, if the processor has the instructions. Each task computes some columns of all
+/// rows, so that the matrix is read once.
+pub(super) fn operation(dtype: DType) -> Option<&'static CustomOp<f32>> {
+    static F16: LazyLock<CustomOp<f32>> = LazyLock::new(|| {
+        CustomOp::new(Custom::new().with_split(1), |out, operands| {
+            PANEL.with_borrow_mut(|panel| {
+                // SAFETY: the processor has the target features: `operation` returns this only if `any` is true.
+                unsafe { halves::multiply(Out::new(out), &operands, panel) }
+            });
+        })
+    });
+    static Q8_0: LazyLock<CustomOp<f32>> = LazyLock::new(of_blocks::<{ types::Q8_0 }>);
+    static Q4_0: LazyLock<CustomOp<f32>> = LazyLock::new(of_blocks::<{ types::Q4_0 }>);
+    static Q4_K: LazyLock<CustomOp<f32>> = LazyLock::new(of_blocks::<{ types::Q4_K }>);
+    let op = match dtype {
+        DType::F16 => &F16,
+        DType::Q8_0 => &Q8_0,
+        DType::Q4_0 => &Q4_0,
+        DType::Q4_K => &Q4_K,
+        _ => return None,
+    };
+    any().then_some(op)
+}
+
+fn of_blocks<const T: u8>() -> CustomOp<f32> {
+    CustomOp::new(Custom::new().with_split(1), |out, operands| {
+        SCRATCH.with_borrow_mut(|scratch| {
+            // SAFETY: the processor has the target features: `operation` returns this only if `any` is true.
+            unsafe { bytes::multiply::<T>(Out::new(out), &operands, scratch) }
+        });
+    })
+}
+
+thread_local! {
+    /// Memory that a thread keeps from one product to the next.
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static PANEL: RefCell<Vec<halves::Row>> = RefCell::default();
+}
+
+/// A list of this length, which may have old values.
+fn resize<T: Zeroable + Clone>(list: &mut Vec<T>, n: usize) -> &mut [T] {
+    list.resize(n, T::zeroed());
+    list
+}
+
+/// Rows of the matrix, for [`WIDTH`] columns of the product.
+fn weights<'a>(operands: &Operands<'a>, part: usize) -> [&'a [u8]; WIDTH] {
+    std::array::from_fn(|i| operands.bytes(0, [part * WIDTH + i, 0, 0]))
+}
+
+/// The columns of the product that a task computes, in parts of [`WIDTH`].
+enum Out<'a> {
+    /// Of a single row, part by part.
+    One(RowsMut<'a, f32>),
+    /// The parts of the first row, then those of the second, and so on.
+    More { all: Vec<([usize; 3], &'a mut [f32])>, parts: usize },
+}
+
+impl<'a> Out<'a> {
+    fn new(out: RowsMut<'a, f32>) -> Self {
+        let [_, _, rows, _] = out.shape();
+        if rows == 1 {
+            return Self::One(out); // without a list, and so without allocating
+        }
+        let parts = out.len() / rows;
+        Self::More { all: out.collect(), parts }
+    }
+
+    /// Calls `compute` for each part, with its index and with what stores the values of a row.
+    fn each(self, mut compute: impl FnMut(usize, &mut dyn FnMut(usize, &[f32]))) {
+        match self {
+            Self::One(out) => {
+                for ([part, ..], to) in out {
+                    compute(part, &mut |_, values| to.copy_from_slice(values));
+                }
+            }
+            Self::More { mut all, parts } => {
+                for p in 0..parts {
+                    let ([part, ..], _) = all[p];
+                    compute(part, &mut |row, values| all[row * parts + p].1.copy_from_slice(values));
+                }
+            }
+        }
+    }
+}

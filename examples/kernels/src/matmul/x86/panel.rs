@@ -1,0 +1,119 @@
+//! Products of many rows of activations: the matrix is unpacked to panels of columns, in which the instruction reads it.
+
+use std::arch::x86_64::{
+    __m256i, __m512, __m512i, _mm256_setzero_si256, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps,
+    _mm512_fnmadd_ps, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+    _mm512_shuffle_i32x4, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+};
+
+use bytemuck::{Pod, Zeroable};
+
+use super::WIDTH;
+use super::activations::{BLOCK, Block};
+use super::types::{self, Facts};
+
+/// The columns of a vector.
+const HALF: usize = 16;
+/// The values in a lane of the instruction.
+const FOUR: usize = 4;
+
+/// A block of each column.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(128))]
+pub(super) struct Panel {
+    numbers: [[[[u8; FOUR]; HALF]; 2]; BLOCK / FOUR],
+    scales: [f32; WIDTH],
+    offsets: [f32; WIDTH],
+}
+
+/// Unpacks [`WIDTH`] rows of the matrix.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
+pub(super) fn unpack<const T: u8>(rows: &[&[u8]; WIDTH], to: &mut [Panel]) {
+    let facts = const { Facts::of(T) };
+    for (u, to) in to.chunks_exact_mut(facts.blocks).enumerate() {
+        for half in 0..2 {
+            let mut numbers = [[_mm256_setzero_si256(); HALF]; 8];
+            for (i, row) in rows[half * HALF..][..HALF].iter().enumerate() {
+                let column = half * HALF + i;
+                types::unit::<T>(&row[u * facts.bytes..][..facts.bytes], |block, unpacked| {
+                    numbers[block][i] = unpacked.numbers;
+                    to[block].scales[column] = unpacked.scale;
+                    to[block].offsets[column] = unpacked.offset;
+                });
+            }
+            for (to, numbers) in to.iter_mut().zip(&numbers) {
+                for (to, numbers) in to.numbers.iter_mut().zip(transpose(numbers)) {
+                    to[half] = bytemuck::cast(numbers);
+                }
+            }
+        }
+    }
+}
+
+/// From sixteen columns of eight lanes to eight rows of 16 lanes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[inline]
+fn transpose(columns: &[__m256i; HALF]) -> [__m512i; BLOCK / FOUR] {
+    let mut out = [_mm512_setzero_si512(); BLOCK / FOUR];
+    let mut quarters = [[_mm512_setzero_si512(); 4]; 2];
+    for (q, quarter) in quarters.iter_mut().enumerate() {
+        let z: [__m512i; 4] = [0, 1, 2, 3].map(|i| bytemuck::cast([columns[8 * q + i], columns[8 * q + i + 4]]));
+        let (a, b) = (_mm512_unpacklo_epi32(z[0], z[1]), _mm512_unpackhi_epi32(z[0], z[1]));
+        let (c, d) = (_mm512_unpacklo_epi32(z[2], z[3]), _mm512_unpackhi_epi32(z[2], z[3]));
+        *quarter = [
+            _mm512_unpacklo_epi64(a, c),
+            _mm512_unpackhi_epi64(a, c),
+            _mm512_unpacklo_epi64(b, d),
+            _mm512_unpackhi_epi64(b, d),
+        ];
+    }
+    for i in 0..4 {
+        // Even lanes have lane `i` of the columns, odd ones lane `i + 4`.
+        out[i] = _mm512_shuffle_i32x4::<0b10_00_10_00>(quarters[0][i], quarters[1][i]);
+        out[i + 4] = _mm512_shuffle_i32x4::<0b11_01_11_01>(quarters[0][i], quarters[1][i]);
+    }
+    out
+}
+
+/// The products of `R` rows of activations and a panel.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+pub(super) fn tile<const T: u8, const R: usize>(mut rows: [&[Block]; R], panel: &[Panel]) -> [[__m512; 2]; R] {
+    let facts = const { Facts::of(T) };
+    // Tells the compiler that all indices are in bounds.
+    for row in &mut rows {
+        *row = &row[..panel.len()];
+    }
+    let mut sums = [[_mm512_setzero_ps(); 2]; R];
+    for (i, block) in panel.iter().enumerate() {
+        let mut whole = [[_mm512_setzero_si512(); 2]; R];
+        if facts.offset != 0 {
+            for (whole, row) in whole.iter_mut().zip(rows) {
+                *whole = [_mm512_set1_epi32(-facts.offset * row[i].sum); 2];
+            }
+        }
+        for (k, numbers) in block.numbers.iter().enumerate() {
+            let [a, b]: [__m512i; 2] = bytemuck::cast(*numbers);
+            for (whole, row) in whole.iter_mut().zip(rows) {
+                let x: [i32; BLOCK / FOUR] = bytemuck::cast(row[i].numbers);
+                let x = _mm512_set1_epi32(x[k]);
+                whole[0] = _mm512_dpbusd_epi32(whole[0], a, x);
+                whole[1] = _mm512_dpbusd_epi32(whole[1], b, x);
+            }
+        }
+        let scales: [__m512; 2] = bytemuck::cast(block.scales);
+        let offsets: [__m512; 2] = bytemuck::cast(block.offsets);
+        for ((sums, whole), row) in sums.iter_mut().zip(whole).zip(rows) {
+            let scale = _mm512_set1_ps(row[i].scale);
+            let sum = _mm512_set1_ps(row[i].total());
+            for v in 0..2 {
+                let by = _mm512_mul_ps(scales[v], scale);
+                sums[v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole[v]), by, sums[v]);
+                if facts.offset == 0 {
+                    sums[v] = _mm512_fnmadd_ps(offsets[v], sum, sums[v]);
+                }
+            }
+        }
+    }
+    sums
+}
