@@ -19,6 +19,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// Every variant names the call; those about tensors give their types and shapes. The message is complete: it contains
 /// the text of the [`source`](std::error::Error::source), which is an [`io::Error`](std::io::Error) where there is one.
+/// `Debug` prints the message too, so that `main` may return errors.
 ///
 /// ```
 /// # use ggml::prelude::*; let ctx = Context::new();
@@ -29,7 +30,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// }
 /// # Ok::<(), ggml::Error>(())
 /// ```
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operands' shapes, strides or allocation don't suit the operation.

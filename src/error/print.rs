@@ -4,11 +4,18 @@ use std::fmt;
 
 use ggml_sys as sys;
 
-use super::{Shown, TensorInfo};
+use super::{Error, Shown, TensorInfo};
 use crate::ffi;
 
 /// How many existing names are printed at most.
 const AVAILABLE: usize = 50;
+
+/// The message: `fn main() -> ggml::Result<()>` prints this.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 /// Prints operands as `a, b`, or `no tensors`.
 pub(super) struct List<'a>(pub(super) &'a [TensorInfo]);
