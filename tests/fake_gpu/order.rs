@@ -15,6 +15,7 @@ testkit::trials!(
     wrong_orders_are_errors,
     nodes_depend_on_what_shares_their_memory,
     results_are_those_of_the_cpu,
+    views_follow_their_sources,
     order_of_one_scheduler_is_not_that_of_others,
     orders_that_change_are_errors,
     equal_plans_may_have_other_orders,
@@ -171,6 +172,26 @@ fn results_are_those_of_the_cpu() {
     assert_eq!(on(device, &mut sched(device)), on(Device::cpu().unwrap(), &mut cpu));
     assert!(OTHER.load(Ordering::SeqCst) >= 4, "each allocation reorders");
     assert_no_races("orders");
+}
+
+/// Before their sources, they would take memory for longer.
+fn views_follow_their_sources() {
+    let [(device, control)] = devices(FakeOptions::default());
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("w", DType::F32, [4096]).unwrap();
+    let weights = builder.place(device).unwrap();
+    let ctx = Context::new();
+    let mut y = weights.tensor("w").unwrap();
+    for _ in 0..8 {
+        y = ctx.view_1d(ctx.neg(y).unwrap(), 4096, 0).unwrap();
+    }
+    let graph = ctx.graph([ctx.sqr(y).unwrap()]).unwrap();
+    let orders: [Order; 2] = [|_| Ok(None), |nodes| changed(nodes, |_| ())];
+    let [kept, same] = orders.map(|order| {
+        control.set_order(order);
+        sched(device).reserve_size(&graph).unwrap()
+    });
+    assert!(kept[0] > 0 && kept == same, "{kept:?} {same:?}");
 }
 
 /// Two schedulers and an allocator hold one graph, each with its own order.
