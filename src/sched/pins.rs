@@ -7,7 +7,7 @@ use crate::rules::run as check;
 use crate::tensor::Tensor;
 
 /// Indices of entries and of their backends, sorted by entry.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pins(Vec<(usize, usize)>);
 
 impl Pins {

@@ -93,9 +93,12 @@ impl Splitter {
 
     /// Allocates the graph on the devices where it will run.
     pub(crate) fn allocate(&mut self, graph: &Graph<'_>, pins: Pins) -> Result<Arc<Placement>> {
-        match self.place(graph, pins.clone()) {
-            // A plan of equal operations, which a device tells apart by their names.
-            Err(Error::DeviceFailed { call: REORDER, .. }) => self.place(graph, pins),
+        match self.place(graph, pins) {
+            // The plan was for equal operations, which a device tells apart by their names. The pins are the same.
+            Err(Error::DeviceFailed { call: REORDER, .. }) => {
+                let pins = std::mem::take(&mut self.pins);
+                self.place(graph, pins)
+            }
             placement => placement,
         }
     }
