@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread::LocalKey;
 
 use crate::error::{Error, Result};
 
@@ -20,16 +21,31 @@ thread_local! {
     /// Whether this thread has a failure that the current guarded call must report. Avoids reading it.
     static FAILED: Cell<bool> = const { Cell::new(false) };
     static FAILURE: Cell<Option<Box<Error>>> = const { Cell::new(None) };
+
+    /// What a device said against the graph that this thread plans.
+    static OBJECTION: Cell<Option<Box<Error>>> = const { Cell::new(None) };
 }
 
 /// Makes the guarded call that this thread is in fail with `error`, once C has returned. The first failure counts.
 pub(crate) fn fail(error: Error) {
-    // A thread that ends has no such variable any more: `take_recorded` makes up for it.
-    let _gone = FAILURE.try_with(|failure| {
-        let first = failure.take().unwrap_or_else(|| Box::new(error));
-        failure.set(Some(first));
-    });
+    keep_first(&FAILURE, error);
     FAILED.set(true);
+}
+
+fn keep_first(slot: &'static LocalKey<Cell<Option<Box<Error>>>>, error: Error) {
+    // A thread that ends has no such variable any more: `take_recorded` makes up for it.
+    let _gone = slot.try_with(|slot| slot.set(Some(slot.take().unwrap_or_else(|| Box::new(error)))));
+}
+
+/// Lets the scheduler refuse the graph that this thread plans. Unlike [`fail`], this keeps the result of C's call, which
+/// says whether the scheduler needs a repair (H21). The first objection counts.
+pub(crate) fn object(error: Error) {
+    keep_first(&OBJECTION, error);
+}
+
+/// Fails with what [`object`] recorded on this thread since the last call.
+pub(crate) fn check_objection() -> Result<()> {
+    OBJECTION.try_with(Cell::take).ok().flatten().map_or(Ok(()), |error| Err(*error))
 }
 
 /// What [`fail`] recorded on this thread.

@@ -3,9 +3,10 @@
 //! # Invariant
 //!
 //! Outside of this crate's calls, each header of a tensor that the graph allocates is as its builder left it: no data
-//! pointer (except views of placed memory), no buffer, no `extra`, and the sources it was built from. Only [`AsBuilt`]
-//! and [`Live`] let C change that, and their drops restore it. So a second graph, another allocation or a device query
-//! never sees what an earlier allocation wrote, not even one that was leaked.
+//! pointer (except views of placed memory), no buffer, no `extra`, and the sources it was built from. C's list of a graph's
+//! operations is in their order, too, which devices change when a scheduler plans. Only [`AsBuilt`] and [`Live`] let C
+//! change that, and their drops restore it. So a second graph, another allocation or a device query never sees what an
+//! earlier allocation wrote, not even one that was leaked.
 //!
 //! One exception: during [`compute_async`](crate::Run::compute_async)'s closure devices may still read the
 //! headers. They are marked [in use](crate::header::TensorPtr::is_in_use) then, and every other use is refused.
@@ -24,6 +25,8 @@ pub(crate) struct Placement {
     homes: Vec<SavedPlacement>,
     /// Sorted by entry and slot.
     copies: Vec<Copied>,
+    /// The order in which devices compute the operations ([`Graph::order`]).
+    order: Vec<u32>,
     /// Whether the device needs all headers in place to transfer one tensor, as a meta device does.
     whole: bool,
 }
@@ -43,7 +46,7 @@ unsafe impl Send for Placement {}
 unsafe impl Sync for Placement {}
 
 impl Placement {
-    /// Records what C has just written into the graph's headers.
+    /// Records what C has just written into the graph's headers and its list of operations.
     pub(super) fn record(&mut self, graph: &Graph<'_>, whole: bool) -> Result<()> {
         let entries = graph.entries();
         self.clear();
@@ -55,6 +58,7 @@ impl Placement {
                 list::push(&mut self.copies, Copied { entry, slot, built, copy }, "copies between devices")?;
             }
         }
+        self.order = graph.order()?;
         self.whole = whole;
         Ok(())
     }
@@ -91,6 +95,9 @@ impl Placement {
         for c in &self.copies {
             self.set_source(c, c.copy);
         }
+        if !self.order.is_empty() {
+            graph.reorder(&self.order);
+        }
     }
 
     /// Restores the graph's headers as built.
@@ -100,6 +107,9 @@ impl Placement {
         }
         for c in &self.copies {
             self.set_source(c, c.built);
+        }
+        if !self.order.is_empty() {
+            graph.reorder(&[]);
         }
     }
 
@@ -154,6 +164,7 @@ impl<'g, 'c> AsBuilt<'g, 'c> {
 impl Drop for AsBuilt<'_, '_> {
     fn drop(&mut self) {
         let graph = self.0;
+        graph.reorder(&[]);
         for e in graph.entries().iter().filter(|e| e.is_allocated_by_graph()) {
             e.ptr.release_from(e.views_placed());
             for (i, src) in graph.entries().srcs(e) {

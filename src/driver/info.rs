@@ -29,5 +29,7 @@ options! {
         with_async(is_async: bool = false);
         /// Sets whether it has events ([`Driver::event`](super::Driver::event)).
         with_events(has_events: bool = false);
+        /// Sets whether its streams order the nodes of a split ([`DriverStream::optimize`](super::DriverStream::optimize)).
+        with_optimize(optimizes: bool = false);
     }
 }

@@ -18,6 +18,7 @@ mod node;
 mod operation;
 mod raw;
 mod register;
+mod split;
 mod state;
 
 pub use failure::Failure;
@@ -25,6 +26,7 @@ pub use host::{HostSource, HostTarget};
 pub use info::DriverInfo;
 pub use node::{Node, Nodes, Operand, Place, Region, TensorView};
 pub use operation::{OpParams, Operation};
+pub use split::SplitNodes;
 
 use std::convert::Infallible;
 
@@ -258,6 +260,23 @@ pub trait DriverStream<D: Driver>: Send + 'static {
     ///
     /// Those of the device.
     fn compute(&mut self, nodes: Nodes<'_, D>) -> Result<(), Failure>;
+
+    /// Orders the nodes of a split, or prepares for them, whenever a scheduler plans or allocates a graph
+    /// (`graph_optimize`). It is called if [`DriverInfo::with_optimize`] is set, and not for graphs of a
+    /// [`GraphAllocator`](crate::GraphAllocator) or on a meta device.
+    ///
+    /// Returns the indices of the nodes in the order in which they shall be computed, or `None` to keep theirs. Each
+    /// must come after those in [`SplitNodes::before`], which has an example. The answer for the same nodes must not change.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device. The call that plans or allocates then returns
+    /// [`Error::DeviceFailed`](crate::Error::DeviceFailed), as it does for a wrong order or one that changes.
+    #[doc(alias = "graph_optimize")]
+    fn optimize(&mut self, nodes: &SplitNodes<'_, D>) -> Result<Option<Vec<usize>>, Failure> {
+        let _ = nodes;
+        Ok(None)
+    }
 
     /// Waits until all submitted work is done. Afterwards, [`HostSource`]s and [`HostTarget`]s of this stream give no
     /// access any more.

@@ -352,9 +352,13 @@ impl<'a, D: Driver> Nodes<'a, D> {
     }
 
     fn tensors(&self) -> impl Iterator<Item = TensorPtr> + use<'a, D> {
-        let computed = |t: &TensorPtr| !t.is_view_op() && t.flags() & sys::GGML_TENSOR_FLAG_COMPUTE.cast_signed() != 0;
-        self.list.iter().filter_map(|&t| tensor(t)).filter(computed)
+        self.list.iter().filter_map(|&t| tensor(t)).filter(|t| is_computed(*t))
     }
+}
+
+/// Whether a node needs a computation.
+pub(super) fn is_computed(t: TensorPtr) -> bool {
+    !t.is_view_op() && t.flags() & sys::GGML_TENSOR_FLAG_COMPUTE.cast_signed() != 0
 }
 
 /// A live tensor that C passes to a callback.

@@ -53,6 +53,8 @@ pub(super) enum Then {
     Lose,
     /// C is told so by a result.
     Tell,
+    /// The scheduler refuses the graph once C has planned it.
+    Object,
 }
 
 impl<D: Driver> DeviceState<D> {
@@ -74,9 +76,10 @@ impl<D: Driver> DeviceState<D> {
         log::inside(&format!("{}: {call}: {failure}", self.driven.name()));
         if failure.lost || then == Then::Lose {
             self.driven.mark_lost(failure.reason);
-        } else if then == Then::Fail {
+        } else if matches!(then, Then::Fail | Then::Object) {
             let (device, reason) = (self.driven.name().into(), failure.reason);
-            callback::fail(Error::DeviceFailed { call, device, reason });
+            let report = if then == Then::Fail { callback::fail } else { callback::object };
+            report(Error::DeviceFailed { call, device, reason });
         }
         None
     }

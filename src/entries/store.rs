@@ -23,7 +23,8 @@ pub(crate) struct Store {
     /// C's view of the lists, which don't move while a graph uses them. C may write to it: the scheduler sets `uid`,
     /// devices reorder nodes.
     raw: UnsafeCell<sys::ggml_sys_cgraph>,
-    nodes: Vec<*mut sys::ggml_tensor>,
+    /// C's list of operations, which devices reorder.
+    nodes: Vec<Cell<*mut sys::ggml_tensor>>,
     leafs: Vec<*mut sys::ggml_tensor>,
     pub(crate) entries: Entries,
     path: Vec<Visit>,
@@ -103,6 +104,35 @@ impl Store {
         self.nodes.len()
     }
 
+    /// The operations as built.
+    fn built(&self) -> impl Iterator<Item = *mut sys::ggml_tensor> {
+        self.entries.iter().filter(|e| e.kind == Kind::Node).map(|e| e.ptr.as_ptr())
+    }
+
+    /// Whether C's list of operations is as built.
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.nodes.iter().map(Cell::get).eq(self.built())
+    }
+
+    /// The entries of C's list of operations, in its order; none if it is as built.
+    pub(crate) fn order(&self) -> Result<Vec<u32>> {
+        if self.is_in_order() {
+            return Ok(Vec::new());
+        }
+        // Devices put no other tensors there.
+        let entries = self.nodes.iter().filter_map(|t| self.entries.table.entry_at(t.get()));
+        list::collect(entries, "the order of a graph")
+    }
+
+    /// Restores what [`Store::order`] returned.
+    pub(crate) fn reorder(&self, order: &[u32]) {
+        if order.is_empty() {
+            return self.nodes.iter().zip(self.built()).for_each(|(to, t)| to.set(t));
+        }
+        let entries = order.iter().filter_map(|&i| self.entries.get(i as usize));
+        self.nodes.iter().zip(entries).for_each(|(to, e)| to.set(e.ptr.as_ptr()));
+    }
+
     /// Fills the lists with all that `outputs` depend on, in the order in which ggml would visit it.
     pub(crate) fn fill(&mut self, outputs: &(impl Iterator<Item = TensorPtr> + Clone)) -> Result<()> {
         // Start with the previous graph's size, and grow if that is too small.
@@ -110,13 +140,13 @@ impl Store {
         while self.visit_all(outputs.clone())?.is_none() {
             self.entries.table.clear(2 * self.entries.table.room())?;
         }
-        let len = |list: &[*mut sys::ggml_tensor]| i32::try_from(list.len()).map_err(|_| no_memory());
-        let (n_nodes, n_leafs) = (len(&self.nodes)?, len(&self.leafs)?);
+        let number = |n: usize| i32::try_from(n).map_err(|_| no_memory());
+        let (n_nodes, n_leafs) = (number(self.nodes.len())?, number(self.leafs.len())?);
         let raw = self.raw.get_mut();
         raw.size = n_nodes.max(n_leafs);
         raw.n_nodes = n_nodes;
         raw.n_leafs = n_leafs;
-        raw.nodes = self.nodes.as_mut_ptr();
+        raw.nodes = self.nodes.as_mut_ptr().cast();
         raw.leafs = self.leafs.as_mut_ptr();
         raw.uid = 0;
         self.entries.table.lend(raw);
@@ -223,7 +253,7 @@ impl Store {
             if t.is_custom() {
                 push(&mut self.entries.closures, t)?;
             }
-            push(&mut self.nodes, t.as_ptr())?;
+            push(&mut self.nodes, Cell::new(t.as_ptr()))?;
             self.node_name.count();
         } else {
             push(&mut self.leafs, t.as_ptr())?;

@@ -76,10 +76,10 @@ impl Table {
 
     /// The slot of a tensor, or the free slot for it. At least half of the slots are free.
     #[inline]
-    fn find(&self, t: TensorPtr) -> usize {
+    fn find(&self, t: *mut sys::ggml_tensor) -> usize {
         let keys = &self.keys[..self.slots];
-        let mut i = (t.as_ptr().addr() >> 4) & (self.slots - 1);
-        while !keys[i].is_null() && keys[i] != t.as_ptr() {
+        let mut i = (t.addr() >> 4) & (self.slots - 1);
+        while !keys[i].is_null() && keys[i] != t {
             i = (i + 1) & (self.slots - 1);
         }
         i
@@ -88,7 +88,7 @@ impl Table {
     /// The slot of a tensor, and whether it was inserted just now.
     #[inline]
     pub(super) fn enter(&mut self, t: TensorPtr) -> std::result::Result<(Slot, bool), Full> {
-        let i = self.find(t);
+        let i = self.find(t.as_ptr());
         let new = self.keys[i].is_null();
         if new {
             if self.len >= self.room() {
@@ -122,6 +122,12 @@ impl Table {
     /// The entry index of a tensor whose visit has ended.
     #[inline]
     pub(super) fn entry_of(&self, t: TensorPtr) -> Option<u32> {
+        self.entry_at(t.as_ptr())
+    }
+
+    /// [`Table::entry_of`], for a pointer that is only compared.
+    #[inline]
+    pub(super) fn entry_at(&self, t: *mut sys::ggml_tensor) -> Option<u32> {
         if self.slots == 0 {
             return None;
         }

@@ -91,7 +91,8 @@ impl<'c> Graph<'c> {
         self.store.n_nodes()
     }
 
-    /// The operations in execution order (`ggml_graph_node`).
+    /// The operations in order, each after all that it depends on (`ggml_graph_node`). A scheduler's devices may compute
+    /// them in another such order.
     #[doc(alias = "ggml_graph_node")]
     #[doc(alias = "ggml_graph_nodes")]
     pub fn nodes(&self) -> impl Iterator<Item = Tensor<'_>> {
@@ -162,15 +163,28 @@ impl<'c> Graph<'c> {
         used.map_or(Ok(()), |e| Err(Error::InUse { call, tensor: e.ptr.info() }))
     }
 
-    /// Checks in debug builds that headers are as their builders left them (`alloc/placement.rs`).
+    /// Checks in debug builds that headers are as their builders left them, and operations in their order
+    /// (`alloc/placement.rs`).
     pub(crate) fn debug_assert_as_built(&self) {
         if cfg!(debug_assertions) {
+            assert!(self.store.is_in_order(), "a device's order of the operations");
             for e in self.entries().iter().filter(|e| e.is_allocated_by_graph()) {
                 assert!(e.ptr.is_as_built(e.views_placed()), "the memory of {}", e.ptr.info());
                 let srcs = self.entries().srcs(e).all(|(i, src)| e.ptr.source(i) == Some(src));
                 assert!(srcs && e.ptr.source_mask() == e.mask, "the sources of {}", e.ptr.info());
             }
         }
+    }
+
+    /// The order in which C's list has the operations, as the scheduler's devices put them: indices of entries, or none if
+    /// it is as built.
+    pub(crate) fn order(&self) -> Result<Vec<u32>> {
+        self.store.order()
+    }
+
+    /// Puts the operations into such an order.
+    pub(crate) fn reorder(&self, order: &[u32]) {
+        self.store.reorder(order);
     }
 
     pub(crate) fn entries(&self) -> &Entries {

@@ -9,13 +9,14 @@ use crate::context::Context;
 use crate::device::meta;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::{guard, log};
+use crate::{callback, guard, log};
 
 impl Splitter {
     /// Calls into the C scheduler without computing. A failure leaves it in an unknown state: it is leaked, and the
     /// next graph gets a new one. Planning doesn't involve the backends, so they remain valid.
     pub(super) fn planning<R>(&mut self, f: impl FnOnce(&mut RawSched) -> Result<R>) -> Result<R> {
         let _alone = meta::lock_if_meta("Sched", self.devices(), false)?;
+        let _of_before = callback::check_objection();
         let result = self.raw().and_then(f);
         if guard::interrupted(&result) {
             self.forget_plan();

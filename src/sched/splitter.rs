@@ -16,7 +16,10 @@ use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::header::TensorPtr;
 use crate::rules::run as check;
-use crate::{list, log};
+use crate::{callback, list, log};
+
+/// What an error names if a device orders the same operations differently.
+const REORDER: &str = "ggml_backend_sched_alloc_graph";
 
 /// Plans and allocates graphs over several backends, or with pipeline copies.
 pub(crate) struct Splitter {
@@ -29,6 +32,8 @@ pub(crate) struct Splitter {
     pins: Pins,
     /// Entries that a device claims, the rules refuse and the last backend accepts; pinned to that backend.
     kept_off: Vec<usize>,
+    /// The order in which devices compute the operations, by which C has planned memory ([`Graph::order`]).
+    order: Vec<u32>,
     /// Whether the rules of the assigned devices were checked for this plan.
     checked: bool,
 }
@@ -42,6 +47,7 @@ impl Splitter {
             plan: Plan::default(),
             pins: Pins::default(),
             kept_off: Vec::new(),
+            order: Vec::new(),
             checked: false,
         }
     }
@@ -75,7 +81,7 @@ impl Splitter {
             raw.reset()
         })?;
         drop(as_built);
-        self.check_alive()?;
+        self.check_planned()?;
         let bufts = self.buffer_types();
         for (i, buft) in bufts.iter().enumerate() {
             if let Some(size) = sizes.get_mut(i).filter(|_| bufts.iter().take(i).any(|b| b == buft)) {
@@ -87,6 +93,17 @@ impl Splitter {
 
     /// Allocates the graph on the devices where it will run.
     pub(crate) fn allocate(&mut self, graph: &Graph<'_>, pins: Pins) -> Result<Arc<Placement>> {
+        match self.place(graph, pins) {
+            // The plan was for equal operations, which a device tells apart by their names. The pins are the same.
+            Err(Error::DeviceFailed { call: REORDER, .. }) => {
+                let pins = std::mem::take(&mut self.pins);
+                self.place(graph, pins)
+            }
+            placement => placement,
+        }
+    }
+
+    fn place(&mut self, graph: &Graph<'_>, pins: Pins) -> Result<Arc<Placement>> {
         self.prepare(graph, pins)?;
         if let Some(placement) = self.plan.reuse(graph) {
             return Ok(placement);
@@ -124,7 +141,8 @@ impl Splitter {
 
     /// Records what the C scheduler did with a graph, while the graph's headers show it.
     fn record(&mut self, graph: &Graph<'_>) -> Result<Arc<Placement>> {
-        self.check_alive()?;
+        self.check_planned()?;
+        self.check_order(graph)?;
         // The assignment depends only on what the plan depends on, so one check per plan is enough. A device that is
         // implemented in Rust is asked again each time, and may answer otherwise.
         if !self.checked || self.devices().any(Device::is_driven) {
@@ -135,6 +153,18 @@ impl Splitter {
         // uses the next copy.
         let reusable = !self.settings.parallel && self.devices().all(Device::runs_closures);
         self.plan.record(graph, reusable, self.meta().is_some())
+    }
+
+    /// Checks that devices have ordered the operations as they did when C planned their memory, which it shares among
+    /// operations by the order. C itself compares only sizes.
+    fn check_order(&self, graph: &Graph<'_>) -> Result<()> {
+        let order = graph.order()?;
+        if order == self.order {
+            return Ok(());
+        }
+        let names: Vec<_> = self.backends.iter().map(Backend::name).collect();
+        let reason = "the order of the same operations has changed".into();
+        Err(Error::DeviceFailed { call: REORDER, device: names.join(" or ").into(), reason })
     }
 
     /// Checks that each operation has kernels on its assigned device, and that each pin took effect.
@@ -186,8 +216,9 @@ impl Splitter {
         self.pins = pins;
         let as_built = AsBuilt::after(graph);
         self.in_c(graph, RawSched::reserve)?;
+        self.order = graph.order()?;
         drop(as_built);
-        self.check_alive()?;
+        self.check_planned()?;
         self.plan.set(graph)
     }
 
@@ -242,6 +273,12 @@ impl Splitter {
             self.raw = None;
         }
         Ok(())
+    }
+
+    /// Checks that C has planned with devices that live, none of which has failed to order its operations.
+    fn check_planned(&self) -> Result<()> {
+        self.check_alive()?;
+        callback::check_objection()
     }
 
     pub(super) fn check_alive(&self) -> Result<()> {

@@ -11,6 +11,7 @@ mod events;
 mod faults;
 mod liars;
 mod meta;
+mod order;
 mod random;
 mod waiting;
 
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         waiting::trials(),
         liars::trials(),
         meta::trials(),
+        order::trials(),
         faults::trials(),
         random::trials(),
     ];

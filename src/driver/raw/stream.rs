@@ -10,8 +10,9 @@ use super::borrow;
 use super::device::event;
 use crate::driver::host::{self, HostSource, HostTarget, Lease};
 use crate::driver::node::{Nodes, Region, tensor};
+use crate::driver::split::SplitNodes;
 use crate::driver::state::{DeviceState, Then};
-use crate::driver::{Driver, DriverStream, Failure};
+use crate::driver::{Driver, DriverInfo, DriverStream, Failure};
 use crate::ffi;
 use crate::header::TensorPtr;
 
@@ -29,7 +30,8 @@ struct StreamState<D: Driver> {
 }
 
 /// The table, of which C calls what a device without asynchronous streams lacks by itself.
-fn table<D: Driver>(is_async: bool, has_events: bool) -> sys::ggml_backend_i {
+fn table<D: Driver>(info: &DriverInfo) -> sys::ggml_backend_i {
+    let &DriverInfo { is_async, has_events, optimizes, .. } = info;
     sys::ggml_backend_i {
         get_name: Some(name::<D>),
         free: Some(free::<D>),
@@ -46,7 +48,7 @@ fn table<D: Driver>(is_async: bool, has_events: bool) -> sys::ggml_backend_i {
         graph_compute: Some(compute::<D>),
         event_record: has_events.then_some(record::<D>),
         event_wait: has_events.then_some(wait::<D>),
-        graph_optimize: None,
+        graph_optimize: optimizes.then_some(optimize::<D>),
     }
 }
 
@@ -61,7 +63,7 @@ pub(super) fn new<D: Driver>(
 ) -> Backend {
     let stream = StreamState { device: state, stream: RefCell::new(stream), lease: RefCell::new(host::lease()) };
     let guid = ptr::from_ref(&GUID).cast_mut();
-    let iface = table::<D>(state.info.is_async, state.info.has_events);
+    let iface = table::<D>(&state.info);
     let context = Box::into_raw(Box::new(stream)).cast::<c_void>();
     Box::into_raw(Box::new(sys::ggml_backend { guid, iface, device, context }))
 }
@@ -134,21 +136,51 @@ unsafe extern "C-unwind" fn free<D: Driver>(backend: Backend) {
 unsafe extern "C-unwind" fn compute<D: Driver>(backend: Backend, graph: *mut sys::ggml_cgraph) -> sys::ggml_status {
     // SAFETY: C passes the backend (1).
     let state = unsafe { of::<D>(backend) };
-    // SAFETY: C passes a live graph; this reads a field.
-    let n = usize::try_from(unsafe { sys::ggml_graph_n_nodes(graph) }).unwrap_or(0);
-    // SAFETY: as above.
-    let nodes = unsafe { sys::ggml_graph_nodes(graph) };
-    if nodes.is_null() || n == 0 {
+    // SAFETY: C passes a live graph, whose nodes nothing else uses meanwhile.
+    let nodes = unsafe { nodes_of(graph) };
+    if nodes.is_empty() {
         return sys::GGML_STATUS_SUCCESS;
     }
-    // SAFETY: not NULL (checked here); the list has `n` nodes, which C doesn't change meanwhile.
-    let nodes = unsafe { ffi::slice(nodes.cast_const(), n) };
     let lent = Cell::new(false);
     let done = state.run("DriverStream::compute", Then::Fail, |stream| {
         // SAFETY: C computes tensors that live and have memory, which only this backend's device uses meanwhile (2, 3).
         stream.compute(unsafe { Nodes::new(nodes, state.device, &lent) }?)
     });
     if done.is_some() { sys::GGML_STATUS_SUCCESS } else { sys::GGML_STATUS_FAILED }
+}
+
+/// C's list of a graph's nodes.
+///
+/// # Safety
+///
+/// The graph must live for `'a`, and nothing else may use the list.
+unsafe fn nodes_of<'a>(graph: *mut sys::ggml_cgraph) -> &'a mut [Tensor] {
+    // SAFETY: live by contract; this reads a field.
+    let n = usize::try_from(unsafe { sys::ggml_graph_n_nodes(graph) }).unwrap_or(0);
+    // SAFETY: as above.
+    let nodes = unsafe { sys::ggml_graph_nodes(graph) };
+    if nodes.is_null() {
+        return &mut [];
+    }
+    // SAFETY: not NULL (checked here); the list has `n` nodes, and is only used here, by contract.
+    unsafe { ffi::slice_mut(nodes, n) }
+}
+
+unsafe extern "C-unwind" fn optimize<D: Driver>(
+    backend: Backend,
+    graph: *mut sys::ggml_cgraph,
+    _params: *mut sys::ggml_backend_graph_optimize_params,
+) {
+    // SAFETY: C passes the backend (1).
+    let state = unsafe { of::<D>(backend) };
+    // SAFETY: C passes a live graph, whose nodes nothing else uses meanwhile.
+    let list = unsafe { nodes_of(graph) };
+    let _done = state.run("DriverStream::optimize", Then::Object, |stream| {
+        // SAFETY: C plans tensors that live with their sources (3).
+        let nodes = unsafe { SplitNodes::new(list, state.device) }?;
+        let order = if nodes.is_empty() { None } else { stream.optimize(&nodes)? };
+        order.map_or(Ok(()), |order| nodes.reorder(&order, list))
+    });
 }
 
 unsafe extern "C-unwind" fn synchronize<D: Driver>(backend: Backend) {

@@ -13,6 +13,7 @@ pub enum Call {
     BufferGet,
     BufferFill,
     BufferCopy,
+    Optimize,
     Compute,
     Synchronize,
     Set,
@@ -27,7 +28,7 @@ pub enum Call {
 }
 
 impl Call {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Supports,
         Self::AllocSize,
         Self::Allocate,
@@ -38,6 +39,7 @@ impl Call {
         Self::BufferGet,
         Self::BufferFill,
         Self::BufferCopy,
+        Self::Optimize,
         Self::Compute,
         Self::Synchronize,
         Self::Set,

@@ -4,6 +4,7 @@
 mod fault;
 mod kernels;
 mod memory;
+mod order;
 mod race;
 mod stream;
 
@@ -15,6 +16,7 @@ use ggml::{Device, DeviceType, Registry};
 
 pub use fault::{Call, Fault};
 pub use memory::FakeBuffer;
+pub use order::{Order, shuffled};
 pub use race::{Race, fail_on_races, take_races};
 pub use stream::{FakeEvent, FakeStream};
 
@@ -32,6 +34,7 @@ pub struct Control {
     hangs: AtomicBool,
     asynchronous: bool,
     ordered: bool,
+    order: Mutex<Order>,
 }
 
 impl Control {
@@ -52,6 +55,11 @@ impl Control {
 
     pub fn set_delays(&self, on: bool) {
         self.delays.store(on, Ordering::SeqCst);
+    }
+
+    /// Sets how streams order nodes; at random by default.
+    pub fn set_order(&self, order: Order) {
+        *self.order.lock().unwrap() = order;
     }
 
     /// Lets streams hang, or go on.
@@ -111,6 +119,7 @@ pub fn devices<const N: usize>(options: FakeOptions) -> [(Device, Arc<Control>);
             hangs: AtomicBool::new(false),
             asynchronous: options.asynchronous,
             ordered: options.ordered,
+            order: Mutex::new(shuffled),
         })
     });
     let drivers = controls.iter().map(|control| FakeGpu { control: Arc::clone(control), events: options.events });
@@ -136,6 +145,7 @@ impl Driver for FakeGpu {
             .with_memory(true)
             .with_async(self.control.asynchronous)
             .with_events(self.events)
+            .with_optimize(true)
     }
 
     fn memory(&self) -> [usize; 2] {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ggml::driver::{DriverStream, Failure, HostSource, HostTarget, Node, Nodes, Operand, Place, Region};
+use ggml::driver::{DriverStream, Failure, HostSource, HostTarget, Node, Nodes, Operand, Place, Region, SplitNodes};
 
 use super::fault::Call;
 use super::kernels::{Kernels, Layout, Source, Work};
@@ -165,6 +165,12 @@ impl FakeStream {
 }
 
 impl DriverStream<FakeGpu> for FakeStream {
+    fn optimize(&mut self, nodes: &SplitNodes<'_, FakeGpu>) -> Result<Option<Vec<usize>>, Failure> {
+        self.control.clone().enter(Call::Optimize)?;
+        let order = *self.control.order.lock().unwrap();
+        order(nodes)
+    }
+
     fn compute(&mut self, nodes: Nodes<'_, FakeGpu>) -> Result<(), Failure> {
         self.control.clone().enter(Call::Compute)?;
         for node in nodes {
