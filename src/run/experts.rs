@@ -14,7 +14,7 @@ use crate::entries::{Entries, Entry, Kind};
 use crate::header::TensorPtr;
 use crate::rules::indices;
 use crate::sched::{Engine, RawSched};
-use crate::{list, log};
+use crate::{ffi, list, log};
 
 /// What the callback needs to know of a computation.
 struct Job<'a> {
@@ -54,13 +54,13 @@ fn raw<'a>(engine: &'a mut Engine<'_>) -> Option<&'a mut RawSched> {
 /// # Safety
 ///
 /// C calls this from within a computation: `weight` lies in host memory and is an input of a split on `backend`, `copy` is
-/// its copy there, all other inputs of the split that are not weights were copied, and `job` is the [`Job`] of the
-/// computation.
+/// its copy there, all other inputs of the split that are not weights were copied, `split` is a live graph of its nodes, which
+/// nothing changes meanwhile, and `job` is the [`Job`] of the computation.
 unsafe extern "C-unwind" fn copy_used(
     backend: *mut sys::ggml_backend,
     weight: *const sys::ggml_tensor,
     copy: *mut sys::ggml_tensor,
-    _split: *mut sys::ggml_cgraph,
+    split: *mut sys::ggml_cgraph,
     job: *mut c_void,
 ) -> bool {
     // SAFETY: by contract; `copying_used` keeps it alive during the computation, and nothing borrows it mutably.
@@ -74,7 +74,13 @@ unsafe extern "C-unwind" fn copy_used(
     };
     // SAFETY: by contract, live during the call.
     let weight = unsafe { TensorPtr::new(weight) };
-    let Some(used) = job.used(weight) else { return false };
+    // SAFETY: by contract, live during the call.
+    let n = unsafe { sys::ggml_graph_n_nodes(split) };
+    // SAFETY: as above.
+    let nodes = unsafe { sys::ggml_graph_nodes(split) }.cast_const();
+    // SAFETY: the list has `n` nodes.
+    let nodes = unsafe { ffi::slice(nodes, usize::try_from(n).unwrap_or(0)) };
+    let Some(used) = job.used(weight, nodes) else { return false };
     let ([_, _, size, _], n) = (weight.nb(), used.len());
     let mut next = 0;
     while let Some(first) = used.iter().skip(next).position(|&is| is).map(|i| next + i) {
@@ -96,9 +102,9 @@ unsafe extern "C-unwind" fn copy_used(
 }
 
 impl Job<'_> {
-    /// For each expert of a weight, whether the only operation that uses the weight uses it. `None` if that can't be known,
-    /// or if none is used.
-    fn used(&self, weight: TensorPtr) -> Option<Ref<'_, [bool]>> {
+    /// For each expert of a weight, whether the only operation that uses the weight uses it. `None` if that can't be known
+    /// before these nodes are computed, or if none is used.
+    fn used(&self, weight: TensorPtr, split: &[*mut sys::ggml_tensor]) -> Option<Ref<'_, [bool]>> {
         let (user, ids) = self.only_product(weight)?;
         // Values of weights may be copied only after this.
         let built = self.entries.src_entries(user).find(|(slot, _)| *slot == ids)?.1;
@@ -106,6 +112,9 @@ impl Job<'_> {
             return None;
         }
         let ids = user.ptr.source(ids).filter(|ids| ids.has_data())?; // as the device reads them: a copy, maybe
+        if split.contains(&ids.root().as_ptr()) {
+            return None;
+        }
         let [_, _, experts, _] = weight.ne();
         let experts = usize::try_from(experts).ok()?;
         let is_last = matches!(&*self.last.borrow(), Some((last, used)) if *last == ids && used.len() == experts);

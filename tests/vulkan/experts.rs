@@ -76,6 +76,38 @@ fn mul_mat_id_copies_only_used_experts() {
     LOG.on.store(false, Ordering::Relaxed);
 }
 
+/// The split that copies the weight computes the indices before it uses them.
+fn mul_mat_id_copies_all_experts_before_indices_are_known() {
+    let values = |n: usize, seed: usize| (0..n).map(|i| (i * seed % 101) as f32 / 101.0 - 0.5).collect::<Vec<_>>();
+    let made = |device: Device| {
+        let mut builder = WeightsBuilder::new();
+        builder.tensor("x", DType::F32, [WIDTH, 1, TOKENS].map(|n| n as i64)).unwrap();
+        builder.tensor("scores", DType::F32, [EXPERTS as i64, TOKENS as i64]).unwrap();
+        let mut weights = builder.place(device).unwrap();
+        weights.set("x", &values(WIDTH * TOKENS, 37)).unwrap();
+        weights.set("scores", &values(EXPERTS * TOKENS, 53)).unwrap();
+        weights
+    };
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("up", DType::F32, [WIDTH, WIDTH, EXPERTS].map(|n| n as i64)).unwrap();
+    let mut up = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
+    up.set("up", &values(WIDTH * WIDTH * EXPERTS, 41)).unwrap();
+    let compute = |backends: Vec<Backend>| {
+        let weights = made(backends[0].device());
+        let ctx = Context::new();
+        let ids = ctx.argsort_top_k(weights.tensor("scores").unwrap(), 2).unwrap();
+        let y = ctx.mul_mat_id(up.tensor("up").unwrap(), weights.tensor("x").unwrap(), ids).unwrap();
+        let graph = ctx.graph([y]).unwrap();
+        let mut sched = backends.into_iter().fold(Sched::builder(), ggml::SchedBuilder::backend).build().unwrap();
+        let mut run = sched.alloc(&graph).unwrap();
+        run.compute().unwrap();
+        run.get::<f32>(y).unwrap()
+    };
+    let far = distance(&compute(vec![backend(), cpu()]), &compute(vec![cpu()]));
+    assert!(far < 1e-2, "{far}");
+}
+
 testkit::trials! {
+    mul_mat_id_copies_all_experts_before_indices_are_known,
     mul_mat_id_copies_only_used_experts,
 }
