@@ -212,15 +212,14 @@ fn versions_lie_side_by_side() {
 }
 
 #[test]
-fn the_committed_pins_read_and_the_default_is_packaged() {
+fn the_committed_pins_read_and_fetched_versions_are_packaged() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let pins = Pins::read(&folder.join("vendor/ggml.toml")).unwrap();
     let default = pins.choose(None).unwrap();
     assert_eq!(default.ggml, pins.default);
     let manifest: toml::Table = fs::read_to_string(folder.join("Cargo.toml")).unwrap().parse().unwrap();
     let packaged = manifest["package"]["include"].as_array().unwrap();
-    let trees: Vec<_> = packaged.iter().filter_map(|path| path.as_str()?.strip_prefix("/vendor/ggml-")).collect();
-    assert_eq!(trees, [pins.default.as_str()]);
+    assert!(packaged.iter().any(|path| path.as_str() == Some("/vendor/ggml-*")), "{packaged:?}");
 }
 
 #[test]

@@ -32,27 +32,40 @@ pub(crate) fn run() -> Result<()> {
 
 /// Builds the program of a crate that links llama.cpp. It is outside of the workspace, as it can only be built with an
 /// installed ggml.
-#[expect(clippy::print_stdout, reason = "the chore's progress")]
 pub(crate) fn build(workspace: &Workspace, folder: &str, program: &str) -> Result<PathBuf> {
+    let target = workspace.root.join("target");
+    // A build type without flags: compiling llama.cpp without optimisation and debug information is much faster.
+    build_with(workspace, folder, "rpc", &target, &mut |build| {
+        build.arg("--locked").env("LLAMA_LIB_PROFILE", "None");
+    })?;
+    Ok(target.join("debug").join(program))
+}
+
+/// Builds a crate that links llama.cpp into a target folder, over a ggml with these features of ggml-sys.
+#[expect(clippy::print_stdout, reason = "the chore's progress")]
+pub(crate) fn build_with(
+    workspace: &Workspace,
+    folder: &str,
+    features: &str,
+    target: &Path,
+    change: &mut dyn FnMut(&mut Command),
+) -> Result<()> {
     let prefix = workspace.root.join(FOLDER).join("ggml");
     let pins = workspace.pins()?;
     // One ggml for both: the version that llama.cpp's crate carries.
     let pin = pins.all.iter().find(|pin| pin.package == LLAMA).with_context(|| format!("{LLAMA} is not pinned"))?;
-    install::install(workspace, pin, &prefix, &["rpc"])?;
+    install::install(workspace, pin, &prefix, &features.split(',').collect::<Vec<_>>())?;
 
     println!("compiling llama.cpp and the program: minutes, if that was not done before");
-    let target = workspace.root.join("target");
     let mut build = workspace.cargo(&workspace.root.join(folder));
-    build.args(["build", "--locked", "--target-dir"]).arg(&target);
+    build.args(["build", "--target-dir"]).arg(target);
     // Each crate has its own variable.
     build.env("GGML_SYS_GGML", &pin.ggml).env("GGML_SYS_PREFIX", &prefix).env("CMAKE_PREFIX_PATH", &prefix);
-    // A build type without flags: compiling llama.cpp without optimisation and debug information is much faster.
-    build.env("LLAMA_LIB_PROFILE", "None");
     if Command::new("ninja").arg("--version").output().is_ok() {
         build.env("CMAKE_GENERATOR", "Ninja");
     }
-    check(&mut build)?;
-    Ok(target.join("debug").join(program))
+    change(&mut build);
+    check(&mut build)
 }
 
 /// Checks that the program fails if there are two copies of ggml; otherwise its check would prove nothing.

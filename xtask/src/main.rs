@@ -15,6 +15,7 @@ mod install;
 mod interop;
 mod interop_static;
 mod layers;
+mod llm_bench;
 mod llm_check;
 mod model;
 mod offline;
@@ -62,6 +63,8 @@ enum Chore {
     ///
     /// Takes some minutes the first time, as it compiles llama.cpp.
     Interop,
+    /// Measure language models beside llama.cpp and candle
+    LlmBench(llm_bench::Arguments),
     /// Compute made-up language models by this repository's crate and by llama.cpp, and compare the logits
     LlmCheck(llm_check::Arguments),
     /// Compare the tokenizers of `llm` with llama.cpp's on random texts
@@ -104,6 +107,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Model(arguments) => model::run(&arguments),
         Chore::Install(arguments) => install::run(&arguments),
         Chore::Interop => interop::run(),
+        Chore::LlmBench(arguments) => llm_bench::run(&arguments),
         Chore::LlmCheck(arguments) => llm_check::run(&arguments),
         Chore::TextCheck(arguments) => text_check::run(&arguments),
         Chore::Cross(arguments) => cross::run(&arguments),

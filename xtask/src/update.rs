@@ -34,9 +34,8 @@ pub(crate) fn run(workspace: &Workspace, package: Option<&str>, version: &str, d
     print!("{}", Difference::between(&declared, &declares));
     println!("{}", report::write(&workspace.root, &before, &after)?);
 
-    let files = ["vendor/ggml.toml", "ggml-sys/Cargo.toml"].map(|file| workspace.root.join(file));
-    let [pinned, packaged] = [fs::read_to_string(&files[0])?, fs::read_to_string(&files[1])?];
-    let texts = [moved(&pinned, &pins, new)?, replaced(&packaged, &folder(&pins.default), &folder(&new.ggml))?];
+    let file = workspace.root.join("vendor/ggml.toml");
+    let text = moved(&fs::read_to_string(&file)?, &pins, new)?;
     if dry_run {
         println!("a dry run: nothing was moved");
         return Ok(());
@@ -44,10 +43,7 @@ pub(crate) fn run(workspace: &Workspace, package: Option<&str>, version: &str, d
     if let Some((pin, fetched)) = fetched {
         fetched.install(&workspace.vendor(), &pin).map_err(anyhow::Error::msg)?;
     }
-    for (file, text) in files.iter().zip(texts) {
-        fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
-    }
-    Ok(())
+    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// Fetches a version that is not pinned.
@@ -86,11 +82,6 @@ fn moved(text: &str, pins: &Pins, new: &Pin) -> Result<String> {
 
 fn default(ggml: &str) -> String {
     format!("\ndefault = \"{ggml}\"\n")
-}
-
-/// The folder of a version's sources, as the manifest of ggml-sys names it.
-fn folder(ggml: &str) -> String {
-    format!("\"/vendor/ggml-{ggml}\"")
 }
 
 /// The text with `old`, which must be there once, replaced.
@@ -137,9 +128,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moving_there_and_back_leaves_the_texts_as_they_are() {
+    fn moving_there_and_back_leaves_the_text_as_it_is() {
         let text = include_str!("../../vendor/ggml.toml");
-        let manifest = include_str!("../../ggml-sys/Cargo.toml");
         let pins = Pins::parse(text).unwrap();
         let new = Pin { ggml: "9.9.9".into(), version: "8.8.8".into(), ..pins.choose(None).unwrap().clone() };
         let there = moved(text, &pins, &new).unwrap();
@@ -148,8 +138,6 @@ mod tests {
         assert_eq!(moved_pins.all.len(), pins.all.len() + 1, "the others stay");
         let back = moved(&there, &moved_pins, pins.choose(None).unwrap()).unwrap();
         assert!(back.starts_with(text), "only the new pin is left");
-        let other = replaced(manifest, &folder(&pins.default), &folder("9.9.9")).unwrap();
-        assert_eq!(replaced(&other, &folder("9.9.9"), &folder(&pins.default)).unwrap(), manifest);
     }
 
     #[test]

@@ -7,9 +7,8 @@ use ggml::gguf::Value;
 use ggml_llm::Architecture;
 use ggml_llm::made_up::Recipe;
 
-use crate::llama::Llama;
 use crate::ours::Ours;
-use crate::{Options, Result, Token};
+use llama_reference::{GGML_TYPE_F16, GGML_TYPE_Q8_0, Llama, Options, Result, Token};
 
 /// Tokens of a prompt: more than a batch, and more than a window.
 const PROMPT: usize = 70;
@@ -57,7 +56,7 @@ impl Case {
             n_seq: 1,
             threads: 1, // with more, threads spin against those of other programs
             repack: true,
-            cache: (DType::F16, llama_cpp_sys_2::GGML_TYPE_F16),
+            cache: GGML_TYPE_F16,
         };
         let name = format!("{architecture} {}", dtype.name());
         Self { name, recipe, there: None, options, script: Script::Plain, inexact: false }
@@ -182,7 +181,7 @@ pub fn all() -> Vec<Case> {
     let mut plain = usual().named("not repacked");
     plain.options.repack = false;
     let mut cache = usual().named("cache q8_0");
-    cache.options.cache = (DType::Q8_0, llama_cpp_sys_2::GGML_TYPE_Q8_0);
+    cache.options.cache = GGML_TYPE_Q8_0;
     let mut shift = usual().named("shift");
     shift.script = Script::Shift;
     // Not the shift of a quantised cache: where heads are no multiple of 64 elements, llama.cpp reads a rotation that it

@@ -4,42 +4,19 @@
 //! of cases; without any, all run.
 
 mod cases;
-mod llama;
 mod ours;
 
 use std::process::ExitCode;
 
 use cases::{Case, Outcome};
-use ggml::DType;
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+use llama_reference::{Options, Result, Token};
 
 #[global_allocator]
 static ALLOCATOR: testkit::counted::Counted = testkit::counted::Counted;
 
 /// How far logits may be apart where operations are not the same, or add up in another order.
 const TOLERANCE: f32 = 1e-4;
-
-/// A token of a batch.
-#[derive(Debug, Clone, Copy)]
-pub struct Token {
-    pub id: i32,
-    pub position: i32,
-    pub sequence: i32,
-    pub output: bool,
-}
-
-/// How both sides compute.
-#[derive(Debug, Clone)]
-pub struct Options {
-    pub n_ctx: u32,
-    pub n_batch: u32,
-    pub n_seq: u32,
-    pub threads: i32,
-    pub repack: bool,
-    /// The type of keys and values, here and in llama.cpp.
-    pub cache: (DType, llama_cpp_sys_2::ggml_type),
-}
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -57,7 +34,7 @@ fn main() -> ExitCode {
 }
 
 fn check(trained: String, names: &[String]) -> Result<()> {
-    llama::start();
+    llama_reference::start();
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("model.gguf");
     let mut all = cases::all();

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use ggml_llm::{Batch, Model, ModelOptions, Session, SessionOptions};
 
-use crate::{Options, Result, Token};
+use ggml::DType;
+use llama_reference::{GGML_TYPE_Q8_0, Options, Result, Token};
 
 /// A session, and what its steps have cost.
 pub struct Ours {
@@ -24,7 +25,7 @@ impl Ours {
         sizes.n_ctx = usize::try_from(options.n_ctx)?;
         sizes.n_batch = usize::try_from(options.n_batch)?;
         sizes.n_seq = usize::try_from(options.n_seq)?;
-        sizes.cache = options.cache.0;
+        sizes.cache = if options.cache == GGML_TYPE_Q8_0 { DType::Q8_0 } else { DType::F16 };
         sizes.threads = usize::try_from(options.threads)?;
         Ok(Self { session: Session::new(model, &sizes)?, batch: Batch::new(), allocations: 0 })
     }

@@ -1,4 +1,4 @@
-//! llama.cpp: a model with a context, and batches of tokens.
+//! llama.cpp as a reference: a model with a context, and batches of tokens.
 
 use std::ffi::{CString, c_char, c_void};
 use std::path::Path;
@@ -6,7 +6,30 @@ use std::ptr::NonNull;
 
 use llama_cpp_sys_2 as llama;
 
-use crate::{Options, Result, Token};
+pub use llama::{GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_Q8_0, ggml_type};
+
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// A token of a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct Token {
+    pub id: i32,
+    pub position: i32,
+    pub sequence: i32,
+    pub output: bool,
+}
+
+/// How it computes.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub n_ctx: u32,
+    pub n_batch: u32,
+    pub n_seq: u32,
+    pub threads: i32,
+    pub repack: bool,
+    /// The type of keys and values.
+    pub cache: ggml_type,
+}
 
 /// A loaded model and its context.
 pub struct Llama {
@@ -39,7 +62,7 @@ impl Llama {
         let mut params = unsafe { llama::llama_context_default_params() };
         (params.n_ctx, params.n_batch, params.n_ubatch) = (options.n_ctx, options.n_ctx, options.n_batch);
         (params.n_seq_max, params.kv_unified) = (options.n_seq, true);
-        (params.type_k, params.type_v) = (options.cache.1, options.cache.1);
+        (params.type_k, params.type_v) = (options.cache, options.cache);
         params.flash_attn_type = llama::LLAMA_FLASH_ATTN_TYPE_ENABLED;
         (params.n_threads, params.n_threads_batch) = (options.threads, options.threads);
         // SAFETY: a live model, and the parameters by value.
@@ -104,6 +127,16 @@ impl Llama {
         // SAFETY: the memory of a live context.
         unsafe { llama::llama_memory_seq_add(memory, 0, keep + n, -1, -n) };
         Ok(())
+    }
+}
+
+impl Llama {
+    /// Forgets all tokens.
+    pub fn clear(&mut self) {
+        // SAFETY: a live context.
+        let memory = unsafe { llama::llama_get_memory(self.context.as_ptr()) };
+        // SAFETY: the memory of a live context.
+        unsafe { llama::llama_memory_clear(memory, false) };
     }
 }
 

@@ -1,0 +1,156 @@
+//! Compares engines that run the same language model: this project's, llama.cpp, and candle.
+//!
+//! `cargo xtask llm-bench` builds the engines and runs this. Each is a process of its own. They take turns, so that whatever
+//! else the machine does meets all alike. Numbers are medians over the rounds.
+
+mod running;
+mod table;
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use running::Running;
+use table::Row;
+
+/// The idle time before an engine's turn: threads of the last one may still spin.
+const SETTLE: Duration = Duration::from_millis(300);
+
+#[derive(Debug, Parser)]
+struct Cli {
+    /// The engines: NAME=PROGRAM or NAME=PROGRAM+ARGUMENT; the first makes the models
+    #[arg(required = true)]
+    engines: Vec<String>,
+    /// Numbers of threads
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
+    threads: Vec<usize>,
+    /// The types of the matrices
+    #[arg(long, value_delimiter = ',', default_values_t = ["f16", "q8_0", "q4_0", "q4_K"].map(String::from))]
+    types: Vec<String>,
+    /// How often all take their turns
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// The embedding size
+    #[arg(long, default_value_t = 1024)]
+    width: usize,
+    /// The layers
+    #[arg(long, default_value_t = 16)]
+    layers: usize,
+}
+
+/// What is measured: its name, the request, the tokens that it computes.
+const REQUESTS: [(&str, &str, f64); 3] =
+    [("pp512", "prompt 512", 512.0), ("tg128", "steps 128 1", 128.0), ("tg32 of 8", "steps 32 8", 256.0)];
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    let engines = cli.engines.iter().map(|text| Engine::parse(text)).collect::<Result<Vec<_>>>()?;
+    let folder = tempfile::tempdir()?;
+    let n = cli.types.len() * cli.threads.len() * (cli.rounds + 1) * engines.len() * REQUESTS.len();
+    let bar = ProgressBar::new(n as u64);
+    bar.set_style(ProgressStyle::with_template("{msg:32} {wide_bar} {pos}/{len}, {eta} left")?);
+    for dtype in &cli.types {
+        let file = folder.path().join("model.gguf");
+        let size = make(&engines[0].program, &file, dtype, &cli)?;
+        for &threads in &cli.threads {
+            let mut running = Vec::new();
+            for engine in &engines {
+                match Running::start(engine, &file, threads) {
+                    Ok(one) => running.push(one),
+                    Err(error) => bar.println(format!("LEFT OUT: {} with {dtype}: {error:#}", engine.name)),
+                }
+            }
+            ensure!(!running.is_empty(), "no engine started");
+            let mut seconds = vec![[const { Vec::new() }; REQUESTS.len()]; running.len()];
+            for round in 0..=cli.rounds {
+                for turn in 0..running.len() {
+                    let i = (turn + round) % running.len(); // rotates the order
+                    thread::sleep(SETTLE);
+                    for ((name, request, _), seconds) in REQUESTS.iter().zip(&mut seconds[i]) {
+                        bar.set_message(format!("{dtype} {name} {}", running[i].name));
+                        let time = running[i].ask(request)?;
+                        if round > 0 {
+                            seconds.push(time); // the first round plans, and touches all memory
+                        }
+                        bar.inc(1);
+                    }
+                }
+            }
+            let mut rows = Vec::new();
+            for (engine, seconds) in running.iter().zip(seconds) {
+                let mut speeds = [0.0; REQUESTS.len()];
+                for ((speed, seconds), (_, _, tokens)) in speeds.iter_mut().zip(seconds).zip(REQUESTS) {
+                    *speed = tokens / median(seconds);
+                }
+                let bytes = size as f64 * speeds[1];
+                rows.push(Row { name: engine.name.clone(), speeds, start: engine.start, peak: engine.peak()?, bytes });
+            }
+            drop(running);
+            let most = plain_read(threads);
+            bar.suspend(|| {
+                println!("\n{dtype}, {threads} threads, {:.0} MB, tokens per second:", size as f64 / 1e6);
+                println!("{}", table::speeds(&REQUESTS.map(|(name, ..)| name), &rows));
+                println!("a plain read of memory by so many threads: {:.1} GB/s", most / 1e9);
+                println!("{}", table::ratios(dtype, threads, &REQUESTS.map(|(name, ..)| name), &rows));
+            });
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// A program that runs models.
+struct Engine {
+    name: String,
+    program: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Engine {
+    fn parse(text: &str) -> Result<Self> {
+        let (name, program) = text.split_once('=').with_context(|| format!("{text}: not NAME=PROGRAM"))?;
+        let mut parts = program.split('+').map(String::from);
+        let program = parts.next().context("a program")?.into();
+        Ok(Self { name: name.into(), program, arguments: parts.collect() })
+    }
+}
+
+/// Writes a model, and returns the bytes that a step reads: all but the embedding, of which it reads a row.
+fn make(program: &Path, file: &Path, dtype: &str, cli: &Cli) -> Result<u64> {
+    let mut command = Command::new(program);
+    command.arg("make").arg(file).arg(dtype).args([cli.width, cli.layers].map(|n| n.to_string()));
+    ensure!(command.status()?.success(), "{command:?} failed");
+    let all = std::fs::metadata(file)?.len() as f64;
+    // The embedding and the output are alike.
+    let (width, layers) = (cli.width as f64, cli.layers as f64);
+    let matrices = layers * width * width * (2.0 + 2.0 / 4.0 + 3.0 * 3.0);
+    let output = 32_000.0 * width;
+    Ok((all * (matrices + output) / (matrices + 2.0 * output)) as u64)
+}
+
+fn median(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds.get(seconds.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Bytes per second of a sum over 256 MiB per thread, the best of five.
+fn plain_read(threads: usize) -> f64 {
+    let lists: Vec<Vec<u64>> = (0..threads).map(|i| vec![i as u64; 32 << 20]).collect();
+    let mut best = 0.0_f64;
+    for _ in 0..5 {
+        let start = Instant::now();
+        thread::scope(|scope| {
+            for list in &lists {
+                scope.spawn(|| black_box(list.iter().fold(0_u64, |sum, x| sum.wrapping_add(*x))));
+            }
+        });
+        best = best.max((lists.len() * (256 << 20)) as f64 / start.elapsed().as_secs_f64());
+    }
+    best
+}
