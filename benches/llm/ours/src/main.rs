@@ -50,7 +50,7 @@ fn make([file, dtype, width, layers]: [&str; 4]) -> Result<()> {
     (recipe.n_embd, recipe.n_layer) = (width.parse()?, layers.parse()?);
     (recipe.n_ff, recipe.n_head, recipe.n_head_kv) = (3 * recipe.n_embd, recipe.n_embd / 64, recipe.n_embd / 256);
     (recipe.n_vocab, recipe.n_ctx) = (N_VOCAB.cast_unsigned(), N_CTX);
-    Ok(recipe.write(file.as_ref())?)
+    Ok(recipe.write(std::path::Path::new(file))?)
 }
 
 fn main() -> Result<()> {
