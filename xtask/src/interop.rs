@@ -11,7 +11,7 @@ use crate::workspace::{Workspace, check};
 use crate::{install, interop_static};
 
 /// The folder of installed libraries and of what is made there, in `target`.
-const FOLDER: &str = "target/interop";
+pub(crate) const FOLDER: &str = "target/interop";
 
 /// llama.cpp's crate.
 const LLAMA: &str = "llama-cpp-sys-2";

@@ -63,5 +63,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if !arguments.no_candle {
         command.arg(engine("candle", &release.join("candle"), ""));
     }
+    command.env("LD_LIBRARY_PATH", workspace.root.join(interop::FOLDER).join("ggml/lib"));
     check(command.args(&arguments.rest))
 }

@@ -50,6 +50,7 @@ fn make([file, dtype, width, layers]: [&str; 4]) -> Result<()> {
     (recipe.n_embd, recipe.n_layer) = (width.parse()?, layers.parse()?);
     (recipe.n_ff, recipe.n_head, recipe.n_head_kv) = (3 * recipe.n_embd, recipe.n_embd / 64, recipe.n_embd / 256);
     (recipe.n_vocab, recipe.n_ctx) = (N_VOCAB.cast_unsigned(), N_CTX);
+    recipe.metadata.push(("rope.dimension_count".into(), 64_u32.into())); // candle asks for it
     Ok(recipe.write(std::path::Path::new(file))?)
 }
 

@@ -6,8 +6,10 @@ use super::activations::{self, BLOCK, Block};
 use super::dot::{self, Ordered};
 use super::panel::{self, Panel};
 use super::types::Facts;
-use super::{FEW, Out, WIDTH, resize, weights};
+use super::{Out, WIDTH, resize, weights};
 
+/// Up to so many rows of activations, the matrix is not unpacked.
+const FEW: usize = 2;
 /// The rows of activations whose sums, for a panel's columns, fit into the registers.
 const ROWS: usize = 4;
 
@@ -48,10 +50,8 @@ pub(super) fn multiply<const T: u8>(out: Out<'_>, operands: &Operands<'_>, scrat
     out.each(|part, put| {
         let columns = &weights(operands, part);
         match rows {
-            1 => few::<T, 4, 1>(columns, row, rows, put),
-            2 => few::<T, 2, 2>(columns, row, rows, put),
-            3 | 4 => few::<T, 2, 4>(columns, row, rows, put),
-            _ => few::<T, 1, 8>(columns, row, rows, put),
+            1 => few::<T, 1>(columns, row, rows, put),
+            _ => few::<T, FEW>(columns, row, rows, put),
         }
     });
 }
@@ -72,20 +72,18 @@ pub(super) fn many<'a, const T: u8>(
     }
 }
 
-/// The products of up to `N` rows of activations, `R` columns at a time.
+/// The products of up to `N` rows of activations.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c")]
-fn few<'a, const T: u8, const R: usize, const N: usize>(
+fn few<'a, const T: u8, const N: usize>(
     columns: &[&[u8]; WIDTH],
     row: impl Fn(usize) -> &'a [Ordered],
     rows: usize,
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
     let mut sums = [[0.0; WIDTH]; N];
-    for (i, columns) in columns.as_chunks::<R>().0.iter().enumerate() {
-        for (j, column) in dot::tile::<T, R, N>(*columns, std::array::from_fn(&row)).into_iter().enumerate() {
-            for (sums, sum) in sums.iter_mut().zip(column) {
-                sums[R * i + j] = sum;
-            }
+    for (i, column) in columns.iter().enumerate() {
+        for (sums, sum) in sums.iter_mut().zip(dot::tile::<T, N>(column, std::array::from_fn(&row))) {
+            sums[i] = sum;
         }
     }
     sums.iter().enumerate().take(rows).for_each(|(i, sums)| put(i, sums));

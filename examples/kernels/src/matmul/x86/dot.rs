@@ -9,6 +9,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::activations::Block;
 use super::types::{self, Facts, VECTORS, place};
+use super::{AHEAD, fetch};
 
 /// A group of activations in the order of the weights.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
@@ -46,51 +47,42 @@ pub(super) fn order<const T: u8>(blocks: &[Block], to: &mut [Ordered]) {
     }
 }
 
-/// The products of `R` rows of the matrix and `N` rows of activations.
+/// The products of a row of the matrix and `N` rows of activations.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c")]
 #[inline]
-pub(super) fn tile<const T: u8, const R: usize, const N: usize>(
-    rows: [&[u8]; R],
-    mut with: [&[Ordered]; N],
-) -> [[f32; N]; R] {
+pub(super) fn tile<const T: u8, const N: usize>(row: &[u8], mut with: [&[Ordered]; N]) -> [f32; N] {
     let facts = const { Facts::of(T) };
     let n = with[0].len();
-    for row in &mut with {
-        *row = &row[..n];
+    for with in &mut with {
+        *with = &with[..n];
     }
-    let mut sums = [[_mm512_setzero_ps(); N]; R];
-    for g in 0..n {
-        for r in 0..R {
-            let group = types::group::<T>(&rows[r][g * facts.group_bytes()..]);
-            for t in 0..N {
-                let with = &with[t][g];
-                let numbers: [__m512i; VECTORS] = bytemuck::cast(with.numbers);
-                let scales: [__m512; VECTORS] = bytemuck::cast(with.scales);
-                let start: [__m512i; VECTORS] = bytemuck::cast(with.start);
-                let sum = &mut sums[r][t];
-                let mut whole = start[0];
-                for v in 0..facts.vectors {
-                    if v > 0 && !facts.merged {
-                        whole = start[v];
-                    }
-                    whole = _mm512_dpbusd_epi32(whole, group.numbers[v], numbers[v]);
-                    if v + 1 == facts.vectors || !facts.merged {
-                        let v = if facts.merged { 0 } else { v };
-                        let scale = _mm512_mul_ps(group.scales[v], scales[v]);
-                        *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), scale, *sum);
-                    }
+    let mut sums = [_mm512_setzero_ps(); N];
+    for (g, bytes) in row.chunks_exact(facts.group_bytes()).enumerate().take(n) {
+        for line in (0..facts.group_bytes()).step_by(64) {
+            fetch(&bytes[line..], AHEAD);
+        }
+        let group = types::group::<T>(bytes);
+        for (sum, with) in sums.iter_mut().zip(with) {
+            let with = &with[g];
+            let numbers: [__m512i; VECTORS] = bytemuck::cast(with.numbers);
+            let scales: [__m512; VECTORS] = bytemuck::cast(with.scales);
+            let start: [__m512i; VECTORS] = bytemuck::cast(with.start);
+            let mut whole = start[0];
+            for v in 0..facts.vectors {
+                if v > 0 && !facts.merged {
+                    whole = start[v];
                 }
-                if facts.offset == 0 {
-                    *sum = _mm512_fnmadd_ps(group.offsets, bytemuck::cast(with.sums), *sum);
+                whole = _mm512_dpbusd_epi32(whole, group.numbers[v], numbers[v]);
+                if v + 1 == facts.vectors || !facts.merged {
+                    let v = if facts.merged { 0 } else { v };
+                    let scale = _mm512_mul_ps(group.scales[v], scales[v]);
+                    *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), scale, *sum);
                 }
+            }
+            if facts.offset == 0 {
+                *sum = _mm512_fnmadd_ps(group.offsets, bytemuck::cast(with.sums), *sum);
             }
         }
     }
-    let mut out = [[0.0; N]; R];
-    for (out, sums) in out.iter_mut().zip(sums) {
-        for (out, sum) in out.iter_mut().zip(sums) {
-            *out = _mm512_reduce_add_ps(sum);
-        }
-    }
-    out
+    sums.map(|sum| _mm512_reduce_add_ps(sum))
 }

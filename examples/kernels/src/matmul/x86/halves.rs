@@ -8,11 +8,13 @@ use std::arch::x86_64::{
 
 use ggml::Operands;
 
-use super::{FEW, Out, WIDTH, resize, weights};
+use super::{AHEAD, Out, WIDTH, fetch, resize, weights};
 
 /// The numbers of a vector.
 const LANES: usize = 16;
 
+/// Up to so many rows of activations, the matrix is not unpacked.
+const FEW: usize = 8;
 /// The rows of activations whose sums, for a panel's columns, fit into the registers.
 const ROWS: usize = 12;
 
@@ -26,7 +28,7 @@ pub(super) fn multiply(out: Out<'_>, operands: &Operands<'_>, panel: &mut Vec<Ro
         out.each(|part, put| {
             let columns = &weights(operands, part);
             match rows {
-                1 => few::<4, 1>(columns, row, rows, put),
+                1 => few::<1, 1>(columns, row, rows, put),
                 2 => few::<2, 2>(columns, row, rows, put),
                 3 | 4 => few::<2, 4>(columns, row, rows, put),
                 _ => few::<2, 8>(columns, row, rows, put),
@@ -79,6 +81,7 @@ fn dot<const R: usize, const N: usize>(rows: [&[u8]; R], with: [&[f32]; N]) -> [
     let mut sums = [[_mm512_setzero_ps(); N]; R];
     for k in 0..n {
         for (sums, row) in sums.iter_mut().zip(rows) {
+            fetch(&row[k], AHEAD);
             let w = _mm512_cvtph_ps(bytemuck::cast(row[k]));
             for (sum, with) in sums.iter_mut().zip(with) {
                 *sum = _mm512_fmadd_ps(w, bytemuck::cast(with[k]), *sum);
@@ -104,6 +107,7 @@ fn unpack(rows: &[&[u8]; WIDTH], to: &mut [Row]) {
         for half in 0..2 {
             let mut columns = [_mm512_setzero_ps(); LANES];
             for (column, row) in columns.iter_mut().zip(&rows[half * LANES..]) {
+                fetch(&row[2 * LANES * k..], row.len() * LANES); // the rows that come next
                 let halves: __m256i = bytemuck::pod_read_unaligned(&row[2 * LANES * k..][..2 * LANES]);
                 *column = _mm512_cvtph_ps(halves);
             }

@@ -10,6 +10,7 @@ mod panel;
 mod panels;
 mod types;
 
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::cell::RefCell;
 use std::sync::LazyLock;
 
@@ -20,8 +21,16 @@ use super::WIDTH;
 use bytes::Scratch;
 pub(crate) use panels::Panels;
 
-/// Up to so many rows of activations, the matrix is not unpacked.
-const FEW: usize = 8;
+/// How far ahead of their use weights are fetched where rows are read one by one, in bytes: the next rows follow.
+const AHEAD: usize = 1024;
+
+/// Fetches the cache line of what lies so many bytes behind.
+#[inline(always)]
+fn fetch(bytes: &[u8], ahead: usize) {
+    let line = bytes.as_ptr().wrapping_add(ahead);
+    // SAFETY: any address may be prefetched.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+}
 
 /// Whether the processor has the instructions.
 fn any() -> bool {

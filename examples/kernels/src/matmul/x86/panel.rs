@@ -8,9 +8,9 @@ use std::arch::x86_64::{
 
 use bytemuck::{Pod, Zeroable};
 
-use super::WIDTH;
 use super::activations::{BLOCK, Block};
-use super::types::{self, Facts};
+use super::types::{self, Facts, Q4_0, Q4_K, Q8_0};
+use super::{WIDTH, fetch};
 
 /// The columns of a vector.
 const HALF: usize = 16;
@@ -22,27 +22,45 @@ const FOUR: usize = 4;
 #[repr(C, align(128))]
 pub(super) struct Panel {
     numbers: [[[[u8; FOUR]; HALF]; 2]; BLOCK / FOUR],
-    scales: [f32; WIDTH],
-    offsets: [f32; WIDTH],
+    scales: [[f32; HALF]; 2],
+    offsets: [[f32; HALF]; 2],
 }
 
 /// Unpacks [`WIDTH`] rows of the matrix.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
 pub(super) fn unpack<const T: u8>(rows: &[&[u8]; WIDTH], to: &mut [Panel]) {
+    match T {
+        Q8_0 => unpack_units::<T, { Facts::of(Q8_0).bytes }>(rows, to),
+        Q4_0 => unpack_units::<T, { Facts::of(Q4_0).bytes }>(rows, to),
+        _ => unpack_units::<T, { Facts::of(Q4_K).bytes }>(rows, to),
+    }
+}
+
+/// [`unpack`] with the bytes of a unit.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
+fn unpack_units<const T: u8, const BYTES: usize>(rows: &[&[u8]; WIDTH], to: &mut [Panel]) {
     let facts = const { Facts::of(T) };
-    for (u, to) in to.chunks_exact_mut(facts.blocks).enumerate() {
-        for half in 0..2 {
-            let mut numbers = [[_mm256_setzero_si256(); HALF]; 8];
-            for (i, row) in rows[half * HALF..][..HALF].iter().enumerate() {
-                let column = half * HALF + i;
-                types::unit::<T>(&row[u * facts.bytes..][..facts.bytes], |block, unpacked| {
-                    numbers[block][i] = unpacked.numbers;
-                    to[block].scales[column] = unpacked.scale;
-                    to[block].offsets[column] = unpacked.offset;
-                });
+    let n = to.len() / facts.blocks;
+    for (half, rows) in rows.as_chunks::<HALF>().0.iter().enumerate() {
+        // All of one length, so that indices are checked once.
+        let rows = rows.map(|row| &row.as_chunks::<BYTES>().0[..n]);
+        for (u, to) in to.chunks_exact_mut(facts.blocks).enumerate() {
+            let units = rows.map(|row| &row[u]);
+            for unit in units {
+                for line in (0..BYTES).step_by(64) {
+                    fetch(&unit[line..], n * BYTES * HALF); // the rows that come next
+                }
             }
-            for (to, numbers) in to.iter_mut().zip(&numbers) {
-                for (to, numbers) in to.numbers.iter_mut().zip(transpose(numbers)) {
+            types::scales::<T, BYTES>(units, |block, scales, offsets| {
+                to[block].scales[half] = scales;
+                to[block].offsets[half] = offsets;
+            });
+            for (block, to) in to.iter_mut().enumerate() {
+                let mut columns = [_mm256_setzero_si256(); HALF];
+                for (column, unit) in columns.iter_mut().zip(units) {
+                    *column = types::numbers::<T>(unit, block);
+                }
+                for (to, numbers) in to.numbers.iter_mut().zip(transpose(&columns)) {
                     to[half] = bytemuck::cast(numbers);
                 }
             }

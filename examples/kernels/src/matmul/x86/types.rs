@@ -166,46 +166,45 @@ fn q4_k_scales(bytes: &[u8; 144]) -> (__m256, __m256) {
     (_mm256_mul_ps(floats(sc), _mm256_set1_ps(scale)), _mm256_mul_ps(floats(of), _mm256_set1_ps(offset)))
 }
 
-/// A block for panels.
-#[derive(Clone, Copy)]
-pub(super) struct Unpacked {
-    pub(super) numbers: __m256i,
-    pub(super) scale: f32,
-    pub(super) offset: f32,
-}
-
-/// The blocks of a unit.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
+/// The numbers of one of a unit's blocks.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 #[inline]
-pub(super) fn unit<const T: u8>(bytes: &[u8], mut put: impl FnMut(usize, Unpacked)) {
+pub(super) fn numbers<const T: u8>(bytes: &[u8], block: usize) -> __m256i {
     let mask = _mm256_set1_epi8(15);
-    let scale = |bytes: &[u8]| {
-        let half = u32::from(u16::from_le_bytes([bytes[0], bytes[1]]));
-        let [scale, ..]: [f32; 4] = bytemuck::cast(_mm_cvtph_ps(bytemuck::cast([half, 0, 0, 0])));
-        scale
-    };
     match T {
-        Q8_0 => {
-            let numbers = _mm256_xor_si256(read(bytes, 2), _mm256_set1_epi8(-128));
-            put(0, Unpacked { numbers, scale: scale(bytes), offset: 0.0 });
-        }
+        Q8_0 => _mm256_xor_si256(read(bytes, 2), _mm256_set1_epi8(-128)),
         Q4_0 => {
             let twice = _mm256_broadcastsi128_si256(read::<__m128i>(bytes, 2));
-            let numbers = _mm256_and_si256(_mm256_srlv_epi64(twice, _mm256_set_epi64x(4, 4, 0, 0)), mask);
-            put(0, Unpacked { numbers, scale: scale(bytes), offset: 0.0 });
+            _mm256_and_si256(_mm256_srlv_epi64(twice, _mm256_set_epi64x(4, 4, 0, 0)), mask)
         }
         _ => {
-            let (scales, offsets) = q4_k_scales(bytes.first_chunk().unwrap());
-            let (scales, offsets): ([f32; 8], [f32; 8]) = (bytemuck::cast(scales), bytemuck::cast(offsets));
-            for i in 0..4 {
-                let both: __m256i = read(bytes, 16 + BLOCK * i);
-                let [a, b] = [2 * i, 2 * i + 1];
-                put(a, Unpacked { numbers: _mm256_and_si256(both, mask), scale: scales[a], offset: offsets[a] });
-                let numbers = _mm256_and_si256(_mm256_srli_epi16::<4>(both), mask);
-                put(b, Unpacked { numbers, scale: scales[b], offset: offsets[b] });
-            }
+            let both: __m256i = read(bytes, 16 + BLOCK * (block / 2));
+            _mm256_and_si256(if block.is_multiple_of(2) { both } else { _mm256_srli_epi16::<4>(both) }, mask)
         }
     }
+}
+
+/// The scales of units' blocks, and their offsets if they are no multiples: [block][column].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
+#[inline]
+pub(super) fn scales<const T: u8, const BYTES: usize>(
+    units: [&[u8; BYTES]; 16],
+    mut put: impl FnMut(usize, [f32; 16], [f32; 16]),
+) {
+    if T == Q8_0 || T == Q4_0 {
+        let halves = units.map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
+        put(0, bytemuck::cast(_mm512_cvtph_ps(bytemuck::cast(halves))), [0.0; 16]);
+        return;
+    }
+    let (mut scales, mut offsets) = ([[0.0; 16]; 8], [[0.0; 16]; 8]);
+    for (i, unit) in units.iter().enumerate() {
+        let (scale, offset) = q4_k_scales(unit.first_chunk().unwrap());
+        let (scale, offset): ([f32; 8], [f32; 8]) = (bytemuck::cast(scale), bytemuck::cast(offset));
+        for block in 0..8 {
+            (scales[block][i], offsets[block][i]) = (scale[block], offset[block]);
+        }
+    }
+    scales.into_iter().zip(offsets).enumerate().for_each(|(block, (scales, offsets))| put(block, scales, offsets));
 }
 
 /// A vector at an offset.
