@@ -1,7 +1,7 @@
 //! Operations written in Rust.
 
 use ggml::prelude::*;
-use ggml::{Custom, Rows};
+use ggml::{Custom, CustomOp, Rows};
 
 use super::{Op, op};
 use crate::bench::LARGEST;
@@ -100,6 +100,24 @@ pub(super) const OPS: &[Op] = &[
             row.fill(all.len() as f32);
         }));
         Ok(p.values(t, &testkit::array::Array::of(t.ne().map(|n| n as usize), |_| 2.0), 0.0))
+    }),
+    op("custom_op", |p| {
+        let (a, how) = (p.any(), how(p));
+        let shape = [p.dim(), p.dim(), 1, 1];
+        let bomb = Bomb;
+        let twice = CustomOp::<f32>::new(how, move |out, all| {
+            bomb.act(Place::Custom);
+            for (_, row) in out {
+                row.fill(all.len() as f32);
+            }
+        });
+        p.trace("custom_op", &(&shape, &how));
+        let t = p.ctx.custom_op(&twice, &[a.t], shape)?;
+        let t = p.ctx.custom_op(&twice, &[t, a.t, t], shape)?;
+        if t.elements() > LARGEST {
+            return Ok(p.only(t));
+        }
+        Ok(p.values(t, &testkit::array::Array::of(t.ne().map(|n| n as usize), |_| 3.0), 0.0))
     }),
     op("custom_inplace", |p| {
         let (a, how) = (p.writable(), how(p));

@@ -23,7 +23,7 @@ pub(super) struct Scratch {
 
 /// Computes columns of the product.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c")]
-pub(super) fn multiply<const T: u8>(out: Out<'_>, operands: &Operands<'_>, scratch: &mut Scratch) {
+pub(super) fn multiply<const T: u8>(mut out: Out<'_>, operands: &Operands<'_>, scratch: &mut Scratch) {
     let Scratch { blocks, ordered, panel } = scratch;
     let x = operands.rows::<f32>(1);
     let [depth, rows, ..] = x.shape();

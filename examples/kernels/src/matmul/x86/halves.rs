@@ -8,19 +8,17 @@ use std::arch::x86_64::{
 
 use ggml::Operands;
 
-use super::{AHEAD, Out, WIDTH, fetch, resize, weights};
+use super::{AHEAD, FEW, Out, WIDTH, fetch, resize, weights};
 
 /// The numbers of a vector.
 const LANES: usize = 16;
 
-/// Up to so many rows of activations, the matrix is not unpacked.
-const FEW: usize = 8;
 /// The rows of activations whose sums, for a panel's columns, fit into the registers.
 const ROWS: usize = 12;
 
 /// Computes columns of the product.
 #[target_feature(enable = "avx512f,f16c")]
-pub(super) fn multiply(out: Out<'_>, operands: &Operands<'_>, panel: &mut Vec<Row>) {
+pub(super) fn multiply(mut out: Out<'_>, operands: &Operands<'_>, panel: &mut Vec<Row>) {
     let x = operands.rows::<f32>(1);
     let [depth, rows, ..] = x.shape();
     let row = |i: usize| x.row([i.min(rows - 1), 0, 0]);
@@ -118,9 +116,10 @@ fn unpack(rows: &[&[u8]; WIDTH], to: &mut [Row]) {
     }
 }
 
+/// From 16 columns to 16 rows.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn transpose(columns: &[__m512; LANES]) -> [__m512; LANES] {
+pub(super) fn transpose(columns: &[__m512; LANES]) -> [__m512; LANES] {
     let c = |i: usize| _mm512_castps_si512(columns[i]);
     // Rows 4 * lane + i of four columns, for each lane.
     let mut fours = [[bytemuck::cast::<_, __m512i>([0_u8; 64]); 4]; 4];

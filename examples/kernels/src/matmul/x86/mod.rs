@@ -3,11 +3,13 @@
 #![expect(clippy::incompatible_msrv, reason = "the library needs Rust 1.88, this crate 1.89")]
 
 mod activations;
+mod amx;
 mod bytes;
 mod dot;
 mod halves;
 mod panel;
 mod panels;
+mod tiled;
 mod types;
 
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -20,6 +22,9 @@ use ggml::{Custom, CustomOp, DType, Operands, RowsMut};
 use super::WIDTH;
 use bytes::Scratch;
 pub(crate) use panels::Panels;
+
+/// Up to so many rows of activations, a matrix of `f16` is not unpacked.
+const FEW: usize = 8;
 
 /// How far ahead of their use weights are fetched where rows are read one by one, in bytes: the next rows follow.
 const AHEAD: usize = 1024;
@@ -47,9 +52,18 @@ fn any() -> bool {
 pub(super) fn operation(dtype: DType) -> Option<&'static CustomOp<f32>> {
     static F16: LazyLock<CustomOp<f32>> = LazyLock::new(|| {
         CustomOp::new(Custom::new().with_split(1), |out, operands| {
+            let [_, _, rows, _] = out.shape();
+            let out = Out::new(out);
+            if let Some(tiles) = amx::Tiles::new().filter(|_| rows > FEW) {
+                TILES.with_borrow_mut(|scratch| {
+                    // SAFETY: the processor has the target features: `operation` returns this only if `any` is true.
+                    unsafe { tiled::multiply(&tiles, out, &operands, scratch) }
+                });
+                return;
+            }
             PANEL.with_borrow_mut(|panel| {
-                // SAFETY: the processor has the target features: `operation` returns this only if `any` is true.
-                unsafe { halves::multiply(Out::new(out), &operands, panel) }
+                // SAFETY: as above.
+                unsafe { halves::multiply(out, &operands, panel) }
             });
         })
     });
@@ -79,6 +93,7 @@ thread_local! {
     /// Memory that a thread keeps from one product to the next.
     static SCRATCH: RefCell<Scratch> = RefCell::default();
     static PANEL: RefCell<Vec<halves::Row>> = RefCell::default();
+    static TILES: RefCell<tiled::Scratch> = RefCell::default();
 }
 
 /// A list of this length, which may have old values.
@@ -111,14 +126,15 @@ impl<'a> Out<'a> {
     }
 
     /// Calls `compute` for each part, with its index and with what stores the values of a row.
-    fn each(self, mut compute: impl FnMut(usize, &mut dyn FnMut(usize, &[f32]))) {
+    fn each(&mut self, mut compute: impl FnMut(usize, &mut dyn FnMut(usize, &[f32]))) {
         match self {
             Self::One(out) => {
                 for ([part, ..], to) in out {
                     compute(part, &mut |_, values| to.copy_from_slice(values));
                 }
             }
-            Self::More { mut all, parts } => {
+            Self::More { all, parts } => {
+                let parts = *parts;
                 for p in 0..parts {
                     let ([part, ..], _) = all[p];
                     compute(part, &mut |row, values| all[row * parts + p].1.copy_from_slice(values));

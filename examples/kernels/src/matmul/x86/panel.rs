@@ -46,16 +46,15 @@ fn unpack_units<const T: u8, const BYTES: usize>(rows: &[&[u8]; WIDTH], to: &mut
         let rows = rows.map(|row| &row.as_chunks::<BYTES>().0[..n]);
         for (u, to) in to.chunks_exact_mut(facts.blocks).enumerate() {
             let units = rows.map(|row| &row[u]);
-            for unit in units {
-                for line in (0..BYTES).step_by(64) {
-                    fetch(&unit[line..], n * BYTES * HALF); // the rows that come next
-                }
-            }
             types::scales::<T, BYTES>(units, |block, scales, offsets| {
                 to[block].scales[half] = scales;
                 to[block].offsets[half] = offsets;
             });
             for (block, to) in to.iter_mut().enumerate() {
+                // An equal part of the rows that come next, which lie behind these.
+                let part = HALF * BYTES / facts.blocks;
+                let start = n * BYTES * HALF + (u * facts.blocks + block) * part;
+                (0..part).step_by(64).for_each(|line| fetch(&rows[0][0], start + line));
                 let mut columns = [_mm256_setzero_si256(); HALF];
                 for (column, unit) in columns.iter_mut().zip(units) {
                     *column = types::numbers::<T>(unit, block);

@@ -7,9 +7,10 @@ use std::arch::x86_64::{
     __m128i, __m256, __m256i, __m512, __m512i, _mm_cvtph_ps, _mm256_and_si256, _mm256_broadcastsi128_si256,
     _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_mul_ps, _mm256_set_epi64x, _mm256_set1_epi8, _mm256_set1_ps,
     _mm256_srli_epi16, _mm256_srlv_epi64, _mm256_xor_si256, _mm512_and_si512, _mm512_castps128_ps512,
-    _mm512_castsi512_si256, _mm512_cvtph_ps, _mm512_permutex2var_epi16, _mm512_permutexvar_epi16,
-    _mm512_permutexvar_ps, _mm512_set1_epi8, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_srli_epi16,
-    _mm512_xor_si512, _mm512_zextps256_ps512,
+    _mm512_castsi512_si256, _mm512_cvtepi32_epi16, _mm512_cvtepi32_ps, _mm512_cvtph_ps, _mm512_mul_ps, _mm512_or_si512,
+    _mm512_permutex2var_epi16, _mm512_permutexvar_epi16, _mm512_permutexvar_ps, _mm512_set1_epi8, _mm512_set1_epi32,
+    _mm512_setzero_ps, _mm512_setzero_si512, _mm512_srli_epi16, _mm512_srli_epi32, _mm512_xor_si512,
+    _mm512_zextps256_ps512,
 };
 
 use super::activations::BLOCK;
@@ -196,15 +197,29 @@ pub(super) fn scales<const T: u8, const BYTES: usize>(
         put(0, bytemuck::cast(_mm512_cvtph_ps(bytemuck::cast(halves))), [0.0; 16]);
         return;
     }
-    let (mut scales, mut offsets) = ([[0.0; 16]; 8], [[0.0; 16]; 8]);
-    for (i, unit) in units.iter().enumerate() {
-        let (scale, offset) = q4_k_scales(unit.first_chunk().unwrap());
-        let (scale, offset): ([f32; 8], [f32; 8]) = (bytemuck::cast(scale), bytemuck::cast(offset));
-        for block in 0..8 {
-            (scales[block][i], offsets[block][i]) = (scale[block], offset[block]);
+    let words = |i: usize| -> __m512i { bytemuck::cast(units.map(|unit| read::<[u8; 4]>(unit, 4 * i))) };
+    let [factors, a, b, c] = [words(0), words(1), words(2), words(3)];
+    let halves = |x| _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
+    let (scale, offset) = (halves(factors), halves(_mm512_srli_epi32::<16>(factors)));
+    // As in `q4_k_scales`, for a lane of each unit.
+    let (low, six, upper) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0x3f), _mm512_set1_epi8(0x30));
+    let last = |four, two| {
+        let two = _mm512_and_si512(_mm512_srli_epi32::<2>(two), upper);
+        _mm512_or_si512(_mm512_and_si512(four, low), two)
+    };
+    let mut scales = [_mm512_and_si512(a, six), last(c, a)];
+    let mut offsets = [_mm512_and_si512(b, six), last(_mm512_srli_epi32::<4>(c), b)];
+    for i in 0..4 {
+        for half in 0..2 {
+            let floats = |x, by| {
+                let byte = _mm512_and_si512(x, _mm512_set1_epi32(0xff));
+                bytemuck::cast(_mm512_mul_ps(_mm512_cvtepi32_ps(byte), by))
+            };
+            put(4 * half + i, floats(scales[half], scale), floats(offsets[half], offset));
+            scales[half] = _mm512_srli_epi32::<8>(scales[half]);
+            offsets[half] = _mm512_srli_epi32::<8>(offsets[half]);
         }
     }
-    scales.into_iter().zip(offsets).enumerate().for_each(|(block, (scales, offsets))| put(block, scales, offsets));
 }
 
 /// A vector at an offset.
