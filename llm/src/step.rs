@@ -231,6 +231,11 @@ impl Steps {
         run.compute()?;
         let Some(result) = result else { return Ok(()) };
         let n_vocab = model.config().n_vocab;
+        let first = part.targets.first().copied().unwrap_or(0);
+        if part.targets.iter().copied().eq(first..first + part.targets.len()) {
+            let to = logits.get_mut(first * n_vocab..(first + part.targets.len()) * n_vocab);
+            return Ok(run.get_into(result, to.unwrap_or_default())?);
+        }
         part.logits.resize(part.targets.len() * n_vocab, 0.0);
         run.get_into(result, &mut part.logits)?;
         for (row, target) in part.logits.chunks(n_vocab).zip(&part.targets) {

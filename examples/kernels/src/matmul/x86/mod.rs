@@ -111,8 +111,8 @@ fn weights<'a>(operands: &Operands<'a>, part: usize) -> [&'a [u8]; WIDTH] {
 enum Out<'a> {
     /// Of a single row, part by part.
     One(RowsMut<'a, f32>),
-    /// The parts of the first row, then those of the second, and so on.
-    More { all: Vec<([usize; 3], &'a mut [f32])>, parts: usize },
+    /// The parts of the first row, then those of the second, and so on; and the index of the first part.
+    More { all: Vec<&'a mut [f32]>, parts: usize, first: usize },
 }
 
 impl<'a> Out<'a> {
@@ -122,7 +122,12 @@ impl<'a> Out<'a> {
             return Self::One(out); // without a list, and so without allocating
         }
         let parts = out.len() / rows;
-        Self::More { all: out.collect(), parts }
+        let mut first = None;
+        let all = out.map(|([part, ..], values)| {
+            first.get_or_insert(part);
+            values
+        });
+        Self::More { all: all.collect(), parts, first: first.unwrap_or(0) }
     }
 
     /// Calls `compute` for each part, with its index and with what stores the values of a row.
@@ -133,11 +138,9 @@ impl<'a> Out<'a> {
                     compute(part, &mut |_, values| to.copy_from_slice(values));
                 }
             }
-            Self::More { all, parts } => {
-                let parts = *parts;
-                for p in 0..parts {
-                    let ([part, ..], _) = all[p];
-                    compute(part, &mut |row, values| all[row * parts + p].1.copy_from_slice(values));
+            Self::More { all, parts, first } => {
+                for p in 0..*parts {
+                    compute(*first + p, &mut |row, values| all[row * *parts + p].copy_from_slice(values));
                 }
             }
         }
