@@ -27,7 +27,8 @@ pub fn multiplies(dtype: DType, [depth, columns, n2, n3]: [i64; 4]) -> bool {
 }
 
 /// `w x`, as [`Context::mul_mat`]: `w` is `[depth, columns]`, and `x` is `[depth, rows]`. Activations are rounded to blocks
-/// of 32 bytes and a scale in `f32`, except for `f16`, where they aren't rounded.
+/// of 32 bytes and a scale in `f32`, except for `f16`: there they aren't rounded, or keep 16 bits at least where the processor
+/// multiplies tiles (AMX).
 ///
 /// # Errors
 ///

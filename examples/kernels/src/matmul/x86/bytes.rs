@@ -1,5 +1,7 @@
 //! Products with matrices in blocks of integers.
 
+use std::arch::x86_64::_mm512_setzero_ps;
+
 use ggml::Operands;
 
 use super::activations::{self, BLOCK, Block};
@@ -10,6 +12,12 @@ use super::{Out, WIDTH, resize, weights};
 
 /// Up to so many rows of activations, the matrix is not unpacked.
 const FEW: usize = 2;
+/// Up to so many, the matrix is unpacked by parts.
+const SEVERAL: usize = 16;
+/// The blocks of a part, of which depths are multiples.
+const PART: usize = 8;
+/// The rows of the matrix that are unpacked together.
+const HALF: usize = WIDTH / 2;
 /// The rows of activations whose sums, for a panel's columns, fit into the registers.
 const ROWS: usize = 4;
 
@@ -36,8 +44,13 @@ pub(super) fn multiply<const T: u8>(mut out: Out<'_>, operands: &Operands<'_>, s
         let panel = resize(panel, n);
         let row = |i: usize| &blocks[i * n..][..n];
         out.each(|part, put| {
-            panel::unpack::<T>(&weights(operands, part), panel);
-            many::<T>(panel, row, rows, put);
+            let columns = &weights(operands, part);
+            if rows <= SEVERAL {
+                several::<T>(columns, panel, row, rows, put);
+            } else {
+                panel::unpack::<T>(columns, columns[0].len() * HALF, panel);
+                many::<T>(panel, row, rows, put);
+            }
         });
         return;
     }
@@ -65,10 +78,38 @@ pub(super) fn many<'a, const T: u8>(
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
     for first in (0..rows).step_by(ROWS) {
-        let sums = panel::tile::<T, ROWS>(std::array::from_fn(|i| row((first + i).min(rows - 1))), panel);
+        let zeros = [[_mm512_setzero_ps(); 2]; ROWS];
+        let sums = panel::tile::<T, ROWS>(std::array::from_fn(|i| row((first + i).min(rows - 1))), panel, zeros);
         for (i, sums) in sums.into_iter().enumerate().take(rows - first) {
             put(first + i, bytemuck::cast_slice(&sums));
         }
+    }
+}
+
+/// The products of up to [`SEVERAL`] rows of activations: a part of the panel at a time, which stays in the nearest cache.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,f16c")]
+fn several<'a, const T: u8>(
+    columns: &[&[u8]; WIDTH],
+    panel: &mut [Panel],
+    row: impl Fn(usize) -> &'a [Block],
+    rows: usize,
+    put: &mut dyn FnMut(usize, &[f32]),
+) {
+    let Facts { blocks, bytes, .. } = const { Facts::of(T) };
+    let ahead = columns[0].len() * HALF;
+    let mut sums = [[[_mm512_setzero_ps(); 2]; ROWS]; SEVERAL / ROWS];
+    for from in (0..panel.len()).step_by(PART) {
+        let panel = &mut panel[..PART];
+        let part = columns.map(|column| &column[from / blocks * bytes..]);
+        // The shares follow each other, while these parts are as far apart as rows.
+        panel::unpack::<T>(&part, ahead + (HALF - 1) * (from / blocks * bytes), panel);
+        for (sums, first) in sums.iter_mut().zip((0..rows).step_by(ROWS)) {
+            let rows = std::array::from_fn(|i| &row((first + i).min(rows - 1))[from..from + PART]);
+            *sums = panel::tile::<T, ROWS>(rows, panel, *sums);
+        }
+    }
+    for (i, sums) in sums.iter().flatten().enumerate().take(rows) {
+        put(i, bytemuck::cast_slice(sums));
     }
 }
 

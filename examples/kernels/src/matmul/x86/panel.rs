@@ -2,8 +2,8 @@
 
 use std::arch::x86_64::{
     __m256i, __m512, __m512i, _mm256_setzero_si256, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps,
-    _mm512_fnmadd_ps, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
-    _mm512_shuffle_i32x4, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+    _mm512_fnmadd_ps, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512, _mm512_shuffle_i32x4,
+    _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 
 use bytemuck::{Pod, Zeroable};
@@ -26,19 +26,20 @@ pub(super) struct Panel {
     offsets: [[f32; HALF]; 2],
 }
 
-/// Unpacks [`WIDTH`] rows of the matrix.
+/// Unpacks [`WIDTH`] rows of the matrix, or as many bytes of each as there are panels for. An equal share of the [`HALF`] rows
+/// that come next begins `ahead` bytes behind.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
-pub(super) fn unpack<const T: u8>(rows: &[&[u8]; WIDTH], to: &mut [Panel]) {
+pub(super) fn unpack<const T: u8>(rows: &[&[u8]; WIDTH], ahead: usize, to: &mut [Panel]) {
     match T {
-        Q8_0 => unpack_units::<T, { Facts::of(Q8_0).bytes }>(rows, to),
-        Q4_0 => unpack_units::<T, { Facts::of(Q4_0).bytes }>(rows, to),
-        _ => unpack_units::<T, { Facts::of(Q4_K).bytes }>(rows, to),
+        Q8_0 => unpack_units::<T, { Facts::of(Q8_0).bytes }>(rows, ahead, to),
+        Q4_0 => unpack_units::<T, { Facts::of(Q4_0).bytes }>(rows, ahead, to),
+        _ => unpack_units::<T, { Facts::of(Q4_K).bytes }>(rows, ahead, to),
     }
 }
 
 /// [`unpack`] with the bytes of a unit.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
-fn unpack_units<const T: u8, const BYTES: usize>(rows: &[&[u8]; WIDTH], to: &mut [Panel]) {
+fn unpack_units<const T: u8, const BYTES: usize>(rows: &[&[u8]; WIDTH], ahead: usize, to: &mut [Panel]) {
     let facts = const { Facts::of(T) };
     let n = to.len() / facts.blocks;
     for (half, rows) in rows.as_chunks::<HALF>().0.iter().enumerate() {
@@ -51,10 +52,10 @@ fn unpack_units<const T: u8, const BYTES: usize>(rows: &[&[u8]; WIDTH], to: &mut
                 to[block].offsets[half] = offsets;
             });
             for (block, to) in to.iter_mut().enumerate() {
-                // An equal part of the rows that come next, which lie behind these.
-                let part = HALF * BYTES / facts.blocks;
-                let start = n * BYTES * HALF + (u * facts.blocks + block) * part;
-                (0..part).step_by(64).for_each(|line| fetch(&rows[0][0], start + line));
+                // A share of the rows that come next, one line after the other.
+                let share = HALF * BYTES / facts.blocks;
+                let start = ahead + (u * facts.blocks + block) * share;
+                (0..share).step_by(64).for_each(|line| fetch(&rows[0][0], start + line));
                 let mut columns = [_mm256_setzero_si256(); HALF];
                 for (column, unit) in columns.iter_mut().zip(units) {
                     *column = types::numbers::<T>(unit, block);
@@ -92,16 +93,19 @@ fn transpose(columns: &[__m256i; HALF]) -> [__m512i; BLOCK / FOUR] {
     out
 }
 
-/// The products of `R` rows of activations and a panel.
+/// Adds the products of `R` rows of activations and a panel.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
-pub(super) fn tile<const T: u8, const R: usize>(mut rows: [&[Block]; R], panel: &[Panel]) -> [[__m512; 2]; R] {
+pub(super) fn tile<const T: u8, const R: usize>(
+    mut rows: [&[Block]; R],
+    panel: &[Panel],
+    mut sums: [[__m512; 2]; R],
+) -> [[__m512; 2]; R] {
     let facts = const { Facts::of(T) };
     // Tells the compiler that all indices are in bounds.
     for row in &mut rows {
         *row = &row[..panel.len()];
     }
-    let mut sums = [[_mm512_setzero_ps(); 2]; R];
     for (i, block) in panel.iter().enumerate() {
         let mut whole = [[_mm512_setzero_si512(); 2]; R];
         if facts.offset != 0 {

@@ -41,10 +41,10 @@ impl Panels {
             let rows = std::array::from_fn(|j| &bytes[(i * WIDTH + j).min(columns - 1) * row..][..row]);
             if dtype == Q8_0 {
                 // SAFETY: the processor has the target features: `any` is true.
-                unsafe { panel::unpack::<Q8_0>(&rows, to) };
+                unsafe { panel::unpack::<Q8_0>(&rows, 0, to) };
             } else {
                 // SAFETY: as above.
-                unsafe { panel::unpack::<Q4_0>(&rows, to) };
+                unsafe { panel::unpack::<Q4_0>(&rows, 0, to) };
             }
         }
         Some(Self { dtype, depth, list })
