@@ -16,10 +16,10 @@ use super::matmul::{self, Panels};
 
 /// All that the processor can do.
 fn archs() -> Vec<Arch> {
-    let mut archs = vec![Arch::Scalar, Arch::new()];
+    let usual = [Arch::Scalar, Arch::new()].into_iter();
     #[cfg(target_arch = "x86_64")]
-    archs.extend(pulp::x86::V3::try_new().map(Arch::V3));
-    archs
+    let usual = usual.chain(pulp::x86::V3::try_new().map(Arch::V3));
+    usual.collect()
 }
 
 fn random(rng: &mut fastrand::Rng, n: usize) -> Vec<f32> {
