@@ -175,6 +175,9 @@ fn mul_mat_equals_dequantised_product() {
         for (depth, columns, rows) in shapes {
             let shape = [depth as i64, columns as i64, 1, 1];
             assert_eq!(matmul::multiplies(dtype, shape), has_bytes(), "{dtype} {shape:?}");
+            if !has_bytes() {
+                continue; // ggml computes it, which rounds activations otherwise
+            }
             let (w, mut x) = (random(&mut rng, depth * columns), random(&mut rng, depth * rows));
             x[..40].fill(0.0);
             let w = dtype.quantize(&w, depth, None).unwrap();
