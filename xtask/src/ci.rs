@@ -35,6 +35,7 @@ const STEPS: &[(Where, &str)] = &[
     (Everywhere, "cargo fmt --check --manifest-path llm/check/Cargo.toml"),
     (Everywhere, "cargo fmt --check --manifest-path llm/tests/text_llama/Cargo.toml"),
     (Everywhere, "cargo fmt --check --manifest-path benches/peers/Cargo.toml --all"),
+    (Everywhere, "cargo fmt --check --manifest-path benches/llm/Cargo.toml --all"),
     // Declarations are enough for these, so no C is compiled.
     (Everywhere, "DOCS_RS=1 cargo clippy --workspace --all-targets --features vulkan,rpc,blas,tools -- -D warnings"),
     (Everywhere, "DOCS_RS=1 cargo clippy --no-default-features --all-targets -- -D warnings"),
