@@ -6,7 +6,7 @@ use ggml::Operands;
 
 use super::activations::{self, BLOCK, Block};
 use super::dot::{self, Ordered};
-use super::panel::{self, Panel};
+use super::panel::{self, HALF, Panel};
 use super::types::Facts;
 use super::{Out, WIDTH, resize, weights};
 
@@ -16,8 +16,6 @@ const FEW: usize = 2;
 const SEVERAL: usize = 16;
 /// The blocks of a part, of which depths are multiples.
 const PART: usize = 8;
-/// The rows of the matrix that are unpacked together.
-const HALF: usize = WIDTH / 2;
 /// The rows of activations whose sums, for a panel's columns, fit into the registers.
 const ROWS: usize = 4;
 

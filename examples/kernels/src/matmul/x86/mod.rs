@@ -54,7 +54,8 @@ pub(super) fn operation(dtype: DType) -> Option<&'static CustomOp<f32>> {
         CustomOp::new(Custom::new().with_split(1), |out, operands| {
             let [_, _, rows, _] = out.shape();
             let out = Out::new(out);
-            if let Some(tiles) = amx::Tiles::new().filter(|_| rows > FEW) {
+            // Steps are not worth configuring tiles.
+            if let Some(tiles) = (rows > FEW).then(amx::Tiles::new).flatten() {
                 TILES.with_borrow_mut(|scratch| {
                     // SAFETY: the processor has the target features: `operation` returns this only if `any` is true.
                     unsafe { tiled::multiply(&tiles, out, &operands, scratch) }

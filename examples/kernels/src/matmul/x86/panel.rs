@@ -12,8 +12,8 @@ use super::activations::{BLOCK, Block};
 use super::types::{self, Facts, Q4_0, Q4_K, Q8_0};
 use super::{WIDTH, fetch};
 
-/// The columns of a vector.
-const HALF: usize = 16;
+/// The columns of a vector: rows of the matrix that are unpacked together.
+pub(super) const HALF: usize = WIDTH / 2;
 /// The values in a lane of the instruction.
 const FOUR: usize = 4;
 
