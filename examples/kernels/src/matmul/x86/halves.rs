@@ -1,14 +1,13 @@
 //! Products with matrices of `f16`. Activations and sums are `f32`.
 
 use std::arch::x86_64::{
-    __m256i, __m512, __m512i, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cvtph_ps, _mm512_fmadd_ps,
-    _mm512_reduce_add_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_shuffle_i32x4, _mm512_unpackhi_epi32,
-    _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+    __m256i, __m512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cvtph_ps, _mm512_fmadd_ps, _mm512_reduce_add_ps,
+    _mm512_set1_ps, _mm512_setzero_ps, _mm512_shuffle_i32x4,
 };
 
 use ggml::Operands;
 
-use super::{AHEAD, FEW, Out, WIDTH, fetch, resize, weights};
+use super::{AHEAD, FEW, Out, WIDTH, fetch, fours, resize, weights};
 
 /// The numbers of a vector.
 const LANES: usize = 16;
@@ -122,18 +121,7 @@ fn unpack(rows: &[&[u8]; WIDTH], to: &mut [Row]) {
 pub(super) fn transpose(columns: &[__m512; LANES]) -> [__m512; LANES] {
     let c = |i: usize| _mm512_castps_si512(columns[i]);
     // Rows 4 * lane + i of four columns, for each lane.
-    let mut fours = [[bytemuck::cast::<_, __m512i>([0_u8; 64]); 4]; 4];
-    for (q, four) in fours.iter_mut().enumerate() {
-        let (a, b) = (_mm512_unpacklo_epi32(c(4 * q), c(4 * q + 1)), _mm512_unpackhi_epi32(c(4 * q), c(4 * q + 1)));
-        let (d, e) =
-            (_mm512_unpacklo_epi32(c(4 * q + 2), c(4 * q + 3)), _mm512_unpackhi_epi32(c(4 * q + 2), c(4 * q + 3)));
-        *four = [
-            _mm512_unpacklo_epi64(a, d),
-            _mm512_unpackhi_epi64(a, d),
-            _mm512_unpacklo_epi64(b, e),
-            _mm512_unpackhi_epi64(b, e),
-        ];
-    }
+    let fours = [0, 4, 8, 12].map(|q: usize| fours([c(q), c(q + 1), c(q + 2), c(q + 3)]));
     let mut out = *columns;
     for i in 0..4 {
         let [a, b, c, d] = [0, 1, 2, 3].map(|q: usize| fours[q][i]);

@@ -12,7 +12,10 @@ mod panels;
 mod tiled;
 mod types;
 
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+use std::arch::x86_64::{
+    __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32,
+    _mm512_unpacklo_epi64,
+};
 use std::cell::RefCell;
 use std::sync::LazyLock;
 
@@ -35,6 +38,15 @@ fn fetch(bytes: &[u8], ahead: usize) {
     let line = bytes.as_ptr().wrapping_add(ahead);
     // SAFETY: any address may be prefetched.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+}
+
+/// Lane `i` of four columns, side by side in each 128 bits, as vector `i`.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn fours(columns: [__m512i; 4]) -> [__m512i; 4] {
+    let (a, b) = (_mm512_unpacklo_epi32(columns[0], columns[1]), _mm512_unpackhi_epi32(columns[0], columns[1]));
+    let (c, d) = (_mm512_unpacklo_epi32(columns[2], columns[3]), _mm512_unpackhi_epi32(columns[2], columns[3]));
+    [_mm512_unpacklo_epi64(a, c), _mm512_unpackhi_epi64(a, c), _mm512_unpacklo_epi64(b, d), _mm512_unpackhi_epi64(b, d)]
 }
 
 /// Whether the processor has the instructions.

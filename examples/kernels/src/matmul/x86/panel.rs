@@ -3,14 +3,13 @@
 use std::arch::x86_64::{
     __m256i, __m512, __m512i, _mm256_setzero_si256, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps,
     _mm512_fnmadd_ps, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512, _mm512_shuffle_i32x4,
-    _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 
 use bytemuck::{Pod, Zeroable};
 
 use super::activations::{BLOCK, Block};
 use super::types::{self, Facts, Q4_0, Q4_K, Q8_0};
-use super::{WIDTH, fetch};
+use super::{WIDTH, fetch, fours};
 
 /// The columns of a vector: rows of the matrix that are unpacked together.
 pub(super) const HALF: usize = WIDTH / 2;
@@ -76,14 +75,7 @@ fn transpose(columns: &[__m256i; HALF]) -> [__m512i; BLOCK / FOUR] {
     let mut quarters = [[_mm512_setzero_si512(); 4]; 2];
     for (q, quarter) in quarters.iter_mut().enumerate() {
         let z: [__m512i; 4] = [0, 1, 2, 3].map(|i| bytemuck::cast([columns[8 * q + i], columns[8 * q + i + 4]]));
-        let (a, b) = (_mm512_unpacklo_epi32(z[0], z[1]), _mm512_unpackhi_epi32(z[0], z[1]));
-        let (c, d) = (_mm512_unpacklo_epi32(z[2], z[3]), _mm512_unpackhi_epi32(z[2], z[3]));
-        *quarter = [
-            _mm512_unpacklo_epi64(a, c),
-            _mm512_unpackhi_epi64(a, c),
-            _mm512_unpacklo_epi64(b, d),
-            _mm512_unpackhi_epi64(b, d),
-        ];
+        *quarter = fours(z);
     }
     for i in 0..4 {
         // Even lanes have lane `i` of the columns, odd ones lane `i + 4`.
