@@ -52,6 +52,16 @@ impl Context {
     ///
     /// The view must lie inside the tensor whose memory `a` is or shares, and none of its elements may overlap.
     ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// // Each token's query, key and value lie side by side; these are the keys: 64 elements of each.
+    /// let qkv = ctx.input("qkv", DType::F32, [3 * 64, 10])?;
+    /// let token = qkv.nb()[1];
+    /// let keys = ctx.view(qkv, [64, 10], [token, 10 * token, 10 * token], 64 * size_of::<f32>())?;
+    /// assert_eq!((keys.ne(), keys.is_contiguous()), ([64, 10, 1, 1], false));
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Param`](crate::Error::Param) where shape, strides or offset do not fit.
