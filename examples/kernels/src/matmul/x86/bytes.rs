@@ -29,7 +29,11 @@ pub(super) struct Scratch {
 
 /// Computes columns of the product.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c")]
-pub(super) fn multiply<const T: u8>(mut out: Out<'_>, operands: &Operands<'_>, scratch: &mut Scratch) {
+pub(super) fn multiply<const T: u8, const BYTES: usize>(
+    mut out: Out<'_>,
+    operands: &Operands<'_>,
+    scratch: &mut Scratch,
+) {
     let Scratch { blocks, ordered, panel } = scratch;
     let x = operands.rows::<f32>(1);
     let [depth, rows, ..] = x.shape();
@@ -42,11 +46,11 @@ pub(super) fn multiply<const T: u8>(mut out: Out<'_>, operands: &Operands<'_>, s
         let panel = resize(panel, n);
         let row = |i: usize| &blocks[i * n..][..n];
         out.each(|part, put| {
-            let columns = &weights(operands, part);
+            let columns = &weights(operands, part).map(|column| column.as_chunks::<BYTES>().0);
             if rows <= SEVERAL {
-                several::<T>(columns, panel, row, rows, put);
+                several::<T, BYTES>(columns, panel, row, rows, put);
             } else {
-                panel::unpack::<T>(columns, columns[0].len() * HALF, panel);
+                panel::unpack::<T, BYTES>(columns, 0, columns[0].len() * BYTES * HALF, panel);
                 many::<T>(panel, row, rows, put);
             }
         });
@@ -86,21 +90,19 @@ pub(super) fn many<'a, const T: u8>(
 
 /// The products of up to [`SEVERAL`] rows of activations: a part of the panel at a time, which stays in the nearest cache.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,f16c")]
-fn several<'a, const T: u8>(
-    columns: &[&[u8]; WIDTH],
+fn several<'a, const T: u8, const BYTES: usize>(
+    columns: &[&[[u8; BYTES]]; WIDTH],
     panel: &mut [Panel],
     row: impl Fn(usize) -> &'a [Block],
     rows: usize,
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
-    let Facts { blocks, bytes, .. } = const { Facts::of(T) };
-    let ahead = columns[0].len() * HALF;
+    let blocks = const { Facts::of(T).blocks };
+    let ahead = columns[0].len() * BYTES * HALF;
     let mut sums = [[[_mm512_setzero_ps(); 2]; ROWS]; SEVERAL / ROWS];
     for from in (0..panel.len()).step_by(PART) {
         let panel = &mut panel[..PART];
-        let part = columns.map(|column| &column[from / blocks * bytes..]);
-        // The shares follow each other, while these parts are as far apart as rows.
-        panel::unpack::<T>(&part, ahead + (HALF - 1) * (from / blocks * bytes), panel);
+        panel::unpack::<T, BYTES>(columns, from / blocks, ahead, panel);
         for (sums, first) in sums.iter_mut().zip((0..rows).step_by(ROWS)) {
             let rows = std::array::from_fn(|i| &row((first + i).min(rows - 1))[from..from + PART]);
             *sums = panel::tile::<T, ROWS>(rows, panel, *sums);

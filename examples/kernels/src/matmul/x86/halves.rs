@@ -7,7 +7,7 @@ use std::arch::x86_64::{
 
 use ggml::Operands;
 
-use super::{AHEAD, FEW, Out, WIDTH, fetch, fours, resize, weights};
+use super::{FEW, Out, WIDTH, fetch, fours, resize, weights};
 
 /// The numbers of a vector.
 const LANES: usize = 16;
@@ -22,13 +22,14 @@ pub(super) fn multiply(mut out: Out<'_>, operands: &Operands<'_>, panel: &mut Ve
     let [depth, rows, ..] = x.shape();
     let row = |i: usize| x.row([i.min(rows - 1), 0, 0]);
     if rows <= FEW {
+        let with: [&[f32]; FEW] = std::array::from_fn(row);
         out.each(|part, put| {
             let columns = &weights(operands, part);
             match rows {
-                1 => few::<1, 1>(columns, row, rows, put),
-                2 => few::<2, 2>(columns, row, rows, put),
-                3 | 4 => few::<2, 4>(columns, row, rows, put),
-                _ => few::<2, 8>(columns, row, rows, put),
+                1 => few::<1, 1>(columns, &with, rows, put),
+                2 => few::<2, 2>(columns, &with, rows, put),
+                3 | 4 => few::<2, 4>(columns, &with, rows, put),
+                _ => few::<2, 8>(columns, &with, rows, put),
             }
         });
         return;
@@ -47,15 +48,15 @@ pub(super) fn multiply(mut out: Out<'_>, operands: &Operands<'_>, panel: &mut Ve
 
 /// The products of up to `N` rows of activations, `R` columns at a time.
 #[target_feature(enable = "avx512f,f16c")]
-fn few<'a, const R: usize, const N: usize>(
+fn few<const R: usize, const N: usize>(
     columns: &[&[u8]; WIDTH],
-    row: impl Fn(usize) -> &'a [f32],
+    with: &[&[f32]; FEW],
     rows: usize,
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
     let mut sums = [[0.0; WIDTH]; N];
     for (i, columns) in columns.as_chunks::<R>().0.iter().enumerate() {
-        for (j, column) in dot::<R, N>(*columns, std::array::from_fn(&row)).into_iter().enumerate() {
+        for (j, column) in dot::<R, N>(*columns, std::array::from_fn(|i| with[i])).into_iter().enumerate() {
             for (sums, sum) in sums.iter_mut().zip(column) {
                 sums[R * i + j] = sum;
             }
@@ -78,7 +79,7 @@ fn dot<const R: usize, const N: usize>(rows: [&[u8]; R], with: [&[f32]; N]) -> [
     let mut sums = [[_mm512_setzero_ps(); N]; R];
     for k in 0..n {
         for (sums, row) in sums.iter_mut().zip(rows) {
-            fetch(&row[k], AHEAD);
+            fetch(&row[k], R * n * 2 * LANES);
             let w = _mm512_cvtph_ps(bytemuck::cast(row[k]));
             for (sum, with) in sums.iter_mut().zip(with) {
                 *sum = _mm512_fmadd_ps(w, bytemuck::cast(with[k]), *sum);

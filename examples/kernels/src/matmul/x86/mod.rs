@@ -25,6 +25,7 @@ use ggml::{Custom, CustomOp, DType, Operands, RowsMut};
 use super::WIDTH;
 use bytes::Scratch;
 pub(crate) use panels::Panels;
+use types::Facts;
 
 /// Up to so many rows of activations, a matrix of `f16` is not unpacked.
 const FEW: usize = 8;
@@ -80,9 +81,12 @@ pub(super) fn operation(dtype: DType) -> Option<&'static CustomOp<f32>> {
             });
         })
     });
-    static Q8_0: LazyLock<CustomOp<f32>> = LazyLock::new(of_blocks::<{ types::Q8_0 }>);
-    static Q4_0: LazyLock<CustomOp<f32>> = LazyLock::new(of_blocks::<{ types::Q4_0 }>);
-    static Q4_K: LazyLock<CustomOp<f32>> = LazyLock::new(of_blocks::<{ types::Q4_K }>);
+    static Q8_0: LazyLock<CustomOp<f32>> =
+        LazyLock::new(of_blocks::<{ types::Q8_0 }, { Facts::of(types::Q8_0).bytes }>);
+    static Q4_0: LazyLock<CustomOp<f32>> =
+        LazyLock::new(of_blocks::<{ types::Q4_0 }, { Facts::of(types::Q4_0).bytes }>);
+    static Q4_K: LazyLock<CustomOp<f32>> =
+        LazyLock::new(of_blocks::<{ types::Q4_K }, { Facts::of(types::Q4_K).bytes }>);
     let op = match dtype {
         DType::F16 => &F16,
         DType::Q8_0 => &Q8_0,
@@ -93,11 +97,11 @@ pub(super) fn operation(dtype: DType) -> Option<&'static CustomOp<f32>> {
     any().then_some(op)
 }
 
-fn of_blocks<const T: u8>() -> CustomOp<f32> {
+fn of_blocks<const T: u8, const BYTES: usize>() -> CustomOp<f32> {
     CustomOp::new(Custom::new().with_split(1), |out, operands| {
         SCRATCH.with_borrow_mut(|scratch| {
             // SAFETY: the processor has the target features: `operation` returns this only if `any` is true.
-            unsafe { bytes::multiply::<T>(Out::new(out), &operands, scratch) }
+            unsafe { bytes::multiply::<T, BYTES>(Out::new(out), &operands, scratch) }
         });
     })
 }

@@ -1,15 +1,15 @@
 //! Products of many rows of activations: the matrix is unpacked to panels of columns, in which the instruction reads it.
 
 use std::arch::x86_64::{
-    __m256i, __m512, __m512i, _mm256_setzero_si256, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps,
-    _mm512_fnmadd_ps, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512, _mm512_shuffle_i32x4,
+    __m512, __m512i, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_mul_ps,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512,
 };
 
 use bytemuck::{Pod, Zeroable};
 
 use super::activations::{BLOCK, Block};
-use super::types::{self, Facts, Q4_0, Q4_K, Q8_0};
-use super::{WIDTH, fetch, fours};
+use super::types::{self, Facts};
+use super::{WIDTH, fetch};
 
 /// The columns of a vector: rows of the matrix that are unpacked together.
 pub(super) const HALF: usize = WIDTH / 2;
@@ -25,64 +25,42 @@ pub(super) struct Panel {
     offsets: [[f32; HALF]; 2],
 }
 
-/// Unpacks [`WIDTH`] rows of the matrix, or as many bytes of each as there are panels for. An equal share of the [`HALF`] rows
-/// that come next begins `ahead` bytes behind.
+/// Unpacks units of [`WIDTH`] rows of the matrix, from unit `first` on, as many of each row as there are panels for. An equal share
+/// of the [`HALF`] rows that come next begins `ahead` bytes behind the first row.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
-pub(super) fn unpack<const T: u8>(rows: &[&[u8]; WIDTH], ahead: usize, to: &mut [Panel]) {
-    match T {
-        Q8_0 => unpack_units::<T, { Facts::of(Q8_0).bytes }>(rows, ahead, to),
-        Q4_0 => unpack_units::<T, { Facts::of(Q4_0).bytes }>(rows, ahead, to),
-        _ => unpack_units::<T, { Facts::of(Q4_K).bytes }>(rows, ahead, to),
-    }
-}
-
-/// [`unpack`] with the bytes of a unit.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
-fn unpack_units<const T: u8, const BYTES: usize>(rows: &[&[u8]; WIDTH], ahead: usize, to: &mut [Panel]) {
+pub(super) fn unpack<const T: u8, const BYTES: usize>(
+    rows: &[&[[u8; BYTES]]; WIDTH],
+    first: usize,
+    ahead: usize,
+    to: &mut [Panel],
+) {
     let facts = const { Facts::of(T) };
     let n = to.len() / facts.blocks;
     for (half, rows) in rows.as_chunks::<HALF>().0.iter().enumerate() {
         // All of one length, so that indices are checked once.
-        let rows = rows.map(|row| &row.as_chunks::<BYTES>().0[..n]);
+        let mut parts: [&[[u8; BYTES]]; HALF] = [&[]; HALF];
+        for (part, row) in parts.iter_mut().zip(rows) {
+            *part = &row[first..first + n];
+        }
         for (u, to) in to.chunks_exact_mut(facts.blocks).enumerate() {
-            let units = rows.map(|row| &row[u]);
+            let mut units = [&[0; BYTES]; HALF];
+            for (unit, part) in units.iter_mut().zip(parts) {
+                *unit = &part[u];
+            }
             types::scales::<T, BYTES>(units, |block, scales, offsets| {
                 to[block].scales[half] = scales;
                 to[block].offsets[half] = offsets;
             });
-            for (block, to) in to.iter_mut().enumerate() {
-                // A share of the rows that come next, one line after the other.
-                let share = HALF * BYTES / facts.blocks;
-                let start = ahead + (u * facts.blocks + block) * share;
-                (0..share).step_by(64).for_each(|line| fetch(&rows[0][0], start + line));
-                let mut columns = [_mm256_setzero_si256(); HALF];
-                for (column, unit) in columns.iter_mut().zip(units) {
-                    *column = types::numbers::<T>(unit, block);
-                }
-                for (to, numbers) in to.numbers.iter_mut().zip(transpose(&columns)) {
-                    to[half] = bytemuck::cast(numbers);
-                }
-            }
+            let start = ahead + (first + u) * HALF * BYTES;
+            let mut share = 0;
+            types::numbers::<T, BYTES>(units, |block, k, numbers| {
+                to[block].numbers[k][half] = bytemuck::cast(numbers);
+                // A line after the other, as the processor can't wait for many.
+                fetch(rows[0].as_flattened(), start + share);
+                share += HALF * BYTES / (facts.blocks * BLOCK / FOUR);
+            });
         }
     }
-}
-
-/// From sixteen columns of eight lanes to eight rows of 16 lanes.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-#[inline]
-fn transpose(columns: &[__m256i; HALF]) -> [__m512i; BLOCK / FOUR] {
-    let mut out = [_mm512_setzero_si512(); BLOCK / FOUR];
-    let mut quarters = [[_mm512_setzero_si512(); 4]; 2];
-    for (q, quarter) in quarters.iter_mut().enumerate() {
-        let z: [__m512i; 4] = [0, 1, 2, 3].map(|i| bytemuck::cast([columns[8 * q + i], columns[8 * q + i + 4]]));
-        *quarter = fours(z);
-    }
-    for i in 0..4 {
-        // Even lanes have lane `i` of the columns, odd ones lane `i + 4`.
-        out[i] = _mm512_shuffle_i32x4::<0b10_00_10_00>(quarters[0][i], quarters[1][i]);
-        out[i + 4] = _mm512_shuffle_i32x4::<0b11_01_11_01>(quarters[0][i], quarters[1][i]);
-    }
-    out
 }
 
 /// Adds the products of `R` rows of activations and a panel.

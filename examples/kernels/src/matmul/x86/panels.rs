@@ -38,13 +38,13 @@ impl Panels {
         let mut list = vec![Panel::zeroed(); depth * columns.div_ceil(WIDTH)];
         for (i, to) in list.chunks_exact_mut(depth).enumerate() {
             // The last columns are repeated where a panel has more.
-            let rows = std::array::from_fn(|j| &bytes[(i * WIDTH + j).min(columns - 1) * row..][..row]);
+            let rows: [&[u8]; WIDTH] = std::array::from_fn(|j| &bytes[(i * WIDTH + j).min(columns - 1) * row..][..row]);
             if dtype == Q8_0 {
                 // SAFETY: the processor has the target features: `any` is true.
-                unsafe { panel::unpack::<Q8_0>(&rows, 0, to) };
+                unsafe { unpack::<Q8_0, { Facts::of(Q8_0).bytes }>(&rows, to) };
             } else {
                 // SAFETY: as above.
-                unsafe { panel::unpack::<Q4_0>(&rows, 0, to) };
+                unsafe { unpack::<Q4_0, { Facts::of(Q4_0).bytes }>(&rows, to) };
             }
         }
         Some(Self { dtype, depth, list })
@@ -76,6 +76,11 @@ impl Panels {
             }
         }
     }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
+fn unpack<const T: u8, const BYTES: usize>(rows: &[&[u8]; WIDTH], to: &mut [Panel]) {
+    panel::unpack::<T, BYTES>(&rows.map(|row| row.as_chunks().0), 0, 0, to);
 }
 
 /// Rows of activations in blocks.

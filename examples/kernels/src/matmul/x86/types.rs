@@ -4,16 +4,15 @@
 #![expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "indices of lanes")]
 
 use std::arch::x86_64::{
-    __m128i, __m256, __m256i, __m512, __m512i, _mm_cvtph_ps, _mm256_and_si256, _mm256_broadcastsi128_si256,
-    _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_mul_ps, _mm256_set_epi64x, _mm256_set1_epi8, _mm256_set1_ps,
-    _mm256_srli_epi16, _mm256_srlv_epi64, _mm256_xor_si256, _mm512_and_si512, _mm512_castps128_ps512,
-    _mm512_castsi512_si256, _mm512_cvtepi32_epi16, _mm512_cvtepi32_ps, _mm512_cvtph_ps, _mm512_mul_ps, _mm512_or_si512,
+    __m128i, __m256, __m256i, __m512, __m512i, _mm_cvtph_ps, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_mul_ps,
+    _mm256_set1_ps, _mm512_and_si512, _mm512_castps128_ps512, _mm512_castsi128_si512, _mm512_castsi512_si256,
+    _mm512_cvtepi32_epi16, _mm512_cvtepi32_ps, _mm512_cvtph_ps, _mm512_inserti32x4, _mm512_mul_ps, _mm512_or_si512,
     _mm512_permutex2var_epi16, _mm512_permutexvar_epi16, _mm512_permutexvar_ps, _mm512_set1_epi8, _mm512_set1_epi32,
     _mm512_setzero_ps, _mm512_setzero_si512, _mm512_srli_epi16, _mm512_srli_epi32, _mm512_xor_si512,
     _mm512_zextps256_ps512,
 };
 
-use super::activations::BLOCK;
+use super::fours;
 
 /// The types, as constants for generic functions.
 pub(super) const Q8_0: u8 = 0;
@@ -167,22 +166,49 @@ fn q4_k_scales(bytes: &[u8; 144]) -> (__m256, __m256) {
     (_mm256_mul_ps(floats(sc), _mm256_set1_ps(scale)), _mm256_mul_ps(floats(of), _mm256_set1_ps(offset)))
 }
 
-/// The numbers of one of a unit's blocks.
+/// The numbers of sixteen units, four of each in a vector: `put` gets their block, the index of the four in it, and the vector.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 #[inline]
-pub(super) fn numbers<const T: u8>(bytes: &[u8], block: usize) -> __m256i {
-    let mask = _mm256_set1_epi8(15);
-    match T {
-        Q8_0 => _mm256_xor_si256(read(bytes, 2), _mm256_set1_epi8(-128)),
-        Q4_0 => {
-            let twice = _mm256_broadcastsi128_si256(read::<__m128i>(bytes, 2));
-            _mm256_and_si256(_mm256_srlv_epi64(twice, _mm256_set_epi64x(4, 4, 0, 0)), mask)
-        }
-        _ => {
-            let both: __m256i = read(bytes, 16 + BLOCK * (block / 2));
-            _mm256_and_si256(if block.is_multiple_of(2) { both } else { _mm256_srli_epi16::<4>(both) }, mask)
+pub(super) fn numbers<const T: u8, const BYTES: usize>(
+    units: [&[u8; BYTES]; 16],
+    mut put: impl FnMut(usize, usize, __m512i),
+) {
+    let mask = _mm512_set1_epi8(15);
+    let (first, chunks) = match T {
+        Q8_0 => (2, 2),
+        Q4_0 => (2, 1),
+        _ => (16, 8),
+    };
+    for chunk in 0..chunks {
+        for (i, bytes) in columns(units, first + 16 * chunk).into_iter().enumerate() {
+            let k = chunk % 2 * 4 + i;
+            let (lower, upper) = (_mm512_and_si512(bytes, mask), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), mask));
+            match T {
+                Q8_0 => put(0, k, _mm512_xor_si512(bytes, _mm512_set1_epi8(-128))),
+                Q4_0 => {
+                    put(0, i, lower);
+                    put(0, i + 4, upper);
+                }
+                _ => {
+                    put(chunk / 2 * 2, k, lower);
+                    put(chunk / 2 * 2 + 1, k, upper);
+                }
+            }
         }
     }
+}
+
+/// Sixteen bytes of each unit: the first four of all, then the next four.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn columns<const BYTES: usize>(units: [&[u8; BYTES]; 16], offset: usize) -> [__m512i; 4] {
+    let mut columns = [_mm512_setzero_si512(); 4];
+    for (i, column) in columns.iter_mut().enumerate() {
+        let part = |q: usize| -> __m128i { read(units[4 * q + i], offset) };
+        let lower = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(part(0)), part(1));
+        *column = _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(lower, part(2)), part(3));
+    }
+    fours(columns)
 }
 
 /// The scales of units' blocks, and their offsets if they are no multiples: [block][column].
