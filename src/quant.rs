@@ -80,7 +80,7 @@ impl DType {
         let row = i64::try_from(n_per_row).ok().filter(|&n| n > 0).and_then(|n| Some((n, self.row_size(n)?)));
         let Some((columns, row_size)) = row else {
             let block = self.block_size();
-            return refuse("n_per_row", n_per_row.to_string(), format!("it must be a positive multiple of {block}"));
+            return refuse("n_per_row", n_per_row.to_string(), format!("rows of {self} are whole blocks of {block}"));
         };
         if !data.len().is_multiple_of(n_per_row) {
             return refuse("data", format!("{} numbers", data.len()), format!("rows have {n_per_row}"));

@@ -118,7 +118,7 @@ options! {
         /// Trains for `nepoch` epochs.
         new(nepoch: u32);
         /// Sets the share of the data that is held out of training and evaluated after each epoch, at least 0 and below
-        /// 1: 0.2 is a fifth. It grows until the rest is a multiple of a step's datapoints.
+        /// 1: 0.2 is a fifth. All data are shuffled first. The share grows until the rest is a multiple of a step's datapoints.
         with_val_split(val_split: f32 = 0.0);
         /// Sets the seed of the shuffles.
         with_seed(seed: u64 = 0);
