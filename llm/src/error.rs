@@ -70,6 +70,14 @@ pub enum Error {
         /// Cells that the batch needs.
         needed: usize,
     },
+    /// [`Session::decode_while`](crate::Session::decode_while) was told to stop.
+    #[error("stopped after {computed} of {total} tokens")]
+    Stopped {
+        /// The tokens that were computed.
+        computed: usize,
+        /// The tokens of the batch.
+        total: usize,
+    },
     /// A sequence can't be changed in this way.
     #[error("sequence {sequence}: {reason}")]
     Sequence {

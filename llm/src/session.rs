@@ -115,12 +115,22 @@ impl Session {
     /// before anything is computed, the session is unchanged. A batch that fails later has lost its sequences' tokens
     /// from the point of failure on.
     pub fn decode(&mut self, batch: &Batch) -> Result<()> {
+        self.decode_while(batch, &mut |_| true)
+    }
+
+    /// [`Session::decode`] that calls `proceed` before each `n_batch` tokens, with the number of those computed so far, and stops
+    /// if it returns `false`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::decode`]; [`Error::Stopped`], after which the session has the tokens that were computed, and no logits.
+    pub fn decode_while(&mut self, batch: &Batch, proceed: &mut dyn FnMut(usize) -> bool) -> Result<()> {
         self.check(batch)?;
         let n_vocab = self.model.config().n_vocab;
         self.n_outputs = batch.entries.iter().filter(|e| e.output).count();
         self.logits.resize(self.n_outputs * n_vocab, 0.0);
         let (steps, memory, logits) = (&mut self.steps, &mut self.memory, &mut self.logits);
-        let result = steps.decode(&self.model, memory, batch, logits);
+        let result = steps.decode(&self.model, memory, batch, logits, proceed);
         if result.is_err() {
             self.n_outputs = 0;
         }

@@ -9,7 +9,7 @@ use crate::blocks::Build;
 use crate::blocks::layer::Layer;
 use crate::cache::KvCache;
 use crate::decoder::Decoder;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::model::Model;
 
@@ -96,15 +96,21 @@ impl Steps {
         memory: &mut Memory,
         batch: &Batch,
         logits: &mut [f32],
+        proceed: &mut dyn FnMut(usize) -> bool,
     ) -> Result<()> {
+        let mut next = |computed| {
+            let total = batch.len();
+            if proceed(computed) { Ok(()) } else { Err(Error::Stopped { computed, total }) }
+        };
         if let Some(kv) = &memory.kv {
             kv.cells.check_free(batch.len())?;
         }
         if memory.recurrent.is_some() && !batch.has_each_sequence_once() {
-            return self.decode_recurrent(model, memory, batch, logits);
+            return self.decode_recurrent(model, memory, batch, logits, &mut next);
         }
         let mut target = 0;
-        for entries in batch.entries.chunks(self.n_batch) {
+        for (i, entries) in batch.entries.chunks(self.n_batch).enumerate() {
+            next(i * self.n_batch)?;
             self.part.clear();
             for &entry in entries {
                 self.part.sequences.push(i32::try_from(entry.sequence).unwrap_or(i32::MAX));
@@ -123,6 +129,7 @@ impl Steps {
         memory: &mut Memory,
         batch: &Batch,
         logits: &mut [f32],
+        next: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<()> {
         let mut sequences: Vec<usize> = batch.entries.iter().map(|e| e.sequence).collect();
         sequences.sort_unstable();
@@ -139,6 +146,7 @@ impl Steps {
         }
         let outputs = target;
         while !left.is_empty() {
+            next(batch.len() - left.iter().map(Vec::len).sum::<usize>())?;
             let most = (self.n_batch / left.len()).max(1);
             let n = left.iter().map(Vec::len).min().unwrap_or(0).min(most);
             self.part.clear();

@@ -19,6 +19,11 @@ struct File {
 
 /// A small model that can read and write any text.
 fn model(architecture: Architecture) -> File {
+    model_that(architecture, true)
+}
+
+/// [`model`] that may end its answers, or that never does.
+fn model_that(architecture: Architecture, ends: bool) -> File {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     let mut recipe = Recipe::new(architecture);
@@ -28,14 +33,16 @@ fn model(architecture: Architecture) -> File {
     let mut writer = Writer::new();
     writer.set_kv(&reader).unwrap();
     let mut tokens = BYTE_CHARACTERS.map(String::from).to_vec();
-    tokens.extend(["<|begin|>", "<|end|>"].map(String::from));
+    tokens.extend(["<|begin|>", if ends { "<|end|>" } else { "<|next|>" }].map(String::from));
     let types: Vec<i32> = (0..258).map(|i| if i < 256 { 1 } else { 3 }).collect(); // 3: control
     writer.set("tokenizer.ggml.model", "gpt2").unwrap();
     writer.set("tokenizer.ggml.pre", "qwen2").unwrap();
     writer.set("tokenizer.ggml.tokens", Strings::from(tokens)).unwrap();
     writer.set("tokenizer.ggml.token_type", types).unwrap();
     writer.set("tokenizer.ggml.merges", Strings::from(Vec::<String>::new())).unwrap();
-    writer.set("tokenizer.ggml.eos_token_id", 257_u32).unwrap();
+    if ends {
+        writer.set("tokenizer.ggml.eos_token_id", 257_u32).unwrap();
+    }
     let template = "{% for m in messages %}<|begin|>{{ m.role }}: {{ m.content }}<|end|>{% endfor %}<|begin|>";
     writer.set("tokenizer.chat_template", template).unwrap();
     for t in reader.tensors() {
@@ -150,6 +157,55 @@ fn chat_answers_each_line() {
         // The template's text, of which each special token is one.
         assert!(lines[0].contains(" 32 tokens"), "{statistics}");
     }
+}
+
+/// Both answers would go on for ever.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_stops_the_answer_and_not_the_chat() {
+    use std::io::{BufRead as _, BufReader};
+    let file = model_that(Architecture::Llama, false);
+    let answers = file.path.with_extension("txt");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ggml-llm"))
+        .arg("chat")
+        .arg(&file.path)
+        .args([SMALL, &["-n", "1000000000"]].concat())
+        .stdin(Stdio::piped())
+        .stdout(std::fs::File::create(&answers).unwrap())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let written = || std::fs::metadata(&answers).unwrap().len();
+    for message in ["hello\n", "and again\n"] {
+        let before = written();
+        input.write_all(message.as_bytes()).unwrap();
+        while written() < before + 100 {
+            assert!(child.try_wait().unwrap().is_none(), "the chat has ended");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert!(line.starts_with("[prompt: "), "{line}");
+    }
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
+
+/// Ten megabytes; a tenth of that where the program isn't optimised.
+#[test]
+fn a_prompt_of_megabytes_is_refused_and_the_chat_goes_on() {
+    let file = model(Architecture::Llama);
+    let long = "word ".repeat(if cfg!(debug_assertions) { 200_000 } else { 2_000_000 });
+    let output = run("complete", &file.path, &[SMALL, &["-"]].concat(), &long);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains(&format!("the batch needs {}", long.len())), "{said}");
+    let output = run("chat", &file.path, &[SMALL, &["-n", "3"]].concat(), &format!("{long}\nhello\n"));
+    text(&output);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cells free, but the batch needs") && said.contains("[prompt: 14 tokens"), "{said}");
 }
 
 #[test]

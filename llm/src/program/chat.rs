@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use anyhow::Result;
+use ggml_llm::Error;
 use ggml_llm::text::Message;
 
 use super::generate::Text;
@@ -46,18 +47,22 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         }
         messages.push(Message::new("user", line));
         let prompt = template.render(&messages, true)?;
-        // The template has written the tokens that begin a text.
-        text.set(&tokenizer.encode(&prompt, false, true)?)?;
         interrupt::forget();
+        // The template has written the tokens that begin a text.
+        match text.set(&tokenizer.encode(&prompt, false, true)?) {
+            Err(error) if matches!(error.downcast_ref(), Some(Error::Full { .. })) => {
+                eprintln!("[{error:#}]");
+                messages.pop();
+                continue;
+            }
+            result => result?,
+        }
         let mut answer = Vec::new();
-        let new = {
-            let mut both = Tee { out: std::io::stdout(), copy: &mut answer };
-            text.go_on(arguments.n, &mut sampler, Some(&tokenizer), &mut both)?
-        };
+        let mut both = Tee { out: std::io::stdout(), copy: &mut answer };
+        text.go_on(arguments.n, &mut sampler, Some(&tokenizer), &mut both)?;
         println!();
         eprintln!("[{}]", text.times.line());
         messages.push(Message::new("assistant", String::from_utf8_lossy(&answer)));
-        drop(new);
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use ggml_llm::{Batch, Error, Model, Session};
 
 use super::interrupt;
 use super::options::Place;
+use super::progress::Progress;
 
 /// The one sequence of a session, with its tokens. Where a server with layers is lost, it goes on without the server.
 pub(crate) struct Text<'p> {
@@ -60,7 +61,8 @@ impl<'p> Text<'p> {
         })
     }
 
-    /// Computes a text, of which it keeps what it has computed before. The last token's logits are there afterwards.
+    /// Computes a text, of which it keeps what it has computed before. The last token's logits are there afterwards, except
+    /// after Ctrl-C.
     pub(crate) fn set(&mut self, tokens: &[i32]) -> Result<()> {
         // The last token is computed again, as its logits are wanted.
         let same = common(&self.tokens, tokens).min(tokens.len().saturating_sub(1));
@@ -89,16 +91,26 @@ impl<'p> Text<'p> {
         self.session.len(0)
     }
 
-    /// Computes tokens that continue the text.
+    /// Computes tokens that continue the text, up to Ctrl-C.
     fn decode(&mut self, new: &[i32]) -> Result<()> {
         let before = self.tokens.len();
         self.tokens.extend_from_slice(new);
+        let total = new.len() as u64;
+        let mut progress = Progress::new("prompt");
+        let mut proceed = |done: usize| {
+            progress.show(done as u64, total);
+            !interrupt::seen()
+        };
         loop {
             self.batch.clear();
             let computed = self.session.len(0)?;
             self.batch.prompt(0, self.tokens.get(computed..).unwrap_or_default());
-            match self.session.decode(&self.batch) {
+            match self.session.decode_while(&self.batch, &mut proceed) {
                 Ok(()) => return Ok(()),
+                Err(Error::Stopped { .. }) => {
+                    self.tokens.truncate(self.session.len(0)?);
+                    return Ok(());
+                }
                 Err(error) => {
                     let on = self.go_on_without(error);
                     if on.is_err() {
@@ -136,21 +148,21 @@ impl<'p> Text<'p> {
         }
     }
 
-    /// Continues the text by up to `n` tokens, and writes them to `out` as they come. Returns the new tokens.
+    /// Continues the text by up to `n` tokens, and writes them to `out` as they come.
     pub(crate) fn go_on(
         &mut self,
         n: usize,
         sampler: &mut Sampler,
         tokenizer: Option<&Tokenizer>,
         out: &mut dyn Write,
-    ) -> Result<Vec<i32>> {
+    ) -> Result<()> {
         let mut stream = tokenizer.map(TokenStream::new);
-        let mut new = Vec::new();
+        let mut new = 0;
         let start = Instant::now();
-        while new.len() < n && !interrupt::seen() {
+        while new < n && !interrupt::seen() {
             let logits = self.session.logits(0).context("the last token has no logits")?;
             let token = sampler.sample(logits, &self.tokens)?;
-            new.push(token);
+            new += 1;
             if tokenizer.is_some_and(|t| t.is_end_of_generation(token)) {
                 break;
             }
@@ -165,9 +177,9 @@ impl<'p> Text<'p> {
         if let Some(stream) = &mut stream {
             write!(out, "{}", stream.finish())?;
         }
-        self.times.steps = (new.len(), start.elapsed());
+        self.times.steps = (new, start.elapsed());
         self.save();
-        Ok(new)
+        Ok(())
     }
 
     /// Where the context is full, forgets the older half of it, but not its beginning.

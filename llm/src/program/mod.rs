@@ -8,5 +8,6 @@ pub(crate) mod info;
 pub(crate) mod interrupt;
 pub(crate) mod options;
 pub(crate) mod perplexity;
+pub(crate) mod progress;
 #[cfg(feature = "rpc")]
 pub(crate) mod servers;

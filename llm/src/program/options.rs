@@ -1,6 +1,5 @@
 //! Options that several commands have.
 
-use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,6 +7,8 @@ use anyhow::{Context as _, Result};
 use ggml::{DType, Device};
 use ggml_llm::text::{Sampler, SamplerOptions};
 use ggml_llm::{Model, ModelOptions, Session, SessionOptions};
+
+use super::progress::Progress;
 
 /// The model, and where it is computed.
 #[derive(Debug, clap::Args)]
@@ -69,21 +70,8 @@ impl Devices {
             options.split.clone_from(&self.split);
         }
         (options.kernels, options.repack) = (!self.ggml_kernels, !self.no_repack);
-        let terminal = std::io::stderr().is_terminal();
-        let mut shown = 0;
-        let mut progress = |done: u64, total: u64| {
-            let percent = done.saturating_mul(100).checked_div(total).unwrap_or(100);
-            if terminal && percent != shown {
-                shown = percent;
-                // Progress is of no use to anybody if it can't be written.
-                let _unwritten = write!(std::io::stderr(), "\rloading: {percent} %").is_err();
-            }
-        };
-        let model = Model::load_with(file, &options, &mut progress)?;
-        if terminal && shown > 0 {
-            let _unwritten = write!(std::io::stderr(), "\r\x1b[K").is_err();
-        }
-        Ok(model)
+        let mut progress = Progress::new("loading");
+        Ok(Model::load_with(file, &options, &mut |done, total| progress.show(done, total))?)
     }
 
     /// The devices of all servers that aren't lost.

@@ -47,6 +47,19 @@ fn space_comes_after_special_tokens_only_if_asked_for() {
     assert_eq!(read(&file).unwrap().encode("a</s>a", false, true).unwrap(), [260, 2, 260]);
 }
 
+/// The longest word, merges without end, and nothing but special tokens: time grows with the length.
+#[test]
+fn ten_megabytes_are_encoded() {
+    let n = if cfg!(debug_assertions) { 1 << 20 } else { 10 << 20 };
+    let count = |file: &Writer, text: &str| read(file).unwrap().encode(text, false, true).unwrap().len();
+    assert_eq!(count(&bytes(), &"hello".repeat(n / 5)), n / 5);
+    assert_eq!(count(&bytes(), &" ".repeat(n)), n);
+    assert_eq!(count(&bytes(), &"<tool>".repeat(n / 6)), n / 6);
+    assert_eq!(count(&spaces(), &"ab".repeat(n / 2)), n / 2 + 1);
+    assert_eq!(count(&spaces(), &" ".repeat(n)), n + 1);
+    assert_eq!(count(&words(), &"want".repeat(n / 4)), 1);
+}
+
 #[test]
 fn wordpiece_takes_the_longest_pieces() {
     let tokenizer = read(&words()).unwrap();
