@@ -22,6 +22,8 @@ pub struct Case {
     there: Option<PathBuf>,
     options: Options,
     script: Script,
+    /// The later half of the layers is on a server.
+    divided: bool,
     /// The operations are not quite the same, for the reason given where the case is made.
     pub inexact: bool,
 }
@@ -59,7 +61,7 @@ impl Case {
             cache: GGML_TYPE_F16,
         };
         let name = format!("{architecture} {}", dtype.name());
-        Self { name, recipe, there: None, options, script: Script::Plain, inexact: false }
+        Self { name, recipe, there: None, options, script: Script::Plain, divided: false, inexact: false }
     }
 
     /// A model that `generate` has trained: its weights are no random numbers.
@@ -85,7 +87,7 @@ impl Case {
             }
         };
         let mut theirs = Llama::open(file, &self.options)?;
-        let mut ours = Ours::open(file, &self.options)?;
+        let mut ours = Ours::open(file, &self.options, self.divided)?;
         let mut rng = fastrand::Rng::with_seed(7);
         let n_vocab = i32::try_from(self.recipe.n_vocab)?;
         let mut token = move |sequence, position| Token { id: rng.i32(0..n_vocab), position, sequence, output: true };
@@ -113,6 +115,8 @@ impl Case {
             match step {
                 // The first step is a graph of another size, and lists grow.
                 0 | 1 => plans = ours.plans(),
+                // The server is in this process, and allocates for each message.
+                _ if self.divided => {}
                 _ => outcome.allocs_per_step = outcome.allocs_per_step.max(ours.allocations),
             }
         }
@@ -195,6 +199,12 @@ pub fn all() -> Vec<Case> {
         sequences.script = Script::Sequences;
         sequences.options.n_seq = 3;
         all.push(sequences);
+    }
+    for architecture in [Architecture::Llama, Architecture::Gemma3, Architecture::Qwen3Moe, Architecture::Mamba2] {
+        let mut divided = Case::new(architecture, DType::Q8_0).named("over two devices");
+        divided.divided = true;
+        divided.options.repack = false; // as servers don't
+        all.push(divided);
     }
     all
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use cases::{Case, Outcome};
 
-use llama_reference::{Options, Result, Token};
+use llama_reference::Result;
 
 #[global_allocator]
 static ALLOCATOR: testkit::counted::Counted = testkit::counted::Counted;

@@ -1,11 +1,29 @@
 //! The same by `ggml-llm`.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use ggml_llm::{Batch, Model, ModelOptions, Session, SessionOptions};
 
-use ggml::DType;
+use ggml::rpc::{self, Connection, Server};
+use ggml::{DType, Device};
 use llama_reference::{GGML_TYPE_Q8_0, Options, Result, Token};
+
+/// The CPU, by a server in this process.
+fn served() -> Result<Device> {
+    static SERVED: OnceLock<(Server, Connection)> = OnceLock::new();
+    let (_, connection) = match SERVED.get() {
+        Some(there) => there,
+        None => {
+            // SAFETY: the only client is this process.
+            let server = unsafe { Server::builder().threads(NonZeroUsize::MIN).start()? };
+            let connection = rpc::connect(&server.address().to_string())?;
+            SERVED.get_or_init(|| (server, connection))
+        }
+    };
+    Ok(*connection.devices().first().ok_or("a server without devices")?)
+}
 
 /// A session, and what its steps have cost.
 pub struct Ours {
@@ -16,8 +34,11 @@ pub struct Ours {
 }
 
 impl Ours {
-    pub fn open(file: &Path, options: &Options) -> Result<Self> {
+    pub fn open(file: &Path, options: &Options, divided: bool) -> Result<Self> {
         let mut how = ModelOptions::default();
+        if divided {
+            how.devices = vec![Device::cpu()?, served()?];
+        }
         // Only ggml's kernels give llama.cpp's bits.
         (how.kernels, how.repack) = (false, options.repack);
         let model = Model::load(file, &how)?;
