@@ -1,6 +1,5 @@
-//! An attention head that owns its weights and its KV cache. Each token attends to itself and to earlier tokens. Each step
-//! reads all rows of the cache, and a mask hides the empty ones, so all graphs have the same shape. The guide's page
-//! `decoder` has a whole model.
+//! An attention head that owns its weights and its KV cache. A mask hides the rows that are still empty, so the graphs of all
+//! steps have one shape. The guide's page `decoder` has a whole model.
 #![allow(clippy::print_stdout, clippy::cast_precision_loss, reason = "a program for people to read, small numbers")]
 
 use ggml::prelude::*;

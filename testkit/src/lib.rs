@@ -18,6 +18,7 @@ pub mod encode;
 pub mod fake_gpu;
 pub mod layout;
 pub mod network;
+pub mod nothing;
 #[cfg(feature = "rpc")]
 pub mod rpc;
 #[cfg(feature = "rpc")]

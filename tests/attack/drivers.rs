@@ -3,15 +3,13 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ggml::driver::{Driver, DriverBuffer, DriverInfo, DriverStream, Failure, NoEvent, Node, Nodes, TensorView};
+use ggml::driver::{Driver, DriverInfo, DriverStream, Failure, NoEvent, Node, Nodes};
 use ggml::prelude::*;
 use ggml::{Error, Registry};
+use testkit::nothing::Nothing;
 
 /// Claims everything, until it claims nothing.
 struct Fickle(String);
-
-/// Its memory and its stream.
-struct Nothing;
 
 static CLAIMS: AtomicBool = AtomicBool::new(true);
 
@@ -34,20 +32,6 @@ impl Driver for Fickle {
 
     fn stream(&self, _: &str) -> Result<Nothing, Failure> {
         Ok(Nothing)
-    }
-}
-
-impl DriverBuffer for Nothing {
-    fn set(&self, _: TensorView<'_>, _: usize, _: &[u8]) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn get(&self, _: TensorView<'_>, _: usize, _: &mut [u8]) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn fill(&self, _: usize, _: usize, _: u8) -> Result<(), Failure> {
-        Ok(())
     }
 }
 

@@ -3,11 +3,11 @@
 use std::sync::{Mutex, OnceLock};
 
 use ggml::driver::{
-    Driver, DriverBuffer, DriverInfo, DriverStream, Failure, HostSource, HostTarget, NoEvent, Node, Nodes, Region,
-    TensorView,
+    Driver, DriverInfo, DriverStream, Failure, HostSource, HostTarget, NoEvent, Node, Nodes, Region, TensorView,
 };
 use ggml::prelude::*;
 use ggml::{Registry, SortOrder};
+use testkit::nothing::Nothing;
 
 testkit::trials!(
     transfers_end_with_the_wait,
@@ -26,26 +26,6 @@ struct Liar {
 static KEPT: Mutex<Vec<(Option<HostSource>, Option<HostTarget>)>> = Mutex::new(Vec::new());
 static CALLED: OnceLock<String> = OnceLock::new();
 static ASKED: Mutex<u32> = Mutex::new(0);
-
-struct Nothing;
-
-impl DriverBuffer for Nothing {
-    fn set(&self, _: TensorView<'_>, _: usize, _: &[u8]) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn get(&self, _: TensorView<'_>, _: usize, _: &mut [u8]) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn fill(&self, _: usize, _: usize, _: u8) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn copy(&self, _: usize, _: &Self, _: usize, _: usize) -> Result<bool, Failure> {
-        Ok(true)
-    }
-}
 
 impl Driver for Liar {
     type Buffer = Nothing;

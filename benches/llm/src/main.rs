@@ -73,7 +73,7 @@ fn main() -> Result<()> {
                     let i = (turn + round) % running.len(); // rotates the order
                     thread::sleep(SETTLE);
                     for ((name, request, _), seconds) in REQUESTS.iter().zip(&mut seconds[i]) {
-                        bar.set_message(format!("{dtype} {name} {}", running[i].name));
+                        bar.set_message(format!("{dtype} {name} {}", running[i].process.name()));
                         let time = running[i].ask(request)?;
                         if round > 0 {
                             seconds.push(time); // the first round plans, and touches all memory
@@ -89,7 +89,13 @@ fn main() -> Result<()> {
                     *speed = tokens / median(seconds);
                 }
                 let bytes = size as f64 * speeds[1];
-                rows.push(Row { name: engine.name.clone(), speeds, start: engine.start, peak: engine.peak()?, bytes });
+                rows.push(Row {
+                    name: engine.process.name().into(),
+                    speeds,
+                    start: engine.start,
+                    peak: engine.process.peak()?,
+                    bytes,
+                });
             }
             drop(running);
             let most = plain_read(threads);
@@ -141,7 +147,8 @@ fn median(mut seconds: Vec<f64>) -> f64 {
 
 /// Bytes per second of a sum over 256 MiB per thread, the best of five.
 fn plain_read(threads: usize) -> f64 {
-    let lists: Vec<Vec<u64>> = (0..threads).map(|i| vec![i as u64; 32 << 20]).collect();
+    // Not zeros: the system would give them one page for all.
+    let lists: Vec<Vec<u64>> = (1..=threads).map(|i| vec![i as u64; 32 << 20]).collect();
     let mut best = 0.0_f64;
     for _ in 0..5 {
         let start = Instant::now();

@@ -1,12 +1,12 @@
 //! The engines, each in its own process.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
+use process::Process;
 use wire::{Answer, Request};
 
 use crate::build::Places;
@@ -100,49 +100,22 @@ impl Kind {
 /// A process that answers.
 pub(crate) struct Running {
     pub(crate) kind: Kind,
+    pub(crate) process: Process,
     /// From its start to its first vector.
     pub(crate) start: Duration,
-    child: Child,
-    requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
 }
 
 impl Running {
-    pub(crate) fn start(kind: Kind, mut command: Command) -> Result<Self> {
+    pub(crate) fn start(kind: Kind, command: Command) -> Result<Self> {
         let begin = Instant::now();
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("can't run {command:?}"))?;
-        let requests = child.stdin.take().context("a pipe")?;
-        let answers = BufReader::new(child.stdout.take().context("a pipe")?);
-        let mut engine = Self { kind, start: Duration::ZERO, child, requests, answers };
+        let mut engine = Self { kind, process: Process::start(kind.name(), command)?, start: Duration::ZERO };
         engine.ask(&Request { sentences: sentences(Cell::new(1, 16), 0), repeat: 1 })?;
         engine.start = begin.elapsed();
         Ok(engine)
     }
 
     pub(crate) fn ask(&mut self, request: &Request) -> Result<Answer> {
-        let mut line = serde_json::to_string(request)?;
-        line.push('\n');
-        self.requests.write_all(line.as_bytes()).with_context(|| format!("{} ended", self.kind.name()))?;
-        self.requests.flush()?;
-        let mut answer = String::new();
-        self.answers.read_line(&mut answer)?;
-        serde_json::from_str(&answer).with_context(|| format!("{} gave no answer", self.kind.name()))
-    }
-
-    /// The most memory that it has had, in MiB; `None` where the system doesn't tell.
-    pub(crate) fn peak(&self) -> Result<Option<u64>> {
-        let Ok(status) = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())) else { return Ok(None) };
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()).context("VmHWM")?;
-        Ok(Some(kib.parse::<u64>()? / 1024))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        self.child.kill().ok();
-        self.child.wait().ok();
+        let answer = self.process.ask(&serde_json::to_string(request)?)?;
+        serde_json::from_str(&answer).with_context(|| format!("{} answered {answer:?}", self.process.name()))
     }
 }

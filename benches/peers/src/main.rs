@@ -121,7 +121,7 @@ fn main() -> Result<()> {
     }
     bar.finish_and_clear();
     for (row, engine) in rows.iter_mut().zip(&mut running) {
-        row.peak = engine.peak()?;
+        row.peak = engine.process.peak()?;
     }
     println!("threads={threads} rounds={}, tokens per second:", cli.rounds);
     match reference(&running) {
