@@ -231,9 +231,9 @@ impl Config {
         architecture.read_config(&keys, config)
     }
 
-    /// Whether there are layers with, or without, a window.
-    pub(crate) fn has_layers(&self, windowed: bool) -> bool {
-        (0..self.n_layer).any(|i| self.window.as_ref().is_some_and(|w| w.has(i)) == windowed)
+    /// Whether the first `n_layer` layers have some with, or without, a window.
+    pub(crate) fn has_layers(&self, n_layer: usize, windowed: bool) -> bool {
+        (0..n_layer).any(|i| self.window.as_ref().is_some_and(|w| w.has(i)) == windowed)
     }
 }
 

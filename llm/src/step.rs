@@ -225,9 +225,11 @@ impl Steps {
         if let (Some(kv), Some(cache)) = (&build.kv, &memory.kv) {
             run.set(kv.positions, &part.positions)?;
             run.set(kv.rows, &part.cells)?;
+            // Where nothing is wanted of the last layer, only its keys and values are computed.
+            let n_layer = model.config().n_layer - usize::from(outputs.is_none());
             for (mask, windowed) in kv.masks.into_iter().zip([false, true]) {
                 // A model may have a window in all layers, or in none.
-                if let Some(mask) = mask.filter(|_| model.config().has_layers(windowed)) {
+                if let Some(mask) = mask.filter(|_| model.config().has_layers(n_layer, windowed)) {
                     cache.fill_mask(part.places.iter().copied(), n_kv, windowed, &mut part.mask);
                     run.set(mask, &part.mask)?;
                 }

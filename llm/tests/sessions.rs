@@ -12,9 +12,13 @@ use ggml_llm::{Architecture, Batch, Error, Model, ModelOptions, Session, Session
 const TOLERANCE: f32 = 2e-2;
 
 fn model(architecture: Architecture) -> Arc<Model> {
+    load(&Recipe::new(architecture))
+}
+
+fn load(recipe: &Recipe) -> Arc<Model> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("model.gguf");
-    Recipe::new(architecture).write(&file).unwrap();
+    recipe.write(&file).unwrap();
     Model::load(&file, &ModelOptions::default()).unwrap()
 }
 
@@ -70,6 +74,20 @@ fn a_prompt_is_the_same_in_parts_of_any_size() {
         let steps: Vec<_> = text.iter().map(|&t| decode(&mut single, 0, &[t])).collect();
         assert_near(&whole, steps.last().unwrap());
         assert_eq!(single.len(0).unwrap(), 50);
+    }
+}
+
+/// The layer that is left out where no logits are wanted may be the only one with its mask.
+#[test]
+fn a_prompt_of_a_model_with_few_layers_is_the_same_in_parts() {
+    for &architecture in Architecture::ALL {
+        for n_layer in [1, 2] {
+            let mut recipe = Recipe::new(architecture);
+            recipe.n_layer = n_layer;
+            let (model, text) = (load(&recipe), tokens(2, 20));
+            let whole = decode(&mut session(&model, |_| ()), 0, &text);
+            assert_near(&whole, &decode(&mut session(&model, |o| o.n_batch = 7), 0, &text));
+        }
     }
 }
 
