@@ -185,7 +185,8 @@ fn ctrl_c_stops_the_answer_and_not_the_chat() {
             assert!(child.try_wait().unwrap().is_none(), "the chat has ended");
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        let kill = format!("kill -INT {}", child.id()); // built into every shell
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
         assert!(line.starts_with("[prompt: "), "{line}");
