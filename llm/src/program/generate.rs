@@ -75,8 +75,9 @@ impl<'p> Text<'p> {
         self.tokens.truncate(kept);
         let new = tokens.get(kept..).unwrap_or_default();
         let start = Instant::now();
-        self.decode(new)?;
-        self.times.prompt = (new.len(), start.elapsed());
+        let mut progress = Progress::new("prompt");
+        self.decode(new, &mut |done, total| progress.show(done as u64, total as u64))?;
+        self.times.prompt = (self.tokens.len().saturating_sub(kept), start.elapsed());
         self.times.steps = Default::default();
         self.save();
         Ok(())
@@ -91,20 +92,19 @@ impl<'p> Text<'p> {
         self.session.len(0)
     }
 
-    /// Computes tokens that continue the text, up to Ctrl-C.
-    fn decode(&mut self, new: &[i32]) -> Result<()> {
+    /// Computes tokens that continue the text, up to Ctrl-C. `progress` gets the number of those computed, and of all.
+    fn decode(&mut self, new: &[i32], progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
         let before = self.tokens.len();
         self.tokens.extend_from_slice(new);
-        let total = new.len() as u64;
-        let mut progress = Progress::new("prompt");
-        let mut proceed = |done: usize| {
-            progress.show(done as u64, total);
-            !interrupt::seen()
-        };
         loop {
             self.batch.clear();
             let computed = self.session.len(0)?;
             self.batch.prompt(0, self.tokens.get(computed..).unwrap_or_default());
+            let total = self.batch.len();
+            let mut proceed = |done| {
+                progress(done, total);
+                !interrupt::seen()
+            };
             match self.session.decode_while(&self.batch, &mut proceed) {
                 Ok(()) => return Ok(()),
                 Err(Error::Stopped { .. }) => {
@@ -172,7 +172,7 @@ impl<'p> Text<'p> {
             }
             out.flush()?;
             self.make_room()?;
-            self.decode(&[token])?;
+            self.decode(&[token], &mut |_, _| ())?;
         }
         if let Some(stream) = &mut stream {
             write!(out, "{}", stream.finish())?;

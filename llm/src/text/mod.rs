@@ -19,7 +19,6 @@ mod wordpiece;
 
 pub use alphabet::CHARACTERS as BYTE_CHARACTERS;
 pub use error::{Error, Result};
-pub use pre::pre_tokenizers;
 pub use sampler::{Sampler, SamplerOptions};
 pub use stream::TokenStream;
 pub use template::{ChatTemplate, Message};

@@ -129,11 +129,6 @@ const KINDS: [Kind; 9] = [
     },
 ];
 
-/// The pre-tokenizers that are supported, values of `tokenizer.ggml.pre`: those that split alike are together.
-pub fn pre_tokenizers() -> impl Iterator<Item = &'static [&'static str]> {
-    KINDS.iter().map(|kind| kind.names)
-}
-
 /// A pre-tokenizer.
 pub(super) struct PreTokenizer {
     /// With each, whether it takes line breaks by themselves.
@@ -146,7 +141,7 @@ impl PreTokenizer {
     /// The pre-tokenizer of a name.
     pub(super) fn new(name: &str) -> Result<Self> {
         let unknown = || {
-            let names: Vec<_> = pre_tokenizers().flatten().copied().collect();
+            let names: Vec<_> = KINDS.iter().flat_map(|kind| kind.names).copied().collect();
             Error::metadata(KEY, format!("is {name:?}, but only these are supported: {}", names.join(", ")))
         };
         let kind = KINDS.iter().find(|kind| kind.names.contains(&name)).ok_or_else(unknown)?;

@@ -8,8 +8,11 @@ use std::arch::x86_64::{
 use bytemuck::{Pod, Zeroable};
 
 use super::activations::Block;
+use super::fetch;
 use super::types::{self, Facts, VECTORS, place};
-use super::{AHEAD, fetch};
+
+/// How far ahead of their use weights are fetched, in bytes: rows are read one by one, and the next rows follow.
+const AHEAD: usize = 1024;
 
 /// A group of activations in the order of the weights.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]

@@ -30,9 +30,6 @@ use types::Facts;
 /// Up to so many rows of activations, a matrix of `f16` is not unpacked.
 const FEW: usize = 8;
 
-/// How far ahead of their use weights are fetched where rows are read one by one, in bytes: the next rows follow.
-const AHEAD: usize = 1024;
-
 /// Fetches the cache line of what lies so many bytes behind.
 #[inline(always)]
 fn fetch(bytes: &[u8], ahead: usize) {

@@ -34,6 +34,7 @@ pub(super) fn unpack<const T: u8, const BYTES: usize>(
     ahead: usize,
     to: &mut [Panel],
 ) {
+    const { assert!(BYTES == Facts::of(T).bytes, "a unit of the type") };
     let facts = const { Facts::of(T) };
     let n = to.len() / facts.blocks;
     for (half, rows) in rows.as_chunks::<HALF>().0.iter().enumerate() {
