@@ -3,6 +3,7 @@
 pub(crate) mod placement;
 pub(crate) mod plan;
 mod raw;
+mod views;
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use plan::{Fit, Plan};
 use raw::RawAllocator;
 
 pub(crate) use raw::Places;
+pub(crate) use views::Claims;
 
 /// Allocates memory for graphs from one or several buffer types (`ggml_gallocr_t`), for computations on one backend.
 ///
@@ -200,9 +202,11 @@ impl GraphAllocator {
             return Ok(placement);
         }
         self.plan.forget();
-        let divided = self.is_divided();
-        if divided {
+        let _alone = meta::lock_if_meta("GraphAllocator", self.device().into_iter(), false)?;
+        let mut claims = None;
+        if self.is_divided() {
             self.plan.count(graph);
+            claims = Some(Claims::of(graph, backend)?);
         }
         let mark = log::mark();
         let _as_built = AsBuilt::after(graph);
@@ -214,8 +218,8 @@ impl GraphAllocator {
         }
         backend.serve(self.plan.id())?;
         // Other devices may initialise tensors when they get memory, which reuse would skip.
-        let reusable = !divided && self.bufts.iter().all(|b| b.is_host());
-        self.plan.record(graph, reusable, divided)
+        let reusable = claims.is_none() && self.bufts.iter().all(|b| b.is_host());
+        self.plan.record(graph, reusable, claims)
     }
 
     /// Asks the user's closure for buffer types. Called before the graph is bound: the closure may run any safe code,

@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use super::views::Claims;
 use crate::entries::Entry;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -27,8 +28,8 @@ pub(crate) struct Placement {
     copies: Vec<Copied>,
     /// The order in which devices compute the operations ([`Graph::order`]).
     order: Vec<u32>,
-    /// Whether the device needs all headers in place to transfer one tensor, as a meta device does.
-    whole: bool,
+    /// For a graph on a meta device, which needs all headers in place to transfer one tensor.
+    claims: Option<Claims>,
 }
 
 /// A source that the scheduler replaced by a copy on another device.
@@ -47,7 +48,7 @@ unsafe impl Sync for Placement {}
 
 impl Placement {
     /// Records what C has just written into the graph's headers and its list of operations.
-    pub(super) fn record(&mut self, graph: &Graph<'_>, whole: bool) -> Result<()> {
+    pub(super) fn record(&mut self, graph: &Graph<'_>, claims: Option<Claims>) -> Result<()> {
         let entries = graph.entries();
         self.clear();
         self.homes.try_reserve(entries.len()).map_err(|_| Error::no_memory("where a graph lies"))?;
@@ -59,13 +60,14 @@ impl Placement {
             }
         }
         self.order = graph.order()?;
-        self.whole = whole;
+        self.claims = claims;
         Ok(())
     }
 
     pub(super) fn clear(&mut self) {
         self.homes.clear();
         self.copies.clear();
+        self.claims = None;
     }
 
     /// Whether addresses alone describe the placement: no copied sources, and no tensor with an `extra` of its device.
@@ -135,7 +137,7 @@ impl Placement {
             }
         }
         graph.check_free(call)?;
-        if self.whole {
+        if self.claims.is_some() {
             let _live = Live::of(call, graph, self)?;
             return f();
         }
@@ -191,9 +193,11 @@ impl AsRef<Self> for Placement {
 impl<'g, 'c, P: AsRef<Placement>> Live<'g, 'c, P> {
     /// # Errors
     ///
-    /// [`Error::InUse`] if devices still use the tensors for another computation.
+    /// [`Error::InUse`] if devices still use the tensors for another computation; [`Error::Unsupported`] if another graph
+    /// has the views of a state by now.
     pub(crate) fn of(call: &'static str, graph: &'g Graph<'c>, placement: P) -> Result<Self> {
         graph.check_free(call)?;
+        placement.as_ref().claims.as_ref().map_or(Ok(()), |claims| claims.check(call, graph))?;
         graph.debug_assert_as_built(); // nobody else computes it now
         placement.as_ref().write(graph);
         Ok(Self { graph, placement, sharing: None })

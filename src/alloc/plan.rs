@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::placement::Placement;
+use super::views::Claims;
 use crate::buffer::{self, BufferType};
 use crate::device::meta;
 use crate::entries::{Entries, Entry, Kind, Lists};
@@ -66,7 +67,7 @@ pub(crate) struct Plan {
     /// The addresses of that graph's node and leaf lists.
     lists: Option<Lists>,
     plans: usize,
-    /// Weights that are split among a meta device's members: their offsets and split states.
+    /// The weights and states on a meta device: their addresses and split states.
     divided: Vec<(usize, meta::State)>,
     id: u64,
     /// How many tensors this plan has placed on a meta device, over all allocations.
@@ -190,13 +191,18 @@ impl Plan {
     }
 
     /// Records the placement that C has just made. `reusable`: whether the next graph may use it without another
-    /// allocation; `whole`: see [`Placement`].
-    pub(crate) fn record(&mut self, graph: &Graph<'_>, reusable: bool, whole: bool) -> Result<Arc<Placement>> {
+    /// allocation; `claims`: see [`Placement`].
+    pub(crate) fn record(
+        &mut self,
+        graph: &Graph<'_>,
+        reusable: bool,
+        claims: Option<Claims>,
+    ) -> Result<Arc<Placement>> {
         self.forget();
         // A leaked allocation may still hold the old one. Don't change it then.
         let mut placement = self.placement.take().filter(|p| Arc::strong_count(p) == 1).unwrap_or_default();
         if let Some(placement) = Arc::get_mut(&mut placement) {
-            placement.record(graph, whole)?;
+            placement.record(graph, claims)?;
         }
         self.reusable = reusable && placement.is_plain(graph);
         self.lists = Some(graph.lists());

@@ -18,7 +18,7 @@ use ggml_sys as sys;
 use crate::debug::debug;
 use crate::device::{Device, DeviceType, meta};
 use crate::error::{Error, Result};
-use crate::log;
+use crate::{guard, log};
 use abort::Abort;
 use raw::{RawBackend, RawEvent, RawPool};
 
@@ -216,6 +216,15 @@ impl Backend {
             self.serves = Some(plan);
         }
         Ok(())
+    }
+
+    /// See [`RawBackend::renew_views`].
+    pub(crate) fn renew_views(&mut self, states: &mut [*mut sys::ggml_tensor]) -> Result<()> {
+        let status = self.raw.renew_views(states);
+        if guard::interrupted(&status) {
+            self.poison();
+        }
+        check_status("ggml_backend_graph_compute_async", status?)
     }
 
     pub(crate) fn id(&self) -> Id {

@@ -8,6 +8,7 @@ use ggml_sys as sys;
 use super::threads::Threads;
 use crate::device::named::named;
 use crate::device::{Device, DeviceType, Registry, meta};
+use crate::entries::no_nodes;
 use crate::error::Result;
 use crate::guard::guarded;
 use crate::{ffi, guard};
@@ -60,6 +61,16 @@ impl RawBackend {
         let text = unsafe { sys::ggml_backend_name(self.as_ptr()) };
         // SAFETY: NULL, or the C string from above.
         unsafe { ffi::string(text) }
+    }
+
+    /// Makes room for the views of a graph that will be allocated, in the buffers of these states: if this is a meta
+    /// device's, C frees headers of earlier views when it computes a graph that uses the buffers, even an empty one.
+    pub(super) fn renew_views(&mut self, states: &mut [*mut sys::ggml_tensor]) -> Result<sys::ggml_status> {
+        let mut graph = no_nodes(states);
+        let graph = (&raw mut graph).cast();
+        // SAFETY: live by the type's invariant; `&mut` excludes other threads. The graph and its list of leaves, which are
+        // tensors with memory, live during the call. C keeps nothing of a graph without operations.
+        unsafe { guarded!(call, sys::ggml_backend_graph_compute_async(self.as_ptr(), graph)) }
     }
 
     pub(super) fn synchronize(&mut self) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::header::{Owner, TensorPtr};
 use table::Table;
 
-pub(crate) use store::{Lists, Store, StoreGuard, StorePool};
+pub(crate) use store::{Lists, Store, StoreGuard, StorePool, no_nodes};
 
 /// A tensor of a graph, with what allocation needs to know of it.
 pub(crate) struct Entry {

@@ -61,23 +61,8 @@ struct Visit {
 
 impl Store {
     fn new() -> Self {
-        let raw = sys::ggml_sys_cgraph {
-            size: 0,
-            n_nodes: 0,
-            n_leafs: 0,
-            nodes: ptr::null_mut(),
-            grads: ptr::null_mut(),
-            grad_accs: ptr::null_mut(),
-            leafs: ptr::null_mut(),
-            use_counts: ptr::null_mut(),
-            hash_size: 0,
-            hash_used: ptr::null_mut(),
-            hash_keys: ptr::null_mut(),
-            order: 0, // sources from left to right
-            uid: 0,
-        };
         Self {
-            raw: UnsafeCell::new(raw),
+            raw: UnsafeCell::new(no_nodes(&mut [])),
             nodes: Vec::new(),
             leafs: Vec::new(),
             entries: Entries::default(),
@@ -279,6 +264,26 @@ pub(super) fn push<T>(list: &mut Vec<T>, item: T) -> Result<()> {
 #[cold]
 fn no_memory() -> Error {
     Error::no_memory("a graph")
+}
+
+/// A graph for C without operations, which points to the list of leaves.
+pub(crate) fn no_nodes(leafs: &mut [*mut sys::ggml_tensor]) -> sys::ggml_sys_cgraph {
+    let n_leafs = i32::try_from(leafs.len()).unwrap_or(i32::MAX);
+    sys::ggml_sys_cgraph {
+        size: n_leafs,
+        n_nodes: 0,
+        n_leafs,
+        nodes: ptr::null_mut(),
+        grads: ptr::null_mut(),
+        grad_accs: ptr::null_mut(),
+        leafs: leafs.as_mut_ptr(),
+        use_counts: ptr::null_mut(),
+        hash_size: 0,
+        hash_used: ptr::null_mut(),
+        hash_keys: ptr::null_mut(),
+        order: 0, // sources from left to right
+        uid: 0,
+    }
 }
 
 /// Whether ggml treats `t` as a leaf: no operation, and no training parameter.

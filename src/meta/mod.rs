@@ -1,7 +1,7 @@
 //! Tensor parallelism: one device made of several, each with a part of the weights (`ggml_backend_meta_device`).
 //!
-//! A [`MetaDevice`] is a [`Device`](crate::Device) like any other: it has a buffer type for weights and computes
-//! graphs, alone or in a [`Sched`](crate::Sched). A closure returns the [`Split`] of each weight tensor; the splits of
+//! A [`MetaDevice`] is a [`Device`](crate::Device) like any other: it has a buffer type for weights and states, and
+//! computes graphs, alone or in a [`Sched`](crate::Sched). A closure returns the [`Split`] of each of their tensors; the splits of
 //! results follow from those. If a product's summed dimension is split, an all-reduce adds up the partial sums.
 //!
 //! The feed-forward block of a transformer: each device has some rows of `up` and the matching columns of `down`, so
@@ -49,10 +49,20 @@
 //! ggml aborts the process if it can't tell how a result is split, and computes wrong results in some cases where it
 //! believes it can. This crate has its own rules, for the operations that were tested: anything else is an
 //! [`Error::Unsupported`](crate::Error::Unsupported) before anything is allocated, which names the operands and their
-//! splits. `reshape` and other views are supported of operations' results only, not of inputs or weights. There is no
-//! [`State`](crate::State), so a KV cache can't be on a meta device. Each device gets a part of every split tensor.
+//! splits. `reshape` and other views are supported of states and of operations' results, not of inputs or weights. Each
+//! device gets a part of every split tensor.
 //!
-//! Weights are read and written as a whole. If one of the devices lacks memory for a graph, that is an
+//! # States
+//!
+//! A [`State`](crate::State) is split by the same closure, so that each device has the keys and values of its heads: rows
+//! of a KV cache, `[head size × heads, cells]`, along axis 0. `set_rows` is the only operation that writes to one. A view of a
+//! split state is contiguous and begins at its first element; `permute` may follow. ggml keeps the views of a state for the
+//! graph that was allocated last: an earlier [`Run`](crate::Run) of another graph is refused and can be allocated again.
+//! With ggml 0.26, states can't be on a meta device of CPUs.
+//!
+//! # Limits
+//!
+//! Weights and states are read and written as a whole. If one of the devices lacks memory for a graph, that is an
 //! [`Error::OutOfMemory`](crate::Error::OutOfMemory). A [`Sched`](crate::Sched) assigns a meta device one contiguous
 //! part of each graph. Only one thread at a time uses meta devices, even different ones; others wait.
 //!

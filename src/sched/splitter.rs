@@ -7,11 +7,12 @@ use ggml_sys as sys;
 use super::builder::{self, Settings};
 use super::pins::Pins;
 use super::raw::RawSched;
+use crate::alloc::Claims;
 use crate::alloc::placement::{AsBuilt, Placement};
 use crate::alloc::plan::{Fit, Plan};
 use crate::backend::Backend;
 use crate::buffer::BufferType;
-use crate::device::Device;
+use crate::device::{Device, meta};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::header::TensorPtr;
@@ -109,12 +110,16 @@ impl Splitter {
             return Ok(placement);
         }
         self.plan.forget();
-        if self.meta().is_some() {
+        let alone = meta::lock_if_meta("Sched", self.devices(), false)?;
+        let mut claims = None;
+        if let Some(meta) = self.backends.iter_mut().find(|b| meta::is_meta(b.device())) {
             self.plan.count(graph);
+            claims = Some(Claims::of(graph, meta)?);
         }
         let as_built = AsBuilt::after(graph);
         self.in_c(graph, RawSched::alloc)?;
-        let placement = self.record(graph);
+        drop(alone);
+        let placement = self.record(graph, claims);
         drop(as_built);
         if placement.is_err() {
             self.forget_plan(); // it holds what was not allowed
@@ -140,7 +145,7 @@ impl Splitter {
     }
 
     /// Records what the C scheduler did with a graph, while the graph's headers show it.
-    fn record(&mut self, graph: &Graph<'_>) -> Result<Arc<Placement>> {
+    fn record(&mut self, graph: &Graph<'_>, claims: Option<Claims>) -> Result<Arc<Placement>> {
         self.check_planned()?;
         self.check_order(graph)?;
         // The assignment depends only on what the plan depends on, so one check per plan is enough. A device that is
@@ -152,7 +157,7 @@ impl Splitter {
         // CPU only: other devices cache graphs by `uid`, or run `init_tensor`. Not with `parallel`: each allocation
         // uses the next copy.
         let reusable = !self.settings.parallel && self.devices().all(Device::runs_closures);
-        self.plan.record(graph, reusable, self.meta().is_some())
+        self.plan.record(graph, reusable, claims)
     }
 
     /// Checks that devices have ordered the operations as they did when C planned their memory, which it shares among

@@ -213,7 +213,9 @@ fn place_group(
 ) -> Result<()> {
     if let Some(divided) = meta::divide(buft, tensors, owner)? {
         let mut buffer = Buffer::divided(buft, tensors, divided)?;
-        buffer.mark_as_weights();
+        if owner != Owner::State {
+            buffer.mark_as_weights();
+        }
         for t in tensors {
             t.set_owner(owner);
         }

@@ -12,6 +12,7 @@ mod refused;
 #[cfg(feature = "rpc")]
 mod remote;
 mod sched;
+mod states;
 mod support;
 mod weights;
 

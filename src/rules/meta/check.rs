@@ -7,7 +7,7 @@ use crate::device::meta::state_of;
 use crate::device::meta::{MetaDeviceInfo, any, known};
 use crate::entries::{Entries, Entry, Kind};
 use crate::error::{Error, Result};
-use crate::header::TensorPtr;
+use crate::header::{Owner, TensorPtr};
 use crate::rules::Refusal;
 
 use ggml_sys as sys;
@@ -42,9 +42,20 @@ pub(crate) fn check(graph: &Entries, device: Device, on: impl Fn(&Entry) -> bool
     }
     let walk = Walk { graph, device, meta, uses: uses(graph) };
     let mut seen: Vec<SplitState> = Vec::with_capacity(graph.len());
+    let mut last = None;
     for (i, e) in graph.iter().enumerate() {
-        let next = walk.visit(i, e, on(e), &seen)?;
+        let on = on(e);
+        let next = walk.visit(i, e, on, &seen)?;
         seen.push(next);
+        if on && e.kind == Kind::Node {
+            last = Some(e);
+        }
+    }
+    // C takes views of host memory for no part of what it divides at sums, and then misses the end.
+    if let Some(e) = last.filter(|e| meta.is_host() && e.views_placed()) {
+        let reason = "on a meta device of CPUs a graph can't end with a view of a state, or with what writes to one; end it \
+                      with another operation";
+        return Err(Error::unsupported(e.ptr.op_name(), [e.ptr.info()], device.name(), reason));
     }
     Ok(())
 }
@@ -97,10 +108,14 @@ impl Walk<'_> {
         let sources = self.sources(e, seen);
         let refuse = |reason: &str| Err(self.refuse(e, &sources, reason));
         let root = (e.root as usize != i).then(|| seen.get(e.root as usize));
-        if e.root_kind != Kind::Node || root.flatten().is_some_and(|root| !root.here) {
+        let of_state = e.root_kind == Kind::Placed(Owner::State);
+        if !(of_state || e.root_kind == Kind::Node) || root.flatten().is_some_and(|root| !root.here) {
             return refuse(
                 "it is a view of an input, of weights, or of another device's memory; copy that first (`cont`)",
             );
+        }
+        if of_state && !(e.ptr.is_view_op() || e.ptr.op() == sys::GGML_OP_SET_ROWS) {
+            return refuse("only `set_rows` writes to a state on a meta device; give it the result");
         }
         let mut states: [Option<State>; sys::GGML_MAX_SRC as usize] = Default::default();
         for &(place, _, _, source) in &sources {
@@ -128,15 +143,17 @@ impl Walk<'_> {
             return refuse("a partial sum can't be viewed; use `cont` first");
         }
         let pending = partial || scaled || (op == sys::GGML_OP_ADD && late(0) && late(1));
-        if e.kept && pending {
+        // Reading what is in a state is checked then.
+        let is_read = e.kept && !of_state;
+        if is_read && pending {
             return refuse(
                 "a partial sum can't be read, as ggml may delay its all-reduce; read what is computed from it",
             );
         }
-        if e.kept && state != State::Mirrored && !(e.ptr.is_contiguous() && e.ptr.view_src().is_none()) {
+        if is_read && state != State::Mirrored && !(e.ptr.is_contiguous() && e.ptr.view_src().is_none()) {
             return refuse("a split result can only be read if it is contiguous and no view; use `cont`");
         }
-        if e.kept && matches!(state, State::Along { axis: 3, .. }) {
+        if is_read && matches!(state, State::Along { axis: 3, .. }) {
             return refuse("a result that is split along axis 3 can't be read");
         }
         Ok(SplitState { state, partial, pending, here: true })

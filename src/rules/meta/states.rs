@@ -4,7 +4,7 @@
 use ggml_sys as sys;
 
 use crate::device::meta::State;
-use crate::header::TensorPtr;
+use crate::header::{Owner, TensorPtr};
 use crate::rules::{Refusal, Verdict, need};
 
 /// How the result of an operation is split.
@@ -33,6 +33,8 @@ enum Rule {
     SoftMax,
     Rope,
     Pick,
+    /// Rows are written to a tensor that is split alike.
+    SetRows,
     Attention,
     Glu,
     Cast,
@@ -65,6 +67,7 @@ fn rule(op: sys::ggml_op) -> Option<Rule> {
         sys::GGML_OP_SOFT_MAX => Rule::SoftMax,
         sys::GGML_OP_ROPE => Rule::Rope,
         sys::GGML_OP_GET_ROWS => Rule::Pick,
+        sys::GGML_OP_SET_ROWS => Rule::SetRows,
         sys::GGML_OP_FLASH_ATTN_EXT => Rule::Attention,
         sys::GGML_OP_GLU => Rule::Glu,
         sys::GGML_OP_CPY => Rule::Cast,
@@ -152,7 +155,21 @@ fn split(rule: Rule, t: TensorPtr, axis: usize, shares: &[i64], srcs: &[Option<S
             need(t.view_src().is_none(), "a copy into a split tensor has no rule")?;
             Ok(same(axis))
         }
-        Rule::View => Err(Refusal("a view of part of a split tensor has no rule; use `reshape` or `permute`")),
+        Rule::SetRows => {
+            need(at(1) == Some(&State::Mirrored), "the indices must be mirrored")?;
+            let alike = axis == 0 && at(2) == Some(&same(axis));
+            need(alike, "the rows and the tensor that they are written to must be split alike along axis 0")?;
+            Ok(same(axis))
+        }
+        Rule::View => {
+            let is_dense = t.is_contiguous() && t.source(0).is_some_and(TensorPtr::is_contiguous);
+            need(
+                is_dense && t.root().owner() == Owner::State,
+                "a view of part of a split tensor has no rule, unless it is a contiguous view of a contiguous state; use \
+                 `reshape` or `permute`",
+            )?;
+            reshaped(t, axis, shares)
+        }
         Rule::Whole | Rule::Product => Err(Refusal("all operands must be mirrored")),
     }
 }
@@ -221,9 +238,11 @@ mod tests {
     use super::State::Mirrored;
     use super::*;
     use crate::context::Context;
+    use crate::device::Device;
     use crate::dtype::DType;
     use crate::ops::{FlashAttn, Glu, RopeMode};
     use crate::tensor::Tensor;
+    use crate::weights::WeightsBuilder;
 
     fn along(axis: usize, shares: &[i64]) -> State {
         State::Along { axis, shares: shares.into() }
@@ -371,6 +390,44 @@ mod tests {
                 (&[Mirrored, Mirrored, Mirrored], Some(Mirrored)),
             ],
         );
+    }
+
+    #[test]
+    fn state_split_states() {
+        let ctx = Context::new();
+        let mut builder = WeightsBuilder::new();
+        builder.tensor("cache", DType::F32, [8, 6]).unwrap();
+        let state = builder.place_state(Device::cpu().unwrap()).unwrap();
+        let cache = state.tensor("cache").unwrap();
+        let rows = ctx.input("", DType::F32, [8, 2]).unwrap();
+        let written = ctx.set_rows(cache, rows, ctx.input("", DType::I32, [2]).unwrap()).unwrap();
+        let halves = along(0, &[4, 4]);
+        let of = |rows: &State, cache: &State| [rows.clone(), Mirrored, cache.clone()];
+        table(
+            written,
+            &[
+                (&of(&halves, &halves), Some(halves.clone())),
+                (&of(&Mirrored, &Mirrored), Some(Mirrored)),
+                (&of(&halves, &Mirrored), None),
+                (&of(&Mirrored, &halves), None),
+                (&of(&along(0, &[2, 6]), &halves), None),
+                (&of(&along(1, &[1, 1]), &along(1, &[3, 3])), None),
+                (&[halves.clone(), along(0, &[1, 1]), halves.clone()], None),
+            ],
+        );
+        let view = |ne: [i64; 3], nb: [usize; 3]| ctx.view(written, ne, nb, 0).unwrap();
+        table(
+            view([4, 2, 3], [16, 32, 96]),
+            &[(&[halves.clone()], Some(along(1, &[1, 1]))), (&[Mirrored], Some(Mirrored))],
+        );
+        table(
+            view([8, 3, 1], [32, 96, 96]),
+            &[(&[halves.clone()], Some(halves.clone())), (&[along(1, &[3, 3])], None)],
+        );
+        // Half of each row, cells before heads, and rows that don't begin where those of the state do.
+        table(view([4, 3, 1], [32, 96, 96]), &[(&[halves.clone()], None), (&[Mirrored], Some(Mirrored))]);
+        table(view([4, 6, 2], [32, 16, 192]), &[(&[halves.clone()], None)]);
+        table(view([6, 3, 1], [24, 72, 72]), &[(&[halves], None)]);
     }
 
     #[test]
