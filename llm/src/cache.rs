@@ -115,7 +115,11 @@ impl<'c> KvTensors<'c> {
         let write = |index: StateIndex, new: Tensor<'c>| {
             let [size, heads, tokens, _] = new.ne();
             let [_, _, token, plane] = new.nb();
-            let flat = ctx.view(new, [size * heads, tokens], [token, plane, plane], 0)?;
+            let flat = if new.is_contiguous() {
+                ctx.reshape(new, [size * heads, tokens])?
+            } else {
+                ctx.view(new, [size * heads, tokens], [token, plane, plane], 0)? // part of a fused matrix's product
+            };
             ctx.set_rows(self.cache.state.at(index), flat, self.rows)
         };
         let [k_index, v_index] = self.cache.layers[layer];
@@ -132,7 +136,8 @@ impl<'c> KvTensors<'c> {
         let heads = |t: Tensor<'c>, size: usize| {
             let ([_, row, ..], dtype) = (t.nb(), t.dtype());
             let head = dtype.row_size(i64::try_from(size).unwrap_or(i64::MAX)).unwrap_or(0);
-            ctx.view(t, [size, self.n_kv, config.n_head_kv], [row, head, row * self.cache.cells.len()], 0)
+            let used = ctx.view(t, [size, config.n_head_kv, self.n_kv], [head, row, row * self.n_kv], 0)?;
+            ctx.permute(used, [0, 2, 1, 3])
         };
         Ok([heads(k, config.n_embd_head_k)?, heads(v, config.n_embd_head_v)?])
     }

@@ -32,6 +32,7 @@ mod families;
 pub mod made_up;
 mod memory;
 mod model;
+mod parallel;
 mod recurrent;
 mod session;
 mod step;

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::declare::{Declare, Declared, Role, Source, W};
 use crate::decoder::Decoder;
 use crate::error::{Error, Result};
+use crate::parallel;
 use crate::text::{self, ChatTemplate, Tokenizer};
 
 /// Where a model's weights go.
@@ -22,6 +23,10 @@ pub struct ModelOptions {
     pub devices: Vec<Device>,
     /// How many parts of the layers each device gets; empty for equally many.
     pub split: Vec<u32>,
+    /// Whether each layer is divided among the devices (tensor parallelism), instead of the layers among them. For dense
+    /// models whose matrices are not fused: llama, qwen2, qwen3, gemma3. Devices must be CPUs or GPUs, an RPC server's
+    /// among them.
+    pub tensor_parallel: bool,
     /// Whether this project's kernels compute products with matrices on the CPU, where they are faster than ggml's: see the
     /// crate `kernels`. They round activations otherwise.
     pub kernels: bool,
@@ -34,7 +39,7 @@ pub struct ModelOptions {
 
 impl Default for ModelOptions {
     fn default() -> Self {
-        Self { devices: Vec::new(), split: Vec::new(), kernels: true, repack: true, map: true }
+        Self { devices: Vec::new(), split: Vec::new(), tensor_parallel: false, kernels: true, repack: true, map: true }
     }
 }
 
@@ -104,10 +109,16 @@ pub(crate) struct Placing {
     pub(crate) devices: Vec<Device>,
     /// The first layer of each device after the first.
     starts: Vec<usize>,
+    /// The devices among which each layer is divided, if that is so; `devices` has their meta device then.
+    pub(crate) members: Vec<Device>,
 }
 
 impl Placing {
-    fn new(options: &ModelOptions, n_layer: usize) -> Result<Self> {
+    fn new(
+        options: &ModelOptions,
+        n_layer: usize,
+        parallel: impl FnOnce(&[Device], &[u32]) -> Result<Device>,
+    ) -> Result<Self> {
         let devices = if options.devices.is_empty() { vec![Device::best()?] } else { options.devices.clone() };
         let split = if options.split.is_empty() { vec![1; devices.len()] } else { options.split.clone() };
         let total: u64 = split.iter().map(|&n| u64::from(n)).sum();
@@ -118,6 +129,9 @@ impl Placing {
                 expected: "a number for each device, not all 0",
             });
         }
+        if options.tensor_parallel && devices.len() > 1 {
+            return Ok(Self { devices: vec![parallel(&devices, &split)?], starts: Vec::new(), members: devices });
+        }
         let mut sum = 0;
         let mut starts = Vec::new();
         for &n in split.iter().take(devices.len() - 1) {
@@ -125,7 +139,7 @@ impl Placing {
             let start = (n_layer as u64).saturating_mul(sum).div_ceil(total);
             starts.push(usize::try_from(start).unwrap_or(usize::MAX));
         }
-        Ok(Self { devices, starts })
+        Ok(Self { devices, starts, members: Vec::new() })
     }
 
     /// The device of a layer; of the output for the number of layers.
@@ -133,6 +147,11 @@ impl Placing {
     pub(crate) fn device(&self, layer: usize) -> Device {
         let i = self.starts.iter().filter(|&&start| start <= layer).count();
         self.devices[i]
+    }
+
+    /// Whether each layer is divided among devices.
+    pub(crate) fn is_parallel(&self) -> bool {
+        !self.members.is_empty()
     }
 }
 
@@ -188,7 +207,13 @@ impl Model {
             let names = format!("`{first}`{more}").into();
             return Err(Error::UnknownTensors { architecture: config.architecture.name(), names });
         }
-        let placing = Placing::new(options, config.n_layer)?;
+        let block = |name: &str| {
+            let block = file.tensor(name)?.dtype().block_size();
+            Ok(usize::try_from(block).unwrap_or(usize::MAX))
+        };
+        let placing = Placing::new(options, config.n_layer, |members, parts| {
+            parallel::device(&config, &declared, members, parts, block)
+        })?;
         let weights = load(&file, &declared, &config, &placing, options, copy)?;
         Ok(Self { config, decoder, weights, placing, file })
     }

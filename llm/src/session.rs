@@ -189,7 +189,7 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Sequence`] if there is no such sequence, if it has fewer tokens, is recurrent, or shares its later tokens
-    /// with another sequence; [`Error::Ggml`] if a device fails.
+    /// with another sequence, or if the cache is divided among devices; [`Error::Ggml`] if a device fails.
     pub fn shift(&mut self, sequence: usize, keep: usize, n: usize) -> Result<()> {
         let length = self.memory.length(sequence)?;
         let int = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
@@ -199,6 +199,9 @@ impl Session {
         }
         if self.memory.recurrent.is_some() {
             return Err(Error::sequence(sequence, "a recurrent state can't forget some of its tokens"));
+        }
+        if self.model.placing().is_parallel() {
+            return Err(Error::sequence(sequence, "a cache that is divided among devices can't be shifted"));
         }
         let Some(kv) = &mut self.memory.kv else { return Ok(()) };
         // First what can be refused; the tokens between are removed by position, which no other token has then.
@@ -235,13 +238,18 @@ fn sched(model: &Model, threads: usize) -> Result<Sched> {
     let cpu = Device::cpu()?;
     let mut backend = cpu.init()?;
     let all = std::thread::available_parallelism().map_or(1, usize::from);
-    backend.set_threads(if threads == 0 { all } else { threads })?;
+    let threads = if threads == 0 { all } else { threads };
+    backend.set_threads(threads)?;
     let mut builder = Sched::builder();
     let mut seen = vec![cpu];
     for &device in &model.placing().devices {
         if !seen.contains(&device) {
             seen.push(device);
-            builder = builder.backend(device.init()?);
+            let mut backend = device.init()?;
+            if model.placing().members.contains(&cpu) {
+                backend.set_threads(threads)?;
+            }
+            builder = builder.backend(backend);
         }
     }
     Ok(builder.backend(backend).build()?)

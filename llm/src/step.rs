@@ -197,6 +197,11 @@ impl Steps {
         let n_tokens = part.tokens.len();
         let n_kv = memory.kv.as_ref().map_or(0, KvCache::n_kv);
         let tokens = Decoder::tokens(ctx, n_tokens)?;
+        // ggml can't end a graph with what is written to a cache that is divided among CPUs.
+        let unread = part.outputs.is_empty() && model.placing().is_parallel();
+        if unread {
+            part.outputs.push(0);
+        }
         let outputs = match part.outputs.len() {
             0 => None,
             n => Some(ctx.input("outputs", DType::I32, [n])?),
@@ -239,7 +244,7 @@ impl Steps {
             run.set(states.ids, &part.sequences)?;
         }
         run.compute()?;
-        let Some(result) = result else { return Ok(()) };
+        let Some(result) = result.filter(|_| !unread) else { return Ok(()) };
         let n_vocab = model.config().n_vocab;
         let first = part.targets.first().copied().unwrap_or(0);
         if part.targets.iter().copied().eq(first..first + part.targets.len()) {

@@ -327,6 +327,7 @@ impl GraphAllocator {
         let result = attempt(&mut self.raw, f);
         if self.raw.is_none() {
             self.plan.clear(); // it belonged to the C object
+            self.check_alive()?; // a meta device asserts that a member has memory, which a lost one has not
         }
         result
     }

@@ -21,6 +21,7 @@ impl Splitter {
         if guard::interrupted(&result) {
             self.forget_plan();
             self.raw.take().into_iter().for_each(RawSched::leak);
+            self.check_alive()?; // a meta device asserts that a member has memory, which a lost one has not
         }
         result.map_err(guard::or_out_of_memory)
     }

@@ -193,6 +193,8 @@ impl<'p> Text<'p> {
         self.tokens.drain(BEGINNING..BEGINNING + n);
         match shifted {
             Ok(()) => Ok(()),
+            // A cache that is divided among devices: what is left is computed again.
+            Err(Error::Sequence { .. }) => Ok(self.session.truncate(0, 0)?),
             Err(error) => self.go_on_without(error),
         }
     }

@@ -32,6 +32,9 @@ pub(crate) struct Devices {
     /// How many parts of the layers each device gets, such as 3,1
     #[arg(long, value_delimiter = ',')]
     split: Vec<u32>,
+    /// Divide each layer among the devices, instead of the layers; for llama, qwen2, qwen3 and gemma3
+    #[arg(long)]
+    tensor_parallel: bool,
     /// CPU threads [default: as many as there are processors]
     #[arg(long, short, default_value_t = 0, hide_default_value = true)]
     threads: usize,
@@ -69,6 +72,7 @@ impl Devices {
         if !self.can_lose() || self.split.len() == options.devices.len() {
             options.split.clone_from(&self.split);
         }
+        options.tensor_parallel = self.tensor_parallel;
         (options.kernels, options.repack) = (!self.ggml_kernels, !self.no_repack);
         let mut progress = Progress::new("loading");
         Ok(Model::load_with(file, &options, &mut |done, total| progress.show(done, total))?)
