@@ -21,7 +21,7 @@ use crate::text::{self, ChatTemplate, Tokenizer};
 pub struct ModelOptions {
     /// The devices that have the layers, in the order of the layers; empty for the best one.
     pub devices: Vec<Device>,
-    /// How many parts of the layers each device gets; empty for equally many.
+    /// How many parts of the layers, or of each layer, every device gets; empty for equally many.
     pub split: Vec<u32>,
     /// Whether each layer is divided among the devices (tensor parallelism), instead of the layers among them. For dense
     /// models whose matrices are not fused: llama, qwen2, qwen3, gemma3. Devices must be CPUs or GPUs, an RPC server's
@@ -129,8 +129,13 @@ impl Placing {
                 expected: "a number for each device, not all 0",
             });
         }
-        if options.tensor_parallel && devices.len() > 1 {
-            return Ok(Self { devices: vec![parallel(&devices, &split)?], starts: Vec::new(), members: devices });
+        if options.tensor_parallel {
+            let (members, parts): (Vec<_>, Vec<_>) = devices.iter().zip(&split).filter(|(_, part)| **part > 0).unzip();
+            if let [only] = members[..] {
+                return Ok(Self { devices: vec![only], starts: Vec::new(), members: Vec::new() });
+            }
+            let devices = vec![parallel(&members, &parts)?];
+            return Ok(Self { devices, starts: Vec::new(), members });
         }
         let mut sum = 0;
         let mut starts = Vec::new();

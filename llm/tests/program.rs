@@ -65,7 +65,9 @@ fn server_process() {
 fn chat_goes_on_when_a_server_is_lost() {
     use std::io::{BufRead as _, BufReader, Read as _};
     use testkit::server::ServerProcess;
-    for architecture in [Architecture::Llama, Architecture::Mamba2] {
+    for (architecture, parallel) in
+        [(Architecture::Llama, false), (Architecture::Mamba2, false), (Architecture::Llama, true)]
+    {
         let file = model(architecture);
         // Servers have ggml's kernels, and don't repack; others round otherwise.
         let usual = [SMALL, &["-n", "6", "--no-repack", "--ggml-kernels"]].concat();
@@ -79,6 +81,7 @@ fn chat_goes_on_when_a_server_is_lost() {
             .args(usual)
             // Each server has two devices.
             .args(["--rpc", &addresses[0], "--rpc", &addresses[1], "--split", "1,0,1,0"])
+            .args(parallel.then_some("--tensor-parallel"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -100,7 +103,8 @@ fn chat_goes_on_when_a_server_is_lost() {
         assert!(line.contains(&format!("RPC server {} was lost", addresses[1])), "{line}");
         let restored = line.split_once("; ").unwrap().1;
         assert!(!restored.starts_with("0 tokens"), "nothing was restored: {line}");
-        assert_eq!(text(&output), undisturbed, "{line}");
+        // Sums of several devices round otherwise, so that other tokens may be the likeliest.
+        assert!(parallel || text(&output) == undisturbed, "{line}: {:?}, not {undisturbed:?}", text(&output));
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Devices {
     #[cfg(feature = "rpc")]
     #[arg(long, value_name = "HOST:PORT")]
     rpc: Vec<String>,
-    /// How many parts of the layers each device gets, such as 3,1
+    /// How many parts of the layers, or of each layer, every device gets, such as 3,1
     #[arg(long, value_delimiter = ',')]
     split: Vec<u32>,
     /// Divide each layer among the devices, instead of the layers; for llama, qwen2, qwen3 and gemma3
