@@ -56,9 +56,9 @@
 //!
 //! A [`State`](crate::State) is split by the same closure, so that each device has the keys and values of its heads: rows
 //! of a KV cache, `[head size × heads, cells]`, along axis 0. `set_rows` is the only operation that writes to one. A view of a
-//! split state is contiguous and begins at its first element; `permute` may follow. ggml keeps the views of a state for the
-//! graph that was allocated last: an earlier [`Run`](crate::Run) of another graph is refused and can be allocated again.
-//! With ggml 0.26, states can't be on a meta device of CPUs.
+//! split state is contiguous and begins at its first element; `permute` may follow. ggml keeps the views of a state for
+//! one allocated graph: the next allocation makes an earlier [`Run`](crate::Run) an error, and its graph must be allocated
+//! again. With ggml 0.26, states can't be on a meta device of CPUs.
 //!
 //! # Limits
 //!
