@@ -1,8 +1,9 @@
 //! Products with matrices of `f16`. Activations and sums are `f32`.
 
 use std::arch::x86_64::{
-    __m256i, __m512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cvtph_ps, _mm512_fmadd_ps, _mm512_reduce_add_ps,
-    _mm512_set1_ps, _mm512_setzero_ps, _mm512_shuffle_i32x4,
+    __m256i, __m512, _MM_FROUND_CUR_DIRECTION, _mm512_add_ps, _mm512_castps_si512, _mm512_castsi512_ps,
+    _mm512_cvt_roundph_ps, _mm512_cvtph_ps, _mm512_fmadd_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_shuffle_f32x4,
+    _mm512_shuffle_i32x4,
 };
 
 use ggml::Operands;
@@ -11,6 +12,9 @@ use super::{FEW, Out, WIDTH, fetch, fours, resize, weights};
 
 /// The numbers of a vector.
 const LANES: usize = 16;
+
+/// The vectors of a row that are multiplied at a time: those of [`FEW`] rows of activations stay in the nearest cache.
+const PART: usize = 64;
 
 /// The rows of activations whose sums, for a panel's columns, fit into the registers.
 const ROWS: usize = 12;
@@ -26,9 +30,9 @@ pub(super) fn multiply(mut out: Out<'_>, operands: &Operands<'_>, panel: &mut Ve
         out.each(|part, put| {
             let columns = &weights(operands, part);
             match rows {
-                1 => few::<1, 1>(columns, &with, rows, put),
-                2 => few::<2, 2>(columns, &with, rows, put),
-                3 | 4 => few::<2, 4>(columns, &with, rows, put),
+                1 => few::<16, 1>(columns, &with, rows, put),
+                2 => few::<8, 2>(columns, &with, rows, put),
+                3 | 4 => few::<4, 4>(columns, &with, rows, put),
                 _ => few::<2, 8>(columns, &with, rows, put),
             }
         });
@@ -46,7 +50,8 @@ pub(super) fn multiply(mut out: Out<'_>, operands: &Operands<'_>, panel: &mut Ve
     });
 }
 
-/// The products of up to `N` rows of activations, `R` columns at a time.
+/// The products of up to `N` rows of activations, `R` columns at a time, so that there are [`LANES`] sums. The columns are
+/// far apart: memory is read faster at several places at once.
 #[target_feature(enable = "avx512f,f16c")]
 fn few<const R: usize, const N: usize>(
     columns: &[&[u8]; WIDTH],
@@ -54,45 +59,93 @@ fn few<const R: usize, const N: usize>(
     rows: usize,
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
-    let mut sums = [[0.0; WIDTH]; N];
-    for (i, columns) in columns.as_chunks::<R>().0.iter().enumerate() {
-        for (j, column) in dot::<R, N>(*columns, std::array::from_fn(|i| with[i])).into_iter().enumerate() {
-            for (sums, sum) in sums.iter_mut().zip(column) {
-                sums[R * i + j] = sum;
+    const { assert!(R * N == LANES, "a lane for each sum") };
+    let apart = const { WIDTH / R };
+    let bytes = columns[0].len();
+    let mut sums = [_mm512_setzero_ps(); LANES];
+    for from in (0..with[0].len() / LANES).step_by(PART) {
+        let mut some = [Default::default(); N];
+        for (some, row) in some.iter_mut().zip(with) {
+            *some = part(row.as_chunks().0, from);
+        }
+        for (i, sums) in sums.iter_mut().enumerate().take(apart) {
+            // Behind the last column at each place come the first ones of the next `WIDTH` columns.
+            let next = if i + 1 < apart { 1 } else { 1 + WIDTH - apart };
+            let mut rows = [Default::default(); R];
+            for (row, column) in rows.iter_mut().zip(columns[i..].iter().step_by(apart)) {
+                *row = part(column.as_chunks().0, from);
             }
+            *sums = _mm512_add_ps(*sums, dot(&rows, &some, next * bytes));
         }
     }
-    sums.iter().enumerate().take(rows).for_each(|(i, sums)| put(i, sums));
+    let sums: [[f32; LANES]; LANES] = bytemuck::cast(transpose(&sums));
+    for (j, sums) in sums.as_chunks::<R>().0.iter().enumerate().take(rows) {
+        let mut values = [0.0; WIDTH];
+        for (values, sums) in values.chunks_exact_mut(apart).zip(sums) {
+            values.copy_from_slice(&sums[..apart]);
+        }
+        put(j, &values);
+    }
 }
 
-/// The products of `R` rows of the matrix and `N` rows of activations.
+/// Up to [`PART`] vectors of a row.
+#[inline]
+fn part<T>(row: &[T], from: usize) -> &[T] {
+    &row[from..row.len().min(from + PART)]
+}
+
+/// The products of `R` rows of the matrix and `N` rows of activations: lane `R * j + r` is that of row `r` and activations
+/// `j`. What lies `ahead` bytes behind the rows is fetched.
 #[target_feature(enable = "avx512f,f16c")]
 #[inline]
-fn dot<const R: usize, const N: usize>(rows: [&[u8]; R], with: [&[f32]; N]) -> [[f32; N]; R] {
-    let with = with.map(|row| row.as_chunks::<LANES>().0);
-    let mut rows = rows.map(|row| row.as_chunks::<{ 2 * LANES }>().0);
+fn dot<const R: usize, const N: usize>(
+    rows: &[&[[u8; 2 * LANES]]; R],
+    with: &[&[[f32; LANES]]; N],
+    ahead: usize,
+) -> __m512 {
     let n = with[0].len();
+    let (mut rows, mut with) = (*rows, *with);
     for row in &mut rows {
         *row = &row[..n];
     }
-    let with = with.map(|row| &row[..n]);
+    for row in &mut with {
+        *row = &row[..n];
+    }
     let mut sums = [[_mm512_setzero_ps(); N]; R];
     for k in 0..n {
         for (sums, row) in sums.iter_mut().zip(rows) {
-            fetch(&row[k], R * n * 2 * LANES);
-            let w = _mm512_cvtph_ps(bytemuck::cast(row[k]));
+            fetch(&row[k], ahead);
+            // Unlike `_mm512_cvtph_ps`, this reads from memory itself.
+            let w = _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(bytemuck::cast(row[k]));
             for (sum, with) in sums.iter_mut().zip(with) {
                 *sum = _mm512_fmadd_ps(w, bytemuck::cast(with[k]), *sum);
             }
         }
     }
-    let mut out = [[0.0; N]; R];
-    for (out, sums) in out.iter_mut().zip(sums) {
-        for (out, sum) in out.iter_mut().zip(sums) {
-            *out = _mm512_reduce_add_ps(sum);
+    let mut all = [_mm512_setzero_ps(); LANES];
+    for (r, sums) in sums.into_iter().enumerate() {
+        for (j, sum) in sums.into_iter().enumerate() {
+            all[R * j + r] = sum;
         }
     }
-    out
+    lanes(&all)
+}
+
+/// The sum of the numbers of each vector, in a lane for each.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn lanes(vectors: &[__m512; LANES]) -> __m512 {
+    let v = |i: usize| _mm512_castps_si512(vectors[i]);
+    // Lanes `q` to `q + 3`, in each 128 bits for a quarter of the numbers.
+    let four = |q: usize| {
+        let [a, b, c, d]: [__m512; 4] = bytemuck::cast(fours([v(q), v(q + 1), v(q + 2), v(q + 3)]));
+        _mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d))
+    };
+    let halve = |a, b| {
+        let (even, odd) = (_mm512_shuffle_f32x4::<0b10_00_10_00>(a, b), _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b));
+        _mm512_add_ps(even, odd)
+    };
+    halve(halve(four(0), four(4)), halve(four(8), four(12)))
 }
 
 /// A number of each column of a panel.
@@ -122,10 +175,11 @@ fn unpack(rows: &[&[u8]; WIDTH], to: &mut [Row]) {
 pub(super) fn transpose(columns: &[__m512; LANES]) -> [__m512; LANES] {
     let c = |i: usize| _mm512_castps_si512(columns[i]);
     // Rows 4 * lane + i of four columns, for each lane.
-    let fours = [0, 4, 8, 12].map(|q: usize| fours([c(q), c(q + 1), c(q + 2), c(q + 3)]));
+    let four = |q: usize| fours([c(q), c(q + 1), c(q + 2), c(q + 3)]);
+    let fours = [four(0), four(4), four(8), four(12)];
     let mut out = *columns;
     for i in 0..4 {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|q: usize| fours[q][i]);
+        let [a, b, c, d] = [fours[0][i], fours[1][i], fours[2][i], fours[3][i]];
         let even = [_mm512_shuffle_i32x4::<0b10_00_10_00>(a, b), _mm512_shuffle_i32x4::<0b10_00_10_00>(c, d)];
         let odd = [_mm512_shuffle_i32x4::<0b11_01_11_01>(a, b), _mm512_shuffle_i32x4::<0b11_01_11_01>(c, d)];
         // Lanes 0 and 2 of each are in `even`, lanes 1 and 3 in `odd`.
