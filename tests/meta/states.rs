@@ -275,6 +275,48 @@ fn meta_refuses_what_has_no_rule_for_states() {
     }
 }
 
+/// Strides that no element uses reach ggml's divisions; parts of rows, and rows in another order, its assertions.
+#[test]
+fn meta_reads_only_whole_split_states() {
+    for device in devices(2) {
+        let state = states(device, &[("k.0", DType::F32, [2 * HEAD, CELLS])]);
+        let size = 2 * HEAD as usize * CELLS as usize;
+        state.set("k.0", &noise(size, 3)).unwrap();
+        let kept = state.tensor("k.0").unwrap().read::<f32>().unwrap();
+        for (ne, nb, readable) in [
+            ([64, 24, 1], [256, 6144, 6144], true),
+            ([64, 1, 1], [0, 256, 256], false),
+            ([64, 1, 1], [128, 256, 256], false),
+            ([64, 1, 1], [1 << 20, 256, 256], false),
+            ([64, 1, 8], [4, 256, 2048], false),
+            ([64, 8, 1], [256, 2048, 2048], false),
+        ] {
+            let ctx = Context::new();
+            let view = ctx.view(state.tensor("k.0").unwrap(), ne, nb, 0).unwrap();
+            let cells = ctx.input("cells", DType::I32, [1, ne[2]]).unwrap();
+            let rows = ctx.get_rows(state.tensor("k.0").unwrap(), ctx.input("first", DType::I32, [1]).unwrap());
+            let rows = ctx.reshape(rows.unwrap(), [64, 1, 1]).unwrap();
+            let written = if ne[2] == 1 { ctx.set_rows(view, rows, cells).unwrap() } else { view };
+            assert_eq!(view.read::<f32>().is_ok(), readable, "{ne:?} {nb:?}, without a graph");
+            let graph = ctx.graph([written, ctx.scale(rows, 2.0).unwrap()]).unwrap();
+            let mut allocator = GraphAllocator::new(device.buffer_type());
+            let mut backend = device.init().unwrap();
+            let mut run = allocator.alloc(&graph, &mut backend).unwrap();
+            for name in ["cells", "first"] {
+                if let Some(t) = graph.tensor(name) {
+                    run.set(t, &vec![0; t.elements()]).unwrap();
+                }
+            }
+            run.compute().unwrap();
+            let read = run.get::<f32>(written);
+            assert_eq!(read.is_ok(), readable, "{ne:?} {nb:?}: {read:?}");
+            assert!(read.is_err() || read.unwrap() == kept, "row 0 was written to row 0");
+            let swapped = ctx.permute(state.tensor("k.0").unwrap(), [1, 0, 2, 3]).unwrap();
+            assert!(swapped.read::<f32>().is_err(), "columns before rows");
+        }
+    }
+}
+
 /// ggml has room for sixteen views of each state between two computations.
 #[test]
 fn meta_refuses_more_views_of_states_than_ggml_has_room_for() {

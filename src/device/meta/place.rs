@@ -150,11 +150,12 @@ pub(crate) fn transfers(call: &'static str, t: TensorPtr, offset: usize, len: us
     let Some(device) = device::type_of(t).and_then(BufferType::device).filter(|&d| known(d).is_some()) else {
         return Ok(None);
     };
-    // What the graph allocates was checked at allocation.
-    let is_graphs = t.root().owner() == Owner::Graph;
+    // What the graph allocates was checked at allocation. Views of states have strides that users chose, by which C would
+    // cut the memory of all members.
+    let root = t.root();
+    let is_graphs = root.owner() == Owner::Graph;
     let mirrored = if is_graphs { t.is_leaf() } else { state_of(t) == Some(State::Mirrored) };
-    // A state that a graph wrote to has the shape and the split of the state.
-    let undivided = is_graphs || t.view_src().is_none() || t.op() == sys::GGML_OP_SET_ROWS;
+    let undivided = is_graphs || (t.view_offs() == 0 && t.layout() == root.layout());
     let whole = (offset, Some(len)) == (0, t.span()) && undivided;
     if !(mirrored || whole) {
         let why = "a tensor that is split among devices is transferred as a whole; read or write all of it";

@@ -228,6 +228,8 @@ fn attention(t: TensorPtr, axis: usize, shares: &[i64], srcs: &[Option<State>]) 
     };
     need(axis == 2 && alike(1) && alike(2), "queries, keys and values must be split alike along axis 2 (heads)")?;
     need(srcs.iter().skip(3).flatten().all(|s| *s == State::Mirrored), "the mask must be mirrored")?;
+    // A device would count its own heads.
+    need(t.source(3).is_none_or(|mask| mask.ne()[2] == 1), "with a mask for each head, all must be mirrored")?;
     need(t.source(4).is_none(), "with sinks, all operands must be mirrored")?;
     need(!has_bias(t), "the bias of each head depends on its index, so all operands must be mirrored")?;
     Ok(State::Along { axis: 1, shares: shares.into() })
@@ -381,6 +383,14 @@ mod tests {
         let [q, kv] = [input(DType::F32, [8, 3, 4, 1]), input(DType::F16, [8, 5, 2, 1])];
         let heads = |q: &[i64], k: &[i64]| [along(2, q), along(2, k), along(2, k)];
         let t = ctx.flash_attn_ext(q, kv, kv, FlashAttn::new(1.0)).unwrap();
+        let with_mask = |heads: i64| {
+            let how = FlashAttn::new(1.0).with_mask(Some(input(DType::F16, [5, 3, heads, 1])));
+            ctx.flash_attn_ext(q, kv, kv, how).unwrap()
+        };
+        let masked = |heads: [State; 3]| heads.into_iter().chain([Mirrored]).collect::<Vec<_>>();
+        table(with_mask(1), &[(&masked(heads(&[2, 2], &[1, 1])), Some(along(1, &[2, 2])))]);
+        let whole = [Mirrored, Mirrored, Mirrored];
+        table(with_mask(4), &[(&masked(heads(&[2, 2], &[1, 1])), None), (&masked(whole), Some(Mirrored))]);
         table(
             t,
             &[
