@@ -1,4 +1,4 @@
-//! `cargo xtask llm-bench`: the speed of language models by `ggml-llm`, llama.cpp and candle.
+//! `cargo xtask llm-bench`: the speed of language models by `ggml-llm`, llama.cpp, candle and mistral.rs.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -19,6 +19,9 @@ pub(crate) struct Arguments {
     /// Leave out candle, which takes long to compile
     #[arg(long)]
     no_candle: bool,
+    /// Compare mistral.rs as well, which takes far longer to compile than all others
+    #[arg(long)]
+    mistralrs: bool,
     /// Arguments of the benchmark: see its `--help`
     #[arg(last = true)]
     rest: Vec<OsString>,
@@ -38,7 +41,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         command.env("RUSTFLAGS", "-Ctarget-cpu=native").env("CFLAGS", cflags).env("CXXFLAGS", cflags);
     };
     check(&mut build("llm-bench"))?;
-    for package in ["ours", "llama"].into_iter().chain((!arguments.no_candle).then_some("candle")) {
+    let candle = (!arguments.no_candle).then_some("candle");
+    let mistralrs = arguments.mistralrs.then_some("mistralrs");
+    for package in ["ours", "llama"].into_iter().chain(candle).chain(mistralrs) {
         let mut command = build(package);
         native(&mut command);
         check(&mut command)?;
@@ -62,6 +67,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     command.arg(engine("llama.cpp over our ggml", &system.join("release/llama"), ""));
     if !arguments.no_candle {
         command.arg(engine("candle", &release.join("candle"), ""));
+    }
+    if arguments.mistralrs {
+        command.arg(engine("mistral.rs", &release.join("mistralrs"), ""));
     }
     command.env("LD_LIBRARY_PATH", workspace.root.join(interop::FOLDER).join("ggml/lib"));
     check(command.args(&arguments.rest))

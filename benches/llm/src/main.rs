@@ -1,4 +1,4 @@
-//! Compares engines that run the same language model: this project's, llama.cpp, and candle.
+//! Compares engines that run the same language model: this project's, llama.cpp, candle and mistral.rs.
 //!
 //! `cargo xtask llm-bench` builds the engines and runs this. Each is a process of its own. They take turns, so that whatever
 //! else the machine does meets all alike. Numbers are medians over the rounds.

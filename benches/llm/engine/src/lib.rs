@@ -24,6 +24,11 @@ pub trait Engine {
 
     /// Computes the next token of sequences 0 and so on, and the logits of each; `position` is that of all tokens.
     fn step(&mut self, tokens: &[i32], position: usize) -> Result<()>;
+
+    /// Computes so many steps; `tokens` makes up the tokens of one.
+    fn steps(&mut self, n: usize, sequences: usize, tokens: &mut dyn FnMut(usize) -> Vec<i32>) -> Result<()> {
+        (0..n).try_for_each(|position| self.step(&tokens(sequences), position))
+    }
 }
 
 /// Answers requests until the input ends: `prompt LENGTH`, `steps NUMBER SEQUENCES`. The arguments of the program are a
@@ -33,7 +38,7 @@ pub fn serve<E: Engine>(open: impl FnOnce(&str, usize, &[String]) -> Result<E>) 
     let [file, threads, rest @ ..] = &*arguments else { bail!("arguments: a file, and a number of threads") };
     let mut engine = open(file, threads.parse()?, rest)?;
     let mut rng = fastrand::Rng::with_seed(1);
-    let mut tokens = move |n: usize| (0..n).map(|_| rng.i32(0..N_VOCAB)).collect::<Vec<_>>();
+    let mut tokens = |n: usize| (0..n).map(|_| rng.i32(0..N_VOCAB)).collect::<Vec<_>>();
     for line in stdin().lock().lines() {
         let line = line?;
         let mut words = line.split_whitespace();
@@ -43,11 +48,7 @@ pub fn serve<E: Engine>(open: impl FnOnce(&str, usize, &[String]) -> Result<E>) 
         let start = Instant::now();
         match (what, &*numbers) {
             ("prompt", &[n]) => engine.prompt(&tokens(n))?,
-            ("steps", &[n, sequences]) => {
-                for position in 0..n {
-                    engine.step(&tokens(sequences), position)?;
-                }
-            }
+            ("steps", &[n, sequences]) => engine.steps(n, sequences, &mut tokens)?,
             _ => bail!("an unknown request: {line}"),
         }
         let mut out = stdout().lock();
