@@ -42,5 +42,5 @@ pub use batch::Batch;
 pub use config::{Attention, Config, Experts, Metadata, Pattern, RopeConfig, Ssm, Window};
 pub use error::{Error, Result};
 pub use families::Architecture;
-pub use model::{Model, ModelOptions};
+pub use model::{Model, ModelOptions, SplitMode};
 pub use session::{Session, SessionOptions};

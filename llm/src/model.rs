@@ -23,10 +23,8 @@ pub struct ModelOptions {
     pub devices: Vec<Device>,
     /// How many parts of the layers, or of each layer, every device gets; empty for equally many.
     pub split: Vec<u32>,
-    /// Whether each layer is divided among the devices (tensor parallelism), instead of the layers among them. For dense
-    /// models whose matrices are not fused: llama, qwen2, qwen3, gemma3. Devices must be CPUs or GPUs, an RPC server's
-    /// among them.
-    pub tensor_parallel: bool,
+    /// What is divided among the devices.
+    pub split_mode: SplitMode,
     /// Whether this project's kernels compute products with matrices on the CPU, where they are faster than ggml's: see the
     /// crate `kernels`. They round activations otherwise.
     pub kernels: bool,
@@ -37,9 +35,29 @@ pub struct ModelOptions {
     pub map: bool,
 }
 
+/// What is divided among devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum SplitMode {
+    /// The layers.
+    #[default]
+    Layer,
+    /// Each layer (tensor parallelism): heads, with their part of the cache, and rows of the feed-forward network. For dense
+    /// models whose matrices are not fused: llama, qwen2, qwen3, gemma3. Devices must be CPUs or GPUs, an RPC server's
+    /// among them.
+    Tensor,
+}
+
 impl Default for ModelOptions {
     fn default() -> Self {
-        Self { devices: Vec::new(), split: Vec::new(), tensor_parallel: false, kernels: true, repack: true, map: true }
+        Self {
+            devices: Vec::new(),
+            split: Vec::new(),
+            split_mode: SplitMode::default(),
+            kernels: true,
+            repack: true,
+            map: true,
+        }
     }
 }
 
@@ -129,7 +147,7 @@ impl Placing {
                 expected: "a number for each device, not all 0",
             });
         }
-        if options.tensor_parallel {
+        if options.split_mode == SplitMode::Tensor {
             let (members, parts): (Vec<_>, Vec<_>) = devices.iter().zip(&split).filter(|(_, part)| **part > 0).unzip();
             if let [only] = members[..] {
                 return Ok(Self { devices: vec![only], starts: Vec::new(), members: Vec::new() });

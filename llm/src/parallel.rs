@@ -23,7 +23,7 @@ pub(crate) fn device(
 ) -> Result<Device> {
     let refuse = |expected| {
         let value = format!("a model of architecture `{}`", config.architecture).into();
-        Error::Options { name: "tensor_parallel", value, expected }
+        Error::Options { name: "split_mode", value, expected }
     };
     let has = |name: &str| declared.iter().any(|d| d.name.ends_with(name));
     let is_dense = config.experts.is_none() && has(".attn_q.weight") && has(".ffn_gate.weight");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ggml::{DType, Device, rpc};
 use ggml_llm::made_up::Recipe;
-use ggml_llm::{Architecture, Batch, Error, Model, ModelOptions, Session, SessionOptions};
+use ggml_llm::{Architecture, Batch, Error, Model, ModelOptions, Session, SessionOptions, SplitMode};
 use testkit::server::ServerProcess;
 
 /// The child process: see `testkit::server`.
@@ -24,7 +24,7 @@ const DIVIDED: [Architecture; 4] =
 fn load(file: &Path, devices: &[Device], split: &[u32]) -> Result<Arc<Model>, Error> {
     let mut options = ModelOptions::default();
     (options.devices, options.split) = (devices.to_vec(), split.to_vec());
-    options.tensor_parallel = true;
+    options.split_mode = SplitMode::Tensor;
     // Servers have ggml's kernels, and don't repack; others round otherwise.
     (options.kernels, options.repack) = (false, false);
     Model::load(file, &options)
@@ -44,7 +44,9 @@ fn logits(session: &mut Session) -> Vec<Vec<f32>> {
     let mut all = Vec::new();
     let mut decode = |session: &mut Session, parts: &[(usize, Vec<i32>)]| {
         let mut batch = Batch::new();
-        parts.iter().for_each(|(sequence, tokens)| batch.prompt(*sequence, tokens));
+        for (sequence, tokens) in parts {
+            batch.prompt(*sequence, tokens);
+        }
         session.decode(&batch).unwrap();
         all.extend((0..parts.len()).map(|i| session.logits(i).unwrap().to_vec()));
     };
@@ -170,13 +172,13 @@ fn what_can_not_be_divided_is_refused() {
     for &architecture in Architecture::ALL {
         let file = made_up(folder.path(), architecture, |_| ());
         let model = load(&file, &[remote, remote], &[]);
-        let refused = matches!(model, Err(Error::Options { name: "tensor_parallel", .. }));
+        let refused = matches!(model, Err(Error::Options { name: "split_mode", .. }));
         assert_eq!(refused, !DIVIDED.contains(&architecture), "{architecture}: {:?}", model.err());
     }
     let file = made_up(folder.path(), Architecture::Llama, |_| ());
     for (devices, split) in [(vec![remote; 3], &[][..]), (vec![remote; 2], &[100, 1])] {
         let refused = load(&file, &devices, split);
-        assert!(matches!(refused, Err(Error::Options { name: "tensor_parallel", .. })), "{split:?}: {refused:?}");
+        assert!(matches!(refused, Err(Error::Options { name: "split_mode", .. })), "{split:?}: {refused:?}");
     }
     assert!(
         load(&file, &[remote], &[]).is_ok() && load(&file, &[remote; 2], &[0, 1]).is_ok(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use ggml::{DType, Device};
 use ggml_llm::text::{Sampler, SamplerOptions};
-use ggml_llm::{Model, ModelOptions, Session, SessionOptions};
+use ggml_llm::{Model, ModelOptions, Session, SessionOptions, SplitMode};
 
 use super::progress::Progress;
 
@@ -72,7 +72,9 @@ impl Devices {
         if !self.can_lose() || self.split.len() == options.devices.len() {
             options.split.clone_from(&self.split);
         }
-        options.tensor_parallel = self.tensor_parallel;
+        if self.tensor_parallel {
+            options.split_mode = SplitMode::Tensor;
+        }
         (options.kernels, options.repack) = (!self.ggml_kernels, !self.no_repack);
         let mut progress = Progress::new("loading");
         Ok(Model::load_with(file, &options, &mut |done, total| progress.show(done, total))?)

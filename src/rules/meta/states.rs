@@ -411,33 +411,27 @@ mod tests {
         let cache = state.tensor("cache").unwrap();
         let rows = ctx.input("", DType::F32, [8, 2]).unwrap();
         let written = ctx.set_rows(cache, rows, ctx.input("", DType::I32, [2]).unwrap()).unwrap();
-        let halves = along(0, &[4, 4]);
+        let halves = || along(0, &[4, 4]);
         let of = |rows: &State, cache: &State| [rows.clone(), Mirrored, cache.clone()];
         table(
             written,
             &[
-                (&of(&halves, &halves), Some(halves.clone())),
+                (&of(&halves(), &halves()), Some(halves())),
                 (&of(&Mirrored, &Mirrored), Some(Mirrored)),
-                (&of(&halves, &Mirrored), None),
-                (&of(&Mirrored, &halves), None),
-                (&of(&along(0, &[2, 6]), &halves), None),
+                (&of(&halves(), &Mirrored), None),
+                (&of(&Mirrored, &halves()), None),
+                (&of(&along(0, &[2, 6]), &halves()), None),
                 (&of(&along(1, &[1, 1]), &along(1, &[3, 3])), None),
-                (&[halves.clone(), along(0, &[1, 1]), halves.clone()], None),
+                (&[halves(), along(0, &[1, 1]), halves()], None),
             ],
         );
         let view = |ne: [i64; 3], nb: [usize; 3]| ctx.view(written, ne, nb, 0).unwrap();
-        table(
-            view([4, 2, 3], [16, 32, 96]),
-            &[(&[halves.clone()], Some(along(1, &[1, 1]))), (&[Mirrored], Some(Mirrored))],
-        );
-        table(
-            view([8, 3, 1], [32, 96, 96]),
-            &[(&[halves.clone()], Some(halves.clone())), (&[along(1, &[3, 3])], None)],
-        );
+        table(view([4, 2, 3], [16, 32, 96]), &[(&[halves()], Some(along(1, &[1, 1]))), (&[Mirrored], Some(Mirrored))]);
+        table(view([8, 3, 1], [32, 96, 96]), &[(&[halves()], Some(halves())), (&[along(1, &[3, 3])], None)]);
         // Half of each row, cells before heads, and rows that don't begin where those of the state do.
-        table(view([4, 3, 1], [32, 96, 96]), &[(&[halves.clone()], None), (&[Mirrored], Some(Mirrored))]);
-        table(view([4, 6, 2], [32, 16, 192]), &[(&[halves.clone()], None)]);
-        table(view([6, 3, 1], [24, 72, 72]), &[(&[halves], None)]);
+        table(view([4, 3, 1], [32, 96, 96]), &[(&[halves()], None), (&[Mirrored], Some(Mirrored))]);
+        table(view([4, 6, 2], [32, 16, 192]), &[(&[halves()], None)]);
+        table(view([6, 3, 1], [24, 72, 72]), &[(&[halves()], None)]);
     }
 
     #[test]
