@@ -148,6 +148,19 @@ fn complete_goes_on_by_so_many_tokens() {
     assert!(run("complete", &file.path, &many, "").status.success());
 }
 
+/// A cache that is divided among devices can't be shifted: what is kept of the context is computed again.
+#[cfg(feature = "rpc")]
+#[test]
+fn complete_goes_on_beyond_a_divided_context() {
+    let server = testkit::server::ServerProcess::start();
+    let address = server.address.to_string();
+    let file = model_that(Architecture::Llama, false);
+    let many = [SMALL, &["--tokens", "1,2", "-n", "300"]].concat();
+    let devices = ["--device", "CPU", "--rpc", &address, "--split", "1,1,0", "--tensor-parallel"];
+    let output = run("complete", &file.path, &[&many, &devices[..]].concat(), "");
+    assert_eq!(text(&output).split_whitespace().count(), 300, "{output:?}");
+}
+
 #[test]
 fn chat_answers_each_line() {
     for architecture in [Architecture::Llama, Architecture::Mamba2] {
