@@ -6,7 +6,7 @@ use ggml::meta::{MetaDevice, Split};
 use ggml::prelude::*;
 use ggml::{Compare, Glu, GraphAllocator, Pieces};
 
-use crate::support::{cpus, meta, noise};
+use crate::support::{assert_refused, cpus, meta, noise};
 
 /// Square matrices that are split as their names say.
 fn weights(device: Device) -> Weights {
@@ -73,15 +73,7 @@ fn meta_refuses_operations_without_a_rule() {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [8, 8, 8]).unwrap();
         let y = build(&ctx, &|name| weights.tensor(name).unwrap(), x).unwrap();
-        let graph = ctx.graph([y]).unwrap();
-        let mut allocator = GraphAllocator::new(device.buffer_type());
-        let mut backend = device.init().unwrap();
-        let error = allocator.alloc(&graph, &mut backend).err().unwrap_or_else(|| panic!("{i}: {reason}: allocated"));
-        assert!(matches!(error, Error::Unsupported { .. }) && error.to_string().contains(reason), "{i}: {error}");
-        let mut sched =
-            Sched::builder().backend(device.init().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap();
-        let error = sched.alloc(&graph).err().unwrap_or_else(|| panic!("{i}: {reason}: scheduled"));
-        assert!(matches!(error, Error::Unsupported { .. }), "{i}: {error}");
+        assert_refused(device, &ctx.graph([y]).unwrap(), reason, i);
     }
 }
 

@@ -3,7 +3,7 @@
 use ggml::prelude::*;
 use ggml::{FlashAttn, GraphAllocator};
 
-use crate::support::{assert_close, by_name, noise, wide};
+use crate::support::{assert_close, assert_refused, by_name, noise, wide};
 
 const HEAD: i64 = 32;
 const CELLS: i64 = 24;
@@ -259,18 +259,8 @@ fn meta_refuses_what_has_no_rule_for_states() {
         for (i, (reason, build)) in REFUSED.iter().enumerate() {
             let ctx = Context::new();
             let rows = ctx.input("rows", DType::I32, [CELLS]).unwrap();
-            let Ok(y) = build(&ctx, &|name| state.tensor(name).unwrap(), rows) else {
-                panic!("{i}: {reason}: {:?}", build(&ctx, &|name| state.tensor(name).unwrap(), rows))
-            };
-            let graph = ctx.graph([y]).unwrap();
-            let mut allocator = GraphAllocator::new(device.buffer_type());
-            let mut backend = device.init().unwrap();
-            let error = allocator.alloc(&graph, &mut backend).err().unwrap_or_else(|| panic!("{i}: {reason}"));
-            assert!(error.to_string().contains(reason), "{i}: {error}");
-            let mut sched =
-                Sched::builder().backend(device.init().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap();
-            let error = sched.alloc(&graph).err().unwrap_or_else(|| panic!("{i}: {reason}: scheduled"));
-            assert!(matches!(error, Error::Unsupported { .. }), "{i}: {error}");
+            let y = build(&ctx, &|name| state.tensor(name).unwrap(), rows).unwrap();
+            assert_refused(device, &ctx.graph([y]).unwrap(), reason, i);
         }
     }
 }

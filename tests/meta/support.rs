@@ -118,6 +118,18 @@ pub(crate) fn shape(ne: &[i64]) -> [i64; 4] {
     full
 }
 
+/// Fails unless the device refuses the graph for this reason, and a scheduler over it and the CPU refuses it, too.
+#[track_caller]
+pub(crate) fn assert_refused(device: Device, graph: &Graph<'_>, reason: &str, i: usize) {
+    let mut allocator = GraphAllocator::new(device.buffer_type());
+    let mut backend = device.init().unwrap();
+    let error = allocator.alloc(graph, &mut backend).err().unwrap_or_else(|| panic!("{i}: {reason}: allocated"));
+    assert!(matches!(error, Error::Unsupported { .. }) && error.to_string().contains(reason), "{i}: {error}");
+    let mut sched = Sched::builder().backend(device.init().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap();
+    let error = sched.alloc(graph).err().unwrap_or_else(|| panic!("{i}: {reason}: scheduled"));
+    assert!(matches!(error, Error::Unsupported { .. }), "{i}: {error}");
+}
+
 /// Fails if the root mean square difference exceeds `tolerance`.
 #[track_caller]
 pub(crate) fn assert_close(got: &[f32], want: &[f64], tolerance: f64, what: &str) {
