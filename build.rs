@@ -1,4 +1,4 @@
-//! Passes on what ggml-sys built.
+//! Passes on what ggml-sys built, and makes a `cfg` of each version of ggml since which Rust differs.
 
 /// The versions of ggml since which the library, or a test, needs other code: `cfg(ggml_0_28)` and so on.
 const SINCE: &[[u32; 2]] = &[[0, 28]];

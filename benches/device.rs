@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 use ggml::prelude::*;
-use ggml::{FlashAttn, GraphAllocator};
+use ggml::{GraphAllocator, ops::FlashAttnOptions};
 use serde_json::json;
 use testkit::device::{cpu, device};
 
@@ -99,7 +99,7 @@ fn attention() {
         let q = input("q", DType::F32, [head, queries, heads, 1]);
         let (k, v) =
             (input("k", DType::F16, [head, keys, kv_heads, 1]), input("v", DType::F16, [head, keys, kv_heads, 1]));
-        let how = FlashAttn::new(0.088);
+        let how = FlashAttnOptions::new(0.088);
         let y = ctx.flash_attn_ext(q, k, v, how).unwrap();
         if !device().supports_op(y).unwrap() {
             println!("{}", json!({ "name": "flash_attn_ext", "unsupported": true }));

@@ -16,10 +16,7 @@ fn product(device: Device) -> ggml::Result<Vec<f32>> {
     let y = ctx.mul_mat(weights.tensor("matrix")?, x)?;
     let graph = ctx.graph([y])?;
     let mut sched = backends(device)?.build()?;
-    let mut run = sched.alloc(&graph)?;
-    run.set(x, &[1.0_f32, 10.0, 100.0])?;
-    run.compute()?;
-    run.get(y)
+    sched.run(&graph, (x, &[1.0_f32, 10.0, 100.0]))?.get(y)
 }
 
 /// A scheduler over the device and, if that is another one, the CPU.

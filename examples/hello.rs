@@ -11,12 +11,9 @@ fn main() -> ggml::Result<()> {
     let sum = ctx.add(a, b)?;
     let graph = ctx.graph([sum])?;
 
-    // A scheduler allocates memory on the devices. Then inputs are set, the graph is computed, and the result is read.
+    // A scheduler allocates memory on the devices, sets the inputs and computes. Then the result is read.
     let mut sched = Sched::best()?;
-    let mut run = sched.alloc(&graph)?;
-    run.set(a, &[1.0_f32, 2.0, 3.0])?;
-    run.set(b, &[10.0_f32, 20.0, 30.0])?;
-    run.compute()?;
+    let run = sched.run(&graph, ((a, &[1.0_f32, 2.0, 3.0]), (b, &[10.0_f32, 20.0, 30.0])))?;
     let values: Vec<f32> = run.get(sum)?;
     println!("[1, 2, 3] + [10, 20, 30] = {values:?}");
     Ok(())

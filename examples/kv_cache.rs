@@ -9,9 +9,9 @@ const ROOM: usize = 8;
 
 struct Attention {
     weights: Weights,
-    qkv: WeightIndex,
+    qkv: LeafIndex,
     cache: State,
-    kv: [StateIndex; 2],
+    kv: [LeafIndex; 2],
     ctx: Context,
     sched: Sched,
 }
@@ -19,11 +19,11 @@ struct Attention {
 impl Attention {
     fn new() -> ggml::Result<Self> {
         let (mut weights, mut cache) = (WeightsBuilder::new(), WeightsBuilder::new());
-        weights.tensor("qkv", DType::F32, [WIDTH, 3 * WIDTH])?;
-        cache.tensor("keys", DType::F32, [WIDTH, ROOM])?.tensor("values", DType::F32, [WIDTH, ROOM])?;
+        let qkv = weights.tensor("qkv", DType::F32, [WIDTH, 3 * WIDTH])?;
+        let keys = cache.tensor("keys", DType::F32, [WIDTH, ROOM])?;
+        let kv = [keys, cache.tensor("values", DType::F32, [WIDTH, ROOM])?];
         let (mut weights, cache) = (weights.place(Device::best()?)?, cache.place_state(Device::best()?)?);
-        weights.set("qkv", &numbers(3, 3 * WIDTH * WIDTH))?;
-        let (qkv, kv) = (weights.index("qkv")?, [cache.index("keys")?, cache.index("values")?]);
+        weights.set(qkv, &numbers(3, 3 * WIDTH * WIDTH))?;
         Ok(Self { weights, qkv, cache, kv, ctx: Context::new(), sched: Sched::best()? })
     }
 
@@ -38,12 +38,9 @@ impl Attention {
         let scores = ctx.add(ctx.scale(ctx.mul_mat(keys, q?)?, 0.5)?, mask)?; // 0.5 = 1 / sqrt(WIDTH)
         let y = ctx.mul_mat(ctx.cont(ctx.transpose(values)?)?, ctx.soft_max(scores)?)?;
         let graph = ctx.graph([y])?;
-        let mut run = self.sched.alloc(&graph)?;
-        run.set(x, token)?;
-        run.set(row, &[i32::try_from(position).unwrap_or(-1)])?;
-        run.set(mask, &std::array::from_fn::<_, ROOM, _>(|i| if i <= position { 0.0 } else { f32::NEG_INFINITY }))?;
-        run.compute()?;
-        run.get(y)
+        let hidden: [f32; ROOM] = std::array::from_fn(|i| if i <= position { 0.0 } else { f32::NEG_INFINITY });
+        let inputs = ((x, token), (row, &[i32::try_from(position).unwrap_or(-1)]), (mask, &hidden));
+        self.sched.run(&graph, inputs)?.get(y)
     }
 }
 

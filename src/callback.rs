@@ -1,8 +1,8 @@
 //! Runs user code during a call into ggml: closures that C calls back, and the logger.
 //!
-//! All of it runs [closed](closed): thread-local state may give it access to tensors that are being computed or
-//! allocated, so every call into ggml fails with [`Error::Nested`]. Reading shapes and names is allowed, and so is
-//! dropping: nothing else uses what is dropped.
+//! User code must not re-enter ggml ([`forbid_reentry`]): thread-local state may give it access to tensors that are
+//! being computed or allocated, so every call into ggml fails with [`Error::Nested`]. User code may read shapes and
+//! names. It may also drop objects of this crate, because nothing else uses those.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -16,14 +16,14 @@ pub(crate) type Panic = Box<dyn Any + Send>;
 
 thread_local! {
     /// Whether this thread is running user code inside a call into ggml.
-    static CLOSED: Cell<bool> = const { Cell::new(false) };
+    static IN_USER_CODE: Cell<bool> = const { Cell::new(false) };
 
-    /// Whether this thread has a failure that the current guarded call must report. Avoids reading it.
+    /// Whether this thread has a `FAILURE`, which the current guarded call must report. This flag is faster to read.
     static FAILED: Cell<bool> = const { Cell::new(false) };
     static FAILURE: Cell<Option<Box<Error>>> = const { Cell::new(None) };
 
-    /// What a device said against the graph that this thread plans.
-    static OBJECTION: Cell<Option<Box<Error>>> = const { Cell::new(None) };
+    /// Why a device rejects the graph that this thread plans.
+    static REJECTION: Cell<Option<Box<Error>>> = const { Cell::new(None) };
 }
 
 /// Makes the guarded call that this thread is in fail with `error`, once C has returned. The first failure counts.
@@ -33,22 +33,22 @@ pub(crate) fn fail(error: Error) {
 }
 
 fn keep_first(slot: &'static LocalKey<Cell<Option<Box<Error>>>>, error: Error) {
-    // A thread that ends has no such variable any more: `take_recorded` makes up for it.
+    // A thread that ends has no thread-local `slot` any more: `take_recorded` then says that the reason is lost.
     let _gone = slot.try_with(|slot| slot.set(Some(slot.take().unwrap_or_else(|| Box::new(error)))));
 }
 
-/// Lets the scheduler refuse the graph that this thread plans. Unlike [`fail`], this keeps the result of C's call, which
-/// says whether the scheduler needs a repair (H21). The first objection counts.
-pub(crate) fn object(error: Error) {
-    keep_first(&OBJECTION, error);
+/// Lets the scheduler refuse the graph that this thread plans. Unlike [`fail`], this keeps the result of C's call,
+/// which says whether the scheduler needs a repair (H21). The first rejection counts.
+pub(crate) fn reject(error: Error) {
+    keep_first(&REJECTION, error);
 }
 
-/// Fails with what [`object`] recorded on this thread since the last call.
-pub(crate) fn check_objection() -> Result<()> {
-    OBJECTION.try_with(Cell::take).ok().flatten().map_or(Ok(()), |error| Err(*error))
+/// Fails with the error that [`reject`] recorded on this thread since the last call.
+pub(crate) fn check_rejection() -> Result<()> {
+    REJECTION.try_with(Cell::take).ok().flatten().map_or(Ok(()), |error| Err(*error))
 }
 
-/// What [`fail`] recorded on this thread.
+/// The error that [`fail`] recorded on this thread.
 #[inline]
 pub(crate) fn take_failure() -> Option<Error> {
     FAILED.get().then(take_recorded)
@@ -57,61 +57,67 @@ pub(crate) fn take_failure() -> Option<Error> {
 #[cold]
 fn take_recorded() -> Error {
     FAILED.set(false);
-    let gone =
-        || Error::DeviceFailed { call: "", device: "".into(), reason: "as its log says: this thread ends".into() };
+    let gone = || Error::DeviceFailed {
+        call: "the end of a thread",
+        device: "in Rust".into(),
+        reason: "it failed while its thread was exiting, so the reason was not kept; see the log".into(),
+    };
     FAILURE.try_with(Cell::take).ok().flatten().map_or_else(gone, |failure| *failure)
 }
 
-/// Sets the thread's flag, and restores it on drop.
-struct ClosedScope(bool);
+/// Marks this thread as running user code, or as not running it. The drop restores what was before.
+struct ReentryScope(bool);
 
-impl ClosedScope {
-    fn set(closed: bool) -> Self {
-        Self(CLOSED.replace(closed))
+impl ReentryScope {
+    fn set(in_user_code: bool) -> Self {
+        Self(IN_USER_CODE.replace(in_user_code))
     }
 }
 
-impl Drop for ClosedScope {
+impl Drop for ReentryScope {
     fn drop(&mut self) {
-        CLOSED.set(self.0);
+        IN_USER_CODE.set(self.0);
     }
 }
 
 /// Runs user code that must not call into ggml.
-pub(crate) fn closed<R>(f: impl FnOnce() -> R) -> R {
-    let _scope = ClosedScope::set(true);
+pub(crate) fn forbid_reentry<R>(f: impl FnOnce() -> R) -> R {
+    let _scope = ReentryScope::set(true);
     f()
 }
 
-/// Lets this crate call into ggml inside [`closed`], to read a result that C has just reported.
-pub(crate) fn reopened<R>(f: impl FnOnce() -> R) -> R {
-    let _scope = ClosedScope::set(false);
+/// Lets this crate call into ggml inside [`forbid_reentry`], without user code: to read a result that C has just
+/// reported, or in a context of its own.
+pub(crate) fn allow_reentry<R>(f: impl FnOnce() -> R) -> R {
+    let _scope = ReentryScope::set(false);
     f()
 }
 
 /// Runs user code inside a C callback, which no panic may cross. The caller must not drop the payload inside C either:
 /// its destructor is user code, and may panic.
 pub(crate) fn run<R>(f: impl FnOnce() -> R) -> std::thread::Result<R> {
-    catch_unwind(AssertUnwindSafe(|| closed(f)))
+    catch_unwind(AssertUnwindSafe(|| forbid_reentry(f)))
 }
 
-/// Leaks a panic's payload instead of running its destructor.
-pub(crate) fn forget(panic: Panic) {
-    #[expect(clippy::mem_forget, reason = "its destructor is user code, and may panic inside C")]
-    std::mem::forget(panic);
+/// Leaks a panic's payload, whose destructor is user code and may panic inside C, or an object that an interrupted call
+/// may still use.
+pub(crate) fn forget<T>(object: T) {
+    #[expect(clippy::mem_forget, reason = "that is what this is for")]
+    std::mem::forget(object);
 }
 
-/// Fails inside [`closed`]. Every guarded call checks this, as does any other change of a C object.
+/// Fails in user code that runs inside [`forbid_reentry`]. Every guarded call checks this, as does any other change of
+/// a C object.
 #[inline]
-pub(crate) fn check_open(call: &'static str) -> Result<()> {
-    if CLOSED.get() { Err(Error::Nested { call }) } else { Ok(()) }
+pub(crate) fn check_reentry(call: &'static str) -> Result<()> {
+    if IN_USER_CODE.get() { Err(Error::Nested { call }) } else { Ok(()) }
 }
 
 /// A closure that C calls back through a `void *`.
 ///
 /// The first panic in the closure is kept. The closure is not called again, C is told to stop, and the panic resumes in
-/// [`State::finish`] or [`State::resume`], after C has returned.
-pub(crate) struct State<F> {
+/// [`CallbackCell::finish`] or [`CallbackCell::resume`], after C has returned.
+pub(crate) struct CallbackCell<F> {
     inner: RefCell<Inner<F>>,
 }
 
@@ -120,13 +126,13 @@ struct Inner<F> {
     panic: Option<Panic>,
 }
 
-impl<F> State<F> {
+impl<F> CallbackCell<F> {
     pub(crate) fn new(f: F) -> Self {
         Self { inner: RefCell::new(Inner { f, panic: None }) }
     }
 
-    /// Runs the closure through `call`, [closed](closed). Returns `None`, which means that C must stop, after a panic
-    /// and if the closure is running already.
+    /// Runs the closure through `call`, with re-entry forbidden. Returns `None`, which means that C must stop, after a
+    /// panic and if the closure is running already.
     pub(crate) fn run<R>(&self, call: impl FnOnce(&mut F) -> R) -> Option<R> {
         let mut inner = self.inner.try_borrow_mut().ok()?;
         if inner.panic.is_some() {

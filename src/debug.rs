@@ -1,7 +1,15 @@
 //! `Debug` for types of which only a part is shown.
 
-/// Implements `Debug`, which shows these fields: `debug!(Event, |this| device = &this.device)`.
+/// Implements `Debug`, which shows these fields: `debug!(Event, |this| device = &this.device)`, or what one method
+/// returns: `debug!(Device(name))`.
 macro_rules! debug {
+    ($name:ident $(<$life:lifetime>)? ($shown:ident)) => {
+        impl std::fmt::Debug for $name $(<$life>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{}({})", stringify!($name), self.$shown())
+            }
+        }
+    };
     ($name:ident $(<$($life:lifetime),+>)? $(, |$this:ident| $($field:ident = $value:expr),+ $(,)?)?) => {
         impl std::fmt::Debug for $name $(<$($life),+>)? {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -4,7 +4,6 @@
 //! C++ exception, and catches that exception, or any other, at the guarded call. It can't catch an abort on one of
 //! ggml's own threads. See `docs/safety.md`.
 
-use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -12,11 +11,12 @@ use std::sync::OnceLock;
 
 use crate::callback;
 use crate::error::{Error, Result};
+use crate::list;
 use crate::log::{self, Deferral};
 use crate::version;
 
-/// Calls a C function through one of this file's functions, which gets its name: `guarded!(call, sys::ggml_f(a, b))` is
-/// `call("ggml_f", || sys::ggml_f(a, b))`.
+/// Calls a C function through one of this file's functions, which gets the C function's name: `guarded!(call,
+/// sys::ggml_f(a, b))` is `call("ggml_f", || sys::ggml_f(a, b))`.
 macro_rules! guarded {
     ($guard:ident, $sys:ident::$f:ident($($arg:expr),* $(,)?)) => {
         $crate::guard::$guard(stringify!($f), || $sys::$f($($arg),*))
@@ -26,7 +26,7 @@ pub(crate) use guarded;
 
 type Trampoline = unsafe extern "C-unwind" fn(*mut c_void);
 
-// Declared here, not generated, because the function pointer must be `C-unwind`.
+// This is declared here, not generated, because the function pointer must be `C-unwind`.
 unsafe extern "C-unwind" {
     fn ggml_sys_guard(call: Trampoline, data: *mut c_void, message: *mut c_char, size: usize) -> c_int;
     fn ggml_sys_guard_compute(call: Trampoline, data: *mut c_void, message: *mut c_char, size: usize) -> c_int;
@@ -34,27 +34,27 @@ unsafe extern "C-unwind" {
     fn ggml_sys_cancel() -> !;
 }
 
-/// The shim's results, such as `GGML_SYS_RETURNED` in its header.
+/// How a guarded call ended, as the shim reports it (`GGML_SYS_RETURNED` and so on in its header).
 const RETURNED: c_int = 0;
 const ABORTED: c_int = 1;
 const CANCELLED: c_int = 3;
 
-/// The maximum length of a message, including the NUL.
+/// The maximum length of an error message from the shim, including the NUL.
 const MESSAGE: usize = 512;
 type Message = [c_char; MESSAGE];
 
 /// The closure and the result of a guarded call, passed through C's `void *`.
-struct Slot<F, R> {
+struct CallSlot<F, R> {
     call: Option<F>,
     result: Option<R>,
 }
 
 /// # Safety
 ///
-/// `data` must point to a live `Slot<F, R>` that nothing else uses during the call.
+/// `data` must point to a live `CallSlot<F, R>` that nothing else uses during the call.
 unsafe extern "C-unwind" fn trampoline<F: FnOnce() -> R, R>(data: *mut c_void) {
-    // SAFETY: live and not aliased, by contract.
-    let slot = unsafe { &mut *data.cast::<Slot<F, R>>() };
+    // SAFETY: the slot is live and not aliased, by this function's `# Safety`.
+    let slot = unsafe { &mut *data.cast::<CallSlot<F, R>>() };
     if let Some(f) = slot.call.take() {
         slot.result = Some(f());
     }
@@ -66,87 +66,64 @@ unsafe extern "C-unwind" fn trampoline<F: FnOnce() -> R, R>(data: *mut c_void) {
 /// never panics either, so that the caller can always record what C did.
 #[inline]
 pub(crate) fn call<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
-    callback::check_open(name)?;
+    callback::check_reentry(name)?;
     deferred(name, ggml_sys_guard, f)
 }
 
-/// [`call`] for a function that makes an object. NULL is an error, with ggml's log.
+/// Makes a guarded call, as [`call`] does, of a function that makes an object. If that returns NULL, the result is an
+/// error with ggml's log.
 pub(crate) fn new<T>(name: &'static str, f: impl FnOnce() -> *mut T) -> Result<NonNull<T>> {
     let mark = log::mark();
     NonNull::new(call(name, f)?).ok_or_else(|| Error::Null { call: name, log: log::since(mark) })
 }
 
-/// [`call`] for a destructor: a failure can't be returned, so it is logged and the object is leaked, which is safe.
+/// Makes a guarded call, as [`call`] does, of a destructor. A failure can't be returned, so it is logged and the object
+/// is leaked, which is safe.
 pub(crate) fn free(name: &'static str, f: impl FnOnce()) {
-    let result = settle(name, f);
+    let result = reentrant(name, f);
     let what = if interrupted(&result) { "leaked" } else { "freed" };
     if let Err(error) = result {
         log::say(::log::Level::Error, format!("{what}: {error}"));
     }
 }
 
-/// [`call`] that also works inside user code, for destructors and waits.
-pub(crate) fn settle<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
+/// Makes a guarded call, as [`call`] does, and works inside user code, too: for destructors and waits.
+pub(crate) fn reentrant<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
     deferred(name, ggml_sys_guard, f)
 }
 
-/// Whether a guarded call left its object in an unknown state, because it was interrupted inside it.
+/// Whether the result is that of a guarded call which was interrupted inside ggml, and so left its object in an unknown
+/// state.
 pub(crate) fn interrupted<R>(result: &Result<R>) -> bool {
     matches!(result, Err(Error::Ggml { .. } | Error::Exception { .. }))
 }
 
-/// Converts the assertions by which ggml reports failed allocations.
+/// Turns the errors of assertions and exceptions by which ggml reports failed allocations into [`Error::OutOfMemory`].
 pub(crate) fn or_out_of_memory(error: Error) -> Error {
     match error {
         Error::Ggml { call, message, log } if message.contains("!= NULL") || log.contains("failed to allocate") => {
             Error::OutOfMemory { what: call.into(), bytes: None, log }
         }
-        Error::Exception { call, message, log } if &*message == "std::bad_alloc" => {
+        Error::Exception { call, message, log } if matches!(&*message, "" | "std::bad_alloc") => {
             Error::OutOfMemory { what: call.into(), bytes: None, log }
         }
         other => other,
     }
 }
 
-/// [`call`] for a function that runs kernels. Exceptions are caught, but a failed assertion in a CPU kernel ends the
-/// process, because worker threads still use this stack.
+/// Makes a guarded call, as [`call`] does, of a function that runs kernels. Exceptions are caught, but a failed
+/// assertion in a CPU kernel ends the process, because worker threads still use this stack.
 #[inline]
 pub(crate) fn compute<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
-    callback::check_open(name)?;
+    callback::check_reentry(name)?;
     deferred(name, ggml_sys_guard_compute, f)
 }
 
-/// [`compute`] for a call that runs a server: its log lines reach the logger at once.
-#[cfg(feature = "rpc")]
-pub(crate) fn serve<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R> {
-    callback::check_open(name)?;
-    SERVES.set(true);
-    let end = protected(name, ggml_sys_guard_compute, f);
-    SERVES.set(false);
-    end
-}
-
-thread_local! {
-    /// Whether this thread runs a server.
-    static SERVES: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Leaves the server that this thread runs, if it does: it ends with the failure that was recorded (`callback::fail`), or else
-/// with `error`. For failures that C doesn't hear of, so that clients would get whatever is there. As [`cancel`].
-pub(crate) fn end_server(error: impl FnOnce() -> Option<Error>) {
-    // What is freed while C unwinds may fail, too.
-    if SERVES.replace(false) {
-        if let Some(error) = error() {
-            callback::fail(error);
-        }
-        cancel();
-    }
-}
-
-/// Leaves the guarded call that this thread is in, which then fails with [`Error::Cancelled`]. For callbacks that can't
-/// stop C otherwise. No frame in between may own anything that needs dropping.
+/// Leaves the guarded call that this thread is in, which then fails with [`Error::Cancelled`]. This is for callbacks
+/// that can't stop C otherwise. No stack frame between the callback and the guarded call may own anything that needs
+/// dropping.
 pub(crate) fn cancel() -> ! {
-    // SAFETY: callbacks run inside a guarded call, which catches this exception.
+    // SAFETY: callbacks run inside a guarded call, which catches the exception that this throws.
     unsafe { ggml_sys_cancel() }
 }
 
@@ -161,13 +138,14 @@ fn deferred<F: FnOnce() -> R, R>(name: &'static str, shim: Shim, f: F) -> Result
 #[inline]
 fn protected<F: FnOnce() -> R, R>(name: &'static str, shim: Shim, f: F) -> Result<R> {
     install()?;
-    // Inside a callback of a device, an outer call may have a failure to report.
+    // A device's callback may make this call inside another guarded call, which may have a failure to report: keep that
+    // for later.
     let outer = callback::take_failure();
     let mark = log::mark();
     let mut message = MaybeUninit::<Message>::uninit();
-    let mut slot = Slot { call: Some(f), result: None };
+    let mut slot = CallSlot { call: Some(f), result: None };
     // SAFETY: the trampoline's type parameters are those of `slot`, which is live and not aliased during the call;
-    // `message` has MESSAGE bytes. C keeps neither.
+    // `message` has MESSAGE bytes. C keeps pointers to neither.
     let end = unsafe { shim(trampoline::<F, R>, (&raw mut slot).cast(), message.as_mut_ptr().cast(), MESSAGE) };
     let reported = callback::take_failure();
     if let Some(outer) = outer {
@@ -177,13 +155,13 @@ fn protected<F: FnOnce() -> R, R>(name: &'static str, shim: Shim, f: F) -> Resul
         (Some(_), Some(error)) if end == RETURNED => Err(error),
         (Some(result), None) if end == RETURNED => Ok(result),
         (None, Some(error)) if end == CANCELLED => Err(error),
-        // SAFETY: the call did not return, so the shim wrote a NUL-terminated text of at most MESSAGE bytes, unless it
-        // was cancelled.
+        // SAFETY: the call did not return, so the shim wrote a NUL-terminated text of at most MESSAGE bytes, unless the
+        // call was cancelled.
         _ => Err(unsafe { failure(name, end, mark, &message) }),
     }
 }
 
-/// The error for a call that did not return. Kept out of line, because most calls return.
+/// The error for a call that did not return. This code is out of line, because most calls return.
 ///
 /// # Safety
 ///
@@ -193,9 +171,10 @@ unsafe fn failure(name: &'static str, end: c_int, mark: u64, message: &MaybeUnin
     if end == CANCELLED {
         return Error::Cancelled;
     }
-    // SAFETY: a NUL-terminated text, by contract: `end` is not CANCELLED here.
+    // SAFETY: `message` is a NUL-terminated text, by this function's `# Safety`: `end` is not CANCELLED here.
     let text = unsafe { CStr::from_ptr(message.as_ptr().cast()) };
-    let message = text.to_string_lossy().into();
+    // The message is empty if there is too little memory for it.
+    let message = list::text(&text.to_string_lossy(), name).unwrap_or_default();
     let log = log::since(mark);
     match end {
         ABORTED => Error::Ggml { call: name, message, log },
@@ -204,7 +183,7 @@ unsafe fn failure(name: &'static str, end: c_int, mark: u64, message: &MaybeUnin
 }
 
 /// Checks ggml's version and installs the abort and log callbacks, once per process. ggml keeps both callbacks in
-/// globals without a lock, so this precedes all other calls.
+/// globals without a lock, so this function runs before all other calls into ggml.
 ///
 /// # Errors
 ///
@@ -235,7 +214,7 @@ pub(crate) fn check_cpu() -> Result<()> {
     if missing.is_empty() { Ok(()) } else { Err(Error::Cpu { missing: missing.as_str().into() }) }
 }
 
-/// Whether this CPU has `feature`. Features that this list doesn't know count as present.
+/// Whether this CPU has `feature`. Features that the list below doesn't have count as present.
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 fn detected(feature: &str) -> bool {
     macro_rules! known {
@@ -278,7 +257,7 @@ fn avxvnni() -> bool {
     use std::arch::x86::__cpuid_count;
     #[cfg(target_arch = "x86_64")]
     use std::arch::x86_64::__cpuid_count;
-    // The system must support AVX2's registers, which AVX-VNNI uses.
+    // AVX-VNNI uses AVX2's registers, which the system must support.
     if !std::arch::is_x86_feature_detected!("avx2") {
         return false;
     }
@@ -301,7 +280,7 @@ mod tests {
 
     fn refused() -> Result<()> {
         call("ggml_new_tensor_1d", || {
-            // SAFETY: an invalid type makes C assert before it reads the context.
+            // SAFETY: an invalid type makes C's assertion fail before it reads the context.
             let _t = unsafe { ggml_sys::ggml_new_tensor_1d(std::ptr::null_mut(), ggml_sys::ggml_type::MAX, 1) };
         })
     }
@@ -324,13 +303,14 @@ mod tests {
         assert!(matches!(outer, Ok(Err(Error::Ggml { .. }))), "{outer:?}");
     }
 
-    /// Vulkan runs kernels on the caller's thread, so its assertions are caught. Those of CPU kernels end the process.
+    /// Vulkan runs kernels on the caller's thread, so assertions of the Vulkan backend are caught. Those of CPU kernels
+    /// end the process.
     #[test]
     fn guard_catches_vulkan_assertions_during_computation() {
         for file in [c"/a b/ggml-vulkan.cpp", c"C:\\x\\ggml-vulkan-common.h", c"ggml-vulkan.cpp"] {
             let result = compute("computes", || {
                 if std::hint::black_box(true) {
-                    // SAFETY: C strings; the format has no placeholders.
+                    // SAFETY: the arguments are C strings, and the format has no placeholders.
                     unsafe { sys::ggml_abort(file.as_ptr(), 7, c"text".as_ptr()) }
                 }
             });
@@ -353,7 +333,7 @@ mod tests {
     #[test]
     fn guarded_cpp_exception_is_an_error() {
         unsafe extern "C-unwind" {
-            /// `std::__throw_bad_alloc()` of libstdc++.
+            /// The function `std::__throw_bad_alloc()` of libstdc++.
             #[link_name = "_ZSt17__throw_bad_allocv"]
             fn throw_bad_alloc();
         }
@@ -373,15 +353,15 @@ mod tests {
         assert_eq!(avxvnni(), flags.split_whitespace().any(|flag| flag == "avx_vnni"));
     }
 
-    /// An error has the lines that ggml logged during its call, and no earlier ones.
+    /// An error contains the lines that ggml logged during the failed call, and no earlier ones.
     #[test]
     fn error_contains_the_log_of_its_call() {
         let say = |text: &CStr| {
             let (mut callback, mut user) = (None, std::ptr::null_mut());
-            // SAFETY: C writes its callback and the user data to our two variables.
+            // SAFETY: C writes its callback and user data to these two variables.
             unsafe { ggml_sys::ggml_log_get(&raw mut callback, &raw mut user) };
             if let Some(callback) = callback {
-                // SAFETY: the callback is this crate's, and the text a C string.
+                // SAFETY: the callback is this crate's own, and the text is a C string.
                 unsafe { callback(ggml_sys::GGML_LOG_LEVEL_ERROR, text.as_ptr(), user) };
             }
         };
@@ -389,7 +369,7 @@ mod tests {
         say(c"before\n");
         let result = call("logs", || {
             say(c"during");
-            // SAFETY: an invalid type makes C assert before it reads the context.
+            // SAFETY: an invalid type makes C's assertion fail before it reads the context.
             let _t = unsafe { ggml_sys::ggml_new_tensor_1d(std::ptr::null_mut(), ggml_sys::ggml_type::MAX, 1) };
         });
         let Err(Error::Ggml { log, .. }) = result else { panic!("{result:?}") };

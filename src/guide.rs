@@ -8,7 +8,8 @@
 
 pub mod omitted;
 
-/// A page of `docs/guide`. Its links to other pages work as files and here: the first definition of a label counts.
+/// Makes a module of a page of `docs/guide`. Links from it to other pages work both in the file and in these docs: of
+/// several definitions of a label, the first counts.
 macro_rules! page {
     ($($(#[doc = $about:literal])+ $name:ident, $file:literal $(, $picture:literal)?;)*) => {
         $(
@@ -57,6 +58,10 @@ page! {
     from_c, "from_c.md";
     /// One ggml with llama.cpp and whisper.cpp.
     interop, "interop.md";
+    /// Other crates: ndarray, safetensors, serde.
+    friends, "friends.md";
+    /// A service: tokio, logs, choosing a device.
+    service, "service.md";
     /// Deployment: CPU variants, dynamic backends, containers.
     deployment, "deployment.md";
     /// Tuning: threads, types, repacking, profiles.
@@ -65,7 +70,7 @@ page! {
 
 #[cfg(test)]
 mod tests {
-    /// The names of an enum's variants, from its source.
+    /// The names of the variants of `Error`, from its source.
     fn variants(source: &str) -> impl Iterator<Item = &str> {
         let body = source.split("pub enum Error {").nth(1).unwrap().split("\n}\n").next().unwrap();
         body.lines()

@@ -9,7 +9,8 @@
 //! # fn main() -> ggml::Result<()> {
 //! // Weights: named tensors with memory of their own, read-only while in use.
 //! let mut builder = WeightsBuilder::new();
-//! builder.tensor("up", DType::F32, [4, 8])?.tensor("down", DType::F32, [8, 2])?;
+//! builder.tensor("up", DType::F32, [4, 8])?;
+//! builder.tensor("down", DType::F32, [8, 2])?;
 //! let mut weights = builder.place(Device::best()?)?;
 //! weights.set("up", &[0.5_f32; 32])?;
 //! weights.set("down", &[0.25_f32; 16])?;
@@ -22,12 +23,9 @@
 //! let y = ctx.soft_max(ctx.mul_mat(weights.tensor("down")?, hidden)?)?;
 //! let graph = ctx.graph([y])?;
 //!
-//! // Memory on the devices, for as long as `run` lives.
+//! // A scheduler gives the graph memory on the devices, sets its inputs and computes.
 //! let mut sched = Sched::best()?;
-//! let mut run = sched.alloc(&graph)?;
-//! run.set(x, &[1.0_f32; 12])?;
-//! run.compute()?;
-//! assert_eq!(run.get::<f32>(y)?, [0.5; 6]);
+//! assert_eq!(sched.run(&graph, (x, &[1.0_f32; 12]))?.get::<f32>(y)?, [0.5; 6]);
 //! # Ok(())
 //! # }
 //! ```
@@ -35,22 +33,26 @@
 //! | to | see |
 //! |---|---|
 //! | learn it | [`guide`]: [shapes](mod@guide::shapes), [memory](guide::memory), [graphs](guide::graphs), … |
-//! | add operations | [`Context`], with a method for each |
-//! | load and write models | [`gguf`], [`WeightsBuilder`], [`DType::quantize`] |
+//! | add operations | [`Context`], with a method for each; their options are in [`ops`] |
+//! | load and write models | [`gguf`], [`WeightsBuilder`], [`Quantize`] |
 //! | choose devices | [`Device`], [`Backend`], [`BufferType`] |
 //! | compute on one device, without a scheduler | [`GraphAllocator`] |
+//! | compare devices, see results on the way, measure time | [`run`] |
 //! | train | [`opt`] |
 //! | use other machines, and all GPUs at once | `rpc` (a feature, on by default), [`meta`] |
 //! | write a device in Rust | [`driver`], [`guide::driver`] |
 //! | understand an error | [`Error`], [`guide::errors`] |
+//! | use arrays of `ndarray`, files of `safetensors`, `serde` | features of these names, [`guide::friends`] |
 //!
 //! Names are ggml's without the prefix. To find a C function, search these docs for its full name.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_types))]
-// The features that items need, in the docs.
+// The docs show which features items need.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod alloc;
+#[cfg(feature = "ndarray")]
+pub mod arrays;
 mod backend;
 mod buffer;
 mod callback;
@@ -72,7 +74,8 @@ mod list;
 mod lock;
 mod log;
 pub mod meta;
-mod ops;
+mod op;
+pub mod ops;
 pub mod opt;
 mod options;
 pub mod prelude;
@@ -80,7 +83,7 @@ mod quant;
 #[cfg(feature = "rpc")]
 pub mod rpc;
 mod rules;
-mod run;
+pub mod run;
 mod sched;
 mod shape;
 mod tensor;
@@ -98,20 +101,20 @@ pub use error::Shown;
 pub use error::{Error, IoError, Result, TensorInfo};
 pub use ggml_sys as sys;
 pub use graph::Graph;
-#[cfg(ggml_0_28)]
-pub use ops::TopKMask;
-pub use ops::{
-    Conv, Conv1d, Conv2d, Conv3d, Custom, CustomOp, FlashAttn, GatedDeltaNet, GatedLinearAttn, Glu, Interpolate,
-    MulMat, Operands, Pad, Part, Pool, Pool1d, Pool2d, Prec, Rope, RopeMode, Rows, RowsMut, RwkvWkv6, RwkvWkv7, Scale,
-    SoftMax, SortOrder, SsmScan, TriType, UnaryOp, Windows,
-};
-pub use run::{Compare, Compared, Comparison, GraphPlan, Mismatch, Observed, Profile, Run, Split, SplitInput, Timing};
+/// The crate of the types `f16` and `bf16`, which are elements of tensors.
+pub use half;
+/// The crate of the arrays that [`arrays`] takes and returns.
+#[cfg(feature = "ndarray")]
+pub use ndarray;
+pub use quant::Quantize;
+#[doc(inline)]
+pub use run::Run;
 pub use sched::{Sched, SchedBuilder};
 pub use shape::Shape;
 pub use tensor::Tensor;
 pub use tensor::pieces::Pieces;
 pub use version::{commit, version};
-pub use weights::{State, StateIndex, Transfers, WeightIndex, Weights, WeightsBuilder, Writable};
+pub use weights::{Destination, LeafIndex, LeafInfo, LeafKey, State, Transfers, Weights, WeightsBuilder, Writable};
 
 /// The README's example, run as a test.
 #[cfg(doctest)]

@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::log::Deferral;
 
-/// A mutex whose guard defers log lines. A panic doesn't poison it, since no invariant spans more than one write.
+/// A mutex whose guard defers log lines. A panic doesn't poison the mutex, since no invariant spans more than one
+/// write.
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T>(Mutex<T>);
 
@@ -23,7 +24,7 @@ impl<T> Lock<T> {
         Self(Mutex::new(value))
     }
 
-    /// Takes the lock, if no thread has it.
+    /// Takes the lock if no thread has it; else returns `None`.
     #[cfg_attr(not(feature = "rpc"), expect(dead_code, reason = "only the relay asks"))]
     pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
         let deferral = Deferral::begin();
@@ -35,7 +36,7 @@ impl<T> Lock<T> {
         Some(Held { guard, _deferral: deferral })
     }
 
-    /// Waits for the lock.
+    /// Takes the lock, after waiting for it.
     pub(crate) fn lock(&self) -> Held<'_, T> {
         let deferral = Deferral::begin();
         Held { guard: self.0.lock().unwrap_or_else(PoisonError::into_inner), _deferral: deferral }

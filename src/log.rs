@@ -1,8 +1,8 @@
 //! Forwards ggml's log lines to the [`log`](https://docs.rs/log) facade, with target `ggml`.
 //!
 //! The logger is user code. It gets its lines once the thread's outermost C call has returned and no lock of this crate
-//! is held ([`Deferral`]), and it runs [closed](crate::callback::closed). Its panic is kept until Rust has recorded
-//! what C did: it resumes at the end of a [public call](public), this one or the thread's next one.
+//! is held ([`Deferral`]), and it [can't re-enter ggml](crate::callback::forbid_reentry). Its panic is kept until Rust
+//! has recorded what C did. The panic resumes at the end of a [public call](public), this one or the thread's next one.
 //!
 //! The last warnings and errors are also kept, so that an [`Error`](crate::Error) has what ggml logged during the
 //! failed call.
@@ -25,18 +25,19 @@ struct Lines {
     /// An unfinished line of ggml, with its level.
     partial: String,
     level: Option<::log::Level>,
-    /// The last warnings and errors, numbered.
+    /// The last warnings and errors, each with its number.
     kept: Vec<(u64, String)>,
     /// Lines to be delivered to the logger.
     queue: Vec<(::log::Level, String)>,
     /// The number of lines dropped because memory ran out.
     lost: usize,
-    /// A panic of the logger that was not resumed yet.
+    /// A panic of the logger that has not been resumed yet.
     panic: Option<Panic>,
 }
 
 impl Drop for Lines {
-    /// A panic while a thread ends, such as one of the payload's destructor, would end the process: leak the payload.
+    /// A panic while a thread ends would end the process. The destructor of the kept panic's payload may panic, so the
+    /// payload is leaked.
     fn drop(&mut self) {
         if let Some(panic) = self.panic.take() {
             callback::forget(panic);
@@ -44,25 +45,17 @@ impl Drop for Lines {
     }
 }
 
-// Only `LINES` has a destructor. Destructors of other thread-locals may log after it.
+// Among these thread-locals, only `LINES` has a destructor. Destructors of other thread-locals may log after it has
+// run.
 thread_local! {
-    static LINES: RefCell<Lines> = const {
-        RefCell::new(Lines {
-            partial: String::new(),
-            level: None,
-            kept: Vec::new(),
-            queue: Vec::new(),
-            lost: 0,
-            panic: None,
-        })
-    };
-    /// The number of warnings and errors so far. A separate cell, because each guarded call reads it.
+    static LINES: RefCell<Lines> = RefCell::default();
+    /// The number of warnings and errors so far. This is a separate cell, because each guarded call reads it.
     static COUNT: Cell<u64> = const { Cell::new(0) };
-    /// The number of active deferrals.
+    /// The number of active deferrals of this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// Whether lines wait for delivery.
+    /// Whether lines of this thread wait for delivery.
     static QUEUED: Cell<bool> = const { Cell::new(false) };
-    /// Whether a panic waits to be resumed.
+    /// Whether a panic of the logger waits to be resumed.
     static PANICKED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -86,8 +79,8 @@ pub(crate) fn since(mark: u64) -> Box<str> {
     with_lines(join).unwrap_or_default()
 }
 
-/// Defers this thread's log lines until the last deferral is dropped. Each guarded call has one, and so has each lock
-/// of this crate.
+/// Defers this thread's log lines until the last deferral is dropped. Each guarded call has a deferral, and so has each
+/// lock of this crate.
 pub(crate) struct Deferral(PhantomData<*const ()>);
 
 impl Deferral {
@@ -102,7 +95,8 @@ impl Drop for Deferral {
     #[inline]
     fn drop(&mut self) {
         if DEPTH.get() == 1 && QUEUED.get() {
-            // Still deferred, so that lines which the logger itself causes come after this one.
+            // Log lines are still deferred here, so that lines which the logger itself causes come after those that it
+            // gets now.
             deliver();
         }
         DEPTH.set(DEPTH.get() - 1);
@@ -125,8 +119,8 @@ fn deliver() {
     }
 }
 
-/// Calls the logger, closed. Control characters are escaped, because names from files may have terminal sequences. A
-/// panic must not cross C: the first one is kept, to be resumed later.
+/// Calls the logger, which can't re-enter ggml. Control characters are escaped, because names from files may have
+/// terminal sequences. A panic must not cross C: the first one is kept, to be resumed later.
 fn hand_over(level: ::log::Level, line: &str) {
     if let Err(panic) = callback::run(|| ::log::log!(target: "ggml", level, "{}", Shown::text(line))) {
         let mut panic = Some(panic);
@@ -140,10 +134,18 @@ fn hand_over(level: ::log::Level, line: &str) {
     }
 }
 
-/// Logs a line of this crate, with the same target as ggml's.
+/// Logs a line of this crate. The line has the same target as ggml's lines.
 pub(crate) fn say(level: ::log::Level, line: String) {
     let _deferral = Deferral::begin();
     queue(level, line);
+}
+
+/// Logs what this crate did. If nobody listens at this level, `line` is not made.
+#[inline]
+pub(crate) fn note(level: ::log::Level, line: impl FnOnce() -> String) {
+    if level <= ::log::STATIC_MAX_LEVEL && level <= ::log::max_level() {
+        say(level, line());
+    }
 }
 
 fn queue(level: ::log::Level, line: String) {
@@ -156,14 +158,16 @@ fn queue(level: ::log::Level, line: String) {
         }
         QUEUED.set(true);
     });
-    // The thread is ending, and has dropped its queue. Inside of a call the line is lost: the logger must not run there.
+    // `queue` did nothing: the thread is ending, and has dropped its lines. The logger gets the line at once, except
+    // inside of a call, where it must not run: then the line is lost.
     if let (None, Some(line), 1) = (queued, line, DEPTH.get()) {
         hand_over(level, &line);
     }
 }
 
-/// Runs a public call that makes several calls into ggml. The logger gets its lines at the end, and its panic resumes
-/// there, after Rust has recorded what C did. A panic that an earlier call left resumes before `f` runs.
+/// Runs a public call that makes several calls into ggml. The logger gets the call's lines at the end. If the logger
+/// panics, the panic resumes there, after Rust has recorded what C did. A panic that an earlier call left resumes
+/// before `f` runs.
 #[inline]
 pub(crate) fn public<R>(f: impl FnOnce() -> R) -> R {
     if PANICKED.get() {
@@ -202,20 +206,21 @@ unsafe extern "C-unwind" fn on_line(level: sys::ggml_log_level, text: *const c_c
     if text.is_null() {
         return;
     }
-    // SAFETY: not NULL (checked above), and a C string by contract, which lives until this returns.
+    // SAFETY: `text` is not NULL (checked above), and a C string, by this function's `# Safety`. It lives until this
+    // function returns.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-    // Outside guarded calls, as on ggml's own threads, this delivers the line at once.
+    // Outside guarded calls, as on ggml's own threads, the drop of this deferral delivers the line at once.
     let _deferral = Deferral::begin();
     receive(level, &text);
 }
 
-/// Logs an error as a part of ggml's log, so that the error of the current call has it.
+/// Logs an error of this crate as a part of ggml's log, so that the error of the current call contains the line.
 pub(crate) fn inside(line: &str) {
     let _deferral = Deferral::begin();
     receive(sys::GGML_LOG_LEVEL_ERROR, line);
 }
 
-/// Handles a piece of text: a part of a line, or several lines.
+/// Handles a piece of ggml's log: a part of a line, or several lines.
 fn receive(level: sys::ggml_log_level, text: &str) {
     let level = match level {
         sys::GGML_LOG_LEVEL_ERROR => Some(::log::Level::Error),

@@ -1,8 +1,9 @@
 //! Structs of options: `X::new(required).with_y(value)`.
 
-/// Defines a struct of options. `new` takes what is required; each `with_…` line is a setter, its field, and the
-/// field's default, which may use what `new` takes. With `into`, the setter takes all that converts into the field's
-/// type. If nothing is required, [`Default`] is the same as `new`. Fields are public to be read.
+/// Defines a struct of options. `new` takes what is required. Each `with_…` line defines a setter, the field that it
+/// sets, and the field's default, which may use the arguments of `new`. With `into`, the setter takes all that converts
+/// into the field's type. With `; if …`, setter and field exist under that condition. If nothing is required, [`Default`]
+/// is the same as `new`. Fields are public to be read.
 macro_rules! options {
     (
         $(#[$attribute:meta])*
@@ -11,7 +12,7 @@ macro_rules! options {
             new($($required:ident: $r_type:ty),*);
             $(
                 $(#[$doc:meta])*
-                $with:ident($field:ident: $type:ty = $default:expr $(, $into:ident)?);
+                $with:ident($field:ident: $type:ty = $default:expr $(, $into:ident)? $(; if $cfg:meta)?);
             )*
         }
     ) => {
@@ -23,6 +24,7 @@ macro_rules! options {
                 pub $required: $r_type,
             )*
             $(
+                $(#[cfg($cfg)])?
                 #[doc = concat!("Set by [`", stringify!($with), "`](Self::", stringify!($with), ").")]
                 pub $field: $type,
             )*
@@ -31,10 +33,10 @@ macro_rules! options {
         impl $(<$life>)? $(<const $n: usize>)? $name $(<$life>)? $(<$n>)? {
             $(#[$about])*
             pub fn new($($required: $r_type),*) -> Self {
-                Self { $($field: $default,)* $($required,)* }
+                Self { $($(#[cfg($cfg)])? $field: $default,)* $($required,)* }
             }
 
-            $($crate::options::options! {
+            $($(#[cfg($cfg)])? $crate::options::options! {
                 @with $($into)?
                 $(#[$doc])*
                 #[doc = ""]

@@ -19,7 +19,7 @@ use crate::ffi;
 pub fn version() -> String {
     // SAFETY: no arguments; C returns a constant string.
     let text = unsafe { sys::ggml_version() };
-    // SAFETY: a NUL-terminated constant.
+    // SAFETY: the version is a NUL-terminated constant.
     unsafe { ffi::string(text) }
 }
 
@@ -28,47 +28,34 @@ pub fn version() -> String {
 pub fn commit() -> String {
     // SAFETY: no arguments; C returns a constant string.
     let text = unsafe { sys::ggml_commit() };
-    // SAFETY: a NUL-terminated constant.
+    // SAFETY: the commit is a NUL-terminated constant.
     unsafe { ffi::string(text) }
 }
 
-/// Placeholders in place of a commit.
+/// Texts that ggml has in place of a commit if the commit is unknown.
 const NO_COMMIT: &[&str] = &["", "unknown", "GGML_SYS_SOURCE_DIR"];
 
 /// Fails if the linked ggml is not the one that this crate was compiled for, since operation constants, struct layouts
 /// and function parameters may differ. That happens if another shared library of the same name is found at program
 /// start, or if another crate links ggml statically as well.
 ///
-/// Called before any other function of ggml; the result is cached.
+/// This is called before any other function of ggml; the result is cached.
 ///
 /// # Errors
 ///
 /// [`Error::Version`].
 #[inline]
 pub(crate) fn check() -> Result<()> {
-    static FOUND: OnceLock<Option<Mismatch>> = OnceLock::new();
-    match FOUND.get_or_init(|| compare([sys::VERSION, sys::COMMIT], [&version(), &commit()])) {
+    static MISMATCH: OnceLock<Option<Error>> = OnceLock::new();
+    match MISMATCH.get_or_init(|| compare([sys::VERSION, sys::COMMIT], [&version(), &commit()])) {
         None => Ok(()),
-        Some(other) => Err(other.error()),
+        Some(error) => Err(error.clone()),
     }
 }
 
-/// The expected and the linked version, as in the error message.
-#[derive(Debug, PartialEq, Eq)]
-struct Mismatch {
-    built: Box<str>,
-    found: Box<str>,
-}
-
-impl Mismatch {
-    #[cold]
-    fn error(&self) -> Error {
-        Error::Version { built: self.built.clone(), found: self.found.clone() }
-    }
-}
-
-/// Compares versions, and commits if both are known, because constants change between releases, too.
-fn compare(built: [&str; 2], found: [&str; 2]) -> Option<Mismatch> {
+/// Compares two versions of ggml, and their commits if both are known, because constants change between releases, too.
+/// `None` if they are equal.
+fn compare(built: [&str; 2], found: [&str; 2]) -> Option<Error> {
     let ([_, built_commit], [_, found_commit]) = (built, found);
     let known = |commit: &str| !NO_COMMIT.contains(&commit);
     let commits = known(built_commit) && known(found_commit) && !same_commit(built_commit, found_commit);
@@ -79,10 +66,10 @@ fn compare(built: [&str; 2], found: [&str; 2]) -> Option<Mismatch> {
         let commit = if known(commit) { format!(" ({commit})") } else { String::new() };
         format!("{version}{commit}").into()
     };
-    Some(Mismatch { built: name(built), found: name(found) })
+    Some(Error::Version { built: name(built), found: name(found) })
 }
 
-/// Whether two hashes are of the same commit: git abbreviates hashes to different lengths.
+/// Whether two hashes are of the same commit. Git abbreviates hashes to different lengths.
 fn same_commit(a: &str, b: &str) -> bool {
     let hash = |c: &str| c.len() >= 7 && c.bytes().all(|b| b.is_ascii_hexdigit());
     a == b || (hash(a) && hash(b) && (a.starts_with(b) || b.starts_with(a)))
@@ -100,8 +87,8 @@ mod tests {
 
     #[test]
     fn compare_refuses_another_version() {
-        let Some(other) = compare(["1.2.3", "carrier-1"], ["1.2.4", "unknown"]) else { panic!("taken for the same") };
-        let text = other.error().to_string();
+        let Some(error) = compare(["1.2.3", "carrier-1"], ["1.2.4", "unknown"]) else { panic!("taken for the same") };
+        let text = error.to_string();
         assert!(text.contains("ggml 1.2.3 (carrier-1)") && text.contains("with ggml 1.2.4;"), "{text}");
         assert!(compare(["1.2.3", "a"], ["1.2.30", "a"]).is_some(), "the whole version counts");
         assert!(compare(["1.2.3", "a"], ["", "a"]).is_some(), "none is another");

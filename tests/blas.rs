@@ -7,6 +7,7 @@
 
 use ggml::prelude::*;
 use ggml::{GraphAllocator, Priority, Threads};
+use ggml_draw::ToDot as _;
 
 fn blas() -> Device {
     Device::by_name("BLAS").unwrap()
@@ -237,8 +238,7 @@ fn blas_out_prod_refuses_transposed_operands_with_gaps() {
 #[cfg(feature = "rpc")]
 #[test]
 fn rpc_server_may_compute_by_blas() {
-    // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
-    let server = unsafe { ggml::rpc::Server::builder().devices([blas()]).start().unwrap() };
+    let server = ggml::rpc::Server::builder().devices([blas()]).start().unwrap();
     let connection = ggml::rpc::connect(&server.address().to_string()).unwrap();
     let remote = connection.devices()[0];
     let ctx = Context::new();

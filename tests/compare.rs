@@ -7,7 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ggml::prelude::*;
-use ggml::{BufferType, Compare, Comparison, Custom, Error, FlashAttn, GraphAllocator};
+use ggml::run::{Compare, Comparison};
+use ggml::{
+    BufferType, Error, GraphAllocator,
+    ops::{CustomOptions, FlashAttnOptions},
+};
 use testkit::device::here;
 
 fn cpu() -> Backend {
@@ -18,8 +22,8 @@ fn memory() -> GraphAllocator {
     GraphAllocator::new(Device::cpu().unwrap().buffer_type())
 }
 
-fn one_task() -> Custom {
-    Custom::new().with_n_tasks(1)
+fn one_task() -> CustomOptions {
+    CustomOptions::new().with_n_tasks(1)
 }
 
 fn sample(n: usize) -> Vec<f32> {
@@ -36,12 +40,14 @@ struct Net {
 impl Net {
     fn new(memory: BufferType) -> Self {
         let mut builder = WeightsBuilder::new();
-        builder.tensor("up", DType::Q8_0, [64, 32]).unwrap().tensor("norm", DType::F32, [32]).unwrap();
+        builder.tensor("up", DType::Q8_0, [64, 32]).unwrap();
+        builder.tensor("norm", DType::F32, [32]).unwrap();
         let mut weights = builder.place(memory).unwrap();
         weights.set_bytes("up", &DType::Q8_0.quantize(&sample(64 * 32), 64, None).unwrap()).unwrap();
         weights.set("norm", &sample(32)).unwrap();
         let mut builder = WeightsBuilder::new();
-        builder.tensor("cache", DType::F32, [32, 8]).unwrap().tensor("count", DType::F32, [1]).unwrap();
+        builder.tensor("cache", DType::F32, [32, 8]).unwrap();
+        builder.tensor("count", DType::F32, [1]).unwrap();
         Self { weights, cache: builder.place_state(memory).unwrap() }
     }
 
@@ -114,8 +120,7 @@ fn compare_finds_no_difference_of_a_device_to_itself() {
 #[test]
 fn compare_finds_no_difference_to_a_server() {
     use ggml::rpc;
-    // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
-    let server = unsafe { rpc::Server::builder().start().unwrap() };
+    let server = rpc::Server::builder().start().unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let mut remote = connection.devices()[0].init().unwrap();
     assert_equal(&compare_net(&mut cpu(), &mut remote));
@@ -123,7 +128,7 @@ fn compare_finds_no_difference_to_a_server() {
 
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
-    let y = ctx.map_custom1::<f32>(x, Custom::new(), |_, _| {}).unwrap();
+    let y = ctx.map_custom1::<f32>(x, CustomOptions::new(), |_, _| {}).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = memory();
     let mut backend = cpu();
@@ -139,7 +144,7 @@ fn compare_measures_the_rounding_of_reference_kernels() {
     let ctx = Context::new();
     let of = |name, shape: [i64; 4]| ctx.input(name, DType::F32, shape).unwrap();
     let (q, k, v) = (of("q", [64, 80, 2, 1]), of("k", [64, 96, 2, 1]), of("v", [64, 96, 2, 1]));
-    let how = FlashAttn::new(0.125);
+    let how = FlashAttnOptions::new(0.125);
     let y = ctx.flash_attn_ext(q, k, v, how).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = memory();
@@ -319,7 +324,7 @@ fn compare_refuses_repacked_weights() {
 fn compare_resumes_the_panic_of_a_closure() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
-    let y = ctx.map_custom1::<f32>(x, Custom::new(), |_, _| panic!("in the closure")).unwrap();
+    let y = ctx.map_custom1::<f32>(x, CustomOptions::new(), |_, _| panic!("in the closure")).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = memory();
     let mut backend = cpu();

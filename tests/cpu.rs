@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ggml::cpu::{self, Numa};
 use ggml::prelude::*;
-use ggml::{Custom, Error, GraphAllocator, Threads};
+use ggml::{Error, GraphAllocator, Threads, ops::CustomOptions};
 
 fn allocator() -> GraphAllocator {
     GraphAllocator::new(Device::cpu().unwrap().buffer_type())
@@ -92,7 +92,9 @@ fn plan_resumes_the_panic_of_a_closure() {
     let fails = Arc::new(AtomicBool::new(true));
     let now = Arc::clone(&fails);
     let y = ctx
-        .map_custom1::<f32>(x, Custom::new(), move |_, _| assert!(!now.load(Ordering::Relaxed), "in the closure"))
+        .map_custom1::<f32>(x, CustomOptions::new(), move |_, _| {
+            assert!(!now.load(Ordering::Relaxed), "in the closure");
+        })
         .unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut allocator = allocator();
@@ -157,8 +159,7 @@ fn paused_threads_wake_for_the_next_computation() {
 #[test]
 fn cpu_settings_are_refused_by_other_devices() {
     use ggml::rpc;
-    // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
-    let server = unsafe { rpc::Server::builder().start().unwrap() };
+    let server = rpc::Server::builder().start().unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let mut remote = connection.devices().first().unwrap().init().unwrap();
     let refused = |result: ggml::Result<()>| {

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ggml::driver::{Driver, DriverInfo, DriverStream, Failure, NoBuffer, NoEvent, Node, Nodes};
 use ggml::prelude::*;
 use ggml::{Registry, SchedBuilder};
 
@@ -31,6 +32,33 @@ fn modules(folder: &Path) -> Vec<PathBuf> {
         .collect();
     cpu.sort();
     cpu
+}
+
+/// A device in Rust that computes nothing.
+struct Early;
+
+impl Driver for Early {
+    type Buffer = NoBuffer;
+    type Stream = Self;
+    type Event = NoEvent;
+
+    fn info(&self) -> DriverInfo {
+        DriverInfo::new("Early0".into(), DeviceType::Accelerator)
+    }
+
+    fn supports(&self, _: &Node<'_, Self>) -> bool {
+        false
+    }
+
+    fn stream(&self, _: &str) -> Result<Self, Failure> {
+        Ok(Self)
+    }
+}
+
+impl DriverStream<Self> for Early {
+    fn compute(&mut self, _: Nodes<'_, Self>) -> Result<(), Failure> {
+        Err(Failure::new("it computes nothing"))
+    }
 }
 
 #[test]
@@ -67,8 +95,10 @@ fn backends_load_and_unload() {
         assert!(Registry::all().unwrap().is_empty(), "it is gone");
     }
 
-    // All backends, with the best CPU variant.
+    // All backends, with the best CPU variant. A device in Rust is no backend that was loaded.
+    let early = Registry::register("Early", [Early]).unwrap();
     let all = Registry::load_all().unwrap();
+    assert!(all.contains(&early), "{all:?}");
     assert!(all.iter().any(|r| r.name() == "CPU"), "{all:?}");
     assert_eq!(all.iter().any(|r| r.name() == "RPC"), cfg!(feature = "rpc"), "{all:?}");
     assert_eq!(Registry::load_all().unwrap(), all, "nothing is loaded twice");

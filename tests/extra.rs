@@ -8,7 +8,7 @@
 
 use ggml::opt::{LossType, OptContext, OptParams};
 use ggml::prelude::*;
-use ggml::{BufferType, Custom, Error, GraphAllocator, Pieces};
+use ggml::{BufferType, Error, GraphAllocator, Pieces, ops::CustomOptions};
 
 /// The buffer type that interleaves rows; every CPU backend with AVX2 has it.
 fn repack() -> BufferType {
@@ -258,7 +258,7 @@ fn h27_repacked_weights_are_only_the_first_operand_of_products() {
     }
     let written = ctx.cpy(of(DType::Q4_0, [32, 32]), w);
     assert!(matches!(written, Err(Error::Frozen { .. })), "{written:?}");
-    let closure = ctx.custom::<f32>(&[w], [32, 32], Custom::new(), |_, _| ());
+    let closure = ctx.custom::<f32>(&[w], [32, 32], CustomOptions::new(), |_, _| ());
     assert!(closure.is_err(), "{closure:?}");
 }
 
@@ -293,8 +293,10 @@ fn h27_repacked_products_check_the_second_operand() {
 #[test]
 fn repacked_and_plain_weights_work_together() {
     let mut builder = WeightsBuilder::new();
-    builder.tensor("packed", DType::Q4_0, [32, 8]).unwrap().tensor("plain", DType::F32, [8, 2]).unwrap();
-    let mut weights = builder.place_with(|name| if name == "packed" { repack() } else { plain() }).unwrap();
+    builder.tensor("packed", DType::Q4_0, [32, 8]).unwrap();
+    builder.tensor("plain", DType::F32, [8, 2]).unwrap();
+    let mut weights =
+        builder.place(|leaf: &LeafInfo| if leaf.name() == "packed" { repack() } else { plain() }).unwrap();
     weights.set_bytes("packed", &DType::Q4_0.quantize(&[1.0; 256], 32, None).unwrap()).unwrap();
     weights.set("plain", &[0.5_f32; 16]).unwrap();
     let ctx = Context::new();
@@ -315,8 +317,7 @@ fn repacked_and_plain_weights_work_together() {
 #[test]
 fn h27_repacked_products_run_only_on_their_device() {
     use ggml::rpc;
-    // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
-    let server = unsafe { rpc::Server::builder().start().unwrap() };
+    let server = rpc::Server::builder().start().unwrap();
     let connection = rpc::connect(&server.address().to_string()).unwrap();
     let remote = connection.devices()[0];
     assert!(remote.extra_buffer_types().unwrap().is_empty(), "the protocol knows none");
@@ -348,7 +349,8 @@ fn h27_repacked_weights_have_no_gradient() {
     let (weights, _) = weights(repack(), DType::Q4_0, [32, 8, 1]);
     let w = weights.tensor("w").unwrap();
     let mut builder = WeightsBuilder::new();
-    builder.tensor("a", DType::F32, [32]).unwrap().tensor("b", DType::F32, [8]).unwrap();
+    builder.tensor("a", DType::F32, [32]).unwrap();
+    builder.tensor("b", DType::F32, [8]).unwrap();
     let state = builder.place_state(plain()).unwrap();
     let (a, b) = (state.tensor("a").unwrap(), state.tensor("b").unwrap());
     let ctx = Context::new();
@@ -416,10 +418,13 @@ fn h27_stream_repacks_a_large_matrix_as_a_whole() {
         run.get::<f32>(y).unwrap()
     };
     let mut reader = Reader::from_stream(std::io::Cursor::new(&file)).unwrap();
-    let unpacked = reader.stream(|_| plain(), |_, _| ()).unwrap();
+    let unpacked = reader.stream(plain(), |_, _| ()).unwrap();
     let mut told = Vec::new();
     let packed = reader
-        .stream(|name| if name == "small" { plain() } else { repack() }, |done, total| told.push((done, total)))
+        .stream(
+            |leaf: &LeafInfo| if leaf.name() == "small" { plain() } else { repack() },
+            |done, total| told.push((done, total)),
+        )
         .unwrap();
     for name in ["a", "b"] {
         let want: Vec<f64> = product(&unpacked, name).into_iter().map(f64::from).collect();

@@ -335,7 +335,8 @@ fn h26_set_threads_refuses_counts_out_of_range() {
 #[test]
 fn h28_failed_place_leaves_nothing_behind() {
     let mut builder = WeightsBuilder::new();
-    builder.tensor("small", DType::F32, [4]).unwrap().tensor("huge", DType::F32, [1 << 30, 1 << 13]).unwrap();
+    builder.tensor("small", DType::F32, [4]).unwrap();
+    builder.tensor("huge", DType::F32, [1 << 30, 1 << 13]).unwrap();
     let result = builder.place(Device::cpu().unwrap().buffer_type());
     assert!(matches!(result, Err(Error::OutOfMemory { .. })), "{result:?}");
 }

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ggml::GraphAllocator;
 use ggml::prelude::*;
+use ggml_draw::{ToDot as _, ToSvg as _, ToTrace as _};
 
 /// Two matrix products, a name that DOT and JSON must escape, and a view in between.
 fn network<'c>(ctx: &'c Context, weights: &'c Weights) -> (Tensor<'c>, Tensor<'c>) {
@@ -173,7 +174,6 @@ fn profile_contains_every_operation_once() {
     assert!(table.lines().any(|l| l.starts_with("mul_mat") && l.contains(" 2 ")), "{table}");
 }
 
-#[cfg(feature = "tools")]
 #[test]
 fn trace_is_json_for_trace_viewers() {
     let (ctx, weights) = (Context::new(), weights());
@@ -194,7 +194,6 @@ fn trace_is_json_for_trace_viewers() {
     assert_eq!(events.iter().filter(|e| e["ph"] == "M" && e["args"]["name"] == "CPU").count(), 1);
 }
 
-#[cfg(feature = "tools")]
 #[test]
 fn to_svg_contains_every_tensor_and_source() {
     let (ctx, weights) = (Context::new(), weights());

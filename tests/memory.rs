@@ -40,7 +40,8 @@ impl Drop for Aligned {
 
 fn two_tensors() -> WeightsBuilder {
     let mut builder = WeightsBuilder::new();
-    builder.tensor("a", DType::F32, [8]).unwrap().tensor("b", DType::F32, [4, 2]).unwrap();
+    builder.tensor("a", DType::F32, [8]).unwrap();
+    builder.tensor("b", DType::F32, [4, 2]).unwrap();
     builder
 }
 
@@ -52,7 +53,7 @@ fn numbers(n: u8) -> Vec<f32> {
 fn place_over_uses_memory_of_the_caller() {
     let memory = Aligned::new(&numbers(24));
     let (gone, address) = (Arc::clone(&memory.gone), memory.as_ref().as_ptr());
-    let place = |name: &str| if name == "a" { 32 } else { 0 };
+    let place = |leaf: &LeafInfo| if leaf.name() == "a" { 32 } else { 0 };
     let mut weights = two_tensors().place_over(Device::cpu().unwrap(), memory, place).unwrap();
     assert_eq!(weights.tensor("a").unwrap().read::<f32>().unwrap(), numbers(16)[8..]);
     assert_eq!(weights.tensor("b").unwrap().read::<f32>().unwrap(), numbers(8));
@@ -93,10 +94,10 @@ fn place_over_uses_memory_of_the_caller() {
 fn place_over_refuses_offsets_out_of_bounds() {
     let cpu = Device::cpu().unwrap();
     let over = |memory: Aligned, a: usize, b: usize| {
-        two_tensors().place_over(cpu, memory, move |name| if name == "a" { a } else { b }).map(drop)
+        two_tensors().place_over(cpu, memory, move |leaf| if leaf.name() == "a" { a } else { b }).map(drop)
     };
     assert!(over(Aligned::new(&numbers(16)), 0, 32).is_ok(), "both fit exactly");
-    for (a, b) in [(0, 64), (4, 32), (0, 33), (usize::MAX - 31, 0), (1 << 40, 0)] {
+    for (a, b) in [(0, 64), (2, 32), (0, 33), (usize::MAX - 31, 0), (1 << 40, 0)] {
         let result = over(Aligned::new(&numbers(16)), a, b);
         assert!(matches!(result, Err(Error::Shape { .. })), "{a} {b}: {result:?}");
     }
@@ -223,7 +224,8 @@ fn tensors_are_copied_filled_and_cleared() {
 #[test]
 fn elements_are_read_and_set_by_position() {
     let mut builder = WeightsBuilder::new();
-    builder.tensor("f", DType::F32, [3, 2, 4, 5]).unwrap().tensor("i", DType::I32, [1 << 15]).unwrap();
+    builder.tensor("f", DType::F32, [3, 2, 4, 5]).unwrap();
+    builder.tensor("i", DType::I32, [1 << 15]).unwrap();
     let memory = Device::cpu().unwrap().buffer_type();
     let mut weights = builder.place(memory).unwrap();
     let all: Vec<f32> = (0..120_u8).map(f32::from).collect();

@@ -16,9 +16,9 @@ fn numbers(seed: usize, n: usize) -> Vec<f32> {
 
 struct Mlp {
     weights: Weights,
-    layers: Vec<[WeightIndex; 2]>,
+    layers: Vec<[LeafIndex; 2]>,
     counts: State,
-    count: StateIndex,
+    count: LeafIndex,
     ctx: Context,
     sched: Sched,
 }
@@ -27,21 +27,20 @@ const WIDTHS: [usize; 4] = [5, 7, 3, 2];
 
 impl Mlp {
     fn new() -> ggml::Result<Self> {
-        let mut builder = WeightsBuilder::new();
+        let (mut builder, mut layers) = (WeightsBuilder::new(), Vec::new());
         for (i, pair) in WIDTHS.windows(2).enumerate() {
-            builder.tensor(&format!("w{i}"), DType::F32, pair)?.tensor(&format!("b{i}"), DType::F32, &pair[1..])?;
+            let w = builder.tensor(&format!("w{i}"), DType::F32, pair)?;
+            layers.push([w, builder.tensor(&format!("b{i}"), DType::F32, &pair[1..])?]);
         }
         let mut weights = builder.place(Device::cpu()?)?;
-        let mut layers = Vec::new();
-        for (i, pair) in WIDTHS.windows(2).enumerate() {
-            weights.set(&format!("w{i}"), &numbers(i, pair[0] * pair[1]))?;
+        for (i, (pair, &[w, b])) in WIDTHS.windows(2).zip(&layers).enumerate() {
+            weights.set(w, &numbers(i, pair[0] * pair[1]))?;
             weights.set(&format!("b{i}"), &numbers(i + 9, pair[1]))?;
-            layers.push([weights.index(&format!("w{i}"))?, weights.index(&format!("b{i}"))?]);
+            assert_eq!(weights.index(&format!("b{i}"))?, b);
         }
         let mut builder = WeightsBuilder::new();
-        builder.tensor("count", DType::F32, [1])?;
+        let count = builder.tensor("count", DType::F32, [1])?;
         let counts = builder.place_state(Device::cpu()?)?;
-        let count = counts.index("count")?;
         Ok(Self { weights, layers, counts, count, ctx: Context::new(), sched: Sched::best()? })
     }
 
@@ -132,11 +131,16 @@ fn index_of_other_weights_panics_with_the_reason() {
     assert_eq!(a.at(index).elements(), 2);
     for other in [&b, &few] {
         let text = message(&|| other.at(index).elements());
-        assert!(text.contains("Weights::at") && text.contains("`index` of the same"), "{text}");
+        assert!(text.contains("Weights::at") && text.contains("its own `index`"), "{text}");
     }
     let (a, b) = (leaves(2).place_state(cpu).unwrap(), leaves(2).place_state(cpu).unwrap());
-    let text = message(&|| b.at(a.index("t1").unwrap()).elements());
+    let index = a.index("t1").unwrap();
+    let text = message(&|| b.at(index).elements());
     assert!(text.contains("State::at"), "{text}");
+    // Where there is a result, it is an error.
+    assert!(matches!(b.set(index, &[1.0_f32; 2]), Err(Error::Param { call: "State::set", name: "leaf", .. })));
+    a.set(index, &[1.0_f32; 2]).unwrap();
+    assert_eq!(a.element::<f32>("t1", [1, 0, 0, 0]).unwrap(), 1.0);
 }
 
 #[test]
@@ -262,24 +266,25 @@ fn placing_closures_get_type_and_shape() {
     let long = "a name that is longer than the sixty-three bytes that ggml keeps of it";
     let leaves = || {
         let mut builder = WeightsBuilder::new();
-        builder.tensor("z", DType::F16, [8, 3]).unwrap().tensor(long, DType::Q8_0, [32, 2, 1, 5]).unwrap();
+        builder.tensor("z", DType::F16, [8, 3]).unwrap();
+        builder.tensor(long, DType::Q8_0, [32, 2, 1, 5]).unwrap();
         builder
     };
     let want =
         [("z".to_owned(), DType::F16, Shape::from([8, 3])), (long.to_owned(), DType::Q8_0, [32, 2, 1, 5].into())];
     let mut told = Vec::new();
     let weights = leaves()
-        .place_with_info(|name, dtype, shape| {
-            told.push((name.to_owned(), dtype, shape));
-            cpu.into()
+        .place(|leaf: &LeafInfo| {
+            told.push((leaf.name().to_owned(), leaf.dtype(), leaf.shape()));
+            cpu
         })
         .unwrap();
     assert_eq!((&told[..], weights.iter().count()), (&want[..], 2));
     told.clear();
     let state = leaves()
-        .place_state_with_info(|name, dtype, shape| {
-            told.push((name.to_owned(), dtype, shape));
-            cpu.into()
+        .place_state(|leaf: &LeafInfo| {
+            told.push((leaf.name().to_owned(), leaf.dtype(), leaf.shape()));
+            cpu
         })
         .unwrap();
     assert_eq!((&told[..], state.iter().count()), (&want[..], 2));

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use ggml::Registry;
 use ggml::driver::{
     Driver, DriverBuffer, DriverInfo, DriverStream, Failure, NoEvent, Node, Nodes, Operand, Operation, Place,
-    TensorView,
+    TensorView, zeroed,
 };
 use ggml::prelude::*;
 
@@ -93,7 +93,7 @@ impl Driver for Packing {
     }
 
     fn allocate(&self, size: usize) -> Result<Memory, Failure> {
-        Ok(Memory(Mutex::new(Content { bytes: vec![0; size], packed: HashMap::new() })))
+        Ok(Memory(Mutex::new(Content { bytes: zeroed(size)?, packed: HashMap::new() })))
     }
 
     fn stream(&self, _: &str) -> Result<Self, Failure> {
@@ -140,7 +140,8 @@ impl DriverStream<Self> for Packing {
 fn memory_of_a_device_in_rust_holds_repacked_weights() {
     let device = Registry::register("Packing", [Packing]).unwrap().devices().unwrap()[0];
     let mut builder = WeightsBuilder::new();
-    builder.tensor("a", DType::F32, [3, 2]).unwrap().tensor("b", DType::F32, [2, 4]).unwrap();
+    builder.tensor("a", DType::F32, [3, 2]).unwrap();
+    builder.tensor("b", DType::F32, [2, 4]).unwrap();
     let mut weights = builder.place(device).unwrap();
     let (a, b) = ([1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0_f32, -1.0, 2.0, 0.0, 0.0, 2.0, 1.0, 1.0]);
     weights.set("a", &a).unwrap();

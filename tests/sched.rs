@@ -9,6 +9,39 @@ use ggml::prelude::*;
 use testkit::device::{here, sched};
 
 #[test]
+fn run_computes_a_graph_with_inputs_of_all_forms() {
+    let ctx = Context::new();
+    let inputs = [0, 1, 2].map(|i| ctx.input(&format!("x{i}"), DType::F32, [2]).unwrap());
+    let rows = ctx.input("rows", DType::I32, [1]).unwrap();
+    let [a, b, c] = inputs;
+    let sum = ctx.add(ctx.add(a, b).unwrap(), c).unwrap();
+    let table = ctx.reshape(sum, [1, 2]).unwrap();
+    let y = ctx.get_rows(table, rows).unwrap();
+    let graph = ctx.graph([y]).unwrap();
+    let mut sched = sched();
+    let (ones, second) = (vec![1.0_f32; 2], &[1_i32]);
+    let run = sched.run(&graph, ((a, &ones), (b, &[2.0_f32; 2]), (c, &ones[..]), (rows, second))).unwrap();
+    assert_eq!(run.get::<f32>(y).unwrap(), [4.0], "a tuple");
+    drop(run);
+    let run = sched.run(&graph, ([(a, &ones), (b, &ones), (c, &vec![2.0; 2])], (rows, second))).unwrap();
+    assert_eq!(run.get::<f32>(y).unwrap(), [4.0], "an array");
+    drop(run);
+    let run = sched.run(&graph, (inputs.map(|x| (x, &ones)).to_vec(), (rows, second))).unwrap();
+    assert_eq!(run.get::<f32>(y).unwrap(), [3.0], "a vector");
+    drop(run);
+
+    assert!(matches!(sched.run(&graph, (a, &ones)), Err(Error::InputNotSet { .. })), "three others");
+    assert!(matches!(sched.run(&graph, ((a, second), (b, &ones))), Err(Error::ElementType { .. })));
+    assert!(matches!(sched.run(&graph, (y, &[1.0_f32])), Err(Error::NotPart { .. })));
+    // A run may be computed again, and needs no inputs where the graph has none.
+    let three = ctx.arange(0.0, 3.0, 1.0).unwrap();
+    let graph = ctx.graph([three]).unwrap();
+    let mut run = sched.run(&graph, ()).unwrap();
+    run.compute().unwrap();
+    assert_eq!(run.get::<f32>(three).unwrap(), [0.0, 1.0, 2.0]);
+}
+
+#[test]
 fn sched_feed_forward_equals_plain_rust() {
     let (k, m, n) = (6, 4, 3);
     let w_data: Vec<f32> = (0..k * m).map(|i| (i as f32 * 0.37).sin()).collect();

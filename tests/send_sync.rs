@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+use ggml::run::*;
 use ggml::*;
 
 /// Listed types must be `Send`; the table they are in says whether they must be `Sync`.

@@ -31,7 +31,8 @@ fn sched() -> Sched {
 /// Twice the identity matrix, and a vector of threes.
 fn weights() -> Weights {
     let mut builder = WeightsBuilder::new();
-    builder.tensor("w", DType::F32, [N as i64, N as i64]).unwrap().tensor("b", DType::F32, [N as i64]).unwrap();
+    builder.tensor("w", DType::F32, [N as i64, N as i64]).unwrap();
+    builder.tensor("b", DType::F32, [N as i64]).unwrap();
     let mut weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
     let identity: Vec<f32> = (0..N * N).map(|i| if i % (N + 1) == 0 { 2.0 } else { 0.0 }).collect();
     weights.set("w", &identity).unwrap();

@@ -15,7 +15,7 @@ pub(crate) const EPS: f32 = 1e-5;
 /// The size of an element in bytes.
 pub(crate) const F32: usize = size_of::<f32>();
 /// The maximum number of outputs: two cache writes for each layer, and the logits.
-pub(crate) const MOST_OUTPUTS: usize = 2 * 320 + 1;
+pub(crate) const MAX_OUTPUTS: usize = 2 * 320 + 1;
 
 pub(crate) struct Net {
     pub(crate) layers: usize,

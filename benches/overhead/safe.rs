@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use ggml::prelude::*;
-use ggml::{Glu, Rope, RopeMode, SoftMax, State, Weights, WeightsBuilder};
+use ggml::{
+    State, Weights, WeightsBuilder,
+    ops::{GluOp, RopeMode, RopeOptions, SoftMaxOptions},
+};
 
 use crate::measure::time;
-use crate::net::{CONTEXT, EPS, F32, HEAD, HEADS, Inputs, Leaf, MOST_OUTPUTS, Net, PER_LAYER, Size, WIDTH, place};
+use crate::net::{CONTEXT, EPS, F32, HEAD, HEADS, Inputs, Leaf, MAX_OUTPUTS, Net, PER_LAYER, Size, WIDTH, place};
 
 /// Weights and KV caches on the CPU.
 pub(crate) struct Model {
@@ -41,7 +44,7 @@ struct Step<'c> {
     tokens: Tensor<'c>,
     positions: Tensor<'c>,
     mask: Tensor<'c>,
-    outputs: [Tensor<'c>; MOST_OUTPUTS],
+    outputs: [Tensor<'c>; MAX_OUTPUTS],
     n_outputs: usize,
 }
 
@@ -72,9 +75,9 @@ impl<'m> Leaves<'m> {
         let tokens = c.input("tokens", DType::F32, [WIDTH, n])?;
         let positions = c.input("positions", DType::I32, [n])?;
         let mask = c.input("mask", DType::F32, [past, n])?;
-        let rope = |t| c.rope_ext(t, positions, Rope::new(HEAD as i32, RopeMode::Normal));
+        let rope = |t| c.rope_ext(t, positions, RopeOptions::new(HEAD as i32, RopeMode::Normal));
         let (row, head, column) = (WIDTH as usize * F32, HEAD as usize * F32, CONTEXT as usize * F32);
-        let mut outputs = [tokens; MOST_OUTPUTS];
+        let mut outputs = [tokens; MAX_OUTPUTS];
         let mut x = tokens;
         for l in 0..self.layers {
             let w = &self.weights[l * PER_LAYER..][..PER_LAYER];
@@ -91,14 +94,14 @@ impl<'m> Leaves<'m> {
             let keys = c.view(k_cache, [HEAD, past, HEADS], [row, head, head * HEADS as usize], 0)?;
             let values = c.view(v_cache, [past, HEAD, HEADS], [column, column * HEAD as usize, all], 0)?;
             let q = c.permute(q, [0, 2, 1, 3])?;
-            let how = SoftMax::new().with_scale(0.2).with_mask(mask);
+            let how = SoftMaxOptions::new().with_scale(0.2).with_mask(mask);
             let s = c.soft_max_ext(c.mul_mat(keys, q)?, how)?;
             let o = c.permute(c.mul_mat(values, s)?, [0, 2, 1, 3])?;
             let o = c.reshape(c.cont(o)?, [WIDTH, n])?;
             x = c.add(x, c.mul_mat(w[4], o)?)?;
             let h = c.mul(c.rms_norm(x, EPS)?, w[5])?;
             let (gate, up) = (c.mul_mat(w[6], h)?, c.mul_mat(w[7], h)?);
-            x = c.add(x, c.mul_mat(w[8], c.glu_split(gate, up, Glu::Swiglu)?)?)?;
+            x = c.add(x, c.mul_mat(w[8], c.glu_split(gate, up, GluOp::Swiglu)?)?)?;
         }
         let w = &self.weights[self.layers * PER_LAYER..];
         outputs[2 * self.layers] = c.mul_mat(w[1], c.mul(c.rms_norm(x, EPS)?, w[0])?)?;

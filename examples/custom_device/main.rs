@@ -9,9 +9,13 @@ use std::time::{Duration, Instant};
 use gemm::Parallelism;
 use ggml::driver::{Driver, DriverInfo, DriverStream, Failure, NoBuffer, NoEvent, Node, Nodes, Operation};
 use ggml::prelude::*;
-use ggml::{MulMat, Registry};
+use ggml::{Registry, ops::MulMatOptions};
 
-struct Gemm;
+/// The device. Products with a dimension below `least` aren't worth it.
+#[derive(Clone, Copy)]
+pub(crate) struct Gemm {
+    pub(crate) least: i64,
+}
 
 impl Driver for Gemm {
     type Buffer = NoBuffer;
@@ -24,15 +28,18 @@ impl Driver for Gemm {
 
     /// Products of matrices of `f32`, without gaps, that are worth it.
     fn supports(&self, node: &Node<'_, Self>) -> bool {
-        let plain = |how: MulMat| how.acc.is_none() && how.src.is_none() && !how.hadamard;
+        let plain = |how: MulMatOptions| how.acc.is_none() && how.src.is_none() && !how.hadamard;
         let fits = |t: ggml::driver::TensorView<'_>| {
-            t.dtype() == DType::F32 && t.is_contiguous() && t.ne()[2..] == [1, 1] && t.ne()[0].min(t.ne()[1]) >= 32
+            t.dtype() == DType::F32
+                && t.is_contiguous()
+                && t.ne()[2..] == [1, 1]
+                && t.ne()[0].min(t.ne()[1]) >= self.least
         };
         matches!(node.operation(), Ok(Operation::MulMat(how)) if plain(how)) && node.sources().all(|s| fits(s.tensor()))
     }
 
     fn stream(&self, _params: &str) -> Result<Self, Failure> {
-        Ok(Self)
+        Ok(*self)
     }
 }
 
@@ -104,7 +111,7 @@ fn time(device: Option<Device>, n: usize) -> ggml::Result<(Duration, Vec<f32>)> 
 }
 
 fn main() -> ggml::Result<()> {
-    let gemm = Registry::register("Gemm", [Gemm])?.devices()?;
+    let gemm = Registry::register("Gemm", [Gemm { least: 32 }])?.devices()?;
     let blas = Device::by_name("BLAS").ok();
     println!("GFLOP/s of a product of f32 matrices, and relu on the CPU, on {} threads", Backend::cpu()?.threads());
     println!("{:>6} {:>8} {:>8} {:>8}", "size", "gemm", "CPU", "BLAS");

@@ -13,8 +13,9 @@ use embed::model::{self, Model};
 use ggml::Device;
 
 use crate::cli::{Cli, Weights};
+use crate::shared::{bar, cosine};
 use crate::tokens::Tokens;
-use crate::{bar, cosine, npy, splits};
+use crate::{npy, splits};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/reference");
 

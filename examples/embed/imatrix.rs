@@ -11,7 +11,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use embed::model::Model;
 use ggml::gguf::Writer;
-use ggml::{DType, Graph, Observed};
+use ggml::run::Observed;
+use ggml::{DType, Graph};
 
 /// The sums of each matrix of the layers.
 #[derive(Debug, Default)]

@@ -12,6 +12,7 @@ mod check;
 mod cli;
 mod imatrix;
 mod npy;
+mod shared;
 mod splits;
 #[cfg(test)]
 mod tests;
@@ -28,10 +29,10 @@ use clap::Parser as _;
 use demos::Shown;
 use demos::output::Output;
 use embed::model::{self, Kernels, Model};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use cli::Cli;
 use imatrix::Imatrix;
+use shared::{bar, cosine};
 use tokens::Tokens;
 
 /// The maximum number of sentences that are compared pairwise.
@@ -139,16 +140,4 @@ fn show(sentences: &[String], vectors: &[Vec<f32>], out: &mut impl Write) -> Res
         writeln!(out)?;
     }
     Ok(())
-}
-
-/// The cosine similarity of two vectors.
-fn cosine(a: &[f32], b: &[f32]) -> f64 {
-    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
-    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
-}
-
-/// A progress bar on standard error; hidden if that is not a terminal.
-fn bar(sentences: usize) -> Result<ProgressBar> {
-    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} sentences, {eta} left")?;
-    Ok(ProgressBar::new(sentences as u64).with_style(style))
 }

@@ -10,7 +10,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{CommandFactory as _, ValueEnum as _};
-use embed::model::Config;
+use embed::config::Config;
+use ggml::Quantize as _;
 use ggml::gguf::{Reader, Value, Writer};
 use ggml::{DType, Device};
 

@@ -5,7 +5,7 @@
 use std::io::Cursor;
 
 use ggml::Device;
-use ggml::gguf::Reader;
+use ggml::gguf::{Load as _, Reader};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -15,8 +15,8 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     let memory = Device::cpu().unwrap().buffer_type();
-    let loaded = reader.load(|_| memory).unwrap();
-    let streamed = stream.unwrap().stream(|_| memory, |_, _| ()).unwrap();
+    let loaded = reader.load(memory).unwrap();
+    let streamed = stream.unwrap().stream(memory, |_, _| ()).unwrap();
     for t in reader.tensors() {
         let data = reader.data(t.name()).unwrap();
         assert_eq!(loaded.read_bytes(t.name()).unwrap(), data);

@@ -1,9 +1,18 @@
-//! The optional backends: the cargo feature, cmake options and libraries of each. Pure, no I/O.
+//! The optional backends: the cargo feature, cmake options and libraries of each. Pure, no I/O. CONTRIBUTING.md says what else
+//! a further one needs.
 
 use super::cpu::on;
 use super::input::Input;
-use super::plan::System;
 use super::sdk::{Platform, Sdk};
+
+/// A library that comes with the system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum System {
+    Library(&'static str),
+    Framework(&'static str),
+    /// The OpenMP runtime of the C compiler.
+    OpenMp,
+}
 
 /// An optional backend, enabled by a cargo feature.
 #[derive(Debug)]

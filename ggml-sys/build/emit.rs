@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use super::backends::System;
 use super::input::Input;
-use super::plan::{Compile, Linkage, MODULES, Plan, System};
+use super::plan::{Compile, Linkage, MODULES, Plan};
 use super::sdk::Platform;
 
 /// Facts that are known after the build.

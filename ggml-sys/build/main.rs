@@ -58,7 +58,7 @@ fn build() -> Result<Vec<String>, String> {
     }
     let target = (input.target != input.host).then_some(input.target.as_str());
     let compile = plan.compile.is_some();
-    tools::check(&tools::Wanted { cmake: &input.cmake, compile, generator: own_driver, absent: &absent, target })?;
+    tools::check(&tools::WantedTool { cmake: &input.cmake, compile, generator: own_driver, absent: &absent, target })?;
     if compile && input.os == "windows" && input.env == "gnu" {
         tools::threads(cc::Build::new(), &input.out_dir)?;
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::backends::{self, Backend};
+use super::backends::{self, Backend, System};
 use super::cpu::{self, Cpu, on};
 use super::input::Input;
 use super::macros;
@@ -30,15 +30,6 @@ pub enum Linkage {
     Modules,
     /// Existing shared libraries, found by `installed.rs`.
     Installed,
-}
-
-/// A library that comes with the system.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum System {
-    Library(&'static str),
-    Framework(&'static str),
-    /// The OpenMP runtime of the C compiler.
-    OpenMp,
 }
 
 /// The build plan.

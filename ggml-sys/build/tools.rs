@@ -102,7 +102,7 @@ pub fn message(missing: &[Missing], target: Option<&str>) -> String {
 
 /// What to look for.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub struct WantedTool<'a> {
     pub cmake: &'a str,
     /// Whether C is compiled.
     pub compile: bool,
@@ -119,7 +119,7 @@ pub struct Wanted<'a> {
 /// # Errors
 ///
 /// [`message`].
-pub fn check(wanted: &Wanted<'_>) -> Result<(), String> {
+pub fn check(wanted: &WantedTool<'_>) -> Result<(), String> {
     let mut missing = Vec::new();
     let mut lacks = |tool, looked_for: String| missing.push(Missing { tool, looked_for });
     if wanted.compile {

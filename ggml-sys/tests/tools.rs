@@ -3,7 +3,7 @@
 use build_plan::sdk::{Platform, Sdk};
 use build_plan::tools;
 use build_plan::tools::Tool::{self, CMake, Compiler, LibClang, Ninja};
-use tools::{Missing, Wanted};
+use tools::{Missing, WantedTool};
 
 fn message(tools: &[Tool], target: Option<&str>) -> String {
     let missing: Vec<_> =
@@ -12,7 +12,7 @@ fn message(tools: &[Tool], target: Option<&str>) -> String {
 }
 
 fn check(cmake: &str, compile: bool, absent: &[Sdk]) -> Result<(), String> {
-    tools::check(&Wanted { cmake, compile, generator: true, absent, target: None })
+    tools::check(&WantedTool { cmake, compile, generator: true, absent, target: None })
 }
 
 /// The line for one system.

@@ -3,13 +3,13 @@
 mod cells;
 mod saved;
 
-use ggml::{BufferType, Context, DType, State, StateIndex, Tensor, WeightsBuilder};
+use ggml::{BufferType, Context, DType, LeafIndex, LeafInfo, State, Tensor, WeightsBuilder};
 use half::f16;
 
 use crate::config::{Attention, Config};
 use crate::error::Result;
 
-pub(crate) use cells::{Cells, MOST_SEQUENCES};
+pub(crate) use cells::{Cells, MAX_SEQUENCES};
 
 /// Graphs read a multiple of this many cells, so that steps have equal graphs until the next multiple.
 pub(crate) const BUCKET: usize = 256;
@@ -19,7 +19,7 @@ pub(crate) const BUCKET: usize = 256;
 pub(crate) struct KvCache {
     state: State,
     /// Keys and values of each layer, `[n_embd_gqa, cells]`.
-    layers: Vec<[StateIndex; 2]>,
+    layers: Vec<[LeafIndex; 2]>,
     pub(crate) cells: Cells,
     window: Option<usize>,
 }
@@ -49,21 +49,15 @@ impl KvCache {
         dtype: DType,
         place: impl Fn(usize) -> BufferType,
     ) -> Result<Self> {
-        let (mut builder, mut places) = (WeightsBuilder::new(), Vec::new());
+        let (mut builder, mut layers) = (WeightsBuilder::new(), Vec::new());
         for layer in 0..config.n_layer {
-            for (name, n) in names(layer).iter().zip([attention.n_embd_k_gqa(), attention.n_embd_v_gqa()]) {
-                builder.tensor(name, dtype, [n, size])?;
-                places.push(place(layer));
-            }
-        }
-        let mut places = places.into_iter();
-        let usual = place(0);
-        let state = builder.place_state_with(|_| places.next().unwrap_or(usual))?;
-        let index = |layer| {
             let [k, v] = names(layer);
-            Ok([state.index(&k)?, state.index(&v)?])
-        };
-        let layers = (0..config.n_layer).map(index).collect::<Result<_>>()?;
+            let k = builder.tensor(&k, dtype, [attention.n_embd_k_gqa(), size])?;
+            layers.push([k, builder.tensor(&v, dtype, [attention.n_embd_v_gqa(), size])?]);
+        }
+        let mut places = (0..config.n_layer).flat_map(|layer| [place(layer); 2]);
+        let usual = place(0);
+        let state = builder.place_state(|_: &LeafInfo| places.next().unwrap_or(usual))?;
         let window = config.window.as_ref().map(|w| w.size);
         Ok(Self { state, layers, cells: Cells::new(size), window })
     }
@@ -112,7 +106,7 @@ impl<'c> KvTensors<'c> {
         layer: usize,
         [k, v]: [Tensor<'c>; 2],
     ) -> ggml::Result<[Tensor<'c>; 2]> {
-        let write = |index: StateIndex, new: Tensor<'c>| {
+        let write = |index: LeafIndex, new: Tensor<'c>| {
             let [size, heads, tokens, _] = new.ne();
             let [_, _, token, plane] = new.nb();
             let flat = if new.is_contiguous() {

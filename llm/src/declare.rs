@@ -1,5 +1,6 @@
 //! The tensors that a family needs: declared by name and shape before any are loaded.
 
+use ggml::gguf::Reader;
 use ggml::{DType, Shape};
 
 use crate::error::{Error, Result};
@@ -23,6 +24,8 @@ pub(crate) struct Declared {
     /// The layer, or `None` for embedding and output.
     pub(crate) layer: Option<usize>,
     pub(crate) shape: Shape,
+    /// The number of elements that the graph needs, if it is more than the file has: ones follow.
+    pub(crate) filled_to: Option<usize>,
 }
 
 /// A declared tensor, by its place in the list.
@@ -40,6 +43,12 @@ pub(crate) trait Source {
     /// The type and shape of the tensor with this name. A source that makes tensors up says that there is one of the
     /// `expected` shape.
     fn find(&self, name: &str, expected: Shape) -> Option<(DType, Shape)>;
+}
+
+impl<S> Source for Reader<S> {
+    fn find(&self, name: &str, _: Shape) -> Option<(DType, Shape)> {
+        self.tensor(name).ok().map(|t| (t.dtype(), t.shape()))
+    }
 }
 
 /// Collects tensors.
@@ -79,8 +88,17 @@ impl<'a> Declare<'a> {
             let (key, value) = (format!("the type of tensor `{name}`").into(), dtype.name().into());
             return Err(Error::Key { key, value, expected: "f32".into() });
         }
-        self.list.push(Declared { name, role, layer: self.layer, shape: found });
+        self.list.push(Declared { name, role, layer: self.layer, shape: found, filled_to: None });
         Ok(Some(W(self.list.len() - 1)))
+    }
+
+    /// A vector of `n` factors that may be missing, to which ones are added up to `all`.
+    pub(crate) fn maybe_factors(&mut self, name: &str, n: usize, all: usize) -> Result<Option<W>> {
+        let found = self.maybe_vector(name, n)?;
+        if let Some(last) = self.list.last_mut().filter(|_| found.is_some() && n < all) {
+            last.filled_to = Some(all);
+        }
+        Ok(found)
     }
 
     /// A tensor that must be there.

@@ -40,8 +40,9 @@ impl Decoder {
         ctx.input("tokens", DType::I32, [n])
     }
 
-    /// The logits of the wanted tokens, `[n_vocab, outputs]`, if there are any.
-    pub(crate) fn apply<'c>(&self, b: &Build<'c>, tokens: Tensor<'c>) -> Result<Option<Tensor<'c>>> {
+    /// The logits of the wanted tokens, `[n_vocab, outputs]`, if there are any; with `embeddings` what they are made of,
+    /// `[n_embd, outputs]`.
+    pub(crate) fn apply<'c>(&self, b: &Build<'c>, tokens: Tensor<'c>, embeddings: bool) -> Result<Option<Tensor<'c>>> {
         let ctx = b.ctx;
         let mut x = ctx.get_rows(b.at(self.embedding), tokens)?;
         if let Some(scale) = self.scale {
@@ -53,7 +54,11 @@ impl Decoder {
                 None => return Ok(None),
             }
         }
-        let logits = self.output.apply(b, self.norm.apply(b, x)?)?;
+        let x = self.norm.apply(b, x)?;
+        if embeddings {
+            return Ok(Some(x));
+        }
+        let logits = self.output.apply(b, x)?;
         match b.config.final_softcap {
             Some(cap) => ctx.scale(ctx.tanh(ctx.scale(logits, 1.0 / cap)?)?, cap).map(Some),
             None => Ok(Some(logits)),

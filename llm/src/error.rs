@@ -55,6 +55,18 @@ pub enum Error {
         /// Their names, shortened.
         names: Box<str>,
     },
+    /// The file has a key that says something of the model which its architecture doesn't know: results would be wrong without it.
+    #[error(
+        "a model of architecture `{architecture}` has no use for `{key}`, which is {value}; the file is of an unknown variant"
+    )]
+    UnknownKey {
+        /// The architecture.
+        architecture: &'static str,
+        /// The whole key.
+        key: Box<str>,
+        /// Its value, shortened.
+        value: Box<str>,
+    },
     /// A batch can't be computed.
     #[error("batch: {0}")]
     Batch(Box<str>),
@@ -121,5 +133,11 @@ impl Error {
     /// A sequence that can't be changed.
     pub(crate) fn sequence(sequence: usize, reason: impl Into<Box<str>>) -> Self {
         Self::Sequence { sequence, reason: reason.into() }
+    }
+}
+
+impl From<ggml::gguf::Error> for Error {
+    fn from(e: ggml::gguf::Error) -> Self {
+        Self::Ggml(e.into())
     }
 }

@@ -21,26 +21,37 @@
 //! # }
 //! ```
 
+mod architecture;
 mod batch;
 mod blocks;
 mod cache;
 mod config;
 mod declare;
 mod decoder;
+mod digest;
 mod error;
 mod families;
+mod files;
+mod keys;
 pub mod made_up;
 mod memory;
+mod metadata;
 mod model;
+mod options;
 mod parallel;
+pub mod place;
+mod placing;
 mod recurrent;
 mod session;
 mod step;
 pub mod text;
+mod weights;
 
+pub use architecture::Architecture;
 pub use batch::Batch;
-pub use config::{Attention, Config, Experts, Metadata, Pattern, RopeConfig, Ssm, Window};
+pub use config::{Attention, Config, Experts, Pattern, RopeConfig, Ssm, Window};
 pub use error::{Error, Result};
-pub use families::Architecture;
-pub use model::{Model, ModelOptions, SplitMode};
+pub use metadata::Metadata;
+pub use model::Model;
+pub use placing::{ModelOptions, SplitMode};
 pub use session::{Session, SessionOptions};

@@ -2,14 +2,16 @@
 
 use std::path::Path;
 
+use ggml::Quantize as _;
 use ggml::gguf::{Reader, Value, Writer};
 use ggml::{DType, Shape};
 
+use crate::architecture::Architecture;
 use crate::config::Config;
 use crate::declare::{Declare, Declared, Role, Source};
 use crate::decoder::Decoder;
 use crate::error::Result;
-use crate::families::Architecture;
+use crate::options::setters;
 
 /// What to make up.
 #[derive(Debug, Clone)]
@@ -78,7 +80,7 @@ impl Recipe {
     }
 
     /// The metadata of the model.
-    fn metadata(&self) -> Result<Writer> {
+    fn kv(&self) -> Result<Writer> {
         let arch = self.architecture.name();
         let mut writer = Writer::new();
         writer.set("general.architecture", arch)?;
@@ -155,7 +157,7 @@ impl Recipe {
     ///
     /// If the recipe makes no model, or the file can't be written.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
-        let mut writer = self.metadata()?;
+        let mut writer = self.kv()?;
         let n_vocab = usize::try_from(self.n_vocab).unwrap_or(0);
         let config = Config::read(&Reader::from_bytes(writer.to_bytes()?)?, n_vocab)?;
         let mut d = Declare::new(self);
@@ -188,6 +190,20 @@ impl Recipe {
         }
     }
 }
+
+setters!(Recipe {
+    with_dtype(dtype: DType);
+    with_seed(seed: u64);
+    with_n_layer(n_layer: u32);
+    with_n_embd(n_embd: u32);
+    with_n_ff(n_ff: u32);
+    with_n_head(n_head: u32);
+    with_n_head_kv(n_head_kv: u32);
+    with_n_vocab(n_vocab: u32);
+    with_n_ctx(n_ctx: u32);
+    with_optional(optional: Vec<String>);
+    with_metadata(metadata: Vec<(String, Value)>);
+});
 
 impl Source for Recipe {
     fn find(&self, name: &str, expected: Shape) -> Option<(DType, Shape)> {

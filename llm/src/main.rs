@@ -2,8 +2,10 @@
 
 mod program;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
-use program::{bench, chat, complete, info, perplexity};
+use program::{bench, chat, complete, info, perplexity, serve};
 
 /// Language models from GGUF files, computed by ggml
 #[derive(Debug, Parser)]
@@ -21,26 +23,47 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Talk with a model that has a chat template
-    Chat(chat::Arguments),
+    Chat(chat::ChatArguments),
     /// Continue a text
-    Complete(complete::Arguments),
+    Complete(complete::CompleteArguments),
     /// Measure prompts, steps, and several sequences at once
-    Bench(bench::Arguments),
+    Bench(bench::BenchArguments),
     /// Print what a file says about its model
-    Info(info::Arguments),
+    Info(info::InfoArguments),
     /// Print the tokens of a text
     Tokens(info::TokensArguments),
     /// Measure how well a model predicts a text
-    Perplexity(perplexity::Arguments),
+    Perplexity(perplexity::PerplexityArguments),
+    /// Serve a model over HTTP, with OpenAI's API: a program of its own, `cargo build -p ggml-llm-serve`
+    #[command(disable_help_flag = true)]
+    Serve(serve::ServeArguments),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+#[expect(clippy::print_stderr, reason = "the program's output")]
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has enough of it.
+        Err(error) if error.chain().any(is_closed_pipe) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {}", program::printable(&format!("{error:#}")));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_closed_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref().is_some_and(|error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Chat(arguments) => chat::run(arguments),
         Command::Complete(arguments) => complete::run(arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Tokens(arguments) => info::tokens(&arguments),
         Command::Perplexity(arguments) => perplexity::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments),
     }
 }

@@ -1,13 +1,14 @@
 //! What a session remembers of its sequences: keys and values, recurrent states, or both.
 
+mod saved;
+
 use std::ops::Range;
 
 use crate::cache::KvCache;
 use crate::error::{Error, Result};
 use crate::recurrent::Recurrent;
 
-/// The first bytes of a saved sequence.
-const MAGIC: &[u8; 8] = b"ggmlseq1";
+pub(crate) use saved::pack;
 
 /// Keys and values, and recurrent states.
 #[derive(Debug)]
@@ -79,60 +80,48 @@ impl Memory {
         }
     }
 
-    /// The bytes of a sequence: the length, the positions, then keys and values, then states.
-    pub(crate) fn save(&self, sequence: usize) -> Result<Vec<u8>> {
+    /// The bytes of a sequence; `owner` says of which model and what kind of cache.
+    pub(crate) fn save(&self, sequence: usize, owner: u64) -> Result<Vec<u8>> {
         let length = self.length(sequence)?;
-        let mut cells: Vec<_> = self.kv.iter().flat_map(|kv| kv.cells.of(sequence)).collect();
-        cells.sort_unstable_by_key(|(_, cell)| cell.position);
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(length.to_le_bytes());
-        bytes.extend(u32::try_from(cells.len()).unwrap_or(u32::MAX).to_le_bytes());
-        bytes.extend(cells.iter().flat_map(|(_, cell)| cell.position.to_le_bytes()));
+        let mut bytes = Vec::new();
         if let Some(kv) = &self.kv {
-            let rows: Vec<_> = cells.iter().map(|(i, _)| *i).collect();
-            bytes.extend(kv.read(&rows)?);
+            // A sequence has all positions up to its length.
+            let mut cells: Vec<_> = kv.cells.of(sequence).map(|(i, cell)| (cell.position, i)).collect();
+            cells.sort_unstable();
+            bytes.extend(kv.read(&cells.into_iter().map(|(_, i)| i).collect::<Vec<_>>())?);
         }
         if let Some(recurrent) = &self.recurrent {
             bytes.extend(recurrent.read(sequence)?.iter().flat_map(|x| x.to_le_bytes()));
         }
-        Ok(bytes)
+        Ok(pack(owner, length, &bytes))
     }
 
     /// Makes an empty sequence what [`Memory::save`] returned.
-    pub(crate) fn restore(&mut self, sequence: usize, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn restore(&mut self, sequence: usize, owner: u64, bytes: &[u8]) -> Result<()> {
         self.check_empty(sequence)?;
-        let wrong = |what: &str| Error::Saved(what.into());
-        let mut rest = bytes.strip_prefix(MAGIC).ok_or_else(|| wrong("these are not the bytes of a saved sequence"))?;
-        let mut next = || {
-            let (four, later) = rest.split_first_chunk::<4>()?;
-            rest = later;
-            Some(i32::from_le_bytes(*four))
+        let (length, rest) = saved::unpack(owner, bytes)?;
+        let n = usize::try_from(length).unwrap_or(usize::MAX);
+        if let Some(kv) = &self.kv {
+            kv.cells.check_free(n)?;
+        }
+        let kv_len = self.kv.as_ref().map_or(Some(0), |kv| kv.token_len().checked_mul(n));
+        let state_len = self.recurrent.as_ref().map_or(0, Recurrent::saved_len) * size_of::<f32>();
+        let parts = kv_len.and_then(|len| rest.split_at_checked(len)).filter(|(_, states)| states.len() == state_len);
+        let Some((kv_bytes, state_bytes)) = parts else {
+            let found = format!("{} bytes for {n} tokens, which is not the size that they have here", rest.len());
+            return Err(Error::Saved(found.into()));
         };
-        let short = || wrong("the bytes end too early");
-        let length = next().filter(|&n| n >= 0).ok_or_else(short)?;
-        let n = next().and_then(|n| usize::try_from(n).ok()).filter(|n| *n <= bytes.len()).ok_or_else(short)?;
-        let positions = (0..n).map(|_| next()).collect::<Option<Vec<_>>>().ok_or_else(short)?;
-        if !positions.is_sorted_by(|a, b| a < b) || positions.iter().any(|p| !(0..length).contains(p)) {
-            return Err(wrong("the positions are damaged"));
-        }
-        let kv_len = self.kv.as_ref().map_or(0, |kv| kv.token_len() * n);
-        let (kv_bytes, state_bytes) = rest.split_at_checked(kv_len).ok_or_else(short)?;
-        if let Some(recurrent) = &self.recurrent {
-            let (floats, odd) = state_bytes.as_chunks::<4>();
-            if !odd.is_empty() {
-                return Err(wrong("it has another size than a sequence of this model"));
-            }
-            recurrent.write(sequence, &floats.iter().map(|x| f32::from_le_bytes(*x)).collect::<Vec<_>>())?;
-        } else if !state_bytes.is_empty() {
-            return Err(wrong("it has another size than a sequence of this model and cache"));
-        }
         if let Some(kv) = &mut self.kv {
             let mut rows = Vec::new();
-            kv.cells.take(positions.iter().map(|&p| (sequence, p)), &mut rows)?;
+            kv.cells.take((0..length).map(|position| (sequence, position)), &mut rows)?;
             if let Err(error) = kv.write(&rows, kv_bytes) {
                 kv.cells.give_back(&rows);
                 return Err(error);
             }
+        }
+        if let Some(recurrent) = &self.recurrent {
+            let (floats, _) = state_bytes.as_chunks::<4>();
+            recurrent.write(sequence, &floats.iter().map(|x| f32::from_le_bytes(*x)).collect::<Vec<_>>())?;
         }
         self.set_length(sequence, length);
         Ok(())

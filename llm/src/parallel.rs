@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use ggml::meta::{MetaDevice, Split};
+use ggml::meta::{MetaDevice, SplitMode};
 use ggml::{Device, TensorInfo};
 
 use crate::config::Config;
@@ -74,7 +74,7 @@ pub(crate) fn device(
     .into();
     let choose = move |t: &TensorInfo| {
         let found = splits.get(kind(&t.name));
-        found.map_or(Split::Mirrored, |(axis, shares)| Split::Shares { axis: *axis, shares: shares.to_vec() })
+        found.map_or(SplitMode::Mirrored, |(axis, shares)| SplitMode::Shares { axis: *axis, shares: shares.to_vec() })
     };
     Ok(MetaDevice::new(members, choose)?.device())
 }

@@ -1,6 +1,6 @@
 //! The states of recurrent layers: of fixed size, one slot per sequence.
 
-use ggml::{BufferType, Context, DType, Pieces, State, StateIndex, Tensor, WeightsBuilder};
+use ggml::{BufferType, Context, DType, LeafIndex, LeafInfo, Pieces, State, Tensor, WeightsBuilder};
 
 use crate::config::{Config, Ssm};
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 pub(crate) struct Recurrent {
     state: State,
     /// For each layer the last columns of the convolution, and the states of the scan.
-    layers: Vec<[StateIndex; 2]>,
+    layers: Vec<[LeafIndex; 2]>,
     sizes: [usize; 2],
     n_slots: usize,
 }
@@ -31,21 +31,15 @@ fn names(layer: usize) -> [String; 2] {
 impl Recurrent {
     pub(crate) fn new(config: &Config, ssm: &Ssm, n_slots: usize, place: impl Fn(usize) -> BufferType) -> Result<Self> {
         let sizes = [(ssm.d_conv - 1) * ssm.conv_channels(), ssm.d_state * ssm.d_inner];
-        let (mut builder, mut places) = (WeightsBuilder::new(), Vec::new());
+        let (mut builder, mut layers) = (WeightsBuilder::new(), Vec::new());
         for layer in 0..config.n_layer {
-            for (name, size) in names(layer).iter().zip(sizes) {
-                builder.tensor(name, DType::F32, [size, n_slots])?;
-                places.push(place(layer));
-            }
-        }
-        let mut places = places.into_iter();
-        let usual = place(0);
-        let state = builder.place_state_with(|_| places.next().unwrap_or(usual))?;
-        let index = |layer| {
             let [conv, scan] = names(layer);
-            Ok([state.index(&conv)?, state.index(&scan)?])
-        };
-        let layers = (0..config.n_layer).map(index).collect::<Result<_>>()?;
+            let conv = builder.tensor(&conv, DType::F32, [sizes[0], n_slots])?;
+            layers.push([conv, builder.tensor(&scan, DType::F32, [sizes[1], n_slots])?]);
+        }
+        let mut places = (0..config.n_layer).flat_map(|layer| [place(layer); 2]);
+        let usual = place(0);
+        let state = builder.place_state(|_: &LeafInfo| places.next().unwrap_or(usual))?;
         Ok(Self { state, layers, sizes, n_slots })
     }
 
@@ -60,7 +54,7 @@ impl Recurrent {
     }
 
     /// The number of floats of one sequence.
-    fn saved_len(&self) -> usize {
+    pub(crate) fn saved_len(&self) -> usize {
         self.layers.len() * self.sizes.iter().sum::<usize>()
     }
 

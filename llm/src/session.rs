@@ -6,10 +6,13 @@ use std::sync::Arc;
 use ggml::{DType, Device, Sched};
 
 use crate::batch::Batch;
-use crate::cache::{BUCKET, KvCache, MOST_SEQUENCES};
+use crate::cache::{BUCKET, KvCache, MAX_SEQUENCES};
+use crate::config::Attention;
+use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::model::Model;
+use crate::options::setters;
 use crate::recurrent::Recurrent;
 use crate::step::Steps;
 
@@ -35,6 +38,14 @@ impl Default for SessionOptions {
     }
 }
 
+setters!(SessionOptions {
+    with_n_ctx(n_ctx: usize);
+    with_n_seq(n_seq: usize);
+    with_n_batch(n_batch: usize);
+    with_cache(cache: DType);
+    with_threads(threads: usize);
+});
+
 /// The longest context if none is asked for.
 const USUAL_CONTEXT: usize = 4096;
 
@@ -45,8 +56,9 @@ pub struct Session {
     memory: Memory,
     steps: Steps,
     n_ctx: usize,
-    /// The logits of the last batch, and of how many tokens.
-    logits: Vec<f32>,
+    cache: DType,
+    /// The logits or embeddings of the last batch, and of how many tokens.
+    outputs: Vec<f32>,
     n_outputs: usize,
 }
 
@@ -63,11 +75,14 @@ impl Session {
             let error = Error::Options { name, value: value.to_string().into(), expected };
             if range.contains(&value) { Ok(()) } else { Err(error) }
         };
-        within("n_seq", n_seq, 1..MOST_SEQUENCES + 1, "1 to 64")?;
+        within("n_seq", n_seq, 1..MAX_SEQUENCES + 1, "1 to 64")?;
         within("n_batch", n_batch, 1..1 << 20, "1 to 2^20 - 1")?;
         within("n_ctx", options.n_ctx, 0..1 << 28, "below 2^28")?;
         let n_ctx = if options.n_ctx == 0 { config.n_ctx_train.min(USUAL_CONTEXT) } else { options.n_ctx };
         let n_ctx = n_ctx.next_multiple_of(BUCKET);
+        if let Some(attention) = &config.attention {
+            check_cache(attention, cache)?;
+        }
         let place = |layer| model.placing().device(layer).buffer_type();
         let kv = match &config.attention {
             Some(attention) => Some(KvCache::new(config, attention, n_ctx, cache, place)?),
@@ -79,7 +94,7 @@ impl Session {
         };
         let memory = Memory { kv, recurrent, lengths: vec![0; n_seq] };
         let steps = Steps::new([sched(&model, options.threads)?, sched(&model, options.threads)?], n_batch, n_ctx);
-        Ok(Self { model, memory, steps, n_ctx, logits: Vec::new(), n_outputs: 0 })
+        Ok(Self { model, memory, steps, n_ctx, cache, outputs: Vec::new(), n_outputs: 0 })
     }
 
     /// The model.
@@ -99,6 +114,11 @@ impl Session {
     /// [`Error::Sequence`] if there is no such sequence.
     pub fn len(&self, sequence: usize) -> Result<usize> {
         self.memory.length(sequence).map(|n| usize::try_from(n).unwrap_or(0))
+    }
+
+    /// How many tokens still fit, of all sequences together; `None` if nothing limits them, as in recurrent models.
+    pub fn room(&self) -> Option<usize> {
+        self.memory.kv.as_ref().map(|kv| kv.cells.free())
     }
 
     /// How many plans the scheduler has made: see [`ggml::Sched::plans`].
@@ -125,12 +145,26 @@ impl Session {
     ///
     /// As [`Session::decode`]; [`Error::Stopped`], after which the session has the tokens that were computed, and no logits.
     pub fn decode_while(&mut self, batch: &Batch, proceed: &mut dyn FnMut(usize) -> bool) -> Result<()> {
+        self.compute(batch, false, proceed)
+    }
+
+    /// [`Session::decode`] that computes embeddings instead of logits: what the last layer makes of each token with output,
+    /// after the norm. [`Session::embedding`] has them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::decode`].
+    pub fn embed(&mut self, batch: &Batch) -> Result<()> {
+        self.compute(batch, true, &mut |_| true)
+    }
+
+    fn compute(&mut self, batch: &Batch, embeddings: bool, proceed: &mut dyn FnMut(usize) -> bool) -> Result<()> {
         self.check(batch)?;
-        let n_vocab = self.model.config().n_vocab;
+        self.steps.embeddings = embeddings;
         self.n_outputs = batch.entries.iter().filter(|e| e.output).count();
-        self.logits.resize(self.n_outputs * n_vocab, 0.0);
-        let (steps, memory, logits) = (&mut self.steps, &mut self.memory, &mut self.logits);
-        let result = steps.decode(&self.model, memory, batch, logits, proceed);
+        self.outputs.resize(self.n_outputs * self.output_len(), 0.0);
+        let (steps, memory, outputs) = (&mut self.steps, &mut self.memory, &mut self.outputs);
+        let result = steps.decode(&self.model, memory, batch, outputs, proceed);
         if result.is_err() {
             self.n_outputs = 0;
         }
@@ -144,7 +178,11 @@ impl Session {
         }
         for (i, entry) in batch.entries.iter().enumerate() {
             if usize::try_from(entry.token).is_ok_and(|t| t < n_vocab) {
-                self.memory.length(entry.sequence)?;
+                // Positions are below 2^31.
+                let length = self.memory.length(entry.sequence)?;
+                if i32::try_from(batch.len()).ok().and_then(|n| length.checked_add(n)).is_none() {
+                    return Err(Error::sequence(entry.sequence, format!("it has {length} tokens, and no more fit")));
+                }
             } else {
                 let token = entry.token;
                 return Err(Error::batch(format!("token {i} is {token}, but the vocabulary has {n_vocab} tokens")));
@@ -155,14 +193,28 @@ impl Session {
 
     /// The logits of the last batch's `i`-th token with output, a number for each token of the vocabulary.
     pub fn logits(&self, i: usize) -> Option<&[f32]> {
-        let n_vocab = self.model.config().n_vocab;
-        self.logits.get(i * n_vocab..(i + 1) * n_vocab).filter(|_| i < self.n_outputs)
+        self.output(i).filter(|_| !self.steps.embeddings)
+    }
+
+    /// The embedding of the last batch's `i`-th token with output, a number for each of the model's dimensions, after
+    /// [`Session::embed`].
+    pub fn embedding(&self, i: usize) -> Option<&[f32]> {
+        self.output(i).filter(|_| self.steps.embeddings)
+    }
+
+    fn output(&self, i: usize) -> Option<&[f32]> {
+        let size = self.output_len();
+        self.outputs.get(i * size..(i + 1) * size).filter(|_| i < self.n_outputs)
+    }
+
+    fn output_len(&self) -> usize {
+        if self.steps.embeddings { self.model.config().n_embd } else { self.model.config().n_vocab }
     }
 
     /// [`Session::logits`], to be changed by a sampler.
     pub fn logits_mut(&mut self, i: usize) -> Option<&mut [f32]> {
-        let (n_vocab, there) = (self.model.config().n_vocab, i < self.n_outputs);
-        self.logits.get_mut(i * n_vocab..(i + 1) * n_vocab).filter(|_| there)
+        let (size, there) = (self.output_len(), i < self.n_outputs && !self.steps.embeddings);
+        self.outputs.get_mut(i * size..(i + 1) * size).filter(|_| there)
     }
 
     /// Removes a sequence's tokens from a position on; 0 for all.
@@ -218,19 +270,53 @@ impl Session {
     ///
     /// [`Error::Sequence`] if there is no such sequence; [`Error::Ggml`] if a device fails.
     pub fn save(&self, sequence: usize) -> Result<Vec<u8>> {
-        self.memory.save(sequence)
+        self.memory.save(sequence, self.owner()?)
     }
 
-    /// Makes an empty sequence what [`Session::save`] returned, in a session of the same model with the same type of
-    /// cache.
+    /// Makes an empty sequence what [`Session::save`] returned, in a session of the same file with the same type of cache.
+    ///
+    /// The bytes may come from anywhere: damaged ones, and those of other files, are refused. Bytes that somebody made up
+    /// for this file are a sequence with made-up keys and values.
     ///
     /// # Errors
     ///
     /// [`Error::Saved`] if the bytes don't fit; [`Error::Sequence`] if the sequence is not empty; [`Error::Full`];
     /// [`Error::Ggml`] if a device fails.
     pub fn restore(&mut self, sequence: usize, bytes: &[u8]) -> Result<()> {
-        self.memory.restore(sequence, bytes)
+        self.memory.restore(sequence, self.owner()?, bytes)
     }
+
+    /// What saved sequences of this session belong to.
+    fn owner(&self) -> Result<u64> {
+        let model = self.model.digest(self.n_ctx)?;
+        Ok(digest(model, self.cache.name().as_bytes()))
+    }
+}
+
+/// Types of keys and values that can be written row by row, and that attention reads.
+const CACHES: &[DType] = &[
+    DType::F16,
+    DType::F32,
+    DType::BF16,
+    DType::Q8_0,
+    DType::Q5_1,
+    DType::Q5_0,
+    DType::Q4_1,
+    DType::Q4_0,
+    DType::IQ4_NL,
+];
+
+/// Checks that heads can be of this type.
+fn check_cache(attention: &Attention, cache: DType) -> Result<()> {
+    let wrong = |expected| Err(Error::Options { name: "cache", value: cache.name().into(), expected });
+    if !CACHES.contains(&cache) {
+        return wrong("one of f16, f32, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 and iq4_nl");
+    }
+    let block = usize::try_from(cache.block_size()).unwrap_or(usize::MAX);
+    if [attention.n_embd_head_k, attention.n_embd_head_v].iter().all(|size| size.is_multiple_of(block)) {
+        return Ok(());
+    }
+    wrong("a type whose blocks divide the heads of this model, such as f16")
 }
 
 /// A scheduler over the model's devices, with the CPU last.
@@ -253,4 +339,61 @@ fn sched(model: &Model, threads: usize) -> Result<Sched> {
         }
     }
     Ok(builder.backend(backend).build()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::made_up::Recipe;
+    use crate::memory::pack;
+    use crate::{Architecture, ModelOptions};
+
+    fn session(architecture: Architecture) -> Session {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("model.gguf");
+        let mut recipe = Recipe::new(architecture);
+        (recipe.n_layer, recipe.n_embd, recipe.n_ff, recipe.n_head, recipe.n_vocab) = (1, 64, 64, 4, 40);
+        recipe.write(&file).unwrap();
+        let model = Model::load(&file, &ModelOptions::default()).unwrap();
+        let mut options = SessionOptions::default();
+        (options.n_ctx, options.threads) = (256, 1);
+        Session::new(model, &options).unwrap()
+    }
+
+    /// Bytes with the right owner and digest, made by somebody who lies about what is in them.
+    #[test]
+    fn saved_sequences_are_not_believed() {
+        for architecture in [Architecture::Llama, Architecture::Mamba2] {
+            let mut session = session(architecture);
+            let owner = session.owner().unwrap();
+            let empty = session.save(0).unwrap();
+            let body = empty.get(28..).unwrap();
+            let token = session.memory.kv.as_ref().map_or(0, KvCache::token_len);
+            for (length, body) in [
+                (8_000_000, body.to_vec()),
+                (i32::MAX, body.to_vec()),
+                (257, vec![0; 257 * token]),
+                (2, vec![0; token + body.len()]),
+                (1, vec![0; token + body.len() + 4]),
+                (0, vec![0; body.len() + 1]),
+            ] {
+                let restored = session.restore(0, &pack(owner, length, &body));
+                let Ok(()) = restored else {
+                    assert!(matches!(restored, Err(Error::Saved(_) | Error::Full { .. })), "{length}: {restored:?}");
+                    assert_eq!(session.len(0).unwrap(), 0);
+                    continue;
+                };
+                // A recurrent state has the same size after any number of tokens: that many more must still fit.
+                assert!(session.memory.kv.is_none() && session.len(0).unwrap() == usize::try_from(length).unwrap());
+                let mut batch = Batch::new();
+                batch.prompt(0, &[1, 2]);
+                let result = session.decode(&batch);
+                assert!(result.is_ok() == (length < i32::MAX), "{length}: {result:?}");
+                session.truncate(0, 0).unwrap();
+            }
+            let mut batch = Batch::new();
+            batch.prompt(0, &[1, 2]);
+            session.decode(&batch).unwrap();
+        }
+    }
 }

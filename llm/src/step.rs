@@ -21,6 +21,8 @@ pub(crate) struct Steps {
     scheds: [Sched; 2],
     n_batch: usize,
     n_ctx: usize,
+    /// Whether the last layer's results are wanted, not logits.
+    pub(crate) embeddings: bool,
     part: Part,
     deltas: Vec<i32>,
     /// An empty list with memory for what graphs write.
@@ -74,6 +76,7 @@ impl Steps {
             scheds,
             n_batch,
             n_ctx,
+            embeddings: false,
             part: Part::default(),
             deltas: Vec::new(),
             written: Vec::new(),
@@ -190,7 +193,7 @@ impl Steps {
 
     fn compute(&mut self, model: &Model, memory: &Memory, logits: &mut [f32]) -> Result<()> {
         self.ctx.reset();
-        let Self { ctx, scheds: [prompts, steps], part, n_ctx, written, .. } = self;
+        let Self { ctx, scheds: [prompts, steps], part, n_ctx, written, embeddings, .. } = self;
         let is_step = part.tokens.len() <= memory.lengths.len();
         let sched = if is_step { steps } else { prompts };
         let ctx = &*ctx;
@@ -217,7 +220,7 @@ impl Steps {
             n_ctx: *n_ctx,
             written: RefCell::new(emptied(std::mem::take(written))),
         };
-        let result = model.decoder().apply(&build, tokens)?;
+        let result = model.decoder().apply(&build, tokens, *embeddings)?;
         let mut outcome = build.written.take();
         outcome.extend(result);
         let graph = ctx.graph(&outcome)?;
@@ -245,16 +248,16 @@ impl Steps {
         }
         run.compute()?;
         let Some(result) = result.filter(|_| !unread) else { return Ok(()) };
-        let n_vocab = model.config().n_vocab;
+        let size = if *embeddings { model.config().n_embd } else { model.config().n_vocab };
         let first = part.targets.first().copied().unwrap_or(0);
         if part.targets.iter().copied().eq(first..first + part.targets.len()) {
-            let to = logits.get_mut(first * n_vocab..(first + part.targets.len()) * n_vocab);
+            let to = logits.get_mut(first * size..(first + part.targets.len()) * size);
             return Ok(run.get_into(result, to.unwrap_or_default())?);
         }
-        part.logits.resize(part.targets.len() * n_vocab, 0.0);
+        part.logits.resize(part.targets.len() * size, 0.0);
         run.get_into(result, &mut part.logits)?;
-        for (row, target) in part.logits.chunks(n_vocab).zip(&part.targets) {
-            if let Some(to) = logits.get_mut(target * n_vocab..(target + 1) * n_vocab) {
+        for (row, target) in part.logits.chunks(size).zip(&part.targets) {
+            if let Some(to) = logits.get_mut(target * size..(target + 1) * size) {
                 to.copy_from_slice(row);
             }
         }

@@ -158,6 +158,162 @@ fn a_tensor_that_nothing_uses_is_named() {
     assert!(matches!(&error, Error::UnknownTensors { names, .. } if names.contains("blk.2.")), "{error}");
 }
 
+/// A model that lacks what a key says computes other logits: the key is named.
+#[test]
+fn a_key_that_nobody_honours_is_named() {
+    let cases: &[(Architecture, &str, Value)] = &[
+        (Architecture::Llama, "attention.causal", false.into()),
+        (Architecture::Qwen2, "attention.causal", false.into()),
+        (Architecture::Qwen3Moe, "expert_group_count", 2_u32.into()),
+        (Architecture::Qwen3Moe, "expert_group_used_count", 2_u32.into()),
+        (Architecture::Qwen3Moe, "expert_weights_scale", 2.5_f32.into()),
+        (Architecture::Qwen3Moe, "expert_weights_norm", false.into()),
+        (Architecture::Qwen3Moe, "expert_gating_func", 2_u32.into()),
+        (Architecture::Qwen3Moe, "expert_shared_count", 1_u32.into()),
+        (Architecture::Qwen2, "expert_count", 8_u32.into()),
+        (Architecture::Gemma3, "rope.dimension_count_swa", 32_u32.into()),
+        (Architecture::Gemma3, "attention.key_length_swa", 32_u32.into()),
+        (Architecture::Gemma3, "attn_logit_softcapping", 50.0_f32.into()),
+        (Architecture::Llama, "final_logit_softcapping", 30.0_f32.into()),
+        (Architecture::Llama, "attention.sliding_window", 128_u32.into()),
+        (Architecture::Qwen3, "nextn_predict_layers", 1_u32.into()),
+        (Architecture::Llama, "logit_scale", 0.125_f32.into()),
+        (Architecture::Llama, "residual_scale", 0.22_f32.into()),
+        (Architecture::Llama, "rope.scaling.yarn_log_multiplier", 0.1_f32.into()),
+        (Architecture::Qwen3, "rope.scaling.yarn_beta_fast", 16.0_f32.into()),
+        (Architecture::Mamba2, "attention.head_count", 8_u32.into()),
+        (Architecture::Mamba2, "attention.head_count", "eight".into()),
+        (Architecture::Llama, "something.new", 1_u32.into()),
+        (Architecture::Phi3, "rope.dimension_sections", vec![8_i32, 12, 12, 0].into()),
+    ];
+    for (architecture, key, value) in cases {
+        let key = format!("{architecture}.{key}");
+        let fixture = Fixture::new(*architecture);
+        let error = refused(&fixture.with(&key, value.clone()));
+        let named = match &error {
+            Error::Key { key, .. } | Error::UnknownKey { key, .. } => &**key,
+            _ => "",
+        };
+        assert!(named == key && error.to_string().contains(&key), "{key}: {error}");
+    }
+    let fixture = Fixture::new(Architecture::Llama);
+    let error = refused(&fixture.with("prism.hadamard.version", 1_u32));
+    assert!(matches!(&error, Error::UnknownKey { key, .. } if &**key == "prism.hadamard.version"), "{error}");
+}
+
+/// What real files have, and what changes nothing.
+#[test]
+fn keys_that_change_nothing_are_passed_over() {
+    let all: &[(Architecture, &str, Value)] = &[
+        (Architecture::Llama, "vocab_size", 320_u32.into()),
+        (Architecture::Llama, "attention.causal", true.into()),
+        (Architecture::Llama, "rope.scaling.finetuned", true.into()),
+        (Architecture::Llama, "tensor_data_layout", "Meta AI original pth".into()),
+        (Architecture::Llama, "expert_count", 0_u32.into()),
+        (Architecture::Llama, "attention.sliding_window", 4096_u32.into()), // more than the context
+        (Architecture::Llama, "rope.scale_linear", 1.0_f32.into()),
+        (Architecture::Qwen3, "pooling_type", 3_u32.into()),
+        (Architecture::Qwen3Moe, "expert_group_count", 1_u32.into()),
+        (Architecture::Qwen3Moe, "expert_gating_func", 1_u32.into()),
+        (Architecture::Qwen3Moe, "expert_weights_norm", true.into()),
+        (Architecture::Gemma3, "rope.dimension_count_swa", 64_u32.into()),
+        (Architecture::Phi3, "attention.sliding_window", 64_u32.into()),
+        (Architecture::Qwen2, "nextn_predict_layers", 0_u32.into()),
+        (Architecture::Mamba2, "attention.head_count", 0_u32.into()),
+        (Architecture::Mamba2, "feed_forward_length", 0_u32.into()),
+    ];
+    for (architecture, key, value) in all {
+        let fixture = Fixture::new(*architecture);
+        load(&fixture.with(&format!("{architecture}.{key}"), value.clone())).unwrap();
+    }
+    let fixture = Fixture::new(Architecture::Llama);
+    load(&fixture.with("quantize.imatrix.entries_count", 224_u32)).unwrap();
+}
+
+/// A model in parts, as llama.cpp's `gguf-split` writes it: the first has all metadata.
+struct Parts {
+    folder: tempfile::TempDir,
+    whole: Reader<Vec<u8>>,
+}
+
+impl Parts {
+    fn path(&self, part: usize, n: usize) -> PathBuf {
+        self.folder.path().join(format!("model-{part:05}-of-{n:05}.gguf"))
+    }
+
+    /// Writes a part with these tensors.
+    fn write(&self, part: usize, n: usize, keep: impl Fn(usize) -> bool, change: impl FnOnce(&mut Writer)) -> PathBuf {
+        let mut writer = Writer::new();
+        if part == 1 {
+            writer.set_kv(&self.whole).unwrap();
+        }
+        writer.set("split.no", Value::U16(u16::try_from(part - 1).unwrap())).unwrap();
+        writer.set("split.count", Value::U16(u16::try_from(n).unwrap())).unwrap();
+        writer.set("split.tensors.count", i32::try_from(self.whole.tensors().count()).unwrap()).unwrap();
+        for (_, t) in self.whole.tensors().enumerate().filter(|(i, _)| keep(*i)) {
+            writer.tensor(t.name(), t.dtype(), t.shape(), self.whole.data(t.name()).unwrap()).unwrap();
+        }
+        change(&mut writer);
+        let path = self.path(part, n);
+        writer.write(&path).unwrap();
+        path
+    }
+}
+
+fn put(writer: &mut Writer, key: &str, value: impl Into<Value>) {
+    writer.set(key, value).unwrap();
+}
+
+#[test]
+fn a_split_file_is_loaded_and_a_missing_part_named() {
+    let logits = |path: &Path, options: &ModelOptions| {
+        let model = Model::load(path, options).unwrap();
+        let mut session = Session::new(model, &SessionOptions::default().with_n_ctx(256_usize)).unwrap();
+        let mut batch = Batch::new();
+        batch.prompt(0, &[5, 6, 7]);
+        session.decode(&batch).unwrap();
+        session.logits(0).unwrap().to_vec()
+    };
+    let fixture = Fixture::new(Architecture::Llama);
+    let whole = Reader::from_bytes(std::fs::read(&fixture.file).unwrap()).unwrap();
+    let parts = Parts { folder: tempfile::tempdir().unwrap(), whole };
+    let first = parts.write(1, 3, |i| i % 3 == 1, |_| ());
+    let second = parts.write(2, 3, |i| i % 3 == 0, |_| ());
+    let said = refused(&first).to_string();
+    assert!(said.contains("model-00003-of-00003.gguf"), "{said}");
+    parts.write(3, 3, |i| i % 3 == 2, |_| ());
+    for options in [ModelOptions::default(), ModelOptions::default().with_map(false).with_kernels(false)] {
+        assert_eq!(logits(&first, &options), logits(&fixture.file, &options));
+    }
+    // The command and its progress get the first part, too.
+    let mut last = (0, 0);
+    Model::load_with(&first, &ModelOptions::default().with_map(false), &mut |done, all| last = (done, all)).unwrap();
+    assert!(last.0 == last.1 && last.1 > 0, "{last:?}");
+
+    let key = |path: &Path| match refused(path) {
+        Error::Key { key, .. } => key.into_string(),
+        other => other.to_string(),
+    };
+    assert_eq!(key(&second), "split.no", "not the first part");
+    let renamed = parts.folder.path().join("renamed.gguf");
+    std::fs::copy(&first, &renamed).unwrap();
+    assert_eq!(key(&renamed), "split.count");
+    // Parts of other models, in another order, with too few tensors or some twice.
+    parts.write(3, 3, |i| i % 3 == 2 && i > 3, |_| ());
+    assert_eq!(key(&first), "split.tensors.count");
+    parts.write(3, 3, |i| i % 3 == 2, |w| put(w, "split.no", Value::U16(1)));
+    assert_eq!(key(&first), "split.no");
+    parts.write(3, 3, |i| i % 3 == 2, |w| put(w, "split.count", Value::U16(2)));
+    assert_eq!(key(&first), "split.count");
+    let n = parts.whole.tensors().count();
+    let count = |w: &mut Writer| put(w, "split.tensors.count", i32::try_from(n + 1).unwrap());
+    parts.write(1, 3, |i| i % 3 == 1, count);
+    parts.write(3, 3, |i| i % 3 == 2 || i == 0, |_| ());
+    assert_eq!(key(&first), "split.count", "a tensor is there twice");
+    parts.write(1, 3, |i| i % 3 == 1, |w| put(w, "split.count", u32::MAX));
+    assert_eq!(key(&first), "split.count");
+}
+
 /// Each key gets values of all kinds. A model either isn't loaded, or computes a token or says why not.
 #[test]
 fn no_value_of_any_key_ends_the_process() {

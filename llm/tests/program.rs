@@ -219,11 +219,101 @@ fn a_prompt_of_megabytes_is_refused_and_the_chat_goes_on() {
     let long = "word ".repeat(if cfg!(debug_assertions) { 200_000 } else { 2_000_000 });
     let output = run("complete", &file.path, &[SMALL, &["-"]].concat(), &long);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && said.contains(&format!("the batch needs {}", long.len())), "{said}");
+    let expected = format!("the prompt has {} tokens, but 256 fit; --ctx sets", long.len());
+    assert!(output.status.code() == Some(1) && said.contains(&expected), "{said}");
     let output = run("chat", &file.path, &[SMALL, &["-n", "3"]].concat(), &format!("{long}\nhello\n"));
     text(&output);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("cells free, but the batch needs") && said.contains("[prompt: 14 tokens"), "{said}");
+    assert!(said.contains("tokens, but 256 fit; --ctx") && said.contains("[prompt: 14 tokens"), "{said}");
+}
+
+/// The answer's text would be no UTF-8 either: such a line is refused, and the chat goes on.
+#[test]
+fn a_line_that_is_no_text_does_not_end_the_chat() {
+    let file = model(Architecture::Llama);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ggml-llm"))
+        .arg("chat")
+        .arg(&file.path)
+        .args([SMALL, &["-n", "3"]].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"\xff\xfe\nhello\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("not UTF-8") && said.contains("[prompt: 14 tokens"), "{said}");
+}
+
+/// `... | head` closes the pipe early.
+#[test]
+fn a_closed_pipe_ends_the_program_quietly() {
+    let file = model(Architecture::Llama);
+    let path = file.path.with_extension("txt");
+    std::fs::write(&path, "It was a bright cold day in April. ".repeat(40)).unwrap();
+    let text = "a long text ".repeat(8000); // more lines than a pipe holds
+    let cases: [(&str, Vec<&str>); 3] =
+        [("tokens", vec![&text]), ("info", vec![]), ("perplexity", [SMALL, &[path.to_str().unwrap()]].concat())];
+    for (command, arguments) in cases {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ggml-llm"))
+            .arg(command)
+            .arg(&file.path)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !said.contains("panick") && !said.contains("pipe"), "{command}: {said}");
+    }
+}
+
+/// The file with another value of a key.
+fn with(file: &File, key: &str, value: impl Into<ggml::gguf::Value>) -> PathBuf {
+    let reader = Reader::from_bytes(std::fs::read(&file.path).unwrap()).unwrap();
+    let mut writer = Writer::new();
+    writer.set_kv(&reader).unwrap();
+    writer.set(key, value).unwrap();
+    for t in reader.tensors() {
+        writer.tensor(t.name(), t.dtype(), t.shape(), reader.data(t.name()).unwrap()).unwrap();
+    }
+    let path = file.path.with_extension("changed.gguf");
+    writer.write(&path).unwrap();
+    path
+}
+
+#[test]
+fn what_a_file_says_is_no_command_for_the_terminal() {
+    let file = model(Architecture::Llama);
+    let path = with(&file, "general.name", "evil\u{1b}[2J\u{9b}31m\u{7}name");
+    let printed = text(&run("info", &path, &[], ""));
+    assert!(printed.contains("evil\\u{1b}[2J") && !printed.contains(['\u{1b}', '\u{9b}', '\u{7}']), "{printed:?}");
+    let path = with(&file, "llama.\u{1b}]0;key", 1_u32);
+    let output = run("info", &path, &[], "");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("u{1b}]0;key") && !said.contains('\u{1b}'), "{said:?}");
+}
+
+/// Texts begin with a special token only if the file says so.
+#[test]
+fn add_bos_token_counts_in_chat_and_perplexity() {
+    let file = model(Architecture::Llama);
+    let plain = with(&file, "tokenizer.ggml.bos_token_id", 256_u32);
+    let prompt = |path: &Path, template: &str| {
+        let file = File { _folder: tempfile::tempdir().unwrap(), path: path.to_owned() };
+        let path = with(&file, "tokenizer.chat_template", template);
+        let output = run("chat", &path, &[SMALL, &["-n", "1"]].concat(), "hi\n");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        said.split("[prompt: ").nth(1).and_then(|rest| rest.split(' ').next()).map(str::to_owned).unwrap_or(said)
+    };
+    let (bare, own) = ("{{ messages[0].content }}", "{{ bos_token }}{{ messages[0].content }}");
+    assert_eq!([prompt(&plain, bare), prompt(&plain, own)], ["2", "3"]);
+    let added =
+        with(&File { _folder: tempfile::tempdir().unwrap(), path: plain }, "tokenizer.ggml.add_bos_token", true);
+    assert_eq!([prompt(&added, bare), prompt(&added, own)], ["3", "3"]);
 }
 
 #[test]
@@ -272,7 +362,15 @@ fn what_cannot_be_is_said_and_fails() {
     failed("complete", &file.path, &["--tokens", "1", "--cache", "f12"], "--cache");
     failed("info", Path::new("/no/such/file"), &[], "/no/such/file");
     let long = vec!["7"; 300].join(",");
-    failed("complete", &file.path, &[SMALL, &["--tokens", &long]].concat(), "the batch needs 300");
+    failed(
+        "complete",
+        &file.path,
+        &[SMALL, &["--tokens", &long]].concat(),
+        "the prompt has 300 tokens, but 256 fit; --ctx",
+    );
+    // Heads of 16 elements have no blocks of 32.
+    failed("chat", &file.path, &[SMALL, &["--cache", "q8_0"]].concat(), "whose blocks divide the heads");
+    failed("chat", &file.path, &[SMALL, &["--cache", "q6_K"]].concat(), "one of f16, f32");
     let folder = tempfile::tempdir().unwrap();
     let plain = folder.path().join("model.gguf");
     Recipe::new(Architecture::Llama).write(&plain).unwrap();

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use ggml::DType;
+use ggml::gguf::{Reader, Writer};
 use ggml_llm::made_up::Recipe;
 use ggml_llm::{Architecture, Batch, Error, Model, ModelOptions, Session, SessionOptions};
 
@@ -167,8 +168,84 @@ fn a_restored_sequence_gives_the_same_bits() {
         let longer = [&*saved, &[0; 4]].concat();
         assert!(matches!(second.restore(0, &longer), Err(Error::Saved(_))));
         assert!(matches!(session(&self::model(Architecture::Llama), |_| ()).restore(0, &saved), Err(Error::Saved(_))));
+        // The same file with another cache, and another file of the same shapes.
+        let mut options = Recipe::new(architecture);
+        options.seed = 2;
+        let mut others = vec![session(&load(&options), |_| ())];
+        if architecture == Architecture::Gemma3 {
+            others.push(session(&model, |o| o.cache = DType::Q8_0));
+        }
+        for mut other in others {
+            let restored = other.restore(0, &saved);
+            assert!(matches!(&restored, Err(Error::Saved(why)) if why.contains("belongs to another")), "{restored:?}");
+        }
         second.restore(0, &saved).unwrap();
     }
+}
+
+/// A sixth of Phi-4-mini: as many heads for each of keys, the same heads, of which three quarters are rotated, and as many
+/// factors.
+#[test]
+fn a_model_of_the_shape_of_phi_4_mini_computes() {
+    let mut recipe = Recipe::new(Architecture::Phi3);
+    recipe.optional.extend(["rope_factors_long.weight", "rope_factors_short.weight"].map(String::from));
+    recipe.optional.retain(|name| name != "output.weight"); // its embeddings are tied
+    recipe.dtype = DType::Q8_0;
+    (recipe.n_layer, recipe.n_embd, recipe.n_ff, recipe.n_head, recipe.n_head_kv) = (2, 768, 1024, 6, 2);
+    recipe.metadata = vec![
+        ("rope.dimension_count".into(), 96_u32.into()),
+        ("rope.scaling.attn_factor".into(), 1.190_238_1_f32.into()),
+        ("rope.scaling.original_context_length".into(), 300_u32.into()),
+        ("attention.sliding_window".into(), 262_144_u32.into()),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.gguf");
+    recipe.write(&file).unwrap();
+    // The same with these 48 factors, or with none.
+    let with = |factors: Option<f32>| {
+        let reader = Reader::from_bytes(std::fs::read(&file).unwrap()).unwrap();
+        let mut writer = Writer::new();
+        writer.set_kv(&reader).unwrap();
+        for t in reader.tensors() {
+            let data = reader.data(t.name()).unwrap();
+            match (t.name().starts_with("rope_factors"), factors) {
+                (true, None) => {}
+                (true, Some(factor)) => {
+                    assert_eq!((t.shape(), data.len()), ([48].into(), 192));
+                    let data = factor.to_le_bytes().repeat(48);
+                    writer.tensor(t.name(), t.dtype(), t.shape(), &data).unwrap();
+                }
+                (false, _) => drop(writer.tensor(t.name(), t.dtype(), t.shape(), data).unwrap()),
+            }
+        }
+        let path = folder.path().join("changed.gguf");
+        writer.write(&path).unwrap();
+        Model::load(&path, &ModelOptions::default()).unwrap()
+    };
+    let text = tokens(31, 40);
+    let logits = |model: &Arc<Model>, n_ctx| decode(&mut session(model, |o| o.n_ctx = n_ctx), 0, &text);
+    let model = Model::load(&file, &ModelOptions::default()).unwrap();
+    let [short, long] = [256, 512].map(|n_ctx| logits(&model, n_ctx));
+    assert!(short.iter().chain(&long).all(|x| x.is_finite()));
+    let apart = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(apart(&short, &long) > 1e-3, "a longer context has other factors");
+    // Factors of 1 are none; others, of all 48 pairs, are as a division of all positions.
+    let none = logits(&with(None), 256);
+    assert_eq!(logits(&with(Some(1.0)), 256), none);
+    assert!(apart(&logits(&with(Some(4.0)), 256), &none) > 1e-3);
+    // A shift rotates as many elements.
+    let model = with(Some(4.0));
+    let mut shifted = session(&model, |_| ());
+    decode(&mut shifted, 0, &text);
+    shifted.shift(0, 0, 1).unwrap();
+    decode(&mut shifted, 0, &tokens(32, 1));
+    // What was saved with the short factors is of no use with the long ones.
+    let model = Model::load(&file, &ModelOptions::default()).unwrap();
+    let mut first = session(&model, |o| o.n_ctx = 256);
+    decode(&mut first, 0, &text);
+    let saved = first.save(0).unwrap();
+    assert!(session(&model, |o| o.n_ctx = 512).restore(0, &saved).is_err());
+    session(&model, |o| o.n_ctx = 256).restore(0, &saved).unwrap();
 }
 
 /// With `YaRN` the rotation has a factor, which keys in the cache have already.

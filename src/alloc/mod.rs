@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::backend::Backend;
 use crate::buffer::BufferType;
+use crate::callback;
 use crate::debug::debug;
 use crate::device::Device;
 use crate::device::meta;
@@ -21,7 +22,7 @@ use crate::rules::run as check;
 use crate::tensor::Tensor;
 use crate::{guard, list, log};
 use placement::{AsBuilt, Placement};
-use plan::{Fit, Plan};
+use plan::{Fit, Plan, PlanVerdict, Unjudged};
 use raw::RawAllocator;
 
 pub(crate) use raw::Places;
@@ -51,18 +52,16 @@ pub(crate) use views::Claims;
 #[doc(alias = "ggml_gallocr_free")]
 pub struct GraphAllocator {
     raw: Option<RawAllocator>,
-    /// Not empty, without duplicates.
+    /// The buffer types: at least one, without duplicates.
     bufts: Box<[BufferType]>,
-    choose: Option<Box<Choose>>,
-    plan: Plan,
-    /// The buffer types that the plan was made with, by tensor.
+    choose: Option<Box<ChooseBuffer>>,
+    pub(crate) plan: Plan,
+    /// Which buffer type each tensor has in the current plan.
     places: Places,
-    /// The device that was found to run what is planned.
-    able: Option<Device>,
 }
 
 /// Returns the index of a tensor's buffer type.
-type Choose = dyn Fn(Tensor<'_>) -> usize + Send;
+type ChooseBuffer = dyn Fn(Tensor<'_>) -> usize + Send;
 
 impl GraphAllocator {
     /// An allocator that uses one buffer type (`ggml_gallocr_new`). It allocates nothing until it is used.
@@ -93,8 +92,8 @@ impl GraphAllocator {
     #[doc(alias = "ggml_gallocr_new_n")]
     pub fn with_buffers(bufts: &[BufferType], choose: impl Fn(Tensor<'_>) -> usize + Send + 'static) -> Result<Self> {
         let twice = bufts.iter().enumerate().any(|(i, b)| bufts.iter().skip(i + 1).any(|other| b == other));
-        let divided = bufts.len() > 1 && bufts.iter().filter_map(|b| b.device()).any(meta::is_meta);
-        if bufts.is_empty() || twice || divided {
+        let sharded = bufts.len() > 1 && bufts.iter().filter_map(|b| b.device()).any(meta::is_meta);
+        if bufts.is_empty() || twice || sharded {
             return Err(Error::param(
                 "GraphAllocator::with_buffers",
                 "bufts",
@@ -105,11 +104,11 @@ impl GraphAllocator {
         Ok(Self::over(bufts.into(), Some(Box::new(choose))))
     }
 
-    pub(crate) fn over(bufts: Box<[BufferType]>, choose: Option<Box<Choose>>) -> Self {
-        Self { raw: None, bufts, choose, plan: Plan::default(), places: Places::default(), able: None }
+    pub(crate) fn over(bufts: Box<[BufferType]>, choose: Option<Box<ChooseBuffer>>) -> Self {
+        Self { raw: None, bufts, choose, plan: Plan::default(), places: Places::default() }
     }
 
-    /// The buffer types, as given; one for [`GraphAllocator::new`].
+    /// The buffer types that the allocator was made with: one for [`GraphAllocator::new`].
     pub fn buffer_types(&self) -> &[BufferType] {
         &self.bufts
     }
@@ -121,6 +120,7 @@ impl GraphAllocator {
     /// [`Error::Ggml`] if ggml fails.
     #[doc(alias = "ggml_gallocr_get_buffer_size")]
     pub fn buffer_sizes(&self) -> Result<Vec<usize>> {
+        callback::check_reentry("GraphAllocator::buffer_sizes")?;
         (0..self.bufts.len()).map(|i| self.raw.as_ref().map_or(Ok(0), |raw| raw.buffer_size(i))).collect()
     }
 
@@ -153,7 +153,7 @@ impl GraphAllocator {
 
     pub(crate) fn measure(&self, graph: &Graph<'_>, places: &Places, device: Option<Device>) -> Result<Vec<usize>> {
         self.check(graph, device, None)?;
-        // A temporary allocator: measuring leaves the C object without its memory (H21).
+        // Measuring leaves a C allocator without its memory (H21), so this uses a temporary one.
         let mut raw = Some(RawAllocator::new(&self.bufts)?);
         let _as_built = AsBuilt::after(graph);
         attempt(&mut raw, |raw| raw.sizes(graph.as_ptr(), places, self.bufts.len()))
@@ -162,10 +162,6 @@ impl GraphAllocator {
     /// How many plans were made: one for each graph that differs from the previous one.
     pub fn plans(&self) -> usize {
         self.plan.plans()
-    }
-
-    pub(crate) fn plan_mut(&mut self) -> &mut Plan {
-        &mut self.plan
     }
 
     /// Allocates the memory that graphs like this one need (`ggml_gallocr_reserve`, `ggml_gallocr_reserve_n`).
@@ -204,7 +200,7 @@ impl GraphAllocator {
         self.plan.forget();
         let _alone = meta::lock_if_meta("GraphAllocator", self.device().into_iter(), false)?;
         let mut claims = None;
-        if self.is_divided() {
+        if self.is_sharded() {
             self.plan.count(graph);
             claims = Some(Claims::of(graph, backend)?);
         }
@@ -214,10 +210,11 @@ impl GraphAllocator {
             return Err(self.out_of_memory(mark));
         }
         if !planned {
-            self.plan.adopt(graph);
+            self.plan.adopt(graph, PlanVerdict(Some(backend.device())));
         }
         backend.serve(self.plan.id())?;
-        // Other devices may initialise tensors when they get memory, which reuse would skip.
+        // Devices without host memory may initialise tensors when these get memory. Reuse of a placement would skip
+        // that.
         let reusable = claims.is_none() && self.bufts.iter().all(|b| b.is_host());
         self.plan.record(graph, reusable, claims)
     }
@@ -239,7 +236,7 @@ impl GraphAllocator {
                     format!("there are {} buffer types for {}", self.bufts.len(), e.ptr.info()),
                 )
             })?;
-            // C expects them in the order of its own node and leaf lists.
+            // C expects the buffer types in the order of its own node and leaf lists.
             let list = if e.kind == Kind::Node { &mut places.nodes } else { &mut places.leafs };
             list::push(list, place, "the places of tensors")?;
         }
@@ -251,11 +248,11 @@ impl GraphAllocator {
         self.bufts.first().and_then(|b| b.device())
     }
 
-    fn is_divided(&self) -> bool {
+    fn is_sharded(&self) -> bool {
         self.device().is_some_and(meta::is_meta)
     }
 
-    /// Checks that the graph, or the entries that differ from the last one's, can run on `device`.
+    /// Checks that the graph can run on `device`: its `affected` entries, or all of them for `None`.
     fn check(&self, graph: &Graph<'_>, device: Option<Device>, affected: Option<&[usize]>) -> Result<()> {
         self.check_alive()?;
         for device in self.bufts.iter().filter_map(|b| b.device()) {
@@ -269,26 +266,39 @@ impl GraphAllocator {
         meta_rules::check(graph.entries(), device, |_| true)
     }
 
+    /// Checks the entries that were not yet found to run on `device`. A device implemented in Rust is asked about all
+    /// entries each time: such a device may judge by names, which plans don't compare, or change its answer.
+    fn judge(&self, graph: &Graph<'_>, device: Option<Device>, unjudged: Unjudged) -> Result<()> {
+        match unjudged {
+            _ if device.is_some_and(Device::is_driven) => return self.check(graph, device, None),
+            Unjudged::All => return self.check(graph, device, None),
+            Unjudged::Entries(affected) => self.check(graph, device, Some(&affected))?,
+            Unjudged::Nothing => {}
+        }
+        if cfg!(debug_assertions) {
+            let all = self.check(graph, device, None);
+            debug_assert!(!matches!(all, Err(Error::Unsupported { .. })), "the verdict is another graph's: {all:?}");
+        }
+        Ok(())
+    }
+
     /// Checks that the graph can run on `device`, and plans for it, unless the current plan fits. Returns whether C has
-    /// a plan for this very graph. Where `by_size` allows that, C decides by sizes whether it needs another when it
-    /// allocates.
+    /// a plan for this very graph. With `by_size`, C may decide by sizes, when it allocates, whether it needs another
+    /// plan.
     fn prepare(&mut self, graph: &Graph<'_>, places: Places, device: Option<Device>, by_size: bool) -> Result<bool> {
         self.check_alive()?;
-        let by_size = by_size && self.bufts.len() == 1 && !self.is_divided();
-        let fit = if self.raw.is_some() && self.places == places { self.plan.fit(graph, by_size)? } else { Fit::Other };
-        match fit {
-            Fit::Same => {
-                if device != self.able {
-                    self.check(graph, device, None)?;
-                    self.able = device;
-                }
+        let by_size = by_size && self.bufts.len() == 1 && !self.is_sharded();
+        let verdict = PlanVerdict(device);
+        let known = self.raw.is_some() && self.places == places;
+        match if known { self.plan.fit(graph, verdict, by_size)? } else { Fit::Other } {
+            Fit::Same(unjudged) => {
+                self.judge(graph, device, unjudged)?;
+                self.plan.judge(verdict);
                 return Ok(true);
             }
-            Fit::Sizes(affected) => {
+            Fit::Sizes(unjudged) => {
                 self.plan.suspend();
-                self.check(graph, device, Some(&affected).filter(|_| device == self.able).map(|a| &a[..]))?;
-                self.able = device;
-                return Ok(false);
+                return self.judge(graph, device, unjudged).map(|()| false);
             }
             Fit::Other => {}
         }
@@ -298,9 +308,9 @@ impl GraphAllocator {
             return Err(Error::unsupported("GraphAllocator", [], format!("{:?}", self.bufts), why));
         }
         self.check(graph, device, None)?;
-        self.able = device;
-        if self.is_divided() {
-            // Freeing the allocator also drops the split states that C keeps for tensors at its addresses.
+        if self.is_sharded() {
+            // Freeing the C allocator also drops the split states that C keeps for tensors at the allocator's
+            // addresses.
             self.raw = None;
         }
         if self.raw.is_none() {
@@ -313,8 +323,13 @@ impl GraphAllocator {
         if !done? {
             return Err(self.out_of_memory(mark));
         }
-        self.plan.set(graph)?;
+        self.plan.set(graph, verdict)?;
         self.places = places;
+        log::note(::log::Level::Debug, || {
+            let sizes = self.buffer_sizes().unwrap_or_default();
+            let memory = self.bufts.iter().zip(sizes).map(|(buft, size)| format!("{size} bytes in {}", buft.name()));
+            format!("planned a graph of {} nodes: {}", graph.n_nodes(), memory.collect::<Vec<_>>().join(", "))
+        });
         Ok(true)
     }
 
@@ -332,11 +347,12 @@ impl GraphAllocator {
         result
     }
 
-    /// The error for a failed plan. C's allocator then looks planned but has no memory (H21), so the plan is dropped.
+    /// Makes the error for a plan whose memory could not be allocated, and drops the plan: C's allocator then looks
+    /// planned but has no memory (H21).
     fn out_of_memory(&mut self, mark: u64) -> Error {
         let log = log::since(mark);
         self.plan.clear();
-        // A lost server also reports a failed allocation: name the cause.
+        // If an RPC server was lost, the allocation failed for that reason, which is the error to return.
         if let Err(lost) = self.check_alive() {
             return lost;
         }
@@ -353,7 +369,7 @@ fn attempt<R>(raw: &mut Option<RawAllocator>, f: impl FnOnce(&mut RawAllocator) 
     let live = raw.as_mut().ok_or(Error::Poisoned { object: "graph allocator" })?;
     let result = f(live);
     if let Some(raw) = raw.take_if(|_| guard::interrupted(&result)) {
-        raw.leak();
+        callback::forget(raw);
     }
     result.map_err(guard::or_out_of_memory)
 }

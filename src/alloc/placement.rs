@@ -1,12 +1,12 @@
-//! Where allocation put a graph's tensors, kept apart from the C headers. Headers have it only while C uses them.
+//! Where an allocation put a graph's tensors, stored outside the C headers. Headers have it only while C uses them.
 //!
 //! # Invariant
 //!
 //! Outside of this crate's calls, each header of a tensor that the graph allocates is as its builder left it: no data
-//! pointer (except views of placed memory), no buffer, no `extra`, and the sources it was built from. C's list of a graph's
-//! operations is in their order, too, which devices change when a scheduler plans. Only [`AsBuilt`] and [`Live`] let C
-//! change that, and their drops restore it. So a second graph, another allocation or a device query never sees what an
-//! earlier allocation wrote, not even one that was leaked.
+//! pointer (except views of placed memory), no buffer, no `extra`, and the sources it was built from. C's list of a
+//! graph's operations is in the order in which they were built; devices may change that order when a scheduler plans.
+//! Only [`AsBuilt`] and [`Live`] let C change any of this, and their drops restore it. So a second graph, another
+//! allocation or a device query never sees what an earlier allocation wrote, not even one that was leaked.
 //!
 //! One exception: during [`compute_async`](crate::Run::compute_async)'s closure devices may still read the
 //! headers. They are marked [in use](crate::header::TensorPtr::is_in_use) then, and every other use is refused.
@@ -24,11 +24,12 @@ use crate::list;
 #[derive(Default)]
 pub(crate) struct Placement {
     homes: Vec<SavedPlacement>,
-    /// Sorted by entry and slot.
+    /// The copies that replaced sources, sorted by entry and slot.
     copies: Vec<Copied>,
     /// The order in which devices compute the operations ([`Graph::order`]).
     order: Vec<u32>,
-    /// For a graph on a meta device, which needs all headers in place to transfer one tensor.
+    /// The views of states that a graph on a meta device has claimed. On a meta device, all headers need their memory
+    /// for the transfer of one tensor.
     claims: Option<Claims>,
 }
 
@@ -40,10 +41,12 @@ struct Copied {
     copy: TensorPtr,
 }
 
-// SAFETY: pointers are followed only for a graph of these tensors (Plan::reuse), on its thread; else only compared.
+// SAFETY: a placement's pointers are followed only for a graph of the same tensors (Plan::reuse), on the graph's
+// thread. Otherwise they are only compared.
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the pointers are compared before they are followed")]
 unsafe impl Send for Placement {}
-// SAFETY: as for Send; `&Placement` has no interior mutability.
+// SAFETY: shared use only reads, because `&Placement` has no interior mutability. Pointers are followed only on the
+// graph's thread.
 unsafe impl Sync for Placement {}
 
 impl Placement {
@@ -59,7 +62,7 @@ impl Placement {
                 list::push(&mut self.copies, Copied { entry, slot, built, copy }, "copies between devices")?;
             }
         }
-        self.order = graph.order()?;
+        self.order = graph.store.order()?;
         self.claims = claims;
         Ok(())
     }
@@ -71,19 +74,19 @@ impl Placement {
     }
 
     /// Whether addresses alone describe the placement: no copied sources, and no tensor with an `extra` of its device.
-    /// Repacked weights have one, too, but no graph changes where they lie.
+    /// Repacked weights have an `extra`, too, but no graph changes where they lie.
     pub(super) fn is_plain(&self, graph: &Graph<'_>) -> bool {
         let placed = graph.entries().iter().zip(&self.homes).filter(|(e, _)| e.is_allocated_by_graph());
         self.copies.is_empty() && !placed.map(|(_, home)| home).any(SavedPlacement::has_extra)
     }
 
-    /// Whether the placement was recorded from these same tensors.
+    /// Whether the placement was recorded from the tensors of this graph.
     pub(super) fn is_of(&self, graph: &Graph<'_>) -> bool {
         let entries = graph.entries();
         entries.len() == self.homes.len() && entries.iter().zip(&self.homes).all(|(e, h)| e.ptr == h.tensor)
     }
 
-    /// The copy that the scheduler put in place of the source of an entry, by its index.
+    /// The copy that the scheduler put in place of the source in `slot` of an entry, by the entry's index.
     pub(crate) fn copy_of(&self, entry: usize, slot: usize) -> Option<TensorPtr> {
         let at = self.copies.binary_search_by_key(&(entry, slot), |c| (c.entry, c.slot)).ok()?;
         self.copies.get(at).map(|c| c.copy)
@@ -98,7 +101,7 @@ impl Placement {
             self.set_source(c, c.copy);
         }
         if !self.order.is_empty() {
-            graph.reorder(&self.order);
+            graph.store.reorder(&self.order);
         }
     }
 
@@ -111,7 +114,7 @@ impl Placement {
             self.set_source(c, c.built);
         }
         if !self.order.is_empty() {
-            graph.reorder(&[]);
+            graph.store.reorder(&[]);
         }
     }
 
@@ -121,15 +124,15 @@ impl Placement {
         }
     }
 
-    /// Runs the transfer `f` while one entry's header has its memory.
-    pub(crate) fn reach<R>(
+    /// Runs the transfer `f` while the header of entry `e` has the memory that the placement gives it.
+    pub(crate) fn with_placed<R>(
         &self,
         call: &'static str,
         graph: &Graph<'_>,
         e: &Entry,
         f: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
-        /// Restores the headers.
+        /// A guard whose drop restores the headers.
         struct Out<'a>([Option<(&'a SavedPlacement, bool)>; 2]);
         impl Drop for Out<'_> {
             fn drop(&mut self) {
@@ -166,7 +169,7 @@ impl<'g, 'c> AsBuilt<'g, 'c> {
 impl Drop for AsBuilt<'_, '_> {
     fn drop(&mut self) {
         let graph = self.0;
-        graph.reorder(&[]);
+        graph.store.reorder(&[]);
         for e in graph.entries().iter().filter(|e| e.is_allocated_by_graph()) {
             e.ptr.release_from(e.views_placed());
             for (i, src) in graph.entries().srcs(e) {
@@ -177,7 +180,7 @@ impl Drop for AsBuilt<'_, '_> {
     }
 }
 
-/// A guard for a graph whose headers have its placement, so that C can compute it; its drop restores them.
+/// A guard for a graph whose headers have the graph's placement, so that C can compute it; its drop restores them.
 pub(crate) struct Live<'g, 'c, P: AsRef<Placement> = Arc<Placement>> {
     graph: &'g Graph<'c>,
     placement: P,
@@ -193,8 +196,8 @@ impl AsRef<Self> for Placement {
 impl<'g, 'c, P: AsRef<Placement>> Live<'g, 'c, P> {
     /// # Errors
     ///
-    /// [`Error::InUse`] if devices still use the tensors for another computation; [`Error::Unsupported`] if another graph
-    /// has the views of a state by now.
+    /// [`Error::InUse`] if devices still use the tensors for another computation; [`Error::Unsupported`] if another
+    /// graph has the views of a state by now.
     pub(crate) fn of(call: &'static str, graph: &'g Graph<'c>, placement: P) -> Result<Self> {
         graph.check_free(call)?;
         placement.as_ref().claims.as_ref().map_or(Ok(()), |claims| claims.check(call, graph))?;
@@ -203,7 +206,7 @@ impl<'g, 'c, P: AsRef<Placement>> Live<'g, 'c, P> {
         Ok(Self { graph, placement, sharing: None })
     }
 
-    /// Marks the tensors as in use, before user code runs.
+    /// Marks the graph's tensors as in use, before user code runs.
     pub(crate) fn share(&mut self) {
         self.sharing = Some(InUseScope::begin());
         self.mark(true);

@@ -18,7 +18,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Both lists for C, which reads NULL as all zeros.
+    /// The two lists as pointers for C; NULL for empty lists, which C reads as all zeros.
     fn as_ptrs(&self) -> (*const c_int, *const c_int) {
         if self.nodes.is_empty() { (ptr::null(), ptr::null()) } else { (self.nodes.as_ptr(), self.leafs.as_ptr()) }
     }
@@ -74,20 +74,14 @@ impl RawAllocator {
     /// The bytes allocated for the `i`th type, which must exist.
     pub(super) fn buffer_size(&self, i: usize) -> Result<usize> {
         let i = c_int::try_from(i).unwrap_or(c_int::MAX);
-        // SAFETY: live by the type's invariant; C asserts that `i` is in bounds.
+        // SAFETY: the allocator is live by the type's invariant; C asserts that `i` is in bounds.
         unsafe { guarded!(call, sys::ggml_gallocr_get_buffer_size(self.as_ptr(), i)) }
-    }
-
-    /// Leaks the C object: freeing it after an interrupted call is not safe.
-    pub(super) fn leak(self) {
-        #[expect(clippy::mem_forget, reason = "an interrupted allocator may hold freed memory")]
-        std::mem::forget(self);
     }
 }
 
 impl Drop for RawAllocator {
     fn drop(&mut self) {
-        // SAFETY: live and ours by the type's invariant.
+        // SAFETY: the allocator is live and ours by the type's invariant.
         unsafe { guarded!(free, sys::ggml_gallocr_free(self.as_ptr())) };
     }
 }

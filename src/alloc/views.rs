@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::Backend;
-use crate::device::meta::{self, State, Views};
+use crate::device::meta::{self, SplitState, Views};
 use crate::device::{BufferType, Device, type_of};
 use crate::entries::{Entry, Kind};
 use crate::error::{Error, Result};
@@ -18,13 +18,13 @@ const LIST: &str = "the views of states";
 /// The views of an allocated graph on a meta device.
 pub(crate) struct Claims {
     id: u64,
-    /// Of each buffer of states.
+    /// The views of each buffer of states that the graph uses.
     views: Vec<Arc<Views>>,
 }
 
 impl Claims {
-    /// Takes the views of all states on `backend`, a meta device's, that the graph has views of, and makes room for them.
-    /// The caller holds the lock of meta devices until C has allocated the graph.
+    /// Claims the views of each state on `backend`, a meta device's, of which the graph has views, and makes room for
+    /// them. The caller holds the lock of meta devices until C has allocated the graph.
     ///
     /// # Errors
     ///
@@ -35,8 +35,8 @@ impl Claims {
         let (mut counted, mut states): (Vec<(Arc<Views>, usize)>, Vec<_>) = (Vec::new(), Vec::new());
         for (e, state) in views(graph) {
             let Some(views) = meta::views_of(state) else { continue };
-            // C scales offsets into a split tensor, by a rule that does not fit all shapes.
-            if e.ptr.view_offs() != 0 && meta::state_of(state) != Some(State::Mirrored) {
+            // C scales the offset of a view of a split tensor, by a rule that does not fit all shapes.
+            if e.ptr.view_offs() != 0 && meta::state_of(state) != Some(SplitState::Mirrored) {
                 let reason = "a view of a state that is split among devices begins at its first element";
                 return refuse(e.ptr, reason.to_owned());
             }
@@ -55,7 +55,7 @@ impl Claims {
             }
         }
         let id = next_id();
-        // First, so that earlier allocations are refused, however far the next calls come.
+        // The views change hands before any call that may fail, so that earlier allocations are refused in any case.
         for (views, _) in &counted {
             views.hand_to(id);
         }
@@ -65,7 +65,7 @@ impl Claims {
         Ok(Self { id, views: counted.into_iter().map(|(views, _)| views).collect() })
     }
 
-    /// Checks that no graph that was allocated later has taken the views.
+    /// Checks that no later allocation of another graph has taken the views.
     pub(super) fn check(&self, call: &'static str, graph: &Graph<'_>) -> Result<()> {
         if self.views.iter().all(|views| views.are_of(self.id)) {
             return Ok(());
@@ -78,7 +78,7 @@ impl Claims {
     }
 }
 
-/// The views of states in a graph, with their states.
+/// The views of states that are in a graph, each with its state.
 fn views<'g>(graph: &'g Graph<'_>) -> impl Iterator<Item = (&'g Entry, TensorPtr)> {
     let all = graph.entries().iter().filter(|e| e.views_placed() && e.root_kind == Kind::Placed(Owner::State));
     all.map(|e| (e, e.ptr.root()))

@@ -6,14 +6,14 @@ use std::time::Instant;
 use ggml_sys as sys;
 
 use super::Backend;
-use crate::callback::State;
+use crate::callback::{self, CallbackCell};
 use crate::error::{Error, Result};
 use crate::log;
 
 /// The closure that a CPU backend calls between operations, boxed at a stable address.
 pub(super) struct Abort {
-    state: Box<State<Box<dyn FnMut() -> bool + Send>>>,
-    /// Whether it is the user's closure, which may wait for another thread.
+    state: Box<CallbackCell<Box<dyn FnMut() -> bool + Send>>>,
+    /// Whether the closure is the user's. It may then wait for another thread.
     is_user_code: bool,
 }
 
@@ -51,14 +51,16 @@ impl Backend {
     #[doc(alias = "ggml_backend_cpu_set_abort_callback")]
     #[doc(alias = "ggml_backend_set_abort_callback_t")]
     pub fn set_abort(&mut self, stop: impl FnMut() -> bool + Send + 'static) -> Result<()> {
+        callback::check_reentry("Backend::set_abort")?;
         self.replace_abort(Box::new(stop), true)
     }
 
     fn replace_abort(&mut self, stop: Box<dyn FnMut() -> bool + Send>, is_user_code: bool) -> Result<()> {
-        let abort = Abort { state: Box::new(State::new(stop)), is_user_code };
+        let abort = Abort { state: Box::new(CallbackCell::new(stop)), is_user_code };
         let user = (&raw const *abort.state).cast_mut().cast();
-        // Dropped only when C no longer refers to it, outside the call, because its destructor may panic.
-        let former = log::public(|| {
+        // The former closure is dropped when C no longer refers to it, and outside the call, because its destructor may
+        // panic.
+        let former = log::public(|| -> Result<_> {
             self.install_abort(Some(on_abort), user)?;
             Ok(self.abort.replace(abort))
         })?;
@@ -83,19 +85,21 @@ impl Backend {
     ///
     /// As [`Backend::set_abort`].
     pub fn set_deadline(&mut self, deadline: Option<Instant>) -> Result<()> {
+        callback::check_reentry("Backend::set_deadline")?;
         match deadline {
             Some(at) => self.replace_abort(Box::new(move || Instant::now() >= at), false),
             None => self.clear_abort(),
         }
     }
 
-    /// Removes the closure and the deadline.
+    /// Removes the abort closure and the deadline.
     ///
     /// # Errors
     ///
     /// As [`Backend::set_abort`].
     pub fn clear_abort(&mut self) -> Result<()> {
-        let former = log::public(|| {
+        callback::check_reentry("Backend::clear_abort")?;
+        let former = log::public(|| -> Result<_> {
             self.install_abort(None, std::ptr::null_mut())?;
             Ok(self.abort.take())
         })?;
@@ -113,7 +117,7 @@ impl Backend {
         self.abort.as_ref().is_some_and(|abort| abort.is_user_code)
     }
 
-    /// Resumes a panic of the closure. Called after a computation in which the backend took part.
+    /// Resumes a panic of the abort closure. Called after a computation in which the backend took part.
     pub(crate) fn resume_abort(&self) {
         if let Some(abort) = &self.abort {
             abort.state.resume();
@@ -121,7 +125,7 @@ impl Backend {
     }
 }
 
-/// Converts the status of a computation.
+/// Turns the status that C returns for a computation into a result.
 pub(crate) fn check_status(call: &'static str, status: sys::ggml_status) -> Result<()> {
     match status {
         sys::GGML_STATUS_SUCCESS => Ok(()),
@@ -134,7 +138,7 @@ pub(crate) fn check_status(call: &'static str, status: sys::ggml_status) -> Resu
 ///
 /// `user` must be the state of a live [`Abort`].
 unsafe extern "C-unwind" fn on_abort(user: *mut c_void) -> bool {
-    // SAFETY: live by contract, and only used through shared references.
-    let state = unsafe { &*user.cast::<State<Box<dyn FnMut() -> bool + Send>>>() };
+    // SAFETY: `user` is live, by this function's `# Safety`, and only used through shared references.
+    let state = unsafe { &*user.cast::<CallbackCell<Box<dyn FnMut() -> bool + Send>>>() };
     state.run(|stop| stop()).unwrap_or(true)
 }

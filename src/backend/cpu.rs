@@ -1,6 +1,7 @@
 //! Settings of CPU backends, except for threads and stopping.
 
 use super::Backend;
+use crate::callback;
 use crate::device::{DeviceType, Registry};
 use crate::error::{Error, Result};
 
@@ -14,11 +15,12 @@ impl Backend {
     /// [`Error::Unsupported`] unless the device is a CPU.
     #[doc(alias = "ggml_backend_cpu_set_use_ref")]
     pub fn set_use_ref(&mut self, on: bool) -> Result<()> {
+        callback::check_reentry("Backend::set_use_ref")?;
         let cpu = self.cpu_registry("Backend::set_use_ref")?;
         self.raw.set_use_ref(cpu, on)
     }
 
-    /// Suspends the threads of a CPU backend until the next computation, which otherwise spin for a while
+    /// Suspends the threads of a CPU backend, which otherwise spin for a while, until the next computation
     /// (`ggml_threadpool_pause`, `ggml_threadpool_resume`). Has no effect on `OpenMP` threads.
     ///
     /// # Errors
@@ -27,6 +29,7 @@ impl Backend {
     #[doc(alias = "ggml_threadpool_pause")]
     #[doc(alias = "ggml_threadpool_resume")]
     pub fn pause_threads(&mut self) -> Result<()> {
+        callback::check_reentry("Backend::pause_threads")?;
         let cpu = self.cpu_registry("Backend::pause_threads")?;
         match &self.pool {
             Some(pool) => self.raw.pause_pool(cpu, pool),
@@ -34,7 +37,7 @@ impl Backend {
         }
     }
 
-    /// The registry of a usable CPU backend, or an error of `call`.
+    /// The registry of this backend if it is a usable CPU backend; else an error, which names `call`.
     pub(super) fn cpu_registry(&self, call: &'static str) -> Result<Registry> {
         self.check()?;
         let cpu = self.device.registry().filter(|_| self.device.device_type() == DeviceType::Cpu);

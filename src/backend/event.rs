@@ -8,6 +8,7 @@ use ggml_sys as sys;
 use super::Backend;
 use super::raw::{RawBackend, RawEvent};
 use crate::buffer::Buffer;
+use crate::callback;
 use crate::debug::debug;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -39,8 +40,9 @@ pub struct Event {
     raw: Arc<RawEvent>,
     device: Device,
     recorded: bool,
-    /// Waits for the event on Vulkan. C's own wait writes to the queue of the recording backend, which may be freed or
-    /// in use on another thread. (Not `Sync`, so neither is the event: devices don't lock their events.)
+    /// An idle backend that waits for the event on Vulkan. C's own wait writes to the queue of the recording backend,
+    /// which may be freed or in use on another thread. This cell makes the event not `Sync`, as it must be: devices
+    /// don't lock their events.
     waiter: RefCell<Option<RawBackend>>,
 }
 
@@ -52,6 +54,7 @@ impl Event {
     /// [`Error::Unsupported`] if the device has no events ([`Capabilities::events`](crate::Capabilities::events)).
     #[doc(alias = "ggml_backend_event_new")]
     pub fn new(device: Device) -> Result<Self> {
+        callback::check_reentry("Event::new")?;
         if !device.capabilities()?.events {
             return Err(Error::unsupported("Event::new", [], device.name(), "the device has no events"));
         }
@@ -76,9 +79,11 @@ impl Event {
     /// [`Error::Unsupported`] if the backend's device is another one.
     #[doc(alias = "ggml_backend_event_record")]
     pub fn record(&mut self, backend: &mut Backend) -> Result<()> {
+        callback::check_reentry("Event::record")?;
         backend.check()?;
         self.check(backend, "Event::record")?;
-        // SAFETY: both are live, of one device (`check`, H33). The backend keeps the event while its queue needs it.
+        // SAFETY: backend and event are live, of one device (`check`, H33). The backend keeps the event while its queue
+        // needs it.
         unsafe { guarded!(call, sys::ggml_backend_event_record(self.raw.as_ptr(), backend.as_ptr())) }?;
         backend.hold(&self.raw);
         self.device.check_alive()?;
@@ -94,25 +99,28 @@ impl Event {
     /// [`Error::Ggml`] or [`Error::Exception`] if the device fails.
     #[doc(alias = "ggml_backend_event_synchronize")]
     pub fn synchronize(&self) -> Result<()> {
+        callback::check_reentry("Event::synchronize")?;
         match &mut *self.waiter.borrow_mut() {
             _ if !self.recorded => {}
             Some(waiter) => self.wait_by(waiter)?,
             None => guard::call("ggml_backend_event_synchronize", || {
-                // SAFETY: live by the type's invariant, and recorded (checked above), else some devices never return.
+                // SAFETY: the event is live by the type's invariant. It was recorded (checked above); else some devices
+                // never return.
                 unsafe { sys::ggml_backend_event_synchronize(self.raw.as_ptr()) }
             })?,
         }
         self.device.check_alive()
     }
 
-    /// Waits through an idle backend.
+    /// Waits for the event through `waiter`, an idle backend.
     fn wait_by(&self, waiter: &mut RawBackend) -> Result<()> {
-        if waiter.is_leaked() {
+        if waiter.leaked {
             return Err(Error::Poisoned { object: "event" });
         }
-        // SAFETY: both are live and of one device; the backend finishes with the event before this returns.
+        // SAFETY: event and backend are live and of one device; the backend finishes with the event before this
+        // function returns.
         let waited = unsafe { guarded!(call, sys::ggml_backend_event_wait(waiter.as_ptr(), self.raw.as_ptr())) };
-        waited.and_then(|()| waiter.synchronize()).inspect_err(|_| waiter.leak())
+        waited.and_then(|()| waiter.synchronize()).inspect_err(|_| waiter.leaked = true)
     }
 
     fn check(&self, backend: &Backend, call: &'static str) -> Result<()> {
@@ -137,10 +145,12 @@ impl Backend {
     /// [`Error::Unsupported`] if the event belongs to another device.
     #[doc(alias = "ggml_backend_event_wait")]
     pub fn wait(&mut self, event: &Event) -> Result<()> {
+        callback::check_reentry("Backend::wait")?;
         self.check()?;
         event.check(self, "Backend::wait")?;
         if event.recorded {
-            // SAFETY: both are live, and of one device (`check`, H33). We keep the event until our queue is empty.
+            // SAFETY: backend and event are live, and of one device (`check`, H33). The backend keeps the event until
+            // its queue is empty.
             unsafe { guarded!(call, sys::ggml_backend_event_wait(self.as_ptr(), event.raw.as_ptr())) }?;
             self.hold(&event.raw);
         }
@@ -159,10 +169,11 @@ impl Backend {
 pub(super) fn drain(device: Device) -> Result<()> {
     let mut event = Event::new(device)?;
     let Some(mut waiter) = event.waiter.get_mut().take() else { return Ok(()) };
-    // SAFETY: both are live and of one device; the backend finishes with the event before this function returns.
-    unsafe { guarded!(settle, sys::ggml_backend_event_record(event.raw.as_ptr(), waiter.as_ptr())) }?;
-    waiter.settle().inspect_err(|_| waiter.leak())?;
-    // This also waits for the device's transfer queue, if it has one.
+    // SAFETY: event and backend are live and of one device; the backend finishes with the event before this function
+    // returns.
+    unsafe { guarded!(reentrant, sys::ggml_backend_event_record(event.raw.as_ptr(), waiter.as_ptr())) }?;
+    waiter.wait_idle().inspect_err(|_| waiter.leaked = true)?;
+    // This allocation also waits for the device's transfer queue, if it has one.
     Buffer::zeroed(device.buffer_type(), 1 << 10).map(drop)
 }
 

@@ -1,8 +1,9 @@
-//! Metal only. A backend that is loaded at run time doesn't offer these functions by name.
+//! Functions of Metal backends. A Metal backend that is loaded at run time doesn't offer them by name.
 
 use ggml_sys as sys;
 
 use super::Backend;
+use crate::callback;
 use crate::error::{Error, Result};
 use crate::guard::guarded;
 
@@ -15,8 +16,9 @@ impl Backend {
     /// [`Error::Unsupported`] unless it is a Metal backend.
     #[doc(alias = "ggml_backend_metal_supports_family")]
     pub fn supports_family(&self, family: u16) -> Result<bool> {
+        callback::check_reentry("Backend::supports_family")?;
         self.check_metal("Backend::supports_family")?;
-        // SAFETY: a live Metal backend (`check_metal`). Metal accepts any number.
+        // SAFETY: the backend is a live Metal backend (`check_metal`). Metal accepts any number.
         unsafe { guarded!(call, sys::ggml_backend_metal_supports_family(self.as_ptr(), family.into())) }
     }
 
@@ -28,8 +30,9 @@ impl Backend {
     /// [`Error::Unsupported`] unless it is a Metal backend.
     #[doc(alias = "ggml_backend_metal_capture_next_compute")]
     pub fn capture_next_compute(&mut self) -> Result<()> {
+        callback::check_reentry("Backend::capture_next_compute")?;
         self.check_metal("Backend::capture_next_compute")?;
-        // SAFETY: a live Metal backend (`check_metal`); C sets a field.
+        // SAFETY: the backend is a live Metal backend (`check_metal`); C sets a field.
         unsafe { guarded!(call, sys::ggml_backend_metal_capture_next_compute(self.as_ptr())) }
     }
 

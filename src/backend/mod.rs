@@ -3,18 +3,20 @@
 mod abort;
 mod cpu;
 mod event;
+mod init;
 #[cfg(all(feature = "metal", not(feature = "dynamic-backends")))]
 mod metal;
 pub(crate) mod numa;
 mod raw;
 mod threads;
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ggml_sys as sys;
 
+use crate::callback;
 use crate::debug::debug;
 use crate::device::{Device, DeviceType, meta};
 use crate::error::{Error, Result};
@@ -55,49 +57,19 @@ pub struct Backend {
     events: Vec<Arc<RawEvent>>,
     device: Device,
     threads: usize,
-    id: Id,
-    /// On a meta device: the id of the plan whose graphs it computed last.
+    id: BackendId,
+    /// On a meta device, the id of the plan whose graphs the backend computed last.
     serves: Option<u64>,
 }
 
 /// A backend's unique id; addresses may be reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Id(u64);
+pub(crate) struct BackendId(u64);
 
-impl Id {
+impl BackendId {
     fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-impl Device {
-    /// Makes a backend on the device (`ggml_backend_dev_init`).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Null`] if the device can't be started; [`Error::Ggml`] or [`Error::Exception`] if it fails.
-    #[doc(alias = "ggml_backend_dev_init")]
-    #[doc(alias = "ggml_backend_rpc_init")]
-    pub fn init(self) -> Result<Backend> {
-        log::public(|| Backend::new(self, None))
-    }
-
-    /// Makes a backend as [`Device::init`] does, with a parameter string that the device's backend defines.
-    ///
-    /// # Errors
-    ///
-    /// As [`Device::init`]; [`Error::Param`] if `params` contains a NUL.
-    pub fn init_with(self, params: &str) -> Result<Backend> {
-        let c = CString::new(params).map_err(|_| {
-            Error::param(
-                "Device::init_with",
-                "params",
-                params.escape_default().to_string(),
-                "it must not contain a NUL",
-            )
-        })?;
-        Backend::new(self, Some(&c))
     }
 }
 
@@ -112,50 +84,19 @@ impl Backend {
     /// As [`Device::by_type`] and [`Device::init`].
     #[doc(alias = "ggml_backend_init_best")]
     pub fn best() -> Result<Self> {
+        callback::check_reentry("Backend::best")?;
         Device::best()?.init()
     }
 
-    /// A backend on the CPU, with one thread for each that the CPU can run in parallel.
+    /// A backend on the CPU, with as many threads as the CPU can run in parallel.
     ///
     /// # Errors
     ///
     /// As [`Device::by_type`] and [`Device::init`].
     #[doc(alias = "ggml_backend_cpu_init")]
     pub fn cpu() -> Result<Self> {
+        callback::check_reentry("Backend::cpu")?;
         Device::cpu()?.init()
-    }
-
-    /// A backend on the device with this name (`ggml_backend_init_by_name`), such as `BLAS` or `Vulkan0`.
-    ///
-    /// ```
-    /// # use ggml::prelude::*;
-    /// let backend = Backend::by_name("cpu")?; // case doesn't matter
-    /// assert_eq!(backend.device(), Device::cpu()?);
-    /// let Err(error) = Backend::by_name("TPU0") else { panic!("there is none") };
-    /// assert!(error.to_string().contains("CPU"), "the error lists the names that exist");
-    /// # Ok::<(), ggml::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`Device::by_name`] and [`Device::init`].
-    #[doc(alias = "ggml_backend_init_by_name")]
-    #[doc(alias = "ggml_backend_blas_init")]
-    #[doc(alias = "ggml_backend_cuda_init")]
-    #[doc(alias = "ggml_backend_metal_init")]
-    #[doc(alias = "ggml_backend_vk_init")]
-    pub fn by_name(name: &str) -> Result<Self> {
-        Device::by_name(name)?.init()
-    }
-
-    /// A backend on the first device of a type (`ggml_backend_init_by_type`).
-    ///
-    /// # Errors
-    ///
-    /// As [`Device::by_type`] and [`Device::init`].
-    #[doc(alias = "ggml_backend_init_by_type")]
-    pub fn by_type(kind: DeviceType) -> Result<Self> {
-        Device::by_type(kind)?.init()
     }
 
     /// A backend from a string: a device name, optionally followed by a colon and parameters for its backend, such as
@@ -165,6 +106,7 @@ impl Backend {
     ///
     /// As [`Device::by_name`] and [`Device::init_with`].
     pub fn from_spec(spec: &str) -> Result<Self> {
+        callback::check_reentry("Backend::from_spec")?;
         // Names may contain a colon themselves (an RPC server's address), so the longest name that fits is used.
         let all = Device::all()?;
         let fits = |d: &&Device| {
@@ -194,23 +136,33 @@ impl Backend {
             )?;
         }
         let raw = RawBackend::init(device, params)?;
-        let mut this =
-            Self { raw, pool: None, abort: None, events: Vec::new(), device, threads: 1, id: Id::next(), serves: None };
+        let mut this = Self {
+            raw,
+            pool: None,
+            abort: None,
+            events: Vec::new(),
+            device,
+            threads: 1,
+            id: BackendId::next(),
+            serves: None,
+        };
         if device.device_type() == DeviceType::Cpu || device.is_blas() || has_cpus(device) {
             let n = std::thread::available_parallelism().map_or(1, usize::from);
             this.set_threads(n.min(Self::MAX_THREADS))?;
         }
+        log::note(::log::Level::Debug, || format!("opened {device}, threads: {}", this.threads));
         Ok(this)
     }
 
-    /// Prepares a meta device's backend for graphs of this plan. Between graphs with other numbers of nodes or sums, C
-    /// fails to grow its lists, or keeps pointers into freed ones. So each plan gets a new C object.
+    /// Prepares a meta device's backend for graphs of the plan with this id. When the number of nodes or partial sums
+    /// changes between graphs, C fails to grow its lists, or keeps pointers into freed ones. So each plan gets a new C
+    /// backend.
     pub(crate) fn serve(&mut self, plan: u64) -> Result<()> {
         if meta::is_meta(self.device) && self.serves != Some(plan) {
             self.check()?;
             if self.serves.is_some() {
                 self.raw = RawBackend::init(self.device, None)?;
-                self.id = Id::next();
+                self.id = BackendId::next();
                 self.raw.set_member_threads(meta::members(self.device), self.threads)?;
             }
             self.serves = Some(plan);
@@ -218,16 +170,16 @@ impl Backend {
         Ok(())
     }
 
-    /// See [`RawBackend::renew_views`].
+    /// Makes room for the views of a graph, by [`RawBackend::renew_views`].
     pub(crate) fn renew_views(&mut self, states: &mut [*mut sys::ggml_tensor]) -> Result<()> {
         let status = self.raw.renew_views(states);
         if guard::interrupted(&status) {
-            self.poison();
+            let _ended = self.poison();
         }
         check_status("ggml_backend_graph_compute_async", status?)
     }
 
-    pub(crate) fn id(&self) -> Id {
+    pub(crate) fn id(&self) -> BackendId {
         self.id
     }
 
@@ -277,6 +229,7 @@ impl Backend {
     #[doc(alias = "ggml_threadpool_free")]
     #[doc(alias = "ggml_threadpool_params_init")]
     pub fn set_threads(&mut self, threads: impl Into<Threads>) -> Result<()> {
+        callback::check_reentry("Backend::set_threads")?;
         let threads = threads.into();
         let refuse = |expected: &'static str| {
             Err(Error::param("Backend::set_threads", "threads", format!("{threads:?}"), expected))
@@ -305,7 +258,9 @@ impl Backend {
             self.raw.set_n_threads(registry, threads.count)?;
         } else {
             let pool = RawPool::start(registry, &threads)?;
-            self.raw.use_pool(registry, &pool, threads.count)?;
+            self.raw.set_pool(registry, pool.raw.as_ptr())?;
+            // The pool has as many threads as the backend is told here, so all thread indices are in bounds (H26).
+            self.raw.set_n_threads(registry, threads.count)?;
             // The old pool's threads are idle, and the backend no longer refers to them.
             self.pool = Some(pool);
         }
@@ -320,6 +275,7 @@ impl Backend {
     /// [`Error::Ggml`] or [`Error::Exception`] if the device fails.
     #[doc(alias = "ggml_backend_synchronize")]
     pub fn synchronize(&mut self) -> Result<()> {
+        callback::check_reentry("Backend::synchronize")?;
         self.check()?;
         self.raw.synchronize()?;
         self.device.check_alive()?;
@@ -328,59 +284,76 @@ impl Backend {
     }
 
     /// Drains the backend, even if its device is lost. Never panics. After `Err`, work may still run.
-    pub(crate) fn settle(&mut self) -> Result<()> {
-        self.raw.settle().inspect_err(|_| self.poison())
+    pub(crate) fn wait_idle(&mut self) -> Result<()> {
+        self.raw.wait_idle().inspect_err(|_| _ = self.poison())
     }
 
     pub(crate) fn as_ptr(&self) -> *mut sys::ggml_backend {
         self.raw.as_ptr()
     }
 
-    /// After a failure inside the C object, freeing it is not safe: leaks it with its threads.
+    /// Leaks the C object with its threads: after a failure inside it, freeing it is not safe.
     ///
-    /// Waits for submitted work first, because memory that it uses may be freed next. On Vulkan the object can't do that.
+    /// Waits for submitted work first, because memory that it uses may be freed next. On Vulkan this waits for the
+    /// device, because the C object can't wait.
     ///
-    /// A BLAS backend is freed: its destructor waits for its threads, which may still convert an operand whose memory
-    /// may be freed next. An unused backend is leaked in its place.
-    pub(crate) fn poison(&mut self) {
+    /// A BLAS backend is freed, and an unused one is leaked in its place: the destructor waits for the backend's
+    /// threads, which may still convert an operand whose memory may be freed next. A meta device of devices in Rust is
+    /// freed in the same way, so that it gives back the memory that it has taken of them for sums. Devices in Rust
+    /// leave nothing half done.
+    ///
+    /// Returns whether all work has ended.
+    pub(crate) fn poison(&mut self) -> bool {
+        let mut ended = !self.raw.leaked;
         if self.device.is_blas()
-            && !self.raw.is_leaked()
+            && !self.raw.leaked
             && let Ok(other) = RawBackend::init(self.device, None)
         {
             drop(std::mem::replace(&mut self.raw, other));
         }
-        if !self.raw.is_leaked() {
-            let drained = if self.device.is_vulkan() { event::drain(self.device) } else { self.raw.settle() };
+        if !self.raw.leaked {
+            let drained = if self.device.is_vulkan() { event::drain(self.device) } else { self.raw.wait_idle() };
             if let Err(error) = drained {
+                ended = false;
                 log::say(::log::Level::Error, format!("work on {} may still run: {error}", self.device));
+            } else if self.device.is_of_drivers()
+                && let Ok(other) = RawBackend::init(self.device, None)
+            {
+                drop(std::mem::replace(&mut self.raw, other));
             }
         }
-        self.raw.leak();
-        #[expect(clippy::mem_forget, reason = "the interrupted backend still refers to its threads")]
-        std::mem::forget((self.pool.take(), self.abort.take(), std::mem::take(&mut self.events)));
+        self.raw.leaked = true;
+        callback::forget((self.pool.take(), self.abort.take(), std::mem::take(&mut self.events)));
+        ended
     }
 
     /// Fails after [`Backend::poison`], and if the device was lost.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.raw.is_leaked() {
+        if self.raw.leaked {
             return Err(Error::Poisoned { object: "backend" });
         }
         self.device.check_alive()
     }
 }
 
-/// Whether it is a meta device with a CPU as a member.
+/// Whether the device is a meta device with a CPU as a member.
 fn has_cpus(device: Device) -> bool {
     meta::members(device).iter().any(|d| d.device_type() == DeviceType::Cpu)
 }
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        // Submitted work must not refer to freed events. If waiting fails, leak both.
+        // Submitted work must not refer to freed events. If waiting for the work fails, the backend and its events are
+        // leaked.
         if !self.events.is_empty() && self.synchronize().is_err() {
-            self.poison();
+            let _ended = self.poison();
         }
     }
+}
+
+/// The names of backends, for messages.
+pub(crate) fn names(backends: &[Backend]) -> String {
+    backends.iter().map(Backend::name).collect::<Vec<_>>().join(", ")
 }
 
 debug!(Backend, |this| device = &this.device, threads = &this.threads);

@@ -5,10 +5,10 @@ use std::fs;
 
 use ggml_sys as sys;
 
+use crate::callback;
 use crate::device::named::named;
 use crate::device::{Device, Registry};
 use crate::error::{Error, Result};
-use crate::guard;
 use crate::lock::Lock;
 
 /// How threads are spread over NUMA nodes (`ggml_numa_strategy`).
@@ -26,29 +26,29 @@ use crate::lock::Lock;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Numa {
-    /// Evenly over all nodes.
+    /// Threads run evenly on all nodes.
     Distribute,
-    /// All on the node on which [`numa_init`] is called.
+    /// All threads run on the node on which [`numa_init`] is called.
     Isolate,
-    /// As the program `numactl` has configured the process.
+    /// Threads run as the program `numactl` has configured the process.
     Numactl,
 }
 
-/// The state of this process.
+/// How far this process has come with NUMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Nothing,
     Initialised,
-    /// Computations may read the globals.
+    /// Something was made that can compute on a CPU, so computations may read ggml's globals.
     Used,
 }
 
 static STAGE: Lock<Stage> = Lock::new(Stage::Nothing);
 
-/// The number of nodes in ggml's table. It ignores further nodes, but doesn't check the current node's number.
-const MOST_NODES: u32 = 8;
+/// The number of nodes in ggml's table. ggml ignores further nodes, but doesn't check the current node's number.
+const MAX_NODES: u32 = 8;
 
-/// Called before anything is made that can compute on a CPU.
+/// Records that computations may read ggml's globals. Called before anything is made that can compute on a CPU.
 pub(crate) fn used() {
     *STAGE.lock() = Stage::Used;
 }
@@ -64,16 +64,16 @@ pub(crate) fn used() {
 /// [`Numa::Isolate`] on machines with more nodes than ggml supports; else as [`Device::cpu`].
 #[doc(alias = "ggml_numa_init")]
 pub fn numa_init(strategy: Numa) -> Result<()> {
+    callback::check_reentry("cpu::numa_init")?;
     let refuse = |reason: &'static str| Err(Error::unsupported("numa_init", [], "CPU", reason));
     let cpu = registry()?;
-    let init = cpu.function(named!(c"ggml_backend_cpu_numa_init" as ggml_numa_init(_)))?;
     let mut stage = STAGE.lock();
     match *stage {
         Stage::Nothing => {}
         Stage::Initialised => return refuse("it was called before; call it once"),
         Stage::Used => return refuse("computations on a CPU may be running; call it before a CPU backend is made"),
     }
-    if strategy == Numa::Isolate && nodes().any(|n| n >= MOST_NODES) {
+    if strategy == Numa::Isolate && nodes().any(|n| n >= MAX_NODES) {
         return refuse("ggml supports 8 nodes, and this machine may have more; use another strategy");
     }
     let strategy = match strategy {
@@ -82,9 +82,9 @@ pub fn numa_init(strategy: Numa) -> Result<()> {
         Numa::Numactl => sys::GGML_NUMA_STRATEGY_NUMACTL,
     };
     *stage = Stage::Initialised;
-    guard::call("ggml_numa_init", || {
-        // SAFETY: an existing strategy. C writes globals, which nothing reads before a CPU backend is made (`used`
-        // waits for our lock). The current node is in bounds of ggml's table if the strategy needs it (checked above).
+    cpu.call(named!(c"ggml_backend_cpu_numa_init" as ggml_numa_init(_)), |init| {
+        // SAFETY: the strategy exists. C writes globals, which nothing reads before a CPU backend is made (`used` waits
+        // for our lock). The current node is in bounds of ggml's table if the strategy needs it (checked above).
         unsafe { init(strategy) }
     })
 }
@@ -96,10 +96,10 @@ pub fn numa_init(strategy: Numa) -> Result<()> {
 /// As [`Device::cpu`].
 #[doc(alias = "ggml_is_numa")]
 pub fn is_numa() -> Result<bool> {
+    callback::check_reentry("cpu::is_numa")?;
     let cpu = registry()?;
-    let is_numa = cpu.function(named!(c"ggml_backend_cpu_is_numa" as ggml_is_numa()))?;
     let _stage = STAGE.lock();
-    guard::call("ggml_is_numa", || {
+    cpu.call(named!(c"ggml_backend_cpu_is_numa" as ggml_is_numa()), |is_numa| {
         // SAFETY: C reads a global, which no thread writes now: we hold the lock.
         unsafe { is_numa() }
     })

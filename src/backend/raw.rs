@@ -14,14 +14,14 @@ use crate::guard::guarded;
 use crate::{ffi, guard};
 
 unsafe extern "C-unwind" {
-    /// A member's backend. ggml exports this function, but declares it only in an internal header.
+    /// The backend of a meta backend's member. ggml exports this function, but declares it only in an internal header.
     fn ggml_backend_meta_simple_backend(meta: *mut sys::ggml_backend, index: usize) -> *mut sys::ggml_backend;
 }
 
 /// A live backend that this value alone frees.
 pub(super) struct RawBackend {
     raw: NonNull<sys::ggml_backend>,
-    leaked: bool,
+    pub(super) leaked: bool,
 }
 
 // SAFETY: a backend has no thread affinity; `&mut` keeps it on one thread at a time (docs/safety.md, "Threads").
@@ -29,7 +29,7 @@ unsafe impl Send for RawBackend {}
 
 impl RawBackend {
     pub(super) fn init(device: Device, params: Option<&CStr>) -> Result<Self> {
-        // C doesn't check whether the members start, so try them first.
+        // C doesn't check whether the members of a meta device start, so each member is first started once to try it.
         for &member in meta::members(device) {
             drop(Self::init(member, None)?);
         }
@@ -47,41 +47,30 @@ impl RawBackend {
         self.raw.as_ptr()
     }
 
-    /// Keeps the drop from freeing the C object.
-    pub(super) fn leak(&mut self) {
-        self.leaked = true;
-    }
-
-    pub(super) fn is_leaked(&self) -> bool {
-        self.leaked
-    }
-
     pub(super) fn name(&self) -> String {
-        // SAFETY: live by the type's invariant; the text is copied at once.
-        let text = unsafe { sys::ggml_backend_name(self.as_ptr()) };
-        // SAFETY: NULL, or the C string from above.
-        unsafe { ffi::string(text) }
+        // SAFETY: the backend is live by the type's invariant, and so is its name.
+        unsafe { ffi::text_of(sys::ggml_backend_name, self.as_ptr()) }
     }
 
-    /// Makes room for the views of a graph that will be allocated, in the buffers of these states: if this is a meta
-    /// device's, C frees headers of earlier views when it computes a graph that uses the buffers, even an empty one.
+    /// Makes room, in the buffers of these states, for the views of a graph that will be allocated. On a meta device, C
+    /// frees the headers of earlier views when it computes a graph that uses the buffers, even an empty one.
     pub(super) fn renew_views(&mut self, states: &mut [*mut sys::ggml_tensor]) -> Result<sys::ggml_status> {
         let mut graph = no_nodes(states);
         let graph = (&raw mut graph).cast();
-        // SAFETY: live by the type's invariant; `&mut` excludes other threads. The graph and its list of leaves, which are
-        // tensors with memory, live during the call. C keeps nothing of a graph without operations.
+        // SAFETY: the backend is live by the type's invariant; `&mut` excludes other threads. The graph and its list of
+        // leaves, which are tensors with memory, live during the call. C keeps nothing of a graph without operations.
         unsafe { guarded!(call, sys::ggml_backend_graph_compute_async(self.as_ptr(), graph)) }
     }
 
     pub(super) fn synchronize(&mut self) -> Result<()> {
-        // SAFETY: live by the type's invariant; `&mut` excludes other threads.
+        // SAFETY: the backend is live by the type's invariant; `&mut` excludes other threads.
         unsafe { guarded!(call, sys::ggml_backend_synchronize(self.as_ptr())) }
     }
 
-    /// [`RawBackend::synchronize`] that never panics, and that works in user code, too.
-    pub(super) fn settle(&mut self) -> Result<()> {
-        // SAFETY: live by the type's invariant; `&mut` excludes other threads.
-        unsafe { guarded!(settle, sys::ggml_backend_synchronize(self.as_ptr())) }
+    /// Waits as [`RawBackend::synchronize`] does, but never panics, and works in user code, too.
+    pub(super) fn wait_idle(&mut self) -> Result<()> {
+        // SAFETY: the backend is live by the type's invariant; `&mut` excludes other threads.
+        unsafe { guarded!(reentrant, sys::ggml_backend_synchronize(self.as_ptr())) }
     }
 
     /// Sets a CPU backend's abort callback.
@@ -91,17 +80,16 @@ impl RawBackend {
         callback: sys::ggml_abort_callback,
         user: *mut c_void,
     ) -> Result<()> {
-        let set = cpu.function(named!(c"ggml_backend_set_abort_callback" as ggml_backend_set_abort_callback_t))?;
-        guard::call("ggml_backend_set_abort_callback", || {
-            // SAFETY: a live CPU backend. It keeps `user`, which its owner drops after the backend or replaces here.
+        cpu.call(named!(c"ggml_backend_set_abort_callback" as ggml_backend_set_abort_callback_t), |set| {
+            // SAFETY: the backend is a live CPU backend. It keeps `user`, which its owner drops after the backend or
+            // replaces here.
             unsafe { set(self.as_ptr(), callback, user) }
         })
     }
 
     /// Makes a CPU backend use reference kernels only, or not.
     pub(super) fn set_use_ref(&mut self, cpu: Registry, on: bool) -> Result<()> {
-        let set = cpu.function(named!(c"ggml_backend_cpu_set_use_ref" as ggml_backend_cpu_set_use_ref(_, _)))?;
-        guard::call("ggml_backend_cpu_set_use_ref", || {
+        cpu.call(named!(c"ggml_backend_cpu_set_use_ref" as ggml_backend_cpu_set_use_ref(_, _)), |set| {
             // SAFETY: the backend is a live CPU backend; C sets a field.
             unsafe { set(self.as_ptr(), on) }
         })
@@ -114,26 +102,18 @@ impl RawBackend {
         self.set_pool(cpu, pool.raw.as_ptr())
     }
 
-    /// `pool` must be NULL, or live as long as the backend uses it.
-    fn set_pool(&mut self, cpu: Registry, pool: *mut sys::ggml_threadpool) -> Result<()> {
-        let set = cpu.function(named!(c"ggml_backend_cpu_set_threadpool" as ggml_backend_cpu_set_threadpool(_, _)))?;
-        guard::call("ggml_backend_cpu_set_threadpool", || {
+    /// Makes a CPU backend use `pool`, which must be NULL, or live as long as the backend uses it.
+    pub(super) fn set_pool(&mut self, cpu: Registry, pool: *mut sys::ggml_threadpool) -> Result<()> {
+        cpu.call(named!(c"ggml_backend_cpu_set_threadpool" as ggml_backend_cpu_set_threadpool(_, _)), |set| {
             // SAFETY: backend and pool are live; the owner of both drops the backend first. A replaced pool is still
             // alive and idle; this call only pauses it.
             unsafe { set(self.as_ptr(), pool) }
         })
     }
 
-    /// Makes a CPU backend compute on all `n` threads of `pool`.
-    pub(super) fn use_pool(&mut self, cpu: Registry, pool: &RawPool, n: usize) -> Result<()> {
-        self.set_pool(cpu, pool.raw.as_ptr())?;
-        // The pool has `n` threads, so all are in bounds (H26).
-        self.set_n_threads(cpu, n)
-    }
-
     /// Sets a CPU or BLAS backend's number of threads. A CPU backend's pool must have as many.
     pub(super) fn set_n_threads(&mut self, registry: Registry, n: usize) -> Result<()> {
-        // SAFETY: live by the type's invariant; the caller passes the registry of the backend's device.
+        // SAFETY: the backend is live by the type's invariant; the caller passes the registry of the backend's device.
         unsafe { set_n_threads(registry, self.as_ptr(), n) }
     }
 
@@ -142,10 +122,11 @@ impl RawBackend {
         for (i, device) in members.iter().enumerate().filter(|(_, d)| d.device_type() == DeviceType::Cpu) {
             let Some(registry) = device.registry() else { continue };
             let member = guard::call("ggml_backend_meta_simple_backend", || {
-                // SAFETY: a live meta backend of these members, so `i` is in bounds; the result lives as long as it.
+                // SAFETY: `self` is a live meta backend of these members, so `i` is in bounds; the result lives as long
+                // as it.
                 unsafe { ggml_backend_meta_simple_backend(self.as_ptr(), i) }
             })?;
-            // SAFETY: live as long as the meta backend; the registry is its device's.
+            // SAFETY: `member` lives as long as the meta backend; the registry is its device's registry.
             unsafe { set_n_threads(registry, member, n) }?;
         }
         Ok(())
@@ -156,11 +137,10 @@ impl RawBackend {
 ///
 /// The backend must be live, a CPU or BLAS backend, and of this registry.
 unsafe fn set_n_threads(registry: Registry, backend: *mut sys::ggml_backend, n: usize) -> Result<()> {
-    let set_threads = registry.function(named!(c"ggml_backend_set_n_threads" as ggml_backend_set_n_threads_t))?;
     let n = c_int::try_from(n).unwrap_or(c_int::MAX);
-    guard::call("ggml_backend_set_n_threads", || {
-        // SAFETY: the backend is live and of that registry, by contract; C sets a field.
-        unsafe { set_threads(backend, n) }
+    registry.call(named!(c"ggml_backend_set_n_threads" as ggml_backend_set_n_threads_t), |set| {
+        // SAFETY: the backend is live and of that registry, by this function's `# Safety`; C sets a field.
+        unsafe { set(backend, n) }
     })
 }
 
@@ -169,14 +149,14 @@ impl Drop for RawBackend {
         if self.leaked {
             return;
         }
-        // SAFETY: live and ours by the type's invariant, and not used after this.
+        // SAFETY: the backend is live and ours by the type's invariant, and not used after this.
         unsafe { guarded!(free, sys::ggml_backend_free(self.as_ptr())) };
     }
 }
 
 /// A live thread pool that this value alone frees.
 pub(super) struct RawPool {
-    raw: NonNull<sys::ggml_threadpool>,
+    pub(super) raw: NonNull<sys::ggml_threadpool>,
     cpu: Registry,
 }
 
@@ -198,11 +178,12 @@ impl RawPool {
 
 impl Drop for RawPool {
     fn drop(&mut self) {
-        // The function exists, as the pool was made. If not, leaking the threads is safe.
+        // The library that made the pool has this function, too. If it had not, leaking the threads would be safe.
         let Ok(free) = self.cpu.function(named!(c"ggml_threadpool_free" as ggml_threadpool_free(_))) else { return };
         let raw = self.raw.as_ptr();
         guard::free("ggml_threadpool_free", || {
-            // SAFETY: live and ours by the type's invariant; the backend that used it is dropped or uses another pool.
+            // SAFETY: the pool is live and ours by the type's invariant; the backend that used it is dropped or uses
+            // another pool.
             unsafe { free(raw) }
         });
     }
@@ -224,7 +205,7 @@ impl RawEvent {
 
 impl Drop for RawEvent {
     fn drop(&mut self) {
-        // SAFETY: live and ours; no queue refers to it, since its backend would hold a reference.
+        // SAFETY: the event is live and ours; no queue refers to the event, since its backend would hold a reference.
         unsafe { guarded!(free, sys::ggml_backend_event_free(self.as_ptr())) };
     }
 }

@@ -23,16 +23,16 @@ options! {
         /// `count` threads with ggml's defaults (`ggml_threadpool_params_default`), including the one that calls
         /// `compute`: 1 to [`Backend::MAX_THREADS`].
         new(count: usize);
-        /// Sets their priority. The thread that creates the pool gets it, too.
+        /// Sets the priority of the threads. The thread that creates the pool gets it, too.
         with_priority(priority: Priority = Priority::Normal);
-        /// Sets how long they spin while they wait for work: 0 sleeps, 100 is the maximum.
+        /// Sets how long the threads spin while they wait for work: 0 sleeps, 100 is the maximum.
         with_poll(poll: u32 = 50);
-        /// Sets the indices of the CPU cores on which they may run; empty for all. The thread that creates the pool is
-        /// bound, too.
+        /// Sets the indices of the CPU cores on which the threads may run; empty for all. The thread that creates the
+        /// pool is bound, too.
         with_cpus(cpus: Vec<usize> = Vec::new(), into);
-        /// Sets whether each thread is pinned to one of [`with_cpus`](Self::with_cpus), in order.
+        /// Sets whether each thread is pinned to one of the cores of [`with_cpus`](Self::with_cpus), in order.
         with_strict(strict: bool = false);
-        /// Sets whether they are suspended until the first computation, as after [`Backend::pause_threads`].
+        /// Sets whether the threads are suspended until the first computation, as after [`Backend::pause_threads`].
         with_paused(paused: bool = false);
     }
 }
@@ -52,16 +52,16 @@ options! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Priority {
-    /// Below normal.
+    /// Below normal priority.
     Low,
-    /// The default.
+    /// Normal priority, the default.
     #[default]
     Normal,
-    /// Above normal.
+    /// Above normal priority.
     Medium,
-    /// High.
+    /// High priority.
     High,
-    /// Real time.
+    /// Real-time priority.
     Realtime,
 }
 
@@ -81,7 +81,7 @@ impl Threads {
     /// The maximum of `poll`.
     const MAX_POLL: u32 = 100;
 
-    /// Checks their number.
+    /// Checks the number of threads.
     pub(super) fn check_count(&self) -> Result<()> {
         let max = Backend::MAX_THREADS;
         if (1..=max).contains(&self.count) {
@@ -90,14 +90,14 @@ impl Threads {
         refuse("count", self.count.to_string(), format!("it must lie in 1 to {max}"))
     }
 
-    /// The parameters for C.
+    /// The thread settings as C's struct `ggml_threadpool_params`.
     #[doc(alias = "ggml_threadpool_params_default")]
     pub(super) fn raw(&self) -> Result<sys::ggml_threadpool_params> {
         self.check_count()?;
         if self.poll > Self::MAX_POLL {
             return refuse("poll", self.poll.to_string(), format!("it must lie in 0 to {}", Self::MAX_POLL));
         }
-        // SAFETY: a pure function of its argument.
+        // SAFETY: the C function is a pure function of its argument.
         let mut raw = unsafe { sys::ggml_threadpool_params_default(c_int::try_from(self.count).unwrap_or(1)) };
         for &cpu in &self.cpus {
             let Some(bit) = raw.cpumask.get_mut(cpu) else {
@@ -130,10 +130,10 @@ mod tests {
     /// Compares our defaults with C's, by C's own function.
     #[test]
     fn threads_defaults_equal_ggml() {
-        // SAFETY: a pure function of its argument.
+        // SAFETY: the C function is a pure function of its argument.
         let theirs = unsafe { sys::ggml_threadpool_params_default(3) };
         let ours = Threads::new(3).raw().unwrap();
-        // SAFETY: both live during the call, which only reads them.
+        // SAFETY: both structs live during the call, which only reads them.
         assert!(unsafe { sys::ggml_threadpool_params_match(&raw const theirs, &raw const ours) }, "{ours:?}");
     }
 

@@ -1,12 +1,11 @@
 //! Repacking buffer types, which ggml calls extra buffer types.
 
-use std::ptr::NonNull;
-
 use super::BufferType;
+use crate::callback;
 use crate::device::Device;
 use crate::device::named::named;
 use crate::error::Result;
-use crate::guard;
+use crate::{ffi, guard};
 
 impl Device {
     /// The device's repacking buffer types, the best first (`ggml_backend_dev_get_extra_bufts`). They store weights in
@@ -23,9 +22,10 @@ impl Device {
     /// let cpu = Device::cpu()?;
     /// let extra = cpu.extra_buffer_types()?;
     /// let mut builder = WeightsBuilder::new();
-    /// builder.tensor("up", DType::Q4_0, [64, 128])?.tensor("norm", DType::F32, [64])?;
+    /// builder.tensor("up", DType::Q4_0, [64, 128])?;
+    /// builder.tensor("norm", DType::F32, [64])?;
     /// let packed = extra.iter().find(|m| matches!(m.holds(DType::Q4_0, [64, 128]), Ok(true)));
-    /// let weights = builder.place_with(|name| match (name, packed) {
+    /// let weights = builder.place(|leaf: &LeafInfo| match (leaf.name(), packed) {
     ///     ("up", Some(&memory)) => memory,
     ///     _ => cpu.buffer_type(),
     /// })?;
@@ -39,43 +39,34 @@ impl Device {
     #[doc(alias = "ggml_backend_dev_get_extra_bufts_t")]
     pub fn extra_buffer_types(self) -> Result<Vec<BufferType>> {
         const CALL: &str = "ggml_backend_dev_get_extra_bufts";
+        callback::check_reentry("Device::extra_buffer_types")?;
         let Some(registry) = self.registry() else { return Ok(Vec::new()) };
         let named = named!(c"ggml_backend_dev_get_extra_bufts" as ggml_backend_dev_get_extra_bufts_t);
         let Some(get) = registry.find(named) else { return Ok(Vec::new()) };
         let first = guard::call(CALL, || {
-            // SAFETY: devices are never freed, and the function is from this device's registry; C keeps nothing. The
-            // list is made once, and never freed.
+            // SAFETY: devices are never freed, and the function is from this device's registry; C keeps nothing.
             unsafe { get(self.as_ptr()) }
         })?;
-        let mut all = Vec::new();
-        let mut at = NonNull::new(first);
-        while let Some(entry) = at {
-            // SAFETY: an entry of a list that is never freed and ends with NULL, which was not reached yet.
-            let raw = unsafe { entry.read() };
-            if raw.is_null() {
-                break;
-            }
-            // SAFETY: a buffer type of the backend, never freed.
-            all.push(unsafe { BufferType::from_raw(raw) });
-            // SAFETY: this entry is not the terminating NULL, so another one follows.
-            at = Some(unsafe { entry.add(1) });
-        }
-        Ok(all)
+        // SAFETY: the list is made once, never freed, and ends with NULL.
+        let all = unsafe { ffi::entries(first, |raw| raw.is_null()) };
+        // SAFETY: the entry is not NULL, and buffer types are never freed.
+        Ok(all.into_iter().map(|raw| unsafe { BufferType::from_raw(raw) }).collect())
     }
 }
 
 impl BufferType {
-    /// Whether it is a repacking buffer type, one of its device's [`extra_buffer_types`](Device::extra_buffer_types).
+    /// Whether this is a repacking buffer type, one of its device's [`extra_buffer_types`](Device::extra_buffer_types).
     ///
     /// # Errors
     ///
     /// As [`Device::extra_buffer_types`].
     pub fn is_extra(self) -> Result<bool> {
+        callback::check_reentry("BufferType::is_extra")?;
         self.device().map_or(Ok(false), |d| Ok(d.extra_buffer_types()?.contains(&self)))
     }
 }
 
-/// The repacked layouts that this crate knows kernels of.
+/// The repacked layouts whose kernels this crate knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packing {
     /// Rows of blocks, interleaved by four, eight or sixteen.
@@ -85,7 +76,7 @@ pub(crate) enum Packing {
 }
 
 impl Packing {
-    /// The layout of a buffer type, by name, which is all that ggml tells.
+    /// The layout of a buffer type, by its name, because ggml reports nothing else of it.
     pub(crate) fn of(buft: BufferType) -> Option<Self> {
         match buft.name().as_str() {
             "CPU_REPACK" => Some(Self::Repack),

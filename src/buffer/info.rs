@@ -25,7 +25,7 @@ use crate::guard::guarded;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BufferUsage {
-    /// Anything.
+    /// Any content.
     Any,
     /// Weights: the scheduler runs operations where their weights are.
     Weights,
@@ -34,35 +34,33 @@ pub enum BufferUsage {
 }
 
 impl Buffer {
-    /// The name, mostly that of its buffer type (`ggml_backend_buffer_name`).
+    /// The buffer's name, which is mostly that of its type (`ggml_backend_buffer_name`).
     #[doc(alias = "ggml_backend_buffer_name")]
     pub fn name(&self) -> String {
-        // SAFETY: live by the type's invariant; the text is copied at once.
-        let text = unsafe { sys::ggml_backend_buffer_name(self.as_ptr()) };
-        // SAFETY: NULL, or a C string of the live buffer.
-        unsafe { ffi::string(text) }
+        // SAFETY: the buffer is live by the type's invariant, and so is its name.
+        unsafe { ffi::text_of(sys::ggml_backend_buffer_name, self.as_ptr()) }
     }
 
-    /// The buffer type (`ggml_backend_buffer_get_type`).
+    /// The buffer's type (`ggml_backend_buffer_get_type`).
     #[doc(alias = "ggml_backend_buffer_get_type")]
     pub fn buffer_type(&self) -> BufferType {
-        // SAFETY: live by the type's invariant; the call only reads it.
+        // SAFETY: the buffer is live by the type's invariant; the call only reads it.
         let raw = unsafe { sys::ggml_backend_buffer_get_type(self.as_ptr()) };
         // SAFETY: every buffer has a type, and types are never freed.
         unsafe { BufferType::from_raw(raw) }
     }
 
-    /// The size in bytes (`ggml_backend_buffer_get_size`).
+    /// The buffer's size in bytes (`ggml_backend_buffer_get_size`).
     #[doc(alias = "ggml_backend_buffer_get_size")]
     pub fn size(&self) -> usize {
-        // SAFETY: live by the type's invariant; the call only reads it.
+        // SAFETY: the buffer is live by the type's invariant; the call only reads it.
         unsafe { sys::ggml_backend_buffer_get_size(self.as_ptr()) }
     }
 
-    /// The usage (`ggml_backend_buffer_get_usage`).
+    /// The buffer's usage (`ggml_backend_buffer_get_usage`).
     #[doc(alias = "ggml_backend_buffer_get_usage")]
     pub fn usage(&self) -> BufferUsage {
-        // SAFETY: live by the type's invariant; the call only reads it.
+        // SAFETY: the buffer is live by the type's invariant; the call only reads it.
         match unsafe { sys::ggml_backend_buffer_get_usage(self.as_ptr()) } {
             sys::GGML_BACKEND_BUFFER_USAGE_WEIGHTS => BufferUsage::Weights,
             sys::GGML_BACKEND_BUFFER_USAGE_COMPUTE => BufferUsage::Compute,
@@ -70,12 +68,12 @@ impl Buffer {
         }
     }
 
-    /// Whether the CPU can address it directly (`ggml_backend_buffer_is_host`).
+    /// Whether the CPU can address the buffer directly (`ggml_backend_buffer_is_host`).
     #[doc(alias = "ggml_backend_buffer_is_host")]
     pub fn is_host(&self) -> bool {
-        // SAFETY: live by the type's invariant; the call only reads it.
+        // SAFETY: the buffer is live by the type's invariant; the call only reads it.
         let is = unsafe { sys::ggml_backend_buffer_is_host(self.as_ptr()) };
-        // C also says so of a meta device of CPUs, whose buffers have no addresses.
+        // C also calls the memory of a meta device of CPUs host memory, but buffers of that device have no addresses.
         is && self.buffer_type().is_host()
     }
 

@@ -11,3 +11,4 @@ pub use pinned::Pinned;
 pub use raw::Buffer;
 
 pub(crate) use crate::device::{check_alive, fills_words, out_of_memory, type_of};
+pub(crate) use raw::host_alignment;

@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_void};
 use std::fmt;
 use std::ptr;
 
+use crate::callback;
 use crate::device::Registry;
 use crate::error::Result;
 use crate::guard;
@@ -20,26 +21,27 @@ use crate::guard;
 /// # Ok::<(), ggml::Error>(())
 /// ```
 pub struct Pinned<M> {
-    /// `None` once it was leaked.
+    /// The memory; `None` once it was leaked.
     memory: Option<Box<M>>,
     pinned: Option<Registration>,
 }
 
 /// Memory registered with a backend.
 struct Registration {
-    /// Its start, which C only compares.
+    /// The start of the memory, which C only compares.
     address: usize,
     unregister: Unregister,
 }
 
 type Register = unsafe extern "C-unwind" fn(*mut c_void, usize) -> bool;
 type Unregister = unsafe extern "C-unwind" fn(*mut c_void);
-// No header declares these names; the CUDA and HIP backends return these functions for them.
+// No header declares the names by which backends offer these functions. For these names, the CUDA and HIP backends
+// return the functions below, whose types are checked here.
 #[cfg(any(feature = "cuda", feature = "hip"))]
 const _: (Register, Unregister) =
     (crate::sys::ggml_backend_cuda_register_host_buffer, crate::sys::ggml_backend_cuda_unregister_host_buffer);
 
-/// ggml registers and unregisters only if this variable is set.
+/// The environment variable without which ggml neither registers nor unregisters memory.
 const VARIABLE: &str = "GGML_CUDA_REGISTER_HOST";
 
 impl Registry {
@@ -71,9 +73,10 @@ impl Registry {
     pub fn pin<M: AsRef<[u8]> + 'static>(self, memory: M) -> Result<Pinned<M>> {
         const REGISTER: &CStr = c"ggml_backend_register_host_buffer";
         const UNREGISTER: &CStr = c"ggml_backend_unregister_host_buffer";
-        // SAFETY: `Register` is the function's type (checked against CUDA's header above).
+        callback::check_reentry("Registry::pin")?;
+        // SAFETY: `Register` is the type of the function with this name (checked against CUDA's header above).
         let register = unsafe { self.find_function::<Register>(REGISTER) };
-        // SAFETY: `Unregister` is the function's type (checked against CUDA's header above).
+        // SAFETY: `Unregister` is the type of the function with this name (checked against CUDA's header above).
         let unregister = unsafe { self.find_function::<Unregister>(UNREGISTER) };
         // SAFETY: both functions are from the same backend.
         unsafe { Pinned::new(memory, register.zip(unregister)) }
@@ -86,7 +89,7 @@ impl<M: AsRef<[u8]> + 'static> Pinned<M> {
     /// The functions must be a backend's pair: the first may keep the memory until the second gets its address.
     unsafe fn new(memory: M, functions: Option<(Register, Unregister)>) -> Result<Self> {
         const CALL: &str = "ggml_backend_register_host_buffer";
-        // Boxed, because bytes inside `M` itself must not move.
+        // The memory is boxed, because bytes inside `M` itself must not move.
         let memory = Box::new(memory);
         let bytes = (*memory).as_ref();
         let mut pinned = None;
@@ -101,7 +104,7 @@ impl<M: AsRef<[u8]> + 'static> Pinned<M> {
                 Ok(true) => pinned = Some(Registration { address: start.addr(), unregister }),
                 Ok(false) => {}
                 Err(error) => {
-                    // The backend may keep the memory in any state: leak it.
+                    // After an error, the backend may or may not have pinned the memory: leak it.
                     Box::leak(memory);
                     return Err(error);
                 }
@@ -127,9 +130,10 @@ impl<M: AsRef<[u8]>> AsRef<[u8]> for Pinned<M> {
 impl<M> Drop for Pinned<M> {
     fn drop(&mut self) {
         let Some(Registration { address, unregister }) = self.pinned.take() else { return };
-        // Without the variable the call would do nothing, and the memory must then be leaked.
+        // Without the environment variable, the call that unpins the memory does nothing. The memory must then be
+        // leaked.
         let done = std::env::var_os(VARIABLE).is_some()
-            && guard::settle("ggml_backend_unregister_host_buffer", || {
+            && guard::reentrant("ggml_backend_unregister_host_buffer", || {
                 // SAFETY: `register` was given this address, and each registration is undone once.
                 unsafe { unregister(ptr::without_provenance_mut(address)) }
             })
@@ -153,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// The registered address, or 0.
+    /// The end of the registered memory, or 0.
     static THERE: AtomicUsize = AtomicUsize::new(0);
 
     unsafe extern "C-unwind" fn register(start: *mut c_void, size: usize) -> bool {
@@ -164,7 +168,7 @@ mod tests {
         assert!(THERE.swap(0, Ordering::SeqCst) > start.addr());
     }
 
-    /// Counts its owners by reference count.
+    /// Memory to pin. The reference count of `_owner` tells whether it was dropped.
     struct Memory {
         _owner: Arc<()>,
         bytes: [u8; 4],
@@ -177,12 +181,12 @@ mod tests {
     }
 
     fn pin(count: &Arc<()>) -> Pinned<Memory> {
-        // SAFETY: these functions only compare addresses.
+        // SAFETY: `register` and `unregister` only compare addresses.
         unsafe { Pinned::new(Memory { _owner: Arc::clone(count), bytes: [1, 2, 3, 4] }, Some((register, unregister))) }
             .unwrap()
     }
 
-    /// Runs in a child process, because it sets an environment variable.
+    /// Runs itself again in a child process, where an environment variable is set.
     #[test]
     fn pinned_memory_is_dropped_after_unregistering() {
         let count = Arc::new(());
@@ -195,7 +199,7 @@ mod tests {
             assert!(status.status.success(), "{status:?}");
             let text = String::from_utf8_lossy(&status.stdout).into_owned();
             assert!(text.contains("1 passed"), "{text}");
-            // Without the variable nothing can be unregistered.
+            // Without the environment variable, no memory can be unregistered.
             let pinned = pin(&count);
             assert!(pinned.is_pinned());
             drop(pinned);
@@ -221,7 +225,7 @@ mod tests {
         let pinned = registry.pin(vec![5_u8; 3]).unwrap();
         assert!(!pinned.is_pinned());
         assert_eq!(pinned.as_ref(), [5; 3]);
-        // SAFETY: these functions only compare addresses.
+        // SAFETY: `register` and `unregister` only compare addresses.
         let empty = unsafe { Pinned::new(Vec::new(), Some((register, unregister))) }.unwrap();
         assert!(!empty.is_pinned() && empty.as_ref().is_empty());
     }

@@ -1,21 +1,22 @@
 //! Contexts: arenas of tensor headers, in which computations are built.
 
+#[cfg(feature = "rpc")]
+mod placed;
 pub(crate) mod raw;
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ggml_sys as sys;
 
 use crate::debug::debug;
-use crate::dtype::DType;
+use crate::dtype::{CType as _, DType};
 use crate::entries::StorePool;
 use crate::error::{Error, Result, TensorInfo};
 use crate::header::arena::Arena;
 use crate::header::init::{self, TensorInit};
 use crate::header::{Owner, TensorPtr, any_in_use};
-use crate::shape::{MAX_BYTES, Shape};
+use crate::shape::{CShape as _, MAX_BYTES, Shape};
 use crate::tensor::Tensor;
 use crate::{callback, guard};
 use raw::Pool;
@@ -25,13 +26,13 @@ const FIRST_POOL: usize = 16 << 10;
 const LAST_POOL: usize = 1 << 20;
 
 /// The maximum number of tensors that one builder makes (`ggml_conv_3d`).
-const MOST_TENSORS: usize = 8;
+const MAX_TENSORS: usize = 8;
 
 /// An arena of tensor headers, in which computations are built (`ggml_context`).
 ///
-/// It grows on demand, and holds no tensor data: inputs and results get memory when a [`Graph`](crate::Graph) is allocated, and
-/// weights lie in [`Weights`](crate::Weights). Tensors of other contexts, weights and states can be operands if they
-/// outlive the result, which lifetimes check.
+/// It grows on demand, and holds no tensor data: inputs and results get memory when a [`Graph`](crate::Graph) is
+/// allocated, and weights lie in [`Weights`](crate::Weights). Tensors of other contexts, weights and states can be
+/// operands if they outlive the result, which lifetimes check.
 ///
 /// ```
 /// use ggml::prelude::*;
@@ -42,10 +43,7 @@ const MOST_TENSORS: usize = 8;
 /// let graph = ctx.graph([y])?;
 ///
 /// let mut sched = Sched::builder().backend(Backend::cpu()?).build()?;
-/// let mut run = sched.alloc(&graph)?;
-/// run.set(x, &[-1.0_f32, 0.0, 1.0, 2.0])?;
-/// run.compute()?;
-/// assert_eq!(run.get::<f32>(y)?, [0.0, 0.0, 1.0, 2.0]);
+/// assert_eq!(sched.run(&graph, (x, &[-1.0_f32, 0.0, 1.0, 2.0]))?.get::<f32>(y)?, [0.0, 0.0, 1.0, 2.0]);
 /// # Ok(())
 /// # }
 /// ```
@@ -58,7 +56,7 @@ pub struct Context {
     pools: RefCell<Vec<Pool>>,
     /// The index of the pool in use; all later pools are empty.
     current: Cell<usize>,
-    /// That pool's C context, and the number of builders that surely fit.
+    /// The C context of the current pool, and the number of builders that surely fit into it.
     open: Cell<Open>,
     /// Tensors that Rust makes without C's builders.
     arena: Arena,
@@ -68,9 +66,9 @@ pub struct Context {
     kept: RefCell<KeptList>,
 }
 
-/// What a context keeps as long as its tensors.
+/// An object that a context keeps as long as its tensors.
 pub(crate) trait Kept: Send + Sync {
-    /// The tensors are gone.
+    /// Called when the context's tensors are gone.
     fn give_back(self: Arc<Self>);
 }
 
@@ -107,14 +105,6 @@ impl Default for Open {
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the pools move with their only owner")]
 unsafe impl Send for Context {}
 
-/// [`Context::build`] by a builder of ggml, whose name it gets: `build!(ctx, &[a], sys::ggml_f(c, a))`.
-macro_rules! build {
-    ($ctx:expr, $operands:expr, $sys:ident::$f:ident(c $(, $arg:expr)* $(,)?)) => {
-        $ctx.build(stringify!($f), $operands, |c| $sys::$f(c $(, $arg)*))
-    };
-}
-pub(crate) use build;
-
 impl Context {
     /// An empty context. It allocates nothing until it is used.
     pub fn new() -> Self {
@@ -125,7 +115,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`] if a dimension is below 1, the first is no whole number of blocks, or the size overflows.
+    /// [`Error::Shape`] if a dimension is below 1, the first is not a whole number of blocks, or the size overflows.
     #[doc(alias = "ggml_new_tensor")]
     #[doc(alias = "ggml_new_tensor_1d")]
     #[doc(alias = "ggml_new_tensor_2d")]
@@ -133,8 +123,10 @@ impl Context {
     #[doc(alias = "ggml_new_tensor_4d")]
     #[doc(alias = "ggml_set_input")]
     pub fn input(&self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Tensor<'_>> {
+        callback::check_reentry("Context::input")?;
         let t = self.leaf("input", name, dtype, shape.into())?;
-        // Also OUTPUT: otherwise its memory is reused after its last reader, and a second compute would read garbage.
+        // The flag OUTPUT is needed, too: without it, the input's memory is reused after its last reader, and a second
+        // compute would read garbage.
         t.ptr().add_flags((sys::GGML_TENSOR_FLAG_INPUT | sys::GGML_TENSOR_FLAG_OUTPUT).cast_signed());
         Ok(t)
     }
@@ -154,6 +146,7 @@ impl Context {
     /// [`Error::OutOfMemory`]; the shape is valid already.
     #[doc(alias = "ggml_dup_tensor")]
     pub fn input_like(&self, name: &str, like: Tensor<'_>) -> Result<Tensor<'_>> {
+        callback::check_reentry("Context::input_like")?;
         self.input(name, like.dtype(), like.shape())
     }
 
@@ -175,7 +168,7 @@ impl Context {
     /// [`Error::Frozen`] for tensors of weights or state, which are always readable.
     #[doc(alias = "ggml_set_output")]
     pub fn output<'c>(&'c self, t: Tensor<'c>) -> Result<Tensor<'c>> {
-        callback::check_open("Context::output")?;
+        callback::check_reentry("Context::output")?;
         t.check_free("Context::output")?;
         if !t.is_of_context() {
             return Err(Error::Frozen { call: "set_output", tensor: t.info() });
@@ -208,9 +201,9 @@ impl Context {
     /// Drops all tensors but keeps their memory, so that the next computation reuses the arena. Closures of custom
     /// operations are dropped.
     ///
-    /// Handles of this context's tensors end before, which the compiler sees to. Handles of [`Weights`](crate::Weights) and
-    /// [`State`](crate::State) borrow those alone: they may be kept, and be operands again. So may indices
-    /// ([`Weights::index`](crate::Weights::index)), which borrow nothing.
+    /// The compiler makes sure that no handle of this context's tensors is used afterwards. Handles of
+    /// [`Weights`](crate::Weights) and [`State`](crate::State) borrow only those, so they may be kept, and be operands
+    /// again. So may indices ([`Weights::index`](crate::Weights::index)), which borrow nothing.
     ///
     /// ```
     /// use ggml::prelude::*;
@@ -224,9 +217,7 @@ impl Context {
     ///     ctx.reset();
     ///     let x = ctx.input("x", DType::F32, [4])?;
     ///     let graph = ctx.graph([ctx.add(x, w)?])?;
-    ///     let mut run = sched.alloc(&graph)?;
-    ///     run.set(x, &[step as f32; 4])?;
-    ///     run.compute()?;
+    ///     sched.run(&graph, (x, &[step as f32; 4]))?;
     /// }
     /// assert_eq!(sched.plans(), 1);
     /// # Ok(())
@@ -238,7 +229,7 @@ impl Context {
             // SAFETY: handles borrow the context; `&mut self` shows that none exist.
             unsafe { pool.reset() };
         }
-        // SAFETY: as for the pools: `&mut self` shows that no handles exist.
+        // SAFETY: handles borrow the context; `&mut self` shows that none exist.
         unsafe { self.arena.reset() };
         self.current.set(0);
         self.open.take();
@@ -255,14 +246,13 @@ impl Context {
 
     /// Makes a leaf without memory.
     pub(crate) fn leaf(&self, call: &'static str, name: &str, dtype: DType, shape: Shape) -> Result<Tensor<'_>> {
-        shape.bytes(dtype).map_err(|why| Error::Shape {
-            call,
-            operands: [TensorInfo { name: name.into(), dtype: dtype.name(), ne: shape.ne() }].into(),
-            expected: why.into(),
-        })?;
         let ne = shape.ne();
-        // SAFETY: the pool is live and has room; the four dimensions are positive and don't overflow (`bytes`).
-        let t = unsafe { build!(self, &[], sys::ggml_new_tensor(c, dtype.raw(), 4, ne.as_ptr())) }?;
+        let info = || TensorInfo { name: name.into(), dtype: dtype.name(), ne };
+        shape.bytes(dtype).map_err(|why| Error::shape(call, [info()], why))?;
+        let t = self.build("ggml_new_tensor", &[], |c| {
+            // SAFETY: the pool is live and has room; the four dimensions are positive and don't overflow (`bytes`).
+            unsafe { sys::ggml_new_tensor(c, dtype.raw(), 4, ne.as_ptr()) }
+        })?;
         t.ptr().set_name(name);
         Ok(t)
     }
@@ -277,20 +267,22 @@ impl Context {
     ) -> Result<Tensor<'c>> {
         check_operands(call, operands)?;
         let pool = self.pool_with_room()?;
-        let raw = guard::call(call, || f(pool))?;
-        let raw = NonNull::new(raw).ok_or_else(|| null(call))?;
-        // SAFETY: just made in a pool of this context, which lives for 'c; all operands are handles of 'c.
+        let raw = guard::new(call, || f(pool))?;
+        // SAFETY: the tensor was just made in a pool of this context, which lives for 'c; all operands are handles of
+        // 'c.
         let t = unsafe { TensorPtr::new(raw) };
         // Builders multiply dimensions without overflow checks, so the result's size is checked here.
         if !t.is_clearly_small() && (t.span().is_none_or(|n| n > MAX_BYTES) || Shape::from(t.ne()).elements().is_none())
         {
             return Err(too_large(call, operands));
         }
-        // If the root has memory now, ggml copies its address, which would dangle after that allocation.
+        // If the root of a view has memory now, ggml copies its address into the view. The address would dangle after
+        // that allocation.
         if t.view_src().is_some() {
             t.release();
         }
-        // SAFETY: just made in a pool of this context, which lives for 'c; all operands are handles of 'c.
+        // SAFETY: the tensor was just made in a pool of this context, which lives for 'c; all operands are handles of
+        // 'c.
         Ok(unsafe { Tensor::new(t) })
     }
 
@@ -303,16 +295,18 @@ impl Context {
         fill: impl FnOnce(&mut TensorInit<'_>),
         c: impl FnOnce(*mut sys::ggml_context) -> *mut sys::ggml_tensor,
     ) -> Result<Tensor<'c>> {
-        callback::check_open(call)?;
+        callback::check_reentry(call)?;
         check_operands(call, operands)?;
         let raw = self.arena.push(|raw| fill(&mut TensorInit { raw }))?;
-        // SAFETY: just made in the arena of this context, which lives for 'c; all operands are handles of 'c.
+        // SAFETY: the tensor was just made in the arena of this context, which lives for 'c; all operands are handles
+        // of 'c.
         let t = unsafe { TensorPtr::new(raw) };
         if cfg!(debug_assertions) {
             let theirs = self.build(call, operands, c)?;
             assert!(init::same(t, theirs.ptr()), "{call} makes another tensor: {theirs:?}");
         }
-        // SAFETY: just made in the arena of this context, which lives for 'c; all operands are handles of 'c.
+        // SAFETY: the tensor was just made in the arena of this context, which lives for 'c; all operands are handles
+        // of 'c.
         Ok(unsafe { Tensor::new(t) })
     }
 
@@ -329,11 +323,12 @@ impl Context {
         }
     }
 
-    /// Finds a pool with room. Most builders need less than the maximum, so full pools are measured again first.
+    /// Finds a pool with room. Most builders need less than the maximum, so pools that counted as full are measured
+    /// again first.
     #[cold]
     fn open_pool(&self) -> Result<*mut sys::ggml_context> {
         // SAFETY: the C function returns a constant.
-        let need = MOST_TENSORS * unsafe { sys::ggml_tensor_overhead() };
+        let need = MAX_TENSORS * unsafe { sys::ggml_tensor_overhead() };
         let open = |pool: &Pool, room: usize| {
             let raw = pool.as_ptr();
             self.open.set(Open { raw, builders: room / need - 1 });
@@ -356,8 +351,8 @@ impl Context {
 
 /// Refuses operands that a running computation uses (`alloc/placement.rs`).
 ///
-/// H27: repacked weights can only be the first operand of matrix multiplications. Uses that a builder hides behind
-/// other operations are found at allocation (`rules/run.rs`).
+/// H27: repacked weights can only be the first operand of matrix multiplications. Where a builder hides repacked
+/// weights behind other operations, they are found at allocation (`rules/run.rs`).
 #[inline]
 fn check_operands(call: &'static str, operands: &[Tensor<'_>]) -> Result<()> {
     if any_in_use() {
@@ -372,17 +367,9 @@ fn check_operands(call: &'static str, operands: &[Tensor<'_>]) -> Result<()> {
 }
 
 #[cold]
-fn null(call: &'static str) -> Error {
-    Error::Null { call, log: Box::default() }
-}
-
-#[cold]
 fn too_large(call: &'static str, operands: &[Tensor<'_>]) -> Error {
-    Error::Shape {
-        call,
-        operands: operands.iter().map(|t| t.info()).collect(),
-        expected: "the result's size exceeds the address space; use smaller operands".into(),
-    }
+    let expected = "the result's size exceeds the address space; use smaller operands";
+    Error::shape(call, operands.iter().map(|t| t.info()), expected)
 }
 
 debug!(Context, |this| bytes = &this.mem_size());

@@ -4,9 +4,9 @@ use std::ptr::NonNull;
 
 use ggml_sys as sys;
 
-use crate::error::{Error, Result};
-use crate::guard;
+use crate::error::Result;
 use crate::guard::guarded;
+use crate::{guard, list};
 
 /// The unit of pool memory: ggml needs pools aligned to 16 bytes.
 #[repr(C, align(16))]
@@ -24,17 +24,11 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool of at least `bytes`.
+    /// A pool of at least this many bytes.
     pub(crate) fn new(bytes: usize) -> Result<Self> {
         guard::install()?;
         let units = bytes.div_ceil(size_of::<Unit>()).max(1);
-        let mut memory = Vec::new();
-        memory.try_reserve_exact(units).map_err(|_| Error::OutOfMemory {
-            what: "a pool of tensor headers".into(),
-            bytes: Some(bytes),
-            log: Box::default(),
-        })?;
-        memory.resize(units, Unit([0; 16]));
+        let mut memory = list::filled(Unit([0; 16]), units, "a pool of tensor headers")?;
         let params = sys::ggml_init_params {
             mem_size: units * size_of::<Unit>(),
             mem_buffer: memory.as_mut_ptr().cast(),
@@ -49,20 +43,20 @@ impl Pool {
         self.raw.as_ptr()
     }
 
-    /// Bytes in use.
+    /// Bytes of the pool in use.
     pub(crate) fn used(&self) -> usize {
-        // SAFETY: live by the type's invariant; the call only reads it.
+        // SAFETY: the context is live by the type's invariant; the call only reads it.
         unsafe { sys::ggml_used_mem(self.as_ptr()) }
     }
 
-    /// Bytes not yet in use.
+    /// Bytes of the pool not yet in use.
     pub(crate) fn free(&self) -> usize {
         self.len().saturating_sub(self.used())
     }
 
-    /// Bytes in total.
+    /// Bytes of the pool in total.
     pub(crate) fn len(&self) -> usize {
-        // SAFETY: live by the type's invariant; the call only reads it.
+        // SAFETY: the context is live by the type's invariant; the call only reads it.
         unsafe { sys::ggml_get_mem_size(self.as_ptr()) }
     }
 
@@ -72,14 +66,16 @@ impl Pool {
     ///
     /// No object of the pool may be used any more.
     pub(crate) unsafe fn reset(&mut self) {
-        // SAFETY: live by the type's invariant; no object is used any more, by contract.
+        // SAFETY: the context is live by the type's invariant; no object is used any more, by this function's `#
+        // Safety`.
         unsafe { sys::ggml_reset(self.as_ptr()) };
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: live and ours by the type's invariant. C doesn't own the memory, which is freed after this.
+        // SAFETY: the context is live and ours by the type's invariant. C doesn't own the pool's memory, which is freed
+        // afterwards.
         unsafe { sys::ggml_free(self.as_ptr()) };
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Device;
+use crate::callback;
 use crate::error::Result;
 
 macro_rules! features {
@@ -30,7 +31,7 @@ macro_rules! features {
             /// The bytes of an SVE vector; 0 without SVE (`ggml_cpu_get_sve_cnt`).
             #[doc(alias = "ggml_cpu_get_sve_cnt")]
             pub sve_bytes: usize,
-            /// The bytes of a RISC-V vector; 0 without vectors (`ggml_cpu_get_rvv_vlen`).
+            /// The bytes of a RISC-V vector; 0 without the vector extension (`ggml_cpu_get_rvv_vlen`).
             #[doc(alias = "ggml_cpu_get_rvv_vlen")]
             pub riscv_v_bytes: usize,
             /// Other compile options, such as `OPENMP` or `REPACK`.
@@ -97,6 +98,7 @@ features! {
 ///
 /// As [`Device::cpu`].
 pub fn features() -> Result<Features> {
+    callback::check_reentry("cpu::features")?;
     let mut features = Features::default();
     let Some(registry) = Device::cpu()?.registry() else { return Ok(features) };
     for (name, value) in registry.features()? {

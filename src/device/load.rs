@@ -6,17 +6,20 @@ use std::path::Path;
 
 use ggml_sys as sys;
 
+use super::driven;
 use super::registry::{self, Registry};
+use crate::callback;
 use crate::error::{Error, Result};
 use crate::guard::guarded;
 use crate::log;
 
 impl Registry {
     /// Loads all backends that were built with this crate, choosing the best CPU variant for this machine, and returns
-    /// all registries (`ggml_backend_load_all`). Calling it again loads nothing twice.
+    /// all registries (`ggml_backend_load_all`). It loads nothing if any function has loaded backends before. Devices
+    /// in Rust don't count as loaded backends.
     ///
-    /// Where backends are linked in, without the feature `dynamic-backends`, there is nothing to load: it lists those. So
-    /// a program that begins with it works either way.
+    /// Without the feature `dynamic-backends`, backends are linked in, and this only lists them. So a program that
+    /// begins with this call works either way.
     ///
     /// Unlike ggml's own function it looks into no folder but the one that the build installed them into
     /// ([`BACKEND_DIR`](sys::BACKEND_DIR)); a program that is shipped uses [`Registry::load_all_from`].
@@ -26,6 +29,7 @@ impl Registry {
     /// [`Error::File`] where the folder is gone; else as [`Registry::all`].
     #[doc(alias = "ggml_backend_load_all")]
     pub fn load_all() -> Result<Vec<Self>> {
+        callback::check_reentry("Registry::load_all")?;
         let Some(folder) = sys::BACKEND_DIR else { return Self::all() };
         let folder = Path::new(folder);
         if !folder.is_dir() {
@@ -34,15 +38,15 @@ impl Registry {
                 source: io::Error::new(ErrorKind::NotFound, "the folder doesn't exist").into(),
             });
         }
-        if Self::all()?.is_empty() {
-            // SAFETY: the folder contains this crate's own build.
+        if Self::all()?.into_iter().all(driven::is_registry) {
+            // SAFETY: the folder contains only this crate's own build of ggml's backends.
             unsafe { Self::load_all_from(folder) }?;
         }
         Self::all()
     }
 
     /// Loads the backends in a folder, of each kind the variant that suits the machine best
-    /// (`ggml_backend_load_all_from_path`). Those that fail to load are skipped; [`Registry::all`] lists the result.
+    /// (`ggml_backend_load_all_from_path`). Backends that fail to load are skipped; [`Registry::all`] lists the result.
     ///
     /// # Errors
     ///
@@ -54,10 +58,11 @@ impl Registry {
     /// the one that the environment variable `GGML_BACKEND_PATH` names, if it is set.
     #[doc(alias = "ggml_backend_load_all_from_path")]
     pub unsafe fn load_all_from(folder: impl AsRef<Path>) -> Result<()> {
+        callback::check_reentry("Registry::load_all_from")?;
         let path = c_path("Registry::load_all_from", folder.as_ref())?;
         registry::locked(|| {
-            // SAFETY: the path lives during the call; `locked` holds the lock on ggml's lists. All libraries are
-            // this ggml's, by contract.
+            // SAFETY: the path lives during the call; `locked` holds the lock on ggml's lists. All libraries are this
+            // ggml's, by this function's `# Safety`.
             unsafe { guarded!(call, sys::ggml_backend_load_all_from_path(path.as_ptr())) }
         })
     }
@@ -74,12 +79,15 @@ impl Registry {
     #[doc(alias = "ggml_backend_load")]
     pub unsafe fn load(file: impl AsRef<Path>) -> Result<Self> {
         const CALL: &str = "ggml_backend_load";
+        callback::check_reentry("Registry::load")?;
         let path = c_path("Registry::load", file.as_ref())?;
         registry::locked(|| {
             let mark = log::mark();
-            // SAFETY: as in `load_all_from`.
+            // SAFETY: the path lives during the call; `locked` holds the lock on ggml's lists. The library is this
+            // ggml's, by this function's `# Safety`.
             let raw = unsafe { guarded!(call, sys::ggml_backend_load(path.as_ptr())) }?;
-            // SAFETY: NULL, or a registry that stays until `unload`, whose caller guarantees that it is unused.
+            // SAFETY: the result is NULL, or a registry that stays until `unload`, whose caller guarantees that the
+            // registry is unused.
             unsafe { Self::from_raw(raw) }.ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })
         })
     }
@@ -97,8 +105,10 @@ impl Registry {
     /// buffer types, backends, buffers, tensors in them, and [`Pinned`](crate::Pinned) memory.
     #[doc(alias = "ggml_backend_unload")]
     pub unsafe fn unload(self) -> Result<()> {
+        callback::check_reentry("Registry::unload")?;
         registry::locked(|| {
-            // SAFETY: the registry is on ggml's list, locked by `locked`; nothing of it is in use, by contract.
+            // SAFETY: the registry is on ggml's list, locked by `locked`; nothing of it is in use, by this function's
+            // `# Safety`.
             unsafe { guarded!(call, sys::ggml_backend_unload(self.as_ptr())) }
         })
     }

@@ -12,42 +12,43 @@ use super::Device;
 use crate::error::{Error, IoError, Result};
 use crate::lock::Lock;
 
-/// What went wrong with a connection, and the error that caused it.
+/// Why a connection to an RPC server failed, with the error that caused it.
 #[derive(Debug, Clone)]
-pub(crate) struct Fault {
+pub(crate) struct ConnectionError {
     pub(crate) reason: Cow<'static, str>,
     pub(crate) source: Option<IoError>,
 }
 
-impl Fault {
-    /// A fault whose reason already says what matters of its cause.
+impl ConnectionError {
+    /// An error with this reason, which already says what matters about `source`, its cause.
     pub(crate) fn new(reason: String, source: io::Error) -> Self {
         Self { reason: reason.into(), source: Some(source.into()) }
     }
 
-    /// A fault whose reason is `what: source`.
+    /// An error whose reason is the text `what: source`.
     pub(crate) fn caused(what: impl fmt::Display, source: io::Error) -> Self {
         Self::new(format!("{what}: {source}"), source)
     }
 
-    /// The error of an RPC server that can't be reached or started.
+    /// The error for an RPC server at `endpoint` that can't be reached or started.
     pub(crate) fn of(self, endpoint: impl fmt::Display) -> Error {
         Error::Rpc { endpoint: endpoint.to_string().into(), reason: self.reason, source: self.source }
     }
 }
 
-impl<T: Into<Cow<'static, str>>> From<T> for Fault {
+impl<T: Into<Cow<'static, str>>> From<T> for ConnectionError {
     fn from(reason: T) -> Self {
         Self { reason: reason.into(), source: None }
     }
 }
 
-/// The state of a server, shared by all that use it.
+/// The state of an RPC server, shared by all that use the server.
 #[derive(Debug)]
 pub(crate) struct Remote {
     endpoint: Box<str>,
-    /// Set once, by the relay, before it sends the first byte that doesn't come from the server.
-    lost: OnceLock<Fault>,
+    /// Why the server was lost. The relay sets this once, before it sends the client the first byte that doesn't come
+    /// from the server.
+    lost: OnceLock<ConnectionError>,
 }
 
 impl Remote {
@@ -57,19 +58,19 @@ impl Remote {
 
     /// Fails if the server was lost.
     pub(crate) fn check(&self) -> Result<()> {
-        self.lost.get().cloned().map_or(Ok(()), |Fault { reason, source }| {
+        self.lost.get().cloned().map_or(Ok(()), |ConnectionError { reason, source }| {
             Err(Error::RpcLost { endpoint: self.endpoint.clone(), reason, source })
         })
     }
 
     /// The reason why the server was lost, or `None`.
     pub(crate) fn lost(&self) -> Option<&str> {
-        self.lost.get().map(|fault| &*fault.reason)
+        self.lost.get().map(|error| &*error.reason)
     }
 
     /// Marks the server as lost. The first reason is kept.
-    pub(crate) fn mark_lost(&self, fault: Fault) {
-        self.lost.get_or_init(|| fault);
+    pub(crate) fn mark_lost(&self, error: ConnectionError) {
+        self.lost.get_or_init(|| error);
         ANY_LOST.store(true, Ordering::Release);
     }
 
@@ -78,7 +79,7 @@ impl Remote {
     }
 }
 
-/// Whether any server was ever lost. Avoids the lock until then.
+/// Whether any server was ever lost. Until then, no lock is taken.
 static ANY_LOST: AtomicBool = AtomicBool::new(false);
 
 /// The server of each remote device, by the device's address. ggml frees no device, so no address is reused.

@@ -1,11 +1,12 @@
 //! Buffer types: where tensors can be placed.
 
-use std::fmt;
 use std::ptr::NonNull;
 
 use ggml_sys as sys;
 
 use super::{Device, meta};
+use crate::callback;
+use crate::debug::debug;
 use crate::error::{Error, Result};
 use crate::header::TensorPtr;
 use crate::{ffi, guard};
@@ -28,7 +29,7 @@ pub struct BufferType(NonNull<sys::ggml_backend_buffer_type>);
 
 // SAFETY: buffer types are immutable objects that ggml never frees (docs/safety.md, "Threads").
 unsafe impl Send for BufferType {}
-// SAFETY: as for Send.
+// SAFETY: buffer types are immutable, so threads can share them (docs/safety.md, "Threads").
 unsafe impl Sync for BufferType {}
 
 impl BufferType {
@@ -36,7 +37,7 @@ impl BufferType {
     ///
     /// `raw` must be a buffer type that is never freed.
     pub(crate) unsafe fn from_raw(raw: *mut sys::ggml_backend_buffer_type) -> Self {
-        // SAFETY: not NULL by contract.
+        // SAFETY: `raw` is not NULL, by this function's `# Safety`.
         Self(unsafe { NonNull::new_unchecked(raw) })
     }
 
@@ -47,10 +48,12 @@ impl BufferType {
     /// The name, such as `CPU` or `CUDA_Host` (`ggml_backend_buft_name`).
     #[doc(alias = "ggml_backend_buft_name")]
     pub fn name(self) -> String {
-        // SAFETY: buffer types are never freed; the text is copied below.
-        let text = unsafe { sys::ggml_backend_buft_name(self.as_ptr()) };
-        // SAFETY: NULL, or a C string of the buffer type.
-        unsafe { ffi::string(text) }
+        // ggml's name for a meta device's buffer type lacks the members.
+        if let Some(name) = self.device().and_then(meta::name) {
+            return name;
+        }
+        // SAFETY: buffer types and their names are never freed.
+        unsafe { ffi::text_of(sys::ggml_backend_buft_name, self.as_ptr()) }
     }
 
     /// The alignment of tensors in bytes, a power of two (`ggml_backend_buft_get_alignment`).
@@ -62,6 +65,7 @@ impl BufferType {
     #[doc(alias = "ggml_backend_buffer_get_alignment")]
     #[doc(alias = "ggml_backend_get_alignment")]
     pub fn alignment(self) -> Result<usize> {
+        callback::check_reentry("BufferType::alignment")?;
         let n = self.size("ggml_backend_buft_get_alignment", || {
             // SAFETY: buffer types are never freed; the call only reads it.
             unsafe { sys::ggml_backend_buft_get_alignment(self.as_ptr()) }
@@ -69,7 +73,8 @@ impl BufferType {
         Ok(n.max(1))
     }
 
-    /// The maximum size of a buffer in bytes (`ggml_backend_buft_get_max_size`).
+    /// The maximum size of a buffer in bytes (`ggml_backend_buft_get_max_size`). If a single tensor is larger, ggml
+    /// requests a larger buffer anyway.
     ///
     /// # Errors
     ///
@@ -78,6 +83,7 @@ impl BufferType {
     #[doc(alias = "ggml_backend_buffer_get_max_size")]
     #[doc(alias = "ggml_backend_get_max_size")]
     pub fn max_size(self) -> Result<usize> {
+        callback::check_reentry("BufferType::max_size")?;
         self.size("ggml_backend_buft_get_max_size", || {
             // SAFETY: buffer types are never freed; the call only reads it.
             unsafe { sys::ggml_backend_buft_get_max_size(self.as_ptr()) }
@@ -87,7 +93,7 @@ impl BufferType {
     /// Whether the CPU can address the memory directly (`ggml_backend_buft_is_host`).
     #[doc(alias = "ggml_backend_buft_is_host")]
     pub fn is_host(self) -> bool {
-        // C also says so of a meta device of CPUs, whose buffers have no addresses.
+        // C also calls the memory of a meta device of CPUs host memory, but buffers of that device have no addresses.
         if self.device().is_some_and(meta::is_meta) {
             return false;
         }
@@ -100,7 +106,7 @@ impl BufferType {
     pub fn device(self) -> Option<Device> {
         // SAFETY: buffer types are never freed; the call only reads it.
         let raw = unsafe { sys::ggml_backend_buft_get_device(self.as_ptr()) };
-        // SAFETY: NULL, or the device of a buffer type, which is never freed.
+        // SAFETY: `raw` is NULL, or the device of a buffer type, which is never freed.
         unsafe { Device::from_raw(raw) }
     }
 
@@ -112,7 +118,7 @@ impl BufferType {
         })
     }
 
-    /// What the device says; the result counts only if it still answers afterwards.
+    /// Asks the device for a size. The answer counts only if the device is not lost afterwards.
     fn size(self, call: &'static str, ask: impl FnOnce() -> usize) -> Result<usize> {
         let n = guard::call(call, ask)?;
         self.check_alive()?;
@@ -124,13 +130,9 @@ impl BufferType {
     }
 }
 
-impl fmt::Debug for BufferType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BufferType({})", self.name())
-    }
-}
+debug!(BufferType(name));
 
-/// The buffer type of a tensor's memory, if it has any. Its buffer must be alive.
+/// The buffer type of a tensor's memory, if it has any. The tensor's buffer must be alive.
 pub(crate) fn type_of(t: TensorPtr) -> Option<BufferType> {
     let buffer = t.root().buffer();
     if buffer.is_null() {
@@ -142,12 +144,12 @@ pub(crate) fn type_of(t: TensorPtr) -> Option<BufferType> {
     Some(unsafe { BufferType::from_raw(raw) })
 }
 
-/// Fails if the tensor's memory is on an RPC server that was lost. Its buffer must be alive.
+/// Fails if the tensor's memory is on an RPC server that was lost. The tensor's buffer must be alive.
 pub(crate) fn check_alive(t: TensorPtr) -> Result<()> {
     type_of(t).map_or(Ok(()), BufferType::check_alive)
 }
 
-/// Whether the tensor's memory is Vulkan's, which fills words of four bytes only. Its buffer must be alive.
+/// Whether the tensor's memory is Vulkan's, which fills words of four bytes only. The tensor's buffer must be alive.
 pub(crate) fn fills_words(t: TensorPtr) -> bool {
     type_of(t).and_then(BufferType::device).is_some_and(Device::is_vulkan)
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod driven;
 mod features;
+mod free;
 mod load;
 #[cfg(feature = "rpc")]
 pub(crate) mod lost;
@@ -13,16 +14,20 @@ pub(crate) mod registry;
 mod vulkan;
 
 use std::fmt;
-use std::ptr::{self, NonNull};
+use std::mem::zeroed;
+use std::ptr::NonNull;
 
 use ggml_sys as sys;
 
+use crate::callback;
+use crate::debug::debug;
 use crate::error::{Error, Result};
 use crate::ffi;
 use crate::guard::guarded;
 use crate::header::TensorPtr;
 
 pub use features::{Features, features};
+pub use free::Memory;
 pub use memory::BufferType;
 pub use registry::Registry;
 
@@ -49,7 +54,7 @@ pub struct Device(NonNull<sys::ggml_backend_device>);
 // SAFETY: devices are immutable objects that ggml never frees (only the unsafe `Registry::unload` does), and their
 // functions may be called from any thread (docs/safety.md, "Threads").
 unsafe impl Send for Device {}
-// SAFETY: as for Send.
+// SAFETY: devices are immutable, and their functions may be called from any thread (docs/safety.md, "Threads").
 unsafe impl Sync for Device {}
 
 /// The kinds of devices.
@@ -72,7 +77,7 @@ pub enum DeviceType {
     Gpu,
     /// A GPU that uses system memory.
     IntegratedGpu,
-    /// Works with the CPU on system memory, such as BLAS.
+    /// Works together with the CPU on system memory, such as BLAS.
     Accelerator,
     /// A meta device: several devices for tensor parallelism.
     Meta,
@@ -96,34 +101,16 @@ pub enum DeviceType {
 pub struct Capabilities {
     /// The device's location, if known: `domain:bus:device.function` in lower case for PCI devices.
     pub id: Option<String>,
-    /// Computes asynchronously.
+    /// Whether the device computes asynchronously.
     pub async_compute: bool,
-    /// Has pinned host memory.
+    /// Whether the device has pinned host memory.
     pub host_buffer: bool,
-    /// Can use host memory as a buffer, zero-copy.
+    /// Whether the device can use host memory as a buffer, zero-copy.
     pub buffer_from_host: bool,
-    /// Has events that backends can wait for.
+    /// Whether the device has events that backends can wait for.
     pub events: bool,
-    /// Can use a file mapping as a buffer.
+    /// Whether the device can use a file mapping as a buffer.
     pub mmap: bool,
-}
-
-/// A device's memory in bytes.
-///
-/// ```
-/// # use ggml::prelude::*;
-/// let memory = Device::cpu()?.memory()?;
-/// assert!(memory.free <= memory.total);
-/// println!("{} of {} MiB are free", memory.free >> 20, memory.total >> 20);
-/// # Ok::<(), ggml::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Memory {
-    /// Free memory at the time of the query.
-    pub free: usize,
-    /// Total memory.
-    pub total: usize,
 }
 
 impl Device {
@@ -148,6 +135,7 @@ impl Device {
     #[doc(alias = "ggml_backend_vk_get_device_count")]
     #[doc(alias = "ggml_backend_dev_get")]
     pub fn all() -> Result<Vec<Self>> {
+        callback::check_reentry("Device::all")?;
         registry::devices()
     }
 
@@ -170,12 +158,9 @@ impl Device {
     /// [`Error::NoSuch`] lists the existing names; else as [`Device::all`].
     #[doc(alias = "ggml_backend_dev_by_name")]
     pub fn by_name(name: &str) -> Result<Self> {
+        callback::check_reentry("Device::by_name")?;
         let all = Self::all()?;
-        all.iter().copied().find(|d| d.name().eq_ignore_ascii_case(name)).ok_or_else(|| Error::NoSuch {
-            what: "device",
-            name: name.into(),
-            available: all.iter().map(|d| d.name().into()).collect(),
-        })
+        registry::named("device", &all, Self::name, name)
     }
 
     /// The first device of a type (`ggml_backend_dev_by_type`).
@@ -185,6 +170,7 @@ impl Device {
     /// [`Error::NoSuch`] lists the existing devices; else as [`Device::all`].
     #[doc(alias = "ggml_backend_dev_by_type")]
     pub fn by_type(kind: DeviceType) -> Result<Self> {
+        callback::check_reentry("Device::by_type")?;
         let all = Self::all()?;
         all.iter().copied().find(|d| d.device_type() == kind).ok_or_else(|| Error::NoSuch {
             what: "device type",
@@ -199,6 +185,7 @@ impl Device {
     ///
     /// As [`Device::by_type`].
     pub fn best() -> Result<Self> {
+        callback::check_reentry("Device::best")?;
         Self::by_type(DeviceType::Gpu).or_else(|_| Self::by_type(DeviceType::IntegratedGpu)).or_else(|_| Self::cpu())
     }
 
@@ -208,6 +195,7 @@ impl Device {
     ///
     /// As [`Device::by_type`].
     pub fn cpu() -> Result<Self> {
+        callback::check_reentry("Device::cpu")?;
         Self::by_type(DeviceType::Cpu)
     }
 
@@ -217,10 +205,8 @@ impl Device {
         if let Some(name) = meta::name(self) {
             return name;
         }
-        // SAFETY: devices and their names are never freed; the text is copied below.
-        let text = unsafe { sys::ggml_backend_dev_name(self.as_ptr()) };
-        // SAFETY: NULL, or the C string from above.
-        unsafe { ffi::string(text) }
+        // SAFETY: devices and their names are never freed.
+        unsafe { ffi::text_of(sys::ggml_backend_dev_name, self.as_ptr()) }
     }
 
     /// A description of the device (`ggml_backend_dev_description`).
@@ -228,10 +214,8 @@ impl Device {
     #[doc(alias = "ggml_backend_cuda_get_device_description")]
     #[doc(alias = "ggml_backend_vk_get_device_description")]
     pub fn description(self) -> String {
-        // SAFETY: devices and their descriptions are never freed; the text is copied below.
-        let text = unsafe { sys::ggml_backend_dev_description(self.as_ptr()) };
-        // SAFETY: NULL, or the C string from above.
-        unsafe { ffi::string(text) }
+        // SAFETY: devices and their descriptions are never freed.
+        unsafe { ffi::text_of(sys::ggml_backend_dev_description, self.as_ptr()) }
     }
 
     /// The device's type (`ggml_backend_dev_type`).
@@ -261,11 +245,13 @@ impl Device {
     #[doc(alias = "ggml_backend_cuda_get_device_memory")]
     #[doc(alias = "ggml_backend_vk_get_device_memory")]
     pub fn memory(self) -> Result<Memory> {
+        callback::check_reentry("Device::memory")?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: devices are never freed; C writes both numbers and keeps nothing.
         unsafe { guarded!(call, sys::ggml_backend_dev_memory(self.as_ptr(), &raw mut free, &raw mut total)) }?;
         self.check_alive()?;
-        Ok(Memory { free, total })
+        // A server or a driver may report any numbers.
+        Ok(Memory { free: free.min(total), total })
     }
 
     /// The device's optional capabilities (`ggml_backend_dev_get_props`).
@@ -275,25 +261,13 @@ impl Device {
     /// As [`Device::memory`].
     #[doc(alias = "ggml_backend_dev_get_props")]
     pub fn capabilities(self) -> Result<Capabilities> {
-        let mut props = sys::ggml_backend_dev_props {
-            name: ptr::null(),
-            description: ptr::null(),
-            memory_free: 0,
-            memory_total: 0,
-            type_: sys::GGML_BACKEND_DEVICE_TYPE_CPU,
-            device_id: ptr::null(),
-            caps: sys::ggml_backend_dev_caps {
-                async_: false,
-                host_buffer: false,
-                buffer_from_host_ptr: false,
-                events: false,
-                mmap_support: false,
-            },
-        };
+        callback::check_reentry("Device::capabilities")?;
+        // SAFETY: zeros are valid for all fields: pointers, numbers and booleans.
+        let mut props: sys::ggml_backend_dev_props = unsafe { zeroed() };
         // SAFETY: devices are never freed; C fills `props` and keeps nothing.
         unsafe { guarded!(call, sys::ggml_backend_dev_get_props(self.as_ptr(), &raw mut props)) }?;
         self.check_alive()?;
-        // SAFETY: NULL, or a string of the device, which is never freed.
+        // SAFETY: the location is NULL, or a string of the device, which is never freed.
         let id = unsafe { ffi::string(props.device_id) };
         let c = props.caps;
         Ok(Capabilities {
@@ -311,7 +285,7 @@ impl Device {
     pub fn registry(self) -> Option<Registry> {
         // SAFETY: devices are never freed; the call only reads it.
         let raw = unsafe { sys::ggml_backend_dev_backend_reg(self.as_ptr()) };
-        // SAFETY: NULL, or the registry of a device, which is never freed.
+        // SAFETY: the result is NULL, or the registry of a device, which is never freed.
         unsafe { Registry::from_raw(raw) }
     }
 
@@ -343,11 +317,11 @@ impl Device {
         }
         // SAFETY: devices are never freed; the call only reads it.
         let raw = unsafe { sys::ggml_backend_dev_host_buffer_type(self.as_ptr()) };
-        // SAFETY: not NULL (checked here), and a buffer type, which is never freed.
+        // SAFETY: `raw` is not NULL (checked here), and a buffer type, which is never freed.
         (!raw.is_null()).then(|| unsafe { BufferType::from_raw(raw) })
     }
 
-    /// Whether the device claims to run `op`. The tensor must have its sources.
+    /// Whether the device claims to run `op`. `op` must have its sources.
     pub(crate) fn claims(self, op: TensorPtr) -> Result<bool> {
         // SAFETY: devices are never freed; tensor and sources live by TensorPtr's invariants. C keeps nothing.
         let claims = unsafe { guarded!(call, sys::ggml_backend_dev_supports_op(self.as_ptr(), op.as_ptr())) }?;
@@ -359,35 +333,31 @@ impl Device {
     #[doc(alias = "ggml_backend_dev_supports_buft")]
     #[doc(alias = "ggml_backend_supports_buft")]
     pub fn supports_buffer_type(self, buft: BufferType) -> bool {
-        // C reports a meta device of CPUs as host memory, but its buffers have no addresses.
+        // C reports the memory of a meta device of CPUs as host memory, but its buffers have no addresses.
         if buft.device().is_some_and(meta::is_meta) && !meta::is_meta(self) {
             return false;
         }
-        // SAFETY: neither is ever freed; the call only reads them.
+        // SAFETY: neither device nor buffer type is ever freed; the call only reads them.
         unsafe { sys::ggml_backend_dev_supports_buft(self.as_ptr(), buft.as_ptr()) }
     }
 }
 
-/// A device's own memory ([`Device::buffer_type`]).
+/// Converts a device to the buffer type of its own memory ([`Device::buffer_type`]).
 impl From<Device> for BufferType {
     fn from(device: Device) -> Self {
         device.buffer_type()
     }
 }
 
-/// A device's own memory, for closures that may name none, such as that of
-/// [`Reader::load`](crate::gguf::Reader::load).
+/// Converts a device to the buffer type of its own memory, for closures that may also return `None`, such as that of
+/// [`Load::load`](crate::gguf::Load::load).
 impl From<Device> for Option<BufferType> {
     fn from(device: Device) -> Self {
         Some(device.buffer_type())
     }
 }
 
-impl fmt::Debug for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Device({})", self.name())
-    }
-}
+debug!(Device(name));
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 
 use super::Registry;
 use crate::error::{Error, Result};
+use crate::guard;
 
 /// The name of a function and, as `F`, the type of a pointer to it; made by `named!`.
 #[derive(Clone, Copy)]
@@ -20,7 +21,8 @@ pub(crate) struct Named<F> {
 impl<F: Copy> Named<F> {
     /// # Safety
     ///
-    /// `F` must be the type of a pointer to the function that backends offer by this name. `_declared` is only a type.
+    /// `F` must be the type of a pointer to the function that backends offer by this name. `_declared` is there for its
+    /// type only.
     pub(crate) const unsafe fn new(name: &'static CStr, _declared: Option<F>) -> Self {
         Self { name, function: PhantomData }
     }
@@ -50,13 +52,19 @@ macro_rules! named {
 pub(crate) use named;
 
 impl Registry {
-    /// The backend's function of this name, if it has one.
+    /// The backend's function with the name in `named`, if it has one.
     pub(crate) fn find<F: Copy>(self, named: Named<F>) -> Option<F> {
-        // SAFETY: `F` is the function's type, by the contract of `Named::new`.
+        // SAFETY: `F` is the function's type, by the `# Safety` of `Named::new`.
         unsafe { self.find_function(named.name) }
     }
 
-    /// The backend's function of this name, which it must have.
+    /// Calls the backend's function with the name in `named`. It is an error if there is none.
+    pub(crate) fn call<F: Copy, R>(self, named: Named<F>, call: impl FnOnce(F) -> R) -> Result<R> {
+        let function = self.function(named)?;
+        guard::call(named.name.to_str().unwrap_or_default(), || call(function))
+    }
+
+    /// The backend's function with the name in `named`. It is an error if there is none.
     pub(crate) fn function<F: Copy>(self, named: Named<F>) -> Result<F> {
         self.find(named).ok_or(Error::Null { call: "ggml_backend_reg_get_proc_address", log: Box::default() })
     }

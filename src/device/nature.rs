@@ -5,7 +5,8 @@ use crate::error::Result;
 use crate::header::TensorPtr;
 
 impl Device {
-    /// Fails if the device, or a member of a meta device, was lost: with its RPC server, or by its implementation in Rust.
+    /// Fails if the device, or a member of a meta device, was lost, either with its RPC server or by its implementation
+    /// in Rust.
     pub(crate) fn check_alive(self) -> Result<()> {
         #[cfg(feature = "rpc")]
         super::lost::check(self.as_ptr())?;
@@ -37,7 +38,7 @@ impl Device {
         self.device_type() == DeviceType::Cpu && !self.is_remote()
     }
 
-    /// Whether the shape of `t` reaches the device: RPC truncates dimensions and strides to 32 bits.
+    /// Whether the shape of `t` reaches the device unchanged: RPC truncates dimensions and strides to 32 bits.
     pub(crate) fn fits_wire(self, t: TensorPtr) -> bool {
         let ne = t.ne().iter().all(|&n| u32::try_from(n).is_ok());
         let nb = t.nb().iter().all(|&n| u32::try_from(n).is_ok());

@@ -1,7 +1,6 @@
 //! Registries: the available backends, each with its devices.
 
 use std::ffi::{CStr, c_void};
-use std::fmt;
 use std::mem::transmute_copy;
 use std::ptr::NonNull;
 
@@ -10,6 +9,7 @@ use ggml_sys as sys;
 use super::named::named;
 use super::{Device, vulkan};
 use crate::callback;
+use crate::debug::debug;
 use crate::error::{Error, Result};
 use crate::guard::guarded;
 use crate::lock::Lock;
@@ -18,14 +18,21 @@ use crate::{ffi, guard};
 /// Locks ggml's lists of registries and devices, which are plain vectors, for reading or extending.
 static LISTS: Lock<()> = Lock::new(());
 
-/// Runs `f` with ggml's lists locked. The first such call starts every backend.
+/// Runs `f` with ggml's lists locked. The first read of the lists starts every backend.
 pub(crate) fn locked<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
-    // User code on a thread of ggml's must not wait for the thread that called ggml.
-    callback::check_open("Registry")?;
+    // ggml may run user code on a thread of its own. That thread must not wait here for the thread that called ggml.
+    callback::check_reentry("Registry")?;
     guard::install()?;
     guard::check_cpu()?;
     let _lock = LISTS.lock();
     f()
+}
+
+/// The device or registry of `all` with this name, ignoring case.
+pub(super) fn named<T: Copy>(what: &'static str, all: &[T], name_of: impl Fn(T) -> String, name: &str) -> Result<T> {
+    let found = all.iter().copied().find(|&one| name_of(one).eq_ignore_ascii_case(name));
+    let available = || all.iter().map(|&one| name_of(one).into()).collect();
+    found.ok_or_else(|| Error::NoSuch { what, name: name.into(), available: available() })
 }
 
 pub(super) fn devices() -> Result<Vec<Device>> {
@@ -36,7 +43,7 @@ pub(super) fn devices() -> Result<Vec<Device>> {
         for i in 0..n {
             // SAFETY: `i` is below the count, and the list can't shrink: `locked` holds its lock.
             let raw = unsafe { guarded!(call, sys::ggml_backend_dev_get(i)) }?;
-            // SAFETY: NULL, or a device of the registry, which is never freed.
+            // SAFETY: `raw` is NULL, or a device of the registry, which is never freed.
             let Some(device) = (unsafe { Device::from_raw(raw) }) else { continue };
             if !device.is_vulkan() || vulkan::starts(device)? {
                 all.push(device);
@@ -64,7 +71,7 @@ pub struct Registry(NonNull<sys::ggml_backend_reg>);
 
 // SAFETY: registries are immutable objects that are never freed (docs/safety.md, "Threads").
 unsafe impl Send for Registry {}
-// SAFETY: as for Send.
+// SAFETY: registries are immutable, so threads can share them (docs/safety.md, "Threads").
 unsafe impl Sync for Registry {}
 
 impl Registry {
@@ -87,6 +94,7 @@ impl Registry {
     #[doc(alias = "ggml_backend_reg_count")]
     #[doc(alias = "ggml_backend_reg_get")]
     pub fn all() -> Result<Vec<Self>> {
+        callback::check_reentry("Registry::all")?;
         locked(|| {
             // SAFETY: no arguments; `locked` holds the lock on the list.
             let n = unsafe { guarded!(call, sys::ggml_backend_reg_count()) }?;
@@ -107,12 +115,9 @@ impl Registry {
     /// [`Error::NoSuch`] lists the existing names; else as [`Device::all`].
     #[doc(alias = "ggml_backend_reg_by_name")]
     pub fn by_name(name: &str) -> Result<Self> {
+        callback::check_reentry("Registry::by_name")?;
         let all = Self::all()?;
-        all.iter().copied().find(|r| r.name().eq_ignore_ascii_case(name)).ok_or_else(|| Error::NoSuch {
-            what: "registry",
-            name: name.into(),
-            available: all.iter().map(|r| r.name().into()).collect(),
-        })
+        named("registry", &all, Self::name, name)
     }
 
     /// The features that the backend was compiled for and the machine has, such as `AVX2` or `ARCHS`, as names and
@@ -123,6 +128,7 @@ impl Registry {
     /// [`Error::Ggml`] or [`Error::Exception`] if the backend fails.
     #[doc(alias = "ggml_backend_get_features_t")]
     pub fn features(self) -> Result<Vec<(String, String)>> {
+        callback::check_reentry("Registry::features")?;
         let Some(get) = self.find(named!(c"ggml_backend_get_features" as ggml_backend_get_features_t)) else {
             return Ok(Vec::new());
         };
@@ -130,32 +136,18 @@ impl Registry {
             // SAFETY: the function is this registry's, which is never freed; neither is the list, which is made once.
             unsafe { get(self.0.as_ptr()) }
         })?;
-        let mut all = Vec::new();
-        let mut at = NonNull::new(first);
-        while let Some(pair) = at {
-            // SAFETY: an entry of a list that is never freed and ends with NULL as a name, which was not reached yet.
-            let feature = unsafe { pair.read() };
-            if feature.name.is_null() {
-                break;
-            }
-            // SAFETY: a C string that is never freed, as the list is not.
-            let name = unsafe { ffi::string(feature.name) };
-            // SAFETY: a C string that is never freed, as the list is not.
-            let value = unsafe { ffi::string(feature.value) };
-            all.push((name, value));
-            // SAFETY: this entry is not the terminating one, so another one follows.
-            at = Some(unsafe { pair.add(1) });
-        }
-        Ok(all)
+        // SAFETY: the list is made once, never freed, and ends with NULL as a name.
+        let all = unsafe { ffi::entries(first, |feature| feature.name.is_null()) };
+        // SAFETY: a C string in a list that is never freed.
+        let text = |text| unsafe { ffi::string(text) };
+        Ok(all.into_iter().map(|feature| (text(feature.name), text(feature.value))).collect())
     }
 
     /// The name (`ggml_backend_reg_name`).
     #[doc(alias = "ggml_backend_reg_name")]
     pub fn name(self) -> String {
-        // SAFETY: registries are never freed; the text is copied below.
-        let text = unsafe { sys::ggml_backend_reg_name(self.0.as_ptr()) };
-        // SAFETY: NULL, or the C string from above.
-        unsafe { ffi::string(text) }
+        // SAFETY: registries and their names are never freed.
+        unsafe { ffi::text_of(sys::ggml_backend_reg_name, self.0.as_ptr()) }
     }
 
     /// The devices of this registry. (ggml's enumeration of one registry aborts for RPC, so this filters the list of
@@ -167,6 +159,7 @@ impl Registry {
     #[doc(alias = "ggml_backend_reg_dev_count")]
     #[doc(alias = "ggml_backend_reg_dev_get")]
     pub fn devices(self) -> Result<Vec<Device>> {
+        callback::check_reentry("Registry::devices")?;
         Ok(devices()?.into_iter().filter(|d| d.registry() == Some(self)).collect())
     }
 
@@ -180,13 +173,9 @@ impl Registry {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "`F` must be a function pointer") };
         // SAFETY: registries are never freed; the name lives during the call, which only compares it.
         let raw = unsafe { sys::ggml_backend_reg_get_proc_address(self.0.as_ptr(), name.as_ptr()) };
-        // SAFETY: not NULL, and a pointer to a function of type `F`, by contract.
+        // SAFETY: `raw` is not NULL, and points to a function of type `F`, by this function's `# Safety`.
         NonNull::new(raw).map(|raw| unsafe { transmute_copy::<NonNull<c_void>, F>(&raw) })
     }
 }
 
-impl fmt::Debug for Registry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Registry({})", self.name())
-    }
-}
+debug!(Registry(name));

@@ -9,10 +9,10 @@ use crate::guard::guarded;
 use crate::lock::Lock;
 use crate::log;
 
-/// The devices that were started, in ggml's order, and whether they can be used.
+/// The Vulkan devices that were started, in ggml's order, each with whether it can be used.
 static STARTED: Lock<Vec<(Device, bool)>> = Lock::new(Vec::new());
 
-/// Starts a device once. After a failure, nothing may use it.
+/// Starts a Vulkan device, once. Returns whether it started well; otherwise nothing may use it.
 pub(super) fn starts(device: Device) -> Result<bool> {
     let mut started = STARTED.lock();
     if let Some((_, well)) = started.iter().find(|(other, _)| *other == device) {
@@ -30,7 +30,7 @@ pub(super) fn starts(device: Device) -> Result<bool> {
     Ok(result.is_ok())
 }
 
-/// Whether Vulkan has host memory. It belongs to the first device, whichever is asked.
+/// Whether Vulkan has host memory. It belongs to the first device, whichever device is asked for it.
 pub(super) fn has_host_memory() -> bool {
     let started = STARTED.lock();
     started.first().is_some_and(|&(_, well)| well)

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Why a function of a [`Driver`](super::Driver), of its buffers or its streams failed.
 ///
-/// It is made from any error by `?`, or from a text.
+/// Any error becomes a failure by `?`, and so does a text.
 ///
 /// ```
 /// # use ggml::prelude::*;
@@ -25,14 +25,15 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The function failed; the device can be used further. The call that ran it returns
+    /// The function failed, and the device can be used further. The call that ran the function returns
     /// [`Error::DeviceFailed`](crate::Error::DeviceFailed).
     pub fn new(reason: impl Into<Box<str>>) -> Self {
         Self { reason: reason.into(), lost: false }
     }
 
     /// The device is lost: none of its functions is called again, and every call that would need it returns
-    /// [`Error::DeviceLost`](crate::Error::DeviceLost).
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost). Nobody waits for work that the device has begun: either the
+    /// drop of its stream ends that work, or the work owns what it needs.
     pub fn lost(reason: impl Into<Box<str>>) -> Self {
         Self { reason: reason.into(), lost: true }
     }

@@ -5,17 +5,35 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::failure::Failure;
+use crate::list;
 use crate::lock::Lock;
 
-/// Whether the memory of transfers that were submitted since the stream was last waited for is still lent.
+/// Allocates `len` zero bytes. A lack of memory is a failure here, where `vec![0; len]` ends the process.
+///
+/// ```
+/// use ggml::driver::zeroed;
+/// assert_eq!(zeroed(3)?, [0, 0, 0]);
+/// assert!(zeroed(usize::MAX).is_err());
+/// # Ok::<(), ggml::driver::Failure>(())
+/// ```
+///
+/// # Errors
+///
+/// A failure if there is too little memory.
+pub fn zeroed(len: usize) -> Result<Vec<u8>, Failure> {
+    Ok(list::filled(0, len, "a device's bytes")?)
+}
+
+/// Whether a stream's transfers may still access the host memory that they were lent. A stream begins a new lease each
+/// time it was waited for.
 pub(super) type Lease = Arc<Lock<bool>>;
 
-/// A lease of memory.
+/// Begins a lease of host memory.
 pub(super) fn lease() -> Lease {
     Arc::new(Lock::new(true))
 }
 
-/// Ends a lease: waits for accesses under way, and allows no more.
+/// Ends a lease of host memory: waits for accesses under way, and allows no more.
 pub(super) fn end(lease: &Lease) {
     *lease.lock() = false;
 }
@@ -27,14 +45,14 @@ struct Lent {
     lease: Lease,
 }
 
-// SAFETY: any thread may copy to or from the memory while the lease runs; whoever lent it lets nothing else write to it,
-// or for targets use it (`Lent::new`). The lease's lock keeps it from ending in between.
+// SAFETY: any thread may copy to or from the memory while the lease runs. Whoever lent it lets nothing else write to
+// it, or use it at all if it is a target (`Lent::new`). The lease's lock keeps the lease from ending during a copy.
 unsafe impl Send for Lent {}
-// SAFETY: as for Send; the lock also keeps two threads from copying at once.
+// SAFETY: any thread may use the memory while the lease runs; the lock also keeps two threads from copying at once.
 unsafe impl Sync for Lent {}
 
 impl Lent {
-    /// Runs `copy` with the address of `len` bytes from `offset` on, which are lent meanwhile.
+    /// Runs `copy` with the address of `len` bytes from `offset` on, which stay lent meanwhile.
     fn access(&self, offset: usize, len: usize, copy: impl FnOnce(*mut u8)) -> Result<(), Failure> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(Failure::new(format!("{len} bytes from {offset} on are out of bounds of {}", self.len)));
@@ -54,7 +72,7 @@ impl Lent {
 #[doc = include_str!("store.txt")]
 /// fn in_halves(to: Region<'_, Probe>, from: HostSource) -> Result<(), Failure> {
 ///     let half = from.len() / 2;
-///     let mut data = vec![0; half];
+///     let mut data = zeroed(half)?;
 ///     from.read(0, &mut data)?;
 ///     to.buffer().set(to.tensor(), to.offset(), &data)?;
 ///     from.read(half, &mut data)?;
@@ -71,7 +89,7 @@ pub struct HostSource(Lent);
 ///
 #[doc = include_str!("store.txt")]
 /// fn swapped(from: Region<'_, Probe>, to: HostTarget) -> Result<(), Failure> {
-///     let mut data = vec![0; to.len()];
+///     let mut data = zeroed(to.len())?;
 ///     from.buffer().get(from.tensor(), from.offset(), &mut data)?;
 ///     to.write(4, &data[..4])?;
 ///     to.write(0, &data[4..])
@@ -94,11 +112,11 @@ impl HostSource {
     ///
     /// # Errors
     ///
-    /// A failure if they are out of bounds, or if the stream was waited for or freed.
+    /// A failure if the bytes are out of bounds, or if the stream was waited for or freed.
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), Failure> {
         self.0.access(offset, to.len(), |from| {
             // SAFETY: the bytes are in bounds and lent (`access`), so they are live and not written to (`new`); `to` is
-            // ours alone, so it doesn't overlap them.
+            // borrowed mutably, so it doesn't overlap them.
             unsafe { ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
         })
     }
@@ -108,7 +126,7 @@ impl HostSource {
         self.0.len
     }
 
-    /// Whether there are none.
+    /// Whether the number of bytes is 0.
     pub fn is_empty(&self) -> bool {
         self.0.len == 0
     }
@@ -140,7 +158,7 @@ impl HostTarget {
         self.0.len
     }
 
-    /// Whether there are none.
+    /// Whether the number of bytes is 0.
     pub fn is_empty(&self) -> bool {
         self.0.len == 0
     }

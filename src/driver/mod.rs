@@ -2,37 +2,44 @@
 //!
 //! A [`Driver`] implements a device: it says which operations it computes, allocates [buffers](DriverBuffer), and makes
 //! [streams](DriverStream) that compute graphs. [`Registry::register`](crate::Registry::register) makes devices of
-//! drivers. From then on each is a [`Device`](crate::Device) like any other: listed, scheduled, compared, and a possible
-//! member of a meta device.
+//! drivers. From then on each is a [`Device`](crate::Device) like any other: listed, scheduled, compared, and a
+//! possible member of a meta device.
 //!
-//! What is lent to a driver's function ends with the call. All of it is checked first: operands lie inside their buffers,
-//! and strides and sizes are those of tensors. No function can call ggml
+//! References that a driver's function gets are valid until it returns. All operands were checked: they lie inside
+//! their buffers, and their strides and sizes are those of tensors. No function can call ggml
 //! ([`Error::Nested`](crate::Error::Nested)); a driver that computes with ggml does so on a thread of its own.
 //!
-//! A panic in a driver is caught. The device is then lost, and says so: [`Error::DeviceLost`](crate::Error::DeviceLost).
+//! A panic in a driver is caught. The device is then lost: calls return
+//! [`Error::DeviceLost`](crate::Error::DeviceLost).
 
+mod computation;
 mod failure;
 mod host;
 mod info;
+mod memory;
 mod node;
 mod operation;
 mod raw;
+mod recipe;
 mod register;
 mod split;
 mod state;
+mod view;
 
+pub use crate::op::{OpParams, Operation};
 pub use failure::Failure;
-pub use host::{HostSource, HostTarget};
+pub use host::{HostSource, HostTarget, zeroed};
 pub use info::DriverInfo;
-pub use node::{Node, Nodes, Operand, Place, Region, TensorView};
-pub use operation::{OpParams, Operation};
+pub use node::{Node, Nodes};
+pub use recipe::{Rebuilt, Recipe};
 pub use split::SplitNodes;
+pub use view::{Operand, Place, Region, TensorView};
 
 use std::convert::Infallible;
 
 /// A device's implementation (`ggml_backend_device_i`).
 ///
-/// Its functions may be called from any thread, and from several at once.
+/// The functions of a driver may be called from any thread, and from several at once.
 ///
 /// ```standalone_crate
 /// use ggml::driver::{Driver, DriverInfo, DriverStream, Failure, NoBuffer, NoEvent, Node, Nodes, Operation};
@@ -80,44 +87,45 @@ use std::convert::Infallible;
 /// ```
 #[doc(alias = "ggml_backend_device_i")]
 pub trait Driver: Send + Sync + Sized + 'static {
-    /// The device's memory; [`NoBuffer`] if it works in host memory.
+    /// The type of the device's buffers; [`NoBuffer`] if the device works in host memory.
     type Buffer: DriverBuffer;
-    /// What computes on the device.
+    /// The type of the device's streams, which compute.
     type Stream: DriverStream<Self>;
-    /// A point in a stream's queue; [`NoEvent`] if it has none.
+    /// The type of events, which are points in a stream's queue; [`NoEvent`] if the device has none.
     type Event: Send + Sync + 'static;
 
-    /// What the device is called and can do. Asked once, when it is registered.
+    /// What the device is called and can do. This is called once, when the device is registered.
     fn info(&self) -> DriverInfo;
 
-    /// Its free and total memory in bytes; zeros if it has none of its own.
+    /// The device's free and total memory in bytes; zeros if it has none of its own.
     fn memory(&self) -> [usize; 2] {
         [0, 0]
     }
 
-    /// Whether it computes `node`, whose operands may have no memory yet. The answer for the same node must not change.
+    /// Whether the device computes `node`, whose operands may have no memory yet. The answer for the same node must not
+    /// change.
     ///
-    /// It isn't asked for views, which need no computation, nor for closures, which it can't call.
+    /// This is not called for views, which need no computation, nor for closures, which a driver can't call.
     fn supports(&self, node: &Node<'_, Self>) -> bool;
 
-    /// Whether it should compute `node` even if that means copying weights to it. It isn't asked for `mul_mat_id`: ggml
-    /// would read that operation's indices from the device.
+    /// Whether the device should compute `node` even if that means copying weights to it. This is not called for
+    /// `mul_mat_id`, because ggml would read that operation's indices from the device.
     fn offloads(&self, node: &Node<'_, Self>) -> bool {
         let _ = node;
         false
     }
 
-    /// The bytes that a tensor takes in its buffers. Less than [`TensorView::nbytes`] counts as that; so does more, for
-    /// results of operations for which ggml allows none.
+    /// The bytes that a tensor takes in the device's buffers. An answer below [`TensorView::nbytes`] is raised to it.
+    /// Extra room is ignored for results of operations where ggml allows none.
     fn alloc_size(&self, tensor: TensorView<'_>) -> usize {
         tensor.nbytes()
     }
 
-    /// Allocates a buffer of `size` bytes, above 0. Its content is undefined.
+    /// Allocates a buffer of `size` bytes, at least 1, for example by [`zeroed`]. Its content is undefined.
     ///
     /// # Errors
     ///
-    /// Any counts as a lack of memory: the call returns [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// Every failure counts as a lack of memory: the call returns [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     fn allocate(&self, size: usize) -> Result<Self::Buffer, Failure> {
         let _ = size;
         Err(Failure::new("the device has no memory of its own"))
@@ -127,14 +135,14 @@ pub trait Driver: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     ///
-    /// Those of the device.
+    /// A failure of the device.
     fn stream(&self, params: &str) -> Result<Self::Stream, Failure>;
 
-    /// Makes an event, which counts as reached until a stream records it.
+    /// Makes an event. It counts as reached until a stream records it.
     ///
     /// # Errors
     ///
-    /// Those of the device.
+    /// A failure of the device.
     fn event(&self) -> Result<Self::Event, Failure> {
         Err(Failure::new("the device has no events"))
     }
@@ -143,7 +151,7 @@ pub trait Driver: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     ///
-    /// Any loses the device: nobody knows what runs.
+    /// After any failure the device is lost, because nobody knows what still runs.
     fn wait_for(&self, event: &Self::Event) -> Result<(), Failure> {
         let _ = event;
         Err(Failure::new("the device has no events"))
@@ -152,8 +160,8 @@ pub trait Driver: Send + Sync + Sized + 'static {
 
 /// Memory of a device, which the host can't address (`ggml_backend_buffer_i`).
 ///
-/// Bytes are counted from the buffer's start. All ranges were checked: they lie inside the buffer. Its functions may be
-/// called from any thread, and from several at once. It is dropped when ggml frees it, even if the device is lost.
+/// Offsets count from the buffer's start. All ranges were checked: they lie inside the buffer. A buffer's functions may
+/// be called from any thread, and from several at once. It is dropped when ggml frees it, even if the device is lost.
 ///
 /// ```
 /// # use ggml::prelude::*;
@@ -193,33 +201,33 @@ pub trait Driver: Send + Sync + Sized + 'static {
 /// ```
 #[doc(alias = "ggml_backend_buffer_i")]
 pub trait DriverBuffer: Send + Sync + Sized + 'static {
-    /// Writes bytes of `tensor` that begin at byte `offset`.
+    /// Writes `data` to bytes of `tensor`, which begin at byte `offset` of the buffer.
     ///
     /// # Errors
     ///
-    /// Those of the device.
+    /// A failure of the device.
     fn set(&self, tensor: TensorView<'_>, offset: usize, data: &[u8]) -> Result<(), Failure>;
 
-    /// Reads bytes of `tensor` that begin at byte `offset`.
+    /// Reads bytes of `tensor`, which begin at byte `offset` of the buffer.
     ///
     /// # Errors
     ///
-    /// Those of the device.
+    /// A failure of the device.
     fn get(&self, tensor: TensorView<'_>, offset: usize, data: &mut [u8]) -> Result<(), Failure>;
 
-    /// Sets `len` bytes from `offset` on to `value`.
+    /// Sets `len` bytes from byte `offset` of the buffer on to `value`.
     ///
     /// # Errors
     ///
-    /// Those of the device.
+    /// A failure of the device.
     fn fill(&self, offset: usize, len: usize, value: u8) -> Result<(), Failure>;
 
-    /// Copies `len` bytes of another buffer of this registry, or of this one, without the host. Returns `false` if it
-    /// can't: then ggml reads and writes them.
+    /// Copies `len` bytes of `from`, a buffer of the same registry or this one, without the host. Returns `false` if
+    /// that is impossible: ggml then copies through the host.
     ///
     /// # Errors
     ///
-    /// Those of the device.
+    /// A failure of the device.
     fn copy(&self, offset: usize, from: &Self, from_offset: usize, len: usize) -> Result<bool, Failure> {
         let _ = (offset, from, from_offset, len);
         Ok(false)
@@ -254,24 +262,25 @@ pub trait DriverBuffer: Send + Sync + Sized + 'static {
 /// ```
 #[doc(alias = "ggml_backend_i")]
 pub trait DriverStream<D: Driver>: Send + 'static {
-    /// Computes the nodes in order, or submits them.
+    /// Computes the nodes in order, or submits them for computation in order.
     ///
     /// # Errors
     ///
-    /// Those of the device.
+    /// A failure of the device.
     fn compute(&mut self, nodes: Nodes<'_, D>) -> Result<(), Failure>;
 
     /// Orders the nodes of a split, or prepares for them, whenever a scheduler plans or allocates a graph
     /// (`graph_optimize`). It is called if [`DriverInfo::with_optimize`] is set, and not for graphs of a
     /// [`GraphAllocator`](crate::GraphAllocator) or on a meta device.
     ///
-    /// Returns the indices of the nodes in the order in which they shall be computed, or `None` to keep theirs. Each
-    /// must come after those in [`SplitNodes::before`], which has an example. The answer for the same nodes must not change.
+    /// Returns the indices of the nodes in the order in which they shall be computed, or `None` to keep the given
+    /// order. Each node must come after those in [`SplitNodes::before`], which has an example. The answer for the same
+    /// nodes must not change.
     ///
     /// # Errors
     ///
-    /// Those of the device. The call that plans or allocates then returns
-    /// [`Error::DeviceFailed`](crate::Error::DeviceFailed), as it does for a wrong order or one that changes.
+    /// A failure of the device. The call that plans or allocates then returns
+    /// [`Error::DeviceFailed`](crate::Error::DeviceFailed), as it does for an invalid order, or one that changes.
     #[doc(alias = "graph_optimize")]
     fn optimize(&mut self, nodes: &SplitNodes<'_, D>) -> Result<Option<Vec<usize>>, Failure> {
         let _ = nodes;
@@ -283,7 +292,7 @@ pub trait DriverStream<D: Driver>: Send + 'static {
     ///
     /// # Errors
     ///
-    /// Any loses the device: nobody knows what runs.
+    /// After any failure the device is lost, because nobody knows what still runs.
     fn synchronize(&mut self) -> Result<(), Failure> {
         Ok(())
     }
@@ -292,10 +301,10 @@ pub trait DriverStream<D: Driver>: Send + 'static {
     ///
     /// # Errors
     ///
-    /// Those of the device.
+    /// A failure of the device.
     fn set(&mut self, to: Region<'_, D>, from: HostSource) -> Result<(), Failure> {
         self.synchronize()?;
-        let mut data = vec![0; to.len()];
+        let mut data = zeroed(to.len())?;
         from.read(0, &mut data)?;
         to.buffer().set(to.tensor(), to.offset(), &data)
     }
@@ -304,34 +313,34 @@ pub trait DriverStream<D: Driver>: Send + 'static {
     ///
     /// # Errors
     ///
-    /// Those of the device.
+    /// A failure of the device.
     fn get(&mut self, from: Region<'_, D>, to: HostTarget) -> Result<(), Failure> {
         self.synchronize()?;
-        let mut data = vec![0; from.len()];
+        let mut data = zeroed(from.len())?;
         from.buffer().get(from.tensor(), from.offset(), &mut data)?;
         to.write(0, &data)
     }
 
-    /// Submits a copy to this stream's device, behind all work submitted to this stream and to `source` (`None` for this
-    /// stream itself), of this device or another one of its registry. Work submitted to this stream later comes after the
-    /// copy. Returns `false` if it can't: then ggml waits for both streams and copies.
+    /// Submits a copy to this stream's device. `source` is a stream of the same registry, or `None` for this stream.
+    /// The copy comes after all work that was submitted to either stream, and before work submitted to this stream
+    /// later. Returns `false` if that is impossible: ggml then waits for both streams and copies.
     ///
-    /// CUDA's copies don't wait for work submitted to the destination. The scheduler doesn't need that, but an all-reduce of
-    /// a meta device does (docs/devices.md).
+    /// CUDA's copies don't wait for work submitted to the destination. The scheduler doesn't need that, but an
+    /// all-reduce of a meta device does (docs/driver.md).
     ///
     /// # Errors
     ///
-    /// Those of the device.
+    /// A failure of the device.
     fn copy(&mut self, source: Option<&mut Self>, from: Region<'_, D>, to: Region<'_, D>) -> Result<bool, Failure> {
         let _ = (source, from, to);
         Ok(false)
     }
 
-    /// Puts `event` behind all submitted work. It may have been recorded before.
+    /// Puts `event` behind all submitted work. The event may have been recorded before.
     ///
     /// # Errors
     ///
-    /// Those of the device.
+    /// A failure of the device.
     fn record(&mut self, event: &D::Event) -> Result<(), Failure> {
         let _ = event;
         Err(Failure::new("the device has no events"))
@@ -341,14 +350,14 @@ pub trait DriverStream<D: Driver>: Send + 'static {
     ///
     /// # Errors
     ///
-    /// Those of the device.
+    /// A failure of the device.
     fn wait(&mut self, event: &D::Event) -> Result<(), Failure> {
         let _ = event;
         Err(Failure::new("the device has no events"))
     }
 }
 
-/// The buffer type of drivers that work in host memory. No value exists.
+/// The buffer type of drivers that work in host memory. No value of this type exists.
 ///
 #[doc = include_str!("probe.txt")]
 /// // `Probe` is a driver with `type Buffer = NoBuffer` and without `DriverInfo::with_memory`.
@@ -374,7 +383,7 @@ impl DriverBuffer for NoBuffer {
     }
 }
 
-/// The event type of drivers without events. No value exists.
+/// The event type of drivers without events. No value of this type exists.
 ///
 #[doc = include_str!("probe.txt")]
 /// // `Probe` is a driver with `type Event = NoEvent` and without `DriverInfo::with_events`.

@@ -7,13 +7,15 @@ use ggml_sys as sys;
 use super::raw::device::{self, RegState};
 use super::state::{BASE, DeviceState, c_string};
 use super::{Driver, DriverInfo};
+use crate::callback;
 use crate::device::driven::{self, Driven};
 use crate::device::{BufferType, Device, DeviceType, Registry, registry};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::{guard, log};
 
-/// The names of ggml's own registries, whether built in or not: this crate knows what their devices do by name.
+/// The names of ggml's own registries, whether built in or not. By a registry's name this crate knows what its devices
+/// do.
 const TAKEN: &[&str] = &[
     "BLAS", "CANN", "CPU", "CUDA", "ET", "HIP", "HTP", "METAL", "META", "MTL", "MUSA", "OPENCL", "OPENVINO", "ROCM",
     "SYCL", "VIRTGPU", "VULKAN", "WEBGPU", "ZDNN", "ZENDNN",
@@ -25,7 +27,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`Error::Duplicate`] if the name of the registry, or one of a device, is in use, or one of ggml's own;
+    /// [`Error::Duplicate`] if the name of the registry, or one of a device, is in use or is one of ggml's own;
     /// [`Error::Param`] for an empty name or one with a NUL, no drivers, a device type other than an accelerator or a
     /// GPU, or an alignment that is no power of two up to 2¹⁶; else as [`Registry::all`].
     ///
@@ -34,10 +36,12 @@ impl Registry {
     /// Where [`Driver::info`] panics.
     #[doc(alias = "ggml_backend_register")]
     pub fn register<D: Driver>(name: &str, drivers: impl IntoIterator<Item = D>) -> Result<Self> {
-        // The driver's code runs before anything is locked.
+        callback::check_reentry("Registry::register")?;
+        // The driver's code runs here, before anything is locked.
         let drivers: Vec<_> = drivers.into_iter().map(|driver| (driver.info(), driver)).collect();
         log::public(|| {
-            // One thread at a time, so that no other takes a name in between. An error drops the drivers after the lock.
+            // One thread registers at a time, so that no other takes a name in between. After an error the lock is
+            // released before the drivers are dropped.
             let _alone = ADDING.lock();
             check(name, &drivers.iter().map(|(info, _)| info).collect::<Vec<_>>())?;
             add(name, drivers)
@@ -56,9 +60,9 @@ fn add<D: Driver>(name: &str, drivers: Vec<(DriverInfo, D)>) -> Result<Registry>
     for state in &states {
         let dev = device::device(raw, state);
         let buft = device::memory_type(dev, state);
-        // SAFETY: the device is leaked.
+        // SAFETY: the device is leaked, so it is never freed.
         let Some(device) = (unsafe { Device::from_raw(dev) }) else { continue };
-        // SAFETY: the buffer type is leaked, or the CPU's, which is static.
+        // SAFETY: the buffer type is leaked, or it is the CPU's, which is static.
         let buft = unsafe { BufferType::from_raw(buft) };
         state.raw.get_or_init(|| (device, buft));
         state.siblings.get_or_init(|| states.clone());
@@ -73,7 +77,7 @@ fn add<D: Driver>(name: &str, drivers: Vec<(DriverInfo, D)>) -> Result<Registry>
             unsafe { sys::ggml_backend_register(raw) }
         })
     })?;
-    // SAFETY: leaked by `device::registry`.
+    // SAFETY: `device::registry` leaked the registry.
     unsafe { Registry::from_raw(raw) }.ok_or(Error::Null { call: "ggml_backend_register", log: Box::default() })
 }
 

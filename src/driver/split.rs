@@ -6,8 +6,9 @@ use std::marker::PhantomData;
 
 use ggml_sys as sys;
 
-use super::node::{Node, is_computed, tensor};
+use super::node::Node;
 use super::state::DeviceState;
+use super::view::{is_computed, tensor};
 use super::{Driver, Failure};
 use crate::header::TensorPtr;
 use crate::list;
@@ -49,7 +50,10 @@ use crate::list;
 ///     }
 ///
 ///     fn compute(&mut self, nodes: Nodes<'_, Self>) -> Result<(), Failure> {
-///         COMPUTED.lock()?.extend(nodes.map(|node| node.result().tensor().name()));
+///         for mut node in nodes {
+///             COMPUTED.lock()?.push(node.result().tensor().name());
+///             node.on_host(|_, _| ())?; // leaves zeros
+///         }
 ///         Ok(())
 ///     }
 /// }
@@ -66,7 +70,8 @@ use crate::list;
 /// ```
 pub struct SplitNodes<'a, D: Driver> {
     nodes: Vec<TensorPtr>,
-    /// What each node must come after, concatenated, and where each node's part ends.
+    /// For each node, the nodes that it must come after: a list per node, all concatenated. `ends` has the end of each
+    /// list.
     before: Vec<usize>,
     ends: Vec<usize>,
     device: &'static DeviceState<D>,
@@ -75,12 +80,12 @@ pub struct SplitNodes<'a, D: Driver> {
 
 const LIST: &str = "the order of a split";
 
-/// The nodes that use some memory.
+/// Which nodes use the memory of one root.
 #[derive(Default)]
 struct Uses {
-    /// The last one that writes to it.
+    /// The last node that writes to the memory.
     writer: Option<usize>,
-    /// Those that read it since.
+    /// The nodes that read the memory after the last write.
     readers: Vec<usize>,
 }
 
@@ -94,7 +99,8 @@ impl<'a, D: Driver> SplitNodes<'a, D> {
         let mut memory: HashMap<TensorPtr, Uses> = HashMap::new();
         let mut own = Vec::new();
         for (i, t) in this.nodes.iter().enumerate() {
-            // Views share the memory of their roots. Nothing else uses the moments that a step of AdamW changes.
+            // Views share the memory of their roots. The moments that a step of AdamW changes are left out, because
+            // nothing else uses them.
             for root in t.sources().map(TensorPtr::root) {
                 memory.try_reserve(1)?;
                 let uses = memory.entry(root).or_default();
@@ -122,35 +128,35 @@ impl<'a, D: Driver> SplitNodes<'a, D> {
         self.nodes.len()
     }
 
-    /// Whether there are none.
+    /// Whether the number of nodes is 0.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// A node, which lends no memory. Only weights and states have a [`Place`](super::Place) yet.
+    /// Node `i`, which lends no memory. Only weights and states have a [`Place`](super::Place) yet.
     pub fn node(&self, i: usize) -> Option<Node<'a, D>> {
-        // SAFETY: by the contract of `new`; without `lent`, the node gives no access to memory of the host.
-        self.nodes.get(i).map(|&t| unsafe { Node::new(t, self.device, None) })
+        // SAFETY: the tensors meet the invariants of `TensorPtr`, by the `# Safety` of `new`.
+        self.nodes.get(i).map(|&t| unsafe { Node::new(t, self.device) })
     }
 
-    /// All of them.
+    /// All nodes.
     pub fn nodes(&self) -> impl Iterator<Item = Node<'a, D>> {
         (0..self.len()).filter_map(|i| self.node(i))
     }
 
     /// The nodes that must be computed before node `i`, in ascending order: those whose results it uses, and those that
-    /// access memory to which it writes, or write to memory that it reads. What these depend on themselves may be left
-    /// out.
+    /// access memory to which it writes, or write to memory that it reads. Nodes on which these depend in turn may be
+    /// left out.
     pub fn before(&self, i: usize) -> &[usize] {
         let start = i.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0);
         self.ends.get(i).and_then(|&end| self.before.get(start..end)).unwrap_or_default()
     }
 
-    /// The place of each node in an order.
+    /// The place of each node in an order, which is checked.
     ///
     /// # Errors
     ///
-    /// A failure if it leaves a node out, has one twice, or puts one before another that it depends on.
+    /// A failure if the order leaves a node out, has one twice, or puts a node before another that it depends on.
     fn places(&self, order: &[usize]) -> Result<Vec<usize>, Failure> {
         let n = self.len();
         if order.len() != n {
@@ -175,7 +181,7 @@ impl<'a, D: Driver> SplitNodes<'a, D> {
         Ok(places)
     }
 
-    /// Puts the nodes of the list into an order; each of the others follows what it depends on.
+    /// Puts the nodes of the list into an order. Views and leaves in the list follow what they depend on.
     ///
     /// # Errors
     ///

@@ -16,42 +16,42 @@ pub(crate) use store::{Lists, Store, StoreGuard, StorePool, no_nodes};
 /// A tensor of a graph, with what allocation needs to know of it.
 pub(crate) struct Entry {
     pub(crate) ptr: TensorPtr,
-    /// The exclusive upper bound of an input that holds indices.
+    /// The exclusive upper bound of the indices, if the entry is an input that holds indices.
     pub(crate) below: Option<i64>,
-    /// For an input of row indices to write to: whether some rows in it need distinct values ([`Entries::distinct`]).
+    /// For an input with indices of rows to write to: whether rows of it need distinct values ([`Entries::distinct`]).
     pub(crate) distinct: bool,
-    /// The start of its sources in `Entries::srcs`.
+    /// The start of the entry's sources in `Entries::srcs`.
     first: u32,
-    /// The index of the entry whose memory it shares: itself unless it is a view.
+    /// The index of the entry whose memory this entry shares: its own index unless it is a view.
     pub(crate) root: u32,
     /// A bit for each of the operation's source slots in use.
     pub(crate) mask: u16,
     pub(crate) kind: Kind,
-    /// The root's kind.
+    /// The kind of the entry's root.
     pub(crate) root_kind: Kind,
-    /// Whether its value is readable after the computation.
+    /// Whether the entry's value is readable after the computation.
     pub(crate) kept: bool,
 }
 
 /// An entry's role in an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Set by the user before each computation.
+    /// An input, which the user sets before computing.
     Input,
-    /// A leaf of weights or state, with memory already.
+    /// A leaf of weights or a state, which has memory already.
     Placed(Owner),
     /// The result of an operation.
     Node,
 }
 
 impl Entry {
-    /// Whether the graph allocator gives it memory.
+    /// Whether the graph's allocator gives the entry memory.
     #[inline]
     pub(crate) fn is_allocated_by_graph(&self) -> bool {
         !matches!(self.kind, Kind::Placed(_))
     }
 
-    /// Whether it is a view of weights or state.
+    /// Whether the entry is a view of weights or a state.
     #[inline]
     pub(crate) fn views_placed(&self) -> bool {
         self.is_allocated_by_graph() && matches!(self.root_kind, Kind::Placed(_))
@@ -62,7 +62,7 @@ impl Entry {
 #[derive(Default)]
 pub(crate) struct Entries {
     list: Vec<Entry>,
-    /// Source entry indices, concatenated; sliced by `Entry::first` and `mask`.
+    /// The entry indices of all sources, concatenated. `Entry::first` and `mask` say which belong to an entry.
     srcs: Vec<u32>,
     table: Table,
     /// The custom operations, whose kernels are Rust closures.
@@ -93,7 +93,7 @@ impl Entries {
         self.src_entries(e).map(|(i, src)| (i, src.ptr))
     }
 
-    /// The entries of an entry's sources, with their slots.
+    /// The entries that are sources of an entry, with their slots.
     #[inline]
     pub(crate) fn src_entries(&self, e: &Entry) -> impl Iterator<Item = (usize, &Entry)> {
         let mut left = e.mask;
@@ -104,13 +104,13 @@ impl Entries {
         })
     }
 
-    /// The indices of an entry's sources among the entries.
+    /// The entry indices of an entry's sources.
     pub(crate) fn src_indices(&self, e: &Entry) -> impl Iterator<Item = usize> {
         let srcs = self.srcs.get(e.first as usize..).unwrap_or_default();
         srcs.iter().take(e.mask.count_ones() as usize).map(|&src| src as usize)
     }
 
-    /// Source entry indices of all entries, concatenated.
+    /// The entry indices of the sources of all entries, concatenated.
     pub(crate) fn all_srcs(&self) -> &[u32] {
         &self.srcs
     }
@@ -120,7 +120,7 @@ impl Entries {
         &self.closures
     }
 
-    /// The views of an input of which each row must have distinct values.
+    /// The views of an input, or the input itself, of which each row must have distinct values.
     pub(crate) fn distinct(&self, input: TensorPtr) -> impl Iterator<Item = TensorPtr> {
         self.distinct.iter().copied().filter(move |rows| rows.root() == input)
     }

@@ -18,7 +18,7 @@ use crate::header::{NumberedName, Owner, TensorPtr};
 use crate::list;
 use crate::lock::Lock;
 
-/// The lists of a graph, reused for the next one when it is dropped.
+/// The lists of a graph. When the graph is dropped, the next one reuses them.
 pub(crate) struct Store {
     /// C's view of the lists, which don't move while a graph uses them. C may write to it: the scheduler sets `uid`,
     /// devices reorder nodes.
@@ -31,16 +31,16 @@ pub(crate) struct Store {
     /// The next names that ggml would give to unnamed nodes and leaves.
     node_name: NumberedName,
     leaf_name: NumberedName,
-    /// Reused by allocations: which entries are inputs without a value.
+    /// A list that allocations reuse: which entries are inputs without a value.
     pub(crate) unset: Cell<Vec<bool>>,
 }
 
-// SAFETY: a store owns its lists. Their pointers are followed only for a live graph, whose handles' lifetimes keep it
-// on its thread; an idle store is refilled (`fill`) before any is followed.
+// SAFETY: a store owns its lists. Pointers in them are followed only for a live graph, whose handles' lifetimes keep it
+// on its thread. An idle store is refilled (`fill`) before any pointer is followed.
 #[expect(clippy::non_send_fields_in_send_ty, reason = "the lists move with their only owner")]
 unsafe impl Send for Store {}
 
-/// The addresses of a graph's lists, only compared.
+/// The addresses of a graph's lists. They are only compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lists {
     lists: [usize; 4],
@@ -52,9 +52,9 @@ pub(crate) struct Lists {
 struct Visit {
     t: TensorPtr,
     slot: Slot,
-    /// The start of its sources in `srcs`, which holds table slots until the visit ends.
+    /// Where the tensor's sources start in `srcs`, which holds table slots until the visit ends.
     first: u32,
-    /// Bits of the source slots in use, and of those still to be visited.
+    /// `mask` has a bit for each source slot in use, `left` one for each that is still to be visited.
     mask: u16,
     left: u16,
 }
@@ -77,9 +77,9 @@ impl Store {
         self.raw.get().cast()
     }
 
-    /// The addresses of C's lists.
+    /// The addresses of the lists that C uses.
     pub(crate) fn lists(&self) -> Lists {
-        // SAFETY: C writes to `raw` only during calls, which this thread makes: none is running now.
+        // SAFETY: C writes to `raw` only during calls that this thread makes, and none is running now.
         let raw = unsafe { &*self.raw.get() };
         let lists = [raw.nodes.addr(), raw.use_counts.addr(), raw.hash_used.addr(), raw.hash_keys.addr()];
         Lists { lists, slots: raw.hash_size }
@@ -89,27 +89,27 @@ impl Store {
         self.nodes.len()
     }
 
-    /// The operations as built.
+    /// The operations in the order in which they were built.
     fn built(&self) -> impl Iterator<Item = *mut sys::ggml_tensor> {
         self.entries.iter().filter(|e| e.kind == Kind::Node).map(|e| e.ptr.as_ptr())
     }
 
-    /// Whether C's list of operations is as built.
+    /// Whether C's list of operations has the order in which they were built.
     pub(crate) fn is_in_order(&self) -> bool {
         self.nodes.iter().map(Cell::get).eq(self.built())
     }
 
-    /// The entries of C's list of operations, in its order; none if it is as built.
+    /// The order of the operations in C's list, as entry indices. Empty if it is the order in which they were built.
     pub(crate) fn order(&self) -> Result<Vec<u32>> {
         if self.is_in_order() {
             return Ok(Vec::new());
         }
-        // Devices put no other tensors there.
+        // Devices reorder C's list, but add no tensors to it.
         let entries = self.nodes.iter().filter_map(|t| self.entries.table.entry_at(t.get()));
         list::collect(entries, "the order of a graph")
     }
 
-    /// Restores what [`Store::order`] returned.
+    /// Restores an order that [`Store::order`] returned.
     pub(crate) fn reorder(&self, order: &[u32]) {
         if order.is_empty() {
             return self.nodes.iter().zip(self.built()).for_each(|(to, t)| to.set(t));
@@ -118,9 +118,9 @@ impl Store {
         self.nodes.iter().zip(entries).for_each(|(to, e)| to.set(e.ptr.as_ptr()));
     }
 
-    /// Fills the lists with all that `outputs` depend on, in the order in which ggml would visit it.
+    /// Fills the lists with all that `outputs` depend on, in the order in which ggml would visit the tensors.
     pub(crate) fn fill(&mut self, outputs: &(impl Iterator<Item = TensorPtr> + Clone)) -> Result<()> {
-        // Start with the previous graph's size, and grow if that is too small.
+        // The table starts with the previous graph's size, and grows if that is too small.
         self.entries.table.clear(self.entries.len())?;
         while self.visit_all(outputs.clone())?.is_none() {
             self.entries.table.clear(2 * self.entries.table.room())?;
@@ -138,7 +138,7 @@ impl Store {
         Ok(())
     }
 
-    /// Visits all tensors; returns `None` if the table is too small.
+    /// Visits all that the outputs depend on. Returns `None` if the hash table is too small.
     fn visit_all(&mut self, outputs: impl Iterator<Item = TensorPtr>) -> Result<Option<()>> {
         self.entries.list.clear();
         self.entries.closures.clear();
@@ -178,7 +178,7 @@ impl Store {
         Ok(Some(()))
     }
 
-    /// Begins a visit. A leaf's visit ends at once.
+    /// Begins to visit a tensor. Its sources come next. A leaf has none, so its visit ends here.
     #[inline]
     fn begin(&mut self, t: TensorPtr, slot: Slot) -> Result<()> {
         if t.is_in_use() {
@@ -196,7 +196,7 @@ impl Store {
         push(&mut self.path, visit)
     }
 
-    /// Ends a visit: all dependencies of the tensor have their entries.
+    /// Ends the visit of a tensor: all that it depends on have their entries.
     #[inline]
     fn leave(&mut self, visit: Visit) -> Result<()> {
         let Visit { t, slot, first, mask, .. } = visit;
@@ -217,14 +217,14 @@ impl Store {
         }
         let root = match t.view_src() {
             None => at,
-            // Every builder makes a view's source reachable through its operands; allocation relies on that.
+            // Every builder makes a view's source reachable through the view's operands. Allocation relies on that.
             Some(root) => self.entries.table.entry_of(root).ok_or_else(|| Error::NotPart {
                 call: "graph",
                 tensor: t.info(),
                 whole: "a graph with its view's source",
             })?,
         };
-        // Other threads may read placed leaves now, so nothing is written to them.
+        // Other threads may read weights and states now, so nothing is written to the headers of these.
         if !matches!(kind, Kind::Placed(_)) {
             if !t.is_leaf() {
                 t.add_flags(sys::GGML_TENSOR_FLAG_COMPUTE.cast_signed());
@@ -244,7 +244,8 @@ impl Store {
             push(&mut self.leafs, t.as_ptr())?;
             self.leaf_name.count();
         }
-        // Weights and state keep their values; other tensors only if they are marked as outputs.
+        // Weights and states keep their values. Other tensors do so only if they, or their roots, are marked as
+        // outputs.
         let output = sys::GGML_TENSOR_FLAG_OUTPUT.cast_signed();
         let root_kind = if root == at { kind } else { self.entries.get(root as usize).map_or(kind, |root| root.kind) };
         let kept = matches!(root_kind, Kind::Placed(_)) || t.root().flags() & output != 0;
@@ -300,7 +301,7 @@ fn is_leaf(t: TensorPtr) -> bool {
 pub(crate) struct StorePool(Arc<Lock<Vec<Box<Store>>>>);
 
 /// How many stores a context keeps for reuse.
-const MOST_STORES: usize = 4;
+const MAX_STORES: usize = 4;
 
 impl StorePool {
     pub(crate) fn take(&self) -> StoreGuard {
@@ -333,10 +334,10 @@ impl DerefMut for StoreGuard {
 
 impl Drop for StoreGuard {
     fn drop(&mut self) {
-        // SAFETY: the guard is being dropped, so nothing uses the field after this.
+        // SAFETY: the guard is being dropped, so nothing uses its `store` after this.
         let store = unsafe { ManuallyDrop::take(&mut self.store) };
         let mut stores = self.pool.0.lock();
-        if stores.len() < MOST_STORES {
+        if stores.len() < MAX_STORES {
             stores.push(store);
         }
     }

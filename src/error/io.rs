@@ -1,4 +1,4 @@
-//! Errors of the operating system as causes of this crate's.
+//! Errors of the operating system as causes of this crate's errors.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// use std::io::ErrorKind;
 /// use ggml::gguf::Reader;
 ///
-/// match Reader::open("/there/is/no.gguf") {
+/// match Reader::open("/there/is/no.gguf").map_err(Error::from) {
 ///     Err(Error::File { source, .. }) => assert_eq!(source.kind(), ErrorKind::NotFound),
 ///     other => panic!("{other:?}"),
 /// }
@@ -22,7 +22,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct IoError(Arc<io::Error>);
 
-// An error behind a shared reference is only read, so a panic can't leave it half changed.
+// A shared reference to the error allows no changes, so a panic can't leave the error half changed.
 impl UnwindSafe for IoError {}
 impl RefUnwindSafe for IoError {}
 

@@ -1,15 +1,18 @@
-//! Errors: each names the call, its tensors with type and shape, and what was expected.
+//! Errors: each names the call, its tensors with type and shape, and what was expected. The sentences are here; what they
+//! quote (`expected`, `reason`) is written where the check is.
 
 mod io;
+mod make;
 mod print;
-mod shown;
 mod tensor;
 
 use std::borrow::Cow;
 
+#[doc(hidden)] // for the examples of this repository
+pub use ggml_gguf::Shown;
+use ggml_gguf::{Available, Needs};
 pub use io::IoError;
-use print::{Available, List, Log, Named, Needs};
-pub use shown::Shown;
+use print::{Aborted, CodeName, List, Log, On};
 pub use tensor::TensorInfo;
 
 /// The result of every fallible function of this crate.
@@ -200,7 +203,7 @@ pub enum Error {
     #[error("graph: nothing to compute; give at least one tensor that an operation produced")]
     EmptyGraph,
     /// No device, or not the device the operation is assigned to, can run the operation.
-    #[error("{} on {}: {} (device {})", Shown::name(call), List(operands), Shown::text(reason), Shown::text(device))]
+    #[error("{}{}: {} (device {})", Shown::name(call), On(operands), Shown::text(reason), Shown::text(device))]
     Unsupported {
         /// The call; or the operation of a graph, such as `MUL_MAT`.
         call: Box<str>,
@@ -276,7 +279,7 @@ pub enum Error {
         log: Box<str>,
     },
     /// ggml returned a status that is not success.
-    #[error("{call} returned {}{}", Named(*status), Log(log))]
+    #[error("{call} returned {}{}", CodeName(*status), Log(log))]
     #[doc(alias = "ggml_status_to_string")]
     Status {
         /// The C function.
@@ -287,7 +290,7 @@ pub enum Error {
         log: Box<str>,
     },
     /// A ggml assertion failed. The process survives because the call was guarded.
-    #[error("{call}: ggml aborted: {}{}", Shown::text(message), Log(log))]
+    #[error("{call}: {}{}", Aborted(message), Log(log))]
     Ggml {
         /// The C function.
         call: &'static str,
@@ -348,7 +351,7 @@ pub enum Error {
         source: Option<IoError>,
     },
     /// A device that is implemented in Rust reported a failure, and can be used further.
-    #[error("{call}: device {} failed: {}", Shown::name(device), Shown::text(reason))]
+    #[error("{call}: device {} failed: {}", Shown::name(device), Shown::lines(reason))]
     DeviceFailed {
         /// The function of the device.
         call: &'static str,
@@ -358,7 +361,7 @@ pub enum Error {
         reason: Box<str>,
     },
     /// A device that is implemented in Rust was lost: it panicked, or said so.
-    #[error("device {} was lost: {}; use the remaining devices", Shown::name(device), Shown::text(reason))]
+    #[error("device {} was lost: {}; use the remaining devices", Shown::name(device), Shown::lines(reason))]
     DeviceLost {
         /// The device.
         device: Box<str>,
@@ -366,14 +369,14 @@ pub enum Error {
         reason: Box<str>,
     },
     /// A file could not be read or written.
-    #[error("{}: {}", Shown::text(path), Shown::text(&source.to_string()))]
+    #[error("{}: {}", Shown::text(path), Shown::lines(&source.to_string()))]
     File {
         /// The path.
         path: Box<str>,
-        /// The cause, mostly of the operating system.
+        /// The cause, mostly an error of the operating system.
         source: IoError,
     },
-    /// The data are not valid GGUF.
+    /// The data of a file are not valid GGUF.
     #[error("GGUF: {}{}", Shown::text(reason), Log(log))]
     Gguf {
         /// What is wrong.
@@ -381,32 +384,4 @@ pub enum Error {
         /// What ggml logged during the call.
         log: Box<str>,
     },
-}
-
-impl Error {
-    /// An allocation in this process failed; its size depends on what the user created.
-    #[cold]
-    pub(crate) fn no_memory(what: &'static str) -> Self {
-        Self::OutOfMemory { what: what.into(), bytes: None, log: Box::default() }
-    }
-
-    pub(crate) fn param(
-        call: &'static str,
-        name: &'static str,
-        value: impl Into<Box<str>>,
-        expected: impl Into<Cow<'static, str>>,
-    ) -> Self {
-        Self::Param { call, name, value: value.into(), expected: expected.into() }
-    }
-
-    /// [`Error::Unsupported`]; `operands` may be empty.
-    pub(crate) fn unsupported(
-        call: impl Into<Box<str>>,
-        operands: impl IntoIterator<Item = TensorInfo>,
-        device: impl Into<Box<str>>,
-        reason: impl Into<Cow<'static, str>>,
-    ) -> Self {
-        let operands = operands.into_iter().collect();
-        Self::Unsupported { call: call.into(), operands, device: device.into(), reason: reason.into() }
-    }
 }

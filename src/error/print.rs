@@ -7,10 +7,7 @@ use ggml_sys as sys;
 use super::{Error, Shown, TensorInfo};
 use crate::ffi;
 
-/// How many existing names are printed at most.
-const AVAILABLE: usize = 50;
-
-/// The message: `fn main() -> ggml::Result<()>` prints this.
+/// Prints the message, because `fn main() -> ggml::Result<()>` prints an error by `Debug`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -35,6 +32,15 @@ impl fmt::Display for List<'_> {
     }
 }
 
+/// Prints ` on a, b`; nothing where there are no operands.
+pub(super) struct On<'a>(pub(super) &'a [TensorInfo]);
+
+impl fmt::Display for On<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, " on {}", List(self.0)) }
+    }
+}
+
 /// Prints each logged line on its own line; prints nothing if the log is empty.
 pub(super) struct Log<'a>(pub(super) &'a str);
 
@@ -44,43 +50,30 @@ impl fmt::Display for Log<'_> {
     }
 }
 
-/// Prints the requested size, for [`Error::OutOfMemory`](super::Error::OutOfMemory).
-pub(super) struct Needs(pub(super) Option<usize>);
+/// Prints why ggml aborted. A failed connection of its RPC client is no defect, and gets a text of its own.
+pub(super) struct Aborted<'a>(pub(super) &'a str);
 
-impl fmt::Display for Needs {
+impl fmt::Display for Aborted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |bytes| write!(f, " needs {bytes} bytes"))
+        match self.0.split_once("Failed to connect to ") {
+            Some((_, address)) => write!(
+                f,
+                "could not connect to {}, an RPC server or the relay to one in this process; if the process has no file handles \
+                 left, close some or raise the limit",
+                Shown::text(address.trim_end())
+            ),
+            None => write!(f, "ggml aborted: {}", Shown::text(self.0)),
+        }
     }
 }
 
 /// Prints a status and ggml's name for it, for [`Error::Status`](super::Error::Status).
-pub(super) struct Named(pub(super) i32);
+pub(super) struct CodeName(pub(super) i32);
 
-impl fmt::Display for Named {
+impl fmt::Display for CodeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: accepts any status: C compares the value with those it knows and returns a string literal.
-        let text = unsafe { sys::ggml_status_to_string(self.0) };
-        // SAFETY: `ggml_status_to_string` returns a NUL-terminated string literal, which is never freed.
-        write!(f, "status {}, {}", self.0, unsafe { ffi::string(text) })
-    }
-}
-
-/// Prints the existing names, for [`Error::NoSuch`](super::Error::NoSuch).
-pub(super) struct Available<'a>(pub(super) &'a [Box<str>]);
-
-impl fmt::Display for Available<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("are none");
-        }
-        f.write_str("are: ")?;
-        for (i, name) in self.0.iter().take(AVAILABLE).enumerate() {
-            write!(f, "{}{}", if i > 0 { ", " } else { "" }, Shown::name(name))?;
-        }
-        match self.0.len().saturating_sub(AVAILABLE) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
+        // SAFETY: C accepts any status: it compares the value with those it knows, and returns a string literal.
+        write!(f, "status {}, {}", self.0, unsafe { ffi::text_of(sys::ggml_status_to_string, self.0) })
     }
 }
 
@@ -92,24 +85,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_texts_escape_control_characters() {
-        let text = "a\u{1b}]0;b\u{7}c\u{9b}31m\r\n\u{202e}d \u{e9}\u{4e16}\u{1f600} 'e\"\\";
-        let shown = r#"a\u{1b}]0;b\u{7}c\u{9b}31m\r\n\u{202e}d é世😀 'e"\"#;
-        assert_eq!(Shown::name(text).to_string(), shown);
-        assert_eq!(Shown::text(text).to_string(), shown);
+    fn errors_without_operands_name_none() {
+        let of = |operands: &[TensorInfo]| Error::unsupported("graph", operands.to_vec(), "X", "why").to_string();
+        assert_eq!(of(&[]), "graph: why (device X)");
+        let tensor = TensorInfo { name: "t".into(), dtype: "f32", ne: [1; 4] };
+        assert_eq!(of(&[tensor]), "graph on `t` f32 [1, 1, 1, 1]: why (device X)");
     }
 
     #[test]
-    fn error_texts_truncate_long_names() {
-        let cut = |text: &str| Shown::name(text).to_string();
-        assert_eq!(cut(&"x".repeat(80)), "x".repeat(80));
-        assert_eq!(cut(&"x".repeat(81)), format!("{}…", "x".repeat(79)));
-        // An escape sequence is never split.
-        assert_eq!(cut(&"\u{1b}".repeat(5 << 20)), format!("{}…", r"\u{1b}".repeat(13)));
-        assert_eq!(Shown::text(&"y".repeat(5 << 20)).to_string().chars().count(), 4096);
+    fn aborted_connections_say_what_to_do() {
+        let of = |message: &str| Error::Ggml { call: "c", message: message.into(), log: Box::default() }.to_string();
+        let text = of("ggml-rpc.cpp:653: Failed to connect to 127.0.0.1:1\n");
+        assert!(text.starts_with("c: could not connect to 127.0.0.1:1, an RPC server"), "{text}");
+        assert!(text.contains("no file handles left") && !text.contains("aborted"), "{text}");
+        assert_eq!(of("ggml.c:1: GGML_ASSERT(x) failed"), "c: ggml aborted: ggml.c:1: GGML_ASSERT(x) failed");
     }
 
-    /// Covers every variant that carries text from outside.
+    /// This test covers every variant that carries text from outside.
     #[test]
     fn errors_are_never_raw_or_long() {
         let evil = "\u{1b}[2J".repeat(1 << 14);

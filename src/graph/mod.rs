@@ -1,9 +1,6 @@
 //! Graphs: the operations to compute, complete and in order.
 
 mod checked;
-mod dot;
-#[cfg(feature = "tools")]
-pub(crate) mod svg;
 
 use std::marker::PhantomData;
 
@@ -11,7 +8,7 @@ use ggml_sys as sys;
 
 use crate::context::Context;
 use crate::debug::debug;
-use crate::entries::{Entries, Kind, Lists, StoreGuard, StorePool};
+use crate::entries::{Entries, Kind, StoreGuard, StorePool};
 use crate::error::{Error, Result};
 use crate::guard::guarded;
 use crate::header::any_in_use;
@@ -22,7 +19,8 @@ use crate::{callback, log};
 /// The operations of a computation in execution order (`ggml_cgraph`), made by [`Context::graph`].
 ///
 /// A graph is immutable. [`Sched::alloc`](crate::Sched::alloc) and
-/// [`GraphAllocator::alloc`](crate::GraphAllocator::alloc) allocate it, any number of times, but only once at a time.
+/// [`GraphAllocator::alloc`](crate::GraphAllocator::alloc) allocate it, any number of times. Several schedulers and
+/// allocators may hold it at once, each in memory of its own.
 ///
 /// ```
 /// # use ggml::prelude::*; let ctx = Context::new();
@@ -35,7 +33,7 @@ use crate::{callback, log};
 /// ```
 #[doc(alias = "ggml_cgraph")]
 pub struct Graph<'c> {
-    store: StoreGuard,
+    pub(crate) store: StoreGuard,
     life: PhantomData<&'c Context>,
 }
 
@@ -60,6 +58,7 @@ impl Context {
     #[doc(alias = "ggml_new_graph")]
     #[doc(alias = "ggml_build_forward_expand")]
     pub fn graph<'c>(&'c self, outputs: impl AsRef<[Tensor<'c>]>) -> Result<Graph<'c>> {
+        callback::check_reentry("Context::graph")?;
         let outputs = outputs.as_ref();
         for &t in outputs.iter().filter(|t| t.is_of_context()) {
             self.output(t)?;
@@ -70,7 +69,7 @@ impl Context {
 
 impl<'c> Graph<'c> {
     pub(crate) fn new(stores: &StorePool, outputs: &[Tensor<'c>]) -> Result<Self> {
-        callback::check_open("Context::graph")?;
+        callback::check_reentry("Context::graph")?;
         let mut store = stores.take();
         store.fill(&outputs.iter().map(|t| t.ptr()))?;
         if store.n_nodes() == 0 {
@@ -91,8 +90,8 @@ impl<'c> Graph<'c> {
         self.store.n_nodes()
     }
 
-    /// The operations in order, each after all that it depends on (`ggml_graph_node`). A scheduler's devices may compute
-    /// them in another such order.
+    /// The operations in order, each after all that it depends on (`ggml_graph_node`). A scheduler's devices may
+    /// compute them in another order of this kind.
     #[doc(alias = "ggml_graph_node")]
     #[doc(alias = "ggml_graph_nodes")]
     pub fn nodes(&self) -> impl Iterator<Item = Tensor<'_>> {
@@ -102,8 +101,23 @@ impl<'c> Graph<'c> {
         })
     }
 
-    /// The operands of `t`, in order; none for leaves and for tensors that are not part of the graph. Always as built,
-    /// even while the scheduler uses copies on other devices.
+    /// The inputs, weights and states that the operations depend on.
+    ///
+    /// ```
+    /// # use ggml::prelude::*; let ctx = Context::new();
+    /// let y = ctx.relu(ctx.input("x", DType::F32, [2])?)?;
+    /// assert_eq!(ctx.graph([y])?.leaves().map(|t| t.name()).collect::<Vec<_>>(), ["x"]);
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    pub fn leaves(&self) -> impl Iterator<Item = Tensor<'_>> {
+        self.entries().iter().filter(|e| e.kind != Kind::Node).map(|e| {
+            // SAFETY: entries live for 'c, which outlives the borrow of the graph.
+            unsafe { Tensor::new(e.ptr) }
+        })
+    }
+
+    /// The operands of `t`, in order; none for leaves and for tensors that are not part of the graph. The operands are
+    /// always those that `t` was built from, even while the scheduler uses copies on other devices.
     ///
     /// ```
     /// # use ggml::prelude::*; let ctx = Context::new();
@@ -136,6 +150,7 @@ impl<'c> Graph<'c> {
     /// None are known: ggml only reads the graph.
     #[doc(alias = "ggml_graph_print")]
     pub fn print(&self) -> Result<()> {
+        callback::check_reentry("Graph::print")?;
         log::public(|| {
             // SAFETY: the graph is live, and so are its tensors, which C reads: dimensions, names, flags. C keeps nothing.
             unsafe { guarded!(call, sys::ggml_graph_print(self.as_ptr())) }
@@ -146,16 +161,10 @@ impl<'c> Graph<'c> {
         self.store.as_ptr()
     }
 
-    /// The addresses of C's node and leaf lists: a scheduler reads those of the graph that it allocated last, whichever
-    /// it computes.
-    pub(crate) fn lists(&self) -> Lists {
-        self.store.lists()
-    }
-
     /// Fails in user code that must not call ggml, and within the closure of a running computation that uses one of the
     /// graph's tensors.
     pub(crate) fn check_free(&self, call: &'static str) -> Result<()> {
-        callback::check_open(call)?;
+        callback::check_reentry(call)?;
         if !any_in_use() {
             return Ok(());
         }
@@ -176,28 +185,8 @@ impl<'c> Graph<'c> {
         }
     }
 
-    /// The order in which C's list has the operations, as the scheduler's devices put them: indices of entries, or none if
-    /// it is as built.
-    pub(crate) fn order(&self) -> Result<Vec<u32>> {
-        self.store.order()
-    }
-
-    /// Puts the operations into such an order.
-    pub(crate) fn reorder(&self, order: &[u32]) {
-        self.store.reorder(order);
-    }
-
     pub(crate) fn entries(&self) -> &Entries {
         &self.store.entries
-    }
-
-    /// Lends a list for which entries are inputs without a value; [`Graph::keep_unset`] returns it for reuse.
-    pub(crate) fn take_unset(&self) -> Vec<bool> {
-        self.store.unset.take()
-    }
-
-    pub(crate) fn keep_unset(&self, list: Vec<bool>) {
-        self.store.unset.set(list);
     }
 }
 

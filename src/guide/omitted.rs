@@ -14,7 +14,7 @@
 //! | `ggml_fp32_to_fp16` | *Rust has it:* `half::f16` |
 //! | `ggml_fp32_to_bf16` | *Rust has it:* `half::bf16` |
 //! | `ggml_bf16_to_fp32` | *Rust has it:* `half::bf16` |
-//! | `ggml_fp32_to_bf16_row` | *redundant:* `DType::quantize`, or `half::slice` |
+//! | `ggml_fp32_to_bf16_row` | *redundant:* `Quantize::quantize`, or `half::slice` |
 //! | `ggml_guid_matches` | *redundant:* `Backend::device`: handles of devices can be compared |
 //! | `ggml_time_init` | *Rust has it:* `std::time::Instant` |
 //! | `ggml_time_ms` | *Rust has it:* `std::time::Instant` |
@@ -90,7 +90,7 @@
 //! |---|---|
 //! | `ggml_new_i32` | *raw memory:* `Context::input`, or `WeightsBuilder` and `Weights::set` |
 //! | `ggml_new_f32` | *raw memory:* `Context::input`, or `WeightsBuilder` and `Weights::set` |
-//! | `ggml_get_type_traits_cpu` | *internal:* `DType::quantize`, `Context::mul_mat`: its functions trust their caller |
+//! | `ggml_get_type_traits_cpu` | *internal:* `Quantize::quantize`, `Context::mul_mat`: its functions trust their caller |
 //! | `ggml_cpu_init` | *internal:* `Device::all`, which starts all backends |
 //! | `ggml_backend_is_cpu` | *redundant:* `Backend::device` and `Device::device_type` |
 //! | `ggml_backend_cpu_reg` | *redundant:* `Device::cpu` and `Device::registry` |

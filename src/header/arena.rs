@@ -1,14 +1,14 @@
-//! Memory for tensor headers that Rust makes. Headers that C makes lie in C's own pools.
+//! Memory for tensor headers that Rust makes. Headers that C makes lie in C's pools.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
 
 use ggml_sys as sys;
 
-use crate::error::{Error, Result};
-use crate::version;
+use crate::error::Result;
+use crate::{list, version};
 
-/// How many tensors the first chunk and the largest chunk hold.
+/// How many tensors a chunk of the arena holds: the first one, and the largest.
 const FIRST: usize = 64;
 const LARGEST: usize = 4096;
 
@@ -53,19 +53,14 @@ impl Arena {
     /// Makes the next chunk the current one.
     #[cold]
     fn open(&self) -> Result<()> {
-        // ggml's readers of tensors are called without `guard`, so this checks the version before a tensor exists.
+        // C functions that read tensors are called without `guard`, so ggml's version is checked here, before a tensor
+        // exists.
         version::check()?;
         let mut chunks = self.chunks.borrow_mut();
         let used = self.used.get();
         if used == chunks.len() {
             let n = chunks.last().map_or(FIRST, |c| (2 * c.capacity()).min(LARGEST));
-            let mut chunk = Vec::new();
-            chunk.try_reserve_exact(n).map_err(|_| Error::OutOfMemory {
-                what: "a pool of tensor headers".into(),
-                bytes: Some(n * size_of::<sys::ggml_tensor>()),
-                log: Box::default(),
-            })?;
-            chunks.push(chunk);
+            chunks.push(list::reserved(n, "a pool of tensor headers")?);
         }
         if let Some(chunk) = chunks.get_mut(used) {
             self.next.set(chunk.as_mut_ptr());
@@ -75,13 +70,13 @@ impl Arena {
         Ok(())
     }
 
-    /// Bytes in use.
+    /// Bytes of the arena in use.
     pub(crate) fn used(&self) -> usize {
         let tensors: usize = self.chunks.borrow().iter().take(self.used.get()).map(Vec::capacity).sum();
         (tensors - self.left.get()) * size_of::<sys::ggml_tensor>()
     }
 
-    /// Bytes allocated, in use or not.
+    /// Bytes that the arena has allocated, in use or not.
     pub(crate) fn len(&self) -> usize {
         self.chunks.borrow().iter().map(Vec::capacity).sum::<usize>() * size_of::<sys::ggml_tensor>()
     }

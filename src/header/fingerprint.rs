@@ -6,7 +6,7 @@ use ggml_sys as sys;
 
 use super::TensorPtr;
 
-/// The offset of a tensor's dimensions, and the number of 8-byte words from there to the end of its flags.
+/// Where a tensor's dimensions begin in its header, and the number of 8-byte words from there to the end of its flags.
 const FIRST: usize = offset_of!(sys::ggml_tensor, ne);
 const WORDS: usize = 17;
 
@@ -17,7 +17,7 @@ pub(crate) struct TensorFingerprint {
     words: [u64; WORDS],
 }
 
-/// The first (0) or the second half of a word, in memory order.
+/// One half of a word, in memory order: the first for `which` 0, else the second.
 fn half(word: u64, which: usize) -> [u8; 4] {
     let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
     if which == 0 { [a, b, c, d] } else { [e, f, g, h] }
@@ -37,7 +37,8 @@ impl TensorPtr {
             return false;
         }
         if !params {
-            // The parameters of closures have padding, which C leaves uninitialised.
+            // The parameters of closures have padding, which C leaves uninitialised, so parameters are not compared
+            // then.
             return self.is_like_except_params(other);
         }
         self.words().iter().zip(&other.words).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
@@ -70,8 +71,9 @@ impl TensorPtr {
             assert!(offset_of!(sys::ggml_tensor, flags) == FIRST + WORDS * 8 - 4, "the flags are last");
         }
         let words = self.as_ptr().cast::<u64>().wrapping_add(FIRST / 8).cast::<[u64; WORDS]>();
-        // SAFETY: these fields of a live tensor (the type's invariants) begin with `ne`, so they are aligned; they hold
-        // integers without padding (asserted above). Only this thread writes to the tensor, and not inside this borrow.
+        // SAFETY: the tensor is live (the type's invariants). The words begin with `ne`, so they are aligned, and they
+        // hold integers without padding (asserted above). Only this thread writes to the tensor, and not inside this
+        // borrow.
         unsafe { &*words }
     }
 }

@@ -1,13 +1,14 @@
 //! Tensor headers that Rust fills in: views, copies and matrix products.
 //!
-//! A decoder makes more of them than of all others, and ggml's builders spend most of their time on formatting the
-//! names of views. The result is the same: debug builds call ggml's builder too and compare.
+//! A decoder makes more of these than of all other tensors, and ggml's builders spend most of their time on formatting
+//! the names of views. The resulting headers are the same: debug builds call ggml's builder too and compare.
 
 use std::ffi::{CStr, c_char};
 
 use ggml_sys as sys;
 
 use super::{Layout, Owner, TensorPtr};
+use crate::dtype::CType as _;
 
 /// A tensor header that is being filled in. All fields are zero except those that were set.
 pub(crate) struct TensorInit<'t> {
@@ -25,7 +26,7 @@ impl TensorInit<'_> {
         self.raw.src.iter_mut().zip(operands).for_each(|(to, from)| *to = from.as_ptr());
     }
 
-    /// Sets the first parameters.
+    /// Sets the first parameters of the operation.
     #[inline]
     pub(crate) fn params<const N: usize>(&mut self, params: [i32; N]) {
         self.raw.op_params.iter_mut().zip(params).for_each(|(to, from)| *to = from);
@@ -38,17 +39,18 @@ impl TensorInit<'_> {
         let offset = if root == of { offset } else { of.view_offs() + offset };
         self.raw.view_src = root.as_ptr();
         self.raw.view_offs = offset;
-        // As `TensorPtr::release` leaves it: only weights and states have an address before an allocation.
+        // This is what `TensorPtr::release` leaves, too: before an allocation, only views of weights and states have an
+        // address.
         if root.owner() != Owner::Graph {
             self.raw.data = root.data().cast::<u8>().wrapping_add(offset).cast();
         }
     }
 
-    /// Gives the tensor the name of `a` and `suffix`.
+    /// Gives the tensor a name: that of `a`, followed by `suffix`.
     #[inline]
     pub(crate) fn name<const N: usize>(&mut self, a: TensorPtr, suffix: &[u8; N]) {
         let end = name_of(&a).len();
-        // Copies the whole field, then the suffix: copies of constant size are much faster.
+        // The whole name field of `a` is copied first, then the suffix: copies of constant size are much faster.
         self.raw.name.copy_from_slice(a.raw_name());
         match self.raw.name.get_mut(end..).and_then(|rest| rest.split_first_chunk_mut::<N>()) {
             Some((to, [end, ..])) => {
@@ -59,7 +61,7 @@ impl TensorInit<'_> {
         }
     }
 
-    /// Gives the tensor the concatenation of `parts` as name, cut to what ggml holds.
+    /// Gives the tensor the concatenation of `parts` as its name, cut to what ggml holds.
     pub(crate) fn name_of_parts(&mut self, parts: &[&[u8]]) {
         let mut bytes = parts.iter().copied().flatten();
         let Some((end, text)) = self.raw.name.split_last_mut() else { return };
@@ -70,13 +72,24 @@ impl TensorInit<'_> {
     }
 }
 
+impl TensorPtr {
+    /// Makes a placed tensor the result of an operation, whose sources are set by [`TensorPtr::set_source`].
+    #[cfg(feature = "rpc")]
+    pub(crate) fn become_operation(mut self, op: sys::ggml_op, params: [i32; 16]) {
+        let t = self.get_mut();
+        t.op = op;
+        t.op_params = params;
+        t.flags |= sys::GGML_TENSOR_FLAG_COMPUTE.cast_signed();
+    }
+}
+
 /// The bytes of a tensor's name, without the NUL.
 #[inline]
 pub(crate) fn name_of(t: &TensorPtr) -> &[u8] {
     CStr::from_bytes_until_nul(bytemuck::cast_slice(t.raw_name())).map(CStr::to_bytes).unwrap_or_default()
 }
 
-/// Whether two headers are equal, except for their own addresses.
+/// Whether two headers are equal, except for their own addresses and the fields that only allocations set.
 pub(crate) fn same(a: TensorPtr, b: TensorPtr) -> bool {
     let fields = |t: TensorPtr| {
         let places = (t.slots(), t.view_src(), t.view_offs(), t.data(), t.buffer());

@@ -1,8 +1,10 @@
 //! The layout of a tensor in memory, and every predicate on strides.
 //!
-//! Three predicates are used most: whether rows are contiguous ([`Layout::has_dense_rows`]), whether row `i` of all
-//! lies at `i * nb[1]` ([`Layout::is_contiguous_1`]), and whether all strides are those of a new tensor
-//! ([`Layout::is_packed`]). ggml's own predicates skip the strides of dimensions of 1, which kernels use (H37).
+//! Three predicates are used most: whether rows are contiguous ([`Layout::has_dense_rows`]), whether row `i`, counted
+//! over all dimensions, lies at `i * nb[1]` ([`Layout::is_contiguous_1`]), and whether all strides are those of a new
+//! tensor ([`Layout::is_packed`]). ggml's own predicates skip the strides of dimensions of 1, which kernels use (H37).
+
+use std::ops::Range;
 
 use crate::dtype::DType;
 
@@ -47,14 +49,14 @@ impl Layout {
         upper.into_iter().zip(strides).try_fold(first, |n, (ne, nb)| n.checked_add(steps(ne, nb)?))
     }
 
-    /// Whether all elements lie within `size` bytes if the first lies at `offset`.
+    /// Whether all elements lie within `size` bytes, if the first element lies at byte `offset`.
     #[inline]
     pub(crate) fn fits(self, offset: usize, size: Option<usize>) -> bool {
         let end = self.span().and_then(|n| n.checked_add(offset));
         end.zip(size).is_some_and(|(end, size)| end <= size)
     }
 
-    /// Whether no two elements overlap: in order of stride, each dimension steps over all smaller ones.
+    /// Whether no two elements overlap: with the dimensions sorted by stride, each one steps over all before it.
     pub(crate) fn is_disjoint(self) -> bool {
         let ([n0, n1, n2, n3], [_, nb1, nb2, nb3]) = (self.ne, self.nb);
         let Some(mut below) = self.dtype.row_size(n0) else { return false };
@@ -73,13 +75,15 @@ impl Layout {
         self.is_contiguous_above(0)
     }
 
-    /// Whether rows are contiguous and evenly spaced (`ggml_is_contiguous_1`): row `i` of all lies at `i * nb[1]`.
+    /// Whether rows are contiguous and evenly spaced (`ggml_is_contiguous_1`): counted over all dimensions, row `i`
+    /// lies at `i * nb[1]`.
     #[inline]
     pub(crate) fn is_contiguous_1(self) -> bool {
         self.is_contiguous_above(1)
     }
 
-    /// Whether rows are contiguous, and dimensions in order except those from 1 to `free`.
+    /// Whether rows are contiguous, and strides above dimension `free` are those of a tensor without gaps. Dimensions 1
+    /// to `free` may have any stride.
     #[inline]
     fn is_contiguous_above(self, free: usize) -> bool {
         if !self.has_contiguous_rows() {
@@ -145,6 +149,26 @@ impl Layout {
         let ([n0, n1, ..], [nb0, nb1, ..], unit) = (self.ne, self.nb, self.dtype.type_size());
         let column = usize::try_from(n1).ok().and_then(|n| n.checked_mul(unit));
         (n0 == 1 || Some(nb0) == column) && (n1 == 1 || nb1 == unit)
+    }
+
+    /// Calls `f` for each row in order, or for each element if rows have gaps, with the range of its bytes, counted
+    /// from the first element.
+    pub(crate) fn pieces(self, mut f: impl FnMut(Range<usize>)) {
+        let ([_, nb1, nb2, nb3], unit) = (self.nb, self.dtype.type_size());
+        let [n0, n1, n2, n3] = self.ne.map(size);
+        let row = self.dtype.row_size(self.ne[0]).unwrap_or(0);
+        for i3 in 0..n3 {
+            for i2 in 0..n2 {
+                for i1 in 0..n1 {
+                    let start = i1 * nb1 + i2 * nb2 + i3 * nb3;
+                    if self.has_dense_rows() {
+                        f(start..start + row);
+                    } else {
+                        (0..n0).map(|i0| start + i0 * self.nb[0]).for_each(|at| f(at..at + unit));
+                    }
+                }
+            }
+        }
     }
 
     /// The layout whose dimension `i` is dimension `axes[i]` of this one.

@@ -12,17 +12,14 @@ use std::ptr::{self, NonNull};
 
 use ggml_sys as sys;
 
-use crate::dtype::DType;
+use crate::dtype::{CType as _, DType};
 use crate::error::TensorInfo;
-use crate::ffi;
+use crate::ffi::{self, TensorPredicate};
 
 pub(crate) use fingerprint::TensorFingerprint;
 pub(crate) use layout::Layout;
 pub(crate) use name::NumberedName;
 pub(crate) use placement::{InUseScope, SavedPlacement, any_in_use};
-
-/// The C type of ggml's predicates on one tensor.
-type Predicate = unsafe extern "C-unwind" fn(*const sys::ggml_tensor) -> bool;
 
 /// A pointer to a live C tensor.
 ///
@@ -34,14 +31,15 @@ type Predicate = unsafe extern "C-unwind" fn(*const sys::ggml_tensor) -> bool;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TensorPtr(NonNull<sys::ggml_tensor>);
 
-/// Who owns the bytes of a leaf, written into the tensor's unused padding when the leaf is made and never changed.
+/// Who owns the bytes of a leaf. This is written into the header's unused padding when the leaf is made, and never
+/// changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// The allocator of whatever graph the tensor is part of.
+    /// The allocator of each graph that the tensor is part of.
     Graph,
-    /// A `State`: memory of its own, writable by operations.
+    /// A `State`: its leaves have memory of their own, to which operations may write.
     State,
-    /// `Weights`: memory of its own, frozen.
+    /// `Weights`: their leaves have memory of their own, which is frozen.
     Weights,
     /// `Weights` in a buffer type that repacks them (H27).
     Packed,
@@ -60,15 +58,18 @@ impl TensorPtr {
         self.0.as_ptr()
     }
 
-    /// The tensor, to read. The borrow must end before anything writes to it, so it never leaves this folder.
+    /// The C tensor, for reading. The borrow must end before anything writes to the tensor, so it never leaves this
+    /// folder.
     fn get(&self) -> &sys::ggml_tensor {
-        // SAFETY: live by the type's invariants; only this thread writes to it, and not inside this borrow.
+        // SAFETY: the tensor is live by the type's invariants; only this thread writes to it, and not inside this
+        // borrow.
         unsafe { self.0.as_ref() }
     }
 
-    /// The tensor, to write a field. The rule of `get` applies.
+    /// The C tensor, for writing a field. As with `get`, the borrow never leaves this folder.
     fn get_mut(&mut self) -> &mut sys::ggml_tensor {
-        // SAFETY: live by the type's invariants; only this thread uses it, and no other borrow leaves this folder.
+        // SAFETY: the tensor is live by the type's invariants; only this thread uses it, and no other borrow leaves
+        // this folder.
         unsafe { self.0.as_mut() }
     }
 
@@ -88,12 +89,12 @@ impl TensorPtr {
         let t = self.get();
         let [n0, n1, n2, n3] = t.ne;
         let [b0, b1, b2, b3] = t.nb;
-        // With addresses of 64 bits: at most 2^60 elements, and 4 * 2^15 * 2^40 bytes.
+        // With addresses of 64 bits, these bounds allow at most 2^60 elements, and 4 * 2^15 * 2^40 bytes.
         (n0 | n1 | n2 | n3).cast_unsigned() < 1 << (usize::BITS / 4 - 1)
             && (b0 | b1 | b2 | b3) < 1 << (usize::BITS / 8 * 5)
     }
 
-    /// The element type. It always exists, because this crate or a builder of ggml made the tensor.
+    /// The element type. This crate always knows it, because this crate or a builder of ggml made the tensor.
     #[inline]
     pub(crate) fn dtype(self) -> DType {
         DType::from_raw(self.get().type_).unwrap_or(DType::I8)
@@ -107,12 +108,10 @@ impl TensorPtr {
     /// ggml's name of the operation, such as `MUL_MAT` or `RELU` (`ggml_op_desc`).
     pub(crate) fn op_desc(self) -> String {
         // SAFETY: the tensor is live (the type's invariants); C reads its operation and returns a static string.
-        let text = unsafe { sys::ggml_op_desc(self.as_ptr()) };
-        // SAFETY: `ggml_op_desc` returns a static, NUL-terminated string.
-        unsafe { ffi::string(text) }
+        unsafe { ffi::text_of(sys::ggml_op_desc, self.as_ptr()) }
     }
 
-    /// [`TensorPtr::op_desc`] in lower case, as errors and pictures show it.
+    /// The operation's name, as [`TensorPtr::op_desc`] returns it, but in lower case, as errors and pictures show it.
     pub(crate) fn op_name(self) -> String {
         self.op_desc().to_lowercase()
     }
@@ -123,7 +122,7 @@ impl TensorPtr {
         self.op() == sys::GGML_OP_NONE
     }
 
-    /// Whether `view` made the tensor, at an offset.
+    /// Whether the builder `view` made the tensor.
     #[inline]
     pub(crate) fn is_view_at_offset(self) -> bool {
         self.op() == sys::GGML_OP_VIEW
@@ -155,12 +154,17 @@ impl TensorPtr {
         self.get().op_params
     }
 
-    /// The address of the parameters, for those that hold pointers.
+    /// The address of the operation's parameters, for reading pointers among them.
     pub(crate) fn params_ptr(self) -> *const [i32; 16] {
         &raw const self.get().op_params
     }
 
     #[inline]
+    /// Whether the tensor is an input, which the host sets.
+    pub(crate) fn is_input(self) -> bool {
+        self.flags() & sys::GGML_TENSOR_FLAG_INPUT.cast_signed() != 0
+    }
+
     pub(crate) fn flags(self) -> i32 {
         self.get().flags
     }
@@ -184,7 +188,7 @@ impl TensorPtr {
         let bit = |i: usize, src: &*mut sys::ggml_tensor| u16::from(!src.is_null()) << i;
         let [s0, s1, s2, rest @ ..] = &self.get().src;
         let first = bit(0, s0) | bit(1, s1) | bit(2, s2);
-        // Few operations have more than three.
+        // Few operations have more than three sources.
         if rest.iter().fold(0, |any, src| any | src.addr()) == 0 {
             return first;
         }
@@ -253,10 +257,10 @@ impl TensorPtr {
         }
     }
 
-    /// Copies the header of another tensor, except its memory. `place` maps each tensor that it refers to; the mapped
-    /// ones must live as long as this tensor.
+    /// Copies the header of another tensor, except its memory. `place` maps each tensor to which the header refers to
+    /// another one, which must live as long as this tensor.
     pub(crate) fn become_copy(mut self, of: Self, place: impl Fn(Self) -> Option<Self>) {
-        // A cast is its own second source, which kernels read.
+        // A cast has itself as its second source, which kernels read. So the copy of a cast refers to itself.
         let place = |t: Self| if t == of { Some(self) } else { place(t) };
         let raw = |t: Option<Self>| t.and_then(place).map_or(ptr::null_mut(), Self::as_ptr);
         let (src, view_src) = (of.slots().map(raw), raw(of.view_src()));
@@ -270,7 +274,7 @@ impl TensorPtr {
         self.get().buffer
     }
 
-    /// Sets the buffer, as the buffer type of a tensor without memory. Release the tensor before it is freed.
+    /// Sets a buffer, which gives a tensor without memory a buffer type. Release the tensor before the buffer is freed.
     pub(crate) fn set_buffer(mut self, buffer: *mut sys::ggml_backend_buffer) {
         self.get_mut().buffer = buffer;
     }
@@ -279,7 +283,7 @@ impl TensorPtr {
         !self.get().data.is_null()
     }
 
-    /// The address of the first element, on its device; NULL without memory.
+    /// The address of the first element in the device's memory; NULL if the tensor has no memory.
     pub(crate) fn data(self) -> *mut c_void {
         self.get().data
     }
@@ -291,7 +295,7 @@ impl TensorPtr {
         Layout { dtype: self.dtype(), ne: t.ne, nb: t.nb }
     }
 
-    /// [`Layout::span`].
+    /// The bytes that the tensor's layout spans: [`Layout::span`].
     #[inline]
     pub(crate) fn span(self) -> Option<usize> {
         self.layout().span()
@@ -302,45 +306,46 @@ impl TensorPtr {
         self.layout().elements()
     }
 
-    /// [`Layout::is_contiguous`].
+    /// Whether the tensor's layout [is contiguous](Layout::is_contiguous).
     #[inline]
     pub(crate) fn is_contiguous(self) -> bool {
         self.as_by_ggml(self.layout().is_contiguous(), sys::ggml_is_contiguous)
     }
 
-    /// [`Layout::is_contiguous_1`].
+    /// Whether the tensor's layout [has contiguous and evenly spaced rows](Layout::is_contiguous_1).
     #[inline]
     pub(crate) fn is_contiguous_1(self) -> bool {
         self.as_by_ggml(self.layout().is_contiguous_1(), sys::ggml_is_contiguous_1)
     }
 
-    /// [`Layout::has_contiguous_rows`].
+    /// Whether the tensor's layout [has contiguous rows](Layout::has_contiguous_rows).
     #[inline]
     pub(crate) fn has_contiguous_rows(self) -> bool {
         self.as_by_ggml(self.layout().has_contiguous_rows(), sys::ggml_is_contiguous_rows)
     }
 
-    /// [`Layout::is_transposed`].
+    /// Whether the tensor's layout [is transposed](Layout::is_transposed).
     #[inline]
     pub(crate) fn is_transposed(self) -> bool {
         self.as_by_ggml(self.layout().is_transposed(), sys::ggml_is_transposed)
     }
 
-    /// [`Layout::has_dense_rows`].
+    /// Whether the tensor's layout [has dense rows](Layout::has_dense_rows).
     #[inline]
     pub(crate) fn has_dense_rows(self) -> bool {
         self.layout().has_dense_rows()
     }
 
-    /// [`Layout::is_packed`].
+    /// Whether the tensor's layout [is packed](Layout::is_packed).
     #[inline]
     pub(crate) fn is_packed(self) -> bool {
         self.layout().is_packed()
     }
 
-    /// Returns `is`; debug builds compare it with ggml's predicate.
+    /// Returns `is`, the answer to a question about the tensor. Debug builds compare the answer with that of ggml's
+    /// `predicate`.
     #[inline]
-    fn as_by_ggml(self, is: bool, predicate: Predicate) -> bool {
+    fn as_by_ggml(self, is: bool, predicate: TensorPredicate) -> bool {
         // SAFETY: the tensor is live (the type's invariants); `predicate` is one of ggml's, which only read it.
         debug_assert_eq!(is, unsafe { predicate(self.as_ptr()) }, "differs from ggml's predicate");
         is

@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use super::TensorPtr;
 
 impl TensorPtr {
-    /// The whole name field, with the NUL and what follows it.
+    /// The whole name field, with the NUL and the bytes after the NUL.
     #[inline]
     pub(crate) fn raw_name(&self) -> &[c_char] {
         &self.get().name
@@ -42,7 +42,8 @@ impl TensorPtr {
     }
 }
 
-/// A name that ends in a number, padded with NULs. Counting in digits is faster than formatting a number per tensor.
+/// A name that ends in a number, padded with NULs. Counting up its digits is faster than formatting a number for each
+/// tensor.
 #[derive(Clone, Copy)]
 pub(crate) struct NumberedName {
     text: [u8; 32],
@@ -50,7 +51,7 @@ pub(crate) struct NumberedName {
 }
 
 impl NumberedName {
-    /// Starts at this name, which must end in a number of one digit.
+    /// A numbered name that starts at `first`, which must end in a number of one digit.
     pub(crate) fn new(first: &[u8]) -> Self {
         let mut text = [0; 32];
         for (to, &from) in text.iter_mut().zip(first) {
@@ -59,7 +60,7 @@ impl NumberedName {
         Self { text, len: first.len() }
     }
 
-    /// Increments the number.
+    /// Adds 1 to the number in the name.
     #[inline]
     pub(crate) fn count(&mut self) {
         for i in (0..self.len).rev() {
@@ -71,7 +72,8 @@ impl NumberedName {
         }
     }
 
-    /// Puts a 1 before the digits, which begin at `at` and are all 0. The field has room for any number.
+    /// Makes the number one digit longer: puts a 1 before its digits, which begin at `at` and are all 0. The field has
+    /// room for any number.
     #[cold]
     fn lengthen(&mut self, at: usize) {
         if let Some(end) = self.text.get_mut(self.len) {

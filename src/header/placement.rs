@@ -24,7 +24,7 @@ impl SavedPlacement {
     }
 
     /// Writes the placement into the header. A view of weights or a state keeps the address that its builder set, and
-    /// takes the current buffer of its root: the saved one may be gone, if new weights got the same addresses (H90).
+    /// takes the current buffer of its root: the saved buffer may be gone, if new weights got the same addresses (H90).
     #[inline]
     pub(crate) fn write(mut self, views_placed: bool) {
         let placed = if views_placed { self.tensor.view_src() } else { None };
@@ -50,11 +50,11 @@ impl SavedPlacement {
 }
 
 thread_local! {
-    /// How many computations of this thread are running user code.
+    /// How many computations on this thread are running user code.
     static SHARED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A scope in which tensors may be [in use](TensorPtr::is_in_use) by a computation of this thread.
+/// A scope in which tensors may be [in use](TensorPtr::is_in_use) by a computation on this thread.
 pub(crate) struct InUseScope(());
 
 impl InUseScope {
@@ -70,7 +70,7 @@ impl Drop for InUseScope {
     }
 }
 
-/// Whether a computation of this thread has tensors [in use](TensorPtr::is_in_use).
+/// Whether a computation on this thread has tensors [in use](TensorPtr::is_in_use).
 #[inline]
 pub(crate) fn any_in_use() -> bool {
     SHARED.get() > 0
@@ -88,13 +88,13 @@ impl TensorPtr {
         self.get_mut().padding[1] = yes.into();
     }
 
-    /// Resets the tensor's memory to what its builder leaves, so that an allocation sees it as new: an address for a
-    /// view of weights or a state, else NULL.
+    /// Resets the tensor's memory to what its builder leaves, so that an allocation sees the tensor as new. A builder
+    /// leaves an address in a view of weights or a state, else NULL.
     pub(crate) fn release(self) {
         self.release_from(self.view_src().is_some_and(|root| root.owner() != Owner::Graph));
     }
 
-    /// [`TensorPtr::release`], where the caller knows whether the tensor is a view of weights or a state.
+    /// Does what [`TensorPtr::release`] does. The caller says whether the tensor is a view of weights or a state.
     #[inline]
     pub(crate) fn release_from(mut self, placed: bool) {
         let data = self.built_data(placed);
@@ -104,7 +104,7 @@ impl TensorPtr {
         t.extra = ptr::null_mut();
     }
 
-    /// The address that a builder sets: that of a view of weights or a state, else NULL.
+    /// The address that a builder sets in the header: one inside `root` for a view of weights or a state, else NULL.
     fn built_data(self, placed: bool) -> *mut c_void {
         match self.view_src() {
             Some(root) if placed => root.get().data.cast::<u8>().wrapping_add(self.view_offs()).cast(),

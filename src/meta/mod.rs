@@ -1,7 +1,7 @@
 //! Tensor parallelism: one device made of several, each with a part of the weights (`ggml_backend_meta_device`).
 //!
 //! A [`MetaDevice`] is a [`Device`](crate::Device) like any other: it has a buffer type for weights and states, and
-//! computes graphs, alone or in a [`Sched`](crate::Sched). A closure returns the [`Split`] of each of their tensors; the splits of
+//! computes graphs, alone or in a [`Sched`](crate::Sched). A closure returns the [`SplitMode`] of each of their tensors; the splits of
 //! results follow from those. If a product's summed dimension is split, an all-reduce adds up the partial sums.
 //!
 //! The feed-forward block of a transformer: each device has some rows of `up` and the matching columns of `down`, so
@@ -9,20 +9,21 @@
 //!
 //! ```
 //! use ggml::GraphAllocator;
-//! use ggml::meta::{MetaDevice, Split};
+//! use ggml::meta::{MetaDevice, SplitMode};
 //! use ggml::prelude::*;
 //! # fn main() -> ggml::Result<()> {
 //! // Stands for two different devices.
 //! let devices = [Device::cpu()?, Device::cpu()?];
 //! let meta = MetaDevice::new(&devices, |t| match &*t.name {
-//!     "up" => Split::Even { axis: 1 },
-//!     "down" => Split::Even { axis: 0 },
-//!     _ => Split::Mirrored,
+//!     "up" => SplitMode::Even { axis: 1 },
+//!     "down" => SplitMode::Even { axis: 0 },
+//!     _ => SplitMode::Mirrored,
 //! })?;
 //! let device = meta.device();
 //!
 //! let mut builder = WeightsBuilder::new();
-//! builder.tensor("up", DType::F32, [2, 4])?.tensor("down", DType::F32, [4, 2])?;
+//! builder.tensor("up", DType::F32, [2, 4])?;
+//! builder.tensor("down", DType::F32, [4, 2])?;
 //! let mut weights = builder.place(device.buffer_type())?;
 //! weights.set("up", &[1.0_f32, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0, -1.0])?;
 //! weights.set("down", &[1.0_f32, 0.0, -1.0, 0.0, 0.0, 1.0, 0.0, -1.0])?;
@@ -36,10 +37,7 @@
 //!
 //! let mut backend = device.init()?;
 //! let mut allocator = GraphAllocator::new(device.buffer_type());
-//! let mut run = allocator.alloc(&graph, &mut backend)?;
-//! run.set(x, &[2.0_f32, -3.0])?;
-//! run.compute()?;
-//! assert_eq!(run.get::<f32>(y)?, [2.0 + 2.0, -3.0 - 3.0]);
+//! assert_eq!(allocator.run(&graph, &mut backend, (x, &[2.0_f32, -3.0]))?.get::<f32>(y)?, [2.0 + 2.0, -3.0 - 3.0]);
 //! # Ok(())
 //! # }
 //! ```
@@ -62,8 +60,8 @@
 //!
 //! # Limits
 //!
-//! Weights and states are read and written as a whole. If one of the devices lacks memory for a graph, that is an
-//! [`Error::OutOfMemory`](crate::Error::OutOfMemory). A [`Sched`](crate::Sched) assigns a meta device one contiguous
+//! Weights and states are read and written as a whole. If one of the devices lacks memory, that is an
+//! [`Error::OutOfMemory`](crate::Error::OutOfMemory), and what the others gave is freed. A [`Sched`](crate::Sched) assigns a meta device one contiguous
 //! part of each graph. Only one thread at a time uses meta devices, even different ones; others wait.
 //!
 //! # Lifetime
@@ -71,4 +69,4 @@
 //! ggml never frees a device: what [`MetaDevice::new`] creates, including the closure, lives until the process ends.
 //! Make one per configuration and keep it. (With a closure that captures nothing, equal calls return the same device.)
 
-pub use crate::device::meta::{MetaDevice, Split};
+pub use crate::device::meta::{MetaDevice, SplitMode};

@@ -1,19 +1,8 @@
 //! Element-wise functions of two operands, the second repeated to the shape of the first.
 
-use ggml_sys as sys;
-
-use super::check::Call;
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::tensor::Tensor;
-
-/// The type of the C builders in this file: of two tensors, with a result of the first one's shape.
-type Builder = unsafe extern "C-unwind" fn(
-    *mut sys::ggml_context,
-    *mut sys::ggml_tensor,
-    *mut sys::ggml_tensor,
-) -> *mut sys::ggml_tensor;
+use crate::dtype::CType as _;
+use crate::ops::prelude::*;
+use crate::shape::CShape as _;
 
 macro_rules! binary {
     ($($doc:literal, $ab:literal, $name:ident = $c:ident, $alias:literal, $inplace:ident = $c_inplace:ident, $alias_inplace:literal;)*) => {
@@ -41,9 +30,9 @@ macro_rules! binary {
                 /// [`Error::Shape`](crate::Error::Shape) unless every dimension of `b` divides that of `a`.
                 #[doc(alias = $alias)]
                 pub fn $name<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
-                    let call = Call { op: stringify!($name), operands: &[a, b] };
+                    let call = Call { op: entered!(stringify!($name)), operands: &[a, b] };
                     call.repeats(b, a)?;
-                    self.pair($alias, sys::$c, a, b)
+                    build!(self, sys::$c(a, b))
                 }
 
                 #[doc = concat!("[`Context::", stringify!($name), "`] in place (`", $alias_inplace, "`).")]
@@ -59,10 +48,10 @@ macro_rules! binary {
                 /// without being identical.
                 #[doc(alias = $alias_inplace)]
                 pub fn $inplace<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
-                    let call = Call { op: stringify!($inplace), operands: &[a, b] };
+                    let call = Call { op: entered!(stringify!($inplace)), operands: &[a, b] };
                     call.repeats(b, a)?;
                     call.in_place(a, &[b])?;
-                    self.pair($alias_inplace, sys::$c_inplace, a, b)
+                    build!(self, sys::$c_inplace(a, b))
                 }
             )*
         }
@@ -85,16 +74,6 @@ binary! {
 }
 
 impl Context {
-    /// Calls `f`; the caller has checked the operands.
-    fn pair<'c>(&'c self, c: &'static str, f: Builder, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
-        self.build(c, &[a, b], |c| {
-            // SAFETY: `f` is one of this file's builders, called after its check: `repeats` (`b` repeats to the shape
-            // of `a`), or `one_number` for `add1`, all that they assert, and `in_place` where `f` writes to `a`. The
-            // context is live and has room; the operands are live for 'c. The result keeps both.
-            unsafe { f(c, a.as_ptr(), b.as_ptr()) }
-        })
-    }
-
     /// `a + b`, of type `dtype` (`ggml_add_cast`), for an `a` of `f16`, `bf16` or a quantised type. `b` is repeated
     /// over all dimensions of `a` except the first.
     ///
@@ -112,19 +91,19 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) for other types of `a`; [`Error::Shape`](crate::Error::Shape) unless `b`
-    /// has the row length of `a`, its other dimensions divide those of `a`, and rows are whole blocks of `dtype`.
+    /// has the row length of `a`, its other dimensions divide those of `a`, and rows are whole blocks of `dtype`;
+    /// [`Error::Param`](crate::Error::Param) for a type that the linked ggml doesn't have.
     #[doc(alias = "ggml_add_cast")]
     pub fn add_cast<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, dtype: DType) -> Result<Tensor<'c>> {
-        let call = Call { op: "add_cast", operands: &[a, b] };
+        let call = Call { op: entered!("add_cast"), operands: &[a, b] };
+        call.param(dtype.is_known(), "dtype", dtype, "this ggml has no such type")?;
         call.repeats(b, a)?;
         let ([a0, ..], [b0, ..]) = (a.ne(), b.ne());
         call.shape(a0 == b0, "the first dimensions must be equal")?;
         let known = a.dtype().is_quantized() || matches!(a.dtype(), DType::F16 | DType::BF16);
         call.dtype(known, "the first operand must be f16, bf16 or quantised")?;
         call.shape(a.shape().bytes(dtype).is_ok(), "rows must be whole blocks of the new type, and not too long")?;
-        // SAFETY: the context is live and has room; the operands are live for 'c; shapes and types, which C
-        // asserts, and whole blocks in the result, which it doesn't, were checked above. The result keeps both.
-        unsafe { build!(self, &[a, b], sys::ggml_add_cast(c, a.as_ptr(), b.as_ptr(), dtype.raw())) }
+        build!(self, sys::ggml_add_cast(a, b; dtype.raw()))
     }
 
     /// `a + b` for a scalar `b` (`ggml_add1`). ggml recommends [`Context::add`] instead.
@@ -135,8 +114,8 @@ impl Context {
     /// spaced.
     #[doc(alias = "ggml_add1")]
     pub fn add1<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
-        one_number(Call { op: "add1", operands: &[a, b] }, a, b)?;
-        self.pair("ggml_add1", sys::ggml_add1, a, b)
+        one_number(Call { op: entered!("add1"), operands: &[a, b] }, a, b)?;
+        build!(self, sys::ggml_add1(a, b))
     }
 
     /// [`Context::add1`] in place (`ggml_add1_inplace`).
@@ -146,10 +125,10 @@ impl Context {
     /// As [`Context::add1`] and [`Context::add_inplace`].
     #[doc(alias = "ggml_add1_inplace")]
     pub fn add1_inplace<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
-        let call = Call { op: "add1_inplace", operands: &[a, b] };
+        let call = Call { op: entered!("add1_inplace"), operands: &[a, b] };
         one_number(call, a, b)?;
         call.in_place(a, &[b])?;
-        self.pair("ggml_add1_inplace", sys::ggml_add1_inplace, a, b)
+        build!(self, sys::ggml_add1_inplace(a, b))
     }
 }
 

@@ -1,23 +1,57 @@
-//! The checks by which builders state their requirements.
+//! The checks by which builders state what every device needs: shapes, strides, parameters. What the kernels of one device
+//! need is checked when a graph is allocated, by `rules/`.
 
 use std::fmt;
 use std::ops::Deref;
 
 use ggml_sys as sys;
 
+use crate::callback;
 use crate::dtype::DType;
 use crate::error::{Error, Result, TensorInfo};
 use crate::header::{Owner, TensorPtr};
 use crate::rules::{cpu, indices};
-use crate::shape::Shape;
+use crate::shape::{CShape as _, Shape};
 use crate::tensor::Tensor;
 
-/// A call of a builder, with what its errors name.
+/// A call of a builder, with the name and the operands that its errors name.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'a, 'c> {
-    pub(crate) op: &'static str,
+    pub(crate) op: Entered,
     pub(crate) operands: &'a [Tensor<'c>],
 }
+
+/// The name of a builder, which proves that no closure called by ggml has called it. [`entered`] makes it at the start
+/// of the builder. So the error in a closure names the builder that the closure called, and not one that this builder
+/// calls in turn.
+#[derive(Clone, Copy)]
+pub(crate) struct Entered(&'static str);
+
+impl Entered {
+    /// Makes the builder's name, unless a closure called by ggml calls the builder. `path` is `name` as users write it.
+    #[inline]
+    pub(crate) fn new(path: &'static str, name: &'static str) -> Result<Self> {
+        callback::check_reentry(path).map(|()| Self(name))
+    }
+
+    /// The name of a function that is no builder, such as `Dataset::new`. Re-entry is not checked here, because the
+    /// function may never reach ggml.
+    pub(crate) const fn other(name: &'static str) -> Self {
+        Self(name)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.0
+    }
+}
+
+/// The first thing that a builder does: `entered!("add")` checks that `Context::add` may be called.
+macro_rules! entered {
+    ($($name:tt)*) => {
+        $crate::ops::check::Entered::new(concat!("Context::", $($name)*), $($name)*)?
+    };
+}
+pub(crate) use entered;
 
 impl Call<'_, '_> {
     fn infos(self) -> Box<[TensorInfo]> {
@@ -26,12 +60,12 @@ impl Call<'_, '_> {
 
     #[cold]
     fn wrong_shape(self, expected: &'static str) -> Error {
-        Error::Shape { call: self.op, operands: self.infos(), expected: expected.into() }
+        Error::Shape { call: self.op.name(), operands: self.infos(), expected: expected.into() }
     }
 
     #[cold]
     fn wrong_dtype(self, expected: &'static str) -> Error {
-        Error::DType { call: self.op, operands: self.infos(), expected: expected.into() }
+        Error::DType { call: self.op.name(), operands: self.infos(), expected: expected.into() }
     }
 
     /// Requires a condition on shapes, strides or memory.
@@ -61,7 +95,7 @@ impl Call<'_, '_> {
         self.shape(Shape::from(ne).bytes(dtype).is_ok(), "the result is too large for the address space")
     }
 
-    /// Requires a condition on a parameter. `format_args!` as text costs nothing where the condition holds.
+    /// Requires a condition on a parameter. If the text is a `format_args!`, it is made only where the condition fails.
     #[inline]
     pub(crate) fn param(
         self,
@@ -75,19 +109,24 @@ impl Call<'_, '_> {
 
     #[cold]
     fn wrong_param(self, name: &'static str, value: &dyn fmt::Debug, expected: &dyn fmt::Display) -> Error {
-        Error::Param { call: self.op, name, value: format!("{value:?}").into(), expected: expected.to_string().into() }
+        Error::Param {
+            call: self.op.name(),
+            name,
+            value: format!("{value:?}").into(),
+            expected: expected.to_string().into(),
+        }
     }
 
-    /// Requires that an operation may write to `t`: it must not lie in frozen weights, in an input, or in trusted
-    /// indices. The indices in an input are checked only when it is set.
+    /// Requires that an operation may write to `t`: it must not lie in frozen weights, in an input, or in the result of
+    /// a sort. (Indices in an input are checked only when it is set, and those from a sort are trusted.)
     pub(crate) fn writable(self, t: Tensor<'_>) -> Result<()> {
         let root = t.ptr().root();
         match root.owner() {
-            Owner::Weights | Owner::Packed => Err(Error::Frozen { call: self.op, tensor: t.info() }),
+            Owner::Weights | Owner::Packed => Err(Error::Frozen { call: self.op.name(), tensor: t.info() }),
             Owner::Graph => {
                 self.shape(root.op() != sys::GGML_OP_NONE, "an operation can't write to an input; `dup` it")?;
                 self.shape(!indices::is_trusted(root), "an operation can't write to a sort's indices; `dup` it")?;
-                self.shape(!cpu::readies(root), "an operation can't write to a sort's operand; `dup` it")
+                self.shape(!cpu::clamps_nan(root), "an operation can't write to a sort's operand; `dup` it")
             }
             Owner::State => Ok(()),
         }
@@ -99,7 +138,8 @@ impl Call<'_, '_> {
         self.writable(a)?;
         let a = a.ptr();
         let same = |b: TensorPtr| (a.layout(), a.view_offs()) == (b.layout(), b.view_offs());
-        // The CPU fuses a norm with the product after it, which then reads the norm's operand.
+        // The CPU fuses a norm with the multiplication after it. The fused kernel reads the norm's operand, so that
+        // counts as read, too.
         let normed = |b: TensorPtr| (b.op() == sys::GGML_OP_RMS_NORM).then(|| b.sources().next()).flatten();
         let mut read = others.iter().flat_map(|b| [Some(b.ptr()), normed(b.ptr())]).flatten();
         let apart = read.all(|b| !a.overlaps(b) || same(b));
@@ -122,14 +162,14 @@ impl Call<'_, '_> {
     }
 }
 
-/// The operands of a builder with optional ones, without those that are missing.
-pub(crate) struct Operands<'c> {
+/// The operands of a builder, some of which are optional: those that are there.
+pub(crate) struct OperandList<'c> {
     all: [Tensor<'c>; sys::GGML_MAX_SRC as usize],
     n: usize,
 }
 
-impl<'c> Operands<'c> {
-    /// Collects `first` and the present ones of `others`, `GGML_MAX_SRC` in all at most.
+impl<'c> OperandList<'c> {
+    /// Collects `first` and those of `others` that are there, `GGML_MAX_SRC` in all at most.
     pub(crate) fn new(first: Tensor<'c>, others: impl IntoIterator<Item = Option<Tensor<'c>>>) -> Self {
         let mut this = Self { all: [first; sys::GGML_MAX_SRC as usize], n: 1 };
         for t in others.into_iter().flatten() {
@@ -142,7 +182,7 @@ impl<'c> Operands<'c> {
     }
 }
 
-impl<'c> Deref for Operands<'c> {
+impl<'c> Deref for OperandList<'c> {
     type Target = [Tensor<'c>];
 
     fn deref(&self) -> &[Tensor<'c>] {

@@ -2,17 +2,14 @@
 
 use ggml_sys as sys;
 
-use super::check::Call;
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
+use crate::dtype::CType as _;
 use crate::header::Layout;
 use crate::header::init::{self, TensorInit};
-use crate::shape::Shape;
-use crate::tensor::Tensor;
+use crate::ops::prelude::*;
+use crate::shape::{CShape as _, Shape};
 
 impl Context {
-    /// A contiguous copy (`ggml_cont`).
+    /// A contiguous copy of `a` (`ggml_cont`).
     ///
     /// ```
     /// # use ggml::prelude::*; let ctx = Context::new();
@@ -26,21 +23,14 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Only where memory runs out.
+    /// An error only if memory runs out.
     #[doc(alias = "ggml_cont")]
     pub fn cont<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        self.make(
-            "ggml_cont",
-            &[a],
-            |t| contiguous(t, a, a.shape()),
-            |c| {
-                // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it.
-                unsafe { sys::ggml_cont(c, a.as_ptr()) }
-            },
-        )
+        entered!("cont");
+        build!(self, sys::ggml_cont(a), |t| contiguous(t, a, a.shape()))
     }
 
-    /// A contiguous copy with another shape, the elements in the same order (`ggml_cont_4d`).
+    /// A contiguous copy of `a` with another shape, the elements in the same order (`ggml_cont_4d`).
     ///
     /// ```
     /// # use ggml::prelude::*; let ctx = Context::new();
@@ -59,31 +49,22 @@ impl Context {
     #[doc(alias = "ggml_cont_4d")]
     pub fn cont_4d<'c>(&'c self, a: Tensor<'c>, shape: impl Into<Shape>) -> Result<Tensor<'c>> {
         let shape = shape.into();
-        let call = Call { op: "cont_4d", operands: &[a] };
+        let call = Call { op: entered!("cont_4d"), operands: &[a] };
         let same = shape.bytes(a.dtype()).is_ok() && shape.elements() == a.shape().elements();
         call.param(same, "shape", shape.ne(), "it must have as many elements as the operand, in whole blocks")?;
         let [n0, n1, n2, n3] = shape.ne();
-        self.make(
-            "ggml_cont_4d",
-            &[a],
-            |t| contiguous(t, a, shape),
-            |c| {
-                // SAFETY: the context is live and has room; `a` is live for 'c and has as many elements as the shape
-                // (checked above), all that C asserts. The result keeps it.
-                unsafe { sys::ggml_cont_4d(c, a.as_ptr(), n0, n1, n2, n3) }
-            },
-        )
+        build!(self, sys::ggml_cont_4d(a; n0, n1, n2, n3), |t| contiguous(t, a, shape))
     }
 
     /// A copy of `a` (`ggml_dup`).
     ///
     /// # Errors
     ///
-    /// Only where memory runs out.
+    /// An error only if memory runs out.
     #[doc(alias = "ggml_dup")]
     pub fn dup<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it.
-        unsafe { build!(self, &[a], sys::ggml_dup(c, a.as_ptr())) }
+        entered!("dup");
+        build!(self, sys::ggml_dup(a))
     }
 
     /// A copy of `a` onto itself (`ggml_dup_inplace`): an operation that changes nothing, and a view of `a`.
@@ -93,13 +74,12 @@ impl Context {
     /// As [`Context::relu_inplace`], for all types.
     #[doc(alias = "ggml_dup_inplace")]
     pub fn dup_inplace<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        Call { op: "dup_inplace", operands: &[a] }.in_place(a, &[])?;
-        // SAFETY: the context is live and has room; `a` is live for 'c and may be written (`in_place`). The result
-        // keeps it.
-        unsafe { build!(self, &[a], sys::ggml_dup_inplace(c, a.as_ptr())) }
+        Call { op: entered!("dup_inplace"), operands: &[a] }.in_place(a, &[])?;
+        build!(self, sys::ggml_dup_inplace(a))
     }
 
-    /// A copy of `a` with element type `dtype` (`ggml_cast`).
+    /// A copy of `a` with element type `dtype` (`ggml_cast`). From `f32` to `i32`, it cuts off fractions; values that
+    /// don't fit become arbitrary numbers.
     ///
     /// ```
     /// # use ggml::prelude::*; let ctx = Context::new();
@@ -111,14 +91,14 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`](crate::Error::Shape) unless the rows are whole blocks of `dtype`.
+    /// [`Error::Shape`](crate::Error::Shape) unless the rows are whole blocks of `dtype`;
+    /// [`Error::Param`](crate::Error::Param) for a type that the linked ggml doesn't have.
     #[doc(alias = "ggml_cast")]
     pub fn cast<'c>(&'c self, a: Tensor<'c>, dtype: DType) -> Result<Tensor<'c>> {
-        let call = Call { op: "cast", operands: &[a] };
+        let call = Call { op: entered!("cast"), operands: &[a] };
+        call.param(dtype.is_known(), "dtype", dtype, "this ggml has no such type")?;
         call.shape(a.shape().bytes(dtype).is_ok(), "rows must be whole blocks of the new type, and not too long")?;
-        // SAFETY: the context is live and has room; `a` is live for 'c, and its rows are whole blocks of `dtype`
-        // (checked above). The result keeps it.
-        unsafe { build!(self, &[a], sys::ggml_cast(c, a.as_ptr(), dtype.raw())) }
+        build!(self, sys::ggml_cast(a; dtype.raw()))
     }
 
     /// Copies `a` to `b`, which may be a [`State`](crate::State)'s tensor or a view of one, converts between element
@@ -143,12 +123,12 @@ impl Context {
     /// `b` lies in an input; [`Error::Frozen`](crate::Error::Frozen) where it lies in weights.
     #[doc(alias = "ggml_cpy")]
     pub fn cpy<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
-        let call = Call { op: "cpy", operands: &[a, b] };
+        let call = Call { op: entered!("cpy"), operands: &[a, b] };
         call.writable(b)?;
         call.shape(a.elements() == b.elements(), "both operands must have the same number of elements")?;
         let same_rows = a.shape() == b.shape() || (a.dtype().block_size() == 1 && b.dtype().block_size() == 1);
         call.shape(same_rows, "operands of a block type must have the same shape")?;
-        // Threads copy parts in any order, with `memcpy`.
+        // Threads copy parts in any order, with `memcpy`, so the operands must not overlap.
         call.shape(!a.ptr().overlaps(b.ptr()), "the operands must not share memory; copy the first (`dup`) before")?;
         let fill = |t: &mut TensorInit<'_>| {
             t.operation(sys::GGML_OP_CPY, [a.ptr(), b.ptr()], b.layout());
@@ -159,11 +139,7 @@ impl Context {
                 (to, from) => t.name_of_parts(&[to, b" (copy of ", from, b")"]),
             }
         };
-        self.make("ggml_cpy", &[a, b], fill, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and have as many elements;
-            // `writable` has checked that `b` may be written. The result keeps both.
-            unsafe { sys::ggml_cpy(c, a.as_ptr(), b.as_ptr()) }
-        })
+        build!(self, sys::ggml_cpy(a, b), fill)
     }
 
     /// Repeats `a` to the shape of `like` (`ggml_repeat`).
@@ -180,12 +156,10 @@ impl Context {
     /// [`Error::Shape`](crate::Error::Shape) unless every dimension of `a` divides that of `like`.
     #[doc(alias = "ggml_repeat")]
     pub fn repeat<'c>(&'c self, a: Tensor<'c>, like: Tensor<'c>) -> Result<Tensor<'c>> {
-        let call = Call { op: "repeat", operands: &[like, a] };
+        let call = Call { op: entered!("repeat"), operands: &[like, a] };
         call.repeats(a, like)?;
         call.dtype(a.dtype().block_size() == 1, "a block type can't be repeated; `cast` it first")?;
-        // SAFETY: the context is live and has room; the operands are live for 'c, and `a` repeats to the shape of
-        // `like` (`repeats`), all that C asserts. The result keeps `a`.
-        unsafe { build!(self, &[a, like], sys::ggml_repeat(c, a.as_ptr(), like.as_ptr())) }
+        build!(self, sys::ggml_repeat(a, like))
     }
 
     /// Repeats `a` to `shape` (`ggml_repeat_4d`).
@@ -206,7 +180,7 @@ impl Context {
     #[doc(alias = "ggml_repeat_4d")]
     pub fn repeat_4d<'c>(&'c self, a: Tensor<'c>, shape: impl Into<Shape>) -> Result<Tensor<'c>> {
         let shape = shape.into();
-        let call = Call { op: "repeat_4d", operands: &[a] };
+        let call = Call { op: entered!("repeat_4d"), operands: &[a] };
         call.dtype(a.dtype().block_size() == 1, "a block type can't be repeated; `cast` it first")?;
         let divides = shape.ne().into_iter().zip(a.ne()).all(|(n, part)| n % part == 0);
         let fits = divides && shape.bytes(a.dtype()).is_ok();
@@ -217,9 +191,7 @@ impl Context {
             "each dimension must be a multiple of the operand's, and the result must fit the address space",
         )?;
         let [n0, n1, n2, n3] = shape.ne();
-        // SAFETY: the context is live and has room; `a` is live for 'c and repeats to the shape (checked above),
-        // all that C asserts. The result keeps it.
-        unsafe { build!(self, &[a], sys::ggml_repeat_4d(c, a.as_ptr(), n0, n1, n2, n3)) }
+        build!(self, sys::ggml_repeat_4d(a; n0, n1, n2, n3))
     }
 
     /// Sums `a` to the shape of `like` (`ggml_repeat_back`), the gradient of [`Context::repeat`]: each element is the
@@ -240,12 +212,10 @@ impl Context {
     /// [`Error::Shape`](crate::Error::Shape) unless every dimension of `like` divides that of `a`.
     #[doc(alias = "ggml_repeat_back")]
     pub fn repeat_back<'c>(&'c self, a: Tensor<'c>, like: Tensor<'c>) -> Result<Tensor<'c>> {
-        let call = Call { op: "repeat_back", operands: &[a, like] };
+        let call = Call { op: entered!("repeat_back"), operands: &[a, like] };
         call.repeats(like, a)?;
         call.dtype(a.dtype().block_size() == 1, "a block type can't be summed; `cast` it first")?;
-        // SAFETY: the context is live and has room; the operands are live for 'c, and `like` repeats to the shape
-        // of `a` (`repeats`), all that C asserts. The result keeps `a`.
-        unsafe { build!(self, &[a, like], sys::ggml_repeat_back(c, a.as_ptr(), like.as_ptr())) }
+        build!(self, sys::ggml_repeat_back(a, like))
     }
 
     /// Concatenates `a` and `b` in dimension `dim` (`ggml_concat`).
@@ -263,15 +233,12 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::Param`](crate::Error::Param) unless `dim` is 0 to 3; [`Error::DType`](crate::Error::DType) for two
-    /// types or a block type; [`Error::Shape`](crate::Error::Shape) unless all other dimensions are equal.
+    /// types; [`Error::Shape`](crate::Error::Shape) unless all other dimensions are equal.
     #[doc(alias = "ggml_concat")]
     pub fn concat<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, dim: usize) -> Result<Tensor<'c>> {
-        let call = Call { op: "concat", operands: &[a, b] };
+        let call = Call { op: entered!("concat"), operands: &[a, b] };
         call.param(dim < 4, "dim", dim, "it must lie in 0 to 3")?;
-        call.dtype(
-            a.dtype() == b.dtype() && a.dtype().block_size() == 1,
-            "both operands must have the same type, and no block type",
-        )?;
+        call.dtype(a.dtype() == b.dtype(), "both operands must have the same type")?;
         let others = a.ne().into_iter().zip(b.ne()).enumerate().all(|(i, (a, b))| i == dim || a == b);
         call.shape(others, "all dimensions except `dim` must be equal")?;
         let mut ne = a.ne();
@@ -280,13 +247,11 @@ impl Context {
         }
         call.result(ne, a.dtype())?;
         let dim = i32::try_from(dim).unwrap_or(0);
-        // SAFETY: the context is live and has room; the operands are live for 'c; equal types and other dimensions,
-        // all that C asserts, were checked above. The result keeps both.
-        unsafe { build!(self, &[a, b], sys::ggml_concat(c, a.as_ptr(), b.as_ptr(), dim)) }
+        build!(self, sys::ggml_concat(a, b; dim))
     }
 }
 
-/// Fills in a contiguous copy of `a`.
+/// Fills in the header of a contiguous copy of `a`.
 fn contiguous(t: &mut TensorInit<'_>, a: Tensor<'_>, shape: Shape) {
     t.operation(sys::GGML_OP_CONT, [a.ptr()], Layout::packed(a.dtype(), shape.ne()));
     t.name(a.ptr(), b" (cont)");

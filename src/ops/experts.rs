@@ -1,14 +1,9 @@
 //! Mixtures of experts: matrices and biases picked by index for each row.
 
-use ggml_sys as sys;
-
-use super::check::Call;
 use super::index::Indices;
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
 use crate::header::Owner;
-use crate::tensor::Tensor;
+use crate::op::MulMatOptions;
+use crate::ops::prelude::*;
 
 impl Context {
     /// Multiplies each row by a matrix picked for it (`ggml_mul_mat_id`): with `experts` of ggml shape `[k, m, n]`, `b`
@@ -33,7 +28,25 @@ impl Context {
     /// do not fit, `experts` is transposed, or the indices are not known to be in range.
     #[doc(alias = "ggml_mul_mat_id")]
     pub fn mul_mat_id<'c>(&'c self, experts: Tensor<'c>, b: Tensor<'c>, ids: Tensor<'c>) -> Result<Tensor<'c>> {
-        self.times_picked(experts, b, ids, Indices::Checked)
+        entered!("mul_mat_id");
+        self.mul_mat_id_ext(experts, b, ids, MulMatOptions::new())
+    }
+
+    /// [`Context::mul_mat_id`] with the precisions of `how` (`ggml_prec_set_acc`, `ggml_prec_set_src`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::mul_mat_id`]; [`Error::Param`](crate::Error::Param) for an accumulator of less than 16 bits, or where
+    /// `hadamard` is set.
+    pub fn mul_mat_id_ext<'c>(
+        &'c self,
+        experts: Tensor<'c>,
+        b: Tensor<'c>,
+        ids: Tensor<'c>,
+        how: MulMatOptions,
+    ) -> Result<Tensor<'c>> {
+        entered!("mul_mat_id_ext");
+        self.times_picked([experts, b, ids], how, Indices::Checked)
     }
 
     /// [`Context::mul_mat_id`] with unchecked indices, from a [`State`](crate::State) or any operation.
@@ -53,17 +66,19 @@ impl Context {
         b: Tensor<'c>,
         ids: Tensor<'c>,
     ) -> Result<Tensor<'c>> {
-        self.times_picked(experts, b, ids, Indices::Promised)
+        entered!("mul_mat_id_unchecked");
+        self.times_picked([experts, b, ids], MulMatOptions::new(), Indices::Promised)
     }
 
     fn times_picked<'c>(
         &'c self,
-        experts: Tensor<'c>,
-        b: Tensor<'c>,
-        ids: Tensor<'c>,
+        [experts, b, ids]: [Tensor<'c>; 3],
+        how: MulMatOptions,
         indices: Indices,
     ) -> Result<Tensor<'c>> {
-        let call = Call { op: "mul_mat_id", operands: &[experts, b, ids] };
+        let call = Call { op: entered!("mul_mat_id"), operands: &[experts, b, ids] };
+        how.check(call)?;
+        call.param(!how.hadamard, "hadamard", how.hadamard, "experts have no such hint")?;
         call.dtype(ids.dtype() == DType::I32, "the indices of experts (third) must be i32")?;
         let ([k, m, n, a3], [b0, b1, tokens, b3], [used, i1, i2, i3]) = (experts.ne(), b.ne(), ids.ne());
         call.shape(k == b0, "the first dimensions must be equal")?;
@@ -76,9 +91,9 @@ impl Context {
             indices.check_distinct(call, ids)?;
         }
         call.result([m, used, tokens, 1], DType::F32)?;
-        // SAFETY: the context is live and has room; the operands are live for 'c; types and shapes, which C
-        // asserts, were checked above, indices in `Indices::check` or by the caller. The result keeps them.
-        unsafe { build!(self, &[experts, b, ids], sys::ggml_mul_mat_id(c, experts.as_ptr(), b.as_ptr(), ids.as_ptr())) }
+        let t = build!(self, sys::ggml_mul_mat_id(experts, b, ids))?;
+        how.set_precisions(call, t)?;
+        Ok(t)
     }
 
     /// Adds to each row of `a` a row of `b` picked for it (`ggml_add_id`): with `a` of ggml shape `[n, used, tokens]`,
@@ -102,6 +117,7 @@ impl Context {
     /// [`Error::Shape`](crate::Error::Shape) where shapes do not fit, or the indices are not known to be in range.
     #[doc(alias = "ggml_add_id")]
     pub fn add_id<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, ids: Tensor<'c>) -> Result<Tensor<'c>> {
+        entered!("add_id");
         self.plus_picked(a, b, ids, Indices::Checked)
     }
 
@@ -116,6 +132,7 @@ impl Context {
     /// Whenever the result is computed, all indices must be at least 0 and less than the second dimension of `b`:
     /// kernels read out of bounds otherwise, or end the process.
     pub unsafe fn add_id_unchecked<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, ids: Tensor<'c>) -> Result<Tensor<'c>> {
+        entered!("add_id_unchecked");
         self.plus_picked(a, b, ids, Indices::Promised)
     }
 
@@ -126,7 +143,7 @@ impl Context {
         ids: Tensor<'c>,
         indices: Indices,
     ) -> Result<Tensor<'c>> {
-        let call = Call { op: "add_id", operands: &[a, b, ids] };
+        let call = Call { op: entered!("add_id"), operands: &[a, b, ids] };
         call.dtype(ids.dtype() == DType::I32, "the row indices (third) must be i32")?;
         call.dtype(a.dtype() == DType::F32 && b.dtype() == DType::F32, "the first two operands must be f32")?;
         let ([n, used, tokens, a3], [b0, rows, b2, b3], [i0, i1, i2, i3]) = (a.ne(), b.ne(), ids.ne());
@@ -135,8 +152,8 @@ impl Context {
         call.shape([i0, i1] == [used, tokens], "there must be one index for each row of the first operand")?;
         indices.check(call, ids, rows)?;
         // The allocator may give the result the memory of an operand with the same layout and no later use. It must not
-        // be that of `b`, whose rows are read in another order than the result's are written. So a `b` of the result's
-        // shape becomes a view with other strides, in dimensions of 1.
+        // give the result that of `b`, whose rows are read in another order than those of the result are written. So a
+        // `b` of the result's shape becomes a view that has other strides in dimensions of 1.
         let [_, row, plane, _] = b.nb();
         let b = if b.ne() == a.ne() {
             let odd = plane.saturating_mul(2);
@@ -144,8 +161,6 @@ impl Context {
         } else {
             b
         };
-        // SAFETY: the context is live and has room; the operands are live for 'c; types and shapes, which C
-        // asserts, were checked above, indices in `Indices::check` or by the caller. The result keeps them.
-        unsafe { build!(self, &[a, b, ids], sys::ggml_add_id(c, a.as_ptr(), b.as_ptr(), ids.as_ptr())) }
+        build!(self, sys::ggml_add_id(a, b, ids))
     }
 }

@@ -1,15 +1,6 @@
 //! Constants, sequences and embeddings of time steps.
 
-use ggml_sys as sys;
-
-use super::check::Call;
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::tensor::Tensor;
-
-/// The type of `ggml_fill` and `ggml_fill_inplace`.
-type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor, f32) -> *mut sys::ggml_tensor;
+use crate::ops::prelude::*;
 
 impl Context {
     /// A tensor of the operand's shape and type with `value` in all elements (`ggml_fill`).
@@ -31,7 +22,8 @@ impl Context {
     /// is contiguous.
     #[doc(alias = "ggml_fill")]
     pub fn fill<'c>(&'c self, a: Tensor<'c>, value: f32) -> Result<Tensor<'c>> {
-        self.filled(Call { op: "fill", operands: &[a] }, "ggml_fill", sys::ggml_fill, a, value)
+        fillable(Call { op: entered!("fill"), operands: &[a] }, a)?;
+        build!(self, sys::ggml_fill(a; value))
     }
 
     /// Writes `value` to all elements of `a`, and returns a view of it (`ggml_fill_inplace`).
@@ -41,27 +33,10 @@ impl Context {
     /// As [`Context::fill`] and [`Context::relu_inplace`].
     #[doc(alias = "ggml_fill_inplace")]
     pub fn fill_inplace<'c>(&'c self, a: Tensor<'c>, value: f32) -> Result<Tensor<'c>> {
-        let call = Call { op: "fill_inplace", operands: &[a] };
+        let call = Call { op: entered!("fill_inplace"), operands: &[a] };
         call.in_place(a, &[])?;
-        self.filled(call, "ggml_fill_inplace", sys::ggml_fill_inplace, a, value)
-    }
-
-    fn filled<'c>(
-        &'c self,
-        call: Call<'_, 'c>,
-        c: &'static str,
-        f: Builder,
-        a: Tensor<'c>,
-        value: f32,
-    ) -> Result<Tensor<'c>> {
-        call.dtype(matches!(a.dtype(), DType::F32 | DType::F16), "the operand must be f32 or f16")?;
-        call.shape(a.is_contiguous(), "the operand must be contiguous; use `cont`")?;
-        self.build(c, &[a], |c| {
-            // SAFETY: `f` is one of the two above. The context is live and has room; `a` is live for 'c and contiguous
-            // (checked above), all that C asserts; the in-place caller has checked that `a` may be written. The result
-            // keeps it.
-            unsafe { f(c, a.as_ptr(), value) }
-        })
+        fillable(call, a)?;
+        build!(self, sys::ggml_fill_inplace(a; value))
     }
 
     /// The numbers from `start` to below `stop` in steps of `step` (`ggml_arange`): `[n]`, of `f32`. The count is
@@ -82,19 +57,17 @@ impl Context {
     /// [`Error::Shape`](crate::Error::Shape) where there would be too many numbers.
     #[doc(alias = "ggml_arange")]
     pub fn arange(&self, start: f32, stop: f32, step: f32) -> Result<Tensor<'_>> {
-        let call = Call { op: "arange", operands: &[] };
+        let call = Call { op: entered!("arange"), operands: &[] };
         call.param(start.is_finite(), "start", start, "it must be finite")?;
         call.param(stop.is_finite() && stop > start, "stop", stop, "it must be finite and above `start`")?;
-        // The same computation as in C's builder and kernel.
+        // C's builder and kernel compute the number of steps in the same way.
         let count = ((stop - start) / step).ceil();
         let steps = step.is_finite() && step > 0.0 && count >= 1.0;
         call.param(steps, "step", step, "it must be finite, above 0, and not too small or large for the range")?;
         #[expect(clippy::cast_possible_truncation, reason = "what is too large becomes the largest, which is refused")]
         let n = count as i64;
         call.result([n, 1, 1, 1], DType::F32)?;
-        // SAFETY: the context is live and has room; `stop` is above `start`, all that C asserts, and a tensor can
-        // hold `n` numbers (both checked above).
-        unsafe { build!(self, &[], sys::ggml_arange(c, start, stop, step)) }
+        build!(self, sys::ggml_arange(; start, stop, step))
     }
 
     /// Embeds each time step in `dim` numbers (`ggml_timestep_embedding`): the cosines, then the sines, of its products
@@ -117,15 +90,18 @@ impl Context {
     /// they are one contiguous row; [`Error::Param`](crate::Error::Param) unless `dim` and `max_period` are above 0.
     #[doc(alias = "ggml_timestep_embedding")]
     pub fn timestep_embedding<'c>(&'c self, steps: Tensor<'c>, dim: i32, max_period: i32) -> Result<Tensor<'c>> {
-        let call = Call { op: "timestep_embedding", operands: &[steps] };
+        let call = Call { op: entered!("timestep_embedding"), operands: &[steps] };
         call.dtype(steps.dtype() == DType::F32, "the steps must be f32")?;
         let [n, rest @ ..] = steps.ne();
         call.shape(rest == [1; 3] && steps.is_contiguous(), "the steps must be one contiguous row")?;
         call.param(dim > 0, "dim", dim, "it must be above 0")?;
         call.param(max_period > 0, "max_period", max_period, "it must be above 0")?;
         call.result([dim.into(), n, 1, 1], DType::F32)?;
-        // SAFETY: the context is live and has room; `steps` is live for 'c, and the result's size fits (checked
-        // above). The result keeps it.
-        unsafe { build!(self, &[steps], sys::ggml_timestep_embedding(c, steps.as_ptr(), dim, max_period)) }
+        build!(self, sys::ggml_timestep_embedding(steps; dim, max_period))
     }
+}
+
+fn fillable(call: Call<'_, '_>, a: Tensor<'_>) -> Result<()> {
+    call.dtype(matches!(a.dtype(), DType::F32 | DType::F16), "the operand must be f32 or f16")?;
+    call.shape(a.is_contiguous(), "the operand must be contiguous; use `cont`")
 }

@@ -1,48 +1,7 @@
 //! Gated linear units: a function of the gate, times the values.
 
-use ggml_sys as sys;
-
-use super::check::Call;
-use super::numbered::numbered;
-use crate::context::{Context, build};
-use crate::error::Result;
-use crate::tensor::Tensor;
-
-numbered! {
-    /// The function of the gate (`ggml_glu_op`).
-    ///
-    /// Functions with parameters have methods of their own: [`Context::swiglu_oai`], [`Context::swiglu_clamp`].
-    ///
-    /// ```
-    /// # use ggml::prelude::*;
-    /// use ggml::Glu;
-    /// # let ctx = Context::new();
-    /// let x = ctx.arange(1.0, 5.0, 1.0)?; // halves 1, 2 and 3, 4
-    /// let y = ctx.glu(x, Glu::Reglu, false)?; // relu of the first half, times the second
-    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
-    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
-    /// assert_eq!(run.get::<f32>(y)?, [3.0, 8.0]);
-    /// # Ok::<(), ggml::Error>(())
-    /// ```
-    #[doc(alias = "ggml_glu_op")]
-    pub enum Glu: sys::ggml_glu_op {
-        Reglu = GGML_GLU_OP_REGLU, relu;
-        Geglu = GGML_GLU_OP_GEGLU, gelu;
-        Swiglu = GGML_GLU_OP_SWIGLU, silu;
-        GegluErf = GGML_GLU_OP_GEGLU_ERF, gelu_erf;
-        GegluQuick = GGML_GLU_OP_GEGLU_QUICK, gelu_quick;
-    }
-}
-
-/// The type of C builders that split rows into gate and values.
-type Fused = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor) -> *mut sys::ggml_tensor;
-
-/// The type of C builders that take gate and values as two operands.
-type Split = unsafe extern "C-unwind" fn(
-    *mut sys::ggml_context,
-    *mut sys::ggml_tensor,
-    *mut sys::ggml_tensor,
-) -> *mut sys::ggml_tensor;
+use crate::op::GluOp;
+use crate::ops::prelude::*;
 
 macro_rules! glu {
     ($(
@@ -72,7 +31,8 @@ macro_rules! glu {
                 /// As [`Context::glu`].
                 #[doc(alias = $alias)]
                 pub fn $name<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-                    self.of_halves(Call { op: stringify!($name), operands: &[a] }, $alias, sys::$c, a)
+                    halves(Call { op: entered!(stringify!($name)), operands: &[a] }, a)?;
+                    build!(self, sys::$c(a))
                 }
 
                 #[doc = concat!("[`Context::", stringify!($gate), "`] of the second half of each row, times the first")]
@@ -83,7 +43,8 @@ macro_rules! glu {
                 /// As [`Context::glu`].
                 #[doc(alias = $alias_swapped)]
                 pub fn $swapped<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-                    self.of_halves(Call { op: stringify!($swapped), operands: &[a] }, $alias_swapped, sys::$c_swapped, a)
+                    halves(Call { op: entered!(stringify!($swapped)), operands: &[a] }, a)?;
+                    build!(self, sys::$c_swapped(a))
                 }
 
                 #[doc = concat!("[`Context::", stringify!($gate), "`] of `a`, times `b` (`", $alias_split, "`).")]
@@ -105,8 +66,8 @@ macro_rules! glu {
                 /// As [`Context::glu_split`].
                 #[doc(alias = $alias_split)]
                 pub fn $split<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
-                    let call = Call { op: stringify!($split), operands: &[a, b] };
-                    self.of_two(call, $alias_split, sys::$c_split, a, b)
+                    alike(Call { op: entered!(stringify!($split)), operands: &[a, b] }, a, b)?;
+                    build!(self, sys::$c_split(a, b))
                 }
             )*
         }
@@ -132,54 +93,28 @@ glu! {
 }
 
 impl Context {
-    fn of_halves<'c>(&'c self, call: Call<'_, 'c>, c: &'static str, f: Fused, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        halves(call, a)?;
-        self.build(c, &[a], |c| {
-            // SAFETY: `f` is in the table above. The context is live and has room; `a` is live for 'c; `halves` has
-            // checked the layout that `f` asserts. The result keeps it.
-            unsafe { f(c, a.as_ptr()) }
-        })
-    }
-
-    fn of_two<'c>(
-        &'c self,
-        call: Call<'_, 'c>,
-        c: &'static str,
-        f: Split,
-        a: Tensor<'c>,
-        b: Tensor<'c>,
-    ) -> Result<Tensor<'c>> {
-        alike(call, a, b)?;
-        self.build(c, &[a, b], |c| {
-            // SAFETY: `f` is in the table above. The context is live and has room; the operands are live for 'c;
-            // `alike` has checked types, shapes and layouts, all that `f` asserts. The result keeps both.
-            unsafe { f(c, a.as_ptr(), b.as_ptr()) }
-        })
-    }
-
     /// Splits each row into two halves, and multiplies the function of the first by the second; with `swapped`, the
-    /// function of the second by the first (`ggml_glu`). `[2 n, …]` becomes `[n, …]`.
+    /// function of the second by the first (`ggml_glu`). `[2 n, …]` becomes `[n, …]`. The last element of an odd row is
+    /// not used.
     ///
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, `f16` or `bf16`;
-    /// [`Error::Shape`](crate::Error::Shape) unless its rows are contiguous, evenly spaced, and of even length.
+    /// [`Error::Shape`](crate::Error::Shape) unless its rows are contiguous, evenly spaced, and of two elements at least.
     #[doc(alias = "ggml_glu")]
-    pub fn glu<'c>(&'c self, a: Tensor<'c>, op: Glu, swapped: bool) -> Result<Tensor<'c>> {
-        halves(Call { op: "glu", operands: &[a] }, a)?;
-        // SAFETY: the context is live and has room; `a` is live for 'c; `halves` has checked the layout that C
-        // asserts. The result keeps it.
-        unsafe { build!(self, &[a], sys::ggml_glu(c, a.as_ptr(), op.raw(), swapped)) }
+    pub fn glu<'c>(&'c self, a: Tensor<'c>, op: GluOp, swapped: bool) -> Result<Tensor<'c>> {
+        halves(Call { op: entered!("glu"), operands: &[a] }, a)?;
+        build!(self, sys::ggml_glu(a; op.raw(), swapped))
     }
 
-    /// The function of `a`, times `b` (`ggml_glu_split`).
+    /// A gated linear unit of two operands: the function of the gate `a`, times the values `b` (`ggml_glu_split`).
     ///
     /// ```
     /// # use ggml::prelude::*;
-    /// use ggml::Glu;
+    /// use ggml::ops::GluOp;
     /// # let ctx = Context::new();
     /// let (gate, up) = (ctx.arange(-1.0, 2.0, 1.0)?, ctx.arange(5.0, 8.0, 1.0)?);
-    /// let y = ctx.glu_split(gate, up, Glu::Reglu)?;
+    /// let y = ctx.glu_split(gate, up, GluOp::Reglu)?;
     /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
     /// # let mut run = sched.alloc(&graph)?; run.compute()?;
     /// assert_eq!(run.get::<f32>(y)?, [0.0, 0.0, 7.0]);
@@ -188,34 +123,30 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// As [`Context::glu`], for both operands, except that rows may be of odd length;
+    /// As [`Context::glu`], for both operands, except that rows may be of one element;
     /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless their shapes and types
     /// are equal.
     #[doc(alias = "ggml_glu_split")]
-    pub fn glu_split<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, op: Glu) -> Result<Tensor<'c>> {
-        alike(Call { op: "glu_split", operands: &[a, b] }, a, b)?;
-        // SAFETY: the context is live and has room; the operands are live for 'c; `alike` has checked types, shapes
-        // and layouts, all that C asserts. The result keeps both.
-        unsafe { build!(self, &[a, b], sys::ggml_glu_split(c, a.as_ptr(), b.as_ptr(), op.raw())) }
+    pub fn glu_split<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, op: GluOp) -> Result<Tensor<'c>> {
+        alike(Call { op: entered!("glu_split"), operands: &[a, b] }, a, b)?;
+        build!(self, sys::ggml_glu_split(a, b; op.raw()))
     }
 
-    /// `x * sigmoid(alpha * x) * (y + 1)`, where `x` is `a`, at most `limit`, and `y` is `b`, limited to `-limit` and
-    /// `limit` (`ggml_swiglu_oai`).
+    /// `x * sigmoid(alpha * x) * (y + 1)`, where `x` is `a`, but at most `limit`, and `y` is `b`, but at least `-limit`
+    /// and at most `limit` (`ggml_swiglu_oai`).
     ///
     /// # Errors
     ///
     /// As [`Context::glu_split`]; [`Error::Param`](crate::Error::Param) where `limit` is negative or NaN.
     #[doc(alias = "ggml_swiglu_oai")]
     pub fn swiglu_oai<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, alpha: f32, limit: f32) -> Result<Tensor<'c>> {
-        let call = Call { op: "swiglu_oai", operands: &[a, b] };
+        let call = Call { op: entered!("swiglu_oai"), operands: &[a, b] };
         alike(call, a, b)?;
         positive(call, limit)?;
-        // SAFETY: the context is live and has room; the operands are live for 'c; `alike` has checked types, shapes
-        // and layouts, which C asserts, `positive` the sign of `limit`. The result keeps both.
-        unsafe { build!(self, &[a, b], sys::ggml_swiglu_oai(c, a.as_ptr(), b.as_ptr(), alpha, limit)) }
+        build!(self, sys::ggml_swiglu_oai(a, b; alpha, limit))
     }
 
-    /// `silu(x) * y`, where `x` is `a`, at most `limit`, and `y` is `b`, limited to `-limit` and `limit`
+    /// `silu(x) * y`, where `x` is `a`, but at most `limit`, and `y` is `b`, but at least `-limit` and at most `limit`
     /// (`ggml_swiglu_clamp`).
     ///
     /// # Errors
@@ -223,11 +154,10 @@ impl Context {
     /// As [`Context::swiglu_oai`].
     #[doc(alias = "ggml_swiglu_clamp")]
     pub fn swiglu_clamp<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, limit: f32) -> Result<Tensor<'c>> {
-        let call = Call { op: "swiglu_clamp", operands: &[a, b] };
+        let call = Call { op: entered!("swiglu_clamp"), operands: &[a, b] };
         alike(call, a, b)?;
         positive(call, limit)?;
-        // SAFETY: as for `swiglu_oai`.
-        unsafe { build!(self, &[a, b], sys::ggml_swiglu_clamp(c, a.as_ptr(), b.as_ptr(), limit)) }
+        build!(self, sys::ggml_swiglu_clamp(a, b; limit))
     }
 }
 
@@ -236,14 +166,14 @@ fn operand(call: Call<'_, '_>, a: Tensor<'_>) -> Result<()> {
     call.shape(a.ptr().is_contiguous_1(), "rows must be contiguous and evenly spaced; use `cont`")
 }
 
-/// Checks an operand whose rows are split.
+/// Checks an operand whose rows are split into gate and values.
 fn halves(call: Call<'_, '_>, a: Tensor<'_>) -> Result<()> {
     operand(call, a)?;
     let [n, ..] = a.ne();
-    call.shape(n % 2 == 0, "rows must be of even length")
+    call.shape(n >= 2, "rows must have two elements at least")
 }
 
-/// Checks gate and values.
+/// Checks gate and values, which are two operands.
 fn alike(call: Call<'_, '_>, a: Tensor<'_>, b: Tensor<'_>) -> Result<()> {
     operand(call, a)?;
     operand(call, b)?;
@@ -251,7 +181,7 @@ fn alike(call: Call<'_, '_>, a: Tensor<'_>, b: Tensor<'_>) -> Result<()> {
     call.dtype(a.dtype() == b.dtype(), "both operands must have the same type")
 }
 
-/// The kernels clamp values to `-limit` and `limit`, which must be in this order.
+/// Checks that `limit` is not negative: kernels clamp values to `-limit` and `limit`, which must be in this order.
 fn positive(call: Call<'_, '_>, limit: f32) -> Result<()> {
     call.param(limit >= 0.0, "limit", limit, "it must not be negative")
 }

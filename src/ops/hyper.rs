@@ -1,11 +1,7 @@
 //! Hyper-connections: residual connections over several streams, as in `DeepSeek` V4.
 
-use ggml_sys as sys;
-
-use super::check::{Call, Operands};
-use crate::context::Context;
-use crate::error::Result;
-use crate::tensor::Tensor;
+use super::check::OperandList;
+use crate::ops::prelude::*;
 
 const JOINED: &str = "the streams must be [n_embd, streams, n_tokens]";
 
@@ -17,7 +13,7 @@ impl Context {
     /// `base` is `[24]` and `scale` has at least 3 elements. The last 16 of `mixes`, times the third element of
     /// `scale`, plus the last 16 of `base`, are a matrix `[to, from]` for each token. It goes through a softmax over
     /// `to`, gets `eps` added, and is divided `n_iter` times by its sums (plus `eps`) over `from`; before each round
-    /// except the first, by those over `to`. The result is `[4, 4, n_tokens]`.
+    /// except the first, by its sums over `to`. The result is `[4, 4, n_tokens]`.
     ///
     /// # Errors
     ///
@@ -32,8 +28,7 @@ impl Context {
         eps: f32,
         n_iter: i32,
     ) -> Result<Tensor<'c>> {
-        let operands = [mixes, scale, base];
-        let call = Call { op: "dsv4_hc_comb", operands: &operands };
+        let call = Call { op: entered!("dsv4_hc_comb"), operands: &[mixes, scale, base] };
         call.all_f32(call.operands)?;
         call.param(eps.is_finite(), "eps", eps, "it must be finite")?;
         call.param(n_iter >= 1, "n_iter", n_iter, "it must be at least 1")?;
@@ -42,11 +37,7 @@ impl Context {
         call.shape(mixes.ne() == [logits, tokens, 1, 1], "there must be 24 logits per token")?;
         call.shape(scales >= 3 && scale.ne() == [scales, 1, 1, 1], "there must be 3 scales")?;
         call.shape(base.ne() == [logits, 1, 1, 1], "there must be 24 base values")?;
-        self.build("ggml_dsv4_hc_comb", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, `f32`, and of the shapes that C
-            // asserts (both checked above). The result keeps them.
-            unsafe { sys::ggml_dsv4_hc_comb(c, mixes.as_ptr(), scale.as_ptr(), base.as_ptr(), eps, n_iter) }
-        })
+        build!(self, sys::ggml_dsv4_hc_comb(mixes, scale, base; eps, n_iter))
     }
 
     /// Sums the streams of each token, weighted (`ggml_dsv4_hc_pre`): `x` is `[n_embd, streams, n_tokens]`, `weights`
@@ -69,17 +60,12 @@ impl Context {
     /// both are `f32`.
     #[doc(alias = "ggml_dsv4_hc_pre")]
     pub fn dsv4_hc_pre<'c>(&'c self, x: Tensor<'c>, weights: Tensor<'c>) -> Result<Tensor<'c>> {
-        let operands = [x, weights];
-        let call = Call { op: "dsv4_hc_pre", operands: &operands };
-        call.all_f32(&operands)?;
+        let call = Call { op: entered!("dsv4_hc_pre"), operands: &[x, weights] };
+        call.all_f32(call.operands)?;
         let [width, streams, tokens, _] = x.ne();
         call.shape(x.ne() == [width, streams, tokens, 1], JOINED)?;
         call.shape(weights.ne() == [streams, tokens, 1, 1], "there must be a weight per stream and token")?;
-        self.build("ggml_dsv4_hc_pre", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, `f32`, and of the shapes that C
-            // asserts (both checked above). The result keeps them.
-            unsafe { sys::ggml_dsv4_hc_pre(c, x.as_ptr(), weights.as_ptr()) }
-        })
+        build!(self, sys::ggml_dsv4_hc_pre(x, weights))
     }
 
     /// Sums the streams of each token, weighted by gates (`ggml_dsv4_hc_pre_gated`): `scale` times the sum over streams
@@ -91,18 +77,13 @@ impl Context {
     /// both are `f32`, [`Error::Param`](crate::Error::Param) unless `scale` is finite.
     #[doc(alias = "ggml_dsv4_hc_pre_gated")]
     pub fn dsv4_hc_pre_gated<'c>(&'c self, x: Tensor<'c>, gate: Tensor<'c>, scale: f32) -> Result<Tensor<'c>> {
-        let operands = [x, gate];
-        let call = Call { op: "dsv4_hc_pre_gated", operands: &operands };
-        call.all_f32(&operands)?;
+        let call = Call { op: entered!("dsv4_hc_pre_gated"), operands: &[x, gate] };
+        call.all_f32(call.operands)?;
         let [.., batches] = x.ne();
         call.shape(batches == 1, JOINED)?;
         call.shape(gate.shape() == x.shape(), "gates must have the streams' shape")?;
         call.param(scale.is_finite(), "scale", scale, "it must be finite")?;
-        self.build("ggml_dsv4_hc_pre_gated", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, `f32`, and of the shapes that C
-            // asserts (both checked above). The result keeps them.
-            unsafe { sys::ggml_dsv4_hc_pre_gated(c, x.as_ptr(), gate.as_ptr(), scale) }
-        })
+        build!(self, sys::ggml_dsv4_hc_pre_gated(x, gate; scale))
     }
 
     /// Adds one tensor to each stream of a token (`ggml_dsv4_hc_post`): `x` `[n_embd, n_tokens]` times `post`
@@ -121,8 +102,8 @@ impl Context {
         post: Tensor<'c>,
         comb: Option<Tensor<'c>>,
     ) -> Result<Tensor<'c>> {
-        let operands = Operands::new(x, [Some(residual), Some(post), comb]);
-        let call = Call { op: "dsv4_hc_post", operands: &operands };
+        let operands = OperandList::new(x, [Some(residual), Some(post), comb]);
+        let call = Call { op: entered!("dsv4_hc_post"), operands: &operands };
         call.all_f32(call.operands)?;
         let ([width, tokens, ..], [_, streams, ..]) = (x.ne(), residual.ne());
         call.shape(x.ne() == [width, tokens, 1, 1], "the first operand must be a matrix")?;
@@ -134,11 +115,6 @@ impl Context {
                 "there must be a square matrix of streams per token",
             )?;
         }
-        let comb = comb.map_or(std::ptr::null_mut(), Tensor::as_ptr);
-        self.build("ggml_dsv4_hc_post", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, `f32`, and of the shapes that C
-            // asserts (both checked above); C takes NULL for no `comb`. The result keeps them.
-            unsafe { sys::ggml_dsv4_hc_post(c, x.as_ptr(), residual.as_ptr(), post.as_ptr(), comb) }
-        })
+        build!(self, &operands, sys::ggml_dsv4_hc_post(x, residual, post, comb))
     }
 }

@@ -20,14 +20,14 @@ pub(super) fn check(call: Call<'_, '_>, t: Tensor<'_>, below: i64) -> Result<()>
 /// Who guarantees that an operand's indices are in range.
 #[derive(Clone, Copy)]
 pub(super) enum Indices {
-    /// This crate.
+    /// This crate checks that the indices are in range.
     Checked,
-    /// The caller of an `unsafe` builder.
+    /// The caller of an `unsafe` builder guarantees that the indices are in range.
     Promised,
 }
 
 impl Indices {
-    /// [`check`], unless the caller guarantees it.
+    /// Checks the indices by [`check`], unless the caller guarantees that they are in range.
     pub(super) fn check(self, call: Call<'_, '_>, t: Tensor<'_>, below: i64) -> Result<()> {
         match self {
             Self::Checked => check(call, t, below),
@@ -36,7 +36,7 @@ impl Indices {
     }
 
     /// Checks that the values in each row of `t`, which [`check`] accepted, will be distinct: those of an input are
-    /// checked when it is set (see [`indices::distinct`]), and `argsort` and `top_k` repeat no index in a row.
+    /// checked when it is set (`Distinct` in `rules/indices.rs`), and `argsort` and `top_k` repeat no index in a row.
     pub(super) fn check_distinct(self, call: Call<'_, '_>, t: Tensor<'_>) -> Result<()> {
         let differ = matches!(self, Self::Promised) || indices::is_input(t.ptr()) || indices::rows_of_root(t.ptr());
         call.shape(

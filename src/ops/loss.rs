@@ -1,12 +1,6 @@
 //! Loss functions.
 
-use ggml_sys as sys;
-
-use super::check::Call;
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::tensor::Tensor;
+use crate::ops::prelude::*;
 
 impl Context {
     /// The cross entropy between `soft_max(logits)` and `labels`, averaged over rows (`ggml_cross_entropy_loss`): one
@@ -32,15 +26,13 @@ impl Context {
     /// [`Error::DType`](crate::Error::DType) unless both are `f32`.
     #[doc(alias = "ggml_cross_entropy_loss")]
     pub fn cross_entropy_loss<'c>(&'c self, logits: Tensor<'c>, labels: Tensor<'c>) -> Result<Tensor<'c>> {
-        let call = Call { op: "cross_entropy_loss", operands: &[logits, labels] };
+        let call = Call { op: entered!("cross_entropy_loss"), operands: &[logits, labels] };
         call.dtype([logits, labels].iter().all(|t| t.dtype() == DType::F32), "both operands must be f32")?;
         call.shape(logits.ne() == labels.ne(), "both operands must have the same shape")?;
-        // The kernel finds row `i` at `i * nb[1]` (H10).
+        // The kernel finds row `i` at `i * nb[1]` (H10), so rows must be evenly spaced.
         let even = [logits, labels].iter().all(|t| t.ptr().is_contiguous_1());
         call.shape(even, "rows of both operands must be evenly spaced; use `cont`")?;
-        // SAFETY: the context is live and has room; the operands are live for 'c and of the same shape (checked
-        // above), all that C asserts. The result keeps both.
-        unsafe { build!(self, &[logits, labels], sys::ggml_cross_entropy_loss(c, logits.as_ptr(), labels.as_ptr())) }
+        build!(self, sys::ggml_cross_entropy_loss(logits, labels))
     }
     /// The gradient of [`Context::cross_entropy_loss`] with respect to `logits`, from that of its result, `grad`, one
     /// `f32` (`ggml_cross_entropy_loss_back`). It is exact where each row of `labels` sums to 1.
@@ -56,18 +48,13 @@ impl Context {
         logits: Tensor<'c>,
         labels: Tensor<'c>,
     ) -> Result<Tensor<'c>> {
-        let operands = [grad, logits, labels];
-        let call = Call { op: "cross_entropy_loss_back", operands: &operands };
-        call.dtype(operands.iter().all(|t| t.dtype() == DType::F32), "all operands must be f32")?;
+        let call = Call { op: entered!("cross_entropy_loss_back"), operands: &[grad, logits, labels] };
+        call.all_f32(call.operands)?;
         call.shape(grad.ne() == [1; 4], "the gradient (first) must have one element")?;
         call.shape(logits.ne() == labels.ne(), "logits and labels must have the same shape")?;
-        // The kernel finds row `i` at `i * nb[1]` (H10).
+        // The kernel finds row `i` at `i * nb[1]` (H10), so the operands must be packed.
         let packed = logits.layout().is_packed() && labels.layout().is_packed();
         call.shape(packed, "logits and labels must have the strides of new tensors; use `cont`")?;
-        self.build("ggml_cross_entropy_loss_back", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c and of the shapes that C asserts
-            // (checked above). The result keeps them.
-            unsafe { sys::ggml_cross_entropy_loss_back(c, grad.as_ptr(), logits.as_ptr(), labels.as_ptr()) }
-        })
+        build!(self, sys::ggml_cross_entropy_loss_back(grad, logits, labels))
     }
 }

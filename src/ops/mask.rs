@@ -1,43 +1,7 @@
 //! Causal masks, triangles and diagonals of matrices.
 
-use ggml_sys as sys;
-
-use super::check::Call;
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::tensor::Tensor;
-
-/// The triangle of a square matrix that [`Context::tri`] keeps. Rows are dimension 1, columns dimension 0.
-///
-/// ```
-/// # use ggml::prelude::*;
-/// use ggml::TriType;
-/// # let ctx = Context::new();
-/// let x = ctx.reshape(ctx.arange(1.0, 5.0, 1.0)?, [2, 2])?; // rows 1, 2 and 3, 4
-/// let [below, above] = [ctx.tri(x, TriType::LowerDiag)?, ctx.tri(x, TriType::Upper)?];
-/// # let (graph, mut sched) = (ctx.graph([below, above])?, Sched::builder().backend(Backend::cpu()?).build()?);
-/// # let mut run = sched.alloc(&graph)?; run.compute()?;
-/// assert_eq!(run.get::<f32>(below)?, [1.0, 0.0, 3.0, 4.0]);
-/// assert_eq!(run.get::<f32>(above)?, [0.0, 2.0, 0.0, 0.0]);
-/// # Ok::<(), ggml::Error>(())
-/// ```
-#[doc(alias = "ggml_tri_type")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum TriType {
-    /// Below the diagonal.
-    Lower,
-    /// The diagonal and below.
-    LowerDiag,
-    /// Above the diagonal.
-    Upper,
-    /// The diagonal and above.
-    UpperDiag,
-}
-
-/// The type of the C builders in this file: of a tensor and `n_past`.
-type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor, i32) -> *mut sys::ggml_tensor;
+use crate::op::TriType;
+use crate::ops::prelude::*;
 
 macro_rules! future {
     ($($name:ident = $c:ident, $alias:literal, $inplace:ident = $c_inplace:ident, $alias_inplace:literal, $value:literal, $y:literal;)*) => {
@@ -63,8 +27,8 @@ macro_rules! future {
                 /// negative, or its sum with the number of rows is 2³¹ or more.
                 #[doc(alias = $alias)]
                 pub fn $name<'c>(&'c self, a: Tensor<'c>, n_past: i32) -> Result<Tensor<'c>> {
-                    future_operand(Call { op: stringify!($name), operands: &[a] }, a, n_past)?;
-                    self.without_future($alias, sys::$c, a, n_past)
+                    future_operand(Call { op: entered!(stringify!($name)), operands: &[a] }, a, n_past)?;
+                    build!(self, sys::$c(a; n_past))
                 }
 
                 #[doc = concat!("[`Context::", stringify!($name), "`] in place (`", $alias_inplace, "`).")]
@@ -74,10 +38,10 @@ macro_rules! future {
                 #[doc = concat!("As [`Context::", stringify!($name), "`] and [`Context::norm_inplace`].")]
                 #[doc(alias = $alias_inplace)]
                 pub fn $inplace<'c>(&'c self, a: Tensor<'c>, n_past: i32) -> Result<Tensor<'c>> {
-                    let call = Call { op: stringify!($inplace), operands: &[a] };
+                    let call = Call { op: entered!(stringify!($inplace)), operands: &[a] };
                     future_operand(call, a, n_past)?;
                     call.in_place(a, &[])?;
-                    self.without_future($alias_inplace, sys::$c_inplace, a, n_past)
+                    build!(self, sys::$c_inplace(a; n_past))
                 }
             )*
         }
@@ -92,15 +56,6 @@ future! {
 }
 
 impl Context {
-    /// Calls a builder of the table; the caller has checked the operand.
-    fn without_future<'c>(&'c self, call: &'static str, f: Builder, a: Tensor<'c>, n_past: i32) -> Result<Tensor<'c>> {
-        self.build(call, &[a], |c| {
-            // SAFETY: `f` is in the table above and asserts nothing. The context is live and has room; `a` is live for
-            // 'c; the caller has checked it (`future_operand`), and may write to it if `f` does. The result keeps it.
-            unsafe { f(c, a.as_ptr(), n_past) }
-        })
-    }
-
     /// Square matrices with the rows of `a` as diagonals and zeros elsewhere (`ggml_diag`): `[n, 1, …]` becomes `[n, n,
     /// …]`.
     ///
@@ -119,15 +74,13 @@ impl Context {
     /// second dimension is 1, its rows are contiguous, and the result is not too large.
     #[doc(alias = "ggml_diag")]
     pub fn diag<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        let call = Call { op: "diag", operands: &[a] };
+        let call = Call { op: entered!("diag"), operands: &[a] };
         call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
         let [n, one, a2, a3] = a.ne();
         call.shape(one == 1, "the second dimension must be 1")?;
         call.shape(a.ptr().has_contiguous_rows(), "rows must be contiguous; use `cont`")?;
         call.result([n, n, a2, a3], a.dtype())?;
-        // SAFETY: the context is live and has room; `a` is live for 'c and has a second dimension of 1, as C
-        // asserts (checked above). The result keeps it.
-        unsafe { build!(self, &[a], sys::ggml_diag(c, a.as_ptr())) }
+        build!(self, sys::ggml_diag(a))
     }
 
     /// One triangle of square matrices, with zeros elsewhere (`ggml_tri`).
@@ -138,20 +91,12 @@ impl Context {
     /// contiguous and its first two dimensions are equal.
     #[doc(alias = "ggml_tri")]
     pub fn tri<'c>(&'c self, a: Tensor<'c>, kept: TriType) -> Result<Tensor<'c>> {
-        let call = Call { op: "tri", operands: &[a] };
+        let call = Call { op: entered!("tri"), operands: &[a] };
         call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
         call.shape(a.is_contiguous(), "the operand must be contiguous; use `cont`")?;
         let [n, m, ..] = a.ne();
         call.shape(n == m, "the matrices must be square")?;
-        let kept = match kept {
-            TriType::Lower => sys::GGML_TRI_TYPE_LOWER,
-            TriType::LowerDiag => sys::GGML_TRI_TYPE_LOWER_DIAG,
-            TriType::Upper => sys::GGML_TRI_TYPE_UPPER,
-            TriType::UpperDiag => sys::GGML_TRI_TYPE_UPPER_DIAG,
-        };
-        // SAFETY: the context is live and has room; `a` is live for 'c, `f32`, square and contiguous, as C asserts
-        // (checked above). The result keeps it.
-        unsafe { build!(self, &[a], sys::ggml_tri(c, a.as_ptr(), kept)) }
+        build!(self, sys::ggml_tri(a; kept.raw()))
     }
 }
 
@@ -159,7 +104,7 @@ fn future_operand(call: Call<'_, '_>, a: Tensor<'_>, n_past: i32) -> Result<()> 
     call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
     call.shape(a.layout().is_packed(), "the operand must have the strides of a new tensor; use `cont`")?;
     let [_, rows, ..] = a.ne();
-    // The kernel adds both in 32 bits.
+    // The kernel adds the number of rows and `n_past` in 32 bits, so their sum must fit.
     let sum = rows.checked_add(n_past.into()).is_some_and(|n| i32::try_from(n).is_ok());
     call.param(n_past >= 0 && sum, "n_past", n_past, "it must not be negative, nor reach 2^31 with the rows added")
 }

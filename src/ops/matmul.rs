@@ -2,37 +2,29 @@
 
 use ggml_sys as sys;
 
-use super::check::{Call, divides};
-use super::precision::Prec;
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::guard::guarded;
+use super::check::divides;
 use crate::header::{Layout, init::TensorInit};
-use crate::options::options;
-use crate::tensor::Tensor;
+use crate::op::{MulMatOptions, Prec};
+use crate::ops::prelude::*;
 
-options! {
-    /// The options of [`Context::mul_mat_ext`]. The CPU ignores the precisions.
-    ///
-    /// ```
-    /// use ggml::{MulMat, Prec, prelude::*};
-    /// let ctx = Context::new();
-    /// let [a, b] = [ctx.input("a", DType::F16, [4, 3])?, ctx.input("b", DType::F32, [4, 2])?];
-    /// assert_eq!(ctx.mul_mat_ext(a, b, MulMat::new().with_acc(Prec::F32))?.ne(), [3, 2, 1, 1]);
-    /// # Ok::<(), ggml::Error>(())
-    /// ```
-    #[derive(Debug, Clone, Copy)]
-    pub struct MulMat {
-        /// Leaves precisions to the device.
-        new();
-        /// Sets the least precision of the accumulator; `None` leaves it to the device.
-        with_acc(acc: Option<Prec> = None, into);
-        /// Sets the least precision to which the second operand may be rounded; `None` leaves it to the device.
-        with_src(src: Option<Prec> = None, into);
-        /// Sets whether the first operand is a Hadamard matrix in Sylvester's order, divided by the square root of its
-        /// size. Devices may then transform the second operand without reading the first.
-        with_hadamard(hadamard: bool = false);
+impl MulMatOptions {
+    /// Checks the options' precisions.
+    pub(super) fn check(self, call: Call<'_, '_>) -> Result<()> {
+        let sums = !matches!(self.acc, Some(Prec::Q8 | Prec::Q4));
+        call.param(sums, "acc", self.acc, "the accumulator must have at least 16 bits")
+    }
+
+    /// Sets the precisions of a product that was made just now.
+    pub(super) fn set_precisions(self, call: Call<'_, '_>, t: Tensor<'_>) -> Result<()> {
+        if let Some(acc) = self.acc {
+            let done = amend!(sys::ggml_prec_set_acc(t; acc.raw()))?;
+            call.param(done, "acc", acc, "ggml can't set it here; leave it out")?;
+        }
+        if let Some(src) = self.src {
+            let done = amend!(sys::ggml_prec_set_src(t; src.raw(), 1))?;
+            call.param(done, "src", src, "ggml can't set it")?;
+        }
+        Ok(())
     }
 }
 
@@ -59,7 +51,8 @@ impl Context {
     /// those of `b`, and `a` is not transposed.
     #[doc(alias = "ggml_mul_mat")]
     pub fn mul_mat<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
-        self.mul_mat_ext(a, b, MulMat::new())
+        entered!("mul_mat");
+        self.mul_mat_ext(a, b, MulMatOptions::new())
     }
 
     /// [`Context::mul_mat`] with all options (`ggml_prec_set_acc`, `ggml_prec_set_src`, `ggml_mul_mat_set_hint`).
@@ -68,13 +61,14 @@ impl Context {
     ///
     /// As [`Context::mul_mat`]; [`Error::Param`](crate::Error::Param) for an accumulator of less than 16 bits;
     /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) where `hadamard` is set and `a`
-    /// is not `f32`, square, and of a power of two.
+    /// is not `f32`, square, and its size a power of two.
     #[doc(alias = "ggml_prec_set_acc")]
     #[doc(alias = "ggml_prec_set_src")]
     #[doc(alias = "ggml_mul_mat_set_prec")]
     #[doc(alias = "ggml_mul_mat_set_hint")]
-    pub fn mul_mat_ext<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, how: MulMat) -> Result<Tensor<'c>> {
-        let call = Call { op: "mul_mat", operands: &[a, b] };
+    pub fn mul_mat_ext<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, how: MulMatOptions) -> Result<Tensor<'c>> {
+        entered!("mul_mat_ext");
+        let call = Call { op: entered!("mul_mat"), operands: &[a, b] };
         let ([a0, a1, a2, a3], [b0, b1, b2, b3]) = (a.ne(), b.ne());
         call.shape(a0 == b0, "the first dimensions must be equal")?;
         call.shape(
@@ -83,10 +77,9 @@ impl Context {
         )?;
         call.shape(!a.ptr().is_transposed(), "the first operand must not be transposed; use `cont`")?;
         call.result([a1, b1, b2, b3], DType::F32)?;
-        let sums = !matches!(how.acc, Some(Prec::Q8 | Prec::Q4));
-        call.param(sums, "acc", how.acc, "the accumulator must have at least 16 bits")?;
+        how.check(call)?;
         if how.hadamard {
-            // H15: devices then transform the rows of `b` by the length of those rows.
+            // H15: with this hint, devices transform the rows of `b` by the length of these rows, whatever `a` is.
             call.shape(a0 == a1 && a0.count_ones() == 1, "a Hadamard matrix must be square, its size a power of two")?;
             call.dtype(a.dtype() == DType::F32, "the Hadamard matrix (first) must be f32")?;
         }
@@ -94,24 +87,10 @@ impl Context {
         let fill = |t: &mut TensorInit<'_>| {
             t.operation(sys::GGML_OP_MUL_MAT, [a.ptr(), b.ptr()], Layout::packed(DType::F32, ne));
         };
-        let t = self.make("ggml_mul_mat", &[a, b], fill, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; equal rows, dividing upper
-            // dimensions (none is 0) and no transposed `a`, which C asserts, were checked above. The result keeps both.
-            unsafe { sys::ggml_mul_mat(c, a.as_ptr(), b.as_ptr()) }
-        })?;
-        if let Some(acc) = how.acc {
-            // SAFETY: `t` is live and was made just now; C only changes a parameter of it.
-            let done = unsafe { guarded!(call, sys::ggml_prec_set_acc(t.as_ptr(), acc.raw())) }?;
-            call.param(done, "acc", acc, "ggml can't set it here; leave it out")?;
-        }
-        if let Some(src) = how.src {
-            // SAFETY: as above; C asserts that source 1 exists, which is `b`.
-            let done = unsafe { guarded!(call, sys::ggml_prec_set_src(t.as_ptr(), src.raw(), 1)) }?;
-            call.param(done, "src", src, "ggml can't set it")?;
-        }
+        let t = build!(self, sys::ggml_mul_mat(a, b), fill)?;
+        how.set_precisions(call, t)?;
         if how.hadamard {
-            // SAFETY: as above; it is a matrix product, as C asserts, and `a` fits the hint (checked above, H15).
-            unsafe { guarded!(call, sys::ggml_mul_mat_set_hint(t.as_ptr(), sys::GGML_HINT_SRC0_IS_HADAMARD)) }?;
+            amend!(sys::ggml_mul_mat_set_hint(t; sys::GGML_HINT_SRC0_IS_HADAMARD))?;
         }
         Ok(t)
     }
@@ -137,15 +116,13 @@ impl Context {
     /// those of `b`, and `a` is not transposed.
     #[doc(alias = "ggml_out_prod")]
     pub fn out_prod<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
-        let call = Call { op: "out_prod", operands: &[a, b] };
+        let call = Call { op: entered!("out_prod"), operands: &[a, b] };
         let ([a0, a1, a2, a3], [b0, b1, b2, b3]) = (a.ne(), b.ne());
         call.shape(a1 == b1, "the second dimensions (numbers of rows) must be equal")?;
         call.shape(b2 % a2 == 0 && b3 % a3 == 0, "the upper dimensions of the first must divide those of the second")?;
         call.shape(!a.ptr().is_transposed(), "the first operand must not be transposed; use `cont`")?;
         call.result([a0, b0, b2, b3], DType::F32)?;
-        // SAFETY: the context is live and has room; the operands are live for 'c; equal row counts, dividing upper
-        // dimensions and no transposed `a`, which C asserts, were checked above. The result keeps both.
-        unsafe { build!(self, &[a, b], sys::ggml_out_prod(c, a.as_ptr(), b.as_ptr())) }
+        build!(self, sys::ggml_out_prod(a, b))
     }
 
     /// Solves `a · x = b` (row-major) for lower triangular matrices `a` (`ggml_solve_tri`, of which C implements only
@@ -171,15 +148,13 @@ impl Context {
     /// contiguous, `a` is square with as many rows as `b`, and the upper dimensions are equal.
     #[doc(alias = "ggml_solve_tri")]
     pub fn solve_tri<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
-        let call = Call { op: "solve_tri", operands: &[a, b] };
+        let call = Call { op: entered!("solve_tri"), operands: &[a, b] };
         call.dtype([a, b].iter().all(|t| t.dtype() == DType::F32), "both operands must be f32")?;
         call.shape([a, b].iter().all(|t| t.is_contiguous()), "both operands must be contiguous; use `cont`")?;
         let ([a0, a1, a2, a3], [_, b1, b2, b3]) = (a.ne(), b.ne());
         call.shape(a0 == a1, "the first operand must be square")?;
         call.shape([a1, a2, a3] == [b1, b2, b3], "all dimensions except the first must be equal")?;
         let (left, lower, unit) = (true, true, false);
-        // SAFETY: the context is live and has room; the operands are live for 'c; types, shapes and contiguity were
-        // checked above; the variant is the one that C implements. The result keeps both.
-        unsafe { build!(self, &[a, b], sys::ggml_solve_tri(c, a.as_ptr(), b.as_ptr(), left, lower, unit)) }
+        build!(self, sys::ggml_solve_tri(a, b; left, lower, unit))
     }
 }

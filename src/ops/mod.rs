@@ -1,13 +1,33 @@
-//! Operations: one file per family, each a set of methods of [`Context`](crate::Context).
+//! The options of operations, their operands where these are many, and what closures in a graph get. The operations
+//! themselves are methods of [`Context`](crate::Context).
 //!
-//! A builder checks what C asserts, or leaves to its caller, about shapes, strides and parameters. What the kernels of
-//! a device accept (types above all) is checked by `rules/`, when a graph is allocated. In SAFETY comments,
-//! `Context::build` guarantees a live C context with room for what a builder makes (H6), handles guarantee that
-//! operands live for 'c, as long as the context, and a result keeps them (`src`).
+//! ```
+//! use ggml::ops::{RopeMode, RopeOptions};
+//! # use ggml::prelude::*; let ctx = Context::new();
+//! let [q, positions] = [ctx.input("q", DType::F32, [64, 2, 5])?, ctx.input("positions", DType::I32, [5])?];
+//! let turned = ctx.rope_ext(q, positions, RopeOptions::new(64, RopeMode::NeoX).with_freq_base(1e6))?;
+//! # assert_eq!(turned.ne(), q.ne());
+//! # Ok::<(), ggml::Error>(())
+//! ```
 
+// One file per family, each a set of methods of `Context`. A builder checks what C asserts, or leaves to its caller, about
+// shapes, strides and parameters. What the kernels of a device accept (types above all) is checked by `rules/`, when a graph
+// is allocated. `build!` calls C, and says what makes that safe.
+
+mod build;
 pub(crate) mod check;
 pub(crate) mod custom;
 mod index;
+
+/// The imports that every file of builders uses.
+mod prelude {
+    pub(super) use crate::context::Context;
+    pub(super) use crate::dtype::DType;
+    pub(super) use crate::error::Result;
+    pub(super) use crate::ops::build::{amend, build};
+    pub(super) use crate::ops::check::{Call, entered};
+    pub(super) use crate::tensor::Tensor;
+}
 
 mod attention;
 mod binary;
@@ -21,10 +41,8 @@ mod loss;
 mod mask;
 mod matmul;
 mod norm;
-mod numbered;
 mod pad;
 mod pool;
-mod precision;
 mod recurrent;
 mod reduce;
 mod resize;
@@ -40,21 +58,14 @@ mod unary;
 mod view;
 mod window;
 
-pub use attention::FlashAttn;
-pub use conv::{Conv, Conv1d, Conv2d, Conv3d};
-pub use custom::{Custom, CustomOp, Operands, Rows, RowsMut};
-pub use glu::Glu;
-pub use mask::TriType;
-pub use matmul::MulMat;
-pub use pad::Pad;
-pub use pool::{Pool, Pool1d, Pool2d, Windows};
-pub use precision::Prec;
-pub use recurrent::{GatedDeltaNet, GatedLinearAttn, RwkvWkv6, RwkvWkv7, SsmScan};
-pub use resize::{Interpolate, Scale};
-pub use rope::{Rope, RopeMode};
-pub use set::Part;
-pub use softmax::SoftMax;
-pub use sort::SortOrder;
 #[cfg(ggml_0_28)]
-pub use top_k_mask::TopKMask;
-pub use unary::UnaryOp;
+pub use crate::op::TopKMaskOptions;
+pub use crate::op::{
+    Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions, FlashAttnOptions, GluOp, InterpolateMode,
+    InterpolateOptions, MulMatOptions, PadOptions, Pool1dOptions, Pool2dOptions, PoolOp, PoolOptions, Prec, RopeMode,
+    RopeOptions, SetOptions, SoftMaxOptions, SortOrder, TriType, UnaryOp,
+};
+pub use custom::{CustomOp, CustomOptions, Operands, Rows, RowsMut};
+pub use recurrent::{
+    GatedDeltaNetOperands, GatedLinearAttnOperands, RwkvWkv6Operands, RwkvWkv7Operands, SsmScanOperands,
+};

@@ -1,18 +1,10 @@
 //! Normalisation of rows.
 
-use ggml_sys as sys;
-
-use super::check::Call;
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::tensor::Tensor;
-
-/// The type of the C builders in this file: of a tensor and `eps`.
-type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor, f32) -> *mut sys::ggml_tensor;
+use crate::ops::prelude::*;
 
 macro_rules! norm {
-    ($($name:ident = $c:ident, $alias:literal, $inplace:ident = $c_inplace:ident, $alias_inplace:literal, $doc:literal, $y:literal;)*) => {
+    ($($name:ident = $c:ident, $alias:literal, $inplace:ident = $c_inplace:ident, $alias_inplace:literal,
+        $check:ident, $layout:literal, $doc:literal, $y:literal;)*) => {
         impl Context {
             $(
                 #[doc = concat!($doc, " (`", $alias, "`).")]
@@ -29,13 +21,12 @@ macro_rules! norm {
                 ///
                 /// # Errors
                 ///
-                /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`; [`Error::Shape`](crate::Error::Shape)
-                /// unless its rows are contiguous; [`Error::Param`](crate::Error::Param) unless `eps` is finite and not
-                /// negative.
+                #[doc = concat!("[`Error::DType`](crate::Error::DType) unless `a` is `f32`; ", $layout)]
+                /// [`Error::Param`](crate::Error::Param) unless `eps` is finite and not negative.
                 #[doc(alias = $alias)]
                 pub fn $name<'c>(&'c self, a: Tensor<'c>, eps: f32) -> Result<Tensor<'c>> {
-                    operand(Call { op: stringify!($name), operands: &[a] }, a, eps)?;
-                    self.normalised($alias, sys::$c, a, eps)
+                    $check(Call { op: entered!(stringify!($name)), operands: &[a] }, a, eps)?;
+                    build!(self, sys::$c(a; eps))
                 }
 
                 #[doc = concat!("[`Context::", stringify!($name), "`] in place (`", $alias_inplace, "`).")]
@@ -46,10 +37,10 @@ macro_rules! norm {
                 /// weights, [`Error::Shape`](crate::Error::Shape) where it lies in an input or holds indices.
                 #[doc(alias = $alias_inplace)]
                 pub fn $inplace<'c>(&'c self, a: Tensor<'c>, eps: f32) -> Result<Tensor<'c>> {
-                    let call = Call { op: stringify!($inplace), operands: &[a] };
-                    operand(call, a, eps)?;
+                    let call = Call { op: entered!(stringify!($inplace)), operands: &[a] };
+                    $check(call, a, eps)?;
                     call.in_place(a, &[])?;
-                    self.normalised($alias_inplace, sys::$c_inplace, a, eps)
+                    build!(self, sys::$c_inplace(a; eps))
                 }
             )*
         }
@@ -58,23 +49,15 @@ macro_rules! norm {
 
 norm! {
     norm = ggml_norm, "ggml_norm", norm_inplace = ggml_norm_inplace, "ggml_norm_inplace",
-        "Each row minus its mean, divided by the square root of its variance plus `eps`", "[-1.0, 1.0]";
+        operand, "", "Each row minus its mean, divided by the square root of its variance plus `eps`", "[-1.0, 1.0]";
     rms_norm = ggml_rms_norm, "ggml_rms_norm", rms_norm_inplace = ggml_rms_norm_inplace, "ggml_rms_norm_inplace",
+        rows, "[`Error::Shape`](crate::Error::Shape) unless its rows are contiguous;",
         "Each row divided by the square root of its mean square plus `eps`", "[0.849, 1.131]";
     l2_norm = ggml_l2_norm, "ggml_l2_norm", l2_norm_inplace = ggml_l2_norm_inplace, "ggml_l2_norm_inplace",
-        "Each row divided by its L2 norm, or by `eps` where that is larger", "[0.6, 0.8]";
+        operand, "", "Each row divided by its L2 norm, or by `eps` where that is larger", "[0.6, 0.8]";
 }
 
 impl Context {
-    /// Calls a builder of the table; the caller has checked the operand.
-    fn normalised<'c>(&'c self, call: &'static str, f: Builder, a: Tensor<'c>, eps: f32) -> Result<Tensor<'c>> {
-        self.build(call, &[a], |c| {
-            // SAFETY: `f` is in the table above and asserts nothing. The context is live and has room; `a` is live for
-            // 'c; the caller has checked it (`operand`), and may write to it if `f` does. The result keeps it.
-            unsafe { f(c, a.as_ptr(), eps) }
-        })
-    }
-
     /// [`Context::norm`] over groups of channels, the third dimension (`ggml_group_norm`).
     ///
     /// ```
@@ -89,14 +72,12 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// As [`Context::norm`]; [`Error::Param`](crate::Error::Param) unless `groups` divides the third dimension: devices
-    /// form different groups otherwise.
+    /// As [`Context::rms_norm`]; [`Error::Param`](crate::Error::Param) unless `groups` divides the third dimension:
+    /// devices form different groups otherwise.
     #[doc(alias = "ggml_group_norm")]
     pub fn group_norm<'c>(&'c self, a: Tensor<'c>, groups: i32, eps: f32) -> Result<Tensor<'c>> {
-        group_operand(Call { op: "group_norm", operands: &[a] }, a, groups, eps)?;
-        // SAFETY: the context is live and has room; `a` is live for 'c; there is at least one group and none is
-        // empty (`group_operand`). The result keeps `a`.
-        unsafe { build!(self, &[a], sys::ggml_group_norm(c, a.as_ptr(), groups, eps)) }
+        group_operand(Call { op: entered!("group_norm"), operands: &[a] }, a, groups, eps)?;
+        build!(self, sys::ggml_group_norm(a; groups, eps))
     }
 
     /// [`Context::group_norm`] in place (`ggml_group_norm_inplace`).
@@ -106,11 +87,10 @@ impl Context {
     /// As [`Context::group_norm`] and [`Context::norm_inplace`].
     #[doc(alias = "ggml_group_norm_inplace")]
     pub fn group_norm_inplace<'c>(&'c self, a: Tensor<'c>, groups: i32, eps: f32) -> Result<Tensor<'c>> {
-        let call = Call { op: "group_norm_inplace", operands: &[a] };
+        let call = Call { op: entered!("group_norm_inplace"), operands: &[a] };
         group_operand(call, a, groups, eps)?;
         call.in_place(a, &[])?;
-        // SAFETY: as in `group_norm`; `a` may be written to (`in_place`), and the result is a view of it.
-        unsafe { build!(self, &[a], sys::ggml_group_norm_inplace(c, a.as_ptr(), groups, eps)) }
+        build!(self, sys::ggml_group_norm_inplace(a; groups, eps))
     }
 
     /// The gradient of [`Context::rms_norm`] with respect to its operand `x`, from that of its result, `grad`
@@ -121,25 +101,29 @@ impl Context {
     /// [`Error::Shape`](crate::Error::Shape) unless both have the same shape; for each as [`Context::rms_norm`].
     #[doc(alias = "ggml_rms_norm_back")]
     pub fn rms_norm_back<'c>(&'c self, grad: Tensor<'c>, x: Tensor<'c>, eps: f32) -> Result<Tensor<'c>> {
-        let call = Call { op: "rms_norm_back", operands: &[grad, x] };
-        operand(call, grad, eps)?;
-        operand(call, x, eps)?;
+        let call = Call { op: entered!("rms_norm_back"), operands: &[grad, x] };
+        rows(call, grad, eps)?;
+        rows(call, x, eps)?;
         call.shape(grad.ne() == x.ne(), "both operands must have the same shape")?;
-        // SAFETY: the context is live and has room; the operands are live for 'c, `f32` and of the same shape, as
-        // the kernel needs (checked above); C asserts nothing. The result keeps both.
-        unsafe { build!(self, &[grad, x], sys::ggml_rms_norm_back(c, grad.as_ptr(), x.as_ptr(), eps)) }
+        build!(self, sys::ggml_rms_norm_back(grad, x; eps))
     }
 }
 
 fn group_operand(call: Call<'_, '_>, a: Tensor<'_>, groups: i32, eps: f32) -> Result<()> {
-    operand(call, a, eps)?;
+    rows(call, a, eps)?;
     let [_, _, channels, _] = a.ne();
     let divides = groups > 0 && channels % i64::from(groups) == 0 && i32::try_from(channels).is_ok();
     call.param(divides, "groups", groups, format_args!("it must divide the number of channels, {channels}"))
 }
 
+/// Checks the operand of a norm whose rows must be contiguous.
+fn rows(call: Call<'_, '_>, a: Tensor<'_>, eps: f32) -> Result<()> {
+    operand(call, a, eps)?;
+    call.shape(a.ptr().has_contiguous_rows(), "rows must be contiguous; use `cont`")
+}
+
+/// Checks the operand of a norm, which may have any layout.
 fn operand(call: Call<'_, '_>, a: Tensor<'_>, eps: f32) -> Result<()> {
     call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
-    call.shape(a.ptr().has_contiguous_rows(), "rows must be contiguous; use `cont`")?;
     call.param(eps.is_finite() && eps >= 0.0, "eps", eps, "it must be finite and not negative")
 }

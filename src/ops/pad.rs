@@ -1,45 +1,16 @@
 //! Padding, and rolling elements around.
 
-use ggml_sys as sys;
-
-use super::check::Call;
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::options::options;
-use crate::tensor::Tensor;
-
-options! {
-    /// The padding of a tensor, one value per dimension.
-    ///
-    /// ```
-    /// use ggml::{Pad, prelude::*};
-    /// let ctx = Context::new();
-    /// let x = ctx.input("x", DType::F32, [3, 2])?;
-    /// assert_eq!(ctx.pad(x, Pad::new().with_left([1, 0, 0, 0]).with_right([1, 2, 0, 0]))?.ne(), [5, 4, 1, 1]);
-    /// # Ok::<(), ggml::Error>(())
-    /// ```
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Pad {
-        /// No padding.
-        new();
-        /// Sets the number of elements before the first.
-        with_left(left: [i32; 4] = [0; 4]);
-        /// Sets the number of elements after the last (as `ggml_pad`).
-        with_right(right: [i32; 4] = [0; 4]);
-        /// Sets whether the padding repeats the tensor cyclically, instead of zeros.
-        with_circular(circular: bool = false);
-    }
-}
+use crate::op::PadOptions;
+use crate::ops::prelude::*;
 
 impl Context {
     /// Pads `a` (`ggml_pad_ext`, `ggml_pad_ext_circular`). Each dimension grows by `left + right`.
     ///
     /// ```
     /// # use ggml::prelude::*;
-    /// use ggml::Pad;
+    /// use ggml::ops::PadOptions;
     /// # let ctx = Context::new();
-    /// let y = ctx.pad(ctx.arange(1.0, 3.0, 1.0)?, Pad::new().with_right([2, 0, 0, 0]))?;
+    /// let y = ctx.pad(ctx.arange(1.0, 3.0, 1.0)?, PadOptions::new().with_right([2, 0, 0, 0]))?;
     /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
     /// # let mut run = sched.alloc(&graph)?; run.compute()?;
     /// assert_eq!(run.get::<f32>(y)?, [1.0, 2.0, 0.0, 0.0]);
@@ -54,13 +25,13 @@ impl Context {
     #[doc(alias = "ggml_pad_circular")]
     #[doc(alias = "ggml_pad_ext")]
     #[doc(alias = "ggml_pad_ext_circular")]
-    pub fn pad<'c>(&'c self, a: Tensor<'c>, how: Pad) -> Result<Tensor<'c>> {
-        let call = Call { op: "pad", operands: &[a] };
-        let Pad { left, right, circular } = how;
+    pub fn pad<'c>(&'c self, a: Tensor<'c>, how: PadOptions) -> Result<Tensor<'c>> {
+        let call = Call { op: entered!("pad"), operands: &[a] };
+        let PadOptions { left, right, circular } = how;
         call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
         call.param(left.iter().all(|&n| n >= 0), "left", left, "each must be 0 or more")?;
         call.param(right.iter().all(|&n| n >= 0), "right", right, "each must be 0 or more")?;
-        // The kernel wraps around only once (H16).
+        // For circular padding, the kernel wraps around only once (H16).
         let once = !circular || left.iter().zip(a.ne()).all(|(&l, n)| i64::from(l) <= n);
         call.param(once, "left", left, "circular padding must be at most the dimension")?;
         let mut ne = a.ne();
@@ -70,14 +41,9 @@ impl Context {
         call.result(ne, DType::F32)?;
         let ([l0, l1, l2, l3], [r0, r1, r2, r3]) = (left, right);
         if circular {
-            return self.build("ggml_pad_ext_circular", &[a], |c| {
-                // SAFETY: as below; no left padding is larger than its dimension (checked above, H16).
-                unsafe { sys::ggml_pad_ext_circular(c, a.as_ptr(), l0, r0, l1, r1, l2, r2, l3, r3) }
-            });
+            return build!(self, sys::ggml_pad_ext_circular(a; l0, r0, l1, r1, l2, r2, l3, r3));
         }
-        // SAFETY: the context is live and has room; `a` is live for 'c; paddings are not negative, and the result's
-        // size fits (both checked above). It keeps `a`.
-        unsafe { build!(self, &[a], sys::ggml_pad_ext(c, a.as_ptr(), l0, r0, l1, r1, l2, r2, l3, r3)) }
+        build!(self, sys::ggml_pad_ext(a; l0, r0, l1, r1, l2, r2, l3, r3))
     }
 
     /// Pads each row of `a` with `left` elements before and `right` after it, which mirror the row at its first and
@@ -98,7 +64,7 @@ impl Context {
     /// contiguous, [`Error::Param`](crate::Error::Param) unless both are at least 0 and less than the row length.
     #[doc(alias = "ggml_pad_reflect_1d")]
     pub fn pad_reflect_1d<'c>(&'c self, a: Tensor<'c>, left: i32, right: i32) -> Result<Tensor<'c>> {
-        let call = Call { op: "pad_reflect_1d", operands: &[a] };
+        let call = Call { op: entered!("pad_reflect_1d"), operands: &[a] };
         call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
         call.shape(a.is_contiguous(), "the operand must be contiguous; use `cont`")?;
         let [n0, n1, n2, n3] = a.ne();
@@ -106,9 +72,7 @@ impl Context {
             call.param((0..n0).contains(&n.into()), name, n, "it must be at least 0 and less than the row length")?;
         }
         call.result([n0 + i64::from(left) + i64::from(right), n1, n2, n3], DType::F32)?;
-        // SAFETY: the context is live and has room; `a` is live for 'c, contiguous and `f32`; paddings are in the
-        // range that C asserts (all checked above). The result keeps `a`.
-        unsafe { build!(self, &[a], sys::ggml_pad_reflect_1d(c, a.as_ptr(), left, right)) }
+        build!(self, sys::ggml_pad_reflect_1d(a; left, right))
     }
 
     /// Moves the elements of `a` cyclically by `shifts`, one number per dimension (`ggml_roll`). Positive numbers move
@@ -129,13 +93,11 @@ impl Context {
     /// [`Error::Param`](crate::Error::Param) unless the absolute value of each shift is less than the dimension.
     #[doc(alias = "ggml_roll")]
     pub fn roll<'c>(&'c self, a: Tensor<'c>, shifts: [i32; 4]) -> Result<Tensor<'c>> {
-        let call = Call { op: "roll", operands: &[a] };
+        let call = Call { op: entered!("roll"), operands: &[a] };
         call.shape(a.layout().has_dense_rows(), "rows must be contiguous; use `cont`")?;
         let within = shifts.iter().zip(a.ne()).all(|(&s, n)| i64::from(s).abs() < n);
         call.param(within, "shifts", shifts, "the absolute value of each must be less than the dimension")?;
         let [s0, s1, s2, s3] = shifts;
-        // SAFETY: the context is live and has room; `a` is live for 'c and has dense rows; shifts are less than its
-        // dimensions, all that C asserts (both checked above). The result keeps it.
-        unsafe { build!(self, &[a], sys::ggml_roll(c, a.as_ptr(), s0, s1, s2, s3)) }
+        build!(self, sys::ggml_roll(a; s0, s1, s2, s3))
     }
 }

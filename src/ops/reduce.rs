@@ -1,15 +1,7 @@
 //! Sums, means, positions of the largest elements, and counts.
 
-use ggml_sys as sys;
-
-use super::check::Call;
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::tensor::Tensor;
-
-/// The type of the C builders in this file.
-type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor) -> *mut sys::ggml_tensor;
+use super::check::Entered;
+use crate::ops::prelude::*;
 
 impl Context {
     /// The sum of all elements (`ggml_sum`): a tensor of one element, of the operand's type.
@@ -27,11 +19,14 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32`, `f16` or `bf16`;
-    /// [`Error::Shape`](crate::Error::Shape) unless its rows are contiguous.
+    /// [`Error::Shape`](crate::Error::Shape) unless its rows are contiguous. Since ggml 0.28, `f32` may have any layout.
     #[doc(alias = "ggml_sum")]
     pub fn sum<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        Call { op: "sum", operands: &[a] }.dtype(a.dtype().is_float(), "the operand must be f32, f16 or bf16")?;
-        self.reduced("sum", "ggml_sum", sys::ggml_sum, a)
+        let call = Call { op: entered!("sum"), operands: &[a] };
+        call.dtype(a.dtype().is_float(), "the operand must be f32, f16 or bf16")?;
+        let any = cfg!(ggml_0_28) && a.dtype() == DType::F32;
+        call.shape(any || a.ptr().has_contiguous_rows(), "rows must be contiguous; use `cont`")?;
+        build!(self, sys::ggml_sum(a))
     }
 
     /// The sum of each row (`ggml_sum_rows`): `[n, …]` becomes `[1, …]`.
@@ -52,8 +47,8 @@ impl Context {
     /// are contiguous.
     #[doc(alias = "ggml_sum_rows")]
     pub fn sum_rows<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        only_f32("sum_rows", a)?;
-        self.reduced("sum_rows", "ggml_sum_rows", sys::ggml_sum_rows, a)
+        rows_of_f32(entered!("sum_rows"), a)?;
+        build!(self, sys::ggml_sum_rows(a))
     }
 
     /// The mean of each row (`ggml_mean`): `[n, …]` becomes `[1, …]`.
@@ -73,8 +68,8 @@ impl Context {
     /// As [`Context::sum_rows`].
     #[doc(alias = "ggml_mean")]
     pub fn mean<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        only_f32("mean", a)?;
-        self.reduced("mean", "ggml_mean", sys::ggml_mean, a)
+        rows_of_f32(entered!("mean"), a)?;
+        build!(self, sys::ggml_mean(a))
     }
 
     /// The index of the largest element of each row (`ggml_argmax`): `[n, rows]` becomes `[rows]`, of `i32`.
@@ -96,12 +91,12 @@ impl Context {
     /// As [`Context::sum_rows`]; [`Error::Shape`](crate::Error::Shape) unless the upper two dimensions are 1.
     #[doc(alias = "ggml_argmax")]
     pub fn argmax<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        only_f32("argmax", a)?;
+        rows_of_f32(entered!("argmax"), a)?;
         let [n, _, a2, a3] = a.ne();
         let matrix = a2 == 1 && a3 == 1 && i32::try_from(n).is_ok();
-        Call { op: "argmax", operands: &[a] }
+        Call { op: entered!("argmax"), operands: &[a] }
             .shape(matrix, "the operand must be a matrix with less than 2^31 elements per row")?;
-        self.reduced("argmax", "ggml_argmax", sys::ggml_argmax, a)
+        build!(self, sys::ggml_argmax(a))
     }
 
     /// The cumulative sums of each row (`ggml_cumsum`): element `i` is the sum of elements 0 to `i`. The shape stays.
@@ -120,8 +115,8 @@ impl Context {
     /// As [`Context::sum_rows`].
     #[doc(alias = "ggml_cumsum")]
     pub fn cumsum<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        only_f32("cumsum", a)?;
-        self.reduced("cumsum", "ggml_cumsum", sys::ggml_cumsum, a)
+        rows_of_f32(entered!("cumsum"), a)?;
+        build!(self, sys::ggml_cumsum(a))
     }
 
     /// Counts the elements of `a` that equal those of `b` at the same index (`ggml_count_equal`): one `i64`.
@@ -147,26 +142,15 @@ impl Context {
     /// have the same shape.
     #[doc(alias = "ggml_count_equal")]
     pub fn count_equal<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>) -> Result<Tensor<'c>> {
-        let call = Call { op: "count_equal", operands: &[a, b] };
+        let call = Call { op: entered!("count_equal"), operands: &[a, b] };
         call.dtype([a, b].iter().all(|t| t.dtype() == DType::I32), "both operands must be i32")?;
         call.shape(a.ne() == b.ne(), "both operands must have the same shape")?;
-        // SAFETY: the context is live and has room; the operands are live for 'c and of the same shape (checked
-        // above), all that C asserts. The result keeps both.
-        unsafe { build!(self, &[a, b], sys::ggml_count_equal(c, a.as_ptr(), b.as_ptr())) }
-    }
-
-    fn reduced<'c>(&'c self, op: &'static str, call: &'static str, f: Builder, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        let rows = a.ptr().has_contiguous_rows();
-        Call { op, operands: &[a] }.shape(rows, "rows must be contiguous; use `cont`")?;
-        self.build(call, &[a], |c| {
-            // SAFETY: `f` is one of this file's builders, which assert no more than types, contiguous rows and, for
-            // `argmax`, a matrix (all checked). The context is live and has room; `a` is live for 'c. The result keeps
-            // it.
-            unsafe { f(c, a.as_ptr()) }
-        })
+        build!(self, sys::ggml_count_equal(a, b))
     }
 }
 
-fn only_f32(op: &'static str, a: Tensor<'_>) -> Result<()> {
-    Call { op, operands: &[a] }.dtype(a.dtype() == DType::F32, "the operand must be f32")
+fn rows_of_f32(op: Entered, a: Tensor<'_>) -> Result<()> {
+    let call = Call { op, operands: &[a] };
+    call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
+    call.shape(a.ptr().has_contiguous_rows(), "rows must be contiguous; use `cont`")
 }

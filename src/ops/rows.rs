@@ -1,13 +1,7 @@
 //! Rows picked by index.
 
-use ggml_sys as sys;
-
-use super::check::Call;
 use super::index::{self, Indices};
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::tensor::Tensor;
+use crate::ops::prelude::*;
 
 impl Context {
     /// Gathers rows of `a` by the indices in `rows` (`ggml_get_rows`): with `a` of ggml shape `[n, m, n2, n3]` and
@@ -36,6 +30,7 @@ impl Context {
     /// indices are known to be in range, and shapes are as above.
     #[doc(alias = "ggml_get_rows")]
     pub fn get_rows<'c>(&'c self, a: Tensor<'c>, rows: Tensor<'c>) -> Result<Tensor<'c>> {
+        entered!("get_rows");
         self.rows_of(a, rows, Indices::Checked)
     }
 
@@ -50,11 +45,12 @@ impl Context {
     /// Whenever the result is computed, all indices must be at least 0 and less than the second dimension of `a`:
     /// kernels read out of bounds otherwise, or end the process.
     pub unsafe fn get_rows_unchecked<'c>(&'c self, a: Tensor<'c>, rows: Tensor<'c>) -> Result<Tensor<'c>> {
+        entered!("get_rows_unchecked");
         self.rows_of(a, rows, Indices::Promised)
     }
 
     fn rows_of<'c>(&'c self, a: Tensor<'c>, rows: Tensor<'c>, indices: Indices) -> Result<Tensor<'c>> {
-        let call = Call { op: "get_rows", operands: &[a, rows] };
+        let call = Call { op: entered!("get_rows"), operands: &[a, rows] };
         call.dtype(rows.dtype() == DType::I32, "the row indices (second) must be i32")?;
         let ([n, n_rows, a2, a3], [r0, r1, r2, r3]) = (a.ne(), rows.ne());
         call.shape(
@@ -64,9 +60,7 @@ impl Context {
         call.shape(a.ptr().has_contiguous_rows(), "rows must be contiguous; use `cont`")?;
         indices.check(call, rows, n_rows)?;
         call.result([n, r0, r1, r2], DType::F32)?;
-        // SAFETY: the context is live and has room; the operands are live for 'c; types and shapes were checked
-        // above, indices in `Indices::check` or by the caller. The result keeps both.
-        unsafe { build!(self, &[a, rows], sys::ggml_get_rows(c, a.as_ptr(), rows.as_ptr())) }
+        build!(self, sys::ggml_get_rows(a, rows))
     }
 
     /// The gradient of [`Context::get_rows`] (`ggml_get_rows_back`): adds the rows of `a` to the rows, given by the
@@ -75,24 +69,23 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::DType`](crate::Error::DType) unless `a` is `f32` or `f16` and `rows` is `i32`;
-    /// [`Error::Shape`](crate::Error::Shape) unless `a` and `like` are matrices with the same row length, `rows` has an
-    /// index for each row of `a`, and the indices are known to be in range, as for [`Context::get_rows`].
+    /// [`Error::Shape`](crate::Error::Shape) unless `a` and `like` are matrices with the same row length, `rows` has no
+    /// more indices than `a` has rows, and the indices are known to be in range, as for [`Context::get_rows`].
     #[doc(alias = "ggml_get_rows_back")]
     pub fn get_rows_back<'c>(&'c self, a: Tensor<'c>, rows: Tensor<'c>, like: Tensor<'c>) -> Result<Tensor<'c>> {
-        let call = Call { op: "get_rows_back", operands: &[a, rows, like] };
+        let call = Call { op: entered!("get_rows_back"), operands: &[a, rows, like] };
         call.dtype(rows.dtype() == DType::I32, "the row indices (second) must be i32")?;
         call.dtype(matches!(a.dtype(), DType::F32 | DType::F16), "the rows (first) must be f32 or f16")?;
         let ([n, n_rows, a2, a3], [l0, l1, l2, l3]) = (a.ne(), like.ne());
         call.shape([a2, a3, l2, l3] == [1; 4], "rows and result must be matrices")?;
         call.shape(n == l0, "the first dimensions of `a` and `like` must be equal")?;
-        // H12: C takes any number of indices.
-        call.shape(rows.ne() == [n_rows, 1, 1, 1], "there must be one index for each row of the first operand")?;
+        // H12: C takes any number of indices, even more than there are rows.
+        let [n_indices, r1, r2, r3] = rows.ne();
+        let fits = n_indices <= n_rows && [r1, r2, r3] == [1; 3];
+        call.shape(fits, "the indices must be a vector that is not longer than the first operand has rows")?;
         index::check(call, rows, l1)?;
         call.result([n, l1, 1, 1], DType::F32)?;
-        // SAFETY: the context is live and has room; the operands are live for 'c; types and shapes were checked
-        // above (H12), indices in `index::check`. The result keeps the first two; C only reads the shape of the
-        // third.
-        unsafe { build!(self, &[a, rows, like], sys::ggml_get_rows_back(c, a.as_ptr(), rows.as_ptr(), like.as_ptr())) }
+        build!(self, sys::ggml_get_rows_back(a, rows, like))
     }
 
     /// Scatters the rows of `b` to the rows of `a` given by the indices in `rows`, converts them to the type of `a`,
@@ -102,7 +95,8 @@ impl Context {
     /// The indices must be an input, a view of one, or made by `argsort` or `top_k`, and distinct in each plane of `a`,
     /// because threads write rows in parallel. So an input must be set as a whole, which fails if an index is repeated.
     ///
-    /// Operations that read `a` itself are not ordered after the write: let them read the result.
+    /// Operations that read `a` itself are not ordered after the write: let them read the result. `a` may be of blocks, and
+    /// of `i32` as in [`Context::cast`]; before ggml 0.28, the CPU wrote rows of `f16` to `f16` only.
     ///
     /// ```
     /// # use ggml::prelude::*; let ctx = Context::new();
@@ -128,6 +122,7 @@ impl Context {
     /// [`Error::Frozen`](crate::Error::Frozen) where it lies in weights.
     #[doc(alias = "ggml_set_rows")]
     pub fn set_rows<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, rows: Tensor<'c>) -> Result<Tensor<'c>> {
+        entered!("set_rows");
         self.with_rows(a, b, rows, Indices::Checked)
     }
 
@@ -148,11 +143,12 @@ impl Context {
         b: Tensor<'c>,
         rows: Tensor<'c>,
     ) -> Result<Tensor<'c>> {
+        entered!("set_rows_unchecked");
         self.with_rows(a, b, rows, Indices::Promised)
     }
 
     fn with_rows<'c>(&'c self, a: Tensor<'c>, b: Tensor<'c>, rows: Tensor<'c>, indices: Indices) -> Result<Tensor<'c>> {
-        let call = Call { op: "set_rows", operands: &[a, b, rows] };
+        let call = Call { op: entered!("set_rows"), operands: &[a, b, rows] };
         call.writable(a)?;
         call.dtype(matches!(b.dtype(), DType::F32 | DType::F16), "the rows (second) must be f32 or f16")?;
         call.dtype(matches!(rows.dtype(), DType::I32 | DType::I64), "the row indices (third) must be i32 or i64")?;
@@ -166,8 +162,6 @@ impl Context {
         call.shape(apart, "the first operand must not share memory with another; copy that (`dup`) before")?;
         indices.check(call, rows, a1)?;
         indices.check_distinct(call, rows)?;
-        // SAFETY: the context is live and has room; the operands are live for 'c; types, shapes and that `a` may be
-        // written were checked above, indices in `Indices` or by the caller. The result keeps all three.
-        unsafe { build!(self, &[a, b, rows], sys::ggml_set_rows(c, a.as_ptr(), b.as_ptr(), rows.as_ptr())) }
+        build!(self, sys::ggml_set_rows(a, b, rows))
     }
 }

@@ -1,54 +1,12 @@
 //! Softmax over rows.
 
-use ggml_sys as sys;
+use super::check::{Entered, OperandList};
+use crate::op::SoftMaxOptions;
+use crate::ops::prelude::*;
 
-use super::check::{Call, Operands};
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::guard::guarded;
-use crate::options::options;
-use crate::tensor::Tensor;
-
-options! {
-    /// The options of [`Context::soft_max_ext`].
-    ///
-    /// ```
-    /// use ggml::{SoftMax, prelude::*};
-    /// let ctx = Context::new();
-    /// let [scores, mask] = [ctx.input("scores", DType::F32, [6, 4])?, ctx.input("mask", DType::F32, [6, 4])?];
-    /// assert_eq!(ctx.soft_max_ext(scores, SoftMax::new().with_scale(0.125).with_mask(mask))?.ne(), [6, 4, 1, 1]);
-    /// # Ok::<(), ggml::Error>(())
-    /// ```
-    #[derive(Debug, Clone, Copy)]
-    pub struct SoftMax<'c> {
-        /// No scaling, no mask, no sinks.
-        new();
-        /// Sets the factor of the operand.
-        with_scale(scale: f32 = 1.0);
-        /// Sets the mask, which is added to the scaled operand: with its row length and at least as many rows, repeated
-        /// over its upper dimensions; `f32` or `f16`.
-        with_mask(mask: Option<Tensor<'c>> = None, into);
-        /// Sets the largest of the slopes by which the mask is multiplied per head (third dimension, `ALiBi`); 0 for no
-        /// slopes.
-        with_max_bias(max_bias: f32 = 0.0);
-        /// Sets sinks: one more logit per head (third dimension), which only takes part in the sum; `[heads]`, `f32`.
-        with_sinks(sinks: Option<Tensor<'c>> = None, into);
-    }
-}
-
-/// The type of the C builders of a softmax.
-type Builder = unsafe extern "C-unwind" fn(
-    *mut sys::ggml_context,
-    *mut sys::ggml_tensor,
-    *mut sys::ggml_tensor,
-    f32,
-    f32,
-) -> *mut sys::ggml_tensor;
-
-impl<'c> SoftMax<'c> {
-    fn operands(self, a: Tensor<'c>) -> Operands<'c> {
-        Operands::new(a, [self.mask, self.sinks])
+impl<'c> SoftMaxOptions<'c> {
+    fn operands(self, a: Tensor<'c>) -> OperandList<'c> {
+        OperandList::new(a, [self.mask, self.sinks])
     }
 }
 
@@ -71,7 +29,8 @@ impl Context {
     /// `f32`.
     #[doc(alias = "ggml_soft_max")]
     pub fn soft_max<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        self.soft_max_ext(a, SoftMax::new())
+        entered!("soft_max");
+        self.soft_max_ext(a, SoftMaxOptions::new())
     }
 
     /// [`Context::soft_max`] in place (`ggml_soft_max_inplace`).
@@ -81,7 +40,8 @@ impl Context {
     /// As [`Context::soft_max_ext_inplace`].
     #[doc(alias = "ggml_soft_max_inplace")]
     pub fn soft_max_inplace<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        self.soft_max_ext_inplace(a, SoftMax::new())
+        entered!("soft_max_inplace");
+        self.soft_max_ext_inplace(a, SoftMaxOptions::new())
     }
 
     /// Softmax of each row of `a * scale + mask * slope` (`ggml_soft_max_ext`, `ggml_soft_max_add_sinks`).
@@ -93,9 +53,11 @@ impl Context {
     /// negative, and 0 without a mask.
     #[doc(alias = "ggml_soft_max_ext")]
     #[doc(alias = "ggml_soft_max_add_sinks")]
-    pub fn soft_max_ext<'c>(&'c self, a: Tensor<'c>, how: SoftMax<'c>) -> Result<Tensor<'c>> {
-        check("soft_max_ext", a, how)?;
-        self.softened("ggml_soft_max_ext", sys::ggml_soft_max_ext, a, how)
+    pub fn soft_max_ext<'c>(&'c self, a: Tensor<'c>, how: SoftMaxOptions<'c>) -> Result<Tensor<'c>> {
+        check(entered!("soft_max_ext"), a, how)?;
+        let SoftMaxOptions { scale, mask, max_bias, sinks } = how;
+        let t = build!(self, &how.operands(a), sys::ggml_soft_max_ext(a, mask; scale, max_bias))?;
+        self.with_sinks(t, a, sinks)
     }
 
     /// [`Context::soft_max_ext`] in place (`ggml_soft_max_ext_inplace`).
@@ -105,37 +67,32 @@ impl Context {
     /// As [`Context::soft_max_ext`] and [`Context::norm_inplace`]; [`Error::Shape`](crate::Error::Shape) where mask or sinks
     /// share memory with `a`.
     #[doc(alias = "ggml_soft_max_ext_inplace")]
-    pub fn soft_max_ext_inplace<'c>(&'c self, a: Tensor<'c>, how: SoftMax<'c>) -> Result<Tensor<'c>> {
-        check("soft_max_ext_inplace", a, how)?;
+    pub fn soft_max_ext_inplace<'c>(&'c self, a: Tensor<'c>, how: SoftMaxOptions<'c>) -> Result<Tensor<'c>> {
+        check(entered!("soft_max_ext_inplace"), a, how)?;
         let operands = how.operands(a);
-        let call = Call { op: "soft_max_ext_inplace", operands: &operands };
+        let call = Call { op: entered!("soft_max_ext_inplace"), operands: &operands };
         call.in_place(a, &[])?;
         call.apart(a, operands.get(1..).unwrap_or_default())?;
-        self.softened("ggml_soft_max_ext_inplace", sys::ggml_soft_max_ext_inplace, a, how)
+        let SoftMaxOptions { scale, mask, max_bias, sinks } = how;
+        let t = build!(self, &operands, sys::ggml_soft_max_ext_inplace(a, mask; scale, max_bias))?;
+        self.with_sinks(t, a, sinks)
     }
 
-    /// Calls one of the two builders; the caller has checked all operands.
-    fn softened<'c>(&'c self, call: &'static str, f: Builder, a: Tensor<'c>, how: SoftMax<'c>) -> Result<Tensor<'c>> {
-        let mask = how.mask.map_or(std::ptr::null_mut(), Tensor::as_ptr);
-        let t = self.build(call, &how.operands(a), |c| {
-            // SAFETY: `f` is one of ggml's two builders. The context is live and has room; the operands are live for
-            // 'c; `check` has checked types and shapes; the caller may write to `a` if `f` does. The result keeps them.
-            unsafe { f(c, a.as_ptr(), mask, how.scale, how.max_bias) }
-        })?;
-        if let Some(sinks) = how.sinks {
-            if a.elements() == 1 {
-                // The result has the layout of the sinks, so the allocator could give it their memory, but the kernel
-                // reads them after it writes there. An output keeps its memory, and so do weights.
-                drop(self.output(sinks));
-            }
-            // SAFETY: `t` is live and a softmax, as C asserts; `check` has checked the sinks, which live for 'c.
-            unsafe { guarded!(call, sys::ggml_soft_max_add_sinks(t.as_ptr(), sinks.as_ptr())) }?;
+    /// Adds the sinks to the softmax `t` of `a`, which [`check`] has accepted.
+    fn with_sinks<'c>(&'c self, t: Tensor<'c>, a: Tensor<'c>, sinks: Option<Tensor<'c>>) -> Result<Tensor<'c>> {
+        let Some(sinks) = sinks else { return Ok(t) };
+        if a.elements() == 1 {
+            // With one element, the result has the layout of the sinks, so the allocator could give the result their
+            // memory. The kernel reads the sinks after it writes there. An output keeps its memory, as weights do.
+            drop(self.output(sinks));
         }
+        amend!(sys::ggml_soft_max_add_sinks(t, sinks))?;
         Ok(t)
     }
 
-    /// The gradient of [`Context::soft_max_ext`] with this `scale` with respect to its operand, from its result `y` and
-    /// the gradient of that, `grad` (`ggml_soft_max_ext_back`). No device supports a `max_bias` here, so C gets 0.
+    /// The gradient of [`Context::soft_max_ext`] with this `scale` with respect to its operand, from its result `y`,
+    /// and `grad`, the gradient with respect to `y` (`ggml_soft_max_ext_back`). No device supports a `max_bias` here,
+    /// so C gets 0.
     ///
     /// # Errors
     ///
@@ -143,10 +100,8 @@ impl Context {
     /// are packed and of one shape; [`Error::Param`](crate::Error::Param) unless `scale` is finite.
     #[doc(alias = "ggml_soft_max_ext_back")]
     pub fn soft_max_ext_back<'c>(&'c self, grad: Tensor<'c>, y: Tensor<'c>, scale: f32) -> Result<Tensor<'c>> {
-        check_back("soft_max_ext_back", grad, y, scale)?;
-        // SAFETY: the context is live and has room; the operands are live for 'c; `check_back` has checked the
-        // types, shapes and layouts that the kernel needs; C asserts nothing. The result keeps both.
-        unsafe { build!(self, &[grad, y], sys::ggml_soft_max_ext_back(c, grad.as_ptr(), y.as_ptr(), scale, 0.0)) }
+        check_back(entered!("soft_max_ext_back"), grad, y, scale)?;
+        build!(self, sys::ggml_soft_max_ext_back(grad, y; scale, 0.0))
     }
 
     /// [`Context::soft_max_ext_back`] in place: writes to `grad` (`ggml_soft_max_ext_back_inplace`).
@@ -157,17 +112,14 @@ impl Context {
     /// [`Error::Shape`](crate::Error::Shape) where `y` overlaps `grad` without being identical.
     #[doc(alias = "ggml_soft_max_ext_back_inplace")]
     pub fn soft_max_ext_back_inplace<'c>(&'c self, grad: Tensor<'c>, y: Tensor<'c>, scale: f32) -> Result<Tensor<'c>> {
-        check_back("soft_max_ext_back_inplace", grad, y, scale)?;
-        Call { op: "soft_max_ext_back_inplace", operands: &[grad, y] }.in_place(grad, &[y])?;
-        // SAFETY: as in `soft_max_ext_back`; `grad` may be written to (`in_place`), and the result is a view of it.
-        unsafe {
-            build!(self, &[grad, y], sys::ggml_soft_max_ext_back_inplace(c, grad.as_ptr(), y.as_ptr(), scale, 0.0))
-        }
+        check_back(entered!("soft_max_ext_back_inplace"), grad, y, scale)?;
+        Call { op: entered!("soft_max_ext_back_inplace"), operands: &[grad, y] }.in_place(grad, &[y])?;
+        build!(self, sys::ggml_soft_max_ext_back_inplace(grad, y; scale, 0.0))
     }
 }
 
 /// Checks what the builders of a softmax need, except for writing in place.
-fn check(op: &'static str, a: Tensor<'_>, how: SoftMax<'_>) -> Result<()> {
+fn check(op: Entered, a: Tensor<'_>, how: SoftMaxOptions<'_>) -> Result<()> {
     let call = Call { op, operands: &how.operands(a) };
     call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
     call.shape(a.is_contiguous(), "the operand must be contiguous; use `cont`")?;
@@ -189,11 +141,11 @@ fn check(op: &'static str, a: Tensor<'_>, how: SoftMax<'_>) -> Result<()> {
     Ok(())
 }
 
-fn check_back(op: &'static str, grad: Tensor<'_>, y: Tensor<'_>, scale: f32) -> Result<()> {
+fn check_back(op: Entered, grad: Tensor<'_>, y: Tensor<'_>, scale: f32) -> Result<()> {
     let call = Call { op, operands: &[grad, y] };
     call.dtype(grad.dtype() == DType::F32 && y.dtype() == DType::F32, "both operands must be f32")?;
     call.shape(grad.ne() == y.ne(), "both operands must have the same shape")?;
-    // The kernel finds row `i` at `i * nb[1]` (H10).
+    // The kernel finds row `i` at `i * nb[1]` (H10), so the operands must be packed.
     let packed = grad.layout().is_packed() && y.layout().is_packed();
     call.shape(packed, "both operands must have the strides of a new tensor; use `cont`")?;
     call.param(scale.is_finite(), "scale", scale, "it must be finite")

@@ -4,36 +4,8 @@
 //! behaviour is undefined, and the results, which are used as indices, may be out of range. So each builder here first
 //! clamps its operand to the infinities, which keeps all numbers and replaces NaN.
 
-use ggml_sys as sys;
-
-use super::check::Call;
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::tensor::Tensor;
-
-/// The direction of a sort.
-///
-/// ```
-/// # use ggml::prelude::*;
-/// use ggml::SortOrder;
-/// # let ctx = Context::new();
-/// let x = ctx.arange(0.0, 3.0, 1.0)?;
-/// let [up, down] = [ctx.argsort(x, SortOrder::Asc)?, ctx.argsort(x, SortOrder::Desc)?];
-/// # let (graph, mut sched) = (ctx.graph([up, down])?, Sched::builder().backend(Backend::cpu()?).build()?);
-/// # let mut run = sched.alloc(&graph)?; run.compute()?;
-/// assert_eq!((run.get::<i32>(up)?, run.get::<i32>(down)?), (vec![0, 1, 2], vec![2, 1, 0]));
-/// # Ok::<(), ggml::Error>(())
-/// ```
-#[doc(alias = "ggml_sort_order")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SortOrder {
-    /// The smallest first.
-    Asc,
-    /// The largest first.
-    Desc,
-}
+use crate::op::SortOrder;
+use crate::ops::prelude::*;
 
 impl Context {
     /// The indices that sort each row (`ggml_argsort`): `i32`, of the shape of `a`. Equal elements come in any order.
@@ -43,7 +15,7 @@ impl Context {
     ///
     /// ```
     /// # use ggml::prelude::*;
-    /// use ggml::SortOrder;
+    /// use ggml::ops::SortOrder;
     /// # let ctx = Context::new();
     /// let x = ctx.input("x", DType::F32, [3])?;
     /// let order = ctx.argsort(x, SortOrder::Desc)?;
@@ -61,15 +33,9 @@ impl Context {
     /// are contiguous, evenly spaced, and shorter than 2³¹.
     #[doc(alias = "ggml_argsort")]
     pub fn argsort<'c>(&'c self, a: Tensor<'c>, order: SortOrder) -> Result<Tensor<'c>> {
-        sortable(Call { op: "argsort", operands: &[a] }, a)?;
-        let order = match order {
-            SortOrder::Asc => sys::GGML_SORT_ORDER_ASC,
-            SortOrder::Desc => sys::GGML_SORT_ORDER_DESC,
-        };
+        sortable(Call { op: entered!("argsort"), operands: &[a] }, a)?;
         let a = self.without_nan(a)?;
-        // SAFETY: the context is live and has room; `a` is live for 'c; `sortable` has checked the row length that
-        // C asserts, and the clamp leaves no NaN. The result keeps it.
-        unsafe { build!(self, &[a], sys::ggml_argsort(c, a.as_ptr(), order)) }
+        build!(self, sys::ggml_argsort(a; order.raw()))
     }
 
     /// The indices of the `k` largest elements of each row, the largest first (`ggml_argsort_top_k`): `[k, …]`, a view
@@ -92,11 +58,9 @@ impl Context {
     /// As [`Context::argsort`]; [`Error::Param`](crate::Error::Param) unless `k` lies in 1 to the row length.
     #[doc(alias = "ggml_argsort_top_k")]
     pub fn argsort_top_k<'c>(&'c self, a: Tensor<'c>, k: i32) -> Result<Tensor<'c>> {
-        some_of_row(Call { op: "argsort_top_k", operands: &[a] }, a, k)?;
+        some_of_row(Call { op: entered!("argsort_top_k"), operands: &[a] }, a, k)?;
         let a = self.without_nan(a)?;
-        // SAFETY: the context is live and has room; `a` is live for 'c and clamped, so it has no NaN; `k` lies in 1
-        // to its row length (`some_of_row`). The result is a view of a sort that keeps `a`.
-        unsafe { build!(self, &[a], sys::ggml_argsort_top_k(c, a.as_ptr(), k)) }
+        build!(self, sys::ggml_argsort_top_k(a; k))
     }
 
     /// The indices of the `k` largest elements of each row, in any order (`ggml_top_k`): `[k, …]`, `i32`. NaN: as in
@@ -115,13 +79,13 @@ impl Context {
     /// As [`Context::argsort_top_k`].
     #[doc(alias = "ggml_top_k")]
     pub fn top_k<'c>(&'c self, a: Tensor<'c>, k: i32) -> Result<Tensor<'c>> {
-        some_of_row(Call { op: "top_k", operands: &[a] }, a, k)?;
+        some_of_row(Call { op: entered!("top_k"), operands: &[a] }, a, k)?;
         let a = self.without_nan(a)?;
-        // SAFETY: as in `argsort_top_k`; the result keeps `a`.
-        unsafe { build!(self, &[a], sys::ggml_top_k(c, a.as_ptr(), k)) }
+        build!(self, sys::ggml_top_k(a; k))
     }
 
-    /// A copy of `a` without NaN: both comparisons of the clamp are false for NaN, so the kernel returns a limit.
+    /// A copy of `a` without NaN: both comparisons in the clamp's kernel are false for NaN, so the result is one of the
+    /// limits.
     fn without_nan<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
         self.clamp(a, f32::NEG_INFINITY, f32::INFINITY)
     }
@@ -131,7 +95,7 @@ fn sortable(call: Call<'_, '_>, a: Tensor<'_>) -> Result<()> {
     call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
     let [n, ..] = a.ne();
     call.shape(i32::try_from(n).is_ok(), "rows must be shorter than 2^31")?;
-    // The clamp's kernel finds row `i` at `i * nb[1]` too (H10).
+    // The kernel of the clamp before the sort finds row `i` at `i * nb[1]`, too (H10), so rows must be evenly spaced.
     let even = a.ptr().has_contiguous_rows() && a.ptr().is_contiguous_1();
     call.shape(even, "rows must be contiguous and evenly spaced; use `cont`")
 }

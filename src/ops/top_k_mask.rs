@@ -1,57 +1,31 @@
 //! The mask of sparse attention, from the keys that were picked. Since ggml 0.28.
 
-use ggml_sys as sys;
-
-use super::check::{Call, Operands};
-use crate::context::Context;
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::options::options;
-use crate::tensor::Tensor;
-
-options! {
-    /// The optional operands of [`Context::top_k_mask`].
-    ///
-    /// ```
-    /// # use ggml::prelude::*;
-    /// use ggml::TopKMask;
-    /// # let ctx = Context::new();
-    /// let mask = ctx.input("mask", DType::F16, [256, 10])?; // 256 cells, 10 tokens
-    /// let picks = ctx.top_k(ctx.input("scores", DType::F32, [256, 10])?, 32)?;
-    /// let cells = TopKMask::new().with_extra(ctx.input("sinks", DType::I32, [4, 10])?);
-    /// assert_eq!(ctx.top_k_mask(mask, picks, cells)?.ne(), [256, 10, 1, 1]);
-    /// # Ok::<(), ggml::Error>(())
-    /// ```
-    #[derive(Debug, Clone, Copy)]
-    pub struct TopKMask<'c> {
-        /// Picks are cells, and each counts.
-        new();
-        /// Sets a score for each possible pick of a row, `[n_pick, …]` of `f32`: a pick counts if its score is above
-        /// negative infinity. Without it each pick counts.
-        with_score(score: Option<Tensor<'c>> = None, into);
-        /// Sets the cells that belong to a pick, `[n_cells, n_pick]` of `i32`. Without it a pick is a cell.
-        with_blocks(blocks: Option<Tensor<'c>> = None, into);
-        /// Sets cells of each row that are kept anyway, `[n_extra, …]` of `i32`.
-        with_extra(extra: Option<Tensor<'c>> = None, into);
-    }
-}
+use super::check::OperandList;
+use crate::op::TopKMaskOptions;
+use crate::ops::prelude::*;
 
 impl Context {
-    /// The mask of the keys that were picked for each query (`ggml_top_k_mask`): the cells of `mask` that picks of the
-    /// row stand for, and negative infinity elsewhere. Picks and cells out of range are passed over.
+    /// The mask of the keys that were picked for each query (`ggml_top_k_mask`): the values of `mask` in the cells for
+    /// which the picks in this row stand, and negative infinity elsewhere. Picks and cells that are out of range are
+    /// ignored.
     ///
-    /// `mask` is `[n_kv, m1, m2, m3]`, and `picks` `[n_top, n1, n2, n3]` of `i32`, such as `top_k` makes; `m1` divides `n1`
-    /// and so on. The result is `[n_kv, n1, n2, n3]`, of the type of `mask`.
+    /// `mask` is `[n_kv, m1, m2, m3]`, and `picks` `[n_top, n1, n2, n3]` of `i32`, such as `top_k` makes; `m1` divides
+    /// `n1` and so on. The result is `[n_kv, n1, n2, n3]`, of the type of `mask`.
     ///
     /// # Errors
     ///
-    /// [`Error::DType`](crate::Error::DType) unless `mask` is `f32` or `f16` and the others have the types above;
-    /// [`Error::Shape`](crate::Error::Shape) unless shapes are as above, scores and extra cells have the upper
+    /// [`Error::DType`](crate::Error::DType) unless `mask` is `f32` or `f16` and the other operands have the types
+    /// above; [`Error::Shape`](crate::Error::Shape) unless shapes are as above, scores and extra cells have the upper
     /// dimensions of `picks`, there are as many scores as blocks, and rows of `mask` are contiguous.
     #[doc(alias = "ggml_top_k_mask")]
-    pub fn top_k_mask<'c>(&'c self, mask: Tensor<'c>, picks: Tensor<'c>, how: TopKMask<'c>) -> Result<Tensor<'c>> {
-        let operands = Operands::new(mask, [Some(picks), how.score, how.blocks, how.extra]);
-        let call = Call { op: "top_k_mask", operands: &operands };
+    pub fn top_k_mask<'c>(
+        &'c self,
+        mask: Tensor<'c>,
+        picks: Tensor<'c>,
+        how: TopKMaskOptions<'c>,
+    ) -> Result<Tensor<'c>> {
+        let operands = OperandList::new(mask, [Some(picks), how.score, how.blocks, how.extra]);
+        let call = Call { op: entered!("top_k_mask"), operands: &operands };
         call.dtype(matches!(mask.dtype(), DType::F32 | DType::F16), "the mask (first) must be f32 or f16")?;
         let is = |t: Option<Tensor<'_>>, dtype| t.is_none_or(|t| t.dtype() == dtype);
         call.dtype(
@@ -78,13 +52,7 @@ impl Context {
             call.shape(scores, "there must be one score for each block")?;
         }
         call.result([n_kv, n1, n2, n3], mask.dtype())?;
-        let [score, blocks, extra] =
-            [how.score, how.blocks, how.extra].map(|t| t.map_or(std::ptr::null_mut(), Tensor::as_ptr));
-        self.build("ggml_top_k_mask", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, or NULL, which C allows for the
-            // last three; types and shapes are as C asserts (checked above). The result keeps all of them; kernels pass
-            // over indices out of range.
-            unsafe { sys::ggml_top_k_mask(c, mask.as_ptr(), picks.as_ptr(), score, blocks, extra) }
-        })
+        let TopKMaskOptions { score, blocks, extra } = how;
+        build!(self, &operands, sys::ggml_top_k_mask(mask, picks, score, blocks, extra))
     }
 }

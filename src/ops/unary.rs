@@ -1,15 +1,7 @@
 //! Element-wise functions.
 
-use ggml_sys as sys;
-
-use super::check::Call;
-use super::numbered::numbered;
-use crate::context::{Context, build};
-use crate::error::Result;
-use crate::tensor::Tensor;
-
-/// The type of the C builders in this file: of a tensor, with a result of its shape and type.
-type Builder = unsafe extern "C-unwind" fn(*mut sys::ggml_context, *mut sys::ggml_tensor) -> *mut sys::ggml_tensor;
+use crate::op::UnaryOp;
+use crate::ops::prelude::*;
 
 macro_rules! unary {
     ($(
@@ -40,8 +32,8 @@ macro_rules! unary {
                 /// [`Error::Shape`](crate::Error::Shape) unless its rows are contiguous.
                 #[doc(alias = $alias)]
                 pub fn $name<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-                    let call = Call { op: stringify!($name), operands: &[a] };
-                    self.element(call, $alias, sys::$c, a, false)
+                    operand(Call { op: entered!(stringify!($name)), operands: &[a] }, a, false)?;
+                    build!(self, sys::$c(a))
                 }
 
                 $(
@@ -58,8 +50,8 @@ macro_rules! unary {
                     /// [`Error::Shape`](crate::Error::Shape) where it lies in an input or holds indices.
                     #[doc(alias = $alias_inplace)]
                     pub fn $inplace<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-                        let call = Call { op: stringify!($inplace), operands: &[a] };
-                        self.element(call, $alias_inplace, sys::$c_inplace, a, true)
+                        operand(Call { op: entered!(stringify!($inplace)), operands: &[a] }, a, true)?;
+                        build!(self, sys::$c_inplace(a))
                     }
                 )?
             )*
@@ -144,66 +136,7 @@ unary! {
         trunc_inplace = ggml_trunc_inplace, "ggml_trunc_inplace";
 }
 
-numbered! {
-    /// An element-wise function (`ggml_unary_op`).
-    ///
-    /// All except `xIELU`, which has parameters: [`Context::xielu`].
-    ///
-    /// ```
-    /// # use ggml::prelude::*;
-    /// use ggml::UnaryOp;
-    /// # let ctx = Context::new();
-    /// let x = ctx.arange(-1.0, 2.0, 1.0)?;
-    /// let y = ctx.unary(x, UnaryOp::Relu)?; // the same as `ctx.relu(x)`
-    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
-    /// # let mut run = sched.alloc(&graph)?; run.compute()?;
-    /// assert_eq!(run.get::<f32>(y)?, [0.0, 0.0, 1.0]);
-    /// # Ok::<(), ggml::Error>(())
-    /// ```
-    #[doc(alias = "ggml_unary_op")]
-    pub enum UnaryOp: sys::ggml_unary_op {
-        Abs = GGML_UNARY_OP_ABS, abs;
-        Sgn = GGML_UNARY_OP_SGN, sgn;
-        Neg = GGML_UNARY_OP_NEG, neg;
-        Step = GGML_UNARY_OP_STEP, step;
-        Tanh = GGML_UNARY_OP_TANH, tanh;
-        Elu = GGML_UNARY_OP_ELU, elu;
-        Relu = GGML_UNARY_OP_RELU, relu;
-        Sigmoid = GGML_UNARY_OP_SIGMOID, sigmoid;
-        Gelu = GGML_UNARY_OP_GELU, gelu;
-        GeluQuick = GGML_UNARY_OP_GELU_QUICK, gelu_quick;
-        Silu = GGML_UNARY_OP_SILU, silu;
-        HardSwish = GGML_UNARY_OP_HARDSWISH, hardswish;
-        HardSigmoid = GGML_UNARY_OP_HARDSIGMOID, hardsigmoid;
-        Exp = GGML_UNARY_OP_EXP, exp;
-        ExpM1 = GGML_UNARY_OP_EXPM1, expm1;
-        SoftPlus = GGML_UNARY_OP_SOFTPLUS, softplus;
-        GeluErf = GGML_UNARY_OP_GELU_ERF, gelu_erf;
-        Floor = GGML_UNARY_OP_FLOOR, floor;
-        Ceil = GGML_UNARY_OP_CEIL, ceil;
-        Round = GGML_UNARY_OP_ROUND, round;
-        Trunc = GGML_UNARY_OP_TRUNC, trunc;
-    }
-}
-
 impl Context {
-    fn element<'c>(
-        &'c self,
-        call: Call<'_, 'c>,
-        c: &'static str,
-        f: Builder,
-        a: Tensor<'c>,
-        in_place: bool,
-    ) -> Result<Tensor<'c>> {
-        operand(call, a, in_place)?;
-        self.build(c, &[a], |c| {
-            // SAFETY: `f` is in the table above. The context is live and has room; `a` is live for 'c; `operand` has
-            // checked that its rows are contiguous, all that `f` asserts, and where `f` writes to `a`, that it may. The
-            // result keeps it.
-            unsafe { f(c, a.as_ptr()) }
-        })
-    }
-
     /// Applies the function `op` to each element (`ggml_unary`).
     ///
     /// # Errors
@@ -211,10 +144,8 @@ impl Context {
     /// As [`Context::relu`].
     #[doc(alias = "ggml_unary")]
     pub fn unary<'c>(&'c self, a: Tensor<'c>, op: UnaryOp) -> Result<Tensor<'c>> {
-        operand(Call { op: "unary", operands: &[a] }, a, false)?;
-        // SAFETY: the context is live and has room; `a` is live for 'c with contiguous rows (`operand`); the
-        // operation exists and takes no parameters. The result keeps `a`.
-        unsafe { build!(self, &[a], sys::ggml_unary(c, a.as_ptr(), op.raw())) }
+        operand(Call { op: entered!("unary"), operands: &[a] }, a, false)?;
+        build!(self, sys::ggml_unary(a; op.raw()))
     }
 
     /// [`Context::unary`] in place (`ggml_unary_inplace`).
@@ -224,26 +155,22 @@ impl Context {
     /// As [`Context::relu_inplace`].
     #[doc(alias = "ggml_unary_inplace")]
     pub fn unary_inplace<'c>(&'c self, a: Tensor<'c>, op: UnaryOp) -> Result<Tensor<'c>> {
-        operand(Call { op: "unary_inplace", operands: &[a] }, a, true)?;
-        // SAFETY: the context is live and has room; `a` is live for 'c with contiguous rows, and may be written
-        // (both checked in `operand`); the operation exists and takes no parameters. The result keeps `a`.
-        unsafe { build!(self, &[a], sys::ggml_unary_inplace(c, a.as_ptr(), op.raw())) }
+        operand(Call { op: entered!("unary_inplace"), operands: &[a] }, a, true)?;
+        build!(self, sys::ggml_unary_inplace(a; op.raw()))
     }
 
-    /// The activation `xIELU` (`ggml_xielu`): with `p = softplus(alpha_p)` and `n = beta + softplus(alpha_n)`, `p x² +
-    /// beta x` above 0, else `n (exp(min(x, eps)) - 1 - x) + beta x`.
+    /// The activation `xIELU` (`ggml_xielu`): with `p = softplus(alpha_p)` and `n = beta + softplus(alpha_n)`, the
+    /// result is `p x² + beta x` for `x` above 0, else `n (exp(min(x, eps)) - 1 - x) + beta x`.
     ///
     /// # Errors
     ///
     /// As [`Context::leaky_relu`].
     #[doc(alias = "ggml_xielu")]
     pub fn xielu<'c>(&'c self, a: Tensor<'c>, alpha_n: f32, alpha_p: f32, beta: f32, eps: f32) -> Result<Tensor<'c>> {
-        let call = Call { op: "xielu", operands: &[a] };
+        let call = Call { op: entered!("xielu"), operands: &[a] };
         operand(call, a, false)?;
         even_rows(call, a)?;
-        // SAFETY: the context is live and has room; `a` is live for 'c, with contiguous rows as C asserts
-        // (`operand`). The result keeps it.
-        unsafe { build!(self, &[a], sys::ggml_xielu(c, a.as_ptr(), alpha_n, alpha_p, beta, eps)) }
+        build!(self, sys::ggml_xielu(a; alpha_n, alpha_p, beta, eps))
     }
 
     /// The gradient of [`Context::silu`] with respect to its operand `a`, from that of its result, `grad`
@@ -265,17 +192,14 @@ impl Context {
     /// [`Error::DType`](crate::Error::DType) unless both have the same shape and type.
     #[doc(alias = "ggml_silu_back")]
     pub fn silu_back<'c>(&'c self, grad: Tensor<'c>, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        let call = Call { op: "silu_back", operands: &[grad, a] };
+        let call = Call { op: entered!("silu_back"), operands: &[grad, a] };
         for t in [grad, a] {
             operand(call, t, false)?;
             even_rows(call, t)?;
         }
         call.shape(grad.shape() == a.shape(), "both operands must have the same shape")?;
         call.dtype(grad.dtype() == a.dtype(), "both operands must have the same type")?;
-        // SAFETY: the context is live and has room; the operands are live for 'c and of the same shape and type
-        // (checked above); their rows are evenly spaced, as the kernel assumes (`even_rows`, H10). The result keeps
-        // both.
-        unsafe { build!(self, &[grad, a], sys::ggml_silu_back(c, grad.as_ptr(), a.as_ptr())) }
+        build!(self, sys::ggml_silu_back(grad, a))
     }
 
     /// `x` above 0, else `slope * x` (`ggml_leaky_relu`).
@@ -294,7 +218,7 @@ impl Context {
     /// As [`Context::relu`]; [`Error::Shape`](crate::Error::Shape) unless rows are evenly spaced.
     #[doc(alias = "ggml_leaky_relu")]
     pub fn leaky_relu<'c>(&'c self, a: Tensor<'c>, slope: f32) -> Result<Tensor<'c>> {
-        self.leaky(Call { op: "leaky_relu", operands: &[a] }, a, slope, false)
+        self.leaky(Call { op: entered!("leaky_relu"), operands: &[a] }, a, slope, false)
     }
 
     /// [`Context::leaky_relu`] in place (`ggml_leaky_relu`).
@@ -303,19 +227,17 @@ impl Context {
     ///
     /// As [`Context::leaky_relu`] and [`Context::relu_inplace`].
     pub fn leaky_relu_inplace<'c>(&'c self, a: Tensor<'c>, slope: f32) -> Result<Tensor<'c>> {
-        self.leaky(Call { op: "leaky_relu_inplace", operands: &[a] }, a, slope, true)
+        self.leaky(Call { op: entered!("leaky_relu_inplace"), operands: &[a] }, a, slope, true)
     }
 
     fn leaky<'c>(&'c self, call: Call<'_, 'c>, a: Tensor<'c>, slope: f32, in_place: bool) -> Result<Tensor<'c>> {
         operand(call, a, in_place)?;
         even_rows(call, a)?;
-        // SAFETY: the context is live and has room; `a` is live for 'c; its rows are evenly spaced, as the kernel
-        // assumes (`even_rows`, H10); in place, it may be written (`operand`). The result keeps it.
-        unsafe { build!(self, &[a], sys::ggml_leaky_relu(c, a.as_ptr(), slope, in_place)) }
+        build!(self, sys::ggml_leaky_relu(a; slope, in_place))
     }
 }
 
-/// Checks what element-wise functions need.
+/// Checks the operand of an element-wise function.
 pub(super) fn operand(call: Call<'_, '_>, a: Tensor<'_>, in_place: bool) -> Result<()> {
     call.dtype(a.dtype().is_float(), "the operand must be f32, f16 or bf16")?;
     call.shape(a.ptr().has_contiguous_rows(), "rows must be contiguous; use `cont`")?;

@@ -2,12 +2,9 @@
 
 use ggml_sys as sys;
 
-use super::check::Call;
-use crate::context::Context;
-use crate::error::Result;
 use crate::header::{Layout, init::TensorInit};
-use crate::shape::Shape;
-use crate::tensor::Tensor;
+use crate::ops::prelude::*;
+use crate::shape::{CShape as _, Shape};
 
 impl Context {
     /// A view of `a` with another shape, the elements in the same order (`ggml_reshape_4d`).
@@ -30,7 +27,7 @@ impl Context {
     #[doc(alias = "ggml_reshape_4d")]
     pub fn reshape<'c>(&'c self, a: Tensor<'c>, shape: impl Into<Shape>) -> Result<Tensor<'c>> {
         let shape = shape.into();
-        let call = Call { op: "reshape", operands: &[a] };
+        let call = Call { op: entered!("reshape"), operands: &[a] };
         call.shape(a.is_contiguous(), "the operand must be contiguous; use `cont`")?;
         let same = shape.bytes(a.dtype()).is_ok() && shape.elements() == a.shape().elements();
         call.param(same, "shape", shape.ne(), "it must have as many elements as the operand, in whole blocks")?;
@@ -40,11 +37,7 @@ impl Context {
             t.view(a.ptr(), 0);
             t.name(a.ptr(), b" (reshaped)");
         };
-        self.make("ggml_reshape_4d", &[a], fill, |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c, contiguous, and has as many elements as the
-            // shape (checked above), all that C asserts. The result keeps it.
-            unsafe { sys::ggml_reshape_4d(c, a.as_ptr(), n0, n1, n2, n3) }
-        })
+        build!(self, sys::ggml_reshape_4d(a; n0, n1, n2, n3), fill)
     }
 
     /// A view of part of a tensor's memory (`ggml_view_4d`): of `shape`, from byte `offset` of `a` on, with `strides`
@@ -76,10 +69,10 @@ impl Context {
         offset: usize,
     ) -> Result<Tensor<'c>> {
         let shape = shape.into();
-        let call = Call { op: "view", operands: &[a] };
+        let call = Call { op: entered!("view"), operands: &[a] };
         let (dtype, unit) = (a.dtype(), a.dtype().type_size());
         call.param(shape.bytes(dtype).is_ok(), "shape", shape.ne(), "dimensions must be positive and in whole blocks")?;
-        // Avoids slow divisions, which only block types need.
+        // For types without blocks, this avoids slow divisions.
         let is_whole = |n: usize| if unit.is_power_of_two() { n & (unit - 1) == 0 } else { n.is_multiple_of(unit) };
         let whole = strides.into_iter().chain([offset]).all(is_whole);
         call.param(whole, "strides, offset", (strides, offset), "they must be multiples of the type's size")?;
@@ -97,15 +90,12 @@ impl Context {
             t.params(halves(offset));
             t.name(a.ptr(), b" (view)");
         };
-        self.make("ggml_view_4d", &[a], fill, |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c. The strided extent lies inside the root's
-            // memory and elements do not overlap (checked above; C checks a contiguous view only, H1). The result keeps
-            // `a`.
-            unsafe { sys::ggml_view_4d(c, a.as_ptr(), n0, n1, n2, n3, nb1, nb2, nb3, offset) }
-        })
+        // C's builder checks the bounds of contiguous views only (H1), so all views are checked here.
+        build!(self, sys::ggml_view_4d(a; n0, n1, n2, n3, nb1, nb2, nb3, offset), fill)
     }
 
-    /// `n` elements that follow each other in the memory of `a`, from byte `offset` of it on (`ggml_view_1d`).
+    /// A view of `n` elements that follow each other in the memory of `a`, from byte `offset` of it on
+    /// (`ggml_view_1d`).
     ///
     /// ```
     /// use ggml::prelude::*;
@@ -126,12 +116,13 @@ impl Context {
     where
         [N; 1]: Into<Shape>,
     {
+        entered!("view_1d");
         self.view_in_order(a, [n].into(), offset)
     }
 
-    /// A contiguous matrix in the memory of `a`, from byte `offset` of it on: `ne` is the length of a row and the number of
-    /// rows, which follow each other without gaps (`ggml_view_2d`, whose stride is that of a new tensor). For rows with
-    /// gaps there is [`Context::view`].
+    /// A contiguous matrix in the memory of `a`, from byte `offset` of it on: `ne` is the length of a row and the
+    /// number of rows, which follow each other without gaps (`ggml_view_2d`, whose stride is that of a new tensor). For
+    /// rows with gaps there is [`Context::view`].
     ///
     /// ```
     /// use ggml::prelude::*;
@@ -154,6 +145,7 @@ impl Context {
     where
         [N; 2]: Into<Shape>,
     {
+        entered!("view_2d");
         self.view_in_order(a, ne.into(), offset)
     }
 
@@ -179,18 +171,20 @@ impl Context {
     where
         [N; 3]: Into<Shape>,
     {
+        entered!("view_3d");
         self.view_in_order(a, ne.into(), offset)
     }
 
-    /// A view with the strides of a new tensor.
+    /// A view that has the strides of a new tensor.
     fn view_in_order<'c>(&'c self, a: Tensor<'c>, shape: Shape, offset: usize) -> Result<Tensor<'c>> {
-        // Strides of a shape that can't be are never used: `view` refuses it first.
+        // Strides for an impossible shape are never used: `view` refuses the shape first.
         let possible = shape.bytes(a.dtype()).is_ok();
         let [_, strides @ ..] = if possible { Layout::packed(a.dtype(), shape.ne()).nb } else { [0; 4] };
         self.view(a, shape, strides, offset)
     }
 
-    /// The dimensions in another order (`ggml_permute`): dimension `i` of `a` becomes dimension `axes[i]` of the result.
+    /// The dimensions in another order (`ggml_permute`): dimension `i` of `a` becomes dimension `axes[i]` of the
+    /// result.
     ///
     /// ```
     /// # use ggml::prelude::*; let ctx = Context::new();
@@ -205,7 +199,7 @@ impl Context {
     /// dimension.
     #[doc(alias = "ggml_permute")]
     pub fn permute<'c>(&'c self, a: Tensor<'c>, axes: [usize; 4]) -> Result<Tensor<'c>> {
-        let call = Call { op: "permute", operands: &[a] };
+        let call = Call { op: entered!("permute"), operands: &[a] };
         let each_once = (0..4).all(|i| axes.contains(&i));
         call.param(each_once, "axes", axes, "each of 0 to 3 must appear once")?;
         // H3: ggml computes a wrong size for block types whose rows are not the first dimension.
@@ -219,11 +213,7 @@ impl Context {
             t.params(to);
             t.name(a.ptr(), b" (permuted)");
         };
-        self.make("ggml_permute", &[a], fill, |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c; the axes are a permutation (checked above),
-            // all that C asserts. The result keeps `a`.
-            unsafe { sys::ggml_permute(c, a.as_ptr(), x0, x1, x2, x3) }
-        })
+        build!(self, sys::ggml_permute(a; x0, x1, x2, x3), fill)
     }
 
     /// A view of `a` with the first two dimensions swapped (`ggml_transpose`).
@@ -241,21 +231,18 @@ impl Context {
     /// [`Error::DType`](crate::Error::DType) for block types.
     #[doc(alias = "ggml_transpose")]
     pub fn transpose<'c>(&'c self, a: Tensor<'c>) -> Result<Tensor<'c>> {
-        let call = Call { op: "transpose", operands: &[a] };
+        let call = Call { op: entered!("transpose"), operands: &[a] };
         call.dtype(a.dtype().block_size() == 1, "a block type can't be transposed; `cast` it first")?; // H3
         let fill = |t: &mut TensorInit<'_>| {
             t.operation(sys::GGML_OP_TRANSPOSE, [a.ptr()], a.layout().permuted([1, 0, 2, 3]));
             t.view(a.ptr(), 0);
             t.name(a.ptr(), b" (transposed)");
         };
-        self.make("ggml_transpose", &[a], fill, |c| {
-            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it.
-            unsafe { sys::ggml_transpose(c, a.as_ptr()) }
-        })
+        build!(self, sys::ggml_transpose(a), fill)
     }
 }
 
-/// A 64-bit size as two 32-bit parameters.
+/// A 64-bit size, split into two 32-bit parameters.
 fn halves(n: usize) -> [i32; 2] {
     bytemuck::cast(n as u64)
 }

@@ -1,12 +1,6 @@
 //! Splitting images into square windows, for attention over parts of an image.
 
-use ggml_sys as sys;
-
-use super::check::Call;
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::tensor::Tensor;
+use crate::ops::prelude::*;
 
 impl Context {
     /// Splits an image into windows of `w` by `w` (`ggml_win_part`): `a` of `[channels, width, height]` becomes
@@ -27,14 +21,12 @@ impl Context {
     /// width and height are less than 2³¹.
     #[doc(alias = "ggml_win_part")]
     pub fn win_part<'c>(&'c self, a: Tensor<'c>, w: i32) -> Result<Tensor<'c>> {
-        let call = Call { op: "win_part", operands: &[a] };
+        let call = Call { op: entered!("win_part"), operands: &[a] };
         let [channels, width, height, last] = a.ne();
         call.shape(last == 1, "the image must have three dimensions at most")?;
         let windows = windows(call, a, [width, height], w)?;
         call.result([channels, w.into(), w.into(), windows], DType::F32)?;
-        // SAFETY: the context is live and has room; `a` is live for 'c, contiguous and `f32`, and all that C
-        // computes in 32 bits fits (checked in `windows`). The result keeps it.
-        unsafe { build!(self, &[a], sys::ggml_win_part(c, a.as_ptr(), w)) }
+        build!(self, sys::ggml_win_part(a; w))
     }
 
     /// Joins the windows of [`Context::win_part`] into an image (`ggml_win_unpart`): `a` of `[channels, w, w, windows]`
@@ -48,24 +40,22 @@ impl Context {
     /// size are less than 2³¹.
     #[doc(alias = "ggml_win_unpart")]
     pub fn win_unpart<'c>(&'c self, a: Tensor<'c>, width: i32, height: i32) -> Result<Tensor<'c>> {
-        let call = Call { op: "win_unpart", operands: &[a] };
+        let call = Call { op: entered!("win_unpart"), operands: &[a] };
         let [channels, w, h, count] = a.ne();
         call.shape(w == h, "the windows must be square")?;
         let w = i32::try_from(w).unwrap_or(0);
         let windows = windows(call, a, [width.into(), height.into()], w)?;
         call.shape(count == windows, "the number of windows must be that of an image of this size")?;
         call.result([channels, width.into(), height.into(), 1], DType::F32)?;
-        // SAFETY: the context is live and has room; `a` is live for 'c, contiguous and `f32` (checked in
-        // `windows`), and holds the windows of an image of this size (checked above). The result keeps it.
-        unsafe { build!(self, &[a], sys::ggml_win_unpart(c, a.as_ptr(), width, height, w)) }
+        build!(self, sys::ggml_win_unpart(a; width, height, w))
     }
 }
 
-/// The number of windows of an image.
+/// Checks an image and a window size, and returns the number of windows.
 fn windows(call: Call<'_, '_>, a: Tensor<'_>, size: [i64; 2], w: i32) -> Result<i64> {
     call.dtype(a.dtype() == DType::F32, "the operand must be f32")?;
     call.shape(a.is_contiguous(), "the operand must be contiguous; use `cont`")?;
-    // C computes positions up to the end of the last window in 32 bits.
+    // C computes positions up to the end of the last window in 32 bits, so width and height plus a window must fit.
     let w = i64::from(w);
     let counted = size.iter().all(|&n| n > 0 && n.checked_add(w).is_some_and(|n| i32::try_from(n).is_ok()));
     call.param(w > 0, "w", w, "windows must be at least 1 wide")?;

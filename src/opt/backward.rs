@@ -11,16 +11,16 @@ use crate::graph::Graph;
 use crate::guard::guarded;
 use crate::header::TensorPtr;
 
-/// An upper bound of the tensors that C creates for one operation's backward pass (seven, for a matrix product), with a
-/// margin. A graph that needed more would be an error, not an overflow.
-const MOST_PER_NODE: usize = 12;
-/// The tensors created per parameter: a contiguous copy of its gradient, the accumulation, and the step.
+/// An upper bound of the number of tensors that C creates for one operation's backward pass: seven, for a matrix
+/// product, and a margin. A graph that needed more would be an error, not an overflow.
+const MAX_PER_NODE: usize = 12;
+/// The number of tensors created for each parameter: a contiguous copy of its gradient, the accumulation, and the step.
 const PER_PARAMETER: usize = 3;
 
 /// A parameter and its optimiser state.
 pub(super) struct Parameter {
     pub(super) value: TensorPtr,
-    /// Accumulates the gradients, if those of several batches are summed.
+    /// The tensor that accumulates the gradients, if those of several batches are summed.
     pub(super) sum: Option<TensorPtr>,
     /// The running means of the gradients and of their squares, for `AdamW`.
     pub(super) moments: Option<[TensorPtr; 2]>,
@@ -29,13 +29,13 @@ pub(super) struct Parameter {
 /// The optimiser whose steps are built, and the tensor of its settings, which the step kernels read.
 pub(super) type Steps = Option<(Optimizer, TensorPtr)>;
 
-/// The tensors that C built.
-pub(super) struct Backward {
-    /// Owns the tensors below, and all nodes between them and the forward pass.
+/// The tensors that C has built for the backward pass and the steps.
+pub(super) struct BackwardGraph {
+    /// The pool that owns the tensors below, and all nodes between them and the forward pass.
     pub(super) pool: Pool,
-    /// The gradient of each parameter, or the tensor that adds it to the sum, if there is one.
+    /// The gradient of each parameter, or the tensor that adds the gradient to the sum, if there is a sum.
     pub(super) gradients: Vec<TensorPtr>,
-    /// The step of each parameter, which writes to it; empty without an optimiser.
+    /// The step of each parameter, which writes to the parameter; empty without an optimiser.
     pub(super) steps: Vec<TensorPtr>,
 }
 
@@ -44,13 +44,18 @@ pub(super) struct Backward {
 ///
 /// The caller has checked that the loss is differentiable (`rules::training::check`), and keeps all tensors alive as
 /// long as the result is used.
-pub(super) fn build(forward: &Graph<'_>, parameters: &[Parameter], steps: Steps, one: TensorPtr) -> Result<Backward> {
+pub(super) fn build(
+    forward: &Graph<'_>,
+    parameters: &[Parameter],
+    steps: Steps,
+    one: TensorPtr,
+) -> Result<BackwardGraph> {
     let entries = forward.entries();
-    let n_new = MOST_PER_NODE * forward.n_nodes() + PER_PARAMETER * parameters.len();
+    let n_new = MAX_PER_NODE * forward.n_nodes() + PER_PARAMETER * parameters.len();
     let size = entries.len() + n_new;
-    // SAFETY: a pure function of two numbers, without preconditions.
+    // SAFETY: the C function is a pure function of two numbers, without preconditions.
     let graph_bytes = unsafe { sys::ggml_graph_overhead_custom(size, true) };
-    // SAFETY: returns a constant, without preconditions.
+    // SAFETY: the C function returns a constant, without preconditions.
     let tensor_bytes = unsafe { sys::ggml_tensor_overhead() };
     let pool = Pool::new(graph_bytes + n_new * tensor_bytes)?;
     // SAFETY: the pool is live, and `graph_bytes` above reserved room for a graph of this size in it.
@@ -65,7 +70,8 @@ pub(super) fn build(forward: &Graph<'_>, parameters: &[Parameter], steps: Steps,
     }
     // SAFETY: `raw` lives in the pool; the call only reads it.
     let n_nodes = usize::try_from(unsafe { sys::ggml_graph_n_nodes(raw.as_ptr()) }).unwrap_or(0);
-    // One per node; the last node is the loss. NULL: C creates the gradient, which is computed anew each time.
+    // The list has an entry per node. The last node is the loss, whose gradient is `one`. NULL lets C create a
+    // gradient, which is computed anew each time.
     let mut accumulators = vec![ptr::null_mut(); n_nodes];
     if let Some(last) = accumulators.last_mut() {
         *last = one.as_ptr();
@@ -84,7 +90,8 @@ pub(super) fn build(forward: &Graph<'_>, parameters: &[Parameter], steps: Steps,
             tensor: p.value.info(),
             whole: "what the loss is derived by",
         })?;
-        // SAFETY: C created it in the pool just now, or it is `one`; its sources are in the pool or in `forward`.
+        // SAFETY: C created the gradient in the pool just now, or it is `one`; its sources are in the pool or in
+        // `forward`.
         let grad = unsafe { TensorPtr::new(grad) };
         let grad = if grad.is_contiguous() { grad } else { cont(&pool, grad)? };
         gradients.push(p.sum.map_or(Ok(grad), |sum| add(&pool, sum, grad))?);
@@ -95,9 +102,9 @@ pub(super) fn build(forward: &Graph<'_>, parameters: &[Parameter], steps: Steps,
     });
     let steps = steps.map(|(p, grad, optimizer, settings)| step(&pool, p, grad, optimizer, settings));
     let steps = steps.collect::<Result<_>>()?;
-    // No new view keeps a stale address: views of gradients have none yet, and those of parameters and sums stay right
-    // because parameters and sums never move.
-    Ok(Backward { pool, gradients, steps })
+    // The views that were just made keep no stale address: views of gradients have no address yet, and those of
+    // parameters and sums stay right because parameters and sums never move.
+    Ok(BackwardGraph { pool, gradients, steps })
 }
 
 fn cont(pool: &Pool, t: TensorPtr) -> Result<TensorPtr> {
@@ -112,12 +119,12 @@ fn add(pool: &Pool, sum: TensorPtr, grad: TensorPtr) -> Result<TensorPtr> {
     // SAFETY: pool and tensors are live, there is room (PER_PARAMETER), and both have the parameter's shape. The
     // result keeps both as sources and is a view of the sum, which is neither an input nor part of weights.
     let raw = unsafe { guarded!(new, sys::ggml_add_inplace(pool.as_ptr(), sum.as_ptr(), grad.as_ptr())) }?;
-    // SAFETY: as in `cont`.
+    // SAFETY: C created the tensor just now in a pool that is live.
     Ok(unsafe { TensorPtr::new(raw) })
 }
 
-/// Builds the step of one parameter. C reads gradient and moments with the parameter's strides and type (H18): all are
-/// contiguous and `f32`.
+/// Builds the step of one parameter. C reads gradient and moments with the parameter's strides and type (H18): all of
+/// these are contiguous and `f32`.
 fn step(pool: &Pool, p: &Parameter, grad: TensorPtr, optimizer: Optimizer, settings: TensorPtr) -> Result<TensorPtr> {
     let (c, w, g, s) = (pool.as_ptr(), p.value.as_ptr(), grad.as_ptr(), settings.as_ptr());
     let raw = match (optimizer, p.moments) {
@@ -127,16 +134,18 @@ fn step(pool: &Pool, p: &Parameter, grad: TensorPtr, optimizer: Optimizer, setti
             unsafe { guarded!(new, sys::ggml_opt_step_adamw(c, w, g, m.as_ptr(), v.as_ptr(), s)) }?
         }
         _ => {
-            // SAFETY: as for AdamW, with two values in `settings`, which C asserts.
+            // SAFETY: the pool has room (PER_PARAMETER); all tensors are live and of the parameter's shape;
+            // `TrainingFlags` has flagged the parameter; `settings` has two values, which C asserts. The result keeps
+            // all as sources.
             unsafe { guarded!(new, sys::ggml_opt_step_sgd(c, w, g, s)) }?
         }
     };
-    // SAFETY: as in `cont`.
+    // SAFETY: C created the tensor just now in a pool that is live.
     Ok(unsafe { TensorPtr::new(raw) })
 }
 
-/// Flags the loss and the parameters while C builds the backward pass, and removes the flags on drop: left on, they
-/// would turn leaves of later graphs into nodes, and make a second training derive the first one's loss.
+/// Flags the loss and the parameters while C builds the backward pass, and removes the flags on drop. If they stayed,
+/// they would turn leaves of later graphs into nodes, and make a second training derive the first one's loss.
 struct TrainingFlags(Vec<(TensorPtr, i32)>);
 
 impl TrainingFlags {

@@ -2,19 +2,16 @@
 
 use std::rc::Rc;
 
-use super::graphs::OptGraphs;
 use super::loss::LossType;
-use super::optimizer::{AdamW, Optimizer};
-use super::run::OptRun;
+use super::optimizer::Optimizer;
 use crate::buffer;
-use crate::context::Context;
+use crate::callback;
 use crate::debug::debug;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::header::Owner;
-use crate::ops::check::Call;
+use crate::ops::check::{Call, Entered};
 use crate::options::options;
-use crate::sched::Sched;
 use crate::tensor::Tensor;
 use crate::weights::{State, WeightsBuilder};
 
@@ -32,11 +29,11 @@ use crate::weights::{State, WeightsBuilder};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum BuildType {
-    /// The outputs and the loss.
+    /// Computes the outputs and the loss.
     Forward,
-    /// Also the gradients, summed until [`OptContext::reset`].
+    /// Also computes the gradients, summed until [`OptContext::reset`].
     Grad,
-    /// Also the optimiser's steps.
+    /// Also computes the optimiser's steps.
     Opt,
 }
 
@@ -51,7 +48,7 @@ options! {
     #[doc(alias = "ggml_opt_default_params")]
     #[derive(Debug, Clone, Copy, PartialEq)]
     pub struct OptParams {
-        /// Minimises this loss.
+        /// Minimises a loss of this type.
         new(loss_type: LossType);
         /// Sets what is computed.
         with_build_type(build_type: BuildType = BuildType::Opt);
@@ -59,7 +56,7 @@ options! {
         /// batch that does not fit into memory can be computed as several.
         with_opt_period(opt_period: u32 = 1);
         /// Sets the optimiser and its parameters.
-        with_optimizer(optimizer: Optimizer = Optimizer::AdamW(AdamW::new()), into);
+        with_optimizer(optimizer: Optimizer = Optimizer::default(), into);
     }
 }
 
@@ -84,7 +81,7 @@ pub struct Moment {
 
 /// The optimiser and its state across batches (`ggml_opt_context_t`).
 ///
-/// The state consists of the optimiser's moments and the summed gradients. The computations are [`OptGraphs`], which
+/// The state consists of the optimiser's moments and the summed gradients. The computations are [`OptGraphs`](super::OptGraphs), which
 /// can be used for all batches or built anew for each batch.
 ///
 #[doc = include_str!("line.txt")]
@@ -101,14 +98,14 @@ pub struct OptContext<'p> {
     pub(super) parameters: Vec<Tensor<'p>>,
     pub(super) params: OptParams,
     schedule: Option<Box<Schedule<'p>>>,
-    pub(super) memory: Rc<Memory>,
+    pub(super) memory: Rc<OptMemory>,
     pub(super) counts: Counts,
 }
 
 type Schedule<'p> = dyn FnMut(Moment) -> Optimizer + 'p;
 
-/// The optimiser's tensors besides the parameters. Graphs point to them.
-pub(super) struct Memory {
+/// The tensors of an optimiser besides the parameters. Graphs point to these tensors.
+pub(super) struct OptMemory {
     /// The running means of the gradients and of their squares, for each parameter.
     pub(super) moments: Option<State>,
     /// The sum of the gradients, for each parameter.
@@ -138,8 +135,9 @@ impl<'p> OptContext<'p> {
     /// belongs to no state; [`Error::Shape`] if it is a view; [`Error::DType`] if it is not `f32`;
     /// [`Error::Duplicate`]; [`Error::OutOfMemory`].
     pub fn new(parameters: impl AsRef<[Tensor<'p>]>, params: OptParams) -> Result<Self> {
+        callback::check_reentry("OptContext::new")?;
         let parameters = parameters.as_ref().to_vec();
-        let call = Call { op: NEW, operands: &parameters };
+        let call = Call { op: Entered::other(NEW), operands: &parameters };
         params.optimizer.check()?;
         call.param(params.opt_period > 0, "opt_period", params.opt_period, "it must be above 0")?;
         let forward = params.build_type == BuildType::Forward;
@@ -150,7 +148,7 @@ impl<'p> OptContext<'p> {
             if matches!((steps, params.optimizer), (true, Optimizer::AdamW(_))) { &["mean", "variance"] } else { &[] };
         let adds = params.build_type == BuildType::Grad || (steps && params.opt_period > 1);
         let sums: &[_] = if adds { &["gradient"] } else { &[] };
-        let memory = Rc::new(Memory { moments: zeros(&parameters, moments)?, sums: zeros(&parameters, sums)? });
+        let memory = Rc::new(OptMemory { moments: zeros(&parameters, moments)?, sums: zeros(&parameters, sums)? });
         Ok(Self { parameters, params, schedule: None, memory, counts: Counts::default() })
     }
 
@@ -162,50 +160,7 @@ impl<'p> OptContext<'p> {
         Self { schedule: Some(Box::new(schedule)), ..self }
     }
 
-    /// Builds the loss of `outputs`, its gradients (`ggml_build_backward_expand`) and an optimiser step for each
-    /// parameter (`ggml_opt_prepare_alloc`). `inputs` is the tensor that data sets are copied into; it may be `None` if
-    /// the program sets all inputs itself.
-    ///
-    /// `outputs` has `ne` = `[per datapoint, datapoints, ...]`. Intermediate results can be read after each batch, too,
-    /// if they are marked with [`Context::output`] before this call.
-    ///
-    /// The graphs can be used for any number of batches. Batches that differ in more than their data need their own
-    /// graphs, which share parameters, moments and sums.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] names an operation between parameters and loss without a backward pass (at all, or for
-    /// such operands). [`Error::NotPart`] if the loss does not depend on a parameter in a differentiable way, or if
-    /// `inputs` is not an input of the outputs. [`Error::Shape`] or [`Error::DType`] if the loss is not defined for
-    /// such outputs: they must be `f32`, and a matrix for [`LossType::CrossEntropy`].
-    #[doc(alias = "ggml_opt_prepare_alloc")]
-    pub fn graphs<'c>(
-        &self,
-        ctx: &'c Context,
-        inputs: impl Into<Option<Tensor<'c>>>,
-        outputs: Tensor<'c>,
-    ) -> Result<OptGraphs<'c>> {
-        OptGraphs::new(self, ctx, inputs.into(), outputs)
-    }
-
-    /// Allocates the graph of the next batch (`ggml_opt_alloc`). With `backward` it computes the gradients and, at the
-    /// end of a period, a step; otherwise only outputs and loss.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Param`] if the graphs belong to another context, or if `backward` is asked of a context without
-    /// gradients; otherwise as [`Sched::alloc`].
-    #[doc(alias = "ggml_opt_alloc")]
-    pub fn alloc<'s, 'c>(
-        &'s mut self,
-        sched: &'s mut Sched,
-        graphs: &'s OptGraphs<'c>,
-        backward: bool,
-    ) -> Result<OptRun<'s, 'c, 'p>> {
-        OptRun::new(self, sched, graphs, backward)
-    }
-
-    /// The kind of graph that the next batch needs.
+    /// The kind of graph that the next batch needs, with or without a backward pass.
     pub(super) fn next(&self, backward: bool) -> BuildType {
         match self.params.build_type {
             _ if !backward => BuildType::Forward,
@@ -222,6 +177,7 @@ impl<'p> OptContext<'p> {
     /// [`Error::Ggml`] or [`Error::RpcLost`] if a device fails.
     #[doc(alias = "ggml_opt_reset")]
     pub fn reset(&mut self, optimizer: bool) -> Result<()> {
+        callback::check_reentry("OptContext::reset")?;
         (self.counts.batches, self.counts.failed) = (0, false);
         self.memory.sums.as_ref().map_or(Ok(()), |sums| sums.clear_bytes(0))?;
         if optimizer {
@@ -296,7 +252,7 @@ debug!(OptContext<'_>, |this| parameters = &this.parameters, params = &this.para
 
 fn check_parameters(parameters: &[Tensor<'_>]) -> Result<()> {
     for (i, &t) in parameters.iter().enumerate() {
-        let call = Call { op: NEW, operands: &[t] };
+        let call = Call { op: Entered::other(NEW), operands: &[t] };
         match t.ptr().owner() {
             Owner::State => {}
             Owner::Weights | Owner::Packed => return Err(Error::Frozen { call: NEW, tensor: t.info() }),
@@ -313,18 +269,17 @@ fn check_parameters(parameters: &[Tensor<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Zeroed tensors with these names for each parameter, in the parameter's buffer type.
+/// Zeroed tensors for each parameter, one per name, in the parameter's buffer type.
 fn zeros(parameters: &[Tensor<'_>], names: &[&str]) -> Result<Option<State>> {
     let mut builder = WeightsBuilder::new();
     let mut types = Vec::new();
     for (i, &t) in parameters.iter().enumerate() {
-        // The parameters' own names may coincide between two states, or be too long for a suffix.
+        // Tensors get numbers, not names made from the parameters' own: those may coincide between two states, or be
+        // too long for a suffix.
         for name in names {
             builder.tensor(&format!("{name} {i}"), DType::F32, t.shape())?;
             types.push(buffer::type_of(t.ptr()).ok_or(Error::Poisoned { object: "state" })?);
         }
     }
-    let mut types = types.into_iter();
-    let Some(last) = types.clone().next_back() else { return Ok(None) };
-    builder.place_state_with(|_| types.next().unwrap_or(last)).map(Some)
+    if types.is_empty() { Ok(None) } else { builder.place_state_each(types).map(Some) }
 }

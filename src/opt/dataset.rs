@@ -3,7 +3,7 @@
 use super::rng::Rng;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
-use crate::ops::check::Call;
+use crate::ops::check::{Call, Entered};
 
 /// Datapoints and their labels (`ggml_opt_dataset_t`).
 ///
@@ -75,8 +75,8 @@ impl<D: Element> Dataset<D> {
         Ok(Self { ne_label, labels, ..self })
     }
 
-    /// Groups the data into shards of `ndata_shard` datapoints, which stay together when shuffled. Restores the
-    /// original order.
+    /// Groups the data into shards of `ndata_shard` datapoints, which stay together when the data are shuffled. A
+    /// shuffle that was made before is undone.
     ///
     /// # Errors
     ///
@@ -110,24 +110,24 @@ impl<D: Element> Dataset<D> {
         self.ndata_shard
     }
 
-    /// All data, in the original order (`ggml_opt_dataset_data`).
+    /// All data, in the order in which they were given (`ggml_opt_dataset_data`).
     #[doc(alias = "ggml_opt_dataset_data")]
     pub fn data(&self) -> &[D] {
         &self.data
     }
 
-    /// All data, mutable; for example to augment images.
+    /// All data, mutable, in the order in which they were given; for example to augment images.
     pub fn data_mut(&mut self) -> &mut [D] {
         &mut self.data
     }
 
-    /// All labels, in the original order (`ggml_opt_dataset_labels`).
+    /// All labels, in the order in which they were given (`ggml_opt_dataset_labels`).
     #[doc(alias = "ggml_opt_dataset_labels")]
     pub fn labels(&self) -> &[f32] {
         &self.labels
     }
 
-    /// All labels, mutable.
+    /// All labels, mutable, in the order in which they were given.
     pub fn labels_mut(&mut self) -> &mut [f32] {
         &mut self.labels
     }
@@ -214,7 +214,7 @@ impl<D: Element> Dataset<D> {
     }
 }
 
-/// The value if it is infinite or NaN; integers never are.
+/// The value if it is infinite or NaN, else `None`; integers are neither.
 fn infinite<D: Element>(x: &D) -> Option<f64> {
     let bytes = bytemuck::bytes_of(x);
     let x: f64 = match D::DTYPE {
@@ -227,7 +227,7 @@ fn infinite<D: Element>(x: &D) -> Option<f64> {
     (!x.is_finite()).then_some(x)
 }
 
-/// Copies the parts with the given indices; all parts have length `len`.
+/// Copies parts of `from` by their indices. Each part has `len` elements.
 fn gather<T: Copy>(from: &[T], parts: &[usize], len: usize, to: &mut [T]) {
     if len == 0 {
         return;
@@ -239,7 +239,7 @@ fn gather<T: Copy>(from: &[T], parts: &[usize], len: usize, to: &mut [T]) {
     }
 }
 
-/// The name of a method, for errors about its parameters.
+/// A call of the method with this name, for errors about its parameters.
 pub(super) fn call(op: &'static str) -> Call<'static, 'static> {
-    Call { op, operands: &[] }
+    Call { op: Entered::other(op), operands: &[] }
 }

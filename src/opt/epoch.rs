@@ -10,6 +10,7 @@ use super::graphs::OptGraphs;
 use super::result::{Estimate, OptResult};
 use super::rng::Rng;
 use super::run::check_batch;
+use crate::callback;
 use crate::dtype::Element;
 use crate::error::Result;
 use crate::ops::check::Call;
@@ -18,7 +19,7 @@ use crate::sched::Sched;
 
 /// The progress of a loop over a data set, reported after each batch (`ggml_opt_epoch_callback`).
 ///
-/// `Display` prints it as one line (`ggml_opt_epoch_callback_progress_bar`).
+/// `Display` prints the progress as one line (`ggml_opt_epoch_callback_progress_bar`).
 ///
 #[doc = include_str!("line.txt")]
 /// let mut opt = OptContext::new([a, b], params)?;
@@ -46,7 +47,7 @@ pub struct Progress<'r> {
     pub ibatch_max: usize,
     /// The results so far.
     pub result: &'r OptResult,
-    /// The time so far.
+    /// The time since the loop began.
     pub elapsed: Duration,
 }
 
@@ -100,7 +101,7 @@ impl fmt::Display for Clock {
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Epoch {
-    /// The training results, each batch before its step.
+    /// The training results. Those of each batch are from before its step.
     pub train: OptResult,
     /// The evaluation results.
     pub eval: OptResult,
@@ -118,7 +119,8 @@ options! {
         /// Trains for `nepoch` epochs.
         new(nepoch: u32);
         /// Sets the share of the data that is held out of training and evaluated after each epoch, at least 0 and below
-        /// 1: 0.2 is a fifth. All data are shuffled first. The share grows until the rest is a multiple of a step's datapoints.
+        /// 1: 0.2 is a fifth. All data are shuffled before the share is taken. The share grows until the number of the
+        /// other datapoints is a multiple of what a step takes.
         with_val_split(val_split: f32 = 0.0);
         /// Sets the seed of the shuffles.
         with_seed(seed: u64 = 0);
@@ -142,6 +144,7 @@ impl OptContext<'_> {
         idata_split: usize,
         mut progress: impl FnMut(&Progress<'_>),
     ) -> Result<Epoch> {
+        callback::check_reentry("OptContext::epoch")?;
         let call = call("OptContext::epoch");
         check(call, graphs, dataset, 0..idata_split)?;
         self.counts.epoch = self.counts.epoch.saturating_add(1);
@@ -174,6 +177,7 @@ impl OptContext<'_> {
         range: Range<usize>,
         mut progress: impl FnMut(&Progress<'_>),
     ) -> Result<OptResult> {
+        callback::check_reentry("OptContext::evaluate")?;
         check(call("OptContext::evaluate"), graphs, dataset, range.clone())?;
         self.batches(sched, graphs, dataset, false, range, &mut progress)
     }
@@ -195,6 +199,7 @@ impl OptContext<'_> {
         how: Fit,
         mut progress: impl FnMut(&Progress<'_>),
     ) -> Result<Epoch> {
+        callback::check_reentry("OptContext::fit")?;
         let call = call("OptContext::fit");
         let Fit { nepoch, val_split, seed } = how;
         call.param(nepoch > 0, "nepoch", nepoch, "it must be above 0")?;
@@ -214,7 +219,7 @@ impl OptContext<'_> {
         call.param(split > 0, "val_split", val_split, least)?;
         check(call, graphs, dataset, 0..split)?;
 
-        // An unfinished period from earlier calls must not contribute gradients.
+        // Gradients of an unfinished period from earlier calls must not contribute to the first step.
         self.reset(false)?;
         let mut rng = Rng::new(seed);
         dataset.shuffle(&mut rng, dataset.ndata())?;
@@ -226,7 +231,7 @@ impl OptContext<'_> {
         Ok(last)
     }
 
-    /// Computes the complete batches of a range.
+    /// Computes the complete batches in a range of the data set.
     fn batches<D: Element>(
         &mut self,
         sched: &mut Sched,

@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use super::backward::{self, Parameter};
-use super::context::{BuildType, Memory, OptContext};
+use super::context::{BuildType, OptContext, OptMemory};
 use super::loss::{Loss, LossType};
+use crate::callback;
 use crate::context::Context;
 use crate::context::raw::Pool;
 use crate::debug::debug;
@@ -32,18 +33,19 @@ use crate::weights::State;
 #[doc(alias = "ggml_set_param")]
 #[doc(alias = "ggml_set_loss")]
 pub struct OptGraphs<'c> {
-    // Field order is drop order: the graphs point into all following fields. Their own lifetime is only that of the
-    // user's context, so they leave this module only as a borrow of this struct.
+    // Field order is drop order: the graphs point into all following fields. The graphs' own lifetime is only that of
+    // the user's context, so they leave this module only as a borrow of this struct.
     forward: Graph<'c>,
     pub(super) derived: Option<Derived<'c>>,
-    pub(super) memory: Rc<Memory>,
+    pub(super) memory: Rc<OptMemory>,
     pub(super) loss: Loss<'c>,
     pub(super) loss_type: LossType,
     inputs: Option<Tensor<'c>>,
     outputs: Tensor<'c>,
 }
 
-/// The graphs that compute gradients and steps. Field order is drop order here, too.
+/// The graphs that compute gradients and steps. Field order is drop order here, too: the graphs are dropped before the
+/// pool and the context.
 pub(super) struct Derived<'c> {
     grad: Option<Graph<'c>>,
     opt: Option<Graph<'c>>,
@@ -55,37 +57,55 @@ pub(super) struct Derived<'c> {
     pub(super) settings: Option<TensorPtr>,
 }
 
-impl<'c> OptGraphs<'c> {
-    pub(super) fn new(
-        opt: &OptContext<'_>,
+impl OptContext<'_> {
+    /// Builds the loss of `outputs`, its gradients (`ggml_build_backward_expand`) and an optimiser step for each
+    /// parameter (`ggml_opt_prepare_alloc`). `inputs` is the tensor that data sets are copied into; it may be `None` if
+    /// the program sets all inputs itself.
+    ///
+    /// `outputs` has `ne` = `[per datapoint, datapoints, ...]`. Intermediate results can be read after each batch, too,
+    /// if they are marked with [`Context::output`] before this call.
+    ///
+    /// The graphs can be used for any number of batches. Batches that differ in more than their data need their own
+    /// graphs, which share parameters, moments and sums.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] names an operation between parameters and loss without a backward pass (at all, or for
+    /// such operands). [`Error::NotPart`] if the loss does not depend on a parameter in a differentiable way, or if
+    /// `inputs` is not an input of the outputs. [`Error::Shape`] or [`Error::DType`] if the loss is not defined for
+    /// such outputs: they must be `f32`, and a matrix for [`LossType::CrossEntropy`].
+    #[doc(alias = "ggml_opt_prepare_alloc")]
+    pub fn graphs<'c>(
+        &self,
         ctx: &'c Context,
-        inputs: Option<Tensor<'c>>,
+        inputs: impl Into<Option<Tensor<'c>>>,
         outputs: Tensor<'c>,
-    ) -> Result<Self> {
-        let loss_type = opt.params.loss_type;
-        let loss = Loss::new(ctx, loss_type, outputs, opt.params.opt_period)?;
+    ) -> Result<OptGraphs<'c>> {
+        const CALL: &str = "OptContext::graphs";
+        callback::check_reentry(CALL)?;
+        let loss_type = self.params.loss_type;
+        let loss = Loss::new(ctx, loss_type, outputs, self.params.opt_period)?;
         if outputs.ptr().owner() == Owner::Graph {
             ctx.output(outputs)?;
         }
         let results: Vec<_> = loss.results().collect();
         let forward = ctx.graph(&results)?;
+        let inputs = inputs.into();
         if let Some(t) = inputs {
             let input = forward.entries().position(t.ptr()).and_then(|i| forward.entries().get(i));
             if input.is_none_or(|e| e.kind != Kind::Input) {
-                return Err(Error::NotPart {
-                    call: "OptContext::graphs",
-                    tensor: t.info(),
-                    whole: "the inputs of the outputs",
-                });
+                return Err(Error::NotPart { call: CALL, tensor: t.info(), whole: "the inputs of the outputs" });
             }
         }
-        let memory = Rc::clone(&opt.memory);
-        let derives = opt.params.build_type > BuildType::Forward;
-        let derived = if derives { Some(Derived::new(opt, &memory, &results, loss.value)?) } else { None };
-        Ok(Self { forward, derived, memory, loss, loss_type, inputs, outputs })
+        let memory = Rc::clone(&self.memory);
+        let derives = self.params.build_type > BuildType::Forward;
+        let derived = if derives { Some(Derived::new(self, &memory, &results, loss.value)?) } else { None };
+        Ok(OptGraphs { forward, derived, memory, loss, loss_type, inputs, outputs })
     }
+}
 
-    /// The graph for this kind of computation, if it exists.
+impl<'c> OptGraphs<'c> {
+    /// The graph that computes this, if there is one.
     pub(super) fn graph(&self, what: BuildType) -> Option<&Graph<'c>> {
         match what {
             BuildType::Forward => Some(&self.forward),
@@ -94,13 +114,13 @@ impl<'c> OptGraphs<'c> {
         }
     }
 
-    /// The tensor that data are copied into, if it was given (`ggml_opt_inputs`).
+    /// The tensor into which data are copied, if there is one (`ggml_opt_inputs`).
     #[doc(alias = "ggml_opt_inputs")]
     pub fn inputs(&self) -> Option<Tensor<'c>> {
         self.inputs
     }
 
-    /// The outputs that the loss is computed from (`ggml_opt_outputs`).
+    /// The outputs from which the loss is computed (`ggml_opt_outputs`).
     #[doc(alias = "ggml_opt_outputs")]
     pub fn outputs(&self) -> Tensor<'c> {
         self.outputs
@@ -112,7 +132,8 @@ impl<'c> OptGraphs<'c> {
         self.loss.labels
     }
 
-    /// The scalar loss (`ggml_opt_loss`). A mean is divided by [`OptParams::with_opt_period`](super::OptParams::with_opt_period).
+    /// The scalar loss (`ggml_opt_loss`). A mean is divided by
+    /// [`OptParams::with_opt_period`](super::OptParams::with_opt_period).
     #[doc(alias = "ggml_opt_loss")]
     pub fn loss(&self) -> Tensor<'c> {
         self.loss.value
@@ -138,9 +159,9 @@ impl<'c> OptGraphs<'c> {
 }
 
 impl<'c> Derived<'c> {
-    /// Builds gradients and steps. `results` are those of the forward pass.
-    fn new(opt: &OptContext<'_>, memory: &Memory, results: &[Tensor<'c>], loss: Tensor<'c>) -> Result<Self> {
-        // The loss must come last, and nothing that it does not need.
+    /// Builds the graphs of gradients and steps. `results` are the results of the forward pass.
+    fn new(opt: &OptContext<'_>, memory: &OptMemory, results: &[Tensor<'c>], loss: Tensor<'c>) -> Result<Self> {
+        // The graph must end with the loss, and have no nodes that the loss doesn't need.
         let forward = Graph::new(&StorePool::default(), &[loss])?;
         let values: Vec<_> = opt.parameters.iter().map(|t| t.ptr()).collect();
         training::check(forward.entries(), &values)?;

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::check::Call;
+use crate::ops::check::{Call, Entered};
 use crate::tensor::Tensor;
 
 /// The loss to minimise (`ggml_opt_loss_type`).
@@ -23,9 +23,9 @@ use crate::tensor::Tensor;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossType {
-    /// The mean of all outputs.
+    /// The mean of all outputs is the loss.
     Mean,
-    /// The sum of all outputs.
+    /// The sum of all outputs is the loss.
     Sum,
     /// The cross entropy of the labels and the softmax of the outputs; one column (`ne[0]`) per datapoint. Labels are
     /// probabilities and should sum to 1 per datapoint.
@@ -44,9 +44,9 @@ impl LossType {
 /// A loss and the tensors computed with it.
 #[derive(Clone, Copy)]
 pub(super) struct Loss<'c> {
-    /// The loss, one element.
+    /// The loss, a tensor of one element.
     pub(super) value: Tensor<'c>,
-    /// The label input.
+    /// The input for the labels; `None` for losses without labels.
     pub(super) labels: Option<Tensor<'c>>,
     /// The index of each datapoint's largest output.
     pub(super) pred: Option<Tensor<'c>>,
@@ -55,9 +55,9 @@ pub(super) struct Loss<'c> {
 }
 
 impl<'c> Loss<'c> {
-    /// Builds the loss of `outputs`. A mean is divided by `period`, the number of batches that are summed.
+    /// Builds the loss of `outputs`. A mean is divided by `period`, the number of batches whose gradients are summed.
     pub(super) fn new(ctx: &'c Context, what: LossType, outputs: Tensor<'c>, period: u32) -> Result<Self> {
-        let call = Call { op: "OptContext::graphs", operands: &[outputs] };
+        let call = Call { op: Entered::other("OptContext::graphs"), operands: &[outputs] };
         call.dtype(outputs.dtype() == DType::F32, "outputs must be f32")?;
         let labels = || ctx.input_like("labels", outputs);
         #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a factor, which is rounded")]

@@ -9,7 +9,8 @@
 //! # fn main() -> ggml::Result<()> {
 //! // y = a x + b
 //! let mut builder = WeightsBuilder::new();
-//! builder.tensor("a", DType::F32, [1])?.tensor("b", DType::F32, [1])?;
+//! builder.tensor("a", DType::F32, [1])?;
+//! builder.tensor("b", DType::F32, [1])?;
 //! let line = builder.place_state(Device::cpu()?.buffer_type())?;
 //!
 //! let ctx = Context::new();

@@ -1,5 +1,6 @@
 //! The optimisers and their parameters.
 
+use super::dataset::call;
 use crate::error::{Error, Result};
 use crate::options::options;
 
@@ -9,7 +10,7 @@ use crate::options::options;
 /// let sgd = Optimizer::from(Sgd::new().with_alpha(0.5));
 /// let mut opt = OptContext::new([a, b], params.with_optimizer(sgd))?;
 /// opt.set_optimizer(Sgd::new().with_alpha(0.1))?; // from the next step on
-/// assert_eq!(opt.optimizer().name(), "sgd");
+/// assert_eq!((opt.optimizer().name(), Optimizer::default().name()), ("sgd", "adamw"));
 /// # Ok::<(), ggml::Error>(())
 /// ```
 #[doc(alias = "ggml_opt_optimizer_type")]
@@ -35,7 +36,7 @@ options! {
     #[doc(alias = "ggml_opt_get_default_optimizer_params")]
     #[derive(Debug, Clone, Copy, PartialEq)]
     pub struct AdamW {
-        /// ggml's defaults.
+        /// ggml's default values for `AdamW`.
         new();
         /// Sets the learning rate, above 0.
         with_alpha(alpha: f32 = 1e-3);
@@ -43,7 +44,8 @@ options! {
         with_beta1(beta1: f32 = 0.9);
         /// Sets the decay of the mean of squared gradients, at least 0 and below 1.
         with_beta2(beta2: f32 = 0.999);
-        /// Sets what is added to the denominator of the step, above 0.
+        /// Sets what is added to the denominator of the step, at least 0. With 0, a parameter whose gradients were all 0
+        /// becomes NaN.
         with_eps(eps: f32 = 1e-8);
         /// Sets the weight decay, 0 to 1.
         with_wd(wd: f32 = 0.0);
@@ -61,12 +63,19 @@ options! {
     #[doc(alias = "ggml_opt_step_sgd")]
     #[derive(Debug, Clone, Copy, PartialEq)]
     pub struct Sgd {
-        /// ggml's defaults.
+        /// ggml's default values for stochastic gradient descent.
         new();
         /// Sets the learning rate, above 0.
         with_alpha(alpha: f32 = 1e-3);
         /// Sets the weight decay, 0 to 1.
         with_wd(wd: f32 = 0.0);
+    }
+}
+
+/// ggml's default optimiser: [`AdamW`].
+impl Default for Optimizer {
+    fn default() -> Self {
+        Self::AdamW(AdamW::new())
     }
 }
 
@@ -92,7 +101,7 @@ impl Optimizer {
         }
     }
 
-    /// Fails if a parameter is out of range.
+    /// Fails if a parameter of the optimiser is out of range.
     pub(super) fn check(self) -> Result<()> {
         const RATE: &str = "it must be above 0 and finite";
         const UNIT: &str = "it must lie in 0 to 1";
@@ -101,22 +110,23 @@ impl Optimizer {
         let beta = 0.0..1.0;
         match self {
             Self::AdamW(AdamW { alpha, beta1, beta2, eps, wd }) => {
-                let need = need_of("AdamW");
-                need(positive(alpha), "alpha", alpha, RATE)?;
-                need(beta.contains(&beta1), "beta1", beta1, BETA)?;
-                need(beta.contains(&beta2), "beta2", beta2, BETA)?;
-                need(positive(eps), "eps", eps, RATE)?;
-                need(unit.contains(&wd), "wd", wd, UNIT)
+                let call = call("AdamW");
+                call.param(positive(alpha), "alpha", alpha, RATE)?;
+                call.param(beta.contains(&beta1), "beta1", beta1, BETA)?;
+                call.param(beta.contains(&beta2), "beta2", beta2, BETA)?;
+                call.param(eps >= 0.0 && eps.is_finite(), "eps", eps, "it must be at least 0 and finite")?;
+                call.param(unit.contains(&wd), "wd", wd, UNIT)
             }
             Self::Sgd(Sgd { alpha, wd }) => {
-                let need = need_of("Sgd");
-                need(positive(alpha), "alpha", alpha, RATE)?;
-                need(unit.contains(&wd), "wd", wd, UNIT)
+                let call = call("Sgd");
+                call.param(positive(alpha), "alpha", alpha, RATE)?;
+                call.param(unit.contains(&wd), "wd", wd, UNIT)
             }
         }
     }
 
-    /// Replaces the parameters. The type of optimiser must stay the same: its steps are part of a graph.
+    /// Replaces the optimiser's parameters. The type of optimiser must stay the same, because its steps are part of a
+    /// graph.
     pub(super) fn replace(&mut self, new: Self) -> Result<()> {
         new.check()?;
         if std::mem::discriminant(&new) != std::mem::discriminant(self) {
@@ -131,7 +141,7 @@ impl Optimizer {
         Ok(())
     }
 
-    /// The number of values in [`Optimizer::values`].
+    /// The number of values that [`Optimizer::values`] returns.
     pub(super) fn n_values(self) -> i64 {
         match self {
             Self::AdamW(_) => 7,
@@ -139,7 +149,7 @@ impl Optimizer {
         }
     }
 
-    /// The values that the kernels read for step `step`, counted from 1.
+    /// The values that the kernels read for a step, by the number of the step, counted from 1.
     pub(super) fn values(self, step: u32) -> Vec<f32> {
         match self {
             Self::AdamW(AdamW { alpha, beta1, beta2, eps, wd }) => {
@@ -150,7 +160,7 @@ impl Optimizer {
     }
 }
 
-/// The bias correction of a running mean that started at 0, after `steps` steps.
+/// The factor that corrects the bias of a running mean that started at 0, after `steps` steps.
 fn unbias(beta: f32, steps: u32) -> f32 {
     #[expect(clippy::cast_possible_truncation, reason = "the kernel takes an f32; the value lies between 1 and 2^24")]
     let factor = (1.0 / (1.0 - f64::from(beta).powf(f64::from(steps)))) as f32;
@@ -159,13 +169,4 @@ fn unbias(beta: f32, steps: u32) -> f32 {
 
 fn positive(x: f32) -> bool {
     x > 0.0 && x.is_finite()
-}
-
-fn need_of(call: &'static str) -> impl Fn(bool, &'static str, f32, &'static str) -> Result<()> {
-    move |holds, name, value, expected| {
-        if holds {
-            return Ok(());
-        }
-        Err(Error::Param { call, name, value: value.to_string().into(), expected: expected.into() })
-    }
 }

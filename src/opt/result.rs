@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Estimate {
-    /// The value.
+    /// The estimated value.
     pub value: f64,
     /// One standard deviation; `None` if there are too few data.
     pub uncertainty: Option<f64>,
@@ -105,6 +105,9 @@ impl OptResult {
 
     /// The mean loss per datapoint, or the sum of all losses for [`LossType::Sum`] (`ggml_opt_result_loss`). `None`
     /// before the first batch. Batches may differ in size.
+    ///
+    /// The uncertainty is that of the returned value. For a sum of `n` batches, ggml returns the uncertainty of one
+    /// batch, which is √n times smaller: √3.5 for six losses from 0 to 5, where this returns √21.
     #[doc(alias = "ggml_opt_result_loss")]
     pub fn loss(&self) -> Option<Estimate> {
         let is_mean = self.loss_type?.is_mean();

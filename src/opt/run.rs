@@ -6,6 +6,7 @@ use super::context::{BuildType, Counts, OptContext};
 use super::dataset::{Dataset, call};
 use super::graphs::OptGraphs;
 use super::result::{Batch, OptResult};
+use crate::callback;
 use crate::debug::debug;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
@@ -34,17 +35,26 @@ pub struct OptRun<'s, 'c, 'p> {
     what: BuildType,
 }
 
-impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
-    pub(super) fn new(
-        opt: &'s mut OptContext<'p>,
+impl<'p> OptContext<'p> {
+    /// Allocates the graph of the next batch (`ggml_opt_alloc`). With `backward` it computes the gradients and, at the
+    /// end of a period, a step; otherwise only outputs and loss.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Param`] if the graphs belong to another context, or if `backward` is asked of a context without
+    /// gradients; otherwise as [`Sched::alloc`].
+    #[doc(alias = "ggml_opt_alloc")]
+    pub fn alloc<'s, 'c>(
+        &'s mut self,
         sched: &'s mut Sched,
         graphs: &'s OptGraphs<'c>,
         backward: bool,
-    ) -> Result<Self> {
+    ) -> Result<OptRun<'s, 'c, 'p>> {
+        callback::check_reentry("OptContext::alloc")?;
         let call = call("OptContext::alloc");
-        let own = Rc::ptr_eq(&opt.memory, &graphs.memory);
+        let own = Rc::ptr_eq(&self.memory, &graphs.memory);
         call.param(own, "graphs", format_args!("those of another context"), "they must be made by this one")?;
-        let what = opt.next(backward);
+        let what = self.next(backward);
         let able = !backward || what > BuildType::Forward;
         call.param(able, "backward", true, "its `build_type` is `Forward`")?;
         let Some(graph) = graphs.graph(what) else { return Err(no_graph(what)) };
@@ -53,9 +63,11 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
             // SAFETY: `derived.one` is in a context that `graphs` owns, and `graphs` is borrowed for 's.
             run.set(unsafe { Tensor::new(derived.one) }, &[1.0_f32])?;
         }
-        Ok(Self { run, graphs, opt, what })
+        Ok(OptRun { run, graphs, opt: self, what })
     }
+}
 
+impl<'p> OptRun<'_, '_, 'p> {
     /// What this run computes.
     pub fn build_type(&self) -> BuildType {
         self.what
@@ -67,6 +79,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
     ///
     /// As [`Run::set`].
     pub fn set<T: Element>(&mut self, t: Tensor<'_>, data: &[T]) -> Result<()> {
+        callback::check_reentry("OptRun::set")?;
         self.run.set(t, data)
     }
 
@@ -79,6 +92,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
     /// [`Dataset::get_batch_host`] and [`Run::set`].
     #[doc(alias = "ggml_opt_dataset_get_batch")]
     pub fn set_batch<D: Element>(&mut self, dataset: &Dataset<D>, ibatch: usize) -> Result<()> {
+        callback::check_reentry("OptRun::set_batch")?;
         let first = ibatch.saturating_mul(self.graphs.ndata());
         self.set_datapoints(dataset, first)
     }
@@ -103,10 +117,11 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
     /// # Errors
     ///
     /// [`Error::Param`] if the next batch needs another graph, if the schedule returned invalid parameters, or if
-    /// `result` is for another type of loss; otherwise as [`Run::compute`]. After a failed computation some
-    /// parameters may be updated and others not; the summed gradients are discarded before the next one.
+    /// `result` is for another type of loss; otherwise as [`Run::compute`]. After a failed computation some parameters
+    /// may be updated and others not; the summed gradients are discarded before the next batch.
     #[doc(alias = "ggml_opt_eval")]
     pub fn eval(&mut self, result: Option<&mut OptResult>) -> Result<f32> {
+        callback::check_reentry("OptRun::eval")?;
         let loss_type = self.graphs.loss_type;
         result.as_deref().map_or(Ok(()), |r| r.check(loss_type))?;
         let backward = self.what > BuildType::Forward;
@@ -148,7 +163,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
         if before.failed || (in_periods && before.batches == 0) {
             opt.memory.sums.as_ref().map_or(Ok(()), |sums| sums.clear_bytes(0))?;
         }
-        // Assume failure until success is certain, also if a closure panics.
+        // The counters assume failure until success is certain, so that a panic of a closure counts as a failure, too.
         opt.counts = Counts { batches: 0, failed: true, ..before };
         let done = self.run.compute();
         if matches!(done, Err(Error::InputNotSet { .. })) {
@@ -170,6 +185,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
     ///
     /// As [`Run::get`].
     pub fn get<T: Element>(&self, t: Tensor<'_>) -> Result<Vec<T>> {
+        callback::check_reentry("OptRun::get")?;
         self.run.get(t)
     }
 
@@ -179,6 +195,7 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
     ///
     /// As [`Run::get_into`].
     pub fn get_into<T: Element>(&self, t: Tensor<'_>, out: &mut [T]) -> Result<()> {
+        callback::check_reentry("OptRun::get_into")?;
         self.run.get_into(t, out)
     }
 
@@ -191,20 +208,25 @@ impl<'s, 'c, 'p> OptRun<'s, 'c, 'p> {
         self.run.splits()
     }
 
-    /// The optimisation this run belongs to.
+    /// The optimisation to which this run belongs.
     pub fn opt(&self) -> &OptContext<'p> {
         self.opt
     }
 }
 
-/// Checks that a data set fits the graphs, and returns the tensor that data are copied into.
+/// Checks that a data set fits the graphs, and returns the tensor into which data are copied.
 pub(super) fn check_batch<'c, D: Element>(
     call: Call<'_, '_>,
     graphs: &OptGraphs<'c>,
     dataset: &Dataset<D>,
 ) -> Result<Tensor<'c>> {
     let named = graphs.inputs().ok_or_else(|| {
-        Error::param(call.op, "inputs", "not named", "data can only be put into what is named to `OptContext::graphs`")
+        Error::param(
+            call.op.name(),
+            "inputs",
+            "not named",
+            "data can only be put into what is named to `OptContext::graphs`",
+        )
     });
     let inputs = named?;
     let ndata = graphs.ndata();

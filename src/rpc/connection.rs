@@ -16,9 +16,10 @@ use super::traffic::Traffic;
 use crate::callback;
 use crate::debug::debug;
 use crate::device::Device;
-use crate::device::lost::{self, Fault};
+use crate::device::lost::{self, ConnectionError};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
+use crate::log;
 
 /// A server that ggml was told of.
 #[derive(Debug)]
@@ -50,13 +51,15 @@ static KNOWN: Lock<Vec<Arc<KnownServer>>> = Lock::new(Vec::new());
 /// ```
 #[doc(alias = "ggml_backend_rpc_add_server")]
 pub fn connect(endpoint: &str) -> Result<Connection> {
+    callback::check_reentry("rpc::connect")?;
     connect_with(endpoint, &Options::new())
 }
 
 /// Connects to the RPC server at `endpoint`, a `host:port`, and adds its devices to those of [`Device::all`]
 /// (`ggml_backend_rpc_add_server`, `ggml_backend_register`).
 ///
-/// A second connection to the same server shares the first one's devices and options. After the server was lost, its
+/// A second connection to the same server shares the first one's devices and options, with TLS if both have clones of
+/// the same `Tls` and name the same host. After the server was lost, its
 /// devices stay lost while a [`Connection`], backend or buffer of it exists: a new connection then creates new devices.
 /// When all of those are dropped and the server offers the same devices, a new connection reuses the old ones, because
 /// ggml never frees a device. A connection that fails leaves nothing behind: ggml is told of a server only after it has
@@ -69,8 +72,7 @@ pub fn connect(endpoint: &str) -> Result<Connection> {
 /// use std::time::Duration;
 /// use ggml::rpc::{self, Options, Server};
 ///
-/// # // SAFETY: all programs on this machine are trusted.
-/// # let server = unsafe { Server::builder().start()? };
+/// # let server = Server::builder().start()?;
 /// # let address = server.address().to_string();
 /// let patient = Options::new().with_connect_timeout(Duration::from_secs(30));
 /// let connection = rpc::connect_with(&address, &patient)?;
@@ -85,10 +87,16 @@ pub fn connect(endpoint: &str) -> Result<Connection> {
 #[doc(alias = "ggml_backend_rpc_add_server")]
 #[doc(alias = "ggml_backend_register")]
 pub fn connect_with(endpoint: &str, options: &Options) -> Result<Connection> {
-    callback::check_open("rpc::connect")?;
+    callback::check_reentry("rpc::connect_with")?;
     let addresses = peer::resolve(endpoint).map_err(|fault| fault.of(endpoint))?;
     let mut known = KNOWN.lock();
-    let there = known.iter().find(|known| known.link.lost().is_none() && addresses.contains(&known.link.address()));
+    let there = known.iter().find(|known| {
+        let link = &known.link;
+        let there = link.lost().is_none() && addresses.contains(&link.address());
+        #[cfg(feature = "rpc-tls")]
+        let there = there && options.shares(endpoint, link.options(), link.endpoint());
+        there
+    });
     if let Some(connection) = there.and_then(Connection::renew) {
         return Ok(connection);
     }
@@ -109,7 +117,8 @@ impl KnownServer {
         if let Some(relay) = left.and_then(|left| known.swap_remove(left).relay.clone()) {
             return Ok((relay, false));
         }
-        let fail = |e| Fault::caused("the relay in this process could not be started", e).of(self.link.endpoint());
+        let fail =
+            |e| ConnectionError::caused("the relay in this process could not be started", e).of(self.link.endpoint());
         let peer = peer.ok_or_else(|| fail(io::ErrorKind::NotConnected.into()))?;
         Ok((Relay::start(Arc::clone(&self.link), self.survey.clone(), peer).map_err(fail)?, true))
     }
@@ -117,15 +126,14 @@ impl KnownServer {
 
 /// A connection to an RPC server: gives access to its devices and reserves the server.
 ///
-/// A server has one client at a time. While a `Connection` exists, the server is not released for another client, even
-/// if nothing of this process is stored there. After the last one is dropped, the server stays reserved while buffers
-/// or backends of it exist. The devices stay valid, and ggml reconnects when they are used again.
+/// While a `Connection` exists, this process stays a client of the server, even if nothing of it is stored there. That
+/// reserves servers that have one client at a time, as ggml's own. After the last one is dropped, it stays a client while
+/// buffers or backends of the server exist. The devices stay valid, and ggml reconnects when they are used again.
 ///
 /// ```
 /// # use ggml::prelude::*;
 /// use ggml::rpc::{self, Server};
-/// // SAFETY: all programs on this machine are trusted.
-/// let server = unsafe { Server::builder().start()? };
+/// let server = Server::builder().start()?;
 /// let connection = rpc::connect(&server.address().to_string())?;
 /// for device in connection.devices() {
 ///     println!("{device} on {}", connection.endpoint());
@@ -144,8 +152,12 @@ impl Connection {
         options: &Options,
         known: &mut Vec<Arc<KnownServer>>,
     ) -> Result<Self> {
-        let fail = |fault: Fault| fault.of(endpoint);
-        let (mut peer, address) = peer::open(addresses, options).map_err(fail)?;
+        let fail = |fault: ConnectionError| fault.of(endpoint);
+        #[cfg(feature = "rpc-tls")]
+        if options.tls.is_some() && !options.uses_relay() {
+            return Err(fail("ggml itself knows no TLS, which needs the relay (`Options::with_relay`)".into()));
+        }
+        let (mut peer, address) = peer::open(endpoint, addresses, options).map_err(fail)?;
         let link = Arc::new(Link::new(endpoint, address, options.clone()));
         let survey = Survey::make(&mut peer, &link).map_err(fail)?;
         if own::is_short_of_handles(peer.stream()) {
@@ -155,7 +167,7 @@ impl Connection {
         link.hold();
         let mut ours = KnownServer { link, survey, devices: Vec::new(), relay: None };
         if !options.uses_relay() {
-            // The server accepts one client at a time, so ggml can connect only after we disconnect.
+            // ggml's own server has one client at a time, so ggml can connect only after we disconnect.
             drop(peer);
             let registered = if address.is_ipv4() {
                 add_server(address, endpoint).and_then(|server| register_devices(server, &ours.link))
@@ -185,6 +197,9 @@ impl Connection {
     /// Records a server that ggml now knows, and returns a connection to it.
     fn keep(server: KnownServer, known: &mut Vec<Arc<KnownServer>>) -> Self {
         let server = Arc::new(server);
+        log::note(::log::Level::Debug, || {
+            format!("connected to {}, devices: {}", server.link.endpoint(), server.devices.len())
+        });
         known.push(Arc::clone(&server));
         Self { known: server }
     }
@@ -193,7 +208,8 @@ impl Connection {
     fn renew(known: &Arc<KnownServer>) -> Option<Self> {
         let held_already = known.link.hold() > 0;
         let connection = Self { known: Arc::clone(known) };
-        // Without a holder the TCP connection may have been closed. A request reopens it, or detects the loss.
+        // If no `Connection` held the server, the TCP connection may have been closed. A request reopens it, or detects
+        // the loss.
         let there = held_already || known.devices.first().is_none_or(|device| device.memory().is_ok());
         there.then_some(connection)
     }
@@ -231,7 +247,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.known.link.release();
         if let Some(relay) = &self.known.relay {
-            relay.settle();
+            relay.disconnect_if_free();
         }
     }
 }
@@ -240,14 +256,14 @@ debug!(Connection, |this| endpoint = &this.endpoint(), devices = &this.devices()
 
 /// Makes ggml connect to `target`: the relay or the server of `endpoint`.
 fn add_server(target: SocketAddr, endpoint: &str) -> Result<RawServer> {
-    let fail = |fault: Fault| fault.of(endpoint);
+    let fail = |fault: ConnectionError| fault.of(endpoint);
     let target = CString::new(target.to_string()).map_err(|e| fail(e.to_string().into()))?;
     match RawServer::add(&target) {
         Ok(Some(server)) => Ok(server),
         Ok(None) => Err(fail("ggml found no devices".into())),
         // Caused by a lack of file handles or threads: the server's answers were checked before.
         Err(e @ (Error::Ggml { .. } | Error::Exception { .. })) => {
-            Err(fail(Fault::caused("ggml could not connect", io::Error::other(e))))
+            Err(fail(ConnectionError::caused("ggml could not connect", io::Error::other(e))))
         }
         Err(e) => Err(e),
     }

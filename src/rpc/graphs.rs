@@ -4,17 +4,18 @@ use std::collections::HashMap;
 
 use super::wire::KEPT_GRAPHS;
 
-/// Follows what the client and the server do; they don't tell each other.
+/// A record of the graphs that the client and the server keep. The two don't tell each other.
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
-    /// The payloads of what the client believes the server has, by number.
+    /// The payloads of the graphs that the client believes the server has, by number.
     sent: HashMap<u64, Vec<u8>>,
-    /// The places in the server's table, and whether the graph is still there.
+    /// The numbers that have a place in the server's table, each with whether the graph is still there.
     places: HashMap<u64, bool>,
 }
 
 impl Graphs {
-    /// The server got this graph. Each side discards all its graphs before the one that is too many.
+    /// Records that the server got this graph. A side whose table is full discards all its graphs before it adds
+    /// another one.
     pub(super) fn add(&mut self, number: u64, payload: Vec<u8>) {
         if self.sent.len() >= KEPT_GRAPHS {
             self.sent.clear();
@@ -26,13 +27,13 @@ impl Graphs {
         self.places.insert(number, true);
     }
 
-    /// The server freed a buffer, and with it all graphs, but not their places.
+    /// Records that the server freed a buffer, and with it all graphs, but not their places.
     pub(super) fn forget(&mut self) {
         self.places.values_mut().for_each(|there| *there = false);
     }
 
     /// The graph that the client asks to repeat, if the server does not have it any more. It has to be sent and
-    /// [added](Self::add) again: it is still right, since the client gives a graph that changes another number.
+    /// [added](Self::add) again. Its payload is still right, because the client gives a changed graph another number.
     pub(super) fn recall(&mut self, number: u64) -> Option<Vec<u8>> {
         if self.places.get(&number) == Some(&true) { None } else { self.sent.remove(&number) }
     }

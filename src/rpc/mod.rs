@@ -13,13 +13,14 @@
 //!
 //! # Trust
 //!
-//! The protocol has neither authentication nor encryption. See [`Server`] for what a client can do to a server. A
-//! server can return arbitrary results and make calls fail, but can't harm the memory of this process: indices computed
+//! The protocol has neither authentication nor encryption; with the feature `rpc-tls`, `rpc::Tls` adds both. A
+//! [`Server`] believes nothing that its clients send. A server can return arbitrary results and make calls fail, but can't harm the memory of this process: indices computed
 //! on a server may only be used there, and are refused elsewhere. The relay listens on the loopback address; on Unix it
 //! serves no other process.
 
 mod connection;
 mod graphs;
+mod half;
 mod link;
 mod options;
 mod own;
@@ -32,11 +33,15 @@ mod survey;
 #[cfg(test)]
 mod tests;
 mod timed;
+#[cfg(feature = "rpc-tls")]
+mod tls;
 mod traffic;
 mod wire;
 
 pub use connection::{Connection, connect, connect_with};
 pub use options::Options;
-pub use server::{Server, ServerBuilder};
+pub use server::{ClientInfo, Limits, Server, ServerBuilder, Stop};
+#[cfg(feature = "rpc-tls")]
+pub use tls::Tls;
 pub use traffic::Traffic;
 pub use wire::VERSION;

@@ -1,9 +1,13 @@
 //! Options of a connection.
 
+use std::io;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use super::timed::Limit;
+use super::half::Security;
+use super::timed::TimeLimit;
+#[cfg(feature = "rpc-tls")]
+use super::tls::{self, Tls};
 use crate::options::options;
 
 options! {
@@ -49,19 +53,39 @@ options! {
         /// processes then inherit ggml's socket: the server stays reserved until they end, and using its devices may
         /// wait for that.
         with_relay(relay: bool = true);
+        /// Sets that the server must prove who it is, with what this side shows to it; all is encrypted then. Needs the
+        /// relay.
+        with_tls(tls: Option<Tls> = None, into; if feature = "rpc-tls");
     }
 }
 
 impl Options {
-    pub(super) fn connect_limit(&self) -> Limit {
+    pub(super) fn connect_limit(&self) -> TimeLimit {
         let timeout = at_least_a_millisecond(self.connect_timeout);
-        Limit { silence: timeout, total: timeout }
+        TimeLimit { silence: timeout, total: timeout }
     }
 
     /// The time limit for a request and its answer of `bytes` bytes together.
-    pub(super) fn answer_limit(&self, bytes: u64) -> Limit {
+    pub(super) fn answer_limit(&self, bytes: u64) -> TimeLimit {
         let timeout = at_least_a_millisecond(self.answer_timeout);
-        Limit { silence: timeout, total: timeout.saturating_add(Duration::from_secs(bytes / self.least_rate)) }
+        TimeLimit { silence: timeout, total: timeout.saturating_add(Duration::from_secs(bytes / self.least_rate)) }
+    }
+
+    /// What a connection to `endpoint` begins with, if it is to be encrypted.
+    #[cfg_attr(not(feature = "rpc-tls"), expect(clippy::unused_self, reason = "TLS is its"))]
+    pub(super) fn security(&self, endpoint: &str) -> io::Result<Security> {
+        #[cfg(feature = "rpc-tls")]
+        let security = self.tls.as_ref().map(|tls| tls.connect(endpoint)).transpose();
+        #[cfg(not(feature = "rpc-tls"))]
+        let (security, _) = (Ok(None), endpoint);
+        security
+    }
+
+    /// Whether a connection to `known` that was made with the options `of` is as good as one to `endpoint` with these: by
+    /// the same certificates, to the same host.
+    #[cfg(feature = "rpc-tls")]
+    pub(super) fn shares(&self, endpoint: &str, of: &Self, known: &str) -> bool {
+        self.tls == of.tls && (self.tls.is_none() || tls::host(endpoint) == tls::host(known))
     }
 
     pub(super) fn uses_relay(&self) -> bool {

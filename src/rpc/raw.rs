@@ -1,15 +1,15 @@
 //! The calls into ggml's RPC backend: the only file of this module with `unsafe` blocks.
 
 use std::ffi::CStr;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use ggml_sys as sys;
 
 use crate::device::named::named;
 use crate::device::{Device, Registry, registry};
 use crate::error::Result;
+use crate::guard;
 use crate::guard::guarded;
-use crate::{backend, guard};
 
 /// A server as ggml's client sees it: a registry of its own, which ggml never frees.
 #[derive(Debug, Clone, Copy)]
@@ -53,25 +53,4 @@ impl RawServer {
             unsafe { guarded!(call, sys::ggml_backend_register(self.0.as_ptr())) }
         })
     }
-}
-
-/// Serves `devices` on `endpoint`. Returns only if the server can't start, or after a C++ exception.
-///
-/// # Safety
-///
-/// Everyone who can connect to `endpoint` must send only what ggml's own client sends: ggml's server trusts it.
-pub(super) unsafe fn serve(endpoint: &CStr, threads: usize, devices: &[Device]) -> Result<()> {
-    let rpc = Registry::by_name("RPC")?;
-    // Looked up at run time: backends that are loaded dynamically have no symbol to link to.
-    let start =
-        rpc.function(named!(c"ggml_backend_rpc_start_server" as ggml_backend_rpc_start_server(_, _, _, _, _)))?;
-    let mut raw: Vec<_> = devices.iter().map(|device| device.as_ptr()).collect();
-    let (list, n) = (raw.as_mut_ptr(), raw.len());
-    backend::numa::used();
-    // An assertion still aborts here: it may fail in a graph that worker threads are still computing.
-    guard::serve("ggml_backend_rpc_start_server", || {
-        // SAFETY: the endpoint and the list of `n` devices live during the call, and ggml never frees devices; NULL
-        // means no cache directory. The caller promises that clients are trusted (see `# Safety`).
-        unsafe { start(endpoint.as_ptr(), ptr::null(), threads, n, list) }
-    })
 }

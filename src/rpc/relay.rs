@@ -5,7 +5,7 @@
 //!
 //! One thread accepts connections, and each connection has its own thread. Several connections may exist: child
 //! processes inherit ggml's sockets, so the end of a connection is not always visible; ggml uses one at a time. A
-//! client waits for at most one answer, and the server handles one request at a time, from any of them.
+//! client waits for at most one answer, and they share one connection to the server, which takes one request at a time.
 //!
 //! ggml waits for answers without a time-out. So no connection of ggml's is left waiting: if it can't be served, for
 //! lack of file handles or threads, the relay breaks it off, and ggml reports an error on the calling thread.
@@ -110,7 +110,7 @@ impl Relay {
         let relay = self.clone();
         let serve = move || {
             // An error means that the client is gone or is not ggml. The session was updated already.
-            let _ended = Peer::new(stream).and_then(|mut client| relay.serve(&mut client));
+            let _ended = Peer::new(stream, None).and_then(|mut client| relay.serve(&mut client));
             relay.port.served().remove(&other);
         };
         self.port.served().insert(other);
@@ -132,7 +132,7 @@ impl Relay {
         self.session().add_client(client)?;
         let served = session::answer(client, &wire::hello_reply()).and_then(|()| self.requests(client));
         self.session().remove_client();
-        self.settle();
+        self.disconnect_if_free();
         served
     }
 
@@ -161,7 +161,7 @@ impl Relay {
     /// Disconnects from the server if nothing uses it, so that it accepts another client.
     ///
     /// Called after every change that can matter. If the session is locked, a client uses it and will call this again.
-    pub(super) fn settle(&self) {
+    pub(super) fn disconnect_if_free(&self) {
         if let Some(mut session) = self.session.try_lock()
             && session.is_free()
         {

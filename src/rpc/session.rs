@@ -9,15 +9,15 @@ use super::link::Link;
 use super::own;
 use super::peer::{self, Peer};
 use super::survey::Survey;
-use super::timed::Limit;
+use super::timed::TimeLimit;
 use super::wire::{self, Command, MAX_REPLY};
-use crate::device::lost::Fault;
+use crate::device::lost::ConnectionError;
 
 /// The relay's state for one server.
 #[derive(Debug)]
 pub(super) struct Session {
     link: Arc<Link>,
-    /// Answers these queries without the server, whether or not it is lost.
+    /// What the server offers. Its queries are answered from this, whether or not the server is lost.
     survey: Survey,
     /// `None` before the first client, between clients if there is no holder, and permanently once the server is lost.
     server: Option<Peer>,
@@ -25,7 +25,7 @@ pub(super) struct Session {
     /// The number of connected clients.
     clients: usize,
     /// The time limit of the current request, if there is one.
-    limit: Limit,
+    limit: TimeLimit,
 }
 
 impl Session {
@@ -57,7 +57,7 @@ impl Session {
         self.graphs.clear();
     }
 
-    pub(super) fn mark_lost(&mut self, fault: Fault) {
+    pub(super) fn mark_lost(&mut self, fault: ConnectionError) {
         self.link.mark_lost(fault);
         self.disconnect();
     }
@@ -73,7 +73,7 @@ impl Session {
     /// error, and a later attempt may succeed.
     pub(super) fn add_client(&mut self, client: &Peer) -> io::Result<()> {
         if self.server.is_none() && self.link.lost().is_none() {
-            match peer::open(&[self.link.address()], self.link.options()) {
+            match peer::open(self.link.endpoint(), &[self.link.address()], self.link.options()) {
                 Ok((peer, _)) => self.server = Some(peer),
                 Err(_) if own::is_short_of_handles(client.stream()) => return Err(ErrorKind::OutOfMemory.into()),
                 Err(fault) => self.mark_lost(fault),
@@ -98,7 +98,7 @@ impl Session {
 
     /// Marks the server lost if its connection can't take a request.
     fn check_idle(&mut self) {
-        if let Some(fault) = self.server.as_ref().and_then(Peer::fault_while_idle) {
+        if let Some(fault) = self.server.as_ref().and_then(Peer::error_while_idle) {
             self.mark_lost(fault);
         }
     }
@@ -213,8 +213,8 @@ impl Session {
             self.fail(command, error);
             return Ok(0);
         }
-        if let Some(objection) = command.objection(request, reply) {
-            self.mark_lost(objection.into());
+        if let Some(refusal) = command.refusal(request, reply) {
+            self.mark_lost(refusal.into());
             return Ok(0);
         }
         client.writer.write_all(reply)?;

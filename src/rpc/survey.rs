@@ -5,7 +5,7 @@ use std::io::Write;
 use super::link::Link;
 use super::peer::{self, Peer};
 use super::wire::{self, Command};
-use crate::device::lost::Fault;
+use crate::device::lost::ConnectionError;
 
 /// The answers to everything that ggml's client asks when it creates the server's devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ struct Offer {
 
 impl Survey {
     /// Queries the server that `peer` is connected to. Each answer has the handshake's time limit.
-    pub(super) fn make(peer: &mut Peer, link: &Link) -> Result<Self, Fault> {
+    pub(super) fn make(peer: &mut Peer, link: &Link) -> Result<Self, ConnectionError> {
         let count = ask(peer, link, Command::DeviceCount, &[])?;
         if count == 0 {
             return Err("it offers no devices".into());
@@ -35,10 +35,10 @@ impl Survey {
                 max_size: ask(peer, link, Command::GetMaxSize, &device)?,
             })
         };
-        Ok(Self { devices: (0..count).map(offer).collect::<Result<_, Fault>>()? })
+        Ok(Self { devices: (0..count).map(offer).collect::<Result<_, ConnectionError>>()? })
     }
 
-    /// The answer to a request that is not the server's to answer, or known.
+    /// The relay's own answer to a request: one that this survey knows, or that the server must not give.
     pub(super) fn answer(&self, command: Command, request: &[u8]) -> Option<Vec<u8>> {
         let offer = || self.devices.get(usize::try_from(wire::device(request)).ok()?);
         match command {
@@ -47,8 +47,8 @@ impl Survey {
                 Some(count.to_le_bytes().to_vec())
             }
             Command::GetAlignment => offer().map(|offer| offer.alignment.to_le_bytes().to_vec()),
-            // Servers would connect to each other, at the address of this process's relay. Without that, ggml's client adds
-            // up by itself.
+            // Declined: servers would connect to the relay's address, not to each other. The client then reduces
+            // locally.
             Command::CommInit => Some(vec![0]),
             Command::GetMaxSize => offer().map(|offer| offer.max_size.to_le_bytes().to_vec()),
             _ => None,
@@ -57,7 +57,7 @@ impl Survey {
 }
 
 /// Queries a number.
-fn ask(peer: &mut Peer, link: &Link, command: Command, request: &[u8]) -> Result<u64, Fault> {
+fn ask(peer: &mut Peer, link: &Link, command: Command, request: &[u8]) -> Result<u64, ConnectionError> {
     let limit = link.options().connect_limit();
     peer.limit(limit);
     let broken = |e| peer::fault(e, command, limit);
@@ -77,8 +77,8 @@ fn ask(peer: &mut Peer, link: &Link, command: Command, request: &[u8]) -> Result
         return Err(peer::wrong_length(command, len, expected));
     };
     peer.read_exact(reply).map_err(broken)?;
-    match command.objection(request, reply) {
-        Some(objection) => Err(objection.into()),
+    match command.refusal(request, reply) {
+        Some(refusal) => Err(refusal.into()),
         None => Ok(u64::from_le_bytes(number)),
     }
 }

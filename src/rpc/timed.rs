@@ -1,13 +1,13 @@
 //! Reading and writing with a time limit.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A time limit.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limit {
+pub(super) struct TimeLimit {
     /// At least one byte must move within this time.
     pub(super) silence: Duration,
     /// The limit for the whole exchange.
@@ -37,7 +37,7 @@ impl Timed {
     }
 
     /// Sets the limit for the following reads and writes; `total` counts from `start`.
-    pub(super) fn limit(&mut self, start: Instant, limit: Limit) {
+    pub(super) fn limit(&mut self, start: Instant, limit: TimeLimit) {
         self.silence = Some(limit.silence);
         // An overflow means no deadline.
         self.deadline = start.checked_add(limit.total);
@@ -58,9 +58,7 @@ impl Timed {
             (Some(_), _) => (left, ErrorKind::TimedOut),
             (None, _) => (self.silence, ErrorKind::WouldBlock),
         };
-        if end.is_some() {
-            set(&self.stream, end)?;
-        }
+        set(&self.stream, end)?;
         // Which of the two errors an expired socket time-out gives depends on the system.
         step(&self.stream).map_err(|e| match e.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut if end.is_some() => last.into(),
@@ -78,6 +76,10 @@ impl Read for Timed {
 impl Write for Timed {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         self.within(TcpStream::set_write_timeout, |mut stream| stream.write(buffer))
+    }
+
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.within(TcpStream::set_write_timeout, |mut stream| stream.write_vectored(buffers))
     }
 
     fn flush(&mut self) -> io::Result<()> {

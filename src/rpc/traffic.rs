@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// ```
 /// # use ggml::prelude::*;
 /// use ggml::rpc::{self, Server};
-/// # // SAFETY: all programs on this machine are trusted.
-/// # let server = unsafe { Server::builder().start()? };
+/// # let server = Server::builder().start()?;
 /// let connection = rpc::connect(&server.address().to_string())?;
 /// let mut builder = WeightsBuilder::new();
 /// builder.tensor("w", DType::F32, [1 << 18])?;
@@ -46,6 +45,11 @@ impl Counter {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.sent.fetch_add(sent, Ordering::Relaxed);
         self.received.fetch_add(received, Ordering::Relaxed);
+    }
+
+    /// Counts bytes of an answer.
+    pub(super) fn add_sent(&self, sent: u64) {
+        self.sent.fetch_add(sent, Ordering::Relaxed);
     }
 
     pub(super) fn read(&self) -> Traffic {

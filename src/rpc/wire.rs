@@ -21,9 +21,9 @@ const _: () = assert!(
     "ggml speaks another protocol: compare this file with its sources"
 );
 
-/// Whether graphs have numbers, by which the server keeps several; else it keeps the last one of each device. Since then,
-/// there are the commands after `MEMSET_TENSOR`, too.
-const NUMBERED: bool = VERSION[0] >= 8;
+/// Whether graphs have numbers, by which the server keeps several. In older protocols it keeps the last graph of each
+/// device. Protocols with numbers also have the commands after `MEMSET_TENSOR`.
+pub(super) const NUMBERED: bool = VERSION[0] >= 8;
 
 /// The graphs of a device that client and server keep (`GRAPH_CACHE_MAX`): before another one, they discard all.
 pub(super) const KEPT_GRAPHS: usize = if NUMBERED { 1024 } else { 1 };
@@ -221,7 +221,7 @@ impl Command {
     }
 
     /// Why ggml's client must not see `reply`, although its length is right: it would assert, or compute with it.
-    pub(super) fn objection(self, request: &[u8], reply: &[u8]) -> Option<String> {
+    pub(super) fn refusal(self, request: &[u8], reply: &[u8]) -> Option<String> {
         let first = u64_at(reply, 0);
         let (bad, rule) = match self {
             Self::DeviceCount => (first > MAX_DEVICES, "no plausible number of devices"),
@@ -336,24 +336,24 @@ mod tests {
             let Some(len) = command.reply_len(&request).filter(|&len| len <= MAX_REPLY as u64) else { continue };
             let reply: Vec<u8> =
                 command.stand_in().into_iter().chain([0; MAX_REPLY]).take(usize::try_from(len).unwrap()).collect();
-            assert_eq!(command.objection(&request, &reply), None);
+            assert_eq!(command.refusal(&request, &reply), None);
         }
     }
 
     #[test]
-    fn objection_refuses_replies_that_ggml_would_assert_on() {
+    fn refusal_names_replies_that_ggml_would_assert_on() {
         let request = |n: u64| [&[0; 4][..], &n.to_le_bytes()].concat();
         let two = |a: u64, b: u64| [a.to_le_bytes(), b.to_le_bytes()].concat();
         let one = u64::to_le_bytes;
-        assert!(Command::GetAlignment.objection(&[], &one(3)).is_some());
-        assert!(Command::GetAlignment.objection(&[], &one(0)).is_some());
-        assert!(Command::GetAlignment.objection(&[], &one(32)).is_none());
-        assert!(Command::GetMaxSize.objection(&[], &one(0)).is_some());
-        assert!(Command::BufferGetBase.objection(&[], &one(0)).is_some());
-        assert!(Command::GetAllocSize.objection(&[], &one(u64::MAX)).is_some());
-        assert!(Command::DeviceCount.objection(&[], &u32::MAX.to_le_bytes()).is_some());
-        assert!(Command::AllocBuffer.objection(&request(100), &two(1, 99)).is_some());
-        assert!(Command::AllocBuffer.objection(&request(100), &two(1, 100)).is_none());
-        assert!(Command::AllocBuffer.objection(&request(100), &two(0, 0)).is_none());
+        assert!(Command::GetAlignment.refusal(&[], &one(3)).is_some());
+        assert!(Command::GetAlignment.refusal(&[], &one(0)).is_some());
+        assert!(Command::GetAlignment.refusal(&[], &one(32)).is_none());
+        assert!(Command::GetMaxSize.refusal(&[], &one(0)).is_some());
+        assert!(Command::BufferGetBase.refusal(&[], &one(0)).is_some());
+        assert!(Command::GetAllocSize.refusal(&[], &one(u64::MAX)).is_some());
+        assert!(Command::DeviceCount.refusal(&[], &u32::MAX.to_le_bytes()).is_some());
+        assert!(Command::AllocBuffer.refusal(&request(100), &two(1, 99)).is_some());
+        assert!(Command::AllocBuffer.refusal(&request(100), &two(1, 100)).is_none());
+        assert!(Command::AllocBuffer.refusal(&request(100), &two(0, 0)).is_none());
     }
 }

@@ -1,19 +1,26 @@
-//! Which operations ggml's BLAS backend computes correctly. It claims more: it then fails an assertion during the
-//! computation, which ends the process, cuts dimensions to 32 bits, or takes a transposed operand for a contiguous one.
+//! Which operations ggml's BLAS backend computes correctly. The backend claims more. With other operations it fails an
+//! assertion during the computation, which ends the process, cuts dimensions to 32 bits, or takes a transposed operand
+//! for a contiguous one.
 
-use ggml_sys as sys;
-
+use super::table::row_of;
 use super::{Refusal, Verdict, need};
 use crate::header::TensorPtr;
 
-/// Whether the backend has code for this operation.
-pub(super) fn computes(t: TensorPtr) -> bool {
-    matches!(t.op(), sys::GGML_OP_MUL_MAT | sys::GGML_OP_OUT_PROD)
+/// The two operations that ggml's BLAS backend has code for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Blas {
+    Product,
+    OuterProduct,
 }
 
-/// Whether the backend, if it claims the operation, computes it correctly; else the reason.
+/// Whether the BLAS backend computes the operation correctly if it claims it; else the reason why not. The backend
+/// never claims operations that it has no code for.
 pub(super) fn accepts(t: TensorPtr) -> Verdict {
-    let product = t.op() == sys::GGML_OP_MUL_MAT;
+    let product = match row_of(t)?.blas {
+        Some(Blas::Product) => true,
+        Some(Blas::OuterProduct) => false,
+        None => return Ok(()),
+    };
     let [Some(a), Some(b), ..] = t.slots() else { return Err(Refusal("the operation lacks an operand")) };
     let counts = |t: TensorPtr| t.ne().into_iter().take(2).all(|n| i32::try_from(n).is_ok());
     need(counts(a) && counts(b), "BLAS takes less than 2^31 rows, and elements of a row")?;

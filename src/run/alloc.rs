@@ -23,7 +23,7 @@ impl Sched {
     /// that uses a tensor of the graph.
     #[doc(alias = "ggml_backend_sched_alloc_graph")]
     pub fn alloc<'s, 'c>(&'s mut self, graph: &'s Graph<'c>) -> Result<Run<'s, 'c>> {
-        self.run("Sched::alloc", graph, &[])
+        self.allocated("Sched::alloc", graph, &[])
     }
 
     /// Allocates a graph as [`Sched::alloc`] does, with some tensors pinned to backends by their indices in
@@ -60,10 +60,10 @@ impl Sched {
         graph: &'s Graph<'c>,
         pins: &[(Tensor<'_>, usize)],
     ) -> Result<Run<'s, 'c>> {
-        self.run("Sched::alloc_pinned", graph, pins)
+        self.allocated("Sched::alloc_pinned", graph, pins)
     }
 
-    fn run<'s, 'c>(
+    fn allocated<'s, 'c>(
         &'s mut self,
         call: &'static str,
         graph: &'s Graph<'c>,
@@ -123,14 +123,14 @@ impl GraphAllocator {
     }
 }
 
-/// Whether each entry of a graph is an input, and how many are.
+/// Whether each entry of a graph is an input, and how many inputs there are.
 ///
 /// # Errors
 ///
 /// [`Error::InUse`](crate::Error::InUse) if a running computation uses one of the graph's tensors.
 fn inputs(call: &'static str, graph: &Graph<'_>) -> Result<(Vec<bool>, usize)> {
     graph.check_free(call)?;
-    let mut unset = graph.take_unset();
+    let mut unset = graph.store.unset.take();
     unset.clear();
     unset.try_reserve(graph.entries().len()).map_err(|_| Error::no_memory("a graph's inputs"))?;
     unset.extend(graph.entries().iter().map(|e| e.kind == Kind::Input));

@@ -8,9 +8,9 @@ use crate::error::{Error, Result};
 use crate::guard;
 use crate::guard::guarded;
 use crate::header::TensorPtr;
-use crate::sched::Engine;
+use crate::sched::EngineMut;
 
-impl Engine<'_> {
+impl EngineMut<'_> {
     pub(super) fn backends(&self) -> &[Backend] {
         match self {
             Self::One(_, backend) => std::slice::from_ref(backend),
@@ -18,7 +18,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The only backend.
+    /// The backend, if there is only one; else an error.
     pub(super) fn only(&mut self, call: &'static str) -> Result<&mut Backend> {
         match self {
             Self::One(_, backend) => Ok(backend),
@@ -31,8 +31,8 @@ impl Engine<'_> {
 
     pub(super) fn plan_mut(&mut self) -> &mut Plan {
         match self {
-            Self::One(allocator, _) => allocator.plan_mut(),
-            Self::Many(splitter) => splitter.plan_mut(),
+            Self::One(allocator, _) => &mut allocator.plan,
+            Self::Many(splitter) => &mut splitter.plan,
         }
     }
 
@@ -41,20 +41,23 @@ impl Engine<'_> {
         match self {
             Self::One(_, backend) => {
                 let raw = backend.as_ptr();
-                // SAFETY: backend and graph are live; the caller holds the graph's Live, so its tensors have memory. The
-                // backend's device can use that and runs the operations (GraphAllocator::check). C keeps nothing.
+                // SAFETY: backend and graph are live; the caller holds the graph's Live, so its tensors have memory.
+                // The backend's device can use this memory and runs the operations (GraphAllocator::check). C keeps
+                // nothing.
                 unsafe { guarded!(compute, sys::ggml_backend_graph_compute(raw, graph)) }
             }
             Self::Many(splitter) => splitter.raw()?.compute(graph),
         }
     }
 
-    /// Starts to compute the allocated graph. The caller settles before it uses or frees anything of it.
+    /// Starts to compute the allocated graph. The caller waits for the backends before it uses or frees anything of the
+    /// graph.
     pub(super) fn compute_async(&mut self, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
         match self {
             Self::One(_, backend) => {
                 let raw = backend.as_ptr();
-                // SAFETY: as for `compute`; what the device uses lives until the caller has settled.
+                // SAFETY: backend and graph are live, as for `compute`; what the device uses lives until the caller has
+                // waited.
                 unsafe { guarded!(compute, sys::ggml_backend_graph_compute_async(raw, graph)) }
             }
             Self::Many(splitter) => splitter.raw()?.compute_async(graph),
@@ -62,23 +65,24 @@ impl Engine<'_> {
     }
 
     /// Waits until all backends are idle. Never panics.
-    pub(super) fn settle(&mut self) -> Result<()> {
+    pub(super) fn wait_idle(&mut self) -> Result<()> {
         match self {
-            Self::One(_, backend) => backend.settle(),
-            Self::Many(splitter) => splitter.settle(),
+            Self::One(_, backend) => backend.wait_idle(),
+            Self::Many(splitter) => splitter.wait_idle(),
         }
     }
 
-    /// After a failure inside C, leaks what was interrupted.
+    /// Leaks the backend or scheduler that was interrupted, if the result is a failure inside C.
     pub(super) fn poison_if_interrupted<R>(&mut self, result: &Result<R>) {
         match self {
-            Self::One(_, backend) if guard::interrupted(result) => backend.poison(),
+            Self::One(_, backend) if guard::interrupted(result) => _ = backend.poison(),
             Self::One(..) => {}
             Self::Many(splitter) => splitter.poison_if_interrupted(result),
         }
     }
 
-    /// Ends the use of the allocated graph. One backend has been waited for, and its allocator holds no graph.
+    /// Ends the use of the allocated graph. If there is only one backend, there is nothing to do: it has been waited
+    /// for, and its allocator holds no graph.
     pub(super) fn release(&mut self) {
         if let Self::Many(splitter) = self {
             splitter.release();

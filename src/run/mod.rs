@@ -1,14 +1,16 @@
 //! A graph with memory: sets inputs, computes, and reads results.
+//!
+//! What the methods of [`Run`] take and return: how [devices are compared](Compare), [results seen during a
+//! computation](Observed), [times](Profile), [splits](Split), and a [plan](GraphPlan) to compute with less overhead.
 
 mod alloc;
 mod compare;
 mod engine;
 #[cfg(ggml_0_28)]
 mod experts;
+mod inputs;
 mod observe;
-mod part;
-#[cfg(feature = "tools")]
-mod picture;
+pub(crate) mod part;
 mod plan;
 mod profile;
 mod raw;
@@ -21,7 +23,7 @@ use std::sync::Arc;
 use ggml_sys as sys;
 
 use crate::alloc::placement::{Live, Placement};
-use crate::backend::{Backend, check_status};
+use crate::backend::{Backend, check_status, names};
 use crate::debug::debug;
 use crate::device::meta;
 use crate::entries::{Entry, Kind};
@@ -29,18 +31,19 @@ use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::header::Owner;
 use crate::ops::custom;
-use crate::sched::Engine;
+use crate::sched::EngineMut;
 use crate::{callback, log};
 
 pub use compare::{Compare, Compared, Comparison, Mismatch};
+pub use inputs::Inputs;
 pub use observe::Observed;
 pub use plan::GraphPlan;
 pub use profile::{Profile, Timing};
 pub use splits::{Split, SplitInput};
 
 /// A graph with memory, made by [`Sched::alloc`](crate::Sched::alloc) or
-/// [`GraphAllocator::alloc`](crate::GraphAllocator::alloc), which it borrows. Dropping it frees the memory for the next
-/// graph (`ggml_backend_sched_reset`).
+/// [`GraphAllocator::alloc`](crate::GraphAllocator::alloc), which it borrows; [`Sched::run`](crate::Sched::run)
+/// computes it at once. Dropping it frees the memory for the next graph (`ggml_backend_sched_reset`).
 ///
 /// Inputs keep their values between computations; results are those of the last one.
 ///
@@ -59,10 +62,10 @@ pub use splits::{Split, SplitInput};
 /// ```
 #[doc(alias = "ggml_backend_sched_reset")]
 pub struct Run<'s, 'c> {
-    engine: Engine<'s>,
+    engine: EngineMut<'s>,
     graph: &'s Graph<'c>,
     placement: Arc<Placement>,
-    /// Whether each entry is an input that has no value yet, and how many are.
+    /// Whether each entry is an input that has no value yet, and how many such inputs there are.
     unset: Vec<bool>,
     n_unset: usize,
     computed: bool,
@@ -85,7 +88,7 @@ impl<'s, 'c> Run<'s, 'c> {
         const CALL: &str = "Run::compute";
         log::public(|| {
             let live = self.begin(CALL)?;
-            let status = self.in_c(CALL, Engine::compute);
+            let status = self.call_c(CALL, EngineMut::compute);
             drop(live);
             self.finish(CALL, status)
         })
@@ -129,18 +132,20 @@ impl<'s, 'c> Run<'s, 'c> {
     #[doc(alias = "ggml_backend_graph_compute_async")]
     pub fn compute_async<R>(&mut self, meanwhile: impl FnOnce() -> R) -> Result<R> {
         const CALL: &str = "Run::compute_async";
-        // Not a guard that waits on drop: if the user leaked it, the devices' memory would be freed while in use.
+        // This waits for the devices itself, not by a guard's drop. If the user leaked such a guard, the devices'
+        // memory would be freed while in use.
         let mut live = self.begin(CALL)?;
-        let status = self.in_c(CALL, Engine::compute_async);
+        let status = self.call_c(CALL, EngineMut::compute_async);
         let under_way = matches!(status, Ok(sys::GGML_STATUS_SUCCESS));
         live.share();
         let value = under_way.then(|| catch_unwind(AssertUnwindSafe(|| self.run_beside(meanwhile))));
-        let done = self.engine.settle();
+        let done = self.engine.wait_idle();
         drop(live);
         let status = status.and_then(|status| done.map(|()| status));
-        let finished = catch_unwind(AssertUnwindSafe(|| self.finish(CALL, status)));
+        let finished = catch_unwind(AssertUnwindSafe(|| log::public(|| self.finish(CALL, status))));
         match (value, finished) {
-            // Dropped on the way of the other, a payload whose destructor panics would end the process.
+            // Only one panic can be resumed. The payload of the other one is leaked: its destructor may panic too,
+            // which would end the process.
             (Some(Err(panic)), Err(other)) => {
                 callback::forget(other);
                 resume_unwind(panic)
@@ -151,14 +156,14 @@ impl<'s, 'c> Run<'s, 'c> {
         }
     }
 
-    /// Runs user code while devices compute. If the graph writes to a state, that code can't call ggml.
+    /// Runs user code while devices compute. If the graph uses a state, the user code can't call ggml.
     fn run_beside<R>(&self, f: impl FnOnce() -> R) -> R {
         let is_state = |e: &Entry| e.kind == Kind::Placed(Owner::State);
-        if self.graph.entries().iter().any(is_state) { callback::closed(f) } else { f() }
+        if self.graph.entries().iter().any(is_state) { callback::forbid_reentry(f) } else { f() }
     }
 
-    /// Begins a computation, if all inputs have values: results of the last one are gone, and headers say where the graph
-    /// lies for as long as the result lives.
+    /// Begins a computation, if all inputs have values. Results of the last computation are gone. The headers have the
+    /// graph's memory as long as the returned guard lives.
     fn begin(&mut self, call: &'static str) -> Result<Live<'s, 'c>> {
         self.graph.check_free(call)?;
         if self.n_unset > 0
@@ -168,29 +173,29 @@ impl<'s, 'c> Run<'s, 'c> {
         }
         self.backends().iter().try_for_each(Backend::check)?;
         self.computed = false;
-        // Panics that were not gone on with, because something else failed. Their destructors are user code, which may
-        // compute these very tensors: they come before anything is put into headers.
+        // Drops panics that were not resumed because something else failed. The payloads' destructors are user code,
+        // which may compute these very tensors. So they run before anything is written into headers.
         self.graph.entries().closures().iter().for_each(|&t| drop(custom::take_panic(t)));
         self.live(call)
     }
 
-    /// Writes the placement into the headers until the result is dropped.
+    /// Writes the placement into the graph's headers. When the returned guard is dropped, the headers are restored.
     fn live(&self, call: &'static str) -> Result<Live<'s, 'c>> {
         Live::of(call, self.graph, Arc::clone(&self.placement))
     }
 
     /// Lets C compute the graph or a part of it, after [`Run::begin`]. After a failure inside C, work may still run, so
     /// the backends are not used again.
-    fn in_c(
+    fn call_c(
         &mut self,
         call: &'static str,
-        f: impl FnOnce(&mut Engine<'s>, *mut sys::ggml_cgraph) -> Result<sys::ggml_status>,
+        f: impl FnOnce(&mut EngineMut<'s>, *mut sys::ggml_cgraph) -> Result<sys::ggml_status>,
     ) -> Result<sys::ggml_status> {
         let calls_user_code =
             !self.graph.entries().closures().is_empty() || self.backends().iter().any(Backend::asks_user_code);
         let _alone = meta::lock_if_meta(call, self.backends().iter().map(Backend::device), calls_user_code)?;
         let graph = self.graph;
-        let compute = |engine: &mut Engine<'s>| f(engine, graph.as_ptr());
+        let compute = |engine: &mut EngineMut<'s>| f(engine, graph.as_ptr());
         #[cfg(ggml_0_28)]
         let status = experts::copying_used(&mut self.engine, graph.entries(), compute);
         #[cfg(not(ggml_0_28))]
@@ -199,12 +204,12 @@ impl<'s, 'c> Run<'s, 'c> {
         status
     }
 
-    /// Ends a computation, after C returned from it and devices are idle.
+    /// Ends a computation, after C has returned from it and the devices are idle.
     fn end(&mut self, call: &'static str, status: Result<sys::ggml_status>) -> Result<()> {
         if !matches!(status, Ok(sys::GGML_STATUS_SUCCESS)) {
             self.engine.plan_mut().forget();
         }
-        // Panics of the graph's closures, and of the backends'.
+        // A panic of one of the graph's closures resumes first, or else one of a backend's abort closure.
         if let Some(panic) = self.graph.entries().closures().iter().find_map(|&t| custom::take_panic(t)) {
             resume_unwind(panic);
         }
@@ -218,13 +223,16 @@ impl<'s, 'c> Run<'s, 'c> {
     fn finish(&mut self, call: &'static str, status: Result<sys::ggml_status>) -> Result<()> {
         self.end(call, status)?;
         self.computed = true;
+        log::note(::log::Level::Trace, || {
+            format!("computed a graph of {} nodes on {}", self.graph.n_nodes(), names(self.backends()))
+        });
         Ok(())
     }
 }
 
 impl Drop for Run<'_, '_> {
     fn drop(&mut self) {
-        self.graph.keep_unset(std::mem::take(&mut self.unset));
+        self.graph.store.unset.set(std::mem::take(&mut self.unset));
         self.engine.release();
     }
 }
@@ -235,7 +243,8 @@ debug!(Run<'_, '_>, |this| graph = this.graph, splits = &this.n_splits());
 mod tests {
     use crate::{Backend, Context, DType, Sched};
 
-    /// With copies, each allocation takes the next; without, a graph's placement is reused.
+    /// With pipeline copies, each allocation takes the next copy of an input. Without them, a graph's placement is
+    /// reused.
     #[test]
     fn sched_reuses_a_placement_only_without_copies() {
         let ctx = Context::new();
@@ -252,7 +261,7 @@ mod tests {
                 let _live = run.live("test").unwrap();
                 x.ptr().data().addr()
             });
-            // Of four allocations, each pair at distance two uses one copy.
+            // The first and third allocation use the same copy of the input, and so do the second and fourth.
             assert!(places[0] == places[2] && places[1] == places[3], "{places:?}");
             assert_eq!(places[0] == places[1], !parallel, "{places:?}");
         }

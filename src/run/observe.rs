@@ -8,7 +8,7 @@ use ggml_sys as sys;
 
 use super::{Run, part};
 use crate::backend::Backend;
-use crate::callback::{self, State};
+use crate::callback::{self, CallbackCell};
 use crate::device::meta;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ use crate::header::TensorPtr;
 use crate::sched::{Engine, RawSched};
 use crate::tensor::Tensor;
 use crate::tensor::transfer;
-use crate::{guard, list};
+use crate::{guard, list, log};
 
 impl Run<'_, '_> {
     /// Computes the graph and shows results during the computation (`ggml_backend_sched_set_eval_callback`).
@@ -61,16 +61,16 @@ impl Run<'_, '_> {
             let why = "a meta device computes whole graphs only, not single operations; use `compute` and outputs";
             meta::before_use(CALL, backend.device(), why)?;
         }
-        let observer = Observer::new(ask, see);
+        let observer = Observer(CallbackCell::new((ask, see)));
         let live = self.begin(CALL)?;
         let nodes = self.graph;
-        let status = self.in_c(CALL, |engine, graph| match engine {
+        let status = self.call_c(CALL, |engine, graph| match engine {
             Engine::One(_, backend) => observer.compute_parts(backend, nodes),
             Engine::Many(splitter) => observer.compute(splitter.raw()?, graph),
         });
         drop(live);
-        observer.finish();
-        self.finish(CALL, status)
+        observer.0.finish();
+        log::public(|| self.finish(CALL, status))
     }
 }
 
@@ -99,34 +99,30 @@ impl Run<'_, '_> {
 pub struct Observed<'a>(Tensor<'a>);
 
 impl<'a> Observed<'a> {
-    /// The tensor.
+    /// The tensor whose value was just computed.
     pub fn tensor(self) -> Tensor<'a> {
         self.0
     }
 
-    /// Reads its elements, in ggml's order (`ne[0]` innermost).
+    /// Reads the result's elements, in ggml's order (`ne[0]` innermost).
     ///
     /// # Errors
     ///
-    /// [`Error::ElementType`](crate::Error::ElementType) if `T` is not its element type.
+    /// [`Error::ElementType`](crate::Error::ElementType) if `T` is not the tensor's element type.
     pub fn get<T: Element>(self) -> Result<Vec<T>> {
-        callback::reopened(|| transfer::read("Observed::get", self.0.ptr()))
+        callback::allow_reentry(|| transfer::read("Observed::get", self.0.ptr()))
     }
 }
 
 /// The two closures of an observed computation.
-struct Observer<A, S>(State<(A, S)>);
+struct Observer<A, S>(CallbackCell<(A, S)>);
 
 impl<A, S> Observer<A, S>
 where
     A: FnMut(Tensor<'_>) -> bool,
     S: FnMut(Observed<'_>) -> ControlFlow<()>,
 {
-    fn new(ask: A, see: S) -> Self {
-        Self(State::new((ask, see)))
-    }
-
-    /// Lets the scheduler compute the allocated graph and call the closures.
+    /// Lets the scheduler compute the allocated graph, and call the two closures.
     fn compute(&self, raw: &mut RawSched, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
         raw.set_callback(Some(on_node::<A, S>), (&raw const *self).cast_mut().cast());
         let status = raw.compute(graph);
@@ -134,7 +130,7 @@ where
         status
     }
 
-    /// Computes the graph on one backend as the scheduler does: in parts that end where a result is asked for.
+    /// Computes the graph on one backend. As in the scheduler, each part ends where a result is asked for.
     fn compute_parts(&self, backend: &mut Backend, graph: &Graph<'_>) -> Result<sys::ggml_status> {
         let mut part = Vec::new();
         for (i, t) in graph.nodes().enumerate() {
@@ -155,36 +151,35 @@ where
         Ok(sys::GGML_STATUS_SUCCESS)
     }
 
-    /// Calls the closure that is asked, or the one that sees a result. `None` if the computation must stop.
+    /// Calls `ask` or `see`, the user's closures, for one tensor. Returns `None` if the computation must stop.
     fn call(&self, t: Tensor<'_>, ask: bool) -> Option<bool> {
         let answer = |(wants, see): &mut (A, S)| {
             if ask { Some(wants(t)) } else { see(Observed(t)).is_continue().then_some(true) }
         };
         self.0.run(answer).flatten()
     }
-
-    /// Resumes a panic of the closures.
-    fn finish(self) {
-        self.0.finish();
-    }
 }
 
 /// # Safety
 ///
-/// `tensor` must be a node of the graph being computed, with memory, and `user` the `Observer<A, S>` of that computation.
+/// `tensor` must be a node of the graph being computed, with memory, and `user` the `Observer<A, S>` of that
+/// computation.
 unsafe extern "C-unwind" fn on_node<A, S>(tensor: *mut sys::ggml_tensor, ask: bool, user: *mut c_void) -> bool
 where
     A: FnMut(Tensor<'_>) -> bool,
     S: FnMut(Observed<'_>) -> ControlFlow<()>,
 {
-    // SAFETY: `user` is the live observer of this computation, by contract; a RefCell guards its closures.
+    // SAFETY: `user` is the live observer of this computation, by this function's `# Safety`; a RefCell guards the
+    // observer's closures.
     let observer = unsafe { &*user.cast::<Observer<A, S>>() };
     let answer = NonNull::new(tensor).and_then(|raw| {
-        // SAFETY: `tensor` is live during the computation, by contract.
+        // SAFETY: `tensor` is live during the computation, by this function's `# Safety`.
         let ptr = unsafe { TensorPtr::new(raw) };
-        // SAFETY: as above; the closures accept any lifetime, so they can't keep the handle beyond the call.
+        // SAFETY: `tensor` is live during the computation; the closures accept any lifetime, so they can't keep the
+        // handle beyond the call.
         observer.call(unsafe { Tensor::new(ptr) }, ask)
     });
-    // Stopped, or panicked. C's own stop ends only the current split; later ones would read missing results.
+    // Without an answer, the closure has stopped the computation or panicked. If C stopped by itself, it would end only
+    // the current split, and later splits would read missing results.
     answer.unwrap_or_else(|| guard::cancel())
 }

@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::guard::guarded;
 use crate::header::TensorPtr;
 
-/// Computes these operations of a graph that is allocated for the backend, whose headers have its placement and whose
-/// preceding operations were computed. Results are there until other operations need their memory.
-pub(super) fn compute(backend: &mut Backend, nodes: &[TensorPtr]) -> Result<sys::ggml_status> {
-    // SAFETY: a pure function; `grads` is off.
+/// Computes these operations of a graph that is allocated for the backend. The graph's headers must have its placement,
+/// and the preceding operations must have been computed. Results stay until later operations reuse their memory.
+pub(crate) fn compute(backend: &mut Backend, nodes: &[TensorPtr]) -> Result<sys::ggml_status> {
+    // SAFETY: the C function is pure; `grads` is off.
     let pool = Pool::new(unsafe { sys::ggml_graph_overhead_custom(nodes.len(), false) })?;
     // SAFETY: the pool is live and was made with the room that a graph of this size takes.
     let graph = unsafe { guarded!(new, sys::ggml_new_graph_custom(pool.as_ptr(), nodes.len(), false)) }?;
@@ -21,6 +21,6 @@ pub(super) fn compute(backend: &mut Backend, nodes: &[TensorPtr]) -> Result<sys:
     }
     let raw = backend.as_ptr();
     // SAFETY: backend and graph are live; the operations are of a graph that was allocated for this backend, so they
-    // and their sources have memory that its device can use. The call waits, so C keeps nothing.
+    // and their sources have memory that the backend's device can use. The call waits, so C keeps nothing.
     unsafe { guarded!(compute, sys::ggml_backend_graph_compute(raw, graph.as_ptr())) }
 }

@@ -2,6 +2,7 @@
 
 use super::Run;
 use super::raw::RawPlan;
+use crate::callback;
 use crate::debug::debug;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
@@ -27,7 +28,7 @@ use crate::tensor::Tensor;
 #[doc(alias = "ggml_backend_graph_plan_t")]
 #[doc(alias = "ggml_backend_graph_plan_free")]
 pub struct GraphPlan<'p, 's, 'c> {
-    /// `None` once it was leaked.
+    /// The C plan; `None` once it was leaked.
     raw: Option<RawPlan>,
     run: &'p mut Run<'s, 'c>,
 }
@@ -38,12 +39,13 @@ impl<'s, 'c> Run<'s, 'c> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] unless the graph is allocated for a local CPU backend alone; [`Error::Exception`] if memory
-    /// runs out.
+    /// [`Error::Unsupported`] unless the graph is allocated for a local CPU backend alone; [`Error::Exception`] if
+    /// memory runs out.
     #[doc(alias = "ggml_backend_graph_plan_create")]
     #[doc(alias = "ggml_graph_plan")]
     pub fn plan(&mut self) -> Result<GraphPlan<'_, 's, 'c>> {
         const CALL: &str = "Run::plan";
+        callback::check_reentry(CALL)?;
         let _live = self.live(CALL)?;
         let graph = self.graph.as_ptr();
         let backend = self.engine.only(CALL)?;
@@ -53,8 +55,8 @@ impl<'s, 'c> Run<'s, 'c> {
             let why = "only a local CPU backend makes plans; use Run::compute instead";
             return Err(Error::unsupported(CALL, [], device.name(), why));
         }
-        // SAFETY: the device is a local CPU (checked above), whose backends make plans, and the graph was allocated for it.
-        // The plan borrows `self`, so graph, memory, backend, threads and closure stay as they are.
+        // SAFETY: the device is a local CPU (checked above), whose backends make plans, and the graph was allocated for
+        // the backend. The plan borrows `self`, so graph, memory, backend, threads and closure stay as they are.
         let raw = unsafe { RawPlan::new(backend, graph) }?;
         Ok(GraphPlan { raw: Some(raw), run: self })
     }
@@ -67,6 +69,7 @@ impl GraphPlan<'_, '_, '_> {
     ///
     /// As [`Run::set`].
     pub fn set<T: Element>(&mut self, t: Tensor<'_>, data: &[T]) -> Result<()> {
+        callback::check_reentry("GraphPlan::set")?;
         self.run.set(t, data)
     }
 
@@ -86,7 +89,7 @@ impl GraphPlan<'_, '_, '_> {
         const CALL: &str = "GraphPlan::compute";
         let live = self.run.begin(CALL)?;
         let plan = self.raw.as_ref().ok_or(Error::Poisoned { object: "graph plan" })?;
-        let status = self.run.in_c(CALL, |_, _| guard::compute("ggml_backend_graph_plan_compute", || plan.compute()));
+        let status = self.run.call_c(CALL, |_, _| guard::compute("ggml_backend_graph_plan_compute", || plan.compute()));
         drop(live);
         self.run.finish(CALL, status)
     }
@@ -97,15 +100,16 @@ impl GraphPlan<'_, '_, '_> {
     ///
     /// As [`Run::get`].
     pub fn get<T: Element>(&self, t: Tensor<'_>) -> Result<Vec<T>> {
+        callback::check_reentry("GraphPlan::get")?;
         self.run.get(t)
     }
 }
 
 impl Drop for GraphPlan<'_, '_, '_> {
     fn drop(&mut self) {
-        // An interrupted backend was leaked. Leak the plan that it may still use, too.
+        // An interrupted backend was leaked, and may still use the plan. So the plan is leaked, too.
         if let Some(raw) = self.raw.take().filter(|_| self.run.backends().iter().any(|b| b.check().is_err())) {
-            raw.leak();
+            callback::forget(raw);
         }
     }
 }

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::Run;
 use crate::backend::Backend;
-use crate::error::{Error, Result};
+use crate::callback;
+use crate::error::Result;
 use crate::list;
 use crate::shape::Shape;
 
-/// What there is no memory for, in errors.
+/// How out-of-memory errors name what the memory was for.
 const TIMINGS: &str = "a profile";
 
 /// One operation of a [`Profile`].
@@ -32,17 +33,17 @@ const TIMINGS: &str = "a profile";
 pub struct Timing {
     /// ggml's name for the operation.
     pub op: String,
-    /// The name of its result.
+    /// The name of the operation's result.
     pub name: String,
-    /// The shape of its result.
+    /// The shape of the operation's result.
     pub shape: Shape,
-    /// The backend that computed it.
+    /// The backend that computed the operation.
     pub backend: String,
-    /// Its start, relative to the start of the computation.
+    /// When the operation started, relative to the start of the computation.
     pub start: Duration,
-    /// Its duration, from submission to completion on its device.
+    /// How long the operation took, from its submission to its completion on the device.
     pub time: Duration,
-    /// The size of its operands and its result in bytes.
+    /// The size of the operation's operands and result in bytes.
     pub bytes: usize,
 }
 
@@ -63,31 +64,32 @@ pub struct Timing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Profile {
-    /// The operations, except views.
+    /// The timings of all operations, except views.
     pub timings: Vec<Timing>,
-    /// The whole computation. What exceeds the sum of the operations was spent on copies between devices and on running
-    /// each operation separately.
+    /// The time of the whole computation. What exceeds the sum of the operations was spent on copies between devices
+    /// and on running each operation separately.
     pub total: Duration,
 }
 
 impl Run<'_, '_> {
-    /// Computes the graph as [`Run::compute`] does, but one operation at a time, and measures each.
+    /// Computes the graph as [`Run::compute`] does, but one operation at a time, and measures each one.
     ///
-    /// Devices can't overlap or fuse operations here, so the sum exceeds the time of a normal computation.
+    /// Devices can't overlap or fuse operations here, so the sum of their times exceeds the time of a normal
+    /// computation.
     ///
     /// # Errors
     ///
     /// As [`Run::compute`].
     pub fn profile(&mut self) -> Result<Profile> {
+        callback::check_reentry("Run::profile")?;
         let graph = self.graph;
         let entries = graph.entries();
         let names = entries.iter().map(|e| self.engine.backend_of(e.ptr).map_or_else(String::new, Backend::name));
         let backends = list::collect(names, TIMINGS)?;
         let begin = Instant::now();
         let asked = Cell::new(begin);
-        let mut timings = Vec::new();
-        // The closure below can't say that there is no memory.
-        timings.try_reserve_exact(graph.n_nodes()).map_err(|_| Error::no_memory(TIMINGS))?;
+        // Memory for all timings is reserved here, because the closure below can't return an error.
+        let mut timings = list::reserved(graph.n_nodes(), TIMINGS)?;
         let ask = |t: crate::Tensor<'_>| {
             asked.set(Instant::now());
             !t.ptr().is_view_op()
@@ -112,9 +114,9 @@ impl Run<'_, '_> {
     }
 }
 
-/// The total of all operations of one kind on one backend.
+/// The total of all operations of one kind on one backend: a row of the printed table.
 #[derive(Default)]
-struct Row<'a> {
+struct TimingRow<'a> {
     op: &'a str,
     backend: &'a str,
     count: usize,
@@ -123,12 +125,12 @@ struct Row<'a> {
 }
 
 impl Profile {
-    fn rows(&self) -> Vec<Row<'_>> {
-        let mut rows: Vec<Row<'_>> = Vec::new();
+    fn rows(&self) -> Vec<TimingRow<'_>> {
+        let mut rows: Vec<TimingRow<'_>> = Vec::new();
         for t in &self.timings {
             let at = rows.iter().position(|r| r.op == t.op && r.backend == t.backend).unwrap_or(rows.len());
             if at == rows.len() {
-                rows.push(Row { op: &t.op, backend: &t.backend, ..Row::default() });
+                rows.push(TimingRow { op: &t.op, backend: &t.backend, ..TimingRow::default() });
             }
             if let Some(row) = rows.get_mut(at) {
                 row.count += 1;
@@ -138,39 +140,6 @@ impl Profile {
         }
         rows.sort_by_key(|r| std::cmp::Reverse(r.time));
         rows
-    }
-
-    /// The computation in the trace format that `chrome://tracing` and Perfetto open, one track for each backend.
-    ///
-    /// ```
-    /// # use ggml::prelude::*; let ctx = Context::new();
-    /// let y = ctx.sqr(ctx.arange(0.0, 4.0, 1.0)?)?;
-    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
-    /// # let mut run = sched.alloc(&graph)?;
-    /// let trace = run.profile()?.to_trace();
-    /// assert!(trace.contains("\"SQR\"") || trace.contains("\"sqr\""));
-    /// # Ok::<(), ggml::Error>(())
-    /// ```
-    #[cfg(feature = "tools")]
-    pub fn to_trace(&self) -> String {
-        use serde_json::json;
-        let mut backends: Vec<&str> = Vec::new();
-        let mut events = Vec::new();
-        for t in &self.timings {
-            let thread = backends.iter().position(|b| *b == t.backend).unwrap_or_else(|| {
-                backends.push(&t.backend);
-                backends.len() - 1
-            });
-            events.push(json!({
-                "ph": "X", "pid": 1, "tid": thread, "name": t.op,
-                "ts": t.start.as_secs_f64() * 1e6, "dur": t.time.as_secs_f64() * 1e6,
-                "args": { "name": t.name, "shape": t.shape.ne(), "bytes": t.bytes },
-            }));
-        }
-        for (thread, name) in backends.iter().enumerate() {
-            events.push(json!({ "ph": "M", "pid": 1, "tid": thread, "name": "thread_name", "args": { "name": name } }));
-        }
-        json!({ "traceEvents": events, "displayTimeUnit": "ms" }).to_string()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::guard::guarded;
 ///
 /// # Invariants
 ///
-/// The backend and the graph that it was made from are alive.
+/// The backend and the graph of which the plan was made are alive.
 pub(super) struct RawPlan {
     raw: NonNull<c_void>,
     backend: *mut sys::ggml_backend,
@@ -22,26 +22,20 @@ pub(super) struct RawPlan {
 impl RawPlan {
     /// # Safety
     ///
-    /// The backend must be one that makes plans. It, its threads, its closure and the graph must not change while the
-    /// result lives, and the graph's tensors must have memory that the backend's device can use.
+    /// The backend must be one that makes plans. The backend, its threads, its abort closure and the graph must not
+    /// change while the result lives, and the graph's tensors must have memory that the backend's device can use.
     pub(super) unsafe fn new(backend: &mut Backend, graph: *mut sys::ggml_cgraph) -> Result<Self> {
         let backend = backend.as_ptr();
-        // SAFETY: backend and graph are live, and the backend makes plans, by this function's contract. C copies
-        // the graph struct, which points to its lists, the threads and the closure; the result is ours.
+        // SAFETY: backend and graph are live, and the backend makes plans, by this function's `# Safety`. C copies the
+        // graph struct, which points to its lists, the threads and the closure; the result is ours.
         let raw = unsafe { guarded!(new, sys::ggml_backend_graph_plan_create(backend, graph)) }?;
         Ok(Self { raw, backend })
     }
 
-    /// Computes the graph. To be called inside `guard::compute`.
+    /// Computes the graph of the plan. It must be called inside `guard::compute`.
     pub(super) fn compute(&self) -> sys::ggml_status {
         // SAFETY: plan, backend and graph are live by the type's invariants. The call waits, so C keeps nothing new.
         unsafe { sys::ggml_backend_graph_plan_compute(self.backend, self.raw.as_ptr()) }
-    }
-
-    /// Leaks the C object: an interrupted computation may still refer to it.
-    pub(super) fn leak(self) {
-        #[expect(clippy::mem_forget, reason = "an interrupted computation may still refer to it")]
-        std::mem::forget(self);
     }
 }
 

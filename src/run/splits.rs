@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::Run;
 use crate::backend::Backend;
 use crate::buffer;
+use crate::callback;
 use crate::entries::{Entry, Kind};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -29,11 +30,11 @@ use crate::tensor::Tensor;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Split<'a> {
-    /// The backend that runs it.
+    /// The backend that runs the split.
     pub backend: &'a Backend,
-    /// Its operations in order, including views.
+    /// The split's operations in order, including views.
     pub nodes: Vec<Tensor<'a>>,
-    /// The tensors that are copied to its device before it runs.
+    /// The tensors that are copied to the split's device before the split runs.
     pub inputs: Vec<SplitInput<'a>>,
 }
 
@@ -57,13 +58,14 @@ pub struct Split<'a> {
 pub struct SplitInput<'a> {
     /// The tensor that is copied.
     pub tensor: Tensor<'a>,
-    /// The backend it is copied from.
+    /// The backend from which the tensor is copied.
     pub from: Option<&'a Backend>,
     /// The size of the copy in bytes.
     pub bytes: usize,
 }
 
-/// Derives the splits from an allocated graph: the scheduler puts a copy where a source lies on another device.
+/// Derives the splits from an allocated graph. Where an operation's source lies on another device, the scheduler has
+/// put a copy in its place.
 fn splits<'a>(
     graph: &'a Graph<'_>,
     backend_of: impl Fn(TensorPtr) -> Option<&'a Backend>,
@@ -107,7 +109,8 @@ fn splits<'a>(
     Ok(splits)
 }
 
-/// Whether the scheduler begins a split at `e`, to free the copies of earlier weights.
+/// Whether the scheduler begins a split at `e`, because it copies weights of `e` to the device. It does so to free the
+/// copies of earlier weights.
 fn has_remote_weight(graph: &Graph<'_>, e: &Entry, backend: &Backend) -> bool {
     graph.entries().srcs(e).any(|(_, src)| {
         matches!(src.owner(), Owner::Weights | Owner::Packed)
@@ -140,7 +143,7 @@ impl Run<'_, '_> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::OutOfMemory`].
     pub fn splits(&self) -> Result<Vec<Split<'_>>> {
         splits(self.graph, |t| self.engine.backend_of(t), |entry, slot| self.placement.copy_of(entry, slot))
     }
@@ -152,22 +155,14 @@ impl Run<'_, '_> {
         self.engine.backend_of(t.ptr())
     }
 
-    /// The backends that compute the graph.
-    pub(super) fn backends(&self) -> &[Backend] {
-        self.engine.backends()
+    /// The graph that this run computes.
+    pub fn graph(&self) -> &Graph<'_> {
+        self.graph
     }
 
-    /// The graph in the DOT language, with the backend of each operation and leaf (`ggml_graph_dump_dot`).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
-    pub fn to_dot(&self) -> Result<String> {
-        let backends: Vec<_> = self.backends().iter().map(Backend::name).collect();
-        self.graph.dot(&backends, |t| {
-            let backend = self.engine.backend_of(t)?;
-            self.backends().iter().position(|b| std::ptr::eq(b, backend))
-        })
+    /// The backends that compute the graph, in the scheduler's order.
+    pub fn backends(&self) -> &[Backend] {
+        self.engine.backends()
     }
 
     /// Bytes of compute memory on each backend, in the order of [`Sched::backends`](crate::Sched::backends)
@@ -176,9 +171,10 @@ impl Run<'_, '_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Ggml`](crate::Error::Ggml) if ggml fails.
+    /// [`Error::Ggml`] if ggml fails.
     #[doc(alias = "ggml_backend_sched_get_buffer_size")]
     pub fn buffer_sizes(&self) -> Result<Vec<usize>> {
+        callback::check_reentry("Run::buffer_sizes")?;
         match &self.engine {
             Engine::One(allocator, _) => Ok(vec![allocator.buffer_sizes()?.iter().sum()]),
             Engine::Many(splitter) => splitter.buffer_sizes(),

@@ -21,7 +21,7 @@ impl<'s> Run<'s, '_> {
     pub fn set<T: Element>(&mut self, t: Tensor<'_>, data: &[T]) -> Result<()> {
         const CALL: &str = "Run::set";
         let (_, e) = self.input(CALL, t)?;
-        // Before the values are looked at: those of another type make no sense.
+        // The type is checked before the values are: values of another type make no sense.
         transfer::check_whole::<T>(CALL, e.ptr, data.len())?;
         self.write(CALL, t, data, |e, _| transfer::write(CALL, e.ptr, data))
     }
@@ -117,7 +117,7 @@ impl<'s> Run<'s, '_> {
         self.read(CALL, t, |t| transfer::read_into(CALL, t, out))
     }
 
-    /// Reads a contiguous tensor of any type as [`Run::get`] does, as raw bytes in ggml's block layout.
+    /// Reads a tensor of any type as [`Run::get`] does, as raw bytes in ggml's block layout.
     ///
     /// ```
     /// # use ggml::prelude::*; let ctx = Context::new();
@@ -130,13 +130,13 @@ impl<'s> Run<'s, '_> {
     ///
     /// # Errors
     ///
-    /// As [`Run::get`], except for [`Error::ElementType`]; [`Error::Shape`] if the tensor is not contiguous.
+    /// As [`Run::get`], except for [`Error::ElementType`].
     pub fn get_bytes(&self, t: Tensor<'_>) -> Result<Vec<u8>> {
         const CALL: &str = "Run::get_bytes";
         self.read(CALL, t, |t| transfer::read_raw(CALL, t))
     }
 
-    /// Checks `data` for the input `t`, and lets `f` write them, which learns whether the input has no value yet.
+    /// Checks `data` for the input `t`, and lets `f` write it. `f` learns whether the input has no value yet.
     fn write<T: bytemuck::Pod>(
         &mut self,
         call: &'static str,
@@ -147,7 +147,7 @@ impl<'s> Run<'s, '_> {
         let (i, e) = self.input(call, t)?;
         self.check_values(call, e, data)?;
         let unset = self.is_unset(i);
-        self.placement.reach(call, self.graph, e, || f(e, unset))?;
+        self.placement.with_placed(call, self.graph, e, || f(e, unset))?;
         if let Some(of_input) = self.unset.get_mut(i).filter(|_| unset) {
             *of_input = false;
             self.n_unset -= 1;
@@ -160,7 +160,7 @@ impl<'s> Run<'s, '_> {
         self.unset.get(i).copied().unwrap_or_default()
     }
 
-    /// Lets `f` read `t`, if it has a value.
+    /// Lets `f` read the tensor `t`, if it has a value.
     fn read<R>(&self, call: &'static str, t: Tensor<'_>, f: impl FnOnce(TensorPtr) -> Result<R>) -> Result<R> {
         let (i, e) = self.entry(call, t)?;
         if !e.kept {
@@ -169,11 +169,11 @@ impl<'s> Run<'s, '_> {
         match e.kind {
             Kind::Input if self.is_unset(i) => Err(Error::InputNotSet { call, tensor: t.info() }),
             Kind::Node if !self.computed => Err(Error::NotComputed { call, tensor: t.info() }),
-            _ => self.placement.reach(call, self.graph, e, || f(e.ptr)),
+            _ => self.placement.with_placed(call, self.graph, e, || f(e.ptr)),
         }
     }
 
-    /// The entry of the input `t`, with its index.
+    /// The entry of the graph's input `t`, with the entry's index.
     fn input(&self, call: &'static str, t: Tensor<'_>) -> Result<(usize, &'s Entry)> {
         let (i, e) = self.entry(call, t)?;
         if e.kind != Kind::Input {
@@ -187,7 +187,8 @@ impl<'s> Run<'s, '_> {
         found.ok_or_else(|| Error::NotPart { call, tensor: t.info(), whole: "the allocated graph" })
     }
 
-    /// Checks indices before they reach the device: kernels check only some of them, and abort the process if they do.
+    /// Checks the indices in `data` before they reach the device. Kernels check only some indices, and abort the
+    /// process if a check fails.
     fn check_values<T: bytemuck::Pod>(&self, call: &'static str, e: &Entry, data: &[T]) -> Result<()> {
         let Some(below) = e.below else { return Ok(()) };
         let bytes: &[u8] = bytemuck::cast_slice(data);
@@ -200,7 +201,7 @@ impl<'s> Run<'s, '_> {
         }
     }
 
-    /// Checks that indices are in bounds, and distinct where an operation needs that.
+    /// Checks that indices are in bounds, and distinct where an operation needs distinct ones.
     fn check_indices(
         &self,
         call: &'static str,
@@ -211,7 +212,7 @@ impl<'s> Run<'s, '_> {
         if let Some((position, value)) = indices.clone().enumerate().find(|(_, value)| !(0..below).contains(value)) {
             return Err(Error::Index { call, tensor: e.ptr.info(), position, value, below });
         }
-        // Ascending indices are distinct, and the common case.
+        // Ascending indices are distinct. They are the common case.
         if !e.distinct || indices.clone().is_sorted_by(|a, b| a < b) {
             return Ok(());
         }

@@ -1,10 +1,14 @@
 //! Builds a scheduler.
 
+use std::slice;
+
 use ggml_sys as sys;
 
 use super::Sched;
-use crate::backend::Backend;
+use crate::alloc::GraphAllocator;
+use crate::backend::{Backend, names};
 use crate::buffer::BufferType;
+use crate::callback;
 use crate::device::meta;
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result};
@@ -28,10 +32,10 @@ pub struct SchedBuilder {
     settings: Settings,
 }
 
-/// The C scheduler's settings.
-#[derive(Debug)]
+/// The settings of a C scheduler.
+#[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// Each backend's buffer type; `None` for its device's default.
+    /// The buffer type of each backend; `None` for the default of the backend's device.
     pub(super) memory: Vec<Option<BufferType>>,
     pub(super) parallel: bool,
     pub(super) op_offload: bool,
@@ -50,8 +54,8 @@ impl SchedBuilder {
         self.add(backend, None)
     }
 
-    /// Adds a backend as [`SchedBuilder::backend`] does, and sets the buffer type of its results: its device's default,
-    /// or host memory that the device can use. For a CPU beside a GPU, the GPU's
+    /// Adds a backend as [`SchedBuilder::backend`] does, and sets the buffer type of its results: the default of the
+    /// backend's device, or host memory that the device can use. For a CPU beside a GPU, the GPU's
     /// [`Device::host_buffer_type`](crate::Device::host_buffer_type) makes copies faster.
     pub fn backend_with(self, backend: Backend, buft: BufferType) -> Self {
         self.add(backend, Some(buft))
@@ -63,8 +67,8 @@ impl SchedBuilder {
         self
     }
 
-    /// Whether to keep several copies of inputs and of tensors copied between devices ([`Run::n_copies`]), so
-    /// that devices with events wait for each other and the host does not. Off by default.
+    /// Sets whether to keep several copies of inputs and of tensors copied between devices ([`Run::n_copies`]), so that
+    /// devices with events wait for each other and the host does not. Off by default.
     ///
     /// Consecutive allocations use the copies in turn.
     ///
@@ -74,7 +78,7 @@ impl SchedBuilder {
         self
     }
 
-    /// Whether a GPU may run large operations whose weights lie in host memory. On by default.
+    /// Sets whether a GPU may run large operations whose weights lie in host memory. On by default.
     pub fn op_offload(mut self, yes: bool) -> Self {
         self.settings.op_offload = yes;
         self
@@ -88,14 +92,15 @@ impl SchedBuilder {
     /// can compute in its buffer type.
     #[doc(alias = "ggml_backend_sched_new")]
     pub fn build(self) -> Result<Sched> {
+        callback::check_reentry("SchedBuilder::build")?;
         check(&self.backends, &self.settings)?;
         Ok(Sched::new(self.backends, self.settings))
     }
 }
 
 impl Sched {
-    /// A scheduler over what this machine has: the first GPU, or else the first integrated one, if there is any; then all
-    /// accelerators, such as BLAS, in ggml's order; the CPU last.
+    /// A scheduler over what this machine has: the first GPU, or else the first integrated one, if there is any; then
+    /// all accelerators, such as BLAS, in ggml's order; the CPU last.
     ///
     /// ```
     /// use ggml::prelude::*;
@@ -105,33 +110,32 @@ impl Sched {
     /// let y = ctx.sqr(x)?;
     /// let graph = ctx.graph([y])?;
     /// let mut sched = Sched::best()?;
-    /// let mut run = sched.alloc(&graph)?;
-    /// run.set(x, &[3.0_f32, 4.0])?;
-    /// run.compute()?;
-    /// assert_eq!(run.get::<f32>(y)?, [9.0, 16.0]);
+    /// assert_eq!(sched.run(&graph, (x, &[3.0_f32, 4.0]))?.get::<f32>(y)?, [9.0, 16.0]);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// As [`Device::all`] and [`Device::init`]; [`Error::NoSuch`] where no CPU is among the devices, as before
-    /// [`Registry::load_all`](crate::Registry::load_all) in a program whose backends are loaded.
+    /// As [`Device::all`] and [`Device::init`]; [`Error::NoSuch`] if there is no CPU device, such as before
+    /// [`Registry::load_all`](crate::Registry::load_all) in a program that loads its backends.
     pub fn best() -> Result<Self> {
+        callback::check_reentry("Sched::best")?;
         let (best, cpu) = (Device::best()?, Device::cpu()?);
         let all = Device::all()?;
         let accelerators = all.into_iter().filter(|d| d.device_type() == DeviceType::Accelerator);
         let first = Some(best).filter(|&best| best != cpu);
-        // One place is the CPU's.
+        // One of the scheduler's places for backends is kept for the CPU.
         let devices = first.into_iter().chain(accelerators).take(SchedBuilder::MAX_BACKENDS - 1).chain([cpu]);
-        let add = |builder: SchedBuilder, backend: Result<Backend>| Ok(builder.backend(backend?));
+        let add = |builder: SchedBuilder, backend: Result<Backend>| -> Result<_> { Ok(builder.backend(backend?)) };
         devices.map(Device::init).try_fold(SchedBuilder::new(), add)?.build()
     }
 }
 
 impl Settings {
-    /// The bytes that the C scheduler allocates for graphs of `capacity` tensors, rounded up. Per tensor: headers and
-    /// four lists of indices, for twice 30 split inputs; the graph; and two tables with an element for each copy.
+    /// An upper bound of the bytes that the C scheduler allocates for graphs of `capacity` tensors. Each tensor takes
+    /// headers and entries of four lists of indices, for twice 30 split inputs; a place in the graph; and elements of
+    /// two tables, for each copy.
     pub(super) fn bytes_of_tables(&self, capacity: usize, n_backends: usize) -> usize {
         const SPLIT_INPUTS: usize = 2 * 30;
         const MAX_COPIES: usize = 4;
@@ -141,19 +145,21 @@ impl Settings {
         capacity.saturating_mul(each)
     }
 
-    /// The buffer types that these backends compute in.
+    /// An allocator for the only backend of a scheduler.
+    pub(super) fn allocator(&self, backend: &Backend) -> GraphAllocator {
+        GraphAllocator::over(self.buffer_types(slice::from_ref(backend)).into(), None)
+    }
+
+    /// The buffer types in which these backends compute.
     pub(super) fn buffer_types(&self, backends: &[Backend]) -> Vec<BufferType> {
         let usual = backends.iter().map(|b| b.device().buffer_type());
         usual.zip(&self.memory).map(|(usual, wanted)| wanted.unwrap_or(usual)).collect()
     }
 }
 
-/// Checks that a scheduler can work with these backends.
+/// Checks that a scheduler can work with these backends, and with the settings' buffer types.
 pub(super) fn check(backends: &[Backend], settings: &Settings) -> Result<()> {
-    let refuse = |reason| {
-        let names: Vec<_> = backends.iter().map(Backend::name).collect();
-        Err(Error::Backends { reason, backends: names.join(", ").into() })
-    };
+    let refuse = |reason| Err(Error::Backends { reason, backends: names(backends).into() });
     if backends.len() > SchedBuilder::MAX_BACKENDS {
         return refuse("there are more than 16 backends; remove some");
     }
@@ -175,8 +181,8 @@ pub(super) fn check(backends: &[Backend], settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Whether the backend can use any tensor of that buffer type. Devices also support repacking types, which hold weights
-/// only (H27); those are neither the device's default nor host memory.
+/// Whether the backend can compute with any tensor in this buffer type. Devices also support repacking types, which
+/// hold weights only (H27). Such a type is neither the device's default nor host memory.
 fn computes_in(backend: &Backend, buft: BufferType) -> bool {
     let device = backend.device();
     device.supports_buffer_type(buft) && (buft == device.buffer_type() || buft.is_host())

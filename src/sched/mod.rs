@@ -1,17 +1,18 @@
 //! The scheduler: one graph over several devices.
 
 mod builder;
-mod divided;
 mod failure;
 mod pins;
 mod raw;
+mod sharded;
 mod splitter;
 
 use std::slice;
 
 use crate::alloc::{GraphAllocator, Places};
-use crate::backend::{Backend, Id};
+use crate::backend::{Backend, BackendId};
 use crate::buffer::BufferType;
+use crate::callback;
 use crate::debug::debug;
 use crate::error::Result;
 use crate::graph::Graph;
@@ -36,44 +37,39 @@ pub(crate) use splitter::Splitter;
 /// let y = ctx.sqr(x)?;
 /// let graph = ctx.graph([y])?;
 /// let mut sched = Sched::best()?; // the best GPU, beside the CPU
-/// let mut run = sched.alloc(&graph)?;
-/// run.set(x, &[3.0_f32, 4.0])?;
-/// run.compute()?;
-/// assert_eq!(run.get::<f32>(y)?, [9.0, 16.0]);
+/// assert_eq!(sched.run(&graph, (x, &[3.0_f32, 4.0]))?.get::<f32>(y)?, [9.0, 16.0]);
 /// # Ok::<(), ggml::Error>(())
 /// ```
 ///
 /// # Why `&mut`?
 ///
 /// A scheduler holds one graph at a time: [`Sched::alloc`] borrows it for as long as that graph has memory.
+///
+/// # Threads
+///
+/// A scheduler is `Send`, not `Sync`: move it to the thread that computes. Where one is shared, as in an
+/// `Arc<Sched>` for several threads, the compiler says that something "cannot be shared between threads safely" and
+/// "appears within the type `Sched`". Give each worker a scheduler, which may share its [`Weights`](crate::Weights), or
+/// put it into a [`Mutex`](std::sync::Mutex). [`guide::service`](crate::guide::service) has workers on tokio.
 #[doc(alias = "ggml_backend_sched_t")]
 #[doc(alias = "ggml_backend_sched_free")]
-pub struct Sched(Parts);
-
-/// What a scheduler is made of.
-enum Parts {
-    /// One backend, whose graphs need no splits and no copies. ggml's scheduler takes longer than its allocator to plan
-    /// them.
-    One(One),
-    /// Several backends, or pipeline copies.
-    Many(Splitter),
-}
-
-struct One {
-    allocator: GraphAllocator,
-    backend: Backend,
+pub struct Sched {
+    engine: Engine,
     settings: Settings,
-    /// The backend that was checked last.
-    checked: Id,
+    /// The only backend, as it was when it was last checked. Where there are several, their splitter checks them.
+    checked: Option<BackendId>,
 }
 
-/// What allocates a graph, and computes it.
-pub(crate) enum Engine<'s> {
-    /// An allocator, and the backend that computes in its memory.
-    One(&'s mut GraphAllocator, &'s mut Backend),
-    /// ggml's scheduler with its backends.
-    Many(&'s mut Splitter),
+/// What allocates and computes graphs. A scheduler owns an engine, and a run borrows one.
+pub(crate) enum Engine<A = GraphAllocator, B = Backend, S = Splitter> {
+    /// One backend, and the allocator of its memory. Graphs need no splits and no copies, and ggml's scheduler would
+    /// take longer to plan them.
+    One(A, B),
+    /// ggml's scheduler, for several backends or pipeline copies.
+    Many(S),
 }
+
+pub(crate) type EngineMut<'s> = Engine<&'s mut GraphAllocator, &'s mut Backend, &'s mut Splitter>;
 
 impl Sched {
     /// Starts to build a scheduler.
@@ -81,49 +77,51 @@ impl Sched {
         SchedBuilder::new()
     }
 
+    /// Makes a scheduler of backends and settings that have passed [`builder::check`].
     fn new(mut backends: Vec<Backend>, settings: Settings) -> Self {
-        Self(match backends.pop() {
-            Some(backend) if backends.is_empty() && !settings.parallel => Parts::One(One::new(backend, settings)),
+        let (engine, checked) = match backends.pop() {
+            Some(backend) if backends.is_empty() && !settings.parallel => {
+                let checked = Some(backend.id());
+                (Engine::One(settings.allocator(&backend), backend), checked)
+            }
             last => {
                 backends.extend(last);
-                Parts::Many(Splitter::new(backends, settings))
+                (Engine::Many(Splitter::new(backends, settings.clone())), None)
             }
-        })
+        };
+        Self { engine, settings, checked }
     }
 
     /// The backends, in order of priority (`ggml_backend_sched_get_backend`).
     #[doc(alias = "ggml_backend_sched_get_backend")]
     #[doc(alias = "ggml_backend_sched_get_n_backends")]
     pub fn backends(&self) -> &[Backend] {
-        match &self.0 {
-            Parts::One(one) => slice::from_ref(&one.backend),
-            Parts::Many(splitter) => &splitter.backends,
+        match &self.engine {
+            Engine::One(_, backend) => slice::from_ref(backend),
+            Engine::Many(splitter) => &splitter.backends,
         }
     }
 
     /// Each backend's buffer type, in the order of [`Sched::backends`] (`ggml_backend_sched_get_buffer_type`).
     #[doc(alias = "ggml_backend_sched_get_buffer_type")]
     pub fn buffer_types(&self) -> Vec<BufferType> {
-        match &self.0 {
-            Parts::One(one) => one.allocator.buffer_types().into(),
-            Parts::Many(splitter) => splitter.buffer_types(),
-        }
+        self.settings.buffer_types(self.backends())
     }
 
     /// A backend by index, to change its settings or to replace it.
     pub fn backend_mut(&mut self, i: usize) -> Option<&mut Backend> {
-        match &mut self.0 {
-            Parts::One(one) => slice::from_mut(&mut one.backend).get_mut(i),
-            Parts::Many(splitter) => splitter.backends.get_mut(i),
+        match &mut self.engine {
+            Engine::One(_, backend) => slice::from_mut(backend).get_mut(i),
+            Engine::Many(splitter) => splitter.backends.get_mut(i),
         }
     }
 
-    /// How many plans were made: one for each graph that differs from the previous one. A decoder whose shapes stay the
-    /// same plans once.
+    /// How many plans were made: one for each graph that differs from the previous one. For a decoder whose shapes stay
+    /// the same, one plan is made.
     pub fn plans(&self) -> usize {
-        match &self.0 {
-            Parts::One(one) => one.allocator.plans(),
-            Parts::Many(splitter) => splitter.plans(),
+        match &self.engine {
+            Engine::One(allocator, _) => allocator.plans(),
+            Engine::Many(splitter) => splitter.plan.plans(),
         }
     }
 
@@ -143,6 +141,7 @@ impl Sched {
     /// As [`Sched::alloc`].
     #[doc(alias = "ggml_backend_sched_reserve")]
     pub fn reserve(&mut self, graph: &Graph<'_>) -> Result<()> {
+        callback::check_reentry("Sched::reserve")?;
         self.plan_for("Sched::reserve", graph, &[])
     }
 
@@ -159,17 +158,14 @@ impl Sched {
         let pins = Pins::new(call, graph, self.backends().len(), pins)?;
         log::public(|| {
             graph.check_free(call)?;
-            match &mut self.0 {
-                Parts::One(one) => {
-                    let (allocator, backend) = one.checked(graph, &pins)?;
-                    allocator.plan_for(graph, Places::default(), Some(backend.device()))
-                }
-                Parts::Many(splitter) => splitter.prepare(graph, pins),
+            match self.engine(graph, &pins)? {
+                Engine::One(allocator, backend) => allocator.plan_for(graph, Places::default(), Some(backend.device())),
+                Engine::Many(splitter) => splitter.prepare(graph, pins),
             }
         })
     }
 
-    /// The bytes that `graph` would need on each backend, in their order, without allocating them
+    /// The bytes that `graph` would need on each backend, in the order of the backends, without allocating them
     /// (`ggml_backend_sched_reserve_size`). Backends with the same buffer type share memory, counted for the first.
     ///
     /// Nothing is pinned here: a closure, which runs on the CPU, may be counted for another device. If the scheduler's
@@ -188,49 +184,33 @@ impl Sched {
     /// As [`Sched::alloc`], except for [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     #[doc(alias = "ggml_backend_sched_reserve_size")]
     pub fn reserve_size(&mut self, graph: &Graph<'_>) -> Result<Vec<usize>> {
+        callback::check_reentry("Sched::reserve_size")?;
         log::public(|| {
             graph.check_free("Sched::reserve_size")?;
-            match &mut self.0 {
-                Parts::One(one) => {
-                    let (allocator, backend) = one.checked(graph, &Pins::default())?;
-                    allocator.measure(graph, &Places::default(), Some(backend.device()))
-                }
-                Parts::Many(splitter) => splitter.sizes(graph),
+            match self.engine(graph, &Pins::default())? {
+                Engine::One(allocator, backend) => allocator.measure(graph, &Places::default(), Some(backend.device())),
+                Engine::Many(splitter) => splitter.sizes(graph),
             }
         })
     }
 
-    /// What is to allocate `graph` now.
-    pub(crate) fn engine(&mut self, graph: &Graph<'_>, pins: &Pins) -> Result<Engine<'_>> {
-        Ok(match &mut self.0 {
-            Parts::One(one) => {
-                let (allocator, backend) = one.checked(graph, pins)?;
+    /// The engine for `graph`. If there is only one backend, it may have been replaced, so it is first checked whether
+    /// it can run what is pinned to it.
+    pub(crate) fn engine(&mut self, graph: &Graph<'_>, pins: &Pins) -> Result<EngineMut<'_>> {
+        Ok(match &mut self.engine {
+            Engine::One(allocator, backend) => {
+                backend.check()?;
+                let backends = slice::from_ref(&*backend);
+                if self.checked != Some(backend.id()) {
+                    builder::check(backends, &self.settings)?;
+                    *allocator = self.settings.allocator(backend);
+                    self.checked = Some(backend.id());
+                }
+                pins.check(graph, backends)?;
                 Engine::One(allocator, backend)
             }
-            Parts::Many(splitter) => Engine::Many(splitter),
+            Engine::Many(splitter) => Engine::Many(splitter),
         })
-    }
-}
-
-impl One {
-    /// The backend and the settings have passed [`builder::check`].
-    fn new(backend: Backend, settings: Settings) -> Self {
-        let allocator = GraphAllocator::over(settings.buffer_types(slice::from_ref(&backend)).into(), None);
-        let checked = backend.id();
-        Self { allocator, backend, settings, checked }
-    }
-
-    /// Its parts, after a check that the backend, which may have been replaced, can run what is pinned to it.
-    fn checked(&mut self, graph: &Graph<'_>, pins: &Pins) -> Result<(&mut GraphAllocator, &mut Backend)> {
-        self.backend.check()?;
-        let backends = slice::from_ref(&self.backend);
-        if self.backend.id() != self.checked {
-            builder::check(backends, &self.settings)?;
-            self.allocator = GraphAllocator::over(self.settings.buffer_types(backends).into(), None);
-            self.checked = self.backend.id();
-        }
-        pins.check(graph, backends)?;
-        Ok((&mut self.allocator, &mut self.backend))
     }
 }
 

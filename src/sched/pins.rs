@@ -3,23 +3,23 @@
 use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::list;
 use crate::rules::run as check;
 use crate::tensor::Tensor;
 
-/// Indices of entries and of their backends, sorted by entry.
+/// Which entries are pinned: pairs of an entry's index and a backend's index, sorted by entry.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pins(Vec<(usize, usize)>);
 
 impl Pins {
-    /// Finds the pinned tensors among the graph's.
+    /// Finds the entries of the pinned tensors in the graph.
     pub(crate) fn new(
         call: &'static str,
         graph: &Graph<'_>,
         n_backends: usize,
         pins: &[(Tensor<'_>, usize)],
     ) -> Result<Self> {
-        let mut found = Vec::new();
-        found.try_reserve_exact(pins.len()).map_err(|_| Error::no_memory("the list of pinned tensors"))?;
+        let mut found = list::reserved(pins.len(), "the list of pinned tensors")?;
         let refuse = |name, value, expected: String| Error::Param { call, name, value, expected: expected.into() };
         for &(t, backend) in pins {
             let Some(i) = graph.entries().position(t.ptr()) else {
@@ -42,7 +42,7 @@ impl Pins {
         Ok(Self(found))
     }
 
-    /// Checks that the backends can run what is pinned to them.
+    /// Checks that each backend can run the entries that are pinned to it.
     pub(super) fn check(&self, graph: &Graph<'_>, backends: &[Backend]) -> Result<()> {
         self.iter().try_for_each(|(i, backend)| match (graph.entries().get(i), backends.get(backend)) {
             (Some(e), Some(backend)) => check::pinned(backend.device(), e),

@@ -9,7 +9,7 @@ use super::pins::Pins;
 use super::raw::RawSched;
 use crate::alloc::Claims;
 use crate::alloc::placement::{AsBuilt, Placement};
-use crate::alloc::plan::{Fit, Plan};
+use crate::alloc::plan::{Fit, Plan, PlanVerdict, Unjudged};
 use crate::backend::Backend;
 use crate::buffer::BufferType;
 use crate::device::{Device, meta};
@@ -19,8 +19,12 @@ use crate::header::TensorPtr;
 use crate::rules::run as check;
 use crate::{callback, list, log};
 
-/// What an error names if a device orders the same operations differently.
+/// The call that errors name if a device has changed its order of the same operations.
 const REORDER: &str = "ggml_backend_sched_alloc_graph";
+
+/// A verdict for all of the scheduler's devices. When a backend is replaced, the plan is forgotten, so all verdicts are
+/// for the same devices.
+const BY_ALL: PlanVerdict = PlanVerdict(None);
 
 /// Plans and allocates graphs over several backends, or with pipeline copies.
 pub(crate) struct Splitter {
@@ -28,14 +32,15 @@ pub(crate) struct Splitter {
     pub(super) raw: Option<RawSched>,
     pub(crate) backends: Vec<Backend>,
     settings: Settings,
-    plan: Plan,
-    /// The pins that the plan was made with.
+    pub(crate) plan: Plan,
+    /// The pins with which the plan was made.
     pins: Pins,
-    /// Entries that a device claims, the rules refuse and the last backend accepts; pinned to that backend.
-    kept_off: Vec<usize>,
-    /// The order in which devices compute the operations, by which C has planned memory ([`Graph::order`]).
+    /// Entries that a device claims, the rules refuse and the last backend accepts. They are pinned to the last
+    /// backend.
+    forced_to_last: Vec<usize>,
+    /// The order in which devices compute the operations. C has planned memory for this order ([`Graph::order`]).
     order: Vec<u32>,
-    /// Whether the rules of the assigned devices were checked for this plan.
+    /// Whether the plan was checked by the rules of the devices to which operations are assigned.
     checked: bool,
 }
 
@@ -47,7 +52,7 @@ impl Splitter {
             settings,
             plan: Plan::default(),
             pins: Pins::default(),
-            kept_off: Vec::new(),
+            forced_to_last: Vec::new(),
             order: Vec::new(),
             checked: false,
         }
@@ -57,15 +62,7 @@ impl Splitter {
         self.settings.buffer_types(&self.backends)
     }
 
-    pub(super) fn plans(&self) -> usize {
-        self.plan.plans()
-    }
-
-    pub(crate) fn plan_mut(&mut self) -> &mut Plan {
-        &mut self.plan
-    }
-
-    /// The live C scheduler.
+    /// The C scheduler; an error if it was lost.
     pub(crate) fn raw(&mut self) -> Result<&mut RawSched> {
         self.raw.as_mut().ok_or(Error::Poisoned { object: "scheduler" })
     }
@@ -95,7 +92,8 @@ impl Splitter {
     /// Allocates the graph on the devices where it will run.
     pub(crate) fn allocate(&mut self, graph: &Graph<'_>, pins: Pins) -> Result<Arc<Placement>> {
         match self.place(graph, pins) {
-            // The plan was for equal operations, which a device tells apart by their names. The pins are the same.
+            // The plan was for equal operations with other names, which a device orders differently. So a new plan is
+            // made, with the same pins.
             Err(Error::DeviceFailed { call: REORDER, .. }) => {
                 let pins = std::mem::take(&mut self.pins);
                 self.place(graph, pins)
@@ -117,7 +115,7 @@ impl Splitter {
             claims = Some(Claims::of(graph, meta)?);
         }
         let as_built = AsBuilt::after(graph);
-        self.in_c(graph, RawSched::alloc)?;
+        self.call_c(graph, RawSched::alloc)?;
         drop(alone);
         let placement = self.record(graph, claims);
         drop(as_built);
@@ -128,8 +126,8 @@ impl Splitter {
         placement
     }
 
-    /// Lets C plan or allocate the graph, whose headers the caller restores.
-    fn in_c(
+    /// Lets C plan or allocate the graph. The caller restores the graph's headers afterwards.
+    fn call_c(
         &mut self,
         graph: &Graph<'_>,
         f: impl FnOnce(&mut RawSched, *mut sys::ggml_cgraph) -> Result<bool>,
@@ -144,26 +142,26 @@ impl Splitter {
         if done { Ok(()) } else { Err(self.out_of_memory(mark)) }
     }
 
-    /// Records what the C scheduler did with a graph, while the graph's headers show it.
+    /// Records what the C scheduler did with a graph, as long as the graph's headers show it.
     fn record(&mut self, graph: &Graph<'_>, claims: Option<Claims>) -> Result<Arc<Placement>> {
         self.check_planned()?;
         self.check_order(graph)?;
-        // The assignment depends only on what the plan depends on, so one check per plan is enough. A device that is
-        // implemented in Rust is asked again each time, and may answer otherwise.
+        // Which devices get the operations depends only on what the plan depends on, so one check per plan is enough. A
+        // device that is implemented in Rust is asked each time, because its answer may change.
         if !self.checked || self.devices().any(Device::is_driven) {
             self.check_assignments(graph)?;
             self.checked = true;
         }
-        // CPU only: other devices cache graphs by `uid`, or run `init_tensor`. Not with `parallel`: each allocation
-        // uses the next copy.
+        // Placements are reused on CPUs only: other devices cache graphs by `uid`, or run `init_tensor`. With
+        // `parallel`, none is reused, because each allocation uses the next copy of the inputs.
         let reusable = !self.settings.parallel && self.devices().all(Device::runs_closures);
         self.plan.record(graph, reusable, claims)
     }
 
-    /// Checks that devices have ordered the operations as they did when C planned their memory, which it shares among
-    /// operations by the order. C itself compares only sizes.
+    /// Checks that devices have ordered the operations as they did when C planned the memory. Which operations share
+    /// memory depends on the order, but C compares only sizes.
     fn check_order(&self, graph: &Graph<'_>) -> Result<()> {
-        let order = graph.order()?;
+        let order = graph.store.order()?;
         if order == self.order {
             return Ok(());
         }
@@ -172,7 +170,7 @@ impl Splitter {
         Err(Error::DeviceFailed { call: REORDER, device: names.join(" or ").into(), reason })
     }
 
-    /// Checks that each operation has kernels on its assigned device, and that each pin took effect.
+    /// Checks that each operation has kernels on the device to which it is assigned, and that each pin took effect.
     fn check_assignments(&self, graph: &Graph<'_>) -> Result<()> {
         for (i, backend) in self.pins.iter() {
             let (Some(e), Some(wanted)) = (graph.entries().get(i), self.backends.get(backend)) else { continue };
@@ -208,8 +206,11 @@ impl Splitter {
     /// Checks that the graph can run, and plans for it, unless the current plan fits.
     pub(super) fn prepare(&mut self, graph: &Graph<'_>, pins: Pins) -> Result<()> {
         self.check()?;
-        // Sizes alone don't decide: C's plan also depends on which backend gets an operation.
-        if self.raw.is_some() && self.pins == pins && self.plan.fit(graph, false)? == Fit::Same {
+        // Equal sizes are not enough for reuse of the plan, because C's plan also depends on which backend gets an
+        // operation.
+        let known = self.raw.is_some() && self.pins == pins;
+        if known && self.plan.fit(graph, BY_ALL, false)? == Fit::Same(Unjudged::Nothing) {
+            self.debug_assert_judged(graph);
             return Ok(());
         }
         self.forget_plan();
@@ -217,28 +218,54 @@ impl Splitter {
         self.renew()?;
         self.check_rules(graph)?;
         self.fit(graph)?;
-        self.check_divided(graph, &pins)?;
+        self.check_sharded(graph, &pins)?;
         self.pins = pins;
         let as_built = AsBuilt::after(graph);
-        self.in_c(graph, RawSched::reserve)?;
-        self.order = graph.order()?;
+        self.call_c(graph, RawSched::reserve)?;
+        self.order = graph.store.order()?;
         drop(as_built);
         self.check_planned()?;
-        self.plan.set(graph)
+        self.plan.set(graph, BY_ALL)?;
+        log::note(::log::Level::Debug, || {
+            let (nodes, splits, sizes) = (graph.n_nodes(), self.n_splits(), self.buffer_sizes().unwrap_or_default());
+            let memory = self.backends.iter().zip(sizes).map(|(b, size)| format!("{size} bytes for {}", b.name()));
+            format!("planned a graph of {nodes} nodes in {splits} splits: {}", memory.collect::<Vec<_>>().join(", "))
+        });
+        Ok(())
     }
 
-    /// Drops the plan, with the results of its checks.
+    /// Asserts that the rules' verdict on a graph with a plan is still that of the planned graph. Devices implemented
+    /// in Rust are left out, because they may change their answers, whatever they promise.
+    fn debug_assert_judged(&self, graph: &Graph<'_>) {
+        if cfg!(debug_assertions) && !self.devices().any(Device::is_driven) {
+            let devices: Vec<_> = self.devices().collect();
+            match check::graph(graph.entries(), None, &devices) {
+                Ok(forced_to_last) => {
+                    debug_assert_eq!(forced_to_last, self.forced_to_last, "what is kept off a device");
+                }
+                Err(error) => {
+                    debug_assert!(
+                        !matches!(error, Error::Unsupported { .. }),
+                        "the verdict is another graph's: {error}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Forgets the plan, and that it was checked.
     pub(super) fn forget_plan(&mut self) {
         self.plan.clear();
         self.checked = false;
     }
 
-    /// All pins: the user's, and closures to the CPU, which is the last backend ([`builder::check`]).
+    /// All pins: the user's, and those of closures and wrongly claimed operations to the last backend, which is a CPU
+    /// ([`builder::check`]).
     pub(super) fn pinned(&self, graph: &Graph<'_>, pins: &Pins) -> Result<Vec<(TensorPtr, *mut sys::ggml_backend)>> {
         let Some(last) = self.backends.last().map(Backend::as_ptr) else { return Ok(Vec::new()) };
         let closures = graph.entries().closures().iter().copied();
-        let kept_off = self.kept_off.iter().filter_map(|&i| Some(graph.entries().get(i)?.ptr));
-        let to_last = closures.chain(kept_off).map(|t| (t, last));
+        let forced_to_last = self.forced_to_last.iter().filter_map(|&i| Some(graph.entries().get(i)?.ptr));
+        let to_last = closures.chain(forced_to_last).map(|t| (t, last));
         let pins = pins
             .iter()
             .filter_map(|(i, backend)| Some((graph.entries().get(i)?.ptr, self.backends.get(backend)?.as_ptr())));
@@ -248,7 +275,7 @@ impl Splitter {
     /// Checks the graph by all rules.
     fn check_rules(&mut self, graph: &Graph<'_>) -> Result<()> {
         let devices: Vec<_> = self.devices().collect();
-        self.kept_off = check::graph(graph.entries(), None, &devices)?;
+        self.forced_to_last = check::graph(graph.entries(), None, &devices)?;
         Ok(())
     }
 
@@ -256,7 +283,7 @@ impl Splitter {
         self.backends.iter().map(Backend::device)
     }
 
-    /// Makes the C scheduler large enough: C asserts that its table has room for all tensors of a graph.
+    /// Makes the C scheduler large enough for the graph: C asserts that its table has room for all tensors of a graph.
     fn fit(&mut self, graph: &Graph<'_>) -> Result<()> {
         let tensors = graph.entries().len();
         let need = tensors + tensors / 4 + 64; // splitting takes room for copies
@@ -265,13 +292,14 @@ impl Splitter {
         }
         self.raw = None;
         builder::check(&self.backends, &self.settings)?;
-        // SAFETY: the backends are dropped after the scheduler (field order); `check` drops it if `backend_mut`
-        // replaced one, before any other use. `builder::check` has checked that each backend supports its buffer type.
+        // SAFETY: the backends are dropped after the scheduler (field order); if `backend_mut` replaced a backend,
+        // `check` drops the scheduler before any other use. `builder::check` has checked that each backend supports its
+        // buffer type.
         self.raw = Some(unsafe { RawSched::new(&self.backends, &self.settings, need) }?);
         Ok(())
     }
 
-    /// Checks that the scheduler can be used, and drops the C object if a backend was replaced.
+    /// Checks that the scheduler can be used, and drops the C scheduler if a backend was replaced.
     fn check(&mut self) -> Result<()> {
         self.backends.iter().try_for_each(Backend::check)?;
         if self.raw.as_ref().is_some_and(|raw| !raw.is_over(&self.backends)) {
@@ -280,10 +308,10 @@ impl Splitter {
         Ok(())
     }
 
-    /// Checks that C has planned with devices that live, none of which has failed to order its operations.
+    /// Checks that no device was lost while C planned, and that no device rejected the graph.
     fn check_planned(&self) -> Result<()> {
         self.check_alive()?;
-        callback::check_objection()
+        callback::check_rejection()
     }
 
     pub(super) fn check_alive(&self) -> Result<()> {

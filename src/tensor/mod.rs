@@ -1,16 +1,16 @@
 //! Tensor handles.
 
-mod device;
 pub(crate) mod pieces;
 mod query;
 pub(crate) mod transfer;
 
-use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
 use ggml_sys as sys;
 
 use crate::callback;
+use crate::debug::debug;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result, TensorInfo};
 use crate::header::{Layout, Owner, TensorPtr, any_in_use};
@@ -18,9 +18,9 @@ use crate::shape::Shape;
 
 /// A tensor: a node of a computation, or a leaf that holds data (`ggml_tensor`).
 ///
-/// A handle is a pointer, and `Copy`. It borrows the [`Context`](crate::Context), the [`Weights`](crate::Weights) or the
-/// [`State`](crate::State) that it comes from. It describes the tensor but gives no access to results: read those
-/// through the [`Run`](crate::Run) graph, and weights and states through [`Tensor::read`].
+/// A handle is a pointer, and `Copy`. It borrows the [`Context`](crate::Context), the [`Weights`](crate::Weights) or
+/// the [`State`](crate::State) that it comes from. It describes the tensor but gives no access to results. Read results
+/// through the [`Run`](crate::Run) of a graph, and weights and states through [`Tensor::read`].
 ///
 /// ```
 /// # use ggml::prelude::*; let ctx = Context::new();
@@ -49,7 +49,7 @@ impl Tensor<'_> {
         self.ptr
     }
 
-    /// Its element type, dimensions and strides.
+    /// The tensor's element type, dimensions and strides.
     #[inline]
     pub(crate) fn layout(self) -> Layout {
         self.ptr.layout()
@@ -79,7 +79,7 @@ impl Tensor<'_> {
         self.ptr.dtype()
     }
 
-    /// The name, empty if it has none (`ggml_get_name`).
+    /// The name; empty if the tensor has none (`ggml_get_name`).
     #[doc(alias = "ggml_get_name")]
     pub fn name(self) -> String {
         self.ptr.name()
@@ -128,7 +128,7 @@ impl Tensor<'_> {
     /// [`Error::Frozen`] for tensors of weights or state: other threads may be reading their names.
     #[doc(alias = "ggml_set_name")]
     pub fn named(self, name: &str) -> Result<Self> {
-        callback::check_open("Tensor::named")?;
+        callback::check_reentry("Tensor::named")?;
         self.check_free("Tensor::named")?;
         if !self.is_of_context() {
             return Err(Error::Frozen { call: "set_name", tensor: self.info() });
@@ -137,7 +137,8 @@ impl Tensor<'_> {
         Ok(self)
     }
 
-    /// Whether its header may change. Those of leaves of weights and states may not: other threads may read them.
+    /// Whether the tensor's header may change. Headers of the tensors of weights and states may not, because other
+    /// threads may read them.
     pub(crate) fn is_of_context(self) -> bool {
         self.is_view() || self.ptr.owner() == Owner::Graph
     }
@@ -170,7 +171,7 @@ impl Tensor<'_> {
         transfer::read(CALL, self.ptr)
     }
 
-    /// Fails within the closure of a running computation that uses the tensor, its root or a source.
+    /// Fails within the closure of a running computation that uses the tensor, its root or a source of it.
     pub(crate) fn check_free(self, call: &'static str) -> Result<()> {
         let all = || self.ptr.sources().chain([self.ptr, self.ptr.root()]);
         if any_in_use() && all().any(TensorPtr::is_in_use) {
@@ -179,17 +180,13 @@ impl Tensor<'_> {
         Ok(())
     }
 
-    /// A description for error messages.
+    /// A description of the tensor for error messages.
     pub(crate) fn info(self) -> TensorInfo {
         self.ptr.info()
     }
 }
 
-impl fmt::Debug for Tensor<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tensor({})", self.info())
-    }
-}
+debug!(Tensor<'_>(info));
 
 /// Two handles are equal if they refer to the same tensor.
 impl PartialEq for Tensor<'_> {
@@ -199,3 +196,9 @@ impl PartialEq for Tensor<'_> {
 }
 
 impl Eq for Tensor<'_> {}
+
+impl Hash for Tensor<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_ptr().hash(state);
+    }
+}

@@ -6,14 +6,15 @@ use ggml_sys as sys;
 
 use super::transfer;
 use crate::buffer;
+use crate::callback;
 use crate::device::meta;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::guard::guarded;
 use crate::header::TensorPtr;
 
-/// Equally long pieces at equal distances, in a tensor and in host memory. All fields are in elements. The tensor must
-/// be contiguous.
+/// Equally long pieces at equal distances, in a tensor and in host memory. All fields are numbers of elements, and the
+/// tensor must be contiguous.
 ///
 /// ```
 /// # use ggml::prelude::*;
@@ -40,11 +41,12 @@ pub struct Pieces {
     pub data_step: usize,
 }
 
-/// Offset, length, count, and the two steps, in bytes.
+/// Pieces as C takes them: offset, length, count, and the strides in the tensor and in host memory. All but the count
+/// are in bytes.
 type InBytes = (usize, usize, usize, usize, usize);
 
 impl Pieces {
-    /// The end of the last piece, for a stride of `step`; `None` on overflow.
+    /// The end of the last piece, in elements, if each begins `step` after the one before; `None` on overflow.
     fn end(self, step: usize) -> Option<usize> {
         if self.count == 0 {
             return Some(0);
@@ -53,15 +55,15 @@ impl Pieces {
     }
 
     /// Offset, length, count and strides in bytes, if the pieces are in bounds of the tensor and of `data` elements,
-    /// and don't overlap. `None` if there is nothing to transfer: C would loop over empty pieces one by one.
+    /// and don't overlap. `None` if there is nothing to transfer, because C would loop over empty pieces one by one.
     pub(crate) fn checked<T: Element>(self, call: &'static str, t: TensorPtr, data: usize) -> Result<Option<InBytes>> {
         self.check::<T>(call, t, data)?;
         Ok((self.count > 0 && self.len > 0).then(|| self.bytes(size_of::<T>())))
     }
 
-    /// Offset, length, count and strides in bytes, for pieces that were checked.
+    /// The pieces in bytes. They must have been checked.
     fn bytes(self, unit: usize) -> InBytes {
-        // C ignores the strides of a single piece, and they may overflow here.
+        // C ignores the strides of a single piece. They are 0 here, because they may overflow.
         let step = |n: usize| if self.count < 2 { 0 } else { n * unit };
         (self.offset * unit, self.len * unit, self.count, step(self.step), step(self.data_step))
     }
@@ -102,6 +104,7 @@ impl Pieces {
 /// Writes pieces of `data` into a tensor that has memory.
 #[doc(alias = "ggml_backend_tensor_set_2d")]
 pub(crate) fn write<T: Element>(call: &'static str, t: TensorPtr, pieces: Pieces, data: &[T]) -> Result<()> {
+    callback::check_reentry(call)?;
     let Some((offset, len, count, step, data_step)) = pieces.checked::<T>(call, t, data.len())? else {
         return Ok(());
     };
@@ -115,11 +118,13 @@ pub(crate) fn write<T: Element>(call: &'static str, t: TensorPtr, pieces: Pieces
 /// Reads pieces of a tensor that has memory into `out`.
 #[doc(alias = "ggml_backend_tensor_get_2d")]
 pub(crate) fn read<T: Element>(call: &'static str, t: TensorPtr, pieces: Pieces, out: &mut [T]) -> Result<()> {
+    callback::check_reentry(call)?;
     let Some((offset, len, count, step, data_step)) = pieces.checked::<T>(call, t, out.len())? else {
         return Ok(());
     };
     let (raw, to) = (t.as_ptr(), out.as_mut_ptr().cast::<c_void>());
-    // SAFETY: as in `write`, with `out` in place of `data`.
+    // SAFETY: `t` is live and has memory (the caller's check). All pieces are in bounds of the tensor and of `out`
+    // (Pieces::checked), so their byte offsets don't overflow. The call is synchronous: C keeps nothing.
     unsafe { guarded!(call, sys::ggml_backend_tensor_get_2d(raw, to, offset, len, count, step, data_step)) }?;
     buffer::check_alive(t)
 }

@@ -1,16 +1,14 @@
-//! ggml's predicates of a tensor's shape and strides.
+//! Predicates: those of ggml on shapes and strides, and whether a tensor belongs to weights or a state.
 
 use ggml_sys as sys;
 
 use super::Tensor;
 use crate::buffer::BufferType;
 use crate::error::Result;
-use crate::ffi;
+use crate::ffi::{self, TensorPredicate};
+use crate::header::Owner;
 
-/// ggml's predicates of one tensor.
-type Predicate = unsafe extern "C-unwind" fn(*const sys::ggml_tensor) -> bool;
-
-/// ggml's predicates of two tensors.
+/// The type of ggml's predicates on two tensors.
 type Relation = unsafe extern "C-unwind" fn(*const sys::ggml_tensor, *const sys::ggml_tensor) -> bool;
 
 macro_rules! predicates {
@@ -74,15 +72,35 @@ relations! {
 }
 
 impl Tensor<'_> {
-    fn holds(self, f: Predicate) -> bool {
-        // SAFETY: `f` is a function of the table above, which only reads the tensor; it is live.
+    fn holds(self, f: TensorPredicate) -> bool {
+        // SAFETY: the tensor is live, and `f` is a function of the table above, which only reads the tensor.
         unsafe { f(self.as_ptr()) }
     }
 
     fn relates(self, f: Relation, other: Tensor<'_>) -> bool {
-        // SAFETY: `f` is a function of the table above, which only reads the tensors; both are live. `can_repeat`
+        // SAFETY: both tensors are live, and `f` is a function of the table above, which only reads them. `can_repeat`
         // divides by dimensions, and none is 0 (H2).
         unsafe { f(self.as_ptr(), other.as_ptr()) }
+    }
+
+    /// Whether the tensor belongs to [`Weights`](crate::Weights).
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// let mut builder = WeightsBuilder::new();
+    /// builder.tensor("w", DType::F32, [4])?;
+    /// let weights = builder.place(Device::cpu()?)?;
+    /// let w = weights.tensor("w")?;
+    /// assert!(w.is_weight() && !w.is_state());
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    pub fn is_weight(self) -> bool {
+        self.ptr.is_leaf() && matches!(self.ptr.owner(), Owner::Weights | Owner::Packed)
+    }
+
+    /// Whether the tensor belongs to a [`State`](crate::State).
+    pub fn is_state(self) -> bool {
+        self.ptr.is_leaf() && self.ptr.owner() == Owner::State
     }
 
     /// The number of dimensions without trailing ones; at least 1 (`ggml_n_dims`).
@@ -94,9 +112,10 @@ impl Tensor<'_> {
 
     /// The number of rows: the product of all dimensions but the first (`ggml_nrows`).
     #[doc(alias = "ggml_nrows")]
-    pub fn nrows(self) -> i64 {
+    pub fn nrows(self) -> usize {
         // SAFETY: the tensor is live, and only read. The product can't overflow: it is at most the element count.
-        unsafe { sys::ggml_nrows(self.as_ptr()) }
+        let n = unsafe { sys::ggml_nrows(self.as_ptr()) };
+        usize::try_from(n).unwrap_or(0)
     }
 
     /// Bytes per element, or per block (`ggml_element_size`).
@@ -124,10 +143,8 @@ impl Tensor<'_> {
     /// # Ok::<(), ggml::Error>(())
     /// ```
     #[doc(alias = "ggml_unravel_index")]
-    pub fn unravel_index(self, i: i64) -> Option<[i64; 4]> {
-        if i < 0 || usize::try_from(i).map_or(true, |i| i >= self.elements()) {
-            return None;
-        }
+    pub fn unravel_index(self, i: usize) -> Option<[i64; 4]> {
+        let i = i64::try_from(i).ok().filter(|_| i < self.elements())?;
         let mut at = [0; 4];
         let [i0, i1, i2, i3] = at.each_mut().map(std::ptr::from_mut);
         // SAFETY: the tensor is live and only read; no dimension, by which C divides, is 0. C writes to our variables.
@@ -138,19 +155,15 @@ impl Tensor<'_> {
     /// ggml's name of the operation's kind (`ggml_op_name`): `UNARY` where [`op`](Self::op) returns `RELU`.
     #[doc(alias = "ggml_op_name")]
     pub fn op_name(self) -> String {
-        // SAFETY: a lookup in a constant table; a tensor's operation is always in bounds.
-        let text = unsafe { sys::ggml_op_name(self.ptr().op()) };
-        // SAFETY: a NUL-terminated constant.
-        unsafe { ffi::string(text) }
+        // SAFETY: a lookup in a table of constant strings; a tensor's operation is always in bounds.
+        unsafe { ffi::text_of(sys::ggml_op_name, self.ptr().op()) }
     }
 
     /// The operation as a formula, such as `x+y` (`ggml_op_symbol`).
     #[doc(alias = "ggml_op_symbol")]
     pub fn op_symbol(self) -> String {
-        // SAFETY: a lookup in a constant table; a tensor's operation is always in bounds.
-        let text = unsafe { sys::ggml_op_symbol(self.ptr().op()) };
-        // SAFETY: a NUL-terminated constant.
-        unsafe { ffi::string(text) }
+        // SAFETY: a lookup in a table of constant strings; a tensor's operation is always in bounds.
+        unsafe { ffi::text_of(sys::ggml_op_symbol, self.ptr().op()) }
     }
 }
 

@@ -5,11 +5,12 @@ use std::ffi::c_void;
 use ggml_sys as sys;
 
 use crate::buffer;
+use crate::callback;
 use crate::device::meta;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::guard::guarded;
-use crate::header::{Owner, TensorPtr};
+use crate::header::{Layout, Owner, TensorPtr};
 use crate::list;
 
 /// Fails if `T` is not the tensor's element type.
@@ -60,36 +61,26 @@ pub(crate) fn write_raw(call: &'static str, t: TensorPtr, data: &[u8]) -> Result
 
 /// Overwrites bytes of a contiguous tensor of any type, from byte `offset` on.
 pub(crate) fn write_bytes(call: &'static str, t: TensorPtr, offset: usize, data: &[u8]) -> Result<()> {
+    callback::check_reentry(call)?;
     check_span(call, t, offset, data.len())?;
     if !t.is_contiguous() {
         return Err(not_contiguous(call, t));
     }
-    let aligned: Vec<u64>;
-    let mut from = data.as_ptr().cast::<c_void>();
+    let (mut copy, mut from) = (Vec::new(), data);
     if t.owner() == Owner::Packed {
         if t.view_src().is_some() || (offset, Some(data.len())) != (0, t.span()) {
             return Err(Error::Packed { call, tensor: t.info() });
         }
-        // Repacking code reads whole blocks, which need alignment; plain copies don't.
-        if !from.cast::<u64>().is_aligned() {
-            aligned = list::collect(data.chunks(size_of::<u64>()).map(word), "an aligned copy of the data")?;
-            from = aligned.as_ptr().cast();
-        }
+        // The code that repacks reads whole blocks, which need alignment. Plain copies need none.
+        from = list::aligned(data, &mut copy)?;
     }
-    let raw = t.as_ptr();
-    let _alone = meta::transfers(call, t, offset, data.len())?;
+    let (raw, from, size) = (t.as_ptr(), from.as_ptr().cast(), data.len());
+    let _alone = meta::transfers(call, t, offset, size)?;
     // SAFETY: `t` is live and has memory (the caller's check). offset + size are in bounds (check_span); C's own
     // check can overflow (H4). Repacked weights are set as a whole and from aligned data (above, H27). The call
     // is synchronous: C keeps no pointer to the data.
-    unsafe { guarded!(call, sys::ggml_backend_tensor_set(raw, from, offset, data.len())) }?;
+    unsafe { guarded!(call, sys::ggml_backend_tensor_set(raw, from, offset, size)) }?;
     buffer::check_alive(t)
-}
-
-/// Up to 8 bytes as a word; missing bytes are zero.
-fn word(bytes: &[u8]) -> u64 {
-    let mut word = [0; size_of::<u64>()];
-    word.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from);
-    u64::from_ne_bytes(word)
 }
 
 /// Fails for repacked weights, whose bytes are not those of the elements (H27). C has no function that reads them, and
@@ -105,6 +96,7 @@ pub(crate) fn zero(t: TensorPtr) -> Result<()> {
 
 /// Sets each byte of the tensor to `value`, including gaps between elements.
 pub(crate) fn fill(call: &'static str, t: TensorPtr, value: u8) -> Result<()> {
+    callback::check_reentry(call)?;
     check_plain(call, t)?;
     let size = t.span().unwrap_or(0);
     let raw = t.as_ptr();
@@ -120,36 +112,39 @@ pub(crate) fn fill(call: &'static str, t: TensorPtr, value: u8) -> Result<()> {
     buffer::check_alive(t)
 }
 
-/// Copies a tensor into another one, on any devices. Both must have buffers.
+/// Copies a tensor into another one, on any devices. Both tensors must have buffers.
 pub(crate) fn copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result<()> {
+    callback::check_reentry(call)?;
     check_copy(call, from, to)?;
-    // SAFETY: both are live and have memory (the caller's check). check_copy checked what C asserts: one layout,
-    // and no shared memory. The copy is synchronous: C keeps nothing.
+    // SAFETY: both tensors are live and have memory (the caller's check). check_copy has checked what C asserts: they
+    // have one layout, and share no memory. The copy is synchronous: C keeps nothing.
     unsafe { guarded!(call, sys::ggml_backend_tensor_copy(from.as_ptr(), to.as_ptr())) }?;
     buffer::check_alive(from)?;
     buffer::check_alive(to)
 }
 
-/// Fails unless both have the same type and shape, are contiguous, and share no memory.
+/// Fails unless both tensors have the same type and shape, are contiguous, and share no memory.
 pub(crate) fn check_copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result<()> {
     check_plain(call, from)?;
     check_plain(call, to)?;
-    let operands = || [from.info(), to.info()].into();
+    let operands = || [from.info(), to.info()];
     if from.dtype() != to.dtype() {
-        return Err(Error::DType { call, operands: operands(), expected: "both must have the same type".into() });
+        return Err(Error::DType {
+            call,
+            operands: operands().into(),
+            expected: "both must have the same type".into(),
+        });
     }
     let alike = from.ne() == to.ne() && from.is_contiguous() && to.is_contiguous() && from.nb() == to.nb();
     if !alike {
-        let expected = "both must have the same shape, and be contiguous".into();
-        return Err(Error::Shape { call, operands: operands(), expected });
+        return Err(Error::shape(call, operands(), "both must have the same shape, and be contiguous"));
     }
-    // For copies between devices, C takes a meta buffer's base for a host address.
+    // When C copies between devices, it takes the base of a meta device's buffer for a host address.
     for device in [from, to].into_iter().filter_map(|t| buffer::type_of(t)?.device()) {
         meta::before_use(call, device, "tensors on a meta device can't be copied; read this one, and set the other")?;
     }
     if from.root() == to.root() {
-        let expected = "they must not share memory; one is a part of the other's tensor".into();
-        return Err(Error::Shape { call, operands: operands(), expected });
+        return Err(Error::shape(call, operands(), "they must not share memory; one is a part of the other's tensor"));
     }
     Ok(())
 }
@@ -157,17 +152,27 @@ pub(crate) fn check_copy(call: &'static str, from: TensorPtr, to: TensorPtr) -> 
 /// Reads a tensor in ggml's element order, whatever its strides.
 pub(crate) fn read<T: Element>(call: &'static str, t: TensorPtr) -> Result<Vec<T>> {
     check_type::<T>(call, t)?;
-    let elements = t.elements();
-    let size = size_of::<T>();
-    let span = t.span().unwrap_or(usize::MAX);
-    let mut out = zeroed::<T>(span.div_ceil(size).max(elements))?;
-    let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut out);
-    read_bytes(call, t, bytes.get_mut(..span).unwrap_or_default())?;
-    if !t.is_contiguous() {
-        out = gather(&out, t.ne(), t.nb().map(|nb| nb / size))?;
-    }
-    out.truncate(elements);
+    let mut out = zeroed::<T>(t.elements())?;
+    read_elements(call, t, bytemuck::cast_slice_mut(&mut out))?;
     Ok(out)
+}
+
+/// Reads a tensor of any type in ggml's element order into `out`, which has as many bytes as the tensor's elements
+/// take.
+fn read_elements(call: &'static str, t: TensorPtr, out: &mut [u8]) -> Result<()> {
+    if t.is_contiguous() {
+        return read_bytes(call, t, out);
+    }
+    let mut all = zeroed::<u8>(t.span().unwrap_or(usize::MAX))?;
+    read_bytes(call, t, &mut all)?;
+    let mut rest = out;
+    t.layout().pieces(|range| {
+        let to = rest.split_off_mut(..range.len());
+        if let (Some(to), Some(from)) = (to, all.get(range)) {
+            to.copy_from_slice(from);
+        }
+    });
+    Ok(())
 }
 
 /// Reads a contiguous tensor into `out`, which must have its length.
@@ -176,23 +181,26 @@ pub(crate) fn read_into<T: Element>(call: &'static str, t: TensorPtr, out: &mut 
     read_bytes(call, t, bytemuck::cast_slice_mut(out))
 }
 
-/// Reads the raw bytes of a contiguous tensor of any type, in ggml's block layout.
+/// Reads all bytes of a tensor of any type, in ggml's block layout and element order.
 pub(crate) fn read_raw(call: &'static str, t: TensorPtr) -> Result<Vec<u8>> {
-    if !t.is_contiguous() {
-        return Err(not_contiguous(call, t));
-    }
-    let mut out = zeroed::<u8>(t.span().unwrap_or(usize::MAX))?;
-    read_bytes(call, t, &mut out)?;
+    let mut out = zeroed::<u8>(Layout::packed(t.dtype(), t.ne()).span().unwrap_or(usize::MAX))?;
+    read_elements(call, t, &mut out)?;
     Ok(out)
 }
 
 fn read_bytes(call: &'static str, t: TensorPtr, out: &mut [u8]) -> Result<()> {
+    read_bytes_at(call, t, 0, out)
+}
+
+/// Reads bytes of a tensor of any type, from a byte offset on.
+pub(crate) fn read_bytes_at(call: &'static str, t: TensorPtr, at: usize, out: &mut [u8]) -> Result<()> {
+    callback::check_reentry(call)?;
     check_plain(call, t)?;
-    check_span(call, t, 0, out.len())?;
-    // A view of placed memory has a buffer only during an allocation, and RPC needs one: use its root.
-    let (from, offset) = if t.buffer().is_null() { (t.root(), t.view_offs()) } else { (t, 0) };
+    check_span(call, t, at, out.len())?;
+    // Outside of an allocation, a view of weights or a state has no buffer. RPC needs a buffer, so its root is read.
+    let (from, offset) = if t.buffer().is_null() { (t.root(), t.view_offs() + at) } else { (t, at) };
     let (raw, size, to) = (from.as_ptr(), out.len(), out.as_mut_ptr().cast::<c_void>());
-    let _alone = meta::transfers(call, t, 0, size)?;
+    let _alone = meta::transfers(call, t, at, size)?;
     // SAFETY: `t` is live and has memory (the caller's check); offset + size are in bounds (check_span), and `out`
     // has that size. A view lies inside its root (H1). The call is synchronous: C keeps no pointer to `out`.
     unsafe { guarded!(call, sys::ggml_backend_tensor_get(raw, to, offset, size)) }?;
@@ -208,33 +216,9 @@ fn check_span(call: &'static str, t: TensorPtr, offset: usize, len: usize) -> Re
 }
 
 pub(super) fn not_contiguous(call: &'static str, t: TensorPtr) -> Error {
-    Error::Shape {
-        call,
-        operands: [t.info()].into(),
-        expected: "its elements must lie in order and without gaps; use `cont`".into(),
-    }
+    Error::shape(call, [t.info()], "its elements must lie in order and without gaps; use `cont`")
 }
 
 fn zeroed<T: bytemuck::Pod>(len: usize) -> Result<Vec<T>> {
     list::filled(T::zeroed(), len, "reading a tensor")
-}
-
-/// Gathers elements by strides, counted in elements.
-fn gather<T: Element>(from: &[T], ne: [i64; 4], stride: [usize; 4]) -> Result<Vec<T>> {
-    let [n0, n1, n2, n3] = ne.map(|n| usize::try_from(n).unwrap_or(0));
-    let mut out = zeroed::<T>(n0 * n1 * n2 * n3)?;
-    let mut to = out.iter_mut();
-    for i3 in 0..n3 {
-        for i2 in 0..n2 {
-            for i1 in 0..n1 {
-                let row = i1 * stride[1] + i2 * stride[2] + i3 * stride[3];
-                for i0 in 0..n0 {
-                    if let (Some(to), Some(&value)) = (to.next(), from.get(row + i0 * stride[0])) {
-                        *to = value;
-                    }
-                }
-            }
-        }
-    }
-    Ok(out)
 }

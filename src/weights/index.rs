@@ -1,4 +1,5 @@
-//! Indices of tensors in weights and states: what a struct keeps that owns these, since a handle would borrow them.
+//! Indices of tensors in weights and states. A struct can own both, because an index doesn't borrow the tensors as a
+//! handle does.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,68 +7,121 @@ use super::{State, Weights};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Tells all weights and states of the process apart.
+/// An id that differs for all weights and states of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Id(usize);
 
 impl Default for Id {
-    /// One that no other has.
+    /// An id that no other weights or state have.
     fn default() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// Which tensor, and of whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Place {
-    pub(super) owner: Id,
-    pub(super) i: usize,
-}
-
-/// A tensor of [`Weights`], found by name once; made by [`Weights::index`].
+/// The index of a tensor in [`Weights`] or a [`State`]. [`WeightsBuilder::tensor`](crate::WeightsBuilder::tensor)
+/// returns it, and [`Weights::index`] does for the tensors of a file.
 ///
-/// Unlike a [`Tensor`] it borrows nothing, so a struct can hold it beside the weights. It is of use with these weights
-/// only, wherever they are moved to.
+/// Unlike a [`Tensor`] it borrows nothing, so a struct can hold it beside the weights. It is valid only for the weights
+/// or the state that the builder made, wherever they are moved.
 ///
 /// ```
 /// # use ggml::prelude::*;
-/// # let mut builder = WeightsBuilder::new();
-/// # builder.tensor("norm", DType::F32, [4])?;
-/// # let weights = builder.place(Device::cpu()?)?;
 /// struct Model {
-///     norm: WeightIndex,
+///     norm: LeafIndex,
 ///     weights: Weights,
 /// }
-/// let model = Model { norm: weights.index("norm")?, weights };
+/// let mut builder = WeightsBuilder::new();
+/// let norm = builder.tensor("norm", DType::F32, [4])?;
+/// let model = Model { norm, weights: builder.place(Device::cpu()?)? };
 /// assert_eq!(model.weights.at(model.norm).name(), "norm");
 /// # Ok::<(), ggml::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct WeightIndex(Place);
+pub struct LeafIndex {
+    pub(super) owner: Id,
+    pub(super) i: usize,
+}
 
-/// A tensor of a [`State`], found by name once; made by [`State::index`].
-///
-/// Unlike a [`Tensor`] it borrows nothing, so a struct can hold it beside the state. It is of use with this state only,
-/// wherever it is moved to.
+/// Which tensor of weights or a state is meant: its [`LeafIndex`], or its name.
 ///
 /// ```
 /// # use ggml::prelude::*;
-/// # let mut builder = WeightsBuilder::new();
-/// # builder.tensor("keys", DType::F16, [64, 256])?;
-/// # let state = builder.place_state(Device::cpu()?)?;
-/// struct Cache {
-///     keys: StateIndex,
-///     state: State,
-/// }
-/// let cache = Cache { keys: state.index("keys")?, state };
-/// assert_eq!(cache.state.at(cache.keys).ne(), [64, 256, 1, 1]);
+/// let mut builder = WeightsBuilder::new();
+/// let norm = builder.tensor("norm", DType::F32, [2])?;
+/// let mut weights = builder.place(Device::cpu()?)?;
+/// weights.set(norm, &[1.0_f32, 2.0])?;
+/// assert_eq!(weights.element::<f32>("norm", [1, 0, 0, 0])?, 2.0);
 /// # Ok::<(), ggml::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct StateIndex(Place);
+pub trait LeafKey: Key {}
 
-impl Weights {
+impl<K: Key> LeafKey for K {}
+
+mod sealed {
+    use super::LeafIndex;
+
+    #[expect(unnameable_types, reason = "that is what seals the trait")]
+    pub trait Key {
+        fn which<'k>(self) -> Which<'k>
+        where
+            Self: 'k;
+    }
+
+    #[expect(unnameable_types, reason = "only this module's trait returns it")]
+    #[derive(Debug, Clone, Copy)]
+    pub enum Which<'a> {
+        Index(LeafIndex),
+        Name(&'a str),
+    }
+
+    impl Key for LeafIndex {
+        fn which<'k>(self) -> Which<'k>
+        where
+            Self: 'k,
+        {
+            Which::Index(self)
+        }
+    }
+
+    impl<N: AsRef<str> + ?Sized> Key for &N {
+        fn which<'k>(self) -> Which<'k>
+        where
+            Self: 'k,
+        {
+            Which::Name(self.as_ref())
+        }
+    }
+}
+
+pub(super) use sealed::{Key, Which};
+
+/// The methods that weights and states both have. The documentation of `index` has an example of its own for each.
+macro_rules! indexed {
+    ($($(#[$about:meta])* $t:ident;)*) => {
+        $(
+            impl $t {
+                $(#[$about])*
+                pub fn index(&self, name: &str) -> Result<LeafIndex> {
+                    self.0.index(name)
+                }
+
+                /// The tensor at an index, as an operand. It costs an access to a slice; no name is looked up.
+                ///
+                /// # Panics
+                ///
+                /// If the index belongs to other weights or another state, even with the same names and shapes.
+                #[inline]
+                #[track_caller]
+                pub fn at(&self, index: LeafIndex) -> Tensor<'_> {
+                    self.0.at(index).unwrap_or_else(|| other(stringify!($t)))
+                }
+            }
+        )*
+    };
+}
+
+indexed! {
     /// The index of the tensor with this name, for [`Weights::at`]. A model that owns its weights looks names up once:
     ///
     /// ```
@@ -75,7 +129,7 @@ impl Weights {
     ///
     /// struct Mlp {
     ///     weights: Weights,
-    ///     layers: Vec<[WeightIndex; 2]>,
+    ///     layers: Vec<[LeafIndex; 2]>,
     ///     ctx: Context,
     ///     sched: Sched,
     /// }
@@ -95,16 +149,14 @@ impl Weights {
     ///             ctx.relu(ctx.add(ctx.mul_mat(weights.at(w), x)?, weights.at(b))?)
     ///         })?;
     ///         let graph = ctx.graph([output])?;
-    ///         let mut run = self.sched.alloc(&graph)?;
-    ///         run.set(input, x)?;
-    ///         run.compute()?;
-    ///         run.get(output)
+    ///         self.sched.run(&graph, (input, x))?.get(output)
     ///     }
     /// }
     ///
     /// # fn main() -> ggml::Result<()> {
     /// let mut builder = WeightsBuilder::new();
-    /// builder.tensor("w0", DType::F32, [3, 2])?.tensor("b0", DType::F32, [2])?;
+    /// builder.tensor("w0", DType::F32, [3, 2])?;
+    /// builder.tensor("b0", DType::F32, [2])?;
     /// let mut weights = builder.place(Device::best()?)?;
     /// weights.set("w0", &[1.0_f32, 0.0, 0.0, 0.0, 0.0, -1.0])?;
     /// weights.set("b0", &[0.5_f32, 0.5])?;
@@ -117,23 +169,8 @@ impl Weights {
     /// # Errors
     ///
     /// [`Error::NoSuch`](crate::Error::NoSuch) lists the names there are.
-    pub fn index(&self, name: &str) -> Result<WeightIndex> {
-        self.0.index(name).map(WeightIndex)
-    }
+    Weights;
 
-    /// The tensor at an index, as an operand. It costs an access to a slice; no name is looked up.
-    ///
-    /// # Panics
-    ///
-    /// Where the index is of other weights, even if those have the same names and shapes.
-    #[inline]
-    #[track_caller]
-    pub fn at(&self, index: WeightIndex) -> Tensor<'_> {
-        self.0.at(index.0).unwrap_or_else(|| other("Weights"))
-    }
-}
-
-impl State {
     /// The index of the tensor with this name, for [`State::at`]: see [`Weights::index`].
     ///
     /// ```
@@ -152,25 +189,12 @@ impl State {
     /// # Errors
     ///
     /// [`Error::NoSuch`](crate::Error::NoSuch) lists the names there are.
-    pub fn index(&self, name: &str) -> Result<StateIndex> {
-        self.0.index(name).map(StateIndex)
-    }
-
-    /// The tensor at an index, as an operand. It costs an access to a slice; no name is looked up.
-    ///
-    /// # Panics
-    ///
-    /// Where the index is of another state, even if that has the same names and shapes.
-    #[inline]
-    #[track_caller]
-    pub fn at(&self, index: StateIndex) -> Tensor<'_> {
-        self.0.at(index.0).unwrap_or_else(|| other("State"))
-    }
+    State;
 }
 
 #[cold]
 #[track_caller]
 #[expect(clippy::panic, reason = "as of a slice: the program is wrong")]
 fn other(owner: &str) -> ! {
-    panic!("{owner}::at: the index is not of this object; make it with the `index` of the same one")
+    panic!("{owner}::at: the index is not of this object; take it from its builder, or from its own `index`")
 }

@@ -1,6 +1,9 @@
 //! Tensors with their own memory: weights, which are constant, and states, which computations change.
 
+mod builder;
+mod destination;
 mod element;
+mod groups;
 mod index;
 mod packed;
 mod placed;
@@ -8,235 +11,27 @@ mod transfers;
 
 use std::fmt;
 
-use crate::buffer::{Buffer, BufferType};
-use crate::debug::debug;
-use crate::device::Device;
-use crate::dtype::{DType, Element};
+use crate::buffer::Buffer;
+use crate::callback;
+use crate::dtype::Element;
 use crate::error::Result;
-use crate::header::Owner;
-use crate::shape::Shape;
-use crate::tensor::Tensor;
-use crate::tensor::pieces::Pieces;
-use placed::{Leaves, Placed};
+use crate::tensor::pieces::{self, Pieces};
+use crate::tensor::{Tensor, transfer};
+use placed::{Placed, whole};
 
-pub use index::{StateIndex, WeightIndex};
+pub use builder::WeightsBuilder;
+pub use destination::{Destination, LeafInfo};
+pub use index::{LeafIndex, LeafKey};
+pub(crate) use placed::Spot;
 pub use transfers::{Transfers, Writable};
-
-/// Collects names, types and shapes of tensors, and then allocates them.
-///
-/// ```
-/// use ggml::prelude::*;
-/// # fn main() -> ggml::Result<()> {
-/// let mut builder = WeightsBuilder::new();
-/// builder.tensor("up", DType::F32, [2, 3])?.tensor("down", DType::F32, [3, 2])?;
-/// let mut weights = builder.place(Device::cpu()?)?;
-/// weights.set("up", &[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
-/// assert_eq!(weights.tensor("up")?.read::<f32>()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-/// assert_eq!(weights.tensor("down")?.read::<f32>()?, [0.0; 6]);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Default)]
-#[must_use = "a builder makes nothing until it is placed"]
-pub struct WeightsBuilder(Leaves);
-
-impl WeightsBuilder {
-    /// An empty builder.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a tensor (`ggml_new_tensor`).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Shape`](crate::Error::Shape) if a dimension is below 1, the first is no whole number of blocks, or the
-    /// size overflows; [`Error::Duplicate`](crate::Error::Duplicate) if the name is taken.
-    pub fn tensor(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<&mut Self> {
-        self.0.add(name, dtype, shape.into())?;
-        Ok(self)
-    }
-
-    /// The bytes that [`WeightsBuilder::place`] would allocate (`ggml_backend_alloc_ctx_tensors_from_buft_size`). For
-    /// the buffer type of a [`MetaDevice`](crate::meta::MetaDevice): the bytes on each device if nothing were split.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Shape`](crate::Error::Shape) if a tensor exceeds the largest buffer of the type.
-    #[doc(alias = "ggml_backend_alloc_ctx_tensors_from_buft_size")]
-    #[doc(alias = "ggml_backend_buft_get_alloc_size_n")]
-    pub fn size(&self, buft: impl Into<BufferType>) -> Result<usize> {
-        self.0.size(buft.into())
-    }
-
-    /// Gives all tensors memory of one type, all of it zero (`ggml_backend_alloc_ctx_tensors_from_buft`). A device stands
-    /// for its own memory ([`Device::buffer_type`]).
-    ///
-    /// ```
-    /// # use ggml::prelude::*;
-    /// let mut builder = WeightsBuilder::new();
-    /// builder.tensor("w", DType::F16, [64, 256])?;
-    /// println!("{} bytes", builder.size(Device::best()?)?);
-    /// let weights = builder.place(Device::best()?)?;
-    /// assert_eq!(weights.tensor("w")?.nbytes(), 2 * 64 * 256);
-    /// # Ok::<(), ggml::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::Shape`](crate::Error::Shape) if a tensor exceeds the
-    /// largest buffer of the type; [`Error::Unsupported`](crate::Error::Unsupported) if a repacking buffer type doesn't
-    /// [hold](BufferType::holds) a tensor.
-    #[doc(alias = "ggml_backend_alloc_ctx_tensors_from_buft")]
-    #[doc(alias = "ggml_backend_alloc_ctx_tensors")]
-    #[doc(alias = "ggml_backend_buft_alloc_buffer_n")]
-    #[doc(alias = "ggml_backend_buft_alloc_buffer")]
-    #[doc(alias = "ggml_backend_alloc_buffer")]
-    #[doc(alias = "ggml_backend_tensor_alloc")]
-    #[doc(alias = "ggml_tallocr_new")]
-    #[doc(alias = "ggml_tallocr_alloc")]
-    pub fn place(self, buft: impl Into<BufferType>) -> Result<Weights> {
-        let buft = buft.into();
-        self.place_with(|_| buft)
-    }
-
-    /// Allocates each tensor in the buffer type that `choose` returns for its name.
-    ///
-    /// ```
-    /// # use ggml::prelude::*;
-    /// let mut builder = WeightsBuilder::new();
-    /// builder.tensor("token_embd", DType::F16, [64, 1000])?.tensor("blk.0.up", DType::F16, [64, 256])?;
-    /// let (cpu, best) = (Device::cpu()?.buffer_type(), Device::best()?.buffer_type());
-    /// let weights = builder.place_with(|name| if name.starts_with("blk.") { best } else { cpu })?;
-    /// assert_eq!(weights.iter().count(), 2);
-    /// # Ok::<(), ggml::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`WeightsBuilder::place`].
-    pub fn place_with(self, mut choose: impl FnMut(&str) -> BufferType) -> Result<Weights> {
-        self.place_with_info(|name, _, _| choose(name))
-    }
-
-    /// [`WeightsBuilder::place_with`] whose closure is told the type and the shape of each tensor as well: large matrices
-    /// on a GPU, all else on the CPU.
-    ///
-    /// ```
-    /// use ggml::prelude::*;
-    /// # fn main() -> ggml::Result<()> {
-    /// let (cpu, best) = (Device::cpu()?, Device::best()?);
-    /// let mut builder = WeightsBuilder::new();
-    /// builder.tensor("matrix", DType::F16, [64, 128])?.tensor("bias", DType::F32, [128])?;
-    /// let weights = builder.place_with_info(|_name, dtype, shape| {
-    ///     let large = shape.elements() > Some(1000) && dtype == DType::F16;
-    ///     if large { best.into() } else { cpu.into() }
-    /// })?;
-    /// # assert_eq!(weights.iter().count(), 2);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`WeightsBuilder::place`].
-    pub fn place_with_info(self, choose: impl FnMut(&str, DType, Shape) -> BufferType) -> Result<Weights> {
-        Ok(Weights(self.0.place(Owner::Weights, choose)?))
-    }
-
-    /// Allocates each tensor in its own buffer type, in the order in which they were added.
-    pub(crate) fn place_each(self, types: impl IntoIterator<Item = BufferType>) -> Result<Weights> {
-        Ok(Weights(self.0.place_each(Owner::Weights, types)?))
-    }
-
-    /// Places all tensors in the user's memory, such as a mapped file, zero-copy: `offset` returns the byte offset of a
-    /// tensor by name (`ggml_backend_dev_buffer_from_host_ptr`, `ggml_backend_cpu_buffer_from_ptr`). The weights own
-    /// the memory; they can't be overwritten.
-    ///
-    /// ```
-    /// use ggml::prelude::*;
-    /// #[repr(align(32))]
-    /// struct Aligned([u8; 64]);
-    /// impl AsRef<[u8]> for Aligned {
-    ///     fn as_ref(&self) -> &[u8] {
-    ///         &self.0
-    ///     }
-    /// }
-    /// # fn main() -> ggml::Result<()> {
-    /// let mut builder = WeightsBuilder::new();
-    /// builder.tensor("bytes", DType::I8, [8])?;
-    /// let weights = builder.place_over(Device::cpu()?, Aligned([7; 64]), |_| 32)?;
-    /// assert_eq!(weights.tensor("bytes")?.read::<i8>()?, [7; 8]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if the device can't use host memory, or if the memory doesn't
-    /// begin at a multiple of the device's alignment; [`Error::Shape`](crate::Error::Shape) if a tensor is out of
-    /// bounds of the memory or not aligned.
-    #[doc(alias = "ggml_backend_dev_buffer_from_host_ptr")]
-    #[doc(alias = "ggml_backend_cpu_buffer_from_ptr")]
-    pub fn place_over(
-        self,
-        device: Device,
-        memory: impl AsRef<[u8]> + Send + Sync + 'static,
-        mut offset: impl FnMut(&str) -> usize,
-    ) -> Result<Weights> {
-        self.place_partly_over(device, memory, |name| Ok(Ok(offset(name))))
-    }
-
-    /// [`WeightsBuilder::place_over`] for tensors with an offset; tensors with a buffer type are allocated there.
-    pub(crate) fn place_partly_over(
-        self,
-        device: Device,
-        memory: impl AsRef<[u8]> + Send + Sync + 'static,
-        choose: impl FnMut(&str) -> Result<Result<usize, BufferType>>,
-    ) -> Result<Weights> {
-        Ok(Weights(self.0.place_over(device, Box::new(memory), choose)?))
-    }
-
-    /// Gives all tensors memory of one type that operations may write to: a key-value cache, a recurrent state,
-    /// parameters in training. A device stands for its own memory ([`Device::buffer_type`]).
-    ///
-    /// # Errors
-    ///
-    /// As [`WeightsBuilder::place`]; buffer types that repack are not for states.
-    pub fn place_state(self, buft: impl Into<BufferType>) -> Result<State> {
-        let buft = buft.into();
-        self.place_state_with(|_| buft)
-    }
-
-    /// [`WeightsBuilder::place_state`] with a buffer type for each tensor.
-    ///
-    /// # Errors
-    ///
-    /// As [`WeightsBuilder::place`].
-    pub fn place_state_with(self, mut choose: impl FnMut(&str) -> BufferType) -> Result<State> {
-        self.place_state_with_info(|name, _, _| choose(name))
-    }
-
-    /// [`WeightsBuilder::place_state_with`] whose closure is told the type and the shape of each tensor as well: see
-    /// [`WeightsBuilder::place_with_info`].
-    ///
-    /// # Errors
-    ///
-    /// As [`WeightsBuilder::place`].
-    pub fn place_state_with_info(self, choose: impl FnMut(&str, DType, Shape) -> BufferType) -> Result<State> {
-        Ok(State(self.0.place(Owner::State, choose)?))
-    }
-}
-
-debug!(WeightsBuilder);
 
 /// Tensors that are constant while anything uses them.
 ///
 /// [`Weights::set`] takes `&mut self`, so weights can be written as long as no handle to them exists. Many threads may
 /// use them at once: operations that would write to them are refused.
 ///
-/// Repacked weights ([`Device::extra_buffer_types`]) are set as a whole. Reading, filling or copying one is an
-/// [`Error::Packed`](crate::Error::Packed).
+/// Repacked weights ([`Device::extra_buffer_types`](crate::Device::extra_buffer_types)) are set as a whole. Reading,
+/// filling or copying one is an [`Error::Packed`](crate::Error::Packed).
 ///
 /// ```
 /// # use ggml::prelude::*;
@@ -257,7 +52,7 @@ unsafe impl Sync for Weights {}
 impl Weights {
     /// Overwrites bytes of a tensor of any type, from byte `offset` on.
     pub(crate) fn set_bytes_at(&mut self, name: &str, offset: usize, data: &[u8]) -> Result<()> {
-        self.0.set_bytes_at("Weights::set_bytes", name, offset, data)
+        self.0.write("Weights::set_bytes", name, |call, t| transfer::write_bytes(call, t, offset, data))
     }
 }
 
@@ -300,11 +95,12 @@ impl State {
     /// [`Error::Ggml`](crate::Error::Ggml) or [`Error::RpcLost`](crate::Error::RpcLost) if a device fails.
     #[doc(alias = "ggml_backend_buffer_clear")]
     pub fn clear_bytes(&self, byte: u8) -> Result<()> {
+        callback::check_reentry("State::clear_bytes")?;
         self.0.clear_bytes(byte)
     }
 }
 
-/// What both have; `Weights` takes `&mut self` to write.
+/// The methods that weights and states both have. Those of `Weights` take `&mut self` to write.
 macro_rules! both {
     ($($t:ident, $self:ident, &$($mut:ident)?, $made:literal;)*) => {
         $(
@@ -326,8 +122,8 @@ macro_rules! both {
                 ///
                 /// [`Error::NoSuch`](crate::Error::NoSuch), [`Error::ElementType`](crate::Error::ElementType),
                 /// [`Error::Length`](crate::Error::Length).
-                pub fn set<T: Element>(&$($mut)? $self, name: &str, data: &[T]) -> Result<()> {
-                    $self.0.set(concat!(stringify!($t), "::set"), name, data)
+                pub fn set<T: Element>(&$($mut)? $self, leaf: impl LeafKey, data: &[T]) -> Result<()> {
+                    $self.0.write(concat!(stringify!($t), "::set"), leaf, |call, t| transfer::write(call, t, data))
                 }
 
                 /// Overwrites a tensor of any type with raw bytes, in ggml's block layout.
@@ -335,19 +131,20 @@ macro_rules! both {
                 /// # Errors
                 ///
                 /// [`Error::NoSuch`](crate::Error::NoSuch), [`Error::Length`](crate::Error::Length).
-                pub fn set_bytes(&$($mut)? $self, name: &str, data: &[u8]) -> Result<()> {
-                    $self.0.set_bytes(concat!(stringify!($t), "::set_bytes"), name, data)
+                pub fn set_bytes(&$($mut)? $self, leaf: impl LeafKey, data: &[u8]) -> Result<()> {
+                    $self.0.write(concat!(stringify!($t), "::set_bytes"), leaf, |call, t| transfer::write_raw(call, t, data))
                 }
 
-                /// Overwrites equally long pieces of a tensor (`ggml_backend_tensor_set_2d`). [`Pieces`] has an example.
+                /// Overwrites equally long pieces of a tensor (`ggml_backend_tensor_set_2d`). [`Pieces`] has an
+                /// example.
                 ///
                 /// # Errors
                 ///
                 /// As [`set`](Self::set); [`Error::Range`](crate::Error::Range) if a piece is out of bounds;
                 /// [`Error::Param`](crate::Error::Param) if pieces overlap.
                 #[doc(alias = "ggml_backend_tensor_set_2d")]
-                pub fn set_2d<T: Element>(&$($mut)? $self, name: &str, pieces: Pieces, data: &[T]) -> Result<()> {
-                    $self.0.set_2d(concat!(stringify!($t), "::set_2d"), name, pieces, data)
+                pub fn set_2d<T: Element>(&$($mut)? $self, leaf: impl LeafKey, pieces: Pieces, data: &[T]) -> Result<()> {
+                    $self.0.write(concat!(stringify!($t), "::set_2d"), leaf, |call, t| pieces::write(call, t, pieces, data))
                 }
 
                 /// Sets each byte of a tensor to `byte` (`ggml_backend_tensor_memset`). To set each element, use
@@ -357,8 +154,8 @@ macro_rules! both {
                 ///
                 /// [`Error::NoSuch`](crate::Error::NoSuch) lists the existing names.
                 #[doc(alias = "ggml_backend_tensor_memset")]
-                pub fn fill_bytes(&$($mut)? $self, name: &str, byte: u8) -> Result<()> {
-                    $self.0.fill_bytes(concat!(stringify!($t), "::fill_bytes"), name, byte)
+                pub fn fill_bytes(&$($mut)? $self, leaf: impl LeafKey, byte: u8) -> Result<()> {
+                    $self.0.write(concat!(stringify!($t), "::fill_bytes"), leaf, |call, t| transfer::fill(call, t, byte))
                 }
 
                 /// Copies another tensor of weights or a state into this one, on any devices
@@ -385,13 +182,13 @@ macro_rules! both {
                 /// [`Error::Shape`](crate::Error::Shape) unless both have the same type and shape and are contiguous.
                 #[doc(alias = "ggml_backend_tensor_copy")]
                 #[doc(alias = "ggml_backend_buffer_copy_tensor")]
-                pub fn copy(&$($mut)? $self, name: &str, from: Tensor<'_>) -> Result<()> {
-                    $self.0.copy(concat!(stringify!($t), "::copy"), name, from)
+                pub fn copy(&$($mut)? $self, leaf: impl LeafKey, from: Tensor<'_>) -> Result<()> {
+                    $self.0.write(concat!(stringify!($t), "::copy"), leaf, |call, t| transfer::copy(call, whole(call, from)?, t))
                 }
 
-                /// The tensor with this name, as an operand; [`Tensor::read`] reads it. The handle borrows this alone, and
-                /// may be kept across [`Context::reset`](crate::Context::reset). A struct that owns the tensors keeps indices
-                /// ([`index`](Self::index)).
+                /// The tensor with this name, as an operand; [`Tensor::read`] reads it. The handle borrows only `self`,
+                /// and may be kept across [`Context::reset`](crate::Context::reset). A struct that owns the tensors
+                /// keeps indices ([`index`](Self::index)).
                 ///
                 /// # Errors
                 ///
@@ -406,7 +203,8 @@ macro_rules! both {
                 /// ```
                 /// # use ggml::prelude::*;
                 /// let mut builder = WeightsBuilder::new();
-                /// builder.tensor("up", DType::F16, [64, 256])?.tensor("down", DType::F16, [256, 64])?;
+                /// builder.tensor("up", DType::F16, [64, 256])?;
+                /// builder.tensor("down", DType::F16, [256, 64])?;
                 #[doc = $made]
                 /// assert_eq!(tensors.iter().map(|t| t.name()).collect::<Vec<_>>(), ["up", "down"]);
                 /// assert_eq!(tensors.iter().map(|t| t.nbytes()).sum::<usize>(), 65536);
@@ -423,8 +221,8 @@ macro_rules! both {
                 /// # Errors
                 ///
                 /// [`Error::NoSuch`](crate::Error::NoSuch) lists the existing names.
-                pub fn read_bytes(&self, name: &str) -> Result<Vec<u8>> {
-                    self.0.read_bytes(concat!(stringify!($t), "::read_bytes"), name)
+                pub fn read_bytes(&self, leaf: impl LeafKey) -> Result<Vec<u8>> {
+                    self.0.read(concat!(stringify!($t), "::read_bytes"), leaf, transfer::read_raw)
                 }
 
                 /// Reads equally long pieces of a tensor (`ggml_backend_tensor_get_2d`).
@@ -448,8 +246,62 @@ macro_rules! both {
                 /// [`Error::Length`](crate::Error::Length) if `to` is too short; [`Error::Range`](crate::Error::Range)
                 /// if a piece is out of bounds; [`Error::Param`](crate::Error::Param) if pieces overlap.
                 #[doc(alias = "ggml_backend_tensor_get_2d")]
-                pub fn read_2d<T: Element>(&self, name: &str, pieces: Pieces, to: &mut [T]) -> Result<()> {
-                    self.0.read_2d(concat!(stringify!($t), "::read_2d"), name, pieces, to)
+                pub fn read_2d<T: Element>(&self, leaf: impl LeafKey, pieces: Pieces, to: &mut [T]) -> Result<()> {
+                    self.0.read(concat!(stringify!($t), "::read_2d"), leaf, |call, t| pieces::read(call, t, pieces, to))
+                }
+
+                /// Reads one element of a tensor by its index in each dimension (`ggml_get_f32_nd`).
+                /// [`Tensor::unravel_index`](crate::Tensor::unravel_index) converts a linear index.
+                ///
+                /// ```
+                /// # use ggml::prelude::*;
+                /// let mut builder = WeightsBuilder::new();
+                /// builder.tensor("t", DType::F32, [3, 2])?;
+                #[doc = $made]
+                /// tensors.fill_with("t", 7.0_f32)?;
+                /// tensors.set_element("t", [2, 1, 0, 0], 5.0_f32)?; // column 2 of row 1
+                /// assert_eq!(tensors.element::<f32>("t", [2, 1, 0, 0])?, 5.0);
+                /// assert_eq!(tensors.element::<f32>("t", [1, 1, 0, 0])?, 7.0);
+                /// # Ok::<(), ggml::Error>(())
+                /// ```
+                ///
+                /// # Errors
+                ///
+                /// [`Error::NoSuch`](crate::Error::NoSuch); [`Error::ElementType`](crate::Error::ElementType);
+                /// [`Error::Param`](crate::Error::Param) if an index is out of bounds;
+                /// [`Error::Packed`](crate::Error::Packed).
+                #[doc(alias = "ggml_get_f32_nd")]
+                #[doc(alias = "ggml_get_f32_1d")]
+                #[doc(alias = "ggml_get_i32_nd")]
+                #[doc(alias = "ggml_get_i32_1d")]
+                pub fn element<T: Element>(&self, leaf: impl LeafKey, at: [i64; 4]) -> Result<T> {
+                    self.0.read(concat!(stringify!($t), "::element"), leaf, |call, t| element::read(call, t, at))
+                }
+
+                /// Overwrites one element of a tensor by its index in each dimension (`ggml_set_f32_nd`).
+                /// [`element`](Self::element) has an example.
+                ///
+                /// # Errors
+                ///
+                /// As [`element`](Self::element); [`Error::Frozen`](crate::Error::Frozen) in the user's memory.
+                #[doc(alias = "ggml_set_f32_nd")]
+                #[doc(alias = "ggml_set_f32_1d")]
+                #[doc(alias = "ggml_set_i32_nd")]
+                #[doc(alias = "ggml_set_i32_1d")]
+                pub fn set_element<T: Element>(&$($mut)? $self, leaf: impl LeafKey, at: [i64; 4], value: T) -> Result<()> {
+                    $self.0.write(concat!(stringify!($t), "::set_element"), leaf, |call, t| element::write(call, t, at, value))
+                }
+
+                /// Overwrites all elements of a tensor with one value (`ggml_set_f32`).
+                ///
+                /// # Errors
+                ///
+                /// [`Error::NoSuch`](crate::Error::NoSuch); [`Error::ElementType`](crate::Error::ElementType);
+                /// [`Error::Frozen`](crate::Error::Frozen) in the user's memory; [`Error::Packed`](crate::Error::Packed).
+                #[doc(alias = "ggml_set_f32")]
+                #[doc(alias = "ggml_set_i32")]
+                pub fn fill_with<T: Element>(&$($mut)? $self, leaf: impl LeafKey, value: T) -> Result<()> {
+                    $self.0.write(concat!(stringify!($t), "::fill_with"), leaf, |call, t| element::fill(call, t, value))
                 }
 
                 /// The buffers of all tensors.

@@ -1,4 +1,4 @@
-//! Which weights a repacking buffer type can hold (H27); ggml accepts any, then calls a NULL function.
+//! Which weights a repacking buffer type can hold (H27); ggml accepts any weights, and then calls a NULL function.
 
 use crate::buffer::extra::Packing;
 use crate::buffer::{Buffer, BufferType};
@@ -11,10 +11,10 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// ggml's repacking and matrix multiplication count blocks in 32 bits.
-const MOST_BLOCKS: i64 = (1 << 31) - (1 << 16);
+const MAX_BLOCKS: i64 = (1 << 31) - (1 << 16);
 
-/// The AMX kernels count bytes in 32 bits.
-const MOST_AMX_BYTES: usize = 1 << 31;
+/// ggml's AMX kernels count bytes in 32 bits.
+const MAX_AMX_BYTES: usize = 1 << 31;
 
 impl BufferType {
     /// Whether this buffer type can hold weights of this type and shape. Only repacking types
@@ -22,32 +22,32 @@ impl BufferType {
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`] if a dimension is below 1, the first is no whole number of blocks, or the size overflows; else
-    /// as [`Device::extra_buffer_types`].
+    /// [`Error::Shape`] if a dimension is below 1, the first is not a whole number of blocks, or the size overflows;
+    /// else as [`Device::extra_buffer_types`].
     pub fn holds(self, dtype: DType, shape: impl Into<Shape>) -> Result<bool> {
         let ctx = Context::new();
         let t = ctx.leaf("BufferType::holds", "", dtype, shape.into())?;
         Ok(!self.is_extra()? || self.packs(&ctx, t)?)
     }
 
-    /// Whether the device can multiply by the unplaced tensor `t` in this repacking buffer type.
+    /// Whether the device can multiply by the tensor `t` in this repacking buffer type. `t` has no memory yet.
     fn packs(self, ctx: &Context, t: Tensor<'_>) -> Result<bool> {
         let (Some(packing), Some(device)) = (Packing::of(self), self.device()) else { return Ok(false) };
         let [k, m, n, last] = t.ne();
         let blocks = (k / t.dtype().block_size()).checked_mul(m).and_then(|b| b.checked_mul(n));
-        if last != 1 || blocks.is_none_or(|b| b >= MOST_BLOCKS) {
+        if last != 1 || blocks.is_none_or(|b| b >= MAX_BLOCKS) {
             return Ok(false);
         }
-        // ggml computes the packed size of one matrix only, even for several.
-        if packing == Packing::Amx && (n != 1 || self.alloc_size_of(t.ptr())? >= MOST_AMX_BYTES) {
+        // For AMX, ggml computes the packed size of one matrix only, even if there are several.
+        if packing == Packing::Amx && (n != 1 || self.alloc_size_of(t.ptr())? >= MAX_AMX_BYTES) {
             return Ok(false);
         }
         supports(self, device, ctx, [k, m, n], t.dtype())
     }
 }
 
-/// Asks the device whether it can multiply by weights in this buffer type. It checks the type of their buffer, so they
-/// get an empty one.
+/// Asks the device whether it can multiply by weights in this buffer type. The device checks the type of the weights'
+/// buffer, so they get an empty one.
 fn supports(buft: BufferType, device: Device, ctx: &Context, [k, m, n]: [i64; 3], dtype: DType) -> Result<bool> {
     let w = ctx.leaf("BufferType::holds", "", dtype, [k, m, n].into())?;
     let b = ctx.input("", DType::F32, [k, 1])?;
@@ -59,7 +59,7 @@ fn supports(buft: BufferType, device: Device, ctx: &Context, [k, m, n]: [i64; 3]
     answer
 }
 
-/// The owner of tensors in this buffer type, or an error if the type can't hold them.
+/// The owner that tensors in this buffer type have, or an error if the buffer type can't hold them.
 pub(super) fn owner(buft: BufferType, tensors: &[TensorPtr], owner: Owner) -> Result<Owner> {
     if !buft.is_extra()? {
         return Ok(owner);

@@ -7,8 +7,9 @@ use std::marker::PhantomData;
 
 use ggml_sys as sys;
 
-use super::placed::Placed;
-use super::{State, Weights};
+use super::index::Which;
+use super::placed::{Placed, whole};
+use super::{LeafKey, State, Weights};
 use crate::backend::Backend;
 use crate::buffer;
 use crate::debug::debug;
@@ -16,7 +17,7 @@ use crate::device::meta;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::guard::guarded;
-use crate::header::{Owner, TensorPtr};
+use crate::header::TensorPtr;
 use crate::tensor::Tensor;
 use crate::tensor::pieces::Pieces;
 use crate::tensor::transfer;
@@ -57,7 +58,8 @@ debug!(Writable<'_>, |this| tensors = &this.0.len());
 /// ```
 /// # use ggml::prelude::*;
 /// let mut builder = WeightsBuilder::new();
-/// builder.tensor("from", DType::F32, [2])?.tensor("to", DType::F32, [2])?;
+/// builder.tensor("from", DType::F32, [2])?;
+/// builder.tensor("to", DType::F32, [2])?;
 /// let state = builder.place_state(Device::cpu()?)?;
 /// Backend::cpu()?.transfers(|queue| {
 ///     queue.set(&state, "from", vec![1.0_f32, 2.0])?; // the queue keeps the vector
@@ -73,25 +75,28 @@ debug!(Writable<'_>, |this| tensors = &this.0.len());
 /// mutably where it is written. The drop waits for all transfers, so none runs after `'env`.
 pub struct Transfers<'s, 'env> {
     backend: &'s mut Backend,
-    /// The backend that copies come from, if not `backend`.
+    /// The backend from which tensors are copied, if it is not `backend`.
     source: Option<&'s mut Backend>,
-    /// Data that the user moved into the queue.
+    /// Data that the user has moved into the queue. They live until all transfers have ended.
     held: Vec<Box<dyn Any>>,
-    /// Makes `'env` invariant, so that nothing with a shorter lifetime is accepted.
+    /// This makes `'env` invariant, so that nothing with a shorter lifetime is accepted.
     env: PhantomData<&'env mut &'env ()>,
 }
 
 impl Backend {
     /// Runs several transfers between host memory and tensors in this device's default buffer type, without waiting for
-    /// each. All are waited for when `f` returns or panics. A device without asynchronous execution runs each at once.
+    /// each. All transfers are waited for when `f` returns or panics. A device without asynchronous execution runs each
+    /// transfer at once.
     ///
-    /// Until then, other uses of the same tensors, also in `f`, see old data, new data, or a mixture.
+    /// Until the transfers have ended, other uses of the same tensors, also in `f`, see old data, new data, or a
+    /// mixture.
     ///
     /// ```
     /// use ggml::prelude::*;
     /// # fn main() -> ggml::Result<()> {
     /// let mut builder = WeightsBuilder::new();
-    /// builder.tensor("a", DType::F32, [2])?.tensor("b", DType::F32, [2])?;
+    /// builder.tensor("a", DType::F32, [2])?;
+    /// builder.tensor("b", DType::F32, [2])?;
     /// let mut backend = Backend::cpu()?;
     /// let state = builder.place_state(backend.device().buffer_type())?;
     /// let mut read = [0.0_f32; 2];
@@ -107,16 +112,17 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// Those of `f`; [`Error::Poisoned`] or [`Error::RpcLost`] if the backend or device is lost.
+    /// The errors of `f`; [`Error::Poisoned`] or [`Error::RpcLost`] if the backend or device is lost.
     ///
     /// # Aborts
     ///
     /// Aborts the process if waiting for the device fails, because it may still use borrowed memory.
     pub fn transfers<'env, R>(&mut self, f: impl FnOnce(&mut Transfers<'_, 'env>) -> Result<R>) -> Result<R> {
+        callback::check_reentry("Backend::transfers")?;
         run(self, None, f)
     }
 
-    /// [`Backend::transfers`] with copies from tensors of `source`'s device.
+    /// Runs several transfers as [`Backend::transfers`] does, among them copies from tensors of `source`'s device.
     ///
     /// # Errors
     ///
@@ -126,6 +132,7 @@ impl Backend {
         source: &mut Self,
         f: impl FnOnce(&mut Transfers<'_, 'env>) -> Result<R>,
     ) -> Result<R> {
+        callback::check_reentry("Backend::transfers_from")?;
         run(self, Some(source), f)
     }
 }
@@ -135,7 +142,6 @@ fn run<'s, 'env, R>(
     source: Option<&'s mut Backend>,
     f: impl FnOnce(&mut Transfers<'_, 'env>) -> Result<R>,
 ) -> Result<R> {
-    callback::check_open("Backend::transfers")?;
     let devices = [Some(&*backend), source.as_deref()].map(|b| b.map(Backend::device));
     for device in devices.into_iter().flatten() {
         meta::before_use("Backend::transfers", device, "a meta device has no asynchronous transfers; use `set`")?;
@@ -145,7 +151,7 @@ fn run<'s, 'env, R>(
     let mut transfers = Transfers { backend, source, held: Vec::new(), env: PhantomData };
     let result = f(&mut transfers)?;
     drop(transfers);
-    // If a server was lost, the destination was not filled: report it.
+    // If an RPC server was lost, the destination was not filled. This reports the loss.
     devices.into_iter().flatten().try_for_each(crate::device::Device::check_alive)?;
     Ok(result)
 }
@@ -161,11 +167,12 @@ impl<'env> Transfers<'_, 'env> {
     pub fn set<T: Element>(
         &mut self,
         to: impl Into<Writable<'env>>,
-        name: &str,
+        leaf: impl LeafKey,
         data: impl Into<Cow<'env, [T]>>,
     ) -> Result<()> {
         const CALL: &str = "Transfers::set";
-        let t = self.target(CALL, to.into(), name)?;
+        callback::check_reentry(CALL)?;
+        let t = self.target(CALL, to.into(), leaf.which())?;
         let data = data.into();
         transfer::check_whole::<T>(CALL, t, data.len())?;
         let (from, bytes) = self.hold(data);
@@ -186,19 +193,21 @@ impl<'env> Transfers<'_, 'env> {
     pub fn set_2d<T: Element>(
         &mut self,
         to: impl Into<Writable<'env>>,
-        name: &str,
+        leaf: impl LeafKey,
         pieces: Pieces,
         data: impl Into<Cow<'env, [T]>>,
     ) -> Result<()> {
         const CALL: &str = "Transfers::set_2d";
-        let t = self.target(CALL, to.into(), name)?;
+        callback::check_reentry(CALL)?;
+        let t = self.target(CALL, to.into(), leaf.which())?;
         let data = data.into();
         let Some((offset, len, count, step, data_step)) = pieces.checked::<T>(CALL, t, data.len())? else {
             return Ok(());
         };
         let (from, _) = self.hold(data);
         let (raw, to) = (self.backend.as_ptr(), t.as_ptr());
-        // SAFETY: as in `set`; all pieces are in bounds of the tensor and of the data (Pieces::checked).
+        // SAFETY: backend and tensor are live, the tensor is in the backend's default buffer type (`target`), and all
+        // pieces are in bounds of the tensor and of the data (Pieces::checked). Both stay until the drop has waited.
         unsafe {
             guarded!(call, sys::ggml_backend_tensor_set_2d_async(raw, to, from, offset, len, count, step, data_step))
         }?;
@@ -214,7 +223,8 @@ impl<'env> Transfers<'_, 'env> {
     #[doc(alias = "ggml_backend_tensor_get_async")]
     pub fn get<T: Element>(&mut self, from: Tensor<'env>, to: &'env mut [T]) -> Result<()> {
         const CALL: &str = "Transfers::get";
-        let t = placed(CALL, from)?;
+        callback::check_reentry(CALL)?;
+        let t = whole(CALL, from)?;
         own_memory(CALL, self.backend, t)?;
         transfer::check_whole::<T>(CALL, t, to.len())?;
         let (bytes, to) = (size_of_val(to), to.as_mut_ptr().cast::<c_void>());
@@ -232,13 +242,16 @@ impl<'env> Transfers<'_, 'env> {
     #[doc(alias = "ggml_backend_tensor_get_2d_async")]
     pub fn get_2d<T: Element>(&mut self, from: Tensor<'env>, pieces: Pieces, to: &'env mut [T]) -> Result<()> {
         const CALL: &str = "Transfers::get_2d";
-        let t = placed(CALL, from)?;
+        callback::check_reentry(CALL)?;
+        let t = whole(CALL, from)?;
         own_memory(CALL, self.backend, t)?;
         let Some((offset, len, count, step, data_step)) = pieces.checked::<T>(CALL, t, to.len())? else {
             return Ok(());
         };
         let (raw, from, to) = (self.backend.as_ptr(), t.as_ptr(), to.as_mut_ptr().cast::<c_void>());
-        // SAFETY: as in `get`; all pieces are in bounds of the tensor and of `to` (Pieces::checked).
+        // SAFETY: backend and tensor are live, the tensor is in the backend's default buffer type (own_memory), and all
+        // pieces are in bounds of the tensor and of `to` (Pieces::checked). Both stay, and only C uses `to` (`&'env
+        // mut`), until the drop has waited.
         unsafe {
             guarded!(call, sys::ggml_backend_tensor_get_2d_async(raw, from, to, offset, len, count, step, data_step))
         }?;
@@ -253,28 +266,30 @@ impl<'env> Transfers<'_, 'env> {
     /// As [`State::copy`]; [`Error::Unsupported`] unless each tensor is in the default buffer type of its own backend's
     /// device.
     #[doc(alias = "ggml_backend_tensor_copy_async")]
-    pub fn copy(&mut self, from: Tensor<'env>, to: impl Into<Writable<'env>>, name: &str) -> Result<()> {
+    pub fn copy(&mut self, from: Tensor<'env>, to: impl Into<Writable<'env>>, leaf: impl LeafKey) -> Result<()> {
         const CALL: &str = "Transfers::copy";
-        let from = placed(CALL, from)?;
-        let to = self.target(CALL, to.into(), name)?;
+        callback::check_reentry(CALL)?;
+        let from = whole(CALL, from)?;
+        let to = self.target(CALL, to.into(), leaf.which())?;
         let source = self.source.as_deref().unwrap_or(self.backend);
         own_memory(CALL, source, from)?;
         transfer::check_copy(CALL, from, to)?;
         let [source, backend] = [source, self.backend].map(Backend::as_ptr);
-        // SAFETY: all four are live; the tensors are not views (placed), lie in their backends' default buffer
-        // types (own_memory), and share layout but no memory (check_copy). The drop waits for both.
+        // SAFETY: both backends and both tensors are live; the tensors are not views (placed), lie in their backends'
+        // default buffer types (own_memory), and have the same layout but share no memory (check_copy). The drop waits
+        // for both backends.
         unsafe { guarded!(call, sys::ggml_backend_tensor_copy_async(source, backend, from.as_ptr(), to.as_ptr())) }?;
         buffer::check_alive(from)?;
         buffer::check_alive(to)
     }
 
-    fn target(&self, call: &'static str, to: Writable<'env>, name: &str) -> Result<TensorPtr> {
-        let t = to.0.writable(call, name)?;
+    fn target(&self, call: &'static str, to: Writable<'env>, leaf: Which<'_>) -> Result<TensorPtr> {
+        let t = to.0.writable(call, leaf)?;
         own_memory(call, self.backend, t)?;
         Ok(t)
     }
 
-    /// Keeps owned data until the end. Returns the data's address and size in bytes.
+    /// Keeps owned data until the transfers have ended. Returns the data's address and size in bytes.
     fn hold<T: Element>(&mut self, data: Cow<'env, [T]>) -> (*const c_void, usize) {
         let at = (data.as_ptr().cast(), size_of_val(&*data));
         if let Cow::Owned(data) = data {
@@ -287,7 +302,7 @@ impl<'env> Transfers<'_, 'env> {
 impl Drop for Transfers<'_, '_> {
     fn drop(&mut self) {
         for backend in [Some(&mut *self.backend), self.source.as_deref_mut()].into_iter().flatten() {
-            if let Err(error) = backend.settle() {
+            if let Err(error) = backend.wait_idle() {
                 let line = format!("aborting: transfers that use borrowed memory can't be waited for: {error}");
                 log::say(::log::Level::Error, line);
                 std::process::abort();
@@ -298,16 +313,8 @@ impl Drop for Transfers<'_, '_> {
 
 debug!(Transfers<'_, '_>, |this| backend = &this.backend, source = &this.source);
 
-/// The tensor, if it has its own buffer; views have none outside of an allocation.
-fn placed(call: &'static str, t: Tensor<'_>) -> Result<TensorPtr> {
-    if t.ptr().owner() == Owner::Graph || t.is_view() {
-        return Err(Error::NotPart { call, tensor: t.info(), whole: "the tensors of any weights or state" });
-    }
-    Ok(t.ptr())
-}
-
-/// Checks that the tensor is in the default buffer type of the backend's device, which devices with asynchronous
-/// transfers assert.
+/// Checks that the tensor is in the default buffer type of the backend's device, as devices with asynchronous transfers
+/// assert.
 fn own_memory(call: &'static str, backend: &Backend, t: TensorPtr) -> Result<()> {
     let device = backend.device();
     if buffer::type_of(t) == Some(device.buffer_type()) {

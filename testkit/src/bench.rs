@@ -4,7 +4,8 @@ use std::cell::RefCell;
 
 use fastrand::Rng;
 use ggml::prelude::*;
-use ggml::{Compare, Comparison, GraphAllocator, Result};
+use ggml::run::{Compare, Comparison};
+use ggml::{GraphAllocator, Result};
 
 use crate::layout::{Layout, inside};
 

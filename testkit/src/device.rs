@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use ggml::prelude::*;
 
 use crate::fake_gpu::{self, FakeOptions};
+use crate::host_cpu;
 
 /// The default device: one that exists everywhere, if possible with memory of its own.
 const USUAL: &str = if cfg!(all(feature = "rpc", not(feature = "dynamic-backends"))) { "RPC" } else { "CPU" };
@@ -30,6 +31,10 @@ fn chosen(usual: &str) -> Device {
     if name == "FAKE" {
         return fakes()[0];
     }
+    if name == "HOST" {
+        static HOST: OnceLock<Device> = OnceLock::new();
+        return *HOST.get_or_init(|| host_cpu::device().0);
+    }
     #[cfg(feature = "rpc")]
     if name == "RPC" {
         return served();
@@ -41,7 +46,7 @@ fn chosen(usual: &str) -> Device {
 pub fn members(n: usize) -> Vec<Device> {
     if std::env::var("GGML_TEST_DEVICE").is_ok_and(|name| name == "FAKE") {
         static MEMBERS: OnceLock<[Device; 6]> = OnceLock::new();
-        // All-reduces need ordered copies: docs/devices.md.
+        // All-reduces need ordered copies: docs/driver.md.
         return MEMBERS.get_or_init(|| watched(FakeOptions { ordered: true, ..FakeOptions::default() }))[..n].to_vec();
     }
     vec![here(); n]
@@ -84,8 +89,7 @@ pub fn served() -> Device {
     use ggml::rpc;
     static SERVED: OnceLock<(rpc::Server, rpc::Connection)> = OnceLock::new();
     let (_, connection) = SERVED.get_or_init(|| {
-        // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
-        let server = unsafe { rpc::Server::builder().start().unwrap() };
+        let server = rpc::Server::builder().start().unwrap();
         let connection = rpc::connect(&server.address().to_string()).unwrap();
         (server, connection)
     });

@@ -3,6 +3,9 @@
 use ggml::prelude::*;
 use half::{bf16, f16};
 
+use crate::blocks;
+use crate::e4m3::{e4m3, to_e4m3};
+
 /// The types of blocks that most models use.
 pub const BLOCKS: [DType; 10] = {
     use DType::{Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
@@ -28,8 +31,8 @@ pub fn encode(dtype: DType, data: &[f64]) -> (Vec<u8>, Vec<f64>) {
         DType::I32 => plain(data, |x| (x as i32).to_le_bytes(), |b| i32::from_le_bytes(b).into()),
         DType::I64 => plain(data, |x| (x as i64).to_le_bytes(), |b| i64::from_le_bytes(b) as f64),
         t if is_f8(t) => plain(data, |x| [to_e4m3(x)], |[b]| e4m3(b)),
-        DType::Q8_0 => blocks(data, q8_0),
-        DType::Q4_0 => blocks(data, q4_0),
+        DType::Q8_0 => by_32(data, q8_0),
+        DType::Q4_0 => by_32(data, q4_0),
         _ => panic!("the tests don't write {dtype}"),
     }
 }
@@ -39,26 +42,7 @@ pub fn is_f8(dtype: DType) -> bool {
     dtype.name() == "f8_e4m3"
 }
 
-/// A sign, four bits of exponent with a bias of 7, and three of the fraction; all ones are NaN.
-fn e4m3(byte: u8) -> f64 {
-    let (exponent, fraction) = (i32::from(byte >> 3 & 15), f64::from(byte & 7) / 8.0);
-    let size = match byte & 0x7f {
-        0x7f => f64::NAN,
-        _ if exponent == 0 => fraction / 64.0,
-        _ => (1.0 + fraction) * 2.0_f64.powi(exponent - 7),
-    };
-    if byte < 128 { size } else { -size }
-}
-
-/// The nearest byte, the even one of two, and 448 for what is larger.
-fn to_e4m3(x: f64) -> u8 {
-    let distance = |byte: u8| (e4m3(byte) - x.abs()).abs();
-    let nearest = (0..0x7f).min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1))));
-    let sign = if x.is_sign_negative() { 128 } else { 0 };
-    if x.is_nan() { 0x7f } else { nearest.unwrap() | sign }
-}
-
-fn blocks(data: &[f64], block: impl Fn(&[f64]) -> (Vec<u8>, Vec<f64>)) -> (Vec<u8>, Vec<f64>) {
+fn by_32(data: &[f64], block: impl Fn(&[f64]) -> (Vec<u8>, Vec<f64>)) -> (Vec<u8>, Vec<f64>) {
     let (bytes, values): (Vec<_>, Vec<_>) = data.chunks_exact(32).map(block).unzip();
     (bytes.concat(), values.concat())
 }
@@ -114,7 +98,10 @@ pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
                 low.chain(high).map(move |q| d * (f64::from(q) - 8.0)).collect::<Vec<_>>()
             })
             .collect(),
-        _ => panic!("the tests don't read {dtype}"),
+        _ => {
+            let read = |b: &[u8]| blocks::decode(dtype, b).unwrap_or_else(|| panic!("the tests don't read {dtype}"));
+            bytes.chunks_exact(dtype.type_size()).flat_map(read).collect()
+        }
     }
 }
 

@@ -12,10 +12,14 @@
 
 pub mod array;
 pub mod bench;
+pub mod blocks;
 pub mod counted;
 pub mod device;
+mod e4m3;
 pub mod encode;
 pub mod fake_gpu;
+pub mod host_cpu;
+mod kernels;
 pub mod layout;
 pub mod network;
 pub mod nothing;

@@ -17,7 +17,7 @@ pub fn weights(places: &[BufferType]) -> Weights {
     for i in 0..places.len() {
         builder.tensor(&format!("w{i}"), DType::F32, [WIDTH as i64, WIDTH as i64]).unwrap();
     }
-    let mut weights = builder.place_with(|name| places[name[1..].parse::<usize>().unwrap()]).unwrap();
+    let mut weights = builder.place(|leaf: &LeafInfo| places[leaf.name()[1..].parse::<usize>().unwrap()]).unwrap();
     for i in 0..places.len() {
         weights.set(&format!("w{i}"), &matrix(i)).unwrap();
     }

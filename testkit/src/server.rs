@@ -23,6 +23,9 @@ const ADDRESS: &str = "GGML_TEST_RPC_ADDRESS";
 /// Tells it to serve GPUs in Rust, and which call fails, if any.
 const FAULT: &str = "GGML_TEST_RPC_FAULT";
 
+/// Tells it the number of threads for each client.
+const THREADS: &str = "GGML_TEST_RPC_THREADS";
+
 /// The prefix of the child's line with its address.
 const READY: &str = "listening on ";
 
@@ -43,6 +46,19 @@ impl ServerProcess {
     pub fn of_fakes(fault: Option<(Call, usize, Fault)>) -> Self {
         let fault = fault.map_or_else(String::new, |(call, n, fault)| format!("{call:?} {n} {fault:?}"));
         Self::spawn(Command::new(env::current_exe().unwrap()).env(FAULT, fault).env(ADDRESS, "127.0.0.1:0"))
+    }
+
+    /// Starts a server of the CPU on a free port, with as many threads for each client. Its memory shows what it holds:
+    /// glibc's allocator gives each thread another heap, which would grow apart for long.
+    pub fn of_threads(threads: usize) -> Self {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.env("GLIBC_TUNABLES", "glibc.malloc.arena_max=1");
+        Self::spawn(command.env(ADDRESS, "127.0.0.1:0").env(THREADS, threads.to_string()))
+    }
+
+    /// The number of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Starts a server of the CPU at an address.
@@ -113,6 +129,11 @@ impl Drop for ServerProcess {
     }
 }
 
+/// Whether this process was started as a server.
+pub fn is_one() -> bool {
+    env::var_os(ADDRESS).is_some()
+}
+
 /// The test that is the server when it is run as a child; else it checks that one starts.
 pub fn server_process() {
     if let Ok(address) = env::var(ADDRESS) {
@@ -145,11 +166,16 @@ fn serve(address: SocketAddrV4) {
     if env::var_os("TEST_NO_LIMITS").is_none() {
         limit_memory();
     }
-    let server = Server::builder().address(address).devices(devices()).threads(2.try_into().unwrap());
-    // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
-    let server = unsafe { server.start().unwrap() };
+    let threads = env::var(THREADS).map_or(2, |n| n.parse().unwrap());
+    let server = Server::builder().address(address).devices(devices()).threads(threads);
+    let server = server.start().unwrap();
     eprintln!("{READY}{}", server.address());
     thread::spawn(|| std::io::stdin().read_line(&mut String::new())).join().unwrap().unwrap();
+    let start = Instant::now();
+    while !server.clients().is_empty() && start.elapsed() < Duration::from_secs(10) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!((server.clients(), server.held()), (Vec::new(), 0), "what clients had is gone with them");
 }
 
 /// Limits the memory, because a client that was told nonsense may request any amount, zeroed.

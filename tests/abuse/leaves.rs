@@ -75,7 +75,7 @@ impl Leaves {
             if rng.u32(..4) == 0 {
                 return over(stats, rng, dims);
             }
-            let mut weights = builder(stats, rng, dims).place_with(|_| memory(rng)).unwrap();
+            let mut weights = builder(stats, rng, dims).place(|_: &LeafInfo| memory(rng)).unwrap();
             let leaves: Vec<_> = weights.iter().map(|t| Leaf::new(rng, t)).collect();
             for leaf in &leaves {
                 let mut holds = vec![0; leaf.bytes.len()];
@@ -87,7 +87,7 @@ impl Leaves {
             (weights, leaves)
         });
         let state = rng.bool().then(|| {
-            let state = builder(stats, rng, dims).place_state_with(|_| memory(rng)).unwrap();
+            let state = builder(stats, rng, dims).place_state(|_: &LeafInfo| memory(rng)).unwrap();
             let leaves: Vec<_> = state.iter().map(|t| Leaf::new(rng, t)).collect();
             (state, leaves)
         });
@@ -234,11 +234,11 @@ fn over(stats: &mut Stats, rng: &mut fastrand::Rng, dims: [i64; 4]) -> (Weights,
             Aligned(all)
         }));
     }
-    let place = |name: &str| places[name.parse::<usize>().unwrap()];
+    let place = |leaf: &LeafInfo| places[leaf.name().parse::<usize>().unwrap()];
     if rng.u32(..8) == 0 {
         for wild in [1, 31, 32 * memory.len(), usize::MAX, 1 << 63] {
             let builder = builder(stats, &mut like.clone(), dims);
-            let result = builder.place_over(cpu, Memory(memory.clone()), |name| place(name).wrapping_add(wild));
+            let result = builder.place_over(cpu, Memory(memory.clone()), |leaf| place(leaf).wrapping_add(wild));
             must_fail(stats, "a tensor outside of memory", result);
         }
     }

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use ggml::prelude::*;
+use ggml_draw::ToDot as _;
 
 use crate::bench::Bench;
 use crate::stats::{Stats, may_fail, must_fail, variant};
@@ -94,12 +95,12 @@ fn questions(t: Tensor<'_>, other: Tensor<'_>) {
     assert_eq!(t.is_vector(), n1 * n2 * n3 == 1, "{t:?}");
     assert_eq!(t.is_matrix(), n2 * n3 == 1, "{t:?}");
     assert_eq!(t.is_3d(), n3 == 1, "{t:?}");
-    assert_eq!(t.nrows(), n1 * n2 * n3, "{t:?}");
+    assert_eq!(t.nrows() as i64, n1 * n2 * n3, "{t:?}");
     assert_eq!(t.are_same_shape(other), t.ne() == other.ne(), "{t:?} {other:?}");
     assert_eq!(t.can_repeat(other), t.ne().iter().zip(other.ne()).all(|(n, of)| of % n == 0), "{t:?} {other:?}");
-    assert_eq!(t.unravel_index(t.elements() as i64), None, "{t:?}");
-    assert_eq!(t.unravel_index(t.elements() as i64 - 1), Some([n0 - 1, n1 - 1, n2 - 1, n3 - 1]), "{t:?}");
-    assert_eq!(t.unravel_index(-1), None, "{t:?}");
+    assert_eq!(t.unravel_index(t.elements()), None, "{t:?}");
+    assert_eq!(t.unravel_index(t.elements() - 1), Some([n0 - 1, n1 - 1, n2 - 1, n3 - 1]), "{t:?}");
+    assert_eq!(t.unravel_index(usize::MAX), None, "{t:?}");
     let all = [
         t.is_view(),
         t.is_transposed(),

@@ -241,7 +241,7 @@ impl World {
                 [DType::F32, DType::F32, DType::F32, DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::I32];
             let dtype = match rng.u32(..12) {
                 _ if i == 0 => DType::F32,
-                0 => DType::ALL[rng.usize(..DType::ALL.len())],
+                0 => Some(DType::ALL[rng.usize(..DType::ALL.len())]).filter(|t| t.is_known()).unwrap_or(DType::F32),
                 _ => types[rng.usize(..types.len())],
             };
             let pick = |rng: &mut fastrand::Rng| if rng.u32(..3) == 0 { 1 } else { dims[rng.usize(..4)] };

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use ggml::meta::{MetaDevice, Split};
+use ggml::meta::{MetaDevice, SplitMode};
 use ggml::prelude::*;
-use ggml::{Compare, Custom, GraphAllocator, Run};
+use ggml::{GraphAllocator, Run, ops::CustomOptions, run::Compare};
 
 thread_local! {
     static WHEN_DROPPED: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
@@ -39,7 +39,7 @@ fn panicking() -> Panicking {
     let panics = Arc::new(AtomicBool::new(true));
     let custom = |a| {
         let panics = Arc::clone(&panics);
-        ctx.map_custom1::<f32>(a, Custom::new(), move |rows, a| {
+        ctx.map_custom1::<f32>(a, CustomOptions::new(), move |rows, a| {
             if panics.load(Ordering::Relaxed) {
                 panic_any(Payload);
             }
@@ -96,7 +96,7 @@ fn panic_payload_that_computes_is_dropped_before_headers_are_written() {
 #[test]
 fn compute_async_on_a_meta_device_waits_while_others_are_busy() {
     let cpu = Device::cpu().unwrap();
-    let meta = MetaDevice::new(&[cpu, cpu], |_| Split::Mirrored).unwrap().device();
+    let meta = MetaDevice::new(&[cpu, cpu], |_| SplitMode::Mirrored).unwrap().device();
     let sched =
         move || Sched::builder().backend(meta.init().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap();
     let ctx = Context::new();
@@ -112,7 +112,7 @@ fn compute_async_on_a_meta_device_waits_while_others_are_busy() {
         let (inside, may_go) = (Mutex::new(inside), Mutex::new(may_go));
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [4]).unwrap();
-        let how = Custom::new().with_n_tasks(1);
+        let how = CustomOptions::new().with_n_tasks(1);
         let y = ctx.map_custom1::<f32>(x, how, move |rows, a| {
             inside.lock().unwrap().send(()).unwrap();
             let _waited = may_go.lock().unwrap().recv_timeout(Duration::from_secs(20));

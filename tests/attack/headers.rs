@@ -3,16 +3,17 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use ggml::meta::{MetaDevice, Split};
+use ggml::meta::{MetaDevice, SplitMode};
 use ggml::prelude::*;
 use ggml::{Error, GraphAllocator};
+use ggml_draw::ToDot as _;
 
 use crate::logger::with_hook;
 
 /// A scheduler of two CPUs that work as one, and the CPU: ggml copies between them.
 fn two_devices() -> Sched {
     let cpu = Device::cpu().unwrap();
-    let meta = MetaDevice::new(&[cpu, cpu], |_| Split::Mirrored).unwrap().device();
+    let meta = MetaDevice::new(&[cpu, cpu], |_| SplitMode::Mirrored).unwrap().device();
     Sched::builder().backend(meta.init().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap()
 }
 

@@ -135,6 +135,6 @@ fn conversions_and_comparisons_report_out_of_memory() {
         let mut backend = cpu();
         let mut run = allocator.alloc(&graph, &mut backend)?;
         run.set(x, &numbers(n, 1.0)?)?;
-        run.compare(&mut cpu(), ggml::Compare::new()).map(drop)
+        run.compare(&mut cpu(), ggml::run::Compare::new()).map(drop)
     });
 }

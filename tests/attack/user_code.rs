@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use ggml::meta::{MetaDevice, Split};
+use ggml::meta::{MetaDevice, SplitMode};
 use ggml::prelude::*;
-use ggml::{Custom, Error, GraphAllocator};
+use ggml::{Error, GraphAllocator, ops::CustomOptions};
 
 use crate::logger::with_hook;
 
@@ -89,7 +89,7 @@ fn try_everything() {
             s.read::<f32>().err(),
             Backend::cpu().err(),
             Device::cpu().err(),
-            MetaDevice::new(&[], |_| Split::Mirrored).err(),
+            MetaDevice::new(&[], |_| SplitMode::Mirrored).err(),
         ];
         ERRORS.with_borrow_mut(|all| all.append(&mut errors));
     });
@@ -232,7 +232,7 @@ fn thread_local_destructors_may_log_and_fail() {
 #[test]
 fn closures_never_wait_for_the_lock_of_their_computation() {
     let cpu = Device::cpu().unwrap();
-    let meta = MetaDevice::new(&[cpu, cpu], |_| Split::Mirrored).unwrap().device();
+    let meta = MetaDevice::new(&[cpu, cpu], |_| SplitMode::Mirrored).unwrap().device();
     let mut builder = WeightsBuilder::new();
     builder.tensor("w", DType::F32, [4]).unwrap();
     let mut weights = builder.place(meta.buffer_type()).unwrap();
@@ -253,7 +253,7 @@ fn closures_never_wait_for_the_lock_of_their_computation() {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [4]).unwrap();
         let in_time = Arc::clone(&waited);
-        let how = Custom::new().with_n_tasks(1);
+        let how = CustomOptions::new().with_n_tasks(1);
         let y = ctx
             .custom::<f32>(&[x], [4], how, move |rows, operands| {
                 ask.lock().unwrap().send(()).unwrap();

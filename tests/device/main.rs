@@ -26,8 +26,9 @@ use testkit::device::{cpu, device};
 /// The maximum absolute value of operands.
 const REACH: f32 = 1.0;
 
-fn is_cpu() -> bool {
-    device().device_type() == DeviceType::Cpu
+/// Whether the device works in the memory of the CPU.
+fn in_host_memory() -> bool {
+    device().buffer_type() == cpu().device().buffer_type()
 }
 
 /// Reproducible pseudorandom values in -1 to 1.

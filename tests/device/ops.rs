@@ -1,8 +1,11 @@
 //! Operations, by family.
 
+use ggml::ops::{
+    Conv1dOptions, Conv2dOptions, FlashAttnOptions, GluOp, InterpolateMode, InterpolateOptions, PadOptions,
+    Pool2dOptions, PoolOp, RopeMode, RopeOptions, SoftMaxOptions, SortOrder,
+};
+use ggml::ops::{TriType, UnaryOp};
 use ggml::prelude::*;
-use ggml::{Conv1d, Conv2d, FlashAttn, Glu, Interpolate, Pad, Pool, Pool2d, Rope, RopeMode, Scale, SoftMax, SortOrder};
-use ggml::{TriType, UnaryOp};
 use testkit::encode::BLOCKS;
 
 use crate::{agree, case};
@@ -10,7 +13,7 @@ use crate::{agree, case};
 const SHAPE: [i64; 4] = [67, 5, 3, 2];
 
 #[test]
-fn unary_agrees_with_cpu() {
+pub(crate) fn unary_agrees_with_cpu() {
     use UnaryOp::*;
     let usual = [Abs, Sgn, Neg, Step, Tanh, Relu, Sigmoid, Gelu, GeluQuick, Silu, HardSwish, HardSigmoid, Exp];
     let all = UnaryOp::ALL.iter().map(|&op| {
@@ -24,7 +27,7 @@ fn unary_agrees_with_cpu() {
 }
 
 #[test]
-fn elementwise_functions_agree_with_cpu() {
+pub(crate) fn elementwise_functions_agree_with_cpu() {
     agree(
         "powers",
         [
@@ -42,16 +45,17 @@ fn elementwise_functions_agree_with_cpu() {
 }
 
 #[test]
-fn glu_agrees_with_cpu() {
-    let whole = Glu::ALL.iter().map(|&op| case(format!("{op:?}"), move |f| f.ctx.glu(f.f32([64, 7, 3, 1]), op, true)));
-    let split = Glu::ALL.iter().map(|&op| {
+pub(crate) fn glu_agrees_with_cpu() {
+    let whole =
+        GluOp::ALL.iter().map(|&op| case(format!("{op:?}"), move |f| f.ctx.glu(f.f32([64, 7, 3, 1]), op, true)));
+    let split = GluOp::ALL.iter().map(|&op| {
         case(format!("{op:?} of two"), move |f| f.ctx.glu_split(f.f32([33, 7, 3, 1]), f.f32([33, 7, 3, 1]), op))
     });
     agree("gates", whole.chain(split));
 }
 
 #[test]
-fn binary_operations_agree_with_cpu() {
+pub(crate) fn binary_operations_agree_with_cpu() {
     let mut cases = Vec::new();
     for other in [SHAPE, [67, 1, 1, 1], [67, 5, 1, 1], [1, 5, 3, 2], [1, 1, 1, 1]] {
         cases.push(case(format!("add {other:?}"), move |f| f.ctx.add(f.f32(SHAPE), f.f32(other))));
@@ -72,7 +76,7 @@ fn binary_operations_agree_with_cpu() {
 }
 
 #[test]
-fn norms_agree_with_cpu() {
+pub(crate) fn norms_agree_with_cpu() {
     let mut cases = Vec::new();
     for n in [3, 64, 1025, 4096] {
         cases.push(case(format!("norm {n}"), move |f| f.ctx.norm(f.f32([n, 5, 3, 1]), 1e-5)));
@@ -88,15 +92,17 @@ fn norms_agree_with_cpu() {
 }
 
 #[test]
-fn soft_max_agrees_with_cpu() {
+pub(crate) fn soft_max_agrees_with_cpu() {
     let mut cases = Vec::new();
     for n in [1, 7, 64, 1025] {
         cases.push(case(format!("rows of {n}"), move |f| f.ctx.soft_max(f.f32([n, 5, 4, 2]))));
         for dtype in [DType::F32, DType::F16] {
             for max_bias in [0.0, 8.0] {
                 cases.push(case(format!("rows of {n}, mask of {dtype}, bias {max_bias}"), move |f| {
-                    let how =
-                        SoftMax::new().with_scale(0.125).with_max_bias(max_bias).with_mask(f.of(dtype, [n, 5, 1, 1]));
+                    let how = SoftMaxOptions::new()
+                        .with_scale(0.125)
+                        .with_max_bias(max_bias)
+                        .with_mask(f.of(dtype, [n, 5, 1, 1]));
                     f.ctx.soft_max_ext(f.f32([n, 5, 4, 2]), how)
                 }));
             }
@@ -104,7 +110,7 @@ fn soft_max_agrees_with_cpu() {
     }
     cases.push(
         case("sinks", |f| {
-            let how = SoftMax::new().with_sinks(f.f32([4, 1, 1, 1]));
+            let how = SoftMaxOptions::new().with_sinks(f.f32([4, 1, 1, 1]));
             f.ctx.soft_max_ext(f.f32([33, 5, 4, 2]), how)
         })
         .optional(),
@@ -113,7 +119,7 @@ fn soft_max_agrees_with_cpu() {
 }
 
 #[test]
-fn rope_agrees_with_cpu() {
+pub(crate) fn rope_agrees_with_cpu() {
     let mut cases = Vec::new();
     for mode in [RopeMode::Normal, RopeMode::NeoX] {
         for n_dims in [64, 32] {
@@ -127,7 +133,7 @@ fn rope_agrees_with_cpu() {
     }
     cases.push(case("yarn and factors", |f| {
         let positions = f.ints([9, 1, 1, 1], (0..).map(|i| i * 30));
-        let how = Rope::new(64, RopeMode::NeoX)
+        let how = RopeOptions::new(64, RopeMode::NeoX)
             .with_n_ctx_orig(512)
             .with_freq_scale(0.25)
             .with_ext_factor(1.0)
@@ -139,7 +145,7 @@ fn rope_agrees_with_cpu() {
         cases.push(
             case(format!("{mode:?}"), move |f| {
                 let positions = f.ints([9 * 4, 1, 1, 1], 0..);
-                let how = Rope::new(32, mode).with_sections(if mode == RopeMode::Vision {
+                let how = RopeOptions::new(32, mode).with_sections(if mode == RopeMode::Vision {
                     [20, 12, 0, 0]
                 } else {
                     [8, 12, 12, 0]
@@ -156,7 +162,7 @@ fn rope_agrees_with_cpu() {
 const RARE: [DType; 5] = [DType::BF16, DType::IQ4_NL, DType::IQ4_XS, DType::MXFP4, DType::Q1_0];
 
 #[test]
-fn mul_mat_agrees_with_cpu() {
+pub(crate) fn mul_mat_agrees_with_cpu() {
     let mut cases = Vec::new();
     let weights = [DType::F32, DType::F16].into_iter().chain(BLOCKS);
     for (dtype, must) in weights.map(|d| (d, true)).chain(RARE.map(|d| (d, false))) {
@@ -173,7 +179,7 @@ fn mul_mat_agrees_with_cpu() {
 }
 
 #[test]
-fn batched_mul_mat_agrees_with_cpu() {
+pub(crate) fn batched_mul_mat_agrees_with_cpu() {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::Q4_0, DType::Q8_0, DType::Q4_K] {
         for n in [1, 5, 40] {
@@ -203,7 +209,7 @@ fn batched_mul_mat_agrees_with_cpu() {
 }
 
 #[test]
-fn mul_mat_id_agrees_with_cpu() {
+pub(crate) fn mul_mat_id_agrees_with_cpu() {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::Q4_0, DType::Q8_0, DType::Q4_K] {
         for tokens in [1, 4, 33] {
@@ -220,7 +226,7 @@ fn mul_mat_id_agrees_with_cpu() {
 }
 
 #[test]
-fn get_rows_and_set_rows_agree_with_cpu() {
+pub(crate) fn get_rows_and_set_rows_agree_with_cpu() {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::Q4_0, DType::Q5_1, DType::Q8_0] {
         cases.push(case(format!("get_rows of {dtype}"), move |f| {
@@ -242,7 +248,7 @@ fn get_rows_and_set_rows_agree_with_cpu() {
 }
 
 #[test]
-fn copies_and_layout_operations_agree_with_cpu() {
+pub(crate) fn copies_and_layout_operations_agree_with_cpu() {
     let mut cases = Vec::new();
     for dtype in [DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q5_1] {
         cases.push(case(format!("f32 to {dtype}"), move |f| f.ctx.cast(f.f32([64, 5, 3, 1]), dtype)).rough());
@@ -265,7 +271,7 @@ fn copies_and_layout_operations_agree_with_cpu() {
         }));
     }
     cases.push(case("repeat", |f| f.ctx.repeat_4d(f.f32([3, 5, 1, 2]), [9, 10, 4, 2])));
-    cases.push(case("pad", |f| f.ctx.pad(f.f32(SHAPE), Pad::new().with_right([3, 1, 0, 0]))));
+    cases.push(case("pad", |f| f.ctx.pad(f.f32(SHAPE), PadOptions::new().with_right([3, 1, 0, 0]))));
     cases.push(case("roll", |f| f.ctx.roll(f.f32(SHAPE), [3, -1, 1, 0])).optional());
     cases.push(case("diag", |f| f.ctx.diag(f.f32([9, 1, 3, 1]))).optional());
     cases.push(case("tri", |f| f.ctx.tri(f.f32([9, 9, 3, 1]), TriType::Lower)).optional());
@@ -274,7 +280,7 @@ fn copies_and_layout_operations_agree_with_cpu() {
 }
 
 #[test]
-fn reductions_and_sorts_agree_with_cpu() {
+pub(crate) fn reductions_and_sorts_agree_with_cpu() {
     agree(
         "sums",
         [
@@ -289,25 +295,41 @@ fn reductions_and_sorts_agree_with_cpu() {
 }
 
 #[test]
-fn image_operations_agree_with_cpu() {
+pub(crate) fn image_operations_agree_with_cpu() {
     agree(
         "images",
         [
             case("conv_2d", |f| {
-                f.ctx.conv_2d(f.of(DType::F16, [3, 3, 4, 6]), f.f32([17, 19, 4, 2]), Conv2d::new().with_padding([1; 2]))
+                f.ctx.conv_2d(
+                    f.of(DType::F16, [3, 3, 4, 6]),
+                    f.f32([17, 19, 4, 2]),
+                    Conv2dOptions::new().with_padding([1; 2]),
+                )
             })
             .rough(),
             case("conv_1d", |f| {
-                f.ctx.conv_1d(f.of(DType::F16, [3, 8, 6, 1]), f.f32([40, 8, 2, 1]), Conv1d::new().with_padding([1]))
+                f.ctx.conv_1d(
+                    f.of(DType::F16, [3, 8, 6, 1]),
+                    f.f32([40, 8, 2, 1]),
+                    Conv1dOptions::new().with_padding([1]),
+                )
             })
             .rough(),
             case("conv_2d_direct", |f| {
-                f.ctx.conv_2d_direct(f.f32([3, 3, 4, 6]), f.f32([17, 19, 4, 2]), Conv2d::new().with_padding([1; 2]))
+                f.ctx.conv_2d_direct(
+                    f.f32([3, 3, 4, 6]),
+                    f.f32([17, 19, 4, 2]),
+                    Conv2dOptions::new().with_padding([1; 2]),
+                )
             })
             .rough()
             .optional(),
             case("conv_2d_dw_direct", |f| {
-                f.ctx.conv_2d_dw_direct(f.f32([3, 3, 1, 6]), f.f32([17, 19, 6, 2]), Conv2d::new().with_padding([1; 2]))
+                f.ctx.conv_2d_dw_direct(
+                    f.f32([3, 3, 1, 6]),
+                    f.f32([17, 19, 6, 2]),
+                    Conv2dOptions::new().with_padding([1; 2]),
+                )
             })
             .rough()
             .optional(),
@@ -318,13 +340,21 @@ fn image_operations_agree_with_cpu() {
             })
             .rough()
             .optional(),
-            case("pool_2d avg", |f| f.ctx.pool_2d(f.f32([18, 20, 3, 2]), Pool::Avg, Pool2d::new([2; 2]))),
-            case("pool_2d max", |f| f.ctx.pool_2d(f.f32([18, 20, 3, 2]), Pool::Max, Pool2d::new([3; 2]))),
+            case("pool_2d avg", |f| f.ctx.pool_2d(f.f32([18, 20, 3, 2]), PoolOp::Avg, Pool2dOptions::new([2; 2]))),
+            case("pool_2d max", |f| f.ctx.pool_2d(f.f32([18, 20, 3, 2]), PoolOp::Max, Pool2dOptions::new([3; 2]))),
             case("nearest", |f| {
-                f.ctx.interpolate(f.f32([7, 9, 3, 2]), [14, 27, 3, 2], Interpolate::new(Scale::Nearest))
+                f.ctx.interpolate(
+                    f.f32([7, 9, 3, 2]),
+                    [14, 27, 3, 2],
+                    InterpolateOptions::new(InterpolateMode::Nearest),
+                )
             }),
             case("bilinear", |f| {
-                f.ctx.interpolate(f.f32([7, 9, 3, 2]), [14, 27, 3, 2], Interpolate::new(Scale::Bilinear))
+                f.ctx.interpolate(
+                    f.f32([7, 9, 3, 2]),
+                    [14, 27, 3, 2],
+                    InterpolateOptions::new(InterpolateMode::Bilinear),
+                )
             })
             .optional(),
             case("timestep embedding", |f| f.ctx.timestep_embedding(f.positive([5, 1, 1, 1]), 32, 10_000)),
@@ -333,14 +363,15 @@ fn image_operations_agree_with_cpu() {
 }
 
 #[test]
-fn flash_attn_ext_agrees_with_cpu() {
+pub(crate) fn flash_attn_ext_agrees_with_cpu() {
     let mut cases = Vec::new();
     for size in [64, 128] {
         for (kv, batch) in [(256, 1), (256, 7), (512, 64)] {
             for dtype in [DType::F16, DType::Q8_0] {
                 let name = format!("heads of {size}, {batch} queries over {kv} keys of {dtype}");
                 let mut attention = case(name, move |f| {
-                    let how = FlashAttn::new(1.0 / (size as f32).sqrt()).with_mask(f.of(DType::F16, [kv, batch, 1, 1]));
+                    let how = FlashAttnOptions::new(1.0 / (size as f32).sqrt())
+                        .with_mask(f.of(DType::F16, [kv, batch, 1, 1]));
                     let (q, k) = (f.f32([size, batch, 8, 1]), f.of(dtype, [size, kv, 2, 1]));
                     f.ctx.flash_attn_ext(q, k, f.of(dtype, [size, kv, 2, 1]), how)
                 });
@@ -354,7 +385,7 @@ fn flash_attn_ext_agrees_with_cpu() {
 
 /// Recurrent operations.
 #[test]
-fn ssm_conv_agrees_with_cpu() {
+pub(crate) fn ssm_conv_agrees_with_cpu() {
     agree(
         "states",
         [case("ssm_conv", |f| f.ctx.ssm_conv(f.f32([4 - 1 + 9, 64, 2, 1]), f.f32([4, 64, 1, 1]))).optional()],
@@ -363,7 +394,7 @@ fn ssm_conv_agrees_with_cpu() {
 
 /// Attention and feed-forward blocks as in models, which devices compute by fused kernels.
 #[test]
-fn transformer_block_agrees_with_cpu() {
+pub(crate) fn transformer_block_agrees_with_cpu() {
     agree(
         "block",
         [case("block", |f| {
@@ -375,13 +406,13 @@ fn transformer_block_agrees_with_cpu() {
             let turn = |t| ctx.rope(ctx.reshape(t, [64, 4, 12])?, positions, 64, RopeMode::NeoX);
             let (q, k) = (ctx.permute(turn(q)?, [0, 2, 1, 3])?, ctx.permute(turn(k)?, [0, 2, 1, 3])?);
             let v = ctx.cont(ctx.permute(ctx.reshape(v, [64, 4, 12])?, [1, 2, 0, 3])?)?;
-            let how = SoftMax::new().with_scale(0.125);
+            let how = SoftMaxOptions::new().with_scale(0.125);
             let scores = ctx.soft_max_ext(ctx.mul_mat(k, q)?, how)?;
             let mixed = ctx.cont(ctx.permute(ctx.mul_mat(v, scores)?, [0, 2, 1, 3])?)?;
             let h = ctx.add(ctx.mul_mat(f.of(DType::Q4_K, [256, 256, 1, 1]), ctx.reshape(mixed, [256, 12])?)?, x)?;
             let up = ctx.mul_mat(f.of(DType::Q4_0, [256, 512, 1, 1]), ctx.rms_norm(h, 1e-5)?)?;
             let gate = ctx.mul_mat(f.of(DType::Q4_0, [256, 512, 1, 1]), h)?;
-            let down = ctx.mul_mat(f.of(DType::Q6_K, [512, 256, 1, 1]), ctx.glu_split(gate, up, Glu::Swiglu)?)?;
+            let down = ctx.mul_mat(f.of(DType::Q6_K, [512, 256, 1, 1]), ctx.glu_split(gate, up, GluOp::Swiglu)?)?;
             ctx.add(down, h)
         })
         .rough()],

@@ -3,7 +3,7 @@
 use ggml::SchedBuilder;
 use ggml::prelude::*;
 
-use crate::{cpu, device, is_cpu, sample};
+use crate::{cpu, device, in_host_memory, sample};
 
 const WIDTH: usize = 64;
 const LAYERS: usize = 6;
@@ -17,9 +17,9 @@ fn weights(on: [Device; 2]) -> Weights {
     }
     let mut next = 0;
     let mut weights = builder
-        .place_with(|_| {
+        .place(|_: &LeafInfo| {
             next += 1;
-            on[(next + 1) % 2].buffer_type()
+            on[(next + 1) % 2]
         })
         .unwrap();
     for i in 0..LAYERS {
@@ -69,7 +69,7 @@ fn sched_on_two_devices_equals_one() {
     let (split, splits, copies) = compute(both(), [device(), host], 6);
     assert_close(&split, &alone);
     assert_eq!(copies, 1);
-    assert_eq!(splits, if is_cpu() { 1 } else { LAYERS }, "a part for each change of the device");
+    assert_eq!(splits, if in_host_memory() { 1 } else { LAYERS }, "a part for each change of the device");
     // Devices wait for each other's events; the host waits for none.
     let (split, _, copies) = compute(both().parallel(true), [device(), host], 9);
     let (alone, ..) = compute(Sched::builder().backend(cpu()), [host, host], 9);
@@ -124,7 +124,7 @@ fn large_mul_mat_is_offloaded_to_the_device() {
     };
     let ((with, on, wanted), (without, ..)) = (run(true), run(false));
     eprintln!("taken over: {wanted}");
-    assert_eq!(on == device(), wanted || is_cpu(), "on {on}");
+    assert_eq!(on == device(), wanted || in_host_memory(), "on {on}");
     for (a, b) in with.iter().zip(&without) {
         assert!((a - b).abs() < 0.05 * b.abs().max(1.0), "{a} instead of {b}");
     }

@@ -2,7 +2,7 @@
 
 use ggml::driver::{Driver, DriverInfo, DriverStream, Failure, NoBuffer, NoEvent, Node, Nodes, Operation};
 use ggml::prelude::*;
-use ggml::{Registry, UnaryOp};
+use ggml::{Registry, ops::UnaryOp};
 use testkit::fake_gpu::{FakeOptions, devices};
 
 use crate::assert_no_races;
@@ -33,7 +33,8 @@ fn memory_is_set_and_read() {
     let [(device, control), (other, _)] = devices(FakeOptions::default());
     let state_on = |device: Device| {
         let mut builder = WeightsBuilder::new();
-        builder.tensor("a", DType::F32, [4]).unwrap().tensor("b", DType::F32, [4]).unwrap();
+        builder.tensor("a", DType::F32, [4]).unwrap();
+        builder.tensor("b", DType::F32, [4]).unwrap();
         builder.place_state(device).unwrap()
     };
     let (state, second) = (state_on(device), state_on(other));

@@ -21,7 +21,8 @@ const N: usize = 8;
 
 fn state(device: Device) -> Result<State> {
     let mut builder = WeightsBuilder::new();
-    builder.tensor("a", DType::F32, [N, N])?.tensor("b", DType::F32, [N, N])?;
+    builder.tensor("a", DType::F32, [N, N])?;
+    builder.tensor("b", DType::F32, [N, N])?;
     builder.place_state(device)
 }
 

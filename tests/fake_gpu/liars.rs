@@ -6,10 +6,11 @@ use ggml::driver::{
     Driver, DriverInfo, DriverStream, Failure, HostSource, HostTarget, NoEvent, Node, Nodes, Region, TensorView,
 };
 use ggml::prelude::*;
-use ggml::{Registry, SortOrder};
+use ggml::{Registry, ops::SortOrder};
 use testkit::nothing::Nothing;
 
 testkit::trials!(
+    no_more_memory_is_free_than_there_is,
     transfers_end_with_the_wait,
     driver_code_cannot_call_ggml,
     indices_of_a_driver_are_not_used_elsewhere,
@@ -34,6 +35,10 @@ impl Driver for Liar {
 
     fn info(&self) -> DriverInfo {
         DriverInfo::new(self.name.clone(), DeviceType::Gpu).with_memory(true).with_async(true)
+    }
+
+    fn memory(&self) -> [usize; 2] {
+        [usize::MAX, 1 << 20]
     }
 
     fn supports(&self, _: &Node<'_, Self>) -> bool {
@@ -84,13 +89,19 @@ fn liar(name: &str, claims: fn(u32) -> bool) -> Device {
     Registry::register(name, [Liar { name: name.into(), claims }]).unwrap().devices().unwrap()[0]
 }
 
+fn no_more_memory_is_free_than_there_is() {
+    let memory = liar("Boaster", |_| true).memory().unwrap();
+    assert_eq!((memory.free, memory.total), (1 << 20, 1 << 20));
+}
+
+/// What a driver doesn't write to is zero, not what was there.
 fn transfers_end_with_the_wait() {
     let device = liar("Keeper", |_| true);
     let mut backend = device.init().unwrap();
     let mut builder = WeightsBuilder::new();
     builder.tensor("a", DType::I8, [4]).unwrap();
     let state = builder.place_state(device).unwrap();
-    let mut read = vec![0_i8; 4];
+    let mut read = vec![9_i8; 4];
     backend
         .transfers(|queue| {
             queue.set(&state, "a", vec![1_i8, 2, 3, 4])?;

@@ -14,6 +14,7 @@ mod meta;
 mod order;
 mod random;
 mod waiting;
+mod written;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         liars::trials(),
         meta::trials(),
         order::trials(),
+        written::trials(),
         faults::trials(),
         random::trials(),
     ];

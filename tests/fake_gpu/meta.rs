@@ -1,6 +1,6 @@
 //! Meta devices of GPUs: all-reduces copy between them.
 
-use ggml::meta::{MetaDevice, Split};
+use ggml::meta::{MetaDevice, SplitMode};
 use ggml::prelude::*;
 use ggml::{GraphAllocator, TensorInfo};
 use testkit::fake_gpu::{FakeOptions, devices, take_races};
@@ -17,11 +17,11 @@ const N: usize = 8;
 const LAYERS: usize = 3;
 
 /// Splits up by rows of the result, down by columns, so that each layer ends in an all-reduce.
-fn split(t: &TensorInfo) -> Split {
+fn split(t: &TensorInfo) -> SplitMode {
     match &*t.name {
-        "up" => Split::Even { axis: 1 },
-        "down" => Split::Even { axis: 0 },
-        _ => Split::Mirrored,
+        "up" => SplitMode::Even { axis: 1 },
+        "down" => SplitMode::Even { axis: 0 },
+        _ => SplitMode::Mirrored,
     }
 }
 
@@ -37,7 +37,8 @@ fn times(w: &[f32], x: &[f32]) -> Vec<f32> {
 
 fn placed(device: Device) -> ggml::Result<Weights> {
     let mut builder = WeightsBuilder::new();
-    builder.tensor("up", DType::F32, [N, N])?.tensor("down", DType::F32, [N, N])?;
+    builder.tensor("up", DType::F32, [N, N])?;
+    builder.tensor("down", DType::F32, [N, N])?;
     let mut weights = builder.place(device)?;
     weights.set("up", &matrix(1))?;
     weights.set("down", &matrix(2))?;

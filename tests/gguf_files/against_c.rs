@@ -4,8 +4,8 @@ use std::ffi::{CStr, CString, c_char};
 use std::io::Cursor;
 use std::ptr;
 
-use ggml::gguf::{Array, Reader, Value, Writer};
-use ggml::{DType, Device, sys};
+use ggml::gguf::{Array, Load as _, Reader, Value, Writer};
+use ggml::{DType, Device, Quantize as _, sys};
 
 use crate::{everything, tensors, values};
 
@@ -148,6 +148,16 @@ fn shown(value: &Value) -> String {
     }
 }
 
+/// A writer of the same file.
+pub(crate) fn writer(reader: &Reader<impl AsRef<[u8]>>) -> Writer {
+    let mut writer = Writer::new();
+    writer.set_kv(reader).unwrap();
+    for t in reader.tensors() {
+        writer.tensor(t.name(), t.dtype(), t.shape(), reader.data(t.name()).unwrap()).unwrap();
+    }
+    writer
+}
+
 /// Fails unless ggml reads from `bytes` what `reader` does.
 pub(crate) fn same(bytes: &[u8], reader: &Reader<impl AsRef<[u8]>>) {
     let c = C::parse(bytes);
@@ -185,16 +195,17 @@ pub(crate) fn same(bytes: &[u8], reader: &Reader<impl AsRef<[u8]>>) {
 
 #[test]
 fn ggml_reads_what_the_writer_writes() {
-    let bytes = everything().to_bytes().unwrap();
-    same(&bytes, &Reader::from_bytes(bytes.clone()).unwrap());
-    let aligned = everything().set("general.alignment", 128_u32).unwrap().to_bytes().unwrap();
+    let bytes = everything();
+    let reader = Reader::from_bytes(bytes.clone()).unwrap();
+    same(&bytes, &reader);
+    let aligned = writer(&reader).set("general.alignment", 128_u32).unwrap().to_bytes().unwrap();
     same(&aligned, &Reader::from_bytes(aligned.clone()).unwrap());
 }
 
 #[test]
 fn ggml_reads_tensors_of_every_type() {
     let mut writer = Writer::new();
-    for dtype in DType::ALL {
+    for dtype in DType::ALL.iter().filter(|t| t.is_known()) {
         let ne = [2 * dtype.block_size(), 3];
         let size = 6 * dtype.type_size();
         let data: Vec<u8> = (0..size).map(|i| u8::try_from(i % 251).unwrap()).collect();
@@ -205,7 +216,7 @@ fn ggml_reads_tensors_of_every_type() {
     let reader = Reader::from_bytes(&bytes).unwrap();
     same(&bytes, &reader);
     let memory = Device::cpu().unwrap().buffer_type();
-    let (loaded, streamed) = (reader.load(|_| memory).unwrap(), stream.stream(|_| memory, |_, _| ()).unwrap());
+    let (loaded, streamed) = (reader.load(memory).unwrap(), stream.stream(memory, |_, _| ()).unwrap());
     for t in reader.tensors() {
         let data = reader.data(t.name()).unwrap();
         assert_eq!(loaded.tensor(t.name()).unwrap().dtype(), t.dtype());
@@ -261,7 +272,7 @@ fn writer_writes_the_bytes_of_ggml() {
     // SAFETY: no preconditions; `C` takes ownership of the result.
     let c = C(unsafe { sys::gguf_init_empty() });
     for (key, value) in values() {
-        set(&c, key, &value);
+        set(&c, &key, &value);
     }
     let all = tensors();
     let params = sys::ggml_init_params { mem_size: 1 << 16, mem_buffer: ptr::null_mut(), no_alloc: true };
@@ -276,7 +287,7 @@ fn writer_writes_the_bytes_of_ggml() {
         });
         // SAFETY: the pool is live and has room; the four dimensions are whole blocks.
         let t = unsafe { sys::ggml_new_tensor(pool, dtype.unwrap(), 4, ne.as_ptr()) };
-        let name = CString::new(*name).unwrap();
+        let name = CString::new(name.as_str()).unwrap();
         // SAFETY: the tensor is live; C copies the name.
         unsafe { sys::ggml_set_name(t, name.as_ptr()) };
         // SAFETY: context and tensor are live; C copies the header.
@@ -292,5 +303,5 @@ fn writer_writes_the_bytes_of_ggml() {
     unsafe { sys::ggml_free(pool) };
     let written = std::fs::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(written, everything().to_bytes().unwrap());
+    assert_eq!(written, everything());
 }

@@ -1,81 +1,36 @@
-//! GGUF files: written, read, damaged, and compared with ggml's own functions.
+//! GGUF files: compared with ggml's own functions, and placed on devices. The crate `ggml-gguf` tests reading and writing.
 
 #![cfg(test)]
 
 mod against_c;
-mod hostile;
-mod independent;
 mod mutated;
-mod on_disk;
 mod placing;
-mod round_trip;
+
+use std::path::PathBuf;
 
 use ggml::DType;
-use ggml::gguf::{Array, Strings, Value, Writer};
+use ggml::gguf::{Reader, Value};
 
-/// A value of every type, with its extremes.
-fn values() -> Vec<(&'static str, Value)> {
-    let array = |a| Value::Array(a);
-    vec![
-        ("general.architecture", "test".into()),
-        ("u8", 255_u8.into()),
-        ("i8", (-128_i8).into()),
-        ("u16", u16::MAX.into()),
-        ("i16", i16::MIN.into()),
-        ("u32", u32::MAX.into()),
-        ("i32", i32::MIN.into()),
-        ("u64", u64::MAX.into()),
-        ("i64", i64::MIN.into()),
-        ("f32", f32::MIN_POSITIVE.into()),
-        ("f64", f64::MAX.into()),
-        ("yes", true.into()),
-        ("no", false.into()),
-        ("text", "Grüße, 世界".into()),
-        ("no text", "".into()),
-        ("u8s", array(Array::U8(vec![0, 1, 255]))),
-        ("i8s", array(Array::I8(vec![-128, 127]))),
-        ("u16s", array(Array::U16(vec![0, 65535]))),
-        ("i16s", array(Array::I16(vec![-32768, 32767]))),
-        ("u32s", array(Array::U32(vec![7; 5]))),
-        ("i32s", array(Array::I32(vec![-1]))),
-        ("u64s", array(Array::U64(vec![1 << 63]))),
-        ("i64s", array(Array::I64(vec![-1, 0, 1]))),
-        ("f32s", array(Array::F32(vec![-0.0, f32::INFINITY, 1.5]))),
-        ("f64s", array(Array::F64(vec![0.1, -1e300]))),
-        ("bools", array(Array::Bool(vec![true, false, true]))),
-        ("texts", array(Array::String(vec!["a", "", "Ω"].into()))),
-        ("none", array(Array::F32(vec![]))),
-        ("no texts", array(Array::String(Strings::default()))),
-    ]
+/// A file with a value of every type and with tensors of several types, of which some sizes are multiples of the alignment.
+/// The crate `ggml-gguf` tests that its writer writes these bytes.
+fn everything() -> Vec<u8> {
+    std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/ggml-gguf/tests/everything.gguf")).unwrap()
 }
 
-/// Tensors of several types; some sizes are multiples of the alignment, others not.
-fn tensors() -> Vec<(&'static str, DType, [i64; 4], Vec<u8>)> {
-    [
-        ("conv.weight", DType::F32, [3, 3, 2, 2], 144),
-        ("bias", DType::F32, [5, 1, 1, 1], 20),
-        ("half", DType::F16, [4, 4, 1, 1], 32),
-        ("ids", DType::I32, [1, 1, 1, 1], 4),
-        ("quantised", DType::Q4_0, [64, 2, 1, 1], 72),
-        ("super", DType::Q6_K, [256, 1, 1, 1], 210),
-        ("thin", DType::I8, [1, 1, 1, 3], 3),
-    ]
-    .into_iter()
-    .enumerate()
-    .map(|(i, (name, dtype, ne, size))| {
-        // Small odd numbers, different per tensor; as i32 or f32 none of them is special.
-        (name, dtype, ne, (0..size).map(|b| u8::try_from((b * 7 + i * 31) % 251).unwrap()).collect())
-    })
-    .collect()
+fn values() -> Vec<(String, Value)> {
+    let reader = Reader::from_bytes(everything()).unwrap();
+    reader.key_values().map(|(key, value)| (key.to_owned(), value.clone())).collect()
 }
 
-fn everything() -> Writer {
-    let mut writer = Writer::new();
-    for (key, value) in values() {
-        writer.set(key, value).unwrap();
-    }
-    for (name, dtype, ne, data) in tensors() {
-        writer.tensor(name, dtype, ne, &data).unwrap();
-    }
-    writer
+fn tensors() -> Vec<(String, DType, [i64; 4], Vec<u8>)> {
+    let reader = Reader::from_bytes(everything()).unwrap();
+    let data = |name| reader.data(name).unwrap().to_vec();
+    reader.tensors().map(|t| (t.name().to_owned(), t.dtype(), t.shape().ne(), data(t.name()))).collect()
+}
+
+/// Creates a new, empty folder.
+fn folder(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("gguf-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    path
 }

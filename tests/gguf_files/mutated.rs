@@ -1,74 +1,34 @@
-//! Truncated and randomly changed files: either refused, or accepted and then fully usable.
+//! Randomly changed files: what is accepted is placed, and ggml reads the same.
 
-use ggml::gguf::Reader;
-use ggml::{Device, Error};
+use ggml::Device;
+use ggml::gguf::{Error, Load as _, Reader};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::against_c;
 use crate::everything;
-use crate::independent;
 
-/// Reads everything in an accepted file.
+/// Fails where ggml reads something else, or nothing.
 fn use_all(bytes: &[u8]) -> Result<(), Error> {
     let reader = Reader::from_bytes(bytes)?;
-    let mut total = 0;
-    for t in reader.tensors() {
-        let data = reader.data(t.name()).unwrap();
-        assert_eq!(data.len(), t.size());
-        total += data.len();
-    }
-    assert!(total <= bytes.len(), "no byte belongs to two tensors");
-    for (key, value) in reader.key_values() {
-        assert_eq!(reader.metadata(key).map(ggml::gguf::Value::type_name), Some(value.type_name()));
-    }
     let memory = Device::cpu().unwrap().buffer_type();
-    assert_eq!(reader.load(|_| memory).unwrap().iter().count(), reader.tensors().count());
+    assert_eq!(reader.load(memory).unwrap().iter().count(), reader.tensors().count());
     against_c::same(bytes, &reader);
     Ok(())
-}
-
-#[test]
-fn reader_refuses_a_file_truncated_anywhere() {
-    let bytes = everything().to_bytes().unwrap();
-    let last = independent::parse(&bytes);
-    // The three bytes of padding after the last tensor may be missing.
-    let needed =
-        last.described.next_multiple_of(32) + usize::try_from(last.tensors.last().unwrap().offset).unwrap() + 3;
-    for len in 0..=bytes.len() {
-        match Reader::from_bytes(&bytes[..len]) {
-            Ok(_) => assert!(len >= needed, "{len} bytes of {}", bytes.len()),
-            Err(e) => assert!(len < needed && matches!(e, Error::Gguf { .. }), "{len} bytes: {e}"),
-        }
-    }
-}
-
-#[test]
-fn reader_survives_extreme_values_of_every_byte() {
-    let bytes = everything().to_bytes().unwrap();
-    let mut accepted = 0;
-    for at in 0..independent::parse(&bytes).described {
-        for value in [0, 1, 0x7f, 0x80, 0xff] {
-            let mut changed = bytes.clone();
-            changed[at] = value;
-            accepted += usize::from(use_all(&changed).is_ok());
-        }
-    }
-    assert!(accepted > 0, "some changes, as to a number of the metadata, are harmless");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn reader_survives_random_changes(
+    fn ggml_reads_what_the_reader_accepts(
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         whole in prop::option::of((any::<prop::sample::Index>(), any::<u64>())),
         cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
     ) {
-        let mut bytes = everything().to_bytes().unwrap();
+        let mut bytes = everything();
         // Tensor data can have any value.
-        let described = independent::parse(&bytes).described;
+        let described = usize::try_from(Reader::from_bytes(&bytes).unwrap().data_offset()).unwrap();
         for (at, value) in changes {
             bytes[at.index(described)] = value;
         }

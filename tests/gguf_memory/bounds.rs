@@ -69,6 +69,14 @@ fn reader_memory_ignores_holes_of_a_sparse_file() {
         let (taken, read) = open(&bytes);
         assert!(read.is_err() && taken < 1 << 20, "{taken} bytes to refuse a file that lies");
     }
+    // A key and a tensor's name that are as long as the rest of the file.
+    let long = LEN - 64;
+    let value = [&header(0, 1)[..], &long.to_ne_bytes()].concat();
+    let name = [&header(1, 0)[..], &long.to_ne_bytes()].concat();
+    for bytes in [value, name] {
+        let (taken, read) = open(&bytes);
+        assert!(read.is_err() && taken < 1 << 20, "{taken} bytes to refuse a name of {long}");
+    }
     // An array that really contains this many empty strings.
     let array = [&header(0, 1)[..], &1_u64.to_ne_bytes(), b"k", &9_u32.to_ne_bytes(), &8_u32.to_ne_bytes()].concat();
     let (taken, read) = open(&[&array[..], &(LEN / 8 - 10).to_ne_bytes()].concat());

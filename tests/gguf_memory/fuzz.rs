@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use fastrand::Rng;
-use ggml::gguf::Reader;
+use ggml::gguf::{Error as FileError, Load as _, Reader};
 use ggml::{Device, Error};
 use testkit::counted;
 
@@ -52,7 +52,7 @@ struct Taken {
 type Both<'a> = (Reader<&'a [u8]>, Reader<Cursor<&'a [u8]>>);
 
 /// Reads a file in both ways, with all its contents.
-fn read(bytes: &[u8]) -> Result<Both<'_>, Error> {
+fn read(bytes: &[u8]) -> Result<Both<'_>, FileError> {
     let stream = Reader::from_stream(Cursor::new(bytes));
     let reader = match Reader::from_bytes(bytes) {
         Ok(reader) => reader,
@@ -75,11 +75,10 @@ fn read(bytes: &[u8]) -> Result<Both<'_>, Error> {
 fn place(bytes: &[u8], device: Device) {
     let memory = device.buffer_type();
     let (reader, mut stream) = read(bytes).unwrap();
-    let loaded = reader.load(|_| memory).unwrap();
-    let streamed = stream.stream(|_| memory, |done, total| assert!(done <= total)).unwrap();
+    let loaded = reader.load(memory).unwrap();
+    let streamed = stream.stream(memory, |done, total| assert!(done <= total)).unwrap();
     let aligned = reader.data_offset().is_multiple_of(32) && reader.tensors().all(|t| t.offset().is_multiple_of(32));
-    let mapped =
-        Reader::from_bytes(Aligned::new(bytes)).unwrap().map(device, |name| name.ends_with('1').then_some(memory));
+    let mapped = Reader::from_bytes(Aligned::new(bytes)).unwrap().map(device);
     let mapped = match mapped {
         Ok(mapped) => Some(mapped),
         Err(e) => {
@@ -104,7 +103,7 @@ fn run(bytes: &[u8], device: Device) -> (bool, Taken) {
     let (taken, result) = counted::peak(|| read(bytes).map(drop));
     let read = within(READING, taken);
     if let Err(e) = result {
-        assert!(matches!(e, Error::Gguf { .. }), "{e}");
+        assert!(matches!(e, FileError::Gguf { .. }), "{e}");
         return (false, Taken { read, placed: 0 });
     }
     let (taken, ()) = counted::peak(|| place(bytes, device));

@@ -1,7 +1,7 @@
 //! Transformer blocks, compared with the definition and with one device.
 
+use ggml::ops::{FlashAttnOptions, GluOp, RopeMode};
 use ggml::prelude::*;
-use ggml::{FlashAttn, Glu, RopeMode};
 
 use crate::support::{Matrix, assert_close, meta, noise, place, run, wide};
 
@@ -82,7 +82,7 @@ fn layer(device: Device, flash: bool, kv_heads: i64, x: &[f32]) -> Vec<f32> {
         let scale = 1.0 / (HEAD as f32).sqrt();
         let merged = if flash {
             let v = ctx.cast(ctx.permute(v, [0, 2, 1, 3])?, DType::F16)?;
-            let how = FlashAttn::new(scale);
+            let how = FlashAttnOptions::new(scale);
             ctx.flash_attn_ext(q, ctx.cast(k, DType::F16)?, v, how)?
         } else {
             let v = ctx.cont(ctx.permute(v, [1, 2, 0, 3])?)?;
@@ -92,7 +92,7 @@ fn layer(device: Device, flash: bool, kv_heads: i64, x: &[f32]) -> Vec<f32> {
         let attended = ctx.add(ctx.mul_mat(w("o.0")?, ctx.reshape(merged, [width, TOKENS])?)?, x)?;
         let normal = ctx.rms_norm(attended, 1e-5)?;
         let [gate, up] = [ctx.mul_mat(w("gate.1")?, normal)?, ctx.mul_mat(w("up.1")?, normal)?];
-        let hidden = ctx.glu_split(gate, up, Glu::Swiglu)?;
+        let hidden = ctx.glu_split(gate, up, GluOp::Swiglu)?;
         ctx.add(ctx.mul_mat(w("down.0")?, hidden)?, attended)
     })
     .unwrap()

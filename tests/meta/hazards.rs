@@ -1,7 +1,7 @@
 //! Faults of ggml's meta backend with graphs that llama.cpp never builds.
 
 use ggml::GraphAllocator;
-use ggml::meta::{MetaDevice, Split};
+use ggml::meta::{MetaDevice, SplitMode};
 use ggml::prelude::*;
 use testkit::device::{here, limited, members};
 
@@ -52,9 +52,9 @@ fn meta_splits_new_weights_at_the_same_address_anew() {
     let answer = std::sync::Arc::clone(&axis);
     let device =
         MetaDevice::new(&members(2), move |t| match (&*t.name, answer.load(std::sync::atomic::Ordering::SeqCst)) {
-            ("w", 9) => Split::Mirrored,
-            ("w", axis) => Split::Even { axis },
-            _ => Split::Mirrored,
+            ("w", 9) => SplitMode::Mirrored,
+            ("w", axis) => SplitMode::Even { axis },
+            _ => SplitMode::Mirrored,
         });
     let device = device.unwrap().device();
     let mut backend = device.init().unwrap();

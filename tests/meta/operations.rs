@@ -2,7 +2,10 @@
 
 use fastrand::Rng;
 use ggml::prelude::*;
-use ggml::{Conv2d, Glu, GraphAllocator, Interpolate, Pad, Pool, Pool2d, Scale};
+use ggml::{
+    GraphAllocator,
+    ops::{Conv2dOptions, GluOp, InterpolateMode, InterpolateOptions, PadOptions, Pool2dOptions, PoolOp},
+};
 use testkit::device::limited;
 
 use crate::support::{meta, noise, run};
@@ -56,8 +59,8 @@ fn grow<'c>(ctx: &'c Context, rng: &mut Rng, all: &[Tensor<'c>], rows: Tensor<'c
         15 => ctx.soft_max(a),
         16 => ctx.rms_norm(a, 1e-3),
         17 => ctx.sum_rows(a),
-        18 => ctx.glu(a, Glu::Swiglu, false),
-        19 => ctx.glu_split(a, b, Glu::Geglu),
+        18 => ctx.glu(a, GluOp::Swiglu, false),
+        19 => ctx.glu_split(a, b, GluOp::Geglu),
         20 if n1 > 2 => ctx.get_rows(a, rows),
         21 => ctx.cast(ctx.cast(a, DType::F16)?, DType::F32),
         22 => ctx.view(a, [n0, 1 + n1 / 2], [a.nb()[1], a.nb()[2], a.nb()[3]], 0),
@@ -209,15 +212,15 @@ const WHOLE: &[Build] = &[
     |ctx, x| ctx.cast(ctx.argmax(ctx.reshape(x, [8, 32])?)?, DType::F32),
     |ctx, x| ctx.out_prod(x, ctx.sin(x)?),
     |ctx, x| ctx.clamp(ctx.diag_mask_inf(x, 1)?, -9.0, 9.0),
-    |ctx, x| ctx.pad(x, Pad::new().with_right([1, 2, 0, 0])),
+    |ctx, x| ctx.pad(x, PadOptions::new().with_right([1, 2, 0, 0])),
     |ctx, x| ctx.cont(ctx.view(x, [3, 2, 2], x.nb()[1..].try_into().unwrap(), 8)?),
-    |ctx, x| ctx.interpolate(x, [16, 16, 4], Interpolate::new(Scale::Nearest)),
-    |ctx, x| ctx.pool_2d(x, Pool::Max, Pool2d::new([2; 2])),
+    |ctx, x| ctx.interpolate(x, [16, 16, 4], InterpolateOptions::new(InterpolateMode::Nearest)),
+    |ctx, x| ctx.pool_2d(x, PoolOp::Max, Pool2dOptions::new([2; 2])),
     |ctx, x| {
         ctx.conv_2d(
             ctx.cont(ctx.view(x, [3, 3, 4], x.nb()[1..].try_into().unwrap(), 0)?)?,
             x,
-            Conv2d::new().with_padding([1; 2]),
+            Conv2dOptions::new().with_padding([1; 2]),
         )
     },
     |ctx, x| ctx.sqrt(ctx.sqr(x)?),

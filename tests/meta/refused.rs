@@ -2,9 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ggml::meta::{MetaDevice, Split};
+use ggml::meta::{MetaDevice, SplitMode};
 use ggml::prelude::*;
-use ggml::{Compare, Glu, GraphAllocator, Pieces};
+use ggml::{GraphAllocator, Pieces, ops::GluOp, run::Compare};
 
 use crate::support::{assert_refused, cpus, meta, noise};
 
@@ -46,12 +46,12 @@ const REFUSED: &[(&str, Build)] = &[
     ("must be split as the first", |ctx, w, x| ctx.add(w("w.0"), x)),
     ("must be split as the first", |ctx, w, _| ctx.mul(w("w.0"), w("w.1"))),
     ("must be split as the first", |ctx, w, _| ctx.add(w("w.0"), w("one"))),
-    ("split alike", |ctx, w, _| ctx.glu_split(w("w.0"), w("w.1"), Glu::Swiglu)),
+    ("split alike", |ctx, w, _| ctx.glu_split(w("w.0"), w("w.1"), GluOp::Swiglu)),
     // Rows.
     ("whole rows", |ctx, w, _| ctx.rms_norm(w("w.0"), 1e-5)),
     ("whole rows", |ctx, w, _| ctx.sum_rows(w("w.0"))),
     ("whole rows", |ctx, w, _| ctx.soft_max(w("w.0"))),
-    ("both halves", |ctx, w, _| ctx.glu(w("w.0"), Glu::Swiglu, false)),
+    ("both halves", |ctx, w, _| ctx.glu(w("w.0"), GluOp::Swiglu, false)),
     ("all operands must be mirrored", |ctx, w, _| ctx.repeat(w("w.1"), w("whole"))),
     ("split alike", |ctx, w, _| ctx.concat(w("whole"), w("w.0"), 0)),
     ("all operands must be mirrored", |ctx, w, _| ctx.concat(w("w.1"), w("w.1"), 0)),
@@ -60,9 +60,9 @@ const REFUSED: &[(&str, Build)] = &[
     ("a view of part", |ctx, w, _| ctx.relu(ctx.view(ctx.relu(w("w.1"))?, [8, 4], [32, 256, 256], 0)?)),
     ("is a view of an input", |ctx, w, x| ctx.add(w("whole"), ctx.reshape(x, [8, 8, 8])?)),
     ("is a view of an input", |ctx, w, _| ctx.relu(ctx.reshape(w("whole"), [64, 8])?)),
-    ("no view", |ctx, w, _| ctx.transpose(ctx.relu(w("w.0"))?)),
+    ("not a view", |ctx, w, _| ctx.transpose(ctx.relu(w("w.0"))?)),
     ("knows no rule for the operation", |ctx, w, _| ctx.roll(w("whole"), [1, 0, 0, 0])),
-    ("knows no rule for the operation", |ctx, w, _| ctx.argsort(w("whole"), ggml::SortOrder::Asc)),
+    ("knows no rule for the operation", |ctx, w, _| ctx.argsort(w("whole"), ops::SortOrder::Asc)),
 ];
 
 #[test]
@@ -93,13 +93,13 @@ fn meta_error_names_tensors_and_splits() {
 #[test]
 fn meta_refuses_splits_that_do_not_fit() {
     let cpu = Device::cpu().unwrap();
-    let place = |split: Split| {
+    let place = |split: SplitMode| {
         let device = MetaDevice::new(&[cpu; 2], move |_| split.clone()).unwrap().device();
         let mut builder = WeightsBuilder::new();
         builder.tensor("w", DType::Q8_0, [64, 3]).unwrap();
         builder.place(device.buffer_type()).map(drop)
     };
-    let shares = |axis, shares: &[i64]| place(Split::Shares { axis, shares: shares.into() });
+    let shares = |axis, shares: &[i64]| place(SplitMode::Shares { axis, shares: shares.into() });
     assert!(shares(1, &[1, 2]).is_ok() && shares(0, &[32, 32]).is_ok(), "they fit");
     for (axis, s) in
         [(1, &[3, 0][..]), (1, &[1, 1]), (1, &[1, 1, 1]), (0, &[16, 48]), (2, &[1, 0]), (3, &[1, 1]), (1, &[4, -1])]
@@ -107,13 +107,13 @@ fn meta_refuses_splits_that_do_not_fit() {
         let error = shares(axis, s).unwrap_err();
         assert!(matches!(error, Error::Param { name: "split", .. }) && error.to_string().contains("`w`"), "{error}");
     }
-    assert!(place(Split::Even { axis: 2 }).is_err(), "one element for two devices");
+    assert!(place(SplitMode::Even { axis: 2 }).is_err(), "one element for two devices");
 }
 
 #[test]
 fn meta_device_refuses_unsuitable_devices() {
     let cpu = Device::cpu().unwrap();
-    let new = |devices: &[Device]| MetaDevice::new(devices, |_| Split::Mirrored);
+    let new = |devices: &[Device]| MetaDevice::new(devices, |_| SplitMode::Mirrored);
     for devices in [&[][..], &[cpu], &[cpu; 17], &[cpu, meta(2)]] {
         assert!(matches!(new(devices), Err(Error::Param { name: "devices", .. })), "{devices:?}");
     }
@@ -125,10 +125,12 @@ fn meta_device_refuses_unsuitable_devices() {
 #[test]
 fn meta_split_closure_panic_resumes() {
     let cpu = Device::cpu().unwrap();
-    let device = MetaDevice::new(&[cpu; 2], |t| if &*t.name == "bad" { panic!("no idea") } else { Split::Mirrored });
+    let device =
+        MetaDevice::new(&[cpu; 2], |t| if &*t.name == "bad" { panic!("no idea") } else { SplitMode::Mirrored });
     let place = |name| {
         let mut builder = WeightsBuilder::new();
-        builder.tensor("good", DType::F32, [8]).unwrap().tensor(name, DType::F32, [8]).unwrap();
+        builder.tensor("good", DType::F32, [8]).unwrap();
+        builder.tensor(name, DType::F32, [8]).unwrap();
         builder.place(device.as_ref().unwrap().device().buffer_type()).map(drop)
     };
     let panic = catch_unwind(AssertUnwindSafe(|| place("bad"))).unwrap_err();

@@ -1,7 +1,7 @@
 //! States on meta devices: rows are written and read by each member's part, and the views belong to one graph at a time.
 
 use ggml::prelude::*;
-use ggml::{FlashAttn, GraphAllocator};
+use ggml::{GraphAllocator, ops::FlashAttnOptions};
 
 use crate::support::{assert_close, assert_refused, by_name, noise, wide};
 
@@ -62,7 +62,7 @@ impl<'c> Step<'c> {
         };
         let [k, v] = [read(written("k.0", k)), read(written("v.0", v))];
         let q = ctx.permute(ctx.reshape(q, [HEAD, q_heads, n]).unwrap(), [0, 2, 1, 3]).unwrap();
-        let how = FlashAttn::new(0.2).with_mask(Some(mask));
+        let how = FlashAttnOptions::new(0.2).with_mask(Some(mask));
         let y = ctx.scale(ctx.flash_attn_ext(q, k, v, how).unwrap(), 2.0).unwrap();
         Self { inputs, cells, mask, y, n }
     }

@@ -1,16 +1,16 @@
 //! Helpers for the tests of meta devices.
 
 use fastrand::Rng;
-use ggml::meta::{MetaDevice, Split};
+use ggml::meta::{MetaDevice, SplitMode};
 use ggml::prelude::*;
 use ggml::{GraphAllocator, TensorInfo};
 use testkit::device::{here, members};
 
 /// Splits a tensor by the suffix of its name: `.0` along axis 0, and so on; all others are mirrored.
-pub(crate) fn by_name(t: &TensorInfo) -> Split {
+pub(crate) fn by_name(t: &TensorInfo) -> SplitMode {
     match t.name.rsplit_once('.').and_then(|(_, axis)| axis.parse().ok()) {
-        Some(axis) => Split::Even { axis },
-        None => Split::Mirrored,
+        Some(axis) => SplitMode::Even { axis },
+        None => SplitMode::Mirrored,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use ggml::gguf::{Reader, Writer};
-use ggml::meta::{MetaDevice, Split};
+use ggml::meta::{MetaDevice, SplitMode};
 use ggml::prelude::*;
 
 use crate::support::{by_name, cpus, meta, noise};
@@ -16,7 +16,8 @@ fn meta_weights_round_trip() {
         for name in ["whole", "a.0", "a.1", "a.2"] {
             builder.tensor(name, DType::F32, ne).unwrap();
         }
-        builder.tensor("q.0", DType::Q8_0, [96, 4]).unwrap().tensor("q.1", DType::Q8_0, [96, 4]).unwrap();
+        builder.tensor("q.0", DType::Q8_0, [96, 4]).unwrap();
+        builder.tensor("q.1", DType::Q8_0, [96, 4]).unwrap();
         let mut weights = builder.place(meta(n).buffer_type()).unwrap();
         for (i, name) in ["whole", "a.0", "a.1", "a.2"].into_iter().enumerate() {
             assert!(
@@ -50,12 +51,12 @@ fn meta_weights_stream_from_a_file() {
         .unwrap();
     let file = writer.to_bytes().unwrap();
     let buft = meta(2).buffer_type();
-    let streamed = Reader::from_stream(Cursor::new(&file)).unwrap().stream(|_| buft, |_, _| ()).unwrap();
-    let loaded = Reader::from_bytes(&file[..]).unwrap().load(|_| buft).unwrap();
-    for weights in [streamed, loaded] {
+    let streamed = Reader::from_stream(Cursor::new(&file)).unwrap().stream(buft, |_, _| ()).unwrap();
+    let loaded = Reader::from_bytes(&file[..]).unwrap().load(buft).unwrap();
+    let mapped = Reader::from_bytes(file).unwrap().map(buft).unwrap(); // copied: no memory of the host's
+    for weights in [streamed, loaded, mapped] {
         assert_eq!(weights.tensor("w.0").unwrap().read::<f32>().unwrap(), values);
     }
-    assert!(Reader::from_bytes(file).unwrap().map(meta(2), |_| None).is_err(), "no memory of the host's");
 }
 
 /// Each device receives its parts of whole rows: ggml would assert if a chunk ended inside a row.
@@ -70,7 +71,7 @@ fn h104_meta_stream_passes_tensors_whole() {
     }
     let file = writer.to_bytes().unwrap();
     let buft = meta(2).buffer_type();
-    let weights = Reader::from_stream(Cursor::new(&file)).unwrap().stream(|_| buft, |_, _| ()).unwrap();
+    let weights = Reader::from_stream(Cursor::new(&file)).unwrap().stream(buft, |_, _| ()).unwrap();
     for name in ["w.0", "w.1", "whole"] {
         assert!(weights.tensor(name).unwrap().read::<f32>().unwrap() == values, "{name}");
     }
@@ -111,8 +112,8 @@ fn meta_device_is_one_per_configuration() {
     let device = |n| MetaDevice::new(&vec![cpu; n], by_name).unwrap();
     assert_eq!(device(2), device(2), "the same devices, the same function");
     assert_ne!(device(2), device(3), "other devices");
-    assert_ne!(device(2), MetaDevice::new(&[cpu; 2], |_| Split::Mirrored).unwrap(), "another function");
-    let captures = |axis| MetaDevice::new(&[cpu; 2], move |_| Split::Even { axis }).unwrap();
+    assert_ne!(device(2), MetaDevice::new(&[cpu; 2], |_| SplitMode::Mirrored).unwrap(), "another function");
+    let captures = |axis| MetaDevice::new(&[cpu; 2], move |_| SplitMode::Even { axis }).unwrap();
     assert_ne!(captures(0), captures(1), "what a closure captures can't be compared");
     assert_eq!(device(2).members(), [cpu, cpu]);
 }

@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use ggml::prelude::*;
-use ggml::{Custom, CustomOp, GraphAllocator, Operands, RowsMut};
+use ggml::{
+    GraphAllocator,
+    ops::{CustomOp, CustomOptions, Operands, RowsMut},
+};
 
 use crate::custom::{sched, tasks};
 use crate::support::{Array, Lab, ne, refused};
@@ -21,7 +24,7 @@ fn custom_panic_resumes_from_compute() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [2, 8]).unwrap();
     // Panics where the last row is 13, which is in the last thread's task.
-    let y = ctx.map_custom1::<f32>(x, Custom::new(), |out, x| {
+    let y = ctx.map_custom1::<f32>(x, CustomOptions::new(), |out, x| {
         for (i, row) in out {
             row.copy_from_slice(x.row(i));
             assert!(row[0] < 13.0, "thirteen");
@@ -76,7 +79,7 @@ fn custom_panics_on_several_threads_resume_as_one() {
     }
     let ctx = Context::new();
     let both = Arc::new(std::sync::Barrier::new(2));
-    let y = ctx.custom::<f32>(&[], [1, 2], Custom::new(), move |_, _| {
+    let y = ctx.custom::<f32>(&[], [1, 2], CustomOptions::new(), move |_, _| {
         both.wait();
         panic_any(Bomb);
     });
@@ -97,7 +100,7 @@ fn custom_closures_belong_to_their_graph() {
     let mut ctx = Context::new();
     for n in 0..4_u8 {
         ctx.reset();
-        let y = ctx.custom::<f32>(&[], [3, 4], Custom::new(), move |out, _| {
+        let y = ctx.custom::<f32>(&[], [3, 4], CustomOptions::new(), move |out, _| {
             out.for_each(|(_, row)| row.fill(n.into()));
         });
         let y = y.unwrap();
@@ -115,7 +118,7 @@ fn custom_closures_live_as_long_as_their_context() {
     let operation = |ctx: &Context| {
         let token = Arc::clone(&token);
         let f = move |_: RowsMut<'_, f32>, _: Operands<'_>| assert!(Arc::strong_count(&token) > 1, "dropped");
-        ctx.custom::<f32>(&[], [1], Custom::new(), f).map(drop)
+        ctx.custom::<f32>(&[], [1], CustomOptions::new(), f).map(drop)
     };
     (0..100).for_each(|_| operation(&ctx).unwrap());
     assert_eq!(Arc::strong_count(&token), 101);
@@ -150,7 +153,7 @@ fn custom_closures_cannot_call_ggml() {
     let note = Arc::clone(&refusals);
     CACHE.with(|state| {
         let x = state.tensor("x").unwrap();
-        let y = ctx.custom::<f32>(&[x, t], [1, 2], Custom::new(), move |_, operands| {
+        let y = ctx.custom::<f32>(&[x, t], [1, 2], CustomOptions::new(), move |_, operands| {
             // The other thread has neither of the two.
             let Some((ctx, t)) = LEAKED.get() else { return };
             let before = operands.rows::<f32>(0).row([0, 0, 0]);
@@ -187,7 +190,7 @@ fn custom_closures_cannot_call_ggml() {
 #[test]
 fn custom_closures_may_start_threads_that_call_ggml() {
     let ctx = Context::new();
-    let y = ctx.custom::<f32>(&[], [1], Custom::new(), |out, _| {
+    let y = ctx.custom::<f32>(&[], [1], CustomOptions::new(), |out, _| {
         let two = thread::spawn(|| {
             let ctx = Context::new();
             let lab = Lab::with_threads(&ctx, 1);
@@ -203,7 +206,7 @@ fn custom_closures_may_start_threads_that_call_ggml() {
 
 /// An operation that adds one, and panics where a number is negative.
 fn one_more() -> CustomOp<f32> {
-    CustomOp::new(Custom::new(), |out, operands| {
+    CustomOp::new(CustomOptions::new(), |out, operands| {
         for (i, row) in out {
             let x = operands.rows::<f32>(0).row(i);
             assert!(x[0] >= 0.0, "negative");

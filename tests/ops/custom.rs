@@ -5,13 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ggml::ops::{CustomOptions, Operands, Rows, RowsMut};
 use ggml::prelude::*;
-use ggml::{Custom, Operands, Rows, RowsMut};
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
-pub(crate) fn tasks(n: usize) -> Custom {
-    Custom::new().with_n_tasks(n)
+pub(crate) fn tasks(n: usize) -> CustomOptions {
+    CustomOptions::new().with_n_tasks(n)
 }
 
 pub(crate) fn sched(threads: usize) -> Sched {
@@ -24,7 +24,7 @@ pub(crate) fn sched(threads: usize) -> Sched {
 fn map_custom_equals_plain_rust() {
     let shape = ne([5, 3, 2, 2]);
     for layout in Layout::ALL {
-        for (threads, how) in [(1, Custom::new()), (3, Custom::new()), (3, tasks(2)), (2, tasks(7))] {
+        for (threads, how) in [(1, CustomOptions::new()), (3, CustomOptions::new()), (3, tasks(2)), (2, tasks(7))] {
             let ctx = Context::new();
             let lab = Lab::with_threads(&ctx, threads);
             let (a, x) = lab.operand(&Array::sample(shape, 3, -2.0, 2.0), DType::F32, layout);
@@ -91,13 +91,13 @@ fn custom_accepts_any_shape_type_and_operands() {
         most / 127.0 * (0..3).map(|i| y.at([i, row, 0, 0])).sum::<f64>()
     });
     assert_close(&lab.run(made.unwrap()).unwrap(), &want, 1e-5, "scales");
-    let count = ctx.custom::<i32>(&[], [7], Custom::new(), |out, operands| {
+    let count = ctx.custom::<i32>(&[], [7], CustomOptions::new(), |out, operands| {
         assert!(operands.is_empty());
         out.for_each(|(_, row)| row.iter_mut().zip(0..).for_each(|(to, n)| *to = n));
     });
     let want = Array::of(ne([7]), |[i, ..]| i as f64);
     assert_close(&lab.run(count.unwrap()).unwrap(), &want, 0.0, "no operands");
-    let nine = ctx.custom::<f32>(&[b; 9], [1], Custom::new(), |out, operands| {
+    let nine = ctx.custom::<f32>(&[b; 9], [1], CustomOptions::new(), |out, operands| {
         let sum = (0..9).map(|n| operands.rows::<f32>(n).at([2, 3, 0, 0])).sum();
         out.for_each(|(_, row)| row[0] = sum);
     });
@@ -127,10 +127,10 @@ fn map_custom_inplace_writes_only_its_operand() {
             |[i0, i1, i2, i3]: [usize; 4]| if layout == Layout::Swapped { [i0, i2, i1, i3] } else { [i0, i1, i2, i3] };
         let b = if layout == Layout::Swapped { ctx.permute(b, [0, 2, 1, 3]).unwrap() } else { b };
         let add = |row: &mut [f32], b: &[f32]| row.iter_mut().zip(b).for_each(|(to, b)| *to += b);
-        let one = ctx.map_custom1_inplace::<f32>(target(), Custom::new(), |out| {
+        let one = ctx.map_custom1_inplace::<f32>(target(), CustomOptions::new(), |out| {
             out.for_each(|(_, row)| row.iter_mut().for_each(|x| *x = -*x));
         });
-        let two = ctx.map_custom2_inplace(target(), b, Custom::new(), move |out, b: Rows<'_, f32>| {
+        let two = ctx.map_custom2_inplace(target(), b, CustomOptions::new(), move |out, b: Rows<'_, f32>| {
             out.for_each(|(i, row)| add(row, b.row(i)));
         });
         let three =
@@ -140,7 +140,7 @@ fn map_custom_inplace_writes_only_its_operand() {
                     add(row, d.row(i));
                 }
             });
-        let many = ctx.custom_inplace::<f32>(target(), &[b; 8], Custom::new(), move |out, operands| {
+        let many = ctx.custom_inplace::<f32>(target(), &[b; 8], CustomOptions::new(), move |out, operands| {
             assert_eq!(operands.len(), 8);
             out.for_each(|(i, row)| (0..8).for_each(|n| add(row, operands.rows(n).row(i))));
         });
@@ -165,7 +165,7 @@ fn map_custom_inplace_writes_states() {
     let state = builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
     let ctx = Context::new();
     let count = state.tensor("count").unwrap();
-    let y = ctx.map_custom1_inplace::<i64>(count, Custom::new(), |out| {
+    let y = ctx.map_custom1_inplace::<i64>(count, CustomOptions::new(), |out| {
         out.for_each(|([i, ..], row)| row.iter_mut().for_each(|n| *n += i as i64 + 1));
     });
     let graph = ctx.graph([y.unwrap()]).unwrap();
@@ -185,7 +185,7 @@ fn custom_rows_start_as_zeros() {
     let before = ctx.sum(ctx.sqr(ctx.sqr(x).unwrap()).unwrap()).unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let keep = Arc::clone(&seen);
-    let y = ctx.custom::<f32>(&[before], [64, 64], Custom::new(), move |out, _| {
+    let y = ctx.custom::<f32>(&[before], [64, 64], CustomOptions::new(), move |out, _| {
         out.for_each(|(_, row)| keep.lock().unwrap().extend_from_slice(row));
     });
     let got = lab.run(y.unwrap()).unwrap();
@@ -196,15 +196,15 @@ fn custom_rows_start_as_zeros() {
 #[test]
 fn custom_gives_each_row_to_one_task() {
     for (shape, threads, how, most) in [
-        ([3, 100, 2, 2], 4, Custom::new(), 4),
+        ([3, 100, 2, 2], 4, CustomOptions::new(), 4),
         ([3, 100, 2, 2], 4, tasks(3), 3),
         ([3, 100, 2, 2], 2, tasks(100), 2),
         ([3, 100, 2, 2], 4, tasks(1), 1),
-        ([3, 2, 1, 1], 7, Custom::new(), 2),
-        ([3, 1, 1, 1], 7, Custom::new(), 1),
-        ([3, 10, 3, 5], 4, Custom::new().with_split(1), 4),
-        ([3, 10, 3, 5], 4, Custom::new().with_split(2), 3),
-        ([3, 10, 3, 5], 4, Custom::new().with_split(3), 4),
+        ([3, 2, 1, 1], 7, CustomOptions::new(), 2),
+        ([3, 1, 1, 1], 7, CustomOptions::new(), 1),
+        ([3, 10, 3, 5], 4, CustomOptions::new().with_split(1), 4),
+        ([3, 10, 3, 5], 4, CustomOptions::new().with_split(2), 3),
+        ([3, 10, 3, 5], 4, CustomOptions::new().with_split(3), 4),
         ([3, 10, 3, 5], 4, tasks(2).with_split(1), 2),
     ] {
         let ctx = Context::new();
@@ -248,13 +248,13 @@ fn custom_refuses_unsuitable_operands() {
         refused!(Param, ctx.custom(&[x], [1], tasks(n), none), "{n}");
     }
     for split in [0, 4, usize::MAX] {
-        refused!(Param, ctx.custom(&[x], [1], Custom::new().with_split(split), none), "{split}");
+        refused!(Param, ctx.custom(&[x], [1], CustomOptions::new().with_split(split), none), "{split}");
     }
     for shape in [[0, 1], [-1, 1], [1_i64 << 40, 1 << 40]] {
-        refused!(Shape, ctx.custom(&[x], shape, Custom::new(), none), "{shape:?}");
+        refused!(Shape, ctx.custom(&[x], shape, CustomOptions::new(), none), "{shape:?}");
     }
-    refused!(Shape, ctx.custom(&[x; 10], [1], Custom::new(), none));
-    let how = Custom::new();
+    refused!(Shape, ctx.custom(&[x; 10], [1], CustomOptions::new(), none));
+    let how = CustomOptions::new();
     let (d, h) = (ctx.dup(x).unwrap(), of(DType::F16, [4, 3]));
     refused!(ElementType, ctx.map_custom1::<f64>(x, how, |_, _| {}));
     refused!(ElementType, ctx.map_custom2::<f32, f32>(h, x, how, |_, _, _| {}));
@@ -272,7 +272,7 @@ fn custom_refuses_unsuitable_operands() {
 #[test]
 fn map_custom_inplace_refuses_weights_inputs_and_indices() {
     let ctx = Context::new();
-    let how = Custom::new();
+    let how = CustomOptions::new();
     let x = ctx.input("x", DType::F32, [4, 3]).unwrap();
     let d = ctx.dup(x).unwrap();
     let none = |_: RowsMut<'_, f32>, _: Operands<'_>| {};
@@ -317,7 +317,7 @@ fn custom_operands_are_checked_on_access() {
         let lab = Lab::new(&ctx);
         let (x, _) = lab.plain(&Array::sample(ne([4, 3]), 3, -1.0, 1.0));
         let turned = ctx.transpose(x).unwrap();
-        let y = ctx.custom::<f32>(&[x, turned], [1], Custom::new(), move |_, operands| f(operands)).unwrap();
+        let y = ctx.custom::<f32>(&[x, turned], [1], CustomOptions::new(), move |_, operands| f(operands)).unwrap();
         let panic = catch_unwind(AssertUnwindSafe(|| lab.run(y).unwrap())).unwrap_err();
         let said = panic
             .downcast_ref::<String>()

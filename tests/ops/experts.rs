@@ -1,5 +1,7 @@
 //! Matrices and biases picked by index.
 
+use ggml::driver::{OpParams, Operation};
+use ggml::ops::{MulMatOptions, Prec};
 use ggml::prelude::*;
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
@@ -48,6 +50,37 @@ fn h07_mul_mat_id_equals_plain_rust() {
                 }
             }
         }
+    }
+}
+
+/// The CPU ignores precisions; devices in Rust see them.
+#[test]
+fn mul_mat_id_ext_has_precisions() {
+    let ctx = Context::new();
+    let lab = Lab::new(&ctx);
+    let (experts, _) = lab.plain(&Array::sample(ne([8, 3, 4]), 3, -1.0, 1.0));
+    let (b, _) = lab.plain(&Array::sample(ne([8, 1, 5]), 4, -1.0, 1.0));
+    let (which, _) = lab.operand(&ids(ne([2, 5]), 4), DType::I32, Layout::Plain);
+    let want = lab.run(ctx.mul_mat_id(experts, b, which).unwrap()).unwrap();
+    for (acc, src) in [(None, None), (Some(Prec::F32), None), (Some(Prec::F16), Some(Prec::Q8)), (None, Some(Prec::Q4))]
+    {
+        let y = ctx.mul_mat_id_ext(experts, b, which, MulMatOptions::new().with_acc(acc).with_src(src)).unwrap();
+        assert_eq!(lab.run(y).unwrap(), want);
+        let operation = OpParams::from(y).operation().unwrap();
+        let again = operation.build(&ctx, &[Some(experts), Some(b), Some(which)], y.dtype(), y.ne()).unwrap();
+        for t in [y, again] {
+            match OpParams::from(t).operation() {
+                Ok(Operation::MulMatId(how)) => assert_eq!((how.acc, how.src, how.hadamard), (acc, src, false)),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    for how in [
+        MulMatOptions::new().with_acc(Prec::Q8),
+        MulMatOptions::new().with_acc(Prec::Q4),
+        MulMatOptions::new().with_hadamard(true),
+    ] {
+        refused!(Param, ctx.mul_mat_id_ext(experts, b, which, how), "{how:?}");
     }
 }
 

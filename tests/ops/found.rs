@@ -1,7 +1,7 @@
 //! Hazards that the tests of single families do not cover.
 
+use ggml::ops::{Conv2dOptions, Conv3dOptions};
 use ggml::prelude::*;
-use ggml::{Conv2d, Conv3d};
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
@@ -15,9 +15,9 @@ fn h42_conv_direct_refuses_images_other_than_f32() {
         let channels = of(kernel, [3, 3, 1, 2]);
         for dtype in [DType::F16, DType::BF16, DType::F64, DType::I32, DType::I8] {
             let (image, volume) = (of(dtype, [8, 8, 2, 3]), of(dtype, [6, 5, 4, 4]));
-            refused!(DType, ctx.conv_2d_direct(flat, image, Conv2d::new()), "{dtype}");
-            refused!(DType, ctx.conv_2d_dw_direct(channels, image, Conv2d::new()), "{dtype}");
-            refused!(DType, ctx.conv_3d_direct(deep, volume, 2, Conv3d::new()), "{dtype}");
+            refused!(DType, ctx.conv_2d_direct(flat, image, Conv2dOptions::new()), "{dtype}");
+            refused!(DType, ctx.conv_2d_dw_direct(channels, image, Conv2dOptions::new()), "{dtype}");
+            refused!(DType, ctx.conv_3d_direct(deep, volume, 2, Conv3dOptions::new()), "{dtype}");
         }
     }
 }
@@ -31,7 +31,8 @@ fn h48_dup_of_blocks_with_gaps_copies_rows_only() {
     let (gaps, rounded) = lab.operand(&values, DType::Q8_0, Layout::Gaps);
     let (whole, _) = lab.operand(&values, DType::Q8_0, Layout::Plain);
     let mut builder = WeightsBuilder::new();
-    builder.tensor("other", DType::Q8_0, [128, 3]).unwrap().tensor("same", DType::Q8_0, [64, 6]).unwrap();
+    builder.tensor("other", DType::Q8_0, [128, 3]).unwrap();
+    builder.tensor("same", DType::Q8_0, [64, 6]).unwrap();
     let state = builder.place_state(Device::cpu().unwrap().buffer_type()).unwrap();
     refused!(Shape, ctx.cpy(gaps, state.tensor("other").unwrap()), "rows of another length");
     refused!(Unsupported, lab.accepted(ctx.cont_4d(gaps, [128, 3]).unwrap()), "rows of another length");

@@ -1,16 +1,20 @@
-//! Hazards of many families: strides of dimensions of 1, and sizes that a kernel can't count.
+//! Hazards of many families: strides of dimensions of 1, and sizes that a kernel can't count. `OPS` has the operations on one
+//! operand of `f32`; nothing fails where one is missing.
 
 use ggml::Result;
+use ggml::ops::{
+    ConvOptions, FlashAttnOptions, GluOp, InterpolateMode, InterpolateOptions, PadOptions, Pool1dOptions,
+    Pool2dOptions, PoolOp, RopeMode, SetOptions, SortOrder,
+};
 use ggml::prelude::*;
-use ggml::{Conv, FlashAttn, Glu, Interpolate, Pad, Part, Pool, Pool1d, Pool2d, RopeMode, Scale, SortOrder};
 
 use crate::support::lab::shape;
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
 type Build = for<'c> fn(&Lab<'c>, Tensor<'c>) -> Result<Tensor<'c>>;
 
-fn padded<const N: usize>(n: [i32; N]) -> Conv<N> {
-    Conv::new().with_padding(n)
+fn padded<const N: usize>(n: [i32; N]) -> ConvOptions<N> {
+    ConvOptions::new().with_padding(n)
 }
 
 /// Operations on one operand of `f32`.
@@ -27,20 +31,20 @@ const OPS: &[(&str, Build)] = &[
     ("xielu", |l, a| l.ctx.xielu(a, 0.5, 0.5, 0.5, -1e-6)),
     ("silu_back", |l, a| l.ctx.silu_back(a, a)),
     ("fill", |l, a| l.ctx.fill(a, 0.5)),
-    ("set", |l, a| l.ctx.set(a, l.plain(&Array::of(ne([1]), |_| 0.5)).0, Part::new(0))),
-    ("acc", |l, a| l.ctx.acc(a, l.plain(&Array::of(ne([1]), |_| 0.5)).0, Part::new(0))),
+    ("set", |l, a| l.ctx.set(a, l.plain(&Array::of(ne([1]), |_| 0.5)).0, SetOptions::new(0))),
+    ("acc", |l, a| l.ctx.acc(a, l.plain(&Array::of(ne([1]), |_| 0.5)).0, SetOptions::new(0))),
     ("set of it", |l, a| {
         let zeros = l.plain(&Array::of(shape(a), |_| 0.0)).0;
-        l.ctx.set(zeros, a, Part::new(0))
+        l.ctx.set(zeros, a, SetOptions::new(0))
     }),
     ("acc of it", |l, a| {
         let zeros = l.plain(&Array::of(shape(a), |_| 0.0)).0;
-        l.ctx.acc(zeros, a, Part::new(0))
+        l.ctx.acc(zeros, a, SetOptions::new(0))
     }),
     ("swiglu_oai", |l, a| l.ctx.swiglu_oai(a, a, 1.0, 1.0)),
     ("swiglu_clamp", |l, a| l.ctx.swiglu_clamp(a, a, 1.0)),
     ("mul_mat", |l, a| l.ctx.mul_mat(a, a)),
-    ("flash_attn_ext", |l, a| l.ctx.flash_attn_ext(a, a, a, FlashAttn::new(1.0))),
+    ("flash_attn_ext", |l, a| l.ctx.flash_attn_ext(a, a, a, FlashAttnOptions::new(1.0))),
     ("ssm_conv", |l, a| l.ctx.ssm_conv(a, a)),
     ("dsv4_hc_pre_gated", |l, a| l.ctx.dsv4_hc_pre_gated(a, a, 0.5)),
     ("sum", |l, a| l.ctx.sum(a)),
@@ -60,12 +64,12 @@ const OPS: &[(&str, Build)] = &[
     ("out_prod", |l, a| l.ctx.out_prod(a, a)),
     ("rms_norm_back", |l, a| l.ctx.rms_norm_back(a, a, 0.1)),
     ("soft_max_ext_back", |l, a| l.ctx.soft_max_ext_back(a, a, 0.5)),
-    ("glu", |l, a| l.ctx.glu(a, Glu::Swiglu, false)),
-    ("glu_split", |l, a| l.ctx.glu_split(a, a, Glu::Swiglu)),
+    ("glu", |l, a| l.ctx.glu(a, GluOp::Swiglu, false)),
+    ("glu_split", |l, a| l.ctx.glu_split(a, a, GluOp::Swiglu)),
     ("cross_entropy_loss", |l, a| l.ctx.cross_entropy_loss(a, a)),
-    ("pool_2d", |l, a| l.ctx.pool_2d(a, Pool::Max, Pool2d::new([1; 2]))),
-    ("pool_1d", |l, a| l.ctx.pool_1d(a, Pool::Avg, Pool1d::new([1]))),
-    ("pool_2d_back", |l, a| l.ctx.pool_2d_back(a, a, Pool::Max, Pool2d::new([1; 2]))),
+    ("pool_2d", |l, a| l.ctx.pool_2d(a, PoolOp::Max, Pool2dOptions::new([1; 2]))),
+    ("pool_1d", |l, a| l.ctx.pool_1d(a, PoolOp::Avg, Pool1dOptions::new([1]))),
+    ("pool_2d_back", |l, a| l.ctx.pool_2d_back(a, a, PoolOp::Max, Pool2dOptions::new([1; 2]))),
     ("im2col", |l, a| l.ctx.im2col(a, a, padded([1; 2]), DType::F32)),
     ("im2col_1d", |l, a| l.ctx.im2col_1d(a, a, padded([1]), DType::F32)),
     ("im2col_3d", |l, a| l.ctx.im2col_3d(a, a, 1, padded([1; 3]), DType::F32)),
@@ -76,10 +80,10 @@ const OPS: &[(&str, Build)] = &[
     ("conv_2d_dw_direct", |l, a| l.ctx.conv_2d_dw_direct(a, a, padded([1; 2]))),
     ("conv_3d_direct", |l, a| l.ctx.conv_3d_direct(a, a, 1, padded([1; 3]))),
     ("conv_transpose_2d_p0", |l, a| l.ctx.conv_transpose_2d_p0(a, a, 2)),
-    ("nearest", |l, a| l.ctx.interpolate(a, [3, 2, 2, 1], Interpolate::new(Scale::Nearest))),
-    ("bicubic", |l, a| l.ctx.interpolate(a, [3, 2, 2, 1], Interpolate::new(Scale::Bicubic))),
-    ("pad", |l, a| l.ctx.pad(a, Pad::new().with_right([1; 4]))),
-    ("pad_circular", |l, a| l.ctx.pad(a, Pad::new().with_right([1; 4]).with_circular(true))),
+    ("nearest", |l, a| l.ctx.interpolate(a, [3, 2, 2, 1], InterpolateOptions::new(InterpolateMode::Nearest))),
+    ("bicubic", |l, a| l.ctx.interpolate(a, [3, 2, 2, 1], InterpolateOptions::new(InterpolateMode::Bicubic))),
+    ("pad", |l, a| l.ctx.pad(a, PadOptions::new().with_right([1; 4]))),
+    ("pad_circular", |l, a| l.ctx.pad(a, PadOptions::new().with_right([1; 4]).with_circular(true))),
     ("pad_reflect_1d", |l, a| l.ctx.pad_reflect_1d(a, 0, 0)),
     ("roll", |l, a| l.ctx.roll(a, [0; 4])),
     ("win_part", |l, a| l.ctx.win_part(a, 2)),

@@ -1,7 +1,10 @@
 //! In-place functions: their results, that they write nothing else, and refused operands.
 
 use ggml::prelude::*;
-use ggml::{Part, Result, UnaryOp};
+use ggml::{
+    Result,
+    ops::{SetOptions, UnaryOp},
+};
 use testkit::encode::{decode, encode};
 
 use crate::support::{Array, Lab, assert_close, ne, precision, refused};
@@ -154,10 +157,10 @@ const OF_TWO: &[(&str, BuildTwo)] = &[
     ("mul", |c, a, b| c.mul_inplace(a, b)),
     ("div", |c, a, b| c.div_inplace(a, b)),
     ("add1", |c, a, b| c.add1_inplace(a, b)),
-    ("set", |c, a, b| c.set_inplace(a, b, Part::new(0))),
+    ("set", |c, a, b| c.set_inplace(a, b, SetOptions::new(0))),
     ("set_1d", |c, a, b| c.set_1d_inplace(a, b, 0)),
     ("set_2d", |c, a, b| c.set_2d_inplace(a, b, 16, 0)),
-    ("acc", |c, a, b| c.acc_inplace(a, b, Part::new(0))),
+    ("acc", |c, a, b| c.acc_inplace(a, b, SetOptions::new(0))),
 ];
 
 #[test]

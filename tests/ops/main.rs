@@ -8,6 +8,7 @@
 
 mod attention;
 mod binary;
+mod blocks;
 mod closures;
 mod conv;
 mod copy;

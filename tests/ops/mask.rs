@@ -1,7 +1,7 @@
 //! Masks, diagonals and triangles.
 
 use ggml::Result;
-use ggml::TriType;
+use ggml::ops::TriType;
 use ggml::prelude::*;
 
 use crate::support::{Array, Lab, Layout, assert_close, assert_in_place, ne, refused};

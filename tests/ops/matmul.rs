@@ -1,7 +1,7 @@
 //! Matrix products.
 
+use ggml::ops::{MulMatOptions, Prec};
 use ggml::prelude::*;
-use ggml::{MulMat, Prec};
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
@@ -117,7 +117,7 @@ fn h14_mul_mat_refuses_types_without_a_dot_product() {
 #[test]
 fn h14_mul_mat_accepts_every_type_with_a_dot_product() {
     let none = [DType::I8, DType::I16, DType::I32, DType::I64, DType::F64, DType::Q8_1, DType::Q8_K];
-    for &dtype in DType::ALL.iter().filter(|t| !none.contains(t)) {
+    for &dtype in DType::ALL.iter().filter(|t| t.is_known() && !none.contains(t)) {
         let mut builder = WeightsBuilder::new();
         builder.tensor("w", dtype, [512, 9]).unwrap();
         let weights = builder.place(Device::cpu().unwrap().buffer_type()).unwrap();
@@ -141,7 +141,7 @@ fn hadamard(n: usize) -> Array {
 
 #[test]
 fn mul_mat_hadamard_equals_the_product() {
-    let how = MulMat::new().with_hadamard(true);
+    let how = MulMatOptions::new().with_hadamard(true);
     for n in [1, 2, 4, 8, 16, 128] {
         for dtype in [DType::F32, DType::F16] {
             for (layout, threads) in [(Layout::Plain, 1), (Layout::Gaps, 2), (Layout::Swapped, 3)] {
@@ -160,7 +160,7 @@ fn mul_mat_hadamard_equals_the_product() {
 fn h15_mul_mat_hadamard_requires_a_square_power_of_two() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
-    let how = MulMat::new().with_hadamard(true);
+    let how = MulMatOptions::new().with_hadamard(true);
     for shape in [[8, 4], [8, 16], [6, 6], [8, 1], [8, 7]] {
         let b = of(DType::F32, [shape[0], 3]);
         refused!(Shape, ctx.mul_mat_ext(of(DType::F32, shape), b, how), "{shape:?}");
@@ -188,7 +188,7 @@ fn mul_mat_precision_is_passed_on() {
     let (b, rb) = lab.plain(&Array::sample(ne([32, 3]), 2, -1.0, 1.0));
     let (want, _) = product(&ra, &rb);
     for prec in [Prec::F32, Prec::BF16, Prec::F16, Prec::Q8, Prec::Q4] {
-        let how = MulMat::new().with_src(prec);
+        let how = MulMatOptions::new().with_src(prec);
         assert_close(&lab.run(ctx.mul_mat_ext(a, b, how).unwrap()).unwrap(), &want, 1e-5, &format!("{prec:?}"));
         let how = how.with_acc(prec);
         if matches!(prec, Prec::Q8 | Prec::Q4) {

@@ -1,12 +1,12 @@
 //! Padding and rolling.
 
-use ggml::Pad;
+use ggml::ops::PadOptions;
 use ggml::prelude::*;
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
-fn with(left: [i32; 4], right: [i32; 4], circular: bool) -> Pad {
-    Pad::new().with_left(left).with_right(right).with_circular(circular)
+fn with(left: [i32; 4], right: [i32; 4], circular: bool) -> PadOptions {
+    PadOptions::new().with_left(left).with_right(right).with_circular(circular)
 }
 
 const SHAPE: [usize; 4] = [5, 4, 3, 2];
@@ -36,8 +36,8 @@ fn pad_equals_plain_rust() {
             assert_close(&got[1], &round, 0.0, &format!("circular {layout:?} {left:?} {right:?}"));
         }
     }
-    assert_eq!(Pad::new().with_right([1, 2, 3, 4]), with([0; 4], [1, 2, 3, 4], false));
-    assert_eq!(Pad::new().with_right([1, 2, 3, 4]).with_circular(true), with([0; 4], [1, 2, 3, 4], true));
+    assert_eq!(PadOptions::new().with_right([1, 2, 3, 4]), with([0; 4], [1, 2, 3, 4], false));
+    assert_eq!(PadOptions::new().with_right([1, 2, 3, 4]).with_circular(true), with([0; 4], [1, 2, 3, 4], true));
 }
 
 #[test]
@@ -109,9 +109,9 @@ fn pad_roll_and_reflect_refuse_unsuitable_operands() {
             }
         }
     }
-    refused!(Shape, ctx.pad(a, Pad::new().with_right([i32::MAX; 4])), "too large");
+    refused!(Shape, ctx.pad(a, PadOptions::new().with_right([i32::MAX; 4])), "too large");
     for dtype in [DType::F16, DType::I32] {
-        refused!(DType, ctx.pad(of(dtype, [5, 4, 3, 2]), Pad::new()), "{dtype}");
+        refused!(DType, ctx.pad(of(dtype, [5, 4, 3, 2]), PadOptions::new()), "{dtype}");
         refused!(DType, ctx.pad_reflect_1d(of(dtype, [5, 4, 3, 2]), 1, 1), "{dtype}");
         let y = ctx.roll(of(dtype, [5, 4, 3, 2]), [1, 0, 0, 0]).unwrap();
         refused!(Unsupported, Lab::new(&ctx).accepted(y), "{dtype}");

@@ -1,12 +1,12 @@
 //! Pooling.
 
+use ggml::ops::{Pool1dOptions, Pool2dOptions, PoolOp};
 use ggml::prelude::*;
-use ggml::{Pool, Pool1d, Pool2d};
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
-fn window(window: [i32; 2], stride: [i32; 2], padding: [i32; 2]) -> Pool2d {
-    Pool2d::new(window).with_stride(stride).with_padding(padding)
+fn window(window: [i32; 2], stride: [i32; 2], padding: [i32; 2]) -> Pool2dOptions {
+    Pool2dOptions::new(window).with_stride(stride).with_padding(padding)
 }
 
 /// The number of windows over `n` elements.
@@ -21,24 +21,27 @@ fn seen(n: usize, at: usize, window: i32, stride: i32, padding: i32) -> impl Ite
 }
 
 /// The elements of a window.
-fn pixels(x: &Array, [ox, oy, c, n]: [usize; 4], how: Pool2d) -> Vec<[usize; 4]> {
+fn pixels(x: &Array, [ox, oy, c, n]: [usize; 4], how: Pool2dOptions) -> Vec<[usize; 4]> {
     let ([k0, k1], [s0, s1], [p0, p1]) = (how.window, how.stride, how.padding);
     let columns: Vec<_> = seen(x.ne[0], ox, k0, s0, p0).collect();
     seen(x.ne[1], oy, k1, s1, p1).flat_map(|y| columns.iter().map(move |&x| [x, y, c, n])).collect()
 }
 
-fn pooled(x: &Array, how: Pool2d) -> [usize; 4] {
+fn pooled(x: &Array, how: Pool2dOptions) -> [usize; 4] {
     let size = |d: usize| count(x.ne[d], how.window[d], how.stride[d], how.padding[d]);
     [size(0), size(1), x.ne[2], x.ne[3]]
 }
 
-fn some_windows() -> [Pool2d; 5] {
+fn some_windows() -> [Pool2dOptions; 7] {
     [
-        Pool2d::new([2; 2]),
-        Pool2d::new([3; 2]),
+        Pool2dOptions::new([2; 2]),
+        Pool2dOptions::new([3; 2]),
         window([3, 2], [1, 2], [1, 1]),
         window([2, 4], [3, 1], [1, 0]),
         window([1, 1], [1, 1], [0, 0]),
+        // Some windows lie in the padding.
+        window([1, 1], [1, 1], [1, 1]),
+        window([2, 3], [2, 1], [5, 3]),
     ]
 }
 
@@ -52,9 +55,10 @@ fn pool_2d_equals_plain_rust() {
                 let (x, values) = lab.operand(&Array::sample(shape, 2, -1.0, 1.0), dtype, Layout::Plain);
                 let seen = |i| pixels(&values, i, how).into_iter().map(|i| values.at(i));
                 let area = f64::from(how.window[0] * how.window[1]);
-                let largest = Array::of(pooled(&values, how), |i| seen(i).fold(f64::MIN, f64::max));
+                let least = f64::from(f32::MIN);
+                let largest = Array::of(pooled(&values, how), |i| seen(i).fold(least, f64::max));
                 let mean = Array::of(pooled(&values, how), |i| seen(i).sum::<f64>() / area);
-                let outputs = [Pool::Max, Pool::Avg].map(|pool| ctx.pool_2d(x, pool, how).unwrap());
+                let outputs = [PoolOp::Max, PoolOp::Avg].map(|pool| ctx.pool_2d(x, pool, how).unwrap());
                 let got = lab.run_all(&outputs).unwrap();
                 assert_close(&got[0], &largest, 1e-6, &format!("max {dtype} {shape:?} {how:?}"));
                 assert_close(&got[1], &mean, 1e-5, &format!("avg {dtype} {shape:?} {how:?}"));
@@ -63,15 +67,15 @@ fn pool_2d_equals_plain_rust() {
     }
 }
 
-fn row(window: i32, stride: i32, padding: i32) -> Pool1d {
-    Pool1d::new([window]).with_stride([stride]).with_padding([padding])
+fn row(window: i32, stride: i32, padding: i32) -> Pool1dOptions {
+    Pool1dOptions::new([window]).with_stride([stride]).with_padding([padding])
 }
 
 #[test]
 fn pool_1d_equals_plain_rust() {
     for dtype in [DType::F32, DType::F16] {
         for shape in [ne([8, 6, 2, 3]), ne([5]), ne([37, 2])] {
-            for (k, s, p) in [(2, 2, 0), (3, 3, 0), (3, 1, 1), (5, 2, 2), (1, 1, 0), (4, 7, 1)] {
+            for (k, s, p) in [(2, 2, 0), (3, 3, 0), (3, 1, 1), (5, 2, 2), (1, 1, 0), (4, 7, 1), (1, 1, 1), (3, 2, 7)] {
                 let ctx = Context::new();
                 let lab = Lab::new(&ctx);
                 let (x, values) = lab.operand(&Array::sample(shape, 2, -1.0, 1.0), dtype, Layout::Plain);
@@ -79,10 +83,10 @@ fn pool_1d_equals_plain_rust() {
                 let of = |[i, i1, i2, i3]: [usize; 4]| -> Vec<f64> {
                     seen(shape[0], i, k, s, p).map(|i| values.at([i, i1, i2, i3])).collect()
                 };
-                let largest = Array::of(whole, |i| of(i).into_iter().fold(f64::MIN, f64::max));
+                let largest = Array::of(whole, |i| of(i).into_iter().fold(f32::MIN.into(), f64::max));
                 // Padding does not count.
-                let mean = Array::of(whole, |i| of(i).iter().sum::<f64>() / of(i).len() as f64);
-                let outputs = [Pool::Max, Pool::Avg].map(|pool| ctx.pool_1d(x, pool, row(k, s, p)).unwrap());
+                let mean = Array::of(whole, |i| of(i).iter().sum::<f64>() / of(i).len().max(1) as f64);
+                let outputs = [PoolOp::Max, PoolOp::Avg].map(|pool| ctx.pool_1d(x, pool, row(k, s, p)).unwrap());
                 let got = lab.run_all(&outputs).unwrap();
                 assert_close(&got[0], &largest, 1e-6, &format!("max {dtype} {shape:?} {k} {s} {p}"));
                 assert_close(&got[1], &mean, 1e-5, &format!("avg {dtype} {shape:?} {k} {s} {p}"));
@@ -106,11 +110,13 @@ fn pool_2d_back_equals_plain_rust() {
                 for &pixel in &seen {
                     mean.data[values.position(pixel)] += grads.at(i) / area;
                 }
-                let most = seen.into_iter().reduce(|a, b| if values.at(b) > values.at(a) { b } else { a }).unwrap();
-                largest.data[values.position(most)] += grads.at(i);
+                let most = seen.into_iter().reduce(|a, b| if values.at(b) > values.at(a) { b } else { a });
+                if let Some(most) = most {
+                    largest.data[values.position(most)] += grads.at(i);
+                }
                 0.0
             });
-            let outputs = [Pool::Max, Pool::Avg].map(|pool| ctx.pool_2d_back(grad, x, pool, how).unwrap());
+            let outputs = [PoolOp::Max, PoolOp::Avg].map(|pool| ctx.pool_2d_back(grad, x, pool, how).unwrap());
             let got = lab.run_all(&outputs).unwrap();
             assert_close(&got[0], &largest, 1e-5, &format!("max {shape:?} {how:?}"));
             assert_close(&got[1], &mean, 1e-5, &format!("avg {shape:?} {how:?}"));
@@ -123,17 +129,17 @@ fn h12_pool_2d_back_requires_the_pooled_shape() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let (x, grad) = (of(DType::F32, [8, 6, 2, 3]), of(DType::F32, [4, 3, 2, 3]));
-    let back = |grad, x, how| ctx.pool_2d_back(grad, x, Pool::Max, how);
-    assert!(back(grad, x, Pool2d::new([2; 2])).is_ok());
+    let back = |grad, x, how| ctx.pool_2d_back(grad, x, PoolOp::Max, how);
+    assert!(back(grad, x, Pool2dOptions::new([2; 2])).is_ok());
     for other in [[5, 3, 2, 3], [4, 4, 2, 3], [4, 3, 3, 3], [4, 3, 2, 2], [4, 3, 3, 2], [3, 3, 2, 3]] {
-        refused!(Shape, back(of(DType::F32, other), x, Pool2d::new([2; 2])), "{other:?}");
+        refused!(Shape, back(of(DType::F32, other), x, Pool2dOptions::new([2; 2])), "{other:?}");
     }
-    refused!(Shape, back(grad, x, Pool2d::new([3; 2])));
-    refused!(Shape, back(ctx.transpose(of(DType::F32, [3, 4, 2, 3])).unwrap(), x, Pool2d::new([2; 2])));
-    refused!(Shape, back(grad, ctx.transpose(of(DType::F32, [6, 8, 2, 3])).unwrap(), Pool2d::new([2; 2])));
-    refused!(DType, back(of(DType::F16, [4, 3, 2, 3]), x, Pool2d::new([2; 2])));
-    refused!(DType, back(grad, of(DType::F16, [8, 6, 2, 3]), Pool2d::new([2; 2])));
-    refused!(Param, back(grad, x, Pool2d::new([0; 2])));
+    refused!(Shape, back(grad, x, Pool2dOptions::new([3; 2])));
+    refused!(Shape, back(ctx.transpose(of(DType::F32, [3, 4, 2, 3])).unwrap(), x, Pool2dOptions::new([2; 2])));
+    refused!(Shape, back(grad, ctx.transpose(of(DType::F32, [6, 8, 2, 3])).unwrap(), Pool2dOptions::new([2; 2])));
+    refused!(DType, back(of(DType::F16, [4, 3, 2, 3]), x, Pool2dOptions::new([2; 2])));
+    refused!(DType, back(grad, of(DType::F16, [8, 6, 2, 3]), Pool2dOptions::new([2; 2])));
+    refused!(Param, back(grad, x, Pool2dOptions::new([0; 2])));
 }
 
 /// No gradient goes to padding, for any values.
@@ -145,7 +151,7 @@ fn pool_2d_back_accepts_any_values() {
         let (x, _) = lab.plain(&Array::of(ne([8, 6, 2, 3]), |_| value));
         let how = window([3, 2], [1, 2], [1, 1]);
         let (grad, _) = lab.plain(&Array::of(pooled(&Array::of(ne([8, 6, 2, 3]), |_| 0.0), how), |_| 1.0));
-        let got = lab.run(ctx.pool_2d_back(grad, x, Pool::Max, how).unwrap()).unwrap();
+        let got = lab.run(ctx.pool_2d_back(grad, x, PoolOp::Max, how).unwrap()).unwrap();
         let total: f64 = got.data.iter().sum();
         assert!(total == 0.0 || total == f64::from(8 * 4 * 6), "{value}: {total}");
     }
@@ -155,7 +161,7 @@ fn pool_2d_back_accepts_any_values() {
 fn h10_pool_1d_requires_contiguous_rows() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 4, 3, 2]).unwrap();
-    let pool = |x| ctx.pool_1d(x, Pool::Max, Pool1d::new([2]));
+    let pool = |x| ctx.pool_1d(x, PoolOp::Max, Pool1dOptions::new([2]));
     for axes in [[1, 0, 2, 3], [0, 1, 3, 2], [0, 2, 1, 3], [2, 1, 0, 3]] {
         refused!(Shape, pool(ctx.permute(x, axes).unwrap()), "{axes:?}");
     }
@@ -169,7 +175,7 @@ fn h10_pool_1d_requires_contiguous_rows() {
 fn h11_pool_2d_requires_contiguous_planes() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 4, 3, 2]).unwrap();
-    let pool = |x| ctx.pool_2d(x, Pool::Max, Pool2d::new([2; 2]));
+    let pool = |x| ctx.pool_2d(x, PoolOp::Max, Pool2dOptions::new([2; 2]));
     for axes in [[1, 0, 2, 3], [0, 1, 3, 2], [0, 2, 1, 3], [2, 1, 0, 3]] {
         refused!(Shape, pool(ctx.permute(x, axes).unwrap()), "{axes:?}");
     }
@@ -186,14 +192,14 @@ fn h11_pool_2d_requires_contiguous_planes() {
 fn pool_2d_refuses_unsuitable_parameters() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8, 6]).unwrap();
-    let pool = |how| ctx.pool_2d(x, Pool::Avg, how);
+    let pool = |how| ctx.pool_2d(x, PoolOp::Avg, how);
     for bad in [0, -1, i32::MIN, i32::MAX] {
         refused!(Param, pool(window([bad, 2], [1, 1], [0, 0])), "{bad}");
         refused!(Param, pool(window([2, bad], [1, 1], [0, 0])), "{bad}");
         refused!(Param, pool(window([2, 2], [bad, 1], [0, 0])), "{bad}");
         refused!(Param, pool(window([2, 2], [1, bad], [0, 0])), "{bad}");
     }
-    for bad in [-1, 2, i32::MAX, i32::MIN] {
+    for bad in [-1, (1 << 20) + 1, i32::MAX, i32::MIN] {
         refused!(Param, pool(window([2, 2], [1, 1], [bad, 0])), "{bad}");
         refused!(Param, pool(window([2, 2], [1, 1], [0, bad])), "{bad}");
     }
@@ -201,10 +207,13 @@ fn pool_2d_refuses_unsuitable_parameters() {
     refused!(Shape, pool(window([2, 7], [1, 1], [0, 0])));
     for dtype in [DType::BF16, DType::I32, DType::F64] {
         let x = ctx.input("x", dtype, [8, 6]).unwrap();
-        refused!(DType, ctx.pool_2d(x, Pool::Max, Pool2d::new([2; 2])), "{dtype}");
+        refused!(DType, ctx.pool_2d(x, PoolOp::Max, Pool2dOptions::new([2; 2])), "{dtype}");
     }
+    assert_eq!(pool(window([2, 2], [1 << 20, 1 << 19], [1 << 20, 1 << 20])).unwrap().ne(), [3, 5, 1, 1]);
+    let many = ctx.input("many", DType::F32, [1, 1, 1_i64 << 40]).unwrap();
+    refused!(Shape, ctx.pool_2d(many, PoolOp::Avg, window([1, 1], [1, 1], [1 << 20, 1 << 20])), "2^82 windows");
     let long = ctx.input("long", DType::F32, [1 << 25, 2]).unwrap();
-    refused!(Shape, ctx.pool_2d(long, Pool::Max, Pool2d::new([2; 2])));
+    refused!(Shape, ctx.pool_2d(long, PoolOp::Max, Pool2dOptions::new([2; 2])));
 }
 
 #[test]
@@ -212,15 +221,22 @@ fn pool_1d_refuses_unsuitable_parameters() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8, 6]).unwrap();
     for bad in [0, -1, i32::MIN, i32::MAX] {
-        refused!(Param, ctx.pool_1d(x, Pool::Avg, row(bad, 1, 0)), "{bad}");
-        refused!(Param, ctx.pool_1d(x, Pool::Avg, row(2, bad, 0)), "{bad}");
+        refused!(Param, ctx.pool_1d(x, PoolOp::Avg, row(bad, 1, 0)), "{bad}");
+        refused!(Param, ctx.pool_1d(x, PoolOp::Avg, row(2, bad, 0)), "{bad}");
     }
-    for bad in [-1, 2, i32::MAX, i32::MIN] {
-        refused!(Param, ctx.pool_1d(x, Pool::Avg, row(2, 1, bad)), "{bad}");
+    for bad in [-1, (1 << 20) + 1, i32::MAX, i32::MIN] {
+        refused!(Param, ctx.pool_1d(x, PoolOp::Avg, row(2, 1, bad)), "{bad}");
     }
-    refused!(Shape, ctx.pool_1d(x, Pool::Avg, row(9, 1, 0)));
+    refused!(Shape, ctx.pool_1d(x, PoolOp::Avg, row(9, 1, 0)));
     for dtype in [DType::BF16, DType::I32, DType::F64] {
-        refused!(DType, ctx.pool_1d(ctx.input("x", dtype, [8, 6]).unwrap(), Pool::Max, Pool1d::new([2])), "{dtype}");
+        refused!(
+            DType,
+            ctx.pool_1d(ctx.input("x", dtype, [8, 6]).unwrap(), PoolOp::Max, Pool1dOptions::new([2])),
+            "{dtype}"
+        );
     }
-    refused!(Shape, ctx.pool_1d(ctx.input("long", DType::F32, [1 << 21, 2]).unwrap(), Pool::Max, Pool1d::new([2])));
+    refused!(
+        Shape,
+        ctx.pool_1d(ctx.input("long", DType::F32, [1 << 21, 2]).unwrap(), PoolOp::Max, Pool1dOptions::new([2]))
+    );
 }

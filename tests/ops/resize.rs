@@ -1,12 +1,12 @@
 //! Resizing images.
 
+use ggml::ops::{InterpolateMode, InterpolateOptions};
 use ggml::prelude::*;
-use ggml::{Interpolate, Scale};
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
-fn by(mode: Scale, align_corners: bool, antialias: bool) -> Interpolate {
-    Interpolate::new(mode).with_align_corners(align_corners).with_antialias(antialias)
+fn by(mode: InterpolateMode, align_corners: bool, antialias: bool) -> InterpolateOptions {
+    InterpolateOptions::new(mode).with_align_corners(align_corners).with_antialias(antialias)
 }
 
 /// The position, in a row of `from` pixels, of the centre of pixel `i` of `to`; pixel `k` covers `k` to `k + 1`.
@@ -33,8 +33,8 @@ fn triangle(distance: f64) -> f64 {
 }
 
 /// The pixels that contribute to one of the result, with their weights.
-fn weights(i: usize, from: usize, to: usize, how: Interpolate) -> Vec<(usize, f64)> {
-    if how.mode == Scale::Nearest {
+fn weights(i: usize, from: usize, to: usize, how: InterpolateOptions) -> Vec<(usize, f64)> {
+    if how.mode == InterpolateMode::Nearest {
         let ratio = if how.align_corners && from > 1 && to > 1 { (from - 1, to - 1) } else { (from, to) };
         return vec![(i * ratio.0 / ratio.1, 1.0)];
     }
@@ -47,20 +47,20 @@ fn weights(i: usize, from: usize, to: usize, how: Interpolate) -> Vec<(usize, f6
     }
     // Pixels out of bounds repeat the border.
     let around = (centre - 0.5).floor() as i64 - 1..=(centre - 0.5).floor() as i64 + 2;
-    let weight = if how.mode == Scale::Bicubic { cubic } else { triangle };
+    let weight = if how.mode == InterpolateMode::Bicubic { cubic } else { triangle };
     around.map(|k| (k.clamp(0, from as i64 - 1) as usize, weight(k as f64 + 0.5 - centre))).collect()
 }
 
 #[test]
 fn interpolate_equals_plain_rust() {
     let hows = [
-        by(Scale::Nearest, false, false),
-        by(Scale::Nearest, true, false),
-        by(Scale::Bilinear, false, false),
-        by(Scale::Bilinear, true, false),
-        by(Scale::Bilinear, false, true),
-        by(Scale::Bicubic, false, false),
-        by(Scale::Bicubic, true, false),
+        by(InterpolateMode::Nearest, false, false),
+        by(InterpolateMode::Nearest, true, false),
+        by(InterpolateMode::Bilinear, false, false),
+        by(InterpolateMode::Bilinear, true, false),
+        by(InterpolateMode::Bilinear, false, true),
+        by(InterpolateMode::Bicubic, false, false),
+        by(InterpolateMode::Bicubic, true, false),
     ];
     let from = [5, 4, 3, 2];
     for to in [[10, 8, 3, 2], [7, 9, 6, 4], [3, 2, 2, 1], [13, 1, 5, 3], [1, 11, 1, 2], [5, 4, 3, 2]] {
@@ -85,7 +85,11 @@ fn interpolate_equals_plain_rust() {
 
 #[test]
 fn interpolate_scales_a_single_pixel() {
-    for how in [by(Scale::Bilinear, true, false), by(Scale::Bicubic, false, false), by(Scale::Bilinear, false, true)] {
+    for how in [
+        by(InterpolateMode::Bilinear, true, false),
+        by(InterpolateMode::Bicubic, false, false),
+        by(InterpolateMode::Bilinear, false, true),
+    ] {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
         let (a, values) = lab.plain(&Array::sample(ne([1]), 1, 1.0, 2.0));
@@ -101,7 +105,9 @@ fn interpolate_reads_long_rows_to_their_ends() {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
         let (a, _) = lab.plain(&Array::of(ne([from]), |[i, ..]| i as f64));
-        let got = lab.run(ctx.interpolate(a, [to as i64], Interpolate::new(Scale::Nearest)).unwrap()).unwrap();
+        let got = lab
+            .run(ctx.interpolate(a, [to as i64], InterpolateOptions::new(InterpolateMode::Nearest)).unwrap())
+            .unwrap();
         let last = got.data[to - 1];
         assert!((from - 3..from).contains(&(last as usize)), "{from} to {to}: the last is {last}");
     }
@@ -111,7 +117,7 @@ fn interpolate_reads_long_rows_to_their_ends() {
 fn interpolate_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let a = ctx.input("a", DType::F32, [4, 4, 2, 1]).unwrap();
-    let plain = Interpolate::new(Scale::Nearest);
+    let plain = InterpolateOptions::new(InterpolateMode::Nearest);
     for bad in [0, -1, i64::MIN, (1 << 20) + 1, i64::MAX] {
         for axis in 0..4 {
             let mut shape = [2; 4];
@@ -126,7 +132,11 @@ fn interpolate_refuses_unsuitable_operands() {
     for dtype in [DType::F16, DType::I32] {
         refused!(DType, ctx.interpolate(ctx.input("a", dtype, [4, 4]).unwrap(), [8, 8], plain), "{dtype}");
     }
-    for how in [by(Scale::Nearest, false, true), by(Scale::Bicubic, false, true), by(Scale::Bilinear, true, true)] {
+    for how in [
+        by(InterpolateMode::Nearest, false, true),
+        by(InterpolateMode::Bicubic, false, true),
+        by(InterpolateMode::Bilinear, true, true),
+    ] {
         refused!(Param, ctx.interpolate(a, [8, 8], how), "{how:?}");
     }
 }

@@ -1,12 +1,12 @@
 //! Rotary position embedding.
 
+use ggml::ops::{RopeMode, RopeOptions};
 use ggml::prelude::*;
-use ggml::{Rope, RopeMode};
 
 use crate::support::{Array, Lab, Layout, assert_close, assert_in_place, ne, precision, refused, weighted};
 
 /// The pairs of a row that are rotated, each with its position and power of the base.
-fn pairs(how: &Rope<'_>, row: usize) -> Vec<(usize, usize, usize, usize)> {
+fn pairs(how: &RopeOptions<'_>, row: usize) -> Vec<(usize, usize, usize, usize)> {
     let (n, at) = (how.n_dims as usize, how.offset as usize);
     let sections = how.sections.map(|n| n as usize);
     let all: usize = sections.iter().sum();
@@ -34,7 +34,7 @@ fn pairs(how: &Rope<'_>, row: usize) -> Vec<(usize, usize, usize, usize)> {
 }
 
 /// `YaRN`: the angle, between those of the scaled and the true position, and the magnitude.
-fn yarn(angle: f64, pair: usize, how: &Rope<'_>) -> (f64, f64) {
+fn yarn(angle: f64, pair: usize, how: &RopeOptions<'_>) -> (f64, f64) {
     let scaled = angle * f64::from(how.freq_scale);
     if how.ext_factor == 0.0 {
         return (scaled, 1.0);
@@ -46,7 +46,7 @@ fn yarn(angle: f64, pair: usize, how: &Rope<'_>) -> (f64, f64) {
 }
 
 /// The pairs between which the mix changes.
-fn mixed(how: &Rope<'_>) -> (f64, f64) {
+fn mixed(how: &RopeOptions<'_>) -> (f64, f64) {
     let n = f64::from(how.n_dims);
     // The pair that makes this many rotations within the training context.
     let turning = |times: f32| {
@@ -57,7 +57,7 @@ fn mixed(how: &Rope<'_>) -> (f64, f64) {
 }
 
 /// Reference: rotates pairs of each row by position times `base^(-2i / n_dims)`; backwards for gradients.
-fn turned(x: &Array, positions: &[f64], how: &Rope<'_>, factors: Option<&[f64]>, back: bool) -> Array {
+fn turned(x: &Array, positions: &[f64], how: &RopeOptions<'_>, factors: Option<&[f64]>, back: bool) -> Array {
     let tokens = x.ne[2];
     let mut y = x.clone();
     for (number, (first, second, position, power)) in pairs(how, x.ne[0]).into_iter().enumerate() {
@@ -80,7 +80,7 @@ fn turned(x: &Array, positions: &[f64], how: &Rope<'_>, factors: Option<&[f64]>,
     y
 }
 
-fn rotated(x: &Array, positions: &[f64], how: &Rope<'_>, factors: Option<&[f64]>) -> Array {
+fn rotated(x: &Array, positions: &[f64], how: &RopeOptions<'_>, factors: Option<&[f64]>) -> Array {
     turned(x, positions, how, factors, false)
 }
 
@@ -97,7 +97,7 @@ fn rope_equals_plain_rust() {
                     let of_positions = Array { ne: ne([5]), data: positions.to_vec() };
                     let (p, _) = lab.operand(&of_positions, DType::I32, Layout::Plain);
                     let (f, factors) = lab.plain(&Array::sample(ne([6]), 5, 0.5, 2.0));
-                    let how = Rope::new(n_dims, mode)
+                    let how = RopeOptions::new(n_dims, mode)
                         .with_freq_base(1000.0)
                         .with_freq_scale(0.5)
                         .with_attn_factor(1.25)
@@ -120,7 +120,7 @@ fn rope_equals_rope_ext_without_options() {
     let positions = [3.0, -2.0, 0.0, 9.0];
     let (p, _) = lab.operand(&Array { ne: ne([4]), data: positions.to_vec() }, DType::I32, Layout::Plain);
     for mode in [RopeMode::Normal, RopeMode::NeoX] {
-        let want = rotated(&values, &positions, &Rope::new(6, mode), None);
+        let want = rotated(&values, &positions, &RopeOptions::new(6, mode), None);
         assert_close(&lab.run(ctx.rope(x, p, 6, mode).unwrap()).unwrap(), &want, 1e-5, &format!("{mode:?}"));
     }
 }
@@ -139,7 +139,7 @@ fn h13_rope_refuses_sizes_for_which_its_kernel_does_not_end() {
     refused!(Shape, ctx.rope(odd, positions, 6, RopeMode::Normal), "a last element without a partner");
     // One factor per pair of the row, not only per rotated pair.
     let few = ctx.input("few", DType::F32, [3]).unwrap();
-    let how = Rope::new(4, RopeMode::Normal).with_freq_factors(few);
+    let how = RopeOptions::new(4, RopeMode::Normal).with_freq_factors(few);
     refused!(Shape, ctx.rope_ext(x, positions, how));
 }
 
@@ -165,7 +165,7 @@ fn rope_refuses_unsuitable_operands() {
         ctx.permute(ctx.view(of(DType::I32, [2, 4, 1]), [1, 4], [8, 32, 32], 0).unwrap(), [1, 0, 2, 3]).unwrap();
     refused!(Shape, rope(x, strided), "positions with gaps");
     let with = |how| ctx.rope_ext(x, positions, how);
-    let good = Rope::new(8, RopeMode::Normal);
+    let good = RopeOptions::new(8, RopeMode::Normal);
     refused!(Param, with(good.with_n_ctx_orig(-1)));
     for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         refused!(Param, with(good.with_freq_base(value)));
@@ -190,7 +190,10 @@ fn rope_yarn_equals_plain_rust() {
         let positions = Array { ne: ne([3]), data: vec![0.0, 10.0, 500.0] };
         let (p, _) = lab.operand(&positions, DType::I32, Layout::Plain);
         for (ext_factor, freq_scale) in [(1.0, 0.25), (0.5, 0.5), (1.0, 1.0)] {
-            let how = Rope::new(64, mode).with_n_ctx_orig(2048).with_ext_factor(ext_factor).with_freq_scale(freq_scale);
+            let how = RopeOptions::new(64, mode)
+                .with_n_ctx_orig(2048)
+                .with_ext_factor(ext_factor)
+                .with_freq_scale(freq_scale);
             let got = lab.run(ctx.rope_ext(x, p, how).unwrap()).unwrap();
             let ends = how.yarn_corr_dims().map(f64::from);
             assert_eq!((ends[0], ends[1]), mixed(&how), "{how:?}");
@@ -201,9 +204,9 @@ fn rope_yarn_equals_plain_rust() {
 }
 
 /// All modes, each with distinctive options, for rows of 16.
-fn modes() -> Vec<Rope<'static>> {
+fn modes() -> Vec<RopeOptions<'static>> {
     let with = |n_dims, mode, sections, offset| {
-        Rope::new(n_dims, mode)
+        RopeOptions::new(n_dims, mode)
             .with_sections(sections)
             .with_offset(offset)
             .with_freq_base(100.0)
@@ -227,7 +230,7 @@ fn modes() -> Vec<Rope<'static>> {
 }
 
 /// As many positions as the mode takes, different in each dimension.
-fn positions_of(how: &Rope<'_>, tokens: usize) -> Array {
+fn positions_of(how: &RopeOptions<'_>, tokens: usize) -> Array {
     let dimensions = if matches!(how.mode, RopeMode::Normal | RopeMode::NeoX) { 1 } else { 4 };
     let places = [0.0, 1.0, 2.0, 7.0, 30.0];
     Array::of(ne([dimensions * tokens]), |[i, ..]| places[i % tokens] + (3 * (i / tokens)) as f64)
@@ -288,7 +291,7 @@ fn rope_inplace_equals_plain_rust() {
             lab.ctx.rope_ext_inplace(a, lab.operand(&positions, DType::I32, Layout::Plain).0, how)
         });
     }
-    let how = Rope::new(8, RopeMode::Normal);
+    let how = RopeOptions::new(8, RopeMode::Normal);
     let positions = positions_of(&how, 5);
     assert_in_place("rope_inplace", &values, &rotated(&values, &positions.data, &how, None), 2e-5, |lab, a| {
         lab.ctx.rope_inplace(a, lab.operand(&positions, DType::I32, Layout::Plain).0, 8, RopeMode::Normal)
@@ -297,7 +300,7 @@ fn rope_inplace_equals_plain_rust() {
     let ctx = Context::new();
     let a = ctx.dup(ctx.input("x", DType::F32, [8, 4]).unwrap()).unwrap();
     let p = ctx.input("p", DType::I32, [1]).unwrap();
-    let how = Rope::new(8, RopeMode::Normal).with_freq_factors(ctx.view(a, [4], [16, 16, 16], 32).unwrap());
+    let how = RopeOptions::new(8, RopeMode::Normal).with_freq_factors(ctx.view(a, [4], [16, 16, 16], 32).unwrap());
     refused!(Shape, ctx.rope_ext_inplace(a, p, how));
     assert!(ctx.rope_ext(a, p, how).is_ok());
 }
@@ -308,7 +311,8 @@ fn h13_rope_refuses_unsuitable_sections() {
     let x = ctx.input("x", DType::F32, [16, 2, 4]).unwrap();
     let four = ctx.input("p", DType::I32, [16]).unwrap();
     let one = ctx.input("p", DType::I32, [4]).unwrap();
-    let with = |mode, n_dims, sections, offset| Rope::new(n_dims, mode).with_sections(sections).with_offset(offset);
+    let with =
+        |mode, n_dims, sections, offset| RopeOptions::new(n_dims, mode).with_sections(sections).with_offset(offset);
     for mode in [RopeMode::MRope, RopeMode::IMRope, RopeMode::Vision] {
         for sections in [
             [0; 4],

@@ -1,13 +1,13 @@
 //! Writing and adding to a part of a tensor.
 
 use ggml::prelude::*;
-use ggml::{Part, Result};
+use ggml::{Result, ops::SetOptions};
 
 use crate::in_place::{held, state};
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
-fn part(strides: [usize; 3], offset: usize) -> Part {
-    Part::new(offset).with_strides(strides)
+fn part(strides: [usize; 3], offset: usize) -> SetOptions {
+    SetOptions::new(offset).with_strides(strides)
 }
 
 /// For a tensor of `[6, 4, 3, 2]` and four bytes per element: the second operand's shape, and its part.
@@ -34,7 +34,7 @@ fn expected(a: &Array, b: &Array, strides: [usize; 3], offset: usize, f: fn(f64,
     left
 }
 
-type Build = for<'c> fn(&'c Context, Tensor<'c>, Tensor<'c>, Part) -> Result<Tensor<'c>>;
+type Build = for<'c> fn(&'c Context, Tensor<'c>, Tensor<'c>, SetOptions) -> Result<Tensor<'c>>;
 
 /// A method, its in-place variant, and its reference for an element.
 type Case = (&'static str, Build, Build, fn(f64, f64) -> f64);
@@ -62,7 +62,7 @@ fn acc_and_set_write_only_their_part() {
                     let lab = Lab::with_threads(&ctx, threads);
                     let (a, ra) = lab.operand(&values, dtype, Layout::Plain);
                     let (b, rb) = lab.operand(&Array::sample(b_shape, 4, -90.0, 90.0), dtype, layout);
-                    let at = Part::new(offset).with_strides(strides);
+                    let at = SetOptions::new(offset).with_strides(strides);
                     let result = ctx.cont(a).unwrap();
                     let y = beside(&ctx, a, b, at).unwrap();
                     assert!(!y.is_view());
@@ -168,7 +168,7 @@ fn h05_acc_and_set_check_strides_and_offsets() {
             refused!(Param, in_place(&ctx, written, of(shape), part(strides, offset)), "{name} {shape:?}");
         }
     }
-    refused!(Param, ctx.set(a, of([1; 4]), Part::new(0)), "the strides of `a` do not fit");
+    refused!(Param, ctx.set(a, of([1; 4]), SetOptions::new(0)), "the strides of `a` do not fit");
     refused!(Param, ctx.set_1d(a, of([1; 4]), 0));
     refused!(Param, ctx.set_2d(a, of([1; 4]), 4, 0));
 }
@@ -180,7 +180,7 @@ fn acc_and_set_refuse_unsuitable_and_overlapping_operands() {
     let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
     let (a, b) = (of(DType::F32, [6, 4]), of(DType::F32, [2, 1]));
     for (name, beside, in_place, _) in CASES {
-        let at = Part::new(0);
+        let at = SetOptions::new(0);
         refused!(DType, beside(&ctx, a, of(DType::F16, [2, 1]), at), "{name}");
         refused!(DType, beside(&ctx, a, of(DType::I32, [2, 1]), at), "{name}");
         refused!(DType, beside(&ctx, of(DType::Q8_0, [32, 2]), of(DType::Q8_0, [32, 1]), at), "{name}");
@@ -199,9 +199,9 @@ fn acc_and_set_refuse_unsuitable_and_overlapping_operands() {
         let first = ctx.view(t, [6], [24, 24, 24], 0).unwrap();
         assert!(in_place(&ctx, first, row, at).is_ok(), "{name}");
     }
-    refused!(DType, ctx.acc(of(DType::I32, [6, 4]), of(DType::I32, [2, 1]), Part::new(0)));
+    refused!(DType, ctx.acc(of(DType::I32, [6, 4]), of(DType::I32, [2, 1]), SetOptions::new(0)));
     for dtype in [DType::F16, DType::BF16, DType::I64, DType::I8] {
-        let y = ctx.set(of(dtype, [6, 4]), of(dtype, [2, 1]), Part::new(0)).unwrap();
+        let y = ctx.set(of(dtype, [6, 4]), of(dtype, [2, 1]), SetOptions::new(0)).unwrap();
         refused!(Unsupported, lab.accepted(y), "{dtype}");
     }
 }

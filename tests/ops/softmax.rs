@@ -1,6 +1,6 @@
 //! Softmax and cross entropy.
 
-use ggml::SoftMax;
+use ggml::ops::SoftMaxOptions;
 use ggml::prelude::*;
 
 use crate::support::{Array, Lab, Layout, assert_close, assert_in_place, derived, ne, refused, weighted};
@@ -49,7 +49,7 @@ fn soft_max_ext_equals_plain_rust() {
             let (x, values) = lab.plain(&Array::sample(shape, 4, -2.0, 2.0));
             let (mask, of_mask) = lab.operand(&Array::sample(mask_shape, 5, -2.0, 0.0), dtype, Layout::Plain);
             let (sinks, of_sinks) = lab.plain(&Array::sample(ne([6]), 6, -1.0, 2.0));
-            let how = SoftMax::new()
+            let how = SoftMaxOptions::new()
                 .with_scale(0.7)
                 .with_mask(mask)
                 .with_max_bias(max_bias)
@@ -79,7 +79,7 @@ fn soft_max_sinks_are_not_overwritten() {
     for (logit, sink) in [(0.5, 1.5), (2.0, -1.0)] {
         let (x, _) = lab.plain(&Array::of([1; 4], |_| logit));
         let (s, _) = lab.plain(&Array::of([1; 4], |_| -sink));
-        let how = SoftMax::new().with_sinks(ctx.neg(s).unwrap());
+        let how = SoftMaxOptions::new().with_sinks(ctx.neg(s).unwrap());
         let got = lab.run(ctx.soft_max_ext(x, how).unwrap()).unwrap();
         assert_close(&got, &Array { ne: [1; 4], data: soft_max(&[logit], Some(sink)) }, 1e-6, "one of one");
     }
@@ -94,16 +94,16 @@ fn soft_max_ext_refuses_unsuitable_operands() {
     refused!(Shape, ctx.soft_max(ctx.transpose(x).unwrap()));
     refused!(Shape, ctx.soft_max(ctx.permute(x, [0, 2, 1, 3]).unwrap()));
     for scale in [f32::NAN, f32::INFINITY] {
-        refused!(Param, ctx.soft_max_ext(x, SoftMax::new().with_scale(scale)));
+        refused!(Param, ctx.soft_max_ext(x, SoftMaxOptions::new().with_scale(scale)));
     }
     let mask = of(DType::F32, [8, 4, 1, 1]);
     for bias in [-1.0, f32::NAN, f32::INFINITY] {
-        let how = SoftMax::new().with_mask(mask).with_max_bias(bias);
+        let how = SoftMaxOptions::new().with_mask(mask).with_max_bias(bias);
         refused!(Param, ctx.soft_max_ext(x, how), "{bias}");
     }
-    refused!(Param, ctx.soft_max_ext(x, SoftMax::new().with_max_bias(1.0)), "a slope of no mask");
+    refused!(Param, ctx.soft_max_ext(x, SoftMaxOptions::new().with_max_bias(1.0)), "a slope of no mask");
     let masked = |mask| {
-        let how = SoftMax::new().with_mask(mask);
+        let how = SoftMaxOptions::new().with_mask(mask);
         ctx.soft_max_ext(x, how)
     };
     refused!(DType, masked(of(DType::BF16, [8, 4, 1, 1])));
@@ -113,7 +113,7 @@ fn soft_max_ext_refuses_unsuitable_operands() {
     }
     refused!(Shape, masked(ctx.transpose(of(DType::F32, [4, 8, 1, 1])).unwrap()));
     let sunk = |sinks| {
-        let how = SoftMax::new().with_sinks(sinks);
+        let how = SoftMaxOptions::new().with_sinks(sinks);
         ctx.soft_max_ext(x, how)
     };
     refused!(DType, sunk(of(DType::F16, [6, 1, 1, 1])));
@@ -172,15 +172,16 @@ fn soft_max_inplace_equals_plain_rust() {
         soft_max(r, Some(of_sinks.data[head]))
     });
     assert_in_place("soft_max_ext_inplace", &values, &want, 1e-5, |lab, a| {
-        let how = SoftMax::new().with_scale(0.5).with_mask(lab.plain(&of_mask).0).with_sinks(lab.plain(&of_sinks).0);
+        let how =
+            SoftMaxOptions::new().with_scale(0.5).with_mask(lab.plain(&of_mask).0).with_sinks(lab.plain(&of_sinks).0);
         lab.ctx.soft_max_ext_inplace(a, how)
     });
     // Operands that share memory with the target would be read while it is written.
     let ctx = Context::new();
     let a = ctx.dup(ctx.input("x", DType::F32, [4, 4, 4]).unwrap()).unwrap();
-    let how = SoftMax::new().with_mask(ctx.view(a, [4, 4], [16, 64, 64], 0).unwrap());
+    let how = SoftMaxOptions::new().with_mask(ctx.view(a, [4, 4], [16, 64, 64], 0).unwrap());
     refused!(Shape, ctx.soft_max_ext_inplace(a, how), "a mask inside the operand");
-    let how = SoftMax::new().with_sinks(ctx.view(a, [4], [16, 16, 16], 32).unwrap());
+    let how = SoftMaxOptions::new().with_sinks(ctx.view(a, [4], [16, 16, 16], 32).unwrap());
     refused!(Shape, ctx.soft_max_ext_inplace(a, how), "sinks inside the operand");
     assert!(ctx.soft_max_ext(a, how).is_ok());
 }

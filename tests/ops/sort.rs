@@ -1,7 +1,7 @@
 //! Sorting rows by index.
 
 use ggml::Result;
-use ggml::SortOrder;
+use ggml::ops::SortOrder;
 use ggml::prelude::*;
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};

@@ -1,6 +1,6 @@
 //! The mask of sparse attention. Since ggml 0.28.
 
-use ggml::TopKMask;
+use ggml::ops::TopKMaskOptions;
 use ggml::prelude::*;
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
@@ -33,7 +33,7 @@ fn cells_that_were_picked_keep_the_mask() {
         let blocks = picks([2, SCORES, 1, 1], 9);
         let more = picks([2, 2, 3, 1], 5);
         let of = |array: &Array, dtype| lab.operand(array, dtype, Layout::Plain).0;
-        let how = TopKMask::new()
+        let how = TopKMaskOptions::new()
             .with_score(scored.then(|| of(&score, DType::F32)))
             .with_blocks(blocked.then(|| of(&blocks, DType::I32)))
             .with_extra(extra.then(|| of(&more, DType::I32)));
@@ -64,12 +64,12 @@ fn operands_that_do_not_fit_are_refused() {
     let f32s = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
     let i32s = |shape: [i64; 4]| ctx.input("i", DType::I32, shape).unwrap();
     let (mask, top) = (f32s([8, 2, 3, 1]), i32s([4, 4, 3, 1]));
-    assert!(ctx.top_k_mask(mask, top, TopKMask::new()).is_ok());
-    refused!(DType, ctx.top_k_mask(i32s([8, 2, 3, 1]), top, TopKMask::new()));
-    refused!(DType, ctx.top_k_mask(mask, f32s([4, 4, 3, 1]), TopKMask::new()));
-    refused!(Shape, ctx.top_k_mask(f32s([8, 3, 3, 1]), top, TopKMask::new()), "3 does not divide 4");
-    refused!(Shape, ctx.top_k_mask(ctx.transpose(f32s([2, 8, 3, 1])).unwrap(), top, TopKMask::new()));
-    refused!(Shape, ctx.top_k_mask(f32s([1 << 40, 1, 1, 1]), i32s([1, 1 << 30, 1, 1]), TopKMask::new()));
+    assert!(ctx.top_k_mask(mask, top, TopKMaskOptions::new()).is_ok());
+    refused!(DType, ctx.top_k_mask(i32s([8, 2, 3, 1]), top, TopKMaskOptions::new()));
+    refused!(DType, ctx.top_k_mask(mask, f32s([4, 4, 3, 1]), TopKMaskOptions::new()));
+    refused!(Shape, ctx.top_k_mask(f32s([8, 3, 3, 1]), top, TopKMaskOptions::new()), "3 does not divide 4");
+    refused!(Shape, ctx.top_k_mask(ctx.transpose(f32s([2, 8, 3, 1])).unwrap(), top, TopKMaskOptions::new()));
+    refused!(Shape, ctx.top_k_mask(f32s([1 << 40, 1, 1, 1]), i32s([1, 1 << 30, 1, 1]), TopKMaskOptions::new()));
     for (score, blocks, extra) in [
         (Some(f32s([5, 2, 3, 1])), None, None),
         (Some(f32s([5, 4, 3, 2])), None, None),
@@ -77,7 +77,7 @@ fn operands_that_do_not_fit_are_refused() {
         (Some(f32s([5, 4, 3, 1])), Some(i32s([2, 6, 1, 1])), None),
         (None, None, Some(i32s([5, 2, 3, 1]))),
     ] {
-        let how = TopKMask::new().with_score(score).with_blocks(blocks).with_extra(extra);
+        let how = TopKMaskOptions::new().with_score(score).with_blocks(blocks).with_extra(extra);
         refused!(Shape, ctx.top_k_mask(mask, top, how), "{how:?}");
     }
     for (score, blocks, extra) in [
@@ -85,7 +85,7 @@ fn operands_that_do_not_fit_are_refused() {
         (None, Some(f32s([2, 5, 1, 1])), None),
         (None, None, Some(f32s([5, 4, 3, 1]))),
     ] {
-        let how = TopKMask::new().with_score(score).with_blocks(blocks).with_extra(extra);
+        let how = TopKMaskOptions::new().with_score(score).with_blocks(blocks).with_extra(extra);
         refused!(DType, ctx.top_k_mask(mask, top, how), "{how:?}");
     }
 }

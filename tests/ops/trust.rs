@@ -1,7 +1,7 @@
 //! Indices made by operations: which are trusted, and that nothing writes to them.
 
+use ggml::ops::{CustomOptions, SortOrder};
 use ggml::prelude::*;
-use ggml::{Custom, SortOrder};
 
 use crate::support::{Array, Lab, assert_close, ne, refused};
 
@@ -130,8 +130,8 @@ fn trusted_indices_cannot_be_overwritten() {
         for target in [ids, whole, flat, ctx.permute(ids, [0, 2, 1, 3]).unwrap()] {
             let like = ctx.input("like", DType::I32, target.shape()).unwrap();
             refused!(Shape, ctx.cpy(like, target), "{target:?}");
-            refused!(Shape, ctx.map_custom1_inplace::<i32>(target, Custom::new(), |_| {}), "{target:?}");
-            refused!(Shape, ctx.custom_inplace::<i32>(target, &[], Custom::new(), |_, _| {}), "{target:?}");
+            refused!(Shape, ctx.map_custom1_inplace::<i32>(target, CustomOptions::new(), |_| {}), "{target:?}");
+            refused!(Shape, ctx.custom_inplace::<i32>(target, &[], CustomOptions::new(), |_, _| {}), "{target:?}");
             let [t0, _, t2, t3] = target.ne();
             let row = ctx.input("row", DType::F32, [t0, 1, t2, t3]).unwrap();
             let first = ctx.input("first", DType::I32, [1]).unwrap();

@@ -342,3 +342,22 @@ fn opt_evaluates_frozen_weights() {
     let result = opt.evaluate(&mut cpu(), &graphs, &dataset, 0..N, |_| {}).unwrap();
     assert_eq!(result.pred().len(), N);
 }
+
+/// Of `n` numbers that vary alike and independently, the variance of the sum is `n` times that of one: 6 times 3.5 for 0 to 5.
+/// (`ggml_opt_result_loss` returns that of one.)
+#[test]
+fn uncertainty_of_a_sum_is_that_of_all_batches() {
+    let state = state(&[[1, 1, 1, 1]]);
+    state.set("p0", &[1.0_f32]).unwrap();
+    let p = state.tensor("p0").unwrap();
+    for (what, value, variance) in [(LossType::Sum, 15.0, 21.0_f64), (LossType::Mean, 2.5, 3.5 / 6.0)] {
+        let mut opt = OptContext::new([p], OptParams::new(what)).unwrap();
+        let ctx = Context::new();
+        let x = ctx.input("x", DType::F32, [1, 1]).unwrap();
+        let graphs = opt.graphs(&ctx, x, ctx.mul_mat(p, x).unwrap()).unwrap();
+        let dataset = Dataset::new(1, vec![0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        let loss = opt.evaluate(&mut cpu(), &graphs, &dataset, 0..6, |_| ()).unwrap().loss().unwrap();
+        assert!((loss.value - value).abs() < 1e-9, "{what:?}: {loss:?}");
+        assert!((loss.uncertainty.unwrap() - variance.sqrt()).abs() < 1e-9, "{what:?}: {loss:?}");
+    }
+}

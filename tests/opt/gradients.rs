@@ -1,8 +1,8 @@
 //! The gradient of every differentiable operation, for each operand, compared with finite differences.
 
+use ggml::ops::{Conv2dOptions, GluOp, Pool2dOptions, PoolOp, RopeMode, RopeOptions, SetOptions, SoftMaxOptions};
 use ggml::opt::{BuildType, LossType, OptContext, OptParams, OptRun};
 use ggml::prelude::*;
-use ggml::{Conv2d, Glu, Part, Pool, Pool2d, Rope, RopeMode, SoftMax};
 
 use super::{cpu, state, waves};
 
@@ -136,7 +136,7 @@ fn gradients_of_binary_operations() {
     check("mul, repeated", 0.5, &[A, [1, 3, 1, 1]], |ctx, p| ctx.mul(p[0], p[1]));
     check("mul, itself", 0.5, &[A], |ctx, p| ctx.mul(p[0], p[0]));
     check("div", 0.8, &[A, A], |ctx, p| ctx.div(p[0], p[1]));
-    check("swiglu_split", 0.2, &[A, A], |ctx, p| ctx.glu_split(p[0], p[1], Glu::Swiglu));
+    check("swiglu_split", 0.2, &[A, A], |ctx, p| ctx.glu_split(p[0], p[1], GluOp::Swiglu));
 }
 
 #[test]
@@ -184,9 +184,9 @@ fn gradients_of_copies() {
 #[test]
 fn gradients_of_acc_and_set() {
     let part = [2, 2, 1, 1];
-    check("acc", 0.5, &[A, part], |ctx, p| ctx.sqr(ctx.acc(p[0], p[1], Part::new(20))?));
-    check("set", 0.5, &[A, part], |ctx, p| ctx.sqr(ctx.set(p[0], p[1], Part::new(20))?));
-    check("set, all planes", 0.5, &[A, [1, 3, 2, 1]], |ctx, p| ctx.sqr(ctx.set(p[0], p[1], Part::new(8))?));
+    check("acc", 0.5, &[A, part], |ctx, p| ctx.sqr(ctx.acc(p[0], p[1], SetOptions::new(20))?));
+    check("set", 0.5, &[A, part], |ctx, p| ctx.sqr(ctx.set(p[0], p[1], SetOptions::new(20))?));
+    check("set, all planes", 0.5, &[A, [1, 3, 2, 1]], |ctx, p| ctx.sqr(ctx.set(p[0], p[1], SetOptions::new(8))?));
     check("view", 0.5, &[A], |ctx, p| ctx.sqr(ctx.view(p[0], [2, 3], [16, 48, 48], 8)?));
     check("view, every second row", 0.5, &[A], |ctx, p| ctx.sqr(ctx.view(ctx.sqr(p[0])?, [4, 3], [32, 96, 96], 0)?));
     check("views that overlap", 0.5, &[A], |ctx, p| {
@@ -221,7 +221,7 @@ fn gradients_of_row_operations() {
     check("rms_norm", 0.5, &[A], |ctx, p| ctx.rms_norm(p[0], 1e-5));
     check("soft_max", 0.1, &[A], |ctx, p| ctx.soft_max(p[0]));
     check("soft_max_ext", 0.1, &[A], |ctx, p| {
-        let how = SoftMax::new().with_mask(ctx.step(p[0])?).with_scale(0.7);
+        let how = SoftMaxOptions::new().with_mask(ctx.step(p[0])?).with_scale(0.7);
         ctx.soft_max_ext(p[0], how)
     });
     check("diag_mask_inf", 0.5, &[A], |ctx, p| ctx.soft_max(ctx.diag_mask_inf(ctx.sqr(p[0])?, 1)?));
@@ -236,7 +236,7 @@ fn gradients_of_row_operations() {
         Ok((ctx.sqr(ctx.get_rows(p[0], rows)?)?, vec![(rows, Feed::Int(vec![3, 1, 3, 0]))]))
     });
     check("get_rows, sorted", 0.5, &[[1, 4, 1, 1]], |ctx, p| {
-        let order = ctx.argsort(ctx.reshape(p[0], [4])?, ggml::SortOrder::Desc)?;
+        let order = ctx.argsort(ctx.reshape(p[0], [4])?, ops::SortOrder::Desc)?;
         ctx.sqr(ctx.get_rows(p[0], order)?)
     });
 }
@@ -252,7 +252,7 @@ fn gradients_of_rope() {
                 let n = if multi { 12 } else { 3 };
                 let positions = ctx.input("positions", DType::I32, [n])?;
                 let mut feeds = vec![(positions, Feed::Int((0..n).map(|i| i * 5 % 7).collect()))];
-                let mut how = Rope::new(n_dims, mode)
+                let mut how = RopeOptions::new(n_dims, mode)
                     .with_sections(match mode {
                         RopeMode::Vision => [1, 3, 1, 0],
                         _ if multi => [1; 4],
@@ -273,14 +273,16 @@ fn gradients_of_rope() {
 #[test]
 fn gradients_of_conv_2d_and_pool_2d() {
     let image = [5, 4, 2, 3];
-    check("conv_2d", 0.1, &[[3, 3, 2, 2], image], |ctx, p| ctx.conv_2d(p[0], p[1], Conv2d::new().with_padding([1; 2])));
-    let strided = Conv2d::new().with_stride([2, 1]).with_dilation([1, 2]);
+    check("conv_2d", 0.1, &[[3, 3, 2, 2], image], |ctx, p| {
+        ctx.conv_2d(p[0], p[1], Conv2dOptions::new().with_padding([1; 2]))
+    });
+    let strided = Conv2dOptions::new().with_stride([2, 1]).with_dilation([1, 2]);
     check("conv_2d, strided", 0.1, &[[3, 2, 2, 2], image], |ctx, p| ctx.conv_2d(p[0], p[1], strided));
     check("conv_2d, one image", 0.1, &[[3, 3, 2, 1], [5, 4, 2, 1]], |ctx, p| {
-        ctx.conv_2d(p[0], p[1], Conv2d::new().with_padding([1; 2]))
+        ctx.conv_2d(p[0], p[1], Conv2dOptions::new().with_padding([1; 2]))
     });
-    for pool in [Pool::Max, Pool::Avg] {
-        check(&format!("{pool:?}"), 0.1, &[[6, 4, 2, 2]], |ctx, p| ctx.pool_2d(p[0], pool, Pool2d::new([2; 2])));
+    for pool in [PoolOp::Max, PoolOp::Avg] {
+        check(&format!("{pool:?}"), 0.1, &[[6, 4, 2, 2]], |ctx, p| ctx.pool_2d(p[0], pool, Pool2dOptions::new([2; 2])));
     }
 }
 

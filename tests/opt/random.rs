@@ -1,8 +1,8 @@
 //! Random computations: each is derived correctly, or refused before ggml sees it.
 
+use ggml::ops::{SetOptions, SoftMaxOptions};
 use ggml::opt::{BuildType, LossType, OptContext, OptParams, Rng};
 use ggml::prelude::*;
-use ggml::{Part, SoftMax};
 
 use super::{cpu, state, waves};
 
@@ -38,13 +38,13 @@ fn next<'c>(ctx: &'c Context, pool: &[Tensor<'c>], rng: &mut Rng) -> ggml::Resul
         15 => ctx.reshape(a, SHAPE),
         16 => ctx.view(a, [2, 2], [nb1, nb2, nb3], offset),
         17 => ctx.view(a, [3, 2, 2], [nb1, nb2, nb3], offset),
-        18 => ctx.set(a, b, Part::new(offset)),
-        19 => ctx.acc(a, b, Part::new(offset)),
+        18 => ctx.set(a, b, SetOptions::new(offset)),
+        19 => ctx.acc(a, b, SetOptions::new(offset)),
         20 => ctx.repeat(small(ctx, ctx.sum(a)?)?, like),
         21 => ctx.repeat(small(ctx, ctx.sum_rows(a)?)?, like),
         22 => ctx.rms_norm(a, 0.1),
         23 => {
-            let how = SoftMax::new().with_scale(0.7);
+            let how = SoftMaxOptions::new().with_scale(0.7);
             ctx.soft_max_ext(a, how)
         }
         24 => ctx.mul_mat(a, b),

@@ -1,8 +1,11 @@
 //! Computations that can't be trained give an error with a reason.
 
+use ggml::ops::{
+    Conv2dOptions, CustomOptions, GluOp, MulMatOptions, Pool2dOptions, PoolOp, RopeMode, RopeOptions, SetOptions,
+    SoftMaxOptions,
+};
 use ggml::opt::{AdamW, BuildType, LossType, OptContext, OptParams, Optimizer, Sgd};
 use ggml::prelude::*;
-use ggml::{Conv2d, Custom, Glu, MulMat, Part, Pool, Pool2d, Rope, RopeMode, SoftMax};
 
 use super::{cpu, state, sum};
 
@@ -42,8 +45,10 @@ fn training_refuses_operations_without_a_backward_pass() {
     unsupported("gelu", NONE, |ctx, [p, q]| ctx.mul(ctx.gelu(p)?, q));
     unsupported("sigmoid", NONE, |ctx, [p, q]| ctx.mul(ctx.sigmoid(p)?, q));
     unsupported("clamp", NONE, |ctx, [p, q]| ctx.mul(ctx.clamp(p, 0.0, 1.0)?, q));
-    unsupported("map_custom1", NONE, |ctx, [p, q]| ctx.map_custom1::<f32>(ctx.mul(p, q)?, Custom::new(), |_, _| {}));
-    unsupported("custom", NONE, |ctx, [p, q]| ctx.custom::<f32>(&[p, q], [1], Custom::new(), |_, _| {}));
+    unsupported("map_custom1", NONE, |ctx, [p, q]| {
+        ctx.map_custom1::<f32>(ctx.mul(p, q)?, CustomOptions::new(), |_, _| {})
+    });
+    unsupported("custom", NONE, |ctx, [p, q]| ctx.custom::<f32>(&[p, q], [1], CustomOptions::new(), |_, _| {}));
     unsupported("mul_mat_id", NONE, |ctx, [p, q]| {
         let ids = ctx.input("ids", DType::I32, [1, 3])?;
         ctx.mul_mat_id(p, ctx.reshape(q, [4, 1, 3])?, ids)
@@ -56,7 +61,7 @@ fn training_refuses_operations_without_a_backward_pass() {
     });
     unsupported("div", "one shape", |ctx, [p, q]| ctx.div(p, ctx.sum_rows(q)?));
     unsupported("soft_max", "mask", |ctx, [p, q]| {
-        let how = SoftMax::new().with_mask(q);
+        let how = SoftMaxOptions::new().with_mask(q);
         ctx.soft_max_ext(p, how)
     });
     unsupported("cross_entropy_loss", "labels", |ctx, [p, q]| ctx.cross_entropy_loss(p, ctx.soft_max(q)?));
@@ -75,25 +80,25 @@ fn h12_training_refuses_operands_unknown_to_the_backward_pass() {
     });
     unsupported("mul_mat", "hint", |ctx, [p, q]| {
         let square = ctx.reshape(ctx.view(ctx.mul(p, q)?, [4], [16; 3], 0)?, [2, 2])?;
-        let how = MulMat::new().with_hadamard(true);
+        let how = MulMatOptions::new().with_hadamard(true);
         ctx.mul_mat_ext(square, square, how)
     });
-    unsupported("swiglu", "swiglu_split", |ctx, [p, q]| ctx.glu(ctx.mul(p, q)?, Glu::Swiglu, false));
-    unsupported("geglu", "swiglu_split", |ctx, [p, q]| ctx.glu_split(p, q, Glu::Geglu));
+    unsupported("swiglu", "swiglu_split", |ctx, [p, q]| ctx.glu(ctx.mul(p, q)?, GluOp::Swiglu, false));
+    unsupported("geglu", "swiglu_split", |ctx, [p, q]| ctx.glu_split(p, q, GluOp::Geglu));
     unsupported("get_rows", "`get_rows` of a matrix", |ctx, [p, q]| {
         let rows = ctx.input("rows", DType::I32, [1, 3])?;
         ctx.get_rows(ctx.reshape(ctx.mul(p, q)?, [4, 1, 3])?, rows)
     });
     unsupported("rope", "offset", |ctx, [p, q]| {
-        let how = Rope::new(2, RopeMode::NeoX).with_offset(2);
+        let how = RopeOptions::new(2, RopeMode::NeoX).with_offset(2);
         ctx.rope_ext(ctx.mul(p, q)?, ctx.input("positions", DType::I32, [1])?, how)
     });
     unsupported("rope", "frequency factors", |ctx, [p, q]| {
-        let how = Rope::new(4, RopeMode::NeoX).with_freq_factors(ctx.reshape(ctx.mul(p, q)?, [12])?);
+        let how = RopeOptions::new(4, RopeMode::NeoX).with_freq_factors(ctx.reshape(ctx.mul(p, q)?, [12])?);
         ctx.rope_ext(p, ctx.input("positions", DType::I32, [1])?, how)
     });
     unsupported("soft_max", "sinks", |ctx, [p, q]| {
-        let how = SoftMax::new().with_sinks(ctx.reshape(ctx.sum(ctx.step(p)?)?, [1])?);
+        let how = SoftMaxOptions::new().with_sinks(ctx.reshape(ctx.sum(ctx.step(p)?)?, [1])?);
         ctx.soft_max_ext(ctx.mul(p, q)?, how)
     });
     unsupported("view", "not contiguous", |ctx, [p, q]| {
@@ -162,8 +167,8 @@ fn h12_training_refuses_gradients_that_are_not_contiguous() {
         ("cont", Context::cont),
         ("sub", |ctx, y| ctx.sub(ctx.step(y)?, y)),
         ("cpy", |ctx, y| ctx.cast(y, DType::F32)),
-        ("set", |ctx, y| ctx.set(y, ctx.sum(ctx.step(y)?)?, Part::new(4))),
-        ("acc", |ctx, y| ctx.acc(ctx.step(y)?, ctx.sum(y)?, Part::new(4))),
+        ("set", |ctx, y| ctx.set(y, ctx.sum(ctx.step(y)?)?, SetOptions::new(4))),
+        ("acc", |ctx, y| ctx.acc(ctx.step(y)?, ctx.sum(y)?, SetOptions::new(4))),
     ];
     for (op, build) in turned {
         let after = |between: Build| {
@@ -210,9 +215,9 @@ fn refusal_or_not(
 /// C would read the gradient of the convolution kernel before it exists.
 #[test]
 fn training_refuses_im2col_kernels_without_an_earlier_gradient() {
-    unsupported("im2col", "from a later operation", |ctx, [p, q]| ctx.im2col(q, p, Conv2d::new(), DType::F32));
+    unsupported("im2col", "from a later operation", |ctx, [p, q]| ctx.im2col(q, p, Conv2dOptions::new(), DType::F32));
     unsupported("im2col", "from a later operation", |ctx, [p, q]| {
-        let columns = ctx.im2col(q, p, Conv2d::new(), DType::F32)?;
+        let columns = ctx.im2col(q, p, Conv2dOptions::new(), DType::F32)?;
         ctx.add(ctx.sum(ctx.sqr(q)?)?, ctx.sum(columns)?)
     });
 }
@@ -240,7 +245,7 @@ fn training_refuses_gradients_that_a_kernel_cannot_read() {
         ("rms_norm_back", SHAPE, |ctx, p| ctx.rms_norm(p, 1e-5)),
         ("soft_max_back", SHAPE, Context::soft_max),
         ("repeat_back", [4, 1, 1, 1], |ctx, p| ctx.repeat(p, ctx.input("like", DType::F32, SHAPE)?)),
-        ("pool_2d_back", [8, 6, 1, 1], |ctx, p| ctx.pool_2d(p, Pool::Max, Pool2d::new([2; 2]))),
+        ("pool_2d_back", [8, 6, 1, 1], |ctx, p| ctx.pool_2d(p, PoolOp::Max, Pool2dOptions::new([2; 2]))),
     ];
     for (kernel, shape, build) in table {
         let parameters = state(&[shape]);
@@ -352,7 +357,8 @@ fn set_optimizer_refuses_settings_out_of_range() {
         ("beta1", good.with_beta1(-0.1).into()),
         ("beta2", good.with_beta2(1.0).into()),
         ("beta2", good.with_beta2(f32::NAN).into()),
-        ("eps", good.with_eps(0.0).into()),
+        ("eps", good.with_eps(-1e-8).into()),
+        ("eps", good.with_eps(f32::NAN).into()),
         ("wd", good.with_wd(1.5).into()),
         ("alpha", Sgd::new().with_alpha(-1.0).into()),
         ("wd", Sgd::new().with_alpha(1.0).with_wd(-0.5).into()),
@@ -382,4 +388,11 @@ fn set_optimizer_refuses_settings_out_of_range() {
     let mut run = adam.alloc(&mut sched, &graphs, true).unwrap();
     assert_eq!(of(run.eval(None).map(drop)), "optimizer");
     assert_eq!(p.read::<f32>().unwrap(), before);
+}
+
+#[test]
+fn the_default_optimizer_is_that_of_ggml() {
+    let default = Optimizer::default();
+    assert_eq!(default.name(), "adamw");
+    assert_eq!(format!("{default:?}"), format!("{:?}", Optimizer::from(AdamW::new())));
 }

@@ -37,7 +37,13 @@ fn run(first: AdamW, second: AdamW) -> (Vec<f32>, Vec<f32>) {
 
 #[test]
 fn adamw_equals_its_paper() {
-    let first = AdamW::new().with_alpha(0.05).with_beta1(0.8).with_beta2(0.95).with_eps(1e-6).with_wd(0.1);
+    for eps in [1e-6, 0.0, 0.5] {
+        adamw_equals_its_paper_with(eps);
+    }
+}
+
+fn adamw_equals_its_paper_with(eps: f32) {
+    let first = AdamW::new().with_alpha(0.05).with_beta1(0.8).with_beta2(0.95).with_eps(eps).with_wd(0.1);
     let second = first.with_alpha(0.01);
     let (got, losses) = run(first, second);
     for (i, (mut p, target)) in waves(N, 0.0, 0.0).into_iter().map(f64::from).zip(waves(N, 1.0, 1.0)).enumerate() {
@@ -54,6 +60,27 @@ fn adamw_equals_its_paper() {
         assert!((f64::from(got[i]) - p).abs() < 1e-5, "{i}: {} {p}", got[i]);
     }
     assert!(losses.is_sorted_by(|a, b| a > b), "{losses:?}");
+}
+
+/// Without a gradient, a step of `AdamW` divides 0 by `eps`, as is documented.
+#[test]
+fn adamw_without_a_gradient_needs_eps() {
+    for (eps, stays) in [(1e-8, true), (0.0, false)] {
+        let parameters = state(&[SHAPE]);
+        let p = parameters.tensor("p0").unwrap();
+        let ctx = Context::new();
+        let target = ctx.input("target", DType::F32, SHAPE).unwrap();
+        let loss = distance(&ctx, p, target);
+        let mut opt = sum(&[p], AdamW::new().with_eps(eps)).unwrap();
+        let graphs = opt.graphs(&ctx, target, loss).unwrap();
+        let mut sched = cpu();
+        let mut run = opt.alloc(&mut sched, &graphs, true).unwrap();
+        run.set(target, &[0.0_f32; N]).unwrap();
+        run.eval(None).unwrap();
+        drop(run);
+        let values = p.read::<f32>().unwrap();
+        assert!(values.iter().all(|v| if stays { *v == 0.0 } else { v.is_nan() }), "{eps}: {values:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Numbers of all sizes: what is near to 0, what is large, and what a format would give back far larger than it was.
 
 use ggml::DType;
+use ggml::Quantize as _;
 
 use super::{imatrix, refused, writable};
 

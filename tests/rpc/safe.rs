@@ -1,7 +1,10 @@
 //! The safe API on an RPC device.
 
 use ggml::rpc::{self, Server};
-use ggml::{Backend, Context, Custom, DType, Error, GraphAllocator, SortOrder, WeightsBuilder};
+use ggml::{
+    Backend, Context, DType, Error, GraphAllocator, WeightsBuilder,
+    ops::{CustomOptions, SortOrder},
+};
 use testkit::rpc::{sched, weights};
 
 #[test]
@@ -55,7 +58,7 @@ fn custom_operations_run_on_the_local_cpu() {
     let (three, five) = (weights(&connection, 3.0).unwrap(), weights(&connection, 5.0).unwrap());
     let before = context.mul(x, three.tensor("w").unwrap()).unwrap();
     let doubled = context
-        .map_custom1::<f32>(before, Custom::new(), |out, x| {
+        .map_custom1::<f32>(before, CustomOptions::new(), |out, x| {
             out.for_each(|(i, row)| row.iter_mut().zip(x.row(i)).for_each(|(y, x)| *y = 2.0 * x));
         })
         .unwrap();
@@ -70,7 +73,7 @@ fn custom_operations_run_on_the_local_cpu() {
     assert_eq!(run.get::<f32>(y).unwrap(), [30.0, 60.0, 90.0, 120.0]);
     drop(run);
     let mut allocator = GraphAllocator::new(remote.buffer_type());
-    let own = context.map_custom1::<f32>(x, Custom::new(), |_, _| {}).unwrap();
+    let own = context.map_custom1::<f32>(x, CustomOptions::new(), |_, _| {}).unwrap();
     let own = context.graph([own]).unwrap();
     let mut backend = remote.init().unwrap();
     assert!(matches!(allocator.alloc(&own, &mut backend), Err(Error::Unsupported { .. })));
@@ -127,7 +130,7 @@ fn custom_inplace_is_refused_on_remote_tensors() {
     let made = context.mul(x, three.tensor("w").unwrap()).unwrap();
     for target in [state.tensor("s").unwrap(), there, made] {
         let y = context
-            .map_custom1_inplace::<f32>(target, Custom::new(), |out| out.for_each(|(_, row)| row.fill(1.0)))
+            .map_custom1_inplace::<f32>(target, CustomOptions::new(), |out| out.for_each(|(_, row)| row.fill(1.0)))
             .unwrap();
         let graph = context.graph([y]).unwrap();
         let refusal = sched.alloc(&graph).map(drop);
@@ -157,4 +160,28 @@ fn h126_rpc_refuses_shapes_beyond_32_bits() {
     let graph = context.graph([context.cont(near).unwrap()]).unwrap();
     drop(GraphAllocator::new(remote.buffer_type()).alloc(&graph, &mut backend).unwrap());
     connection.check().unwrap();
+}
+
+#[test]
+fn add_id_of_operands_of_one_shape_is_computed() {
+    let server = crate::start(Server::builder()).unwrap();
+    let connection = rpc::connect(&server.address().to_string()).unwrap();
+    let mut builder = WeightsBuilder::new();
+    builder.tensor("b", DType::F32, [2, 3]).unwrap();
+    let mut weights = builder.place(connection.devices()[0].buffer_type()).unwrap();
+    weights.set("b", &[10.0_f32, 20.0, 30.0, 40.0, 50.0, 60.0]).unwrap();
+    let context = Context::new();
+    let a = context.input("a", DType::F32, [2, 3]).unwrap();
+    let ids = context.input("ids", DType::I32, [3, 1]).unwrap();
+    let b = weights.tensor("b").unwrap();
+    // The builder views the second operand with other strides, because both have one shape. So does the server's.
+    let sum = context.add_id(context.mul(a, b).unwrap(), b, ids).unwrap();
+    let graph = context.graph([sum]).unwrap();
+    let mut sched = sched(&connection).unwrap();
+    let mut run = sched.alloc(&graph).unwrap();
+    assert_eq!(run.backend_of(sum).unwrap().device(), connection.devices()[0]);
+    run.set(a, &[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+    run.set(ids, &[2, 0, 2]).unwrap();
+    run.compute().unwrap();
+    assert_eq!(run.get::<f32>(sum).unwrap(), [60.0, 100.0, 100.0, 180.0, 300.0, 420.0]);
 }

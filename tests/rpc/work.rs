@@ -4,9 +4,9 @@ use ggml::Device;
 use ggml::rpc::{self, Connection, Options, Server};
 use testkit::rpc::raw::{self, Backend, Pool, Sched, numbers};
 
-/// A connection to a server in this process.
+/// A connection to a server in this process, which runs until the process ends.
 fn local(options: &Options) -> Connection {
-    let server = crate::start(Server::builder()).unwrap();
+    let server = Box::leak(Box::new(crate::start(Server::builder()).unwrap()));
     rpc::connect_with(&server.address().to_string(), options).unwrap()
 }
 
@@ -95,4 +95,34 @@ fn servers_have_separate_devices() {
     let (one, two) = (local(&Options::new()), local(&Options::new()));
     assert_ne!(one.devices()[0].name(), two.devices()[0].name());
     assert_eq!(multiply(&one), multiply(&two));
+}
+
+/// ggml's client sends weights of more than 10 MiB only if the server has none of their hash.
+#[test]
+fn weights_in_the_cache_are_not_sent_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let data: Vec<u8> = (0..=250).cycle().take(11 << 20).collect();
+    let sent = [0, 1].map(|_| {
+        let server = crate::start(Server::builder().cache(folder.path())).unwrap();
+        let connection = rpc::connect(&server.address().to_string()).unwrap();
+        let pool = Pool::default();
+        let tensor = pool.bytes(data.len());
+        let memory = pool.allocate(connection.devices()[0]).unwrap();
+        memory.of_weights();
+        raw::set(tensor, &data);
+        assert!(raw::get(tensor, 0_u8) == data, "the weights changed");
+        drop(memory);
+        connection.traffic().unwrap().sent
+    });
+    assert!(sent[0] > 11 << 20 && sent[1] < 1 << 16, "{sent:?}");
+}
+
+#[test]
+fn a_server_serves_ipv6() {
+    let server = crate::start(Server::builder().address((std::net::Ipv6Addr::LOCALHOST, 0))).unwrap();
+    assert!(server.address().is_ipv6());
+    let connection = rpc::connect(&server.address().to_string()).unwrap();
+    assert_eq!(multiply(&connection), raw::expected(&numbers(3), &numbers(5)));
+    assert!(server.clients().iter().all(|client| client.address.ip() == server.address().ip()));
+    assert_eq!(server.clients().len(), 1);
 }

@@ -124,6 +124,67 @@ pub(crate) fn spoil(rng: &mut Rng, memory: Memory, request: &mut Request) -> u64
     request.payload.len() as u64
 }
 
+/// Changes a recorded request. Most changes leave it well-formed. Also returns the length to claim.
+pub(crate) fn change(rng: &mut Rng, request: &mut Request) -> u64 {
+    let payload = &mut request.payload;
+    let tensors = tensors(request.command, payload);
+    match rng.u8(0..10) {
+        // A field of a tensor, often by that of another one.
+        0..=6 if !tensors.is_empty() => {
+            let first = tensors[rng.usize(0..tensors.len())];
+            let (at, len) = FIELDS[rng.usize(0..FIELDS.len())];
+            let is = payload[first + at..][..len].iter().rev().fold(0, |n, &b| n << 8 | u64::from(b));
+            let other = tensors[rng.usize(0..tensors.len())] + FIELDS.iter().find(|f| f.0 == at).map_or(at, |f| f.0);
+            let value = match rng.u8(0..6) {
+                0 => payload[other..][..len].iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)),
+                1 => is.wrapping_add(rng.u64(0..9)).wrapping_sub(4),
+                2 => is.wrapping_mul(2),
+                3 => is / 2,
+                4 => rng.u64(0..200),
+                _ => number(rng),
+            };
+            put(payload, first + at, len, value);
+        }
+        // Another operation over the same operands.
+        7 if !tensors.is_empty() => {
+            let first = tensors[rng.usize(0..tensors.len())];
+            put(payload, first + 52, 4, rng.u64(0..u64::from(OPS)));
+        }
+        0..=7 => {
+            let at = rng.usize(0..payload.len().max(1));
+            put(payload, at, rng.usize(1..9), number(rng));
+        }
+        8 => {
+            for _ in 0..rng.usize(1..5) {
+                let at = rng.usize(0..payload.len().max(1));
+                put(payload, at, 1, rng.u64(..));
+            }
+        }
+        _ if rng.bool() => return number(rng),
+        _ => payload.resize(rng.usize(0..payload.len() + 300), rng.u8(..)),
+    }
+    request.payload.len() as u64
+}
+
+/// Where the descriptions of tensors begin in a valid request.
+pub(crate) fn tensors(command: u8, payload: &[u8]) -> Vec<usize> {
+    let count = |at: usize| payload.get(at..at + 4).map_or(0, |n| u32::from_le_bytes(n.try_into().unwrap())) as usize;
+    let (first, n) = match command {
+        GRAPH_COMPUTE => {
+            let nodes = numbered().len();
+            let tensors = nodes + 4 + 8 * count(nodes);
+            (tensors + 4, count(tensors))
+        }
+        GET_ALLOC_SIZE => (4, 11),
+        COPY_TENSOR => (0, 2),
+        SET_TENSOR | SET_TENSOR_HASH | GET_TENSOR | INIT_TENSOR | MEMSET_TENSOR | SET_TENSOR_2D | GET_TENSOR_2D => {
+            (0, 1)
+        }
+        _ => (0, 0),
+    };
+    (0..n).map(|i| first + 296 * i).take_while(|at| at + 296 <= payload.len()).collect()
+}
+
 /// A request that frees the memory.
 pub(crate) fn free(memory: Memory) -> Request {
     Request { command: FREE_BUFFER, payload: memory.buffer.to_le_bytes().to_vec() }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ggml::prelude::*;
-use ggml::rpc::{self, Connection, Server};
+use ggml::rpc::{self, Connection, Server, Stop};
 use ggml::{Error, Result};
 use testkit::fake_gpu::{Call, FakeOptions, Fault, devices};
 use testkit::server::ServerProcess;
@@ -16,7 +16,8 @@ fn connect(server: &ServerProcess) -> Connection {
 
 fn state(device: Device) -> Result<State> {
     let mut builder = WeightsBuilder::new();
-    builder.tensor("w", DType::F32, [N, N])?.tensor("cache", DType::F32, [N, N])?;
+    builder.tensor("w", DType::F32, [N, N])?;
+    builder.tensor("cache", DType::F32, [N, N])?;
     builder.place_state(device)
 }
 
@@ -62,21 +63,14 @@ fn devices_in_rust_are_served() {
     assert!(status.success(), "no races: {status}");
 }
 
-/// Functions that a server calls, at a call in the middle of what a client does, or at the first.
-const CALLED: [Call; 8] = [
-    Call::Allocate,
-    Call::BufferSet,
-    Call::BufferGet,
-    Call::BufferFill,
-    Call::BufferCopy,
-    Call::Compute,
-    Call::Synchronize,
-    Call::Work,
-];
+/// Functions that a server calls, at a call in the middle of what a client does, or at the first. (Between two devices, a
+/// server copies through its own memory.)
+const CALLED: [Call; 7] =
+    [Call::Allocate, Call::BufferSet, Call::BufferGet, Call::BufferFill, Call::Compute, Call::Synchronize, Call::Work];
 
-/// ggml's server asserts that graphs are computed, and takes what it transfers for transferred.
+/// ggml's own server would assert that graphs are computed, and take what it transfers for transferred.
 #[test]
-fn server_ends_where_its_device_fails() {
+fn server_disconnects_where_its_device_fails() {
     for call in CALLED {
         for fault in [Fault::Fail, Fault::Lose, Fault::Panic] {
             let mut met = 0;
@@ -86,7 +80,8 @@ fn server_ends_where_its_device_fails() {
                 let result = work(&connect(&server), 3);
                 met += usize::from(result.is_err());
                 let fits = match &result {
-                    Err(Error::OutOfMemory { .. }) => call == Call::Allocate,
+                    // Buffers are cleared when they are made.
+                    Err(Error::OutOfMemory { .. }) => matches!(call, Call::Allocate | Call::BufferFill),
                     Err(error) => matches!(error, Error::RpcLost { .. }),
                     // There were fewer such calls.
                     Ok(()) => n > 0,
@@ -99,27 +94,27 @@ fn server_ends_where_its_device_fails() {
     }
 }
 
-/// The process that serves is told why, and can use other devices, and this one if it isn't lost.
+/// The client whose device failed is disconnected. Others use the server as before, and the device if it isn't lost.
 #[test]
-fn server_tells_why_it_ended() {
-    for (call, fault, reason) in [
-        (Call::BufferSet, Fault::Fail, "DriverBuffer::set: device {} failed: told to fail"),
-        (Call::Compute, Fault::Fail, "DriverStream::compute: device {} failed: told to fail"),
-        (
-            Call::Compute,
-            Fault::Panic,
-            "device {} was lost: DriverStream::compute panicked: told to panic; use the remaining devices",
-        ),
-    ] {
+fn server_goes_on_where_its_device_fails() {
+    for (call, fault) in [(Call::BufferSet, Fault::Fail), (Call::Compute, Fault::Fail), (Call::Compute, Fault::Panic)] {
         let [(a, control), (b, _)] = devices(FakeOptions::default());
-        // SAFETY: the server listens on the loopback only, and all programs of the test machine are trusted.
-        let server = unsafe { Server::builder().devices([a, b]).start().unwrap() };
+        let server = Server::builder().devices([a, b]).start().unwrap();
+        let endpoint = server.address().to_string();
         control.fail(call, 0, fault);
-        let lost = work(&rpc::connect(&server.address().to_string()).unwrap(), 1).unwrap_err();
+        let lost = work(&rpc::connect(&endpoint).unwrap(), 1).unwrap_err();
         assert!(matches!(lost, Error::RpcLost { .. }), "{lost}");
-        assert_eq!(server.wait().to_string(), reason.replace("{}", &control.name));
-        assert_eq!(control.used(), 0, "what the client had is freed");
         assert_eq!(a.init().is_ok(), fault == Fault::Fail);
+        let connection = rpc::connect(&endpoint).unwrap();
+        if fault == Fault::Fail {
+            work(&connection, 1).unwrap();
+        } else {
+            let other = state(connection.devices()[1]).unwrap();
+            assert_eq!(other.tensor("w").unwrap().read::<f32>().unwrap(), [0.0; N * N]);
+        }
+        drop(connection);
+        server.stop(Stop::Now);
+        assert_eq!(control.used(), 0, "what clients had is freed");
         assert_eq!(state(b).unwrap().tensor("w").unwrap().read::<f32>().unwrap(), [0.0; N * N]);
     }
 }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Once;
 
 use ggml::prelude::*;
-use ggml::{Custom, GraphAllocator};
+use ggml::{GraphAllocator, ops::CustomOptions};
 
 /// Takes lines, and throws them away.
 struct Logger;
@@ -56,7 +56,7 @@ fn contexts() {
         }
         let captured = Box::new([0_u8; 100]);
         let y = ctx
-            .map_custom1::<f32>(y, Custom::new(), move |out, x| {
+            .map_custom1::<f32>(y, CustomOptions::new(), move |out, x| {
                 for (i, row) in out {
                     row.copy_from_slice(x.row(i));
                     assert_eq!(captured.len(), 100);
@@ -146,7 +146,8 @@ fn failures() {
 fn states() {
     let builder = || {
         let mut builder = WeightsBuilder::new();
-        builder.tensor("a", DType::F32, [1 << 12]).unwrap().tensor("b", DType::F16, [8]).unwrap();
+        builder.tensor("a", DType::F32, [1 << 12]).unwrap();
+        builder.tensor("b", DType::F16, [8]).unwrap();
         builder
     };
     let memory = Device::cpu().unwrap().buffer_type();
@@ -182,7 +183,7 @@ fn logs() {
 fn panics() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [8]).unwrap();
-    let y = ctx.map_custom1::<f32>(x, Custom::new(), |_, _| resume_unwind(Box::new([0_u8; 1000]))).unwrap();
+    let y = ctx.map_custom1::<f32>(x, CustomOptions::new(), |_, _| resume_unwind(Box::new([0_u8; 1000]))).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut sched = Sched::builder().backend(backend(2)).build().unwrap();
     let mut run = sched.alloc(&graph).unwrap();

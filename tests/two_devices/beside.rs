@@ -30,7 +30,7 @@ fn compute_async_resumes_the_panic_of_its_closure() {
     });
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
-    let y = ctx.map_custom1::<f32>(x, Custom::new(), |_, _| panic!("inside")).unwrap();
+    let y = ctx.map_custom1::<f32>(x, CustomOptions::new(), |_, _| panic!("inside")).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut sched = sched();
     let mut run = sched.alloc(&graph).unwrap();

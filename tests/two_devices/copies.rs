@@ -57,7 +57,7 @@ fn sched_supports_the_most_copies() {
     for _ in 0..STEPS {
         let parts: Vec<_> = (0..9).map(|i| ctx.scale(y, i as f32).unwrap()).collect();
         pins.extend(parts.iter().map(|&t| (t, 0)));
-        let sum = ctx.custom::<f32>(&parts, [4], Custom::new(), |out, operands| {
+        let sum = ctx.custom::<f32>(&parts, [4], CustomOptions::new(), |out, operands| {
             for (i, row) in out {
                 for (j, to) in row.iter_mut().enumerate() {
                     *to = (0..9).map(|k| operands.rows::<f32>(k).row(i)[j]).sum::<f32>() / 36.0;

@@ -13,7 +13,8 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ggml::prelude::*;
-use ggml::{Custom, Error, SchedBuilder};
+use ggml::{Error, SchedBuilder, ops::CustomOptions};
+use ggml_draw::ToSvg as _;
 use testkit::device::served as remote;
 use testkit::network::{WIDTH, expected, matrix, network};
 
@@ -184,7 +185,7 @@ fn sched_refuses_a_refused_graph_again() {
     let ctx = Context::new();
     // Computed where the weights are; closures run in this process, and can't change remote tensors.
     let there = ctx.neg(weights.tensor("w0").unwrap()).unwrap();
-    let y = ctx.map_custom1_inplace::<f32>(there, Custom::new(), |out| out.for_each(|(_, row)| row.fill(1.0)));
+    let y = ctx.map_custom1_inplace::<f32>(there, CustomOptions::new(), |out| out.for_each(|(_, row)| row.fill(1.0)));
     let graph = ctx.graph([y.unwrap()]).unwrap();
     let mut sched = sched();
     sched.reserve(&graph).unwrap();
@@ -264,7 +265,6 @@ fn backend_with_refuses_unsupported_buffer_types() {
     }
 }
 
-#[cfg(feature = "tools")]
 #[test]
 fn to_svg_shows_copied_tensors() {
     with_network(|run, _, _| {
@@ -292,7 +292,7 @@ fn training_updates_parameters_on_both_devices() {
         for name in ["w0", "w1"] {
             builder.tensor(name, DType::F32, [WIDTH as i64, WIDTH as i64]).unwrap();
         }
-        let state = builder.place_state_with(|name| place[usize::from(name == "w1")]).unwrap();
+        let state = builder.place_state(|leaf: &LeafInfo| place[usize::from(leaf.name() == "w1")]).unwrap();
         state.set("w0", &matrix(0)).unwrap();
         state.set("w1", &matrix(1)).unwrap();
         let [w0, w1] = ["w0", "w1"].map(|name| state.tensor(name).unwrap());

@@ -52,7 +52,7 @@ fn alloc_pinned_refuses_unsuitable_pins() {
     let ctx = Context::new();
     let [_, a, b, c] = chain(&ctx);
     let view = ctx.reshape(c, [2, 2]).unwrap();
-    let closure = ctx.map_custom1::<f32>(ctx.neg(view).unwrap(), Custom::new(), |_, _| ()).unwrap();
+    let closure = ctx.map_custom1::<f32>(ctx.neg(view).unwrap(), CustomOptions::new(), |_, _| ()).unwrap();
     let end = ctx.cont(closure).unwrap();
     let rows = ctx.sum_rows(w).unwrap();
     let graph = ctx.graph([end, rows]).unwrap();

@@ -3,10 +3,10 @@
 use std::cell::Cell;
 
 use ggml::prelude::*;
-use ggml::Custom;
+use ggml::ops::CustomOptions;
 
 fn main() {
     let ctx = Context::new();
     let calls = Cell::new(0);
-    let _y = ctx.custom::<f32>(&[], [1], Custom::new(), move |_, _| calls.set(calls.get() + 1));
+    let _y = ctx.custom::<f32>(&[], [1], CustomOptions::new(), move |_, _| calls.set(calls.get() + 1));
 }

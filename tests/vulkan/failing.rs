@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use ggml::prelude::*;
-use ggml::{GraphAllocator, SortOrder};
+use ggml::{GraphAllocator, Pieces, ops::SortOrder};
 use testkit::bench::Bench;
 
 use crate::beside::distance;
@@ -17,12 +17,33 @@ fn it_works() {
     assert!(distance(&got, &want) < 1e-3);
 }
 
-fn vulkan_tensor_beyond_the_buffer_size_is_an_error() {
-    let most = vulkan().buffer_type().max_size().unwrap() as i64 / 4;
+/// Places one tensor with this many rows of 4 KiB.
+fn one_tensor(rows: i64) -> ggml::Result<Weights> {
     let mut builder = WeightsBuilder::new();
-    builder.tensor("w", DType::F32, [1 << 10, (most >> 10) + 1]).unwrap();
-    let result = builder.place(vulkan().buffer_type());
-    assert!(matches!(result, Err(Error::Shape { .. })), "{result:?}");
+    builder.tensor("w", DType::F32, [1 << 10, rows]).unwrap();
+    builder.place(vulkan().buffer_type())
+}
+
+/// The size is where ggml begins another buffer, and no limit of one: the device is asked.
+fn vulkan_tensor_beyond_the_buffer_size_is_asked_for() {
+    let rows = (vulkan().buffer_type().max_size().unwrap() >> 12) as i64 + 1;
+    match one_tensor(rows) {
+        Ok(mut weights) => {
+            let last =
+                Pieces { offset: (rows as usize - 1) << 10, len: 1 << 10, count: 1, step: 1 << 10, data_step: 1 << 10 };
+            weights.set_2d("w", last, &[2.5_f32; 1 << 10]).unwrap();
+            let mut read = [0.0_f32; 1 << 10];
+            weights.read_2d("w", last, &mut read).unwrap();
+            assert_eq!(read.to_vec(), [2.5; 1 << 10]);
+        }
+        Err(error) => assert!(matches!(error, Error::OutOfMemory { .. }), "{error}"),
+    }
+    it_works();
+}
+
+fn vulkan_tensor_beyond_memory_is_an_error() {
+    let result = one_tensor(1 << 31);
+    assert!(matches!(result, Err(Error::OutOfMemory { .. })), "{result:?}");
     it_works();
 }
 
@@ -122,7 +143,8 @@ fn vulkan_refuses_operands_beyond_its_limits() {
 }
 
 testkit::trials! {
-    vulkan_tensor_beyond_the_buffer_size_is_an_error,
+    vulkan_tensor_beyond_the_buffer_size_is_asked_for,
+    vulkan_tensor_beyond_memory_is_an_error,
     vulkan_graph_beyond_memory_is_an_error,
     vulkan_out_of_memory_during_computation_is_an_error,
     vulkan_refuses_operands_beyond_its_limits,

@@ -1,7 +1,10 @@
 //! Whole graphs, in which the backend fuses and reorders operations.
 
 use ggml::prelude::*;
-use ggml::{GraphAllocator, Result, Rope, RopeMode};
+use ggml::{
+    GraphAllocator, Result,
+    ops::{RopeMode, RopeOptions},
+};
 
 use libtest_mimic::Trial;
 use testkit::bench::Bench;
@@ -51,8 +54,12 @@ fn transformer_layer_equals_cpu() {
             let w = b.within(DType::F32, [width, width], -0.2, 0.2);
             b.ctx.reshape(b.ctx.mul_mat(w, normed)?, [width / heads, heads, tokens])
         };
-        let q = b.ctx.permute(b.ctx.rope_ext(project()?, positions, Rope::new(32, RopeMode::NeoX))?, [0, 2, 1, 3])?;
-        let k = b.ctx.permute(b.ctx.rope_ext(project()?, positions, Rope::new(32, RopeMode::NeoX))?, [0, 2, 1, 3])?;
+        let q = b
+            .ctx
+            .permute(b.ctx.rope_ext(project()?, positions, RopeOptions::new(32, RopeMode::NeoX))?, [0, 2, 1, 3])?;
+        let k = b
+            .ctx
+            .permute(b.ctx.rope_ext(project()?, positions, RopeOptions::new(32, RopeMode::NeoX))?, [0, 2, 1, 3])?;
         let v = b.ctx.cont(b.ctx.permute(project()?, [1, 2, 0, 3])?)?;
         let scores = b.ctx.soft_max(b.ctx.diag_mask_inf(b.ctx.scale(b.ctx.mul_mat(k, q)?, 0.18)?, 0)?)?;
         let mixed = b.ctx.permute(b.ctx.mul_mat(v, scores)?, [0, 2, 1, 3])?;

@@ -5,8 +5,12 @@ use std::sync::Mutex;
 
 use ggml::prelude::*;
 use ggml::{
-    Conv2d, Conv3d, FlashAttn, GatedDeltaNet, GatedLinearAttn, Glu, GraphAllocator, Interpolate, Pad, Part, Pool,
-    Pool1d, Pool2d, Result, Rope, RopeMode, RwkvWkv6, RwkvWkv7, Scale, SoftMax, SortOrder, SsmScan, TriType, UnaryOp,
+    GraphAllocator, Result,
+    ops::{
+        Conv2dOptions, Conv3dOptions, FlashAttnOptions, GatedDeltaNetOperands, GatedLinearAttnOperands, GluOp,
+        InterpolateMode, InterpolateOptions, PadOptions, Pool1dOptions, Pool2dOptions, PoolOp, RopeMode, RopeOptions,
+        RwkvWkv6Operands, RwkvWkv7Operands, SetOptions, SoftMaxOptions, SortOrder, SsmScanOperands, TriType, UnaryOp,
+    },
 };
 use libtest_mimic::{Failed, Trial};
 use testkit::bench::Bench;
@@ -140,8 +144,8 @@ const OPS: &[Op] = &[
         let ids = b.ints([4, 3], [0, 5, 2, 6, 1, 1, 3, 4, 0, 6, 6, 2]);
         Ok(vec![b.ctx.add_id(b.f32([67, 4, 3]), b.f32([67, 7]), ids)?])
     }),
-    Op("ACC", 1e-3, |b| Ok(vec![b.ctx.acc(b.f32([20, 6, 3]), b.f32([5, 4, 2]), Part::new(4 * 21))?])),
-    Op("SET", 1e-3, |b| Ok(vec![b.ctx.set(b.f32([20, 6, 3]), b.f32([5, 4, 2]), Part::new(4 * 21))?])),
+    Op("ACC", 1e-3, |b| Ok(vec![b.ctx.acc(b.f32([20, 6, 3]), b.f32([5, 4, 2]), SetOptions::new(4 * 21))?])),
+    Op("SET", 1e-3, |b| Ok(vec![b.ctx.set(b.f32([20, 6, 3]), b.f32([5, 4, 2]), SetOptions::new(4 * 21))?])),
     Op("REPEAT", 1e-3, |b| one(b, &ROWS, &[F32, F16], |x| b.ctx.repeat_4d(x, [134, 5, 6, 2]))),
     Op("REPEAT_BACK", 1e-3, |b| Ok(vec![b.ctx.repeat_back(b.f32([64, 6, 4, 2]), b.f32([32, 6, 1, 2]))?])),
     Op("CONCAT", 1e-6, |b| {
@@ -156,7 +160,7 @@ const OPS: &[Op] = &[
     }),
     Op("GLU", 2e-3, |b| {
         let mut all = Vec::new();
-        for &op in Glu::ALL {
+        for &op in GluOp::ALL {
             for dtype in [F32, F16] {
                 let x = || b.of(dtype, [66, 5, 3, 2]);
                 all.extend([b.ctx.glu(x(), op, false)?, b.ctx.glu(x(), op, true)?, b.ctx.glu_split(x(), x(), op)?]);
@@ -189,7 +193,7 @@ const OPS: &[Op] = &[
     }),
     Op("SILU_BACK", 2e-3, |b| Ok(vec![b.ctx.silu_back(b.f32(SHAPE), b.f32(SHAPE))?])),
     Op("SOFT_MAX", 1e-3, |b| {
-        let mut how = SoftMax::new().with_scale(0.6);
+        let mut how = SoftMaxOptions::new().with_scale(0.6);
         let mut all = vec![b.ctx.soft_max(b.f32(SHAPE))?];
         // Mesa takes minutes to compile the shaders for long rows.
         for ne in [[1300, 3], [20_000, 2]].into_iter().filter(|_| !crate::is_software()) {
@@ -248,7 +252,7 @@ const OPS: &[Op] = &[
     Op("TOP_K_MASK", 0.0, |b| {
         let mask = b.within(F32, [67, 5, 3, 1], -1.0, 1.0);
         let top = b.ints([4 * 5 * 3], 0..4 * 5 * 3);
-        Ok(vec![b.ctx.top_k_mask(mask, b.ctx.reshape(top, [4, 5, 3])?, ggml::TopKMask::new())?])
+        Ok(vec![b.ctx.top_k_mask(mask, b.ctx.reshape(top, [4, 5, 3])?, ops::TopKMaskOptions::new())?])
     }),
     Op("ARGSORT", 1e-6, |b| {
         Ok(vec![
@@ -292,24 +296,28 @@ const OPS: &[Op] = &[
     Op("IM2COL", 2e-3, |b| {
         let (kernel, x) = (b.of(F16, [3, 3, 4, 5]), b.f32([9, 8, 4, 2]));
         Ok(vec![
-            b.ctx.im2col(kernel, x, Conv2d::new().with_padding([1; 2]), F32)?,
-            b.ctx.im2col(kernel, x, Conv2d::new(), F16)?,
+            b.ctx.im2col(kernel, x, Conv2dOptions::new().with_padding([1; 2]), F32)?,
+            b.ctx.im2col(kernel, x, Conv2dOptions::new(), F16)?,
         ])
     }),
     Op("IM2COL_3D", 2e-3, |b| {
         let (kernel, x) = (b.of(F16, [3, 3, 2, 6]), b.f32([9, 8, 5, 4]));
-        Ok(vec![b.ctx.im2col_3d(kernel, x, 2, Conv3d::new().with_padding([1; 3]), F32)?])
+        Ok(vec![b.ctx.im2col_3d(kernel, x, 2, Conv3dOptions::new().with_padding([1; 3]), F32)?])
     }),
     Op("COL2IM_1D", 1e-3, |b| Ok(vec![b.ctx.col2im_1d(b.f32([12, 7]), 4, 2, 1)?])),
     Op("CONV_2D", 1e-2, |b| {
-        Ok(vec![b.ctx.conv_2d_direct(b.f32([3, 3, 4, 5]), b.f32([9, 8, 4, 2]), Conv2d::new().with_padding([1; 2]))?])
+        Ok(vec![b.ctx.conv_2d_direct(
+            b.f32([3, 3, 4, 5]),
+            b.f32([9, 8, 4, 2]),
+            Conv2dOptions::new().with_padding([1; 2]),
+        )?])
     }),
     Op("CONV_3D", 1e-2, |b| {
         Ok(vec![b.ctx.conv_3d_direct(
             b.f32([3, 3, 2, 6]),
             b.f32([9, 8, 5, 4]),
             2,
-            Conv3d::new().with_padding([1; 3]),
+            Conv3dOptions::new().with_padding([1; 3]),
         )?])
     }),
     Op("CONV_2D_DW", 1e-3, |b| {
@@ -318,7 +326,7 @@ const OPS: &[Op] = &[
             all.push(b.ctx.conv_2d_dw_direct(
                 b.of(dtype, [3, 3, 1, 4]),
                 b.f32([9, 8, 4, 2]),
-                Conv2d::new().with_padding([1; 2]),
+                Conv2dOptions::new().with_padding([1; 2]),
             )?);
         }
         Ok(all)
@@ -329,17 +337,17 @@ const OPS: &[Op] = &[
     }),
     Op("POOL_1D", 1e-3, |b| {
         let mut all = Vec::new();
-        for pool in [Pool::Max, Pool::Avg] {
-            all.push(b.ctx.pool_1d(b.f32([20, 3]), pool, Pool1d::new([2]))?);
+        for pool in [PoolOp::Max, PoolOp::Avg] {
+            all.push(b.ctx.pool_1d(b.f32([20, 3]), pool, Pool1dOptions::new([2]))?);
         }
         Ok(all)
     }),
     Op("POOL_2D", 1e-3, |b| {
         let mut all = Vec::new();
-        for pool in [Pool::Max, Pool::Avg] {
-            let how = Pool2d::new([3; 2]).with_padding([1, 1]);
+        for pool in [PoolOp::Max, PoolOp::Avg] {
+            let how = Pool2dOptions::new([3; 2]).with_padding([1, 1]);
             all.extend([
-                b.ctx.pool_2d(b.f32([20, 12, 3, 2]), pool, Pool2d::new([2; 2]))?,
+                b.ctx.pool_2d(b.f32([20, 12, 3, 2]), pool, Pool2dOptions::new([2; 2]))?,
                 b.ctx.pool_2d(b.f32([20, 12, 3, 2]), pool, how)?,
             ]);
         }
@@ -347,9 +355,9 @@ const OPS: &[Op] = &[
     }),
     Op("UPSCALE", 1e-3, |b| {
         let mut all = Vec::new();
-        for mode in [Scale::Nearest, Scale::Bilinear, Scale::Bicubic] {
+        for mode in [InterpolateMode::Nearest, InterpolateMode::Bilinear, InterpolateMode::Bicubic] {
             for align in [false, true] {
-                let how = Interpolate::new(mode).with_align_corners(align);
+                let how = InterpolateOptions::new(mode).with_align_corners(align);
                 all.push(b.ctx.interpolate(b.f32([7, 5, 3, 2]), [16, 9, 3, 2], how)?);
             }
         }
@@ -357,7 +365,7 @@ const OPS: &[Op] = &[
     }),
     Op("PAD", 1e-6, |b| {
         one(b, &ROWS, &[F32], |x| {
-            let how = Pad::new().with_left([1, 0, 2, 0]).with_right([2, 1, 0, 1]);
+            let how = PadOptions::new().with_left([1, 0, 2, 0]).with_right([2, 1, 0, 1]);
             b.ctx.pad(x, how)
         })
     }),
@@ -373,7 +381,7 @@ const OPS: &[Op] = &[
     Op("SSM_SCAN", 1e-2, |b| {
         let (state, dim, heads, tokens, sequences) = (128, 16, 2, 3, 2);
         Ok(vec![b.ctx.ssm_scan(
-            SsmScan {
+            SsmScanOperands {
                 s: b.f32([state, dim, heads, sequences]),
                 x: b.f32([dim, heads, tokens, sequences]),
                 dt: b.within(F32, [heads, tokens, sequences], -1.0, 1.0),
@@ -388,22 +396,22 @@ const OPS: &[Op] = &[
     Op("RWKV_WKV6", 1e-3, |b| {
         let x = || b.within(F32, [64, 2, 4], -0.5, 0.5);
         let (tf, state) = (b.f32([64, 2]), b.within(F32, [64 * 64 * 2, 2], -0.5, 0.5));
-        Ok(vec![b.ctx.rwkv_wkv6(RwkvWkv6 { k: x(), v: x(), r: x(), tf, td: x(), state })?])
+        Ok(vec![b.ctx.rwkv_wkv6(RwkvWkv6Operands { k: x(), v: x(), r: x(), tf, td: x(), state })?])
     }),
     Op("RWKV_WKV7", 1e-3, |b| {
         let x = || b.within(F32, [64, 2, 4], -0.3, 0.3);
         let state = b.within(F32, [64 * 64 * 2, 2], -0.5, 0.5);
-        Ok(vec![b.ctx.rwkv_wkv7(RwkvWkv7 { r: x(), w: x(), k: x(), v: x(), a: x(), b: x(), state })?])
+        Ok(vec![b.ctx.rwkv_wkv7(RwkvWkv7Operands { r: x(), w: x(), k: x(), v: x(), a: x(), b: x(), state })?])
     }),
     Op("GATED_LINEAR_ATTN", 1e-3, |b| {
         let x = || b.within(F32, [64, 2, 4], -0.5, 0.5);
         let state = b.within(F32, [64 * 64 * 2, 2], -0.5, 0.5);
-        Ok(vec![b.ctx.gated_linear_attn(GatedLinearAttn { k: x(), v: x(), q: x(), g: x(), state }, 0.7)?])
+        Ok(vec![b.ctx.gated_linear_attn(GatedLinearAttnOperands { k: x(), v: x(), q: x(), g: x(), state }, 0.7)?])
     }),
     Op("GATED_DELTA_NET", 1e-3, |b| {
         let x = || b.within(F32, [32, 2, 3, 2], -0.5, 0.5);
         Ok(vec![b.ctx.gated_delta_net(
-            GatedDeltaNet {
+            GatedDeltaNetOperands {
                 q: x(),
                 k: x(),
                 v: x(),
@@ -425,17 +433,17 @@ const OPS: &[Op] = &[
     }),
     Op("FLASH_ATTN_EXT", 1e-2, |b| {
         let (q, k, v) = (b.f32([64, 9, 4, 1]), b.of(F16, [64, 32, 2, 1]), b.of(F16, [64, 32, 2, 1]));
-        let how = FlashAttn::new(0.125);
+        let how = FlashAttnOptions::new(0.125);
         Ok(vec![b.ctx.flash_attn_ext(q, k, v, how)?])
     }),
     Op("DIAG_MASK_ZERO", 1e-6, |b| Ok(vec![b.ctx.diag_mask_zero(b.f32([9, 9, 2]), 2)?])),
     Op("IM2COL_BACK", 1e-3, |b| {
         let kernel = b.of(F16, [3, 3, 4, 5]);
         let columns = b.f32([36, 7, 6, 2]);
-        Ok(vec![b.ctx.im2col_back(columns, kernel, [9, 8, 4, 2], Conv2d::new())?])
+        Ok(vec![b.ctx.im2col_back(columns, kernel, [9, 8, 4, 2], Conv2dOptions::new())?])
     }),
     Op("POOL_2D_BACK", 1e-3, |b| {
-        Ok(vec![b.ctx.pool_2d_back(b.f32([10, 6, 3]), b.f32([20, 12, 3]), Pool::Avg, Pool2d::new([2; 2]))?])
+        Ok(vec![b.ctx.pool_2d_back(b.f32([10, 6, 3]), b.f32([20, 12, 3]), PoolOp::Avg, Pool2dOptions::new([2; 2]))?])
     }),
     Op("WIN_PART", 1e-6, |b| Ok(vec![b.ctx.win_part(b.f32([4, 9, 8]), 5)?])),
     Op("GET_REL_POS", 1e-3, |b| Ok(vec![b.ctx.get_rel_pos(b.of(F16, [8, 9]), 5, 5)?])),
@@ -443,14 +451,14 @@ const OPS: &[Op] = &[
 
 fn rope<'c>(
     b: &Bench<'c>,
-    f: impl Fn(Tensor<'c>, Tensor<'c>, Rope<'c>) -> Result<Tensor<'c>>,
+    f: impl Fn(Tensor<'c>, Tensor<'c>, RopeOptions<'c>) -> Result<Tensor<'c>>,
 ) -> Result<Vec<Tensor<'c>>> {
     let mut all = Vec::new();
     for mode in [RopeMode::Normal, RopeMode::NeoX, RopeMode::MRope, RopeMode::IMRope] {
         let sections = if matches!(mode, RopeMode::Normal | RopeMode::NeoX) { 1 } else { 4 };
         for dtype in [F32, F16] {
             for layout in [Layout::Plain, Layout::Gaps] {
-                let how = Rope::new(32, mode)
+                let how = RopeOptions::new(32, mode)
                     .with_sections([if sections == 4 { 4 } else { 0 }; 4])
                     .with_freq_factors((layout == Layout::Gaps).then(|| b.within(F32, [32], 0.8, 1.2)));
                 let positions = b.ints([7 * sections], (0..7 * sections as i32).map(|i| i * 3 % 19));

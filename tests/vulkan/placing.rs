@@ -2,6 +2,7 @@
 
 use ggml::GraphAllocator;
 use ggml::prelude::*;
+use ggml_draw::ToDot as _;
 use testkit::network::{expected, input, matrix, network, weights};
 
 use crate::beside::distance;
@@ -85,13 +86,9 @@ fn graph_allocator_computes_in_vulkan_memory() {
 /// Sizes that are not a multiple of four bytes, the unit in which Vulkan fills memory.
 fn fill_reaches_the_end_of_odd_sizes() {
     let mut builder = WeightsBuilder::new();
-    builder
-        .tensor("a", DType::F16, [3])
-        .unwrap()
-        .tensor("b", DType::I8, [5])
-        .unwrap()
-        .tensor("c", DType::I8, [1])
-        .unwrap();
+    for (name, dtype, n) in [("a", DType::F16, 3), ("b", DType::I8, 5), ("c", DType::I8, 1)] {
+        builder.tensor(name, dtype, [n]).unwrap();
+    }
     let state = builder.place_state(vulkan().buffer_type()).unwrap();
     let all = |state: &State| ["a", "b", "c"].map(|name| state.read_bytes(name).unwrap()).concat();
     assert!(all(&state).iter().all(|&b| b == 0), "new memory is zero");

@@ -22,7 +22,7 @@ const TOO_LARGE: &str = "meta_random_programs_equal_one_device_or_are_refused";
 const LIMITED: &str = "limits::";
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct AsanArguments {
     /// How many random programs to run
     #[arg(long, default_value_t = 20_000)]
     programs: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 }
 
 #[expect(clippy::print_stdout, reason = "the chore's result")]
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &AsanArguments) -> Result<()> {
     let workspace = Workspace::find()?;
     let target = host()?;
     ensure!(
@@ -84,7 +84,8 @@ fn libasan() -> Result<String> {
 /// `cargo test` with instrumented C.
 fn cargo(workspace: &Workspace, target: &str, library: &str, leaks: &str) -> Command {
     let mut command = workspace.cargo(&workspace.root);
-    command.args(["test", "--release", "--target", target, "--target-dir"]).arg(workspace.root.join("target/asan"));
+    command.args(["test", "-p", "libggml", "--features", "ndarray,serde,safetensors", "--release", "--target", target]);
+    command.arg("--target-dir").arg(workspace.root.join("target/asan"));
     let suffix = target.replace('-', "_");
     for flags in ["CFLAGS", "CXXFLAGS"] {
         command.env(format!("{flags}_{suffix}"), "-fsanitize=address -fno-omit-frame-pointer -g1");

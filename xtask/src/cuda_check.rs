@@ -44,7 +44,7 @@ const CORE: &[&str] = &[
 ];
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CudaCheckArguments {
     /// Compile the backend itself and kernels that compile fast, a minute or two [the default]
     #[arg(long, conflicts_with = "all")]
     core: bool,
@@ -67,7 +67,7 @@ pub(crate) struct Arguments {
 }
 
 #[expect(clippy::print_stdout, reason = "the chore's result")]
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &CudaCheckArguments) -> Result<()> {
     let workspace = Workspace::find()?;
     let named = arguments.toolkit.clone().or_else(|| std::env::var_os("CUDA_PATH").map(PathBuf::from));
     let toolkit = match named {
@@ -97,12 +97,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         ensure!(path.metadata().is_ok_and(|m| m.len() > 0), "{} was not made", path.display());
     }
     println!(
-        "cuda-check: compiled={} of={} files arch={} linked={} seconds={}",
-        chosen.len(),
+        "cuda-check: files={} compiled={} linked={} arch={} minutes={}",
         files.len(),
+        chosen.len(),
+        if arguments.all { "yes" } else { "no" },
         arguments.arch,
-        arguments.all,
-        start.elapsed().as_secs()
+        start.elapsed().as_secs().div_ceil(60)
     );
     Ok(())
 }

@@ -40,7 +40,7 @@ const DRIVER: &[&str] = &[
 ];
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CudaToolkitArguments {
     /// Where it goes [default: target/cuda-toolkit in the repository]
     #[arg(long, value_name = "FOLDER")]
     into: Option<PathBuf>,
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
 }
 
 #[expect(clippy::print_stdout, reason = "the chore's result")]
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &CudaToolkitArguments) -> Result<()> {
     let workspace = Workspace::find()?;
     let folder = arguments.into.clone().unwrap_or_else(|| usual(&workspace));
     let toolkit = ensure(&folder, &arguments.python)?;

@@ -5,9 +5,9 @@ use anyhow::Result;
 use crate::workspace::{Workspace, check};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    /// How many files or sequences of requests to try [default: 1000000 files, 10000 sequences]
-    #[arg(long, value_name = "N")]
+pub(crate) struct FuzzArguments {
+    /// How many files or sequences of requests to try [default: 1000000 files, 50000 sequences]
+    #[arg(long, alias = "requests", value_name = "N")]
     runs: Option<u64>,
 
     /// The seed of the input [default: random]
@@ -24,12 +24,12 @@ pub(crate) struct Fuzz {
 }
 
 pub(crate) const GGUF: Fuzz = Fuzz { target: "gguf_memory", test: "fuzz::reader_fuzz", runs: 1_000_000 };
-pub(crate) const RPC: Fuzz = Fuzz { target: "rpc_fuzz", test: "fuzz::", runs: 10_000 };
+pub(crate) const RPC: Fuzz = Fuzz { target: "rpc_fuzz", test: "hostile", runs: 50_000 };
 
-pub(crate) fn run(fuzz: Fuzz, arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(fuzz: Fuzz, arguments: &FuzzArguments) -> Result<()> {
     let workspace = Workspace::find()?;
     let mut cargo = workspace.cargo(&workspace.root);
-    cargo.args(["test", "--quiet", "--test", fuzz.target, fuzz.test, "--", "--nocapture"]);
+    cargo.args(["test", "--release", "--quiet", "--test", fuzz.target, fuzz.test, "--", "--nocapture"]);
     cargo.env("GGML_FUZZ_RUNS", arguments.runs.unwrap_or(fuzz.runs).to_string());
     if let Some(seed) = arguments.seed {
         cargo.env("GGML_FUZZ_SEED", seed.to_string());

@@ -29,7 +29,7 @@ const SOURCES: &[&str] =
     &["CMakeLists.txt", "LICENSE", "cmake", "include", "src/ggml-cuda", "src/ggml-cpu/ggml-cpu-impl.h"];
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct GpuBundleArguments {
     /// Where it goes [default: target/gpu-bundle in the repository]
     #[arg(long, value_name = "FOLDER")]
     into: Option<PathBuf>,
@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
 }
 
 #[expect(clippy::print_stdout, reason = "the chore's result")]
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &GpuBundleArguments) -> Result<()> {
     ensure!(cfg!(target_os = "linux"), "bundles are for Linux, and are made there");
     let workspace = Workspace::find()?;
     let pin = workspace.pin()?;
@@ -117,7 +117,7 @@ fn built(messages: &str, name: &str) -> Result<Built> {
         if text("/target/name") == Some(name) && text("/executable").is_some() {
             program = text("/executable").map(PathBuf::from);
         }
-        if text("/package_id").is_some_and(|id| id.contains("ggml-sys")) && text("/out_dir").is_some() {
+        if text("/package_id").is_some_and(|id| id.contains("#libggml-sys@")) && text("/out_dir").is_some() {
             libraries = text("/out_dir").map(|folder| Path::new(folder).join("lib"));
         }
     }
@@ -212,9 +212,8 @@ mod tests {
 
     #[test]
     fn cargo_messages_name_programs_and_libraries() {
-        let script = json!({ "reason": "build-script-executed", "package_id": "path+file:///x/ggml-sys#0.1.0", "out_dir": "/o" });
-        let other =
-            json!({ "reason": "build-script-executed", "package_id": "path+file:///x/ggml#0.1.0", "out_dir": "/p" });
+        let script = json!({ "reason": "build-script-executed", "package_id": "path+file:///x/ggml-sys#libggml-sys@0.1.0", "out_dir": "/o" });
+        let other = json!({ "reason": "build-script-executed", "package_id": "path+file:///x/ggml#libggml@0.1.0", "out_dir": "/p" });
         let library = json!({ "reason": "compiler-artifact", "target": { "name": "ggml" }, "executable": null });
         let test =
             json!({ "reason": "compiler-artifact", "target": { "name": "device" }, "executable": "/t/device-1" });

@@ -11,7 +11,7 @@ use crate::fetch::pin::Pin;
 use crate::workspace::Workspace;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct InstallArguments {
     /// The folder to install into
     #[arg(long)]
     prefix: PathBuf,
@@ -29,7 +29,7 @@ const REFUSED: &[(&str, &str)] = &[
 /// The folders that ggml's own build installs. On Windows the libraries are in `bin`.
 const FOLDERS: &[&str] = &["include", "lib", "bin"];
 
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &InstallArguments) -> Result<()> {
     let features: Vec<_> = arguments.features.iter().map(String::as_str).collect();
     let workspace = Workspace::find()?;
     let pin = workspace.pin()?;
@@ -45,7 +45,7 @@ pub(crate) fn install(workspace: &Workspace, pin: &Pin, prefix: &Path, features:
     let prefix = std::path::absolute(prefix)?;
     println!("compiling ggml with {}: minutes, if it was not compiled before", features.join(", "));
     let built = compile(workspace, pin, features)?;
-    let mut count = Count::default();
+    let mut count = InstallCount::default();
     for folder in FOLDERS {
         let from = built.join(folder);
         if from.is_dir() {
@@ -65,7 +65,7 @@ pub(crate) fn install(workspace: &Workspace, pin: &Pin, prefix: &Path, features:
 fn compile(workspace: &Workspace, pin: &Pin, features: &[&str]) -> Result<PathBuf> {
     let all = features.iter().copied().chain(["dynamic-link"]).collect::<Vec<_>>().join(",");
     let mut command = workspace.cargo(&workspace.root);
-    command.args(["build", "--package", "ggml-sys", "--features", &all]).env("GGML_SYS_GGML", &pin.ggml);
+    command.args(["build", "--package", "libggml-sys", "--features", &all]).env("GGML_SYS_GGML", &pin.ggml);
     // Progress and errors still go to standard error.
     command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
@@ -79,7 +79,7 @@ fn compile(workspace: &Workspace, pin: &Pin, features: &[&str]) -> Result<PathBu
 fn installed(line: &str) -> Option<PathBuf> {
     let message: Value = serde_json::from_str(line).ok()?;
     let text = |key: &str| message.get(key)?.as_str();
-    if text("reason")? != "build-script-executed" || !text("package_id")?.contains("/ggml-sys#") {
+    if text("reason")? != "build-script-executed" || !text("package_id")?.contains("#libggml-sys@") {
         return None;
     }
     let out = Path::new(text("out_dir")?);
@@ -89,12 +89,12 @@ fn installed(line: &str) -> Option<PathBuf> {
 }
 
 #[derive(Debug, Default)]
-struct Count {
+struct InstallCount {
     all: usize,
     changed: usize,
 }
 
-fn copy(from: &Path, to: &Path, count: &mut Count) -> Result<()> {
+fn copy(from: &Path, to: &Path, count: &mut InstallCount) -> Result<()> {
     for entry in walkdir::WalkDir::new(from).sort_by_file_name() {
         let entry = entry?;
         let target = to.join(entry.path().strip_prefix(from)?);
@@ -110,7 +110,7 @@ fn copy(from: &Path, to: &Path, count: &mut Count) -> Result<()> {
 }
 
 /// Replaces the file instead of overwriting it, because running programs may use it.
-fn replace(target: &Path, count: &mut Count, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
+fn replace(target: &Path, count: &mut InstallCount, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
     count.changed += 1;
     let failed = || format!("cannot write {}", target.display());
     let folder = target.parent().with_context(failed)?;
@@ -119,7 +119,7 @@ fn replace(target: &Path, count: &mut Count, make: impl FnOnce(&Path) -> std::io
     make(&new).and_then(|()| fs::rename(&new, target)).with_context(failed)
 }
 
-fn write(bytes: &[u8], target: &Path, count: &mut Count) -> Result<()> {
+fn write(bytes: &[u8], target: &Path, count: &mut InstallCount) -> Result<()> {
     count.all += 1;
     if !target.is_symlink() && fs::read(target).is_ok_and(|there| there == bytes) {
         return Ok(());
@@ -127,7 +127,7 @@ fn write(bytes: &[u8], target: &Path, count: &mut Count) -> Result<()> {
     replace(target, count, |new| fs::write(new, bytes))
 }
 
-fn link(to: &Path, target: &Path, count: &mut Count) -> Result<()> {
+fn link(to: &Path, target: &Path, count: &mut InstallCount) -> Result<()> {
     count.all += 1;
     if fs::read_link(target).is_ok_and(|there| there == to) {
         return Ok(());
@@ -173,10 +173,10 @@ mod tests {
 
     #[test]
     fn the_installed_folder_is_that_of_the_libraries() {
-        let line = r#"{"reason":"build-script-executed","package_id":"path+file:///w/ggml-sys#0.1.0","linked_libs":[],
+        let line = r#"{"reason":"build-script-executed","package_id":"path+file:///w/ggml-sys#libggml-sys@0.1.0","linked_libs":[],
             "linked_paths":["native=/t/out","native=/t/out/ggml-1a/lib","native=/usr/lib"],"out_dir":"/t/out"}"#;
         assert_eq!(installed(line), Some("/t/out/ggml-1a".into()));
-        assert_eq!(installed(&line.replace("ggml-sys#", "ggml#")), None);
+        assert_eq!(installed(&line.replace("libggml-sys@", "libggml@")), None);
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         std::os::unix::fs::symlink("libx.so.1", from.path().join("libx.so")).unwrap();
         let files = if cfg!(unix) { 3 } else { 2 };
         let copied = || {
-            let mut count = Count::default();
+            let mut count = InstallCount::default();
             copy(from.path(), to.path(), &mut count).unwrap();
             (count.all, count.changed)
         };

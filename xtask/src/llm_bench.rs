@@ -15,7 +15,7 @@ const FOLDER: &str = "benches/llm";
 const WITHOUT_AMX: &str = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16";
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct LlmBenchArguments {
     /// Leave out candle, which takes long to compile
     #[arg(long)]
     no_candle: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
 }
 
 /// Builds all engines for this machine's processor, and runs the benchmark.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &LlmBenchArguments) -> Result<()> {
     let workspace = Workspace::find()?;
     let target = workspace.root.join("target/llm-bench");
     let build = |package: &str| {

@@ -13,7 +13,7 @@ use crate::{interop, text_check};
 const STEPS: &str = "100";
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct LlmCheckArguments {
     /// Parts of the names of cases; all cases, and the tokenizers, if there are none
     cases: Vec<String>,
     /// Leave out the tokenizers, which take as long as all models
@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
 }
 
 #[expect(clippy::print_stdout, reason = "the chore's result")]
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &LlmCheckArguments) -> Result<()> {
     let workspace = Workspace::find()?;
     let program = interop::build(&workspace, "llm/check", "llm-check")?;
     let trained = workspace.root.join("target/llm-check.gguf");

@@ -55,7 +55,7 @@ const PARAGRAPH: usize = 60;
 const NAME: &str = "all-minilm-l6-v2";
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ModelArguments {
     /// Where the files go [default: target/model in the repository]
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
@@ -66,7 +66,7 @@ pub(crate) struct Arguments {
 }
 
 #[expect(clippy::print_stdout, reason = "the chore's progress")]
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &ModelArguments) -> Result<()> {
     let workspace = Workspace::find()?;
     let output = arguments.output.clone().unwrap_or_else(|| workspace.root.join("target").join("model"));
     fs::create_dir_all(&output).with_context(|| format!("cannot make {}", output.display()))?;

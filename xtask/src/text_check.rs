@@ -11,7 +11,7 @@ use crate::workspace::{Workspace, check};
 const CRATE: &str = "llm/tests/text_llama";
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct TextCheckArguments {
     /// The number of texts
     #[arg(long, default_value_t = 100_000)]
     texts: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     seed: u64,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &TextCheckArguments) -> Result<()> {
     check(program(&Workspace::find()?)?.args([arguments.texts, arguments.seed].map(|n| n.to_string())))
 }
 

@@ -36,6 +36,8 @@ pub(crate) fn run(workspace: &Workspace, package: Option<&str>, version: &str, d
 
     let file = workspace.root.join("vendor/ggml.toml");
     let text = moved(&fs::read_to_string(&file)?, &pins, new)?;
+    let manifest = workspace.root.join(MANIFEST);
+    let licensed = replaced(&fs::read_to_string(&manifest)?, &licence(&old.ggml), &licence(&new.ggml))?;
     if dry_run {
         println!("a dry run: nothing was moved");
         return Ok(());
@@ -43,7 +45,15 @@ pub(crate) fn run(workspace: &Workspace, package: Option<&str>, version: &str, d
     if let Some((pin, fetched)) = fetched {
         fetched.install(&workspace.vendor(), &pin).map_err(anyhow::Error::msg)?;
     }
-    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    fs::write(&manifest, licensed).with_context(|| format!("cannot write {}", manifest.display()))
+}
+
+/// ggml-sys's manifest, which names the licence among the default version's sources: cargo makes no package without it.
+const MANIFEST: &str = "ggml-sys/Cargo.toml";
+
+fn licence(ggml: &str) -> String {
+    format!("\nlicense-file = \"vendor/ggml-{ggml}/LICENSE\"\n")
 }
 
 /// Fetches a version that is not pinned.
@@ -93,8 +103,8 @@ fn replaced(text: &str, old: &str, new: &str) -> Result<String> {
 /// The declarations that ggml-sys's build script generates from a tree. In docs.rs mode it compiles no C.
 fn api(workspace: &Workspace, tree: &Path) -> Result<Api> {
     let mut command = workspace.cargo(&workspace.root);
-    command.args(["check", "--quiet", "--package", "ggml-sys", "--message-format", "json", "--features"]);
-    command.arg(features(&fs::read_to_string(workspace.root.join("ggml-sys/Cargo.toml"))?)?);
+    command.args(["check", "--quiet", "--package", "libggml-sys", "--message-format", "json", "--features"]);
+    command.arg(features(&fs::read_to_string(workspace.root.join(MANIFEST))?)?);
     let output = command.env("DOCS_RS", "1").env("GGML_SYS_SOURCE_DIR", tree).output()?;
     let said = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
@@ -119,13 +129,19 @@ fn features(manifest: &str) -> Result<String> {
 fn out_dir(message: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     let text = |key: &str| message.get(key).and_then(serde_json::Value::as_str);
-    let ours = text("reason") == Some("build-script-executed") && text("package_id")?.contains("ggml-sys");
+    let ours = text("reason") == Some("build-script-executed") && text("package_id")?.contains("#libggml-sys@");
     if ours { text("out_dir").map(PathBuf::from) } else { None }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn package_needs_sources_of_the_default_version() {
+        let pins = Pins::parse(include_str!("../../vendor/ggml.toml")).unwrap();
+        assert!(include_str!("../../ggml-sys/Cargo.toml").contains(&licence(&pins.default)));
+    }
 
     #[test]
     fn moving_there_and_back_leaves_the_text_as_it_is() {
@@ -158,7 +174,7 @@ mod tests {
 
     #[test]
     fn out_dir_is_read_from_cargo_messages() {
-        let ours = r#"{"reason":"build-script-executed","package_id":"path+file:///r/ggml-sys#0.1.0","out_dir":"/o"}"#;
+        let ours = r#"{"reason":"build-script-executed","package_id":"path+file:///r/ggml-sys#libggml-sys@0.1.0","out_dir":"/o"}"#;
         let other = r#"{"reason":"build-script-executed","package_id":"registry+x#libc@0.2","out_dir":"/l"}"#;
         assert_eq!(out_dir(ours), Some(PathBuf::from("/o")));
         assert_eq!(out_dir(other), None);

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::workspace::{Workspace, check, host};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ValgrindArguments {
     /// How many random programs to run: about ten per second
     #[arg(long, default_value_t = 1_000)]
     programs: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
 }
 
 #[expect(clippy::print_stdout, reason = "the chore's result")]
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &ValgrindArguments) -> Result<()> {
     let workspace = Workspace::find()?;
     let target = host()?;
     let output = Command::new("valgrind").arg("--version").output().context("cannot run valgrind: install it")?;

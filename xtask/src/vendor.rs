@@ -6,7 +6,7 @@ use crate::update;
 use crate::workspace::Workspace;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct VendorArguments {
     /// Make another version of the package the default, pin it if it is not, and print what changed in ggml
     #[arg(long, value_name = "VERSION")]
     update: Option<String>,
@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
 }
 
 #[expect(clippy::print_stdout, reason = "the chore's result")]
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &VendorArguments) -> Result<()> {
     let workspace = Workspace::find()?;
     if let Some(version) = &arguments.update {
         return update::run(&workspace, arguments.package.as_deref(), version, arguments.dry_run);

@@ -36,6 +36,14 @@ impl Workspace {
         self.pins()?.choose(chosen.as_deref()).cloned().map_err(anyhow::Error::msg)
     }
 
+    /// The repository's Rust files, by their paths in it.
+    pub(crate) fn rust_files(&self) -> Result<Vec<String>> {
+        let output = Command::new("git").args(["ls-files", "-z", "*.rs"]).current_dir(&self.root).output()?;
+        ensure!(output.status.success(), "git does not list the repository's files");
+        let all = String::from_utf8(output.stdout)?;
+        Ok(all.split_terminator('\0').filter(|file| self.root.join(file).is_file()).map(str::to_owned).collect())
+    }
+
     /// How the fetch module calls cargo.
     pub(crate) fn fetcher(&self) -> Cargo {
         Cargo { program: self.cargo.clone(), directory: self.root.clone(), offline: false }

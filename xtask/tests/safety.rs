@@ -92,8 +92,9 @@ struct Code {
 
 impl Code {
     fn read() -> Self {
-        let source = rust("src");
-        let tests = tests_in(&(rust("tests") + &source + &rust("examples") + &rust("ggml-sys/tests")));
+        let source = ["src", "ggml-gguf/src", "ggml-draw/src"].map(rust).concat();
+        let others = ["tests", "examples", "ggml-sys/tests", "ggml-gguf/tests"].map(rust).concat();
+        let tests = tests_in(&(others + &source));
         assert!(tests.len() > 500, "too few tests are found: {}", tests.len());
         Self { tests, source }
     }

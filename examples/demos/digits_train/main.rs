@@ -114,7 +114,8 @@ mod tests {
         let new = Reader::from_bytes(read_and_remove(&path)).unwrap();
         let old = Reader::open(demos::digits::model::DEFAULT_PATH).and_then(Reader::into_memory).unwrap();
         assert!(new.key_values().eq(old.key_values()));
-        let shapes = |file: &Reader| file.tensors().map(|t| (t.name().to_owned(), t.shape())).collect::<Vec<_>>();
+        let shapes =
+            |file: &Reader<Vec<u8>>| file.tensors().map(|t| (t.name().to_owned(), t.shape())).collect::<Vec<_>>();
         assert_eq!(shapes(&new), shapes(&old));
         let last = printed.lines().next_back().unwrap().strip_prefix("digits_train: accuracy=").unwrap();
         let accuracy: f64 = last.split(' ').next().unwrap().parse().unwrap();

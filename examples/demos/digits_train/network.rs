@@ -14,7 +14,7 @@ use ggml::{BufferType, Context, DType, Sched, State, Tensor, WeightsBuilder};
 /// Images per batch.
 pub(crate) const BATCH: usize = 32;
 /// The maximum shift of an image in pixels (augmentation).
-const MOST_SHIFT: isize = 1;
+const MAX_SHIFT: isize = 1;
 
 /// Initialises the parameters: biases are 0, weights follow He et al. (2015).
 pub(crate) fn parameters(memory: BufferType, rng: &mut Rng) -> Result<State> {
@@ -140,9 +140,9 @@ fn one_hot(label: u8) -> [f32; CLASSES] {
     std::array::from_fn(|digit| if digit == usize::from(label) { 1.0 } else { 0.0 })
 }
 
-/// The image shifted by up to [`MOST_SHIFT`] pixels; uncovered pixels are white.
+/// The image shifted by up to [`MAX_SHIFT`] pixels; uncovered pixels are white.
 fn moved(image: &[f32], rng: &mut Rng) -> [f32; PIXELS] {
-    let mut step = || rng.isize(-MOST_SHIFT..=MOST_SHIFT);
+    let mut step = || rng.isize(-MAX_SHIFT..=MAX_SHIFT);
     shifted(image, step(), step())
 }
 

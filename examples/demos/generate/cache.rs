@@ -10,6 +10,7 @@ use anyhow::{Result, ensure};
 use ggml::{Context, DType, Device, Sched, State, Tensor, WeightsBuilder};
 use half::f16;
 
+use crate::kv::Cache;
 use crate::model::{BYTES, Config, Inputs, Model};
 
 /// Allocates the KV cache of a model, with rows of this type.
@@ -17,32 +18,10 @@ pub(crate) fn memory(config: Config, dtype: DType) -> Result<State> {
     let mut builder = WeightsBuilder::new();
     let shape = [i64::try_from(config.width)?, i64::try_from(config.window)?];
     for layer in 0..config.layers {
-        builder.tensor(&format!("k.{layer}"), dtype, shape)?.tensor(&format!("v.{layer}"), dtype, shape)?;
+        builder.tensor(&format!("k.{layer}"), dtype, shape)?;
+        builder.tensor(&format!("v.{layer}"), dtype, shape)?;
     }
     Ok(builder.place_state(Device::cpu()?.buffer_type())?)
-}
-
-/// The KV cache in a graph.
-#[derive(Debug)]
-pub(crate) struct Cache<'c, 'a> {
-    layers: &'a [[Tensor<'c>; 2]],
-    /// The indices of the rows to write.
-    rows: Tensor<'c>,
-}
-
-impl<'c> Cache<'c, '_> {
-    /// Writes a layer's keys and values to the cache, and returns the whole cache.
-    pub(crate) fn put(&self, ctx: &'c Context, layer: usize, new: [Tensor<'c>; 2]) -> Result<[Tensor<'c>; 2]> {
-        let Some(&[k, v]) = self.layers.get(layer) else { anyhow::bail!("the cache has no layer {layer}") };
-        let put = |to: Tensor<'c>, new| {
-            let [width, ..] = to.ne();
-            let [n, ..] = self.rows.ne();
-            // Reads the operation's result, so that reading comes after writing.
-            ctx.set_rows(to, ctx.reshape(new, [width, n])?, self.rows)
-        };
-        let [new_k, new_v] = new;
-        Ok([put(k, new_k)?, put(v, new_v)?])
-    }
 }
 
 /// Whether a byte attends to another one; both are given by position.
@@ -108,12 +87,9 @@ impl<'m> Decoder<'m> {
         let rows = self.ctx.input("rows", DType::I64, [i64::try_from(n)?])?;
         let logits = self.model.forward(&self.ctx, &inputs, Some(&Cache { layers: &self.cache, rows }))?;
         let graph = self.ctx.graph([logits])?;
-        let mut run = self.sched.alloc(&graph)?;
-        run.set(inputs.tokens, tokens)?;
-        run.set(inputs.positions, &self.positions)?;
-        run.set(inputs.mask, &self.mask)?;
-        run.set(rows, &self.rows)?;
-        run.compute()?;
+        let mask = (inputs.mask, &self.mask);
+        let values = ((inputs.tokens, tokens), (inputs.positions, &self.positions), mask, (rows, &self.rows));
+        let run = self.sched.run(&graph, values)?;
         run.get_into(logits, &mut self.logits)?;
         self.position = first + n;
         Ok(&self.logits)

@@ -12,9 +12,10 @@ use testkit::counted;
 use crate::cache::{self, Decoder};
 use crate::model::{BYTES, Config, Model};
 use crate::sample::Sampler;
+use crate::shared::{bar, sched};
 use crate::text::Text;
 use crate::train::{Training, bits, full_pass, loss};
-use crate::{bar, file, sched, train};
+use crate::{file, train};
 
 /// Tolerance for f32 sums in another order.
 const SAME: f32 = 1e-3;

@@ -76,7 +76,7 @@ pub(crate) fn open(path: &Path, dtype: Option<DType>) -> Result<(Config, Weights
 ///
 /// # Errors
 /// The file is not such a model, or a matrix can't be converted.
-pub(crate) fn read(file: &Reader, dtype: Option<DType>) -> Result<(Config, Weights)> {
+pub(crate) fn read(file: &Reader<Vec<u8>>, dtype: Option<DType>) -> Result<(Config, Weights)> {
     let architecture = file.metadata("general.architecture").and_then(Value::as_str);
     ensure!(architecture == Some(ARCHITECTURE), "the file holds no `{ARCHITECTURE}` model");
     let tokens = file.metadata("tokenizer.ggml.tokens").and_then(Value::as_array).map(Array::len);

@@ -12,25 +12,24 @@ mod cache;
 mod check;
 mod cli;
 mod file;
+mod kv;
 mod model;
 mod plot;
 #[cfg(test)]
 mod reference;
 mod sample;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod text;
 mod train;
 
 use std::io::{self, IsTerminal as _, Write};
-use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
 use demos::output::Output;
-use ggml::{Backend, Sched};
-use indicatif::{ProgressBar, ProgressStyle};
 use testkit::counted::Counted;
 
 use cache::Decoder;
@@ -38,6 +37,7 @@ use check::Check;
 use cli::{Cli, Command};
 use model::{Config, Model};
 use sample::Sampler;
+use shared::{bar, sched};
 use text::Text;
 use train::Training;
 
@@ -132,16 +132,4 @@ fn harmless(before: u8, byte: u8) -> u8 {
 /// The minimum number of held-out bytes.
 fn least(config: Config) -> usize {
     2 * config.window
-}
-
-/// A scheduler for the CPU.
-fn sched(threads: NonZeroUsize) -> Result<Sched> {
-    let mut cpu = Backend::cpu()?;
-    cpu.set_threads(threads.get())?;
-    Ok(Sched::builder().backend(cpu).build()?)
-}
-
-fn bar(n: u64) -> Result<ProgressBar> {
-    let bar = ProgressBar::new(n);
-    Ok(bar.with_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} steps, {msg}, {eta} left")?))
 }

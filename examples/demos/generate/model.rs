@@ -12,9 +12,12 @@
 //! ```
 
 use anyhow::{Result, ensure};
-use ggml::{Context, DType, FlashAttn, Glu, RopeMode, SoftMax, Tensor};
+use ggml::{
+    Context, DType, Tensor,
+    ops::{FlashAttnOptions, GluOp, RopeMode, SoftMaxOptions},
+};
 
-use crate::cache::Cache;
+use crate::kv::Cache;
 
 /// A token is a byte.
 pub(crate) const BYTES: usize = 256;
@@ -170,7 +173,7 @@ impl<'w> Model<'w> {
             let h = norm(ctx, x, layer.attn_norm)?;
             x = ctx.add(x, self.attention(ctx, h, i, layer, inputs, cache)?)?;
             let h = norm(ctx, x, layer.ffn_norm)?;
-            let gated = ctx.glu_split(ctx.mul_mat(layer.gate, h)?, ctx.mul_mat(layer.up, h)?, Glu::Swiglu)?;
+            let gated = ctx.glu_split(ctx.mul_mat(layer.gate, h)?, ctx.mul_mat(layer.up, h)?, GluOp::Swiglu)?;
             x = ctx.add(x, ctx.mul_mat(layer.down, gated)?)?;
         }
         Ok(ctx.mul_mat(self.output, norm(ctx, x, self.norm)?)?)
@@ -224,7 +227,7 @@ fn attend<'c>(ctx: &'c Context, qkv: [Tensor<'c>; 3], mask: Tensor<'c>, scale: f
     // One matrix product per head and sequence.
     let q = ctx.cont(ctx.permute(q, [0, 2, 1, 3])?)?;
     let scores = ctx.mul_mat(ctx.permute(k, [0, 2, 1, 3])?, q)?;
-    let how = SoftMax::new().with_scale(scale).with_mask(mask);
+    let how = SoftMaxOptions::new().with_scale(scale).with_mask(mask);
     let scores = ctx.soft_max_ext(scores, how)?;
     // A product sums over the first dimension of both operands, which must be the keys here.
     let v = ctx.cont(ctx.permute(v, [1, 2, 0, 3])?)?;
@@ -238,7 +241,7 @@ fn attend_at_once<'c>(
     mask: Tensor<'c>,
     scale: f32,
 ) -> ggml::Result<Tensor<'c>> {
-    let how = FlashAttn::new(scale).with_mask(mask);
+    let how = FlashAttnOptions::new(scale).with_mask(mask);
     let [q, k, v] = qkv.map(|x| ctx.permute(x, [0, 2, 1, 3]));
     ctx.flash_attn_ext(q?, k?, v?, how)
 }

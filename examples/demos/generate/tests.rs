@@ -1,5 +1,8 @@
 //! The program on a tiny model.
 
+use std::num::NonZeroUsize;
+
+use ggml::Sched;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -37,7 +40,7 @@ impl Drop for Folder {
 }
 
 fn sched() -> Sched {
-    super::sched(NonZeroUsize::MIN).unwrap()
+    shared::sched(NonZeroUsize::MIN).unwrap()
 }
 
 /// A text in which the next byte follows from those before it.
@@ -105,7 +108,7 @@ fn batched_sequences_do_not_attend_to_each_other() {
     const N: usize = 9;
     let (weights, reference) = random();
     let bytes = noise(3 * N);
-    let (ctx, mut sched) = (Context::new(), super::sched(NonZeroUsize::new(2).unwrap()).unwrap());
+    let (ctx, mut sched) = (Context::new(), shared::sched(NonZeroUsize::new(2).unwrap()).unwrap());
     let inputs = Inputs::new(&ctx, N, 3, N).unwrap();
     let logits = model(&weights).forward(&ctx, &inputs, None).unwrap();
     let graph = ctx.graph([logits]).unwrap();
@@ -176,7 +179,7 @@ fn config_check_refuses_impossible_models() {
 /// The bytes of a model that was trained a little.
 fn trained(seed: u64, threads: usize) -> Vec<u8> {
     let how = Training { steps: 5, seed };
-    let mut sched = super::sched(NonZeroUsize::new(threads).unwrap()).unwrap();
+    let mut sched = shared::sched(NonZeroUsize::new(threads).unwrap()).unwrap();
     let weights = train::train(TINY, &short(), how, &mut sched, |_| ()).unwrap();
     TINY.tensors().iter().flat_map(|(name, _)| weights.read_bytes(name).unwrap()).collect()
 }

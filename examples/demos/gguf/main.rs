@@ -20,6 +20,7 @@ use clap::Parser as _;
 use comfy_table::{CellAlignment, Table, presets};
 use demos::Shown;
 use demos::output::Output;
+use ggml::Quantize as _;
 use ggml::gguf::{Reader, Writer};
 use indicatif::{ProgressBar, ProgressStyle};
 

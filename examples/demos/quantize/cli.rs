@@ -4,17 +4,21 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Parser;
+use demos::mix::Mix;
 use ggml::DType;
+use ggml::Quantize as _;
 
 const MORE: &str = "\
 Tensors stay unchanged if they hold integers or f64, have one dimension (norms, biases), have rows that are not a whole
-number of blocks of the new type, or match --keep.
+number of blocks of the new type, or match --keep. A mixture also keeps small matrices that matter, and takes a type with
+shorter blocks where rows need it.
 
 An importance matrix is a GGUF file with two tensors for each matrix, as imatrix tools write it: NAME.in_sum2 (for each
 column, the sum of the squared activations) and NAME.counts (their number). iq2_xxs, iq2_xs, iq1_s and iq1_m require one.
 
 Examples:
   quantize model.gguf small.gguf --type q8_0
+  quantize model.gguf small.gguf --mix q4_K_M
   quantize model.gguf small.gguf --type q4_K --imatrix imatrix.gguf --keep token_embd --keep output
 
 Exit status:
@@ -34,8 +38,12 @@ pub(crate) struct Cli {
     pub(crate) output: PathBuf,
 
     /// New type, such as `q8_0`, `q4_K`, `iq4_xs` or `f16`
-    #[arg(short = 't', long = "type", value_name = "TYPE", value_parser = target)]
-    pub(crate) dtype: DType,
+    #[arg(short = 't', long = "type", value_name = "TYPE", value_parser = target, required_unless_present = "mix")]
+    pub(crate) dtype: Option<DType>,
+
+    /// Mixture of types as llama.cpp's quantiser makes it, such as `q4_K_M`: tensors that suffer most get more bits
+    #[arg(long, value_name = "MIX", conflicts_with = "dtype")]
+    pub(crate) mix: Option<Mix>,
 
     /// Importance matrix
     #[arg(long, value_name = "FILE")]

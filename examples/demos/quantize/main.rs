@@ -1,7 +1,8 @@
-//! Converts the tensors of a GGUF file to another type.
+//! Converts the tensors of a GGUF file to another type, or to a mixture of types.
 //!
 //! ```text
 //! cargo run --release --example quantize -- model.gguf small.gguf --type q4_K
+//! cargo run --release --example quantize -- model.gguf small.gguf --mix q4_K_M
 //! cargo run --release --example quantize -- --help
 //! ```
 
@@ -19,6 +20,7 @@ use demos::Shown;
 use demos::convert::Job;
 use demos::imatrix::Imatrix;
 use demos::output::Output;
+use ggml::Quantize as _;
 use ggml::gguf::{Reader, TensorInfo, Writer};
 use ggml::{DType, sys};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
@@ -32,26 +34,28 @@ fn main() -> ExitCode {
 /// What to do with a tensor.
 #[derive(Debug, PartialEq, Eq)]
 enum Plan {
-    Convert,
+    Convert(DType),
     /// Keep it, for this reason.
     Keep(&'static str),
 }
 
 impl Plan {
-    fn of(cli: &Cli, t: &TensorInfo) -> Self {
+    /// `dtype`: the type that the tensor should get, if any.
+    fn of(cli: &Cli, t: &TensorInfo, dtype: Option<DType>) -> Self {
         let ne = t.shape().ne();
+        let Some(dtype) = dtype else { return Self::Keep("the mixture leaves it") };
         if cli.keep.iter().any(|part| t.name().contains(part)) {
             Self::Keep("--keep names it")
-        } else if t.dtype() == cli.dtype {
+        } else if t.dtype() == dtype {
             Self::Keep("it has the type")
         } else if !can_quantize(t.dtype()) {
             Self::Keep("it holds no numbers that can be converted")
         } else if ne.iter().filter(|&&n| n > 1).count() < 2 {
             Self::Keep("it has one dimension")
-        } else if cli.dtype.row_size(ne[0]).is_none() {
+        } else if dtype.row_size(ne[0]).is_none() {
             Self::Keep("its rows are no whole blocks")
         } else {
-            Self::Convert
+            Self::Convert(dtype)
         }
     }
 }
@@ -78,16 +82,19 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
 
     let mut writer = Writer::new();
     writer.set_kv(&reader)?;
-    describe(&mut writer, cli.dtype)?;
-    let plans: Vec<_> = reader.tensors().map(|t| Plan::of(cli, t)).collect();
+    describe(&mut writer, cli)?;
+    let types = cli.mix.map(|mix| mix.types(&reader, cli.imatrix.is_some()));
+    let wanted = |t: &TensorInfo| types.as_ref().map_or(cli.dtype, |types| types.get(t.name()).copied());
+    let plans: Vec<_> = reader.tensors().map(|t| Plan::of(cli, t, wanted(t))).collect();
     for (t, plan) in reader.tensors().zip(&plans) {
-        writer.declare(t.name(), if *plan == Plan::Convert { cli.dtype } else { t.dtype() }, t.shape())?;
+        let dtype = if let Plan::Convert(dtype) = plan { *dtype } else { t.dtype() };
+        writer.declare(t.name(), dtype, t.shape())?;
     }
     let bar = ProgressBar::new(reader.tensors().map(|t| t.size() as u64).sum());
     bar.set_style(ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes}, {eta} left")?);
     let (mut sums, mut plans, mut failure) = (Sums::default(), plans.into_iter(), None);
     let written = writer.write_with(place.path(), |new, to| {
-        let plan = plans.next().unwrap_or(Plan::Convert);
+        let plan = plans.next().unwrap_or(Plan::Convert(new.dtype()));
         let line = tensor(&mut reader, new, &plan, &weights, threads, &bar, &mut sums, to);
         let done = line.and_then(|line| Ok(bar.suspend(|| writeln!(out, "{line}"))?));
         done.map_err(|e| {
@@ -110,12 +117,13 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
 }
 
 /// Writes the metadata on file types that programs built on ggml expect.
-fn describe(writer: &mut Writer, dtype: DType) -> Result<()> {
+fn describe(writer: &mut Writer, cli: &Cli) -> Result<()> {
     // There are fewer than a hundred file types.
-    if let Some(number) = (0..100).find(|&n| DType::from_ftype(n) == Some(dtype)) {
-        writer.set("general.file_type", u32::try_from(number)?)?;
+    let of_type = |dtype| (0..100).find(|&n| DType::from_ftype(n) == Some(dtype)).and_then(|n| u32::try_from(n).ok());
+    if let Some(number) = cli.mix.map(|mix| mix.ftype).or_else(|| of_type(cli.dtype?)) {
+        writer.set("general.file_type", number)?;
     }
-    if dtype.is_quantized() {
+    if cli.mix.is_some() || cli.dtype.is_some_and(DType::is_quantized) {
         writer.set("general.quantization_version", sys::GGML_QNT_VERSION)?;
     }
     Ok(())

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 use ggml::DType;
+use ggml::Quantize as _;
 use ggml::gguf::{Reader, Writer};
 
 use crate::cli::{Cli, can_quantize};
@@ -63,7 +64,7 @@ impl Folder {
         Ok(String::from_utf8(out).unwrap())
     }
 
-    fn result(&self) -> Reader {
+    fn result(&self) -> Reader<Vec<u8>> {
         Reader::open(self.file("out.gguf")).unwrap().into_memory().unwrap()
     }
 }
@@ -227,6 +228,47 @@ fn imatrix_is_required_and_checked() {
     assert!(printed.contains("converted=1 weighted=1 "), "{printed}");
     fs::write(&file, Writer::new().to_bytes().unwrap()).unwrap();
     assert!(folder.run(&options).unwrap_err().contains("no importance matrix"));
+}
+
+#[test]
+fn mixtures_give_each_tensor_its_type() {
+    let folder = Folder::new("mix");
+    let mut writer = Writer::new();
+    writer.set("general.architecture", "llama").unwrap();
+    writer.set("llama.block_count", 16_u32).unwrap();
+    writer.set("llama.attention.head_count", 8_u32).unwrap();
+    writer.set("llama.attention.head_count_kv", 2_u32).unwrap();
+    let matrix = bytes(&noise(512));
+    for layer in 0..16 {
+        for part in ["attn_v", "attn_q", "ffn_down"] {
+            writer.tensor(&format!("blk.{layer}.{part}.weight"), DType::F32, [256, 2], &matrix).unwrap();
+        }
+    }
+    writer.tensor("blk.0.ffn_gate_inp.weight", DType::F32, [256, 2], &matrix).unwrap();
+    writer.tensor("token_embd.weight", DType::F32, [32, 16], &matrix).unwrap();
+    writer.write(folder.file("in.gguf")).unwrap();
+
+    let printed = folder.run(&["--mix", "Q4_K_M"]).unwrap();
+    assert!(printed.contains("converted=49 weighted=0 kept=1"), "{printed}");
+    assert!(printed.contains("stays f32: the mixture leaves it"), "{printed}");
+    let result = folder.result();
+    let dtype = |name: &str| result.tensor(name).unwrap().dtype();
+    // The first two, the last two, and each third of the twelve between.
+    let more = [0, 1, 4, 7, 10, 13, 14, 15];
+    for layer in 0..16 {
+        let expected = if more.contains(&layer) { DType::Q6_K } else { DType::Q4_K };
+        assert_eq!(dtype(&format!("blk.{layer}.attn_v.weight")), expected, "{layer}");
+        assert_eq!(dtype(&format!("blk.{layer}.ffn_down.weight")), expected, "{layer}");
+        assert_eq!(dtype(&format!("blk.{layer}.attn_q.weight")), DType::Q4_K, "{layer}");
+    }
+    // It is the output, too, and its rows are short.
+    assert_eq!(dtype("token_embd.weight"), DType::Q8_0);
+    assert_eq!(result.metadata("general.file_type"), Some(&15_u32.into()));
+
+    let e = folder.run(&["--mix", "q4_K_XL"]).unwrap_err();
+    assert!(e.contains("there are q3_K_S, ") && e.contains("q4_K_M"), "{e}");
+    assert!(folder.run(&["--mix", "q4_K_M", "--type", "q8_0"]).unwrap_err().contains("cannot be used with"));
+    assert!(folder.run(&[]).unwrap_err().contains("--type <TYPE>"));
 }
 
 #[test]

@@ -9,8 +9,8 @@ use crate::cluster::Mode;
 use crate::model::Size;
 
 const MORE: &str = "\
-The servers are child processes of this program on the loopback interface. While they run, they trust all programs of this
-machine.
+The servers are child processes of this program on the loopback interface. While they run, all programs of this machine can use
+them.
 
 Examples:
   rpc_cluster                             run a third of the layers on each of two servers and the CPU

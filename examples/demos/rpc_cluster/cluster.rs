@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use ggml::meta::{MetaDevice, Split};
+use ggml::meta::{MetaDevice, SplitMode};
 use ggml::{Context, Device, DeviceType, Run, Sched, TensorInfo, Weights};
 
 use crate::model::{Model, Part, Step};
@@ -76,11 +76,11 @@ impl Placement {
 
 /// The splits of weights on a meta device: a layer's first matrices by rows, its last one by the matching columns, so
 /// that only the layer's result needs an all-reduce.
-fn divide(t: &TensorInfo) -> Split {
+fn divide(t: &TensorInfo) -> SplitMode {
     match t.name.rsplit('.').next() {
-        Some("gate" | "up" | "head") => Split::Even { axis: 1 },
-        Some("down") => Split::Even { axis: 0 },
-        _ => Split::Mirrored,
+        Some("gate" | "up" | "head") => SplitMode::Even { axis: 1 },
+        Some("down") => SplitMode::Even { axis: 0 },
+        _ => SplitMode::Mirrored,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use fastrand::Rng;
-use ggml::{Context, DType, Device, Graph, Tensor, Weights, WeightsBuilder};
+use ggml::{Context, DType, Device, Graph, LeafInfo, Tensor, Weights, WeightsBuilder};
 
 /// The inner size of a block, as a multiple of the width.
 const HIDDEN: usize = 4;
@@ -67,7 +67,7 @@ impl Model {
         }
         let cpu = Device::cpu()?;
         let part = |name: &str| parameters.iter().find(|p| p.name == name).map(|p| p.part);
-        let mut weights = builder.place_with(|name| part(name).map_or(cpu, &mut device).buffer_type())?;
+        let mut weights = builder.place(|leaf: &LeafInfo| part(leaf.name()).map_or(cpu, &mut device))?;
         let mut rng = Rng::with_seed(self.seed);
         for Parameter { name, ne: [n, m], .. } in &parameters {
             // Keeps the magnitude of the activations: results are sums of n products.

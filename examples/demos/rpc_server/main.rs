@@ -6,14 +6,17 @@
 //! ```
 
 mod cli;
+mod report;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
 use ggml::Device;
-use ggml::rpc::Server;
+use ggml::rpc::{Server, Stop};
 
 use cli::Cli;
 
@@ -26,30 +29,42 @@ fn run(cli: &Cli) -> Result<()> {
         return list(&mut io::stdout());
     }
     let mut out = own_output()?;
-    let server = serve(cli, &mut io::stderr())?;
+    let (signal, signals) = channel();
+    // Before the server starts, so that no signal finds it without.
+    let pass_on = move || {
+        // It fails when the program ends already.
+        let _passed = signal.send(());
+    };
+    ctrlc::set_handler(pass_on).context("can't take the signals that end a program")?;
+    let server = serve(cli)?;
     writeln!(out, "listening on {}", server.address())?;
     out.flush()?;
-    Err(server.wait()).context("the server ended")
+    let every = Duration::from_secs(cli.every.get());
+    while signals.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+        writeln!(out, "{}", report::line(&server.clients(), server.held(), cli.json))?;
+        out.flush()?;
+    }
+    let clients = server.clients().len();
+    server.stop(Stop::Now);
+    writeln!(io::stderr(), "stopped, with {clients} clients")?;
+    Ok(())
 }
 
-/// Starts the server, after a warning if the address is reachable from other machines.
-fn serve(cli: &Cli, warnings: &mut impl Write) -> Result<Server> {
+fn serve(cli: &Cli) -> Result<Server> {
     let devices = cli.devices.iter().map(|name| device(name)).collect::<Result<Vec<_>>>()?;
-    if !cli.address.ip().is_loopback() {
-        writeln!(
-            warnings,
-            "warning: {} can be reached from other machines, and ggml's protocol has neither authentication nor \
-             encryption: whoever can connect can take this process over. Serve networks only where you trust everyone",
-            cli.address
-        )?;
-    }
-    let mut server = Server::builder().address(cli.address).devices(devices);
+    let mut server = Server::builder().address(cli.address()).devices(devices).limits(cli.limits());
+    server = server.allow_plain(cli.allow_plain);
     if let Some(threads) = cli.threads {
-        server = server.threads(threads);
+        server = server.threads(threads.get());
     }
-    // SAFETY: the user chooses the address, and so whom to trust; the help and the warning explain the risk.
-    let server = unsafe { server.start() };
-    Ok(server?)
+    #[cfg(feature = "rpc-tls")]
+    {
+        server = server.tls(cli.tls.read()?);
+    }
+    if let Some(folder) = cli.cache_folder()? {
+        server = server.cache(folder);
+    }
+    Ok(server.start()?)
 }
 
 fn device(name: &str) -> Result<Device> {
@@ -57,7 +72,9 @@ fn device(name: &str) -> Result<Device> {
 }
 
 fn list(out: &mut impl Write) -> Result<()> {
-    for device in Device::all()? {
+    // Devices of other servers can't be served.
+    let is_local = |device: &Device| device.registry().is_none_or(|registry| !registry.name().starts_with("RPC"));
+    for device in Device::all()?.into_iter().filter(is_local) {
         let memory = device.memory()?;
         let (free, total) = (memory.free >> 20, memory.total >> 20);
         writeln!(out, "{}: {} ({total} MiB, {free} MiB free)", device.name(), device.description())?;
@@ -94,35 +111,94 @@ mod tests {
 
     #[test]
     fn server_accepts_a_connection() {
-        let mut warnings = Vec::new();
-        let cli = cli(&["--address", "127.0.0.1:0", "--device", "CPU", "--device", "cpu", "--threads", "1"]);
-        let server = serve(&cli, &mut warnings).unwrap();
+        let cli = cli(&["--port", "0", "--device", "CPU", "--device", "cpu", "--threads", "1"]);
+        let server = serve(&cli).unwrap();
         let connection = ggml::rpc::connect(&server.address().to_string()).unwrap();
         assert_eq!(connection.devices().len(), 2);
-        assert!(warnings.is_empty());
     }
 
     #[test]
     fn serve_error_names_the_port_in_use() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = taken.local_addr().unwrap().to_string();
-        let error = format!("{:#}", serve(&cli(&["--address", &address]), &mut Vec::new()).unwrap_err());
+        let address = taken.local_addr().unwrap();
+        let error = format!("{:#}", serve(&cli(&["--port", &address.port().to_string()])).unwrap_err());
+        let address = address.to_string();
         assert!(error.contains(&address) && error.contains("in use"), "{error}");
     }
 
     #[test]
-    fn serve_warns_of_other_machines() {
-        let mut warnings = Vec::new();
+    fn public_addresses_must_be_allowed() {
         // This address is reserved for documentation: listening on it always fails.
-        let error = serve(&cli(&["--address", "192.0.2.1:0"]), &mut warnings).unwrap_err();
-        assert!(format!("{error:#}").contains("192.0.2.1"), "{error:#}");
-        let warnings = String::from_utf8(warnings).unwrap();
-        assert!(warnings.contains("neither authentication nor encryption"), "{warnings}");
+        let public = ["--host", "192.0.2.1", "--port", "0", "--allow-plain"];
+        let refused = format!("{:#}", serve(&cli(&public[..4])).unwrap_err());
+        assert!(refused.contains("192.0.2.1") && refused.contains("allow_plain"), "{refused}");
+        let error = format!("{:#}", serve(&cli(&public)).unwrap_err());
+        assert!(error.contains("can't listen there"), "{error}");
+    }
+
+    /// Set in a process that is the server of a test.
+    #[cfg(unix)]
+    const CHILD: &str = "RPC_SERVER_TEST";
+
+    /// This program, run again, whose only test is the server.
+    #[cfg(unix)]
+    #[test]
+    fn server_ends_cleanly_when_it_is_told_to() {
+        use std::io::{BufRead as _, BufReader};
+        use std::process::{Command, Stdio};
+
+        use rustix::process::{Pid, Signal, kill_process};
+
+        if std::env::var_os(CHILD).is_some() {
+            run(&cli(&["--port", "0", "--every", "1", "--json"])).unwrap();
+            return;
+        }
+        for signal in [Signal::INT, Signal::TERM] {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "tests::server_ends_cleanly_when_it_is_told_to", "--nocapture"])
+                .env(CHILD, "1")
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+            let address = lines.find_map(|line| Some(line.strip_prefix("listening on ")?.to_owned())).unwrap();
+            let client = std::net::TcpStream::connect(&address).unwrap();
+            let line = lines.find(|line| line.contains(&client.local_addr().unwrap().to_string())).unwrap();
+            assert!(line.starts_with("{\"clients\":[{") && line.contains("\"held\":0"), "{line}");
+            kill_process(Pid::from_child(&child), signal).unwrap();
+            assert!(child.wait().unwrap().success(), "{signal:?}");
+            assert!(std::net::TcpStream::connect(&address).is_err(), "nobody listens any more");
+        }
+    }
+
+    #[cfg(feature = "rpc-tls")]
+    #[test]
+    fn clients_need_the_certificate_that_the_files_ask_for() {
+        use ggml::rpc::{Options, Tls, connect, connect_with};
+
+        let key = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let (certificate, key) = (key.cert.pem(), key.signing_key.serialize_pem());
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let (pem, secret) = (file("a.pem", &certificate), file("a.key", &key));
+        let arguments = ["--port", "0", "--tls-cert", &pem, "--tls-key", &secret, "--tls-ca", &pem];
+        let server = serve(&cli(&arguments)).unwrap();
+        let endpoint = server.address().to_string();
+        assert!(connect(&endpoint).is_err());
+        let options = Options::new().with_tls(Tls::new(&certificate, &key, &certificate).unwrap());
+        assert_eq!(connect_with(&endpoint, &options).unwrap().devices().len(), 1);
+        std::fs::remove_file(&secret).unwrap();
+        let error = format!("{:#}", serve(&cli(&arguments)).unwrap_err());
+        assert!(error.contains("can't read") && error.contains("a.key"), "{error}");
     }
 
     #[test]
     fn unknown_device_error_mentions_list() {
-        let error = format!("{:#}", serve(&cli(&["--device", "CUDA77"]), &mut Vec::new()).unwrap_err());
+        let error = format!("{:#}", serve(&cli(&["--device", "CUDA77"])).unwrap_err());
         assert!(error.contains("CUDA77") && error.contains("--list"), "{error}");
     }
 

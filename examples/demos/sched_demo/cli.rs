@@ -11,8 +11,8 @@ const MORE: &str = "\
 Devices:
   The layers of the network are assigned to the devices in turn, so ggml's scheduler splits the graph and copies tensors
   between devices. A device named twice gets twice as many layers. The CPU is always used: the scheduler falls back to it.
-  RPC0 is a server that this program starts on the loopback interface; while it runs, it trusts all programs of this
-  machine. The default is the CPU with the best GPU, or with RPC0 if there is no GPU.
+  RPC0 is a server that this program starts on the loopback interface; while it runs, all programs of this machine can use
+  it. The default is the CPU with the best GPU, or with RPC0 if there is no GPU.
 
 Examples:
   sched_demo                              classify the test images

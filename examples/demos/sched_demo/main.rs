@@ -24,6 +24,7 @@ use clap::Parser as _;
 use demos::digits::data::{self, Images, PIXELS};
 use demos::output::Output;
 use ggml::{Context, Run, Sched, Weights};
+use ggml_draw::ToSvg as _;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use cli::Cli;

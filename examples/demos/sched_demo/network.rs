@@ -6,14 +6,15 @@ use anyhow::{Context as _, Result, ensure};
 use demos::digits::data::SIDE;
 use demos::digits::forward::forward;
 use demos::digits::model::{self, INPUT, LAYERS, key};
+use ggml::gguf::Load as _;
 use ggml::gguf::{Reader, Value};
-use ggml::{Context, DType, Device, Graph, Tensor, Weights};
+use ggml::{Context, DType, Device, Graph, LeafInfo, Tensor, Weights};
 
 use crate::reference::Reference;
 
 /// A model file that holds the network of these examples.
 #[derive(Debug)]
-pub(crate) struct Model(Reader);
+pub(crate) struct Model(Reader<Vec<u8>>);
 
 impl Model {
     /// Reads and checks a file.
@@ -49,7 +50,7 @@ impl Model {
             layer.and_then(|i| of_layers.get(i)).copied()
         };
         let cpu = Device::cpu()?;
-        Ok(self.0.load(|name| device(name).unwrap_or(cpu).buffer_type())?)
+        Ok(self.0.load(|leaf: &LeafInfo| device(leaf.name()).unwrap_or(cpu))?)
     }
 }
 
@@ -71,7 +72,7 @@ fn read(path: &Path) -> Result<Model> {
 }
 
 /// The values of an `f32` tensor.
-fn values(reader: &Reader, name: &str) -> Result<Vec<f32>> {
+fn values(reader: &Reader<Vec<u8>>, name: &str) -> Result<Vec<f32>> {
     let bytes = reader.data(name)?;
     Ok(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect())
 }

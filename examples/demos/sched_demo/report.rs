@@ -75,9 +75,10 @@ pub(crate) struct Split {
     pub(crate) inputs: Vec<Copied>,
 }
 
-impl From<&ggml::Split<'_>> for Split {
-    fn from(split: &ggml::Split<'_>) -> Self {
-        let copied = |input: &ggml::SplitInput<'_>| Copied { name: input.tensor.name(), bytes: input.bytes as u64 };
+impl From<&ggml::run::Split<'_>> for Split {
+    fn from(split: &ggml::run::Split<'_>) -> Self {
+        let copied =
+            |input: &ggml::run::SplitInput<'_>| Copied { name: input.tensor.name(), bytes: input.bytes as u64 };
         Self {
             device: split.backend.device().name(),
             nodes: split.nodes.len(),

@@ -6,6 +6,7 @@ use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use ggml::DType;
+use ggml::Quantize as _;
 
 /// The approximate number of values that a thread converts at a time.
 const PIECE: usize = 1 << 18;

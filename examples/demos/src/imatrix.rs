@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ggml::DType;
+use ggml::Quantize as _;
 use ggml::gguf::Reader;
 
 use crate::Shown;

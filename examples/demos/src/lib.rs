@@ -6,6 +6,7 @@ pub mod convert;
 pub mod digits;
 pub mod imatrix;
 pub mod loopback;
+pub mod mix;
 pub mod output;
 #[cfg(feature = "rpc")]
 pub mod servers;

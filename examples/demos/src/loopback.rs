@@ -19,15 +19,12 @@ pub fn start(threads: NonZeroUsize) -> Result<Device> {
     use anyhow::Context as _;
     use ggml::rpc::{self, Connection, Server};
 
-    /// Never dropped: a server that loses its client prints to standard output, whose last line must be ours.
-    static CONNECTION: OnceLock<Connection> = OnceLock::new();
+    /// Kept until the program ends, for its devices are.
+    static KEPT: OnceLock<(Server, Connection)> = OnceLock::new();
 
-    let server = Server::builder().threads(threads);
-    // SAFETY: the server listens on the loopback interface only, while this program runs. The help says that all programs
-    // of this machine are trusted.
-    let server = unsafe { server.start() }?;
+    let server = Server::builder().threads(threads.get()).start()?;
     let connection = rpc::connect(&server.address().to_string())?;
-    let connection = CONNECTION.get_or_init(|| connection);
+    let (_, connection) = KEPT.get_or_init(|| (server, connection));
     connection.devices().first().copied().context("the RPC server offers no device")
 }
 

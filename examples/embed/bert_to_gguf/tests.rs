@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ggml::Quantize as _;
 use ggml::gguf::{Reader, Value};
 use safetensors::tensor::TensorView;
 

@@ -10,10 +10,13 @@
 //! ```
 
 use anyhow::Result;
-use ggml::{Context, DType, FlashAttn, Graph, SoftMax, Tensor, Weights};
+use ggml::{
+    Context, DType, Graph, Tensor, Weights,
+    ops::{FlashAttnOptions, SoftMaxOptions},
+};
 
+use crate::config::Config;
 use crate::layer::Layer;
-use crate::model::Config;
 
 /// The minimum length of a mean for the normalisation, so that a zero vector stays zero.
 const LEAST_LENGTH: f32 = 1e-12;
@@ -128,7 +131,7 @@ impl<'c> Encoder<'c, '_> {
         let q = ctx.cont(self.heads(q)?)?;
         // A token's attention to each token: [tokens, tokens, heads, sentences].
         let scores = ctx.mul_mat(self.heads(k)?, q)?;
-        let how = SoftMax::new().with_scale(self.config.scale()).with_mask(self.mask);
+        let how = SoftMaxOptions::new().with_scale(self.config.scale()).with_mask(self.mask);
         let scores = ctx.soft_max_ext(scores, how)?;
         // A product sums over the first dimension of both operands, which must be the tokens here.
         let v = ctx.cont(ctx.permute(self.heads(v)?, [1, 0, 2, 3])?)?;
@@ -138,7 +141,7 @@ impl<'c> Encoder<'c, '_> {
     }
 
     fn flash_attention(&self, q: Tensor<'c>, k: Tensor<'c>, v: Tensor<'c>) -> Result<Tensor<'c>> {
-        let how = FlashAttn::new(self.config.scale()).with_mask(self.mask);
+        let how = FlashAttnOptions::new(self.config.scale()).with_mask(self.mask);
         let attended = self.ctx.flash_attn_ext(self.heads(q)?, self.heads(k)?, self.heads(v)?, how)?;
         Ok(self.ctx.reshape(attended, [self.config.width, self.n, self.sentences])?)
     }

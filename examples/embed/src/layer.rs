@@ -4,11 +4,12 @@ use std::fs::File;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use ggml::Quantize as _;
 use ggml::gguf::Reader;
 use ggml::{Context, DType, Tensor};
 use kernels::{Attention, Linear, Part, Then};
 
-use crate::model::Config;
+use crate::config::Config;
 
 /// A layer as five custom operations.
 #[derive(Debug)]

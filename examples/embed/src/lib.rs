@@ -3,6 +3,7 @@
 //! [`model`] has its file, its weights and its batches; [`encoder`] has the computation in ggml's operations, [`layer`]
 //! the same layer in [`kernels`] of our own.
 
+pub mod config;
 pub mod encoder;
 pub mod layer;
 pub mod model;

@@ -1,12 +1,16 @@
 //! Attention among the tokens of a sentence.
 
 use anyhow::{Result, ensure};
-use ggml::{Context, Operands, RowsMut, Tensor};
+use ggml::{
+    Context, DType, Tensor,
+    ops::{Operands, RowsMut},
+};
 use half::f16;
 use pulp::{Arch, Simd};
 
+use super::kernel::{Kernel, arch, dense};
+use super::math;
 use super::panels::{self, Panels, WIDTH, by_width, fill, product};
-use super::{Kernel, math};
 
 /// The attention of a layer.
 #[derive(Debug, Clone, Copy)]
@@ -21,22 +25,32 @@ impl Attention {
     /// Attention over `width` numbers per token, shared by `heads`; scores are multiplied by `scale`.
     ///
     /// # Errors
-    /// If the heads don't share the numbers equally.
+    /// If the heads don't share the numbers equally, or have none.
     pub fn new(width: usize, heads: usize, scale: f32) -> Result<Self> {
-        ensure!(heads > 0 && width.is_multiple_of(heads), "{width} numbers can't be shared by {heads} heads");
-        Ok(Self { arch: Arch::new(), width, heads, scale })
+        let shared = width > 0 && heads > 0 && width.is_multiple_of(heads);
+        ensure!(shared, "{width} numbers can't be shared by {heads} heads");
+        Ok(Self { arch: arch(), width, heads, scale })
     }
 
     /// From `[3 width, tokens, sentences]` (queries, keys and values) to `[width, tokens, sentences]`. With a mask
-    /// `[tokens, 1, 1, sentences]` of f16, a sentence ends where the mask is not 0.
+    /// `[tokens, 1, 1, sentences]` of f16, a sentence ends where the mask is not 0. The rows of a sentence that is masked
+    /// as a whole are zeros.
     ///
     /// # Errors
-    /// If `qkv` has another first dimension, and those of [`Context::custom`].
+    /// If `qkv` or the mask has another shape or type, or rows that are not contiguous, and those of [`Context::custom`].
     pub fn apply<'c>(self, ctx: &'c Context, qkv: Tensor<'c>, mask: Option<Tensor<'c>>) -> Result<Tensor<'c>> {
         let operands: Vec<_> = [qkv].into_iter().chain(mask).collect();
-        let [n, tokens, sentences, _] = qkv.ne();
+        let [n, tokens, sentences, more] = qkv.ne();
         let width = i64::try_from(self.width)?;
-        ensure!(n == 3 * width, "queries, keys and values should have {width} numbers each, but {n} are there");
+        let fits = n % 3 == 0 && n / 3 == width;
+        ensure!(fits, "queries, keys and values should have {width} numbers each, but {n} are there");
+        ensure!(more == 1, "queries, keys and values should have three dimensions, but have {:?}", qkv.ne());
+        dense(qkv, DType::F32)?;
+        if let Some(mask) = mask {
+            let expected = [tokens, 1, 1, sentences];
+            ensure!(mask.ne() == expected, "the mask should have the shape {expected:?}, but has {:?}", mask.ne());
+            dense(mask, DType::F16)?;
+        }
         Ok(self.operation(self.arch, ctx, &operands, [width, tokens, sentences, 1])?)
     }
 }
@@ -66,6 +80,12 @@ fn run<S: Simd, const R: usize, const V: usize>(
             2 => operands.rows::<f16>(1).row([0, 0, sentence]).iter().take_while(|x| **x == f16::ZERO).count(),
             _ => tokens,
         };
+        if tokens == 0 {
+            for (_, out) in out {
+                out.fill(0.0);
+            }
+            continue;
+        }
         let queries: Vec<_> = out.iter().map(|&(i, _)| x.row(i)).collect();
         let others: Vec<_> = (0..tokens).map(|i| x.row([i, sentence, 0])).collect();
         let (mut keys, mut values) = (Panels::new(size, tokens), Panels::new(tokens, size));

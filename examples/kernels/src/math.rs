@@ -32,7 +32,7 @@ pub(super) fn gelu(x: f32) -> f32 {
     0.5 * x * (1.0 + erf)
 }
 
-/// `e^x` for `x <= 0`; about 0 below -87.
+/// `e^x` for `x <= 0`, or NaN; about 0 below -87.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     /// ln 2 in two parts; the first has enough trailing zeros for exact products.
@@ -44,7 +44,9 @@ fn exp(x: f32) -> f32 {
     let shifted = x * std::f32::consts::LOG2_E + WHOLE;
     let powers = shifted - WHOLE;
     let rest = (x - powers * LN_2[0]) - powers * LN_2[1];
-    f32::from_bits(polynomial(rest, FACTORS).to_bits().wrapping_add(shifted.to_bits() << 23))
+    let power = f32::from_bits(polynomial(rest, FACTORS).to_bits().wrapping_add(shifted.to_bits() << 23));
+    // What a NaN carries would be added to its exponent.
+    if x.is_nan() { x } else { power }
 }
 
 /// Reduces `each` of the values by `join`, [`LANES`] at a time.
@@ -60,9 +62,10 @@ fn fold(row: &[f32], start: f32, each: impl Fn(f32) -> f32, join: impl Fn(f32, f
     rest.iter().map(|&x| each(x)).chain(lanes).fold(start, join)
 }
 
+/// The largest product with `scale`.
 #[inline(always)]
-fn max(row: &[f32]) -> f32 {
-    fold(row, f32::NEG_INFINITY, |x| x, |a, b| if a > b { a } else { b })
+fn max(row: &[f32], scale: f32) -> f32 {
+    fold(row, f32::NEG_INFINITY, |x| x * scale, |a, b| if a > b { a } else { b })
 }
 
 #[inline(always)]
@@ -70,12 +73,13 @@ fn sum(row: &[f32], each: impl Fn(f32) -> f32) -> f32 {
     fold(row, 0.0, each, |a, b| a + b)
 }
 
-/// Softmax without the division: exponentiates the scores, and returns their sum.
+/// Softmax without the division: exponentiates the scores times `scale`, and returns their sum.
 #[inline(always)]
 pub(super) fn soft_max(row: &mut [f32], scale: f32) -> f32 {
-    let max = max(row);
+    // With a negative scale, the smallest score has the largest product.
+    let max = max(row, scale);
     for x in row.iter_mut() {
-        *x = exp((*x - max) * scale);
+        *x = exp(*x * scale - max);
     }
     sum(row, |x| x)
 }

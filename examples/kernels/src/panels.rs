@@ -1,7 +1,7 @@
 //! Matrices stored in the order in which a product reads them.
 
 use bytemuck::{Pod, Zeroable};
-use pulp::{Simd, WithSimd};
+use pulp::Simd;
 
 /// The number of columns per panel.
 pub(super) const WIDTH: usize = 32;
@@ -23,15 +23,6 @@ impl Panels {
     /// Zeros.
     pub(super) fn new(depth: usize, columns: usize) -> Self {
         Self { depth, rows: vec![Row::zeroed(); depth * columns.div_ceil(WIDTH)] }
-    }
-
-    /// Reorders a matrix of columns of `depth` values each (ggml's rows).
-    pub(super) fn from_columns(columns: &[f32], depth: usize) -> Self {
-        let mut panels = Self::new(depth, columns.len() / depth);
-        for (i, column) in columns.chunks_exact(depth).enumerate() {
-            panels.set_column(i, column);
-        }
-        panels
     }
 
     pub(super) fn set_column(&mut self, i: usize, column: &[f32]) {
@@ -88,12 +79,6 @@ pub(super) fn product<S: Simd, const R: usize, const V: usize>(
         }
     }
     sums
-}
-
-/// Runs a kernel in a separate function, so that surrounding code does not use its registers.
-#[inline(never)]
-pub(super) fn apart<S: Simd, Op: WithSimd>(simd: S, op: Op) -> Op::Output {
-    simd.vectorize(op)
 }
 
 /// Calls a function with the number of rows, and of vectors per row, that fit into the processor's registers.

@@ -2,9 +2,9 @@
 
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_wrap, reason = "small numbers")]
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use ggml::Quantize as _;
 use ggml::{Backend, Context, DType, Sched, Tensor};
 use half::f16;
 use pulp::Arch;
@@ -12,7 +12,7 @@ use pulp::Arch;
 use super::attention::Attention;
 use super::linear::{Linear, Part, Then};
 use super::math;
-use super::matmul::{self, Panels};
+use super::matmul::{self, UnpackedPanels};
 
 /// All that the processor can do.
 fn archs() -> Vec<Arch> {
@@ -22,16 +22,16 @@ fn archs() -> Vec<Arch> {
     usual.collect()
 }
 
-fn random(rng: &mut fastrand::Rng, n: usize) -> Vec<f32> {
+pub(crate) fn random(rng: &mut fastrand::Rng, n: usize) -> Vec<f32> {
     (0..n).map(|_| rng.f32() * 2.0 - 1.0).collect()
 }
 
-fn dot(a: &[f32], b: &[f32]) -> f64 {
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }
 
 /// What a graph of inputs makes, on so many threads.
-fn compute<'c>(
+pub(crate) fn compute<'c>(
     ctx: &'c Context,
     threads: usize,
     out: Tensor<'c>,
@@ -39,7 +39,7 @@ fn compute<'c>(
     mask: Option<(Tensor<'c>, &[f16])>,
 ) -> Vec<f32> {
     let mut cpu = Backend::cpu().unwrap();
-    cpu.set_threads(NonZeroUsize::new(threads).unwrap().get()).unwrap();
+    cpu.set_threads(threads).unwrap();
     let mut sched = Sched::builder().backend(cpu).build().unwrap();
     let graph = ctx.graph([out]).unwrap();
     let mut run = sched.alloc(&graph).unwrap();
@@ -60,7 +60,8 @@ fn matmul_kernel_equals_plain_rust() {
         let (w, b) = (random(&mut rng, depth * columns), random(&mut rng, columns));
         let (x, residual) = (random(&mut rng, depth * rows), random(&mut rng, columns * rows));
         let (scale, shift) = (random(&mut rng, columns), random(&mut rng, columns));
-        for (arch, threads) in archs().into_iter().flat_map(|arch| [(arch, 1), (arch, 3)]) {
+        let levels = || matmul::levels().flat_map(|level| [(level, 1), (level, 3)]);
+        for (arch, (level, threads)) in archs().into_iter().flat_map(|arch| levels().map(move |level| (arch, level))) {
             let thens =
                 [Then::Nothing, Then::Gelu, Then::AddNorm { scale: scale.clone(), shift: shift.clone(), eps: 0.1 }];
             for then in thens {
@@ -86,7 +87,7 @@ fn matmul_kernel_equals_plain_rust() {
                 // In two parts.
                 let parts = [0..columns / 2, columns / 2..columns].map(|part| {
                     let weights = bytemuck::cast_slice(&w[part.start * depth..part.end * depth]);
-                    Part::new(DType::F32, weights, depth, &b[part])
+                    Part::at(level, DType::F32, weights, depth, &b[part])
                 });
                 // One column can't be divided.
                 let mut linear = Linear::new(parts.into_iter().flatten().collect(), then).unwrap();
@@ -96,7 +97,12 @@ fn matmul_kernel_equals_plain_rust() {
                 let mut floats = vec![(input, &x[..])];
                 floats.extend(with.map(|and| (and, &residual[..])));
                 let found = compute(&ctx, threads, out, &floats, None);
-                close(&found, &expected, 3e-6, &format!("{depth} {columns} {rows} {arch:?} {:?}", linear.then));
+                close(
+                    &found,
+                    &expected,
+                    3e-6,
+                    &format!("{depth} {columns} {rows} {arch:?} {level:?} {:?}", linear.then),
+                );
             }
         }
     }
@@ -110,7 +116,7 @@ fn normal(x: &[f64], scale: &[f32], shift: &[f32], eps: f64) -> Vec<f64> {
     scaled.map(|((x, &scale), &shift)| (x - mean) / deviation * f64::from(scale) + f64::from(shift)).collect()
 }
 
-fn close(found: &[f32], expected: &[f64], allowed: f64, what: &str) {
+pub(crate) fn close(found: &[f32], expected: &[f64], allowed: f64, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (i, (&found, expected)) in found.iter().zip(expected).enumerate() {
         let error = (f64::from(found) - expected).abs();
@@ -136,84 +142,18 @@ fn quantised_matmul_kernel_equals_dequantised_product() {
             .chunks(depth)
             .flat_map(|x| stands_for.chunks(depth).zip(&bias).map(move |(w, &b)| dot(w, x) + f64::from(b)))
             .collect();
-        for threads in [1, 3] {
-            if Panels::new(dtype, &w, columns).is_none() {
-                assert!(!has_bytes(), "there are panels wherever there are the instructions");
-                continue;
-            }
+        for (level, threads) in matmul::levels().flat_map(|level| [(level, 1), (level, 3)]) {
+            let panels = UnpackedPanels::new(level, dtype, &w, columns).unwrap();
+            assert!(format!("{panels:?}").contains("Blocks"), "{panels:?}");
             let ctx = Context::new();
             let input = ctx.input("x", DType::F32, [depth as i64, rows as i64]).unwrap();
-            let part = Part::new(dtype, &w, depth, &bias).unwrap();
+            let part = Part::at(level, dtype, &w, depth, &bias).unwrap();
             let linear = Arc::new(Linear::new(vec![part], Then::Nothing).unwrap());
             let out = linear.apply(&ctx, input, None).unwrap();
             let found = compute(&ctx, threads, out, &[(input, &x)], None);
-            close(&found, &expected, 1e-2, &format!("{dtype} {depth} {columns} {rows}"));
+            close(&found, &expected, 1e-2, &format!("{level:?} {dtype} {depth} {columns} {rows}"));
         }
     }
-    assert!(Panels::new(DType::F16, &[0; 64], 1).is_none());
-}
-
-/// Whether the processor multiplies bytes.
-fn has_bytes() -> bool {
-    matmul::multiplies(DType::Q8_0, [256, 32, 1, 1])
-}
-
-#[test]
-fn mul_mat_equals_dequantised_product() {
-    let mut rng = fastrand::Rng::with_seed(7);
-    let shapes = [
-        (256, 32, 1),
-        (512, 96, 2),
-        (256, 64, 3),
-        (768, 32, 5),
-        (1280, 64, 7),
-        (2304, 32, 2),
-        (256, 64, 8),
-        (512, 96, 9),
-        (256, 160, 37),
-        (4096, 32, 140),
-    ];
-    for dtype in [DType::F16, DType::Q8_0, DType::Q4_0, DType::Q4_K] {
-        for (depth, columns, rows) in shapes {
-            let shape = [depth as i64, columns as i64, 1, 1];
-            assert_eq!(matmul::multiplies(dtype, shape), has_bytes(), "{dtype} {shape:?}");
-            if !has_bytes() {
-                continue; // ggml computes it, which rounds activations otherwise
-            }
-            let (w, mut x) = (random(&mut rng, depth * columns), random(&mut rng, depth * rows));
-            x[..40].fill(0.0);
-            let w = dtype.quantize(&w, depth, None).unwrap();
-            let stands_for = dtype.dequantize(&w).unwrap();
-            let rounded = match dtype {
-                DType::F16 => x.clone(),
-                // But for their scale, which has 16 bits there.
-                _ => DType::Q8_0.dequantize(&DType::Q8_0.quantize(&x, depth, None).unwrap()).unwrap(),
-            };
-            let expected: Vec<_> =
-                rounded.chunks(depth).flat_map(|x| stands_for.chunks(depth).map(move |w| dot(w, x))).collect();
-            let mut weights = ggml::WeightsBuilder::new();
-            weights.tensor("w", dtype, [depth, columns]).unwrap();
-            let mut weights = weights.place(ggml::Device::cpu().unwrap()).unwrap();
-            weights.set_bytes("w", &w).unwrap();
-            for threads in [1, 3] {
-                let ctx = Context::new();
-                let input = ctx.input("x", DType::F32, [depth as i64, rows as i64]).unwrap();
-                let out = matmul::mul_mat(&ctx, weights.tensor("w").unwrap(), input).unwrap();
-                let found = compute(&ctx, threads, out, &[(input, &x)], None);
-                let allowed = if dtype == DType::F16 { 1e-5 } else { 1e-3 } * (depth as f64).sqrt();
-                close(&found, &expected, allowed, &format!("{dtype} {depth} {columns} {rows}"));
-            }
-        }
-    }
-    // What the kernels don't compute, ggml does.
-    assert!(!matmul::multiplies(DType::Q5_0, [256, 32, 1, 1]) && !matmul::multiplies(DType::Q8_0, [256, 33, 1, 1]));
-    assert!(!matmul::multiplies(DType::Q8_0, [288, 32, 1, 1]) && !matmul::multiplies(DType::Q8_0, [256, 32, 2, 1]));
-    let ctx = Context::new();
-    let [w, x] = [("w", 3), ("x", 5)].map(|(name, n)| ctx.input(name, DType::F32, [40, n]).unwrap());
-    let (a, b) = (random(&mut rng, 120), random(&mut rng, 200));
-    let expected: Vec<_> = b.chunks(40).flat_map(|x| a.chunks(40).map(move |w| dot(w, x))).collect();
-    let found = compute(&ctx, 2, matmul::mul_mat(&ctx, w, x).unwrap(), &[(w, &a), (x, &b)], None);
-    close(&found, &expected, 1e-5, "f32");
 }
 
 #[test]
@@ -286,4 +226,107 @@ fn softmax_kernel_equals_exponentials() {
             }
         }
     }
+}
+
+/// What the softmax of scores times `scale` is.
+#[test]
+fn softmax_of_a_negative_scale_and_of_nan() {
+    let mut found = [1.0, -60.0, 40.0, -61.0];
+    let sum = math::soft_max(&mut found, -2.0);
+    let total = 1.0 + (-2.0_f64).exp();
+    close(&found.map(|x| x / sum), &[0.0, (-2.0_f64).exp() / total, 0.0, 1.0 / total], 1e-6, "negative scale");
+    // A NaN may carry any bits.
+    for bits in [0x7fc0_0000, 0x7fc0_0001, 0xffff_ffff, 0x7fff_fe01] {
+        let mut found = [1.0, f32::from_bits(bits), 0.5];
+        assert!(math::soft_max(&mut found, 1.0).is_nan() && found[1].is_nan(), "{bits:x}");
+    }
+}
+
+#[test]
+fn attention_of_a_negative_scale() {
+    let mut rng = fastrand::Rng::with_seed(8);
+    let (width, tokens) = (4, 9);
+    let x: Vec<_> = random(&mut rng, 3 * width * tokens).iter().map(|x| 9.0 * x).collect();
+    let mut expected = Vec::new();
+    for query in x.chunks(3 * width) {
+        let scores = x.chunks(3 * width).map(|k| (-5.0 * dot(&query[..width], &k[width..][..width])).exp());
+        let scores: Vec<_> = scores.collect();
+        let total: f64 = scores.iter().sum();
+        expected.extend((0..width).map(|i| {
+            let values = x.chunks(3 * width).zip(&scores).map(|(v, w)| f64::from(v[2 * width + i]) * w);
+            values.sum::<f64>() / total
+        }));
+    }
+    for arch in archs() {
+        let ctx = Context::new();
+        let qkv = ctx.input("qkv", DType::F32, [3 * width as i64, tokens as i64]).unwrap();
+        let out = Attention { arch, width, heads: 1, scale: -5.0 }.apply(&ctx, qkv, None).unwrap();
+        close(&compute(&ctx, 1, out, &[(qkv, &x)], None), &expected, 1e-4, &format!("{arch:?}"));
+    }
+}
+
+/// It attends to nothing.
+#[test]
+fn a_sentence_that_is_masked_as_a_whole_is_zeros() {
+    let ctx = Context::new();
+    let qkv = ctx.input("qkv", DType::F32, [12, 2, 3]).unwrap();
+    let mask = ctx.input("mask", DType::F16, [2, 1, 1, 3]).unwrap();
+    let x: Vec<_> = (0..72_u8).map(f32::from).collect();
+    let ends = [0.0, 0.0, -1.0, 0.0, 0.0, -1.0].map(f16::from_f32);
+    let out = Attention::new(4, 2, 1.0).unwrap().apply(&ctx, qkv, Some(mask)).unwrap();
+    let found = compute(&ctx, 2, out, &[(qkv, &x)], Some((mask, &ends)));
+    assert_eq!(found[8..16], [0.0; 8]);
+    assert_eq!(found[16..20], x[56..60], "the only token's values");
+    assert!(found[..8].iter().all(|x| x.is_finite() && *x > 0.0));
+}
+
+/// Operands that a kernel can't read, or that are none of its.
+#[test]
+fn other_operands_are_refused() {
+    let refused = |made: anyhow::Result<Tensor<'_>>, why: &str| {
+        let error = made.expect_err(why).to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    let ctx = Context::new();
+    let input = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
+    let attention = Attention::new(4, 2, 1.0).unwrap();
+    refused(attention.apply(&ctx, input(DType::F32, [12, 3, 2, 2]), None), "three dimensions");
+    refused(attention.apply(&ctx, input(DType::F16, [12, 3, 1, 1]), None), "f32");
+    refused(attention.apply(&ctx, input(DType::F32, [13, 3, 1, 1]), None), "4 numbers each");
+    let turned = |dtype, [a, b, c, d]: [i64; 4]| ctx.transpose(input(dtype, [b, a, c, d])).unwrap();
+    refused(attention.apply(&ctx, turned(DType::F32, [12, 3, 1, 1]), None), "contiguous");
+    let qkv = input(DType::F32, [12, 3, 2, 1]);
+    let masked = |mask| attention.apply(&ctx, qkv, Some(mask));
+    refused(masked(input(DType::F16, [3, 1, 2, 1])), "the mask");
+    refused(masked(input(DType::F16, [2, 1, 1, 2])), "the mask");
+    refused(masked(input(DType::F32, [3, 1, 1, 2])), "f16");
+    assert!(Attention::new(0, 1, 1.0).is_err() && Attention::new(4, 0, 1.0).is_err());
+
+    assert!(Part::new(DType::F32, &[], 0, &[1.0]).is_err() && Part::new(DType::F32, &[], 1 << 60, &[1.0; 4]).is_err());
+    assert!(Part::new(DType::Q8_0, &[], 0, &[1.0]).is_err() && Part::new(DType::F32, &[], 4, &[]).is_err());
+    let part = || Part::new(DType::F32, &[0; 24], 3, &[1.0, 2.0]).unwrap();
+    let linear = Arc::new(Linear::new(vec![part()], Then::Nothing).unwrap());
+    refused(linear.apply(&ctx, turned(DType::F32, [3, 5, 1, 1]), None), "contiguous");
+    refused(linear.apply(&ctx, input(DType::F16, [3, 5, 1, 1]), None), "f32");
+    let then = Then::AddNorm { scale: vec![1.0; 2], shift: vec![1.0; 2], eps: 0.1 };
+    let linear = Arc::new(Linear::new(vec![part()], then).unwrap());
+    let x = input(DType::F32, [3, 5, 1, 1]);
+    refused(linear.apply(&ctx, x, Some(turned(DType::F32, [2, 5, 1, 1]))), "contiguous");
+}
+
+/// It is left to ggml, which says what to do.
+#[test]
+fn a_transposed_operand_of_mul_mat_is_an_error() {
+    let ctx = Context::new();
+    let w = ctx.input("w", DType::F16, [256, 32]).unwrap();
+    let x = ctx.transpose(ctx.input("x", DType::F32, [5, 256]).unwrap()).unwrap();
+    let graph = ctx.graph([matmul::mul_mat(&ctx, w, x).unwrap()]).unwrap();
+    let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).build().unwrap();
+    let error = sched.alloc(&graph).unwrap_err().to_string();
+    assert!(error.contains("use `cont`"), "{error}");
+
+    let w = ctx.transpose(ctx.input("w", DType::F16, [32, 256]).unwrap()).unwrap();
+    let x = ctx.input("x", DType::F32, [256, 5]).unwrap();
+    let error = matmul::mul_mat(&ctx, w, x).unwrap_err().to_string();
+    assert!(error.contains("use `cont`"), "{error}");
 }

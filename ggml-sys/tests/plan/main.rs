@@ -8,8 +8,9 @@ mod processor;
 
 use std::path::Path;
 
+use build_plan::backends::System;
 use build_plan::input::Input;
-use build_plan::plan::{Compile, Linkage, Plan, Source, System, plan};
+use build_plan::plan::{Compile, Linkage, Plan, Source, plan};
 use build_plan::sdk::Sdk;
 use build_plan::{backends, emit, macros};
 

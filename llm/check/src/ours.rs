@@ -1,6 +1,5 @@
 //! The same by `ggml-llm`.
 
-use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -16,8 +15,7 @@ fn served() -> Result<Device> {
     let (_, connection) = match SERVED.get() {
         Some(there) => there,
         None => {
-            // SAFETY: the only client is this process.
-            let server = unsafe { Server::builder().threads(NonZeroUsize::MIN).start()? };
+            let server = Server::builder().threads(1).start()?;
             let connection = rpc::connect(&server.address().to_string())?;
             SERVED.get_or_init(|| (server, connection))
         }

@@ -1,13 +1,16 @@
 //! Attention to the cache.
 
-use ggml::{Context, Prec, Result, Rope, RopeMode, Tensor};
+use ggml::{
+    Context, Result, Tensor,
+    ops::{Prec, RopeMode, RopeOptions},
+};
 
 use super::{Build, Linear, Norm};
 use crate::cache::KvCache;
 use crate::config::{Attention as Config, RopeConfig};
 use crate::declare::{Declare, Role, W};
 use crate::error;
-use crate::model::ModelWeights;
+use crate::weights::ModelWeights;
 
 /// How queries, keys and values are computed.
 #[derive(Debug, Clone, Copy)]
@@ -34,9 +37,9 @@ pub(crate) struct Factors {
 }
 
 impl Factors {
-    /// Declares those that the file has.
-    pub(crate) fn declare(d: &mut Declare<'_>, n_rot: usize) -> error::Result<Self> {
-        let mut find = |name| d.maybe_vector(name, n_rot / 2);
+    /// Declares those that the file has: one for each pair that is rotated. ggml wants one for each pair of a head.
+    pub(crate) fn declare(d: &mut Declare<'_>, config: &Config) -> error::Result<Self> {
+        let mut find = |name| d.maybe_factors(name, config.rope.n_rot / 2, config.n_embd_head_k / 2);
         Ok(Self {
             always: find("rope_freqs.weight")?,
             long: find("rope_factors_long.weight")?,
@@ -51,7 +54,7 @@ impl Factors {
 
 /// How attention differs from the common kind.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Kind {
+pub(crate) struct AttentionKind {
     pub(crate) rope: RopeMode,
     pub(crate) scale: Scale,
     /// Queries and keys are normalised by head.
@@ -65,7 +68,7 @@ pub(crate) struct Kind {
     pub(crate) window: Option<[f32; 2]>,
 }
 
-impl Kind {
+impl AttentionKind {
     /// The common kind, whose scores are divided by the square root of the size of a head.
     pub(crate) fn new(rope: RopeMode, config: &Config) -> Self {
         let scale = Scale::Scores(inverse_sqrt(config.n_embd_head_k));
@@ -82,9 +85,9 @@ pub(crate) fn inverse_sqrt(n: usize) -> f32 {
 
 /// An attention block: queries, keys, values and output.
 #[derive(Debug)]
-pub(crate) struct Attention {
+pub(crate) struct AttentionBlock {
     config: Config,
-    kind: Kind,
+    kind: AttentionKind,
     qkv: Qkv,
     /// Of queries and keys.
     norms: Option<(Norm, Norm)>,
@@ -92,9 +95,14 @@ pub(crate) struct Attention {
     output: Linear,
 }
 
-impl Attention {
+impl AttentionBlock {
     /// Declares the tensors of a layer.
-    pub(crate) fn declare(d: &mut Declare<'_>, n_embd: usize, config: &Config, kind: Kind) -> error::Result<Self> {
+    pub(crate) fn declare(
+        d: &mut Declare<'_>,
+        n_embd: usize,
+        config: &Config,
+        kind: AttentionKind,
+    ) -> error::Result<Self> {
         let Config { n_head, n_embd_head_k, n_embd_head_v, .. } = *config;
         let (n_q, n_k, n_v) = (n_head * n_embd_head_k, config.n_embd_k_gqa(), config.n_embd_v_gqa());
         let all = n_q + n_k + n_v;
@@ -142,7 +150,7 @@ impl Attention {
             return Ok(x);
         }
         let [k, v] = kv.heads(ctx, &self.config, written)?;
-        let how = ggml::FlashAttn::new(scale)
+        let how = ggml::ops::FlashAttnOptions::new(scale)
             .with_mask(kv.mask(self.kind.window.is_some()))
             .with_sinks(self.sinks.map(|w| b.at(w)))
             .with_acc(Prec::F32);
@@ -151,7 +159,7 @@ impl Attention {
         self.output.apply(b, ctx.reshape(y, [size * heads, tokens])?)
     }
 
-    fn rope<'c>(&self, weights: &'c ModelWeights, n_ctx: usize) -> Rope<'c> {
+    fn rope<'c>(&self, weights: &'c ModelWeights, n_ctx: usize) -> RopeOptions<'c> {
         let factors = self.kind.factors.get(&self.config.rope, n_ctx);
         self.config.rope.options(self.kind.rope, factors.map(|w| weights.at(w)))
     }

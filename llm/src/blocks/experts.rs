@@ -1,6 +1,6 @@
 //! Mixtures of experts.
 
-use ggml::{Glu, Result, Tensor};
+use ggml::{Result, Tensor, ops::GluOp};
 
 use super::{Build, Linear};
 use crate::config::Experts as Config;
@@ -15,7 +15,7 @@ const OAI: [f32; 2] = [1.702, 7.0];
 
 /// How the experts' weights follow from the router's logits, and what their gates compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ExpertsKind {
     /// Softmax over all experts; the weights of those used are divided by their sum; `SwiGLU`.
     Normalised,
     /// Softmax over the experts used; gpt-oss's gate.
@@ -36,15 +36,15 @@ impl Matrices {
     }
 
     fn apply<'c>(self, b: &Build<'c>, x: Tensor<'c>, ids: Tensor<'c>) -> Result<Tensor<'c>> {
-        let y = b.ctx.mul_mat_id(b.at(self.weight), x, ids)?;
+        let y = b.weights.mul_mat_id(b.ctx, self.weight, x, ids)?;
         self.bias.map_or(Ok(y), |bias| b.ctx.add_id(y, b.at(bias), ids))
     }
 }
 
 /// A router, and the experts among which it picks.
 #[derive(Debug)]
-pub(crate) struct Experts {
-    kind: Kind,
+pub(crate) struct ExpertsBlock {
+    kind: ExpertsKind,
     n_expert: usize,
     n_expert_used: usize,
     router: Linear,
@@ -53,8 +53,13 @@ pub(crate) struct Experts {
     down: Matrices,
 }
 
-impl Experts {
-    pub(crate) fn declare(d: &mut Declare<'_>, n_embd: usize, config: &Config, kind: Kind) -> error::Result<Self> {
+impl ExpertsBlock {
+    pub(crate) fn declare(
+        d: &mut Declare<'_>,
+        n_embd: usize,
+        config: &Config,
+        kind: ExpertsKind,
+    ) -> error::Result<Self> {
         let Config { n_expert, n_expert_used, n_ff_exp } = *config;
         Ok(Self {
             kind,
@@ -76,8 +81,8 @@ impl Experts {
         let (up, gate) = (self.up.apply(b, x, ids)?, self.gate.apply(b, x, ids)?);
         let [alpha, limit] = OAI;
         let hidden = match self.kind {
-            Kind::Normalised => ctx.glu_split(gate, up, Glu::Swiglu)?,
-            Kind::Oai => ctx.swiglu_oai(gate, up, alpha, limit)?,
+            ExpertsKind::Normalised => ctx.glu_split(gate, up, GluOp::Swiglu)?,
+            ExpertsKind::Oai => ctx.swiglu_oai(gate, up, alpha, limit)?,
         };
         let y = ctx.mul(self.down.apply(b, hidden, ids)?, weights)?;
         // Added up in the order of the experts' ranks.
@@ -96,16 +101,16 @@ impl Experts {
         let as_i64 = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         let (all, used) = (as_i64(self.n_expert), as_i64(self.n_expert_used));
         let logits = self.router.apply(b, x)?;
-        let scores = if self.kind == Kind::Normalised { ctx.soft_max(logits)? } else { logits };
+        let scores = if self.kind == ExpertsKind::Normalised { ctx.soft_max(logits)? } else { logits };
         let ids = ctx.argsort_top_k(scores, i32::try_from(used).unwrap_or(i32::MAX))?;
         let picked = ctx.get_rows(ctx.reshape(scores, [1, all, n_tokens])?, ids)?;
         let picked = ctx.reshape(picked, [used, n_tokens])?;
         let weights = match self.kind {
-            Kind::Normalised => {
+            ExpertsKind::Normalised => {
                 let sum = ctx.clamp(ctx.sum_rows(picked)?, LEAST_SUM, f32::INFINITY)?;
                 ctx.div(picked, sum)?
             }
-            Kind::Oai => ctx.soft_max(picked)?,
+            ExpertsKind::Oai => ctx.soft_max(picked)?,
         };
         Ok((ids, ctx.reshape(weights, [1, used, n_tokens])?))
     }

@@ -1,8 +1,8 @@
 //! Feed-forward networks.
 
-use ggml::{Glu, Result, Tensor};
+use ggml::{Result, Tensor, ops::GluOp};
 
-use super::experts::Experts;
+use super::experts::ExpertsBlock;
 use super::{Build, Linear};
 use crate::declare::{Declare, Role};
 use crate::error;
@@ -15,18 +15,18 @@ pub(crate) enum Ffn {
         gate: Linear,
         up: Linear,
         down: Linear,
-        glu: Glu,
+        glu: GluOp,
     },
     /// One matrix has the rows of the gate, and then those of the values.
     Fused {
         up: Linear,
         down: Linear,
     },
-    Experts(Experts),
+    Experts(ExpertsBlock),
 }
 
 impl Ffn {
-    pub(crate) fn gated(d: &mut Declare<'_>, n_embd: usize, n_ff: usize, glu: Glu) -> error::Result<Self> {
+    pub(crate) fn gated(d: &mut Declare<'_>, n_embd: usize, n_ff: usize, glu: GluOp) -> error::Result<Self> {
         let gate = Linear::declare(d, "ffn_gate", n_embd, n_ff)?;
         let up = Linear::declare(d, "ffn_up", n_embd, n_ff)?;
         Ok(Self::Gated { gate, up, down: Linear::declare(d, "ffn_down", n_ff, n_embd)?, glu })

@@ -2,7 +2,7 @@
 
 use ggml::{Result, Tensor};
 
-use super::attention::Attention;
+use super::attention::AttentionBlock;
 use super::ffn::Ffn;
 use super::mamba2::Mamba2;
 use super::{Build, Norm};
@@ -19,7 +19,7 @@ pub(crate) enum Layer {
 #[derive(Debug)]
 pub(crate) struct Transformer {
     pub(crate) attn_norm: Norm,
-    pub(crate) attention: Attention,
+    pub(crate) attention: AttentionBlock,
     pub(crate) attn_post_norm: Option<Norm>,
     pub(crate) ffn_norm: Norm,
     pub(crate) ffn: Ffn,

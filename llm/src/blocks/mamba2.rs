@@ -1,6 +1,6 @@
 //! Mamba-2's layer: a convolution over the last tokens and a selective scan, both with a state per sequence.
 
-use ggml::{Result, SsmScan, Tensor};
+use ggml::{Result, Tensor, ops::SsmScanOperands};
 
 use super::Build;
 use crate::config::Ssm;
@@ -68,7 +68,7 @@ impl Mamba2 {
             ctx.view(mixed, [n0, n1, tokens, seqs], [n0 * unit, row, plane], offset * unit)
         };
         let x = part([head, n_head], 0)?;
-        let scan = SsmScan {
+        let scan = SsmScanOperands {
             s: ctx.reshape(states.scan(layer), [d_state, head, n_head, states.n_slots])?,
             x,
             dt: ctx.add(ctx.cont(dt)?, b.at(self.dt_bias))?,

@@ -14,8 +14,8 @@ use crate::cache::KvTensors;
 use crate::config::Config;
 use crate::declare::{Declare, W};
 use crate::error;
-use crate::model::ModelWeights;
 use crate::recurrent::StateTensors;
+use crate::weights::ModelWeights;
 
 /// A graph that is being built, with the inputs that all layers read.
 pub(crate) struct Build<'c> {

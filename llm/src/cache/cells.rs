@@ -5,7 +5,7 @@ use half::f16;
 use crate::error::{Error, Result};
 
 /// The most sequences: a bit each.
-pub(crate) const MOST_SEQUENCES: usize = 64;
+pub(crate) const MAX_SEQUENCES: usize = 64;
 
 /// A cell: the position of its token, and the sequences that the token belongs to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,6 +42,10 @@ impl Cells {
 
     pub(crate) fn len(&self) -> usize {
         self.all.len()
+    }
+
+    pub(crate) fn free(&self) -> usize {
+        self.free
     }
 
     pub(crate) fn end(&self) -> usize {

@@ -1,6 +1,6 @@
 //! The bytes of a sequence's keys and values, and their move to other positions.
 
-use ggml::{Context, DType, Rope, Tensor};
+use ggml::{Context, DType, Tensor, ops::RopeOptions};
 
 use super::{KvCache, names};
 use crate::config::Attention;
@@ -67,7 +67,7 @@ impl KvCache {
         layer: usize,
         config: &Attention,
         deltas: Tensor<'c>,
-        rope: Rope<'c>,
+        rope: RopeOptions<'c>,
     ) -> ggml::Result<Tensor<'c>> {
         let [k, _] = self.layers[layer];
         let k = ctx.reshape(self.state.at(k), [config.n_embd_head_k, config.n_head_kv, self.cells.len()])?;

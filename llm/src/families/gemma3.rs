@@ -1,15 +1,16 @@
 //! Gemma 3: norms before and behind each part; most layers see a window.
 
-use ggml::{Glu, RopeMode};
+use ggml::ops::{GluOp, RopeMode};
 
 use super::attention;
 use crate::blocks::Norm;
-use crate::blocks::attention::{Attention, Kind, Scale, inverse_sqrt};
+use crate::blocks::attention::{AttentionBlock, AttentionKind, Scale, inverse_sqrt};
 use crate::blocks::ffn::Ffn;
 use crate::blocks::layer::{Layer, Transformer};
-use crate::config::{Config, Keys};
+use crate::config::Config;
 use crate::declare::Declare;
 use crate::error::Result;
+use crate::keys::Keys;
 
 /// Each of so many layers sees all tokens.
 const PATTERN: usize = 6;
@@ -33,18 +34,18 @@ pub(super) fn config(keys: &Keys<'_>, mut config: Config) -> Result<Config> {
 pub(super) fn layer(d: &mut Declare<'_>, config: &Config, layer: usize) -> Result<Layer> {
     let (heads, n_embd) = (attention(config)?, config.n_embd);
     let size = if config.n_layer == LAYERS_OF_27B { n_embd / heads.n_head } else { heads.n_embd_head_k };
-    let kind = Kind {
+    let kind = AttentionKind {
         qk_norm: true,
         scale: Scale::Queries(inverse_sqrt(size)),
         window: config.window.as_ref().filter(|w| w.has(layer)).map(|w| [w.freq_base, w.freq_scale]),
-        ..Kind::new(RopeMode::NeoX, heads)
+        ..AttentionKind::new(RopeMode::NeoX, heads)
     };
     Ok(Layer::Transformer(Box::new(Transformer {
         attn_norm: Norm::declare(d, "attn_norm", n_embd)?,
-        attention: Attention::declare(d, n_embd, heads, kind)?,
+        attention: AttentionBlock::declare(d, n_embd, heads, kind)?,
         attn_post_norm: Some(Norm::declare(d, "post_attention_norm", n_embd)?),
         ffn_norm: Norm::declare(d, "ffn_norm", n_embd)?,
-        ffn: Ffn::gated(d, n_embd, config.n_ff, Glu::Geglu)?,
+        ffn: Ffn::gated(d, n_embd, config.n_ff, GluOp::Geglu)?,
         ffn_post_norm: Some(Norm::declare(d, "post_ffw_norm", n_embd)?),
     })))
 }

@@ -1,16 +1,17 @@
 //! gpt-oss: experts with biases, attention with sinks; every other layer sees a window.
 
-use ggml::RopeMode;
+use ggml::ops::RopeMode;
 
 use super::{attention, missing};
 use crate::blocks::Norm;
-use crate::blocks::attention::{Attention, Kind};
-use crate::blocks::experts::{self, Experts};
+use crate::blocks::attention::{AttentionBlock, AttentionKind};
+use crate::blocks::experts::{self, ExpertsBlock};
 use crate::blocks::ffn::Ffn;
 use crate::blocks::layer::{Layer, Transformer};
-use crate::config::{Config, Keys};
+use crate::config::Config;
 use crate::declare::Declare;
 use crate::error::Result;
+use crate::keys::Keys;
 
 /// Each of so many layers sees all tokens.
 const PATTERN: usize = 2;
@@ -27,17 +28,17 @@ pub(super) fn config(keys: &Keys<'_>, mut config: Config) -> Result<Config> {
 pub(super) fn layer(d: &mut Declare<'_>, config: &Config, layer: usize) -> Result<Layer> {
     let (heads, n_embd) = (attention(config)?, config.n_embd);
     let experts = config.experts.as_ref().ok_or_else(|| missing(config, "experts"))?;
-    let kind = Kind {
+    let kind = AttentionKind {
         sinks: true,
         window: config.window.as_ref().filter(|w| w.has(layer)).map(|w| [w.freq_base, w.freq_scale]),
-        ..Kind::new(RopeMode::NeoX, heads)
+        ..AttentionKind::new(RopeMode::NeoX, heads)
     };
     Ok(Layer::Transformer(Box::new(Transformer {
         attn_norm: Norm::declare(d, "attn_norm", n_embd)?,
-        attention: Attention::declare(d, n_embd, heads, kind)?,
+        attention: AttentionBlock::declare(d, n_embd, heads, kind)?,
         attn_post_norm: None,
         ffn_norm: Norm::declare(d, "post_attention_norm", n_embd)?, // it stands before the experts all the same
-        ffn: Ffn::Experts(Experts::declare(d, n_embd, experts, experts::Kind::Oai)?),
+        ffn: Ffn::Experts(ExpertsBlock::declare(d, n_embd, experts, experts::ExpertsKind::Oai)?),
         ffn_post_norm: None,
     })))
 }

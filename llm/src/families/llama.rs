@@ -1,16 +1,17 @@
 //! Llama 1 to 3, Mistral and `SmolLM`; with experts, Mixtral.
 
-use ggml::{Glu, RopeMode};
+use ggml::ops::{GluOp, RopeMode};
 
 use super::attention;
 use crate::blocks::Norm;
-use crate::blocks::attention::{Attention, Factors, Kind};
-use crate::blocks::experts::{self, Experts};
+use crate::blocks::attention::{AttentionBlock, AttentionKind, Factors};
+use crate::blocks::experts::{self, ExpertsBlock};
 use crate::blocks::ffn::Ffn;
 use crate::blocks::layer::{Layer, Transformer};
-use crate::config::{Config, Keys};
+use crate::config::Config;
 use crate::declare::Declare;
 use crate::error::Result;
+use crate::keys::Keys;
 
 pub(super) fn config(keys: &Keys<'_>, mut config: Config) -> Result<Config> {
     let attention = keys.attention(&config)?;
@@ -29,15 +30,15 @@ pub(super) fn config(keys: &Keys<'_>, mut config: Config) -> Result<Config> {
 
 pub(super) fn layer(d: &mut Declare<'_>, config: &Config, factors: Factors) -> Result<Layer> {
     let heads = attention(config)?;
-    let kind = Kind { factors, ..Kind::new(RopeMode::Normal, heads) };
+    let kind = AttentionKind { factors, ..AttentionKind::new(RopeMode::Normal, heads) };
     Ok(Layer::Transformer(Box::new(Transformer {
         attn_norm: Norm::declare(d, "attn_norm", config.n_embd)?,
-        attention: Attention::declare(d, config.n_embd, heads, kind)?,
+        attention: AttentionBlock::declare(d, config.n_embd, heads, kind)?,
         attn_post_norm: None,
         ffn_norm: Norm::declare(d, "ffn_norm", config.n_embd)?,
         ffn: match &config.experts {
-            None => Ffn::gated(d, config.n_embd, config.n_ff, Glu::Swiglu)?,
-            Some(e) => Ffn::Experts(Experts::declare(d, config.n_embd, e, experts::Kind::Normalised)?),
+            None => Ffn::gated(d, config.n_embd, config.n_ff, GluOp::Swiglu)?,
+            Some(e) => Ffn::Experts(ExpertsBlock::declare(d, config.n_embd, e, experts::ExpertsKind::Normalised)?),
         },
         ffn_post_norm: None,
     })))

@@ -4,9 +4,10 @@ use super::missing;
 use crate::blocks::Norm;
 use crate::blocks::layer::Layer;
 use crate::blocks::mamba2::Mamba2;
-use crate::config::{Config, Keys, Ssm};
+use crate::config::{Config, Ssm};
 use crate::declare::Declare;
 use crate::error::Result;
+use crate::keys::Keys;
 
 pub(super) fn config(keys: &Keys<'_>, mut config: Config) -> Result<Config> {
     let ssm = Ssm {

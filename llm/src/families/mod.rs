@@ -8,67 +8,20 @@ mod phi3;
 mod qwen2;
 mod qwen3;
 mod qwen3moe;
-
-use std::fmt;
+mod read;
 
 use ggml::gguf::Value;
 
+use crate::architecture::Architecture;
 use crate::blocks::attention::Factors;
 use crate::blocks::layer::Layer;
-use crate::config::{Config, Keys, Metadata, shown};
+use crate::config::Config;
 use crate::declare::Declare;
 use crate::error::{Error, Result};
-
-/// A family of models, by the name in `general.architecture`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Architecture {
-    /// Llama 1 to 3, Mistral, Mixtral, `SmolLM`.
-    Llama,
-    /// Qwen 2 and 2.5.
-    Qwen2,
-    /// Qwen 3.
-    Qwen3,
-    /// Qwen 3 with experts.
-    Qwen3Moe,
-    /// Gemma 3.
-    Gemma3,
-    /// Phi 3 and 4.
-    Phi3,
-    /// gpt-oss.
-    GptOss,
-    /// Mamba 2.
-    Mamba2,
-}
+use crate::keys::Keys;
+use crate::metadata::shown;
 
 impl Architecture {
-    /// All families.
-    pub const ALL: &'static [Self] =
-        &[Self::Llama, Self::Qwen2, Self::Qwen3, Self::Qwen3Moe, Self::Gemma3, Self::Phi3, Self::GptOss, Self::Mamba2];
-
-    /// The name in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Llama => "llama",
-            Self::Qwen2 => "qwen2",
-            Self::Qwen3 => "qwen3",
-            Self::Qwen3Moe => "qwen3moe",
-            Self::Gemma3 => "gemma3",
-            Self::Phi3 => "phi3",
-            Self::GptOss => "gpt-oss",
-            Self::Mamba2 => "mamba2",
-        }
-    }
-
-    /// The family of a file.
-    pub(crate) fn read(file: &dyn Metadata) -> Result<Self> {
-        const KEY: &str = "general.architecture";
-        let expected = || Self::ALL.iter().map(|a| a.name()).collect::<Vec<_>>().join(", ").into();
-        let value = file.get(KEY).ok_or_else(|| Error::MissingKey { key: KEY.into(), expected: expected() })?;
-        let found = Self::ALL.iter().find(|a| value.as_str() == Some(a.name())).copied();
-        found.ok_or_else(|| Error::Key { key: KEY.into(), value: shown(value).into(), expected: expected() })
-    }
-
     /// Completes the hyperparameters by those that not all families have.
     pub(crate) fn read_config(self, keys: &Keys<'_>, config: Config) -> Result<Config> {
         match self {
@@ -85,7 +38,7 @@ impl Architecture {
     /// Declares the tensors of all layers.
     pub(crate) fn declare(self, d: &mut Declare<'_>, config: &Config) -> Result<Vec<Layer>> {
         let factors = match (self, &config.attention) {
-            (Self::Llama | Self::Phi3, Some(attention)) => Factors::declare(d, attention.rope.n_rot)?,
+            (Self::Llama | Self::Phi3, Some(attention)) => Factors::declare(d, attention)?,
             _ => Factors::default(),
         };
         let mut layers = Vec::new();
@@ -113,12 +66,6 @@ impl Architecture {
             Self::Gemma3 => Some((config.n_embd as f32).sqrt()),
             _ => None,
         }
-    }
-}
-
-impl fmt::Display for Architecture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

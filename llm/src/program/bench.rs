@@ -5,14 +5,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use ggml_llm::made_up::Recipe;
+use ggml_llm::place::Devices;
 use ggml_llm::{Architecture, Batch, Session};
-
-use super::options::Devices;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   ggml-llm bench --made-up llama --dtype q8_0 --layers 16 --width 1024 --threads 2")]
-pub(crate) struct Arguments {
+pub(crate) struct BenchArguments {
     /// A GGUF file
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -44,7 +43,7 @@ pub(crate) struct Arguments {
 }
 
 #[expect(clippy::print_stdout, reason = "the program's output")]
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &BenchArguments) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = match (&arguments.file, &arguments.made_up) {
         (Some(file), _) => file.clone(),
@@ -86,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// Measures one round.
 type Measure<'a> = Box<dyn Fn(&mut Session) -> Result<Duration> + 'a>;
 
-fn made_up(arguments: &Arguments, name: &str, file: PathBuf) -> Result<PathBuf> {
+fn made_up(arguments: &BenchArguments, name: &str, file: PathBuf) -> Result<PathBuf> {
     let architecture = Architecture::ALL.iter().find(|a| a.name() == name);
     let mut recipe = Recipe::new(*architecture.with_context(|| format!("there is no architecture `{name}`"))?);
     recipe.dtype = arguments.dtype.parse().context("--dtype")?;

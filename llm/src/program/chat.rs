@@ -4,17 +4,20 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use anyhow::Result;
 use ggml_llm::Error;
+use ggml_llm::place::{ModelPlace, TemplateChoice};
 use ggml_llm::text::Message;
 
-use super::generate::Text;
+use super::generate::{Text, TooLong};
 use super::interrupt;
-use super::options::{Place, Sampling};
+use super::options::Sampling;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Each line is a message. Ctrl-C stops an answer, Ctrl-D ends the chat.")]
-pub(crate) struct Arguments {
+pub(crate) struct ChatArguments {
     #[command(flatten)]
-    place: Place,
+    place: ModelPlace,
+    #[command(flatten)]
+    template: TemplateChoice,
     /// What the model is told before the first message
     #[arg(long)]
     system: Option<String>,
@@ -25,32 +28,39 @@ pub(crate) struct Arguments {
     sampling: Sampling,
 }
 
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the program's output")]
-pub(crate) fn run(arguments: Arguments) -> Result<()> {
+#[expect(clippy::print_stderr, reason = "the program's output")]
+pub(crate) fn run(arguments: ChatArguments) -> Result<()> {
     let model = arguments.place.load()?;
     let tokenizer = model.tokenizer()?;
-    let template = model.chat_template(&tokenizer)?;
+    let template = arguments.template.template(&model, &tokenizer)?;
     let mut sampler = arguments.sampling.sampler()?;
     let mut text = Text::new(&arguments.place, model)?;
     let mut messages: Vec<_> = arguments.system.into_iter().map(|s| Message::new("system", s)).collect();
     let terminal = std::io::stdin().is_terminal();
     interrupt::catch()?;
-    let mut lines = std::io::stdin().lock().lines();
+    let mut input = std::io::stdin().lock();
     loop {
         if terminal {
-            print!("> ");
+            write!(std::io::stdout(), "> ")?;
             std::io::stdout().flush()?;
         }
-        let Some(line) = lines.next().transpose()? else { break };
+        let mut line = Vec::new();
+        if input.read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        let Ok(line) = String::from_utf8(line) else {
+            eprintln!("[the line is not UTF-8]");
+            continue;
+        };
+        let line = line.trim_end_matches(['\n', '\r']).to_owned();
         if line.trim().is_empty() {
             continue;
         }
         messages.push(Message::new("user", line));
-        let prompt = template.render(&messages, true)?;
         interrupt::forget();
-        // The template has written the tokens that begin a text.
-        match text.set(&tokenizer.encode(&prompt, false, true)?) {
-            Err(error) if matches!(error.downcast_ref(), Some(Error::Full { .. })) => {
+        let tokens = template.encode(&tokenizer, &messages)?;
+        match text.set(&tokens) {
+            Err(error) if error.is::<TooLong>() || matches!(error.downcast_ref(), Some(Error::Full { .. })) => {
                 eprintln!("[{error:#}]");
                 messages.pop();
                 continue;
@@ -59,8 +69,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         }
         let mut answer = Vec::new();
         let mut both = Tee { out: std::io::stdout(), copy: &mut answer };
-        text.go_on(arguments.n, &mut sampler, Some(&tokenizer), &mut both)?;
-        println!();
+        text.go_on(arguments.n, &mut sampler, arguments.sampling.stops(), Some(&tokenizer), &mut both)?;
+        writeln!(std::io::stdout())?;
         eprintln!("[{}]", text.times.line());
         messages.push(Message::new("assistant", String::from_utf8_lossy(&answer)));
     }

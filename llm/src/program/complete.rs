@@ -1,22 +1,26 @@
 //! `complete`: a text goes on.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 
 use anyhow::{Result, bail};
+use ggml_llm::place::ModelPlace;
 
 use super::generate::Text;
 use super::interrupt;
-use super::options::{Place, Sampling};
+use super::options::Sampling;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CompleteArguments {
     #[command(flatten)]
-    place: Place,
+    place: ModelPlace,
     /// The beginning of the text; `-` for the standard input
     prompt: Option<String>,
     /// The beginning as numbers of tokens, such as 1,2,3; numbers are printed, too
     #[arg(long, value_delimiter = ',', conflicts_with = "prompt")]
     tokens: Vec<i32>,
+    /// Take names of special tokens in the prompt for these
+    #[arg(long)]
+    special: bool,
     /// The number of new tokens
     #[arg(long, short, default_value_t = 128)]
     n: usize,
@@ -24,8 +28,8 @@ pub(crate) struct Arguments {
     sampling: Sampling,
 }
 
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the program's output")]
-pub(crate) fn run(arguments: Arguments) -> Result<()> {
+#[expect(clippy::print_stderr, reason = "the program's output")]
+pub(crate) fn run(arguments: CompleteArguments) -> Result<()> {
     let model = arguments.place.load()?;
     let (tokens, tokenizer) = match arguments.prompt {
         Some(mut prompt) => {
@@ -34,7 +38,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
                 std::io::stdin().read_to_string(&mut prompt)?;
             }
             let tokenizer = model.tokenizer()?;
-            (tokenizer.encode(&prompt, true, false)?, Some(tokenizer))
+            (tokenizer.encode(&prompt, true, arguments.special)?, Some(tokenizer))
         }
         None => (arguments.tokens, None),
     };
@@ -45,8 +49,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     let mut text = Text::new(&arguments.place, model)?;
     interrupt::catch()?;
     text.set(&tokens)?;
-    text.go_on(arguments.n, &mut sampler, tokenizer.as_ref(), &mut std::io::stdout())?;
-    println!();
+    let stops = arguments.sampling.stops();
+    text.go_on(arguments.n, &mut sampler, stops, tokenizer.as_ref(), &mut std::io::stdout())?;
+    writeln!(std::io::stdout())?;
     eprintln!("[{}]", text.times.line());
     Ok(())
 }

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use ggml_llm::text::{Sampler, TokenStream, Tokenizer};
+use ggml_llm::place::{ModelPlace, Progress};
+use ggml_llm::text::{Sampler, StopStrings, TokenStream, Tokenizer};
 use ggml_llm::{Batch, Error, Model, Session};
 
 use super::interrupt;
-use super::options::Place;
-use super::progress::Progress;
 
 /// The one sequence of a session, with its tokens. Where a server with layers is lost, it goes on without the server.
 pub(crate) struct Text<'p> {
-    place: &'p Place,
+    place: &'p ModelPlace,
     session: Session,
     tokens: Vec<i32>,
     batch: Batch,
@@ -27,6 +26,14 @@ pub(crate) struct Text<'p> {
 struct Saved {
     tokens: Vec<i32>,
     bytes: Vec<u8>,
+}
+
+/// A prompt that the context has no room for.
+#[derive(Debug, thiserror::Error)]
+#[error("the prompt has {tokens} tokens, but {room} fit; --ctx sets how many")]
+pub(crate) struct TooLong {
+    tokens: usize,
+    room: usize,
 }
 
 /// How long prompts and steps took, and how many tokens they had.
@@ -50,7 +57,7 @@ impl Times {
 
 impl<'p> Text<'p> {
     /// A text without tokens for a model that was loaded from this place.
-    pub(crate) fn new(place: &'p Place, model: Arc<Model>) -> Result<Self> {
+    pub(crate) fn new(place: &'p ModelPlace, model: Arc<Model>) -> Result<Self> {
         Ok(Self {
             place,
             session: place.devices.session(model, 1)?,
@@ -64,6 +71,10 @@ impl<'p> Text<'p> {
     /// Computes a text, of which it keeps what it has computed before. The last token's logits are there afterwards, except
     /// after Ctrl-C.
     pub(crate) fn set(&mut self, tokens: &[i32]) -> Result<()> {
+        let room = self.session.n_ctx();
+        if tokens.len() > room && self.session.model().config().attention.is_some() {
+            return Err(TooLong { tokens: tokens.len(), room }.into());
+        }
         // The last token is computed again, as its logits are wanted.
         let same = common(&self.tokens, tokens).min(tokens.len().saturating_sub(1));
         let kept = loop {
@@ -148,11 +159,12 @@ impl<'p> Text<'p> {
         }
     }
 
-    /// Continues the text by up to `n` tokens, and writes them to `out` as they come.
+    /// Continues the text by up to `n` tokens, or up to a stop string, and writes them to `out` as they come.
     pub(crate) fn go_on(
         &mut self,
         n: usize,
         sampler: &mut Sampler,
+        mut stops: StopStrings,
         tokenizer: Option<&Tokenizer>,
         out: &mut dyn Write,
     ) -> Result<()> {
@@ -167,15 +179,18 @@ impl<'p> Text<'p> {
                 break;
             }
             match &mut stream {
-                Some(stream) => write!(out, "{}", stream.push(token)?)?,
+                Some(stream) => write!(out, "{}", stops.push(stream.push(token)?))?,
                 None => write!(out, "{token} ")?,
             }
             out.flush()?;
+            if stops.stopped() {
+                break;
+            }
             self.make_room()?;
             self.decode(&[token], &mut |_, _| ())?;
         }
         if let Some(stream) = &mut stream {
-            write!(out, "{}", stream.finish())?;
+            write!(out, "{}{}", stops.push(stream.finish()), stops.finish())?;
         }
         self.times.steps = (new, start.elapsed());
         self.save();

@@ -1,6 +1,7 @@
 //! `info` and `tokens`: what a file says.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -8,8 +9,10 @@ use ggml::gguf::Reader;
 use ggml_llm::Config;
 use ggml_llm::text::Tokenizer;
 
+use super::printable;
+
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct InfoArguments {
     /// A GGUF file
     file: PathBuf,
 }
@@ -28,8 +31,8 @@ pub(crate) struct TokensArguments {
     special: bool,
 }
 
-#[expect(clippy::print_stdout, reason = "the program's output")]
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &InfoArguments) -> Result<()> {
+    let mut out = std::io::stdout().lock();
     let file = Reader::open(&arguments.file)?;
     let config = Config::of_file(&file)?;
     let mut types: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
@@ -39,37 +42,39 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         (*count, *bytes) = (*count + 1, *bytes + t.size());
         parameters += t.shape().elements().unwrap_or(0);
     }
-    println!("{}", config.name.as_deref().unwrap_or("(no name)"));
-    println!("architecture {}, {parameters} parameters", config.architecture);
-    println!(
+    writeln!(out, "{}", printable(config.name.as_deref().unwrap_or("(no name)")))?;
+    writeln!(out, "architecture {}, {parameters} parameters", config.architecture)?;
+    writeln!(
+        out,
         "{} layers of {}, {} tokens, context {}",
         config.n_layer, config.n_embd, config.n_vocab, config.n_ctx_train
-    );
+    )?;
     if let Some(a) = &config.attention {
         let heads = format!("{} heads of {}, {} of keys and values", a.n_head, a.n_embd_head_k, a.n_head_kv);
-        println!("{heads}; rope: {} elements, base {}", a.rope.n_rot, a.rope.freq_base);
+        writeln!(out, "{heads}; rope: {} elements, base {}", a.rope.n_rot, a.rope.freq_base)?;
     }
     if let Some(w) = &config.window {
         let n = (0..config.n_layer).filter(|&i| w.has(i)).count();
-        println!("{n} layers see the last {} tokens only", w.size);
+        writeln!(out, "{n} layers see the last {} tokens only", w.size)?;
     }
     if let Some(e) = &config.experts {
-        println!("{} experts, {} of them for a token", e.n_expert, e.n_expert_used);
+        writeln!(out, "{} experts, {} of them for a token", e.n_expert, e.n_expert_used)?;
     }
     if let Some(s) = &config.ssm {
-        println!("states of {} by {}, {} heads", s.d_inner, s.d_state, s.n_head);
+        writeln!(out, "states of {} by {}, {} heads", s.d_inner, s.d_state, s.n_head)?;
     }
     for (name, (count, bytes)) in types {
-        println!("{count} tensors of {name}: {} MiB", bytes >> 20);
+        writeln!(out, "{count} tensors of {name}: {} MiB", bytes >> 20)?;
     }
+    writeln!(out, "products on the CPU: {}", kernels::describe())?;
     Ok(())
 }
 
-#[expect(clippy::print_stdout, reason = "the program's output")]
 pub(crate) fn tokens(arguments: &TokensArguments) -> Result<()> {
+    let mut out = std::io::stdout().lock();
     let tokenizer = Tokenizer::from_gguf(&Reader::open(&arguments.file)?)?;
     for token in tokenizer.encode(&arguments.text, !arguments.plain, arguments.special)? {
-        println!("{token}\t{:?}", String::from_utf8_lossy(tokenizer.piece(token, true)?));
+        writeln!(out, "{token}\t{:?}", String::from_utf8_lossy(tokenizer.piece(token, true)?))?;
     }
     Ok(())
 }

@@ -8,6 +8,10 @@ pub(crate) mod info;
 pub(crate) mod interrupt;
 pub(crate) mod options;
 pub(crate) mod perplexity;
-pub(crate) mod progress;
-#[cfg(feature = "rpc")]
-pub(crate) mod servers;
+pub(crate) mod serve;
+
+/// A text from a file without what terminals take for commands.
+pub(crate) fn printable(text: &str) -> String {
+    let shown = |c: char| if c.is_control() && c != '\n' { c.escape_default().collect() } else { c.to_string() };
+    text.chars().map(shown).collect()
+}

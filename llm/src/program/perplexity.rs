@@ -1,16 +1,16 @@
 //! `perplexity`: how well a model predicts a text.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
+use ggml_llm::place::ModelPlace;
 use ggml_llm::{Batch, Session};
 
-use super::options::Place;
-
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct PerplexityArguments {
     #[command(flatten)]
-    place: Place,
+    place: ModelPlace,
     /// A text file
     text: PathBuf,
 }
@@ -18,8 +18,7 @@ pub(crate) struct Arguments {
 /// Tokens whose logits are in memory at once.
 const AT_ONCE: usize = 64;
 
-#[expect(clippy::print_stdout, reason = "the program's output")]
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &PerplexityArguments) -> Result<()> {
     let model = arguments.place.load()?;
     let tokenizer = model.tokenizer()?;
     let text = String::from_utf8_lossy(&std::fs::read(&arguments.text)?).into_owned();
@@ -32,12 +31,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     ensure!(parts > 0, "the text has {} tokens; one part has {length} (--ctx)", tokens.len());
     let (mut sum, mut n) = (0.0, 0);
     for (i, part) in tokens.chunks_exact_mut(length).enumerate() {
-        if let (Some(first), Some(bos)) = (part.first_mut(), tokenizer.bos()) {
+        if let (Some(first), Some(bos)) = (part.first_mut(), tokenizer.added_bos()) {
             *first = bos;
         }
         sum += surprise(&mut session, part)?;
         n += length - 1 - length / 2;
-        println!("{} of {parts}: perplexity {:.4}", i + 1, (sum / f64::from(u32::try_from(n)?)).exp());
+        let perplexity = (sum / f64::from(u32::try_from(n)?)).exp();
+        writeln!(std::io::stdout(), "{} of {parts}: perplexity {perplexity:.4}", i + 1)?;
     }
     Ok(())
 }

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 
 use super::alphabet;
-use super::error::{Error, Result};
+use super::error::{TextError, TextResult};
 use super::merge::{Merge, Merger};
-use super::metadata::Metadata;
+use super::metadata::TokenizerMetadata;
 use super::pre::{self, PreTokenizer};
 use super::vocabulary::{NONE, Vocabulary};
 
+/// Whether texts get a first space.
+const SCHEME: &str = "tokenizer.ggml.metaspace.prepend_scheme";
 const MERGES: &str = "tokenizer.ggml.merges";
 
 /// Byte-level BPE (`gpt2`).
@@ -22,17 +24,27 @@ pub(super) struct Bpe {
 
 impl Bpe {
     /// The pre-tokenizer, which also decides whether texts begin with a special token.
-    pub(super) fn words(metadata: &Metadata<'_>) -> Result<PreTokenizer> {
+    pub(super) fn words(metadata: &TokenizerMetadata<'_>) -> TextResult<PreTokenizer> {
+        if let Some(scheme) = metadata.text(SCHEME)?.filter(|scheme| *scheme != "never") {
+            return Err(TextError::metadata(
+                SCHEME,
+                format!("is {scheme:?}, but only \"never\" is supported for \"gpt2\""),
+            ));
+        }
         PreTokenizer::new(metadata.text(pre::KEY)?.unwrap_or("default"))
     }
 
-    pub(super) fn read(metadata: &Metadata<'_>, vocabulary: &Vocabulary, words: PreTokenizer) -> Result<Self> {
+    pub(super) fn read(
+        metadata: &TokenizerMetadata<'_>,
+        vocabulary: &Vocabulary,
+        words: PreTokenizer,
+    ) -> TextResult<Self> {
         let missing =
-            Error::Missing { key: MERGES, expected: "an array of strings, pairs of tokens with a space between" };
+            TextError::Missing { key: MERGES, expected: "an array of strings, pairs of tokens with a space between" };
         let lines = metadata.texts(MERGES)?.ok_or(missing)?;
         let mut merges = HashMap::with_capacity(lines.len());
         for (rank, line) in (0..).zip(lines.iter()) {
-            let wrong = |what: &str| Error::metadata(MERGES, format!("has {line:?} as value {rank}, {what}"));
+            let wrong = |what: &str| TextError::metadata(MERGES, format!("has {line:?} as value {rank}, {what}"));
             // A space may be the first token's first character.
             let space = line.bytes().skip(1).position(|byte| byte == b' ').map(|at| at + 1);
             let (left, right) = space

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 /// The result of this module's functions.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
+pub type TextResult<T, E = TextError> = Result<T, E>;
 
 /// What can go wrong with text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum TextError {
     /// The file lacks a metadata key.
     #[error("the file has no `{key}`, which must be {expected}")]
     Missing {
@@ -73,7 +73,7 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl TextError {
     pub(super) fn metadata(key: &'static str, problem: impl Into<Cow<'static, str>>) -> Self {
         Self::Metadata { key, problem: problem.into() }
     }

@@ -29,7 +29,7 @@ pub(super) struct Merge {
 
 /// A merge that waits. The fields are in the order of comparison: rank, then place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
+struct WaitingMerge {
     rank: u32,
     left: u32,
     right: u32,
@@ -42,7 +42,7 @@ struct Candidate {
 #[derive(Debug, Default)]
 pub(super) struct Merger {
     symbols: Vec<Symbol>,
-    queue: BinaryHeap<Reverse<Candidate>>,
+    queue: BinaryHeap<Reverse<WaitingMerge>>,
 }
 
 impl Merger {
@@ -93,7 +93,7 @@ impl Merger {
         let (Some(a), Some(b)) = (self.get(left), self.get(right)) else { return };
         let (found, end) = (merge(a, b), b.end);
         if let Some(Merge { rank, token }) = found {
-            self.queue.push(Reverse(Candidate { rank, left, right, end, token }));
+            self.queue.push(Reverse(WaitingMerge { rank, left, right, end, token }));
         }
     }
 

@@ -5,12 +5,14 @@
 mod alphabet;
 mod bpe;
 mod error;
+mod jinja;
 mod merge;
 mod metadata;
 mod pre;
 mod sampler;
 mod special;
 mod spm;
+mod stops;
 mod stream;
 mod template;
 mod tokenizer;
@@ -18,8 +20,9 @@ mod vocabulary;
 mod wordpiece;
 
 pub use alphabet::CHARACTERS as BYTE_CHARACTERS;
-pub use error::{Error, Result};
+pub use error::{TextError, TextResult};
 pub use sampler::{Sampler, SamplerOptions};
+pub use stops::StopStrings;
 pub use stream::TokenStream;
 pub use template::{ChatTemplate, Message};
 pub use tokenizer::Tokenizer;

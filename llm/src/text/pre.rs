@@ -2,7 +2,7 @@
 
 use regex::Regex;
 
-use super::error::{Error, Result};
+use super::error::{TextError, TextResult};
 
 pub(super) const KEY: &str = "tokenizer.ggml.pre";
 
@@ -27,23 +27,29 @@ const LLAMA_3: &str =
 const QWEN_2: &str = concat!(contractions!(), r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*", spaces!());
 const QWEN_3_5: &str =
     concat!(contractions!(), r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*", spaces!());
-// As in llama.cpp, only ASCII letters have a case here.
+// As in llama.cpp, only ASCII letters have a case here. Marks go on with a word: those of Hindi and Thai are within.
 const TEKKEN: &str = concat!(
-    r"[^\r\n\p{L}\p{N}]?[\p{L}--[a-z]]*[\p{L}--[A-Z]]+|[^\r\n\p{L}\p{N}]?[\p{L}--[a-z]]+[\p{L}--[A-Z]]*",
+    r"[^\r\n\p{L}\p{N}]?[[\p{L}\p{M}]--[a-z]]*[[\p{L}\p{M}]--[A-Z]]+|[^\r\n\p{L}\p{N}]?[[\p{L}\p{M}]--[a-z]]+[[\p{L}\p{M}]--[A-Z]]*",
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*",
     spaces!()
 );
 const GPT_4O: &str = concat!(
-    r"[^\r\n\p{L}\p{N}]?[\p{L}--[a-z]]*[\p{L}--[A-Z]]+(?:",
+    r"[^\r\n\p{L}\p{N}]?[[\p{L}\p{M}]--[a-z]]*[[\p{L}\p{M}]--[A-Z]]+(?:",
     contractions!(),
-    r")?|[^\r\n\p{L}\p{N}]?[\p{L}--[a-z]]+[\p{L}--[A-Z]]*(?:",
+    r")?|[^\r\n\p{L}\p{N}]?[[\p{L}\p{M}]--[a-z]]+[[\p{L}\p{M}]--[A-Z]]*(?:",
     contractions!(),
     r")?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*",
     spaces!()
 );
 
+const DEEPSEEK_3: &str =
+    concat!(r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*", spaces!());
+const CHINESE: &str = "[一-龥\u{3040}-ゟ゠-ヿ]+";
+const SEED: &str = concat!(contractions!(), r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+", spaces!());
+const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
+
 /// The models of a kind have different vocabularies and the same words.
-struct Kind {
+struct WordPattern {
     /// Values of `tokenizer.ggml.pre`.
     names: &'static [&'static str],
     /// Each splits what the one before has left.
@@ -54,31 +60,21 @@ struct Kind {
     add_bos: bool,
 }
 
-const KINDS: [Kind; 9] = [
-    Kind {
+const KINDS: [WordPattern; 14] = [
+    WordPattern {
         names: &["default"],
         patterns: &[r"[\p{P}$+<=>^~|]+", GPT_2, r"\p{N}+", "[0-9][0-9][0-9]"],
         whole_words: false,
         add_bos: false,
     },
-    Kind {
-        names: &[
-            "llama-bpe",
-            "llama3",
-            "llama-v3",
-            "falcon3",
-            "falcon-h1",
-            "pixtral",
-            "midm-2.0",
-            "lfm2",
-            "jina-v5-nano",
-        ],
+    WordPattern {
+        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "midm-2.0", "lfm2", "jina-v5-nano"],
         patterns: &[LLAMA_3],
         whole_words: true,
         add_bos: true,
     },
-    Kind { names: &["dbrx", "smaug-bpe"], patterns: &[LLAMA_3], whole_words: false, add_bos: false },
-    Kind {
+    WordPattern { names: &["dbrx", "smaug-bpe"], patterns: &[LLAMA_3], whole_words: false, add_bos: false },
+    WordPattern {
         names: &[
             "qwen2",
             "deepseek-r1-qwen",
@@ -94,8 +90,8 @@ const KINDS: [Kind; 9] = [
         whole_words: false,
         add_bos: false,
     },
-    Kind { names: &["qwen35"], patterns: &[QWEN_3_5], whole_words: false, add_bos: false },
-    Kind {
+    WordPattern { names: &["qwen35"], patterns: &[QWEN_3_5], whole_words: false, add_bos: false },
+    WordPattern {
         names: &[
             "gpt-2",
             "phi-2",
@@ -114,19 +110,39 @@ const KINDS: [Kind; 9] = [
         whole_words: false,
         add_bos: false,
     },
-    Kind {
+    WordPattern {
         names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"],
         patterns: &[r"\p{N}", GPT_2],
         whole_words: false,
         add_bos: false,
     },
-    Kind { names: &["tekken"], patterns: &[TEKKEN], whole_words: true, add_bos: true },
-    Kind {
+    WordPattern { names: &["tekken", "pixtral"], patterns: &[TEKKEN], whole_words: true, add_bos: true },
+    WordPattern {
         names: &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"],
         patterns: &[GPT_4O],
         whole_words: false,
         add_bos: false,
     },
+    WordPattern {
+        names: &["deepseek-v3", "hunyuan-dense", "joyai-llm"],
+        patterns: &[r"\p{N}{1,3}", CHINESE, DEEPSEEK_3],
+        whole_words: false,
+        add_bos: false,
+    },
+    WordPattern {
+        names: &["falcon"],
+        patterns: &[r"[\p{P}$+<=>^~|`]+", GPT_2, "[0-9][0-9][0-9]"],
+        whole_words: false,
+        add_bos: false,
+    },
+    WordPattern {
+        names: &["bloom", "poro-chat", "gpt3-finnish"],
+        patterns: &[BLOOM],
+        whole_words: false,
+        add_bos: false,
+    },
+    WordPattern { names: &["viking"], patterns: &[BLOOM, r"\p{N}"], whole_words: false, add_bos: false },
+    WordPattern { names: &["seed-coder"], patterns: &[SEED], whole_words: false, add_bos: false },
 ];
 
 /// A pre-tokenizer.
@@ -139,15 +155,15 @@ pub(super) struct PreTokenizer {
 
 impl PreTokenizer {
     /// The pre-tokenizer of a name.
-    pub(super) fn new(name: &str) -> Result<Self> {
+    pub(super) fn new(name: &str) -> TextResult<Self> {
         let unknown = || {
             let names: Vec<_> = KINDS.iter().flat_map(|kind| kind.names).copied().collect();
-            Error::metadata(KEY, format!("is {name:?}, but only these are supported: {}", names.join(", ")))
+            TextError::metadata(KEY, format!("is {name:?}, but only these are supported: {}", names.join(", ")))
         };
         let kind = KINDS.iter().find(|kind| kind.names.contains(&name)).ok_or_else(unknown)?;
         let compile = |pattern: &&str| Ok((Regex::new(pattern)?, pattern.ends_with(spaces!())));
-        let patterns = kind.patterns.iter().map(compile).collect::<Result<_, regex::Error>>();
-        let patterns = patterns.map_err(|error| Error::metadata(KEY, format!("is {name:?}: {error}")))?;
+        let patterns = kind.patterns.iter().map(compile).collect::<TextResult<_, regex::Error>>();
+        let patterns = patterns.map_err(|error| TextError::metadata(KEY, format!("is {name:?}: {error}")))?;
         Ok(Self { patterns, whole_words: kind.whole_words, add_bos: kind.add_bos })
     }
 

@@ -1,15 +1,17 @@
-//! Choosing the next token.
+//! Choosing the next token. An option is a field of `SamplerOptions`, a line of `setters!`, a check in `Sampler::new`, a step
+//! of `Sampler::sample`, a flag of the program (`program/options.rs`), and a field of the server's requests
+//! (`llm/serve/src/request.rs`).
 
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng as _, SeedableRng as _};
 
-use super::error::{Error, Result};
+use super::error::{TextError, TextResult};
 
-/// How tokens are chosen, in this order: penalties, `top_k`, `top_p`, `min_p`, temperature.
+/// How tokens are chosen, in this order: biases ([`Sampler::with_logit_bias`]), penalties, `top_k`, `top_p`, `min_p`, temperature.
 ///
 /// ```
 /// use ggml_llm::text::{Sampler, SamplerOptions};
-/// # fn main() -> Result<(), ggml_llm::text::Error> {
+/// # fn main() -> Result<(), ggml_llm::text::TextError> {
 /// let options = SamplerOptions::new().with_temperature(0.7).with_top_k(40).with_top_p(0.9).with_seed(7);
 /// let mut sampler = Sampler::new(options)?;
 /// let token = sampler.sample(&[0.0, 9.0, 1.0], &[])?;
@@ -95,20 +97,22 @@ impl Default for SamplerOptions {
 pub struct Sampler {
     options: SamplerOptions,
     random: Pcg64Mcg,
-    candidates: Vec<Candidate>,
+    candidates: Vec<RankedToken>,
     /// How often each token is in the history. Zeros between calls.
     counts: Vec<u32>,
+    /// What is added to the logits of tokens.
+    bias: Vec<(i32, f32)>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Candidate {
+struct RankedToken {
     logit: f32,
     id: u32,
     /// Relative to the most likely token's.
     probability: f64,
 }
 
-impl Candidate {
+impl RankedToken {
     /// The most likely first; of equals, the first.
     fn order(&self, other: &Self) -> std::cmp::Ordering {
         other.logit.partial_cmp(&self.logit).unwrap_or(std::cmp::Ordering::Equal).then(self.id.cmp(&other.id))
@@ -117,10 +121,10 @@ impl Candidate {
 
 impl Sampler {
     /// # Errors
-    /// [`Error::SamplerOption`] if an option is out of range.
-    pub fn new(options: SamplerOptions) -> Result<Self> {
+    /// [`TextError::SamplerOption`] if an option is out of range.
+    pub fn new(options: SamplerOptions) -> TextResult<Self> {
         let check = |option, value: f32, ok: bool, expected| {
-            if ok && value.is_finite() { Ok(()) } else { Err(Error::SamplerOption { option, value, expected }) }
+            if ok && value.is_finite() { Ok(()) } else { Err(TextError::SamplerOption { option, value, expected }) }
         };
         let o = options;
         check("temperature", o.temperature, o.temperature >= 0.0, "0 or a positive number")?;
@@ -130,7 +134,21 @@ impl Sampler {
         check("frequency_penalty", o.frequency_penalty, true, "a number")?;
         check("presence_penalty", o.presence_penalty, true, "a number")?;
         let random = Pcg64Mcg::seed_from_u64(options.seed);
-        Ok(Self { options, random, candidates: Vec::new(), counts: Vec::new() })
+        Ok(Self { options, random, candidates: Vec::new(), counts: Vec::new(), bias: Vec::new() })
+    }
+
+    /// Adds something to the logits of tokens, before anything else is done with them. Minus infinity excludes a token.
+    ///
+    /// # Errors
+    /// [`TextError::SamplerOption`] for what is not a number, and for plus infinity.
+    pub fn with_logit_bias(mut self, bias: impl IntoIterator<Item = (i32, f32)>) -> TextResult<Self> {
+        self.bias = bias.into_iter().collect();
+        match self.bias.iter().find(|(_, value)| value.is_nan() || *value == f32::INFINITY) {
+            None => Ok(self),
+            Some(&(_, value)) => {
+                Err(TextError::SamplerOption { option: "logit_bias", value, expected: "a number or minus infinity" })
+            }
+        }
     }
 
     /// The next token, by a logit for each token and the tokens so far.
@@ -138,14 +156,14 @@ impl Sampler {
     /// A logit of minus infinity excludes its token. Nothing is allocated once a call with as many logits was made.
     ///
     /// # Errors
-    /// [`Error::Logits`] if a logit is NaN or plus infinity, or if no token is left. [`Error::NoSuchToken`] if the
-    /// history has a token without a logit, where penalties look at it.
-    pub fn sample(&mut self, logits: &[f32], history: &[i32]) -> Result<i32> {
+    /// [`TextError::Logits`] if a logit is NaN or plus infinity, or if no token is left. [`TextError::NoSuchToken`] if the
+    /// history has a token without a logit, where penalties look at it, or if a token with a bias has none.
+    pub fn sample(&mut self, logits: &[f32], history: &[i32]) -> TextResult<i32> {
         self.fill(logits)?;
         self.penalize(history)?;
         let best = self.candidates.iter().min_by(|a, b| a.order(b)).filter(|best| best.logit.is_finite());
-        let excluded = || Error::Logits { problem: format!("of {} tokens, each is excluded", logits.len()) };
-        let &Candidate { logit: best, id, .. } = best.ok_or_else(excluded)?;
+        let excluded = || TextError::Logits { problem: format!("of {} tokens, each is excluded", logits.len()) };
+        let &RankedToken { logit: best, id, .. } = best.ok_or_else(excluded)?;
         if self.options.temperature == 0.0 {
             return Ok(id.cast_signed());
         }
@@ -156,25 +174,31 @@ impl Sampler {
         Ok(self.draw(best).unwrap_or(id.cast_signed()))
     }
 
-    fn fill(&mut self, logits: &[f32]) -> Result<()> {
+    fn fill(&mut self, logits: &[f32]) -> TextResult<()> {
         self.candidates.clear();
         for (id, &logit) in (0..).zip(logits) {
             if logit.is_nan() || logit == f32::INFINITY {
-                return Err(Error::Logits { problem: format!("the logit of token {id} is {logit}") });
+                return Err(TextError::Logits { problem: format!("the logit of token {id} is {logit}") });
             }
-            self.candidates.push(Candidate { logit, id, probability: 0.0 });
+            self.candidates.push(RankedToken { logit, id, probability: 0.0 });
+        }
+        for &(id, bias) in &self.bias {
+            let vocab_size = self.candidates.len();
+            let candidate = usize::try_from(id).ok().and_then(|place| self.candidates.get_mut(place));
+            let candidate = candidate.ok_or(TextError::NoSuchToken { id, vocab_size })?;
+            candidate.logit = (candidate.logit + bias).min(f32::MAX);
         }
         Ok(())
     }
 
-    fn penalize(&mut self, history: &[i32]) -> Result<()> {
+    fn penalize(&mut self, history: &[i32]) -> TextResult<()> {
         let SamplerOptions { repeat_penalty, frequency_penalty, presence_penalty, penalty_last, .. } = self.options;
         let changes = (repeat_penalty, frequency_penalty, presence_penalty) != (1.0, 0.0, 0.0);
         let last = history.get(history.len().saturating_sub(penalty_last)..).filter(|_| changes).unwrap_or_default();
         let vocab_size = self.candidates.len();
         let place = |id: i32| usize::try_from(id).ok().filter(|&place| place < vocab_size);
         if let Some(&id) = last.iter().find(|&&id| place(id).is_none()) {
-            return Err(Error::NoSuchToken { id, vocab_size });
+            return Err(TextError::NoSuchToken { id, vocab_size });
         }
         self.counts.resize(vocab_size, 0);
         let places = || last.iter().filter_map(|&id| place(id));
@@ -209,10 +233,10 @@ impl Sampler {
     fn keep_top_k(&mut self) {
         let k = self.options.top_k;
         if k > 0 && k < self.candidates.len() {
-            self.candidates.select_nth_unstable_by(k - 1, Candidate::order);
+            self.candidates.select_nth_unstable_by(k - 1, RankedToken::order);
             self.candidates.truncate(k);
             // The selection's order is its own affair.
-            self.candidates.sort_unstable_by(Candidate::order);
+            self.candidates.sort_unstable_by(RankedToken::order);
         }
     }
 
@@ -237,10 +261,10 @@ impl Sampler {
             let rest = self.candidates.get_mut(sorted..).unwrap_or_default();
             n = rest.len().min(n);
             if n < rest.len() {
-                rest.select_nth_unstable_by(n, Candidate::order);
+                rest.select_nth_unstable_by(n, RankedToken::order);
             }
             let part = rest.get_mut(..n).unwrap_or_default();
-            part.sort_unstable_by(Candidate::order);
+            part.sort_unstable_by(RankedToken::order);
             for (i, candidate) in part.iter().enumerate() {
                 sum += candidate.probability;
                 if sum >= enough {

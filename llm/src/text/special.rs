@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use super::error::{Error, Result};
-use super::metadata::Metadata;
-use super::vocabulary::{Attributes, Vocabulary};
+use super::error::{TextError, TextResult};
+use super::metadata::TokenizerMetadata;
+use super::vocabulary::{TokenAttributes, Vocabulary};
 
 const BOS: &str = "tokenizer.ggml.bos_token_id";
 const EOS: &str = "tokenizer.ggml.eos_token_id";
@@ -128,7 +128,11 @@ pub(super) struct Special {
 }
 
 /// Reads and finds the special tokens, and corrects the attributes of tokens that are known by their texts.
-pub(super) fn find(vocabulary: &mut Vocabulary, metadata: &Metadata<'_>, defaults: Defaults) -> Result<()> {
+pub(super) fn find(
+    vocabulary: &mut Vocabulary,
+    metadata: &TokenizerMetadata<'_>,
+    defaults: Defaults,
+) -> TextResult<()> {
     let n = vocabulary.len();
     let id = |key, default| metadata.id(key, n, default);
     let (bos, eos) = (id(BOS, defaults.bos)?, id(EOS, defaults.eos)?);
@@ -138,8 +142,9 @@ pub(super) fn find(vocabulary: &mut Vocabulary, metadata: &Metadata<'_>, default
     }
     let added = |key, token: Option<u32>, role, default| {
         let flag = metadata.flag(key)?.unwrap_or(default);
-        let nothing =
-            || Error::metadata(key, format!("asks for {role}, which must then be one of the {n} tokens, and is none"));
+        let nothing = || {
+            TextError::metadata(key, format!("asks for {role}, which must then be one of the {n} tokens, and is none"))
+        };
         if flag { token.ok_or_else(nothing).map(Some) } else { Ok(None) }
     };
     let first = added(ADD_BOS, bos, BOS, defaults.add_bos)?;
@@ -153,19 +158,19 @@ pub(super) fn find(vocabulary: &mut Vocabulary, metadata: &Metadata<'_>, default
         }
         let token = token.or_else(|| {
             let lowest = texts.iter().filter_map(|text| vocabulary.id(text)).min()?;
-            vocabulary.add(lowest, Attributes::CONTROL);
+            vocabulary.add(lowest, TokenAttributes::CONTROL);
             Some(lowest)
         });
         ends.extend(token.filter(|_| end));
     }
     for text in ENDS {
         let Some(id) = vocabulary.id(text) else { continue };
-        vocabulary.add(id, Attributes::CONTROL);
+        vocabulary.add(id, TokenAttributes::CONTROL);
         ends.insert(id);
     }
     for text in SHOWN {
         let Some(id) = vocabulary.id(text) else { continue };
-        vocabulary.set(id, Attributes::USER_DEFINED);
+        vocabulary.set(id, TokenAttributes::USER_DEFINED);
     }
     correct(vocabulary, &mut ends);
     strip_after(vocabulary, metadata.text(NAME)?.unwrap_or_default());
@@ -182,11 +187,11 @@ fn correct(vocabulary: &mut Vocabulary, ends: &mut BTreeSet<u32>) {
     let ordinary = find("</s>").filter(|_| find("<|tool_response>").is_some());
     if let Some(id) = end_of_message {
         ends.remove(&id);
-        vocabulary.set(id, Attributes::USER_DEFINED);
+        vocabulary.set(id, TokenAttributes::USER_DEFINED);
     }
     if let Some(id) = ordinary {
         ends.remove(&id);
-        vocabulary.set(id, Attributes::NORMAL);
+        vocabulary.set(id, TokenAttributes::NORMAL);
     }
 }
 
@@ -198,6 +203,6 @@ fn strip_after(vocabulary: &mut Vocabulary, name: &str) {
     }
     let not = ["<unk>", "<s>", "<|endoftext|>"].map(|text| vocabulary.id(text));
     for id in vocabulary.all().filter(|&id| !not.contains(&Some(id))) {
-        vocabulary.add(id, Attributes::STRIP_RIGHT);
+        vocabulary.add(id, TokenAttributes::STRIP_RIGHT);
     }
 }

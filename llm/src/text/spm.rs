@@ -1,6 +1,6 @@
 //! SentencePiece, as llama.cpp encodes with it: neighbours whose union is a token are merged, the best score first.
 
-use super::error::{Error, Result};
+use super::error::{TextError, TextResult};
 use super::merge::{Merge, Merger};
 use super::vocabulary::{NONE, SPACE, Vocabulary};
 
@@ -22,7 +22,13 @@ impl Spm {
     }
 
     /// Appends the tokens of a text, which `first` says to begin after a special token.
-    pub(super) fn encode(&self, vocabulary: &Vocabulary, text: &str, first: bool, tokens: &mut Vec<i32>) -> Result<()> {
+    pub(super) fn encode(
+        &self,
+        vocabulary: &Vocabulary,
+        text: &str,
+        first: bool,
+        tokens: &mut Vec<i32>,
+    ) -> TextResult<()> {
         let space = if first && self.space_first { " " } else { "" };
         let escaped = [space, text].concat().replace(' ', SPACE.encode_utf8(&mut [0; 4]));
         let mut merger = Merger::default();
@@ -43,7 +49,7 @@ impl Spm {
             let character = part(symbol.start, symbol.end);
             for byte in character.bytes() {
                 let id = self.bytes.get(usize::from(byte)).copied().filter(|&id| id != NONE);
-                let nothing = || Error::NoToken { character: character.chars().next().unwrap_or_default(), byte };
+                let nothing = || TextError::NoToken { character: character.chars().next().unwrap_or_default(), byte };
                 tokens.push(id.ok_or_else(nothing)?.cast_signed());
             }
         }

@@ -1,6 +1,6 @@
 //! Tokens as text, while they are generated.
 
-use super::error::Result;
+use super::error::TextResult;
 use super::tokenizer::Tokenizer;
 
 /// Turns tokens into text as they come, in whole characters: a token may end within one.
@@ -34,8 +34,8 @@ impl<'t> TokenStream<'t> {
     /// The text that the next token completes: empty while a character is incomplete.
     ///
     /// # Errors
-    /// [`Error::NoSuchToken`](super::Error::NoSuchToken) if there is no such token; the stream then stays as it was.
-    pub fn push(&mut self, id: i32) -> Result<&str> {
+    /// [`TextError::NoSuchToken`](super::TextError::NoSuchToken) if there is no such token; the stream then stays as it was.
+    pub fn push(&mut self, id: i32) -> TextResult<&str> {
         let piece = self.tokenizer.piece(id, self.show_special)?;
         self.text.clear();
         self.pending.extend_from_slice(piece);

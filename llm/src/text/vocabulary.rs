@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::error::{Error, Result};
-use super::metadata::Metadata;
+use super::error::{TextError, TextResult};
+use super::metadata::TokenizerMetadata;
 use super::{alphabet, special};
 
 /// No token, or no symbol.
@@ -28,9 +28,9 @@ pub(super) enum Writing {
 
 /// The attributes of a token (`llama_token_attr`). A token may have several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Attributes(u8);
+pub(super) struct TokenAttributes(u8);
 
-impl Attributes {
+impl TokenAttributes {
     const UNDEFINED: Self = Self(0);
     pub(super) const NORMAL: Self = Self(1);
     pub(super) const UNKNOWN: Self = Self(2);
@@ -72,7 +72,7 @@ impl Attributes {
 pub(super) struct Vocabulary {
     texts: Vec<Arc<str>>,
     ids: HashMap<Arc<str>, u32>,
-    attributes: Vec<Attributes>,
+    attributes: Vec<TokenAttributes>,
     /// A token's rank by score: 0 for the best. Empty if all have the same.
     ranks: Vec<u32>,
     pub(super) special: special::Special,
@@ -85,12 +85,16 @@ pub(super) struct Vocabulary {
 impl Vocabulary {
     /// # Errors
     /// A key is missing or of another type, tokens are not unique, or a special token is none of them.
-    pub(super) fn read(metadata: &Metadata<'_>, writing: Writing, defaults: special::Defaults) -> Result<Self> {
-        let missing = Error::Missing { key: TOKENS, expected: "an array of strings, the tokens" };
+    pub(super) fn read(
+        metadata: &TokenizerMetadata<'_>,
+        writing: Writing,
+        defaults: special::Defaults,
+    ) -> TextResult<Self> {
+        let missing = TextError::Missing { key: TOKENS, expected: "an array of strings, the tokens" };
         let tokens = metadata.texts(TOKENS)?.ok_or(missing)?;
         let n = tokens.len();
         if n == 0 || i32::try_from(n).is_err() {
-            return Err(Error::metadata(TOKENS, format!("has {n} strings, but there must be 1 to {}", i32::MAX)));
+            return Err(TextError::metadata(TOKENS, format!("has {n} strings, but there must be 1 to {}", i32::MAX)));
         }
         let (mut texts, mut ids) = (Vec::with_capacity(n), HashMap::with_capacity(n));
         for (id, text) in (0..).zip(tokens.iter()) {
@@ -99,12 +103,12 @@ impl Vocabulary {
             texts.push(Arc::clone(&text));
             if let Some(other) = ids.insert(Arc::clone(&text), id) {
                 let problem = format!("has {text:?} twice, as tokens {other} and {id}; each token must be unique");
-                return Err(Error::metadata(TOKENS, problem));
+                return Err(TextError::metadata(TOKENS, problem));
             }
         }
         let attributes = match metadata.numbers(TYPES, n)? {
-            Some(types) => types.iter().map(|&number| Attributes::of_type(number)).collect(),
-            None => vec![Attributes::NORMAL; n],
+            Some(types) => types.iter().map(|&number| TokenAttributes::of_type(number)).collect(),
+            None => vec![TokenAttributes::NORMAL; n],
         };
         let ranks = ranks(metadata.floats(SCORES, n)?.unwrap_or_default())?;
         let special = special::Special::default();
@@ -116,13 +120,13 @@ impl Vocabulary {
     }
 
     /// Writes the piece of each token.
-    fn spell(&mut self, writing: Writing) -> Result<()> {
-        let whole = Attributes::UNKNOWN.with(Attributes::CONTROL).with(Attributes::USER_DEFINED);
+    fn spell(&mut self, writing: Writing) -> TextResult<()> {
+        let whole = TokenAttributes::UNKNOWN.with(TokenAttributes::CONTROL).with(TokenAttributes::USER_DEFINED);
         for (id, (text, attributes)) in self.texts.iter().zip(&self.attributes).enumerate() {
             let pieces = &mut self.pieces;
             if attributes.any(whole) {
                 pieces.extend(text.bytes());
-            } else if attributes.any(Attributes::NORMAL) {
+            } else if attributes.any(TokenAttributes::NORMAL) {
                 let mut encoded = [0; 4];
                 for character in text.chars() {
                     let byte = match writing {
@@ -134,11 +138,11 @@ impl Vocabulary {
                         None => pieces.extend(character.encode_utf8(&mut encoded).bytes()),
                     }
                 }
-            } else if attributes.any(Attributes::BYTE) {
+            } else if attributes.any(TokenAttributes::BYTE) {
                 let byte = text.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
                 let byte = byte.filter(|hex| hex.len() == 2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
                 let wrong = || {
-                    Error::metadata(
+                    TextError::metadata(
                         TYPES,
                         format!("says that token {id}, {text:?}, is a byte, but bytes are `<0x00>` to `<0xFF>`"),
                     )
@@ -173,17 +177,17 @@ impl Vocabulary {
         self.texts.get(id as usize).map_or("", |text| text)
     }
 
-    pub(super) fn attributes(&self, id: u32) -> Attributes {
-        self.attributes.get(id as usize).copied().unwrap_or(Attributes::UNDEFINED)
+    pub(super) fn attributes(&self, id: u32) -> TokenAttributes {
+        self.attributes.get(id as usize).copied().unwrap_or(TokenAttributes::UNDEFINED)
     }
 
-    pub(super) fn set(&mut self, id: u32, attributes: Attributes) {
+    pub(super) fn set(&mut self, id: u32, attributes: TokenAttributes) {
         if let Some(place) = self.attributes.get_mut(id as usize) {
             *place = attributes;
         }
     }
 
-    pub(super) fn add(&mut self, id: u32, attributes: Attributes) {
+    pub(super) fn add(&mut self, id: u32, attributes: TokenAttributes) {
         self.set(id, self.attributes(id).with(attributes));
     }
 
@@ -196,9 +200,9 @@ impl Vocabulary {
 }
 
 /// The rank of each token: the same for equal scores.
-fn ranks(scores: &[f32]) -> Result<Vec<u32>> {
+fn ranks(scores: &[f32]) -> TextResult<Vec<u32>> {
     if let Some(id) = scores.iter().position(|score| score.is_nan()) {
-        return Err(Error::metadata(SCORES, format!("is NaN for token {id}, but must be a number")));
+        return Err(TextError::metadata(SCORES, format!("is NaN for token {id}, but must be a number")));
     }
     let mut order: Vec<(f32, usize)> = scores.iter().copied().zip(0..).collect();
     order.sort_unstable_by(|a, b| b.0.partial_cmp(&a.0).unwrap_or(std::cmp::Ordering::Equal));

@@ -3,8 +3,8 @@
 use unicode_normalization::char::decompose_canonical;
 use unicode_properties::{GeneralCategoryGroup as Group, UnicodeGeneralCategory as _};
 
-use super::error::{Error, Result};
-use super::metadata::Metadata;
+use super::error::{TextError, TextResult};
+use super::metadata::TokenizerMetadata;
 use super::vocabulary::{SPACE, TOKENS, Vocabulary};
 
 const LOWER_CASE: &str = "tokenizer.ggml.normalizer.lowercase";
@@ -21,14 +21,14 @@ pub(super) struct WordPiece {
 }
 
 impl WordPiece {
-    pub(super) fn read(metadata: &Metadata<'_>, vocabulary: &Vocabulary) -> Result<Self> {
+    pub(super) fn read(metadata: &TokenizerMetadata<'_>, vocabulary: &Vocabulary) -> TextResult<Self> {
         let lower_case = metadata.flag(LOWER_CASE)?.unwrap_or(true);
         let strip_accents = metadata.flag(STRIP_ACCENTS)?.unwrap_or(lower_case);
         let special = &vocabulary.special;
         let (Some(unknown), Some(_), Some(_)) = (special.unknown, special.bos, special.separator) else {
             let problem = "lacks the unknown token, the first token or the separator: \
                 tokenizer.ggml.{unknown,bos,seperator}_token_id must name them, or they are 100, 101 and 102";
-            return Err(Error::metadata(TOKENS, problem));
+            return Err(TextError::metadata(TOKENS, problem));
         };
         let longest = vocabulary.all().map(|id| vocabulary.text(id).len()).max().unwrap_or_default();
         Ok(Self { lower_case, strip_accents, unknown, longest })

@@ -1,7 +1,7 @@
 //! Small files with vocabularies.
 
 use ggml::gguf::{Reader, Value, Writer};
-use ggml_llm::text::{Result, Tokenizer};
+use ggml_llm::text::{TextResult, Tokenizer};
 
 /// Byte-level BPE of all bytes, in the order of the alphabet's characters, and some more tokens.
 pub(crate) fn bytes() -> Writer {
@@ -68,6 +68,6 @@ pub(crate) fn remove(file: &mut Writer, key: &str) {
     file.remove(&format!("tokenizer.ggml.{key}")).unwrap();
 }
 
-pub(crate) fn read(file: &Writer) -> Result<Tokenizer> {
+pub(crate) fn read(file: &Writer) -> TextResult<Tokenizer> {
     Tokenizer::from_gguf(&Reader::from_bytes(file.to_bytes().unwrap()).unwrap())
 }

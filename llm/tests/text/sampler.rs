@@ -1,6 +1,6 @@
 //! Samplers beside plain definitions.
 
-use ggml_llm::text::{Error, Sampler, SamplerOptions};
+use ggml_llm::text::{Sampler, SamplerOptions, TextError};
 
 fn sampler(options: SamplerOptions) -> Sampler {
     Sampler::new(options).unwrap()
@@ -145,7 +145,7 @@ fn seeds_repeat_the_tokens() {
 #[test]
 fn logits_without_a_choice_are_refused() {
     let mut sampler = sampler(SamplerOptions::new().with_temperature(1.0));
-    let said = |result: Result<i32, Error>| result.unwrap_err().to_string();
+    let said = |result: Result<i32, TextError>| result.unwrap_err().to_string();
     assert_eq!(said(sampler.sample(&[0.0, f32::NAN], &[])), "no token can be chosen: the logit of token 1 is NaN");
     assert_eq!(said(sampler.sample(&[f32::INFINITY], &[])), "no token can be chosen: the logit of token 0 is inf");
     assert_eq!(
@@ -160,7 +160,7 @@ fn logits_without_a_choice_are_refused() {
 fn history_must_be_of_the_vocabulary() {
     let mut with = sampler(SamplerOptions::new().with_repeat_penalty(1.1).with_penalty_last(2));
     for id in [-1, 2, i32::MAX, i32::MIN] {
-        assert!(matches!(with.sample(&[0.0, 1.0], &[id]), Err(Error::NoSuchToken { vocab_size: 2, .. })));
+        assert!(matches!(with.sample(&[0.0, 1.0], &[id]), Err(TextError::NoSuchToken { vocab_size: 2, .. })));
         assert_eq!(with.sample(&[0.0, 1.0], &[id, 0, 0]).unwrap(), 1, "too long ago");
     }
     assert_eq!(sampler(SamplerOptions::new()).sample(&[0.0, 1.0], &[9]).unwrap(), 1, "nothing looks at it");

@@ -1,6 +1,6 @@
 //! Streamed text.
 
-use ggml_llm::text::{Error, TokenStream};
+use ggml_llm::text::{TextError, TokenStream};
 
 use crate::files::{bytes, read, spaces, words};
 
@@ -58,7 +58,7 @@ fn unknown_tokens_leave_the_stream_as_it_was() {
     assert_eq!(stream.push(0xC3).unwrap(), "");
     for id in [-1, 264, i32::MAX] {
         let error = stream.push(id).unwrap_err();
-        assert!(matches!(error, Error::NoSuchToken { vocab_size: 264, .. }), "{error}");
+        assert!(matches!(error, TextError::NoSuchToken { vocab_size: 264, .. }), "{error}");
     }
     assert_eq!(stream.push(0xA9).unwrap(), "é");
 }

@@ -9,7 +9,9 @@ use ggml_sys as sys;
 
 use super::lock::MetaLockGuard;
 use super::place::{Splits, on_split_state};
-use super::split::Split;
+use super::raw;
+use super::split::SplitMode;
+use crate::callback;
 use crate::device::BufferType;
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, Result, TensorInfo};
@@ -20,9 +22,9 @@ use crate::lock::Lock;
 ///
 /// ```
 /// # use ggml::prelude::*;
-/// use ggml::meta::{MetaDevice, Split};
+/// use ggml::meta::{MetaDevice, SplitMode};
 /// let cpu = Device::cpu()?; // twice, in place of two GPUs
-/// let meta = MetaDevice::new(&[cpu, cpu], |_| Split::Even { axis: 1 })?; // each gets half of the rows
+/// let meta = MetaDevice::new(&[cpu, cpu], |_| SplitMode::Even { axis: 1 })?; // each gets half of the rows
 /// assert_eq!((meta.members().len(), meta.device().device_type()), (2, DeviceType::Meta));
 /// # Ok::<(), ggml::Error>(())
 /// ```
@@ -30,21 +32,21 @@ use crate::lock::Lock;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MetaDevice(Device);
 
-/// This crate's record of a meta device. Never freed, as the device is not.
+/// This crate's record of a meta device. Like the device, it is never freed.
 pub(crate) struct MetaDeviceInfo {
     device: Device,
     buft: BufferType,
-    /// Whether C reports its memory as host memory, as it does if all members are CPUs.
+    /// Whether C reports the meta device's memory as host memory. It does so if all members are CPUs.
     host: bool,
     pub(crate) splits: &'static Splits,
-    /// The type of a closure without captures, which identifies the closure.
+    /// The type of the closure, if it captures nothing: then the type identifies the closure.
     closure: Option<TypeId>,
 }
 
 /// All meta devices; there are few.
 static KNOWN: Lock<Vec<&'static MetaDeviceInfo>> = Lock::new(Vec::new());
 
-/// Whether there are meta devices. Avoids the lock if not.
+/// Whether there are meta devices. As long as there are none, no lock is taken.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 impl MetaDeviceInfo {
@@ -63,13 +65,13 @@ impl MetaDevice {
     /// The result is never freed, and keeps the closure.
     ///
     /// ```
-    /// use ggml::meta::{MetaDevice, Split};
+    /// use ggml::meta::{MetaDevice, SplitMode};
     /// use ggml::prelude::*;
     /// # fn main() -> ggml::Result<()> {
     /// let cpu = Device::cpu()?;
-    /// let meta = MetaDevice::new(&[cpu, cpu], |_| Split::Mirrored)?;
+    /// let meta = MetaDevice::new(&[cpu, cpu], |_| SplitMode::Mirrored)?;
     /// assert_eq!(meta.device().name(), "Meta(CPU,CPU)");
-    /// assert!(MetaDevice::new(&[cpu], |_| Split::Mirrored).is_err(), "one is not several");
+    /// assert!(MetaDevice::new(&[cpu], |_| SplitMode::Mirrored).is_err(), "one is not several");
     /// # Ok(())
     /// # }
     /// ```
@@ -81,8 +83,9 @@ impl MetaDevice {
     #[doc(alias = "ggml_backend_meta_device")]
     pub fn new<F>(devices: &[Device], split: F) -> Result<Self>
     where
-        F: Fn(&TensorInfo) -> Split + Send + Sync + 'static,
+        F: Fn(&TensorInfo) -> SplitMode + Send + Sync + 'static,
     {
+        callback::check_reentry("MetaDevice::new")?;
         let closure = (size_of::<F>() == 0).then(TypeId::of::<F>);
         check(devices)?;
         if let Some(known) = find(|k| closure.is_some() && k.closure == closure && *k.splits.members == *devices) {
@@ -92,22 +95,23 @@ impl MetaDevice {
         let alone = MetaLockGuard::wait("MetaDevice::new", false)?;
         // Leaked, because C keeps the address and never frees a device.
         let splits: &'static Splits = Box::leak(splits);
-        let mut raw: Vec<_> = devices.iter().map(|d| d.as_ptr()).collect();
+        let mut list: Vec<_> = devices.iter().map(|d| d.as_ptr()).collect();
         let user: *const Splits = splits;
         let user = user.cast_mut().cast::<c_void>();
-        // SAFETY: the devices are never freed, are 16 at most (`check`), and C copies the list. It keeps the
-        // function and `user`, which is leaked. No other thread uses its global list of devices: we hold the lock.
+        // SAFETY: the devices are never freed, are 16 at most (`check`), and C copies the list. C keeps the function
+        // and `user`, which is leaked. No other thread uses its global list of devices: we hold the lock.
         let device = unsafe {
-            guarded!(call, sys::ggml_backend_meta_device(raw.as_mut_ptr(), raw.len(), Some(on_split_state), user))
+            guarded!(call, sys::ggml_backend_meta_device(list.as_mut_ptr(), list.len(), Some(on_split_state), user))
         }?;
-        // SAFETY: C never frees such a device.
+        // SAFETY: C never frees a meta device.
         let device = unsafe { Device::from_raw(device) };
         let device = device.ok_or(Error::Null { call: "ggml_backend_meta_device", log: Box::default() })?;
-        // SAFETY: the device is never freed; no other thread uses C's list of types: we hold the lock.
+        // SAFETY: the device is never freed; no other thread uses C's list of buffer types: we hold the lock.
         let buft = unsafe { guarded!(call, sys::ggml_backend_dev_buffer_type(device.as_ptr())) }?;
         drop(alone);
         // SAFETY: every device has a buffer type, which is never freed.
         let buft = unsafe { BufferType::from_raw(buft) };
+        let buft = raw::asking(buft, devices).unwrap_or(buft);
         // SAFETY: buffer types are never freed; the call only reads it.
         let host = unsafe { sys::ggml_backend_buft_is_host(buft.as_ptr()) };
         let known: &'static MetaDeviceInfo =
@@ -122,7 +126,7 @@ impl MetaDevice {
         self.0
     }
 
-    /// The members, as given.
+    /// The members, in the order in which they were given.
     pub fn members(self) -> &'static [Device] {
         members(self.0)
     }
@@ -171,7 +175,7 @@ pub(crate) fn known(device: Device) -> Option<&'static MetaDeviceInfo> {
     find(|k| k.device == device)
 }
 
-/// Whether it is a meta device.
+/// Whether the device is a meta device.
 pub(crate) fn is_meta(device: Device) -> bool {
     known(device).is_some()
 }
@@ -181,18 +185,18 @@ pub(crate) fn members(device: Device) -> &'static [Device] {
     known(device).map_or(&[], |k| &k.splits.members)
 }
 
-/// Its name, with those of its members, which C's name lacks.
+/// The name of a meta device, with the names of its members, which C's name lacks.
 pub(crate) fn name(device: Device) -> Option<String> {
     let names: Vec<_> = known(device)?.splits.members.iter().map(|d| d.name()).collect();
     Some(format!("Meta({})", names.join(",")))
 }
 
-/// Its buffer type. C would look it up in a list that another thread may be extending.
+/// The buffer type of a meta device. C would look it up in a list that another thread may be extending.
 pub(crate) fn buffer_type(device: Device) -> Option<BufferType> {
     known(device).map(|k| k.buft)
 }
 
-/// Whether C reports its memory as host memory, though its buffers have no addresses.
+/// Whether C reports a meta device's memory as host memory, though its buffers have no addresses.
 pub(crate) fn is_host(device: Device) -> bool {
     known(device).is_some_and(MetaDeviceInfo::is_host)
 }

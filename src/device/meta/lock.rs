@@ -14,11 +14,11 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::log::Deferral;
 
-/// The lock's holder.
+/// Who holds the lock for ggml's meta device code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Nobody,
-    /// Code that releases the lock without depending on other threads.
+    /// Code of this crate that releases the lock without waiting for other threads.
     Library,
     /// A computation that may call user code.
     UserCode,
@@ -38,14 +38,15 @@ fn state() -> MutexGuard<'static, Holder> {
 
 /// The exclusive right to call ggml's meta device code. Log lines wait until it is dropped.
 pub(crate) struct MetaLockGuard {
-    /// Dropped last: the lock is released before the log lines are delivered.
+    /// Dropped last: the lock is released before the waiting log lines are delivered.
     _deferral: Deferral,
 }
 
 impl MetaLockGuard {
-    /// Waits until no other thread has the lock. `calls_user_code`: whether user code may run while it is held.
+    /// Waits until no other thread has the lock. `calls_user_code` says whether user code may run while this thread
+    /// holds the lock.
     pub(super) fn wait(call: &'static str, calls_user_code: bool) -> Result<Self> {
-        callback::check_open(call)?;
+        callback::check_reentry(call)?;
         let deferral = Deferral::begin();
         if HELD.get() == 0 {
             let mut state = state();
@@ -89,6 +90,6 @@ pub(crate) fn lock_if_meta(
     if !meta {
         return Ok(None);
     }
-    // What implements a device in Rust is user code.
+    // User code may also be the implementation of a device in Rust.
     MetaLockGuard::wait(call, calls_user_code || driven).map(Some)
 }

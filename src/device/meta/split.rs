@@ -16,9 +16,9 @@ use crate::ffi;
 ///
 /// ```
 /// # use ggml::prelude::*;
-/// use ggml::meta::{MetaDevice, Split};
+/// use ggml::meta::{MetaDevice, SplitMode};
 /// // Two thirds of the rows of each matrix on the first device.
-/// let shares = |rows: i64| Split::Shares { axis: 1, shares: vec![rows * 2 / 3, rows - rows * 2 / 3] };
+/// let shares = |rows: i64| SplitMode::Shares { axis: 1, shares: vec![rows * 2 / 3, rows - rows * 2 / 3] };
 /// let cpu = Device::cpu()?;
 /// let meta = MetaDevice::new(&[cpu, cpu], move |t| shares(t.ne[1]))?;
 /// let mut builder = WeightsBuilder::new();
@@ -32,41 +32,42 @@ use crate::ffi;
 #[doc(alias = "ggml_backend_meta_split_axis_name")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Split {
-    /// Each member has a copy.
+pub enum SplitMode {
+    /// Each member has a copy of the tensor.
     Mirrored,
-    /// Each member has a part; parts differ by one block at most.
+    /// Each member has a part of the tensor. The parts differ by one block at most.
     Even {
-        /// The axis: 0, 1 or 2.
+        /// The axis along which the tensor is split: 0, 1 or 2.
         axis: usize,
     },
-    /// Each member has a part of the given length, in the order of the members.
+    /// Each member has a part of the tensor, of the given length, in the order of the members.
     Shares {
-        /// The axis: 0, 1 or 2.
+        /// The axis along which the tensor is split: 0, 1 or 2.
         axis: usize,
         /// The lengths, in elements: at least 1, whole blocks along axis 0, and in sum the tensor's.
         shares: Vec<i64>,
     },
 }
 
-/// A [`Split`] resolved for a tensor, or the derived state of a result.
+/// How a tensor is split: a [`SplitMode`] resolved for the tensor, or what was derived for a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SplitState {
     Mirrored,
     Along { axis: usize, shares: Box<[i64]> },
 }
 
-/// The number of axes along which ggml can transfer a split tensor.
+/// The exclusive upper bound of axes along which tensors may be split: ggml can't transfer one that is split along axis
+/// 3.
 const AXES: usize = 3;
 
-impl Split {
+impl SplitMode {
     /// Resolves the split for a tensor on `n` devices.
-    pub(crate) fn resolve(&self, t: &TensorInfo, dtype: DType, n: usize) -> Result<State> {
+    pub(crate) fn resolve(&self, t: &TensorInfo, dtype: DType, n: usize) -> Result<SplitState> {
         let refuse = |expected: String| {
             Error::param("MetaDevice", "split", format!("{self:?}"), format!("for {t} on {n} devices, {expected}"))
         };
         let (&axis, shares) = match self {
-            Self::Mirrored => return Ok(State::Mirrored),
+            Self::Mirrored => return Ok(SplitState::Mirrored),
             Self::Even { axis } => (axis, None),
             Self::Shares { axis, shares } => (axis, Some(shares)),
         };
@@ -83,7 +84,7 @@ impl Split {
             let blocks = if block > 1 { format!(" of whole blocks of {block}") } else { String::new() };
             return Err(refuse(format!("each device must get a part{blocks}, and the parts must add up to {len}")));
         }
-        Ok(State::Along { axis, shares })
+        Ok(SplitState::Along { axis, shares })
     }
 }
 
@@ -93,8 +94,8 @@ fn evenly(len: i64, block: i64, n: usize) -> Box<[i64]> {
     (0..n).map(|i| (blocks / n + i64::from(i < blocks % n)) * block).collect()
 }
 
-impl State {
-    /// The state for C: one segment, not repeated.
+impl SplitState {
+    /// The split state as C's struct: with one segment, not repeated.
     pub(crate) fn raw(&self) -> sys::ggml_backend_meta_split_state {
         let mut nr = [0; 16];
         nr[0] = 1;
@@ -116,13 +117,11 @@ impl State {
     }
 }
 
-/// Prints ggml's name of the state (`ggml_backend_meta_split_axis_name`).
-impl fmt::Display for State {
+/// Prints ggml's name of the split state (`ggml_backend_meta_split_axis_name`).
+impl fmt::Display for SplitState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: C maps the constants that it knows, of which this is one, to constant strings.
-        let text = unsafe { sys::ggml_backend_meta_split_axis_name(self.raw_axis()) };
-        // SAFETY: a NUL-terminated constant.
-        let name = unsafe { ffi::string(text) };
+        // SAFETY: C maps the constants that it knows, of which the argument is one, to constant strings.
+        let name = unsafe { ffi::text_of(sys::ggml_backend_meta_split_axis_name, self.raw_axis()) };
         match self {
             Self::Mirrored => f.write_str(&name),
             Self::Along { shares, .. } => write!(f, "axis {name} as {shares:?}"),
@@ -140,8 +139,8 @@ mod tests {
 
     #[test]
     fn split_even_gives_whole_blocks() {
-        let along = |axis, shares: &[i64]| State::Along { axis, shares: shares.into() };
-        let even = |axis, ne, dtype, n| Split::Even { axis }.resolve(&info(ne), dtype, n).ok();
+        let along = |axis, shares: &[i64]| SplitState::Along { axis, shares: shares.into() };
+        let even = |axis, ne, dtype, n| SplitMode::Even { axis }.resolve(&info(ne), dtype, n).ok();
         assert_eq!(even(1, [7, 9, 1, 1], DType::F32, 2), Some(along(1, &[5, 4])));
         assert_eq!(even(0, [96, 9, 1, 1], DType::Q4_0, 2), Some(along(0, &[64, 32])), "blocks of 32");
         assert_eq!(even(2, [1, 1, 3, 1], DType::F32, 3), Some(along(2, &[1, 1, 1])));
@@ -153,7 +152,7 @@ mod tests {
     fn split_shares_must_sum_to_the_dimension() {
         let ok = |axis, shares: &[i64], dtype| {
             let shares = shares.to_vec();
-            Split::Shares { axis, shares }.resolve(&info([96, 8, 1, 1]), dtype, 2).is_ok()
+            SplitMode::Shares { axis, shares }.resolve(&info([96, 8, 1, 1]), dtype, 2).is_ok()
         };
         assert!(ok(1, &[3, 5], DType::F32) && ok(0, &[32, 64], DType::Q4_0), "they are");
         for shares in [&[4, 5][..], &[8], &[8, 0], &[9, -1], &[3, 3, 2], &[i64::MAX, i64::MAX], &[]] {

@@ -1,6 +1,7 @@
-//! The tables of functions that C calls, and the C objects that they belong to.
+//! Tables of functions that C calls, and the C objects that they belong to.
 //!
-//! Callers are ggml and this crate's safe layer. What all callbacks rely on:
+//! ggml and this crate's safe layer call these functions. All callbacks rely on these rules, which comments in this
+//! folder cite by number:
 //!
 //! 1. An object that C passes was made here, with the same driver type `D`: each table is in objects of one type.
 //! 2. A backend is used by one thread at a time, and not freed while a callback runs with it.
@@ -19,11 +20,11 @@ use ggml_sys as sys;
 ///
 /// # Safety
 ///
-/// It must point to a `T` that lives for `'a` and that nothing borrows mutably.
+/// `context` must point to a `T` that lives for `'a` and that nothing borrows mutably.
 unsafe fn borrow<'a, T>(context: *mut c_void) -> &'a T {
-    // SAFETY: by contract.
+    // SAFETY: `context` points to a live `T` that nothing borrows mutably, by this function's `# Safety`.
     unsafe { &*context.cast_const().cast() }
 }
 
-// The tables below are those of this version.
+// The tables in this folder are those of this version of ggml's interface.
 const _: () = assert!(sys::GGML_BACKEND_API_VERSION == 3, "ggml's interface of devices has another version");

@@ -1,12 +1,6 @@
 //! The indexer of sparse attention.
 
-use ggml_sys as sys;
-
-use crate::context::Context;
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::ops::check::Call;
-use crate::tensor::Tensor;
+use crate::ops::prelude::*;
 
 impl Context {
     /// The relevance of each key to each query (`ggml_lightning_indexer`): the sum over heads of `weights * max(q k^T,
@@ -38,8 +32,7 @@ impl Context {
         weights: Tensor<'c>,
         mask: Tensor<'c>,
     ) -> Result<Tensor<'c>> {
-        let operands = [q, k, weights, mask];
-        let call = Call { op: "lightning_indexer", operands: &operands };
+        let call = Call { op: entered!("lightning_indexer"), operands: &[q, k, weights, mask] };
         let types = q.dtype() == DType::F32 && weights.dtype() == DType::F32 && mask.dtype() == DType::F16;
         call.dtype(types, "queries and weights must be f32, the mask f16")?;
         let ([q0, q1, q2, q3], [_, _, k2, _], [.., m3]) = (q.ne(), k.ne(), mask.ne());
@@ -48,10 +41,6 @@ impl Context {
         let fits = mask.ne() == [k2, q2, 1, m3] && q3 % m3 == 0;
         call.shape(fits, "the mask must have a column per key, a row per query, and divide the batches")?;
         call.result([k2, q2, 1, q3], DType::F32)?;
-        self.build("ggml_lightning_indexer", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, of the types and shapes that C
-            // asserts (checked above). The result keeps them.
-            unsafe { sys::ggml_lightning_indexer(c, q.as_ptr(), k.as_ptr(), weights.as_ptr(), mask.as_ptr()) }
-        })
+        build!(self, sys::ggml_lightning_indexer(q, k, weights, mask))
     }
 }

@@ -3,5 +3,3 @@
 mod flash;
 mod indexer;
 mod rel_pos;
-
-pub use flash::FlashAttn;

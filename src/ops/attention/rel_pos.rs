@@ -1,12 +1,6 @@
 //! Relative positions, as in SAM.
 
-use ggml_sys as sys;
-
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::ops::check::Call;
-use crate::tensor::Tensor;
+use crate::ops::prelude::*;
 
 impl Context {
     /// Looks up the embedding of the distance between each of `qh` queries and each of `kh` keys (`ggml_get_rel_pos`).
@@ -22,12 +16,13 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::DType`](crate::Error::DType) unless `a` is `f16`, as the result is, [`Error::Shape`](crate::Error::Shape)
-    /// unless it is such a table, [`Error::Param`](crate::Error::Param) unless `qh` and `kh` are equal and at least 1.
+    /// [`Error::DType`](crate::Error::DType) unless `a` is `f16`, as the result is,
+    /// [`Error::Shape`](crate::Error::Shape) unless `a` is a table of this shape, [`Error::Param`](crate::Error::Param)
+    /// unless `qh` and `kh` are equal and at least 1.
     #[doc(alias = "ggml_get_rel_pos")]
     pub fn get_rel_pos<'c>(&'c self, a: Tensor<'c>, qh: i32, kh: i32) -> Result<Tensor<'c>> {
-        let call = Call { op: "get_rel_pos", operands: &[a] };
-        // The kernel would copy the bits of a `bf16` to a result of `f16`.
+        let call = Call { op: entered!("get_rel_pos"), operands: &[a] };
+        // For an operand of `bf16`, the kernel would copy its bits to a result of `f16`.
         call.dtype(a.dtype() == DType::F16, "the operand must be f16")?;
         call.param(qh >= 1 && qh == kh, "kh", kh, "it must be equal to `qh`, and at least 1")?;
         let n = i64::from(qh);
@@ -35,9 +30,7 @@ impl Context {
         call.shape(a.ne() == [size, 2 * n - 1, 1, 1], "there must be one row for each distance")?;
         call.param(i32::try_from(2 * n).is_ok(), "qh", qh, "it must be less than 2^30")?;
         call.result([size, n, n, 1], DType::F16)?;
-        // SAFETY: the context is live and has room; `a` is live for 'c and has a row for each distance (checked
-        // above). The result keeps it.
-        unsafe { build!(self, &[a], sys::ggml_get_rel_pos(c, a.as_ptr(), qh, kh)) }
+        build!(self, sys::ggml_get_rel_pos(a; qh, kh))
     }
 
     /// Adds relative positions to `a` (`ggml_add_rel_pos`). `a` holds scores `[w * w, n1 * n2, batches]` for a square
@@ -51,12 +44,8 @@ impl Context {
     #[doc(alias = "ggml_add_rel_pos")]
     pub fn add_rel_pos<'c>(&'c self, a: Tensor<'c>, pw: Tensor<'c>, ph: Tensor<'c>) -> Result<Tensor<'c>> {
         let operands = [a, pw, ph];
-        add_fits(Call { op: "add_rel_pos", operands: &operands }, operands)?;
-        self.build("ggml_add_rel_pos", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; `add_fits` has checked types,
-            // shapes and contiguity. The result keeps them.
-            unsafe { sys::ggml_add_rel_pos(c, a.as_ptr(), pw.as_ptr(), ph.as_ptr()) }
-        })
+        add_fits(Call { op: entered!("add_rel_pos"), operands: &operands }, operands)?;
+        build!(self, sys::ggml_add_rel_pos(a, pw, ph))
     }
 
     /// [`Context::add_rel_pos`] in place: writes to `a`, and returns a view of it (`ggml_add_rel_pos_inplace`).
@@ -67,15 +56,10 @@ impl Context {
     /// [`Error::Frozen`](crate::Error::Frozen) where it lies in weights.
     #[doc(alias = "ggml_add_rel_pos_inplace")]
     pub fn add_rel_pos_inplace<'c>(&'c self, a: Tensor<'c>, pw: Tensor<'c>, ph: Tensor<'c>) -> Result<Tensor<'c>> {
-        let operands = [a, pw, ph];
-        let call = Call { op: "add_rel_pos_inplace", operands: &operands };
-        add_fits(call, operands)?;
+        let call = Call { op: entered!("add_rel_pos_inplace"), operands: &[a, pw, ph] };
+        add_fits(call, [a, pw, ph])?;
         call.in_place(a, &[pw, ph])?;
-        self.build("ggml_add_rel_pos_inplace", &operands, |c| {
-            // SAFETY: the context is live and has room; the operands are live for 'c; `add_fits` has checked types,
-            // shapes and contiguity, and `in_place` that `a` may be written to. The result keeps them.
-            unsafe { sys::ggml_add_rel_pos_inplace(c, a.as_ptr(), pw.as_ptr(), ph.as_ptr()) }
-        })
+        build!(self, sys::ggml_add_rel_pos_inplace(a, pw, ph))
     }
 }
 

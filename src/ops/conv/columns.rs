@@ -2,13 +2,11 @@
 
 use ggml_sys as sys;
 
-use super::{Conv1d, Conv2d, Conv3d, volumes};
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::ops::check::Call;
-use crate::shape::Shape;
-use crate::tensor::Tensor;
+use super::images_of;
+use crate::dtype::CType as _;
+use crate::op::{Conv1dOptions, Conv2dOptions, Conv3dOptions};
+use crate::ops::prelude::*;
+use crate::shape::{CShape as _, Shape};
 
 impl Context {
     /// The patches of an image that a convolution's kernel sees, as rows (`ggml_im2col`). The result is `[kernel width
@@ -16,11 +14,11 @@ impl Context {
     ///
     /// ```
     /// # use ggml::prelude::*;
-    /// use ggml::Conv2d;
+    /// use ggml::ops::Conv2dOptions;
     /// # let ctx = Context::new();
     /// let kernel = ctx.input("kernel", DType::F32, [2, 2, 1, 1])?;
     /// let image = ctx.reshape(ctx.arange(0.0, 9.0, 1.0)?, [3, 3])?;
-    /// let patches = ctx.im2col(kernel, image, Conv2d::new(), DType::F32)?;
+    /// let patches = ctx.im2col(kernel, image, Conv2dOptions::new(), DType::F32)?;
     /// # let (graph, mut sched) = (ctx.graph([patches])?, Sched::builder().backend(Backend::cpu()?).build()?);
     /// # let mut run = sched.alloc(&graph)?;
     /// # run.set_at(kernel, 0, &[0.0_f32])?;
@@ -37,24 +35,22 @@ impl Context {
     /// [`Error::Param`](crate::Error::Param) unless strides and dilations are positive and paddings lie in 0 to 2³⁰ -
     /// 1.
     #[doc(alias = "ggml_im2col")]
-    pub fn im2col<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv2d, dtype: DType) -> Result<Tensor<'c>> {
-        let call = Call { op: "im2col", operands: &[kernel, x] };
+    pub fn im2col<'c>(
+        &'c self,
+        kernel: Tensor<'c>,
+        x: Tensor<'c>,
+        how: Conv2dOptions,
+        dtype: DType,
+    ) -> Result<Tensor<'c>> {
+        let call = Call { op: entered!("im2col"), operands: &[kernel, x] };
         types(call, x, dtype)?;
         call.result(columns_2d(call, kernel, x.ne(), how)?, dtype)?;
-        // The CPU kernel finds pixels at `y * width + x`, and keeps the upper strides in 32 bits.
+        // The CPU kernel finds pixel `x, y` at `y * width + x`, and keeps the upper strides in 32 bits.
         let [.., nb2, nb3] = x.nb();
         call.shape(x.layout().has_dense_planes(), "each plane of the image must be contiguous; use `cont`")?;
         near(call, [nb2, nb3])?;
-        let Conv2d { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
-        // SAFETY: the context is live and has room; the operands are live for 'c; types, depths and layout were
-        // checked above, positive output sizes in `columns_2d`. The result keeps both.
-        unsafe {
-            build!(
-                self,
-                &[kernel, x],
-                sys::ggml_im2col(c, kernel.as_ptr(), x.as_ptr(), s0, s1, p0, p1, d0, d1, true, dtype.raw())
-            )
-        }
+        let Conv2dOptions { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
+        build!(self, sys::ggml_im2col(kernel, x; s0, s1, p0, p1, d0, d1, true, dtype.raw()))
     }
 
     /// [`Context::im2col`] in one dimension (`ggml_im2col`): with `kernel` of `[length, inputs, outputs]` and `x` of
@@ -64,22 +60,21 @@ impl Context {
     ///
     /// As [`Context::im2col`], but only the rows of `x` must be contiguous.
     #[doc(alias = "ggml_im2col")]
-    pub fn im2col_1d<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv1d, dtype: DType) -> Result<Tensor<'c>> {
-        let call = Call { op: "im2col_1d", operands: &[kernel, x] };
+    pub fn im2col_1d<'c>(
+        &'c self,
+        kernel: Tensor<'c>,
+        x: Tensor<'c>,
+        how: Conv1dOptions,
+        dtype: DType,
+    ) -> Result<Tensor<'c>> {
+        let call = Call { op: entered!("im2col_1d"), operands: &[kernel, x] };
         types(call, x, dtype)?;
         call.result(columns_1d(call, kernel, x.ne(), how)?, dtype)?;
         let [_, nb1, nb2, _] = x.nb();
         call.shape(x.layout().has_dense_rows(), "the rows of the image must be contiguous; use `cont`")?;
         near(call, [nb1, nb2])?;
-        let Conv1d { stride: [s], padding: [p], dilation: [d] } = how;
-        // SAFETY: as in `im2col`, with `columns_1d`; C ignores the parameters of the second dimension.
-        unsafe {
-            build!(
-                self,
-                &[kernel, x],
-                sys::ggml_im2col(c, kernel.as_ptr(), x.as_ptr(), s, 0, p, 0, d, 0, false, dtype.raw())
-            )
-        }
+        let Conv1dOptions { stride: [s], padding: [p], dilation: [d] } = how;
+        build!(self, sys::ggml_im2col(kernel, x; s, 0, p, 0, d, 0, false, dtype.raw()))
     }
 
     /// [`Context::im2col`] in three dimensions (`ggml_im2col_3d`): with `kernel` of `[width, height, depth, inputs ·
@@ -89,33 +84,29 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) unless `x` is not smaller than the kernel, and `inputs` divides the last
-    /// dimensions; [`Error::DType`](crate::Error::DType) unless `x` is `f32` and `dtype` `f32` or `f16`;
-    /// [`Error::Param`](crate::Error::Param) unless `inputs`, strides and dilations are positive and paddings lie in 0 to
-    /// 2³⁰ - 1.
+    /// dimension of `x` (the kernel's last dimension isn't read); [`Error::DType`](crate::Error::DType) unless `x` is
+    /// `f32` and `dtype` `f32` or `f16`; [`Error::Param`](crate::Error::Param) unless `inputs`, strides and dilations
+    /// are positive and paddings lie in 0 to 2³⁰ - 1.
     #[doc(alias = "ggml_im2col_3d")]
     pub fn im2col_3d<'c>(
         &'c self,
         kernel: Tensor<'c>,
         x: Tensor<'c>,
         inputs: i32,
-        how: Conv3d,
+        how: Conv3dOptions,
         dtype: DType,
     ) -> Result<Tensor<'c>> {
-        let call = Call { op: "im2col_3d", operands: &[kernel, x] };
+        let call = Call { op: entered!("im2col_3d"), operands: &[kernel, x] };
         let types = x.dtype() == DType::F32 && matches!(dtype, DType::F32 | DType::F16);
         call.dtype(types, "the image must be f32, the result f32 or f16")?;
-        let [_, batch] = volumes(call, kernel, x, inputs)?;
+        let batch = images_of(call, x, inputs)?;
         let [w, h, d] = how.outputs(call, x.ne(), kernel.ne())?;
         let ([kw, kh, kd, _], inputs) = (kernel.ne(), i64::from(inputs));
-        // The kernel has as many elements per output, so the first product does not overflow.
-        call.result([kw * kh * kd * inputs, w, h, d.saturating_mul(batch.into())], dtype)?;
-        let Conv3d { stride: [s0, s1, s2], padding: [p0, p1, p2], dilation: [d0, d1, d2] } = how;
-        self.build("ggml_im2col_3d", &[kernel, x], |c| {
-            let (kernel, x, dtype) = (kernel.as_ptr(), x.as_ptr(), dtype.raw());
-            // SAFETY: the context is live and has room; the operands are live for 'c; types were checked above, depths
-            // in `volumes`, positive output sizes in `outputs`. The result keeps both.
-            unsafe { sys::ggml_im2col_3d(c, kernel, x, inputs, s0, s1, s2, p0, p1, p2, d0, d1, d2, dtype) }
-        })
+        // The kernel's last dimension isn't read, so it may be less than `inputs`. Then this product may overflow.
+        let column = (kw * kh * kd).saturating_mul(inputs);
+        call.result([column, w, h, d.saturating_mul(batch.into())], dtype)?;
+        let Conv3dOptions { stride: [s0, s1, s2], padding: [p0, p1, p2], dilation: [d0, d1, d2] } = how;
+        build!(self, sys::ggml_im2col_3d(kernel, x; inputs, s0, s1, s2, p0, p1, p2, d0, d1, d2, dtype.raw()))
     }
 
     /// The gradient of [`Context::im2col`] with respect to an image of `shape`, from that of the columns, `grad`
@@ -131,19 +122,11 @@ impl Context {
         grad: Tensor<'c>,
         kernel: Tensor<'c>,
         shape: impl Into<Shape>,
-        how: Conv2d,
+        how: Conv2dOptions,
     ) -> Result<Tensor<'c>> {
-        let (call, mut ne) = (Call { op: "im2col_back", operands: &[grad, kernel] }, shape.into().ne());
+        let (call, ne) = (Call { op: entered!("im2col_back"), operands: &[grad, kernel] }, shape.into().ne());
         gradient(call, grad, ne)?;
-        let columns = columns_2d(call, kernel, ne, how)?;
-        call.shape(grad.ne() == columns, "the gradient must have the shape of the columns of an image of this shape")?;
-        let Conv2d { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
-        self.build("ggml_im2col_back", &[grad, kernel], |c| {
-            let (grad, kernel, ne) = (grad.as_ptr(), kernel.as_ptr(), ne.as_mut_ptr());
-            // SAFETY: the context is live and has room; the operands are live for 'c; `ne` is four positive numbers,
-            // which C copies; `grad` has the shape of its columns (checked above, H12). The result keeps both.
-            unsafe { sys::ggml_im2col_back(c, grad, kernel, ne, s0, s1, p0, p1, d0, d1, true) }
-        })
+        self.image_gradient(call, [grad, kernel], ne, columns_2d(call, kernel, ne, how)?, how, true)
     }
 
     /// [`Context::im2col_back`] in one dimension: the gradient of [`Context::im2col_1d`] (`ggml_im2col_back`).
@@ -157,17 +140,34 @@ impl Context {
         grad: Tensor<'c>,
         kernel: Tensor<'c>,
         shape: impl Into<Shape>,
-        how: Conv1d,
+        how: Conv1dOptions,
     ) -> Result<Tensor<'c>> {
-        let (call, mut ne) = (Call { op: "im2col_1d_back", operands: &[grad, kernel] }, shape.into().ne());
+        let (call, ne) = (Call { op: entered!("im2col_1d_back"), operands: &[grad, kernel] }, shape.into().ne());
         gradient(call, grad, ne)?;
         let columns = columns_1d(call, kernel, ne, how)?;
+        let Conv1dOptions { stride: [s], padding: [p], dilation: [d] } = how;
+        let how = Conv2dOptions { stride: [s, 0], padding: [p, 0], dilation: [d, 0] };
+        self.image_gradient(call, [grad, kernel], ne, columns, how, false)
+    }
+
+    /// The gradient of an image whose patches are `columns`. Without `two`, there is one dimension, and C ignores the
+    /// options of the second.
+    fn image_gradient<'c>(
+        &'c self,
+        call: Call<'_, 'c>,
+        [grad, kernel]: [Tensor<'c>; 2],
+        mut image: [i64; 4],
+        columns: [i64; 4],
+        how: Conv2dOptions,
+        two: bool,
+    ) -> Result<Tensor<'c>> {
         call.shape(grad.ne() == columns, "the gradient must have the shape of the columns of an image of this shape")?;
-        let Conv1d { stride: [s], padding: [p], dilation: [d] } = how;
-        self.build("ggml_im2col_back", &[grad, kernel], |c| {
-            let (grad, kernel, ne) = (grad.as_ptr(), kernel.as_ptr(), ne.as_mut_ptr());
-            // SAFETY: as in `im2col_back`, with `columns_1d`; C ignores the parameters of the second dimension.
-            unsafe { sys::ggml_im2col_back(c, grad, kernel, ne, s, 0, p, 0, d, 0, false) }
+        let Conv2dOptions { stride: [s0, s1], padding: [p0, p1], dilation: [d0, d1] } = how;
+        self.build("ggml_im2col_back", call.operands, |c| {
+            let (grad, kernel, ne) = (grad.as_ptr(), kernel.as_ptr(), image.as_mut_ptr());
+            // SAFETY: the context and the operands are live, as for `build!`; `ne` is four positive numbers, which C
+            // copies; `grad` has the shape of the columns (checked above, H12).
+            unsafe { sys::ggml_im2col_back(c, grad, kernel, ne, s0, s1, p0, p1, d0, d1, two) }
         })
     }
 
@@ -193,11 +193,11 @@ impl Context {
     /// - 1.
     #[doc(alias = "ggml_col2im_1d")]
     pub fn col2im_1d<'c>(&'c self, a: Tensor<'c>, outputs: i32, stride: i32, padding: i32) -> Result<Tensor<'c>> {
-        let call = Call { op: "col2im_1d", operands: &[a] };
+        let call = Call { op: entered!("col2im_1d"), operands: &[a] };
         call.dtype(a.dtype().is_float(), "the operand must be f32, f16 or bf16")?;
         call.param(outputs > 0, "outputs", outputs, "it must be positive")?;
         call.param(stride > 0, "stride", stride, "it must be positive")?;
-        // C computes twice the padding in 32 bits.
+        // C computes twice the padding in 32 bits, so the padding must be less than 2^30.
         call.param((0..1 << 30).contains(&padding), "padding", padding, "it must lie in 0 to 2^30 - 1")?;
         let [rows, columns, n2, n3] = a.ne();
         call.shape(a.is_contiguous() && n2 == 1 && n3 == 1, "the operand must be a contiguous matrix")?;
@@ -206,9 +206,7 @@ impl Context {
         let length = steps.saturating_add(rows / i64::from(outputs) - 2 * i64::from(padding));
         call.shape(length > 0, "the result would be empty; use less padding")?;
         call.result([length, outputs.into(), 1, 1], a.dtype())?;
-        // SAFETY: the context is live and has room; `a` is live for 'c and a contiguous matrix of floats; the
-        // parameters are in the range that C asserts (all checked above). The result keeps `a`.
-        unsafe { build!(self, &[a], sys::ggml_col2im_1d(c, a.as_ptr(), stride, outputs, padding)) }
+        build!(self, sys::ggml_col2im_1d(a; stride, outputs, padding))
     }
 }
 
@@ -222,7 +220,7 @@ fn near(call: Call<'_, '_>, strides: [usize; 2]) -> Result<()> {
     call.shape(near, "the image's planes and batches must be less than 2 GiB apart")
 }
 
-/// Checks what both gradients need: `grad`, and the shape of the image.
+/// Checks `grad` and the shape of the image, for the gradients of `im2col` and `im2col_1d`.
 fn gradient(call: Call<'_, '_>, grad: Tensor<'_>, image: [i64; 4]) -> Result<()> {
     call.dtype(grad.dtype() == DType::F32, "the gradient must be f32")?;
     call.shape(grad.is_contiguous(), "the gradient must be contiguous; use `cont`")?;
@@ -230,7 +228,7 @@ fn gradient(call: Call<'_, '_>, grad: Tensor<'_>, image: [i64; 4]) -> Result<()>
 }
 
 /// The shape of the columns of a 2-d image.
-fn columns_2d(call: Call<'_, '_>, kernel: Tensor<'_>, image: [i64; 4], how: Conv2d) -> Result<[i64; 4]> {
+fn columns_2d(call: Call<'_, '_>, kernel: Tensor<'_>, image: [i64; 4], how: Conv2dOptions) -> Result<[i64; 4]> {
     let ([kw, kh, inputs, _], [_, _, depth, batch]) = (kernel.ne(), image);
     call.shape(inputs == depth, "the third dimensions (inputs) of kernel and image must be equal")?;
     let [w, h] = how.outputs(call, image, kernel.ne())?;
@@ -238,7 +236,7 @@ fn columns_2d(call: Call<'_, '_>, kernel: Tensor<'_>, image: [i64; 4], how: Conv
 }
 
 /// The shape of the columns of a 1-d image.
-fn columns_1d(call: Call<'_, '_>, kernel: Tensor<'_>, image: [i64; 4], how: Conv1d) -> Result<[i64; 4]> {
+fn columns_1d(call: Call<'_, '_>, kernel: Tensor<'_>, image: [i64; 4], how: Conv1dOptions) -> Result<[i64; 4]> {
     let ([k, inputs, ..], [_, depth, batch, last]) = (kernel.ne(), image);
     call.shape(
         inputs == depth && last == 1,

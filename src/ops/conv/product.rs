@@ -3,12 +3,9 @@
 //! ggml's own functions are not used: they round the input of an `f32` kernel to 16 bits, and `ggml_conv_1d` mixes up
 //! outputs and batch where there are several of both.
 
-use super::{Conv1d, Conv2d, Conv3d, volumes};
-use crate::context::Context;
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::ops::check::Call;
-use crate::tensor::Tensor;
+use super::{images_of, outputs_of};
+use crate::op::{Conv1dOptions, Conv2dOptions, Conv3dOptions};
+use crate::ops::prelude::*;
 
 impl Context {
     /// A 1-d convolution (as `ggml_conv_1d`): `kernel` of ggml shape `[length, inputs, outputs]` over `x` of `[length,
@@ -18,11 +15,11 @@ impl Context {
     ///
     /// ```
     /// # use ggml::prelude::*;
-    /// use ggml::Conv1d;
+    /// use ggml::ops::Conv1dOptions;
     /// # let ctx = Context::new();
     /// let kernel = ctx.reshape(ctx.arange(1.0, 3.0, 1.0)?, [2, 1, 1])?; // 1, 2
     /// let signal = ctx.arange(0.0, 4.0, 1.0)?;
-    /// let y = ctx.conv_1d(kernel, signal, Conv1d::new())?;
+    /// let y = ctx.conv_1d(kernel, signal, Conv1dOptions::new())?;
     /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
     /// # let mut run = sched.alloc(&graph)?; run.compute()?;
     /// assert_eq!(run.get::<f32>(y)?, [2.0, 5.0, 8.0]);
@@ -33,8 +30,8 @@ impl Context {
     ///
     /// As [`Context::im2col_1d`]; [`Error::Shape`](crate::Error::Shape) unless the kernel is contiguous and 3-d at most.
     #[doc(alias = "ggml_conv_1d")]
-    pub fn conv_1d<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv1d) -> Result<Tensor<'c>> {
-        let call = Call { op: "conv_1d", operands: &[kernel, x] };
+    pub fn conv_1d<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv1dOptions) -> Result<Tensor<'c>> {
+        let call = Call { op: entered!("conv_1d"), operands: &[kernel, x] };
         let [_, _, outputs, last] = kernel.ne();
         whole(call, kernel)?;
         call.shape(last == 1, "the kernel must have three dimensions at most")?;
@@ -51,11 +48,11 @@ impl Context {
     ///
     /// ```
     /// # use ggml::prelude::*;
-    /// use ggml::Conv2d;
+    /// use ggml::ops::Conv2dOptions;
     /// # let ctx = Context::new();
     /// let kernel = ctx.input("kernel", DType::F16, [3, 3, 3, 16])?; // 3 colours to 16 channels
     /// let images = ctx.input("images", DType::F32, [32, 32, 3, 8])?;
-    /// let same = Conv2d::half(kernel); // padded, so that the size stays
+    /// let same = Conv2dOptions::half(kernel); // padded, so that the size stays
     /// assert_eq!(ctx.conv_2d(kernel, images, same)?.ne(), [32, 32, 16, 8]);
     /// # Ok::<(), ggml::Error>(())
     /// ```
@@ -64,8 +61,8 @@ impl Context {
     ///
     /// As [`Context::im2col`]; [`Error::Shape`](crate::Error::Shape) unless the kernel is contiguous.
     #[doc(alias = "ggml_conv_2d")]
-    pub fn conv_2d<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv2d) -> Result<Tensor<'c>> {
-        let call = Call { op: "conv_2d", operands: &[kernel, x] };
+    pub fn conv_2d<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv2dOptions) -> Result<Tensor<'c>> {
+        let call = Call { op: entered!("conv_2d"), operands: &[kernel, x] };
         whole(call, kernel)?;
         let columns = self.im2col(kernel, x, how, columns_of(kernel))?;
         let ([_, w, h, batch], [.., outputs]) = (columns.ne(), kernel.ne());
@@ -80,22 +77,29 @@ impl Context {
     ///
     /// ```
     /// # use ggml::prelude::*;
-    /// use ggml::Conv3d;
+    /// use ggml::ops::Conv3dOptions;
     /// # let ctx = Context::new();
     /// let kernel = ctx.input("kernel", DType::F16, [3, 3, 3, 3 * 16])?; // 3 inputs, 16 outputs
     /// let film = ctx.input("film", DType::F32, [32, 32, 9, 3])?;
-    /// assert_eq!(ctx.conv_3d(kernel, film, 3, Conv3d::new())?.ne(), [30, 30, 7, 16]);
+    /// assert_eq!(ctx.conv_3d(kernel, film, 3, Conv3dOptions::new())?.ne(), [30, 30, 7, 16]);
     /// # Ok::<(), ggml::Error>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// As [`Context::im2col_3d`]; [`Error::Shape`](crate::Error::Shape) unless the kernel is contiguous.
+    /// As [`Context::im2col_3d`]; [`Error::Shape`](crate::Error::Shape) unless the kernel is contiguous, and `inputs` divides
+    /// its last dimension, too.
     #[doc(alias = "ggml_conv_3d")]
-    pub fn conv_3d<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, inputs: i32, how: Conv3d) -> Result<Tensor<'c>> {
-        let call = Call { op: "conv_3d", operands: &[kernel, x] };
+    pub fn conv_3d<'c>(
+        &'c self,
+        kernel: Tensor<'c>,
+        x: Tensor<'c>,
+        inputs: i32,
+        how: Conv3dOptions,
+    ) -> Result<Tensor<'c>> {
+        let call = Call { op: entered!("conv_3d"), operands: &[kernel, x] };
         whole(call, kernel)?;
-        let [outputs, batch] = volumes(call, kernel, x, inputs)?.map(i64::from);
+        let [outputs, batch] = [outputs_of(call, kernel, inputs)?, images_of(call, x, inputs)?].map(i64::from);
         let columns = self.im2col_3d(kernel, x, inputs, how, columns_of(kernel))?;
         let [_, w, h, slices] = columns.ne();
         let product = self.columns_times(kernel, columns, outputs, batch)?;
@@ -112,8 +116,8 @@ impl Context {
     /// As [`Context::im2col_1d`]; [`Error::Shape`](crate::Error::Shape) unless both operands are contiguous and have
     /// the same number of channels.
     #[doc(alias = "ggml_conv_1d_dw")]
-    pub fn conv_1d_dw<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv1d) -> Result<Tensor<'c>> {
-        let call = Call { op: "conv_1d_dw", operands: &[kernel, x] };
+    pub fn conv_1d_dw<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv1dOptions) -> Result<Tensor<'c>> {
+        let call = Call { op: entered!("conv_1d_dw"), operands: &[kernel, x] };
         let ([_, one, of_kernel, last], [w, channels, batch, n3]) = (kernel.ne(), x.ne());
         let fits = one == 1 && of_kernel == channels && last == 1 && n3 == 1;
         call.shape(fits, "the kernel must be [length, 1, channels], the image [length, channels, batch]")?;
@@ -134,11 +138,11 @@ impl Context {
     ///
     /// ```
     /// # use ggml::prelude::*;
-    /// use ggml::Conv2d;
+    /// use ggml::ops::Conv2dOptions;
     /// # let ctx = Context::new();
     /// let kernel = ctx.input("kernel", DType::F16, [3, 3, 1, 16])?; // one for each channel
     /// let image = ctx.input("image", DType::F32, [32, 32, 16])?;
-    /// assert_eq!(ctx.conv_2d_dw(kernel, image, Conv2d::half(kernel))?.ne(), [32, 32, 16, 1]);
+    /// assert_eq!(ctx.conv_2d_dw(kernel, image, Conv2dOptions::half(kernel))?.ne(), [32, 32, 16, 1]);
     /// # Ok::<(), ggml::Error>(())
     /// ```
     ///
@@ -147,8 +151,8 @@ impl Context {
     /// As [`Context::im2col`]; [`Error::Shape`](crate::Error::Shape) unless both operands are contiguous and have the
     /// same number of channels.
     #[doc(alias = "ggml_conv_2d_dw")]
-    pub fn conv_2d_dw<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv2d) -> Result<Tensor<'c>> {
-        let call = Call { op: "conv_2d_dw", operands: &[kernel, x] };
+    pub fn conv_2d_dw<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, how: Conv2dOptions) -> Result<Tensor<'c>> {
+        let call = Call { op: entered!("conv_2d_dw"), operands: &[kernel, x] };
         let ([_, _, one, of_kernel], [w, h, channels, batch]) = (kernel.ne(), x.ne());
         let fits = one == 1 && of_kernel == channels;
         call.shape(fits, "the kernel must be [width, height, 1, channels], with the image's channels")?;
@@ -161,7 +165,7 @@ impl Context {
         self.reshape(product, [w, h, channels, batch])
     }
 
-    /// The contiguous product of columns and kernel: `[positions, outputs, batch]`.
+    /// The contiguous product of columns and kernel, of the shape `[positions, outputs, batch]`.
     fn columns_times<'c>(
         &'c self,
         kernel: Tensor<'c>,
@@ -179,7 +183,8 @@ impl Context {
         self.cont(self.permute(by_output, [0, 2, 1, 3])?)
     }
 
-    /// The contiguous product of each channel's columns and its own kernel: `[positions, channels, batch]`.
+    /// The contiguous product of each channel's columns and its own kernel, of the shape `[positions, channels,
+    /// batch]`.
     fn columns_of_each<'c>(
         &'c self,
         kernel: Tensor<'c>,
@@ -196,7 +201,7 @@ fn whole(call: Call<'_, '_>, kernel: Tensor<'_>) -> Result<()> {
     call.shape(kernel.is_contiguous(), "the kernel must be contiguous; use `cont`")
 }
 
-/// The type of the columns for a kernel.
+/// The element type that the columns for a kernel have.
 fn columns_of(kernel: Tensor<'_>) -> DType {
     if kernel.dtype() == DType::F16 { DType::F16 } else { DType::F32 }
 }

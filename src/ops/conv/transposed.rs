@@ -1,13 +1,7 @@
 //! Transposed convolutions: each element of the input adds the kernel, times itself, to the output.
 
-use ggml_sys as sys;
-
 use super::floats;
-use crate::context::{Context, build};
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::ops::check::Call;
-use crate::tensor::Tensor;
+use crate::ops::prelude::*;
 
 impl Context {
     /// A transposed 1-d convolution (`ggml_conv_transpose_1d`): `kernel` of ggml shape `[length, outputs, inputs]`, `x`
@@ -32,15 +26,13 @@ impl Context {
     /// [`Error::Param`](crate::Error::Param) unless `stride` is positive.
     #[doc(alias = "ggml_conv_transpose_1d")]
     pub fn conv_transpose_1d<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, stride: i32) -> Result<Tensor<'c>> {
-        let call = Call { op: "conv_transpose_1d", operands: &[kernel, x] };
+        let call = Call { op: entered!("conv_transpose_1d"), operands: &[kernel, x] };
         check(call, kernel, x, stride)?;
         let ([k, outputs, inputs, last], [w, depth, n2, n3]) = (kernel.ne(), x.ne());
         let fits = inputs == depth && [last, n2, n3] == [1; 3];
         call.shape(fits, "the kernel must be [length, outputs, inputs], the image [length, inputs]")?;
         call.result([length(w, k, stride), outputs, 1, 1], DType::F32)?;
-        // SAFETY: the context is live and has room; the operands are live for 'c; types and layouts were checked in
-        // `check`, shapes above; C asserts no padding and no dilation. The result keeps both.
-        unsafe { build!(self, &[kernel, x], sys::ggml_conv_transpose_1d(c, kernel.as_ptr(), x.as_ptr(), stride, 0, 1)) }
+        build!(self, sys::ggml_conv_transpose_1d(kernel, x; stride, 0, 1))
     }
 
     /// A transposed 2-d convolution without padding (`ggml_conv_transpose_2d_p0`): `kernel` of ggml shape `[width, height,
@@ -60,14 +52,12 @@ impl Context {
     /// As [`Context::conv_transpose_1d`].
     #[doc(alias = "ggml_conv_transpose_2d_p0")]
     pub fn conv_transpose_2d_p0<'c>(&'c self, kernel: Tensor<'c>, x: Tensor<'c>, stride: i32) -> Result<Tensor<'c>> {
-        let call = Call { op: "conv_transpose_2d_p0", operands: &[kernel, x] };
+        let call = Call { op: entered!("conv_transpose_2d_p0"), operands: &[kernel, x] };
         check(call, kernel, x, stride)?;
         let ([kw, kh, outputs, inputs], [w, h, depth, batch]) = (kernel.ne(), x.ne());
         call.shape(inputs == depth, "the kernel's fourth dimension must be the image's third")?;
         call.result([length(w, kw, stride), length(h, kh, stride), outputs, batch], DType::F32)?;
-        // SAFETY: the context is live and has room; the operands are live for 'c; types and layouts were checked in
-        // `check`, shapes above. The result keeps both.
-        unsafe { build!(self, &[kernel, x], sys::ggml_conv_transpose_2d_p0(c, kernel.as_ptr(), x.as_ptr(), stride)) }
+        build!(self, sys::ggml_conv_transpose_2d_p0(kernel, x; stride))
     }
 }
 
@@ -78,7 +68,7 @@ fn check(call: Call<'_, '_>, kernel: Tensor<'_>, x: Tensor<'_>, stride: i32) -> 
     call.shape(packed, "both operands must have the strides of new tensors; use `cont`")
 }
 
-/// The length of an output dimension. It saturates, and `Call::result` refuses it then.
+/// The length of the output in one dimension. If it overflows, it saturates, and `Call::result` refuses it.
 fn length(input: i64, kernel: i64, stride: i32) -> i64 {
     (input - 1).saturating_mul(stride.into()).saturating_add(kernel)
 }

@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 
 use ggml_sys as sys;
 
-use super::Custom;
+use super::CustomOptions;
 use super::op::Home;
-use super::parts::{Operand, Operands, Part, RowsMut};
+use super::parts::{Operands, Part, RawOperand, RowsMut};
 use crate::callback::{self, Panic};
 use crate::context::Kept;
 use crate::dtype::Element;
@@ -17,10 +17,10 @@ use crate::header::TensorPtr;
 use crate::lock::{Held, Lock};
 use crate::{buffer, ffi};
 
-/// A user's closure, for any number of operations.
+/// A user's closure, without the types of its elements; any number of operations may use it.
 pub(super) type Body = Arc<dyn Fn(Task<'_>) + Send + Sync>;
 
-/// The body of a user's closure.
+/// Wraps a user's closure on elements of type `T`, so that its type no longer names `T`.
 pub(super) fn body<T: Element>(f: impl Fn(RowsMut<'_, T>, Operands<'_>) + Send + Sync + 'static) -> Body {
     Arc::new(move |task: Task<'_>| {
         let (out, operands) = task.open::<T>();
@@ -31,7 +31,7 @@ pub(super) fn body<T: Element>(f: impl Fn(RowsMut<'_, T>, Operands<'_>) + Send +
 /// The closure of one operation, which C reaches through a `void *`. The context of the operation owns it.
 pub(super) struct Closure {
     body: Body,
-    how: Custom,
+    how: CustomOptions,
     /// Whether the operation writes to its first source.
     in_place: bool,
     home: Weak<Home>,
@@ -40,15 +40,16 @@ pub(super) struct Closure {
 }
 
 impl Closure {
-    pub(super) fn new(body: Body, how: Custom, in_place: bool, home: Weak<Home>) -> Self {
+    pub(super) fn new(body: Body, how: CustomOptions, in_place: bool, home: Weak<Home>) -> Self {
         Self { body, how, in_place, home, panic: Lock::new(None) }
     }
 
-    /// Runs one task. C calls this on each of its threads, even on more than the most tasks (H93).
+    /// Runs one task. C calls this on each of its threads, even if it has more threads than there may be tasks (H93).
     ///
     /// # Safety
     ///
-    /// `t` must be an operation made with this closure, in a computation whose other tasks call this with another `ith`.
+    /// `t` must be an operation made with this closure, in a computation whose other tasks call this with another
+    /// `ith`.
     unsafe fn run(&self, t: TensorPtr, ith: c_int, nth: c_int) {
         let to_usize = |n: c_int| usize::try_from(n).unwrap_or(0);
         let tasks = to_usize(nth).min(self.how.n_tasks.unwrap_or(usize::MAX));
@@ -57,7 +58,7 @@ impl Closure {
             return;
         }
         let task = Task { t, part, in_place: self.in_place, life: PhantomData };
-        // A panic must not unwind through C.
+        // The panic is caught here, because it must not unwind through C.
         let Err(panic) = callback::run(|| (self.body)(task)) else { return };
         let mut slot = self.slot();
         if slot.is_none() {
@@ -75,7 +76,7 @@ impl Closure {
 impl Kept for Closure {
     fn give_back(self: Arc<Self>) {
         let Some(home) = self.home.upgrade() else { return };
-        // Dropping it is user code, which may panic.
+        // The payload of a kept panic is leaked: its destructor is user code, which may panic.
         let panic = self.slot().take();
         if let Some(panic) = panic {
             callback::forget(panic);
@@ -97,16 +98,16 @@ pub(super) struct Task<'a> {
 }
 
 impl<'a> Task<'a> {
-    /// Returns the rows to fill, and the operands.
+    /// Returns the rows that this task fills, and the operands.
     fn open<T: Element>(self) -> (RowsMut<'a, T>, Operands<'a>) {
         let (t, ne, nb) = (self.t, sizes(self.t), self.t.nb());
         let [n0, ..] = ne;
         let base = host(t);
-        // `Context::closure` and the builders guarantee all three.
+        // `Context::closure` and the builders guarantee type, first stride and alignment of the result.
         let fits = t.dtype() == T::DTYPE && nb.first() == Some(&size_of::<T>()) && base.cast::<T>().is_aligned();
         assert!(fits, "the result of a custom operation has another type or layout than its closure");
         if !self.in_place {
-            // The memory holds older results, or is uninitialised.
+            // The memory of the result holds older results, or is uninitialised, so this task's rows are zeroed.
             let row = n0 * size_of::<T>();
             for rows in self.part.runs() {
                 let first = base.wrapping_add(rows.start * row);
@@ -121,19 +122,19 @@ impl<'a> Task<'a> {
             // on, in host memory (`host`), and has its value. Nothing writes to it: operations run one after the other,
             // and the in-place target shares no memory with other sources (`Context::closure`).
             let bytes = unsafe { ffi::slice(host(s).cast_const(), len) };
-            Operand { dtype: s.dtype(), ne: sizes(s), nb: s.nb(), bytes }
+            RawOperand { dtype: s.dtype(), ne: sizes(s), nb: s.nb(), bytes }
         }));
-        // SAFETY: type, first stride (so rows are contiguous) and alignment were asserted above; the memory is the
-        // host's (`host`) and initialised (zeroed above, or in place); only this task uses `part` (the type's
-        // invariant); builders make no overlapping elements (H1).
+        // SAFETY: the result's type, first stride (so rows are contiguous) and alignment were asserted above; the
+        // memory is the host's (`host`) and initialised (zeroed above, or in place); only this task uses `part` (the
+        // type's invariant); builders make no overlapping elements (H1).
         let out = unsafe { RowsMut::new(base, ne, nb, self.part) };
         (out, operands)
     }
 }
 
-/// The address of the first element, in host memory.
+/// The address of the tensor's first element, in host memory.
 fn host(t: TensorPtr) -> *mut u8 {
-    // The scheduler assigns custom operations to a CPU; this does not rely on it.
+    // The scheduler assigns custom operations to a CPU. This function checks the memory nevertheless.
     let reachable = t.has_data() && buffer::type_of(t).is_some_and(buffer::BufferType::is_host);
     assert!(reachable, "a custom operation on memory that the host can't access");
     t.data().cast()
@@ -143,9 +144,9 @@ fn sizes(t: TensorPtr) -> [usize; 4] {
     t.ne().map(|n| usize::try_from(n).unwrap_or(0))
 }
 
-/// The parameters of a custom operation, of any of the four variants (`ggml_custom_op_params`).
+/// A custom operation's parameters, as C lays them out for all four variants (`ggml_custom_op_params`).
 #[repr(C)]
-struct Params {
+struct CallParams {
     function: *const c_void,
     n_tasks: c_int,
     closure: *const Closure,
@@ -153,12 +154,13 @@ struct Params {
 
 /// Takes the panic of the last computation out of the closure of `t`, if there is one.
 pub(crate) fn take_panic(t: TensorPtr) -> Option<Panic> {
-    const { assert!(size_of::<Params>() <= sys::GGML_MAX_OP_PARAMS as usize, "op_params has room for them") };
+    const { assert!(size_of::<CallParams>() <= sys::GGML_MAX_OP_PARAMS as usize, "op_params has room for them") };
     if !t.is_custom() {
         return None;
     }
-    // SAFETY: for a custom operation (`is_custom`), C wrote `Params` there; they fit (asserted above), maybe unaligned.
-    let params = unsafe { ptr::read_unaligned(t.params_ptr().cast::<Params>()) };
+    // SAFETY: `t` is a custom operation (`is_custom`), for which C wrote `CallParams` there. They fit (asserted above),
+    // and may be unaligned.
+    let params = unsafe { ptr::read_unaligned(t.params_ptr().cast::<CallParams>()) };
     // SAFETY: only `Context::closure` makes custom operations, with a closure that lives as long as the context, which
     // a handle to `t` borrows.
     let closure = unsafe { params.closure.as_ref() }?;
@@ -169,12 +171,12 @@ pub(crate) fn take_panic(t: TensorPtr) -> Option<Panic> {
 ///
 /// C must be computing `dst`, which was made with the [`Closure`] `user`, as task `ith` of `nth`.
 unsafe fn run(dst: *mut sys::ggml_tensor, ith: c_int, nth: c_int, user: *mut c_void) {
-    // SAFETY: `user` is the live `Closure` of `dst` (this function's contract), which is `Sync` and only shared.
+    // SAFETY: `user` is the live `Closure` of `dst` (this function's `# Safety`), which is `Sync` and only shared.
     let closure = unsafe { &*user.cast::<Closure>() };
     let Some(dst) = NonNull::new(dst) else { return };
     // SAFETY: C keeps `dst` live during its computation, and nothing writes to its header then.
     let dst = unsafe { TensorPtr::new(dst) };
-    // SAFETY: `dst` was made with this closure, and other tasks have another `ith` (this function's contract).
+    // SAFETY: `dst` was made with this closure, and other tasks have another `ith` (this function's `# Safety`).
     unsafe { closure.run(dst, ith, nth) };
 }
 
@@ -191,7 +193,7 @@ macro_rules! functions {
                 nth: c_int,
                 user: *mut c_void,
             ) {
-                // SAFETY: C calls this with the arguments that `run` requires (this function's contract).
+                // SAFETY: C calls this with the arguments that `run` requires (this function's `# Safety`).
                 unsafe { run(dst, ith, nth, user) }
             }
         )*

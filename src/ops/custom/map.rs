@@ -2,23 +2,33 @@
 
 use ggml_sys as sys;
 
-use super::{Custom, CustomOp, Rows, RowsMut, call, is};
-use crate::context::Context;
+use super::{CustomOp, CustomOptions, Rows, RowsMut, call, is};
 use crate::dtype::Element;
-use crate::error::Result;
-use crate::ops::check::Call;
-use crate::tensor::Tensor;
+use crate::ops::prelude::*;
+
+/// Calls `Context::closure` with a builder of C, the builder's operands, and the function of `call.rs` that C calls for
+/// the closure.
+macro_rules! closure {
+    ($ctx:ident, $call:expr, $target:expr, $op:expr, sys::$f:ident($($operand:ident),*), $run:ident) => {
+        $ctx.closure(stringify!($f), $call, $target, &$op, |c, n_tasks, user| {
+            // SAFETY: the context is live and has room; the operands are live for 'c; `Context::closure` has checked
+            // that a target may be written. The result keeps the operands, and `user`, the closure, which
+            // `Context::closure` keeps as long as the context.
+            unsafe { sys::$f(c $(, $operand.as_ptr())*, Some(call::$run), n_tasks, user) }
+        })
+    };
+}
 
 impl Context {
     /// A tensor like `a`, computed from it by a closure (`ggml_map_custom1`): see [`Context::custom`].
     ///
     /// ```
     /// use ggml::prelude::*;
-    /// use ggml::Custom;
+    /// use ggml::ops::CustomOptions;
     /// # fn main() -> ggml::Result<()> {
     /// let ctx = Context::new();
     /// let x = ctx.input("x", DType::F32, [3])?;
-    /// let y = ctx.map_custom1::<f32>(x, Custom::new(), |out, x| {
+    /// let y = ctx.map_custom1::<f32>(x, CustomOptions::new(), |out, x| {
     ///     for (i, row) in out {
     ///         row.iter_mut().zip(x.row(i)).for_each(|(y, x)| *y = x.cbrt());
     ///     }
@@ -40,20 +50,16 @@ impl Context {
     pub fn map_custom1<'c, T: Element>(
         &'c self,
         a: Tensor<'c>,
-        how: Custom,
+        how: CustomOptions,
         f: impl Fn(RowsMut<'_, T>, Rows<'_, T>) + Send + Sync + 'static,
     ) -> Result<Tensor<'c>> {
-        let call = Call { op: "map_custom1", operands: &[a] };
+        let call = Call { op: entered!("map_custom1"), operands: &[a] };
         is::<T>(call, a)?;
         let f = move |out: RowsMut<'_, T>, operands: super::Operands<'_>| f(out, operands.rows(0));
-        self.closure("ggml_map_custom1", call, None, &CustomOp::new(how, f), |c, n_tasks, user| {
-            // SAFETY: the context is live and has room; `a` is live for 'c. The result keeps it, and `user`, the
-            // closure, which `Context::closure` keeps as long as the context.
-            unsafe { sys::ggml_map_custom1(c, a.as_ptr(), Some(call::map_custom1), n_tasks, user) }
-        })
+        closure!(self, call, None, CustomOp::new(how, f), sys::ggml_map_custom1(a), map_custom1)
     }
 
-    /// Changes `a` in place by a closure, and returns a view of it (`ggml_map_custom1_inplace`).
+    /// Changes `a` in place by a closure, and returns a view of `a` (`ggml_map_custom1_inplace`).
     ///
     /// # Errors
     ///
@@ -62,15 +68,12 @@ impl Context {
     pub fn map_custom1_inplace<'c, T: Element>(
         &'c self,
         a: Tensor<'c>,
-        how: Custom,
+        how: CustomOptions,
         f: impl Fn(RowsMut<'_, T>) + Send + Sync + 'static,
     ) -> Result<Tensor<'c>> {
-        let call = Call { op: "map_custom1_inplace", operands: &[a] };
+        let call = Call { op: entered!("map_custom1_inplace"), operands: &[a] };
         let f = move |out: RowsMut<'_, T>, _: super::Operands<'_>| f(out);
-        self.closure("ggml_map_custom1_inplace", call, Some(a), &CustomOp::new(how, f), |c, n_tasks, user| {
-            // SAFETY: as for `ggml_map_custom1`; `Context::closure` has checked that `a` may be written.
-            unsafe { sys::ggml_map_custom1_inplace(c, a.as_ptr(), Some(call::map_custom1), n_tasks, user) }
-        })
+        closure!(self, call, Some(a), CustomOp::new(how, f), sys::ggml_map_custom1_inplace(a), map_custom1)
     }
 
     /// A tensor of the shape and type of `a`, computed from `a` and `b` by a closure (`ggml_map_custom2`): see
@@ -78,10 +81,10 @@ impl Context {
     ///
     /// ```
     /// # use ggml::prelude::*;
-    /// use ggml::Custom;
+    /// use ggml::ops::CustomOptions;
     /// # let ctx = Context::new();
     /// let (a, b) = (ctx.arange(3.0, 6.0, 1.0)?, ctx.arange(0.0, 3.0, 1.0)?);
-    /// let y = ctx.map_custom2::<f32, f32>(a, b, Custom::new(), |out, a, b| {
+    /// let y = ctx.map_custom2::<f32, f32>(a, b, CustomOptions::new(), |out, a, b| {
     ///     for (i, row) in out {
     ///         row.iter_mut().zip(a.row(i)).zip(b.row(i)).for_each(|((y, a), b)| *y = a.powf(*b));
     ///     }
@@ -100,17 +103,14 @@ impl Context {
         &'c self,
         a: Tensor<'c>,
         b: Tensor<'c>,
-        how: Custom,
+        how: CustomOptions,
         f: impl Fn(RowsMut<'_, T>, Rows<'_, T>, Rows<'_, B>) + Send + Sync + 'static,
     ) -> Result<Tensor<'c>> {
-        let call = Call { op: "map_custom2", operands: &[a, b] };
+        let call = Call { op: entered!("map_custom2"), operands: &[a, b] };
         is::<T>(call, a)?;
         is::<B>(call, b)?;
         let f = move |out: RowsMut<'_, T>, operands: super::Operands<'_>| f(out, operands.rows(0), operands.rows(1));
-        self.closure("ggml_map_custom2", call, None, &CustomOp::new(how, f), |c, n_tasks, user| {
-            // SAFETY: as for `ggml_map_custom1`, with both operands live for 'c.
-            unsafe { sys::ggml_map_custom2(c, a.as_ptr(), b.as_ptr(), Some(call::map_custom2), n_tasks, user) }
-        })
+        closure!(self, call, None, CustomOp::new(how, f), sys::ggml_map_custom2(a, b), map_custom2)
     }
 
     /// Changes `a` in place by a closure that reads `b`, and returns a view of `a` (`ggml_map_custom2_inplace`).
@@ -123,16 +123,13 @@ impl Context {
         &'c self,
         a: Tensor<'c>,
         b: Tensor<'c>,
-        how: Custom,
+        how: CustomOptions,
         f: impl Fn(RowsMut<'_, T>, Rows<'_, B>) + Send + Sync + 'static,
     ) -> Result<Tensor<'c>> {
-        let call = Call { op: "map_custom2_inplace", operands: &[a, b] };
+        let call = Call { op: entered!("map_custom2_inplace"), operands: &[a, b] };
         is::<B>(call, b)?;
         let f = move |out: RowsMut<'_, T>, operands: super::Operands<'_>| f(out, operands.rows(0));
-        self.closure("ggml_map_custom2_inplace", call, Some(a), &CustomOp::new(how, f), |c, n_tasks, user| {
-            // SAFETY: as for `ggml_map_custom1`; `Context::closure` has checked that `a` may be written.
-            unsafe { sys::ggml_map_custom2_inplace(c, a.as_ptr(), b.as_ptr(), Some(call::map_custom2), n_tasks, user) }
-        })
+        closure!(self, call, Some(a), CustomOp::new(how, f), sys::ggml_map_custom2_inplace(a, b), map_custom2)
     }
 
     /// A tensor of the shape and type of `a`, computed from `a`, `b` and `d` by a closure (`ggml_map_custom3`): see
@@ -148,24 +145,21 @@ impl Context {
         a: Tensor<'c>,
         b: Tensor<'c>,
         d: Tensor<'c>,
-        how: Custom,
+        how: CustomOptions,
         f: impl Fn(RowsMut<'_, T>, Rows<'_, T>, Rows<'_, B>, Rows<'_, D>) + Send + Sync + 'static,
     ) -> Result<Tensor<'c>> {
-        let call = Call { op: "map_custom3", operands: &[a, b, d] };
+        let call = Call { op: entered!("map_custom3"), operands: &[a, b, d] };
         is::<T>(call, a)?;
         is::<B>(call, b)?;
         is::<D>(call, d)?;
         let f = move |out: RowsMut<'_, T>, operands: super::Operands<'_>| {
             f(out, operands.rows(0), operands.rows(1), operands.rows(2));
         };
-        self.closure("ggml_map_custom3", call, None, &CustomOp::new(how, f), |c, n_tasks, user| {
-            let (a, b, d) = (a.as_ptr(), b.as_ptr(), d.as_ptr());
-            // SAFETY: as for `ggml_map_custom1`, with all operands live for 'c.
-            unsafe { sys::ggml_map_custom3(c, a, b, d, Some(call::map_custom3), n_tasks, user) }
-        })
+        closure!(self, call, None, CustomOp::new(how, f), sys::ggml_map_custom3(a, b, d), map_custom3)
     }
 
-    /// Changes `a` in place by a closure that reads `b` and `d`; returns a view (`ggml_map_custom3_inplace`).
+    /// Changes `a` in place by a closure that reads `b` and `d`, and returns a view of `a`
+    /// (`ggml_map_custom3_inplace`).
     ///
     /// # Errors
     ///
@@ -176,17 +170,13 @@ impl Context {
         a: Tensor<'c>,
         b: Tensor<'c>,
         d: Tensor<'c>,
-        how: Custom,
+        how: CustomOptions,
         f: impl Fn(RowsMut<'_, T>, Rows<'_, B>, Rows<'_, D>) + Send + Sync + 'static,
     ) -> Result<Tensor<'c>> {
-        let call = Call { op: "map_custom3_inplace", operands: &[a, b, d] };
+        let call = Call { op: entered!("map_custom3_inplace"), operands: &[a, b, d] };
         is::<B>(call, b)?;
         is::<D>(call, d)?;
         let f = move |out: RowsMut<'_, T>, operands: super::Operands<'_>| f(out, operands.rows(0), operands.rows(1));
-        self.closure("ggml_map_custom3_inplace", call, Some(a), &CustomOp::new(how, f), |c, n_tasks, user| {
-            let (a, b, d) = (a.as_ptr(), b.as_ptr(), d.as_ptr());
-            // SAFETY: as for `ggml_map_custom1`; `Context::closure` has checked that `a` may be written.
-            unsafe { sys::ggml_map_custom3_inplace(c, a, b, d, Some(call::map_custom3), n_tasks, user) }
-        })
+        closure!(self, call, Some(a), CustomOp::new(how, f), sys::ggml_map_custom3_inplace(a, b, d), map_custom3)
     }
 }

@@ -10,13 +10,11 @@ use std::sync::Arc;
 
 use ggml_sys as sys;
 
-use super::check::Call;
-use crate::context::Context;
-use crate::dtype::Element;
-use crate::error::{Error, Result};
+use crate::dtype::{CType as _, Element};
+use crate::error::Error;
+use crate::ops::prelude::*;
 use crate::options::options;
-use crate::shape::Shape;
-use crate::tensor::Tensor;
+use crate::shape::{CShape as _, Shape};
 
 pub(crate) use call::take_panic;
 pub use op::CustomOp;
@@ -26,24 +24,25 @@ options! {
     /// The options of a custom operation.
     ///
     /// ```
-    /// use ggml::{Custom, prelude::*};
+    /// use ggml::{ops::CustomOptions, prelude::*};
     /// let ctx = Context::new();
     /// let x = ctx.input("x", DType::F32, [3, 2])?;
-    /// let y = ctx.map_custom1::<f32>(x, Custom::new().with_n_tasks(1), |out, x| {
+    /// let y = ctx.map_custom1::<f32>(x, CustomOptions::new().with_n_tasks(1), |out, x| {
     ///     out.for_each(|(i, row)| row.copy_from_slice(x.row(i)));
     /// })?;
     /// # assert_eq!(y.ne(), x.ne());
     /// # Ok::<(), ggml::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy)]
-    pub struct Custom {
-        /// Uses all threads.
+    pub struct CustomOptions {
+        /// Uses all threads of the backend.
         new();
         /// Sets the most tasks into which the rows are split. Each is one call of the closure, in parallel with the
         /// others; `None` for as many as the backend has threads.
         with_n_tasks(n_tasks: Option<usize> = None, into);
-        /// Sets the dimension, 1 to 3, that is divided among the tasks: each gets the rows with some of its indices, and
-        /// with all indices of the others. `None` divides all rows, counted through the three dimensions.
+        /// Sets the dimension, 1 to 3, that is divided among the tasks: each gets the rows with some of the indices in
+        /// this dimension, and with all indices in the others. `None` divides all rows, counted through the three
+        /// dimensions.
         with_split(split: Option<usize> = None, into);
     }
 }
@@ -51,8 +50,8 @@ options! {
 impl Context {
     /// A tensor of this shape, of `T`, computed by a closure from any operands (`ggml_custom_4d`), on the CPU.
     ///
-    /// The closure is called once per task, from several threads at once ([`Custom::with_n_tasks`]). Each call gets rows of
-    /// the result to fill, which hold zeros and which no other call has, and may read all operands.
+    /// The closure is called once per task, from several threads at once ([`CustomOptions::with_n_tasks`]). Each call
+    /// gets rows of the result to fill, which hold zeros and which no other call has, and may read all operands.
     ///
     /// The closure lives until the context is dropped or [reset](Context::reset), so it can't borrow; share data by
     /// [`Arc`]. It can't call ggml: functions that would do so fail with [`Error::Nested`].
@@ -61,12 +60,12 @@ impl Context {
     ///
     /// ```
     /// use ggml::prelude::*;
-    /// use ggml::Custom;
+    /// use ggml::ops::CustomOptions;
     /// # fn main() -> ggml::Result<()> {
     /// let ctx = Context::new();
     /// let x = ctx.input("x", DType::F32, [3, 2])?;
     /// let scale = 2.0;
-    /// let sums = ctx.custom::<f32>(&[x], [1, 2], Custom::new(), move |out, operands| {
+    /// let sums = ctx.custom::<f32>(&[x], [1, 2], CustomOptions::new(), move |out, operands| {
     ///     let x = operands.rows::<f32>(0);
     ///     for (i, row) in out {
     ///         row[0] = scale * x.row(i).iter().sum::<f32>();
@@ -89,20 +88,21 @@ impl Context {
     ///
     /// # Panics
     ///
-    /// Never itself. If the closure panics, the computation runs to its end, and [`compute`](crate::Run::compute)
-    /// then resumes the panic. No results can be read after it.
+    /// This call never panics. If the closure panics, the computation runs to its end, and
+    /// [`compute`](crate::Run::compute) then resumes the panic. No results can be read after it.
     #[doc(alias = "ggml_custom_4d")]
     pub fn custom<'c, T: Element>(
         &'c self,
         operands: &[Tensor<'c>],
         shape: impl Into<Shape>,
-        how: Custom,
+        how: CustomOptions,
         f: impl Fn(RowsMut<'_, T>, Operands<'_>) + Send + Sync + 'static,
     ) -> Result<Tensor<'c>> {
+        entered!("custom");
         self.custom_op(&CustomOp::new(how, f), operands, shape)
     }
 
-    /// [`Context::custom`] by an operation that was made before.
+    /// A tensor computed by a closure, as by [`Context::custom`], with an operation that was made before.
     ///
     /// # Errors
     ///
@@ -113,7 +113,8 @@ impl Context {
         operands: &[Tensor<'c>],
         shape: impl Into<Shape>,
     ) -> Result<Tensor<'c>> {
-        let (call, shape) = (Call { op: "custom", operands }, shape.into());
+        entered!("custom_op");
+        let (call, shape) = (Call { op: entered!("custom"), operands }, shape.into());
         call.shape(operands.len() < sys::GGML_MAX_SRC as usize, "there can be 9 operands at most")?;
         call.shape(shape.bytes(T::DTYPE).is_ok(), "no tensor can have the shape of the result")?;
         let [n0, n1, n2, n3] = shape.ne();
@@ -128,8 +129,8 @@ impl Context {
         })
     }
 
-    /// [`Context::custom`] in place: changes the rows of `a` and returns a view of it (`ggml_custom_inplace`). The
-    /// closure gets `operands`, without `a`.
+    /// [`Context::custom`] in place: changes the rows of `a` and returns a view of `a` (`ggml_custom_inplace`). The
+    /// closure gets `operands` to read, without `a`.
     ///
     /// # Errors
     ///
@@ -141,22 +142,23 @@ impl Context {
         &'c self,
         a: Tensor<'c>,
         operands: &[Tensor<'c>],
-        how: Custom,
+        how: CustomOptions,
         f: impl Fn(RowsMut<'_, T>, Operands<'_>) + Send + Sync + 'static,
     ) -> Result<Tensor<'c>> {
         let all: Vec<_> = std::iter::once(a).chain(operands.iter().copied()).collect();
-        let call = Call { op: "custom_inplace", operands: &all };
+        let call = Call { op: entered!("custom_inplace"), operands: &all };
         call.shape(all.len() < sys::GGML_MAX_SRC as usize, "there can be 8 operands beside the first at most")?;
         let (mut args, n) = pointers(operands);
         self.closure("ggml_custom_inplace", call, Some(a), &CustomOp::new(how, f), |c, n_tasks, user| {
             let args = args.as_mut_ptr();
-            // SAFETY: as for `ggml_custom_4d`; `a`, the first source, may be written (`Context::closure`).
+            // SAFETY: context, operands and closure are live, and C copies `args`, as for `ggml_custom_4d`; `a`, the
+            // first source, may be written (`Context::closure`).
             unsafe { sys::ggml_custom_inplace(c, a.as_ptr(), args, n, Some(call::custom), n_tasks, user) }
         })
     }
 
-    /// Builds an operation with a closure, and keeps the closure as long as the context. `target` is the operand that
-    /// it changes in place, the first one.
+    /// Builds an operation with a closure, and keeps the closure as long as the context. `target` is the first operand,
+    /// if the operation changes it in place.
     fn closure<'c, T: Element>(
         &'c self,
         name: &'static str,
@@ -175,7 +177,7 @@ impl Context {
                 "the operand that is changed must not share memory with another; copy that (`dup`) before",
             )?;
         }
-        let Custom { n_tasks, split } = op.how();
+        let CustomOptions { n_tasks, split } = op.how();
         let c_tasks = n_tasks.map_or(Ok(ALL_THREADS), c_int::try_from).unwrap_or(0);
         call.param(c_tasks != 0, "n_tasks", n_tasks, "it must lie in 1 to 2^31 - 1")?;
         call.param(split.is_none_or(|d| (1..=3).contains(&d)), "split", split, "it must lie in 1 to 3")?;
@@ -186,7 +188,7 @@ impl Context {
     }
 }
 
-/// `GGML_N_TASKS_MAX`.
+/// ggml's `GGML_N_TASKS_MAX`: as many tasks as there are threads.
 const ALL_THREADS: c_int = -1;
 
 /// Checks that `t` holds elements of type `T`.
@@ -194,10 +196,10 @@ fn is<T: Element>(call: Call<'_, '_>, t: Tensor<'_>) -> Result<()> {
     if t.dtype() == T::DTYPE {
         return Ok(());
     }
-    Err(Error::ElementType { call: call.op, tensor: t.info(), asked: T::NAME })
+    Err(Error::ElementType { call: call.op.name(), tensor: t.info(), asked: T::NAME })
 }
 
-/// The operands as pointers for C, of which there are fewer than the array has.
+/// The operands as pointers for C. There are fewer than the array has room for.
 fn pointers(operands: &[Tensor<'_>]) -> ([*mut sys::ggml_tensor; sys::GGML_MAX_SRC as usize], c_int) {
     let mut all = [std::ptr::null_mut(); sys::GGML_MAX_SRC as usize];
     all.iter_mut().zip(operands).for_each(|(to, t)| *to = t.as_ptr());

@@ -5,18 +5,19 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::call::{self, Body, Closure};
-use super::{Custom, Operands, RowsMut};
+use super::{CustomOptions, Operands, RowsMut};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 
-/// A custom operation that is made once, for any number of graphs and contexts: see [`Context::custom`](crate::Context::custom).
-/// A graph that has been built before, in a context that is reset between, is built again without allocating.
+/// A custom operation that is made once, for any number of graphs and contexts: see
+/// [`Context::custom`](crate::Context::custom). If a context is reset and the same graph is built in it again, nothing
+/// is allocated.
 ///
 /// ```
 /// use ggml::prelude::*;
-/// use ggml::{Custom, CustomOp};
-/// let double = CustomOp::<f32>::new(Custom::new(), |out, operands| {
+/// use ggml::ops::{CustomOp, CustomOptions};
+/// let double = CustomOp::<f32>::new(CustomOptions::new(), |out, operands| {
 ///     for (i, row) in out {
 ///         row.iter_mut().zip(operands.rows::<f32>(0).row(i)).for_each(|(y, x)| *y = 2.0 * x);
 ///     }
@@ -35,23 +36,24 @@ use crate::lock::Lock;
 /// ```
 pub struct CustomOp<T> {
     body: Body,
-    how: Custom,
+    how: CustomOptions,
     home: Arc<Home>,
     life: PhantomData<fn(T)>,
 }
 
 impl<T: Element> CustomOp<T> {
-    /// An operation computed by a closure, which is called as [`Context::custom`](crate::Context::custom) says. It lives
-    /// as long as this, and the contexts in which it was used.
-    pub fn new(how: Custom, f: impl Fn(RowsMut<'_, T>, Operands<'_>) + Send + Sync + 'static) -> Self {
+    /// An operation computed by a closure, which is called as [`Context::custom`](crate::Context::custom) says. The
+    /// closure lives as long as this, and the contexts in which it was used.
+    pub fn new(how: CustomOptions, f: impl Fn(RowsMut<'_, T>, Operands<'_>) + Send + Sync + 'static) -> Self {
         Self { body: call::body(f), how, home: Arc::default(), life: PhantomData }
     }
 
-    pub(super) fn how(&self) -> Custom {
+    pub(super) fn how(&self) -> CustomOptions {
         self.how
     }
 
-    /// A closure for one operation. Operations in place have an op of their own each.
+    /// A closure for one operation. Each operation in place has a `CustomOp` of its own, so all free closures of one
+    /// `CustomOp` have the same `in_place`.
     pub(super) fn closure(&self, in_place: bool) -> Result<Arc<Closure>> {
         let mut closures = self.home.0.lock();
         if let Some(closure) = closures.free.pop() {
@@ -70,7 +72,7 @@ impl<T> fmt::Debug for CustomOp<T> {
     }
 }
 
-/// Where closures wait that no operation uses.
+/// The closures of a custom operation that no context uses at present.
 #[derive(Default)]
 pub(super) struct Home(Lock<Closures>);
 
@@ -82,7 +84,7 @@ impl Home {
 
 #[derive(Default)]
 struct Closures {
-    /// Has room for all that were made.
+    /// The closures that no context uses. The list has room for all that were made.
     free: Vec<Arc<Closure>>,
     made: usize,
 }

@@ -7,8 +7,8 @@ use std::ops::Range;
 use crate::dtype::Element;
 use crate::ffi;
 
-/// The rows that one task fills: runs of consecutive rows, all of one length, at one distance. Rows are counted through
-/// the upper three dimensions.
+/// The rows that one task fills: runs of consecutive rows, all equally long and equally far apart. Rows are counted
+/// through the upper three dimensions.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     first: usize,
@@ -18,9 +18,11 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Part `i` of `n` of a tensor with these dimensions, of which `split` is divided, or all rows; `None` if it is empty.
+    /// Part `i` of `n` of a tensor with these dimensions. `split` is the dimension that is divided; `None` divides all
+    /// rows. Returns `None` for an empty part.
     pub(super) fn new([_, n1, n2, n3]: [usize; 4], split: Option<usize>, i: usize, n: usize) -> Option<Self> {
-        // Rows to each index of what is divided, its size, and how often it occurs.
+        // `below`: the rows per index of the divided dimension. `size`: that dimension. `runs`: the number of indices
+        // of the dimensions above it.
         let (below, size, runs) = match split {
             Some(1) => (1, n1, n2 * n3),
             Some(2) => (n1, n2, n3),
@@ -36,12 +38,12 @@ impl Part {
         self.run * self.runs
     }
 
-    /// The runs of consecutive rows.
+    /// The runs of consecutive rows that are in the part.
     pub(super) fn runs(&self) -> impl Iterator<Item = Range<usize>> {
         (0..self.runs).map(|i| i * self.distance + self.first).map(|first| first..first + self.run)
     }
 
-    /// The row at an index below [`Part::len`].
+    /// The number of the row that is at index `i` of the part; `i` is below [`Part::len`].
     fn row(&self, i: usize) -> usize {
         i / self.run * self.distance + self.first + i % self.run
     }
@@ -52,10 +54,10 @@ impl Part {
 ///
 /// ```
 /// # use ggml::prelude::*;
-/// use ggml::Custom;
+/// use ggml::ops::CustomOptions;
 /// # let ctx = Context::new();
 /// let x = ctx.input("x", DType::F32, [2, 3])?;
-/// let y = ctx.map_custom1::<f32>(x, Custom::new(), |rows, _| {
+/// let y = ctx.map_custom1::<f32>(x, CustomOptions::new(), |rows, _| {
 ///     assert_eq!(rows.shape(), [2, 3, 1, 1]); // of the whole result, of which this call fills some rows
 ///     for ([i, _, _], row) in rows {
 ///         row.fill(i as f32);
@@ -73,7 +75,7 @@ pub struct RowsMut<'a, T> {
     ne: [usize; 4],
     nb: [usize; 4],
     part: Part,
-    /// Indices into `part`.
+    /// The rows that the iterator has not returned yet, as indices into `part`.
     left: Range<usize>,
     life: PhantomData<&'a mut [T]>,
 }
@@ -104,8 +106,8 @@ impl<'a, T: Element> Iterator for RowsMut<'a, T> {
         let [_, nb1, nb2, nb3] = self.nb;
         let [i1, i2, i3] = i;
         let row = self.base.wrapping_add(i1 * nb1 + i2 * nb2 + i3 * nb3);
-        // SAFETY: one of our rows: `n0` contiguous, initialised elements of `T`, which nothing else uses for 'a (the
-        // contract of `new`). All their bit patterns are valid; each row is returned once.
+        // SAFETY: the pointer is to one of the part's rows: `n0` contiguous, initialised elements of `T`, which nothing
+        // else uses for 'a (the `# Safety` of `new`). All their bit patterns are valid; each row is returned once.
         let row = unsafe { ffi::slice_mut(row.cast::<T>(), n0) };
         Some((i, row))
     }
@@ -125,16 +127,16 @@ impl<T> fmt::Debug for RowsMut<'_, T> {
 
 /// An operand of a custom operation, of any type.
 #[derive(Clone, Copy)]
-pub(super) struct Operand<'a> {
+pub(super) struct RawOperand<'a> {
     pub(super) dtype: crate::DType,
     pub(super) ne: [usize; 4],
     pub(super) nb: [usize; 4],
-    /// The bytes from the first element to the last.
+    /// The bytes from the operand's first element to its last.
     pub(super) bytes: &'a [u8],
 }
 
-impl<'a> Operand<'a> {
-    /// The bytes of a row, which must be contiguous.
+impl<'a> RawOperand<'a> {
+    /// The bytes of a row. Rows must be contiguous.
     fn row(&self, [i1, i2, i3]: [usize; 3]) -> &'a [u8] {
         let [n0, n1, n2, n3] = self.ne;
         let [nb0, nb1, nb2, nb3] = self.nb;
@@ -150,10 +152,10 @@ impl<'a> Operand<'a> {
 ///
 /// ```
 /// # use ggml::prelude::*;
-/// use ggml::Custom;
+/// use ggml::ops::CustomOptions;
 /// # let ctx = Context::new();
 /// let [a, b] = [ctx.arange(0.0, 2.0, 1.0)?, ctx.arange(5.0, 7.0, 1.0)?];
-/// let y = ctx.custom::<f32>(&[a, b], [2], Custom::new(), |out, operands| {
+/// let y = ctx.custom::<f32>(&[a, b], [2], CustomOptions::new(), |out, operands| {
 ///     for (i, row) in out {
 ///         let last = operands.rows::<f32>(operands.len() - 1);
 ///         row.copy_from_slice(last.row(i));
@@ -166,11 +168,11 @@ impl<'a> Operand<'a> {
 /// ```
 #[derive(Clone, Copy)]
 pub struct Operands<'a> {
-    list: [Option<Operand<'a>>; crate::sys::GGML_MAX_SRC as usize],
+    list: [Option<RawOperand<'a>>; crate::sys::GGML_MAX_SRC as usize],
 }
 
 impl<'a> Operands<'a> {
-    pub(super) fn new(operands: impl Iterator<Item = Operand<'a>>) -> Self {
+    pub(super) fn new(operands: impl Iterator<Item = RawOperand<'a>>) -> Self {
         let mut list = [None; crate::sys::GGML_MAX_SRC as usize];
         list.iter_mut().zip(operands).for_each(|(to, operand)| *to = Some(operand));
         Self { list }
@@ -207,7 +209,7 @@ impl<'a> Operands<'a> {
     }
 
     #[expect(clippy::panic, reason = "as indexing does")]
-    fn operand(&self, n: usize) -> Operand<'a> {
+    fn operand(&self, n: usize) -> RawOperand<'a> {
         let Some(operand) = self.list.get(n).copied().flatten() else { panic!("operand {n} of {}", self.len()) };
         operand
     }
@@ -223,10 +225,10 @@ impl fmt::Debug for Operands<'_> {
 ///
 /// ```
 /// # use ggml::prelude::*;
-/// use ggml::Custom;
+/// use ggml::ops::CustomOptions;
 /// # let ctx = Context::new();
 /// let x = ctx.transpose(ctx.reshape(ctx.arange(0.0, 6.0, 1.0)?, [3, 2])?)?;
-/// let y = ctx.custom::<f32>(&[x], [1, 3], Custom::new(), |out, operands| {
+/// let y = ctx.custom::<f32>(&[x], [1, 3], CustomOptions::new(), |out, operands| {
 ///     let x = operands.rows::<f32>(0);
 ///     for ([i, _, _], row) in out {
 ///         row[0] = x.at([0, i, 0, 0]) + x.at([1, i, 0, 0]); // `x.row` needs contiguous rows
@@ -238,7 +240,7 @@ impl fmt::Debug for Operands<'_> {
 /// # Ok::<(), ggml::Error>(())
 /// ```
 pub struct Rows<'a, T> {
-    operand: Operand<'a>,
+    operand: RawOperand<'a>,
     life: PhantomData<&'a [T]>,
 }
 
@@ -271,7 +273,7 @@ impl<'a, T: Element> Rows<'a, T> {
     ///
     /// If there is no such element.
     pub fn at(&self, i: [usize; 4]) -> T {
-        let Operand { ne, nb, bytes, .. } = self.operand;
+        let RawOperand { ne, nb, bytes, .. } = self.operand;
         assert!(i.iter().zip(ne).all(|(&i, n)| i < n), "element {i:?} of an operand of shape {ne:?}");
         let offset: usize = i.iter().zip(nb).map(|(i, nb)| i * nb).sum();
         let element = bytes.get(offset..).and_then(|b| b.get(..size_of::<T>()));

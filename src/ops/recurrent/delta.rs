@@ -1,23 +1,17 @@
 //! The gated delta rule.
 
-use ggml_sys as sys;
-
 use super::snapshots;
-use crate::context::Context;
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::ops::check::Call;
-use crate::tensor::Tensor;
+use crate::ops::prelude::*;
 
 /// The operands of [`Context::gated_delta_net`], all of `f32`.
 ///
 /// ```
 /// # use ggml::prelude::*;
-/// use ggml::GatedDeltaNet;
+/// use ggml::ops::GatedDeltaNetOperands;
 /// # let ctx = Context::new();
 /// let (size, heads, tokens) = (32, 2, 5);
 /// let input = |name, shape: [i64; 3]| ctx.input(name, DType::F32, shape);
-/// let operands = GatedDeltaNet {
+/// let operands = GatedDeltaNetOperands {
 ///     q: input("q", [size, heads, tokens])?,
 ///     k: input("k", [size, heads, tokens])?,
 ///     v: input("v", [size, heads, tokens])?,
@@ -29,7 +23,7 @@ use crate::tensor::Tensor;
 /// # Ok::<(), ggml::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct GatedDeltaNet<'c> {
+pub struct GatedDeltaNetOperands<'c> {
     /// Queries, `[size, qk_heads, tokens, sequences]`; head `i` of the values uses head `i % qk_heads` of these.
     pub q: Tensor<'c>,
     /// Keys, of the queries' shape.
@@ -55,18 +49,18 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as in
-    /// [`GatedDeltaNet`], with contiguous rows of queries, keys and values, and all others contiguous;
+    /// [`GatedDeltaNetOperands`], with contiguous rows of queries, keys and values, and all others contiguous;
     /// [`Error::Param`](crate::Error::Param) unless `n_snapshots` is at least 1 and at most the number of tokens.
     #[doc(alias = "ggml_gated_delta_net")]
-    pub fn gated_delta_net<'c>(&'c self, on: GatedDeltaNet<'c>, n_snapshots: i64) -> Result<Tensor<'c>> {
-        let GatedDeltaNet { q, k, v, g, beta, state } = on;
-        let operands = [q, k, v, g, beta, state];
-        let call = Call { op: "gated_delta_net", operands: &operands };
-        call.all_f32(&operands)?;
+    pub fn gated_delta_net<'c>(&'c self, on: GatedDeltaNetOperands<'c>, n_snapshots: i64) -> Result<Tensor<'c>> {
+        let GatedDeltaNetOperands { q, k, v, g, beta, state } = on;
+        let call = Call { op: entered!("gated_delta_net"), operands: &[q, k, v, g, beta, state] };
+        call.all_f32(call.operands)?;
         call.all_contiguous(&[g, beta, state])?;
         let rows = [q, k, v].iter().all(|t| t.ptr().has_contiguous_rows());
         call.shape(rows, "rows of queries, keys and values must be contiguous; use `cont`")?;
-        // H18: C compares neither queries, keys and factors with values, nor all dimensions of gates.
+        // H18: C compares neither the shapes of queries, keys and `beta` with that of the values, nor all dimensions of
+        // the gates.
         let [size, heads, tokens, sequences] = v.ne();
         let [_, qk_heads, ..] = q.ne();
         let learned = q.ne() == [size, qk_heads, tokens, sequences] && k.shape() == q.shape();
@@ -81,11 +75,6 @@ impl Context {
         let n = tokens.checked_mul(sequences).zip(of_states).and_then(|(n, of_states)| n.checked_add(of_states));
         let width = size.checked_mul(heads);
         call.result([width.unwrap_or(i64::MAX), n.unwrap_or(i64::MAX), 1, 1], DType::F32)?;
-        self.build("ggml_gated_delta_net", &operands, |c| {
-            let [q, k, v, g, beta, state] = operands.map(Tensor::as_ptr);
-            // SAFETY: the context is live and has room; the operands are live for 'c; types, shapes, layouts and
-            // `n_snapshots` were checked above (H18). The result keeps them.
-            unsafe { sys::ggml_gated_delta_net(c, q, k, v, g, beta, state, n_snapshots) }
-        })
+        build!(self, sys::ggml_gated_delta_net(q, k, v, g, beta, state; n_snapshots))
     }
 }

@@ -1,29 +1,24 @@
 //! Linear attention with gates.
 
-use ggml_sys as sys;
-
 use super::over_heads;
-use crate::context::Context;
-use crate::error::Result;
-use crate::ops::check::Call;
-use crate::tensor::Tensor;
+use crate::ops::prelude::*;
 
 /// The operands of [`Context::gated_linear_attn`], all `f32` and contiguous, and `[size, heads, tokens]` except the
 /// state. The tokens of all sequences are concatenated.
 ///
 /// ```
 /// # use ggml::prelude::*;
-/// use ggml::GatedLinearAttn;
+/// use ggml::ops::GatedLinearAttnOperands;
 /// # let ctx = Context::new();
 /// let (size, heads, tokens) = (64, 2, 5);
 /// let [k, v, q, g] = ["k", "v", "q", "g"].map(|name| ctx.input(name, DType::F32, [size, heads, tokens]));
 /// let state = ctx.input("state", DType::F32, [size * size * heads, 1])?; // of one sequence
-/// let operands = GatedLinearAttn { k: k?, v: v?, q: q?, g: g?, state };
+/// let operands = GatedLinearAttnOperands { k: k?, v: v?, q: q?, g: g?, state };
 /// assert_eq!(ctx.gated_linear_attn(operands, 0.125)?.ne(), [size * heads, tokens + size, 1, 1]);
 /// # Ok::<(), ggml::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct GatedLinearAttn<'c> {
+pub struct GatedLinearAttnOperands<'c> {
     /// Keys.
     pub k: Tensor<'c>,
     /// Values.
@@ -45,20 +40,14 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as in
-    /// [`GatedLinearAttn`], and the number of sequences divides that of tokens; [`Error::Param`](crate::Error::Param)
+    /// [`GatedLinearAttnOperands`], and the number of sequences divides that of tokens; [`Error::Param`](crate::Error::Param)
     /// unless `scale` is finite.
     #[doc(alias = "ggml_gated_linear_attn")]
-    pub fn gated_linear_attn<'c>(&'c self, on: GatedLinearAttn<'c>, scale: f32) -> Result<Tensor<'c>> {
-        let GatedLinearAttn { k, v, q, g, state } = on;
-        let operands = [k, v, q, g, state];
-        let call = Call { op: "gated_linear_attn", operands: &operands };
+    pub fn gated_linear_attn<'c>(&'c self, on: GatedLinearAttnOperands<'c>, scale: f32) -> Result<Tensor<'c>> {
+        let GatedLinearAttnOperands { k, v, q, g, state } = on;
+        let call = Call { op: entered!("gated_linear_attn"), operands: &[k, v, q, g, state] };
         call.param(scale.is_finite(), "scale", scale, "it must be finite")?;
         over_heads(call, &[k, v, q, g], state)?;
-        self.build("ggml_gated_linear_attn", &operands, |c| {
-            let [k, v, q, g, state] = operands.map(Tensor::as_ptr);
-            // SAFETY: the context is live and has room; the operands are live for 'c; `over_heads` has checked types,
-            // shapes and contiguity (H18). The result keeps them.
-            unsafe { sys::ggml_gated_linear_attn(c, k, v, q, g, state, scale) }
-        })
+        build!(self, sys::ggml_gated_linear_attn(k, v, q, g, state; scale))
     }
 }

@@ -1,23 +1,20 @@
 //! Recurrences over tokens: state spaces, RWKV, linear attention. Each takes the state of every sequence as an operand,
 //! and appends the new states to its outputs.
 
+use crate::ops::prelude::*;
+
 mod delta;
 mod linear;
 mod rwkv;
 mod ssm;
 
-pub use delta::GatedDeltaNet;
-pub use linear::GatedLinearAttn;
-pub use rwkv::{RwkvWkv6, RwkvWkv7};
-pub use ssm::SsmScan;
+pub use delta::GatedDeltaNetOperands;
+pub use linear::GatedLinearAttnOperands;
+pub use rwkv::{RwkvWkv6Operands, RwkvWkv7Operands};
+pub use ssm::SsmScanOperands;
 
-use super::check::Call;
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::tensor::Tensor;
-
-/// Checks the number of states to return, the last one first. There is one after each token; the kernel would not write
-/// any more than that.
+/// Checks `n`, the number of states to return, the last one first. There is a state after each token, and the kernel
+/// would not write more states than tokens.
 fn snapshots(call: Call<'_, '_>, n: i64, tokens: i64) -> Result<()> {
     let fits = n >= 1 && n <= tokens && i32::try_from(n).is_ok();
     call.param(fits, "n_snapshots", n, "it must be at least 1, and no more than the tokens of a sequence")
@@ -33,7 +30,7 @@ fn over_heads(call: Call<'_, '_>, tokens: &[Tensor<'_>], state: Tensor<'_>) -> R
     let [size, heads, n, batches] = first.ne();
     call.shape(batches == 1 && tokens.iter().all(|t| t.shape() == first.shape()), SAME)?;
     let [_, sequences, ..] = state.ne();
-    // The kernel takes `n / sequences` tokens per sequence, rounded down.
+    // The kernel takes `n / sequences` tokens per sequence, rounded down, so `sequences` must divide `n`.
     call.shape(n % sequences == 0, "the sequences (second dimension of the state) must divide the tokens")?;
     let width = size.checked_mul(heads);
     let whole = width.and_then(|w| w.checked_mul(size)).and_then(|n| n.checked_mul(sequences));

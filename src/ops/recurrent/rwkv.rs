@@ -1,29 +1,24 @@
 //! RWKV, versions 6 and 7.
 
-use ggml_sys as sys;
-
 use super::over_heads;
-use crate::context::Context;
-use crate::error::Result;
-use crate::ops::check::Call;
-use crate::tensor::Tensor;
+use crate::ops::prelude::*;
 
 /// The operands of [`Context::rwkv_wkv6`], all `f32` and contiguous. The tokens of all sequences are concatenated.
 ///
 /// ```
 /// # use ggml::prelude::*;
-/// use ggml::RwkvWkv6;
+/// use ggml::ops::RwkvWkv6Operands;
 /// # let ctx = Context::new();
 /// let (size, heads, tokens) = (64, 2, 5);
 /// let [k, v, r, td] = ["k", "v", "r", "td"].map(|name| ctx.input(name, DType::F32, [size, heads, tokens]));
 /// let tf = ctx.input("tf", DType::F32, [size, heads])?;
 /// let state = ctx.input("state", DType::F32, [size * size * heads, 1])?; // of one sequence
-/// let operands = RwkvWkv6 { k: k?, v: v?, r: r?, tf, td: td?, state };
+/// let operands = RwkvWkv6Operands { k: k?, v: v?, r: r?, tf, td: td?, state };
 /// assert_eq!(ctx.rwkv_wkv6(operands)?.ne(), [size * heads, tokens + size, 1, 1]);
 /// # Ok::<(), ggml::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct RwkvWkv6<'c> {
+pub struct RwkvWkv6Operands<'c> {
     /// Keys, `[size, heads, tokens]`.
     pub k: Tensor<'c>,
     /// Values, of the keys' shape.
@@ -43,18 +38,18 @@ pub struct RwkvWkv6<'c> {
 ///
 /// ```
 /// # use ggml::prelude::*;
-/// use ggml::RwkvWkv7;
+/// use ggml::ops::RwkvWkv7Operands;
 /// # let ctx = Context::new();
 /// let (size, heads, tokens) = (64, 2, 5);
 /// let input = |name| ctx.input(name, DType::F32, [size, heads, tokens]);
 /// let state = ctx.input("state", DType::F32, [size * size * heads, 1])?; // of one sequence
 /// let (r, w, k, v) = (input("r")?, input("w")?, input("k")?, input("v")?);
-/// let operands = RwkvWkv7 { r, w, k, v, a: input("a")?, b: input("b")?, state };
+/// let operands = RwkvWkv7Operands { r, w, k, v, a: input("a")?, b: input("b")?, state };
 /// assert_eq!(ctx.rwkv_wkv7(operands)?.ne(), [size * heads, tokens + size, 1, 1]);
 /// # Ok::<(), ggml::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct RwkvWkv7<'c> {
+pub struct RwkvWkv7Operands<'c> {
     /// Receptance.
     pub r: Tensor<'c>,
     /// The factors by which the state decays.
@@ -81,44 +76,34 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as in
-    /// [`RwkvWkv6`], and the number of sequences divides that of tokens.
+    /// [`RwkvWkv6Operands`], and the number of sequences divides that of tokens.
     #[doc(alias = "ggml_rwkv_wkv6")]
-    pub fn rwkv_wkv6<'c>(&'c self, on: RwkvWkv6<'c>) -> Result<Tensor<'c>> {
-        let RwkvWkv6 { k, v, r, tf, td, state } = on;
-        let operands = [k, v, r, tf, td, state];
-        let call = Call { op: "rwkv_wkv6", operands: &operands };
+    pub fn rwkv_wkv6<'c>(&'c self, on: RwkvWkv6Operands<'c>) -> Result<Tensor<'c>> {
+        let RwkvWkv6Operands { k, v, r, tf, td, state } = on;
+        let call = Call { op: entered!("rwkv_wkv6"), operands: &[k, v, r, tf, td, state] };
         over_heads(call, &[k, v, r, td], state)?;
         let [size, heads, ..] = k.ne();
-        // C does not check `tf` (H18).
+        // C does not check the shape of `tf` (H18).
         call.shape(tf.elements() == elements(size, heads), "there must be a factor (`tf`) per element of a token")?;
-        self.build("ggml_rwkv_wkv6", &operands, |c| {
-            let [k, v, r, tf, td, state] = operands.map(Tensor::as_ptr);
-            // SAFETY: the context is live and has room; the operands are live for 'c; types, shapes and contiguity were
-            // checked in `over_heads`, the size of `tf` above (H18). The result keeps them.
-            unsafe { sys::ggml_rwkv_wkv6(c, k, v, r, tf, td, state) }
-        })
+        build!(self, sys::ggml_rwkv_wkv6(k, v, r, tf, td, state))
     }
 
     /// The recurrence of RWKV-7 (`ggml_rwkv_wkv7`). For each head and token, for states with a row per value and a
-    /// column per key, the new state is `state diag(w) + v k^T + (state a) b^T`, and the output is that times `r`.
+    /// column per key, the new state is `state diag(w) + v k^T + (state a) b^T`, and the output is the new state times
+    /// `r`.
     ///
     /// The result is `[size * heads, tokens + size * sequences]`: the outputs of all tokens, then the new states.
     ///
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as in
-    /// [`RwkvWkv7`], and the number of sequences divides that of tokens.
+    /// [`RwkvWkv7Operands`], and the number of sequences divides that of tokens.
     #[doc(alias = "ggml_rwkv_wkv7")]
-    pub fn rwkv_wkv7<'c>(&'c self, on: RwkvWkv7<'c>) -> Result<Tensor<'c>> {
-        let RwkvWkv7 { r, w, k, v, a, b, state } = on;
+    pub fn rwkv_wkv7<'c>(&'c self, on: RwkvWkv7Operands<'c>) -> Result<Tensor<'c>> {
+        let RwkvWkv7Operands { r, w, k, v, a, b, state } = on;
         let operands = [r, w, k, v, a, b, state];
-        over_heads(Call { op: "rwkv_wkv7", operands: &operands }, &[r, w, k, v, a, b], state)?;
-        self.build("ggml_rwkv_wkv7", &operands, |c| {
-            let [r, w, k, v, a, b, state] = operands.map(Tensor::as_ptr);
-            // SAFETY: the context is live and has room; the operands are live for 'c; `over_heads` has checked types,
-            // shapes and contiguity (H18). The result keeps them.
-            unsafe { sys::ggml_rwkv_wkv7(c, r, w, k, v, a, b, state) }
-        })
+        over_heads(Call { op: entered!("rwkv_wkv7"), operands: &operands }, &[r, w, k, v, a, b], state)?;
+        build!(self, sys::ggml_rwkv_wkv7(r, w, k, v, a, b, state))
     }
 }
 

@@ -1,24 +1,18 @@
 //! State space models (Mamba).
 
-use ggml_sys as sys;
-
 use super::snapshots;
-use crate::context::Context;
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::ops::check::Call;
 use crate::ops::index;
-use crate::tensor::Tensor;
+use crate::ops::prelude::*;
 
 /// The operands of [`Context::ssm_scan`], all `f32` except `ids`.
 ///
 /// ```
 /// # use ggml::prelude::*;
-/// use ggml::SsmScan;
+/// use ggml::ops::SsmScanOperands;
 /// # let ctx = Context::new();
 /// let (d_state, size, heads, tokens) = (16, 8, 2, 5);
 /// let input = |name, shape: [i64; 4]| ctx.input(name, DType::F32, shape);
-/// let operands = SsmScan {
+/// let operands = SsmScanOperands {
 ///     s: input("s", [d_state, size, heads, 1])?,
 ///     x: input("x", [size, heads, tokens, 1])?,
 ///     dt: input("dt", [heads, tokens, 1, 1])?,
@@ -32,7 +26,7 @@ use crate::tensor::Tensor;
 /// # Ok::<(), ggml::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct SsmScan<'c> {
+pub struct SsmScanOperands<'c> {
     /// The initial states, `[d_state, head_size, heads, states]`, contiguous.
     pub s: Tensor<'c>,
     /// Inputs, `[head_size, heads, tokens, sequences]`, contiguous for each token.
@@ -71,9 +65,8 @@ impl Context {
     /// [`Error::DType`](crate::Error::DType) unless both are `f32`.
     #[doc(alias = "ggml_ssm_conv")]
     pub fn ssm_conv<'c>(&'c self, sx: Tensor<'c>, c: Tensor<'c>) -> Result<Tensor<'c>> {
-        let operands = [sx, c];
-        let call = Call { op: "ssm_conv", operands: &operands };
-        call.all_f32(&operands)?;
+        let call = Call { op: entered!("ssm_conv"), operands: &[sx, c] };
+        call.all_f32(call.operands)?;
         let ([length, channels, sequences, _], [d_conv, ..]) = (sx.ne(), c.ne());
         let kernels = c.ne() == [d_conv, channels, 1, 1];
         call.shape(
@@ -81,11 +74,7 @@ impl Context {
             "there must be one kernel per channel, no longer than the input, which has three dimensions",
         )?;
         call.result([channels, length - d_conv + 1, sequences, 1], DType::F32)?;
-        self.build("ggml_ssm_conv", &operands, |ctx| {
-            // SAFETY: the context is live and has room; the operands are live for 'c, `f32`, and of the shapes that C
-            // asserts (checked above). The result keeps them.
-            unsafe { sys::ggml_ssm_conv(ctx, sx.as_ptr(), c.as_ptr()) }
-        })
+        build!(self, sys::ggml_ssm_conv(sx, c))
     }
 
     /// The selective scan (`ggml_ssm_scan`). For each head and token, with `d = softplus(dt)`, the new state is `s *
@@ -97,17 +86,16 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::Shape`](crate::Error::Shape) and [`Error::DType`](crate::Error::DType) unless the operands are as in
-    /// [`SsmScan`]; [`Error::Param`](crate::Error::Param) unless `n_snapshots` is at least 1, at most the number of
+    /// [`SsmScanOperands`]; [`Error::Param`](crate::Error::Param) unless `n_snapshots` is at least 1, at most the number of
     /// tokens, and 1 where `a` has a rate per element of a state.
     #[doc(alias = "ggml_ssm_scan")]
-    pub fn ssm_scan<'c>(&'c self, on: SsmScan<'c>, n_snapshots: i64) -> Result<Tensor<'c>> {
-        let SsmScan { s, x, dt, a, b, c, ids } = on;
-        let operands = [s, x, dt, a, b, c, ids];
-        let call = Call { op: "ssm_scan", operands: &operands };
+    pub fn ssm_scan<'c>(&'c self, on: SsmScanOperands<'c>, n_snapshots: i64) -> Result<Tensor<'c>> {
+        let SsmScanOperands { s, x, dt, a, b, c, ids } = on;
+        let call = Call { op: entered!("ssm_scan"), operands: &[s, x, dt, a, b, c, ids] };
         call.all_f32(&[s, x, dt, a, b, c])?;
         call.dtype(ids.dtype() == DType::I32, "the indices of states (`ids`) must be i32")?;
         call.all_contiguous(&[s, dt, a])?;
-        // C asserts these strides even for rows of one element and planes of one row.
+        // C asserts the first two strides of `x`, `b` and `c`, even for rows of one element and planes of one row.
         let gapless = [x, b, c].into_iter().all(|t| t.layout().has_dense_planes());
         call.shape(gapless, "`x`, `b` and `c` must be contiguous for each token; use `cont`")?;
         let [d_state, s1, s2, states] = s.ne();
@@ -131,11 +119,6 @@ impl Context {
         let outputs = i64::try_from(x.elements()).ok();
         let all = outputs.zip(end).and_then(|(n, end)| n.checked_add(end));
         call.result([all.unwrap_or(i64::MAX), 1, 1, 1], DType::F32)?;
-        self.build("ggml_ssm_scan", &operands, |ctx| {
-            let [s, x, dt, a, b, c, ids] = operands.map(Tensor::as_ptr);
-            // SAFETY: the context is live and has room; the operands are live for 'c; types, shapes and layouts were
-            // checked above; the values of `ids` are in range (`index::check`). The result keeps them.
-            unsafe { sys::ggml_ssm_scan(ctx, s, x, dt, a, b, c, ids, n_snapshots) }
-        })
+        build!(self, sys::ggml_ssm_scan(s, x, dt, a, b, c, ids; n_snapshots))
     }
 }

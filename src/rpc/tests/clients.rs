@@ -18,7 +18,7 @@ fn relay_keeps_the_connection_while_it_is_held() {
     assert_eq!(count.try_iter().count(), 1);
 
     link.release();
-    relay.settle();
+    relay.disconnect_if_free();
     for _ in 0..2 {
         assert_eq!(Client::new(address).memory(), [7; 16]);
         thread::sleep(SHORT);

@@ -96,7 +96,7 @@ fn start(mut script: impl FnMut(TcpStream) + Send + 'static) -> (Arc<Link>, Rela
         shake(&mut stream);
         script(stream);
     });
-    let (peer, _) = peer::open(&[address], &options()).unwrap();
+    let (peer, _) = peer::open("", &[address], &options()).unwrap();
     let link = Arc::new(Link::new("fake", address, options()));
     link.hold();
     let relay = Relay::start(Arc::clone(&link), Survey::default(), peer).unwrap();
@@ -220,7 +220,7 @@ fn relay_answers_device_queries_from_the_survey() {
             }
         }
     });
-    let (mut peer, _) = peer::open(&[address], &options()).unwrap();
+    let (mut peer, _) = peer::open("", &[address], &options()).unwrap();
     let link = Arc::new(Link::new("fake", address, options()));
     let survey = Survey::make(&mut peer, &link).unwrap();
     let asked =
@@ -259,7 +259,7 @@ fn relay_renews_its_link_once_the_first_is_free() {
             reply(&mut stream, &[9; 16]);
         }
     });
-    let (peer, _) = peer::open(&[other], &options()).unwrap();
+    let (peer, _) = peer::open("", &[other], &options()).unwrap();
     let (new, mut peer) = (Arc::new(Link::new("fake", other, options())), Some(peer));
     let mut client = Client::new(address);
     assert_eq!(client.memory(), [0; 16]);
@@ -339,7 +339,7 @@ fn relay_resends_a_graph_that_the_server_discarded() {
     link.check().unwrap();
 }
 
-/// The servers of a meta device would add up among themselves, under addresses that are those of relays.
+/// Otherwise the servers of a meta device would add up partial sums among themselves, at the addresses of relays.
 #[test]
 fn a_collective_is_refused_and_never_reaches_the_server() {
     if Command::from_byte(Command::CommInit.byte()).is_none() {

@@ -1,39 +1,36 @@
-//! Copies (`cont`, `dup`, `cpy` and `cast` share one kernel), repetitions and concatenations.
+//! Rules of the CPU for copies (`cont`, `dup`, `cpy` and `cast` share one kernel), repetitions and concatenations.
 
-use ggml_sys as sys;
+use super::prelude::*;
+use crate::dtype::CType as _;
 
-use super::{ROWS, Verdict, countable_whole, need, rows_of, sources};
-use crate::dtype::DType;
-use crate::header::TensorPtr;
-
-pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
-    Some(match t.op() {
-        sys::GGML_OP_CONT | sys::GGML_OP_DUP | sys::GGML_OP_CPY => sources(t).and_then(|[a]| copies(a, t)),
-        sys::GGML_OP_REPEAT => sources(t).and_then(|[a]| {
-            let types = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I16];
-            rows_of(a, &types, "the CPU kernel takes f32, f16, bf16, i32 or i16")
-        }),
-        sys::GGML_OP_CONCAT => sources(t).and_then(|[a, b]| concat(a, b)),
-        _ => return None,
-    })
+pub(super) fn repeat(t: TensorPtr) -> Verdict {
+    let [a] = sources(t)?;
+    let types = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I16];
+    rows_of(a, &types, "the CPU kernel takes f32, f16, bf16, i32 or i16")
 }
 
-fn concat(a: TensorPtr, b: TensorPtr) -> Verdict {
-    let by_element = matches!(a.dtype(), DType::F32 | DType::F16 | DType::BF16 | DType::I32 | DType::I16 | DType::I8);
+pub(super) fn concat(t: TensorPtr) -> Verdict {
+    let [a, b] = sources(t)?;
+    let by_element = if cfg!(ggml_0_28) {
+        !a.dtype().is_quantized()
+    } else {
+        matches!(a.dtype(), DType::F32 | DType::F16 | DType::BF16 | DType::I32 | DType::I16 | DType::I8)
+    };
     need(by_element || (a.has_dense_rows() && b.has_dense_rows()), ROWS)
 }
 
 const NONE: &str = "the CPU can't copy between these types";
 
-/// Whether `a` can be copied into `t`, which is the copy, or a view of the copy's target.
-fn copies(a: TensorPtr, t: TensorPtr) -> Verdict {
+/// Whether the first operand can be copied into `t`. `t` is the copy, or a view of the copy's target.
+pub(super) fn copies(t: TensorPtr) -> Verdict {
+    let [a] = sources(t)?;
     let (from, to) = (a.dtype(), t.dtype());
     let whole = a.is_contiguous() && t.is_contiguous();
     let [a0, ..] = a.ne();
     let [t0, ..] = t.ne();
     if from == to {
         need(!whole || countable_whole(a), "the CPU copies less than 2^31 - 2^16 contiguous elements or blocks")?;
-        // Where it can't copy whole rows, the kernel takes a block for one element.
+        // Where the kernel can't copy whole rows, it copies single elements, and takes each block for one.
         let rows = a.ne() == t.ne() && a.has_dense_rows() && t.has_dense_rows();
         return need(from.block_size() == 1 || whole || rows, ROWS);
     }
@@ -41,7 +38,8 @@ fn copies(a: TensorPtr, t: TensorPtr) -> Verdict {
         need(to == DType::F32 && has_float_rows(from), NONE)?;
         let few = u32::try_from(a.elements()).is_ok();
         need(few, "the CPU dequantises less than 2^32 elements")?;
-        // The kernel finds blocks and their targets by all strides; with other shapes, a block could span two rows.
+        // The kernel finds source blocks and their targets by all strides. If the shapes differed, a block could span
+        // two rows of the target.
         return need(whole || (a.ne() == t.ne() && t.has_dense_rows()), ROWS);
     }
     if to.is_quantized() {
@@ -50,12 +48,13 @@ fn copies(a: TensorPtr, t: TensorPtr) -> Verdict {
         need(t.is_contiguous() && a0 == t0, "the CPU quantises into contiguous tensors of one row length only")?;
         return need(a.has_dense_rows(), ROWS);
     }
-    // There is no way from the 8-bit float but to the larger ones.
+    // An 8-bit float can only be converted to and from larger floats.
     let floats = (from.is_float() && (to.is_float() || to.is_f8())) || (from.is_f8() && to.is_float());
-    need(floats || (from == DType::I32 && to == DType::F32), NONE)
+    let integers = matches!((from, to), (DType::I32, DType::F32) | (DType::F32, DType::I32));
+    need(floats || integers, NONE)
 }
 
-/// Whether the type is quantised, and rows of it can be converted to `f32`.
+/// Whether the type is quantised and its rows can be converted to `f32`.
 pub(super) fn has_float_rows(t: DType) -> bool {
     t.has_floats_in_blocks()
 }
@@ -69,11 +68,18 @@ pub(super) fn can_quantise(t: DType) -> bool {
             | DType::Q5_0
             | DType::Q5_1
             | DType::Q8_0
+            | DType::Q1_0
+            | DType::Q2_0
             | DType::Q2_K
             | DType::Q3_K
             | DType::Q4_K
             | DType::Q5_K
             | DType::Q6_K
             | DType::IQ4_NL
+            | DType::IQ4_XS
+            | DType::MXFP4
+            | DType::NVFP4
+            | DType::TQ1_0
+            | DType::TQ2_0
     )
 }

@@ -1,23 +1,16 @@
-//! Rows and matrices picked by index.
+//! Rules of the CPU for rows and matrices picked by index.
 
-use ggml_sys as sys;
+use super::prelude::*;
+use super::{copy, matrix, packed};
+use crate::header::Owner;
 
-use super::{ROWS, Verdict, copy, matrix, need, packed, sources};
-use crate::dtype::DType;
-use crate::header::{Owner, TensorPtr};
-
-pub(super) fn accepts(t: TensorPtr) -> Option<Verdict> {
-    Some(match t.op() {
-        sys::GGML_OP_GET_ROWS => sources(t).and_then(|[a]| get_rows(a)),
-        sys::GGML_OP_GET_ROWS_BACK => sources(t).and_then(|[a, rows]| get_rows_back(a, rows)),
-        sys::GGML_OP_SET_ROWS => sources(t).and_then(|[b]| set_rows(b, t)),
-        sys::GGML_OP_MUL_MAT_ID => sources(t).and_then(|[a, b, ids]| mul_mat_id(a, b, ids)),
-        sys::GGML_OP_ADD_ID => sources(t).and_then(|[a, b]| need(a.has_dense_rows() && b.has_dense_rows(), ROWS)),
-        _ => return None,
-    })
+pub(super) fn add_id(t: TensorPtr) -> Verdict {
+    let [a, b] = sources(t)?;
+    need(a.has_dense_rows() && b.has_dense_rows(), ROWS)
 }
 
-fn get_rows(a: TensorPtr) -> Verdict {
+pub(super) fn get_rows(t: TensorPtr) -> Verdict {
+    let [a] = sources(t)?;
     let types = matches!(a.dtype(), DType::F32 | DType::F16 | DType::BF16 | DType::I32)
         || copy::has_float_rows(a.dtype())
         || a.dtype().is_f8();
@@ -25,30 +18,36 @@ fn get_rows(a: TensorPtr) -> Verdict {
     need(a.has_dense_rows(), ROWS)
 }
 
-fn get_rows_back(a: TensorPtr, rows: TensorPtr) -> Verdict {
+pub(super) fn get_rows_back(t: TensorPtr) -> Verdict {
+    let [a, rows] = sources(t)?;
     need(a.has_dense_rows(), ROWS)?;
-    // The kernel reads the indices as contiguous.
+    // The kernel reads the row indices as if they were contiguous.
     need(rows.has_dense_rows(), "the CPU kernel needs contiguous row indices; use a contiguous view")
 }
 
-fn set_rows(b: TensorPtr, t: TensorPtr) -> Verdict {
+pub(super) fn set_rows(t: TensorPtr) -> Verdict {
+    let [b] = sources(t)?;
     let to = t.dtype();
-    need(to.is_float() || to.is_f8() || copy::can_quantise(to), "the CPU can't write rows of this type")?;
-    // For f16 sources, the kernel's conversion buffer has room for one thread, but all threads use it.
-    need(b.dtype() == DType::F32 || to == DType::F16, "the CPU writes rows of f16 to f16 only; use `cast`")?;
+    let writable = to.is_float() || to.is_f8() || to == DType::I32 || copy::can_quantise(to);
+    need(writable, "the CPU can't write rows of this type")?;
+    // Before 0.28, the kernel's buffer for rows of f16 had room for one thread, but all threads used this buffer.
+    let buffered = cfg!(ggml_0_28) || b.dtype() == DType::F32 || to == DType::F16;
+    need(buffered, "before ggml 0.28, the CPU writes rows of f16 to f16 only; use `cast`")?;
     need(b.has_dense_rows() && t.has_dense_rows(), ROWS)
 }
 
-/// The most entries of the kernel's table, which has one of 8 bytes per expert and index.
-const MOST_ENTRIES: i64 = 1 << 40;
+/// The most entries of the table in the kernel of `mul_mat_id`, which has an entry of 8 bytes for each expert and
+/// index.
+const MAX_ENTRIES: i64 = 1 << 40;
 
-fn mul_mat_id(a: TensorPtr, b: TensorPtr, ids: TensorPtr) -> Verdict {
+pub(super) fn mul_mat_id(t: TensorPtr) -> Verdict {
+    let [a, b, ids] = sources(t)?;
     matrix::has_dot_product(a)?;
     let types = b.dtype() == DType::F32 || (a.dtype() == b.dtype() && a.dtype().is_float());
     need(types, "the CPU kernel takes rows of f32, or of the experts' float type")?;
     need(a.has_dense_rows() && b.has_dense_rows(), ROWS)?;
     let ([_, _, n, _], [used, tokens, ..]) = (a.ne(), ids.ne());
     let entries = n.checked_mul(used).and_then(|n| n.checked_mul(tokens));
-    need(entries.is_some_and(|n| n <= MOST_ENTRIES), "the CPU kernel takes at most 2^40 experts times indices")?;
+    need(entries.is_some_and(|n| n <= MAX_ENTRIES), "the CPU kernel takes at most 2^40 experts times indices")?;
     if a.owner() == Owner::Packed { packed::mul_mat_id(a, b) } else { Ok(()) }
 }

@@ -6,53 +6,126 @@ mod backward;
 mod conv;
 mod copy;
 mod elementwise;
-mod generate;
 mod indexed;
-mod mask;
 mod matrix;
 mod packed;
 mod recurrent;
 mod rows;
 mod set;
 mod sort;
-mod spatial;
+
+/// What the rules of all families of operations use.
+mod prelude {
+    pub(super) use super::{
+        EVEN, FLOATS, MOST, PACKED, ROWS, Refusal, Verdict, countable_whole, need, rows_of, sources,
+    };
+    pub(super) use crate::dtype::DType;
+    pub(super) use crate::header::TensorPtr;
+}
 
 use super::{Refusal, Verdict, need};
 use crate::dtype::DType;
 use crate::header::TensorPtr;
+use crate::op::Operation as Op;
 
-pub(crate) use sort::{is_sort, readies};
+pub(crate) use sort::clamps_nan;
 
-/// One family's part of the table: its verdict, or `None` for operations of other families.
-type Family = fn(TensorPtr) -> Option<Verdict>;
-
-const FAMILIES: &[Family] = &[
-    attention::accepts,
-    backward::accepts,
-    conv::accepts,
-    copy::accepts,
-    elementwise::accepts,
-    generate::accepts,
-    indexed::accepts,
-    mask::accepts,
-    matrix::accepts,
-    recurrent::accepts,
-    rows::accepts,
-    set::accepts,
-    sort::accepts,
-    spatial::accepts,
-];
-
-/// Whether the CPU has a kernel for the operation `t`; else the reason.
+/// Whether the CPU has a kernel for the operation `t`; else the reason. Conditions that the operation's builder checks
+/// need no check here. For each arm, the builder is the method of the same name in `ops/`.
+#[expect(clippy::too_many_lines, reason = "an arm for each operation")]
 pub(crate) fn accepts(t: TensorPtr) -> Verdict {
-    if t.is_view_op() {
-        return Ok(());
+    let op = super::operation(t)?;
+    if !t.is_view_op() {
+        countable(t)?;
     }
-    countable(t)?;
-    if t.is_custom() {
-        return Ok(()); // Builders of closures check all that a call needs (`ops/custom`).
+    match op {
+        // These operations compute nothing, or their builders check all that kernels, and calls of a closure, need.
+        Op::None
+        | Op::Reshape
+        | Op::View
+        | Op::Permute { .. }
+        | Op::Transpose
+        | Op::Arange { .. }
+        | Op::Col2im1d { .. }
+        | Op::Conv2dDwDirect(_)
+        | Op::Custom
+        | Op::Dsv4HcComb { .. }
+        | Op::Dsv4HcPost
+        | Op::Dsv4HcPre
+        | Op::Dsv4HcPreGated { .. }
+        | Op::GatedLinearAttn { .. }
+        | Op::Interpolate(_)
+        | Op::Pad(_)
+        | Op::PadReflect1d { .. }
+        | Op::RwkvWkv6
+        | Op::WinPart { .. }
+        | Op::WinUnpart { .. } => Ok(()),
+        Op::AddRelPos => attention::add_rel_pos(t),
+        Op::FlashAttnExt(how) => attention::flash_attn(t, how),
+        Op::GetRelPos => attention::get_rel_pos(t),
+        Op::LightningIndexer => attention::lightning_indexer(t),
+        Op::CrossEntropyLossBack => backward::cross_entropy_loss_back(t),
+        Op::Im2col1dBack(_) | Op::Im2colBack(_) => backward::im2col_back(t),
+        Op::OptStepAdamw | Op::OptStepSgd => backward::opt_step(t),
+        Op::Pool2dBack(..) => backward::pool_2d_back(t),
+        Op::RmsNormBack { .. } => backward::rms_norm_back(t),
+        Op::SiluBack => backward::silu_back(t),
+        Op::SoftMaxBack { .. } => backward::soft_max_back(t),
+        Op::Conv2dDirect(_) => conv::conv_2d(t),
+        Op::Conv3dDirect { inputs, .. } => conv::conv_3d(t, inputs),
+        Op::ConvTranspose1d { .. } | Op::ConvTranspose2dP0 { .. } => conv::conv_transpose(t),
+        Op::Im2col(_) | Op::Im2col1d(_) => conv::im2col(t),
+        Op::Im2col3d { .. } => conv::im2col_3d(t),
+        Op::Pool1d(..) | Op::Pool2d(..) => conv::pool(t),
+        Op::Concat { .. } => copy::concat(t),
+        Op::Cont | Op::Cpy | Op::Dup => copy::copies(t),
+        Op::Repeat => copy::repeat(t),
+        Op::Add => elementwise::add(t),
+        Op::Add1 => elementwise::add1(t),
+        Op::Clamp { .. } => elementwise::clamp(t),
+        Op::Cos | Op::Log | Op::Sin | Op::Sqr | Op::Sqrt | Op::Unary(_) => elementwise::function(t),
+        Op::Div | Op::Mul | Op::Sub => elementwise::binary(t),
+        Op::Fill { .. } => elementwise::fill(t),
+        Op::Glu { .. } => elementwise::glu(t),
+        Op::LeakyRelu { .. } => elementwise::leaky_relu(t),
+        Op::Scale { .. } => elementwise::scale(t),
+        Op::SwigluClamp { .. } => elementwise::swiglu_clamp(t),
+        Op::SwigluOai { .. } => elementwise::swiglu_oai(t),
+        Op::Xielu { .. } => elementwise::xielu(t),
+        Op::AddId => indexed::add_id(t),
+        Op::GetRows => indexed::get_rows(t),
+        Op::GetRowsBack => indexed::get_rows_back(t),
+        Op::MulMatId(_) => indexed::mul_mat_id(t),
+        Op::SetRows => indexed::set_rows(t),
+        Op::MulMat(how) => matrix::mul_mat(t, how),
+        Op::OutProd => matrix::out_prod(t),
+        Op::SolveTri => matrix::solve_tri(t),
+        Op::GatedDeltaNet { .. } => recurrent::gated_delta_net(t),
+        Op::RwkvWkv7 => recurrent::rwkv_wkv7(t),
+        Op::SsmConv => recurrent::ssm_conv(t),
+        Op::SsmScan { .. } => recurrent::ssm_scan(t),
+        Op::Argmax
+        | Op::Cumsum
+        | Op::Diag
+        | Op::GroupNorm { .. }
+        | Op::Mean
+        | Op::RmsNorm { .. }
+        | Op::Roll { .. }
+        | Op::SumRows
+        | Op::TimestepEmbedding { .. } => rows::of_rows(t),
+        Op::CountEqual => rows::count_equal(t),
+        Op::CrossEntropyLoss => rows::cross_entropy_loss(t),
+        Op::DiagMaskInf { .. } | Op::DiagMaskZero { .. } => rows::diag_mask(t),
+        Op::L2Norm { .. } | Op::Norm { .. } => rows::norm(t),
+        Op::RepeatBack => rows::repeat_back(t),
+        Op::Rope(_) | Op::RopeBack(_) => rows::rope(t),
+        Op::SoftMax(_) | Op::Tri(_) => rows::contiguous(t),
+        Op::TopKMask => rows::top_k_mask(t),
+        Op::Sum => rows::sum(t),
+        Op::Acc(_) => set::acc(t),
+        Op::Set(_) => set::set(t),
+        Op::Argsort(_) | Op::TopK { .. } => sort::sort(t),
     }
-    FAMILIES.iter().find_map(|f| f(t)).unwrap_or(Err(Refusal("this crate knows no CPU kernel for the operation")))
 }
 
 /// The first `N` sources, or a refusal if one is missing.
@@ -72,8 +145,8 @@ fn rows_of(t: TensorPtr, types: &[DType], otherwise: &'static str) -> Verdict {
     need(t.has_dense_rows(), ROWS)
 }
 
-/// The exclusive upper bound of a row's elements, and of rows. Kernels count both in 32 bits, and add the width of a
-/// vector or the number of threads (H38).
+/// The exclusive upper bound of the number of elements in a row, and of the number of rows. Kernels count both in 32
+/// bits, and add the width of a vector or the number of threads (H38).
 const MOST: i64 = (1 << 31) - (1 << 16);
 
 fn countable(t: TensorPtr) -> Verdict {
@@ -85,7 +158,8 @@ fn countable(t: TensorPtr) -> Verdict {
     need(t.sources().chain([t]).all(fits), "the CPU kernels take less than 2^31 - 2^16 rows, or elements of a row")
 }
 
-/// Whether a kernel can count all elements (blocks) of a tensor in 32 bits, as one row.
+/// Whether a kernel can count all elements of a tensor (or blocks, for block types) in 32 bits, as if they were one
+/// row.
 fn countable_whole(t: TensorPtr) -> bool {
     let [n0, n1, n2, n3] = t.ne();
     let count = [n1, n2, n3].into_iter().try_fold(n0 / t.dtype().block_size(), i64::checked_mul);

@@ -1,20 +1,14 @@
-//! Products with repacked weights on a CPU (H27). The device's claim depends only on the type of the second operand;
-//! the kernels need more.
+//! Rules of the CPU for products with repacked weights (H27). The device's claim depends only on the type of the second
+//! operand; the kernels need more.
 
-use ggml_sys as sys;
-
-use super::{MOST, PACKED, ROWS, Refusal, Verdict, countable_whole, need};
+use super::prelude::*;
 use crate::buffer::{self, extra::Packing};
-use crate::dtype::DType;
-use crate::header::TensorPtr;
 
 const F32: &str = "repacked weights can be multiplied by f32 only";
 
 pub(super) fn mul_mat(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
-    let [_, hint, ..] = t.op_params();
-    need(hint != sys::GGML_HINT_SRC0_IS_HADAMARD.cast_signed(), "a Hadamard matrix must not be repacked")?;
     need(b.dtype() == DType::F32, F32)?;
-    // Both kernels read several rows of the second operand as one (H109).
+    // Both kernels for repacked weights read several rows of the second operand as one (H109).
     need(b.is_packed(), PACKED)?;
     let [k, n, planes, last] = b.ne();
     match packing(a)? {
@@ -32,7 +26,8 @@ pub(super) fn mul_mat(a: TensorPtr, b: TensorPtr, t: TensorPtr) -> Verdict {
     }
 }
 
-/// The experts of each token are distinct (`rules/indices.rs`), so the kernel's table is large enough (H108).
+/// `rules/indices.rs` makes sure that the experts of each token are distinct, so the kernel's table is large enough
+/// (H108).
 pub(super) fn mul_mat_id(a: TensorPtr, b: TensorPtr) -> Verdict {
     need(b.dtype() == DType::F32, F32)?;
     need(b.has_dense_rows(), ROWS)?;

@@ -4,4 +4,4 @@ mod check;
 mod states;
 
 pub(crate) use check::{check, check_absent, most_used, places};
-pub(crate) use states::knows;
+pub(crate) use states::{Rule, knows};

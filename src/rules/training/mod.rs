@@ -4,3 +4,4 @@ mod derivable;
 mod passes;
 
 pub(crate) use derivable::check;
+pub(super) use passes::Backward;

@@ -1,13 +1,12 @@
 //! ggml's backward pass of each operation: which operands get a gradient, its layout, and what C asserts or assumes of
 //! it.
 
-use ggml_sys as sys;
-
 use crate::dtype::DType;
 use crate::header::{Layout, TensorPtr};
+use crate::rules::table::row_of;
 use crate::rules::{Refusal, Verdict, need};
 
-/// The layout of a new gradient.
+/// The layout of a gradient that C computes as a new tensor.
 pub(super) fn fresh(ne: [i64; 4]) -> Layout {
     Layout::packed(DType::F32, ne)
 }
@@ -15,12 +14,12 @@ pub(super) fn fresh(ne: [i64; 4]) -> Layout {
 /// A gradient that an operation passes to an operand.
 pub(super) struct Pass {
     pub(super) to: TensorPtr,
-    /// The gradient's layout. C computes most as new tensors, but passes some on as views.
+    /// The gradient's layout. C computes most gradients as new tensors, but passes some on as views.
     pub(super) layout: Layout,
     onto: Accumulator,
 }
 
-/// What C asserts of the gradient that another operation has already given to the operand, to which it adds.
+/// What C asserts of the gradient that an operand already has, before another gradient is added to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Accumulator {
     Any,
@@ -45,7 +44,8 @@ impl Pass {
         Self { onto, ..self }
     }
 
-    /// The layout of the operand's gradient after this one is added to `before`, the one that it has, if any.
+    /// The layout of the operand's gradient, after this one was added to `before`, the gradient that the operand
+    /// already has.
     pub(super) fn join(&self, before: Option<Layout>) -> Verdict<Layout> {
         let Some(before) = before else { return Ok(self.layout) };
         let fits = match self.onto {
@@ -53,33 +53,67 @@ impl Pass {
             Accumulator::EvenRows => before.has_even_rows(),
             Accumulator::Contiguous => before.is_contiguous(),
         };
-        // The sum is a new tensor.
+        // The sum of two gradients is a new tensor.
         if fits { Ok(fresh(before.ne)) } else { Err(Refusal(PERMUTED)) }
     }
 }
 
-/// The sources that may get a gradient. C ignores the others when it finds what depends on a parameter.
+/// ggml's backward pass of an operation: which operands get a gradient, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Backward {
+    None,
+    /// The first operand gets a new gradient.
+    First,
+    FirstOfEven,
+    FirstOfRows,
+    /// The first operand gets the gradient of the result itself.
+    Same,
+    /// The first two operands get new gradients.
+    Both,
+    /// The function is piecewise constant, so no operand gets a gradient.
+    Constant,
+    Acc,
+    Add,
+    Add1,
+    Cont,
+    Cpy,
+    Div,
+    GetRows,
+    Glu {
+        swiglu: bool,
+    },
+    Im2col {
+        two: bool,
+    },
+    Loss,
+    Mean,
+    MulMat {
+        hadamard: bool,
+    },
+    Permute([usize; 4]),
+    Rope {
+        offset: bool,
+    },
+    Set,
+    SoftMax {
+        bias: bool,
+    },
+    Sub,
+    Sum,
+    View,
+}
+
+/// The sources that may get a gradient. When C looks for what depends on a parameter, it ignores the other sources.
 pub(super) fn followed(t: TensorPtr) -> impl Iterator<Item = TensorPtr> {
-    let overlooked = match t.op() {
-        // Only the shape of the convolution's kernel is used.
-        sys::GGML_OP_IM2COL => Some(0),
-        sys::GGML_OP_UNARY if is_constant(t) => Some(0),
-        // The target of a copy; indices of rows; positions.
-        sys::GGML_OP_CPY | sys::GGML_OP_GET_ROWS | sys::GGML_OP_ROPE => Some(1),
+    let overlooked = match row_of(t).map(|row| row.backward) {
+        // Of the convolution's kernel, only the shape is used, so it is ignored.
+        Ok(Backward::Im2col { .. } | Backward::Constant) => Some(0),
+        // The second source is ignored: the target of a copy, the indices of rows, or positions.
+        Ok(Backward::Cpy | Backward::GetRows | Backward::Rope { .. }) => Some(1),
         _ => None,
     };
     let slots = t.slots().into_iter().enumerate();
     slots.filter(move |(i, _)| Some(*i) != overlooked).filter_map(|(_, source)| source)
-}
-
-/// Whether an element-wise function is piecewise constant.
-fn is_constant(t: TensorPtr) -> bool {
-    matches!(unary_op(t), sys::GGML_UNARY_OP_SGN | sys::GGML_UNARY_OP_STEP)
-}
-
-fn unary_op(t: TensorPtr) -> sys::ggml_unary_op {
-    let [op, ..] = t.op_params();
-    op.cast_unsigned()
 }
 
 type Passes = Verdict<Vec<Pass>>;
@@ -91,189 +125,144 @@ pub(super) fn passes(t: TensorPtr, grad: Layout, needs: impl Fn(TensorPtr) -> bo
     let [Some(first), second, third, ..] = t.slots() else { return Err(Refusal(NONE)) };
     let wants = |s: &TensorPtr| needs(*s);
     let (a, b, c) = (Some(first).filter(wants), second.filter(wants), third.filter(wants));
-    let node = Node { t, grad, first, second, third, a, b, c };
-    let families = [Node::elements, Node::sums, Node::parts, Node::rows, Node::windows];
-    families.iter().find_map(|family| family(&node)).unwrap_or(Err(Refusal(NONE)))
+    let node = Differentiated { t, grad, first, second, third, a, b, c };
+    node.passes(row_of(t)?.backward)
 }
 
-/// An operation whose result has a gradient.
-struct Node {
+/// An operation whose result has a gradient, with its operands.
+struct Differentiated {
     t: TensorPtr,
     grad: Layout,
-    /// All operands.
+    /// All operands of the operation: `first`, `second` and `third`.
     first: TensorPtr,
     second: Option<TensorPtr>,
     third: Option<TensorPtr>,
-    /// Those operands that need a gradient.
+    /// The same operands, where they need a gradient: `a`, `b` and `c`.
     a: Option<TensorPtr>,
     b: Option<TensorPtr>,
     c: Option<TensorPtr>,
 }
 
-impl Node {
-    /// Passes on the gradient itself.
+impl Differentiated {
+    /// A pass of the result's own gradient to `to`.
     fn same(&self, to: TensorPtr) -> Pass {
         Pass::new(to, self.grad)
     }
 
-    /// New gradients for the first two operands, where needed.
-    fn fresh(&self) -> Passes {
-        collect(self.a.map(Pass::fresh), self.b.map(Pass::fresh))
-    }
-
-    /// A new gradient for the first operand, if needed.
-    fn fresh_first(&self) -> Passes {
-        collect(self.a.map(Pass::fresh), None)
-    }
-
-    fn in_order(&self) -> Verdict {
-        need(self.grad.is_contiguous(), PERMUTED)
-    }
-
-    /// Element-wise functions of one or two operands.
-    fn elements(&self) -> Option<Passes> {
-        let one_shape = self.b.is_none_or(|b| b.ne() == self.first.ne());
-        Some(match self.t.op() {
-            sys::GGML_OP_DUP => collect(self.a.map(|a| self.same(a)), None),
-            sys::GGML_OP_ADD => {
-                let second = |b| if one_shape { self.same(b) } else { Pass::fresh(b) };
-                collect(self.a.map(|a| self.same(a)), self.b.map(second))
+    fn passes(&self, backward: Backward) -> Passes {
+        self.holds(backward)?;
+        let fresh_onto = |onto| self.a.map(|a| Pass::fresh(a).onto(onto));
+        let same = self.a.map(|a| self.same(a));
+        Ok(match backward {
+            Backward::None => return Err(Refusal(NONE)),
+            Backward::Constant => Vec::new(),
+            Backward::First
+            | Backward::FirstOfEven
+            | Backward::FirstOfRows
+            | Backward::Cpy
+            | Backward::GetRows
+            | Backward::Loss
+            | Backward::Rope { .. }
+            | Backward::SoftMax { .. } => collect(self.a.map(Pass::fresh), None),
+            Backward::Both | Backward::Div | Backward::Glu { .. } | Backward::MulMat { .. } | Backward::Set => {
+                collect(self.a.map(Pass::fresh), self.b.map(Pass::fresh))
             }
-            sys::GGML_OP_ADD1 => {
-                // C passes the mean of the gradient, which is not the scalar's gradient and has another shape.
-                need(self.b.is_none(), "the scalar that it adds gets no gradient; use `add`, which repeats it")
-                    .and_then(|()| collect(self.a.map(|a| self.same(a)), None))
+            Backward::Same | Backward::Add1 => collect(same, None),
+            Backward::Acc | Backward::Sub => collect(same, self.b.map(Pass::fresh)),
+            Backward::Add => {
+                let second = |b| if self.is_one_shape() { self.same(b) } else { Pass::fresh(b) };
+                collect(same, self.b.map(second))
             }
-            sys::GGML_OP_SUB => need(one_shape, ONE_SHAPE)
-                .and_then(|()| need(self.b.is_none() || self.grad.has_contiguous_rows(), PERMUTED))
-                .and_then(|()| collect(self.a.map(|a| self.same(a)), self.b.map(Pass::fresh))),
-            sys::GGML_OP_DIV => need(one_shape, ONE_SHAPE).and_then(|()| self.fresh()),
-            sys::GGML_OP_MUL => self.fresh(),
-            sys::GGML_OP_SQR | sys::GGML_OP_SQRT | sys::GGML_OP_LOG | sys::GGML_OP_SIN | sys::GGML_OP_COS => {
-                self.fresh_first()
+            Backward::Sum | Backward::Mean => collect(fresh_onto(Accumulator::EvenRows), None),
+            Backward::View => collect(fresh_onto(Accumulator::Contiguous), None),
+            Backward::Cont => {
+                let one = self.first.ne() == self.t.ne();
+                let pass = if one {
+                    same.map(|p| p.onto(Accumulator::Contiguous))
+                } else {
+                    fresh_onto(Accumulator::Contiguous)
+                };
+                collect(pass, None)
             }
-            sys::GGML_OP_SCALE => need(self.grad.has_even_rows(), PERMUTED).and_then(|()| self.fresh_first()),
-            sys::GGML_OP_UNARY => self.function(),
-            sys::GGML_OP_GLU => {
-                let [unit, ..] = self.t.op_params();
-                let split = unit.cast_unsigned() == sys::GGML_GLU_OP_SWIGLU && self.second.is_some();
-                need(split, "only `swiglu_split` has a backward pass").and_then(|()| self.fresh())
-            }
-            _ => return None,
+            Backward::Permute(axes) => collect(self.a.map(|a| Pass::new(a, self.grad.permuted(axes))), None),
+            Backward::Im2col { .. } => collect(None, self.b.map(Pass::fresh)),
         })
     }
 
-    fn function(&self) -> Passes {
-        match unary_op(self.t) {
-            sys::GGML_UNARY_OP_SGN | sys::GGML_UNARY_OP_STEP => Ok(Vec::new()),
-            sys::GGML_UNARY_OP_NEG => need(self.grad.has_contiguous_rows(), PERMUTED).and_then(|()| self.fresh_first()),
-            sys::GGML_UNARY_OP_ABS
-            | sys::GGML_UNARY_OP_RELU
-            | sys::GGML_UNARY_OP_SILU
-            | sys::GGML_UNARY_OP_EXP
-            | sys::GGML_UNARY_OP_EXPM1
-            | sys::GGML_UNARY_OP_SOFTPLUS => self.fresh_first(),
-            _ => Err(Refusal(NONE)),
+    /// Whether those operands that need a gradient can get one.
+    fn holds(&self, backward: Backward) -> Verdict {
+        match backward {
+            Backward::None
+            | Backward::Constant
+            | Backward::First
+            | Backward::Same
+            | Backward::Both
+            | Backward::Add
+            | Backward::Permute(_)
+            | Backward::Sum => Ok(()),
+            Backward::FirstOfEven => need(self.grad.has_even_rows(), PERMUTED),
+            Backward::FirstOfRows => need(self.grad.has_contiguous_rows(), PERMUTED),
+            Backward::Set | Backward::Cpy | Backward::Cont => need(self.grad.is_contiguous(), PERMUTED),
+            Backward::Acc => need(self.b.is_none() || self.grad.is_contiguous(), PERMUTED),
+            // To the scalar of `add1`, C passes the mean of the gradient, which is not the scalar's gradient and has
+            // another shape.
+            Backward::Add1 => {
+                need(self.b.is_none(), "the scalar that it adds gets no gradient; use `add`, which repeats it")
+            }
+            Backward::Sub => {
+                need(self.is_one_shape(), ONE_SHAPE)?;
+                need(self.b.is_none() || self.grad.has_contiguous_rows(), PERMUTED)
+            }
+            Backward::Div => need(self.is_one_shape(), ONE_SHAPE),
+            Backward::Glu { swiglu } => {
+                need(swiglu && self.second.is_some(), "only `swiglu_split` has a backward pass")
+            }
+            Backward::Mean => {
+                let one = self.t.elements() == 1;
+                need(one, "the mean of several rows has no backward pass; use `sum_rows`, `scale`")?;
+                need(self.grad.has_even_rows(), PERMUTED)
+            }
+            Backward::MulMat { hadamard } => self.product(hadamard),
+            Backward::View => part(self.t, self.first),
+            Backward::GetRows => {
+                let vector = |rows: TensorPtr| rows.ne().iter().skip(1).all(|&n| n == 1);
+                let known = is_matrix(self.first) && self.second.is_some_and(vector);
+                need(known, "only `get_rows` of a matrix by a vector of indices has a backward pass")
+            }
+            // C passes no gradient to mask and sinks, and ignores sinks in the gradient of the operand.
+            Backward::SoftMax { bias } => {
+                let plain = self.b.is_none() && self.third.is_none() && !bias;
+                need(plain, "it has no backward pass with sinks, `max_bias`, or a mask made of parameters")
+            }
+            // C ignores the offset of `rope`, and rotates other elements back.
+            Backward::Rope { offset } => {
+                need(!offset, "it has no backward pass with an offset; use a `view` of part of each row")?;
+                need(self.c.is_none(), "frequency factors get no gradient")
+            }
+            Backward::Loss => need(self.b.is_none(), "the labels can't depend on a parameter"),
+            Backward::Im2col { two } => need(two, "only `im2col` of two dimensions has a backward pass"),
         }
     }
 
-    /// Sums, repetitions and matrix products.
-    fn sums(&self) -> Option<Passes> {
-        let even = || collect(self.a.map(|a| Pass::fresh(a).onto(Accumulator::EvenRows)), None);
-        Some(match self.t.op() {
-            sys::GGML_OP_SUM_ROWS | sys::GGML_OP_REPEAT | sys::GGML_OP_REPEAT_BACK => self.fresh_first(),
-            sys::GGML_OP_SUM => even(),
-            sys::GGML_OP_MEAN => {
-                let one = self.t.elements() == 1;
-                need(one, "the mean of several rows has no backward pass; use `sum_rows`, `scale`")
-                    .and_then(|()| need(self.grad.has_even_rows(), PERMUTED))
-                    .and_then(|()| even())
-            }
-            sys::GGML_OP_MUL_MAT => self.product().and_then(|()| self.fresh()),
-            _ => return None,
-        })
+    /// Whether the second operand, if it needs a gradient, has the shape of the first.
+    fn is_one_shape(&self) -> bool {
+        self.b.is_none_or(|b| b.ne() == self.first.ne())
     }
 
-    /// The conditions of a matrix product.
-    fn product(&self) -> Verdict {
-        let [_, hint, ..] = self.t.op_params();
-        need(hint == 0, "it has no backward pass with a hint; leave `hadamard` out")?;
+    /// The conditions under which a matrix product has a backward pass.
+    fn product(&self, hadamard: bool) -> Verdict {
+        need(!hadamard, "it has no backward pass with a hint; leave `hadamard` out")?;
         let (Some(a), Some(b)) = (self.a, self.second) else { return Ok(()) };
         need(!b.is_transposed(), "its first operand gets no gradient where the second is transposed; use `cont`")?;
         let ([_, _, a2, a3], [_, _, b2, b3]) = (a.ne(), b.ne());
         let folds = (a2, a3) == (b2, b3) || b3 == 1;
         need(folds, "a first operand that is repeated in the fourth dimension gets no gradient; use `repeat`")
     }
-
-    /// Copies, parts and views. C finds parts of gradients by the strides of the forward pass.
-    fn parts(&self) -> Option<Passes> {
-        Some(match self.t.op() {
-            sys::GGML_OP_ACC => need(self.b.is_none() || self.grad.is_contiguous(), PERMUTED)
-                .and_then(|()| collect(self.a.map(|a| self.same(a)), self.b.map(Pass::fresh))),
-            sys::GGML_OP_SET => self.in_order().and_then(|()| self.fresh()),
-            sys::GGML_OP_CPY => self.in_order().and_then(|()| self.fresh_first()),
-            sys::GGML_OP_CONT => self.in_order().and_then(|()| {
-                let pass = |a: TensorPtr| if a.ne() == self.t.ne() { self.same(a) } else { Pass::fresh(a) };
-                collect(self.a.map(|a| pass(a).onto(Accumulator::Contiguous)), None)
-            }),
-            sys::GGML_OP_RESHAPE => self.fresh_first(),
-            sys::GGML_OP_VIEW => part(self.t, self.first)
-                .and_then(|()| collect(self.a.map(|a| Pass::fresh(a).onto(Accumulator::Contiguous)), None)),
-            sys::GGML_OP_PERMUTE => {
-                let [x0, x1, x2, x3, ..] = self.t.op_params();
-                let axes = [x0, x1, x2, x3].map(|x| usize::try_from(x).unwrap_or(0));
-                collect(self.a.map(|a| Pass::new(a, self.grad.permuted(axes))), None)
-            }
-            sys::GGML_OP_TRANSPOSE => collect(self.a.map(|a| Pass::new(a, self.grad.permuted([1, 0, 2, 3]))), None),
-            _ => return None,
-        })
-    }
-
-    /// Functions of rows, and rows picked by index.
-    fn rows(&self) -> Option<Passes> {
-        let holds = match self.t.op() {
-            sys::GGML_OP_RMS_NORM | sys::GGML_OP_DIAG_MASK_INF | sys::GGML_OP_DIAG_MASK_ZERO => Ok(()),
-            sys::GGML_OP_GET_ROWS => {
-                let vector = |rows: TensorPtr| rows.ne().iter().skip(1).all(|&n| n == 1);
-                let known = is_matrix(self.first) && self.second.is_some_and(vector);
-                need(known, "only `get_rows` of a matrix by a vector of indices has a backward pass")
-            }
-            sys::GGML_OP_SOFT_MAX => {
-                // C passes no gradient to mask and sinks, and ignores sinks in that of the operand.
-                let [_, max_bias, ..] = self.t.op_params();
-                let plain = self.b.is_none() && self.third.is_none() && max_bias == 0;
-                need(plain, "it has no backward pass with sinks, `max_bias`, or a mask made of parameters")
-            }
-            sys::GGML_OP_ROPE => {
-                // C ignores the offset, and rotates other elements back.
-                let [.., offset] = self.t.op_params();
-                need(offset == 0, "it has no backward pass with an offset; use a `view` of part of each row")
-                    .and_then(|()| need(self.c.is_none(), "frequency factors get no gradient"))
-            }
-            sys::GGML_OP_CROSS_ENTROPY_LOSS => need(self.b.is_none(), "the labels can't depend on a parameter"),
-            _ => return None,
-        };
-        Some(holds.and_then(|()| self.fresh_first()))
-    }
-
-    /// Operations on the windows of images.
-    fn windows(&self) -> Option<Passes> {
-        match self.t.op() {
-            sys::GGML_OP_POOL_2D => Some(self.fresh_first()),
-            sys::GGML_OP_IM2COL => {
-                let [_, _, _, _, _, _, two, ..] = self.t.op_params();
-                let holds = need(two == 1, "only `im2col` of two dimensions has a backward pass");
-                Some(holds.and_then(|()| collect(None, self.b.map(Pass::fresh))))
-            }
-            _ => None,
-        }
-    }
 }
 
-/// The gradients in C's order, that of the operands.
-#[expect(clippy::unnecessary_wraps, reason = "the end of a chain of checks")]
-fn collect(a: Option<Pass>, b: Option<Pass>) -> Passes {
-    Ok(a.into_iter().chain(b).collect())
+/// The gradients in C's order, which is the order of the operands.
+fn collect(a: Option<Pass>, b: Option<Pass>) -> Vec<Pass> {
+    a.into_iter().chain(b).collect()
 }
 
 const ONE_SHAPE: &str = "its second operand gets no gradient unless both have one shape; use `repeat`";
@@ -281,8 +270,8 @@ const ONE_SHAPE: &str = "its second operand gets no gradient unless both have on
 /// The exclusive upper bound of strides and offsets, which C keeps in 32 bits.
 const END: usize = 1 << 31;
 
-/// The conditions of a view `t` of `a`. C adds the gradient to a part of that of `a`, which it finds by the strides of
-/// the view (H73).
+/// The conditions under which a view `t` of `a` has a backward pass. C adds the view's gradient to a part of the
+/// gradient of `a`, and finds that part by the strides of the view (H73).
 fn part(t: TensorPtr, a: TensorPtr) -> Verdict {
     need(a.is_contiguous(), "a view of a tensor that is not contiguous has no backward pass; use `cont`")?;
     let [_, strides @ ..] = t.nb();

@@ -16,11 +16,11 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::transfer;
 
-/// What there is no memory for, in errors.
+/// How out-of-memory errors name what the memory was for.
 const COPY: &str = "a copy of a graph";
 
-/// Copies a graph's tensors, in its order. Weights and states get memory and their contents. The caller keeps `buffers`
-/// alive as long as the copies are used.
+/// Copies a graph's tensors, in the graph's order. Copies of weights and states get memory and the originals' contents.
+/// The caller keeps `buffers` alive as long as the copies are used.
 pub(super) fn tensors<'c>(
     call: &'static str,
     ctx: &'c Context,
@@ -34,9 +34,9 @@ pub(super) fn tensors<'c>(
         if e.ptr.owner() == Owner::Packed {
             return Err(Error::Packed { call, tensor: e.ptr.info() });
         }
-        // A placeholder: `become_copy` overwrites its shape and type.
+        // The new tensor is a placeholder: `become_copy` overwrites its shape and type.
         let copy = ctx.leaf(call, "", DType::I8, Shape::from([1]))?;
-        // A graph lists sources and view sources first, so their copies exist already, and belong to `ctx`.
+        // A graph lists sources and roots before what uses them. So their copies exist already, and belong to `ctx`.
         copy.ptr().become_copy(e.ptr, |t| copies.get(&t).copied());
         if let Kind::Placed(_) = e.kind {
             let buffer = Buffer::zeroed(memory, memory.alloc_size_of(copy.ptr())?)?;
@@ -53,7 +53,7 @@ pub(super) fn tensors<'c>(
     Ok(list)
 }
 
-/// The graph of these copies: the same operations in the same order, except that none is marked as an output.
+/// The graph of these copies: the operations of `of` in the same order, except that none is marked as an output.
 pub(super) fn graph<'c>(of: &Graph<'_>, copies: &[Tensor<'c>]) -> Result<Graph<'c>> {
     let nodes = of.entries().iter().zip(copies).filter(|(e, _)| e.kind == Kind::Node);
     Graph::new(&StorePool::default(), &list::collect(nodes.map(|(_, copy)| *copy), COPY)?)

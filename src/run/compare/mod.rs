@@ -4,11 +4,10 @@ mod copy;
 mod numbers;
 mod report;
 
-use std::fmt;
-
 use super::{Run, part};
 use crate::alloc::GraphAllocator;
 use crate::backend::Backend;
+use crate::callback;
 use crate::context::Context;
 use crate::device::meta;
 use crate::entries::Kind;
@@ -25,7 +24,7 @@ options! {
     /// How two devices are compared by [`Run::compare`], whose documentation has an example.
     ///
     /// ```
-    /// use ggml::Compare;
+    /// use ggml::run::Compare;
     /// let of_quantised_weights = Compare::new().with_tolerance(0.01).with_stop(true);
     /// ```
     #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,7 +53,7 @@ impl Run<'_, '_> {
     ///
     /// ```
     /// use ggml::prelude::*;
-    /// use ggml::{Compare, GraphAllocator};
+    /// use ggml::{GraphAllocator, run::Compare};
     /// # fn main() -> ggml::Result<()> {
     /// let ctx = Context::new();
     /// let x = ctx.input("x", DType::F32, [4])?;
@@ -84,6 +83,7 @@ impl Run<'_, '_> {
     #[doc(alias = "ggml_backend_graph_copy_free")]
     pub fn compare(&mut self, other: &mut Backend, how: Compare) -> Result<Comparison> {
         const CALL: &str = "Run::compare";
+        callback::check_reentry(CALL)?;
         let backend = self.engine.only(CALL)?;
         let reference = backend.name();
         for device in [backend.device(), other.device()] {
@@ -94,7 +94,7 @@ impl Run<'_, '_> {
         let name = other.name();
         let graph = self.graph;
         let memory = other.device().buffer_type();
-        // Declared before the context: buffers must outlive the headers of the leaves in them.
+        // `buffers` is declared before the context: buffers must outlive the headers of the leaves in them.
         let mut buffers = Vec::new();
         let ctx = Context::new();
         let copies = copy::tensors(CALL, &ctx, graph, memory, &mut buffers)?;
@@ -129,21 +129,16 @@ impl Run<'_, '_> {
         Ok(Comparison { reference, other: name, nodes })
     }
 
-    /// Computes an operation of the graph, whose sources were computed.
+    /// Computes one operation of the graph. Its sources must have been computed.
     fn step(&mut self, call: &'static str, node: TensorPtr) -> Result<()> {
-        let status = self.in_c(call, |engine, _| part::compute(engine.only(call)?, &[node]));
+        let status = self.call_c(call, |engine, _| part::compute(engine.only(call)?, &[node]));
         self.end(call, status)
     }
 }
 
-/// Overwrites a result by the other device's. If it is not contiguous, the whole of its root is copied.
+/// Overwrites the result `to` by `from`, the same result on the other device. If the result is not contiguous, all of
+/// its root is copied.
 fn lend(call: &'static str, from: TensorPtr, to: TensorPtr) -> Result<()> {
     let (from, to) = if from.is_contiguous() { (from, to) } else { (from.root(), to.root()) };
     transfer::write_raw(call, to, &transfer::read_raw(call, from)?)
-}
-
-impl fmt::Display for Comparison {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        report::table(self, f)
-    }
 }

@@ -4,9 +4,10 @@ use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::header::TensorPtr;
 use crate::list;
+use crate::quant::Quantize as _;
 use crate::tensor::transfer;
 
-/// What there is no memory for, in errors.
+/// How out-of-memory errors name what the memory was for.
 const COMPARED: &str = "numbers to compare";
 
 /// A tensor's elements as `f64`, dequantised.

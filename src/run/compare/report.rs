@@ -10,7 +10,7 @@ use crate::shape::Shape;
 ///
 /// ```
 /// # use ggml::prelude::*;
-/// use ggml::Compare;
+/// use ggml::run::Compare;
 /// # let ctx = Context::new();
 /// let y = ctx.soft_max(ctx.scale(ctx.arange(0.0, 4.0, 1.0)?, 0.5)?)?;
 /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
@@ -24,10 +24,10 @@ use crate::shape::Shape;
 pub struct Comparison {
     /// The name of the reference backend.
     pub reference: String,
-    /// The name of the backend that is compared with it.
+    /// The name of the backend that is compared with the reference.
     pub other: String,
-    /// The compared operations in execution order. Views are left out, as are operations after an early stop
-    /// ([`Compare::with_stop`](crate::Compare::with_stop)).
+    /// The compared operations in execution order. Views are left out. So are operations after an early stop
+    /// ([`Compare::with_stop`](crate::run::Compare::with_stop)).
     pub nodes: Vec<Compared>,
 }
 
@@ -35,7 +35,7 @@ pub struct Comparison {
 ///
 /// ```
 /// # use ggml::prelude::*;
-/// use ggml::Compare;
+/// use ggml::run::Compare;
 /// # let ctx = Context::new();
 /// let y = ctx.sqr(ctx.arange(0.0, 4.0, 1.0)?)?;
 /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
@@ -50,7 +50,7 @@ pub struct Comparison {
 pub struct Compared {
     /// The index in [`Comparison::nodes`].
     pub position: usize,
-    /// The tensor's name.
+    /// The name of the result's tensor.
     pub name: String,
     /// The operation, such as `mul_mat`.
     pub op: String,
@@ -58,26 +58,26 @@ pub struct Compared {
     pub dtype: DType,
     /// The result's shape.
     pub shape: Shape,
-    /// The largest absolute difference; infinite if an infinity or NaN has no equal counterpart.
+    /// The largest absolute difference of the two results; infinite if an infinity or NaN has no equal counterpart.
     pub max_abs: f64,
-    /// The mean square difference, divided by the mean square of the reference.
+    /// The mean square difference of the two results, divided by the mean square of the reference.
     pub nmse: f64,
-    /// The first element that differs by more than the tolerance times the root mean square of the reference.
+    /// The first element whose difference exceeds the tolerance times the root mean square of the reference.
     pub mismatch: Option<Mismatch>,
-    /// Whether the two differ by more than the tolerance.
+    /// Whether the two results differ by more than the tolerance.
     pub deviates: bool,
 }
 
-/// An element that differs.
+/// An element that differs between the two devices.
 ///
 /// ```
 /// # use ggml::prelude::*;
 /// use std::sync::atomic::{AtomicU8, Ordering};
-/// use ggml::{Compare, Custom};
+/// use ggml::{ops::CustomOptions, run::Compare};
 /// # let ctx = Context::new();
 ///
 /// let calls = AtomicU8::new(3);
-/// let y = ctx.map_custom1::<f32>(ctx.arange(0.0, 4.0, 1.0)?, Custom::new().with_n_tasks(1), move |out, _| {
+/// let y = ctx.map_custom1::<f32>(ctx.arange(0.0, 4.0, 1.0)?, CustomOptions::new().with_n_tasks(1), move |out, _| {
 ///     let value = f32::from(calls.fetch_add(1, Ordering::Relaxed)); // differs from call to call
 ///     out.for_each(|(_, row)| row.fill(value));
 /// })?;
@@ -143,7 +143,7 @@ impl Compared {
     }
 }
 
-/// The absolute difference. Equal infinities, and two NaNs, count as equal.
+/// The absolute difference of two values. Equal infinities, and two NaNs, count as equal.
 fn difference(a: f64, b: f64) -> f64 {
     if a.is_finite() && b.is_finite() {
         (a - b).abs()
@@ -154,7 +154,7 @@ fn difference(a: f64, b: f64) -> f64 {
     }
 }
 
-/// The `ne` indices of element `i`.
+/// The indices of element `i`, in the order of `ne`.
 fn place(i: usize, ne: [i64; 4]) -> [i64; 4] {
     let mut rest = i64::try_from(i).unwrap_or(i64::MAX);
     ne.map(|n| {
@@ -164,33 +164,35 @@ fn place(i: usize, ne: [i64; 4]) -> [i64; 4] {
     })
 }
 
-pub(super) fn table(comparison: &Comparison, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Comparison { reference, other, nodes } = comparison;
-    let shapes: Vec<_> = nodes.iter().map(|n| format!("{} {:?}", n.dtype, n.shape.ne())).collect();
-    let width = |title: &str, lengths: &mut dyn Iterator<Item = usize>| lengths.fold(title.len(), usize::max);
-    let name = width("name", &mut nodes.iter().map(|n| n.name.chars().count()));
-    let op = width("operation", &mut nodes.iter().map(|n| n.op.len()));
-    let shape = width("result", &mut shapes.iter().map(String::len));
-    writeln!(f, "{other} compared with {reference}")?;
-    writeln!(
-        f,
-        "{:>5}  {:<name$}  {:<op$}  {:<shape$}  {:>10}  {:>10}  first mismatch",
-        "", "name", "operation", "result", "max abs", "nmse"
-    )?;
-    for (n, result) in nodes.iter().zip(&shapes) {
-        let mark = if n.deviates { '!' } else { ' ' };
-        write!(
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Comparison { reference, other, nodes } = self;
+        let shapes: Vec<_> = nodes.iter().map(|n| format!("{} {:?}", n.dtype, n.shape.ne())).collect();
+        let width = |title: &str, lengths: &mut dyn Iterator<Item = usize>| lengths.fold(title.len(), usize::max);
+        let name = width("name", &mut nodes.iter().map(|n| n.name.chars().count()));
+        let op = width("operation", &mut nodes.iter().map(|n| n.op.len()));
+        let shape = width("result", &mut shapes.iter().map(String::len));
+        writeln!(f, "{other} compared with {reference}")?;
+        writeln!(
             f,
-            "{:>4}{mark}  {:<name$}  {:<op$}  {result:<shape$}  {:>10.3e}  {:>10.3e}",
-            n.position, n.name, n.op, n.max_abs, n.nmse
+            "{:>5}  {:<name$}  {:<op$}  {:<shape$}  {:>10}  {:>10}  first mismatch",
+            "", "name", "operation", "result", "max abs", "nmse"
         )?;
-        if let Some(m) = n.mismatch {
-            write!(f, "  {:?}: {:e} instead of {:e}", m.at, m.other, m.reference)?;
+        for (n, result) in nodes.iter().zip(&shapes) {
+            let mark = if n.deviates { '!' } else { ' ' };
+            write!(
+                f,
+                "{:>4}{mark}  {:<name$}  {:<op$}  {result:<shape$}  {:>10.3e}  {:>10.3e}",
+                n.position, n.name, n.op, n.max_abs, n.nmse
+            )?;
+            if let Some(m) = n.mismatch {
+                write!(f, "  {:?}: {:e} instead of {:e}", m.at, m.other, m.reference)?;
+            }
+            writeln!(f)?;
         }
-        writeln!(f)?;
-    }
-    match comparison.first_deviation() {
-        Some(n) => write!(f, "the results of {} (`{}`) deviate first", n.op, n.name),
-        None => write!(f, "no result deviates"),
+        match self.first_deviation() {
+            Some(n) => write!(f, "the results of {} (`{}`) deviate first", n.op, n.name),
+            None => write!(f, "no result deviates"),
+        }
     }
 }

@@ -2,7 +2,6 @@
 //! time after they were told to. It watches who touches its memory when, and fails on demand.
 
 mod fault;
-mod kernels;
 mod memory;
 mod order;
 mod race;
@@ -11,7 +10,7 @@ mod stream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ggml::driver::{Driver, DriverInfo, Failure, Node, Operation, TensorView};
+use ggml::driver::{Driver, DriverInfo, Failure, Node, TensorView};
 use ggml::{Device, DeviceType, Registry};
 
 pub use fault::{Call, Fault};
@@ -158,8 +157,7 @@ impl Driver for FakeGpu {
             Some(_) => return false,
             None => {}
         }
-        let built = !matches!(node.operation(), Err(_) | Ok(Operation::OptStepAdamw | Operation::OptStepSgd));
-        built && node.suits_cpu().is_ok()
+        node.suits_cpu().is_ok() && node.rebuilds().is_ok()
     }
 
     fn alloc_size(&self, tensor: TensorView<'_>) -> usize {

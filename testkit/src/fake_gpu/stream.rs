@@ -1,5 +1,6 @@
 //! Streams: threads that compute what they are told, later.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -10,10 +11,10 @@ use std::time::Duration;
 use ggml::driver::{DriverStream, Failure, HostSource, HostTarget, Node, Nodes, Operand, Place, Region, SplitNodes};
 
 use super::fault::Call;
-use super::kernels::{Kernels, Layout, Source, Work};
 use super::memory::Bytes;
 use super::race::{self, Access, Clock};
 use super::{Control, FakeGpu, told_to_panic};
+use crate::kernels::Kernels;
 
 /// How much of a stream's work is done, and why it failed.
 #[derive(Default)]
@@ -127,40 +128,43 @@ impl Drop for FakeStream {
     }
 }
 
-/// Where an operand lies.
-struct At {
+/// Where a tensor lies in its buffer.
+struct Span {
     buffer: Bytes,
-    layout: Layout,
-    access: Access,
+    range: Range<usize>,
 }
 
-fn at(operand: &Operand<'_, FakeGpu>, writes: bool) -> Result<At, Failure> {
+/// Where an operand lies, and the access to it.
+fn at(operand: &Operand<'_, FakeGpu>, writes: bool) -> Result<(Span, Access), Failure> {
     let Some(Place::Buffer { buffer, offset }) = operand.place() else {
         return Err(Failure::new(format!("{operand:?} is not in device memory")));
     };
-    let t = operand.tensor();
-    let layout = Layout { dtype: t.dtype(), ne: t.ne(), nb: t.nb(), offset };
-    Ok(At { buffer: Arc::clone(&buffer.bytes), layout, access: buffer.access(offset, t.nbytes(), writes) })
+    let len = operand.tensor().nbytes();
+    let span = Span { buffer: Arc::clone(&buffer.bytes), range: offset..offset + len };
+    Ok((span, buffer.access(offset, len, writes)))
 }
 
 impl FakeStream {
     fn node(&mut self, node: &Node<'_, FakeGpu>) -> Result<(), Failure> {
-        let to = at(&node.result(), true)?;
-        let mut accesses = vec![to.access];
+        let (to, access) = at(&node.result(), true)?;
+        let mut accesses = vec![access];
         let mut sources = Vec::new();
-        for slot in 0..10 {
-            let Some(source) = node.source(slot) else {
-                sources.push(None);
-                continue;
-            };
-            // A cast is its own second source.
-            let At { buffer, layout, access } = at(&source, false)?;
-            accesses.push(access);
-            sources.push(Some(Source { buffer, layout }));
+        for source in node.slots() {
+            let place = source.map(|source| at(&source, false)).transpose()?;
+            sources.push(place.map(|(span, access)| {
+                accesses.push(access);
+                span
+            }));
         }
         let what = format!("{} of {}", node.op(), node.result().tensor().name());
-        let work = Work { params: node.params(), sources, to: Source { buffer: to.buffer, layout: to.layout } };
-        self.submit(&accesses, &what, move |kernels| kernels.run(&work))
+        let recipe = node.recipe();
+        self.submit(&accesses, &what, move |kernels| {
+            let read = |slot: usize| {
+                let from = sources[slot].as_ref().unwrap();
+                from.buffer.lock().unwrap()[from.range.clone()].to_vec()
+            };
+            kernels.run(&recipe, read, |data| recipe.store(data, &mut to.buffer.lock().unwrap()[to.range.clone()]))
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use ggml::prelude::*;
 use ggml::{GraphAllocator, Result};
+use ggml_draw::ToDot as _;
 
 use super::kept::Kept;
 use super::stage::Stage;
@@ -119,7 +120,7 @@ pub(crate) const ALL: &[Act] = &[
         },
         None => Backend::cpu().map(drop),
     }),
-    act("set a state", Kind::Call, |s| state(s, State::set_bytes)),
+    act("set a state", Kind::Call, |s| state(s, |state, name, bytes| state.set_bytes(name, bytes))),
     act("fill a state", Kind::Call, |s| state(s, |state, name, _| state.fill_bytes(name, 1))),
     act("clear a state", Kind::Call, |s| state(s, |state, _, _| state.clear_bytes(2))),
     act("read a state", Kind::Call, |s| state(s, |state, name, _| state.read_bytes(name).map(drop))),

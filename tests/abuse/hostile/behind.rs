@@ -4,7 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use ggml::prelude::*;
-use ggml::{Custom, GraphAllocator};
+use ggml::{GraphAllocator, ops::CustomOptions};
+use ggml_draw::ToDot as _;
 
 use super::assault::{Actor, Scene, again, settle};
 use super::bomb::Bomb;
@@ -224,7 +225,7 @@ fn bombs(n: u32) -> Context {
     for _ in 0..n {
         let bomb = Bomb;
         let x = ctx.input("x", DType::F32, [4]).unwrap();
-        let y = ctx.map_custom1::<f32>(x, Custom::new(), move |_, _| bomb.act(Place::Custom));
+        let y = ctx.map_custom1::<f32>(x, CustomOptions::new(), move |_, _| bomb.act(Place::Custom));
         assert!(y.is_ok(), "no custom operation");
     }
     ctx

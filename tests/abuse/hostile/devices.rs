@@ -3,9 +3,10 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use ggml::meta::{MetaDevice, Split};
+use ggml::meta::{MetaDevice, SplitMode};
 use ggml::prelude::*;
-use ggml::{Custom, Result, TensorInfo};
+use ggml::{Result, TensorInfo, ops::CustomOptions};
+use ggml_draw::ToDot as _;
 
 use super::assault::Actor;
 use super::forever;
@@ -23,11 +24,11 @@ pub(crate) struct Together {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Divides a tensor by its name.
-fn split(t: &TensorInfo) -> Split {
+fn split(t: &TensorInfo) -> SplitMode {
     inside(Place::Split);
     match t.name.rsplit_once('.').and_then(|(_, axis)| axis.parse().ok()) {
-        Some(axis) => Split::Even { axis },
-        None => Split::Mirrored,
+        Some(axis) => SplitMode::Even { axis },
+        None => SplitMode::Mirrored,
     }
 }
 
@@ -90,7 +91,7 @@ fn near(
     }
     let waits = rng.bool();
     values.iter_mut().flatten().for_each(|v| *v += 1.0);
-    let how = Custom::new().with_n_tasks(1);
+    let how = CustomOptions::new().with_n_tasks(1);
     ctx.map_custom1::<f32>(v, how, move |out, x| {
         inside(Place::Custom);
         if waits {
@@ -113,7 +114,8 @@ fn chain(rng: &mut fastrand::Rng, device: Device, ctx: &'static Context, actor: 
     let (up, down) = (numbers(rng, m, n), numbers(rng, n, m));
     let mut weights = loop {
         let mut builder = WeightsBuilder::new();
-        builder.tensor("up.1", DType::F32, [n as i64, m as i64])?.tensor("down.0", DType::F32, [m as i64, n as i64])?;
+        builder.tensor("up.1", DType::F32, [n as i64, m as i64])?;
+        builder.tensor("down.0", DType::F32, [m as i64, n as i64])?;
         // The closure that divides them may panic.
         if let Some(weights) = provoke(actor, || builder.place(device.buffer_type())) {
             break weights?;

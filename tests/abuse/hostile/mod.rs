@@ -13,9 +13,13 @@ mod kept;
 mod limit;
 mod logger;
 mod packed;
+mod plain;
+mod short;
 mod stage;
 mod threads;
 mod tight;
+mod turns;
+mod unwritten;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -41,6 +45,9 @@ pub(crate) fn program(world: &mut World, rng: &mut fastrand::Rng) {
         Some("tight") => 1,
         Some("packed") => 3,
         Some("devices") => 5,
+        Some("turns") => 8,
+        Some("short") => 10,
+        Some("unwritten") => 12,
         Some(_) => 31,
         None => kind,
     };
@@ -49,6 +56,9 @@ pub(crate) fn program(world: &mut World, rng: &mut fastrand::Rng) {
         1 => tight::program(world, rng),
         2..5 => packed::program(world, rng),
         5..8 => devices::program(world, rng),
+        8..10 => turns::program(world, rng),
+        10..12 => short::program(world, rng),
+        12 => unwritten::program(world, rng),
         _ => any(world, rng),
     }
     world.stats.programs += 1;
@@ -95,10 +105,7 @@ fn any(world: &mut World, rng: &mut fastrand::Rng) {
 }
 
 /// Some of what a program made, and copies of it to compute.
-fn choose<'b>(
-    rng: &mut fastrand::Rng,
-    bench: &'b Bench<'static>,
-) -> Option<(Vec<&'b Known<'static>>, Vec<Tensor<'static>>)> {
+fn choose<'b, 'c>(rng: &mut fastrand::Rng, bench: &'b Bench<'c>) -> Option<(Vec<&'b Known<'c>>, Vec<Tensor<'c>>)> {
     let made: Vec<_> = bench.known.iter().filter(|k| k.copy.is_some()).collect();
     let last = *made.last()?;
     let chosen = match rng.u32(..3) {

@@ -2,6 +2,7 @@
 
 use ggml::prelude::*;
 use ggml::{BufferType, GraphAllocator};
+use ggml_draw::ToDot as _;
 
 use super::forever;
 use super::kept::Kept;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ggml::prelude::*;
-use ggml::{Custom, GraphAllocator};
+use ggml::{GraphAllocator, ops::CustomOptions};
 
 use super::logger;
 use crate::program::{one, spare};
@@ -93,7 +93,7 @@ pub(super) fn program(rng: &mut fastrand::Rng) {
     let mut y = ctx.add(w, x).unwrap();
     if rng.bool() {
         y = ctx
-            .map_custom1::<f32>(y, Custom::new(), |out, x| {
+            .map_custom1::<f32>(y, CustomOptions::new(), |out, x| {
                 for (i, row) in out {
                     row.copy_from_slice(x.row(i));
                 }

@@ -1,7 +1,10 @@
 //! Attention, recurrences, and what belongs to them. None of it is followed by a model; two computations must agree.
 
+use ggml::ops::{
+    FlashAttnOptions, GatedDeltaNetOperands, GatedLinearAttnOperands, Prec, RwkvWkv6Operands, RwkvWkv7Operands,
+    SsmScanOperands,
+};
 use ggml::prelude::*;
-use ggml::{FlashAttn, GatedDeltaNet, GatedLinearAttn, Prec, RwkvWkv6, RwkvWkv7, SsmScan};
 
 use super::{Op, op};
 use crate::bench::Known;
@@ -19,7 +22,7 @@ pub(super) const OPS: &[Op] = &[
         let q = p.operand(DType::F32, [dk, batch, heads, n3])?;
         let k = p.operand(tk, [dk, n_kv, kv_heads, n3])?;
         let v = p.operand(tv, [dv, n_kv, kv_heads, n3])?;
-        let mut how = FlashAttn::new(p.float(0.1, 1.0));
+        let mut how = FlashAttnOptions::new(p.float(0.1, 1.0));
         if p.rng.bool() {
             let (m2, m3) = (if p.rng.bool() { heads } else { 1 }, if p.rng.bool() { n3 } else { 1 });
             let rows = batch.saturating_add(p.rng.i64(0..2));
@@ -99,20 +102,20 @@ pub(super) const RECURRENT: &[Op] = &[
     op("gated_linear_attn", |p| {
         let ([k, v, q, g], state, _) = tokens::<4>(p)?;
         let scale = p.float(0.1, 1.0);
-        let on = GatedLinearAttn { k: k.t, v: v.t, q: q.t, g: g.t, state: state.t };
+        let on = GatedLinearAttnOperands { k: k.t, v: v.t, q: q.t, g: g.t, state: state.t };
         let t = build!(p, gated_linear_attn(on, scale));
         Ok(p.only(t))
     }),
     op("rwkv_wkv6", |p| {
         let ([k, v, r, td], state, [size, heads, ..]) = tokens::<4>(p)?;
         let tf = p.fresh(DType::F32, [size, heads, 1, 1])?;
-        let on = RwkvWkv6 { k: k.t, v: v.t, r: r.t, tf: tf.t, td: td.t, state: state.t };
+        let on = RwkvWkv6Operands { k: k.t, v: v.t, r: r.t, tf: tf.t, td: td.t, state: state.t };
         let t = build!(p, rwkv_wkv6(on));
         Ok(p.only(t))
     }),
     op("rwkv_wkv7", |p| {
         let ([r, w, k, v, a, b], state, _) = tokens::<6>(p)?;
-        let on = RwkvWkv7 { r: r.t, w: w.t, k: k.t, v: v.t, a: a.t, b: b.t, state: state.t };
+        let on = RwkvWkv7Operands { r: r.t, w: w.t, k: k.t, v: v.t, a: a.t, b: b.t, state: state.t };
         let t = build!(p, rwkv_wkv7(on));
         Ok(p.only(t))
     }),
@@ -126,7 +129,7 @@ pub(super) const RECURRENT: &[Op] = &[
         let beta = p.fresh(DType::F32, [1, heads, n, sequences])?;
         let state = p.fresh(DType::F32, [size, size, heads, sequences])?;
         let snapshots = p.long(1, n);
-        let on = GatedDeltaNet { q: q.t, k: k.t, v: v.t, g: g.t, beta: beta.t, state: state.t };
+        let on = GatedDeltaNetOperands { q: q.t, k: k.t, v: v.t, g: g.t, beta: beta.t, state: state.t };
         let t = build!(p, gated_delta_net(on, snapshots));
         Ok(p.only(t))
     }),
@@ -150,7 +153,7 @@ pub(super) const RECURRENT: &[Op] = &[
             (p.fresh(DType::F32, [d, groups, n, sequences])?, p.operand(DType::F32, [d, groups, n, sequences])?);
         let ids = p.indices(DType::I32, [sequences, 1, 1, 1], states)?;
         let snapshots = if rates == 1 { p.long(1, n) } else { p.long(1, 1) };
-        let on = SsmScan { s: s.t, x: x.t, dt: dt.t, a: a.t, b: b.t, c: c.t, ids: ids.t };
+        let on = SsmScanOperands { s: s.t, x: x.t, dt: dt.t, a: a.t, b: b.t, c: c.t, ids: ids.t };
         let t = build!(p, ssm_scan(on, snapshots));
         Ok(p.only(t))
     }),

@@ -1,7 +1,7 @@
 //! Operations written in Rust.
 
+use ggml::ops::{CustomOp, CustomOptions, Rows};
 use ggml::prelude::*;
-use ggml::{Custom, CustomOp, Rows};
 
 use super::{Op, op};
 use crate::bench::LARGEST;
@@ -31,8 +31,10 @@ fn repeated(z: Rows<'_, f32>, i: [usize; 4]) -> f32 {
     z.at([0, 1, 2, 3].map(|d| i[d] % ne[d]))
 }
 
-fn how(p: &mut Draw<'_, '_>) -> Custom {
-    Custom::new().with_n_tasks(p.rng.bool().then(|| p.count(1, 4))).with_split(p.rng.bool().then(|| p.count(1, 3)))
+fn how(p: &mut Draw<'_, '_>) -> CustomOptions {
+    CustomOptions::new()
+        .with_n_tasks(p.rng.bool().then(|| p.count(1, 4)))
+        .with_split(p.rng.bool().then(|| p.count(1, 3)))
 }
 
 pub(super) const OPS: &[Op] = &[

@@ -1,6 +1,6 @@
 //! Gated units.
 
-use ggml::Glu;
+use ggml::ops::GluOp;
 
 use super::{Op, op};
 use crate::bench::Known;
@@ -9,10 +9,10 @@ use crate::draw::{Draw, build};
 pub(super) const OPS: &[Op] = &[
     op("glu", |p| {
         let types = [p.real().dtype()];
-        let a = p.pick(|k| types.contains(&k.dtype()) && k.ne()[0] % 2 == 0);
-        let (gate, swapped) = (p.one(Glu::ALL), p.rng.bool());
+        let a = p.pick(|k| types.contains(&k.dtype()) && k.ne()[0] > 1);
+        let (gate, swapped) = (p.one(GluOp::ALL), p.rng.bool());
         let t = build!(p, glu(a.t, gate, swapped));
-        if gate != Glu::Reglu {
+        if gate != GluOp::Reglu {
             return Ok(p.only(t));
         }
         let error = |m: &crate::model::Model| 2.0 * m.error * (m.largest() + m.error);
@@ -25,9 +25,9 @@ pub(super) const OPS: &[Op] = &[
     op("glu_split", |p| {
         let a = p.real();
         let b = p.operand(a.dtype(), a.ne())?;
-        let gate = p.one(Glu::ALL);
+        let gate = p.one(GluOp::ALL);
         let t = build!(p, glu_split(a.t, b.t, gate));
-        if gate != Glu::Reglu {
+        if gate != GluOp::Reglu {
             return Ok(p.only(t));
         }
         Ok(p.zip(t, &a, &b, 1e-6, |x, g| x.max(0.0) * g))

@@ -1,7 +1,7 @@
 //! Masks, triangles and sorts.
 
+use ggml::ops::{SortOrder, TriType};
 use ggml::prelude::*;
-use ggml::{SortOrder, TriType};
 use testkit::array::Array;
 
 use super::{Op, op};
@@ -99,7 +99,7 @@ pub(super) const OPS: &[Op] = &[
         // Indices out of range are passed over.
         let picks = p.operand(DType::I32, [k, n1, n2, 1])?;
         let n_pick = p.dim();
-        let mut how = ggml::TopKMask::new();
+        let mut how = ops::TopKMaskOptions::new();
         if p.rng.bool() {
             how = how.with_score(p.operand(DType::F32, [n_pick, n1, n2, 1])?.t);
         }

@@ -1,7 +1,7 @@
 //! Products of matrices, and rows picked from them.
 
+use ggml::ops::{MulMatOptions, Prec};
 use ggml::prelude::*;
-use ggml::{MulMat, Prec};
 use testkit::array::Array;
 
 use super::{Op, op};
@@ -77,7 +77,7 @@ pub(super) const OPS: &[Op] = &[
             (a, p.operand(DType::F32, [n, rows, a2, a3])?)
         };
         let precisions = [Prec::F32, Prec::BF16, Prec::F16, Prec::Q8, Prec::Q4];
-        let mut how = MulMat::new().with_acc(p.rng.bool().then(|| p.one(&precisions[..3])));
+        let mut how = MulMatOptions::new().with_acc(p.rng.bool().then(|| p.one(&precisions[..3])));
         if p.wild() {
             how = how.with_acc(p.one(&precisions));
         }
@@ -114,7 +114,8 @@ pub(super) const OPS: &[Op] = &[
         let (n, picked, all) = (p.dim(), p.dim(), p.dim());
         let dtype = p.one(&[DType::F32, DType::F32, DType::F16]);
         let a = p.operand(dtype, [n, picked, 1, 1])?;
-        let rows = p.indices(DType::I32, [picked, 1, 1, 1], all)?;
+        let indices = if p.rng.bool() { picked } else { p.long(1, picked.clamp(1, 8)) };
+        let rows = p.indices(DType::I32, [indices, 1, 1, 1], all)?;
         let like = p.operand(DType::F32, [n, all, 1, 1])?;
         let t = build!(p, get_rows_back(a.t, rows.t, like.t));
         Ok(p.only(t))
@@ -152,6 +153,16 @@ pub(super) const OPS: &[Op] = &[
             Model::new(&values, DType::F32, product_error(e, b))
         });
         Ok(p.made(t, model))
+    }),
+    op("mul_mat_id_ext", |p| {
+        let (k, m, n, tokens) = (p.rng.i64(1..9), p.dim(), p.rng.i64(1..5), p.rng.i64(1..4));
+        let (experts, b) = (p.operand(DType::F32, [k, m, n, 1])?, p.operand(DType::F32, [k, 1, tokens, 1])?);
+        let ids = p.indices(DType::I32, [2, tokens, 1, 1], n)?;
+        let precisions = [Prec::F32, Prec::BF16, Prec::F16, Prec::Q8, Prec::Q4];
+        let [acc, src] = [(); 2].map(|()| p.rng.bool().then(|| p.one(&precisions)));
+        let how = MulMatOptions::new().with_acc(acc).with_src(src).with_hadamard(p.wild());
+        let t = build!(p, mul_mat_id_ext(experts.t, b.t, ids.t, how));
+        Ok(p.only(t))
     }),
     op("add_id", |p| {
         let a = p.f32();

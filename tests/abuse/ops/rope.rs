@@ -1,7 +1,7 @@
 //! Rotary position embedding.
 
+use ggml::ops::{RopeMode, RopeOptions};
 use ggml::prelude::*;
-use ggml::{Rope, RopeMode};
 
 use super::{Op, op};
 use crate::bench::Known;
@@ -24,9 +24,9 @@ fn positions<'c>(p: &mut Draw<'_, 'c>, a: &Known<'c>, mode: RopeMode) -> ggml::R
     p.indices(DType::I32, [a.ne()[2].saturating_mul(if several { 4 } else { 1 }), 1, 1, 1], 100)
 }
 
-fn how<'c>(p: &mut Draw<'_, 'c>, a: &Known<'c>) -> ggml::Result<(Rope<'c>, Known<'c>)> {
+fn how<'c>(p: &mut Draw<'_, 'c>, a: &Known<'c>) -> ggml::Result<(RopeOptions<'c>, Known<'c>)> {
     let n = n_dims(p, a);
-    let mut how = Rope::new(n, p.one(MODES));
+    let mut how = RopeOptions::new(n, p.one(MODES));
     if !matches!(how.mode, RopeMode::Normal | RopeMode::NeoX) || p.wild() {
         let most = (n / 4).clamp(1, 100);
         how = how.with_sections([p.int(0, most), p.int(1, most), p.int(0, most), p.int(0, most)]);
@@ -35,7 +35,7 @@ fn how<'c>(p: &mut Draw<'_, 'c>, a: &Known<'c>) -> ggml::Result<(Rope<'c>, Known
         let n = i32::try_from(a.ne()[0] / 2).unwrap_or(2);
         let first = p.int(0, n);
         let sections = [first, n.wrapping_sub(first), how.sections[2].min(first), 0];
-        how = Rope::new(n, how.mode).with_sections(sections);
+        how = RopeOptions::new(n, how.mode).with_sections(sections);
     } else if p.chance(4) {
         how = how.with_offset(p.int(0, 2).wrapping_mul(2));
     }

@@ -1,6 +1,6 @@
 //! Writing one tensor into a part of another, or adding it there.
 
-use ggml::Part;
+use ggml::ops::SetOptions;
 use ggml::prelude::*;
 
 use super::{Op, op};
@@ -55,7 +55,7 @@ macro_rules! parts {
                 let a = whole(p, $in_place);
                 let (shape, strides, offset) = place(p, &a);
                 let b = p.operand(a.dtype(), shape)?;
-                let mut part = Part::new(offset);
+                let mut part = SetOptions::new(offset);
                 let own = strides == [a.t.nb()[1], a.t.nb()[2], a.t.nb()[3]];
                 if !own || p.rng.bool() {
                     part = part.with_strides(strides);

@@ -1,6 +1,6 @@
 //! Softmax over rows, and masks.
 
-use ggml::SoftMax;
+use ggml::ops::SoftMaxOptions;
 use ggml::prelude::*;
 
 use super::{Op, op};
@@ -51,9 +51,9 @@ pub(super) const OPS: &[Op] = &[
     }),
 ];
 
-fn how<'c>(p: &mut Draw<'_, 'c>, a: &Known<'c>) -> ggml::Result<SoftMax<'c>> {
+fn how<'c>(p: &mut Draw<'_, 'c>, a: &Known<'c>) -> ggml::Result<SoftMaxOptions<'c>> {
     let [n0, n1, n2, n3] = a.ne();
-    let mut how = SoftMax::new().with_scale(p.float(-2.0, 2.0));
+    let mut how = SoftMaxOptions::new().with_scale(p.float(-2.0, 2.0));
     if p.rng.bool() {
         let (dtype, more) = (p.one(&[DType::F32, DType::F16]), p.rng.i64(0..2));
         let (m2, m3) = (if p.rng.bool() { n2 } else { 1 }, if p.rng.bool() { n3 } else { 1 });

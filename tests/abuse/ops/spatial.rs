@@ -1,7 +1,7 @@
 //! Windows that move over images: convolutions, pooling; borders and sizes.
 
+use ggml::ops::{ConvOptions, InterpolateMode, InterpolateOptions, PadOptions, PoolOp, PoolOptions};
 use ggml::prelude::*;
-use ggml::{Conv, Interpolate, Pad, Pool, Scale, Windows};
 use testkit::array::Array;
 
 use super::{Op, op};
@@ -9,16 +9,16 @@ use crate::bench::Known;
 use crate::draw::{Draw, build};
 use crate::model::Model;
 
-fn how<const N: usize>(p: &mut Draw<'_, '_>) -> Conv<N> {
-    Conv::new()
+fn how<const N: usize>(p: &mut Draw<'_, '_>) -> ConvOptions<N> {
+    ConvOptions::new()
         .with_stride([(); N].map(|()| p.int(1, 3)))
         .with_padding([(); N].map(|()| p.int(0, 2)))
         .with_dilation([(); N].map(|()| p.int(1, 2)))
 }
 
-fn windows<const N: usize>(p: &mut Draw<'_, '_>) -> Windows<N> {
-    let how = Windows::new([(); N].map(|()| p.int(1, 4))).with_stride([(); N].map(|()| p.int(1, 4)));
-    how.with_padding(how.window.map(|k| p.int(0, (k / 2).clamp(0, 9))))
+fn windows<const N: usize>(p: &mut Draw<'_, '_>) -> PoolOptions<N> {
+    let how = PoolOptions::new([(); N].map(|()| p.int(1, 4))).with_stride([(); N].map(|()| p.int(1, 4)));
+    how.with_padding(how.window.map(|k| p.int(0, k.clamp(0, 8) + 1)))
 }
 
 const FLOATS: &[DType] = &[DType::F32, DType::F16];
@@ -49,7 +49,9 @@ fn image_3d<'c>(p: &mut Draw<'_, 'c>) -> ggml::Result<(Known<'c>, Known<'c>, i32
     let n = i64::from(inputs.clamp(1, 4));
     let x = p.operand(DType::F32, [w, h, d, n * batch])?;
     let dtype = p.one(FLOATS);
-    let kernel = p.operand(dtype, [kw, kh, kd, n * outputs])?;
+    // Some last dimensions are no multiples, which only `im2col_3d` takes.
+    let odd = p.rng.i64(0..4) / 3;
+    let kernel = p.operand(dtype, [kw, kh, kd, n * outputs + odd])?;
     Ok((kernel, x, inputs))
 }
 
@@ -189,19 +191,19 @@ pub(super) const COLUMNS: &[Op] = &[
 pub(super) const POOLS: &[Op] = &[
     op("pool_1d", |p| {
         let x = p.of(MOSTLY_F32);
-        let (pool, how) = (p.one(&[Pool::Max, Pool::Avg]), windows(p));
+        let (pool, how) = (p.one(&[PoolOp::Max, PoolOp::Avg]), windows(p));
         let t = build!(p, pool_1d(x.t, pool, how));
         Ok(p.only(t))
     }),
     op("pool_2d", |p| {
         let x = p.of(MOSTLY_F32);
-        let (pool, how) = (p.one(&[Pool::Max, Pool::Avg]), windows(p));
+        let (pool, how) = (p.one(&[PoolOp::Max, PoolOp::Avg]), windows(p));
         let t = build!(p, pool_2d(x.t, pool, how));
         Ok(p.only(t))
     }),
     op("pool_2d_back", |p| {
         let x = p.plain()?;
-        let (pool, how) = (p.one(&[Pool::Max, Pool::Avg]), windows(p));
+        let (pool, how) = (p.one(&[PoolOp::Max, PoolOp::Avg]), windows(p));
         let pooled = p.ctx.pool_2d(x.t, pool, how).map_or([2, 3, 4, 1], Tensor::ne);
         let grad = p.operand(DType::F32, pooled)?;
         let t = build!(p, pool_2d_back(grad.t, x.t, pool, how));
@@ -212,7 +214,7 @@ pub(super) const POOLS: &[Op] = &[
 pub(super) const SIZES: &[Op] = &[
     op("pad", |p| {
         let a = p.f32();
-        let how = Pad::new()
+        let how = PadOptions::new()
             .with_right([p.int(0, 2), p.int(0, 2), p.int(0, 1), p.int(0, 1)])
             .with_left([p.int(0, 2), p.int(0, 1), p.int(0, 1), p.int(0, 1)])
             .with_circular(p.chance(3));
@@ -262,9 +264,13 @@ pub(super) const SIZES: &[Op] = &[
     }),
     op("interpolate", |p| {
         let a = p.f32();
-        let how = Interpolate::new(p.one(&[Scale::Nearest, Scale::Bilinear, Scale::Bicubic]))
-            .with_align_corners(p.chance(3))
-            .with_antialias(p.chance(4));
+        let how = InterpolateOptions::new(p.one(&[
+            InterpolateMode::Nearest,
+            InterpolateMode::Bilinear,
+            InterpolateMode::Bicubic,
+        ]))
+        .with_align_corners(p.chance(3))
+        .with_antialias(p.chance(4));
         let [n0, n1, n2, n3] = a.ne();
         let shape = [p.dim(), p.dim(), if p.rng.bool() { n2 } else { p.rng.i64(1..4) }, n3];
         let shape = if p.chance(4) { [n0.saturating_mul(2), n1.saturating_mul(2), n2, n3] } else { shape };

@@ -1,6 +1,6 @@
 //! Functions of each element.
 
-use ggml::UnaryOp;
+use ggml::ops::UnaryOp;
 
 use super::{Op, op};
 use crate::draw::build;

@@ -70,7 +70,7 @@ fn random(state: &mut u32) -> f32 {
 /// The logits of the token.
 pub fn compute(file: &Path) -> Result<Vec<f32>> {
     let cpu = Device::cpu()?;
-    let weights = Reader::open(file)?.into_memory()?.load(|_| cpu.buffer_type())?;
+    let weights = Reader::open(file)?.into_memory()?.load(cpu)?;
     let ctx = Context::new();
     let w = |name: &str| weights.tensor(name);
     let norm = |x, name| ctx.mul(ctx.rms_norm(x, EPSILON)?, weights.tensor(name)?);

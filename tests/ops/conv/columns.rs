@@ -1,7 +1,7 @@
 //! `im2col`, its gradient, and `col2im`.
 
+use ggml::ops::{Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions};
 use ggml::prelude::*;
-use ggml::{Conv, Conv1d, Conv2d, Conv3d};
 
 use super::{Moves, Volume, bad_moves, how, places, some_moves};
 use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
@@ -84,9 +84,10 @@ fn im2col_3d_reads_strided_rows() {
         for layout in Layout::ROWS {
             let ctx = Context::new();
             let lab = Lab::new(&ctx);
-            let (kernel, _) = lab.plain(&Array::sample([3, 2, 2, 6], 1, -1.0, 1.0));
             let (x, values) = lab.operand(&Array::sample([5, 4, 3, 4], 2, -1.0, 1.0), DType::F32, layout);
-            for how in some_moves::<3>() {
+            // The kernel's last dimension isn't read.
+            for (how, last) in some_moves::<3>().into_iter().zip([6, 1, 5].into_iter().cycle()) {
+                let (kernel, _) = lab.plain(&Array::sample([3, 2, 2, last], 1, -1.0, 1.0));
                 let y = ctx.im2col_3d(kernel, x, 2, how, dtype).unwrap();
                 let moves = Moves::of(how);
                 let [w, h, d] = moves.outputs([5, 4, 3], [3, 2, 2]);
@@ -160,24 +161,30 @@ fn im2col_refuses_unsuitable_operands() {
     let lab = Lab::new(&ctx);
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let (kernel, x) = (of(DType::F32, [3, 3, 2, 4]), of(DType::F32, [8, 8, 2, 1]));
-    refused!(DType, ctx.im2col(kernel, x, Conv2d::new(), DType::BF16));
-    refused!(DType, ctx.im2col(kernel, of(DType::I32, [8, 8, 2, 1]), Conv2d::new(), DType::F32));
+    refused!(DType, ctx.im2col(kernel, x, Conv2dOptions::new(), DType::BF16));
+    refused!(DType, ctx.im2col(kernel, of(DType::I32, [8, 8, 2, 1]), Conv2dOptions::new(), DType::F32));
     let (kernel, x) = (of(DType::F32, [3, 2, 4, 1]), of(DType::F32, [8, 2, 3, 1]));
-    refused!(DType, ctx.im2col_1d(kernel, x, Conv1d::new(), DType::BF16));
-    refused!(DType, ctx.im2col_1d(kernel, of(DType::F16, [8, 2, 3, 1]), Conv1d::new(), DType::F32));
-    refused!(Shape, ctx.im2col_1d(kernel, of(DType::F32, [1 << 29, 2, 3, 1]), Conv1d::new(), DType::F16));
+    refused!(DType, ctx.im2col_1d(kernel, x, Conv1dOptions::new(), DType::BF16));
+    refused!(DType, ctx.im2col_1d(kernel, of(DType::F16, [8, 2, 3, 1]), Conv1dOptions::new(), DType::F32));
+    refused!(Shape, ctx.im2col_1d(kernel, of(DType::F32, [1 << 29, 2, 3, 1]), Conv1dOptions::new(), DType::F16));
     let (kernel, x) = (of(DType::F32, [3, 2, 2, 6]), of(DType::F32, [6, 5, 4, 4]));
-    refused!(DType, ctx.im2col_3d(kernel, x, 2, Conv3d::new(), DType::BF16));
-    refused!(DType, ctx.im2col_3d(kernel, of(DType::F16, [6, 5, 4, 4]), 2, Conv3d::new(), DType::F16));
+    refused!(DType, ctx.im2col_3d(kernel, x, 2, Conv3dOptions::new(), DType::BF16));
+    refused!(DType, ctx.im2col_3d(kernel, of(DType::F16, [6, 5, 4, 4]), 2, Conv3dOptions::new(), DType::F16));
     let turned = ctx.transpose(of(DType::F32, [5, 6, 4, 4])).unwrap();
-    let y = ctx.im2col_3d(kernel, turned, 2, Conv3d::new(), DType::F32).unwrap();
+    let y = ctx.im2col_3d(kernel, turned, 2, Conv3dOptions::new(), DType::F32).unwrap();
     refused!(Unsupported, lab.accepted(y));
     // Small operands with paddings that make the result too large, by both ways of overflowing.
     let wide = how([1; 3], [(1 << 30) - 1; 3], [1; 3]);
     refused!(Shape, ctx.im2col_3d(kernel, x, 2, wide, DType::F32));
     let many = of(DType::F32, [3, 3, 3, 1 << 40]);
-    refused!(Shape, ctx.im2col_3d(of(DType::F32, [1, 1, 1, 1]), many, 1, Conv3d::new(), DType::F32));
-    refused!(Shape, ctx.im2col_3d(of(DType::F32, [1, 1, 1, 1 << 40]), x, 1, Conv3d::new(), DType::F32));
+    refused!(Shape, ctx.im2col_3d(of(DType::F32, [1, 1, 1, 1]), many, 1, Conv3dOptions::new(), DType::F32));
+    refused!(Shape, ctx.conv_3d(of(DType::F32, [1, 1, 1, 1 << 40]), x, 1, Conv3dOptions::new()));
+    // A column of 2^64 + 4 elements, or of 4 in 64 bits.
+    let [w, h, d] = [48_448_661, 49_477, 384_773];
+    let (vast, image) = (of(DType::I8, [w, h, d, 1]), of(DType::F32, [1, 1, 1, 20]));
+    let padded = how([1; 3], [w, h, d].map(|n| (n / 2).try_into().unwrap()), [1; 3]);
+    refused!(Shape, ctx.im2col_3d(vast, image, 20, padded, DType::F32));
+    refused!(Shape, ctx.im2col_3d(kernel, of(DType::F32, [6, 5, 4, 3]), 2, Conv3dOptions::new(), DType::F32));
     let wide = how([1; 2], [(1 << 30) - 1; 2], [1; 2]);
     refused!(Shape, ctx.im2col(of(DType::F32, [3, 3, 2, 1]), of(DType::F32, [8, 8, 2, 1]), wide, DType::F32));
 }
@@ -186,7 +193,7 @@ fn im2col_refuses_unsuitable_operands() {
 fn h12_im2col_back_requires_the_shape_of_its_image() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
-    let (kernel, plain) = (of(DType::F32, [3, 3, 2, 4]), Conv2d::new());
+    let (kernel, plain) = (of(DType::F32, [3, 3, 2, 4]), Conv2dOptions::new());
     let (grad, image) = (of(DType::F32, [18, 6, 4, 3]), [8, 6, 2, 3]);
     let back = |grad, image: [i64; 4], how| ctx.im2col_back(grad, kernel, image, how);
     assert!(back(grad, image, plain).is_ok());
@@ -217,7 +224,7 @@ fn h12_im2col_back_requires_the_shape_of_its_image() {
     );
     refused!(Unsupported, Lab::new(&ctx).accepted(far.unwrap()), "4 GiB apart");
 
-    let (kernel, plain) = (of(DType::F32, [3, 2, 4, 1]), Conv::new());
+    let (kernel, plain) = (of(DType::F32, [3, 2, 4, 1]), ConvOptions::new());
     let (grad, image) = (of(DType::F32, [6, 5, 3, 1]), [7, 2, 3, 1]);
     let back = |grad, image: [i64; 4], how| ctx.im2col_1d_back(grad, kernel, image, how);
     assert!(back(grad, image, plain).is_ok());

@@ -1,7 +1,7 @@
 //! Direct convolutions.
 
+use ggml::ops::{Conv2dOptions, Conv3dOptions};
 use ggml::prelude::*;
-use ggml::{Conv2d, Conv3d};
 
 use super::{KERNELS, Moves, Volume, bad_moves, convolved, each, some_moves};
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
@@ -80,8 +80,8 @@ fn conv_2d_direct_equals_plain_rust_beyond_its_work_buffer() {
         let lab = Lab::new(&ctx);
         let (k, rk) = lab.operand(&Array::sample(ne([512, 512]), 1, -0.1, 0.1), dtype, Layout::Plain);
         let (x, rx) = lab.plain(&Array::sample(ne([519, 515]), 2, -0.1, 0.1));
-        let flat = ctx.conv_2d_direct(k, x, Conv2d::new()).unwrap();
-        let deep = ctx.conv_3d_direct(k, x, 1, Conv3d::new()).unwrap();
+        let flat = ctx.conv_2d_direct(k, x, Conv2dOptions::new()).unwrap();
+        let deep = ctx.conv_3d_direct(k, x, 1, Conv3dOptions::new()).unwrap();
         let want = Array::of(ne([8, 4]), |[i, j, ..]| {
             let row = |y: usize| -> f64 {
                 let (kernel, pixels) = (&rk.data[512 * y..][..512], &rx.data[519 * (y + j) + i..][..512]);
@@ -103,9 +103,9 @@ fn conv_direct_refuses_kernels_beyond_its_work_buffer() {
     let accepted = |dtype, inputs: i64| {
         let (k, x) = (ctx.input("k", dtype, [1, 1, inputs, 1]), ctx.input("x", DType::F32, [1, 1, inputs, 1]));
         let (k, x) = (k.unwrap(), x.unwrap());
-        let flat = lab.accepted(ctx.conv_2d_direct(k, x, Conv2d::new()).unwrap());
+        let flat = lab.accepted(ctx.conv_2d_direct(k, x, Conv2dOptions::new()).unwrap());
         let (k, x) = (ctx.reshape(k, [1, 1, 1, inputs]).unwrap(), ctx.reshape(x, [1, 1, 1, inputs]).unwrap());
-        let deep = ctx.conv_3d_direct(k, x, i32::try_from(inputs).unwrap(), Conv3d::new()).unwrap();
+        let deep = ctx.conv_3d_direct(k, x, i32::try_from(inputs).unwrap(), Conv3dOptions::new()).unwrap();
         (flat, lab.accepted(deep))
     };
     for (dtype, inputs, fits) in [
@@ -133,7 +133,7 @@ fn conv_2d_direct_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let floats = |shape| of(DType::F32, shape);
-    let plain = Conv2d::new();
+    let plain = Conv2dOptions::new();
     let (k, x) = (floats([3, 3, 2, 4]), floats([8, 8, 2, 3]));
     for bad in bad_moves() {
         refused!(Param, ctx.conv_2d_direct(k, x, bad), "{bad:?}");
@@ -164,24 +164,24 @@ fn conv_3d_direct_refuses_unsuitable_operands() {
     let floats = |shape| of(DType::F32, shape);
     let (k, x) = (floats([3, 2, 2, 6]), floats([6, 5, 4, 4]));
     for dtype in [DType::BF16, DType::I32, DType::F64] {
-        refused!(DType, ctx.conv_3d_direct(of(dtype, [3, 2, 2, 6]), x, 2, Conv3d::new()), "{dtype}");
+        refused!(DType, ctx.conv_3d_direct(of(dtype, [3, 2, 2, 6]), x, 2, Conv3dOptions::new()), "{dtype}");
     }
-    refused!(DType, ctx.conv_3d_direct(k, of(DType::F16, [6, 5, 4, 4]), 2, Conv3d::new()));
+    refused!(DType, ctx.conv_3d_direct(k, of(DType::F16, [6, 5, 4, 4]), 2, Conv3dOptions::new()));
     for bad in bad_moves() {
         refused!(Param, ctx.conv_3d_direct(k, x, 2, bad), "{bad:?}");
     }
     for bad in [0, -1, i32::MIN] {
-        refused!(Param, ctx.conv_3d_direct(k, x, bad, Conv3d::new()), "{bad}");
+        refused!(Param, ctx.conv_3d_direct(k, x, bad, Conv3dOptions::new()), "{bad}");
     }
     for bad in [3, 4, i32::MAX] {
-        refused!(Shape, ctx.conv_3d_direct(k, x, bad, Conv3d::new()), "{bad}");
+        refused!(Shape, ctx.conv_3d_direct(k, x, bad, Conv3dOptions::new()), "{bad}");
     }
-    refused!(Shape, ctx.conv_3d_direct(k, floats([6, 5, 1, 4]), 2, Conv3d::new()));
-    refused!(Shape, ctx.conv_3d_direct(ctx.transpose(floats([2, 3, 2, 6])).unwrap(), x, 2, Conv3d::new()));
+    refused!(Shape, ctx.conv_3d_direct(k, floats([6, 5, 1, 4]), 2, Conv3dOptions::new()));
+    refused!(Shape, ctx.conv_3d_direct(ctx.transpose(floats([2, 3, 2, 6])).unwrap(), x, 2, Conv3dOptions::new()));
     refused!(Shape, ctx.conv_3d_direct(k, x, 2, super::how([1; 3], [(1 << 30) - 1; 3], [1; 3])));
     let many = floats([1, 1, 1, 1 << 31]);
-    refused!(Shape, ctx.conv_3d_direct(many, floats([1, 1, 1, 1]), 1, Conv3d::new()));
-    refused!(Shape, ctx.conv_3d_direct(floats([1, 1, 1, 1]), many, 1, Conv3d::new()));
+    refused!(Shape, ctx.conv_3d_direct(many, floats([1, 1, 1, 1]), 1, Conv3dOptions::new()));
+    refused!(Shape, ctx.conv_3d_direct(floats([1, 1, 1, 1]), many, 1, Conv3dOptions::new()));
 }
 
 /// C tells the two layouts apart by some strides only, and its kernels then assume all.
@@ -189,7 +189,7 @@ fn conv_3d_direct_refuses_unsuitable_operands() {
 fn h10_conv_2d_dw_direct_checks_strides() {
     let ctx = Context::new();
     let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
-    let call = |k, x| ctx.conv_2d_dw_direct(k, x, Conv2d::new().with_padding([2; 2]));
+    let call = |k, x| ctx.conv_2d_dw_direct(k, x, Conv2dOptions::new().with_padding([2; 2]));
     let (outer_k, outer) = (of([3, 3, 1, 4]), of([8, 6, 4, 2]));
     let inner_k = ctx.permute(of([4, 1, 3, 3]), [3, 2, 0, 1]).unwrap();
     let inner = ctx.permute(of([4, 8, 6, 2]), [2, 0, 1, 3]).unwrap();

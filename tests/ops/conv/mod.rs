@@ -5,17 +5,17 @@ mod direct;
 mod product;
 mod transposed;
 
-use ggml::Conv;
+use ggml::ops::ConvOptions;
 use ggml::prelude::*;
 
 use crate::support::{Array, Lab};
 
-pub(crate) fn how<const N: usize>(stride: [i32; N], padding: [i32; N], dilation: [i32; N]) -> Conv<N> {
-    Conv::new().with_stride(stride).with_padding(padding).with_dilation(dilation)
+pub(crate) fn how<const N: usize>(stride: [i32; N], padding: [i32; N], dilation: [i32; N]) -> ConvOptions<N> {
+    ConvOptions::new().with_stride(stride).with_padding(padding).with_dilation(dilation)
 }
 
 /// Bad values of a parameter, each in every dimension.
-fn bad_moves<const N: usize>() -> Vec<Conv<N>> {
+fn bad_moves<const N: usize>() -> Vec<ConvOptions<N>> {
     let mut all = Vec::new();
     for axis in 0..N {
         let with = |n: i32, other: i32| {
@@ -32,9 +32,9 @@ fn bad_moves<const N: usize>() -> Vec<Conv<N>> {
 }
 
 /// All combinations of a few strides, paddings and dilations, for kernels of 3, 2 and 1.
-fn some_moves<const N: usize>() -> Vec<Conv<N>> {
+fn some_moves<const N: usize>() -> Vec<ConvOptions<N>> {
     let rotated = |values: [i32; 3], by: usize| std::array::from_fn(|i| values[(i + by) % 3]);
-    let mut all = vec![Conv::new(), Conv::new().with_padding([1; N])];
+    let mut all = vec![ConvOptions::new(), ConvOptions::new().with_padding([1; N])];
     for by in 0..3 {
         all.push(how(rotated([2, 1, 3], by), rotated([0, 2, 1], by), rotated([1, 1, 2], by)));
         all.push(how(rotated([1, 2, 1], by), rotated([3, 1, 2], by), rotated([2, 1, 1], by)));
@@ -45,9 +45,9 @@ fn some_moves<const N: usize>() -> Vec<Conv<N>> {
 /// Runs a test for each of these options.
 fn each<'c, const N: usize>(
     lab: &Lab<'c>,
-    moves: Vec<Conv<N>>,
-    build: impl Fn(Conv<N>) -> ggml::Result<Tensor<'c>>,
-) -> impl Iterator<Item = (Conv<N>, Array)> {
+    moves: Vec<ConvOptions<N>>,
+    build: impl Fn(ConvOptions<N>) -> ggml::Result<Tensor<'c>>,
+) -> impl Iterator<Item = (ConvOptions<N>, Array)> {
     let outputs: Vec<_> = moves.iter().map(|&how| build(how).unwrap()).collect();
     let results = lab.run_all(&outputs).unwrap();
     moves.into_iter().zip(results)
@@ -87,7 +87,7 @@ struct Moves {
 }
 
 impl Moves {
-    fn of<const N: usize>(how: Conv<N>) -> Self {
+    fn of<const N: usize>(how: ConvOptions<N>) -> Self {
         let filled = |values: [i32; N], rest: i64| std::array::from_fn(|i| values.get(i).map_or(rest, |&n| n.into()));
         Self { stride: filled(how.stride, 1), padding: filled(how.padding, 0), dilation: filled(how.dilation, 1) }
     }

@@ -1,7 +1,7 @@
 //! Convolutions by `im2col` and a matrix product.
 
+use ggml::ops::{Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions};
 use ggml::prelude::*;
-use ggml::{Conv, Conv1d, Conv2d, Conv3d};
 
 use super::{KERNELS, Moves, Volume, bad_moves, convolved, each, how, some_moves};
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
@@ -97,13 +97,13 @@ fn conv_dw_equals_plain_rust() {
 fn conv_options_are_made_from_a_kernel() {
     let ctx = Context::new();
     let kernel = ctx.input("k", DType::F32, [3, 4, 2, 1]).unwrap();
-    assert_eq!(Conv1d::half(kernel), how([1], [1], [1]));
-    assert_eq!(Conv2d::half(kernel), how([1, 1], [1, 2], [1, 1]));
-    assert_eq!(Conv3d::half(kernel), how([1; 3], [1, 2, 1], [1; 3]));
-    assert_eq!(Conv2d::patches(kernel), how([3, 4], [0, 0], [1, 1]));
+    assert_eq!(Conv1dOptions::half(kernel), how([1], [1], [1]));
+    assert_eq!(Conv2dOptions::half(kernel), how([1, 1], [1, 2], [1, 1]));
+    assert_eq!(Conv3dOptions::half(kernel), how([1; 3], [1, 2, 1], [1; 3]));
+    assert_eq!(Conv2dOptions::patches(kernel), how([3, 4], [0, 0], [1, 1]));
     let long = ctx.input("k", DType::F32, [1_i64 << 40, 4]).unwrap();
-    assert_eq!(Conv2d::patches(long), how([i32::MAX, 4], [0, 0], [1, 1]));
-    refused!(Param, ctx.im2col(long, long, Conv::half(long), DType::F32));
+    assert_eq!(Conv2dOptions::patches(long), how([i32::MAX, 4], [0, 0], [1, 1]));
+    refused!(Param, ctx.im2col(long, long, ConvOptions::half(long), DType::F32));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn conv_2d_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
     let (kernel, x) = (of(DType::F32, [3, 3, 2, 4]), of(DType::F32, [8, 8, 2, 1]));
-    let plain = Conv2d::new();
+    let plain = Conv2dOptions::new();
     for bad in bad_moves() {
         refused!(Param, ctx.conv_2d(kernel, x, bad), "{bad:?}");
     }
@@ -143,7 +143,7 @@ fn conv_2d_refuses_unsuitable_operands() {
 fn conv_1d_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
-    let plain = Conv1d::new();
+    let plain = Conv1dOptions::new();
     let (kernel, x) = (of([3, 2, 4, 1]), of([8, 2, 3, 1]));
     for bad in bad_moves() {
         refused!(Param, ctx.conv_1d(kernel, x, bad), "{bad:?}");
@@ -160,7 +160,7 @@ fn conv_1d_refuses_unsuitable_operands() {
 fn conv_dw_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
-    let plain = Conv1d::new();
+    let plain = Conv1dOptions::new();
     let x = of([8, 2, 3, 1]);
     for bad in bad_moves() {
         refused!(Param, ctx.conv_1d_dw(of([3, 1, 2, 1]), x, bad), "{bad:?}");
@@ -174,7 +174,7 @@ fn conv_dw_refuses_unsuitable_operands() {
     refused!(Shape, ctx.conv_1d_dw(ctx.permute(of([1, 2, 3, 1]), [1, 2, 0, 3]).unwrap(), x, plain), "kernel");
     refused!(Shape, ctx.conv_1d_dw(of([3, 1, 2, 1]), ctx.transpose(of([2, 8, 3, 1])).unwrap(), plain));
 
-    let plain = Conv2d::new();
+    let plain = Conv2dOptions::new();
     let x = of([8, 8, 2, 3]);
     for shape in [[3, 3, 2, 1], [3, 3, 2, 2], [3, 3, 1, 3]] {
         refused!(Shape, ctx.conv_2d_dw(of(shape), x, plain), "{shape:?}");
@@ -195,15 +195,15 @@ fn conv_3d_refuses_unsuitable_operands() {
         refused!(Param, ctx.conv_3d(kernel, x, 2, bad), "{bad:?}");
     }
     for bad in [0, -1, i32::MIN] {
-        refused!(Param, ctx.conv_3d(kernel, x, bad, Conv3d::new()), "{bad}");
+        refused!(Param, ctx.conv_3d(kernel, x, bad, Conv3dOptions::new()), "{bad}");
     }
     for bad in [3, 4, 6, i32::MAX] {
-        refused!(Shape, ctx.conv_3d(kernel, x, bad, Conv3d::new()), "{bad}");
+        refused!(Shape, ctx.conv_3d(kernel, x, bad, Conv3dOptions::new()), "{bad}");
     }
     for small in [[2, 5, 4, 4], [6, 1, 4, 4], [6, 5, 1, 4]] {
-        refused!(Shape, ctx.conv_3d(kernel, of(small), 2, Conv3d::new()), "{small:?}");
+        refused!(Shape, ctx.conv_3d(kernel, of(small), 2, Conv3dOptions::new()), "{small:?}");
     }
-    refused!(Shape, ctx.conv_3d(ctx.transpose(of([2, 3, 2, 6])).unwrap(), x, 2, Conv3d::new()));
+    refused!(Shape, ctx.conv_3d(ctx.transpose(of([2, 3, 2, 6])).unwrap(), x, 2, Conv3dOptions::new()));
 }
 
 /// An error says what to do, not which inner operation failed.
@@ -212,10 +212,10 @@ fn conv_errors_name_the_operation_and_the_reason() {
     let ctx = Context::new();
     let of = |shape: [i64; 4]| ctx.input("x", DType::F32, shape).unwrap();
     let (kernel, x) = (of([3, 3, 2, 4]), of([8, 8, 2, 1]));
-    let message = ctx.conv_2d(ctx.transpose(kernel).unwrap(), x, Conv2d::new()).unwrap_err().to_string();
+    let message = ctx.conv_2d(ctx.transpose(kernel).unwrap(), x, Conv2dOptions::new()).unwrap_err().to_string();
     assert!(message.contains("conv_2d") && message.contains("the kernel must be contiguous"), "{message}");
     for small in [of([2, 8, 2, 1]), of([8, 2, 2, 1])] {
-        let message = ctx.conv_2d(kernel, small, Conv2d::new()).unwrap_err().to_string();
+        let message = ctx.conv_2d(kernel, small, Conv2dOptions::new()).unwrap_err().to_string();
         assert!(message.contains("smaller than the kernel"), "{message}");
     }
 }

@@ -1,7 +1,7 @@
 //! The gated delta rule.
 
 use ggml::prelude::*;
-use ggml::{GatedDeltaNet, Result};
+use ggml::{Result, ops::GatedDeltaNetOperands};
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
@@ -9,7 +9,7 @@ use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 type Operands<T> = [T; 6];
 
 fn build<'c>(ctx: &'c Context, [q, k, v, g, beta, state]: Operands<Tensor<'c>>, n: i64) -> Result<Tensor<'c>> {
-    ctx.gated_delta_net(GatedDeltaNet { q, k, v, g, beta, state }, n)
+    ctx.gated_delta_net(GatedDeltaNetOperands { q, k, v, g, beta, state }, n)
 }
 
 /// Outputs, then the states after the last tokens, then those before, and so on.

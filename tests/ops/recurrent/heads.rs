@@ -1,7 +1,10 @@
 //! Recurrences with a square state per head and concatenated tokens: RWKV, gated linear attention.
 
 use ggml::prelude::*;
-use ggml::{GatedLinearAttn, Result, RwkvWkv6, RwkvWkv7};
+use ggml::{
+    Result,
+    ops::{GatedLinearAttnOperands, RwkvWkv6Operands, RwkvWkv7Operands},
+};
 
 use crate::support::{Array, Lab, assert_close, ne, refused};
 
@@ -34,7 +37,7 @@ const RECURRENCES: [Recurrence; 3] = [
             ([-1.0, 1.0], Head),
             ([0.2, 0.9], Token),
         ],
-        build: |ctx, x| ctx.rwkv_wkv6(RwkvWkv6 { k: x[0], v: x[1], r: x[2], tf: x[3], td: x[4], state: x[5] }),
+        build: |ctx, x| ctx.rwkv_wkv6(RwkvWkv6Operands { k: x[0], v: x[1], r: x[2], tf: x[3], td: x[4], state: x[5] }),
         step: |x, state| {
             let [k, v, r, tf, td] = [x[0], x[1], x[2], x[3], x[4]];
             let mut out = vec![0.0; v.len()];
@@ -50,7 +53,9 @@ const RECURRENCES: [Recurrence; 3] = [
     Recurrence {
         name: "gated_linear_attn",
         operands: &[([-1.0, 1.0], Token), ([-1.0, 1.0], Token), ([-1.0, 1.0], Token), ([0.2, 0.9], Token)],
-        build: |ctx, x| ctx.gated_linear_attn(GatedLinearAttn { k: x[0], v: x[1], q: x[2], g: x[3], state: x[4] }, 0.7),
+        build: |ctx, x| {
+            ctx.gated_linear_attn(GatedLinearAttnOperands { k: x[0], v: x[1], q: x[2], g: x[3], state: x[4] }, 0.7)
+        },
         step: |x, state| {
             let [k, v, q, g] = [x[0], x[1], x[2], x[3]];
             let mut out = vec![0.0; v.len()];
@@ -73,7 +78,9 @@ const RECURRENCES: [Recurrence; 3] = [
             ([-0.2, 0.2], Token),
             ([-0.2, 0.2], Token),
         ],
-        build: |ctx, x| ctx.rwkv_wkv7(RwkvWkv7 { r: x[0], w: x[1], k: x[2], v: x[3], a: x[4], b: x[5], state: x[6] }),
+        build: |ctx, x| {
+            ctx.rwkv_wkv7(RwkvWkv7Operands { r: x[0], w: x[1], k: x[2], v: x[3], a: x[4], b: x[5], state: x[6] })
+        },
         step: |x, state| {
             let [r, w, k, v, a, b] = [x[0], x[1], x[2], x[3], x[4], x[5]];
             let rows = state.chunks_mut(v.len()).zip(v);
@@ -190,7 +197,7 @@ fn h18_rwkv_wkv7_requires_heads_of_whole_vectors() {
         let ctx = Context::new();
         let x = ctx.input("x", DType::F32, [size, 2, 3]).unwrap();
         let state = ctx.input("state", DType::F32, [size * size * 2, 1]).unwrap();
-        let y = ctx.rwkv_wkv7(RwkvWkv7 { r: x, w: x, k: x, v: x, a: x, b: x, state }).unwrap();
+        let y = ctx.rwkv_wkv7(RwkvWkv7Operands { r: x, w: x, k: x, v: x, a: x, b: x, state }).unwrap();
         refused!(Unsupported, Lab::new(&ctx).accepted(y), "{size}");
     }
 }

@@ -1,7 +1,7 @@
 //! State space models.
 
 use ggml::prelude::*;
-use ggml::{Result, SsmScan};
+use ggml::{Result, ops::SsmScanOperands};
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 
@@ -79,7 +79,7 @@ fn among_others<'c>(lab: &Lab<'c>, values: &Array) -> (Tensor<'c>, Array) {
     (t, Array::of(values.ne, |[i, j, token, sequence]| rounded.at([3 + i + n0 * j, token, sequence, 0])))
 }
 
-/// Outputs, then the states after the last tokens, then those before, and so on: operands as `SsmScan` lists them.
+/// Outputs, then the states after the last tokens, then those before, and so on: operands as `SsmScanOperands` lists them.
 fn scan([s, x, dt, a, b, c, ids]: &[Array; 7], snapshots: usize) -> Vec<f64> {
     let ([size, heads, tokens, sequences], [d_state, groups, ..]) = (x.ne, b.ne);
     let mut outputs = Array::of(x.ne, |_| 0.0);
@@ -112,7 +112,7 @@ fn scan([s, x, dt, a, b, c, ids]: &[Array; 7], snapshots: usize) -> Vec<f64> {
 }
 
 fn build<'c>(ctx: &'c Context, [s, x, dt, a, b, c, ids]: [Tensor<'c>; 7], n: i64) -> Result<Tensor<'c>> {
-    ctx.ssm_scan(SsmScan { s, x, dt, a, b, c, ids }, n)
+    ctx.ssm_scan(SsmScanOperands { s, x, dt, a, b, c, ids }, n)
 }
 
 #[test]

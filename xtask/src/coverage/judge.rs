@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::coverage::header::Header;
-use crate::coverage::listed::{Listed, Omission};
-use crate::coverage::source::Source;
+use crate::coverage::listed::{CoverageList, Omission};
+use crate::coverage::source::FileNames;
 
 /// Folders in which each file is a module of its own: the code for an alias must be in the same file.
 const FLAT: [&str; 2] = ["src", "src/ops"];
 
 /// The sources by path, such as `src/ops/unary.rs`.
-pub(crate) type Sources = BTreeMap<String, Source>;
+pub(crate) type Sources = BTreeMap<String, FileNames>;
 
 /// How a function is covered.
 #[derive(Debug, Clone)]
@@ -81,7 +81,7 @@ impl Chapter {
 
 #[derive(Debug)]
 pub(crate) struct Judge<'a> {
-    listed: &'a Listed,
+    listed: &'a CoverageList,
     sources: &'a Sources,
     /// The files and items per alias.
     aliases: BTreeMap<&'a str, Vec<(&'a str, &'a str)>>,
@@ -89,7 +89,7 @@ pub(crate) struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    pub(crate) fn new(listed: &'a Listed, sources: &'a Sources) -> Self {
+    pub(crate) fn new(listed: &'a CoverageList, sources: &'a Sources) -> Self {
         let mut aliases = BTreeMap::<_, Vec<_>>::new();
         for (path, source) in sources {
             for alias in &source.aliases {
@@ -205,8 +205,8 @@ mod tests {
         let known = functions.iter().map(|&f| f.to_owned()).collect();
         let header = Header { functions: functions.iter().map(|&f| f.to_owned()).collect(), ..Header::default() };
         let sources = [("src/a.rs", FILE), ("src/b/mod.rs", other), ("src/b/raw.rs", "fn f() { sys::ggml_raw() }")];
-        let sources: Sources = sources.map(|(path, text)| (path.into(), Source::parse(text).unwrap())).into();
-        let listed = Listed::parse(listed).unwrap();
+        let sources: Sources = sources.map(|(path, text)| (path.into(), FileNames::parse(text).unwrap())).into();
+        let listed = CoverageList::parse(listed).unwrap();
         let mut judge = Judge::new(&listed, &sources);
         let chapters = judge.judge(&[header], &known);
         let words = chapters[0].fates.iter().map(|(f, fate)| match fate {
@@ -274,7 +274,7 @@ mod tests {
             let (_, problems) = judged(BOTH, "", &format!("{SHORTHAND}{line}\n"));
             assert!(problems.iter().any(|p| p.contains(says)), "{line}: {problems:?}");
         }
-        assert!(Listed::parse("[omitted]\nggml_a = { reason = \"mood\", instead = \"x\" }").is_err());
+        assert!(CoverageList::parse("[omitted]\nggml_a = { reason = \"mood\", instead = \"x\" }").is_err());
     }
 
     #[test]

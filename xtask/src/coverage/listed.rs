@@ -52,7 +52,7 @@ pub(crate) struct Omission {
 /// The file's tables.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub(crate) struct Listed {
+pub(crate) struct CoverageList {
     /// Maps a function to the more general one that is called instead.
     pub(crate) shorthand: BTreeMap<String, String>,
     /// Maps a function to the file that calls it, if that is not the file with the alias.
@@ -64,7 +64,7 @@ pub(crate) struct Listed {
     pub(crate) since: BTreeMap<String, String>,
 }
 
-impl Listed {
+impl CoverageList {
     pub(crate) fn parse(text: &str) -> Result<Self> {
         toml::from_str(text).context("docs/omitted.toml")
     }
@@ -113,7 +113,7 @@ mod tests {
     fn a_function_is_listed_from_its_version_on() {
         let text = "[omitted]\nggml_a = { reason = \"raw\", instead = \"x\" }\nggml_b = { reason = \"raw\", instead = \"x\" }\n\
                     [since]\nggml_b = \"0.28.0\"\n";
-        let listed = Listed::parse(text).unwrap();
+        let listed = CoverageList::parse(text).unwrap();
         let (old, later) = listed.at("0.9.0");
         assert_eq!((old.names().cloned().collect(), later), (vec!["ggml_a".to_owned()], ["ggml_b".to_owned()].into()));
         let (new, later) = listed.at("0.28.0");

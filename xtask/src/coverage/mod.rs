@@ -3,7 +3,6 @@
 mod header;
 mod judge;
 mod listed;
-mod migration;
 mod report;
 mod source;
 
@@ -17,15 +16,14 @@ use walkdir::WalkDir;
 use crate::workspace::Workspace;
 use header::Header;
 use judge::{Chapter, Count, Judge, Sources};
-use listed::Listed;
-use migration::Migration;
-use source::Source;
+use listed::CoverageList;
+use source::FileNames;
 
 /// The headers to cover completely.
 const HEADERS: [&str; 12] = [
     "ggml.h",
     "ggml-backend.h",
-    BACKENDS,
+    BACKEND_IMPL,
     "ggml-alloc.h",
     "ggml-cpu.h",
     "gguf.h",
@@ -38,7 +36,7 @@ const HEADERS: [&str; 12] = [
 ];
 
 /// What a backend implements, beside the public headers.
-const BACKENDS: &str = "../src/ggml-backend-impl.h";
+const BACKEND_IMPL: &str = "../src/ggml-backend-impl.h";
 
 /// The maximum share of omitted functions per header, in percent.
 const OMITTED: usize = 15;
@@ -47,21 +45,23 @@ const OMITTED: usize = 15;
 const FEW: usize = 6;
 
 const REPORT: &str = "docs/coverage.md";
-const MIGRATION: &str = "docs/migration.md";
 const OMITTED_PAGE: &str = "src/guide/omitted.rs";
 
+/// The sources of the library: its own, and those of the published crates in Rust beside it.
+const SOURCES: [&str; 3] = ["src", "ggml-gguf/src", "ggml-draw/src"];
+
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CoverageArguments {
     /// Write nothing; fail where a page is not up to date
     #[arg(long)]
     check: bool,
 }
 
 #[expect(clippy::print_stdout, reason = "the chore's result")]
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &CoverageArguments) -> Result<()> {
     let workspace = Workspace::find()?;
     let sources = read_sources(&workspace.root)?;
-    let listed = Listed::parse(&read(&workspace.root.join("docs/omitted.toml"))?)?;
+    let listed = CoverageList::parse(&read(&workspace.root.join("docs/omitted.toml"))?)?;
     let pins = workspace.pins()?;
     let mut problems = Vec::new();
     for pin in &pins.all {
@@ -97,11 +97,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 /// Writes the pages, or `check`s that they are up to date; returns what is wrong with them.
 fn report(root: &Path, chapters: &[Chapter], check: bool) -> Result<Vec<String>> {
-    let migration = Migration::parse(&read(&root.join("docs/migration.toml"))?)?;
-    let functions = functions(root)?;
-    let (migration, mut problems) = migration.write(chapters, |name| functions.contains(name));
-    let pages = [(REPORT, report::write(chapters)), (MIGRATION, migration), (OMITTED_PAGE, report::omitted(chapters))];
-    for (file, text) in pages {
+    let mut problems = Vec::new();
+    for (file, text) in [(REPORT, report::write(chapters)), (OMITTED_PAGE, report::omitted(chapters))] {
         let path = root.join(file);
         if !check {
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -120,7 +117,7 @@ fn read(path: &Path) -> Result<String> {
 /// aliases wrap nothing.
 fn read_sources(root: &Path) -> Result<Sources> {
     let mut sources = Sources::new();
-    for entry in WalkDir::new(root.join("src")) {
+    for entry in SOURCES.into_iter().flat_map(|folder| WalkDir::new(root.join(folder))) {
         let entry = entry?;
         let path = entry.path().strip_prefix(root)?;
         let tests = path.iter().any(|part| part == "tests" || part == "tests.rs");
@@ -128,24 +125,10 @@ fn read_sources(root: &Path) -> Result<Sources> {
             continue;
         }
         let name = path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/");
-        let source = Source::parse(&read(entry.path())?).with_context(|| name.clone())?;
+        let source = FileNames::parse(&read(entry.path())?).with_context(|| name.clone())?;
         sources.insert(name, source);
     }
     Ok(sources)
-}
-
-/// The names of all functions of the library.
-fn functions(root: &Path) -> Result<BTreeSet<String>> {
-    let mut functions = BTreeSet::new();
-    for entry in WalkDir::new(root.join("src")).into_iter().filter_entry(|e| e.file_name() != "tests") {
-        let entry = entry?;
-        if entry.path().extension().is_some_and(|e| e == "rs") {
-            let text = read(entry.path())?;
-            let names = text.split("fn ").skip(1).map(|s| s.split(|c: char| c != '_' && !c.is_alphanumeric()).next());
-            functions.extend(names.flatten().map(str::to_owned));
-        }
-    }
-    Ok(functions)
 }
 
 /// Every word of every public header.
@@ -154,7 +137,7 @@ fn known(include: &Path) -> Result<BTreeSet<String>> {
     for entry in fs::read_dir(include).with_context(|| format!("cannot list {}", include.display()))? {
         known.append(&mut Header::parse("", &read(&entry?.path())?).words);
     }
-    known.append(&mut Header::parse("", &read(&include.join(BACKENDS))?).words);
+    known.append(&mut Header::parse("", &read(&include.join(BACKEND_IMPL))?).words);
     Ok(known)
 }
 

@@ -7,12 +7,19 @@ const OMITTED: &str = "//! C functions without a counterpart here, and what to u
     //! The search of these docs finds this page by the full name of each function.\n";
 
 const HEAD: &str = "# Coverage\n\n\
-    Where each public function of ggml's is in this crate, or what to use instead. Written by `cargo xtask coverage`, which\n\
-    compares the pinned headers with the aliases in `src/` and with `docs/omitted.toml`. Do not edit.\n";
+    Where each public function of ggml's is in this crate, or why it isn't: [what to use instead](../src/guide/omitted.rs).\n\
+    Written by `cargo xtask coverage`, which compares the pinned headers with the aliases in `src/` and with\n\
+    `docs/omitted.toml`. Do not edit.\n";
 
 pub(crate) fn write(chapters: &[Chapter]) -> String {
     let chapters = chapters.iter().map(|chapter| {
-        let rows = chapter.fates.iter().map(|(function, fate)| format!("| `{function}` | {} |\n", describe(fate)));
+        let rows = chapter.fates.iter().map(|(function, fate)| {
+            let fate = match fate {
+                Fate::Omitted(omission) => format!("*{}*", omission.reason.text()),
+                _ => describe(fate),
+            };
+            format!("| `{function}` | {fate} |\n")
+        });
         let rows: String = rows.collect();
         format!("\n## {}\n\n{}\n\n| C | Rust |\n|---|---|\n{rows}", chapter.header, chapter.count())
     });
@@ -36,7 +43,7 @@ pub(crate) fn omitted(chapters: &[Chapter]) -> String {
     format!("{OMITTED}{}\n{}", tables.map(table).collect::<String>(), aliases.concat())
 }
 
-pub(crate) fn describe(fate: &Fate) -> String {
+fn describe(fate: &Fate) -> String {
     match fate {
         Fate::Wrapped(items, how) => {
             let items = items.iter().map(|item| format!("`{item}`")).collect::<Vec<_>>().join(", ");

@@ -21,13 +21,13 @@ pub(crate) struct Alias {
 
 /// The aliases and calls of a file.
 #[derive(Debug, Default)]
-pub(crate) struct Source {
+pub(crate) struct FileNames {
     pub(crate) aliases: Vec<Alias>,
     /// C names that follow `sys::`, or are looked up as `c"name"`.
     pub(crate) calls: BTreeSet<String>,
 }
 
-impl Source {
+impl FileNames {
     /// Parses a file, without its tests.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let mut file = syn::parse_file(text).context("not Rust")?;
@@ -57,7 +57,7 @@ fn remove_tests(items: &mut Vec<Item>) {
 
 /// What a `macro_rules` generates for each line it is given.
 #[derive(Debug, Default)]
-struct Table {
+struct MacroTable {
     /// Items whose alias or name is a macro parameter.
     aliases: Vec<Alias>,
     /// Whether it calls `sys::$parameter`.
@@ -66,8 +66,8 @@ struct Table {
 
 #[derive(Default)]
 struct Scan {
-    source: Source,
-    tables: BTreeMap<String, Table>,
+    source: FileNames,
+    tables: BTreeMap<String, MacroTable>,
     /// Macro calls.
     uses: Vec<(String, TokenStream)>,
 }
@@ -156,7 +156,7 @@ impl Scan {
     }
 
     /// Applies the tables to their calls: lines that end with `;` and start with the item's name.
-    fn finish(mut self) -> Source {
+    fn finish(mut self) -> FileNames {
         for (name, tokens) in self.uses {
             let Some(table) = self.tables.get(&name) else { continue };
             let tokens: Vec<_> = tokens.into_iter().collect();
@@ -286,13 +286,13 @@ fn implemented(tokens: &[TokenTree]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn aliases(source: &Source) -> Vec<(&str, &str)> {
+    fn aliases(source: &FileNames) -> Vec<(&str, &str)> {
         source.aliases.iter().map(|a| (a.name.as_str(), a.item.as_str())).collect()
     }
 
     #[test]
     fn source_parser_finds_items_and_their_calls() {
-        let source = Source::parse(
+        let source = FileNames::parse(
             r#"
             #[doc(alias = "ggml_cgraph")]
             #[derive(Debug)]
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn source_parser_expands_macro_tables() {
-        let source = Source::parse(
+        let source = FileNames::parse(
             r#"
             macro_rules! unary {
                 ($($name:ident = $c:ident, $alias:literal, $doc:literal;)*) => {

@@ -33,9 +33,9 @@ pub(super) fn aarch64(workspace: &Workspace, folder: &Path, target: &str) -> Res
         command
     };
     let mut command = test();
-    command.args(["--package", "ggml", "--lib"]).args(CORE.iter().flat_map(|name| ["--test", name])).arg("--");
+    command.args(["--package", "libggml", "--lib"]).args(CORE.iter().flat_map(|name| ["--test", name])).arg("--");
     check(command.args(PROCESSES.iter().flat_map(|name| ["--skip", name])))?;
-    check(test().args(["--package", "ggml", "--test", "ops", "--"]).args(OPERATIONS))?;
+    check(test().args(["--package", "libggml", "--test", "ops", "--"]).args(OPERATIONS))?;
     Ok("passed")
 }
 

@@ -26,7 +26,7 @@ const TARGETS: &[(&str, &str, Option<build::Build>)] = &[
 const RUST: &str = "rust";
 
 /// The features whose headers need no SDK.
-const FEATURES: &str = "rpc,blas,vulkan,tools";
+const FEATURES: &str = "rpc,blas,vulkan";
 
 /// Minimal replacements of the C library headers that ggml's headers include.
 const HEADERS: &[(&str, &str)] = &[
@@ -42,7 +42,7 @@ const HEADERS: &[(&str, &str)] = &[
 ];
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CrossArguments {
     /// Only these: aarch64, windows-gnu, musl, msvc, macos, android, rust
     #[arg(value_name = "NAME")]
     only: Vec<String>,
@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
 }
 
 #[expect(clippy::print_stdout, reason = "the chore's result")]
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &CrossArguments) -> Result<()> {
     let known = |name: &String| name == RUST || TARGETS.iter().any(|(known, ..)| name == known);
     if let Some(name) = arguments.only.iter().find(|name| !known(name)) {
         bail!("no target is called {name} here: see `cargo xtask cross --help`");
@@ -105,7 +105,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 /// Whether something is there, perhaps as rustup could install it.
 #[expect(clippy::print_stdout, reason = "the chore's progress")]
-fn had(there: impl Fn() -> bool, install: &[&str], arguments: &Arguments) -> Result<bool> {
+fn had(there: impl Fn() -> bool, install: &[&str], arguments: &CrossArguments) -> Result<bool> {
     if !there() {
         println!("running: rustup {}", install.join(" "));
         // What counts is whether it is there then.
@@ -124,9 +124,10 @@ fn libraries(target: &str) -> bool {
 
 /// cargo's arguments to check the two published crates.
 fn types(folder: &Path) -> Vec<OsString> {
-    let mut arguments: Vec<_> = ["check", "--quiet", "--locked", "--package", "ggml", "--lib", "--features", FEATURES]
-        .map(OsString::from)
-        .into();
+    let mut arguments: Vec<_> =
+        ["check", "--quiet", "--locked", "--package", "libggml", "--lib", "--features", FEATURES]
+            .map(OsString::from)
+            .into();
     arguments.extend(["--target-dir".into(), folder.into()]);
     arguments
 }

@@ -64,18 +64,25 @@ impl fmt::Display for Share {
     }
 }
 
-/// Lets rustdoc describe the library as JSON, and reads it. The folder is its own, because the variable that stable
+/// The published crates besides that of declarations: package, library, and features.
+const CRATES: [(&str, &str, &str); 3] =
+    [("libggml", "ggml", FEATURES), ("ggml-gguf", "ggml_gguf", ""), ("ggml-draw", "ggml_draw", "")];
+
+/// Lets rustdoc describe the crates as JSON, and reads it. The folder is its own, because the variable that stable
 /// rustdoc needs for this makes cargo compile dependencies again.
 pub(super) fn read(workspace: &Workspace) -> Result<Vec<Item>> {
     let target = workspace.root.join("target/docs-json");
-    let mut command = workspace.cargo(&workspace.root);
-    command.args(["rustdoc", "--package", "ggml", "--lib", "--features", FEATURES, "--target-dir"]).arg(&target);
-    command.args(["--", "-Zunstable-options", "--output-format", "json"]);
-    command.env("DOCS_RS", "1").env("RUSTC_BOOTSTRAP", "1");
-    workspace::check(&mut command)?;
-    let path = target.join("doc/ggml.json");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let items = public(&serde_json::from_str(&text)?)?;
+    let mut items = Vec::new();
+    for (package, library, features) in CRATES {
+        let mut command = workspace.cargo(&workspace.root);
+        command.args(["rustdoc", "--package", package, "--lib", "--features", features, "--target-dir"]).arg(&target);
+        command.args(["--", "-Zunstable-options", "--output-format", "json"]);
+        command.env("DOCS_RS", "1").env("RUSTC_BOOTSTRAP", "1");
+        workspace::check(&mut command)?;
+        let path = target.join(format!("doc/{library}.json"));
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        items.append(&mut public(&serde_json::from_str(&text)?)?);
+    }
     let types = items.iter().filter(|item| item.is_type()).count();
     ensure!(
         types > 100 && items.len() > 5 * types,

@@ -5,6 +5,7 @@ mod items;
 mod markdown;
 mod picture;
 mod spelling;
+mod symbols;
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,25 +17,26 @@ use crate::workspace::{self, Workspace};
 use items::{Item, Share};
 
 /// The features whose items the docs show.
-const FEATURES: &str = "vulkan,rpc,blas,tools";
+const FEATURES: &str = "vulkan,rpc,blas";
 
 /// The least share of items with an example, in percent; of structs, enums and traits it is all.
 const LEAST: usize = 25;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct DocsArguments {
     /// List the items without an example
     #[arg(long)]
     missing: bool,
 }
 
 #[expect(clippy::print_stdout, reason = "the chore's result")]
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &DocsArguments) -> Result<()> {
     let workspace = Workspace::find()?;
     let folder = build(&workspace)?;
     let items = items::read(&workspace)?;
-    let (html, pages) = (html::check(&folder)?, markdown::check(&markdown::pages(&workspace.root)?)?);
-    let broken: Vec<_> = html.broken.iter().chain(&pages.broken).collect();
+    let pages = markdown::pages(&workspace.root)?;
+    let all_links = [html::check(&folder)?, markdown::check(&pages)?, symbols::check(&workspace.root, &pages)?];
+    let broken: Vec<_> = all_links.iter().flat_map(|links| &links.broken).collect();
     for link in &broken {
         println!("docs: broken: {link}");
     }
@@ -51,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let guide = guide_pages(&workspace)?;
     println!(
         "docs: guide={guide} pages items_with_example={all} structs={structs} methods={methods} links={} broken_links={}",
-        html.checked + pages.checked,
+        all_links.iter().map(|links| links.checked).sum::<usize>(),
         broken.len()
     );
     ensure!(broken.is_empty(), "{} links are broken; they are listed above", broken.len());
@@ -66,12 +68,13 @@ fn build(workspace: &Workspace) -> Result<PathBuf> {
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
-    // rustdoc links to the crates whose folders exist, but cargo runs it for all crates at once.
+    // rustdoc links to the crates whose folders exist. cargo removes a crate's folder before it runs rustdoc for it, so it does
+    // one crate at a time.
     for library in libraries(workspace)? {
         fs::create_dir_all(folder.join(library))?;
     }
     let mut command = workspace.cargo(&workspace.root);
-    command.args(["doc", "--no-deps", "--workspace", "--features", FEATURES]);
+    command.args(["doc", "--jobs", "1", "--no-deps", "--workspace", "--features", FEATURES]);
     command.env("DOCS_RS", "1").env("RUSTDOCFLAGS", "-Dwarnings");
     workspace::check(&mut command)?;
     Ok(folder)

@@ -1,4 +1,5 @@
-//! `cargo xtask layers`: checks the library against ARCHITECTURE.md: its layers and its rules for single files.
+//! `cargo xtask layers`: checks all crates against ARCHITECTURE.md: their layers, the names of their types, and the library's
+//! rules for single files.
 
 mod cycles;
 mod sentences;
@@ -10,102 +11,139 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use serde::Deserialize;
 
 use crate::workspace::Workspace;
 use source::Source;
+pub(crate) use source::is_test;
 use table::Table;
 
-/// The list of exceptions.
-const ALLOWED: &str = "xtask/layers.toml";
+/// The library's folder.
+const LIBRARY: &str = "src";
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    /// Print each upward import, including allowed ones
-    #[arg(long)]
-    all: bool,
-}
+/// A crate of so few modules needs no row.
+const FEW: usize = 2;
 
-/// The exceptions. They must be exact, so that they only shrink.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Allowed {
-    /// The modules of higher layers that a file imports.
-    upward: BTreeMap<String, BTreeSet<String>>,
-    /// The modules that form a cycle.
-    cycle: BTreeSet<String>,
-}
-
-/// The violations.
-#[derive(Debug, PartialEq, Eq)]
+/// What is wrong with one crate, or all.
+#[derive(Debug, Default)]
 struct Findings {
+    crates: usize,
     files: usize,
-    upward: BTreeMap<String, BTreeSet<String>>,
-    cycles: Vec<BTreeSet<String>>,
+    /// The modules of higher layers that a file imports.
+    upward: Vec<String>,
+    /// The modules that use each other.
+    cycles: Vec<String>,
+    /// The types of one crate that have one name.
+    names_twice: Vec<String>,
+    /// Other rules that are broken.
     broken: Vec<String>,
 }
 
 #[expect(clippy::print_stdout, reason = "the chore's result")]
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let root = Workspace::find()?.root;
-    let found = find(&root)?;
-    let imports = || found.upward.iter().flat_map(|(file, modules)| modules.iter().map(move |m| (file, m)));
-    if arguments.all {
-        imports().for_each(|(file, module)| println!("{file} uses {module}, which is above it"));
-    }
-    println!("layers: files={} upward={} cycles={}", found.files, imports().count(), found.cycles.len());
-    let wrong = found.against(&read_allowed(&root)?);
+pub(crate) fn run() -> Result<()> {
+    let found = find(&Workspace::find()?)?;
+    let Findings { crates, files, upward, cycles, names_twice, .. } = &found;
+    let [upward, cycles, twice] = [upward, cycles, names_twice].map(Vec::len);
+    println!("layers: crates={crates} files={files} upward={upward} cycles={cycles} names_twice={twice}");
+    let wrong = found.all();
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }
 
-fn find(root: &Path) -> Result<Findings> {
-    let table = Table::parse(&read(&root.join("ARCHITECTURE.md"))?)?;
-    Findings::of(&table, &source::read_all(&root.join("src"))?)
+fn find(workspace: &Workspace) -> Result<Findings> {
+    let root = &workspace.root;
+    let path = root.join("ARCHITECTURE.md");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut tables = table::parse(&text)?;
+    let mut found = Findings::default();
+    for (folder, files) in crates(&workspace.rust_files()?) {
+        let sources = source::read_all(root, &folder, &files)?;
+        found.add(Findings::of(&folder, tables.remove(&folder), &sources)?);
+    }
+    found
+        .broken
+        .extend(tables.into_keys().map(|folder| format!("ARCHITECTURE.md has a row for {folder}: there is none")));
+    Ok(found)
 }
 
-fn read_allowed(root: &Path) -> Result<Allowed> {
-    toml::from_str(&read(&root.join(ALLOWED))?).with_context(|| format!("{ALLOWED} is wrong"))
-}
-
-fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+/// The files of each crate by the folder of its root, without tests and benchmarks.
+fn crates(files: &[String]) -> BTreeMap<String, Vec<String>> {
+    let is_test = |part: &str| matches!(part, "tests" | "tests.rs" | "benches");
+    let files: Vec<_> = files.iter().filter(|file| !file.split('/').any(is_test)).collect();
+    let root = |file: &str| {
+        let (folder, name) = file.rsplit_once('/')?;
+        matches!(name, "lib.rs" | "main.rs").then(|| folder.to_owned())
+    };
+    let roots: BTreeSet<String> = files.iter().filter_map(|file| root(file)).collect();
+    let mut crates: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for file in files {
+        let above = Path::new(file).ancestors().skip(1).find_map(|folder| roots.get(folder.to_str()?));
+        if let Some(folder) = above {
+            crates.entry(folder.clone()).or_default().push(file.clone());
+        }
+    }
+    crates
 }
 
 impl Findings {
-    fn of(table: &Table, sources: &[Source]) -> Result<Self> {
-        let mut upward: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        let mut uses: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    fn of(folder: &str, table: Option<Table>, sources: &[Source]) -> Result<Self> {
+        let modules: BTreeSet<&str> = sources.iter().map(|s| &*s.module).filter(|m| !source::is_root(m)).collect();
+        let root = if sources.iter().any(|s| s.module == "lib") { "lib" } else { "main" };
         let exports = source::exports(sources);
+        let has_row = table.is_some();
+        let table = table.unwrap_or_default();
+        // What another crate exports by the root is none of this one's modules.
+        let resolve = |name: &str| match exports.get(name) {
+            _ if modules.contains(name) => Some(name.to_owned()),
+            Some(to) => (modules.contains(&**to) || table.layer(to).is_ok()).then(|| to.clone()),
+            None => Some(root.to_owned()),
+        };
+        let mut found = Self { crates: 1, files: sources.len(), ..Self::default() };
+        if !has_row && modules.len() > FEW {
+            found.broken.push(format!("ARCHITECTURE.md has no row for the {} modules of {folder}", modules.len()));
+        }
+        if has_row && folder != LIBRARY {
+            found
+                .broken
+                .extend(table.missing(&modules).map(|m| format!("ARCHITECTURE.md: {folder} has no module {m}")));
+        }
+        let mut uses: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         for source in sources {
-            let own = table.layer(&source.module)?;
-            let uses_of = source.uses.iter().map(|name| exports.get(name).unwrap_or(name));
-            for used in uses_of.filter(|used| **used != source.module) {
-                uses.entry(&source.module).or_default().insert(used);
-                if table.layer(used)? > own {
-                    upward.entry(source.file.clone()).or_default().insert(used.clone());
+            let own = if has_row { table.layer(&source.module)? } else { 0 };
+            for used in source.uses.iter().filter_map(|name| resolve(name)).filter(|used| *used != source.module) {
+                let above = if has_row { table.layer(&used)? > own } else { source::is_root(&used) };
+                if above {
+                    found.upward.push(format!("{} uses {used}, which is above it (ARCHITECTURE.md)", source.file));
                 }
+                uses.entry(&source.module).or_default().insert(used);
+            }
+            if folder == LIBRARY {
+                found.broken.extend(sentences::broken(source));
             }
         }
-        let broken = sources.iter().flat_map(sentences::broken).collect();
-        Ok(Self { files: sources.len(), upward, cycles: cycles::find(&uses), broken })
+        let circles = cycles::find(&uses).into_iter();
+        found.cycles.extend(circles.map(|all| format!("{folder}: these use each other: {}", all.join(", "))));
+        let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for source in sources {
+            source.types.iter().for_each(|name| files.entry(name).or_default().push(&source.file));
+        }
+        let twice = files.into_iter().filter(|(_, files)| files.len() > 1);
+        found
+            .names_twice
+            .extend(twice.map(|(name, files)| format!("types with one name, {name}: {}", files.join(", "))));
+        Ok(found)
     }
 
-    /// The problems, given the allowed exceptions.
-    fn against(&self, allowed: &Allowed) -> Vec<String> {
-        let mut wrong = self.broken.clone();
-        let none = BTreeSet::new();
-        let files: BTreeSet<_> = self.upward.keys().chain(allowed.upward.keys()).collect();
-        for file in files {
-            let [now, may] = [&self.upward, &allowed.upward].map(|map| map.get(file).unwrap_or(&none));
-            wrong.extend(now.difference(may).map(|m| format!("{file} uses {m}, which is above it (ARCHITECTURE.md)")));
-            wrong.extend(may.difference(now).map(|m| format!("{file} no longer uses {m}: take that out of {ALLOWED}")));
-        }
-        let now: BTreeSet<_> = self.cycles.iter().flatten().cloned().collect();
-        wrong.extend(now.difference(&allowed.cycle).map(|m| format!("{m} uses itself, by way of others")));
-        let left = |m: &String| format!("{m} is in no circle any more: take it out of {ALLOWED}");
-        wrong.extend(allowed.cycle.difference(&now).map(left));
-        wrong
+    fn add(&mut self, other: Self) {
+        self.crates += other.crates;
+        self.files += other.files;
+        self.upward.extend(other.upward);
+        self.cycles.extend(other.cycles);
+        self.names_twice.extend(other.names_twice);
+        self.broken.extend(other.broken);
+    }
+
+    fn all(&self) -> Vec<String> {
+        [&self.upward, &self.cycles, &self.names_twice, &self.broken].into_iter().flatten().cloned().collect()
     }
 }
 
@@ -113,51 +151,70 @@ impl Findings {
 mod tests {
     use super::*;
 
-    const TABLE: &str = "## Layers\n\n| | |\n|---|---|\n| `ggml-sys` | C |\n| `error` `ffi` | low |\n| `header/` | mid |\n| `ops/` | high |\n\n## Next\n";
+    const TABLE: &str = "## Layers\n\n| | |\n|---|---|\n| `ggml-sys` | C |\n| `error` `ffi` | low |\n| `header/` | mid |\n\
+        | `ops/` | high |\n\n### Layers of the other crates\n\n| | |\n|---|---|\n\
+        | `tool/src` | `low` < `high` `higher` |\n\n## Next\n";
 
-    fn findings(files: &[(&str, &str)]) -> Findings {
-        let sources: Vec<_> = files.iter().map(|(file, text)| Source::parse(file, text).unwrap()).collect();
-        Findings::of(&Table::parse(TABLE).unwrap(), &sources).unwrap()
-    }
-
-    fn allowed(text: &str) -> Allowed {
-        toml::from_str(text).unwrap()
+    fn findings(folder: &str, files: &[(&str, &str)]) -> Findings {
+        let sources: Vec<_> = files.iter().map(|(file, text)| Source::parse(folder, file, text).unwrap()).collect();
+        Findings::of(folder, table::parse(TABLE).unwrap().remove(folder), &sources).unwrap()
     }
 
     #[test]
     fn layers_finds_upward_imports() {
-        let found = findings(&[
-            ("src/error.rs", "use crate::{ffi, header::{Layout, name}}; // crate::ops\n"),
-            (
-                "src/header/name.rs",
-                "fn f() { crate::ops::g(\"crate::error\") }\n#[cfg(test)] mod tests { use crate::ops; }",
-            ),
-            ("src/ops/mod.rs", "use crate::header::Layout; use super::error::Error;"),
-        ]);
-        let up: Vec<_> =
-            found.upward.iter().map(|(f, m)| (f.as_str(), m.iter().cloned().collect::<Vec<_>>())).collect();
-        let expected = [("src/error.rs", vec!["header".to_owned()]), ("src/header/name.rs", vec!["ops".to_owned()])];
-        assert_eq!(up, expected);
-        let circle = ["error", "header", "ops"].map(str::to_owned).into();
-        assert_eq!(found.cycles, [circle], "one circle of three");
-        let list = "cycle = ['error', 'header', 'ops']\n[upward]\n'src/error.rs' = ['header']\n";
-        let both = allowed(&format!("{list}'src/header/name.rs' = ['ops']\n"));
-        assert_eq!(found.against(&both), [""; 0], "as allowed");
-        assert_eq!(found.against(&allowed(list)).len(), 1, "one too many");
-        let more = allowed(&format!("{list}'src/header/name.rs' = ['ops', 'error']\n"));
-        assert_eq!(found.against(&more).len(), 1, "one too few: the list must shrink");
+        let found = findings(
+            "src",
+            &[
+                ("src/error.rs", "use crate::{ffi, header::{Layout, name}}; // crate::ops\n"),
+                (
+                    "src/header/name.rs",
+                    "fn f() { crate::ops::g(\"crate::error\") }\n#[cfg(test)] mod tests { use crate::ops; }",
+                ),
+                ("src/ops/mod.rs", "use crate::header::Layout; use super::error::Error;"),
+                ("src/ffi.rs", ""),
+            ],
+        );
+        let up = |file, module| format!("{file} uses {module}, which is above it (ARCHITECTURE.md)");
+        assert_eq!(found.upward, [up("src/error.rs", "header"), up("src/header/name.rs", "ops")]);
+        assert_eq!(found.cycles, ["src: these use each other: error, header, ops"]);
+    }
+
+    #[test]
+    fn layers_knows_the_crates_beside_the_library() {
+        let files = ["src/lib.rs", "tool/src/main.rs", "tool/src/a/b.rs", "tool/src/tests/main.rs", "examples/one.rs"];
+        let files = files.map(str::to_owned);
+        let of_tool = ["tool/src/main.rs", "tool/src/a/b.rs"].map(str::to_owned).to_vec();
+        let expected = [("src".to_owned(), vec!["src/lib.rs".to_owned()]), ("tool/src".to_owned(), of_tool)];
+        assert_eq!(crates(&files), expected.into());
+
+        let main = ("tool/src/main.rs", "mod low; mod high; mod higher; use other::Name; fn own() {}");
+        let found = |low, high| {
+            let of_high = ("tool/src/high.rs", high);
+            findings("tool/src", &[main, ("tool/src/low.rs", low), of_high, ("tool/src/higher.rs", "")])
+        };
+        let good = found("use crate::Name; struct A;", "use crate::low; struct B;");
+        assert_eq!(good.all(), [""; 0], "the name is another crate's");
+        assert_eq!(found("use crate::high::B;", "").upward.len(), 1);
+        assert_eq!(found("use crate::own;", "").upward.len(), 1, "the root is above all");
+        assert_eq!(found("struct A;", "fn f() { struct A; } mod inner { type A = u8; }").names_twice.len(), 1);
+        assert_eq!(found("struct A;", "fn f() { struct A; } #[cfg(test)] mod tests { type A = u8; }").all(), [""; 0]);
+        assert_eq!(findings("tool/src", &[main]).broken.len(), 3, "the table names modules that are not there");
+        let names = ["lib.rs", "a.rs", "b.rs", "c.rs"].map(|name| format!("new/{name}"));
+        let many: Vec<_> = names.iter().map(|name| (&**name, "")).collect();
+        assert_eq!(findings("new", &many).broken.len(), 1, "no row");
     }
 
     #[test]
     fn layers_refuses_modules_without_a_layer() {
-        let table = Table::parse(TABLE).unwrap();
+        let tables = table::parse(TABLE).unwrap();
+        let table = &tables["src"];
         assert!(table.layer("error").unwrap() < table.layer("ops").unwrap());
         assert!(table.layer("sched").unwrap_err().to_string().contains("sched"));
     }
 
     #[test]
     fn layers_checks_the_rules_of_architecture() {
-        let broken = |file: &str, text: &str| findings(&[(file, text)]).broken.len();
+        let broken = |file: &str, text: &str| findings("src", &[(file, text)]).broken.len();
         let free = "fn f() { unsafe { sys::ggml_free(p) } }";
         assert_eq!([broken("src/ops/raw.rs", free), broken("src/ops/pool.rs", free)], [0, 1]);
         for touch in [
@@ -173,10 +230,9 @@ mod tests {
 
     /// The same check as in `.ci/run`.
     #[test]
-    fn library_keeps_to_its_layers() {
-        let root = Workspace::find().unwrap().root;
-        let found = find(&root).unwrap();
-        assert!(found.files > 100, "all files are read: {}", found.files);
-        assert_eq!(found.against(&read_allowed(&root).unwrap()), [""; 0]);
+    fn crates_keep_to_their_layers() {
+        let found = find(&Workspace::find().unwrap()).unwrap();
+        assert!(found.files > 300 && found.crates > 10, "all files are read: {found:?}");
+        assert_eq!(found.all(), [""; 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! The imports of a library file, without comments and tests.
+//! The imports and types of a file, without comments and tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,61 +7,75 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;
-use walkdir::WalkDir;
 
-/// A file of the library.
+/// A file of a crate.
 pub(super) struct Source {
     /// Its path in the repository.
     pub(super) file: String,
-    /// The library module it belongs to.
+    /// The module of the crate's root that it belongs to.
     pub(super) module: String,
-    /// The library modules it names.
+    /// What it names in the crate's root.
     pub(super) uses: BTreeSet<String>,
+    /// The types that it defines, except for those private to a function.
+    pub(super) types: Vec<String>,
     pub(super) tokens: TokenStream,
 }
 
-/// Reads all files of a folder, except for tests, which have no layer.
-pub(super) fn read_all(folder: &Path) -> Result<Vec<Source>> {
+/// Reads the files of a crate, given the repository's Rust files; tests have no layer.
+pub(super) fn read_all(root: &Path, folder: &str, files: &[String]) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
-    for entry in WalkDir::new(folder).sort_by_file_name() {
-        let entry = entry?;
-        let path = entry.path();
-        if path.extension().is_none_or(|e| e != "rs") || is_tests(path.strip_prefix(folder)?) {
-            continue;
-        }
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let inside = path.strip_prefix(folder)?.display().to_string().replace('\\', "/");
-        sources.push(Source::parse(&format!("src/{inside}"), &text)?);
+    for file in files {
+        let text = fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"))?;
+        sources.push(Source::parse(folder, file, &text)?);
     }
     Ok(sources)
 }
 
 impl Source {
-    pub(super) fn parse(file: &str, text: &str) -> Result<Self> {
+    pub(super) fn parse(folder: &str, file: &str, text: &str) -> Result<Self> {
         let parsed = syn::parse_file(text).with_context(|| format!("cannot parse {file}"))?;
-        let kept = parsed.items.into_iter().filter(|item| !is_test(item));
-        let tokens: TokenStream = kept.map(ToTokens::into_token_stream).collect();
-        let inside = file.strip_prefix("src/").unwrap_or(file);
+        let kept: Vec<_> = parsed.items.into_iter().filter(|item| !is_test(item)).collect();
+        let mut types = Vec::new();
+        for item in &kept {
+            types_of(item, &mut types);
+        }
+        let tokens: TokenStream = kept.into_iter().map(ToTokens::into_token_stream).collect();
+        let inside = file.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')).unwrap_or(file);
         let module = inside.split('/').next().unwrap_or(inside).trim_end_matches(".rs").to_owned();
         let mut uses = BTreeSet::new();
-        // These two only re-export.
-        if !matches!(&*module, "lib" | "prelude") {
+        // These stand above all others.
+        if !matches!(&*module, "lib" | "main" | "prelude") {
             // In a module's own file, `super` is the crate's root.
             let own = inside == format!("{module}.rs") || inside == format!("{module}/mod.rs");
             let root: &[_] = if own { &["crate", "super"] } else { &["crate"] };
             collect(&tokens, root, &mut uses);
         }
-        Ok(Self { file: file.to_owned(), module, uses, tokens })
+        Ok(Self { file: file.to_owned(), module, uses, types, tokens })
     }
 }
 
-/// Whether a file is named `tests.rs`, or lies in a folder `tests`.
-fn is_tests(path: &Path) -> bool {
-    path.file_stem().is_some_and(|name| name == "tests") || path.components().any(|part| part.as_os_str() == "tests")
+/// Whether this is a crate's root.
+pub(super) fn is_root(module: &str) -> bool {
+    matches!(module, "lib" | "main")
+}
+
+/// The types that an item defines.
+fn types_of(item: &syn::Item, types: &mut Vec<String>) {
+    match item {
+        syn::Item::Struct(syn::ItemStruct { ident, .. })
+        | syn::Item::Enum(syn::ItemEnum { ident, .. })
+        | syn::Item::Union(syn::ItemUnion { ident, .. })
+        | syn::Item::Trait(syn::ItemTrait { ident, .. })
+        | syn::Item::Type(syn::ItemType { ident, .. }) => types.push(ident.to_string()),
+        syn::Item::Mod(syn::ItemMod { content: Some((_, items)), .. }) => {
+            items.iter().filter(|item| !is_test(item)).for_each(|item| types_of(item, types));
+        }
+        _ => {}
+    }
 }
 
 /// Whether an item is compiled for tests only.
-fn is_test(item: &syn::Item) -> bool {
+pub(crate) fn is_test(item: &syn::Item) -> bool {
     let (syn::Item::Mod(syn::ItemMod { attrs, .. }) | syn::Item::Fn(syn::ItemFn { attrs, .. })) = item else {
         return false;
     };
@@ -103,10 +117,10 @@ fn firsts(tokens: &TokenStream, uses: &mut BTreeSet<String>) {
     }
 }
 
-/// The modules of the names that the crate's root re-exports.
+/// The modules, or other crates, of the names that the crate's root imports.
 pub(super) fn exports(sources: &[Source]) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    for source in sources.iter().filter(|s| s.module == "lib") {
+    for source in sources.iter().filter(|s| is_root(&s.module)) {
         for item in syn::parse2::<syn::File>(source.tokens.clone()).map(|f| f.items).unwrap_or_default() {
             match item {
                 syn::Item::Use(syn::ItemUse { tree: syn::UseTree::Path(path), .. }) => {
@@ -128,6 +142,7 @@ fn leaves(tree: &syn::UseTree, see: &mut impl FnMut(String)) {
         syn::UseTree::Path(path) => leaves(&path.tree, see),
         syn::UseTree::Group(group) => group.items.iter().for_each(|tree| leaves(tree, see)),
         syn::UseTree::Name(name) => see(name.ident.to_string()),
-        _ => {}
+        syn::UseTree::Rename(name) => see(name.rename.to_string()),
+        syn::UseTree::Glob(_) => {}
     }
 }

@@ -12,13 +12,13 @@ use crate::workspace::check;
 const MOUNT: &str = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && shift && exec \"$@\"";
 
 /// How a network is kept away.
-pub(super) struct Isolation {
+pub(crate) struct Isolation {
     /// A command that runs another one without a network; empty if there is none.
     unshare: &'static [&'static str],
 }
 
 impl Isolation {
-    pub(super) fn find() -> Self {
+    pub(crate) fn find() -> Self {
         const WAYS: &[&[&str]] =
             &[&["unshare", "--net", "--mount"], &["unshare", "--map-root-user", "--net", "--mount"]];
         let works = |way: &&&[&str]| {
@@ -28,7 +28,7 @@ impl Isolation {
         Self { unshare: WAYS.iter().find(works).copied().unwrap_or_default() }
     }
 
-    pub(super) fn command(&self, program: &Path) -> Command {
+    pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = prefixed(self.unshare, program);
         if self.unshare.is_empty() {
             command.env("CARGO_NET_OFFLINE", "true");

@@ -1,8 +1,8 @@
 //! `cargo xtask offline`: builds and runs `examples/hello.rs` as a program of its own, without a network, in each of the
 //! ways in which users depend on the crates: see ggml-sys/README.md.
 
-mod isolation;
-mod packages;
+pub(crate) mod isolation;
+pub(crate) mod packages;
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -86,7 +86,7 @@ fn git(place: &Place) -> Result<()> {
     let sections: Vec<_> = text.split("\n\n").filter(|section| !section.starts_with("[source.\"git+")).collect();
     fs::write(&config, sections.join("\n\n"))?;
     let mut command = place.online(&program);
-    command.args(["check", "--package", "ggml-sys", "--target-dir"]).arg(&place.target);
+    command.args(["check", "--package", "libggml-sys", "--target-dir"]).arg(&place.target);
     check(command.env("DOCS_RS", "1"))?;
     place.vendor(&program)?;
     place.build(&program, |_| ())
@@ -194,7 +194,7 @@ impl Place {
         fs::create_dir_all(folder.join("src"))?;
         fs::write(folder.join("src/main.rs"), PROGRAM)?;
         let package = "[package]\nname = \"program\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n";
-        fs::write(folder.join("Cargo.toml"), format!("{package}\n[dependencies]\nggml = {{ {way} }}\n"))?;
+        fs::write(folder.join("Cargo.toml"), format!("{package}\n[dependencies]\nlibggml = {{ {way} }}\n"))?;
         // The versions that cargo has cached.
         fs::copy(self.workspace.root.join("Cargo.lock"), folder.join("Cargo.lock"))?;
         Ok(folder)

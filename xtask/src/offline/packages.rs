@@ -10,7 +10,7 @@ use crate::fetch;
 use crate::workspace::check;
 
 /// The published crates, dependencies first.
-pub(super) const CRATES: &[&str] = &["ggml-sys", "ggml"];
+pub(crate) const CRATES: &[&str] = &["libggml-sys", "ggml-gguf", "libggml", "ggml-draw"];
 
 /// crates.io's size limit for packages.
 const LIMIT: u64 = 10 << 20;
@@ -30,9 +30,7 @@ pub(super) fn make(place: &Place) -> Result<Vec<PathBuf>> {
     let mut folders = Vec::new();
     for name in CRATES {
         let package = find(&target.join("package"), name)?;
-        let size = fs::metadata(&package)?.len();
-        println!("{}: {size} bytes", package.display());
-        ensure!(size <= LIMIT, "crates.io takes packages of at most {LIMIT} bytes");
+        println!("{}: {} bytes", package.display(), size(&package)?);
         folders.push(unpack(&package, &target)?);
     }
     let tree = folders.first().context("ggml-sys comes first")?.join("vendor").join(place.tree_name());
@@ -40,8 +38,15 @@ pub(super) fn make(place: &Place) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
+/// The size of a package, which crates.io takes.
+pub(crate) fn size(package: &Path) -> Result<u64> {
+    let size = fs::metadata(package)?.len();
+    ensure!(size <= LIMIT, "{} has {size} bytes; crates.io takes packages of at most {LIMIT}", package.display());
+    Ok(size)
+}
+
 /// The `.crate` file of `name`, of any version.
-fn find(folder: &Path, name: &str) -> Result<PathBuf> {
+pub(crate) fn find(folder: &Path, name: &str) -> Result<PathBuf> {
     for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
         let path = entry?.path();
         let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or_default();
@@ -54,7 +59,8 @@ fn find(folder: &Path, name: &str) -> Result<PathBuf> {
     anyhow::bail!("cargo left no package of {name} in {}", folder.display())
 }
 
-fn unpack(package: &Path, into: &Path) -> Result<PathBuf> {
+/// Unpacks a package, and returns its folder.
+pub(crate) fn unpack(package: &Path, into: &Path) -> Result<PathBuf> {
     let file = fs::File::open(package)?;
     tar::Archive::new(flate2::read::GzDecoder::new(file)).unpack(into)?;
     Ok(into.join(package.file_stem().context("a package has a name")?))

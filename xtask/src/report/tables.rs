@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::lines::{difference, squeezed};
 
 /// What the tables of the library are made of.
-const KINDS: &[&str] = &["GGML_OP_", "GGML_UNARY_OP_", "GGML_GLU_OP_", "GGML_TYPE_", "GGML_FTYPE_", "GGML_PREC_"];
+const KINDS: &[&str] = &["GGML_OP_", "GGML_UNARY_OP_", "GGML_GLU_OP_", "GGML_PREC_"];
 
 /// The operations, functions and types of the header that the library's sources don't name.
 pub(super) fn unnamed(header: &str, source: &str) -> Vec<String> {

@@ -1,7 +1,10 @@
 //! The network as a ggml graph, for training and for inference.
 
 use anyhow::Result;
-use ggml::{Context, Conv2d, Pool, Pool2d, Tensor};
+use ggml::{
+    Context, Tensor,
+    ops::{Conv2dOptions, Pool2dOptions, PoolOp},
+};
 
 use super::model::{Kind, LAYERS, OUTPUT, PADDING, POOL};
 
@@ -22,7 +25,7 @@ pub fn forward<'c>(
         let weight = tensor(&layer.weight_name())?;
         let bias = tensor(&layer.bias_name())?;
         x = match layer.kind {
-            Kind::Conv => ctx.conv_2d(weight, x, Conv2d::new().with_padding([i32::try_from(PADDING)?; 2]))?,
+            Kind::Conv => ctx.conv_2d(weight, x, Conv2dOptions::new().with_padding([i32::try_from(PADDING)?; 2]))?,
             Kind::Dense => ctx.mul_mat(weight, flat(ctx, x, i64::try_from(layer.inputs)?)?)?,
         };
         x = ctx.add(x, bias)?.named(&format!("{}.sum", layer.name))?;
@@ -30,7 +33,7 @@ pub fn forward<'c>(
             x = ctx.relu(x)?;
         }
         if layer.kind == Kind::Conv {
-            x = ctx.pool_2d(x, Pool::Max, Pool2d::new([i32::try_from(POOL)?; 2]))?;
+            x = ctx.pool_2d(x, PoolOp::Max, Pool2dOptions::new([i32::try_from(POOL)?; 2]))?;
         }
         x = x.named(&format!("{}.out", layer.name))?;
     }

@@ -87,7 +87,7 @@ fn directory_is_refused_as_a_file() {
 
 #[test]
 fn swapped_files_are_refused() {
-    assert!(run(["--model", data::DEFAULT_PATH]).error().contains("no GGUF file"));
+    assert!(run(["--model", data::DEFAULT_PATH]).error().contains("this is not a GGUF file"));
     assert!(run(["--data", model::DEFAULT_PATH]).error().contains("not a gzipped CSV file"));
 }
 

@@ -1,43 +1,194 @@
 //! Products with matrices in ggml's formats, read where they are, such as in a mapped file. For few rows of activations,
 //! rows of the matrix are multiplied as they lie in memory; for many, some are unpacked at a time, in the order in which
 //! the processor sums them fastest.
+//!
+//! `types` says how a block becomes bytes and scales, `set` what instructions there are. `blocks` and `floats` have the loops
+//! for all of them.
 
-#[cfg(not(target_arch = "x86_64"))]
-mod none;
-#[cfg(target_arch = "x86_64")]
-mod x86;
+mod activations;
+mod blocks;
+mod experts;
+mod floats;
+mod out;
+mod panel;
+mod set;
+#[cfg(test)]
+mod tests;
+mod types;
+mod unpacked;
 
-use ggml::{Context, DType, Result, Tensor};
+use std::sync::OnceLock;
 
-#[cfg(not(target_arch = "x86_64"))]
-use none as x86;
-pub(crate) use x86::Panels;
-use x86::operation;
+use bytemuck::Zeroable;
+use ggml::{
+    Context, DType, Result, Tensor,
+    ops::{CustomOp, Operands},
+};
+
+use floats::{Bf16, F16, F32, Float};
+use out::Out;
+pub use set::describe;
+#[cfg(test)]
+pub(crate) use set::levels;
+pub(crate) use set::{Level, level};
+use set::{Set, with_set};
+use types::{Iq4Nl, Iq4Xs, MxFp4, Q4_0, Q4_1, Q4K, Q5_0, Q5K, Q6K, Q8_0, Type};
+pub(crate) use unpacked::UnpackedPanels;
 
 /// The columns of the product that are computed together; each is a row of ggml's matrix.
 const WIDTH: usize = 32;
 /// What a row's length must be a multiple of.
 const DEPTH: usize = 256;
 
-/// Whether [`mul_mat`] computes products with matrices of this type and shape by these kernels: on processors with AVX-512
-/// (VNNI), for `f16`, `q8_0`, `q4_0` and `q4_K`.
-pub fn multiplies(dtype: DType, [depth, columns, n2, n3]: [i64; 4]) -> bool {
+/// Whether [`mul_mat`] computes products with matrices of this type and shape by these kernels: on processors with AVX2, FMA
+/// and F16C, for `f32`, `f16`, `bf16`, `q8_0`, `q4_0`, `q4_1`, `q5_0`, `q4_K`, `q5_K`, `q6_K`, `iq4_nl`, `iq4_xs` and `mxfp4`.
+/// [`describe`] says which instructions are used. Without AVX-512, `q4_0` and `q4_K` are left to ggml, whose repacked
+/// matrices were measured to be faster.
+pub fn multiplies(dtype: DType, ne: [i64; 4]) -> bool {
+    let repacked = level() < Level::Avx512 && matches!(dtype, DType::Q4_0 | DType::Q4_K);
+    operations_of(level(), dtype).is_some() && has_whole_tiles(ne) && !repacked
+}
+
+/// Whether a row of the tensor lies together in memory.
+pub(crate) fn has_dense_rows(t: Tensor<'_>) -> bool {
+    t.nb()[0] == t.dtype().type_size() || t.ne()[0] == 1
+}
+
+/// Whether a matrix consists of whole tiles.
+fn has_whole_tiles([depth, columns, n2, n3]: [i64; 4]) -> bool {
     let whole = |n: i64, of: usize| usize::try_from(n).is_ok_and(|n| n % of == 0);
-    operation(dtype).is_some() && whole(depth, DEPTH) && whole(columns, WIDTH) && [n2, n3] == [1, 1]
+    whole(depth, DEPTH) && whole(columns, WIDTH) && [n2, n3] == [1, 1]
 }
 
 /// `w x`, as [`Context::mul_mat`]: `w` is `[depth, columns]`, and `x` is `[depth, rows]`. Activations are rounded to blocks
-/// of 32 bytes and a scale in `f32`, except for `f16`: there they aren't rounded, or keep 16 bits at least where the processor
-/// multiplies tiles (AMX).
+/// of 32 bytes and a scale in `f32`, except for matrices of floats: there they aren't rounded, or keep 16 bits at least where
+/// the processor multiplies tiles (AMX).
 ///
 /// # Errors
 ///
-/// Those of [`Context::mul_mat`], which computes what these kernels don't: see [`multiplies`].
+/// Those of [`Context::mul_mat`], which computes what these kernels don't: see [`multiplies`]. It also computes what it was
+/// measured to compute faster: one or two rows of some types, and many rows of floats without AVX-512.
 pub fn mul_mat<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Tensor<'c>> {
+    let [_, rows, ..] = x.ne();
+    let is_ours = multiplies(w.dtype(), w.ne()) && is_faster(level(), w.dtype(), rows);
+    if is_ours { mul_mat_at(level(), ctx, w, x) } else { ctx.mul_mat(w, x) }
+}
+
+/// Whether the product of so many rows was measured to be faster than ggml's.
+fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
+    let wide = level >= Level::Avx512;
+    match dtype {
+        DType::F32 => (3..=8).contains(&rows),
+        DType::F16 | DType::BF16 => wide || rows <= 8,
+        DType::Q5_0 | DType::Q5_K | DType::Q6_K => rows > 2,
+        _ => true,
+    }
+}
+
+/// The product by a set.
+fn mul_mat_at<'c>(level: Level, ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Tensor<'c>> {
     let [depth, columns, ..] = w.ne();
     let [x_depth, rows, n2, n3] = x.ne();
-    let fits = x.dtype() == DType::F32 && x_depth == depth && [n2, n3] == [1, 1] && multiplies(w.dtype(), w.ne());
-    let Some(op) = operation(w.dtype()).filter(|_| fits) else { return ctx.mul_mat(w, x) };
+    let fits = x.dtype() == DType::F32 && x_depth == depth && [n2, n3] == [1, 1] && has_whole_tiles(w.ne());
+    let fits = fits && has_dense_rows(w) && has_dense_rows(x);
+    let Some(Operations { one, .. }) = operations_of(level, w.dtype()).filter(|_| fits) else {
+        return ctx.mul_mat(w, x);
+    };
     let width = i64::try_from(WIDTH).unwrap_or(1);
-    ctx.reshape(ctx.custom_op(op, &[w, x], [width, columns / width, rows])?, [columns, rows])
+    ctx.reshape(ctx.custom_op(one, &[w, x], [width, columns / width, rows])?, [columns, rows])
+}
+
+/// `w x` for the experts that rows pick, as [`Context::mul_mat_id`]: `w` is `[depth, columns, experts]`, `x`
+/// `[depth, used, tokens]` or `[depth, 1, tokens]`, and `ids`, indices of experts, `[used, tokens]`. Only the experts that are
+/// picked are read.
+///
+/// # Errors
+///
+/// Those of [`Context::mul_mat_id`], which computes what these kernels don't: see [`multiplies_experts`]. Computing panics if
+/// an index is not below the number of experts.
+pub fn mul_mat_id<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>, ids: Tensor<'c>) -> Result<Tensor<'c>> {
+    let is_ours = multiplies_experts(w.dtype(), w.ne());
+    if is_ours { mul_mat_id_at(level(), ctx, w, x, ids) } else { ctx.mul_mat_id(w, x, ids) }
+}
+
+/// Whether [`mul_mat_id`] computes products with matrices of this type and shape by these kernels: where [`mul_mat`] was
+/// measured to be faster for one row as for many, because nobody knows how many rows pick an expert.
+pub fn multiplies_experts(dtype: DType, [depth, columns, _, n3]: [i64; 4]) -> bool {
+    let any = |rows| is_faster(level(), dtype, rows);
+    multiplies(dtype, [depth, columns, 1, n3]) && any(1) && any(64)
+}
+
+/// The products of experts by a set.
+fn mul_mat_id_at<'c>(
+    level: Level,
+    ctx: &'c Context,
+    w: Tensor<'c>,
+    x: Tensor<'c>,
+    ids: Tensor<'c>,
+) -> Result<Tensor<'c>> {
+    let [depth, columns, _, w3] = w.ne();
+    let [x_depth, several, x_tokens, x3] = x.ne();
+    let [used, tokens, i2, i3] = ids.ne();
+    let fits = [x.dtype(), ids.dtype()] == [DType::F32, DType::I32] && has_whole_tiles([depth, columns, 1, 1]);
+    let fits =
+        fits && [x_depth, x_tokens, w3, x3, i2, i3] == [depth, tokens, 1, 1, 1, 1] && [1, used].contains(&several);
+    let fits = fits && has_dense_rows(w) && has_dense_rows(x);
+    let Some(Operations { experts, .. }) = operations_of(level, w.dtype()).filter(|_| fits) else {
+        return ctx.mul_mat_id(w, x, ids);
+    };
+    let width = i64::try_from(WIDTH).unwrap_or(1);
+    let y = ctx.custom_op(experts, &[w, x, ids], [width, columns / width, used, tokens])?;
+    ctx.reshape(y, [columns, used, tokens])
+}
+
+/// What computes products with matrices of a type.
+struct Operations {
+    dtype: DType,
+    one: CustomOp<f32>,
+    experts: CustomOp<f32>,
+}
+
+/// The operations for matrices of a type, if the processor has the instructions.
+fn operations_of(level: Level, dtype: DType) -> Option<&'static Operations> {
+    static ALL: [OnceLock<Vec<Operations>>; Level::ALL.len()] = [const { OnceLock::new() }; Level::ALL.len()];
+    let list = ALL[level as usize].get_or_init(|| with_set!(level, s => operations(s, level)).unwrap_or_default());
+    list.iter().find(|of| of.dtype == dtype)
+}
+
+/// The operations of a set.
+fn operations<S: Set>(s: S, level: Level) -> Vec<Operations> {
+    fn blocks<S: Set, T: Type>(s: S) -> Operations {
+        let (one, experts) = (blocks::operation::<S, T>(s), experts::blocks::<S, T>(s));
+        Operations { dtype: T::DTYPE, one, experts }
+    }
+    fn floats<S: Set, T: Float>(s: S, other: Option<CustomOp<f32>>) -> Operations {
+        let one = other.unwrap_or_else(|| floats::operation::<S, T>(s));
+        Operations { dtype: T::DTYPE, one, experts: experts::floats::<S, T>(s) }
+    }
+    vec![
+        floats::<S, F16>(s, s.halves_operation(level == Level::Amx)),
+        floats::<S, F32>(s, None),
+        floats::<S, Bf16>(s, None),
+        blocks::<S, Q8_0>(s),
+        blocks::<S, Q4_0>(s),
+        blocks::<S, Q4_1>(s),
+        blocks::<S, Q5_0>(s),
+        blocks::<S, Q4K>(s),
+        blocks::<S, Q5K>(s),
+        blocks::<S, Q6K>(s),
+        blocks::<S, Iq4Nl>(s),
+        blocks::<S, Iq4Xs>(s),
+        blocks::<S, MxFp4>(s),
+    ]
+}
+
+/// A list of this length, which may have old values.
+fn resize<T: Zeroable + Clone>(list: &mut Vec<T>, n: usize) -> &mut [T] {
+    list.resize(n, T::zeroed());
+    list
+}
+
+/// Rows of the matrix, or of an expert's, for [`WIDTH`] columns of the product.
+fn weights<'a>(operands: &Operands<'a>, part: usize, expert: usize) -> [&'a [u8]; WIDTH] {
+    std::array::from_fn(|i| operands.bytes(0, [part * WIDTH + i, expert, 0]))
 }

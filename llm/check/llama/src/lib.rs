@@ -48,6 +48,18 @@ pub fn start() {
     unsafe { llama::llama_backend_init() };
 }
 
+/// Converts the matrices of `from` to the types of `ftype`, a number of `llama_ftype`.
+pub fn quantize(from: &Path, to: &Path, ftype: u32) -> Result<()> {
+    let [from, to] = [from, to].map(|path| CString::new(path.as_os_str().as_encoded_bytes()));
+    let (from, to) = (from?, to?);
+    // SAFETY: takes nothing.
+    let mut params = unsafe { llama::llama_model_quantize_default_params() };
+    (params.ftype, params.nthread) = (ftype.try_into()?, 1);
+    // SAFETY: C strings and parameters, which live during the call.
+    let status = unsafe { llama::llama_model_quantize(from.as_ptr(), to.as_ptr(), &raw const params) };
+    if status == 0 { Ok(()) } else { Err(format!("llama.cpp does not quantise to file type {ftype}").into()) }
+}
+
 impl Llama {
     pub fn open(file: &Path, options: &Options) -> Result<Self> {
         let path = CString::new(file.as_os_str().as_encoded_bytes())?;

@@ -1,27 +1,27 @@
-//! Tables of split states: what operations make of those of their operands.
+//! Tables of split states: those of operations' results, given those of their operands.
 
-use super::State::Mirrored;
+use super::SplitState::Mirrored;
 use super::*;
 use crate::context::Context;
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::ops::{FlashAttn, Glu, RopeMode};
+use crate::ops::{FlashAttnOptions, GluOp, RopeMode};
 use crate::tensor::Tensor;
 use crate::weights::WeightsBuilder;
 
-fn along(axis: usize, shares: &[i64]) -> State {
-    State::Along { axis, shares: shares.into() }
+fn along(axis: usize, shares: &[i64]) -> SplitState {
+    SplitState::Along { axis, shares: shares.into() }
 }
 
-fn states(t: Tensor<'_>, srcs: &[State]) -> Verdict<SplitResult> {
+fn states(t: Tensor<'_>, srcs: &[SplitState]) -> Verdict<SplitResult> {
     let mut srcs = srcs.iter().cloned();
     let places: Vec<_> = t.ptr().slots().iter().map(|s| s.and_then(|_| srcs.next())).collect();
     result_of(t.ptr(), &places)
 }
 
-/// Compares the rules with a table of split states: the operands' and the result's.
+/// Compares the rules with a table of split states: those of the operands, and that of the result.
 #[track_caller]
-fn table(t: Tensor<'_>, rows: &[(&[State], Option<State>)]) {
+fn table(t: Tensor<'_>, rows: &[(&[SplitState], Option<SplitState>)]) {
     for (srcs, want) in rows {
         let made = states(t, srcs);
         assert_eq!(made.as_ref().map(|m| &m.state).ok(), want.as_ref(), "{} of {srcs:?}: {made:?}", t.op());
@@ -52,7 +52,8 @@ fn mul_mat_split_states() {
     );
     assert!(states(t, &[along(0, &[4, 4]), along(0, &[4, 4])]).unwrap().partial, "to be reduced");
     assert!(!states(t, &[along(1, &[2, 4]), Mirrored]).unwrap().partial, "nothing to reduce");
-    // With two heads of queries per head of keys, a device would pair its heads wrongly.
+    // There are two heads of queries per head of keys. With shares that don't fit, a device would pair its heads
+    // wrongly.
     table(of([8, 6, 2], [8, 4, 4]), &[(&[along(2, &[1, 1]), along(2, &[2, 2])], None)]);
 }
 
@@ -76,9 +77,9 @@ fn elementwise_split_states() {
             (&[Mirrored, along(0, &[4, 4])], None),
         ],
     );
-    let one = ctx.glu(x, Glu::Swiglu, false).unwrap();
+    let one = ctx.glu(x, GluOp::Swiglu, false).unwrap();
     table(one, &[(&[along(0, &[4, 4])], None), (&[along(1, &[2, 4])], Some(along(1, &[2, 4])))]);
-    let two = ctx.glu_split(x, ctx.input("", DType::F32, [8, 6]).unwrap(), Glu::Swiglu).unwrap();
+    let two = ctx.glu_split(x, ctx.input("", DType::F32, [8, 6]).unwrap(), GluOp::Swiglu).unwrap();
     table(
         two,
         &[
@@ -142,12 +143,12 @@ fn attention_split_states() {
     );
     let [q, kv] = [input(DType::F32, [8, 3, 4, 1]), input(DType::F16, [8, 5, 2, 1])];
     let heads = |q: &[i64], k: &[i64]| [along(2, q), along(2, k), along(2, k)];
-    let t = ctx.flash_attn_ext(q, kv, kv, FlashAttn::new(1.0)).unwrap();
+    let t = ctx.flash_attn_ext(q, kv, kv, FlashAttnOptions::new(1.0)).unwrap();
     let with_mask = |heads: i64| {
-        let how = FlashAttn::new(1.0).with_mask(Some(input(DType::F16, [5, 3, heads, 1])));
+        let how = FlashAttnOptions::new(1.0).with_mask(Some(input(DType::F16, [5, 3, heads, 1])));
         ctx.flash_attn_ext(q, kv, kv, how).unwrap()
     };
-    let masked = |heads: [State; 3]| heads.into_iter().chain([Mirrored]).collect::<Vec<_>>();
+    let masked = |heads: [SplitState; 3]| heads.into_iter().chain([Mirrored]).collect::<Vec<_>>();
     table(with_mask(1), &[(&masked(heads(&[2, 2], &[1, 1])), Some(along(1, &[2, 2])))]);
     let whole = [Mirrored, Mirrored, Mirrored];
     table(with_mask(4), &[(&masked(heads(&[2, 2], &[1, 1])), None), (&masked(whole), Some(Mirrored))]);
@@ -172,7 +173,7 @@ fn state_split_states() {
     let rows = ctx.input("", DType::F32, [8, 2]).unwrap();
     let written = ctx.set_rows(cache, rows, ctx.input("", DType::I32, [2]).unwrap()).unwrap();
     let halves = || along(0, &[4, 4]);
-    let of = |rows: &State, cache: &State| [rows.clone(), Mirrored, cache.clone()];
+    let of = |rows: &SplitState, cache: &SplitState| [rows.clone(), Mirrored, cache.clone()];
     table(
         written,
         &[
@@ -188,7 +189,7 @@ fn state_split_states() {
     let view = |ne: [i64; 3], nb: [usize; 3]| ctx.view(written, ne, nb, 0).unwrap();
     table(view([4, 2, 3], [16, 32, 96]), &[(&[halves()], Some(along(1, &[1, 1]))), (&[Mirrored], Some(Mirrored))]);
     table(view([8, 3, 1], [32, 96, 96]), &[(&[halves()], Some(halves())), (&[along(1, &[3, 3])], None)]);
-    // Half of each row, cells before heads, and rows that don't begin where those of the state do.
+    // Views that are refused: half of each row; cells before heads; rows that don't begin where those of the state do.
     table(view([4, 3, 1], [32, 96, 96]), &[(&[halves()], None), (&[Mirrored], Some(Mirrored))]);
     table(view([4, 6, 2], [32, 16, 192]), &[(&[halves()], None)]);
     table(view([6, 3, 1], [24, 72, 72]), &[(&[halves()], None)]);

@@ -1,0 +1,195 @@
+//! Products of many rows of activations: the matrix is unpacked to panels of columns, in which instructions read it.
+
+use bytemuck::{Pod, Zeroable};
+use pulp::NullaryFnOnce;
+
+use super::WIDTH;
+use super::activations::{BLOCK, Block};
+use super::set::Set;
+use super::types::{self, Type, each_block};
+use crate::panels::Row;
+
+/// Half of a panel's columns.
+pub(crate) const HALF: usize = WIDTH / 2;
+/// The values in a lane of an instruction.
+const FOUR: usize = 4;
+/// The lanes of a block.
+const QUADS: usize = BLOCK / FOUR;
+
+/// A block of each column.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(128))]
+pub(crate) struct Panel {
+    pub(super) numbers: [[[[u8; FOUR]; HALF]; 2]; QUADS],
+    pub(super) scales: [[f32; HALF]; 2],
+    /// The offsets, or the scales of the second halves of blocks.
+    pub(super) others: [[f32; HALF]; 2],
+}
+
+/// [`Set::unpack`] for vectors of a block.
+#[inline(always)]
+pub(super) fn unpack<S: Set, T: Type>(s: S, rows: &[&[T::Unit]; WIDTH], first: usize, ahead: usize, to: &mut [Panel]) {
+    const { assert!(S::LANES == QUADS, "a vector is a block") };
+    let n = to.len() / T::BLOCKS;
+    for (at, rows) in rows.as_chunks::<QUADS>().0.iter().enumerate() {
+        for (u, to) in to.chunks_exact_mut(T::BLOCKS).enumerate().take(n) {
+            for (i, row) in rows.iter().enumerate() {
+                let unit = &row[first + u];
+                for line in (0..size_of::<T::Unit>()).step_by(64) {
+                    s.fetch(unit, ahead + line);
+                }
+                let scales = T::scales(s, unit);
+                for (b, to) in to.iter_mut().enumerate() {
+                    to.scales.as_flattened_mut()[at * QUADS + i] = scales[0][b];
+                    to.others.as_flattened_mut()[at * QUADS + i] = scales[1][b];
+                }
+            }
+            each_block!(T, B => { transpose::<S, T, B>(s, rows, first + u, at, &mut to[B]); });
+        }
+    }
+}
+
+/// Unpacks a block of a vector's columns.
+#[inline(always)]
+fn transpose<S: Set, T: Type, const B: usize>(
+    s: S,
+    rows: &[&[T::Unit]; QUADS],
+    unit: usize,
+    at: usize,
+    to: &mut Panel,
+) {
+    let mut square = S::Square::zeroed();
+    for (to, row) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(rows) {
+        *to = types::numbers::<S, T, B>(s, &row[unit]);
+    }
+    let columns: [[[u8; FOUR]; QUADS]; QUADS] = bytemuck::cast(s.transpose(square));
+    for (to, columns) in to.numbers.iter_mut().zip(columns) {
+        to.as_flattened_mut()[at * QUADS..][..QUADS].copy_from_slice(&columns);
+    }
+}
+
+/// Adds the products of rows of activations, `n` blocks each, and a panel, whose first block is `from` of the rows.
+pub(super) fn multiply<S: Set, T: Type>(
+    s: S,
+    (blocks, n, from): (&[Block], usize, usize),
+    panel: &[Panel],
+    sums: &mut [Row],
+) {
+    if S::LANES == HALF {
+        s.run(Tiles::<S, T, 4, 2> { s, blocks, n, from, panel, sums, dtype: std::marker::PhantomData });
+    } else {
+        s.run(Tiles::<S, T, 3, 2> { s, blocks, n, from, panel, sums, dtype: std::marker::PhantomData });
+    }
+}
+
+/// `R` rows and `V` vectors of columns at a time.
+struct Tiles<'a, S, T, const R: usize, const V: usize> {
+    s: S,
+    blocks: &'a [Block],
+    n: usize,
+    from: usize,
+    panel: &'a [Panel],
+    sums: &'a mut [Row],
+    dtype: std::marker::PhantomData<T>,
+}
+
+impl<S: Set, T: Type, const R: usize, const V: usize> NullaryFnOnce for Tiles<'_, S, T, R, V> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Self { s, blocks, n, from, panel, sums: all, .. } = self;
+        let last = all.len() - 1;
+        for at in 0..WIDTH / S::LANES / V {
+            for first in (0..all.len()).step_by(R) {
+                let mut rows: [&[Block]; R] = [&[]; R];
+                let mut sums = [[S::Floats::zeroed(); V]; R];
+                for i in 0..R {
+                    let row = (first + i).min(last);
+                    rows[i] = &blocks[row * n + from..][..panel.len()];
+                    sums[i] = vectors(&all[row].0)[at];
+                }
+                let sums = tile::<S, T, R, V>(s, rows, panel, at, sums);
+                for (all, sums) in all[first..].iter_mut().zip(sums) {
+                    all.0[at * V * S::LANES..][..V * S::LANES].copy_from_slice(bytemuck::cast_slice(&sums));
+                }
+            }
+        }
+    }
+}
+
+/// Vectors, `V` at a time.
+#[inline(always)]
+fn vectors<From: Pod, To: Pod, const V: usize>(numbers: &[From]) -> &[[To; V]] {
+    bytemuck::cast_slice(numbers).as_chunks().0
+}
+
+/// Adds the products of `R` rows of activations and a panel's vectors from `V * at` on.
+#[inline(always)]
+fn tile<S: Set, T: Type, const R: usize, const V: usize>(
+    s: S,
+    mut rows: [&[Block]; R],
+    panel: &[Panel],
+    at: usize,
+    mut sums: [[S::Floats; V]; R],
+) -> [[S::Floats; V]; R] {
+    // Tells the compiler that all indices are in bounds.
+    for row in &mut rows {
+        *row = &row[..panel.len()];
+    }
+    assert!(at < WIDTH / S::LANES / V, "vectors of a panel");
+    let offset = types::offset::<S, T>();
+    let most = S::most(T::BITS);
+    for (i, block) in panel.iter().enumerate() {
+        for half in 0..T::HALVES {
+            let mut whole = [[s.ints(0); V]; R];
+            if offset != 0 {
+                for (whole, row) in whole.iter_mut().zip(rows) {
+                    *whole = [s.ints(row[i].starts(offset, T::HALVES)[half]); V];
+                }
+            }
+            let quads = QUADS / T::HALVES;
+            for from in (half * quads..(half + 1) * quads).step_by(most) {
+                let mut products = [[s.ints(0); V]; R];
+                for (products, whole) in products.iter_mut().zip(whole) {
+                    for v in 0..V {
+                        products[v] = s.begin(whole[v]);
+                    }
+                }
+                for k in from..from + most.min(quads) {
+                    let numbers: [S::Ints; V] = vectors(block.numbers[k].as_flattened())[at];
+                    for (products, row) in products.iter_mut().zip(rows) {
+                        let x: [i32; QUADS] = bytemuck::cast(row[i].numbers);
+                        let x = s.ints(x[k]);
+                        for v in 0..V {
+                            products[v] = s.dot(T::BITS, products[v], numbers[v], x);
+                        }
+                    }
+                }
+                for (whole, products) in whole.iter_mut().zip(products) {
+                    for v in 0..V {
+                        whole[v] = s.end(whole[v], products[v]);
+                    }
+                }
+            }
+            let scales = if half == 0 { &block.scales } else { &block.others };
+            let scales: [S::Floats; V] = vectors(scales.as_flattened())[at];
+            for ((sums, whole), row) in sums.iter_mut().zip(whole).zip(rows) {
+                let scale = s.floats(row[i].scale);
+                for v in 0..V {
+                    sums[v] = s.mul_add(s.convert(whole[v]), s.mul(scales[v], scale), sums[v]);
+                }
+            }
+        }
+        if T::OFFSETS {
+            let offsets: [S::Floats; V] = vectors(block.others.as_flattened())[at];
+            for (sums, row) in sums.iter_mut().zip(rows) {
+                let total = s.floats(row[i].total);
+                for v in 0..V {
+                    sums[v] = s.mul_sub(offsets[v], total, sums[v]);
+                }
+            }
+        }
+    }
+    sums
+}

@@ -1,0 +1,302 @@
+//! Vectors of 256 bits: AVX2 with FMA and F16C, and VNNI.
+
+#![expect(clippy::incompatible_msrv, reason = "the library needs Rust 1.88, this crate 1.89")]
+
+use std::arch::x86_64::{
+    __m256, __m256i, _MM_HINT_T0, _mm_cvtph_ps, _mm_prefetch, _mm256_cvtph_ps, _mm256_dpbusd_avx_epi32,
+    _mm256_dpbusd_epi32,
+};
+
+use bytemuck::Zeroable;
+use pulp::NullaryFnOnce;
+
+use super::Set;
+use crate::matmul::activations::{BLOCK, Block};
+
+pulp::simd_type! {
+    /// What all of them have.
+    struct Common {
+        sse: "sse",
+        avx: "avx",
+        avx2: "avx2",
+        fma: "fma",
+        f16c: "f16c",
+    }
+
+    /// For VNNI of AVX-512.
+    struct Evex {
+        avx512vl: "avx512vl",
+        avx512vnni: "avx512vnni",
+    }
+}
+
+/// No VNNI.
+pub(crate) const NONE: u8 = 0;
+/// That of processors without AVX-512.
+pub(crate) const VEX: u8 = 1;
+/// That of AVX-512.
+pub(crate) const EVEX: u8 = 2;
+
+/// # Invariants
+///
+/// Values exist only where the processor has what [`Common`] names, and the VNNI.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Avx<const VNNI: u8>(Common);
+
+impl<const VNNI: u8> Avx<VNNI> {
+    /// If the processor has it.
+    pub(crate) fn new() -> Option<Self> {
+        let vnni = match VNNI {
+            NONE => true,
+            VEX => is_x86_feature_detected!("avxvnni"),
+            _ => Evex::is_available(),
+        };
+        Common::try_new().filter(|_| vnni).map(Self)
+    }
+}
+
+#[target_feature(enable = "avx,avx2,fma,f16c")]
+fn run<O: NullaryFnOnce>(op: O) -> O::Output {
+    op.call()
+}
+
+#[target_feature(enable = "avx,avx2,fma,f16c,avxvnni")]
+fn run_vex<O: NullaryFnOnce>(op: O) -> O::Output {
+    op.call()
+}
+
+#[target_feature(enable = "avx,avx2,fma,f16c,avx512vl,avx512vnni")]
+fn run_evex<O: NullaryFnOnce>(op: O) -> O::Output {
+    op.call()
+}
+
+// Closures and `map` are not always inlined; what isn't, isn't compiled for the instructions.
+impl<const VNNI: u8> Avx<VNNI> {
+    /// A vector, and itself with its halves swapped.
+    #[inline(always)]
+    fn swapped(self, x: __m256i) -> (__m256i, __m256i) {
+        (x, self.0.avx2._mm256_permute2x128_si256::<1>(x, x))
+    }
+
+    /// With the pairs of each half swapped.
+    #[inline(always)]
+    fn swapped_pairs(self, x: __m256i) -> (__m256i, __m256i) {
+        (x, self.0.avx2._mm256_shuffle_epi32::<0b01_00_11_10>(x))
+    }
+
+    /// With the lanes of each pair swapped.
+    #[inline(always)]
+    fn swapped_lanes(self, x: __m256i) -> (__m256i, __m256i) {
+        (x, self.0.avx2._mm256_shuffle_epi32::<0b10_11_00_01>(x))
+    }
+
+    /// The sum of all lanes.
+    #[inline(always)]
+    fn total(self, x: __m256i) -> i32 {
+        let (a, b) = self.swapped(x);
+        let (a, b) = self.swapped_pairs(self.0.avx2._mm256_add_epi32(a, b));
+        let (a, b) = self.swapped_lanes(self.0.avx2._mm256_add_epi32(a, b));
+        bytemuck::cast::<_, [i32; 8]>(self.0.avx2._mm256_add_epi32(a, b))[0]
+    }
+
+    /// Lanes 0 to 3 of four columns, in the lower half, and 4 to 7 in the upper one.
+    #[inline(always)]
+    fn fours(self, a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> [__m256i; 4] {
+        let v = self.0.avx2;
+        let (ab, cd) = (v._mm256_unpacklo_epi32(a, b), v._mm256_unpacklo_epi32(c, d));
+        let (ef, gh) = (v._mm256_unpackhi_epi32(a, b), v._mm256_unpackhi_epi32(c, d));
+        [
+            v._mm256_unpacklo_epi64(ab, cd),
+            v._mm256_unpackhi_epi64(ab, cd),
+            v._mm256_unpacklo_epi64(ef, gh),
+            v._mm256_unpackhi_epi64(ef, gh),
+        ]
+    }
+}
+
+impl<const VNNI: u8> Set for Avx<VNNI> {
+    type Ints = __m256i;
+    type Floats = __m256;
+    type Bytes2 = [u8; 16];
+    type Bytes4 = [u8; 32];
+    type Square = [__m256i; 8];
+    type Short = Self;
+
+    const LANES: usize = 8;
+    const SIGNED: bool = VNNI == NONE;
+    /// 256 numbers of 16 columns take 10 KiB at most, besides the rows that are multiplied.
+    const DEEP: usize = 8;
+
+    #[inline(always)]
+    fn run<O: NullaryFnOnce>(self, op: O) -> O::Output {
+        match VNNI {
+            // SAFETY: the processor has the target features (the type's invariant).
+            NONE => unsafe { run(op) },
+            // SAFETY: as above.
+            VEX => unsafe { run_vex(op) },
+            // SAFETY: as above.
+            _ => unsafe { run_evex(op) },
+        }
+    }
+
+    #[inline(always)]
+    fn short(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn half(self, bits: u16) -> f32 {
+        // SAFETY: the processor has the instruction (the type's invariant).
+        let four = unsafe { _mm_cvtph_ps(bytemuck::cast([bits, 0, 0, 0, 0, 0, 0, 0])) };
+        bytemuck::cast::<_, [f32; 4]>(four)[0]
+    }
+
+    #[inline(always)]
+    fn halves(self, bytes: &[u8; 16]) -> __m256 {
+        // SAFETY: as above.
+        unsafe { _mm256_cvtph_ps(bytemuck::cast(*bytes)) }
+    }
+
+    #[inline(always)]
+    fn lookup(self, table: &[u8; 16], at: [u8; 32]) -> [u8; 32] {
+        let table = self.0.avx2._mm256_broadcastsi128_si256(bytemuck::cast(*table));
+        bytemuck::cast(self.0.avx2._mm256_shuffle_epi8(table, bytemuck::cast(at)))
+    }
+
+    #[inline(always)]
+    fn ints(self, x: i32) -> __m256i {
+        self.0.avx._mm256_set1_epi32(x)
+    }
+
+    #[inline(always)]
+    fn floats(self, x: f32) -> __m256 {
+        self.0.avx._mm256_set1_ps(x)
+    }
+
+    #[inline(always)]
+    fn starts(self, [a, b]: [i32; 2]) -> __m256i {
+        self.0.avx._mm256_setr_epi32(a, 0, 0, 0, b, 0, 0, 0)
+    }
+
+    #[inline(always)]
+    fn scales(self, [a, b]: [f32; 2]) -> __m256 {
+        self.0.avx._mm256_setr_ps(a, a, a, a, b, b, b, b)
+    }
+
+    #[inline(always)]
+    fn convert(self, x: __m256i) -> __m256 {
+        self.0.avx._mm256_cvtepi32_ps(x)
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        self.0.avx._mm256_mul_ps(a, b)
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        self.0.fma._mm256_fmadd_ps(a, b, c)
+    }
+
+    #[inline(always)]
+    fn mul_sub(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        self.0.fma._mm256_fnmadd_ps(a, b, c)
+    }
+
+    #[inline(always)]
+    fn sum(self, x: __m256) -> f32 {
+        let x: [f32; 8] = bytemuck::cast(x);
+        let four = [x[0] + x[4], x[1] + x[5], x[2] + x[6], x[3] + x[7]];
+        (four[0] + four[2]) + (four[1] + four[3])
+    }
+
+    /// Without VNNI, pairs of products are added in 16 bits: weights of 8 bits fill them.
+    #[inline(always)]
+    fn most(bits: u32) -> usize {
+        match bits {
+            0..=4 => 8,
+            _ if VNNI != NONE => 8,
+            5 => 4,
+            6 => 2,
+            _ => 1,
+        }
+    }
+
+    #[inline(always)]
+    fn begin(self, sums: __m256i) -> __m256i {
+        if VNNI == NONE { __m256i::zeroed() } else { sums }
+    }
+
+    #[inline(always)]
+    fn dot(self, bits: u32, to: __m256i, weights: __m256i, x: __m256i) -> __m256i {
+        let avx2 = self.0.avx2;
+        match VNNI {
+            NONE if bits == 8 => {
+                let (size, signed) = (avx2._mm256_abs_epi8(weights), avx2._mm256_sign_epi8(x, weights));
+                avx2._mm256_add_epi16(to, avx2._mm256_maddubs_epi16(size, signed))
+            }
+            NONE => avx2._mm256_add_epi16(to, avx2._mm256_maddubs_epi16(weights, x)),
+            // SAFETY: the processor has the instruction (the type's invariant).
+            VEX => unsafe { _mm256_dpbusd_avx_epi32(to, weights, x) },
+            // SAFETY: as above.
+            _ => unsafe { _mm256_dpbusd_epi32(to, weights, x) },
+        }
+    }
+
+    #[inline(always)]
+    fn end(self, sums: __m256i, products: __m256i) -> __m256i {
+        if VNNI != NONE {
+            return products;
+        }
+        let ones = self.0.avx._mm256_set1_epi16(1);
+        self.0.avx2._mm256_add_epi32(sums, self.0.avx2._mm256_madd_epi16(products, ones))
+    }
+
+    #[inline(always)]
+    fn quantise(self, from: &[f32; BLOCK], halves: usize, to: &mut Block) {
+        let Common { avx, avx2, .. } = self.0;
+        let values: [__m256; 4] = bytemuck::cast(*from);
+        // The order of sizes is that of their bits; that of a NaN is above all.
+        let mut largest = __m256i::zeroed();
+        for x in values {
+            let size = avx2._mm256_and_si256(bytemuck::cast(x), avx._mm256_set1_epi32(i32::MAX));
+            largest = avx2._mm256_max_epu32(largest, size);
+        }
+        let (a, b) = self.swapped(largest);
+        let (a, b) = self.swapped_pairs(avx2._mm256_max_epu32(a, b));
+        let (a, b) = self.swapped_lanes(avx2._mm256_max_epu32(a, b));
+        let largest: [f32; 8] = bytemuck::cast(avx2._mm256_max_epu32(a, b));
+        let largest = largest[0];
+        let by = avx._mm256_set1_ps(if largest > 0.0 { 127.0 / largest } else { 0.0 });
+        let mut whole = [__m256i::zeroed(); 4];
+        for (whole, x) in whole.iter_mut().zip(values) {
+            *whole = avx._mm256_cvtps_epi32(avx._mm256_mul_ps(x, by));
+        }
+        let [a, b, c, d] = whole;
+        let bytes = avx2._mm256_packs_epi16(avx2._mm256_packs_epi32(a, b), avx2._mm256_packs_epi32(c, d));
+        let order = avx._mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        to.numbers = bytemuck::cast(avx2._mm256_permutevar8x32_epi32(bytes, order));
+        let first = avx2._mm256_add_epi32(a, b);
+        to.first = if halves == 1 { 0 } else { self.total(first) };
+        to.sum = self.total(avx2._mm256_add_epi32(first, avx2._mm256_add_epi32(c, d)));
+        to.finish(largest);
+    }
+
+    #[inline(always)]
+    fn transpose(self, [a, b, c, d, e, f, g, h]: [__m256i; 8]) -> [__m256i; 8] {
+        let (l, r) = (self.fours(a, b, c, d), self.fours(e, f, g, h));
+        let mut all = [a; 8];
+        for i in 0..4 {
+            all[i] = self.0.avx2._mm256_permute2x128_si256::<0x20>(l[i], r[i]);
+            all[4 + i] = self.0.avx2._mm256_permute2x128_si256::<0x31>(l[i], r[i]);
+        }
+        all
+    }
+
+    #[inline(always)]
+    fn fetch<T>(self, at: &T, ahead: usize) {
+        let line = (&raw const *at).cast::<i8>().wrapping_add(ahead);
+        // SAFETY: any address may be prefetched.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
+    }
+}

@@ -1,0 +1,259 @@
+//! AVX-512 with VNNI, and tiles (AMX). Types that most files have are read by functions of their own.
+
+#![expect(clippy::incompatible_msrv, reason = "the library needs Rust 1.88, this crate 1.89")]
+
+mod amx;
+mod dot;
+mod halves;
+mod tiled;
+mod types;
+mod unpack;
+
+use std::arch::x86_64::{
+    __m512, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_dpbusd_epi32, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64,
+    _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+};
+use std::cell::RefCell;
+
+use ggml::ops::{CustomOp, CustomOptions, Operands};
+use pulp::NullaryFnOnce;
+
+use super::avx::{Avx, EVEX};
+use super::{Set, panel};
+use crate::matmul::activations::{BLOCK, Block};
+use crate::matmul::panel::Panel;
+use crate::matmul::types::Type;
+use crate::matmul::{Out, WIDTH};
+pub(super) use amx::any as has_tiles;
+
+pulp::simd_type! {
+    /// The instructions.
+    struct Instructions {
+        avx512f: "avx512f",
+        avx512bw: "avx512bw",
+        avx512dq: "avx512dq",
+        avx512vl: "avx512vl",
+        avx512vnni: "avx512vnni",
+        f16c: "f16c",
+    }
+}
+
+/// # Invariants
+///
+/// Values exist only where the processor has what [`Instructions`] names, and what [`Avx`] has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Avx512 {
+    has: Instructions,
+    short: Avx<EVEX>,
+}
+
+impl Avx512 {
+    /// If the processor has it.
+    pub(crate) fn new() -> Option<Self> {
+        Some(Self { has: Instructions::try_new()?, short: Avx::new()? })
+    }
+}
+
+#[target_feature(enable = "avx,avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn run<O: NullaryFnOnce>(op: O) -> O::Output {
+    op.call()
+}
+
+impl Set for Avx512 {
+    type Ints = __m512i;
+    type Floats = __m512;
+    type Bytes2 = [u8; 32];
+    type Bytes4 = [u8; 64];
+    type Square = [__m512i; 16];
+    type Short = Avx<EVEX>;
+
+    const LANES: usize = 16;
+    const SIGNED: bool = false;
+    /// The second cache is read as fast as a panel is multiplied.
+    const DEEP: usize = usize::MAX;
+
+    #[inline(always)]
+    fn run<O: NullaryFnOnce>(self, op: O) -> O::Output {
+        // SAFETY: the processor has the target features (the type's invariant).
+        unsafe { run(op) }
+    }
+
+    #[inline(always)]
+    fn short(self) -> Avx<EVEX> {
+        self.short
+    }
+
+    #[inline(always)]
+    fn half(self, bits: u16) -> f32 {
+        self.short.half(bits)
+    }
+
+    #[inline(always)]
+    fn halves(self, bytes: &[u8; 32]) -> __m512 {
+        self.has.avx512f._mm512_cvtph_ps(bytemuck::cast(*bytes))
+    }
+
+    #[inline(always)]
+    fn lookup(self, table: &[u8; 16], at: [u8; 32]) -> [u8; 32] {
+        self.short.lookup(table, at)
+    }
+
+    #[inline(always)]
+    fn ints(self, x: i32) -> __m512i {
+        self.has.avx512f._mm512_set1_epi32(x)
+    }
+
+    #[inline(always)]
+    fn floats(self, x: f32) -> __m512 {
+        self.has.avx512f._mm512_set1_ps(x)
+    }
+
+    #[inline(always)]
+    fn starts(self, [a, b]: [i32; 2]) -> __m512i {
+        bytemuck::cast([a, 0, 0, 0, 0, 0, 0, 0, b, 0, 0, 0, 0, 0, 0, 0])
+    }
+
+    #[inline(always)]
+    fn scales(self, [a, b]: [f32; 2]) -> __m512 {
+        bytemuck::cast([[a; 8], [b; 8]])
+    }
+
+    #[inline(always)]
+    fn convert(self, x: __m512i) -> __m512 {
+        self.has.avx512f._mm512_cvtepi32_ps(x)
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        self.has.avx512f._mm512_mul_ps(a, b)
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        self.has.avx512f._mm512_fmadd_ps(a, b, c)
+    }
+
+    #[inline(always)]
+    fn mul_sub(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        self.has.avx512f._mm512_fnmadd_ps(a, b, c)
+    }
+
+    #[inline(always)]
+    fn sum(self, x: __m512) -> f32 {
+        self.has.avx512f._mm512_reduce_add_ps(x)
+    }
+
+    #[inline(always)]
+    fn most(_: u32) -> usize {
+        8
+    }
+
+    #[inline(always)]
+    fn begin(self, sums: __m512i) -> __m512i {
+        sums
+    }
+
+    #[inline(always)]
+    fn dot(self, _: u32, to: __m512i, weights: __m512i, x: __m512i) -> __m512i {
+        // SAFETY: the processor has the instruction (the type's invariant).
+        unsafe { _mm512_dpbusd_epi32(to, weights, x) }
+    }
+
+    #[inline(always)]
+    fn end(self, _: __m512i, products: __m512i) -> __m512i {
+        products
+    }
+
+    #[inline(always)]
+    fn transpose(self, square: [__m512i; 16]) -> [__m512i; 16] {
+        // SAFETY: the processor has the target features (the type's invariant).
+        bytemuck::cast(unsafe { halves::transpose(&bytemuck::cast(square)) })
+    }
+
+    #[inline(always)]
+    fn fetch<T>(self, at: &T, ahead: usize) {
+        self.short.fetch(at, ahead);
+    }
+
+    #[inline(always)]
+    fn quantise(self, from: &[f32; BLOCK], halves: usize, to: &mut Block) {
+        let f = self.has.avx512f;
+        let [a, b]: [__m512; 2] = bytemuck::cast(*from);
+        // The order of sizes is that of their bits; that of a NaN is above all.
+        let mask = f._mm512_set1_epi32(i32::MAX);
+        let sizes = [f._mm512_and_si512(bytemuck::cast(a), mask), f._mm512_and_si512(bytemuck::cast(b), mask)];
+        let largest = f32::from_bits(f._mm512_reduce_max_epu32(f._mm512_max_epu32(sizes[0], sizes[1])));
+        let by = f._mm512_set1_ps(if largest > 0.0 { 127.0 / largest } else { 0.0 });
+        let [a, b] = [f._mm512_cvtps_epi32(f._mm512_mul_ps(a, by)), f._mm512_cvtps_epi32(f._mm512_mul_ps(b, by))];
+        to.numbers = bytemuck::cast([f._mm512_cvtepi32_epi8(a), f._mm512_cvtepi32_epi8(b)]);
+        to.sum = f._mm512_reduce_add_epi32(f._mm512_add_epi32(a, b));
+        to.first = if halves == 1 { 0 } else { f._mm512_reduce_add_epi32(a) };
+        to.finish(largest);
+    }
+
+    #[inline(always)]
+    fn few<T: Type>(self) -> usize {
+        if dot::reads(T::DTYPE) { 2 } else { 4 }
+    }
+
+    fn multiply_few<T: Type>(self, out: &mut Out<'_>, operands: &Operands<'_>, blocks: &[Block]) -> bool {
+        // SAFETY: the processor has the target features (the type's invariant).
+        unsafe { dot::multiply::<T>(out, operands, blocks) }
+    }
+
+    fn halves_operation(self, tiles: bool) -> Option<CustomOp<f32>> {
+        Some(halves_operation(self, tiles))
+    }
+
+    #[inline(always)]
+    fn unpack<T: Type>(self, rows: &[&[T::Unit]; WIDTH], first: usize, ahead: usize, to: &mut [Panel]) {
+        // SAFETY: the processor has the target features (the type's invariant).
+        let done = unsafe { unpack::unpack::<T>(rows, first, ahead, to) };
+        if !done {
+            panel::unpack::<_, T>(self.short, rows, first, ahead, to);
+        }
+    }
+}
+
+thread_local! {
+    /// Memory that a thread keeps from one product to the next.
+    static PANEL: RefCell<Vec<halves::PanelRow>> = RefCell::default();
+    static TILES: RefCell<tiled::AmxScratch> = RefCell::default();
+}
+
+/// The operation for matrices of `f16`, with or without tiles.
+fn halves_operation(_: Avx512, tiles: bool) -> CustomOp<f32> {
+    CustomOp::new(CustomOptions::new().with_split(1), move |out, operands| {
+        let [_, _, rows, _] = out.shape();
+        let out = Out::new(out);
+        // Steps are not worth configuring tiles.
+        if let Some(tiles) = (tiles && rows > halves::FEW).then(amx::AmxTiles::new).flatten() {
+            TILES.with_borrow_mut(|scratch| {
+                // SAFETY: the processor has the target features, as the first argument shows.
+                unsafe { tiled::multiply(&tiles, out, &operands, scratch) }
+            });
+            return;
+        }
+        PANEL.with_borrow_mut(|panel| {
+            // SAFETY: as above.
+            unsafe { halves::multiply(out, &operands, panel) }
+        });
+    })
+}
+
+/// Fetches the cache line of what lies so many bytes behind.
+#[inline(always)]
+fn fetch(bytes: &[u8], ahead: usize) {
+    let line = bytes.as_ptr().wrapping_add(ahead);
+    // SAFETY: any address may be prefetched.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+}
+
+/// Lane `i` of four columns, side by side in each 128 bits, as vector `i`.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn fours(columns: [__m512i; 4]) -> [__m512i; 4] {
+    let (a, b) = (_mm512_unpacklo_epi32(columns[0], columns[1]), _mm512_unpackhi_epi32(columns[0], columns[1]));
+    let (c, d) = (_mm512_unpacklo_epi32(columns[2], columns[3]), _mm512_unpackhi_epi32(columns[2], columns[3]));
+    [_mm512_unpacklo_epi64(a, c), _mm512_unpackhi_epi64(a, c), _mm512_unpacklo_epi64(b, d), _mm512_unpackhi_epi64(b, d)]
+}

@@ -1,0 +1,168 @@
+//! The set that products are computed with: the best that the processor has, or what a variable says.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
+
+/// The variable that lowers the choice.
+const VARIABLE: &str = "GGML_KERNELS";
+
+/// Instruction sets, from the least to the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// ggml's kernels.
+    None,
+    /// Plain Rust, which is slower than ggml's.
+    Plain,
+    Avx2,
+    AvxVnni,
+    Avx512,
+    /// AVX-512, and tiles for `f16`.
+    Amx,
+}
+
+impl Level {
+    pub(crate) const ALL: [Self; 6] = [Self::None, Self::Plain, Self::Avx2, Self::AvxVnni, Self::Avx512, Self::Amx];
+
+    /// What the variable calls it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Plain => "plain",
+            Self::Avx2 => "avx2",
+            Self::AvxVnni => "avx-vnni",
+            Self::Avx512 => "avx512",
+            Self::Amx => "amx",
+        }
+    }
+
+    /// Whether the processor has it.
+    fn is_there(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => avx512::has_tiles() && with_set!(Self::Avx512, _s => ()).is_some(),
+            Self::None => true,
+            _ => with_set!(self, _s => ()).is_some(),
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "those of ggml",
+            Self::Plain => "plain Rust",
+            Self::Avx2 => "AVX2 with FMA and F16C",
+            Self::AvxVnni => "AVX-VNNI",
+            Self::Avx512 => "AVX-512 with VNNI",
+            Self::Amx => "AVX-512 with VNNI, and AMX for f16",
+        })
+    }
+}
+
+/// What the processor has, but for plain Rust, which is there for tests.
+fn best() -> Level {
+    let there = |level: &&Level| **level > Level::Plain && level.is_there();
+    Level::ALL.iter().rev().find(there).copied().unwrap_or(Level::None)
+}
+
+/// The level, and why.
+struct Choice {
+    level: Level,
+    why: String,
+}
+
+static CHOICE: LazyLock<Choice> =
+    LazyLock::new(|| choose(best(), std::env::var_os(VARIABLE).as_deref().and_then(std::ffi::OsStr::to_str)));
+
+fn choose(best: Level, variable: Option<&str>) -> Choice {
+    let usual = |why| Choice { level: best, why };
+    let Some(name) = variable else { return usual("the best that the processor has".to_owned()) };
+    match Level::ALL.into_iter().find(|level| level.name() == name) {
+        Some(level) if level <= best.max(Level::Plain) && level.is_there() => {
+            Choice { level, why: format!("{VARIABLE} is `{name}`; the processor has {best}") }
+        }
+        Some(level) => usual(format!("{VARIABLE} is `{name}`, but the processor lacks {level}")),
+        None => {
+            let names = Level::ALL.map(Level::name).join(", ");
+            usual(format!("{VARIABLE} is `{name}`, which is none of {names}"))
+        }
+    }
+}
+
+/// The set that is used.
+pub(crate) fn level() -> Level {
+    CHOICE.level
+}
+
+/// Which instructions the kernels use, and why: a line for people.
+///
+/// The best that the processor has are used. The variable `GGML_KERNELS` lowers the choice: `none` (ggml's own kernels),
+/// `plain`, `avx2`, `avx-vnni`, `avx512` or `amx`. It is read once.
+///
+/// ```
+/// println!("kernels: {}", kernels::describe());
+/// ```
+pub fn describe() -> String {
+    let Choice { level, why } = &*CHOICE;
+    format!("{level} ({why})")
+}
+
+/// All that the processor has.
+#[cfg(test)]
+pub(crate) fn levels() -> impl Iterator<Item = Level> {
+    Level::ALL.into_iter().filter(|&level| level > Level::None && level.is_there())
+}
+
+/// Evaluates an expression for the set of a level, if the processor has it.
+macro_rules! with_set {
+    ($level:expr, $s:ident => $f:expr) => {
+        match $level {
+            $crate::matmul::set::Level::Plain => {
+                let $s = $crate::matmul::set::Plain;
+                Some($f)
+            }
+            #[cfg(target_arch = "x86_64")]
+            $crate::matmul::set::Level::Avx2 => {
+                $crate::matmul::set::Avx::<{ $crate::matmul::set::NONE }>::new().map(|$s| $f)
+            }
+            #[cfg(target_arch = "x86_64")]
+            $crate::matmul::set::Level::AvxVnni => {
+                $crate::matmul::set::Avx::<{ $crate::matmul::set::VEX }>::new().map(|$s| $f)
+            }
+            #[cfg(target_arch = "x86_64")]
+            $crate::matmul::set::Level::Avx512 | $crate::matmul::set::Level::Amx => {
+                $crate::matmul::set::Avx512::new().map(|$s| $f)
+            }
+            _ => None,
+        }
+    };
+}
+pub(crate) use with_set;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_lowers_the_choice() {
+        let choose = |best, name| {
+            let Choice { level, why } = choose(best, name);
+            (level, why)
+        };
+        assert_eq!(choose(Level::Avx512, None), (Level::Avx512, "the best that the processor has".to_owned()));
+        assert_eq!(choose(Level::Avx512, Some("none")).0, Level::None);
+        assert_eq!(choose(Level::None, Some("plain")).0, Level::Plain);
+        let (level, why) = choose(Level::Plain, Some("amx"));
+        assert_eq!(
+            (level, &*why),
+            (Level::Plain, "GGML_KERNELS is `amx`, but the processor lacks AVX-512 with VNNI, and AMX for f16")
+        );
+        let (level, why) = choose(Level::Avx2, Some("sse"));
+        assert!(level == Level::Avx2 && why.contains("`sse`, which is none of none, plain, avx2"), "{why}");
+        let lowered = levels().map(|level| choose(best(), Some(level.name())).0);
+        assert!(lowered.eq(levels()), "each that the processor has can be asked for");
+    }
+}

@@ -1,0 +1,124 @@
+//! Instruction sets: how a few columns times a few rows are summed. Loops and types are written for any of them.
+
+#[cfg(target_arch = "x86_64")]
+mod avx;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod choice;
+mod plain;
+
+use bytemuck::Pod;
+use ggml::ops::{CustomOp, Operands};
+use pulp::NullaryFnOnce;
+
+pub use choice::describe;
+#[cfg(test)]
+pub(crate) use choice::levels;
+pub(crate) use choice::{Level, level, with_set};
+pub(crate) use plain::Plain;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use {
+    avx::{Avx, NONE, VEX},
+    avx512::Avx512,
+};
+
+use super::Out;
+use super::WIDTH;
+use super::activations::{self, BLOCK, Block};
+use super::panel::{self, Panel};
+use super::types::Type;
+
+/// The instructions of a processor. A value shows that the processor has them.
+pub(crate) trait Set: Copy + Send + Sync + 'static {
+    /// A vector of integers, or of four bytes in each lane.
+    type Ints: Pod;
+    /// A vector of floats, as many.
+    type Floats: Pod;
+    /// The bytes of as many numbers of 16 bits.
+    type Bytes2: Pod;
+    /// The bytes of as many numbers of 32 bits.
+    type Bytes4: Pod;
+    /// As many vectors of integers as one has lanes.
+    type Square: Pod;
+    /// The set for a block of 32 bytes, whose vectors have 8 lanes.
+    type Short: Set;
+
+    /// The lanes of a vector.
+    const LANES: usize;
+    /// Whether [`Set::dot`] can take signed weights. Otherwise 128 is added to those of 8 bits.
+    const SIGNED: bool;
+    /// The blocks of a panel whose columns are multiplied while they are in the nearest cache.
+    const DEEP: usize;
+
+    /// Runs a function that is compiled for the instructions.
+    fn run<O: NullaryFnOnce>(self, op: O) -> O::Output;
+    /// The set for a block.
+    fn short(self) -> Self::Short;
+
+    /// The number with these bits of an `f16`.
+    fn half(self, bits: u16) -> f32;
+    /// Numbers from bytes of `f16`.
+    fn halves(self, bytes: &Self::Bytes2) -> Self::Floats;
+    /// Entries of a table, whose indices are below 16.
+    fn lookup(self, table: &[u8; 16], at: [u8; 32]) -> [u8; 32];
+
+    /// The number in each lane.
+    fn ints(self, x: i32) -> Self::Ints;
+    /// The number in each lane.
+    fn floats(self, x: f32) -> Self::Floats;
+    /// Zeros, but for the first lane of each half.
+    fn starts(self, halves: [i32; 2]) -> Self::Ints;
+    /// A number for each half.
+    fn scales(self, halves: [f32; 2]) -> Self::Floats;
+    /// Integers as floats.
+    fn convert(self, x: Self::Ints) -> Self::Floats;
+    /// `a b`.
+    fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `a b + c`.
+    fn mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    /// `c - a b`.
+    fn mul_sub(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    /// The sum of all lanes.
+    fn sum(self, x: Self::Floats) -> f32;
+
+    /// How many products of weights of so many bits [`Set::dot`] adds, before [`Set::end`] must be called.
+    fn most(bits: u32) -> usize;
+    /// What products are added to, after `sums` of earlier ones.
+    fn begin(self, sums: Self::Ints) -> Self::Ints;
+    /// Adds the products of four weights and four signed bytes in each lane. Weights are signed, or below `2^bits`.
+    fn dot(self, bits: u32, to: Self::Ints, weights: Self::Ints, x: Self::Ints) -> Self::Ints;
+    /// The earlier sums and the products.
+    fn end(self, sums: Self::Ints, products: Self::Ints) -> Self::Ints;
+    /// From columns to rows.
+    fn transpose(self, square: Self::Square) -> Self::Square;
+
+    /// Rounds values to a block; with the sum of its first half, where halves have scales of their own.
+    #[inline(always)]
+    fn quantise(self, from: &[f32; BLOCK], halves: usize, to: &mut Block) {
+        activations::plain(from, halves, to);
+    }
+
+    /// Fetches the cache line of what lies so many bytes behind.
+    fn fetch<T>(self, at: &T, ahead: usize);
+
+    /// Up to so many rows of activations, the matrix is not unpacked.
+    fn few<T: Type>(self) -> usize {
+        8
+    }
+
+    /// Computes the product of few rows, if there is a function for the type that does it faster than [`super::blocks`].
+    fn multiply_few<T: Type>(self, _: &mut Out<'_>, _: &Operands<'_>, _: &[Block]) -> bool {
+        false
+    }
+
+    /// The operation for matrices of `f16`, with or without tiles, if there is one that does it faster than [`super::floats`].
+    fn halves_operation(self, _tiles: bool) -> Option<CustomOp<f32>> {
+        None
+    }
+
+    /// Unpacks units of a matrix, from unit `first` of each row on. What comes next lies `ahead` bytes behind.
+    #[inline(always)]
+    fn unpack<T: Type>(self, rows: &[&[T::Unit]; WIDTH], first: usize, ahead: usize, to: &mut [Panel]) {
+        panel::unpack::<Self::Short, T>(self.short(), rows, first, ahead, to);
+    }
+}

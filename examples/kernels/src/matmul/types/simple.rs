@@ -1,0 +1,91 @@
+//! Types of one block with one scale.
+
+use ggml::DType;
+
+use super::super::set::Set;
+use super::{Scales, Type, half, nibbles, one, part};
+
+pub(crate) struct Q8_0;
+pub(crate) struct Q4_0;
+pub(crate) struct Q4_1;
+pub(crate) struct Q5_0;
+
+impl Type for Q8_0 {
+    type Unit = [u8; 34];
+
+    const DTYPE: DType = DType::Q8_0;
+    const BLOCKS: usize = 1;
+    const BITS: u32 = 8;
+
+    #[inline(always)]
+    fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 34]) -> [u8; 32] {
+        *part(unit, 2)
+    }
+
+    #[inline(always)]
+    fn scales<S: Set>(s: S, unit: &[u8; 34]) -> Scales {
+        one(half(s, unit, 0), 0.0)
+    }
+}
+
+impl Type for Q4_0 {
+    type Unit = [u8; 18];
+
+    const DTYPE: DType = DType::Q4_0;
+    const BLOCKS: usize = 1;
+    const BITS: u32 = 4;
+    const OFFSET: i32 = 8;
+
+    #[inline(always)]
+    fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 18]) -> [u8; 32] {
+        nibbles(part(unit, 2))
+    }
+
+    #[inline(always)]
+    fn scales<S: Set>(s: S, unit: &[u8; 18]) -> Scales {
+        one(half(s, unit, 0), 0.0)
+    }
+}
+
+impl Type for Q4_1 {
+    type Unit = [u8; 20];
+
+    const DTYPE: DType = DType::Q4_1;
+    const BLOCKS: usize = 1;
+    const BITS: u32 = 4;
+    const OFFSETS: bool = true;
+
+    #[inline(always)]
+    fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 20]) -> [u8; 32] {
+        nibbles(part(unit, 4))
+    }
+
+    #[inline(always)]
+    fn scales<S: Set>(s: S, unit: &[u8; 20]) -> Scales {
+        one(half(s, unit, 0), -half(s, unit, 2)) // it is added
+    }
+}
+
+impl Type for Q5_0 {
+    type Unit = [u8; 22];
+
+    const DTYPE: DType = DType::Q5_0;
+    const BLOCKS: usize = 1;
+    const BITS: u32 = 5;
+    const OFFSET: i32 = 16;
+
+    #[inline(always)]
+    fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 22]) -> [u8; 32] {
+        let mut all = nibbles(part(unit, 6));
+        let fifth: &[u8; 4] = part(unit, 2);
+        for (i, x) in all.iter_mut().enumerate() {
+            *x |= u8::from(fifth[i / 8] & 1 << (i % 8) != 0) << 4;
+        }
+        all
+    }
+
+    #[inline(always)]
+    fn scales<S: Set>(s: S, unit: &[u8; 22]) -> Scales {
+        one(half(s, unit, 0), 0.0)
+    }
+}

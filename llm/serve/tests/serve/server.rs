@@ -1,0 +1,172 @@
+//! A server with a made-up model, and plain requests to it.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ggml::DType;
+use ggml::gguf::{Reader, Strings, Writer};
+use ggml_llm::Architecture;
+use ggml_llm::made_up::Recipe;
+use ggml_llm::text::BYTE_CHARACTERS;
+use serde_json::Value;
+
+/// A small model whose vocabulary is all bytes, and a token that ends an answer: 257.
+pub(crate) fn model(folder: &Path, architecture: Architecture) -> PathBuf {
+    let path = folder.join("made-up.gguf");
+    let mut recipe = Recipe::new(architecture);
+    recipe.dtype = DType::F32;
+    (recipe.n_layer, recipe.n_embd, recipe.n_ff, recipe.n_head, recipe.n_vocab) = (2, 64, 64, 4, 258);
+    recipe.write(&path).unwrap();
+    let reader = Reader::from_bytes(std::fs::read(&path).unwrap()).unwrap();
+    let mut writer = Writer::new();
+    writer.set_kv(&reader).unwrap();
+    let mut tokens = BYTE_CHARACTERS.map(String::from).to_vec();
+    tokens.extend(["<|begin|>", "<|end|>"].map(String::from));
+    let types: Vec<i32> = (0..258).map(|i| if i < 256 { 1 } else { 3 }).collect(); // 3: control
+    writer.set("tokenizer.ggml.model", "gpt2").unwrap();
+    writer.set("tokenizer.ggml.pre", "qwen2").unwrap();
+    writer.set("tokenizer.ggml.tokens", Strings::from(tokens)).unwrap();
+    writer.set("tokenizer.ggml.token_type", types).unwrap();
+    writer.set("tokenizer.ggml.merges", Strings::from(Vec::<String>::new())).unwrap();
+    writer.set("tokenizer.ggml.eos_token_id", 257_u32).unwrap();
+    let template = "{% for m in messages %}<|begin|>{{ m.role }}: {{ m.content }}{% endfor %}<|begin|>";
+    writer.set("tokenizer.chat_template", template).unwrap();
+    for t in reader.tensors() {
+        writer.tensor(t.name(), t.dtype(), t.shape(), reader.data(t.name()).unwrap()).unwrap();
+    }
+    writer.write(&path).unwrap();
+    path
+}
+
+/// A running server, which ends with this.
+pub(crate) struct Server {
+    child: Child,
+    stderr: BufReader<std::process::ChildStderr>,
+    address: String,
+    _folder: tempfile::TempDir,
+    pub(crate) file: PathBuf,
+}
+
+/// A status and a body.
+pub(crate) type Reply = (u16, String);
+
+impl Server {
+    pub(crate) fn start(architecture: Architecture, arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = model(folder.path(), architecture);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ggml-llm-serve"))
+            .arg(&file)
+            .args(["--port", "0", "--threads", "1", "--ggml-kernels", "--cache", "f32"])
+            .args(arguments)
+            .env_remove("GGML_LLM_API_KEY")
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("http://") {
+            line.clear();
+            assert!(stderr.read_line(&mut line).unwrap() > 0, "the server has ended: {:?}", child.wait());
+        }
+        let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+        Self { child, stderr, address, _folder: folder, file }
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        stream
+    }
+
+    /// Sends a request, with HTTP/1.0 so that its answer comes in one piece.
+    pub(crate) fn send(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> TcpStream {
+        let mut stream = self.connect();
+        let head = format!("{method} {path} HTTP/1.0\r\n{headers}Content-Length: {}\r\n\r\n", body.len());
+        // A server that refuses the request doesn't read it to the end.
+        let _sent = stream.write_all(&[head.as_bytes(), body].concat()).is_ok();
+        stream
+    }
+
+    pub(crate) fn request(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Reply {
+        reply(self.send(method, path, headers, body))
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Reply {
+        self.request("GET", path, "", b"")
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Reply {
+        self.request("POST", path, "", body.to_string().as_bytes())
+    }
+
+    /// The answer, which must be one.
+    #[track_caller]
+    pub(crate) fn ask(&self, path: &str, body: &Value) -> Value {
+        let (status, text) = self.post(path, body);
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// The value of a metric that counts.
+    #[track_caller]
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let (_, text) = self.get("/metrics");
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("ggml_llm_{name} ")));
+        line.unwrap_or_else(|| panic!("{name}: {text}")).parse().unwrap()
+    }
+
+    /// Waits until something holds.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !holds(self) {
+            assert!(start.elapsed() < Duration::from_secs(60), "{what}: {}", self.get("/metrics").1);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[cfg(unix)]
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id()); // built into every shell
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// Waits for the end: whether it went well, and what was said.
+    pub(crate) fn end(mut self) -> (bool, String) {
+        let mut said = String::new();
+        self.stderr.read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().success(), said)
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ended = self.child.kill().is_err();
+        let _status = self.child.wait().is_ok();
+    }
+}
+
+pub(crate) fn reply(mut stream: TcpStream) -> Reply {
+    let mut bytes = Vec::new();
+    // A connection may be reset after an early refusal, whose text has come.
+    let _reset = stream.read_to_end(&mut bytes).is_err();
+    let text = String::from_utf8(bytes).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.unwrap_or_else(|| panic!("no status: {text:?}")), body.to_owned())
+}
+
+/// The parts of a stream, and whether it ended as it should.
+pub(crate) fn parts(body: &str) -> (Vec<Value>, bool) {
+    let data: Vec<_> = body.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).collect();
+    let done = data.last() == Some(&"[DONE]");
+    let parts = data.iter().take(data.len() - usize::from(done));
+    (parts.map(|part| serde_json::from_str(part).unwrap()).collect(), done)
+}

@@ -1,0 +1,77 @@
+//! A thread that builds operations again with the safe builders, and computes them on ggml's CPU.
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use ggml::driver::{Failure, OpParams, Operation, Recipe};
+use ggml::prelude::*;
+
+/// What the thread builds, and the bytes of the sources if it shall compute that, too.
+struct Task {
+    recipe: Recipe,
+    sources: Option<Vec<Vec<u8>>>,
+    to: Sender<Result<Vec<u8>, String>>,
+}
+
+/// The thread. It may call ggml, as a driver's functions can't.
+pub(crate) struct Builder(Mutex<Sender<Task>>);
+
+impl Builder {
+    pub(crate) fn start(threads: usize) -> Self {
+        let (tasks, queue) = channel::<Task>();
+        thread::spawn(move || {
+            let mut ctx = Context::new();
+            let mut sched = cpu(threads).expect("a scheduler with the CPU");
+            for Task { recipe, sources, to } in queue {
+                ctx.reset();
+                let result = run(&ctx, &mut sched, &recipe, sources).map_err(|e| e.to_string());
+                to.send(result).unwrap_or_default();
+            }
+        });
+        Self(Mutex::new(tasks))
+    }
+
+    /// Builds and plans an operation. With `sources`, computes it, too, and returns its result.
+    pub(crate) fn run(&self, recipe: Recipe, sources: Option<Vec<Vec<u8>>>) -> Result<Vec<u8>, String> {
+        let (to, from) = channel();
+        let gone = "the building thread is gone";
+        let tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.send(Task { recipe, sources, to }).map_err(|_| gone)?;
+        from.recv().map_err(|_| gone)?
+    }
+}
+
+fn cpu(threads: usize) -> ggml::Result<Sched> {
+    let mut cpu = Backend::cpu()?;
+    cpu.set_threads(threads)?;
+    Sched::builder().backend(cpu).build()
+}
+
+fn run(ctx: &Context, sched: &mut Sched, recipe: &Recipe, sources: Option<Vec<Vec<u8>>>) -> Result<Vec<u8>, Failure> {
+    let built = recipe.build(ctx)?;
+    same(recipe.params(), built.result)?;
+    let graph = ctx.graph([built.result])?;
+    let mut run = sched.alloc(&graph)?;
+    let Some(sources) = sources else { return Ok(Vec::new()) };
+    for (slot, input) in built.inputs {
+        run.set_bytes(input, &sources[slot])?;
+    }
+    run.compute()?;
+    Ok(run.get_bytes(built.result)?)
+}
+
+/// Checks that what was decoded and built again has the parameters that it had.
+fn same(was: OpParams, built: Tensor<'_>) -> Result<(), Failure> {
+    let (operation, now) = (was.operation()?, OpParams::from(built));
+    let same = match operation {
+        // A cast to another shape ends in a reshape; these logarithms are not exact.
+        Operation::Cpy | Operation::Xielu { .. } => true,
+        // What was in place no longer is, which is one of their parameters.
+        Operation::Acc(_) | Operation::Set(_) | Operation::AddRelPos => {
+            now.operation().map(|now| format!("{now:?}")) == Ok(format!("{operation:?}"))
+        }
+        _ => now == was,
+    };
+    if same { Ok(()) } else { Err(Failure::new("it was built again with other parameters")) }
+}
